@@ -90,7 +90,8 @@ move-model: setup ## calibrate predicted moves anew on benchmarks/fit/sku_pairs.
 	$(BIN)/python -m skuwise.benchmarks.fit.move_model
 
 golden: setup ## write the golden files of the tests anew: look at the difference before committing
-	RENEW_GOLDEN=1 $(BIN)/python -m pytest tests/unit/test_render_formats.py tests/functional/test_tui_screens.py
+	RENEW_GOLDEN=1 $(BIN)/python -m pytest tests/unit/test_render_formats.py tests/unit/test_statements.py \
+		tests/functional/test_tui_screens.py
 
 picture: setup ## draw the pictures of the documentation anew
 	$(BIN)/python docs/tools/rooms.py

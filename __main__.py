@@ -2,46 +2,35 @@
 
 from __future__ import annotations
 
-import argparse
-import importlib
 import sys
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
+from . import __doc__ as about
 from . import __version__
+from .rules.base.command import Command
 from .rules.base.errors import EXIT_FAILED, SkuwiseError
 from .rules.base.last_resort import explained
 from .rules.base.streams import OutputError, discard, own_streams
-
-
-class Command(NamedTuple):
-    """One command: the module whose `configure` gives a parser its options and its `run`, the extra of the installation
-    that it needs ("": none), and one line of help."""
-
-    module: str
-    extra: str
-    text: str
-
 
 _CLI = "skuwise.advisor.cli"
 
 # Every command, in the order of the help. A new one is its own file and one line here.
 COMMANDS: Mapping[str, Command] = {
-    "agent": Command("skuwise.agent.commands", "", "sample this node's GPUs, links and host into SQLite"),
-    "advise": Command(f"{_CLI}.advise", "advisor", "say what each workload is, what is wasted, and what to move"),
-    "explain": Command(f"{_CLI}.explain", "advisor", "one workload, finding or recommendation with all its evidence"),
-    "doctor": Command(f"{_CLI}.doctor", "advisor", "what a source can tell, what is missing, and the line to add"),
-    "slurm": Command("skuwise.agent.slurm_jobs.command", "", "import the names, owners and times of Slurm's jobs"),
-    "tui": Command("skuwise.tui.commands", "tui", "see the fleet, understand one workload, decide, in a terminal"),
-    "skus": Command(f"{_CLI}.skus", "", "the catalog of GPUs, nodes and prices"),
-    "prices": Command(f"{_CLI}.prices", "advisor", "a price file from an export of what was really charged"),
-    "rules": Command("skuwise.rules.commands", "", "list or check the rules and thresholds"),
-    "ledger": Command(f"{_CLI}.ledger", "advisor", "what was recommended, and what was decided on it"),
-    "report": Command(f"{_CLI}.report", "advisor", "the weekly report: one mail for each team, shown or sent"),
-    "serve": Command(f"{_CLI}.serve", "advisor", "reports, snapshots and cache on a schedule, without systemd"),
-    "merge": Command(f"{_CLI}.merge", "advisor", "the advice of several shards into one"),
-    "simulate": Command(f"{_CLI}.simulate", "advisor", "make a labelled fleet, for trying and testing"),
-    "demo": Command(f"{_CLI}.demo", "advisor", "the whole way on this machine, no GPU needed"),
+    "agent": Command("skuwise.agent.commands", "sample this node's GPUs, links and host into SQLite"),
+    "advise": Command(f"{_CLI}.advise", "say what each workload is, what is wasted, and what to move", "advisor"),
+    "explain": Command(f"{_CLI}.explain", "one workload, finding or recommendation with all its evidence", "advisor"),
+    "doctor": Command(f"{_CLI}.doctor", "what a source can tell, what is missing, and the line to add", "advisor"),
+    "slurm": Command("skuwise.agent.slurm_jobs.commands", "import the names, owners and times of Slurm's jobs"),
+    "tui": Command("skuwise.tui.commands", "see the fleet, understand one workload, decide, in a terminal", "tui"),
+    "skus": Command(f"{_CLI}.skus", "the catalog of GPUs, nodes and prices"),
+    "prices": Command(f"{_CLI}.prices", "a price file from an export of what was really charged", "advisor"),
+    "rules": Command("skuwise.rules.commands", "list or check the rules and thresholds"),
+    "ledger": Command(f"{_CLI}.ledger", "what was recommended, and what was decided on it", "advisor"),
+    "report": Command(f"{_CLI}.report", "the weekly report: one mail for each team, shown or sent", "advisor"),
+    "serve": Command(f"{_CLI}.serve", "reports, snapshots and cache on a schedule, without systemd", "advisor"),
+    "merge": Command(f"{_CLI}.merge", "the advice of several shards into one", "advisor"),
+    "simulate": Command(f"{_CLI}.simulate", "make a labelled fleet, for trying and testing", "advisor"),
+    "demo": Command(f"{_CLI}.demo", "the whole way on this machine, no GPU needed", "advisor"),
 }
 
 
@@ -49,11 +38,11 @@ def _help(commands: Mapping[str, Command]) -> str:
     lines = [
         "usage: skuwise [--version] [--debug] COMMAND ...",
         "",
-        (__import__("skuwise").__doc__ or "").strip(),
+        (about or "").strip(),
         "",
         "commands:",
     ]
-    lines += [f"  {name:<10} {text}" for name, (_, _, text) in commands.items()]
+    lines += [f"  {name:<10} {one.text}" for name, one in commands.items()]
     return "\n".join([*lines, "", "skuwise COMMAND --help tells all about one of them."])
 
 
@@ -109,16 +98,19 @@ def _shown(text: str) -> str:
     return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
 
 
-def _dispatch(command: str, arguments: list[str], commands: Mapping[str, Command]) -> int:
-    if command not in commands:
-        print(f"skuwise: there is no command {command!r}. skuwise --help lists them.", file=sys.stderr)  # noqa: T201
+def _dispatch(name: str, arguments: list[str], commands: Mapping[str, Command]) -> int:
+    if name not in commands:
+        print(f"skuwise: there is no command {name!r}. skuwise --help lists them.", file=sys.stderr)  # noqa: T201
         return 2
-    module_name, extra, text = commands[command]
+    import argparse  # noqa: PLC0415 - what lists the commands needs no parser
+
+    from .rules.base.command_registry import configure_command  # noqa: PLC0415
+
+    _, text, extra = command = commands[name]
     needs = f"It needs the extra {extra!r}: pip install 'skuwise[{extra}]'" if extra else None
+    parser = argparse.ArgumentParser(prog=f"skuwise {name}", description=text, epilog=needs)
     try:
-        module = importlib.import_module(module_name)
-        parser = argparse.ArgumentParser(prog=f"skuwise {command}", description=text, epilog=needs)
-        module.configure(parser)
+        configure_command(parser, command)
         options = parser.parse_args(arguments)
         return int(options.run(options))
     except ModuleNotFoundError as error:
@@ -126,7 +118,7 @@ def _dispatch(command: str, arguments: list[str], commands: Mapping[str, Command
         if error.name is None or error.name.partition(".")[0] == "skuwise":
             raise
         raise SkuwiseError(
-            f"'skuwise {command}' needs the Python package {error.name}, which is not installed here.",
+            f"'skuwise {name}' needs the Python package {error.name}, which is not installed here.",
             f"Install it with: pip install 'skuwise[{extra or 'all'}]'",
         ) from error
 

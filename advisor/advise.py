@@ -6,31 +6,70 @@ import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .telemetry.source import Databases, Source
 
 if TYPE_CHECKING:
-    from ..rules.catalog.hour_prices import SaidPrices
+    from ..rules.catalog.hour_prices import StatedPrices
     from .core.advice_types import Advice
     from .core.frame import Frame
-    from .ledger.sync import Beside
+    from .ledger.sync import LedgerSync
+    from .rulebook import Rulebook
 
 # One seed for all runs: the same data give the same intervals.
 SEED = 20
 
 
+def load_rulebook(
+    rules_dir: Path | None, prices: Path | None, now: float, hourly: StatedPrices | None = None
+) -> Rulebook:
+    """Read what telemetry is judged by: what ships, a site's own rules and its prices over it.
+
+    `now`: Unix seconds; a price of a later day is refused. `hourly`: prices by the hour as somebody wrote them. Raises
+    RulesError with file, line and remedy, and UsageError for a price by the hour that cannot be.
+    """
+    from ..rules.catalog.hour_prices import StatedPrices, resolve_prices  # noqa: PLC0415
+    from ..rules.catalog.loader import load_catalog  # noqa: PLC0415
+    from ..rules.catalog.price_files import TeamPrices, load_prices  # noqa: PLC0415
+    from ..rules.models.kind_model import load_kind_model  # noqa: PLC0415
+    from ..rules.models.move_model import load_move_model  # noqa: PLC0415
+    from ..rules.models.resting_power import load_resting_power  # noqa: PLC0415
+    from ..rules.policy import thresholds  # noqa: PLC0415
+    from ..rules.policy.custom import load_custom_rules  # noqa: PLC0415
+    from ..rules.policy.exceptions import load_exceptions  # noqa: PLC0415
+    from .rulebook import Rulebook  # noqa: PLC0415
+    from .verdicts.kinds.kind_signals import SHAPES, fingerprint  # noqa: PLC0415
+    from .verdicts.kinds.kinds import WORKING  # noqa: PLC0415
+
+    catalog = load_catalog(rules_dir)
+    today = datetime.fromtimestamp(now, UTC).date()
+    rules, custom = thresholds.load_waste_rules(rules_dir), load_custom_rules(rules_dir)
+    return Rulebook(
+        catalog=catalog,
+        rules=rules,
+        custom=custom,
+        exceptions=load_exceptions(rules_dir, known_rules=(*rules, *custom.ids)),
+        kinds=thresholds.load_kind_thresholds(rules_dir),
+        bottlenecks=thresholds.load_bottleneck_thresholds(rules_dir),
+        kind_model=load_kind_model(WORKING, [shape.name for shape in SHAPES], fingerprint(SHAPES)),
+        resting_power=load_resting_power(),
+        move_model=load_move_model(),
+        own=load_prices(prices, catalog.nodes.keys(), today=today) if prices is not None else TeamPrices(),
+        hourly=resolve_prices(hourly or StatedPrices(), catalog, today),
+    )
+
+
 def read_and_advise(
     source: Source | list[Path],
+    book: Rulebook,
     *,
     now: float,
     since: float = 14 * 86400.0,
     until: float | None = None,
-    rules_dir: Path | None = None,
-    prices: Path | None = None,
-    hourly: SaidPrices | None = None,
-    ledger: Beside | None = None,
+    ledger: LedgerSync | None = None,
     with_market: bool = False,
     read: Callable[[], None] = lambda: None,
 ) -> tuple[Frame, Advice]:
@@ -38,28 +77,22 @@ def read_and_advise(
     data there is). `read` is called between the two: when the frame is there and nothing is judged yet.
 
     `source`: a list of paths stands for databases. `ledger`: where decisions and measured moves of the fleet stand;
-    which is its own is known when it was read. `with_market`: whether other providers are looked at, too. `hourly`:
-    prices by the hour, as settings and flags say them (None: none).
+    which is its own is known when it was read. `with_market`: whether other providers are looked at, too.
     """
     import numpy as np  # noqa: PLC0415
 
-    from .pipeline import advise  # noqa: PLC0415
-    from .rulebook import load_rulebook  # noqa: PLC0415
+    from .pipeline import AdviseOptions, advise  # noqa: PLC0415
     from .telemetry.fleet_identity import fleet_of  # noqa: PLC0415
 
-    book = load_rulebook(rules_dir, prices, now, hourly)
     source = Databases(tuple(source)) if isinstance(source, list) else source
     frame = source.read(book.catalog, since=since, until=until, now=now)
     read()
     fleet = fleet_of(frame)
     own = ledger.of(fleet) if ledger is not None else None
-    advice = advise(
-        frame, book.catalog, book.rules, book.own.prices, generated_at=now, rng=np.random.default_rng(SEED),
-        kinds=book.kinds, bottlenecks=book.bottlenecks, power=book.own.power, hourly=book.hourly, custom=book.custom,
-        exceptions=book.exceptions, decisions=own.decisions(now) if own is not None else None,
-        with_market=with_market, site=own.site(now) if own is not None else None,
-    )  # fmt: skip
-    return frame, replace(advice, fleet=fleet)
+    options = AdviseOptions(now, with_market=with_market)
+    if own is not None:
+        options = replace(options, decisions=own.decisions(now), site=own.site(now))
+    return frame, replace(advise(frame, book, options, np.random.default_rng(SEED)), fleet=fleet)
 
 
 @contextmanager

@@ -1,30 +1,29 @@
-"""Everything that telemetry is judged by, read once: the catalog, the rules, the prices, and who is excused."""
+"""All that telemetry is judged by, as values: the catalog, the rules, the models, the prices, and who is excused.
+
+Nothing here reads a file: `advise.load_rulebook` does, once a run, and what judges and weighs is given the result.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from pathlib import Path
 
-from ..rules.catalog.hour_prices import HourPrices, SaidPrices, resolve
-from ..rules.catalog.loader import Catalog, load_catalog
-from ..rules.catalog.price_files import TeamPrices, load_prices
-from ..rules.policy.custom import CustomRules, load_custom_rules
-from ..rules.policy.exceptions import Exceptions, load_exceptions
-from ..rules.policy.thresholds import (
-    Threshold,
-    WasteRule,
-    load_bottleneck_thresholds,
-    load_kind_thresholds,
-    load_waste_rules,
-)
+from ..rules.catalog.hour_prices import HourPrices
+from ..rules.catalog.loader import Catalog
+from ..rules.catalog.price_files import TeamPrices
+from ..rules.models.kind_model import KindModel
+from ..rules.models.move_model import MoveModel
+from ..rules.models.resting_power import RestingPowers
+from ..rules.policy.custom import CustomRules
+from ..rules.policy.exceptions import Exceptions
+from ..rules.policy.thresholds import Threshold, WasteRule
 
 
 @dataclass(frozen=True)
 class Rulebook:
     """What ships, with a site's own files over it. `own`: the team's prices; empty where it named no file. `hourly`: by
-    the hour, from its settings and flags."""
+    the hour, from its settings and flags. `kinds`, `bottlenecks`: thresholds of the verdicts. `kind_model`: what shapes
+    say of kinds; `resting_power`: what GPUs draw at rest; `move_model`: what predictions of moves were worth."""
 
     catalog: Catalog
     rules: Mapping[str, WasteRule]
@@ -32,21 +31,14 @@ class Rulebook:
     exceptions: Exceptions
     kinds: Mapping[str, Threshold]
     bottlenecks: Mapping[str, Threshold]
-    own: TeamPrices
+    kind_model: KindModel
+    resting_power: RestingPowers
+    move_model: MoveModel
+    own: TeamPrices = field(default_factory=TeamPrices)
     hourly: HourPrices = field(default_factory=HourPrices)
 
-
-def load_rulebook(
-    rules_dir: Path | None, prices: Path | None, now: float, hourly: SaidPrices | None = None
-) -> Rulebook:
-    """Read it. `now`: Unix seconds; a price of a later day is refused. `hourly`: prices by the hour as somebody wrote
-    them. Raises RulesError with file, line and remedy, and UsageError for a price by the hour that cannot be."""
-    catalog = load_catalog(rules_dir)
-    today = datetime.fromtimestamp(now, UTC).date()
-    own = load_prices(prices, catalog.nodes.keys(), today=today) if prices is not None else TeamPrices()
-    rules, custom = load_waste_rules(rules_dir), load_custom_rules(rules_dir)
-    return Rulebook(
-        catalog, rules, custom, load_exceptions(rules_dir, known_rules=(*rules, *custom.ids)),
-        load_kind_thresholds(rules_dir), load_bottleneck_thresholds(rules_dir), own,
-        resolve(hourly or SaidPrices(), catalog, today),
-    )  # fmt: skip
+    @property
+    def floor_hours(self) -> float:
+        """Observed hours of a GPU below which no rule gives a verdict."""
+        floors = (rule.thresholds.get("coverage_hours") for rule in self.rules.values())
+        return min(floor.value for floor in floors if floor is not None)

@@ -94,13 +94,13 @@ def confusion(answers: Sequence[Answer]) -> str:
 
 def util_kind(features: Mapping[str, float]) -> str:
     """The baseline of dashboards: busy is training, idle is idle, the rest serves."""
-    util = features.get("g", 0.0)
+    util = features.get("engine_active", 0.0)
     return "idle" if util < 0.05 else "training" if util >= 0.8 else "online-inference"
 
 
 def util_limit(features: Mapping[str, float]) -> str:
     """The baseline of dashboards: a busy GPU is compute-bound, a less busy one waits for its host."""
-    util = features.get("g", 0.0)
+    util = features.get("engine_active", 0.0)
     return "idle" if util < 0.05 else "compute" if util >= 0.8 else "host-input"
 
 

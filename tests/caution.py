@@ -14,11 +14,12 @@ import pandas as pd
 from skuwise.advisor.core.advice_types import Advice
 from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.core.histogram_array import BinsArray
-from skuwise.advisor.pipeline import advise
+from skuwise.advisor.pipeline import AdviseOptions, advise
 from skuwise.advisor.views.whatif_session import of_nodes
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.rules.policy.thresholds import load_waste_rules
 from skuwise.tests.frames import DECODE, FREE, HELD, TRAINING, FrameBuilder
+from skuwise.tests.rulebooks import rulebook
 
 METRICS = (
     "gpu_util", "sm_active", "sm_occupancy", "tensor_active", "dram_active", "fp64_active", "fp32_active",
@@ -45,7 +46,7 @@ CATALOG, RULES = load_catalog(), load_waste_rules()
 def advice_of(frame: Frame) -> Advice:
     """The advice over a frame, the same for the same frame."""
     at = frame.window.end
-    return advise(frame, CATALOG, RULES, generated_at=at, rng=np.random.default_rng(20))
+    return advise(frame, rulebook(), AdviseOptions(at), np.random.default_rng(20))
 
 
 def violations(whole: Advice, part: Advice) -> list[str]:

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from skuwise.advisor.simulate.output.prometheus_series import Series
 from skuwise.tests.engines import prometheus, victoria
 from skuwise.tests.fleets import Fleet, Observed, Removal, compose, removals
 from skuwise.tests.fleets import hardware as hw
 from skuwise.tests.fleets import removal as take
 from skuwise.tests.fleets.blocks import TRITON, founding, idle, instances, office, serving, training
+from skuwise.tests.server_metrics.prometheus_series import Series
 
 ENGINES = {"victoria-metrics": victoria, "prometheus": prometheus}
 _FLAGS = {"victoria-metrics": (), "prometheus": ("--web.enable-admin-api",)}

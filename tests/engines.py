@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from skuwise.advisor.simulate.output.prometheus_series import Series, import_lines, openmetrics
+from skuwise.tests.server_metrics.prometheus_series import Series, import_lines, openmetrics
 
 START_SECONDS = 30.0
 _PACKAGES = {"promtool": "prometheus", "systemd-analyze": "systemd"}

@@ -10,15 +10,14 @@ from threading import Event
 import numpy as np
 from skuwise.advisor.cli.explain import queries_of
 from skuwise.advisor.core.advice_types import Advice, Decision
-from skuwise.advisor.pipeline import advise
-from skuwise.advisor.rulebook import Rulebook, load_rulebook
+from skuwise.advisor.pipeline import AdviseOptions, advise
+from skuwise.advisor.rulebook import Rulebook
 from skuwise.advisor.telemetry.health import health_of
 from skuwise.advisor.views.subjects import find
 from skuwise.advisor.views.whatif_session import Workbench, workbench
 from skuwise.rules.base.errors import SkuwiseError
-from skuwise.rules.catalog.loader import load_catalog
-from skuwise.rules.policy.thresholds import load_waste_rules
 from skuwise.tests.frames import DECODE, HOUR, START, TRAINING, FrameBuilder
+from skuwise.tests.rulebooks import rulebook
 from skuwise.tui.state import FINDINGS_WINDOW, Loaded, WindowChoice, with_decision
 
 HOURS = 48
@@ -44,8 +43,8 @@ def fleet() -> Loaded:
         {"node": "n2", "gpu_uuid": "GPU-n2-0", "scope": "gpu", "metric": "tensor_active", "reason": "no-gpm",
          "detail": f"The driver says {HOSTILE}", "remedy": "Ask it.", "since": START}
     )  # fmt: skip
-    catalog, frame = load_catalog(), b.frame()
-    advice = advise(frame, catalog, load_waste_rules(), generated_at=NOW, rng=np.random.default_rng(1))
+    frame = b.frame()
+    advice = advise(frame, rulebook(), AdviseOptions(NOW), np.random.default_rng(1))
     return Loaded(FINDINGS_WINDOW, advice, advice, frame, health_of(frame), NOW)
 
 
@@ -103,10 +102,10 @@ class HandLoader:
 
     def queries(self, loaded: Loaded, id_: str) -> str:
         advice = replace(loaded.advice, source={"kind": "sqlite", "databases": ["fleet.db"]})
-        return queries_of(advice, find(advice, id_), self.rulebook().catalog, None, width=96)
+        return queries_of(advice, find(advice, id_), width=96)
 
     def bench(self, loaded: Loaded, workload: str, tell: Callable[[str], None]) -> Workbench | None:
         return workbench(loaded.frame, loaded.advice.workloads, workload, self.rulebook(), NOW)
 
     def rulebook(self) -> Rulebook:
-        return load_rulebook(None, None, NOW)
+        return rulebook()

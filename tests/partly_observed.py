@@ -7,11 +7,10 @@ from functools import cache
 import numpy as np
 from skuwise.advisor.core.advice_types import Advice
 from skuwise.advisor.core.frame import Frame
-from skuwise.advisor.pipeline import advise
+from skuwise.advisor.pipeline import AdviseOptions, advise
 from skuwise.advisor.telemetry.health import health_of
-from skuwise.rules.catalog.loader import load_catalog
-from skuwise.rules.policy.thresholds import load_waste_rules
 from skuwise.tests.frames import DECODE, HOUR, START, TRAINING, FrameBuilder
+from skuwise.tests.rulebooks import rulebook
 from skuwise.tui.state import FINDINGS_WINDOW, Loaded
 
 HOURS = 48
@@ -60,7 +59,7 @@ def advice() -> Advice:
 
 def advised(frame: Frame) -> Advice:
     end = frame.window.end
-    return advise(frame, load_catalog(), load_waste_rules(), generated_at=end, rng=np.random.default_rng(1))
+    return advise(frame, rulebook(), AdviseOptions(end), np.random.default_rng(1))
 
 
 def short(hours: int = 15) -> Frame:

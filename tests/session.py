@@ -9,11 +9,11 @@ from collections.abc import Awaitable, Callable
 from skuwise.tests.fleet_on_screen import NOW, HandLoader
 from skuwise.tui.app import SkuwiseApp
 from skuwise.tui.data.loaders import Loader
-from skuwise.tui.screens.base_page import PAGES
+from skuwise.tui.screens.menu import MENU
 from textual.pilot import Pilot
 
 PATIENCE_STEPS = 3000  # two minutes: a busy machine may take its time
-KEY = {page: str(number) for number, (page, _) in enumerate(PAGES, 1)}
+KEY = {page.NAME: str(number) for number, page in enumerate(MENU, 1)}
 
 
 class Session:

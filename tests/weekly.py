@@ -21,6 +21,7 @@ from skuwise.advisor.core.advice_types import (
     Summary,
     WorkloadVerdict,
 )
+from skuwise.advisor.core.coded_text import CodedText
 from skuwise.rules.catalog.types import Price
 
 WEEK = 7 * 86400.0
@@ -57,10 +58,13 @@ def fleet(
         generated_at=end + 6 * 3600.0, start=end - WEEK, end=end, source={"kind": "sqlite"},
         summary=Summary(
             count, hours * len(workloads), cost, waste, gain,
-            Reconciliation(cost * 0.9, 0.0, cost * 0.1, 0.0, 0.0, 0.0, cost), Interval(gain * 0.9, gain, gain * 1.1),
+            Reconciliation(cost * 0.9, 0.0, cost * 0.1, 0.0, 0.0, 0.0, cost),
+            recoverable_interval_usd_per_month=Interval(gain * 0.9, gain, gain * 1.1),
         ),
         prices=prices, workloads=tuple(workloads), findings=tuple(findings), recommendations=tuple(ways),
-        notes=(f"No verdict on the fabric of {name('node-x')}: its counters cannot be read.",),
+        notes=(CodedText(
+                "fabric-not-judged", f"No verdict on the fabric of {name('node-x')}: its counters cannot be read."
+            ),),
         nodes=tuple(sorted(w.nodes[0] for w in workloads)), fabrics=tuple(fabrics),
     )  # fmt: skip
 
@@ -101,7 +105,7 @@ def _workload(t: int, n: int, team: str, name: Callable[[str], str], end: float,
         id=f"w-{key}", series_id=f"s-{key}", name=called, owner=Owner(namespace=team, user=name("ann")),
         nodes=(name(f"node-{key}"),), gpus=tuple(f"GPU-{key}-{i}" for i in range(8)), gpu_sku="H100-SXM5", node_sku=IB,
         start=end - WEEK, end=end, gpu_hours=hours, cost_usd=12.29 * hours,
-        kind=KindVerdict("idle" if n == 1 else KINDS[n % len(KINDS)], 0.95, ("said so",)),
+        kind=KindVerdict("idle" if n == 1 else KINDS[n % len(KINDS)], 0.95, (CodedText("said", "said so"),)),
         bottleneck=BottleneckVerdict("hbm-bandwidth", 0.9, {"hbm-bandwidth": 1.0}), phases=(),
         coverage=Coverage(0.98, 1.0, {"u_c": "Nobody measured what it sustains."} if n == 0 else {}),
     )  # fmt: skip
@@ -112,7 +116,7 @@ def _finding(w: WorkloadVerdict, rule: str, hours: float) -> Finding:
         id=f"f-{w.id}", rule=rule, severity="high", workload=w.id, node=w.nodes[0], gpus=w.gpus, nodes=w.nodes,
         evidence=(Evidence("fabric_util_p995", 0.0005, 0.01, "ratio of line rate"),), gpu_hours=hours,
         cost_usd=1651.8 if rule == "idle-fabric" else 12.29 * hours, price=f"{IB}@eastus", confidence=0.9,
-        would_change_if=("A job that spans nodes is to run there soon.",),
+        would_change_if=(CodedText("soon", "A job that spans nodes is to run there soon."),),
         text=f"The service {w.name} ({w.owner.namespace}) runs on {w.nodes[0]} and shows {rule}. That is not cheap.",
     )  # fmt: skip
 
@@ -126,6 +130,7 @@ def _way(w: WorkloadVerdict, f: Finding, action: str) -> Recommendation:
         time_ratio=Interval(0.98, 1.0, 1.03) if action == "move-sku" else None,
         saving_usd_per_month=Interval(saving * 0.9, saving, saving * 1.1), freed_gpu_hours_per_month=5840.0,
         realisation="cash-now", risk="very-low", blocked_by=(), rejected=(),
-        would_change_if=("the node is not to be had in the numbers needed",), prices=(f"{PLAIN}@eastus",),
+        would_change_if=(CodedText("scarce", "the node is not to be had in the numbers needed"),),
+            prices=(f"{PLAIN}@eastus",),
         text=f"{w.name} moves. It saves money every month.",
     )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -19,10 +19,10 @@ from .data.loaders import Loader
 from .data.preferences import Memory
 from .data.time_window import WINDOW_HINT, next_window, parse_window, window_of
 from .screens.base_page import (
-    PAGES,
     Back,
     NodeWanted,
     Page,
+    ReadingWanted,
     StateWanted,
     TextWanted,
     WhatIfWanted,
@@ -32,40 +32,29 @@ from .screens.base_page import (
 from .screens.dialogs.decision_dialog import Answer, Asking
 from .screens.dialogs.input_dialog import Entry
 from .screens.dialogs.text_viewer import Reading, help_text, plain
-from .screens.doctor import Doctor
-from .screens.fleet import Fleet
-from .screens.moves import DecisionWanted, Moves
+from .screens.menu import MENU
+from .screens.moves import DecisionWanted
 from .screens.node import Node
-from .screens.overview import Overview
-from .screens.skus import CatalogWanted, Skus, SkuWanted
-from .screens.whatif import BenchWanted, WhatIf
-from .screens.workload import CourseWanted, Workload
-from .screens.workloads import Workloads
+from .screens.whatif import WhatIf
+from .screens.workload import Workload
 from .state import WINDOWS, Loaded, State, WindowChoice, with_decision
 from .themes import COLOURS, MONOCHROME, THEMES
-from .widgets.topbar import TopBar
+from .widgets.topbar import Header, TopBar
 
 _CLOCK_SECONDS = 5.0
-_SCREENS: dict[str, type[Page]] = {
-    page.NAME: page for page in (Overview, Fleet, Workloads, Moves, WhatIf, Skus, Doctor)
-}
 
 
 class SkuwiseApp(HabitsApp):
     """`loader` is asked for all data; `clock` gives Unix seconds. `workload`: opened when the data are there.
 
-    `monochrome`: begin without colours, whatever is remembered. `memory`: what an earlier run chose; `told`: a sentence
-    about it.
+    `menu`: the pages, each with its number as its key. `monochrome`: begin without colours, whatever is remembered.
+    `memory`: what an earlier run chose; `told`: a sentence about it.
     """
 
     TITLE = "skuwise"
     CSS_PATH = "skuwise.tcss"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (120, "-wide")]  # noqa: RUF012 - as Textual declares it
     BINDINGS: ClassVar[list[BindingType]] = [
-        *(
-            Binding(str(number), f"page('{page}')", label, show=False)
-            for number, (page, label) in enumerate(PAGES, 1)
-        ),
         Binding("w", "window(1)", "Span"),
         Binding("W", "window(-1)", "Shorter span", show=False),
         Binding("c", "own_window", "A window of your own", show=False),
@@ -79,21 +68,24 @@ class SkuwiseApp(HabitsApp):
 
     def __init__(
         self, loader: Loader, *, clock: Callable[[], float], monochrome: bool = False, workload: str | None = None,
-        memory: Memory | None = None, told: str | None = None,
+        memory: Memory | None = None, told: str | None = None, menu: Sequence[type[Page]] = MENU,
     ) -> None:  # fmt: skip
         memory = memory or Memory()
         super().__init__(memory, monochrome)
         self._loader, self._clock, self._wanted = loader, clock, workload
-        self._begin, self._told = memory.page if memory.page in _SCREENS else PAGES[0][0], told
-        self.source = clean(loader.name)
+        self._header = Header(clean(loader.name), tuple((page.NAME, page.LABEL) for page in menu))
+        self._first = menu[0].NAME
+        self._begin, self._told = memory.page if memory.page in dict(self._header.tabs) else self._first, told
+        self.source = self._header.source
         self.jobs = Jobs(self.post_message)
         self.state = State(window=window_of(memory.window_seconds), now=clock(), progress="starting")
         for theme in THEMES:
             self.register_theme(theme)
         known = memory.theme if memory.theme in {theme.name for theme in THEMES} else COLOURS.name
         self.theme = MONOCHROME.name if monochrome else known or COLOURS.name
-        for name, page in _SCREENS.items():
-            self.add_mode(name, lambda page=page: page(self.source))
+        for number, page in enumerate(menu, 1):
+            self.add_mode(page.NAME, lambda page=page: page(self._header))
+            self.bind(str(number), f"page('{page.NAME}')", description=page.LABEL, show=False)
 
     def on_mount(self) -> None:
         self.switch_mode(self._begin)
@@ -105,7 +97,7 @@ class SkuwiseApp(HabitsApp):
 
     def get_system_commands(self, screen: Screen) -> Iterable[SystemCommand]:  # noqa: ARG002 - the same on all
         """What the command palette offers."""
-        for page, label in PAGES:
+        for page, label in self._header.tabs:
             yield SystemCommand(label, f"Go to {label}", lambda page=page: self.action_page(page))
         for window in WINDOWS:
             yield SystemCommand(
@@ -144,7 +136,7 @@ class SkuwiseApp(HabitsApp):
             return
         if message.slot == "reading":
             self._become(progress=clean(message.text))
-        elif isinstance(self.screen, WhatIf):
+        elif isinstance(self.screen, Page):
             self.screen.narrate(clean(message.text))
 
     def on_job_done(self, message: JobDone) -> None:
@@ -234,14 +226,14 @@ class SkuwiseApp(HabitsApp):
             self.pop_screen()
         elif self.state.progress is not None:
             self._stop()
-        elif self.current_mode != PAGES[0][0]:
-            self.switch_mode(PAGES[0][0])
+        elif self.current_mode != self._first:
+            self.switch_mode(self._first)
 
     def on_workload_wanted(self, message: WorkloadWanted) -> None:
-        self.push_screen(Workload(self.source, message.id))
+        self.push_screen(Workload(self._header, message.id))
 
     def on_node_wanted(self, message: NodeWanted) -> None:
-        self.push_screen(Node(self.source, message.node, message.gpu, self._clock))
+        self.push_screen(Node(self._header, message.node, message.gpu, self._clock))
 
     def on_text_wanted(self, message: TextWanted) -> None:
         loaded = self.state.loaded
@@ -287,39 +279,13 @@ class SkuwiseApp(HabitsApp):
     # What screens ask for
 
     def on_work_wanted(self, message: WorkWanted) -> None:
-        self.jobs.start(message.slot, message.work)
+        self.jobs.start(message.slot, lambda tell: message.work(self._loader, tell))
 
-    def on_course_wanted(self, message: CourseWanted) -> None:
-        def work(tell: Tell) -> Callable[[], None]:  # noqa: ARG001 - it is soon done
-            from ..advisor.views.workload_timeline import course_of  # noqa: PLC0415
-
-            loaded, book = message.loaded, self._loader.rulebook()
-            course = course_of(loaded.frame, loaded.advice, message.workload, book.catalog, book.rules)
-            return lambda: message.screen.draw(course)
-
-        self.jobs.start("course", work)
+    def on_reading_wanted(self, message: ReadingWanted) -> None:
+        self._read_over(message.title, message.text)
 
     def on_what_if_wanted(self, message: WhatIfWanted) -> None:
-        self.push_screen(WhatIf(self.source, message.workload, message.node))
-
-    def on_bench_wanted(self, message: BenchWanted) -> None:
-        def work(tell: Tell) -> Callable[[], None]:
-            bench = self._loader.bench(message.loaded, message.id, tell)
-            return lambda: message.screen.lay(bench)
-
-        self.jobs.start("bench", work)
-
-    def on_catalog_wanted(self, message: CatalogWanted) -> None:
-        def work(tell: Tell) -> Callable[[], None]:  # noqa: ARG001
-            catalog = self._loader.rulebook().catalog
-            return lambda: message.screen.fill(catalog)
-
-        self.jobs.start("catalog", work)
-
-    def on_sku_wanted(self, message: SkuWanted) -> None:
-        from ..advisor.cli.skus import sku_text  # noqa: PLC0415
-
-        self.push_screen(Reading("From the catalog", plain(sku_text(message.sku, message.catalog))))
+        self.push_screen(WhatIf(self._header, message.workload, message.node))
 
     def on_decision_wanted(self, message: DecisionWanted) -> None:
         def decide(answer: Answer | None) -> None:

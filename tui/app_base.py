@@ -103,7 +103,7 @@ class HabitsApp(App[None]):
                 return
 
             def work(tell: Callable[[str], None]) -> Callable[[], None]:  # noqa: ARG001 - it is soon done
-                from ..advisor.cli.output import write_whole  # noqa: PLC0415
+                from ..rules.base.output import write_whole  # noqa: PLC0415
 
                 kind = path.suffix.casefold()
                 write_whole(path, plain_svg(svg, "skuwise") if kind == ".svg" else render(kind, sheets, about, focused))

@@ -26,10 +26,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rules", type=Path, metavar="DIR", help="your own rules, laid out like ours, over ours")
     add_prices(parser)
     add_ledger(parser)
-    parser.set_defaults(run=run_tui)
 
 
-def run_tui(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     """Draw on the terminal until somebody quits. Raises UsageError where there is none."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError(

@@ -30,7 +30,7 @@ OTHER = "other services"
 
 
 @dataclass
-class Line:
+class BillLine:
     """Charges of one node SKU in one region. Costs are US dollars; `committed_hours`, `spot_hours` are part of `hours`,
     and `committed` is of `effective` what these hours cost.
 
@@ -82,7 +82,7 @@ class Bill:
     """An export, summed up. `start`, `end`: of its charges, Unix seconds. `other`: effective cost by service of what
     is no GPU node; `unused`: of commitments that nothing used; `uncounted`: of GPU nodes not charged by the hour."""
 
-    lines: dict[tuple[str, str], Line] = field(default_factory=dict)
+    lines: dict[tuple[str, str], BillLine] = field(default_factory=dict)
     billed: float = 0.0
     effective: float = 0.0
     other: dict[str, float] = field(default_factory=dict)
@@ -91,7 +91,7 @@ class Bill:
     start: float = float("inf")
     end: float = float("-inf")
 
-    def price(self, line: Line, source: str) -> Price | None:
+    def price(self, line: BillLine, source: str) -> Price | None:
         """A line as a price of a team's price file; None where it gives none."""
         usd = round(line.usd_per_hour or 0.0, 4)
         if usd <= 0:  # a price file takes none that is nothing
@@ -127,7 +127,7 @@ def sum_up(charges: Iterable[Charge], catalog: Catalog) -> Bill:
 
 def _count(bill: Bill, charge: Charge, node: NodeSku) -> None:
     region = charge.region or ANY_REGION
-    line = bill.lines.setdefault((node.name, region), Line(node.name, region))
+    line = bill.lines.setdefault((node.name, region), BillLine(node.name, region))
     hours = charge.hours or 0.0
     line.hours += hours
     line.billed += charge.billed
@@ -185,14 +185,14 @@ def _plain(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class LineComparison:
     """A line against the nodes that were observed over the same time. Hours are node-hours.
 
     `explained`: US dollars of it that observed hours explain, at its own price; `nodes`: observed ones of its kind,
     `named`: those of them that the export names.
     """
 
-    line: Line
+    line: BillLine
     observed_hours: float
     nodes: tuple[str, ...]
     named: tuple[str, ...]
@@ -204,7 +204,7 @@ class Compared:
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class ObservedNode:
     """A node as telemetry shows it over the export's time. `hours`: for which it was there."""
 
     node: str
@@ -213,7 +213,7 @@ class Observed:
     hours: float
 
 
-def compare(bill: Bill, observed: Sequence[Observed]) -> tuple[list[Compared], list[Observed]]:
+def compare_bill(bill: Bill, observed: Sequence[ObservedNode]) -> tuple[list[LineComparison], list[ObservedNode]]:
     """Each line against the observed nodes of its SKU and region, the dearest first, and the nodes without a charge."""
     found = []
     charged: set[str] = set()
@@ -221,7 +221,7 @@ def compare(bill: Bill, observed: Sequence[Observed]) -> tuple[list[Compared], l
         own = [n for n in observed if n.node_sku == line.sku and line.region in (n.region, ANY_REGION)]
         names = {resource.partition(".")[0].lower() for resource in line.resources}
         found.append(
-            Compared(
+            LineComparison(
                 line, sum(n.hours for n in own), tuple(n.node for n in own),
                 tuple(n.node for n in own if n.node.partition(".")[0].lower() in names),
             )

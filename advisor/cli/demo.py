@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -11,11 +10,14 @@ import time
 from pathlib import Path
 
 from ...rules.base.errors import EXIT_DONE, UsageError
-from ..advise import read_and_advise
+from ...rules.base.output import say, write_stdout, write_whole
+from ..advise import load_rulebook, read_and_advise
+from ..moves.waste.idle_fabric import RULE as FOUNDING
 from ..render import render
-from ..render.text import render_overview, render_story
+from ..render.text import document_text, sections_text
 from ..simulate.simulator import simulate
-from .output import WIDTH_OF_A_PIPE, say, write_stdout, write_whole
+from ..views.document.advice_document import case_sections, overview_document
+from .output import terminal_width, wants_color
 
 # A node's own GPUs are sampled this long; enough to see that it works, far too short for advice.
 OWN_GPUS_SECONDS = 5
@@ -28,10 +30,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--dir", type=Path, metavar="DIR", help="where to put the files (default: a new temporary folder)"
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="another seed, another fleet (default: 0)")
-    parser.set_defaults(run=run_demo)
 
 
-def run_demo(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     """Simulate a fleet, sample this machine's own GPUs if it has any, advise, and say what to try next."""
     folder = _folder(options.dir)
     fleet, report = folder / "fleet.db", folder / "report.md"
@@ -47,12 +48,11 @@ def run_demo(options: argparse.Namespace) -> int:
     )
     own = _sample_own_gpus(folder)
     say("3/3  reading it and weighing every way out")
-    _, advice = read_and_advise([fleet], now=now)
-    width = shutil.get_terminal_size((WIDTH_OF_A_PIPE, 24)).columns
-    color = sys.stdout.isatty()
+    _, advice = read_and_advise([fleet], load_rulebook(None, None, now), now=now)
+    width, color = terminal_width(), wants_color()
     write_whole(report, render(advice, "markdown"))
-    write_stdout(render_overview(advice, width=width, color=color))
-    write_stdout(render_story(advice, "idle-fabric", width=width, color=color))
+    write_stdout(document_text(overview_document(advice), width=width, color=color))
+    write_stdout(sections_text(case_sections(advice, FOUNDING.id), width=width, color=color))
     write_stdout(_next(fleet, report, own))
     return EXIT_DONE
 

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import os
-import shutil
-import sys
 import time
 from typing import TYPE_CHECKING
 
 from ...rules.base.errors import EXIT_DONE, NothingToDo
+from ...rules.base.output import say, write_stdout
 from ..telemetry.source import Databases, Source, source_of
 from .options import add_source
-from .output import WIDTH_OF_A_PIPE, say, write_stdout
-from .price_options import said_prices
+from .output import terminal_width, wants_color
+from .price_options import rulebook_of
 
 if TYPE_CHECKING:
-    from ..doctor.facts import Told
+    from ..doctor.facts import SourceCoverage
     from ..doctor.types import Diagnosis
     from ..rulebook import Rulebook
 
@@ -25,31 +23,28 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Give `parser` the options of doctor."""
     add_source(parser)
     parser.add_argument("--format", choices=("table", "json"), default="table", help="what to print (default: table)")
-    parser.set_defaults(run=run_doctor)
 
 
-def run_doctor(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     """Ask the source, diagnose, print. Raises NothingToDo, after printing what is known, where no GPU is observed."""
-    from ..doctor.json import render_json  # noqa: PLC0415
-    from ..doctor.text import render_text  # noqa: PLC0415
-    from ..rulebook import load_rulebook  # noqa: PLC0415
+    from ..doctor.json import render_diagnosis_json  # noqa: PLC0415
+    from ..doctor.text import render_diagnosis_text  # noqa: PLC0415
 
     now = time.time()
-    book = load_rulebook(options.rules, options.prices, now, said_prices(options, os.environ))
+    book = rulebook_of(options, now)
     say("examining the source ...")
-    told = examine(source_of(options, say), book, since=options.since, until=options.until, now=now)
-    found = diagnosis_of(told, book, now)
+    told = examine_source(source_of(options, say), book, since=options.since, until=options.until, now=now)
+    found = diagnose_source(told, book, now)
     if options.format == "json":
-        write_stdout(render_json(found))
+        write_stdout(render_diagnosis_json(found))
     else:
-        width = shutil.get_terminal_size((WIDTH_OF_A_PIPE, 24)).columns
-        write_stdout(render_text(found, width=width, color=sys.stdout.isatty() and not os.environ.get("NO_COLOR")))
+        write_stdout(render_diagnosis_text(found, width=terminal_width(), color=wants_color()))
     if found.observed == 0:
         raise nothing_observed(found)
     return EXIT_DONE
 
 
-def examine(source: Source, book: Rulebook, *, since: float, until: float | None, now: float) -> Told:
+def examine_source(source: Source, book: Rulebook, *, since: float, until: float | None, now: float) -> SourceCoverage:
     """What a source tells of a window: `since` seconds up to `until` (None: the newest data)."""
     from ..doctor.checks.slurm import with_table  # noqa: PLC0415
 
@@ -58,7 +53,7 @@ def examine(source: Source, book: Rulebook, *, since: float, until: float | None
 
         return with_table(read_databases(source.paths, since_seconds=since, until=until, now=now), source.jobs)
     from ...agent.config import load_config  # noqa: PLC0415
-    from ..doctor.prometheus import Asked, read_server  # noqa: PLC0415
+    from ..doctor.prometheus import ServerQuestion, read_server  # noqa: PLC0415
     from ..telemetry.prometheus.client.client import Client  # noqa: PLC0415
     from ..telemetry.prometheus.settings import load_settings  # noqa: PLC0415
 
@@ -66,22 +61,19 @@ def examine(source: Source, book: Rulebook, *, since: float, until: float | None
     client = Client(source.url, settings, source.environ)
     try:
         roles = load_config({}, source.environ).fabric_roles
-        asked = Asked(client, source.matches, now, settings.concurrency, roles)
+        asked = ServerQuestion(client, source.matches, now, settings.concurrency, roles)
         return with_table(read_server(asked, book.catalog, since_seconds=since, until=until), source.jobs)
     finally:
         client.close()
 
 
-def diagnosis_of(told: Told, book: Rulebook, now: float) -> Diagnosis:
+def diagnose_source(told: SourceCoverage, book: Rulebook, now: float) -> Diagnosis:
     """The diagnosis by a rulebook's catalog, prices and floor of hours."""
     from ..doctor.diagnose import diagnose  # noqa: PLC0415
     from ..moves.base.price_book import PriceBook  # noqa: PLC0415
 
-    floors = [
-        rule.thresholds["coverage_hours"].value for rule in book.rules.values() if "coverage_hours" in rule.thresholds
-    ]
     prices = PriceBook(book.catalog, tuple(book.own.prices), tuple(book.own.power), book.hourly)
-    return diagnose(told, book.catalog, prices, min(floors), now)
+    return diagnose(told, book.catalog, prices, book.floor_hours, now)
 
 
 def nothing_observed(found: Diagnosis) -> NothingToDo:

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import argparse
-import os
-import shutil
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...rules.base.errors import EXIT_DONE, UsageError
+from ...rules.base.output import say, write_stdout, write_whole
 from ..advise import read_and_advise
 from ..core.advice_types import Advice, Finding, Owner, Recommendation, WorkloadVerdict
 from ..telemetry.source import source_of
 from ..views.subjects import _LISTED, Subject, find, recommended, runs_of, workload_of
 from .options import add_ledger, add_source, ledger_beside
-from .output import WIDTH_OF_A_PIPE, say, write_stdout, write_whole
-from .price_options import said_prices
-from .skus_compare import asked_gpu
+from .output import terminal_width
+from .price_options import rulebook_of
+from .skus.options import asked_gpu
 
 if TYPE_CHECKING:
-    from ...rules.catalog.loader import Catalog
+    pass
 
 _TEXT_WIDTH_MAX = 100
 
@@ -44,18 +43,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--rows", type=Path, metavar="FILE.db",
-        help="with --query: write the rows that the advice rests on there, for the queries to run on",
+        help="with --query: write the rows that the advice judged there, for the queries to run on",
     )  # fmt: skip
     add_ledger(parser)
-    parser.set_defaults(run=run_explain)
 
 
-def run_explain(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     """Advise on the source, and tell all about one part of it."""
-    from ...rules.catalog.loader import load_catalog  # noqa: PLC0415
-    from ...rules.policy.custom import load_custom_rules  # noqa: PLC0415
-    from ...rules.policy.thresholds import load_waste_rules  # noqa: PLC0415
-    from ..provenance.export_rows import write_rows  # noqa: PLC0415
+    from ..provenance.judged_rows import judged_tables, write_rows  # noqa: PLC0415
     from ..render.explain import render_explained  # noqa: PLC0415
     from ..render.roofline import render_svg  # noqa: PLC0415
     from ..views.roofline import roofline  # noqa: PLC0415
@@ -63,26 +58,26 @@ def run_explain(options: argparse.Namespace) -> int:
     if options.rows is not None and not options.query:
         raise UsageError("--rows goes with --query.", "Add --query.")
     source = source_of(options, say)
-    catalog = load_catalog(options.rules)
-    asked = [asked_gpu(catalog, name) for name in options.against]
     now = time.time()
+    book = rulebook_of(options, now)
+    catalog = book.catalog
+    asked = [asked_gpu(catalog, name) for name in options.against]
     ledger = ledger_beside(options)
     ledger.check()
     say("reading telemetry ...")
     frame, advice = read_and_advise(
-        source, since=options.since, until=options.until, rules_dir=options.rules,
-        prices=options.prices, hourly=said_prices(options, os.environ), now=now, ledger=ledger,
+        source, book, since=options.since, until=options.until, now=now, ledger=ledger,
     )  # fmt: skip
     subject = find(advice, options.id)
     runs = runs_of(advice, options.id)
     if subject in runs and len(runs) > 1:
         others = ", ".join(run.id for run in runs[1 : 1 + _LISTED])
         say(f"Slurm job {options.id} ran {len(runs)} times in this window; this is the newest run (others: {others})")
-    columns = min(shutil.get_terminal_size((WIDTH_OF_A_PIPE, 24)).columns, _TEXT_WIDTH_MAX)
+    columns = terminal_width(_TEXT_WIDTH_MAX)
     if options.query:
         if options.rows is not None:
-            write_rows(frame, options.rows)
-        write_stdout(queries_of(advice, subject, catalog, options.rules, width=columns))
+            write_rows(judged_tables(frame, book), options.rows)
+        write_stdout(queries_of(advice, subject, width=columns))
         return EXIT_DONE
     workload = subject if isinstance(subject, WorkloadVerdict) else workload_of(advice, subject.workload)
     drawn = None
@@ -92,8 +87,8 @@ def run_explain(options: argparse.Namespace) -> int:
     elif options.roofline is not None:
         raise UsageError(f"{options.id} is about nodes that nobody used.", "Only a workload has a roofline.")
     owner = workload.owner if workload is not None else Owner()
-    rules = {name: rule.of(owner) for name, rule in load_waste_rules(options.rules).items()}
-    rules |= {own.rule.id: own.rule for own in load_custom_rules(options.rules).of(owner)}
+    rules = {name: rule.of(owner) for name, rule in book.rules.items()}
+    rules |= {own.rule.id: own.rule for own in book.custom.of(owner)}
     write_stdout(render_explained(advice, subject, drawn, width=columns, catalog=catalog, rules=rules))
     if drawn is not None and options.roofline is not None:
         write_whole(options.roofline, render_svg(drawn))
@@ -101,15 +96,14 @@ def run_explain(options: argparse.Namespace) -> int:
     return EXIT_DONE
 
 
-def queries_of(advice: Advice, subject: Subject, catalog: Catalog, rules: Path | None, *, width: int) -> str:
+def queries_of(advice: Advice, subject: Subject, *, width: int) -> str:
     """The queries behind the numbers of a finding, of those a recommendation rests on, or of those on a workload.
 
     Raises UsageError for a source that there are no queries for.
     """
-    from ...rules.policy.thresholds import load_bottleneck_thresholds  # noqa: PLC0415
-    from ..provenance.query_builder import language_of  # noqa: PLC0415
-    from ..provenance.query_context import subject_of  # noqa: PLC0415
+    from ..provenance.query_builder import how_to_run, queries_for  # noqa: PLC0415
     from ..provenance.query_script import render_queries  # noqa: PLC0415
+    from ..provenance.subject import subject_of  # noqa: PLC0415
 
     if isinstance(subject, Finding):
         found = [subject]
@@ -117,8 +111,5 @@ def queries_of(advice: Advice, subject: Subject, catalog: Catalog, rules: Path |
         found = [f for f in advice.findings if f.id in subject.findings]
     else:
         found = [f for f in advice.findings if f.workload == subject.id]
-    language = language_of(advice)
-    levels = {name: threshold.value for name, threshold in load_bottleneck_thresholds(rules).items()}
-    answers = [language.answer(subject_of(advice, finding, catalog, levels)) for finding in found]
-    how = language.how_to_run(advice, answers)
-    return render_queries(list(zip(found, answers, strict=True)), how, width=width)
+    queries = [(finding, queries_for(subject_of(advice, finding))) for finding in found]
+    return render_queries(queries, how_to_run(advice), width=width)

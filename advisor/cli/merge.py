@@ -7,19 +7,19 @@ from pathlib import Path
 
 from ...rules.base.errors import EXIT_DONE, UsageError
 from ...rules.policy.thresholds import load_bottleneck_thresholds
-from ..render import FORMATS
+from ..core.dominant_label import DOMINANT
+from ..render import format_names
 from ..shards.advice_parser import Allowance, read_advice
-from ..shards.merge import merge
+from ..shards.merge import merge_advice
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("advice", nargs="+", type=Path, metavar="ADVICE.json", help="what advise --format json wrote")
-    parser.add_argument("--format", choices=FORMATS, default="json", help="what to print (default: json)")
+    parser.add_argument("--format", choices=format_names(), default="json", help="what to print (default: json)")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write there instead of to stdout, all or nothing")
-    parser.set_defaults(run=run_merge)
 
 
-def run_merge(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     """Read all, join, print."""
     from .output import print_advice  # noqa: PLC0415
 
@@ -28,6 +28,6 @@ def run_merge(options: argparse.Namespace) -> int:
         if str(path) in advice:
             raise UsageError(f"{path} is named twice.", "Name each shard once.")
         advice[str(path)] = read_advice(path, allowance)
-    merged = merge(advice, load_bottleneck_thresholds()["dominant_share_min"].value)
+    merged = merge_advice(advice, load_bottleneck_thresholds()[DOMINANT].value)
     print_advice(merged, options)
     return EXIT_DONE

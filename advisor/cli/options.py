@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...agent.base.durations import parse_duration
 from ...rules.base.errors import UsageError
+from ...rules.base.output import say
 from ..core.timestamps import parse_moment
 from ..telemetry.source import add_source_choice
-from .output import say
 from .price_options import add_prices
 
 if TYPE_CHECKING:
-    from ..ledger.sync import Beside
+    from ..ledger.sync import LedgerSync
 
 MAX_WINDOW_DAYS = 3650  # hours of ten years; nothing is kept for longer
 
@@ -46,31 +47,32 @@ def add_ledger(parser: argparse.ArgumentParser) -> None:
     choice.add_argument("--no-ledger", action="store_true", help="mark no decisions and note nothing")
 
 
-def ledger_beside(options: argparse.Namespace) -> Beside:
+def ledger_beside(options: argparse.Namespace) -> LedgerSync:
     """The ledger that `add_ledger`'s options name."""
     from ..ledger.file.paths import default_path  # noqa: PLC0415
-    from ..ledger.sync import Beside  # noqa: PLC0415
+    from ..ledger.sync import LedgerSync  # noqa: PLC0415
 
     named = None if options.no_ledger else options.ledger
     home = None if options.no_ledger or named is not None else default_path(os.environ)
-    return Beside(named, named is not None, say, home)
+    return LedgerSync(named, named is not None, say, home)
+
+
+def _typed(parse: Callable[[str], float], text: str) -> float:
+    try:
+        return parse(text)
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _duration(text: str) -> float:
-    try:
-        seconds = parse_duration(text)
-    except UsageError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
+    seconds = _typed(parse_duration, text)
     if seconds > MAX_WINDOW_DAYS * 86400:
         raise argparse.ArgumentTypeError(f"{text} is longer than {MAX_WINDOW_DAYS} days. Choose a shorter window.")
     return seconds
 
 
 def _moment(text: str) -> float:
-    try:
-        moment = parse_moment(text)
-    except UsageError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
+    moment = _typed(parse_moment, text)
     if moment < 0:
         raise argparse.ArgumentTypeError(f"{text} is before 1970. Choose a later time.")
     return moment

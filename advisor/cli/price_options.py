@@ -11,13 +11,18 @@ In the environment: ``SKUWISE_PRICES_GPU_HOUR_USD="H100-SXM5=2.10, A100-SXM4-80G
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ...agent.config import SYSTEM_FILE
 from ...agent.settings_reader import read_section
 from ...rules.base.errors import UsageError
-from ...rules.catalog.hour_prices import GPU_FLAG, GPU_HOUR, NODE_HOUR, Said, SaidPrices, parse_flags
+from ...rules.catalog.hour_prices import GPU_FLAG, GPU_HOUR, NODE_HOUR, StatedPrice, StatedPrices, parse_flags
+
+if TYPE_CHECKING:
+    from ..rulebook import Rulebook
 
 SECTION = "prices"
 
@@ -38,19 +43,26 @@ def said_prices(
     *,
     system_file: Path = SYSTEM_FILE,
     config_home: Path | None = None,
-) -> SaidPrices:
+) -> StatedPrices:
     """What the settings and `options` say. Raises UsageError for an unknown setting, or what is no price at all."""
     keys = {GPU_HOUR: ("gpu", _said), NODE_HOUR: ("node", _said)}
     given = read_section(SECTION, keys, environ, system_file=system_file, config_home=config_home)
-    return SaidPrices(**given, gpu_flags=parse_flags(options.gpu_hour_usd))
+    return StatedPrices(**given, gpu_flags=parse_flags(options.gpu_hour_usd))
 
 
-def _said(value: object, what: str) -> tuple[Said, ...]:
+def rulebook_of(options: argparse.Namespace, now: float) -> Rulebook:
+    """What `options`, and the settings beside them, say that telemetry is judged by. `now`: Unix seconds."""
+    from ..advise import load_rulebook  # noqa: PLC0415
+
+    return load_rulebook(options.rules, options.prices, now, said_prices(options, os.environ))
+
+
+def _said(value: object, what: str) -> tuple[StatedPrice, ...]:
     if isinstance(value, str):
         pairs = [part.rpartition("=") for part in value.split(",") if part.strip()]
         if not pairs or not all(equals and name.strip() for name, equals, _ in pairs):
             raise UsageError(f"{what} is not a list of SKU=PRICE.", 'Write "H100-SXM5=2.10".')
-        return tuple(Said(name.strip(), usd.strip(), what) for name, _, usd in pairs)
+        return tuple(StatedPrice(name.strip(), usd.strip(), what) for name, _, usd in pairs)
     if not isinstance(value, dict):
         raise UsageError(f"{what} is not a table of prices.", 'Write { "H100-SXM5" = 2.10 }.')
-    return tuple(Said(str(name), usd, what) for name, usd in value.items())
+    return tuple(StatedPrice(str(name), usd, what) for name, usd in value.items())

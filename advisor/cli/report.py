@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ...agent.model import Instant
 from ...rules.base.errors import EXIT_DONE, NothingToDo, SkuwiseError, UsageError
+from ...rules.base.output import say, write_stdout, write_whole
 from ...rules.base.sanitize import clean
 from ...rules.base.typed_fields import suggest
 from ..core.timestamps import minute, parse_moment
@@ -19,14 +20,14 @@ from ..mail.mime import NOBODY, Envelope, compose, file_names, inlined, message_
 from ..mail.outbox import Outbox, default_outbox
 from ..mail.routes import Routes, load_routes
 from ..mail.settings import ReportSettings, load_settings
-from ..report.index import INDEX_FILE, preview_index
+from ..report.letters import preview_index
 from ..report.run import Job
-from ..report.send import Time, send
+from ..report.send import Clocks, send
 from ..report.weeks import NotOverError, Week, reported_week
 from ..telemetry.source import Source, add_source_choice, source_of
 from .options import add_ledger, ledger_beside
-from .output import cores, say, write_stdout, write_whole
-from .price_options import add_prices, said_prices
+from .output import cores
+from .price_options import add_prices, rulebook_of
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -43,10 +44,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rules", type=Path, metavar="DIR", help="your own rules, laid out like ours, over ours")
     add_prices(parser)
     add_ledger(parser)
-    parser.set_defaults(run=run_report)
 
 
-def run_report(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     """Read two weeks, write to each team. The only place of it that knows the clock."""
     now, environ = time.time(), os.environ
     settings = load_settings(environ)
@@ -67,7 +67,7 @@ def run_report(options: argparse.Namespace) -> int:
 def _send(job: Job, outbox: Outbox, environ: Mapping[str, str]) -> int:
     """Send the week; where it is not over by the telemetry, the last one that is, and raise NotOverError: the next run
     tries this one again."""
-    clocks = Time(_clocks, time.sleep)
+    clocks = Clocks(_clocks, time.sleep)
     try:
         return send(job, outbox, environ, clocks)
     except NotOverError as early:
@@ -95,10 +95,10 @@ def _job(options: argparse.Namespace, settings: ReportSettings, week: Week, now:
             f"There is no team {options.only!r} in the routes.", suggest(options.only, names) or "Name one that is."
         )
     options.ledger = options.ledger or (None if options.no_ledger else settings.ledger)
+    options.rules, options.prices = options.rules or settings.rules, options.prices or settings.prices
     return Job(
-        settings, routes, _source(options, settings), options.rules or settings.rules,
-        options.prices or settings.prices, ledger_beside(options), week, now, options.only, say,
-        said_prices(options, os.environ), options.week is not None,
+        settings, routes, _source(options, settings), rulebook_of(options, now), ledger_beside(options), week, now,
+        options.only, say, options.week is not None,
     )  # fmt: skip
 
 
@@ -130,7 +130,7 @@ def _preview(job: Job, folder: Path) -> int:
             path = folder / f"{names[report.team.name]}{ending}"
             write_whole(path, text, into_devices=False)
             write_stdout(f"{path}\n")
-    index = folder / INDEX_FILE
+    index = folder / "index.csv"
     write_whole(index, preview_index(teams, [names[team] for team in teams]), into_devices=False)
     write_stdout(f"{index}\n")
     return EXIT_DONE

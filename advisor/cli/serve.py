@@ -32,10 +32,10 @@ from ...agent.base.setting_values import Reader, among, parse_flag, path_value, 
 from ...agent.config import SYSTEM_FILE
 from ...agent.model import Instant
 from ...agent.settings_reader import read_section
-from ...agent.slurm_jobs.settings import SlurmSettings, load_slurm_settings
+from ...agent.slurm_jobs.settings import SlurmImportSettings, load_slurm_settings
 from ...rules.base.errors import EXIT_DONE, EXIT_FAILED, UsageError
+from ...rules.base.output import say
 from ..mail.settings import ReportSettings, load_settings
-from .output import say
 
 SECTION = "serve"
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -74,7 +74,7 @@ _KEYS = {f.name.removesuffix("_seconds"): (f.name, _READERS[f.name]) for f in fi
 
 
 @dataclass(frozen=True)
-class Job:
+class ScheduledCommand:
     """One command on a schedule. `at_start`: it is run when the program starts, too. `retry_seconds`: after so long it
     is run again where it failed; None: it waits for its turn."""
 
@@ -96,30 +96,36 @@ def load_serve_settings(
     return settings
 
 
-def jobs(settings: ServeSettings, report: ReportSettings, slurm: SlurmSettings | None = None) -> tuple[Job, ...]:
+def scheduled_commands(
+    settings: ServeSettings, report: ReportSettings, slurm: SlurmImportSettings | None = None
+) -> tuple[ScheduledCommand, ...]:
     """What is to be run, and when. Raises UsageError where that is nothing."""
-    found: list[Job] = []
+    found: list[ScheduledCommand] = []
     if slurm is not None and slurm.scheduled:
         if slurm.jobs is None:
             raise UsageError("slurm.scheduled needs a file to keep.", "Set slurm.jobs, which advice reads, too.")
         table = ("slurm", "import", "--output", str(slurm.jobs))
-        found.append(Job("slurm", table, _every(slurm.every_seconds), at_start=True))
+        found.append(ScheduledCommand("slurm", table, _every(slurm.every_seconds), at_start=True))
     if settings.report and (report.db or report.prometheus):
         weekly = CronTrigger(
             day_of_week=settings.report_day, hour=settings.report_hour, minute=0, timezone=UTC,
             jitter=int(settings.spread_seconds) or None,
         )  # fmt: skip
-        found.append(Job("report", ("report", "--send"), weekly, at_start=True, retry_seconds=settings.retry_seconds))
+        found.append(
+            ScheduledCommand(
+                "report", ("report", "--send"), weekly, at_start=True, retry_seconds=settings.retry_seconds
+            )
+        )
     if settings.snapshot_db is not None:
         copy = (
             "agent", "snapshot", str(settings.snapshot_folder), "--rollups-only", "--db", str(settings.snapshot_db),
         )  # fmt: skip
-        found.append(Job("snapshot", copy, _every(settings.snapshot_every_seconds)))
+        found.append(ScheduledCommand("snapshot", copy, _every(settings.snapshot_every_seconds)))
     if report.prometheus:
         matches = [part for match in report.match for part in ("--match", match)]
         # Whatever asks for the window later finds its days answered.
         fetch = ("advise", "--prometheus", report.prometheus, *matches, "--no-ledger", "--output", os.devnull)
-        found.append(Job("cache", fetch, _every(settings.cache_every_seconds)))
+        found.append(ScheduledCommand("cache", fetch, _every(settings.cache_every_seconds)))
     if not found:
         raise UsageError("There is nothing to do on a schedule.", "Set report.db or report.prometheus in the settings.")
     return tuple(found)
@@ -129,7 +135,7 @@ def _every(span_seconds: float) -> IntervalTrigger:
     return IntervalTrigger(seconds=round(span_seconds), timezone=UTC)
 
 
-class Serving:
+class CommandSchedule:
     """Runs jobs when their time comes, one of a kind at a time. `run` runs a command and gives its exit status."""
 
     def __init__(
@@ -139,14 +145,14 @@ class Serving:
         self._run = run
         self._now = now
 
-    def add(self, job: Job) -> None:
+    def add(self, job: ScheduledCommand) -> None:
         """Put a job on the schedule. What was missed is run once, however late."""
         self._scheduler.add_job(
             self.work, job.trigger, [job], id=job.name, coalesce=True, misfire_grace_time=None, max_instances=1,
             next_run_time=self._now() if job.at_start else undefined,
         )  # fmt: skip
 
-    def work(self, job: Job) -> None:
+    def work(self, job: ScheduledCommand) -> None:
         """Run a job now; where it fails, again later, if it is one that is to be tried again."""
         try:
             status = self._run(job.arguments)
@@ -222,13 +228,12 @@ class Children:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """``skuwise serve`` takes everything from the settings."""
-    parser.set_defaults(run=run_serve)
 
 
-def run_serve(options: argparse.Namespace) -> int:  # noqa: ARG001 - it has none
+def run(options: argparse.Namespace) -> int:  # noqa: ARG001 - it has none
     """Run until SIGTERM or SIGINT."""
     environ = os.environ
-    planned = jobs(load_serve_settings(environ), load_settings(environ), load_slurm_settings(environ))
+    planned = scheduled_commands(load_serve_settings(environ), load_settings(environ), load_slurm_settings(environ))
     stop = threading.Event()
 
     def ask_to_stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - a handler's signature
@@ -238,7 +243,7 @@ def run_serve(options: argparse.Namespace) -> int:  # noqa: ARG001 - it has none
         signal.signal(number, ask_to_stop)
     children = Children()
     scheduler = BackgroundScheduler(timezone=UTC)
-    serving = Serving(scheduler, children.run, lambda: datetime.now(UTC))
+    serving = CommandSchedule(scheduler, children.run, lambda: datetime.now(UTC))
     for job in planned:
         serving.add(job)
     scheduler.start()

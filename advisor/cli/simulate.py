@@ -31,10 +31,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--minutes", metavar="SPAN", help=f"how far back minutes are kept (default: {MINUTES_SECONDS / 3600:g}h)"
     )
     parser.add_argument("--samples", metavar="SPAN", help="how far back 1 s samples are kept (default: none)")
-    parser.set_defaults(run=_run)
 
 
-def _run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     report = simulate(
         options.scenario,
         options.db,

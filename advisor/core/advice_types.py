@@ -1,6 +1,7 @@
 """What the advisor says, as frozen values; `render/` gives them their shapes (JSON: schema ``skuwise.advice/1``).
 
-Names are those of the JSON (docs/architecture.md). None is JSON's null: not known, or does not apply.
+Names are those of the JSON (docs/architecture.md), and so is their order: what is added later stands where it belongs
+and is given by name. None is JSON's null: not known, or does not apply.
 """
 
 from __future__ import annotations
@@ -9,9 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ...rules.base.quantities import Amount, Moment, Share
 from ...rules.catalog.types import Price
 from ...rules.policy.labels import BottleneckLabel, KindLabel
+from .coded_text import CodedText
 
+NOT_IN_JSON: Mapping[str, object] = {"json": None}  # a field that the JSON does not have (codec.py)
 Severity = Literal["low", "medium", "high"]
 Action = Literal[
     "move-sku",
@@ -31,7 +35,6 @@ DecisionState = Literal["proposed", "accepted", "snoozed", "dismissed", "done", 
 # The basis of work that was found by what its GPUs do alone: nobody is named as its owner.
 INFERRED = "activity"
 COUNTED_RISKS: tuple[Risk, ...] = ("very-low", "low")
-UNUSED_RULES = ("idle", "held-idle", "too-many-gpus")  # findings of GPU-hours that nobody used
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +59,16 @@ class Evidence:
 @dataclass(frozen=True, slots=True)
 class Alternative:
     label: str
-    confidence: float
+    confidence: Share
 
 
 @dataclass(frozen=True, slots=True)
 class KindVerdict:
-    """`evidence` are sentences, the strongest reason first."""
+    """`evidence`: the strongest reason first."""
 
     label: KindLabel
-    confidence: float
-    evidence: tuple[str, ...] = ()
+    confidence: Share
+    evidence: tuple[CodedText, ...] = ()
     alternatives: tuple[Alternative, ...] = ()
 
 
@@ -74,29 +77,30 @@ class BottleneckVerdict:
     """`time_shares` are shares of the observed time by label; they sum to 1."""
 
     label: BottleneckLabel
-    confidence: float
-    time_shares: Mapping[str, float] = field(default_factory=dict)
-    evidence: tuple[str, ...] = ()
+    confidence: Share
+    time_shares: Mapping[str, Share] = field(default_factory=dict)
+    evidence: tuple[CodedText, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """A span (Unix seconds) in which a workload does one thing. `evidence`: what tells it from the others, in words."""
+    """A span (Unix seconds) in which a workload does one thing. `evidence`: what tells it from the others."""
 
-    start: float
-    end: float
+    start: Moment
+    end: Moment
     kind: str
     bottleneck: str
-    evidence: tuple[str, ...] = ()
+    evidence: tuple[CodedText, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """`fraction`: observed over elapsed GPU time. `missing`: metric -> reason."""
+    """`fraction`: observed over elapsed GPU time. `missing`: metric -> reason; `missing_codes`: metric -> its code."""
 
-    fraction: float
+    fraction: Amount
     resolution_seconds: float
     missing: Mapping[str, str] = field(default_factory=dict)
+    missing_codes: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,25 +146,25 @@ class WorkloadVerdict:
     series_id: str
     name: str
     owner: Owner
+    basis: str = field(default="process", kw_only=True)
+    shared: bool = field(default=False, kw_only=True)
+    scheduled: Scheduled = field(default_factory=Scheduled, kw_only=True, metadata={"json": "scheduler"})
     nodes: tuple[str, ...]
     gpus: tuple[str, ...]
     gpu_sku: str | None
     node_sku: str | None
-    start: float
-    end: float
-    gpu_hours: float
+    start: Moment
+    end: Moment
+    gpu_hours: Amount
     cost_usd: float | None
     kind: KindVerdict
     bottleneck: BottleneckVerdict
     phases: tuple[Phase, ...]
     coverage: Coverage
-    features: Mapping[str, float] = field(default_factory=dict)
-    basis: str = "process"
-    shared: bool = False
-    framework: str | None = None
-    command: str | None = None
-    gpu_part: float = 1.0
-    scheduled: Scheduled = field(default_factory=Scheduled)
+    features: Mapping[str, float] = field(default_factory=dict, metadata=NOT_IN_JSON)
+    framework: str | None = field(default=None, metadata=NOT_IN_JSON)
+    command: str | None = field(default=None, metadata=NOT_IN_JSON)
+    gpu_part: float = field(default=1.0, metadata=NOT_IN_JSON)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,16 +177,16 @@ class Finding:
     severity: Severity
     workload: str | None
     node: str | None
+    nodes: tuple[str, ...] = field(default=(), kw_only=True)
     gpus: tuple[str, ...]
     evidence: tuple[Evidence, ...]
-    gpu_hours: float
+    gpu_hours: Amount
     cost_usd: float | None
     price: str | None
-    confidence: float
-    would_change_if: tuple[str, ...]
+    confidence: Share
+    would_change_if: tuple[CodedText, ...]
     text: str
-    nodes: tuple[str, ...] = ()
-    parts: Mapping[str, float] = field(default_factory=dict)
+    parts: Mapping[str, float] = field(default_factory=dict, metadata=NOT_IN_JSON)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,9 +201,9 @@ class Decision:
     """Where a recommendation stands in the ledger. `since`, `until` (the end of a snooze): Unix seconds."""
 
     state: DecisionState
-    since: float
+    since: Moment
     by: str | None = None
-    until: float | None = None
+    until: Moment | None = None
     why: str | None = None
 
     @property
@@ -209,7 +213,7 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
-class Yardstick:
+class SavingsBaseline:
     """What a recommendation is held against once it is done (the ledger); no part of the JSON.
 
     `usd_per_month`: what a month costs that the saving is taken off; None: no dollars are claimed. `nodes`: those that
@@ -229,7 +233,7 @@ class Yardstick:
 @dataclass(frozen=True, slots=True)
 class Rejected:
     sku: str
-    reason: str
+    reason: CodedText
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,23 +249,23 @@ class Recommendation:
     findings: tuple[str, ...]
     workload: str | None
     action: Action
-    source: Configuration
-    target: Configuration
+    source: Configuration = field(metadata={"json": "from"})
+    target: Configuration = field(metadata={"json": "to"})
     time_ratio: Interval | None
     saving_usd_per_month: Interval | None
-    freed_gpu_hours_per_month: float
+    freed_gpu_hours_per_month: Amount
     realisation: Realisation
+    available_from: str | None = field(default=None, kw_only=True)
     risk: Risk
-    blocked_by: tuple[str, ...]
+    blocked_by: tuple[CodedText, ...]
     rejected: tuple[Rejected, ...]
-    would_change_if: tuple[str, ...]
+    would_change_if: tuple[CodedText, ...]
     prices: tuple[str, ...]
+    break_even: str | None = field(default=None, kw_only=True)
+    excludes: tuple[str, ...] = field(default=(), kw_only=True)
+    decision: Decision | None = field(default=None, kw_only=True)
     text: str
-    break_even: str | None = None
-    excludes: tuple[str, ...] = ()
-    available_from: str | None = None
-    decision: Decision | None = None
-    yardstick: Yardstick = field(default_factory=Yardstick)
+    yardstick: SavingsBaseline = field(default_factory=SavingsBaseline, metadata=NOT_IN_JSON)
 
     @property
     def set_aside(self) -> bool:
@@ -351,19 +355,21 @@ class FabricUse:
 
     `kind` is the ports' link layer (None: not told). `hours`: observed. `util_p995`, `util_max`: the 99.5th percentile
     (an upper bound) and the highest of seconds, ratio of the line rate of the busiest port; None: they cannot be told,
-    and `unseen` says why where that is known. `cost_usd`: what the fabric adds to the node's price over all its hours
-    in the window; None: no price is known. `assumed`: a prior stands in for a pair of prices.
+    and `unseen` says why where that is known (`unseen_code`: for programs). `cost_usd`: what the fabric adds to the
+    node's price over all its hours in the window; None: no price is known. `assumed`: a prior stands in for a pair of
+    prices.
     """
 
     node: str
     node_sku: str | None
     kind: str | None
-    hours: float
+    hours: Amount
     util_p995: float | None
     util_max: float | None
     cost_usd: float | None
     assumed: bool
     unseen: str | None = None
+    unseen_code: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,8 +385,8 @@ class Unobserved:
     gpus: tuple[str, ...]
     reason: str
     code: str
-    gpu_hours: float | None = None
-    cost_usd: float | None = None
+    gpu_hours: Amount | None = None
+    cost_usd: Amount | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,26 +395,28 @@ class Summary:
 
     `gpu_count`: physical GPUs known to exist, `unobserved` those among them of which nothing was observed.
     `observed_hours`: hours of the window in which telemetry of any GPU exists, of `window_hours`; `observed_gpu_hours`:
-    of `gpu_hours`, what was observed. `judged_gpu_count`: GPUs observed long enough to judge waste, which takes
+    of `gpu_hours`, what was observed. `gpu_hours_by_use`: where all of them went, each once: the reconciliation in
+    GPU-hours, of nodes without a price too. `judged_gpu_count`: GPUs observed long enough to judge waste, which takes
     `floor_hours` of each; where it is 0, `wasted_usd` and `recoverable_usd_per_month` are None and not 0.
     `judged_from`: when more can be judged (Unix seconds); None: nothing is waiting, or only another window tells more.
     None: not told (advice of an earlier version).
     """
 
     gpu_count: int
-    gpu_hours: float
+    gpu_hours: Amount
     cost_usd: float | None
     wasted_usd: float | None
     recoverable_usd_per_month: float | None
+    recoverable_interval_usd_per_month: Interval | None = field(default=None, kw_only=True)
     reconciliation: Reconciliation
-    recoverable_interval_usd_per_month: Interval | None = None
     unobserved: tuple[Unobserved, ...] = ()
-    window_hours: float | None = None
-    observed_hours: float | None = None
-    observed_gpu_hours: float | None = None
+    window_hours: Amount | None = None
+    observed_hours: Amount | None = None
+    observed_gpu_hours: Amount | None = None
     judged_gpu_count: int | None = None
-    judged_from: float | None = None
-    floor_hours: float | None = None
+    judged_from: Moment | None = None
+    floor_hours: Amount | None = None
+    gpu_hours_by_use: Reconciliation | None = None
 
     @property
     def unobserved_gpu_count(self) -> int:
@@ -429,24 +437,26 @@ class Summary:
 class Advice:
     """Everything that was found in one window. `generated_at`, `start`, `end`: Unix seconds (UTC).
 
+    `thresholds`: by name, those of its verdicts that merging judges by again; empty: those that ship (or not told).
     `market`: what other providers would charge, apart from the recommendations and in no sum; None: it was not asked.
     `nodes`: every node that was looked at, by name, so that advice of shards can be joined and no node counted twice.
     `fabrics`: of each node that has one, by its name. `standings`: the nodes with what the ledger needs of them; empty
     in advice that was read back from JSON. `fleet`: whose ledger is its; None likewise, or where nobody told.
     """
 
-    generated_at: float
-    start: float
-    end: float
+    generated_at: Moment
+    start: Moment
+    end: Moment
     source: Mapping[str, object]
+    thresholds: Mapping[str, float] = field(default_factory=dict, kw_only=True)
+    nodes: tuple[str, ...] = field(default=(), kw_only=True)
     summary: Summary
+    fabrics: tuple[FabricUse, ...] = field(default=(), kw_only=True)
     prices: tuple[Price, ...]
     workloads: tuple[WorkloadVerdict, ...]
     findings: tuple[Finding, ...]
     recommendations: tuple[Recommendation, ...]
-    notes: tuple[str, ...] = ()
+    notes: tuple[CodedText, ...] = ()
     market: tuple[Recommendation, ...] | None = None
-    nodes: tuple[str, ...] = ()
-    fabrics: tuple[FabricUse, ...] = ()
-    standings: tuple[NodeStanding, ...] = ()
-    fleet: Fleet | None = None
+    standings: tuple[NodeStanding, ...] = field(default=(), metadata=NOT_IN_JSON)
+    fleet: Fleet | None = field(default=None, metadata=NOT_IN_JSON)

@@ -9,10 +9,8 @@ from ...rules.base.sanitize import clean
 from ...rules.catalog.types import NodeSku, Price
 from .advice_types import (
     INFERRED,
-    UNUSED_RULES,
     Decision,
     Evidence,
-    Finding,
     Interval,
     Owner,
     Recommendation,
@@ -21,12 +19,14 @@ from .advice_types import (
     Summary,
     WorkloadVerdict,
 )
+from .coded_text import CodedText
 from .timestamps import day
 
 NONE = "-"
 MARKET = "Other providers, shown apart and counted nowhere"
 NO_MARKET = "No other provider that the catalog knows would be cheaper."
-NO_PRICE = "No price for"  # how the note begins that says how to get dollars
+# Codes of the notes that say which nodes have no price, and what to write to get dollars.
+PRICE_NOTES = frozenset({"prices-missing", "prices-and-skus-missing"})
 LISTED = 4  # names in one sentence; the rest is counted
 
 
@@ -155,16 +155,6 @@ def cost_head(text: str, priced: bool) -> str:
     return text if priced else text.replace("cost", "GPU-hours").replace("Cost", "GPU-hours")
 
 
-def about_prices(note: str) -> bool:
-    """Whether a note says which nodes have no price, and what to write to get dollars."""
-    return note.startswith(NO_PRICE)
-
-
-def wasted_hours(findings: Iterable[Finding]) -> float:
-    """GPU-hours that nobody used, where no price says what they cost."""
-    return sum(f.gpu_hours for f in findings if f.rule in UNUSED_RULES)
-
-
 def counted(number: int, what: str) -> str:
     """``1 GPU``, ``8 GPUs``."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"
@@ -175,18 +165,6 @@ def listed(names: Sequence[str]) -> str:
     if len(names) > LISTED:
         return f"{', '.join(names[: LISTED - 1])} and {len(names) - LISTED + 1} more"
     return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)
-
-
-def action_words(r: Recommendation) -> str:
-    """What a recommendation comes to, in words."""
-    if r.action == "move-sku":
-        return "same GPU, other node" if r.target.gpu_sku == r.source.gpu_sku else "another GPU"
-    told = {
-        "reduce-gpus": "fewer GPUs", "swap-placement": "swap with training", "release": "release",
-        "mig-slice": "a slice of a GPU", "consolidate": "fewer nodes", "schedule-off": "off at night",
-        "lower-clock": "a lower clock", "power-cap": "a power cap", "fix-first": "mend it first",
-    }  # fmt: skip
-    return told.get(r.action, r.action)
 
 
 def decision_words(decision: Decision) -> str:
@@ -268,7 +246,7 @@ def clause(text: str) -> str:
     return bare[:1].lower() + bare[1:] if bare[1:2].islower() or bare[1:2] == " " else bare
 
 
-def nothing_found(notes: Iterable[str]) -> str:
+def nothing_found(notes: Iterable[CodedText]) -> str:
     """No finding, in a sentence that does not claim more than was judged."""
     if any(True for _ in notes):
         return "No waste was found; the notes say what could not be judged."

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import pandas as pd
+
+from .coded_text import CodedText
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,20 +60,18 @@ class Frame:
     uses: pd.DataFrame
     absences: pd.DataFrame
     source: Mapping[str, object]
-    notes: tuple[str, ...] = ()
+    notes: tuple[CodedText, ...] = ()
     fabric_history: pd.DataFrame = field(default_factory=pd.DataFrame)
     serving: pd.DataFrame = field(default_factory=pd.DataFrame)
     requests: pd.DataFrame = field(default_factory=pd.DataFrame)
     jobs: pd.DataFrame = field(default_factory=pd.DataFrame)
     external_labels: Mapping[str, str] = field(default_factory=dict)
 
-
-def parents(frame: Frame) -> dict[tuple[str, str], tuple[str, str]]:
-    """Each MIG instance and the GPU it is a part of, by node and uuid."""
-    if frame.gpus.empty:
-        return {}
-    instances = frame.gpus[(frame.gpus["kind"] == "mig") & frame.gpus["parent_uuid"].notna()]
-    return {
-        (str(node), str(uuid)): (str(node), str(parent))
-        for node, uuid, parent in zip(instances["node"], instances["gpu_uuid"], instances["parent_uuid"], strict=True)
-    }
+    @cached_property
+    def parents(self) -> Mapping[tuple[str, str], tuple[str, str]]:
+        """Each MIG instance and the GPU it is a part of, by node and uuid."""
+        if self.gpus.empty:
+            return {}
+        instances = self.gpus[(self.gpus["kind"] == "mig") & self.gpus["parent_uuid"].notna()]
+        whose = zip(instances["node"], instances["gpu_uuid"], instances["parent_uuid"], strict=True)
+        return {(str(node), str(uuid)): (str(node), str(parent)) for node, uuid, parent in whose}

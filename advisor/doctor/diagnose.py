@@ -13,13 +13,15 @@ from ..core.intervals import most_at_once
 from ..moves.base.price_book import PriceBook
 from ..verdicts.types import NodeFacts
 from .checks.gaps import gaps_of
-from .facts import MEASURES, GpuTold, Measure, NodeTold, Told, applies
+from .facts import MEASURES, CoverageMeasure, GpuCoverage, NodeCoverage, SourceCoverage, applies
 from .types import Diagnosis, Labels, MetricCoverage, NodeState, Readiness
 
 _FABRICS = ("infiniband", "ethernet")
 
 
-def diagnose(told: Told, catalog: Catalog, book: PriceBook, floor_hours: float, generated_at: float) -> Diagnosis:
+def diagnose(
+    told: SourceCoverage, catalog: Catalog, book: PriceBook, floor_hours: float, generated_at: float
+) -> Diagnosis:
     """`floor_hours`: hours of data below which no rule of waste gives a verdict; `generated_at`: Unix seconds."""
     nodes = tuple(_state(node, told, catalog, book) for node in sorted(told.nodes, key=lambda one: one.node))
     metrics = tuple(_coverage(measure, told, nodes, catalog) for measure in MEASURES)
@@ -37,7 +39,7 @@ def diagnose(told: Told, catalog: Catalog, book: PriceBook, floor_hours: float, 
     )  # fmt: skip
 
 
-def _state(node: NodeTold, told: Told, catalog: Catalog, book: PriceBook) -> NodeState:
+def _state(node: NodeCoverage, told: SourceCoverage, catalog: Catalog, book: PriceBook) -> NodeState:
     observed = at_once(node.gpus, told.slack_seconds)
     silent = [gpu for gpu in node.gpus if gpu.hours <= 0]
     of_sku = catalog.node_gpu_count(node.node_sku) if node.node_sku else None
@@ -60,7 +62,7 @@ def _state(node: NodeTold, told: Told, catalog: Catalog, book: PriceBook) -> Nod
     )  # fmt: skip
 
 
-def _facts(node: NodeTold, gpu_count: int) -> NodeFacts:
+def _facts(node: NodeCoverage, gpu_count: int) -> NodeFacts:
     """As much of the advice's node as its price depends on."""
     skus = {gpu.sku for gpu in node.gpus}
     return NodeFacts(
@@ -75,13 +77,13 @@ def _basis(price: Price) -> str:
     return f"{price.source}, {price.as_of}" if price.source.startswith(SOURCE) else said
 
 
-def at_once(gpus: Iterable[GpuTold], slack_seconds: float) -> int:
+def at_once(gpus: Iterable[GpuCoverage], slack_seconds: float) -> int:
     """The most GPUs that were observed at a time: one that took another's place is no GPU more."""
     return most_at_once(((gpu.first_ts, gpu.last_ts) for gpu in gpus if gpu.hours > 0), slack_seconds)
 
 
 def _unobserved(
-    node: NodeTold, expected: int, source: str, observed: int, silent: list[GpuTold]
+    node: NodeCoverage, expected: int, source: str, observed: int, silent: list[GpuCoverage]
 ) -> tuple[Unobserved, ...]:
     missing = expected - observed
     named = tuple(gpu.gpu_uuid for gpu in silent[:missing])
@@ -112,7 +114,9 @@ def _unobserved(
     return tuple(found)
 
 
-def _coverage(measure: Measure, told: Told, nodes: tuple[NodeState, ...], catalog: Catalog) -> MetricCoverage:
+def _coverage(
+    measure: CoverageMeasure, told: SourceCoverage, nodes: tuple[NodeState, ...], catalog: Catalog
+) -> MetricCoverage:
     window_hours = max(told.window.hours, 1e-9)
     if measure.scope == "node":
         hours = [node.known.get(measure.name, 0.0) for node in told.nodes]
@@ -131,7 +135,7 @@ def _coverage(measure: Measure, told: Told, nodes: tuple[NodeState, ...], catalo
     )  # fmt: skip
 
 
-def _labels(told: Told) -> Labels:
+def _labels(told: SourceCoverage) -> Labels:
     busy = [gpu for node in told.nodes for gpu in node.gpus if gpu.busy_hours > 0]
     return Labels(
         len(busy), sum(gpu.labeled_hours > 0 for gpu in busy), sum(gpu.busy_hours for gpu in busy),

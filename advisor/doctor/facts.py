@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from ..core.coded_text import CodedText
 from ..core.frame import Window
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ Scope = Literal["gpu", "node"]
 
 
 @dataclass(frozen=True, slots=True)
-class Measure:
+class CoverageMeasure:
     """Something that advice rests on. `scope`: of each GPU, or of each node."""
 
     name: str
@@ -25,18 +26,18 @@ class Measure:
 
 
 MEASURES = (
-    Measure("engine_active", "GPU engine", "gpu"),
-    Measure("sm_active", "SM activity", "gpu"),
-    Measure("tensor_active", "tensor activity", "gpu"),
-    Measure("dram_active", "DRAM activity", "gpu"),
-    Measure("mem_used", "memory used", "gpu"),
-    Measure("power", "power", "gpu"),
-    Measure("clocks", "SM clock", "gpu"),
-    Measure("nvlink", "NVLink traffic", "gpu"),
-    Measure("pcie", "PCIe traffic", "gpu"),
-    Measure("infiniband", "InfiniBand", "node"),
-    Measure("ethernet", "Ethernet", "node"),
-    Measure("host", "host CPU", "node"),
+    CoverageMeasure("engine_active", "GPU engine", "gpu"),
+    CoverageMeasure("sm_active", "SM activity", "gpu"),
+    CoverageMeasure("tensor_active", "tensor activity", "gpu"),
+    CoverageMeasure("dram_active", "DRAM activity", "gpu"),
+    CoverageMeasure("mem_used", "memory used", "gpu"),
+    CoverageMeasure("power", "power", "gpu"),
+    CoverageMeasure("clocks", "SM clock", "gpu"),
+    CoverageMeasure("nvlink", "NVLink traffic", "gpu"),
+    CoverageMeasure("pcie", "PCIe traffic", "gpu"),
+    CoverageMeasure("infiniband", "InfiniBand", "node"),
+    CoverageMeasure("ethernet", "Ethernet", "node"),
+    CoverageMeasure("host", "host CPU", "node"),
 )
 GPU_MEASURES = tuple(one.name for one in MEASURES if one.scope == "gpu")
 NODE_MEASURES = tuple(one.name for one in MEASURES if one.scope == "node")
@@ -47,7 +48,7 @@ _WHOLE_ONLY = ("nvlink", "pcie")
 
 
 @dataclass(frozen=True, slots=True)
-class GpuTold:
+class GpuCoverage:
     """What was told of one physical GPU; of a sliced one, what all of its instances tell.
 
     `hours`: hours of the window in which anything was observed; `known`: measure -> hours in which it was measured.
@@ -77,7 +78,7 @@ class Absent:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeTold:
+class NodeCoverage:
     """What was told of one node. `declared`, `requested`: how many GPUs it says it has, and pods asked for at once.
 
     `known`: measure of the node -> hours. `agent`: whether our agent runs there. `renamed_from`: what the exporter
@@ -85,7 +86,7 @@ class NodeTold:
     """
 
     node: str
-    gpus: tuple[GpuTold, ...] = ()
+    gpus: tuple[GpuCoverage, ...] = ()
     declared: int | None = None
     requested: int = 0
     node_sku: str | None = None
@@ -100,7 +101,7 @@ class NodeTold:
 
 
 @dataclass(frozen=True, slots=True)
-class Exporter:
+class SeenExporter:
     """Something that feeds the source. `versions`: empty where none is told; `nodes`: on how many it is seen, None
     where it is no program of a node."""
 
@@ -110,7 +111,7 @@ class Exporter:
 
 
 @dataclass(frozen=True, slots=True)
-class PodsTold:
+class PodCoverage:
     """Pods that hold GPUs at the end of the window, and of how many kube-state-metrics tells the owner. `missing`:
     series of it that would tell more."""
 
@@ -130,7 +131,7 @@ class JobSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class SlurmTold:
+class SlurmCoverage:
     """Jobs of Slurm that held GPUs, how many of them have names, and how many Slurm's job table tells."""
 
     jobs: int = 0
@@ -139,7 +140,7 @@ class SlurmTold:
 
 
 @dataclass(frozen=True)
-class Told:
+class SourceCoverage:
     """All that a source tells in a window. `begin`: where its telemetry of GPUs begins, Unix seconds.
 
     `observed_hours`: hours of the window with any telemetry of GPUs. `sampled`: at how many moments of the window the
@@ -153,20 +154,20 @@ class Told:
     window: Window
     begin: float
     observed_hours: float
-    nodes: tuple[NodeTold, ...]
-    exporters: tuple[Exporter, ...]
+    nodes: tuple[NodeCoverage, ...]
+    exporters: tuple[SeenExporter, ...]
     resolution: Mapping[str, float]
     sampled: int | None = None
     slack_seconds: float = 3600.0
     kubernetes: bool = False
-    pods: PodsTold | None = None
-    notes: tuple[str, ...] = ()
+    pods: PodCoverage | None = None
+    notes: tuple[CodedText, ...] = ()
     jobs_seen: tuple[JobSeen, ...] = ()
     job_table: tuple[SlurmJob, ...] = ()
-    slurm: SlurmTold = field(default_factory=SlurmTold)
+    slurm: SlurmCoverage = field(default_factory=SlurmCoverage)
 
 
-def applies(measure: str, gpu: GpuTold, catalog: Catalog) -> bool:
+def applies(measure: str, gpu: GpuCoverage, catalog: Catalog) -> bool:
     """Whether a GPU can have a measure at all: none tells links of instances, nor links that its model lacks."""
     if measure not in _WHOLE_ONLY:
         return True

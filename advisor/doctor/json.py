@@ -13,16 +13,16 @@ from .types import Diagnosis
 SCHEMA = "skuwise.doctor/1"
 
 
-def load_schema() -> dict[str, Any]:
+def load_diagnosis_schema() -> dict[str, Any]:
     """The JSON Schema of the diagnosis, as the package carries it."""
     return json.loads(files("skuwise.advisor.render").joinpath("schema", "doctor-1.schema.json").read_text("utf-8"))
 
 
-def render_json(found: Diagnosis) -> str:
-    return json.dumps(to_dict(found), indent=2, ensure_ascii=True, allow_nan=False) + "\n"
+def render_diagnosis_json(found: Diagnosis) -> str:
+    return json.dumps(diagnosis_dict(found), indent=2, ensure_ascii=True, allow_nan=False) + "\n"
 
 
-def to_dict(found: Diagnosis) -> dict[str, Any]:
+def diagnosis_dict(found: Diagnosis) -> dict[str, Any]:
     """The diagnosis as plain values."""
     return {
         "schema": SCHEMA,
@@ -80,7 +80,7 @@ def to_dict(found: Diagnosis) -> dict[str, Any]:
             "observed": found.slurm.jobs, "named": found.slurm.named, "in_job_table": found.slurm.in_table,
         },
         "gaps": [{**asdict(one), "nodes": list(one.nodes)} for one in found.gaps],
-        "notes": list(found.notes),
+        "notes": [asdict(note) for note in found.notes],
     }  # fmt: skip
 
 

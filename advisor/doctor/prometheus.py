@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ...agent.model import Role
+from ...agent.store.writing.slurm_rows import short_name
 from ...rules.base.errors import NothingToDo
 from ...rules.catalog.loader import Catalog
 from ..core.frame import Window
@@ -23,9 +24,9 @@ from .checks.exporters import exporters_of, exporters_queries
 from .checks.identity import Described, described, identity_queries
 from .checks.kubernetes import SERIES, pods_told
 from .checks.slurm import seen_on_server
-from .facts import GPU_MEASURES, GpuTold, NodeTold, Told
+from .facts import GPU_MEASURES, GpuCoverage, NodeCoverage, SourceCoverage
 from .presence import Look
-from .sampled_moments import HOUR, MOMENTS, Asker, first, newest, spread
+from .sampled_moments import HOUR, MOMENTS, Asker, first, newest, spread_moments
 
 _NAMES = (
     "DCGM_FI_.+|skuwise_.+|node_infiniband_(port_data_transmitted_bytes_total|rate_bytes_per_second)"
@@ -44,7 +45,7 @@ _DEVICE_BITS = (*GPU_MEASURES, presence.BUSY, presence.LABELED)
 
 
 @dataclass(frozen=True)
-class Asked:
+class ServerQuestion:
     """How a server is asked. `now`: Unix seconds; `fabric_roles`: device pattern -> role."""
 
     client: Client
@@ -78,7 +79,9 @@ class _Seen:
         return {at for device in self.devices.values() for at, known in device.at.items() if known & set(GPU_MEASURES)}
 
 
-def read_server(asked: Asked, catalog: Catalog, *, since_seconds: float, until: float | None) -> Told:
+def read_server(
+    asked: ServerQuestion, catalog: Catalog, *, since_seconds: float, until: float | None
+) -> SourceCoverage:
     """What a server tells of a window. Raises NothingToDo where no series tells of any GPU, SourceError where it cannot
     be asked."""
     server = server_of(asked.client)
@@ -102,7 +105,7 @@ def read_server(asked: Asked, catalog: Catalog, *, since_seconds: float, until: 
     within = min(max(_INTERVALS * HOUR / max(scraped or 1.0, 1.0), _LEAST_WITHIN), _MOST_WITHIN)
     span = f"{within:.0f}s"
     begin = looked_from = window.start
-    moments = spread(looked_from, end)
+    moments = spread_moments(looked_from, end)
     spelling = _spelling(asker, known, moments, span)
     seen = _look(asker, known, moments, span, spelling)
     at = sorted(seen.moments())
@@ -114,7 +117,7 @@ def read_server(asked: Asked, catalog: Catalog, *, since_seconds: float, until: 
     if at[0] > 0:
         begin = max(first(asker, counted(span), moments[at[0] - 1], moments[at[0]]) - within, window.start)
         if begin > window.start + _LATE * window.seconds:
-            looked_from, moments = begin, spread(begin, end)
+            looked_from, moments = begin, spread_moments(begin, end)
             spelling = _spelling(asker, known, moments, span)
             seen = _look(asker, known, moments, span, spelling)
     step_hours = (end - looked_from) / MOMENTS / HOUR
@@ -127,7 +130,7 @@ def read_server(asked: Asked, catalog: Catalog, *, since_seconds: float, until: 
     )
     nodes = _nodes(seen, about, moments, step_hours)
     resolution = _resolution(asker, known, end)
-    return Told(
+    return SourceCoverage(
         source=_source(asked, server),
         window=window,
         begin=begin,
@@ -144,7 +147,7 @@ def read_server(asked: Asked, catalog: Catalog, *, since_seconds: float, until: 
     )
 
 
-def _source(asked: Asked, server: Server) -> dict[str, object]:
+def _source(asked: ServerQuestion, server: Server) -> dict[str, object]:
     return {
         "kind": "prometheus", "url": asked.client.url, "server": str(server), "match": list(asked.matches),
         "queries": asked.client.counters.queries, "answer_bytes": asked.client.counters.bytes_read,
@@ -152,14 +155,14 @@ def _source(asked: Asked, server: Server) -> dict[str, object]:
 
 
 def _without_gpus(  # noqa: PLR0917
-    asker: Asker, server: Server, known: set[str], window: Window, catalog: Catalog, asked: Asked
-) -> Told:
+    asker: Asker, server: Server, known: set[str], window: Window, catalog: Catalog, asked: ServerQuestion
+) -> SourceCoverage:
     """Nodes may be known where no GPU is: by what they declare, by what pods request, by an agent without a driver."""
     span = f"{_LEAST_WITHIN:.0f}s"
     answers = asker.many(identity_queries(known, asked.matches, window.end, span, (window.end,)))
     about = described(answers, {}, catalog, asked.fabric_roles)
     exporters = exporters_of(asker.many(exporters_queries(known, asked.matches, window.end, span)), known, about)
-    return Told(
+    return SourceCoverage(
         source=_source(asked, server), window=window, begin=window.end, observed_hours=0.0,
         nodes=tuple(about.told(name, ()) for name in sorted(about.names)), exporters=exporters, resolution={},
         sampled=1, kubernetes=about.kubernetes, notes=tuple(asker.notes),
@@ -245,16 +248,12 @@ def _one_home_each(seen: _Seen) -> None:
         for other in several:
             if other is kept:
                 continue
-            if not set(other.at) & set(kept.at) or _short(other.node) == _short(kept.node):
+            if not set(other.at) & set(kept.at) or short_name(other.node) == short_name(kept.node):
                 if max(other.at, default=-1) > max(kept.at, default=-1):
                     kept, other = other, kept  # noqa: PLW2901 - the later one stays
                 for n, known in other.at.items():
                     kept.at.setdefault(n, set()).update(known)
             del seen.devices[other.node, other.uuid]
-
-
-def _short(node: str) -> str:
-    return node.split(".", maxsplit=1)[0].lower()
 
 
 def _gpu_skus(seen: _Seen, catalog: Catalog) -> dict[str, dict[str, str | None]]:
@@ -266,7 +265,7 @@ def _gpu_skus(seen: _Seen, catalog: Catalog) -> dict[str, dict[str, str | None]]
     return out
 
 
-def _nodes(seen: _Seen, about: Described, moments: Sequence[float], step_hours: float) -> tuple[NodeTold, ...]:
+def _nodes(seen: _Seen, about: Described, moments: Sequence[float], step_hours: float) -> tuple[NodeCoverage, ...]:
     by_node: dict[str, dict[str, list[_Device]]] = {}
     for device in seen.devices.values():
         whole = about.parents.get(device.uuid, device.whole)
@@ -282,7 +281,7 @@ def _nodes(seen: _Seen, about: Described, moments: Sequence[float], step_hours: 
 
 def _gpu(
     whole: str, devices: Sequence[_Device], about: Described, moments: Sequence[float], step_hours: float
-) -> GpuTold:
+) -> GpuCoverage:
     """One physical GPU: at a moment at which instances tell of it, what all of them tell."""
     instances = [one for one in devices if one.uuid != whole]
     own = [one for one in devices if one not in instances]
@@ -299,7 +298,7 @@ def _gpu(
         hours["busy"] += bool(worked)
         hours["labeled"] += bool(worked) and all("labeled" in part for part in worked)
     names = [one.sku for one in devices if one.sku]
-    return GpuTold(
+    return GpuCoverage(
         whole, about.sku_of(names[-1]) if names else None, len(seen) * step_hours,
         moments[seen[0]] - step_hours * HOUR if seen else math.nan, moments[seen[-1]] if seen else math.nan,
         {name: hours[name] * step_hours for name in GPU_MEASURES}, hours["busy"] * step_hours,

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from ...rules.base.errors import NothingToDo, SkuwiseError
+from ..core.coded_text import CodedText, coded
 from ..core.frame import Window
 from ..core.timestamps import minute
 from ..telemetry.prometheus.client.client import Client, RefusedError
@@ -27,7 +28,7 @@ class Asker:
 
     client: Client
     matches: tuple[str, ...]
-    notes: list[str]
+    notes: list[CodedText]
     concurrency: int = 4
 
     def instant(self, query: str, at: float, kept: Sequence[str]) -> Answer:
@@ -50,7 +51,7 @@ class Asker:
             return Answer.nothing(grid.count)
 
     def _note(self, error: SkuwiseError) -> None:
-        note = f"A question could not be asked: {error.message}"
+        note = coded("doctor-question-refused", "A question could not be asked: {error}", error=error.message)
         if note not in self.notes:
             self.notes.append(note)
 
@@ -105,7 +106,7 @@ def first(asker: Asker, counted: str, empty: float, full: float) -> float:
     return full
 
 
-def spread(begin: float, end: float, count: int = MOMENTS) -> tuple[float, ...]:
+def spread_moments(begin: float, end: float, count: int = MOMENTS) -> tuple[float, ...]:
     """Moments at equal distances, the last `end`, the first one distance after `begin`; rising."""
     step = (end - begin) / count
     return tuple(end - step * n for n in reversed(range(count)))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, TypeVar
 
 from ...agent.base.slurm_job import SlurmJob
 from ...agent.sources.gpu_backends import DRIVER_NAMES
@@ -13,13 +15,25 @@ from ...agent.store.reading import coverage, queries
 from ...agent.store.reading.coverage import FAMILIES, GPU_METRICS
 from ...agent.store.writing.slurm_rows import SLURM_JOBS_SINCE
 from ...rules.base.errors import NothingToDo, SkuwiseError
+from ..core.coded_text import CodedText
 from ..core.frame import Window
+from ..core.scalars import text
 from ..core.timestamps import minute
-from ..telemetry.sqlite.reader import CLOCK_TOLERANCE_SECONDS, database_files, left_out, spans_of
-from ..telemetry.sqlite.reading_process import Apart, Reading
-from .facts import BUSY_LEVEL, Absent, Exporter, GpuTold, JobSeen, NodeTold, Told
+from ..telemetry.sqlite.reader import CLOCK_TOLERANCE_SECONDS, database_files, file_spans, left_out
+from ..telemetry.sqlite.reading_process import ProcessReader, ReadingProcess
+from .facts import BUSY_LEVEL, Absent, GpuCoverage, JobSeen, NodeCoverage, SeenExporter, SourceCoverage
 
 HOUR = 3600.0
+_Key = TypeVar("_Key", bound=Hashable)
+
+
+def _sums() -> defaultdict[Any, float]:
+    return defaultdict(float)
+
+
+def _add(sums: dict[_Key, float], more: Mapping[_Key, float]) -> None:
+    for key, value in more.items():
+        sums[key] += value
 
 
 @dataclass
@@ -28,16 +42,15 @@ class _Gpu:
     last: float = -math.inf
     seconds: float = 0.0
     busy: float = 0.0
-    known: dict[str, float] = field(default_factory=dict)
-    samples: dict[str, float] = field(default_factory=dict)
+    known: dict[str, float] = field(default_factory=_sums)  # seconds by measure
+    samples: dict[str, float] = field(default_factory=_sums)
 
     def take(self, other: _Gpu) -> None:
         self.first, self.last = min(self.first, other.first), max(self.last, other.last)
         self.seconds += other.seconds
         self.busy += other.busy
-        for mine, more in ((self.known, other.known), (self.samples, other.samples)):
-            for measure, value in more.items():
-                mine[measure] = mine.get(measure, 0.0) + value
+        _add(self.known, other.known)
+        _add(self.samples, other.samples)
 
 
 @dataclass
@@ -48,42 +61,50 @@ class _Found:
     gpus: dict[tuple[str, str], tuple[object, ...]] = field(default_factory=dict)
     seen: dict[tuple[str, str], _Gpu] = field(default_factory=dict)
     ports: dict[tuple[str, str, str], tuple[str, float]] = field(default_factory=dict)
-    hosts: dict[str, float] = field(default_factory=dict)
+    hosts: dict[str, float] = field(default_factory=_sums)  # seconds
     absences: dict[str, dict[Absent, None]] = field(default_factory=dict)
-    uses: dict[tuple[str, str], float] = field(default_factory=dict)
+    uses: dict[tuple[str, str], float] = field(default_factory=_sums)  # seconds
     jobs: list[JobSeen] = field(default_factory=list)
     job_table: dict[tuple[str, str, int], SlurmJob] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    notes: list[CodedText] = field(default_factory=list)
 
     def take(self, one: _Found) -> None:
         """Add what one database holds, all of it: a file that cannot be read to its end tells nothing."""
-        for node, row in one.nodes.items():
-            if node not in self.nodes or _number(row[8]) >= _number(self.nodes[node][8]):
-                self.nodes[node] = row
+        for row in one.nodes.values():
+            self.take_node(row)
         self.gpus |= one.gpus
         for key, gpu in one.seen.items():
             self.seen.setdefault(key, _Gpu()).take(gpu)
         for key, (layer, seconds) in one.ports.items():
-            self.ports[key] = (layer, self.ports.get(key, ("", 0.0))[1] + seconds)
-        for node, seconds in one.hosts.items():
-            self.hosts[node] = self.hosts.get(node, 0.0) + seconds
+            self.take_port(key, layer, seconds)
+        _add(self.hosts, one.hosts)
         for node, absences in one.absences.items():
             self.absences.setdefault(node, {}).update(absences)
-        for key, seconds in one.uses.items():
-            self.uses[key] = self.uses.get(key, 0.0) + seconds
+        _add(self.uses, one.uses)
         self.jobs += one.jobs
         self.job_table |= one.job_table
 
+    def take_node(self, row: tuple[object, ...]) -> None:
+        """What was written of it last counts."""
+        node = str(row[0])
+        if node not in self.nodes or _number(row[8]) >= _number(self.nodes[node][8]):
+            self.nodes[node] = row
 
-def read_databases(paths: Sequence[Path], *, since_seconds: float, until: float | None, now: float) -> Told:
+    def take_port(self, key: tuple[str, str, str], layer: str, seconds: float) -> None:
+        self.ports[key] = (layer, self.ports.get(key, ("", 0.0))[1] + seconds)
+
+
+def read_databases(paths: Sequence[Path], *, since_seconds: float, until: float | None, now: float) -> SourceCoverage:
     """What files and folders of node databases tell of a window. Raises NothingToDo where they hold no sample."""
-    with Apart() as apart:
+    with ReadingProcess() as apart:
         return _read_databases(database_files(paths), since_seconds, until, now, apart)
 
 
-def _read_databases(files: list[Path], since_seconds: float, until: float | None, now: float, apart: Apart) -> Told:
-    notes: list[str] = []
-    spans = spans_of(files, notes, apart)
+def _read_databases(
+    files: list[Path], since_seconds: float, until: float | None, now: float, apart: ReadingProcess
+) -> SourceCoverage:
+    held = file_spans(files, apart)
+    spans = held.spans
     known = [one for one in spans.values() if one is not None]
     if not known:
         raise NothingToDo(
@@ -94,7 +115,7 @@ def _read_databases(files: list[Path], since_seconds: float, until: float | None
         latest = max(one[1] for one in known)
         end = math.ceil((now if latest > now + CLOCK_TOLERANCE_SECONDS else latest) / 60.0) * 60.0
     window = Window(math.floor((end - since_seconds) / HOUR) * HOUR, float(end))
-    found = _Found(notes=notes)
+    found = _Found(notes=held.notes)
     for path in spans:
         try:
             with apart.open(path) as reader:
@@ -115,12 +136,10 @@ def _read_databases(files: list[Path], since_seconds: float, until: float | None
     return _told(found, window, files)
 
 
-def _read(reader: Reading, window: Window, found: _Found) -> None:
+def _read(reader: ProcessReader, window: Window, found: _Found) -> None:
     bounds = {"start": window.start, "end": window.end}
     for row in reader.fetch(coverage.NODES):
-        node = str(row[0])
-        if node not in found.nodes or _number(row[8]) >= _number(found.nodes[node][8]):
-            found.nodes[node] = row
+        found.take_node(row)
     for row in reader.fetch(queries.GPUS.sql, bounds):
         found.gpus[str(row[0]), str(row[1])] = row
     begin = window.start
@@ -132,9 +151,8 @@ def _read(reader: Reading, window: Window, found: _Found) -> None:
             _read_family(reader, family, {"start": begin, "end": end}, found)
             begin = end
     for row in reader.fetch(queries.USES.sql, bounds):
-        key = (str(row[1]), str(row[2]))
         start, end = max(_number(row[4]), window.start), min(_number(row[5]), window.end)
-        found.uses[key] = found.uses.get(key, 0.0) + max(end - start, 0.0)
+        found.uses[str(row[1]), str(row[2])] += max(end - start, 0.0)
     _read_jobs(reader, bounds, found)
     for node, _, metric, reason, detail, remedy, scope, device in reader.fetch(coverage.ABSENCES, bounds):
         # A source that cannot be read at all says so of everything it would tell; only a driver's is all of the GPUs.
@@ -143,7 +161,7 @@ def _read(reader: Reading, window: Window, found: _Found) -> None:
         found.absences.setdefault(str(node), {})[said] = None
 
 
-def _read_jobs(reader: Reading, bounds: dict[str, float], found: _Found) -> None:
+def _read_jobs(reader: ProcessReader, bounds: dict[str, float], found: _Found) -> None:
     """Slurm's workloads, and the runs of the job table."""
     query = queries.workloads_query(reader.version)
     for row in reader.fetch(query.sql, bounds):
@@ -158,41 +176,38 @@ def _read_jobs(reader: Reading, bounds: dict[str, float], found: _Found) -> None
             ended = about["ended_at"]
             job = SlurmJob(
                 str(about["job_id"]), _number(about["started_at"]), None if ended is None else _number(ended),
-                array_job_id=_text(about["array_job_id"]), array_task_id=_text(about["array_task_id"]),
+                array_job_id=text(about["array_job_id"]), array_task_id=text(about["array_task_id"]),
             )  # fmt: skip
             found.job_table[job.key] = job
 
 
-def _read_family(reader: Reading, family: str, part: dict[str, float], found: _Found) -> None:
+def _read_family(reader: ProcessReader, family: str, part: dict[str, float], found: _Found) -> None:
     for row in reader.fetch(coverage.gpus(family), {**part, "busy": BUSY_LEVEL}):
         gpu = found.seen.setdefault((str(row[0]), str(row[1])), _Gpu())
         gpu.first, gpu.last = min(gpu.first, _number(row[2])), max(gpu.last, _number(row[3]))
         gpu.seconds += _number(row[4])
         gpu.busy += _number(row[5])
         for place, measure in enumerate(GPU_METRICS):
-            seconds, samples = _number(row[6 + 2 * place]), _number(row[7 + 2 * place])
-            gpu.known[measure] = gpu.known.get(measure, 0.0) + seconds
-            gpu.samples[measure] = gpu.samples.get(measure, 0.0) + samples
+            gpu.known[measure] += _number(row[6 + 2 * place])
+            gpu.samples[measure] += _number(row[7 + 2 * place])
     for node, device, port, _, layer, seconds in reader.fetch(coverage.ports(family), part):
-        key = (str(node), str(device), str(port))
-        before = found.ports.get(key, ("", 0.0))[1]
-        found.ports[key] = (str(layer), before + _number(seconds))
+        found.take_port((str(node), str(device), str(port)), str(layer), _number(seconds))
     for node, seconds in reader.fetch(coverage.hosts(family), part):
-        found.hosts[str(node)] = found.hosts.get(str(node), 0.0) + _number(seconds)
+        found.hosts[str(node)] += _number(seconds)
 
 
-def _told(found: _Found, window: Window, files: list[Path]) -> Told:
+def _told(found: _Found, window: Window, files: list[Path]) -> SourceCoverage:
     firsts = [gpu.first for gpu in found.seen.values()]
     begin = max(min(firsts, default=window.end), window.start)
     longest = max((gpu.seconds for gpu in found.seen.values()), default=0.0)
     versions = tuple(sorted({str(row[6]) for row in found.nodes.values() if row[6]}))
-    return Told(
+    return SourceCoverage(
         source={"kind": "sqlite", "databases": [str(path) for path in files]},
         window=window,
         begin=begin,
         observed_hours=longest / HOUR,
         nodes=tuple(_node(name, row, found) for name, row in sorted(found.nodes.items())),
-        exporters=(Exporter("skuwise agent", versions, len(found.nodes)),),
+        exporters=(SeenExporter("skuwise agent", versions, len(found.nodes)),),
         resolution=_resolution(found.seen.values()),
         jobs_seen=tuple(dict.fromkeys(found.jobs)),
         job_table=tuple(found.job_table.values()),
@@ -201,16 +216,13 @@ def _told(found: _Found, window: Window, files: list[Path]) -> Told:
 
 
 def _resolution(seen: Iterable[_Gpu]) -> dict[str, float]:
-    seconds: dict[str, float] = {}
-    samples: dict[str, float] = {}
+    whole = _Gpu()
     for gpu in seen:
-        for measure, known in gpu.known.items():
-            seconds[measure] = seconds.get(measure, 0.0) + known
-            samples[measure] = samples.get(measure, 0.0) + gpu.samples.get(measure, 0.0)
-    return {measure: seconds[measure] / count for measure, count in samples.items() if count > 0}
+        whole.take(gpu)
+    return {measure: whole.known[measure] / count for measure, count in whole.samples.items() if count > 0}
 
 
-def _node(name: str, row: tuple[object, ...], found: _Found) -> NodeTold:
+def _node(name: str, row: tuple[object, ...], found: _Found) -> NodeCoverage:
     ports = {key: told for key, told in found.ports.items() if key[0] == name}
     known: dict[str, float] = {"host": found.hosts.get(name, 0.0) / HOUR}
     for measure, layers in (("infiniband", ("InfiniBand",)), ("ethernet", ("Ethernet", "EFA"))):
@@ -218,16 +230,16 @@ def _node(name: str, row: tuple[object, ...], found: _Found) -> NodeTold:
         if own:
             known[measure] = max(own) / HOUR
     declared = row[5]
-    return NodeTold(
+    return NodeCoverage(
         node=name, gpus=tuple(_gpus(name, found)),
         declared=declared if isinstance(declared, int) and 0 < declared <= 1024 else None,
-        node_sku=_text(row[3]), node_sku_source=_text(row[4]), provider=_text(row[1]), region=_text(row[2]),
+        node_sku=text(row[3]), node_sku_source=text(row[4]), provider=text(row[1]), region=text(row[2]),
         known={measure: hours for measure, hours in known.items() if hours > 0}, fabric_ports=len(ports),
         absences=tuple(sorted(found.absences.get(name, {}), key=lambda one: one.reason != "no-driver")), agent=True,
     )  # fmt: skip
 
 
-def _gpus(node: str, found: _Found) -> Iterable[GpuTold]:
+def _gpus(node: str, found: _Found) -> Iterable[GpuCoverage]:
     """Physical GPUs of a node. Of a sliced one, what all of its instances tell."""
     parts: dict[str, dict[str, _Gpu]] = {}
     skus: dict[str, str | None] = {}
@@ -235,7 +247,7 @@ def _gpus(node: str, found: _Found) -> Iterable[GpuTold]:
         if at != node:
             continue
         parent = str(row[5]) if row[5] else None
-        skus[parent or uuid] = skus.get(parent or uuid) or _text(row[3]) or _text(row[2])
+        skus[parent or uuid] = skus.get(parent or uuid) or text(row[3]) or text(row[2])
         own = parts.setdefault(parent or uuid, {})
         if parent:
             own[uuid] = found.seen.get((node, uuid), _Gpu())
@@ -248,17 +260,13 @@ def _gpus(node: str, found: _Found) -> Iterable[GpuTold]:
         )
         used = [found.uses.get((node, uuid), 0.0) for uuid in (whole, *instances)]
         hours = max((one.seconds for one in seen), default=0.0) / HOUR
-        yield GpuTold(
+        yield GpuCoverage(
             whole, skus.get(whole), hours, min((one.first for one in seen), default=math.nan),
             max((one.last for one in seen), default=math.nan),
             {m: min(one.known.get(m, 0.0) for one in seen) / HOUR for m in GPU_METRICS} if seen else {},
             busy := max((one.busy for one in seen), default=0.0) / HOUR,
             min(max(used) / HOUR, busy), len(instances),
         )  # fmt: skip
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) and value else None
 
 
 def _number(value: object, default: float = 0.0) -> float:

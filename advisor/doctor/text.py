@@ -11,14 +11,14 @@ from ...rules.base.sanitize import clean
 from ..core import formatting as words
 from ..core.timestamps import day, minute, span
 from ..render.console import console_of, indented, line, table, written
-from .types import Diagnosis, Gap, MetricCoverage, NodeState
+from .types import Diagnosis, MetricCoverage, NodeState, TelemetryGap
 
 SHOWN_NODES = 12
 _LISTED = 4
 _INDENT = 3
 
 
-def render_text(found: Diagnosis, *, width: int = 100, color: bool = False) -> str:
+def render_diagnosis_text(found: Diagnosis, *, width: int = 100, color: bool = False) -> str:
     """The whole diagnosis, `width` columns wide; without `color` it holds no escape sequence at all."""
     out, console = console_of(width, color)
     _head(console, found)
@@ -188,7 +188,7 @@ def _gaps(console: Console, found: Diagnosis) -> None:
         _gap(console, number, gap)
 
 
-def _gap(console: Console, number: int, gap: Gap) -> None:
+def _gap(console: Console, number: int, gap: TelemetryGap) -> None:
     line(console, f"{number}. {gap.what} ({gap.code})", "bold")
     indented(console, f"Loses: {gap.loses}", _INDENT)
     if gap.nodes:

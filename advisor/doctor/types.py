@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..core.advice_types import Unobserved
+from ..core.coded_text import CodedText
 from ..core.frame import Window
-from .facts import Exporter, PodsTold, SlurmTold
+from .facts import PodCoverage, SeenExporter, SlurmCoverage
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
+class TelemetryGap:
     """Something that the source does not tell. `loses`: what the advice lacks because of it; `where`: the file or
     program that `add` belongs into; `add`: the exact line, empty where there is none. `nodes`: those concerned, empty:
     the whole source."""
@@ -96,13 +97,13 @@ class Diagnosis:
     sampled: int | None
     nodes: tuple[NodeState, ...]
     metrics: tuple[MetricCoverage, ...]
-    exporters: tuple[Exporter, ...]
+    exporters: tuple[SeenExporter, ...]
     labels: Labels
     readiness: Readiness
-    gaps: tuple[Gap, ...]
-    notes: tuple[str, ...]
-    pods: PodsTold | None = None
-    slurm: SlurmTold = field(default_factory=SlurmTold)
+    gaps: tuple[TelemetryGap, ...]
+    notes: tuple[CodedText, ...]
+    pods: PodCoverage | None = None
+    slurm: SlurmCoverage = field(default_factory=SlurmCoverage)
 
     @property
     def expected(self) -> int:

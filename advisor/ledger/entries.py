@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Literal, TypeGuard
 
 from ..core.advice_types import Decision
-from .records import NO_FIGURES, Figures, Ground, Realised
+from ..moves.tracking.observation import PredictionSnapshot
+from .records import NO_FIGURES, Figures, Realised
 
 Act = Literal[
     "proposed", "accepted", "snoozed", "dismissed", "done", "measured", "regressed", "trial", "tried", "expired"
@@ -22,7 +23,7 @@ EXPIRES_AFTER_SECONDS = 30 * 86400.0
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class LedgerEvent:
     """One thing that happened to a recommendation. `at`, `until`: Unix seconds; `by`: whoever did it.
 
     Events are only ever added. `until` is the end of a snooze, None otherwise; `why` the reason that was given, or the
@@ -57,23 +58,23 @@ class Proposal:
     blocked: bool
     text: str
     source: str
-    ground: Ground | None = None
+    ground: PredictionSnapshot | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LedgerEntry:
     """A recommendation in the ledger with its whole history, oldest first. Times are Unix seconds."""
 
     proposal: Proposal
     first_proposed: float
     last_proposed: float
-    events: tuple[Event, ...]
+    events: tuple[LedgerEvent, ...]
 
     def decision(self, now: float) -> Decision:
         """Where it stands at `now`."""
-        return stands(self.events, self.last_proposed, now)
+        return decision_from(self.events, self.last_proposed, now)
 
-    def last(self, *acts: Act) -> Event | None:
+    def last(self, *acts: Act) -> LedgerEvent | None:
         """The newest event that is one of these; None: there is none."""
         return next((e for e in reversed(self.events) if e.act in acts), None)
 
@@ -84,7 +85,7 @@ class Entry:
         return told.figures.realised if told is not None else None
 
 
-def stands(events: Sequence[Event], last_proposed: float, now: float) -> Decision:
+def decision_from(events: Sequence[LedgerEvent], last_proposed: float, now: float) -> Decision:
     """The state that events leave: the last decision holds, a snooze until its end; what telemetry told counts as one.
 
     What nobody decided on, or whose snooze is over, is proposed, and so is what is proposed anew after it was done.

@@ -13,7 +13,7 @@ from ...rules.base.text_table import columns
 from ..core import formatting as words
 from ..core.advice_types import DecisionState
 from ..core.timestamps import minute, rfc3339
-from .entries import Entry, Event
+from .entries import LedgerEntry, LedgerEvent
 from .records import TRIAL_HOURS, Realised
 
 # In the order in which they are listed: what waits for somebody first.
@@ -24,7 +24,7 @@ assert set(STATES) == set(get_args(DecisionState))
 _LABEL_WIDTH = 12
 
 
-def as_dict(entry: Entry, now: float) -> dict[str, object]:
+def as_dict(entry: LedgerEntry, now: float) -> dict[str, object]:
     """An entry as the values of JSON: times in RFC 3339, UTC."""
     p, decision, ground = entry.proposal, entry.decision(now), entry.proposal.ground
     saving, ratio = (ground.saving_usd_per_month, ground.time_ratio) if ground else (None, None)
@@ -58,7 +58,7 @@ def _realised(told: Realised) -> dict[str, object]:
     return {**kept, "since": rfc3339(told.since), "until": rfc3339(told.until)}
 
 
-def as_text(entries: Sequence[Entry], left_out: int, now: float, width: int) -> str:
+def as_text(entries: Sequence[LedgerEntry], left_out: int, now: float, width: int) -> str:
     """The ledger as a person reads it: a table, then what was decided and seen of each."""
     more = f"{left_out} more: blocked, expired or in another state; --all lists them.\n" if left_out else ""
     if not entries:
@@ -78,7 +78,7 @@ def as_text(entries: Sequence[Entry], left_out: int, now: float, width: int) -> 
     return table + "\n" + ("\n" + "\n".join(history) + "\n" if history else "") + more
 
 
-def state_words(entry: Entry, now: float) -> str:
+def state_words(entry: LedgerEntry, now: float) -> str:
     """Its state, with the end of a snooze; a trial that is under way is said."""
     decision = entry.decision(now)
     state = f"{decision.state} until {minute(decision.until)}" if decision.until is not None else decision.state
@@ -86,7 +86,7 @@ def state_words(entry: Entry, now: float) -> str:
     return f"{state}, on trial" if trial is not None and trial.act == "trial" else state
 
 
-def entry_text(entry: Entry, now: float, width: int) -> str:
+def entry_text(entry: LedgerEntry, now: float, width: int) -> str:
     """One entry in full: what was predicted, what was measured, its trial, and its history."""
     p, ground, told = entry.proposal, entry.proposal.ground, entry.realised
     lines = [
@@ -123,7 +123,7 @@ def _measured_lines(told: Realised) -> list[str]:
     return [saving, held, time, load, *told.confounders]
 
 
-def trial_words(entry: Entry) -> str | None:
+def trial_words(entry: LedgerEntry) -> str | None:
     """What a trial came to, or what it still needs; None: there was none."""
     last = entry.last("trial", "tried")
     if last is None or last.act == "tried":
@@ -138,13 +138,13 @@ def trial_words(entry: Entry) -> str | None:
     )
 
 
-def event_words(event: Event) -> str:
+def event_words(event: LedgerEvent) -> str:
     """``dismissed by ann on 2026-11-02 10:00 UTC: a warm standby``."""
     until = f" until {minute(event.until)}" if event.until is not None else ""
     return f"{event.act}{until} by {event.by} on {minute(event.at)}" + (f": {event.why}" if event.why else "")
 
 
-def _measured(entry: Entry) -> str:
+def _measured(entry: LedgerEntry) -> str:
     told = entry.realised
     if told is None or told.saving_usd_per_month is None:
         return words.NONE
@@ -161,7 +161,7 @@ def _labelled(label: str, text: str, width: int) -> str:
     return textwrap.fill(clean(text), width, initial_indent=f"{label:<{_LABEL_WIDTH}}", subsequent_indent=indent)
 
 
-def _saving(entry: Entry) -> float:
+def _saving(entry: LedgerEntry) -> float:
     return entry.proposal.saving_usd_per_month or 0.0
 
 

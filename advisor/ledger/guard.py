@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ...agent.store.reading.bounds import Bounds, Meter, bounds_of, disk_bytes, hold
+from ...rules.base.quantities import YEAR_10000
 from ...rules.base.sanitize import clean
 
 _HEADER = 100  # bytes, https://www.sqlite.org/fileformat.html
 _MAGIC = b"SQLite format 3\0"
 _UTF8 = 1
-_YEAR_10000 = 253_402_300_800.0  # Unix seconds: what no date is written of any more
 _MOST_OBJECTS = 200
 _MOST_SQL = 100_000
 # What computes something in a statement that makes a table; none of ours does.
@@ -44,15 +44,17 @@ _MOST_WHOLE = 2**53
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class CellRule:
     """What a cell of a column may be. `optional`: it may be NULL, or the column may not be there yet (an older
-    version's file); `words`: the only texts there are; `least` and `most` bound a number."""
+    version's file); `words`: the only texts there are; `least` and `most` bound a number. `read` makes a value of the
+    JSON that it holds, or raises ValueError."""
 
     kind: type
     optional: bool = False
     words: Collection[str] | None = None
     least: float = -1e300
     most: float = 1e300
+    read: Callable[[str], Any] | None = None
 
     def fault(self, value: object) -> str | None:
         """What is wrong with a value, to go on after "holds"; None: nothing."""
@@ -63,16 +65,16 @@ class Column:
         if isinstance(value, str):
             return _text_fault(value, self.words)
         if isinstance(value, int | float) and not self.least <= value <= self.most:
-            return "what is no moment" if self.most == _YEAR_10000 else "a number that cannot be"
+            return "what is no moment" if self.most == YEAR_10000 else "a number that cannot be"
         return None
 
 
 _KINDS = {str: "text", float: "number", int: "whole number", bytes: "content"}
-TEXT, OPTIONAL_TEXT = Column(str), Column(str, optional=True)
-NUMBER, OPTIONAL_NUMBER = Column(float), Column(float, optional=True)
-MOMENT = Column(float, least=0.0, most=_YEAR_10000)
+TEXT, OPTIONAL_TEXT = CellRule(str), CellRule(str, optional=True)
+NUMBER, OPTIONAL_NUMBER = CellRule(float), CellRule(float, optional=True)
+MOMENT = CellRule(float, least=0.0, most=YEAR_10000)
 OPTIONAL_MOMENT = replace(MOMENT, optional=True)
-WHOLE, FLAG = Column(int, least=0, most=_MOST_WHOLE), Column(int, least=0, most=1)
+WHOLE, FLAG = CellRule(int, least=0, most=_MOST_WHOLE), CellRule(int, least=0, most=1)
 
 
 def _text_fault(value: str, words: Collection[str] | None) -> str | None:
@@ -82,20 +84,24 @@ def _text_fault(value: str, words: Collection[str] | None) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class FileForm:
     """What a file of ours consists of. `tables`: the columns of each; one that is `later` came with a minor version.
     `triggers`: their whole text by their name; `views` are never read by us."""
 
-    tables: Mapping[str, Mapping[str, Column]]
+    tables: Mapping[str, Mapping[str, CellRule]]
     later: frozenset[str] = frozenset()
     triggers: Mapping[str, str] | None = None
     views: frozenset[str] = frozenset()
+
+    def kinds(self, table: str) -> dict[str, type]:
+        """The columns of a table by their kinds, as sqlite-utils makes tables of them."""
+        return {name: column.kind for name, column in self.tables[table].items()}
 
 
 class Guarded:
     """A connection to a file of ours, of which the form was looked at."""
 
-    def __init__(self, connection: sqlite3.Connection, form: Form, meter: Meter) -> None:
+    def __init__(self, connection: sqlite3.Connection, form: FileForm, meter: Meter) -> None:
         self.connection = connection
         self._form = form
         self._meter = meter
@@ -117,11 +123,8 @@ class Guarded:
         sql = f'SELECT {chosen} FROM "{table}" {where}'  # noqa: S608 - names and conditions of ours
         found = []
         for row in self._meter.fetch(self.connection, sql, parameters):
-            for (name, column), value in zip(columns.items(), row, strict=True):
-                fault = column.fault(value)
-                if fault is not None:
-                    raise sqlite3.DataError(f"{table}.{name} holds {fault}")
-            found.append(dict(zip(columns, row, strict=True)))
+            cells = zip(columns.items(), row, strict=True)
+            found.append({name: _value(column, value, f"{table}.{name}") for (name, column), value in cells})
         return found
 
     def row(self, table: str, where: str, parameters: Sequence[object] = ()) -> dict[str, Any]:
@@ -134,6 +137,24 @@ class Guarded:
     def fetch(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """What a statement gives back, within the bounds of the whole reading."""
         return self._meter.fetch(self.connection, sql, parameters)
+
+
+def _value(column: CellRule, cell: Any, where: str) -> Any:  # noqa: ANN401
+    """What a cell holds. Raises sqlite3.DataError."""
+    fault = column.fault(cell)
+    if fault is not None:
+        raise sqlite3.DataError(f"{where} holds {fault}")
+    if column.read is None or cell is None:
+        return cell
+    try:
+        return column.read(cell)
+    except (ValueError, RecursionError) as error:
+        raise sqlite3.DataError(f"{where} holds what cannot be read") from error
+
+
+def sqlite_text(text: str) -> str:
+    """Text that SQLite can keep: a lone surrogate (a name that is not UTF-8) becomes its escape."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 @contextmanager
@@ -181,7 +202,7 @@ def check_pages(connection: sqlite3.Connection, meter: Meter) -> None:
         raise sqlite3.DataError(f"its pages contradict one another: {first[:100]}")
 
 
-def _check_form(connection: sqlite3.Connection, form: Form, meter: Meter) -> dict[str, frozenset[str]]:
+def _check_form(connection: sqlite3.Connection, form: FileForm, meter: Meter) -> dict[str, frozenset[str]]:
     """The columns of each table. Raises sqlite3.DataError, naming the object, for what we cannot have made."""
     found = meter.fetch(connection, "SELECT type, name, sql FROM sqlite_master LIMIT ?", (_MOST_OBJECTS + 1,))
     if len(found) > _MOST_OBJECTS:
@@ -201,7 +222,7 @@ def _check_form(connection: sqlite3.Connection, form: Form, meter: Meter) -> dic
     return columns
 
 
-def _check_object(form: Form, type_: object, name: object, sql: object) -> None:
+def _check_object(form: FileForm, type_: object, name: object, sql: object) -> None:
     if not isinstance(name, str) or not name.isascii() or not name.isprintable() or '"' in name:
         raise sqlite3.DataError("it holds an object whose name is none of ours")
     if type_ == "table":
@@ -233,7 +254,7 @@ def _columns(connection: sqlite3.Connection, table: str, meter: Meter) -> frozen
     return frozenset(str(row[1]) for row in rows)
 
 
-def read_json(text: str) -> Any:  # noqa: ANN401
+def bounded_json(text: str) -> Any:  # noqa: ANN401
     """What JSON of ours holds. Raises ValueError for what is nested deeper, or holds numbers, that we never write."""
     if text.count("[") + text.count("{") > _MOST_BRACKETS:
         raise ValueError("it is nested too deeply")

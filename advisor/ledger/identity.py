@@ -9,36 +9,34 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from sqlite_utils import Database
 
 from ...rules.base.sanitize import clean
 from ..core.advice_types import Fleet
-from .entries import Entry
-from .guard import FLAG, MOMENT, TEXT, Guarded, read_json
+from .entries import LedgerEntry
+from .guard import FLAG, MOMENT, TEXT, CellRule, FileForm, Guarded, sqlite_text
+from .records import from_json
 
-_FLEETS = {
-    "id": str, "name": str, "simulated": int, "match": str, "clusters": str, "server": str, "labels": str,
-    "first_seen": float, "last_seen": float,
-}  # fmt: skip
-_MEMBERS = {"fleet": str, "member": str, "node": str, "last_seen": float}
+_TEXTS = CellRule(str, read=partial(from_json, tuple[str, ...]))
 FLEETS_FORM = {
     "fleets": {
-        "id": TEXT, "name": TEXT, "simulated": FLAG, "match": TEXT, "clusters": TEXT, "server": TEXT, "labels": TEXT,
-        "first_seen": MOMENT, "last_seen": MOMENT,
+        "id": TEXT, "name": TEXT, "simulated": FLAG, "match": _TEXTS, "clusters": _TEXTS, "server": TEXT,
+        "labels": CellRule(str, read=partial(from_json, Mapping[str, str])), "first_seen": MOMENT, "last_seen": MOMENT,
     },
     "fleet_members": {"fleet": TEXT, "member": TEXT, "node": TEXT, "last_seen": MOMENT},
 }  # fmt: skip
+_KEYS = {"fleets": "id", "fleet_members": ("fleet", "member")}
 # Fleets of different clusters that share less than half of their GPUs are two: single nodes are moved, not fleets.
 _RENAMED_SHARE = 0.5
 _LABEL = re.compile(r"\s*([a-zA-Z_][a-zA-Z0-9_]*)")
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownFleet:
     """A fleet that a ledger was written for. `last_seen`: end of the newest telemetry (Unix seconds)."""
 
     name: str
@@ -56,12 +54,12 @@ class Known:
         return self.name + (f" ({', '.join(self.match)})" if self.match else "")
 
 
-def shared(fleet: Fleet, known: Known) -> int:
+def shared(fleet: Fleet, known: KnownFleet) -> int:
     """How many GPUs both have."""
     return len(fleet.members.keys() & known.members.keys())
 
 
-def is_same(fleet: Fleet, known: Known) -> bool:
+def is_same(fleet: Fleet, known: KnownFleet) -> bool:
     """Whether a source shows the fleet that is recorded, whatever part of it was asked for."""
     common = shared(fleet, known)
     if fleet.simulated != known.simulated:
@@ -78,7 +76,7 @@ def is_same(fleet: Fleet, known: Known) -> bool:
     return bool(fleet.labels) and fleet.labels == known.labels and known.last_seen < fleet.start
 
 
-def is_part_of_same_server(fleet: Fleet, known: Known) -> bool:
+def is_part_of_same_server(fleet: Fleet, known: KnownFleet) -> bool:
     """Whether both are parts that label matchers cut out of one server: shards, which may share a ledger."""
     return (
         fleet.simulated == known.simulated
@@ -96,7 +94,7 @@ def file_stem(fleet: Fleet) -> str:
     return f"{readable or 'fleet'}-{_digest(told, 8)}"
 
 
-def belonging(entries: Sequence[Entry], fleet: Fleet) -> tuple[Entry, ...]:
+def belonging(entries: Sequence[LedgerEntry], fleet: Fleet) -> tuple[LedgerEntry, ...]:
     """Those of a ledger without an identity that are surely of this fleet: noted from the same place, of its nodes.
 
     What names no node (it was blocked, or an older skuwise noted it) goes with the others of its place, where all of
@@ -111,7 +109,7 @@ def belonging(entries: Sequence[Entry], fleet: Fleet) -> tuple[Entry, ...]:
     return tuple(entry for entry in own if entry.proposal.id in mine)
 
 
-def is_foreign(entries: Sequence[Entry], fleet: Fleet) -> bool:
+def is_foreign(entries: Sequence[LedgerEntry], fleet: Fleet) -> bool:
     """Whether a ledger without an identity tells of nodes, none of them this fleet's, and was noted from elsewhere."""
     told = {node for entry in entries for node in _nodes(entry)}
     places = {place for entry in entries for place in entry.proposal.source.split(", ")}
@@ -120,10 +118,10 @@ def is_foreign(entries: Sequence[Entry], fleet: Fleet) -> bool:
 
 def begin_fleets(db: Database) -> None:
     """The tables, where they are not there yet."""
-    if not db.table("fleets").exists():
-        db.table("fleets").create(_FLEETS, pk="id", not_null=set(_FLEETS))
-    if not db.table("fleet_members").exists():
-        db.table("fleet_members").create(_MEMBERS, pk=("fleet", "member"), not_null=set(_MEMBERS))
+    for table, key in _KEYS.items():
+        if not db.table(table).exists():
+            kinds = FileForm(FLEETS_FORM).kinds(table)
+            db.table(table).create(kinds, pk=key, not_null=set(kinds))
 
 
 def note_fleet(db: Database, file: Guarded, fleet: Fleet) -> None:
@@ -134,19 +132,19 @@ def note_fleet(db: Database, file: Guarded, fleet: Fleet) -> None:
     clusters = fleet.clusters | before.clusters if before else fleet.clusters
     held = next(iter(file.rows("fleets", "WHERE id = ?", [id_])), {"first_seen": fleet.end})
     row = {
-        "id": id_, "name": _storable(fleet.name), "simulated": int(fleet.simulated), "match": json.dumps(fleet.match),
-        "clusters": json.dumps(sorted(clusters)), "server": _storable(fleet.server),
+        "id": id_, "name": sqlite_text(fleet.name), "simulated": int(fleet.simulated), "match": json.dumps(fleet.match),
+        "clusters": json.dumps(sorted(clusters)), "server": sqlite_text(fleet.server),
         "labels": json.dumps(dict(sorted(fleet.labels.items()))), "first_seen": held["first_seen"], "last_seen": seen,
     }  # fmt: skip
     db.table("fleets").upsert(row, pk="id")
     db.conn.executemany(
         "INSERT INTO fleet_members (fleet, member, node, last_seen) VALUES (?, ?, ?, ?) ON CONFLICT (fleet, member) "
         "DO UPDATE SET node = excluded.node, last_seen = max(last_seen, excluded.last_seen)",
-        [(id_, _storable(member), _storable(node), fleet.end) for member, node in fleet.members.items()],
+        [(id_, sqlite_text(member), sqlite_text(node), fleet.end) for member, node in fleet.members.items()],
     )
 
 
-def fleets_in(file: Guarded) -> tuple[Known, ...]:
+def fleets_in(file: Guarded) -> tuple[KnownFleet, ...]:
     """The fleets that the ledger was written for; empty: an older skuwise wrote it, or none was ever told.
 
     Raises sqlite3.DataError where the rows are not as we write them.
@@ -154,42 +152,27 @@ def fleets_in(file: Guarded) -> tuple[Known, ...]:
     return tuple(known for _, known in _read(file))
 
 
-def _read(file: Guarded) -> list[tuple[str, Known]]:
+def _read(file: Guarded) -> list[tuple[str, KnownFleet]]:
     members: dict[str, dict[str, str]] = {}
     for row in file.rows("fleet_members"):
         members.setdefault(row["fleet"], {})[row["member"]] = row["node"]
-    found = []
-    for row in file.rows("fleets", "ORDER BY id"):
-        match, clusters = (_texts(_json(row[name], name)) for name in ("match", "clusters"))
-        labels = _json(row["labels"], "labels")
-        if not isinstance(labels, dict) or not all(isinstance(value, str) for value in labels.values()):
-            raise sqlite3.DataError("fleets.labels holds what is no table of texts")
-        known = Known(
-            row["name"], bool(row["simulated"]), tuple(match), frozenset(clusters), members.get(row["id"], {}),
-            row["server"], labels, row["last_seen"],
-        )  # fmt: skip
-        found.append((row["id"], known))
-    return found
-
-
-def _json(text: str, name: str) -> object:
-    try:
-        return read_json(text)
-    except (ValueError, RecursionError) as error:
-        raise sqlite3.DataError(f"fleets.{name} holds what cannot be read") from error
-
-
-def _texts(value: object) -> list[str]:
-    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        raise sqlite3.DataError("fleets holds a list of what is no text")
-    return value
+    return [
+        (
+            row["id"],
+            KnownFleet(
+                row["name"], bool(row["simulated"]), row["match"], frozenset(row["clusters"]),
+                members.get(row["id"], {}), row["server"], row["labels"], row["last_seen"],
+            ),
+        )
+        for row in file.rows("fleets", "ORDER BY id")
+    ]  # fmt: skip
 
 
 def _digest(told: object, length: int) -> str:
     return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:length]
 
 
-def _nodes(entry: Entry) -> frozenset[str]:
+def _nodes(entry: LedgerEntry) -> frozenset[str]:
     """The nodes that a recommendation was about; empty: it does not tell."""
     ground = entry.proposal.ground
     return frozenset((*ground.nodes, *ground.yardstick.nodes)) if ground is not None else frozenset()
@@ -199,10 +182,6 @@ def _label_names(match: Iterable[str]) -> frozenset[str]:
     return frozenset(found.group(1) for one in match if (found := _LABEL.match(one)))
 
 
-def _storable(text: str) -> str:
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-def names_of(fleets: Iterable[Known]) -> str:
+def names_of(fleets: Iterable[KnownFleet]) -> str:
     """What the fleets of a ledger are called, for people."""
     return clean("; ".join(known.words for known in fleets))

@@ -6,15 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..core.advice_types import DecisionState, Interval
-from .entries import Entry
+from ..moves.recommendation_kinds import KINDS
+from .entries import LedgerEntry
 from .records import Realised
-
-# Moves after which a series holds less; of others the GPU-hours follow from the time.
-_FREES = ("reduce-gpus", "mig-slice", "release", "schedule-off")
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class MoveOutcome:
     """One recommendation that somebody accepted, or that telemetry saw done, and what it brought.
 
     `accepted_at`, `done_at`: Unix seconds; None: nobody accepted it, or it was not seen done. `from_config` and
@@ -42,7 +40,7 @@ class Outcome:
     realised_freed_gpu_hours_per_month: float | None = None
 
 
-def outcomes(entries: Iterable[Entry], now: float) -> tuple[Outcome, ...]:
+def move_outcomes(entries: Iterable[LedgerEntry], now: float) -> tuple[MoveOutcome, ...]:
     """The outcomes of a ledger at `now` (Unix seconds): what is accepted, done or regressed, the newest event first."""
     told = [(entry, entry.decision(now)) for entry in entries]
     kept = [(entry, decision) for entry, decision in told if decision.state in ("accepted", "done", "regressed")]
@@ -50,7 +48,7 @@ def outcomes(entries: Iterable[Entry], now: float) -> tuple[Outcome, ...]:
     return tuple(_outcome(entry, decision.state) for entry, decision in kept)
 
 
-def _outcome(entry: Entry, state: DecisionState) -> Outcome:
+def _outcome(entry: LedgerEntry, state: DecisionState) -> MoveOutcome:
     p, ground = entry.proposal, entry.proposal.ground
     measured = entry.realised if state != "accepted" else None
     accepted = entry.last("accepted")
@@ -61,7 +59,7 @@ def _outcome(entry: Entry, state: DecisionState) -> Outcome:
         missing = "nothing is kept to measure it against: it was always blocked, or proposed by an older skuwise"
     else:
         missing = "it was not seen done yet"
-    return Outcome(
+    return MoveOutcome(
         id=p.id,
         about=p.about,
         action=p.action,
@@ -84,7 +82,8 @@ def _outcome(entry: Entry, state: DecisionState) -> Outcome:
 
 def _freed(action: str, told: Realised | None) -> float | None:
     """GPU-hours a month that the series holds less; None: not measured, or a move that frees none by itself."""
-    if told is None or action not in _FREES or told.gpu_hours_per_month_before is None:
+    kind = KINDS.get(action)  # of others the GPU-hours follow from the time
+    if told is None or kind is None or not kind.frees or told.gpu_hours_per_month_before is None:
         return None
     after = told.gpu_hours_per_month_after
     return told.gpu_hours_per_month_before - after if after is not None else None

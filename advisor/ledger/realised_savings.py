@@ -6,40 +6,24 @@ prediction was credited against (docs/ledger.md).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from ..core.advice_types import WorkloadVerdict
-from ..core.formatting import listed
-from ..moves.base.workload_groups import HOURS_PER_MONTH
-from .move_state import Stand
-from .observation import GONE_SECONDS, Seen, hours, measure, serves
-from .records import Ground, Measure, Realised
+from ..moves.recommendation_kinds import KINDS
+from ..moves.tracking.cost import SLACK_SECONDS, MoveCost
+from ..moves.tracking.move_state import MoveState
+from ..moves.tracking.observation import Measure, Observation, PredictionSnapshot, measure
+from .records import Realised
 
 # A change of load beyond this is said; assumed: less is what one week differs from the next without any cause.
 LOAD_CHANGED = 0.25
-# Figures of a run that began this long before the move are still taken for the move's own.
-SLACK_SECONDS = 3600.0
-# Jobs follow the week.
-JOB_SECONDS = 7 * 86400.0
-_ENERGY = ("lower-clock", "power-cap")
+_NOT_PREDICTED = MoveCost(None, "no dollars were predicted: nodes are rented whole, and none was to fall free")
 
 
-@dataclass(frozen=True, slots=True)
-class _Cost:
-    """US dollars a month after the move; None with the reason. `said`: what keeps it from being less."""
-
-    usd: float | None
-    missing: str | None = None
-    said: tuple[str, ...] = ()
-
-
-def realised(action: str, ground: Ground, stand: Stand, seen: Seen) -> Realised:
+def realised(action: str, ground: PredictionSnapshot, stand: MoveState, seen: Observation) -> Realised:
     """A move that stands at its target, measured from there on."""
     runs = [w for w in seen.series(ground.series_id) if w.end > stand.since]
     own = [w for w in runs if w.start >= stand.since - SLACK_SECONDS or seen.start >= stand.since - SLACK_SECONDS]
     after = measure(own, max(stand.since, seen.start), seen.end)
-    cost = _cost(action, ground, stand, seen, runs)
     before = ground.yardstick.usd_per_month
+    cost = KINDS[action].cost(ground, stand, seen) if before is not None else _NOT_PREDICTED
     saving = before - cost.usd if before is not None and cost.usd is not None else None
     ratio, why = _time(ground, after)
     load = _load(ground, after)
@@ -66,116 +50,7 @@ def realised(action: str, ground: Ground, stand: Stand, seen: Seen) -> Realised:
     )
 
 
-def _cost(action: str, ground: Ground, stand: Stand, seen: Seen, runs: list[WorkloadVerdict]) -> _Cost:
-    if ground.yardstick.usd_per_month is None:
-        return _Cost(None, "no dollars were predicted: nodes are rented whole, and none was to fall free")
-    if action in _ENERGY:
-        return _energy(ground, stand, seen)
-    if action == "schedule-off":
-        return _paid_part(ground, stand, seen)
-    if ground.series_id is None or action == "release":
-        return _nodes_left(ground, seen)
-    return _held(ground, stand, seen, runs)
-
-
-def _held(ground: Ground, stand: Stand, seen: Seen, runs: list[WorkloadVerdict]) -> _Cost:
-    """What the series' nodes cost now, and those of before that are still there and paid for."""
-    begin = max(stand.since, seen.start)
-    now = {node for w in seen.now(ground.series_id) for node in w.nodes}
-    always = serves(runs)  # a service holds its nodes between two runs, a job does not
-    if not always and seen.end - begin < JOB_SECONDS:
-        return _Cost(None, "a job is measured over a week at least")
-    names = sorted(now if always else {node for w in runs for node in w.nodes})
-    usd = 0.0
-    said: list[str] = []
-    for name in names:
-        price = _price(ground, seen, name)
-        if price is None:
-            return _Cost(None, f"no price is known for {name}")
-        there = [w for w in runs if name in w.nodes]
-        share = 1.0 if always else hours(there, begin, seen.end) * 3600 / (seen.end - begin)
-        others = {w.name for w in seen.holders(name) if w.series_id != ground.series_id}
-        if others:
-            mine = sum(len(w.gpus) / len(w.nodes) for w in seen.holders(name) if w.series_id == ground.series_id)
-            share *= min(mine / max(seen.nodes[name].gpu_count, 1), 1.0)
-            said.append(f"On {name} there is other work, so only its own GPUs are counted.")
-        usd += price * share * HOURS_PER_MONTH
-    left, kept = _still_paid(ground, seen, now) if always else (0.0, [])
-    unsure = [n for n in kept if seen.silent(n)]
-    if unsure:
-        return _Cost(None, _unsure(unsure))
-    if kept:
-        said.append(f"{listed(kept)} that it left {'is' if len(kept) == 1 else 'are'} still there, and counted.")
-    return _Cost(usd + left, None, tuple(said))
-
-
-def _still_paid(ground: Ground, seen: Seen, now: set[str]) -> tuple[float, list[str]]:
-    """US dollars a month of nodes that it left and that are still there: of those that the prediction counted alone."""
-    price = ground.usd_per_hour.get(ground.source.node_sku or "")
-    if price is None or ground.yardstick.usd_per_month is None:
-        return 0.0, []
-    counted = round(ground.yardstick.usd_per_month / (price * HOURS_PER_MONTH))
-    still = [n for n in ground.nodes if n not in now and not seen.gone(n)]
-    kept = still[: max(counted - len(now.intersection(ground.nodes)), 0)]
-    return len(kept) * price * HOURS_PER_MONTH, kept
-
-
-def _nodes_left(ground: Ground, seen: Seen) -> _Cost:
-    """What the nodes that were to fall free cost as long as they are there."""
-    still = [n for n in ground.yardstick.nodes if not seen.gone(n)]
-    unsure = [n for n in still if seen.silent(n)]
-    if unsure:
-        return _Cost(None, _unsure(unsure))
-    prices = [_price(ground, seen, n) for n in still]
-    if any(p is None for p in prices):
-        return _Cost(None, f"no price is known for {listed(still)}")
-    usd = sum(p for p in prices if p is not None) * HOURS_PER_MONTH
-    nodes = max(len(ground.yardstick.nodes), 1)
-    staying = round(nodes * ground.target.gpu_count / max(ground.source.gpu_count, 1))
-    more = len(still) - staying
-    said = (f"{more} of {listed(ground.yardstick.nodes)} that was to go is still there.",) if more > 0 else ()
-    # A release may name more nodes than fall free whole: those cost as much before as after.
-    return _Cost(min(usd, ground.yardstick.usd_per_month or usd), None, said)
-
-
-def _unsure(nodes: list[str]) -> str:
-    days = f"{GONE_SECONDS / 86400:.0f} days"
-    return f"{listed(nodes)} fell silent a short while ago; after {days} without a word a node counts as given back"
-
-
-def _paid_part(ground: Ground, stand: Stand, seen: Seen) -> _Cost:
-    if seen.start < stand.since - SLACK_SECONDS:
-        return _Cost(None, "the window still holds days from before the move")
-    known = [seen.nodes[n] for n in ground.nodes if n in seen.nodes]
-    prices = [_price(ground, seen, n.node) for n in known]
-    span = (seen.end - seen.start) / 3600
-    if not known or any(p is None for p in prices) or span <= 0:
-        return _Cost(None, "no price is known for its nodes")
-    # A node that goes on reporting through the night is on, and paid for.
-    usd = sum((p or 0.0) * min(n.hours_observed / span, 1.0) for p, n in zip(prices, known, strict=True))
-    return _Cost(min(usd * HOURS_PER_MONTH, ground.yardstick.usd_per_month or usd * HOURS_PER_MONTH))
-
-
-def _energy(ground: Ground, stand: Stand, seen: Seen) -> _Cost:
-    if seen.start < stand.since - SLACK_SECONDS:
-        return _Cost(None, "the window still holds days from before the move")
-    after = measure(seen.series(ground.series_id), seen.start, seen.end)
-    before, price, paid = ground.before, ground.yardstick.usd_per_kwh, ground.yardstick.usd_per_month
-    if price is None or paid is None or before is None or before.watts is None or after is None or after.watts is None:
-        return _Cost(None, "its power was not measured")
-    kwh = (before.watts - after.watts) / 1000 * after.gpu_hours_per_month
-    return _Cost(paid - kwh * price)
-
-
-def _price(ground: Ground, seen: Seen, node: str) -> float | None:
-    """Of a node per hour: as it stood in the proposal, else as it stands today."""
-    known = seen.nodes.get(node)
-    if known is None:
-        return None
-    return ground.usd_per_hour.get(known.node_sku or "", known.usd_per_hour)
-
-
-def _time(ground: Ground, after: Measure | None) -> tuple[float | None, str | None]:
+def _time(ground: PredictionSnapshot, after: Measure | None) -> tuple[float | None, str | None]:
     """Time for the same work, after over before; None with the reason."""
     if ground.time_ratio is None:
         return None, "no time was predicted"
@@ -203,7 +78,7 @@ def rate_ratio(after: Measure, before: Measure, *, serving: bool) -> tuple[float
     return None
 
 
-def _load(ground: Ground, after: Measure | None) -> float | None:
+def _load(ground: PredictionSnapshot, after: Measure | None) -> float | None:
     """Work asked of it over what was asked before; None: nothing tells it."""
     before = ground.before
     if after is None or before is None:

@@ -2,67 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-import math
-import types
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar
 
-from ..core.advice_types import Configuration, Interval, Yardstick
-from .guard import MOMENT, read_json
+from ...rules.base.quantities import Moment
+from ..core.advice_types import Interval
+from ..core.codec import Codec
+from .guard import bounded_json
 
 # Hours that a replica on trial and the rest must have run side by side: a whole day of load.
 TRIAL_HOURS = 24.0
-# Moves that lead single replicas somewhere, so that one can go first.
-TRIABLE = ("move-sku", "mig-slice")
 Verdict = Literal["better", "as predicted", "worse"]
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Measure:
-    """What a series held and did over a span. None: not measured.
-
-    `gpus`: mean number held; `gpu_hours_per_month`: at that rate. `busy`: share of the time in which their engines
-    worked; `period_seconds`: of its steps; `busy_seconds_per_token`: GPU-seconds at work for each token generated;
-    `tokens_per_second`: generated, of the whole series; `watts`: of one GPU; `clock_ratio`: SM clock over the highest.
-    """
-
-    gpus: float
-    gpu_hours_per_month: float
-    busy: float | None = None
-    period_seconds: float | None = None
-    busy_seconds_per_token: float | None = None
-    tokens_per_second: float | None = None
-    watts: float | None = None
-    clock_ratio: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Ground:
-    """What a prediction rested on, kept so that the move can be recognised in later telemetry and measured.
-
-    `series_id`: None for a move of nodes; `serving`: whether people or requests wait for it. `nodes`: held by it then.
-    `usd_per_hour`: node SKU -> the node's price then, so that both sides are reckoned in the same prices; `prices`:
-    these in words. `seen_until`: end of the telemetry it rests on (Unix seconds); `fleet`: nodes it showed.
-    """
-
-    series_id: str | None
-    serving: bool
-    nodes: tuple[str, ...]
-    source: Configuration
-    target: Configuration
-    saving_usd_per_month: Interval | None
-    time_ratio: Interval | None
-    yardstick: Yardstick
-    before: Measure | None
-    usd_per_hour: Mapping[str, float]
-    prices: str
-    seen_until: float
-    fleet: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +27,8 @@ class Realised:
     `confounders` are sentences.
     """
 
-    since: float
-    until: float
+    since: Moment
+    until: Moment
     hours: float
     predicted_saving_usd_per_month: Interval | None
     predicted_time_ratio: Interval | None
@@ -100,7 +52,7 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class TrialResult:
     """What a trial came to: time there over time on the source, in the same hours. `by`: what it was measured by."""
 
     verdict: Verdict
@@ -115,87 +67,27 @@ class Figures:
 
     realised: Realised | None = None
     trial: Trial | None = None
-    tried: Tried | None = None
+    tried: TrialResult | None = None
 
 
 NO_FIGURES = Figures()
 
 
-def to_json(value: Any) -> str:  # noqa: ANN401
+# What we write stays far below; a number beyond it is no figure of anything.
+_CODEC = Codec(largest=1e300, lenient=True)
+
+
+def to_json(value: object) -> str:
     """A value of this module as JSON; what is None, or no finite number, is left out."""
-    return json.dumps(_bare(dataclasses.asdict(value)), allow_nan=False, separators=(",", ":"))
+    return json.dumps(_bare(_CODEC.encode(value)), allow_nan=False, separators=(",", ":"))
 
 
 def from_json(kind: type[T], text: str) -> T:
     """The value back. Raises ValueError for what `to_json` cannot have written."""
-    return _reader(kind)(read_json(text))
+    return _CODEC.decode(kind, bounded_json(text))
 
 
 def _bare(value: Any) -> Any:  # noqa: ANN401
-    if isinstance(value, Mapping):
-        told = {key: _bare(one) for key, one in value.items()}
-        return {key: one for key, one in told.items() if one is not None}
-    if isinstance(value, list | tuple):
-        return [_bare(one) for one in value]
-    if isinstance(value, float):  # NumPy's numbers are floats of their own kind
-        return float(value) if math.isfinite(value) else None
-    return value
-
-
-# Fields that are Unix seconds, and are written as dates.
-_MOMENTS = ("since", "until", "seen_until")
-Reader = Callable[[Any], Any]
-
-
-@lru_cache  # looking at annotations takes longer than reading by them, and a fleet has thousands of values
-def _reader(kind: Any) -> Reader:  # noqa: ANN401
-    """What makes a value of a type of what JSON holds, or raises ValueError."""
-    origin, inner = get_origin(kind), get_args(kind)
-    if origin in (Union, types.UnionType):
-        own = _reader(next(one for one in inner if one is not types.NoneType))
-        return lambda value: None if value is None else own(value)
-    if origin is Literal:
-        return lambda value: value if value in inner else _refuse(value)
-    if origin is tuple and inner[-1] is Ellipsis:
-        own = _reader(inner[0])
-        return lambda value: tuple(map(own, value)) if isinstance(value, list) else _refuse(value)
-    if origin is tuple:
-        readers = tuple(map(_reader, inner))
-        return lambda value: (
-            tuple(read(one) for read, one in zip(readers, value, strict=True))
-            if isinstance(value, list)
-            else _refuse(value)
-        )
-    if origin is Mapping:
-        own = _reader(inner[1])
-        return lambda value: (
-            {str(key): own(one) for key, one in value.items()} if isinstance(value, dict) else _refuse(value)
-        )
-    if dataclasses.is_dataclass(kind):
-        return _of_fields(kind)
-    if kind is float:
-        return lambda value: float(value) if type(value) in (int, float) else _refuse(value)
-    return lambda value: value if type(value) is kind else _refuse(value)
-
-
-def _of_fields(kind: Any) -> Reader:  # noqa: ANN401
-    hints = get_type_hints(kind)
-    readers = {name: _reader(hint) for name, hint in hints.items()}
-    lacking = {name: None for name, hint in hints.items() if types.NoneType in get_args(hint)}
-
-    def read(value: Any) -> Any:  # noqa: ANN401
-        if not isinstance(value, dict):
-            return _refuse(value)
-        told = {name: readers[name](one) for name, one in value.items() if name in readers}
-        if any(name in told and MOMENT.fault(told[name]) for name in _MOMENTS):
-            return _refuse(value)
-        try:
-            return kind(**{**lacking, **told})
-        except TypeError as error:
-            raise ValueError(f"{value!r:.40} lacks a value") from error
-
-    return read
-
-
-def _refuse(value: Any) -> NoReturn:  # noqa: ANN401
-    raise ValueError(f"{value!r:.40} is of another kind")
+    if isinstance(value, dict):
+        return {key: _bare(one) for key, one in value.items() if one is not None}
+    return [_bare(one) for one in value] if isinstance(value, list | tuple) else value

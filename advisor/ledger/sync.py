@@ -16,22 +16,23 @@ from ...rules.base.errors import NothingToDo, StoreError, UsageError
 from ...rules.base.sanitize import clean
 from ..core.advice_types import Advice, Configuration, Decision, Fleet, Interval, Recommendation, WorkloadVerdict
 from ..core.formatting import price_note
-from ..moves.predict.calibration import NO_SITE, Case, Site, site_factor
-from .entries import Entry, Event, Proposal
+from ..moves.predict.calibration import NO_SITE, MeasuredMove, Site, site_factor
+from ..moves.recommendation_kinds import KINDS
+from ..moves.tracking.observation import Observation, PredictionSnapshot, measure, observation_of, serves, source_words
+from .entries import LedgerEntry, LedgerEvent, Proposal
 from .file.files import close_to_others
-from .file.paths import ledger_of, one_at_a_time, put_aside, set_aside
-from .file.store import DamagedError, Ledger, Mailed
+from .file.paths import ledger_of, one_at_a_time, retire_ledger, retired_ledgers
+from .file.store import DamagedLedgerError, Ledger, Mailed
+from .guard import sqlite_text
 from .identity import belonging, is_foreign, is_part_of_same_server, is_same, names_of
-from .observation import Seen, measure, seen_in, serves, source_words
 from .realised_savings import LOAD_CHANGED
-from .records import Ground
-from .transitions import happenings
+from .transitions import ledger_events
 
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class LedgerSync:
     """A ledger beside one advice. `path` None: none, or the fleet's own, which is known when its telemetry is read.
 
     `named`: the user asked for this one. `home`: the folder with every fleet's ledger is beside it (`default_path`).
@@ -50,7 +51,7 @@ class Beside:
         if self.named:
             self._own()
 
-    def of(self, fleet: Fleet | None) -> Beside:
+    def of(self, fleet: Fleet | None) -> LedgerSync:
         """The ledger of a fleet; as it is where its fleet is known already. Raises UsageError where the ledger that was
         named is another fleet's, StoreError where it cannot be read."""
         if fleet is None or self.fleet is not None:
@@ -63,7 +64,7 @@ class Beside:
             path, left_out = ledger_of(self.home, fleet)
             for sentence in left_out:
                 self.say(sentence)
-            old = () if path.exists() else set_aside(self.home)
+            old = () if path.exists() else retired_ledgers(self.home)
             return replace(self, path=path, fleet=fleet, old=(*old, *([self.home] if self.home.exists() else [])))
         except StoreError as error:
             self.say(f"no ledger: {error}")
@@ -71,7 +72,7 @@ class Beside:
             self.say(f"no ledger: {error.filename} cannot be read: {error.strerror}.")
         return replace(self, path=None, home=None, fleet=fleet)
 
-    def entries(self) -> tuple[Entry, ...]:
+    def entries(self) -> tuple[LedgerEntry, ...]:
         """What stands in the ledger, with what older ledgers hold of this fleet. Raises StoreError if it was named."""
         try:
             own = self._own()
@@ -106,11 +107,11 @@ class Beside:
         beside = replace(replace(self, say=_nothing).of(advice.fleet), say=self.say)
         if beside.path is None or not (advice.recommendations or beside.path.exists() or beside.old):
             return
-        seen = seen_in(advice)
-        told: list[tuple[str, Event]] = []
+        seen = observation_of(advice)
+        told: list[tuple[str, LedgerEvent]] = []
 
-        def happened(entries: Iterable[Entry]) -> list[tuple[str, Event]]:
-            told[:] = happenings(entries, seen, now)
+        def happened(entries: Iterable[LedgerEntry]) -> list[tuple[str, LedgerEvent]]:
+            told[:] = ledger_events(entries, seen, now)
             return told
 
         try:
@@ -143,7 +144,7 @@ class Beside:
     def _take_over(self, ledger: Ledger, mixed: bool, now: float) -> None:
         assert self.home is not None and self.fleet is not None
         try:
-            old = [*([] if ledger.path.exists() else set_aside(self.home)), *([self.home] if mixed else [])]
+            old = [*([] if ledger.path.exists() else retired_ledgers(self.home)), *([self.home] if mixed else [])]
             if not old:
                 ledger.adopt(self.fleet)
             for path in old:
@@ -153,7 +154,7 @@ class Beside:
                 found = self._of_old(path, patient=False)
                 taken = ledger.adopt(self.fleet, *found[:2]) if found is not None else ledger.adopt(self.fleet)
                 if path == self.home:
-                    kept = put_aside(self.home, now)
+                    kept = retire_ledger(self.home, now)
                     told = (
                         f"{taken} of its {found[2]} recommendations are surely of this one and stand in {ledger.path}"
                         if found is not None
@@ -165,13 +166,13 @@ class Beside:
                 f"The ledger {self.home} cannot be set aside: {error.strerror}.", "Name another file with --ledger."
             ) from error
 
-    def _own(self) -> tuple[Entry, ...]:
+    def _own(self) -> tuple[LedgerEntry, ...]:
         try:
             return Ledger(self.path).entries() if self.path is not None else ()
         except NothingToDo:
             return ()
 
-    def _of_old(self, path: Path, *, patient: bool) -> tuple[tuple[Entry, ...], tuple[Mailed, ...], int] | None:
+    def _of_old(self, path: Path, *, patient: bool) -> tuple[tuple[LedgerEntry, ...], tuple[Mailed, ...], int] | None:
         """What a ledger without an identity holds of this fleet, what was mailed, and how many recommendations it holds
         in all; None: it is damaged.
 
@@ -185,7 +186,7 @@ class Beside:
         except StoreError as error:
             if patient:
                 self.say(f"decisions of before do not count: {error}")
-            elif not isinstance(error, DamagedError):
+            elif not isinstance(error, DamagedLedgerError):
                 raise
             return None
         return belonging(every, self.fleet), mailed, len(every)
@@ -216,9 +217,9 @@ def _nothing(text: str) -> None:
     pass
 
 
-def site_of(entries: Iterable[Entry], now: float) -> Site:
+def site_of(entries: Iterable[LedgerEntry], now: float) -> Site:
     """What the measured moves of a ledger say. Where the load changed, the time is not the move's alone: left out."""
-    cases: list[Case] = []
+    cases: list[MeasuredMove] = []
     predicted = measured = 0.0
     savings = 0
     for entry in entries:
@@ -226,9 +227,10 @@ def site_of(entries: Iterable[Entry], now: float) -> Site:
         if ground is None or told is None or state not in ("done", "regressed"):
             continue
         steady = told.load_ratio is None or abs(told.load_ratio - 1) <= LOAD_CHANGED
-        other = entry.proposal.action == "move-sku" and ground.source.gpu_sku != ground.target.gpu_sku
+        kind = KINDS.get(entry.proposal.action)
+        other = kind is not None and kind.calibrates and ground.source.gpu_sku != ground.target.gpu_sku
         if other and steady and told.time_ratio is not None and told.predicted_time_ratio is not None:
-            cases.append(Case(told.predicted_time_ratio, told.time_ratio, ground.yardstick.site_factor))
+            cases.append(MeasuredMove(told.predicted_time_ratio, told.time_ratio, ground.yardstick.site_factor))
         if told.saving_usd_per_month is not None and told.predicted_saving_usd_per_month is not None:
             predicted += told.predicted_saving_usd_per_month.p50
             measured += told.saving_usd_per_month
@@ -239,7 +241,7 @@ def site_of(entries: Iterable[Entry], now: float) -> Site:
 
 def proposals(advice: Advice) -> tuple[Proposal, ...]:
     """What an advice recommends, as the ledger keeps it."""
-    seen = seen_in(advice)
+    seen = observation_of(advice)
     workloads = {w.id: w for w in advice.workloads}
     nodes = {f.id: ", ".join(f.nodes) for f in advice.findings}
 
@@ -251,37 +253,36 @@ def proposals(advice: Advice) -> tuple[Proposal, ...]:
         Proposal(
             id=r.id,
             action=r.action,
-            about=_storable(about(r)),
-            source_config=_storable(_configuration(r.source)),
-            target_config=_storable(_configuration(r.target)),
+            about=sqlite_text(about(r)),
+            source_config=sqlite_text(_configuration(r.source)),
+            target_config=sqlite_text(_configuration(r.target)),
             saving_usd_per_month=r.saving_usd_per_month.p50 if r.saving_usd_per_month else None,
             freed_gpu_hours_per_month=r.freed_gpu_hours_per_month,
             realisation=r.realisation,
             risk=r.risk,
             blocked=bool(r.blocked_by),
-            text=_storable(r.text),
-            source=_storable(source_words(advice)),
+            text=sqlite_text(r.text),
+            source=sqlite_text(source_words(advice)),
             ground=None if r.blocked_by else _ground(advice, r, workloads.get(r.workload or ""), seen),
         )
         for r in advice.recommendations
     )
 
 
-def _ground(advice: Advice, r: Recommendation, own: WorkloadVerdict | None, seen: Seen) -> Ground:
+def _ground(advice: Advice, r: Recommendation, own: WorkloadVerdict | None, seen: Observation) -> PredictionSnapshot:
     """What its prediction rests on, for whoever measures it later. `own`: the workload it names, if it names one."""
     runs = [w for w in seen.series(own.series_id if own else None) if own and w.node_sku == own.node_sku]
     now = [w for w in seen.now(own.series_id if own else None) if w in runs]
     prices = [p for p in advice.prices if p.id in r.prices]
-    return Ground(
-        series_id=_storable(own.series_id) if own else None,
+    return PredictionSnapshot(
+        series_id=sqlite_text(own.series_id) if own else None,
         serving=serves(runs),
-        nodes=tuple(sorted({_storable(node) for w in now for node in w.nodes})),
+        nodes=tuple(sorted({sqlite_text(node) for w in now for node in w.nodes})),
         source=r.source,
         target=r.target,
         saving_usd_per_month=_told(r.saving_usd_per_month),
-        # That of a swap is the training's, which is another series than the one it is told of.
-        time_ratio=_told(r.time_ratio) if r.action != "swap-placement" else None,
-        yardstick=replace(r.yardstick, nodes=tuple(map(_storable, r.yardstick.nodes))),
+        time_ratio=_told(r.time_ratio) if not KINDS[r.action].of_another else None,
+        yardstick=replace(r.yardstick, nodes=tuple(map(sqlite_text, r.yardstick.nodes))),
         before=measure(runs, seen.start, seen.end),
         usd_per_hour={p.sku: p.usd_per_hour for p in prices},
         prices=price_note(prices),
@@ -297,8 +298,3 @@ def _told(interval: Interval | None) -> Interval | None:
 
 def _configuration(c: Configuration) -> str:
     return f"{c.gpu_count} x {c.gpu_sku or 'unknown GPU'} on {c.node_sku or 'a node not known'}" if c.gpu_count else "-"
-
-
-def _storable(text: str) -> str:
-    """Text that SQLite can keep: a lone surrogate (a name that is not UTF-8) becomes its escape."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -7,19 +7,15 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ..core.formatting import spread, usd
-from .entries import BY_ITSELF, Entry, Event
-from .move_state import Stand, whereabouts
-from .observation import Seen
+from ..moves.context.recommendation_kind import DONE_HOURS
+from ..moves.recommendation_kinds import KINDS
+from ..moves.tracking.move_state import MoveState
+from ..moves.tracking.observation import Observation, PredictionSnapshot
+from .entries import BY_ITSELF, LedgerEntry, LedgerEvent
 from .realised_savings import realised
-from .records import Figures, Ground, Realised
-from .trial import tried
+from .records import Figures, Realised
+from .trial import trial_result
 
-# Hours at the target after which a move is done, and at the source after which it is undone: a whole day, since load
-# and count follow the day.
-DONE_HOURS = 24.0
-# Counts come and go by themselves: what nobody asked for must have lasted a week, a week-end with it.
-_COMES_AND_GOES = ("reduce-gpus", "release", "consolidate", "schedule-off")
-UNASKED_HOURS = 7 * 24.0
 # A saving is gone where less than a tenth of it is left after a week (fleets are resized by the week), and back from
 # half of it on, so that one number in between does not tell both by turns.
 GONE_SHARE, BACK_SHARE = 0.1, 0.5
@@ -31,36 +27,36 @@ SLOW_HOURS = 72.0
 # One measurement a week is kept, and a mail each Monday finds a new one whatever the hour.
 MEASURE_SECONDS = 6.5 * 86400.0
 _DAY = 86400.0
-# Moves that are seen by what is not there any more.
-_BY_ABSENCE = ("release", "consolidate", "fix-first")
 # Of the nodes of before, less those that were to go, so many must be there for a window to show the same fleet.
 SAME_FLEET_SHARE = 0.8
-_NEVER_UNASKED = ("fix-first",)  # a fault that went away by itself is nobody's move
 
 
-def happenings(entries: Iterable[Entry], seen: Seen, now: float) -> list[tuple[str, Event]]:
+def ledger_events(entries: Iterable[LedgerEntry], seen: Observation, now: float) -> list[tuple[str, LedgerEvent]]:
     """The events that a window of telemetry adds to a ledger at `now` (Unix seconds), by recommendation."""
-    found: list[tuple[str, Event]] = []
+    found: list[tuple[str, LedgerEvent]] = []
     for entry in entries:
         ground = entry.proposal.ground
         if ground is None or seen.end < ground.seen_until - _DAY:
             continue  # an older window than the proposal rests on
-        trial = tried(entry, ground, seen, now)
+        trial = trial_result(entry, ground, seen, now)
         if trial is not None:
-            found.append((entry.proposal.id, Event("tried", now, BY_ITSELF, None, trial[0], Figures(tried=trial[1]))))
+            found.append(
+                (entry.proposal.id, LedgerEvent("tried", now, BY_ITSELF, None, trial[0], Figures(tried=trial[1])))
+            )
         event = _event(entry, ground, seen, now)
         if event is not None:
             found.append((entry.proposal.id, event))
     return found
 
 
-def _event(entry: Entry, ground: Ground, seen: Seen, now: float) -> Event | None:
+def _event(entry: LedgerEntry, ground: PredictionSnapshot, seen: Observation, now: float) -> LedgerEvent | None:
     p, state = entry.proposal, entry.decision(now).state
     if state == "expired":
         return None
-    if p.action in _BY_ABSENCE and not _looks_there(p.source, ground, seen):
+    kind = KINDS.get(p.action)
+    if kind is None or (kind.by_absence and not _looks_there(p.source, ground, seen)):
         return None
-    stand = whereabouts(p.id, p.action, ground, seen)
+    stand = kind.state(ground, seen, p.id in seen.proposed)
     if stand is None:
         return None
     if state == "done":
@@ -68,7 +64,7 @@ def _event(entry: Entry, ground: Ground, seen: Seen, now: float) -> Event | None
     return _done(entry, ground, stand, seen, now)
 
 
-def _looks_there(source: str, ground: Ground, seen: Seen) -> bool:
+def _looks_there(source: str, ground: PredictionSnapshot, seen: Observation) -> bool:
     """Whether a window shows the fleet of a proposal: what another source, or a part, does not show is not gone."""
     if not set(source.split(", ")) & set(seen.source.split(", ")):
         return False
@@ -76,27 +72,31 @@ def _looks_there(source: str, ground: Ground, seen: Seen) -> bool:
     return len(set(seen.nodes).difference(ground.yardstick.nodes)) >= SAME_FLEET_SHARE * staying
 
 
-def _done(entry: Entry, ground: Ground, stand: Stand, seen: Seen, now: float) -> Event | None:
+def _done(
+    entry: LedgerEntry, ground: PredictionSnapshot, stand: MoveState, seen: Observation, now: float
+) -> LedgerEvent | None:
     p, state = entry.proposal, entry.decision(now).state
-    asked = state == "accepted"
-    if not asked and p.action in _NEVER_UNASKED:
-        return None
+    asked, kind = state == "accepted", KINDS[p.action]
+    least = kind.done_hours if asked else kind.unasked_hours
     # A job holds nothing between two runs; a day must have passed all the same.
     there = stand.hours if ground.serving else max(stand.hours, (seen.end - stand.since) / 3600)
     if stand.place != "target" or stand.since < ground.seen_until - _DAY:
         return None
-    least = UNASKED_HOURS if p.action in _COMES_AND_GOES and not asked else DONE_HOURS
-    if there < least and p.action != "fix-first":
+    if least is None or there < least:
         return None
     told = realised(p.action, ground, stand, seen)
     undone = entry.last("regressed")
     if undone is not None and stand.since <= _seen_until(undone) and not _is_well(told):
         return None
     how = "" if asked else "Done unasked. "
-    return Event("done", now, BY_ITSELF, None, f"{how}{stand.told} {measured_words(told)}", Figures(realised=told))
+    return LedgerEvent(
+        "done", now, BY_ITSELF, None, f"{how}{stand.told} {measured_words(told)}", Figures(realised=told)
+    )
 
 
-def _after(entry: Entry, ground: Ground, stand: Stand, seen: Seen, now: float) -> Event | None:
+def _after(
+    entry: LedgerEntry, ground: PredictionSnapshot, stand: MoveState, seen: Observation, now: float
+) -> LedgerEvent | None:
     """Of what is done: undone, gone wrong, proposed anew, or measured once more."""
     p, last = entry.proposal, entry.realised
     done = entry.last("done")
@@ -114,22 +114,22 @@ def _after(entry: Entry, ground: Ground, stand: Stand, seen: Seen, now: float) -
     if why is not None:
         return _regressed(told, why, now)
     if p.id in seen.open and seen.start >= last.since:
-        return Event("proposed", now, BY_ITSELF, None, "Telemetry since it was done asks for more of the same.")
+        return LedgerEvent("proposed", now, BY_ITSELF, None, "Telemetry since it was done asks for more of the same.")
     noted = entry.last("done", "measured")
     first = last.saving_usd_per_month is None and told.saving_usd_per_month is not None
     # By what telemetry tells of the time: a clock that once ran ahead would put the next one off.
     if first or noted is None or seen.end - _seen_until(noted) >= MEASURE_SECONDS:
-        return Event("measured", now, BY_ITSELF, None, measured_words(told), Figures(realised=told))
+        return LedgerEvent("measured", now, BY_ITSELF, None, measured_words(told), Figures(realised=told))
     return None
 
 
-def _seen_until(event: Event) -> float:
+def _seen_until(event: LedgerEvent) -> float:
     """The end of the telemetry that an event rests on (Unix seconds)."""
     return event.figures.realised.until if event.figures.realised is not None else event.at
 
 
-def _regressed(told: Realised, why: str, now: float) -> Event:
-    return Event("regressed", now, BY_ITSELF, None, why, Figures(realised=told))
+def _regressed(told: Realised, why: str, now: float) -> LedgerEvent:
+    return LedgerEvent("regressed", now, BY_ITSELF, None, why, Figures(realised=told))
 
 
 def _wrong(told: Realised) -> str | None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..core.advice_types import Interval, WorkloadVerdict
-from .entries import Entry
-from .move_state import fits_target
-from .observation import Seen, hours, measure, spans
+from ..moves.recommendation_kinds import KINDS
+from ..moves.tracking.observation import Measure, Observation, PredictionSnapshot, hours, measure, spans
+from .entries import LedgerEntry
 from .realised_savings import rate_ratio
-from .records import TRIAL_HOURS, Ground, Measure, Tried, Verdict
+from .records import TRIAL_HOURS, TrialResult, Verdict
 
 # What two replicas of the same service on the same GPU differ by, for want of a published figure (assumed): a
 # prediction narrower than that is not held to be wrong by less.
@@ -18,11 +18,14 @@ TOLERANCE = 0.05
 BUSY_MAX = 0.9
 
 
-def tried(entry: Entry, ground: Ground, seen: Seen, now: float) -> tuple[str, Tried] | None:
+def trial_result(
+    entry: LedgerEntry, ground: PredictionSnapshot, seen: Observation, now: float
+) -> tuple[str, TrialResult] | None:
     """What an open trial came to by `now` (Unix seconds), and the sentence that says it. None: there is none, or not
     yet."""
     begun = entry.last("trial", "tried")
-    fits = fits_target(entry.proposal.action, ground)
+    kind = KINDS.get(entry.proposal.action)
+    fits = kind.trial(ground) if kind is not None and kind.trial is not None else None
     if begun is None or begun.figures.trial is None or fits is None or ground.time_ratio is None:
         return None
     # Begun in the future: by a clock that ran ahead. It is surely later than what the proposal rests on.
@@ -43,17 +46,17 @@ def tried(entry: Entry, ground: Ground, seen: Seen, now: float) -> tuple[str, Tr
     if found is None:
         return None
     ratio, by = found
-    verdict = judged(ratio, ground.time_ratio)
+    verdict = trial_verdict(ratio, ground.time_ratio)
     p = ground.time_ratio
     went = verdict if verdict == "as predicted" else f"{verdict} than predicted"
     why = (
         f"The trial went {went}: x{ratio:.2f} the time by {by} (predicted: x{p.p50:.2f}, {p.p10:.2f} to {p.p90:.2f}), "
         f"over {together:.0f} h beside the others."
     )
-    return why, Tried(verdict, ratio, together, by)
+    return why, TrialResult(verdict, ratio, together, by)
 
 
-def judged(ratio: float, predicted: Interval) -> Verdict:
+def trial_verdict(ratio: float, predicted: Interval) -> Verdict:
     """A measured time against the predicted one, with what two replicas differ by anyway."""
     if ratio > predicted.p90 * (1 + TOLERANCE):
         return "worse"

@@ -10,7 +10,7 @@ from sqlite_utils import Database
 
 from ...agent.base.safe_text import clean_text
 from ...agent.model import Instant
-from ..ledger.guard import MOMENT, OPTIONAL_MOMENT, OPTIONAL_TEXT, TEXT, WHOLE, Column, Form, Guarded
+from ..ledger.guard import MOMENT, OPTIONAL_MOMENT, OPTIONAL_TEXT, TEXT, WHOLE, CellRule, FileForm, Guarded
 from .parcel import Reply
 from .patience import GIVE_UP_SECONDS, left_seconds, lived_seconds, pause_seconds
 
@@ -19,42 +19,30 @@ VERSION = 1001  # PRAGMA user_version: major x 1000 + minor; a minor step only a
 MAX_REPLY = 300  # characters, and bytes
 # What a try will write beside the reply: six numbers.
 _MORE_BYTES = 64
-_MAILS = {
-    "id": int, "week": str, "team": str, "channel": str, "message_id": str, "subject": str, "digest": str,
-    "queued_at": float, "content": bytes,
-}  # fmt: skip
-_DELIVERIES = {
-    "mail": int, "recipient": str, "state": str, "attempts": int, "next_at": float, "ended_at": float, "reply": str,
-    "lived_seconds": float, "tried_at": float, "tried_since_boot": float,
-}  # fmt: skip
 # What minor version 1 added: by which a try is due and given up whatever the clock says.
 _ADDED = ("lived_seconds", "tried_at", "tried_since_boot")
-_ATTEMPTS = {
-    "seq": int, "mail": int, "recipient": str, "began_at": float, "ended_at": float, "result": str, "reply": str,
-}  # fmt: skip
-_WEEKS = {"week": str, "digest": str, "queued_at": float}
 _AUDIT = """
     SELECT mails.week, mails.team, mails.channel, deliveries.recipient, deliveries.state, deliveries.attempts,
         mails.queued_at, deliveries.ended_at, deliveries.reply, mails.message_id, mails.digest, mails.subject
     FROM deliveries JOIN mails ON mails.id = deliveries.mail
 """
-_SPAN = Column(float, optional=True, least=0.0, most=1e10)
+_SPAN = CellRule(float, optional=True, least=0.0, most=1e10)
 
-FORM = Form(
+FORM = FileForm(
     {
         "mails": {
-            "id": WHOLE, "week": TEXT, "team": TEXT, "channel": Column(str, words=("mail", "webhook")),
+            "id": WHOLE, "week": TEXT, "team": TEXT, "channel": CellRule(str, words=("mail", "webhook")),
             "message_id": TEXT, "subject": TEXT, "digest": TEXT, "queued_at": MOMENT,
-            "content": Column(bytes, optional=True),
+            "content": CellRule(bytes, optional=True),
         },
         "deliveries": {
-            "mail": WHOLE, "recipient": TEXT, "state": Column(str, words=("queued", "sent", "refused")),
+            "mail": WHOLE, "recipient": TEXT, "state": CellRule(str, words=("queued", "sent", "refused")),
             "attempts": WHOLE, "next_at": MOMENT, "ended_at": OPTIONAL_MOMENT, "reply": TEXT,
             "lived_seconds": _SPAN, "tried_at": OPTIONAL_MOMENT, "tried_since_boot": _SPAN,
         },
         "attempts": {
             "seq": WHOLE, "mail": WHOLE, "recipient": TEXT, "began_at": MOMENT, "ended_at": OPTIONAL_MOMENT,
-            "result": Column(str, optional=True, words=("accepted", "later", "refused")), "reply": OPTIONAL_TEXT,
+            "result": CellRule(str, optional=True, words=("accepted", "later", "refused")), "reply": OPTIONAL_TEXT,
         },
         "weeks": {"week": TEXT, "digest": TEXT, "queued_at": MOMENT},
     },
@@ -63,10 +51,12 @@ FORM = Form(
 
 
 def begin_tables(db: Database) -> None:
-    db.table("mails").create(_MAILS, pk="id")
-    db.table("deliveries").create(_DELIVERIES, pk=("mail", "recipient"), foreign_keys=[("mail", "mails", "id")])
-    db.table("attempts").create(_ATTEMPTS, pk="seq", foreign_keys=[("mail", "mails", "id")])
-    db.table("weeks").create(_WEEKS, pk=("week", "digest"))
+    db.table("mails").create(FORM.kinds("mails"), pk="id")
+    db.table("deliveries").create(
+        FORM.kinds("deliveries"), pk=("mail", "recipient"), foreign_keys=[("mail", "mails", "id")]
+    )
+    db.table("attempts").create(FORM.kinds("attempts"), pk="seq", foreign_keys=[("mail", "mails", "id")])
+    db.table("weeks").create(FORM.kinds("weeks"), pk=("week", "digest"))
     db.create_view("audit", _AUDIT)
     db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     db.execute(f"PRAGMA user_version = {VERSION}")

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from .context.move_context import Option
+from .context.move_context import DrawnRecommendation
 
 Array = NDArray[np.float64]
 
@@ -19,9 +19,9 @@ Array = NDArray[np.float64]
 MOST_COMPARED = 24
 
 
-def best_together(options: Sequence[Option]) -> list[Option]:
+def best_together(options: Sequence[DrawnRecommendation]) -> list[DrawnRecommendation]:
     """The options, no two of which claim the same, whose medians have the largest sum. Ties go to the smaller ids."""
-    chosen: list[Option] = []
+    chosen: list[DrawnRecommendation] = []
     for tangle in _tangles(sorted(options, key=lambda o: (-_p50(o), o.recommendation.id))):
         chosen += _best(tangle) if len(tangle) <= MOST_COMPARED else _largest_first(tangle)
     return chosen
@@ -43,9 +43,9 @@ def without_losers(draws: Sequence[Array]) -> list[Array]:
     return left
 
 
-def _tangles(options: Sequence[Option]) -> list[list[Option]]:
+def _tangles(options: Sequence[DrawnRecommendation]) -> list[list[DrawnRecommendation]]:
     """The options in sets that have no key in common."""
-    tangles: list[tuple[set[str], list[Option]]] = []
+    tangles: list[tuple[set[str], list[DrawnRecommendation]]] = []
     for option in options:
         keys, own = set(option.keys), [option]
         apart = []
@@ -58,14 +58,14 @@ def _tangles(options: Sequence[Option]) -> list[list[Option]]:
     return [own for _, own in tangles]
 
 
-def _best(options: Sequence[Option]) -> list[Option]:
+def _best(options: Sequence[DrawnRecommendation]) -> list[DrawnRecommendation]:
     """Branch and bound: each option is in or out, and a branch that cannot beat the best found is left."""
     rest = [0.0] * (len(options) + 1)
     for n in range(len(options) - 1, -1, -1):
         rest[n] = rest[n + 1] + _p50(options[n])
-    best: tuple[float, tuple[Option, ...]] = (0.0, ())
+    best: tuple[float, tuple[DrawnRecommendation, ...]] = (0.0, ())
 
-    def branch(n: int, total: float, taken: tuple[Option, ...], claimed: frozenset[str]) -> None:
+    def branch(n: int, total: float, taken: tuple[DrawnRecommendation, ...], claimed: frozenset[str]) -> None:
         nonlocal best
         if total > best[0] + 1e-9:
             best = (total, taken)
@@ -80,8 +80,8 @@ def _best(options: Sequence[Option]) -> list[Option]:
     return list(best[1])
 
 
-def _largest_first(options: Sequence[Option]) -> list[Option]:
-    chosen: list[Option] = []
+def _largest_first(options: Sequence[DrawnRecommendation]) -> list[DrawnRecommendation]:
+    chosen: list[DrawnRecommendation] = []
     claimed: set[str] = set()
     for option in options:
         if not claimed & option.keys:
@@ -90,6 +90,6 @@ def _largest_first(options: Sequence[Option]) -> list[Option]:
     return chosen
 
 
-def _p50(option: Option) -> float:
+def _p50(option: DrawnRecommendation) -> float:
     saving = option.recommendation.saving_usd_per_month
     return saving.p50 if saving is not None else 0.0

@@ -14,29 +14,36 @@ from functools import cached_property
 import numpy as np
 
 from ...rules.catalog.types import GpuSku, NodeSku, Price
-from ..core.advice_types import Interval, Realisation
+from ..core.coded_text import CodedText, Scalar, coded
 from ..core.timestamps import day
-from .base.constraints import fewer_gpus_gates, gates
-from .base.prediction import SAME_GPU, Array, Link, Prediction, Refusal, percentiles
-from .base.pricing import realisation
+from .base.constraints import NODES_MIXED, NODES_SHARED, fewer_gpus_gates, gates
+from .base.prediction import SAME_GPU, Array, Link, Prediction, Refusal
+from .base.pricing import cash_of
 from .base.workload_groups import HOURS_PER_MONTH
 from .context.finding_context import ClockChange
-from .context.move_context import DRAWS, Baseline, Scene, gpus_needed, load_words, nodes_for
+from .context.fleet_context import Saving
+from .context.move_context import DRAWS, Baseline, MoveContext, gpus_needed, load_words, nodes_for
+from .context.other_nodes import job_hours, link_of, no_figures
 from .kinds.mig_slice import fitting, per_gpu
-from .kinds.move_sku import ELSEWHERE, job_hours, link_of
+from .kinds.move_sku import paid_on_top
+from .market import ELSEWHERE
 from .predict.clock_model import ClockMove, PowerAtWork, predict_clock, watts_at
 from .predict.gpu_count_model import predict_count
-from .predict.mig_model import SliceFit
+from .predict.mig_model import INSTANCE_BUSY, SliceFit
 from .waste.energy import JOULES_PER_KILOWATT_HOUR, worth_words
-from .whatif_result import Choice, Outcome, Side
+from .whatif_result import Side, WhatIfChoice, WhatIfResult
 
 SEED = 20
 Predicted = MutableMapping[tuple[str, Link], Prediction | Refusal]
 
 
 def what_if(
-    scene: Scene, base: Baseline, choice: Choice, drawn: PowerAtWork | None = None, predicted: Predicted | None = None
-) -> Outcome:
+    scene: MoveContext,
+    base: Baseline,
+    choice: WhatIfChoice,
+    drawn: PowerAtWork | None = None,
+    predicted: Predicted | None = None,
+) -> WhatIfResult:
     """Reckon a choice for the group of `base` (`scene`: of that group). The same choice has the same answer.
 
     `drawn`: what its GPUs draw, for the clock; None: not measured. `predicted`: what is known already of a GPU behind a
@@ -45,12 +52,12 @@ def what_if(
     return _Reckoning(scene, base, choice, drawn, predicted if predicted is not None else {}).outcome()
 
 
-def survey(scene: Scene, base: Baseline, nodes: Iterable[NodeSku]) -> tuple[Outcome, ...]:
+def survey(scene: MoveContext, base: Baseline, nodes: Iterable[NodeSku]) -> tuple[WhatIfResult, ...]:
     """Each of these nodes, as if it alone were chosen: what is open and saves most first, what cannot be told last."""
     predicted: dict[tuple[str, Link], Prediction | Refusal] = {}
-    found = [what_if(scene, base, Choice(node.name), predicted=predicted) for node in nodes]
+    found = [what_if(scene, base, WhatIfChoice(node.name), predicted=predicted) for node in nodes]
 
-    def rank(o: Outcome) -> tuple[bool, bool, float, str]:
+    def rank(o: WhatIfResult) -> tuple[bool, bool, float, str]:
         saving = o.saving_usd_per_month.p50 if o.saving_usd_per_month is not None else -math.inf
         return (not o.open, o.then is None, -saving, o.choice.node or "")
 
@@ -61,14 +68,14 @@ def survey(scene: Scene, base: Baseline, nodes: Iterable[NodeSku]) -> tuple[Outc
 class _Reckoning:
     """One choice while it is reckoned: what stands against it and what is missing gather here."""
 
-    scene: Scene
+    scene: MoveContext
     base: Baseline
-    choice: Choice
+    choice: WhatIfChoice
     drawn: PowerAtWork | None
     predicted: Predicted
-    blocked: list[str] = field(default_factory=list)
-    missing: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    blocked: list[CodedText] = field(default_factory=list)
+    missing: list[CodedText] = field(default_factory=list)
+    notes: list[CodedText] = field(default_factory=list)
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(SEED))
 
     @property
@@ -95,11 +102,11 @@ class _Reckoning:
         """The node then; None: today's is not known to the catalog."""
         return self.base.sku if self.stays else self.scene.catalog.node(self.choice.node or "")
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> WhatIfResult:
         source, gpu = self.source, self._gpu()
         time = self._moved(source, gpu) if source is not None and gpu is not None else None
         if isinstance(time, Refusal):
-            self.missing.append(f"no prediction: {time.reason}")
+            self.missing.append(CodedText("no-prediction", f"no prediction: {time.reason}", _because(time)))
         if source is None or gpu is None or time is None or isinstance(time, Refusal):
             return self._ended(None, None)
         time, fit = self._sliced(source, gpu, time)
@@ -119,17 +126,17 @@ class _Reckoning:
     def _gpu(self) -> GpuSku | None:
         """The GPU then; None: it is not known, and `missing` says so."""
         if self.source is None:
-            self.missing.append("the catalog has no figures for its GPUs")
+            self.missing.append(coded("gpus-not-in-catalog", "the catalog has no figures for its GPUs"))
         elif not self.base.group.nodes:
-            self.missing.append("none of its nodes is known")
+            self.missing.append(coded("nodes-unknown", "none of its nodes is known"))
         elif self.stays:
             return self.source
         elif self.target is None:
-            self.missing.append(f"the catalog has no node {self.choice.node}")
+            self.missing.append(coded("node-not-in-catalog", "the catalog has no node {node}", node=self.choice.node))
         else:
             gpu = self.scene.catalog.gpu(self.target.gpu)
             if gpu is None:
-                self.missing.append(f"the catalog has no figures for {self.target.gpu}")
+                self.missing.append(no_figures(self.target.gpu))
             return gpu
         return None
 
@@ -138,7 +145,9 @@ class _Reckoning:
         if not self.stays and self.target is not None:
             self.blocked += gates(group, source, self.base.sku, gpu, self.target)
             if self.target.provider != group.nodes[0].provider:
-                self.notes.append(f"Another provider: {ELSEWHERE} is not reckoned.")
+                self.notes.append(
+                    coded("another-provider", "Another provider: {terms} is not reckoned.", terms=ELSEWHERE)
+                )
         key = gpu.name, link
         if key not in self.predicted:
             self.predicted[key] = self.scene.predicted(source, gpu, group, (link_of(self.base.sku), link))
@@ -151,16 +160,26 @@ class _Reckoning:
         fits = fitting(source, group, self.scene.headroom) if gpu.name == source.name else ()
         fit = next((one for one in fits if one.name == asked), None)
         if fit is not None:
-            self.blocked += [why for why in fit.blocked_by if "busy" not in why]  # the load is told by itself
+            self.blocked += [why for why in fit.blocked_by if why.code != INSTANCE_BUSY]  # the load is told by itself
             return (time if fit.prediction is None else _both(time, fit.prediction)), fit
         if gpu.name != source.name:
-            why = f"a slice of {gpu.name} is not predicted from whole {source.name}: choose the same GPU"
+            why = coded(
+                "slice-of-another-gpu", "a slice of {gpu} is not predicted from whole {today}: choose the same GPU",
+                gpu=gpu.name, today=source.name,
+            )  # fmt: skip
         elif group.shared:
-            why = "its GPUs are shared, and a slice is reckoned for work that has a GPU to itself"
+            why = coded(
+                "slice-of-shared-gpu", "its GPUs are shared, and a slice is reckoned for work that has a GPU to itself"
+            )
         elif group.gpus_per_replica != 1:
-            why = f"a slice is reckoned for replicas of one GPU, and these hold {group.gpus_per_replica}"
+            why = coded(
+                "slice-of-larger-replica", "a slice is reckoned for replicas of one GPU, and these hold {gpus}",
+                gpus=group.gpus_per_replica,
+            )  # fmt: skip
         else:
-            why = f"the catalog knows no instance {asked} of {source.name}"
+            why = coded(
+                "no-such-instance", "the catalog knows no instance {instance} of {gpu}", instance=asked, gpu=source.name
+            )
         self.missing.append(why)
         return time, None
 
@@ -171,18 +190,37 @@ class _Reckoning:
             whole = gpu.name == source.name and self.choice.profile is None
             return time, None, drawn.watts if drawn is not None and whole else None
         if gpu.name != source.name or self.choice.profile is not None:
-            self.missing.append("a clock is predicted for whole GPUs of today's kind: choose those, or the full clock")
+            self.missing.append(
+                coded(
+                    "clock-of-another-gpu",
+                    "a clock is predicted for whole GPUs of today's kind: choose those, or the full clock",
+                )
+            )
             return time, None, None
         found = predict_clock(group.use, group.phase, share)
         if isinstance(found, Refusal):
-            self.missing.append(f"no prediction at this clock: {found.reason}")
+            self.missing.append(
+                CodedText("no-prediction-at-clock", f"no prediction at this clock: {found.reason}", _because(found))
+            )
             return time, None, None
         if drawn is None:
-            self.missing.append("its power at work was not measured, so what a lower clock saves is not known")
+            self.missing.append(
+                coded(
+                    "power-not-measured",
+                    "its power at work was not measured, so what a lower clock saves is not known",
+                )
+            )
             return _both(time, found), None, None
         move = ClockMove(share, found, drawn.watts, watts_at(drawn.watts, drawn.idle_watts, share))
         kwh = ClockChange(move, None, drawn.hours_per_month).joules_per_month / JOULES_PER_KILOWATT_HOUR
-        self.notes.append(f"The clock saves {kwh:,.0f} kWh a month, {worth_words(self.scene.book, group, kwh)}.")
+        worth = worth_words(self.scene.book, group, kwh)
+        self.notes.append(
+            CodedText(
+                "clock-saves",
+                f"The clock saves {kwh:,.0f} kWh a month, {worth}.",
+                {"joules_per_month": kwh * JOULES_PER_KILOWATT_HOUR},
+            )
+        )
         return _both(time, found), kwh, move.watts_after
 
     def _count(self, time: Prediction, fit: SliceFit | None) -> int:
@@ -193,7 +231,9 @@ class _Reckoning:
         if chosen is not None or self.jobs:
             return chosen or base.gpus
         if base.demand is None:
-            self.missing.append("the demand was not measured, so how many GPUs carry it is not known")
+            self.missing.append(
+                coded("count-unknown", "the demand was not measured, so how many GPUs carry it is not known")
+            )
             return base.gpus
         if _as_fast(time):
             return base.right_gpus
@@ -210,13 +250,21 @@ class _Reckoning:
         if self.jobs:
             each = predict_count(base.group.use, base.group.phase, base.gpus, gpus)
             if isinstance(each, Refusal):
-                self.missing.append(f"no prediction for {gpus} GPUs: {each.reason}")
+                self.missing.append(
+                    CodedText(
+                        "no-prediction-for-count",
+                        f"no prediction for {gpus} GPUs: {each.reason}",
+                        {"gpus": gpus, **_because(each)},
+                    )
+                )
                 return time
             return _both(time, each)
         if self.choice.gpus is not None and gpus < base.gpus and gpu.name == source.name:
             self.blocked += fewer_gpus_gates(base.group, gpus)
         if gpus < base.floor:
-            self.blocked.append(f"{base.floor} GPUs are the least that keep the service up")
+            self.blocked.append(
+                coded("below-least-gpus", "{gpus} GPUs are the least that keep the service up", gpus=base.floor)
+            )
         return time
 
     def _load(self, time: Prediction, gpus: int, fit: SliceFit | None) -> float | None:
@@ -229,8 +277,12 @@ class _Reckoning:
         # Whole GPUs are counted for the headroom; only a count, a slice or a clock that was chosen can exceed it.
         if load > most + 1e-9 and load > base.demand + 1e-9:
             self.blocked.append(
-                f"the 95th percentile of load would be {load_words(load)} of what they sustain, and {load_words(most)} "
-                "is the most they should carry"
+                CodedText(
+                    "overloaded",
+                    f"the 95th percentile of load would be {load_words(load)} of what they sustain, and "
+                    f"{load_words(most)} is the most they should carry",
+                    {"load": load, "headroom": most},
+                )
             )
         return load
 
@@ -260,30 +312,28 @@ class _Reckoning:
             )
         if known is None:
             where = f" in {node.region}" if node.region and not self.stays else ""
-            self.missing.append(f"no price of {target.name if target else 'its nodes'}{where} is known: give one")
+            what = f"{target.name if target else 'its nodes'}{where}"
+            self.missing.append(coded("price-unknown", "no price of {what} is known: give one", what=what))
         return known
 
     def _ended(
         self, then: Side | None, time: Prediction | None, energy: float | None = None, nodes_drawn: Array | None = None
-    ) -> Outcome:
+    ) -> WhatIfResult:
         today = self._today()
-        saving, realised, date = None, "capacity-freed", None
+        base, saving, of_count = self.base, None, None
         if then is not None and time is not None and nodes_drawn is not None:
-            saving, realised, date = self._cash(then, time, nodes_drawn)
-        base = self.base
-        of_count = None
+            saving = self._cash(then, time, nodes_drawn)
         if saving is not None and base.price is not None:
             spared = base.nodes - float(np.median(base.right_nodes_draws))
             of_count = spared * base.price.usd_per_hour * self.hours
-        freed = (
-            max(base.gpus - then.gpus, 0) * HOURS_PER_MONTH
-            if then is not None and self.stays and not self.jobs
-            else 0.0
-        )
-        return Outcome(
+        frees = then is not None and self.stays and not self.jobs
+        freed = max(base.gpus - then.gpus, 0) * HOURS_PER_MONTH if then is not None and frees else 0.0
+        return WhatIfResult(
             self.choice, today, then, time.interval if time is not None else None,
-            time.basis if time is not None else None, time.risk if time is not None else None, saving, of_count,
-            realised, date, freed, energy, *(tuple(dict.fromkeys(x)) for x in (self.blocked, self.missing, self.notes)),
+            time.basis if time is not None else None, time.risk if time is not None else None,
+            saving.interval if saving else None, of_count, saving.realisation if saving else "capacity-freed",
+            saving.date if saving else None, freed, energy,
+            *(tuple(dict.fromkeys(x)) for x in (self.blocked, self.missing, self.notes)),
         )  # fmt: skip
 
     def _today(self) -> Side:
@@ -292,38 +342,45 @@ class _Reckoning:
         watts = None if self.drawn is None else self.drawn.watts
         return Side(lead.gpu_sku, lead.node_sku, base.gpus, base.nodes, base.price, cost, base.demand, watts)
 
-    def _cash(
-        self, then: Side, time: Prediction, nodes_drawn: Array
-    ) -> tuple[Interval | None, Realisation, str | None]:
+    def _cash(self, then: Side, time: Prediction, nodes_drawn: Array) -> Saving | None:
         """Saving against what is paid today, and when it is cash; None: none can be claimed."""
         base = self.base
         if base.price is None and not self.stays:
-            self.missing.append("the price of the present nodes is not known, so nothing can be held against it")
+            self.missing.append(
+                coded(
+                    "todays-price-unknown",
+                    "the price of the present nodes is not known, so nothing can be held against it",
+                )
+            )
         if base.price is None or then.price is None:
-            return None, "capacity-freed", None
+            return None
         left = base.nodes if not self.stays or self.choice.usd_per_hour is not None else base.nodes - then.nodes
         whole = max(left, 0) if base.whole and not base.mixed else 0
-        realised, date = realisation(base.price, whole, self.scene.at)
-        if realised == "capacity-freed":
-            self._no_cash(then)
-            return None, realised, None
+        cash = cash_of(base.price, whole, self.scene.at)
+        if cash is None:
+            return self._no_cash(then)
         longer = time.draw(self.rng, DRAWS) if self.jobs and not _as_fast(time) else np.ones(DRAWS)
         here = base.nodes * base.price.usd_per_hour
-        return percentiles((here - nodes_drawn * then.price.usd_per_hour * longer) * self.hours), realised, date
+        draws = (here - nodes_drawn * then.price.usd_per_hour * longer) * self.hours
+        return Saving.in_cash(cash, draws, here * self.hours, then.price)
 
     def _no_cash(self, then: Side) -> None:
         base = self.base
-        basis = base.price.basis if base.price is not None else "unknown"
         if self.stays and then.nodes >= base.nodes:
             return  # nothing falls free, and nobody said so
         if base.mixed:
-            self.blocked.append("its nodes are of several kinds, so each has to be weighed by hand")
+            self.blocked.append(NODES_MIXED)
         elif not base.whole:
-            self.blocked.append("other work sits on the same nodes, so none of them would fall free")
+            self.blocked.append(NODES_SHARED)
         elif self.stays:
-            self.notes.append(f"The present nodes are {basis}: what falls free is capacity, no cash.")
+            self.notes.append(
+                coded(
+                    "capacity-no-cash", "The present nodes are {basis}: what falls free is capacity, no cash.",
+                    basis=base.price.basis if base.price is not None else "unknown",
+                )
+            )  # fmt: skip
         else:
-            self.blocked.append(f"the present nodes are {basis}: others would be paid on top")
+            self.blocked.append(paid_on_top(base))
 
 
 def _both(first: Prediction, second: Prediction) -> Prediction:
@@ -332,6 +389,10 @@ def _both(first: Prediction, second: Prediction) -> Prediction:
         return second
     sigma = math.hypot(first.sigma, second.sigma)
     return Prediction(first.median * second.median, sigma, f"{first.basis}; {second.basis}")
+
+
+def _because(refusal: Refusal) -> dict[str, Scalar]:
+    return {"because": refusal.reason.code, **refusal.reason.fields}
 
 
 def _as_fast(time: Prediction) -> bool:

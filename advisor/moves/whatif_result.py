@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 from ...rules.catalog.types import Price
 from ..core.advice_types import Interval, Realisation, Recommendation, Risk
+from ..core.coded_text import CodedText
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class WhatIfChoice:
     """`node`: a name of the catalog, None: today's. `gpus`: None: as many as the demand needs, jobs as many as today.
     `profile`: a MIG instance for each GPU of today, by its name. `clock_share`: SM clock over today's.
     `usd_per_hour`: of one such node; None: what is known of its price.
@@ -39,7 +40,7 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class WhatIfResult:
     """What a choice comes to. `then` None: it cannot be reckoned, and `missing` says why.
 
     `saving_usd_per_month`: cash; None: none can be claimed. `of_count_usd_per_month`: the part of its p50 that today's
@@ -47,7 +48,7 @@ class Outcome:
     what forbids it; `missing`: what is not known; `notes`: what else should be said.
     """
 
-    choice: Choice
+    choice: WhatIfChoice
     today: Side
     then: Side | None
     time_ratio: Interval | None = None
@@ -59,9 +60,9 @@ class Outcome:
     available_from: str | None = None
     freed_gpu_hours_per_month: float = 0.0
     energy_kwh_per_month: float | None = None
-    blocked_by: tuple[str, ...] = ()
-    missing: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    blocked_by: tuple[CodedText, ...] = ()
+    missing: tuple[CodedText, ...] = ()
+    notes: tuple[CodedText, ...] = ()
 
     @property
     def open(self) -> bool:

@@ -1,6 +1,6 @@
 """Where the features of workloads come from (`verdicts/features/features.py`), which rules of one's own are made of.
 
-A feature is told of every workload that holds GPUs now; `{pick}` (min or max) is the one that the rule looked at.
+A feature is known of every workload that holds GPUs now; `{pick}` (min or max) is the one that the rule looked at.
 """
 
 from __future__ import annotations
@@ -8,15 +8,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...rules.policy.features import FEATURES as MEANINGS
-from .source_kinds import Reckoned, Source, Sql, in_bins, weighted
+from ..core.number_sources import NumberSource, Reckoned, Sql, in_bins, weighted
 
 _PICK = "{pick}"
-_MEANS = (
-    "g", "sm", "o", "c", "m", "n", "i", "p", "u_c", "u_m", "u_n", "u_i", "u_p", "duty", "throttled",
-)  # fmt: skip
+# Means over observed time: the feature and the column of judged_rows.
+_MEANS = {
+    "engine_active": "engine_active", "sm_active": "sm_active", "sm_occupancy": "sm_occupancy",
+    "tensor_utilization": "tensor_use", "hbm_utilization": "hbm_use", "nvlink_utilization": "nvlink_use",
+    "fabric_utilization": "fabric_use", "pcie_utilization": "pcie_use", "tensor_of_sustained": "tensor_sustained",
+    "hbm_of_sustained": "hbm_sustained", "nvlink_of_sustained": "nvlink_sustained",
+    "fabric_of_sustained": "fabric_use", "pcie_of_sustained": "pcie_sustained", "duty": "duty",
+    "throttled": "throttled", "power_watts": "power_watts", "power_over_idle": "power_over_idle",
+    "idle_share": "idle", "fault_share": "fault",
+}  # fmt: skip
 _BINNED = {
-    "u_c_p95": ("tensor_seconds", 0.95), "u_c_p99": ("tensor_seconds", 0.99), "u_m_p95": ("dram_seconds", 0.95),
-    "u_m_p99": ("dram_seconds", 0.99), "sm_p99": ("sm_seconds", 0.99), "n_p995": ("nvlink_seconds", 0.995),
+    "tensor_of_sustained_p95": ("tensor", 0.95), "tensor_of_sustained_p99": ("tensor", 0.99),
+    "hbm_of_sustained_p95": ("hbm", 0.95), "hbm_of_sustained_p99": ("hbm", 0.99),
+    "sm_active_p99": ("sm", 0.99), "nvlink_utilization_p995": ("nvlink", 0.995),
 }  # fmt: skip
 
 
@@ -24,27 +32,26 @@ def _of_each(expression: str, table: str = "used") -> str:
     return f"SELECT {{pick}}(x) FROM (SELECT {expression} AS x FROM {table} WHERE now GROUP BY workload_id)"
 
 
-def _told() -> dict[str, Source]:
-    told: dict[str, Source] = {name: Sql(("used",), weighted(name, _PICK)) for name in _MEANS}
-    told |= {name: Sql((table, "edges"), in_bins(table, share, _PICK)) for name, (table, share) in _BINNED.items()}
-    told |= {
-        "power_watts": Sql(("used",), weighted("power", _PICK)),
-        "power_over_idle": Sql(("used",), weighted("over_idle", _PICK)),
-        "idle_share": Sql(("used",), weighted("idle", _PICK)),
-        "fault_share": Sql(("used",), weighted("fault", _PICK)),
+def _sources() -> dict[str, NumberSource]:
+    known: dict[str, NumberSource] = {name: Sql(("used",), weighted(column, _PICK)) for name, column in _MEANS.items()}
+    known |= {
+        name: Sql((f"{what}_seconds",), in_bins(f"{what}_seconds", share, _PICK))
+        for name, (what, share) in _BINNED.items()
+    }
+    known |= {
         "hours": Sql(("used",), _of_each("sum(seconds) / 3600")),
         "gpus": Sql(
-            ("uses",),
+            (),
             "SELECT {pick}(x) FROM (SELECT count(DISTINCT node || ' ' || gpu_uuid) AS x FROM uses"
             " WHERE workload_id IN ({now}) GROUP BY workload_id)",
         ),
         "nodes": Sql(
-            ("uses",),
+            (),
             "SELECT {pick}(x) FROM (SELECT count(DISTINCT node) AS x FROM uses WHERE workload_id IN ({now})"
             " GROUP BY workload_id)",
         ),
-        "g_max": Sql(("used",), _of_each("max(g_max)")),
-        "mem_max": Sql(("shaped",), _of_each("max(mem_max)", "shaped")),
+        "engine_active_max": Sql(("used",), _of_each("max(engine_active_max)")),
+        "mem_max": Sql(("shaped",), _of_each("max(mem_used_max)", "shaped")),
         "clock_ratio": Sql(
             ("shaped",),
             "SELECT {pick}(x) FROM (SELECT sum(clock_ratio * seconds) / sum(CASE WHEN clock_ratio IS NOT NULL THEN"
@@ -52,9 +59,12 @@ def _told() -> dict[str, Source]:
         ),
     }
     for name, (unit, meaning) in MEANINGS.items():
-        rows = "SELECT workload_id, node, gpu_uuid, ts, seconds, idle, g, sm, c, m, n, p, mem FROM used WHERE now"
-        told.setdefault(name, Reckoned(f"{meaning} ({unit}), of the rows' minutes and hours", ("used",), rows))
-    return told
+        rows = (
+            "SELECT workload_id, node, gpu_uuid, ts, seconds, idle, engine_active, sm_active, tensor_use, hbm_use,"
+            " nvlink_use, pcie_use, mem_used FROM used WHERE now"
+        )
+        known.setdefault(name, Reckoned(f"{meaning} ({unit}), of the rows' minutes and hours", ("used",), rows))
+    return known
 
 
-FEATURES: Mapping[str, Source] = _told()
+FEATURES: Mapping[str, NumberSource] = _sources()

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 
 
-def text(value: str) -> str:
+def text_literal(value: str) -> str:
     """A text literal. What a terminal or a reader could be fooled by is written in hexadecimal.
 
     A lone surrogate stands for bytes that were no UTF-8, which no comparison would find again: it becomes ``?``.
@@ -16,18 +16,13 @@ def text(value: str) -> str:
     return f"CAST(x'{value.encode('utf-8', 'replace').hex()}' AS TEXT)"
 
 
-def number(value: float | None) -> str:
+def number_literal(value: float | None) -> str:
     """A number to its last bit; NULL where it is missing or not finite."""
     if value is None or not math.isfinite(value):
         return "NULL"
     return repr(float(value))
 
 
-def texts(values: Iterable[str], between: str = " ") -> str:
+def text_list(values: Iterable[str], between: str = " ") -> str:
     """``'a', 'b'``, for IN (...). Empty: NULL, which no value equals."""
-    return f",{between}".join(text(value) for value in dict.fromkeys(values)) or "NULL"
-
-
-def rows(values: Iterable[str]) -> str:
-    """``('a'), ('b')``, for VALUES."""
-    return ", ".join(f"({text(value)})" for value in dict.fromkeys(values)) or "(NULL)"
+    return f",{between}".join(text_literal(value) for value in dict.fromkeys(values)) or "NULL"

@@ -1,159 +1,123 @@
-"""From a finding to the query behind its numbers, in the language of the source that was read."""
+"""From a finding to the queries behind its numbers: SELECTs on the judged rows, and where those rows came from."""
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from ...rules.base.errors import UsageError
 from ..core.advice_types import Advice, Evidence
+from ..core.number_sources import Outside, Reckoned, Sql
+from .judged_rows import BINS, MEASURES
+from .literals import number_literal, text_list
 from .metric_sources import numbers_of, source_of
-from .query_context import Subject
-from .source_kinds import Outside, Reckoned, Sql
-from .sql_blocks import VIEWS, filled, indent, with_clause
+from .row_queries import filled_sql, indent, with_clause
+from .subject import Subject
 
-_VIEWS = re.compile(rf"\b({'|'.join(VIEWS)})\b")
-_TIMED = frozenset({"gpu_hours", "gpu_minutes", "fabric_hours", "fabric_minutes"})
+_ROW = ("node", "gpu_uuid", "ts", "interval_seconds", "observed_seconds")
+_PORT = (
+    "node",
+    "device",
+    "port",
+    "role",
+    "ts",
+    "interval_seconds",
+    "observed_seconds",
+    "util_mean",
+    "util_max",
+    "util_p95",
+)
+_WITH_ROWS = (
+    "Numbers are SELECTs on the rows that were judged. To have them, name a file: --query --rows rows.db",
+    "Then save a query as query.sql, and: sqlite3 -readonly -line rows.db < query.sql",
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class FindingQueries:
     """What stands behind the numbers of one finding.
 
     `statement`: one query with one row, a column for each of `numbers` in their order; None where there are none.
     `outside`: numbers that telemetry does not hold, with where they stand. `reckoned`: those that no query gives, with
-    the formula and the query of the rows it starts from.
+    the formula and the query of the rows it starts from. `origin`: SELECTs on the views of a database that give what
+    the judged rows are made of; empty for other sources.
     """
 
     statement: str | None
     numbers: tuple[Evidence, ...]
     outside: tuple[tuple[Evidence, str], ...]
     reckoned: tuple[tuple[Evidence, str, str], ...]
+    origin: tuple[str, ...] = ()
 
 
-class Language(Protocol):
-    """Queries for one kind of source (``kind`` of the advice's ``source``)."""
-
-    def answer(self, subject: Subject) -> Answer:
-        """What stands behind the numbers of the subject's finding."""
-        ...
-
-    def how_to_run(self, advice: Advice, answers: Sequence[Answer]) -> tuple[str, ...]:
-        """Lines that say how the queries are run on this source."""
-        ...
-
-
-class SqliteLanguage:
-    """SELECTs on the public views, for sqlite3 3.26 or newer."""
-
-    def answer(self, subject: Subject) -> Answer:
-        values = subject.values()
-        numbers: list[tuple[Evidence, Sql]] = []
-        outside: list[tuple[Evidence, str]] = []
-        reckoned: list[tuple[Evidence, str, str]] = []
-        for evidence in numbers_of(subject.finding):
-            source = source_of(subject.finding, evidence.metric)
-            if isinstance(source, Sql):
-                numbers.append((evidence, source))
-            elif isinstance(source, Reckoned):
-                rows = with_clause(source.blocks, values) + filled(source.rows, values) + ";"
-                reckoned.append((evidence, source.formula, rows))
-            else:
-                where = source.where if isinstance(source, Outside) else "nobody said where it comes from"
-                outside.append((evidence, where))
-        return Answer(
-            _statement(numbers, values), tuple(e for e, _ in numbers), tuple(outside), tuple(reckoned)
-        )  # fmt: skip
-
-    def how_to_run(self, advice: Advice, answers: Sequence[Answer]) -> tuple[str, ...]:
-        why = _only_as_rows(advice.source)
-        if why is not None:
-            return (
-                f"{why} To have these rows, name a file: --query --rows rows.db",
-                "Then save a query as query.sql, and: sqlite3 -readonly -line rows.db < query.sql",
-            )
-        databases = advice.source.get("databases")
-        files = [str(name) for name in databases] if isinstance(databases, list | tuple) else []
-        if len(files) < 2:
-            file = _word(files[0]) if files else "FILE"
-            return (f"Save a query as query.sql, then: sqlite3 -readonly -line {file} < query.sql",)
-        views = sorted({view for a in answers for sql in _all_sql(a) for view in _VIEWS.findall(sql)})
-        return (
-            f"{len(files)} databases were read. The queries ask all of them at once, so gather what they read in one "
-            "scratch file first (the views become tables of the same names; no file is attached or changed):",
-            *gather(files, views, advice),
-            "Then save a query as query.sql, and: sqlite3 -readonly -line together.db < query.sql",
-            "Of a node that stands in several of the files, gather one alone: the advice counts each moment once.",
-        )
+def queries_for(subject: Subject) -> FindingQueries:
+    """The queries behind the numbers of the subject's finding. Raises UsageError for a source that has none."""
+    kind = _kind(subject.advice)
+    values = subject.values()
+    numbers: list[tuple[Evidence, Sql]] = []
+    outside: list[tuple[Evidence, str]] = []
+    reckoned: list[tuple[Evidence, str, str]] = []
+    for evidence in numbers_of(subject.finding):
+        source = source_of(subject.finding, evidence.metric)
+        if isinstance(source, Sql):
+            numbers.append((evidence, source))
+        elif isinstance(source, Reckoned):
+            rows = with_clause(source.blocks, values) + filled_sql(source.rows, values) + ";"
+            reckoned.append((evidence, source.formula, rows))
+        else:
+            where = source.where if isinstance(source, Outside) else "nobody said where it comes from"
+            outside.append((evidence, where))
+    statement = _statement(numbers, values)
+    origin = _view_rows(subject) if kind == "sqlite" else ()
+    return FindingQueries(statement, tuple(e for e, _ in numbers), tuple(outside), tuple(reckoned), origin)
 
 
-class PrometheusLanguage(SqliteLanguage):
-    """PromQL for the rows, and the SELECTs of a database on them: a server reduces samples to rows, the advice rows to
-    numbers."""
-
-    def how_to_run(self, advice: Advice, answers: Sequence[Answer]) -> tuple[str, ...]:  # noqa: ARG002 - the same rows
-        source = advice.source
-        asked = source.get("asked")
-        step = source.get("row_seconds")
+def how_to_run(advice: Advice) -> tuple[str, ...]:
+    """Lines that say what the rows were made of, and how queries run on them. Raises UsageError as `queries_for`."""
+    source = advice.source
+    if _kind(advice) == "prometheus":
+        asked, step = source.get("asked"), source.get("row_seconds")
         seconds = float(step) if isinstance(step, int | float) else 3600.0
-        told = asked.items() if isinstance(asked, Mapping) else ()
+        measures = asked.items() if isinstance(asked, Mapping) else ()
         return (
             f"The rows were asked of {source.get('url')}/api/v1/query_range with start={advice.start + seconds:.0f}, "
             f"end={advice.end:.0f}, step={seconds:g}, a measure each:",
-            *(f"  {name}: {query}" for name, queries in told for query in queries),
-            "Numbers are SELECTs on these rows. To have them as tables, name a file: --query --rows rows.db",
-            "Then save a query as query.sql, and: sqlite3 -readonly -line rows.db < query.sql",
+            *(f"  {name}: {query}" for name, queries in measures for query in queries),
+            *_WITH_ROWS,
         )
-
-
-LANGUAGES: Mapping[str, Language] = {"sqlite": SqliteLanguage(), "prometheus": PrometheusLanguage()}
-
-
-def _only_as_rows(source: Mapping[str, object]) -> str | None:
-    """Why queries on the databases themselves would not give the advice's numbers; None: they do."""
-    if source.get("slurm_runs"):
-        return "Slurm's job table was joined: the uses of GPUs are cut to the runs of jobs."
-    if any(source.get(name) for name in ("believed", "implausible", "renamed")):
-        return (
-            "Not all that these databases tell was believed (the advice's notes say what): the advice has other rows."
-        )
-    return None
-
-
-def language_of(advice: Advice) -> Language:
-    """The language of the source that the advice was read from. Raises UsageError for one that has none yet."""
-    kind = str(advice.source.get("kind"))
-    found = LANGUAGES.get(kind)
-    if found is None:
-        raise UsageError(f"There are no queries for a source of kind {kind!r} yet.", "Read databases with --db.")
-    return found
-
-
-def gather(files: Sequence[str], views: Sequence[str], advice: Advice) -> tuple[str, ...]:
-    """Shell lines that copy what queries read of these views, of all files, into tables of ``together.db``."""
-    tables = " ".join(f"CREATE TABLE {view} ({', '.join(VIEWS[view])});" for view in views)
+    databases = source.get("databases")
+    files = [str(name) for name in databases] if isinstance(databases, list | tuple) else []
     return (
-        "rm -f together.db; {",
-        f'  echo "BEGIN; {tables}"',
-        f"  for db in {' '.join(map(_word, files))}; do",
-        *(f'    sqlite3 -readonly -cmd ".mode insert {view}" "$db" "{gathered(view, advice)}"' for view in views),
-        '  done; echo "COMMIT;"; } | sqlite3 together.db',
+        "The rows were read from the public views (which, stands with each finding) of: "
+        + " ".join(_word(name) for name in files),
+        *_WITH_ROWS,
     )
 
 
-def gathered(view: str, advice: Advice) -> str:
-    """The SELECT of the rows of a view that queries of this advice may read.
+def _kind(advice: Advice) -> str:
+    kind = str(advice.source.get("kind"))
+    if kind not in ("sqlite", "prometheus"):
+        raise UsageError(f"There are no queries for a source of kind {kind!r} yet.", "Read databases with --db.")
+    return kind
 
-    The fabric's hours are taken from their beginning: how long it is known reaches beyond the window.
-    """
-    every = f"SELECT {', '.join(VIEWS[view])} FROM {view}"
-    if view not in _TIMED:
-        return f"{every};"
-    since = "" if view == "fabric_hours" else f"ts > {advice.start!r} AND "
-    return f"{every} WHERE {since}ts < {advice.end + 60!r};"
+
+def _view_rows(subject: Subject) -> tuple[str, ...]:
+    """SELECTs on the public views: hours, and minutes of the last ones and of those that a use cuts."""
+    measured = dict.fromkeys(name for _, columns in MEASURES.values() for name in columns)
+    where = (
+        f"WHERE node IN ({text_list(subject.nodes)}) AND ts > {number_literal(subject.advice.start)}"
+        f" AND ts <= {number_literal(subject.advice.end)}"
+    )
+    hours = ", ".join((*_ROW, *measured, *BINS.values()))
+    minutes = ", ".join((*_ROW, *measured))
+    return (
+        f"SELECT {hours} FROM gpu_hours {where};",
+        f"SELECT {minutes} FROM gpu_minutes {where};",
+        f"SELECT {', '.join(_PORT)} FROM fabric_hours {where} AND role = 'compute';",
+        f"SELECT workload_id, node, gpu_uuid, ts_start, ts_end, shared FROM workload_gpus"
+        f" WHERE node IN ({text_list(subject.nodes)});",
+    )
 
 
 def _word(name: str) -> str:
@@ -161,16 +125,12 @@ def _word(name: str) -> str:
     return shlex.quote(f"./{name}" if name.startswith("-") else name)
 
 
-def _all_sql(answer: Answer) -> tuple[str, ...]:
-    return (answer.statement or "", *(rows for _, _, rows in answer.reckoned))
-
-
 def _statement(numbers: Sequence[tuple[Evidence, Sql]], values: Mapping[str, str]) -> str | None:
     if not numbers:
         return None
     needed = [name for _, source in numbers for name in source.blocks]
     columns = [
-        f"(\n{indent(filled(source.select, {**values, 'pick': _pick(evidence)}))}\n) AS {evidence.metric}"
+        f"(\n{indent(filled_sql(source.select, {**values, 'pick': _pick(evidence)}))}\n) AS {evidence.metric}"
         for evidence, source in numbers
     ]
     return with_clause(needed, values) + "SELECT\n" + ",\n".join(columns) + ";"

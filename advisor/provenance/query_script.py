@@ -8,17 +8,12 @@ from collections.abc import Iterable, Sequence
 from ...rules.base.sanitize import clean
 from ..core.advice_types import Evidence, Finding
 from ..core.formatting import NONE
-from .query_builder import Answer
-
-# How near a query's number comes to the advice's.
-TOLERANCE = 0.002
-_WHY_NEAR = (
-    f"Numbers agree within {TOLERANCE * 100:g} %: the advice takes the newest minute, which is not rolled up yet, from "
-    "samples, and keeps the seconds of bins as 32-bit floats."
-)
+from .query_builder import FindingQueries
 
 
-def render_queries(asked: Sequence[tuple[Finding, Answer]], how_to_run: Sequence[str], *, width: int = 100) -> str:
+def render_queries(
+    asked: Sequence[tuple[Finding, FindingQueries]], how_to_run: Sequence[str], *, width: int = 100
+) -> str:
     """Each finding's query with the numbers it gives, then what no query gives and why."""
     lines: list[str] = []
 
@@ -32,22 +27,24 @@ def render_queries(asked: Sequence[tuple[Finding, Answer]], how_to_run: Sequence
 
     for line in how_to_run:
         lines.append(f"-- {clean(line)}")
-    note(_WHY_NEAR)
     for finding, answer in asked:
         lines.append("")
         note(f"Finding {finding.id}, {finding.rule}: {finding.text}")
+        if answer.origin:
+            note("Its rows were made of these, where they were believed:")
+            lines.extend(f"--   {line}" for line in answer.origin)
         if answer.statement is not None:
             note("This gives:")
-            lines.extend(f"--   {_told(e)}" for e in answer.numbers)
+            lines.extend(f"--   {_line_of(e)}" for e in answer.numbers)
             lines.append(answer.statement)
         if answer.outside:
             note("Telemetry does not hold:")
             for evidence, where in answer.outside:
-                note(f"{_told(evidence)}: from {where}", "  ")
+                note(f"{_line_of(evidence)}: from {where}", "  ")
         for formula, rows, evidence in _by_formula(answer):
             note("No query gives these; they are reckoned from the rows below:")
             for one in evidence:
-                note(_told(one), "  ")
+                note(_line_of(one), "  ")
             for sentence in formula:
                 note(sentence, "  ")
             lines.append(rows)
@@ -56,12 +53,12 @@ def render_queries(asked: Sequence[tuple[Finding, Answer]], how_to_run: Sequence
     return "\n".join(lines) + "\n"
 
 
-def _told(e: Evidence) -> str:
+def _line_of(e: Evidence) -> str:
     value = NONE if e.value is None else e.value if isinstance(e.value, str) else repr(e.value)
     return clean(f"{e.metric} = {value} {e.unit}".rstrip())
 
 
-def _by_formula(answer: Answer) -> Iterable[tuple[list[str], str, list[Evidence]]]:
+def _by_formula(answer: FindingQueries) -> Iterable[tuple[list[str], str, list[Evidence]]]:
     """What no query gives, by the rows it is reckoned from: their formulas, the rows' query, the numbers."""
     found: dict[str, tuple[list[str], list[Evidence]]] = {}
     for evidence, formula, rows in answer.reckoned:

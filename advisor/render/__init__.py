@@ -1,33 +1,35 @@
-"""The advice in its shapes: text, JSON, CSV, Markdown, HTML. Each renderer is loaded when it is asked for."""
+"""The advice in its formats, which are the modules of `formats`; each is loaded when it is asked for."""
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from typing import TYPE_CHECKING
+
+from . import formats
 
 if TYPE_CHECKING:
     from ..core.advice_types import Advice
+    from .format import Format
 
-FORMATS = ("table", "json", "csv", "markdown", "html")
+
+def format_names() -> tuple[str, ...]:
+    """What ``--format`` takes, sorted."""
+    return tuple(sorted(module.name for module in pkgutil.iter_modules(formats.__path__)))
+
+
+def format_named(name: str) -> Format:
+    """The format of a module. Raises TypeError where the module describes none."""
+    from .format import Format  # noqa: PLC0415 - it needs the advice's types: not at the start
+
+    found = getattr(importlib.import_module(f".{name}", formats.__name__), "FORMAT", None)
+    if not isinstance(found, Format):
+        raise TypeError(f"{formats.__name__}.{name} has no FORMAT")
+    return found
 
 
 def render(advice: Advice, form: str, *, width: int = 100, color: bool = False) -> str:
-    """The advice in one of FORMATS. `width` and `color` concern the table only."""
-    if form == "json":
-        from .json import render_json  # noqa: PLC0415
+    """The advice in the format of this name. `width` and `color` concern text on a screen only."""
+    from .format import Screen  # noqa: PLC0415
 
-        return render_json(advice)
-    if form == "csv":
-        from .csv import render_csv  # noqa: PLC0415
-
-        return render_csv(advice)
-    if form == "markdown":
-        from .markdown import render_markdown  # noqa: PLC0415
-
-        return render_markdown(advice)
-    if form == "html":
-        from .html import render_html  # noqa: PLC0415
-
-        return render_html(advice)
-    from .text import render_text  # noqa: PLC0415
-
-    return render_text(advice, width=width, color=color)
+    return format_named(form).render(advice, Screen(width, color))

@@ -16,10 +16,10 @@ from matplotlib.patches import Rectangle
 
 from ..core import formatting as words
 from ..core.advice_types import Reconciliation
-from ..views.document.aggregates import NOT_OBSERVED, FabricSum
-from ..views.document.mail_document import FABRIC, KINDS, MONEY, kinds_words
-from ..views.document.report_content import Change, Story
-from ..views.document.types import Chart
+from ..views.aggregates import NOT_OBSERVED, FabricSum
+from ..views.document.model import Chart
+from ..views.document.report_content import FABRIC, KINDS, MONEY, Change, Story
+from ..views.document.sections import kinds_words
 
 _INK = "#7b7b7b"
 # Blue and vermilion of the Okabe-Ito palette, which colour-blind readers can tell apart; each keeps 3:1 on white and on

@@ -6,7 +6,7 @@ All outside text passes through `clean` and enters as `rich.text.Text`, which kn
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from rich.console import Console
 from rich.padding import Padding
@@ -40,11 +40,19 @@ def indented(console: Console, text: str, by: int = 2) -> None:
     console.print(Padding(Text(clean(text)), (0, 0, 0, by)))
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    """A table without frame whose cells are folded, never cut."""
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]], right: Collection[int] = ()) -> Table:
+    """A table without frame whose cells are folded, never cut. `right`: indices of columns of numbers."""
     out = Table(box=None, pad_edge=False, header_style="underline")
-    for head in heads:
-        out.add_column(head, overflow="fold")
+    for index, head in enumerate(heads):
+        out.add_column(head, overflow="fold", justify="right" if index in right else "left")
     for row in rows:
         out.add_row(*(Text(clean(cell)) for cell in row))
     return out
+
+
+def hanging(console: Console, text: str, by: int, lead: str = "") -> None:
+    """Text folded under itself behind `lead`, `by` columns from the left."""
+    margin = " " * by
+    for part in Text(clean(text)).wrap(console, max(console.width - by - len(lead), MIN_WIDTH // 4)):
+        console.file.write(f"{margin}{lead}{part.plain}\n")
+        lead = " " * len(lead)

@@ -11,28 +11,19 @@ import css_inline
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from ..core.advice_types import Advice
-from ..views.document.advice_document import whole_page_of
-from ..views.document.report_content import story_of
-from ..views.document.types import Chart, Page
-from .charts import charts_of
+from ...rules.base.sanitize import clean
+from ..views.document.model import Block, Chart, Document
 
 _BLANKS = re.compile(r"\s*\n\s*")
 
 
-def mail_html(page: Page) -> str:
+def mail_html(page: Document) -> str:
     """The HTML part of a mail. Its charts are shown as ``cid:NAME``, so each goes with the mail as an image."""
     html = _render("mail.html", page, ("style.css",), lambda chart: f"cid:{chart.name}")
     return _inliner().inline(html)
 
 
-def render_html(advice: Advice) -> str:
-    """The whole advice as a page that stands alone."""
-    story = story_of(advice, None)
-    return page_html(whole_page_of(story, charts_of(story)))
-
-
-def page_html(page: Page) -> str:
+def page_html(page: Document) -> str:
     """A page that needs nothing else: no script, no address outside, charts within it."""
     return _render("page.html", page, ("style.css", "page.css"), _data)
 
@@ -41,7 +32,7 @@ def _data(chart: Chart) -> str:
     return f"data:image/png;base64,{base64.b64encode(chart.png).decode('ascii')}"
 
 
-def _render(template: str, page: Page, styles: tuple[str, ...], source: Callable[[Chart], str]) -> str:
+def _render(template: str, page: Document, styles: tuple[str, ...], source: Callable[[Chart], str]) -> str:
     style = Markup("".join(_style(name) for name in styles))  # noqa: S704 - our own files, nothing from outside
     html = _environment().get_template(template).render(page=page, source=source, style=style)
     return _BLANKS.sub("\n", html)
@@ -50,7 +41,20 @@ def _render(template: str, page: Page, styles: tuple[str, ...], source: Callable
 @cache
 def _environment() -> Environment:
     loader = PackageLoader("skuwise.advisor.render", "templates")
-    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = Environment(
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_plain
+    )
+    environment.globals["kind_of"] = _kind_of
+    return environment
+
+
+def _plain(value: object) -> object:
+    """Text as it may stand in a page; what is markup already stays."""
+    return clean(value) if type(value) is str else value
+
+
+def _kind_of(block: Block) -> str:
+    return type(block).__name__
 
 
 @cache

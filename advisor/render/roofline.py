@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from ...rules.base.sanitize import clean
 from ..core.formatting import percent
-from ..views.roofline import Place, Roof, Roofline
+from ..views.roofline import Roof, Roofline, RooflinePoint
 from . import svg
 
 WIDTH, HEIGHT = 760, 480
@@ -124,7 +124,7 @@ def amount(value: float | None, unit: str) -> str:
 class Scale:
     """Logarithmic axes that hold the place and the ridges, and where a value stands on them."""
 
-    def __init__(self, place: Place | None, roofs: list[Roof], box: tuple[float, float, float, float]) -> None:
+    def __init__(self, place: RooflinePoint | None, roofs: list[Roof], box: tuple[float, float, float, float]) -> None:
         ridges = [roof.ridge_flop_per_byte for roof in roofs]
         own = [place.intensity_flop_per_byte] if place is not None else []
         self.x0 = math.log10(min([*own, min(ridges) / 10]) / 2)

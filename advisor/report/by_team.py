@@ -18,8 +18,9 @@ from ..core.advice_types import (
 )
 from ..core.exclusions import counted
 from ..core.totals import added_intervals
-from ..ledger.outcomes import Outcome
-from ..pipeline import about_window, wasted
+from ..ledger.outcomes import MoveOutcome
+from ..moves.waste_rules import wasted
+from ..pipeline import WINDOW_NOTES
 
 # The team of a workload, or of a node by its name; None: nobody's, which is the administrators' business.
 Whose = Callable[[WorkloadVerdict], str | None]
@@ -30,7 +31,7 @@ def nobodys(_: str) -> None:
     """No team owns a node by itself."""
 
 
-def share_out(
+def split_by_team(
     advice: Advice, whose: Whose, whose_node: WhoseNode = nobodys, *, teams: Iterable[str] = ()
 ) -> Mapping[str | None, Advice]:
     """The advice of every team that has something in it, of each of `teams` even where it has nothing, and of None:
@@ -87,15 +88,15 @@ def share_out(
 
 
 def outcomes_of(
-    outcomes: Sequence[Outcome], shared: Mapping[str | None, Advice], team: str | None
-) -> tuple[Outcome, ...]:
+    outcomes: Sequence[MoveOutcome], shared: Mapping[str | None, Advice], team: str | None
+) -> tuple[MoveOutcome, ...]:
     """The outcomes of a team's moves: by their id where the advice still knows it, else by the workload's name, where
     one team alone has such a workload."""
     by_id = {r.id: t for t, a in shared.items() for r in a.recommendations}
     by_name = {name: t for t, a in shared.items() for name in {w.name for w in a.workloads}}
     teams_of_name = Counter(name for a in shared.values() for name in {w.name for w in a.workloads})
 
-    def of(outcome: Outcome) -> str | None:
+    def of(outcome: MoveOutcome) -> str | None:
         if outcome.id in by_id:
             return by_id[outcome.id]
         return by_name[outcome.about] if teams_of_name[outcome.about] == 1 else None
@@ -153,7 +154,7 @@ def _of_team(
         workloads=tuple(workloads),
         findings=tuple(findings),
         recommendations=tuple(ways),
-        notes=tuple(note for note in advice.notes if about_window(note)),
+        notes=tuple(note for note in advice.notes if note.code in WINDOW_NOTES),
         market=None,
         nodes=tuple(sorted(nodes)),
         fabrics=fabrics,

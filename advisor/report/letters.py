@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import csv
 import gzip
-import io
 import json
 from collections.abc import Sequence
 
 from ...rules.base.sanitize import clean
 from ..core.timestamps import day
 from ..mail.letter import Attachment, Image, Letter
+from ..render import format_named
 from ..render.charts import charts_of
-from ..render.csv import cell, render_csv
+from ..render.format import Screen
+from ..render.formats.csv import csv_text
 from ..render.html import mail_html
-from ..render.json import render_json
-from ..render.plain_text import page_text
-from ..views.document.mail_document import page_of
+from ..render.text import mail_text
+from ..views.document.mail_document import mail_document
 from ..views.document.report_content import Story, TeamRow
-from ..views.document.sections import Lengths
+from ..views.document.truncate import Lengths
 
 SUBJECT_MAX = 150
 # Bytes: Gmail shows no more than 102 kB of a mail. Only names of thousands of signs come near.
@@ -26,6 +25,7 @@ HTML_MAX = 98_000
 # Mail servers refuse messages of 10 to 25 MB, and Base64 adds a third.
 LISTS_MAX = 5 * 1024**2
 _PLAIN_MAX = 512 * 1024
+_LISTS = ("csv", "json")  # the formats of the lists
 
 
 def letter_of(story: Story, *, lists_max: int = LISTS_MAX) -> Letter:
@@ -33,16 +33,16 @@ def letter_of(story: Story, *, lists_max: int = LISTS_MAX) -> Letter:
     charts = charts_of(story)
     lists, left_out = _fitting(_lists(story), lists_max)
     lengths = Lengths()
-    page = page_of(story, charts, lengths, left_out)
+    page = mail_document(story, charts, lengths, left_out)
     html = mail_html(page)
     while len(html.encode()) > HTML_MAX and lengths.rows:
         lengths = lengths.halved()
-        page = page_of(story, charts, lengths, left_out)
+        page = mail_document(story, charts, lengths, left_out)
         html = mail_html(page)
     return Letter(
         subject=page.title[:SUBJECT_MAX],
         html=html,
-        text=page_text(page),
+        text=mail_text(page),
         images=tuple(Image(chart.name, chart.png, chart.alt) for chart in charts.values()),
         attachments=lists,
     )
@@ -53,17 +53,22 @@ def _lists(story: Story) -> tuple[Attachment, ...]:
     if story.empty:
         return ()
     name = f"skuwise-{day(story.advice.start)}"
-    every = (
-        _attachment(f"{name}.csv", "text/csv", render_csv(story.advice)),
-        _attachment(f"{name}.json", "application/json", render_json(story.advice)),
-    )
-    if not story.teams:
-        return every
-    return (
-        _attachment(f"{name}-teams.csv", "text/csv", teams_csv(story.teams)),
-        _attachment(f"{name}-teams.json", "application/json", teams_json(story.teams)),
-        *every,
-    )
+    forms = {form: format_named(form) for form in _LISTS}
+    every = [
+        _attachment(f"{name}{form.suffix}", form.media_type, form.render(story.advice, Screen()))
+        for form in forms.values()
+    ]
+    if story.teams:
+        rows = [_team(row) for row in story.teams]
+        tables = {
+            "csv": csv_text(tuple(rows[0]), rows),
+            "json": json.dumps({"teams": rows}, indent=2, allow_nan=False) + "\n",
+        }
+        teams = (
+            _attachment(f"{name}-teams{form.suffix}", form.media_type, tables[which]) for which, form in forms.items()
+        )
+        every = [*teams, *every]
+    return tuple(every)
 
 
 def _fitting(lists: Sequence[Attachment], most: int) -> tuple[tuple[Attachment, ...], tuple[str, ...]]:
@@ -81,17 +86,11 @@ def _attachment(name: str, media_type: str, text: str) -> Attachment:
     return Attachment(f"{name}.gz", "application/gzip", gzip.compress(data, mtime=0))
 
 
-def teams_csv(rows: tuple[TeamRow, ...]) -> str:
-    """The fleet's table in full, safe to open in a spreadsheet."""
-    out = io.StringIO(newline="")
-    writer: csv.DictWriter[str] = csv.DictWriter(out, list(_team(rows[0])), lineterminator="\r\n")
-    writer.writeheader()
-    writer.writerows({key: cell(value) for key, value in _team(row).items()} for row in rows)
-    return out.getvalue()
-
-
-def teams_json(rows: tuple[TeamRow, ...]) -> str:
-    return json.dumps({"teams": [_team(row) for row in rows]}, indent=2, allow_nan=False) + "\n"
+def preview_index(teams: Sequence[str], names: Sequence[str]) -> str:
+    """Each team with its mail and its page, as CSV: a file's name does not say whose it is. `names`: of the files,
+    without their endings; the fleet's report has the team ""."""
+    rows = [{"team": t, "mail": f"{n}.eml", "page": f"{n}.html"} for t, n in zip(teams, names, strict=True)]
+    return csv_text(("team", "mail", "page"), rows)
 
 
 def _team(row: TeamRow) -> dict[str, str | float | int | None]:

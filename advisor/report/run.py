@@ -4,40 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from ...rules.base.errors import NothingToDo, StoreError
-from ...rules.catalog.hour_prices import SaidPrices
 from ..advise import no_garbage_collection, read_and_advise
 from ..core.advice_types import Advice, Decision, Fleet
+from ..core.coded_text import CodedText
 from ..core.timestamps import minute
 from ..ledger.file.store import Ledger
-from ..ledger.outcomes import outcomes
-from ..ledger.sync import Beside
+from ..ledger.outcomes import move_outcomes
+from ..ledger.sync import LedgerSync
 from ..mail.routes import Routes, Team
 from ..mail.settings import ReportSettings
-from ..pipeline import WINDOW_IS, about_window
+from ..pipeline import WINDOW_NOTES
+from ..rulebook import Rulebook
 from ..telemetry.source import Source
-from .weekly import FLEET, Making, Report
+from .weekly import FLEET, Report, WeeklyReports
 from .weeks import WEEK_SECONDS, Week, check_over
 
 
 @dataclass(frozen=True)
 class Job:
-    """`only`: one team's name; None: all. `now`: Unix seconds; `beside`: the ledger. `hourly`: prices by the hour, as
-    somebody wrote them. `named`: somebody asked for this week; else it is the last one by the clock."""
+    """`only`: one team's name; None: all. `now`: Unix seconds; `beside`: the ledger. `named`: somebody asked for
+    this week; else it is the last one by the clock."""
 
     settings: ReportSettings
     routes: Routes
     source: Source
-    rules: Path | None
-    prices: Path | None
-    beside: Beside
+    book: Rulebook
+    beside: LedgerSync
     week: Week
     now: float
     only: str | None
     say: Callable[[str], None]
-    hourly: SaidPrices | None = None
     named: bool = True
 
     @property
@@ -65,8 +63,12 @@ class Job:
         advice = self._read(self.week, self.beside)
         if self.week.end > self.now:
             self.say(f"the week is not over: it is told up to {minute(self.now)}")
-            sentence = f"{WINDOW_IS} a week that is not over: it is told up to {minute(self.now)}."
-            advice = replace(advice, notes=(sentence, *advice.notes))
+            unfinished = CodedText(
+                "week-not-over",
+                f"The window is a week that is not over: it is told up to {minute(self.now)}.",
+                {"until_ts": self.now},
+            )
+            advice = replace(advice, notes=(unfinished, *advice.notes))
         self.say("reading the week before ...")
         own = self._quiet(advice.fleet)
         before = self._before(own)
@@ -75,8 +77,8 @@ class Job:
             own = self._quiet(advice.fleet)  # it may have been begun just now
         if noting:
             advice = _marked(advice, own.decisions(self.now))
-        making = Making(
-            advice, before, outcomes(own.entries(), self.now), self.routes, lambda team: self._was_told(own, team),
+        making = WeeklyReports(
+            advice, before, move_outcomes(own.entries(), self.now), self.routes, lambda team: self._was_told(own, team),
             with_empty=self.settings.no_data == "short",
         )  # fmt: skip
         return making.reports(teams)
@@ -96,15 +98,14 @@ class Job:
         except StoreError as error:
             self.say(f"not noted in the ledger: {error}")
 
-    def _read(self, week: Week, beside: Beside) -> Advice:
+    def _read(self, week: Week, beside: LedgerSync) -> Advice:
         until = min(week.end, self.now)
         with no_garbage_collection():
             return read_and_advise(
-                self.source, since=until - week.start, until=until, rules_dir=self.rules, prices=self.prices,
-                hourly=self.hourly, now=self.now, ledger=beside,
+                self.source, self.book, since=until - week.start, until=until, now=self.now, ledger=beside,
             )[1]  # fmt: skip
 
-    def _before(self, own: Beside) -> Advice | None:
+    def _before(self, own: LedgerSync) -> Advice | None:
         """The week before, by the ledger of this one; None where nothing of it is known, or its beginning is not: that
         compares with no week."""
         try:
@@ -112,16 +113,16 @@ class Job:
         except NothingToDo:
             self.say("there is no week before to compare with")
             return None
-        if any(about_window(note) for note in before.notes):
+        if any(note.code in WINDOW_NOTES for note in before.notes):
             self.say("the week before is not known as a whole: nothing is compared with it")
             return None
         return before
 
-    def _quiet(self, fleet: Fleet | None) -> Beside:
+    def _quiet(self, fleet: Fleet | None) -> LedgerSync:
         """The fleet's ledger. What cannot be read of it was said when the week was read."""
         return replace(self.beside, named=False, say=lambda _: None).of(fleet)
 
-    def _was_told(self, own: Beside, team: str) -> frozenset[str]:
+    def _was_told(self, own: LedgerSync, team: str) -> frozenset[str]:
         """What it was told before. What this week's own letter told is new to whoever is yet to receive it."""
         if own.path is None:
             return frozenset()

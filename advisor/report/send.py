@@ -27,14 +27,14 @@ WEBHOOK = "webhook"
 
 
 @dataclass(frozen=True)
-class Time:
+class Clocks:
     """The clocks, and how to wait."""
 
     now: Callable[[], Instant]
     sleep: Callable[[float], None]
 
 
-def send(job: Job, outbox: Outbox, environ: Mapping[str, str], time: Time) -> int:
+def send(job: Job, outbox: Outbox, environ: Mapping[str, str], time: Clocks) -> int:
     """Queue what was never queued of the week, then send what waits. Raises SkuwiseError where somebody has yet to
     receive something or never will."""
     if not any(_expected(team) for team in job.teams):
@@ -67,7 +67,7 @@ def _told(tally: Tally, say: Callable[[str], None]) -> int:
     return EXIT_DONE
 
 
-def _queue(job: Job, outbox: Outbox, time: Time) -> None:
+def _queue(job: Job, outbox: Outbox, time: Clocks) -> None:
     sender = job.settings.sender or NOBODY
     known = outbox.known(job.week.name)
     teams = tuple(team for team in job.teams if any(one not in known for one in _expected(team)))

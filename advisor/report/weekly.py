@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..core.advice_types import Advice, Fleet
-from ..ledger.outcomes import Outcome
+from ..ledger.outcomes import MoveOutcome
 from ..mail.letter import Letter
 from ..mail.routes import Routes, Team
 from ..views.document.report_content import story_of
-from .by_team import outcomes_of, share_out
+from .by_team import outcomes_of, split_by_team
 from .letters import letter_of
 
 # Who is told of the whole fleet: the administrators.
@@ -29,13 +29,13 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class Making:
+class WeeklyReports:
     """What letters are made of. `before`: the week before, None: there is none. `told`: what a team, by its name, was
     told within the cooldown. `with_empty`: whether a team of which the week has nothing is written to."""
 
     advice: Advice
     before: Advice | None
-    outcomes: Sequence[Outcome]
+    outcomes: Sequence[MoveOutcome]
     routes: Routes
     told: Callable[[str], frozenset[str]]
     with_empty: bool = True
@@ -62,4 +62,4 @@ class Making:
 
     def _parts(self, advice: Advice) -> Mapping[str | None, Advice]:
         names = [team.name for team in self.routes.teams]
-        return share_out(advice, self.routes.whose, self.routes.whose_node, teams=names)
+        return split_by_team(advice, self.routes.whose, self.routes.whose_node, teams=names)

@@ -10,21 +10,23 @@ from ...rules.base.errors import UsageError
 from ...rules.base.sanitize import clean
 from ...rules.catalog.types import Price
 from ..core.advice_types import Advice, Finding, Recommendation, Reconciliation, Summary, WorkloadVerdict
+from ..core.coded_text import UNSPECIFIED, distinct
+from ..core.dominant_label import DOMINANT
 from ..core.formatting import listed
 from ..core.timestamps import rfc3339
 from ..core.totals import added, added_intervals
-from .json_cursor import Checked
 from .merge_items import one_finding, one_recommendation, one_workload
-from .shards import Merged, Shard
+from .merged_source import OF_JOINING, MergedSource, Shard, Spanning, read_source
 
 _SEVERITIES = ("high", "medium", "low")
 _Item = TypeVar("_Item", Finding, Recommendation)
 
 
-def merge(advice: Mapping[str, Advice], dominant: float) -> Advice:
-    """One advice of several. `advice`: by name (of its file), for complaints; `dominant`: see `one_workload`.
+def merge_advice(advice: Mapping[str, Advice], dominant: float) -> Advice:
+    """One advice of several. `advice`: by name (of its file), for complaints; `dominant`: see `one_workload`, of advice
+    that does not tell by which it was judged.
 
-    Raises UsageError where windows differ, a node stands in two, or two state another price under one id.
+    Raises UsageError where windows or thresholds differ, a node stands in two, or two state another price under one id.
     """
     named = dict(sorted(advice.items()))
     parts = list(named.values())
@@ -32,18 +34,27 @@ def merge(advice: Mapping[str, Advice], dominant: float) -> Advice:
         return parts[0]
     _refuse_other_windows(named)
     _refuse_shared_nodes(named)
+    dominant = _dominant(named, dominant)
     prices = _prices(named)
     before = [_shards_of(a) for a in parts]
     workloads = _workloads(parts, before, dominant)
     known = {w.id: w for w in workloads}
     origin = _origin(parts, before)
-    own = {note for m in before for note in m.notes()}
+    # Of advice that told no codes yet, the notes that follow from its shards are known by their text.
+    own = {note.text for m in before for note in m.notes()}
+    notes = distinct(
+        note
+        for a in parts
+        for note in a.notes
+        if note.code not in OF_JOINING and not (note.code == UNSPECIFIED and note.text in own)
+    )
     asked = [a for a in parts if a.market is not None]
     return Advice(
         generated_at=max(a.generated_at for a in parts),
         start=parts[0].start,
         end=parts[0].end,
         source=origin.json(),
+        thresholds={DOMINANT: dominant},
         summary=_summary([a.summary for a in parts]),
         prices=prices,
         workloads=tuple(sorted(workloads, key=lambda w: (-w.gpu_hours, w.id))),
@@ -54,18 +65,18 @@ def merge(advice: Mapping[str, Advice], dominant: float) -> Advice:
             )
         ),
         recommendations=_ways((r for a in parts for r in a.recommendations), known),
-        notes=(*sorted({note for a in parts for note in a.notes} - own), *origin.notes()),
+        notes=(*notes, *origin.notes()),
         market=None if not asked else _ways((r for a in asked for r in a.market or ()), known),
         nodes=tuple(sorted({node for a in parts for node in _nodes(a)})),
         fabrics=tuple(sorted((f for a in parts for f in a.fabrics), key=lambda f: f.node)),
     )
 
 
-def _workloads(parts: Sequence[Advice], before: Sequence[Merged], dominant: float) -> list[WorkloadVerdict]:
+def _workloads(parts: Sequence[Advice], before: Sequence[MergedSource], dominant: float) -> list[WorkloadVerdict]:
     found: dict[str, list[tuple[WorkloadVerdict, bool]]] = {}
     for a, m in zip(parts, before, strict=True):
         for w in a.workloads:
-            found.setdefault(w.id, []).append((w, w.id in m.workloads))
+            found.setdefault(w.id, []).append((w, w.id in m.spanning.workloads))
     return [
         same[0][0] if len(same) == 1 else one_workload([w for w, _ in same], [joined for _, joined in same], dominant)
         for same in found.values()
@@ -84,22 +95,24 @@ def _by_id(items: Iterable[_Item], one: Callable[[Sequence[_Item]], _Item]) -> l
     return [same[0] if len(same) == 1 else one(same) for same in found.values()]
 
 
-def _shards_of(advice: Advice) -> Merged:
-    merged = Merged.read(Checked("", dict(advice.source)))
+def _shards_of(advice: Advice) -> MergedSource:
+    merged = read_source(advice.source)
     if merged is not None:
         return merged
     s = advice.summary
-    return Merged((Shard(advice.source, s.gpu_count, s.recoverable_interval_usd_per_month),))
+    return MergedSource((Shard(advice.source, s.gpu_count, s.recoverable_interval_usd_per_month),), Spanning())
 
 
-def _origin(parts: Sequence[Advice], before: Sequence[Merged]) -> Merged:
+def _origin(parts: Sequence[Advice], before: Sequence[MergedSource]) -> MergedSource:
     """Where the merged advice comes from, and what lies in more than one of its shards."""
     workloads = _twice([{w.id for w in a.workloads} for a in parts])
     series = _twice([{w.series_id for w in a.workloads} for a in parts])
-    return Merged(
+    return MergedSource(
         tuple(shard for m in before for shard in m.shards),
-        workloads.union(*(m.workloads for m in before)),
-        series.union(*(m.series for m in before)),
+        Spanning(
+            tuple(sorted(workloads.union(*(m.spanning.workloads for m in before)))),
+            tuple(sorted(series.union(*(m.spanning.series for m in before)))),
+        ),
     )
 
 
@@ -115,15 +128,14 @@ def _twice(sets: Sequence[set[str]]) -> frozenset[str]:
 def _summary(parts: Sequence[Summary]) -> Summary:
     """Sums: no node stands in two shards, so no dollar does. What is not known of any shard stays unknown."""
     intervals = [s.recoverable_interval_usd_per_month for s in parts]
+    uses = [s.gpu_hours_by_use for s in parts if s.gpu_hours_by_use is not None]
     return Summary(
         gpu_count=sum(s.gpu_count for s in parts),
         gpu_hours=added(s.gpu_hours for s in parts),
         cost_usd=_total(s.cost_usd for s in parts),
         wasted_usd=_total(s.wasted_usd for s in parts),
         recoverable_usd_per_month=_total(s.recoverable_usd_per_month for s in parts),
-        reconciliation=Reconciliation(
-            *(_total(column) for column in zip(*(astuple(s.reconciliation) for s in parts), strict=True))
-        ),
+        reconciliation=_reconciled([s.reconciliation for s in parts]),
         # The notes say what this sum of percentiles means (shards.py): there are no joint draws over shards.
         recoverable_interval_usd_per_month=added_intervals(i for i in intervals if i is not None),
         unobserved=tuple(sorted((u for s in parts for u in s.unobserved), key=lambda u: (u.node, u.gpus))),
@@ -134,7 +146,12 @@ def _summary(parts: Sequence[Summary]) -> Summary:
         judged_gpu_count=_judged(parts),
         judged_from=min((s.judged_from for s in parts if s.judged_from is not None), default=None),
         floor_hours=min((s.floor_hours for s in parts if s.floor_hours is not None), default=None),
+        gpu_hours_by_use=_reconciled(uses) if len(uses) == len(parts) else None,
     )
+
+
+def _reconciled(parts: Sequence[Reconciliation]) -> Reconciliation:
+    return Reconciliation(*(_total(column) for column in zip(*map(astuple, parts), strict=True)))
 
 
 def _judged(parts: Sequence[Summary]) -> int | None:
@@ -161,6 +178,19 @@ def _refuse_other_windows(named: Mapping[str, Advice]) -> None:
 
 def _window(a: Advice) -> str:
     return f"{rfc3339(a.start)} to {rfc3339(a.end)}"
+
+
+def _dominant(named: Mapping[str, Advice], otherwise: float) -> float:
+    """By which share of its time a workload of several shards is judged again: the one that all were judged by."""
+    told = {name: a.thresholds.get(DOMINANT, otherwise) for name, a in named.items()}
+    first, *others = told.items()
+    for name, share in others:
+        if share != first[1]:
+            raise UsageError(
+                f"{first[0]} was judged by {DOMINANT} {first[1]:g} and {name} by {share:g}: together they say nothing.",
+                "Advise all shards with the same --rules.",
+            )
+    return first[1]
 
 
 def _refuse_shared_nodes(named: Mapping[str, Advice]) -> None:

@@ -25,9 +25,11 @@ from ..core.advice_types import (
     Realisation,
     Recommendation,
     Risk,
+    Scheduled,
     Severity,
     WorkloadVerdict,
 )
+from ..core.coded_text import CodedText, distinct
 from ..core.dominant_label import leading, ruling
 from ..core.formatting import hours, saving_words, usd
 from ..core.totals import added, added_intervals, sum_if_all
@@ -53,12 +55,23 @@ def one_workload(parts: Sequence[WorkloadVerdict], joined: Sequence[bool], domin
     kind = leading(kinds)
     times = _means([w.bottleneck.time_shares for w in parts], weights)
     said = {w.bottleneck.label for w in parts}
-    missing = sorted((item for w in parts for item in w.coverage.missing.items()), reverse=True)
+    missing = sorted(
+        (
+            (metric, reason, w.coverage.missing_codes.get(metric, ""))
+            for w in parts
+            for metric, reason in w.coverage.missing.items()
+        ),
+        reverse=True,
+    )
+    lacks = {metric: (reason, code) for metric, reason, code in missing}
     return WorkloadVerdict(
         id=parts[0].id,
         series_id=min(w.series_id for w in parts),
         name=min(w.name for w in parts),
         owner=Owner(*(_first(values) for values in zip(*(astuple(w.owner) for w in parts), strict=True))),
+        basis=_same(w.basis for w in parts) or "process",
+        shared=any(w.shared for w in parts),
+        scheduled=parts[0].scheduled if len({w.scheduled for w in parts}) == 1 else Scheduled(),
         nodes=_union(w.nodes for w in parts),
         gpus=_union(w.gpus for w in parts),
         gpu_sku=_same(w.gpu_sku for w in parts),
@@ -83,7 +96,8 @@ def one_workload(parts: Sequence[WorkloadVerdict], joined: Sequence[bool], domin
         coverage=Coverage(
             _mean([w.coverage.fraction for w in parts], weights),
             max(w.coverage.resolution_seconds for w in parts),
-            dict(sorted(dict(missing).items())),
+            dict(sorted((metric, reason) for metric, (reason, _) in lacks.items())),
+            {metric: code for metric, (_, code) in sorted(lacks.items()) if code},
         ),
     )
 
@@ -141,7 +155,7 @@ def one_recommendation(parts: Sequence[Recommendation], workloads: Mapping[str, 
         realisation=realised,
         risk=_last(_RISKS, {r.risk for r in parts}),
         blocked_by=_some(r.blocked_by for r in parts),
-        rejected=_first_by(_text, {x for r in parts for x in r.rejected}),
+        rejected=_first_by(_text, (x for r in parts for x in r.rejected)),
         would_change_if=_some(r.would_change_if for r in parts),
         prices=_union(r.prices for r in parts),
         text=f"{_called(workload, workloads)}, in several shards: {action}, which brings "
@@ -235,12 +249,12 @@ def _union(parts: Iterable[Iterable[str]]) -> tuple[str, ...]:
     return tuple(sorted({item for part in parts for item in part}))
 
 
-def _some(parts: Iterable[Iterable[str]]) -> tuple[str, ...]:
-    return _union(parts)[:_KEPT]
+def _some(parts: Iterable[Iterable[CodedText]]) -> tuple[CodedText, ...]:
+    return distinct(one for part in parts for one in part)[:_KEPT]
 
 
-def _first_by(key: Callable[[Any], str], items: set[_T]) -> tuple[_T, ...]:
-    return tuple(sorted(items, key=key)[:_KEPT])
+def _first_by(key: Callable[[Any], str], items: Iterable[_T]) -> tuple[_T, ...]:
+    return tuple(dict.fromkeys(sorted(items, key=key)))[:_KEPT]
 
 
 def _text(value: object) -> str:

@@ -41,7 +41,7 @@ HOST_GAUGES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Gauge:
+class DeviceGauge:
     """One measure of a device. `values` stand beside `NodeSeries.ends`; None: not measured. `top`: what the device can
     do at most, in `unit`; None: not known."""
 
@@ -64,10 +64,10 @@ class Device:
     key: str
     name: str
     about: str
-    gauges: tuple[Gauge, ...]
+    gauges: tuple[DeviceGauge, ...]
     work: tuple[tuple[str, str], ...] = ()
 
-    def gauge(self, name: str) -> Gauge | None:
+    def gauge(self, name: str) -> DeviceGauge | None:
         return next((gauge for gauge in self.gauges if gauge.name == name), None)
 
 
@@ -85,7 +85,7 @@ class NodeSeries:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class DeviceAbout:
     """What is known of a device beside its values. `tops`: column -> what it can do at most, in base units."""
 
     name: str
@@ -97,7 +97,7 @@ class Known:
 def devices_of(
     scope: Scope,
     rows: Iterable[Sequence[object]],
-    known: Mapping[str, Known],
+    known: Mapping[str, DeviceAbout],
     columns: Sequence[str],
     ends: Sequence[float],
 ) -> tuple[Device, ...]:
@@ -115,12 +115,12 @@ def devices_of(
     gauges = {"gpu": GPU_GAUGES, "port": PORT_GAUGES, "host": HOST_GAUGES}[scope]
     told = []
     for key, own in values.items():
-        about = known.get(key, Known(key, "", {}))
+        about = known.get(key, DeviceAbout(key, "", {}))
         lines = []
         for column, series in zip(columns, own, strict=True):
             name, unit, factor = gauges[column]
             top = _PERCENT if unit == "%" else about.tops.get(column, 0.0) * factor or None
-            lines.append(Gauge(name, unit, tuple(None if v is None else v * factor for v in series), top))
+            lines.append(DeviceGauge(name, unit, tuple(None if v is None else v * factor for v in series), top))
         told.append(Device(scope, key, about.name, about.about, tuple(lines), about.work))
     return tuple(told)
 
@@ -142,10 +142,10 @@ def gpu_name(index: int | None) -> str:
     return "GPU ?" if index is None else f"GPU {index}"
 
 
-def port_known(device: str, about: str, line_rate: float | None) -> Known:
+def port_known(device: str, about: str, line_rate: float | None) -> DeviceAbout:
     rate = line_rate or 0.0
     tops = {"tx_bytes_per_second": rate, "rx_bytes_per_second": rate} if rate else {}
-    return Known(device, about, tops)
+    return DeviceAbout(device, about, tops)
 
 
 def in_frame(frame: Frame, node: str) -> NodeSeries:
@@ -162,7 +162,7 @@ def in_frame(frame: Frame, node: str) -> NodeSeries:
         work[uuid] = (*work.get(uuid, ()), (str(workload), str(names.get(workload, workload))))
     parents = set(frame.gpus["parent_uuid"])
     gpus = {
-        str(row["gpu_uuid"]): Known(
+        str(row["gpu_uuid"]): DeviceAbout(
             gpu_name(whole(row["gpu_index"])), " ".join(filter(None, (text(row["sku"]), text(row["mig_profile"])))),
             gpu_tops(
                 known(row["mem_total_bytes"]), known(row["power_limit_watts"]), known(row["nvlink_bytes_per_second"])
@@ -189,10 +189,10 @@ def in_frame(frame: Frame, node: str) -> NodeSeries:
     )  # fmt: skip
 
 
-HOST = Known("host", "", {})
+HOST = DeviceAbout("host", "", {})
 
 
-def joined(before: NodeSeries, after: NodeSeries) -> NodeSeries:
+def with_newer(before: NodeSeries, after: NodeSeries) -> NodeSeries:
     """`before` with the moments of `after`, which are all later; the oldest go. A GPU that `after` does not know is
     gone."""
     if not after.ends:

@@ -60,7 +60,7 @@ class NodeUse:
     gpus: tuple[GpuUse, ...]
 
 
-def by_gpu(frame: Frame, unobserved: Iterable[Unobserved] = ()) -> tuple[NodeUse, ...]:
+def nodes_with_gpus(frame: Frame, unobserved: Iterable[Unobserved] = ()) -> tuple[NodeUse, ...]:
     """Every node of the frame with its GPUs, by name. `unobserved`: GPUs that exist beside those of the frame, or of
     which the frame holds nothing (the inventory's); each is one GPU, also where it has MIG instances."""
     dark = {(one.node, gpu): one.reason for one in unobserved for gpu in one.gpus}

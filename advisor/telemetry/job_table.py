@@ -10,15 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
-from typing import Any, cast
+from typing import Any
 
 import pandas as pd
 
 from ...agent.base.slurm_job import SlurmJob
 from ...agent.inventory.identity.ids import series_id, slurm_parts, workload_id
-from ...agent.slurm_jobs.choice import nodes_of, of_cluster
+from ...agent.slurm_jobs.choice import is_of_cluster, job_nodes
 from ...agent.store.writing.slurm_rows import short_name
+from ..core.coded_text import CodedText, coded
 from ..core.frame import Frame
+from ..core.records import records, text
+from ..core.scalars import known
 
 SLURM = "slurm"
 # The prolog runs before a job's first sample and the epilog after its last; a scan or a scrape lies between.
@@ -64,13 +67,13 @@ class _Joined:
     other_cluster: set[str] = field(default_factory=set)
 
 
-def numbers_of(frame: Frame) -> frozenset[str]:
+def job_numbers_of(frame: Frame) -> frozenset[str]:
     """The ids of Slurm's jobs in a frame, as a table may have them: ``22``, and ``22_7`` of an array's task."""
     if frame.workloads.empty:
         return frozenset()
     found: set[str] = set()
-    for row in _records(frame.workloads[frame.workloads["scheduler"] == SLURM]):
-        found.update(_called(row))
+    for row in records(frame.workloads[frame.workloads["scheduler"] == SLURM]):
+        found.update(names_in_row(row))
     return frozenset(found)
 
 
@@ -80,8 +83,9 @@ def numbers_in(job: SlurmJob) -> list[str]:
     return [job.job_id] if task == job.job_id else [job.job_id, task]
 
 
-def _called(row: Mapping[str, object]) -> list[str]:
-    job, array, task = (_text(row.get(name)) for name in ("job_id", "array_job_id", "array_task_id"))
+def names_in_row(row: Mapping[str, object]) -> list[str]:
+    """What a workload or a run of a table may be called: its id, and ``22_7`` where it is an array's task."""
+    job, array, task = (text(row.get(name)) for name in ("job_id", "array_job_id", "array_task_id"))
     return [one for one in (job, f"{array}_{task}" if array and task else None) if one]
 
 
@@ -94,28 +98,28 @@ def with_jobs(frame: Frame, jobs: Iterable[SlurmJob] = (), *, cluster: str | Non
     slurm = frame.workloads[frame.workloads["scheduler"] == SLURM] if not frame.workloads.empty else frame.workloads
     if not (own or more) or slurm.empty or frame.uses.empty:
         return frame
-    clusters = {str(node): _text(name) or "" for node, name in zip(frame.nodes["node"], _clusters(frame), strict=True)}
+    clusters = {str(node): text(name) or "" for node, name in zip(frame.nodes["node"], _clusters(frame), strict=True)}
     joined = _Joined()
-    known = {name for name in clusters.values() if name}
+    names = {name for name in clusters.values() if name}
     for job in more:
-        if of_cluster(job, known, cluster):
+        if is_of_cluster(job, names, cluster):
             own.append(job)
         else:
             joined.other_cluster.add(job.cluster or "")
-    runs = _runs(own, known)
+    runs = _runs(own, names)
     at = frame.uses.groupby("workload_id", sort=False).indices
     touched: set[str] = set()
     edge = max(EDGE_SECONDS, _row_seconds(frame))
-    for row in _records(slurm):
+    for row in records(slurm):
         key = str(row["workload_id"])
-        candidates = list({run.job.key: run for one in _called(row) for run in runs.get(one, ())}.values())
+        candidates = list({run.job.key: run for one in names_in_row(row) for run in runs.get(one, ())}.values())
         if not candidates or key not in at:
             continue
         if len(candidates) > _MOST_RUNS:
             joined.doubtful.add(str(row.get("job_id")))
             continue
         touched.add(key)
-        _join(row, _records(frame.uses.iloc[at[key]]), candidates, clusters, edge, joined)
+        _join(row, records(frame.uses.iloc[at[key]]), candidates, clusters, edge, joined)
     if not touched:
         return replace(frame, notes=(*frame.notes, *_notes(joined)))
     _widen(joined)
@@ -132,15 +136,15 @@ def with_jobs(frame: Frame, jobs: Iterable[SlurmJob] = (), *, cluster: str | Non
 def jobs_of(table: pd.DataFrame) -> list[SlurmJob]:
     """The runs of a frame's job table."""
     jobs = []
-    for row in _records(table):
-        job_id, started = _text(row.get("job_id")), _number(row.get("started_at"))
+    for row in records(table):
+        job_id, started = text(row.get("job_id")), _number(row.get("started_at"))
         if not job_id or started is None:
             continue
-        texts = {name: _text(row.get(name)) for name in _TEXTS}
+        texts = {name: text(row.get(name)) for name in _TEXTS}
         counts = {name: None if (n := _number(row.get(name))) is None else int(n) for name in _COUNTS}
         times = {name: _number(row.get(f"{name}_at")) for name in ("ended", "submitted")}
         about: dict[str, Any] = {**texts, **counts, **times}
-        size, nodes = _number(row.get("mem_bytes")), _text(row.get("nodes"))
+        size, nodes = _number(row.get("mem_bytes")), text(row.get("nodes"))
         jobs.append(SlurmJob(job_id, started, node_list=nodes, mem_bytes=size, **about))
     return jobs
 
@@ -149,16 +153,8 @@ _TEXTS = ("cluster", "name", "user", "account", "partition", "qos", "array_job_i
 _COUNTS = ("gpus", "cpus", "restarts")
 
 
-def _records(table: pd.DataFrame) -> list[Mapping[str, Any]]:
-    return cast("list[Mapping[str, Any]]", table.to_dict("records"))
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) and value else None
-
-
 def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, (int, float)) and value == value else None  # noqa: PLR0124 - not NaN
+    return known(float(value)) if isinstance(value, (int, float)) else None
 
 
 def _clusters(frame: Frame) -> Sequence[object]:
@@ -185,7 +181,7 @@ def _runs(jobs: Iterable[SlurmJob], clusters: set[str]) -> dict[str, tuple[_Run,
         after = [*(job.started for job in own[1:]), _OPEN]
         ends = [job.ended if job.ended is not None else begun for job, begun in zip(own, after, strict=True)]
         found[number] = tuple(
-            _Run(job, max(end, job.started + 1.0), nodes_of(job), job.cluster if job.cluster in clusters else None)
+            _Run(job, max(end, job.started + 1.0), job_nodes(job), job.cluster if job.cluster in clusters else None)
             for job, end in zip(own, ends, strict=True)
         )
     return found
@@ -209,7 +205,7 @@ def _once(jobs: list[SlurmJob]) -> list[SlurmJob]:
 def _agree(one: SlurmJob, other: SlurmJob) -> bool:
     if one.cluster and other.cluster and one.cluster != other.cluster:
         return False
-    nodes = nodes_of(one), nodes_of(other)
+    nodes = job_nodes(one), job_nodes(other)
     return nodes[0] is None or nodes[1] is None or not nodes[0].isdisjoint(nodes[1])
 
 
@@ -222,7 +218,7 @@ def _join(  # noqa: PLR0917
     for use in uses:
         node, start, end = str(use["node"]), float(use["ts_start"]), float(use["ts_end"])
         there = [run for run in runs if run.is_on(node, clusters.get(node, ""))]
-        here = [run for run in there if not _is_others(_text(row.get("user")), run.job.user)]
+        here = [run for run in there if not _is_others(text(row.get("user")), run.job.user)]
         fits = [run for run in here if run.common(start, end) > 0] or _nearest(here, start, end, edge)
         if len(fits) > 1 and any(a.end > b.job.started + 1.0 for a, b in pairwise(fits)):
             joined.doubtful.add(str(row.get("job_id")))
@@ -282,19 +278,19 @@ def _edge(seen: float, told: float, slack: float) -> float:
 def _named(row: Mapping[str, Any], run: _Run, cluster: str, joined: _Joined) -> str:
     """The workload of a run, made of what was known and of what the table tells; gives its id."""
     job = run.job
-    raw = job.job_id if job.job_id.isdigit() else _text(row.get("job_id")) or job.job_id
+    raw = job.job_id if job.job_id.isdigit() else text(row.get("job_id")) or job.job_id
     own = workload_id(cluster, SLURM, *slurm_parts(raw, int(job.started), None))
     joined.runs.setdefault(own, run)
     before = joined.workloads.get(own)
     if before is not None:
         for name in ("framework", "command", "image", "team"):
-            if _text(before.get(name)) is None:
+            if text(before.get(name)) is None:
                 before[name] = row.get(name)
         before["last_seen"] = _last(run, max(before["last_seen"], float(row["last_seen"])))
         return own
     told: dict[str, Any] = {
-        "name": job.name or _text(row.get("name")) or f"job {raw}", "user": job.user or _text(row.get("user")),
-        "account": job.account or _text(row.get("account")),
+        "name": job.name or text(row.get("name")) or f"job {raw}", "user": job.user or text(row.get("user")),
+        "account": job.account or text(row.get("account")),
     }  # fmt: skip
     kept = ("partition", "qos", "array_job_id", "array_task_id", "state")
     told |= {name: value for name in kept if (value := getattr(job, name)) is not None}
@@ -348,39 +344,38 @@ def _renamed(serving: pd.DataFrame, joined: _Joined) -> pd.DataFrame:
     return serving.assign(workload_id=serving["workload_id"].map(lambda old: new.get(str(old), old)))
 
 
-def _notes(joined: _Joined) -> tuple[str, ...]:
-    said = []
+def _notes(joined: _Joined) -> tuple[CodedText, ...]:
+    said: list[CodedText] = []
     if joined.other_cluster:
         names = ", ".join(repr(name) for name in sorted(joined.other_cluster)[:3])
         said.append(
-            f"Jobs of cluster {names} in Slurm's job table were not joined: the nodes name another cluster. Set "
-            "slurm.cluster to Slurm's name of this one."
-        )
-    for jobs, what in (
-        (joined.elsewhere, "ran on other nodes or at another time by Slurm's job table; they keep their numbers"),
-        (joined.doubtful, "have several runs at once in Slurm's job table; they keep their numbers"),
-        (joined.others, "belong to another user by Slurm's job table than was observed; they keep their numbers"),
-        (joined.longer, "held GPUs beyond the times of Slurm's job table; the observed times are used"),
-    ):
-        if jobs:
-            said.append(f"{_count(len(jobs))} {what} ({_some(jobs)}).")
-    fewer, more = _counts(joined)
-    for jobs, what in ((more, "more"), (fewer, "fewer")):
-        if jobs:
-            said.append(
-                f"{_count(len(jobs))} held {what} GPUs than Slurm's job table says; the observed GPUs are used "
-                f"({_some(jobs)})."
+            coded(
+                "jobs-of-another-cluster",
+                "Jobs of cluster {clusters} in Slurm's job table were not joined: the nodes name another cluster. Set "
+                "slurm.cluster to Slurm's name of this one.",
+                clusters=names,
             )
+        )
+    fewer, more = _counts(joined)
+    by_table, kept = "by Slurm's job table", "; they keep their numbers"
+    held = "GPUs than Slurm's job table says; the observed GPUs are used"
+    for code, jobs, what in (
+        ("jobs-ran-elsewhere", joined.elsewhere, f"ran on other nodes or at another time {by_table}{kept}"),
+        ("jobs-with-several-runs", joined.doubtful, f"have several runs at once in Slurm's job table{kept}"),
+        ("jobs-of-another-user", joined.others, f"belong to another user {by_table} than was observed{kept}"),
+        (
+            "jobs-held-longer", joined.longer,
+            "held GPUs beyond the times of Slurm's job table; the observed times are used",
+        ),
+        ("jobs-held-more-gpus", more, f"held more {held}"),
+        ("jobs-held-fewer-gpus", fewer, f"held fewer {held}"),
+    ):  # fmt: skip
+        if jobs:
+            listed = sorted(jobs, key=lambda job: (len(job), job))
+            some = ", ".join(listed[:3]) + (" ..." if len(listed) > 3 else "")
+            count = "1 Slurm job" if len(jobs) == 1 else f"{len(jobs)} Slurm jobs"
+            said.append(CodedText(code, f"{count} {what} ({some}).", {"jobs": len(jobs)}))
     return tuple(said)
-
-
-def _count(number: int) -> str:
-    return "1 Slurm job" if number == 1 else f"{number} Slurm jobs"
-
-
-def _some(jobs: Iterable[str]) -> str:
-    ordered = sorted(jobs, key=lambda job: (len(job), job))
-    return ", ".join(ordered[:3]) + (" ..." if len(ordered) > 3 else "")
 
 
 def _counts(joined: _Joined) -> tuple[set[str], set[str]]:

@@ -18,15 +18,15 @@ from .device_series import (
     HOST_GAUGES,
     MOMENTS,
     PORT_GAUGES,
-    Known,
+    DeviceAbout,
     NodeSeries,
     devices_of,
     gpu_name,
     gpu_tops,
-    joined,
     port_known,
+    with_newer,
 )
-from .sqlite.reading_process import Apart, Reading
+from .sqlite.reading_process import ProcessReader, ReadingProcess
 
 # The agent writes ten seconds at once (`Writer.open`). What is shown is so much older than now that the next seconds
 # are there when their turn comes, and a live view moves evenly.
@@ -39,7 +39,7 @@ _HELD_SECONDS = 60.0
 def holding(paths: Iterable[str | Path], node: str) -> Path | None:
     """The database that heard of a node last; one that cannot be read is passed over. None: no one knows it."""
     newest: tuple[float, Path] | None = None
-    with Apart() as apart:
+    with ReadingProcess() as apart:
         for path in map(Path, paths):
             try:
                 with apart.open(path) as reader:
@@ -52,7 +52,7 @@ def holding(paths: Iterable[str | Path], node: str) -> Path | None:
 
 
 def read_live(
-    path: Path, node: str, now: float, before: NodeSeries | None = None, apart: Apart | None = None
+    path: Path, node: str, now: float, before: NodeSeries | None = None, apart: ReadingProcess | None = None
 ) -> NodeSeries:
     """The newest `MOMENTS` seconds of a node; of one that is live, up to `BEHIND_SECONDS` before `now`.
 
@@ -61,7 +61,7 @@ def read_live(
     SkuwiseError where the file cannot be read or does not know the node.
     """
     with ExitStack() as stack:
-        reading = apart or stack.enter_context(Apart())
+        reading = apart or stack.enter_context(ReadingProcess())
         reading.renew()
         reader = stack.enter_context(reading.open(path))
         seen = _last_seen(reader, node)
@@ -86,34 +86,34 @@ def read_live(
             *devices_of("host", host, {"": HOST}, list(HOST_GAUGES), ends),
         ),
     )  # fmt: skip
-    return joined(before, newest) if before is not None else newest
+    return with_newer(before, newest) if before is not None else newest
 
 
-def _last_seen(reader: Reading, node: str) -> float | None:
+def _last_seen(reader: ProcessReader, node: str) -> float | None:
     rows = reader.fetch(queries.LIVE_NODE, {"node": node})
     return rows[0][0] if rows and isinstance(rows[0][0], float) else None
 
 
-def _gpus(rows: Sequence[Sequence[object]], held: Sequence[Sequence[object]]) -> dict[str, Known]:
+def _gpus(rows: Sequence[Sequence[object]], held: Sequence[Sequence[object]]) -> dict[str, DeviceAbout]:
     work: dict[str, tuple[tuple[str, str], ...]] = {}
     for uuid, workload, name in held:
         there, one = work.get(str(uuid), ()), (str(workload), str(name))
         work[str(uuid)] = there if one in there else (*there, one)
     parents = {row[4] for row in rows}
-    told: dict[str, Known] = {}
+    told: dict[str, DeviceAbout] = {}
     for uuid, index, sku, profile, _, memory, power, nvlink in rows:
         if uuid not in parents:
             about = " ".join(str(part) for part in (sku, profile) if part)
             tops = gpu_tops(_number(memory), _number(power), _number(nvlink))
-            told[str(uuid)] = Known(
+            told[str(uuid)] = DeviceAbout(
                 gpu_name(index if isinstance(index, int) else None), about, tops, work.get(str(uuid), ())
             )
     return told
 
 
-def _ports(rows: Sequence[Sequence[object]]) -> dict[str, Known]:
+def _ports(rows: Sequence[Sequence[object]]) -> dict[str, DeviceAbout]:
     """What each port is by its newest row; a state other than ACTIVE is told."""
-    newest: dict[str, tuple[object, Known]] = {}
+    newest: dict[str, tuple[object, DeviceAbout]] = {}
     for row in rows:
         key, (role, layer, state, rate) = str(row[0]), row[-4:]
         about = f"{role} {layer}" + (f", {state}" if state != "ACTIVE" else "")

@@ -10,6 +10,7 @@ import pandas as pd
 
 from ...agent.store.reading import queries
 from ...agent.store.reading.queries import Query
+from ..core.coded_text import CodedText, coded
 from ..core.frame import Window
 from ..core.histogram_array import BinsArray
 from . import tables
@@ -26,7 +27,7 @@ Fetch = Callable[[Query, float, float], pd.DataFrame]
 
 
 @dataclass(frozen=True)
-class Family:
+class RowFamily:
     """One family of rows at its three resolutions."""
 
     keys: tuple[str, ...]
@@ -36,26 +37,26 @@ class Family:
     fold: Callable[[pd.DataFrame, Sequence[str]], pd.DataFrame]
 
 
-GPU = Family(
+GPU = RowFamily(
     ("node", "gpu_uuid"),
     queries.GPU_HOURS,
     queries.GPU_MINUTES,
     queries.GPU_SAMPLES,
     tables.gpu_minutes_from_samples,
 )
-FABRIC = Family(
+FABRIC = RowFamily(
     ("node", "device", "port"),
     queries.FABRIC_HOURS,
     queries.FABRIC_MINUTES,
     queries.FABRIC_SAMPLES,
     tables.fabric_minutes_from_samples,
 )
-HOST = Family(
+HOST = RowFamily(
     ("node",), queries.HOST_HOURS, queries.HOST_MINUTES, queries.HOST_SAMPLES, tables.host_minutes_from_samples
 )
 
 
-def read_family(fetch: Fetch, family: Family, window: Window, last_seen: dict[str, float]) -> pd.DataFrame:
+def read_family(fetch: Fetch, family: RowFamily, window: Window, last_seen: dict[str, float]) -> pd.DataFrame:
     """All rows of a family in the window, each moment told once, by the coarsest rows that lie inside the window.
 
     `last_seen`: node -> when it was last seen, so that a node long gone is not searched for minutes.
@@ -126,7 +127,7 @@ def _after(
 
 def refine(
     fetch: Fetch, gpu: pd.DataFrame, uses: pd.DataFrame, window: Window, minutes_from: float | None, *, most: int
-) -> tuple[pd.DataFrame, str | None]:
+) -> tuple[pd.DataFrame, CodedText | None]:
     """Put minutes in place of the hours that the start or end of a workload cuts, where the minutes still exist.
 
     `minutes_from`: where the minutes of this database begin, None where it has none. `most`: hours to do that for.
@@ -148,10 +149,12 @@ def refine(
     cut = cut.merge(gpu.loc[is_hour, ["node", "gpu_uuid", "ts", "observed_seconds"]], on=["node", "gpu_uuid", "ts"])
     note = None
     if len(cut) > most:
-        note = (
-            f"{len(cut)} hours hold the start or end of a workload; {most} of them were read by the minute, the others "
-            "are shared out by overlap."
-        )
+        note = coded(
+            "hours-shared-by-overlap",
+            "{hours} hours hold the start or end of a workload; {most} of them were read by the minute, the others are "
+            "shared out by overlap.",
+            hours=len(cut), most=most,
+        )  # fmt: skip
         cut = cut.iloc[:most]
     if cut.empty:
         return gpu, note

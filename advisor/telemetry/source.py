@@ -37,9 +37,9 @@ class JobTable:
     def join(self, frame: Frame) -> Frame:
         """The frame with names, owners and exact times of its Slurm jobs. Raises SkuwiseError where the file that was
         named is none."""
-        from .job_table import numbers_in, numbers_of, with_jobs  # noqa: PLC0415
+        from .job_table import job_numbers_of, numbers_in, with_jobs  # noqa: PLC0415
 
-        wanted, window = numbers_of(frame), frame.window
+        wanted, window = job_numbers_of(frame), frame.window
 
         def is_wanted(job: SlurmJob) -> bool:
             return (
@@ -52,12 +52,12 @@ class JobTable:
 
     def read(self, keep: Callable[[SlurmJob], bool]) -> list[SlurmJob]:
         """The runs of the file that are to be kept; what cannot be read is said. Raises as `join` does."""
-        from ...agent.slurm_jobs.table_file import read_table  # noqa: PLC0415
+        from ...agent.slurm_jobs.table_file import read_job_table  # noqa: PLC0415
 
         if self.path is None:
             return []
         try:
-            found = read_table(self.path, zone=self.time_zone, keep=keep)
+            found = read_job_table(self.path, zone=self.time_zone, keep=keep)
         except SkuwiseError as error:
             if not self.optional:
                 raise
@@ -78,9 +78,9 @@ class Databases:
 
     def read(self, catalog: Catalog, *, since: float, until: float | None, now: float) -> Frame:  # noqa: ARG002
         """The frame of a window: `since` seconds up to `until` (None: the newest data)."""
-        from .sqlite.reading_process import Apart  # noqa: PLC0415
+        from .sqlite.reading_process import ReadingProcess  # noqa: PLC0415
 
-        with Apart() as apart:
+        with ReadingProcess() as apart:
             apart.start()
             from .sqlite.reader import read_frame  # noqa: PLC0415 - it takes as long as the process to be ready
 
@@ -92,32 +92,13 @@ class Databases:
     def newest(self, now: float) -> float | None:
         """The end of the newest data by the clocks of the nodes (Unix seconds); None: there is none, or all of it is
         later than `now`. A node whose clock is ahead tells nothing."""
-        from .sqlite.reader import CLOCK_TOLERANCE_SECONDS, database_files, spans_of  # noqa: PLC0415
-        from .sqlite.reading_process import Apart  # noqa: PLC0415
+        from .sqlite.reader import CLOCK_TOLERANCE_SECONDS, database_files, file_spans  # noqa: PLC0415
+        from .sqlite.reading_process import ReadingProcess  # noqa: PLC0415
 
-        with Apart() as apart:
-            spans = spans_of(database_files(self.paths), [], apart)
+        with ReadingProcess() as apart:
+            spans = file_spans(database_files(self.paths), apart).spans
         ends = (span[1] for span in spans.values() if span is not None)
         return max((end for end in ends if end <= now + CLOCK_TOLERANCE_SECONDS), default=None)
-
-    def has_jobs(self) -> bool:
-        """Whether a job table is joined: a file's, or one that was imported into any of the databases."""
-        from ...agent.store.writing.slurm_rows import SLURM_JOBS_SINCE  # noqa: PLC0415
-        from .sqlite.reader import database_files  # noqa: PLC0415
-        from .sqlite.reading_process import Apart  # noqa: PLC0415
-
-        def imported(path: Path) -> bool:
-            try:
-                with apart.open(path) as reader:
-                    kept = reader.version >= SLURM_JOBS_SINCE
-                    return kept and bool(reader.fetch("SELECT 1 FROM slurm_jobs LIMIT 1"))
-            except SkuwiseError:
-                return False
-
-        if self.jobs.path is not None:
-            return True
-        with Apart() as apart:
-            return any(map(imported, database_files(self.paths)))
 
 
 @dataclass(frozen=True)
@@ -137,7 +118,7 @@ class PrometheusServer:
         from ...agent.config import load_config  # noqa: PLC0415
         from .prometheus.client.cache import Cache, cache_folder  # noqa: PLC0415
         from .prometheus.client.client import Client  # noqa: PLC0415
-        from .prometheus.reader import Reading, read_frame  # noqa: PLC0415
+        from .prometheus.reader import ServerReading, read_frame  # noqa: PLC0415
         from .prometheus.settings import load_settings  # noqa: PLC0415
         from .teams import load_team_labels  # noqa: PLC0415
 
@@ -146,7 +127,7 @@ class PrometheusServer:
         try:
             scope = f"{client.url}\n{settings.identity!r}"
             folder = cache_folder(settings.cache, self.environ) if self.cached else None
-            reading = Reading(
+            reading = ServerReading(
                 client, Cache(folder, scope), self.matches, now,
                 concurrency=settings.concurrency, max_series=settings.max_series,
                 fabric_roles=load_config({}, self.environ).fabric_roles, team_labels=load_team_labels(self.environ),

@@ -22,7 +22,7 @@ _PORT = "tx_bytes_per_second_mean"
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class MeasureLine:
     """One measure. `values` stand beside `History.ends`; None: not measured."""
 
     name: str
@@ -35,7 +35,7 @@ class History:
     """`ends`: the ends of the intervals, Unix seconds, rising. A measure that was never read has no line."""
 
     ends: tuple[float, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[MeasureLine, ...]
 
 
 def history_of(frame: Frame, workload_id: str) -> History:
@@ -55,7 +55,7 @@ def history_of(frame: Frame, workload_id: str) -> History:
     return History(
         tuple(float(ts) for ts in table.index),
         tuple(
-            Line(name, unit, tuple(None if math.isnan(v) else float(v) for v in table[(name, unit)]))
+            MeasureLine(name, unit, tuple(None if math.isnan(v) else float(v) for v in table[(name, unit)]))
             for name, unit in told
         ),
     )

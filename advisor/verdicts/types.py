@@ -14,8 +14,9 @@ import numpy.typing as npt
 import pandas as pd
 
 from ..core.advice_types import WorkloadVerdict
+from ..core.coded_text import CodedText
 from ..core.frame import Window
-from .features.soundness import Doubt
+from .doubts import Doubt
 from .workloads.inventory import Inventory
 
 
@@ -25,7 +26,8 @@ class FabricFacts:
 
     `ports_compute`, `ports_other`: ports as ``device/port``; only the compute ports count in the figures below
     (storage and management traffic hides nothing). `readable`: whether the compute fabric could be judged at all; if
-    not, `reason` is the sentence that says why (no compute port, no counters, a port not ACTIVE: down is not silent).
+    not, `reason` is the sentence that says why (no compute port, no counters, a port not ACTIVE: down is not silent)
+    and `code` its code.
     `util_p995`: the 99.5th percentile of seconds of max(tx, rx) over line rate, the largest of the compute ports, an
     upper bound (the upper edge of its bin); `util_max`: the highest second seen. `hours`: hours of the window in which
     the fabric was observed (the least observed compute port). `last_active_ts`: end (Unix seconds) of the last
@@ -47,6 +49,7 @@ class FabricFacts:
     link_layer: str | None = None
     hours_known: float = 0.0
     still_share: float = 0.0
+    code: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +157,7 @@ class Verdicts:
     occupancy: pd.DataFrame
     usage: pd.DataFrame
     waste_ready: Mapping[str, bool]
-    notes: tuple[str, ...] = ()
+    notes: tuple[CodedText, ...] = ()
     inventory: Inventory = field(default_factory=Inventory)
     doubts: tuple[Doubt, ...] = ()
     instances: tuple[MigInstance, ...] = ()

@@ -167,14 +167,6 @@ def idleness(summary: Summary) -> str:
     return "No GPU was found idle, and none held without use."
 
 
-def unobserved_hours(advice: Advice) -> float:
-    """GPU-hours that nobody observed: those of workloads are observed hours, so that these stand beside them."""
-    seen = advice.summary.observed_gpu_hours
-    if seen is None:
-        return 0.0
-    return max(advice.summary.gpu_hours - seen, 0.0)
-
-
 def unobserved_rows(summary: Summary) -> tuple[tuple[str, ...], ...]:
     """Rows under `HEADS`: nodes with the same reason together, the most GPUs first."""
     groups: dict[str, list[Unobserved]] = {}

@@ -10,26 +10,26 @@ _SEVERITY = {"high": 0, "medium": 1, "low": 2}
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class FindingGroup:
     """One finding and every way out that names it."""
 
     finding: Finding
     ways_out: tuple[Recommendation, ...]
 
 
-def cases(advice: Advice) -> tuple[Case, ...]:
+def cases(advice: Advice) -> tuple[FindingGroup, ...]:
     """Every finding with its ways out: what saves most first, then by severity and cost."""
-    every = (Case(f, tuple(r for r in advice.recommendations if f.id in r.findings)) for f in advice.findings)
+    every = (FindingGroup(f, tuple(r for r in advice.recommendations if f.id in r.findings)) for f in advice.findings)
 
-    def order(case: Case) -> tuple[float, int, float, str]:
-        f, way = case.finding, best_way(case)
+    def order(case: FindingGroup) -> tuple[float, int, float, str]:
+        f, way = case.finding, best_recommendation(case)
         saving = way.saving_usd_per_month.p50 if way is not None and way.saving_usd_per_month is not None else 0.0
         return (-saving, _SEVERITY[f.severity], -(f.cost_usd or 0.0), f.id)
 
     return tuple(sorted(every, key=order))
 
 
-def loose(advice: Advice) -> tuple[Recommendation, ...]:
+def without_finding(advice: Advice) -> tuple[Recommendation, ...]:
     """Recommendations that follow from no finding."""
     return tuple(r for r in advice.recommendations if not r.findings)
 
@@ -46,12 +46,12 @@ def _frees(r: Recommendation) -> bool:
     return _open(r) and r.freed_gpu_hours_per_month > 0
 
 
-def best_way(case: Case) -> Recommendation | None:
+def best_recommendation(case: FindingGroup) -> Recommendation | None:
     """The first way out that is open and gains something, as they are ranked; None: nothing gains today."""
     return next((r for r in case.ways_out if _saves(r) or _frees(r)), None)
 
 
-def best(case: Case) -> str:
+def best(case: FindingGroup) -> str:
     """One sentence: what the case comes to."""
     saving = [r for r in case.ways_out if _saves(r)]
     if any(r.realisation == "cash-now" and r.risk in ("very-low", "low") for r in saving):

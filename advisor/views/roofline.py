@@ -60,7 +60,7 @@ class Roof:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RooflinePoint:
     """What a workload reaches on one GPU. `busy`: over the time the engine was active; else over all its time."""
 
     flop_per_second: float
@@ -83,7 +83,7 @@ class Roofline:
     name: str
     kind: str
     bottleneck: str
-    place: Place | None
+    place: RooflinePoint | None
     source: Roof | None
     targets: tuple[Roof, ...]
     missing: tuple[str, ...]
@@ -166,9 +166,9 @@ def roofline(workload: WorkloadVerdict, sku: GpuSku | None, targets: Sequence[Gp
     )
 
 
-def _place(workload: WorkloadVerdict, source: Roof, missing: list[str]) -> Place | None:
-    compute, busy_compute = _share(workload, "c")
-    memory, busy_memory = _share(workload, "m")
+def _place(workload: WorkloadVerdict, source: Roof, missing: list[str]) -> RooflinePoint | None:
+    compute, busy_compute = _share(workload, "tensor")
+    memory, busy_memory = _share(workload, "hbm")
     for what, share, metric in (
         ("Tensor activity", compute, "tensor_active"),
         ("DRAM activity", memory, "dram_active"),
@@ -181,11 +181,11 @@ def _place(workload: WorkloadVerdict, source: Roof, missing: list[str]) -> Place
     if compute is None or memory is None or compute <= 0 or memory <= 0:
         return None
     if busy_compute != busy_memory:  # one over busy time, the other over all: their ratio would be no intensity
-        compute, memory = workload.features.get("c", math.nan), workload.features.get("m", math.nan)
+        compute, memory = (workload.features.get(f"{name}_utilization", math.nan) for name in ("tensor", "hbm"))
         if not (_positive(compute) and _positive(memory)):
             missing.append("Compute and memory are not known over the same time.")
             return None
-    return Place(
+    return RooflinePoint(
         flop_per_second=compute * source.peak_flop_per_second,
         bytes_per_second=memory * source.peak_bytes_per_second,
         busy=busy_compute and busy_memory,
@@ -194,20 +194,22 @@ def _place(workload: WorkloadVerdict, source: Roof, missing: list[str]) -> Place
 
 def _share(workload: WorkloadVerdict, name: str) -> tuple[float | None, bool]:
     """Share of the peak while the engine was active, and True; where that is not known over all time, and False."""
-    for key, busy in ((f"{name}_per_engine", True), (name, False)):
+    for key, busy in ((f"{name}_per_engine", True), (f"{name}_utilization", False)):
         value = workload.features.get(key)
         if value is not None and math.isfinite(value):
             return min(max(value, 0.0), 1.0), busy
     return None, False
 
 
-def _limits(workload: WorkloadVerdict, sku: GpuSku | None, place: Place | None) -> tuple[str, ...]:
+def _limits(workload: WorkloadVerdict, sku: GpuSku | None, place: RooflinePoint | None) -> tuple[str, ...]:
     if place is None or sku is None:
         return ()
     found = []
     # Means over all time on both sides. The pipe's share is of instructions: a multiply-add each is the most it may be.
-    vector = workload.features.get("v", 0.0) * sku.dense_flops.get("fp32", 0.0)
-    tensor = workload.features.get("c", 0.0) * next(sku.dense_flops[p] for p in PRECISIONS if p in sku.dense_flops)
+    vector = workload.features.get("vector_utilization", 0.0) * sku.dense_flops.get("fp32", 0.0)
+    tensor = workload.features.get("tensor_utilization", 0.0) * next(
+        sku.dense_flops[p] for p in PRECISIONS if p in sku.dense_flops
+    )
     if vector >= VECTOR_SHARE_MIN * tensor:
         found.append(
             f"Its vector pipes did up to {vector / tensor:.2g} times the work of its tensor pipe, not counted here: "

@@ -11,15 +11,14 @@ import pandas as pd
 from ...rules.catalog.types import MEMORY_SLICES
 from ..core.advice_types import WorkloadVerdict
 from ..core.frame import Frame
-from ..moves.base.pricing import PriceBook
 from ..moves.base.workload_groups import groups_of
-from ..moves.context.move_context import Baseline, Scene, as_it_stands
-from ..moves.predict.calibration import Site
+from ..moves.context.move_context import Baseline, MoveContext, baseline_for
+from ..moves.predict.calibration import NO_SITE, Site
 from ..moves.predict.clock_model import PowerAtWork, power_at_work
-from ..moves.waste.exceptions import excused
+from ..moves.waste_rules import excused
 from ..moves.whatif import SEED, survey, what_if
-from ..moves.whatif_result import Choice, Outcome
-from ..pipeline import scene_of
+from ..moves.whatif_result import WhatIfChoice, WhatIfResult
+from ..pipeline import move_context_of
 from ..rulebook import Rulebook
 from ..verdicts.judge import judge
 
@@ -31,13 +30,13 @@ class Workbench:
     """
 
     workload: str
-    scene: Scene
+    scene: MoveContext
     base: Baseline
     drawn: PowerAtWork | None
     profiles: tuple[str, ...]
-    targets: tuple[Outcome, ...]
+    targets: tuple[WhatIfResult, ...]
 
-    def ask(self, choice: Choice) -> Outcome:
+    def ask(self, choice: WhatIfChoice) -> WhatIfResult:
         return what_if(self.scene, self.base, choice, self.drawn)
 
 
@@ -48,7 +47,7 @@ def workbench(
     book: Rulebook,
     at: float,
     *,
-    site: Site | None = None,
+    site: Site = NO_SITE,
 ) -> Workbench | None:
     """The bench of a workload. `workloads`: all of the frame's window; `at`: now, Unix seconds; `site`: what
     moves that were done here say of predictions. None: the frame has none of this id.
@@ -59,14 +58,13 @@ def workbench(
     if asked is None:
         return None
     nodes = {n for w in workloads if w.series_id == asked.series_id for n in w.nodes}
-    verdicts = judge(of_nodes(frame, nodes), book.catalog, book.kinds, book.bottlenecks)
-    prices = PriceBook(book.catalog, tuple(book.own.prices), tuple(book.own.power), book.hourly)
-    scene = scene_of(verdicts.window, prices, book.rules, at, np.random.default_rng(SEED), site=site)
+    verdicts = judge(of_nodes(frame, nodes), book)
+    scene = move_context_of(verdicts.window, book, at, np.random.default_rng(SEED), site=site)
     found = next((g for g in groups_of(verdicts) if any(w.id == id_ for w in g.workloads)), None)
     if found is None:
         return None
     (group,) = excused((found,), book.exceptions, at)
-    scene, base = as_it_stands(scene, group)
+    scene, base = baseline_for(scene, group)
     drawn = power_at_work(verdicts.usage_of({w.id for w in group.now}), group, verdicts.window.hours)
     sku = book.catalog.gpu(group.lead.gpu_sku) if group.lead.gpu_sku else None
     profiles = sorted(sku.mig_profiles, key=lambda p: (p.memory_slices, p.sm_count)) if sku is not None else ()
@@ -94,7 +92,7 @@ def of_nodes(frame: Frame, nodes: Iterable[str]) -> Frame:
     )  # fmt: skip
 
 
-def _targets(scene: Scene, base: Baseline) -> tuple[Outcome, ...]:
+def _targets(scene: MoveContext, base: Baseline) -> tuple[WhatIfResult, ...]:
     here = base.group.nodes[0].provider if base.group.nodes else None
     nodes = scene.catalog.nodes.values()
     mine = survey(scene, base, (n for n in nodes if n.provider == here and n.name != base.group.lead.node_sku))

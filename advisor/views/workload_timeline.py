@@ -10,9 +10,9 @@ from ...rules.catalog.types import GpuSku
 from ...rules.policy.thresholds import WasteRule
 from ..core.advice_types import Advice, WorkloadVerdict
 from ..core.frame import Frame
-from ..telemetry.reference_lines import Level, levels_of
 from ..telemetry.resample import by_minute
 from ..telemetry.workload_series import History, history_of
+from .reference_lines import Level, levels_of
 from .roofline import Roofline, roof_of, roofline
 from .subjects import recommended
 
@@ -20,19 +20,19 @@ ROOFS = 4  # of its own GPU and of others: as many as can be told apart
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class WorkloadTimeline:
     history: History
     levels: tuple[Level, ...]
     roofline: Roofline
 
 
-def course_of(
+def timeline_of(
     frame: Frame, advice: Advice, workload: WorkloadVerdict, catalog: Catalog, rules: Mapping[str, WasteRule]
-) -> Course:
+) -> WorkloadTimeline:
     """`advice`: where its ways out stand. The roofs are those of its GPU, of the GPUs it might move to, and then of
     others that the provider of its node sells and somebody measured."""
     sku = catalog.gpu(workload.gpu_sku) if workload.gpu_sku else None
-    return Course(
+    return WorkloadTimeline(
         history_of(by_minute(frame, workload.nodes), workload.id),
         levels_of(frame, workload, sku, rules),
         roofline(workload, sku, _candidates(advice, workload, catalog)),

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any, Protocol
 
 _AT_ONCE = struct.pack("ii", 1, 0)
-Address = tuple[socket.AddressFamily, tuple[Any, ...]]
+SocketAddress = tuple[socket.AddressFamily, tuple[Any, ...]]
 
 
 class HasSocket(Protocol):
@@ -87,7 +87,7 @@ class Deadline:
         """
         until = self._monotonic() + min(most_seconds, self.left())
         failed: OSError | None = None
-        for family, address in resolve(host, port, until - self._monotonic()):
+        for family, address in resolve_host(host, port, until - self._monotonic()):
             connection = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
             try:
                 if (left := until - self._monotonic()) <= 0:
@@ -110,7 +110,7 @@ class Deadline:
                 _shut(own)
 
 
-def resolve(host: str, port: int, seconds: float) -> list[Address]:
+def resolve_host(host: str, port: int, seconds: float) -> list[SocketAddress]:
     """The addresses of a name. Raises TimeoutError where nobody tells them in time, OSError where there are none.
 
     No resolver of libc can be told to stop, so it is asked in a thread that is left behind where it is late; it ends
@@ -120,7 +120,7 @@ def resolve(host: str, port: int, seconds: float) -> list[Address]:
         return _addresses(host, port, socket.AI_NUMERICHOST)
     except OSError:
         pass
-    told: list[list[Address] | OSError] = []
+    told: list[list[SocketAddress] | OSError] = []
 
     def ask() -> None:
         try:
@@ -140,7 +140,7 @@ def resolve(host: str, port: int, seconds: float) -> list[Address]:
     return told[0]
 
 
-def _addresses(host: str, port: int, flags: int) -> list[Address]:
+def _addresses(host: str, port: int, flags: int) -> list[SocketAddress]:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
     except UnicodeError:

@@ -14,7 +14,7 @@ _VALUE = 48
 _QUOTE = 32  # half a text: each has two
 
 
-def json_weight(text: bytes | bytearray) -> int:
+def json_memory_bytes(text: bytes | bytearray) -> int:
     """Bytes of memory for the text itself and all that is made of it, at the most."""
     return (
         (1 + _letter(text)) * len(text)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Kind = Literal["counter", "gauge", "histogram", "info"]
-Sample = tuple[str, float]  # labels as `label_text` gives them, value
+Sample = tuple[str, float | None]  # labels as `label_text` gives them, value; None: missing, which is not zero
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ PLAIN = Format("text/plain; version=0.0.4; charset=utf-8", is_openmetrics=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class MetricFamily:
     """One metric family. `name` stands without ``_total`` and ``_info``; `unit`, where there is one, ends the name."""
 
     name: str
@@ -49,64 +49,48 @@ class Family:
         return f"{self.name}{suffix}"
 
 
-def negotiate(accept: str) -> Format:
-    """The format for an ``Accept`` header: OpenMetrics where it is asked for and not ranked below plain text."""
-    best_open, best_plain = 0.0, 0.0
-    for part in accept.split(","):
-        kind, *parameters = (piece.strip().lower() for piece in part.split(";"))
-        given = {name: value for name, _, value in (parameter.partition("=") for parameter in parameters)}
-        quality = _quality(given.get("q", "1"))
-        if kind == "application/openmetrics-text" and given.get("version", "1.0.0") in ("1.0.0", "0.0.1"):
-            best_open = max(best_open, quality)
-        elif kind == "text/plain":
-            best_plain = max(best_plain, quality)
-    return OPENMETRICS if best_open > 0 and best_open >= best_plain else PLAIN
-
-
-def _quality(text: str) -> float:
-    return float(text) if re.fullmatch(r"[01](\.\d{0,3})?", text, re.ASCII) else 0.0
-
-
 def label_text(labels: Mapping[str, object]) -> str:
     """``name="value",...`` without braces; a label that is None or empty is left out, which means the same."""
-    return ",".join(f'{name}="{escape(str(value))}"' for name, value in labels.items() if value not in (None, ""))
+    return ",".join(f'{name}="{escape_label(str(value))}"' for name, value in labels.items() if value not in (None, ""))
 
 
-def escape(value: str) -> str:
+def escape_label(value: str) -> str:
     """A label's value, or a help text, between quotes. What is not valid Unicode becomes a question mark."""
     valid = value.encode("utf-8", "replace").decode()
     return valid.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
 
 
-def number(value: float) -> str:
+def format_number(value: float) -> str:
     """Both formats' way to write a number: Python's own, which reads back to the same value."""
     if isinstance(value, int):
         return str(value)
     return repr(value) if value - value == 0 else {"inf": "+Inf", "-inf": "-Inf"}.get(repr(value), "NaN")
 
 
-class Page:
-    """Collects families into one page. A family without samples is left out: missing is not zero."""
+class MetricsText:
+    """Collects families into one page. Samples without a value, and families without samples, are left out."""
 
     def __init__(self, form: Format) -> None:
         self._form = form
         self._lines: list[str] = []
 
-    def add(self, family: Family, samples: Iterable[Sample]) -> None:
+    def add(self, family: MetricFamily, samples: Iterable[Sample]) -> None:
         """One counter, gauge or info family."""
         name = family.series
         lines = [
-            f"{name}{{{labels}}} {number(value)}" if labels else f"{name} {number(value)}" for labels, value in samples
+            f"{name}{{{labels}}} {format_number(value)}" if labels else f"{name} {format_number(value)}"
+            for labels, value in samples
+            if value is not None
         ]
         if lines:
             self._head(family)
             self._lines += lines
 
     def add_histogram(
-        self, family: Family, edges: Sequence[float], samples: Iterable[tuple[str, Sequence[int], float]]
+        self, family: MetricFamily, edges: Sequence[float], samples: Iterable[tuple[str, Sequence[int], float]]
     ) -> None:
         """One histogram family: labels, counts (one per edge and one beyond the last), and the sum of all values."""
-        bounds = [f'le="{number(float(edge))}"' for edge in edges] + ['le="+Inf"']
+        bounds = [f'le="{format_number(float(edge))}"' for edge in edges] + ['le="+Inf"']
         lines: list[str] = []
         for labels, counts, total in samples:
             start, count = f"{labels}," if labels else "", 0
@@ -115,7 +99,7 @@ class Page:
                 lines.append(f"{family.name}_bucket{{{start}{bound}}} {count}")
             inside = f"{{{labels}}}" if labels else ""
             lines.append(f"{family.name}_count{inside} {count}")
-            lines.append(f"{family.name}_sum{inside} {number(total)}")
+            lines.append(f"{family.name}_sum{inside} {format_number(total)}")
         if lines:
             self._head(family)
             self._lines += lines
@@ -125,12 +109,12 @@ class Page:
         end = "# EOF\n" if self._form.is_openmetrics else ""
         return "".join(f"{line}\n" for line in self._lines) + end
 
-    def _head(self, family: Family) -> None:
+    def _head(self, family: MetricFamily) -> None:
         if self._form.is_openmetrics:
             self._lines.append(f"# TYPE {family.name} {family.kind}")
             if family.unit:
                 self._lines.append(f"# UNIT {family.name} {family.unit}")
-            self._lines.append(f"# HELP {family.name} {escape(family.help)}")
+            self._lines.append(f"# HELP {family.name} {escape_label(family.help)}")
         else:
             plain_help = family.help.replace("\\", "\\\\").replace("\n", "\\n")
             kind = "gauge" if family.kind == "info" else family.kind

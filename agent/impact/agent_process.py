@@ -44,14 +44,14 @@ MODES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class AgentCost:
     """What an agent cost itself. `cpu_share`: CPU time over wall time, its children included; 1 is one core."""
 
     cpu_share: float
     rss_bytes: int
 
 
-class Watching:
+class RunningAgent:
     """An agent that runs. `gpus`: how many it reads."""
 
     def __init__(self, process: psutil.Process, gpus: int) -> None:
@@ -78,12 +78,12 @@ def _cpu(process: psutil.Process) -> float:
 
 
 @contextlib.contextmanager
-def watching(
+def started_agent(
     settings: Mapping[str, str],
     arguments: Sequence[str],
     environ: Mapping[str, str],
     sleep: Callable[[float], None] = time.sleep,
-) -> Iterator[Watching]:
+) -> Iterator[RunningAgent]:
     """`skuwise agent run` on a database of its own, from when it samples until the block ends.
 
     `arguments` are further flags of `agent run`. Raises SourceError where it does not start.
@@ -115,7 +115,7 @@ def watching(
 
 def _once_it_answers(
     process: subprocess.Popen[bytes], socket: Path, log: Path, sleep: Callable[[float], None]
-) -> Watching:
+) -> RunningAgent:
     for _ in range(int(_START_SECONDS / _ASK_EVERY_SECONDS)):
         if process.poll() is not None:
             break
@@ -124,7 +124,7 @@ def _once_it_answers(
         except SkuwiseError:
             sleep(_ASK_EVERY_SECONDS)  # it is not there yet
             continue
-        return Watching(psutil.Process(process.pid), gpus if isinstance(gpus, int) else 0)
+        return RunningAgent(psutil.Process(process.pid), gpus if isinstance(gpus, int) else 0)
     said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or ["it said nothing"]
     raise SourceError(f"The agent to be measured did not start: {said[-1][:300]}", "Try: skuwise agent run.")
 

@@ -11,12 +11,9 @@ from .measure import Impact, ModeResult
 from .statistics import LEVEL, MIN_ROUNDS, Slowdown
 
 NO_GPU = "No GPU was read, so this is the host's share alone: what reading a GPU costs the work on it is not in here."
-GPU_FREE_WORK = (
-    "The built-in probe uses no GPU: for what watching costs GPU work, name a unit of it with --work 'COMMAND'."
-)
 
 
-def as_json(impact: Impact) -> dict[str, object]:
+def impact_json(impact: Impact) -> dict[str, object]:
     """Everything, with the seconds of each run. Slowdowns and shares are ratios: 0.01 is one percent."""
     return {
         "work": impact.work,
@@ -39,7 +36,7 @@ def _mode(result: ModeResult) -> dict[str, object]:
     }
 
 
-def as_table(impact: Impact, notes: tuple[str, ...] = ()) -> str:
+def impact_table(impact: Impact, notes: tuple[str, ...] = ()) -> str:
     """For a person: a line a mode, and what the figures are of."""
     rows = [
         (

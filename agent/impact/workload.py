@@ -18,7 +18,7 @@ _CALIBRATION_LOOPS = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class WorkUnit:
     """A unit of work that can be done again and again. `is_printed`: it prints its seconds on its last line."""
 
     command: tuple[str, ...]
@@ -62,7 +62,7 @@ def _last_line(output: bytes) -> str:
     return lines[-1] if lines else "nothing was said"
 
 
-def users_work(command: str, *, is_printed: bool) -> Work:
+def users_work(command: str, *, is_printed: bool) -> WorkUnit:
     """The work that a user names. Raises UsageError for a command that is none."""
     try:
         words = tuple(shlex.split(command))
@@ -71,13 +71,13 @@ def users_work(command: str, *, is_printed: bool) -> Work:
     if not words:
         raise UsageError(f"{command!r} is not a command.", "Write --work 'python step.py --steps 100'.")
     measure = "the seconds it prints" if is_printed else "its wall time"
-    return Work(words, is_printed, f"{shlex.join(words)} ({measure})")
+    return WorkUnit(words, is_printed, f"{shlex.join(words)} ({measure})")
 
 
-def probe_work(seconds: float, environ: Mapping[str, str], cores: Sequence[int] | None = None) -> Work:
+def probe_work(seconds: float, environ: Mapping[str, str], cores: Sequence[int] | None = None) -> WorkUnit:
     """The built-in probe with as many loops as take about `seconds` here, on all cores at once."""
     count = len(cores or os.sched_getaffinity(0))
-    once = Work((*child_command(_PROBE), str(_CALIBRATION_LOOPS), str(count)), True, "").run(environ)
+    once = WorkUnit((*child_command(_PROBE), str(_CALIBRATION_LOOPS), str(count)), True, "").run(environ)
     loops = max(1, round(_CALIBRATION_LOOPS * seconds / once))
     command = (*child_command(_PROBE), str(loops), str(count))
-    return Work(command, True, f"the built-in probe: hashing and copying on {count} cores, no GPU in it")
+    return WorkUnit(command, True, f"the built-in probe: hashing and copying on {count} cores, no GPU in it")

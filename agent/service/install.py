@@ -13,10 +13,11 @@ import stat
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
+from typing import NamedTuple
 
 from ...rules.base.errors import SkuwiseError
 
@@ -25,39 +26,47 @@ _COMMAND = "/usr/bin/skuwise"  # what the units in the package run
 # The unit hides these from the service (ProtectHome, PrivateTmp).
 _HIDDEN = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")  # noqa: S108 - refused, not used
 _PYTHON = "/opt/skuwise/bin/python3"  # what the environ helper's unit runs
-# File in the package -> where it goes.
-_FILES = {
-    "skuwise-agent.service": "etc/systemd/system/skuwise-agent.service",
-    "skuwise-snapshot.service": "etc/systemd/system/skuwise-snapshot.service",
-    "skuwise-snapshot.timer": "etc/systemd/system/skuwise-snapshot.timer",
-    "skuwise.sysusers.conf": "etc/sysusers.d/skuwise.conf",
-    "skuwise.tmpfiles.conf": "etc/tmpfiles.d/skuwise.conf",
-    "slurm/prolog.sh": "etc/skuwise/slurm/prolog.sh",
-    "slurm/epilog.sh": "etc/skuwise/slurm/epilog.sh",
-    "slurm/drained.sh": "etc/skuwise/slurm/drained.sh",
+_FOLDERS = {".service": "etc/systemd/system", ".timer": "etc/systemd/system", ".sh": "etc/skuwise/slurm"}
+_SCRIPTS = _FOLDERS[".sh"]
+_FILES = (
+    "skuwise-agent.service", "skuwise-snapshot.service", "skuwise-snapshot.timer", "skuwise.sysusers.conf",
+    "skuwise.tmpfiles.conf", "slurm/prolog.sh", "slurm/epilog.sh", "slurm/drained.sh",
+)  # fmt: skip
+
+
+class InstallOption(NamedTuple):
+    """Files that are written only where they are asked for, and what is said of them then."""
+
+    files: tuple[str, ...]
+    help: str
+    next_step: str
+
+
+OPTIONS: Mapping[str, InstallOption] = {
+    # Its capabilities are root in all but name.
+    "environ": InstallOption(
+        ("skuwise-environ.service",),
+        "the helper that reads Slurm's environments (opt-in)",
+        "Names of Slurm's jobs, from environments: systemctl enable --now skuwise-environ.service",
+    ),
+    # Advice is read on another host than the GPUs'.
+    "report": InstallOption(
+        ("skuwise-report.service", "skuwise-report.timer"),
+        "the weekly report, on the host where advice is read",
+        "The weekly report, once the settings say to whom: systemctl enable --now skuwise-report.timer",
+    ),
+    # It talks to slurmdbd or slurmrestd over the network.
+    "slurm": InstallOption(
+        ("skuwise-slurm.service", "skuwise-slurm.timer"),
+        "the import of Slurm's job table, where sacct works",
+        "Names and owners of Slurm's jobs, every ten minutes: systemctl enable --now skuwise-slurm.timer",
+    ),
 }
-# Written only where it is asked for: its capabilities are root in all but name.
-_ENVIRON = {"skuwise-environ.service": "etc/systemd/system/skuwise-environ.service"}
-# Written only where it is asked for: advice is read on another host than the GPUs'.
-_REPORT = {
-    "skuwise-report.service": "etc/systemd/system/skuwise-report.service",
-    "skuwise-report.timer": "etc/systemd/system/skuwise-report.timer",
-}
-# Written only where it is asked for: it talks to slurmdbd or slurmrestd over the network.
-_SLURM = {
-    "skuwise-slurm.service": "etc/systemd/system/skuwise-slurm.service",
-    "skuwise-slurm.timer": "etc/systemd/system/skuwise-slurm.timer",
-}
-_SCRIPTS = "etc/skuwise/slurm"
+# What runs by itself, in the order in which it is stopped.
 _UNITS = (
-    "skuwise-slurm.timer",
-    "skuwise-slurm.service",
-    "skuwise-report.timer",
-    "skuwise-report.service",
-    "skuwise-snapshot.timer",
-    "skuwise-agent.service",
-    "skuwise-environ.service",
-)
+    "skuwise-slurm.timer", "skuwise-slurm.service", "skuwise-report.timer", "skuwise-report.service",
+    "skuwise-snapshot.timer", "skuwise-agent.service", "skuwise-environ.service",
+)  # fmt: skip
 _SHEBANG = "#!/bin/sh\n"
 _MOST_CHECKED = 200_000
 
@@ -85,7 +94,7 @@ class Installation:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class PlannedFile:
     """One file that is to be there, with what in it, and with which mode."""
 
     path: Path
@@ -93,25 +102,32 @@ class Written:
     mode: int = 0o644
 
 
-def plan(
-    installation: Installation, root: Path, *, with_environ: bool = False, with_report: bool = False,
-    with_slurm: bool = False,
-) -> tuple[Written, ...]:  # fmt: skip
-    """The files of this installation under `root`; `with_environ`: also the helper that reads environments;
-    `with_report`: also the weekly report; `with_slurm`: also the import of Slurm's job table."""
-    wanted = _FILES | (_ENVIRON if with_environ else {}) | (_REPORT if with_report else {})
-    wanted |= _SLURM if with_slurm else {}
+def plan_files(installation: Installation, root: Path, options: Collection[str] = ()) -> tuple[PlannedFile, ...]:
+    """The files of this installation under `root`, with those of some `OPTIONS`."""
     folder = resources.files("skuwise").joinpath("systemd")
     python = _quoted(installation.python)
-    files: list[Written] = []
-    for name, place in wanted.items():
-        text = folder.joinpath(name).read_text(encoding="utf-8")
+    files: list[PlannedFile] = []
+    for name in _names(options):
+        text, path = folder.joinpath(name).read_text(encoding="utf-8"), root / _place(name)
         if text.startswith(_SHEBANG):
-            files.append(Written(root / place, f"{_SHEBANG}{MARK}\n{text.removeprefix(_SHEBANG)}", 0o755))
+            files.append(PlannedFile(path, f"{_SHEBANG}{MARK}\n{text.removeprefix(_SHEBANG)}", 0o755))
         else:
             text = text.replace(_COMMAND, f"{python}{installation.arguments}").replace(_PYTHON, python)
-            files.append(Written(root / place, f"{MARK}\n{text}"))
+            files.append(PlannedFile(path, f"{MARK}\n{text}"))
     return tuple(files)
+
+
+def _names(options: Collection[str]) -> tuple[str, ...]:
+    return _FILES + tuple(name for option in OPTIONS if option in options for name in OPTIONS[option].files)
+
+
+def _place(name: str) -> str:
+    """Where a file of the package goes."""
+    stem, _, kind = Path(name).name.rpartition(".")
+    if kind == "conf":
+        stem, _, folder = stem.rpartition(".")
+        return f"etc/{folder}.d/{stem}.conf"
+    return f"{_FOLDERS[f'.{kind}']}/{stem}.{kind}"
 
 
 def _quoted(path: Path) -> str:
@@ -135,12 +151,7 @@ def refuse_what_others_can_write(
                 "Put it under /opt or /usr/local: python3 -m venv /opt/skuwise, or unpack the self-contained build.",
             )
     for checked, path in enumerate(_to_check(executables, installation.folders)):
-        why = _why_unsafe(path, owners)
-        if why is not None:
-            raise SkuwiseError(
-                f"{path} {why}, so others decide what a service started from it runs.",
-                f"Give it to root and close it (chown root:root, chmod go-w), from {path} down and all folders above.",
-            )
+        _refuse(path, owners, "a service started from it runs", f", from {path} down and all folders above")
         if checked >= _MOST_CHECKED:
             raise SkuwiseError(f"There are too many files below {installation.folders[0]} to look at.", "Use a venv.")
 
@@ -150,12 +161,17 @@ def refuse_scripts_that_others_can_write(root: Path, owners: frozenset[int] = fr
     folder = root
     for part in ("", *Path(_SCRIPTS).parts):
         folder /= part
-        why = _why_unsafe(folder, owners) if folder.exists() else None
-        if why is not None:
-            raise SkuwiseError(
-                f"{folder} {why}, so others decide what Slurm's prolog runs as root.",
-                "Give it to root and close it (chown root:root, chmod go-w).",
-            )
+        if folder.exists():
+            _refuse(folder, owners, "Slurm's prolog runs as root")
+
+
+def _refuse(path: Path, owners: frozenset[int], decided: str, extent: str = "") -> None:
+    why = _why_unsafe(path, owners)
+    if why is not None:
+        raise SkuwiseError(
+            f"{path} {why}, so others decide what {decided}.",
+            f"Give it to root and close it (chown root:root, chmod go-w){extent}.",
+        )
 
 
 def _chain(path: Path) -> tuple[Path, ...]:
@@ -196,7 +212,7 @@ def _why_unsafe(path: Path, owners: frozenset[int]) -> str | None:
     return None
 
 
-def install(files: tuple[Written, ...], root: Path, say: Callable[[str], None], *, dry_run: bool) -> None:
+def install(files: tuple[PlannedFile, ...], root: Path, say: Callable[[str], None], *, dry_run: bool) -> None:
     """Write the units and let systemd know. With `dry_run`, print what would be written."""
     if dry_run:
         for file in files:
@@ -226,7 +242,7 @@ def install(files: tuple[Written, ...], root: Path, say: Callable[[str], None], 
         say(line)
 
 
-def _next_steps(files: tuple[Written, ...]) -> list[str]:
+def _next_steps(files: tuple[PlannedFile, ...]) -> list[str]:
     """What is left to the person who installs."""
     steps = [
         "Start it with: systemctl enable --now skuwise-agent.service",
@@ -240,18 +256,13 @@ def _next_steps(files: tuple[Written, ...]) -> list[str]:
         f"Whoever takes this node out of service: /{_SCRIPTS}/drained.sh REASON, and --clear afterwards.",
     ]
     names = {file.path.name for file in files}
-    if "skuwise-environ.service" in names:
-        steps.append("Names of Slurm's jobs, from environments: systemctl enable --now skuwise-environ.service")
-    if "skuwise-slurm.timer" in names:
-        steps.append("Names and owners of Slurm's jobs, every ten minutes: systemctl enable --now skuwise-slurm.timer")
-    if "skuwise-report.timer" in names:
-        steps.append("The weekly report, once the settings say to whom: systemctl enable --now skuwise-report.timer")
+    steps += [option.next_step for option in OPTIONS.values() if names.issuperset(option.files)]
     return steps
 
 
 def uninstall(root: Path, say: Callable[[str], None], *, dry_run: bool) -> int:
     """Stop the units and remove what `install` wrote. The database, the settings and the user stay. Returns files."""
-    paths = [root / place for place in (_FILES | _ENVIRON | _REPORT | _SLURM).values()]
+    paths = [root / _place(name) for name in _names(OPTIONS)]
     ours = [path for path in paths if path.exists() and _is_ours(path)]
     systemd = _systemd_runs(root)
     if systemd and ours:

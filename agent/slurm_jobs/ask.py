@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 
 from ...rules.base.errors import SkuwiseError, UsageError
 from ..base.safe_text import clean_text
-from .reading import Keep, Reading, everything
+from .read_jobs import Keep, ReadJobs, keep_all
 from .sacct import read_sacct
 
 # slurmdbd answers weeks of a large cluster within a minute or so.
@@ -33,9 +33,9 @@ _MAX_ERROR = 400
 
 
 def ask_sacct(
-    program: str, since: float, environ: Mapping[str, str], *, keep: Keep = everything,
+    program: str, since: float, environ: Mapping[str, str], *, keep: Keep = keep_all,
     timeout_seconds: float = TIMEOUT_SECONDS,
-) -> Reading:  # fmt: skip
+) -> ReadJobs:  # fmt: skip
     """The runs that did anything since `since` (Unix seconds). Raises SkuwiseError where sacct cannot tell."""
     path = shutil.which(program, path=environ.get("PATH", os.defpath))
     if path is None:
@@ -55,7 +55,7 @@ class _UnknownFieldError(Exception):
 
 def _ask(  # noqa: PLR0917
     path: str, since: float, environ: Mapping[str, str], columns: tuple[str, ...], keep: Keep, timeout_seconds: float
-) -> Reading:
+) -> ReadJobs:
     # Digits and signs alone: letters would belong to the header's names.
     delimiter = f"|{secrets.randbelow(10**18):018d}|"
     start = datetime.fromtimestamp(since, UTC).strftime("%Y-%m-%dT%H:%M:%S")

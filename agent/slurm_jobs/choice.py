@@ -2,33 +2,63 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from ..base.slurm_job import SlurmJob
+from ..inventory.identity.hostlist import expand
 from ..store.writing.slurm_rows import short_name
-from .nodelist import expanded
 
 # A scan is 10 s, and the first look at a process may be a few scans late.
 SLACK_SECONDS = 60.0
+# No cluster has more nodes; a list of more is refused before it is written out.
+MAX_NODES = 65_536
+_LIST = re.compile(r"[A-Za-z0-9._\-\[\],]{1,4096}", re.ASCII)
+# Written out, a list of the largest cluster takes megabytes: only short ones are kept, and few others.
+_SHORT = 512
 
 
-def of_cluster(job: SlurmJob, clusters: Collection[str], own: str | None) -> bool:
+def is_of_cluster(job: SlurmJob, clusters: Collection[str], own: str | None) -> bool:
     """Whether a job may be of this cluster. `clusters`: as the nodes name theirs; `own`: Slurm's name of it, if set."""
     if job.cluster is None:
         return True
     return job.cluster == own if own is not None else not clusters or job.cluster in clusters
 
 
-def nodes_of(job: SlurmJob) -> frozenset[str] | None:
+def job_nodes(job: SlurmJob) -> frozenset[str] | None:
     """The nodes it ran on, by `short_name`; None: not told."""
-    names = expanded(job.node_list) if job.node_list else None
+    names = expand_node_list(job.node_list) if job.node_list else None
     return None if names is None else frozenset(map(short_name, names))
 
 
+def expand_node_list(node_list: str) -> frozenset[str] | None:
+    """The nodes of a list; None for what is none, or names more than `MAX_NODES`."""
+    short = _short(node_list)
+    return short if short is not None else _long(node_list)
+
+
+@lru_cache(maxsize=4096)
+def _short(node_list: str) -> frozenset[str] | None:
+    return _expanded(node_list, _SHORT)
+
+
+@lru_cache(maxsize=16)
+def _long(node_list: str) -> frozenset[str] | None:
+    return _expanded(node_list, MAX_NODES)
+
+
+def _expanded(node_list: str, limit: int) -> frozenset[str] | None:
+    if not _LIST.fullmatch(node_list):
+        return None
+    found = expand(node_list, limit)
+    return frozenset(found) if found and all(found) else None
+
+
 @dataclass
-class OfNode:
+class JobsOfNode:
     """Keeps the jobs that ran on these nodes, and counts why others did not. A `Keep`.
 
     `runs`: job id -> spans in which workloads of this id were observed, for jobs whose nodes are not told.
@@ -42,10 +72,10 @@ class OfNode:
     elsewhere: int = 0
 
     def __call__(self, job: SlurmJob) -> bool:
-        if not of_cluster(job, self.clusters, self.own_cluster):
+        if not is_of_cluster(job, self.clusters, self.own_cluster):
             self.other_clusters[job.cluster or ""] += 1
             return False
-        nodes = nodes_of(job)
+        nodes = job_nodes(job)
         if nodes is not None:
             here = not nodes.isdisjoint(self.nodes)
         else:

@@ -90,7 +90,7 @@ def parse_node_list(text: str | None) -> str | None:
     return text if text.isascii() and text.isprintable() else None
 
 
-def parse_state(text: str | None) -> str | None:
+def parse_job_state(text: str | None) -> str | None:
     """The state without who cancelled it: ``CANCELLED by 1000`` and sacct's cut ``CANCELLED+`` are CANCELLED."""
     found = _STATE.fullmatch(text or "")
     return found["state"] if found else None
@@ -186,10 +186,10 @@ def parse_tres(*texts: str | None) -> Resources:
 @lru_cache(maxsize=16_384)
 def _tres(texts: tuple[str | None, ...]) -> Resources:
     tables = (dict(part.split("=", 1) for part in (text or "").split(",") if "=" in part) for text in texts)
-    return first_told(*(resources_of(parts) for parts in tables if parts))
+    return first_resources(*(resources_of(parts) for parts in tables if parts))
 
 
-def first_told(*told: Resources) -> Resources:
+def first_resources(*told: Resources) -> Resources:
     """Of each resource what the first tells that tells any."""
 
     def first(name: str) -> Any:  # noqa: ANN401 - each field's own type

@@ -15,29 +15,29 @@ from .fields import (
     MOST_COUNT,
     NOT_BEGUN,
     Resources,
-    first_told,
+    first_resources,
+    parse_job_state,
     parse_moments,
     parse_name,
     parse_node_list,
-    parse_state,
     parse_text,
 )
-from .json_pieces import entries
-from .reading import MAX_JOBS, Keep, Reading, everything
+from .json_pieces import list_entries
+from .read_jobs import MAX_JOBS, Keep, ReadJobs, keep_all
 
 MAX_JSON_BYTES = 256 * 1024 * 1024
 
 
-def read_json(file: BinaryIO, *, keep: Keep = everything, what: str = "the answer") -> Reading:
+def read_json_jobs(file: BinaryIO, *, keep: Keep = keep_all, what: str = "the answer") -> ReadJobs:
     """The runs that a document holds. Raises NothingToDo where it is empty, UsageError for what is no such document."""
     text = file.read(MAX_JSON_BYTES + 1)
     if len(text) > MAX_JSON_BYTES:
         raise UsageError(f"{what} is larger than {MAX_JSON_BYTES >> 20} MiB.", "Ask for a shorter time.")
     if not text.strip():
         raise NothingToDo(f"{what} is empty.", "Ask for a longer time.")
-    found, count = Reading(), 0
+    found, count = ReadJobs(), 0
     try:
-        for job in entries(text, "jobs"):
+        for job in list_entries(text, "jobs"):
             count += 1
             if count > MAX_JOBS:
                 raise UsageError(f"{what} holds more than {MAX_JOBS} jobs.", "Ask for a shorter time.")
@@ -51,7 +51,7 @@ def read_json(file: BinaryIO, *, keep: Keep = everything, what: str = "the answe
     return found
 
 
-def _take(said: object, found: Reading, keep: Keep) -> None:
+def _take(said: object, found: ReadJobs, keep: Keep) -> None:
     job = _table(said)
     job_id, time, array = _number(job.get("job_id")), _table(job.get("time")), _table(job.get("array"))
     state = _state(job.get("state"))
@@ -68,7 +68,7 @@ def _take(said: object, found: Reading, keep: Keep) -> None:
     array_id, task = _number(array.get("job_id")), _number(array.get("task_id"))
     of_array = bool(array_id) and task is not None
     tres, association = _table(job.get("tres")), _table(job.get("association"))
-    given = first_told(_resources(tres.get("allocated")), _resources(tres.get("requested")))
+    given = first_resources(_resources(tres.get("allocated")), _resources(tres.get("requested")))
     restarts = _number(job.get("restart_cnt"))
     run = SlurmJob(
         job_id=str(job_id), started=start, ended=end, submitted=submitted,
@@ -108,7 +108,7 @@ def _moment(said: object) -> float | None:
 def _state(said: object) -> str | None:
     said = _table(said).get("current") if isinstance(said, dict) else said
     first = next(iter(said), None) if isinstance(said, list) else said
-    return parse_state(first) if isinstance(first, str) else None
+    return parse_job_state(first) if isinstance(first, str) else None
 
 
 def _resources(said: object) -> Resources:

@@ -13,7 +13,7 @@ _BLANKS = b" \t\r\n"
 _BOM = codecs.BOM_UTF8
 
 
-def entries(document: bytes, name: str) -> Iterator[object]:
+def list_entries(document: bytes, name: str) -> Iterator[object]:
     """The entries of the list `name` of an object. Raises ValueError for what is no JSON, or has a value of more than
     4 MiB apart from that list; KeyError where there is no such list."""
     found = False

@@ -19,9 +19,9 @@ from ...rules.base.errors import SkuwiseError, UsageError
 from ...rules.base.files import open_stream
 from ..base.deadline import Deadline
 from ..base.http_head import BoundedResponse
-from .json_jobs import MAX_JSON_BYTES, read_json
-from .reading import Keep, Reading, everything
-from .settings import SlurmSettings
+from .json_jobs import MAX_JSON_BYTES, read_json_jobs
+from .read_jobs import Keep, ReadJobs, keep_all
+from .settings import SlurmImportSettings
 
 TIMEOUT_SECONDS = 120.0
 # Newest first; a server has some three of them at a time, and answers 404 for another.
@@ -30,8 +30,8 @@ _MAX_TOKEN = 16 * 1024
 
 
 def ask_slurmrestd(
-    settings: SlurmSettings, since: float, *, keep: Keep = everything, timeout_seconds: float = TIMEOUT_SECONDS
-) -> Reading:
+    settings: SlurmImportSettings, since: float, *, keep: Keep = keep_all, timeout_seconds: float = TIMEOUT_SECONDS
+) -> ReadJobs:
     """The runs that did anything since `since` (Unix seconds). Raises SkuwiseError where the server cannot tell."""
     headers = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "skuwise"}
     if settings.slurmrestd_user:
@@ -73,13 +73,13 @@ def _get(address: str, path: str, headers: Mapping[str, str], deadline: Deadline
     return answer.status, body
 
 
-def _jobs(status: int, body: bytes, keep: Keep) -> Reading:
+def _jobs(status: int, body: bytes, keep: Keep) -> ReadJobs:
     if status in (http.client.UNAUTHORIZED, http.client.FORBIDDEN):
         raise SkuwiseError(f"slurmrestd refuses the token (status {status}).", "Renew slurm.slurmrestd_token_file.")
     if status != http.client.OK:
         raise SkuwiseError(f"slurmrestd answers with status {status}.", "See its log.")
     try:
-        return read_json(io.BytesIO(body), keep=keep, what="slurmrestd's answer")
+        return read_json_jobs(io.BytesIO(body), keep=keep, what="slurmrestd's answer")
     except UsageError as error:
         raise SkuwiseError(error.message, "See slurmrestd's log.") from error
 

@@ -11,9 +11,10 @@ nobody could know helps (`ask.py`).
 from __future__ import annotations
 
 import re
+import sys
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import tzinfo
 from typing import BinaryIO
 
@@ -23,15 +24,15 @@ from .fields import (
     NOT_BEGUN,
     parse_count,
     parse_job_id,
+    parse_job_state,
     parse_moments,
     parse_name,
     parse_node_list,
     parse_span,
-    parse_state,
     parse_text,
     parse_tres,
 )
-from .reading import MAX_JOBS, Keep, Reading, everything
+from .read_jobs import MAX_JOBS, Keep, ReadJobs, keep_all
 
 MAX_LINES = 20_000_000
 MAX_BYTES = 4 * 1024**3
@@ -44,8 +45,8 @@ _NO_TABLE = "Use sacct --parsable2 --allusers --duplicates --format=JobID,JobIDR
 
 
 def read_sacct(
-    file: BinaryIO, *, zone: tzinfo | None = None, keep: Keep = everything, what: str = "the file"
-) -> Reading:
+    file: BinaryIO, *, zone: tzinfo | None = None, keep: Keep = keep_all, what: str = "the file"
+) -> ReadJobs:
     """The runs of a job table. `zone`: where sacct wrote its times (None: as this machine); `keep`: which are wanted.
 
     Raises NothingToDo for an empty file, UsageError for what is no output of sacct or more than a table can be.
@@ -55,7 +56,7 @@ def read_sacct(
     if header is None:
         raise NothingToDo(f"{what} is empty.", "Ask sacct for a longer time: --starttime.")
     table = _table(header.text, zone, what)
-    found = Reading()
+    found = ReadJobs()
     for fields in _Records(table, header.text, found).read(lines):
         table.take(fields, found, keep)
         if len(found.jobs) > MAX_JOBS:
@@ -102,7 +103,6 @@ class _Table:
     at: Mapping[str, int]
     zone: tzinfo | None
     what: str
-    kept: dict[str, str] = field(default_factory=dict)  # few users, accounts and partitions: each once in memory
 
     def split(self, text: str) -> list[str]:
         return text.split(self.delimiter)
@@ -116,7 +116,7 @@ class _Table:
     def id_at(self) -> int:
         return min(self.at[name] for name in ("jobid", "jobidraw") if name in self.at)
 
-    def take(self, fields: Sequence[str], found: Reading, keep: Keep) -> None:
+    def take(self, fields: Sequence[str], found: ReadJobs, keep: Keep) -> None:
         """One whole record into the reading."""
 
         def told(name: str) -> str | None:
@@ -130,7 +130,7 @@ class _Table:
             return
         if known.step or (raw is not None and raw.step):
             return
-        state = parse_state(told("state"))
+        state = parse_job_state(told("state"))
         start, end = parse_span(told("start"), told("end"), told("elapsedraw") or told("elapsed"), self.zone)
         if known.waiting or state in NOT_BEGUN or (start is None and _no_time(told("start"))):
             found.not_begun += 1
@@ -148,17 +148,19 @@ class _Table:
         job = SlurmJob(
             job_id=raw.job if raw else told("jobid") or known.job,
             started=start, ended=end, submitted=submitted[0] if submitted else None,
-            cluster=self._once(parse_text(told("cluster"))), name=self._once(parse_name(told("jobname"))),
-            user=self._once(parse_text(told("user"))), account=self._once(parse_text(told("account"))),
-            partition=self._once(parse_text(told("partition"))), qos=self._once(parse_text(told("qos"))),
-            array_job_id=known.job if known.task else None, array_task_id=known.task, state=self._once(state),
-            restarts=parse_count(told("restarts")), node_list=self._once(parse_node_list(told("nodelist"))),
+            cluster=parse_text(told("cluster")), name=parse_name(told("jobname")),
+            user=parse_text(told("user")), account=parse_text(told("account")),
+            partition=parse_text(told("partition")), qos=parse_text(told("qos")),
+            array_job_id=known.job if known.task else None, array_task_id=known.task, state=_once(state),
+            restarts=parse_count(told("restarts")), node_list=_once(parse_node_list(told("nodelist"))),
             gpus=asked.gpus, cpus=asked.cpus, mem_bytes=asked.mem_bytes,
         )  # fmt: skip
         found.add(job, keep)
 
-    def _once(self, text: str | None) -> str | None:
-        return None if text is None else self.kept.setdefault(text, text)
+
+def _once(text: str | None) -> str | None:
+    """Few states and lists of nodes, on very many lines: each once in memory."""
+    return None if text is None else sys.intern(text)
 
 
 def _no_time(text: str | None) -> bool:
@@ -185,7 +187,7 @@ def _table(header: str, zone: tzinfo | None, what: str) -> _Table:
 class _Records:
     """Whole records of a table's lines."""
 
-    def __init__(self, table: _Table, header: str, found: Reading) -> None:
+    def __init__(self, table: _Table, header: str, found: ReadJobs) -> None:
         self._table = table
         self._header = header
         self._found = found

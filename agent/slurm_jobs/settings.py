@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from ...rules.base.errors import UsageError
 from ...rules.base.sanitize import clean
-from ..base.setting_values import Reader, parse_flag, seconds_value
+from ..base.setting_values import Reader, parse_flag, path_value, seconds_value
 from ..config import SYSTEM_FILE
 from ..settings_reader import read_section
 
@@ -19,7 +19,7 @@ _VERSION = re.compile(r"v0\.0\.\d{1,3}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class SlurmSettings:
+class SlurmImportSettings:
     """`jobs`: the job table that advice joins to jobs, where --jobs names none. `sacct`: the program. `slurmrestd`: its
     address (http on loopback, https, or ``unix:/PATH``), which is asked instead of sacct; `slurmrestd_token_file` holds
     the JWT, `slurmrestd_user` is sent with it; `slurmrestd_version`: of its data, None: found out.
@@ -44,9 +44,11 @@ class SlurmSettings:
 
 def load_slurm_settings(
     environ: Mapping[str, str], *, system_file: Path = SYSTEM_FILE, config_home: Path | None = None
-) -> SlurmSettings:
+) -> SlurmImportSettings:
     """Every layer over the one before. Raises `UsageError` for an unknown key or a value that cannot be."""
-    return SlurmSettings(**read_section(SECTION, _READERS, environ, system_file=system_file, config_home=config_home))
+    return SlurmImportSettings(
+        **read_section(SECTION, _READERS, environ, system_file=system_file, config_home=config_home)
+    )
 
 
 def parse_zone(value: object, what: str) -> ZoneInfo:
@@ -65,10 +67,6 @@ def _text(value: object, what: str) -> str:
     return value
 
 
-def _path(value: object, what: str) -> Path:
-    return Path(_text(value, what))
-
-
 def _version(value: object, what: str) -> str:
     if not _VERSION.fullmatch(_text(value, what)):
         raise UsageError(f"Invalid data version {clean(value)[:40]!r} ({what}).", "Use one as in v0.0.40.")
@@ -76,8 +74,8 @@ def _version(value: object, what: str) -> str:
 
 
 _READERS: Mapping[str, tuple[str, Reader]] = {
-    "jobs": ("jobs", _path), "sacct": ("sacct", _text), "slurmrestd": ("slurmrestd", _text),
-    "slurmrestd_token_file": ("slurmrestd_token_file", _path), "slurmrestd_user": ("slurmrestd_user", _text),
+    "jobs": ("jobs", path_value), "sacct": ("sacct", _text), "slurmrestd": ("slurmrestd", _text),
+    "slurmrestd_token_file": ("slurmrestd_token_file", path_value), "slurmrestd_user": ("slurmrestd_user", _text),
     "slurmrestd_version": ("slurmrestd_version", _version), "time_zone": ("time_zone", parse_zone),
     "cluster": ("cluster", _text),
     "scheduled": ("scheduled", parse_flag), "every": ("every_seconds", seconds_value(60, 86400, "1 min to a day")),

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
-import os
-import tempfile
 from collections.abc import Iterable
 from datetime import tzinfo
 from pathlib import Path
 
-from ...rules.base.errors import SkuwiseError, UsageError
+from ...rules.base.errors import UsageError
 from ...rules.base.files import open_stream, standard_input
+from ...rules.base.output import write_whole
 from ..base.slurm_job import SlurmJob
-from .json_jobs import read_json
-from .reading import Keep, Reading, everything
+from .json_jobs import read_json_jobs
+from .read_jobs import Keep, ReadJobs, keep_all
 from .sacct import read_sacct
 
 # No cleaned name holds it (`clean_text`), so what is written here needs no escaping.
@@ -23,19 +21,19 @@ _COLUMNS = (
     "JobID", "JobIDRaw", "Cluster", "JobName", "User", "Account", "Partition", "QOS", "State", "Submit", "Start", "End",
     "Restarts", "NodeList", "AllocTRES",
 )  # fmt: skip
-_MODE = 0o640
+_MODE = 0o640  # it names people
 PATIENCE_SECONDS = 60.0  # of a pipe, for its first byte and between any two: sacct thinks before it prints
 
 
-def read_table(
+def read_job_table(
     path: Path | None,
     *,
     zone: tzinfo | None = None,
-    keep: Keep = everything,
+    keep: Keep = keep_all,
     patience_seconds: float = PATIENCE_SECONDS,
     stdin: int = 0,
-) -> Reading:
-    """The runs of a file that sacct wrote, as text or JSON, or that `write_table` wrote. None: of stdin.
+) -> ReadJobs:
+    """The runs of a file that sacct wrote, as text or JSON, or that `write_job_table` wrote. None: of stdin.
 
     A pipe that gives nothing for `patience_seconds` at a time is left. Raises NothingToDo for an empty one, UsageError
     for what is no job table or cannot be read.
@@ -52,31 +50,16 @@ def read_table(
         raise UsageError(f"{what} cannot be read: {error.strerror}.", "Name a file that sacct wrote.") from error
 
 
-def _read(file: io.BufferedReader, what: str, zone: tzinfo | None, keep: Keep) -> Reading:
+def _read(file: io.BufferedReader, what: str, zone: tzinfo | None, keep: Keep) -> ReadJobs:
     if file.peek(1).lstrip()[:1] == b"{":
-        return read_json(file, keep=keep, what=what)
+        return read_json_jobs(file, keep=keep, what=what)
     return read_sacct(file, zone=zone, keep=keep, what=what)
 
 
-def write_table(path: Path, jobs: Iterable[SlurmJob]) -> None:
-    """Write a table that `read_table` reads back, all or nothing. Raises SkuwiseError."""
-    try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except OSError as error:
-        raise SkuwiseError(f"Cannot write {path}: {error.strerror}.", "Name a folder you can write to.") from error
-    partial = Path(name)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(f"{_DELIMITER.join(_COLUMNS)}\n")
-            for job in sorted(jobs, key=lambda job: (job.started, job.job_id)):
-                file.write(f"{_DELIMITER.join(_fields(job))}\n")
-            os.fchmod(file.fileno(), _MODE)  # it names people
-        partial.replace(path)
-    except OSError as error:
-        raise SkuwiseError(f"Cannot write {path}: {error.strerror}.", "Free some space on its disk.") from error
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            partial.unlink()
+def write_job_table(path: Path, jobs: Iterable[SlurmJob]) -> None:
+    """Write a table that `read_job_table` reads back, all or nothing. Raises SkuwiseError."""
+    rows = (_fields(job) for job in sorted(jobs, key=lambda job: (job.started, job.job_id)))
+    write_whole(path, (f"{_DELIMITER.join(row)}\n" for row in (_COLUMNS, *rows)), into_devices=False, mode=_MODE)
 
 
 def _fields(job: SlurmJob) -> tuple[str, ...]:

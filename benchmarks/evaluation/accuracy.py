@@ -19,14 +19,13 @@ from pathlib import Path
 
 import numpy as np
 
+from skuwise.advisor.advise import load_rulebook
 from skuwise.advisor.core.advice_types import Finding
-from skuwise.advisor.pipeline import advise_on
+from skuwise.advisor.pipeline import AdviseOptions, advise_on
 from skuwise.advisor.simulate.base.fleet_plan import Truth
 from skuwise.advisor.simulate.simulator import simulate
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.advisor.verdicts.judge import judge
-from skuwise.rules.catalog.loader import load_catalog
-from skuwise.rules.policy.thresholds import load_waste_rules
 
 from ..withheld import coarse, hidden
 
@@ -88,7 +87,7 @@ def main() -> None:
     parser.add_argument("--days", type=float, default=14)
     parser.add_argument("--wrong", action="store_true", help="print every workload that is judged wrong")
     options = parser.parse_args()
-    catalog, rules = load_catalog(), load_waste_rules()
+    book = load_rulebook(None, None, UNTIL)
     waste = {rule: Flags() for rule in ("idle", "held-idle", "idle-fabric")}
     kinds: dict[str, Counter[tuple[str, str]]] = {
         "with names": Counter(),
@@ -106,14 +105,14 @@ def main() -> None:
             made = simulate(options.scenario, path, days=options.days, seed=seed, until=UNTIL)
             frame = read_frame([path])
         truths = {truth.workload_id: truth for truth in made.truths}
-        judged = judge(frame, catalog)
-        money = advise_on(judged, catalog, rules, (), generated_at=UNTIL, rng=np.random.default_rng(seed), source={})
+        judged = judge(frame, book)
+        money = advise_on(judged, book, AdviseOptions(UNTIL), np.random.default_rng(seed), source={})
         nodes = {w.id: w.nodes for w in judged.workloads}
         nodes |= {t: (t.removeprefix("node:"),) for t in truths if t.startswith("node:")}
         for rule, flags in waste.items():
             flags.count(tuple(truths.values()), nodes, money.findings, rule)
         for view, shown in (("with names", frame), ("names hidden", hidden(frame)), ("coarse", coarse(frame))):
-            judged = judge(shown, catalog)
+            judged = judge(shown, book)
             missed = [t for t in truths if t not in {w.id for w in judged.workloads} and not t.startswith("node:")]
             for workload in judged.workloads:
                 truth = truths[workload.id]

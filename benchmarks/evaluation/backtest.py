@@ -15,21 +15,21 @@ from pathlib import Path
 
 import numpy as np
 
+from skuwise.advisor.advise import load_rulebook
 from skuwise.advisor.core.advice_types import Finding
 from skuwise.advisor.core.frame import Window
-from skuwise.advisor.pipeline import advise_on
+from skuwise.advisor.pipeline import AdviseOptions, advise_on
 from skuwise.advisor.simulate.simulator import simulate
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.advisor.verdicts.judge import judge
 from skuwise.advisor.verdicts.types import Verdicts
-from skuwise.rules.catalog.loader import load_catalog
-from skuwise.rules.policy.thresholds import load_waste_rules
 
 from ..scoring import ABSTAINED, Answer, Score, abstention, accuracy, confusion, given, rate
 from .backtest_moves import Followed, follow
 
 SCENARIO = "fleet"
 UNTIL = 1_790_000_000.0 - 1_790_000_000.0 % 3600
+BOOK = load_rulebook(None, None, UNTIL)
 WEEK = 7 * 86400.0
 RULES = ("idle", "held-idle", "idle-fabric")
 # A GPU or a holder that was active for this share of the second week was no waste any more.
@@ -84,7 +84,7 @@ def two_weeks(seed: int) -> tuple[Score, Backtest]:
         folder = Path(name) / "fleet"
         truths = {t.workload_id: t for t in simulate(SCENARIO, folder, days=14, seed=seed, until=UNTIL).truths}
         judged = [
-            judge(read_frame([folder], window), load_catalog())
+            judge(read_frame([folder], window), BOOK)
             for window in (
                 Window(UNTIL - 2 * WEEK, UNTIL), Window(UNTIL - 2 * WEEK, UNTIL - WEEK), Window(UNTIL - WEEK, UNTIL)
             )
@@ -102,8 +102,7 @@ def two_weeks(seed: int) -> tuple[Score, Backtest]:
         if w.id in later:
             found.kinds.append(Answer(later[w.id].label, w.kind.label, w.kind.confidence))
     advice, next_advice = (
-        advise_on(judged, load_catalog(), load_waste_rules(), (), generated_at=at, rng=np.random.default_rng(seed),
-                  source={})
+        advise_on(judged, BOOK, AdviseOptions(at), np.random.default_rng(seed), source={})
         for judged, at in ((early, UNTIL - WEEK), (late, UNTIL))
     )  # fmt: skip
     found.moves = follow(advice, next_advice)
@@ -122,7 +121,7 @@ def follow_up(finding: Finding, early: Verdicts, late: Verdicts) -> str:
         facts = [late.node(name) for name in (finding.nodes or (finding.node or "",))]
         fabrics = [fact.fabric for fact in facts if fact is not None and fact.fabric is not None]
         known = [fabric.util_p995 for fabric in fabrics if fabric.util_p995 is not None]
-        limit = load_waste_rules()["idle-fabric"].value("util_p995_max")
+        limit = BOOK.rules["idle-fabric"].value("util_p995_max")
         return "gone" if not known else "holds" if max(known) <= limit else "broke"
     if finding.rule == "idle":
         return _of_share(_bare_activity(finding, late))

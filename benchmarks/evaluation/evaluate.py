@@ -26,15 +26,14 @@ from typing import TypeVar
 
 import numpy as np
 
+from skuwise.advisor.advise import load_rulebook
 from skuwise.advisor.core.advice_types import WorkloadVerdict
 from skuwise.advisor.core.frame import Frame, Window
-from skuwise.advisor.pipeline import advise_on
+from skuwise.advisor.pipeline import AdviseOptions, advise_on
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.advisor.verdicts.judge import judge
 from skuwise.rules.base.errors import EXIT_DONE, SkuwiseError
 from skuwise.rules.base.sanitize import clean
-from skuwise.rules.catalog.loader import load_catalog
-from skuwise.rules.policy.thresholds import load_waste_rules
 
 from ..generators.second.fleet import Truth, build
 from ..generators.second.write_db import write
@@ -49,15 +48,14 @@ T = TypeVar("T")
 RECORDINGS = Path(__file__).parents[2] / "tests/data/recordings"
 
 END = 1_790_000_000.0 - 1_790_000_000.0 % 3600  # a fixed moment (2026-09-21): the same fleets every time
+BOOK = load_rulebook(None, None, END)
 RESOLUTIONS = (1, 60)
 
 
 def score(frame: Frame, truths: Iterable[Truth], seed: int, view: str) -> Score:
     """Judge a frame and hold it against its labels."""
-    catalog = load_catalog()
-    judged = judge(frame, catalog)
-    advice = advise_on(judged, catalog, load_waste_rules(), (), generated_at=END, rng=np.random.default_rng(seed),
-                       source={})  # fmt: skip
+    judged = judge(frame, BOOK)
+    advice = advise_on(judged, BOOK, AdviseOptions(END), np.random.default_rng(seed), source={})
     silent = [f for f in advice.findings if f.rule == "idle-fabric"]
     nodes = {name for f in silent for name in (*f.nodes, f.node)}
     by_id = {w.id: w for w in judged.workloads}
@@ -101,7 +99,7 @@ def one_seed(seed: int) -> dict[str, Score]:
 def _after_a_day(folder: Path, truths: Iterable[Truth]) -> list[Answer]:
     """Kinds as they would have been named after the first day, beside the truth of both."""
     day = read_frame([folder], Window(END - 48 * 3600, END - 24 * 3600))
-    said = {w.id: w.kind for w in judge(day, load_catalog()).workloads}
+    said = {w.id: w.kind for w in judge(day, BOOK).workloads}
     return [
         Answer(t.kind, said[t.workload_id].label, said[t.workload_id].confidence)
         for t in truths

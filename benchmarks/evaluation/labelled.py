@@ -13,9 +13,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import get_args
 
+from skuwise.advisor.advise import load_rulebook
 from skuwise.advisor.core.advice_types import WorkloadVerdict
 from skuwise.advisor.core.frame import Window
 from skuwise.advisor.core.timestamps import parse_moment
+from skuwise.advisor.rulebook import Rulebook
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.advisor.verdicts.judge import judge
 from skuwise.agent.model import FabricPort, Gpu, Node, Tick, Workload
@@ -24,7 +26,7 @@ from skuwise.agent.store.rollup.rollups import RollupJob
 from skuwise.agent.store.writing.writer import Writer
 from skuwise.rules.base.errors import NothingToDo, UsageError
 from skuwise.rules.base.sanitize import clean
-from skuwise.rules.catalog.loader import Catalog, load_catalog
+from skuwise.rules.catalog.loader import Catalog
 from skuwise.rules.policy.labels import BottleneckLabel, KindLabel
 
 from ..scoring import ABSTAINED, Score
@@ -130,23 +132,23 @@ def evaluate_folder(folder: Path, scratch: Path) -> Score:
     """Judge everything that the folder labels. `scratch`: an empty folder for databases. Raises UsageError."""
     if not folder.is_dir():
         raise UsageError(f"{clean(folder)} is no folder.", "Name one that holds labels.csv and series.")
-    labels, catalog = read_labels(folder), load_catalog()
+    labels, book = read_labels(folder), load_rulebook(None, None, 0.0)
     recordings = sorted(folder.glob(f"*{RECORDING}"))
     if not labels and not recordings:
         raise UsageError(
             f"{clean(folder)} holds no {LABELS} and no recording.", "docs/method.md says what it may hold."
         )
     out = Score()
-    stored = [_store_series(label, catalog, scratch / f"{n}.db") for n, label in enumerate(labels) if label.file]
+    stored = [_store_series(label, book.catalog, scratch / f"{n}.db") for n, label in enumerate(labels) if label.file]
     stored += [_store_recording(path, scratch / f"r{n}.db") for n, path in enumerate(recordings)]
     for one in stored:
-        found = _verdicts([one.database], one.window, catalog).get(one.workload_id)
+        found = _verdicts([one.database], one.window, book).get(one.workload_id)
         out.count(one.kind, one.bottleneck, found, clean(one.about))
-    _score_databases(out, folder, [label for label in labels if label.workload is not None], catalog)
+    _score_databases(out, folder, [label for label in labels if label.workload is not None], book)
     return out
 
 
-def _score_databases(out: Score, folder: Path, labels: Sequence[Label], catalog: Catalog) -> None:
+def _score_databases(out: Score, folder: Path, labels: Sequence[Label], book: Rulebook) -> None:
     """Labels of workloads in the folder's node databases; those of one span are judged together."""
     if labels and not any(folder.glob("*.db")):
         raise UsageError(f"{labels[0].where}: the folder holds no node database.", "Put *.db files beside labels.csv.")
@@ -158,7 +160,7 @@ def _score_databases(out: Score, folder: Path, labels: Sequence[Label], catalog:
         if window is None:
             newest = read_frame([folder]).window.end
             window = Window(start if start is not None else newest - 14 * 86400.0, newest)
-        judged = _verdicts([folder], window, catalog)
+        judged = _verdicts([folder], window, book)
         for label in own:
             found = [w for w in judged.values() if label.workload in (w.id, w.name)]
             if len(found) > 1:
@@ -169,9 +171,9 @@ def _score_databases(out: Score, folder: Path, labels: Sequence[Label], catalog:
             out.count(label.kind, label.bottleneck, found[0] if found else None, about)
 
 
-def _verdicts(paths: Sequence[Path], window: Window, catalog: Catalog) -> Mapping[str, WorkloadVerdict]:
+def _verdicts(paths: Sequence[Path], window: Window, book: Rulebook) -> Mapping[str, WorkloadVerdict]:
     try:
-        return {w.id: w for w in judge(read_frame(paths, window), catalog).workloads}
+        return {w.id: w for w in judge(read_frame(paths, window), book).workloads}
     except NothingToDo:
         return {}
 

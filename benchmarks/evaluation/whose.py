@@ -25,7 +25,6 @@ from pathlib import Path
 import numpy as np
 
 from skuwise.advisor.core.frame import Frame
-from skuwise.advisor.simulate.output.prometheus_series import Series
 from skuwise.advisor.telemetry.source import Databases, PrometheusServer
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.tests.engines import prometheus, victoria
@@ -36,6 +35,7 @@ from skuwise.tests.fleets.devices import How, device_series
 from skuwise.tests.fleets.owned import pod_truths
 from skuwise.tests.fleets.unlabelled import bare_fleet, live, scraped, truths
 from skuwise.tests.gangs import Detected, Score, score_frame, score_spans, table
+from skuwise.tests.server_metrics.prometheus_series import Series
 from skuwise.tests.whose import Case, cases, tally, twice
 
 ENGINES = {"victoria-metrics": victoria, "prometheus": prometheus}

@@ -16,11 +16,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from skuwise.advisor.advise import load_rulebook
 from skuwise.advisor.core.frame import Frame, Window
 from skuwise.advisor.simulate.simulator import simulate
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.advisor.verdicts.judge import judge
-from skuwise.rules.catalog.loader import load_catalog
 
 from ..withheld import coarse, hidden
 
@@ -34,11 +34,11 @@ _GROUPS: tuple[tuple[str, ...], ...] = (
     ("period_share", "period_strength", "period_seconds"),
     ("write_bursts",),
     ("mem_flat", "mem_cv", "mem_level"),
-    ("n", "nvlink_symmetry", "tensor_nvlink_correlation"),
-    ("cv1",),
-    ("swing", "drift", "diu", "day_level"),
+    ("nvlink_utilization", "nvlink_symmetry", "tensor_nvlink_correlation"),
+    ("sm_active_cv",),
+    ("swing", "drift", "diurnal_share", "diurnal_amplitude"),
     ("duty", "idle_run_hours"),
-    ("memory_over_compute", "u_m_busy_p95", "u_c_busy_p95"),
+    ("memory_over_compute", "hbm_of_sustained_busy_p95", "tensor_of_sustained_busy_p95"),
     ("chain_hours", "ended"),
 )
 
@@ -103,7 +103,7 @@ VIEWS: Mapping[str, Callable[[Frame], Frame]] = {
 
 def examples_of(fleet: Fleet, views: Iterable[str] = VIEWS) -> list[Example]:
     """Every workload of a fleet, in every window and view in which anything of it was seen."""
-    catalog = load_catalog()
+    book = load_rulebook(None, None, UNTIL)
     out: list[Example] = []
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "fleet.db"
@@ -112,7 +112,7 @@ def examples_of(fleet: Fleet, views: Iterable[str] = VIEWS) -> list[Example]:
         for begin, end in fleet.windows:
             frame = hidden(read_frame([path], Window(UNTIL - begin * HOUR, UNTIL - end * HOUR)))
             for view in views:
-                for workload in judge(VIEWS[view](frame), catalog).workloads:
+                for workload in judge(VIEWS[view](frame), book).workloads:
                     truth = truths[workload.id]
                     if workload.features.get("hours", 0.0) > 0:
                         group = f"{fleet.scenario}/{fleet.seed}"

@@ -23,16 +23,16 @@ FIGURES: tuple[Figure, ...] = (
         "training",
         "Grattafiori et al., The Llama 3 Herd of Models, 2024: 16,000 H100 over 400 Gb/s RoCE for 54 days, 38-43 % of "
         "the BF16 peak",
-        {"nodes": 2000, "gpus": 16000, "i": 0.1, "chain_hours": 54 * 24, "elapsed_hours": 336, "c_per_engine": 0.42,
-         "m_per_engine": 0.3, "memory_over_compute": 0.6, "u_c_busy_p95": 0.45, "idle_share": 0.02,
-         "resolution_seconds": 60},
+        {"nodes": 2000, "gpus": 16000, "fabric_utilization": 0.1, "chain_hours": 54 * 24, "elapsed_hours": 336,
+         "tensor_per_engine": 0.42, "hbm_per_engine": 0.3, "memory_over_compute": 0.6,
+         "tensor_of_sustained_busy_p95": 0.45, "idle_share": 0.02, "resolution_seconds": 60},
     ),
     Figure(
         "training",
         "Hu et al., Characterization of Large Language Model Development in the Datacenter (Acme), NSDI 2024: "
         "GPU-Util near 100 % while SM activity is 33 to 50 %, by pretraining on hundreds of GPUs",
-        {"nodes": 32, "gpus": 256, "g": 0.98, "sm": 0.4, "chain_hours": 14 * 24, "elapsed_hours": 336,
-         "resolution_seconds": 15},
+        {"nodes": 32, "gpus": 256, "engine_active": 0.98, "sm_active": 0.4, "chain_hours": 14 * 24,
+         "elapsed_hours": 336, "resolution_seconds": 15},
     ),
     Figure(
         "online-inference",
@@ -43,7 +43,7 @@ FIGURES: tuple[Figure, ...] = (
         "online-inference",
         "Patel et al., Characterizing Power Management Opportunities for LLMs in the Cloud (POLCA), ASPLOS 2024, and "
         "Patel et al., Splitwise, ISCA 2024: production services follow the day, decode is bound by memory bandwidth",
-        {"gpus": 8, "nodes": 1, "diu": 0.6, "day_level": 0.2, "elapsed_hours": 168, "chain_hours": 168,
-         "memory_over_compute": 3.0, "u_m_busy_p95": 0.5, "resolution_seconds": 60},
+        {"gpus": 8, "nodes": 1, "diurnal_share": 0.6, "diurnal_amplitude": 0.2, "elapsed_hours": 168,
+         "chain_hours": 168, "memory_over_compute": 3.0, "hbm_of_sustained_busy_p95": 0.5, "resolution_seconds": 60},
     ),
 )  # fmt: skip

@@ -7,11 +7,11 @@ import tempfile
 from pathlib import Path
 
 from PIL import Image
-from skuwise.advisor.advise import read_and_advise
+from skuwise.advisor.advise import load_rulebook, read_and_advise
 from skuwise.advisor.core.advice_types import WorkloadVerdict
 from skuwise.advisor.mail.letter import Letter
 from skuwise.advisor.mail.mime import inlined
-from skuwise.advisor.report.by_team import share_out
+from skuwise.advisor.report.by_team import split_by_team
 from skuwise.advisor.report.letters import letter_of
 from skuwise.advisor.simulate.simulator import simulate
 from skuwise.advisor.views.document.report_content import story_of
@@ -28,10 +28,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         simulate("mixed", folder / "fleet.db", days=14, seed=0, until=UNTIL)
+        book = load_rulebook(None, None, UNTIL)
         now, before = (
-            read_and_advise([folder / "fleet.db"], now=UNTIL, since=WEEK, until=end)[1] for end in (UNTIL, UNTIL - WEEK)
+            read_and_advise([folder / "fleet.db"], book, now=UNTIL, since=WEEK, until=end)[1]
+            for end in (UNTIL, UNTIL - WEEK)
         )
-        parts, parts_before = share_out(now, team_of), share_out(before, team_of)
+        parts, parts_before = split_by_team(now, team_of), split_by_team(before, team_of)
         fleet = letter_of(story_of(now, before, teams=parts, teams_before=parts_before))
         ads = letter_of(story_of(parts["ads"], parts_before["ads"], team="ads"))
         for letter, which, size in ((fleet, "report", DESK), (ads, "report-phone", PHONE)):

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
-from skuwise.advisor.advise import read_and_advise
-from skuwise.advisor.render.text import render_overview, render_story
+from skuwise.advisor.advise import load_rulebook, read_and_advise
+from skuwise.advisor.render.text import document_text, sections_text
 from skuwise.advisor.simulate.simulator import simulate
+from skuwise.advisor.views.document.advice_document import case_sections, overview_document
 
 WIDTH = 112
 UNTIL = 1_794_787_200.0  # 2026-11-16T00:00:00Z: the picture is the same whenever it is drawn
@@ -22,9 +23,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         fleet = Path(name) / "fleet.db"
         simulate("small", fleet, days=14, seed=0, until=UNTIL)
-        _, advice = read_and_advise([fleet], now=UNTIL)
-    shown = render_overview(advice, width=WIDTH).splitlines()[:LINES]
-    story = render_story(advice, "idle-fabric", width=WIDTH).splitlines()
+        _, advice = read_and_advise([fleet], load_rulebook(None, None, UNTIL), now=UNTIL)
+    shown = document_text(overview_document(advice), width=WIDTH).splitlines()[:LINES]
+    story = sections_text(case_sections(advice, "idle-fabric"), width=WIDTH).splitlines()
     console = Console(record=True, width=WIDTH, file=io.StringIO())
     for line in ["$ skuwise demo", "", *shown, "...", "", *story[: story.index("")]]:
         bold = line in ("Found", "Workloads") or line.startswith(("$ ", "Advice for", "In words"))

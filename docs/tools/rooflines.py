@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+from skuwise.advisor.advise import load_rulebook
 from skuwise.advisor.core.advice_types import WorkloadVerdict
 from skuwise.advisor.render.roofline import render_svg, render_text
 from skuwise.advisor.simulate.simulator import simulate
@@ -50,8 +51,8 @@ def _first(scenario: str, bottleneck: str) -> WorkloadVerdict | None:
     with tempfile.TemporaryDirectory() as name:
         fleet = Path(name) / "fleet.db"
         simulate(scenario, fleet, days=DAYS, seed=0, until=UNTIL)
-        workloads = judge(read_frame([fleet]), load_catalog()).workloads
-    placed = {"c_per_engine", "m_per_engine"}
+        workloads = judge(read_frame([fleet]), load_rulebook(None, None, UNTIL)).workloads
+    placed = {"tensor_per_engine", "hbm_per_engine"}
     fits = (w for w in workloads if w.bottleneck.label == bottleneck and placed <= w.features.keys())
     return max(fits, key=lambda w: (w.gpu_hours, w.id), default=None)
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from skuwise.tui.app import SkuwiseApp
 from skuwise.tui.data.loaders import DEMO_NOW, DemoLoader
-from skuwise.tui.screens.base_page import PAGES
+from skuwise.tui.screens.menu import MENU
 from skuwise.tui.svg import plain_svg
 from textual.pilot import Pilot
 
 FOLDER = Path("docs/screens")
-KEY = {page: str(number) for number, (page, _) in enumerate(PAGES, 1)}
+KEY = {page.NAME: str(number) for number, page in enumerate(MENU, 1)}
 # name -> size, keys that lead from the overview there
 SCREENS: dict[str, tuple[tuple[int, int], tuple[str, ...]]] = {
     "overview": ((120, 40), ()),

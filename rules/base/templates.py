@@ -25,10 +25,15 @@ def check_template(
     template: str, thresholds: Collection[str], placeholders: Collection[str] = PLACEHOLDERS
 ) -> str | None:
     """The first placeholder that nobody will fill; None where all are known."""
-    for name in _GAP.findall(template):
+    for name in gaps(template):
         if name not in placeholders and name not in thresholds:
             return str(name)[:QUOTED_MAX]
     return None
+
+
+def gaps(template: str) -> list[str]:
+    """The names of the gaps of a template."""
+    return _GAP.findall(template)
 
 
 def fill(template: str, values: Mapping[str, object]) -> str:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import date
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from types import MappingProxyType
+from typing import TypeVar
 
 from .errors import RulesError
 from .sanitize import QUOTED_MAX, quoted
-from .yaml_loader import Items, Table, fault
+from .yaml_loader import Items, Table, fault, layers, packaged_rules, read_table
 
+T = TypeVar("T")
 _ISO_DATE = re.compile(r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])")
 _COMMIT = re.compile(r"commit [0-9a-f]{7,40}")
 _MOST = 1e18
@@ -26,37 +31,45 @@ def _is_date(text: str) -> bool:
         return False
 
 
-def suggest(word: str, known: Iterable[str]) -> str:
-    """A remedy that names what was probably meant."""
+def suggest(word: str, known: Iterable[str], renamed: Mapping[str, str] = MappingProxyType({})) -> str:
+    """A remedy that names what was probably meant. `renamed`: names of earlier versions with those of today."""
+    if word in renamed:
+        return f"It is called {renamed[word]} now: write that."
     near = difflib.get_close_matches(word[:QUOTED_MAX], list(known), n=3, cutoff=0.6)
     return f"Did you mean {' or '.join(one[:QUOTED_MAX] for one in near)}?" if near else ""
 
 
 class Fields:
-    """One table, read key by key; `done` refuses what nobody asked for.
+    """One table, read key by key; `done` refuses what nobody asked for, here and in the tables within.
 
     `where` names the entry in errors (``gpu 'H100-SXM5'``). A key that is absent or null reads as None where it is
-    optional, and is an error where it is not.
+    optional, and is an error where it is not. `renamed`: keys of earlier versions, here and in the tables within, with
+    those of today; errors name these.
     """
 
-    def __init__(self, file: str, table: Table, where: str) -> None:
+    def __init__(self, file: str, table: Table, where: str, renamed: Mapping[str, str] = MappingProxyType({})) -> None:
         self.file = file
         self.table = table
         self.where = where
         self._known: set[str] = set()
+        self._renamed = renamed
+        self._parts: list[Fields] = []
 
     def fault(self, key: str | None, sentence: str, remedy: str = "") -> RulesError:
         line = self.table.line if key is None else self.table.lines.get(key, self.table.line)
         return fault(self.file, line, f"{sentence.rstrip('.')} in {self.where}.", remedy)
 
     def done(self) -> None:
-        """Every key must have been asked for."""
+        """Every key must have been asked for, in the tables within too as far as they were read."""
+        for part in self._parts:
+            if part._known:
+                part.done()
         for key in self.table:
             if key not in self._known:
                 raise self.fault(
                     key,
                     f"unknown key {quoted(key)}",
-                    suggest(key, self._known) or f"Known are {', '.join(sorted(self._known))}.",
+                    suggest(key, self._known, self._renamed) or f"Known are {', '.join(sorted(self._known))}.",
                 )
 
     def _get(self, key: str, kinds: tuple[type, ...]) -> object:
@@ -68,14 +81,23 @@ class Fields:
             raise self.fault(key, f"{quoted(key)} must be {_NAMES.get(kinds[0], 'a list')}", "Correct the value.")
         return value
 
-    def _need(self, key: str, value: object) -> None:
+    def _need(self, key: str, value: T | None) -> T:
         if value is None:
             unasked = [one for one in self.table if one not in self._known]
+            before = next((one for one in unasked if self._renamed.get(one) == key), None)
+            if before is not None:
+                raise self.fault(before, f"unknown key {quoted(before)}", suggest(before, (), self._renamed))
             near = difflib.get_close_matches(key, unasked, n=1, cutoff=0.7)
             at = near[0] if near else key if key in self.table else None
             raise self.fault(
                 at, f"{quoted(key)} is missing", f"Is it what {quoted(near[0])} should be?" if near else "Add it."
             )
+        return value
+
+    def _part(self, table: Table, where: str) -> Fields:
+        part = Fields(self.file, table, where, self._renamed)
+        self._parts.append(part)
+        return part
 
     def text_or_none(self, key: str, among: Collection[str] | None = None) -> str | None:
         value = self._get(key, (str,))
@@ -93,10 +115,7 @@ class Fields:
         return value
 
     def text(self, key: str, among: Collection[str] | None = None) -> str:
-        value = self.text_or_none(key, among)
-        self._need(key, value)
-        assert value is not None
-        return value
+        return self._need(key, self.text_or_none(key, among))
 
     def date_or_none(self, key: str) -> str | None:
         value = self.text_or_none(key)
@@ -105,10 +124,7 @@ class Fields:
         return value
 
     def date(self, key: str) -> str:
-        value = self.date_or_none(key)
-        self._need(key, value)
-        assert value is not None
-        return value
+        return self._need(key, self.date_or_none(key))
 
     def as_of(self, key: str = "as_of") -> str:
         """When a figure was read: a date, or the commit of a dated repository."""
@@ -140,24 +156,15 @@ class Fields:
     def number(
         self, key: str, minimum: float | None = None, above: float | None = None, maximum: float | None = None
     ) -> float:
-        value = self.number_or_none(key, minimum, above, maximum)
-        self._need(key, value)
-        assert value is not None
-        return value
+        return self._need(key, self.number_or_none(key, minimum, above, maximum))
 
     def whole_or_none(self, key: str, minimum: int = 0, maximum: int = 1_000_000) -> int | None:
         value = self._get(key, (int,))
-        if value is None:
-            return None
         number = self.number_or_none(key, minimum=minimum, maximum=maximum)
-        assert number is not None
-        return int(number)
+        return None if value is None or number is None else int(number)
 
     def whole(self, key: str, minimum: int = 0, maximum: int = 1_000_000) -> int:
-        value = self.whole_or_none(key, minimum, maximum)
-        self._need(key, value)
-        assert value is not None
-        return value
+        return self._need(key, self.whole_or_none(key, minimum, maximum))
 
     def flag_or_none(self, key: str) -> bool | None:
         value = self._get(key, (bool,))
@@ -179,13 +186,10 @@ class Fields:
         if value is None:
             return None
         assert isinstance(value, Table)
-        return Fields(self.file, value, where or f"{key} of {self.where}")
+        return self._part(value, where or f"{key} of {self.where}")
 
     def subtable(self, key: str, where: str = "") -> Fields:
-        value = self.table_or_none(key, where)
-        self._need(key, value)
-        assert value is not None
-        return value
+        return self._need(key, self.table_or_none(key, where))
 
     def tables(self, key: str, where: str = "") -> Iterator[Fields]:
         """A list of tables; empty where the key is absent."""
@@ -198,7 +202,8 @@ class Fields:
                 raise fault(
                     self.file, line, f"every item of {quoted(key)} must be a mapping in {self.where}.", "Correct it."
                 )
-            yield Fields(self.file, item, where or f"item {number} of {quoted(key)} of {self.where}")
+            named = where or f"item {number} of {quoted(key)} of {self.where}"
+            yield self._part(item, named)
 
     def entries(self, describe: Callable[[str], str]) -> Iterator[tuple[str, Fields]]:
         """This table as names and their tables: every key is the name of one entry."""
@@ -208,4 +213,32 @@ class Fields:
             if _CONTROL.search(name) or not name.strip():
                 raise self.fault(name, "a name is empty or holds control characters", "Correct it.")
             self._known.add(name)
-            yield name, Fields(self.file, value, describe(name))
+            yield name, self._part(value, describe(name))
+
+
+def packaged_fields(
+    file: Traversable | Path | None, name: str, schema: str = "", remedy: str = "Correct it."
+) -> Fields:
+    """A file of the rules that ship, or `file` in its place. Raises RulesError where its schema is another."""
+    file = file or packaged_rules().joinpath(name)
+    top = Fields(str(file), read_table(file), name)
+    if schema and top.text("schema") != schema:
+        raise top.fault("schema", f"the schema is not {schema}", remedy)
+    return top
+
+
+def read_named(
+    rules_dir: Path | None, file: str, key: str, called: str, read: Callable[[str, Fields], T]
+) -> Mapping[str, T]:
+    """What one file has under `key`, by name; a site's file replaces those it names. `called`: one of them, in errors.
+    Raises RulesError with file and line."""
+    found: dict[str, T] = {}
+    for layer in layers(rules_dir):
+        path = layer.joinpath(file)
+        if found and not path.is_file():
+            continue
+        top = Fields(str(path), read_table(path), file)
+        for name, entry in top.subtable(key).entries(lambda name: f"{called} {quoted(name)}"):
+            found[name] = read(name, entry)
+        top.done()
+    return MappingProxyType(found)

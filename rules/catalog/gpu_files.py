@@ -12,7 +12,7 @@ from ..base.sanitize import quoted
 from ..base.typed_fields import Fields
 from ..base.yaml_loader import layers, read_table, yaml_files
 from .gpu_sanity import CHECKS, GpuFacts, check_gpu
-from .types import MEMORY_SLICES, Achieved, GpuSku, MigProfile, Source
+from .types import MEMORY_SLICES, Achieved, FigureSource, GpuSku, MigProfile
 
 PRECISIONS = ("fp64", "fp32", "fp16", "bf16", "fp8", "int8", "fp4")
 GRADES = ("A", "B", "C")
@@ -37,7 +37,7 @@ class Accelerator:
     mem_bytes: int | None
     mem_bandwidth_bytes_per_second: float | None
     note: str | None
-    source: Source
+    source: FigureSource
 
 
 @dataclass(frozen=True)
@@ -154,28 +154,22 @@ def _gpu(name: str, vendor: str, entry: Fields) -> tuple[GpuSku, GpuFacts, tuple
         unchecked={check: reason for check in CHECKS if unchecked and (reason := unchecked.text_or_none(check))},
     )
     asked_as = entry.texts("asked_as")
-    for part in (tensor, memory, nvlink, pcie, achieved, unchecked, entry):
-        if part:
-            part.done()
     return sku, facts, asked_as
 
 
 def _flops(table: Fields) -> Mapping[str, float]:
     rates = {p: rate * 1e12 for p in PRECISIONS if (rate := table.number_or_none(p, above=0)) is not None}
-    table.done()
     if not rates:
         raise table.fault(None, "no rate is given", f"Give one of {', '.join(PRECISIONS)}.")
     return MappingProxyType(rates)
 
 
 def _mig_profile(entry: Fields) -> MigProfile:
-    profile = MigProfile(
+    return MigProfile(
         entry.whole("compute_slices", minimum=1, maximum=7),
         entry.whole("memory_slices", minimum=1, maximum=MEMORY_SLICES),
         entry.whole("sm_count", minimum=1, maximum=2000),
     )
-    entry.done()
-    return profile
 
 
 def _pcie(pcie: Fields) -> float:
@@ -186,10 +180,10 @@ def _pcie(pcie: Fields) -> float:
     return rates[generation] * pcie.whole("lanes", minimum=1, maximum=16) * 1e9 / 8
 
 
-def _source(entry: Fields) -> Source:
+def _source(entry: Fields) -> FigureSource:
     note = entry.text_or_none("note")
     text = entry.text("source")
-    return Source(f"{text}. Note: {note}" if note else text, entry.date("as_of"), entry.text("grade", GRADES))
+    return FigureSource(f"{text}. Note: {note}" if note else text, entry.date("as_of"), entry.text("grade", GRADES))
 
 
 def _accelerator(name: str, entry: Fields) -> Accelerator:
@@ -199,16 +193,13 @@ def _accelerator(name: str, entry: Fields) -> Accelerator:
     bandwidth = memory.number_or_none("gb_per_second", above=0) if memory else None
     if memory:
         memory.text_or_none("type", MEMORY_TYPES)
-        memory.done()
     note = entry.text_or_none("note")
-    accelerator = Accelerator(
+    return Accelerator(
         name,
         entry.text("vendor"),
         _flops(flops) if flops else {},
         int(gb * _GIB) if gb is not None else None,
         bandwidth * 1e9 if bandwidth is not None else None,
         note,
-        Source(entry.text("source"), entry.date("as_of"), entry.text("grade", GRADES)),
+        FigureSource(entry.text("source"), entry.date("as_of"), entry.text("grade", GRADES)),
     )
-    entry.done()
-    return accelerator

@@ -29,7 +29,7 @@ _NUMBER = re.compile(r"[0-9]{1,12}(\.[0-9]{0,12})?|\.[0-9]{1,12}")
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class StatedPrice:
     """One price as somebody wrote it. `where`: the setting or flag, for errors."""
 
     name: str
@@ -38,12 +38,12 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class SaidPrices:
+class StatedPrices:
     """What settings and flags say, unchecked. Flags go over settings, SKU by SKU."""
 
-    gpu: Sequence[Said] = ()
-    node: Sequence[Said] = ()
-    gpu_flags: Sequence[Said] = ()
+    gpu: Sequence[StatedPrice] = ()
+    node: Sequence[StatedPrice] = ()
+    gpu_flags: Sequence[StatedPrice] = ()
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class HourPrices:
     as_of: str = ""
 
 
-def parse_flags(texts: Iterable[str]) -> tuple[Said, ...]:
+def parse_flags(texts: Iterable[str]) -> tuple[StatedPrice, ...]:
     """``SKU=PRICE`` as given to the flag. Raises UsageError."""
     found = []
     for text in texts:
@@ -65,11 +65,11 @@ def parse_flags(texts: Iterable[str]) -> tuple[Said, ...]:
                 f"Invalid {GPU_FLAG} {clean(text)[:_NAME_SHOWN]!r}: expected SKU=PRICE.",
                 f"Write {GPU_FLAG} H100-SXM5=2.10, in US dollars per GPU-hour.",
             )
-        found.append(Said(name.strip(), usd, GPU_FLAG))
+        found.append(StatedPrice(name.strip(), usd, GPU_FLAG))
     return tuple(found)
 
 
-def resolve(said: SaidPrices, catalog: Catalog, today: date) -> HourPrices:
+def resolve_prices(said: StatedPrices, catalog: Catalog, today: date) -> HourPrices:
     """The prices by the catalog's names. Raises UsageError for an unknown or repeated SKU, and for a price that cannot
     be."""
     gpus = _by_gpu(said.gpu, catalog) | _by_gpu(said.gpu_flags, catalog)
@@ -82,8 +82,8 @@ def resolve(said: SaidPrices, catalog: Catalog, today: date) -> HourPrices:
     return HourPrices(MappingProxyType(gpus), MappingProxyType(nodes), today.isoformat())
 
 
-def _by_gpu(said: Sequence[Said], catalog: Catalog) -> dict[str, float]:
-    found: dict[str, tuple[float, Said]] = {}
+def _by_gpu(said: Sequence[StatedPrice], catalog: Catalog) -> dict[str, float]:
+    found: dict[str, tuple[float, StatedPrice]] = {}
     for one in said:
         sku = catalog.gpu_asked(one.name)
         if sku is None:
@@ -96,14 +96,14 @@ def _by_gpu(said: Sequence[Said], catalog: Catalog) -> dict[str, float]:
     return {name: usd for name, (usd, _) in found.items()}
 
 
-def _unknown(one: Said, kind: str, near: str) -> UsageError:
+def _unknown(one: StatedPrice, kind: str, near: str) -> UsageError:
     return UsageError(
         f"Unknown {kind} SKU {clean(one.name)[:_NAME_SHOWN]!r} in {one.where}.",
         near or "Run 'skuwise skus list' for the names.",
     )
 
 
-def _usd(one: Said, gpus: int = 1) -> float:
+def _usd(one: StatedPrice, gpus: int = 1) -> float:
     """The price as a number: positive, finite, and not above what `gpus` GPUs may cost an hour."""
     what = f"Invalid price of {clean(one.name)[:_NAME_SHOWN]} in {one.where}: {clean(one.usd)[:_NAME_SHOWN]!r}."
     remedy = "Write US dollars per hour as a number, for example 2.10."

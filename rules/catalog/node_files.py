@@ -9,7 +9,7 @@ from types import MappingProxyType
 from ..base.sanitize import quoted
 from ..base.typed_fields import Fields
 from ..base.yaml_loader import layers, read_table, yaml_files
-from .types import Fabric, NodeSku, Price, Source
+from .types import Fabric, FigureSource, NodeSku, Price
 
 LINKS = ("nvswitch", "nvlink-bridge", "pcie", "none", "xgmi", "unknown")
 FABRICS = ("infiniband", "roce", "efa", "tcpx", "ethernet", "none", "unknown")
@@ -66,7 +66,7 @@ def _node(provider: str, instance: str, entry: Fields, sources: Mapping[str, str
         prices[price.region] = price
     note = entry.text_or_none("note")
     text = _named(entry, sources)
-    node = NodeSku(
+    return NodeSku(
         name=name,
         provider=provider,
         instance_type=instance,
@@ -77,28 +77,24 @@ def _node(provider: str, instance: str, entry: Fields, sources: Mapping[str, str
         vcpus=entry.whole_or_none("vcpus", minimum=1),
         host_mem_bytes=int(memory_gib * _GIB) if memory_gib is not None else None,
         prices=tuple(prices.values()),
-        source=Source(f"{text}. Note: {note}" if note else text, entry.as_of()),
+        source=FigureSource(f"{text}. Note: {note}" if note else text, entry.as_of()),
         family=entry.text_or_none("family"),
     )
-    entry.done()
-    return node
 
 
 def _fabric(table: Fields) -> Fabric:
     gbit = table.number_or_none("gbit_per_second", above=0)
-    fabric = Fabric(
+    return Fabric(
         kind=table.text("kind", FABRICS),
         bytes_per_second=gbit * _BYTES_PER_GBIT if gbit is not None else None,
         nics=table.whole_or_none("nics", minimum=1, maximum=256),
         rdma=table.flag_or_none("rdma"),
     )
-    table.done()
-    return fabric
 
 
 def _price(node: str, table: Fields, sources: Mapping[str, str]) -> Price:
     region = table.text("region")
-    price = Price(
+    return Price(
         id=f"{node}@{region}:list",
         sku=node,
         region=region,
@@ -107,8 +103,6 @@ def _price(node: str, table: Fields, sources: Mapping[str, str]) -> Price:
         source=_named(table, sources),
         as_of=table.as_of(),
     )
-    table.done()
-    return price
 
 
 def _named(table: Fields, sources: Mapping[str, str]) -> str:

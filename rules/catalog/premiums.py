@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 
-from ..base.sanitize import quoted
-from ..base.typed_fields import Fields
-from ..base.yaml_loader import layers, read_table
+from ..base.typed_fields import Fields, read_named
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,25 +29,14 @@ class Prior:
 
 def load_premiums(rules_dir: Path | None = None) -> Mapping[str, Prior]:
     """Every prior by its id; a site's file replaces those it names."""
-    premiums: dict[str, Prior] = {}
-    for layer in layers(rules_dir):
-        file = layer.joinpath("premiums.yaml")
-        if premiums and not file.is_file():
-            continue
-        top = Fields(str(file), read_table(file), "premiums.yaml")
-        for name, entry in top.subtable("premiums").entries(lambda name: f"premium {quoted(name)}"):
-            premiums[name] = _premium(name, entry)
-        top.done()
-    return MappingProxyType(premiums)
+    return read_named(rules_dir, "premiums.yaml", "premiums", "premium", _premium)
 
 
 def _premium(name: str, entry: Fields) -> Prior:
     low, likely, high = (entry.number(key, minimum=0, maximum=5) for key in ("low", "likely", "high"))
-    premium = Prior(
+    if not low <= likely <= high:
+        raise entry.fault("likely", "'low', 'likely' and 'high' are out of order", "Sort them.")
+    return Prior(
         name, low, likely, high, entry.text("basis", ("assumed",)), entry.text("text"), entry.texts("pairs"),
         entry.date("as_of"),
     )  # fmt: skip
-    if not low <= likely <= high:
-        raise entry.fault("likely", "'low', 'likely' and 'high' are out of order", "Sort them.")
-    entry.done()
-    return premium

@@ -92,7 +92,7 @@ def _price(fields: Fields, known_skus: Collection[str] | None, today: date | Non
             f"the commitment to {sku} ended on {until}, before today ({today.isoformat()})",
             "Give what is paid now, or remove the price.",
         )
-    price = Price(
+    return Price(
         id=f"{sku}@{region}:{basis}",
         sku=sku,
         region=region,
@@ -102,16 +102,12 @@ def _price(fields: Fields, known_skus: Collection[str] | None, today: date | Non
         as_of=fields.date("as_of"),
         committed_until=until,
     )
-    fields.done()
-    return price
 
 
 def _power(fields: Fields) -> PowerPrice:
-    price = PowerPrice(
+    return PowerPrice(
         region=fields.text("region"),
         usd_per_kwh=fields.number("usd_per_kwh", above=0, maximum=USD_PER_KWH_MAX),
         source=fields.text("source"),
         as_of=fields.date("as_of"),
     )
-    fields.done()
-    return price

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 
 from ..base.sanitize import quoted
-from ..base.typed_fields import Fields
-from ..base.yaml_loader import layers, read_table
+from ..base.typed_fields import Fields, read_named
 from .node_files import ANY_REGION
 
 
@@ -26,16 +24,7 @@ class Provider:
 
 def load_providers(rules_dir: Path | None = None) -> Mapping[str, Provider]:
     """Every provider by its name; a site's file replaces those it names. Raises RulesError with file and line."""
-    providers: dict[str, Provider] = {}
-    for layer in layers(rules_dir):
-        file = layer.joinpath("providers.yaml")
-        if providers and not file.is_file():
-            continue
-        top = Fields(str(file), read_table(file), "providers.yaml")
-        for name, entry in top.subtable("providers").entries(lambda name: f"provider {quoted(name)}"):
-            providers[name] = _provider(name, entry)
-        top.done()
-    return MappingProxyType(providers)
+    return read_named(rules_dir, "providers.yaml", "providers", "provider", _provider)
 
 
 def _provider(name: str, entry: Fields) -> Provider:
@@ -48,6 +37,4 @@ def _provider(name: str, entry: Fields) -> Provider:
         )
     if region is not None and not rented:
         raise entry.fault("reference_region", "owned nodes have no list price to assume", "Remove the key.")
-    provider = Provider(name, rented, region, entry.text("source"), entry.as_of())
-    entry.done()
-    return provider
+    return Provider(name, rented, region, entry.text("source"), entry.as_of())

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ..base.quantities import Amount
+
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class FigureSource:
     """Where a figure comes from: who says so, when it was read, and how far it was verified (A, B or C)."""
 
     text: str
@@ -71,7 +73,7 @@ class GpuSku:
     form_factor: str
     achieved: Achieved
     aliases: tuple[str, ...]
-    source: Source
+    source: FigureSource
     mig_profiles: tuple[MigProfile, ...] = ()
 
 
@@ -100,7 +102,7 @@ class Price:
     id: str
     sku: str
     region: str
-    usd_per_hour: float
+    usd_per_hour: Amount
     basis: str
     source: str
     as_of: str
@@ -135,5 +137,5 @@ class NodeSku:
     vcpus: int | None
     host_mem_bytes: int | None
     prices: tuple[Price, ...]
-    source: Source
+    source: FigureSource
     family: str | None = None

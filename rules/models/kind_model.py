@@ -13,8 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from ..base.sanitize import quoted
-from ..base.typed_fields import Fields, suggest
-from ..base.yaml_loader import packaged_rules, read_table
+from ..base.typed_fields import Fields, packaged_fields, suggest
 
 SCHEMA = "skuwise.kind-model/1"
 FILE = "kind_model.yaml"
@@ -53,11 +52,8 @@ def load_kind_model(
     Raises RulesError, with file and line, where it is not for exactly them: another fingerprint, a shape or a label
     too many or too few, a weight that is no finite number of plausible size.
     """
-    file = file or packaged_rules().joinpath(FILE)
-    fields = Fields(str(file), read_table(file), FILE)
     remedy = "Make it anew with `make model`."
-    if fields.text("schema") != SCHEMA:
-        raise fields.fault("schema", f"the schema is not {SCHEMA}", remedy)
+    fields = packaged_fields(file, FILE, SCHEMA, remedy)
     own = fields.text("fingerprint")
     intercepts = _by_label(fields.subtable("intercepts"), labels)
     table = fields.subtable("weights")
@@ -73,7 +69,6 @@ def load_kind_model(
         raise fields.fault("fingerprint", "it was made for other shapes than this version knows", remedy)
     noted = fields.subtable("trained")
     trained = {name: noted.text(name) for name in noted.table}
-    noted.done()
     model = KindModel(
         tuple(labels), intercepts, MappingProxyType(weights), fields.number("temperature", minimum=0.2, maximum=20.0),
         own, fields.text("inputs"), MappingProxyType(trained),
@@ -83,6 +78,4 @@ def load_kind_model(
 
 
 def _by_label(fields: Fields, labels: Sequence[str]) -> Mapping[str, float]:
-    values = {label: fields.number(label, minimum=-WEIGHT_MAX, maximum=WEIGHT_MAX) for label in labels}
-    fields.done()
-    return MappingProxyType(values)
+    return MappingProxyType({label: fields.number(label, minimum=-WEIGHT_MAX, maximum=WEIGHT_MAX) for label in labels})

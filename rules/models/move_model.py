@@ -13,8 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from ..base.sanitize import quoted
-from ..base.typed_fields import Fields
-from ..base.yaml_loader import packaged_rules, read_table
+from ..base.typed_fields import Fields, packaged_fields
 
 PROFILES_FILE = "move_profiles.yaml"
 MODEL_FILE = "move_model.yaml"
@@ -75,15 +74,11 @@ class MoveModel:
 
 def load_profiles(file: Traversable | Path | None = None) -> Profiles:
     """The constants stated by hand. Raises RulesError, with file and line, for anything that is not strictly that."""
-    file = file or packaged_rules().joinpath(PROFILES_FILE)
-    top = Fields(str(file), read_table(file), PROFILES_FILE)
-    if top.text("schema") != PROFILES_SCHEMA:
-        raise top.fault("schema", f"the schema is not {PROFILES_SCHEMA}", "Correct it.")
+    top = packaged_fields(file, PROFILES_FILE, PROFILES_SCHEMA)
     shares: dict[str, Mapping[str, float]] = {}
     for name, entry in top.subtable("profiles").entries(lambda name: f"profile {quoted(name)}"):
         parts = {part: entry.number(part, minimum=0, maximum=1) for part in PARTS}
         entry.text("reason")
-        entry.done()
         if abs(sum(parts.values()) - 1) > 1e-6:
             raise entry.fault(None, "the shares do not sum to 1", "Correct them.")
         shares[name] = MappingProxyType(parts)
@@ -104,10 +99,10 @@ def load_profiles(file: Traversable | Path | None = None) -> Profiles:
 
 
 def _steps(top: Fields, key: str, up_to: str) -> tuple[tuple[int, float], ...]:
-    steps = []
-    for entry in top.tables(key):
-        steps.append((entry.whole(up_to, minimum=1, maximum=10**9), entry.number("share", minimum=0, maximum=0.9)))
-        entry.done()
+    steps = [
+        (entry.whole(up_to, minimum=1, maximum=10**9), entry.number("share", minimum=0, maximum=0.9))
+        for entry in top.tables(key)
+    ]
     if not steps or steps != sorted(steps):
         raise top.fault(key, f"{quoted(key)} must rise", "Order the entries.")
     return tuple(steps)
@@ -125,27 +120,20 @@ def load_move_model() -> MoveModel:
 
 def read_move_model(file: Traversable | Path | None = None, profiles: Profiles | None = None) -> MoveModel:
     """As `load_move_model`, from another calibration file. Raises RulesError, with file and line."""
-    file = file or packaged_rules().joinpath(MODEL_FILE)
-    top = Fields(str(file), read_table(file), MODEL_FILE)
-    if top.text("schema") != MODEL_SCHEMA:
-        raise top.fault("schema", f"the schema is not {MODEL_SCHEMA}", "Make it anew with `make move-model`.")
-    offsets: dict[str, Mapping[str, float]] = {}
-    for kind, entry in top.subtable("offsets").entries(lambda name: f"offsets of {quoted(name)}"):
-        offsets[kind] = {name: entry.number(name, minimum=-1, maximum=1) for name in entry.table}
-        entry.done()
-    groups: dict[str, Residuals] = {}
-    for name, entry in top.subtable("groups").entries(lambda name: f"group {quoted(name)}"):
-        groups[name] = Residuals(
-            entry.number("sigma", above=0, maximum=2),
-            entry.whole("pairs"),
-            entry.whole("models"),
-            entry.whole("sources"),
-            entry.text("basis"),
+    top = packaged_fields(file, MODEL_FILE, MODEL_SCHEMA, "Make it anew with `make move-model`.")
+    offsets = {
+        kind: {name: entry.number(name, minimum=-1, maximum=1) for name in entry.table}
+        for kind, entry in top.subtable("offsets").entries(lambda name: f"offsets of {quoted(name)}")
+    }
+    groups = {
+        name: Residuals(
+            entry.number("sigma", above=0, maximum=2), entry.whole("pairs"), entry.whole("models"),
+            entry.whole("sources"), entry.text("basis"),
         )
-        entry.done()
+        for name, entry in top.subtable("groups").entries(lambda name: f"group {quoted(name)}")
+    }  # fmt: skip
     made = top.subtable("made")
     for key in made.table:
         made.text(key)
-    made.done()
     top.done()
     return MoveModel(profiles or load_profiles(), MappingProxyType(offsets), MappingProxyType(groups))

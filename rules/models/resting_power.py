@@ -9,8 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from ..base.sanitize import quoted
-from ..base.typed_fields import Fields
-from ..base.yaml_loader import packaged_rules, read_table
+from ..base.typed_fields import Fields, packaged_fields
 
 BASES = ("published", "assumed")
 
@@ -40,20 +39,18 @@ class RestingPowers:
 
 def load_resting_power(file: Traversable | Path | None = None) -> RestingPowers:
     """The table that ships, or that of a file. Raises RulesError, with file and line, for what is not strictly that."""
-    file = packaged_rules().joinpath("resting_power.yaml") if file is None else file
-    top = Fields(str(file), read_table(file), "resting_power.yaml")
+    top = packaged_fields(file, "resting_power.yaml")
     shares = top.subtable("shares")
     low, high = _bounds(shares, 1.0)
     shares.text("source")
     shares.date("as_of")
-    shares.done()
-    gpus: dict[str, RestingPower] = {}
-    for name, entry in top.subtable("gpus").entries(lambda name: f"GPU {quoted(name)}"):
-        watts = entry.subtable("watts")
-        bounds = _bounds(watts, 2000.0)
-        watts.done()
-        gpus[name] = RestingPower(*bounds, entry.text("basis", BASES), entry.text("source"), entry.date("as_of"))
-        entry.done()
+    gpus = {
+        name: RestingPower(
+            *_bounds(entry.subtable("watts"), 2000.0), entry.text("basis", BASES), entry.text("source"),
+            entry.date("as_of"),
+        )
+        for name, entry in top.subtable("gpus").entries(lambda name: f"GPU {quoted(name)}")
+    }  # fmt: skip
     top.done()
     return RestingPowers(MappingProxyType(gpus), low, high)
 

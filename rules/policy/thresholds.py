@@ -23,8 +23,9 @@ from .teams import Team, load_teams, team_of
 SEVERITIES = ("low", "medium", "high")
 RESOLUTIONS = ("sample", "second", "minute", "hour", "window")
 UNITS = ("ratio", "hours", "minutes", "seconds", "count", "correlation", "bytes", "watts")
-# What these speak of is a node and its telemetry, which are nobody's workload: no team can set them apart.
-OF_NODES = ("idle", "telemetry-fault")
+# What a finding is about. Nodes and their telemetry are nobody's workload: no team can set a rule about them apart.
+NODES = "nodes"
+ABOUT = ("workloads", NODES)
 SHIPPED = "shipped"
 SITE = "site"
 
@@ -50,8 +51,8 @@ class Threshold:
 class WasteRule:
     """One kind of waste. `text` is a template for `templates.fill`; so is each of `would_change_if`.
 
-    `resolution` is the finest data its verdict rests on; `exceptions` are sentences about what it never flags.
-    `teams`: the same rule as each team that changes it has it.
+    `resolution` is the finest data its verdict rests on; `exceptions` are sentences about what it never flags. `about`:
+    one of `ABOUT`. `teams`: the same rule as each team that changes it has it.
     """
 
     id: str
@@ -61,6 +62,7 @@ class WasteRule:
     text: str
     would_change_if: tuple[str, ...]
     exceptions: tuple[str, ...]
+    about: str = ABOUT[0]
     teams: tuple[tuple[Team, WasteRule], ...] = ()
 
     def value(self, threshold: str) -> float:
@@ -95,7 +97,7 @@ def _waste_layer(layer: Traversable | Path, base: Mapping[str, WasteRule], origi
         fields.where = f"rule {quoted(rule_id)}"
         if base and rule_id not in base:
             raise fields.fault("id", f"unknown rule {quoted(rule_id)}", suggest(rule_id, base) or "It cannot be new.")
-        if rule_id in OF_NODES and origin not in (SHIPPED, SITE):
+        if base and base[rule_id].about == NODES and origin != SITE:
             raise fields.fault("id", "findings are about nodes, which teams share,", "Set it in the site's own waste/.")
         if rule_id in rules:
             raise fields.fault("id", f"{files[rule_id]} sets rule {quoted(rule_id)} already", "Keep one file a rule.")
@@ -118,6 +120,7 @@ def _waste_rule(fields: Fields, rule_id: str, base: WasteRule | None, origin: st
     severity = fields.text_or_none("severity", SEVERITIES) if base else fields.text("severity", SEVERITIES)
     resolution = fields.text_or_none("resolution", RESOLUTIONS) if base else fields.text("resolution", RESOLUTIONS)
     text = fields.text_or_none("text") if base else fields.text("text")
+    about = fields.text_or_none("about", (base.about,) if base else ABOUT) or ABOUT[0]
     changes, exceptions = fields.texts("would_change_if"), fields.texts("exceptions")
     fields.done()
     for key, template in [("text", text or ""), *(("would_change_if", change) for change in changes)]:
@@ -126,7 +129,7 @@ def _waste_rule(fields: Fields, rule_id: str, base: WasteRule | None, origin: st
             raise fields.fault(key, f"unknown placeholder {{{unknown}}} in {quoted(key)}", suggest(unknown, thresholds))
     if base is None:
         return WasteRule(
-            rule_id, severity or "", resolution or "", thresholds, (text or "").strip(), changes, exceptions
+            rule_id, severity or "", resolution or "", thresholds, (text or "").strip(), changes, exceptions, about
         )
     return replace(
         base,

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from operator import attrgetter
 
 import numpy as np
-from skuwise.advisor.simulate.output.prometheus_series import Series
+from skuwise.tests.server_metrics.prometheus_series import Series
 
 from .dcgm import dcgm
 from .description import Fleet

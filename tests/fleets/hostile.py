@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
-from skuwise.advisor.simulate.output.prometheus_series import Series
+from skuwise.tests.server_metrics.prometheus_series import Series
 
 from .generate import by_name
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 
 import numpy as np
-from skuwise.advisor.simulate.output.prometheus_series import Series
+from skuwise.tests.server_metrics.prometheus_series import Series
 
 from .behaviors import Activity, Floats
 from .description import Node

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from skuwise.advisor.simulate.output.prometheus_series import Series
+from skuwise.tests.server_metrics.prometheus_series import Series
 
 from .description import Fleet, Node
 from .generate import by_name

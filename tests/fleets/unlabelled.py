@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from skuwise.advisor.simulate.output.prometheus_series import Series
+from skuwise.tests.server_metrics.prometheus_series import Series
 
 from . import hardware as hw
 from .dcgm import base_labels

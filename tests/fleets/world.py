@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
-from skuwise.advisor.simulate.output.prometheus_series import Series
+from skuwise.tests.server_metrics.prometheus_series import Series
 
 from .behaviors import BEHAVIORS, Activity, Clock, Floats, Span
 from .description import Fleet, Hold, Node, Workload

@@ -13,8 +13,9 @@ import pytest
 from skuwise.advisor.advise import read_and_advise
 from skuwise.advisor.core.advice_types import Advice
 from skuwise.advisor.core.frame import Frame, Window
-from skuwise.advisor.provenance.query_builder import language_of
-from skuwise.advisor.provenance.query_context import subject_of
+from skuwise.advisor.provenance.judged_rows import judged_tables, write_rows
+from skuwise.advisor.provenance.query_builder import queries_for
+from skuwise.advisor.provenance.subject import subject_of
 from skuwise.advisor.render.json import render_json
 from skuwise.advisor.simulate.simulator import simulate
 from skuwise.advisor.telemetry.activity import DeviceSeries
@@ -22,16 +23,16 @@ from skuwise.advisor.telemetry.activity.apply import name_of, with_activity
 from skuwise.advisor.telemetry.prometheus.client.cache import Cache
 from skuwise.advisor.telemetry.prometheus.client.client import Client
 from skuwise.advisor.telemetry.prometheus.promql.labels import device_of, gpu_of
-from skuwise.advisor.telemetry.prometheus.reader import Reading
+from skuwise.advisor.telemetry.prometheus.reader import ServerReading
 from skuwise.advisor.telemetry.prometheus.reader import read_frame as read_server
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 from skuwise.advisor.telemetry.source import Databases
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.advisor.verdicts.workloads.attribution import attribute
 from skuwise.rules.catalog.loader import load_catalog
-from skuwise.rules.policy.thresholds import load_bottleneck_thresholds
 from skuwise.tests.fake_prometheus import GPU, DcgmServer, FakePrometheus, Request, matrix
 from skuwise.tests.frames import DECODE, FREE, GIB, HELD, START, TRAINING, FrameBuilder
+from skuwise.tests.rulebooks import rulebook
 
 HOUR, DAY = 3600.0, 86400.0
 NOW = START // DAY * DAY  # midnight, so that a day is one piece
@@ -44,7 +45,7 @@ def no_minutes(devices: Sequence[tuple[str, str]], window: Window) -> list[Devic
 
 def read(fake: FakePrometheus) -> Frame:
     client = Client(fake.url, PrometheusSettings(), {}, sleep=lambda _: None)
-    return read_server(Reading(client, Cache(None, fake.url), (), NOW), load_catalog(), since_seconds=2 * DAY)
+    return read_server(ServerReading(client, Cache(None, fake.url), (), NOW), load_catalog(), since_seconds=2 * DAY)
 
 
 def inferred(frame: Frame) -> Frame:
@@ -69,7 +70,7 @@ def nameless(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def advised(bare: Path) -> tuple[Frame, Advice]:
-    return read_and_advise(Databases((bare,)), now=START, since=1.5 * DAY)
+    return read_and_advise(Databases((bare,)), rulebook(), now=START, since=1.5 * DAY)
 
 
 def test_work_in_a_database_without_owners_becomes_workloads(bare: Path, advised: tuple[Frame, Advice]) -> None:
@@ -93,7 +94,7 @@ def test_the_sums_add_up_and_no_cash_is_counted(advised: tuple[Frame, Advice]) -
     assert sum(part or 0.0 for part in parts) == pytest.approx(told.total, rel=1e-3)
     assert not advice.summary.recoverable_usd_per_month
     for r in advice.recommendations:
-        assert r.workload is None or any("ask who uses" in why for why in r.blocked_by)
+        assert r.workload is None or any(why.code == "owner-unknown" for why in r.blocked_by)
         assert not r.counts
 
 
@@ -102,7 +103,7 @@ def test_verdicts_on_it_are_less_sure_and_say_why(advised: tuple[Frame, Advice])
     for w in advice.workloads:
         assert w.basis == "activity"
         assert w.kind.confidence <= 0.9
-        assert any("Inferred from activity" in one for one in w.kind.evidence)
+        assert any(one.code == "inferred-from-activity" for one in w.kind.evidence)
         assert w.owner.user is None
     assert json.loads(render_json(advice))["workloads"]
 
@@ -121,15 +122,16 @@ def test_the_same_data_give_the_same_ids_and_a_later_window_mostly_the_same(bare
 def test_the_founding_case_is_found_without_names_and_its_queries_give_the_numbers(tmp_path: Path) -> None:
     simulate("founding", tmp_path, days=1.5, seed=5, until=START, minutes_seconds=1.5 * DAY)
     nameless(tmp_path)
-    _, advice = read_and_advise(Databases((tmp_path,)), now=START, since=1.5 * DAY)
-    levels = {name: one.value for name, one in load_bottleneck_thresholds(None).items()}
+    frame, advice = read_and_advise(Databases((tmp_path,)), rulebook(), now=START, since=1.5 * DAY)
+    rows = tmp_path / "rows.db"
+    write_rows(judged_tables(frame, rulebook()), rows)
     assert {one.rule for one in advice.findings} >= {"idle-fabric"}
     for finding in advice.findings:
         assert len(finding.nodes) == 1
-        answer = language_of(advice).answer(subject_of(advice, finding, load_catalog(), levels))
-        with closing(sqlite3.connect(tmp_path / f"{finding.nodes[0]}.db")) as connection:
+        answer = queries_for(subject_of(advice, finding))
+        with closing(sqlite3.connect(rows)) as connection:
             row = connection.execute(answer.statement).fetchone() if answer.statement else ()
-        assert [pytest.approx(e.value, rel=5e-3, abs=1e-6) for e in answer.numbers] == list(row)
+        assert [pytest.approx(e.value, rel=1e-6) for e in answer.numbers] == list(row)
     assert not [one for one in advice.recommendations if one.realisation == "cash-now" and not one.blocked_by]
 
 

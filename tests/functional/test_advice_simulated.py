@@ -8,12 +8,11 @@ from typing import get_args
 import numpy as np
 import pytest
 from skuwise.advisor.core.advice_types import Action, Advice, Recommendation
-from skuwise.advisor.pipeline import advise
+from skuwise.advisor.pipeline import AdviseOptions, advise
 from skuwise.advisor.simulate.scenarios.catalog import SCENARIOS
 from skuwise.advisor.simulate.simulator import simulate
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
-from skuwise.rules.catalog.loader import load_catalog
-from skuwise.rules.policy.thresholds import load_waste_rules
+from skuwise.tests.rulebooks import rulebook
 
 UNTIL = 1_790_000_000.0
 # Their saving is the price of nodes that are given back; that of the others is a difference of prices.
@@ -22,9 +21,7 @@ GIVEN_BACK = ("release", "consolidate", "reduce-gpus")
 
 def advised(path: Path, scenario: str, days: float, seed: int) -> Advice:
     simulate(scenario, path, days=days, seed=seed, until=UNTIL)
-    return advise(
-        read_frame([path]), load_catalog(), load_waste_rules(), generated_at=UNTIL, rng=np.random.default_rng(1)
-    )
+    return advise(read_frame([path]), rulebook(), AdviseOptions(UNTIL), np.random.default_rng(1))
 
 
 def whole_nodes(advice: Advice, r: Recommendation) -> float:

@@ -85,7 +85,7 @@ def test_a_short_window_gives_no_waste_and_says_from_when(founding, capsys):
     assert main(["advise", "--db", str(founding), "--since", "6h", "--format", "json"]) == 0
     advice = json.loads(capsys.readouterr().out)
     assert advice["findings"] == []
-    assert any("possible" in note for note in advice["notes"])
+    assert any("possible" in note["text"] for note in advice["notes"])
 
 
 def test_a_window_without_data_is_nothing_to_work_on(founding, capsys):

@@ -12,10 +12,10 @@ from pathlib import Path
 import jsonschema
 import pytest
 from skuwise.__main__ import main
-from skuwise.advisor.cli.output import write_whole
 from skuwise.advisor.render.json import load_schema
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.rules.base.errors import RulesError, SkuwiseError
+from skuwise.rules.base.output import write_whole
 from skuwise.rules.base.yaml_loader import rules_root
 
 PAYLOAD = "\x1b[2J\u202e\x9b31m[red]x[/red]<script>|=cmd|' /C calc'!A0[a](javascript:b)`x`'; DROP TABLE node;--\r\n# h"

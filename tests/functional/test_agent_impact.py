@@ -14,18 +14,17 @@ from pathlib import Path
 
 import pytest
 from skuwise.agent.config import AgentConfig
-from skuwise.agent.impact.agent_process import MODES, watching
-from skuwise.agent.impact.command import Asked, measure_impact
-from skuwise.agent.impact.measure import run_beside
+from skuwise.agent.impact.agent_process import MODES, started_agent
+from skuwise.agent.impact.measure import ImpactRequest, measure_impact, run_beside
 from skuwise.agent.impact.workload import probe_work, users_work
 from skuwise.rules.base.errors import SkuwiseError, SourceError, UsageError
 from skuwise.tests.functional.test_agent_run import node
 
 SPIN = f"{shlex.quote(sys.executable)} -c 'sum(range(2_000_000))'"
-ASKED = Asked(SPIN, work_prints=False, rounds=1, probe_seconds=0.1)
+ASKED = ImpactRequest(SPIN, work_prints=False, rounds=1, probe_seconds=0.1)
 
 
-def measure(asked: Asked, config: AgentConfig) -> object:
+def measure(asked: ImpactRequest, config: AgentConfig) -> object:
     return measure_impact(asked, config, (), os.environ, say=lambda _: None, rng=random.Random(0), settle_seconds=0)
 
 
@@ -34,7 +33,7 @@ def test_work_runs_beside_a_real_agent_whose_own_cost_is_measured(tmp_path: Path
     environment, paths = node(tmp_path, "[gpu 0-7]\nname = NVIDIA H100 80GB HBM3\nsm_active = 0.5\n")
     settings = MODES[-1].settings
     assert settings is not None
-    with watching(settings, paths, environment) as agent:
+    with started_agent(settings, paths, environment) as agent:
         work = users_work(SPIN, is_printed=False)
         run = run_beside(lambda: work.run(environment), agent, settle_seconds=0)
     assert run.seconds > 0 and run.gpus == 8
@@ -71,7 +70,7 @@ def test_work_that_fails_or_is_not_there_is_a_sentence(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="is not a command"):
             users_work(command, is_printed=False)
     with pytest.raises(UsageError, match="0 rounds"):
-        measure(Asked(SPIN, work_prints=False, rounds=0, probe_seconds=0.1), AgentConfig(db=tmp_path / "n.db"))
+        measure(ImpactRequest(SPIN, work_prints=False, rounds=0, probe_seconds=0.1), AgentConfig(db=tmp_path / "n.db"))
 
 
 def test_beside_an_agent_that_runs_already_nothing_can_be_compared(tmp_path: Path) -> None:
@@ -96,7 +95,7 @@ def test_beside_an_agent_that_runs_already_nothing_can_be_compared(tmp_path: Pat
 def test_an_agent_that_does_not_start_is_a_sentence(tmp_path: Path) -> None:
     with (
         pytest.raises(SourceError, match=r"did not start: skuwise: .*nothing\.toml does not exist"),
-        watching({}, ("--config", str(tmp_path / "nothing.toml")), os.environ),
+        started_agent({}, ("--config", str(tmp_path / "nothing.toml")), os.environ),
     ):
         pass
 

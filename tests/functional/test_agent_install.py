@@ -17,7 +17,7 @@ from skuwise.agent.service.install import (
     MARK,
     Installation,
     install,
-    plan,
+    plan_files,
     refuse_scripts_that_others_can_write,
     refuse_what_others_can_write,
     uninstall,
@@ -32,7 +32,7 @@ ME = frozenset({0, os.getuid()})
 
 def test_install_writes_this_interpreter_into_the_units_and_uninstall_takes_them_away(tmp_path: Path) -> None:
     said: list[str] = []
-    files = plan(Installation(Path("/opt/sku wise/bin/python"), ()), tmp_path)
+    files = plan_files(Installation(Path("/opt/sku wise/bin/python"), ()), tmp_path)
     install(files, tmp_path, said.append, dry_run=True)
     assert not list(tmp_path.iterdir()) and any("would write" in line for line in said)
     install(files, tmp_path, said.append, dry_run=False)
@@ -51,7 +51,7 @@ def test_install_writes_this_interpreter_into_the_units_and_uninstall_takes_them
 
 def test_slurm_is_served_where_it_is_installed(tmp_path: Path) -> None:
     said: list[str] = []
-    files = plan(Installation(Path("/opt/skuwise/bin/python"), ()), tmp_path)
+    files = plan_files(Installation(Path("/opt/skuwise/bin/python"), ()), tmp_path)
     install(files, tmp_path, said.append, dry_run=False)
     lines = [line.strip() for line in said]
     assert "Prolog=/etc/skuwise/slurm/prolog.sh" in lines and "Epilog=/etc/skuwise/slurm/epilog.sh" in lines
@@ -78,9 +78,9 @@ def test_the_helper_with_capabilities_is_written_only_where_it_is_asked_for(tmp_
     said: list[str] = []
     installation = Installation(Path("/srv/skuwise/bin/python"), ())
     unit = tmp_path / "etc/systemd/system/skuwise-environ.service"
-    install(plan(installation, tmp_path), tmp_path, said.append, dry_run=False)
+    install(plan_files(installation, tmp_path), tmp_path, said.append, dry_run=False)
     assert not unit.exists() and "skuwise-environ" not in "".join(said)
-    install(plan(installation, tmp_path, with_environ=True), tmp_path, said.append, dry_run=False)
+    install(plan_files(installation, tmp_path, ("environ",)), tmp_path, said.append, dry_run=False)
     text = unit.read_text()
     assert "\nExecStart=/srv/skuwise/bin/python -m skuwise.agent.inventory.processes.environ_helper " in text
     assert "/opt/skuwise" not in text and "enable --now skuwise-environ.service" in said[-1]
@@ -92,9 +92,9 @@ def test_the_report_is_written_only_where_it_is_asked_for(tmp_path: Path) -> Non
     said: list[str] = []
     installation = Installation(Path("/srv/skuwise/bin/python"), ())
     units = [tmp_path / "etc/systemd/system" / f"skuwise-report.{kind}" for kind in ("service", "timer")]
-    install(plan(installation, tmp_path), tmp_path, said.append, dry_run=False)
+    install(plan_files(installation, tmp_path), tmp_path, said.append, dry_run=False)
     assert not any(unit.exists() for unit in units) and "skuwise-report" not in "".join(said)
-    install(plan(installation, tmp_path, with_report=True), tmp_path, said.append, dry_run=False)
+    install(plan_files(installation, tmp_path, ("report",)), tmp_path, said.append, dry_run=False)
     assert "\nExecStart=/srv/skuwise/bin/python -m skuwise report --send\n" in units[0].read_text()
     assert "enable --now skuwise-report.timer" in said[-1]
     assert uninstall(tmp_path, said.append, dry_run=False) == 10
@@ -117,11 +117,11 @@ def test_a_folder_for_scripts_that_others_can_write_is_refused(tmp_path: Path) -
 @pytest.mark.parametrize("path", ['/opt/a"b/python', "/opt/a\nExecStartPre=/bin/evil/python", "/opt/a\x1b[2J/python"])
 def test_a_path_that_would_change_the_unit_is_refused(tmp_path: Path, path: str) -> None:
     with pytest.raises(SkuwiseError, match="cannot stand in a unit"):
-        plan(Installation(Path(path), ()), tmp_path)
+        plan_files(Installation(Path(path), ()), tmp_path)
 
 
 def test_a_per_cent_sign_is_no_specifier(tmp_path: Path) -> None:
-    agent = plan(Installation(Path("/opt/100%/$x/python"), ()), tmp_path)[0]
+    agent = plan_files(Installation(Path("/opt/100%/$x/python"), ()), tmp_path)[0]
     assert "ExecStart=/opt/100%%/$$x/python -m skuwise" in agent.text
 
 
@@ -187,9 +187,9 @@ def test_the_import_of_slurms_jobs_is_written_only_where_it_is_asked_for(tmp_pat
     said: list[str] = []
     installation = Installation(Path("/srv/skuwise/bin/python"), ())
     units = [tmp_path / "etc/systemd/system" / f"skuwise-slurm.{kind}" for kind in ("service", "timer")]
-    install(plan(installation, tmp_path), tmp_path, said.append, dry_run=False)
+    install(plan_files(installation, tmp_path), tmp_path, said.append, dry_run=False)
     assert not any(unit.exists() for unit in units)
-    install(plan(installation, tmp_path, with_slurm=True), tmp_path, said.append, dry_run=False)
+    install(plan_files(installation, tmp_path, ("slurm",)), tmp_path, said.append, dry_run=False)
     assert "\nExecStart=/srv/skuwise/bin/python -m skuwise slurm import\n" in units[0].read_text()
     assert "enable --now skuwise-slurm.timer" in said[-1]
     uninstall(tmp_path, said.append, dry_run=False)

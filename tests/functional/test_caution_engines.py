@@ -17,10 +17,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from skuwise.advisor.core.advice_types import Advice, Recommendation
-from skuwise.advisor.simulate.output.prometheus_series import Series
+from skuwise.advisor.core.unobservable import blind_nodes
 from skuwise.advisor.telemetry.prometheus.client.cache import Cache
 from skuwise.advisor.telemetry.prometheus.client.client import Client
-from skuwise.advisor.telemetry.prometheus.reader import Reading, read_frame
+from skuwise.advisor.telemetry.prometheus.reader import ServerReading, read_frame
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 from skuwise.advisor.verdicts.workloads.inventory import Inventory, inventory_of
 from skuwise.rules.base.errors import NothingToDo
@@ -30,6 +30,7 @@ from skuwise.tests.engines import needed
 from skuwise.tests.fleets import Removal, series, truth
 from skuwise.tests.fleets.truth import WorkloadTruth
 from skuwise.tests.once import once
+from skuwise.tests.server_metrics.prometheus_series import Series
 
 pytestmark = pytest.mark.slow
 FLEET = mixed()
@@ -63,12 +64,12 @@ def told_by(url: str) -> Told | None:
     """None where nothing is left to judge."""
     client = Client(url, PrometheusSettings(), {})
     with contextlib.closing(client):
-        reading = Reading(client, Cache(None, ""), (), FLEET.end + 600)
+        reading = ServerReading(client, Cache(None, ""), (), FLEET.end + 600)
         try:
             frame = read_frame(reading, CATALOG, since_seconds=HOURS * 3600, until=FLEET.end)
         except NothingToDo:
             return None
-    return Told(advice_of(frame), inventory_of(frame, CATALOG.node_gpu_count))
+    return Told(advice_of(frame), inventory_of(frame, CATALOG.node_gpu_count, blind_nodes(frame.absences)))
 
 
 @cache

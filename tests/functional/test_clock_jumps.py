@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 from apscheduler.schedulers.background import BackgroundScheduler
-from skuwise.advisor.cli.serve import ClockWatch, ServeSettings, Serving, jobs
+from skuwise.advisor.cli.serve import ClockWatch, CommandSchedule, ServeSettings, scheduled_commands
 from skuwise.advisor.core.advice_types import Fleet
-from skuwise.advisor.ledger.entries import EXPIRES_AFTER_SECONDS, Event, Proposal
+from skuwise.advisor.ledger.entries import EXPIRES_AFTER_SECONDS, LedgerEvent, Proposal
 from skuwise.advisor.ledger.file.store import Ledger
 from skuwise.advisor.mail.delivery import Tally, send_waiting
 from skuwise.advisor.mail.outbox import Outbox
@@ -164,7 +164,7 @@ def fleet(end: float) -> Fleet:
 @jumps
 def test_what_was_decided_by_a_wrong_clock_holds(ledger: Ledger, jump: float) -> None:
     for n, act in enumerate(("dismissed", "accepted")):
-        ledger.add(MOVE.id, Event(act, NOW + jump * (1 - n), "ann", why="so"))  # type: ignore[arg-type]
+        ledger.add(MOVE.id, LedgerEvent(act, NOW + jump * (1 - n), "ann", why="so"))  # type: ignore[arg-type]
     for seen_at in (NOW, NOW + jump):
         assert state(ledger, MOVE.id, seen_at) == "accepted"
 
@@ -192,7 +192,7 @@ def test_a_clock_that_is_behind_the_telemetry_dates_nothing_back(ledger: Ledger,
 
 @jumps
 def test_a_snooze_ends_on_its_day_by_a_clock_that_is_right(ledger: Ledger, jump: float) -> None:
-    ledger.add(MOVE.id, Event("snoozed", NOW + jump, "ann", NOW + 7 * DAY))
+    ledger.add(MOVE.id, LedgerEvent("snoozed", NOW + jump, "ann", NOW + 7 * DAY))
     ledger.propose([MOVE, OTHER], NOW + jump, fleet=fleet(NOW))
     for days, expected in ((0, "snoozed"), (6.9, "snoozed"), (7, "proposed")):
         at = NOW + days * DAY
@@ -208,7 +208,7 @@ def test_nobody_is_told_twice_within_the_cooldown_because_a_clock_was_wrong(ledg
         end = week + weeks * 7 * DAY
         assert (MOVE.id in ledger.mailed_since("team a", end - 28 * DAY, end)) == told
     # What regressed since is told again, in whatever order the clock puts the two.
-    ledger.add(MOVE.id, Event("regressed", NOW, "skuwise"))
+    ledger.add(MOVE.id, LedgerEvent("regressed", NOW, "skuwise"))
     assert not ledger.mailed_since("team a", 0.0)
 
 
@@ -237,8 +237,8 @@ def test_what_is_on_the_schedule_is_run_when_the_clock_was_set(jump: float) -> N
     told = [right + timedelta(seconds=jump)]
     scheduler = BackgroundScheduler(timezone=UTC)
     scheduler.start(paused=True)
-    serving = Serving(scheduler, lambda _: 1, lambda: told[0])
-    planned = jobs(ServeSettings(), ReportSettings(prometheus="http://127.0.0.1:9"))
+    serving = CommandSchedule(scheduler, lambda _: 1, lambda: told[0])
+    planned = scheduled_commands(ServeSettings(), ReportSettings(prometheus="http://127.0.0.1:9"))
     try:
         for job in planned:
             serving.add(job)

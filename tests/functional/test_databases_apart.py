@@ -19,7 +19,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
-from skuwise.advisor.telemetry.sqlite.reading_process import Apart
+from skuwise.advisor.telemetry.sqlite.reading_process import ReadingProcess
 from skuwise.advisor.telemetry.tables import to_table
 from skuwise.agent.model import FabricPort, Gpu, Node, Tick
 from skuwise.agent.store.reading import queries
@@ -54,7 +54,7 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_it_tells_what_a_reader_tells(honest: Path) -> None:
-    with Apart() as apart, apart.open(honest) as there, open_reader(honest) as here:
+    with ReadingProcess() as apart, apart.open(honest) as there, open_reader(honest) as here:
         assert there.version == here.version
         for query in (queries.GPU_HOURS, queries.GPU_MINUTES, queries.FABRIC_HOURS, queries.GPUS, queries.NODES):
             wanted = SPAN if ":start" in query.sql else {}
@@ -69,7 +69,7 @@ def test_it_tells_why_a_file_cannot_be_read_and_reads_the_next(honest: Path, tmp
     empty, other = tmp_path / "empty.db", tmp_path / "other.db"
     empty.touch()
     other.write_text("nothing of ours")
-    with Apart() as apart:
+    with ReadingProcess() as apart:
         for path, kind in ((tmp_path / "none.db", UsageError), (empty, NothingToDo), (other, StoreError)):
             with pytest.raises(kind) as told, apart.open(path):
                 pass
@@ -91,7 +91,7 @@ def test_a_hostile_file_changes_nothing_of_the_others(name: str, honest: Path, t
     bad = tmp_path / "bad.db"
     shutil.copyfile(honest, bad)
     MAKERS[name](bad)
-    with Apart() as apart:
+    with ReadingProcess() as apart:
         for path in (honest, bad, honest):
             try:
                 with apart.open(path) as reader:
@@ -110,7 +110,7 @@ def test_what_runs_too_long_is_ended_from_outside(honest: Path, tmp_path: Path) 
     bounds = replace(bounds_of(0), seconds=1.0)
     slow = tmp_path / "slow.db"
     shutil.copyfile(honest, slow)
-    with Apart(lambda _: bounds) as apart:
+    with ReadingProcess(lambda _: bounds) as apart:
         with apart.open(honest) as reader:
             assert reader.fetch("SELECT node FROM nodes")
         too_long = "slow.db cannot be read: reading it takes longer than 1 s"
@@ -126,7 +126,7 @@ def test_what_runs_too_long_is_ended_from_outside(honest: Path, tmp_path: Path) 
 def test_a_process_that_is_killed_is_named_by_the_file_it_read(honest: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.db"
     shutil.copyfile(honest, other)
-    with Apart() as apart:
+    with ReadingProcess() as apart:
         ended = "other.db cannot be read: the process that read it was ended (SIGKILL)"
         with pytest.raises(StoreError, match=re.escape(ended)), apart.open(other) as reader:
             os.kill(_child(apart), signal.SIGKILL)
@@ -136,13 +136,13 @@ def test_a_process_that_is_killed_is_named_by_the_file_it_read(honest: Path, tmp
 
 
 def test_nothing_is_left_running(honest: Path) -> None:
-    with Apart() as apart, apart.open(honest):
+    with ReadingProcess() as apart, apart.open(honest):
         child = _child(apart)
     assert not Path(f"/proc/{child}").exists()
 
 
 def test_ctrl_c_ends_all_at_once(honest: Path) -> None:
-    with Apart(lambda _: replace(bounds_of(0), seconds=600.0)) as apart:
+    with ReadingProcess(lambda _: replace(bounds_of(0), seconds=600.0)) as apart:
         apart.start()
         child = _child(apart)
         with pytest.raises(KeyboardInterrupt), apart.open(honest) as reader:
@@ -154,7 +154,7 @@ def test_ctrl_c_ends_all_at_once(honest: Path) -> None:
             assert reader.fetch("SELECT node FROM nodes") == [("n1",)]
 
 
-def _child(apart: Apart) -> int:
+def _child(apart: ReadingProcess) -> int:
     process = apart._process
     assert process is not None
     return process.pid
@@ -202,13 +202,17 @@ def test_an_answer_that_lies_is_not_believed(lie: str, honest: Path, tmp_path: P
     script = "import sys; sys.stdout.buffer.write(open(sys.argv[1], 'rb').read()); sys.stdout.flush(); sys.stdin.readline(); sys.stdin.readline()"  # noqa: E501
     fetched = pytest.raises(StoreError, match=r"n1\.db cannot be read")
     command = (sys.executable, "-S", "-E", "-c", script, str(told))
-    with Apart(command=command) as apart, fetched, apart.open(honest) as reader:
+    with ReadingProcess(command=command) as apart, fetched, apart.open(honest) as reader:
         reader.fetch("SELECT node FROM nodes")
 
 
 def test_a_process_that_cannot_be_started_is_said(honest: Path) -> None:
     for command in (("/nowhere/python",), (sys.executable, "-c", "")):
-        with Apart(command=command) as apart, pytest.raises(StoreError, match="cannot be started"), apart.open(honest):
+        with (
+            ReadingProcess(command=command) as apart,
+            pytest.raises(StoreError, match="cannot be started"),
+            apart.open(honest),
+        ):
             pass
 
 
@@ -227,7 +231,7 @@ def test_a_file_that_fails_late_moves_no_window_and_is_no_source(tmp_path: Path)
     assert beside.window == alone.window
     assert beside.source == alone.source
     pd.testing.assert_frame_equal(alone.gpu, beside.gpu)
-    assert [any(f"{name}.db" in note for note in beside.notes) for name in ("late", "pipe", "link")] == [True] * 3
+    assert [any(f"{name}.db" in note.text for note in beside.notes) for name in ("late", "pipe", "link")] == [True] * 3
 
 
 @pytest.mark.parametrize("name", ["a_pipe_for_a_journal", pytest.param("huge_schema", marks=pytest.mark.slow)])
@@ -245,14 +249,14 @@ def test_a_folder_is_read_on_without_the_hostile_file(name: str, tmp_path: Path)
             connection.commit()
     MAKERS[name](bad)
     beside = read_frame([folder])
-    assert [note for note in beside.notes if str(bad) in note and note.startswith("Left out")]
+    assert [note for note in beside.notes if str(bad) in note.text and note.code == "file-left-out"]
     for table in ("gpu", "fabric", "host", "uses", "gpus", "nodes"):
         pd.testing.assert_frame_equal(getattr(alone, table), getattr(beside, table))
 
 
 @pytest.mark.slow
 def test_sorting_beyond_the_limit_of_temporary_files_is_refused(honest: Path) -> None:
-    with Apart(lambda _: replace(bounds_of(0), seconds=60.0)) as apart, apart.open(honest) as reader:
+    with ReadingProcess(lambda _: replace(bounds_of(0), seconds=60.0)) as apart, apart.open(honest) as reader:
         many = " CROSS JOIN ".join(f"tick AS t{n}" for n in range(5))
         with pytest.raises(StoreError) as told:
             reader.fetch(f"SELECT max(s) FROM (SELECT t0.ts || t1.ts || t2.ts || t3.ts AS s FROM {many} ORDER BY s"

@@ -13,7 +13,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 from skuwise.__main__ import main
-from skuwise.advisor.doctor.json import load_schema
+from skuwise.advisor.doctor.json import load_diagnosis_schema
 
 PAYLOAD = "\x1b[2J\u202e\x9b31m[red]x[/red]"
 
@@ -37,7 +37,7 @@ def document(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 
     capsys.readouterr()
     assert main(["doctor", *arguments, "--format", "json"]) == status
     found = json.loads(capsys.readouterr().out)
-    jsonschema.validate(found, load_schema())
+    jsonschema.validate(found, load_diagnosis_schema())
     return found
 
 
@@ -140,7 +140,7 @@ def test_a_node_without_a_driver_ends_with_three_and_is_told_its_gpus_cannot_be_
     assert "cannot be read" in done.stderr and "driver" in done.stderr
     assert "--since" not in done.stderr
     found = json.loads(run("doctor", "--format", "json").stdout)
-    jsonschema.validate(found, load_schema())
+    jsonschema.validate(found, load_diagnosis_schema())
     assert found["verdicts"]["possible"] is False
 
 
@@ -167,7 +167,7 @@ def test_a_folder_is_one_source_and_what_cannot_be_read_in_it_is_named(
     (tmp_path / "z.db").write_text("no database at all, but long enough to look like a file of some kind")
     found = document(capsys, "--db", str(tmp_path), "--since", "2d")
     assert found["summary"]["node_count"] == 2
-    assert any("z.db" in note for note in found["notes"])
+    assert any("z.db" in note["text"] for note in found["notes"])
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from skuwise.__main__ import main
 from skuwise.advisor.core.timestamps import rfc3339
-from skuwise.advisor.doctor.json import load_schema
-from skuwise.advisor.simulate.output.prometheus_series import Series
+from skuwise.advisor.doctor.json import load_diagnosis_schema
 from skuwise.tests.engines import prometheus, victoria
 from skuwise.tests.fleets import FLEETS, Fleet, Observed, Truth, compose, hardware, series, truth
 from skuwise.tests.fleets.blocks import serving
+from skuwise.tests.server_metrics.prometheus_series import Series
 
 pytestmark = pytest.mark.slow
 DAYS = 2.0
@@ -46,7 +46,7 @@ def asked(url: str, until: float, capsys: pytest.CaptureFixture[str], days: floa
     arguments = ["doctor", "--prometheus", url, "--since", f"{days:g}d", "--until", rfc3339(until), "--format", "json"]
     assert main(arguments) == status
     found = json.loads(capsys.readouterr().out)
-    jsonschema.validate(found, load_schema())
+    jsonschema.validate(found, load_diagnosis_schema())
     return found
 
 

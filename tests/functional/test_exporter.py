@@ -29,7 +29,7 @@ from skuwise.agent.base.address import Address
 from skuwise.agent.base.openmetrics import Format
 from skuwise.agent.service.exporter import http_server as module
 from skuwise.agent.service.exporter.answers import parse_request
-from skuwise.agent.service.exporter.http_server import Exporter
+from skuwise.agent.service.exporter.http_server import MetricsServer
 from skuwise.tests.functional.test_agent_run import node
 
 NEW = count().__next__  # there is always something new to tell
@@ -46,23 +46,23 @@ def serving(
     is_healthy: Callable[[], bool] = lambda: True,
     monotonic: Callable[[], float] = time.monotonic,
     bind_again_seconds: float = module.BIND_AGAIN_SECONDS,
-) -> Exporter:
+) -> MetricsServer:
     """One that has something new to tell each time."""
-    return Exporter(
+    return MetricsServer(
         address, page=page, version=NEW, is_healthy=is_healthy, monotonic=monotonic,
         bind_again_seconds=bind_again_seconds,
     )  # fmt: skip
 
 
 @pytest.fixture
-def served() -> Iterator[Exporter]:
+def served() -> Iterator[MetricsServer]:
     exporter = serving(Address("127.0.0.1", 0), page)
     exporter.start()
     yield exporter
     exporter.stop()
 
 
-def ask(exporter: Exporter, request: str | bytes, *, end: bool = False) -> tuple[int, dict[str, str], bytes]:
+def ask(exporter: MetricsServer, request: str | bytes, *, end: bool = False) -> tuple[int, dict[str, str], bytes]:
     """Status, headers and body of one request; `end`: say that nothing more comes."""
     with socket.create_connection((exporter.address.host, exporter.address.port), timeout=60) as sock:
         sock.sendall(request if isinstance(request, bytes) else request.encode())
@@ -76,7 +76,7 @@ def ask(exporter: Exporter, request: str | bytes, *, end: bool = False) -> tuple
     return int(first.split()[1]), dict(line.lower().split(": ", 1) for line in lines), body
 
 
-def test_the_page_comes_in_the_format_that_was_asked_for(served: Exporter) -> None:
+def test_the_page_comes_in_the_format_that_was_asked_for(served: MetricsServer) -> None:
     status, headers, body = ask(served, ALIVE)
     assert status == 200
     assert headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
@@ -110,11 +110,11 @@ def test_the_page_comes_in_the_format_that_was_asked_for(served: Exporter) -> No
         ("\x16\x03\x01\x02", 400),
     ],
 )
-def test_only_get_of_two_paths_is_answered(served: Exporter, request_line: str, status: int) -> None:
+def test_only_get_of_two_paths_is_answered(served: MetricsServer, request_line: str, status: int) -> None:
     assert ask(served, f"{request_line}\r\n\r\n")[0] == status
 
 
-def test_a_request_that_is_too_long_is_refused(served: Exporter) -> None:
+def test_a_request_that_is_too_long_is_refused(served: MetricsServer) -> None:
     long = "GET /metrics HTTP/1.1\r\nX: " + "x" * (module.MAX_REQUEST_BYTES * 2)
     with socket.create_connection((served.address.host, served.address.port), timeout=60) as sock:
         sock.sendall(long.encode()[: module.MAX_REQUEST_BYTES])
@@ -122,7 +122,7 @@ def test_a_request_that_is_too_long_is_refused(served: Exporter) -> None:
     assert ask(served, ALIVE)[0] == 200
 
 
-def test_a_request_in_single_bytes_is_understood(served: Exporter) -> None:
+def test_a_request_in_single_bytes_is_understood(served: MetricsServer) -> None:
     with socket.create_connection((served.address.host, served.address.port), timeout=60) as sock:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for byte in ALIVE.encode():
@@ -130,7 +130,7 @@ def test_a_request_in_single_bytes_is_understood(served: Exporter) -> None:
         assert sock.recv(12) == b"HTTP/1.1 200"
 
 
-def test_clients_that_say_nothing_cannot_keep_others_out(served: Exporter) -> None:
+def test_clients_that_say_nothing_cannot_keep_others_out(served: MetricsServer) -> None:
     where = (served.address.host, served.address.port)
     idle = [socket.create_connection(where, timeout=60) for _ in range(module.MAX_CONNECTIONS + 10)]
     try:
@@ -143,7 +143,7 @@ def test_clients_that_say_nothing_cannot_keep_others_out(served: Exporter) -> No
             sock.close()
 
 
-def test_a_client_that_does_not_read_keeps_nobody_waiting(served: Exporter) -> None:
+def test_a_client_that_does_not_read_keeps_nobody_waiting(served: MetricsServer) -> None:
     where = (served.address.host, served.address.port)
     slow = [socket.create_connection(where, timeout=60) for _ in range(5)]
     try:
@@ -172,7 +172,7 @@ def test_time_is_up_for_who_dawdles() -> None:
         exporter.stop()
 
 
-def test_a_client_that_resets_does_no_harm(served: Exporter) -> None:
+def test_a_client_that_resets_does_no_harm(served: MetricsServer) -> None:
     for _ in range(20):
         sock = socket.create_connection((served.address.host, served.address.port), timeout=60)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
@@ -248,7 +248,7 @@ def test_a_host_that_is_not_this_machine_is_a_fault() -> None:
     exporter.stop()
 
 
-def test_many_at_once_are_all_served(served: Exporter) -> None:
+def test_many_at_once_are_all_served(served: MetricsServer) -> None:
     found: list[int] = []
     threads = [Thread(target=lambda: found.append(ask(served, ALIVE)[0])) for _ in range(8)]
     for thread in threads:
@@ -260,7 +260,7 @@ def test_many_at_once_are_all_served(served: Exporter) -> None:
 
 def test_who_hammers_waits_in_line_and_nobody_is_refused() -> None:
     now, used = [100.0], count()  # every look at the thread's clock finds another second used
-    exporter = Exporter(
+    exporter = MetricsServer(
         Address("127.0.0.1", 0), page=lambda _form, _ended: "small\n", version=lambda: 1, is_healthy=lambda: True,
         monotonic=lambda: now[0], thread_seconds=lambda: float(next(used)),
     )  # fmt: skip
@@ -299,7 +299,7 @@ def test_who_hammers_waits_in_line_and_nobody_is_refused() -> None:
         exporter.stop()
 
 
-def test_out_of_descriptors_the_page_waits_and_comes_back(served: Exporter) -> None:
+def test_out_of_descriptors_the_page_waits_and_comes_back(served: MetricsServer) -> None:
     """Accepting fails while the connection stays in the queue: an endless loop, but for the budget."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     where = (served.address.host, served.address.port)

@@ -20,9 +20,9 @@ from skuwise.advisor.advise import read_and_advise
 from skuwise.advisor.core.advice_types import Fleet
 from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.core.timestamps import parse_moment
-from skuwise.advisor.ledger.entries import Event
+from skuwise.advisor.ledger.entries import LedgerEvent
 from skuwise.advisor.ledger.file.store import Ledger
-from skuwise.advisor.ledger.sync import Beside, proposals
+from skuwise.advisor.ledger.sync import LedgerSync, proposals
 from skuwise.advisor.simulate.simulator import simulate
 from skuwise.advisor.telemetry.fleet_identity import fleet_of
 from skuwise.advisor.telemetry.source import Databases, PrometheusServer
@@ -30,6 +30,7 @@ from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.rules.base.errors import UsageError
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.tests.fake_prometheus import GPU, DcgmServer, FakePrometheus, Reply, Request, error, matrix, success
+from skuwise.tests.rulebooks import rulebook
 from skuwise.tui.data.loaders import SourceLoader
 from skuwise.tui.state import FINDINGS_WINDOW
 
@@ -144,7 +145,7 @@ def test_where_the_past_cannot_be_asked_for_nothing_is_kept_and_that_is_told(tmp
         before = len(fake.requests)
         read(fake, tmp_path, [])
         assert measures(fake.requests[before:])
-    assert [note for note in frame.notes if note.startswith("Answers are not cached: ")]
+    assert [note for note in frame.notes if note.code == "answers-not-cached"]
 
 
 # ---- ledgers
@@ -285,7 +286,7 @@ def test_shards_of_one_server_may_share_a_ledger_that_is_named(tmp_path: Path) -
 
     path = tmp_path / "shared.db"
     Ledger(path).adopt(fleet("GPU-1", ['rack=~"r1"']))
-    beside = Beside(path, True, lambda _: None)
+    beside = LedgerSync(path, True, lambda _: None)
     assert beside.of(fleet("GPU-9", ["pool='x'"])).path == path  # nothing stands in it yet
     with closing(sqlite3.connect(path)) as db, db:
         db.execute(
@@ -317,12 +318,12 @@ def test_a_moved_node_does_not_make_one_fleet_of_two(simulated: Path, tmp_path: 
     said: list[str] = []
     first = fleet_of(read_frame([as_if_real(simulated, tmp_path / "a.db", "eu")]))
     second = fleet_of(read_frame([as_if_real(simulated, tmp_path / "b.db", "us")]))
-    one = Beside(None, False, said.append, home).of(first).written(0.0).path
+    one = LedgerSync(None, False, said.append, home).of(first).written(0.0).path
     gpu, node = next(iter(first.members.items()))
     moved = replace(second, members={**second.members, gpu: node})
-    other = Beside(None, False, said.append, home).of(moved).written(0.0).path
+    other = LedgerSync(None, False, said.append, home).of(moved).written(0.0).path
     assert one != other
-    assert Beside(None, False, said.append, home).of(first).path == one
+    assert LedgerSync(None, False, said.append, home).of(first).path == one
 
 
 # ---- the one ledger of older versions
@@ -332,11 +333,11 @@ def old_ledger(home: Path, *databases: tuple[Path, str]) -> dict[str, list[str]]
     """What older versions kept for all fleets: advice on several databases, one proposal of each dismissed."""
     ids: dict[str, list[str]] = {}
     for database, prefix in databases:
-        _, told = read_and_advise([database], now=UNTIL)
+        _, told = read_and_advise([database], rulebook(), now=UNTIL)
         found = proposals(told)
         named = [replace(p, id=f"{prefix}{p.id}") for p in found]
         Ledger(home).propose(named, UNTIL)
-        Ledger(home).add(named[0].id, Event("dismissed", UNTIL, "ann", None, "a standby"))
+        Ledger(home).add(named[0].id, LedgerEvent("dismissed", UNTIL, "ann", None, "a standby"))
         Ledger(home).note_mailed("the fleet", [named[0].id], UNTIL)
         ids[prefix] = [p.id for p in named]
     with closing(sqlite3.connect(home)) as db, db:

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 from skuwise.__main__ import main
 from skuwise.advisor.ledger.file.store import Ledger
-from skuwise.advisor.simulate.output.exporter_metrics import exporter_series
-from skuwise.advisor.simulate.output.prometheus_series import Series
 from skuwise.advisor.simulate.simulator import simulate
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.tests.engines import needed, prometheus, victoria
 from skuwise.tests.fake_prometheus import FakePrometheus, Reply, Request
+from skuwise.tests.server_metrics.exporter_metrics import exporter_series
+from skuwise.tests.server_metrics.prometheus_series import Series
 
 pytestmark = pytest.mark.slow
 DAY = 86400.0

@@ -17,7 +17,7 @@ from skuwise.advisor.core.credentials import secret
 from skuwise.advisor.mail.routes import load_routes
 from skuwise.advisor.shards.advice_parser import read_advice
 from skuwise.agent.config import load_config
-from skuwise.agent.slurm_jobs.table_file import read_table
+from skuwise.agent.slurm_jobs.table_file import read_job_table
 from skuwise.rules.base.errors import SkuwiseError, UsageError
 from skuwise.rules.base.files import open_stream, read_bounded, read_text
 from skuwise.rules.base.toml import MAX_BYTES, read_toml
@@ -130,7 +130,7 @@ def test_a_job_table_that_falls_silent_is_left(tmp_path: Path, said: bytes, way:
         os.write(keeps, said)
         path = tmp_path / "pipe" if way == "path" else None
         with pytest.raises(UsageError, match="nobody wrote into it for") as caught:
-            read_table(path, patience_seconds=0.05, stdin=reads)
+            read_job_table(path, patience_seconds=0.05, stdin=reads)
         assert "Let sacct write a file" in str(caught.value.remedy)
         os.fstat(reads)  # stdin is not ours to close
     finally:
@@ -151,7 +151,7 @@ def test_a_job_table_that_comes_slowly_is_read(tmp_path: Path) -> None:
     writer = threading.Thread(target=write)
     writer.start()
     try:
-        assert len(read_table(tmp_path / "pipe", patience_seconds=30).jobs) == 1
+        assert len(read_job_table(tmp_path / "pipe", patience_seconds=30).jobs) == 1
     finally:
         writer.join()
 
@@ -244,7 +244,7 @@ def test_text_is_read_to_its_limit_and_no_byte_further(tmp_path: Path) -> None:
 @pytest.mark.parametrize("target", ["/dev/zero", "/dev/full", "/dev/random"])
 def test_a_job_table_that_is_a_device_is_refused(target: str) -> None:
     with pytest.raises(UsageError, match="device"):
-        read_table(Path(target))
+        read_job_table(Path(target))
 
 
 def test_settings_linked_to_a_device_take_no_memory(tmp_path: Path) -> None:

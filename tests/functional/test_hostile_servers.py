@@ -26,13 +26,13 @@ from skuwise.advisor.telemetry.prometheus.client import range_planner as plan
 from skuwise.advisor.telemetry.prometheus.client.cache import Cache
 from skuwise.advisor.telemetry.prometheus.client.client import Client
 from skuwise.advisor.telemetry.prometheus.client.errors import AnswerError, RefusedError, TooMuchError, UnreachableError
-from skuwise.advisor.telemetry.prometheus.client.memory_budget import Room
+from skuwise.advisor.telemetry.prometheus.client.memory_budget import MemoryBudget
 from skuwise.advisor.telemetry.prometheus.client.response import Grid
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
-from skuwise.agent.base.deadline import Deadline, resolve
+from skuwise.agent.base.deadline import Deadline, resolve_host
 from skuwise.agent.base.page_url import PageError
 from skuwise.agent.slurm_jobs.rest import ask_slurmrestd
-from skuwise.agent.slurm_jobs.settings import SlurmSettings
+from skuwise.agent.slurm_jobs.settings import SlurmImportSettings
 from skuwise.agent.sources.scrape.http_fetch import read_page
 from skuwise.rules.base.errors import SkuwiseError
 from skuwise.tests.fake_prometheus import FakePrometheus, Reply, Request, error, matrix, vector
@@ -69,7 +69,7 @@ def ask_webhook(url: str) -> object:
 
 
 def ask_slurm(url: str) -> object:
-    return ask_slurmrestd(SlurmSettings(slurmrestd=url), 0.0, timeout_seconds=SECONDS)
+    return ask_slurmrestd(SlurmImportSettings(slurmrestd=url), 0.0, timeout_seconds=SECONDS)
 
 
 def ask_page(url: str) -> object:
@@ -214,7 +214,7 @@ def test_a_mail_server_that_never_comes_to_an_end_is_left(name: str) -> None:
 
 def test_a_name_that_nobody_resolves_is_not_waited_for() -> None:
     with pytest.raises(OSError):
-        resolve("no-such-host.invalid", 80, 0.0)
+        resolve_host("no-such-host.invalid", 80, 0.0)
     with Deadline(30.0) as deadline, pytest.raises(OSError):
         deadline.connect("127.0.0.1", 1)
     with pytest.raises(PageError):
@@ -252,7 +252,7 @@ HOSTILE: dict[str, bytes] = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_what_an_answer_is_made_of_is_counted_before_it_is_read(name: str) -> None:
     with FakePrometheus(lambda _: Reply(HOSTILE[name])).running() as fake:
-        client = of_prometheus(fake.url, 30.0, room=Room(20 * 1024 * 1024))
+        client = of_prometheus(fake.url, 30.0, room=MemoryBudget(20 * 1024 * 1024))
         with pytest.raises(TooMuchError, match=r"parts|series"):
             client.range("up", GRID)
 
@@ -260,7 +260,7 @@ def test_what_an_answer_is_made_of_is_counted_before_it_is_read(name: str) -> No
 def test_answers_share_their_room_and_wait_for_one_another() -> None:
     series = [({"a": str(n)}, 1) for n in range(2000)]
     with FakePrometheus(lambda _: vector(*series)).running() as fake:
-        client = of_prometheus(fake.url, 60.0, room=Room(2_600_000))  # of one such answer at a time
+        client = of_prometheus(fake.url, 60.0, room=MemoryBudget(2_600_000))  # of one such answer at a time
         with ThreadPoolExecutor(8) as pool:
             told = list(pool.map(lambda _: client.instant("up", 0.0).answer.values.sum(), range(24)))
     assert told == [2000.0] * 24
@@ -321,7 +321,7 @@ def test_a_measure_of_far_more_series_than_were_counted_is_left_out_and_the_othe
         runner = plan.Runner(of_prometheus(fake.url, 30.0), Cache(None, ""), log, 4, 0.0, series_anyway=100)
         answers = [answer for _, answer in runner.matrices(asks, Window(0.0, 5 * 86400.0), 3600.0, 2)]
     assert [len(answer.labels) for answer in answers] == [2, 0, 2]
-    assert [note for note in log.notes if note.startswith("many is missing")] and len(log.notes) == 1
+    assert [note for note in log.notes if note.text.startswith("many is missing")] and len(log.notes) == 1
     assert answers[0].values.tolist() == [[0.0] * 120, [1.0] * 120]
 
 
@@ -329,8 +329,8 @@ _PEAK = """
 import re, sys
 from pathlib import Path
 from skuwise.advisor.telemetry.prometheus.client.response import Grid
-from skuwise.advisor.telemetry.prometheus import frame  # all that a run has loaded
-from skuwise.advisor.telemetry.prometheus.client import Client
+from skuwise.advisor.telemetry.prometheus import reader  # all that a run has loaded
+from skuwise.advisor.telemetry.prometheus.client.client import Client
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 from skuwise.rules.base.errors import SkuwiseError
 from concurrent.futures import ThreadPoolExecutor

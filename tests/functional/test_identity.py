@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from skuwise.agent.inventory.identity.identity import LABELS_FILE, identify
 from skuwise.agent.model import FabricPort, Gpu, Node
-from skuwise.rules.catalog.types import Fabric, NodeSku, Source
+from skuwise.rules.catalog.types import Fabric, FigureSource, NodeSku
 from skuwise.tests.trees import BOOT_ID, Procfs, Sysfs, azure_like, efa_like, put
 
 
@@ -28,7 +28,7 @@ def sku(
         96,
         None,
         (),
-        Source("test"),
+        FigureSource("test"),
     )
 
 

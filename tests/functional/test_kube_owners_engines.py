@@ -16,17 +16,17 @@ import pandas as pd
 import pytest
 from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.doctor.checks.kubernetes import owner_gaps
-from skuwise.advisor.doctor.facts import PodsTold
-from skuwise.advisor.doctor.prometheus import Asked, read_server
-from skuwise.advisor.simulate.output.prometheus_series import Series
+from skuwise.advisor.doctor.facts import PodCoverage
+from skuwise.advisor.doctor.prometheus import ServerQuestion, read_server
 from skuwise.advisor.telemetry.prometheus.client.cache import Cache
 from skuwise.advisor.telemetry.prometheus.client.client import Client
-from skuwise.advisor.telemetry.prometheus.reader import Reading, read_frame
+from skuwise.advisor.telemetry.prometheus.reader import ServerReading, read_frame
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 from skuwise.agent.inventory.identity.ids import gang_id, series_id, workload_id
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.tests.engines import needed, prometheus, victoria
 from skuwise.tests.fleets.removal import merged
+from skuwise.tests.server_metrics.prometheus_series import Series
 
 pytestmark = pytest.mark.slow
 ENGINES = {"prometheus": prometheus, "victoria-metrics": victoria}
@@ -177,7 +177,7 @@ def client(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture(scope="module")
 def frame(client: Client) -> Frame:
-    reading = Reading(client, Cache(None, ""), (), END + 600, team_labels=("team",))
+    reading = ServerReading(client, Cache(None, ""), (), END + 600, team_labels=("team",))
     return read_frame(reading, CATALOG, since_seconds=HOURS * 3600)
 
 
@@ -269,9 +269,9 @@ def test_kserve_is_known_by_its_container(frame: Frame) -> None:
 
 
 def test_doctor_counts_the_pods_whose_owner_is_told(client: Client) -> None:
-    told = read_server(Asked(client, (), END), CATALOG, since_seconds=HOURS * 3600, until=END)
+    told = read_server(ServerQuestion(client, (), END), CATALOG, since_seconds=HOURS * 3600, until=END)
     at_the_end = 3 + 4 + 6 + 1 + 1 + 2 + 2  # chat, tune, big, store, loop, bare and untold, the predictors
-    assert told.pods == PodsTold(at_the_end, at_the_end - 1)
+    assert told.pods == PodCoverage(at_the_end, at_the_end - 1)
     (gap,) = owner_gaps(told.pods)
     assert "no owner of 1 of 19 pods" in gap.what
     assert "kube_pod_(owner|info" in gap.add

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from skuwise.__main__ import main
 from skuwise.advisor.core.advice_types import Fleet, Interval
-from skuwise.advisor.ledger.entries import Event, Proposal
+from skuwise.advisor.ledger.entries import LedgerEvent, Proposal
 from skuwise.advisor.ledger.file.store import Ledger
 from skuwise.advisor.ledger.records import Figures, Realised, Trial
 from skuwise.advisor.mail.delivery import send_waiting
@@ -33,10 +33,10 @@ def _ledger(path: Path) -> Ledger:
     ]
     found.propose(moves, NOW, fleet=FLEET)
     told = Realised(NOW, NOW + DAY, 24.0, Interval(1, 2, 3), None, 10.0, 5.0, 5.0, None, 100.0, 50.0, 1.0, None)
-    found.add(IDS[0], Event("accepted", NOW, "ann"))
-    found.add(IDS[1], Event("snoozed", NOW, "ann", NOW + 9 * DAY))
-    found.add(IDS[2], Event("done", NOW, "skuwise", figures=Figures(realised=told)))
-    found.add(IDS[3], Event("trial", NOW, "bob", figures=Figures(trial=Trial("chat-1"))))
+    found.add(IDS[0], LedgerEvent("accepted", NOW, "ann"))
+    found.add(IDS[1], LedgerEvent("snoozed", NOW, "ann", NOW + 9 * DAY))
+    found.add(IDS[2], LedgerEvent("done", NOW, "skuwise", figures=Figures(realised=told)))
+    found.add(IDS[3], LedgerEvent("trial", NOW, "bob", figures=Figures(trial=Trial("chat-1"))))
     found.note_mailed("team a", IDS[:3], NOW)
     return found
 

@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 from skuwise.__main__ import main
 from skuwise.advisor.core.advice_types import Fleet
-from skuwise.advisor.ledger.entries import Event, Proposal
+from skuwise.advisor.ledger.entries import LedgerEvent, Proposal
 from skuwise.advisor.ledger.file.paths import one_at_a_time
-from skuwise.advisor.ledger.file.store import DamagedError, Ledger
-from skuwise.advisor.ledger.sync import Beside
+from skuwise.advisor.ledger.file.store import DamagedLedgerError, Ledger
+from skuwise.advisor.ledger.sync import LedgerSync
 from skuwise.advisor.mail.delivery import Tally, send_waiting
 from skuwise.advisor.mail.outbox import DamagedError as DamagedOutboxError
 from skuwise.advisor.mail.outbox import Outbox
@@ -174,7 +174,7 @@ def test_a_ledger_is_its_owners_alone_unless_a_group_shares_its_folder(tmp_path:
         assert mode(shared / "ledger.db") == 0o660
         # What an older version made of a fleet's own is closed; what is named is left as it is set.
         home = tmp_path / "state" / "ledger.db"
-        beside = Beside(None, False, lambda _: None, home).of(FLEET)
+        beside = LedgerSync(None, False, lambda _: None, home).of(FLEET)
         beside.written(NOW)
         assert beside.path is not None
         for bits, closed in ((0o644, 0o600), (0o664, 0o664), (0o660, 0o660)):
@@ -227,7 +227,8 @@ def test_a_form_that_is_none_of_ours_is_refused_by_its_name(
     for path, table, column, calls in (
         (
             ledger.path, "events", "act",
-            (ledger.entries, lambda: ledger.propose([MOVE], NOW), lambda: ledger.add(MOVE.id, Event("done", 1, "a"))),
+            (ledger.entries, lambda: ledger.propose([MOVE], NOW),
+             lambda: ledger.add(MOVE.id, LedgerEvent("done", 1, "a"))),
         ),
         (outbox.path, "deliveries", "state", (outbox.waiting, lambda: send(outbox, server()))),
     ):  # fmt: skip
@@ -235,7 +236,9 @@ def test_a_form_that_is_none_of_ours_is_refused_by_its_name(
             db.executescript(sql.format(t=table, c=column))
         before = path.read_bytes()
         for call in calls:
-            with pytest.raises((DamagedError, DamagedOutboxError), match=said.format(t=table, c=column)) as refused:
+            with pytest.raises(
+                (DamagedLedgerError, DamagedOutboxError), match=said.format(t=table, c=column)
+            ) as refused:
                 call()
             assert refused.value.remedy
         assert path.read_bytes() == before
@@ -278,7 +281,7 @@ def test_a_ledger_with_holes_or_of_any_length_ends_soon(tmp_path: Path, ledger: 
         file.seek(200 << 20)
         for _ in range(3):
             file.write(bytes(range(256)) * (1 << 18))
-    with pytest.raises(DamagedError, match="larger than 128 MiB"):
+    with pytest.raises(DamagedLedgerError, match="larger than 128 MiB"):
         Ledger(tmp_path / "long.db").entries()
 
 
@@ -354,7 +357,7 @@ def test_a_cell_of_the_ledger_that_we_never_wrote_is_told_by_every_command(
         status = main(["ledger", *arguments, "--ledger", str(ledger.path)])
         told = capsys.readouterr().err
         assert status == (0 if table == "mailed" else 1) and "unexpected" not in told
-    with pytest.raises(DamagedError):
+    with pytest.raises(DamagedLedgerError):
         ledger.mailed() if table == "mailed" else ledger.fleets() if "fleet" in table else ledger.entries()
 
 
@@ -423,11 +426,11 @@ def _advise(home: Path, who: str, tell: multiprocessing.Queue[object]) -> None:
     said: list[str] = []
     try:
         for n in range(6):
-            beside = Beside(None, False, said.append, home).of(FLEET)
+            beside = LedgerSync(None, False, said.append, home).of(FLEET)
             ledger = beside.written(NOW)
             ledger.propose([MOVE, replace(MOVE, id=f"r-{who}-{n}")], NOW + n, fleet=FLEET)
             beside.decisions(NOW)
-            ledger.add(MOVE.id, Event("accepted", NOW + n, who))
+            ledger.add(MOVE.id, LedgerEvent("accepted", NOW + n, who))
     except SkuwiseError as error:
         said.append(str(error))
     tell.put(said)

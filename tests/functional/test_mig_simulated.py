@@ -9,11 +9,10 @@ import pytest
 from skuwise.advisor.core.advice_types import Advice
 from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.doctor.line import coverage_line
-from skuwise.advisor.pipeline import advise
+from skuwise.advisor.pipeline import AdviseOptions, advise
 from skuwise.advisor.simulate.simulator import simulate
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
-from skuwise.rules.catalog.loader import load_catalog
-from skuwise.rules.policy.thresholds import load_waste_rules
+from skuwise.tests.rulebooks import rulebook
 
 NOW = 1_790_000_000.0 // 3600 * 3600
 
@@ -27,7 +26,7 @@ def frame(tmp_path_factory: pytest.TempPathFactory) -> Frame:
 
 @pytest.fixture(scope="module")
 def advice(frame: Frame) -> Advice:
-    return advise(frame, load_catalog(), load_waste_rules(), generated_at=NOW, rng=np.random.default_rng(1))
+    return advise(frame, rulebook(), AdviseOptions(NOW), np.random.default_rng(1))
 
 
 def test_every_workload_on_an_instance_costs_its_part(advice: Advice) -> None:

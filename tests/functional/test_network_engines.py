@@ -8,10 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from skuwise.advisor.core.frame import Frame
-from skuwise.advisor.simulate.output.prometheus_series import Series
 from skuwise.advisor.telemetry.prometheus.client.cache import Cache
 from skuwise.advisor.telemetry.prometheus.client.client import Client
-from skuwise.advisor.telemetry.prometheus.reader import Reading, read_frame
+from skuwise.advisor.telemetry.prometheus.reader import ServerReading, read_frame
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 from skuwise.advisor.verdicts.judge import judge
 from skuwise.rules.catalog.loader import load_catalog
@@ -20,6 +19,8 @@ from skuwise.tests.fleets import hardware as hw
 from skuwise.tests.fleets.blocks import compose, training
 from skuwise.tests.fleets.description import Fleet, Observed
 from skuwise.tests.fleets.generate import series
+from skuwise.tests.rulebooks import rulebook
+from skuwise.tests.server_metrics.prometheus_series import Series
 
 pytestmark = pytest.mark.slow
 CATALOG = load_catalog()
@@ -63,13 +64,13 @@ def frame(
 
 def read(url: str) -> Frame:
     client = Client(url, PrometheusSettings(), {})
-    reading = Reading(client, Cache(None, ""), (), fleet().end + 600)
+    reading = ServerReading(client, Cache(None, ""), (), fleet().end + 600)
     return read_frame(reading, CATALOG, since_seconds=11 * 3600.0, until=fleet().end)
 
 
 def labels(frame: Frame) -> dict[str, set[str]]:
     out: dict[str, set[str]] = {}
-    for one in judge(frame, CATALOG).workloads:
+    for one in judge(frame, rulebook(CATALOG)).workloads:
         name = one.name.replace("job 31", "eth").replace("job 32", "pcie").split("-", maxsplit=1)[0]
         out.setdefault(name, set()).add(one.bottleneck.label)
     return out

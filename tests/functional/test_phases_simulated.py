@@ -14,7 +14,7 @@ from skuwise.advisor.render import render
 from skuwise.advisor.simulate.simulator import simulate
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.advisor.verdicts.judge import judge
-from skuwise.rules.catalog.loader import load_catalog
+from skuwise.tests.rulebooks import rulebook
 
 UNTIL = 1_790_000_000.0
 
@@ -28,7 +28,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_phases_are_those_of_the_truth(made: Path) -> None:
-    verdicts = judge(read_frame([made]), load_catalog())
+    verdicts = judge(read_frame([made]), rulebook())
     with sqlite3.connect(made) as connection:
         truth = connection.execute(
             "SELECT workload_id, ts_start, ts_end, kind, bottleneck FROM truth_phases"
@@ -57,7 +57,7 @@ def test_phases_are_those_of_the_truth(made: Path) -> None:
 
 @pytest.mark.slow
 def test_text_and_json_tell_the_phases(made: Path) -> None:
-    _, advice = read_and_advise([made], now=UNTIL)
+    _, advice = read_and_advise([made], rulebook(), now=UNTIL)
     text = render(advice, "table", width=160, color=False)
     assert "changes what it does: training (compute) in" in text
     told = json.loads(render(advice, "json", width=100, color=False))
@@ -73,7 +73,7 @@ def test_text_and_json_tell_the_phases(made: Path) -> None:
 @pytest.mark.slow
 def test_the_same_database_twice_changes_no_verdict(made: Path, tmp_path: Path) -> None:
     shutil.copy(made, tmp_path / "copy.db")
-    once, twice = (judge(read_frame(paths), load_catalog()) for paths in ([made], [made, tmp_path / "copy.db"]))
+    once, twice = (judge(read_frame(paths), rulebook()) for paths in ([made], [made, tmp_path / "copy.db"]))
     assert [(w.id, w.kind.label, w.bottleneck.label, w.phases) for w in twice.workloads] == [
         (w.id, w.kind.label, w.bottleneck.label, w.phases) for w in once.workloads
     ]

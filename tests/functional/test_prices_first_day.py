@@ -16,11 +16,11 @@ import pytest
 from skuwise.__main__ import main
 from skuwise.advisor.core.timestamps import rfc3339
 from skuwise.advisor.render.json import load_schema
-from skuwise.advisor.simulate.output.exporter_metrics import exporter_series
-from skuwise.advisor.simulate.output.prometheus_series import Series
 from skuwise.advisor.simulate.simulator import simulate
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.tests.engines import prometheus, victoria
+from skuwise.tests.server_metrics.exporter_metrics import exporter_series
+from skuwise.tests.server_metrics.prometheus_series import Series
 
 NOW = 1_790_000_000.0 // 3600 * 3600
 DAYS = 3.25
@@ -62,8 +62,8 @@ def advised(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict:
 def test_dollars_per_gpu_hour_from_the_flag_or_the_settings(hall, tmp_path, capsys) -> None:
     before = advised(capsys, "--db", str(hall))
     assert before["summary"]["cost_usd"] is None
-    (line,) = [n for n in before["notes"] if n.startswith("No price for")]
-    assert "--gpu-hour-usd H100-SXM5=PRICE" in line
+    (line,) = [n for n in before["notes"] if n["code"] == "prices-missing"]
+    assert "--gpu-hour-usd H100-SXM5=PRICE" in line["text"]
     by_flag = advised(capsys, "--db", str(hall), "--gpu-hour-usd", "H100-SXM5=2.10")
     assert by_flag["summary"]["cost_usd"] == pytest.approx(2.10 * by_flag["summary"]["gpu_hours"])
     (price,) = by_flag["prices"]
@@ -146,7 +146,7 @@ def test_the_founding_case_behind_exporters_alone_states_its_dollars(served, fou
     assert bare["summary"]["cost_usd"] == pytest.approx(labelled["summary"]["cost_usd"])
     cash = [advice["summary"]["recoverable_usd_per_month"] for advice in (bare, labelled)]
     assert cash[0] <= cash[1]
-    assert any("region assumed" in note for note in bare["notes"])
-    assert not any("region assumed" in note for note in labelled["notes"])
+    assert any(note["code"] == "region-assumed" for note in bare["notes"])
+    assert not any(note["code"] == "region-assumed" for note in labelled["notes"])
     theirs = advised(capsys, "--db", str(founding))["summary"]["cost_usd"]
     assert bare["summary"]["cost_usd"] == pytest.approx(theirs, rel=0.02)

@@ -14,26 +14,25 @@ import numpy as np
 import pytest
 from skuwise.advisor.core.advice_types import Advice
 from skuwise.advisor.core.frame import Frame
-from skuwise.advisor.pipeline import advise
-from skuwise.advisor.provenance.export_rows import write_rows
-from skuwise.advisor.provenance.query_builder import language_of
-from skuwise.advisor.provenance.query_context import subject_of
-from skuwise.advisor.provenance.query_script import TOLERANCE
-from skuwise.advisor.simulate.output.agent_metrics import agent_series
-from skuwise.advisor.simulate.output.exporter_metrics import exporter_series
-from skuwise.advisor.simulate.output.prometheus_series import Series
+from skuwise.advisor.pipeline import AdviseOptions, advise
+from skuwise.advisor.provenance.judged_rows import judged_tables, write_rows
+from skuwise.advisor.provenance.query_builder import how_to_run, queries_for
+from skuwise.advisor.provenance.subject import subject_of
 from skuwise.advisor.simulate.simulator import simulate
 from skuwise.advisor.telemetry.prometheus.client.cache import Cache
 from skuwise.advisor.telemetry.prometheus.client.client import Client
 from skuwise.advisor.telemetry.prometheus.client.response import Grid
 from skuwise.advisor.telemetry.prometheus.promql.promql import exporter_fabric_asks
-from skuwise.advisor.telemetry.prometheus.reader import Reading
+from skuwise.advisor.telemetry.prometheus.reader import ServerReading
 from skuwise.advisor.telemetry.prometheus.reader import read_frame as read_server
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.rules.catalog.loader import load_catalog
-from skuwise.rules.policy.thresholds import load_bottleneck_thresholds, load_waste_rules
 from skuwise.tests.engines import needed, prometheus, victoria
+from skuwise.tests.rulebooks import rulebook
+from skuwise.tests.server_metrics.agent_metrics import agent_series
+from skuwise.tests.server_metrics.exporter_metrics import exporter_series
+from skuwise.tests.server_metrics.prometheus_series import Series
 
 pytestmark = pytest.mark.slow
 NOW = 1_790_000_000.0 // 3600 * 3600
@@ -52,12 +51,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def judged(frame: Frame) -> Advice:
-    return advise(frame, CATALOG, load_waste_rules(), generated_at=NOW, rng=np.random.default_rng(20))
+    return advise(frame, rulebook(), AdviseOptions(NOW), np.random.default_rng(20))
 
 
-def read(url: str, **settings: object) -> tuple[Frame, Reading]:
+def read(url: str, **settings: object) -> tuple[Frame, ServerReading]:
     client = Client(url, PrometheusSettings(), {})
-    reading = Reading(client, Cache(None, ""), (), NOW + 600, **settings)  # type: ignore[arg-type]
+    reading = ServerReading(client, Cache(None, ""), (), NOW + 600, **settings)  # type: ignore[arg-type]
     with contextlib.closing(client):
         return read_server(reading, CATALOG, since_seconds=DAYS * 86400), reading
 
@@ -136,27 +135,26 @@ def test_exporters_alone_find_the_founding_case(frame: Frame, advice: Advice, fo
 def test_the_queries_of_every_finding_give_its_numbers_on_a_servers_rows(
     frame: Frame, advice: Advice, tmp_path: Path
 ) -> None:
-    write_rows(frame, tmp_path / "rows.db")
-    language, levels = language_of(advice), {n: t.value for n, t in load_bottleneck_thresholds().items()}
+    write_rows(judged_tables(frame, rulebook(CATALOG)), tmp_path / "rows.db")
     checked = set()
     with contextlib.closing(sqlite3.connect(tmp_path / "rows.db")) as db:
         for finding in advice.findings:
-            answer = language.answer(subject_of(advice, finding, CATALOG, levels))
+            answer = queries_for(subject_of(advice, finding))
             if answer.statement is None:
                 continue
             (row,) = db.execute(answer.statement).fetchall()
             for evidence, given in zip(answer.numbers, row, strict=True):
                 if isinstance(evidence.value, float):
-                    assert given == pytest.approx(evidence.value, rel=TOLERANCE, abs=1e-9), (finding.rule, evidence)
+                    assert given == pytest.approx(evidence.value, rel=1e-6, abs=1e-9), (finding.rule, evidence)
                     checked.add(finding.rule)
     assert "idle-fabric" in checked
-    printed = "\n".join(language.how_to_run(advice, ()))
+    printed = "\n".join(how_to_run(advice))
     assert "DCGM_FI_DEV_GPU_UTIL" in printed and "skuwise_gpu_observed_seconds_total" in printed
 
 
 def test_the_server_is_named_and_no_answer_was_missing(frame: Frame) -> None:
     assert str(frame.source["server"]).startswith(("Prometheus 2", "Prometheus 3", "VictoriaMetrics"))
-    assert not [note for note in frame.notes if "is missing from" in note or "warns" in note]
+    assert not [note for note in frame.notes if note.code in ("measure-missing-for-a-time", "server-warns")]
     json.dumps(dict(frame.source))
 
 
@@ -167,7 +165,7 @@ def test_a_prometheus_with_tight_limits_is_asked_in_smaller_pieces(folder: Path,
     with prometheus(tmp_path, series, "--query.max-samples=1000") as url:
         frame, reading = read(url)
     assert frame.gpu["gpu_util_mean"].notna().all() and len(frame.gpu) >= 8 * DAYS * 24 - 8
-    assert not [note for note in frame.notes if "is missing from" in note]
+    assert not [note for note in frame.notes if note.code == "measure-missing-for-a-time"]
     assert reading.client.counters.queries > 0
 
 

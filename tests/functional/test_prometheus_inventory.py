@@ -10,20 +10,20 @@ import numpy as np
 import pytest
 from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.core.records import records
-from skuwise.advisor.pipeline import advise_on
-from skuwise.advisor.simulate.output.prometheus_series import Series
+from skuwise.advisor.pipeline import AdviseOptions, advise_on
 from skuwise.advisor.telemetry.prometheus.client.cache import Cache
 from skuwise.advisor.telemetry.prometheus.client.client import Client
-from skuwise.advisor.telemetry.prometheus.reader import Reading, read_frame
+from skuwise.advisor.telemetry.prometheus.reader import ServerReading, read_frame
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 from skuwise.advisor.verdicts.judge import judge
 from skuwise.advisor.verdicts.types import Verdicts
 from skuwise.advisor.verdicts.workloads.inventory import Inventory
 from skuwise.rules.catalog.loader import load_catalog
-from skuwise.rules.policy.thresholds import load_waste_rules
 from skuwise.tests.engines import needed, prometheus, victoria
 from skuwise.tests.fleets import FLEETS, Truth, series, truth
 from skuwise.tests.fleets.removal import merged
+from skuwise.tests.rulebooks import rulebook
+from skuwise.tests.server_metrics.prometheus_series import Series
 
 pytestmark = pytest.mark.slow
 CATALOG = load_catalog()
@@ -94,7 +94,7 @@ def engine(request: pytest.FixtureRequest) -> str:
 def read(url: str, seconds: float, end: float) -> Frame:
     client = Client(url, PrometheusSettings(), {})
     with contextlib.closing(client):
-        return read_frame(Reading(client, Cache(None, ""), (), end + 600), CATALOG, since_seconds=seconds)
+        return read_frame(ServerReading(client, Cache(None, ""), (), end + 600), CATALOG, since_seconds=seconds)
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +103,7 @@ def strange(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[t
     with ENGINES[engine](place, sorted(merged(odd()), key=lambda one: one.name)) as url:
         frame = read(url, HOURS * 3600, END)
     shutil.rmtree(place, ignore_errors=True)
-    yield frame, judge(frame, CATALOG)
+    yield frame, judge(frame, rulebook(CATALOG))
 
 
 @pytest.fixture(scope="module")
@@ -142,14 +142,14 @@ def test_a_renamed_node_is_one(strange: tuple[Frame, Verdicts]) -> None:
 def test_a_gpu_under_two_nodes_at_once_is_kept_on_one_and_said(strange: tuple[Frame, Verdicts]) -> None:
     frame, verdicts = strange
     assert "localhost" not in verdicts.inventory.nodes and len(verdicts.inventory.nodes["n-twice"].observed) == 1
-    assert any("several nodes at once" in note for note in frame.notes)
+    assert any(note.code == "gpus-under-several-nodes" for note in frame.notes)
 
 
 def test_exporters_that_contradict_one_another_are_believed_by_none(strange: tuple[Frame, Verdicts]) -> None:
     frame, _ = strange
     rows = frame.gpu[frame.gpu["gpu_uuid"] == "GPU-apart"]
     assert rows["gpu_util_mean"].isna().all() and (rows["dram_active_mean"] == 0.5).all()
-    assert any("contradict" in note and "GPU-apart" in note for note in frame.notes)
+    assert any(note.code == "exporters-contradict" and "GPU-apart" in note.text for note in frame.notes)
 
 
 def test_a_gpu_of_blanks_is_unobserved(inventory: Inventory) -> None:
@@ -191,7 +191,7 @@ def test_a_server_with_three_hours_of_data(engine: str, tmp_path_factory: pytest
     place = tmp_path_factory.mktemp("short")
     found = sorted(told("n1", "GPU-1", start=HOURS - 3), key=lambda one: one.name)
     with ENGINES[engine](place, found) as url:
-        verdicts = judge(read(url, 14 * 86400.0, END), CATALOG)
+        verdicts = judge(read(url, 14 * 86400.0, END), rulebook(CATALOG))
     assert verdicts.inventory.observed_hours == pytest.approx(3, rel=0.05)
     assert verdicts.nodes[0].span_hours == pytest.approx(3, abs=0.1)
     assert verdicts.occupancy["gpu_hours"].sum() == pytest.approx(3, abs=0.1)
@@ -205,7 +205,7 @@ def divided(engine: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Fram
     with ENGINES[engine](place, series(fleet, np.random.default_rng(3))) as url:
         frame = read(url, 1.5 * 86400, fleet.end)
     shutil.rmtree(place, ignore_errors=True)
-    return frame, truth(fleet), judge(frame, CATALOG)
+    return frame, truth(fleet), judge(frame, rulebook(CATALOG))
 
 
 def test_every_gpu_of_a_divided_fleet_is_observed(divided: tuple[Frame, Truth, Verdicts]) -> None:
@@ -236,8 +236,7 @@ def test_busy_instances_are_never_idle_and_free_ones_are(divided: tuple[Frame, T
     free = {(node.name, f"{uuid}/gi{number}") for node in known.nodes for uuid, number in node.free_instances}
     assert free <= {(node, uuid.partition(".")[0]) for node, uuid in idle}
     advice = advise_on(
-        verdicts, CATALOG, load_waste_rules(), (), generated_at=frame.window.end, rng=np.random.default_rng(1),
-        source=frame.source,
+        verdicts, rulebook(), AdviseOptions(frame.window.end), np.random.default_rng(1), source=frame.source,
     )  # fmt: skip
     held = {w for f in advice.findings if f.rule == "held-idle" and f.workload for w in [f.workload]}
     assert held and all(kinds[one] == "idle" for one in held)

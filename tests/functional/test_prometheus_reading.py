@@ -15,8 +15,9 @@ from skuwise.__main__ import main
 from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.telemetry.prometheus.client.cache import Cache
 from skuwise.advisor.telemetry.prometheus.client.client import Client
-from skuwise.advisor.telemetry.prometheus.promql.promql import agent_gpu_asks, dcgm_asks
-from skuwise.advisor.telemetry.prometheus.reader import Reading, read_frame
+from skuwise.advisor.telemetry.prometheus.promql.agent_queries import agent_gpu_asks
+from skuwise.advisor.telemetry.prometheus.promql.promql import dcgm_asks
+from skuwise.advisor.telemetry.prometheus.reader import ServerReading, read_frame
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 from skuwise.advisor.telemetry.source import PrometheusServer
 from skuwise.agent.base.openmetrics import PLAIN
@@ -24,7 +25,7 @@ from skuwise.agent.metrics import GPU_METRICS
 from skuwise.agent.model import Gpu, Node, Tick
 from skuwise.agent.sampler import Survey
 from skuwise.agent.service.exporter.accumulators import Totals
-from skuwise.agent.service.exporter.metrics_render import Cost, render
+from skuwise.agent.service.exporter.metrics_render import ProcessCost, render_metrics
 from skuwise.rules.base.errors import NothingToDo, SourceError
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.tests.fake_prometheus import (
@@ -48,7 +49,7 @@ def read(
     until: float | None = None,
 ) -> Frame:  # fmt: skip
     client = Client(fake.url, PrometheusSettings(), {}, sleep=lambda _: None)
-    reading = Reading(client, Cache(cache, fake.url), (), now, max_series=max_series)
+    reading = ServerReading(client, Cache(cache, fake.url), (), now, max_series=max_series)
     return read_frame(reading, CATALOG, since_seconds=days * 86400, until=until)
 
 
@@ -71,7 +72,7 @@ def test_a_gpu_in_constant_use_gives_full_rows_with_what_is_exported_and_nan_for
 
 def test_what_would_make_the_advice_better_is_said() -> None:
     with FakePrometheus(DcgmServer()).running() as fake:
-        notes = "\n".join(read(fake).notes)
+        notes = "\n".join(map(str, read(fake).notes))
     assert "add 'DCGM_FI_PROF_SM_ACTIVE, gauge" in notes and "--collector.infiniband" in notes
 
 
@@ -109,8 +110,8 @@ def test_gpus_that_no_label_tells_apart_or_places_are_said_to_be_uncounted(missi
     with FakePrometheus(DcgmServer(series=[GPU, bare])).running() as fake:
         frame = read(fake)
     assert frame.gpus["gpu_uuid"].tolist() == ["GPU-a"]
-    (note,) = [note for note in frame.notes if "cannot be counted" in note]
-    assert f"without the label {' or '.join(missing)} speak of 1 GPUs" in note
+    (note,) = [note for note in frame.notes if note.code == "label-missing"]
+    assert f"without the label {' or '.join(missing)} speak of 1 GPUs" in note.text
 
 
 def test_a_server_whose_series_name_no_gpu_is_told_which_label_to_keep() -> None:
@@ -138,7 +139,7 @@ def test_a_day_over_the_servers_limit_is_asked_in_halves_and_comes_out_the_same(
     with FakePrometheus(DcgmServer(by_query={"avg_over_time(DCGM_FI_DEV_GPU_UTIL": narrow})).running() as fake:
         frame = read(fake)
     assert len(frame.gpu) == 48 and (frame.gpu["gpu_util_mean"] == 0.5).all()
-    assert not any("missing" in note for note in frame.notes)
+    assert not any("missing" in note.text for note in frame.notes)
 
 
 def test_an_hour_that_cannot_be_had_is_missing_and_named() -> None:
@@ -150,7 +151,7 @@ def test_an_hour_that_cannot_be_had_is_missing_and_named() -> None:
     with FakePrometheus(DcgmServer(by_query={"avg_over_time(DCGM_FI_DEV_GPU_UTIL": broken})).running() as fake:
         frame = read(fake)
     assert len(frame.gpu) == 48 and frame.gpu["gpu_util_mean"].isna().sum() == 1
-    assert any(note.startswith("gpu_util_mean is missing from") for note in frame.notes)
+    assert any(note.text.startswith("gpu_util_mean is missing from") for note in frame.notes)
 
 
 def test_warnings_of_the_server_stand_in_the_notes_and_such_answers_are_not_kept(tmp_path: Path) -> None:
@@ -159,7 +160,8 @@ def test_warnings_of_the_server_stand_in_the_notes_and_such_answers_are_not_kept
 
     server = DcgmServer(by_query={"avg_over_time(DCGM_FI_DEV_POWER": warned})
     with FakePrometheus(server).running() as fake:
-        assert "The server warns: store gateway b is down." in read(fake, cache=tmp_path).notes
+        said = [note for note in read(fake, cache=tmp_path).notes if note.code == "server-warns"]
+        assert [note.fields["warning"] for note in said] == ["store gateway b is down"]
         before = len(fake.requests)
         read(fake, cache=tmp_path)
         again = [r.query for r in fake.requests[before:] if r.path.endswith("query_range")]
@@ -249,7 +251,7 @@ def test_every_series_that_is_asked_of_the_agent_is_on_its_page() -> None:
     for number in range(1, 80):
         values["tensor_active"] = 0.5 if number % 7 < 3 else 0.1
         totals.add_tick(Tick(float(number), 1.0, {"GPU-a": dict(values)}, {}, {}, {}))
-    text = render(totals.read(), Cost(0.0, 0.0, 0, 0.0), {}, PLAIN)
+    text = render_metrics(totals.read(), ProcessCost(0.0, 0.0, 0, 0.0), {}, PLAIN)
     page = {line.split("{")[0].split(" ")[0] for line in text.splitlines() if not line.startswith("#")}
     asked = {name for ask in agent_gpu_asks(page, (), 3600.0) for name in re.findall(r"skuwise_\w+", ask.query)}
     # What takes a compute port to be there has a test of its own page.

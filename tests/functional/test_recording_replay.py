@@ -15,7 +15,6 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from skuwise.agent.base.clock import SteppedClock
 from skuwise.agent.model import Node
 from skuwise.agent.sampler import Sampled, Sampler, run_loop
 from skuwise.agent.sources.fabric.infiniband import InfinibandSource
@@ -31,6 +30,7 @@ from skuwise.rules.base.errors import SourceError
 from skuwise.tests.hardware import observe
 from skuwise.tests.hardware.export import export_window
 from skuwise.tests.nvmlstub import StubClock, stub_env
+from skuwise.tests.stepped_clock import SteppedClock
 from skuwise.tests.trees import Procfs, dgx_like, gpus_on
 
 START, MAX_GAP = 1_780_000_000.0, 10.0

@@ -11,9 +11,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from skuwise.advisor.ledger.outcomes import Outcome
+from skuwise.advisor.ledger.outcomes import MoveOutcome
 from skuwise.advisor.render import render
-from skuwise.advisor.report.by_team import share_out
+from skuwise.advisor.report.by_team import split_by_team
 from skuwise.advisor.report.letters import letter_of
 from skuwise.advisor.views.document.report_content import story_of
 from skuwise.tests.engines import needed
@@ -49,11 +49,11 @@ def name(plain: str) -> str:
 def look(folder: Path, scheme: str) -> dict:
     """What a browser makes of the mail and of the page on a phone, under a colour scheme."""
     now, before = fleet(12, 3, name=name), fleet(12, 3, end=END - WEEK, name=name)
-    outcome = Outcome(
+    outcome = MoveOutcome(
         "r-1", name("chat"), "move-sku", "8 x " + "x" * 70, "-", "done", END, END, None, 950.0, None, 1.0, "cash-now",
         name("Seen."), None,
     )  # fmt: skip
-    letter = letter_of(story_of(now, before, (outcome,), teams=share_out(now, by_namespace)))
+    letter = letter_of(story_of(now, before, (outcome,), teams=split_by_team(now, by_namespace)))
     mail = letter.html
     for image in letter.images:
         mail = mail.replace(f"cid:{image.name}", f"data:image/png;base64,{base64.b64encode(image.png).decode()}")

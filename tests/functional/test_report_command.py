@@ -17,15 +17,16 @@ import pytest
 from skuwise.__main__ import main
 from skuwise.advisor.core.timestamps import parse_moment, rfc3339
 from skuwise.advisor.ledger.file.store import Ledger
-from skuwise.advisor.ledger.sync import Beside
+from skuwise.advisor.ledger.sync import LedgerSync
 from skuwise.advisor.mail.routes import Routes
 from skuwise.advisor.mail.settings import ReportSettings
-from skuwise.advisor.render.csv import cell
+from skuwise.advisor.render.formats.csv import cell
 from skuwise.advisor.report.run import Job
 from skuwise.advisor.report.weeks import Week
 from skuwise.advisor.simulate.simulator import simulate
 from skuwise.advisor.telemetry.source import Databases
 from skuwise.tests.mail_server import PASSWORD, USER, MailServer, Received, mail_server
+from skuwise.tests.rulebooks import rulebook
 
 MONDAY, NEXT = "2026-03-02", "2026-03-09"
 TEAMS = """
@@ -266,7 +267,7 @@ def test_a_week_that_is_not_over_is_said_and_not_sent(
     # Telemetry begins a day before this week, so that the week before is known in part only.
     now, said = parse_moment("2026-03-08T12:00:00Z"), []
     job = Job(
-        ReportSettings(), Routes(), Databases((fleet,)), None, None, Beside(None, False, said.append),
+        ReportSettings(), Routes(), Databases((fleet,)), rulebook(), LedgerSync(None, False, said.append),
         Week(parse_moment("2026-03-08")), now, None, said.append,
     )  # fmt: skip
     (report,) = job.reports(job.teams)

@@ -11,8 +11,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from skuwise.__main__ import main
-from skuwise.advisor.cli.skus import configure
+from skuwise.__main__ import COMMANDS, main
+from skuwise.rules.base.command_registry import configure_command
 from skuwise.rules.base.errors import UsageError
 from skuwise.rules.catalog.fabric_premium import twins_without_fabric
 from skuwise.rules.catalog.loader import load_catalog
@@ -26,7 +26,7 @@ def skuwise(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedPro
 
 def skus(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     parser = argparse.ArgumentParser()
-    configure(parser)
+    configure_command(parser, COMMANDS["skus"])
     options = parser.parse_args(arguments)
     assert options.run(options) == 0
     return capsys.readouterr().out
@@ -126,7 +126,7 @@ def test_rules_features_names_what_a_custom_rule_may_ask_for(capsys):
 
 def test_rules_need_nothing_of_the_advisor():
     code = (
-        "import sys, skuwise.rules.commands as c\n"
+        "import sys, skuwise.rules.commands.check, skuwise.rules.commands.list\n"
         "print(sorted(set(sys.modules) & {'pandas', 'numpy', 'rich', 'jinja2', 'sklearn'}))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)

@@ -14,9 +14,16 @@ from pathlib import Path
 
 import pytest
 from apscheduler.schedulers.background import BackgroundScheduler
-from skuwise.advisor.cli.serve import Children, Job, ServeSettings, Serving, jobs, load_serve_settings
+from skuwise.advisor.cli.serve import (
+    Children,
+    CommandSchedule,
+    ScheduledCommand,
+    ServeSettings,
+    load_serve_settings,
+    scheduled_commands,
+)
 from skuwise.advisor.mail.settings import ReportSettings
-from skuwise.agent.slurm_jobs.settings import SlurmSettings
+from skuwise.agent.slurm_jobs.settings import SlurmImportSettings
 from skuwise.rules.base.errors import UsageError
 
 SUNDAY = datetime(2026, 11, 15, 12, tzinfo=UTC)
@@ -32,13 +39,13 @@ def scheduler() -> Iterator[BackgroundScheduler]:
     found.shutdown(wait=False)
 
 
-def named(found: Sequence[Job]) -> dict[str, Job]:
+def named(found: Sequence[ScheduledCommand]) -> dict[str, ScheduledCommand]:
     return {job.name: job for job in found}
 
 
 def test_what_is_run_and_when() -> None:
     settings = ServeSettings(spread_seconds=0, snapshot_db=Path("/a.db"), snapshot_folder=Path("/copies"))
-    planned = named(jobs(settings, BY_NAME))
+    planned = named(scheduled_commands(settings, BY_NAME))
     assert planned["report"].arguments == ("report", "--send") and planned["report"].at_start
     assert planned["report"].trigger.get_next_fire_time(None, SUNDAY) == datetime(2026, 11, 16, 6, tzinfo=UTC)
     assert planned["snapshot"].arguments == ("agent", "snapshot", "/copies", "--rollups-only", "--db", "/a.db")
@@ -49,22 +56,22 @@ def test_what_is_run_and_when() -> None:
         "--match",
         'cluster="eu"',
     )
-    assert set(named(jobs(ServeSettings(), ReportSettings(db=(Path("/a.db"),))))) == {"report"}
+    assert set(named(scheduled_commands(ServeSettings(), ReportSettings(db=(Path("/a.db"),))))) == {"report"}
     with pytest.raises(UsageError, match="nothing to do"):
-        jobs(ServeSettings(), ReportSettings())
+        scheduled_commands(ServeSettings(), ReportSettings())
 
 
 def test_slurms_job_table_is_kept_where_the_settings_name_it() -> None:
-    slurm = SlurmSettings(jobs=Path("/jobs.txt"), scheduled=True)
-    (job,) = jobs(ServeSettings(), ReportSettings(), slurm)
+    slurm = SlurmImportSettings(jobs=Path("/jobs.txt"), scheduled=True)
+    (job,) = scheduled_commands(ServeSettings(), ReportSettings(), slurm)
     assert job.arguments == ("slurm", "import", "--output", "/jobs.txt") and job.at_start
     now = datetime(2026, 11, 15, 12, tzinfo=UTC)
     first = job.trigger.get_next_fire_time(None, now)
     assert first is not None and job.trigger.get_next_fire_time(first, first) == first + timedelta(minutes=10)
     with pytest.raises(UsageError, match="needs a file"):
-        jobs(ServeSettings(), ReportSettings(), SlurmSettings(scheduled=True))
+        scheduled_commands(ServeSettings(), ReportSettings(), SlurmImportSettings(scheduled=True))
     with pytest.raises(UsageError, match="nothing to do"):
-        jobs(ServeSettings(), ReportSettings(), SlurmSettings(jobs=Path("/jobs.txt")))
+        scheduled_commands(ServeSettings(), ReportSettings(), SlurmImportSettings(jobs=Path("/jobs.txt")))
 
 
 def test_a_report_is_run_at_the_start_and_again_while_it_fails(scheduler: BackgroundScheduler) -> None:
@@ -74,8 +81,8 @@ def test_a_report_is_run_at_the_start_and_again_while_it_fails(scheduler: Backgr
         ran.append(arguments)
         return status[0]
 
-    serving = Serving(scheduler, run, lambda: SUNDAY)
-    planned = named(jobs(ServeSettings(), BY_NAME))
+    serving = CommandSchedule(scheduler, run, lambda: SUNDAY)
+    planned = named(scheduled_commands(ServeSettings(), BY_NAME))
     for job in planned.values():
         serving.add(job)
     kept = {job.id: job for job in scheduler.get_jobs()}
@@ -102,7 +109,7 @@ def test_a_report_that_was_killed_or_could_not_begin_is_run_again(
             raise ended
         return ended
 
-    Serving(scheduler, run, lambda: SUNDAY).work(named(jobs(ServeSettings(), BY_NAME))["report"])
+    CommandSchedule(scheduler, run, lambda: SUNDAY).work(named(scheduled_commands(ServeSettings(), BY_NAME))["report"])
     assert [job.id for job in scheduler.get_jobs()] == ["report again"]
 
 

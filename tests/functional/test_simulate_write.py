@@ -5,7 +5,7 @@ import sqlite3
 from contextlib import closing
 
 import pytest
-from skuwise.advisor.cli.simulate import configure
+from skuwise.advisor.cli.simulate import configure, run
 from skuwise.advisor.simulate import SCENARIOS, simulate
 from skuwise.agent.store.reading.reader import open_reader
 from skuwise.agent.store.rollup.rollups import RollupJob
@@ -215,7 +215,7 @@ def test_the_command_makes_a_fleet_and_says_what(tmp_path, capsys):
     options = parser.parse_args(
         ["decode", "--db", str(path), "--days", "0.25", "--until", "2025-11-21T00:30:00Z", "--minutes", "1h"]
     )
-    assert options.run(options) == 0
+    assert run(options) == 0
     said = capsys.readouterr()
     assert "8 GPUs" in said.out
     assert "2025-11-21T00:00:00Z" in said.out

@@ -8,19 +8,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from skuwise.advisor.cli.doctor import examine
-from skuwise.advisor.rulebook import load_rulebook
+from skuwise.advisor.cli.doctor import examine_source
 from skuwise.advisor.telemetry.source import JobTable, PrometheusServer
 from skuwise.advisor.verdicts.judge import judge
 from skuwise.agent.base.slurm_job import SlurmJob
 from skuwise.agent.inventory.identity.ids import workload_id
-from skuwise.agent.slurm_jobs.table_file import write_table
+from skuwise.agent.slurm_jobs.table_file import write_job_table
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.tests.engines import prometheus, victoria
 from skuwise.tests.fleets import hardware as hw
 from skuwise.tests.fleets.blocks import compose, training
 from skuwise.tests.fleets.description import Fleet, Observed
 from skuwise.tests.fleets.generate import series
+from skuwise.tests.rulebooks import rulebook
 
 pytestmark = pytest.mark.slow
 CATALOG = load_catalog()
@@ -58,7 +58,7 @@ def test_runs_names_owners_and_exact_times_come_from_the_table(server: str, tmp_
     }
     about: dict[str, Any] = {"user": "ann", "account": "vision", "partition": "gpu", "qos": "high"}
     table = tmp_path / "jobs.txt"
-    write_table(
+    write_job_table(
         table,
         [
             SlurmJob("31", start, start + 4 * HOUR, name="llm-1", state="REQUEUED", node_list=nodes["31"], **about),
@@ -69,7 +69,7 @@ def test_runs_names_owners_and_exact_times_come_from_the_table(server: str, tmp_
     )
     source = PrometheusServer(server, cached=False, jobs=JobTable(table))
     frame = source.read(CATALOG, since=days * 86400, until=fleet().end, now=fleet().end)
-    told = sorted(judge(frame, CATALOG).workloads, key=lambda one: (one.name, one.start))
+    told = sorted(judge(frame, rulebook(CATALOG)).workloads, key=lambda one: (one.name, one.start))
     assert [(one.name, one.scheduled.job_id, one.scheduled.state, one.owner.user) for one in told] == [
         ("job 32", "32", None, None), ("job 33", "33", None, None), ("llm-1", "31", "REQUEUED", "ann"),
         ("llm-1", "31", "RUNNING", "ann"),
@@ -85,17 +85,19 @@ def test_runs_names_owners_and_exact_times_come_from_the_table(server: str, tmp_
         pytest.approx(start + 4 * HOUR + 40),
     )
     assert len(first.nodes) == 2
-    assert any("1 Slurm job ran on other nodes" in note for note in frame.notes)
+    assert any("1 Slurm job ran on other nodes" in note.text for note in frame.notes)
     # What was attributed before is attributed still.
     assert sum(one.gpu_hours for one in told) == pytest.approx(
-        sum(one.gpu_hours for one in judge(bare, CATALOG).workloads), rel=0.01
+        sum(one.gpu_hours for one in judge(bare, rulebook(CATALOG)).workloads), rel=0.01
     )
 
 
 def test_doctor_counts_the_jobs_that_have_a_name(server: str, tmp_path: Path) -> None:
     end = fleet().end
     table = tmp_path / "jobs.txt"
-    write_table(table, [SlurmJob("31", end - 86400, end, name="llm"), SlurmJob("32", end - 9 * 86400, end - 8 * 86400)])
-    book = load_rulebook(None, None, end, None)
-    told = examine(PrometheusServer(server, jobs=JobTable(table)), book, since=86400.0, until=end, now=end)
+    write_job_table(
+        table, [SlurmJob("31", end - 86400, end, name="llm"), SlurmJob("32", end - 9 * 86400, end - 8 * 86400)]
+    )
+    book = rulebook()
+    told = examine_source(PrometheusServer(server, jobs=JobTable(table)), book, since=86400.0, until=end, now=end)
     assert (told.slurm.jobs, told.slurm.named, told.slurm.in_table) == (3, 1, 1)

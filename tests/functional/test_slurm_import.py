@@ -28,8 +28,8 @@ from skuwise.agent.inventory.identity.ids import workload_id
 from skuwise.agent.model import Gpu, Node, Tick, Workload
 from skuwise.agent.slurm_jobs.ask import ask_sacct
 from skuwise.agent.slurm_jobs.rest import ask_slurmrestd
-from skuwise.agent.slurm_jobs.settings import SlurmSettings, load_slurm_settings
-from skuwise.agent.slurm_jobs.table_file import read_table, write_table
+from skuwise.agent.slurm_jobs.settings import SlurmImportSettings, load_slurm_settings
+from skuwise.agent.slurm_jobs.table_file import read_job_table, write_job_table
 from skuwise.agent.store.file.migrations import migrate, migrations
 from skuwise.agent.store.reading.reader import open_reader
 from skuwise.agent.store.retention.retention import RetentionJob
@@ -284,7 +284,7 @@ def test_a_file_for_jobs_grows_with_each_import_and_forgets_what_is_old(tmp_path
     table = tmp_path / "jobs.txt"
     done = skuwise("slurm", "import", str(DATA / "requeued.txt"), "--output", str(table))
     assert done.returncode == 0, done.stderr
-    assert len(read_table(table).jobs) == 10
+    assert len(read_job_table(table).jobs) == 10
     again = skuwise("slurm", "import", str(DATA / "jobs.json"), "--output", str(table))
     assert b"1 new jobs, 11 in" in again.stderr
     assert (table.stat().st_mode & 0o777) == 0o640
@@ -295,7 +295,7 @@ def test_a_file_for_jobs_grows_with_each_import_and_forgets_what_is_old(tmp_path
         "slurm", "import", "-", "--output", str(aged), environ={"SKUWISE_SLURM_KEEP": "7d"},
         stdin=b"JobID|Start|End\n" + ages,
     )  # fmt: skip
-    assert sorted(job.job_id for job in read_table(aged).jobs.values()) == ["1", "3"]
+    assert sorted(job.job_id for job in read_job_table(aged).jobs.values()) == ["1", "3"]
 
 
 @contextmanager
@@ -345,7 +345,7 @@ def test_slurmrestd_is_asked_in_the_version_that_it_knows(tmp_path: Path, unix: 
     token.chmod(0o600)
     answer = (200, (DATA / "jobs.json").read_bytes())
     with slurmrestd({"/slurmdb/v0.0.38/jobs": answer}, tmp_path / "s" if unix else None) as (address, asked):
-        found = ask_slurmrestd(SlurmSettings(slurmrestd=address, slurmrestd_token_file=token), 1790000000.0)
+        found = ask_slurmrestd(SlurmImportSettings(slurmrestd=address, slurmrestd_token_file=token), 1790000000.0)
     assert len(found.jobs) == 11
     assert asked[-1] == ("/slurmdb/v0.0.38/jobs?start_time=1790000000&skip_steps=true", "abc.def")
 
@@ -359,7 +359,7 @@ def test_slurmrestd_is_asked_in_the_version_that_it_knows(tmp_path: Path, unix: 
 )  # fmt: skip
 def test_a_slurmrestd_that_does_not_answer_well_is_told(answer: tuple[int, bytes], said: str) -> None:
     with slurmrestd({"/slurmdb/v0.0.44/jobs": answer}) as (address, _), pytest.raises(SkuwiseError, match=said):
-        ask_slurmrestd(SlurmSettings(slurmrestd=address), 0.0)
+        ask_slurmrestd(SlurmImportSettings(slurmrestd=address), 0.0)
 
 
 @pytest.mark.parametrize(
@@ -367,7 +367,7 @@ def test_a_slurmrestd_that_does_not_answer_well_is_told(answer: tuple[int, bytes
 )
 def test_a_token_crosses_no_network_in_the_clear(address: str) -> None:
     with pytest.raises(UsageError):
-        ask_slurmrestd(SlurmSettings(slurmrestd=address), 0.0)
+        ask_slurmrestd(SlurmImportSettings(slurmrestd=address), 0.0)
 
 
 def test_settings_are_checked(tmp_path: Path) -> None:
@@ -396,7 +396,7 @@ def test_a_year_of_jobs_is_read_within_bounded_time_and_memory(tmp_path: Path) -
         file.write("JobID|JobIDRaw|JobName|User|State|Start|End|NodeList\n")
         for n in range(20_000):
             file.write(f"{n}|{n}|job-{n}|u{n % 50}|COMPLETED|{1790000000 + n}|{1790000600 + n}|gpu-[001-004]\n")
-    found = read_table(table, keep=lambda job: job.job_id == "77")
+    found = read_job_table(table, keep=lambda job: job.job_id == "77")
     assert (len(found.jobs), found.unkept) == (1, 19_999)
 
 
@@ -425,7 +425,7 @@ def test_the_example_of_settings_is_one_and_every_key_is_documented(tmp_path: Pa
     file.write_text(found[1])
     settings = load_slurm_settings({}, system_file=file, config_home=tmp_path)
     assert settings.scheduled and settings.jobs == Path("/var/lib/skuwise/jobs.txt")
-    for key in (one.name.removesuffix("_seconds") for one in fields(SlurmSettings)):
+    for key in (one.name.removesuffix("_seconds") for one in fields(SlurmImportSettings)):
         assert re.search(rf"\b{key}\b", page), key
 
 
@@ -476,7 +476,7 @@ def test_a_job_table_of_the_settings_that_is_not_there_yet_stops_nobody(tmp_path
 def test_hostile_names_of_jobs_reach_no_terminal_page_or_query(tmp_path: Path) -> None:
     table = tmp_path / "jobs.txt"
     hostile = "\x1b[31m<script>alert(1)</script>'; DROP TABLE slurm_job; --\u202e=cmd()"
-    write_table(table, [SlurmJob("5", T0 + 21, T0 + 25, name=hostile, user=hostile, account=hostile, state="X")])
+    write_job_table(table, [SlurmJob("5", T0 + 21, T0 + 25, name=hostile, user=hostile, account=hostile, state="X")])
     path = str(database(tmp_path / "n.db"))
     assert skuwise("slurm", "import", str(table), "--db", path).returncode == 0
     assert len(rows(Path(path))) == 1
@@ -507,7 +507,7 @@ def test_a_server_that_sends_a_byte_now_and_then_is_given_up() -> None:
     try:
         address = f"http://127.0.0.1:{listener.getsockname()[1]}"
         with pytest.raises(SkuwiseError, match="longer than"):
-            ask_slurmrestd(SlurmSettings(slurmrestd=address), 0.0, timeout_seconds=0.3)
+            ask_slurmrestd(SlurmImportSettings(slurmrestd=address), 0.0, timeout_seconds=0.3)
     finally:
         stop.set()
         thread.join()
@@ -516,13 +516,13 @@ def test_a_server_that_sends_a_byte_now_and_then_is_given_up() -> None:
 
 def test_no_error_tells_a_secret_and_no_token_is_everybodys(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as told:
-        ask_slurmrestd(SlurmSettings(slurmrestd="https://ann:s3cret@slurm.example"), 0.0)
+        ask_slurmrestd(SlurmImportSettings(slurmrestd="https://ann:s3cret@slurm.example"), 0.0)
     assert "s3cret" not in str(told.value)
     token = tmp_path / "token"
     token.write_text("s3cret")
     token.chmod(0o644)
     with pytest.raises(UsageError, match="everybody") as told:
-        ask_slurmrestd(SlurmSettings(slurmrestd="http://127.0.0.1:1", slurmrestd_token_file=token), 0.0)
+        ask_slurmrestd(SlurmImportSettings(slurmrestd="http://127.0.0.1:1", slurmrestd_token_file=token), 0.0)
     assert "s3cret" not in str(told.value)
     with pytest.raises(UsageError, match="ASCII"):
-        ask_slurmrestd(SlurmSettings(slurmrestd="http://127.0.0.1:1", slurmrestd_user="\u0142"), 0.0)
+        ask_slurmrestd(SlurmImportSettings(slurmrestd="http://127.0.0.1:1", slurmrestd_user="\u0142"), 0.0)

@@ -16,9 +16,9 @@ import pytest
 from skuwise.advisor.core.frame import Frame, Window
 from skuwise.advisor.telemetry.sqlite.database import Parts, read_each
 from skuwise.advisor.telemetry.sqlite.ipc import read_told
-from skuwise.advisor.telemetry.sqlite.parallel_read import FILES_A_PROCESS, read_beside
+from skuwise.advisor.telemetry.sqlite.parallel_read import FILES_A_PROCESS, read_parallel
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
-from skuwise.advisor.telemetry.sqlite.reading_process import Apart
+from skuwise.advisor.telemetry.sqlite.reading_process import ReadingProcess
 from skuwise.advisor.verdicts.judge import judge
 from skuwise.agent.base.self_command import child_command
 from skuwise.agent.model import Absence, Gpu, Node, Tick, Workload
@@ -27,7 +27,7 @@ from skuwise.agent.store.snapshot import take_snapshot
 from skuwise.agent.store.writing.node_writer import NodeWriter
 from skuwise.agent.store.writing.writer import Writer
 from skuwise.rules.base.errors import StoreError
-from skuwise.rules.catalog.loader import load_catalog
+from skuwise.tests.rulebooks import rulebook
 
 HOUR = 3600.0
 T0 = 1_790_000_000.0 // HOUR * HOUR
@@ -74,7 +74,7 @@ def test_a_snapshot_beside_the_live_file_adds_nothing(tmp_path: Path) -> None:
     both = read_frame([tmp_path])
     assert gpu_hours(both) == gpu_hours(alone) == 48
     assert len(both.nodes) == len(both.gpus) == len(both.uses) == len(both.workloads) == 1
-    one, other = (judge(frame, load_catalog()) for frame in (alone, both))
+    one, other = (judge(frame, rulebook()) for frame in (alone, both))
     assert one.workloads == other.workloads
     assert one.occupancy.equals(other.occupancy)
 
@@ -115,9 +115,9 @@ def test_a_file_that_is_broken_within_is_named_and_the_others_are_judged(tmp_pat
     frame = read_frame([tmp_path])
     assert frame.nodes["node"].tolist() == ["good"]
     assert gpu_hours(frame) == 48
-    (note,) = [note for note in frame.notes if "Left out" in note]
-    assert "broken.db" in note
-    assert "malformed" in note
+    (note,) = [note for note in frame.notes if note.code == "file-left-out"]
+    assert "broken.db" in note.text
+    assert "malformed" in note.text
     with pytest.raises(StoreError, match="malformed"):
         read_frame([broken])
 
@@ -157,7 +157,7 @@ def test_files_of_every_minor_version_are_read_together(tmp_path: Path) -> None:
 def test_a_job_on_nodes_whose_clocks_differ_is_one_and_loses_nothing(tmp_path: Path) -> None:
     make(tmp_path, "n1")
     make(tmp_path, "n2", skew=90.0)
-    verdicts = judge(read_frame([tmp_path]), load_catalog())
+    verdicts = judge(read_frame([tmp_path]), rulebook())
     (job,) = verdicts.workloads
     assert job.nodes == ("n1", "n2")
     assert job.gpu_hours == pytest.approx(96, rel=0.01)
@@ -173,8 +173,8 @@ def test_two_processes_read_what_one_reads(tmp_path: Path) -> None:
         connection.execute("DROP TABLE gpu_hour")
     window = Window(T0, T0 + 2 * HOUR)
     files = sorted(tmp_path.glob("*.db"))
-    with Apart() as apart:
-        one, two = (read_beside(files, window, 10, processes, apart) for processes in (1, 2))
+    with ReadingProcess() as apart:
+        one, two = (read_parallel(files, window, 10, processes, apart) for processes in (1, 2))
     assert list(one) == list(two) == files
     for mine, other in zip(one.values(), two.values(), strict=True):
         if isinstance(mine, Parts) and isinstance(other, Parts):
@@ -193,7 +193,7 @@ def test_the_process_beside_answers_with_what_it_read(tmp_path: Path) -> None:
         subprocess.run(command, input=json.dumps(task).encode(), stdout=answer, check=True)
         answer.seek(0)
         told = read_told(answer)
-        with Apart() as apart:
+        with ReadingProcess() as apart:
             here = read_each(files, Window(T0, T0 + 2 * HOUR), 10, apart)
     there, mine = told[files[0]], here[files[0]]
     assert isinstance(there, Parts)
@@ -214,7 +214,7 @@ def test_where_too_many_hours_are_cut_those_of_the_shortest_workloads_are_read_b
         for name, start, end in (("long", 0.5, 30.5), ("short", 40.5, 41.5)):
             node.put_workload_use(Workload(name, name, name, "slurm"), "GPU-n1", T0 + start * HOUR, T0 + end * HOUR,
                                   "allocation")  # fmt: skip
-    with Apart() as apart:
+    with ReadingProcess() as apart:
         told = read_each([path], Window(T0, T0 + 48 * HOUR), 2, apart)[path]
     assert isinstance(told, Parts)
     (gpu,) = told.tables["gpu"]
@@ -222,4 +222,4 @@ def test_where_too_many_hours_are_cut_those_of_the_shortest_workloads_are_read_b
     assert sorted({(ts - T0 - 1) // HOUR for ts in by_minute}) == [40, 41]
     assert float(gpu["observed_seconds"].sum()) == 48 * HOUR
     (note,) = told.notes
-    assert note.startswith("4 hours hold the start or end of a workload; 2 of them")
+    assert note.text.startswith("4 hours hold the start or end of a workload; 2 of them")

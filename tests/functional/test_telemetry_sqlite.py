@@ -170,7 +170,7 @@ def test_the_same_rows_in_two_files_count_once_with_a_note(tmp_path: Path) -> No
             _used(node, T0, T0 + hours * HOUR)
     frame = read_frame([tmp_path])
     assert len(frame.gpu) == 30
-    assert any("24 GPU rows stood in more than one database" in note for note in frame.notes)
+    assert any("24 GPU rows stood in more than one database" in note.text for note in frame.notes)
     assert len(frame.nodes) == len(frame.gpus) == len(frame.uses) == 1
     assert frame.uses["ts_end"].tolist() == [T0 + 30 * HOUR]
 
@@ -183,7 +183,7 @@ def test_a_folder_of_nodes_and_two_machines_of_one_name(tmp_path: Path) -> None:
         _hours(_node(writer, "n2"), 5, "n2")
     frame = read_frame([tmp_path])
     assert frame.nodes["node"].tolist() == ["n1", "n2"]
-    assert any("2 machines are called n1" in note for note in frame.notes)
+    assert any("2 machines are called n1" in note.text for note in frame.notes)
     assert len(frame.gpu) == 15
 
 
@@ -193,7 +193,7 @@ def test_a_bad_file_among_good_ones_is_left_out_with_a_note(tmp_path: Path) -> N
     (tmp_path / "bad.db").write_bytes(b"this is no database" * 100)
     frame = read_frame([tmp_path])
     assert len(frame.gpu) == 5
-    assert any("Left out" in note and "bad.db" in note for note in frame.notes)
+    assert any(note.code == "file-left-out" and "bad.db" in note.text for note in frame.notes)
     with pytest.raises(StoreError):
         read_frame([tmp_path / "bad.db"])
 
@@ -228,7 +228,7 @@ def test_a_node_whose_clock_is_ahead_does_not_move_the_window(tmp_path: Path) ->
     frame = read_frame([path], now=now)
     assert frame.window.end == now
     assert set(frame.gpu["node"]) == {"n1"}
-    assert any("clock is ahead" in note for note in frame.notes)
+    assert any(note.code == "clock-ahead" for note in frame.notes)
     assert read_frame([path]).window.end > now
 
 

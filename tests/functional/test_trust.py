@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from skuwise.advisor.core.frame import Frame
+from skuwise.advisor.core.unobservable import blind_nodes
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.advisor.telemetry.trust.trust import CONTRADICTION, TWO_PLACES
 from skuwise.advisor.verdicts.workloads.inventory import inventory_of
@@ -117,7 +118,7 @@ def test_a_file_does_not_speak_for_nodes_that_have_files_of_their_own(folder: Pa
     change(folder / "n0.db", f"{ZERO}, unobserved_seconds = {coverage}")
     frame = read_frame([folder])
     assert_same(honest, frame)
-    assert any("n0.db tells of n1, n2 and n3 too" in note for note in frame.notes)
+    assert any("n0.db tells of n1, n2 and n3 too" in note.text for note in frame.notes)
     assert not refused(frame)
 
 
@@ -128,9 +129,9 @@ def test_the_node_of_copies_that_contradict_one_another_is_refused_by_name_and_n
     frame = read_frame([folder])
     assert refused(frame) == {"n2": CONTRADICTION}
     assert_same(honest, frame, without=["n2"])
-    (note,) = [note for note in frame.notes if "contradict" in note]
-    assert "copy.db" in note and "n2.db" in note and "n2, so neither is believed" in note
-    inventory = inventory_of(frame, lambda _: 8)
+    (note,) = [note for note in frame.notes if note.code == "databases-contradicting-copies"]
+    assert "copy.db" in note.text and "n2.db" in note.text and "n2, so neither is believed" in note.text
+    inventory = inventory_of(frame, lambda _: 8, blind_nodes(frame.absences))
     (dark,) = [one for one in inventory.unobserved if one.node == "n2" and one.code == CONTRADICTION]
     assert list(dark.gpus) == of("n2") and "contradict" in dark.reason
     assert inventory.nodes["n2"].gpu_count == 8 and not inventory.nodes["n2"].observed
@@ -180,7 +181,7 @@ def test_rows_of_a_coverage_that_cannot_be_are_left_out_and_counted_by_file_and_
     assert frame.nodes.loc[frame.nodes["node"] == "n3", "gpu_count"].isna().all()
     (told,) = frame.source["implausible"]  # type: ignore[misc]
     assert told["node"] == "n3" and told["file"].endswith("n3.db") and told["rows"] == 40 and told["values"] > 40
-    assert sum("n3.db" in note and "n3" in note for note in frame.notes) == 2
+    assert sum("n3.db" in note.text and "n3" in note.text for note in frame.notes) == 2
 
 
 @pytest.mark.slow
@@ -246,7 +247,7 @@ def test_nobody_renames_or_takes_over_the_work_of_other_nodes(folder: Path) -> N
     assert_same(honest, frame, without=["n9"])
     theirs = set(frame.uses.loc[frame.uses["node"] == "n9", "workload_id"])
     assert len(theirs) == 1 and not theirs & set(honest.uses["workload_id"])
-    assert any("say different things of 1 workload" in note for note in frame.notes)
+    assert any("say different things of 1 workload" in note.text for note in frame.notes)
 
 
 @pytest.mark.slow

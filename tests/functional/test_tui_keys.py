@@ -15,7 +15,7 @@ import skuwise.tui
 from skuwise.rules.base.errors import StoreError
 from skuwise.tests.fleet_on_screen import HandLoader, many
 from skuwise.tests.session import KEY, Session, drive
-from skuwise.tui.screens.base_page import PAGES
+from skuwise.tui.screens.menu import MENU
 from skuwise.tui.widgets.heatmap import HeatMap
 from skuwise.tui.widgets.table import ItemTable
 from textual.binding import Binding
@@ -87,7 +87,7 @@ def closing(screen: str) -> list[Press]:
 
 SCENES: dict[str, list[Press]] = {
     "overview": [
-        *(("SkuwiseApp", KEY[page], mode) for page, _ in (*PAGES[1:], PAGES[0])),
+        *(("SkuwiseApp", KEY[page.NAME], mode) for page in (*MENU[1:], MENU[0])),
         ("SkuwiseApp", "w", lambda s: s.app.state.window),
         ("SkuwiseApp", "W", lambda s: s.app.state.window),
         ("SkuwiseApp", "r", lambda s: len(s.app._loader.windows)),
@@ -170,8 +170,8 @@ ELSEWHERE = {("SkuwiseApp", "exclamation_mark"), ("SkuwiseApp", "q")}
 
 
 def bindings() -> set[tuple[str, str]]:
-    """Owner and first key of every binding of the program."""
-    found = set()
+    """Owner and first key of every binding of the program, the pages' numbers among them."""
+    found = {("SkuwiseApp", key) for key in KEY.values()}
     for module in pkgutil.walk_packages(skuwise.tui.__path__, "skuwise.tui."):
         for name, owner in inspect.getmembers(importlib.import_module(module.name), inspect.isclass):
             if owner.__module__ == module.name:

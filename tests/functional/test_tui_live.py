@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from skuwise.advisor.telemetry.device_series import MOMENTS, in_frame
-from skuwise.advisor.telemetry.fleet_map import by_gpu
+from skuwise.advisor.telemetry.fleet_map import nodes_with_gpus
 from skuwise.advisor.telemetry.live import BEHIND_SECONDS, LIVE_SECONDS, holding, read_live
 from skuwise.advisor.telemetry.resample import by_minute
 from skuwise.advisor.telemetry.source import Databases
@@ -182,7 +182,7 @@ def test_a_reading_takes_the_file_as_it_is_with_one_sample_grown_and_replaced(tm
         loader.load(FINDINGS_WINDOW, None, lambda _: None)
     begun(path, name="n2", uuids=("GPU-9",))[0].close()
     other = loader.load(FINDINGS_WINDOW, None, lambda _: None)
-    assert [(node.node, len(node.gpus)) for node in by_gpu(other.frame)] == [("n2", 1)]
+    assert [(node.node, len(node.gpus)) for node in nodes_with_gpus(other.frame)] == [("n2", 1)]
 
 
 @pytest.mark.slow

@@ -17,7 +17,6 @@ import pytest
 from rich.cells import cell_len
 from skuwise.tests import golden_files
 from skuwise.tests.session import KEY, Session, drive
-from skuwise.tui.screens.base_page import PAGES
 from textual.app import App, ComposeResult
 from textual.containers import ScrollableContainer, Vertical
 from textual.screen import Screen
@@ -120,7 +119,7 @@ def test_every_screen_is_as_it_was_and_nothing_overlaps_or_is_cut(size: tuple[in
 
     async def steps(s: Session) -> None:
         await s.ready()
-        for page, _ in PAGES:
+        for page in KEY:
             await s.press(KEY[page])
             await compare(s, folder / f"{page}.txt", THERE[page])
         for name, page, keys, there in BESIDE:
@@ -159,6 +158,6 @@ def test_what_overlaps_or_is_cut_is_found() -> None:
 
 
 def test_no_screen_is_kept_that_is_not_visited() -> None:
-    visited = {page for page, _ in PAGES} | {name for name, *_ in BESIDE}
+    visited = set(KEY) | {name for name, *_ in BESIDE}
     kept = {folder.name: {path.stem for path in folder.iterdir()} for folder in SCREENS.iterdir()}
     assert kept == {f"{size}-{theme}": visited for size in ("80x24", "160x50") for theme in ("colours", "mono")}

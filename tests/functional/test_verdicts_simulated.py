@@ -8,14 +8,14 @@ import pytest
 from skuwise.advisor.simulate.simulator import SimulationReport, simulate
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.advisor.verdicts.judge import Verdicts, judge
-from skuwise.rules.catalog.loader import load_catalog
+from skuwise.tests.rulebooks import rulebook
 
 UNTIL = 1_790_000_000.0
 
 
 def _made(path: Path, scenario: str, days: float, seed: int) -> tuple[SimulationReport, Verdicts]:
     report = simulate(scenario, path, days=days, seed=seed, until=UNTIL)
-    return report, judge(read_frame([path]), load_catalog())
+    return report, judge(read_frame([path]), rulebook())
 
 
 @pytest.mark.slow

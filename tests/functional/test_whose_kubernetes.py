@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from skuwise.advisor.core.frame import Frame
-from skuwise.advisor.simulate.output.prometheus_series import Series
 from skuwise.advisor.telemetry.source import PrometheusServer
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.tests.engines import prometheus, victoria
@@ -19,6 +18,7 @@ from skuwise.tests.fleets import Fleet, series
 from skuwise.tests.fleets.clusters import cluster
 from skuwise.tests.fleets.hostile import NAMED, contradicting, cycles, mischievous
 from skuwise.tests.fleets.owned import pod_truths
+from skuwise.tests.server_metrics.prometheus_series import Series
 from skuwise.tests.whose import Case, cases
 
 pytestmark = pytest.mark.slow

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 from skuwise.advisor.core.frame import Frame
-from skuwise.advisor.simulate.output.prometheus_series import Series
 from skuwise.advisor.telemetry.source import Databases, PrometheusServer
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.tests.engines import victoria
@@ -19,6 +18,7 @@ from skuwise.tests.fleets.database import write_databases
 from skuwise.tests.fleets.devices import How, device_series
 from skuwise.tests.fleets.unlabelled import BareFleet, JobTruth, Lived, bare_fleet, live, scraped, truths
 from skuwise.tests.gangs import Detected, Score, of_frame, score_frame, score_spans
+from skuwise.tests.server_metrics.prometheus_series import Series
 
 pytestmark = pytest.mark.slow
 SEEDS = (201, 202, 203)

@@ -17,9 +17,9 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from skuwise.agent.impact.agent_process import OFF, Mode, watching
-from skuwise.agent.impact.measure import Impact, Run, measure, run_beside
-from skuwise.agent.impact.report import as_json, as_table
+from skuwise.agent.impact.agent_process import OFF, Mode, started_agent
+from skuwise.agent.impact.measure import Impact, TimedRun, run_beside, run_rounds
+from skuwise.agent.impact.report import impact_json, impact_table
 from skuwise.rules.base.errors import NothingToDo, SkuwiseError
 from skuwise.tests.hardware.nvml_device import no_gpu_reason
 from skuwise.tests.hardware.observe import run_work
@@ -54,13 +54,13 @@ def impact_on(
 ) -> Impact:
     """The measurement on real agents. `seconds` runs the work once; `arguments` are flags of `agent run`."""
 
-    def run(mode: Mode) -> Run:
+    def run(mode: Mode) -> TimedRun:
         if mode.settings is None:
             return run_beside(seconds, None, settle_seconds=rest_seconds)
-        with watching(mode.settings, arguments, os.environ) as agent:
+        with started_agent(mode.settings, arguments, os.environ) as agent:
             return run_beside(seconds, agent, settle_seconds=rest_seconds)
 
-    return measure(f"{work}, {ITERATIONS} iterations", run, MODES, rounds, rng=rng)
+    return run_rounds(f"{work}, {ITERATIONS} iterations", run, MODES, rounds, rng=rng)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -91,8 +91,8 @@ def _measure_all(options: argparse.Namespace) -> int:
             return seconds_of(work, options.seconds, python=options.python)
 
         impact = impact_on(work, seconds, options.rounds, rng)
-        found[work] = as_json(impact)
-        print(as_table(impact), end="\n\n")
+        found[work] = impact_json(impact)
+        print(impact_table(impact), end="\n\n")
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(found, indent=1) + "\n")
     return 0

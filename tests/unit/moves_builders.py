@@ -9,12 +9,13 @@ from functools import cache
 import numpy as np
 import pandas as pd
 from skuwise.advisor.core.advice_types import Advice, BottleneckVerdict, Coverage, KindVerdict, Owner, WorkloadVerdict
+from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.frame import Window
-from skuwise.advisor.pipeline import advise_on
+from skuwise.advisor.pipeline import AdviseOptions, advise_on
 from skuwise.advisor.verdicts.types import BareGpu, FabricFacts, NodeFacts, Verdicts
 from skuwise.advisor.verdicts.workloads.inventory import MEASURED, GpuCoverage, Inventory, NodeInventory
 from skuwise.rules.catalog.loader import Catalog, load_catalog
-from skuwise.rules.policy.thresholds import load_waste_rules
+from skuwise.tests.rulebooks import rulebook
 
 END = 1_790_000_000.0 // 3600 * 3600
 DAYS = 14
@@ -52,7 +53,7 @@ def gpus_of(name: str, count: int = 8) -> tuple[str, ...]:
 
 def workload(name: str = "chat", nodes: tuple[str, ...] = ("n1",), *, kind="online-inference", **changes):
     gpus = changes.pop("gpus", tuple(g for n in nodes for g in gpus_of(n)))
-    verdict = kind if isinstance(kind, KindVerdict) else KindVerdict(kind, 0.95, ("said so",))
+    verdict = kind if isinstance(kind, KindVerdict) else KindVerdict(kind, 0.95, (CodedText("said", "said so"),))
     start, end = changes.get("start", START), changes.get("end", END)
     values = {
         "id": f"w-{name}", "series_id": f"s-{name}", "name": name, "owner": Owner(user="ann"), "nodes": nodes,
@@ -132,10 +133,11 @@ def _covered(n: NodeFacts, uuid: str) -> GpuCoverage:
     return GpuCoverage(n.node, uuid, hours, n.first_seen, n.last_seen, dict.fromkeys(MEASURED, hours))
 
 
-def advice_of(given: Verdicts, prices=(), seed: int = 1, **changes) -> Advice:
+def advice_of(given: Verdicts, prices=(), seed: int = 1, *, options: AdviseOptions | None = None, **rules) -> Advice:
+    """The advice on these verdicts. `rules`: what the rulebook says other than the one that ships."""
     return advise_on(
-        given, catalog(), load_waste_rules(), prices, generated_at=END, rng=np.random.default_rng(seed),
-        source={"kind": "sqlite", "paths": ["fleet.db"]}, **changes,
+        given, rulebook(catalog(), prices=prices, **rules), options or AdviseOptions(END), np.random.default_rng(seed),
+        source={"kind": "sqlite", "paths": ["fleet.db"]},
     )  # fmt: skip
 
 

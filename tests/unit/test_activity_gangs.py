@@ -11,7 +11,7 @@ import pytest
 from skuwise.advisor.core.frame import Window
 from skuwise.advisor.telemetry.activity import DeviceSeries, Gang, find_gangs
 from skuwise.advisor.telemetry.activity.apply import with_activity
-from skuwise.advisor.telemetry.activity.unchained import unchained
+from skuwise.advisor.telemetry.activity.gangs import unchained
 from skuwise.tests.frames import TRAINING, FrameBuilder
 
 T0 = 1_790_000_000.0 // 3600 * 3600

@@ -6,10 +6,9 @@ import numpy as np
 import pandas as pd
 from hypothesis import given
 from hypothesis import strategies as st
-from skuwise.advisor.core.histogram_array import WIDTH, BinsArray
+from skuwise.advisor.core.histogram_array import WIDTH, BinsArray, stacked_bins
 from skuwise.advisor.telemetry.resolution import concat
 from skuwise.advisor.telemetry.tables import to_table
-from skuwise.advisor.verdicts.features.utilization import stacked_bins
 from skuwise.agent.store.reading.queries import Query
 
 QUERY = Query("", ("node",), ("ts",), ("x_bins",))

@@ -16,13 +16,13 @@ from skuwise.advisor.core.advice_types import Advice, Reconciliation, Summary, U
 from skuwise.advisor.core.timestamps import minute
 from skuwise.advisor.render import render
 from skuwise.advisor.render.json import load_schema
-from skuwise.advisor.report.by_team import share_out
+from skuwise.advisor.report.by_team import split_by_team
 from skuwise.advisor.report.letters import letter_of
 from skuwise.advisor.shards.advice_parser import parse_advice
-from skuwise.advisor.shards.merge import merge
-from skuwise.advisor.telemetry.fleet_map import by_gpu
+from skuwise.advisor.shards.merge import merge_advice
+from skuwise.advisor.telemetry.fleet_map import nodes_with_gpus
 from skuwise.advisor.views import coverage
-from skuwise.advisor.views.document.aggregates import NOT_OBSERVED, hours_by_kind
+from skuwise.advisor.views.aggregates import NOT_OBSERVED, hours_by_kind
 from skuwise.advisor.views.document.report_content import story_of
 from skuwise.tests.frames import HOUR, START, TRAINING, FrameBuilder
 from skuwise.tests.partly_observed import HOURS, advice, advised, azure, dark, short
@@ -68,7 +68,7 @@ def test_every_renderer_tells_the_same_count() -> None:
     assert read["summary"]["judged_gpu_count"] == 14
     rows = list(csv.DictReader(io.StringIO(render(advice(), "csv"))))
     assert sum(int(row["gpu_count"]) for row in rows if row["row"] == "unobserved") == 10
-    found = fleet_map(by_gpu(dark(), advice().summary.unobserved), advice())
+    found = fleet_map(nodes_with_gpus(dark(), advice().summary.unobserved), advice())
     spots = [spot for node in found.nodes for spot in found.spots(node)]
     assert len(spots) == 32
     assert sum(unobserved(spot) is not None for spot in spots) == 10
@@ -133,7 +133,7 @@ def test_where_all_was_judged_the_words_are_plain() -> None:
 
 
 def test_a_team_keeps_honest_coverage() -> None:
-    parts = share_out(advice(), lambda w: w.owner.user, teams=("ann", "bob", "cyd"))
+    parts = split_by_team(advice(), lambda w: w.owner.user, teams=("ann", "bob", "cyd"))
     ann, bob, cyd = (parts[name].summary for name in ("ann", "bob", "cyd"))
     assert (ann.gpu_count, ann.unobserved_gpu_count, ann.judged_gpu_count) == (8, 2, 6)
     assert (bob.gpu_count, bob.unobserved_gpu_count, bob.judged_gpu_count) == (8, 0, 0)
@@ -143,22 +143,22 @@ def test_a_team_keeps_honest_coverage() -> None:
     assert bob.recoverable_usd_per_month is None
     assert cyd.wasted_usd == 0
     assert [one.node for one in parts[None].summary.unobserved] == ["n2"]
-    owned = share_out(advice(), lambda w: w.owner.user, lambda node: "dan" if node == "n2" else None)
+    owned = split_by_team(advice(), lambda w: w.owner.user, lambda node: "dan" if node == "n2" else None)
     assert owned["dan"].summary.unobserved_gpu_count == 8
     assert "8 of 8 GPUs not observed" in mailed(owned["dan"], "dan")[0]
     assert "Idleness was judged on 6 of 8 GPUs: none of these" in mailed(parts["ann"], "ann")[1]
 
 
 def test_every_unobserved_gpu_is_some_teams_or_nobodys() -> None:
-    parts = share_out(advice(), lambda w: w.owner.user)
+    parts = split_by_team(advice(), lambda w: w.owner.user)
     assert sum(part.summary.unobserved_gpu_count for part in parts.values()) == 10
 
 
 def test_a_fabric_that_was_not_observed_is_said_and_is_not_silent() -> None:
     a = advice()
-    told = next(note for note in a.notes if note.startswith("The fabric of"))
-    assert "2 nodes (n2 and n3) was not observed: idle fabrics cannot be found there." in told
-    assert "node_exporter with --collector.infiniband" in told
+    told = next(note for note in a.notes if note.code == "fabrics-not-observed")
+    assert "2 nodes (n2 and n3) was not observed: idle fabrics cannot be found there." in told.text
+    assert "node_exporter with --collector.infiniband" in told.text
     lost = [use for use in a.fabrics if use.unseen]
     assert [use.node for use in lost] == ["n2", "n3"]
     assert "not observed" in mailed(a)[1]
@@ -184,10 +184,10 @@ def test_shards_merge_into_the_same_coverage() -> None:
     )  # fmt: skip
     other = replace(other, summary=replace(other.summary, recoverable_interval_usd_per_month=None, unobserved=(
         Unobserved("m1", ("GPU-x",), "Why.", "no-samples"),), judged_gpu_count=7))  # fmt: skip
-    told = merge({"a": read, "b": other}, 0.5).summary
+    told = merge_advice({"a": read, "b": other}, 0.5).summary
     assert (told.gpu_count, told.unobserved_gpu_count, told.judged_gpu_count) == (40, 11, 21)
     unknown = replace(other, summary=replace(other.summary, judged_gpu_count=None))
-    assert merge({"a": read, "b": unknown}, 0.5).summary.judged_gpu_count is None
+    assert merge_advice({"a": read, "b": unknown}, 0.5).summary.judged_gpu_count is None
 
 
 @given(st.floats(0.0, 400.0), st.floats(0.1, 400.0))

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from skuwise.advisor.render.csv import cell
+from skuwise.advisor.render.formats.csv import cell
 
 DELIMITERS = (",", ";", "\t", "|")
 HOSTILE = (

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 import yaml
 from skuwise import __version__
-from skuwise.agent.commands import configure
+from skuwise.__main__ import COMMANDS
 from skuwise.agent.config import SYSTEM_FILE, AgentConfig, load_config
+from skuwise.rules.base.command_registry import configure_command
 from skuwise.rules.base.errors import UsageError
 from skuwise.tests.containerfile import every, stages, variables
 
@@ -29,7 +30,7 @@ Manifest = dict[str, Any]
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
-    configure(parser)
+    configure_command(parser, COMMANDS["agent"])
     return parser.parse_args(arguments)
 
 
@@ -84,8 +85,9 @@ def test_the_image_runs_the_agent_without_a_shell_as_a_numbered_user() -> None:
     (start,), (default,), (health,) = (every(final, name) for name in ("ENTRYPOINT", "CMD", "HEALTHCHECK"))
     program, *arguments = start.command
     assert (arguments, program) == (["agent"], "/opt/skuwise/bin/skuwise")
-    assert parse(default.command).run.__name__ == "_run"
-    assert health.command[:2] == [program, "agent"] and parse(health.command[2:]).run.__name__ == "_status"
+    assert parse(default.command).run.__module__ == "skuwise.agent.commands.run"
+    assert health.command[:2] == [program, "agent"]
+    assert parse(health.command[2:]).run.__module__ == "skuwise.agent.commands.status"
     assert every(final, "USER")[-1].text == "65532:65532"
     assert variables(final)["NVIDIA_VISIBLE_DEVICES"] == "all"
     assert variables(final)["NVIDIA_DRIVER_CAPABILITIES"] == "utility"

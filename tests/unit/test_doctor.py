@@ -6,14 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from skuwise.agent.base.clock import SteppedClock
 from skuwise.agent.config import AgentConfig
 from skuwise.agent.model import Absence, Capability, Gpu, Instant, Probe, Reading, Tick
 from skuwise.agent.sampler import Sampled, Survey
-from skuwise.agent.service.diagnostics.doctor import as_rows, as_table, examine, not_asked
-from skuwise.agent.service.diagnostics.source_overhead import cost_of, read_costs, sentence
+from skuwise.agent.service.diagnostics.doctor import doctor_rows, doctor_table, not_configured, source_lines
+from skuwise.agent.service.diagnostics.probe import measure_sources, overhead_sentence, source_cost
 from skuwise.agent.sources.nvidia.nvml_errors import NO_GPM, NO_PERMISSION, fault_of
 from skuwise.agent.sources.nvidia.profiling_permissions import Privileges, explain, read_privileges
+from skuwise.tests.stepped_clock import SteppedClock
 
 GPU = Gpu("GPU-a", 0, "NVIDIA H100")
 REFUSED = Capability(
@@ -51,7 +51,7 @@ def test_why_profiling_is_refused_is_told_with_the_remedy_that_follows(
     tmp_path: Path, restricted: str | None, capabilities: str | None, said: str, remedy: str
 ) -> None:
     procfs = proc(tmp_path, restricted=restricted, capabilities=capabilities)
-    (line,) = examine(SURVEY, NOTHING_MORE, procfs)
+    (line,) = source_lines(SURVEY, NOTHING_MORE, procfs)
     assert line.absence is not None
     assert said in line.absence.detail and remedy in line.absence.remedy
     assert (line.absence.reason, line.metric) == ("no-permission", "sm_active")
@@ -72,16 +72,16 @@ def test_what_the_driver_does_not_say_is_unknown_and_other_refusals_stay(tmp_pat
 
 def test_pages_that_would_tell_something_but_are_not_asked_for_are_named() -> None:
     blind = replace(SURVEY, capabilities=(replace(REFUSED, absence=NO_GPM.of("gpu", GPU.uuid, "sm_active")),))
-    lines = not_asked(AgentConfig(dcgm_url=""), blind)
+    lines = not_configured(AgentConfig(dcgm_url=""), blind)
     assert [(one.source, one.absence and one.absence.reason) for one in lines] == [
         ("dcgm", "not-configured"),
         ("serving", "not-configured"),
     ]
-    assert [one.source for one in not_asked(AgentConfig(), blind)] == ["serving"]
-    assert not_asked(AgentConfig(serving_endpoints=("http://127.0.0.1:8000/metrics",)), SURVEY) == ()
-    found = not_asked(AgentConfig(serving_discover=True), SURVEY)
+    assert [one.source for one in not_configured(AgentConfig(), blind)] == ["serving"]
+    assert not_configured(AgentConfig(serving_endpoints=("http://127.0.0.1:8000/metrics",)), SURVEY) == ()
+    found = not_configured(AgentConfig(serving_discover=True), SURVEY)
     assert found[0].absence is not None and "was found" in found[0].absence.detail
-    assert not_asked(AgentConfig(dcgm_url=""), Survey((), (), ())) == ()
+    assert not_configured(AgentConfig(dcgm_url=""), Survey((), (), ())) == ()
 
 
 class Costly:
@@ -108,15 +108,15 @@ class Costly:
 def test_a_reading_costs_what_it_usually_takes_and_samples_lie_apart() -> None:
     clock = SteppedClock(0.0)
     sources = [Costly(*one) for one in (("nvml", clock, 0.002), ("host", clock, 0.001), ("dcgm", clock, 5.0))]
-    costs = read_costs([*sources, Costly("infiniband", clock, None)], clock)
+    costs = measure_sources([*sources, Costly("infiniband", clock, None)], clock)
     assert costs == {"nvml": pytest.approx(0.002), "host": pytest.approx(0.001)}
     gaps = [later - earlier for earlier, later in zip(sources[0].read_at, sources[0].read_at[1:], strict=False)]
     assert min(gaps) > 0.1 and sources[2].read_at == []
-    assert cost_of("gpm", costs) == costs["nvml"] and cost_of("dcgm", costs) is None
-    assert "3.00 ms" in sentence(costs) and "nvml, gpm and nvlink 2.00 ms" in sentence(costs)
-    row = as_rows((REFUSED,), costs)[0]
+    assert source_cost("gpm", costs) == costs["nvml"] and source_cost("dcgm", costs) is None
+    assert "3.00 ms" in overhead_sentence(costs) and "nvml, gpm and nvlink 2.00 ms" in overhead_sentence(costs)
+    row = doctor_rows((REFUSED,), costs)[0]
     assert row["source_cpu_seconds"] == costs["nvml"] and row["reason"] == "no-permission"
-    assert sentence(costs) in as_table((REFUSED,), costs)
+    assert overhead_sentence(costs) in doctor_table((REFUSED,), costs)
 
 
 def test_what_the_first_reading_lacks_takes_the_place_of_what_was_promised() -> None:
@@ -125,5 +125,5 @@ def test_what_the_first_reading_lacks_takes_the_place_of_what_was_promised() -> 
     passing = replace(late, metric="dram_active", reason="first-reading")
     sampled = replace(NOTHING_MORE, absences=frozenset({late, passing}))
     assert [
-        one.absence for one in examine(replace(SURVEY, capabilities=(promised,)), sampled, Path("/nonexistent"))
+        one.absence for one in source_lines(replace(SURVEY, capabilities=(promised,)), sampled, Path("/nonexistent"))
     ] == [late]

@@ -14,13 +14,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from skuwise.advisor.cli.doctor import nothing_observed
+from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.frame import Window
 from skuwise.advisor.doctor.diagnose import at_once, diagnose
-from skuwise.advisor.doctor.facts import GPU_MEASURES, NODE_MEASURES, Absent, Exporter, GpuTold, NodeTold, Told
-from skuwise.advisor.doctor.json import load_schema, render_json
+from skuwise.advisor.doctor.facts import (
+    GPU_MEASURES,
+    NODE_MEASURES,
+    Absent,
+    GpuCoverage,
+    NodeCoverage,
+    SeenExporter,
+    SourceCoverage,
+)
+from skuwise.advisor.doctor.json import load_diagnosis_schema, render_diagnosis_json
 from skuwise.advisor.doctor.presence import BUSY, LABELED, PODS, Spelling, dcgm_looks
 from skuwise.advisor.doctor.prometheus import _Device, _one_home_each, _Seen
-from skuwise.advisor.doctor.text import render_text
+from skuwise.advisor.doctor.text import render_diagnosis_text
 from skuwise.advisor.doctor.types import Diagnosis
 from skuwise.advisor.moves.base.price_book import PriceBook
 from skuwise.rules.base.sanitize import INVISIBLE
@@ -36,34 +45,34 @@ AZURE = "azure/Standard_ND96isr_H100_v5"
 ALL = dict.fromkeys(GPU_MEASURES, 48.0)
 
 
-def gpu(name: str = "g0", **changed: object) -> GpuTold:
-    whole = GpuTold(name, "H100-SXM5", 48.0, NOW - 48 * HOUR, NOW, ALL, 40.0, 40.0)
+def gpu(name: str = "g0", **changed: object) -> GpuCoverage:
+    whole = GpuCoverage(name, "H100-SXM5", 48.0, NOW - 48 * HOUR, NOW, ALL, 40.0, 40.0)
     return replace(whole, **changed)  # type: ignore[arg-type]
 
 
-def silent(name: str) -> GpuTold:
+def silent(name: str) -> GpuCoverage:
     return gpu(name, hours=0.0, first_ts=math.nan, last_ts=math.nan, known={}, busy_hours=0.0, labeled_hours=0.0)
 
 
-def node(name: str = "n1", gpus: int = 8, **changed: object) -> NodeTold:
-    whole = NodeTold(
+def node(name: str = "n1", gpus: int = 8, **changed: object) -> NodeCoverage:
+    whole = NodeCoverage(
         name, tuple(gpu(f"{name}-{i}") for i in range(gpus)), node_sku=AZURE, region="eastus",
         known=dict.fromkeys(NODE_MEASURES, 48.0), fabric_ports=8,
     )  # fmt: skip
     return replace(whole, **changed)  # type: ignore[arg-type]
 
 
-def told(*nodes: NodeTold, **changed: object) -> Told:
-    whole = Told(
+def told(*nodes: NodeCoverage, **changed: object) -> SourceCoverage:
+    whole = SourceCoverage(
         {"kind": "prometheus", "url": "http://p:9090", "server": "Prometheus 2", "match": []},
         Window(NOW - 48 * HOUR, NOW), NOW - 48 * HOUR, 48.0, nodes,
-        (Exporter("dcgm-exporter", ("3.3.5",), len(nodes)), Exporter("kube-state-metrics")),
+        (SeenExporter("dcgm-exporter", ("3.3.5",), len(nodes)), SeenExporter("kube-state-metrics")),
         dict.fromkeys(ALL, 60.0), sampled=24, kubernetes=True,
     )  # fmt: skip
     return replace(whole, **changed)  # type: ignore[arg-type]
 
 
-def diagnosed(*nodes: NodeTold, prices: tuple[Price, ...] = (), **changed: object) -> Diagnosis:
+def diagnosed(*nodes: NodeCoverage, prices: tuple[Price, ...] = (), **changed: object) -> Diagnosis:
     return diagnose(told(*nodes, **changed), CATALOG, PriceBook(CATALOG, prices), 30.0, NOW)
 
 
@@ -77,7 +86,7 @@ def test_where_everything_is_told_nothing_is_missing() -> None:
     assert (found.expected, found.observed, found.unobserved) == (8, 8, ())
     assert found.nodes[0].usd_per_hour is not None
     assert found.readiness.ready_nodes == 1
-    assert "Nothing is missing." in render_text(found)
+    assert "Nothing is missing." in render_diagnosis_text(found)
 
 
 def test_a_gpu_less_than_the_sku_has_is_unobserved_and_every_metric_lacks_it() -> None:
@@ -89,7 +98,7 @@ def test_a_gpu_less_than_the_sku_has_is_unobserved_and_every_metric_lacks_it() -
 
 
 def test_a_node_that_pods_alone_tell_of_is_expected_by_what_they_requested() -> None:
-    dark = NodeTold("dark", requested=6)
+    dark = NodeCoverage("dark", requested=6)
     found = diagnosed(node(), dark)
     state = next(one for one in found.nodes if one.node == "dark")
     assert (state.expected, state.expected_from, state.observed) == (6, "requested", 0)
@@ -118,7 +127,9 @@ def test_nobody_asks_for_links_that_a_gpu_cannot_have() -> None:
     without = {**ALL, "nvlink": 0.0, "pcie": 0.0}
     flat = gpu(sku="L40S", known={**ALL, "nvlink": 0.0})
     sliced = gpu(known=without, instances=4)
-    found = diagnosed(NodeTold("n1", (flat, replace(sliced, gpu_uuid="s")), node_sku=None, known={"ethernet": 48.0}))
+    found = diagnosed(
+        NodeCoverage("n1", (flat, replace(sliced, gpu_uuid="s")), node_sku=None, known={"ethernet": 48.0})
+    )
     by_name = {one.metric: one for one in found.metrics}
     assert (by_name["nvlink"].having, by_name["nvlink"].of) == (0, 0)
     assert (by_name["pcie"].having, by_name["pcie"].of) == (1, 1)
@@ -130,7 +141,7 @@ def test_a_node_without_a_driver_is_told_so_and_not_to_choose_another_window() -
     why = Absent("*", "no-driver", "The NVIDIA driver is not loaded.", "Load it with modprobe nvidia.")
     other = Absent("*", "no-gpm", "Nothing.")
     for declared in (None, 8):
-        bare = NodeTold("n1", declared=declared, absences=(why, other), agent=True)
+        bare = NodeCoverage("n1", declared=declared, absences=(why, other), agent=True)
         found = diagnosed(bare, observed_hours=0.0)
         assert "no-driver" in codes(found)
         error = nothing_observed(found)
@@ -163,7 +174,7 @@ def test_money_that_cannot_be_said_names_the_line_for_it(
     assert line in "\n".join(gap.add for gap in found.gaps)
     assert 'gpu_hour_usd = { "H100-SXM5" = 2.10 }' in found.gaps[-1].add
     if not kubernetes:
-        assert "allowlist" not in render_text(found)
+        assert "allowlist" not in render_diagnosis_text(found)
 
 
 def test_a_region_that_is_not_known_is_assumed_and_says_so() -> None:
@@ -174,8 +185,8 @@ def test_a_region_that_is_not_known_is_assumed_and_says_so() -> None:
     assert (state.usd_per_hour, state.assumed_region, state.region) == (price.usd_per_hour, "eastus", None)
     (gap,) = found.gaps
     assert gap.code == "region-unknown" and "topology.kubernetes.io/region" in gap.add
-    assert "unknown, assumed eastus" in render_text(found)
-    jsonschema.validate(told_json := json.loads(render_json(found)), load_schema())
+    assert "unknown, assumed eastus" in render_diagnosis_text(found)
+    jsonschema.validate(told_json := json.loads(render_diagnosis_json(found)), load_diagnosis_schema())
     assert told_json["nodes"][0]["price_region_assumed"] == "eastus"
     assert diagnosed(node()).nodes[0].assumed_region is None
 
@@ -224,7 +235,7 @@ def test_too_little_data_says_how_much_more_is_needed() -> None:
 def test_holes_and_rare_samples_and_pods_for_names_are_gaps() -> None:
     found = diagnosed(
         node(renamed_from="nvidia-dcgm-exporter-x2x4z"), observed_hours=40.0, resolution=dict.fromkeys(ALL, 300.0),
-        exporters=(Exporter("dcgm-exporter"),),
+        exporters=(SeenExporter("dcgm-exporter"),),
     )  # fmt: skip
     assert codes(found) == ["window-has-holes", "hostname-is-a-pod", "no-kube-state-metrics", "coarse-samples"]
 
@@ -238,23 +249,23 @@ def test_whatever_the_source_says_the_table_holds_no_control_and_json_is_valid(
     name: str, sku: str, said: str, count: int, width: int
 ) -> None:
     hostile = f"\x1b[2J\u202e{name}[red]"
-    one = NodeTold(
+    one = NodeCoverage(
         hostile, tuple(gpu(f"{hostile}{i}", sku=sku or None) for i in range(count)), declared=8, node_sku=sku or None,
         region=said or None, absences=(Absent("*", said, said, said),), renamed_from=hostile,
     )  # fmt: skip
-    found = diagnosed(one, exporters=(Exporter(hostile, (said,), 1),), notes=(said,))
-    text = render_text(found, width=width)
+    found = diagnosed(one, exporters=(SeenExporter(hostile, (said,), 1),), notes=(CodedText("said", said),))
+    text = render_diagnosis_text(found, width=width)
     assert "\x1b" not in text and "\u202e" not in text
     assert not any(c != "\n" and unicodedata.category(c) in INVISIBLE for c in text)
-    jsonschema.validate(json.loads(render_json(found)), load_schema())
-    assert render_json(found).isascii()
+    jsonschema.validate(json.loads(render_diagnosis_json(found)), load_diagnosis_schema())
+    assert render_diagnosis_json(found).isascii()
 
 
 def test_the_json_of_every_gap_is_valid_and_each_says_what_is_lost_and_what_to_add() -> None:
-    worst = NodeTold("n1", (silent("a"), gpu("b", known={"power": 1.0}, labeled_hours=0.0)), declared=4)
+    worst = NodeCoverage("n1", (silent("a"), gpu("b", known={"power": 1.0}, labeled_hours=0.0)), declared=4)
     found = diagnosed(worst, exporters=(), observed_hours=1.0)
-    document = json.loads(render_json(found))
-    jsonschema.validate(document, load_schema())
+    document = json.loads(render_diagnosis_json(found))
+    jsonschema.validate(document, load_diagnosis_schema())
     assert len(document["gaps"]) > 8
     for gap in found.gaps:
         assert gap.what and gap.loses and gap.add

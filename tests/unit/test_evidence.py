@@ -82,7 +82,7 @@ def test_gpus_that_nobody_observed_keep_their_node() -> None:
 def test_what_a_release_needs_of_each_gpu(change: dict[str, object], said: str, only: int | None) -> None:
     found = release_of(with_gpus(idle_node(), "spare", change, only=only))
     assert refused(found)
-    assert any(said in why for why in found.blocked_by), found.blocked_by
+    assert any(said in why.text for why in found.blocked_by), found.blocked_by
     assert "$" not in found.text
     assert said in found.text
 
@@ -100,14 +100,14 @@ def test_gpus_of_which_more_went_unobserved_are_not_called_idle(hours: float) ->
 def test_what_works_without_a_label_keeps_its_node(change: dict[str, float], said: str) -> None:
     found = release_of(idle_node(**change))
     assert refused(found)
-    assert any(said in why for why in found.blocked_by), found.blocked_by
+    assert any(said in why.text for why in found.blocked_by), found.blocked_by
 
 
 def test_pods_that_requested_gpus_keep_their_node_and_are_named() -> None:
     found = release_of(changed(idle_node(), "spare", unaccounted_pods=("research/train-0", "research/train-1")))
     assert refused(found)
-    assert "research/train-0" in found.blocked_by[0]
-    assert "no metric names them" in found.blocked_by[0]
+    assert "research/train-0" in found.blocked_by[0].text
+    assert found.blocked_by[0].code == "pods-not-named"
 
 
 def test_more_gpus_than_the_sku_has_put_the_node_in_doubt() -> None:
@@ -143,7 +143,7 @@ def test_the_service_whose_bandwidth_is_missing_keeps_its_gpus() -> None:
     (sold,) = fewer(demanding())
     assert sold.counts
     (kept,) = fewer(demanding(u_m=float("nan"))) or [None]  # type: ignore[list-item]
-    assert kept is None or (not kept.counts and any("memory bandwidth" in why for why in kept.blocked_by))
+    assert kept is None or (not kept.counts and any("memory bandwidth" in why.text for why in kept.blocked_by))
     assert demanding(u_m=float("nan")).summary.recoverable_usd_per_month == 0.0
 
 
@@ -158,7 +158,7 @@ def test_a_service_leaves_no_fabric_that_was_not_observed() -> None:
     blind = replace(given, nodes=tuple(replace(n, fabric=None) for n in given.nodes))
     advice = advice_of(blind)
     assert not [r for r in advice.recommendations if r.counts]
-    assert any("fabric" in note and "not observed" in note for note in advice.notes)
+    assert any("fabric" in note.text and "not observed" in note.text for note in advice.notes)
 
 
 def test_a_fabric_that_was_observed_for_a_part_of_the_window_is_not_called_silent_for_all_of_it() -> None:

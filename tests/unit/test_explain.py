@@ -16,6 +16,7 @@ from skuwise.advisor.core.advice_types import (
     Owner,
     Phase,
 )
+from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.render.explain import render_explained
 from skuwise.advisor.views.roofline import roofline
 from skuwise.advisor.views.subjects import find, recommended
@@ -50,10 +51,13 @@ def test_a_workload_is_told_with_all_its_evidence() -> None:
     phases = (Phase(START, START + 86400, "training", "network"), Phase(START + 86400, END, "idle", "idle"))
     told = workload(
         "job", owner=Owner(team="blue", user="ann"), phases=phases,
-        kind=KindVerdict("training", 0.83, ("It repeats a step.",), (Alternative("fine-tuning", 0.11),)),
-        bottleneck=BottleneckVerdict("network", 0.7, {"network": 0.75, "idle": 0.25}, ("The network limits it.",)),
+        kind=KindVerdict(
+            "training", 0.83, (CodedText("said", "It repeats a step."),), (Alternative("fine-tuning", 0.11),)
+        ),
+        bottleneck=BottleneckVerdict("network", 0.7, {"network": 0.75, "idle": 0.25},
+            (CodedText("said", "The network limits it."),)),
         coverage=Coverage(0.91, 30.0, {"sm_active": "dcgm-exporter does not export it."}),
-        features={"c_per_engine": 0.4, "m_per_engine": 0.3, "period_seconds": 7.5},
+        features={"tensor_per_engine": 0.4, "hbm_per_engine": 0.3, "period_seconds": 7.5},
     )  # fmt: skip
     advice = advice_of(verdicts([node()], [told]))
     drawn = roofline(told, catalog().gpu("H100-SXM5"))
@@ -90,7 +94,7 @@ def test_a_recommendation_is_told_with_every_rejected_way_and_its_finding() -> N
     for rejected in move.rejected:
         assert rejected.sku in text
     for condition in move.would_change_if:
-        assert condition in text
+        assert condition.text in text
     assert advice.findings[0].id in text
     assert "x H100-SXM5 on azure/Standard_ND96isr_H100_v5" in text
 
@@ -103,7 +107,9 @@ def test_a_finding_about_a_bare_node_is_told_without_a_workload() -> None:
 
 
 def test_outside_text_cannot_reach_the_terminal() -> None:
-    odd = workload("odd", kind=KindVerdict("idle", 0.9, (HOSTILE,)), framework=HOSTILE, node_sku=HOSTILE)
+    odd = workload(
+        "odd", kind=KindVerdict("idle", 0.9, (CodedText("said", HOSTILE),)), framework=HOSTILE, node_sku=HOSTILE
+    )
     odd = replace(odd, name=HOSTILE, owner=Owner(user=HOSTILE), coverage=Coverage(1.0, 1.0, {HOSTILE: HOSTILE}),
                   features={HOSTILE: 1.0})  # fmt: skip
     advice = replace(advice_of(founding()), workloads=(odd,), findings=(), recommendations=())

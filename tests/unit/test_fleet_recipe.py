@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import re
 import shlex
 from pathlib import Path
 
 from skuwise.__main__ import COMMANDS
 from skuwise.advisor.telemetry.source import source_of
+from skuwise.rules.base.command_registry import configure_command
 
 ROOT = Path(__file__).parents[2]
 UNITS = ROOT / "deploy/fleet"
@@ -35,7 +35,7 @@ def command(unit: str) -> list[str]:
 
 def parsed(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
-    importlib.import_module(COMMANDS[words[0]].module).configure(parser)
+    configure_command(parser, COMMANDS[words[0]])
     return parser.parse_args(words[1:])
 
 

@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from skuwise.advisor.simulate.output.prometheus_series import Series
 from skuwise.tests.draws import examples
 from skuwise.tests.engines import prometheus
 from skuwise.tests.fleets import FLEETS, Fleet, Hold, Workload, only, removals, series, truth
@@ -34,6 +33,7 @@ from skuwise.tests.fleets.removal import (
     without_label,
     without_metric_of_gpu,
 )  # fmt: skip
+from skuwise.tests.server_metrics.prometheus_series import Series
 
 GR_ENGINE, GPU_UTIL, POWER = "DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_POWER_USAGE"
 REQUESTS = "kube_pod_container_resource_requests"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from skuwise.advisor.billing.billing_exports import _name, _word
-from skuwise.advisor.billing.cost_summary import Line
+from skuwise.advisor.billing.cost_summary import BillLine
 from skuwise.advisor.cli.price_options import _said
 from skuwise.advisor.cli.serve import load_serve_settings
 from skuwise.advisor.mail.routes import load_routes
@@ -30,12 +30,12 @@ from skuwise.agent.inventory.slurm.slurm_conf import read_settings
 from skuwise.agent.model import Instant
 from skuwise.agent.service.runtime.control import ask
 from skuwise.agent.service.runtime.db_lock import Holder, _read
-from skuwise.agent.slurm_jobs.nodelist import expanded
+from skuwise.agent.slurm_jobs.choice import expand_node_list
 from skuwise.agent.sources.host import HostSource
 from skuwise.agent.store.retention.trusted_clock import trusted_now
 from skuwise.rules.base.errors import SkuwiseError, UsageError
 from skuwise.rules.base.yaml_loader import parse_table
-from skuwise.rules.catalog.hour_prices import SaidPrices, resolve
+from skuwise.rules.catalog.hour_prices import StatedPrices, resolve_prices
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.rules.catalog.price_files import load_prices
 from skuwise.rules.policy.thresholds import load_bottleneck_thresholds, load_waste_rules
@@ -132,9 +132,9 @@ def test_a_port_has_five_digits() -> None:
 def test_a_price_that_no_number_can_be_is_refused() -> None:
     from datetime import date
 
-    said = SaidPrices(gpu=_said({"H100-SXM5": int(HUGE, 16)}, "prices.gpu_hour_usd"))
+    said = StatedPrices(gpu=_said({"H100-SXM5": int(HUGE, 16)}, "prices.gpu_hour_usd"))
     with pytest.raises(UsageError) as error:
-        resolve(said, load_catalog(), date(2026, 11, 1))
+        resolve_prices(said, load_catalog(), date(2026, 11, 1))
     refused(error)
 
 
@@ -166,7 +166,7 @@ def test_what_stands_in_a_mails_header_holds_no_control_character(tmp_path: Path
 
 
 def test_a_list_price_of_nothing_is_none() -> None:
-    line = Line("aws/p5.48xlarge", "us-east-1", hours=24.0, effective=100.0, listed=0.0, listed_hours=24.0)
+    line = BillLine("aws/p5.48xlarge", "us-east-1", hours=24.0, effective=100.0, listed=0.0, listed_hours=24.0)
     assert line.list_usd_per_hour is None
     assert line.basis == "negotiated"
 
@@ -191,7 +191,7 @@ def test_a_host_list_of_many_brackets_is_none() -> None:
     assert expand("a" + "[1-2]" * (MAX_DIMENSIONS + 1)) is None
     assert expand("a[1]" + "b[3-4]" * 5000) is None
     assert expand(",".join(["a[1-2]"] * 20)) is not None
-    assert expanded("a" + "[1-2]" * 9) is None
+    assert expand_node_list("a" + "[1-2]" * 9) is None
 
 
 def test_what_is_nested_ends_no_reader_of_json(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from skuwise.advisor.core import formatting as words
 from skuwise.advisor.moves.base.pricing import PriceBook, fabric_premium
 from skuwise.advisor.render import render
 from skuwise.rules.base.errors import UsageError
-from skuwise.rules.catalog.hour_prices import HourPrices, Said, SaidPrices, parse_flags, resolve
+from skuwise.rules.catalog.hour_prices import HourPrices, StatedPrice, StatedPrices, parse_flags, resolve_prices
 from skuwise.rules.catalog.types import Price
 from skuwise.tests.draws import examples
 
@@ -31,7 +31,7 @@ def said(tmp_path, text="", flags=(), environ=None):
     add_prices(parser)
     options = parser.parse_args([part for flag in flags for part in ("--gpu-hour-usd", flag)])
     found = said_prices(options, environ or {}, system_file=file, config_home=tmp_path / "none")
-    return resolve(found, CATALOG, TODAY)
+    return resolve_prices(found, CATALOG, TODAY)
 
 
 def test_settings_flags_and_environment_give_prices_by_the_catalogs_names(tmp_path):
@@ -96,7 +96,9 @@ def test_a_wrong_flag_is_a_sentence_and_a_remedy(tmp_path, flags, part):
 @given(st.text(max_size=40), st.one_of(st.text(max_size=20), st.floats(), st.integers(), st.none(), st.booleans()))
 def test_whatever_is_written_is_a_price_or_a_sentence(name, usd):
     try:
-        found = resolve(SaidPrices((Said(name, usd, "x"),), (Said(name, usd, "y"),)), CATALOG, TODAY)
+        found = resolve_prices(
+            StatedPrices((StatedPrice(name, usd, "x"),), (StatedPrice(name, usd, "y"),)), CATALOG, TODAY
+        )
     except UsageError:
         return
     assert all(0 < price <= 1000 for price in found.gpu.values())
@@ -186,17 +188,18 @@ LINE = (
 def test_without_any_price_costs_are_gpu_hours_and_one_line_says_how_to_get_dollars():
     advice = advice_of(hall(founding()))
     line = LINE.format(len(advice.nodes))
-    assert advice.notes.count(line) == 1
+    assert [note.text for note in advice.notes].count(line) == 1
     table = render(advice, "table", width=160, color=False)
     assert line in " ".join(table.split())
     assert "cost (GPU-hours)" in table
     assert "GPU-hours so far" in table
-    head = [one for one in table.splitlines() if one.startswith("Cost in GPU-hours (no price known): ")]
+    head = [one for one in table.splitlines() if one.startswith("  Cost in GPU-hours  ")]
     assert len(head) == 1
     assert "$" not in table
     text = render(advice, "markdown", width=160, color=False)
     assert "US dollars" not in text
-    assert "unknown" not in text.partition("## Workloads")[2].partition("## Notes")[0].replace("are unknown", "")
+    for part in ("## Workloads", "## Prices"):
+        assert "unknown" not in text.partition(part)[2].partition("\n## ")[0].replace("are unknown", "")
     html = render(advice, "html", width=160, color=False)
     assert "cost (GPU-hours)" in html
     assert "Cost in GPU-hours" in html
@@ -208,14 +211,14 @@ def test_a_fleet_priced_in_part_has_units_in_its_cells():
     work = [workload("paid", ("n1",)), workload("lost", ("n2",), node_sku=None)]
     table = render(advice_of(verdicts(both, work)), "table", width=160, color=False)
     lost = next(one for one in table.splitlines() if one.startswith("lost "))
-    assert lost.count("2,688 GPU-hours") == 2  # held, and the cost
+    assert lost.endswith("2,688  2,688 GPU-hours")  # held, with its unit in the head, and the cost
     assert "No price for 1 of 2 nodes (H100-SXM5), whose hours are in no dollar figure" in " ".join(table.split())
 
 
 def test_several_skus_and_unknown_ones_are_told_in_one_line():
     made = [node(f"n{i}", None, provider=None, region=None, gpu_sku=sku) for i, sku in enumerate(["L40S", "L4", None])]
-    (line,) = [n for n in advice_of(verdicts(made)).notes if n.startswith("No price for")]
-    assert "(L4 and L40S; 1 with GPUs that the catalog does not name)" in line
-    assert "--gpu-hour-usd L4=PRICE --gpu-hour-usd L40S=PRICE" in line
-    (alone,) = [n for n in advice_of(verdicts(made[2:])).notes if n.startswith("No price for")]
-    assert alone.startswith("No price for 1 node (n2): their GPUs are not in the catalog")
+    (line,) = [n for n in advice_of(verdicts(made)).notes if n.code == "prices-missing"]
+    assert "(L4 and L40S; 1 with GPUs that the catalog does not name)" in line.text
+    assert "--gpu-hour-usd L4=PRICE --gpu-hour-usd L40S=PRICE" in line.text
+    (alone,) = [n for n in advice_of(verdicts(made[2:])).notes if n.code == "prices-and-skus-missing"]
+    assert alone.text.startswith("No price for 1 node (n2): their GPUs are not in the catalog")

@@ -7,9 +7,9 @@ import math
 import random
 
 import pytest
-from skuwise.agent.impact.agent_process import MODES, OFF, Cost, Mode
-from skuwise.agent.impact.measure import Run, measure
-from skuwise.agent.impact.report import NO_GPU, as_json, as_table
+from skuwise.agent.impact.agent_process import MODES, OFF, AgentCost, Mode
+from skuwise.agent.impact.measure import TimedRun, run_rounds
+from skuwise.agent.impact.report import NO_GPU, impact_json, impact_table
 from skuwise.agent.impact.statistics import MIN_ROUNDS, orders, slowdowns
 
 MODE_NAMES = [mode.name for mode in MODES]
@@ -56,21 +56,21 @@ def test_what_is_no_pair_of_times_is_refused(seconds: list[float]) -> None:
         slowdowns({"off": [1.0], "on": seconds}, "off", random.Random(6))
 
 
-def run_that_costs(mode: Mode) -> Run:
+def run_that_costs(mode: Mode) -> TimedRun:
     if mode is OFF:
-        return Run(10.0)
-    return Run(10.5, Cost(0.004, 30_000_000), gpus=0)
+        return TimedRun(10.0)
+    return TimedRun(10.5, AgentCost(0.004, 30_000_000), gpus=0)
 
 
 def test_the_report_names_the_work_the_cost_and_that_no_gpu_was_there() -> None:
     said: list[str] = []
-    impact = measure("train.py", run_that_costs, MODES, 6, rng=random.Random(7), say=said.append)
+    impact = run_rounds("train.py", run_that_costs, MODES, 6, rng=random.Random(7), say=said.append)
     assert said[0] == "round 1 of 6: off 10.000 s, 1 Hz 10.500 s, burst 10.500 s"
     assert [result.mode.name for result in impact.modes] == ["1 Hz", "burst"]
-    table = as_table(impact, ("A note.",))
+    table = impact_table(impact, ("A note.",))
     assert "+5.00%" in table and "0.40% of a core" in table and "30 MB" in table and "yes" in table
     assert "train.py; 10.000 s alone (median of 6)" in table and NO_GPU in table and table.endswith("A note.")
-    told = json.loads(json.dumps(as_json(impact), allow_nan=False))
+    told = json.loads(json.dumps(impact_json(impact), allow_nan=False))
     assert told["modes"][0]["slowdown"] == {
         "median": pytest.approx(0.05),
         "low": pytest.approx(0.05),
@@ -79,5 +79,5 @@ def test_the_report_names_the_work_the_cost_and_that_no_gpu_was_there() -> None:
     }
     assert told["modes"][1]["distinguishable"] is True
     assert told["seconds"]["off"] == [10.0] * 6 and told["gpus"] == 0
-    with_gpus = measure("x", lambda _: Run(1.0, Cost(0.0, 1), gpus=8), MODES, 1, rng=random.Random(8))
-    assert NO_GPU not in as_table(with_gpus) and "needs 6 rounds" in as_table(with_gpus)
+    with_gpus = run_rounds("x", lambda _: TimedRun(1.0, AgentCost(0.0, 1), gpus=8), MODES, 1, rng=random.Random(8))
+    assert NO_GPU not in impact_table(with_gpus) and "needs 6 rounds" in impact_table(with_gpus)

@@ -18,8 +18,8 @@ from skuwise.advisor.views.subjects import find, runs_of
 from skuwise.agent.base.slurm_job import SlurmJob
 from skuwise.agent.inventory.identity.ids import series_id, workload_id
 from skuwise.rules.base.errors import UsageError
-from skuwise.rules.catalog.loader import load_catalog
 from skuwise.tests.frames import HOUR, START, TRAINING, FrameBuilder
+from skuwise.tests.rulebooks import rulebook
 
 GPU = ("n1", "GPU-n1-0")
 
@@ -60,7 +60,7 @@ def test_a_job_gets_name_owner_series_and_the_id_of_its_exact_start() -> None:
     (row,) = frame.workloads.to_dict("records")
     assert row["workload_id"] == workload_id("c", "slurm", "22", str(int(START)))
     assert row["series_id"] == series_id("c", "vision", "ann", "train-9")  # digits are folded
-    (told,) = judge(frame, load_catalog()).workloads
+    (told,) = judge(frame, rulebook()).workloads
     assert (told.name, told.owner.user, told.owner.account) == ("train-7", "ann", "vision")
     about = told.scheduled
     assert (about.job_id, about.array_job_id, about.array_task_id, about.partition, about.qos, about.state) == (
@@ -101,8 +101,8 @@ def test_runs_of_a_requeued_job_and_of_a_recycled_id_are_several_workloads() -> 
         ("other", 30.0, 48.0), ("train-7", 0.0, 10.0), ("train-7", pytest.approx(10.01), pytest.approx(30.0)),
     ]  # fmt: skip
     assert len(set(frame.workloads["workload_id"])) == 3
-    assert any("beyond the times" in note for note in frame.notes)  # from hour 20 on the table knows nobody
-    advice = judge(frame, load_catalog())
+    assert any(note.code == "jobs-held-longer" for note in frame.notes)  # from hour 20 on the table knows nobody
+    advice = judge(frame, rulebook())
     assert len({w.series_id for w in advice.workloads}) == 2
 
 
@@ -132,7 +132,7 @@ def test_a_table_that_contradicts_names_nobody_and_it_is_said(job: SlurmJob, sai
     assert spans(joined) == spans(frame) == [("job 22", 0.0, 10.0)]
     assert list(joined.workloads["series_id"]) == ["s-22"]
     (note,) = joined.notes
-    assert said in note
+    assert said in note.text
 
 
 def test_two_tables_that_tell_the_same_run_are_one() -> None:
@@ -176,7 +176,7 @@ def test_any_table_takes_no_use_away_and_makes_none_up(seed_of: Callable[[int], 
         assert not joined.workloads["workload_id"].duplicated().any()
         assert (joined.uses["ts_end"] > joined.uses["ts_start"]).all()
         if round_ < 1:
-            judge(joined, load_catalog())
+            judge(joined, rulebook())
 
 
 def test_slurms_own_name_of_the_cluster_may_be_set() -> None:
@@ -187,7 +187,7 @@ def test_slurms_own_name_of_the_cluster_may_be_set() -> None:
 def test_runs_that_overlap_prove_nothing() -> None:
     frame = with_jobs(built(("22", "n1", 0, 10)), [run(end=8), run(start=4, name="other")])
     assert set(frame.workloads["name"]) == {"job 22"}
-    assert "several runs at once" in frame.notes[0]
+    assert frame.notes[0].code == "jobs-with-several-runs"
     # On nodes of their own they are no contradiction: two clusters whose ids and names meet in one source.
     apart = with_jobs(
         built(("22", "n1", 0, 10), ("22", "n2", 0, 10), nodes=("n1", "n2")),
@@ -200,7 +200,7 @@ def test_runs_that_overlap_prove_nothing() -> None:
 def test_the_observed_gpus_win_over_the_tables_and_it_is_said(gpus: int | None, said: str | None) -> None:
     frame = with_jobs(built(("22", "n1", 0, 10)), [run(gpus=gpus, node_list="n1")])
     assert spans(frame) == [("train-7", 0.0, 10.0)]
-    assert [said is not None and said in note for note in frame.notes] == ([True] if said else [])
+    assert [said is not None and said in note.text for note in frame.notes] == ([True] if said else [])
     # Of a job on nodes that are not all observed, fewer are no contradiction.
     assert with_jobs(built(("22", "n1", 0, 10)), [run(gpus=gpus or 1, node_list="n[1-4]")]).notes == ()
 
@@ -240,7 +240,7 @@ def test_two_workloads_of_one_job_become_one() -> None:
     (row,) = frame.workloads.to_dict("records")
     assert row["framework"] == "pytorch"
     assert len(frame.uses) == 2
-    (told,) = judge(frame, load_catalog()).workloads
+    (told,) = judge(frame, rulebook()).workloads
     assert told.nodes == ("n1", "n2")
 
 
@@ -265,7 +265,7 @@ def test_a_table_does_not_give_one_users_work_to_another() -> None:
     told = replace(frame, workloads=frame.workloads.assign(user="bob"))
     joined = with_jobs(told, [run(user="ann")])
     assert spans(joined) == [("job 22", 0.0, 10.0)] and set(joined.workloads["user"]) == {"bob"}
-    assert "another user" in joined.notes[0]
+    assert joined.notes[0].code == "jobs-of-another-user"
     for same in ("Ann", "ann@lab.example", "LAB\\ann", "1000", "root"):
         alike = replace(frame, workloads=frame.workloads.assign(user=same))
         assert set(with_jobs(alike, [run(user="ann")]).workloads["name"]) == {"train-7"}
@@ -277,7 +277,7 @@ def test_a_table_of_short_runs_hides_no_use_and_makes_no_thousands(seconds: floa
     frame = built(("22", "n1", 0, 40))
     jobs = [run(start=a / 3600, end=(a + seconds) / 3600) for a in range(0, 40 * 3600, 120)]
     joined = with_jobs(frame, jobs)
-    assert spans(joined) == [("job 22", 0.0, 40.0)] and "keep their numbers" in joined.notes[0]
+    assert spans(joined) == [("job 22", 0.0, 40.0)] and "keep their numbers" in joined.notes[0].text
     few = with_jobs(built(("22", "n1", 0, 4)), jobs[:120])
     held = float((few.uses["ts_end"] - few.uses["ts_start"]).sum())
     assert held >= 0.98 * 4 * HOUR

@@ -10,8 +10,8 @@ import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from skuwise.agent.base.json_weight import json_weight
-from skuwise.agent.slurm_jobs.json_pieces import entries
+from skuwise.agent.base.json_weight import json_memory_bytes
+from skuwise.agent.slurm_jobs.json_pieces import list_entries
 
 COUNT = 5_000
 SHAPES = [
@@ -40,13 +40,13 @@ def test_no_shape_takes_more_than_its_weight(read: Callable[[bytes], object]) ->
         many = ",".join(shape.replace("%d", str(n)) for n in range(COUNT))
         text = f"[{many}]".encode()
         # json makes a text of the bytes first.
-        assert taken(read, text) <= json_weight(text) + 4096, shape
+        assert taken(read, text) <= json_memory_bytes(text) + 4096, shape
 
 
 def test_an_honest_answer_is_not_far_below_its_weight() -> None:
     series = '{"metric":{"UUID":"GPU-%d","Hostname":"node-1"},"values":[' + '[1700000000,"0.12345"],' * 23 + '[0,"1"]]}'
     text = ('{"data":{"result":[' + ",".join(series % n for n in range(500)) + "]}}").encode()
-    assert taken(orjson.loads, text) > json_weight(text) / 3
+    assert taken(orjson.loads, text) > json_memory_bytes(text) / 3
 
 
 values = st.recursive(
@@ -65,13 +65,13 @@ def test_a_list_in_pieces_is_the_list(jobs: list[object], beside: dict[str, obje
                 raw.decode()
             except UnicodeDecodeError:
                 continue  # half a pair of surrogates is no UTF-8
-            assert list(entries(raw, "jobs")) == jobs
+            assert list(list_entries(raw, "jobs")) == jobs
 
 
 def test_values_longer_than_a_piece_are_found_at_its_edge() -> None:
     for length in (*range(490, 530), 32_700, 32_768, 40_000):
         jobs = ["x" * length, int("7" * 18), {"a": "é" * length}, -1.5]
-        assert list(entries(json.dumps({"jobs": jobs}, ensure_ascii=False).encode(), "jobs")) == jobs
+        assert list(list_entries(json.dumps({"jobs": jobs}, ensure_ascii=False).encode(), "jobs")) == jobs
 
 
 @pytest.mark.parametrize("text", [
@@ -82,10 +82,10 @@ def test_values_longer_than_a_piece_are_found_at_its_edge() -> None:
 ])  # fmt: skip
 def test_what_is_no_such_document_is_refused(text: bytes) -> None:
     with pytest.raises(ValueError):
-        list(entries(text, "jobs"))
+        list(list_entries(text, "jobs"))
 
 
 @pytest.mark.parametrize("text", [b"{}", b'{"jobs":{}}', b'{"job":[]}', b'\xef\xbb\xbf{"jobs":null}'])
 def test_a_document_without_the_list_is_told_from_none(text: bytes) -> None:
     with pytest.raises(KeyError):
-        list(entries(text, "jobs"))
+        list(list_entries(text, "jobs"))

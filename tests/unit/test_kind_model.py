@@ -9,18 +9,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 from skuwise.advisor.verdicts.kinds.kind_signals import PROBE, SHAPES, fingerprint, levels
-from skuwise.advisor.verdicts.kinds.kinds import WORKING, shipped_model
+from skuwise.advisor.verdicts.kinds.kinds import WORKING
 from skuwise.benchmarks.fit import train_kinds as trainer
 from skuwise.rules.base.errors import RulesError
 from skuwise.rules.base.yaml_loader import packaged_rules
 from skuwise.rules.models.kind_model import FILE, load_kind_model
+from skuwise.tests.rulebooks import rulebook
 
 ROOT = Path(__file__).parents[2]
 NAMES = [shape.name for shape in SHAPES]
 
 
 def test_the_model_that_ships_is_for_these_shapes_and_comes_of_what_is_declared() -> None:
-    model = shipped_model()
+    model = rulebook().kind_model
     assert model.labels == WORKING
     assert set(model.weights) == set(NAMES)
     assert model.inputs == trainer.inputs()
@@ -78,8 +79,10 @@ def test_a_shape_without_weights_is_refused(tmp_path: Path) -> None:
 
 
 def test_judging_needs_no_scikit_learn() -> None:
-    code = "import sys, skuwise.advisor.pipeline; from skuwise.advisor.verdicts.kinds.kinds import shipped_model; "
-    code += "shipped_model(); print(sorted(set(sys.modules) & {'sklearn', 'scipy', 'joblib', 'pickle5'}))"
+    code = "import sys, skuwise.advisor.pipeline; from skuwise.advisor.advise import load_rulebook; "
+    code += (
+        "load_rulebook(None, None, 0.0); print(sorted(set(sys.modules) & {'sklearn', 'scipy', 'joblib', 'pickle5'}))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
@@ -154,8 +157,8 @@ def test_levels_are_shares_and_what_is_missing_speaks_for_nothing() -> None:
 
 
 def test_second_fine_shapes_are_silent_where_samples_are_coarse() -> None:
-    fine = levels({**PROBE, "period_share": 1.0, "cv1": 0.6})
-    coarse = levels({**PROBE, "period_share": 1.0, "cv1": 0.6, "resolution_seconds": 60.0})
+    fine = levels({**PROBE, "period_share": 1.0, "sm_active_cv": 0.6})
+    coarse = levels({**PROBE, "period_share": 1.0, "sm_active_cv": 0.6, "resolution_seconds": 60.0})
     second_fine = ("periodic", "uneven-seconds", "pauses", "links-with-compute")
     assert all(fine[name] > 0 for name in second_fine)
     assert all(coarse[name] == 0 for name in second_fine)
@@ -165,12 +168,12 @@ def test_second_fine_shapes_are_silent_where_samples_are_coarse() -> None:
 def test_a_shape_whose_number_is_missing_is_said_without_it_or_not_at_all(shape) -> None:
     for missing in PROBE:
         rest = {name: value for name, value in PROBE.items() if name != missing}
-        assert shape.level(rest) == 0.0 or "{" not in shape.told(rest)
+        assert shape.level(rest) == 0.0 or "{" not in shape.told(rest).text
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=NAMES)
 def test_every_shape_can_be_said_in_words(shape) -> None:
-    sentence = shape.told(PROBE)
+    sentence = shape.told(PROBE).text
     assert sentence.endswith(".")
     assert "{" not in sentence
     assert "nan" not in sentence

@@ -17,18 +17,18 @@ import pytest
 from moves_builders import advice_of, catalog, founding
 from skuwise.__main__ import main
 from skuwise.advisor.core.advice_types import Advice, Configuration, Decision, Interval, Recommendation
-from skuwise.advisor.ledger.entries import EXPIRES_AFTER_SECONDS, Event, Proposal, stands
+from skuwise.advisor.ledger.entries import EXPIRES_AFTER_SECONDS, LedgerEvent, Proposal, decision_from
 from skuwise.advisor.ledger.file.paths import default_path
 from skuwise.advisor.ledger.file.store import APPLICATION_ID, Ledger
-from skuwise.advisor.ledger.sync import Beside, proposals
-from skuwise.advisor.moves.context.move_context import Option
-from skuwise.advisor.moves.recommender import recoverable
-from skuwise.advisor.pipeline import advise_on
+from skuwise.advisor.ledger.sync import LedgerSync, proposals
+from skuwise.advisor.moves.context.move_context import DrawnRecommendation
+from skuwise.advisor.moves.recommender import recoverable_cash
+from skuwise.advisor.pipeline import AdviseOptions, advise_on
 from skuwise.advisor.render import render
 from skuwise.advisor.render.json import load_schema, to_dict
 from skuwise.rules.base.errors import NothingToDo, StoreError
-from skuwise.rules.policy.thresholds import load_waste_rules
 from skuwise.tests.rights import bound_by_modes
+from skuwise.tests.rulebooks import rulebook
 
 NOW = 1_790_000_000.0
 DAY = 86400.0
@@ -60,22 +60,22 @@ def only(ledger: Ledger, now: float = NOW) -> Decision:
         ([], 0, "proposed"),
         ([], 29.9, "proposed"),
         ([], 30, "expired"),
-        ([Event("accepted", NOW, "ann")], 300, "accepted"),
-        ([Event("dismissed", NOW, "ann", why="no")], 300, "dismissed"),
-        ([Event("snoozed", NOW, "ann", until=NOW + 7 * DAY)], 6.9, "snoozed"),
-        ([Event("snoozed", NOW, "ann", until=NOW + 7 * DAY)], 7, "proposed"),
-        ([Event("snoozed", NOW, "ann", until=NOW + 7 * DAY)], 31, "expired"),
-        ([Event("dismissed", NOW, "ann"), Event("accepted", NOW + 1, "bob")], 1, "accepted"),
-        ([Event("accepted", NOW, "ann"), Event("proposed", NOW + 1, "skuwise")], 1, "accepted"),
+        ([LedgerEvent("accepted", NOW, "ann")], 300, "accepted"),
+        ([LedgerEvent("dismissed", NOW, "ann", why="no")], 300, "dismissed"),
+        ([LedgerEvent("snoozed", NOW, "ann", until=NOW + 7 * DAY)], 6.9, "snoozed"),
+        ([LedgerEvent("snoozed", NOW, "ann", until=NOW + 7 * DAY)], 7, "proposed"),
+        ([LedgerEvent("snoozed", NOW, "ann", until=NOW + 7 * DAY)], 31, "expired"),
+        ([LedgerEvent("dismissed", NOW, "ann"), LedgerEvent("accepted", NOW + 1, "bob")], 1, "accepted"),
+        ([LedgerEvent("accepted", NOW, "ann"), LedgerEvent("proposed", NOW + 1, "skuwise")], 1, "accepted"),
     ],
 )
 def test_the_last_decision_holds_and_a_snooze_until_its_end(events, after_days, state) -> None:
-    assert stands(events, NOW, NOW + after_days * DAY).state == state
+    assert decision_from(events, NOW, NOW + after_days * DAY).state == state
 
 
 def test_a_recommendation_keeps_its_whole_history(ledger: Ledger) -> None:
-    ledger.add(MOVE.id, Event("snoozed", NOW + 1, "ann", NOW + DAY, "after the launch"))
-    ledger.add(MOVE.id, Event("dismissed", NOW + 2, "bob", why="a warm standby"))
+    ledger.add(MOVE.id, LedgerEvent("snoozed", NOW + 1, "ann", NOW + DAY, "after the launch"))
+    ledger.add(MOVE.id, LedgerEvent("dismissed", NOW + 2, "bob", why="a warm standby"))
     (entry,) = ledger.entries()
     assert [(e.act, e.by, e.why) for e in entry.events] == [
         ("proposed", "skuwise", None), ("snoozed", "ann", "after the launch"), ("dismissed", "bob", "a warm standby"),
@@ -85,7 +85,7 @@ def test_a_recommendation_keeps_its_whole_history(ledger: Ledger) -> None:
 
 
 def test_what_is_proposed_again_is_one_entry_with_its_newest_figures(ledger: Ledger) -> None:
-    ledger.add(MOVE.id, Event("accepted", NOW + 1, "ann"))
+    ledger.add(MOVE.id, LedgerEvent("accepted", NOW + 1, "ann"))
     assert ledger.propose([replace(MOVE, saving_usd_per_month=99.0)], NOW + DAY) == 0
     (entry,) = ledger.entries()
     assert (entry.first_proposed, entry.last_proposed) == (NOW, NOW + DAY)
@@ -119,7 +119,7 @@ def _work(path: Path, who: str) -> None:
     ledger = Ledger(path)
     for n in range(8):
         ledger.propose([MOVE, replace(MOVE, id=f"r-of-{who}-{n}")], NOW + n)
-        ledger.add(MOVE.id, Event("accepted", float(n), who))
+        ledger.add(MOVE.id, LedgerEvent("accepted", float(n), who))
 
 
 def test_two_processes_at_once_begin_one_ledger_and_lose_no_event(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_a_file_that_is_no_ledger_of_ours_is_refused_untouched(ledger: Ledger, s
     calls = (
         ledger.entries,
         lambda: ledger.propose([MOVE], NOW),
-        lambda: ledger.add(MOVE.id, Event("accepted", 1, "a")),
+        lambda: ledger.add(MOVE.id, LedgerEvent("accepted", 1, "a")),
     )
     for call in calls:
         with pytest.raises(StoreError, match=said) as refused:
@@ -210,7 +210,7 @@ def test_a_ledger_that_another_process_holds_is_told(ledger: Ledger) -> None:
     with closing(sqlite3.connect(ledger.path, isolation_level=None)) as db:
         db.execute("BEGIN EXCLUSIVE")
         with pytest.raises(StoreError, match="Another process holds") as refused:
-            ledger.add(MOVE.id, Event("accepted", NOW, "ann"))
+            ledger.add(MOVE.id, LedgerEvent("accepted", NOW, "ann"))
     assert refused.value.remedy.startswith("Try again")
 
 
@@ -222,8 +222,8 @@ def test_a_ledger_that_may_not_be_written_is_still_read(ledger: Ledger) -> None:
         with bound_by_modes():
             assert only(ledger).state == "proposed"
             with pytest.raises(StoreError, match="may not be written"):
-                ledger.add(MOVE.id, Event("accepted", NOW, "ann"))
-            beside = Beside(ledger.path, True, said.append)
+                ledger.add(MOVE.id, LedgerEvent("accepted", NOW, "ann"))
+            beside = LedgerSync(ledger.path, True, said.append)
             assert beside.decisions(NOW) == {}
             beside.note(advice_of(founding()), NOW)
     finally:
@@ -239,7 +239,7 @@ def test_where_nothing_can_be_written_the_reason_is_told(tmp_path: Path) -> None
     with pytest.raises(NothingToDo, match="no ledger"):
         Ledger(tmp_path / "none.db").entries()
     with pytest.raises(NothingToDo, match="no ledger"):
-        Ledger(tmp_path / "none.db").add(MOVE.id, Event("accepted", NOW, "ann"))
+        Ledger(tmp_path / "none.db").add(MOVE.id, LedgerEvent("accepted", NOW, "ann"))
     assert not (tmp_path / "none.db").exists()
 
 
@@ -275,8 +275,8 @@ def test_the_default_place_follows_the_state_folder_of_the_user() -> None:
 
 def decided(decisions: Mapping[str, Decision]) -> Advice:
     return advise_on(
-        founding(), catalog(), load_waste_rules(), (), generated_at=NOW, rng=np.random.default_rng(1),
-        source={"kind": "sqlite", "databases": ["fleet.db"]}, decisions=decisions,
+        founding(), rulebook(catalog()), AdviseOptions(NOW, decisions), np.random.default_rng(1),
+        source={"kind": "sqlite", "databases": ["fleet.db"]},
     )  # fmt: skip
 
 
@@ -309,28 +309,28 @@ def test_what_was_accepted_counts_until_it_is_done(open_advice: Advice) -> None:
 
 
 def test_when_the_best_is_dismissed_the_next_best_of_its_set_counts() -> None:
-    def option(name: str, saving: float, decision: Decision | None = None) -> Option:
+    def option(name: str, saving: float, decision: Decision | None = None) -> DrawnRecommendation:
         spread = Interval(saving, saving, saving)
         here = Configuration("a", "b", 8)
         r = Recommendation(
             name, (), None, "move-sku", here, here, None, spread, 0.0, "cash-now", "low", (), (), (), (), "",
             decision=decision,
         )  # fmt: skip
-        return Option(r, np.full(5, saving), "same")
+        return DrawnRecommendation(r, np.full(5, saving), "same")
 
-    assert recoverable([option("a", 50.0), option("b", 20.0)])[0] == 50.0
-    assert recoverable([option("a", 50.0, Decision("dismissed", NOW)), option("b", 20.0)])[0] == 20.0
+    assert recoverable_cash([option("a", 50.0), option("b", 20.0)])[0] == 50.0
+    assert recoverable_cash([option("a", 50.0, Decision("dismissed", NOW)), option("b", 20.0)])[0] == 20.0
 
 
 def test_advice_is_noted_and_its_decisions_come_back(tmp_path: Path) -> None:
     said: list[str] = []
-    beside = Beside(tmp_path / "deep" / "ledger.db", False, said.append)
+    beside = LedgerSync(tmp_path / "deep" / "ledger.db", False, said.append)
     assert beside.decisions(NOW) == {}
     advice = advice_of(founding())
     beside.note(advice, NOW)
     assert f"{len(advice.recommendations)} recommendations noted in" in said[0]
     first = advice.recommendations[0].id
-    Ledger(beside.path).add(first, Event("snoozed", NOW, "ann", NOW + DAY))
+    Ledger(beside.path).add(first, LedgerEvent("snoozed", NOW, "ann", NOW + DAY))
     assert {key: d.state for key, d in beside.decisions(NOW + 1).items()} == {first: "snoozed"}
     assert beside.decisions(NOW + DAY) == {}
     beside.note(advice, NOW + 2)
@@ -341,12 +341,12 @@ def test_advice_is_noted_and_its_decisions_come_back(tmp_path: Path) -> None:
 def test_advice_does_without_a_ledger_that_nobody_asked_for(tmp_path: Path) -> None:
     (tmp_path / "ledger.db").write_text("not a ledger " * 99)
     said: list[str] = []
-    beside = Beside(tmp_path / "ledger.db", False, said.append)
+    beside = LedgerSync(tmp_path / "ledger.db", False, said.append)
     assert beside.decisions(NOW) == {}
     beside.note(advice_of(founding()), NOW)
     assert [text.split(":")[0] for text in said] == ["no ledger", "not noted in the ledger"]
     with pytest.raises(StoreError):
-        Beside(tmp_path / "ledger.db", True, said.append).decisions(NOW)
+        LedgerSync(tmp_path / "ledger.db", True, said.append).decisions(NOW)
 
 
 def test_text_from_outside_is_kept_and_does_no_harm(tmp_path: Path, capsys) -> None:

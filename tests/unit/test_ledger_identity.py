@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from skuwise.advisor.core.advice_types import Fleet
 from skuwise.advisor.core.simulated_ids import gpu_uuid
-from skuwise.advisor.ledger.file.paths import ledger_of, put_aside, set_aside
+from skuwise.advisor.ledger.file.paths import ledger_of, retire_ledger, retired_ledgers
 from skuwise.advisor.ledger.file.store import Ledger
-from skuwise.advisor.ledger.identity import Known, file_stem, is_part_of_same_server, is_same
+from skuwise.advisor.ledger.identity import KnownFleet, file_stem, is_part_of_same_server, is_same
 from skuwise.advisor.telemetry.fleet_identity import fleet_of, matchers
 from skuwise.tests.draws import examples
 from skuwise.tests.frames import FrameBuilder
@@ -28,8 +28,8 @@ NAMELESS = replace(EU, clusters=frozenset(), name="n0")
 US = replace(EU, clusters=frozenset({"us"}), members={f"GPU-us-{n}": "n0" for n in range(32)})
 
 
-def known(fleet: Fleet) -> Known:
-    return Known(
+def known(fleet: Fleet) -> KnownFleet:
+    return KnownFleet(
         fleet.name, fleet.simulated, fleet.match, fleet.clusters, fleet.members, fleet.server, fleet.labels, fleet.end
     )
 
@@ -116,8 +116,8 @@ def test_what_is_set_aside_never_takes_the_place_of_another_file(tmp_path: Path)
     home = tmp_path / "ledger.db"
     for text in ("one", "two", "three"):
         home.write_text(text)
-        put_aside(home, NOW)
-    assert sorted(path.read_text() for path in set_aside(home)) == ["one", "three", "two"] and not home.exists()
+        retire_ledger(home, NOW)
+    assert sorted(path.read_text() for path in retired_ledgers(home)) == ["one", "three", "two"] and not home.exists()
 
 
 def test_matchers_mean_the_same_in_any_order_and_spelling() -> None:

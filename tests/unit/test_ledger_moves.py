@@ -16,14 +16,15 @@ from ledger_builders import DAY, L40S, MOVED, RATIO, SAVING, entry_of, fleet, gr
 from moves_builders import END, PLAIN, START
 from skuwise.__main__ import main
 from skuwise.advisor.core.advice_types import Advice, Interval
-from skuwise.advisor.ledger.entries import Entry, Event, Proposal
+from skuwise.advisor.core.coded_text import CodedText
+from skuwise.advisor.ledger.entries import LedgerEntry, LedgerEvent, Proposal
 from skuwise.advisor.ledger.file.store import Ledger
-from skuwise.advisor.ledger.observation import seen_in
-from skuwise.advisor.ledger.outcomes import outcomes
+from skuwise.advisor.ledger.outcomes import move_outcomes
 from skuwise.advisor.ledger.records import Figures, Realised
-from skuwise.advisor.ledger.sync import Beside, site_of
+from skuwise.advisor.ledger.sync import LedgerSync, site_of
 from skuwise.advisor.moves.base.prediction import Prediction, Refusal
-from skuwise.advisor.moves.predict.calibration import NO_SITE, Case, Site, site_factor
+from skuwise.advisor.moves.predict.calibration import NO_SITE, MeasuredMove, Site, site_factor
+from skuwise.advisor.moves.tracking.observation import observation_of
 from skuwise.rules.base.errors import UsageError
 
 
@@ -38,8 +39,8 @@ def said() -> list[str]:
 
 
 @pytest.fixture
-def beside(tmp_path: Path, said: list[str], first: Advice) -> Beside:
-    made = Beside(tmp_path / "ledger.db", True, said.append)
+def beside(tmp_path: Path, said: list[str], first: Advice) -> LedgerSync:
+    made = LedgerSync(tmp_path / "ledger.db", True, said.append)
     made.note(first, END)
     return made
 
@@ -50,8 +51,8 @@ def beside(tmp_path: Path, said: list[str], first: Advice) -> Beside:
 def test_a_move_is_followed_from_proposed_to_done_and_its_saving_measured(beside, first, said, capsys) -> None:
     move = the_move(first)
     ledger = Ledger(beside.path)
-    ledger.add(move.id, Event("accepted", END + 10, "ann"))
-    (waiting,) = outcomes(ledger.entries(), END + 11)
+    ledger.add(move.id, LedgerEvent("accepted", END + 10, "ann"))
+    (waiting,) = move_outcomes(ledger.entries(), END + 11)
     assert (waiting.state, waiting.accepted_at, waiting.done_at) == ("accepted", END + 10, None)
     assert waiting.reason_missing == "it was not seen done yet"
 
@@ -70,7 +71,7 @@ def test_a_move_is_followed_from_proposed_to_done_and_its_saving_measured(beside
     advice = fleet(7, beside=beside)
     assert not advice.recommendations  # neither the old nodes nor the move itself
     beside.note(advice, END + 7 * DAY)
-    (outcome,) = outcomes(ledger.entries(), END + 7 * DAY)
+    (outcome,) = move_outcomes(ledger.entries(), END + 7 * DAY)
     assert (outcome.state, outcome.accepted_at, outcome.done_at) == ("done", END + 10, MOVED)
     assert outcome.predicted_saving_usd_per_month.p50 == pytest.approx(SAVING, rel=1e-3)
     assert outcome.realised_saving_usd_per_month == pytest.approx(outcome.predicted_saving_usd_per_month.p50)
@@ -104,13 +105,13 @@ def test_what_nobody_accepted_is_noted_as_done_unasked(beside, first) -> None:
     entry = entry_of(beside, the_move(first).id)
     assert entry.decision(END + 5 * DAY).state == "done"
     assert entry.last("done").why.startswith("Done unasked. It runs on")
-    (outcome,) = outcomes([entry], END + 5 * DAY)
+    (outcome,) = move_outcomes([entry], END + 5 * DAY)
     assert outcome.accepted_at is None
 
 
 def test_a_move_that_is_undone_regresses_is_open_again_and_is_told_again(beside, first, said) -> None:
     move, ledger = the_move(first), Ledger(beside.path)
-    ledger.add(move.id, Event("accepted", END + 10, "ann"))
+    ledger.add(move.id, LedgerEvent("accepted", END + 10, "ann"))
     beside.note(fleet(7), END + 7 * DAY)
     ledger.note_mailed("team-a", [move.id, "r-other"], END + 7 * DAY)
     back = END + 8 * DAY
@@ -124,7 +125,7 @@ def test_a_move_that_is_undone_regresses_is_open_again_and_is_told_again(beside,
     assert entry.decision(now).state == "regressed"
     assert "It runs where it ran before since" in entry.decision(now).why
     assert ledger.mailed_since("team-a", END) == {"r-other"}
-    (outcome,) = outcomes(ledger.entries(), now)
+    (outcome,) = move_outcomes(ledger.entries(), now)
     assert (outcome.state, outcome.realised_saving_usd_per_month) == ("regressed", None)
     assert outcome.reason_missing == "it was moved back"
 
@@ -134,7 +135,7 @@ def test_a_move_that_is_undone_regresses_is_open_again_and_is_told_again(beside,
     assert not again.set_aside
     assert again.counts
 
-    ledger.add(move.id, Event("accepted", now + 60, "ann"))
+    ledger.add(move.id, LedgerEvent("accepted", now + 60, "ann"))
     assert entry_of(beside, move.id).decision(now + 61).state == "accepted"
 
 
@@ -177,7 +178,7 @@ def test_a_window_of_the_past_and_another_source_tell_nothing(beside, first) -> 
 def test_what_was_accepted_keeps_the_prediction_it_was_accepted_with(beside, first) -> None:
     move, ledger = the_move(first), Ledger(beside.path)
     kept = entry_of(beside, move.id).proposal.ground
-    ledger.add(move.id, Event("accepted", END + 10, "ann"))
+    ledger.add(move.id, LedgerEvent("accepted", END + 10, "ann"))
     beside.note(fleet(1, moved=END + 90 * DAY), END + DAY)
     entry = entry_of(beside, move.id)
     assert entry.last_proposed == END + DAY
@@ -186,7 +187,7 @@ def test_what_was_accepted_keeps_the_prediction_it_was_accepted_with(beside, fir
 
 def test_the_command_begins_a_trial_and_shows_what_it_still_needs(beside, first, capsys) -> None:
     move, path = the_move(first), str(beside.path)
-    Ledger(beside.path).add(move.id, Event("accepted", END + 10, "ann"))  # it does not expire
+    Ledger(beside.path).add(move.id, LedgerEvent("accepted", END + 10, "ann"))  # it does not expire
     assert main(["ledger", "trial", move.id, "--replica", "chat-7\x1b[31m", "--by", "ann", "--ledger", path]) == 0
     capsys.readouterr()
     assert main(["ledger", "show", move.id, "--ledger", path]) == 0
@@ -204,7 +205,7 @@ def test_the_command_begins_a_trial_and_shows_what_it_still_needs(beside, first,
 
 
 def test_few_moves_change_predictions_little_and_many_more() -> None:
-    case = Case(Interval(1 / 1.2276, 1.0, 1.2276), 1.2)  # sigma 0.16
+    case = MeasuredMove(Interval(1 / 1.2276, 1.0, 1.2276), 1.2)  # sigma 0.16
     one, many = site_factor([case])[0], site_factor([case] * 10)[0]
     assert math.log(one) / math.log(1.2) == pytest.approx(0.26, abs=0.01)
     assert math.log(many) / math.log(1.2) == pytest.approx(0.78, abs=0.01)
@@ -215,7 +216,7 @@ def test_few_moves_change_predictions_little_and_many_more() -> None:
 
 @given(st.lists(st.tuples(st.floats(0.3, 3), st.floats(0.3, 3), st.floats(1.01, 3)), min_size=1, max_size=20))
 def test_a_site_lies_between_the_model_and_its_own_moves(rows) -> None:
-    cases = [Case(Interval(p / s, p, p * s), m) for m, p, s in rows]
+    cases = [MeasuredMove(Interval(p / s, p, p * s), m) for m, p, s in rows]
     errors = [math.log(m / p) for m, p, _ in rows]
     factor, count = site_factor(cases)
     assert count == len(rows)
@@ -228,11 +229,12 @@ def test_a_site_is_applied_to_predictions_told_and_off_without_moves() -> None:
     own = Site(1.05, 3, (1000.0, 930.0), 2).applied(predicted)
     assert (own.median, own.sigma) == (pytest.approx(0.84), 0.12)
     assert own.basis == "training, across generations, x1.05 by 3 moves measured here"
-    assert Site(1.05, 3).applied(Refusal("no")) == Refusal("no")
-    assert Site(1.0, 0, (1000.0, 930.0), 2).notes == (
+    refused = Refusal(CodedText("said", "no"))
+    assert Site(1.05, 3).applied(refused) == refused
+    assert [note.text for note in Site(1.0, 0, (1000.0, 930.0), 2).notes] == [
         "2 moves done here saved $930 a month, 93 % of the $1,000 predicted; what is predicted now is not scaled by "
         "that.",
-    )
+    ]
 
 
 def test_measured_moves_of_the_ledger_become_the_site_unless_the_load_changed() -> None:
@@ -243,8 +245,8 @@ def test_measured_moves_of_the_ledger_become_the_site_unless_the_load_changed() 
     proposal = Proposal("r-1", "move-sku", "chat", "a", "b", None, 0.0, "cash-now", "low", False, "t", "fleet.db", own)
 
     def site(measured: Realised, **changes) -> Site:
-        done = Event("done", END, "skuwise", figures=Figures(measured))
-        return site_of([Entry(replace(proposal, **changes), START, END, (done,))], END)
+        done = LedgerEvent("done", END, "skuwise", figures=Figures(measured))
+        return site_of([LedgerEntry(replace(proposal, **changes), START, END, (done,))], END)
 
     assert site(told).cases == 1
     assert site(told).factor > 1.03
@@ -254,14 +256,14 @@ def test_measured_moves_of_the_ledger_become_the_site_unless_the_load_changed() 
 
 
 def test_nothing_is_begun_where_there_is_nothing_to_note(tmp_path: Path, first: Advice) -> None:
-    beside = Beside(tmp_path / "none.db", True, lambda _: None)
+    beside = LedgerSync(tmp_path / "none.db", True, lambda _: None)
     beside.note(replace(first, recommendations=()), END)
     assert not beside.path.exists()
     assert beside.site(END) == NO_SITE
 
 
 def test_the_evidence_is_what_the_advice_saw(first: Advice) -> None:
-    found = seen_in(first)
+    found = observation_of(first)
     assert set(found.nodes) == {"n1", "n2"}
     assert found.nodes["n1"].usd_per_hour == pytest.approx(98.32)
     assert the_move(first).id in found.open

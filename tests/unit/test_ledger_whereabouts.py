@@ -10,12 +10,19 @@ from dataclasses import replace
 import pytest
 from ledger_builders import DAY, L40S, RATIO, ground, moved_run, seen
 from moves_builders import END, IB, PLAIN, START, gpus_of, workload
-from skuwise.advisor.core.advice_types import Configuration, WorkloadVerdict, Yardstick
-from skuwise.advisor.ledger.entries import Entry, Event, Proposal
-from skuwise.advisor.ledger.move_state import Stand, whereabouts
+from skuwise.advisor.core.advice_types import Configuration, SavingsBaseline, WorkloadVerdict
+from skuwise.advisor.ledger.entries import LedgerEntry, LedgerEvent, Proposal
 from skuwise.advisor.ledger.realised_savings import realised
-from skuwise.advisor.ledger.records import Figures, Ground, Measure, Tried, from_json
-from skuwise.advisor.ledger.transitions import happenings
+from skuwise.advisor.ledger.records import Figures, TrialResult, from_json
+from skuwise.advisor.ledger.transitions import ledger_events
+from skuwise.advisor.moves.recommendation_kinds import KINDS
+from skuwise.advisor.moves.tracking.move_state import MoveState
+from skuwise.advisor.moves.tracking.observation import Measure, Observation, PredictionSnapshot
+
+
+def state_of(action: str, own: PredictionSnapshot, now: Observation, proposed: bool = False) -> MoveState | None:
+    return KINDS[action].state(own, now, proposed)
+
 
 # ---- where other actions stand
 
@@ -24,17 +31,17 @@ def test_fewer_gpus_are_seen_by_their_count_and_measured_by_the_nodes_that_are_g
     fell = START + 4 * DAY
     runs = [workload("chat", ("n1",)), workload("chat", ("n2",), id="w-2", end=fell)]
     own, now = ground(), seen(runs, (("n1", END), ("n2", fell)))
-    stand = whereabouts("r", "reduce-gpus", own, now)
+    stand = state_of("reduce-gpus", own, now)
     assert (stand.place, stand.since) == ("target", fell)
     assert stand.hours == pytest.approx((END - fell) / 3600)
     told = realised("reduce-gpus", own, stand, now)
     assert told.saving_usd_per_month == pytest.approx(98.32 * 730)
     assert told.usd_per_month_after == pytest.approx(98.32 * 730)
     grown = [*runs, workload("chat", ("n3",), id="w-3", start=END - 2 * DAY)]
-    back = whereabouts("r", "reduce-gpus", own, seen(grown))
+    back = state_of("reduce-gpus", own, seen(grown))
     assert (back.place, back.since) == ("source", END - 2 * DAY)
     elsewhere = [workload("chat", ("p1",), node_sku=PLAIN)]
-    assert whereabouts("r", "reduce-gpus", own, seen(elsewhere)) is None
+    assert state_of("reduce-gpus", own, seen(elsewhere)) is None
 
 
 @pytest.mark.parametrize(
@@ -47,8 +54,8 @@ def test_a_count_that_fell_by_itself_must_last_a_week(acts, days, seen_as) -> No
     proposal = Proposal(
         "r-1", "reduce-gpus", "chat", "16", "8", 71_773.6, 0.0, "cash-now", "low", False, "t", "fleet.db", ground()
     )  # fmt: skip
-    entry = Entry(proposal, START, END, tuple(Event(act, START + 1, "ann") for act in acts))
-    found = happenings([entry], seen(runs, (("n1", END), ("n2", fell))), END)
+    entry = LedgerEntry(proposal, START, END, tuple(LedgerEvent(act, START + 1, "ann") for act in acts))
+    found = ledger_events([entry], seen(runs, (("n1", END), ("n2", fell))), END)
     assert [event.act for _, event in found] == seen_as
     assert not any(acts == () and "Done unasked." not in event.why for _, event in found)
 
@@ -59,18 +66,18 @@ def test_a_job_is_measured_over_a_week_by_the_time_it_held_its_nodes() -> None:
                  start=START + n * DAY, end=START + n * DAY + 6 * 3600)
         for n in range(4, 15)
     ]  # fmt: skip
-    own = ground(serving=False, target=Configuration("H100-SXM5", PLAIN, 8), yardstick=Yardstick(98.32 * 730 / 4))
+    own = ground(serving=False, target=Configuration("H100-SXM5", PLAIN, 8), yardstick=SavingsBaseline(98.32 * 730 / 4))
     own = replace(own, usd_per_hour={IB: 90.0})  # the price of the proposal, not today's
     now = seen(nights, (("n1", END),))
-    told = realised("move-sku", own, Stand("target", START + 4 * DAY, 60.0, ""), now)
+    told = realised("move-sku", own, MoveState("target", START + 4 * DAY, 60.0, ""), now)
     assert told.usd_per_month_after == pytest.approx(90.0 * 730 / 4, rel=0.02)
-    short = realised("move-sku", own, Stand("target", END - 5 * DAY, 30.0, ""), now)
+    short = realised("move-sku", own, MoveState("target", END - 5 * DAY, 30.0, ""), now)
     assert short.saving_missing == "a job is measured over a week at least"
 
 
 def test_a_trial_replica_is_between_and_moves_no_fleet() -> None:
     runs = [workload("chat", ("n1",)), workload("chat", ("p1",), id="w-p", node_sku=PLAIN, start=END - 3 * DAY)]
-    stand = whereabouts("r", "move-sku", ground(target=Configuration("H100-SXM5", PLAIN, 16)), seen(runs))
+    stand = state_of("move-sku", ground(target=Configuration("H100-SXM5", PLAIN, 16)), seen(runs))
     assert stand.place == "between"
     assert stand.told == "1 of its 2 runs are on azure/Standard_ND96is_H100_v5."
 
@@ -78,14 +85,14 @@ def test_a_trial_replica_is_between_and_moves_no_fleet() -> None:
 def test_a_slice_is_known_by_its_id() -> None:
     whole = workload("chat", ("n1",), end=END - 3 * DAY, gpus=gpus_of("n1", 1))
     part = workload("chat", ("n1",), id="w-m", start=END - 3 * DAY, gpus=("MIG-7",))
-    stand = whereabouts("r", "mig-slice", ground(), seen([whole, part]))
+    stand = state_of("mig-slice", ground(), seen([whole, part]))
     assert (stand.place, stand.since) == ("target", END - 3 * DAY)
-    assert whereabouts("r", "mig-slice", ground(), seen([whole, replace(part, gpus=("GPU-7",))])).place == "source"
+    assert state_of("mig-slice", ground(), seen([whole, replace(part, gpus=("GPU-7",))])).place == "source"
 
 
 FREED = {
     "series_id": None, "target": Configuration(None, None, 0), "source": Configuration("H100-SXM5", IB, 8),
-    "yardstick": Yardstick(98.32 * 730, nodes=("n1",)),
+    "yardstick": SavingsBaseline(98.32 * 730, nodes=("n1",)),
 }  # fmt: skip
 
 
@@ -102,7 +109,7 @@ def test_a_node_is_given_back_when_it_is_gone_or_put_to_use(last_seen, runs, pla
     own = ground(**FREED)
     work = [workload(name, ("n1",), start=END - 5 * DAY) for name in runs]
     now = seen(work, (("n1", last_seen),))
-    stand = whereabouts("r", "release", own, now)
+    stand = state_of("release", own, now)
     assert stand.place == place
     told = realised("release", own, stand, now)
     assert told.usd_per_month_after == (pytest.approx(left) if left is not None else None)
@@ -118,33 +125,33 @@ def test_what_another_source_does_not_show_is_not_gone() -> None:
         "r-1", "release", "n1", "8 x H100", "-", 71_773.6, 5840.0, "cash-now", "very-low", False, "Give it back.",
         "fleet.db", own,
     )  # fmt: skip
-    entry = Entry(proposal, START, START, (Event("accepted", START, "ann"),))
-    assert [e.act for _, e in happenings([entry], seen([], source="fleet.db"), END)] == ["done"]
-    assert happenings([entry], seen([], source="other.db"), END) == []
+    entry = LedgerEntry(proposal, START, START, (LedgerEvent("accepted", START, "ann"),))
+    assert [e.act for _, e in ledger_events([entry], seen([], source="fleet.db"), END)] == ["done"]
+    assert ledger_events([entry], seen([], source="other.db"), END) == []
     # Nor is what a part of the same fleet does not show.
     of_ten = replace(entry, proposal=replace(proposal, ground=replace(own, fleet=10)))
     nodes = [(f"m{n}", END) for n in range(9)]
-    assert happenings([of_ten], seen([], nodes[:3], source="fleet.db, more.db"), END) == []
-    assert [e.act for _, e in happenings([of_ten], seen([], nodes, source="fleet.db, more.db"), END)] == ["done"]
+    assert ledger_events([of_ten], seen([], nodes[:3], source="fleet.db, more.db"), END) == []
+    assert [e.act for _, e in ledger_events([of_ten], seen([], nodes, source="fleet.db, more.db"), END)] == ["done"]
 
 
 def test_held_gpus_are_let_go_only_where_their_nodes_still_tell() -> None:
-    own = ground(target=Configuration(None, None, 0), yardstick=Yardstick(98.32 * 730, nodes=("n1",)))
+    own = ground(target=Configuration(None, None, 0), yardstick=SavingsBaseline(98.32 * 730, nodes=("n1",)))
     left = workload("chat", ("n1",), end=END - 3 * DAY)
-    assert whereabouts("r", "release", own, seen([left], (("n1", END),))).place == "target"
-    assert whereabouts("r", "release", own, seen([left], (("n1", left.end),))) is None  # the agent may have died
-    assert whereabouts("r", "release", own, seen([workload("chat", ("n1",))], (("n1", END),))).place == "source"
+    assert state_of("release", own, seen([left], (("n1", END),))).place == "target"
+    assert state_of("release", own, seen([left], (("n1", left.end),))) is None  # the agent may have died
+    assert state_of("release", own, seen([workload("chat", ("n1",))], (("n1", END),))).place == "source"
 
 
 def test_a_pool_is_packed_when_as_many_nodes_are_empty_as_were_to_be() -> None:
     h100 = Configuration("H100-SXM5", IB, 24)
     pool = ground(
         series_id=None, source=h100, target=replace(h100, gpu_count=16),
-        yardstick=Yardstick(3 * 98.32 * 730, nodes=("n1", "n2", "n3")),
+        yardstick=SavingsBaseline(3 * 98.32 * 730, nodes=("n1", "n2", "n3")),
     )  # fmt: skip
     nodes = (("n1", END), ("n2", END), ("n3", END))
     runs = [workload(f"app{n}", (f"n{n}",), end=END if n < 3 else END - 2 * DAY) for n in (1, 2, 3)]
-    stand = whereabouts("r", "consolidate", pool, seen(runs, nodes))
+    stand = state_of("consolidate", pool, seen(runs, nodes))
     assert (stand.place, stand.since) == ("target", END - 2 * DAY)
     told = realised("consolidate", pool, stand, seen(runs, nodes))
     assert told.saving_usd_per_month == pytest.approx(0.0)
@@ -152,7 +159,7 @@ def test_a_pool_is_packed_when_as_many_nodes_are_empty_as_were_to_be() -> None:
     gone = (*nodes[:2], ("n3", END - 4 * DAY))
     assert realised("consolidate", pool, stand, seen(runs[:2], gone)).saving_usd_per_month == pytest.approx(98.32 * 730)
     busy = [workload(f"app{n}", (f"n{n}",)) for n in (1, 2, 3)]
-    assert whereabouts("r", "consolidate", pool, seen(busy, nodes)).place == "source"
+    assert state_of("consolidate", pool, seen(busy, nodes)).place == "source"
 
 
 def nightly(nights_off: int) -> list[WorkloadVerdict]:
@@ -167,15 +174,15 @@ def nightly(nights_off: int) -> list[WorkloadVerdict]:
 
 @pytest.mark.parametrize(("nights", "place"), [(0, "source"), (2, "between"), (4, "target")])
 def test_nights_without_its_gpus_are_counted(nights, place) -> None:
-    own = ground(yardstick=Yardstick(98.32 * 730, off_hours=(0, 6)))
+    own = ground(yardstick=SavingsBaseline(98.32 * 730, off_hours=(0, 6)))
     runs = nightly(nights) if nights else [workload("chat", ("n1",))]
-    stand = whereabouts("r", "schedule-off", own, seen(runs, (("n1", END),)))
+    stand = state_of("schedule-off", own, seen(runs, (("n1", END),)))
     assert stand.place == place
 
 
 def test_a_node_that_goes_on_reporting_at_night_saves_nothing() -> None:
-    own = ground(nodes=("n1",), yardstick=Yardstick(98.32 * 730, off_hours=(0, 6)))
-    stand = Stand("target", START, 100.0, "")
+    own = ground(nodes=("n1",), yardstick=SavingsBaseline(98.32 * 730, off_hours=(0, 6)))
+    stand = MoveState("target", START, 100.0, "")
     now = seen(nightly(14), (("n1", END),))
     assert realised("schedule-off", own, stand, now).saving_usd_per_month == pytest.approx(0.0)
     off = {"n1": replace(now.nodes["n1"], hours_observed=336.0 * 0.75)}
@@ -187,22 +194,22 @@ def test_a_node_that_goes_on_reporting_at_night_saves_nothing() -> None:
 
 def test_a_lower_clock_is_seen_by_the_clock_and_measured_by_the_power() -> None:
     before = Measure(16.0, 16 * 730.0, clock_ratio=0.95, watts=600.0)
-    own = ground(yardstick=Yardstick(500.0, clock_share=0.8, usd_per_kwh=0.1), before=before)
+    own = ground(yardstick=SavingsBaseline(500.0, clock_share=0.8, usd_per_kwh=0.1), before=before)
     slow = workload("chat", ("n1", "n2"), features={"clock_ratio": 0.76, "power_watts": 500.0})
-    stand = whereabouts("r", "lower-clock", own, seen([slow]))
+    stand = state_of("lower-clock", own, seen([slow]))
     assert stand.place == "target"
     told = realised("lower-clock", own, replace(stand, since=START), seen([slow]))
     assert told.saving_usd_per_month == pytest.approx(0.1 * 16 * 730 * 0.1)  # 100 W less at $0.10 a kWh
     fast = replace(slow, features={"clock_ratio": 0.94})
-    assert whereabouts("r", "power-cap", own, seen([fast])).place == "source"
-    assert whereabouts("r", "lower-clock", own, seen([replace(slow, features={})])) is None
+    assert state_of("power-cap", own, seen([fast])).place == "source"
+    assert state_of("lower-clock", own, seen([replace(slow, features={})])) is None
 
 
 def test_a_fault_is_mended_when_it_is_found_no_more() -> None:
     own = ground()
     runs = [workload("chat", ("n1",))]
-    assert whereabouts("r-1", "fix-first", own, seen(runs)).place == "target"
-    assert whereabouts("r-1", "fix-first", own, seen(runs, proposed=("r-1",))).place == "source"
+    assert state_of("fix-first", own, seen(runs)).place == "target"
+    assert state_of("fix-first", own, seen(runs), proposed=True).place == "source"
 
 
 # ---- time, load and the trial
@@ -210,14 +217,16 @@ def test_a_fault_is_mended_when_it_is_found_no_more() -> None:
 
 def test_time_is_measured_by_the_tokens_of_a_service_and_the_steps_of_a_job() -> None:
     before = Measure(8.0, 5840.0, busy=0.5, busy_seconds_per_token=0.002, tokens_per_second=2000.0, period_seconds=4.0)
-    service = ground(target=L40S, time_ratio=RATIO, before=before, yardstick=Yardstick())
-    run = moved_run(g=0.6, generated_tokens=2000.0 * 4 * DAY)
-    stand = Stand("target", END - 4 * DAY, 96.0, "")
+    service = ground(target=L40S, time_ratio=RATIO, before=before, yardstick=SavingsBaseline())
+    run = moved_run(engine_active=0.6, generated_tokens=2000.0 * 4 * DAY)
+    stand = MoveState("target", END - 4 * DAY, 96.0, "")
     told = realised("move-sku", service, stand, seen([run]))
     assert told.time_ratio == pytest.approx(0.6 * 8 / 2000 / 0.002)
     assert told.load_ratio == pytest.approx(1.0)
     assert told.confounders == ()
-    busier = realised("move-sku", service, stand, seen([moved_run(g=0.6, generated_tokens=3000.0 * 4 * DAY)]))
+    busier = realised(
+        "move-sku", service, stand, seen([moved_run(engine_active=0.6, generated_tokens=3000.0 * 4 * DAY)])
+    )
     assert busier.confounders == (
         "The work asked of it is x1.50 of what it was, so time and cost are not the move's alone.",
     )
@@ -230,13 +239,13 @@ def test_time_is_measured_by_the_tokens_of_a_service_and_the_steps_of_a_job() ->
 
 def test_a_move_that_is_far_slower_than_predicted_regresses() -> None:
     before = Measure(8.0, 5840.0, busy=0.5, busy_seconds_per_token=0.002, tokens_per_second=2000.0)
-    own = ground(target=L40S, time_ratio=RATIO, before=before, yardstick=Yardstick(), saving_usd_per_month=None)
+    own = ground(target=L40S, time_ratio=RATIO, before=before, yardstick=SavingsBaseline(), saving_usd_per_month=None)
     proposal = Proposal("r-1", "move-sku", "chat", "a", "b", None, 0.0, "cash-now", "low", False, "t", "fleet.db", own)
-    entry = Entry(proposal, START, START, (Event("accepted", START, "ann"),))
+    entry = LedgerEntry(proposal, START, START, (LedgerEvent("accepted", START, "ann"),))
 
-    def after(g: float, entry: Entry) -> list[Event]:
-        run = moved_run(g=g, generated_tokens=2000.0 * 4 * DAY)
-        return [e for _, e in happenings([entry], seen([run]), END)]
+    def after(g: float, entry: LedgerEntry) -> list[LedgerEvent]:
+        run = moved_run(engine_active=g, generated_tokens=2000.0 * 4 * DAY)
+        return [e for _, e in ledger_events([entry], seen([run]), END)]
 
     (done,) = after(0.5, entry)
     assert done.act == "done"
@@ -247,10 +256,10 @@ def test_a_move_that_is_far_slower_than_predicted_regresses() -> None:
     assert after(0.65, entry) == []  # x1.30: past it by less than a tenth
 
 
-def trial_entry(own: Ground, replica: str | None = None) -> Entry:
+def trial_entry(own: PredictionSnapshot, replica: str | None = None) -> LedgerEntry:
     proposal = Proposal("r-1", "move-sku", "chat", "a", "b", None, 0.0, "cash-now", "low", False, "t", "fleet.db", own)
     begun = from_json(Figures, json.dumps({"trial": {"replica": replica} if replica else {}}))
-    return Entry(proposal, START, START, (Event("trial", END - 5 * DAY, "ann", figures=begun),))
+    return LedgerEntry(proposal, START, START, (LedgerEvent("trial", END - 5 * DAY, "ann", figures=begun),))
 
 
 @pytest.mark.parametrize(
@@ -258,10 +267,10 @@ def trial_entry(own: Ground, replica: str | None = None) -> Entry:
 )
 def test_a_trial_holds_one_replica_against_the_rest(busy, verdict) -> None:
     own = ground(target=L40S, time_ratio=RATIO)
-    rest = workload("chat", ("n1",), features={"g": 0.4})
-    ((_, event),) = happenings([trial_entry(own)], seen([rest, moved_run(g=busy)]), END)
+    rest = workload("chat", ("n1",), features={"engine_active": 0.4})
+    ((_, event),) = ledger_events([trial_entry(own)], seen([rest, moved_run(engine_active=busy)]), END)
     assert event.act == "tried"
-    assert event.figures.tried == Tried(
+    assert event.figures.tried == TrialResult(
         verdict, pytest.approx(busy / 0.4), pytest.approx(96.0),
         "the time its engines are busy, if requests are spread evenly",
     )  # fmt: skip
@@ -270,10 +279,10 @@ def test_a_trial_holds_one_replica_against_the_rest(busy, verdict) -> None:
 
 def test_a_trial_waits_for_a_day_for_its_replica_and_for_something_that_tells() -> None:
     own = ground(target=L40S, time_ratio=RATIO)
-    rest, tried = workload("chat", ("n1",), features={"g": 0.4}), moved_run(g=0.4)
-    assert happenings([trial_entry(own)], seen([rest]), END) == []
-    assert happenings([trial_entry(own)], seen([rest, replace(tried, start=END - 0.9 * DAY)]), END) == []
-    assert happenings([trial_entry(own, "canary")], seen([rest, tried]), END) == []
-    assert happenings([trial_entry(own, tried.id)], seen([rest, tried]), END)
-    full = replace(rest, features={"g": 0.97})  # a full engine does not tell how much more it could do
-    assert happenings([trial_entry(own)], seen([full, tried]), END) == []
+    rest, tried = workload("chat", ("n1",), features={"engine_active": 0.4}), moved_run(engine_active=0.4)
+    assert ledger_events([trial_entry(own)], seen([rest]), END) == []
+    assert ledger_events([trial_entry(own)], seen([rest, replace(tried, start=END - 0.9 * DAY)]), END) == []
+    assert ledger_events([trial_entry(own, "canary")], seen([rest, tried]), END) == []
+    assert ledger_events([trial_entry(own, tried.id)], seen([rest, tried]), END)
+    full = replace(rest, features={"engine_active": 0.97})  # a full engine does not tell how much more it could do
+    assert ledger_events([trial_entry(own)], seen([full, tried]), END) == []

@@ -30,18 +30,20 @@ from skuwise.advisor.core.advice_types import (
     Phase,
     Recommendation,
     Reconciliation,
+    Scheduled,
     Summary,
 )
-from skuwise.advisor.pipeline import advise
-from skuwise.advisor.render import FORMATS, render
+from skuwise.advisor.core.coded_text import CodedText
+from skuwise.advisor.pipeline import AdviseOptions, advise
+from skuwise.advisor.render import format_names, render
 from skuwise.advisor.render.json import load_schema
 from skuwise.advisor.shards.advice_parser import MAX_BYTES, Allowance, parse_advice
-from skuwise.advisor.shards.merge import merge
+from skuwise.advisor.shards.merge import merge_advice
 from skuwise.rules.base.errors import UsageError
 from skuwise.rules.catalog.types import Price
-from skuwise.rules.policy.thresholds import load_waste_rules
 from skuwise.tests.draws import examples
 from skuwise.tests.frames import DECODE, FREE, TRAINING, FrameBuilder
+from skuwise.tests.rulebooks import rulebook
 
 GOLDEN = Path(__file__).parent.parent / "golden/advice_founding.json"
 DOMINANT = 0.4
@@ -51,7 +53,7 @@ PARTS = ("workloads", "shared", "allocated_idle", "unallocated", "drained", "uno
 def joined(*parts: Advice) -> Advice:
     """Merged as files are: through JSON, under names in the order given."""
     read = {f"{n}.json": parse_advice(render(a, "json").encode(), f"{n}.json") for n, a in enumerate(parts)}
-    return merge(read, DOMINANT)
+    return merge_advice(read, DOMINANT)
 
 
 def data_of(advice: Advice) -> dict:
@@ -158,7 +160,7 @@ def test_merged_advice_keeps_the_schema_and_reads_in_every_format(shards, tmp_pa
     paths = [tmp_path / f"{n}.json" for n in range(3)]
     for path, one in zip(paths, shards, strict=True):
         path.write_text(render(one, "json"))
-    for form in FORMATS:
+    for form in format_names():
         assert main(["merge", *map(str, reversed(paths)), "--format", form]) == 0
         shown = capsys.readouterr().out
         assert "idle-fabric" in shown
@@ -174,7 +176,7 @@ def test_merged_advice_keeps_the_schema_and_reads_in_every_format(shards, tmp_pa
 @pytest.mark.parametrize("odd", ["\x1b[31m`<b>", "two\n# lines", "\u202ex"])
 def test_names_in_a_file_do_nothing_in_any_format(path, odd):
     advice = parse_advice(changed(path, odd).encode(), "shard.json")
-    for form in FORMATS:
+    for form in format_names():
         shown = render(advice, form)
         assert not {"\x1b", "\u202e"} & set(shown), form
         assert "\n# lines" not in shown
@@ -191,7 +193,7 @@ def test_telemetry_cut_by_nodes_gives_the_same_workloads_and_money():
         made.port(0.3 if load is TRAINING else 0.0, name)
     made.work("w-train", [("n1", "GPU-n1-0"), ("n2", "GPU-n2-0")], name="train", series="s-train")
     made.work("w-serve", [("n3", "GPU-n3-0")], name="vllm", series="s-serve")
-    frame, rules = made.frame(), load_waste_rules()
+    frame = made.frame()
 
     def advised(*names: str) -> Advice:
         seen = {f.name: getattr(frame, f.name) for f in fields(frame)}
@@ -199,7 +201,7 @@ def test_telemetry_cut_by_nodes_gives_the_same_workloads_and_money():
         own = {name: table[table["node"].isin(names)].reset_index(drop=True) for name, table in by_node.items()}
         known = frame.workloads[frame.workloads["workload_id"].isin(own["uses"]["workload_id"])]
         part = replace(frame, **own, workloads=known.reset_index(drop=True))
-        return advise(part, catalog(), rules, generated_at=END, rng=np.random.default_rng(1))
+        return advise(part, rulebook(catalog()), AdviseOptions(END), np.random.default_rng(1))
 
     whole, told = advised("n1", "n2", "n3", "n4"), joined(advised("n1", "n3"), advised("n2", "n4"))
     assert told.summary.reconciliation.total == pytest.approx(4 * 98.32 * 32)
@@ -222,7 +224,8 @@ def money(total):
 
 
 def shard(name: str, *, cost=100.0, cash=0.0, spread=None, **changes) -> Advice:
-    summary = Summary(8, 80.0, cost, cost and 10.0, None if cost is None else cash, money(cost), spread)
+    summary = Summary(8, 80.0, cost, cost and 10.0, None if cost is None else cash, money(cost),
+                      recoverable_interval_usd_per_month=spread)  # fmt: skip
     values = {
         "generated_at": END, "start": START, "end": END, "source": {"kind": "sqlite", "databases": [f"{name}.db"]},
         "summary": summary, "prices": (), "workloads": (), "findings": (), "recommendations": (), "nodes": (name,),
@@ -254,12 +257,16 @@ def test_percentiles_are_never_added_silently():
     )  # fmt: skip
     assert told.summary.recoverable_usd_per_month == 300.0
     assert told.summary.recoverable_interval_usd_per_month == Interval(230.0, 300.0, 370.0)
-    (note,) = (n for n in told.notes if "medians" in n)
+    (note,) = (n for n in told.notes if n.code == "medians-summed")
     # Independent: 300 less and more the root of 30 x 30 + 40 x 40.
-    assert "2 shards" in note and "$250 to $350" in note and "Joint draws" in note
+    assert note.fields["shards"] == 2 and "$250 to $350" in note.text
     # Merged once more, the note speaks of all shards and stands once.
-    (again,) = (n for n in joined(told, shard("d", cash=1.0, spread=Interval(1.0, 1.0, 1.0))).notes if "medians" in n)
-    assert "3 shards" in again
+    (again,) = (
+        n
+        for n in joined(told, shard("d", cash=1.0, spread=Interval(1.0, 1.0, 1.0))).notes
+        if n.code == "medians-summed"
+    )
+    assert again.fields["shards"] == 3
 
 
 def test_what_no_shard_has_a_price_for_stays_unknown():
@@ -271,13 +278,15 @@ def test_what_no_shard_has_a_price_for_stays_unknown():
 
 def test_a_kind_is_what_most_gpu_hours_speak_for():
     def said(label, hours, confidence=0.9):
-        return workload("w", (label,), kind=KindVerdict(label, confidence, (f"said {label}",)), gpu_hours=hours)
+        return workload(
+            "w", (label,), kind=KindVerdict(label, confidence, (CodedText("said", f"said {label}"),)), gpu_hours=hours
+        )
 
     parts = [said("training", 300.0), said("online-inference", 100.0), said("idle", 250.0)]
     told = joined(*(shard(w.nodes[0], workloads=(w,)) for w in parts)).workloads[0].kind
     assert told.label == "training" and told.confidence == pytest.approx(0.9 * 300 / 650, abs=1e-6)
     assert [a.label for a in told.alternatives] == ["idle", "online-inference"]
-    assert told.evidence == ("said idle", "said online-inference", "said training")
+    assert [one.text for one in told.evidence] == ["said idle", "said online-inference", "said training"]
 
 
 def test_a_bottleneck_follows_from_the_time_in_all_parts():
@@ -294,14 +303,51 @@ def test_a_bottleneck_follows_from_the_time_in_all_parts():
     assert told.coverage == Coverage(0.5, 60.0, {"m": "a"})
 
 
+def test_a_workload_of_several_shards_is_judged_by_the_thresholds_that_the_shards_were_judged_by():
+    parts = [
+        workload("w", (name,), kind=KindVerdict("training", 0.9), gpu_hours=10.0,
+                 bottleneck=BottleneckVerdict(label, 0.8, shares))
+        for name, label, shares in (
+            ("a", "network", {"network": 0.6, "compute": 0.4}), ("b", "mixed", {"compute": 0.5, "network": 0.5}),
+        )
+    ]  # fmt: skip
+
+    def label(*told: dict[str, float]) -> str:
+        return joined(*(shard(w.nodes[0], workloads=(w,), thresholds=t)
+                        for w, t in zip(parts, told, strict=True))).workloads[0].bottleneck.label  # fmt: skip
+
+    strict = {"dominant_share_min": 0.6}
+    assert label(strict, strict) == "mixed"
+    assert label({}, {}) == "network"  # advice of before tells none: by those that ship
+    assert label({"dominant_share_min": DOMINANT}, {}) == "network"
+    with pytest.raises(UsageError, match=r"dominant_share_min 0.6 and 1.json by 0.4.*same --rules"):
+        label(strict, {})
+    (one, other) = (shard(name, thresholds=strict) for name in "ab")
+    assert joined(one, other).thresholds == strict
+
+
+def test_whose_work_it_is_and_how_that_is_known_survives_the_file():
+    known = Scheduled(name="slurm", job_id="7")
+    kind, limit = KindVerdict("training", 0.9), BottleneckVerdict("network", 0.8, {"network": 1.0})
+    alike = [
+        workload("w", (n,), basis="allocation", shared=n == "b", scheduled=known, kind=kind, bottleneck=limit)
+        for n in "ab"
+    ]
+    (told,) = joined(*(shard(w.nodes[0], workloads=(w,)) for w in alike)).workloads
+    assert (told.basis, told.shared, told.scheduled) == ("allocation", True, known)
+    odd = [alike[0], replace(alike[1], basis="activity", scheduled=Scheduled(name="slurm", job_id="8"))]
+    (told,) = joined(*(shard(w.nodes[0], workloads=(w,)) for w in odd)).workloads
+    assert (told.basis, told.scheduled) == ("process", Scheduled())
+
+
 def test_phases_of_all_parts_are_told_and_the_same_one_once():
-    night = Phase(START, START + 3600, "training", "idle", ("still",))
-    late = Phase(START + 1800, START + 7200, "training", "idle", ("quiet",))
+    night = Phase(START, START + 3600, "training", "idle", (CodedText("still", "still"),))
+    late = Phase(START + 1800, START + 7200, "training", "idle", (CodedText("quiet", "quiet"),))
     other = Phase(START, START + 7200, "training", "compute")
     parts = [workload("w", ("a",), phases=(night, other)), workload("w", ("b",), phases=(late,))]
     told = joined(*(shard(w.nodes[0], workloads=(w,)) for w in parts)).workloads[0].phases
     assert told == (Phase(START, START + 7200, "training", "compute"),
-                    Phase(START, START + 7200, "training", "idle", ("quiet", "still")))  # fmt: skip
+                    Phase(START, START + 7200, "training", "idle", (*late.evidence, *night.evidence)))  # fmt: skip
 
 
 def test_a_way_out_sums_its_parts_and_spans_their_times():
@@ -314,10 +360,11 @@ def test_a_way_out_sums_its_parts_and_spans_their_times():
 
 
 def test_a_part_where_a_way_out_is_blocked_brings_nothing():
-    told = one_way(way(), way(blocked_by=("no room",), freed_gpu_hours_per_month=5.0))
+    told = one_way(way(), way(blocked_by=(CodedText("no-room", "no room"),), freed_gpu_hours_per_month=5.0))
     assert told == replace(told, blocked_by=(), freed_gpu_hours_per_month=0.0, source=way().source)
     assert told.saving_usd_per_month == way().saving_usd_per_month
-    assert one_way(*(way(blocked_by=(w,)) for w in "ba")).blocked_by == ("a", "b")
+    ways = (way(blocked_by=(CodedText("said", w),)) for w in "ba")
+    assert [why.text for why in one_way(*ways).blocked_by] == ["a", "b"]
 
 
 def test_cash_at_a_date_and_capacity_are_not_called_cash_now():
@@ -338,7 +385,11 @@ LABELS = st.sampled_from(["training", "online-inference", "idle", "unknown"])
 LIMITS = st.sampled_from(["compute", "network", "idle", "unknown"])
 HOURS = st.integers(0, 40)
 SHARE = st.integers(0, 20).map(lambda n: n / 20)
-WORDS = st.lists(st.sampled_from(["a", "b", "c"]), max_size=2, unique=True).map(tuple)
+NAMED = st.lists(st.sampled_from(["a", "b", "c"]), max_size=2, unique=True).map(tuple)
+FIELDS = st.dictionaries(st.sampled_from(["hours", "node"]), st.integers(0, 2), max_size=1)
+WORDS = st.lists(
+    st.builds(CodedText, st.just("said"), st.sampled_from(["a", "b", "c"]), FIELDS), max_size=2, unique=True
+).map(tuple)
 
 
 @st.composite
@@ -353,7 +404,7 @@ def workloads_on(draw, name):
             cost_usd=draw(st.none() | HOURS.map(float)), phases=(phase,) if draw(st.booleans()) else (),
             kind=KindVerdict(draw(LABELS), draw(SHARE), draw(WORDS), (Alternative("batch-inference", draw(SHARE)),)),
             bottleneck=BottleneckVerdict(limit, draw(SHARE), {limit: 1.0}, draw(WORDS)),
-            coverage=Coverage(draw(SHARE), float(draw(HOURS)), dict.fromkeys(draw(WORDS), name)),
+            coverage=Coverage(draw(SHARE), float(draw(HOURS)), dict.fromkeys(draw(NAMED), name)),
         ))  # fmt: skip
     return tuple(out)
 
@@ -367,7 +418,7 @@ def shards_of(draw, name):
         evidence = (Evidence("m", float(draw(HOURS)), 1.0, "ratio"),)
         findings.append(Finding(
             f"f-{w.id}", "idle-fabric", draw(st.sampled_from(["low", "high"])), w.id, name, w.gpus, evidence,
-            w.gpu_hours, cost, draw(st.sampled_from([None, "p", "q"])), draw(SHARE), draw(WORDS), "text", (name,),
+            w.gpu_hours, cost, draw(st.sampled_from([None, "p", "q"])), draw(SHARE), draw(WORDS), "text", nodes=(name,),
         ))  # fmt: skip
         middle = float(draw(HOURS))
         saving = Interval(middle - draw(HOURS), middle, middle + draw(HOURS))
@@ -377,7 +428,7 @@ def shards_of(draw, name):
             saving_usd_per_month=draw(st.none() | st.just(saving)), break_even=draw(st.none() | st.just("never")),
             time_ratio=draw(st.none() | st.just(Interval(0.5, 1.0, 1.0 + draw(SHARE)))),
             realisation=draw(st.sampled_from(["cash-now", "cash-at", "energy", "capacity-freed"])),
-            available_from=draw(st.sampled_from([None, "2027-01-01", "2027-02-01"])), prices=draw(WORDS),
+            available_from=draw(st.sampled_from([None, "2027-01-01", "2027-02-01"])), prices=draw(NAMED),
             decision=draw(st.none() | st.builds(Decision, st.just("accepted"), HOURS.map(lambda n: START + n))),
         ))  # fmt: skip
     spread = draw(st.none() | st.builds(lambda m, d, u: Interval(m - d, m, m + u), *([HOURS.map(float)] * 3)))
@@ -386,7 +437,7 @@ def shards_of(draw, name):
         name, cost=cost, cash=spread.p50 if spread else 0.0, spread=spread if cost is not None else None,
         workloads=own, findings=tuple(findings), recommendations=tuple(ways), notes=draw(WORDS),
         market=draw(st.none() | st.just(tuple(ways[:1]))),
-        prices=tuple(Price(p, "a/x", "global", 1.0, "list", "s", "2026-01-01") for p in draw(WORDS)),
+        prices=tuple(Price(p, "a/x", "global", 1.0, "list", "s", "2026-01-01") for p in draw(NAMED)),
     )  # fmt: skip
 
 
@@ -484,7 +535,7 @@ def changed(path: str, value: object) -> str:
     (changed("recommendations.0.from", None), "recommendations[0].from is not a mapping"),
     (changed("source", {"kind": "merged"}), "source.shards is missing"),
     (changed("source", json.loads("[" * 20 + "]" * 20)), "nested too deep"),
-    (changed("notes", [1]), "notes[0] is not text"),
+    (changed("notes", [1]), "notes[0] is not a mapping"),
 ])  # fmt: skip
 def test_what_is_no_advice_is_refused_in_a_sentence(tmp_path, capsys, text, said):
     assert said in refused(tmp_path, capsys, text)
@@ -532,7 +583,7 @@ def test_keys_of_the_first_contract_are_enough():
     for one in data["recommendations"]:
         for key in ("break_even", "excludes", "available_from", "decision"):
             del one[key]
-    told = merge({"a": parse_advice(json.dumps(data | {"unknown": 1}).encode(), "a"), "b": shard("b")}, DOMINANT)
+    told = merge_advice({"a": parse_advice(json.dumps(data | {"unknown": 1}).encode(), "a"), "b": shard("b")}, DOMINANT)
     assert told.nodes == ("b", "n1", "n2")
     with pytest.raises(UsageError, match="a cannot be merged: prices"):
         parse_advice(json.dumps(data | {"prices": 1}).encode(), "a")

@@ -116,7 +116,7 @@ def test_an_unmeasured_part_with_less_power_is_not_taken_for_its_siblings_equal(
     ],
 )
 def test_what_forbids_a_move_is_named(source, target, more, reason):
-    assert any(reason in sentence for sentence in asked(source, target, **more).blocked_by)
+    assert any(reason in sentence.text for sentence in asked(source, target, **more).blocked_by)
 
 
 def test_tensor_parallelism_over_two_pcie_gpus_is_slower_but_not_forbidden():

@@ -21,14 +21,14 @@ from moves_builders import (
 from skuwise.advisor.moves.base.prediction import percentiles
 from skuwise.advisor.moves.base.pricing import (
     PriceBook,
+    cash_of,
     fabric_premium,
     fabric_uses,
-    realisation,
     reconcile,
     with_costs,
 )
-from skuwise.advisor.moves.context.move_context import Option
-from skuwise.advisor.moves.recommender import recoverable
+from skuwise.advisor.moves.context.move_context import DrawnRecommendation
+from skuwise.advisor.moves.recommender import recoverable_cash
 from skuwise.rules.catalog.types import Price
 
 HOUR = catalog().price(IB, "eastus").usd_per_hour
@@ -58,10 +58,10 @@ def test_the_parts_sum_to_node_price_times_hours():
 def test_nodes_without_a_price_are_named_and_left_out():
     r, notes = reconcile(verdicts([node("n1"), node("n2", None)], []), PriceBook(catalog()))
     assert r.total == pytest.approx(336 * HOUR)
-    assert notes == (
+    assert [note.text for note in notes] == [
         "No price for 1 of 2 nodes (H100-SXM5), whose hours are in no dollar figure: add gpu_hour_usd = "
         '{ "H100-SXM5" = YOUR_PRICE } under [prices] in skuwise.toml, or --gpu-hour-usd H100-SXM5=PRICE.',
-    )
+    ]
     none, _ = reconcile(verdicts([node("n2", None)], []), PriceBook(catalog()))
     assert none.total is None
     assert none.workloads is None
@@ -111,15 +111,16 @@ def test_each_fabric_is_told_with_what_it_carried_and_costs():
     ("basis", "until", "nodes", "expected"),
     [
         ("list", None, 1, ("cash-now", None)),
-        ("list", None, 0, ("capacity-freed", None)),
-        ("owned", None, 2, ("capacity-freed", None)),
+        ("list", None, 0, None),
+        ("owned", None, 2, None),
         ("committed", "2099-01-01", 2, ("cash-at", "2099-01-01")),
         ("committed", "2020-01-01", 2, ("cash-now", None)),
-        ("reserved", None, 2, ("capacity-freed", None)),
+        ("reserved", None, 2, None),
     ],
 )
 def test_cash_only_where_whole_nodes_fall_free_and_nothing_binds(basis, until, nodes, expected):
-    assert realisation(own(basis=basis, until=until), nodes, END) == expected
+    cash = cash_of(own(basis=basis, until=until), nodes, END)
+    assert (cash and (cash.realisation, cash.date)) == expected
 
 
 def test_no_dollars_for_part_of_a_node():
@@ -151,12 +152,12 @@ def test_moves_that_exclude_one_another_count_once():
 
     def option(name, values, key):
         r = replace(template, id=name, saving_usd_per_month=percentiles(values), blocked_by=(), realisation="cash-now")
-        return Option(r, values, key)
+        return DrawnRecommendation(r, values, key)
 
     rivals = [option("a", draws, "place:x"), option("b", draws + 50, "place:x")]
-    best, _ = recoverable(rivals)
+    best, _ = recoverable_cash(rivals)
     assert best == pytest.approx(np.median(draws + 50))
-    both, spread = recoverable([*rivals, option("c", -draws + 300, "count:x")])
+    both, spread = recoverable_cash([*rivals, option("c", -draws + 300, "count:x")])
     assert both == pytest.approx(350)
     # Joint draws: what one loses the other gains, so the sum has no spread; adding percentiles would show one.
     assert spread.p90 - spread.p10 == pytest.approx(0, abs=1e-6)

@@ -7,7 +7,7 @@ from typing import cast
 
 from moves_builders import workload
 from skuwise.advisor.moves.base.workload_groups import Group
-from skuwise.advisor.moves.context.finding_context import called
+from skuwise.advisor.moves.context.finding_context import series_label
 
 
 def group(*names: str, kind: str = "idle") -> Group:
@@ -16,11 +16,11 @@ def group(*names: str, kind: str = "idle") -> Group:
 
 
 def test_a_job_that_has_a_number_alone_is_called_a_job_once() -> None:
-    assert called(group("job 41016")) == "The idle job 41016 (ann)"
-    assert called(group("job 7", kind="batch-inference")) == "The batch inference job 7 (ann)"
-    assert called(group("job 7", kind="online-inference")) == "The online inference service job 7 (ann)"
+    assert series_label(group("job 41016")) == "The idle job 41016 (ann)"
+    assert series_label(group("job 7", kind="batch-inference")) == "The batch inference job 7 (ann)"
+    assert series_label(group("job 7", kind="online-inference")) == "The online inference service job 7 (ann)"
 
 
 def test_a_series_of_several_names_says_how_many_more_there_are() -> None:
-    assert called(group("held-0", "held-1", "held-2")) == "The idle job held-0 (ann, with 2 like it)"
-    assert called(group("api", "api", kind="online-inference")) == "The online inference service api (ann)"
+    assert series_label(group("held-0", "held-1", "held-2")) == "The idle job held-0 (ann, with 2 like it)"
+    assert series_label(group("api", "api", kind="online-inference")) == "The online inference service api (ann)"

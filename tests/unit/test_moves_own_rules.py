@@ -16,15 +16,14 @@ import numpy as np
 import pytest
 from moves_builders import END, catalog, fabric, node, usage, verdicts, workload
 from skuwise.__main__ import main
+from skuwise.advisor.advise import load_rulebook
 from skuwise.advisor.core.advice_types import Advice, Coverage, Owner
-from skuwise.advisor.pipeline import advise_on
-from skuwise.advisor.render import FORMATS, render
+from skuwise.advisor.core.coded_text import CodedText
+from skuwise.advisor.pipeline import AdviseOptions, advise_on
+from skuwise.advisor.render import format_names, render
 from skuwise.advisor.render.explain import render_explained
 from skuwise.advisor.render.json import load_schema
 from skuwise.rules.catalog.price_files import load_prices
-from skuwise.rules.policy.custom import load_custom_rules
-from skuwise.rules.policy.exceptions import load_exceptions
-from skuwise.rules.policy.thresholds import load_waste_rules
 
 RULE = """id: slow-input
 severity: medium
@@ -44,11 +43,8 @@ def advice(given, root: Path, files: dict[str, str] | None = None) -> Advice:
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
-    rules, custom = load_waste_rules(root), load_custom_rules(root)
-    return advise_on(
-        given, catalog(), rules, (), generated_at=END, rng=np.random.default_rng(1), source={"kind": "sqlite"},
-        custom=custom, exceptions=load_exceptions(root, known_rules=(*rules, *custom.ids)),
-    )  # fmt: skip
+    book = replace(load_rulebook(root, None, END), catalog=catalog())
+    return advise_on(given, book, AdviseOptions(END), np.random.default_rng(1), source={"kind": "sqlite"})
 
 
 def found(told: Advice, rule: str) -> list:
@@ -72,7 +68,7 @@ def test_a_custom_rule_tells_its_evidence_with_unit_and_threshold_and_claims_no_
     ]
     assert finding.text == "The training job job (ann): CPUs 90 % busy at 250 watts."
     assert (finding.severity, finding.cost_usd, finding.gpu_hours) == ("medium", None, 8 * 336)
-    assert finding.would_change_if == ("The loader is given more than 8 cores.",)
+    assert [one.text for one in finding.would_change_if] == ["The loader is given more than 8 cores."]
     without = advice(one(train()), tmp_path / "none_of_its_own", {"waste/idle.yaml": "id: idle\n"})
     assert told.summary == without.summary
     assert told.recommendations == without.recommendations
@@ -107,8 +103,8 @@ def test_every_run_must_meet_it_and_the_one_nearest_the_threshold_is_shown(tmp_p
 def test_below_its_coverage_a_custom_rule_says_what_it_lacks(tmp_path):
     told = advice(one(train()), tmp_path, {"custom/a.yaml": RULE + "coverage_hours: 400\n"})
     assert not found(told, "custom/slow-input")
-    (note,) = [n for n in told.notes if n.startswith("custom/slow-input seems to hold for The training job job")]
-    assert note.endswith("it speaks from 400 h on.")
+    (note,) = [n for n in told.notes if n.text.startswith("custom/slow-input seems to hold for The training job job")]
+    assert note.text.endswith("it speaks from 400 h on.")
 
 
 def test_confidence_falls_with_coverage(tmp_path):
@@ -157,9 +153,9 @@ def test_an_exception_silences_a_rule_and_says_so(tmp_path, changes, exceptions,
     files = {"exceptions.yaml": f"exceptions:\n  {exceptions}\n"} if exceptions else {"waste/a.yaml": "id: idle\n"}
     told = advice(silent(**changes), tmp_path, files)
     assert bool(found(told, "idle-fabric")) is (why is None)
-    said = [n for n in told.notes if n.startswith("idle-fabric says nothing of")]
+    said = [n for n in told.notes if n.code == "silenced-by-exception" and n.fields["rule"] == "idle-fabric"]
     assert len(said) == (why is not None)
-    assert all(f"by the exception {why}: " in n for n in said)
+    assert all(f"by the exception {why}: " in n.text for n in said)
 
 
 DOCS = Path(__file__).parents[2] / "docs" / "rules.md"
@@ -174,7 +170,7 @@ def test_the_documentation_shows_what_works(tmp_path):
         "exceptions.yaml",
         "custom/slow-input.yaml",
     }
-    told = advice(one(train({"cpu": 0.9, "g": 0.4})), tmp_path, named)
+    told = advice(one(train({"cpu": 0.9, "engine_active": 0.4})), tmp_path, named)
     (finding,) = found(told, "custom/slow-input")
     assert (
         finding.text == "The training job job (ann) waits for its input: CPUs 90 % busy, GPUs at work 40 % of the time."
@@ -190,7 +186,7 @@ def test_the_documentation_shows_what_works(tmp_path):
 HOSTILE = "\u202e[red]x[/red]<script>alert(1)</script>|=cmd|' /C calc'!A0 {workload}"
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", format_names())
 def test_hostile_rules_have_no_effect_in_any_format(tmp_path, form):
     own = RULE.replace('"{workload}: CPUs {cpu} busy at {power_watts}."', json.dumps("=1+1 " + HOSTILE))
     told = advice(one(train()), tmp_path, {"custom/a.yaml": own})
@@ -219,10 +215,10 @@ def test_what_may_need_its_fabric_is_not_moved_to_a_node_without_one(tmp_path):
 
 
 SMALL = {"u_c": 0.02, "u_m": 0.2, "u_n": 0.0}
-LOADED = {"mem_flat": 1.0, "cpu": 0.1, "u_c_p99": 0.05, "u_m_p99": 0.3}
+LOADED = {"mem_flat": 1.0, "cpu": 0.1, "tensor_of_sustained_p99": 0.05, "hbm_of_sustained_p99": 0.3}
 
 
-def counts(told: Advice) -> list[tuple[int, tuple[str, ...]]]:
+def counts(told: Advice) -> list[tuple[int, tuple[CodedText, ...]]]:
     return [(r.target.gpu_count, r.blocked_by) for r in told.recommendations if r.action == "reduce-gpus"]
 
 

@@ -5,8 +5,10 @@ import numpy as np
 import pytest
 from moves_builders import catalog
 from skuwise.advisor.moves.base.prediction import Link, Prediction, Refusal, Use, demand, predict
+from skuwise.rules.models.move_model import load_move_model
 
 # Typical profiles. On a slower memory the same decode work shows a higher use: it waits there longer.
+MODEL = load_move_model()
 DECODE = {"u_m": 0.75, "u_c": 0.15, "g": 0.95}
 DECODE_A100 = {"u_m": 0.85, "u_c": 0.25, "g": 0.97}
 DECODE_L40S = {"u_m": 0.97, "u_c": 0.20, "g": 0.99}
@@ -17,7 +19,7 @@ TRAINING = {"u_m": 0.50, "u_c": 0.75, "g": 0.97}
 
 
 def speedup(source, target, profile, phase):
-    found = predict(catalog().gpu(source), catalog().gpu(target), Use.of_profile(**profile), phase)
+    found = predict(catalog().gpu(source), catalog().gpu(target), Use.of_profile(**profile), phase, MODEL)
     assert isinstance(found, Prediction), found
     return 1 / found.median
 
@@ -46,7 +48,7 @@ def test_no_prediction_reaches_the_ratio_of_printed_peaks_for_decode():
 
 def test_the_same_gpu_takes_the_same_time_within_a_narrow_interval():
     h100 = catalog().gpu("H100-SXM5")
-    found = predict(h100, h100, Use.of_profile(**DECODE), "serving")
+    found = predict(h100, h100, Use.of_profile(**DECODE), "serving", MODEL)
     assert isinstance(found, Prediction)
     assert found.median == 1.0
     assert found.interval.p90 - found.interval.p10 < 0.05
@@ -54,28 +56,28 @@ def test_the_same_gpu_takes_the_same_time_within_a_narrow_interval():
 
 
 def test_a_target_nobody_measured_is_refused():
-    found = predict(catalog().gpu("H100-SXM5"), catalog().gpu("H100-NVL"), Use.of_profile(**DECODE), "serving")
+    found = predict(catalog().gpu("H100-SXM5"), catalog().gpu("H100-NVL"), Use.of_profile(**DECODE), "serving", MODEL)
     assert isinstance(found, Refusal)
-    assert "H100-NVL" in found.reason
+    assert "H100-NVL" in found.reason.text
 
 
 def test_unmeasured_use_is_refused_rather_than_taken_for_zero():
     use = Use.of_profile(u_c=float("nan"), u_m=0.7, g=0.9)
-    assert isinstance(predict(catalog().gpu("H100-SXM5"), catalog().gpu("H200-SXM"), use, "serving"), Refusal)
+    assert isinstance(predict(catalog().gpu("H100-SXM5"), catalog().gpu("H200-SXM"), use, "serving", MODEL), Refusal)
 
 
 def test_nvlink_work_is_refused_where_the_target_has_none():
     use = Use.of_profile(u_c=0.4, u_m=0.5, u_n=0.4, g=0.9)
-    found = predict(catalog().gpu("H100-SXM5"), catalog().gpu("L40S"), use, "serving")
+    found = predict(catalog().gpu("H100-SXM5"), catalog().gpu("L40S"), use, "serving", MODEL)
     assert isinstance(found, Refusal)
-    assert "NVLink" in found.reason
+    assert "NVLink" in found.reason.text
 
 
 def test_a_faster_network_helps_only_what_waits_for_it():
     h100 = catalog().gpu("H100-SXM5")
     links = (Link(1e9), Link(10e9))
-    waits = predict(h100, h100, Use.of_profile(u_c=0.2, u_m=0.2, u_i=0.8, g=0.95), "training", network=links)
-    calm = predict(h100, h100, Use.of_profile(u_c=0.7, u_m=0.4, u_i=0.0, g=0.95), "training", network=links)
+    waits = predict(h100, h100, Use.of_profile(u_c=0.2, u_m=0.2, u_i=0.8, g=0.95), "training", MODEL, network=links)
+    calm = predict(h100, h100, Use.of_profile(u_c=0.7, u_m=0.4, u_i=0.0, g=0.95), "training", MODEL, network=links)
     assert isinstance(waits, Prediction)
     assert isinstance(calm, Prediction)
     assert waits.median < 0.6
@@ -110,8 +112,8 @@ def test_communication_that_nothing_hides_and_a_slower_network_are_refused(expos
     use = Use.of_profile(u_c=0.5, u_m=0.2, u_i=0.15, g=0.95)
     use = replace(use, exposed_network=np.array([exposed]))
     h100 = catalog().gpu("H100-SXM5")
-    found = predict(h100, h100, use, "training", network=(Link(50e9), Link(12.5e9)))
+    found = predict(h100, h100, use, "training", MODEL, network=(Link(50e9), Link(12.5e9)))
     assert isinstance(found, Refusal) == refused
-    faster = predict(h100, h100, use, "training", network=(Link(12.5e9), Link(50e9)))
+    faster = predict(h100, h100, use, "training", MODEL, network=(Link(12.5e9), Link(50e9)))
     assert isinstance(faster, Prediction)
     assert faster.median < 1

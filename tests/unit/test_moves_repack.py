@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from skuwise.advisor.core.advice_types import Unobserved
-from skuwise.advisor.moves.kinds.repack import fits, pack, repacked
+from skuwise.advisor.moves.kinds.consolidate import repacked
+from skuwise.advisor.moves.predict.mig_packing import fits, pack
 from skuwise.advisor.verdicts.judge import judge
 from skuwise.advisor.verdicts.types import MigInstance
-from skuwise.rules.catalog.loader import load_catalog
 from skuwise.tests.frames import DECODE, FrameBuilder
+from skuwise.tests.rulebooks import rulebook
 
 SLICES = {
     "1g.10gb": (1, 1),
@@ -86,13 +87,13 @@ def halves(hours: int = 48) -> FrameBuilder:
 
 
 def test_nothing_is_packed_where_something_is_not_observed() -> None:
-    verdicts = judge(halves().frame(), load_catalog())
-    (option,) = repacked(verdicts)
+    verdicts = judge(halves().frame(), rulebook())
+    (option,) = list(repacked(verdicts))
     found = option.recommendation
     assert (found.action, found.realisation, found.saving_usd_per_month) == ("consolidate", "capacity-freed", None)
     assert found.freed_gpu_hours_per_month == 730
     assert option.draws is None
     node = verdicts.inventory.nodes["n1"]
     gone = replace(node, unobserved=(Unobserved("n1", ("GPU-x",), "why", "not-named"),))
-    assert repacked(replace(verdicts, inventory=replace(verdicts.inventory, nodes={"n1": gone}))) == []
-    assert repacked(judge(halves(hours=20).frame(), load_catalog())) == []
+    assert list(repacked(replace(verdicts, inventory=replace(verdicts.inventory, nodes={"n1": gone})))) == []
+    assert list(repacked(judge(halves(hours=20).frame(), rulebook()))) == []

@@ -16,7 +16,7 @@ def test_an_unknown_sku_limits_the_advice_and_invents_nothing(node_sku, gpu_sku)
     told = advice_of(given)
     known = node_sku is not None and node_sku.startswith("azure/")
     assert (told.summary.cost_usd is not None) is known
-    assert any(n.startswith("No price for 1 node (") for n in told.notes) is not known
+    assert any(n.text.startswith("No price for 1 node (") for n in told.notes) is not known
     if not known:
         assert told.summary.recoverable_usd_per_month is None
         assert all(f.cost_usd is None for f in told.findings)
@@ -31,4 +31,4 @@ def test_one_unknown_node_leaves_the_others_priced():
     stranger = node("n9", "acme/x900-8", gpu_sku=None, gpu_name="NVIDIA X900")
     both = advice_of(verdicts([*given.nodes, stranger], given.workloads, uses=[usage(w) for w in given.workloads]))
     assert both.summary.cost_usd == advice_of(given).summary.cost_usd
-    assert any("No price for 1 of 3 nodes (n9), whose hours are in no dollar figure" in n for n in both.notes)
+    assert any("No price for 1 of 3 nodes (n9), whose hours are in no dollar figure" in n.text for n in both.notes)

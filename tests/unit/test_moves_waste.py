@@ -52,9 +52,9 @@ def test_a_standby_neither_makes_a_fabric_waste_nor_hides_that_it_is():
     idle = BottleneckVerdict("idle", 0.9, {"idle": 0.97, "hbm-bandwidth": 0.03})
     spare = workload("spare", ("n1",), bottleneck=idle, gpus=gpus_of("n1", 4))
     assert "idle-fabric" not in rules(advice_of(verdicts([node()], [spare])))
-    probed = workload("probed", ("n1",), features={"g": 0.004})
+    probed = workload("probed", ("n1",), features={"engine_active": 0.004})
     assert "idle-fabric" not in rules(advice_of(verdicts([node()], [probed])))
-    light = workload("light", ("n1",), features={"g": 0.1})
+    light = workload("light", ("n1",), features={"engine_active": 0.1})
     assert "idle-fabric" in rules(advice_of(verdicts([node()], [light])))
     chat = workload("chat", ("n1",), gpus=gpus_of("n1")[4:])
     assert "idle-fabric" in rules(advice_of(verdicts([node()], [spare, chat])))
@@ -76,7 +76,7 @@ def test_training_beside_a_service_keeps_the_fabric():
 def test_no_verdict_where_the_fabric_cannot_be_judged_and_the_reason_is_told(changes, said):
     advice = advice_of(verdicts([node(fabric=fabric(**changes))], [workload()]))
     assert rules(advice) == []
-    assert any(said in n for n in advice.notes)
+    assert any(said in n.text for n in advice.notes)
 
 
 def test_traffic_above_one_per_cent_clears_the_fabric():
@@ -98,12 +98,12 @@ def test_a_telemetry_fault_is_told_as_one_and_is_no_waste():
     advice = advice_of(verdicts([node()], [], bare_gpus=faulty))
     assert rules(advice) == ["telemetry-fault"]
     assert one(advice, "telemetry-fault").cost_usd is None
-    assert any("power is high" in n for n in advice.notes)
+    assert any("power is high" in n.text for n in advice.notes)
     held = workload("held", kind="idle", features={"fault_share": 0.4})
     advice = advice_of(verdicts([node()], [held], idle_hours={"w-held": 8 * 336.0}))
     assert rules(advice) == ["telemetry-fault"]
     assert advice.summary.wasted_usd == 0
-    assert any("contradict" in n for n in advice.notes)
+    assert any(n.code == "signals-contradict" for n in advice.notes)
 
 
 def test_too_little_data_gives_no_waste_but_a_date():
@@ -111,15 +111,15 @@ def test_too_little_data_gives_no_waste_but_a_date():
     idle = [bare("n1", i, hours=5.0, idle_hours=5.0, first_ts=END - 5 * 3600) for i in range(8)]
     advice = advice_of(verdicts([young], [], bare_gpus=idle))
     assert rules(advice) == []
-    assert any("possible from" in n for n in advice.notes)
+    assert any("possible from" in n.text for n in advice.notes)
 
 
 def test_the_date_of_a_verdict_counts_the_hours_that_are_missing():
     """Ten of a hundred hours were sampled: the other twenty are still to come, whenever the node was first seen."""
     gappy = node(first_seen=END - 100 * 3600, hours_observed=10.0, span_hours=100.0, fabric=None)
     notes = advice_of(verdicts([gappy], [])).notes
-    assert any(f"possible from {rfc3339(END + 20 * 3600)} on" in n for n in notes)
-    assert any("telemetry begins at" in n for n in notes)
+    assert any(f"possible from {rfc3339(END + 20 * 3600)} on" in n.text for n in notes)
+    assert any(n.code == "telemetry-begins-late" for n in notes)
 
 
 def test_a_short_window_over_long_data_asks_for_a_longer_one():
@@ -127,20 +127,20 @@ def test_a_short_window_over_long_data_asks_for_a_longer_one():
         verdicts([node(hours_observed=6.0, span_hours=6.0, fabric=None)]), window=Window(END - 6 * 3600, END)
     )
     notes = advice_of(short).notes
-    assert any("--since 30h" in n for n in notes)
-    assert not any("possible from" in n for n in notes)
+    assert any("--since 30h" in n.text for n in notes)
+    assert not any("possible from" in n.text for n in notes)
 
 
 def test_data_later_than_the_window_is_pointed_to():
     early = node(hours_observed=6.0, span_hours=6.0, fabric=None, last_seen=END + 86400)
-    assert any("--until" in n for n in advice_of(verdicts([early])).notes)
+    assert any("--until" in n.text for n in advice_of(verdicts([early])).notes)
 
 
 def test_a_node_without_data_is_told_once_and_its_fabric_not_again():
     young = [node(n, hours_observed=2.0, fabric=fabric(hours=2.0)) for n in ("n1", "n2")]
-    told = [n for n in advice_of(verdicts(young, [workload("chat", ("n1",))])).notes if "verdict" in n.lower()]
+    told = [n for n in advice_of(verdicts(young, [workload("chat", ("n1",))])).notes if "verdict" in n.text.lower()]
     assert len(told) == 1
-    assert "n1 and n2" in told[0]
+    assert "n1 and n2" in told[0].text
 
 
 def test_no_percentile_is_above_the_highest_second():

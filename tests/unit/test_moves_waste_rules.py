@@ -9,7 +9,7 @@ from importlib.resources import files
 import pytest
 from moves_builders import IB, PLAIN, advice_of, fabric, gpus_of, node, usage, verdicts, workload
 from skuwise.advisor.core.advice_types import Advice, BottleneckVerdict, Finding
-from skuwise.advisor.moves.waste.registry import RULES
+from skuwise.advisor.moves.waste_rules import RULES
 from skuwise.advisor.verdicts.types import NodeFacts
 from skuwise.rules.catalog.types import PowerPrice, Price
 from skuwise.rules.policy.thresholds import load_waste_rules
@@ -17,13 +17,13 @@ from skuwise.rules.policy.thresholds import load_waste_rules
 WASTE = load_waste_rules()
 
 
-def source(module: str) -> str:
-    return files("skuwise.advisor.moves").joinpath("waste", f"{module}.py").read_text("utf-8")
+def source(room: str, module: str) -> str:
+    return files("skuwise.advisor.moves").joinpath(room, f"{module}.py").read_text("utf-8")
 
 
 @pytest.mark.parametrize("rule", sorted(WASTE))
 def test_every_threshold_of_a_rule_is_read_and_none_that_it_lacks(rule):
-    own, shared = source(rule.replace("-", "_")), source("rule_context")
+    own, shared = source("waste", rule.replace("-", "_")), source("context", "rule_context")
     assert set(WASTE[rule].thresholds) <= set(re.findall(r'"(\w+)"', own + shared))
     assert set(re.findall(r'rule\.value\("(\w+)"\)', own)) <= set(WASTE[rule].thresholds)
 
@@ -69,7 +69,7 @@ def test_nvlink_that_nothing_crosses_is_told_with_what_it_adds(util, said):
 def test_nvlink_is_not_held_against_training_on_several_gpus_nor_against_a_standby():
     silent = quiet(nvlink_util_p995=0.0)
     assert "idle-nvlink" not in fired(advice_of(verdicts([silent], [workload(kind="training")])))
-    probed = workload(gpus=gpus_of("n1", 1), features={"g": 0.004})
+    probed = workload(gpus=gpus_of("n1", 1), features={"engine_active": 0.004})
     assert "idle-nvlink" not in fired(advice_of(verdicts([silent], [probed])))
     card = replace(silent, node_sku="azure/Standard_NC40ads_H100_v5", gpu_count=1)
     assert "idle-nvlink" not in fired(advice_of(verdicts([card], [workload(gpus=gpus_of("n1", 1))])))
@@ -77,7 +77,11 @@ def test_nvlink_is_not_held_against_training_on_several_gpus_nor_against_a_stand
 
 def decoding(**changes):
     """Eight replicas of one L40S each, bound by memory bandwidth."""
-    values = {"gpus": gpus_of("n1", 1), "features": {"u_c_p95": 0.2, "mem_flat": 0.0, "cpu": 0.01}, **L40S}
+    values = {
+        "gpus": gpus_of("n1", 1),
+        "features": {"tensor_of_sustained_p95": 0.2, "mem_flat": 0.0, "cpu": 0.01},
+        **L40S,
+    }
     return [workload("api", id=f"w-{i}", **{**values, "gpus": (f"GPU-n1-{i}",), **changes}) for i in range(8)]
 
 
@@ -90,10 +94,10 @@ def over(replicas, memory=0.3) -> Advice:
     ("changes", "said"),
     [
         ({}, True),
-        ({"features": {"u_c_p95": 0.3, "mem_flat": 0.0, "cpu": 0.01}}, False),
+        ({"features": {"tensor_of_sustained_p95": 0.3, "mem_flat": 0.0, "cpu": 0.01}}, False),
         ({"bottleneck": bound_by("hbm-bandwidth", 0.5)}, True),
         ({"bottleneck": bound_by("hbm-bandwidth", 0.49)}, False),
-        ({"features": {"u_c_p95": 0.2, "fault_share": 0.2}}, False),
+        ({"features": {"tensor_of_sustained_p95": 0.2, "fault_share": 0.2}}, False),
     ],
 )
 def test_a_cheaper_gpu_that_reads_as_fast_makes_the_present_one_too_good(changes, said):
@@ -111,20 +115,25 @@ def test_a_cheaper_gpu_that_reads_as_fast_makes_the_present_one_too_good(changes
 
 def test_without_a_cheaper_gpu_as_fast_nothing_is_too_good():
     # Nothing that Azure sells in eastus reads memory as fast as an H100 for less.
-    w = workload(features={"u_c_p95": 0.1})
+    w = workload(features={"tensor_of_sustained_p95": 0.1})
     assert "over-tier" not in fired(advice_of(verdicts([quiet()], [w])))
 
 
 @pytest.mark.parametrize(("memory", "said"), [(0.49, True), (0.5, False), (math.nan, False)])
 def test_memory_that_was_never_taken_is_unused(memory, said):
-    w = workload(gpus=gpus_of("n1", 1), features={"g": 0.9})
+    w = workload(gpus=gpus_of("n1", 1), features={"engine_active": 0.9})
     advice = advice_of(verdicts([quiet()], [w], uses=[usage(w, memory=memory)]))
     assert ("memory-unused" in fired(advice)) == said
 
 
 @pytest.mark.parametrize(
     "changes",
-    [{"features": {"mem_flat": 1.0}}, {"features": {"mem_max": 0.8}}, {"features": {"g": 0.01}}, {"shared": True}],
+    [
+        {"features": {"mem_flat": 1.0}},
+        {"features": {"mem_max": 0.8}},
+        {"features": {"engine_active": 0.01}},
+        {"shared": True},
+    ],
 )
 def test_memory_of_preallocating_shared_or_untried_work_is_not_judged(changes):
     w = workload(gpus=gpus_of("n1", 1), **changes)
@@ -165,14 +174,14 @@ def saving(w, *, prices=(), power=(), uses=None) -> Advice:
     return advice_of(given, prices, power=power)
 
 
-DECODE = {"power_watts": 400.0, "power_over_idle": 4.0, "u_c_p95": 0.1, "mem_flat": 1.0, "cpu": 0.1}
+DECODE = {"power_watts": 400.0, "power_over_idle": 4.0, "tensor_of_sustained_p95": 0.1, "mem_flat": 1.0, "cpu": 0.1}
 
 
 @pytest.mark.parametrize(
     ("features", "said"),
     [
         (DECODE, True),
-        (DECODE | {"u_c_p95": 0.3}, False),
+        (DECODE | {"tensor_of_sustained_p95": 0.3}, False),
         ({k: v for k, v in DECODE.items() if k != "power_over_idle"}, False),
         (DECODE | {"fault_share": 0.05}, False),
     ],
@@ -207,7 +216,7 @@ def test_compute_at_its_power_limit_is_capped_at_a_known_loss(watts, said):
     w = workload(
         kind="training",
         bottleneck=bound_by("compute", 0.9),
-        features=DECODE | {"u_c_p95": 0.95, "power_watts": watts, "power_over_idle": watts / 70},
+        features=DECODE | {"tensor_of_sustained_p95": 0.95, "power_watts": watts, "power_over_idle": watts / 70},
     )
     use = usage(w, u_c=0.9, u_m=0.4, label="compute").assign(power_watts=watts)
     advice = saving(w, uses=[use])
@@ -242,7 +251,7 @@ def test_what_no_other_gpu_changes_is_mended_first(kind, label, share, said):
     mended = [r for r in advice.recommendations if r.action == "fix-first"]
     assert [r.blocked_by for r in mended] == [()]
     others = [r for r in advice.recommendations if r.action != "fix-first"]
-    assert all(any("comes first" in b for b in r.blocked_by) for r in others)
+    assert all(any(b.code == "mend-first" for b in r.blocked_by) for r in others)
     assert advice.summary.recoverable_usd_per_month == 0
 
 

@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 from moves_builders import END, IB, PLAIN, START, advice_of, fabric, gpus_of, node, usage, verdicts, workload
 from skuwise.advisor.core.advice_types import Advice, BottleneckVerdict, Recommendation
-from skuwise.advisor.moves.kinds.off_hours import off_hours
-from skuwise.advisor.render import FORMATS, render
+from skuwise.advisor.moves.kinds.schedule_off import off_hours
+from skuwise.advisor.render import format_names, render
 from skuwise.rules.catalog.types import Price
 
 ETHERNET = fabric(util_p995=0.9, util_max=1.0, link_layer="Ethernet", line_rate_bytes_per_second=10e9)
@@ -53,7 +53,7 @@ def test_a_slice_is_refused_with_its_reason(changes, use, said):
     w = tables(**changes)
     found = ways(advice_of(verdicts([node(fabric=None)], [w], uses=[session(w, **use)])), "mig-slice")
     assert bool(found) == (said is not None)
-    assert all(any(said in b for b in way.blocked_by) and way.saving_usd_per_month is None for way in found)
+    assert all(any(said in b.text for b in way.blocked_by) and way.saving_usd_per_month is None for way in found)
 
 
 def halves(**changes):
@@ -98,7 +98,7 @@ def test_nothing_is_packed_that_may_not_or_does_not_fit(services):
 
 def test_hosts_that_would_be_too_busy_block_the_packing():
     (way,) = packed(halves(cpu=0.4))
-    assert "cores" in way.blocked_by[0]
+    assert way.blocked_by[0].code == "cores-too-busy"
     assert way.saving_usd_per_month is None
 
 
@@ -169,7 +169,7 @@ def test_a_training_changes_places_once_and_first_of_all_on_owned_nodes():
     rules = {f.id: f.rule for f in advice.findings}
     assert {rules[f] for f in open_[0].findings} == {"idle-fabric", "under-tier"}
     (blocked,) = [r for r in ways(advice, "swap-placement") if r.blocked_by]
-    assert "already" in blocked.blocked_by[0]
+    assert "swaps-already" in str(blocked.blocked_by[0].fields["because"])
 
 
 def test_other_providers_are_shown_apart_and_in_no_sum():
@@ -182,5 +182,5 @@ def test_other_providers_are_shown_apart_and_in_no_sum():
     assert all(p in {q.id for q in beside.prices} for r in beside.market for p in r.prices)
     assert beside.recommendations == without.recommendations
     assert beside.summary == without.summary
-    for form in FORMATS:
+    for form in format_names():
         assert beside.market[0].target.node_sku.rpartition("/")[2] in render(beside, form)

@@ -24,9 +24,9 @@ JUSTIFIED: dict[str, dict[str, str]] = {
         'out[f"label_{name}"] = out[f"u_{name}"].fillna((out[name] / guess).where(out[f"assumed_{name}"]))':
             "labels only",
         'eta_link = sku["eta_link"].fillna(1.0)': "the catalog's figure, not telemetry: use relative to the peak",
-        'out["n_share"] = _share_above(gpu["nvlink_bins"], rule.link_busy * eta_link).fillna(':
+        'out["n_share"] = _share_above(gpu["nvlink_bins"], link_busy * eta_link).fillna(':
             "one measurement for another of the same thing",
-        'busy |= _p95_at_most(gpu, "gpu_util").fillna(_p95_at_most(gpu, "sm_active")) >= rule.engine_max':
+        'busy |= _p95_at_most(gpu, "gpu_util").fillna(_p95_at_most(gpu, "sm_active")) >= engine_max':
             "can only make a row busy",
         'return gpu[f"{name}_p95"].fillna(pd.Series(bound, index=gpu.index))': "an upper bound of use",
         'return observed.fillna(prior.where(sku["power_limit"].notna()))': "idle power for words",
@@ -47,14 +47,16 @@ JUSTIFIED: dict[str, dict[str, str]] = {
     },
     "verdicts/bottlenecks/links.py": {
         "rate = bytes_.max(axis=1, skipna=False).fillna(used * line)": "one measurement for another of the same thing",
-        "reach = line.where(~plain, line.fillna(np.inf).clip(upper=rule.tcp_bytes_max))":
+        'reach = line.where(~plain, line.fillna(np.inf).clip(upper=level["network_tcp_bytes_per_second_max"]))':
             "without a line rate the most that TCP carries bounds it",
         "use = (rate / reach).fillna(used.where(~plain))": "one measurement for another of the same thing",
         '"ethernet": (rate / line).fillna(use).where(plain).clip(upper=1.0), "rdma": use.where(~plain),': "likewise",
         'expected = pd.Series(node.map(count.to_dict()), index=out.index).fillna(0.0)': "a count of ports",
     },
-    "verdicts/features/soundness.py": {
+    "verdicts/doubts.py": {
         'seconds = rows["observed_seconds"].fillna(rows["interval_seconds"]).to_numpy(float)': "hours of a doubt",
+    },
+    "verdicts/features/soundness.py": {
         "samples = np.nan_to_num(np.fmax.reduce(counts))  # without a count nothing is called frozen": "no samples",
     },
     "verdicts/workloads/inventory.py": {

@@ -7,16 +7,25 @@ import re
 
 import pytest
 from skuwise.agent.base.address import Address, parse_listen
-from skuwise.agent.base.openmetrics import OPENMETRICS, PLAIN, Family, Page, escape, label_text, negotiate, number
+from skuwise.agent.base.openmetrics import (
+    OPENMETRICS,
+    PLAIN,
+    MetricFamily,
+    MetricsText,
+    escape_label,
+    format_number,
+    label_text,
+)
+from skuwise.agent.service.exporter.answers import negotiate
 from skuwise.rules.base.errors import UsageError
 
-SECONDS = Family("skuwise_x_seconds", "counter", "seconds", 'Says "how" much\nand \\ why.')
+SECONDS = MetricFamily("skuwise_x_seconds", "counter", "seconds", 'Says "how" much\nand \\ why.')
 
 
 def test_a_counter_in_both_formats() -> None:
     pages = {}
     for form in (OPENMETRICS, PLAIN):
-        page = Page(form)
+        page = MetricsText(form)
         page.add(SECONDS, [('a="b"', 1.5), ("", 2)])
         pages[form] = page.text().splitlines()
     assert pages[OPENMETRICS] == [
@@ -36,8 +45,8 @@ def test_a_counter_in_both_formats() -> None:
 
 
 def test_a_histogram_is_cumulative_and_ends_at_infinity() -> None:
-    page = Page(PLAIN)
-    page.add_histogram(Family("h_ratio", "histogram", "ratio", "H."), (0.5, 1.0), [('a="b"', [1, 2, 3], 4.25)])
+    page = MetricsText(PLAIN)
+    page.add_histogram(MetricFamily("h_ratio", "histogram", "ratio", "H."), (0.5, 1.0), [('a="b"', [1, 2, 3], 4.25)])
     assert page.text().splitlines()[2:] == [
         'h_ratio_bucket{a="b",le="0.5"} 1',
         'h_ratio_bucket{a="b",le="1.0"} 3',
@@ -48,19 +57,19 @@ def test_a_histogram_is_cumulative_and_ends_at_infinity() -> None:
 
 
 def test_info_is_a_gauge_where_the_format_knows_no_info() -> None:
-    info = Family("skuwise_gpu", "info", "", "A GPU.")
-    page = Page(PLAIN)
+    info = MetricFamily("skuwise_gpu", "info", "", "A GPU.")
+    page = MetricsText(PLAIN)
     page.add(info, [('a="b"', 1)])
     assert "# TYPE skuwise_gpu_info gauge" in page.text()
-    page = Page(OPENMETRICS)
+    page = MetricsText(OPENMETRICS)
     page.add(info, [('a="b"', 1)])
     assert "# TYPE skuwise_gpu info" in page.text() and 'skuwise_gpu_info{a="b"} 1' in page.text()
 
 
 def test_a_family_without_samples_is_not_there() -> None:
-    page = Page(OPENMETRICS)
+    page = MetricsText(OPENMETRICS)
     page.add(SECONDS, [])
-    page.add_histogram(Family("h", "histogram", "", "H."), (1.0,), [])
+    page.add_histogram(MetricFamily("h", "histogram", "", "H."), (1.0,), [])
     assert page.text() == "# EOF\n"
 
 
@@ -73,7 +82,7 @@ def test_a_hostile_label_stays_one_value(value: str) -> None:
 
 
 def test_what_is_not_unicode_does_not_reach_the_page() -> None:
-    assert escape("a\udc80b") == "a?b"
+    assert escape_label("a\udc80b") == "a?b"
     assert label_text({"a": None, "b": "", "c": 0}) == 'c="0"'
 
 
@@ -82,13 +91,13 @@ def test_what_is_not_unicode_does_not_reach_the_page() -> None:
     [(1, "1"), (0.1, "0.1"), (1e300, "1e+300"), (math.inf, "+Inf"), (-math.inf, "-Inf"), (math.nan, "NaN")],
 )
 def test_numbers(value: float, text: str) -> None:
-    assert number(value) == text
+    assert format_number(value) == text
 
 
 @pytest.mark.parametrize(("name", "unit"), [("a-b", ""), ("9a", ""), ("a_bytes", "seconds"), ("", ""), ("a\n", "")])
 def test_a_name_that_no_server_takes_is_refused(name: str, unit: str) -> None:
     with pytest.raises(ValueError, match=r"name|unit"):
-        Family(name, "gauge", unit, "")
+        MetricFamily(name, "gauge", unit, "")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from importlib.resources import files
 from typing import get_args
 
 import pytest
-from skuwise.agent.service.diagnostics.units_format import quantity
+from skuwise.agent.service.diagnostics.once import format_quantity
 from skuwise.rules.base.sanitize import clean
 from skuwise.rules.base.text_table import columns
 from skuwise.rules.policy.labels import BottleneckLabel, KindLabel
@@ -47,7 +47,7 @@ def test_cells_are_aligned_and_cleaned():
     ],
 )
 def test_quantities_carry_their_unit_and_missing_is_a_dash(value, unit, text):
-    assert quantity(value, unit) == text
+    assert format_quantity(value, unit) == text
 
 
 def test_the_labels_are_those_of_the_schema():

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from moves_builders import END, IB, PLAIN, advice_of, bare, catalog, founding, gpus_of, node, verdicts, workload
 from skuwise.advisor.core import formatting as words
-from skuwise.advisor.moves.base.pricing import PriceBook, fabric_premium, prices_named, realisation
-from skuwise.advisor.render import FORMATS, render
+from skuwise.advisor.moves.base.pricing import PriceBook, cash_of, fabric_premium, prices_named
+from skuwise.advisor.render import format_names, render
 from skuwise.advisor.shards.advice_parser import parse_advice
 from skuwise.agent.inventory.identity.identity import MARKED
 from skuwise.rules.base.errors import RulesError
@@ -116,10 +116,10 @@ def test_the_founding_case_without_a_region_states_its_dollars_and_claims_no_mor
     assert {r.id for r in known.recommendations} == {r.id for r in assumed.recommendations}
     assert all(p.region_assumed for p in assumed.prices)
     assert {p.id for p in assumed.prices} >= {one for r in assumed.recommendations for one in r.prices}
-    (note,) = [n for n in assumed.notes if "region assumed" in n]
-    assert "azure eastus" in note
-    assert "topology.kubernetes.io/region" in note
-    for form in FORMATS:
+    (note,) = [n for n in assumed.notes if n.code == "region-assumed"]
+    assert "azure eastus" in note.text
+    assert "topology.kubernetes.io/region" in note.text
+    for form in format_names():
         text = render(assumed, form, width=160, color=False)
         assert "region assumed" in text or '"region_assumed": true' in text or "price_region_assumed" in text, form
     back = parse_advice(render(assumed, "json", width=80, color=False).encode(), "advice.json")
@@ -182,7 +182,8 @@ def claim(book: PriceBook, at, target: str | None, here: float, there: float) ->
     """Cash an hour of giving `here` nodes back, and taking `there` others in their place; 0: none is claimed."""
     price = book.saving_price(at)
     other = book.beside(at, target) if target else None
-    if price is None or realisation(price, 1, END)[0] != "cash-now" or (target and other is None):
+    cash = cash_of(price, 1, END)
+    if price is None or cash is None or cash.realisation != "cash-now" or (target and other is None):
         return 0.0
     return max(here * price.usd_per_hour - (there * other.usd_per_hour if other else 0.0), 0.0)
 

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from moves_builders import IB, catalog
 from skuwise.__main__ import main
 from skuwise.advisor.billing.billing_exports import Charge, Export
-from skuwise.advisor.billing.cost_summary import Bill, InstanceTypes, Line, Observed, compare, sum_up
-from skuwise.advisor.cli.prices import price_file, remainder
+from skuwise.advisor.billing.cost_summary import Bill, BillLine, InstanceTypes, ObservedNode, compare_bill, sum_up
+from skuwise.advisor.cli.prices.import_export import price_file, remainder
 from skuwise.rules.base.errors import UsageError
 from skuwise.rules.catalog.price_files import load_prices
 from skuwise.tests.draws import examples
@@ -60,7 +60,7 @@ def read(path: Path) -> Bill:
     return sum_up(Export(path).charges(), catalog())
 
 
-def only(bill: Bill) -> Line:
+def only(bill: Bill) -> BillLine:
     (line,) = bill.lines.values()
     return line
 
@@ -242,14 +242,14 @@ CHARGES = st.builds(
     commitment=st.sampled_from(["none", "used", "unused"]), spot=st.booleans(),
     telling=st.sampled_from([(TYPE,), ("p5.48xlarge",), ("disk",), ()]), what=st.sampled_from(["a", "b"]),
 )  # fmt: skip
-NODES = [Observed("n1", IB, "eastus", 24.0), Observed("p1", "aws/p5.48xlarge", "us-east-1", 24.0)]
+NODES = [ObservedNode("n1", IB, "eastus", 24.0), ObservedNode("p1", "aws/p5.48xlarge", "us-east-1", 24.0)]
 
 
 @given(st.lists(CHARGES, max_size=6), st.booleans())
 @settings(max_examples=examples(60))
 def test_explained_and_unexplained_sum_to_what_was_charged(charges, compared) -> None:
     bill = sum_up(charges, catalog())
-    found, without = compare(bill, NODES if compared else ())
+    found, without = compare_bill(bill, NODES if compared else ())
     explained = sum(one.explained if compared else one.line.effective for one in found)
     rest = sum(usd for _, usd in remainder(bill, found, compared))
     assert explained + rest == pytest.approx(sum(c.effective for c in charges), abs=0.01 * (len(found) + 1))
@@ -260,7 +260,7 @@ def test_observed_nodes_without_a_charge_and_charges_without_a_node_are_shown() 
     usd = 4719.36
     charge = Charge("N1.internal", "eastus", AT, AT + DAY, usd, usd, usd, 48.0, "none", False, (TYPE,), "VM")
     bill = sum_up([charge], catalog())
-    ((one,), without) = compare(bill, NODES)
+    ((one,), without) = compare_bill(bill, NODES)
     assert (one.observed_hours, one.explained, one.named) == (24.0, pytest.approx(2359.68), ("n1",))
     assert [n.node for n in without] == ["p1"]
     ((what, usd), *_) = remainder(bill, [one], True)

@@ -10,8 +10,8 @@ import pytest
 from skuwise.advisor.telemetry.prometheus.client.range_planner import DAY, MAX_VALUES, Log, halves, pieces_of
 from skuwise.advisor.telemetry.prometheus.client.response import Answer, Grid
 from skuwise.advisor.telemetry.prometheus.promql import promql as queries
-from skuwise.advisor.telemetry.prometheus.promql.extra_queries import engine_asks
 from skuwise.advisor.telemetry.prometheus.promql.labels import NodeNames, agent_work, gpu_of, host_of, node_of, work_of
+from skuwise.advisor.telemetry.prometheus.promql.promql import engine_asks
 from skuwise.advisor.telemetry.prometheus.rows.dcgm import dcgm_rows
 from skuwise.advisor.telemetry.prometheus.rows.ethernet import SPEED, ethernet_ports
 from skuwise.advisor.telemetry.prometheus.rows.fabric import PortRows, exporter_ports, port_key, roles_of
@@ -173,7 +173,7 @@ def test_two_exporters_of_one_gpu_count_once() -> None:
     two = {"UUID": "GPU-a", "Hostname": "n1", "instance": "n1:9401", "job": "b"}
     rows = dcgm_rows(GRID, {"n": counted((one, [60] * 4), (two, [60] * 4))}, [], log)
     assert rows.cells.column("observed_seconds").tolist() == [[3600.0] * 4]
-    assert any("more than one exporter" in note for note in log.notes)
+    assert any(note.code == "gpus-reported-twice" for note in log.notes)
 
 
 def test_a_gpu_under_two_nodes_belongs_to_the_one_that_saw_it_more() -> None:

@@ -12,11 +12,13 @@ import pytest
 from moves_builders import DAYS, END, START, advice_of, bare, founding, inventory, node, usage, verdicts, workload
 from skuwise.advisor.core import formatting as words
 from skuwise.advisor.core.advice_types import Advice, Evidence, Interval, Owner, Reconciliation, Summary
-from skuwise.advisor.render import FORMATS, render
-from skuwise.advisor.render.csv import COLUMNS, cell
+from skuwise.advisor.core.coded_text import CodedText
+from skuwise.advisor.render import format_named, format_names, render
+from skuwise.advisor.render.formats.csv import COLUMNS, cell
+from skuwise.advisor.render.formats.markdown import escape
 from skuwise.advisor.render.json import load_schema
-from skuwise.advisor.render.markdown import escape
-from skuwise.advisor.render.text import render_overview, render_story
+from skuwise.advisor.render.text import document_text, sections_text
+from skuwise.advisor.views.document.advice_document import case_sections, overview_document
 from skuwise.tests.golden_files import FOLDER, renewed
 
 HOSTILE = (
@@ -44,17 +46,16 @@ def hostile_advice(text: str) -> Advice:
     odd = node(text, cluster=text)
     return replace(
         advice_of(verdicts([odd, node("spare")], pair, bare_gpus=[bare("spare", i, gpu_uuid=text) for i in range(8)])),
-        source={"kind": "sqlite", "paths": [text]}, notes=(text,),
+        source={"kind": "sqlite", "paths": [text]}, notes=(CodedText("said", text),),
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", format_names())
 def test_the_founding_case_reads_as_it_did(form):
     advice = advice_of(founding())
     # How a chart's pixels come out is matplotlib's; what it says stands beside it in words.
     text = re.sub(r"data:image/png;base64,[^\"]+", "data:", render(advice, form))
-    suffix = {"table": "txt", "json": "json", "csv": "csv", "markdown": "md", "html": "html"}[form]
-    assert text.encode().decode() == renewed(FOLDER / f"advice_founding.{suffix}", text)
+    assert text.encode().decode() == renewed(FOLDER / f"advice_founding{format_named(form).suffix}", text)
 
 
 @pytest.mark.parametrize("given", ["founding", "empty", "idle", "unpriced"])
@@ -104,7 +105,7 @@ def test_json_never_says_nan_or_infinity():
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", format_names())
 def test_hostile_names_have_no_effect(form, text):
     out = render(hostile_advice(text), form)
     out.encode()
@@ -128,7 +129,7 @@ def test_hostile_names_have_no_effect(form, text):
             assert not any(c[:1] in "=@|%" and c for c in row), row
             assert not any(c[:1] in "+-" and not re.fullmatch(r"-?[\d.e-]+", c) for c in row if c), row
     if form == "json":
-        assert json.loads(out)["notes"] == [text]
+        assert json.loads(out)["notes"] == [{"code": "said", "text": text, "fields": {}}]
 
 
 def test_hostile_names_add_no_row_to_a_markdown_table():
@@ -211,7 +212,7 @@ def test_what_saves_most_is_read_first_and_runs_of_a_series_are_one_line():
                 inventory=inventory((*quiet.nodes, spare)),
                 occupancy=pd.concat([quiet.occupancy, verdicts([spare]).occupancy], ignore_index=True))
     )  # fmt: skip
-    page = render_overview(advice, width=120)
+    page = document_text(overview_document(advice), width=120)
     assert page.index("1  idle ") < page.index("2  idle-fabric")
     assert "chat (2 runs)" in page
     assert "16 H100-SXM5" in page
@@ -226,9 +227,9 @@ def test_nothing_found_claims_no_more_than_was_judged():
 
 
 def test_the_story_tells_the_case_and_each_way_out_in_sentences():
-    told = " ".join(render_story(advice_of(founding()), "idle-fabric").split())
+    told = " ".join(sections_text(case_sections(advice_of(founding()), "idle-fabric")).split())
     assert "carried nothing" in told
     assert all(way in told for way in ("same GPU, other node:", "another GPU:", "fewer GPUs:", "swap with training:"))
-    assert "would be wrong if" in told
-    assert render_story(empty(), "idle-fabric") == ""
-    assert "\x1b" not in render_story(hostile_advice("\x1b[31m[red]"), "idle-fabric")
+    assert "Wrong if" in told
+    assert sections_text(case_sections(empty(), "idle-fabric")) == ""
+    assert "\x1b" not in sections_text(case_sections(hostile_advice("\x1b[31m[red]"), "idle-fabric"))

@@ -11,11 +11,12 @@ from itertools import pairwise
 import matplotlib.image
 import pytest
 from skuwise.advisor.core.advice_types import Coverage, Owner, Reconciliation
+from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.render import charts
-from skuwise.advisor.report.by_team import share_out
+from skuwise.advisor.report.by_team import split_by_team
 from skuwise.advisor.report.letters import SUBJECT_MAX, letter_of
 from skuwise.advisor.views.document.report_content import story_of
-from skuwise.advisor.views.document.truncate import Brief
+from skuwise.advisor.views.document.truncate import Brevity
 from skuwise.tests.weekly import END, WEEK, by_namespace, fleet, nothing, unpriced
 from test_report_story import outcome
 
@@ -39,10 +40,12 @@ def worst(name):
         for w in advice.workloads
     ]
     return replace(
-        advice, workloads=tuple(work), notes=tuple(name(f"note {i}") for i in range(50)),
+        advice, workloads=tuple(work), notes=tuple(CodedText("said", name(f"note {i}")) for i in range(50)),
         fabrics=tuple(replace(f, node_sku=name(f.node), unseen=name("down")) for f in advice.fabrics),
         prices=tuple(replace(p, sku=name(str(i)), region=name("r")) for i, p in enumerate(advice.prices * 9)),
-        recommendations=tuple(replace(r, would_change_if=(name("if"),) * 9) for r in advice.recommendations),
+        recommendations=tuple(
+            replace(r, would_change_if=(CodedText("said", name("if")),) * 9) for r in advice.recommendations
+        ),
         findings=tuple(replace(f, text=name(f.text)) for f in advice.findings),
     )  # fmt: skip
 
@@ -68,7 +71,7 @@ def titles(html):
 
 def test_long_names_that_begin_alike_are_each_cut_whole():
     name = "n" * 60
-    cut, brevity = name[:47] + "…", Brief([name, f"{name}-canary", None, "short"])
+    cut, brevity = name[:47] + "…", Brevity([name, f"{name}-canary", None, "short"])
     assert brevity.sentence(f"{name}-canary, short and {name} stand idle.") == f"{cut}, short and {cut} stand idle."
 
 
@@ -78,7 +81,7 @@ def test_the_story_has_its_order_in_both_forms():
         "The fabric: what was paid and what was used", "What was not observed",
         "What was accepted, and what it saved", "Method and reconciliation", "Prices",
     ]  # fmt: skip
-    made = letter(before=fleet(end=END - WEEK), teams=share_out(fleet(), by_namespace))
+    made = letter(before=fleet(end=END - WEEK), teams=split_by_team(fleet(), by_namespace))
     assert titles(made.html) == order
     lines = made.text.splitlines()
     assert [line for line, under in pairwise(lines) if under and not under.strip("-")][:9] == order
@@ -92,7 +95,7 @@ def test_the_plain_text_is_a_full_report_of_72_columns():
         "was 8,064, +100 %", "$71,774 a month ($64,596 to $78,951)", "cash, now", "Risk very-low",
         "Wrong if the node is not to be had in the numbers needed.", "skuwise explain r-w-0-1",
         "3 of 12 fabrics carried nothing that needs one: $4,955 of $19,822", "Nobody measured what it sustains.",
-        "$950 a month saved, of $1,000 predicted", "where the money went", "list, 2026-09-19",
+        "$950 a month saved, of $1,000 predicted", "where the money went", "list price, 2026-09-19",
         "idle 4,032, was 2,016",
     ):  # fmt: skip
         assert said in flat, said
@@ -100,7 +103,7 @@ def test_the_plain_text_is_a_full_report_of_72_columns():
 
 def test_a_team_is_told_of_its_own_only():
     advice = fleet(3, 3)
-    part = share_out(advice, by_namespace)["team-001"]
+    part = split_by_team(advice, by_namespace)["team-001"]
     made = letter(part, team="team-001")
     told = made.html + made.text + "".join(a.data.decode() for a in made.attachments)
     assert "chat-1-0" in told
@@ -111,7 +114,7 @@ def test_a_team_is_told_of_its_own_only():
 
 def test_a_fleets_table_is_cut_with_a_sign_and_whole_in_its_list():
     advice = fleet(60, 2)
-    made = letter(advice, teams=share_out(advice, by_namespace))
+    made = letter(advice, teams=split_by_team(advice, by_namespace))
     assert "and 30 more: the attached lists have them all." in made.text
     lists = {a.name.split("-", 4)[-1]: a for a in made.attachments}
     rows = list(csv.DictReader(io.StringIO(lists["teams.csv"].data.decode())))
@@ -195,7 +198,7 @@ def test_hostile_names_are_text_and_nothing_else(text):
 
 def test_no_cell_of_a_list_is_a_formula():
     advice = fleet(2, 2, name=lambda n: f"=HYPERLINK({n})")
-    made = letter(advice, teams=share_out(advice, by_namespace))
+    made = letter(advice, teams=split_by_team(advice, by_namespace))
     for attachment in made.attachments:
         if attachment.media_type == "text/csv":
             rows = list(csv.reader(io.StringIO(attachment.data.decode())))
@@ -209,7 +212,7 @@ def test_no_mail_is_clipped_whatever_the_names(long):
     advice = worst(lambda n: long * (10_000 if long == "x" else 1000) + n)
     made = letter(
         advice, advice, outcomes=[outcome(about=long * 5000, reason_missing=long * 5000)] * 50,
-        teams=share_out(fleet(35, 1, name=lambda n: long * 3000 + n), by_namespace),
+        teams=split_by_team(fleet(35, 1, name=lambda n: long * 3000 + n), by_namespace),
     )  # fmt: skip
     assert len(made.html.encode()) < CLIPPED
     assert max(map(len, made.text.splitlines())) <= 72

@@ -3,28 +3,37 @@ from dataclasses import replace
 
 import pytest
 from moves_builders import advice_of, founding
-from skuwise.advisor.core.advice_types import Coverage, Decision, Finding, Interval
+from skuwise.advisor.core.advice_types import Coverage, Decision, Finding, Interval, Reconciliation
+from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.exclusions import counted
-from skuwise.advisor.ledger.outcomes import Outcome
-from skuwise.advisor.report.by_team import outcomes_of, share_out
-from skuwise.advisor.views.document.aggregates import NO_WORKLOAD, blind_spots, fabric_sums, holdings, hours_by_kind
+from skuwise.advisor.ledger.outcomes import MoveOutcome
+from skuwise.advisor.report.by_team import outcomes_of, split_by_team
+from skuwise.advisor.views.aggregates import (
+    DRAINED,
+    NO_WORKLOAD,
+    NOT_OBSERVED,
+    blind_spots,
+    fabric_sums,
+    holdings,
+    hours_by_kind,
+)
 from skuwise.advisor.views.document.report_content import TOLD_IN_FULL, story_of
 from skuwise.tests.weekly import END, IB, WEEK, by_namespace, fleet, nothing, unpriced
 
 
-def outcome(id_="r-1", about="chat-0-0", **changes) -> Outcome:
+def outcome(id_="r-1", about="chat-0-0", **changes) -> MoveOutcome:
     values = {
         "id": id_, "about": about, "action": "move-sku", "from_config": "8 x a", "to_config": "8 x b", "state": "done",
         "accepted_at": END - WEEK, "done_at": END, "predicted_saving_usd_per_month": Interval(900.0, 1000.0, 1100.0),
         "realised_saving_usd_per_month": 950.0, "predicted_time_ratio": None, "realised_time_ratio": None,
         "realisation": "cash-now", "why": "seen", "reason_missing": None,
     }  # fmt: skip
-    return Outcome(**{**values, **changes})
+    return MoveOutcome(**{**values, **changes})
 
 
 def test_every_workload_finding_and_way_out_is_somebodys_and_once():
     advice = fleet(4, 3)
-    shared = share_out(advice, by_namespace, teams=("team-000", "nobody-here"))
+    shared = split_by_team(advice, by_namespace, teams=("team-000", "nobody-here"))
     for name in ("workloads", "findings", "recommendations", "fabrics"):
         together = [one for part in shared.values() for one in getattr(part, name)]
         assert sorted(map(repr, together)) == sorted(map(repr, getattr(advice, name)))
@@ -34,7 +43,7 @@ def test_every_workload_finding_and_way_out_is_somebodys_and_once():
 
 def test_the_parts_money_adds_up_to_what_workloads_held_alone():
     advice = fleet(4, 3)
-    parts = share_out(advice, by_namespace).values()
+    parts = split_by_team(advice, by_namespace).values()
     assert sum(p.summary.cost_usd for p in parts) == pytest.approx(sum(w.cost_usd for w in advice.workloads))
     assert sum(p.summary.wasted_usd for p in parts) == pytest.approx(advice.summary.wasted_usd)
     assert sum(p.summary.recoverable_usd_per_month for p in parts) == pytest.approx(
@@ -44,7 +53,7 @@ def test_the_parts_money_adds_up_to_what_workloads_held_alone():
 
 def test_the_founding_cases_sums_are_those_of_the_whole_where_one_team_has_all():
     advice = advice_of(founding())
-    (part,) = share_out(advice, lambda _: "one").values()
+    (part,) = split_by_team(advice, lambda _: "one").values()
     assert part.summary.wasted_usd == pytest.approx(advice.summary.wasted_usd)
     assert part.summary.recoverable_usd_per_month == pytest.approx(advice.summary.recoverable_usd_per_month)
 
@@ -57,7 +66,7 @@ def test_what_is_of_no_workload_is_its_nodes_teams_where_they_are_one_teams():
         advice, findings=(bare, across),
         recommendations=(replace(advice.recommendations[0], workload=None, findings=("f-bare",)),),
     )  # fmt: skip
-    shared = share_out(advice, by_namespace, lambda node: node[0])
+    shared = split_by_team(advice, by_namespace, lambda node: node[0])
     assert [f.id for f in shared["a"].findings] == ["f-bare"]
     assert [f.id for f in shared[None].findings] == ["f-across"]
     assert len(shared["a"].recommendations) == 1
@@ -66,15 +75,15 @@ def test_what_is_of_no_workload_is_its_nodes_teams_where_they_are_one_teams():
 def test_a_fabric_that_two_teams_share_is_no_teams():
     advice = fleet(2, 1)
     both = replace(advice.workloads[1], nodes=advice.workloads[0].nodes)
-    shared = share_out(replace(advice, workloads=(advice.workloads[0], both)), by_namespace)
+    shared = split_by_team(replace(advice, workloads=(advice.workloads[0], both)), by_namespace)
     assert [f.node for f in shared["team-000"].fabrics] == []
     assert {f.node for f in shared[None].fabrics} == {f.node for f in advice.fabrics}
 
 
 def test_only_notes_about_the_window_are_every_teams():
-    told = "The window is 7.0 days long, and telemetry begins at 2026-11-12 00:00 UTC."
-    advice = replace(fleet(1, 1), notes=("No verdict on the fabric of other-node: it is down.", told))
-    assert share_out(advice, by_namespace)["team-000"].notes == (told,)
+    told = CodedText("telemetry-begins-late", "It begins late.")
+    advice = replace(fleet(1, 1), notes=(CodedText("fabric-not-judged", "The window is not told of."), told))
+    assert split_by_team(advice, by_namespace)["team-000"].notes == (told,)
 
 
 def test_moves_that_exclude_one_another_are_told_and_counted_once():
@@ -126,8 +135,7 @@ def test_evidence_is_the_findings_first_sentence_and_its_figures_stay_whole():
     said = "Node n1 draws 0.5 W. It is idle since 2026."
     told = story_of(replace(advice, findings=(replace(f, text=f"{said} More."),)), None).moves[0]
     assert told.evidence == "Node n1 draws 0.5 W."
-    assert told.command == f"skuwise explain {told.id}"
-    assert told.would_change_if == advice.recommendations[0].would_change_if
+    assert told.recommendation.would_change_if == advice.recommendations[0].would_change_if
 
 
 def test_what_was_told_gives_way_to_what_is_new_for_the_cooldown():
@@ -148,12 +156,17 @@ def test_the_week_is_held_against_the_one_before():
     assert alone.gpu_hours.ratio is None
 
 
-def test_hours_of_no_workload_are_what_is_left_unless_gpus_are_shared():
+def test_hours_of_no_workload_are_those_of_the_accounting_however_gpus_are_shared():
     advice = fleet(1, 2)
-    roomy = replace(advice, summary=replace(advice.summary, gpu_hours=advice.summary.gpu_hours + 500.0))
-    assert hours_by_kind(roomy)[NO_WORKLOAD] == pytest.approx(500.0)
+    held = advice.summary.gpu_hours
+    uses = Reconciliation(held, 0.0, 0.0, 500.0, 40.0, 0.0, held + 540.0)
+    roomy = replace(advice, summary=replace(advice.summary, gpu_hours=held + 540.0, gpu_hours_by_use=uses))
     shared = replace(roomy, workloads=tuple(replace(w, shared=True) for w in roomy.workloads))
-    assert NO_WORKLOAD not in hours_by_kind(shared)
+    for one in (roomy, shared):
+        told = hours_by_kind(one)
+        assert (told[NO_WORKLOAD], told[DRAINED]) == (pytest.approx(500.0), pytest.approx(40.0))
+        assert NOT_OBSERVED not in told
+    assert NO_WORKLOAD not in hours_by_kind(advice)
 
 
 def test_idle_gpus_are_summed_by_owner_and_unpriced_ones_are_not_free():
@@ -193,7 +206,7 @@ def test_what_most_workloads_lack_stands_first():
 
 def test_outcomes_go_to_the_team_of_the_move_or_of_the_one_such_name():
     advice = fleet(2, 2)
-    shared = share_out(advice, by_namespace)
+    shared = split_by_team(advice, by_namespace)
     known = outcome(advice.recommendations[0].id, "anything")
     gone = outcome("r-gone", "chat-1-0")
     nobodys = outcome("r-nobody", "forgotten")
@@ -206,7 +219,7 @@ def test_outcomes_go_to_the_team_of_the_move_or_of_the_one_such_name():
 def test_an_outcome_of_a_name_that_two_teams_have_is_neithers():
     advice = fleet(2, 1)
     same = replace(advice, workloads=tuple(replace(w, name="chat") for w in advice.workloads))
-    shared = share_out(same, by_namespace)
+    shared = split_by_team(same, by_namespace)
     assert outcomes_of((outcome("r-x", "chat"),), shared, "team-000") == ()
     assert outcomes_of((outcome("r-x", "chat"),), shared, "team-001") == ()
 

@@ -14,7 +14,7 @@ from skuwise.advisor.render.roofline import render_svg, render_text
 from skuwise.advisor.views.roofline import Roofline, roof_of, roofline
 
 H100, H200, L40S, L4, T4 = (catalog().gpus[name] for name in ("H100-SXM5", "H200-SXM", "L40S", "L4", "T4"))
-DECODE = {"c_per_engine": 0.05, "m_per_engine": 0.7, "c": 0.04, "m": 0.56}
+DECODE = {"tensor_per_engine": 0.05, "hbm_per_engine": 0.7, "tensor_utilization": 0.04, "hbm_utilization": 0.56}
 
 
 def drawn(features=DECODE, sku=H100, targets=(), **changes) -> Roofline:
@@ -35,7 +35,7 @@ def test_the_place_is_the_shares_of_the_printed_peaks_while_the_engine_was_activ
 
 
 def test_compute_bound_work_is_held_against_the_compute_roof() -> None:
-    found = drawn({"c_per_engine": 0.6, "m_per_engine": 0.3})
+    found = drawn({"tensor_per_engine": 0.6, "hbm_per_engine": 0.3})
     assert found.place.intensity_flop_per_byte > found.source.sustained_ridge_flop_per_byte
     assert found.use_of_sustained == pytest.approx(0.6 / H100.achieved.bf16_gemm)
     assert "of the compute roof" in render_text(found)
@@ -66,11 +66,11 @@ def test_a_gpu_without_bf16_is_held_against_fp16() -> None:
 @pytest.mark.parametrize(
     ("features", "said"),
     [
-        ({"m_per_engine": 0.5}, "Tensor activity is not known: not on this GPU."),
-        ({"c_per_engine": 0.5}, "DRAM activity is not known"),
-        ({"c_per_engine": 0.0, "m_per_engine": 0.5}, "Tensor activity is zero"),
-        ({"c_per_engine": float("nan"), "m_per_engine": float("inf")}, "Tensor activity is not known"),
-        ({"c_per_engine": 0.5, "m": 0.5}, "not known over the same time"),
+        ({"hbm_per_engine": 0.5}, "Tensor activity is not known: not on this GPU."),
+        ({"tensor_per_engine": 0.5}, "DRAM activity is not known"),
+        ({"tensor_per_engine": 0.0, "hbm_per_engine": 0.5}, "Tensor activity is zero"),
+        ({"tensor_per_engine": float("nan"), "hbm_per_engine": float("inf")}, "Tensor activity is not known"),
+        ({"tensor_per_engine": 0.5, "hbm_utilization": 0.5}, "not known over the same time"),
         ({}, "Tensor activity is not known"),
     ],
 )
@@ -84,7 +84,7 @@ def test_without_a_place_the_reason_is_told(features, said) -> None:
 
 
 def test_means_over_all_time_are_taken_and_said_where_busy_time_is_not_known() -> None:
-    found = drawn({"c": 0.1, "m": 0.4})
+    found = drawn({"tensor_utilization": 0.1, "hbm_utilization": 0.4})
     assert not found.place.busy
     assert any("mean over all its time" in sentence for sentence in found.limits)
 
@@ -101,7 +101,7 @@ def test_no_roof_for_unknown_skus_and_for_instances() -> None:
 
 def test_vector_work_that_is_not_counted_is_said() -> None:
     assert drawn().limits == ()
-    assert any("vector pipes" in sentence for sentence in drawn({**DECODE, "v": 0.4}).limits)
+    assert any("vector pipes" in sentence for sentence in drawn({**DECODE, "vector_utilization": 0.4}).limits)
 
 
 def test_the_picture_is_sound_escaped_and_stays_within_its_plot() -> None:
@@ -123,8 +123,8 @@ def test_the_picture_is_sound_escaped_and_stays_within_its_plot() -> None:
     assert "H100-SXM5 sustains 811 TFLOP/s (BF16) and 2.95 TB/s" in shown
 
 
-@pytest.mark.parametrize("place", [DECODE, {"c_per_engine": 1e-6, "m_per_engine": 1.0},
-                                   {"c_per_engine": 1.0, "m_per_engine": 1e-6}])  # fmt: skip
+@pytest.mark.parametrize("place", [DECODE, {"tensor_per_engine": 1e-6, "hbm_per_engine": 1.0},
+                                   {"tensor_per_engine": 1.0, "hbm_per_engine": 1e-6}])  # fmt: skip
 def test_the_lines_fit_eighty_columns_and_show_the_place(place) -> None:
     told = render_text(replace(drawn(place, targets=[H200, L40S, L4]), name="\x1b]0;x\x07" + "n" * 300))
     assert max(len(line) for line in told.splitlines()) <= 80

@@ -9,6 +9,7 @@ from skuwise.advisor.core.advice_types import Owner
 from skuwise.rules.base.errors import RulesError
 from skuwise.rules.policy.custom import load_custom_rules
 from skuwise.rules.policy.exceptions import load_exceptions
+from skuwise.rules.policy.features import FEATURES, RENAMED
 from skuwise.rules.policy.thresholds import load_waste_rules
 
 RULE = """id: slow-input
@@ -17,8 +18,8 @@ reason: below this our loaders cannot keep an H100 busy
 kinds: [training, fine-tuning]
 when:
   - {feature: cpu, operator: above, value: 0.8}
-  - {feature: g, operator: below, value: 0.6}
-text: "{workload} waits for its input: CPUs {cpu} busy, GPUs at work {g} of the time."
+  - {feature: engine_active, operator: below, value: 0.6}
+text: "{workload} waits for its input: CPUs {cpu} busy, GPUs at work {engine_active} of the time."
 would_change_if:
   - The loader is given more cores.
 """
@@ -40,7 +41,7 @@ def test_a_rule_in_ten_lines(tmp_path):
     assert (own.rule.id, own.rule.severity, own.kinds) == ("custom/slow-input", "medium", ("training", "fine-tuning"))
     assert [(c.feature, c.operator, c.value, c.unit) for c in own.conditions] == [
         ("cpu", "above", 0.8, "ratio"),
-        ("g", "below", 0.6, "ratio"),
+        ("engine_active", "below", 0.6, "ratio"),
     ]
     assert [own.conditions[0].holds(v) for v in (0.79, 0.8, 0.81)] == [False, False, True]
 
@@ -81,17 +82,18 @@ def test_a_teams_rule_is_for_its_workloads_and_replaces_the_sites_of_that_name(t
         ("value: 0.8", "value: -1", "'value' is -1 and must be at least 0"),
         ("value: 0.8", "value: 0.8, unit: percent", "a.yaml:6: the unit of 'cpu' is ratio, not percent"),
         ("value: 0.8", "value: 0.8, code: x", "unknown key 'code'"),
-        ("feature: g", "feature: cpu", "a.yaml:7: no 'cpu' is both above 0.8 and below 0.6"),
-        ("feature: g, operator: below", "feature: cpu, operator: at-least", "bounded twice from the same side"),
+        ("feature: engine_active", "feature: cpu", "a.yaml:7: no 'cpu' is both above 0.8 and below 0.6"),
+        ("feature: engine_active, operator: below", "feature: cpu, operator: at-least", "twice from the same side"),
         ("kinds: [training", "kinds: [trainin", "a.yaml:4: unknown kind 'trainin' in rule 'slow-input'. Did you mean"),
         ("{cpu} busy", "{cpuu} busy", "a.yaml:8: unknown placeholder {cpuu} in 'text' in rule 'slow-input'. Did you"),
-        ("{cpu} busy", "{sm_p99} busy", "unknown placeholder {sm_p99}"),
+        ("{cpu} busy", "{sm_active_p99} busy", "unknown placeholder {sm_active_p99}"),
+        ("{cpu} busy", "{g} busy", "placeholder {g} in 'text' in rule 'slow-input'. It is called 'engine_active' now"),
         ("{cpu} busy", "{engine} busy", "unknown placeholder {engine}"),  # a shipped rule's, which nobody fills here
         ("reason: below this our loaders cannot keep an H100 busy\n", "", "'reason' is missing"),
         ("severity: medium", "severity: grave", "a.yaml:2: 'severity' is 'grave'"),
         ("id: slow-input", "id: Slow input", "a.yaml:1: 'id' must be small letters"),
         ("when:", "where:", "unknown key 'where'"),
-        ("  - {feature: cpu, operator: above, value: 0.8}\n  - {feature: g, operator: below, value: 0.6}\n",
+        ("  - {feature: cpu, operator: above, value: 0.8}\n  - {feature: engine_active, operator: below, value: 0.6}\n",
          "  []\n", "a.yaml:5: 'when' needs 1 to 20 conditions"),
     ],
 )  # fmt: skip
@@ -100,6 +102,14 @@ def test_a_wrong_rule_is_refused_with_its_line(tmp_path, old, new, part):
     with pytest.raises(RulesError) as caught:
         load_custom_rules(folder(tmp_path, {"custom/a.yaml": RULE.replace(old, new)}))
     assert part in str(caught.value)
+
+
+def test_every_old_name_of_a_feature_is_told_its_new_one(tmp_path):
+    for old, new in RENAMED.items():
+        assert old not in FEATURES and new in FEATURES
+        with pytest.raises(RulesError) as caught:
+            load_custom_rules(folder(tmp_path, {"custom/a.yaml": RULE.replace("feature: cpu", f"feature: {old}")}))
+        assert f"'{old}'" in str(caught.value) and f"'{new}'" in str(caught.value)
 
 
 def test_the_same_id_twice_in_one_folder_is_refused(tmp_path):

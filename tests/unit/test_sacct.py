@@ -14,12 +14,19 @@ from zoneinfo import ZoneInfo
 import pytest
 from skuwise.agent.base.safe_text import NAME_LIMIT
 from skuwise.agent.base.slurm_job import SlurmJob
-from skuwise.agent.slurm_jobs.fields import parse_job_id, parse_moments, parse_name, parse_span, parse_state, parse_tres
-from skuwise.agent.slurm_jobs.json_jobs import read_json
-from skuwise.agent.slurm_jobs.nodelist import MAX_NODES, expanded
-from skuwise.agent.slurm_jobs.reading import Reading
+from skuwise.agent.slurm_jobs.choice import MAX_NODES, expand_node_list
+from skuwise.agent.slurm_jobs.fields import (
+    parse_job_id,
+    parse_job_state,
+    parse_moments,
+    parse_name,
+    parse_span,
+    parse_tres,
+)
+from skuwise.agent.slurm_jobs.json_jobs import read_json_jobs
+from skuwise.agent.slurm_jobs.read_jobs import ReadJobs
 from skuwise.agent.slurm_jobs.sacct import read_sacct
-from skuwise.agent.slurm_jobs.table_file import read_table, write_table
+from skuwise.agent.slurm_jobs.table_file import read_job_table, write_job_table
 from skuwise.rules.base.errors import NothingToDo, UsageError
 
 DATA = Path(__file__).parents[1] / "data" / "sacct"
@@ -33,17 +40,17 @@ def line(
     return f"{job}|{job if raw is None else raw}|{name}|{user}|COMPLETED|{start}|{start + 600}"
 
 
-def read(*lines: str, head: str = HEAD) -> Reading:
+def read(*lines: str, head: str = HEAD) -> ReadJobs:
     return read_sacct(io.BytesIO("".join(f"{one}\n" for one in (head, *lines)).encode()), zone=UTC)
 
 
-def by_id(reading: Reading) -> dict[str, SlurmJob]:
+def by_id(reading: ReadJobs) -> dict[str, SlurmJob]:
     return {job.job_id: job for job in reading.jobs.values()}
 
 
 @pytest.mark.parametrize("name", ["requeued.txt", "steps.txt", "epoch.txt"])
 def test_real_jobs_are_read_with_steps_arrays_and_both_runs_of_a_requeued_one(name: str) -> None:
-    found = read_table(DATA / name, zone=UTC)
+    found = read_job_table(DATA / name, zone=UTC)
     assert found.refused == 1  # the job with a delimiter and a line break in its name, and only that
     assert sorted({job.job_id for job in found.jobs.values()}, key=int) == [
         "1",
@@ -73,7 +80,7 @@ def test_real_jobs_are_read_with_steps_arrays_and_both_runs_of_a_requeued_one(na
 
 
 def test_all_columns_of_a_real_job() -> None:
-    job = by_id(read_table(DATA / "requeued.txt", zone=UTC))["5"]
+    job = by_id(read_job_table(DATA / "requeued.txt", zone=UTC))["5"]
     assert job == SlurmJob(
         "5", 1795373601.0, 1795373605.0, 1795373601.0, "lab", "interactive-run", "bob", "nlp", "debug", "normal",
         state="COMPLETED", node_list="gpunode", gpus=1, cpus=1, mem_bytes=2000 * 1024.0**2,
@@ -81,13 +88,13 @@ def test_all_columns_of_a_real_job() -> None:
 
 
 def test_a_delimiter_that_no_name_holds_loses_no_name() -> None:
-    found = read_table(DATA / "delimiter.txt", zone=UTC)
+    found = read_job_table(DATA / "delimiter.txt", zone=UTC)
     assert found.refused == 0
     assert by_id(found)["6"].name == "na|me with newline"
 
 
 def test_json_tells_the_same_as_text() -> None:
-    told, text = by_id(read_table(DATA / "jobs.json")), by_id(read_table(DATA / "requeued.txt", zone=UTC))
+    told, text = by_id(read_job_table(DATA / "jobs.json")), by_id(read_job_table(DATA / "requeued.txt", zone=UTC))
     assert told["6"].name == "na|me with newline"
     for job_id in text:
         for name in (
@@ -112,7 +119,7 @@ def test_json_of_later_versions_wraps_numbers_and_lists_states() -> None:
       "time": {"start": 1790000000, "end": 0, "submission": {"set": true, "number": 1789999990}},
       "tres": {"allocated": [{"type": "gres", "name": "gpu:h100", "count": 4}, {"type": "mem", "count": 1024}]}},
       {"job_id": -1}, "no job", {"job_id": 8, "state": {"current": "PENDING"}, "time": {"start": 0}}]}"""
-    found = read_json(io.BytesIO(document.encode()))
+    found = read_json_jobs(io.BytesIO(document.encode()))
     assert list(found.jobs.values()) == [
         SlurmJob("7", 1790000000.0, None, 1789999990.0, name="x", array_job_id="5", array_task_id="0", state="RUNNING",
                  restarts=2, gpus=4, mem_bytes=1024.0**3)
@@ -120,7 +127,7 @@ def test_json_of_later_versions_wraps_numbers_and_lists_states() -> None:
     assert (found.refused, found.not_begun) == (2, 1)
     for bad in ("[1]", '{"jobs": 1}', '{"jobs": [', "[" * 100_000):
         with pytest.raises(UsageError):
-            read_json(io.BytesIO(bad.encode()))
+            read_json_jobs(io.BytesIO(bad.encode()))
 
 
 def test_columns_may_stand_in_any_order_and_number() -> None:
@@ -261,7 +268,7 @@ def test_ids_states_and_resources() -> None:
     assert parse_job_id("22_[1-10,15%2]").waiting  # type: ignore[union-attr]
     assert (parse_job_id("22+1").part, parse_job_id("22_7").task) == ("1", "7")  # type: ignore[union-attr]
     assert parse_job_id("x22") is parse_job_id("") is parse_job_id("22; DROP") is None
-    assert [parse_state(one) for one in ("CANCELLED by 1000", "CANCELLED+", "OUT_OF_MEMORY", "", "done")] == [
+    assert [parse_job_state(one) for one in ("CANCELLED by 1000", "CANCELLED+", "OUT_OF_MEMORY", "", "done")] == [
         "CANCELLED", "CANCELLED", "OUT_OF_MEMORY", None, None,
     ]  # fmt: skip
     told = parse_tres("billing=8,cpu=8,gres/gpu=4,gres/gpu:h100=4,mem=32G,node=1")
@@ -273,9 +280,9 @@ def test_ids_states_and_resources() -> None:
 
 
 def test_node_lists_are_written_out_within_a_bound() -> None:
-    assert expanded("gpu-[001-003,007],login1") == {"gpu-001", "gpu-002", "gpu-003", "gpu-007", "login1"}
-    assert expanded("r[1-2]n[08-10]") == {f"r{r}n{n}" for r in (1, 2) for n in ("08", "09", "10")}
-    assert len(expanded(f"n[1-{MAX_NODES}]") or ()) == MAX_NODES
+    assert expand_node_list("gpu-[001-003,007],login1") == {"gpu-001", "gpu-002", "gpu-003", "gpu-007", "login1"}
+    assert expand_node_list("r[1-2]n[08-10]") == {f"r{r}n{n}" for r in (1, 2) for n in ("08", "09", "10")}
+    assert len(expand_node_list(f"n[1-{MAX_NODES}]") or ()) == MAX_NODES
     for bad in (
         f"n[0-{MAX_NODES}]",
         "n[1-300]m[1-300]",
@@ -288,13 +295,13 @@ def test_node_lists_are_written_out_within_a_bound() -> None:
         "n[a-c]",
         "[1",
     ):
-        assert expanded(bad) is None, bad
+        assert expand_node_list(bad) is None, bad
 
 
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
-    found = read_table(DATA / "jobs.json")
-    write_table(tmp_path / "jobs", found.jobs.values())
-    assert read_table(tmp_path / "jobs").jobs == found.jobs
+    found = read_job_table(DATA / "jobs.json")
+    write_job_table(tmp_path / "jobs", found.jobs.values())
+    assert read_job_table(tmp_path / "jobs").jobs == found.jobs
     assert (tmp_path / "jobs").stat().st_mode & 0o007 == 0
 
 
@@ -325,5 +332,5 @@ def test_counts_that_no_cluster_has_are_not_told() -> None:
     gpus = [{"type": "gres", "name": f"gpu:{n}", "count": 2**61} for n in range(9)]
     job = {"job_id": 5, "time": {"start": T}, "tres": {"allocated": gpus}}
     many = {**job, "job_id": 6, "tres": {"allocated": [{**one, "count": 10**12 - 1} for one in gpus]}}
-    found = by_id(read_json(io.BytesIO(json.dumps({"jobs": [job, many]}).encode())))
+    found = by_id(read_json_jobs(io.BytesIO(json.dumps({"jobs": [job, many]}).encode())))
     assert found["6"].gpus is None and (found["5"].gpus or 0) < 2**40

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from skuwise.agent.base.clock import SteppedClock
 from skuwise.agent.model import Absence, AgentStats, Instant, Probe, Reading
 from skuwise.agent.sampler import Sampled, Sampler, run_loop
+from skuwise.tests.stepped_clock import SteppedClock
 
 
 class Steady:

@@ -11,7 +11,7 @@ from skuwise.agent.inventory.slurm.slurm_conf import SlurmConfReader
 from skuwise.agent.model import Absence, Capability, Gpu, Tick, Workload, WorkloadUse
 from skuwise.agent.model import Node as NodeRow
 from skuwise.agent.sampler import Sampled
-from skuwise.agent.service.diagnostics.doctor import not_said
+from skuwise.agent.service.diagnostics.doctor import without_known
 from skuwise.agent.service.diagnostics.slurm_checks import (
     SlurmConfig,
     ask_scontrol,
@@ -192,5 +192,5 @@ def test_the_last_minute_of_claims_is_told(site: Site, tmp_path: Path) -> None:
     assert line.origin == "2 jobs in the last minute, 1 with their allocation"
     assert site.absences(recorded=recorded) == {"allocation-contradicted": wrong}
     looked = Sampled(Tick(1.0, 1.0), None, frozenset({wrong}))
-    assert not_said([line for line in site.lines(recorded=recorded) if line.absence == wrong], looked) == ()
+    assert without_known([line for line in site.lines(recorded=recorded) if line.absence == wrong], looked) == ()
     assert recent_allocations(db, now=lambda: now + 3600) is None

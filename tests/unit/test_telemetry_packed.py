@@ -8,11 +8,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.histogram_array import WIDTH, BinsArray
 from skuwise.advisor.telemetry.sqlite.database import Parts
 from skuwise.advisor.telemetry.sqlite.ipc import read_told, write_told
 from skuwise.advisor.telemetry.tables import empty_table
 from skuwise.rules.base.errors import StoreError
+
+NOTE = CodedText("a-note", "a note", {"rows": 3, "share": 0.5, "of": None})
 
 
 def table() -> pd.DataFrame:
@@ -32,13 +35,16 @@ def packed(told: dict) -> bytes:
 
 
 def test_tables_notes_and_errors_come_back_as_they_were() -> None:
-    parts = Parts({"gpu": [table(), empty_table(["a", "b"])], "text": [table()[["node"]]]}, ["a note"])
+    parts = Parts(
+        {"gpu": [table(), empty_table(["a", "b"])], "text": [table()[["node"]]]},
+        [NOTE],
+    )
     told = {Path("a.db"): parts, Path("b.db"): StoreError("Broken.", "Mend it."), Path("c.db"): Parts()}
     back = read_told(io.BytesIO(packed(told)))
     assert list(back) == list(told)
     one, other = parts, back[Path("a.db")]
     assert isinstance(other, Parts)
-    assert other.notes == ["a note"]
+    assert other.notes == [NOTE] and other.notes[0].fields == NOTE.fields
     assert list(other.tables) == ["gpu", "text"]
     for name in one.tables:
         for mine, its in zip(one.tables[name], other.tables[name], strict=True):

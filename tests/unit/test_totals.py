@@ -16,12 +16,12 @@ from skuwise.agent.model import Absence, AgentStats, Event, FabricPort, Gpu, Nod
 from skuwise.agent.sampler import Survey
 from skuwise.agent.service.exporter.accumulators import FORGET_SECONDS, MAX_EVENT_CODES, MAX_HELD, Totals
 from skuwise.agent.service.exporter.device_totals import EDGES, Integrals
-from skuwise.agent.service.exporter.metrics_render import Cost, render
+from skuwise.agent.service.exporter.metrics_render import ProcessCost, render_metrics
 from skuwise.agent.statistics.rollup_stats import GpuLimits, Samples, roll_gpu
 
 GPU = Gpu("GPU-a", 0, "NVIDIA H100", "H100-SXM5", mem_total_bytes=100, nvlink_bytes_per_second=100.0)
 PORT = FabricPort("mlx5_0", 1, "compute", "InfiniBand", 1000.0)
-COST = Cost(1.5, 0.5, 30_000_000, 1.7e9)
+COST = ProcessCost(1.5, 0.5, 30_000_000, 1.7e9)
 
 
 def totals_of(*ticks: Tick, survey: Survey | None = None, node: Node | None = None) -> Totals:
@@ -37,7 +37,7 @@ def tick(number: int, values: Mapping[str, float], seconds: float = 1.0, **other
 
 
 def page(totals: Totals, form: Format = PLAIN) -> str:
-    return render(totals.read(), COST, {"scraped": 1}, form)
+    return render_metrics(totals.read(), COST, {"scraped": 1}, form)
 
 
 def value(text: str, name: str, **labels: str) -> float | None:

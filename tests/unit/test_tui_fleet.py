@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 from rich.cells import cell_len
-from skuwise.advisor.telemetry.device_series import Gauge, NodeSeries, in_frame, joined
-from skuwise.advisor.telemetry.fleet_map import NO_PORTS, by_gpu
+from skuwise.advisor.telemetry.device_series import DeviceGauge, NodeSeries, in_frame, with_newer
+from skuwise.advisor.telemetry.fleet_map import NO_PORTS, nodes_with_gpus
 from skuwise.rules.base.errors import UsageError
 from skuwise.rules.policy.labels import KindLabel
 from skuwise.tests.fleet_on_screen import HOSTILE, NOW, fleet
@@ -51,7 +51,7 @@ def small():
 
 
 def test_a_gpu_is_told_by_means_weighted_by_what_was_observed_and_by_what_held_it_longest() -> None:
-    n1, n2, n3 = by_gpu(small())
+    n1, n2, n3 = nodes_with_gpus(small())
     first, second = n1.gpus
     assert first.values["sm_active"] == pytest.approx((0.2 * 2 + 0.8 * 1) / 3)
     assert (first.workload, second.workload) == ("w-long", None)
@@ -69,12 +69,12 @@ def test_the_instances_of_a_split_gpu_stand_for_it() -> None:
         for n in (1, 2)
     ]
     b.use(DECODE, "n1", "MIG-1")
-    (node,) = by_gpu(b.frame())
+    (node,) = nodes_with_gpus(b.frame())
     assert [(gpu.gpu_uuid, gpu.mig_profile) for gpu in node.gpus] == [("MIG-1", "3g.40gb"), ("MIG-2", "3g.40gb")]
 
 
 def test_a_measure_has_a_unit_a_scale_and_a_word_for_what_is_missing() -> None:
-    found = fleet_map(by_gpu(small()), fleet().advice)
+    found = fleet_map(nodes_with_gpus(small()), fleet().advice)
     first, second = spots(found.nodes[0])
     (lost, *others) = spots(found.nodes[2])
     assert len(others) == 3
@@ -91,11 +91,11 @@ def test_nodes_are_grouped_by_sku_by_fabric_and_by_the_team_that_holds_most_of_t
     advice = fleet().advice
     chat = next(w for w in advice.workloads if w.id == "w-serve")
     owned = replace(chat, owner=replace(chat.owner, team="search"))
-    found = fleet_map(by_gpu(fleet().frame), replace(advice, workloads=(owned,)))
+    found = fleet_map(nodes_with_gpus(fleet().frame), replace(advice, workloads=(owned,)))
     assert [(name, len(nodes)) for name, nodes in found.grouped("SKU")] == [("azure/Standard_ND96isr_H100_v5", 2)]
     assert [name for name, _ in found.grouped("fabric")] == ["1 x 400 Gb/s InfiniBand"]
     assert {name: nodes[0].node for name, nodes in found.grouped("team")} == {"search": "n1", NO_OWNER: "n2"}
-    bare = fleet_map(by_gpu(small()), replace(advice, workloads=()))
+    bare = fleet_map(nodes_with_gpus(small()), replace(advice, workloads=()))
     assert [node.node for node in dict(bare.grouped("team"))[NO_WORKLOAD]] == ["n2", "n3"]
     assert bare.verdict(Spot(bare.nodes[0], None)) is None
 
@@ -162,14 +162,14 @@ def test_later_moments_go_behind_earlier_ones_and_a_gpu_that_went_is_gone() -> N
         "n1",
         (NOW + 1,),
         1.0,
-        (replace(first, gauges=tuple(Gauge(g.name, g.unit, (7.0,), g.top) for g in first.gauges)),),
+        (replace(first, gauges=tuple(DeviceGauge(g.name, g.unit, (7.0,), g.top) for g in first.gauges)),),
     )
-    told = joined(before, later)
+    told = with_newer(before, later)
     assert told.ends == (*before.ends, NOW + 1)
     assert [device.key for device in told.of("gpu")] == [first.key]
     assert told.of("gpu")[0].gauge("power").values == (*first.gauge("power").values, 7.0)
     assert told.of("port")[0].gauge("sent").last is None
-    assert joined(before, NodeSeries("n1", (), 0.0, ())) is before
+    assert with_newer(before, NodeSeries("n1", (), 0.0, ())) is before
     assert len(others) == 7
 
 

@@ -1,4 +1,4 @@
-# pyright: reportOperatorIssue=false, reportArgumentType=false
+# pyright: reportOptionalMemberAccess=false, reportOptionalOperand=false, reportOperatorIssue=false, reportArgumentType=false
 """What the screens are made of, without a screen: cells, sums, states, jobs, and what the telemetry tells over time."""
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ import pytest
 from rich.cells import cell_len
 from skuwise.__main__ import main
 from skuwise.advisor.core.advice_types import Decision
+from skuwise.advisor.core.formatting import money_parts
 from skuwise.advisor.ledger.file.store import Ledger
 from skuwise.advisor.telemetry.health import health_of
 from skuwise.advisor.telemetry.source import Databases
 from skuwise.advisor.telemetry.workload_series import history_of
+from skuwise.advisor.views.aggregates import NO_WORKLOAD, hours_by_bottleneck, hours_by_kind
 from skuwise.rules.base.errors import StoreError, UsageError
 from skuwise.tests.fleet_on_screen import HOSTILE, HOURS, NOW, fleet
 from skuwise.tests.frames import HOUR, START, TRAINING, FrameBuilder
 from skuwise.tui.cell_text import CUT, bar, cost_cell, fit, line
-from skuwise.tui.content.sums import NO_WORKLOAD, hours_by_bottleneck, hours_by_kind, money
 from skuwise.tui.data.background_jobs import Cancelled, JobDone, JobFailed, Jobs, JobTold
 from skuwise.tui.data.loaders import SourceLoader
 from skuwise.tui.state import STALE_SECONDS, WINDOWS, State, with_decision
@@ -55,16 +56,23 @@ def test_a_bar_fills_by_its_share_and_shows_what_is_tiny() -> None:
 
 def test_hours_by_kind_and_by_bottleneck_add_up_to_the_nodes_hours() -> None:
     advice = fleet().advice
-    held = replace(advice, workloads=advice.workloads[:1])
+    for sums in (hours_by_kind(advice), hours_by_bottleneck(advice)):
+        assert sum(sums.values()) == pytest.approx(advice.summary.gpu_hours)
+    assert set(hours_by_kind(advice)) == {"online-inference", "training"}
+    uses = advice.summary.gpu_hours_by_use
+    freed = replace(uses, workloads=uses.workloads - 8 * HOURS, unallocated=8 * HOURS)
+    held = replace(
+        advice, workloads=advice.workloads[:1], summary=replace(advice.summary, gpu_hours_by_use=freed)
+    )  # fmt: skip
     for sums in (hours_by_kind(held), hours_by_bottleneck(held)):
-        assert sum(q.value or 0 for q in sums) == pytest.approx(advice.summary.gpu_hours)
-        assert (sums[-1].name, sums[-1].value) == (NO_WORKLOAD, pytest.approx(8 * HOURS))
-    assert {q.name for q in hours_by_kind(advice)} == {"online-inference", "training"}
+        assert sum(sums.values()) == pytest.approx(advice.summary.gpu_hours)
+        assert list(sums.items())[-1] == (NO_WORKLOAD, pytest.approx(8 * HOURS))
 
 
 def test_the_parts_of_the_money_add_up_to_its_total() -> None:
     advice = fleet().advice
-    assert sum(q.value or 0 for q in money(advice)) == pytest.approx(advice.summary.reconciliation.total)
+    r = advice.summary.reconciliation
+    assert sum(value for _, value in money_parts(r)) == pytest.approx(r.total)
 
 
 def test_data_grow_old_and_a_failed_reading_makes_them_old_at_once() -> None:

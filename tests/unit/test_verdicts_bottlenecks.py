@@ -15,6 +15,7 @@ from skuwise.advisor.verdicts.features.assumed_efficiency import assumed
 from skuwise.advisor.verdicts.judge import judge
 from skuwise.rules.catalog.loader import Catalog, load_catalog
 from skuwise.tests.frames import DECODE, FREE, HOUR, TRAINING, FrameBuilder
+from skuwise.tests.rulebooks import rulebook
 
 # The same work: in turns with polling, and spread evenly over the step.
 POLLS = {
@@ -40,16 +41,16 @@ def _ranks(catalog: Catalog, others: Mapping[str, float], late: Mapping[str, flo
         else:
             b.use(others, uuid=uuid, gpu_util_n=samples, **extra)
     b.work("w", [("n1", uuid) for uuid in uuids])
-    return judge(b.frame(), catalog).workloads[0]
+    return judge(b.frame(), rulebook(catalog)).workloads[0]
 
 
 def test_the_rank_that_waits_least_is_the_suspect(catalog: Catalog) -> None:
     verdict = _ranks(catalog, POLLS, POLLS, TURNS)
     assert verdict.bottleneck.label == "straggler"
     assert verdict.bottleneck.time_shares["straggler"] == pytest.approx(7 / 8)
-    (said,) = [s for s in verdict.bottleneck.evidence if "suspect" in s]
-    assert "GPU 5 of n1 (GPU-n1-5)" in said
-    assert "it waits 0% of the time while the others wait 57%" in said
+    (said,) = [s for s in verdict.bottleneck.evidence if "suspect" in s.text]
+    assert "GPU 5 of n1 (GPU-n1-5)" in said.text
+    assert "it waits 0% of the time while the others wait 57%" in said.text
 
 
 def test_a_slow_clock_shows_the_late_rank_even_in_coarse_samples(catalog: Catalog) -> None:
@@ -58,7 +59,7 @@ def test_a_slow_clock_shows_the_late_rank_even_in_coarse_samples(catalog: Catalo
     fast = {**POLLS, "sm_clock_hertz": 1.8e9}
     verdict = _ranks(catalog, fast, slow, {}, samples=60.0)
     assert verdict.bottleneck.label == "straggler"
-    assert any("SM clock is 50% of the others'" in s for s in verdict.bottleneck.evidence)
+    assert any("SM clock is 50% of the others'" in s.text for s in verdict.bottleneck.evidence)
     assert verdict.bottleneck.confidence < 0.8
 
 
@@ -75,7 +76,7 @@ def test_nobody_is_suspected_without_one_late_rank(
 ) -> None:
     verdict = _ranks(catalog, POLLS, late, TURNS, late_ones=late_ones)
     assert verdict.bottleneck.label != "straggler"
-    assert not any("suspect" in s for s in verdict.bottleneck.evidence)
+    assert not any("suspect" in s.text for s in verdict.bottleneck.evidence)
 
 
 def _alone(catalog: Catalog, values: Mapping[str, float], *, samples: float = HOUR, gpus: int = 2,
@@ -88,7 +89,7 @@ def _alone(catalog: Catalog, values: Mapping[str, float], *, samples: float = HO
     if port is not None:
         b.port(port)
     b.work("w", [("n1", uuid) for uuid in uuids], **(work or {}))
-    return judge(b.frame(), catalog).workloads[0]
+    return judge(b.frame(), rulebook(catalog)).workloads[0]
 
 
 WAITS = {**TRAINING, **QUIET, "gpu_util": 0.95, "sm_active": 0.7, "tensor_active": 0.2, "dram_active": 0.15}
@@ -98,7 +99,7 @@ WAITS = {**TRAINING, **QUIET, "gpu_util": 0.95, "sm_active": 0.7, "tensor_active
 def test_coarse_samples_are_judged_by_levels_not_by_their_correlation(catalog: Catalog, correlation: float) -> None:
     over = _alone(catalog, WAITS, samples=60.0, port=0.55, tensor_fabric_correlation=correlation)
     assert over.bottleneck.label == "network"
-    assert any("60 s" in s for s in over.bottleneck.evidence)
+    assert any("60 s" in s.text for s in over.bottleneck.evidence)
     under = _alone(catalog, WAITS, samples=60.0, port=0.1, tensor_fabric_correlation=correlation)
     assert under.bottleneck.label != "network"
     inside = {**WAITS, "nvlink_tx_bytes_per_second": 200e9, "nvlink_rx_bytes_per_second": 200e9}
@@ -109,7 +110,7 @@ def test_coarse_samples_name_alternatives_where_no_level_leads(catalog: Catalog)
     both = {**WAITS, "tensor_active": 0.4, "nvlink_tx_bytes_per_second": 190e9, "nvlink_rx_bytes_per_second": 190e9}
     verdict = _alone(catalog, both, samples=60.0)
     assert verdict.bottleneck.label == "unknown"
-    assert any("either may be the limit" in s for s in verdict.bottleneck.evidence)
+    assert any(s.code == "compute-or-link" for s in verdict.bottleneck.evidence)
     polls = {**POLLS, "tensor_active": 0.37}
     assert _alone(catalog, polls, samples=60.0).bottleneck.label == "unknown"
     assert _alone(catalog, polls, samples=60.0, gpus=1).bottleneck.label == "compute"
@@ -119,9 +120,9 @@ def test_a_gpu_nobody_measured_has_a_label_and_no_use_for_money(catalog: Catalog
     values = {**TRAINING, **QUIET, "sm_clock_hertz": 1.7e9}
     verdict = _alone(catalog, values, gpus=1, name="NVIDIA A10G")
     assert verdict.bottleneck.label == "compute"
-    assert any("assumed, for this label alone" in s for s in verdict.bottleneck.evidence)
+    assert any(s.code == "efficiency-assumed" for s in verdict.bottleneck.evidence)
     assert verdict.bottleneck.confidence <= 0.8
-    assert "u_c" not in verdict.features
+    assert "tensor_of_sustained" not in verdict.features
     assert "u_c" in verdict.coverage.missing
 
 
@@ -151,9 +152,9 @@ def test_a_service_that_rests_lacks_requests_however_busy_the_cores(catalog: Cat
         b.host_rows.append({"node": "n1", "ts": row["ts"], "interval_seconds": HOUR, "observed_seconds": HOUR,
                             "cpu_util_mean": 0.9, "io_wait_mean": 0.0})  # fmt: skip
     b.work("w", [("n1", uuid)], command="vllm serve m", framework="vllm")
-    assert judge(b.frame(), catalog).workloads[0].bottleneck.label == "hbm-bandwidth"
+    assert judge(b.frame(), rulebook(catalog)).workloads[0].bottleneck.label == "hbm-bandwidth"
     b.workloads[0] |= {"command": "python batch_infer.py --input shards/", "framework": None, "name": "batch-score"}
-    assert judge(b.frame(), catalog).workloads[0].bottleneck.label == "host-input"
+    assert judge(b.frame(), rulebook(catalog)).workloads[0].bottleneck.label == "host-input"
 
 
 def test_a_small_card_at_its_rated_power_is_not_throttled(catalog: Catalog) -> None:
@@ -181,15 +182,15 @@ def test_a_full_cache_is_an_overlay_not_a_label(catalog: Catalog) -> None:
         {"node": "n1", "workload_id": ["w", "w", "other"], "engine": "vllm", "kv_percent": [50.0, 96.0, 99.0],
          "samples": [900.0, 100.0, 1.0], "preemptions": [0.0, 12.0, 5.0], "seconds": [9000.0, 1000.0, 10.0]}
     )  # fmt: skip
-    verdict = judge(dataclasses.replace(b.frame(), serving=told), catalog).workloads[0].bottleneck
+    verdict = judge(dataclasses.replace(b.frame(), serving=told), rulebook(catalog)).workloads[0].bottleneck
     assert verdict.label == "hbm-bandwidth"
-    assert [s for s in verdict.evidence if s.startswith("hbm-capacity")] == [
+    assert [s.text for s in verdict.evidence if s.code in ("kv-cache-full", "kv-cache-preempted")] == [
         "hbm-capacity: its KV cache is 96% full at the 95th percentile of 3 h.",
         "hbm-capacity: 12 requests lost their place in the KV cache in 3 h.",
     ]
     roomy = told.assign(kv_percent=[50.0, 60.0, 99.0], preemptions=np.nan)
-    plain = judge(dataclasses.replace(b.frame(), serving=roomy), catalog).workloads[0].bottleneck
-    assert not any("hbm-capacity" in s for s in plain.evidence)
+    plain = judge(dataclasses.replace(b.frame(), serving=roomy), rulebook(catalog)).workloads[0].bottleneck
+    assert not any("hbm-capacity" in s.text for s in plain.evidence)
 
 
 # Bad input: what is taken away or wrong, and the labels that may still be given.
@@ -229,7 +230,7 @@ def test_one_sample_of_an_unknown_gpu_with_its_fabric_down(catalog: Catalog) -> 
     b.gpu_rows = b.gpu_rows[:1]
     b.port(None, active=0.0)
     b.work("w", [("n1", uuid)])
-    verdict = judge(b.frame(), catalog).workloads[0]
+    verdict = judge(b.frame(), rulebook(catalog)).workloads[0]
     assert verdict.bottleneck.label == "unknown"
-    assert any("X9000" in s for s in verdict.bottleneck.evidence)
+    assert any("X9000" in s.text for s in verdict.bottleneck.evidence)
     assert "down is not silent" in verdict.coverage.missing["fabric"]

@@ -7,16 +7,18 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 from skuwise.advisor.core.frame import Frame
+from skuwise.advisor.core.unobservable import blind_nodes
 from skuwise.advisor.verdicts.judge import judge
 from skuwise.advisor.verdicts.workloads.inventory import Inventory, inventory_of
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.tests.frames import DECODE, HOUR, START, FrameBuilder
+from skuwise.tests.rulebooks import rulebook
 
 CATALOG = load_catalog()
 
 
 def counted(frame: Frame) -> Inventory:
-    return inventory_of(frame, CATALOG.node_gpu_count)
+    return inventory_of(frame, CATALOG.node_gpu_count, blind_nodes(frame.absences))
 
 
 def test_gpus_that_the_sku_has_and_no_series_names_are_unobserved() -> None:
@@ -93,7 +95,7 @@ def test_a_node_that_was_renamed_counts_its_gpus_once_and_ends_where_the_other_n
     found = counted(b.frame())
     assert found.gpu_count == 2
     assert (found.nodes["old"].moved_to, found.nodes["old"].end) == ("new", START + 24 * HOUR)
-    verdicts = judge(b.frame(), CATALOG)
+    verdicts = judge(b.frame(), rulebook(CATALOG))
     assert verdicts.occupancy["gpu_hours"].sum() == pytest.approx(80)
     assert {one.node for one in verdicts.bare} == {"new"}
 

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 from skuwise.advisor.core.advice_types import WorkloadVerdict
 from skuwise.advisor.core.frame import Frame
-from skuwise.advisor.pipeline import advise
+from skuwise.advisor.pipeline import AdviseOptions, advise
 from skuwise.advisor.verdicts.judge import Verdicts, judge
 from skuwise.agent.metrics import BIN_EDGES
 from skuwise.rules.catalog.loader import Catalog, load_catalog
 from skuwise.rules.policy.features import FEATURES
 from skuwise.rules.policy.thresholds import load_waste_rules
 from skuwise.tests.frames import DECODE, FREE, HELD, HOUR, START, TRAINING, FrameBuilder, bins_at
+from skuwise.tests.rulebooks import rulebook
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +50,7 @@ def _judged(
     for uuid in uuids:
         b.use(values, uuid=uuid, **extra)  # type: ignore[arg-type]
     b.work("w", [("n1", uuid) for uuid in uuids], **(work if isinstance(work, dict) else {}))
-    return judge(b.frame(), catalog)
+    return judge(b.frame(), rulebook(catalog))
 
 
 def test_training_and_compute(catalog: Catalog) -> None:
@@ -58,20 +59,20 @@ def test_training_and_compute(catalog: Catalog) -> None:
     assert verdict.gpu_hours == pytest.approx(2 * 96)
     assert verdict.cost_usd is None
     assert sum(verdict.bottleneck.time_shares.values()) == pytest.approx(1)
-    assert any("repeats a step of 8 s" in sentence for sentence in verdict.kind.evidence)
+    assert any("repeats a step of 8 s" in sentence.text for sentence in verdict.kind.evidence)
 
 
 def test_decode_follows_the_day_and_is_bound_by_memory(catalog: Catalog) -> None:
     verdict = _one(catalog, DECODE, hours=120, wave="tensor_active")
     assert (verdict.kind.label, verdict.bottleneck.label) == ("online-inference", "hbm-bandwidth")
-    assert verdict.features["diu"] > 0.8
+    assert verdict.features["diurnal_share"] > 0.8
     assert verdict.features["mem_flat"] == 1.0
 
 
 def test_metadata_speaks_where_the_shape_is_short(catalog: Catalog) -> None:
     verdict = _one(catalog, DECODE, hours=3, work={"framework": "vllm", "command": "vllm serve m"})
     assert verdict.kind.label == "online-inference"
-    assert any("vllm" in sentence for sentence in verdict.kind.evidence)
+    assert any("vllm" in sentence.text for sentence in verdict.kind.evidence)
 
 
 def test_fine_tuning_by_command_and_by_length(catalog: Catalog) -> None:
@@ -83,7 +84,7 @@ def test_fine_tuning_by_command_and_by_length(catalog: Catalog) -> None:
 
 def test_single_gpu_training_says_what_it_may_be_taken_for(catalog: Catalog) -> None:
     verdict = _one(catalog, TRAINING, gpus=1)
-    assert any("look alike" in sentence for sentence in verdict.kind.evidence)
+    assert any(sentence.code == "one-gpu-looks-alike" for sentence in verdict.kind.evidence)
 
 
 def test_contradictory_evidence_abstains_and_names_alternatives(catalog: Catalog) -> None:
@@ -100,10 +101,10 @@ def test_free_gpus_are_bare_and_held_ones_idle_workloads(catalog: Catalog) -> No
     b.use(FREE, uuid=free)
     b.use(HELD, uuid=held)
     b.work("left", [("n1", held)])
-    verdicts = judge(b.frame(), catalog)
+    verdicts = judge(b.frame(), rulebook(catalog))
     (workload,) = verdicts.workloads
     assert (workload.kind.label, workload.bottleneck.label) == ("idle", "idle")
-    assert any("holds the GPU" in sentence for sentence in workload.kind.evidence)
+    assert any(sentence.code == "stood-idle-and-held" for sentence in workload.kind.evidence)
     (bare,) = verdicts.bare
     assert bare.gpu_uuid == free
     assert bare.idle_hours == pytest.approx(48)
@@ -119,14 +120,14 @@ def test_power_without_activity_is_a_telemetry_fault_and_never_idle(catalog: Cat
     (uuid,) = b.node()
     b.use({**FREE, "power_watts": 500.0})
     b.work("w", [("n1", uuid)])
-    verdict = judge(b.frame(), catalog).workloads[0]
+    verdict = judge(b.frame(), rulebook(catalog)).workloads[0]
     assert verdict.kind.label != "idle"
     assert verdict.bottleneck.label == "unknown"
-    assert "contradict" in verdict.kind.evidence[0]
+    assert verdict.kind.evidence[0].code == "telemetry-faulty"
     bare = FrameBuilder(hours=48)
     bare.node()
     bare.use({**FREE, "power_watts": 500.0})
-    (gpu,) = judge(bare.frame(), catalog).bare
+    (gpu,) = judge(bare.frame(), rulebook(catalog)).bare
     assert gpu.idle_hours == 0
     assert gpu.telemetry_fault is not None
 
@@ -142,13 +143,13 @@ def test_an_unknown_gpu_limits_the_advice_and_says_so(catalog: Catalog) -> None:
     (uuid,) = b.node(sku=None, name_of_gpu="NVIDIA X9000")
     b.use(TRAINING)
     b.work("w", [("n1", uuid)])
-    verdicts = judge(b.frame(), catalog)
+    verdicts = judge(b.frame(), rulebook(catalog))
     verdict = verdicts.workloads[0]
     assert verdict.gpu_sku is None
     assert "X9000" in verdict.coverage.missing["sku"]
     assert verdict.bottleneck.label == "unknown"
-    assert "u_c" not in verdict.features
-    assert any("X9000" in note for note in verdicts.notes)
+    assert "tensor_of_sustained" not in verdict.features
+    assert any("X9000" in note.text for note in verdicts.notes)
 
 
 def test_the_driver_name_finds_the_catalog_entry(catalog: Catalog) -> None:
@@ -156,7 +157,7 @@ def test_the_driver_name_finds_the_catalog_entry(catalog: Catalog) -> None:
     (uuid,) = b.node(sku=None)
     b.use(TRAINING)
     b.work("w", [("n1", uuid)])
-    assert judge(b.frame(), catalog).workloads[0].gpu_sku == "H100-SXM5"
+    assert judge(b.frame(), rulebook(catalog)).workloads[0].gpu_sku == "H100-SXM5"
 
 
 def test_without_profiling_counters_nothing_is_invented(catalog: Catalog) -> None:
@@ -170,12 +171,12 @@ def test_without_profiling_counters_nothing_is_invented(catalog: Catalog) -> Non
         {"node": "n1", "gpu_uuid": uuid, "scope": "gpu", "metric": "tensor_active", "reason": "not-supported",
          "detail": "This GPU has no GPM.", "since": START}
     )  # fmt: skip
-    verdict = judge(b.frame(), catalog).workloads[0]
+    verdict = judge(b.frame(), rulebook(catalog)).workloads[0]
     assert verdict.coverage.missing["tensor_active"] == "This GPU has no GPM."
     assert "no reason was left" in verdict.coverage.missing["dram_active"]
     assert verdict.bottleneck.label == "unknown"
-    assert any("This GPU has no GPM." in sentence for sentence in verdict.bottleneck.evidence)
-    assert "u_m" not in verdict.features
+    assert any("This GPU has no GPM." in sentence.text for sentence in verdict.bottleneck.evidence)
+    assert "hbm_of_sustained" not in verdict.features
 
 
 def test_all_measures_missing_is_unknown_not_idle(catalog: Catalog) -> None:
@@ -190,7 +191,7 @@ def test_one_sample(catalog: Catalog) -> None:
     b.use(TRAINING, interval=60.0, observed=1 / 60)
     b.gpu_rows = b.gpu_rows[:1]
     b.work("w", [("n1", uuid)])
-    verdicts = judge(b.frame(), catalog)
+    verdicts = judge(b.frame(), rulebook(catalog))
     assert verdicts.workloads[0].gpu_hours == pytest.approx(1 / 3600)
     assert not verdicts.waste_ready["w"]
     assert float(verdicts.occupancy["gpu_hours"].sum()) == pytest.approx(1)
@@ -199,7 +200,7 @@ def test_one_sample(catalog: Catalog) -> None:
 def test_an_empty_frame_has_nodes_without_hours(catalog: Catalog) -> None:
     b = FrameBuilder(hours=4)
     b.node()
-    verdicts = judge(b.frame(), catalog)
+    verdicts = judge(b.frame(), rulebook(catalog))
     assert verdicts.workloads == ()
     assert verdicts.bare == ()
     assert verdicts.occupancy["class"].tolist() == ["unobserved"]
@@ -209,7 +210,7 @@ def test_an_empty_frame_has_nodes_without_hours(catalog: Catalog) -> None:
 def test_below_the_floor_no_waste_and_the_text_says_from_when(catalog: Catalog) -> None:
     verdicts = _judged(catalog, TRAINING, hours=12)
     assert verdicts.waste_ready == {"w": False}
-    assert any("30 h, from 20" in sentence for sentence in verdicts.workloads[0].kind.evidence)
+    assert any("30 h, from 20" in sentence.text for sentence in verdicts.workloads[0].kind.evidence)
     assert _judged(catalog, TRAINING, hours=31).waste_ready == {"w": True}
 
 
@@ -224,9 +225,9 @@ def test_a_sites_floor_is_the_one_that_counts_and_is_told(catalog: Catalog, tmp_
     (uuid,) = b.node(gpus=1)
     b.use(TRAINING, uuid=uuid)
     b.work("w", [("n1", uuid)])
-    rng = np.random.default_rng(1)
-    advice = advise(b.frame(), catalog, load_waste_rules(tmp_path), (), generated_at=0.0, rng=rng)
-    assert any("40 h, from 20" in sentence for sentence in advice.workloads[0].kind.evidence)
+    book = rulebook(catalog, rules=load_waste_rules(tmp_path))
+    advice = advise(b.frame(), book, AdviseOptions(0.0), np.random.default_rng(1))
+    assert any("40 h, from 20" in sentence.text for sentence in advice.workloads[0].kind.evidence)
 
 
 def test_a_clock_that_is_off_neither_loses_rows_nor_breaks_the_account(catalog: Catalog) -> None:
@@ -236,7 +237,7 @@ def test_a_clock_that_is_off_neither_loses_rows_nor_breaks_the_account(catalog: 
     b.work("w", [("n1", uuid)])
     b.nodes[0]["first_seen"] = START + 20 * HOUR
     frame = b.frame()
-    verdicts = judge(frame, catalog)
+    verdicts = judge(frame, rulebook(catalog))
     assert verdicts.workloads[0].gpu_hours == pytest.approx(10)
     assert float(verdicts.occupancy["gpu_hours"].sum()) == pytest.approx(0)
 
@@ -293,7 +294,7 @@ def _network(catalog: Catalog, bins: np.ndarray, correlation: float) -> Verdicts
         b.use(slow, node, uuid)
         b.port(0.5, node, bins=bins)
     b.work("w", gpus)
-    return judge(b.frame(), catalog)
+    return judge(b.frame(), rulebook(catalog))
 
 
 def test_the_network_binds_where_it_is_busy_and_compute_falls_meanwhile(catalog: Catalog) -> None:
@@ -302,7 +303,7 @@ def test_the_network_binds_where_it_is_busy_and_compute_falls_meanwhile(catalog:
     verdict = _network(catalog, half, -0.8).workloads[0]
     assert verdict.bottleneck.label == "network"
     assert verdict.kind.label == "training"
-    assert any("correlation -0.80" in sentence for sentence in verdict.bottleneck.evidence)
+    assert any("correlation -0.80" in sentence.text for sentence in verdict.bottleneck.evidence)
     overlapped = _network(catalog, half, 0.4).workloads[0]
     assert overlapped.bottleneck.label != "network"
 
@@ -313,7 +314,7 @@ def test_idle_hours_of_a_busy_service_are_not_its_bottleneck(catalog: Catalog) -
     b.use(FREE, end=30)
     b.use(DECODE, start=30)
     b.work("w", [("n1", uuid)])
-    verdict = judge(b.frame(), catalog).workloads[0]
+    verdict = judge(b.frame(), rulebook(catalog)).workloads[0]
     assert verdict.bottleneck.label == "hbm-bandwidth"
     assert verdict.bottleneck.time_shares["idle"] == pytest.approx(30 / 48, abs=0.001)
     assert verdict.phases[-1].bottleneck == "hbm-bandwidth"
@@ -325,7 +326,7 @@ def test_no_single_limit_is_called_mixed(catalog: Catalog) -> None:
     for n, label in enumerate(("compute", "hbm-bandwidth", "latency", "throttled")):
         b.use({**TRAINING, **dict(CASES)[label]}, start=12 * n, end=12 * (n + 1))
     b.work("w", [("n1", uuid)])
-    verdict = judge(b.frame(), catalog).workloads[0]
+    verdict = judge(b.frame(), rulebook(catalog)).workloads[0]
     assert verdict.bottleneck.label == "mixed"
     assert len(verdict.bottleneck.time_shares) == 4
 
@@ -333,7 +334,7 @@ def test_no_single_limit_is_called_mixed(catalog: Catalog) -> None:
 def _with_port(catalog: Catalog, build: FrameBuilder) -> Verdicts:
     build.node()
     build.use(DECODE)
-    return judge(build.frame(), catalog)
+    return judge(build.frame(), rulebook(catalog))
 
 
 def test_a_silent_fabric_is_readable_and_bounded_from_above(catalog: Catalog) -> None:
@@ -408,7 +409,7 @@ def test_judging_does_not_change_the_frame(catalog: Catalog) -> None:
     b.work("w", [("n1", uuid)])
     frame: Frame = b.frame()
     before = frame.gpu.drop(columns=[c for c in frame.gpu.columns.astype(str) if c.endswith("_bins")]).copy()
-    judge(frame, catalog)
+    judge(frame, rulebook(catalog))
     after = frame.gpu.drop(columns=[c for c in frame.gpu.columns.astype(str) if c.endswith("_bins")])
     assert before.equals(after)
 
@@ -423,9 +424,9 @@ def test_a_notebook_is_interactive(catalog: Catalog) -> None:
         b.use(cell if working else {**FREE, "mem_used_bytes": 9e9, "power_watts": 100.0, "duty": 0.0},
               start=hour, end=hour + 1, gpu_util_p95=0.9 if working else 0.0, gpu_util_max=1.0)  # fmt: skip
     b.work("w", [("n1", uuid)])
-    verdict = judge(b.frame(), catalog).workloads[0]
+    verdict = judge(b.frame(), rulebook(catalog)).workloads[0]
     assert verdict.kind.label == "interactive"
-    assert any("short bursts" in sentence for sentence in verdict.kind.evidence)
+    assert any(sentence.code == "shape-seldom-busy" for sentence in verdict.kind.evidence)
 
 
 def test_a_queue_that_never_empties_is_batch_inference_by_name_and_likely_so_by_shape(catalog: Catalog) -> None:
@@ -435,9 +436,9 @@ def test_a_queue_that_never_empties_is_batch_inference_by_name_and_likely_so_by_
         for command in ("python main.py", "python -m vllm.entrypoints.openai.run_batch")
     )
     assert (shape.kind.label, shape.kind.alternatives[0].label) == ("unknown", "batch-inference")
-    assert any("look alike" in sentence for sentence in shape.kind.evidence)
+    assert any(sentence.code == "one-gpu-looks-alike" for sentence in shape.kind.evidence)
     assert named.kind.label == "batch-inference"
-    assert any("never empties" in sentence for sentence in named.kind.evidence)
+    assert any(sentence.code == "shape-steady" for sentence in named.kind.evidence)
 
 
 def test_an_hour_with_bursts_is_not_idle(catalog: Catalog) -> None:

@@ -8,9 +8,10 @@ import pytest
 from skuwise.advisor.core.advice_types import Scheduled, WorkloadVerdict
 from skuwise.advisor.verdicts.judge import judge
 from skuwise.advisor.verdicts.kinds.kind_metadata import metadata_clues
-from skuwise.advisor.verdicts.workloads.attribution import Session
+from skuwise.advisor.verdicts.workloads.session import Session
 from skuwise.rules.catalog.loader import Catalog, load_catalog
 from skuwise.tests.frames import DECODE, FREE, GIB, TRAINING, FrameBuilder
+from skuwise.tests.rulebooks import rulebook
 
 _PROFILED = ("sm_active", "sm_occupancy", "tensor_active", "dram_active", "fp64_active", "fp32_active")
 _LINKS = ("nvlink_tx_bytes_per_second", "nvlink_rx_bytes_per_second")
@@ -31,7 +32,7 @@ def _judged(
     for uuid in uuids:
         b.use(values, uuid=uuid, **extra)  # type: ignore[arg-type]
     b.work("w", [("n1", uuid) for uuid in uuids], **(work or {}))  # type: ignore[arg-type]
-    return judge(b.frame(), catalog).workloads[0]
+    return judge(b.frame(), rulebook(catalog)).workloads[0]
 
 
 def _confident(verdict: WorkloadVerdict, label: str) -> float:
@@ -61,8 +62,8 @@ def test_without_its_step_one_gpu_of_training_is_not_told_from_batch_inference_f
     fine = _judged(catalog, TRAINING, hours=60)
     coarse = _judged(catalog, _without(TRAINING, *_FAST), hours=60, gpu_util_n=60.0)
     assert _confident(fine, "training") > _confident(coarse, "training")
-    assert any("show no step" in sentence for sentence in coarse.kind.evidence)
-    assert any("look alike" in sentence for sentence in coarse.kind.evidence)
+    assert any(sentence.code == "samples-show-no-step" for sentence in coarse.kind.evidence)
+    assert any(sentence.code == "one-gpu-looks-alike" for sentence in coarse.kind.evidence)
 
 
 def test_only_engine_and_memory_give_a_modest_verdict_or_none(catalog: Catalog) -> None:
@@ -76,7 +77,7 @@ def test_only_engine_and_memory_give_a_modest_verdict_or_none(catalog: Catalog) 
 def test_nothing_measured_and_nothing_said_is_unknown(catalog: Catalog) -> None:
     verdict = _judged(catalog, {"mem_used_bytes": 40 * GIB})
     assert (verdict.kind.label, verdict.kind.confidence) == ("unknown", 0.0)
-    assert verdict.kind.evidence[0] == "Nothing of its activity was measured."
+    assert verdict.kind.evidence[0].code == "activity-not-measured"
 
 
 def test_activity_above_the_whole_counts_as_the_whole(catalog: Catalog) -> None:
@@ -92,12 +93,12 @@ def test_one_sample_reaches_no_verdict_without_a_name(catalog: Catalog) -> None:
     b.use(DECODE, end=1, interval=10.0, observed=1.0)
     b.gpu_rows = b.gpu_rows[:1]
     b.work("w", [("n1", uuid)], end=10 / 3600)
-    shape = judge(b.frame(), catalog).workloads[0]
+    shape = judge(b.frame(), rulebook(catalog)).workloads[0]
     assert shape.kind.label == "unknown"
     assert shape.kind.alternatives
-    assert any("Only 0 minutes" in sentence for sentence in shape.kind.evidence)
+    assert any(sentence.code == "minutes-observed" for sentence in shape.kind.evidence)
     b.workloads[0] |= {"framework": "vllm", "command": "vllm serve m"}
-    assert judge(b.frame(), catalog).workloads[0].kind.confidence <= 0.65
+    assert judge(b.frame(), rulebook(catalog)).workloads[0].kind.confidence <= 0.65
 
 
 def test_thin_coverage_caps_confidence(catalog: Catalog) -> None:
@@ -108,7 +109,7 @@ def test_thin_coverage_caps_confidence(catalog: Catalog) -> None:
 def test_contradictory_signals_abstain_with_the_reason(catalog: Catalog) -> None:
     verdict = _judged(catalog, {**FREE, "power_watts": 500.0, "mem_used_bytes": 70 * GIB})
     assert verdict.kind.label == "unknown"
-    assert "contradict" in verdict.kind.evidence[0]
+    assert verdict.kind.evidence[0].code == "telemetry-faulty"
     assert _confident(verdict, "idle") == 0.0
 
 
@@ -132,8 +133,8 @@ def test_what_stood_idle_is_idle_whatever_its_name_and_the_name_is_kept(catalog:
     held = {**FREE, "mem_used_bytes": 73.6 * GIB, "power_watts": 110.0, "duty": 0.0}
     verdict = _judged(catalog, held, work={"framework": "vllm", "command": "vllm serve m"})
     assert verdict.kind.label == "idle"
-    assert "holds the GPU" in verdict.kind.evidence[0]
-    assert any("serving engine" in sentence for sentence in verdict.kind.evidence) or verdict.kind.alternatives
+    assert verdict.kind.evidence[0].code == "stood-idle-and-held"
+    assert any("serving engine" in sentence.text for sentence in verdict.kind.evidence) or verdict.kind.alternatives
 
 
 @pytest.mark.parametrize(
@@ -156,7 +157,7 @@ def test_a_name_decides_where_the_shape_says_little(catalog: Catalog, command: s
 
 def test_reasons_come_strongest_first_and_what_speaks_against_it_last(catalog: Catalog) -> None:
     verdict = _judged(catalog, TRAINING, gpus=2, work={"command": "vllm serve m"})
-    against = [n for n, sentence in enumerate(verdict.kind.evidence) if sentence.startswith("Against it: ")]
+    against = [n for n, sentence in enumerate(verdict.kind.evidence) if sentence.code == "speaks-against"]
     reasons = [n for n, sentence in enumerate(verdict.kind.evidence[: against[0]]) if sentence]
     assert reasons
     assert against

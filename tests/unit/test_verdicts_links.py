@@ -13,6 +13,7 @@ from skuwise.advisor.verdicts.judge import judge
 from skuwise.rules.catalog.loader import Catalog, load_catalog
 from skuwise.tests.draws import examples
 from skuwise.tests.frames import HOUR, START, TRAINING, FrameBuilder
+from skuwise.tests.rulebooks import rulebook
 
 CATALOG = load_catalog()
 GBIT = 1e9 / 8
@@ -80,7 +81,7 @@ def label(
             b.work(f"pod-{node}", own, name=f"job-{part}", series=part, scheduler="kubernetes", namespace="research")
     else:
         b.work("w", [one for own in held.values() for one in own], scheduler=scheduler)
-    found = judge(b.frame(), CATALOG).workloads
+    found = judge(b.frame(), rulebook(CATALOG)).workloads
     assert skip or len({w.bottleneck.label for w in found}) == 1
     return max((w.bottleneck for w in found), key=lambda one: one.label == "latency")
 
@@ -123,7 +124,7 @@ def test_a_job_that_fell_back_to_tcp_waits_for_ethernet_beside_a_silent_fabric()
 def test_launches_are_named_where_every_link_was_seen_and_quiet(pods: bool) -> None:
     quiet = label([*(ib(0.006, n) for n in range(8)), eth(3e6)], ALL, pods=pods)
     assert quiet.label == "latency"
-    assert any("quiet" in sentence for sentence in quiet.evidence)
+    assert any("quiet" in sentence.text for sentence in quiet.evidence)
     assert label([eth(2e7)], ALL, sku=WITHOUT, pods=pods).label == "latency"
     assert label([eth(2e7, None)], ALL, sku=WITHOUT, pods=pods).label == "latency"
     assert label([eth(2e7)], ALL, sku=None, no_fabric=True, pods=pods).label == "latency"
@@ -153,7 +154,7 @@ def test_a_job_known_to_be_on_one_node_needs_the_links_within() -> None:
 def test_what_was_not_seen_is_named(ports: list[Port], values: Mapping[str, float], sku: str | None, says: str) -> None:
     verdict = label(ports, values, sku=sku)
     assert verdict.label == "unknown"
-    assert any(says in sentence for sentence in verdict.evidence)
+    assert any(says in sentence.text for sentence in verdict.evidence)
 
 
 def test_between_quiet_and_busy_nothing_is_named() -> None:

@@ -12,6 +12,7 @@ from skuwise.advisor.verdicts.judge import judge
 from skuwise.advisor.verdicts.phases.change_points import HOUR, PHASES_MAX, Behaviour, Turn, behaviour_of, turns
 from skuwise.rules.catalog.loader import Catalog, load_catalog
 from skuwise.tests.frames import DECODE, FREE, HELD, START, TRAINING, FrameBuilder
+from skuwise.tests.rulebooks import rulebook
 
 _LABELS = {
     "C": "compute", "M": "hbm-bandwidth", ".": "idle", "x": "mixed", "?": "unknown", "H": "host-input", "l": "latency",
@@ -129,7 +130,7 @@ def _alternating(catalog: Catalog, hours: int = 96, **about: object) -> Workload
             b.use(TRAINING, uuid=uuid, start=24 * day, end=24 * day + 14)
             b.use(DECODE_STEADY, uuid=uuid, start=24 * day + 14, end=24 * day + 24)
     b.work("w", [("n1", uuid) for uuid in uuids], **about)  # type: ignore[arg-type]
-    return judge(b.frame(), catalog).workloads[0]
+    return judge(b.frame(), rulebook(catalog)).workloads[0]
 
 
 def test_a_node_that_trains_by_day_and_serves_by_night(catalog: Catalog) -> None:
@@ -141,14 +142,14 @@ def test_a_node_that_trains_by_day_and_serves_by_night(catalog: Catalog) -> None
     assert all(phase.evidence for phase in verdict.phases)
     # It is what most of its time is, and says that the rest is something else.
     assert (verdict.kind.label, verdict.bottleneck.label) == ("training", "compute")
-    assert any("42% of its time it does something else" in sentence for sentence in verdict.kind.evidence)
+    assert any("42% of its time it does something else" in sentence.text for sentence in verdict.kind.evidence)
 
 
 def test_a_name_for_the_whole_does_not_hide_another_shape(catalog: Catalog) -> None:
     verdict = _alternating(catalog, command="torchrun train.py", framework="torchrun")
     assert verdict.kind.label == "training"
     assert "training" not in {phase.kind for phase in verdict.phases if phase.bottleneck == "hbm-bandwidth"}
-    assert any("whatever its name says" in sentence for sentence in verdict.kind.evidence)
+    assert any(sentence.code == "does-something-else" for sentence in verdict.kind.evidence)
 
 
 def test_a_job_that_evaluates_is_training_with_short_phases_of_inference(catalog: Catalog) -> None:
@@ -159,7 +160,7 @@ def test_a_job_that_evaluates_is_training_with_short_phases_of_inference(catalog
             b.use(TRAINING, uuid=uuid, start=start, end=start + 7)
             b.use(DECODE_STEADY, uuid=uuid, start=start + 7, end=start + 8)
     b.work("w", [("n1", uuid) for uuid in uuids], command="torchrun train.py")
-    verdict = judge(b.frame(), catalog).workloads[0]
+    verdict = judge(b.frame(), rulebook(catalog)).workloads[0]
     assert verdict.kind.label == "training"
     assert [phase.kind for phase in verdict.phases[:4]] == ["training", "batch-inference"] * 2
     assert len(verdict.phases) == 18
@@ -172,7 +173,7 @@ def test_idle_since_some_day_is_a_phase_and_its_work_keeps_its_kind(catalog: Cat
         b.use(TRAINING, uuid=uuid, end=40)
         b.use(HELD, uuid=uuid, start=40)
     b.work("w", [("n1", uuid) for uuid in uuids])
-    verdict = judge(b.frame(), catalog).workloads[0]
+    verdict = judge(b.frame(), rulebook(catalog)).workloads[0]
     assert verdict.kind.label == "training"
     assert [(p.kind, p.bottleneck) for p in verdict.phases] == [("training", "compute"), ("idle", "idle")]
     assert verdict.phases[1].start == START + 40 * HOUR
@@ -185,7 +186,7 @@ def test_steady_work_and_a_service_with_its_day_are_one_phase(catalog: Catalog) 
     b.use(DECODE, uuid=two, wave="tensor_active")
     b.work("t", [("n1", one)], series="t")
     b.work("s", [("n1", two)], series="s")
-    verdicts = judge(b.frame(), catalog).workloads
+    verdicts = judge(b.frame(), rulebook(catalog)).workloads
     assert {v.id: len(v.phases) for v in verdicts} == {"t": 1, "s": 1}
     assert all((v.phases[0].start, v.phases[0].end) == (v.start, v.end) for v in verdicts)
 
@@ -197,7 +198,7 @@ def test_hours_that_others_share_say_nothing_of_a_phase(catalog: Catalog) -> Non
     b.use(DECODE_STEADY, start=24)
     b.work("t", [("n1", uuid)], end=40, series="t")
     b.work("other", [("n1", uuid)], start=24, end=40, series="o")
-    (verdict,) = [v for v in judge(b.frame(), catalog).workloads if v.id == "t"]
+    (verdict,) = [v for v in judge(b.frame(), rulebook(catalog)).workloads if v.id == "t"]
     assert [phase.bottleneck for phase in verdict.phases] == ["compute"]
 
 
@@ -211,10 +212,10 @@ def test_a_job_whose_fabric_is_used_from_some_day_on(catalog: Catalog) -> None:
         if row["ts"] <= START + 24 * HOUR:  # type: ignore[operator]
             row |= {"util_mean": 0.0, "util_p95": 0.0, "util_max": 0.0}
     b.work("w", gpus)
-    verdict = judge(b.frame(), catalog).workloads[0]
+    verdict = judge(b.frame(), rulebook(catalog)).workloads[0]
     assert [phase.start for phase in verdict.phases] == [START, START + 24 * HOUR]
-    assert "carries nothing" in verdict.phases[0].evidence[-1]
-    assert "is in use" in verdict.phases[1].evidence[-1]
+    assert verdict.phases[0].evidence[-1].code == "phase-without-fabric"
+    assert verdict.phases[1].evidence[-1].code == "phase-uses-fabric"
 
 
 def test_one_sample_is_one_phase(catalog: Catalog) -> None:
@@ -223,5 +224,5 @@ def test_one_sample_is_one_phase(catalog: Catalog) -> None:
     b.use(FREE, interval=60.0, observed=1 / 60)
     b.gpu_rows = b.gpu_rows[:1]
     b.work("w", [("n1", uuid)], start=0, end=1 / 60)
-    (phase,) = judge(b.frame(), catalog).workloads[0].phases
+    (phase,) = judge(b.frame(), rulebook(catalog)).workloads[0].phases
     assert START <= phase.start < phase.end <= START + 60

@@ -11,10 +11,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from skuwise.advisor.core.frame import Frame
-from skuwise.advisor.verdicts.features.assumed_efficiency import assumed
-from skuwise.advisor.verdicts.features.resting_power import power_doubts
+from skuwise.advisor.verdicts.features.resting_power import at_rest, power_doubts
 from skuwise.advisor.verdicts.features.soundness import CONTRADICTIONS, FROZEN, POWER, examine
-from skuwise.advisor.verdicts.features.utilization import MeasureRule, measures
+from skuwise.advisor.verdicts.features.utilization import measures
 from skuwise.advisor.verdicts.judge import judge
 from skuwise.advisor.verdicts.workloads.sku_lookup import index_gpus
 from skuwise.rules.base.errors import RulesError
@@ -22,10 +21,10 @@ from skuwise.rules.catalog.loader import load_catalog
 from skuwise.rules.models.resting_power import load_resting_power
 from skuwise.tests.draws import examples
 from skuwise.tests.frames import FREE, HELD, FrameBuilder
+from skuwise.tests.rulebooks import rulebook
 from skuwise.tests.unit.lightly_loaded import BOARDS, Way, drawn, one, place, rows, sliced
 
 CATALOG = load_catalog()
-RULE = MeasureRule(0.05, 0.05, 1.2, 0.3, 0.5, 0.6)
 WORKS = 0.05
 METRICS = ("gpu_util", "sm_active", "tensor_active", "dram_active", "power_watts", "mem_used_bytes", "fp32_active")
 BLANK = 9223372036854775794.0
@@ -34,7 +33,8 @@ BLANK = 9223372036854775794.0
 def measured(frame: Frame) -> pd.DataFrame:
     found = examine(frame)
     index = index_gpus(found.frame, CATALOG)
-    return measures(found.frame, index, RULE, assumed(CATALOG.gpus.values()), found.contradicted)
+    rows = measures(found.frame, index, rulebook(CATALOG))
+    return at_rest(found.frame, index, rows, rulebook(CATALOG), found.contradicted)[0]
 
 
 def replaced(frame: Frame, metric: str, how: str) -> Frame:
@@ -122,7 +122,7 @@ def test_power_that_only_work_explains_is_a_fault_with_both_signals_named(board)
     frame = one(way, 1, columns=columns)
     found = measured(frame)
     assert found["fault"].tolist() == [False] * 10 + [True] * 30 + [False] * 8
-    verdicts = judge(frame, CATALOG)
+    verdicts = judge(frame, rulebook(CATALOG))
     (doubt,) = [d for d in verdicts.doubts if d.code in CONTRADICTIONS]
     assert (doubt.code, doubt.hours) == (POWER, pytest.approx(30))
     assert doubt.text.startswith(f"Power {0.85 * board.limit + 0.145:.0f} W (mean), above the ")

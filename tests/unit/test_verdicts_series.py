@@ -8,6 +8,7 @@ from skuwise.advisor.verdicts.judge import Verdicts, judge
 from skuwise.agent.inventory.identity.ids import series_id
 from skuwise.rules.catalog.loader import Catalog, load_catalog
 from skuwise.tests.frames import DECODE, HOUR, START, TRAINING, FrameBuilder
+from skuwise.tests.rulebooks import rulebook
 
 # An hour of this could be anything.
 _VAGUE = {**DECODE, "tensor_active": 0.3, "dram_active": 0.3, "mem_used_bytes": 4e10}
@@ -26,7 +27,7 @@ def _crash_looping(catalog: Catalog) -> Verdicts:
         b.use(DECODE, node, uuid, interval=1800.0, wave="tensor_active")
     for n in range(80):
         b.work(f"pod-{n:02}", [gpus[n % 2]], start=n, end=n + 0.95, name="svc", series="s")
-    return judge(b.frame(), catalog)
+    return judge(b.frame(), rulebook(catalog))
 
 
 @pytest.mark.slow
@@ -35,7 +36,7 @@ def test_a_service_that_crashes_again_and_again_is_one_thing(catalog: Catalog) -
     assert len(verdicts.workloads) == 80
     assert {round(w.features["chain_hours"]) for w in verdicts.workloads} == {80}
     assert {w.kind.label for w in verdicts.workloads} == {"online-inference"}
-    together = [w for w in verdicts.workloads if "short runs of the same series" in w.kind.evidence[0]]
+    together = [w for w in verdicts.workloads if w.kind.evidence[0].code == "judged-with-its-series"]
     assert len(together) > 70  # the others told it by themselves
     # No run has the thirty hours that a verdict on waste needs, the series has.
     assert all(verdicts.waste_ready.values())
@@ -51,10 +52,10 @@ def test_a_pod_that_has_just_moved_is_what_its_service_was(catalog: Catalog) -> 
     b.use(_VAGUE, "n2", new, start=95)
     b.work("a", [("n1", old)], end=94, name="svc")
     b.work("b", [("n2", new)], start=95, name="svc")
-    verdicts = judge(b.frame(), catalog)
+    verdicts = judge(b.frame(), rulebook(catalog))
     moved = next(w for w in verdicts.workloads if w.id == "b")
     assert moved.kind.label == "online-inference"
-    assert "1 other run of the same series" in moved.kind.evidence[0]
+    assert "1 other run of the same series" in moved.kind.evidence[0].text
     assert moved.phases[0].kind == "online-inference"
     assert moved.kind.confidence < next(w for w in verdicts.workloads if w.id == "a").kind.confidence
     assert verdicts.waste_ready == {"a": True, "b": True}
@@ -69,9 +70,9 @@ def test_runs_that_disagree_say_nothing_of_a_short_one(catalog: Catalog) -> None
     b.work("a", [("n1", uuid)], end=59)
     b.work("b", [("n1", uuid)], start=59, end=118, command="torchrun train.py")
     b.work("c", [("n1", uuid)], start=119)
-    verdicts = {w.id: w for w in judge(b.frame(), catalog).workloads}
+    verdicts = {w.id: w for w in judge(b.frame(), rulebook(catalog)).workloads}
     assert {verdicts["a"].kind.label, verdicts["b"].kind.label} == {"online-inference", "training"}
-    assert not any("same series" in sentence for sentence in verdicts["c"].kind.evidence)
+    assert not any("same series" in sentence.text for sentence in verdicts["c"].kind.evidence)
 
 
 def test_replicas_side_by_side_do_not_add_up_to_the_floor(catalog: Catalog) -> None:
@@ -80,7 +81,7 @@ def test_replicas_side_by_side_do_not_add_up_to_the_floor(catalog: Catalog) -> N
     for n, uuid in enumerate(uuids):
         b.use(DECODE, uuid=uuid)
         b.work(f"r{n}", [("n1", uuid)], series="s")
-    assert not any(judge(b.frame(), catalog).waste_ready.values())
+    assert not any(judge(b.frame(), rulebook(catalog)).waste_ready.values())
 
 
 def test_services_of_one_name_in_two_namespaces_are_two(catalog: Catalog) -> None:
@@ -90,7 +91,7 @@ def test_services_of_one_name_in_two_namespaces_are_two(catalog: Catalog) -> Non
         b.use(DECODE, uuid=uuid)
         b.work(namespace, [("n1", uuid)], name="chat", namespace=namespace,
                series=series_id("c", namespace, None, "chat"))  # fmt: skip
-    groups = groups_of(judge(b.frame(), catalog))
+    groups = groups_of(judge(b.frame(), rulebook(catalog)))
     assert sorted(w.id for g in groups for w in g.workloads) == ["blue", "red"]
     assert len(groups) == 2
 
@@ -106,7 +107,7 @@ def test_a_job_on_nodes_whose_clocks_differ_is_one_and_in_step(catalog: Catalog)
         b.work("w", gpus[1:])
         b.uses[1]["ts_start"], b.uses[1]["ts_end"] = START + skew, START + 48 * HOUR + skew
         b.nodes[1]["last_seen"] = START + 48 * HOUR + skew
-        return judge(b.frame(), catalog)
+        return judge(b.frame(), rulebook(catalog))
 
     (even,), (skewed,) = judged(0).workloads, judged(240).workloads
     assert skewed.nodes == ("n1", "n2")
@@ -124,7 +125,7 @@ def test_a_restart_on_a_node_whose_clock_is_ahead_goes_on_with_the_run(catalog: 
     b.use(TRAINING, "n2", two, start=20)
     b.work("a", [("n1", one)], end=20, name="run", series="r")
     b.work("b", [("n2", two)], start=20 + 13 / 60, name="run", series="r")
-    assert {round(w.features["chain_hours"]) for w in judge(b.frame(), catalog).workloads} == {48}
+    assert {round(w.features["chain_hours"]) for w in judge(b.frame(), rulebook(catalog)).workloads} == {48}
 
 
 def _as_recorded(catalog: Catalog, spans: list[tuple[float, float]]) -> Verdicts:
@@ -133,7 +134,7 @@ def _as_recorded(catalog: Catalog, spans: list[tuple[float, float]]) -> Verdicts
     b.use(TRAINING)
     for start, end in spans:
         b.work("w", [("n1", uuid)], start=start, end=end)
-    return judge(b.frame(), catalog)
+    return judge(b.frame(), rulebook(catalog))
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from skuwise.advisor.core.frame import Frame
+from skuwise.advisor.verdicts.doubts import Doubt
 from skuwise.advisor.verdicts.features.soundness import (
     BEYOND,
     BLANK,
@@ -16,7 +17,6 @@ from skuwise.advisor.verdicts.features.soundness import (
     NO_PIPE,
     SILENT,
     STUCK,
-    Doubt,
     examine,
     sound,
 )

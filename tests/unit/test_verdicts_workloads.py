@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 import pytest
+from skuwise.advisor.core.unobservable import blind_nodes
 from skuwise.advisor.verdicts.accounting.gpu_hour_accounting import occupancy
 from skuwise.advisor.verdicts.workloads.attribution import attribute, overlaps
 from skuwise.advisor.verdicts.workloads.inventory import inventory_of
@@ -20,7 +21,7 @@ def _hours(table: pd.DataFrame, kind: str) -> float:
 def _occupied(builder: FrameBuilder, idle_rows: Sequence[bool] | bool = False) -> pd.DataFrame:
     frame = builder.frame()
     idle = pd.Series(np.broadcast_to(idle_rows, len(frame.gpu)), index=frame.gpu.index, dtype=bool)
-    return occupancy(frame, inventory_of(frame, lambda _: None), attribute(frame), idle)
+    return occupancy(frame, inventory_of(frame, lambda _: None, blind_nodes(frame.absences)), attribute(frame), idle)
 
 
 def test_overlaps_give_each_pair_once_with_its_share() -> None:

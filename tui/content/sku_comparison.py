@@ -42,9 +42,9 @@ def compared(first: GpuSku | NodeSku, second: GpuSku | NodeSku, catalog: Catalog
 
 
 def _times(source: GpuSku, target: GpuSku, catalog: Catalog) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    from ...advisor.cli.skus_compare import typical  # noqa: PLC0415 - it needs numpy: not at the start
+    from ...advisor.cli.skus.compare import compare_typical  # noqa: PLC0415 - it needs numpy: not at the start
 
-    found = typical(source, target, catalog)
+    found = compare_typical(source, target, catalog)
     times = tuple(f"{phase}: {words.time_words(one.time_ratio)}" for phase, one in found)
     blocked = {why: None for _, one in found for why in one.blocked_by}
     bases: dict[str, list[str]] = {}

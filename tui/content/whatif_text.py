@@ -12,7 +12,7 @@ from ..widgets.side_by_side import Pair
 
 if TYPE_CHECKING:
     from ...advisor.core.advice_types import Recommendation
-    from ...advisor.moves.whatif_result import Outcome, Side
+    from ...advisor.moves.whatif_result import Side, WhatIfResult
     from ...advisor.views.whatif_session import Workbench
     from ...rules.catalog.types import Price
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 NOTICED = 1.005  # a time ratio beyond it is told as slower
 
 
-def cost_change(o: Outcome) -> str:
+def cost_change(o: WhatIfResult) -> str:
     """The nodes' cost a month, then less today."""
     here, there = o.today.usd_per_month, o.then.usd_per_month if o.then is not None else None
     if here is None or there is None:
@@ -28,7 +28,7 @@ def cost_change(o: Outcome) -> str:
     return f"+{words.usd(there - here)}" if there > here else words.usd(there - here)
 
 
-def pairs_of(bench: Workbench, o: Outcome) -> tuple[Pair, ...]:
+def pairs_of(bench: Workbench, o: WhatIfResult) -> tuple[Pair, ...]:
     """Today beside then."""
     today, then = o.today, o.then
     if then is None:
@@ -55,7 +55,7 @@ def pairs_of(bench: Workbench, o: Outcome) -> tuple[Pair, ...]:
     return tuple(pairs)
 
 
-def knob_words(bench: Workbench, o: Outcome) -> Content:
+def knob_words(bench: Workbench, o: WhatIfResult) -> Content:
     """What is chosen beside the node, each with its keys."""
     c = o.choice
     needed = o.then.gpus if o.then is not None else bench.base.gpus
@@ -75,7 +75,7 @@ def knob_words(bench: Workbench, o: Outcome) -> Content:
     return Content.assemble(*parts)
 
 
-def answer_words(o: Outcome, proposed: Recommendation | None) -> Content:
+def answer_words(o: WhatIfResult, proposed: Recommendation | None) -> Content:
     """What it comes to, what stands against it, and what the dollars rest on."""
     told = [Content(""), *_comes_to(o)]
     if o.risk is not None:
@@ -90,7 +90,7 @@ def answer_words(o: Outcome, proposed: Recommendation | None) -> Content:
     return lines(*told)
 
 
-def _comes_to(o: Outcome) -> list[Content]:
+def _comes_to(o: WhatIfResult) -> list[Content]:
     saving = o.saving_usd_per_month
     told: list[Content] = []
     if saving is not None:

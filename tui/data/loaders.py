@@ -17,11 +17,11 @@ from ..state import FINDINGS_WINDOW, Loaded, WindowChoice
 if TYPE_CHECKING:
     from ...advisor.core.frame import Frame
     from ...advisor.ledger.entries import Act
-    from ...advisor.ledger.sync import Beside
+    from ...advisor.ledger.sync import LedgerSync
     from ...advisor.rulebook import Rulebook
     from ...advisor.telemetry.source import Source
     from ...advisor.views.whatif_session import Workbench
-    from ...rules.catalog.hour_prices import SaidPrices
+    from ...rules.catalog.hour_prices import StatedPrices
 
 Tell = Callable[[str], None]
 # 2026-11-16T00:00:00Z: the demo is the same whenever it is shown.
@@ -69,7 +69,7 @@ class SourceLoader:
         ledger_home: Path | None = None,
         rules_dir: Path | None = None,
         prices: Path | None = None,
-        hourly: SaidPrices | None = None,
+        hourly: StatedPrices | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._source, self._ledger, self._rules_dir, self._prices = source, ledger, rules_dir, prices
@@ -84,12 +84,12 @@ class SourceLoader:
         now = self._clock()
         beside = self._beside()
         beside.check()
+        book = self.rulebook()
 
         def read(one: WindowChoice) -> tuple[Frame, Advice]:
             tell(f"reading {one.name} of telemetry")
             return read_and_advise(
-                _telling(self._source, tell), now=now, since=one.seconds, until=one.until, rules_dir=self._rules_dir,
-                prices=self._prices, hourly=self._hourly, ledger=beside,
+                _telling(self._source, tell), book, now=now, since=one.seconds, until=one.until, ledger=beside,
                 read=lambda: tell(f"judging {one.name} of telemetry"),
             )  # fmt: skip
 
@@ -101,22 +101,22 @@ class SourceLoader:
 
     def decide(self, advice: Advice, id_: str, act: Act, until: float | None, why: str | None) -> Decision:
         """Note what the advice proposes, as ``skuwise advise`` does, and then the decision."""
-        from ...advisor.cli.ledger import event_of  # noqa: PLC0415
-        from ...advisor.ledger.entries import stands  # noqa: PLC0415
+        from ...advisor.cli.ledger.decisions import decision_event  # noqa: PLC0415
+        from ...advisor.ledger.entries import decision_from  # noqa: PLC0415
         from ...advisor.ledger.sync import proposals  # noqa: PLC0415
 
         beside = self._beside().of(advice.fleet)
         if beside.path is None:
             raise UsageError("There is no ledger to keep decisions in.", "Start without --no-ledger, or name one.")
         now = self._clock()
-        event = event_of(act, now, None, until, why)
+        event = decision_event(act, now, None, until, why)
         ledger = beside.written(now)
         ledger.propose(proposals(advice), now, fleet=advice.fleet)
         ledger.add(id_, event)
-        return stands((event,), now, now)
+        return decision_from((event,), now, now)
 
     def rulebook(self) -> Rulebook:
-        from ...advisor.rulebook import load_rulebook  # noqa: PLC0415
+        from ...advisor.advise import load_rulebook  # noqa: PLC0415
 
         return load_rulebook(self._rules_dir, self._prices, self._clock(), self._hourly)
 
@@ -124,8 +124,7 @@ class SourceLoader:
         from ...advisor.cli.explain import queries_of  # noqa: PLC0415
         from ...advisor.views.subjects import find  # noqa: PLC0415
 
-        catalog = self.rulebook().catalog
-        return queries_of(loaded.advice, find(loaded.advice, id_), catalog, self._rules_dir, width=_QUERY_WIDTH)
+        return queries_of(loaded.advice, find(loaded.advice, id_), width=_QUERY_WIDTH)
 
     def bench(self, loaded: Loaded, workload: str, tell: Tell) -> Workbench | None:
         """Judge the nodes of the workload's series; their telemetry is read again where another window is shown."""
@@ -140,10 +139,10 @@ class SourceLoader:
         own = self._beside().of(loaded.advice.fleet)
         return workbench(frame, loaded.advice.workloads, workload, book, at, site=own.site(at))
 
-    def _beside(self) -> Beside:
-        from ...advisor.ledger.sync import Beside  # noqa: PLC0415
+    def _beside(self) -> LedgerSync:
+        from ...advisor.ledger.sync import LedgerSync  # noqa: PLC0415
 
-        return Beside(self._ledger, self._named, lambda _: None, self._home)
+        return LedgerSync(self._ledger, self._named, lambda _: None, self._home)
 
 
 class DemoLoader:
@@ -171,7 +170,7 @@ class DemoLoader:
         return self._source(lambda _: None).decide(advice, id_, act, until, why)
 
     def rulebook(self) -> Rulebook:
-        from ...advisor.rulebook import load_rulebook  # noqa: PLC0415
+        from ...advisor.advise import load_rulebook  # noqa: PLC0415
 
         return load_rulebook(None, None, DEMO_NOW)
 

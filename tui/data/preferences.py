@@ -51,7 +51,7 @@ def recall(path: Path | None) -> tuple[Memory, str | None]:
 
 def keep(path: Path | None, memory: Memory) -> str | None:
     """Write it, whole or not at all; a sentence where that failed."""
-    from ...advisor.cli.output import write_whole  # noqa: PLC0415
+    from ...rules.base.output import write_whole  # noqa: PLC0415
 
     if path is None:
         return None

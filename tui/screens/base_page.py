@@ -15,21 +15,12 @@ from textual.message import Message
 from textual.screen import Screen
 
 from ..data.background_jobs import Tell
+from ..data.loaders import Loader
 from ..state import Loaded, State
 from ..widgets.key_footer import KeyLine
 from ..widgets.notice import Notice
 from ..widgets.search_table import Finder
-from ..widgets.topbar import TopBar
-
-PAGES = (
-    ("overview", "Overview"),
-    ("fleet", "Fleet"),
-    ("workloads", "Workloads"),
-    ("moves", "Ways out"),
-    ("whatif", "What if"),
-    ("skus", "SKUs"),
-    ("doctor", "Doctor"),
-)
+from ..widgets.topbar import Header, TopBar
 
 
 class StateWanted(Message):
@@ -73,12 +64,20 @@ class WhatIfWanted(Message):
 
 
 class WorkWanted(Message):
-    """A page wants work done off the event loop. `work` gives a function that hands the result over on the loop; of
-    works with one `slot` the newest counts."""
+    """A page wants work done off the event loop. `work` is given where data come from, and gives a function that hands
+    the result over on the loop; of works with one `slot` the newest counts."""
 
-    def __init__(self, slot: str, work: Callable[[Tell], Callable[[], None]]) -> None:
+    def __init__(self, slot: str, work: Callable[[Loader, Tell], Callable[[], None]]) -> None:
         super().__init__()
         self.slot, self.work = slot, work
+
+
+class ReadingWanted(Message):
+    """Somebody wants to read a text over the page. `text`: it may hold what came from outside."""
+
+    def __init__(self, title: str, text: str) -> None:
+        super().__init__()
+        self.title, self.text = title, text
 
 
 class Back(Message):
@@ -86,21 +85,25 @@ class Back(Message):
 
 
 class Page(Screen[None]):
-    """A screen over the advice. Subclasses give `compose_data`, `put` and `ABOUT`."""
+    """A screen over the advice. Subclasses give `compose_data`, `put` and `ABOUT`.
+
+    `NAME`: the page of the menu that it is, or belongs to; `LABEL`: what the menu calls it.
+    """
 
     NAME: ClassVar[str] = ""
+    LABEL: ClassVar[str] = ""
     ABOUT: ClassVar[str] = ""
     # Whether the page needs telemetry; without, it is shown at once.
     NEEDS_DATA: ClassVar[bool] = True
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "back", "Back", show=False)]
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, header: Header) -> None:
         super().__init__()
-        self._source = source
+        self._header = header
         self._loaded: Loaded | None = None
 
     def compose(self) -> ComposeResult:
-        yield TopBar(PAGES, self.NAME)
+        yield TopBar(self._header, self.NAME)
         yield Notice()
         with Container(id="data"):
             yield from self.compose_data()
@@ -113,6 +116,9 @@ class Page(Screen[None]):
     def put(self, loaded: Loaded) -> None:
         """Show what was read."""
         raise NotImplementedError
+
+    def narrate(self, text: str) -> None:
+        """Say what is being done of the work that the page wanted."""
 
     @property
     def subject(self) -> str | None:
@@ -137,7 +143,7 @@ class Page(Screen[None]):
         bar = next(iter(self.query(TopBar)), None)
         if not self.is_mounted or bar is None:
             return
-        bar.put(state, self._source)
+        bar.put(state)
         self.set_class(self.NEEDS_DATA and state.loaded is None, "-empty")
         if state.loaded is None:
             self.query_one(Notice).put(state)

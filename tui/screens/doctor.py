@@ -9,12 +9,13 @@ from textual.containers import Vertical, VerticalScroll
 from textual.widgets import Static
 
 from ...advisor.core import formatting as words
+from ...advisor.core.coded_text import CodedText
 from ...advisor.core.timestamps import minute, span
 from ..cell_text import line, lines
 from ..state import Loaded
 from ..widgets.columns import Column
 from ..widgets.table import ItemTable
-from .base_page import Page
+from .base_page import Header, Page
 
 if TYPE_CHECKING:
     from ...advisor.telemetry.health import Lack, NodeHealth
@@ -23,16 +24,16 @@ NodeRow = tuple["NodeHealth", float]
 
 
 class Doctor(Page):
-    NAME = "doctor"
+    NAME, LABEL = "doctor", "Doctor"
     ABOUT: ClassVar[str] = (
         "What the figures rest on: the nodes with the age of their newest data, what could not be read on them at the "
         "end of the window, and the notes of the advice. Below stands why the chosen line cannot be read, and what to "
         "do about it. 'skuwise agent doctor' on a node tells more."
     )
 
-    def __init__(self, source: str) -> None:
-        super().__init__(source)
-        self._notes: tuple[str, ...] = ()
+    def __init__(self, header: Header) -> None:
+        super().__init__(header)
+        self._notes: tuple[CodedText, ...] = ()
 
     def compose_data(self) -> ComposeResult:
         with Vertical(classes="panel fills") as panel:

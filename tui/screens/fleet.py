@@ -26,10 +26,11 @@ from ..content.fleet_measures import (
     value_words,
 )
 from ..data.background_jobs import Tell
+from ..data.loaders import Loader
 from ..state import Loaded
 from ..themes import MONOCHROME
 from ..widgets.heatmap import MOST_IN_A_TILE, Band, HeatMap, Tile
-from .base_page import NodeWanted, Page, WorkloadWanted, WorkWanted
+from .base_page import Header, NodeWanted, Page, WorkloadWanted, WorkWanted
 
 _EDGES = 4  # border and padding of a panel
 _STEPS = 16  # of the ramp in the legend
@@ -37,7 +38,7 @@ _ROOM_FOR_LEGEND = 14  # lines of the terminal
 
 
 class Fleet(Page):
-    NAME = "fleet"
+    NAME, LABEL = "fleet", "Fleet"
     ABOUT: ClassVar[str] = (
         "Every GPU as a cell, every node as a row of cells with its name: the mean over the window of what m chooses. "
         "g groups by SKU, by fabric (the compute ports observed) or by team. The arrows move by GPU, n and N by "
@@ -52,8 +53,8 @@ class Fleet(Page):
         Binding("o", "workload", "Workload", show=False),
     ]
 
-    def __init__(self, source: str) -> None:
-        super().__init__(source)
+    def __init__(self, header: Header) -> None:
+        super().__init__(header)
         self._map: FleetMap | None = None
         self._measure, self._by = 0, 0
         self._window = ""
@@ -72,10 +73,10 @@ class Fleet(Page):
     def put(self, loaded: Loaded) -> None:
         self._window = loaded.window.name
 
-        def work(tell: Tell) -> Callable[[], None]:  # noqa: ARG001 - it is soon done
-            from ...advisor.telemetry.fleet_map import by_gpu  # noqa: PLC0415 - it needs pandas: not at the start
+        def work(loader: Loader, tell: Tell) -> Callable[[], None]:  # noqa: ARG001 - it is soon done
+            from ...advisor.telemetry.fleet_map import nodes_with_gpus  # noqa: PLC0415 - it needs pandas
 
-            found = fleet_map(by_gpu(loaded.frame, loaded.shown.summary.unobserved), loaded.shown)
+            found = fleet_map(nodes_with_gpus(loaded.frame, loaded.shown.summary.unobserved), loaded.shown)
             return lambda: self.fill(found)
 
         self.post_message(WorkWanted("fleet", work))

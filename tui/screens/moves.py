@@ -13,6 +13,7 @@ from textual.widgets import Static
 
 from ...advisor.core import formatting as words
 from ...advisor.core.advice_types import Advice, Configuration, Recommendation
+from ...advisor.moves.recommendation_kinds import action_words
 from ...advisor.views import coverage
 from ..cell_text import line, lines
 from ..content.whatif_text import NOTICED
@@ -36,7 +37,7 @@ class DecisionWanted(Message):
 
 
 class Moves(Page):
-    NAME = "moves"
+    NAME, LABEL = "moves", "Ways out"
     ABOUT: ClassVar[str] = (
         "What could be done, best first. Above: what saves cash, now or from a date. Below: what frees GPUs or saves "
         "energy, and what gains nothing today. a accepts, z snoozes, d dismisses with a reason, as 'skuwise ledger' "
@@ -115,7 +116,7 @@ class Moves(Page):
         row = self._chosen()
         if row is not None:
             name, r = row
-            self.post_message(DecisionWanted(act, r.id, f"{name}: {words.action_words(r)}, {words.target_words(r)}"))
+            self.post_message(DecisionWanted(act, r.id, f"{name}: {action_words(r)}, {words.target_words(r)}"))
 
     def _tell(self) -> None:
         row, loaded = self._chosen(), self._loaded
@@ -127,7 +128,7 @@ class Moves(Page):
             beside.put(("", ""), ())
             return
         name, r = row
-        way.update(line(f"{name}: {words.action_words(r)}, {words.target_words(r)}", "bold"))
+        way.update(line(f"{name}: {action_words(r)}, {words.target_words(r)}", "bold"))
         beside.put(("today", "then"), pairs_of(loaded.advice, r))
         reasons.update(_reasons(loaded.advice, r))
 
@@ -208,7 +209,7 @@ def _saving(row: Row) -> float | None:
 
 
 _WHAT = Column("of", 12, lambda row: row[0], grows=True)
-_WAY = Column("way out", 20, lambda row: words.action_words(row[1]))
+_WAY = Column("way out", 20, lambda row: action_words(row[1]))
 _RISK = Column("risk", 9, lambda row: row[1].risk)
 _STANDING = Column("standing", 14, _standing)
 _TO = Column("to", 28, lambda row: words.target_words(row[1]))

@@ -20,14 +20,15 @@ from ...rules.base.errors import SkuwiseError
 from ...rules.base.sanitize import clean
 from ..cell_text import fit, line, lines, spark
 from ..data.background_jobs import Tell
+from ..data.loaders import Loader
 from ..state import Loaded
 from ..widgets.sparklines import Course, Sparks, short, top_of
 from ..widgets.table import Column, ItemTable
-from .base_page import Page, WorkloadWanted, WorkWanted
+from .base_page import Header, Page, WorkloadWanted, WorkWanted
 
 if TYPE_CHECKING:
-    from ...advisor.telemetry.device_series import Device, Gauge, NodeSeries
-    from ...advisor.telemetry.sqlite.reading_process import Apart
+    from ...advisor.telemetry.device_series import Device, DeviceGauge, NodeSeries
+    from ...advisor.telemetry.sqlite.reading_process import ReadingProcess
 
 _LOOK_SECONDS = 1.0
 # Measures whose course the table of GPUs shows; m chooses.
@@ -44,9 +45,9 @@ class Node(Page):
     )
     BINDINGS: ClassVar[list[BindingType]] = [Binding("m", "measure", "Measure")]
 
-    def __init__(self, source: str, node: str, gpu: str | None, clock: Callable[[], float]) -> None:
+    def __init__(self, header: Header, node: str, gpu: str | None, clock: Callable[[], float]) -> None:
         """`gpu`: the uuid of the GPU to begin with, None: the first. `clock` gives Unix seconds."""
-        super().__init__(source)
+        super().__init__(header)
         self._node, self._first, self._clock = node, gpu, clock
         self._sku = ""
         self._files: tuple[Path, ...] = ()
@@ -54,7 +55,7 @@ class Node(Page):
         self._series: NodeSeries | None = None
         self._live = False  # whether what is shown are samples of a file
         self._looking = False
-        self._apart: Apart | None = None  # the process that reads the file, from the first look on
+        self._apart: ReadingProcess | None = None  # the process that reads the file, from the first look on
         self._lost = ""
         self._course = 0
         self._titles: dict[str, str] = {}
@@ -91,7 +92,7 @@ class Node(Page):
         node, source, live = self._node, loaded.frame.source, self._live and not self._lost
         files = tuple(Path(str(path)) for path in source.get("databases", ()))  # type: ignore[attr-defined] - a list
 
-        def work(tell: Tell) -> Callable[[], None]:  # noqa: ARG001 - it is soon done
+        def work(loader: Loader, tell: Tell) -> Callable[[], None]:  # noqa: ARG001 - it is soon done
             from ...advisor.telemetry.device_series import in_frame  # noqa: PLC0415 - it needs pandas: not at the start
             from ...advisor.telemetry.live import holding  # noqa: PLC0415
             from ...advisor.telemetry.resample import by_minute  # noqa: PLC0415
@@ -122,11 +123,11 @@ class Node(Page):
         before, now = self._series if self._live else None, self._clock()
         self._looking = True
 
-        def work(tell: Tell) -> Callable[[], None]:  # noqa: ARG001
+        def work(loader: Loader, tell: Tell) -> Callable[[], None]:  # noqa: ARG001
             from ...advisor.telemetry.live import read_live  # noqa: PLC0415
-            from ...advisor.telemetry.sqlite.reading_process import Apart  # noqa: PLC0415
+            from ...advisor.telemetry.sqlite.reading_process import ReadingProcess  # noqa: PLC0415
 
-            self._apart = self._apart or Apart()  # there is one look at a time
+            self._apart = self._apart or ReadingProcess()  # there is one look at a time
             try:
                 series = read_live(file, node, now, before, self._apart)
             except SkuwiseError as error:
@@ -248,7 +249,7 @@ def _dark(loaded: Loaded, node: str) -> Content:
 class _CourseColumn(Column):
     """Draws what `gauge` gives of a device over as many moments as it is wide."""
 
-    gauge: Callable[[Device], Gauge | None] = lambda _: None
+    gauge: Callable[[Device], DeviceGauge | None] = lambda _: None
 
     def cell(self, item: Device, width: int) -> str:
         gauge = self.gauge(item)
@@ -263,11 +264,11 @@ def _gpu_words(device: Device) -> str:
     return f"{device.name.removeprefix('GPU ')} {words.listed([name for _, name in device.work]) or words.NONE}"
 
 
-def _measured(device: Device) -> tuple[Gauge, ...]:
+def _measured(device: Device) -> tuple[DeviceGauge, ...]:
     return tuple(gauge for gauge in device.gauges if any(value is not None for value in gauge.values))
 
 
-def _course(gauge: Gauge) -> Course:
+def _course(gauge: DeviceGauge) -> Course:
     return Course(gauge.name, gauge.unit, gauge.values, gauge.top)
 
 

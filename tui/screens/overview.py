@@ -10,12 +10,14 @@ from textual.content import Content
 from textual.widgets import Static
 
 from ...advisor.core import formatting as words
+from ...advisor.moves.recommendation_kinds import action_words
+from ...advisor.moves.waste_rules import wasted_hours
 from ...advisor.views import coverage
-from ...advisor.views.finding_groups import Case, best_way, cases
+from ...advisor.views.aggregates import hours_by_bottleneck, hours_by_kind, observed_share
+from ...advisor.views.finding_groups import FindingGroup, best_recommendation, cases
 from ..cell_text import cost_cell, line, lines
-from ..content.sums import hours_by_bottleneck, hours_by_kind, money, observed
 from ..state import FINDINGS_WINDOW, Loaded
-from ..widgets.bars import Bars, hours_short
+from ..widgets.bars import Bars, hours_short, quantities
 from ..widgets.columns import Column
 from ..widgets.table import ItemTable
 from .base_page import Page, TextWanted, WorkloadWanted
@@ -25,7 +27,7 @@ _DARK = 3  # reasons why GPUs were not observed
 
 
 class Overview(Page):
-    NAME = "overview"
+    NAME, LABEL = "overview", "Overview"
     ABOUT: ClassVar[str] = (
         "What the GPUs cost in the window and where it went; what is recoverable in cash; what was found, the "
         f"costliest first. Findings are judged over {FINDINGS_WINDOW.name}, whichever window is shown, because waste "
@@ -65,9 +67,9 @@ class Overview(Page):
     def put(self, loaded: Loaded) -> None:
         shown = loaded.shown
         self.query_one("#cost", Static).update(_cost(loaded))
-        self.query_one("#money", Bars).put(money(shown))
-        self.query_one("#kinds", Bars).put(hours_by_kind(shown))
-        self.query_one("#bottlenecks", Bars).put(hours_by_bottleneck(shown))
+        self.query_one("#money", Bars).put(quantities(words.money_parts(shown.summary.reconciliation)))
+        self.query_one("#kinds", Bars).put(quantities(hours_by_kind(shown).items()))
+        self.query_one("#bottlenecks", Bars).put(quantities(hours_by_bottleneck(shown).items()))
         self.query_one("#coverage", Static).update(_coverage(loaded))
         names = {w.id: w.name for w in loaded.advice.workloads}
         rows = [(names.get(case.finding.workload or "", ""), case) for case in cases(loaded.advice)]
@@ -82,14 +84,14 @@ def _cost(loaded: Loaded) -> Content:
     s, found = loaded.shown.summary, loaded.advice.summary
     over = f" over {FINDINGS_WINDOW.name}" if loaded.shown is not loaded.advice else ""
     if not words.has_prices(s):
-        wasted = words.wasted_hours(loaded.advice.findings)
+        wasted = wasted_hours(loaded.advice.findings)
         judged = not found.nothing_judged
         return lines(
             line(coverage.size_words(s), "bold"),
             line(f"wasted {words.hours(wasted)}{over}", "$warning" if wasted else "")
             if judged
             else line(f"waste: {coverage.not_judged(found)}"),
-            *(line(note, "$foreground-muted") for note in loaded.advice.notes if words.about_prices(note)),
+            *(line(note.text, "$foreground-muted") for note in loaded.advice.notes if note.code in words.PRICE_NOTES),
         )
     told = [
         line(f"wasted {coverage.wasted_words(found)}{over}", "$warning" if found.wasted_usd else ""),
@@ -117,7 +119,7 @@ def _coverage(loaded: Loaded) -> Content:
         line(f"{words.counted(int(count), 'GPU')} of {nodes} not observed: {reason}", "$warning")
         for nodes, count, reason, _ in coverage.unobserved_rows(shown.summary)[:_DARK]
     ]
-    share = observed(shown)
+    share = observed_share(shown)
     if share is not None:
         told.append(line(f"{words.percent(share)} of the workloads' GPU time was observed"))
     if health.lacks:
@@ -129,19 +131,19 @@ def _coverage(loaded: Loaded) -> Content:
     return lines(*told)
 
 
-def _of(row: tuple[str, Case]) -> str:
+def _of(row: tuple[str, FindingGroup]) -> str:
     name, case = row
     return name or words.listed(case.finding.nodes) or case.finding.node or words.NONE
 
 
-def _saving(row: tuple[str, Case]) -> float | None:
-    way = best_way(row[1])
+def _saving(row: tuple[str, FindingGroup]) -> float | None:
+    way = best_recommendation(row[1])
     return way.saving_usd_per_month.p50 if way is not None and way.saving_usd_per_month is not None else None
 
 
-def _way(row: tuple[str, Case]) -> str:
-    way = best_way(row[1])
-    return words.action_words(way) if way is not None else "none that saves"
+def _way(row: tuple[str, FindingGroup]) -> str:
+    way = best_recommendation(row[1])
+    return action_words(way) if way is not None else "none that saves"
 
 
 _COLUMNS = (

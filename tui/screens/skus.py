@@ -7,42 +7,26 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.message import Message
 from textual.widgets import ContentSwitcher
 
 from ...advisor.core import formatting as words
 from ...rules.catalog.types import GpuSku, NodeSku
 from ..content.sku_comparison import Compared, compared
 from ..data.background_jobs import Tell
+from ..data.loaders import Loader
 from ..state import Loaded
 from ..widgets.columns import Column
 from ..widgets.search_table import Finder
 from ..widgets.table import ItemTable
-from .base_page import Page, WorkWanted
+from .base_page import Header, Page, ReadingWanted, WorkWanted
 from .dialogs.sku_compare import Comparing
 
 if TYPE_CHECKING:
     from ...rules.catalog.loader import Catalog
 
 
-class CatalogWanted(Message):
-    """The page wants the catalog."""
-
-    def __init__(self, screen: Skus) -> None:
-        super().__init__()
-        self.screen = screen
-
-
-class SkuWanted(Message):
-    """Somebody wants every figure of one SKU."""
-
-    def __init__(self, sku: GpuSku | NodeSku, catalog: Catalog) -> None:
-        super().__init__()
-        self.sku, self.catalog = sku, catalog
-
-
 class Skus(Page):
-    NAME = "skus"
+    NAME, LABEL = "skus", "SKUs"
     NEEDS_DATA = False
     ABOUT: ClassVar[str] = (
         "The catalog that verdicts and prices rest on. g shows GPUs, n nodes; / searches, s sorts. Rates are dense, "
@@ -55,8 +39,8 @@ class Skus(Page):
         Binding("v", "compare", "Compare"),
     ]
 
-    def __init__(self, source: str) -> None:
-        super().__init__(source)
+    def __init__(self, header: Header) -> None:
+        super().__init__(header)
         self._catalog: Catalog | None = None
 
     def compose_data(self) -> ComposeResult:
@@ -71,7 +55,12 @@ class Skus(Page):
 
     def on_mount(self) -> None:
         self.query_one("#gpus ItemTable").focus()
-        self.post_message(CatalogWanted(self))
+
+        def work(loader: Loader, tell: Tell) -> Callable[[], None]:  # noqa: ARG001 - it is soon done
+            catalog = loader.rulebook().catalog
+            return lambda: self.fill(catalog)
+
+        self.post_message(WorkWanted("catalog", work))
 
     def put(self, loaded: Loaded) -> None:
         """The catalog is the same whatever was read."""
@@ -94,7 +83,7 @@ class Skus(Page):
             return
         catalog, (first, second) = self._catalog, two
 
-        def work(tell: Tell) -> Callable[[], None]:  # noqa: ARG001 - it is soon done
+        def work(loader: Loader, tell: Tell) -> Callable[[], None]:  # noqa: ARG001 - it is soon done
             told = compared(first, second, catalog)
             return lambda: self._show(told)
 
@@ -106,7 +95,9 @@ class Skus(Page):
 
     def on_item_table_opened(self, event: ItemTable.Opened) -> None:
         if self._catalog is not None:
-            self.post_message(SkuWanted(event.item, self._catalog))
+            from ...advisor.cli.skus.text import sku_text  # noqa: PLC0415 - it is not needed at the start
+
+            self.post_message(ReadingWanted("From the catalog", sku_text(event.item, self._catalog)))
 
 
 def _name(sku: GpuSku | NodeSku) -> str:

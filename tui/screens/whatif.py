@@ -2,53 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from rich.cells import cell_len
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container, Vertical, VerticalScroll
 from textual.content import Content
-from textual.message import Message
 from textual.widgets import Static
 
 from ...advisor.core import formatting as words
 from ...advisor.core.advice_types import Recommendation, WorkloadVerdict
+from ...advisor.moves.recommendation_kinds import action_words
 from ...rules.base.errors import UsageError
 from ...rules.base.sanitize import clean
 from ..cell_text import fit, line
 from ..content.whatif_text import answer_words, cost_change, knob_words, pairs_of
+from ..data.background_jobs import Tell
+from ..data.loaders import Loader
 from ..state import Loaded
 from ..widgets.columns import Column
 from ..widgets.search_table import Finder
 from ..widgets.side_by_side import Beside
 from ..widgets.table import ItemTable
-from .base_page import Page, WorkWanted
+from .base_page import Header, Page, WorkWanted
 from .dialogs.input_dialog import Entry
 from .dialogs.picker import Choosing
 from .moves import DecisionWanted
 from .workloads import workload_table
 
 if TYPE_CHECKING:
-    from ...advisor.moves.whatif_result import Choice, Outcome
+    from ...advisor.moves.whatif_result import WhatIfChoice, WhatIfResult
     from ...advisor.views.whatif_session import Workbench
-    from ..data.background_jobs import Tell
 
 _NAME_MAX = 40
 _CLOCK_STEP, _CLOCK_LOWEST = 5, 50  # percent; below half the clock nothing is known
 
 
-class BenchWanted(Message):
-    """The page wants a workload laid out for questions."""
-
-    def __init__(self, screen: WhatIf, loaded: Loaded, id_: str) -> None:
-        super().__init__()
-        self.screen, self.loaded, self.id = screen, loaded, id_
-
-
 class WhatIf(Page):
-    NAME = "whatif"
+    NAME, LABEL = "whatif", "What if"
     ABOUT: ClassVar[str] = (
         "What one workload would come to elsewhere or otherwise. Choose a node in the table (the first line is "
         "today's), then the count of GPUs, a MIG slice, the clock or a price: the answer is reckoned at once, by the "
@@ -68,14 +62,14 @@ class WhatIf(Page):
         Binding("a", "accept", "Accept"),
     ]
 
-    def __init__(self, source: str, id_: str | None = None, node: str | None = None) -> None:
+    def __init__(self, header: Header, id_: str | None = None, node: str | None = None) -> None:
         """`id_`: the workload, None: the one whose ways out come first. `node`: the node to begin with."""
-        super().__init__(source)
+        super().__init__(header)
         self._workload, self._node = id_, node
         self._subject = Content("")
         self._bench: Workbench | None = None
-        self._choice: Choice | None = None
-        self._outcome: Outcome | None = None
+        self._choice: WhatIfChoice | None = None
+        self._outcome: WhatIfResult | None = None
 
     def compose_data(self) -> ComposeResult:
         yield Static(id="subject", classes="said")
@@ -125,7 +119,12 @@ class WhatIf(Page):
             Content.styled(name, "bold"), f"  {w.kind.label}, {w.bottleneck.label}, {gpus}"
         )
         self.query_one("#subject", Static).update(self._subject)
-        self.post_message(BenchWanted(self, loaded, id_))
+
+        def work(loader: Loader, tell: Tell) -> Callable[[], None]:
+            bench = loader.bench(loaded, id_, tell)
+            return lambda: self.lay(bench)
+
+        self.post_message(WorkWanted("bench", work))
 
     def narrate(self, text: str) -> None:
         """Say what is being done before the question can be asked."""
@@ -140,7 +139,7 @@ class WhatIf(Page):
                 line("The findings' window does not hold this workload, so nothing can be reckoned of it.", "$warning")
             )
             return
-        from ...advisor.moves.whatif_result import Choice  # noqa: PLC0415 - it needs numpy: not at the start
+        from ...advisor.moves.whatif_result import WhatIfChoice  # noqa: PLC0415 - it needs numpy: not at the start
 
         same = self._bench is not None and self._bench.workload == bench.workload
         self._bench = bench
@@ -149,13 +148,13 @@ class WhatIf(Page):
         if group.replicas > 1:
             told = f"  one of {group.replicas} that run together: {group.gpu_count} GPUs"
             self.query_one("#subject", Static).update(Content.assemble(self._subject, told))
-        kept = self._choice if same and self._choice is not None else Choice(self._node)
-        self.query_one(Finder).put([bench.ask(Choice()), *bench.targets])
+        kept = self._choice if same and self._choice is not None else WhatIfChoice(self._node)
+        self.query_one(Finder).put([bench.ask(WhatIfChoice()), *bench.targets])
         self._choice = kept
         if kept.node is None or not self.query_one(ItemTable).stand_on(kept.node):
             self._choose(kept)
 
-    def show(self, outcome: Outcome) -> None:
+    def show(self, outcome: WhatIfResult) -> None:
         """Take the answer to the newest choice."""
         bench = self._bench
         if not self.is_attached or bench is None:
@@ -173,14 +172,14 @@ class WhatIf(Page):
         event.stop()
         self.query_one("#then").focus()
 
-    def _choose(self, choice: Choice) -> None:
+    def _choose(self, choice: WhatIfChoice) -> None:
         """Have it reckoned off the event loop; of choices made meanwhile the newest counts."""
         bench = self._bench
         self._choice = choice
         if bench is None:
             return
 
-        def work(tell: Tell) -> Any:  # noqa: ANN401, ARG001 - what a job gives; it is soon done
+        def work(loader: Loader, tell: Tell) -> Callable[[], None]:  # noqa: ARG001 - it is soon done
             outcome = bench.ask(choice)
             return lambda: self.show(outcome)
 
@@ -238,12 +237,12 @@ class WhatIf(Page):
     def action_accept(self) -> None:
         r = self._proposed(self._outcome) if self._outcome is not None else None
         if r is not None:
-            what = f"{words.action_words(r)}, {words.target_words(r)}"
+            what = f"{action_words(r)}, {words.target_words(r)}"
             self.post_message(DecisionWanted("accepted", r.id, what))
         elif self._outcome is not None:
             self.notify("The advice proposes no such change, so the ledger has nothing to accept.", severity="warning")
 
-    def _proposed(self, outcome: Outcome) -> Recommendation | None:
+    def _proposed(self, outcome: WhatIfResult) -> Recommendation | None:
         """The way out of the advice that is this very change."""
         if self._loaded is None or self._bench is None:
             return None
@@ -272,24 +271,24 @@ def _first(loaded: Loaded) -> str | None:
     return next(ways, None) or next((w.id for w in loaded.advice.workloads), None)
 
 
-def _target_text(o: Outcome) -> str:
+def _target_text(o: WhatIfResult) -> str:
     then = o.then
     return "\n".join((o.choice.node or "as it is", then.gpu or "" if then is not None else ""))
 
 
-def _saving(o: Outcome) -> float | None:
+def _saving(o: WhatIfResult) -> float | None:
     """What is open to be had, cash a month."""
     return o.saving_usd_per_month.p50 if o.open and o.saving_usd_per_month is not None else None
 
 
-def _standing(o: Outcome) -> str:
+def _standing(o: WhatIfResult) -> str:
     """The saving, or in a word why none is claimed; the answer beside it says more."""
     if o.open:
         return words.NONE if o.saving_usd_per_month is None else words.usd(o.saving_usd_per_month.p50)
     return "blocked" if o.blocked_by else "not known"
 
 
-def _gpus(o: Outcome) -> str:
+def _gpus(o: WhatIfResult) -> str:
     return f"{o.then.gpus:3} x {o.then.gpu}" if o.then is not None else words.NONE
 
 

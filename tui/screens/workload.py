@@ -3,30 +3,33 @@ overturn it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
-from textual.message import Message
 from textual.widgets import Static
 
 from ...advisor.core import formatting as words
 from ...advisor.core.advice_types import INFERRED, Advice, Finding, Recommendation, WorkloadVerdict
+from ...advisor.core.coded_text import CodedText
 from ...advisor.core.timestamps import minute, span
-from ...advisor.render.phases import phase_reasons, phase_sentence
+from ...advisor.moves.recommendation_kinds import action_words
 from ...advisor.views import coverage
+from ...advisor.views.phases import phase_reasons, phase_sentence
 from ..cell_text import line, lines
+from ..data.background_jobs import Tell
+from ..data.loaders import Loader
 from ..state import Loaded
 from ..widgets.bars import Bars, Quantity, hours_short
 from ..widgets.plot import Legended, TimePlot
 from ..widgets.roofline_plot import RoofPlot
-from .base_page import Page, WhatIfWanted
+from .base_page import Header, Page, WhatIfWanted, WorkWanted
 
 if TYPE_CHECKING:
-    from ...advisor.views.workload_timeline import Course
+    from ...advisor.views.workload_timeline import WorkloadTimeline
 
 # The plots, one below another on the same time axis: (id, title, names of the lines, upper end).
 _PLOTS = (
@@ -40,14 +43,6 @@ _PLOTS = (
 _SHORT = "Its course over time: this window holds one interval of it only. A longer one (w) shows more."
 
 
-class CourseWanted(Message):
-    """The story wants what its workload did over time, and its roofline."""
-
-    def __init__(self, screen: Workload, loaded: Loaded, workload: WorkloadVerdict) -> None:
-        super().__init__()
-        self.screen, self.loaded, self.workload = screen, loaded, workload
-
-
 class Workload(Page):
     NAME = "workloads"
     ABOUT: ClassVar[str] = (
@@ -56,8 +51,8 @@ class Workload(Page):
         "finding with what would overturn it, and the ways out. i asks what if, escape leads back."
     )
 
-    def __init__(self, source: str, id_: str) -> None:
-        super().__init__(source)
+    def __init__(self, header: Header, id_: str) -> None:
+        super().__init__(header)
         self._workload = id_
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("i", "what_if", "What if")]
@@ -116,9 +111,17 @@ class Workload(Page):
         self._say("#found-here", _found(loaded.advice, findings))
         self._say("#out", _out(ways))
         self._say("#cover", _cover(w))
-        self.post_message(CourseWanted(self, loaded, w))
 
-    def draw(self, told: Course) -> None:
+        def work(loader: Loader, tell: Tell) -> Callable[[], None]:  # noqa: ARG001 - it is soon done
+            from ...advisor.views.workload_timeline import timeline_of  # noqa: PLC0415 - it needs pandas
+
+            book = loader.rulebook()
+            course = timeline_of(loaded.frame, loaded.advice, w, book.catalog, book.rules)
+            return lambda: self.draw(course)
+
+        self.post_message(WorkWanted("course", work))
+
+    def draw(self, told: WorkloadTimeline) -> None:
         """Draw what the workload did over time, and its roofline; plots of what was never read are not shown."""
         if not self.is_attached:  # it was left before the course was there
             return
@@ -157,7 +160,7 @@ def _who(w: WorkloadVerdict) -> Content:
     )
 
 
-def _items(sentences: Sequence[str]) -> list[Content]:
+def _items(sentences: Sequence[str | CodedText]) -> list[Content]:
     return [Content.assemble("- ", line(sentence)) for sentence in sentences]
 
 
@@ -199,7 +202,7 @@ def _out(ways: Sequence[Recommendation]) -> Content:
     told: list[Content] = []
     for r in ways:
         saving = words.saving_words(r.saving_usd_per_month, r.freed_gpu_hours_per_month, r.realisation)
-        told.append(line(f"{words.action_words(r)} to {words.target_words(r)}: {saving}, risk {r.risk}", "bold"))
+        told.append(line(f"{action_words(r)} to {words.target_words(r)}: {saving}, risk {r.risk}", "bold"))
         told.append(line(f"Predicted time {words.time_words(r.time_ratio)}. {r.text}"))
         told += [Content.assemble("Blocked: ", line(one)) for one in r.blocked_by]
         told += [Content.assemble("Wrong if: ", line(one)) for one in r.would_change_if]

@@ -19,7 +19,7 @@ from .base_page import Page, WhatIfWanted, WorkloadWanted
 
 
 class Workloads(Page):
-    NAME = "workloads"
+    NAME, LABEL = "workloads", "Workloads"
     ABOUT: ClassVar[str] = (
         "Every workload of the window: what kind of work it is, what holds it back, what it took. / searches names, "
         "owners, nodes, kinds and bottlenecks; s sorts by the next column, S turns the order, a click on a heading "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from textual.content import Content
@@ -22,6 +22,11 @@ class Quantity:
 
     name: str
     value: float | None
+
+
+def quantities(parts: Iterable[tuple[str, float]]) -> tuple[Quantity, ...]:
+    """Named values as bars."""
+    return tuple(Quantity(name, value) for name, value in parts)
 
 
 def hours_short(value: float | None) -> str:

@@ -20,8 +20,8 @@ from ..cell_text import line
 from ..themes import LINE_COLOURS, MONOCHROME
 
 if TYPE_CHECKING:
-    from ...advisor.telemetry.reference_lines import Level
-    from ...advisor.telemetry.workload_series import Line
+    from ...advisor.telemetry.workload_series import MeasureLine
+    from ...advisor.views.reference_lines import Level
 
 MARKS = ("dot", "x", "+", "o")
 _SHOWN = ("•", "x", "+", "o")  # how these marks look
@@ -99,7 +99,7 @@ class TimePlot(Drawing):
     def __init__(self, top: float | None = None, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._top = top
-        self._drawn: tuple[Sequence[float], Sequence[Line], Sequence[Level]] = ((), (), ())
+        self._drawn: tuple[Sequence[float], Sequence[MeasureLine], Sequence[Level]] = ((), (), ())
 
     def _legend(self) -> Content:
         """The lines' names and unit, then the levels with their values."""
@@ -108,7 +108,7 @@ class TimePlot(Drawing):
         parts += [Content.styled(clean(f"{_LEVEL} {one.name}: {one.value:.4g}"), "$foreground-muted") for one in levels]
         return Content("   ").join(parts)
 
-    def put(self, ends: Sequence[float], lines: Sequence[Line], levels: Sequence[Level] = ()) -> None:
+    def put(self, ends: Sequence[float], lines: Sequence[MeasureLine], levels: Sequence[Level] = ()) -> None:
         """`ends`: Unix seconds. Gaps stay gaps. Of `levels` those of these lines are drawn."""
         names = {one.name for one in lines}
         levels = [level for level in levels if level.of in names]

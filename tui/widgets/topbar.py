@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 
 from textual import events
 from textual.content import Content
@@ -15,8 +15,16 @@ from ..cell_text import fit, line, lines
 from ..state import State
 
 
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What stands at the top of every page. `source`: what is read; `tabs`: (page, its label)."""
+
+    source: str
+    tabs: tuple[tuple[str, str], ...]
+
+
 class TopBar(Widget):
-    """`tabs`: (page, its label); `here`: the page that is shown. One widget draws both lines: one for each name took a
+    """`here`: the page that is shown. One widget draws both lines: one for each name took a
     good part of the time that a new page needs.
     """
 
@@ -29,15 +37,14 @@ class TopBar(Widget):
             super().__init__()
             self.page = page
 
-    def __init__(self, tabs: Sequence[tuple[str, str]], here: str) -> None:
+    def __init__(self, header: Header, here: str) -> None:
         super().__init__()
-        self._tabs, self._here = tuple(tabs), here
+        self._header, self._here = header, here
         self._state: State | None = None
-        self._source = ""
 
-    def put(self, state: State, source: str) -> None:
-        """Tell the state: window, what it is read from, how old it is, what is being done."""
-        self._state, self._source = state, source
+    def put(self, state: State) -> None:
+        """Tell the state: window, how old it is, what is being done."""
+        self._state = state
         self.refresh()
 
     def render(self) -> Content:
@@ -49,7 +56,7 @@ class TopBar(Widget):
 
     def _names(self) -> list[tuple[str, str]]:
         """Each page with what stands for it; where not all names fit, the other pages are numbers."""
-        whole = [(page, f" {number} {label} ") for number, (page, label) in enumerate(self._tabs, 1)]
+        whole = [(page, f" {number} {label} ") for number, (page, label) in enumerate(self._header.tabs, 1)]
         if sum(len(name) for _, name in whole) <= self.size.width:
             return whole
         return [(p, name if p == self._here else f" {number} ") for number, (p, name) in enumerate(whole, 1)]
@@ -63,7 +70,7 @@ class TopBar(Widget):
         told = standing_words(state)
         told = fit(told, width) if len(told) > width else told
         room = width - len(told)
-        where = fit(clean(self._source), room) if room > 4 else ""
+        where = fit(clean(self._header.source), room) if room > 4 else ""
         style = "$error" if state.error else "$warning" if state.stale or state.progress else ""
         return Content.assemble(" ", line(told, style), where and Content.styled(where, "$foreground-muted"))
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from ...telemetry.prometheus.client.response import Answer
 from ...telemetry.prometheus.promql.labels import AGENT_NODE_LABELS, NODE_LABELS
 from ...telemetry.prometheus.promql.promql import AGENT_ANCHOR, ANCHORS, selector
-from ..facts import Exporter
+from ..facts import SeenExporter
 from .identity import Described
 
 _IMAGES = ("dcgm-exporter", "node-exporter", "kube-state-metrics")
@@ -45,22 +45,22 @@ def exporters_queries(
 
 def exporters_of(
     answers: Mapping[str, Answer], known: set[str], about: Described, *, dcgm_nodes: int = 0
-) -> tuple[Exporter, ...]:
+) -> tuple[SeenExporter, ...]:
     """From the answers to `exporters_queries`. `dcgm_nodes`: on how many nodes dcgm-exporter is seen."""
     images = _tags(answers.get("images"))
-    found: list[Exporter] = []
+    found: list[SeenExporter] = []
     if AGENT_ANCHOR in known or "skuwise_node_info" in known:
-        found.append(Exporter("skuwise agent", _values(answers, "agents", "agent_version"), len(about.agents)))
+        found.append(SeenExporter("skuwise agent", _values(answers, "agents", "agent_version"), len(about.agents)))
     if any(name in known for name in ANCHORS):
         labelled = tuple(sorted({v for one in _VERSION_LABELS for v in _values(answers, "dcgm", one)}))
-        found.append(Exporter("dcgm-exporter", labelled or images.get("dcgm-exporter", ()), dcgm_nodes))
+        found.append(SeenExporter("dcgm-exporter", labelled or images.get("dcgm-exporter", ()), dcgm_nodes))
     if any(name.startswith("node_") for name in known):
         versions = _values(answers, "node", "version") or images.get("node-exporter", ())
         hosts = {about.host_of(labels) for labels in _labels(answers, "hosts")} - {None}
-        found.append(Exporter("node_exporter", versions, len(hosts) if "hosts" in answers else None))
+        found.append(SeenExporter("node_exporter", versions, len(hosts) if "hosts" in answers else None))
     if any(name.startswith("kube_") for name in known):
         versions = _values(answers, "kube", "version") or images.get("kube-state-metrics", ())
-        found.append(Exporter("kube-state-metrics", versions))
+        found.append(SeenExporter("kube-state-metrics", versions))
     return tuple(found)
 
 

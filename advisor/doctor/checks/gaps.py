@@ -10,8 +10,8 @@ from ....rules.catalog.loader import Catalog
 from ...core.formatting import percent
 from ...core.timestamps import span
 from .. import remedies
-from ..facts import GPU_MEASURES, NodeTold, Told, applies
-from ..types import Gap, Labels, MetricCoverage, NodeState, Readiness
+from ..facts import GPU_MEASURES, NodeCoverage, SourceCoverage, applies
+from ..types import Labels, MetricCoverage, NodeState, Readiness, TelemetryGap
 from .kubernetes import owner_gaps
 
 # Samples that lie farther apart than this are worth a line: shorter turns of work and waiting are not seen.
@@ -28,13 +28,13 @@ _DOCTOR = "run skuwise agent doctor on these nodes"
 
 
 def gaps_of(  # noqa: PLR0917
-    told: Told,
+    told: SourceCoverage,
     catalog: Catalog,
     nodes: Sequence[NodeState],
     metrics: Sequence[MetricCoverage],
     labels: Labels,
     readiness: Readiness,
-) -> tuple[Gap, ...]:
+) -> tuple[TelemetryGap, ...]:
     """All gaps of a source."""
     return (
         *_unobserved(told, nodes),
@@ -50,7 +50,7 @@ def gaps_of(  # noqa: PLR0917
     )
 
 
-def _unobserved(told: Told, nodes: Sequence[NodeState]) -> Iterator[Gap]:
+def _unobserved(told: SourceCoverage, nodes: Sequence[NodeState]) -> Iterator[TelemetryGap]:
     by_reason: dict[tuple[str, str], list[tuple[str, int]]] = {}
     for node in nodes:
         for one in node.unobserved:
@@ -85,14 +85,14 @@ def _unobserved(told: Told, nodes: Sequence[NodeState]) -> Iterator[Gap]:
             )
         else:
             gap = (f"{what} and cannot be read: {reason}", remedy_of.get((code, reason)) or _DOCTOR)  # fmt: skip
-        yield Gap("gpus-unobserved" if code != "no-driver" else "no-driver", gap[0], loses, "", gap[1], names)
+        yield TelemetryGap("gpus-unobserved" if code != "no-driver" else "no-driver", gap[0], loses, "", gap[1], names)
     # A node without a driver may not even know how many GPUs it has.
     for node in nodes:
         absent = next((n for n in told.nodes if n.node == node.node), None)
         if node.expected == 0 and absent is not None:
             for one in absent.absences:
                 if one.metric in ("*", "gpu"):
-                    yield Gap(
+                    yield TelemetryGap(
                         "no-driver" if one.reason == "no-driver" else "gpus-unobserved",
                         f"The GPUs of this node cannot be read: {one.detail or one.reason}", loses, "",
                         one.remedy or _DOCTOR, (node.node,),
@@ -100,9 +100,9 @@ def _unobserved(told: Told, nodes: Sequence[NodeState]) -> Iterator[Gap]:
                     break
 
 
-def _data(told: Told, readiness: Readiness) -> Iterator[Gap]:
+def _data(told: SourceCoverage, readiness: Readiness) -> Iterator[TelemetryGap]:
     if readiness.hours_left > 0 and told.observed_hours:
-        yield Gap(
+        yield TelemetryGap(
             "too-little-data",
             f"The window holds {span(readiness.best_hours * 3600)} of data of a node at most.",
             f"No verdict on waste is given below {readiness.floor_hours:g} h.",
@@ -113,7 +113,7 @@ def _data(told: Told, readiness: Readiness) -> Iterator[Gap]:
         )
     hours = max((told.window.end - told.begin) / 3600, 1e-9)
     if told.observed_hours and told.observed_hours < WINDOW_SHARE * hours:
-        yield Gap(
+        yield TelemetryGap(
             "window-has-holes",
             f"Of {span(hours * 3600)} since telemetry began, {span(told.observed_hours * 3600)} are observed.",
             "What happened in the holes is unknown; recommendations that need the whole window are withheld.",
@@ -121,7 +121,7 @@ def _data(told: Told, readiness: Readiness) -> Iterator[Gap]:
         )  # fmt: skip
 
 
-def _measures(told: Told, catalog: Catalog, metrics: Sequence[MetricCoverage]) -> Iterator[Gap]:
+def _measures(told: SourceCoverage, catalog: Catalog, metrics: Sequence[MetricCoverage]) -> Iterator[TelemetryGap]:
     agents = {node.node for node in told.nodes if node.agent}
     for one in metrics:
         if one.scope != "gpu":
@@ -133,20 +133,20 @@ def _measures(told: Told, catalog: Catalog, metrics: Sequence[MetricCoverage]) -
         own = tuple(sorted(set(lacking) & agents))
         what = f"{one.title[0].upper()}{one.title[1:]} is measured on {one.having} of {one.of} GPUs."
         if behind:
-            yield Gap(
+            yield TelemetryGap(
                 f"no-{one.metric.replace('_', '-')}", what, remedies.LOSES[one.metric], remedies.DCGM_FILE,
                 "\n".join(remedies.CSV[one.metric]), behind,
             )  # fmt: skip
         if own:
             why = next((a for node in own for a in lacking[node].absences if a.metric in _columns(one.metric)), None)
-            yield Gap(
+            yield TelemetryGap(
                 f"no-{one.metric.replace('_', '-')}", f"{what} {why.detail}" if why and why.detail else what,
                 remedies.LOSES[one.metric], "",
                 (why.remedy if why else "") or _DOCTOR, own,
             )  # fmt: skip
 
 
-def _lacks(node: NodeTold, measure: str, catalog: Catalog) -> bool:
+def _lacks(node: NodeCoverage, measure: str, catalog: Catalog) -> bool:
     return any(
         gpu.hours > 0 and gpu.known.get(measure, 0.0) <= 0 and applies(measure, gpu, catalog) for gpu in node.gpus
     )
@@ -161,7 +161,7 @@ def _columns(measure: str) -> tuple[str, ...]:
     }.get(measure, (measure,))  # fmt: skip
 
 
-def _networks(told: Told, catalog: Catalog, nodes: Sequence[NodeState]) -> Iterator[Gap]:
+def _networks(told: SourceCoverage, catalog: Catalog, nodes: Sequence[NodeState]) -> Iterator[TelemetryGap]:
     unseen, silent = [], []
     for state, node in zip(nodes, sorted(told.nodes, key=lambda one: one.node), strict=True):
         sku = catalog.node(state.node_sku) if state.node_sku else None
@@ -173,14 +173,14 @@ def _networks(told: Told, catalog: Catalog, nodes: Sequence[NodeState]) -> Itera
     on_server = told.source.get("kind") == "prometheus"
     where = "node_exporter's flags (in a container also --path.sysfs=/host/sys)" if on_server else ""
     if unseen:
-        yield Gap(
+        yield TelemetryGap(
             "no-infiniband",
             f"No InfiniBand port is observed on {_counted(len(unseen), 'node')} whose type has InfiniBand.",
             "Idle fabrics are not found, and network-bound work cannot be told from launch-bound work.",
             where, remedies.INFINIBAND_FLAG if on_server else _DOCTOR, tuple(unseen),
         )  # fmt: skip
     if silent:
-        yield Gap(
+        yield TelemetryGap(
             "no-network", f"No network counters of {_counted(len(silent), 'node')}.",
             "Whether they have a fabric and use it is unknown: multi-GPU jobs that wait stay without a bottleneck.",
             where,
@@ -189,17 +189,17 @@ def _networks(told: Told, catalog: Catalog, nodes: Sequence[NodeState]) -> Itera
         )  # fmt: skip
 
 
-def _host(told: Told) -> Iterator[Gap]:
+def _host(told: SourceCoverage) -> Iterator[TelemetryGap]:
     without = tuple(sorted(node.node for node in told.nodes if not node.known.get("host")))
     if without and told.source.get("kind") == "prometheus":
-        yield Gap(
+        yield TelemetryGap(
             "no-host", f"No CPU counters of {_counted(len(without), 'node')}.",
             "Work that waits for CPU or disk is not found, and firmware does not tell the provider.",
             "node_exporter's flags, on these nodes", remedies.HOST_FLAG, without,
         )  # fmt: skip
 
 
-def _labels(told: Told, labels: Labels) -> Iterator[Gap]:
+def _labels(told: SourceCoverage, labels: Labels) -> Iterator[TelemetryGap]:
     missing = labels.busy_gpu_hours - labels.labeled_gpu_hours
     if labels.busy_gpu_hours <= 0 or missing <= _UNLABELED_SHARE * labels.busy_gpu_hours:
         return
@@ -218,7 +218,7 @@ def _labels(told: Told, labels: Labels) -> Iterator[Gap]:
         )
     else:
         where, add = "", _DOCTOR
-    yield Gap(
+    yield TelemetryGap(
         "no-workload-labels", f"{percent(share)} of the busy GPU-hours name no pod and no job.",
         "Whose work that is remains unknown: it is found by its activity alone ('unattributed on NODE'), its verdicts "
         "are less sure, and its recommendations wait until somebody asked who uses the node.",
@@ -226,12 +226,12 @@ def _labels(told: Told, labels: Labels) -> Iterator[Gap]:
     )  # fmt: skip
 
 
-def _slurm(told: Told) -> Iterator[Gap]:
+def _slurm(told: SourceCoverage) -> Iterator[TelemetryGap]:
     slurm = told.slurm
     unnamed = slurm.jobs - slurm.named
     if unnamed > _UNNAMED_SHARE * slurm.jobs:
         is_server = told.source.get("kind") == "prometheus"
-        yield Gap(
+        yield TelemetryGap(
             "slurm-jobs-unnamed",
             f"{unnamed} of {_counted(slurm.jobs, 'Slurm job')} are known by number only.",
             "No name, user or account; runs of one job script are not one series, and requeued runs are one workload.",
@@ -242,7 +242,7 @@ def _slurm(told: Told) -> Iterator[Gap]:
         )
 
 
-def _money(told: Told, catalog: Catalog, nodes: Sequence[NodeState]) -> Iterator[Gap]:
+def _money(told: SourceCoverage, catalog: Catalog, nodes: Sequence[NodeState]) -> Iterator[TelemetryGap]:
     unpriced = [node for node in nodes if node.usd_per_hour is None and node.expected]
     names = tuple(node.node for node in unpriced)
     unnamed = tuple(node.node for node in unpriced if node.node_sku is None)
@@ -257,15 +257,15 @@ def _money(told: Told, catalog: Catalog, nodes: Sequence[NodeState]) -> Iterator
     else:
         allow = ("/etc/skuwise/node-labels on the nodes", remedies.NODE_LABELS)
     if unnamed:
-        yield Gap(
+        yield TelemetryGap(
             "node-sku-unknown", f"The type of {_counted(len(unnamed), 'node')} is unknown.", loses, *allow, unnamed
         )
     if regionless:
         what = f"The region of {_counted(len(regionless), 'node')} is unknown."
-        yield Gap("region-unknown", what, loses, *allow, regionless)
+        yield TelemetryGap("region-unknown", what, loses, *allow, regionless)
     if assumed:
         named = any(node.region is not None for node in nodes if node.assumed_region is not None)
-        yield Gap(
+        yield TelemetryGap(
             "region-unknown",
             f"The region of {_counted(len(assumed), 'node')} is unknown{' or has no price' if named else ''}.",
             "Costs use the provider's reference region (region assumed); savings use the lowest price of any region.",
@@ -276,16 +276,16 @@ def _money(told: Told, catalog: Catalog, nodes: Sequence[NodeState]) -> Iterator
     counts = Counter(gpu.sku for node in told.nodes if node.node in names for gpu in node.gpus if gpu.sku)
     skus = sorted(counts, key=lambda sku: (-counts[sku], sku))[:_SKUS_SHOWN]
     flags = " ".join(f"{GPU_FLAG} {sku}=2.10" for sku in skus or ["H100-SXM5"])
-    yield Gap(
+    yield TelemetryGap(
         "no-price", f"No price for {_counted(len(unpriced), 'node')}.", loses,
         f"skuwise.toml, with your prices (or {flags})", remedies.price_line(skus), names,
     )  # fmt: skip
 
 
-def _exporters(told: Told, metrics: Sequence[MetricCoverage]) -> Iterator[Gap]:
+def _exporters(told: SourceCoverage, metrics: Sequence[MetricCoverage]) -> Iterator[TelemetryGap]:
     renamed = tuple(sorted(node.node for node in told.nodes if node.renamed_from))
     if renamed:
-        yield Gap(
+        yield TelemetryGap(
             "hostname-is-a-pod", f"dcgm-exporter calls {_counted(len(renamed), 'node')} by the name of its own pod.",
             "A node gets a new name whenever the pod is replaced, and joins no series of node_exporter or Kubernetes.",
             "env of dcgm-exporter's container", remedies.HOSTNAME_ENV, renamed,
@@ -293,7 +293,7 @@ def _exporters(told: Told, metrics: Sequence[MetricCoverage]) -> Iterator[Gap]:
     on_server = told.source.get("kind") == "prometheus"
     names = {one.name for one in told.exporters}
     if on_server and told.kubernetes and "kube-state-metrics" not in names:
-        yield Gap(
+        yield TelemetryGap(
             "no-kube-state-metrics", "Pods are named, and kube-state-metrics is not scraped.",
             "GPUs that pods request on nodes without any exporter are not counted; regions and owners are unknown.",
             "scrape_configs of the server", "job_name: kube-state-metrics",
@@ -303,7 +303,7 @@ def _exporters(told: Told, metrics: Sequence[MetricCoverage]) -> Iterator[Gap]:
         default=0.0,
     )
     if on_server and slowest > _COARSE_SECONDS:
-        yield Gap(
+        yield TelemetryGap(
             "coarse-samples", f"GPUs are sampled every {span(slowest)}.",
             "Turns of work and waiting that are shorter than that are not seen.",
             "scrape_configs of the server, at the exporters' jobs", remedies.SCRAPE_LINE,

@@ -15,7 +15,7 @@ from ...telemetry.prometheus.promql.labels import AGENT_NODE_LABELS, NODE_LABELS
 from ...telemetry.prometheus.promql.promql import selector
 from ...telemetry.prometheus.rows.fabric import port_key, roles_of
 from ...telemetry.prometheus.rows.nodes import KUBE_LABELS, by_signs
-from ..facts import Absent, GpuTold, NodeTold
+from ..facts import Absent, GpuCoverage, NodeCoverage
 from ..presence import PODS, carriers
 
 _GPU_RESOURCES = 'resource=~"nvidia_com_gpu|amd_com_gpu"'
@@ -97,10 +97,10 @@ class Described:
         found = self._catalog.gpu(name)
         return found.name if found is not None else name
 
-    def told(self, name: str, gpus: Sequence[GpuTold], known: Mapping[str, float] | None = None) -> NodeTold:
+    def told(self, name: str, gpus: Sequence[GpuCoverage], known: Mapping[str, float] | None = None) -> NodeCoverage:
         facts = self._facts.get(name, {})
         was = next((old for old, new in self.renamed.items() if new == name), None)
-        return NodeTold(
+        return NodeCoverage(
             node=name, gpus=tuple(gpus), known=known or {}, agent=name in self.agents, renamed_from=was,
             **facts,  # type: ignore[arg-type] - fields of NodeTold, made below
         )  # fmt: skip

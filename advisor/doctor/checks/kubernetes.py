@@ -9,10 +9,10 @@ from ...telemetry.prometheus.client.response import Labels
 from ...telemetry.prometheus.owners.kube import PODS_A_QUERY
 from ...telemetry.prometheus.promql.promql import AGENT_SERIES, selector
 from .. import remedies
-from ..facts import PodsTold
+from ..facts import PodCoverage
 from ..presence import PODS, carriers
 from ..sampled_moments import Asker
-from ..types import Gap
+from ..types import TelemetryGap
 
 _POD = ("exported_namespace", "namespace", "exported_pod", "pod")
 _PLAIN = re.compile(r"[a-z0-9.-]{1,253}")
@@ -22,7 +22,7 @@ CHAIN_SERIES = ("kube_replicaset_owner", "kube_job_owner", "kube_pod_container_i
 SERIES = (*OWNER_SERIES, *CHAIN_SERIES)
 
 
-def pods_told(asker: Asker, known: set[str], end: float, span: str) -> PodsTold | None:
+def pods_told(asker: Asker, known: set[str], end: float, span: str) -> PodCoverage | None:
     """None: no series of a GPU names a pod."""
     held: set[tuple[str, str]] = set()
     by = ", ".join(_POD)
@@ -44,16 +44,16 @@ def pods_told(asker: Asker, known: set[str], end: float, span: str) -> PodsTold 
                 owned |= _pods(asker.instant(query, end, _POD).labels)
         if held <= owned:
             break
-    return PodsTold(len(held), len(held & owned), tuple(name for name in SERIES if name not in known))
+    return PodCoverage(len(held), len(held & owned), tuple(name for name in SERIES if name not in known))
 
 
-def owner_gaps(told: PodsTold | None) -> Iterator[Gap]:
+def owner_gaps(told: PodCoverage | None) -> Iterator[TelemetryGap]:
     """What is lost where pods have no owner, or their owners none."""
     if told is None:
         return
     without = told.on_gpus - told.owned
     if without:
-        yield Gap(
+        yield TelemetryGap(
             "pod-owners-unknown",
             f"kube-state-metrics tells no owner of {without} of {told.on_gpus} pods on GPUs.",
             "Their work is named by their pods' names: pods that train together are several workloads, and what they "
@@ -61,7 +61,7 @@ def owner_gaps(told: PodsTold | None) -> Iterator[Gap]:
             remedies.KUBE_FILE, remedies.KUBE_SERIES,
         )  # fmt: skip
     elif told.missing:
-        yield Gap(
+        yield TelemetryGap(
             "pod-owners-unknown",
             f"kube-state-metrics lacks {', '.join(told.missing)}.",
             "Deployments and CronJobs are read from the names of their ReplicaSets and Jobs; without "

@@ -13,14 +13,14 @@ from ...telemetry.prometheus.client.response import Answer, Grid
 from ...telemetry.prometheus.promql.promql import AGENT_ANCHOR, selector
 from ...telemetry.source import JobTable
 from .. import presence
-from ..facts import JobSeen, SlurmTold, Told
+from ..facts import JobSeen, SlurmCoverage, SourceCoverage
 from ..sampled_moments import Asker
 
 _AGENT_WORK = "skuwise_workload_gpu_seconds_total"
 _LABELS = ("exported_hpc_job", "hpc_job", "job_id")
 
 
-def with_table(told: Told, table: JobTable) -> Told:
+def with_table(told: SourceCoverage, table: JobTable) -> SourceCoverage:
     """What was told, with the jobs counted that the source's own table and this one name."""
     if not told.jobs_seen:
         return told
@@ -39,7 +39,7 @@ def with_table(told: Told, table: JobTable) -> Told:
         note(job)
     table.read(note)
     named = sum(one.named or one in in_table for one in told.jobs_seen)
-    return replace(told, slurm=SlurmTold(len(told.jobs_seen), named, len(in_table)), job_table=())
+    return replace(told, slurm=SlurmCoverage(len(told.jobs_seen), named, len(in_table)), job_table=())
 
 
 def _was_then(job: SlurmJob, one: JobSeen, slack: float) -> bool:

@@ -11,7 +11,7 @@ from ....rules.base.errors import NothingToDo, StoreError
 from ...core.advice_types import Fleet
 from ..identity import file_stem, is_same, shared
 from .files import locked
-from .store import DamagedError, Ledger
+from .store import DamagedLedgerError, Ledger
 
 # Splitting the ledger for all fleets of an older version takes some seconds.
 _WAIT_SECONDS = 60.0
@@ -60,7 +60,7 @@ def ledger_of(home: Path, fleet: Fleet) -> tuple[Path, tuple[str, ...]]:
             fleets = Ledger(path).fleets()
         except NothingToDo:
             continue
-        except DamagedError as error:
+        except DamagedLedgerError as error:
             said.append(f"left out, as it does not tell whose it is: {error.message}")
             continue
         except StoreError as error:
@@ -78,12 +78,12 @@ def ledger_of(home: Path, fleet: Fleet) -> tuple[Path, tuple[str, ...]]:
     return path, tuple(said)
 
 
-def set_aside(home: Path) -> list[Path]:
+def retired_ledgers(home: Path) -> list[Path]:
     """What was set aside of ledgers for all fleets."""
     return sorted(home.parent.glob(f"{home.stem}.old-*{home.suffix}"))
 
 
-def put_aside(home: Path, now: float) -> Path:
+def retire_ledger(home: Path, now: float) -> Path:
     """Rename the ledger for all fleets; gives its new name. Nothing is deleted. Raises OSError."""
     day, number = f"{datetime.fromtimestamp(now, UTC):%Y-%m-%d}", 1
     path = home.with_name(f"{home.stem}.old-{day}{home.suffix}")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable
 from dataclasses import fields
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any
 
 from sqlite_utils import Database
 
-from ..entries import EXPIRES_AFTER_SECONDS, Entry, Event, Proposal
+from ...moves.tracking.observation import PredictionSnapshot
+from ..entries import EXPIRES_AFTER_SECONDS, LedgerEntry, LedgerEvent, Proposal
 from ..guard import (
     FLAG,
     MOMENT,
@@ -19,41 +20,17 @@ from ..guard import (
     OPTIONAL_TEXT,
     TEXT,
     WHOLE,
-    Column,
-    Form,
+    CellRule,
+    FileForm,
     Guarded,
 )
 from ..identity import FLEETS_FORM, begin_fleets
-from ..records import NO_FIGURES, Figures, Ground, from_json, to_json
+from ..records import NO_FIGURES, Figures, from_json, to_json
 
 APPLICATION_ID = 0x736B756C  # "skul"
 VERSION = 1003  # PRAGMA user_version: major x 1000 + minor; a minor step only adds
 
-T = TypeVar("T")
-
-_RECOMMENDATIONS = {
-    "id": str, "action": str, "about": str, "source_config": str, "target_config": str, "saving_usd_per_month": float,
-    "freed_gpu_hours_per_month": float, "realisation": str, "risk": str, "blocked": int, "text": str, "source": str,
-    "first_proposed": float, "last_proposed": float, "ground": str,
-}  # fmt: skip
-_MAILED = {"seq": int, "recipient": str, "recommendation": str, "at": float, "week": float, "event": int}
-_EVENTS = {
-    "seq": int,
-    "recommendation": str,
-    "act": str,
-    "at": float,
-    "by": str,
-    "until": float,
-    "why": str,
-    "figures": str,
-}
-# What minor version 1 added: columns of JSON (kept.py), and the table of what was mailed. Version 2: whose it is.
-# Version 3: the week that a mail told of, and the newest event then, which no clock can move.
-_ADDED = {
-    "recommendations": {"ground": "TEXT"},
-    "events": {"figures": "TEXT"},
-    "mailed": {"week": "REAL", "event": "INTEGER"},
-}
+_PROPOSAL, _EVENT = ([f.name for f in fields(kind)] for kind in (Proposal, LedgerEvent))
 # What is dated so much later than now was dated by a clock that ran ahead, or now is told by one that is behind.
 CLOCK_DOUBT_SECONDS = 86400.0
 _ONLY_ADDED = (
@@ -62,21 +39,22 @@ _ONLY_ADDED = (
 )
 
 
-FORM = Form(
+FORM = FileForm(
     {
         "recommendations": {
             "id": TEXT, "action": TEXT, "about": TEXT, "source_config": TEXT, "target_config": TEXT,
             "saving_usd_per_month": OPTIONAL_NUMBER, "freed_gpu_hours_per_month": NUMBER, "realisation": TEXT,
             "risk": TEXT, "blocked": FLAG, "text": TEXT, "source": TEXT, "first_proposed": MOMENT,
-            "last_proposed": MOMENT, "ground": OPTIONAL_TEXT,
+            "last_proposed": MOMENT,
+            "ground": CellRule(str, optional=True, read=partial(from_json, PredictionSnapshot)),
         },
         "events": {
             "seq": WHOLE, "recommendation": TEXT, "act": TEXT, "at": MOMENT, "by": TEXT, "until": OPTIONAL_MOMENT,
-            "why": OPTIONAL_TEXT, "figures": OPTIONAL_TEXT,
+            "why": OPTIONAL_TEXT, "figures": CellRule(str, optional=True, read=partial(from_json, Figures)),
         },
         "mailed": {
             "seq": WHOLE, "recipient": TEXT, "recommendation": TEXT, "at": MOMENT, "week": OPTIONAL_MOMENT,
-            "event": Column(int, optional=True),
+            "event": CellRule(int, optional=True),
         },
         **FLEETS_FORM,
     },
@@ -88,10 +66,15 @@ FORM = Form(
 )  # fmt: skip
 
 
+# What minor version 1 added: columns of JSON (records.py), and the table of what was mailed. Version 2: whose it is.
+# Version 3: the week that a mail told of, and the newest event then, which no clock can move.
+_SQL_KINDS = {str: "TEXT", float: "REAL", int: "INTEGER"}
+
+
 def begin_tables(db: Database) -> None:
-    db.table("recommendations").create(_RECOMMENDATIONS, pk="id")
+    db.table("recommendations").create(FORM.kinds("recommendations"), pk="id")
     db.table("events").create(
-        _EVENTS, pk="seq", foreign_keys=[("recommendation", "recommendations", "id")],
+        FORM.kinds("events"), pk="seq", foreign_keys=[("recommendation", "recommendations", "id")],
         not_null={"recommendation", "act", "at", "by"},
     )  # fmt: skip
     _begin_mailed(db)
@@ -106,40 +89,41 @@ def bring_up(db: Database) -> None:
     """A ledger of an older minor version, with what was added since. Those who know only that version still read it."""
     if not db.table("mailed").exists():
         _begin_mailed(db)
-    for table, columns in _ADDED.items():
-        for column in columns.keys() - db.table(table).columns_dict.keys():
-            db.execute(f"ALTER TABLE {table} ADD COLUMN {column} {columns[column]}")
+    for table in ("recommendations", "events", "mailed"):
+        there = db.table(table).columns_dict
+        for column, kind in FORM.kinds(table).items():
+            if column not in there:
+                db.execute(f"ALTER TABLE {table} ADD COLUMN {column} {_SQL_KINDS[kind]}")
     begin_fleets(db)
     db.execute(f"PRAGMA user_version = {VERSION}")
 
 
 def _begin_mailed(db: Database) -> None:
-    db.table("mailed").create(_MAILED, pk="seq", not_null={"recipient", "recommendation", "at"})
+    db.table("mailed").create(FORM.kinds("mailed"), pk="seq", not_null={"recipient", "recommendation", "at"})
 
 
-def _keeps_its_ground(old: Entry, new: Proposal, now: float) -> bool:
+def _keeps_its_ground(old: LedgerEntry, new: Proposal, now: float) -> bool:
     """What was accepted is measured against what was accepted; what is blocked by now rests on nothing new."""
     settled = old.decision(now).state in ("accepted", "done") and old.proposal.ground is not None
     return settled or new.ground is None
 
 
-def read_entries(file: Guarded) -> tuple[Entry, ...]:
-    events = _histories(file)
-    names = [f.name for f in fields(Proposal)]
+def read_entries(file: Guarded) -> tuple[LedgerEntry, ...]:
+    histories: dict[str, list[LedgerEvent]] = {}
+    for row in file.rows("events", "ORDER BY seq"):
+        values: dict[str, Any] = {name: row[name] for name in _EVENT} | {"figures": row["figures"] or NO_FIGURES}
+        histories.setdefault(row["recommendation"], []).append(LedgerEvent(**values))
     found = []
     for row in file.rows("recommendations", "ORDER BY id"):
-        values: dict[str, Any] = {n: row[n] for n in names}
-        proposal = Proposal(
-            **{**values, "blocked": bool(values["blocked"]), "ground": _kept(Ground, values["ground"], "ground")}
-        )
-        history = tuple(events.get(proposal.id, ()))
-        found.append(Entry(proposal, row["first_proposed"], row["last_proposed"], history))
+        values = {name: row[name] for name in _PROPOSAL} | {"blocked": bool(row["blocked"])}
+        history = tuple(histories.get(row["id"], ()))
+        found.append(LedgerEntry(Proposal(**values), row["first_proposed"], row["last_proposed"], history))
     return tuple(found)
 
 
-def row_of(proposal: Proposal, old: Entry | None, now: float, seen_until: float | None) -> dict[str, Any]:
+def row_of(proposal: Proposal, old: LedgerEntry | None, now: float, seen_until: float | None) -> dict[str, Any]:
     """What is proposed at `now`, over what was before (None: it is new)."""
-    values = {f.name: getattr(proposal, f.name) for f in fields(Proposal)}
+    values = {name: getattr(proposal, name) for name in _PROPOSAL}
     ground = proposal.ground
     first = last = now
     if old is not None:
@@ -156,7 +140,7 @@ def is_behind(now: float, seen_until: float | None) -> bool:
     return seen_until is not None and seen_until > now + CLOCK_DOUBT_SECONDS
 
 
-def is_over(entry: Entry, now: float, seen_until: float | None) -> bool:
+def is_over(entry: LedgerEntry, now: float, seen_until: float | None) -> bool:
     """Whether it is expired by the clock, and by what telemetry tells of the time since, as far as it does."""
     if entry.decision(now).state != "expired":
         return False
@@ -176,32 +160,12 @@ def is_later(regressed: tuple[int, float], mailed: dict[str, Any]) -> bool:
     return at > mailed["at"] if mailed["event"] is None else seq > mailed["event"]
 
 
-def _kept(kind: type[T], text: str | None, what: str) -> T | None:
-    if text is None:
-        return None
-    try:
-        return from_json(kind, text)
-    except (ValueError, RecursionError) as error:
-        raise sqlite3.DataError(f"{what} holds what cannot be read") from error
-
-
-def _histories(file: Guarded) -> dict[str, list[Event]]:
-    found: dict[str, list[Event]] = {}
-    names = [f.name for f in fields(Event)]
-    for row in file.rows("events", "ORDER BY seq"):
-        values: dict[str, Any] = {n: row[n] for n in names}
-        figures = _kept(Figures, values["figures"], "figures") or NO_FIGURES
-        found.setdefault(row["recommendation"], []).append(Event(**{**values, "figures": figures}))
-    return found
-
-
-def add_events(db: Database, events: Iterable[tuple[str, Event]]) -> None:
+def add_events(db: Database, events: Iterable[tuple[str, LedgerEvent]]) -> None:
     """Add events, each to the recommendation it is of."""
-    names = [f.name for f in fields(Event)]
     db.table("events").insert_all(
         {
             "recommendation": id_,
-            **{name: getattr(event, name) for name in names},
+            **{name: getattr(event, name) for name in _EVENT},
             "figures": to_json(event.figures) if event.figures != NO_FIGURES else None,
         }
         for id_, event in events

@@ -18,9 +18,9 @@ from sqlite_utils import Database
 from ....agent.store.reading.bounds import Bounds, bounds_of
 from ....rules.base.errors import NothingToDo, StoreError
 from ...core.advice_types import Fleet
-from ..entries import BY_ITSELF, Entry, Event, Proposal
+from ..entries import BY_ITSELF, LedgerEntry, LedgerEvent, Proposal
 from ..guard import UNREADABLE, Guarded, check_pages, guarded, reason
-from ..identity import Known, fleets_in, note_fleet
+from ..identity import KnownFleet, fleets_in, note_fleet
 from .files import begin_file, check_place
 from .rows import (
     APPLICATION_ID,
@@ -44,10 +44,10 @@ _MOST_BYTES, _CELL_BYTES, _GIVEN_BYTES = 128 << 20, 4 << 20, 256 << 20
 
 # recipient, recommendation, at (Unix seconds); the end of the week that was told of (Unix seconds), where it is known
 Mailed = tuple[str, str, float, float | None]
-Happenings = Callable[[Sequence[Entry]], Sequence[tuple[str, Event]]]
+Happenings = Callable[[Sequence[LedgerEntry]], Sequence[tuple[str, LedgerEvent]]]
 
 
-class DamagedError(StoreError):
+class DamagedLedgerError(StoreError):
     """The file is damaged, or holds what no skuwise wrote: waiting or asking for more rights does not help."""
 
 
@@ -58,17 +58,17 @@ class Ledger:
         self.path = path
         self._busy_seconds = busy_seconds
 
-    def entries(self) -> tuple[Entry, ...]:
+    def entries(self) -> tuple[LedgerEntry, ...]:
         """All that was ever proposed, by id. Raises NothingToDo (no such file, or nothing in it yet), StoreError."""
         with self._reading() as file:
             return read_entries(file)
 
-    def fleets(self) -> tuple[Known, ...]:
+    def fleets(self) -> tuple[KnownFleet, ...]:
         """Whose it is. Raises NothingToDo (no such file, or nothing in it yet), StoreError."""
         with self._reading() as file:
             return fleets_in(file)
 
-    def adopt(self, fleet: Fleet, entries: Sequence[Entry] = (), mailed: Sequence[Mailed] = ()) -> int:
+    def adopt(self, fleet: Fleet, entries: Sequence[LedgerEntry] = (), mailed: Sequence[Mailed] = ()) -> int:
         """Begin the ledger of a fleet, or go on with it, and take over what another file holds of it, with its history.
         Gives how many recommendations were new here. Raises StoreError."""
         with self._writing(create=True) as (db, file):
@@ -129,11 +129,11 @@ class Ledger:
             rows = [row_of(proposal, known.get(id_), now, seen_until) for id_, proposal in given.items()]
             for id_ in given:
                 if id_ not in known or is_over(known[id_], now, seen_until):
-                    events.append((id_, Event("proposed", now, BY_ITSELF)))
+                    events.append((id_, LedgerEvent("proposed", now, BY_ITSELF)))
             for id_, entry in known.items():
                 over = id_ not in given and is_over(entry, now, seen_until)
                 if over and (not entry.events or entry.events[-1].act != "expired"):
-                    events.append((id_, Event("expired", now, BY_ITSELF)))
+                    events.append((id_, LedgerEvent("expired", now, BY_ITSELF)))
             db.table("recommendations").upsert_all(rows, pk="id")
             if not is_behind(now, seen_until):
                 # By a clock that ran ahead they would stay open for as long again.
@@ -145,7 +145,7 @@ class Ledger:
             add_events(db, events)
             return len(given.keys() - known.keys())
 
-    def add(self, recommendation: str, event: Event) -> None:
+    def add(self, recommendation: str, event: LedgerEvent) -> None:
         """Add an event to what was proposed before. Raises NothingToDo where there is no ledger, StoreError."""
         with self._writing(create=False) as (db, _):
             add_events(db, [(recommendation, event)])
@@ -250,7 +250,7 @@ class Ledger:
                 )
             return True
         if number or version or connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-            raise DamagedError(
+            raise DamagedLedgerError(
                 f"{self.path} is a database, but not a ledger; it was left untouched.",
                 "Name another file with --ledger.",
             )
@@ -285,7 +285,7 @@ def _bounds(on_disk: int) -> Bounds:
 def _error(path: Path, done: str, error: Exception) -> StoreError:
     name, said = getattr(error, "sqlite_errorname", ""), reason(error)
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
-        return DamagedError(
+        return DamagedLedgerError(
             f"The ledger {path} is damaged or no database ({said}); it was left untouched.",
             "Save what is left with: sqlite3 FILE .recover; or name another file with --ledger.",
         )
@@ -299,7 +299,7 @@ def _error(path: Path, done: str, error: Exception) -> StoreError:
     if name.startswith(("SQLITE_FULL", "SQLITE_IOERR")):
         return StoreError(f"The ledger {path} cannot be {done}: {said}.", "Look at the disk, then try again.")
     if isinstance(error, sqlite3.DataError) or not isinstance(error, sqlite3.Error):
-        return DamagedError(
+        return DamagedLedgerError(
             f"The ledger {path} cannot be {done}: {said}.",
             "Name another file with --ledger; this one was left untouched (sqlite3 FILE .recover saves what is left).",
         )

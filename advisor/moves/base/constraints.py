@@ -6,6 +6,7 @@ import math
 import re
 
 from ....rules.catalog.types import GpuSku, NodeSku
+from ...core.coded_text import CodedText, coded
 from .prediction import LINK_IN_USE, USE_NAMES
 from .workload_groups import Group
 
@@ -18,15 +19,27 @@ NVLINK = ("nvswitch", "nvlink-bridge", "xgmi")
 FP8_CAPABILITY = (8, 9)
 BF16_CAPABILITY = (8, 0)
 
+# What stands against moves of several kinds.
+NODES_MIXED = coded("nodes-of-several-kinds", "its nodes are of several kinds, so each has to be weighed by hand")
+WHICH_NODES = coded(
+    "nodes-to-give-up-unclear",
+    "its nodes are of several kinds, so which of them to give up has to be weighed by hand",
+)
+NODES_SHARED = coded("nodes-shared", "other work sits on the same nodes, so none of them would fall free")
+GPUS_SHARED = coded("gpus-shared", "its GPUs are shared with other work, which would have to move as well")
+_SLICED = coded("holds-mig-instances", "it holds MIG instances, parts of GPUs whose rest others may hold")
 
-def gates(group: Group, source: GpuSku, source_node: NodeSku | None, target: GpuSku, node: NodeSku) -> tuple[str, ...]:
+
+def gates(
+    group: Group, source: GpuSku, source_node: NodeSku | None, target: GpuSku, node: NodeSku
+) -> tuple[CodedText, ...]:
     """Every reason why `group` must not move to `node`, which carries `target`; empty: nothing forbids it."""
     reasons = [
         _shared(group),
-        _vendor(source, target),
+        other_stack(source, target),
         _precision(source, target),
         _memory(group, source, target),
-        _arm(source, target),
+        arm_host(source, target),
         _nvlink(group, source_node, node),
         _split(group, node),
         _host(group, source_node, node),
@@ -36,21 +49,27 @@ def gates(group: Group, source: GpuSku, source_node: NodeSku | None, target: Gpu
     return tuple(r for r in reasons if r)
 
 
-def fewer_gpus_gates(group: Group, gpus: int) -> tuple[str, ...]:
+def fewer_gpus_gates(group: Group, gpus: int) -> tuple[CodedText, ...]:
     """Every reason why `group` must not shrink to `gpus` GPUs of the same kind."""
     reasons = [_shared(group)]
-    excused = group.excused.get("too-many-gpus")
+    excused = group.kept.get("surplus")
     if excused is not None:
-        reasons.append(f"its GPUs are kept by the exception {excused.id}")
+        reasons.append(coded("kept-by-exception", "its GPUs are kept by the exception {id}", id=excused.id))
     if group.phase == "training":
-        reasons.append("training on fewer GPUs runs longer by as much: nothing is saved")
+        reasons.append(coded("training-runs-longer", "training on fewer GPUs runs longer by as much: nothing is saved"))
     if group.demand_p95 is None:
         lacking = " and ".join(USE_NAMES[name] for name in group.lacking)
-        reasons.append(f"{lacking or 'its use'} was not measured, so the demand is not known")
+        lacking = lacking or "its use"
+        reasons.append(
+            coded("demand-unknown", "{lacking} was not measured, so the demand is not known", lacking=lacking)
+        )
     elif gpus % max(group.gpus_per_replica, 1) and group.may_use_nvlink:
         reasons.append(
-            "the GPUs of a replica talk over NVLink (tensor parallelism): whether the model fits on fewer is not "
-            "known (memory needed unknown)"
+            coded(
+                "replica-over-nvlink",
+                "the GPUs of a replica talk over NVLink (tensor parallelism): whether the model fits on fewer is not "
+                "known (memory needed unknown)",
+            )
         )
     return tuple(r for r in reasons if r)
 
@@ -60,36 +79,42 @@ def room_bytes(mem_bytes: float) -> float:
     return max(MEMORY_SHARE * (mem_bytes - RESERVED_BYTES), 0.0)
 
 
-def _shared(group: Group) -> str | None:
+def _shared(group: Group) -> CodedText | None:
     if group.sliced:
-        return "it holds MIG instances, parts of GPUs whose rest others may hold"
-    return "its GPUs are shared with other work, which would have to move as well" if group.shared else None
+        return _SLICED
+    return GPUS_SHARED if group.shared else None
 
 
-def _vendor(source: GpuSku, target: GpuSku) -> str | None:
+def other_stack(source: GpuSku, target: GpuSku) -> CodedText | None:
     if source.vendor.lower() == target.vendor.lower():
         return None
-    return f"{target.name} needs another software stack ({target.vendor})"
-
-
-def _arm(source: GpuSku, target: GpuSku) -> str | None:
-    # Grace superchips (GH200, GB200, GB300) sit beside an Arm processor.
-    if re.match(r"G[HB]\d", target.name) and not re.match(r"G[HB]\d", source.name):
-        return f"{target.name} comes with an Arm host, and software built for x86 does not run there"
-    return None
-
-
-def _split(group: Group, node: NodeSku) -> str | None:
-    together = max((-(-len(w.gpus) // max(len(w.nodes), 1)) for w in group.now), default=1)
-    if node.gpu_count >= together or (_quiet(group, "n") and _quiet(group, "p")):
-        return None
-    return (
-        f"{together} GPUs of one workload work on one node, this one has {node.gpu_count}, and whether they can be "
-        "parted is not known"
+    return coded(
+        "other-software-stack", "{sku} needs another software stack ({vendor})", sku=target.name, vendor=target.vendor
     )
 
 
-def _host(group: Group, source_node: NodeSku | None, node: NodeSku) -> str | None:
+def arm_host(source: GpuSku, target: GpuSku) -> CodedText | None:
+    # Grace superchips (GH200, GB200, GB300) sit beside an Arm processor.
+    if re.match(r"G[HB]\d", target.name) and not re.match(r"G[HB]\d", source.name):
+        return coded(
+            "arm-host", "{sku} comes with an Arm host, and software built for x86 does not run there", sku=target.name
+        )
+    return None
+
+
+def _split(group: Group, node: NodeSku) -> CodedText | None:
+    together = max((-(-len(w.gpus) // max(len(w.nodes), 1)) for w in group.now), default=1)
+    if node.gpu_count >= together or (_quiet(group, "n") and _quiet(group, "p")):
+        return None
+    return coded(
+        "node-too-small",
+        "{together} GPUs of one workload work on one node, this one has {gpu_count}, and whether they can be parted is "
+        "not known",
+        together=together, gpu_count=node.gpu_count,
+    )  # fmt: skip
+
+
+def _host(group: Group, source_node: NodeSku | None, node: NodeSku) -> CodedText | None:
     if source_node is None or not source_node.vcpus or not node.vcpus:
         return None
     here, there = source_node.vcpus / source_node.gpu_count, node.vcpus / node.gpu_count
@@ -97,9 +122,16 @@ def _host(group: Group, source_node: NodeSku | None, node: NodeSku) -> str | Non
         return None
     busy = group.feature("cpu")
     if busy is None:
-        return f"it has {there:.0f} CPU threads per GPU against {here:.0f}, and how many are needed was not measured"
+        return coded(
+            "cpu-need-unknown",
+            "it has {there:.0f} CPU threads per GPU against {here:.0f}, and how many are needed was not measured",
+            there=there, here=here,
+        )  # fmt: skip
     if there < CPU_HEADROOM * busy * here:
-        return f"it has {there:.0f} CPU threads per GPU, and {busy * here:.0f} are busy on average today"
+        return coded(
+            "too-few-cpus", "it has {there:.0f} CPU threads per GPU, and {busy:.0f} are busy on average today",
+            there=there, busy=busy * here,
+        )  # fmt: skip
     return None
 
 
@@ -107,54 +139,77 @@ def _quiet(group: Group, link: str) -> bool:
     return group.use.link_p95[link] < LINK_IN_USE  # what was not measured is not quiet
 
 
-def _precision(source: GpuSku, target: GpuSku) -> str | None:
+def lacks_precision(target: GpuSku, precision: str) -> CodedText:
+    return coded(
+        "precision-missing", "{sku} has no {precision} (compute capability {compute_capability})",
+        sku=target.name, precision=precision, compute_capability=target.compute_capability,
+    )  # fmt: skip
+
+
+def _precision(source: GpuSku, target: GpuSku) -> CodedText | None:
     here, there = capability(source), capability(target)
     if here is None or there is None:
         return None
     if there < BF16_CAPABILITY <= here:
-        return f"{target.name} has no BF16 (compute capability {target.compute_capability})"
+        return lacks_precision(target, "BF16")
     if there < FP8_CAPABILITY <= here:
-        return f"the precision in use is not known, and {target.name} has no FP8"
+        return coded("precision-unknown", "the precision in use is not known, and {sku} has no FP8", sku=target.name)
     return None
 
 
-def _memory(group: Group, source: GpuSku, target: GpuSku) -> str | None:
+def _memory(group: Group, source: GpuSku, target: GpuSku) -> CodedText | None:
     if target.mem_bytes >= source.mem_bytes:
         return None
     if group.preallocates:
-        return (
+        return CodedText(
+            "memory-preallocated",
             f"memory needed unknown: the engine fills whatever memory it finds, and {target.name} has "
-            f"{target.mem_bytes / 1e9:.0f} GB against {source.mem_bytes / 1e9:.0f} GB"
+            f"{target.mem_bytes / 1e9:.0f} GB against {source.mem_bytes / 1e9:.0f} GB",
+            {"sku": target.name, "mem_bytes": target.mem_bytes, "mem_bytes_today": source.mem_bytes},
         )
     if group.mem_used_max is None:
-        return f"memory needed unknown: its use was not measured, and {target.name} has less"
+        return coded(
+            "memory-not-measured", "memory needed unknown: its use was not measured, and {sku} has less",
+            sku=target.name,
+        )  # fmt: skip
     needed = group.mem_used_max * source.mem_bytes
     room = room_bytes(target.mem_bytes)
     if needed <= room:
         return None
-    return f"it used up to {needed / 1e9:.0f} GB per GPU, and {target.name} has room for {room / 1e9:.0f} GB"
+    return CodedText(
+        "memory-too-small",
+        f"it used up to {needed / 1e9:.0f} GB per GPU, and {target.name} has room for {room / 1e9:.0f} GB",
+        {"sku": target.name, "needed_bytes": needed, "room_bytes": room},
+    )
 
 
-def _nvlink(group: Group, source_node: NodeSku | None, node: NodeSku) -> str | None:
+def _nvlink(group: Group, source_node: NodeSku | None, node: NodeSku) -> CodedText | None:
     had = group.gpus_per_replica > 1 and source_node is not None and source_node.intra_node_link in NVLINK
     if not group.uses_nvlink and not (had and group.may_use_nvlink):
         return None
     if node.intra_node_link not in NVLINK:
         if not group.uses_nvlink:
-            return (
-                "what its GPUs say to one another over NVLink was not measured, and this node joins them by PCIe only"
+            return coded(
+                "nvlink-not-measured",
+                "what its GPUs say to one another over NVLink was not measured, and this node joins them by PCIe only",
             )
-        return "its GPUs talk over NVLink, and this node joins them by PCIe only"
+        return coded("nvlink-missing", "its GPUs talk over NVLink, and this node joins them by PCIe only")
     in_one_node = group.gpus_per_replica if source_node is None else min(group.gpus_per_replica, source_node.gpu_count)
     if node.gpu_count < in_one_node:
-        return f"{in_one_node} GPUs work together over NVLink, and this node has {node.gpu_count}"
+        return coded(
+            "nvlink-group-too-small", "{together} GPUs work together over NVLink, and this node has {gpu_count}",
+            together=in_one_node, gpu_count=node.gpu_count,
+        )  # fmt: skip
     return None
 
 
-def _fabric(group: Group, source_node: NodeSku | None, node: NodeSku) -> str | None:
-    excused = group.excused.get("idle-fabric")
+def _fabric(group: Group, source_node: NodeSku | None, node: NodeSku) -> CodedText | None:
+    excused = group.kept.get("fabric")
     if excused is not None and not node.fabric.rdma and (source_node is None or source_node.fabric.rdma is not False):
-        return f"it may need its fabric, by the exception {excused.id}, and this node has none"
+        return coded(
+            "fabric-by-exception", "it may need its fabric, by the exception {id}, and this node has none",
+            id=excused.id,
+        )  # fmt: skip
     spans = group.phase == "training" and any(len(w.nodes) > 1 for w in group.workloads)
     had = source_node is not None and source_node.fabric.rdma is True
     unknown = had and math.isnan(group.use.link_p95["i"])
@@ -162,30 +217,36 @@ def _fabric(group: Group, source_node: NodeSku | None, node: NodeSku) -> str | N
         return None
     if not node.fabric.rdma:
         if unknown and not spans:
-            return "what its fabric carries was not measured, and this node has none"
+            return coded("fabric-not-measured", "what its fabric carries was not measured, and this node has none")
         what = "training that spans nodes" if spans else "work that uses the fabric"
-        return f"{what} never loses its fabric, and this node has none"
+        return coded("fabric-missing", "{what} never loses its fabric, and this node has none", what=what)
     if source_node is None or not source_node.fabric.bytes_per_second:
         return None
     here = source_node.fabric.bytes_per_second / source_node.gpu_count
     if not node.fabric.bytes_per_second:
-        return "how fast its fabric is per GPU is not known"
+        return coded("fabric-rate-unknown", "how fast its fabric is per GPU is not known")
     there = node.fabric.bytes_per_second / node.gpu_count
     if there < here:
-        return f"its fabric is slower per GPU ({there * 8e-9:.0f} against {here * 8e-9:.0f} Gb/s)"
+        return CodedText(
+            "fabric-slower",
+            f"its fabric is slower per GPU ({there * 8e-9:.0f} against {here * 8e-9:.0f} Gb/s)",
+            {"bytes_per_second": there, "bytes_per_second_today": here},
+        )
     return None
 
 
-def _host_bound(group: Group, source: GpuSku, target: GpuSku) -> str | None:
+def _host_bound(group: Group, source: GpuSku, target: GpuSku) -> CodedText | None:
     shares = group.bottleneck_shares
     busy = 1.0 - shares.get("idle", 0.0)
     waits = sum(shares.get(label, 0.0) for label in ("host-input", "latency")) / busy if busy > 0 else 0.0
     faster = target.mem_bandwidth_bytes_per_second > source.mem_bandwidth_bytes_per_second
     if waits < HOST_BOUND or not faster:
         return None
-    return (
-        f"its host and its launches set the pace in {waits:.0%} of its busy time, and a faster GPU waits for them as "
-        "well: a small published service ran at 0.65x the speed of H100 on B200"
+    return coded(
+        "host-bound",
+        "its host and its launches set the pace in {waits:.0%} of its busy time, and a faster GPU waits for them as "
+        "well: a small published service ran at 0.65x the speed of H100 on B200",
+        waits=waits,
     )
 
 

@@ -18,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....rules.catalog.types import GpuSku
-from ....rules.models.move_model import MoveModel, load_move_model
+from ....rules.models.move_model import MoveModel
 from ...core.advice_types import Interval, Risk
+from ...core.coded_text import CodedText, coded
 from .sustained_rates import clock_ratio, family, rates_of
 
 Phase = Literal["training", "serving"]
@@ -41,6 +42,7 @@ SAME_GPU = "same GPU"  # what a prediction rests on that predicts no change
 SIGMA_ACHIEVED_KNOWN = 0.16
 SIGMA_CHANGED_PARALLELISM = 0.40
 _MODERN = ("hopper", "blackwell")
+_NETWORK_UNKNOWN = coded("network-unknown", "the work uses the network between nodes, and the target's is not known")
 
 
 # A use counts as measured where it is known in this share of the observed time.
@@ -148,9 +150,9 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """No prediction, and the sentence that says why."""
+    """No prediction, and why."""
 
-    reason: str
+    reason: CodedText
 
 
 def predict(
@@ -158,13 +160,13 @@ def predict(
     target: GpuSku,
     use: Use,
     phase: Phase,
+    model: MoveModel,
     *,
     network: tuple[Link, Link] = (Link(None), Link(None)),
-    model: MoveModel | None = None,
 ) -> Prediction | Refusal:
     """Target time over source time for the work that `use` describes; a refusal where a needed figure is missing.
 
-    `model`: the calibration whose residuals give the spread; None: the one that ships.
+    `model`: the calibration whose residuals give the spread.
     """
     same_network = network[0] == network[1]
     if source.name == target.name and (same_network or not use.may_matter("i")):
@@ -179,15 +181,21 @@ def predict(
     if refused is not None:
         return refused
     if use.matters("n") and rho.n is None:
-        return Refusal(f"the work uses NVLink, and {target.name} has none")
+        return Refusal(coded("target-without-nvlink", "the work uses NVLink, and {sku} has none", sku=target.name))
     if use.matters("i") and rho.i is None and not same_network:
-        return Refusal("the work uses the network between nodes, and the target's is not known")
+        return Refusal(_NETWORK_UNKNOWN)
     here, there = exposed_share(use, Factors()), exposed_share(use, rho)
     if there > EXPOSED_MAX and there > here:
-        return Refusal(f"communication that nothing hides would take {there:.0%} of the time, {here:.0%} today")
+        return Refusal(
+            coded(
+                "communication-exposed",
+                "communication that nothing hides would take {there:.0%} of the time, {here:.0%} today",
+                there=there, here=here,
+            )
+        )  # fmt: skip
     floor = SERVING_FLOOR if phase == "serving" and _modern(source) and _modern(target) else 0.0
     ratio = time_ratio(use, phase, rho, floor)
-    sigma, basis = _sigma(source, target, use, phase, model or load_move_model())
+    sigma, basis = _sigma(source, target, use, phase, model)
     return Prediction(max(ratio, 1e-6), sigma, basis)
 
 
@@ -196,8 +204,8 @@ def not_measured(use: Use, *names: str) -> Refusal | None:
     lacking = use.lacking(*names)
     if not lacking:
         return None
-    names_ = " and ".join(USE_NAMES[name] for name in lacking)
-    return Refusal(f"{names_} {'was' if len(lacking) == 1 else 'were'} not measured on the present GPUs")
+    told, were = " and ".join(USE_NAMES[name] for name in lacking), "was" if len(lacking) == 1 else "were"
+    return Refusal(CodedText("use-not-measured", f"{told} {were} not measured on the present GPUs", {"lacking": told}))
 
 
 def demand(use: Use) -> Array:
@@ -338,9 +346,16 @@ def factors_between(source: GpuSku, target: GpuSku, network: tuple[Link, Link]) 
     here, there = rates_of(source), rates_of(target)
     for sku, rates in ((source, here), (target, there)):
         if rates is None:
-            return Refusal(f"the catalog has no 16-bit tensor rate for {sku.name}")
+            return Refusal(
+                coded("rate-not-in-catalog", "the catalog has no 16-bit tensor rate for {sku}", sku=sku.name)
+            )
         if rates.assumed:
-            return Refusal(f"nobody has published {' or '.join(rates.assumed)}, and printed peaks mislead")
+            return Refusal(
+                coded(
+                    "rates-not-published", "nobody has published {rates}, and printed peaks mislead",
+                    rates=" or ".join(rates.assumed),
+                )
+            )  # fmt: skip
     assert here is not None
     assert there is not None
     return Factors(

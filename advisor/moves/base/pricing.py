@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 
 from ....rules.catalog import fabric_premium as interconnect
@@ -16,11 +16,11 @@ from ....rules.catalog.fabric_premium import Premium, PriceOf
 from ....rules.catalog.hour_prices import GPU_FLAG, GPU_HOUR
 from ....rules.catalog.types import Price
 from ...core.advice_types import FabricUse, NodeStanding, Realisation, Reconciliation, WorkloadVerdict
-from ...core.formatting import NO_PRICE, listed
+from ...core.coded_text import CodedText
+from ...core.formatting import listed
 from ...verdicts.types import NodeFacts, Verdicts
 from .price_book import UNBOUND, PriceBook
 
-FREE = "capacity-freed"
 _SKUS_SHOWN = 3  # in one line that people copy
 # Kind of fabric in the catalog -> the link layer that its ports report.
 _LAYERS = {"infiniband": "InfiniBand", "roce": "Ethernet", "efa": "EFA"}
@@ -71,6 +71,7 @@ def fabric_uses(nodes: Sequence[NodeFacts], book: PriceBook) -> tuple[FabricUse,
                     cost_usd=premium.usd_per_hour * node.span_hours if premium else None,
                     assumed=premium is not None and premium.assumed,
                     unseen=None if fabric.readable else fabric.reason,
+                    unseen_code=None if fabric.readable else fabric.code,
                 )
             )  # fmt: skip
     return tuple(uses)
@@ -124,7 +125,7 @@ def with_costs(verdicts: Verdicts, book: PriceBook) -> tuple[WorkloadVerdict, ..
     return tuple(replace(w, cost_usd=cost(w)) for w in verdicts.workloads)
 
 
-def reconcile(verdicts: Verdicts, book: PriceBook) -> tuple[Reconciliation, tuple[str, ...]]:
+def reconcile(verdicts: Verdicts, book: PriceBook) -> tuple[Reconciliation, tuple[CodedText, ...]]:
     """Where every dollar of the priced nodes went, and notes on nodes without a price, or with an assumed one.
 
     `total` is node price x hours, reckoned apart from the parts, which sum to it.
@@ -152,19 +153,27 @@ def reconcile(verdicts: Verdicts, book: PriceBook) -> tuple[Reconciliation, tupl
     ), notes  # fmt: skip
 
 
-def realisation(price: Price | None, whole_nodes: int, at: float) -> tuple[Realisation, str | None]:
-    """How a freed node comes back: cash now, cash at a date (ISO), or capacity for other work."""
+@dataclass(frozen=True, slots=True)
+class Cash:
+    """What falls free comes back in dollars: of nodes at `price`, now or from `date` (ISO) on."""
+
+    price: Price
+    realisation: Realisation
+    date: str | None = None
+
+
+def cash_of(price: Price | None, whole_nodes: float, at: float) -> Cash | None:
+    """How freed nodes come back in cash; None: they do not, they are capacity for other work. `at`: Unix seconds."""
     if price is None or whole_nodes <= 0 or price.basis == "owned":
-        return FREE, None
+        return None
     if price.committed_until:
         until = _date(price.committed_until)
         if until is None:
-            return FREE, None
-        if until > datetime.fromtimestamp(at, UTC).date():
-            return "cash-at", until.isoformat()
-        return "cash-now", None
+            return None
+        later = until > datetime.fromtimestamp(at, UTC).date()
+        return Cash(price, "cash-at", until.isoformat()) if later else Cash(price, "cash-now")
     # A reservation without a date binds for a time nobody told us.
-    return ("cash-now", None) if price.basis in UNBOUND else (FREE, None)
+    return Cash(price, "cash-now") if price.basis in UNBOUND else None
 
 
 def unique(prices: Iterable[Price | None]) -> tuple[Price, ...]:
@@ -188,7 +197,7 @@ def _date(text: str) -> date | None:
         return None
 
 
-def unpriced_notes(nodes: Sequence[NodeFacts], of: int) -> tuple[str, ...]:
+def unpriced_notes(nodes: Sequence[NodeFacts], of: int) -> tuple[CodedText, ...]:
     """One line: which nodes have no price, and what to write to get dollars. `of`: nodes in all. Empty: all
     have one."""
     if not nodes:
@@ -197,23 +206,26 @@ def unpriced_notes(nodes: Sequence[NodeFacts], of: int) -> tuple[str, ...]:
     skus = [sku for sku, _ in sorted(counts.items(), key=lambda one: (-one[1], one[0])) if sku]
     known = sum(counts[sku] for sku in skus)
     whole = len(nodes) == of
-    what = f"{NO_PRICE} {len(nodes)}{'' if whole else f' of {of}'} {'node' if of == 1 else 'nodes'}"
+    fields = {"nodes": len(nodes), "of": of, "gpus": ", ".join(skus)}
+    what = f"No price for {len(nodes)}{'' if whole else f' of {of}'} {'node' if of == 1 else 'nodes'}"
     out = "" if whole else ", whose hours are in no dollar figure"
     if not skus:
         names = listed([n.node for n in nodes])
-        return (
+        text = (
             f"{what} ({names}){out}: their GPUs are not in the catalog, or of several kinds. Set provider, region and "
-            "node_sku in the agent's settings, or use a price file with --prices.",
+            "node_sku in the agent's settings, or use a price file with --prices."
         )
+        return (CodedText("prices-and-skus-missing", text, fields),)
     rest = len(nodes) - known
     told = listed(skus) + (f"; {rest} with GPUs that the catalog does not name" if rest else "")
     shown = skus[:_SKUS_SHOWN]
     table = ", ".join(f'"{sku}" = YOUR_PRICE' for sku in shown)
     flags = " ".join(f"{GPU_FLAG} {sku}=PRICE" for sku in shown)
-    return (f"{what} ({told}){out}: add {GPU_HOUR} = {{ {table} }} under [prices] in skuwise.toml, or {flags}.",)
+    text = f"{what} ({told}){out}: add {GPU_HOUR} = {{ {table} }} under [prices] in skuwise.toml, or {flags}."
+    return (CodedText("prices-missing", text, fields),)
 
 
-def assumed_notes(nodes: Sequence[NodeFacts], book: PriceBook) -> tuple[str, ...]:
+def assumed_notes(nodes: Sequence[NodeFacts], book: PriceBook) -> tuple[CodedText, ...]:
     """One line: how many nodes are priced in an assumed region, and how to say where they are."""
     prices = [(n, p) for n in nodes if (p := book.of(n)) is not None and p.region_assumed]
     if not prices:
@@ -222,8 +234,9 @@ def assumed_notes(nodes: Sequence[NodeFacts], book: PriceBook) -> tuple[str, ...
     unknown = [n for n, _ in prices if n.region is None]
     count = f"{len(prices)} {'node' if len(prices) == 1 else 'nodes'}"
     why = "No region is known" if len(unknown) == len(prices) else "No region with a price is known"
-    return (
+    text = (
         f"{why} for {count} ({listed(sorted({p.sku for _, p in prices}))}): costs use the price of {regions}, region "
         "assumed; savings use the lowest price of any region. Allow the node label topology.kubernetes.io/region in "
-        "kube-state-metrics, or give your prices with --prices.",
+        "kube-state-metrics, or give your prices with --prices."
     )
+    return (CodedText("region-assumed", text, {"nodes": len(prices), "without_region": len(unknown)}),)

@@ -36,7 +36,8 @@ class Group:
     `moved` to other hardware since.
     `use` is all rows of use, `load` the same per interval: share of what the GPUs sustain, mean over the GPUs held.
     `shared`: others hold the same GPUs, or other parts of them; `sliced`: it holds MIG instances, each by itself.
-    `excused`: rule id -> the exception by which that rule says nothing of it (rules/exceptions.yaml).
+    `excused`: rule id -> the exception by which that rule says nothing of it (rules/exceptions.yaml); `kept`: what the
+    findings would have been of the money (`Waste`) -> such an exception.
     """
 
     series_id: str
@@ -57,6 +58,7 @@ class Group:
     moved: bool = False
     sliced: bool = False
     excused: Mapping[str, RuleException] = field(default_factory=dict)
+    kept: Mapping[str, RuleException] = field(default_factory=dict)
 
     @property
     def identity(self) -> str:
@@ -69,7 +71,7 @@ class Group:
     @property
     def stands_by(self) -> bool:
         """Whether its GPUs are kept free on purpose, so that their rest is no waste (an exception says so)."""
-        return any(rule in self.excused for rule in ("idle", "held-idle"))
+        return "unused" in self.kept
 
     @property
     def kind(self) -> str:
@@ -117,7 +119,7 @@ class Group:
     @cached_property
     def uses_nvlink(self) -> bool:
         """Whether its GPUs talk over NVLink: by the hours' means, or by the seconds that a quiet hour's mean hides."""
-        seconds = self.feature("n_p995")
+        seconds = self.feature("nvlink_utilization_p995")
         return self.use.matters("n") or (seconds is not None and seconds > LINK_SILENT)
 
     @cached_property

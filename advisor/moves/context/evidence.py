@@ -1,9 +1,9 @@
-"""The one gate between an option and its claim: what was not observed is claimed by nobody.
+"""The one gate between a recommendation and its claim: what was not observed is claimed by nobody.
 
-Every option says what it rests on (`Claim`): nodes or GPUs, the measures that its reasons are made of, and whether
-whole nodes fall free, change hands or are switched off. The gate compares that with the inventory. Where something is
-missing the option is blocked, each reason by name, and it claims neither cash nor capacity. So ignorance only ever
-lowers a claim: what an option needs, its removal blocks.
+Every recommendation says what it rests on (`EvidenceClaim`): nodes or GPUs, the measures that its reasons are made of,
+and whether whole nodes fall free, change hands or are switched off. The gate compares that with the inventory. Where
+something is missing it is blocked, each reason by name, and it claims neither cash nor capacity. So ignorance only ever
+lowers a claim: what a recommendation needs, its removal blocks.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from ...core.advice_types import Recommendation, Yardstick
+from ...core.advice_types import Recommendation, SavingsBaseline
+from ...core.coded_text import CodedText, all_of, coded
 from ...core.timestamps import minute
 from ...verdicts.bottlenecks.links import PART
 from ...verdicts.types import BareGpu, Verdicts
@@ -45,7 +46,7 @@ WORK = REST | {"tensor_active", "dram_active"}
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class EvidenceClaim:
     """What an option rests on.
 
     `nodes`: nodes it speaks of. `gpus`: those of their GPUs or instances that it is about; empty: all of them.
@@ -62,7 +63,7 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Gate:
+class EvidenceGate:
     """The evidence of a window, with which claims are compared. `floor_hours`: least observed hours of a GPU."""
 
     verdicts: Verdicts
@@ -73,24 +74,24 @@ class Gate:
         """What must have been observed; the sum of many hours is not exact to the last digit."""
         return (1.0 - GAP_MAX) * self.verdicts.inventory.hours - 1e-6
 
-    def missing(self, claim: Claim) -> tuple[str, ...]:
+    def missing(self, claim: EvidenceClaim) -> tuple[CodedText, ...]:
         """Every reason why the claim does not stand, as clauses; empty: everything it needs was observed."""
-        reasons: list[str] = []
+        reasons: list[CodedText] = []
         for name in claim.nodes:
             node = self.verdicts.inventory.nodes.get(name)
             if node is None:
-                reasons.append(f"nothing is known of {name}")
+                reasons.append(coded("node-unknown", "nothing is known of {node}", node=name))
                 continue
             reasons += self._node(node, claim)
         return tuple(dict.fromkeys(reasons))
 
-    def gap(self, claim: Claim) -> float:
+    def gap(self, claim: EvidenceClaim) -> float:
         """Share of the window of which the claim's least observed GPU tells nothing."""
         hours = self.verdicts.inventory.hours
         seen = [gpu.hours for name in claim.nodes for gpu in self._gpus(name, claim)]
         return max(1.0 - min(seen) / hours, 0.0) if seen and hours > 0 else 0.0
 
-    def _gpus(self, name: str, claim: Claim) -> Sequence[GpuCoverage]:
+    def _gpus(self, name: str, claim: EvidenceClaim) -> Sequence[GpuCoverage]:
         node = self.verdicts.inventory.nodes.get(name)
         if node is None:
             return ()
@@ -99,83 +100,138 @@ class Gate:
         all_ = claim.whole or not asked
         return [gpu for gpu in node.gpus if gpu.hours > 0 and (all_ or gpu.gpu_uuid in asked)]
 
-    def _node(self, node: NodeInventory, claim: Claim) -> list[str]:
-        reasons = []
+    def _node(self, node: NodeInventory, claim: EvidenceClaim) -> list[CodedText]:
+        reasons: list[CodedText] = []
         if claim.whole and node.unobserved:
             one = node.unobserved[0]
+            told = f"{one.reason[:1].lower()}{one.reason[1:].rstrip('.')}"
             reasons.append(
-                f"{node.unobserved_count} of {node.gpu_count} GPUs of {node.node} were not observed: "
-                f"{one.reason[:1].lower()}{one.reason[1:].rstrip('.')}"
+                CodedText(
+                    "gpus-not-observed",
+                    f"{node.unobserved_count} of {node.gpu_count} GPUs of {node.node} were not observed: {told}",
+                    {"node": node.node, "gpus": node.unobserved_count, "of": node.gpu_count, "because": one.code},
+                )
             )
         if claim.whole and node.surplus:
-            reasons.append(f"{node.node} shows {node.surplus} more GPUs than its SKU has, so its SKU is in doubt")
+            reasons.append(
+                coded(
+                    "sku-in-doubt", "{node} shows {surplus} more GPUs than its SKU has, so its SKU is in doubt",
+                    node=node.node, surplus=node.surplus,
+                )
+            )  # fmt: skip
         reasons += self._observed(node, claim)
         if claim.whole:
             reasons += self._accounted(node)
         if claim.host and node.host_hours < self._enough_hours:
-            reasons.append(f"how busy the cores of {node.node} are was not measured all along")
+            reasons.append(
+                coded(
+                    "cores-not-measured", "how busy the cores of {node} are was not measured all along", node=node.node
+                )
+            )
         if node.node in claim.fabric:
             reasons += self._fabric(node)
         return reasons
 
-    def _observed(self, node: NodeInventory, claim: Claim) -> list[str]:
+    def _observed(self, node: NodeInventory, claim: EvidenceClaim) -> list[CodedText]:
         own, inventory = self._gpus(node.node, claim), self.verdicts.inventory
         if not own:
-            return [f"none of the GPUs of {node.node} was observed"]
+            return [coded("no-gpu-observed", "none of the GPUs of {node} was observed", node=node.node)]
         least = min(own, key=lambda gpu: gpu.hours)
         if least.hours < self.floor_hours:
-            return [f"{node.node} was observed for {least.hours:.1f} h of the {self.floor_hours:g} h needed"]
+            return [
+                coded(
+                    "observed-too-short", "{node} was observed for {hours:.1f} h of the {needed_hours:g} h needed",
+                    node=node.node, hours=least.hours, needed_hours=self.floor_hours,
+                )
+            ]  # fmt: skip
         last = min(gpu.last_ts for gpu in own)
         if last < inventory.end - END_TOLERANCE_SECONDS:
-            return [f"{node.node} was not observed after {minute(last)}"]
+            return [
+                CodedText(
+                    "not-observed-since",
+                    f"{node.node} was not observed after {minute(last)}",
+                    {"node": node.node, "ts": last},
+                )
+            ]
         if least.hours < self._enough_hours:
             return [
-                f"{node.node} was observed in {least.hours:.0f} of {inventory.hours:.0f} h: what its GPUs did in the "
-                "rest is not known"
-            ]
-        reasons = []
+                coded(
+                    "observed-in-part",
+                    "{node} was observed in {hours:.0f} of {window_hours:.0f} h: what its GPUs did in the rest is not "
+                    "known",
+                    node=node.node, hours=least.hours, window_hours=inventory.hours,
+                )
+            ]  # fmt: skip
+        reasons: list[CodedText] = []
         for measure in sorted(claim.measures):
             lacking = [gpu for gpu in own if gpu.known.get(measure, 0.0) < (1.0 - GAP_MAX) * gpu.hours]
             if lacking:
                 which = "" if len(lacking) == len(own) else f"{len(lacking)} of {len(own)} GPUs of "
-                reasons.append(f"{NAMES[measure]} was not measured on {which}{node.node}")
+                reasons.append(
+                    CodedText(
+                        "measure-missing",
+                        f"{NAMES[measure]} was not measured on {which}{node.node}",
+                        {"measure": measure, "node": node.node, "gpus": len(lacking), "of": len(own)},
+                    )
+                )
         return reasons
 
-    def _accounted(self, node: NodeInventory) -> list[str]:
+    def _accounted(self, node: NodeInventory) -> list[CodedText]:
         """Whether every GPU of the node is the claim's or nobody's."""
-        reasons = []
+        reasons: list[CodedText] = []
         if node.unaccounted_pods:
             reasons.append(
-                f"{listed(list(node.unaccounted_pods))} requested GPUs of {node.node}, and no metric names "
-                f"{'it' if len(node.unaccounted_pods) == 1 else 'them'}"
+                CodedText(
+                    "pods-not-named",
+                    f"{listed(list(node.unaccounted_pods))} requested GPUs of {node.node}, and no metric names "
+                    f"{'it' if len(node.unaccounted_pods) == 1 else 'them'}",
+                    {"node": node.node, "pods": ", ".join(node.unaccounted_pods)},
+                )
             )
         inventory = self.verdicts.inventory
         bare, most = self._bare.get(node.node, ()), GAP_MAX * inventory.hours
         if any(one.busy_hours > most for one in bare):
-            reasons.append(f"GPUs of {node.node} worked for nobody that a label names")
+            reasons.append(
+                coded("worked-for-nobody", "GPUs of {node} worked for nobody that a label names", node=node.node)
+            )
         held = [one for one in bare if one.held_hours > most]
         if held:
-            reasons.append(f"memory of {len(held)} GPUs of {node.node} is held by work that no label names")
+            reasons.append(
+                coded(
+                    "memory-held-by-nobody", "memory of {gpus} GPUs of {node} is held by work that no label names",
+                    gpus=len(held), node=node.node,
+                )
+            )  # fmt: skip
         return reasons
 
-    def _fabric(self, node: NodeInventory) -> list[str]:
+    def _fabric(self, node: NodeInventory) -> list[CodedText]:
         facts = self.verdicts.node(node.node)
         if facts is None or facts.fabric is None:
-            return [f"the fabric of {node.node} was not observed"]
+            return [coded("fabric-not-observed", "the fabric of {node} was not observed", node=node.node)]
         if not facts.fabric.readable:
             return [
-                f"the fabric of {node.node} cannot be judged: {(facts.fabric.reason or 'not readable').rstrip('.')}"
-            ]
+                coded(
+                    "fabric-unreadable", "the fabric of {node} cannot be judged: {because}",
+                    node=node.node, because=(facts.fabric.reason or "not readable").rstrip("."),
+                )
+            ]  # fmt: skip
         if facts.fabric.still_share > STILL_MAX and node.node in self._spanned:
             return [
-                f"not a byte was counted on the fabric of {node.node} in {facts.fabric.still_share:.0%} of the time, "
-                "though work there spans nodes: its counters may stand still"
-            ]
+                coded(
+                    "fabric-counters-still",
+                    "not a byte was counted on the fabric of {node} in {share:.0%} of the time, though work there "
+                    "spans nodes: its counters may stand still",
+                    node=node.node, share=facts.fabric.still_share,
+                )
+            ]  # fmt: skip
         if facts.fabric.hours < self._enough_hours:
             return [
-                f"the fabric of {node.node} was observed in {facts.fabric.hours:.0f} of "
-                f"{self.verdicts.inventory.hours:.0f} h"
-            ]
+                coded(
+                    "fabric-observed-in-part",
+                    "the fabric of {node} was observed in {hours:.0f} of {window_hours:.0f} h",
+                    node=node.node, hours=facts.fabric.hours, window_hours=self.verdicts.inventory.hours,
+                )
+            ]  # fmt: skip
         return []
 
     @cached_property
@@ -192,22 +248,9 @@ class Gate:
         return {name: tuple(own) for name, own in found.items()}
 
 
-# What each action is called where it is not advised.
-_ACTIONS: Mapping[str, str] = {
-    "release": "Giving these GPUs back",
-    "reduce-gpus": "Fewer GPUs for the same work",
-    "move-sku": "A move to other nodes",
-    "consolidate": "Packing this work onto fewer nodes",
-    "schedule-off": "Switching the nodes off in quiet hours",
-    "swap-placement": "A change of places",
-    "mig-slice": "MIG instances instead of whole GPUs",
-    "lower-clock": "A lower SM clock",
-    "power-cap": "A power cap",
-}
-
-
-def gated(r: Recommendation, reasons: Iterable[str]) -> Recommendation:
-    """The recommendation without what it claims, and why. What was not observed leaves the risk open: it is high."""
+def without_claim(r: Recommendation, subject: str, reasons: Iterable[CodedText]) -> Recommendation:
+    """The recommendation without what it claims, and why. What was not observed leaves the risk open: it is high.
+    `subject`: what it is called in a sentence."""
     why = tuple(reasons)
     return replace(
         r,
@@ -220,8 +263,8 @@ def gated(r: Recommendation, reasons: Iterable[str]) -> Recommendation:
         prices=(),
         break_even=None,
         available_from=None,
-        yardstick=Yardstick(nodes=r.yardstick.nodes, site_factor=r.yardstick.site_factor),
-        text=f"{_ACTIONS[r.action]} is not advised: {'; '.join(why)}.",
+        yardstick=SavingsBaseline(nodes=r.yardstick.nodes, site_factor=r.yardstick.site_factor),
+        text=f"{subject} is not advised: {all_of(why).text}.",
     )
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
 
 from ....rules.catalog.fabric_premium import Premium
 from ....rules.policy.thresholds import WasteRule
-from ...core.advice_types import Finding, Severity
+from ...core.advice_types import Action, Finding, Severity
 from ...core.formatting import listed
 from ...core.frame import Window
 from ...core.timestamps import rfc3339
@@ -16,6 +17,9 @@ from ..base.workload_groups import Group
 from ..predict.clock_model import ClockMove
 
 HOUR_SECONDS = 3600.0
+# What findings are of the money: GPUs that nobody used, more GPUs than the demand needs, a link that carried nothing, a
+# GPU of too high a tier; or no waste of it ("none").
+Waste = Literal["unused", "surplus", "fabric", "nvlink", "tier", "none"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +40,11 @@ class ClockChange:
 
 
 @dataclass(frozen=True)
-class Found:
+class FindingContext:
     """A finding and what the ways out need: its group (None: bare GPUs), nodes, bare GPUs, and a link's premium.
 
     `fault`: the bottleneck to mend first; `clock`: how else to run the GPU; `faulty`: series whose telemetry is wrong.
+    `answered_by`, `waste`: as the rule's description has them (rule_context.py); nothing of a rule of one's own.
     """
 
     finding: Finding
@@ -50,6 +55,8 @@ class Found:
     fault: str | None = None
     clock: ClockChange | None = None
     faulty: frozenset[str] = frozenset()
+    answered_by: Mapping[Action, int] = field(default_factory=dict)
+    waste: Waste = "none"
 
 
 def node_words(nodes: Sequence[NodeFacts]) -> str:
@@ -57,7 +64,7 @@ def node_words(nodes: Sequence[NodeFacts]) -> str:
     return f"node {names[0]}" if len(names) == 1 else f"{len(names)} nodes ({listed(names)})"
 
 
-def called(group: Group) -> str:
+def series_label(group: Group) -> str:
     """A series as a person would name it: its kind, its name, and whose it is."""
     lead = group.lead
     kind = {"online-inference": "online inference service", "batch-inference": "batch inference job"}.get(
@@ -95,14 +102,14 @@ def _ready(hours: float, floor: float, window: Window, at: float) -> float:
     return max(at, window.end) + max(floor - hours, 0.0) * HOUR_SECONDS
 
 
-def graded(share: float, rule: WasteRule) -> Severity:
+def severity_for_share(share: float, rule: WasteRule) -> Severity:
     """The rule's severity where at least half of the time is wasted, one step less from a tenth, else low."""
     order: tuple[Severity, ...] = ("low", "medium", "high")
     top = order.index(rule.severity) if rule.severity in order else 1  # type: ignore[arg-type]
     return order[top if share >= 0.5 else max(top - 1, 0) if share >= 0.1 else 0]
 
 
-def certainty(*parts: float) -> float:
+def clamped_confidence(*parts: float) -> float:
     """The product of what a verdict rests on, within 0.05 and 0.99: nothing is certain."""
     product = 1.0
     for part in parts:
@@ -110,6 +117,6 @@ def certainty(*parts: float) -> float:
     return round(min(max(product, 0.05), 0.99), 3)
 
 
-def sampling(resolution_seconds: float) -> float:
+def sampling_confidence(resolution_seconds: float) -> float:
     """How far coarse sampling is trusted: 1 Hz wholly, half a minute at nine tenths, beyond it less."""
     return 1.0 if resolution_seconds <= 10 else 0.9 if resolution_seconds <= 60 else 0.8

@@ -4,30 +4,30 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ....rules.catalog.loader import Catalog
 from ....rules.catalog.types import GpuSku, NodeSku, Price
+from ....rules.models.move_model import MoveModel
 from ....rules.policy.thresholds import WasteRule
-from ...core.advice_types import Configuration, Interval, Realisation, Recommendation
-from ...core.formatting import dated, spread, usd
+from ...core.advice_types import COUNTED_RISKS, Configuration, Recommendation
 from ..base.constraints import NVLINK, fewer_gpus_gates
 from ..base.prediction import Array, Link, Prediction, Refusal, predict
 from ..base.pricing import PriceBook
 from ..base.workload_groups import AVAILABLE, HOURS_PER_MONTH, TRAINING, Group
 from ..predict.calibration import NO_SITE, Site
-from .evidence import WORK, Claim
+from .evidence import WORK, EvidenceClaim
 
 DRAWS = 500
 
 
 @dataclass(frozen=True)
-class Scene:
+class MoveContext:
     """`headroom`: the load that fewer or other GPUs may reach; `at`: now, Unix seconds; `seed`: of all draws.
-    `sizing`: the rule that sets the headroom, which teams may change for their work (None: one headroom for all).
+    `model`: what predictions of moves were worth. `sizing`: the rule that sets the headroom, which teams may change for
+    their work (None: one headroom for all).
 
     `window_hours`: length of the window, from which a month's hours of a job are reckoned. `site`: what moves that were
     done here say of predictions. `floor_hours`: observed hours of a GPU below which nothing is claimed of it.
@@ -35,6 +35,7 @@ class Scene:
 
     catalog: Catalog
     book: PriceBook
+    model: MoveModel
     headroom: float
     at: float
     window_hours: float
@@ -47,7 +48,7 @@ class Scene:
         self, source: GpuSku, target: GpuSku, group: Group, network: tuple[Link, Link]
     ) -> Prediction | Refusal:
         """The time of a group's work on another GPU over its time today, as moves that were done here bear it out."""
-        found = predict(source, target, group.use, group.phase, network=network)
+        found = predict(source, target, group.use, group.phase, self.model, network=network)
         return found if source.name == target.name else self.site.applied(found)
 
     def draws(self, *key: str) -> np.random.Generator:
@@ -55,7 +56,7 @@ class Scene:
         digest = hashlib.sha256("\x1f".join(key).encode("utf-8", "surrogatepass")).digest()
         return np.random.default_rng([self.seed, int.from_bytes(digest[:8], "big")])
 
-    def of(self, group: Group) -> Scene:
+    def of(self, group: Group) -> MoveContext:
         """The scene with the headroom that the group's team keeps."""
         if self.sizing is None:
             return self
@@ -63,7 +64,7 @@ class Scene:
 
 
 @dataclass(frozen=True)
-class Option:
+class DrawnRecommendation:
     """A recommendation with the joint draws of its monthly saving (US dollars; None: it claims none).
 
     Options with the same `exclusive` key cannot be combined: the best of them counts. `also`: more such keys, of work
@@ -74,7 +75,7 @@ class Option:
     draws: Array | None
     exclusive: str
     also: frozenset[str] = frozenset()
-    claim: Claim | None = None
+    claim: EvidenceClaim | None = None
 
     @property
     def keys(self) -> frozenset[str]:
@@ -85,6 +86,13 @@ class Option:
     def counts(self) -> bool:
         """Whether its cash enters the sum."""
         return self.draws is not None and self.recommendation.counts
+
+    @property
+    def worth_telling(self) -> bool:
+        """Whether it gains by itself, though no finding asks for it."""
+        r = self.recommendation
+        saving = r.saving_usd_per_month
+        return not r.blocked_by and saving is not None and saving.p50 > 0 and r.risk in (*COUNTED_RISKS, "medium")
 
 
 @dataclass(frozen=True)
@@ -126,10 +134,12 @@ class Baseline:
         """Whether the SKU of its nodes joins their GPUs by NVLink, or is not known."""
         return self.sku is None or self.sku.intra_node_link in NVLINK
 
-    def claim(self, *, whole: bool, fabric: bool = False, measures: frozenset[str] = WORK) -> Claim:
+    def claim(self, *, whole: bool, fabric: bool = False, measures: frozenset[str] = WORK) -> EvidenceClaim:
         """What a change of it rests on: its GPUs, or where whole nodes fall free or change hands all of its nodes."""
         names = tuple(n.node for n in self.group.nodes)
-        return Claim(names, measures, frozenset(self.group.gpus), whole, frozenset(names) if fabric else frozenset())
+        return EvidenceClaim(
+            names, measures, frozenset(self.group.gpus), whole, frozenset(names) if fabric else frozenset()
+        )
 
     @property
     def configuration(self) -> Configuration:
@@ -140,7 +150,7 @@ class Baseline:
         return nodes * self.price.usd_per_hour * hours if self.price is not None else None
 
 
-def baseline(scene: Scene, group: Group, unit: int, fewer_forbidden: bool) -> Baseline:
+def baseline(scene: MoveContext, group: Group, unit: int, fewer_forbidden: bool) -> Baseline:
     """Reckon a group's baseline. Where fewer GPUs are forbidden, the count it holds is its right size."""
     first = group.nodes[0]
     per_node = max(first.gpu_count, 1)
@@ -171,7 +181,7 @@ def baseline(scene: Scene, group: Group, unit: int, fewer_forbidden: bool) -> Ba
     return replace(base, right_gpus=right, right_nodes=right_nodes, right_nodes_draws=drawn)
 
 
-def as_it_stands(scene: Scene, group: Group) -> tuple[Scene, Baseline]:
+def baseline_for(scene: MoveContext, group: Group) -> tuple[MoveContext, Baseline]:
     """The scene with the group's own headroom, and its baseline: training and what a gate holds keep their count."""
     own = scene.of(group)
     kept = bool(fewer_gpus_gates(group, group.gpu_count)) or group.kind in TRAINING
@@ -186,15 +196,6 @@ def nodes_for(gpus: float | Array, per_node: int) -> Array:
 def gpus_needed(base: Baseline, demand: Array, headroom: float) -> Array:
     """GPUs that carry each draw of demand (of today's GPUs) at `headroom`: whole units, and at least the floor."""
     return np.maximum(np.ceil(base.gpus * demand / headroom / base.unit - 1e-9) * base.unit, float(base.floor))
-
-
-def saving_sentence(saving: Interval, prices: Sequence[Price | None], realised: Realisation, date: str | None) -> str:
-    """What a move saves or costs a month, with the price it rests on and when it is cash."""
-    if saving.p50 <= 0:
-        worse = f"It costs {usd(-saving.p50)} a month more" if saving.p50 < 0 else "It saves nothing"
-        return f"{worse}, {dated(prices)}."
-    when = f" from {date} on, when the commitment ends" if realised == "cash-at" else ""
-    return f"It saves {usd(saving.p50)} a month{spread(saving)}{when}, {dated(prices)}."
 
 
 def load_words(load: float | None) -> str:

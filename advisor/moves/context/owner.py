@@ -10,18 +10,20 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from ...core.advice_types import INFERRED, Risk
+from ...core.coded_text import CodedText, coded
 from ..base.workload_groups import Group
-from .move_context import Option
+from .move_context import DrawnRecommendation
 
 _STEPS: tuple[Risk, ...] = ("very-low", "low", "medium", "high")
-_TELLS = (
+_TELLS = coded(
+    "work-inferred",
     "The GPUs of this work are used by several people or jobs: which belong together was inferred from their activity. "
-    "Pod labels or Slurm's prolog would tell."
+    "Pod labels or Slurm's prolog would tell.",
 )
 _NAMED = 3
 
 
-def ask_owners(options: Iterable[Option], groups: Sequence[Group]) -> list[Option]:
+def ask_owners(options: Iterable[DrawnRecommendation], groups: Sequence[Group]) -> list[DrawnRecommendation]:
     """The options, with those that touch work without an owner blocked until somebody was asked."""
     unowned = [group for group in groups if group.lead.basis == INFERRED]
     by_key = {group.series_id: group for group in unowned}
@@ -29,7 +31,7 @@ def ask_owners(options: Iterable[Option], groups: Sequence[Group]) -> list[Optio
     return [_asked(option, _touched(option, by_key, by_workload)) for option in options]
 
 
-def _touched(option: Option, by_key: dict[str, Group], by_workload: dict[str, Group]) -> list[Group]:
+def _touched(option: DrawnRecommendation, by_key: dict[str, Group], by_workload: dict[str, Group]) -> list[Group]:
     """The groups that an option is about or moves besides."""
     keys = (key.partition(":")[2] for key in sorted(option.keys))
     found = [by_key[key] for key in keys if key in by_key]
@@ -39,12 +41,16 @@ def _touched(option: Option, by_key: dict[str, Group], by_workload: dict[str, Gr
     return list({group.series_id: group for group in found}.values())
 
 
-def _asked(option: Option, groups: Sequence[Group]) -> Option:
+def _asked(option: DrawnRecommendation, groups: Sequence[Group]) -> DrawnRecommendation:
     if not groups:
         return option
     r = option.recommendation
     nodes = sorted({node for group in groups for w in group.now for node in w.nodes})
-    why = f"the owner of this work is unknown: ask who uses {_listed(nodes)} before acting"
+    why = CodedText(
+        "owner-unknown",
+        f"the owner of this work is unknown: ask who uses {_listed(nodes)} before acting",
+        {"nodes": ", ".join(nodes)},
+    )
     # What is not advised anyway asks nothing of anybody.
     ask = "" if r.blocked_by else f" First ask who uses {_listed(nodes)}: no label or process names an owner."
     return replace(option, recommendation=replace(

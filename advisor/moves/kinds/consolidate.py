@@ -1,22 +1,24 @@
-"""Work on half-empty nodes packed onto fewer of them, so that whole nodes fall free."""
+"""Work on half-empty nodes packed onto fewer of them, so that whole nodes fall free; MIG instances onto fewer GPUs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from ...core.advice_types import Configuration, Recommendation, WorkloadVerdict, Yardstick
-from ...core.ids import stable_id
-from ...verdicts.types import NodeFacts
-from ..base.prediction import percentiles
-from ..base.pricing import realisation
+from ...core.advice_types import Configuration, SavingsBaseline, WorkloadVerdict
+from ...core.coded_text import CodedText, all_of, coded
+from ...verdicts.types import NodeFacts, Verdicts
+from ..base.pricing import cash_of
 from ..base.workload_groups import AVAILABLE, HOURS_PER_MONTH, JOBS, Group
-from ..context.evidence import WORK, Claim
-from ..context.finding_context import Found, listed
-from ..context.move_context import DRAWS, Option, Scene, saving_sentence
-from .resize import SAME_SPEED
+from ..context.evidence import WORK, EvidenceClaim
+from ..context.finding_context import listed
+from ..context.fleet_context import SAME_SPEED, FleetContext, Saving, recommend
+from ..context.move_context import DRAWS, DrawnRecommendation
+from ..context.recommendation_kind import WEEK_HOURS, RecommendationKind
+from ..predict.mig_packing import COVERAGE_HOURS, Packing, pack
+from ..tracking.move_state import by_freed_nodes
 
 # Share of a host's cores that the work of several nodes may keep busy on one, on average.
 CPU_MAX = 0.6
@@ -30,11 +32,17 @@ class _Packing:
     freed: tuple[NodeFacts, ...]
 
 
-def consolidate(scene: Scene, groups: Sequence[Group], found: Sequence[Found]) -> list[Option]:
-    """One way out for each pool of nodes alike that would empty some of them; it excludes other moves of the same work.
+def _build(fleet: FleetContext) -> Iterator[DrawnRecommendation]:
+    yield from _pools(fleet)
+    yield from repacked(fleet.verdicts)
+
+
+def _pools(fleet: FleetContext) -> Iterator[DrawnRecommendation]:
+    """One for each pool of nodes alike that would empty some of them; it excludes other moves of the same work.
 
     Only nodes that hold services and people's sessions alone: whatever jobs ran there may come back.
     """
+    groups = fleet.groups
     pools: dict[tuple[str | None, ...], list[NodeFacts]] = {}
     on: dict[str, list[tuple[Group, WorkloadVerdict]]] = {}
     unfit: set[str] = set()
@@ -51,13 +59,11 @@ def consolidate(scene: Scene, groups: Sequence[Group], found: Sequence[Found]) -
     for name, node in seen.items():
         if name not in unfit and on.get(name) and node.node_sku is not None:
             pools.setdefault((node.cluster, node.provider, node.region, node.node_sku), []).append(node)
-    options = []
     for nodes in pools.values():
         packing = _pack(nodes, {n.node: [w for _, w in on[n.node]] for n in nodes})
         if packing.freed:
             moved = {g.series_id: g for n in nodes for g, _ in on[n.node]}
-            options.append(_option(scene, nodes, packing, tuple(moved.values()), found))
-    return options
+            yield _option(fleet, nodes, packing, tuple(moved.values()))
 
 
 def _pack(nodes: Sequence[NodeFacts], held: dict[str, list[WorkloadVerdict]]) -> _Packing:
@@ -94,72 +100,112 @@ def _apart(workload: WorkloadVerdict, there: Sequence[WorkloadVerdict]) -> bool:
 
 
 def _option(
-    scene: Scene, nodes: Sequence[NodeFacts], packing: _Packing, groups: Sequence[Group], found: Sequence[Found]
-) -> Option:
-    first = nodes[0]
-    price = scene.book.saving_price(first)
+    fleet: FleetContext, nodes: Sequence[NodeFacts], packing: _Packing, groups: Sequence[Group]
+) -> DrawnRecommendation:
+    first, sku = nodes[0], nodes[0].gpu_sku or nodes[0].gpu_name
     count, freed = len(nodes), len(packing.freed)
-    names = {n.node for n in packing.freed}
-    realised, date = realisation(price, freed, scene.at)
+    left, names = count - freed, {n.node for n in packing.freed}
+    cash = cash_of(fleet.scene.book.saving_price(first), freed, fleet.scene.at)
     blocked = _blocked(groups, count, freed)
-    draws = None
-    if realised in ("cash-now", "cash-at") and price is not None and not blocked:
-        draws = np.full(DRAWS, freed * price.usd_per_hour * HOURS_PER_MONTH)
-    saving = percentiles(draws) if draws is not None else None
-    sku = first.gpu_sku or first.gpu_name
-    gpus = sum(n.gpu_count for n in nodes)
+    saving = None
+    if cash is not None and not blocked:
+        month = cash.price.usd_per_hour * HOURS_PER_MONTH
+        saving = Saving.in_cash(cash, np.full(DRAWS, freed * month), count * month)
+    gpus, freed_gpus = sum(n.gpu_count for n in nodes), sum(n.gpu_count for n in packing.freed)
     moved = sorted({g.lead.name for g in groups if any(n.node in names for n in g.nodes)})
-    left = count - freed
     text = (
         f"{listed(moved)} {'moves' if len(moved) == 1 else 'move'} from {listed(sorted(names))} to the free GPUs of "
         f"{left} other {'node' if left == 1 else 'nodes'} of the same kind, at the same speed; {freed} of {count} "
         f"nodes {'falls' if freed == 1 else 'fall'} free. "
     )
     if blocked:
-        text += f"Not possible today: {'; '.join(blocked)}."
-    elif saving is not None:
-        text += saving_sentence(saving, [price], realised, date)
+        text += f"Not possible today: {all_of(blocked).text}."
     else:
-        text += "No dollars are claimed: the nodes are bound, or their price is not known."
-    return Option(
-        Recommendation(
-            id=stable_id("r", first.cluster, "consolidate", first.node_sku, *sorted(n.node for n in nodes)),
-            findings=tuple(f.finding.id for f in found if f.finding.rule == "idle" and f.finding.node in names),
-            workload=None,
-            action="consolidate",
-            source=Configuration(sku, first.node_sku, gpus),
-            target=Configuration(sku, first.node_sku, gpus - sum(n.gpu_count for n in packing.freed)),
-            time_ratio=SAME_SPEED.interval,
-            saving_usd_per_month=saving,
-            freed_gpu_hours_per_month=sum(n.gpu_count for n in packing.freed) * HOURS_PER_MONTH,
-            realisation=realised if saving is not None else "capacity-freed",
-            risk="low",
-            blocked_by=blocked,
-            rejected=(),
-            would_change_if=(
-                "the workloads may not share a node (tenants, noisy neighbours, local disks)",
-                "free GPUs are kept on purpose for growth",
-            ),
-            prices=(price.id,) if price is not None and saving is not None else (),
-            text=text,
-            available_from=date if saving is not None else None,
-            yardstick=Yardstick(
-                usd_per_month=count * price.usd_per_hour * HOURS_PER_MONTH if price and saving is not None else None,
-                nodes=tuple(sorted(n.node for n in nodes)),
-            ),
+        text += (
+            saving.sentence if saving else "No dollars are claimed: the nodes are bound, or their price is not known."
+        )
+    emptied = (f.finding for f in fleet.found if "consolidate" in f.answered_by)
+    return recommend(
+        "consolidate", first.cluster, first.node_sku, *sorted(n.node for n in nodes),
+        findings=tuple(finding.id for finding in emptied if finding.node in names),
+        source=Configuration(sku, first.node_sku, gpus),
+        target=Configuration(sku, first.node_sku, gpus - freed_gpus),
+        text=text, saving=saving, time_ratio=SAME_SPEED.interval, risk="low", blocked_by=blocked,
+        freed_gpu_hours_per_month=freed_gpus * HOURS_PER_MONTH,
+        would_change_if=(
+            coded("workloads-apart", "the workloads may not share a node (tenants, noisy neighbours, local disks)"),
+            coded("kept-for-growth", "free GPUs are kept on purpose for growth"),
         ),
-        draws,
+        yardstick=SavingsBaseline(nodes=tuple(sorted(n.node for n in nodes))),
         exclusive=f"pool:{first.cluster}/{first.node_sku}",
         also=frozenset(f"{way}:{g.series_id}" for g in groups for way in ("place", "count")),
-        claim=Claim(tuple(n.node for n in nodes), WORK, whole=True, host=True),
-    )
+        claim=EvidenceClaim(tuple(n.node for n in nodes), WORK, whole=True, host=True),
+    )  # fmt: skip
 
 
-def _blocked(groups: Sequence[Group], count: int, freed: int) -> tuple[str, ...]:
+def _blocked(groups: Sequence[Group], count: int, freed: int) -> tuple[CodedText, ...]:
     busy = [cpu for g in groups if (cpu := g.feature("cpu")) is not None]
     if not busy:
         return ()
     after = sum(busy) / len(busy) * count / (count - freed)
     if after <= CPU_MAX:
         return ()
-    return (f"the hosts' cores would be busy {after * 100:.0f} % of the time on average, above {CPU_MAX * 100:.0f} %",)
+    return (
+        CodedText(
+            "cores-too-busy",
+            f"the hosts' cores would be busy {after * 100:.0f} % of the time on average, above {CPU_MAX * 100:.0f} %",
+            {"busy": after, "most": CPU_MAX},
+        ),
+    )
+
+
+def repacked(verdicts: Verdicts) -> Iterator[DrawnRecommendation]:
+    """One for each node on which packing MIG instances frees GPUs. No dollars: a node's GPUs are not given back one by
+    one."""
+    unobserved = {one.node for one in verdicts.inventory.unobserved}
+    for node in verdicts.nodes:
+        own = [one for one in verdicts.instances if one.node == node.node]
+        # Who held an instance that was not observed is not known, and whether it may move neither.
+        if not own or node.node in unobserved or node.hours_observed < COVERAGE_HOURS:
+            continue
+        packing = pack(own)
+        if packing is not None and packing.freed:
+            yield _of_instances(node, packing)
+
+
+def _of_instances(node: NodeFacts, packing: Packing) -> DrawnRecommendation:
+    sku, freed, left, moved = node.gpu_sku or node.gpu_name, len(packing.freed), len(packing.kept), len(packing.moved)
+    kinds = ", ".join(sorted({one.profile for one in packing.moved}))
+    return recommend(
+        "consolidate", f"{node.cluster}/{node.node}", node.node_sku, "mig",
+        source=Configuration(sku, node.node_sku, freed + left),
+        target=Configuration(sku, node.node_sku, left),
+        time_ratio=SAME_SPEED.interval, risk="low", freed_gpu_hours_per_month=freed * HOURS_PER_MONTH,
+        would_change_if=(
+            coded("instance-in-the-way", "an instance that stays lies where the profile that moves in cannot begin"),
+            coded("instances-apart", "the instances may not share a GPU (tenants), or must not start again"),
+        ),
+        text=(
+            f"Pack the held MIG instances of {node.node} onto {left} of {freed + left} "
+            f"{sku or 'GPUs'}: {moved} {'instance' if moved == 1 else 'instances'} ({kinds}) "
+            f"{'starts' if moved == 1 else 'start'} again on another GPU of the node, at the same speed; "
+            f"{freed} {'GPU falls' if freed == 1 else 'GPUs fall'} free for other work. No dollars are claimed: "
+            "GPUs are not given back one by one."
+        ),
+        exclusive=f"mig:{node.cluster}/{node.node}",
+        # The free instances of the GPUs that fall free are free already.
+        also=frozenset({f"release:{node.cluster}/{node.node}"}),
+        claim=EvidenceClaim((node.node,), frozenset({"activity", "mem_used"}), whole=True),
+    )  # fmt: skip
+
+
+KIND = RecommendationKind(
+    actions=("consolidate",),
+    rank=9,
+    build=_build,
+    words=lambda _: "fewer nodes",
+    subject="Packing this work onto fewer nodes",
+    state=lambda snapshot, seen, _: by_freed_nodes(snapshot, seen),
+    unasked_hours=WEEK_HOURS,
+    by_absence=True,
+)

@@ -1,78 +1,108 @@
-"""The way out that comes before any move: mend what holds the work back, or what reports on it."""
+"""What comes before any move: mend what holds the work back, or what reports on it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from ...core.advice_types import Configuration, Recommendation, Risk
-from ...core.ids import stable_id
-from ..base.workload_groups import HOURS_PER_MONTH, Group
-from ..context.finding_context import Found, called
-from ..context.move_context import Option, Scene
+from ...core.advice_types import Configuration
+from ...core.coded_text import coded
+from ..base.workload_groups import HOURS_PER_MONTH
+from ..context.finding_context import FindingContext, series_label
+from ..context.fleet_context import FleetContext, GroupContext, recommend
+from ..context.move_context import DrawnRecommendation, MoveContext
+from ..context.recommendation_kind import RecommendationKind
+from ..tracking.move_state import MoveState
+from ..tracking.observation import Observation, PredictionSnapshot, hours
 from ..waste.fix_first import REMEDIES
 
 _TELEMETRY = "restart its profiling counters (after an XID, DCGM and its exporter) and look again"
 
 
-def mend(scene: Scene, found: Found) -> Option:
-    """What to do about a fault (a finding of fix-first or telemetry-fault). What it frees is an upper bound."""
-    group, fault = found.group, found.fault
-    freed = 0.0
-    if group is not None and fault is not None and found.finding.cost_usd is not None and scene.window_hours > 0:
-        freed = found.finding.gpu_hours / scene.window_hours * HOURS_PER_MONTH
-    what = REMEDIES[fault] if fault is not None else _TELEMETRY
-    who = called(group) if group is not None else f"The free GPUs of {found.nodes[0].node}"
-    text = f"{who}: {what}, before it is moved or resized. "
-    if fault is None:
-        text += "Until then no figure of it can be relied on."
-    elif freed > 0:
-        text += f"That gives back up to {freed:,.0f} GPU-hours a month; how much of it, only the mended job shows."
-    else:
-        text += "How much that gives back is not known."
-    return Option(
-        Recommendation(
-            id=stable_id("r", _key(found), "fix-first", fault or "telemetry"),
-            findings=(found.finding.id,),
-            workload=group.lead.id if group else None,
-            action="fix-first",
-            source=_configuration(found),
-            target=_configuration(found),
-            time_ratio=None,
-            saving_usd_per_month=None,
-            freed_gpu_hours_per_month=freed,
-            realisation="capacity-freed",
-            risk=_risk(fault),
-            blocked_by=(),
-            rejected=(),
-            would_change_if=found.finding.would_change_if,
-            prices=(),
-            text=text.strip(),
-        ),
-        None,
-        exclusive=f"mend:{_key(found)}",
-    )
+def _build(fleet: FleetContext) -> Iterator[DrawnRecommendation]:
+    """Faulty telemetry is mended whatever runs there; what holds work back, where the work goes on."""
+    for found in fleet.found:
+        if "fix-first" in found.answered_by and found.fault is None:
+            yield mend(fleet.scene, found)
+    for series in fleet.movable:
+        for found in _faults(series):
+            yield mend(series.scene, found)
 
 
-def mend_first(option: Option, found: Found) -> Option:
-    """A move of work that has to be mended first: shown, and blocked until then."""
+def block_until_fixed(
+    options: Iterable[DrawnRecommendation], movable: Iterable[GroupContext]
+) -> list[DrawnRecommendation]:
+    """The moves of work that has to be mended first: shown, and blocked until then."""
+    faults = {series.group.series_id: found for series in movable for found in _faults(series)}
+    return [_blocked(option, faults.get(option.exclusive.partition(":")[2])) for option in options]
+
+
+def _faults(series: GroupContext) -> list[FindingContext]:
+    return [found for found in series.asking("fix-first") if found.fault is not None]
+
+
+def _blocked(option: DrawnRecommendation, found: FindingContext | None) -> DrawnRecommendation:
     r = option.recommendation
-    why = f"what holds it back comes first ({found.fault}): its use of the GPUs will be another once that is mended"
+    if found is None or r.action in KIND.actions:
+        return option
+    why = coded(
+        "mend-first",
+        "what holds it back comes first ({fault}): its use of the GPUs will be another once that is mended",
+        fault=found.fault,
+    )
     return replace(option, recommendation=replace(r, blocked_by=(*r.blocked_by, why)))
 
 
-def _key(found: Found) -> str:
-    node = found.nodes[0]
-    return found.group.series_id if found.group is not None else f"{node.cluster}/{node.node}"
-
-
-def _configuration(found: Found) -> Configuration:
-    group: Group | None = found.group
+def mend(scene: MoveContext, found: FindingContext) -> DrawnRecommendation:
+    """What to do about a fault. What it frees is an upper bound."""
+    group, fault, node = found.group, found.fault, found.nodes[0]
+    freed = 0.0
+    if group is not None and fault is not None and found.finding.cost_usd is not None and scene.window_hours > 0:
+        freed = found.finding.gpu_hours / scene.window_hours * HOURS_PER_MONTH
+    if fault is None:
+        then = "Until then no figure of it can be relied on."
+    elif freed > 0:
+        then = f"That gives back up to {freed:,.0f} GPU-hours a month; how much of it, only the mended job shows."
+    else:
+        then = "How much that gives back is not known."
     if group is not None:
-        return Configuration(group.lead.gpu_sku, group.lead.node_sku, group.gpu_count)
-    node = found.nodes[0]
-    return Configuration(node.gpu_sku or node.gpu_name, node.node_sku, len(found.finding.gpus))
+        who, key = series_label(group), group.series_id
+        held = Configuration(group.lead.gpu_sku, group.lead.node_sku, group.gpu_count)
+    else:
+        who, key = f"The free GPUs of {node.node}", f"{node.cluster}/{node.node}"
+        held = Configuration(node.gpu_sku or node.gpu_name, node.node_sku, len(found.finding.gpus))
+    what = REMEDIES[fault] if fault is not None else _TELEMETRY
+    return recommend(
+        "fix-first", key, fault or "telemetry",
+        findings=(found.finding.id,),
+        workload=group.lead.id if group else None,
+        source=held, target=held,
+        text=f"{who}: {what}, before it is moved or resized. {then}",
+        freed_gpu_hours_per_month=freed,
+        # Mending slows nothing down; new kernels or larger batches change how the work runs.
+        risk="low" if fault == "latency" else "very-low",
+        would_change_if=found.finding.would_change_if,
+        exclusive=f"mend:{key}",
+    )  # fmt: skip
 
 
-def _risk(fault: str | None) -> Risk:
-    # Mending slows nothing down; new kernels or larger batches change how the work runs.
-    return "low" if fault == "latency" else "very-low"
+def _state(snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:
+    now = seen.now(snapshot.series_id)
+    if not now:
+        return None
+    if proposed:
+        return MoveState("source", seen.start, hours(now), "What was to be mended is still found.")
+    return MoveState("target", seen.end, hours(now), "What was to be mended is not found any more.")
+
+
+KIND = RecommendationKind(
+    actions=("fix-first",),
+    rank=1,
+    build=_build,
+    words=lambda _: "mend it first",
+    subject="Mending it first",
+    state=_state,
+    done_hours=0.0,
+    unasked_hours=None,  # a fault that went away by itself is nobody's move
+    by_absence=True,
+)

@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from ....rules.catalog.types import GpuSku
-from ...core.advice_types import COUNTED_RISKS, Configuration, Recommendation, Rejected, Yardstick
-from ...core.ids import stable_id
-from ..base.constraints import fewer_gpus_gates
-from ..base.prediction import percentiles
-from ..base.pricing import realisation
+from ...core.advice_types import COUNTED_RISKS, Configuration, Rejected, WorkloadVerdict
+from ...core.coded_text import CodedText, all_of, coded
+from ..base.constraints import GPUS_SHARED, WHICH_NODES, fewer_gpus_gates
+from ..base.pricing import cash_of
 from ..base.workload_groups import HOURS_PER_MONTH, Group
-from ..context.finding_context import called
-from ..context.move_context import DRAWS, Baseline, Option, Scene, nodes_for, saving_sentence
+from ..context.finding_context import series_label
+from ..context.fleet_context import FleetContext, GroupContext, Saving
+from ..context.move_context import DRAWS, DrawnRecommendation, nodes_for
+from ..context.recommendation_kind import RecommendationKind
 from ..predict.mig_model import SliceFit, weigh_slices
+from ..tracking.move_state import by_runs
+
+
+def _build(fleet: FleetContext) -> Iterator[DrawnRecommendation]:
+    """None where a GPU has no instances, or a replica is no single GPU."""
+    for series in fleet.movable:
+        group, scene = series.group, series.scene
+        sku = scene.catalog.gpu(group.lead.gpu_sku) if group.lead.gpu_sku else None
+        fits = fitting(sku, group, scene.headroom)
+        option = _option(series, fits) if fits else None
+        if option is not None and (option.recommendation.findings or option.worth_telling):
+            yield option
 
 
 def fitting(sku: GpuSku | None, group: Group, headroom: float) -> tuple[SliceFit, ...]:
@@ -43,76 +56,73 @@ def per_gpu(fit: SliceFit) -> int:
     return min(7 // fit.profile.compute_slices, 8 // fit.profile.memory_slices)
 
 
-def mig_slice(scene: Scene, base: Baseline, findings: tuple[str, ...]) -> Option | None:
-    """The instance to take for each replica of a group. None: its GPU has none, or a replica is no single GPU."""
-    group = base.group
-    sku = scene.catalog.gpu(group.lead.gpu_sku) if group.lead.gpu_sku else None
-    fits = fitting(sku, group, scene.headroom)
-    if not fits:
-        return None
+def _option(series: GroupContext, fits: Sequence[SliceFit]) -> DrawnRecommendation:
+    """The instance to take for each replica of a group."""
+    base, group = series.base, series.group
     fit = chosen(fits)
+    time = fit.prediction if fit is not None else None
     # The bare GPUs that hold the instances of all replicas, packed: what is left of the last one is free as well.
     gpus = base.gpus if fit is None else math.ceil(base.gpus / per_gpu(fit))
-    blocked = [] if fit is not None else ["no instance fits: " + _reason(fits)]
+    blocked = [] if fit is not None else [_none_fits(fits)]
     if base.mixed:
-        blocked.append("its nodes are of several kinds, so which of them to give up has to be weighed by hand")
-    blocked += [why for why in fewer_gpus_gates(group, gpus) if "shared" in why]
+        blocked.append(WHICH_NODES)
+    blocked += [why for why in fewer_gpus_gates(group, gpus) if why.code == GPUS_SHARED.code]
     # Credited beyond the same GPU at its right-sized count, as every move is.
     freed = 0.0 if fit is None else max(base.right_gpus - base.gpus / per_gpu(fit), 0.0)
     nodes_freed = base.nodes - int(nodes_for(gpus, base.gpus_per_node)) if base.whole and not base.mixed else 0
-    realised, date = realisation(base.price, nodes_freed, scene.at)
-    draws = None
-    if realised in ("cash-now", "cash-at") and base.price is not None and nodes_freed > 0 and not blocked:
+    cash, saving = cash_of(base.price, nodes_freed, series.scene.at), None
+    if cash is not None and not blocked:
         left = base.nodes - nodes_freed
-        draws = np.maximum(base.right_nodes_draws - left, 0.0) * base.price.usd_per_hour * HOURS_PER_MONTH
-        draws = np.broadcast_to(draws, (DRAWS,))
-    saving = percentiles(draws) if draws is not None else None
-    name = fit.name if fit is not None else "a MIG instance"
-    if blocked or fit is None or fit.prediction is None:
+        draws = np.maximum(base.right_nodes_draws - left, 0.0) * cash.price.usd_per_hour * HOURS_PER_MONTH
+        saving = Saving.in_cash(cash, np.broadcast_to(draws, (DRAWS,)), base.month_usd(base.right_nodes))
+    if blocked or fit is None or time is None:
         text = f"A MIG instance instead of a whole {group.lead.gpu_sku or 'GPU'} is not advised: {blocked[0]}."
     else:
+        then = f"No whole node falls free by that alone: {freed:.1f} GPUs are freed for other work, no dollars."
         text = (
-            f"{called(group)} on {name} for each of its {base.gpus} GPUs: {per_gpu(fit)} fit on one, a step takes "
-            f"{fit.prediction.median:.2f} of the time, and the instance is busy in {fit.load * 100:.0f} % of it at the "
-            "95th percentile. "
+            f"{series_label(group)} on {fit.name} for each of its {base.gpus} GPUs: {per_gpu(fit)} fit on one, a step "
+            f"takes {time.median:.2f} of the time, and the instance is busy in {fit.load * 100:.0f} % of it at the "
+            f"95th percentile. {saving.sentence if saving else then}"
         )
-        text += (
-            saving_sentence(saving, [base.price], realised, date)
-            if saving is not None
-            else f"No whole node falls free by that alone: {freed:.1f} GPUs are freed for other work, no dollars."
-        )
-    return Option(
-        Recommendation(
-            id=stable_id("r", group.identity, "mig-slice", group.lead.node_sku),
-            findings=findings,
-            workload=group.lead.id,
-            action="mig-slice",
-            source=base.configuration,
-            target=Configuration(group.lead.gpu_sku, group.lead.node_sku, gpus),
-            time_ratio=fit.prediction.interval if fit is not None and fit.prediction is not None else None,
-            saving_usd_per_month=saving,
-            freed_gpu_hours_per_month=0.0 if blocked else freed * HOURS_PER_MONTH,
-            realisation=realised if saving is not None else "capacity-freed",
-            risk=fit.prediction.risk if fit is not None and fit.prediction is not None else "high",
-            blocked_by=tuple(blocked),
-            rejected=tuple(Rejected(f.name, "; ".join(f.blocked_by)) for f in fits if f.blocked_by),
-            would_change_if=(
-                "its demand or its memory grows beyond the instance",
-                "nobody else takes the rest of the GPU",
-            ),
-            prices=(base.price.id,) if base.price is not None and saving is not None else (),
-            text=text.strip(),
-            available_from=date if saving is not None else None,
-            yardstick=Yardstick(usd_per_month=base.month_usd(base.right_nodes) if saving is not None else None),
+    return series.recommend(
+        "mig-slice",
+        target=Configuration(group.lead.gpu_sku, group.lead.node_sku, gpus),
+        text=text, saving=saving, time_ratio=time.interval if time else None, risk=time.risk if time else "high",
+        freed_gpu_hours_per_month=0.0 if blocked else freed * HOURS_PER_MONTH,
+        blocked_by=blocked,
+        rejected=tuple(Rejected(f.name, all_of(f.blocked_by)) for f in fits if f.blocked_by),
+        would_change_if=(
+            coded("instance-outgrown", "its demand or its memory grows beyond the instance"),
+            coded("rest-not-taken", "nobody else takes the rest of the GPU"),
         ),
-        draws,
-        exclusive=f"place:{group.series_id}",
-        claim=base.claim(whole=draws is not None, fabric=base.has_fabric),
-    )
+        claim=base.claim(whole=saving is not None, fabric=base.has_fabric),
+    )  # fmt: skip
 
 
-def _reason(fits: Sequence[SliceFit]) -> str:
+def _none_fits(fits: Sequence[SliceFit]) -> CodedText:
     """Why the largest instance that is less than the GPU does not do."""
     parts = [f for f in fits if per_gpu(f) > 1]
     last = parts[-1] if parts else fits[-1]
-    return f"{last.name}: {'; '.join(last.blocked_by) or 'it is the whole GPU'}"
+    why = all_of(last.blocked_by or (coded("whole-gpu", "it is the whole GPU"),))
+    return CodedText(
+        "no-instance-fits",
+        f"no instance fits: {last.name}: {why.text}",
+        {"instance": last.name, "because": str(why.fields.get("codes", why.code))},
+    )
+
+
+def _sliced(w: WorkloadVerdict) -> bool:
+    """NVML's ids of MIG instances begin so."""
+    return bool(w.gpus) and all(gpu.startswith("MIG-") for gpu in w.gpus)
+
+
+KIND = RecommendationKind(
+    actions=("mig-slice",),
+    rank=5,
+    build=_build,
+    words=lambda _: "a slice of a GPU",
+    subject="MIG instances instead of whole GPUs",
+    state=lambda snapshot, seen, _: by_runs(snapshot, seen, _sliced, lambda w: not _sliced(w), "MIG instances"),
+    frees=True,
+    trial=lambda _: _sliced,
+)

@@ -1,73 +1,60 @@
-"""Another GPU for the same work: every node the same provider sells in the same region, gated, predicted, priced.
-
-Services keep up with demand, so their count follows the prediction; jobs keep their count and run longer or shorter.
-"""
+"""Other nodes for the same work: the same GPU without the fabric, or another GPU that the provider sells there."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Iterator
+from dataclasses import replace
 
-import numpy as np
-
-from ....rules.catalog.types import GpuSku, NodeSku, Price
-from ...core.advice_types import COUNTED_RISKS, Configuration, Recommendation, Rejected, Yardstick
+from ....rules.catalog.fabric_premium import twins_without_fabric
+from ....rules.catalog.types import NodeSku, Price
+from ...core.advice_types import COUNTED_RISKS, Configuration, Recommendation, Rejected, SavingsBaseline
+from ...core.coded_text import CodedText, all_of, coded
 from ...core.formatting import usd
-from ...core.ids import stable_id
-from ..base.constraints import gates
-from ..base.prediction import Array, Link, Prediction, Refusal, percentiles
-from ..base.pricing import realisation
+from ...verdicts.types import NodeFacts
+from ..base.constraints import NODES_MIXED, NODES_SHARED
+from ..base.pricing import cash_of
 from ..base.workload_groups import HOURS_PER_MONTH
-from ..context.evidence import WORK, Claim
-from ..context.finding_context import called
-from ..context.move_context import Baseline, Option, Scene, gpus_needed, nodes_for, saving_sentence
+from ..context.evidence import WORK, EvidenceClaim
+from ..context.finding_context import FindingContext, series_label
+from ..context.fleet_context import SAME_SPEED, FleetContext, GroupContext, Saving
+from ..context.move_context import Baseline, DrawnRecommendation, MoveContext
+from ..context.other_nodes import Candidate, break_even, candidates, job_hours
+from ..context.recommendation_kind import RecommendationKind
+from ..tracking.move_state import Fits, MoveState, by_runs, stands_on
+from ..tracking.observation import Observation, PredictionSnapshot
 
-# Demand at which a break-even is looked for, as shares of today's peak.
-DEMANDS = tuple(round(0.05 * i, 2) for i in range(1, 61))
-
-# What no price of a node tells of a move to another provider.
-ELSEWHERE = "data, egress, terms or capacity"
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """One node that nothing forbids, with its predicted time, the GPUs and nodes it takes, and its saving."""
-
-    node: NodeSku
-    price: Price
-    prediction: Prediction
-    gpus: int
-    nodes: int
-    draws: Array
-
-    @cached_property
-    def saving(self) -> float:
-        return float(np.median(self.draws))
-
-    @property
-    def safe(self) -> bool:
-        """Whether it saves at a risk that is recommended."""
-        return self.saving > 0 and self.prediction.risk in COUNTED_RISKS
+PRICE_UNKNOWN = coded("price-of-its-node-unknown", "the price of its node is not known")
 
 
-def other_gpu(
-    scene: Scene, base: Baseline, findings: tuple[str, ...], skip: frozenset[str]
-) -> tuple[Option | None, tuple[Rejected, ...]]:
+def _build(fleet: FleetContext) -> Iterator[DrawnRecommendation]:
+    for series in fleet.movable:
+        twins: frozenset[str] = frozenset()
+        for found in series.asking("move-sku"):
+            if found.waste == "fabric":
+                yield without_fabric(series, found)
+                twins = frozenset(t.name for t in no_fabric_twins(series.scene, series.base))
+        other, rejected = other_gpu(series, twins)
+        if other is not None and (other.recommendation.findings or other.worth_telling):
+            yield other
+        # A weak reason alone is none to list every GPU that does not fit either.
+        if rejected and series.has_reason("move-sku"):
+            yield _no_other_gpu(series, rejected)
+
+
+def other_gpu(series: GroupContext, skip: frozenset[str]) -> tuple[DrawnRecommendation | None, tuple[Rejected, ...]]:
     """The best other node of the same provider and region, and why every other was rejected.
 
-    `skip`: node SKUs that another way out covers. The option is None where no candidate could be predicted and priced;
-    where the best one saves nothing, it stands with what it would cost and is blocked.
+    `skip`: node SKUs that another recommendation covers. None where no candidate could be predicted and priced; where
+    the best one saves nothing, it stands with what it would cost and is blocked.
     """
-    node = base.group.nodes[0]
+    scene, base, node = series.scene, series.base, series.group.nodes[0]
     source = scene.catalog.gpu(base.group.lead.gpu_sku) if base.group.lead.gpu_sku else None
     if source is None:
         return None, ()
     if not node.provider:
-        return None, (Rejected("any other GPU", "the provider of its nodes is not known"),)
+        return None, (Rejected("any other GPU", coded("provider-unknown", "the provider of its nodes is not known")),)
     if base.price is None or base.mixed:
-        why = "the price of its node is not known" if base.price is None else "its nodes are of several kinds"
+        why = PRICE_UNKNOWN if base.price is None else coded("nodes-mixed", "its nodes are of several kinds")
         return None, (Rejected("any other GPU", why),)
     sold = [
         (n, scene.book.beside(node, n.name))
@@ -84,153 +71,76 @@ def other_gpu(
         if candidate.node.gpu not in seen:
             seen.add(candidate.node.gpu)
             rejected[candidate.node.gpu] = Rejected(candidate.node.name, _worse(candidate, best))
-    return move_option(scene, base, best, findings, tuple(rejected.values())), ()
+    return move_option(series, best, tuple(rejected.values())), ()
 
 
-def candidates(
-    scene: Scene, base: Baseline, source: GpuSku, sold: Iterable[tuple[NodeSku, Price | None]]
-) -> tuple[list[Candidate], dict[str, Rejected]]:
-    """The nodes that nothing forbids, what saves at no great risk first, and by GPU why the others are out of the
-    question."""
-    predicted: dict[tuple[str, Link], Prediction | Refusal] = {}
-    rejected: dict[str, Rejected] = {}
-    kept: list[Candidate] = []
-    for target, price in sold:
-        candidate = _weigh(scene, base, source, target, price, predicted)
-        if isinstance(candidate, str):
-            # One line a GPU: the node of it that least speaks against.
-            held = rejected.get(target.gpu)
-            if held is None or len(candidate) < len(held.reason):
-                rejected[target.gpu] = Rejected(target.name, candidate)
-        else:
-            kept.append(candidate)
-    kept.sort(key=lambda c: (not c.safe, -c.saving, c.node.name))
-    return kept, rejected
+def paid_on_top(base: Baseline) -> CodedText:
+    basis = base.price.basis if base.price is not None else "unknown"
+    return coded("paid-on-top", "the present nodes are {basis}: others would be paid on top", basis=basis)
 
 
-def _weigh(  # noqa: PLR0917
-    scene: Scene,
-    base: Baseline,
-    source: GpuSku,
-    target: NodeSku,
-    price: Price | None,
-    predicted: dict[tuple[str, Link], Prediction | Refusal],
-) -> Candidate | str:
-    """`predicted`: what is known already of a GPU behind a link, for nodes that differ in neither."""
-    gpu = scene.catalog.gpu(target.gpu)
-    if gpu is None:
-        return f"the catalog has no figures for {target.gpu}"
-    closed = gates(base.group, source, base.sku, gpu, target)
-    if closed:
-        return "; ".join(closed)
-    if price is None:
-        return "no price is known in this region"
-    link = link_of(target)
-    prediction = predicted.get((gpu.name, link))
-    if prediction is None:
-        prediction = scene.predicted(source, gpu, base.group, (link_of(base.sku), link))
-        predicted[gpu.name, link] = prediction
-    if isinstance(prediction, Refusal):
-        return prediction.reason
-    ratio = prediction.draw(scene.draws("move", base.group.series_id, target.name), len(base.demand_draws))
-    assert base.price is not None
-    if base.group.phase == "training":
-        gpus = base.gpus
-        nodes = int(nodes_for(gpus, target.gpu_count))
-        here = base.nodes * base.price.usd_per_hour
-        draws = (here - nodes * price.usd_per_hour * ratio) * job_hours(scene, base)
-    else:
-        if base.demand is None:
-            return "the demand was not measured"
-        gpus = int(gpus_needed(base, np.array([base.demand * prediction.median]), scene.headroom)[0])
-        nodes = int(nodes_for(gpus, target.gpu_count))
-        drawn = nodes_for(gpus_needed(base, base.demand_draws * ratio, scene.headroom), target.gpu_count)
-        draws = (base.right_nodes_draws * base.price.usd_per_hour - drawn * price.usd_per_hour) * HOURS_PER_MONTH
-    return Candidate(target, price, prediction, gpus, nodes, draws)
-
-
-def job_hours(scene: Scene, base: Baseline) -> float:
-    """Hours a month in which a recurring job holds its nodes, from its share of the window."""
-    held = base.group.gpu_hours / max(base.gpus, 1)
-    return HOURS_PER_MONTH * min(held / scene.window_hours, 1.0) if scene.window_hours > 0 else 0.0
-
-
-def link_of(sku: NodeSku | None) -> Link:
-    """What each GPU of a node has of its fabric."""
-    if sku is None or not sku.fabric.bytes_per_second:
-        return Link(None)
-    return Link(sku.fabric.bytes_per_second / max(sku.gpu_count, 1))
-
-
-def _worse(candidate: Candidate, best: Candidate) -> str:
+def _worse(candidate: Candidate, best: Candidate) -> CodedText:
     told = f"x{candidate.prediction.median:.2f} the time, {candidate.gpus} GPUs needed"
+    fields = {
+        "time_ratio": candidate.prediction.median,
+        "gpus": candidate.gpus,
+        "saving_usd_per_month": candidate.saving,
+    }
     if candidate.saving > best.saving:
         more = f"would save {usd(candidate.saving)} a month"
-        return f"{told}, {more}, at {candidate.prediction.risk} risk of being slower by more than a tenth"
+        risk = f"at {candidate.prediction.risk} risk of being slower by more than a tenth"
+        return CodedText("riskier", f"{told}, {more}, {risk}", {**fields, "risk": candidate.prediction.risk})
     if candidate.saving <= 0:
-        return f"{told}, {usd(-candidate.saving)} a month dearer than the right-sized present"
-    return f"{told}, saves less ({usd(candidate.saving)} a month)"
+        dearer = f"{usd(-candidate.saving)} a month dearer than the right-sized present"
+        return CodedText("dearer", f"{told}, {dearer}", fields)
+    return CodedText("saves-less", f"{told}, saves less ({usd(candidate.saving)} a month)", fields)
 
 
-def move_option(
-    scene: Scene, base: Baseline, best: Candidate, findings: tuple[str, ...], rejected: tuple[Rejected, ...]
-) -> Option:
+def move_option(series: GroupContext, best: Candidate, rejected: tuple[Rejected, ...] = ()) -> DrawnRecommendation:
     """The recommendation to move to a candidate; blocked where nothing is saved by it."""
-    group = base.group
-    realised, date = realisation(base.price, base.right_nodes if base.whole else 0, scene.at)
-    blocked: list[str] = []
+    scene, base = series.scene, series.base
+    cash = cash_of(base.price, base.right_nodes if base.whole else 0, scene.at)
+    blocked: list[CodedText] = []
+    saving = None
     if not base.whole:
-        blocked.append("other work sits on the same nodes, so none of them would fall free")
-    elif realised == "capacity-freed":
-        blocked.append(
-            f"the present nodes are {base.price.basis if base.price else 'unknown'}: others would be paid on top"
-        )
-    claims = not blocked
-    saving = percentiles(best.draws) if claims else None
-    if saving is not None and saving.p50 <= 0:
-        blocked.append("nothing saves: it costs as much or more than the right-sized present")
+        blocked.append(NODES_SHARED)
+    elif cash is None:
+        blocked.append(paid_on_top(base))
+    else:
+        saving = Saving.in_cash(cash, best.draws, _paid(scene, base), best.price)
+        if saving.interval.p50 <= 0:
+            blocked.append(
+                coded("nothing-saved", "nothing saves: it costs as much or more than the right-sized present")
+            )
     ratio = best.prediction.median
     speed = "the same time" if abs(ratio - 1) < 0.005 else f"{ratio:.2f} of the time"
     text = (
-        f"{called(group)} on {best.gpus} {best.node.gpu} ({best.nodes} x {best.node.name}): a step takes {speed} "
-        f"({best.prediction.basis}), credited beyond the present SKU at {base.right_gpus} GPUs."
+        f"{series_label(series.group)} on {best.gpus} {best.node.gpu} ({best.nodes} x {best.node.name}): a step takes "
+        f"{speed} ({best.prediction.basis}), credited beyond the present SKU at {base.right_gpus} GPUs."
     )
     if saving is not None:
-        text += f" {saving_sentence(saving, [base.price, best.price], realised, date)}"
+        text += f" {saving.sentence}"
     if best.prediction.risk not in COUNTED_RISKS:
         text += " An experiment, not a recommendation: it may well be slower by more than a tenth."
-    return Option(
-        Recommendation(
-            id=stable_id("r", group.identity, "move-sku", group.lead.node_sku, best.node.name),
-            findings=findings,
-            workload=group.lead.id,
-            action="move-sku",
-            source=base.configuration,
-            target=Configuration(best.node.gpu, best.node.name, best.gpus),
-            time_ratio=best.prediction.interval,
-            saving_usd_per_month=saving,
-            freed_gpu_hours_per_month=0.0,
-            realisation=realised if claims else "capacity-freed",
-            risk=best.prediction.risk,
-            blocked_by=tuple(blocked),
-            rejected=rejected,
-            would_change_if=(
-                "batch size, precision or model changes: a figure of one never predicts another",
+    return series.recommend(
+        "move-sku", best.node.name,
+        target=Configuration(best.node.gpu, best.node.name, best.gpus),
+        text=text, saving=saving, time_ratio=best.prediction.interval, risk=best.prediction.risk,
+        blocked_by=blocked, rejected=rejected,
+        would_change_if=(
+            coded("work-changes", "batch size, precision or model changes: a figure of one never predicts another"),
+            coded(
+                "host-is-the-limit",
                 "the host is the limit on the faster GPU, which counters of the slower one do not show",
             ),
-            prices=tuple(p.id for p in (base.price, best.price) if p is not None) if saving is not None else (),
-            text=text,
-            break_even=break_even(scene, base, best),
-            available_from=date if claims else None,
-            yardstick=Yardstick(usd_per_month=_paid(scene, base) if claims else None, site_factor=scene.site.factor),
         ),
-        best.draws if claims else None,
-        exclusive=f"place:{group.series_id}",
+        break_even=break_even(scene, base, best),
+        yardstick=SavingsBaseline(site_factor=scene.site.factor),
         claim=_claim(base),
-    )
+    )  # fmt: skip
 
 
-def _claim(base: Baseline) -> Claim:
+def _claim(base: Baseline) -> EvidenceClaim:
     """What a move to other nodes rests on. Every use that may rule a node out, or prefer another: where one is missing,
     which of them fits best is not known, and none is claimed to."""
     links = {"pcie"} | ({"nvlink"} if base.group.gpus_per_replica > 1 and base.has_nvlink else set())
@@ -238,74 +148,143 @@ def _claim(base: Baseline) -> Claim:
     return replace(claim, host=base.sku is not None and bool(base.sku.vcpus))
 
 
-def _paid(scene: Scene, base: Baseline) -> float | None:
+def _paid(scene: MoveContext, base: Baseline) -> float | None:
     """What a month of the present costs that a move is credited against, US dollars; None: no price is known."""
     if base.group.phase == "training":
         return base.month_usd(base.nodes, job_hours(scene, base))
     return base.month_usd(base.right_nodes)
 
 
-def no_other_gpu(base: Baseline, findings: tuple[str, ...], rejected: tuple[Rejected, ...]) -> Option:
-    """The way out that is none: every other GPU was looked at, and why it does not fit."""
-    group, node = base.group, base.group.nodes[0]
+def _no_other_gpu(series: GroupContext, rejected: tuple[Rejected, ...]) -> DrawnRecommendation:
+    """Every other GPU was looked at, and why it does not fit."""
+    node = series.group.nodes[0]
     where = f"{node.provider} in {node.region or 'an unknown region'}" if node.provider else "an unknown provider"
-    why = f"none of the other GPUs at {where} fits or can be predicted and priced"
-    return Option(
-        Recommendation(
-            id=stable_id("r", group.identity, "move-sku", group.lead.node_sku, "another-gpu"),
-            findings=findings,
-            workload=group.lead.id,
-            action="move-sku",
-            source=base.configuration,
-            target=Configuration(None, None, base.right_gpus),
-            time_ratio=None,
-            saving_usd_per_month=None,
-            freed_gpu_hours_per_month=0.0,
-            realisation="capacity-freed",
-            risk="high",
-            blocked_by=(why,),
-            rejected=rejected,
-            would_change_if=(
+    why = coded("no-other-gpu", "none of the other GPUs at {where} fits or can be predicted and priced", where=where)
+    return series.recommend(
+        "move-sku", "another-gpu",
+        target=Configuration(None, None, series.base.right_gpus),
+        text=f"Another GPU is not advised: {why}.",
+        risk="high", blocked_by=(why,), rejected=rejected,
+        would_change_if=(
+            coded(
+                "needs-become-known",
                 "the memory and the precision that the work needs become known, or a missing figure does",
             ),
-            prices=(),
-            text=f"Another GPU is not advised: {why}.",
         ),
-        None,
-        exclusive=f"place:{group.series_id}",
-    )
+    )  # fmt: skip
 
 
-def break_even(scene: Scene, base: Baseline, candidate: Candidate) -> str | None:
-    """At which demand (times today's peak) the candidate stops saving, or would begin to. None: at any, or none."""
-    if base.group.phase == "training" or base.demand is None or base.price is None:
-        return None
-    here = _cost(base, np.array(DEMANDS), base.demand, scene.headroom, base.gpus_per_node) * base.price.usd_per_hour
-    there = (
-        _cost(
-            base, np.array(DEMANDS), base.demand * candidate.prediction.median, scene.headroom, candidate.node.gpu_count
+def without_fabric(series: GroupContext, found: FindingContext) -> DrawnRecommendation:
+    """The same GPU on a node without the fabric, at the right-sized count."""
+    scene, base, group, node = series.scene, series.base, series.group, found.nodes[0]
+    twins = no_fabric_twins(scene, base)
+    priced = [(t, p) for t in twins if (p := scene.book.beside(node, t.name)) is not None]
+    twin, price = min(priced, key=lambda pair: (pair[1].usd_per_hour, pair[0].name), default=(None, None))
+    blocked = _move_blocks(base)
+    if twin is None:
+        blocked.append(_no_twin(base, node, twins))
+    cash = cash_of(base.price, base.right_nodes if base.whole else 0, scene.at)
+    text, saving = _twin_text(base, twin, price, found), None
+    if price is not None and cash is not None and not blocked:
+        draws = base.right_nodes_draws * (cash.price.usd_per_hour - price.usd_per_hour) * HOURS_PER_MONTH
+        saving = Saving.in_cash(cash, draws, base.month_usd(base.right_nodes), price)
+        text += f" {saving.sentence}"
+        if saving.interval.p50 <= 0:
+            blocked.append(coded("fabric-costs-nothing", "nothing saves: the fabric adds nothing to the price here"))
+    else:
+        if not blocked:
+            basis = base.price.basis if base.price else "unknown"
+            blocked.append(
+                coded(
+                    "rented-on-top", "the present nodes are {basis}: renting others would be paid on top", basis=basis
+                )
+            )
+        text += f" Not possible today: {all_of(blocked).text}."
+    return series.recommend(
+        "move-sku", twin.name if twin else "no-fabric",
+        findings=(found.finding.id,),
+        target=Configuration(group.lead.gpu_sku, twin.name if twin else None, base.right_gpus),
+        text=text, saving=saving, time_ratio=SAME_SPEED.interval, risk=SAME_SPEED.risk, blocked_by=blocked,
+        would_change_if=(
+            coded("fabric-comes-to-use", "the service comes to share experts or key-value caches between nodes"),
+            coded("twin-not-to-be-had", "the node without the fabric is not to be had in the numbers needed"),
+        ),
+        break_even=None if blocked else "saves at any demand",
+        claim=base.claim(whole=True, fabric=True),
+    )  # fmt: skip
+
+
+def no_fabric_twins(scene: MoveContext, base: Baseline) -> list[NodeSku]:
+    """The same node without an RDMA fabric, as far as the catalog knows."""
+    return list(twins_without_fabric(scene.catalog, base.sku)) if base.sku else []
+
+
+def _move_blocks(base: Baseline) -> list[CodedText]:
+    reasons: list[CodedText] = []
+    if base.mixed:
+        reasons.append(NODES_MIXED)
+    if not base.whole:
+        reasons.append(NODES_SHARED)
+    if base.price is None:
+        reasons.append(coded("present-price-unknown", "the price of the present node is not known"))
+    return reasons
+
+
+def _no_twin(base: Baseline, node: NodeFacts, twins: list[NodeSku]) -> CodedText:
+    where = f"{node.provider or 'this provider'} in {node.region or 'this region'}"
+    if base.sku is None:
+        return coded("node-sku-unknown", "the node's SKU is not known, so neither is its twin without the fabric")
+    if twins:
+        return coded(
+            "twin-without-price", "{where} has no known price for {sku}, the same node without the fabric",
+            where=where, sku=twins[0].name,
+        )  # fmt: skip
+    return coded(
+        "no-twin", "{where} sells no node with {gpu} and without the fabric that the catalog knows",
+        where=where, gpu=base.group.lead.gpu_sku,
+    )  # fmt: skip
+
+
+def _twin_text(base: Baseline, twin: NodeSku | None, price: Price | None, found: FindingContext) -> str:
+    gpu = base.group.lead.gpu_sku or "GPU"
+    if twin is None or price is None:
+        premium = found.premium
+        assumed = (
+            f" If there were one, it would cost about {premium.share * 100:.1f} % less than today's "
+            f"{usd(premium.price.usd_per_hour)} an hour (assumed, from pairs at other providers)."
+            if premium is not None and premium.assumed
+            else ""
         )
-        * candidate.price.usd_per_hour
+        return f"The same {gpu} on a node without the fabric runs the work at the same speed.{assumed}"
+    return (
+        f"The same {gpu} on {twin.name}, without the fabric, runs the work at the same speed; reckoned for "
+        f"{base.right_gpus} GPUs at {usd(price.usd_per_hour)} against "
+        f"{usd(base.price.usd_per_hour if base.price else None)} a node-hour."
     )
-    saves = here - there > 1e-9
-    today = DEMANDS.index(1.0)
-    if saves[today]:
-        above = next((d for d, s in zip(DEMANDS[today:], saves[today:], strict=True) if not s), None)
-        below = next((d for d, s in zip(DEMANDS[today::-1], saves[today::-1], strict=True) if not s), None)
-        # From where it stops saving.
-        told = [f"above {above:.2f} x" if above else "", f"at or below {below:.2f} x" if below else ""]
-        limits = " and ".join(t for t in told if t)
-        return f"stops saving {limits} today's peak demand" if limits else None
-    lower = [d for d, s in zip(DEMANDS[:today], saves[:today], strict=True) if s]
-    higher = [d for d, s in zip(DEMANDS[today:], saves[today:], strict=True) if s]
-    if lower:
-        return f"would save at {max(lower):.2f} x today's peak demand"
-    if higher:
-        return f"would save at {min(higher):.2f} x today's peak demand"
-    return f"saves at no demand up to {DEMANDS[-1]:g} x today's peak"
 
 
-def _cost(base: Baseline, demands: Array, peak: float, headroom: float, per_node: int) -> Array:
-    nodes = nodes_for(gpus_needed(base, demands * peak, headroom), per_node)
-    assert math.isfinite(float(nodes.sum()))
-    return nodes
+def _state(snapshot: PredictionSnapshot, seen: Observation, _: bool) -> MoveState | None:
+    there, here = snapshot.target, snapshot.source
+    if there.node_sku is None or there.node_sku == here.node_sku:
+        return None
+    return by_runs(snapshot, seen, stands_on(there), stands_on(here), there.node_sku)
+
+
+def _trial(snapshot: PredictionSnapshot) -> Fits | None:
+    return stands_on(snapshot.target) if snapshot.target.node_sku is not None else None
+
+
+def _words(r: Recommendation) -> str:
+    return "same GPU, other node" if r.target.gpu_sku == r.source.gpu_sku else "another GPU"
+
+
+KIND = RecommendationKind(
+    actions=("move-sku",),
+    rank=6,
+    build=_build,
+    words=_words,
+    subject="A move to other nodes",
+    state=_state,
+    calibrates=True,
+    trial=_trial,
+)

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from ...core.advice_types import Interval
+from ...core.coded_text import CodedText
 from ...core.formatting import percent, usd
 from ..base.prediction import Z90, Prediction, Refusal
 
@@ -25,7 +26,7 @@ SIGMA_MEASURED = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class MeasuredMove:
     """A move to another GPU that was done and measured. `factor`: the site's factor that its prediction held."""
 
     predicted: Interval
@@ -53,20 +54,28 @@ class Site:
         return replace(prediction, median=prediction.median * self.factor, basis=basis)
 
     @property
-    def notes(self) -> tuple[str, ...]:
+    def notes(self) -> tuple[CodedText, ...]:
         """What is said of it beside the advice."""
         said = []
         if self.cases:
             said.append(
-                f"Times on other GPUs are predicted at x{self.factor:.2f} of what the model says, by "
-                f"{_moves(self.cases)} measured here."
+                CodedText(
+                    "site-factor",
+                    f"Times on other GPUs are predicted at x{self.factor:.2f} of what the model says, by "
+                    f"{_moves(self.cases)} measured here.",
+                    {"factor": self.factor, "moves": self.cases},
+                )
             )
         predicted, measured = self.saved
         if self.savings and predicted > 0:
             said.append(
-                f"{_moves(self.savings).capitalize()} done here saved {usd(measured)} a month, "
-                f"{percent(measured / predicted)} of the {usd(predicted)} predicted; what is predicted now is not "
-                "scaled by that."
+                CodedText(
+                    "savings-measured",
+                    f"{_moves(self.savings).capitalize()} done here saved {usd(measured)} a month, "
+                    f"{percent(measured / predicted)} of the {usd(predicted)} predicted; what is predicted now is not "
+                    "scaled by that.",
+                    {"moves": self.savings, "predicted_usd_per_month": predicted, "measured_usd_per_month": measured},
+                )
             )
         return tuple(said)
 
@@ -74,7 +83,7 @@ class Site:
 NO_SITE = Site()
 
 
-def site_factor(cases: Iterable[Case]) -> tuple[float, int]:
+def site_factor(cases: Iterable[MeasuredMove]) -> tuple[float, int]:
     """The factor, and how many moves it rests on."""
     weighted, weights, count = 0.0, 1.0 / TAU**2, 0
     for case in cases:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from ...core.coded_text import coded
 from ..base.prediction import Factors, Phase, Prediction, Refusal, Use, not_measured, time_ratio
 from ..base.workload_groups import HOURS_PER_MONTH, Group
 
@@ -76,7 +77,12 @@ def power_at_work(usage: pd.DataFrame, group: Group, window_hours: float) -> Pow
 def predict_clock(use: Use, phase: Phase, clock_share: float) -> Prediction | Refusal:
     """Time at `clock_share` of today's SM clock over time today."""
     if not LOWEST_SHARE <= clock_share <= 1.0:
-        return Refusal(f"nothing is known about clocks below {LOWEST_SHARE:.0%} of today's or above it")
+        return Refusal(
+            coded(
+                "clock-unknown", "nothing is known about clocks below {lowest:.0%} of today's or above it",
+                lowest=LOWEST_SHARE,
+            )
+        )  # fmt: skip
     refused = not_measured(use, "u_c", "u_m")
     if refused is not None:
         return refused
@@ -108,7 +114,12 @@ def lower_clock(
         if found.interval.p90 > 1.0 + most_loss:
             break
         best = ClockMove(percent / 100, found, watts, watts_at(watts, idle_watts, percent / 100))
-    return best or Refusal(f"a lower SM clock costs more than {most_loss:.0%} of time: the work needs the clock")
+    return best or Refusal(
+        coded(
+            "clock-needed", "a lower SM clock costs more than {most_loss:.0%} of time: the work needs the clock",
+            most_loss=most_loss,
+        )
+    )  # fmt: skip
 
 
 def power_cap(
@@ -117,13 +128,22 @@ def power_cap(
     """What a power cap does. `watts`: mean at work; `peak_watts`: 95th percentile at work, decides if it bites."""
     if cap_watts >= peak_watts:
         return Refusal(
-            f"a cap of {cap_watts:.0f} W changes nothing: the GPU draws {peak_watts:.0f} W at the 95th percentile"
-        )
+            coded(
+                "cap-without-effect",
+                "a cap of {cap_watts:.0f} W changes nothing: the GPU draws {peak_watts:.0f} W at the 95th percentile",
+                cap_watts=cap_watts, peak_watts=peak_watts,
+            )
+        )  # fmt: skip
     room = (cap_watts - idle_watts) / max(peak_watts - idle_watts, 1e-9)
     cubed = (room - (1 - CLOCKED_SHARE)) / CLOCKED_SHARE
     share = math.copysign(abs(cubed) ** (1 / CLOCK_EXPONENT), cubed)
     if share < LOWEST_SHARE:
-        return Refusal(f"a cap of {cap_watts:.0f} W is lower than anything published tells about")
+        return Refusal(
+            coded(
+                "cap-too-low", "a cap of {cap_watts:.0f} W is lower than anything published tells about",
+                cap_watts=cap_watts,
+            )
+        )  # fmt: skip
     found = predict_clock(use, phase, share)
     if isinstance(found, Refusal):
         return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...core.coded_text import coded
 from ..base.prediction import (
     SIGMA_CHANGED_PARALLELISM,
     SIGMA_SAME_GPU,
@@ -40,6 +41,6 @@ def predict_count(use: Use, phase: Phase, here: int, there: int) -> Prediction |
     if refused is not None:
         return refused
     if here == 1:
-        return Refusal("what several GPUs would exchange cannot be seen on one")
+        return Refusal(coded("exchange-not-seen", "what several GPUs would exchange cannot be seen on one"))
     ratio = time_ratio(use, phase, count_factors(here, there))
     return Prediction(ratio, SIGMA_CHANGED_PARALLELISM, "parallelism changes: benchmark first")

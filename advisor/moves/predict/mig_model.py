@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ....rules.catalog.types import MEMORY_SLICES, GpuSku, MigProfile
+from ...core.coded_text import CodedText, coded
 from ..base.constraints import room_bytes
 from ..base.prediction import (
     SIGMA_ACHIEVED_KNOWN,
@@ -23,13 +24,15 @@ from ..base.prediction import (
     time_ratio,
 )
 
+INSTANCE_BUSY = "instance-too-busy"
+
 
 @dataclass(frozen=True, slots=True)
 class SliceFit:
     """One profile weighed: `load` is the 95th percentile of the share of time its engine would be busy (1: all of it;
     NaN: not measured, and then it is blocked).
 
-    `blocked_by`: every reason against it, in words; empty: nothing speaks against it. `prediction` None: refused.
+    `blocked_by`: every reason against it; empty: nothing speaks against it. `prediction` None: refused.
     """
 
     profile: MigProfile
@@ -37,7 +40,7 @@ class SliceFit:
     mem_bytes: float
     prediction: Prediction | None
     load: float
-    blocked_by: tuple[str, ...]
+    blocked_by: tuple[CodedText, ...]
 
 
 def slice_factors(sku: GpuSku, profile: MigProfile) -> Factors:
@@ -51,7 +54,7 @@ def predict_slice(sku: GpuSku, profile: MigProfile, use: Use, phase: Phase) -> P
     if refused is not None:
         return refused
     if use.matters("n"):
-        return Refusal("the work uses NVLink, and MIG instances have none")
+        return Refusal(coded("instances-without-nvlink", "the work uses NVLink, and MIG instances have none"))
     ratio = time_ratio(use, phase, slice_factors(sku, profile))
     # Latency stays as it is on the same silicon: only the time that SMs and memory bandwidth rule is in doubt.
     latency = time_ratio(use, phase, Factors(c=0.0, m=0.0, p=0.0, n=0.0, i=0.0))
@@ -84,17 +87,28 @@ def weigh_slices(
         found = predict_slice(sku, profile, use, phase)
         rows = load_on_slice(sku, profile, use)
         load = float(np.percentile(rows, 95)) if rows.size else math.nan
-        blocked = []
+        blocked: list[CodedText] = []
         if isinstance(found, Refusal):
             blocked.append(found.reason)
         if needed_bytes is None:
-            blocked.append("memory needed unknown: an instance has less of it")
+            blocked.append(coded("instance-memory-unknown", "memory needed unknown: an instance has less of it"))
         elif needed_bytes > room_bytes(mem):
+            room = room_bytes(mem)
             blocked.append(
-                f"it needs {needed_bytes / 1e9:.0f} GB, and the instance has room for {room_bytes(mem) / 1e9:.0f} GB"
+                CodedText(
+                    "instance-too-small",
+                    f"it needs {needed_bytes / 1e9:.0f} GB, and the instance has room for {room / 1e9:.0f} GB",
+                    {"needed_bytes": needed_bytes, "room_bytes": room},
+                )
             )
         if load > headroom:
-            blocked.append(f"it would be busy {load:.0%} of the time at the 95th percentile, above {headroom:.0%}")
+            blocked.append(
+                coded(
+                    INSTANCE_BUSY,
+                    "it would be busy {load:.0%} of the time at the 95th percentile, above {headroom:.0%}",
+                    load=load, headroom=headroom,
+                )
+            )  # fmt: skip
         prediction = None if isinstance(found, Refusal) else found
         out.append(SliceFit(profile, profile.name(sku.mem_bytes), mem, prediction, load, tuple(blocked)))
     return tuple(out)

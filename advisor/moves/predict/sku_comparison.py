@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass
 
 from ....rules.catalog.types import GpuSku
 from ....rules.models.move_model import MoveModel, Residuals
 from ...core.advice_types import Interval
-from ..base.constraints import BF16_CAPABILITY, FP8_CAPABILITY, capability, room_bytes
+from ...core.coded_text import CodedText, coded
+from ..base.constraints import (
+    BF16_CAPABILITY,
+    FP8_CAPABILITY,
+    arm_host,
+    capability,
+    lacks_precision,
+    other_stack,
+    room_bytes,
+)
 from ..base.prediction import Z90
 from ..base.sustained_rates import family, rates_of
 from .typical_work import Parts, Question, parts_of, profile_of
@@ -32,7 +40,7 @@ class Comparison:
     """
 
     time_ratio: Interval
-    blocked_by: tuple[str, ...]
+    blocked_by: tuple[CodedText, ...]
     basis: str
     group: str
     sigma: float
@@ -104,10 +112,10 @@ def assumed_group(question: Question, source: GpuSku, target: GpuSku) -> str | N
     return "assumed, hopper" if set(doubtful) == {"hopper"} else "assumed"
 
 
-def blocks(question: Question, source: GpuSku, target: GpuSku) -> tuple[str, ...]:
+def blocks(question: Question, source: GpuSku, target: GpuSku) -> tuple[CodedText, ...]:
     """Everything that forbids the move, as far as the question tells."""
     reasons = [
-        _other_stack(source, target),
+        other_stack(source, target) or arm_host(source, target),
         _precision(question, target),
         _memory(question, target),
         _links(question, source, target),
@@ -117,7 +125,7 @@ def blocks(question: Question, source: GpuSku, target: GpuSku) -> tuple[str, ...
 
 
 def _answer(  # noqa: PLR0917
-    ratio: float, sigma: float, blocked: tuple[str, ...], basis: str, group: str, assumed: tuple[str, ...]
+    ratio: float, sigma: float, blocked: tuple[CodedText, ...], basis: str, group: str, assumed: tuple[str, ...]
 ) -> Comparison:
     spread = math.exp(Z90 * sigma)
     return Comparison(Interval(ratio / spread, ratio, ratio * spread), blocked, basis, group, sigma, assumed)
@@ -137,23 +145,15 @@ def _basis(question: Question, group: str, residuals: Residuals, assumed: tuple[
     return f"{told}; interval: {residuals.basis} ({group})"
 
 
-def _other_stack(source: GpuSku, target: GpuSku) -> str | None:
-    if source.vendor.lower() != target.vendor.lower():
-        return f"{target.name} needs another software stack ({target.vendor})"
-    if re.match(r"G[HB]\d", target.name) and not re.match(r"G[HB]\d", source.name):
-        return f"{target.name} comes with an Arm host, and software built for x86 does not run there"
-    return None
-
-
-def _precision(question: Question, target: GpuSku) -> str | None:
+def _precision(question: Question, target: GpuSku) -> CodedText | None:
     needed = {"bf16": BF16_CAPABILITY, "fp8": FP8_CAPABILITY, "fp4": FP4_CAPABILITY}.get(question.precision)
     has = capability(target)
     if needed is None or has is None or has >= needed:
         return None
-    return f"{target.name} has no {question.precision.upper()} (compute capability {target.compute_capability})"
+    return lacks_precision(target, question.precision.upper())
 
 
-def _memory(question: Question, target: GpuSku) -> str | None:
+def _memory(question: Question, target: GpuSku) -> CodedText | None:
     if question.params is None:
         return None
     if question.phase == "training":
@@ -162,25 +162,33 @@ def _memory(question: Question, target: GpuSku) -> str | None:
     room = room_bytes(target.mem_bytes)
     if each <= room:
         return None
-    return (
+    least = math.ceil(question.weights_bytes / room)
+    return CodedText(
+        "weights-too-large",
         f"the weights alone need {each / 1e9:.0f} GB per GPU, and {target.name} has room for {room / 1e9:.0f} GB: "
-        f"{math.ceil(question.weights_bytes / room)} GPUs at least"
+        f"{least} GPUs at least",
+        {"sku": target.name, "needed_bytes": each, "room_bytes": room, "gpus_at_least": least},
     )
 
 
-def _links(question: Question, source: GpuSku, target: GpuSku) -> str | None:
+def _links(question: Question, source: GpuSku, target: GpuSku) -> CodedText | None:
     if question.gpus <= PCIE_GROUP_MAX or target.nvlink_bytes_per_second or not source.nvlink_bytes_per_second:
         return None
-    return f"{question.gpus} GPUs that work on one model talk over NVLink, and {target.name} has PCIe only"
+    return coded(
+        "model-over-pcie", "{gpus} GPUs that work on one model talk over NVLink, and {sku} has PCIe only",
+        gpus=question.gpus, sku=target.name,
+    )  # fmt: skip
 
 
-def _host_bound(question: Question, source: GpuSku, target: GpuSku) -> str | None:
+def _host_bound(question: Question, source: GpuSku, target: GpuSku) -> CodedText | None:
     if question.phase == "training" or question.params is None or question.params > HOST_BOUND_PARAMS:
         return None
     newer = family(target) == "blackwell" and family(source) != "blackwell"
     if not newer or target.nvlink_bytes_per_second is None:
         return None
-    return (
+    return CodedText(
+        "small-model-host-bound",
         f"a model of {question.params / 1e9:g} B is bound by its host on {target.name}: a published one ran at 0.65x "
-        "the speed of H100; benchmark first"
+        "the speed of H100; benchmark first",
+        {"sku": target.name, "params": question.params},
     )

@@ -5,21 +5,31 @@ from __future__ import annotations
 from ....rules.policy.thresholds import WasteRule
 from ...core.advice_types import Evidence
 from ...core.formatting import usd
+from ...core.number_sources import GPU_HOURS, Reckoned, Sql
 from ..base.prediction import Refusal
 from ..base.pricing import PriceBook
 from ..base.workload_groups import HOURS_PER_MONTH, Group
-from ..context.finding_context import ClockChange, Found
+from ..context.finding_context import ClockChange, FindingContext
+from ..context.rule_context import (
+    RuleContext,
+    RuleDescription,
+    RuleResult,
+    as_percent,
+    busy_share,
+    finding_of,
+    measured_percentile,
+    watts,
+)
 from ..predict.clock_model import ClockMove, lower_clock, power_at_work, power_cap
-from .rule_context import Scope, Told, busy_share, finding_of, percent, percentile, watts
 
 JOULES_PER_KILOWATT_HOUR = 3.6e6
 # Caps that are weighed, as shares of the rated power.
 _CAPS = (0.9, 0.85, 0.8, 0.7)
 
 
-def energy(scope: Scope, rule: WasteRule) -> Told:
+def energy(scope: RuleContext, rule: WasteRule) -> RuleResult:
     """Groups that would do the same work, nearly as fast, for less energy."""
-    found: list[Found] = []
+    found: list[FindingContext] = []
     for group in scope.judged:
         if not group.current or group.observed_hours < rule.value("coverage_hours"):
             continue
@@ -31,7 +41,7 @@ def energy(scope: Scope, rule: WasteRule) -> Told:
     return found, []
 
 
-def _change(scope: Scope, rule: WasteRule, group: Group) -> ClockChange | None:
+def _change(scope: RuleContext, rule: WasteRule, group: Group) -> ClockChange | None:
     memory, compute = busy_share(group, "hbm-bandwidth"), busy_share(group, "compute")
     if max(memory, compute) < rule.value("bound_share_min"):
         return None
@@ -41,7 +51,7 @@ def _change(scope: Scope, rule: WasteRule, group: Group) -> ClockChange | None:
     if sku is None or drawn is None:
         return None
     if memory >= compute:
-        use = group.feature("u_c_p95") or percentile(group.use.u_c, 95)
+        use = group.feature("tensor_of_sustained_p95") or measured_percentile(group.use.u_c, 95)
         if use is None or use >= rule.value("u_c_p95_max"):
             return None
         move = lower_clock(
@@ -64,7 +74,7 @@ def _change(scope: Scope, rule: WasteRule, group: Group) -> ClockChange | None:
     return None if best is None else ClockChange(best[0], best[1], drawn.hours_per_month)
 
 
-def _finding(scope: Scope, rule: WasteRule, group: Group, change: ClockChange) -> Found:
+def _finding(scope: RuleContext, rule: WasteRule, group: Group, change: ClockChange) -> FindingContext:
     move = change.move
     saved = change.joules_per_month / JOULES_PER_KILOWATT_HOUR
     way = "a lower SM clock" if change.cap_watts is None else f"a power cap of {change.cap_watts:.0f} W"
@@ -82,12 +92,12 @@ def _finding(scope: Scope, rule: WasteRule, group: Group, change: ClockChange) -
         ),
         gpu_hours=group.gpu_hours,
         cost=_spent(scope, group, change),
-        values={"power": watts(move.watts_before), "limit": way, "share": percent(1 - move.joules_ratio)},
+        values={"power": watts(move.watts_before), "limit": way, "share": as_percent(1 - move.joules_ratio)},
         # The curve of power over clock was published for one GPU.
         sure=0.7 * group.lead.bottleneck.confidence,
         after=f"That is {saved:,.0f} kWh a month, {worth_words(scope.book, group, saved)}.",
     )  # fmt: skip
-    return Found(finding, group, group.nodes, clock=change)
+    return FindingContext(finding, group, group.nodes, clock=change)
 
 
 def worth_words(book: PriceBook, group: Group, kilowatt_hours: float) -> str:
@@ -99,10 +109,39 @@ def worth_words(book: PriceBook, group: Group, kilowatt_hours: float) -> str:
     return f"{usd(value)} at your price of power ({price.source}, {price.as_of})"
 
 
-def _spent(scope: Scope, group: Group, change: ClockChange) -> float | None:
+def _spent(scope: RuleContext, group: Group, change: ClockChange) -> float | None:
     """What the energy that was not needed cost in the window; None: no price of power."""
     price = scope.book.power_of(group.nodes[0])
     if price is None:
         return None
     month = change.joules_per_month / JOULES_PER_KILOWATT_HOUR * price.usd_per_kwh
     return month * scope.verdicts.window.hours / HOURS_PER_MONTH
+
+
+def _power_model(what: str) -> Reckoned:
+    return Reckoned(
+        f"{what}, by the published curve of power over clock (docs/moves.md)", ("used",),
+        "SELECT workload_id, node, gpu_uuid, ts, seconds, power_watts, tensor_sustained, hbm_sustained, clock_ratio"
+        " FROM used WHERE now AND NOT idle",
+    )  # fmt: skip
+
+
+RULE = RuleDescription(
+    id="energy",
+    rank=10,
+    judge=energy,
+    answered_by={"lower-clock": 1, "power-cap": 1},
+    waste="none",
+    metrics={
+        "power_at_work": Sql(
+            ("used",),
+            "SELECT sum(power_watts * seconds) / sum(seconds) FROM used"
+            " WHERE now AND NOT idle AND power_watts IS NOT NULL",
+        ),
+        "power_after": _power_model("the power that the same rows would draw"),
+        "energy_saved": _power_model("energy of the same work, 1 less after over before"),
+        "energy_saved_per_month": _power_model("that share of the energy of a month at this power"),
+        "slowdown_expected": _power_model("the time that the same work takes longer"),
+        "gpu_hours": GPU_HOURS,
+    },
+)

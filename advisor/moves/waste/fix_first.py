@@ -9,9 +9,10 @@ import numpy as np
 from ....rules.policy.thresholds import WasteRule
 from ...core.advice_types import Evidence
 from ...core.formatting import dated, usd
+from ...core.number_sources import by_labels
 from ..base.workload_groups import JOBS, Group
-from ..context.finding_context import Found
-from .rule_context import Scope, Told, busy_share, finding_of, percent
+from ..context.finding_context import FindingContext
+from ..context.rule_context import RuleContext, RuleDescription, RuleResult, as_percent, busy_share, finding_of
 
 # What is done about each, as a clause after "Before anything is moved, ".
 REMEDIES = {
@@ -32,9 +33,9 @@ _CAUSES = {
 _LIKE_THE_NETWORK = ("latency", "straggler")
 
 
-def fix_first(scope: Scope, rule: WasteRule) -> Told:
+def fix_first(scope: RuleContext, rule: WasteRule) -> RuleResult:
     """Jobs that such a fault holds back in a good part of their busy time."""
-    found: list[Found] = []
+    found: list[FindingContext] = []
     for group in scope.judged:
         # A service whose engine rests lacks requests; what people try out is small by nature.
         if group.kind not in JOBS or group.observed_hours < rule.value("hours_min"):
@@ -48,7 +49,7 @@ def fix_first(scope: Scope, rule: WasteRule) -> Told:
     return found, []
 
 
-def lost_share(scope: Scope, group: Group, label: str) -> float | None:
+def lost_share(scope: RuleContext, group: Group, label: str) -> float | None:
     """The share of its GPU-hours that mending it brings back at most; None: what is lost was not measured."""
     usage = scope.verdicts.usage_of({w.id for w in group.workloads})
     held = usage["seconds"].to_numpy(float)
@@ -75,7 +76,7 @@ def lost_share(scope: Scope, group: Group, label: str) -> float | None:
     return float((np.clip(lost, 0.0, 1.0) * held)[known].sum() / total)
 
 
-def _finding(scope: Scope, rule: WasteRule, group: Group, label: str, share: float) -> Found:
+def _finding(scope: RuleContext, rule: WasteRule, group: Group, label: str, share: float) -> FindingContext:
     lost = lost_share(scope, group, label)
     hours = group.gpu_hours * (share if lost is None else lost)
     cost = None if lost is None else scope.cost(hours, group.nodes)
@@ -95,8 +96,22 @@ def _finding(scope: Scope, rule: WasteRule, group: Group, label: str, share: flo
         ),
         gpu_hours=hours,
         cost=cost,
-        values={"share": percent(share), "bottleneck": label, "cause": _CAUSES[label]},
+        values={"share": as_percent(share), "bottleneck": label, "cause": _CAUSES[label]},
         sure=group.lead.bottleneck.confidence,
         after=f"{told} Before anything is moved, {REMEDIES[label]}.",
     )  # fmt: skip
-    return Found(finding, group, group.nodes, fault=label)
+    return FindingContext(finding, group, group.nodes, fault=label)
+
+
+RULE = RuleDescription(
+    id="fix-first",
+    rank=5,
+    judge=fix_first,
+    answered_by={"fix-first": 1},
+    waste="none",
+    metrics={
+        "held_back": by_labels("the hours with this label over all that are not idle"),
+        "lost_at_most": by_labels("the part of each such row that the engine (or the clock) rested, over all hours"),
+        "bottleneck": by_labels("the one of host-input, latency, straggler and throttled with most hours"),
+    },
+)

@@ -10,20 +10,32 @@ import pandas as pd
 
 from ....rules.policy.thresholds import WasteRule
 from ...core.advice_types import Evidence
+from ...core.coded_text import CodedText
+from ...core.number_sources import Sql, weighted
 from ...core.timestamps import minute, rfc3339, span
 from ...verdicts.types import Verdicts
 from ..base.workload_groups import AVAILABLE, Group
-from ..context.finding_context import Found, graded, when_possible
-from .rule_context import MIN_SHARE, OF_WHOLE_GPUS, Scope, Told, finding_of, percent, power_words, watts
+from ..context.finding_context import FindingContext, severity_for_share, when_possible
+from ..context.rule_context import (
+    MIN_SHARE,
+    OF_WHOLE_GPUS,
+    RuleContext,
+    RuleDescription,
+    RuleResult,
+    as_percent,
+    finding_of,
+    power_words,
+    watts,
+)
 
 # Share of the time since it last worked that must have been observed (as IDLE_OF_UNHELD).
 OBSERVED_MIN = 0.95
 
 
-def held_idle(scope: Scope, rule: WasteRule) -> Told:
+def held_idle(scope: RuleContext, rule: WasteRule) -> RuleResult:
     """Groups that held GPUs without use for a tenth of their time or more."""
-    found: list[Found] = []
-    notes: list[str] = []
+    found: list[FindingContext] = []
+    notes: list[CodedText] = []
     verdicts = scope.verdicts
     rows = verdicts.occupancy[verdicts.occupancy["class"] == "allocated_idle"]
     idle = {str(w): float(hours) for w, hours in rows.groupby("workload_id")["gpu_hours"].sum().items()}
@@ -38,10 +50,14 @@ def held_idle(scope: Scope, rule: WasteRule) -> Told:
         if share < MIN_SHARE or least is None:
             continue
         if least.hours_observed < rule.value("coverage_hours"):
+            seen, floor = span(least.hours_observed * 3600), rule.value("coverage_hours")
+            then = when_possible(least.hours_observed, floor, verdicts.window, scope.at, least)
             notes.append(
-                f"{group.lead.name} seems to hold GPUs without using them, in {span(least.hours_observed * 3600)} of "
-                f"data. "
-                + when_possible(least.hours_observed, rule.value("coverage_hours"), verdicts.window, scope.at, least)
+                CodedText(
+                    "held-idle-seen-too-short",
+                    f"{group.lead.name} seems to hold GPUs without using them, in {seen} of data. {then}",
+                    {"workload": group.lead.name, "hours": least.hours_observed, "needed_hours": floor},
+                )
             )
             continue
         found.append(_finding(scope, rule, group, held, share))
@@ -104,7 +120,7 @@ def _idle_since(verdicts: Verdicts, group: Group) -> float | None:
     return last if group.current and last is not None and last < verdicts.window.end else None
 
 
-def _finding(scope: Scope, rule: WasteRule, group: Group, held: float, share: float) -> Found:
+def _finding(scope: RuleContext, rule: WasteRule, group: Group, held: float, share: float) -> FindingContext:
     verdicts = scope.verdicts
     usage = verdicts.usage_of({w.id for w in group.workloads})
     rows = usage[usage["bottleneck"] == "idle"]
@@ -135,12 +151,44 @@ def _finding(scope: Scope, rule: WasteRule, group: Group, held: float, share: fl
         gpu_hours=held,
         cost=cost,
         values={
-            "sm": percent(engine), "engine": percent(engine), "dram": percent(dram), "power": watts(power),
-            "idle_power": watts(floor), "power_words": power_words(power, floor), "mem_used": percent(memory),
+            "sm": as_percent(engine), "engine": as_percent(engine), "dram": as_percent(dram), "power": watts(power),
+            "idle_power": watts(floor), "power_words": power_words(power, floor), "mem_used": as_percent(memory),
             **_instance_words(verdicts, group),
         },
         sure=group.lead.kind.confidence if group.kind == "idle" else 0.9,
-        severity=graded(share, rule),
+        severity=severity_for_share(share, rule),
         after=told + scope.cost_words(cost, group.nodes),
     )  # fmt: skip
-    return Found(finding, group, group.nodes)
+    return FindingContext(finding, group, group.nodes)
+
+
+# What stood idle at the end of a job that has worked; all of it where nothing ever worked.
+_HELD_IDLE = Sql(
+    ("held_idle", "trailing"),
+    "SELECT sum(CASE WHEN {never_worked} THEN h.hours ELSE min(t.hours, h.hours) END)"
+    " FROM held_idle h JOIN trailing t ON t.workload_id = h.workload_id",
+)
+
+RULE = RuleDescription(
+    id="held-idle",
+    rank=3,
+    judge=held_idle,
+    answered_by={"release": 1},
+    waste="unused",
+    metrics={
+        "engine_active": Sql(("used",), "SELECT avg(engine_active) FROM used WHERE bottleneck = 'idle'"),
+        "dram_active": Sql(("used",), "SELECT avg(hbm_use) FROM used WHERE bottleneck = 'idle'"),
+        "power_over_idle": Sql(
+            ("used",),
+            f"SELECT coalesce(({weighted('power_over_idle')}), (SELECT avg(power_watts) / max(idle_power_watts)"
+            " FROM used WHERE bottleneck = 'idle'))",
+        ),
+        "mem_used": Sql(("used",), "SELECT avg(mem_used) FROM used WHERE bottleneck = 'idle'"),
+        "held_idle": _HELD_IDLE,
+        "last_worked": Sql(
+            ("used",),
+            "SELECT strftime('%Y-%m-%dT%H:%M:%SZ', max(ts), 'unixepoch') FROM used WHERE now AND bottleneck <> 'idle'",
+        ),
+        "gpu_hours": _HELD_IDLE,
+    },
+)

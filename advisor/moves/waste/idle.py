@@ -8,12 +8,24 @@ from collections.abc import Sequence
 from ....rules.base.templates import fill
 from ....rules.policy.thresholds import WasteRule
 from ...core.advice_types import Evidence, Finding
+from ...core.coded_text import CodedText, coded
 from ...core.ids import stable_id
+from ...core.number_sources import NODE_HOURS, SPARE_POWER_OVER_IDLE, Sql, of_spare_gpus
 from ...core.timestamps import span
 from ...verdicts.types import BareGpu, NodeFacts
 from ..context.evidence import GAP_MAX
-from ..context.finding_context import Found, certainty, graded, when_possible
-from .rule_context import MIN_SHARE, OF_WHOLE_GPUS, Scope, Told, percent, power_words, watts
+from ..context.finding_context import FindingContext, clamped_confidence, severity_for_share, when_possible
+from ..context.rule_context import (
+    MIN_SHARE,
+    OF_WHOLE_GPUS,
+    RuleContext,
+    RuleDescription,
+    RuleResult,
+    as_percent,
+    power_words,
+    watts,
+    would_change_if,
+)
 
 # A GPU counts as idle where nearly all of the time that nobody held it was idle: else somebody unseen worked there. The
 # same share by which work is called idle (rules/kinds.yaml), so that a label that is missing makes nothing idle.
@@ -22,15 +34,18 @@ IDLE_OF_UNHELD = 0.95
 IDLE_INSTANCE_SHARE = 0.5
 
 
-def idle(scope: Scope, rule: WasteRule) -> Told:
+def idle(scope: RuleContext, rule: WasteRule) -> RuleResult:
     """Nodes whose free GPUs stood idle for a tenth of their hours or more."""
     verdicts = scope.verdicts
-    found: list[Found] = []
-    notes: list[str] = []
+    found: list[FindingContext] = []
+    notes: list[CodedText] = []
     for node in verdicts.nodes:
         bare = [b for b in verdicts.bare if b.node == node.node]
         faults = sorted({b.telemetry_fault for b in bare if b.telemetry_fault})
-        notes += [f"No verdict on idle GPUs of {node.node}: {fault}." for fault in faults]
+        notes += [
+            coded("idle-not-judged", "No verdict on idle GPUs of {node}: {fault}.", node=node.node, fault=fault)
+            for fault in faults
+        ]
         still = [
             b
             for b in bare
@@ -45,16 +60,21 @@ def idle(scope: Scope, rule: WasteRule) -> Told:
         if not still or (share < MIN_SHARE and not cut):
             continue
         if node.hours_observed < rule.value("coverage_hours"):
+            then = when_possible(node.hours_observed, rule.value("coverage_hours"), verdicts.window, scope.at, node)
+            seen = span(node.hours_observed * 3600)
             notes.append(
-                f"{node.node} looks idle, but only {span(node.hours_observed * 3600)} of it were observed. "
-                + when_possible(node.hours_observed, rule.value("coverage_hours"), verdicts.window, scope.at, node)
+                CodedText(
+                    "idle-seen-too-short",
+                    f"{node.node} looks idle, but only {seen} of it were observed. {then}",
+                    {"node": node.node, "hours": node.hours_observed, "needed_hours": rule.value("coverage_hours")},
+                )
             )
             continue
         found.append(_finding(scope, rule, node, still, hours=hours, share=share))
     return found, notes
 
 
-def _dark(scope: Scope, node: NodeFacts, bare: BareGpu) -> float:
+def _dark(scope: RuleContext, node: NodeFacts, bare: BareGpu) -> float:
     """Hours of a GPU, or of the one that an instance is a part of, of which nothing was observed: they may have held
     work."""
     counted = scope.verdicts.inventory.nodes.get(node.node)
@@ -71,8 +91,8 @@ def _held_by(idle: Sequence[BareGpu]) -> str:
 
 
 def _finding(
-    scope: Scope, rule: WasteRule, node: NodeFacts, idle: Sequence[BareGpu], *, hours: float, share: float
-) -> Found:
+    scope: RuleContext, rule: WasteRule, node: NodeFacts, idle: Sequence[BareGpu], *, hours: float, share: float
+) -> FindingContext:
     def mean(values: Sequence[float | None]) -> float | None:
         known = [v for v in values if v is not None]
         return sum(known) / len(known) if known else None
@@ -88,8 +108,8 @@ def _finding(
         "node_sku": node.node_sku,
         "hours": f"{sum(b.idle_hours / b.part for b in idle) / len(idle):.0f}",
         "gpu_hours": f"{hours:,.0f}",
-        "engine": percent(engine),
-        "dram": percent(dram),
+        "engine": as_percent(engine),
+        "dram": as_percent(dram),
         "power": watts(power),
         "idle_power": watts(floor),
         "held_by": _held_by(idle),
@@ -98,9 +118,9 @@ def _finding(
     }
     measured = sum(v is not None for v in (engine, dram, power)) / 3
     finding = Finding(
-        id=stable_id("f", "idle", node.cluster, node.node),
-        rule="idle",
-        severity=graded(share, rule),
+        id=stable_id("f", rule.id, node.cluster, node.node),
+        rule=rule.id,
+        severity=severity_for_share(share, rule),
         workload=None,
         node=node.node,
         gpus=tuple(b.gpu_uuid for b in idle),
@@ -119,15 +139,15 @@ def _finding(
         gpu_hours=hours,
         cost_usd=cost,
         price=price.id if price else None,
-        confidence=certainty(
+        confidence=clamped_confidence(
             0.95, 0.6 + 0.4 * measured, node.hours_observed / node.span_hours if node.span_hours else 0
         ),
-        would_change_if=tuple(fill(w, values) for w in rule.would_change_if),
+        would_change_if=would_change_if(rule, values),
         text=f"{fill(rule.text, values)} {scope.cost_words(cost, [node])}",
         nodes=(node.node,),
         parts={b.gpu_uuid: b.part for b in idle if b.part < 1},
     )
-    return Found(finding, None, (node,), tuple(idle))
+    return FindingContext(finding, None, (node,), tuple(idle))
 
 
 def _named(node: NodeFacts, idle: Sequence[BareGpu]) -> dict[str, object]:
@@ -142,3 +162,26 @@ def _named(node: NodeFacts, idle: Sequence[BareGpu]) -> dict[str, object]:
     if len(cut) == len(idle):
         return {"gpu_count": len(cut), "gpu_sku": said}
     return {"gpu_count": len(idle) - len(cut), "gpu_sku": f"{sku or 'GPUs'} and {len(cut)} {said}"}
+
+
+_IDLE_HOURS = "SELECT sum(seconds * part) / 3600 FROM spare WHERE idle"
+
+RULE = RuleDescription(
+    id="idle",
+    rank=2,
+    judge=idle,
+    answered_by={"release": 1, "consolidate": 1},
+    waste="unused",
+    metrics={
+        "engine_active": Sql(("spare",), of_spare_gpus("engine_active")),
+        "dram_active": Sql(("spare",), of_spare_gpus("hbm_use")),
+        "power_over_idle": Sql(("spare",), SPARE_POWER_OVER_IDLE),
+        "idle_hours": Sql(("spare",), _IDLE_HOURS),
+        "hours_observed": NODE_HOURS,
+        "gpu_hours": Sql(("spare",), _IDLE_HOURS),
+        "cost_usd": Sql(
+            ("spare", "nodehours"),
+            f"SELECT ({_IDLE_HOURS}) * {{node_usd}} / gpu_count FROM nodehours",
+        ),
+    },
+)

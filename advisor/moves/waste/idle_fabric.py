@@ -8,27 +8,46 @@ from ....rules.base.templates import fill
 from ....rules.catalog.fabric_premium import Premium
 from ....rules.policy.thresholds import WasteRule
 from ...core.advice_types import Evidence, Finding, WorkloadVerdict
+from ...core.coded_text import CodedText, coded
 from ...core.formatting import dated, usd
 from ...core.frame import Window
 from ...core.ids import stable_id
+from ...core.number_sources import Outside, Sql
 from ...core.timestamps import day, span
 from ...verdicts.types import FabricFacts, NodeFacts, Verdicts
 from ..base.pricing import FABRIC_REMEDY, PriceBook, fabric_premium, fabric_unobserved, lacks_fabric
 from ..base.workload_groups import HOURS_PER_MONTH, TRAINING, Group
-from ..context.finding_context import Found, called, certainty, listed, node_words, sampling, when_possible
-from .rule_context import Scope, Told, seen_at_work
+from ..context.finding_context import (
+    FindingContext,
+    clamped_confidence,
+    listed,
+    node_words,
+    sampling_confidence,
+    series_label,
+    when_possible,
+)
+from ..context.rule_context import (
+    ReferenceLine,
+    RuleContext,
+    RuleDescription,
+    RuleResult,
+    seen_at_work,
+    would_change_if,
+)
 
-RULE = "idle-fabric"
 # A kind nobody could tell leaves the fabric's purpose open, unless it is a trace of the node's hours.
 UNKNOWN_SHARE = 0.05
 # A bound in a sentence: below it the digits say nothing.
 LEAST_PERCENT = 0.001
 
+# The whole node was observed for too short a time, which its own note says.
+_SAID = CodedText("node-seen-too-short", "")
 
-def idle_fabric(scope: Scope, rule: WasteRule) -> Told:
+
+def idle_fabric(scope: RuleContext, rule: WasteRule) -> RuleResult:
     """One finding per set of series that sit together on silent fabrics, and notes where no verdict is possible."""
     verdicts, groups = scope.verdicts, scope.groups
-    unjudged: dict[str, list[str]] = {}
+    unjudged: dict[CodedText, list[str]] = {}
     hours = _hours_by_node(verdicts, groups)
     by_series = {g.series_id: g for g in groups}
     sets: dict[tuple[str, ...], list[NodeFacts]] = {}
@@ -60,17 +79,31 @@ def idle_fabric(scope: Scope, rule: WasteRule) -> Told:
             (by_series[s] for s in series), key=lambda g: sum(hours[n.node].get(g.series_id, 0.0) for n in nodes)
         )
         found.append(_finding(lead, series, nodes, hours, rule=rule.of(lead.lead.owner), book=scope.book))
-    notes = [f"No verdict on the fabric of {listed(nodes)}: {reason}" for reason, nodes in unjudged.items() if reason]
+    notes = [
+        CodedText(
+            "fabric-not-judged",
+            f"No verdict on the fabric of {listed(nodes)}: {reason.text}",
+            {"nodes": ", ".join(nodes), "because": reason.code, **reason.fields},
+        )
+        for reason, nodes in unjudged.items()
+        if reason != _SAID
+    ]
     dark = [node.node for node in verdicts.nodes if fabric_unobserved(scope.book, node)]
     return found, [*notes, *_dark(dark)]
 
 
-def _dark(nodes: Sequence[str]) -> list[str]:
+def _dark(nodes: Sequence[str]) -> list[CodedText]:
     """That fabrics were not observed is no silence."""
     if not nodes:
         return []
     of = nodes[0] if len(nodes) == 1 else f"{len(nodes)} nodes ({listed(nodes)})"
-    return [f"The fabric of {of} was not observed: idle fabrics cannot be found there. {FABRIC_REMEDY}"]
+    return [
+        CodedText(
+            "fabrics-not-observed",
+            f"The fabric of {of} was not observed: idle fabrics cannot be found there. {FABRIC_REMEDY}",
+            {"nodes": ", ".join(nodes)},
+        )
+    ]
 
 
 def _hours_by_node(verdicts: Verdicts, groups: Sequence[Group]) -> dict[str, dict[str, float]]:
@@ -89,17 +122,21 @@ def _hours_by_node(verdicts: Verdicts, groups: Sequence[Group]) -> dict[str, dic
     return hours
 
 
-def _unjudged(node: NodeFacts, fabric: FabricFacts, rule: WasteRule, window: Window, at: float) -> str | None:
-    """Why there is no verdict; None: there is one; empty: for want of data, which is said of the whole node already."""
+def _unjudged(node: NodeFacts, fabric: FabricFacts, rule: WasteRule, window: Window, at: float) -> CodedText | None:
+    """Why there is no verdict; None: there is one; `_SAID`: for want of data, which the node's note says."""
     floor = rule.value("coverage_hours")
     if not fabric.readable:
-        return f"{(fabric.reason or 'Its counters cannot be read').rstrip('.')}."
+        return coded("counters-unreadable", "{why}.", why=(fabric.reason or "Its counters cannot be read").rstrip("."))
     if fabric.hours >= floor and fabric.util_p995 is not None:
         return None
     if node.hours_observed < floor:
-        return ""
+        return _SAID
     observed = f"{span(fabric.hours * 3600)} observed of {floor:g} h needed."
-    return f"{observed} {when_possible(fabric.hours, floor, window, at, node)}"
+    return CodedText(
+        "fabric-seen-too-short",
+        f"{observed} {when_possible(fabric.hours, floor, window, at, node)}",
+        {"hours": fabric.hours, "needed_hours": floor},
+    )
 
 
 def _silent(fabric: FabricFacts, rule: WasteRule) -> bool:
@@ -141,7 +178,7 @@ def _finding(
     *,
     rule: WasteRule,
     book: PriceBook,
-) -> Found:
+) -> FindingContext:
     fabrics = [n.fabric for n in nodes if n.fabric is not None]
     premiums = [fabric_premium(book, n) for n in nodes]
     known = [p for p in premiums if p is not None]
@@ -154,7 +191,7 @@ def _finding(
     util = _util(fabrics)
     observed = min(f.hours for f in fabrics)
     values = {
-        "workload": called(lead),
+        "workload": series_label(lead),
         "kind": lead.kind,
         "nodes": node_words(nodes),
         "node": nodes[0].node,
@@ -178,8 +215,8 @@ def _finding(
     coverage = lead.lead.coverage
     premium = known[0] if cost is not None else None
     finding = Finding(
-        id=stable_id("f", RULE, lead.series_id, *sorted(n.node for n in nodes) if others else ()),
-        rule=RULE,
+        id=stable_id("f", rule.id, lead.series_id, *sorted(n.node for n in nodes) if others else ()),
+        rule=rule.id,
         severity="low" if free else rule.severity,  # type: ignore[arg-type]
         workload=lead.lead.id,
         node=nodes[0].node if len(nodes) == 1 else None,
@@ -188,17 +225,17 @@ def _finding(
         gpu_hours=sum(sum(hours[n.node].get(s, 0.0) for s in series) for n in nodes),
         cost_usd=cost,
         price=premium.price.id if premium else None,
-        confidence=certainty(
+        confidence=clamped_confidence(
             lead.lead.kind.confidence,
             min(coverage.fraction / 0.9, 1.0),
-            sampling(coverage.resolution_seconds),
+            sampling_confidence(coverage.resolution_seconds),
             1 - ambiguity,
         ),
-        would_change_if=tuple(fill(w, values) for w in rule.would_change_if),
+        would_change_if=would_change_if(rule, values),
         text=text,
         nodes=tuple(n.node for n in nodes),
     )
-    return Found(finding, lead, tuple(nodes), premium=premium)
+    return FindingContext(finding, lead, tuple(nodes), premium=premium)
 
 
 def _evidence(fabrics: Sequence[FabricFacts], rule: WasteRule, premium: Premium | None) -> tuple[Evidence, ...]:
@@ -273,3 +310,28 @@ def _cost_words(premiums: Sequence[Premium], nodes: Sequence[NodeFacts], cost: f
         f"The fabric is {usd(first.usd_per_hour)} of {whose} {usd(first.price.usd_per_hour)} an hour, {total}: "
         f"{first.twin.sku} is the same without it, {when}."
     )
+
+
+RULE = RuleDescription(
+    id="idle-fabric",
+    rank=1,
+    judge=idle_fabric,
+    answered_by={"swap-placement": 1, "move-sku": 1, "reduce-gpus": 2},
+    waste="fabric",
+    metrics={
+        "fabric_util_p995": Sql(
+            ("fabrics",),
+            "SELECT max(CASE WHEN highest IS NULL THEN p995 ELSE min(p995, highest) END) FROM fabrics",
+        ),
+        "fabric_util_max": Sql(("fabrics",), "SELECT max(highest) FROM fabrics"),
+        "fabric_hours": Sql(("fabrics",), "SELECT min(hours) FROM fabrics"),
+        "fabric_hours_known": Sql((), "SELECT min(hours) FROM port_history WHERE node IN ({finding_nodes})"),
+        "compute_ports": Sql(("fabrics",), "SELECT sum(ports) FROM fabrics"),
+        "fabric_premium": Outside(
+            "the node's price less that of the same node without the fabric, at the same provider and region; the "
+            "finding says which, or which share was assumed (rules/premiums.yaml)"
+        ),
+    },
+    judges_nodes=True,
+    line=ReferenceLine("fabric sent", "util_p995_max", "idle fabric up to"),
+)

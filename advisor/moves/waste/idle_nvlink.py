@@ -6,15 +6,24 @@ from ....rules.catalog.fabric_premium import Premium
 from ....rules.policy.thresholds import WasteRule
 from ...core.advice_types import Evidence
 from ...core.formatting import dated, usd
+from ...core.number_sources import GPU_HOURS, NODE_HOURS, Outside, Sql
 from ..base.pricing import nvlink_premium
 from ..base.workload_groups import TRAINING, Group
-from ..context.finding_context import Found
-from .rule_context import Scope, Told, finding_of, percent, seen_at_work
+from ..context.finding_context import FindingContext
+from ..context.rule_context import (
+    ReferenceLine,
+    RuleContext,
+    RuleDescription,
+    RuleResult,
+    as_percent,
+    finding_of,
+    seen_at_work,
+)
 
 
-def idle_nvlink(scope: Scope, rule: WasteRule) -> Told:
+def idle_nvlink(scope: RuleContext, rule: WasteRule) -> RuleResult:
     """Groups at work on nodes whose NVLink was silent in all but a few seconds, whoever ran there."""
-    found: list[Found] = []
+    found: list[FindingContext] = []
     limit = rule.value("util_p995_max")
     for group in scope.judged:
         if group.kind in TRAINING and group.gpus_per_replica > 1:
@@ -33,7 +42,7 @@ def idle_nvlink(scope: Scope, rule: WasteRule) -> Told:
     return found, []
 
 
-def _finding(scope: Scope, rule: WasteRule, group: Group, util: float, premiums: list[Premium]) -> Found:
+def _finding(scope: RuleContext, rule: WasteRule, group: Group, util: float, premiums: list[Premium]) -> FindingContext:
     share = sum(p.share for p in premiums) / len(premiums) if premiums else None
     whole = scope.cost(group.gpu_hours, group.nodes)
     cost = None if share is None or whole is None else whole * share
@@ -48,11 +57,11 @@ def _finding(scope: Scope, rule: WasteRule, group: Group, util: float, premiums:
         evidence=evidence,
         gpu_hours=group.gpu_hours,
         cost=cost,
-        values={"util": percent(util)},
+        values={"util": as_percent(util)},
         sure=group.lead.kind.confidence,
         after=_cost_words(cost, premiums),
     )  # fmt: skip
-    return Found(finding, group, group.nodes, premium=premiums[0] if premiums else None)
+    return FindingContext(finding, group, group.nodes, premium=premiums[0] if premiums else None)
 
 
 def _cost_words(cost: float | None, premiums: list[Premium]) -> str:
@@ -63,3 +72,19 @@ def _cost_words(cost: float | None, premiums: list[Premium]) -> str:
     if first.twin is not None:
         return f"Over {first.twin.sku}, the same GPU as a PCIe card and a slower part as well, it adds {share}."
     return f"What it adds is assumed, from pairs at other providers: {share}."
+
+
+RULE = RuleDescription(
+    id="idle-nvlink",
+    rank=8,
+    judge=idle_nvlink,
+    answered_by={"move-sku": 2},
+    waste="nvlink",
+    metrics={
+        "nvlink_util_p995": Sql(("link_p995",), "SELECT max(p995) FROM link_p995"),
+        "hours_observed": NODE_HOURS,
+        "nvlink_premium": Outside("the prices of this node and of one without NVLink, or rules/premiums.yaml"),
+        "gpu_hours": GPU_HOURS,
+    },
+    line=ReferenceLine("NVLink sent", "util_p995_max", "idle NVLink up to"),
+)

@@ -4,17 +4,27 @@ from __future__ import annotations
 
 from ....rules.policy.thresholds import WasteRule
 from ...core.advice_types import Evidence
+from ...core.number_sources import GPU_HOURS, HOURS_OBSERVED, Outside, Sql
 from ..base.workload_groups import Group
-from ..context.finding_context import Found
-from .rule_context import Scope, Told, finding_of, percent, seen_at_work
+from ..context.finding_context import FindingContext
+from ..context.rule_context import (
+    WEAK,
+    ReferenceLine,
+    RuleContext,
+    RuleDescription,
+    RuleResult,
+    as_percent,
+    finding_of,
+    seen_at_work,
+)
 
 
-def memory_unused(scope: Scope, rule: WasteRule) -> Told:
+def memory_unused(scope: RuleContext, rule: WasteRule) -> RuleResult:
     """Recurring work that never took half of its GPUs' memory. What it took bounds what it needs from above.
 
     An engine that fills whatever it finds says nothing of its need: no finding.
     """
-    found: list[Found] = []
+    found: list[FindingContext] = []
     for group in scope.judged:
         most = group.mem_needed_max if group.recurs else None
         if most is None or most >= rule.value("mem_max"):
@@ -28,7 +38,7 @@ def memory_unused(scope: Scope, rule: WasteRule) -> Told:
     return found, []
 
 
-def _finding(scope: Scope, rule: WasteRule, group: Group, most: float) -> Found:
+def _finding(scope: RuleContext, rule: WasteRule, group: Group, most: float) -> FindingContext:
     sku = scope.book.catalog.gpu(group.lead.gpu_sku) if group.lead.gpu_sku else None
     size = None if sku is None else sku.mem_bytes
     finding = finding_of(
@@ -40,8 +50,28 @@ def _finding(scope: Scope, rule: WasteRule, group: Group, most: float) -> Found:
         ),
         gpu_hours=group.gpu_hours,
         cost=None,
-        values={"mem_used": percent(most), "mem_gb": None if size is None else f"{most * size / 1e9:.0f}"},
+        values={"mem_used": as_percent(most), "mem_gb": None if size is None else f"{most * size / 1e9:.0f}"},
         sure=group.lead.kind.confidence,
         after="Memory has no price of its own; what a smaller card or a slice would save stands with the ways out.",
     )  # fmt: skip
-    return Found(finding, group, group.nodes)
+    return FindingContext(finding, group, group.nodes)
+
+
+RULE = RuleDescription(
+    id="memory-unused",
+    rank=9,
+    judge=memory_unused,
+    answered_by={"mig-slice": 2, "move-sku": WEAK},
+    waste="none",
+    metrics={
+        "mem_used_max": Sql(
+            ("shaped",),
+            "SELECT max(coalesce((SELECT max(mem_used) FROM used), 0),"
+            " coalesce((SELECT max(mem_used_max) FROM shaped WHERE now), 0))",
+        ),
+        "mem_total": Outside("the catalog's size of this GPU's memory"),
+        "hours_observed": HOURS_OBSERVED,
+        "gpu_hours": GPU_HOURS,
+    },
+    line=ReferenceLine("memory used", "mem_max", "memory unused up to"),
+)

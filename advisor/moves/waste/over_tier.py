@@ -8,10 +8,19 @@ from ....rules.catalog.types import GpuSku, NodeSku, Price
 from ....rules.policy.thresholds import WasteRule
 from ...core.advice_types import Evidence
 from ...core.formatting import dated, usd
+from ...core.number_sources import GPU_HOURS, Outside, Sql, by_labels, reached
 from ..base.constraints import gates
 from ..base.workload_groups import Group
-from ..context.finding_context import Found
-from .rule_context import Scope, Told, busy_share, finding_of, percent, percentile
+from ..context.finding_context import FindingContext
+from ..context.rule_context import (
+    RuleContext,
+    RuleDescription,
+    RuleResult,
+    as_percent,
+    busy_share,
+    finding_of,
+    measured_percentile,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +33,13 @@ class _Cheaper:
     bandwidth: float
 
 
-def over_tier(scope: Scope, rule: WasteRule) -> Told:
+def over_tier(scope: RuleContext, rule: WasteRule) -> RuleResult:
     """Groups bound by memory bandwidth whose compute stays low, for which nothing forbids a cheaper GPU as fast."""
-    found: list[Found] = []
+    found: list[FindingContext] = []
     for group in scope.judged:
         if group.observed_hours < rule.value("coverage_hours"):
             continue
-        compute = group.feature("u_c_p95") or percentile(group.use.u_c, 95)
+        compute = group.feature("tensor_of_sustained_p95") or measured_percentile(group.use.u_c, 95)
         bound = busy_share(group, "hbm-bandwidth")
         if compute is None or compute >= rule.value("u_c_p95_max") or bound < rule.value("hbm_share_min"):
             continue
@@ -40,7 +49,7 @@ def over_tier(scope: Scope, rule: WasteRule) -> Told:
     return found, []
 
 
-def _cheaper(scope: Scope, rule: WasteRule, group: Group) -> _Cheaper | None:
+def _cheaper(scope: RuleContext, rule: WasteRule, group: Group) -> _Cheaper | None:
     """The cheapest such node of the same provider and region; None: there is none, or too little is known."""
     here, catalog = group.nodes[0], scope.book.catalog
     source = catalog.gpu(group.lead.gpu_sku) if group.lead.gpu_sku else None
@@ -69,7 +78,9 @@ def _sustained(sku: GpuSku | None) -> float | None:
     return sku.mem_bandwidth_bytes_per_second * sku.achieved.mem if sku is not None and sku.achieved.mem else None
 
 
-def _finding(scope: Scope, rule: WasteRule, group: Group, *, compute: float, bound: float, cheaper: _Cheaper) -> Found:
+def _finding(
+    scope: RuleContext, rule: WasteRule, group: Group, *, compute: float, bound: float, cheaper: _Cheaper
+) -> FindingContext:
     cost = cheaper.usd_less * group.gpu_hours
     finding = finding_of(
         scope, rule, group,
@@ -85,11 +96,30 @@ def _finding(scope: Scope, rule: WasteRule, group: Group, *, compute: float, bou
         ),
         gpu_hours=group.gpu_hours,
         cost=cost,
-        values={"u_max": percent(compute), "share": percent(bound), "cheaper_sku": cheaper.node.gpu},
+        values={"u_max": as_percent(compute), "share": as_percent(bound), "cheaper_sku": cheaper.node.gpu},
         sure=group.lead.kind.confidence * group.lead.bottleneck.confidence,
         after=(
             f"{cheaper.node.name} reads {cheaper.bandwidth:.2f} times as fast for {usd(cheaper.usd_less)} less a "
             f"GPU-hour: {usd(cost)} in the window, {dated((scope.book.saving_price(group.nodes[0]), cheaper.price))}."
         ),
     )  # fmt: skip
-    return Found(finding, group, group.nodes)
+    return FindingContext(finding, group, group.nodes)
+
+
+RULE = RuleDescription(
+    id="over-tier",
+    rank=7,
+    judge=over_tier,
+    answered_by={"move-sku": 3},
+    waste="tier",
+    metrics={
+        "compute_use_p95": Sql(("tensor_seconds", "used"), reached("tensor", 0.95)),
+        "bound_by_memory": by_labels("the hours labelled hbm-bandwidth over all that are not idle"),
+        "cheaper_sku": Outside("the catalog and the prices: the cheapest such node of this provider and region"),
+        "cheaper_sku_bandwidth": Outside(
+            "the catalog: memory bandwidth times its sustained share (achieved.mem), of the cheaper GPU over this one"
+        ),
+        "price_less": Outside("the prices: of a node over its GPUs, here less there"),
+        "gpu_hours": GPU_HOURS,
+    },
+)

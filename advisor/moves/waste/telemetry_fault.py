@@ -7,20 +7,32 @@ from collections.abc import Sequence
 from ....rules.base.templates import fill
 from ....rules.policy.thresholds import WasteRule
 from ...core.advice_types import Evidence, Finding, WorkloadVerdict
+from ...core.coded_text import CodedText
 from ...core.ids import stable_id
+from ...core.number_sources import SPARE_POWER_OVER_IDLE, Outside, Sql, weighted
 from ...core.timestamps import rfc3339
-from ...verdicts.features.soundness import CONTRADICTIONS, Doubt
+from ...verdicts.doubts import Doubt
+from ...verdicts.features.soundness import CONTRADICTIONS
 from ...verdicts.types import BareGpu, NodeFacts, Verdicts
 from ..base.workload_groups import Group
-from ..context.finding_context import Found, certainty
-from .rule_context import Scope, Told, finding_of, percent, watts
+from ..context.finding_context import FindingContext, clamped_confidence
+from ..context.rule_context import (
+    FAULT_RULE,
+    RuleContext,
+    RuleDescription,
+    RuleResult,
+    as_percent,
+    finding_of,
+    watts,
+    would_change_if,
+)
 
 
-def telemetry_fault(scope: Scope, rule: WasteRule) -> Told:
+def telemetry_fault(scope: RuleContext, rule: WasteRule) -> RuleResult:
     """Nodes whose counters stand still while their GPUs draw power, or the other way round: one finding for each set of
     nodes, whatever ran there."""
-    found: list[Found] = []
-    notes: list[str] = []
+    found: list[FindingContext] = []
+    notes: list[CodedText] = []
     by_nodes: dict[tuple[str, ...], list[Group]] = {}
     for group in scope.groups:
         if group.nodes and scope.faulty(group) and group.observed_hours >= rule.value("hours_min"):
@@ -28,8 +40,12 @@ def telemetry_fault(scope: Scope, rule: WasteRule) -> Told:
     for groups in by_nodes.values():
         found.append(_of_groups(scope, rule, groups))
         notes += [
-            f"No verdict on waste of {g.lead.name}: its signals contradict one another in "
-            f"{g.fault_share * 100:.0f} % of the time, a fault of the telemetry."
+            CodedText(
+                "signals-contradict",
+                f"No verdict on waste of {g.lead.name}: its signals contradict one another in "
+                f"{g.fault_share * 100:.0f} % of the time, a fault of the telemetry.",
+                {"workload": g.lead.name, "share": g.fault_share},
+            )
             for g in groups
         ]
     for node in scope.verdicts.nodes:
@@ -39,7 +55,7 @@ def telemetry_fault(scope: Scope, rule: WasteRule) -> Told:
     return found, notes
 
 
-def _of_groups(scope: Scope, rule: WasteRule, groups: list[Group]) -> Found:
+def _of_groups(scope: RuleContext, rule: WasteRule, groups: list[Group]) -> FindingContext:
     """`groups`: on the same nodes, the largest first."""
     group, share = groups[0], max(g.fault_share for g in groups)
     others = f"It is one of {len(groups)} that ran there so." if len(groups) > 1 else ""
@@ -48,17 +64,17 @@ def _of_groups(scope: Scope, rule: WasteRule, groups: list[Group]) -> Found:
         scope, rule, group,
         evidence=(
             Evidence("contradiction", share, rule.value("share_min"), "ratio of observed time"),
-            Evidence("engine_active", group.feature("g"), None, "ratio"),
-            Evidence("tensor_active", group.feature("c"), None, "ratio"),
+            Evidence("engine_active", group.feature("engine_active"), None, "ratio"),
+            Evidence("tensor_active", group.feature("tensor_utilization"), None, "ratio"),
             Evidence("power_over_idle", group.feature("power_over_idle"), None, "ratio"),
             *_signals(doubts),
         ),
         gpu_hours=sum(g.fault_share * g.gpu_hours for g in groups),
         cost=None,
-        values={"share": percent(share)},
+        values={"share": as_percent(share)},
         after=" ".join(filter(None, (named(doubts), others))),
     )  # fmt: skip
-    return Found(finding, group, group.nodes, faulty=frozenset(g.series_id for g in groups))
+    return FindingContext(finding, group, group.nodes, faulty=frozenset(g.series_id for g in groups))
 
 
 def contradictions(verdicts: Verdicts, groups: Sequence[Group]) -> list[Doubt]:
@@ -98,7 +114,7 @@ def _signals(doubts: Sequence[Doubt]) -> list[Evidence]:
     ]
 
 
-def _of_node(rule: WasteRule, node: NodeFacts, bare: list[BareGpu]) -> Found:
+def _of_node(rule: WasteRule, node: NodeFacts, bare: list[BareGpu]) -> FindingContext:
     hours = sum(b.hours for b in bare)
     power = [b.power_mean_watts for b in bare if b.power_mean_watts is not None]
     floor = [b.idle_power_watts for b in bare if b.idle_power_watts is not None]
@@ -126,9 +142,30 @@ def _of_node(rule: WasteRule, node: NodeFacts, bare: list[BareGpu]) -> Found:
         gpu_hours=hours,
         cost_usd=None,
         price=None,
-        confidence=certainty(0.9),
-        would_change_if=tuple(fill(w, values) for w in rule.would_change_if),
+        confidence=clamped_confidence(0.9),
+        would_change_if=would_change_if(rule, values),
         text=fill(rule.text, values) + f" {bare[0].telemetry_fault}",
         nodes=(node.node,),
     )
-    return Found(finding, None, (node,))
+    return FindingContext(finding, None, (node,))
+
+
+RULE = RuleDescription(
+    id=FAULT_RULE,
+    rank=11,
+    judge=telemetry_fault,
+    answered_by={"fix-first": 1},
+    waste="none",
+    metrics={
+        "contradiction": Sql(("used",), weighted("fault")),
+        "engine_active": Sql(("used",), weighted("engine_active")),
+        "tensor_active": Sql(("used",), weighted("tensor_use")),
+        "contradiction_hours": Outside("the rows of the one GPU whose two signals disagree longest (docs/method.md)"),
+        "contradiction_since": Outside("the first of the rows of that GPU in which its two signals disagree"),
+        "power_over_idle": Sql(
+            ("used", "spare"), f"SELECT coalesce(({weighted('power_over_idle')}), ({SPARE_POWER_OVER_IDLE}))"
+        ),
+        "hours_without_workload": Sql(("spare",), "SELECT sum(seconds * part) / 3600 FROM spare"),
+        "gpu_hours": Sql(("used",), f"SELECT sum(seconds * part) / 3600 * ({weighted('fault')}) FROM used"),
+    },
+)

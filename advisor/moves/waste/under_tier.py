@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from ....rules.policy.thresholds import WasteRule
 from ...core.advice_types import Evidence
+from ...core.number_sources import HOURS_OBSERVED, Sql, by_labels, percentile_of
 from ..base.workload_groups import TRAINING, Group
-from ..context.finding_context import Found
-from .rule_context import Scope, Told, busy_share, finding_of, percent, percentile
+from ..context.finding_context import FindingContext
+from ..context.rule_context import (
+    RuleContext,
+    RuleDescription,
+    RuleResult,
+    as_percent,
+    busy_share,
+    finding_of,
+    measured_percentile,
+)
 
 
-def under_tier(scope: Scope, rule: WasteRule) -> Told:
+def under_tier(scope: RuleContext, rule: WasteRule) -> RuleResult:
     """Training bound by the network on nodes without RDMA, or by PCIe on nodes without NVLink."""
-    found: list[Found] = []
+    found: list[FindingContext] = []
     for group in scope.judged:
         if group.kind not in TRAINING:
             continue
@@ -24,11 +33,13 @@ def under_tier(scope: Scope, rule: WasteRule) -> Told:
         if share < rule.value("share_min"):
             continue
         link, use = ("network", group.use.u_i) if network >= inside else ("PCIe", group.use.u_p)
-        found.append(_finding(scope, rule, group, share=share, link=link, line=percentile(use, 50)))
+        found.append(_finding(scope, rule, group, share=share, link=link, line=measured_percentile(use, 50)))
     return found, []
 
 
-def _finding(scope: Scope, rule: WasteRule, group: Group, *, share: float, link: str, line: float | None) -> Found:
+def _finding(
+    scope: RuleContext, rule: WasteRule, group: Group, *, share: float, link: str, line: float | None
+) -> FindingContext:
     # The use of the line is the least share of the time that it takes; the rest of the wait may overlap with work.
     lost = None if line is None else group.gpu_hours * min(line, share)
     finding = finding_of(
@@ -40,7 +51,21 @@ def _finding(scope: Scope, rule: WasteRule, group: Group, *, share: float, link:
         ),
         gpu_hours=group.gpu_hours if lost is None else lost,
         cost=None if lost is None else scope.cost(lost, group.nodes),
-        values={"share": percent(share), "link": link, "lost": None if lost is None else f"{lost:,.0f}"},
+        values={"share": as_percent(share), "link": link, "lost": None if lost is None else f"{lost:,.0f}"},
         sure=group.lead.kind.confidence * group.lead.bottleneck.confidence,
     )  # fmt: skip
-    return Found(finding, group, group.nodes)
+    return FindingContext(finding, group, group.nodes)
+
+
+RULE = RuleDescription(
+    id="under-tier",
+    rank=6,
+    judge=under_tier,
+    answered_by={"swap-placement": 2, "move-sku": 4},
+    waste="none",
+    metrics={
+        "bound_by_link": by_labels("the hours labelled network, or pcie and nvlink, over all that are not idle"),
+        "link_use_p50": Sql(("used",), percentile_of("used", "{link}", 0.5)),
+        "hours_observed": HOURS_OBSERVED,
+    },
+)

@@ -8,9 +8,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from .group import Group
-from .series import Floats, Grid
-from .spans import BUSY_USE, STEP, runs
+from .series import CellGrid, Floats
+from .spans import BUSY_USE, STEP, SpanGroup, runs
 
 # A process that ends gives its memory back: where a GPU's memory was at the level of nobody for longer than restarts
 # take (`verdicts/workloads/attribution.py` gives named work as long), what comes later is another workload.
@@ -26,17 +25,17 @@ FITS_SHARE, FITS_APART_SECONDS = 0.3, 18 * 3600.0
 class Chains:
     """Puts groups on the same devices together. `edge_seconds`: what is no pause."""
 
-    grid: Grid
+    grid: CellGrid
     edge_seconds: float
 
-    def of(self, groups: Sequence[Group]) -> list[list[Group]]:
-        by_devices: dict[tuple[int, ...], list[Group]] = {}
+    def of(self, groups: Sequence[SpanGroup]) -> list[list[SpanGroup]]:
+        by_devices: dict[tuple[int, ...], list[SpanGroup]] = {}
         for one in sorted(groups, key=lambda group: group.start):
             by_devices.setdefault(tuple(sorted(one.rows)), []).append(one)
-        whole: list[list[Group]] = []
+        whole: list[list[SpanGroup]] = []
         taken = self._taken(groups)
         for rows, own in by_devices.items():
-            out: list[list[Group]] = []
+            out: list[list[SpanGroup]] = []
             chain = [own[0]]
             for one in own[1:]:
                 between = chain[-1].end, one.start
@@ -50,14 +49,14 @@ class Chains:
             whole += self._turns(out)
         return whole
 
-    def _taken(self, groups: Iterable[Group]) -> dict[int, list[tuple[float, float]]]:
+    def _taken(self, groups: Iterable[SpanGroup]) -> dict[int, list[tuple[float, float]]]:
         taken: dict[int, list[tuple[float, float]]] = {}
         for group in groups:
             for span in group.spans:
                 taken.setdefault(span.row, []).append((span.start, span.end))
         return taken
 
-    def _again(self, before: Group, after: Group) -> bool:
+    def _again(self, before: SpanGroup, after: SpanGroup) -> bool:
         pause = after.start - before.end
         known = not (np.isnan(before.level) or np.isnan(after.level))
         longest = RESTART_SECONDS if known else FITS_APART_SECONDS
@@ -70,7 +69,7 @@ class Chains:
         alike = not abs(use[0] - use[1]) > SAME_USE and not abs(power[0] - power[1]) > SAME_POWER * max(power)
         return alike or (known and pause <= self.edge_seconds)
 
-    def _turns(self, chain: list[list[Group]]) -> list[list[Group]]:
+    def _turns(self, chain: list[list[SpanGroup]]) -> list[list[SpanGroup]]:
         """Work that takes turns without a pause (training by day, serving by night): two levels that both come back."""
         follows = [
             after[0].start - before[-1].end <= self.edge_seconds for before, after in pairwise(chain)
@@ -90,7 +89,7 @@ class Chains:
             n = last + 1
         return out
 
-    def _by_fits(self, before: Group, after: Group) -> bool:
+    def _by_fits(self, before: SpanGroup, after: SpanGroup) -> bool:
         """Whether somebody works there now and then: resting for most of the time, with memory that moves or bursts;
         without a pause between the two it is enough that one of them shows it."""
         moves = []
@@ -105,7 +104,7 @@ class Chains:
             moves.append(len(runs(busy)) >= 3 or (len(held) > 0 and bool(np.ptp(held) > STEP * held.max())))
         return all(moves) or (any(moves) and after.start - before.end <= self.edge_seconds)
 
-    def _mean(self, values: Floats, group: Group) -> float:
+    def _mean(self, values: Floats, group: SpanGroup) -> float:
         begin, stop = group.cells
         part = values[group.rows, begin:stop]
         known = part[~np.isnan(part)]

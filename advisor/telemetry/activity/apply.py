@@ -19,7 +19,7 @@ from ....agent.store.reading import queries
 from ...core.frame import Frame, Window
 from ..resolution import HOUR, concat
 from .gangs import find_gangs
-from .owned import Device, Spans, candidates, column, owned_spans, touching, unowned, use_of
+from .owned import Device, Spans, column, engine_use, owned_spans, touching, unowned, unowned_devices
 from .series import DeviceSeries, Floats, Gang
 from .spans import FREE_BYTES_MOST, FREE_BYTES_USUAL
 
@@ -35,7 +35,7 @@ Finer = Callable[[Sequence[Device], Window], Sequence[DeviceSeries]]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundWork:
     """A piece of work. `spans`: of each device, when it held it and nobody else did."""
 
     gang: Gang
@@ -49,7 +49,7 @@ def with_activity(frame: Frame, finer: Finer) -> Frame:
     window's start, the frame's own rows serve, with edges to the hour.
     """
     owned = owned_spans(frame)
-    devices = candidates(frame, owned)
+    devices = unowned_devices(frame, owned)
     if not devices:
         return frame
     fine = [one for one in finer(devices, frame.window) if len(one.ts)]
@@ -102,7 +102,8 @@ def _own_rows(frame: Frame, devices: Sequence[Device], until: Mapping[Device, fl
         step = float(rows["interval_seconds"].max())
         out.append(
             DeviceSeries(
-                *device, ts, step, use_of(rows), column(rows, "mem_used_bytes_mean"), column(rows, "power_watts_mean"),
+                *device, ts, step, engine_use(rows), column(rows, "mem_used_bytes_mean"),
+                column(rows, "power_watts_mean"),
                 means=True,
             )
         )  # fmt: skip
@@ -188,7 +189,7 @@ def _divided(early: Sequence[Gang], late: Sequence[Gang]) -> dict[tuple[Device, 
     return going
 
 
-def _found(gangs: Sequence[Gang], owned: Mapping[Device, Spans], window: Window) -> list[Found]:
+def _found(gangs: Sequence[Gang], owned: Mapping[Device, Spans], window: Window) -> list[FoundWork]:
     found = []
     # A gang's start is the middle of its devices': one of them may have been at other work until a little later.
     taken: dict[Device, float] = {}
@@ -206,11 +207,11 @@ def _found(gangs: Sequence[Gang], owned: Mapping[Device, Spans], window: Window)
             if own:
                 spans[device] = own
         if spans:
-            found.append(Found(gang, spans))
+            found.append(FoundWork(gang, spans))
     return found
 
 
-def _tables(found: Sequence[Found], frame: Frame) -> tuple[pd.DataFrame, pd.DataFrame]:
+def _tables(found: Sequence[FoundWork], frame: Frame) -> tuple[pd.DataFrame, pd.DataFrame]:
     clusters = dict(zip(frame.nodes["node"].astype(str), frame.nodes["cluster"], strict=True))
     kinds = {}
     if not frame.gpus.empty:

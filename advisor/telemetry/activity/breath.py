@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from .series import Bools, Floats, Grid
+from .series import Bools, CellGrid, Floats
 
 # Slow changes are those over more than so many cells: a quarter of an hour of minutes, 2.5 minutes of tens of seconds.
 SLOW_CELLS = 15
@@ -53,7 +53,7 @@ class Breath:
     slow: int = SLOW_CELLS
 
     @staticmethod
-    def of(grid: Grid) -> Breath:
+    def of(grid: CellGrid) -> Breath:
         with np.errstate(invalid="ignore"):
             level = np.array([_mean(row) for row in grid.power])
         return Breath(
@@ -85,7 +85,7 @@ class Breath:
                 best = found
         return best
 
-    def within(self, grid: Grid, first: int, second: int, begin: int, stop: int) -> Alike:
+    def within(self, grid: CellGrid, first: int, second: int, begin: int, stop: int) -> Alike:
         """Of two devices over the cells [begin, stop) of what may be one piece of work, of which nothing beyond them is
         known: what remains of them there when their own slow changes are taken out."""
         if stop - begin < LEAST_WITHIN:

@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 
@@ -44,11 +45,15 @@ from .evidence import (
     together,
     traffic,
 )
-from .group import Group
-from .series import DeviceSeries, Floats, Gang, Grid, grid_of
-from .spans import SHORTEST_SECONDS, Span, settled, spans_of, split
-from .unchained import CHAIN_EDGES, MOST_GROUPS, MOST_SPANS, unchained
+from .series import CellGrid, DeviceSeries, Floats, Gang, grid_of
+from .spans import SHORTEST_SECONDS, Span, SpanGroup, held_spans, loaded_cell, split
 
+T = TypeVar("T")
+
+# A launcher that reaches its nodes one after the other spreads one gang over some edges; not over more than these.
+CHAIN_EDGES = 3.0
+# Spans of a node, and groups of a cluster, that are compared with one another at most.
+MOST_SPANS, MOST_GROUPS = 64, 2048
 # From so many cells on a span tells enough without its edges.
 LONG_CELLS = 40
 # So many GPUs of one node that do the same without a pause are one gang.
@@ -73,11 +78,11 @@ def find_gangs(series: Sequence[DeviceSeries]) -> tuple[Gang, ...]:
 @dataclass(frozen=True)
 class _Finder:
     series: Sequence[DeviceSeries]
-    grid: Grid
+    grid: CellGrid
     breath: Breath
 
     def gangs(self) -> tuple[Gang, ...]:
-        groups: list[Group] = []
+        groups: list[SpanGroup] = []
         for rows in self._by_node():
             groups += self._of_node(rows)
         groups = self._over_nodes(groups)
@@ -104,13 +109,13 @@ class _Finder:
 
     # One node
 
-    def _of_node(self, rows: list[int]) -> list[Group]:
+    def _of_node(self, rows: list[int]) -> list[SpanGroup]:
         rest = rest_watts(self.grid.power[rows])
-        spans = {row: spans_of(self.grid, row, rest) for row in rows}
+        spans = {row: held_spans(self.grid, row, rest) for row in rows}
         if len(rows) > 1:
             spans = {row: self._split_as_others(own, spans) for row, own in spans.items()}
         wholes = [one for row in rows if not self._is_instance(row) for one in spans[row]]
-        groups = [Group([one]) for row in rows if self._is_instance(row) for one in spans[row]]
+        groups = [SpanGroup([one]) for row in rows if self._is_instance(row) for one in spans[row]]
         for bucket in self._buckets(wholes):
             groups += self._clustered(bucket)
         return groups
@@ -173,11 +178,11 @@ class _Finder:
         reach = CHAIN_EDGES * self._edge_seconds
         return [part for own in out for part in unchained(own, _opened_or_begun, reach, MOST_SPANS)]
 
-    def _clustered(self, bucket: list[Span]) -> list[Group]:
+    def _clustered(self, bucket: list[Span]) -> list[SpanGroup]:
         """Average linkage over the evidence of pairs, as long as it speaks for joining."""
         count = len(bucket)
         if count == 1:
-            return [Group(bucket)]
+            return [SpanGroup(bucket)]
         score, r = np.zeros((count, count)), np.full((count, count), np.nan)
         moving = False
         for i in range(count):
@@ -185,16 +190,16 @@ class _Finder:
                 found = self._breath_of(bucket[i], bucket[j])
                 moving |= found.moves
                 r[i, j] = r[j, i] = found.r
-                score[i, j] = score[j, i] = self._pair(Group([bucket[i]]), Group([bucket[j]]), found)
+                score[i, j] = score[j, i] = self._pair(SpanGroup([bucket[i]]), SpanGroup([bucket[j]]), found)
         if not moving and self._is_whole_node(bucket):
-            return [Group(bucket)]
+            return [SpanGroup(bucket)]
         score += apart(r)
         # A device is in one gang at a time.
         for i in range(count):
             for j in range(count):
                 if i != j and bucket[i].row == bucket[j].row:
                     score[i, j] = NEVER
-        return self._evened([Group([bucket[i] for i in own]) for own in linked(score)])
+        return self._evened([SpanGroup([bucket[i] for i in own]) for own in linked(score)])
 
     def _is_whole_node(self, bucket: Sequence[Span]) -> bool:
         """Whether these are all GPUs of a node, four or more, that hold the same memory from one start to one end. Work
@@ -202,18 +207,18 @@ class _Finder:
         node, rows = self.series[bucket[0].row].node, {one.row for one in bucket}
         if not LEAST_ALIKE <= len(rows) == len(bucket) == self._counts[node]:
             return False
-        groups = [Group([one]) for one in bucket]
+        groups = [SpanGroup([one]) for one in bucket]
         return all(
             self._edges(one, groups[0]) > 0 and alike_memory(one.level, groups[0].level) == SAME_MEMORY
             for one in groups[1:]
         )
 
-    def _evened(self, groups: list[Group]) -> list[Group]:
+    def _evened(self, groups: list[SpanGroup]) -> list[SpanGroup]:
         """Gangs are 1, 2, 4 or 8 wide: what such a width lacks is a straggler that held the same all along.
 
         A late rank breathes apart from those that wait for it.
         """
-        out: list[Group] = []
+        out: list[SpanGroup] = []
         for one in sorted(groups, key=lambda group: (-len(group.spans), group.rows)):
             for other in out:
                 width = len(other.spans) + len(one.spans)
@@ -239,13 +244,13 @@ class _Finder:
         if outer - inner >= LONG_CELLS:
             return self.breath.alike([a.row], [b.row], inner, outer)
         return self.breath.within(
-            self.grid, a.row, b.row, max(settled(self.grid, a), settled(self.grid, b)), min(a.last, b.last) - 1
+            self.grid, a.row, b.row, max(loaded_cell(self.grid, a), loaded_cell(self.grid, b)), min(a.last, b.last) - 1
         )
 
-    def _pair(self, a: Group, b: Group, alike: Alike) -> float:
+    def _pair(self, a: SpanGroup, b: SpanGroup, alike: Alike) -> float:
         return self._edges(a, b) + together(alike) + alike_memory(a.level, b.level)
 
-    def _edges(self, a: Group, b: Group) -> float:
+    def _edges(self, a: SpanGroup, b: SpanGroup) -> float:
         """What their starts and ends say; 0 where both lie outside the data."""
         total = 0.0
         if not (a.open_start and b.open_start):
@@ -261,11 +266,11 @@ class _Finder:
 
     # Several nodes
 
-    def _over_nodes(self, groups: list[Group]) -> list[Group]:
+    def _over_nodes(self, groups: list[SpanGroup]) -> list[SpanGroup]:
         """Groups of different nodes that are one gang, joined."""
         ordered = sorted(groups, key=lambda one: (not one.open_start, one.start, one.rows))
-        out: list[Group] = []
-        buckets: list[list[Group]] = []
+        out: list[SpanGroup] = []
+        buckets: list[list[SpanGroup]] = []
         more = NODES_SECONDS
         for one in ordered:
             if self._is_instance(one.rows[0]):
@@ -281,11 +286,11 @@ class _Finder:
             out += self._joined_nodes(bucket)
         return out
 
-    def _joined_nodes(self, bucket: list[Group]) -> list[Group]:
+    def _joined_nodes(self, bucket: list[SpanGroup]) -> list[SpanGroup]:
         """Of groups that began together those that also end together, joined where the evidence says so."""
-        out: list[Group] = []
+        out: list[SpanGroup] = []
         ordered = sorted(bucket, key=lambda one: (not one.open_end, one.end, one.rows))
-        alike: list[list[Group]] = []
+        alike: list[list[SpanGroup]] = []
         for one in ordered:
             if alike and self._same(one.end, alike[-1][-1].end, one.open_end, alike[-1][-1].open_end, NODES_SECONDS):
                 alike[-1].append(one)
@@ -297,10 +302,10 @@ class _Finder:
                 out += own
                 continue
             clusters = linked(self._between(own))
-            out += [Group([span for n in members for span in own[n].spans]) for members in clusters]
+            out += [SpanGroup([span for n in members for span in own[n].spans]) for members in clusters]
         return out
 
-    def _between(self, groups: list[Group]) -> Floats:
+    def _between(self, groups: list[SpanGroup]) -> Floats:
         """The evidence for every pair of groups of different nodes, which start and end together."""
         open_start, open_end = all(one.open_start for one in groups), all(one.open_end for one in groups)
         begin, stop = max(one.cells[0] for one in groups), min(one.cells[1] for one in groups)
@@ -329,7 +334,7 @@ class _Finder:
                 score[i, j] = score[j, i] = total
         return score
 
-    def _carried(self, group: Group) -> float:
+    def _carried(self, group: SpanGroup) -> float:
         """What the fabric of its node carried meanwhile, bytes per second; NaN: not known."""
         begin, stop = group.cells
         values = self.grid.fabric[group.rows[0], begin:stop]
@@ -341,13 +346,38 @@ class _Finder:
         """How many devices each node has."""
         return Counter(one.node for one in self.series)
 
-    def _node(self, group: Group) -> str:
+    def _node(self, group: SpanGroup) -> str:
         return self.series[group.rows[0]].node
 
 
-def _opened_or_begun(one: Span | Group) -> float:
+def _opened_or_begun(one: Span | SpanGroup) -> float:
     return -math.inf if one.open_start else one.start
 
 
-def _open_or_ended(one: Group) -> float:
+def _open_or_ended(one: SpanGroup) -> float:
     return -math.inf if one.open_end else one.end
+
+
+def unchained(ordered: Sequence[T], moment: Callable[[T], float], reach: float, most: int) -> list[list[T]]:
+    """`ordered` in pieces, cut where moments are farthest apart, until none spans more than `reach` seconds or holds
+    more than `most`. `moment`: rising; minus infinity for what was there before the data.
+
+    Where something starts every minute, each is near the next, and all would be one: pairs are compared within a piece,
+    so an uncut one costs the square of the whole record, and hours apart would count as together.
+    """
+    out: list[list[T]] = []
+    left = [list(ordered)]
+    while left:
+        own = left.pop()
+        moments = np.array([moment(one) for one in own])
+        spread = moments[-1] - moments[0] if np.isfinite(moments[0]) or np.isfinite(moments[-1]) else 0.0
+        if len(own) < 2 or (spread <= reach and len(own) <= most):
+            out.append(own)
+            continue
+        with np.errstate(invalid="ignore"):
+            gaps = np.nan_to_num(np.diff(moments), nan=0.0, posinf=np.inf)
+        # Of gaps alike the middle one: pieces stay as large as they may be, and few.
+        widest = np.nonzero(gaps == gaps.max())[0]
+        at = int(widest[len(widest) // 2]) + 1
+        left += [own[at:], own[:at]]
+    return out

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from ...core.frame import Frame, Window, parents
+from ...core.frame import Frame, Window
 from .series import Bools, Floats
 
 Device = tuple[str, str]
@@ -30,13 +30,13 @@ def owned_spans(frame: Frame) -> Mapping[Device, Spans]:
         columns = (uses[name].tolist() for name in ("node", "gpu_uuid", "ts_start", "ts_end"))
         for node, uuid, start, end in zip(*columns, strict=True):
             spans.setdefault((str(node), str(uuid)), []).append((float(start), float(end)))
-    for device, parent in parents(frame).items():
+    for device, parent in frame.parents.items():
         if parent in spans:
             spans.setdefault(device, []).extend(spans[parent])
-    return {device: joined(own, MARGIN_SECONDS, frame.window) for device, own in spans.items()}
+    return {device: merged_spans(own, MARGIN_SECONDS, frame.window) for device, own in spans.items()}
 
 
-def joined(spans: Sequence[tuple[float, float]], margin: float, window: Window) -> Spans:
+def merged_spans(spans: Sequence[tuple[float, float]], margin: float, window: Window) -> Spans:
     """Spans widened by `margin`, joined where they touch, cut to the window."""
     out: Spans = []
     for first, last in sorted(spans):
@@ -64,14 +64,14 @@ def unowned(start: float, end: float, owned: Spans) -> Spans:
     return out
 
 
-def candidates(frame: Frame, owned: Mapping[Device, Spans]) -> list[Device]:
+def unowned_devices(frame: Frame, owned: Mapping[Device, Spans]) -> list[Device]:
     """The devices that worked or held memory at a moment when nobody held them. A GPU that is cut into instances is not
     one: what it does, they do."""
     if frame.gpu.empty:
         return []
-    cut = set(parents(frame).values())
+    cut = set(frame.parents.values())
     found: list[Device] = []
-    use, mem = use_of(frame.gpu), column(frame.gpu, "mem_used_bytes_mean")
+    use, mem = engine_use(frame.gpu), column(frame.gpu, "mem_used_bytes_mean")
     power = column(frame.gpu, "power_watts_mean")
     ts, length = column(frame.gpu, "ts"), column(frame.gpu, "interval_seconds")
     for key, rows in frame.gpu.groupby(["node", "gpu_uuid"], sort=True).indices.items():
@@ -98,7 +98,7 @@ def touching(begin: Floats, end: Floats, spans: Spans) -> Bools:
     return np.searchsorted(ends, begin, side="right") < np.searchsorted(starts, end, side="left")
 
 
-def use_of(rows: pd.DataFrame) -> Floats:
+def engine_use(rows: pd.DataFrame) -> Floats:
     """How much of each row the GPU worked: by the driver's utilization or the SMs, whichever shows more."""
     return np.fmax(column(rows, "gpu_util_mean"), column(rows, "sm_active_mean"))
 

@@ -55,7 +55,7 @@ class Gang:
 
 
 @dataclass(frozen=True)
-class Grid:
+class CellGrid:
     """All series on one grid: matrices of device by cell, NaN where missing. Cell `k` ends at `start + (k+1) * cell`.
 
     `low_mem`: the least memory within a cell. `known`: whether a device was observed in a cell, by any metric; `first`,
@@ -85,7 +85,7 @@ class Grid:
         return self.start + (cell + 1) * self.cell
 
 
-def grid_of(series: Sequence[DeviceSeries]) -> Grid | None:
+def grid_of(series: Sequence[DeviceSeries]) -> CellGrid | None:
     """The series on their common grid; None where none has a sample."""
     filled = [one for one in series if len(one.ts)]
     if not filled:
@@ -124,7 +124,7 @@ def grid_of(series: Sequence[DeviceSeries]) -> Grid | None:
         for one in series
     ]
     # Cells are laid around the samples; what a row tells ended with its sample.
-    return Grid(float(start - cell / 2), cell, use, mem, low, power, fabric, known, begin, stop, means, samples)
+    return CellGrid(float(start - cell / 2), cell, use, mem, low, power, fabric, known, begin, stop, means, samples)
 
 
 def _phase(series: Sequence[DeviceSeries], start: float, cell: float) -> float:

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from .series import Bools, Floats, Grid
+from .series import Bools, CellGrid, Floats
 
 # From this use on a cell counts as work: noise of counters and monitors lies below (advice.md, "Idle").
 BUSY_USE = 0.05
@@ -63,7 +63,53 @@ class Span:
     end_within: float = math.inf
 
 
-def spans_of(grid: Grid, row: int, rest_watts: float) -> list[Span]:
+@dataclass(slots=True)
+class SpanGroup:
+    """Spans of some devices that belong together."""
+
+    spans: list[Span]
+
+    @property
+    def rows(self) -> list[int]:
+        return [one.row for one in self.spans]
+
+    @property
+    def start(self) -> float:
+        return float(np.median([one.start for one in self.spans]))
+
+    @property
+    def end(self) -> float:
+        return float(np.median([one.end for one in self.spans]))
+
+    @property
+    def open_start(self) -> bool:
+        return any(one.open_start for one in self.spans)
+
+    @property
+    def open_end(self) -> bool:
+        return any(one.open_end for one in self.spans)
+
+    @property
+    def cells(self) -> tuple[int, int]:
+        """The cells that all of its spans hold, as a range."""
+        return max(one.first for one in self.spans), min(one.last for one in self.spans) + 1
+
+    @property
+    def level(self) -> float:
+        levels = [one.level for one in self.spans if not np.isnan(one.level)]
+        return float(np.median(levels)) if levels else float("nan")
+
+    @property
+    def start_within(self) -> float:
+        """Seconds by which the start may be wrong; likewise the end."""
+        return max(one.start_within for one in self.spans)
+
+    @property
+    def end_within(self) -> float:
+        return max(one.end_within for one in self.spans)
+
+
+def held_spans(grid: CellGrid, row: int, rest_watts: float) -> list[Span]:
     """The spans of one device, in order. `rest_watts`: what a GPU of its node draws at rest, NaN where unknown."""
     active = _active(grid, row, rest_watts)
     mem = grid.mem[row]
@@ -87,12 +133,12 @@ def spans_of(grid: Grid, row: int, rest_watts: float) -> list[Span]:
             span = _span(grid, row, a, b, free=free, by_memory=by_memory)
             if span.end - span.start >= SHORTEST_SECONDS:
                 if by_memory:
-                    sharpen(grid, span, free, starts=a == first, ends=b == last)
+                    refine_edges(grid, span, free, starts=a == first, ends=b == last)
                 found.append(span)
     return found
 
 
-def sharpen(grid: Grid, span: Span, free: float, *, starts: bool, ends: bool) -> None:
+def refine_edges(grid: CellGrid, span: Span, free: float, *, starts: bool, ends: bool) -> None:
     """The edges of a span as exactly as its memory tells them. `starts`, `ends`: whether nothing was held beyond."""
     if (samples := grid.samples[span.row]) is not None:
         _to_samples(grid, span, samples, free + CONTEXT_BYTES)
@@ -117,7 +163,7 @@ def _is_part(value: float, whole: float, free: float) -> bool:
     return bool(0.02 * (whole - free) < value - free < 0.98 * (whole - free))
 
 
-def _to_samples(grid: Grid, span: Span, samples: tuple[Floats, Floats], least: float) -> None:
+def _to_samples(grid: CellGrid, span: Span, samples: tuple[Floats, Floats], least: float) -> None:
     """Start and end to the samples between which the memory was taken and given back."""
     ts, mem = samples
     for is_start in (True, False):
@@ -138,13 +184,13 @@ def _to_samples(grid: Grid, span: Span, samples: tuple[Floats, Floats], least: f
             span.end, span.end_within = float(near[at]), within
 
 
-def settled(grid: Grid, span: Span) -> int:
+def loaded_cell(grid: CellGrid, span: Span) -> int:
     """The first cell after what it loads is loaded: what all do at their start tells nothing."""
     loaded = np.nonzero(grid.mem[span.row, span.first : span.last + 1] >= LOADED * span.level)[0]
     return span.first + 1 + (int(loaded[0]) if len(loaded) else 0)
 
 
-def split(grid: Grid, span: Span, at: int) -> tuple[Span, Span]:
+def split(grid: CellGrid, span: Span, at: int) -> tuple[Span, Span]:
     """A span as two, the second from cell `at` on."""
     edge = grid.ends(at - 1)
     first = replace(span, last=at - 1, end=edge, open_end=False, end_within=math.inf)
@@ -160,7 +206,7 @@ def runs(mask: Bools) -> list[tuple[int, int]]:
     return list(zip(np.nonzero(edges == 1)[0].tolist(), (np.nonzero(edges == -1)[0] - 1).tolist(), strict=True))
 
 
-def _active(grid: Grid, row: int, rest_watts: float) -> Bools:
+def _active(grid: CellGrid, row: int, rest_watts: float) -> Bools:
     use, power = grid.use[row], grid.power[row]
     with np.errstate(invalid="ignore"):
         active = use >= BUSY_USE
@@ -169,7 +215,7 @@ def _active(grid: Grid, row: int, rest_watts: float) -> Bools:
     return active
 
 
-def _with_context(grid: Grid, row: int, rest_watts: float, held: Bools) -> Bools:
+def _with_context(grid: CellGrid, row: int, rest_watts: float, held: Bools) -> Bools:
     """The rest beside work in which the power says that its process is still there."""
     out = np.zeros(len(held), dtype=np.bool_)
     if np.isnan(rest_watts):
@@ -188,7 +234,7 @@ def _free(mem: Floats, active: Bools) -> float:
     return float(low.min()) if len(low) else FREE_BYTES_USUAL
 
 
-def _closed(active: Bools, grid: Grid, row: int, cells: int) -> Bools:
+def _closed(active: Bools, grid: CellGrid, row: int, cells: int) -> Bools:
     """Activity with pauses up to so many cells filled; cells that nobody observed do not count as rest."""
     found = runs(active)
     out = active.copy()
@@ -201,7 +247,7 @@ def _closed(active: Bools, grid: Grid, row: int, cells: int) -> Bools:
     return out
 
 
-def _bridged(held: Bools, grid: Grid, row: int) -> Bools:
+def _bridged(held: Bools, grid: CellGrid, row: int) -> Bools:
     """Gaps of the record filled where what was held before is held after."""
     mem = grid.mem[row]
     unknown = np.isnan(mem)
@@ -219,7 +265,7 @@ def _bridged(held: Bools, grid: Grid, row: int) -> Bools:
     return out
 
 
-def _cuts(grid: Grid, row: int, first: int, last: int) -> list[int]:
+def _cuts(grid: CellGrid, row: int, first: int, last: int) -> list[int]:
     """Cells of a held span in which another process begins although the memory never looked free."""
     if last - first < 4:
         return []
@@ -245,7 +291,7 @@ def _before(fill: Floats, at: int) -> float:
     return float(np.median(fill[max(0, at - 4) : at]))
 
 
-def _is_cut(grid: Grid, row: int, first: int, last: int, at: int, *, falls: bool) -> bool:
+def _is_cut(grid: CellGrid, row: int, first: int, last: int, at: int, *, falls: bool) -> bool:
     if falls:
         return True
     a, b = slice(max(first, at - _AROUND), at), slice(at + 1, min(last + 1, at + 1 + 2 * _AROUND))
@@ -258,8 +304,8 @@ def _is_cut(grid: Grid, row: int, first: int, last: int, at: int, *, falls: bool
     watts = _middle(grid.power[row, a]), _middle(grid.power[row, b])
     other = use > STEP_USE or abs(watts[1] - watts[0]) > STEP_POWER * max(watts)
     # A process takes its memory once; what grows later is the same one. What loses a part of it is rarely the same.
-    settled = _still(grid.mem[row, a], old)
-    return settled and (other or new < old)
+    loaded_cell = _still(grid.mem[row, a], old)
+    return loaded_cell and (other or new < old)
 
 
 def _still(values: Floats, level: float) -> bool:
@@ -272,7 +318,7 @@ def _middle(values: Floats) -> float:
     return float(np.median(known)) if len(known) else float("nan")
 
 
-def _span(grid: Grid, row: int, first: int, last: int, *, free: float, by_memory: bool) -> Span:
+def _span(grid: CellGrid, row: int, first: int, last: int, *, free: float, by_memory: bool) -> Span:
     mem = grid.mem[row]
     level = _middle(mem[first : last + 1]) if by_memory else float("nan")
     start, end = grid.ends(first - 1), grid.ends(last)

@@ -16,13 +16,13 @@ from ....agent.base.safe_text import clean_text
 from ....agent.sources.gpu_backends import DRIVER_NAMES
 from ....agent.sources.scrape.dcgm import FIELDS
 from ....rules.base.errors import NothingToDo, SourceError
+from ...core.coded_text import CodedText, coded
 from ...core.frame import Window
 from ...core.timestamps import minute
 from ...core.unobservable import Blind, of_reason, unreadable
 from .client.client import Client, RefusedError, TooMuchError
 from .client.range_planner import halves
 from .client.response import AnswerError, Grid, Labels
-from .promql.extra_queries import named_ask
 from .promql.promql import (
     AGENT_ABSENCE,
     AGENT_ANCHOR,
@@ -30,7 +30,8 @@ from .promql.promql import (
     DCGM_GAUGES,
     RULE_SECONDS,
     anchors_of,
-    over,
+    named_ask,
+    row_range,
     rule_name,
     selector,
 )
@@ -69,7 +70,7 @@ class Server:
 
 
 @dataclass(frozen=True)
-class Probe:
+class Discovery:
     """What can be read over a window. `series`: of GPUs, for planning; `step`: length of a row, seconds. `named`: GPUs
     that series name of which no measure is read."""
 
@@ -107,7 +108,7 @@ class Probe:
         return tuple(found)
 
 
-def probe(
+def discover(
     client: Client,
     matches: Sequence[str],
     *,
@@ -115,7 +116,7 @@ def probe(
     until: float | None,
     now: float,
     max_series: int,
-) -> Probe:
+) -> Discovery:
     """Find out. Raises NothingToDo where the server has no GPU telemetry, SourceError where it cannot be asked or has
     more series than `max_series`."""
     server = server_of(client)
@@ -141,7 +142,7 @@ def probe(
     if "node_cpu_seconds_total" in names:
         idle = selector(matches, 'mode="idle"')
         cores = _count(client, f"count(last_over_time(node_cpu_seconds_total{idle}[1h]))", window.end)
-    return Probe(
+    return Discovery(
         server=server,
         window=window,
         step=step,
@@ -238,7 +239,7 @@ def _window(
     end = math.floor(latest / step) * step
     start = math.floor((latest - since) / step) * step
     if until is None:
-        counted = " or ".join(f"max(count_over_time({name}{selector(matches)}{over(step)}))" for name in anchors)
+        counted = " or ".join(f"max(count_over_time({name}{selector(matches)}{row_range(step)}))" for name in anchors)
         # Looked for from the end: a server that is being scraped has data in the last row. One sample is none yet: it
         # may lie on the edge.
         for first, last in _backwards(start, end, step):
@@ -314,7 +315,7 @@ def _ruled(
             rule = rule_name(gauge.measure, statistic)
             if rule not in names:
                 continue
-            told = client.scalar(f"sum(count_over_time({rule}{chosen}{over(step)}))", at) or 0.0
+            told = client.scalar(f"sum(count_over_time({rule}{chosen}{row_range(step)}))", at) or 0.0
             raw = [name for name in gauge.names if name in names]
             # Without the samples themselves the rules are all there is; with them they must tell as much.
             needed = client.scalar(f"count(last_over_time({raw[0]}{chosen}[{step:g}s]))", at) if raw else 0.0
@@ -323,9 +324,9 @@ def _ruled(
     return frozenset(found)
 
 
-def advice_notes(found: Probe) -> tuple[str, ...]:
+def advice_notes(found: Discovery) -> tuple[CodedText, ...]:
     """What the server's telemetry lacks for better advice, and what would add it; the weightiest first."""
-    notes = []
+    notes: list[CodedText] = []
     names = found.names
     if found.dcgm_gpus and not found.agent_gpus:
         lacking = [
@@ -337,24 +338,44 @@ def advice_notes(found: Probe) -> tuple[str, ...]:
             why = ""
             if one.metric.startswith("nvlink") and _NVLINK_TOTAL in names:
                 why = f" ({_NVLINK_TOTAL} holds both directions in MB/s, so it is not used)"
-            notes.append(f"dcgm-exporter does not tell {one.metric}{why}: add '{one.csv}' to its CSV of counters.")
+            notes.append(
+                CodedText(
+                    "dcgm-field-missing",
+                    f"dcgm-exporter does not tell {one.metric}{why}: add '{one.csv}' to its CSV of counters.",
+                    {"metric": one.metric, "csv": one.csv},
+                )
+            )
     if found.dcgm_gpus and not found.has_fabric:
         notes.append(
-            "No series tells of a fabric: run node_exporter with --collector.infiniband, or the agent; without one "
-            "nothing is said of idle fabrics."
+            coded(
+                "no-fabric-series",
+                "No series tells of a fabric: run node_exporter with --collector.infiniband, or the agent; without one "
+                "nothing is said of idle fabrics.",
+            )
         )
     if found.core_series > MAX_CORE_SERIES:
         notes.append(
-            f"The host's processors are not read: {found.core_series} series of cores are too many; narrow --match."
+            coded(
+                "too-many-core-series",
+                "The host's processors are not read: {series} series of cores are too many; narrow --match.",
+                series=found.core_series,
+            )
         )
     if found.scrape_seconds is not None and found.scrape_seconds > 90 and found.dcgm_gpus and not found.agent_gpus:
-        notes.append(f"GPUs are scraped every {found.scrape_seconds:.0f} s: scrape_interval 30s would show more.")
+        notes.append(
+            coded(
+                "scraped-seldom", "GPUs are scraped every {seconds:.0f} s: scrape_interval 30s would show more.",
+                seconds=found.scrape_seconds,
+            )
+        )  # fmt: skip
     if found.agent_gpus and AGENT_SERIES not in names:
-        notes.append("The agent tells of no workloads: see 'skuwise agent doctor' on a node.")
+        notes.append(
+            coded("no-workloads-told", "The agent tells of no workloads: see 'skuwise agent doctor' on a node.")
+        )
     return tuple(notes)
 
 
-def lacking_fields(found: Probe) -> dict[str, tuple[str, str]]:
+def lacking_fields(found: Discovery) -> dict[str, tuple[str, str]]:
     """Metric -> why dcgm-exporter does not tell it, and the remedy: for the absences of its nodes."""
     out = {}
     for one in FIELDS:

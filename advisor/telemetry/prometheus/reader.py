@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -15,22 +13,25 @@ from ....agent.model import Role
 from ....agent.store.reading import queries as store
 from ....rules.base.errors import NothingToDo, SourceError
 from ....rules.catalog.loader import Catalog
+from ...core.coded_text import coded
 from ...core.frame import Frame, Window
 from ...core.timestamps import minute, span
 from ..activity.apply import with_activity
 from ..resolution import concat
 from .client.cache import Cache
-from .client.client import Client, RefusedError
-from .client.range_planner import DAY, Ask, Log, Runner
-from .client.response import Answer, Grid, Labels
-from .discovery import MAX_CORE_SERIES, Probe, advice_notes, lacking_fields, probe
+from .client.client import Client
+from .client.range_planner import Log, Runner
+from .client.response import Answer, Grid
+from .discovery import MAX_CORE_SERIES, Discovery, advice_notes, discover, lacking_fields
 from .owners.kube import KubeState, declared_gpus, read_kube
 from .owners.owned import holders_of, owned, pods_held
 from .owners.owners import read_owners
+from .promql import agent_queries
 from .promql import promql as queries
-from .promql.labels import NODE_LABELS, Hosts, NodeNames, agent_node, gpu_of
+from .promql.labels import NODE_LABELS, agent_node, gpu_of
+from .questions import HostInfo, Questions
 from .rows import ethernet, nodes
-from .rows.dcgm import Asking, KeyOf, read_dcgm
+from .rows.dcgm import DcgmQuestions, KeyOf, read_dcgm
 from .rows.fabric import PortRows, agent_hosts, agent_ports, beside, exporter_hosts, exporter_ports, merged
 from .rows.gpus import GpuRows, agent_rows, combined, scrape_seconds
 from .rows.identity import Past, external_labels, past_of
@@ -40,7 +41,7 @@ from .rows.workloads import agent_uses, dcgm_uses, workloads_of
 
 
 @dataclass(frozen=True)
-class Reading:
+class ServerReading:
     """How a server is read. `matches`: label matchers of every query; `now`: Unix seconds.
 
     `fabric_roles`: device pattern -> role, for ports of which only node_exporter tells. `team_labels`: of pods and
@@ -59,15 +60,16 @@ class Reading:
 
 
 def read_frame(
-    reading: Reading, catalog: Catalog, *, since_seconds: float = 14 * 86400.0, until: float | None = None
+    reading: ServerReading, catalog: Catalog, *, since_seconds: float = 14 * 86400.0, until: float | None = None
 ) -> Frame:
     """The telemetry of a window from a server, reduced there to rows of an hour (of five minutes in short windows).
 
     Without `until` the window ends with the newest whole row of data. Raises NothingToDo where the server holds no GPU
     data for it, SourceError where it cannot be asked.
     """
-    log = Log([reading.cache.refused] if reading.cache.refused else [])
-    found = probe(
+    refused = reading.cache.refused
+    log = Log([coded("cache-refused", "{why}", why=refused)] if refused else [])
+    found = discover(
         reading.client, reading.matches, since_seconds=since_seconds, until=until, now=reading.now,
         max_series=reading.max_series,
     )  # fmt: skip
@@ -75,7 +77,7 @@ def read_frame(
     labels = external_labels(reading.client)
     _recognize(reading, found, labels, log)
     runner = Runner(reading.client, reading.cache, log, reading.concurrency, reading.now)
-    asked = _Asked(runner, found, reading)
+    asked = Questions(runner, found, reading.matches, reading.progress)
     grid = Grid(found.window.start + found.step, found.window.end, found.step)
     kube = read_kube(asked.ask, asked.instant, found, reading.matches, grid)
     gpus, uses, key_of = _gpus(asked, grid, log, kube)
@@ -92,10 +94,10 @@ def read_frame(
         )
     counts = nodes.gpu_counts(gpus.about)
     kube = kube.named_as(counts, (labels for labels in asked.exporters))
-    uses = _owned(asked, uses, kube, grid)
+    uses = _owned(asked, uses, kube, grid, reading.team_labels)
     declared = declared_gpus(kube, uses, {one.node for one in gpus.about.values() if one.kind == "mig"})
     counts = {**{node: one.gpus for node, one in declared.items()}, **counts}
-    join = _Join(asked, counts, found)
+    join = HostInfo(asked, counts, found)
     ports, hosts = _beside(asked, grid, counts, join, reading.fabric_roles)
     node_table = nodes.node_table(
         gpus, ports, asked.given, dmi=join.dmi, kube=join.kube, catalog=catalog, declared=declared
@@ -123,15 +125,15 @@ def read_frame(
     return replace(frame, source=source, notes=(*log.notes, *advice_notes(found)))
 
 
-def _owned(asked: _Asked, uses: pd.DataFrame, kube: KubeState, grid: Grid) -> pd.DataFrame:
+def _owned(
+    asked: Questions, uses: pd.DataFrame, kube: KubeState, grid: Grid, team_labels: tuple[str, ...]
+) -> pd.DataFrame:
     """The uses with what kube-state-metrics tells of the pods that hold GPUs."""
     found = asked.found
     held = pods_held(uses)
     if not held:
         return uses
-    owners = read_owners(
-        asked.instants, found.names, asked.matches, held, window=found.window, team_labels=asked.team_labels
-    )
+    owners = read_owners(asked.instants, found.names, asked.matches, held, window=found.window, team_labels=team_labels)
     clusters = {
         node: labels.get("exported_cluster") or labels.get("cluster") or ""
         for labels in (asked.given["nodes"].labels if "nodes" in asked.given else ())
@@ -141,10 +143,10 @@ def _owned(asked: _Asked, uses: pd.DataFrame, kube: KubeState, grid: Grid) -> pd
     own = pd.Series(
         [clusters.get(node, cluster) for node, cluster in zip(uses["node"], uses["cluster"], strict=True)], uses.index
     )
-    return owned(uses.assign(cluster=own), owners, holders_of(kube.requests, asked.exporters), grid, asked.team_labels)
+    return owned(uses.assign(cluster=own), owners, holders_of(kube.requests, asked.exporters), grid, team_labels)
 
 
-def _recognize(reading: Reading, found: Probe, labels: Mapping[str, str], log: Log) -> None:
+def _recognize(reading: ServerReading, found: Discovery, labels: Mapping[str, str], log: Log) -> None:
     """Make the cache know which server this is, and say so where it is another than before behind this address."""
     cache = reading.cache
     if not cache.used:
@@ -152,7 +154,12 @@ def _recognize(reading: Reading, found: Probe, labels: Mapping[str, str], log: L
     try:
         past = past_of(reading.client, found.names, reading.matches, found.window, found.series)
     except SourceError as error:
-        log.add(f"Answers are not cached: what the server held before cannot be asked. {error.message}")
+        log.add(
+            coded(
+                "answers-not-cached", "Answers are not cached: what the server held before cannot be asked. {error}",
+                error=error.message,
+            )
+        )  # fmt: skip
         past = Past()
     marks, told = past.marks(found.window), json.dumps(sorted(labels.items()))
     cache.mark = lambda grid: None if (mark := marks(grid)) is None else f"{told} {mark}"
@@ -162,105 +169,7 @@ def _recognize(reading: Reading, found: Probe, labels: Mapping[str, str], log: L
         )
 
 
-_SERIES = re.compile(r"\b(?:kube|node|skuwise|DCGM)_\w+")
-_ABOUT_NODES = frozenset({"nodes", "node GPUs"})
-
-
-class _Asked:
-    """Asks for measures, and keeps the answers that tell of nodes."""
-
-    def __init__(self, runner: Runner, found: Probe, reading: Reading) -> None:
-        self._runner, self.found, self._reading = runner, found, reading
-        self.given: dict[str, Answer] = {}
-        self.queries: dict[str, list[str]] = {}  # by measure, of each exporter: what a person may ask again
-        self._number = 0
-        self.exporters: Sequence[Labels] = ()  # of dcgm-exporter's series: which target tells of which node
-
-    def ask(self, asks: Sequence[Ask], series: int) -> dict[str, Answer]:
-        answers: dict[str, Answer] = {}
-        runner = replace(self._runner, progress=self._told)
-        for ask, answer in runner.matrices(asks, self.found.window, self.found.step, series):
-            answers[ask.name] = answer
-            self._note(ask)
-        self.given |= {name: answer for name, answer in answers.items() if name in _ABOUT_NODES}
-        return answers
-
-    def instant(self, query: str, kept: Sequence[str], at: float | None = None) -> Answer:
-        """Of something that does not change within the window, by default as at its end; nothing where refused."""
-        try:
-            return self._runner.client.instant(query, self.found.window.end if at is None else at, kept).answer
-        except RefusedError as error:
-            series = _SERIES.search(query)
-            what = series.group() if series is not None else query.split("(", maxsplit=1)[0]
-            self._runner.log.add(f"{what} could not be asked: {error.message}")
-            return Answer.nothing(1)
-
-    def instants(self, asked: Sequence[str], kept: Sequence[str]) -> list[Answer]:
-        """Several of these, so many at once as the settings allow."""
-        with ThreadPoolExecutor(self._reading.concurrency, thread_name_prefix="skuwise-prometheus") as pool:
-            return list(pool.map(lambda query: self.instant(query, kept), asked))
-
-    def daily(self, ask: Ask) -> list[Answer]:
-        """Of something that hardly changes: as at the end of the window, and at every whole day before."""
-        window = self.found.window
-        self._note(ask)
-        return [self.instant(ask.query, ask.kept, float(at)) for at in np.arange(window.end, window.start, -DAY)]
-
-    def _note(self, ask: Ask) -> None:
-        self.queries.setdefault(ask.name, []).append(ask.query)
-
-    @property
-    def matches(self) -> tuple[str, ...]:
-        return self._reading.matches
-
-    @property
-    def team_labels(self) -> tuple[str, ...]:
-        return self._reading.team_labels
-
-    def _told(self, name: str) -> None:
-        self._number += 1
-        if self._number % 10 == 0:
-            self._reading.progress(f"{self._number} measures read ({name})")
-
-
-@dataclass
-class _Join:
-    """Series of node_exporter and kube-state-metrics by the GPU node that they speak of."""
-
-    asked: _Asked
-    gpu_nodes: Mapping[str, int]
-    found: Probe
-
-    def __post_init__(self) -> None:
-        chosen, names = queries.selector(self.asked.matches), self.found.names
-        window = f"[{min(self.found.window.seconds, 3600):.0f}s]"
-        self._nodes = NodeNames(self.gpu_nodes)
-        named: Sequence[Labels] = ()
-        if "node_uname_info" in names:
-            kept = ("instance", "nodename")
-            named = self.asked.instant(f"last_over_time(node_uname_info{chosen}{window})", kept).labels
-        self._hosts = Hosts(self._nodes, named)
-        self.dmi: dict[str, Labels] = {}
-        if "node_dmi_info" in names:
-            kept = (*NODE_LABELS, "system_vendor", "product_name", "chassis_asset_tag")
-            for labels in self.asked.instant(f"last_over_time(node_dmi_info{chosen}{window})", kept).labels:
-                node = self.node(labels)
-                if node is not None:
-                    self.dmi[node] = labels
-        self.kube: dict[str, Labels] = {}
-        if "kube_node_labels" in names:
-            kept = ("exported_node", "node", *nodes.KUBE_LABELS)
-            for labels in self.asked.instant(f"last_over_time(kube_node_labels{chosen}{window})", kept).labels:
-                node = self._nodes.matched(labels.get("exported_node") or labels.get("node", ""))
-                if node is not None:
-                    self.kube[node] = labels
-
-    def node(self, labels: Labels) -> str | None:
-        """The GPU node that a series of node_exporter speaks of; None: a node without GPUs."""
-        return self._hosts.node(labels)
-
-
-def _gpus(asked: _Asked, grid: Grid, log: Log, kube: KubeState) -> tuple[GpuRows, pd.DataFrame, KeyOf | None]:
+def _gpus(asked: Questions, grid: Grid, log: Log, kube: KubeState) -> tuple[GpuRows, pd.DataFrame, KeyOf | None]:
     """Rows of GPUs of both roads, the uses of GPUs by workloads, and whose rows a series of dcgm-exporter speaks of."""
     found, matches, step = asked.found, asked.matches, asked.found.step
     empty = GpuRows(Cells(grid))
@@ -268,14 +177,14 @@ def _gpus(asked: _Asked, grid: Grid, log: Log, kube: KubeState) -> tuple[GpuRows
     uses: list[pd.DataFrame] = []
     key_of: KeyOf | None = None
     if found.agent_gpus:
-        asks = queries.agent_gpu_asks(found.names, matches, step) + queries.agent_about_asks(matches, step)
+        asks = agent_queries.agent_gpu_asks(found.names, matches, step) + agent_queries.agent_about_asks(matches, step)
         answers = asked.ask(asks, found.agent_gpus)
-        bins = asked.ask(queries.agent_bin_asks(matches, step), found.agent_gpus * 28)
+        bins = asked.ask(agent_queries.agent_bin_asks(matches, step), found.agent_gpus * 28)
         agent = agent_rows(grid, answers, bins, log)
-        ask = queries.agent_work_ask(matches, step)
+        ask = agent_queries.agent_work_ask(matches, step)
         uses.append(agent_uses(asked.ask([ask], 2 * found.agent_gpus)[ask.name], grid, agent.about))
     if found.dcgm_gpus:
-        asking = Asking(asked.ask, asked.daily)
+        asking = DcgmQuestions(asked.ask, asked.daily)
         dcgm, answer, key_of = read_dcgm(asking, found, matches, grid, log=log, node=kube.node_of)
         asked.exporters = answer.labels
         interval = scrape_seconds(dcgm.cells.column("n"), step)
@@ -288,17 +197,17 @@ def _gpus(asked: _Asked, grid: Grid, log: Log, kube: KubeState) -> tuple[GpuRows
 
 
 def _beside(
-    asked: _Asked, grid: Grid, counts: Mapping[str, int], join: _Join, roles: Mapping[str, Role]
+    asked: Questions, grid: Grid, counts: Mapping[str, int], join: HostInfo, roles: Mapping[str, Role]
 ) -> tuple[PortRows, Cells[str]]:
     """Rows of fabric ports and hosts, of both roads."""
     found, matches, step = asked.found, asked.matches, asked.found.step
     ports, hosts = PortRows(Cells(grid)), Cells(grid)
     if found.agent_gpus:
         node_count = len(counts)
-        answers = asked.ask(queries.agent_node_asks(matches, step), 10 * node_count)
-        answers |= asked.ask(queries.agent_fabric_asks(found.names, matches, step), 28 * 10 * node_count)
+        answers = asked.ask(agent_queries.agent_node_asks(matches, step), 10 * node_count)
+        answers |= asked.ask(agent_queries.agent_fabric_asks(found.names, matches, step), 28 * 10 * node_count)
         ports = agent_ports(grid, answers)
-        hosts = agent_hosts(grid, asked.ask(queries.agent_host_asks(found.names, matches, step), node_count))
+        hosts = agent_hosts(grid, asked.ask(agent_queries.agent_host_asks(found.names, matches, step), node_count))
     other = PortRows(Cells(grid))
     if found.has_fabric:
         chosen = queries.selector(matches)
@@ -319,7 +228,7 @@ def _beside(
     return ports, hosts
 
 
-def _ethernet(asked: _Asked, grid: Grid, nodes: int, join: _Join, roles: Mapping[str, Role]) -> PortRows:
+def _ethernet(asked: Questions, grid: Grid, nodes: int, join: HostInfo, roles: Mapping[str, Role]) -> PortRows:
     found, matches = asked.found, asked.matches
     chosen = queries.selector(matches)
     about = {
@@ -359,7 +268,7 @@ def _fabric_table(ports: PortRows) -> pd.DataFrame:
     return table.assign(port=table["port"].astype(float))
 
 
-def _without_rdma(asked: _Asked, ports: PortRows, join: _Join) -> set[str]:
+def _without_rdma(asked: Questions, ports: PortRows, join: HostInfo) -> set[str]:
     """Nodes that are known to have no RDMA device, by node_exporter."""
     if ethernet.COLLECTORS not in asked.found.names:
         return set()
@@ -369,7 +278,7 @@ def _without_rdma(asked: _Asked, ports: PortRows, join: _Join) -> set[str]:
     return ethernet.without_rdma(answer, seen, join.node)
 
 
-def _absences(found: Probe, gpus: GpuRows, told: Answer | None, without_rdma: set[str]) -> pd.DataFrame:
+def _absences(found: Discovery, gpus: GpuRows, told: Answer | None, without_rdma: set[str]) -> pd.DataFrame:
     """What dcgm-exporter does not export, of each node of which it alone tells, and which of them have no RDMA device.
     `told`: the nodes with an agent."""
     agents = {agent_node(labels) for labels in told.labels} if told is not None else set()
@@ -394,7 +303,7 @@ def _absences(found: Probe, gpus: GpuRows, told: Answer | None, without_rdma: se
     return concat([pd.DataFrame(rows)] if rows else [], store.ABSENCES.columns)
 
 
-def _source(reading: Reading, found: Probe) -> dict[str, object]:
+def _source(reading: ServerReading, found: Discovery) -> dict[str, object]:
     counters = reading.client.counters
     return {
         "kind": "prometheus",
@@ -412,7 +321,7 @@ def _source(reading: Reading, found: Probe) -> dict[str, object]:
     }
 
 
-def _greeting(found: Probe) -> str:
+def _greeting(found: Discovery) -> str:
     scraped = f", scraped every {span(found.scrape_seconds)}" if found.scrape_seconds else ""
     window: Window = found.window
     return (

@@ -12,13 +12,14 @@ import pandas as pd
 from ....agent.store.reading import queries
 from ....agent.store.reading.queries import Query
 from ....rules.base.errors import SkuwiseError
+from ...core.coded_text import CodedText
 from ...core.frame import Frame, Window
 from .. import resolution as resolve
 from ..activity.apply import activity_uses, with_activity
-from ..activity.owned import Device, column, use_of
+from ..activity.owned import Device, column, engine_use
 from ..activity.series import DeviceSeries
 from ..trust.trust import Believed, believed_of
-from .reading_process import Apart, Reading
+from .reading_process import ProcessReader, ReadingProcess
 
 # So many rows are read by the minute at most; of larger fleets one minute of several.
 MAX_ROWS = 1_200_000
@@ -31,7 +32,7 @@ class Minutes:
     believed (None: all of its own); `apart`: who reads them."""
 
     believed: Believed
-    apart: Apart
+    apart: ReadingProcess
 
     def __call__(self, devices: Sequence[Device], window: Window) -> list[DeviceSeries]:
         rows = len(devices) * window.seconds / 60.0
@@ -54,7 +55,7 @@ class Minutes:
         return [found[device] for device in devices if device in found]
 
 
-def _read(reader: Reading, wanted: set[Device], window: Window, step: float) -> list[DeviceSeries]:
+def _read(reader: ProcessReader, wanted: set[Device], window: Window, step: float) -> list[DeviceSeries]:
     is_whole = step <= resolve.MINUTE
     query = queries.ACTIVITY if is_whole else queries.ACTIVITY_THINNED
     more = {} if is_whole else {"every": step / resolve.MINUTE}
@@ -62,7 +63,7 @@ def _read(reader: Reading, wanted: set[Device], window: Window, step: float) -> 
     if rows.empty:
         return []
     out: list[DeviceSeries] = []
-    ts, use = column(rows, "ts"), use_of(rows)
+    ts, use = column(rows, "ts"), engine_use(rows)
     mem, power = column(rows, "mem_used_bytes_mean"), column(rows, "power_watts_mean")
     for key, own in rows.groupby(["node", "gpu_uuid"], sort=True).indices.items():
         device = (str(key[0]), str(key[1]))  # type: ignore[index]
@@ -72,7 +73,7 @@ def _read(reader: Reading, wanted: set[Device], window: Window, step: float) -> 
     return out
 
 
-def with_unnamed_work(frame: Frame, paths: Sequence[Path], apart: Apart) -> Frame:
+def with_unnamed_work(frame: Frame, paths: Sequence[Path], apart: ReadingProcess) -> Frame:
     """The frame with the work that nobody named, and minutes in place of the hours that its edges cut."""
     before = len(frame.uses)
     believed = believed_of(frame.source, paths)
@@ -95,8 +96,13 @@ def with_unnamed_work(frame: Frame, paths: Sequence[Path], apart: Apart) -> Fram
 
 
 def _refined(  # noqa: PLR0917
-    reader: Reading, gpu: pd.DataFrame, uses: pd.DataFrame, window: Window, most: int, nodes: Collection[str] | None
-) -> tuple[pd.DataFrame, str | None]:
+    reader: ProcessReader,
+    gpu: pd.DataFrame,
+    uses: pd.DataFrame,
+    window: Window,
+    most: int,
+    nodes: Collection[str] | None,
+) -> tuple[pd.DataFrame, CodedText | None]:
     names = {str(row[0]) for row in reader.fetch(queries.NODES_SEEN)}
     names = names if nodes is None else names.intersection(nodes)
     begin = reader.fetch(queries.minutes_begin(reader.version), {})[0][0]

@@ -12,10 +12,11 @@ from ....agent.store.reading import queries
 from ....agent.store.reading.queries import Query
 from ....agent.store.writing.slurm_rows import SLURM_JOBS_SINCE
 from ....rules.base.errors import SkuwiseError
+from ...core.coded_text import CodedText
 from ...core.frame import Window
 from .. import resolution as resolve
 from ..plausible import LAST_DAY, Lost
-from .reading_process import Apart, Reading
+from .reading_process import ProcessReader, ReadingProcess
 
 # A port that exceeds this share of its line rate in some second of an hour was in use in that hour (advice.md: the
 # silence of a fabric is judged at 1 % of the line rate).
@@ -27,7 +28,7 @@ class Parts:
     """The tables of one file or of several, before they are joined."""
 
     tables: dict[str, list[pd.DataFrame]] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    notes: list[CodedText] = field(default_factory=list)
 
     def add(self, name: str, table: pd.DataFrame) -> None:
         self.tables.setdefault(name, []).append(table)
@@ -38,7 +39,7 @@ class Parts:
         self.notes.extend(other.notes)
 
 
-def span_of(connection: Reading) -> tuple[float, float] | None:
+def span_of(connection: ProcessReader) -> tuple[float, float] | None:
     """Start and end of all the data in a database, Unix seconds; None where it has none."""
     spans = [
         row for sql in queries.data_spans(connection.version) for row in connection.fetch(sql, {}) if row[0] is not None
@@ -57,7 +58,9 @@ def span_of(connection: Reading) -> tuple[float, float] | None:
     return first, last
 
 
-def read_each(paths: Sequence[Path], window: Window, refined: int, apart: Apart) -> dict[Path, Parts | SkuwiseError]:
+def read_each(
+    paths: Sequence[Path], window: Window, refined: int, apart: ReadingProcess
+) -> dict[Path, Parts | SkuwiseError]:
     """Each database by itself: its tables, or why it cannot be read."""
     told: dict[Path, Parts | SkuwiseError] = {}
     for path in paths:
@@ -69,7 +72,7 @@ def read_each(paths: Sequence[Path], window: Window, refined: int, apart: Apart)
     return told
 
 
-def read_database(connection: Reading, window: Window, refined: int) -> Parts:
+def read_database(connection: ProcessReader, window: Window, refined: int) -> Parts:
     """The tables of one database. `refined`: hours that may be read by the minute. Raises StoreError."""
     parts = Parts()
     bounds = {"start": window.start, "end": window.end}

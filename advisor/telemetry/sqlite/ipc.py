@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
@@ -15,6 +16,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from ....rules.base.errors import NothingToDo, SkuwiseError, SourceError, StoreError, UsageError
+from ...core.coded_text import CodedText
 from ...core.histogram_array import BinsArray
 from ..tables import empty_table
 from .database import Parts
@@ -57,7 +59,7 @@ def _file(entry: Parts | SkuwiseError, arrays: list[Array]) -> dict[str, object]
         _ERRORS[name]
         return {"error": [name, entry.message, entry.remedy]}
     tables = {name: [_columns(table, arrays) for table in tables] for name, tables in entry.tables.items()}
-    return {"notes": entry.notes, "tables": tables}
+    return {"notes": [asdict(note) for note in entry.notes], "tables": tables}
 
 
 def _entry(file: Mapping[str, Any], stream: IO[bytes]) -> Parts | SkuwiseError:
@@ -65,7 +67,7 @@ def _entry(file: Mapping[str, Any], stream: IO[bytes]) -> Parts | SkuwiseError:
         name, message, remedy = file["error"]
         return _ERRORS[name](message, remedy)
     tables = {name: [_table(columns, stream) for columns in tables] for name, tables in file["tables"].items()}
-    return Parts(tables, file["notes"])
+    return Parts(tables, [CodedText(**note) for note in file["notes"]])
 
 
 def _columns(table: pd.DataFrame, arrays: list[Array]) -> list[list[object]]:

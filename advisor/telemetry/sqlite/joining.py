@@ -11,6 +11,7 @@ import pandas as pd
 
 from ....agent.store.reading import queries
 from ....agent.store.reading.queries import Query
+from ...core.coded_text import CodedText, coded
 from ...core.formatting import counted, listed
 from ...core.frame import Frame, Window
 from .. import resolution as resolve
@@ -18,15 +19,15 @@ from ..plausible import observed_most
 from ..trust import copies
 from ..trust.copies import Copy
 from ..trust.holders import jobs_believed, workloads_believed
-from ..trust.trust import CONTRADICTION, TWO_PLACES, Conflict, Refusal, Trust, decide, speaks_for_others
-from ..trust.witnesses import FAMILIES, NODE_FACTS, claims, contradictions, in_two_places, records, spans
+from ..trust.trust import CONTRADICTION, TWO_PLACES, Conflict, DisbelievedNode, Trust, decide, speaks_for_others
+from ..trust.witnesses import FAMILIES, NODE_FACTS, claims, find_conflicts, in_two_places, node_copies, row_dicts
 from .database import Parts
 
+_REMEDY = "Remove the one that is wrong: 'skuwise agent snapshot' on the node makes a good copy."
 _SENTENCES = {
     CONTRADICTION: "{files} contradict one another about {node}, so neither is believed.",
     TWO_PLACES: "{files} tell of the same GPUs on two nodes at once, so they are not believed about {node}.",
 }
-_REMEDY = "Remove the one that is wrong: 'skuwise agent snapshot' on the node makes a good copy."
 
 
 @dataclass(slots=True)
@@ -36,7 +37,7 @@ class _Joining:
     files: Sequence[Path]
     window: Window
     tables: dict[str, pd.DataFrame]
-    notes: list[str]
+    notes: list[CodedText]
     told: dict[str, object] = field(default_factory=dict)  # codes and fields beside the notes
     seen: dict[tuple[int, str], Copy] = field(default_factory=dict)
 
@@ -44,7 +45,7 @@ class _Joining:
         return self.tables[name]
 
 
-def join(read: Mapping[Path, Parts], window: Window, files: Sequence[Path], notes: list[str]) -> Frame:
+def join(read: Mapping[Path, Parts], window: Window, files: Sequence[Path], notes: list[CodedText]) -> Frame:
     """One frame of what was read of each file. `files`: all that were named; `notes`: what was said so far."""
     own = _Joining(list(read), window, {}, notes)
     for name, query in _LISTED.items():
@@ -120,7 +121,7 @@ def _say_lost(own: _Joining, read: Mapping[Path, Parts]) -> None:
     """Name the files and nodes with rows or values that cannot be."""
     coded = []
     for path, part in read.items():
-        lost = [row for table in part.tables.get("lost", []) for row in records(table)]
+        lost = [row for table in part.tables.get("lost", []) for row in row_dicts(table)]
         coded += [
             {"file": str(path), "node": str(row["node"]), "rows": int(row["rows"]), "values": int(row["values"])}
             for row in lost
@@ -130,7 +131,9 @@ def _say_lost(own: _Joining, read: Mapping[Path, Parts]) -> None:
             named = sorted(node for node in some if node)
             if some:
                 of = f" of {listed(named)}" if named else ""
-                own.notes.append(f"{path}: {counted(sum(some.values()), 'row')}{of} {words}")
+                number = sum(some.values())
+                text = f"{path}: {counted(number, 'row')}{of} {words}"
+                own.notes.append(CodedText(f"implausible-{what}", text, {"path": str(path), "rows": number}))
     if coded:
         own.told["implausible"] = coded
 
@@ -157,10 +160,11 @@ def _drop_repeated(own: _Joining) -> None:
         lost = len(some) - len(good)
         if lost:
             files = sorted({str(own.files[n]) for n in set(some["file"])})
-            own.notes.append(
+            text = (
                 f"{listed(files)}: {counted(lost, 'row')} told the same moment of a device in different ways and were "
                 "left out."
             )
+            own.notes.append(CodedText("moments-told-twice", text, {"files": ", ".join(files), "rows": lost}))
         own.tables[name] = resolve.concat([rows[~again], good], list(rows.columns))
 
 
@@ -168,13 +172,17 @@ def _trust(own: _Joining) -> Trust:
     nodes = own.table("nodes")
     if nodes.empty:
         return Trust()
-    seen = own.seen = spans(own.tables)
+    seen = own.seen = node_copies(own.tables)
     told = claims(own.tables, seen)
     elsewhere = speaks_for_others(told)
     for file, names in _by_file(elsewhere).items():
         own.notes.append(
-            f"{own.files[file]} tells of {listed(names)} too, of which other databases are the own ones: it is not "
-            "believed about them."
+            CodedText(
+                "speaks-for-others",
+                f"{own.files[file]} tells of {listed(names)} too, of which other databases are the own ones: it is "
+                "not believed about them.",
+                {"path": str(own.files[file]), "nodes": ", ".join(names)},
+            )
         )
     if elsewhere:
         own.told["not_believed"] = [{"file": str(own.files[f]), "node": node} for f, node in sorted(elsewhere)]
@@ -183,11 +191,11 @@ def _trust(own: _Joining) -> Trust:
     conflicts: set[Conflict] = set()
     if twice:
         several = [copy for copy in kept if copy.node in twice]
-        conflicts |= contradictions(own.tables, several, elsewhere)
+        conflicts |= find_conflicts(own.tables, several, elsewhere)
     conflicts |= in_two_places(own.tables, elsewhere)
     refused = decide(conflicts)
     for refusal in refused.values():
-        own.notes.append(f"{_sentence(own, refusal)} {_REMEDY}")
+        own.notes.append(_note(own, refusal))
     if refused:
         own.told["refused"] = [
             {"node": r.node, "code": r.code, "files": [str(own.files[n]) for n in r.files]} for r in refused.values()
@@ -195,7 +203,14 @@ def _trust(own: _Joining) -> Trust:
     return Trust(elsewhere, refused)
 
 
-def _sentence(own: _Joining, refusal: Refusal) -> str:
+def _note(own: _Joining, refusal: DisbelievedNode) -> CodedText:
+    files = ", ".join(str(own.files[n]) for n in refusal.files)
+    return CodedText(
+        f"databases-{refusal.code}", f"{_told_of(own, refusal)} {_REMEDY}", {"files": files, "node": refusal.node}
+    )
+
+
+def _told_of(own: _Joining, refusal: DisbelievedNode) -> str:
     files = [str(own.files[n]) for n in refusal.files]
     if len(files) == 1:
         return f"{files[0]} tells of the same GPUs on two nodes at once, so it is not believed about {refusal.node}."
@@ -263,8 +278,12 @@ def _join_copies(own: _Joining, elsewhere: frozenset[tuple[int, str]]) -> None:
         if len(kept) < len(some):
             what = {"gpu": "GPU"}.get(name, name)
             own.notes.append(
-                f"{len(some) - len(kept)} {what} rows stood in more than one database and were counted once."
-            )
+                coded(
+                    "rows-in-several-databases",
+                    "{rows} {what} rows stood in more than one database and were counted once.",
+                    rows=len(some) - len(kept), what=what,
+                )
+            )  # fmt: skip
         own.tables[name] = resolve.concat([rows[~doubtful], kept.drop(columns="era")], list(rows.columns))
 
 
@@ -289,7 +308,12 @@ def _one_node_each(own: _Joining, trust: Trust) -> pd.DataFrame:
     for name, count in machines[machines > 1].items():
         if name not in trust.refused:
             own.notes.append(
-                f"{count} machines are called {name}: their figures are mixed; give each node a name of its own."
+                coded(
+                    "machines-with-one-name",
+                    "{machines} machines are called {node}: their figures are mixed; give each node a name of its own.",
+                    machines=int(count),
+                    node=str(name),
+                )
             )
     first = nodes.groupby("node")["first_seen"].min()
     latest = nodes.sort_values("last_seen").drop_duplicates("node", keep="last").sort_values("node", ignore_index=True)
@@ -306,7 +330,7 @@ def _refusals(own: _Joining, trust: Trust) -> pd.DataFrame:
     """Why nothing of the refused nodes is observed, as absences."""
     rows = [
         {"node": r.node, "gpu_uuid": None, "device": "nvml", "scope": "source", "metric": "*", "reason": r.code,
-         "detail": _sentence(own, r), "remedy": _REMEDY, "since": own.window.start, "until": np.nan, "file": -1}
+         "detail": _told_of(own, r), "remedy": _REMEDY, "since": own.window.start, "until": np.nan, "file": -1}
         for r in trust.refused.values()
     ]  # fmt: skip
     return pd.DataFrame(rows, columns=[*queries.ABSENCES.columns, "file"]).astype(

@@ -2,7 +2,7 @@
 
 A child is given its files on stdin and answers on stdout, so that whoever reads a frame needs no guard around its main
 module. Its stdout is a file without a name: a pipe would hold it up until this process has read its own share. What a
-child fails to answer is read here. No file is opened by any of them: each has its own `Apart`, which does.
+child fails to answer is read here. No file is opened by any of them: each has its own `ReadingProcess`, which does.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from ....agent.base.self_command import child_command
 from ...core.frame import Window
 from .database import read_each
 from .ipc import Told, read_told, write_told
-from .reading_process import Apart
+from .reading_process import ReadingProcess
 
 # Files that are worth a process: it takes as long to start as this process takes to read half as many.
 FILES_A_PROCESS = 12
 
 
-def read_beside(paths: Sequence[Path], window: Window, refined: int, processes: int, apart: Apart) -> Told:
+def read_parallel(paths: Sequence[Path], window: Window, refined: int, processes: int, apart: ReadingProcess) -> Told:
     """What `read_each` tells of these files, in their order, from up to `processes` processes."""
     count = max(1, min(processes, len(paths) // FILES_A_PROCESS))
     # This process reads on while the others start, write and are read: their share is smaller by that.
@@ -86,7 +86,7 @@ def main() -> None:
     """The child: files on stdin, their tables on stdout."""
     gc.disable()  # it ends before garbage matters, and looking for it took a sixth of the time
     task = json.load(sys.stdin)
-    with Apart() as apart:
+    with ReadingProcess() as apart:
         told = read_each([Path(path) for path in task["paths"]], Window(*task["window"]), task["refined"], apart)
     write_told(told, sys.stdout.buffer)
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ....agent.store.reading import queries
 from ....rules.base.errors import NothingToDo, SkuwiseError, UsageError
+from ...core.coded_text import CodedText, coded
 from ...core.formatting import listed
 from ...core.frame import Frame, Window
 from ...core.timestamps import minute
@@ -16,8 +18,8 @@ from .. import resolution as resolve
 from .activity import with_unnamed_work
 from .database import Parts, span_of
 from .joining import join
-from .parallel_read import read_beside
-from .reading_process import Apart
+from .parallel_read import read_parallel
+from .reading_process import ReadingProcess
 
 # A node's clock may be off by so much before its newest rows are taken for a fault of the clock.
 CLOCK_TOLERANCE_SECONDS = 3600.0
@@ -33,7 +35,7 @@ def read_frame(
     *,
     now: float | None = None,
     processes: int = 1,
-    apart: Apart | None = None,
+    apart: ReadingProcess | None = None,
 ) -> Frame:
     """The telemetry of a window from one or more databases.
 
@@ -43,7 +45,7 @@ def read_frame(
     the window. `processes`: how many may read many files side by side. `apart`: who reads the files, if somebody does
     already. Raises `NothingToDo` where the window holds no data.
     """
-    with apart or Apart() as reading:
+    with apart or ReadingProcess() as reading:
         files = database_files(paths)
         return _read_frame(
             files, reading, window=window, since_seconds=since_seconds, until=until, now=now, processes=processes
@@ -52,7 +54,7 @@ def read_frame(
 
 def _read_frame(
     files: list[Path],
-    apart: Apart,
+    apart: ReadingProcess,
     *,
     window: Window | None,
     since_seconds: float,
@@ -60,20 +62,19 @@ def _read_frame(
     now: float | None,
     processes: int,
 ) -> Frame:
-    notes: list[str] = []
-    nodes: dict[Path, frozenset[str]] = {}
-    spans = spans_of(files, notes, apart, nodes)
+    held = file_spans(files, apart)
+    spans, nodes, notes = held.spans, held.nodes, held.notes
     while True:
         known = [span for span in spans.values() if span is not None]
         if not known:
             raise NothingToDo(
                 f"{_names(files)} holds no samples yet.", "Let the agent run for a while, or name another database."
             )
-        said: list[str] = []
+        said: list[CodedText] = []
         chosen = window or _default_window(_ends(spans, nodes), since_seconds, until, now, said)
         wanted = [path for path, span in spans.items() if span and span[0] < chosen.end and span[1] > chosen.start]
         refined = resolve.MAX_REFINED_HOURS_IN_ALL // max(len(wanted), 1)
-        told = read_beside(wanted, chosen, refined, processes, apart)
+        told = read_parallel(wanted, chosen, refined, processes, apart)
         lost = {path: error for path, error in told.items() if isinstance(error, SkuwiseError)}
         if lost and len(lost) == sum(span is not None for span in spans.values()):
             raise next(iter(lost.values()))
@@ -85,7 +86,9 @@ def _read_frame(
         if not lost or window is not None or _default_window(rest, since_seconds, until, now, []) == chosen:
             break
     notes += said
-    notes.extend(f"{path} holds no samples." for path, span in spans.items() if span is None)
+    notes.extend(
+        coded("no-samples", "{path} holds no samples.", path=str(path)) for path, span in spans.items() if span is None
+    )
     parts = {path: read for path, read in told.items() if isinstance(read, Parts)}
     wanted = [path for path in wanted if path in spans]
     frame = join(parts, chosen, [path for path in files if path in spans], notes)
@@ -126,33 +129,37 @@ def database_files(paths: Sequence[Path]) -> list[Path]:
     return unique
 
 
-def spans_of(
-    files: Sequence[Path], notes: list[str], apart: Apart, nodes: dict[Path, frozenset[str]] | None = None
-) -> dict[Path, tuple[float, float] | None]:
-    """What each file holds data for; of several, those that cannot be read are left out and named. `nodes` is given
-    those that each file tells of."""
-    spans: dict[Path, tuple[float, float] | None] = {}
+@dataclass(frozen=True, slots=True)
+class FileSpans:
+    """Of each file that can be read what it holds data for (None: nothing) and the nodes that it tells of; `notes`:
+    which files cannot be read, and why."""
+
+    spans: dict[Path, tuple[float, float] | None] = field(default_factory=dict)
+    nodes: dict[Path, frozenset[str]] = field(default_factory=dict)
+    notes: list[CodedText] = field(default_factory=list)
+
+
+def file_spans(files: Sequence[Path], apart: ReadingProcess) -> FileSpans:
+    """What files hold data for. Raises SkuwiseError where none of them can be read."""
+    found = FileSpans()
     problem: SkuwiseError | None = None
     for path in files:
         try:
             with apart.open(path) as reader:
-                span = span_of(reader)
-                if nodes is not None:
-                    nodes[path] = frozenset(str(row[0]) for row in reader.fetch(queries.NODES_SEEN))
-                spans[path] = span
+                span, nodes = span_of(reader), frozenset(str(row[0]) for row in reader.fetch(queries.NODES_SEEN))
+            found.spans[path], found.nodes[path] = span, nodes
         except SkuwiseError as error:
-            if len(files) == 1:
-                raise
             problem = problem or error
-            notes.append(left_out(path, error))
-    if not spans and problem is not None:
+            found.notes.append(left_out(path, error))
+    if not found.spans and problem is not None:
         raise problem
-    return spans
+    return found
 
 
-def left_out(path: Path, error: SkuwiseError) -> str:
+def left_out(path: Path, error: SkuwiseError) -> CodedText:
     """The note on a file of several that cannot be read."""
-    return f"Left out: {error}" if str(path) in str(error) else f"Left out: {path}. {error}"
+    text = f"Left out: {error}" if str(path) in str(error) else f"Left out: {path}. {error}"
+    return CodedText("file-left-out", text, {"path": str(path), "error": str(error)})
 
 
 def _ends(spans: Mapping[Path, tuple[float, float] | None], nodes: Mapping[Path, frozenset[str]]) -> list[float]:
@@ -165,7 +172,7 @@ def _ends(spans: Mapping[Path, tuple[float, float] | None], nodes: Mapping[Path,
 
 
 def _default_window(
-    known: Sequence[float], since_seconds: float, until: float | None, now: float | None, notes: list[str]
+    known: Sequence[float], since_seconds: float, until: float | None, now: float | None, notes: list[CodedText]
 ) -> Window:
     end = until
     if end is None:
@@ -175,8 +182,12 @@ def _default_window(
             sound = [end for end in known if end <= now + CLOCK_TOLERANCE_SECONDS]
             until_then = f"with the newest row that is not, {minute(max(sound))}" if sound else "now"
             notes.append(
-                f"Some rows are dated {minute(latest)}, later than now ({minute(now)}): a node's clock is ahead; the "
-                f"window ends {until_then}."
+                CodedText(
+                    "clock-ahead",
+                    f"Some rows are dated {minute(latest)}, later than now ({minute(now)}): a node's clock is ahead; "
+                    f"the window ends {until_then}.",
+                    {"latest_ts": latest, "now_ts": now},
+                )
             )
             latest = max(sound, default=now)
         # Snapshots are made one after another: the end is what half of those have that are as new as the newest. One

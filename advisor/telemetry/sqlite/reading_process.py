@@ -1,9 +1,9 @@
 """Databases read in a process apart: what its maker put into a file can end that process, and nothing else.
 
-`Apart` keeps one such process for as many files as are read one after the other, and begins another when a file has
-ended it. That file is named, its reading fails with a sentence, and it is not opened again by this `Apart`: what all
-readings of a file may take together is bounded, in time (`bounds_of`, by the file's bytes on the disk) and in what they
-give. The answers are measured and checked like those of a stranger.
+`ReadingProcess` keeps one such process for as many files as are read one after the other, and begins another when a
+file has ended it. That file is named, its reading fails with a sentence, and it is not opened again by this
+`ReadingProcess`: what all readings of a file may take together is bounded, in time (`bounds_of`, by the file's bytes on
+the disk) and in what they give. The answers are measured and checked like those of a stranger.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ _ERRORS = {kind.__name__: kind for kind in (NothingToDo, StoreError, UsageError)
 Parameters = Mapping[str, object]
 
 
-class Reading:
+class ProcessReader:
     """One open database. Raises StoreError from every method once something is wrong with it."""
 
-    def __init__(self, apart: Apart, path: Path, version: int) -> None:
+    def __init__(self, apart: ReadingProcess, path: Path, version: int) -> None:
         self._apart, self.path, self.version = apart, path, version
 
     def fetch(self, sql: str, parameters: Parameters | None = None) -> list[tuple[object, ...]]:
@@ -80,7 +80,7 @@ class Reading:
             raise self._apart.gave_up(self.path, "what was read of it makes no sense") from error
 
 
-class Apart:
+class ReadingProcess:
     """Reads databases in a process apart. As a context the process is ended at its end.
 
     `bounds_for`: what reading a file of so many bytes on the disk may cost. `now`: a monotonic clock, s. For one
@@ -102,7 +102,7 @@ class Apart:
         self._spent: dict[Path, float] = {}
         self._given_up: dict[Path, StoreError] = {}
 
-    def __enter__(self) -> Apart:
+    def __enter__(self) -> ReadingProcess:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -142,7 +142,7 @@ class Apart:
         self._given_up.clear()
 
     @contextmanager
-    def open(self, path: Path) -> Iterator[Reading]:
+    def open(self, path: Path) -> Iterator[ProcessReader]:
         """A database, open as long as the context lasts. One at a time.
 
         Raises UsageError (no such file), NothingToDo (nothing in it yet), StoreError.
@@ -157,7 +157,7 @@ class Apart:
         if not isinstance(version, int):
             raise self.gave_up(path, "what was read of it makes no sense")
         try:
-            yield Reading(self, path, version)
+            yield ProcessReader(self, path, version)
         finally:
             if self._process is not None and path not in self._given_up:
                 with contextlib.suppress(OSError):

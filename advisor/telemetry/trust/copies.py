@@ -40,7 +40,7 @@ _BINS_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class CopyFamily:
     """Rows of one kind. `keys`: what names a device; `facts`: what each row says of the device itself."""
 
     keys: tuple[str, ...]
@@ -75,14 +75,14 @@ def eras(copies: Iterable[Copy]) -> dict[tuple[int, str], int]:
     return found
 
 
-def differing(rows: pd.DataFrame, family: Family) -> set[tuple[str, int, int]]:
+def differing(rows: pd.DataFrame, family: CopyFamily) -> set[tuple[str, int, int]]:
     """Node and the two files of rows that contradict one another. `rows`: with the columns ``file`` and ``era``."""
     if rows.empty:
         return set()
     return _of_moments(rows, family) | _of_hours(rows, family)
 
 
-def fullest(rows: pd.DataFrame, family: Family, rank: Mapping[int, int]) -> Mask:
+def fullest(rows: pd.DataFrame, family: CopyFamily, rank: Mapping[int, int]) -> Mask:
     """Which rows are taken: of each device and hour those of one file a era, of the one that observed most; where they
     observed the same, of the one with the highest `rank`. Rows of one file stay together: hours and minutes that tell
     the same hour are never mixed."""
@@ -102,7 +102,7 @@ def _seconds(rows: pd.DataFrame) -> Floats:
     return np.minimum(rows["observed_seconds"].to_numpy(float), rows["interval_seconds"].to_numpy(float))
 
 
-def _of_moments(rows: pd.DataFrame, family: Family) -> set[tuple[str, int, int]]:
+def _of_moments(rows: pd.DataFrame, family: CopyFamily) -> set[tuple[str, int, int]]:
     """Rows of the same device, moment and length."""
     at = [*family.keys, "era", "ts", "interval_seconds"]
     alone = rows[~rows.duplicated([*at, "file"], keep=False)]
@@ -151,7 +151,7 @@ def _bins_differ(a: npt.NDArray[np.float32], b: npt.NDArray[np.float32], same: M
     return known & ((short > _BINS_SECONDS) | (same & (beyond > _BINS_SECONDS)))
 
 
-def _of_hours(rows: pd.DataFrame, family: Family) -> set[tuple[str, int, int]]:
+def _of_hours(rows: pd.DataFrame, family: CopyFamily) -> set[tuple[str, int, int]]:
     """What the rows of each hour sum up to, however long they are: seconds of every measure."""
     measures = [name for name in rows.columns if name.endswith("_mean")]
     at = [*family.keys, "era", "hour"]

@@ -15,7 +15,9 @@ import numpy as np
 import pandas as pd
 
 from ....agent.store.reading import queries
+from ...core.coded_text import CodedText
 from ...core.formatting import counted, listed
+from ..job_table import names_in_row
 from .copies import Copy
 
 # Edges of a use blur by some scans; of what a copy tells of its last moments nothing is certain.
@@ -65,7 +67,7 @@ def workloads_believed(
     workloads: pd.DataFrame,
     serving: pd.DataFrame,
     seen: Mapping[tuple[int, str], Copy],
-    notes: list[str],
+    notes: list[CodedText],
 ) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, Mapping[tuple[str, str], str]]:
     """Uses, workloads and serving, each once, and (old id, node) -> new id of what became a workload of its own. The
     tables carry ``file`` and ``rank`` (higher is newer). `seen`: what each file tells of each node."""
@@ -82,10 +84,12 @@ def workloads_believed(
     if len(once) < len(workloads):
         uses, workloads, renamed = _by_what_they_say(uses, workloads, seen)
         if renamed:
-            notes.append(
-                f"Databases say different things of {counted(len({old for old, _ in renamed}), 'workload')}: what each "
-                f"says is told of its own nodes alone ({listed(sorted({node for _, node in renamed}))})."
+            parted, nodes = {old for old, _ in renamed}, sorted({node for _, node in renamed})
+            text = (
+                f"Databases say different things of {counted(len(parted), 'workload')}: what each says is told of its "
+                f"own nodes alone ({listed(nodes)})."
             )
+            notes.append(CodedText("workloads-told-apart", text, {"workloads": len(parted), "nodes": ", ".join(nodes)}))
             keys = zip(serving["workload_id"], serving["node"], strict=True)
             ids = [renamed.get(key, key[0]) for key in keys]
             serving = serving.assign(workload_id=pd.Series(ids, serving.index, dtype=object))
@@ -190,7 +194,9 @@ def _differ(one: object, other: object) -> bool:
     return isinstance(one, str) and isinstance(other, str) and bool(one) and bool(other) and one != other
 
 
-def jobs_believed(jobs: pd.DataFrame, workloads: pd.DataFrame, uses: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
+def jobs_believed(
+    jobs: pd.DataFrame, workloads: pd.DataFrame, uses: pd.DataFrame, notes: list[CodedText]
+) -> pd.DataFrame:
     """Runs of Slurm's job table. What a file says of a job that it did not see, and another did, is hearsay; where
     files say different things of a run, neither is believed. `workloads`, `uses`: with their files."""
     if jobs.empty:
@@ -199,10 +205,10 @@ def jobs_believed(jobs: pd.DataFrame, workloads: pd.DataFrame, uses: pd.DataFram
     numbers: dict[str, set[int]] = {}
     for row in workloads[workloads["scheduler"] == "slurm"].to_dict("records"):
         if (row["file"], row["workload_id"]) in seen:
-            for number in _numbers(cast("Row", row)):
+            for number in names_in_row(cast("Row", row)):
                 numbers.setdefault(number, set()).add(int(row["file"]))
     rows = [cast("Row", row) for row in jobs.to_dict("records")]
-    saw = [set().union(*(numbers.get(one, ()) for one in _numbers(row))) for row in rows]
+    saw = [set().union(*(numbers.get(one, ()) for one in names_in_row(row))) for row in rows]
     own = [not files or int(row["file"]) in files for row, files in zip(rows, saw, strict=True)]
     by_run: dict[tuple[str, str, int], list[Row]] = {}
     for row, keep in zip(rows, own, strict=True):
@@ -213,18 +219,13 @@ def jobs_believed(jobs: pd.DataFrame, workloads: pd.DataFrame, uses: pd.DataFram
         if any(_differ(one[name], told[0][name]) for one in told[1:] for name in _JOB)
     }  # fmt: skip
     if doubtful:
-        notes.append(
+        text = (
             f"Databases say different things of {counted(len(doubtful), 'run')} of Slurm's job table; none of it is "
             "used for them."
         )
+        notes.append(CodedText("job-runs-in-doubt", text, {"runs": len(doubtful)}))
     keep = [mine and _run(row) not in doubtful for row, mine in zip(rows, own, strict=True)]
     return _as(jobs[np.array(keep, dtype=np.bool_)], queries.SLURM_JOBS.columns)
-
-
-def _numbers(row: Row) -> list[str]:
-    job, array, task = row["job_id"], row["array_job_id"], row["array_task_id"]
-    both = f"{array}_{task}" if isinstance(array, str) and isinstance(task, str) else None
-    return [one for one in (job, both) if isinstance(one, str) and one]
 
 
 def _run(row: Row) -> tuple[str, str, int]:

@@ -20,12 +20,12 @@ from pathlib import Path
 
 # File -> the nodes about which it is believed; None: all of which it tells.
 Believed = Mapping[Path, Collection[str] | None]
-# Codes of a `Refusal`.
+# Codes of a `DisbelievedNode`.
 CONTRADICTION, TWO_PLACES = "contradicting-copies", "gpu-in-two-places"
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class NodeClaim:
     """What a file says that it is. `machines`: node -> machine id (None: not told). `in_turn`: its nodes are names of
     one machine that followed one another."""
 
@@ -53,7 +53,7 @@ class Conflict:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class DisbelievedNode:
     """A node that is not believed. `files`: those that contradict one another about it."""
 
     node: str
@@ -67,7 +67,7 @@ class Trust:
     by node."""
 
     elsewhere: frozenset[tuple[int, str]] = frozenset()
-    refused: Mapping[str, Refusal] = field(default_factory=dict)
+    refused: Mapping[str, DisbelievedNode] = field(default_factory=dict)
 
 
 def believed_of(source: Mapping[str, object], paths: Iterable[Path]) -> Believed:
@@ -78,14 +78,14 @@ def believed_of(source: Mapping[str, object], paths: Iterable[Path]) -> Believed
     return {path: told.get(str(path), ()) for path in paths}
 
 
-def speaks_for_others(claims: Sequence[Claim]) -> frozenset[tuple[int, str]]:
+def speaks_for_others(claims: Sequence[NodeClaim]) -> frozenset[tuple[int, str]]:
     """Files of several nodes with those of their nodes that have files of their own, where these are several or half.
 
     How many nodes beside them a file tells of counts for nothing: it may have made them up.
     """
     single = {(node, id_) for claim in claims if len(claim.machines) == 1 for node, id_ in claim.machines.items()}
 
-    def is_own(claim: Claim) -> bool:
+    def is_own(claim: NodeClaim) -> bool:
         # A machine that was renamed may leave one copy under an old name; the names of several others are not its own.
         told = set(claim.machines.items())
         others = {node for node, id_ in single - told if node in claim.machines}
@@ -100,7 +100,7 @@ def speaks_for_others(claims: Sequence[Claim]) -> frozenset[tuple[int, str]]:
     return frozenset(found)
 
 
-def decide(conflicts: Iterable[Conflict]) -> dict[str, Refusal]:
+def decide(conflicts: Iterable[Conflict]) -> dict[str, DisbelievedNode]:
     """The nodes that conflicts leave unproven.
 
     A file that is at odds with several nodes over their GPUs is refused first, with all nodes of its that are, the one
@@ -139,4 +139,4 @@ def decide(conflicts: Iterable[Conflict]) -> dict[str, Refusal]:
     for conflict in sorted(left, key=lambda one: (one.one_node, one.other_node, one.one, one.other)):
         for node in {conflict.one_node, conflict.other_node}:
             refuse(node, (conflict,))
-    return {node: Refusal(node, codes[node], tuple(sorted(files))) for node, files in sorted(refused.items())}
+    return {node: DisbelievedNode(node, codes[node], tuple(sorted(files))) for node, files in sorted(refused.items())}

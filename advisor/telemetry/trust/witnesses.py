@@ -13,14 +13,17 @@ from ....agent.store.reading import queries
 from ....agent.store.reading.queries import Query
 from .. import resolution as resolve
 from . import copies
-from .copies import Copy, Family
+from .copies import Copy, CopyFamily
 from .holders import uses_differ
-from .trust import CONTRADICTION, TWO_PLACES, Claim, Conflict
+from .trust import CONTRADICTION, TWO_PLACES, Conflict, NodeClaim
 
-FAMILIES: Mapping[str, tuple[Query, Family]] = {
-    "gpu": (queries.GPU_HOURS, Family(resolve.GPU.keys, ("mem_total_bytes",))),
-    "fabric": (queries.FABRIC_HOURS, Family(resolve.FABRIC.keys, ("role", "link_layer", "line_rate_bytes_per_second"))),
-    "host": (queries.HOST_HOURS, Family(resolve.HOST.keys)),
+FAMILIES: Mapping[str, tuple[Query, CopyFamily]] = {
+    "gpu": (queries.GPU_HOURS, CopyFamily(resolve.GPU.keys, ("mem_total_bytes",))),
+    "fabric": (
+        queries.FABRIC_HOURS,
+        CopyFamily(resolve.FABRIC.keys, ("role", "link_layer", "line_rate_bytes_per_second")),
+    ),
+    "host": (queries.HOST_HOURS, CopyFamily(resolve.HOST.keys)),
 }
 # By name; rows carry ``file``, the position of their file.
 Tables = Mapping[str, pd.DataFrame]
@@ -33,7 +36,7 @@ _SAME_TIME_SECONDS = 3600.0
 _TWICE_SECONDS = 1800.0
 
 
-def spans(tables: Tables) -> dict[tuple[int, str], Copy]:
+def node_copies(tables: Tables) -> dict[tuple[int, str], Copy]:
     """What each file has of each node: from when it says to have seen it, or its rows do, to when."""
     nodes = tables["nodes"]
     first = nodes.groupby(["file", "node"])["first_seen"].min()
@@ -61,11 +64,11 @@ def _pair(key: object) -> tuple[int, str]:
     return cast("tuple[int, str]", key)
 
 
-def records(table: pd.DataFrame) -> list[dict[str, Any]]:
+def row_dicts(table: pd.DataFrame) -> list[dict[str, Any]]:
     return cast("list[dict[str, Any]]", table.to_dict("records"))
 
 
-def claims(tables: Tables, seen: Mapping[tuple[int, str], Copy]) -> list[Claim]:
+def claims(tables: Tables, seen: Mapping[tuple[int, str], Copy]) -> list[NodeClaim]:
     claims = []
     for file, rows in tables["nodes"].groupby("file"):
         machines = {
@@ -76,11 +79,11 @@ def claims(tables: Tables, seen: Mapping[tuple[int, str], Copy]) -> list[Claim]:
         turns = sorted((seen[number, node].begin, seen[number, node].end) for node in machines)
         apart = all(after[0] >= before[1] - _SAME_TIME_SECONDS for before, after in pairwise(turns))
         ids = set(machines.values())
-        claims.append(Claim(number, machines, apart and len(ids) == 1 and None not in ids))
+        claims.append(NodeClaim(number, machines, apart and len(ids) == 1 and None not in ids))
     return claims
 
 
-def contradictions(tables: Tables, several: Sequence[Copy], elsewhere: frozenset[tuple[int, str]]) -> set[Conflict]:
+def find_conflicts(tables: Tables, several: Sequence[Copy], elsewhere: frozenset[tuple[int, str]]) -> set[Conflict]:
     """Files that tell differently of the nodes that they share. `several`: copies of these nodes."""
     number = copies.eras(several)
     found: set[tuple[str, int, int]] = set()
@@ -94,7 +97,7 @@ def contradictions(tables: Tables, several: Sequence[Copy], elsewhere: frozenset
         rows = rows.assign(era=[number.get(key, 0) for key in keys])
         believed = np.array([key not in elsewhere for key in keys], dtype=np.bool_)
         found |= copies.differing(rows[believed], family)
-    nodes = {(int(row["file"]), str(row["node"])): row for row in records(tables["nodes"])}
+    nodes = {(int(row["file"]), str(row["node"])): row for row in row_dicts(tables["nodes"])}
     gpus = tables["gpus"]
     for name in names:
         here = sorted((copy for copy in several if copy.node == name), key=lambda copy: copy.end)
@@ -123,7 +126,7 @@ def _gpus_differ(gpus: pd.DataFrame, one: int, other: int) -> bool:
     told = []
     for file in (one, other):
         newest = gpus[gpus["file"] == file].sort_values("valid_from").drop_duplicates("gpu_uuid", keep="last")
-        told.append({str(row["gpu_uuid"]): row for row in records(newest)})
+        told.append({str(row["gpu_uuid"]): row for row in row_dicts(newest)})
     first, second = told
     if any(row["kind"] == "gpu" for key in first.keys() ^ second.keys() for row in (first.get(key) or second[key],)):
         return True

@@ -12,24 +12,13 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ...core.frame import Frame, parents
+from ...core.advice_types import Reconciliation
+from ...core.frame import Frame
 from ..workloads.attribution import Attribution
 from ..workloads.inventory import Inventory
 from ..workloads.mig import whole_gpus
 
 COLUMNS = ["node", "gpu_uuid", "class", "workload_id", "gpu_hours"]
-
-
-def node_spans(frame: Frame, inventory: Inventory) -> pd.DataFrame:
-    """Per node: GPUs known to exist and the hours it is accounted for (columns ``gpu_count, span_hours``)."""
-    nodes = frame.nodes.set_index("node")
-    begin = np.maximum(frame.window.start, nodes["first_seen"].to_numpy(float))
-    known = [inventory.nodes[str(node)] for node in nodes.index]
-    # A node that was renamed goes on under its other name.
-    end = np.array([frame.window.end if one.end is None else min(one.end, frame.window.end) for one in known])
-    span = np.clip(end - begin, 0.0, None) / 3600
-    count = [float(one.gpu_count) for one in known]
-    return pd.DataFrame({"gpu_count": count, "span_hours": span}, index=nodes.index)
 
 
 def occupancy(
@@ -46,7 +35,6 @@ def occupancy(
     more was observed than the span holds (a clock that is off, a GPU that was replaced) the observed hours are scaled
     down to it.
     """
-    spans = node_spans(frame, inventory)
     physical = whole_gpus(frame)
     parts = np.ones(len(frame.gpu)) if parts is None else parts
     observed = _observed(frame, attribution, idle, physical, parts=parts)
@@ -57,27 +45,34 @@ def occupancy(
     )
     rest: list[dict[str, object]] = []
     scale: dict[str, float] = {}
-    for node, row in spans.iterrows():
-        expected = float(row["gpu_count"]) * float(row["span_hours"])
+    for node, counted in inventory.nodes.items():
+        expected = counted.gpu_count * counted.span_hours
         total = float(totals.get(node, 0.0))
         if total > expected:
-            scale[str(node)] = expected / total
+            scale[node] = expected / total
             continue
         missing = expected - total
         uuids = physical.loc[physical["node"] == node, "gpu_uuid"]
         for uuid in uuids:
-            gap = min(max(float(row["span_hours"]) - float(per_gpu.get((node, uuid), 0.0)), 0.0), missing)
+            gap = min(max(counted.span_hours - float(per_gpu.get((node, uuid), 0.0)), 0.0), missing)
             if gap > 0:
-                rest.append(_unobserved(str(node), uuid, gap))
+                rest.append(_unobserved(node, uuid, gap))
                 missing -= gap
         if missing > 1e-9:
-            rest.append(_unobserved(str(node), "", missing))
+            rest.append(_unobserved(node, "", missing))
     if scale and not observed.empty:
         observed["gpu_hours"] *= observed["node"].map(scale).fillna(1.0)
     if rest:
         tables.append(pd.DataFrame(rest, columns=COLUMNS))
     filled = [part for part in tables if not part.empty]
     return pd.concat(filled, ignore_index=True)[COLUMNS] if filled else pd.DataFrame(columns=COLUMNS)
+
+
+def hours_by_use(occupancy: pd.DataFrame) -> Reconciliation:
+    """Where the GPU-hours of all nodes went; the parts sum to the total."""
+    hours = occupancy.groupby("class")["gpu_hours"].sum()
+    uses = ("workload", "shared", "allocated_idle", "unallocated", "drained", "unobserved")
+    return Reconciliation(*(float(hours.get(use, 0.0)) for use in uses), total=float(hours.sum()))
 
 
 def _unobserved(node: str, gpu_uuid: str, hours: float) -> dict[str, object]:
@@ -104,7 +99,7 @@ def _observed(
             "gpu_hours": places["seconds"].to_numpy(float) * parts[at] / 3600,
         }
     )
-    parent_of = parents(frame)
+    parent_of = frame.parents
     if parent_of:
         keys = zip(table["node"], table["gpu_uuid"], strict=True)
         table["gpu_uuid"] = [parent_of.get((str(n), str(u)), (n, u))[1] for n, u in keys]

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from ....rules.catalog.mig import slices_of
-from ....rules.catalog.types import GpuSku
-from ...core.frame import Frame, parents
+from ...core.frame import Frame
 from ..types import MigInstance
 from ..workloads.attribution import Attribution
-from ..workloads.mig import profiles
+from ..workloads.sku_lookup import GpuIndex
 
 # An instance that has no row in the last hours of the window is gone: its GPU was divided anew.
 PRESENT_SECONDS = 2 * 3600.0
 
 
-def instances(
-    frame: Frame, attribution: Attribution, sku_of: Callable[[str, str], GpuSku | None]
-) -> tuple[MigInstance, ...]:
-    """By node, GPU and id. `sku_of`: of a node's GPU, None where it is not known."""
-    parent_of = parents(frame)
+def instances(frame: Frame, attribution: Attribution, index: GpuIndex) -> tuple[MigInstance, ...]:
+    """By node, GPU and id."""
+    parent_of = frame.parents
     if not parent_of or frame.gpu.empty:
         return ()
     end = frame.window.end - PRESENT_SECONDS
@@ -30,14 +24,15 @@ def instances(
         if session.last_seen > end:
             for key in session.gpus:
                 held.setdefault(key, []).append(session.workload_id)
-    named, found = profiles(frame), []
+    found = []
     for key, parent in parent_of.items():
         if key not in there:
             continue
-        slices = slices_of(named.get(key), sku_of(*parent) or sku_of(*key))
+        slices = index.slices[key]
         found.append(
             MigInstance(
-                key[0], key[1], parent[1], named.get(key, "unknown profile"), slices.compute if slices else None,
+                key[0], key[1], parent[1], index.profiles.get(key, "unknown profile"),
+                slices.compute if slices else None,
                 slices.memory if slices else None, tuple(held.get(key, ())),
             )
         )  # fmt: skip

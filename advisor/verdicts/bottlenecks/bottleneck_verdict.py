@@ -7,6 +7,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from ...core.advice_types import BottleneckVerdict
+from ...core.coded_text import CodedText, Scalar, coded
 from ...core.dominant_label import leading, ruling
 from .links import SETTLES
 
@@ -28,9 +29,9 @@ _SUSPECT_SHARE_MIN = 0.5
 
 
 def judge_bottleneck(
-    labels: pd.Series, measures: pd.DataFrame, mine: pd.DataFrame, *, kind: str, coverage: float, dominant: float
+    measures: pd.DataFrame, mine: pd.DataFrame, *, kind: str, coverage: float, dominant: float
 ) -> BottleneckVerdict:
-    """One workload's verdict from the labels of its rows (`labels` and `measures` are those of the whole frame).
+    """One workload's verdict from the labels of its rows (`measures` are those of the whole frame).
 
     `coverage`: share of its time that was observed; `dominant`: share of the busy time that a label needs to rule.
     """
@@ -38,8 +39,11 @@ def judge_bottleneck(
     weights = mine["seconds"].to_numpy(float)
     total = float(weights.sum())
     if total <= 0:
-        return BottleneckVerdict("unknown", 0.0, {"unknown": 1.0}, ("Nothing of it was observed.",))
-    own, rows = labels.to_numpy()[at], measures.iloc[at]
+        return BottleneckVerdict(
+            "unknown", 0.0, {"unknown": 1.0}, (coded("nothing-observed", "Nothing of it was observed."),)
+        )
+    rows = measures.iloc[at]
+    own = rows["label"].to_numpy()
     if kind in _JOBS:
         own = np.where(rows["starved"].to_numpy(bool) & np.isin(own.astype(str), _MASKS_HOST), "host-input", own)
     if kind in _ON_DEMAND:
@@ -50,20 +54,25 @@ def judge_bottleneck(
     ruled = ruling(exact, dominant)
     if kind == "idle" or ruled == "idle":
         share = shares.get("idle", 0.0)
-        return BottleneckVerdict("idle", _confidence(share, coverage), shares, (f"Idle in {share:.0%} of the time.",))
+        said = coded("idle-share", "Idle in {share:.0%} of the time.", share=share)
+        return BottleneckVerdict("idle", _confidence(share, coverage), shares, (said,))
     busy = seconds.drop("idle", errors="ignore")
     if busy.empty or busy.sum() <= 0:
-        return BottleneckVerdict("unknown", 0.0, shares, ("It was never seen at work.",))
+        return BottleneckVerdict("unknown", 0.0, shares, (coded("never-at-work", "It was never seen at work."),))
     lead = leading({label: value for label, value in exact.items() if label != "idle"})
     share = float(busy[lead] / busy.sum())
-    evidence = [f"{_NAMES[lead]} in {share:.0%} of its busy time."]
+    evidence = [coded(f"limited-by-{lead}", f"{_NAMES[lead]} in {{share:.0%}} of its busy time.", share=share)]
     if share < dominant:
         names = ", ".join(f"{_NAMES[str(k)].lower()} {v / busy.sum():.0%}" for k, v in busy.items())
-        evidence = [f"No single limit rules its busy time: {names}."]
+        evidence = [
+            CodedText("no-single-limit", f"No single limit rules its busy time: {names}.", _of_busy(busy, busy.sum()))
+        ]
     else:
-        beside = [f"{_NAMES[str(k)].lower()} {v / busy.sum():.0%}" for k, v in busy.drop(lead).items()
-                  if v >= _WORTH_NAMING * busy.sum()]  # fmt: skip
-        evidence.extend([f"Beside it: {', '.join(beside)}."] if beside else [])
+        others = busy.drop(lead)
+        others = others[others >= _WORTH_NAMING * busy.sum()]
+        names = ", ".join(f"{_NAMES[str(k)].lower()} {v / busy.sum():.0%}" for k, v in others.items())
+        if names:
+            evidence.append(CodedText("other-limits", f"Beside it: {names}.", _of_busy(others, busy.sum())))
     chosen = own == lead
     ruling_rows = rows[chosen]
     evidence.extend(_numbers(ruled, ruling_rows, weights[chosen]))
@@ -76,48 +85,71 @@ def judge_bottleneck(
     return BottleneckVerdict(ruled, confidence, shares, (*evidence, *doubts))  # type: ignore[arg-type]
 
 
-def _doubts(label: str, rows: pd.DataFrame) -> tuple[float, list[str]]:
+def _doubts(label: str, rows: pd.DataFrame) -> tuple[float, list[CodedText]]:
     """A factor on the confidence, and a sentence for each reason."""
-    factor, said = 1.0, []
+    factor = 1.0
+    said: list[CodedText] = []
     if label in _MASKS_HOST:
         for name, what in (("assumed_c", "compute"), ("assumed_m", "memory bandwidth")):
             if rows[name].any():
                 factor = _ASSUMED
                 said.append(
-                    f"What {what} this GPU sustains was never measured: the middle of other GPUs is assumed, for this "
-                    "label alone."
+                    coded(
+                        "efficiency-assumed",
+                        "What {what} this GPU sustains was never measured: the middle of other GPUs is assumed, for "
+                        "this label alone.",
+                        what=what,
+                    )
                 )
     if rows["coarse"].any() and label not in ("idle", "throttled"):
         seconds = float(rows["sample_seconds"].median())
         factor *= _COARSE
         said.append(
-            f"Samples of {seconds:.0f} s are means over many steps: what waits for what within them was not seen, only "
-            "the levels."
+            coded(
+                "samples-are-means",
+                "Samples of {seconds:.0f} s are means over many steps: what waits for what within them was not seen, "
+                "only the levels.",
+                seconds=seconds,
+            )
         )
         rival = rows[["i", "u_n", "wire"]].max(axis=1).mean()
         if label == "unknown" and rival >= 0.2:
             said.append(
-                f"Compute at {rows['label_c'].mean():.0%} and a link at {rival:.0%}: either may be the limit; samples "
-                "of 1 s would tell."
+                coded(
+                    "compute-or-link",
+                    "Compute at {compute:.0%} and a link at {link:.0%}: either may be the limit; samples of 1 s would "
+                    "tell.",
+                    compute=float(rows["label_c"].mean()),
+                    link=float(rival),
+                )
             )
         elif label == "unknown" and rows["sm"].mean() >= 0.5:
-            said.append("It may be bound by compute, or wait for one of its ranks; samples of 1 s would tell.")
+            said.append(
+                coded(
+                    "compute-or-rank",
+                    "It may be bound by compute, or wait for one of its ranks; samples of 1 s would tell.",
+                )
+            )
     return factor, said
 
 
-def _unsettled(rows: pd.DataFrame) -> list[str]:
+def _unsettled(rows: pd.DataFrame) -> list[CodedText]:
     """Where links that nobody measured leave open what it waits for: which, and what would settle it."""
     lacks = {name for text in set(rows["lacks"]) for name in str(text).split(",") if name}
     if not lacks:
         return []
     return [
-        f"Its engine is active {rows['g'].mean():.0%} of the time while compute and memory are hardly used: it waits "
-        "for launches or for other GPUs, and what is not measured would tell which.",
+        coded(
+            "waits-for-launches-or-gpus",
+            "Its engine is active {engine:.0%} of the time while compute and memory are hardly used: it waits for "
+            "launches or for other GPUs, and what is not measured would tell which.",
+            engine=float(rows["g"].mean()),
+        ),
         *(sentence for name, sentence in SETTLES.items() if name in lacks),
     ]
 
 
-def _suspect(rows: pd.DataFrame, weights: Floats) -> list[str]:
+def _suspect(rows: pd.DataFrame, weights: Floats) -> list[CodedText]:
     """Which GPU the others wait for: the one that waits least, or does the same work at a lower clock."""
     slowed = (rows["late"] | rows["waiting"]).to_numpy(bool)
     if not slowed.any():
@@ -126,7 +158,7 @@ def _suspect(rows: pd.DataFrame, weights: Floats) -> list[str]:
     late = table["late"].to_numpy(bool)
     by_gpu = seconds[late].groupby([table[name].to_numpy()[late] for name in ("node", "gpu_uuid", "gpu_index")]).sum()
     if by_gpu.empty or by_gpu.max() < _SUSPECT_SHARE_MIN * by_gpu.sum():
-        return ["Which GPU is late changes: no single one is the suspect."]
+        return [coded("no-single-suspect", "Which GPU is late changes: no single one is the suspect.")]
     node, uuid, number = by_gpu.idxmax()
     mine = (table["gpu_uuid"] == uuid).to_numpy(bool) & late
     one, others = table[mine], table[~late]
@@ -135,18 +167,35 @@ def _suspect(rows: pd.DataFrame, weights: Floats) -> list[str]:
         return float(one[name].mean()), float(others[name].mean())
 
     waits, clock, held = told("waits"), told("clock_ratio"), told("throttled")
+    suspect = {"gpu_index": float(number), "node": str(node), "gpu_uuid": str(uuid)}
     said = [
-        f"The suspect is GPU {number:.0f} of {node} ({uuid}): it waits {waits[0]:.0%} of the time while the others "
-        f"wait {waits[1]:.0%}, for the same work."
+        coded(
+            "suspect-waits-least",
+            "The suspect is GPU {gpu_index:.0f} of {node} ({gpu_uuid}): it waits {waits:.0%} of the time while the "
+            "others wait {others_wait:.0%}, for the same work.",
+            **suspect, waits=waits[0], others_wait=waits[1],
+        )
         if waits[1] - waits[0] >= _WORTH_NAMING
-        else f"The suspect is GPU {number:.0f} of {node} ({uuid}): it does the same work more slowly."
-    ]
+        else coded(
+            "suspect-is-slower",
+            "The suspect is GPU {gpu_index:.0f} of {node} ({gpu_uuid}): it does the same work more slowly.",
+            **suspect,
+        )
+    ]  # fmt: skip
     if clock[0] < 0.95 * clock[1]:
         said.append(
-            f"Its SM clock is {clock[0] / clock[1]:.0%} of the others', and throttle reasons hold {held[0]:.0%} of its "
-            f"time against {held[1]:.0%} of theirs."
-        )
+            coded(
+                "suspect-is-throttled",
+                "Its SM clock is {clock:.0%} of the others', and throttle reasons hold {throttled:.0%} of its time "
+                "against {others_throttled:.0%} of theirs.",
+                clock=clock[0] / clock[1], throttled=held[0], others_throttled=held[1],
+            )
+        )  # fmt: skip
     return said
+
+
+def _of_busy(seconds: pd.Series, busy: float) -> dict[str, Scalar]:
+    return {str(label): float(value / busy) for label, value in seconds.items()}
 
 
 def _confidence(share: float, coverage: float) -> float:
@@ -170,7 +219,7 @@ _NAMES = {
 }
 
 
-def _numbers(label: str, rows: pd.DataFrame, weights: npt.NDArray[np.float64]) -> list[str]:
+def _numbers(label: str, rows: pd.DataFrame, weights: npt.NDArray[np.float64]) -> list[CodedText]:
     """The figures behind the label, over the rows that carry it."""
 
     def mean(name: str) -> float:
@@ -178,47 +227,89 @@ def _numbers(label: str, rows: pd.DataFrame, weights: npt.NDArray[np.float64]) -
         ok = ~np.isnan(v)
         return float(np.average(v[ok], weights=weights[ok])) if weights[ok].sum() > 0 else float("nan")
 
-    def told(text: str, *values: float) -> list[str]:
-        return [text] if not any(np.isnan(v) for v in values) else []
+    def told(said: CodedText) -> list[CodedText]:
+        """The statement, where all that it names was measured."""
+        return [] if any(isinstance(value, float) and np.isnan(value) for value in said.fields.values()) else [said]
 
-    u_c, u_m, g = mean("label_c"), mean("label_m"), mean("g")
     use = told(
-        f"It uses {u_m:.0%} of the memory bandwidth and {u_c:.0%} of the compute that this GPU sustains, "
-        f"with the engine active {g:.0%} of the time.",
-        u_c,
-        u_m,
-        g,
+        coded(
+            "use-of-the-gpu",
+            "It uses {u_m:.0%} of the memory bandwidth and {u_c:.0%} of the compute that this GPU sustains, with the "
+            "engine active {engine:.0%} of the time.",
+            u_m=mean("label_m"), u_c=mean("label_c"), engine=mean("g"),
+        )
+    )  # fmt: skip
+    i, carried = mean("i"), mean("wire_bytes")
+    port = CodedText(
+        "port-rate",
+        f"The busiest port of its nodes carries {carried / 1e9:.2g} GB/s.",
+        {"bytes_per_second": carried},
     )
-    i, i_share, r_i = mean("i"), mean("i_share"), mean("tensor_fabric_correlation")
-    carried = mean("wire_bytes")
-    n, n_share, r_n = mean("n"), mean("n_share"), mean("tensor_nvlink_correlation")
-    p, p95, sm = mean("p"), mean("p_p95"), mean("sm")
-    cpu, io_wait, throttled, clock = mean("cpu"), mean("io_wait"), mean("throttled"), mean("clock_ratio")
-    fall = "Tensor activity falls while it is busy (correlation {:.2f})."
-    special: dict[str, list[str]] = {
+    quiet = CodedText(
+        "ports-quiet",
+        f"The ports of its nodes are quiet: the busiest carries {carried / 1e6:.3g} MB/s.",
+        {"bytes_per_second": carried},
+    )
+    special: dict[str, list[CodedText]] = {
         "network": [
             *told(
-                f"The fabric runs at {i:.0%} of line rate, above half of it in {i_share:.0%} of seconds.", i, i_share
+                coded(
+                    "fabric-use",
+                    "The fabric runs at {fabric:.0%} of line rate, above half of it in {busy_share:.0%} of seconds.",
+                    fabric=i, busy_share=mean("i_share"),
+                )
             ),
-            *told(fall.format(r_i), r_i),
-            *(told(f"The busiest port of its nodes carries {carried / 1e9:.2g} GB/s.", carried) if np.isnan(i) else []),
+            *told(_tensor_falls(mean("tensor_fabric_correlation"))),
+            *(told(port) if np.isnan(i) else []),
         ],
         "latency": [
-            *told(f"The ports of its nodes are quiet: the busiest carries {carried / 1e6:.3g} MB/s.", carried),
-            *told(f"NVLink is quiet: {n:.1%} of its peak.", n),
+            *told(quiet),
+            *told(coded("nvlink-quiet", "NVLink is quiet: {nvlink:.1%} of its peak.", nvlink=mean("n"))),
         ],
         "nvlink": [
-            *told(f"NVLink runs at {n:.0%} of its peak and is busy in {n_share:.0%} of seconds.", n, n_share),
-            *told(fall.format(r_n), r_n),
+            *told(
+                coded(
+                    "nvlink-use",
+                    "NVLink runs at {nvlink:.0%} of its peak and is busy in {busy_share:.0%} of seconds.",
+                    nvlink=mean("n"), busy_share=mean("n_share"),
+                )
+            ),
+            *told(_tensor_falls(mean("tensor_nvlink_correlation"))),
         ],
-        "pcie": told(f"PCIe runs at {p:.0%} of its peak in the mean and {p95:.0%} at the 95th percentile.", p, p95),
-        "throttled": told(
-            f"Throttle reasons hold {throttled:.0%} of the time and the SM clock is {clock:.0%} of the one behind the "
-            "peak.",
-            throttled,
-            clock,
+        "pcie": told(
+            coded(
+                "pcie-use",
+                "PCIe runs at {pcie:.0%} of its peak in the mean and {pcie_p95:.0%} at the 95th percentile.",
+                pcie=mean("p"), pcie_p95=mean("p_p95"),
+            )
         ),
-        "host-input": told(f"Host CPU is {cpu:.0%} busy, IO wait {io_wait:.0%}.", cpu, io_wait),
-        "straggler": told(f"SMs are active {sm:.0%} of the time while tensor and memory stand still: they poll.", sm),
-    }
+        "throttled": told(
+            coded(
+                "throttle-reasons",
+                "Throttle reasons hold {throttled:.0%} of the time and the SM clock is {clock:.0%} of the one behind "
+                "the peak.",
+                throttled=mean("throttled"), clock=mean("clock_ratio"),
+            )
+        ),
+        "host-input": told(
+            coded(
+                "host-use", "Host CPU is {cpu:.0%} busy, IO wait {io_wait:.0%}.",
+                cpu=mean("cpu"), io_wait=mean("io_wait"),
+            )
+        ),
+        "straggler": told(
+            coded(
+                "ranks-poll",
+                "SMs are active {sm:.0%} of the time while tensor and memory stand still: they poll.",
+                sm=mean("sm"),
+            )
+        ),
+    }  # fmt: skip
     return [*special.get(label, []), *use]
+
+
+def _tensor_falls(correlation: float) -> CodedText:
+    return coded(
+        "tensor-falls", "Tensor activity falls while it is busy (correlation {correlation:.2f}).",
+        correlation=correlation,
+    )  # fmt: skip

@@ -18,7 +18,7 @@ import pandas as pd
 from ....rules.policy.thresholds import Threshold
 from .hysteresis import courses, latched, settled
 from .links import Links
-from .stragglers import Lateness, lateness
+from .stragglers import Lateness
 
 Mask = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
@@ -37,26 +37,26 @@ _LOOSE = ("idle", "unknown")
 
 
 def label_rows(
-    gpu: pd.DataFrame, measures: pd.DataFrame, mine: pd.DataFrame, links: Links, thresholds: Mapping[str, Threshold]
-) -> tuple[pd.Series, pd.DataFrame]:
-    """The bottleneck of every row of the frame's `gpu`, ``unknown`` where too little is measured.
+    gpu: pd.DataFrame, measures: pd.DataFrame, ranks: Lateness, links: Links, thresholds: Mapping[str, Threshold]
+) -> pd.DataFrame:
+    """The measures with the bottleneck of every row of the frame's `gpu` as `label`, ``unknown`` where too little is
+    measured.
 
-    With it the measures, and what the judge of a workload needs beside them: `late`, `waiting` (flags) and `lost`
+    With it what the judge of a workload needs beside them: `late`, `waiting` (flags) and `lost`
     (share of time) of its rank beside the others, `starved` (an engine that rests although no link is in use),
     `hostless` (the label were it not for the host), `coarse` (samples too long for correlations), `wire`, `wire_bytes`
     (of the node's busiest port), `exchange` (`i`, of Ethernet where the job uses that), `lacks` (what is unknown of its
     links where that keeps it from a label), and which GPU it is.
 
-    `mine`: which rows are whose (`Attribution.mine`).
+    `ranks`: who waits for whom in each row; `links`: what is known of what it may wait for.
     """
     t = {name: threshold.value for name, threshold in thresholds.items()}
     r = {name: measures[name].to_numpy(float) for name in _MEASURES}
     # A node without RDMA communicates over Ethernet, and so does a job anywhere whose collectives fell back to TCP.
     r["i"] = np.where(links.apart, np.fmax(r["i"], links.ethernet), r["i"])
     idle, fault = measures["idle"].to_numpy(bool), measures["fault"].to_numpy(bool)
-    ranks = lateness(gpu, measures, mine, t)
-    along = courses(gpu)
     entering, leaving = (_answers(r, levels, fault, idle, ranks, links) for levels in (t, _leaving(t)))
+    along = courses(gpu)
     masks = [latched(enter, stay, along) for (_, enter), (_, stay) in zip(entering, leaving, strict=True)]
     names = [name for name, _ in entering]
     chosen = np.select(masks, names, default="unknown").astype(object)
@@ -65,13 +65,13 @@ def label_rows(
     rest = [(mask, name) for mask, name in zip(masks, names, strict=True) if name != "host-input"]
     hostless = np.select([mask for mask, _ in rest], [name for _, name in rest], default="unknown").astype(object)
     about = {
-        "late": ranks.late, "waiting": ranks.waiting, "lost": ranks.lost, "hostless": hostless,
+        "label": label, "late": ranks.late, "waiting": ranks.waiting, "lost": ranks.lost, "hostless": hostless,
         "starved": _starved(r, t, links), "wire": links.wire, "wire_bytes": links.wire_bytes, "exchange": r["i"],
         "lacks": np.where(_works_thinly(r, t) & (label == "unknown") & ~fault, links.lacks, ""),
         "coarse": r["sample_seconds"] > t["correlation_sample_max"],
         **{name: gpu[name].to_numpy() for name in ("node", "gpu_uuid", "gpu_index")},
     }  # fmt: skip
-    return pd.Series(label, index=measures.index), measures.assign(**about)
+    return measures.assign(**about)
 
 
 def _leaving(t: Mapping[str, float]) -> dict[str, float]:
@@ -207,8 +207,13 @@ def _spin(r: Numbers, t: Mapping[str, float], links: Links) -> Mask:
         & (r["m"] < t["spin_dram_max"])
         & ~busy
         # A rank that polls for another waits on a link that is silent, and that must have been seen.
-        & links.quiet(t["latency_link_max"])
+        & _quiet(links, t["latency_link_max"])
     )
+
+
+def _quiet(links: Links, within_max: float) -> Mask:
+    """Whether everything that its work could wait for is known and next to unused."""
+    return (~links.inside | (links.within < within_max)) & (~links.spans | links.wire_quiet)
 
 
 def _works_thinly(r: Numbers, t: Mapping[str, float], *, filled: bool = False) -> Mask:
@@ -233,4 +238,4 @@ def _waits_on_wire(r: Numbers, t: Mapping[str, float], links: Links, coarse: Mas
 def _latency(r: Numbers, t: Mapping[str, float], links: Links) -> Mask:
     # A link used as much as that may be what it waits for, and so may one that nobody saw.
     busy = _busiest(r["n"], r["i"], r["p"], r["u_n"]) >= t["latency_util_max"]
-    return _works_thinly(r, t) & ~busy & links.quiet(t["latency_link_max"])
+    return _works_thinly(r, t) & ~busy & _quiet(links, t["latency_link_max"])

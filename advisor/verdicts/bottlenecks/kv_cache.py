@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from ...core.advice_types import BottleneckVerdict
+from ...core.coded_text import CodedText, coded
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +56,23 @@ def with_capacity(verdict: BottleneckVerdict, capacity: Capacity | None, kv_p95_
     out of it; unchanged otherwise."""
     if capacity is None:
         return verdict
-    said = []
+    said: list[CodedText] = []
     if capacity.kv_p95 is not None and capacity.kv_p95 > kv_p95_min:
         said.append(
-            f"hbm-capacity: its KV cache is {capacity.kv_p95:.0%} full at the 95th percentile of "
-            f"{capacity.hours:.0f} h."
+            coded(
+                "kv-cache-full",
+                "hbm-capacity: its KV cache is {kv_p95:.0%} full at the 95th percentile of {hours:.0f} h.",
+                kv_p95=capacity.kv_p95,
+                hours=capacity.hours,
+            )
         )
     if capacity.preemptions is not None and capacity.preemptions >= 1:
         said.append(
-            f"hbm-capacity: {capacity.preemptions:.0f} requests lost their place in the KV cache in "
-            f"{capacity.hours:.0f} h."
+            coded(
+                "kv-cache-preempted",
+                "hbm-capacity: {requests:.0f} requests lost their place in the KV cache in {hours:.0f} h.",
+                requests=capacity.preemptions,
+                hours=capacity.hours,
+            )
         )
     return dataclasses.replace(verdict, evidence=(*verdict.evidence, *said)) if said else verdict

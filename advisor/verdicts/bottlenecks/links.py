@@ -18,11 +18,15 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from ....rules.catalog.loader import Catalog
+from ...core.coded_text import coded
 from ...core.frame import Frame
+from ...rulebook import Rulebook
 from ..features.utilization import at_rows
-from ..workloads.attribution import Attribution, Session
+from ..workloads.attribution import Attribution
 from ..workloads.mig import whole_gpus
-from ..workloads.sku_lookup import GpuCatalog, GpuIndex
+from ..workloads.session import Session
+from ..workloads.sku_lookup import GpuIndex
 
 Mask = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
@@ -67,40 +71,24 @@ class Links:
         only may span nodes needs no more than its own."""
         return (~self.inside | ~np.isnan(self.within)) & (~self.apart | self.wire_known)
 
-    def quiet(self, within_max: float) -> Mask:
-        """Whether everything that its work could wait for is known and next to unused."""
-        inside = ~self.inside | (self.within < within_max)
-        return inside & (~self.spans | self.wire_quiet)
 
-
-@dataclass(frozen=True, slots=True)
-class WireRule:
-    """When a wire is quiet (rules/bottlenecks.yaml): ratios of the line rate, bytes per second."""
-
-    quiet_max: float
-    quiet_bytes_max: float
-    tcp_bytes_max: float
-    used_min: float
-
-
-def links_of(  # noqa: PLR0917
-    frame: Frame, index: GpuIndex, rows: pd.DataFrame, attribution: Attribution, catalog: GpuCatalog, rule: WireRule
-) -> Links:
+def links_of(frame: Frame, index: GpuIndex, rows: pd.DataFrame, attribution: Attribution, book: Rulebook) -> Links:
     """`rows`: the frame's measures. Linear in the rows of the frame."""
+    level = {name: threshold.value for name, threshold in book.bottlenecks.items()}
     gpu = frame.gpu
     inside, spans, apart, job = _works(frame, attribution)
-    rdma = _rdma(frame, catalog)
-    wires = _wires(frame, rdma, rule)
+    rdma = _rdma(frame, book.catalog)
+    wires = _wires(frame, rdma, level)
     at = at_rows(gpu, wires) if not wires.empty else wires.reindex(range(len(gpu)))
     found = {name: at[name].to_numpy(float) for name in _WIRES}
     known = found["known"] == 1.0
     # RDMA ports that carry nothing of a job on several nodes are not the ones it uses; then Ethernet must be seen.
-    used = (found["rdma"] >= rule.used_min) | (found["has_ethernet"] == 1.0)
+    used = (found["rdma"] >= level["network_used_min"]) | (found["has_ethernet"] == 1.0)
     known &= used | ~spans
     quiet = known & (found["loud"] == 0.0)
     # What one node of a job does not tell, the others' silence does not either.
     known, quiet = (_all_of(mask, gpu, job) for mask in (known, quiet))
-    sku = index.per_row(gpu)
+    sku = index.rows
     has_nvlink = sku["nvlink"].notna().to_numpy(bool)
     named = sku["pcie"].notna().to_numpy(bool)
     nvlink, pcie = rows["u_n"].to_numpy(float), rows["p"].to_numpy(float)
@@ -126,7 +114,7 @@ def links_of(  # noqa: PLR0917
 _WIRES = ("wire", "bytes", "ethernet", "rdma", "ports", "known", "loud", "has_ethernet", "sure")
 
 
-def _wires(frame: Frame, rdma: Mapping[str, bool], rule: WireRule) -> pd.DataFrame:
+def _wires(frame: Frame, rdma: Mapping[str, bool], level: Mapping[str, float]) -> pd.DataFrame:
     """By node, moment and length of row: what its ports carried, and whether all of them were read."""
     keys = ["node", "ts", "interval_seconds"]
     # What is told to be storage's carries no exchange.
@@ -140,10 +128,10 @@ def _wires(frame: Frame, rdma: Mapping[str, bool], rule: WireRule) -> pd.DataFra
     bytes_ = ports[["tx_bytes_per_second_mean", "rx_bytes_per_second_mean"]]
     # One direction alone may be the quiet one.
     rate = bytes_.max(axis=1, skipna=False).fillna(used * line)
-    reach = line.where(~plain, line.fillna(np.inf).clip(upper=rule.tcp_bytes_max))
+    reach = line.where(~plain, line.fillna(np.inf).clip(upper=level["network_tcp_bytes_per_second_max"]))
     use = (rate / reach).fillna(used.where(~plain))
     # Of a port whose speed nobody tells, the share is the least that it can be; only few bytes are surely quiet.
-    quiet = (use <= rule.quiet_max) & (line.notna() | (rate <= rule.quiet_bytes_max))
+    quiet = (use <= level["network_quiet_max"]) & (line.notna() | (rate <= level["network_quiet_bytes_per_second_max"]))
     read, down = use.notna(), ports["active_fraction"] == 0.0
     port = ports["device"].astype(str) + "/" + ports["port"].astype(str)
     ever = (read | ~down).groupby([ports["node"], port]).transform("any")
@@ -171,7 +159,7 @@ def _wires(frame: Frame, rdma: Mapping[str, bool], rule: WireRule) -> pd.DataFra
     return out[list(_WIRES)]
 
 
-def _rdma(frame: Frame, catalog: GpuCatalog) -> dict[str, bool]:
+def _rdma(frame: Frame, catalog: Catalog) -> dict[str, bool]:
     """Whether a node has RDMA ports: by the catalog, else where a source looked for them and found none."""
     out: dict[str, bool] = {}
     absences = frame.absences
@@ -251,16 +239,33 @@ def _mates(sessions: Sequence[Session]) -> dict[str, str]:
 
 # What would settle it, by what is lacking. The names are those of the exporters' own options and counters.
 SETTLES = {
-    "nvlink": "NVLink traffic is not measured: add the lines of DCGM_FI_PROF_NVLINK_TX_BYTES and "
-    "DCGM_FI_PROF_NVLINK_RX_BYTES to dcgm-exporter's CSV of counters (-f), or run the agent.",
-    "pcie": "PCIe traffic is not measured: add the lines of DCGM_FI_PROF_PCIE_TX_BYTES and "
-    "DCGM_FI_PROF_PCIE_RX_BYTES to dcgm-exporter's CSV of counters (-f), or run the agent.",
-    "ports": "No network port of its nodes is measured: run node_exporter with --collector.netdev, "
-    "--collector.netclass and --collector.infiniband, or the agent.",
-    "rdma": "Nothing tells whether its nodes have InfiniBand: run node_exporter with --collector.infiniband (and keep "
-    "node_scrape_collector_success), or label the nodes with their instance type.",
-    "ethernet": "Its InfiniBand ports carry nothing, so it may exchange over Ethernet, which is not measured: run "
-    "node_exporter with --collector.netdev and --collector.netclass.",
-    "gap": "A network port of its nodes was not read for part of the time: see that node_exporter is scraped "
-    "throughout.",
+    "nvlink": coded(
+        "missing-nvlink",
+        "NVLink traffic is not measured: add the lines of DCGM_FI_PROF_NVLINK_TX_BYTES and "
+        "DCGM_FI_PROF_NVLINK_RX_BYTES to dcgm-exporter's CSV of counters (-f), or run the agent.",
+    ),
+    "pcie": coded(
+        "missing-pcie",
+        "PCIe traffic is not measured: add the lines of DCGM_FI_PROF_PCIE_TX_BYTES and "
+        "DCGM_FI_PROF_PCIE_RX_BYTES to dcgm-exporter's CSV of counters (-f), or run the agent.",
+    ),
+    "ports": coded(
+        "missing-ports",
+        "No network port of its nodes is measured: run node_exporter with --collector.netdev, "
+        "--collector.netclass and --collector.infiniband, or the agent.",
+    ),
+    "rdma": coded(
+        "missing-rdma",
+        "Nothing tells whether its nodes have InfiniBand: run node_exporter with --collector.infiniband (and "
+        "keep node_scrape_collector_success), or label the nodes with their instance type.",
+    ),
+    "ethernet": coded(
+        "missing-ethernet",
+        "Its InfiniBand ports carry nothing, so it may exchange over Ethernet, which is not measured: run "
+        "node_exporter with --collector.netdev and --collector.netclass.",
+    ),
+    "gap": coded(
+        "missing-gap",
+        "A network port of its nodes was not read for part of the time: see that node_exporter is scraped throughout.",
+    ),
 }

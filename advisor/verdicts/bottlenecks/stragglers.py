@@ -14,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from ....rules.policy.thresholds import Threshold
+
 Mask = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
@@ -44,11 +46,14 @@ class _Groups:
         return np.repeat(np.arange(len(self.first)), self.size)
 
 
-def lateness(gpu: pd.DataFrame, measures: pd.DataFrame, mine: pd.DataFrame, t: Mapping[str, float]) -> Lateness:
+def lateness(
+    gpu: pd.DataFrame, measures: pd.DataFrame, mine: pd.DataFrame, thresholds: Mapping[str, Threshold]
+) -> Lateness:
     """Who waits for whom. `gpu`: the frame's rows; `mine`: which of them are whose (`Attribution.mine`).
 
     GPUs that several workloads share tell nothing of one workload's ranks and are left out. Linear but for sorting.
     """
+    t = {name: threshold.value for name, threshold in thresholds.items()}
     several, waiting, late = (np.zeros(len(gpu), dtype=np.bool_) for _ in range(3))
     share = np.full(len(gpu), np.nan)
     own = mine[mine["whole"].to_numpy(bool) & ~mine["shared"].to_numpy(bool)]

@@ -6,22 +6,32 @@ A feature that cannot be told is absent. Means are weighted by observed seconds;
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from ....rules.policy.thresholds import Threshold
 from ...core.frame import Frame
-from ...core.histogram_array import BinsArray
-from ..workloads.attribution import Session
-from .utilization import bins_quantile, stacked_bins
+from ...core.histogram_array import BinsArray, bins_quantile, stacked_bins
+from ..types import NodeFacts
+from ..workloads.session import Session
+from ..workloads.sku_lookup import GpuIndex
 
 Features = Mapping[str, float]
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 
+# Feature -> the measure (`utilization.measures`) whose mean it is.
+_MEANS = {
+    "engine_active": "g", "sm_active": "sm", "sm_occupancy": "o", "tensor_utilization": "c", "vector_utilization": "v",
+    "hbm_utilization": "m", "nvlink_utilization": "n", "fabric_utilization": "i", "fabric_wait_ticks_per_second": "q",
+    "pcie_utilization": "p", "tensor_of_sustained": "u_c", "hbm_of_sustained": "u_m", "nvlink_of_sustained": "u_n",
+    "pcie_of_sustained": "u_p", "duty": "duty", "throttled": "throttled", "power_watts": "power",
+    "power_over_idle": "power_over_idle",
+}  # fmt: skip
 # A daily shape needs so many days: below it a trend looks like one.
 DIURNAL_DAYS_MIN = 3.0
 # What may show a daily wave, each as an hourly mean over the workload's GPUs.
@@ -32,15 +42,6 @@ SYNC_ROWS_MIN = 6
 DRIFT_HOURS_MIN = 8
 # An autocorrelation peak is looked for only where the samples are fine enough (agent/statistics/signal_stats.py: 1 s).
 PERIOD_INTERVAL_MAX_SECONDS = 1.5
-
-
-@dataclass(frozen=True, slots=True)
-class FlatRule:
-    """When memory in use counts as a preallocated pool (rules/kinds.yaml, ratios)."""
-
-    cv_max: float
-    level_min: float
-    level_max: float
 
 
 Columns = Mapping[str, npt.NDArray]
@@ -69,21 +70,35 @@ class _Rows:
         return _Rows(self.table, self.at[mask])
 
 
-def features(
+def features(  # noqa: PLR0917
     session: Session,
+    mine: pd.DataFrame,
     frame: Frame,
     gpu: Columns,
     measures: Columns,
-    mine: pd.DataFrame,
-    *,
-    etas: tuple[float, float],
-    flat: FlatRule,
+    index: GpuIndex,
+    nodes: Iterable[NodeFacts],
+    kinds: Mapping[str, Threshold],
 ) -> dict[str, float]:
     """All features of one workload that can be told.
 
-    `gpu`, `measures`: the frame's GPU rows and what was measured of each, by column; `mine`: its rows of
-    `Attribution.mine`; `etas`: (eta_c, eta_m), NaN where nobody measured them.
+    `mine`: its rows of `Attribution.mine`; `gpu`, `measures`: the frame's GPU rows and what was measured of each, by
+    column; `nodes`: those it is on; `kinds`: thresholds, of which some say when memory is a preallocated pool.
     """
+    out = _features(session, mine, frame, gpu, measures, index, kinds)
+    peaks = [one.fabric.util_p995 for one in nodes if one.fabric and one.fabric.util_p995 is not None]
+    return {**out, "fabric_utilization_p995": max(peaks)} if peaks else out
+
+
+def _features(  # noqa: PLR0917
+    session: Session,
+    mine: pd.DataFrame,
+    frame: Frame,
+    gpu: Columns,
+    measures: Columns,
+    index: GpuIndex,
+    kinds: Mapping[str, Threshold],
+) -> dict[str, float]:
     out: dict[str, float] = {}
     weights = mine["seconds"].to_numpy(float)
     at = mine["row"].to_numpy(int)
@@ -97,14 +112,12 @@ def features(
     out["gpus"], out["nodes"] = float(len(session.gpus)), float(len(session.nodes))
     if not len(rows) or weights.sum() <= 0:
         return out
-    for name in ("g", "sm", "o", "c", "v", "m", "n", "i", "q", "p", "u_c", "u_m", "u_n", "u_p", "duty", "throttled"):
-        _put(out, name, _mean(rows[name], weights))
-    if "i" in out:
-        out["u_i"] = out["i"]
-    _put(out, "g_max", _max(rows["g_max"]))
-    _put(out, "g_hour_p95", _p95(rows["g"]))
-    _put(out, "power_watts", _mean(rows["power"], weights))
-    _put(out, "power_over_idle", _mean(rows["power_over_idle"], weights))
+    for name, measure in _MEANS.items():
+        _put(out, name, _mean(rows[measure], weights))
+    if "fabric_utilization" in out:
+        out["fabric_of_sustained"] = out["fabric_utilization"]
+    _put(out, "engine_active_max", _max(rows["g_max"]))
+    _put(out, "engine_active_row_p95", _p95(rows["g"]))
     out["idle_share"] = float(np.average(rows["idle"], weights=weights))
     out["fault_share"] = float(np.average(rows["fault"], weights=weights))
     samples = gpu["gpu_util_n"][at]
@@ -115,38 +128,45 @@ def features(
     if not whole.any():
         whole = mine["whole"].to_numpy(bool)
     if whole.any():
-        shape, w, index = rows.where(whole), weights[whole], at[whole]
+        shape, w, at = rows.where(whole), weights[whole], at[whole]
         idle = shape["idle"]
         busy = ~idle & ~shape["fault"]
         _busy_features(out, shape.where(busy), w[busy])
-        _bin_features(out, frame, index, etas)
-        _memory_features(out, gpu["gpu_uuid"], shape, index, flat)
+        _bin_features(out, frame, at, _sustained(session, index))
+        _memory_features(out, gpu["gpu_uuid"], shape, at, kinds)
         _put(out, "idle_run_hours", _mean(shape["idle_run_seconds"], w) / 3600)
-        _put(out, "idle_stretch_hours", _idle_stretch_hours(gpu["gpu_uuid"][index], idle, w))
-        _time_features(out, gpu, shape, index)
+        _put(out, "idle_stretch_hours", _idle_stretch_hours(gpu["gpu_uuid"][at], idle, w))
+        _time_features(out, gpu, shape, at)
     return out
+
+
+def _sustained(session: Session, index: GpuIndex) -> tuple[float, float]:
+    """What its GPUs sustain of their peaks, of compute and of memory; NaN where they differ or nobody measured it."""
+    skus = {sku.name: sku for key in session.gpus if (sku := index.sku(*key)) is not None}
+    achieved = next(iter(skus.values())).achieved if len(skus) == 1 else None
+    return (achieved.bf16_gemm or math.nan, achieved.mem or math.nan) if achieved is not None else (math.nan, math.nan)
 
 
 def _busy_features(out: dict[str, float], busy: _Rows, weights: Floats) -> None:
     if not len(busy) or weights.sum() <= 0:
         return
-    for name in ("u_c", "u_m"):
-        _put(out, f"{name}_busy_p95", _p95(busy[name]))
+    for name, measure in (("tensor", "u_c"), ("hbm", "u_m")):
+        _put(out, f"{name}_of_sustained_busy_p95", _p95(busy[measure]))
     u_c, u_m = _mean(busy["u_c"], weights), _mean(busy["u_m"], weights)
     if not math.isnan(u_c + u_m):
         out["memory_over_compute"] = u_m / max(u_c, 0.01)
     engine, sm = _mean(busy["g"], weights), _mean(busy["sm"], weights)
-    for name, part in (("c_per_engine", "c"), ("m_per_engine", "m")):
+    for name, part in (("tensor_per_engine", "c"), ("hbm_per_engine", "m")):
         # No second holds more than all of it, whatever a utilization that was read once a minute missed.
         _put(out, name, min(_mean(busy[part], weights) / max(sm if math.isnan(engine) else engine, 0.01), 1.0))
-    _put(out, "c_per_sm", _mean(busy["c"], weights) / max(sm, 0.01))
+    _put(out, "tensor_per_sm", _mean(busy["c"], weights) / max(sm, 0.01))
     if out.get("resolution_seconds", 1.0) <= PERIOD_INTERVAL_MAX_SECONDS:
         found = ~np.isnan(busy["period_strength"])
         out["period_share"] = float(weights[found].sum() / weights.sum())
         _put(out, "period_seconds", _median(busy["period_seconds"]))
         _put(out, "period_strength", _median(busy["period_strength"]))
     for name in (
-        "cv1", "nvlink_symmetry", "fabric_symmetry", "tensor_fabric_correlation", "tensor_nvlink_correlation",
+        "sm_active_cv", "nvlink_symmetry", "fabric_symmetry", "tensor_fabric_correlation", "tensor_nvlink_correlation",
     ):  # fmt: skip
         _put(out, name, _median(busy[name]))
     for name in ("cpu", "io_wait", "clock_ratio"):
@@ -159,10 +179,10 @@ def _busy_features(out: dict[str, float], busy: _Rows, weights: Floats) -> None:
 
 def _bin_features(out: dict[str, float], frame: Frame, index: npt.NDArray[np.intp], etas: tuple[float, float]) -> None:
     for column, names, eta in (
-        ("tensor_active_bins", {"u_c_p95": 0.95, "u_c_p99": 0.99}, etas[0]),
-        ("dram_active_bins", {"u_m_p95": 0.95, "u_m_p99": 0.99}, etas[1]),
-        ("sm_active_bins", {"sm_p99": 0.99}, 1.0),
-        ("nvlink_bins", {"n_p995": 0.995}, 1.0),
+        ("tensor_active_bins", {"tensor_of_sustained_p95": 0.95, "tensor_of_sustained_p99": 0.99}, etas[0]),
+        ("dram_active_bins", {"hbm_of_sustained_p95": 0.95, "hbm_of_sustained_p99": 0.99}, etas[1]),
+        ("sm_active_bins", {"sm_active_p99": 0.99}, 1.0),
+        ("nvlink_bins", {"nvlink_utilization_p995": 0.995}, 1.0),
     ):
         matrix, have = stacked_bins(frame.gpu[column].iloc[index])
         total = matrix[have].sum(axis=0)
@@ -173,7 +193,11 @@ def _bin_features(out: dict[str, float], frame: Frame, index: npt.NDArray[np.int
 
 
 def _memory_features(
-    out: dict[str, float], uuid: npt.NDArray[np.object_], shape: _Rows, index: npt.NDArray[np.intp], flat: FlatRule
+    out: dict[str, float],
+    uuid: npt.NDArray[np.object_],
+    shape: _Rows,
+    index: npt.NDArray[np.intp],
+    kinds: Mapping[str, Threshold],
 ) -> None:
     memory = shape["mem"]
     if np.isnan(memory).all():
@@ -196,7 +220,8 @@ def _memory_features(
             spreads.append(float(inner.std() / inner.mean()))
     if spreads:
         out["mem_cv"] = float(np.median(spreads))
-        out["mem_flat"] = float(out["mem_cv"] <= flat.cv_max and flat.level_min <= out["mem_level"] <= flat.level_max)
+        cv_max, low, high = (kinds[f"mem_flat_{name}"].value for name in ("cv_max", "level_min", "level_max"))
+        out["mem_flat"] = float(out["mem_cv"] <= cv_max and low <= out["mem_level"] <= high)
 
 
 def _time_features(out: dict[str, float], gpu: Columns, shape: _Rows, index: npt.NDArray[np.intp]) -> None:
@@ -223,7 +248,7 @@ def _time_features(out: dict[str, float], gpu: Columns, shape: _Rows, index: npt
             share, wave = _daily_share(hours[known], values)
             if share * wave / level > best:
                 best = share * wave / level
-                out["diu"], out["day_level"] = share, wave / level
+                out["diurnal_share"], out["diurnal_amplitude"] = share, wave / level
     if out["gpus"] >= 2:
         activity = next((v for v in (shape["c"], shape["sm"]) if not np.isnan(v).all()), shape["g"])
         _put(out, "sync", _sync(activity, hour, len(hours), gpu["gpu_uuid"][index]))

@@ -11,15 +11,17 @@ that nobody holds) are three that fail apart from one another; two of them must 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ....rules.models.resting_power import RestingPowers, load_resting_power
-from ...core.frame import Frame, parents
-from .soundness import POWER, TRACE, Doubt, by_gpu, percent, told
+from ....rules.models.resting_power import RestingPowers
+from ...core.frame import Frame
+from ...rulebook import Rulebook
+from ..doubts import Doubt, by_gpu, doubts_of, percent
+from ..workloads.sku_lookup import GpuIndex
+from .soundness import POWER, TRACE
 
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
@@ -40,31 +42,20 @@ FAULT_SECONDS_MIN = 3600.0
 SURE_MARGIN = 1.25
 
 
-@cache
-def shipped_resting_power() -> RestingPowers:
-    """The table that ships, read once."""
-    return load_resting_power()
-
-
 def at_rest(
-    frame: Frame,
-    out: pd.DataFrame,
-    sku: pd.DataFrame,
-    *,
-    quiet: pd.Series,
-    contradicted: Mask,
-    work_power_share: float,
-    resting: RestingPowers,
-) -> pd.DataFrame:
-    """``idle, fault, rest_power, rest_free_power, rest_watts, fault_watts`` for every row of the frame's `gpu`.
+    frame: Frame, index: GpuIndex, out: pd.DataFrame, book: Rulebook, contradicted: Mask
+) -> tuple[pd.DataFrame, list[Doubt]]:
+    """The measures with ``idle, free, fault, rest_power, rest_free_power, rest_watts, fault_watts``, and what of power
+    was not believed.
 
-    `out`: its measures so far; `quiet`: rows in which no known counter shows work; `contradicted`: rows whose counters
-    contradict one another; `work_power_share`: of the power limit, what only work draws.
+    `out`: the measures of every row of the frame's `gpu`; `contradicted`: rows whose counters contradict one another.
     `rest_power`, `rest_free_power`: the GPU's own level with memory held and without (NaN: it never rested so);
-    `rest_watts`: the most that rest explains; `fault_watts`: from which on only work does.
+    `rest_watts`: the most that rest explains; `fault_watts`: from which on only work does. `free`: at rest, and its
+    power says that nobody holds it.
     """
-    gpu = frame.gpu
-    rows = _Rows(frame, out, quiet.to_numpy(bool))
+    sku, resting = index.rows, book.resting_power
+    work_power_share = book.bottlenecks["fault_power_share_min"].value
+    rows = _Rows(frame, out, out["quiet"].to_numpy(bool))
     bounds = _bounds(sku, resting)
     free = out["mem"].to_numpy(float) < FREE_MEM_RATIO
     resting_rows = rows.all_quiet & rows.known & ~contradicted
@@ -86,13 +77,12 @@ def at_rest(
     # The parent's power is the work of any of its instances.
     explained |= rows.instance & rows.others_work
     idle = resting_rows & rows.engine_known & witnessed & explained & ~fault
-    return pd.DataFrame(
-        {
-            "idle": idle, "fault": fault, "rest_power": own_held, "rest_free_power": own_free,
-            "rest_watts": rest_watts, "fault_watts": fault_watts,
-        },
-        index=gpu.index,
+    free_power = book.bottlenecks["idle_power_over_idle_max"].value
+    rested = out.assign(
+        idle=idle, free=idle & (out["power_over_idle"].to_numpy(float) <= free_power), fault=fault, rest_power=own_held,
+        rest_free_power=own_free, rest_watts=rest_watts, fault_watts=fault_watts,
     )  # fmt: skip
+    return rested, power_doubts(frame, rested, contradicted)
 
 
 def power_doubts(frame: Frame, rows: pd.DataFrame, contradicted: Mask) -> list[Doubt]:
@@ -106,7 +96,7 @@ def power_doubts(frame: Frame, rows: pd.DataFrame, contradicted: Mask) -> list[D
         )
         for first, own in by_gpu(frame.gpu, at).items()
     }
-    return told(frame.gpu, at, metric="power_watts", code=POWER, sentences=sentences)
+    return doubts_of(frame.gpu, at, metric="power_watts", code=POWER, sentences=sentences)
 
 
 def silent_words(rows: pd.DataFrame, at: Ints) -> str:
@@ -122,7 +112,7 @@ class _Rows:
 
     def __init__(self, frame: Frame, out: pd.DataFrame, quiet: Mask) -> None:
         table = frame.gpu
-        parent_of = parents(frame)
+        parent_of = frame.parents
         uuid = table["gpu_uuid"].to_numpy(object)
         node = table["node"].to_numpy(object)
         physical = uuid

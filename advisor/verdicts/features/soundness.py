@@ -6,16 +6,16 @@ a GPU draws more than any rest explains is asked where its power at rest is know
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ...core.frame import Frame, parents
+from ...core.frame import Frame
 from ...core.histogram_array import BinsArray
-from ...core.timestamps import minute, span
+from ..doubts import Doubt, by_gpu, doubts_of, percent
 
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
@@ -78,25 +78,6 @@ _SATURATED = 0.97
 _STORED_STEP, _STORED_ROWS, _STORED_LEVEL = 1e-3, 6, 0.05
 
 
-@dataclass(frozen=True, slots=True)
-class Doubt:
-    """Readings of one metric of one GPU that were not believed.
-
-    `metric`: the frame's name of it, several with commas. `code`: what is wrong with it (constants of this file).
-    `hours`: observed hours of the rows concerned, which lie between `start` and `end` (Unix seconds). `text`: a
-    sentence that names the signals, the hours and since when.
-    """
-
-    node: str
-    gpu_uuid: str
-    metric: str
-    code: str
-    hours: float
-    start: float
-    end: float
-    text: str
-
-
 @dataclass(frozen=True)
 class Soundness:
     """`frame`: without what was not believed. `contradicted`: rows of its `gpu` with counters at odds."""
@@ -122,35 +103,6 @@ def examine(frame: Frame) -> Soundness:
     _one_way(table)
     contradicted = _zeros(table)
     return Soundness(table.frame(), tuple(table.doubts), contradicted)
-
-
-def told(gpu: pd.DataFrame, at: Mask, *, metric: str, code: str, sentences: Mapping[int, str]) -> list[Doubt]:
-    """One doubt for each GPU with rows `at`. `sentences`: by the GPU's first such row, without the hours."""
-    where = np.nonzero(at)[0]
-    rows = gpu.iloc[where]
-    seconds = rows["observed_seconds"].fillna(rows["interval_seconds"]).to_numpy(float)
-    end = rows["ts"].to_numpy(float)
-    begin = end - rows["interval_seconds"].to_numpy(float)
-    doubts = []
-    for key, own in rows.groupby(["node", "gpu_uuid"], sort=True).indices.items():
-        node, uuid = key if isinstance(key, tuple) else (key, "")
-        hours, start = float(seconds[own].sum()) / 3600, float(begin[own].min())
-        text = f"{sentences[int(where[own[0]])]} over {span(hours * 3600)} from {minute(start)}."
-        doubts.append(Doubt(str(node), str(uuid), metric, code, hours, start, float(end[own].max()), text))
-    return doubts
-
-
-def by_gpu(gpu: pd.DataFrame, at: Mask) -> dict[int, Ints]:
-    """Positions of the rows `at` of each GPU, by the first of them."""
-    where = np.nonzero(at)[0]
-    groups = gpu.iloc[where].groupby(["node", "gpu_uuid"], sort=False).indices
-    return {int(where[own[0]]): where[own] for own in groups.values()}
-
-
-def percent(values: Floats) -> str:
-    """The mean of what is known, as in ``97 %``."""
-    known = values[~np.isnan(values)]
-    return f"{known.mean() * 100:.0f} %" if len(known) else "unknown"
 
 
 class _Table:
@@ -191,7 +143,7 @@ class _Table:
 
     def of_instances(self, at: Mask) -> Mask:
         """The rows of instances at the moments in which these are rows of their GPUs."""
-        of, out = parents(self._frame), np.zeros(len(at), dtype=np.bool_)
+        of, out = self._frame.parents, np.zeros(len(at), dtype=np.bool_)
         node, uuid, ts = (self.gpu[name].to_numpy() for name in ("node", "gpu_uuid", "ts"))
         moments = {(node[n], uuid[n], ts[n]) for n in np.nonzero(at)[0]} if of else ()
         for n in np.nonzero(self.instance)[0] if moments else ():
@@ -199,7 +151,7 @@ class _Table:
         return out
 
     def doubt(self, metric: str, code: str, at: Mask, sentence: str) -> None:
-        self.doubts += told(self.gpu, at, metric=metric, code=code, sentences=_same(at, sentence))
+        self.doubts += doubts_of(self.gpu, at, metric=metric, code=code, sentences=_same(at, sentence))
 
     def frame(self) -> Frame:
         gpus = self._sizes()
@@ -374,7 +326,7 @@ def _zeros(table: _Table) -> Mask:
             first: f"GPU_UTIL 0 against {_against(table, rows, _PROFILED[:1] + _PROFILED[2:4])}"
             for first, rows in by_gpu(table.gpu, clear).items()
         }
-        table.doubts += told(table.gpu, clear, metric="gpu_util", code=STUCK, sentences=sentences)
+        table.doubts += doubts_of(table.gpu, clear, metric="gpu_util", code=STUCK, sentences=sentences)
     if silent.any():
         sentences = {}
         for first, rows in by_gpu(table.gpu, silent).items():
@@ -383,7 +335,7 @@ def _zeros(table: _Table) -> Mask:
             ]
             sentences[first] = f"GPU_UTIL {percent(util[rows])} (mean) against {_listed(names)} 0"
         metrics = "tensor_active, dram_active, sm_active"
-        table.doubts += told(table.gpu, silent, metric=metrics, code=SILENT, sentences=sentences)
+        table.doubts += doubts_of(table.gpu, silent, metric=metrics, code=SILENT, sentences=sentences)
         for metric in _PROFILED:
             table.remove(metric, silent)
     for metric in ("sm_active", "dram_active"):

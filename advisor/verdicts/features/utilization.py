@@ -8,18 +8,17 @@ For labels alone there are `label_c` and `label_m`: u, or use over what is assum
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from ....agent.metrics import BIN_EDGES
 from ...core.frame import Frame
-from ...core.histogram_array import BinsArray
+from ...core.histogram_array import stacked_bins
+from ...rulebook import Rulebook
 from ..workloads.sku_lookup import GpuIndex
-from .assumed_efficiency import Sustained
-from .resting_power import FREE_MEM_RATIO, at_rest, shipped_resting_power
+from .assumed_efficiency import assumed
+from .resting_power import FREE_MEM_RATIO
 
 Floats = npt.NDArray[np.float64]
 
@@ -36,35 +35,20 @@ P95_REST = 0.05
 SWING_P95_MIN = 0.05
 
 
-@dataclass(frozen=True, slots=True)
-class MeasureRule:
-    """What counts as idle, as a fault of the telemetry, and as a busy link (rules/bottlenecks.yaml, ratios)."""
-
-    engine_max: float
-    dram_max: float
-    power_over_idle_max: float
-    fault_power_share_min: float
-    link_busy: float
-    pcie_busy: float
-
-
-def measures(
-    frame: Frame,
-    index: GpuIndex,
-    rule: MeasureRule,
-    sustained: Sustained,
-    contradicted: npt.NDArray[np.bool_] | None = None,
-) -> pd.DataFrame:
+def measures(frame: Frame, index: GpuIndex, book: Rulebook) -> pd.DataFrame:
     """One row per row of the frame's `gpu`, in the same order.
 
-    `contradicted`: rows whose counters contradict one another (`soundness.examine`); None: none does.
-    `sustained`: what is assumed where the catalog knows a GPU but nobody measured what it sustains. `rule.link_busy`:
-    the share of the network's line rate, or of what NVLink sustains, from which on a second counts as busy (`i_share`,
-    `n_share`); `rule.pcie_busy` likewise for PCIe.
+    `quiet`: rows in which no known counter shows work; whether they are at rest is told by power (`resting_power`).
+    Where the catalog knows a GPU but
+    nobody measured what it sustains, the middle of the others is assumed. A second counts as busy (`i_share`,
+    `n_share`, `p_share`) from a share of the network's or PCIe's rate, or of what NVLink sustains, on.
     """
+    level = {name: threshold.value for name, threshold in book.bottlenecks.items()}
+    engine_max, link_busy, pcie_busy = level["idle_engine_max"], level["network_util"], level["pcie_util"]
+    sustained = assumed(book.catalog.gpus.values())
     gpu = frame.gpu
     out = pd.DataFrame(index=gpu.index)
-    sku = index.per_row(gpu)
+    sku = index.rows
     out["seconds"] = gpu["observed_seconds"].fillna(0.0)
     engine = gpu["gpu_util_mean"].fillna(gpu["sm_active_mean"])
     out["g"] = engine.clip(0, 1)
@@ -96,10 +80,10 @@ def measures(
     # All-reduce is the only link figure that is measured; where it is not, NVLink and PCIe are held against the peak.
     eta_link = sku["eta_link"].fillna(1.0)
     out["u_n"], out["u_p"] = out["n"] / eta_link, out["p"]
-    out["n_share"] = _share_above(gpu["nvlink_bins"], rule.link_busy * eta_link).fillna(
-        _share_from_p95(out["n"], out["n_p95"], rule.link_busy * eta_link)
+    out["n_share"] = _share_above(gpu["nvlink_bins"], link_busy * eta_link).fillna(
+        _share_from_p95(out["n"], out["n_p95"], link_busy * eta_link)
     )
-    out["p_share"] = _share_from_p95(out["p"], out["p_p95"], pd.Series(rule.pcie_busy, index=gpu.index))
+    out["p_share"] = _share_from_p95(out["p"], out["p_p95"], pd.Series(pcie_busy, index=gpu.index))
     counts = gpu[["gpu_util_n", "tensor_active_n", "dram_active_n", "power_watts_n"]].max(axis=1)
     out["sample_seconds"] = (out["seconds"] / counts).where(counts > 0)
     out["waits"] = _waits(gpu, out["g"])
@@ -108,25 +92,19 @@ def measures(
         "tensor_fabric_correlation",
     ):  # fmt: skip
         out[name] = gpu[name]
-    out["cv1"], out["throttled"] = gpu["sm_active_cv"], gpu["throttled_fraction"]
+    out["sm_active_cv"], out["throttled"] = gpu["sm_active_cv"], gpu["throttled_fraction"]
     out["mem"] = gpu["mem_used_bytes_mean"] / gpu["mem_total_bytes"]
     out["mem_max"] = gpu["mem_used_bytes_max"] / gpu["mem_total_bytes"]
     out["power"] = gpu["power_watts_mean"]
     out["rated_power"] = out["power"] / sku["tdp"]
     out["idle_power"] = _idle_power(out, sku)
     out["power_over_idle"] = out["power"] / out["idle_power"]
-    busy = (out["g"] >= rule.engine_max) | (out["sm"] >= rule.engine_max) | (out["m"] >= rule.dram_max)
-    busy |= (out["c"] >= rule.engine_max) | (out["v"] >= rule.engine_max)
+    busy = (out["g"] >= engine_max) | (out["sm"] >= engine_max) | (out["m"] >= level["idle_dram_max"])
+    busy |= (out["c"] >= engine_max) | (out["v"] >= engine_max)
     # A mean hides bursts: where a twentieth of the seconds worked, the GPU was in use.
-    busy |= _p95_at_most(gpu, "gpu_util").fillna(_p95_at_most(gpu, "sm_active")) >= rule.engine_max
-    wrong = np.zeros(len(gpu), dtype=np.bool_) if contradicted is None else contradicted
-    rest = at_rest(
-        frame, out, sku, quiet=~busy, contradicted=wrong, work_power_share=rule.fault_power_share_min,
-        resting=shipped_resting_power(),
-    )  # fmt: skip
-    out = pd.concat([out, rest], axis=1)
-    out["free"] = out["idle"] & (out["power_over_idle"] <= rule.power_over_idle_max)
-    return pd.concat([out, _fabric(frame, rule.link_busy), _host(frame)], axis=1)
+    busy |= _p95_at_most(gpu, "gpu_util").fillna(_p95_at_most(gpu, "sm_active")) >= engine_max
+    out["quiet"] = ~busy
+    return pd.concat([out, _fabric(frame, link_busy), _host(frame)], axis=1)
 
 
 def _p95_at_most(gpu: pd.DataFrame, name: str) -> pd.Series:
@@ -134,23 +112,6 @@ def _p95_at_most(gpu: pd.DataFrame, name: str) -> pd.Series:
     twentieth of which it would be if all other seconds were at rest. NaN: neither is known."""
     bound = np.fmin(gpu[f"{name}_max"].to_numpy(float), gpu[f"{name}_mean"].to_numpy(float) / P95_REST)
     return gpu[f"{name}_p95"].fillna(pd.Series(bound, index=gpu.index))
-
-
-def stacked_bins(column: pd.Series) -> tuple[Floats, npt.NDArray[np.bool_]]:
-    """Bins as one matrix (rows x bins, 0 where there are none) and which rows have any; wrong lengths count as none."""
-    bins = column.array if isinstance(column.array, BinsArray) else BinsArray.of(column)
-    have = ~bins.isna()
-    return np.where(have[:, None], bins.matrix, 0.0).astype(float), have
-
-
-def bins_quantile(total: Floats, share: float) -> float | None:
-    """Upper edge of the bin that holds this quantile of the seconds: an upper bound. The last bin ends at 1."""
-    seconds = float(total.sum())
-    if seconds <= 0:
-        return None
-    position = int(np.searchsorted(np.cumsum(total), share * seconds - 1e-9))
-    edges = (*BIN_EDGES[1:], 1.0)
-    return float(edges[min(position, len(edges) - 1)])
 
 
 def _share_above(column: pd.Series, level: pd.Series) -> pd.Series:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from ..workloads.attribution import Session
+from ...core.coded_text import coded
+from ..workloads.session import Session
 from .clue import Clue
 
 Weights = Mapping[str, float]
@@ -87,24 +88,30 @@ def metadata_clues(session: Session) -> Iterator[Clue]:
     is_told = image is not None and max(image.weights.values()) > 1
     for pattern, weights, what in () if is_told else _FRAMEWORKS:
         if framework and re.search(pattern, framework):
-            yield Clue(weights, f"Its framework is {session.framework}, {what}.")
+            said = coded("framework", "Its framework is {name}, {what}.", name=session.framework, what=what)
+            yield Clue(weights, said)
             break
         if re.search(pattern, command):
-            yield Clue({k: _IN_COMMAND * w for k, w in weights.items()}, f"Its command names {what}.")
+            said = coded("command-names", "Its command names {what}.", what=what)
+            yield Clue({k: _IN_COMMAND * w for k, w in weights.items()}, said)
             break
     for pattern, weights, what in _WORDS:
         match = re.search(pattern, command)
         if match:
-            yield Clue(weights, f"Its command or name says “{match.group(0)}”: {what}.")
+            said = coded("command-says", "Its command or name says “{word}”: {what}.", word=match.group(0), what=what)
+            yield Clue(weights, said)
             break
     if session.scheduler == "slurm":
-        yield Clue(_SLURM, "It was started by Slurm, which mostly runs jobs that end.")
+        yield Clue(_SLURM, coded("started-by-slurm", "It was started by Slurm, which mostly runs jobs that end."))
     elif (kind := session.scheduled.controller_kind) is not None:
         if kind in _OWNERS:
             weights, what = _OWNERS[kind]
-            yield Clue(weights, f"Kubernetes runs it as a {kind}, {what}.")
+            yield Clue(
+                weights, coded("run-by-kubernetes", "Kubernetes runs it as a {kind}, {what}.", kind=kind, what=what)
+            )
     elif session.pod and _DEPLOYMENT_POD.search(session.pod):
-        yield Clue({"online-inference": 0.8}, "Its pod is named like one of a Kubernetes Deployment, kept running.")
+        said = coded("pod-of-a-deployment", "Its pod is named like one of a Kubernetes Deployment, kept running.")
+        yield Clue({"online-inference": 0.8}, said)
 
 
 def _image_clue(image: str | None) -> Clue | None:
@@ -114,5 +121,5 @@ def _image_clue(image: str | None) -> Clue | None:
     name = f"{head}{slash}{last.split(':', maxsplit=1)[0]}"
     for pattern, weights, what in _IMAGES:
         if name and re.search(pattern, name):
-            return Clue(weights, f"Its image {name[-80:]} is made for {what}.")
+            return Clue(weights, coded("image", "Its image {image} is made for {what}.", image=name[-80:], what=what))
     return None

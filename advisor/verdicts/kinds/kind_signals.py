@@ -14,6 +14,7 @@ from functools import cache
 from hashlib import sha256
 from string import Formatter
 
+from ...core.coded_text import CodedText, coded
 from ..features.features import PERIOD_INTERVAL_MAX_SECONDS, Features
 
 # Runs and duty counted over samples farther apart than this are of something else.
@@ -35,14 +36,16 @@ class Shape:
         level = self.measure(features)
         return level if level <= 0 or all(name in features for name in _numbers(self.sentence)) else 0.0
 
-    def told(self, features: Features) -> str:
-        """The sentence, for features that give a level above 0."""
+    def told(self, features: Features) -> CodedText:
+        """The statement (its code is ``shape-`` and the name), for features that give a level above 0."""
         octaves = _octaves(features) or 0.0
         values = (
             2**octaves, 2**-octaves, _density(features) or 0.0, _busy_share(features) or 0.0,
             60 * features.get("idle_run_hours", 0.0), _span(features) / 24,
         )  # fmt: skip
-        return self.sentence.format_map({**features, **dict(zip(_ADDED, values, strict=True))})
+        known = {**features, **dict(zip(_ADDED, values, strict=True))}
+        named = {name: known[name] for _, name, _, _ in Formatter().parse(self.sentence) if name}
+        return coded(f"shape-{self.name}", self.sentence, **named)
 
 
 @cache
@@ -90,12 +93,12 @@ def _swing(f: Features) -> float | None:
 
 
 def _daily(f: Features) -> float:
-    return min(ramp(f.get("diu"), 0.1, 0.4), ramp(f.get("day_level"), 0.02, 0.08))
+    return min(ramp(f.get("diurnal_share"), 0.1, 0.4), ramp(f.get("diurnal_amplitude"), 0.02, 0.08))
 
 
 def _busy_share(f: Features) -> float | None:
     """Share of the time at work: of the seconds where they are known, else the engine's mean."""
-    return f.get("duty", f.get("g")) if _fine(f) else f.get("g", f.get("sm"))
+    return f.get("duty", f.get("engine_active")) if _fine(f) else f.get("engine_active", f.get("sm_active"))
 
 
 def _recurs(f: Features) -> float:
@@ -107,18 +110,21 @@ def _recurs(f: Features) -> float:
 
 def _octaves(f: Features) -> float | None:
     """Memory bandwidth over compute, each as a share of what the GPU sustains (else of its peak), in powers of two."""
-    busy = max(f.get("u_m_busy_p95", f.get("m", 0.0)), f.get("u_c_busy_p95", f.get("c", 0.0)))
+    busy = max(
+        f.get("hbm_of_sustained_busy_p95", f.get("hbm_utilization", 0.0)),
+        f.get("tensor_of_sustained_busy_p95", f.get("tensor_utilization", 0.0)),
+    )
     ratio = f.get("memory_over_compute")
-    if ratio is None and "m_per_engine" in f and "c_per_engine" in f:
-        ratio = f["m_per_engine"] / max(f["c_per_engine"], 0.01)
+    if ratio is None and "hbm_per_engine" in f and "tensor_per_engine" in f:
+        ratio = f["hbm_per_engine"] / max(f["tensor_per_engine"], 0.01)
     return None if ratio is None or busy < 0.05 else math.log2(max(ratio, 1e-3))
 
 
 def _density(f: Features) -> float | None:
     """The more of compute and memory bandwidth, relative to the peak, that a second of busy engine holds."""
-    if "m_per_engine" not in f or "c_per_engine" not in f:
+    if "hbm_per_engine" not in f or "tensor_per_engine" not in f:
         return None
-    return max(f["m_per_engine"], f["c_per_engine"])
+    return max(f["hbm_per_engine"], f["tensor_per_engine"])
 
 
 def _pool(f: Features) -> float:
@@ -146,12 +152,12 @@ SHAPES: tuple[Shape, ...] = (
     ),
     Shape(
         "fabric-busy",
-        lambda f: ramp(f.get("i"), 0.005, 0.03) if _many_nodes(f) else 0.0,
-        "It runs on {nodes:.0f} nodes and keeps {i:.1%} of their fabric busy.",
+        lambda f: ramp(f.get("fabric_utilization"), 0.005, 0.03) if _many_nodes(f) else 0.0,
+        "It runs on {nodes:.0f} nodes and keeps {fabric_utilization:.1%} of their fabric busy.",
     ),
     Shape(
         "fabric-silent",
-        lambda f: ramp(f.get("i"), 0.01, 0.002) if _many_nodes(f) else 0.0,
+        lambda f: ramp(f.get("fabric_utilization"), 0.01, 0.002) if _many_nodes(f) else 0.0,
         "It runs on {nodes:.0f} nodes but their fabric carries next to nothing.",
     ),
     Shape(
@@ -162,8 +168,8 @@ SHAPES: tuple[Shape, ...] = (
     Shape("one-gpu", lambda f: float(f.get("gpus", 1.0) == 1), "It runs on one GPU."),
     Shape(
         "collectives",
-        lambda f: min(ramp(f.get("n"), 0.02, 0.15), ramp(f.get("nvlink_symmetry"), 0.7, 0.9)),
-        "NVLink is busy ({n:.0%}) and carries as much out as in: collectives.",
+        lambda f: min(ramp(f.get("nvlink_utilization"), 0.02, 0.15), ramp(f.get("nvlink_symmetry"), 0.7, 0.9)),
+        "NVLink is busy ({nvlink_utilization:.0%}) and carries as much out as in: collectives.",
     ),
     Shape(
         "links-with-compute",
@@ -175,8 +181,8 @@ SHAPES: tuple[Shape, ...] = (
         lambda f: ramp(f.get("tensor_nvlink_correlation"), -0.05, -0.5) if _fine(f) else 0.0,
         "NVLink is busy in the seconds in which the tensor cores wait.",
     ),
-    Shape("daily", _daily, "Its load follows the day: {diu:.0%} of its variance is a 24 h wave."),
-    Shape("not-daily", lambda f: 1.0 - _daily(f) if "diu" in f else 0.0, "Its load does not follow the day."),
+    Shape("daily", _daily, "Its load follows the day: {diurnal_share:.0%} of its variance is a 24 h wave."),
+    Shape("not-daily", lambda f: 1.0 - _daily(f) if "diurnal_share" in f else 0.0, "Its load does not follow the day."),
     Shape(
         "steady",
         lambda f: ramp(_swing(f), 0.1, 0.03),
@@ -224,7 +230,7 @@ SHAPES: tuple[Shape, ...] = (
         lambda f: ramp(f.get("write_bursts"), 0.03, 0.25),
         "The host writes in bursts in {write_bursts:.0%} of the hours, as checkpoints do.",
     ),
-    Shape("bus-busy", lambda f: ramp(f.get("p"), 0.08, 0.35), "PCIe is busy ({p:.0%})."),
+    Shape("bus-busy", lambda f: ramp(f.get("pcie_utilization"), 0.08, 0.35), "PCIe is busy ({pcie_utilization:.0%})."),
     Shape(
         "always-busy",
         lambda f: ramp(_busy_share(f), 0.8, 0.95),
@@ -252,12 +258,12 @@ SHAPES: tuple[Shape, ...] = (
     ),
     Shape(
         "uneven-seconds",
-        lambda f: ramp(f.get("cv1"), 0.3, 0.9) if _fine(f) else 0.0,
+        lambda f: ramp(f.get("sm_active_cv"), 0.3, 0.9) if _fine(f) else 0.0,
         "Its activity changes from second to second.",
     ),
     Shape(
         "even-seconds",
-        lambda f: ramp(f.get("cv1"), 0.15, 0.04) if _fine(f) else 0.0,
+        lambda f: ramp(f.get("sm_active_cv"), 0.15, 0.04) if _fine(f) else 0.0,
         "Its activity hardly changes from second to second.",
     ),
     Shape("older-than-a-day", lambda f: ramp(_span(f), 20.0, 28.0), "It has run for {chain_hours:.0f} hours."),
@@ -273,9 +279,10 @@ SHAPES: tuple[Shape, ...] = (
 # Any features that make every shape say something; the fingerprint is taken around them.
 PROBE: Mapping[str, float] = {
     "resolution_seconds": 1.0, "hours": 60.0, "elapsed_hours": 30.0, "chain_hours": 60.0, "ended": 0.5, "gpus": 2.0,
-    "nodes": 1.5, "period_share": 0.4, "period_seconds": 8.0, "period_strength": 0.5, "i": 0.006, "n": 0.1,
-    "nvlink_symmetry": 0.8, "tensor_nvlink_correlation": 0.3, "diu": 0.3, "day_level": 0.05, "swing": 0.15,
-    "drift": 0.5, "mem_flat": 0.5, "mem_level": 0.6, "mem_cv": 0.012, "memory_over_compute": 1.2, "u_m_busy_p95": 0.5,
-    "u_c_busy_p95": 0.4, "m_per_engine": 0.3, "c_per_engine": 0.3, "write_bursts": 0.1, "p": 0.15, "duty": 0.45,
-    "g": 0.5, "idle_share": 0.15, "idle_stretch_hours": 3.0, "idle_run_hours": 0.1, "cv1": 0.3,
+    "nodes": 1.5, "period_share": 0.4, "period_seconds": 8.0, "period_strength": 0.5, "fabric_utilization": 0.006,
+    "nvlink_utilization": 0.1, "nvlink_symmetry": 0.8, "tensor_nvlink_correlation": 0.3, "diurnal_share": 0.3,
+    "diurnal_amplitude": 0.05, "swing": 0.15, "drift": 0.5, "mem_flat": 0.5, "mem_level": 0.6, "mem_cv": 0.012,
+    "memory_over_compute": 1.2, "hbm_of_sustained_busy_p95": 0.5, "tensor_of_sustained_busy_p95": 0.4,
+    "hbm_per_engine": 0.3, "tensor_per_engine": 0.3, "write_bursts": 0.1, "pcie_utilization": 0.15, "duty": 0.45,
+    "engine_active": 0.5, "idle_share": 0.15, "idle_stretch_hours": 3.0, "idle_run_hours": 0.1, "sm_active_cv": 0.3,
 }  # fmt: skip

@@ -10,17 +10,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
 
-from ....rules.models.kind_model import KindModel, load_kind_model
+from ....rules.models.kind_model import KindModel
 from ....rules.policy.labels import KindLabel
 from ....rules.policy.thresholds import Threshold
 from ...core.advice_types import Alternative, KindVerdict
+from ...core.coded_text import CodedText, coded
 from ..features.features import Features
-from ..workloads.attribution import Session
 from .clue import Clue
-from .kind_metadata import metadata_clues
-from .kind_signals import FINE_SECONDS, SHAPES, fingerprint
+from .kind_signals import FINE_SECONDS, SHAPES
 
 # What the model tells apart. Idleness is no matter of likeness: it is counted.
 WORKING: tuple[KindLabel, ...] = ("training", "fine-tuning", "online-inference", "batch-inference", "interactive")
@@ -40,14 +38,8 @@ _SHOWN = 0.3
 _TELLING = ("periodic", "collectives", "fabric-busy")
 
 
-@cache
-def shipped_model() -> KindModel:
-    """The model that ships, read once as the move model is. Raises RulesError where it is not for these shapes."""
-    return load_kind_model(WORKING, [shape.name for shape in SHAPES], fingerprint(SHAPES))
-
-
 def judge_kind(
-    session: Session,
+    names: Sequence[Clue],
     features: Features,
     thresholds: Mapping[str, Threshold],
     model: KindModel,
@@ -55,19 +47,22 @@ def judge_kind(
 ) -> KindVerdict:
     """The kind of one workload, its confidence, and the reasons, the strongest first.
 
-    `observed`: share of its time that was observed. What rested whenever it was looked at is idle only where little of
-    its time went unobserved.
+    `names`: what people and schedulers say of it. `observed`: share of its time that was observed. What rested whenever
+    it was looked at is idle only where little of its time went unobserved.
     """
-    names = tuple(metadata_clues(session))
     clues = list(names)
     ceiling = _ceiling(features, named=bool(names))
-    measured = any(name in features for name in ("g", "sm", "m"))
+    measured = any(name in features for name in ("engine_active", "sm_active", "hbm_utilization"))
     if not measured and not clues:
-        return KindVerdict("unknown", 0.0, ("Nothing of its activity was measured.",))
+        return KindVerdict("unknown", 0.0, (coded("activity-not-measured", "Nothing of its activity was measured."),))
     scores: dict[KindLabel, float] = dict.fromkeys(LABELS, 0.0)
     rested = features.get("idle_share", 0.0)
     if rested >= thresholds["idle_share_min"].value > rested * observed:
-        said = f"It rested in {rested:.0%} of what was observed, and only {observed:.0%} of its time was."
+        said = coded(
+            "rest-hardly-observed",
+            "It rested in {rested:.0%} of what was observed, and only {observed:.0%} of its time was.",
+            rested=rested, observed=observed,
+        )  # fmt: skip
         return KindVerdict("unknown", 0.0, (said,), (Alternative("idle", round(rested * observed, 3)),))
     if rested >= thresholds["idle_share_min"].value:
         clues.append(_idleness(features, thresholds))
@@ -116,11 +111,13 @@ def _ceiling(features: Features, *, named: bool) -> float:
     return 0.99 if hours >= 24 else 0.9 if hours >= 6 else 0.8 if hours >= 1 else 0.75 if hours >= 0.5 else least
 
 
-def _faults(share: float) -> Iterator[str]:
+def _faults(share: float) -> Iterator[CodedText]:
     if share > 0:
-        yield (
-            f"Its signals contradict one another in {share:.0%} of the time (power or engine high, activity zero): a "
-            "fault of the telemetry, not idleness."
+        yield coded(
+            "telemetry-faulty",
+            "Its signals contradict one another in {share:.0%} of the time (power or engine high, activity zero): a "
+            "fault of the telemetry, not idleness.",
+            share=share,
         )
 
 
@@ -133,23 +130,35 @@ def _shape_clues(features: Features, model: KindModel) -> Iterator[Clue]:
 
 def _idleness(features: Features, thresholds: Mapping[str, Threshold]) -> Clue:
     share = features.get("idle_share", 0.0)
-    sentence = f"Engine and memory stood below {thresholds['idle_engine_max'].value:.0%} in {share:.0%} of the time."
+    most, level = thresholds["idle_engine_max"].value, features.get("mem_level", 0.0)
+    said = coded(
+        "stood-idle", "Engine and memory stood below {most:.0%} in {share:.0%} of the time.", most=most, share=share
+    )
     over = features.get("power_over_idle")
     held = over is not None and over >= thresholds["held_power_over_idle_min"].value
-    if held or features.get("mem_level", 0.0) >= 0.02:
+    if held or level >= 0.02:
         power = "" if over is None else f", power {over:.1f} times idle"
-        sentence += f" It holds the GPU all the same: {features.get('mem_level', 0.0):.0%} of the memory{power}."
-    return Clue({"idle": _IDLE}, sentence)
+        said = CodedText(
+            "stood-idle-and-held",
+            f"{said.text} It holds the GPU all the same: {level:.0%} of the memory{power}.",
+            {**said.fields, "mem_level": level, "power_over_idle": over},
+        )
+    return Clue({"idle": _IDLE}, said)
 
 
-def _ordered(clues: Sequence[Clue], label: KindLabel) -> Iterator[str]:
+def _ordered(clues: Sequence[Clue], label: KindLabel) -> Iterator[CodedText]:
     """Reasons for the label, the strongest first, then what speaks against it."""
     for clue in sorted(clues, key=lambda c: -c.weights.get(label, 0.0)):
         weight = clue.weights.get(label, 0.0)
         if weight >= _WORTH_SAYING:
             yield clue.reason
         elif weight <= _AGAINST:
-            yield f"Against it: {clue.reason[:1].lower()}{clue.reason[1:]}"
+            text = clue.reason.text
+            yield CodedText(
+                "speaks-against",
+                f"Against it: {text[:1].lower()}{text[1:]}",
+                {"clue": clue.reason.code, **clue.reason.fields},
+            )
 
 
 def _told_apart(names: Sequence[Clue], features: Features) -> bool:
@@ -165,17 +174,22 @@ def _told_apart(names: Sequence[Clue], features: Features) -> bool:
     return features.get("resolution_seconds", 1.0) <= FINE_SECONDS and features.get("gpus", 1.0) > 1
 
 
-def _limits(features: Features, label: KindLabel) -> Iterator[str]:
+def _limits(features: Features, label: KindLabel) -> Iterator[CodedText]:
     """What data of this sort cannot tell."""
     hours = _observed_hours(features)
     if hours < 1:
-        yield f"Only {60 * hours:.0f} minutes of it were observed."
+        yield CodedText("minutes-observed", f"Only {60 * hours:.0f} minutes of it were observed.", {"hours": hours})
     if label not in _RUNS_ON:
         return
     if features.get("gpus") == 1:
-        yield "On one GPU training and batch inference look alike: no links, nothing to be in step."
+        yield coded(
+            "one-gpu-looks-alike",
+            "On one GPU training and batch inference look alike: no links, nothing to be in step.",
+        )
     if features.get("resolution_seconds", 1.0) > FINE_SECONDS:
-        yield (
-            f"Samples {features['resolution_seconds']:.0f} s apart show no step: training and batch inference are told "
-            "apart by memory, writes and length of life alone."
+        yield coded(
+            "samples-show-no-step",
+            "Samples {seconds:.0f} s apart show no step: training and batch inference are told apart by memory, writes "
+            "and length of life alone.",
+            seconds=features["resolution_seconds"],
         )

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
-from ...core.advice_types import BottleneckVerdict, KindVerdict, Phase
-from ..workloads.attribution import Session
-from .change_points import HOUR, PHASE_HOURS_MIN, Behaviour, Turn, behaviour_of
+from ...core.advice_types import KindVerdict, Phase
+from ...core.coded_text import coded
+from ..bottlenecks.judgement import Evidence, Judgement, Piece
+from ..workloads.session import Session
+from .change_points import HOUR, PHASE_HOURS_MIN, Behaviour, Turn, behaviour_of, turns
 
 # Memory against compute, in the mean of a behaviour: where it is so many times that of another, something else runs.
 OTHER_COMPUTATION = 2.0
@@ -26,74 +29,120 @@ POSSIBLE_SHARE = 0.5
 DEMANDED = ("online-inference", "interactive")
 LEARNING = ("training", "fine-tuning")
 INFERENCE = ("online-inference", "batch-inference")
-_EVALUATES = (
-    "It infers for an hour or two at a time within a job that learns, as an evaluation does: nobody is served so."
+_EVALUATES = coded(
+    "evaluates",
+    "It infers for an hour or two at a time within a job that learns, as an evaluation does: nobody is served so.",
 )
+_STOOD_STILL = coded("stood-still", "Engine and memory stood still.")
+_FABRIC_USED = coded("phase-uses-fabric", "The fabric of its nodes is in use.")
+_FABRIC_SILENT = coded("phase-without-fabric", "The fabric carries nothing.")
 
 
-@dataclass(frozen=True, slots=True)
-class Judgement:
-    """What the judge says of some rows of a workload."""
+@dataclass(frozen=True)
+class Cut:
+    """The behaviours of one workload. `turned`: when it showed which; `seconds`: observed of each of `behaviours`;
+    `main`: the one that most of its work is; `pieces`: what is judged apart, by behaviour (none where it never
+    changes)."""
 
-    found: Mapping[str, float]
-    kind: KindVerdict
-    bottleneck: BottleneckVerdict
+    turned: tuple[Turn, ...]
+    behaviours: tuple[Behaviour, ...]
+    seconds: np.ndarray
+    main: int
+    pieces: Mapping[int, Piece]
 
 
-Ask = Callable[[Session, pd.DataFrame], Judgement]
+def cut_pieces(
+    pieces: Sequence[Piece], judgements: Sequence[Judgement], places: pd.DataFrame, evidence: Evidence
+) -> list[Cut]:
+    """Where each workload changes what it does. `judgements`: over all rows of each; `places`: whose each moment was
+    (`Attribution.places`)."""
+    shared = np.zeros(len(evidence.rows), dtype=np.bool_)
+    shared[places.loc[places["shared"].to_numpy(bool), "row"].to_numpy(int)] = True
+    return [_cut(piece, whole, shared, evidence) for piece, whole in zip(pieces, judgements, strict=True)]
+
+
+def _cut(piece: Piece, whole: Judgement, shared: np.ndarray, evidence: Evidence) -> Cut:
+    session, mine = piece.session, piece.mine
+    at = mine["row"].to_numpy(int)
+    if not len(at):
+        return Cut((), (), np.empty(0), 0, {})
+    ts, seconds = evidence.gpu_columns["ts"][at].astype(float), mine["seconds"].to_numpy(float)
+    # What several held at once, or a row that another's time is part of, says nothing of what this one did.
+    whole_row = mine["whole"].to_numpy(bool)
+    blurred = shared[at] | (~whole_row & whole_row.any())
+    labels = np.where(blurred, "unknown", evidence.row_columns["label"][at])
+    waits = whole.kind.label in DEMANDED
+    fabric = _fabric_use(session, at, evidence)
+    turned = turns(ts, seconds, labels, fabric, waits=waits, start=session.start, end=session.end)
+    behaviours = tuple(dict.fromkeys(turn.behaviour for turn in turned))
+    if len(behaviours) < 2:
+        return Cut(turned, behaviours, np.empty(0), 0, {})
+    number = np.array([behaviours.index(turn.behaviour) for turn in turned])[behaviour_of(turned, ts)]
+    held = np.bincount(number, weights=seconds, minlength=len(behaviours))
+    working = [n for n, b in enumerate(behaviours) if b.label != "idle"] or list(range(len(behaviours)))
+    main = max(working, key=lambda n: held[n])
+    parts = {
+        n: Piece(_as_long_as(session, turned, behaviour), mine[number == n], by_shape=n != main)
+        for n, behaviour in enumerate(behaviours)
+        if n == main or behaviour.label != "idle"
+    }
+    return Cut(turned, behaviours, held, main, parts)
+
+
+def _fabric_use(session: Session, at: np.ndarray, evidence: Evidence) -> np.ndarray:
+    """Per row 1 where its node's fabric is in use, 0 where silent; NaN: unknown, or others may be on the node."""
+    instances, nodes = evidence.frame.parents, evidence.nodes
+    held = Counter(node for node, uuid in session.gpus if (node, uuid) not in instances)
+    if not all(node in nodes and count >= nodes[node].gpu_count for node, count in held.items()):
+        return np.full(len(at), np.nan)
+    use = evidence.row_columns["i"][at].astype(float)
+    return np.where(np.isnan(use), np.nan, use >= evidence.book.kinds["fabric_used_min"].value)
+
+
+def _as_long_as(session: Session, turned: tuple[Turn, ...], behaviour: Behaviour) -> Session:
+    """The workload as if it had lasted as long as one of its behaviours did."""
+    own = [turn for turn in turned if turn.behaviour == behaviour]
+    end = max(turn.end for turn in own)
+    return dataclasses.replace(session, start=end - float(sum(turn.end - turn.start for turn in own)), end=end)
 
 
 def judge_phases(
-    session: Session, mine: pd.DataFrame, ts: np.ndarray, turned: tuple[Turn, ...], *, whole: Judgement, ask: Ask
-) -> tuple[Judgement, tuple[Phase, ...]]:
-    """The judgement of the whole as its phases leave it, and the phases.
+    cuts: Sequence[Cut], judgements: Sequence[Judgement], parts: Sequence[Judgement]
+) -> list[tuple[Judgement, tuple[Phase, ...]]]:
+    """Each workload's judgement as its phases leave it, and the phases.
 
-    `mine`: the workload's rows, `ts` their ends, `whole` the judgement over all of them, `ask` the judge. A workload
-    of several computations is what most of its time is: a judgement over all its hours would blur them into one that
-    fits none.
+    `judgements`: over all rows of each; `parts`: of the pieces of all cuts, in their order. A workload of several
+    computations is what most of its time is: a judgement over all its hours would blur them into one that fits none.
     """
-    behaviours = list(dict.fromkeys(turn.behaviour for turn in turned))
-    if len(behaviours) < 2:
-        label = behaviours[0].label if behaviours else "unknown"
+    given = iter(parts)
+    return [
+        _judged(cut, whole, {n: next(given) for n in cut.pieces}) for cut, whole in zip(cuts, judgements, strict=True)
+    ]
+
+
+def _judged(cut: Cut, whole: Judgement, parts: Mapping[int, Judgement]) -> tuple[Judgement, tuple[Phase, ...]]:
+    if not parts:
+        label = cut.behaviours[0].label if cut.behaviours else "unknown"
         kind = "idle" if label == "idle" and whole.kind.label not in DEMANDED else whole.kind.label
-        return whole, tuple(Phase(turn.start, turn.end, kind, whole.bottleneck.label) for turn in turned)
-    position = behaviour_of(turned, ts)
-    number = np.array([behaviours.index(turn.behaviour) for turn in turned])[position]
-    seconds = np.bincount(number, weights=mine["seconds"].to_numpy(float), minlength=len(behaviours))
-    working = [n for n, b in enumerate(behaviours) if b.label != "idle"] or list(range(len(behaviours)))
-    main = max(working, key=lambda n: seconds[n])
-    lead = _asked(session, mine[number == main], turned, behaviours[main], ask)
-    told: dict[Behaviour, Phase] = {behaviours[main]: _phase(lead, behaviours[main])}
+        return whole, tuple(Phase(turn.start, turn.end, kind, whole.bottleneck.label) for turn in cut.turned)
+    lead = parts[cut.main]
+    phases: dict[Behaviour, Phase] = {}
     others: list[tuple[float, Judgement]] = []
-    for n, behaviour in enumerate(behaviours):
-        if n == main:
-            continue
-        own = mine[number == n]
-        if behaviour.label == "idle":
+    for n, behaviour in enumerate(cut.behaviours):
+        judged = parts.get(n)
+        if judged is None:
             kind = lead.kind.label if lead.kind.label in DEMANDED else "idle"
-            told[behaviour] = Phase(0.0, 0.0, kind, "idle", ("Engine and memory stood still.",))
+            phases[behaviour] = Phase(0.0, 0.0, kind, "idle", (_STOOD_STILL,))
             continue
-        named = _asked(session, own, turned, behaviour, ask)
-        if _computes_otherwise(named.found, lead.found):
-            shape = _asked(_nameless(session), own, turned, behaviour, ask)
-            judged = _by_shape(named, shape, lead, hours=_typical_hours(turned, behaviour))
+        if judged.by_shape is not None and _computes_otherwise(judged.features, lead.features):
+            judged = _by_shape(judged, judged.by_shape, lead, hours=_typical_hours(cut.turned, behaviour))
             if judged.kind.label != lead.kind.label:
-                others.append((float(seconds[n] / seconds.sum()), judged))
-        else:
-            judged = dataclasses.replace(named, kind=lead.kind)
-        told[behaviour] = _phase(judged, behaviour)
-    return _whole(whole, lead, others, idle=_idle_share(behaviours, seconds)), _merged(turned, told)
-
-
-def _asked(session: Session, own: pd.DataFrame, turned: tuple[Turn, ...], behaviour: Behaviour, ask: Ask) -> Judgement:
-    """The judge's answer about one behaviour, as of a workload that lasted as long as that behaviour did."""
-    lasted = float(sum(turn.end - turn.start for turn in turned if turn.behaviour == behaviour))
-    end = max(turn.end for turn in turned if turn.behaviour == behaviour)
-    return ask(dataclasses.replace(session, start=end - lasted, end=end), own)
-
-
-def _nameless(session: Session) -> Session:
-    return dataclasses.replace(session, name="", scheduler="process", pod=None, framework=None, command=None)
+                others.append((float(cut.seconds[n] / cut.seconds.sum()), judged))
+        elif n != cut.main:
+            judged = dataclasses.replace(judged, kind=lead.kind)
+        phases[behaviour] = _phase(judged, behaviour)
+    idle = _idle_share(cut.behaviours, cut.seconds)
+    return _whole(whole, lead, others, idle=idle), _merged(cut.turned, phases)
 
 
 def _typical_hours(turned: tuple[Turn, ...], behaviour: Behaviour) -> float:
@@ -126,13 +175,14 @@ def _computes_otherwise(found: Mapping[str, float], lead: Mapping[str, float]) -
 def _phase(judged: Judgement, behaviour: Behaviour) -> Phase:
     evidence = [*judged.kind.evidence[:1], *judged.bottleneck.evidence[:1]]
     if judged.kind.label == "unknown" and judged.kind.alternatives:
-        evidence.insert(0, f"By its shape {_likely(judged.kind)}.")
+        kinds = _likely(judged.kind)
+        evidence.insert(0, coded("likely-by-shape", "By its shape {kinds}.", kinds=kinds))
     if behaviour.fabric is not None:
-        evidence.append("The fabric of its nodes is in use." if behaviour.fabric else "The fabric carries nothing.")
+        evidence.append(_FABRIC_USED if behaviour.fabric else _FABRIC_SILENT)
     return Phase(0.0, 0.0, judged.kind.label, judged.bottleneck.label, tuple(evidence))
 
 
-def _idle_share(behaviours: list[Behaviour], seconds: np.ndarray) -> float:
+def _idle_share(behaviours: Sequence[Behaviour], seconds: np.ndarray) -> float:
     idle = sum(float(s) for b, s in zip(behaviours, seconds, strict=True) if b.label == "idle")
     return idle / max(float(seconds.sum()), 1e-9)
 
@@ -142,8 +192,14 @@ def _whole(whole: Judgement, lead: Judgement, others: list[tuple[float, Judgemen
     if not others and idle < 0.2:
         return whole
     said = tuple(
-        f"In {share:.0%} of its time it does something else, by its shape {_likely(judged.kind)} "
-        f"({judged.bottleneck.label}), whatever its name says."
+        coded(
+            "does-something-else",
+            "In {share:.0%} of its time it does something else, by its shape {kinds} ({bottleneck}), whatever its name "
+            "says.",
+            share=share,
+            kinds=_likely(judged.kind),
+            bottleneck=judged.bottleneck.label,
+        )
         for share, judged in others
     )
     # Rest alone changes no kind but one that was told from it; nothing else is taken from a part of the hours.
@@ -153,7 +209,7 @@ def _whole(whole: Judgement, lead: Judgement, others: list[tuple[float, Judgemen
     if not others:
         return dataclasses.replace(whole, kind=kind)
     bottleneck = dataclasses.replace(lead.bottleneck, time_shares=whole.bottleneck.time_shares)
-    return Judgement(whole.found, kind, bottleneck)
+    return Judgement(whole.features, kind, bottleneck)
 
 
 def _likely(kind: KindVerdict) -> str:

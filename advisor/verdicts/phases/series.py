@@ -5,14 +5,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
 from ...core.advice_types import INFERRED, KindVerdict, WorkloadVerdict
+from ...core.coded_text import CodedText
 from ...core.timestamps import span
-from ..workloads.attribution import Session
-from .phase_verdicts import Ask
+from ..bottlenecks.judgement import Judgement, Piece
+from ..workloads.attribution import Attribution
 
 HOUR = 3600.0
 # A run shorter than this has little to show (verdicts on kind gain confidence up to a day).
@@ -23,12 +25,13 @@ AGREEMENT_MIN = 0.8
 FAULT_SHARE_MAX = 0.05
 
 
-def series_hours(sessions: Sequence[Session], mine: pd.DataFrame, ts: np.ndarray) -> dict[str, float]:
+def series_hours(attribution: Attribution, ts: pd.Series) -> dict[str, float]:
     """Series -> hours of the window in which its runs were observed, the mean over the GPUs of each; runs side by side
     (replicas) count once.
 
-    `mine`: the rows of all workloads (`Attribution.mine`), `ts` their ends.
+    `ts`: the end of every row of the frame's `gpu`.
     """
+    sessions, mine = attribution.sessions, attribution.mine
     if mine.empty:
         return {}
     series = {session.workload_id: session.series_id for session in sessions}
@@ -37,7 +40,7 @@ def series_hours(sessions: Sequence[Session], mine: pd.DataFrame, ts: np.ndarray
     table = pd.DataFrame(
         {
             "series": run.map(series),
-            "hour": np.ceil(ts / HOUR),
+            "hour": np.ceil(ts.to_numpy(float)[mine["row"].to_numpy(int)] / HOUR),
             "seconds": mine["seconds"].to_numpy(float) / run.map(gpus).to_numpy(float),
         }
     )
@@ -46,33 +49,53 @@ def series_hours(sessions: Sequence[Session], mine: pd.DataFrame, ts: np.ndarray
     return {str(key): float(value) / HOUR for key, value in per_hour.groupby(level="series").sum().items()}
 
 
-def with_series(
-    verdicts: Sequence[WorkloadVerdict],
-    sessions: Mapping[str, Session],
-    rows_of: Mapping[str, pd.DataFrame],
-    ask: Ask,
-) -> list[WorkloadVerdict]:
-    """The verdicts, with short runs of unknown kind told from the other runs of their series.
+@dataclass(frozen=True, slots=True)
+class ShortRuns:
+    """Runs of one series that are too short to tell by themselves. `known`: the kind that its longer runs agree on;
+    `piece`: their rows together, to be judged as one; neither: nothing tells."""
 
-    Longer runs that are known speak first; where there are none, the short ones are judged together, as one.
-    """
-    runs: dict[str, list[WorkloadVerdict]] = {}
+    ids: tuple[str, ...]
+    seconds: float
+    known: KindVerdict | None = None
+    piece: Piece | None = None
+
+
+def short_runs(verdicts: Sequence[WorkloadVerdict], pieces: Sequence[Piece]) -> list[ShortRuns]:
+    """The short runs of unknown kind, by series and number of GPUs. `pieces`: all rows of each workload."""
+    piece_of = {piece.session.workload_id: piece for piece in pieces}
+    series: dict[str, list[WorkloadVerdict]] = {}
     for verdict in verdicts:
-        if verdict.basis == INFERRED:
-            continue  # what shares the same GPUs is not the same work
-        runs.setdefault(verdict.series_id, []).append(verdict)
-    kinds: dict[str, KindVerdict] = {}
-    for members in runs.values():
+        if verdict.basis != INFERRED:  # what shares the same GPUs is not the same work
+            series.setdefault(verdict.series_id, []).append(verdict)
+    out = []
+    for members in series.values():
         open_ = [v for v in members if _open(v)]
         if not open_ or len(members) < 2:
             continue
         known = _agreed([v for v in members if v.kind.label != "unknown"], open_)
         for gpus in sorted({len(v.gpus) for v in open_}):
             alike = [v for v in open_ if len(v.gpus) == gpus]
-            found = known or _together(alike, sessions, rows_of, ask)
-            if found is not None:
-                kinds.update({v.id: found for v in alike})
-    return [_told(v, kinds[v.id]) if v.id in kinds else v for v in verdicts]
+            together = None if known is not None else _together(alike, piece_of)
+            out.append(ShortRuns(tuple(v.id for v in alike), sum(v.end - v.start for v in alike), known, together))
+    return out
+
+
+def with_series(
+    verdicts: Sequence[WorkloadVerdict], runs: Sequence[ShortRuns], judgements: Sequence[Judgement]
+) -> list[WorkloadVerdict]:
+    """The verdicts, the largest first, with short runs told from the other runs of their series.
+
+    Longer runs that are known speak first; where there are none, the short ones are judged together, as one.
+    `judgements`: of the pieces of `runs`, in their order.
+    """
+    given = iter(judgements)
+    kinds: dict[str, KindVerdict] = {}
+    for one in runs:
+        kind = one.known if one.piece is None else _as_one(one, next(given).kind)
+        if kind is not None:
+            kinds.update(dict.fromkeys(one.ids, kind))
+    out = [_with_kind(v, kinds[v.id]) if v.id in kinds else v for v in verdicts]
+    return sorted(out, key=lambda verdict: (-verdict.gpu_hours, verdict.id))
 
 
 def _open(verdict: WorkloadVerdict) -> bool:
@@ -92,37 +115,44 @@ def _agreed(known: list[WorkloadVerdict], open_: list[WorkloadVerdict]) -> KindV
     if hours[label] < AGREEMENT_MIN * total:
         return None
     like = [v for v in known if v.kind.label == label]
-    sentence = f"It is too short to tell by itself; {len(like)} other {_runs(len(like))} of the same series: {label}."
+    said = CodedText(
+        "told-by-its-series",
+        f"It is too short to tell by itself; {len(like)} other {_runs(len(like))} of the same series: {label}.",
+        {"runs": len(like), "kind": label},
+    )
     confidence = AGREEMENT_MIN * max(v.kind.confidence for v in like)
-    return KindVerdict(like[0].kind.label, round(max(confidence, 0.6), 3), (sentence,))
+    return KindVerdict(like[0].kind.label, round(max(confidence, 0.6), 3), (said,))
 
 
-def _together(
-    alike: list[WorkloadVerdict],
-    sessions: Mapping[str, Session],
-    rows_of: Mapping[str, pd.DataFrame],
-    ask: Ask,
-) -> KindVerdict | None:
-    parts = [rows_of[v.id] for v in alike if v.id in rows_of]
+def _together(alike: Sequence[WorkloadVerdict], piece_of: Mapping[str, Piece]) -> Piece | None:
+    """All their rows as those of one run, which lasted as long as all of them."""
+    parts = [piece_of[v.id].mine for v in alike if len(piece_of[v.id].mine)]
     if len(parts) < 2:
         return None
-    lead = sessions[max(alike, key=lambda v: (v.gpu_hours, v.id)).id]
-    lasted = sum(v.end - v.start for v in alike)
+    sessions = [piece_of[v.id].session for v in alike]
+    lead = piece_of[max(alike, key=lambda v: (v.gpu_hours, v.id)).id].session
     end = max(v.end for v in alike)
-    first, last = min(sessions[v.id].first_seen for v in alike), max(sessions[v.id].last_seen for v in alike)
     whole = dataclasses.replace(
-        lead, start=end - lasted, end=end, first_seen=first, last_seen=last,
-        held_seconds=sum(sessions[v.id].held_seconds for v in alike),
+        lead, start=end - sum(v.end - v.start for v in alike), end=end,
+        first_seen=min(one.first_seen for one in sessions), last_seen=max(one.last_seen for one in sessions),
+        held_seconds=sum(one.held_seconds for one in sessions),
     )  # fmt: skip
-    kind = ask(whole, pd.concat(parts, ignore_index=True)).kind
+    return Piece(whole, pd.concat(parts, ignore_index=True))
+
+
+def _as_one(runs: ShortRuns, kind: KindVerdict) -> KindVerdict | None:
     if kind.label == "unknown":
         return None
-    sentence = f"It is one of {len(alike)} short runs of the same series, {span(lasted)} together, judged as one."
-    return dataclasses.replace(kind, evidence=(sentence, *kind.evidence))
+    said = CodedText(
+        "judged-with-its-series",
+        f"It is one of {len(runs.ids)} short runs of the same series, {span(runs.seconds)} together, judged as one.",
+        {"runs": len(runs.ids), "seconds": runs.seconds},
+    )
+    return dataclasses.replace(kind, evidence=(said, *kind.evidence))
 
 
-def _told(verdict: WorkloadVerdict, kind: KindVerdict) -> WorkloadVerdict:
-    own = tuple(sentence for sentence in verdict.kind.evidence if sentence not in kind.evidence)
+def _with_kind(verdict: WorkloadVerdict, kind: KindVerdict) -> WorkloadVerdict:
+    own = tuple(one for one in verdict.kind.evidence if one not in kind.evidence)
     phases = tuple(dataclasses.replace(p, kind=kind.label) if p.kind == "unknown" else p for p in verdict.phases)
     return dataclasses.replace(verdict, kind=dataclasses.replace(kind, evidence=(*kind.evidence, *own)), phases=phases)
 

@@ -8,15 +8,16 @@ Where two workloads hold a GPU at the same time, its figures belong to neither: 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from ...core.advice_types import Scheduled
-from ...core.frame import Frame, Window, parents
+from ...core.frame import Frame, Window
 from ...core.records import records, text
+from .session import Session
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
@@ -27,38 +28,6 @@ HANDOVER_SECONDS = 120.0
 # the same run; a later one, or one under another number of the same series (run-12, run-13), is new work.
 RESTART_GAP_SECONDS = 900.0
 _NOBODY, _SHARED, _DRAINED = -1, -2, -3
-
-
-@dataclass(frozen=True, slots=True)
-class Session:
-    """One workload in the window. `start`, `end`: of its uses, cut to the window; `first_seen`, `last_seen`: uncut.
-
-    `held_seconds`: GPU-seconds held within the window, observed or not. `chain_hours`: hours from the first start to
-    the last end of the runs of this series and name that follow one another without a gap of more than fifteen minutes.
-    """
-
-    workload_id: str
-    series_id: str
-    name: str
-    scheduler: str
-    namespace: str | None
-    pod: str | None
-    user: str | None
-    account: str | None
-    framework: str | None
-    command: str | None
-    gpus: tuple[tuple[str, str], ...]
-    nodes: tuple[str, ...]
-    start: float
-    end: float
-    first_seen: float
-    last_seen: float
-    basis: str
-    shared: bool
-    held_seconds: float
-    chain_hours: float
-    team: str | None = None
-    scheduled: Scheduled = field(default_factory=Scheduled)
 
 
 @dataclass(frozen=True)
@@ -106,7 +75,7 @@ def attribute(frame: Frame) -> Attribution:
     held: dict[str, float] = dict.fromkeys(ids, 0.0)
     shared_ids: set[str] = set()
     drained = _drained_by_gpu(frame)
-    parent_of = parents(frame)
+    parent_of = frame.parents
     rows_of: dict[object, Ints] = {}
     if not frame.gpu.empty:
         grouped = frame.gpu.groupby(["node", "gpu_uuid"], sort=False).indices

@@ -16,10 +16,10 @@ import numpy.typing as npt
 import pandas as pd
 
 from ...core.advice_types import Unobserved
-from ...core.frame import Frame, parents
+from ...core.frame import Frame
 from ...core.intervals import most_at_once, peak
 from ...core.records import records, text
-from ...core.unobservable import blind_nodes
+from ...core.unobservable import Blind
 
 Floats = npt.NDArray[np.float64]
 # Measure -> the columns of the frame's `gpu` of which one is enough to tell it; those of `WHOLLY` need all.
@@ -68,7 +68,8 @@ class NodeInventory:
     requested GPUs of it in the last day of the window (``namespace/pod``) and that no metric names as holders.
     `host_hours`: hours in which the use of its host's cores was observed.
     `moved_to`: the node under whose name all of its GPUs were seen afterwards (it was renamed), and `end`, when (Unix
-    seconds): from then on they count there.
+    seconds): from then on they count there. `span_hours`: hours it is accounted for, from when it was first seen: hours
+    before a node existed are no money spent.
     """
 
     node: str
@@ -81,6 +82,7 @@ class NodeInventory:
     host_hours: float = 0.0
     moved_to: str | None = None
     end: float | None = None
+    span_hours: float = 0.0
 
     @property
     def observed(self) -> tuple[GpuCoverage, ...]:
@@ -117,11 +119,12 @@ class Inventory:
         return float(sum(gpu.hours for node in self.nodes.values() for gpu in node.gpus))
 
 
-def inventory_of(frame: Frame, gpus_of_sku: Callable[[str], int | None]) -> Inventory:
-    """Count before judging. `gpus_of_sku`: GPUs of a node SKU; None where the catalog lacks it."""
+def inventory_of(frame: Frame, gpus_of_sku: Callable[[str], int | None], blind: Mapping[str, Blind]) -> Inventory:
+    """Count before judging. `gpus_of_sku`: GPUs of a node SKU; None where the catalog lacks it. `blind`: nodes whose
+    agent reads no GPU, and why."""
     seen = _coverage(frame)
     named: dict[str, dict[str, None]] = {}
-    parent_of = parents(frame)
+    parent_of = frame.parents
     for node, uuid in zip(frame.gpus["node"], frame.gpus["gpu_uuid"], strict=True):
         key = (str(node), str(uuid))
         named.setdefault(key[0], {})[parent_of.get(key, key)[1]] = None
@@ -137,12 +140,12 @@ def inventory_of(frame: Frame, gpus_of_sku: Callable[[str], int | None]) -> Inve
         declared = row["gpu_count"]
         nodes[name] = _node(
             name, own, of_sku, int(declared) if declared == declared and declared is not None else None,  # noqa: PLR0124
-            requested.get(name, 0), frame,
+            requested.get(name, 0), frame, blind.get(name),
         )  # fmt: skip
         nodes[name] = replace(
             nodes[name], unaccounted_pods=waiting.get(name, ()), host_hours=hosts.get(name, 0.0)
         )  # fmt: skip
-    nodes = _without_renamed(nodes)
+    nodes = _with_spans(_without_renamed(nodes), frame)
     return Inventory(nodes, _hours(frame), frame.window.end, _observed_hours(frame), parent_of)
 
 
@@ -204,6 +207,16 @@ def _without_renamed(nodes: dict[str, NodeInventory]) -> dict[str, NodeInventory
     return out
 
 
+def _with_spans(nodes: Mapping[str, NodeInventory], frame: Frame) -> dict[str, NodeInventory]:
+    """Nodes with the hours they are accounted for. One that was renamed goes on under its other name."""
+    first = dict(zip(frame.nodes["node"].astype(str), frame.nodes["first_seen"].astype(float), strict=True))
+    out = {}
+    for name, node in nodes.items():
+        end = frame.window.end if node.end is None else min(node.end, frame.window.end)
+        out[name] = replace(node, span_hours=max(end - max(frame.window.start, first[name]), 0.0) / HOUR_SECONDS)
+    return out
+
+
 def _observed_hours(frame: Frame) -> float:
     """Hours in which anything was observed: of each hour as much as its fullest GPU tells."""
     seen = _seen(frame)
@@ -215,7 +228,13 @@ def _observed_hours(frame: Frame) -> float:
 
 
 def _node(  # noqa: PLR0917
-    name: str, own: list[GpuCoverage], of_sku: int | None, declared: int | None, requested: int, frame: Frame
+    name: str,
+    own: list[GpuCoverage],
+    of_sku: int | None,
+    declared: int | None,
+    requested: int,
+    frame: Frame,
+    blind: Blind | None,
 ) -> NodeInventory:
     at_once = _at_once(own)
     # Pods may request one GPU several times over (time slicing), or instances under the name of GPUs.
@@ -234,7 +253,7 @@ def _node(  # noqa: PLR0917
     unnamed = [f"unnamed-{n + 1}" for n in range(missing - len(silent))]
     told: list[Unobserved] = []
     if silent:
-        told.append(Unobserved(name, tuple(silent), *_why_silent(frame, name, any(g.hours > 0 for g in own))))
+        told.append(Unobserved(name, tuple(silent), *_why_silent(frame, name, any(g.hours > 0 for g in own), blind)))
     if unnamed:
         told.append(Unobserved(name, tuple(unnamed), *_why_unnamed(source, count, at_once + len(silent))))
     return NodeInventory(name, count, source, tuple(own), tuple(told), max(at_once - of_sku, 0) if of_sku else 0)
@@ -246,11 +265,10 @@ def _at_once(own: Iterable[GpuCoverage]) -> int:
     return most_at_once(((gpu.first_ts, gpu.last_ts) for gpu in own if gpu.hours > 0), HOUR_SECONDS)
 
 
-def _why_silent(frame: Frame, node: str, others: bool) -> tuple[str, str]:
+def _why_silent(frame: Frame, node: str, others: bool, blind: Blind | None) -> tuple[str, str]:
     """Reason in words, and its code, for GPUs that are named and of which nothing was observed."""
-    why = blind_nodes(frame.absences).get(node)
-    if why is not None and not others:
-        return why.words, why.reason
+    if blind is not None and not others:
+        return blind.words, blind.reason
     absences = frame.absences
     if not absences.empty:
         # What another source of the node lacks (an inference server, a fabric) says nothing of its GPUs.
@@ -326,7 +344,7 @@ def _coverage(frame: Frame) -> dict[tuple[str, str], GpuCoverage]:
     gpu = frame.gpu
     if gpu.empty:
         return {}
-    parent_of = parents(frame)
+    parent_of = frame.parents
     observed = gpu["observed_seconds"].to_numpy(dtype=float)
     seconds = _rounded(np.where(np.isfinite(observed), observed, 0.0), gpu["interval_seconds"].to_numpy(dtype=float))
     table = pd.DataFrame(

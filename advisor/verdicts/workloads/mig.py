@@ -7,17 +7,13 @@ nobody's. Rules that speak of whole GPUs say nothing of work on instances.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ....rules.catalog.mig import Slices, slices_of
-from ....rules.catalog.types import GpuSku
-from ...core.frame import Frame, parents
+from ...core.frame import Frame
+from .sku_lookup import GpuIndex
 
-Key = tuple[str, str]  # node, gpu_uuid
 Floats = npt.NDArray[np.float64]
 
 
@@ -26,23 +22,14 @@ def whole_gpus(frame: Frame) -> pd.DataFrame:
     return frame.gpus.loc[frame.gpus["kind"] == "gpu", ["node", "gpu_uuid"]].drop_duplicates()
 
 
-def profiles(frame: Frame) -> dict[Key, str]:
-    """The profile of each instance, as drivers write it."""
-    instances = frame.gpus[(frame.gpus["kind"] == "mig") & frame.gpus["mig_profile"].notna()]
-    return {
-        (str(node), str(uuid)): str(profile)
-        for node, uuid, profile in zip(instances["node"], instances["gpu_uuid"], instances["mig_profile"], strict=True)
-    }
-
-
-def row_parts(frame: Frame, sku_of: Callable[[str, str], GpuSku | None]) -> Floats:
+def row_parts(frame: Frame, index: GpuIndex) -> Floats:
     """Of every row of the frame's `gpu` the part of a GPU whose hours it stands for.
 
     A whole GPU is 1. An instance is its part of the GPU, by time: instances that were there one after the other within
-    a row share it. The GPU itself is what its instances leave. `sku_of`: of a node's GPU, None where it is not known.
+    a row share it. The GPU itself is what its instances leave.
     """
     out = np.ones(len(frame.gpu))
-    parent_of = parents(frame)
+    parent_of = frame.parents
     if frame.gpu.empty or not parent_of:
         return out
     gpu = frame.gpu
@@ -51,11 +38,7 @@ def row_parts(frame: Frame, sku_of: Callable[[str, str], GpuSku | None]) -> Floa
     if not cut.any():
         return out
     whole = [parent_of.get(key, key) for key in keys]
-    named = profiles(frame)
-    sizes: dict[Key, float] = {}
-    for key in {key for key, is_cut in zip(keys, cut, strict=True) if is_cut}:
-        slices: Slices | None = slices_of(named.get(key), sku_of(*parent_of[key]) or sku_of(*key))
-        sizes[key] = slices.share if slices is not None else np.nan
+    sizes = {key: slices.share for key, slices in index.slices.items() if slices is not None}
     table = pd.DataFrame(
         {
             "group": pd.factorize(pd.MultiIndex.from_arrays(

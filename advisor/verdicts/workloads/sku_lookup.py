@@ -4,52 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 import pandas as pd
 
-from ....rules.catalog.types import GpuSku, NodeSku
+from ....rules.catalog.loader import Catalog
+from ....rules.catalog.mig import Slices, slices_of
+from ....rules.catalog.types import GpuSku
 from ...core.frame import Frame
-from ...core.records import Record, records
+from ...core.records import Record, records, text
 
 PEAKS = ("tensor_reference_hertz", "boost_hertz", "nvlink", "pcie", "power_limit", "tdp", "eta_c", "eta_m", "eta_link")
-
-
-class GpuCatalog(Protocol):
-    """What verdicts need of the catalog: all its GPUs, one by its name or an alias, a node, and how many GPUs that has;
-    None where it lacks it."""
-
-    @property
-    def gpus(self) -> Mapping[str, GpuSku]: ...
-
-    def gpu(self, name: str, /) -> GpuSku | None: ...
-
-    def node(self, name: str, /) -> NodeSku | None: ...
-
-    def node_gpu_count(self, name: str, /) -> int | None: ...
 
 
 @dataclass(frozen=True)
 class GpuIndex:
     """The GPUs of a frame: `table` is indexed by (node, gpu_uuid) with ``name`` (SKU, or the driver's name) and peaks.
 
-    `skus`: (node, gpu_uuid) -> catalog entry; `unknown`: driver names that the catalog lacks.
+    `rows`: the same for every row of the frame's `gpu`. `skus`: (node, gpu_uuid) -> catalog entry; `unknown`: driver
+    names that the catalog lacks. Of each MIG instance: `profiles`, as drivers write it, and `slices`, None: not known.
     """
 
     table: pd.DataFrame
+    rows: pd.DataFrame
     skus: dict[tuple[str, str], GpuSku | None]
     unknown: tuple[str, ...]
+    profiles: Mapping[tuple[str, str], str]
+    slices: Mapping[tuple[str, str], Slices | None]
 
     def sku(self, node: str, gpu_uuid: str) -> GpuSku | None:
         return self.skus.get((node, gpu_uuid))
 
-    def per_row(self, gpu: pd.DataFrame) -> pd.DataFrame:
-        """Name and peaks at every row of `gpu`."""
-        keys = pd.MultiIndex.from_arrays([gpu["node"], gpu["gpu_uuid"]])
-        return self.table.reindex(keys).set_axis(gpu.index)
 
-
-def index_gpus(frame: Frame, catalog: GpuCatalog) -> GpuIndex:
+def index_gpus(frame: Frame, catalog: Catalog) -> GpuIndex:
     """Look every GPU up once: by the SKU the agent found, else by the driver's name."""
     found: dict[str, GpuSku | None] = {}
     skus: dict[tuple[str, str], GpuSku | None] = {}
@@ -75,7 +61,12 @@ def index_gpus(frame: Frame, catalog: GpuCatalog) -> GpuIndex:
     table[list(PEAKS)] = table[list(PEAKS)].astype(float)
     if rows:
         table = table[~table.index.duplicated(keep="last")]
-    return GpuIndex(table, skus, tuple(unknown))
+    keys = pd.MultiIndex.from_arrays([frame.gpu["node"], frame.gpu["gpu_uuid"]])
+    cut = [one for one in records(frame.gpus) if one["kind"] == "mig"]
+    named = {(str(one["node"]), str(one["gpu_uuid"])): text(one["mig_profile"]) for one in cut}
+    profiles = {key: name for key, name in named.items() if name is not None}
+    slices = {key: slices_of(profiles.get(key), skus.get(gpu) or skus.get(key)) for key, gpu in frame.parents.items()}
+    return GpuIndex(table, table.reindex(keys).set_axis(frame.gpu.index), skus, tuple(unknown), profiles, slices)
 
 
 def _peaks(sku: GpuSku | None, gpu: Record) -> tuple[float | None, ...]:

@@ -1,117 +1,79 @@
-"""An advice as a page: the story's sections without the week before, then every finding, way out and workload."""
+"""An advice as a page: what was found, what each workload is, every finding with its ways out, and the prices."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
-from ...core import formatting as words
-from ...core.advice_types import Advice, Recommendation
+from ...core.advice_types import Advice
+from ...moves.recommendation_kinds import action_words
 from .. import coverage
-from ..finding_groups import Case, best, cases, loose
-from . import sections
-from .mail_document import FABRIC, KINDS, MONEY, brevity_of, headed, kinds_section
-from .report_content import Story
-from .sections import WHOLE
-from .truncate import Brief, brief
-from .types import Card, Chart, Page, Section, Sheet
+from ..finding_groups import best, cases
+from . import advice_sections as parts
+from . import head, sections
+from .model import Bullets, Chart, Document, Section, section
+from .report_content import FABRIC, KINDS, MONEY, Story, story_of
+from .truncate import SCREEN, Lengths
 
-_HEADS = ("way out", "to", "predicted time", "saving", "risk", "blocked")
+Draw = Callable[[Story], Mapping[str, Chart]]
 
 
-def whole_page_of(story: Story, charts: Mapping[str, Chart]) -> Page:
-    """The page of ``skuwise advise --format html``: nothing is left out of it; only names are cut."""
-    brevity = brevity_of(story)
-    return headed(
-        story,
-        (
-            kinds_section("What the GPUs did", story, charts.get(KINDS)),
-            sections.moves(story, brevity, WHOLE),
-            sections.idle(story, WHOLE),
-            sections.fabric(story, charts.get(FABRIC), WHOLE),
-            sections.coverage(story, brevity, WHOLE),
-            _findings(story.advice, brevity),
-            *_loose(story.advice, brevity),
-            *_market(story.advice, brevity),
-            _workloads(story.advice),
+def advice_document(advice: Advice, lengths: Lengths, draw: Draw = lambda _: {}) -> Document:
+    """The page of ``skuwise advise``. A whole one (`Lengths.whole`) has the parts of a report too; `draw`: its charts
+    by name."""
+    story = story_of(advice, None)
+    charts = draw(story)
+    told = sections.coverage(story, lengths)
+    missing = bool(advice.notes or advice.summary.unobserved)
+    return Document(
+        title=head.subject(story, f"{head.whose(story)}: {head.headline(story)}"),
+        heading=f"Advice for {coverage.window_words(advice)}: {coverage.size_words(advice.summary, ' (see below)')}",
+        window="",
+        summary=head.summary(story),
+        tiles=head.tiles(story),
+        sections=(
+            *((told,) if missing else ()),
+            parts.findings_table(advice, lengths),
+            parts.workloads(advice, lengths),
+            *(_report(story, charts, lengths) if lengths.whole else ()),
+            *parts.findings(advice, lengths),
+            *parts.unprompted(advice, lengths),
+            *parts.market(advice, lengths),
+            *(() if missing else (told,)),
             sections.method(story, charts.get(MONEY)),
-            sections.prices(story, WHOLE),
+            sections.prices(advice.prices, lengths),
         ),
+        footer=(head.written(story),),
     )
 
 
-def _findings(advice: Advice, brevity: Brief) -> Section:
-    found = cases(advice)
+def _report(story: Story, charts: Mapping[str, Chart], lengths: Lengths) -> tuple[Section, ...]:
+    return (
+        sections.kinds("What the GPUs did", story, charts.get(KINDS)),
+        sections.moves(story, lengths),
+        sections.idle(story, lengths),
+        sections.fabric(story, charts.get(FABRIC), lengths),
+    )
+
+
+def overview_document(advice: Advice) -> Document:
+    """The first page: the money, what was found in a line each, and what each workload is."""
+    whole = advice_document(advice, SCREEN)
+    first = (parts.findings_table(advice, SCREEN), parts.workloads(advice, SCREEN))
+    return replace(whole, sections=first, footer=())
+
+
+def case_sections(advice: Advice, rule: str) -> tuple[Section, ...]:
+    """The dearest case of one rule as plain prose: what was found, each way out in a sentence. Empty: no such case."""
+    found = [case for case in cases(advice) if case.finding.rule == rule]
     if not found:
-        return Section("Findings", (coverage.nothing_found(advice),))
-    names = {w.id: w.name for w in advice.workloads}
-    return Section("Findings and ways out", cards=tuple(_case(case, names, brevity) for case in found))
-
-
-def _case(case: Case, names: Mapping[str, str], brevity: Brief) -> Card:
-    f = case.finding
-    about = names.get(f.workload or "") or words.listed([brief(n) for n in f.nodes]) or words.NONE
-    return Card(
-        title=f"{brief(f.rule)} ({f.severity}): {brevity.sentence(about, 160)}",
-        sentences=(brevity.sentence(f.text), *((best(case),) if case.ways_out else ())),
-        figures=(
-            *((("Cost in the window", words.usd(f.cost_usd)),) if f.cost_usd is not None else ()),
-            ("GPU-hours", sections.bare_hours(f.gpu_hours)),
-            ("Confidence", words.percent(f.confidence)),
-            ("Measured", brevity.sentence("; ".join(map(words.evidence_words, f.evidence)) or words.NONE)),
-        ),
-        wrong_if=sections.wrong_if(f.would_change_if, brevity),
-        command=brief(f"skuwise explain {f.id}"),
-        sheet=_options(case.ways_out) if case.ways_out else None,
-        bullets=tuple(_told(r, brevity) for r in case.ways_out),
-    )
-
-
-def _loose(advice: Advice, brevity: Brief) -> tuple[Section, ...]:
-    ways = loose(advice)
-    title = "Moves that need no waste to pay"
-    return (Section(title, sheet=_options(ways), bullets=tuple(_told(r, brevity) for r in ways)),) if ways else ()
-
-
-def _market(advice: Advice, brevity: Brief) -> tuple[Section, ...]:
-    if advice.market is None:
         return ()
-    if not advice.market:
-        return (Section(words.MARKET, (words.NO_MARKET,)),)
-    told = tuple(_told(r, brevity) for r in advice.market)
-    return (Section(words.MARKET, sheet=_options(advice.market), bullets=told),)
-
-
-def _options(ways: Sequence[Recommendation]) -> Sheet:
-    def row(r: Recommendation) -> tuple[str, ...]:
-        saving = words.claim_words(r)
-        state = r.decision.state if r.decision and r.set_aside else "yes" if r.blocked_by else "no"
-        return (
-            words.action_words(r), brief(words.target_words(r)), words.time_words(r.time_ratio), saving, r.risk, state,
-        )  # fmt: skip
-
-    return Sheet(_HEADS, tuple(map(row, ways)))
-
-
-def _told(r: Recommendation, brevity: Brief) -> str:
-    told = f"{words.action_words(r)} ({brief(r.id)}): {brevity.sentence(r.text)}"
-    if r.decision is not None:
-        told += f" Decided: {brevity.sentence(words.decision_words(r.decision), 160)}."
-    wrong = sections.wrong_if(r.would_change_if, brevity)
-    return f"{told} {wrong}".rstrip()
-
-
-def _workloads(advice: Advice) -> Section:
-    if not advice.workloads:
-        return Section("Workloads", ("No workload was observed in this window.",))
-    rows = tuple(
-        (
-            brief(w.name), f"{w.kind.label} {words.percent(w.kind.confidence)}", w.bottleneck.label,
-            f"{len(w.gpus)} {brief(w.gpu_sku or 'unknown GPU')}", sections.bare_hours(w.gpu_hours),
-            words.cost(w.cost_usd, w.gpu_hours, priced=True),
-        )
-        for w in advice.workloads
-    )  # fmt: skip
-    heads: tuple[str, ...] = ("workload", "kind", "held back by", "GPUs", "GPU-hours", "cost")
-    if not words.has_prices(advice.summary):
-        heads, rows = (*heads[:-2], sections.IN_HOURS), tuple(row[:-1] for row in rows)
-    return Section("Workloads", sheet=Sheet(heads, rows, tuple(range(4, len(heads)))))
+    case = max(found, key=lambda c: c.finding.cost_usd or 0.0)
+    told = section(
+        f"In words: the case of {rule} that costs most",
+        case.finding.text,
+        Bullets(tuple(f"{action_words(way)}: {way.text}" for way in case.ways_out)),
+        best(case),
+        sections.wrong_if(case.finding.would_change_if, SCREEN),
+    )
+    return (told,)

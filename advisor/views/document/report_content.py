@@ -1,6 +1,6 @@
 """What one report tells, chosen from advice, the week before and the ledger, in the order in which people read it.
 
-Pure: advice in, one frozen `Story` of figures and outside text out. Words and lengths are `page.py`'s.
+Pure: advice in, one frozen `Story` of figures and outside text out. Words and lengths are those of `sections`.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...core.advice_types import Advice, Interval
-from ...ledger.outcomes import Outcome
-from .aggregates import (
+from ...ledger.outcomes import MoveOutcome
+from ..aggregates import (
     NOT_OBSERVED,
-    Blind,
     FabricSum,
-    Holding,
+    IdleGpus,
+    MissingMetric,
     blind_spots,
     fabric_sums,
     holdings,
@@ -24,6 +24,7 @@ from .aggregates import (
 from .select_moves import Move, moves_of
 
 TOLD_IN_FULL = 3  # moves of one report
+KINDS, MONEY, FABRIC = "kinds", "money", "fabric"  # the charts' names
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +76,11 @@ class Story:
     recoverable_interval_usd_per_month: Interval | None
     hours_by_kind: Mapping[str, Change]
     moves: tuple[Move, ...]
-    holdings: tuple[Holding, ...]
+    holdings: tuple[IdleGpus, ...]
     fabrics: tuple[FabricSum, ...]
     observed: float | None
-    blind_spots: tuple[Blind, ...]
-    outcomes: tuple[Outcome, ...]
+    blind_spots: tuple[MissingMetric, ...]
+    outcomes: tuple[MoveOutcome, ...]
     teams: tuple[TeamRow, ...]
 
     @property
@@ -96,15 +97,15 @@ class Story:
 def story_of(
     advice: Advice,
     before: Advice | None,
-    outcomes: Sequence[Outcome] = (),
+    outcomes: Sequence[MoveOutcome] = (),
     *,
     team: str | None = None,
     teams: Mapping[str | None, Advice] | None = None,
     teams_before: Mapping[str | None, Advice] | None = None,
     told: frozenset[str] = frozenset(),
 ) -> Story:
-    """The report of `advice`: the fleet's, or one team's part of it (`shares.share_out`; then `before` is the same
-    team's part of the week before, and `outcomes` are its own: `shares.outcomes_of`).
+    """The report of `advice`: the fleet's, or one team's part of it (`by_team.split_by_team`; then `before` is the same
+    team's part of the week before, and `outcomes` are its own: `by_team.outcomes_of`).
 
     `before` None: there is no week before, and that is said. `teams`, `teams_before`: the parts of all teams, for the
     fleet's table; None: the fleet is not divided. `told`: ids of recommendations that the reader was told within the

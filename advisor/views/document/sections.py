@@ -2,58 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 
+from ....rules.catalog.types import Price
 from ...core import formatting as words
-from ...core.advice_types import INFERRED, Realisation
+from ...core.advice_types import INFERRED, Realisation, Recommendation
+from ...core.coded_text import CodedText
 from ...core.timestamps import minute
 from .. import coverage as cover
-from .aggregates import FabricSum, Holding
+from ..aggregates import FabricSum, IdleGpus
+from .model import Aside, Chart, Figures, Section, Table, section
 from .report_content import TOLD_IN_FULL, Change, Story, TeamRow
 from .select_moves import Move
-from .truncate import Brief, brief
-from .types import Card, Chart, Section, Sheet
+from .truncate import Lengths
 
-_WRONG = 3  # conditions of one move
 AS_BEFORE = "as before"
 IN_HOURS = "cost (GPU-hours)"  # the head of a column of costs where no price is known
-_ATTACHED = "the attached lists have them all"
 
 
-@dataclass(frozen=True, slots=True)
-class Lengths:
-    """How long the lists of a report are: of a mail, which clients clip, or of a page, which shows them all."""
-
-    moves: int = 6  # after those that are told in full
-    rows: int = 8
-    teams: int = 30
-    bullets: int = 6
-
-    def halved(self) -> Lengths:
-        return Lengths(self.moves // 2, self.rows // 2, self.teams // 2, self.bullets // 2)
+def kinds(title: str, story: Story, chart: Chart | None, said: str = "") -> Section:
+    """What the GPUs did, as a chart, or in words where one would show nothing."""
+    told = kinds_words(story.hours_by_kind) if chart is None and story.hours_by_kind else ""
+    return section(title, said, told, chart)
 
 
-WHOLE = Lengths(*[10**9] * 4)
+def kinds_words(hours_by_kind: Mapping[str, Change]) -> str:
+    """GPU-hours by kind in a sentence: what their chart shows."""
+    told = "; ".join(
+        f"{kind} {bare_hours(change.now)}" + (f", was {bare_hours(change.before)}" if change.before is not None else "")
+        for kind, change in hours_by_kind.items()
+    )
+    return f"GPU-hours by kind: {told}."
 
 
-def moves(story: Story, brevity: Brief, lengths: Lengths) -> Section:
+def moves(story: Story, lengths: Lengths) -> Section:
     """The moves worth most in full; those told within the cooldown, and all others, in a line each."""
     new = [m for m in story.moves if not m.told]
     others = [*new[TOLD_IN_FULL:], *(m for m in story.moves if m.told)]
     if not story.moves:
-        return Section("What to move", (_no_move(story),))
+        return section("What to move", _no_move(story))
 
     def row(m: Move) -> tuple[str, ...]:
-        return f"{_title(m, brevity)}{' (told before)' if m.told else ''}", gain(m), brief(m.id)
+        return f"{_title(m, lengths)}{' (told before)' if m.told else ''}", gain(m.recommendation), lengths.name(m.id)
 
-    rows = tuple(map(row, others[: lengths.moves]))
-    return Section(
+    return section(
         "What to move",
-        () if new else ("Nothing new this week. What was told before is still open:",),
-        cards=tuple(_card(m, brevity) for m in new[:TOLD_IN_FULL]),
-        sheet=Sheet(("other moves", "gain", "id"), rows, (), more(others, lengths.moves)) if rows else None,
-    )
+        "" if new else "Nothing new this week. What was told before is still open:",
+        *(_card(number, m, lengths) for number, m in enumerate(new[:TOLD_IN_FULL], 1)),
+        Table(
+            ("other moves", "gain", "id"), tuple(map(row, others[: lengths.moves])), (),
+            lengths.more(others, lengths.moves),
+        ),
+    )  # fmt: skip
 
 
 def _no_move(story: Story) -> str:
@@ -72,42 +72,46 @@ def _no_move(story: Story) -> str:
     return "No recommendation that gains anything was found."
 
 
-def _card(m: Move, brevity: Brief) -> Card:
-    return Card(
-        title=_title(m, brevity),
-        sentences=tuple(brevity.sentence(text) for text in (m.evidence, m.text) if text),
-        figures=(
-            ("Gain", gain(m)),
-            ("Cash or capacity", realisation_words(m.realisation, m.available_from)),
-            ("Predicted time", words.time_words(m.time_ratio)),
-            ("Risk", m.risk),
+def _card(number: int, m: Move, lengths: Lengths) -> Section:
+    r = m.recommendation
+    return section(
+        f"{number}. {_title(m, lengths)}",
+        *(lengths.sentence(text) for text in (m.evidence, r.text)),
+        Figures(
+            (
+                ("Gain", gain(r)),
+                ("Cash or capacity", realisation_words(r.realisation, r.available_from, lengths)),
+                ("Predicted time", words.time_words(r.time_ratio)),
+                ("Risk", r.risk),
+            )
         ),
-        wrong_if=wrong_if(m.would_change_if, brevity),
-        command=brief(m.command),
+        Aside(wrong_if(r.would_change_if, lengths)),
+        Aside("Look closer:", lengths.name(f"skuwise explain {m.id}")),
     )
 
 
-def wrong_if(conditions: Sequence[str], brevity: Brief) -> str:
+def wrong_if(conditions: Sequence[CodedText], lengths: Lengths) -> str:
     """What would overturn a verdict, in a sentence; empty where nothing is known to."""
-    told = [words.clause(brevity.sentence(condition, 240)) for condition in conditions[:_WRONG]]
+    told = [words.clause(lengths.sentence(condition, 240)) for condition in conditions[: lengths.conditions]]
     return f"Wrong if {', or if '.join(told)}." if told else ""
 
 
-def _title(m: Move, brevity: Brief) -> str:
-    return f"{brevity.sentence(m.about, 120)}: {brevity.sentence(m.title, 120)}"
+def _title(m: Move, lengths: Lengths) -> str:
+    return f"{lengths.sentence(m.about, 120)}: {lengths.sentence(m.title, 120)}"
 
 
-def gain(m: Move) -> str:
+def gain(r: Recommendation) -> str:
     """What a move brings a month: dollars with their interval, else GPU-hours."""
-    if m.saving_usd_per_month is not None and m.saving_usd_per_month.p50 > 0:
-        return f"{words.usd(m.saving_usd_per_month.p50)} a month{words.spread(m.saving_usd_per_month)}"
-    return f"{words.hours(m.freed_gpu_hours_per_month)} a month"
+    saving = r.saving_usd_per_month
+    if saving is not None and saving.p50 > 0:
+        return f"{words.usd(saving.p50)} a month{words.spread(saving)}"
+    return f"{words.hours(r.freed_gpu_hours_per_month)} a month"
 
 
-def realisation_words(realisation: Realisation, available_from: str | None) -> str:
+def realisation_words(realisation: Realisation, available_from: str | None, lengths: Lengths) -> str:
     """How a saving comes back."""
     if realisation == "cash-at":
-        return f"cash from {brief(available_from)} on" if available_from else "cash at a later date"
+        return f"cash from {lengths.name(available_from)} on" if available_from else "cash at a later date"
     return {
         "cash-now": "cash, now", "capacity-freed": "capacity for other work, no cash", "energy": "energy",
     }[realisation]  # fmt: skip
@@ -116,59 +120,64 @@ def realisation_words(realisation: Realisation, available_from: str | None) -> s
 def idle(story: Story, lengths: Lengths) -> Section:
     title = "Idle and held GPUs, by owner"
     if not story.holdings:
-        return Section(title, (cover.idleness(story.advice.summary), *_unowned(story)))
+        return section(title, cover.idleness(story.advice.summary), _unowned(story, lengths))
 
-    def row(h: Holding) -> tuple[str, ...]:
-        owner = "nobody held them" if h.owner is None else brief(h.owner)
-        return (
-            owner,
-            words.listed([brief(n) for n in h.names]),
-            str(h.gpus),
-            bare_hours(h.gpu_hours),
-            words.cost(h.cost_usd, h.gpu_hours, priced=True),
-        )
+    def row(h: IdleGpus) -> tuple[str, ...]:
+        owner = "nobody held them" if h.owner is None else lengths.name(h.owner)
+        what = words.listed([lengths.name(n) for n in h.names])
+        cost = words.cost(h.cost_usd, h.gpu_hours, priced=True)
+        return owner, what, str(h.gpus), bare_hours(h.gpu_hours), cost
 
-    rows = tuple(map(row, story.holdings[: lengths.rows]))
-    heads: tuple[str, ...] = ("owner", "what", "GPUs", "GPU-hours", "cost")
     s = story.advice.summary
-    if not words.has_prices(s):
-        heads, rows = (*heads[:-2], IN_HOURS), tuple(r[:-1] for r in rows)
-    of = f"Idleness was {cover.judged_of(s)}; of the others it is not known." if s.partly_judged else ""
-    sheet = Sheet(heads, rows, tuple(range(2, len(heads))), more(story.holdings, lengths.rows))
-    return Section(title, (*((of,) if of else ()), *_unowned(story)), sheet=sheet)
+    heads, rows = costed(
+        ("owner", "what", "GPUs", "GPU-hours", "cost"), map(row, story.holdings[: lengths.rows]), words.has_prices(s)
+    )
+    return section(
+        title,
+        f"Idleness was {cover.judged_of(s)}; of the others it is not known." if s.partly_judged else "",
+        _unowned(story, lengths),
+        Table(heads, rows, tuple(range(2, len(heads))), lengths.more(story.holdings, lengths.rows)),
+    )
 
 
-def _unowned(story: Story) -> tuple[str, ...]:
+def costed(
+    heads: tuple[str, ...], rows: Iterable[tuple[str, ...]], priced: bool
+) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+    """A table whose last columns are GPU-hours and cost. Where no price is known the hours are the cost, told once."""
+    if priced:
+        return heads, tuple(rows)
+    return (*heads[:-2], IN_HOURS), tuple(row[:-1] for row in rows)
+
+
+def _unowned(story: Story, lengths: Lengths) -> str:
     """Whom to ask about work that nobody is named for."""
     found = [w for w in story.advice.workloads if w.basis == INFERRED]
     if not found:
-        return ()
+        return ""
     held = words.hours(sum(w.gpu_hours for w in found))
-    nodes = words.listed([brief(n) for n in sorted({n for w in found for n in w.nodes})])
-    count = _count(len(found), "workload")
-    return (f"Owner unknown: {count} ({held}), inferred from what the GPUs do. Ask who uses {nodes}.",)
+    nodes = words.listed([lengths.name(n) for n in sorted({n for w in found for n in w.nodes})])
+    count = words.counted(len(found), "workload")
+    return f"Owner unknown: {count} ({held}), inferred from what the GPUs do. Ask who uses {nodes}."
 
 
 def fabric(story: Story, chart: Chart | None, lengths: Lengths) -> Section:
     title = "The fabric: what was paid and what was used"
     if not story.fabrics:
         where = "in the fleet" if story.team is None else "on the nodes that this team has to itself"
-        return Section(title, (f"No fabric was observed {where}.",))
-    said = [_silent_words(story.fabrics)]
-    open_ = sum(f.nodes - f.judged for f in story.fabrics)
-    if open_ and open_ < sum(f.nodes for f in story.fabrics):
-        said.append(f"Of {_count(open_, 'fabric')} it is not known: not observed, or not for long enough.")
+        return section(title, f"No fabric was observed {where}.")
+    unknown, count = sum(f.nodes - f.judged for f in story.fabrics), sum(f.nodes for f in story.fabrics)
+    some = f"Of {words.counted(unknown, 'fabric')} it is not known: not observed, or not for long enough."
 
     def row(f: FabricSum) -> tuple[str, ...]:
-        name = brief(f.node_sku or "a node not known")
+        name = lengths.name(f.node_sku or "a node not known")
         return (
-            f"{name}, {brief(f.kind, 20)}" if f.kind else name, str(f.nodes), words.usd(f.cost_usd),
+            f"{name}, {lengths.name(f.kind, 20)}" if f.kind else name, str(f.nodes), words.usd(f.cost_usd),
             words.percent(f.util_p995) if f.util_p995 is not None else "not observed",
             f"{f.silent}" if f.judged == f.nodes else f"{f.silent} of {f.judged}" if f.judged else "not judged",
         )  # fmt: skip
 
     unseen = [
-        f"{f.unseen} of {f.nodes} {brief(f.node_sku or 'nodes')}: {brief(f.reasons[0], 200)}"
+        f"{f.unseen} of {f.nodes} {lengths.name(f.node_sku or 'nodes')}: {lengths.sentence(f.reasons[0], 200)}"
         for f in story.fabrics
         if f.unseen and f.reasons
     ]
@@ -176,8 +185,14 @@ def fabric(story: Story, chart: Chart | None, lengths: Lengths) -> Section:
     rows = tuple(map(row, story.fabrics[: lengths.rows]))
     if all(f.cost_usd is None for f in story.fabrics):
         heads, rows = (*heads[:2], *heads[3:]), tuple((*r[:2], *r[3:]) for r in rows)
-    sheet = Sheet(heads, rows, tuple(range(1, len(heads))), more(story.fabrics, lengths.rows))
-    return Section(title, tuple(said), chart=chart, sheet=sheet, bullets=_cut(unseen, lengths))
+    return section(
+        title,
+        _silent_words(story.fabrics),
+        some if 0 < unknown < count else "",
+        chart,
+        Table(heads, rows, tuple(range(1, len(heads))), lengths.more(story.fabrics, lengths.rows)),
+        lengths.bulleted(unseen),
+    )
 
 
 def _silent_words(fabrics: Sequence[FabricSum]) -> str:
@@ -197,43 +212,51 @@ def _silent_words(fabrics: Sequence[FabricSum]) -> str:
     return f"{said}: {silent} of {words.usd(sum(paid))} that the fabrics add to their nodes' price{assumed}."
 
 
-def coverage(story: Story, brevity: Brief, lengths: Lengths) -> Section:
+def coverage(story: Story, lengths: Lengths) -> Section:
     a = story.advice
-    said = []
-    if a.end > a.generated_at:
-        said.append(f"The week is not over: it ends {minute(a.end)}, and this was written {minute(a.generated_at)}.")
+    early = (
+        f"The week is not over: it ends {minute(a.end)}, and this was written {minute(a.generated_at)}."
+        if a.end > a.generated_at
+        else ""
+    )
+    observed = ""
     if story.observed is not None:
         # Whoever rounds up to all of it hides that something is missing.
         share = (
             f"{min(story.observed * 100, 99.9):.1f} %" if 0.99 < story.observed < 1 else words.percent(story.observed)
         )
-        said.append(f"{share} of the workloads' GPU time was observed.")
-    money = a.summary.reconciliation
-    if money.unobserved:
-        said.append(f"Hours that nobody observed cost {words.usd(money.unobserved)}.")
-    unpriced = sum(w.cost_usd is None for w in a.workloads)
-    if unpriced and a.summary.cost_usd is not None:
-        said.append(
-            f"{_count(unpriced, 'workload')} without a cost: the node has no price, or all its GPUs were shared. They "
-            "are in no dollar of a team."
-        )
-    bullets = [
-        f"{brevity.sentence(b.why, 240)} ({brief(b.what)} of {_count(b.workloads, 'workload')})"
+        observed = f"{share} of the workloads' GPU time was observed."
+    lost = a.summary.reconciliation.unobserved
+    unpriced = sum(w.cost_usd is None for w in a.workloads) if a.summary.cost_usd is not None else 0
+    missing = [
+        f"{lengths.sentence(b.why, 240)} ({lengths.name(b.what)} of {words.counted(b.workloads, 'workload')})"
         for b in story.blind_spots
     ]
-    bullets += [brevity.sentence(note, 320) for note in a.notes]
+    missing += [lengths.sentence(note, 320) for note in a.notes]
     rows = cover.unobserved_rows(a.summary)
-    if not bullets and not rows and story.observed is not None and story.observed >= cover.WHOLE_MIN:
-        said.append("Every figure that the verdicts need was observed.")
-    said.insert(0, f"{cover.observed_time(a)}; {cover.gpus_words(a.summary)}.")
-    shown = tuple((brief(who, 96), n, brevity.sentence(why, 240), cost) for who, n, why, cost in rows[: lengths.rows])
-    sheet = Sheet(cover.HEADS, shown, (1, 3), more(rows, lengths.rows)) if rows else None
-    return Section("What was not observed", tuple(said), sheet=sheet, bullets=_cut(bullets, lengths))
+    whole = not missing and not rows and story.observed is not None and story.observed >= cover.WHOLE_MIN
+    shown = tuple(
+        (lengths.name(who, 96), n, lengths.sentence(why, 240), cost) for who, n, why, cost in rows[: lengths.rows]
+    )
+    return section(
+        "What was not observed",
+        f"{cover.observed_time(a)}; {cover.gpus_words(a.summary)}.",
+        early,
+        observed,
+        f"Hours that nobody observed cost {words.usd(lost)}." if lost else "",
+        f"{words.counted(unpriced, 'workload')} without a cost: the node has no price, or all its GPUs were shared. "
+        "They are in no dollar of a team."
+        if unpriced
+        else "",
+        "Every figure that the verdicts need was observed." if whole else "",
+        Table(cover.HEADS, shown, (1, 3), lengths.more(rows, lengths.rows)),
+        lengths.bulleted(missing),
+    )
 
 
 def teams(story: Story, lengths: Lengths) -> Section:
     def row(r: TeamRow) -> tuple[str, ...]:
-        name = "(no team)" if r.team is None else brief(r.team, 32)
+        name = "(no team)" if r.team is None else lengths.name(r.team, 32)
         change = change_words(r.cost_usd)
         moved = f" ({change})" if change and change != AS_BEFORE else ""
         return (
@@ -246,37 +269,29 @@ def teams(story: Story, lengths: Lengths) -> Section:
     rows = tuple(map(row, story.teams[: lengths.teams]))
     if not words.has_prices(story.advice.summary):
         heads, rows = ("team", IN_HOURS), tuple(r[:2] for r in rows)
-    return Section(
+    return section(
         "Every team",
-        (
-            "A team's dollars are those of the hours that its workloads held alone. Gains are medians, which do not "
-            "add up to the fleet's to the dollar.",
-        ),
-        sheet=Sheet(heads, rows, tuple(range(1, len(heads))), more(story.teams, lengths.teams)),
+        "A team's dollars are those of the hours that its workloads held alone. Gains are medians, which do not add up "
+        "to the fleet's to the dollar.",
+        Table(heads, rows, tuple(range(1, len(heads))), lengths.more(story.teams, lengths.teams)),
     )
 
 
-def prices(story: Story, lengths: Lengths) -> Section:
-    """What every dollar rests on; the sources stand in the lists."""
-    known = story.advice.prices
+def prices(known: Sequence[Price], lengths: Lengths) -> Section:
+    """What every dollar rests on, with its date and its source."""
     if not known:
-        return Section("Prices", ("No price is known: costs are in GPU-hours.",))
-    rows = tuple(
-        (
-            f"{brief(p.sku)}, {brief(p.region, 24)}",
-            words.usd(p.usd_per_hour),
-            f"{brief(p.basis, 24)}, {brief(p.as_of, 24)}{', region assumed' if p.region_assumed else ''}",
-        )
-        for p in known[: lengths.rows]
-    )
-    return Section("Prices", sheet=Sheet(("node", "an hour", "basis, as of"), rows, (1,), more(known, lengths.rows)))
+        return section("Prices", "No price is known: costs are in GPU-hours, savings are unknown.")
+    told = [
+        f"{lengths.name(p.sku)}, {lengths.name(p.region, 24)}: {lengths.sentence(words.price_words(p), 200)}"
+        for p in known
+    ]
+    return section("Prices", lengths.bulleted(told, lengths.rows))
 
 
 def method(story: Story, chart: Chart | None) -> Section:
-    a = story.advice
-    parts = words.money_parts(a.summary.reconciliation)
-    total = a.summary.reconciliation.total
-    sheet = None
+    parts = words.money_parts(story.advice.summary.reconciliation)
+    total = story.advice.summary.reconciliation.total
+    table = None
     if story.team is not None:
         money = (
             "This report's dollars are those of the hours that the team's workloads held alone, idle ones included; "
@@ -289,17 +304,15 @@ def method(story: Story, chart: Chart | None) -> Section:
         money = "Every dollar of the nodes is accounted for once; the parts sum to the nodes' prices times their hours."
         rows = (*((name, words.usd(v), words.percent(v / total if total else None)) for name, v in parts),
                 ("together", words.usd(total), ""))  # fmt: skip
-        sheet = Sheet(("where the money went", "US dollars", "share"), rows, (1, 2))
-    return Section(
+        table = Table(("where the money went", "US dollars", "share"), rows, (1, 2))
+    return section(
         "Method and reconciliation",
-        (
-            money,
-            "What a workload is and what holds it back follows from sampled counters; intervals are 10th to 90th "
-            "percentiles. Savings are against the same SKU at its right-sized count, and count once where moves "
-            "exclude one another. What is owned or bound comes back as capacity, never as cash.",
-        ),
-        chart=chart if sheet is not None else None,
-        sheet=sheet,
+        money,
+        "What a workload is and what holds it back follows from sampled counters; intervals are 10th to 90th "
+        "percentiles. Savings are against the same SKU at its right-sized count, and count once where moves exclude "
+        "one another. What is owned or bound comes back as capacity, never as cash.",
+        chart if table is not None else None,
+        table,
     )
 
 
@@ -314,17 +327,3 @@ def change_words(change: Change) -> str:
 def bare_hours(value: float | None) -> str:
     """GPU-hours where the unit stands above."""
     return words.hours(value, "").strip()
-
-
-def more(every: Sequence[object], shown: int, where: str = _ATTACHED) -> str:
-    """How many a list does not show, and where they stand; empty where it shows all."""
-    return f"and {len(every) - shown} more: {where}." if len(every) > shown else ""
-
-
-def _cut(lines: Sequence[str], lengths: Lengths) -> tuple[str, ...]:
-    rest = more(lines, lengths.bullets)
-    return (*lines[: lengths.bullets], *((rest,) if rest else ()))
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ...core.advice_types import Advice, Interval, Realisation, Recommendation, Risk
+from ...core.advice_types import Advice, Recommendation
 from ...core.exclusions import compatible
-from ...core.formatting import action_words, target_words
+from ...core.formatting import target_words
+from ...moves.recommendation_kinds import action_words
 
 # A new sentence, not the dot of a figure or an abbreviation within one.
 _SENTENCE_ENDS = re.compile(r"(?<=[\w)%][.])\s+(?=[A-Z])")
@@ -15,30 +16,19 @@ _SENTENCE_ENDS = re.compile(r"(?<=[\w)%][.])\s+(?=[A-Z])")
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One recommendation as a reader needs it to decide. `evidence`: the sentence that it stands on.
-
-    `about` names the workload, or the node. `time_ratio` None: nothing is predicted of the work's time.
-    `told`: the reader was told of it in full within the cooldown.
+    """One recommendation as a reader needs it to decide. `about` names the workload, or the node; `evidence`: the
+    sentence that it stands on. `told`: the reader was told of it in full within the cooldown.
     """
 
-    id: str
+    recommendation: Recommendation
     about: str
     title: str
     evidence: str
-    text: str
-    time_ratio: Interval | None
-    saving_usd_per_month: Interval | None
-    freed_gpu_hours_per_month: float
-    realisation: Realisation
-    available_from: str | None
-    risk: Risk
-    would_change_if: tuple[str, ...]
     told: bool
 
     @property
-    def command(self) -> str:
-        """What shows everything that is known of it."""
-        return f"skuwise explain {self.id}"
+    def id(self) -> str:
+        return self.recommendation.id
 
 
 def moves_of(advice: Advice, told: frozenset[str] = frozenset()) -> tuple[Move, ...]:
@@ -51,13 +41,7 @@ def moves_of(advice: Advice, told: frozenset[str] = frozenset()) -> tuple[Move, 
         found = [findings[f] for f in r.findings if f in findings]
         nodes = sorted({n for f in found for n in f.nodes})
         about = names.get(r.workload or "") or ", ".join(nodes[:3]) or "the fleet"
-        return Move(
-            id=r.id, about=about, title=_title(r),
-            evidence=_SENTENCE_ENDS.split(found[0].text)[0] if found else "", text=r.text, time_ratio=r.time_ratio,
-            saving_usd_per_month=r.saving_usd_per_month, freed_gpu_hours_per_month=r.freed_gpu_hours_per_month,
-            realisation=r.realisation, available_from=r.available_from, risk=r.risk,
-            would_change_if=r.would_change_if, told=r.id in told,
-        )  # fmt: skip
+        return Move(r, about, _title(r), _SENTENCE_ENDS.split(found[0].text)[0] if found else "", r.id in told)
 
     settled = [r for r in advice.recommendations if _settled(r)]
     open_ = sorted((r for r in advice.recommendations if _open(r) and _gains(r)), key=lambda r: r.rank)

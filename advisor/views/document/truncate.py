@@ -1,10 +1,15 @@
-"""Text from outside, made short for a reader: a name of 10 kB must neither fill a mail nor hide a sentence's end."""
+"""How long a page is: the lengths of its lists, and text from outside made short for a reader.
+
+A name of 10 kB must neither fill a mail nor hide a sentence's end.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from ....rules.base.sanitize import clean
+from .model import Bullets
 
 NAME_MAX = 48
 SENTENCE_MAX = 480
@@ -20,8 +25,8 @@ def brief(text: object, limit: int = NAME_MAX) -> str:
     return plain if len(raw) <= limit and len(plain) <= limit else plain[: limit - 1].rstrip() + CUT
 
 
-class Brief:
-    """Makes sentences short that hold names: long names are cut first, so that the rest of a sentence survives them."""
+class Brevity:
+    """Makes texts short. In sentences, long names are cut first, so that the rest of a sentence survives them."""
 
     def __init__(self, names: Iterable[str | None]) -> None:
         self._long = {name for name in names if name is not None and len(name) > NAME_MAX}
@@ -30,7 +35,11 @@ class Brief:
         for start, length in sorted({(name[:_KEY], -len(name)) for name in self._long}):
             self._lengths.setdefault(start, []).append(-length)
 
-    def sentence(self, text: str, limit: int = SENTENCE_MAX) -> str:
+    def name(self, text: object, limit: int = NAME_MAX) -> str:
+        return brief(text, limit)
+
+    def sentence(self, text: object, limit: int = SENTENCE_MAX) -> str:
+        text = str(text)
         parts, done, at = [], 0, 0
         while self._long and at <= len(text) - _KEY:
             lengths = self._lengths.get(text[at : at + _KEY], ())
@@ -41,3 +50,60 @@ class Brief:
             parts += [text[done:at], text[at : at + NAME_MAX - 1] + CUT]
             done = at = at + length
         return brief("".join((*parts, text[done:])), limit)
+
+
+class _Whole(Brevity):
+    """Cuts nothing."""
+
+    def name(self, text: object, limit: int = NAME_MAX) -> str:  # noqa: ARG002
+        return str(text)
+
+    sentence = name
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """How long the lists and texts of a page are; by default those of a mail, which clients clip.
+
+    `moves`: after those that are told in full; `conditions`: of one verdict; `rejected`: of one way out; `phases`:
+    sentences on workloads that change. `whole`: every part and every run apart. `rest`: where what is cut off stands.
+    """
+
+    moves: int = 6
+    rows: int = 8
+    teams: int = 30
+    bullets: int = 6
+    conditions: int = 3
+    rejected: int = 3
+    phases: int = 8
+    whole: bool = False
+    rest: str = "the attached lists have them all"
+    brevity: Brevity = Brevity(())  # noqa: RUF009 - it does not change
+
+    def halved(self) -> Lengths:
+        return replace(
+            self, moves=self.moves // 2, rows=self.rows // 2, teams=self.teams // 2, bullets=self.bullets // 2
+        )
+
+    def more(self, every: Sequence[object], shown: int) -> str:
+        """How many a list does not show, and where they stand; empty where it shows all."""
+        return f"and {len(every) - shown} more: {self.rest}." if len(every) > shown else ""
+
+    def bulleted(self, lines: Sequence[str], shown: int | None = None) -> Bullets:
+        """The first of the lines, and how many there are beside."""
+        shown = self.bullets if shown is None else shown
+        rest = self.more(lines, shown)
+        return Bullets((*lines[:shown], *((rest,) if rest else ())))
+
+    def name(self, text: object, limit: int = NAME_MAX) -> str:
+        return self.brevity.name(text, limit)
+
+    def sentence(self, text: object, limit: int = SENTENCE_MAX) -> str:
+        return self.brevity.sentence(text, limit)
+
+
+_ALL = 10**9
+WHOLE = Lengths(*[_ALL] * 7, whole=True, brevity=_Whole(()))
+SCREEN = Lengths(
+    moves=30, rows=30, bullets=_ALL, conditions=_ALL, rest="--format json lists them all", brevity=_Whole(())
+)

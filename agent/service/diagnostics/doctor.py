@@ -13,13 +13,13 @@ from ...model import Absence, Capability
 from ...sampler import Sampled, Survey
 from ...sources.gpu_backends import GPU_BACKENDS
 from ...sources.registry import SOURCES
-from .source_overhead import cost_of, sentence
+from .probe import overhead_sentence, source_cost
 
 # Reasons that only say that a first look has nothing to subtract from.
 _PASSING = frozenset({"first-reading"})
 
 
-def examine(survey: Survey, sampled: Sampled, procfs: Path) -> tuple[Capability, ...]:
+def source_lines(survey: Survey, sampled: Sampled, procfs: Path) -> tuple[Capability, ...]:
     """The survey's lines, with what the first reading showed to be absent put in their place.
 
     `procfs` tells the backends why their driver refuses something, where it does.
@@ -48,14 +48,14 @@ def _explained(line: Capability, procfs: Path) -> Capability:
     return line
 
 
-def not_asked(config: AgentConfig, survey: Survey) -> tuple[Capability, ...]:
+def not_configured(config: AgentConfig, survey: Survey) -> tuple[Capability, ...]:
     """What is not read because the settings do not ask for it, where it would tell something."""
     asked = {line.source for line in survey.capabilities}
     faults = ((spec.name, spec.unasked(config, survey.gpus, survey.capabilities)) for spec in SOURCES)
     return tuple(fault.line(name, "") for name, fault in faults if fault is not None and name not in asked)
 
 
-def not_said(lines: Iterable[Capability], sampled: Sampled) -> tuple[Capability, ...]:
+def without_known(lines: Iterable[Capability], sampled: Sampled) -> tuple[Capability, ...]:
     """`lines` without those whose reason doctor's own look gave already."""
     said = {(absence.subject, absence.metric, absence.reason) for absence in sampled.absences}
     kept = (line for line in lines if line.absence is None or _reason(line.absence) not in said)
@@ -67,7 +67,7 @@ def _reason(absence: Absence) -> tuple[str, str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class LineGroup:
     """Lines that say the same, as one: eight GPUs that lack the same counters are one line to read, not one hundred."""
 
     example: Capability
@@ -76,7 +76,7 @@ class Group:
     metrics: tuple[str, ...]
 
 
-def grouped(capabilities: Iterable[Capability]) -> list[Group]:
+def group_lines(capabilities: Iterable[Capability]) -> list[LineGroup]:
     """Read lines joined by source and origin, absent ones by reason and sentence."""
     groups: dict[tuple[str, ...], tuple[Capability, dict[str, None], dict[str, None], dict[str, None]]] = {}
     for line in capabilities:
@@ -88,7 +88,7 @@ def grouped(capabilities: Iterable[Capability]) -> list[Group]:
         sources[line.source] = None
         subjects[line.subject] = None
         metrics[line.metric] = None
-    return [Group(example, tuple(a), tuple(b), tuple(c)) for example, a, b, c in groups.values()]
+    return [LineGroup(example, tuple(a), tuple(b), tuple(c)) for example, a, b, c in groups.values()]
 
 
 def _shape(line: Capability) -> str:
@@ -100,7 +100,7 @@ def _shape(line: Capability) -> str:
     return detail
 
 
-def as_rows(capabilities: Sequence[Capability], costs: Mapping[str, float]) -> list[dict[str, object]]:
+def doctor_rows(capabilities: Sequence[Capability], costs: Mapping[str, float]) -> list[dict[str, object]]:
     """One flat mapping a line, for JSON. `status` is read or absent.
 
     `source_cpu_seconds` is what one reading of all that the source tells costs (nvml, gpm and nvlink are read in one);
@@ -114,7 +114,7 @@ def as_rows(capabilities: Sequence[Capability], costs: Mapping[str, float]) -> l
             "metric": line.metric,
             "status": "absent" if line.absence else "read",
             "origin": line.origin,
-            "source_cpu_seconds": cost_of(line.source, costs),
+            "source_cpu_seconds": source_cost(line.source, costs),
             "reason": line.absence.reason if line.absence else None,
             "detail": line.absence.detail if line.absence else None,
             "remedy": line.absence.remedy if line.absence else None,
@@ -123,26 +123,26 @@ def as_rows(capabilities: Sequence[Capability], costs: Mapping[str, float]) -> l
     ]
 
 
-def as_table(capabilities: Sequence[Capability], costs: Mapping[str, float]) -> str:
+def doctor_table(capabilities: Sequence[Capability], costs: Mapping[str, float]) -> str:
     """For a person: what is read and at what cost, then what is not, each with its reason and remedy."""
-    groups = grouped(capabilities)
+    groups = group_lines(capabilities)
     read = [(", ".join(g.sources), _who(g), _what(g), g.example.origin) for g in groups if g.example.absence is None]
     absent = [_sentence(g, g.example.absence) for g in groups if g.example.absence is not None]
     parts = [columns(("SOURCE", "OF", "READS", "FROM"), read) if read else "Nothing can be read here."]
-    return "\n".join([*parts, "", sentence(costs), "", *(absent or ["Nothing is missing."])])
+    return "\n".join([*parts, "", overhead_sentence(costs), "", *(absent or ["Nothing is missing."])])
 
 
-def _who(group: Group) -> str:
+def _who(group: LineGroup) -> str:
     if len(group.subjects) > 1:
         return f"{len(group.subjects)} {group.example.scope}s"
     return group.example.subject or group.example.scope
 
 
-def _what(group: Group) -> str:
+def _what(group: LineGroup) -> str:
     return "everything" if "*" in group.metrics else ", ".join(group.metrics)
 
 
-def _sentence(group: Group, absence: Absence) -> str:
+def _sentence(group: LineGroup, absence: Absence) -> str:
     of = "" if group.example.scope == "source" else f" of {_who(group)}"
     lines = [f"absent  {', '.join(group.sources)}: {_what(group)}{of} ({absence.reason})"]
     if absence.detail:

@@ -9,7 +9,6 @@ from ....rules.base.text_table import columns
 from ...metrics import FABRIC_METRICS, GPU_METRICS, HOST_METRICS, Metric
 from ...model import Gpu, Node, WorkloadUse
 from ...sampler import Sampled, Survey
-from .units_format import quantity
 
 # What the table shows of a GPU; JSON has everything.
 _SHOWN = (
@@ -25,7 +24,7 @@ _SHOWN = (
 _UNITS = {metric.name: metric.unit for metric in GPU_METRICS}
 
 
-def as_json(node: Node, survey: Survey, sampled: Sampled, uses: Sequence[WorkloadUse]) -> dict[str, object]:
+def reading_json(node: Node, survey: Survey, sampled: Sampled, uses: Sequence[WorkloadUse]) -> dict[str, object]:
     """Everything of one tick. Every metric of every device is named; null means absent, see `absences`."""
     tick = sampled.tick
     return {
@@ -64,7 +63,7 @@ def _all(metrics: Sequence[Metric], values: Mapping[str, float]) -> dict[str, ob
     return {metric.name: values.get(metric.name) for metric in metrics}
 
 
-def as_table(node: Node, survey: Survey, sampled: Sampled) -> str:
+def reading_table(node: Node, survey: Survey, sampled: Sampled) -> str:
     """For a person; a dash is a value that is absent (`skuwise agent doctor` says why)."""
     tick = sampled.tick
     parts = [f"{node.node}  {node.node_sku or 'node SKU unknown'}"]
@@ -79,13 +78,13 @@ def as_table(node: Node, survey: Survey, sampled: Sampled) -> str:
                 port.key,
                 port.role,
                 tick.port_states.get(port.key) or "-",
-                quantity(port.line_rate_bytes_per_second, "bytes per second"),
-                *(quantity(tick.fabric.get(port.key, {}).get(m.name), m.unit) for m in FABRIC_METRICS[:2]),
+                format_quantity(port.line_rate_bytes_per_second, "bytes per second"),
+                *(format_quantity(tick.fabric.get(port.key, {}).get(m.name), m.unit) for m in FABRIC_METRICS[:2]),
             )
             for port in survey.ports
         ]
         parts += ["", columns(("PORT", "ROLE", "STATE", "LINE RATE", "TX", "RX"), ports)]
-    host = [(m.name, quantity(tick.host.get(m.name), m.unit)) for m in HOST_METRICS]
+    host = [(m.name, format_quantity(tick.host.get(m.name), m.unit)) for m in HOST_METRICS]
     parts += ["", columns(("HOST", ""), host)]
     if sampled.absences:
         count = len(sampled.absences)
@@ -95,4 +94,28 @@ def as_table(node: Node, survey: Survey, sampled: Sampled) -> str:
 
 
 def _gpu_row(gpu: Gpu, values: Mapping[str, float]) -> tuple[str, ...]:
-    return (str(gpu.index), gpu.sku or gpu.name, *(quantity(values.get(name), _UNITS[name]) for _, name in _SHOWN))
+    return (
+        str(gpu.index),
+        gpu.sku or gpu.name,
+        *(format_quantity(values.get(name), _UNITS[name]) for _, name in _SHOWN),
+    )
+
+
+def format_quantity(value: float | None, unit: str) -> str:
+    """`value` in `unit` as people read it: ratios as per cent, bytes in powers of 1000 with their prefix, - if None."""
+    if value is None:
+        return "-"
+    if unit == "ratio":
+        return f"{value * 100:.1f} %"
+    if unit == "bitmask":
+        return f"{int(value):#x}"
+    suffix = {"bytes": "B", "bytes per second": "B/s", "hertz": "Hz", "watts": "W", "joules": "J", "celsius": "°C"}.get(
+        unit, unit
+    )
+    if unit in ("bytes", "bytes per second", "hertz"):
+        for prefix in ("", "k", "M", "G"):
+            if abs(value) < 1000:
+                return f"{value:.4g} {prefix}{suffix}"
+            value /= 1000
+        return f"{value:.4g} T{suffix}"
+    return f"{value:.4g} {suffix}"

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from math import ceil
 from threading import Lock
 from typing import Generic, TypeVar
@@ -34,7 +34,7 @@ EventKey = tuple[str, str, str]  # gpu uuid (empty: the driver named none), kind
 _K = TypeVar("_K")
 
 
-class Held(Generic[_K]):
+class HeldSeconds(Generic[_K]):
     """How long each of some things held, by key: counted when the set changes, not at each tick."""
 
     def __init__(self) -> None:
@@ -83,9 +83,9 @@ AbsenceKey = tuple[str, str, str, str]  # scope, subject, metric, reason
 class UseKey:
     """One workload on one GPU. No name, user or command: a page is read by more people than a database."""
 
+    gpu_uuid: str
     workload_id: str
     series_id: str
-    gpu_uuid: str
     scheduler: str
     job_id: str
     namespace: str
@@ -95,51 +95,42 @@ class UseKey:
     shared: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Snapshot:
-    """All totals at one moment."""
+    """All totals at one moment. `ports` by their keys."""
 
-    ticks: int
-    observed_seconds: float
-    last_ts: float
     node: Node
-    survey: Survey
-    gpus: Mapping[str, GpuTotals]
-    ports: Mapping[str, PortTotals]
-    host: Integrals
-    absent_now: Sequence[AbsenceKey]
-    absent_seconds: Mapping[AbsenceKey, float]
-    use_seconds: Mapping[UseKey, float]
-    events: Mapping[EventKey, int]
-    left_out: int
-    stats: AgentStats | None
-    missed_ticks: int
+    survey: Survey = field(default_factory=lambda: Survey((), (), ()))
+    ticks: int = 0
+    observed_seconds: float = 0.0
+    last_ts: float = 0.0
+    gpus: dict[str, GpuTotals] = field(default_factory=dict)
+    ports: dict[str, PortTotals] = field(default_factory=dict)
+    host: Integrals = field(default_factory=Integrals)
+    events: dict[EventKey, int] = field(default_factory=dict)
+    stats: AgentStats | None = None
+    missed_ticks: int = 0
+    absent_now: Sequence[AbsenceKey] = ()
+    absent_seconds: Mapping[AbsenceKey, float] = field(default_factory=dict)
+    use_seconds: Mapping[UseKey, float] = field(default_factory=dict)
+    left_out: int = 0
 
 
 class Totals:
     """What was sampled since the process began. Feed it each tick once; `read` from any thread."""
 
     def __init__(self, node: Node, interval_seconds: float, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._node = node
+        self._now = Snapshot(node)
         self._monotonic = monotonic
         self._ticked_at = monotonic()
         self._lock = Lock()
         self._waiting: list[Tick] = []
         self._recent_ticks = _ticks_of_a_rhythm(interval_seconds)
-        self._ticks = self._version = 0
-        self._observed = 0.0
-        self._last_ts = 0.0
-        self._survey = Survey((), (), ())
+        self._version = 0
         self._gpus_known: dict[str, Gpu] = {}
         self._ports_known: dict[str, FabricPort] = {}
-        self._gpus: dict[str, GpuTotals] = {}
-        self._ports: dict[str, PortTotals] = {}
-        self._host = Integrals()
-        self._absences: Held[AbsenceKey] = Held()
-        self._uses: Held[UseKey] = Held()
-        self._events: dict[EventKey, int] = {}
-        self._stats: AgentStats | None = None
-        self._missed = 0
+        self._absences: HeldSeconds[AbsenceKey] = HeldSeconds()
+        self._uses: HeldSeconds[UseKey] = HeldSeconds()
 
     def go_on(self, node: Node, interval_seconds: float) -> bool:
         """After the agent took new settings: the same totals go on, so that nothing is lost between two looks.
@@ -148,15 +139,16 @@ class Totals:
         """
         with self._lock:
             self._add_waiting()
-            if (node.node, node.cluster) != (self._node.node, self._node.cluster):
+            now = self._now
+            if (node.node, node.cluster) != (now.node.node, now.node.cluster):
                 return False
-            self._node = node
+            now.node = node
             self._ticked_at = self._monotonic()
             self._recent_ticks = _ticks_of_a_rhythm(interval_seconds)
             # Nobody looked in between: no run of idleness reaches over it, and what was last seen is no longer now.
-            for one in (*self._gpus.values(), *self._ports.values(), self._host):
+            for one in (*now.gpus.values(), *now.ports.values(), now.host):
                 one.last_tick = -1
-            for gpu in self._gpus.values():
+            for gpu in now.gpus.values():
                 gpu.recent = deque(gpu.recent, maxlen=self._recent_ticks)
             return True
 
@@ -164,8 +156,8 @@ class Totals:
         """What is here from now on."""
         with self._lock:
             self._add_waiting()
-            self._survey = survey
-            self._node = survey.node or self._node
+            self._now.survey = survey
+            self._now.node = survey.node or self._now.node
             self._gpus_known = {gpu.uuid: gpu for gpu in survey.gpus}
             self._ports_known = {port.key: port for port in survey.ports}
 
@@ -173,7 +165,8 @@ class Totals:
         """The whole set that holds from now on."""
         with self._lock:
             self._add_waiting()
-            self._absences.replace(((a.scope, a.subject, a.metric, a.reason) for a in absences), self._observed)
+            keys = ((a.scope, a.subject, a.metric, a.reason) for a in absences)
+            self._absences.replace(keys, self._now.observed_seconds)
 
     def set_uses(self, workloads: Iterable[Workload], uses: Iterable[WorkloadUse]) -> None:
         """Whose work is on which GPU from now on."""
@@ -181,25 +174,26 @@ class Totals:
         keys = [_use_key(named[use.workload_id], use) for use in uses if use.workload_id in named]
         with self._lock:
             self._add_waiting()
-            self._uses.replace(keys, self._observed)
+            self._uses.replace(keys, self._now.observed_seconds)
 
     def add_stats(self, stats: AgentStats) -> None:
         """What watching cost since the last call."""
         with self._lock:
-            self._stats = stats
-            self._missed += stats.missed_ticks
+            self._now.stats = stats
+            self._now.missed_ticks += stats.missed_ticks
 
     def add_events(self, events: Iterable[Event]) -> None:
         """What the driver told. Beyond `MAX_EVENT_CODES` of a GPU further XIDs count as ``other``."""
         with self._lock:
+            counts = self._now.events
             for event in events:
                 uuid = event.gpu_uuid or ""
                 code = "" if event.kind != "xid" else str(event.code) if event.code is not None else "other"
-                if (uuid, event.kind, code) not in self._events and code:
-                    told_apart = sum(one[0] == uuid and one[2] != "" for one in self._events)
+                if (uuid, event.kind, code) not in counts and code:
+                    told_apart = sum(one[0] == uuid and one[2] != "" for one in counts)
                     code = code if told_apart < MAX_EVENT_CODES else "other"
                 key = (uuid, event.kind, code)
-                self._events[key] = self._events.get(key, 0) + event.count
+                counts[key] = counts.get(key, 0) + event.count
 
     def add_tick(self, tick: Tick) -> None:
         """One kept tick."""
@@ -224,82 +218,68 @@ class Totals:
         with self._lock:
             self._add_waiting()
             self._forget()
-            now = self._observed
-            return Snapshot(
-                ticks=self._ticks,
-                observed_seconds=now,
-                last_ts=self._last_ts,
-                node=self._node,
-                survey=self._survey,
-                gpus={uuid: totals.copy() for uuid, totals in self._gpus.items()},
-                ports={key: totals.copy() for key, totals in self._ports.items()},
-                host=_copy_host(self._host),
+            now = self._now
+            return replace(
+                now,
+                gpus={uuid: totals.copy() for uuid, totals in now.gpus.items()},
+                ports={key: totals.copy() for key, totals in now.ports.items()},
+                host=now.host.copy(),
+                events=dict(now.events),
                 absent_now=self._absences.current(),
-                absent_seconds=self._absences.all(now),
-                use_seconds=self._uses.all(now),
-                events=dict(self._events),
+                absent_seconds=self._absences.all(now.observed_seconds),
+                use_seconds=self._uses.all(now.observed_seconds),
                 left_out=self._absences.left_out + self._uses.left_out,
-                stats=self._stats,
-                missed_ticks=self._missed,
             )
 
     def _add_waiting(self) -> None:
         waiting, self._waiting = self._waiting, []
+        now = self._now
         for tick in waiting:
             seconds = tick.interval_seconds
-            self._ticks += 1
-            self._observed += seconds
-            self._last_ts = tick.ts
-            stamp = (self._ticks, tick.ts, seconds)
+            now.ticks += 1
+            now.observed_seconds += seconds
+            now.last_ts = tick.ts
+            stamp = (now.ticks, tick.ts, seconds)
             fabric = self._add_fabric(tick, stamp)
             for uuid, values in tick.gpus.items():
-                totals = self._gpus.get(uuid)
+                totals = now.gpus.get(uuid)
                 if totals is None:
-                    totals = self._gpus[uuid] = GpuTotals(self._recent_ticks)
+                    totals = now.gpus[uuid] = GpuTotals(recent=deque(maxlen=self._recent_ticks))
                 totals.add_tick(stamp, values, self._gpus_known.get(uuid), fabric)
             if tick.host:
-                self._host.add(tick.host, seconds)
-                self._host.last_tick, self._host.last_ts = self._ticks, tick.ts
+                now.host.add(tick.host, seconds)
+                now.host.last_tick, now.host.last_ts = now.ticks, tick.ts
 
     def _add_fabric(self, tick: Tick, stamp: Stamp) -> float | None:
         """Adds the ports; the compute ports' traffic, None where none of them has any."""
         compute: float | None = None
+        for key in (*tick.port_states, *tick.fabric):
+            self._now.ports.setdefault(key, PortTotals())
         for key, state in tick.port_states.items():
-            self._port(key).add_state(state, stamp[2])
+            self._now.ports[key].add_state(state, stamp[2])
         for key, values in tick.fabric.items():
             port = self._ports_known.get(key)
-            traffic = self._port(key).add_tick(stamp, values, port.line_rate_bytes_per_second if port else None)
+            traffic = self._now.ports[key].add_tick(stamp, values, port.line_rate_bytes_per_second if port else None)
             if traffic is not None and port is not None and port.role == "compute":
                 compute = (compute or 0.0) + traffic
         return compute
 
-    def _port(self, key: str) -> PortTotals:
-        totals = self._ports.get(key)
-        if totals is None:
-            totals = self._ports[key] = PortTotals()
-        return totals
-
     def _forget(self) -> None:
-        edge = self._last_ts - FORGET_SECONDS
-        for known, totals in ((self._gpus_known, self._gpus), (self._ports_known, self._ports)):
+        now = self._now
+        edge = now.last_ts - FORGET_SECONDS
+        for known, totals in ((self._gpus_known, now.gpus), (self._ports_known, now.ports)):
             for key in [k for k, one in totals.items() if k not in known and one.last_ts < edge]:
                 del totals[key]
-                for gone in [event for event in self._events if event[0] == key]:
-                    del self._events[gone]
+                for gone in [event for event in now.events if event[0] == key]:
+                    del now.events[gone]
 
 
 def _ticks_of_a_rhythm(interval_seconds: float) -> int:
     return ceil(RHYTHM_SECONDS / interval_seconds) + 1
 
 
-def _copy_host(host: Integrals) -> Integrals:
-    other = Integrals()
-    host.copy_into(other)
-    return other
-
-
 def _use_key(workload: Workload, use: WorkloadUse) -> UseKey:
     return UseKey(
-        workload.workload_id, workload.series_id, use.gpu_uuid, workload.scheduler, workload.job_id or "",
+        use.gpu_uuid, workload.workload_id, workload.series_id, workload.scheduler, workload.job_id or "",
         workload.namespace or "", workload.pod or "", workload.framework or "", use.basis, use.shared,
     )  # fmt: skip

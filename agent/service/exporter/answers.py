@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+
+from ...base.openmetrics import OPENMETRICS, PLAIN, Format
 
 _REASONS = {
     200: "OK",
@@ -31,13 +34,28 @@ def parse_request(head: bytes) -> tuple[str, str, Mapping[str, str]] | None:
     return words[0], words[1].partition("?")[0], headers
 
 
-def accepts_gzip(header: str) -> bool:
-    """Whether ``Accept-Encoding`` asks for it."""
+def negotiate(accept: str) -> Format:
+    """The format for an ``Accept`` header: OpenMetrics where it is asked for and not ranked below plain text."""
+    best_open, best_plain = 0.0, 0.0
+    for kind, parameters, quality in _wishes(accept):
+        if kind == "application/openmetrics-text" and parameters.get("version", "1.0.0") in ("1.0.0", "0.0.1"):
+            best_open = max(best_open, quality)
+        elif kind == "text/plain":
+            best_plain = max(best_plain, quality)
+    return OPENMETRICS if best_open > 0 and best_open >= best_plain else PLAIN
+
+
+def accepts_gzip(accept_encoding: str) -> bool:
+    return next((quality > 0 for name, _, quality in _wishes(accept_encoding) if name == "gzip"), False)
+
+
+def _wishes(header: str) -> Iterator[tuple[str, Mapping[str, str], float]]:
+    """What a client takes: each name with its parameters and its quality (0..1)."""
     for part in header.lower().split(","):
-        name, *parameters = (piece.strip().replace(" ", "") for piece in part.split(";"))
-        if name == "gzip":
-            return not any(parameter in ("q=0", "q=0.0", "q=0.00", "q=0.000") for parameter in parameters)
-    return False
+        name, *parameters = (piece.strip() for piece in part.split(";"))
+        given = dict(re.split(r"\s*=\s*", parameter, maxsplit=1) for parameter in parameters if "=" in parameter)
+        quality = given.pop("q", "1")
+        yield name, given, float(quality) if re.fullmatch(r"[01](\.\d{0,3})?", quality, re.ASCII) else 0.0
 
 
 def answer_bytes(status: int, body: str | bytes, headers: Mapping[str, str] | None = None) -> bytes:

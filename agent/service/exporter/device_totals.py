@@ -5,8 +5,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict, deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from math import isfinite
+from typing import Any, Self
 
 from ...metrics import BIN_EDGES, THROTTLE_MASK
 from ...model import Gpu
@@ -25,21 +26,20 @@ Cell = tuple[float, float]  # integral, seconds
 Stamp = tuple[int, float, float]  # a tick's number, its ts, its seconds
 
 
+@dataclass(slots=True, eq=False)
 class Integrals:
     """Of one device: each metric's integral over time and the seconds in which it had a value.
 
     Ticks that bring the same metrics share one count of seconds and one list of sums: a tick is one pass over it.
     """
 
-    __slots__ = ("_done", "_groups", "last", "last_tick", "last_ts", "observed_seconds")
-
-    def __init__(self) -> None:
-        self._done: dict[str, Cell] = {}
-        self._groups: dict[tuple[str, ...], tuple[list[float], list[float]]] = {}  # metrics -> [seconds], sums
-        self.observed_seconds = 0.0
-        self.last: Mapping[str, float] = {}
-        self.last_tick = -1
-        self.last_ts = 0.0
+    observed_seconds: float = 0.0
+    last: Mapping[str, float] = field(default_factory=dict)
+    last_tick: int = -1
+    last_ts: float = 0.0
+    _done: dict[str, Cell] = field(default_factory=dict)
+    # Metrics -> [seconds], sums.
+    _groups: dict[tuple[str, ...], tuple[list[float], list[float]]] = field(default_factory=dict)
 
     def add(self, values: Mapping[str, float], seconds: float) -> Mapping[str, float]:
         """Add one tick's values and return them as they were added: what is no number, or what the database would
@@ -76,10 +76,18 @@ class Integrals:
         group = self._groups[names] = [0.0], [0.0] * len(names)
         return group
 
-    def copy_into(self, other: Integrals) -> None:
-        other._done = self.cells()
-        other.observed_seconds, other.last = self.observed_seconds, self.last
-        other.last_tick, other.last_ts = self.last_tick, self.last_ts
+    def copy(self) -> Self:
+        """The same totals, which share nothing that is added to later."""
+        own = {one.name: _copied(getattr(self, one.name)) for one in fields(self)}
+        return replace(self, **(own | {"_done": self.cells(), "_groups": {}, "last": self.last}))
+
+
+def _copied(value: Any) -> Any:  # noqa: ANN401 - whatever totals are made of
+    if isinstance(value, dict):
+        return {key: _copied(one) for key, one in value.items()}
+    if isinstance(value, (Distribution, Moments)):
+        return replace(value, **{one.name: _copied(getattr(value, one.name)) for one in fields(value)})
+    return value.copy() if isinstance(value, (list, deque)) else value
 
 
 def _sound(values: Mapping[str, float]) -> dict[str, float]:
@@ -101,18 +109,17 @@ class Distribution:
         self.counts[bisect_left(EDGES, ratio)] += 1
         self.total += ratio
 
-    def copy(self) -> Distribution:
-        return Distribution(list(self.counts), self.total)
 
-
+@dataclass(slots=True)
 class Moments:
     """Of two signals, over the time in which both are known: what a correlation over any window is made from."""
 
-    __slots__ = ("first", "first_squared", "product", "second", "second_squared", "seconds")
-
-    def __init__(self) -> None:
-        self.seconds = self.first = self.second = 0.0
-        self.first_squared = self.second_squared = self.product = 0.0
+    seconds: float = 0.0
+    first: float = 0.0
+    second: float = 0.0
+    first_squared: float = 0.0
+    second_squared: float = 0.0
+    product: float = 0.0
 
     def add(self, first: float, second: float, seconds: float) -> None:
         weighted_first, weighted_second = first * seconds, second * seconds
@@ -123,37 +130,21 @@ class Moments:
         self.second_squared += second * weighted_second
         self.product += first * weighted_second
 
-    def copy(self) -> Moments:
-        other = Moments()
-        for name in self.__slots__:
-            setattr(other, name, getattr(self, name))
-        return other
 
-
+@dataclass(slots=True, eq=False)
 class GpuTotals(Integrals):
     """One GPU's totals. `recent` holds (ts, tensor activity or power) of the last minute, for its rhythm."""
 
-    __slots__ = (
-        "_seconds_by_mask",
-        "busy_seconds",
-        "distributions",
-        "energy_joules",
-        "energy_seconds",
-        "idle_run_seconds",
-        "recent",
-        "sm_squared",
-        "tensor_fabric",
-        "tensor_nvlink",
-    )  # fmt: skip
-
-    def __init__(self, recent_ticks: int) -> None:
-        super().__init__()
-        self.energy_joules = self.energy_seconds = 0.0
-        self.busy_seconds = self.sm_squared = self.idle_run_seconds = 0.0
-        self._seconds_by_mask: dict[int, float] = {}
-        self.tensor_nvlink, self.tensor_fabric = Moments(), Moments()
-        self.distributions: defaultdict[str, Distribution] = defaultdict(Distribution)
-        self.recent: deque[tuple[float, float | None]] = deque(maxlen=recent_ticks)
+    recent: deque[tuple[float, float | None]] = field(default_factory=deque)
+    energy_joules: float = 0.0
+    energy_seconds: float = 0.0
+    busy_seconds: float = 0.0
+    sm_squared: float = 0.0
+    idle_run_seconds: float = 0.0
+    tensor_nvlink: Moments = field(default_factory=Moments)
+    tensor_fabric: Moments = field(default_factory=Moments)
+    distributions: dict[str, Distribution] = field(default_factory=lambda: defaultdict(Distribution))
+    _seconds_by_mask: dict[int, float] = field(default_factory=dict)
 
     def add_tick(self, tick: Stamp, raw: Mapping[str, float], gpu: Gpu | None, fabric: float | None) -> None:
         """`fabric`: traffic of the node's compute ports in this tick; None: not known."""
@@ -226,27 +217,16 @@ class GpuTotals(Integrals):
                     by_bit[bit] = by_bit.get(bit, 0.0) + seconds
         return by_bit
 
-    def copy(self) -> GpuTotals:
-        other = GpuTotals(self.recent.maxlen or 1)
-        self.copy_into(other)
-        for name in ("energy_joules", "energy_seconds", "busy_seconds", "sm_squared", "idle_run_seconds"):
-            setattr(other, name, getattr(self, name))
-        other._seconds_by_mask = dict(self._seconds_by_mask)
-        other.tensor_nvlink, other.tensor_fabric = self.tensor_nvlink.copy(), self.tensor_fabric.copy()
-        other.distributions = defaultdict(Distribution, {name: one.copy() for name, one in self.distributions.items()})
-        other.recent = self.recent.copy()
-        return other
 
-
+@dataclass(slots=True, eq=False)
 class PortTotals(Integrals):
     """One port's totals. It was ACTIVE for `active_seconds` of the `state_seconds` in which its state was known."""
 
-    __slots__ = ("active_seconds", "silent_seconds", "state_seconds", "util", "util_seconds")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.active_seconds = self.state_seconds = self.silent_seconds = self.util_seconds = 0.0
-        self.util = Distribution()
+    active_seconds: float = 0.0
+    state_seconds: float = 0.0
+    silent_seconds: float = 0.0
+    util_seconds: float = 0.0
+    util: Distribution = field(default_factory=Distribution)
 
     def add_state(self, state: str, seconds: float) -> None:
         self.state_seconds += seconds
@@ -268,11 +248,3 @@ class PortTotals(Integrals):
             if util < SILENT_LINK:
                 self.silent_seconds += seconds
         return traffic
-
-    def copy(self) -> PortTotals:
-        other = PortTotals()
-        self.copy_into(other)
-        for name in ("active_seconds", "state_seconds", "silent_seconds", "util_seconds"):
-            setattr(other, name, getattr(self, name))
-        other.util = self.util.copy()
-        return other

@@ -9,8 +9,8 @@ from ...base.address import Address
 from ...base.openmetrics import Format
 from ...model import Absence
 from .accumulators import Totals
-from .http_server import Exporter
-from .metrics_render import Cost, render
+from .http_server import MetricsServer
+from .metrics_render import ProcessCost, render_metrics
 from .process_stats import resident_bytes, started_ts
 
 _NOTHING: frozenset[Absence] = frozenset()
@@ -27,7 +27,9 @@ class MetricsPage:
         self.totals = totals
         self._max_gap = max_gap_seconds
         self._started_ts = started_ts()
-        self._exporter = Exporter(address, page=self._text, version=lambda: totals.version, is_healthy=self._is_healthy)
+        self._exporter = MetricsServer(
+            address, page=self._text, version=lambda: totals.version, is_healthy=self._is_healthy
+        )
         self._absences = _NOTHING
 
     @property
@@ -54,10 +56,10 @@ class MetricsPage:
     def _text(self, form: Format, served: Mapping[str, int]) -> str:
         children = resource.getrusage(resource.RUSAGE_CHILDREN)
         own = resource.getrusage(resource.RUSAGE_SELF)
-        cost = Cost(
+        cost = ProcessCost(
             cpu_seconds=own.ru_utime + own.ru_stime,
             children_cpu_seconds=children.ru_utime + children.ru_stime,
             resident_bytes=resident_bytes(),
             started_ts=self._started_ts,
         )
-        return render(self.totals.read(), cost, served, form)
+        return render_metrics(self.totals.read(), cost, served, form)

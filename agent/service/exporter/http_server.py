@@ -22,9 +22,9 @@ from collections.abc import Callable, Mapping
 from threading import Lock, Thread
 
 from ...base.address import Address
-from ...base.openmetrics import Format, negotiate
+from ...base.openmetrics import Format
 from ...model import Absence
-from .answers import accepts_gzip, answer_bytes, parse_request
+from .answers import accepts_gzip, answer_bytes, negotiate, parse_request
 from .cpu_budget import CpuBudget
 from .page_cache import PageCache
 
@@ -56,7 +56,7 @@ class _Connection:
         self.asked = ""  # what is counted once the answer is out
 
 
-class Exporter:
+class MetricsServer:
     """`page` makes the body, given the format and how connections ended so far; `version` says when there is a new one.
     `is_healthy` answers /healthz."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ...base.openmetrics import Family, Kind
+from ...base.openmetrics import Kind, MetricFamily
 from ...metrics import FABRIC_METRICS, GPU_METRICS, HOST_METRICS, Metric
 from .device_totals import GpuTotals, Moments, PortTotals
 
@@ -47,9 +47,9 @@ class Integral:
     """How one metric is exported: its integral, the seconds behind it, and its gauge where it has one."""
 
     metric: str
-    total: Family
-    observed: Family
-    gauge: Family | None
+    total: MetricFamily
+    observed: MetricFamily
+    gauge: MetricFamily | None
 
 
 def integral_of(scope: str, metric: Metric) -> Integral | None:
@@ -58,56 +58,56 @@ def integral_of(scope: str, metric: Metric) -> Integral | None:
         return None
     dropped, ending, unit, gauge_unit = _BY_UNIT[metric.unit]
     stem = metric.name.removesuffix(dropped) if dropped else metric.name
-    name = f"skuwise_{scope}_{stem.removeprefix(f'{scope}_')}"
-    gauge = Family(f"{name}_{gauge_unit}", "gauge", gauge_unit, f"Now: {metric.meaning}.") if gauge_unit else None
+    name = f"{scope}_{stem.removeprefix(f'{scope}_')}"
     return Integral(
         metric.name,
-        Family(f"{name}_{ending}", "counter", unit, f"Summed over time: {metric.meaning}."),
+        MetricFamily(f"skuwise_{name}_{ending}", "counter", unit, f"Summed over time: {metric.meaning}."),
         seconds_family(f"{name}_observed", f"Time in which {metric.name} had a value."),
-        gauge,
+        make_family(name, "gauge", f"Now: {metric.meaning}.", gauge_unit) if gauge_unit else None,
     )
 
 
-def seconds_family(name: str, text: str) -> Family:
-    return Family(f"{name}_seconds", "counter", "seconds", text)
+def seconds_family(name: str, text: str) -> MetricFamily:
+    return make_family(name, "counter", text, "seconds")
 
 
-def make_family(name: str, kind: Kind, text: str, unit: str = "") -> Family:
-    return Family(f"skuwise_{name}_{unit}" if unit else f"skuwise_{name}", kind, unit, text)
+def make_family(name: str, kind: Kind, text: str, unit: str = "") -> MetricFamily:
+    return MetricFamily(f"skuwise_{name}_{unit}" if unit else f"skuwise_{name}", kind, unit, text)
 
 
 GPU_INTEGRALS = tuple(one for metric in GPU_METRICS if (one := integral_of("gpu", metric)))
 FABRIC_INTEGRALS = tuple(one for metric in FABRIC_METRICS if (one := integral_of("fabric", metric)))
 HOST_INTEGRALS = tuple(one for metric in HOST_METRICS if (one := integral_of("host", metric)))
 
-GPU_COUNTERS: tuple[tuple[Family, Callable[[GpuTotals], float | None]], ...] = (
-    (seconds_family("skuwise_gpu_observed", "Time in which the GPU was seen."), lambda t: t.observed_seconds),
+_NEVER = (None, None)
+GPU_COUNTERS: tuple[tuple[MetricFamily, Callable[[GpuTotals], float | None]], ...] = (
+    (seconds_family("gpu_observed", "Time in which the GPU was seen."), lambda t: t.observed_seconds),
     (
-        Family("skuwise_gpu_energy_joules", "counter", "joules", "Energy by the GPU's own counter."),
+        make_family("gpu_energy", "counter", "Energy by the GPU's own counter.", "joules"),
         lambda t: t.energy_joules if t.energy_seconds else None,
     ),
     (
-        seconds_family("skuwise_gpu_energy_observed", "Time that the energy counter covers."),
+        seconds_family("gpu_energy_observed", "Time that the energy counter covers."),
         lambda t: t.energy_seconds or None,
     ),
     (
-        seconds_family("skuwise_gpu_busy", "Time with sm_active at 5 % or more."),
+        seconds_family("gpu_busy", "Time with sm_active at 5 % or more."),
         lambda t: t.busy_seconds if "sm_active" in t.cells() else None,
     ),
     (
-        seconds_family("skuwise_gpu_sm_active_squared", "Square of sm_active, summed over time."),
+        seconds_family("gpu_sm_active_squared", "Square of sm_active, summed over time."),
         lambda t: t.sm_squared if "sm_active" in t.cells() else None,
     ),
     (
-        seconds_family("skuwise_gpu_throttled", "Time with a power, thermal or hardware slowdown reason."),
+        seconds_family("gpu_throttled", "Time with a power, thermal or hardware slowdown reason."),
         lambda t: t.throttled_seconds if "throttle_reasons" in t.cells() else None,
     ),
     (
-        seconds_family("skuwise_gpu_throttle_reasons_observed", "Time in which the throttle reasons were known."),
-        lambda t: t.cells()["throttle_reasons"][1] if "throttle_reasons" in t.cells() else None,
+        seconds_family("gpu_throttle_reasons_observed", "Time in which the throttle reasons were known."),
+        lambda t: t.cells().get("throttle_reasons", _NEVER)[1],
     ),
 )
-THROTTLE = seconds_family("skuwise_gpu_throttle_reason", "Time with this reason for the GPU's clocks.")
+THROTTLE = seconds_family("gpu_throttle_reason", "Time with this reason for the GPU's clocks.")
 MOMENTS = (
     ("seconds", "seconds", "time in which both are known"),
     ("first", "tensor_seconds", "tensor_active, summed over time"),
@@ -123,21 +123,21 @@ PAIRS: tuple[tuple[str, str, Callable[[GpuTotals], Moments]], ...] = (
 UNITS = ("squared_seconds", "seconds", "bytes")
 
 
-PORT_COUNTERS: tuple[tuple[Family, Callable[[PortTotals], float | None]], ...] = (
+PORT_COUNTERS: tuple[tuple[MetricFamily, Callable[[PortTotals], float | None]], ...] = (
     (
-        seconds_family("skuwise_fabric_state_observed", "Time in which the port's state was known."),
+        seconds_family("fabric_state_observed", "Time in which the port's state was known."),
         lambda t: t.state_seconds or None,
     ),
     (
-        seconds_family("skuwise_fabric_active", "Time in which the port was ACTIVE."),
+        seconds_family("fabric_active", "Time in which the port was ACTIVE."),
         lambda t: t.active_seconds if t.state_seconds else None,
     ),
     (
-        seconds_family("skuwise_fabric_util_observed", "Time in which traffic and line rate were known."),
+        seconds_family("fabric_util_observed", "Time in which traffic and line rate were known."),
         lambda t: t.util_seconds or None,
     ),
     (
-        seconds_family("skuwise_fabric_silent", "Time with less than 0.1 % of the line rate."),
+        seconds_family("fabric_silent", "Time with less than 0.1 % of the line rate."),
         lambda t: t.silent_seconds if t.util_seconds else None,
     ),
 )

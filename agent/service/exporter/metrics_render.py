@@ -8,15 +8,15 @@ looking only. Nothing here names a user or a command.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
-from ...base.openmetrics import Family, Format, Page, Sample, label_text
+from ...base.openmetrics import Format, MetricFamily, MetricsText, Sample, label_text
 from ...base.safe_text import clean_text
 from ...model import Gpu, Node
 from ...statistics.rollup_stats import PERIOD_LAGS, PERIOD_SAMPLES
 from ...statistics.signal_stats import autocorrelation_peak, second_grid
-from .accumulators import Snapshot
-from .device_totals import EDGES, GpuTotals, Integrals
+from .accumulators import AbsenceKey, Snapshot
+from .device_totals import EDGES, Distribution, GpuTotals, Integrals
 from .metric_families import (
     DISTRIBUTIONS,
     FABRIC_INTEGRALS,
@@ -36,7 +36,7 @@ from .metric_families import (
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class ProcessCost:
     """What the agent's process has cost since it began."""
 
     cpu_seconds: float
@@ -45,9 +45,9 @@ class Cost:
     started_ts: float
 
 
-def render(snapshot: Snapshot, cost: Cost, served: Mapping[str, int], form: Format) -> str:
+def render_metrics(snapshot: Snapshot, cost: ProcessCost, served: Mapping[str, int], form: Format) -> str:
     """The whole page as text. `served`: how connections to the page have ended, by outcome."""
-    page = Page(form)
+    page = MetricsText(form)
     node = snapshot.node
     _render_gpus(page, snapshot, node.node)
     _render_fabric(page, snapshot, node.node)
@@ -74,7 +74,7 @@ def _labels(**labels: object) -> str:
     return label_text({k: clean_text(v) if isinstance(v, str) else v for k, v in labels.items()})
 
 
-def _render_gpus(page: Page, snapshot: Snapshot, node: str) -> None:
+def _render_gpus(page: MetricsText, snapshot: Snapshot, node: str) -> None:
     known = {gpu.uuid: gpu for gpu in snapshot.survey.gpus}
     page.add(
         make_family("gpu", "info", "A GPU or MIG instance that is here."),
@@ -96,13 +96,12 @@ def _render_gpus(page: Page, snapshot: Snapshot, node: str) -> None:
         ("watts", "gpu_power_limit", "power_limit_watts"),
         ("bytes_per_second", "gpu_nvlink", "nvlink_bytes_per_second"),
     ):
-        values = [(gpu_labels(node, g.uuid, g), getattr(g, field)) for g in known.values()]
         page.add(
             make_family(name, "gauge", f"What the driver says of the GPU: {field}.", unit),
-            [(labels, value) for labels, value in values if value is not None],
+            [(gpu_labels(node, g.uuid, g), getattr(g, field)) for g in known.values()],
         )
     for family, get in GPU_COUNTERS:
-        page.add(family, [(labels, value) for labels, t in gpus if (value := get(t)) is not None])
+        page.add(family, [(labels, get(t)) for labels, t in gpus])
     _render_integrals(page, GPU_INTEGRALS, gpus, snapshot.ticks)
     page.add(
         THROTTLE,
@@ -113,29 +112,26 @@ def _render_gpus(page: Page, snapshot: Snapshot, node: str) -> None:
         ],
     )
     for name, meaning in DISTRIBUTIONS.items():
-        page.add_histogram(
-            Family(f"skuwise_gpu_{name}_distribution_ratio", "histogram", "ratio", f"Ticks by {meaning}."),
-            EDGES,
-            [
-                (labels, t.distributions[name].counts, t.distributions[name].total)
-                for labels, t in gpus
-                if name in t.distributions
-            ],
-        )
+        held = [(labels, t.distributions[name]) for labels, t in gpus if name in t.distributions]
+        _render_distribution(page, f"gpu_{name}", meaning, held)
     for pair, other, moments_of in PAIRS:
         for attribute, ending, text in MOMENTS:
             unit = next((unit for unit in UNITS if ending.endswith(unit)), "")
+            name = f"skuwise_gpu_tensor_{pair}_{ending}"
             page.add(
-                Family(
-                    f"skuwise_gpu_tensor_{pair}_{ending}", "counter", unit, f"Of tensor_active and {other}: {text}."
-                ),
+                MetricFamily(name, "counter", unit, f"Of tensor_active and {other}: {text}."),
                 [(labels, getattr(moments_of(t), attribute)) for labels, t in gpus if moments_of(t).seconds],
             )
     _render_rhythm(page, [(labels, t) for labels, t in gpus if t.last_tick == snapshot.ticks])
 
 
+def _render_distribution(page: MetricsText, name: str, meaning: str, held: Iterable[tuple[str, Distribution]]) -> None:
+    family = make_family(f"{name}_distribution", "histogram", f"Ticks by {meaning}.", "ratio")
+    page.add_histogram(family, EDGES, [(labels, one.counts, one.total) for labels, one in held])
+
+
 def _render_integrals(
-    page: Page, integrals: Iterable[Integral], devices: Sequence[tuple[str, Integrals]], ticks: int
+    page: MetricsText, integrals: Iterable[Integral], devices: Sequence[tuple[str, Integrals]], ticks: int
 ) -> None:
     known = [(labels, device.cells()) for labels, device in devices]
     for one in integrals:
@@ -143,13 +139,10 @@ def _render_integrals(
         page.add(one.total, [(labels, cell[0]) for labels, cell in cells])
         page.add(one.observed, [(labels, cell[1]) for labels, cell in cells])
         if one.gauge is not None:
-            seen = [
-                (labels, d.last[one.metric]) for labels, d in devices if d.last_tick == ticks and one.metric in d.last
-            ]
-            page.add(one.gauge, seen)
+            page.add(one.gauge, [(labels, d.last.get(one.metric)) for labels, d in devices if d.last_tick == ticks])
 
 
-def _render_rhythm(page: Page, gpus: Sequence[tuple[str, GpuTotals]]) -> None:
+def _render_rhythm(page: MetricsText, gpus: Sequence[tuple[str, GpuTotals]]) -> None:
     least, most = PERIOD_LAGS["minute"]
     periods: list[Sample] = []
     strengths: list[Sample] = []
@@ -164,13 +157,10 @@ def _render_rhythm(page: Page, gpus: Sequence[tuple[str, GpuTotals]]) -> None:
     idle = [(labels, t.idle_run_seconds) for labels, t in gpus if "sm_active" in t.last]
     page.add(make_family("gpu_idle_run", "gauge", "How long sm_active has been below 5 % by now.", "seconds"), idle)
     page.add(make_family("gpu_period", "gauge", "Period of the last minute's tensor activity.", "seconds"), periods)
-    page.add(
-        make_family("gpu_period_strength", "gauge", "Height of its autocorrelation, 0..1.", "ratio"),
-        strengths,
-    )
+    page.add(make_family("gpu_period_strength", "gauge", "Height of its autocorrelation, 0..1.", "ratio"), strengths)
 
 
-def _render_fabric(page: Page, snapshot: Snapshot, node: str) -> None:
+def _render_fabric(page: MetricsText, snapshot: Snapshot, node: str) -> None:
     known = {port.key: port for port in snapshot.survey.ports}
     base: dict[str, str] = {}
     for key in (*known, *(key for key in snapshot.ports if key not in known)):
@@ -182,57 +172,40 @@ def _render_fabric(page: Page, snapshot: Snapshot, node: str) -> None:
     )
     page.add(
         make_family("fabric_line_rate", "gauge", "The port's line rate, one way.", "bytes_per_second"),
-        [(base[k], p.line_rate_bytes_per_second) for k, p in known.items() if p.line_rate_bytes_per_second is not None],
+        [(base[k], p.line_rate_bytes_per_second) for k, p in known.items()],
     )
     ports = [(base[key], totals) for key, totals in snapshot.ports.items()]
     for family, get in PORT_COUNTERS:
-        page.add(family, [(labels, value) for labels, t in ports if (value := get(t)) is not None])
+        page.add(family, [(labels, get(t)) for labels, t in ports])
     _render_integrals(page, FABRIC_INTEGRALS, ports, snapshot.ticks)
-    page.add_histogram(
-        Family("skuwise_fabric_util_distribution_ratio", "histogram", "ratio", "Ticks by traffic over the line rate."),
-        EDGES,
-        [(labels, t.util.counts, t.util.total) for labels, t in ports if t.util_seconds],
-    )
+    held = [(labels, t.util) for labels, t in ports if t.util_seconds]
+    _render_distribution(page, "fabric_util", "traffic over the line rate", held)
 
 
-def _render_host(page: Page, snapshot: Snapshot, node: Node) -> None:
+def _render_host(page: MetricsText, snapshot: Snapshot, node: Node) -> None:
     labels = _labels(
         node=node.node, cluster=node.cluster, node_sku=node.node_sku, node_sku_source=node.node_sku_source,
         provider=node.provider, region=node.region, instance_type=node.instance_type, agent_version=node.agent_version,
     )  # fmt: skip
+    here = _labels(node=node.node)
     page.add(make_family("node", "info", "The node that this page is about."), [(labels, 1)])
-    if node.gpu_count is not None:
-        page.add(
-            make_family("node_gpus", "gauge", "GPUs that the node should have."),
-            [(_labels(node=node.node), node.gpu_count)],
-        )
-    if snapshot.host.observed_seconds:
-        host = [(_labels(node=node.node), snapshot.host)]
-        page.add(
-            seconds_family("skuwise_host_observed", "Time in which the host was seen."),
-            [(host[0][0], snapshot.host.observed_seconds)],
-        )
-        _render_integrals(page, HOST_INTEGRALS, host, snapshot.ticks)
+    page.add(make_family("node_gpus", "gauge", "GPUs that the node should have."), [(here, node.gpu_count)])
+    seen = snapshot.host.observed_seconds
+    page.add(seconds_family("host_observed", "Time in which the host was seen."), [(here, seen or None)])
+    _render_integrals(page, HOST_INTEGRALS, [(here, snapshot.host)], snapshot.ticks)
 
 
-def _render_work(page: Page, snapshot: Snapshot, node: str) -> None:
+def _render_work(page: MetricsText, snapshot: Snapshot, node: str) -> None:
     page.add(
-        seconds_family("skuwise_workload_gpu", "Time in which the workload was on the GPU."),
+        seconds_family("workload_gpu", "Time in which the workload was on the GPU."),
         [
-            (
-                _labels(
-                    node=node, gpu_uuid=key.gpu_uuid, workload_id=key.workload_id, series_id=key.series_id,
-                    scheduler=key.scheduler, job_id=key.job_id, namespace=key.namespace, pod=key.pod,
-                    framework=key.framework, basis=key.basis, shared=int(key.shared),
-                ),
-                seconds,
-            )
+            (_labels(node=node, **(asdict(key) | {"shared": int(key.shared)})), seconds)
             for key, seconds in snapshot.use_seconds.items()
         ],
-    )  # fmt: skip
+    )
 
 
-def _render_events(page: Page, snapshot: Snapshot, node: str) -> None:
+def _render_events(page: MetricsText, snapshot: Snapshot, node: str) -> None:
     """XIDs by number, and events by kind; XID and double-bit ECC from 0 on, so that the first one is an increase."""
     known = {gpu.uuid: gpu for gpu in snapshot.survey.gpus if gpu.kind == "gpu"}
     by_kind = {(uuid, kind): 0 for uuid in known for kind in ("xid", "ecc-double-bit")}
@@ -248,39 +221,46 @@ def _render_events(page: Page, snapshot: Snapshot, node: str) -> None:
     page.add(make_family("gpu_xid_events", "counter", "XID errors that the driver told of, by number."), xids)
 
 
-def _render_absences(page: Page, snapshot: Snapshot, node: str) -> None:
-    def labels(key: tuple[str, str, str, str]) -> str:
-        scope, subject, metric, reason = key
-        return _labels(node=node, scope=scope, subject=subject, metric=metric, reason=reason)
+def _render_absences(page: MetricsText, snapshot: Snapshot, node: str) -> None:
+    def labels(key: AbsenceKey) -> str:
+        return _labels(node=node, **dict(zip(("scope", "subject", "metric", "reason"), key, strict=True)))
 
     page.add(
         make_family("absence", "gauge", "1 while a value is missing; metric * is all of the subject's."),
         [(labels(key), 1) for key in snapshot.absent_now],
     )
     page.add(
-        seconds_family("skuwise_absence", "How long a value was missing for this reason."),
+        seconds_family("absence", "How long a value was missing for this reason."),
         [(labels(key), seconds) for key, seconds in snapshot.absent_seconds.items()],
     )
 
 
-def _render_cost(page: Page, snapshot: Snapshot, node: str, cost: Cost, served: Mapping[str, int]) -> None:
+def _render_cost(
+    page: MetricsText, snapshot: Snapshot, node: str, cost: ProcessCost, served: Mapping[str, int]
+) -> None:
     here = _labels(node=node)
-    one: tuple[tuple[Family, float | None], ...] = (
-        (Family("process_cpu_seconds", "counter", "seconds", "CPU time of the agent's process."), cost.cpu_seconds),
+    stats = snapshot.stats
+    own: tuple[tuple[MetricFamily, float | None], ...] = (
         (
-            Family("process_resident_memory_bytes", "gauge", "bytes", "Memory that the agent's process holds."),
+            MetricFamily("process_cpu_seconds", "counter", "seconds", "CPU time of the agent's process."),
+            cost.cpu_seconds,
+        ),
+        (
+            MetricFamily("process_resident_memory_bytes", "gauge", "bytes", "Memory that the agent's process holds."),
             cost.resident_bytes,
         ),
         (
-            Family("process_start_time_seconds", "gauge", "seconds", "When the agent's process began, Unix time."),
+            MetricFamily(
+                "process_start_time_seconds", "gauge", "seconds", "When the agent's process began, Unix time."
+            ),
             cost.started_ts,
         ),
         (
-            seconds_family("skuwise_agent_children_cpu", "CPU time of the agent's ended child processes."),
+            seconds_family("agent_children_cpu", "CPU time of the agent's ended child processes."),
             cost.children_cpu_seconds,
         ),
         (make_family("agent_ticks", "counter", "Ticks kept."), snapshot.ticks),
-        (seconds_family("skuwise_agent_observed", "Time that the kept ticks cover."), snapshot.observed_seconds),
+        (seconds_family("agent_observed", "Time that the kept ticks cover."), snapshot.observed_seconds),
         (make_family("agent_missed_ticks", "counter", "Ticks that could not be taken."), snapshot.missed_ticks),
         (
             make_family("agent_last_tick_timestamp", "gauge", "When the last tick ended, Unix time.", "seconds"),
@@ -288,20 +268,19 @@ def _render_cost(page: Page, snapshot: Snapshot, node: str, cost: Cost, served: 
         ),
         (
             make_family("agent_longest_tick", "gauge", "Longest tick of the last reported minute.", "seconds"),
-            snapshot.stats.tick_seconds if snapshot.stats else None,
+            stats and stats.tick_seconds,
         ),
         (
             make_family("agent_latest_tick", "gauge", "How late ticks were at most in that minute.", "seconds"),
-            snapshot.stats.late_seconds if snapshot.stats else None,
+            stats and stats.late_seconds,
         ),
         (
             make_family("exporter_left_out", "gauge", "Absences and uses for which there is no room."),
             snapshot.left_out,
         ),
     )
-    for family, value in one:
-        if value is not None:
-            page.add(family, [(here, value)])
+    for family, value in own:
+        page.add(family, [(here, value)])
     page.add(
         make_family("exporter_connections", "counter", "Connections to this page by how they ended."),
         [(f'{here},outcome="{outcome}"', count) for outcome, count in sorted(served.items())],

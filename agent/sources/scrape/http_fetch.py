@@ -16,7 +16,7 @@ import socket
 import time
 from collections.abc import Callable, Collection, Iterator
 
-from ...base.deadline import resolve
+from ...base.deadline import resolve_host
 from ...base.page_url import PageError, split_url
 from .prometheus_text import PageParser, Series
 
@@ -79,7 +79,7 @@ def _address(host: str, port: int, *, remote: bool, seconds: float) -> tuple[int
         if not remote:
             raise _not_loopback() from None
         try:
-            family, sockaddr = resolve(host, port, seconds)[0]
+            family, sockaddr = resolve_host(host, port, seconds)[0]
         except TimeoutError:
             raise PageError("page-too-slow", "The host's name was not resolved in time.", "See its resolver.") from None
         except OSError:

@@ -15,7 +15,7 @@ _FOUNDING = Path(__file__).parents[3] / "tests/golden/advice_founding.json"
 def _prepare(folder: Path) -> Prepared:
     from skuwise.advisor.render.json import render_json
     from skuwise.advisor.shards.advice_parser import read_advice
-    from skuwise.advisor.shards.merge import merge
+    from skuwise.advisor.shards.merge import merge_advice
     from skuwise.rules.policy.thresholds import load_bottleneck_thresholds
 
     dominant = load_bottleneck_thresholds()["dominant_share_min"].value
@@ -28,14 +28,14 @@ def _prepare(folder: Path) -> Prepared:
     def read(_: str, data: bytes) -> object:
         path.write_bytes(data)
         advice = read_advice(path)
-        merged = merge({"shard": advice, "other": honest}, dominant)
+        merged = merge_advice({"shard": advice, "other": honest}, dominant)
         text = render_json(merged)
         if "NaN" in text or "Infinity" in text:
             json.loads(text, parse_constant=_refuse)
         return merged
 
     path.write_text(json.dumps(own), encoding="utf-8")
-    joined = render_json(merge({"shard": read_advice(path), "other": honest}, dominant)).encode()
+    joined = render_json(merge_advice({"shard": read_advice(path), "other": honest}, dominant)).encode()
     third = json.loads(joined)
     third = _elsewhere(third, "e")
     small = dict(own, workloads=[], findings=[], recommendations=[])

@@ -45,34 +45,34 @@ _CONFIG = "global:\n  scrape_interval: 1m\n  external_labels:\n    cluster: c1\n
 def _prepare(folder: Path) -> Prepared:  # noqa: ARG001 - a Target's
     import numpy as np
 
-    from skuwise.advisor.telemetry.prometheus.client import client
-    from skuwise.advisor.telemetry.prometheus.client.response import Grid, Told
+    from skuwise.advisor.telemetry.prometheus.client import client, connection
+    from skuwise.advisor.telemetry.prometheus.client.response import Grid, ServerAnswer
     from skuwise.advisor.telemetry.prometheus.rows import identity
     from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 
     grid = Grid(START, START + (COUNT - 1) * STEP, STEP)
 
-    class Handed(client.Client):
-        """A client whose server is at hand: what is sent comes back as `body`."""
+    class Handed(connection.LimitedSession):
+        """A session whose server is at hand: what is sent comes back as `body`."""
 
         body, status = b"", 200
 
         @contextmanager
-        def _answered(self, path: str, asked: object, method: str) -> Iterator[client._Reply]:  # noqa: ARG002
-            yield client._Reply(self.status, bytearray(self.body), 0.0)
+        def _answered(self, method: str, url: str, asked: object) -> Iterator[connection._Reply]:  # noqa: ARG002
+            yield connection._Reply(Handed.status, bytearray(Handed.body), 0.0)
 
-    handed = Handed("http://127.0.0.1:9", PrometheusSettings(), {}, sleep=lambda _: None)
+    handed = client.Client("http://127.0.0.1:9", PrometheusSettings(), {}, session=Handed, sleep=lambda _: None)
 
     def read(name: str, data: bytes) -> object:
-        handed.body = data
+        Handed.body = data
         if name == "names":
             return handed.names("up", 0.0, 1.0)
         if name == "config":
             labels = identity.external_labels(handed)
             finite(labels, "external labels")
             return labels
-        handed.status = 503 if data[-9:-8] == b"r" else 200
-        told: Told = handed.instant("up", START) if name == "vector" else handed.range("up", grid)
+        Handed.status = 503 if data[-9:-8] == b"r" else 200
+        told: ServerAnswer = handed.instant("up", START) if name == "vector" else handed.range("up", grid)
         if np.isinf(told.answer.values).any():
             raise BrokenPromiseError("a value is infinite")
         finite([dict(labels) for labels in told.answer.labels], "labels")

@@ -57,8 +57,8 @@ def _packed(plain: Mutator) -> Mutator:
 
 def _prepare(folder: Path) -> Prepared:
     from skuwise.advisor.billing.billing_exports import Export
-    from skuwise.advisor.billing.cost_summary import compare, sum_up
-    from skuwise.advisor.cli.prices import _json, _text, price_file, remainder
+    from skuwise.advisor.billing.cost_summary import compare_bill, sum_up
+    from skuwise.advisor.cli.prices.import_export import _document, _text, price_file, remainder
     from skuwise.rules.catalog.loader import load_catalog
     from skuwise.rules.catalog.price_files import load_prices
 
@@ -70,12 +70,12 @@ def _prepare(folder: Path) -> Prepared:
         path.write_bytes(data)
         export = Export(path)
         bill = sum_up(export.charges(), catalog)
-        found, without = compare(bill, ())
+        found, without = compare_bill(bill, ())
         finite([remainder(bill, found, compared=False), found, without], "a bill")
         if bill.lines:  # without any, the command says so
             if not _text(export, bill, found, without, compared=False).replace("\n", "").isprintable():
                 raise BrokenPromiseError("the table holds control characters")
-            _json(export, bill, found, without, compared=False)
+            _document(export, bill, found, without, compared=False)
         prices = [p for one in found if (p := bill.price(one.line, "an export")) is not None]
         if prices:  # what is written is read back
             out.write_text(price_file(prices), encoding="utf-8")

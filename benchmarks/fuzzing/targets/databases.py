@@ -136,9 +136,9 @@ def _check(tables: Mapping[str, Any]) -> None:
 def _prepare_reading(folder: Path) -> Prepared:
     from skuwise.advisor.core.frame import Window
     from skuwise.advisor.telemetry.sqlite.database import Parts, read_each
-    from skuwise.advisor.telemetry.sqlite.reading_process import Apart
+    from skuwise.advisor.telemetry.sqlite.reading_process import ReadingProcess
 
-    path, apart = folder / "node.db", Apart()
+    path, apart = folder / "node.db", ReadingProcess()
     window = Window(T0, T0 + HOURS * HOUR)
 
     def read(_: str, data: bytes) -> object:
@@ -169,7 +169,7 @@ def _prepare_whole(folder: Path) -> Prepared:
         if len(rows) < len(alone.gpu):
             raise BrokenPromiseError("rows of the honest node are lost")
         for note in frame.notes:
-            if not note.isprintable() or len(note) > 1500:
+            if not note.text.isprintable() or len(note.text) > 1500:
                 raise BrokenPromiseError("a note is not printable, or very long")
         return frame.notes
 

@@ -20,25 +20,24 @@ _STEPS = "JobID|JobIDRaw|JobName|User|Start|End|NodeList|AllocTRES|Submit|Restar
 
 
 def _prepare(folder: Path) -> Prepared:
-    from skuwise.agent.slurm_jobs.choice import nodes_of
-    from skuwise.agent.slurm_jobs.nodelist import expanded
+    from skuwise.agent.slurm_jobs.choice import expand_node_list, job_nodes
     from skuwise.agent.slurm_jobs.settings import parse_zone
-    from skuwise.agent.slurm_jobs.table_file import read_table, write_table
+    from skuwise.agent.slurm_jobs.table_file import read_job_table, write_job_table
 
     path, out = folder / "jobs.txt", folder / "out.txt"
     zone = parse_zone("Europe/Berlin", "a test")
 
     def read(_: str, data: bytes) -> object:
         path.write_bytes(data)
-        found = read_table(path, zone=zone)
+        found = read_job_table(path, zone=zone)
         finite(list(found.jobs.values()), "a job")
         finite(found.warnings(), "a warning")
         for job in list(found.jobs.values())[:50]:
-            nodes_of(job)
+            job_nodes(job)
             if job.node_list:
-                expanded(job.node_list)
-        write_table(out, found.jobs.values())
-        again = read_table(out) if found.jobs else found
+                expand_node_list(job.node_list)
+        write_job_table(out, found.jobs.values())
+        again = read_job_table(out) if found.jobs else found
         finite(list(again.jobs.values()), "a job that was written")
         return found
 

@@ -16,14 +16,15 @@ DAY = 86400.0
 
 
 def _prepare(folder: Path) -> Prepared:
-    from skuwise.advisor.core.advice_types import Configuration, Fleet, Interval, Yardstick
-    from skuwise.advisor.ledger.entries import Event, Proposal
+    from skuwise.advisor.core.advice_types import Configuration, Fleet, Interval, SavingsBaseline
+    from skuwise.advisor.ledger.entries import LedgerEvent, Proposal
     from skuwise.advisor.ledger.file.store import Ledger
-    from skuwise.advisor.ledger.records import Figures, Ground, Measure, Trial, Tried
+    from skuwise.advisor.ledger.records import Figures, Trial, TrialResult
+    from skuwise.advisor.moves.tracking.observation import Measure, PredictionSnapshot
 
     source, target = Configuration("H100-SXM5", "aws/p5.48xlarge", 8), Configuration("L40S", "aws/g6e.12xlarge", 4)
-    yardstick = _yardstick(Yardstick)
-    ground = Ground(
+    yardstick = _yardstick(SavingsBaseline)
+    ground = PredictionSnapshot(
         "s", True, ("n1", "n2"), source, target, Interval(1.0, 2.0, 3.0), Interval(0.9, 1.0, 1.1), yardstick,
         Measure(8.0, 5840.0, busy=0.5), {"aws/p5.48xlarge": 98.32}, "at list price", NOW, 4,
     )  # fmt: skip
@@ -37,11 +38,12 @@ def _prepare(folder: Path) -> Prepared:
     path = folder / "ledger.db"
     honest = Ledger(path)
     honest.propose(proposals, NOW, fleet=fleet)
-    honest.add("r-1", Event("accepted", NOW + DAY, "ann", why="yes"))
-    honest.add("r-2", Event("snoozed", NOW + DAY, "ann", until=NOW + 9 * DAY))
-    honest.add("r-1", Event("trial", NOW + 2 * DAY, "ann", figures=Figures(trial=Trial("n1"))))
+    honest.add("r-1", LedgerEvent("accepted", NOW + DAY, "ann", why="yes"))
+    honest.add("r-2", LedgerEvent("snoozed", NOW + DAY, "ann", until=NOW + 9 * DAY))
+    honest.add("r-1", LedgerEvent("trial", NOW + 2 * DAY, "ann", figures=Figures(trial=Trial("n1"))))
     honest.add(
-        "r-1", Event("tried", NOW + 3 * DAY, "skuwise", figures=Figures(tried=Tried("better", 0.9, 30.0, "work")))
+        "r-1",
+        LedgerEvent("tried", NOW + 3 * DAY, "skuwise", figures=Figures(tried=TrialResult("better", 0.9, 30.0, "work"))),
     )
     honest.note_mailed("ann@example.org", ["r-1", "r-2"], NOW)
     seeds = [Seed("ledger", packed(str(path)))]
@@ -63,7 +65,7 @@ def _prepare(folder: Path) -> Prepared:
         if zlib.crc32(data) % 3 == 0:
             ledger.recover()
             ledger.propose(proposals[:2], NOW + 4 * DAY, lambda _: [], fleet=fleet)
-            ledger.add("r-1", Event("dismissed", NOW + 4 * DAY, "ann", why="no"))
+            ledger.add("r-1", LedgerEvent("dismissed", NOW + 4 * DAY, "ann", why="no"))
             ledger.note_mailed("ann@example.org", ["r-3"], NOW + 4 * DAY)
             finite(ledger.entries(), "an entry after it was written to", texts=False)
         return entries

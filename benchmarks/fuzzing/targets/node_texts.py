@@ -199,7 +199,7 @@ def _prepare_slurm(folder: Path) -> Prepared:
     from skuwise.agent.inventory.identity.hostlist import LIMIT, expand
     from skuwise.agent.inventory.slurm.job_files import parse_devices, read_job_files
     from skuwise.agent.inventory.slurm.slurm_conf import read_gres
-    from skuwise.agent.slurm_jobs.nodelist import expanded
+    from skuwise.agent.slurm_jobs.choice import expand_node_list
 
     conf, jobs = folder / "conf", folder / "jobs"
     conf.mkdir()
@@ -211,7 +211,7 @@ def _prepare_slurm(folder: Path) -> Prepared:
     def read(name: str, data: bytes) -> object:
         text = data.decode("utf-8", "replace")
         if name == "hostlist":
-            found = expand(text), expanded(text)
+            found = expand(text), expand_node_list(text)
             if found[0] is not None and len(found[0]) > LIMIT:
                 raise BrokenPromiseError("more names than the limit")
             return found

@@ -53,9 +53,9 @@ _HTTP = "HTTP/1.0 200 OK\r\nServer: x\r\nContent-Type: text/plain; version=0.0.4
 
 
 def _prepare(folder: Path) -> Prepared:  # noqa: ARG001
-    from skuwise.agent.base.openmetrics import negotiate
     from skuwise.agent.base.page_url import PageError
     from skuwise.agent.model import Instant
+    from skuwise.agent.service.exporter.answers import negotiate
     from skuwise.agent.sources.scrape import dcgm, serving
     from skuwise.agent.sources.scrape import http_fetch as page_http
     from skuwise.agent.sources.scrape.scraper import FetchedPage

@@ -91,7 +91,7 @@ def _prepare(folder: Path) -> Prepared:
     from skuwise.agent.config import load_config
     from skuwise.agent.slurm_jobs.settings import load_slurm_settings
     from skuwise.rules.base.errors import SkuwiseError
-    from skuwise.rules.catalog.hour_prices import resolve
+    from skuwise.rules.catalog.hour_prices import resolve_prices
     from skuwise.rules.catalog.loader import load_catalog
 
     catalog = load_catalog()
@@ -103,7 +103,9 @@ def _prepare(folder: Path) -> Prepared:
         routes = routes.replace(f"{word} =", f"{part} =")
     readers = (
         lambda: load_config({"config": path}, {}),
-        lambda: resolve(said_prices(options, {}, system_file=path, config_home=none), catalog, date(2026, 11, 1)),
+        lambda: resolve_prices(
+            said_prices(options, {}, system_file=path, config_home=none), catalog, date(2026, 11, 1)
+        ),
         lambda: load_report({}, system_file=path, config_home=none),
         lambda: load_serve_settings({}, system_file=path, config_home=none),
         lambda: load_prometheus({}, system_file=path, config_home=none),

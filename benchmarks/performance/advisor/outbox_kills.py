@@ -26,13 +26,14 @@ from typing import Any
 
 import skuwise.advisor.mail
 import skuwise.advisor.report
-from skuwise.advisor.ledger.sync import Beside
+from skuwise.advisor.advise import load_rulebook
+from skuwise.advisor.ledger.sync import LedgerSync
 from skuwise.advisor.mail.letter import Letter
 from skuwise.advisor.mail.outbox import Outbox
 from skuwise.advisor.mail.routes import Routes, Team
 from skuwise.advisor.mail.settings import ReportSettings
 from skuwise.advisor.report.run import Job
-from skuwise.advisor.report.send import Time, send
+from skuwise.advisor.report.send import Clocks, send
 from skuwise.advisor.report.weekly import Report
 from skuwise.advisor.report.weeks import week_of
 from skuwise.advisor.telemetry.source import Databases
@@ -103,9 +104,17 @@ def work(path: Path, password: Path, port: int, ca_file: Path) -> None:
     routes = Routes(teams=tuple(Team(address.partition("@")[0], (address,)) for address in ADDRESSES[1:]))
     week = week_of(0.0)
     job = Written(
-        settings, routes, Databases(()), None, None, Beside(None, False, print), week, week.end, None, lambda _: None
+        settings,
+        routes,
+        Databases(()),
+        load_rulebook(None, None, week.end),
+        LedgerSync(None, False, print),
+        week,
+        week.end,
+        None,
+        lambda _: None,
     )
-    send(job, Outbox(path), {}, Time(SystemClock().now, lambda _: None))
+    send(job, Outbox(path), {}, Clocks(SystemClock().now, lambda _: None))
 
 
 def forked(job: Callable[[], None], kill_at: int) -> tuple[str, int]:

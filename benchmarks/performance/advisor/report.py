@@ -13,7 +13,7 @@ import resource
 import time
 
 from skuwise.advisor.mail.routes import Routes, Team
-from skuwise.advisor.report.weekly import FLEET, Making
+from skuwise.advisor.report.weekly import FLEET, WeeklyReports
 from skuwise.tests import weekly
 
 
@@ -31,7 +31,7 @@ def main() -> None:
     each = options.workloads // options.teams
     now = weekly.fleet(options.teams, each)
     before = weekly.fleet(options.teams, each, end=weekly.END - weekly.WEEK, scale=0.9)
-    making = Making(now, before, (), routes, lambda _: frozenset())
+    making = WeeklyReports(now, before, (), routes, lambda _: frozenset())
     began, cpu = time.perf_counter(), time.process_time()
     reports = list(making.reports((FLEET, *routes.teams)))
     wall, cpu = time.perf_counter() - began, time.process_time() - cpu

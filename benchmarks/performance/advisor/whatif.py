@@ -13,15 +13,15 @@ import tempfile
 import time
 from pathlib import Path
 
+from skuwise.advisor.advise import load_rulebook
 from skuwise.advisor.moves.base.pricing import PriceBook
 from skuwise.advisor.moves.base.workload_groups import groups_of
-from skuwise.advisor.moves.context.move_context import Scene, baseline
+from skuwise.advisor.moves.context.move_context import MoveContext, baseline
 from skuwise.advisor.moves.kinds.move_sku import candidates
-from skuwise.advisor.moves.kinds.other_providers import elsewhere
+from skuwise.advisor.moves.market import elsewhere
 from skuwise.advisor.simulate.simulator import simulate
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.advisor.verdicts.judge import judge
-from skuwise.rules.catalog.loader import load_catalog
 
 UNTIL = 1_794_787_200.0  # 2026-11-16T00:00:00Z
 LIMIT_MILLISECONDS = 100
@@ -29,15 +29,16 @@ LIMIT_MILLISECONDS = 100
 
 def main() -> None:
     runs = int(sys.argv[1]) if len(sys.argv) > 1 else 20
-    catalog = load_catalog()
+    book = load_rulebook(None, None, UNTIL)
+    catalog = book.catalog
     for scenario in ("founding", "training"):
         with tempfile.TemporaryDirectory() as name:
             db = Path(name) / "fleet.db"
             simulate(scenario, db, days=14, seed=1, until=UNTIL)
-            verdicts = judge(read_frame([db]), catalog)
-        scene = Scene(
-            catalog=catalog, book=PriceBook(catalog), headroom=0.7, at=UNTIL, window_hours=verdicts.window.hours,
-            seed=1,
+            verdicts = judge(read_frame([db]), book)
+        scene = MoveContext(
+            catalog=catalog, book=PriceBook(catalog), model=book.move_model, headroom=0.7, at=UNTIL,
+            window_hours=verdicts.window.hours, seed=1,
         )  # fmt: skip
         walls, used = [], []
         kept, refused = [], 0

@@ -20,7 +20,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from skuwise.agent.base.clock import SteppedClock
 from skuwise.agent.base.retention_limits import Limits
 from skuwise.agent.config import AgentConfig
 from skuwise.agent.model import Instant
@@ -33,6 +32,7 @@ from skuwise.agent.store.file.wal import checkpoint
 from skuwise.agent.store.retention.retention import RetentionJob
 from skuwise.agent.store.rollup.rollups import RollupJob
 from skuwise.tests.nvmlstub import StubClock
+from skuwise.tests.stepped_clock import SteppedClock
 
 T0 = 1_790_002_800.0  # a full hour
 BURST_EVERY_SECONDS = 6 * 3600

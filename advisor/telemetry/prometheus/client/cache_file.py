@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import orjson
 
-from .....agent.base.json_weight import json_weight
+from .....agent.base.json_weight import json_memory_bytes
 from .response import MAX_CELLS, Answer, is_clean
 
 _FORM = b"skuwise-answer-3\n"
@@ -56,7 +56,7 @@ def unpacked(file: bytes, columns: int) -> Answer | None:
         return None
     start = _LENGTH_BYTES + int.from_bytes(content[:_LENGTH_BYTES], "little")
     said = content[_LENGTH_BYTES:start]
-    if start > len(content) or json_weight(said) > _MOST_WEIGHT:
+    if start > len(content) or json_memory_bytes(said) > _MOST_WEIGHT:
         return None
     try:
         labels = orjson.loads(said)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 MOST_BYTES = 512 * 1024 * 1024
 
 
-class Room:
+class MemoryBudget:
     """So many bytes for all together. What would not fit by itself must not be asked for."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .....rules.base.errors import SkuwiseError
+from ....core.coded_text import CodedText, coded
 from ....core.frame import Window
 from ....core.timestamps import minute
 from .cache import Cache
@@ -51,14 +52,14 @@ class Ask:
 class Log:
     """What went less well than asked, each thing once."""
 
-    notes: list[str] = field(default_factory=list)
+    notes: list[CodedText] = field(default_factory=list)
 
-    def add(self, note: str) -> None:
+    def add(self, note: CodedText) -> None:
         if note not in self.notes:
             self.notes.append(note)
 
 
-class Held:
+class HeldCells:
     """How many values the answers of a run may hold together, and do, those on their way among them."""
 
     def __init__(self) -> None:
@@ -90,7 +91,7 @@ class Runner:
     concurrency: int
     now: float
     progress: Callable[[str], None] = lambda _: None
-    held: Held = field(default_factory=Held)
+    held: HeldCells = field(default_factory=HeldCells)
     series_anyway: int = SERIES_ANYWAY
 
     def matrices(self, asks: Sequence[Ask], window: Window, step: float, series: int) -> Iterator[tuple[Ask, Answer]]:
@@ -112,7 +113,12 @@ class Runner:
                         for future in futures:
                             future.result()
                         if parts.too_many:
-                            self.log.add(f"{first.name} is missing: {parts.too_many}")
+                            self.log.add(
+                                coded(
+                                    "measure-not-answered", "{measure} is missing: {error}",
+                                    measure=first.name, error=str(parts.too_many),
+                                )
+                            )  # fmt: skip
                         yield first, parts.answer()
             except BaseException:
                 for _, _, futures in waiting:
@@ -140,16 +146,26 @@ class Runner:
             self._missed(ask, grid, error)
             return
         for note in told.notes:
-            self.log.add(f"The server warns: {note.rstrip('.')}.")
+            self.log.add(coded("server-warns", "The server warns: {warning}.", warning=note.rstrip(".")))
         if told.left_out:
-            self.log.add(f"{ask.name}: series with a label of more than {MAX_LABEL} characters were left out.")
+            self.log.add(
+                coded(
+                    "labels-too-long", "{measure}: series with a label of more than {most} characters were left out.",
+                    measure=ask.name, most=MAX_LABEL,
+                )
+            )  # fmt: skip
         if not told.notes and not told.left_out and grid.end <= self.now - SETTLED_SECONDS:
             self.cache.put(ask.query, grid, ask.kept, told.answer)
         into.add(grid, told.answer)
 
     def _missed(self, ask: Ask, grid: Grid, error: SkuwiseError) -> None:
+        start = grid.start - grid.step
         self.log.add(
-            f"{ask.name} is missing from {minute(grid.start - grid.step)} to {minute(grid.end)}: {error.message}"
+            CodedText(
+                "measure-missing-for-a-time",
+                f"{ask.name} is missing from {minute(start)} to {minute(grid.end)}: {error.message}",
+                {"measure": ask.name, "start_ts": start, "end_ts": grid.end, "error": error.message},
+            )
         )
 
 
@@ -179,7 +195,7 @@ class _Joining:
     `too_many`: why nothing is kept of it; empty: all is. Usable from several threads at once.
     """
 
-    def __init__(self, whole: Grid, most_rows: int, held: Held) -> None:
+    def __init__(self, whole: Grid, most_rows: int, held: HeldCells) -> None:
         self._whole = whole
         self._most_rows = most_rows
         self._held = held

@@ -55,7 +55,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ServerAnswer:
     """One answer with what the server said beside it. `left_out`: how many of its series have a label too long."""
 
     answer: Answer
@@ -63,7 +63,7 @@ class Told:
     left_out: int = 0
 
 
-def decode(body: bytes | bytearray) -> Mapping[str, object]:
+def decode_document(body: bytes | bytearray) -> Mapping[str, object]:
     """The JSON object of an answer. Raises AnswerError."""
     try:
         document = orjson.loads(body)
@@ -88,7 +88,7 @@ def notes_of(document: Mapping[str, object]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(said))
 
 
-def read_vector(document: Mapping[str, object], kept: Sequence[str] | None = None) -> Told:
+def read_vector(document: Mapping[str, object], kept: Sequence[str] | None = None) -> ServerAnswer:
     """The answer of an instant query: one column."""
     result = _result(document, ("vector", "scalar"))
     cleaned: dict[str, str] = {}
@@ -96,10 +96,10 @@ def read_vector(document: Mapping[str, object], kept: Sequence[str] | None = Non
     labels = tuple(_labels(one, kept, cleaned) for one in short)
     values = _numbers([_pair(one.get("value"))[1] for one in short])
     values[~np.isfinite(values)] = np.nan
-    return Told(Answer(labels, values.reshape(-1, 1)), notes_of(document), len(result) - len(short))
+    return ServerAnswer(Answer(labels, values.reshape(-1, 1)), notes_of(document), len(result) - len(short))
 
 
-def read_matrix(document: Mapping[str, object], grid: Grid, kept: Sequence[str] | None = None) -> Told:
+def read_matrix(document: Mapping[str, object], grid: Grid, kept: Sequence[str] | None = None) -> ServerAnswer:
     """The answer of a range query over `grid`. What lies beside its moments is refused."""
     whole = _result(document, ("matrix",))
     if len(whole) * grid.count > MAX_CELLS:
@@ -128,7 +128,7 @@ def read_matrix(document: Mapping[str, object], grid: Grid, kept: Sequence[str] 
         numbers[~np.isfinite(numbers)] = np.nan
         row = np.repeat(np.arange(len(result)), [len(own) for own in lists])  # type: ignore[arg-type]
         values[row, place.astype(int)] = numbers
-    return Told(Answer(labels, values), notes_of(document), len(whole) - len(result))
+    return ServerAnswer(Answer(labels, values), notes_of(document), len(whole) - len(result))
 
 
 def _moments(told: Sequence[object]) -> Floats:

@@ -17,7 +17,7 @@ import pandas as pd
 
 from ..client.range_planner import Ask
 from ..client.response import Answer, Floats, Grid, Labels
-from ..discovery import Probe
+from ..discovery import Discovery
 from ..promql import promql as queries
 from ..promql.labels import NodeNames, host_of, node_of
 
@@ -83,7 +83,7 @@ class KubeState:
 def read_kube(
     ranges: Callable[[Sequence[Ask], int], Mapping[str, Answer]],
     instant: Callable[[str, Sequence[str]], Answer],
-    found: Probe,
+    found: Discovery,
     matches: Sequence[str],
     grid: Grid,
 ) -> KubeState:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from .....agent.inventory.identity.ids import series_id, slurm_parts, workload_id
 from .....agent.inventory.kubernetes.pod_names import controller_of
+from .....agent.store.writing.slurm_rows import short_name
 from ..client.response import Labels
 
 _VIRTUAL = re.compile(
@@ -35,7 +36,7 @@ PORT_LABELS = ("device", "port")
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class LabelledWork:
     """A workload as a series names it."""
 
     workload_id: str
@@ -78,12 +79,12 @@ class NodeNames:
         self._known = frozenset(known)
         self._short: dict[str, str | None] = {}
         for name in self._known:
-            short = _short(name)
+            short = short_name(name)
             self._short[short] = None if short in self._short else name
 
     def matched(self, name: str) -> str | None:
         """The node that `name` means: the same, or the same before the first dot where only one is."""
-        return name if name in self._known else self._short.get(_short(name))
+        return name if name in self._known else self._short.get(short_name(name))
 
 
 class Hosts:
@@ -107,10 +108,6 @@ class Hosts:
             by_instance, named = self._by_instance.get(labels.get("instance", "")), node_of(labels)
             self._found[key] = by_instance or (self._known.matched(named) if named else None)
         return self._found[key]
-
-
-def _short(name: str) -> str:
-    return name.split(".", maxsplit=1)[0].lower()
 
 
 def gpu_of(labels: Labels) -> tuple[str, str | None] | None:
@@ -137,7 +134,7 @@ def has_exported(labels: Iterable[Labels]) -> bool:
     return any("exported_pod" in one or "exported_hpc_job" in one for one in labels)
 
 
-def work_of(labels: Labels, *, exported: bool) -> Work | None:
+def work_of(labels: Labels, *, exported: bool) -> LabelledWork | None:
     """The workload that a series of dcgm-exporter names; None for none. `exported`: see `has_exported`."""
 
     def label(name: str) -> str:
@@ -149,7 +146,7 @@ def work_of(labels: Labels, *, exported: bool) -> Work | None:
     if job and job != "0":
         parts = slurm_parts(job, None, None)
         # The number alone tells nothing that recurs: without a name each job is a series of its own.
-        return Work(workload_id(cluster, "slurm", *parts), None, f"job {job}", "slurm", job_id=job)
+        return LabelledWork(workload_id(cluster, "slurm", *parts), None, f"job {job}", "slurm", job_id=job)
     pod = label("pod")
     if not pod or "exporter" in label("container"):
         return None
@@ -157,7 +154,7 @@ def work_of(labels: Labels, *, exported: bool) -> Work | None:
     uid = label("pod_uid")
     parts = (uid,) if uid else ("pod", namespace, pod)
     name = controller_of(pod)
-    return Work(
+    return LabelledWork(
         workload_id(cluster, "kubernetes", *parts),
         series_id(cluster, namespace or None, None, name),
         name,
@@ -168,7 +165,7 @@ def work_of(labels: Labels, *, exported: bool) -> Work | None:
     )
 
 
-def agent_work(labels: Labels) -> Work | None:
+def agent_work(labels: Labels) -> LabelledWork | None:
     """The workload of a series ``skuwise_workload_gpu_seconds_total``; its ids are the agent's own."""
     key = labels.get("workload_id")
     if not key:
@@ -176,7 +173,7 @@ def agent_work(labels: Labels) -> Work | None:
     exported = "exported_pod" in labels or "exported_namespace" in labels
     pod = labels.get("exported_pod" if exported else "pod")
     job = labels.get("job_id")
-    return Work(
+    return LabelledWork(
         key,
         labels.get("series_id"),
         controller_of(pod) if pod else f"job {job}" if job else key,

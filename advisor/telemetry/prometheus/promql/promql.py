@@ -1,9 +1,8 @@
 """The catalogue of PromQL: each measure of the frame as an expression whose value at a moment tells of a row.
 
 Rows are as long as the step, so the engine reads each sample once a statistic and answers with one number a row. What
-our agent exports are integrals, whose differences are exact means however rarely they are scraped; what exporters
-export are gauges, of which a mean is that of the samples. Where the recording rules of `deploy/prometheus` have run for
-the whole window, their five-minute means and maxima stand in for the samples.
+exporters export are gauges, of which a mean is that of the samples (of our agent: `agent_queries`). Where the recording
+rules of `deploy/prometheus` have run for the whole window, their five-minute means and maxima stand in for the samples.
 """
 
 from __future__ import annotations
@@ -13,10 +12,9 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from .....agent.service.exporter.metric_families import FABRIC_INTEGRALS, GPU_INTEGRALS, HOST_INTEGRALS, Integral
 from .....agent.sources.scrape.dcgm import FIELDS
 from ..client.range_planner import Ask
-from .labels import AGENT_GPU_LABELS, AGENT_NODE_LABELS, AGENT_WORK_LABELS, DCGM_LABELS, NODE_LABELS, PORT_LABELS
+from .labels import DCGM_LABELS, NODE_LABELS, PORT_LABELS, WORKLOAD_LABELS
 
 MIB = 1024.0**2
 MOST_MEMORY_BYTES = 1e13  # beyond lie blank sentinels
@@ -26,7 +24,7 @@ RULE_SECONDS = 300.0
 
 
 @dataclass(frozen=True, slots=True)
-class Gauge:
+class DcgmGauge:
     """A gauge of dcgm-exporter: its names (best first), what its unit is in ours, and the most that is a reading."""
 
     measure: str
@@ -51,20 +49,20 @@ _STATISTICS = {
 }
 # What the exporter's page says of a GPU beside the profiling fields; what none of them can be is a blank sentinel.
 _DEVICE_GAUGES = (
-    Gauge("gpu_util", ("DCGM_FI_DEV_GPU_UTIL",), 0.01, 1.001, ("mean", "p95", "max")),
-    Gauge(
+    DcgmGauge("gpu_util", ("DCGM_FI_DEV_GPU_UTIL",), 0.01, 1.001, ("mean", "p95", "max")),
+    DcgmGauge(
         "engine", ("DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO"), 1.0, 1.001,
         ("mean", "p95", "max"),
     ),
-    Gauge("mem_used_bytes", ("DCGM_FI_DEV_FB_USED",), MIB, MOST_MEMORY_BYTES, ("mean", "max")),
-    Gauge("power_watts", ("DCGM_FI_DEV_POWER_USAGE",), 1.0, 1e4, ("mean",)),
-    Gauge("sm_clock_hertz", ("DCGM_FI_DEV_SM_CLOCK",), 1e6, 1e10, ("mean",)),
-    Gauge("mem_clock_hertz", ("DCGM_FI_DEV_MEM_CLOCK",), 1e6, 1e11, ("mean",)),
+    DcgmGauge("mem_used_bytes", ("DCGM_FI_DEV_FB_USED",), MIB, MOST_MEMORY_BYTES, ("mean", "max")),
+    DcgmGauge("power_watts", ("DCGM_FI_DEV_POWER_USAGE",), 1.0, 1e4, ("mean",)),
+    DcgmGauge("sm_clock_hertz", ("DCGM_FI_DEV_SM_CLOCK",), 1e6, 1e10, ("mean",)),
+    DcgmGauge("mem_clock_hertz", ("DCGM_FI_DEV_MEM_CLOCK",), 1e6, 1e11, ("mean",)),
 )  # fmt: skip
-DCGM_GAUGES: tuple[Gauge, ...] = (
+DCGM_GAUGES: tuple[DcgmGauge, ...] = (
     *_DEVICE_GAUGES,
     *(
-        Gauge(field.metric, field.names, 1.0, field.most, _STATISTICS[field.metric])
+        DcgmGauge(field.metric, field.names, 1.0, field.most, _STATISTICS[field.metric])
         for field in FIELDS
         if field.metric in _STATISTICS
     ),
@@ -89,15 +87,7 @@ _TURN_SECONDS = 30.0
 # none, so it is asked of the samples.
 _RULED = ("mean", "max")
 
-# Bins by column of the frame: the distribution of the agent's page.
-GPU_BIN_FAMILIES = {
-    "gpu_util": "skuwise_gpu_gpu_util_distribution_ratio",
-    "sm_active": "skuwise_gpu_sm_active_distribution_ratio",
-    "tensor_active": "skuwise_gpu_tensor_active_distribution_ratio",
-    "dram_active": "skuwise_gpu_dram_active_distribution_ratio",
-    "nvlink": "skuwise_gpu_nvlink_distribution_ratio",
-}
-FABRIC_BIN_FAMILY = "skuwise_fabric_util_distribution_ratio"
+_NAMING_LABELS = tuple(name for name in DCGM_LABELS if name not in WORKLOAD_LABELS)
 _IB = "node_infiniband"
 # Ids of GPUs, as a pattern that needs no escaping.
 _PLAIN_ID = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII)
@@ -109,7 +99,7 @@ def selector(matches: Sequence[str], *own: str) -> str:
     return f"{{{inside}}}" if inside else ""
 
 
-def over(step: float) -> str:
+def row_range(step: float) -> str:
     """The range of a row: half-open, as the rows are.
 
     Prometheus before 3.0 counts a sample at the very start of a range as well, so that it would stand in two rows.
@@ -146,7 +136,7 @@ def dcgm_asks(
 
 def count_ask(name: str, matches: Sequence[str], step: float, uuids: Sequence[str] = ()) -> Ask:
     """How many samples a row has of a metric, of some GPUs (none: of all)."""
-    return Ask("n", f"count_over_time({name}{selector(matches, *of_gpus(uuids))}{over(step)})", DCGM_LABELS)
+    return Ask("n", f"count_over_time({name}{selector(matches, *of_gpus(uuids))}{row_range(step)})", DCGM_LABELS)
 
 
 def of_gpus(uuids: Sequence[str]) -> tuple[str, ...]:
@@ -160,10 +150,16 @@ def is_plain_id(uuid: str) -> bool:
 
 
 def gauge_asks(
-    gauges: Iterable[Gauge], present: Collection[str], chosen: str, step: float, ruled: Collection[str], *, short: bool
+    gauges: Iterable[DcgmGauge],
+    present: Collection[str],
+    chosen: str,
+    step: float,
+    ruled: Collection[str],
+    *,
+    short: bool,
 ) -> list[Ask]:
     """Statistics of some gauges, of the series that `chosen` selects."""
-    asks, window = [], over(step)
+    asks, window = [], row_range(step)
     for gauge in gauges:
         names = [name for name in gauge.names if name in present]
         for statistic in gauge.statistics:
@@ -181,6 +177,23 @@ def gauge_asks(
                 continue
             asks.append(Ask(f"{gauge.measure}_{statistic}", query, DCGM_LABELS))
     return asks
+
+
+def engine_asks(
+    present: Collection[str], matches: Sequence[str], step: float, ruled: Collection[str], uuids: Sequence[str] = ()
+) -> list[Ask]:
+    """The engine's activity, which says of some GPUs (none: of all) what utilization says of others. Nothing where it
+    is asked of all already."""
+    if DCGM_GAUGES[0].names[0] not in present:
+        return []
+    gauges = [gauge for gauge in DCGM_GAUGES if gauge.measure == "engine"]
+    return gauge_asks(gauges, present, selector(matches, *of_gpus(uuids)), step, ruled, short=True)
+
+
+def named_ask(names: Sequence[str], matches: Sequence[str]) -> Ask:
+    """Which GPUs some series of dcgm-exporter name at a moment."""
+    own = selector(matches, f'__name__=~"{"|".join(names)}"', 'UUID!=""')
+    return Ask("GPUs named", f"count by ({', '.join(_NAMING_LABELS)}) ({own})", _NAMING_LABELS)
 
 
 def dcgm_memory_ask(present: Collection[str], matches: Sequence[str]) -> Ask | None:
@@ -201,140 +214,6 @@ def anchors_of(present: Collection[str]) -> tuple[str, ...]:
     return tuple(name for name in ANCHORS if name in present)
 
 
-def agent_gpu_asks(present: Collection[str], matches: Sequence[str], step: float) -> list[Ask]:
-    """Means, maxima and rhythm of what our agent's page says of GPUs."""
-    chosen, window = selector(matches), over(step)
-
-    def rate(name: str) -> str:
-        return f"rate({name}{chosen}{window})"
-
-    found = [("observed", f"increase({AGENT_ANCHOR}{chosen}{window})")]
-    found += _means(GPU_INTEGRALS, rate, present)
-    found += [
-        ("n", f"increase({GPU_BIN_FAMILIES['gpu_util']}_count{chosen}{window})"),
-        ("duty", f"{rate('skuwise_gpu_busy_seconds_total')} / {rate('skuwise_gpu_sm_active_observed_seconds_total')}"),
-        (
-            "sm_squared",
-            f"{rate('skuwise_gpu_sm_active_squared_seconds_total')} / "
-            f"{rate('skuwise_gpu_sm_active_observed_seconds_total')}",
-        ),
-        (
-            "throttled_fraction",
-            f"{rate('skuwise_gpu_throttled_seconds_total')} / "
-            f"{rate('skuwise_gpu_throttle_reasons_observed_seconds_total')}",
-        ),
-        ("mem_used_bytes_max", f"max_over_time(skuwise_gpu_mem_used_bytes{chosen}{window})"),
-        ("idle_run_seconds", f"max_over_time(skuwise_gpu_idle_run_seconds{chosen}{window})"),
-        ("period_seconds", f"quantile_over_time(0.5, skuwise_gpu_period_seconds{chosen}{window})"),
-        ("period_strength", f"quantile_over_time(0.5, skuwise_gpu_period_strength_ratio{chosen}{window})"),
-    ]
-    found += [
-        (f"{one}_max", f"max_over_time(skuwise_gpu_{one.removeprefix('gpu_')}_ratio{chosen}{window})")
-        for one in ("gpu_util", "sm_active", "tensor_active", "dram_active")
-    ]
-    found += [
-        (
-            f"{link}_{way}_bytes_per_second_p95",
-            f"quantile_over_time(0.95, rate(skuwise_gpu_{link}_{way}_bytes_total{chosen}[{WITHIN}])"
-            f"[{step:g}s:{WITHIN}])",
-        )
-        for link in ("pcie", "nvlink")
-        for way in ("tx", "rx")
-    ]
-    for pair in ("nvlink", "fabric"):
-        stem = f"skuwise_gpu_tensor_{pair}"
-        found += [
-            (f"{pair}_{part}", f"{rate(f'{stem}_{part}_total')} / {rate(f'{stem}_seconds_total')}")
-            for part in (
-                "tensor_seconds", "traffic_bytes", "tensor_squared_seconds", "traffic_squared_seconds", "product_bytes",
-            )
-        ]  # fmt: skip
-    return [Ask(name, query, AGENT_GPU_LABELS) for name, query in found]
-
-
-def agent_about_asks(matches: Sequence[str], step: float) -> list[Ask]:
-    """What our agent's page says a GPU is, by row: which can change over a window."""
-    chosen, window = selector(matches), over(step)
-    info = (*AGENT_GPU_LABELS, "gpu_index", "sku", "kind", "name", "parent_uuid", "mig_profile")
-    gauges = {
-        "mem_total_bytes": "skuwise_gpu_mem_total_bytes",
-        "power_limit_watts": "skuwise_gpu_power_limit_watts",
-        "nvlink_bytes_per_second": "skuwise_gpu_nvlink_bytes_per_second",
-    }
-    return [
-        Ask("gpus", f"count_over_time(skuwise_gpu_info{chosen}{window})", info),
-        *(Ask(name, f"last_over_time({gauge}{chosen}{window})", AGENT_GPU_LABELS) for name, gauge in gauges.items()),
-    ]
-
-
-def agent_node_asks(matches: Sequence[str], step: float) -> list[Ask]:
-    """What our agent's page says of nodes, and the roles of their ports."""
-    chosen, window = selector(matches), over(step)
-    node = (
-        *AGENT_NODE_LABELS, "cluster", "exported_cluster", "node_sku", "node_sku_source", "provider", "region",
-        "exported_region", "instance_type",
-    )  # fmt: skip
-    port = (*AGENT_NODE_LABELS, *PORT_LABELS, "role", "link_layer")
-    return [
-        Ask("nodes", f"count_over_time(skuwise_node_info{chosen}{window})", node),
-        Ask("node GPUs", f"last_over_time(skuwise_node_gpus{chosen}{window})", AGENT_NODE_LABELS),
-        Ask("ports", f"count_over_time(skuwise_fabric_port_info{chosen}{window})", port),
-    ]
-
-
-def agent_bin_asks(matches: Sequence[str], step: float) -> list[Ask]:
-    """The distributions of the agent's page: how many ticks fell up to each edge."""
-    chosen, window = selector(matches), over(step)
-    return [
-        Ask(name, f"increase({family}_bucket{chosen}{window})", (*AGENT_GPU_LABELS, "le"))
-        for name, family in GPU_BIN_FAMILIES.items()
-    ]
-
-
-def agent_fabric_asks(present: Collection[str], matches: Sequence[str], step: float) -> list[Ask]:
-    """What our agent's page says of ports."""
-    chosen, window = selector(matches), over(step)
-
-    def rate(name: str) -> str:
-        return f"rate({name}{chosen}{window})"
-
-    family = FABRIC_BIN_FAMILY
-    found = [
-        ("observed", f"increase(skuwise_fabric_state_observed_seconds_total{chosen}{window})"),
-        *_means(FABRIC_INTEGRALS, rate, present),
-        ("util_mean", f"{rate(f'{family}_sum')} / {rate(f'{family}_count')}"),
-        ("util_n", f"increase({family}_count{chosen}{window})"),
-        (
-            "active_fraction",
-            f"{rate('skuwise_fabric_active_seconds_total')} / {rate('skuwise_fabric_state_observed_seconds_total')}",
-        ),
-        ("line_rate", f"last_over_time(skuwise_fabric_line_rate_bytes_per_second{chosen}{window})"),
-    ]
-    kept = (*AGENT_NODE_LABELS, *PORT_LABELS)
-    asks = [Ask(f"fabric {name}", query, kept) for name, query in found]
-    return [*asks, Ask("fabric util", f"increase({family}_bucket{chosen}{window})", (*kept, "le"))]
-
-
-def agent_host_asks(present: Collection[str], matches: Sequence[str], step: float) -> list[Ask]:
-    """What our agent's page says of hosts."""
-    chosen, window = selector(matches), over(step)
-
-    def rate(name: str) -> str:
-        return f"rate({name}{chosen}{window})"
-
-    found = [("observed", f"increase(skuwise_host_observed_seconds_total{chosen}{window})")]
-    found += _means(HOST_INTEGRALS, rate, present)
-    for way in ("read", "write"):
-        inner = f"rate(skuwise_host_disk_{way}_bytes_total{chosen}[{WITHIN}])[{step:g}s:{WITHIN}]"
-        found.append((f"disk_{way}_bytes_per_second_max", f"max_over_time({inner})"))
-    return [Ask(f"host {name}", query, AGENT_NODE_LABELS) for name, query in found]
-
-
-def agent_work_ask(matches: Sequence[str], step: float) -> Ask:
-    """Seconds that each workload had held each GPU by the end of each row."""
-    return Ask("workloads", f"last_over_time({AGENT_SERIES}{selector(matches)}{over(step)})", AGENT_WORK_LABELS)
-
-
 def exporter_fabric_asks(present: Collection[str], matches: Sequence[str], step: float) -> list[Ask]:
     """What node_exporter says of InfiniBand ports."""
     chosen, kept, asks = selector(matches), (*NODE_LABELS, *PORT_LABELS), []
@@ -346,13 +225,13 @@ def exporter_fabric_asks(present: Collection[str], matches: Sequence[str], step:
     for name, counter in names.items():
         if counter not in present:
             continue
-        asks.append(Ask(f"fabric {name}_mean", f"rate({counter}{chosen}{over(step)})", kept))
+        asks.append(Ask(f"fabric {name}_mean", f"rate({counter}{chosen}{row_range(step)})", kept))
         if name != "xmit_wait":
             within = f"rate({counter}{chosen}[{WITHIN}])[{step:g}s:{WITHIN}]"
             asks.append(Ask(f"fabric {name}_p95", f"quantile_over_time(0.95, {within})", kept))
             asks.append(Ask(f"fabric {name}_max", f"max_over_time({within})", kept))
     if names["tx"] in present:
-        asks.append(Ask("fabric n", f"count_over_time({names['tx']}{chosen}{over(step)})", kept))
+        asks.append(Ask("fabric n", f"count_over_time({names['tx']}{chosen}{row_range(step)})", kept))
     if f"{_IB}_state_id" in present:
         asks.append(
             Ask("fabric active", f"avg_over_time(({_IB}_state_id{chosen} == bool 4)[{step:g}s:{WITHIN}])", kept)
@@ -362,7 +241,7 @@ def exporter_fabric_asks(present: Collection[str], matches: Sequence[str], step:
 
 def exporter_host_asks(present: Collection[str], matches: Sequence[str], step: float, *, cores: bool) -> list[Ask]:
     """What node_exporter says of hosts. `cores`: whether the time of each core may be read."""
-    window, asks = over(step), []
+    window, asks = row_range(step), []
     by = f"by ({', '.join(NODE_LABELS)})"
     if cores:
         for name, mode in (("idle", "idle"), ("io_wait", "iowait")):
@@ -393,12 +272,3 @@ def scale_of(column: str) -> float:
         if column.startswith(f"{gauge.measure}_"):
             return gauge.scale
     return 1.0
-
-
-def _means(integrals: Iterable[Integral], rate: object, present: Collection[str]) -> list[tuple[str, str]]:
-    assert callable(rate)
-    return [
-        (f"{one.metric}_mean", f"{rate(one.total.series)} / {rate(one.observed.series)}")
-        for one in integrals
-        if one.total.series in present
-    ]

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ....core.coded_text import coded
 from ..client.range_planner import Ask, Log
 from ..client.response import Answer, Floats, Grid, Labels
-from ..discovery import Probe
+from ..discovery import Discovery
 from ..promql import promql as queries
-from ..promql.extra_queries import engine_asks
 from ..promql.labels import gpu_of, node_of
-from .gpus import About, GpuRows, counted, device_index, scrape_seconds
+from ..promql.promql import engine_asks
+from .gpus import About, GpuRows, count_samples, device_index, scrape_seconds
 from .homes import homes_of, reporter, reporters_note, unnamed_note, whole_gpu
 from .instances import MOST_INSTANCE_RATIO, fold_instances
 from .series_to_rows import Cells, first_known, weights_of
@@ -33,7 +34,7 @@ _DISAGREE = 0.25
 
 
 @dataclass(frozen=True)
-class Asking:
+class DcgmQuestions:
     """How a server is asked: `ranges` for measures over the window (and how many series they have), `daily` for what
     hardly changes."""
 
@@ -42,7 +43,7 @@ class Asking:
 
 
 def read_dcgm(
-    asking: Asking, found: Probe, matches: Sequence[str], grid: Grid, *, log: Log, node: NodeOf = node_of
+    asking: DcgmQuestions, found: Discovery, matches: Sequence[str], grid: Grid, *, log: Log, node: NodeOf = node_of
 ) -> tuple[GpuRows, Answer, KeyOf]:
     """Rows of GPUs, the counts of samples by series, of which the labels tell who held what, and whose rows a series
     speaks of."""
@@ -142,7 +143,7 @@ def keyed_rows(
         told = cells.column(name)
         told[instances] = np.nan
         cells.columns[name] = first_known((told, cells.column(f"engine_{statistic}")))
-    counted(cells, samples)
+    count_samples(cells, samples)
     cells.columns["mem_total_bytes"] = np.repeat(_memory(memory, cells.rows, key)[:, None], grid.count, axis=1)
     rows = GpuRows(cells, about)
     fold_instances(rows)
@@ -305,8 +306,14 @@ def _without_contradictions(
         first = min(contradicted)
         hours = sum(contradicted.values()) * cells.grid.step / 3600
         log.add(
-            f"Two exporters contradict one another about {len(contradicted)} GPUs for {hours:.0f} GPU-hours ({first}); "
-            "what they say of these hours counts as unknown."
+            coded(
+                "exporters-contradict",
+                "Two exporters contradict one another about {gpus} GPUs for {gpu_hours:.0f} GPU-hours ({first}); what "
+                "they say of these hours counts as unknown.",
+                gpus=len(contradicted),
+                gpu_hours=hours,
+                first=str(first),
+            )
         )
 
 

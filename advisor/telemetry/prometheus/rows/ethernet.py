@@ -17,7 +17,7 @@ from .....agent.sources.fabric.pci_topology import configured_role
 from ..client.range_planner import Ask
 from ..client.response import Answer, Grid, Labels
 from ..promql.labels import NODE_LABELS, PORT_LABELS
-from ..promql.promql import over, selector
+from ..promql.promql import row_range, selector
 from .fabric import MOST_RATE, PortKey, PortRows, port_key
 from .series_to_rows import Cells
 
@@ -47,7 +47,7 @@ def ethernet_asks(present: Collection[str], matches: Sequence[str], step: float)
     chosen = selector(matches, f'device!~"{_VIRTUAL}"')
     kept = (*NODE_LABELS, *PORT_LABELS)
     return [
-        Ask(f"ethernet {way}_mean", f"rate({counter}{chosen}{over(step)})", kept)
+        Ask(f"ethernet {way}_mean", f"rate({counter}{chosen}{row_range(step)})", kept)
         for way, counter in _COUNTERS.items()
         if counter in present
     ]

@@ -81,7 +81,7 @@ def agent_rows(grid: Grid, answers: Mapping[str, Answer], bins: Mapping[str, Ans
                     gauge = cells.column(f"{name}_max")
                     cells.columns[f"{name}_max"] = np.fmax(gauge, most)
     _dynamics(cells)
-    counted(cells, cells.column("n"))
+    count_samples(cells, cells.column("n"))
     return GpuRows(cells, about)
 
 
@@ -160,7 +160,7 @@ def _dynamics(cells: Cells[str]) -> None:
     cells.columns["idle_run_seconds"] = np.minimum(cells.column("idle_run_seconds"), cells.grid.step)
 
 
-def counted(cells: Cells[str], samples: Floats) -> None:
+def count_samples(cells: Cells[str], samples: Floats) -> None:
     """Add how many samples stand behind a measure: all of the row's where it has a value."""
     for name in ("gpu_util", "tensor_active", "dram_active", "power_watts"):
         cells.columns[f"{name}_n"] = np.where(np.isnan(cells.column(f"{name}_mean")), np.nan, samples)

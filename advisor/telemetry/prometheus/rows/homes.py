@@ -13,6 +13,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from ....core.coded_text import coded
 from ..client.range_planner import Log
 from ..client.response import Answer, Floats, Labels
 from ..promql.labels import gpu_of
@@ -74,14 +75,26 @@ def homes_of(counts: Answer, named: Iterable[Labels], who: Who, log: Log) -> Hom
     if twice:
         uuid, names = twice[0]
         log.add(
-            f"{len(twice)} GPUs are reported under several nodes at once ({uuid}: {', '.join(sorted(names))}); each "
-            "counts once, where it was seen most."
+            coded(
+                "gpus-under-several-nodes",
+                "{gpus} GPUs are reported under several nodes at once ({gpu_uuid}: {nodes}); each counts once, where "
+                "it was seen most.",
+                gpus=len(twice),
+                gpu_uuid=uuid,
+                nodes=", ".join(sorted(names)),
+            )
         )
     if moved:
         uuid, names = moved[0]
         log.add(
-            f"{len(moved)} GPUs are reported under one node after another ({uuid}: {', '.join(names)}), as of a node "
-            "that was renamed; each counts once."
+            coded(
+                "gpus-under-another-node",
+                "{gpus} GPUs are reported under one node after another ({gpu_uuid}: {nodes}), as of a node that was "
+                "renamed; each counts once.",
+                gpus=len(moved),
+                gpu_uuid=uuid,
+                nodes=", ".join(names),
+            )
         )
     return Homes(keys, nodes)
 
@@ -98,7 +111,13 @@ def reporters_note(counts: Answer, who: Who, log: Log) -> set[tuple[str, str]]:
     several = {key for key, own in seen.items() if len(own) > 1 and (np.sum(list(own.values()), axis=0) > 1).sum() > 1}
     if several:
         first = min(several)
-        log.add(f"{len(several)} GPUs are reported by more than one exporter or target ({first[0]}); each counts once.")
+        log.add(
+            coded(
+                "gpus-reported-twice",
+                "{gpus} GPUs are reported by more than one exporter or target ({gpu_uuid}); each counts once.",
+                gpus=len(several), gpu_uuid=first[0],
+            )
+        )  # fmt: skip
     return several
 
 
@@ -113,8 +132,14 @@ def unnamed_note(series: Iterable[Labels], node_of: Callable[[Labels], str | Non
             lost.setdefault("Hostname or instance", {})[labels["UUID"]] = None
     for label, gpus in sorted(lost.items()):
         log.add(
-            f"Series of dcgm-exporter without the label {label} speak of {len(gpus)} GPUs ({min(gpus)}), which cannot "
-            "be counted. Keep that label in metric_relabel_configs."
+            coded(
+                "label-missing",
+                "Series of dcgm-exporter without the label {label} speak of {gpus} GPUs ({first}), which cannot be "
+                "counted. Keep that label in metric_relabel_configs.",
+                label=label,
+                gpus=len(gpus),
+                first=str(min(gpus)),
+            )
         )
 
 

@@ -16,7 +16,8 @@ from ...activity import DeviceSeries
 from ...activity.owned import Device
 from ..client.range_planner import Ask, Runner
 from ..client.response import Answer, Floats, Labels
-from ..discovery import Probe
+from ..discovery import Discovery
+from ..promql import agent_queries
 from ..promql import promql as queries
 from ..promql.labels import agent_node
 from .dcgm import KeyOf
@@ -45,7 +46,7 @@ class Fine:
     these GPUs: the shorter the time, the finer the rows."""
 
     runner: Runner
-    found: Probe
+    found: Discovery
     matches: tuple[str, ...]
     about: Mapping[str, About]
     key_of: KeyOf | None
@@ -99,7 +100,7 @@ class Fine:
 
     def _agent_asks(self, step: float, named: tuple[str, ...]) -> list[Ask]:
         own = (f'gpu_uuid=~"{"|".join(named)}"',) if named else ()
-        asks = queries.agent_gpu_asks(self.found.names, (*self.matches, *own), step)
+        asks = agent_queries.agent_gpu_asks(self.found.names, (*self.matches, *own), step)
         return [ask for ask in asks if ask.name in _AGENT_MEASURES]
 
     def _agent_key(self, labels: Labels) -> str | None:

@@ -11,7 +11,7 @@ from .....agent.store.reading import queries as store
 from ....core.frame import Window
 from ...resolution import concat
 from ..client.response import Answer, Floats, Grid, Labels
-from ..promql.labels import Work, agent_node, agent_work, has_exported, work_of
+from ..promql.labels import LabelledWork, agent_node, agent_work, has_exported, work_of
 from .gpus import About
 from .homes import reporter
 
@@ -20,7 +20,7 @@ _FULL = 0.97
 
 
 def agent_uses(answer: Answer, grid: Grid, about: Mapping[str, About]) -> pd.DataFrame:
-    """Uses from ``skuwise_workload_gpu_seconds_total`` at the end of each row, with the columns of `Work` beside."""
+    """Uses from ``skuwise_workload_gpu_seconds_total`` at the end of each row, with the columns of `LabelledWork`."""
     rows: list[dict[str, object]] = []
     for labels, counted in zip(answer.labels, answer.values, strict=True):
         work, uuid = agent_work(labels), labels.get("gpu_uuid")
@@ -48,7 +48,7 @@ def dcgm_uses(
     for labels in counts.labels:
         by_target.setdefault(reporter(labels), []).append(labels)
     exported = {target: has_exported(own) for target, own in by_target.items()}
-    samples: dict[tuple[str, Work], Floats] = {}
+    samples: dict[tuple[str, LabelledWork], Floats] = {}
     for labels, values in zip(counts.labels, counts.values, strict=True):
         own, work = key_of(labels), work_of(labels, exported=exported[reporter(labels)])
         if own is None or work is None or own not in about or about[own].uuid in taken:
@@ -121,7 +121,7 @@ def workloads_of(uses: pd.DataFrame, window: Window) -> tuple[pd.DataFrame, pd.D
     return own.reset_index(drop=True), table.reindex(columns=[*store.WORKLOADS.columns])
 
 
-def _row(work: Work, node: str, uuid: str, start: float, end: float) -> dict[str, object]:
+def _row(work: LabelledWork, node: str, uuid: str, start: float, end: float) -> dict[str, object]:
     return {
         "workload_id": work.workload_id, "node": node, "gpu_uuid": uuid, "basis": work.basis, "ts_start": start,
         "ts_end": end, "shared": float(work.shared), "mem_used_bytes": np.nan, "series_id": work.series_id,

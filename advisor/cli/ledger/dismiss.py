@@ -1,0 +1,15 @@
+"""``skuwise ledger dismiss``: it will not be done, and is not counted any more."""
+
+from __future__ import annotations
+
+import argparse
+
+from .decisions import add_decision, record_decision
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    add_decision(parser, why_required=True)
+
+
+def run(options: argparse.Namespace) -> int:
+    return record_decision(options, "dismissed")

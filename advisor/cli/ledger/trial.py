@@ -1,0 +1,51 @@
+"""``skuwise ledger trial``: one replica goes first, and the next advice compares it with the rest."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from dataclasses import replace
+
+from ....rules.base.errors import EXIT_DONE, UsageError
+from ....rules.base.output import say
+from ....rules.base.sanitize import clean
+from ...ledger.entries import LedgerEntry
+from ...ledger.records import Figures, Trial
+from ...moves.recommendation_kinds import KINDS
+from .decisions import add_decision, decision_event, typed_text
+from .entries import find_entry, open_ledgers
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    add_decision(parser)
+    parser.add_argument("--replica", metavar="NAME", help="its name or id (default: whichever stands on the target)")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Note that a trial begins. What it came to is noted by later advice."""
+    now = time.time()
+    ledger, entry = find_entry(open_ledgers(options.ledger), options.id)
+    check_trial(entry, now)
+    begun = decision_event("trial", now, options.by, None, options.why)
+    trial = Trial(typed_text(options.replica))
+    ledger.add(entry.proposal.id, replace(begun, figures=Figures(trial=trial)))
+    who = f"Replica {trial.replica}" if trial.replica else "One replica"
+    say(
+        f"{entry.proposal.id} ({clean(entry.proposal.action)}, {clean(entry.proposal.about)}) is on trial. "
+        f"{clean(who)} goes to {clean(entry.proposal.target_config)}; 'skuwise advise' compares it with the rest."
+    )
+    return EXIT_DONE
+
+
+def check_trial(entry: LedgerEntry, now: float) -> None:
+    """Raises UsageError where one replica cannot go first."""
+    p, state = entry.proposal, entry.decision(now).state
+    can_be_tried = [action for action, kind in KINDS.items() if kind.trial is not None]
+    if p.action not in can_be_tried:
+        raise UsageError(
+            f"{p.id} is {p.action!r}: no single replica can go first.", f"A trial is for {', '.join(can_be_tried)}."
+        )
+    if p.ground is None or p.ground.time_ratio is None or p.ground.target.gpu_count == 0 or p.blocked:
+        raise UsageError(f"{p.id} predicts no time that a replica could be held against.", "Look at it with 'show'.")
+    if state in ("done", "expired"):
+        raise UsageError(f"{p.id} is {state}: there is nothing left to try.", "'skuwise ledger list' shows what is.")

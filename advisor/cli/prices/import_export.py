@@ -1,0 +1,180 @@
+"""``skuwise prices import EXPORT``: a price file from what was charged, and what the export leaves unexplained."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import yaml
+
+from ....rules.base.errors import EXIT_DONE, NothingToDo
+from ....rules.base.output import say, write_json, write_stdout, write_whole
+from ....rules.base.sanitize import clean
+from ....rules.base.text_table import columns
+from ....rules.catalog.loader import load_catalog
+from ....rules.catalog.types import Price
+from ...billing.billing_exports import Export
+from ...billing.cost_summary import Bill, LineComparison, ObservedNode, compare_bill, sum_up
+from ...core import formatting as words
+from ...core.timestamps import day, rfc3339
+from ...telemetry.source import add_source_choice, source_of
+
+SCHEMA = "skuwise.prices/1"
+_SERVICES = 5  # of what is no GPU node, so many are named
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("export", type=Path, metavar="EXPORT", help="the export")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="write the price file there, for --prices")
+    add_source_choice(parser, required=False)
+    parser.add_argument("--rules", type=Path, metavar="DIR", help="a site's own catalog files, over those that ship")
+    parser.add_argument("--format", choices=("table", "json"), default="table")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Read the export, hold it against telemetry where a source is given, print, and write the price file."""
+    catalog, export = load_catalog(options.rules), Export(options.export)
+    bill = sum_up(export.charges(), catalog)
+    if not bill.lines:
+        raise NothingToDo(
+            f"{options.export} charges no GPU node that the catalog knows ({export.rows} rows).",
+            "Give instance types in a column of their own, or the nodes in --rules DIR.",
+        )
+    observed = _observed(options, bill) if options.db or options.prometheus or options.match else None
+    found, without = compare_bill(bill, observed or ())
+    period = f"{day(bill.start)} to {day(bill.end - 1)}"
+    source = f"{export.dialect.partition(' ')[2]} {options.export.name}, {period}"
+    prices = [p for one in found if (p := bill.price(one.line, source)) is not None]
+    if options.format == "json":
+        write_json(_document(export, bill, found, without, observed is not None))
+    else:
+        write_stdout(_text(export, bill, found, without, observed is not None))
+    if options.output is not None:
+        write_whole(options.output, price_file(prices))
+        say(f"{len(prices)} {'price' if len(prices) == 1 else 'prices'} written to {options.output}")
+    return EXIT_DONE
+
+
+def price_file(prices: Sequence[Price]) -> str:
+    """Prices as a file that ``--prices`` reads."""
+    entries: list[Mapping[str, object]] = []
+    for p in prices:
+        until = {"committed_until": p.committed_until} if p.committed_until else {}
+        entries.append(
+            {"sku": p.sku, "region": p.region, "usd_per_hour": p.usd_per_hour, "basis": p.basis, **until,
+             "source": clean(p.source), "as_of": p.as_of}
+        )  # fmt: skip
+    return yaml.safe_dump({"prices": entries}, sort_keys=False, allow_unicode=True)
+
+
+def _observed(options: argparse.Namespace, bill: Bill) -> list[ObservedNode]:
+    """The nodes that were there in the export's time."""
+    catalog = load_catalog(options.rules)
+    say("reading telemetry ...")
+    frame = source_of(options, say).read(catalog, since=bill.end - bill.start, until=bill.end, now=bill.end)
+    rows = frame.nodes[["node", "node_sku", "region", "first_seen", "last_seen"]].itertuples(index=False, name=None)
+    found = []
+    for node, sku, region, first, last in rows:
+        hours = (min(float(last), bill.end) - max(float(first), bill.start)) / 3600
+        known = [value if isinstance(value, str) else None for value in (sku, region)]
+        found.append(ObservedNode(str(node), known[0], known[1], max(hours, 0.0)))
+    return [n for n in found if n.hours > 0]
+
+
+def _text(
+    export: Export, bill: Bill, found: Sequence[LineComparison], without: Sequence[ObservedNode], compared: bool
+) -> str:
+    heads = ["node", "region", "node-hours", "list", "effective", "committed", "basis", "cost"]
+    heads += ["observed", "explained"] if compared else []
+    rows = []
+    for one in found:
+        line = one.line
+        row = [
+            line.sku, line.region, f"{line.hours:,.0f}", _rate(line.list_usd_per_hour), _rate(line.usd_per_hour),
+            _rate(line.committed_usd_per_hour), _basis(one), words.usd(line.effective),
+        ]  # fmt: skip
+        row += [f"{one.observed_hours:,.0f}", words.usd(one.explained)] if compared else []
+        rows.append(tuple(row))
+    lines = [
+        f"{clean(str(export.path))}, {export.dialect}, {day(bill.start)} to {day(bill.end - 1)} UTC, {export.rows:,} "
+        f"rows: {words.usd(bill.effective)} effective, {words.usd(bill.billed)} billed",
+        "",
+        columns(heads, rows, right=tuple(n for n in (2, 3, 4, 5, 7, 8, 9) if n < len(heads))),
+        "",
+        "Unexplained" if compared else "Not of priced GPU nodes",
+    ]
+    lines += [f"  {words.usd(usd):>12}  {clean(what)}" for what, usd in remainder(bill, found, compared) if usd]
+    if without:
+        names = words.listed([clean(n.node) for n in without])
+        hours = sum(n.hours for n in without)
+        lines.append(f"Observed without a charge: {names} ({hours:,.0f} node-hours).")
+    if compared:
+        named = sum(len(one.named) for one in found)
+        lines.append(f"{named} of {sum(len(one.nodes) for one in found)} observed nodes are in it by name.")
+    if export.skipped:
+        lines.append(f"{export.skipped} rows could not be read, the first is row {export.first_skipped}.")
+    return "\n".join(lines) + "\n"
+
+
+def remainder(bill: Bill, found: Sequence[LineComparison], compared: bool) -> list[tuple[str, float]]:
+    """What the export charges beside what is explained, by reason, US dollars. With it, the parts sum to its effective
+    cost; where nothing was observed, every GPU node counts as explained."""
+    over = [(one, one.line.effective - one.explained) for one in found] if compared else []
+    parts = [
+        (f"{one.line.sku} in {one.line.region}: more hours than were observed", usd)
+        for one, usd in over
+        if abs(usd) > 0.005
+    ]
+    parts.append(("commitments that nothing used", bill.unused))
+    parts.append(("GPU nodes that are not charged by the hour", bill.uncounted))
+    named = sorted(bill.other.items(), key=lambda item: (-abs(item[1]), item[0]))
+    parts += named[:_SERVICES]
+    parts.append((f"{max(len(named) - _SERVICES, 0)} other services", sum(usd for _, usd in named[_SERVICES:])))
+    return parts
+
+
+def _basis(one: LineComparison) -> str:
+    line = one.line
+    parts = [line.basis]
+    if 0 < line.committed_hours < line.hours:
+        parts.append(f"{line.committed_hours / line.hours * 100:.0f} % of hours committed")
+    if line.spot_hours > 0:
+        parts.append(f"{line.spot_hours / line.hours * 100:.0f} % spot")
+    return ", ".join(parts)
+
+
+def _rate(value: float | None) -> str:
+    return words.NONE if value is None else f"{words.usd(value)}/h"
+
+
+def _document(
+    export: Export, bill: Bill, found: Sequence[LineComparison], without: Sequence[ObservedNode], compared: bool
+) -> dict[str, object]:
+    return {
+        "schema": SCHEMA,
+        "export": {"file": str(export.path), "kind": export.dialect, "rows": export.rows, "unreadable": export.skipped},
+        "window": {"start": rfc3339(bill.start), "end": rfc3339(bill.end)},
+        "billed_usd": round(bill.billed, 6),
+        "effective_usd": round(bill.effective, 6),
+        "nodes": [
+            {
+                "sku": one.line.sku, "region": one.line.region, "node_hours": round(one.line.hours, 6),
+                "list_usd_per_hour": _rounded(one.line.list_usd_per_hour),
+                "effective_usd_per_hour": _rounded(one.line.usd_per_hour),
+                "committed_usd_per_hour": _rounded(one.line.committed_usd_per_hour), "basis": one.line.basis,
+                "committed_hours": round(one.line.committed_hours, 6), "spot_hours": round(one.line.spot_hours, 6),
+                "effective_usd": round(one.line.effective, 6),
+                "observed_node_hours": round(one.observed_hours, 6) if compared else None,
+                "explained_usd": round(one.explained, 6) if compared else None,
+                "observed": list(one.nodes), "named": list(one.named),
+            }
+            for one in found
+        ],
+        "unexplained": [{"what": what, "usd": round(usd, 6)} for what, usd in remainder(bill, found, compared) if usd],
+        "observed_without_charge": [n.node for n in without],
+    }  # fmt: skip
+
+
+def _rounded(value: float | None) -> float | None:
+    return round(value, 6) if value is not None else None

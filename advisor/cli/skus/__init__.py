@@ -1,0 +1,13 @@
+"""``skuwise skus``: the catalog as people read it, every dollar with its source and its date."""
+
+from ....rules.base.command import Command
+
+_HERE = "skuwise.advisor.cli.skus"
+
+# In the order of the help. A new one is its own file and one line here.
+COMMANDS = {
+    "list": Command(f"{_HERE}.list", "GPUs, nodes and list prices"),
+    "show": Command(f"{_HERE}.show", "one GPU or node with every figure and its source"),
+    "compare": Command(f"{_HERE}.compare", "how long typical work takes on another GPU"),
+    "plan": Command(f"{_HERE}.plan", "what a model needs to be trained, and what to be served"),
+}

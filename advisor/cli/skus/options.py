@@ -1,0 +1,79 @@
+"""Options of several commands on the catalog, and what their values mean."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import re
+from pathlib import Path
+
+from ....rules.base.errors import UsageError
+from ....rules.base.typed_fields import suggest
+from ....rules.catalog.loader import Catalog
+from ....rules.catalog.types import GpuSku, NodeSku
+from ...moves.base.sustained_rates import PRECISIONS
+
+_UNITS = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
+_AMOUNT = re.compile(r"(\d+(?:\.\d+)?(?:e\d+)?)\s*([kmbt]?)", re.IGNORECASE)
+
+
+def add_catalog(parser: argparse.ArgumentParser) -> None:
+    """Which catalog is read, and how it is printed."""
+    parser.add_argument("--format", choices=("table", "json"), default="table")
+    parser.add_argument("--rules", type=Path, metavar="DIR", help="a site's own catalog files, over those that ship")
+
+
+def add_provider(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--provider", metavar="P", help="only nodes of this provider")
+
+
+def add_model(parser: argparse.ArgumentParser, *, params_required: bool = False) -> None:
+    """What is known of a model, for the commands that reckon without telemetry."""
+    parser.add_argument(
+        "--params", type=parse_amount, metavar="N", required=params_required, help="parameters of the model: 70B, 350M"
+    )
+    parser.add_argument(
+        "--active-params", type=parse_amount, metavar="N", help="those a token passes through (mixture of experts): 13B"
+    )
+    parser.add_argument(
+        "--precision", choices=PRECISIONS, default="bf16", help="of weights and arithmetic (default: bf16)"
+    )
+
+
+def check_model(options: argparse.Namespace) -> None:
+    """Raises UsageError for a model whose part is larger than the whole."""
+    if options.active_params and options.active_params > options.params:
+        raise UsageError("--active-params is larger than --params.", "A token passes through a part of the model.")
+
+
+def parse_amount(text: str) -> float:
+    """A number above zero with a unit: 70B, 1.5M, 8e9."""
+    match = _AMOUNT.fullmatch(text.strip())
+    value = float(match[1]) * _UNITS[match[2].lower()] if match else math.nan
+    if not 0 < value < 1e15:
+        raise argparse.ArgumentTypeError(f"{text!r} is no amount; write 70B or 350M")
+    return value
+
+
+def parse_whole(text: str) -> int:
+    """A whole number above zero."""
+    if not text.isdecimal() or not 0 < int(text) <= 10**9:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number above zero")
+    return int(text)
+
+
+def asked_gpu(catalog: Catalog, name: str) -> GpuSku:
+    """The GPU a person means. Raises UsageError, with what was probably meant."""
+    found = catalog.gpu_asked(name)
+    if found is None:
+        near = suggest(name, [*catalog.gpus]) or "'skuwise skus list' names them all."
+        raise UsageError(f"The catalog has no GPU {name!r}.", near)
+    return found
+
+
+def nodes_of_provider(catalog: Catalog, provider: str | None) -> list[NodeSku]:
+    """The nodes of a provider; None: of all. Raises UsageError for one that the catalog does not know."""
+    known = sorted({node.provider for node in catalog.nodes.values()})
+    if provider is not None and provider not in known:
+        raise UsageError(f"The catalog has no provider {provider!r}.", f"It has {', '.join(known)}.")
+    return [node for node in catalog.nodes.values() if provider in (None, node.provider)]

@@ -1,0 +1,128 @@
+"""One part of the catalog as people read it, every dollar with its source and its date."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ....rules.base.text_table import columns
+from ....rules.catalog.fabric_premium import Premium, fabric_premium, nvlink_premium
+from ....rules.catalog.gpu_files import Accelerator
+from ....rules.catalog.loader import Catalog
+from ....rules.catalog.types import FigureSource, GpuSku, NodeSku, Price
+from ...core import formatting as words
+
+Sku = GpuSku | NodeSku | Accelerator
+UNKNOWN = "unknown"
+
+
+def sku_text(found: Sku, catalog: Catalog) -> str:
+    """One part of the catalog with every figure and its source, for a person."""
+    if isinstance(found, GpuSku):
+        return _gpu_text(found, catalog)
+    return _node_text(found, catalog) if isinstance(found, NodeSku) else _accelerator_text(found)
+
+
+def _gpu_text(gpu: GpuSku, catalog: Catalog) -> str:
+    eta = gpu.achieved
+    rows = [
+        ("architecture", f"{gpu.architecture}, compute capability {gpu.compute_capability}, {gpu.form_factor}"),
+        ("SMs and clocks", f"{gpu.sm_count} SMs, {gpu.boost_hertz / 1e6:g} MHz at most"),
+        ("clock of the rates", f"{gpu.tensor_reference_hertz / 1e6:g} MHz"),
+        *((f"dense {precision}", f"{rate / 1e12:g} T(FL)OP/s") for precision, rate in gpu.dense_flops.items()),
+        ("memory", f"{gpu.mem_bytes / 1024**3:.1f} GiB at {gpu.mem_bandwidth_bytes_per_second / 1e9:g} GB/s"),
+        ("NVLink one way", _rate(gpu.nvlink_bytes_per_second, "none")),
+        ("PCIe one way", f"{gpu.pcie_bytes_per_second / 1e9:.1f} GB/s"),
+        ("power limit", f"{gpu.tdp_watts:g} W"),
+        ("MIG slices", str(gpu.mig_slices_max) if gpu.mig_slices_max else "none"),
+        *(
+            (f"achieved, {name}", f"{share:.2f} of the peak" if share is not None else "not measured")
+            for name, share in (
+                ("BF16 matrix", eta.bf16_gemm),
+                ("FP8 matrix", eta.fp8_gemm),
+                ("memory", eta.mem),
+                ("all-reduce", eta.link_allreduce),
+                ("FP32 matrix", eta.fp32_gemm),
+            )
+        ),
+        ("also called", ", ".join(gpu.aliases) or "nothing else"),
+        ("source", _source(gpu.source)),
+    ]
+    prices = [price for node in catalog.nodes_of(gpu.name) for price in node.prices]
+    return "\n".join([gpu.name, _pairs(rows), "", _prices(prices)])
+
+
+def _node_text(node: NodeSku, catalog: Catalog) -> str:
+    rows = [
+        ("GPUs", f"{node.gpu_count} x {node.gpu}, joined by {node.intra_node_link}"),
+        ("fabric", words.fabric_words(node)),
+        ("RDMA", {True: "yes", False: "no", None: UNKNOWN}[node.fabric.rdma]),
+        ("CPUs", f"{node.vcpus} virtual" if node.vcpus is not None else UNKNOWN),
+        ("host memory", f"{node.host_mem_bytes / 1024**3:g} GiB" if node.host_mem_bytes is not None else UNKNOWN),
+        ("other fabric, same host", ", ".join(twin.name for twin in catalog.fabric_twins(node)) or "none known"),
+        *_interconnect_rows(node, catalog),
+        ("source", _source(node.source)),
+    ]
+    return "\n".join([node.name, _pairs(rows), "", _prices(node.prices)])
+
+
+def interconnect(node: NodeSku, catalog: Catalog) -> list[tuple[str, Premium]]:
+    """What each interconnect of a node costs on its own, by region; its part is ``fabric`` or ``NVLink``."""
+    found = []
+    for price in node.prices:
+        for part, premium_of in (("fabric", fabric_premium), ("NVLink", nvlink_premium)):
+            premium = premium_of(catalog, catalog.price, node, price.region)
+            if premium is not None:
+                found.append((part, premium))
+    return found
+
+
+def _interconnect_rows(node: NodeSku, catalog: Catalog) -> list[tuple[str, str]]:
+    rows = []
+    for part, premium in interconnect(node, catalog):
+        cost = f"{premium.usd_per_hour:.3f} USD/h, {premium.share * 100:.1f} % of the price in {premium.price.region}"
+        basis = f"assumed ({premium.prior}, from pairs elsewhere): no pair here tells it"
+        if premium.twin is not None:
+            twin = catalog.nodes[premium.twin.sku]
+            slower = (
+                f" of {twin.gpu}, a slower part as well" if twin.gpu != node.gpu else f", {words.fabric_words(twin)}"
+            )
+            basis = f"over {twin.name}{slower} ({premium.twin.usd_per_hour:.3f} USD/h, {premium.twin.as_of})"
+        rows.append((f"{part} alone", f"{cost}, {basis}"))
+    return rows
+
+
+def _accelerator_text(one: Accelerator) -> str:
+    rows = [
+        ("vendor", one.vendor),
+        *((f"dense {precision}", f"{rate / 1e12:g} T(FL)OP/s") for precision, rate in one.dense_flops.items()),
+        ("memory", f"{one.mem_bytes / 1024**3:g} GiB" if one.mem_bytes is not None else UNKNOWN),
+        ("memory bandwidth", _rate(one.mem_bandwidth_bytes_per_second, UNKNOWN)),
+        ("note", one.note or "none"),
+        ("source", _source(one.source)),
+    ]
+    return "\n".join([f"{one.name} (information only: skuwise reads no telemetry of it)", _pairs(rows)])
+
+
+def _prices(prices: Sequence[Price]) -> str:
+    if not prices:
+        return "No list price is known."
+    rows = [(p.sku, p.region, f"{p.usd_per_hour:.3f}", p.as_of, p.source) for p in prices]
+    return columns(("list price of", "region", "USD/h", "as of", "source"), rows, right=(2,))
+
+
+def _pairs(rows: Sequence[tuple[str, str]]) -> str:
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(f"  {name.ljust(width)}  {value}" for name, value in rows)
+
+
+def _source(source: FigureSource) -> str:
+    parts = [
+        source.text,
+        f"as of {source.as_of}" if source.as_of else "",
+        f"grade {source.grade}" if source.grade else "",
+    ]
+    return "; ".join(part for part in parts if part)
+
+
+def _rate(value: float | None, none: str) -> str:
+    return none if value is None else f"{value / 1e9:g} GB/s"

@@ -1,0 +1,115 @@
+"""The advice as the plain values of its JSON, schema ``skuwise.advice/1``, and back: RFC 3339 UTC, base units, null for
+what is missing, never NaN.
+
+What the JSON does not carry (features of workloads, their commands) comes back as its default. Keys that were added to
+the first contract may be absent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import Any, get_args
+
+from ...rules.base.quantities import Moment
+from ...rules.base.sanitize import clean
+from ...rules.policy.labels import BottleneckLabel
+from .advice_types import Advice, Finding, Recommendation, Reconciliation, Rejected, WorkloadVerdict
+from .codec import Codec, MisfitError
+from .coded_text import UNSPECIFIED, CodedText
+
+SCHEMA = "skuwise.advice/1"
+# No count and no sum of dollars or hours comes near: beyond it, adding up would lose the last cent.
+CODEC = Codec(largest=1e13, decimals=6, dates=True)
+_CLOSES = 0.001  # what the parts of a reconciliation may differ from its total, of the total
+_CENT = 0.01  # of room, for what was rounded
+
+
+def _statement(value: Any) -> Any:  # noqa: ANN401
+    """Advice that told no codes had the text alone."""
+    if isinstance(value, str):
+        return {"code": UNSPECIFIED, "text": value}
+    return {"code": UNSPECIFIED, **value} if isinstance(value, dict) else value
+
+
+def _rejected(value: Any) -> Any:  # noqa: ANN401
+    """The reason's parts stand beside the SKU, and its text is called the reason."""
+    if not isinstance(value, dict) or "reason" not in value:
+        return value
+    parts = {key: value[key] for key in ("code", "fields") if key in value}
+    return {**value, "reason": {**parts, "text": value["reason"]}}
+
+
+def _flat(values: dict[str, Any]) -> dict[str, Any]:
+    sku, reason = values["sku"], values["reason"]
+    return {"sku": sku, "code": reason["code"], "reason": reason["text"], "fields": reason["fields"]}
+
+
+def _finding(value: Any) -> Any:  # noqa: ANN401
+    """The first contract had `node` alone."""
+    if not isinstance(value, dict) or "nodes" in value:
+        return value
+    return {**value, "nodes": [] if value.get("node") is None else [value["node"]]}
+
+
+CODEC.reshape(CodedText, _statement)
+CODEC.reshape(Rejected, _rejected, _flat)
+CODEC.reshape(Finding, _finding)
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    start: Moment
+    end: Moment
+
+
+@dataclass(frozen=True, slots=True)
+class _Windowed:
+    window: _Window
+
+
+def to_dict(advice: Advice) -> dict[str, Any]:
+    """The advice as plain values, in the order of the contract."""
+    values = CODEC.encode(advice)
+    generated_at, start, end = (values.pop(name) for name in ("generated_at", "start", "end"))
+    for name in ("thresholds", "market"):
+        if not values[name] and values[name] != []:  # an empty market is one that was asked for
+            del values[name]
+    return {"schema": SCHEMA, "generated_at": generated_at, "window": {"start": start, "end": end}, **values}
+
+
+def from_dict(values: dict[str, Any]) -> Advice:
+    """The advice of what its JSON held. Raises MisfitError for what no advice can be."""
+    window = CODEC.decode(_Windowed, values).window
+    if window.start > window.end:
+        raise MisfitError("ends before it begins", ("window",))
+    advice = CODEC.decode(Advice, {**values, **values["window"]})
+    _check_reconciliation(advice.summary.reconciliation)
+    for name in ("workloads", "findings", "recommendations", "market"):
+        _check_ids(name, getattr(advice, name) or ())
+    for number, workload in enumerate(advice.workloads):
+        if not workload.bottleneck.time_shares.keys() <= set(get_args(BottleneckLabel)):
+            place = ("workloads", number, "bottleneck", "time_shares")
+            raise MisfitError("has a label that is none of a bottleneck", place)
+    return advice
+
+
+def _check_ids(name: str, items: Iterable[WorkloadVerdict | Finding | Recommendation]) -> None:
+    counts = Counter(item.id for item in items)
+    id_, count = max(counts.items(), key=lambda one: one[1], default=("", 0))
+    if count > 1:
+        raise MisfitError(f"holds the id {clean(id_)[:60]} twice", (name,))
+
+
+def _check_reconciliation(money: Reconciliation) -> None:
+    place = ("summary", "reconciliation")
+    parts = [getattr(money, f.name) for f in fields(money) if f.name != "total"]
+    known = [part for part in parts if part is not None]
+    if money.total is None and not known:
+        return
+    if money.total is None or len(known) != len(parts):
+        raise MisfitError("is known in part only", place)
+    if abs(math.fsum(known) - money.total) > _CLOSES * abs(money.total) + _CENT:
+        raise MisfitError("does not add up to its total", place)

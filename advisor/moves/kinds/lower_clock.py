@@ -1,0 +1,100 @@
+"""The same GPUs on a slower clock: a lower SM clock, or a power cap. It saves energy, never cash."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...core.advice_types import Action, SavingsBaseline
+from ...core.coded_text import coded
+from ...core.formatting import spread, usd
+from ..context.finding_context import ClockChange, series_label
+from ..context.fleet_context import FleetContext, GroupContext, Saving
+from ..context.move_context import DRAWS, DrawnRecommendation
+from ..context.recommendation_kind import RecommendationKind
+from ..tracking.cost import SLACK_SECONDS, MoveCost
+from ..tracking.move_state import MoveState, Place
+from ..tracking.observation import Observation, PredictionSnapshot, hours, measure
+from ..waste.energy import JOULES_PER_KILOWATT_HOUR
+
+CAP: Action = "power-cap"
+CLOCK: Action = "lower-clock"
+
+
+def _build(fleet: FleetContext) -> Iterator[DrawnRecommendation]:
+    for series in fleet.movable:
+        for found in series.asking(CLOCK):
+            if found.clock is not None:
+                yield _option(series, found.clock)
+
+
+def _option(series: GroupContext, change: ClockChange) -> DrawnRecommendation:
+    """The change that a finding carries. Dollars only where the team pays for the power."""
+    group, move, interval = series.group, change.move, change.move.prediction.interval
+    kwh = change.joules_per_month / JOULES_PER_KILOWATT_HOUR
+    price, saving = series.scene.book.power_of(group.nodes[0]), None
+    then = "No dollars: rented nodes include their power, and no price file names a price of power for others."
+    if price is not None:
+        slower = move.prediction.draw(series.scene.draws("clock", group.series_id), DRAWS)
+        paid = move.watts_before * change.work_hours * 3600 / JOULES_PER_KILOWATT_HOUR * price.usd_per_kwh
+        saving = Saving((1 - move.watts_after * slower / move.watts_before) * paid, (), paid, "energy")
+        then = (
+            f"That is {usd(saving.interval.p50)} a month{spread(saving.interval)} at your price of power "
+            f"({price.source}, {price.as_of})."
+        )
+    how = (
+        f"an SM clock at {move.clock_share * 100:.0f} % of today's"
+        if change.cap_watts is None
+        else f"a power cap of {change.cap_watts:.0f} W per GPU"
+    )
+    return series.recommend(
+        CLOCK if change.cap_watts is None else CAP, place="clock",
+        text=(
+            f"{series_label(group)} under {how}: x{interval.p50:.2f} the time "
+            f"({interval.p10:.2f} to {interval.p90:.2f}), {move.watts_before:.0f} to {move.watts_after:.0f} W per GPU "
+            f"at work, {kwh:,.0f} kWh a month less. {then}"
+        ),
+        saving=saving, time_ratio=interval, realisation="energy", risk=move.prediction.risk,
+        would_change_if=(
+            coded("latency-target", "a latency target leaves no room for the slowdown"),
+            coded("clocks-reset", "the driver or the scheduler sets clocks anew at every start"),
+        ),
+        yardstick=SavingsBaseline(
+            clock_share=move.clock_share, usd_per_kwh=price.usd_per_kwh if price is not None else None
+        ),
+        claim=series.base.claim(whole=False),
+    )  # fmt: skip
+
+
+def _state(snapshot: PredictionSnapshot, seen: Observation, _: bool) -> MoveState | None:
+    """By the clock at work: past half of the way down is done. Figures are of whole runs, so this lags."""
+    share, before = snapshot.yardstick.clock_share, snapshot.before
+    now = seen.now(snapshot.series_id)
+    told = [w.features["clock_ratio"] for w in now if "clock_ratio" in w.features]
+    if share is None or before is None or before.clock_ratio is None or not told or share >= 1:
+        return None
+    ratio = sum(told) / len(told)
+    place: Place = "target" if ratio <= before.clock_ratio * (1 + share) / 2 else "source"
+    words = f"Its SM clock at work is {ratio / before.clock_ratio:.2f} of what it was."
+    return MoveState(place, seen.end, hours(now), words)
+
+
+def _cost(snapshot: PredictionSnapshot, state: MoveState, seen: Observation) -> MoveCost:
+    if seen.start < state.since - SLACK_SECONDS:
+        return MoveCost(None, "the window still holds days from before the move")
+    after = measure(seen.series(snapshot.series_id), seen.start, seen.end)
+    before, price, paid = snapshot.before, snapshot.yardstick.usd_per_kwh, snapshot.yardstick.usd_per_month
+    if price is None or paid is None or before is None or before.watts is None or after is None or after.watts is None:
+        return MoveCost(None, "its power was not measured")
+    kwh = (before.watts - after.watts) / 1000 * after.gpu_hours_per_month
+    return MoveCost(paid - kwh * price)
+
+
+KIND = RecommendationKind(
+    actions=(CLOCK, CAP),
+    rank=8,
+    build=_build,
+    words=lambda r: "a lower clock" if r.action == CLOCK else "a power cap",
+    subject="A slower clock",
+    state=_state,
+    cost=_cost,
+)

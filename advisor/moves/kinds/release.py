@@ -1,0 +1,167 @@
+"""GPUs that nobody uses given back: free ones, and those that work holds without using them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from ....rules.catalog.types import Price
+from ...core.advice_types import Configuration, SavingsBaseline
+from ...core.formatting import listed
+from ...core.timestamps import minute
+from ...verdicts.types import BareGpu, NodeFacts
+from ..base.pricing import cash_of
+from ..base.workload_groups import HOURS_PER_MONTH, Group
+from ..context.evidence import GAP_MAX, REST, EvidenceClaim
+from ..context.finding_context import FindingContext, node_words, series_label
+from ..context.fleet_context import FleetContext, Saving, recommend
+from ..context.move_context import DRAWS, DrawnRecommendation, MoveContext
+from ..context.recommendation_kind import WEEK_HOURS, RecommendationKind
+from ..tracking.cost import cost_of_nodes_left
+from ..tracking.move_state import MoveState, by_freed_nodes
+from ..tracking.observation import Observation, PredictionSnapshot, hours
+
+# A GPU that nobody used in this share of its node's hours is free, not between two jobs.
+FREE_SHARE = 0.9
+# Instances that divide a GPU wholly add up to all of it, but for rounding.
+WHOLE = 0.999
+
+
+def _build(fleet: FleetContext) -> Iterator[DrawnRecommendation]:
+    """None of GPUs that are used at other times, or no longer held."""
+    for found in fleet.found:
+        if "release" not in found.answered_by:
+            continue
+        of = _bare(fleet, found) if found.group is None else _held(fleet.scene, found, found.group)
+        if of is not None:
+            yield of
+
+
+def _bare(fleet: FleetContext, found: FindingContext) -> DrawnRecommendation | None:
+    node = found.nodes[0]
+    free = [
+        b
+        for b in found.bare
+        if b.idle_hours >= FREE_SHARE * b.part * node.span_hours and b.last_ts >= fleet.verdicts.window.end - 86400
+    ]
+    if free_gpus(free) < node.gpu_count:
+        # Somebody's memory lies on it, whom no label names. Of a whole node the gate says so.
+        free = [b for b in free if b.held_hours <= GAP_MAX * b.hours]
+    if not free or not node.span_hours:
+        return None
+    gpus = free_gpus(free)
+    whole = 1 if gpus >= node.gpu_count else 0
+    cut = sum(1 for b in free if b.part < 1)
+    parts = [f"{len(free) - cut} {'GPU' if len(free) - cut == 1 else 'GPUs'}"] if len(free) > cut else []
+    parts += [f"{cut} MIG {'instance' if cut == 1 else 'instances'}"] if cut else []
+    who = f"{node.node} did nothing" if whole else f"{' and '.join(parts)} of {node.node} did nothing"
+    what = f"{who} in {node.span_hours / 24:.0f} days."
+    released, parts_held = frozenset(b.gpu_uuid for b in free), sum(b.part for b in free)
+    return _option(fleet.scene, found, None, (node,), released=released, gpus=parts_held, whole=whole, what=what)
+
+
+def free_gpus(free: Sequence[BareGpu]) -> int:
+    """How many GPUs are free as wholes: those that are no instances, and those whose instances are all of them free."""
+    parts: dict[str, float] = {}
+    for b in free:
+        if b.parent_uuid is not None:
+            parts[b.parent_uuid] = parts.get(b.parent_uuid, 0.0) + b.part
+    return sum(1 for b in free if b.parent_uuid is None) + sum(1 for part in parts.values() if part >= WHOLE)
+
+
+def _held(scene: MoveContext, found: FindingContext, group: Group) -> DrawnRecommendation | None:
+    if not group.current:
+        return None
+    whole = 0 if group.shared else sum(1 for n in group.nodes if n.node in group.alone)
+    one = "MIG instance" if group.sliced else "GPU"
+    held = f"{group.gpu_count} {one}" + ("s" if group.gpu_count != 1 else "")
+    them = "it" if group.gpu_count == 1 else "them"
+    what = f"{series_label(group)} holds {held} on {node_words(group.nodes)} and does not use {them}."
+    released, parts_held = frozenset(group.gpus), group.gpu_equivalents
+    return _option(scene, found, group, group.nodes, released=released, gpus=parts_held, whole=whole, what=what)
+
+
+def _option(
+    scene: MoveContext,
+    found: FindingContext,
+    group: Group | None,
+    nodes: Sequence[NodeFacts],
+    *,
+    released: frozenset[str],
+    gpus: float,
+    whole: int,
+    what: str,
+) -> DrawnRecommendation:
+    node, names = nodes[0], tuple(n.node for n in nodes)
+    price = scene.book.saving_price(node)
+    cash, saving = cash_of(price, whole, scene.at), None
+    if cash is not None:
+        month = whole * cash.price.usd_per_hour * HOURS_PER_MONTH
+        saving = Saving.in_cash(cash, np.full(DRAWS, month), month)
+        then = f"Give {'it' if whole == 1 else 'them'} back. {saving.sentence}"
+    else:
+        then = f"Free {'it' if gpus == 1 else 'them'} for other work: {_count(gpus)}. {_no_cash(price, whole)}"
+    key = group.identity if group else f"{node.cluster}/{node.node}"
+    return recommend(
+        "release", key, node.node_sku, "nothing",
+        findings=(found.finding.id,),
+        workload=group.lead.id if group else None,
+        # Of instances, the GPUs that they are parts of.
+        source=Configuration(node.gpu_sku or node.gpu_name, node.node_sku, math.ceil(gpus - 1e-9)),
+        target=Configuration(None, None, 0),
+        text=f"{what} {then}", saving=saving, freed_gpu_hours_per_month=gpus * HOURS_PER_MONTH,
+        risk="low" if group else "very-low",
+        would_change_if=found.finding.would_change_if,
+        yardstick=SavingsBaseline(nodes=tuple(sorted(names))),
+        exclusive=f"release:{key}",
+        claim=EvidenceClaim(names, REST, released, whole=saving is not None),
+    )  # fmt: skip
+
+
+def _count(gpus: float) -> str:
+    """GPUs to be freed; parts of them where instances are."""
+    if abs(gpus - round(gpus)) < 0.005:
+        return f"{round(gpus)} {'GPU' if round(gpus) == 1 else 'GPUs'}"
+    return f"{gpus:.2f} GPUs, as parts"
+
+
+def _no_cash(price: Price | None, whole: int) -> str:
+    if price is None:
+        return "The price of the node is not known, so no dollars are stated."
+    if not whole:
+        return "Nodes are rented whole and none falls free, so no dollars are claimed."
+    return f"The node is {price.basis} ({price.source}, {price.as_of}), so no dollars come back."
+
+
+def _state(snapshot: PredictionSnapshot, seen: Observation, _: bool) -> MoveState | None:
+    return by_freed_nodes(snapshot, seen) if snapshot.series_id is None else _let_go(snapshot, seen)
+
+
+def _let_go(snapshot: PredictionSnapshot, seen: Observation) -> MoveState | None:
+    now = seen.now(snapshot.series_id)
+    if now:
+        since = max(min(w.start for w in now), seen.start)
+        return MoveState("source", since, hours(now, since), f"It holds {len({g for w in now for g in w.gpus})} GPUs.")
+    left = max((w.end for w in seen.series(snapshot.series_id)), default=seen.start)
+    # Whether it let go or the agent fell silent: the nodes must have told since, or be gone for good.
+    known = [n for n in snapshot.yardstick.nodes if n in seen.nodes and not seen.gone(n)]
+    if any(seen.last_seen(n) <= left + 3600 for n in known):
+        return None
+    what = f"{listed(known)} told of nobody else" if known else "its nodes send nothing any more"
+    return MoveState("target", left, (seen.end - left) / 3600, f"It holds no GPU since {minute(left)}; {what}.")
+
+
+KIND = RecommendationKind(
+    actions=("release",),
+    rank=2,
+    build=_build,
+    words=lambda _: "release",
+    subject="Giving these GPUs back",
+    state=_state,
+    cost=cost_of_nodes_left,
+    unasked_hours=WEEK_HOURS,
+    by_absence=True,
+    frees=True,
+)

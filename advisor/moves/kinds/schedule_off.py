@@ -1,0 +1,182 @@
+"""Nodes switched off in the hours of the day in which nobody ever uses them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from ...core.advice_types import Risk, SavingsBaseline
+from ...core.coded_text import coded
+from ..base.pricing import cash_of
+from ..base.workload_groups import AVAILABLE, HOURS_PER_MONTH
+from ..context.evidence import REST
+from ..context.finding_context import series_label
+from ..context.fleet_context import FleetContext, GroupContext, Saving
+from ..context.move_context import DRAWS, DrawnRecommendation
+from ..context.recommendation_kind import WEEK_HOURS, RecommendationKind
+from ..tracking.cost import SLACK_SECONDS, MoveCost, price_then
+from ..tracking.move_state import MoveState
+from ..tracking.observation import Observation, PredictionSnapshot, spans
+
+# The highest engine activity of an hour up to which nobody used it: monitors and health checks stay below.
+OFF_ENGINE_MAX = 0.05
+# Shorter than this, loading the models again eats what is saved.
+OFF_HOURS_MIN = 6
+# A working week and two days: fewer mornings tell nothing of a habit.
+OFF_DAYS_MIN = 7
+# Nights in a row that a service must have been off: one may be an outage, two a week-end.
+NIGHTS_MIN = 3
+# Share of its quiet hours that a service which is switched off may still hold its GPUs for.
+OFF_SHARE_MAX = 0.1
+DAY_SECONDS = 86400.0
+
+
+@dataclass(frozen=True, slots=True)
+class OffHours:
+    """A stretch of the day (UTC hours `begin` to `end`, over midnight where `end` is smaller) that was quiet on every
+    one of `days` days."""
+
+    begin: int
+    end: int
+    days: int
+
+    @property
+    def length(self) -> int:
+        return (self.end - self.begin) % 24 or 24
+
+    @property
+    def risk(self) -> Risk:
+        """How likely it is that a new day differs, by the rule of succession: 1 in (days + 2)."""
+        chance = 1 / (self.days + 2)
+        return "very-low" if chance < 0.02 else "low" if chance < 0.10 else "medium" if chance < 0.25 else "high"
+
+
+def off_hours(usage: pd.DataFrame) -> OffHours | None:
+    """The longest stretch of the day in which none of these GPUs ever worked. None: there is none, or too few days.
+
+    An hour that was not observed tells nothing; the highest sample counts, not the mean.
+    """
+    if "g_max" not in usage or usage.empty:
+        return None
+    most = usage["g_max"].to_numpy(float)
+    known = np.isfinite(most) & (usage["seconds"].to_numpy(float) > 0)
+    hours = np.ceil(usage["ts"].to_numpy(float)[known] / 3600).astype(np.int64) - 1
+    of_day, day = hours % 24, hours // 24
+    used = np.zeros(24, dtype=bool)
+    np.logical_or.at(used, of_day, most[known] > OFF_ENGINE_MAX)
+    if used.all() or not used.any():
+        return None
+    pairs = np.unique(np.stack([of_day, day]), axis=1)
+    seen = np.bincount(pairs[0], minlength=24)
+    quiet = ~used & (seen >= OFF_DAYS_MIN)
+    begin, length = _longest(quiet)
+    if length < OFF_HOURS_MIN:
+        return None
+    stretch = [(begin + n) % 24 for n in range(length)]
+    return OffHours(begin, (begin + length) % 24, int(seen[stretch].min()))
+
+
+def _longest(quiet: np.ndarray) -> tuple[int, int]:
+    """Begin and length of the longest run around the clock."""
+    best, run = (0, 0), 0
+    for n in range(48):
+        run = run + 1 if quiet[n % 24] else 0
+        if best[1] < run <= 24:
+            best = ((n - run + 1) % 24, run)
+    return best
+
+
+def _build(fleet: FleetContext) -> Iterator[DrawnRecommendation]:
+    for series in fleet.movable:
+        group = series.group
+        if group.kind not in AVAILABLE or not group.current or group.shared or group.stands_by:
+            continue
+        quiet = off_hours(fleet.verdicts.usage_of({w.id for w in group.now}))
+        if quiet is not None:
+            yield _option(series, quiet)
+
+
+def _option(series: GroupContext, quiet: OffHours) -> DrawnRecommendation:
+    """Its nodes off in its quiet hours, whole nodes for cash."""
+    base, share = series.base, quiet.length / 24
+    cash, saving = cash_of(base.price, base.right_nodes if base.whole and not base.mixed else 0, series.scene.at), None
+    if cash is not None:
+        draws = base.right_nodes_draws * cash.price.usd_per_hour * HOURS_PER_MONTH * share
+        saving = Saving.in_cash(cash, np.broadcast_to(draws, (DRAWS,)), base.month_usd(base.right_nodes))
+    then = (
+        f"its nodes are not paid for. {saving.sentence}"
+        if saving is not None
+        else f"its {base.gpus} GPUs are free for other work; no whole node falls free, so no dollars are claimed."
+    )
+    return series.recommend(
+        "schedule-off",
+        text=(
+            f"{series_label(series.group)} was not used once between {quiet.begin:02d}:00 and {quiet.end:02d}:00 UTC "
+            f"on {quiet.days} days (engine never above {OFF_ENGINE_MAX * 100:.0f} % in any sample). Switched off in "
+            f"these {quiet.length} hours, {then}"
+        ),
+        saving=saving, freed_gpu_hours_per_month=base.gpus * HOURS_PER_MONTH * share, risk=quiet.risk,
+        would_change_if=(
+            coded("needed-at-that-hour", "somebody needs it at once at such an hour (on call, another time zone)"),
+            coded("memory-lost", "what it holds in memory is lost when it is switched off"),
+        ),
+        yardstick=SavingsBaseline(off_hours=(quiet.begin, quiet.end)),
+        claim=base.claim(whole=saving is not None, measures=REST),
+    )  # fmt: skip
+
+
+def _state(snapshot: PredictionSnapshot, seen: Observation, _: bool) -> MoveState | None:
+    quiet, runs = snapshot.yardstick.off_hours, seen.series(snapshot.series_id)
+    if quiet is None or not seen.now(snapshot.series_id):
+        return None
+    length = ((quiet[1] - quiet[0]) % 24 or 24) * 3600.0
+    begin = seen.end // DAY_SECONDS * DAY_SECONDS + quiet[0] * 3600.0
+    nights, kept = 0, 0
+    while begin + length > seen.end:
+        begin -= DAY_SECONDS
+    latest = begin
+    while begin >= seen.start:
+        held = sum(b - a for a, b in spans(runs, begin, begin + length)) / length
+        off = held <= OFF_SHARE_MAX
+        if (off and kept) or (not off and nights):
+            break
+        nights, kept = nights + off, kept + (not off)
+        begin -= DAY_SECONDS
+    if nights >= NIGHTS_MIN:
+        since = latest - (nights - 1) * DAY_SECONDS
+        return MoveState(
+            "target", since, nights * 24.0, f"It held nothing in its quiet hours in {nights} nights on end."
+        )
+    if kept >= NIGHTS_MIN:
+        since = latest - (kept - 1) * DAY_SECONDS
+        return MoveState("source", since, kept * 24.0, f"It held its GPUs through {kept} nights on end.")
+    return MoveState("between", seen.end, 0.0, "Its nights differ.")
+
+
+def _paid_part(snapshot: PredictionSnapshot, state: MoveState, seen: Observation) -> MoveCost:
+    if seen.start < state.since - SLACK_SECONDS:
+        return MoveCost(None, "the window still holds days from before the move")
+    known = [seen.nodes[n] for n in snapshot.nodes if n in seen.nodes]
+    prices = [price_then(snapshot, seen, n.node) for n in known]
+    span = (seen.end - seen.start) / 3600
+    if not known or any(p is None for p in prices) or span <= 0:
+        return MoveCost(None, "no price is known for its nodes")
+    # A node that goes on reporting through the night is on, and paid for.
+    usd = sum((p or 0.0) * min(n.hours_observed / span, 1.0) for p, n in zip(prices, known, strict=True))
+    return MoveCost(min(usd * HOURS_PER_MONTH, snapshot.yardstick.usd_per_month or usd * HOURS_PER_MONTH))
+
+
+KIND = RecommendationKind(
+    actions=("schedule-off",),
+    rank=7,
+    build=_build,
+    words=lambda _: "off at night",
+    subject="Switching the nodes off in quiet hours",
+    state=_state,
+    cost=_paid_part,
+    unasked_hours=WEEK_HOURS,
+    frees=True,
+)

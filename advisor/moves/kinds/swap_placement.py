@@ -1,0 +1,226 @@
+"""The swap: serving on a silent fabric changes places with training that starves for one. Nothing is bought."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ...core.advice_types import Configuration
+from ...core.coded_text import CodedText, coded
+from ...verdicts.types import NodeFacts
+from ..base.prediction import SIGMA_ACHIEVED_KNOWN, Prediction
+from ..base.workload_groups import HOURS_PER_MONTH, TRAINING, Group
+from ..context.evidence import WORK, EvidenceClaim
+from ..context.finding_context import FindingContext, node_words, series_label
+from ..context.fleet_context import FleetContext, recommend
+from ..context.move_context import DrawnRecommendation, MoveContext
+from ..context.recommendation_kind import RecommendationKind
+from .move_sku import KIND as MOVE
+
+STARVES = 0.2  # share of its time that training waits for the network (communication takes 0.15 to 0.30 of large jobs)
+_WAITS = ("network", "pcie")
+
+
+def _build(fleet: FleetContext) -> Iterator[DrawnRecommendation]:
+    """For each series of serving on a silent fabric: its best swap, or why there is none.
+
+    A training changes places once: the largest service comes first, and takes the partner that gains most.
+    """
+    asking = [f for f in fleet.found if f.group is not None and "swap-placement" in f.answered_by]
+    starved = {f.group.series_id: f.finding.id for f in asking if f.group is not None and f.waste != "fabric"}
+    taken: set[str] = set()
+    swaps: dict[str, DrawnRecommendation] = {}
+    for found in asking:
+        group = found.group
+        if group is None or found.waste != "fabric" or not group.recurs:
+            continue
+        if not group.nodes or group.kind in ("idle", "unknown"):
+            continue
+        partner, option = _best(fleet, group, found, taken)
+        if partner is not None:
+            taken.add(partner)
+            both = (found.finding.id, *((starved[partner],) if partner in starved else ()))
+            option = replace(option, recommendation=replace(option.recommendation, findings=both))
+        swaps[group.series_id] = option
+    for series in fleet.movable:
+        if series.group.series_id in swaps:
+            yield swaps[series.group.series_id]
+
+
+def _best(
+    fleet: FleetContext, group: Group, found: FindingContext, taken: set[str]
+) -> tuple[str | None, DrawnRecommendation]:
+    """The partner of the swap that frees most, and the swap; None with the reason where there is no partner."""
+    reasons: list[tuple[str, CodedText]] = []
+    open_: list[tuple[float, str, DrawnRecommendation]] = []
+    for training in fleet.groups:
+        if training.kind not in TRAINING or not training.recurs or not training.nodes:
+            continue
+        reason = _unfit(fleet.scene, group, training, fleet.groups)
+        if reason is None and training.series_id in taken:
+            reason = coded("swaps-already", "it changes places with another service already")
+        if reason is not None:
+            reasons.append((training.lead.name, reason))
+            continue
+        option = _option(fleet, group, found, training)
+        open_.append((option.recommendation.freed_gpu_hours_per_month, training.series_id, option))
+    if open_:
+        _, partner, option = max(open_, key=lambda one: (one[0], one[1]))
+        return partner, option
+    why = "no training in this fleet starves for want of a fabric"
+    codes = " ".join(reason.code for _, reason in reasons[:3])
+    more = f" ({'; '.join(f'{name}: {reason.text}' for name, reason in reasons[:3])})" if reasons else ""
+    return None, _no_partner(group, found, CodedText("no-swap-partner", f"{why}{more}", {"because": codes or None}))
+
+
+def _unfit(scene: MoveContext, serving: Group, training: Group, groups: Sequence[Group]) -> CodedText | None:
+    here, there = serving.nodes[0], training.nodes[0]
+    waits = _waits(training)
+    if _fabric_rate(scene, there) is not None and _has_rdma(scene, there):
+        return coded("has-a-fabric", "its nodes have a fabric already")
+    if waits < STARVES:
+        return CodedText(
+            "hardly-waits",
+            f"the network or PCIe holds it back in only {waits * 100:.0f} % of its time",
+            {"share": waits},
+        )
+    if (here.provider, here.region) != (there.provider, there.region):
+        return coded("runs-elsewhere", "it runs at another provider or in another region")
+    if here.gpu_sku != there.gpu_sku:
+        return coded(
+            "other-gpus", "it runs on {gpu}, not on {wanted}",
+            gpu=there.gpu_sku or "unknown GPUs", wanted=here.gpu_sku or "the same GPUs",
+        )  # fmt: skip
+    if {n.gpu_count for n in serving.nodes} != {n.gpu_count for n in training.nodes}:
+        return coded("other-gpu-count", "its nodes hold another number of GPUs")
+    if len(training.nodes) > len(serving.nodes):
+        return coded(
+            "more-nodes", "it needs {nodes} nodes, and the service holds {held}",
+            nodes=len(training.nodes), held=len(serving.nodes),
+        )  # fmt: skip
+    if any(n.node not in serving.alone for n in serving.nodes) or _others(training, groups):
+        return coded("swapped-nodes-shared", "other work sits on the nodes that would be swapped")
+    return None
+
+
+def _others(training: Group, groups: Sequence[Group]) -> bool:
+    """Whether anything but training ran on its nodes: other training only gains by a fabric."""
+    names = {n.node for n in training.nodes}
+    return any(names.intersection(w.nodes) for g in groups if g.kind not in TRAINING for w in g.workloads)
+
+
+def _waits(training: Group) -> float:
+    return sum(training.bottleneck_shares.get(label, 0.0) for label in _WAITS)
+
+
+def _has_rdma(scene: MoveContext, node: NodeFacts) -> bool:
+    sku = scene.catalog.node(node.node_sku) if node.node_sku else None
+    if sku is not None and sku.fabric.rdma is not None:
+        return sku.fabric.rdma
+    return node.fabric is not None and node.fabric.link_layer == "InfiniBand"
+
+
+def _fabric_rate(scene: MoveContext, node: NodeFacts) -> float | None:
+    """Bytes per second one way of the whole node: what its ports said, else what the catalog says."""
+    if node.fabric is not None and node.fabric.line_rate_bytes_per_second:
+        return node.fabric.line_rate_bytes_per_second
+    sku = scene.catalog.node(node.node_sku) if node.node_sku else None
+    return sku.fabric.bytes_per_second if sku else None
+
+
+def _predicted(scene: MoveContext, serving: Group, training: Group) -> Prediction | None:
+    now, then = _fabric_rate(scene, training.nodes[0]), _fabric_rate(scene, serving.nodes[0])
+    if not now or not then:
+        return None
+    busy = training.use.u_i[np.isfinite(training.use.u_i)]
+    if not busy.size or float(busy.mean()) < 0.01:
+        return None
+    # The mean use of the line is the least share of the time that the network takes; only that shrinks, by the rates.
+    waits = min(float(busy.mean()), _waits(training))
+    return Prediction(
+        1.0 - waits * max(1.0 - now / then, 0.0), SIGMA_ACHIEVED_KNOWN, "network time at the fabric's rate"
+    )
+
+
+def _starved_hours(training: Group, groups: Sequence[Group]) -> tuple[float, int]:
+    """GPU-hours of the window in which training starved on these nodes, and how many other trainings that counts."""
+    names = {n.node for n in training.nodes}
+    starved = [
+        (w.gpu_hours, g is training)
+        for g in groups
+        if g.kind in TRAINING
+        for w in g.workloads
+        if names.issuperset(w.nodes) and w.bottleneck.label in _WAITS
+    ]
+    return sum(hours for hours, _ in starved), sum(not own for _, own in starved)
+
+
+def _option(fleet: FleetContext, serving: Group, found: FindingContext, training: Group) -> DrawnRecommendation:
+    prediction = _predicted(fleet.scene, serving, training)
+    count = len(training.nodes)
+    gpus = count * max(serving.nodes[0].gpu_count, 1)
+    starved_hours, others = _starved_hours(training, fleet.groups)
+    month = starved_hours / fleet.scene.window_hours * HOURS_PER_MONTH if fleet.scene.window_hours > 0 else 0.0
+    freed = month * max(1.0 - prediction.median, 0.0) if prediction else 0.0
+    more = f" (as did {others} other trainings there in this window, taken to gain alike)" if others else ""
+    told = (
+        f"the training takes {prediction.median:.2f} of its time ({prediction.interval.p10:.2f} to "
+        f"{prediction.interval.p90:.2f}) where it starved{more}"
+        if prediction
+        else "how much faster the training runs cannot be told, for its present network was not measured"
+    )
+    text = (
+        f"{series_label(serving)} and the training {training.lead.name} change places: the training "
+        f"gets {node_words(found.nodes[:count])} with the fabric, the service gets {node_words(training.nodes)}. The "
+        f"service runs at the same speed (x1.00); {told}. Nothing is bought and no cash comes back: GPU-hours do."
+    )
+    return recommend(
+        "swap-placement", serving.series_id, serving.series_id, training.series_id,
+        findings=(found.finding.id,),
+        workload=serving.lead.id,
+        source=Configuration(serving.lead.gpu_sku, serving.lead.node_sku, gpus),
+        target=Configuration(training.lead.gpu_sku, training.lead.node_sku, gpus),
+        text=text, time_ratio=prediction.interval if prediction else None, freed_gpu_hours_per_month=freed,
+        risk=prediction.risk if prediction else "medium",
+        would_change_if=(
+            coded("training-ends", "the training ends and does not come back"),
+            coded(
+                "places-apart",
+                "the service and the training may not share a tenant, a network zone or a data set's location",
+            ),
+        ),
+        exclusive=f"place:{serving.series_id}",
+        claim=EvidenceClaim(
+            tuple(dict.fromkeys(n.node for n in (*serving.nodes, *training.nodes))), WORK, whole=True,
+            fabric=frozenset(n.node for n in serving.nodes),
+        ),
+    )  # fmt: skip
+
+
+def _no_partner(group: Group, found: FindingContext, why: CodedText) -> DrawnRecommendation:
+    held = Configuration(group.lead.gpu_sku, group.lead.node_sku, group.gpu_count)
+    return recommend(
+        "swap-placement", group.series_id, group.series_id, "nobody",
+        findings=(found.finding.id,),
+        workload=group.lead.id,
+        source=held, target=held,
+        text=f"A swap with training that lacks a fabric would cost nothing, but there is no partner: {why}.",
+        risk="very-low", blocked_by=(why,),
+        would_change_if=(
+            coded("training-comes", "training that spans nodes comes to the same provider and region without a fabric"),
+        ),
+        exclusive=f"place:{group.series_id}",
+    )  # fmt: skip
+
+
+KIND = RecommendationKind(
+    actions=("swap-placement",),
+    rank=3,
+    build=_build,
+    words=lambda _: "swap with training",
+    subject="A change of places",
+    state=MOVE.state,
+    of_another=True,  # the time is the training's
+)

@@ -1,0 +1,23 @@
+"""All kinds of recommendations, found by their modules in ``moves/kinds``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import get_args
+
+from ..core.advice_types import Action, Recommendation
+from . import kinds
+from .context.described import described_in
+from .context.recommendation_kind import RecommendationKind
+
+ALL_KINDS = described_in(kinds, "KIND", RecommendationKind)
+KINDS: Mapping[str, RecommendationKind] = {action: kind for kind in ALL_KINDS for action in kind.actions}
+if sorted(KINDS) != sorted(get_args(Action)):
+    told = ", ".join(sorted(set(KINDS) ^ set(get_args(Action))))
+    raise TypeError(f"{told}: an action is a label of advice_types.Action and of one module in moves/kinds.")
+
+
+def action_words(r: Recommendation) -> str:
+    """What a recommendation comes to, in words; of one that another version made, its action."""
+    kind = KINDS.get(r.action)
+    return kind.words(r) if kind is not None else r.action

@@ -1,0 +1,1 @@
+"""What later telemetry tells of a recommendation: whether it was done, and what it brought."""

@@ -1,0 +1,17 @@
+"""The whole advice as a page that stands alone, with charts."""
+
+from __future__ import annotations
+
+from ...core.advice_types import Advice
+from ...views.document.advice_document import advice_document
+from ...views.document.truncate import WHOLE
+from ..charts import charts_of
+from ..format import Format, Screen
+from ..html import page_html
+
+
+def _render(advice: Advice, _: Screen) -> str:
+    return page_html(advice_document(advice, WHOLE, charts_of))
+
+
+FORMAT = Format("text/html", ".html", _render)

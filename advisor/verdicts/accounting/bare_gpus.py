@@ -1,0 +1,143 @@
+"""GPUs and instances with hours that no workload accounts for, and how they stood."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from ...core.advice_types import INFERRED
+from ...core.frame import Frame
+from ..doubts import Doubt
+from ..features.soundness import CONTRADICTIONS
+from ..types import BareGpu
+from ..workloads.attribution import Attribution
+from ..workloads.sku_lookup import GpuIndex
+
+# Share of a GPU's memory that the driver and a display may take without any work on it.
+HELD_MEM_RATIO = 0.01
+FAULT_SHARE_MIN = 0.05  # of the time: less is a blip (as in rules/waste/telemetry-fault.yaml)
+
+
+def bare_gpus(
+    frame: Frame,
+    index: GpuIndex,
+    attribution: Attribution,
+    measures: pd.DataFrame,
+    parts: npt.NDArray[np.float64],
+    *,
+    doubts: Sequence[Doubt] = (),
+) -> tuple[BareGpu, ...]:
+    """Every GPU and instance with hours that no workload accounts for while its node was in service, by node and index.
+
+    A divided GPU itself is left out for the time of its instances. `parts`: the part of a GPU that each row of the
+    frame's `gpu` stands for. `doubts`: what of its telemetry was not believed; those that contradict one another name
+    its fault.
+    """
+    places = attribution.places
+    if places.empty:
+        return ()
+    nobody = places[places["workload_id"].isna() & (places["seconds"] > 0)]
+    nobody = nobody[~nobody["shared"].astype(bool) & ~nobody["drained"].astype(bool)]
+    if nobody.empty:
+        return ()
+    parent_of = frame.parents
+    keys = zip(*(frame.gpu[name].iloc[nobody["row"]] for name in ("node", "gpu_uuid")), strict=True)
+    cut = np.array([key in parent_of for key in keys], dtype=np.bool_)
+    # What is left of a GPU beside its instances has no counters: nothing is said of it.
+    nobody = nobody[cut | (parts[nobody["row"].to_numpy(int)] >= 1.0)]
+    if nobody.empty:
+        return ()
+    at = nobody["row"].to_numpy(int)
+    rows = measures.iloc[at].reset_index(drop=True)
+    gpu = frame.gpu.iloc[at]
+    seconds = nobody["seconds"].to_numpy(float)
+    rows["weight"] = seconds * parts[at]
+    rows["part"] = parts[at]
+    # What a row tells that somebody held for a part of it may be theirs.
+    whole = seconds >= 0.98 * gpu["observed_seconds"].to_numpy(float)
+    rows["unnamed"] = np.where(whole, seconds, 0.0)
+    rows["node"], rows["gpu_uuid"] = gpu["node"].to_numpy(), gpu["gpu_uuid"].to_numpy()
+    rows["ts"], rows["begin"] = gpu["ts"].to_numpy(), (gpu["ts"] - gpu["interval_seconds"]).to_numpy()
+    contradicted = _contradictions(doubts)
+    inferred = _inferred_busy_hours(frame, attribution, measures)
+    out = []
+    for (node, uuid), own in rows.groupby(["node", "gpu_uuid"], sort=True):
+        w = own["weight"].to_numpy(float)
+        if w.sum() <= 0:
+            continue
+        above = parent_of.get((str(node), str(uuid)))
+        sku = index.sku(str(node), str(uuid))
+        fault = float(np.average(own["fault"], weights=w))
+        out.append(
+            BareGpu(
+                node=str(node),
+                gpu_uuid=str(uuid),
+                gpu_sku=sku.name if sku else None,
+                hours=float(w.sum() / 3600),
+                idle_hours=float(w[own["idle"].to_numpy(bool)].sum() / 3600),
+                engine_mean=_average(own["g"], w),
+                engine_max=_or_none(own["g_max"].max()),
+                dram_mean=_average(own["m"], w),
+                power_mean_watts=_average(own["power"], w),
+                idle_power_watts=_average(own["idle_power"], w),
+                mem_used_ratio=_average(own["mem"], w),
+                busy_hours=_hours_of(own["unnamed"], ~own["idle"]) + inferred.get((str(node), str(uuid)), 0.0),
+                held_hours=_hours_of(own["unnamed"], own["mem"] >= HELD_MEM_RATIO),
+                first_ts=float(own["begin"].min()),
+                last_ts=float(own["ts"].max()),
+                telemetry_fault=_fault_words(fault, contradicted.get((str(node), str(uuid)), ())),
+                part=float(np.average(own["part"], weights=w)) if above is not None else 1.0,
+                parent_uuid=above[1] if above is not None else None,
+                profile=index.profiles.get((str(node), str(uuid))),
+            )
+        )
+    return tuple(out)
+
+
+def _inferred_busy_hours(
+    frame: Frame, attribution: Attribution, measures: pd.DataFrame
+) -> dict[tuple[str, str], float]:
+    """(node, GPU) -> hours in which it worked for a workload that was inferred from its activity, and so for somebody
+    whom nothing names: what is left of such a GPU is at rest by construction, and may be held all the same."""
+    ids = {one.workload_id for one in attribution.sessions if one.basis == INFERRED}
+    if not ids:
+        return {}
+    rows = attribution.places[attribution.places["workload_id"].isin(ids)]
+    at = rows["row"].to_numpy(int)
+    busy = ~measures["idle"].to_numpy(bool)[at]
+    gpu = frame.gpu.iloc[at]
+    seconds = pd.Series(np.where(busy, rows["seconds"].to_numpy(float), 0.0))
+    totals = seconds.groupby([gpu["node"].to_numpy(), gpu["gpu_uuid"].to_numpy()]).sum() / 3600
+    return {(str(node), str(uuid)): float(hours) for (node, uuid), hours in totals.items()}  # type: ignore[misc]
+
+
+def _hours_of(seconds: pd.Series, chosen: pd.Series) -> float:
+    return float(seconds[chosen.to_numpy(bool)].sum()) / 3600
+
+
+def _contradictions(doubts: Sequence[Doubt]) -> dict[tuple[str, str], list[str]]:
+    found: dict[tuple[str, str], list[str]] = {}
+    for doubt in doubts:
+        if doubt.code in CONTRADICTIONS:
+            found.setdefault((doubt.node, doubt.gpu_uuid), []).append(doubt.text)
+    return found
+
+
+def _fault_words(share: float, named: Sequence[str]) -> str | None:
+    """Why a GPU's signals contradict one another, if they do in more than a blip of its time."""
+    if share < FAULT_SHARE_MIN:
+        return None
+    return " ".join((*named, f"One of the two is wrong, in {share:.0%} of its free time."))
+
+
+def _average(values: pd.Series, weights: np.ndarray) -> float | None:
+    v = values.to_numpy(float)
+    ok = ~np.isnan(v)
+    return float(np.average(v[ok], weights=weights[ok])) if weights[ok].sum() > 0 else None
+
+
+def _or_none(value: float) -> float | None:
+    return None if value is None or np.isnan(value) else float(value)

@@ -1,0 +1,234 @@
+"""The verdict of each workload as others read it: its judgement and phases with what is missing, and from when on more
+will be known; and what it used, row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from ...core.advice_types import BottleneckVerdict, Coverage, KindVerdict, Owner, Phase, WorkloadVerdict
+from ...core.coded_text import UNSPECIFIED, CodedText, coded
+from ...core.frame import Window
+from ...core.records import records
+from ...core.timestamps import minute, span
+from ..bottlenecks.judgement import Evidence, Judgement, Piece
+from ..bottlenecks.kv_cache import capacity_of, tokens_of, with_capacity
+from ..workloads.session import Session
+
+_USAGE = (
+    "c", "m", "n", "i", "p", "u_c", "u_m", "u_n", "u_p", "g", "sm", "o", "duty", "i_share", "n_share", "p_share",
+    "tensor_nvlink_correlation", "tensor_fabric_correlation", "power", "clock_ratio", "idle",
+    "g_max", "lost",
+)  # fmt: skip
+# What a verdict wants to see of a workload, the measure that shows it, and the columns it comes from.
+_WANTED = {
+    "gpu_util": "g",
+    "sm_active": "sm",
+    "tensor_active": "c",
+    "dram_active": "m",
+    "power_watts": "power",
+    "mem_used_bytes": "mem",
+}
+
+
+def workload_verdicts(  # noqa: PLR0917
+    pieces: Sequence[Piece],
+    wholes: Sequence[Judgement],
+    phases: Sequence[tuple[Judgement, tuple[Phase, ...]]],
+    parts: npt.NDArray[np.float64],
+    series_hours: Mapping[str, float],
+    evidence: Evidence,
+) -> list[WorkloadVerdict]:
+    """One verdict for each workload. `pieces`: all rows of each; `wholes`: judged over them; `phases`: the judgement as
+    its phases leave it, and these; `parts`: the part of a GPU that each row stands for."""
+    return [
+        _verdict(piece, whole.features, *judged, _part(piece, evidence.frame.parents, parts), series_hours, evidence)
+        for piece, whole, judged in zip(pieces, wholes, phases, strict=True)
+    ]
+
+
+def _verdict(  # noqa: PLR0917
+    piece: Piece,
+    observed: Mapping[str, float],
+    judged: Judgement,
+    phases: tuple[Phase, ...],
+    part: float,
+    series_hours: Mapping[str, float],
+    evidence: Evidence,
+) -> WorkloadVerdict:
+    session, frame, book = piece.session, evidence.frame, evidence.book
+    coverage = _coverage(piece, observed, evidence)
+    hours = series_hours.get(session.series_id, 0.0)
+    kind = _with_floor(judged.kind, session, hours, book.floor_hours, frame.window)
+    bottleneck = _explained(judged.bottleneck, coverage)
+    kv_full = book.bottlenecks["capacity_kv_p95_min"].value
+    bottleneck = with_capacity(bottleneck, capacity_of(frame.serving, session.workload_id), kv_full)
+    features, tokens = judged.features, tokens_of(frame.serving, session.workload_id)
+    if tokens is not None:
+        features = {**features, "generated_tokens": tokens}
+    skus = [evidence.index.sku(*key) for key in session.gpus]
+    names = {sku.name for sku in skus if sku is not None}
+    node_skus = {node.node_sku for node in evidence.nodes_of(session)}
+    return WorkloadVerdict(
+        id=session.workload_id,
+        series_id=session.series_id,
+        name=session.name,
+        owner=Owner(session.team, session.user, session.account, session.namespace),
+        nodes=session.nodes,
+        gpus=tuple(uuid for _, uuid in session.gpus),
+        gpu_sku=next(iter(names)) if len(names) == 1 and all(skus) else None,
+        node_sku=next(iter(node_skus)) if len(node_skus) == 1 else None,
+        start=session.start,
+        end=session.end,
+        gpu_hours=features.get("hours", 0.0) * part,
+        cost_usd=None,
+        kind=kind,
+        bottleneck=bottleneck,
+        phases=phases,
+        coverage=coverage,
+        features=features,
+        basis=session.basis,
+        shared=session.shared,
+        gpu_part=part,
+        framework=session.framework,
+        command=session.command,
+        scheduled=session.scheduled,
+    )
+
+
+def _part(piece: Piece, instances: Container[tuple[str, str]], parts: npt.NDArray[np.float64]) -> float:
+    """The part of a GPU that each of its instances is, on average over its time; 1 for whole GPUs."""
+    if not any(key in instances for key in piece.session.gpus):
+        return 1.0
+    seconds = piece.mine["seconds"].to_numpy(float)
+    return float(np.average(parts[piece.mine["row"].to_numpy(int)], weights=seconds)) if seconds.sum() > 0 else 1.0
+
+
+def _coverage(piece: Piece, features: Mapping[str, float], evidence: Evidence) -> Coverage:
+    session, mine = piece.session, piece.mine
+    at = mine["row"].to_numpy(int)
+    missing: dict[str, CodedText] = {}
+    for metric, measure in _WANTED.items():
+        if np.isnan(evidence.row_columns[measure][at].astype(float)).all():
+            missing[metric] = _reason(session, metric, evidence)
+    nodes = evidence.nodes_of(session)
+    unread = [
+        CodedText(n.fabric.code or UNSPECIFIED, f"{n.node}: {n.fabric.reason}")
+        for n in nodes
+        if n.fabric and n.fabric.reason
+    ]
+    if unread:
+        missing["fabric"] = unread[0]
+    for key in session.gpus:
+        sku = evidence.index.sku(*key)
+        if sku is None:
+            name = evidence.index.table["name"].get(key, "unknown") if len(evidence.index.table) else "unknown"
+            missing["sku"] = coded(
+                "sku-not-in-catalog",
+                "The catalog has no GPU named {name}, so what it sustains is not known.",
+                name=str(name),
+            )
+            break
+        if sku.achieved.bf16_gemm is None:
+            missing["u_c"] = _never_measured("compute", sku.name)
+        if sku.achieved.mem is None:
+            missing["u_m"] = _never_measured("bandwidth", sku.name)
+    lengths = evidence.gpu_columns["interval_seconds"][at].astype(float)
+    resolution = features.get("resolution_seconds", float(np.median(lengths)) if len(lengths) else 0.0)
+    texts = {name: one.text for name, one in missing.items()}
+    codes = {name: one.code for name, one in missing.items()}
+    return Coverage(round(piece.observed_share, 4), resolution, texts, codes)
+
+
+def _never_measured(what: str, sku: str) -> CodedText:
+    return coded(
+        "sustained-rate-unknown", "What {what} a {sku} sustains has not been measured; use is held against nothing.",
+        what=what, sku=sku,
+    )  # fmt: skip
+
+
+def _reason(session: Session, metric: str, evidence: Evidence) -> CodedText:
+    """Why a metric is missing, as the agent noted it: in its words, by its code."""
+    absences = evidence.frame.absences
+    if not absences.empty:
+        uuids = {uuid for _, uuid in session.gpus}
+        own = absences[
+            absences["node"].isin(session.nodes)
+            & absences["metric"].isin([metric, "*"])
+            & ((absences["scope"] == "source") | absences["gpu_uuid"].isin(uuids))
+        ]
+        for row in records(own):
+            reason, detail = str(row["reason"]), row["detail"]
+            return CodedText(reason, detail if isinstance(detail, str) and detail else reason)
+    return coded("not-measured", "It was not measured on these GPUs, and no reason was left.")
+
+
+def _with_floor(kind: KindVerdict, session: Session, hours: float, floor_hours: float, window: Window) -> KindVerdict:
+    """Say from when a verdict on waste will be possible, where it is not yet. `hours`: of all runs of its
+    series."""
+    if hours >= floor_hours:
+        return kind
+    fields = {"hours": hours, "needed_hours": floor_hours}
+    if session.last_seen < window.end - 3600:
+        floor = f"{floor_hours:.0f} h"
+        said = CodedText(
+            "ended-too-early",
+            f"It ended after {span(hours * 3600)} of data: too little for a verdict on waste ({floor}).",
+            fields,
+        )
+    elif window.hours < floor_hours <= (window.end - session.first_seen) / 3600:
+        said = CodedText(
+            "window-too-short",
+            f"A window of {span(window.seconds)} is too short for a verdict on waste; over "
+            f"{floor_hours:.0f} h or more (--since) one may be possible.",
+            {**fields, "window_seconds": window.seconds},
+        )
+    else:
+        ready = window.end + (floor_hours - hours) * 3600
+        said = CodedText(
+            "waste-not-judged-yet",
+            f"{span(hours * 3600)} of data are too little for a verdict on waste; at {floor_hours:.0f} h, from "
+            f"{minute(ready)} on if it keeps running, one will be possible.",
+            {**fields, "ready_ts": ready},
+        )
+    return KindVerdict(kind.label, kind.confidence, (*kind.evidence, said), kind.alternatives)
+
+
+def _explained(verdict: BottleneckVerdict, coverage: Coverage) -> BottleneckVerdict:
+    """Where it is unknown because something is missing, say what."""
+    if verdict.label != "unknown" or not coverage.missing:
+        return verdict
+    said = tuple(
+        CodedText(
+            "metric-missing",
+            f"{metric} is missing: {reason}",
+            {"metric": metric, "because": coverage.missing_codes.get(metric)},
+        )
+        for metric, reason in coverage.missing.items()
+    )
+    return BottleneckVerdict(verdict.label, verdict.confidence, verdict.time_shares, (*verdict.evidence, *said))
+
+
+def usage_of(mine: pd.DataFrame, evidence: Evidence) -> pd.DataFrame:
+    """What each workload used in each of its rows (`Verdicts.usage`). `mine`: all their rows (`Attribution.mine`)."""
+    at = mine["row"].to_numpy(int)
+    gpu, own = evidence.gpu_columns, evidence.rows.iloc[at]
+    table = {
+        "workload_id": mine["workload_id"].to_numpy(),
+        "node": gpu["node"][at],
+        "gpu_uuid": gpu["gpu_uuid"][at],
+        "ts": gpu["ts"][at].astype(float),
+        "seconds": mine["seconds"].to_numpy(float),
+        "whole": mine["whole"].to_numpy(bool),
+        "shared": mine["shared"].to_numpy(bool),
+        "bottleneck": own["label"].to_numpy(),
+        "mem_used_ratio": own["mem"].to_numpy(float),
+        "power_watts": own["power"].to_numpy(float),
+        # Work on several nodes without RDMA uses their Ethernet.
+        "u_i": own["exchange"].to_numpy(float),
+    }
+    table.update({name: own[name].to_numpy() for name in _USAGE if name != "power"})
+    return pd.DataFrame(table)

@@ -1,0 +1,134 @@
+"""What a piece of a workload's time is: its features, then its kind, then what holds it back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import pandas as pd
+
+from ...core.advice_types import INFERRED, Alternative, BottleneckVerdict, KindVerdict
+from ...core.coded_text import coded
+from ...core.frame import Frame
+from ...rulebook import Rulebook
+from ..features.features import Columns, columns_of, features
+from ..kinds.kind_metadata import metadata_clues
+from ..kinds.kinds import judge_kind
+from ..types import NodeFacts
+from ..workloads.attribution import Attribution
+from ..workloads.session import Session
+from ..workloads.sku_lookup import GpuIndex
+from .bottleneck_verdict import judge_bottleneck
+
+# Of the gangs found on simulated fleets some nine in ten are a job with exactly its GPUs.
+INFERRED_SHARE = 0.9
+_FROM_ACTIVITY = coded(
+    "inferred-from-activity",
+    "Inferred from activity: what its GPUs hold and do tells when it ran and which GPUs are its own. No scheduler, "
+    "label or process names the work.",
+)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What every piece is judged on. `rows`: the measures of the frame's GPU rows, with the label of each; `nodes`: by
+    name; `gpu_columns`, `row_columns`: the columns of the frame's `gpu` and of `rows` as arrays."""
+
+    frame: Frame
+    index: GpuIndex
+    rows: pd.DataFrame
+    nodes: Mapping[str, NodeFacts]
+    book: Rulebook
+    gpu_columns: Columns
+    row_columns: Columns
+
+    @classmethod
+    def of(
+        cls, frame: Frame, index: GpuIndex, rows: pd.DataFrame, nodes: Iterable[NodeFacts], book: Rulebook
+    ) -> Evidence:
+        """The evidence, its columns taken out once: every workload takes its rows from them."""
+        rows = rows.copy()  # in one block a type
+        by_name = {node.node: node for node in nodes}
+        return cls(frame, index, rows, by_name, book, columns_of(frame.gpu), columns_of(rows))
+
+    def nodes_of(self, session: Session) -> list[NodeFacts]:
+        return [self.nodes[node] for node in session.nodes if node in self.nodes]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Rows of a workload that are judged together (`Attribution.mine`). `session`: the workload, as if it had lasted as
+    long as they do. `by_shape`: whether it is judged by its shape alone, too."""
+
+    session: Session
+    mine: pd.DataFrame
+    by_shape: bool = False
+
+    @property
+    def observed_share(self) -> float:
+        """Share of what it held that was observed; a part of the rows is taken for as well observed as the whole."""
+        held = self.session.held_seconds
+        return min(1.0, float(self.mine["seconds"].sum()) / held) if held > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What a piece is. `by_shape`: the same, had nobody named it; None: nobody asked."""
+
+    features: Mapping[str, float]
+    kind: KindVerdict
+    bottleneck: BottleneckVerdict
+    by_shape: Judgement | None = None
+
+
+def pieces_of(attribution: Attribution) -> list[Piece]:
+    """Each workload with all of its rows."""
+    groups = {str(key): rows for key, rows in attribution.mine.groupby("workload_id", sort=False)}
+    empty = attribution.mine.iloc[:0]
+    return [Piece(session, groups.get(session.workload_id, empty)) for session in attribution.sessions]
+
+
+def judge_pieces(pieces: Iterable[Piece], evidence: Evidence) -> list[Judgement]:
+    """One judgement for each piece, in their order."""
+    return [_judged(piece, evidence) for piece in pieces]
+
+
+def _judged(piece: Piece, evidence: Evidence) -> Judgement:
+    session, mine, book = piece.session, piece.mine, evidence.book
+    nodes = evidence.nodes_of(session)
+    begin = min((node.first_seen for node in nodes), default=session.start)
+    # What was before its nodes were first observed is no gap.
+    held = session.held_seconds - max(begin - session.start, 0.0) * len(session.gpus)
+    since_seen = min(1.0, float(mine["seconds"].sum()) / held) if held > 0 else 1.0
+    told = features(
+        session, mine, evidence.frame, evidence.gpu_columns, evidence.row_columns, evidence.index, nodes, book.kinds
+    )
+    judged: Judgement | None = None
+    for own in (_nameless(session), session) if piece.by_shape else (session,):
+        kind = judge_kind(tuple(metadata_clues(own)), told, book.kinds, book.kind_model, since_seen)
+        bottleneck = judge_bottleneck(
+            evidence.rows, mine, kind=kind.label, coverage=piece.observed_share,
+            dominant=book.bottlenecks["dominant_share_min"].value,
+        )  # fmt: skip
+        if session.basis == INFERRED:
+            kind, bottleneck = _less_sure(kind, bottleneck, book.kinds["abstain_below"].value)
+        judged = Judgement(told, kind, bottleneck, by_shape=judged)
+    assert judged is not None
+    return judged
+
+
+def _less_sure(
+    kind: KindVerdict, bottleneck: BottleneckVerdict, abstain_below: float
+) -> tuple[KindVerdict, BottleneckVerdict]:
+    """The verdicts on work whose GPUs and times were inferred, with the confidence that is left, and what they rest on.
+    A kind that becomes too unsure is unknown."""
+    confidence = round(kind.confidence * INFERRED_SHARE, 3)
+    told = replace(kind, confidence=confidence, evidence=(*kind.evidence, _FROM_ACTIVITY))
+    if kind.label != "unknown" and confidence < abstain_below:
+        others = (Alternative(kind.label, confidence), *kind.alternatives)
+        told = replace(told, label="unknown", alternatives=others)
+    return told, replace(bottleneck, confidence=round(bottleneck.confidence * INFERRED_SHARE, 3))
+
+
+def _nameless(session: Session) -> Session:
+    return replace(session, name="", scheduler="process", pod=None, framework=None, command=None)

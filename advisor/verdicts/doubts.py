@@ -1,0 +1,64 @@
+"""Readings that were not believed: one doubt for each GPU and metric, with its hours and a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from ..core.timestamps import minute, span
+
+Floats = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """Readings of one metric of one GPU that were not believed.
+
+    `metric`: the frame's name of it, several with commas. `code`: what is wrong with it (constants of `soundness`).
+    `hours`: observed hours of the rows concerned, which lie between `start` and `end` (Unix seconds). `text`: a
+    sentence that names the signals, the hours and since when.
+    """
+
+    node: str
+    gpu_uuid: str
+    metric: str
+    code: str
+    hours: float
+    start: float
+    end: float
+    text: str
+
+
+def doubts_of(gpu: pd.DataFrame, at: Mask, *, metric: str, code: str, sentences: Mapping[int, str]) -> list[Doubt]:
+    """One doubt for each GPU with rows `at`. `sentences`: by the GPU's first such row, without the hours."""
+    where = np.nonzero(at)[0]
+    rows = gpu.iloc[where]
+    seconds = rows["observed_seconds"].fillna(rows["interval_seconds"]).to_numpy(float)
+    end = rows["ts"].to_numpy(float)
+    begin = end - rows["interval_seconds"].to_numpy(float)
+    doubts = []
+    for key, own in rows.groupby(["node", "gpu_uuid"], sort=True).indices.items():
+        node, uuid = key if isinstance(key, tuple) else (key, "")
+        hours, start = float(seconds[own].sum()) / 3600, float(begin[own].min())
+        text = f"{sentences[int(where[own[0]])]} over {span(hours * 3600)} from {minute(start)}."
+        doubts.append(Doubt(str(node), str(uuid), metric, code, hours, start, float(end[own].max()), text))
+    return doubts
+
+
+def by_gpu(gpu: pd.DataFrame, at: Mask) -> dict[int, Ints]:
+    """Positions of the rows `at` of each GPU, by the first of them."""
+    where = np.nonzero(at)[0]
+    groups = gpu.iloc[where].groupby(["node", "gpu_uuid"], sort=False).indices
+    return {int(where[own[0]]): where[own] for own in groups.values()}
+
+
+def percent(values: Floats) -> str:
+    """The mean of what is known, as in ``97 %``."""
+    known = values[~np.isnan(values)]
+    return f"{known.mean() * 100:.0f} %" if len(known) else "unknown"

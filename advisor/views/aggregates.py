@@ -1,0 +1,163 @@
+"""What a report sums up over an advice: GPU-hours by kind, what stood idle by owner, fabrics by node SKU, coverage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ..core.advice_types import Advice
+from ..core.formatting import owner_words
+from ..core.totals import sum_if_all
+from ..moves.waste_rules import waste_of
+
+NO_WORKLOAD, DRAINED, NOT_OBSERVED = "no workload", "drained", "not observed"
+
+
+@dataclass(frozen=True, slots=True)
+class IdleGpus:
+    """GPUs of one owner that did nothing. `owner` None: no workload held them.
+
+    `names`: the workloads, or the nodes. `cost_usd` None: a price is not known.
+    """
+
+    owner: str | None
+    names: tuple[str, ...]
+    gpus: int
+    gpu_hours: float
+    cost_usd: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class FabricSum:
+    """The fabrics of one node SKU. `silent` of the `nodes` carried nothing that needs a fabric; of `unseen` nothing can
+    be told, for `reasons`; `judged` were observed long enough to say. `util_p995`: the busiest node's; dollars are of
+    the window (None: no price is known).
+    """
+
+    node_sku: str | None
+    kind: str | None
+    nodes: int
+    cost_usd: float | None
+    util_p995: float | None
+    silent: int
+    silent_usd: float | None
+    unseen: int
+    unseen_usd: float | None
+    reasons: tuple[str, ...]
+    assumed: bool
+    judged: int
+
+
+@dataclass(frozen=True, slots=True)
+class MissingMetric:
+    """One thing that could not be seen, why, and for how many workloads."""
+
+    what: str
+    why: str
+    workloads: int
+
+
+def hours_by_kind(advice: Advice) -> dict[str, float]:
+    """GPU-hours of the workloads by kind, the most first, then those of no workload. GPUs that workloads share count
+    for each of them."""
+    return _summed(((w.kind.label, w.gpu_hours) for w in advice.workloads), advice)
+
+
+def hours_by_bottleneck(advice: Advice) -> dict[str, float]:
+    """GPU-hours by what held the work back, by the shares of each workload's time, then those of no workload."""
+    shares = ((w, w.bottleneck.time_shares or {w.bottleneck.label: 1.0}) for w in advice.workloads)
+    return _summed(((label, share * w.gpu_hours) for w, parts in shares for label, share in parts.items()), advice)
+
+
+def _summed(parts: Iterable[tuple[str, float]], advice: Advice) -> dict[str, float]:
+    sums: dict[str, float] = {}
+    for label, hours in parts:
+        sums[label] = sums.get(label, 0.0) + hours
+    return dict(sorted(sums.items(), key=lambda item: -item[1])) | hours_without_workload(advice)
+
+
+def hours_without_workload(advice: Advice) -> dict[str, float]:
+    """GPU-hours that nobody held, that were out of service, and that nobody observed, as the accounting of GPU-hours
+    has them; parts of nothing, or of what rounding leaves, are left out."""
+    uses = advice.summary.gpu_hours_by_use
+    if uses is None:  # advice of an earlier version, or one team's part
+        return {}
+    parts = {NO_WORKLOAD: uses.unallocated, DRAINED: uses.drained, NOT_OBSERVED: uses.unobserved}
+    least = 0.001 * advice.summary.gpu_hours
+    return {name: part for name, part in parts.items() if part is not None and part > least}
+
+
+def holdings(advice: Advice) -> tuple[IdleGpus, ...]:
+    """What stood idle, by owner, the dearest first."""
+    workloads = {w.id: w for w in advice.workloads}
+    found: dict[str | None, list[tuple[str, int, float, float | None]]] = {}
+    for f in advice.findings:
+        if waste_of(f.rule) != "unused":
+            continue
+        w = workloads.get(f.workload or "")
+        owner = (owner_words(w.owner) or "owner unknown") if w is not None else None
+        name = w.name if w is not None else ", ".join(f.nodes)
+        found.setdefault(owner, []).append((name, len(f.gpus), f.gpu_hours, f.cost_usd))
+    rows = [
+        IdleGpus(
+            owner=owner,
+            names=tuple(dict.fromkeys(name for name, *_ in rows)),
+            gpus=sum(gpus for _, gpus, _, _ in rows),
+            gpu_hours=sum(hours for _, _, hours, _ in rows),
+            cost_usd=sum_if_all(cost for *_, cost in rows),
+        )
+        for owner, rows in found.items()
+    ]
+    return tuple(sorted(rows, key=lambda h: (-(h.cost_usd or 0.0), -h.gpu_hours, h.owner or "")))
+
+
+def fabric_sums(advice: Advice) -> tuple[FabricSum, ...]:
+    """The fabrics by node SKU, what costs most first."""
+    silent = {node: f for f in advice.findings if waste_of(f.rule) == "fabric" for node in f.nodes}
+    floor = advice.summary.floor_hours or 0.0
+    by_sku: dict[
+        tuple[str | None, str | None], list[tuple[float | None, float | None, bool, bool, str | None, bool]]
+    ] = {}
+    for use in advice.fabrics:
+        quiet = use.node in silent
+        judged = quiet or (use.util_p995 is not None and use.hours >= floor)
+        row = (use.cost_usd, use.util_p995, quiet, judged, use.unseen, use.assumed)
+        by_sku.setdefault((use.node_sku, use.kind), []).append(row)
+    sums = [
+        FabricSum(
+            node_sku=sku,
+            kind=kind,
+            nodes=len(rows),
+            cost_usd=sum_if_all(cost for cost, *_ in rows),
+            util_p995=max((util for _, util, *_ in rows if util is not None), default=None),
+            silent=sum(quiet for _, _, quiet, *_ in rows),
+            silent_usd=sum_if_all(cost for cost, _, quiet, *_ in rows if quiet),
+            unseen=sum(util is None for _, util, *_ in rows),
+            unseen_usd=sum_if_all(cost for cost, util, *_ in rows if util is None),
+            reasons=tuple(dict.fromkeys(why for *_, why, _ in rows if why is not None)),
+            assumed=any(assumed for *_, assumed in rows),
+            judged=sum(judged for _, _, _, judged, _, _ in rows),
+        )
+        for (sku, kind), rows in by_sku.items()
+    ]
+    return tuple(sorted(sums, key=lambda s: (-(s.cost_usd or 0.0), -s.nodes, s.node_sku or "")))
+
+
+def observed_share(advice: Advice) -> float | None:
+    """Share of the GPU time of the workloads that was observed; None: there is none."""
+    hours = sum(w.gpu_hours for w in advice.workloads)
+    # Hours of a workload are observed ones: what it held is as much more as its coverage lacks.
+    held = sum(w.gpu_hours / w.coverage.fraction for w in advice.workloads if w.coverage.fraction > 0)
+    return min(hours / held, 1.0) if held > 0 else 0.0 if advice.workloads else None
+
+
+def blind_spots(advice: Advice) -> tuple[MissingMetric, ...]:
+    """What the workloads' telemetry lacks, what concerns most of them first."""
+    counts: dict[tuple[str, str], int] = {}
+    for w in advice.workloads:
+        for metric, reason in w.coverage.missing.items():
+            counts[metric, reason] = counts.get((metric, reason), 0) + 1
+    return tuple(
+        MissingMetric(what, why, count)
+        for (what, why), count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    )

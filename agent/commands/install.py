@@ -1,0 +1,35 @@
+"""`skuwise agent install`: systemd units and Slurm scripts for this installation."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ...rules.base.errors import EXIT_DONE
+from ...rules.base.output import write_stdout
+from ..service import install
+from ..service.install import Installation
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    add_target(parser)
+    for name, option in install.OPTIONS.items():
+        parser.add_argument(
+            f"--with-{name}", dest="options", action="append_const", const=name, help=f"also {option.help}"
+        )
+
+
+def add_target(parser: argparse.ArgumentParser) -> None:
+    """Where files are written or removed, and whether they are."""
+    parser.add_argument("--dry-run", action="store_true", help="print what would be done")
+    parser.add_argument("--root", metavar="DIR", type=Path, default=Path("/"), help="into this tree")
+
+
+def run(options: argparse.Namespace) -> int:
+    installation = Installation.current()
+    files = install.plan_files(installation, options.root, options.options or ())
+    if not options.dry_run:
+        install.refuse_what_others_can_write(installation)
+        install.refuse_scripts_that_others_can_write(options.root)
+    install.install(files, options.root, lambda text: write_stdout(f"{text}\n"), dry_run=options.dry_run)
+    return EXIT_DONE

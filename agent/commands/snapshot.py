@@ -1,0 +1,31 @@
+"""`skuwise agent snapshot`: a consistent copy of the database."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ...rules.base.errors import EXIT_DONE, UsageError
+from ...rules.base.output import say
+from ..store.snapshot import take_snapshot
+from .options import add_config, settings_of
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "file", nargs="?", type=Path, metavar="FILE",
+        help="a file, or a folder for NODE.db (default: snapshot_folder)",
+    )  # fmt: skip
+    parser.add_argument("--rollups-only", action="store_true", help="leave the samples out: minutes and hours tell")
+    parser.add_argument("--db", metavar="PATH", help="the database to copy")
+    add_config(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    config = settings_of(options)
+    target = options.file or config.snapshot_folder
+    if target is None:
+        raise UsageError("No file is named.", "Name one, or set snapshot_folder in the settings.")
+    written = take_snapshot(config.db, target, rollups_only=options.rollups_only)
+    say(f"skuwise: wrote {written}, {written.stat().st_size / 1e6:.1f} MB")
+    return EXIT_DONE

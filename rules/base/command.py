@@ -1,0 +1,17 @@
+"""What a list of commands says of each."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Command(NamedTuple):
+    """One command: its module, one line of help, and the extra of the installation that it needs ("": none).
+
+    The module has `configure`, which gives a parser its options, and `run`, which takes them and returns the exit
+    status; the module of a group has `COMMANDS` instead, by the names of its subcommands.
+    """
+
+    module: str
+    text: str
+    extra: str = ""

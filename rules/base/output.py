@@ -1,0 +1,77 @@
+"""Where a command's data and narration go: stdout, stderr, and files that are there whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from .errors import SkuwiseError
+from .sanitize import ESCAPED, clean
+
+
+def say(text: str) -> None:
+    """Narration: stderr, where it never mixes with data."""
+    print(text, file=sys.stderr)  # noqa: T201
+
+
+def write_stdout(text: str) -> None:
+    """Print data as it is, whatever the terminal's encoding can show of it."""
+    encoding = sys.stdout.encoding or "utf-8"
+    sys.stdout.write(text.encode(encoding, ESCAPED).decode(encoding))
+    sys.stdout.flush()
+
+
+def write_lines(text: str) -> None:
+    """Print lines for a person; what came from outside has no effect on the terminal."""
+    write_stdout("\n".join(clean(line) for line in text.split("\n")) + "\n")
+
+
+def write_json(document: object) -> None:
+    """Print a document for programs. Raises ValueError for a number that JSON has none for."""
+    write_stdout(json.dumps(document, indent=2, allow_nan=False) + "\n")
+
+
+def _takes_text(path: Path) -> bool:
+    """Whether a device or a pipe lies there, or where the system shows its own."""
+    return str(path).startswith(("/dev/", "/proc/")) or path.is_char_device() or path.is_fifo()
+
+
+def write_whole(path: Path, text: str | Iterable[str], *, into_devices: bool = True, mode: int | None = None) -> None:
+    """Write a file so that a reader sees the old one or the new one, never a part. `mode` None: as the umask has it.
+
+    A link is replaced, not followed. A device or a pipe is written into: it must not become a file. `into_devices`:
+    False where the name is ours and not the caller's choice: what lies there, a pipe too, is replaced.
+    """
+    parts = (text,) if isinstance(text, str) else text
+    if into_devices and _takes_text(path):
+        try:
+            path.write_text("".join(parts), encoding="utf-8", errors="backslashreplace", newline="")
+        except OSError as error:
+            raise SkuwiseError(f"Cannot write {path}: {error.strerror}.", "Name an ordinary file.") from error
+        return
+    try:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        raise SkuwiseError(f"Cannot write {path}: {error.strerror}.", "Name a folder you can write to.") from error
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace", newline="") as file:
+            file.writelines(parts)
+        if mode is None:
+            umask = os.umask(0)
+            os.umask(umask)
+            mode = 0o666 & ~umask
+        temporary.chmod(mode)
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise SkuwiseError(
+            f"Cannot write {path}: {error.strerror}.", "Free some space, or name another file."
+        ) from error
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,94 @@
+"""``skuwise rules check``: whether the rules that ship, or a site's own over them, are right."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ..base.errors import EXIT_DONE, RulesError, UsageError
+from ..base.output import write_lines
+from ..base.yaml_loader import rules_root
+from ..catalog.gpu_files import GpuLibrary, load_gpus
+from ..catalog.hour_prices import GPU_FLAG, StatedPrices, parse_flags, resolve_prices
+from ..catalog.loader import load_catalog
+from ..catalog.premiums import load_premiums
+from ..catalog.price_files import load_prices
+from ..catalog.providers import load_providers
+from ..models.resting_power import load_resting_power
+from ..policy.custom import CustomRules, load_custom_rules
+from ..policy.exceptions import Exceptions, load_exceptions
+from ..policy.teams import load_teams
+from ..policy.thresholds import load_bottleneck_thresholds, load_kind_thresholds, load_waste_rules
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("rules", type=Path, nargs="?", metavar="DIR", help="a site's own rules")
+    parser.add_argument("--prices", type=Path, metavar="FILE", help="a team's prices, to be checked as well")
+    parser.add_argument(
+        GPU_FLAG, action="append", default=[], metavar="SKU=PRICE", dest="gpu_hour_usd",
+        help="US dollars per GPU-hour of a GPU, to be checked as well; repeatable",
+    )  # fmt: skip
+
+
+def run(options: argparse.Namespace) -> int:
+    rules_root(options.rules)
+    parts: dict[str, Callable[[], int]] = {
+        "gpus": lambda: len(load_gpus(options.rules).gpus),
+        "nodes": lambda: len(load_catalog(options.rules).nodes),
+        "premiums": lambda: len(load_premiums(options.rules)),
+        "providers": lambda: len(load_providers(options.rules)),
+        "power at rest": lambda: len(load_resting_power().gpus),
+        "teams": lambda: len(load_teams(options.rules)),
+        "waste rules": lambda: len(load_waste_rules(options.rules)),
+        "custom rules": lambda: len(load_custom_rules(options.rules)),
+        "exceptions": lambda: len(_exceptions(options.rules).every),
+        "thresholds of kinds": lambda: len(load_kind_thresholds(options.rules)),
+        "thresholds of bottlenecks": lambda: len(load_bottleneck_thresholds(options.rules)),
+    }
+    if options.prices is not None:
+        parts["prices"] = lambda: _price_count(options.prices, options.rules)
+    if options.gpu_hour_usd:
+        said = StatedPrices(gpu_flags=parse_flags(options.gpu_hour_usd))
+        parts["prices by the GPU-hour"] = lambda: len(
+            resolve_prices(said, load_catalog(options.rules), datetime.now(UTC).date()).gpu
+        )
+    wrong = 0
+    for name, load in parts.items():
+        try:
+            write_lines(f"{name}: {load()}, right")
+        except (RulesError, UsageError) as error:
+            wrong += 1
+            write_lines(f"{name}: {error}")
+    if wrong:
+        parts_wrong = "1 part" if wrong == 1 else f"{wrong} parts"
+        raise RulesError(f"{parts_wrong} of the rules cannot be used.", "Correct the lines named above.")
+    _print_limits(load_gpus(options.rules))
+    return EXIT_DONE
+
+
+def _exceptions(rules_dir: Path | None) -> Exceptions:
+    """The exceptions, checked beside rules that may be wrong themselves: those are told of once, where they stand."""
+    custom = CustomRules({})
+    with suppress(RulesError):
+        custom = load_custom_rules(rules_dir)
+    return load_exceptions(rules_dir, known_rules=(*load_waste_rules(), *custom.ids))
+
+
+def _price_count(prices: Path, rules_dir: Path | None) -> int:
+    told = load_prices(prices, load_catalog(rules_dir).nodes, today=datetime.now(UTC).date())
+    return len(told.prices) + len(told.power)
+
+
+def _print_limits(library: GpuLibrary) -> None:
+    for name, facts in library.facts.items():
+        if facts.tensor_basis == "back-solved":
+            why = "clock and rate were computed from one another, so they do not check one another"
+            write_lines(f"  note: {name}: {why}")
+        for check, reason in facts.unchecked.items():
+            write_lines(f"  note: {name}: {check} is not checked: {reason}")
+    unsure = [name for name, gpu in library.gpus.items() if gpu.source.grade == "C"]
+    if unsure:
+        write_lines(f"  note: grade C, figures from memory or by formula: {', '.join(unsure)}")

@@ -1,0 +1,247 @@
+"""What the agent's page would have told of a simulated fleet.
+
+It holds integrals: each row's total is spread evenly over it, so that any server gives the row's own figures back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import cast
+
+import numpy as np
+import pandas as pd
+
+from ...advisor.core.frame import Frame, Window
+from ...advisor.core.histogram_array import stacked_bins
+from ...agent.base.openmetrics import format_number
+from ...agent.metrics import BIN_EDGES
+from ...agent.service.exporter.metric_families import FABRIC_INTEGRALS, GPU_INTEGRALS, HOST_INTEGRALS, Integral
+from .prometheus_series import Floats, Series, known_only
+
+HOUR = 3600.0
+_GPU_BINS = ("gpu_util", "sm_active", "tensor_active", "dram_active", "nvlink")
+# Of the moments behind a correlation only the correlation is known; the spreads may be any.
+_SPREAD = 0.1
+
+
+def agent_series(frame: Frame, every_seconds: float = 300.0) -> Iterator[Series]:
+    """The agent's page over the rows of a frame, scraped every `every_seconds`; by name."""
+    gpu = frame.gpu
+    about = {(g["node"], g["gpu_uuid"]): g for _, g in frame.gpus.iterrows()}
+    ticks = _ticks(frame.window, every_seconds)
+
+    def gpu_labels(key: tuple[str, str]) -> dict[str, object]:
+        one = about[key]
+        return {"node": key[0], "gpu_uuid": key[1], "gpu_index": int(one["gpu_index"]), "sku": one["sku"],
+                "kind": one["kind"]}  # fmt: skip
+
+    devices = [(gpu_labels(key), own) for key, own in gpu.groupby(["node", "gpu_uuid"])]  # type: ignore[arg-type]
+    yield from _integrals(GPU_INTEGRALS, devices, ticks)
+    yield from _gpu_counters(devices, ticks)
+    for name, value in _GPU_GAUGES.items():
+        for labels, own in devices:
+            yield _gauge(name, labels, own, value, ticks)
+    for name in _GPU_BINS:
+        yield from _histogram(f"skuwise_gpu_{name}_distribution_ratio", name, devices, ticks)
+    for labels, own in devices:
+        yield _counter("skuwise_gpu_gpu_util_distribution_ratio_count", labels, own, own["gpu_util_n"], ticks)
+    yield from _infos(frame, devices, ticks)
+    yield from _fabric(frame, ticks)
+    hosts = [({"node": node}, own) for node, own in frame.host.groupby("node")]
+    yield from _integrals(HOST_INTEGRALS, hosts, ticks)
+    for labels, own in hosts:
+        yield _counter("skuwise_host_observed_seconds_total", labels, own, own["observed_seconds"], ticks)
+    yield from _work(frame, ticks)
+
+
+_GPU_GAUGES = {
+    "skuwise_gpu_power_watts": "power_watts_p95",
+    "skuwise_gpu_mem_used_bytes": "mem_used_bytes_max",
+    "skuwise_gpu_util_ratio": "gpu_util_max",
+    "skuwise_gpu_sm_active_ratio": "sm_active_max",
+    "skuwise_gpu_tensor_active_ratio": "tensor_active_max",
+    "skuwise_gpu_dram_active_ratio": "dram_active_max",
+    "skuwise_gpu_idle_run_seconds": "idle_run_seconds",
+    "skuwise_gpu_period_seconds": "period_seconds",
+    "skuwise_gpu_period_strength_ratio": "period_strength",
+}
+
+
+def _ticks(window: Window, every: float) -> Floats:
+    return np.arange(window.start, window.end + every / 2, every)
+
+
+def _counter(
+    name: str, labels: Mapping[str, object], rows: pd.DataFrame, amounts: pd.Series | Floats, ticks: Floats
+) -> Series:
+    """A counter that grows by `amounts` within the interval of each of `rows`, evenly."""
+    ends = rows["ts"].to_numpy(float)
+    starts = ends - rows["interval_seconds"].to_numpy(float)
+    total = np.cumsum(np.nan_to_num(np.asarray(amounts, dtype=float)))
+    marks, heights = (
+        np.column_stack([starts, ends]).ravel(),
+        np.column_stack([np.append(0.0, total[:-1]), total]).ravel(),
+    )
+    inside = ticks[(ticks >= starts[0]) & (ticks <= ends[-1])]
+    return Series(name, labels, inside, np.interp(inside, marks, heights))
+
+
+def _gauge(name: str, labels: Mapping[str, object], rows: pd.DataFrame, column: str, ticks: Floats) -> Series:
+    ends, values = rows["ts"].to_numpy(float), rows[column].to_numpy(float)
+    inside = ticks[(ticks > ends[0] - rows["interval_seconds"].iloc[0]) & (ticks <= ends[-1])]
+    return known_only(Series(name, labels, inside, values[np.searchsorted(ends, inside)]))
+
+
+Devices = Sequence[tuple[Mapping[str, object], pd.DataFrame]]
+
+
+def _integrals(integrals: Iterable[Integral], devices: Devices, ticks: Floats) -> Iterator[Series]:
+    for one in integrals:
+        for family, of in ((one.total, True), (one.observed, False)):
+            for labels, own in devices:
+                column = f"{one.metric}_mean"
+                if column in own and own[column].notna().any():
+                    seconds = own["observed_seconds"].where(own[column].notna(), 0.0)
+                    yield _counter(family.series, labels, own, seconds * own[column] if of else seconds, ticks)
+
+
+def _gpu_counters(devices: Devices, ticks: Floats) -> Iterator[Series]:
+    def amounts(name: str, own: pd.DataFrame) -> pd.Series:
+        seconds, mean = own["observed_seconds"], own["sm_active_mean"]
+        return {
+            "skuwise_gpu_observed_seconds_total": seconds,
+            "skuwise_gpu_busy_seconds_total": own["duty"] * seconds,
+            "skuwise_gpu_sm_active_squared_seconds_total": mean**2
+            * (1 + own["sm_active_cv"].fillna(0.0) ** 2)
+            * seconds,
+            "skuwise_gpu_throttled_seconds_total": own["throttled_fraction"] * seconds,
+            "skuwise_gpu_throttle_reasons_observed_seconds_total": seconds.where(
+                own["throttled_fraction"].notna(), 0.0
+            ),
+        }[name]
+
+    for name in (
+        "skuwise_gpu_observed_seconds_total", "skuwise_gpu_busy_seconds_total",
+        "skuwise_gpu_sm_active_squared_seconds_total", "skuwise_gpu_throttled_seconds_total",
+        "skuwise_gpu_throttle_reasons_observed_seconds_total",
+    ):  # fmt: skip
+        for labels, own in devices:
+            yield _counter(name, labels, own, amounts(name, own), ticks)
+    for pair in ("nvlink", "fabric"):
+        for part in (
+            "seconds", "tensor_seconds", "traffic_bytes", "tensor_squared_seconds", "traffic_squared_seconds",
+            "product_bytes",
+        ):  # fmt: skip
+            for labels, own in devices:
+                known = own["observed_seconds"].where(own[f"tensor_{pair}_correlation"].notna(), 0.0)
+                moments = _moments(own["tensor_active_mean"], own[f"tensor_{pair}_correlation"])
+                yield _counter(f"skuwise_gpu_tensor_{pair}_{part}_total", labels, own, known * moments[part], ticks)
+
+
+def _moments(tensor: pd.Series, correlation: pd.Series) -> dict[str, pd.Series]:
+    """Means of two signals and their products whose correlation is the one given."""
+    traffic = pd.Series(1e9, index=tensor.index)
+    return {
+        "seconds": pd.Series(1.0, index=tensor.index),
+        "tensor_seconds": tensor,
+        "traffic_bytes": traffic,
+        "tensor_squared_seconds": tensor**2 + _SPREAD**2,
+        "traffic_squared_seconds": traffic**2 * (1 + _SPREAD**2),
+        "product_bytes": tensor * traffic + correlation * _SPREAD * _SPREAD * traffic,
+    }
+
+
+def _histogram(name: str, measure: str, devices: Devices, ticks: Floats) -> Iterator[Series]:
+    bounds = [*(format_number(float(edge)) for edge in BIN_EDGES[1:]), "+Inf"]
+    for labels, own in devices:
+        matrix = _seconds_in_bins(own, measure)
+        if not matrix.any():
+            continue
+        counts = np.cumsum(matrix, axis=1)
+        # Buckets below the smallest value would stay 0 all along: for an engine's sake they are left out.
+        for place, bound in [*enumerate(bounds)][int(counts.any(axis=0).argmax()) :]:
+            yield _counter(f"{name}_bucket", {**labels, "le": bound}, own, counts[:, place], ticks)
+
+
+def _seconds_in_bins(rows: pd.DataFrame, measure: str) -> Floats:
+    """A row's bins; where it has none, all its seconds in the bin of its mean."""
+    bins = (
+        stacked_bins(rows[f"{measure}_bins"])[0] if f"{measure}_bins" in rows else np.zeros((len(rows), len(BIN_EDGES)))
+    )
+    mean = rows[f"{measure}_mean"].to_numpy(float) if f"{measure}_mean" in rows else np.full(len(rows), np.nan)
+    bare = np.nonzero((bins.sum(axis=1) == 0) & ~np.isnan(mean))[0]
+    place = np.clip(np.searchsorted(np.array(BIN_EDGES), mean[bare], side="right") - 1, 0, len(BIN_EDGES) - 1)
+    bins[bare, place] = rows["observed_seconds"].to_numpy(float)[bare]
+    return bins
+
+
+def _infos(frame: Frame, devices: Devices, ticks: Floats) -> Iterator[Series]:
+    about = {(g["node"], g["gpu_uuid"]): g for _, g in frame.gpus.iterrows()}
+    for labels, own in devices:
+        one = about[str(labels["node"]), str(labels["gpu_uuid"])]
+        full = {**labels, **{name: one[name] for name in ("name", "parent_uuid", "mig_profile")}}
+        yield _present("skuwise_gpu_info", full, own, 1.0, ticks)
+    for name, column in (
+        ("skuwise_gpu_mem_total_bytes", "mem_total_bytes"),
+        ("skuwise_gpu_power_limit_watts", "power_limit_watts"),
+        ("skuwise_gpu_nvlink_bytes_per_second", "nvlink_bytes_per_second"),
+    ):
+        for labels, own in devices:
+            value = about[str(labels["node"]), str(labels["gpu_uuid"])][column]
+            if value is not None and not np.isnan(value):
+                yield _present(name, labels, own, float(value), ticks)
+    names = ("node", "cluster", "node_sku", "node_sku_source", "provider", "region", "instance_type")
+    for _, node in frame.nodes.iterrows():
+        own = frame.host[frame.host["node"] == node["node"]]
+        yield _present("skuwise_node_info", {name: node[name] for name in names}, own, 1.0, ticks)
+    for _, node in frame.nodes.iterrows():
+        own = frame.host[frame.host["node"] == node["node"]]
+        yield _present("skuwise_node_gpus", {"node": node["node"]}, own, float(node["gpu_count"]), ticks)
+
+
+def _present(name: str, labels: Mapping[str, object], rows: pd.DataFrame, value: float, ticks: Floats) -> Series:
+    ends = rows["ts"].to_numpy(float)
+    inside = ticks[(ticks > ends[0] - rows["interval_seconds"].iloc[0]) & (ticks <= ends[-1])]
+    return Series(name, labels, inside, np.full(len(inside), value))
+
+
+def _fabric(frame: Frame, ticks: Floats) -> Iterator[Series]:
+    rows = frame.fabric
+    ports = []
+    for key, own in rows.groupby(["node", "device", "port"]):
+        node, device, port = cast("tuple[str, str, float]", key)
+        ports.append(({"node": node, "device": device, "port": int(port)}, own))
+    yield from _integrals(FABRIC_INTEGRALS, ports, ticks)
+    for name in ("skuwise_fabric_state_observed_seconds_total", "skuwise_fabric_active_seconds_total"):
+        for labels, own in ports:
+            share = own["active_fraction"] if "active" in name else 1.0
+            yield _counter(name, labels, own, own["observed_seconds"] * share, ticks)
+    family = "skuwise_fabric_util_distribution_ratio"
+    yield from _histogram(family, "util", ports, ticks)
+    for labels, own in ports:
+        yield _counter(f"{family}_count", labels, own, own["util_n"], ticks)
+    for labels, own in ports:
+        yield _counter(f"{family}_sum", labels, own, own["util_n"] * own["util_mean"], ticks)
+    for labels, own in ports:
+        full = {**labels, "role": own["role"].iloc[0], "link_layer": own["link_layer"].iloc[0]}
+        yield _present("skuwise_fabric_port_info", full, own, 1.0, ticks)
+    for labels, own in ports:
+        rate = float(own["line_rate_bytes_per_second"].iloc[0])
+        if not np.isnan(rate):
+            yield _present("skuwise_fabric_line_rate_bytes_per_second", labels, own, rate, ticks)
+
+
+def _work(frame: Frame, ticks: Floats) -> Iterator[Series]:
+    table = frame.uses.merge(frame.workloads, on="workload_id")
+    names = ("node", "gpu_uuid", "workload_id", "series_id", "scheduler", "job_id", "namespace", "pod", "framework",
+             "basis")  # fmt: skip
+    for _, own in table.groupby(["node", "gpu_uuid", "workload_id"]):
+        held = np.zeros(len(ticks))
+        seen = np.zeros(len(ticks), dtype=bool)
+        for start, end in zip(own["ts_start"], own["ts_end"], strict=True):
+            held += np.clip(np.minimum(ticks, end) - start, 0.0, None)
+            # The page forgets what ended an hour ago.
+            seen |= (ticks > start) & (ticks < end + HOUR)
+        first = own.iloc[0]
+        labels = {name: first[name] for name in names} | {"shared": int(own["shared"].max())}
+        yield Series("skuwise_workload_gpu_seconds_total", labels, ticks[seen], held[seen])

@@ -1,0 +1,199 @@
+"""What dcgm-exporter and node_exporter would have told of a simulated fleet.
+
+They are sampled once a minute: their gauges are the minute's mean.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import pandas as pd
+
+from ...advisor.core.frame import Window
+from ...advisor.telemetry.tables import to_table
+from ...agent.store.reading import queries
+from ...agent.store.reading.queries import Query
+from ...agent.store.reading.reader import open_reader
+from .prometheus_series import Floats, Series, known_only
+
+MIB = 1024.0**2
+
+
+def exporter_series(paths: Sequence[Path], window: Window, every_seconds: float = 60.0) -> Iterator[Series]:
+    """dcgm-exporter in Kubernetes and node_exporter with InfiniBand, from the minutes of simulated databases.
+
+    By name, so that a text format may hold them.
+    """
+    every = round(every_seconds / 60)
+    parts = [_Node(path, window, every) for path in paths]
+    for name, column, scale in _DCGM:
+        for part in parts:
+            yield from part.gpu(name, column, scale)
+    for part in parts:
+        yield from part.free()
+    for name in _NODE_NAMES:
+        for part in parts:
+            yield from part.host(name)
+
+
+_DCGM = (
+    ("DCGM_FI_DEV_GPU_UTIL", "gpu_util_mean", 100.0),
+    ("DCGM_FI_DEV_FB_USED", "mem_used_bytes_mean", 1 / MIB),
+    ("DCGM_FI_DEV_POWER_USAGE", "power_watts_mean", 1.0),
+    ("DCGM_FI_DEV_SM_CLOCK", "sm_clock_hertz_mean", 1e-6),
+    ("DCGM_FI_DEV_MEM_CLOCK", "mem_clock_hertz_mean", 1e-6),
+    ("DCGM_FI_PROF_GR_ENGINE_ACTIVE", "gpu_util_mean", 1.0),
+    ("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "tensor_active_mean", 1.0),
+    ("DCGM_FI_PROF_DRAM_ACTIVE", "dram_active_mean", 1.0),
+    ("DCGM_FI_PROF_PCIE_TX_BYTES", "pcie_tx_bytes_per_second_mean", 1.0),
+    ("DCGM_FI_PROF_PCIE_RX_BYTES", "pcie_rx_bytes_per_second_mean", 1.0),
+)
+
+# What a port that carries nothing else sends and receives: answers to its subnet manager, and its counters read.
+_MANAGEMENT_BYTES_PER_SECOND = 40.0
+
+_NODE_NAMES = (
+    "node_infiniband_port_data_transmitted_bytes_total", "node_infiniband_port_data_received_bytes_total",
+    "node_infiniband_rate_bytes_per_second", "node_infiniband_state_id", "node_uname_info", "node_dmi_info",
+    "node_disk_read_bytes_total", "node_disk_written_bytes_total", "node_cpu_seconds_total",
+)  # fmt: skip
+
+
+class _Node:
+    """The minutes of one database."""
+
+    def __init__(self, path: Path, window: Window, every: int) -> None:
+        with open_reader(path) as reader:
+            reader.text_factory = bytes
+
+            def rows(query: Query) -> pd.DataFrame:
+                return to_table(reader.fetch(query.sql, {"start": window.start, "end": window.end}), query)
+
+            minutes = _thinned(rows(queries.GPU_MINUTES), every)
+            self._minutes = {str(uuid): own for uuid, own in minutes.groupby("gpu_uuid")}
+            self._nodes = rows(queries.NODES)
+            self._fabric = _thinned(rows(queries.FABRIC_MINUTES), every)
+            self._host = _thinned(rows(queries.HOST_MINUTES), every)
+            self._gpus = rows(queries.GPUS)
+            uses = rows(queries.USES)
+            self._uses = uses.merge(rows(queries.WORKLOADS), on="workload_id")
+
+    def gpu(self, name: str, column: str, scale: float) -> Iterator[Series]:
+        for _, gpu in self._gpus.iterrows():
+            own = self._minutes.get(str(gpu["gpu_uuid"]))
+            if own is None:
+                continue
+            yield from self._by_pod(name, gpu, own["ts"].to_numpy(float), own[column].to_numpy(float) * scale)
+
+    def free(self) -> Iterator[Series]:
+        """Memory that is free: by it an exporter tells how much there is."""
+        for _, gpu in self._gpus.iterrows():
+            own = self._minutes.get(str(gpu["gpu_uuid"]))
+            if own is None:
+                continue
+            rest = (own["mem_total_bytes"] - own["mem_used_bytes_mean"]).to_numpy(float) / MIB
+            yield from self._by_pod("DCGM_FI_DEV_FB_FREE", gpu, own["ts"].to_numpy(float), rest)
+
+    def host(self, name: str) -> Iterator[Series]:
+        if name in ("node_uname_info", "node_dmi_info"):
+            for _, one in self._nodes.iterrows():
+                node = one["node"]
+                ts = self._host.loc[self._host["node"] == node, "ts"].to_numpy(float)
+                about = {"nodename": node} if name == "node_uname_info" else _firmware(one)
+                if about and len(ts):
+                    yield Series(name, {"instance": f"{node}:9100", **about}, ts, np.ones(len(ts)))
+        elif name.startswith("node_infiniband"):
+            yield from self._ports(name)
+        elif name == "node_cpu_seconds_total":
+            yield from self._processors(name)
+        else:
+            column = "disk_read_bytes_per_second_mean" if "read" in name else "disk_write_bytes_per_second_mean"
+            for node, own in self._host.groupby("node"):
+                labels = {"instance": f"{node}:9100", "device": "nvme0n1"}
+                yield known_only(Series(name, labels, own["ts"].to_numpy(float), _summed(own, column)))
+
+    def _processors(self, name: str) -> Iterator[Series]:
+        """One core that is as busy as all of them are."""
+        for node, own in self._host.groupby("node"):
+            ts = own["ts"].to_numpy(float)
+            waiting, busy = _summed(own, "io_wait_mean"), _summed(own, "cpu_util_mean")
+            for mode, values in (("idle", (ts - ts[0]) - waiting - busy), ("iowait", waiting)):
+                yield known_only(Series(name, {"instance": f"{node}:9100", "cpu": "0", "mode": mode}, ts, values))
+
+    def _ports(self, name: str) -> Iterator[Series]:
+        columns = {
+            "node_infiniband_port_data_transmitted_bytes_total": "tx_bytes_per_second_mean",
+            "node_infiniband_port_data_received_bytes_total": "rx_bytes_per_second_mean",
+        }
+        for key, own in self._fabric.groupby(["node", "device", "port"]):
+            if str(own["link_layer"].iloc[0]) != "InfiniBand":
+                continue
+            node, device, port = cast("tuple[str, str, float]", key)
+            labels = {"instance": f"{node}:9100", "device": device, "port": int(port)}
+            ts = own["ts"].to_numpy(float)
+            if name in columns:
+                values = _summed(own, columns[name]) + _MANAGEMENT_BYTES_PER_SECOND * (ts - ts[0])
+            elif name == "node_infiniband_state_id":
+                values = np.where(own["active_fraction"].to_numpy(float) > 0.5, 4.0, 1.0)
+            else:
+                values = own["line_rate_bytes_per_second"].to_numpy(float)
+            yield known_only(Series(name, labels, ts, values))
+
+    def _by_pod(self, name: str, gpu: pd.Series, ts: Floats, values: Floats) -> Iterator[Series]:
+        labels = {
+            "gpu": int(gpu["gpu_index"]), "UUID": gpu["gpu_uuid"], "device": f"nvidia{int(gpu['gpu_index'])}",
+            "modelName": gpu["name"], "Hostname": gpu["node"], "instance": f"{gpu['node']}:9400", "job": "dcgm",
+        }  # fmt: skip
+        free = np.ones(len(ts), dtype=bool)
+        uses = self._uses[self._uses["gpu_uuid"] == gpu["gpu_uuid"]]
+        for key, own in uses.groupby("workload_id"):
+            held = np.zeros(len(ts), dtype=bool)
+            for start, end in zip(own["ts_start"], own["ts_end"], strict=True):
+                held |= (ts > start) & (ts <= end)
+            free &= ~held
+            first = own.iloc[0]
+            about = (
+                {"hpc_job": first["job_id"]}
+                if first["scheduler"] == "slurm"
+                else {
+                    "exported_pod": _pod_name(str(first["name"]), str(first["series_id"]), str(key)),
+                    "exported_namespace": first["namespace"] or "default", "exported_container": "main",
+                }
+            )  # fmt: skip
+            yield known_only(Series(name, {**labels, **about}, ts[held], values[held]))
+        yield known_only(Series(name, labels, ts[free], values[free]))
+
+
+def _pod_name(name: str, series_id: str, workload_id: str) -> str:
+    """A pod of a Deployment as Kubernetes calls it: the Deployment's name, a hash of its template, and five letters."""
+    letters = "bcdfghjklmnpqrstvwxz2456789"
+
+    def spelled(text: str, count: int) -> str:
+        return "".join(letters[byte % len(letters)] for byte in hashlib.sha256(text.encode()).digest()[:count])
+
+    return f"{name}-{spelled(series_id, 9)}-{spelled(workload_id, 5)}"
+
+
+def _firmware(node: pd.Series) -> dict[str, str]:
+    """What the dmi collector tells of a machine of this provider; empty where nothing marks it."""
+    marks = {
+        "azure": {"system_vendor": "Microsoft Corporation", "chassis_asset_tag": "7783-7084-3265-9085-8269-3286-77"},
+        "aws": {"system_vendor": "Amazon EC2", "product_name": str(node["instance_type"])},
+        "gcp": {"system_vendor": "Google", "product_name": "Google Compute Engine"},
+        "oci": {"system_vendor": "QEMU", "chassis_asset_tag": "OracleCloud.com"},
+    }
+    return marks.get(str(node["provider"]), {})
+
+
+def _thinned(rows: pd.DataFrame, every: int) -> pd.DataFrame:
+    return rows if every <= 1 else rows[(rows["ts"] // 60 % every) == 0]
+
+
+def _summed(rows: pd.DataFrame, column: str) -> Floats:
+    """A counter of a rate, from 0 on."""
+    ts = rows["ts"].to_numpy(float)
+    return np.cumsum(np.nan_to_num(rows[column].to_numpy(float)) * np.diff(ts, prepend=ts[0] - 60.0))

@@ -1,0 +1,48 @@
+"""Series as a server of Prometheus' kind holds them, and the two texts by which one is filled."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ...agent.base.openmetrics import format_number, label_text
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Series:
+    """One series. `ts`: Unix seconds, rising."""
+
+    name: str
+    labels: Mapping[str, object]
+    ts: Floats
+    values: Floats
+
+
+def known_only(series: Series) -> Series:
+    """Without the moments whose value is missing."""
+    known = ~np.isnan(series.values)
+    return Series(series.name, series.labels, series.ts[known], series.values[known])
+
+
+def openmetrics(series: Iterable[Series]) -> Iterator[str]:
+    """Lines of OpenMetrics text, for promtool; `series` must come by name."""
+    for one in series:
+        labels = label_text(one.labels)
+        for at, value in zip(one.ts.tolist(), one.values.tolist(), strict=True):
+            yield f"{one.name}{{{labels}}} {format_number(value)} {at:.3f}\n"
+    yield "# EOF\n"
+
+
+def import_lines(series: Iterable[Series]) -> Iterator[str]:
+    """Lines of JSON for VictoriaMetrics' import API."""
+    for one in series:
+        if len(one.ts):
+            metric = {"__name__": one.name, **{k: str(v) for k, v in one.labels.items() if v not in (None, "")}}
+            stamps = np.rint(one.ts * 1000).astype(int).tolist()
+            yield json.dumps({"metric": metric, "values": one.values.tolist(), "timestamps": stamps}) + "\n"

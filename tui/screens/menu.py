@@ -1,0 +1,14 @@
+"""The pages of the menu in their order: the first comes up first, and its place in the order is a page's key."""
+
+from __future__ import annotations
+
+from .base_page import Page
+from .doctor import Doctor
+from .fleet import Fleet
+from .moves import Moves
+from .overview import Overview
+from .skus import Skus
+from .whatif import WhatIf
+from .workloads import Workloads
+
+MENU: tuple[type[Page], ...] = (Overview, Fleet, Workloads, Moves, WhatIf, Skus, Doctor)
