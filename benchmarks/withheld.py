@@ -6,6 +6,7 @@ import dataclasses
 from hashlib import sha256
 
 import numpy as np
+
 from skuwise.advisor.core.frame import Frame
 
 

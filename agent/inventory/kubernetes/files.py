@@ -21,7 +21,7 @@ from ...base.safe_text import clean_text
 from ...base.self_command import child_command
 from ...model import Absence
 from ..dra import SliceDevice
-from .pods import Objects, Owner, Pod, PodWork, team_of, works_of
+from .pods import ControllerOwner, Objects, Pod, PodWork, team_of, works_of
 
 _PATIENCE_SECONDS = 60.0
 _ANSWER_LIMIT = 32 * 1024 * 1024
@@ -205,8 +205,8 @@ def _told(answer: Mapping[str, Any]) -> tuple[list[Pod], Objects]:
     return pods, Objects(owners, parallelism, labels)
 
 
-def _owner(told: Sequence[str] | None) -> Owner | None:
-    return Owner(clean_text(told[0]), clean_text(told[1])) if told else None
+def _owner(told: Sequence[str] | None) -> ControllerOwner | None:
+    return ControllerOwner(clean_text(told[0]), clean_text(told[1])) if told else None
 
 
 def _devices(answer: Mapping[str, Any]) -> dict[str, SliceDevice]:

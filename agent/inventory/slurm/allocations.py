@@ -21,7 +21,7 @@ from ..processes.cgroup_tree import slurm_jobs, step_pids
 from ..processes.procfs import device_number, read_stat, start_seconds
 from ..scheduler_claims import Claim, Devices
 from .absences import absences
-from .devices import DeviceNumber, Evidence, Resolution, Resolver
+from .devices import DeviceEvidence, DeviceNumber, Resolution, Resolver
 from .job_files import JobFile, read_job_files
 from .slurm_conf import SlurmSettings
 from .stepd import stepd_jobs
@@ -278,11 +278,11 @@ class SlurmAllocations:
     ) -> Resolution:
         gres = self._settings.gres(job.conf, job.node)
         works_on = seen.get(name, frozenset()) | seen.get(job.job_id, frozenset())
-        found = resolver.resolve(name, job.devices, gres, Evidence(works_on))
+        found = resolver.resolve(name, job.devices, gres, DeviceEvidence(works_on))
         path = (live or {}).get(name)
         if found.unknown and gres.is_constrained and path is not None:
             opened = self._minors_of(name, path)
-            found = resolver.resolve(name, job.devices, gres, Evidence(works_on, opened))
+            found = resolver.resolve(name, job.devices, gres, DeviceEvidence(works_on, opened))
         before = self._resolved.get(job.run)
         if before is not None and before.contradiction and not before.gpu_uuids and not found.contradiction:
             found = before  # what was wrong once in a run is not right because a process ended
@@ -309,7 +309,7 @@ class SlurmAllocations:
             found = self._resolved.get(job.run)
             if found is None:
                 gres = self._settings.gres(job.conf, job.node)
-                found = resolver.resolve(job.job_id, job.devices, gres, Evidence())
+                found = resolver.resolve(job.job_id, job.devices, gres, DeviceEvidence())
             # Without a start nothing is claimed: it was never seen to run.
             claims.append(_claim(job, found if job.since is not None else Resolution()))
             if told:

@@ -44,7 +44,7 @@ class Resolution:
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class DeviceEvidence:
     """What is seen of a job's processes: GPUs they work on (NVML), and minors of device nodes they hold open."""
 
     gpu_uuids: frozenset[str] = frozenset()
@@ -62,7 +62,7 @@ class Resolver:
         self._majors: Majors | None = None
         self._caps: Mapping[int, tuple[int, int]] | None = None
 
-    def resolve(self, name: str, given: Sequence[str] | None, gres: Gres, evidence: Evidence) -> Resolution:
+    def resolve(self, name: str, given: Sequence[str] | None, gres: Gres, evidence: DeviceEvidence) -> Resolution:
         """The GPUs of the job whose cgroup is `name`. `given`: what ``SLURM_JOB_GPUS`` holds; None: nobody told."""
         if not self._devices.whole:
             why = "the driver does not tell which GPUs are here (see what doctor says of nvml)"

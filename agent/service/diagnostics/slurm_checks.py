@@ -15,7 +15,7 @@ from ....rules.base.files import open_stream
 from ...base.safe_text import clean_text
 from ...inventory.scheduler_claims import Devices
 from ...inventory.slurm.absences import INSTALL_PROLOG
-from ...inventory.slurm.devices import Evidence, Resolver
+from ...inventory.slurm.devices import DeviceEvidence, Resolver
 from ...inventory.slurm.slurm_conf import FOLDERS, SlurmSettings, read_settings
 from ...model import Absence, Capability, Gpu
 from ...store.reading.recent import Recorded
@@ -187,7 +187,7 @@ def _devices_line(settings: SlurmSettings, gpus: Sequence[Gpu], procfs: Path, cg
     gres = settings.gres()
     resolver = Resolver(Devices(gpus), procfs, cgroups)
     number = len(gres.units) if gres.units is not None else gres.count or len(whole)
-    found = [resolver.resolve("", (str(index),), gres, Evidence()) for index in range(number)]
+    found = [resolver.resolve("", (str(index),), gres, DeviceEvidence()) for index in range(number)]
     if not found or any(one.unknown for one in found):
         why = next((one.why for one in found if one.why), gres.why) or "no GPUs are configured"
         detail = f"Which GPU an index of Slurm's is cannot be told: {why}."
