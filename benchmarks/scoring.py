@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from scipy.stats import beta
-
 from skuwise.advisor.core.advice_types import WorkloadVerdict
 
 ABSTAINED = "unknown"

@@ -6,7 +6,6 @@ import dataclasses
 from hashlib import sha256
 
 import numpy as np
-
 from skuwise.advisor.core.frame import Frame
 
 

@@ -14,7 +14,7 @@ from .accounting.gpu_hour_accounting import occupancy
 from .accounting.instances import instances
 from .accounting.nodes import node_facts
 from .accounting.workload_verdicts import usage_of, workload_verdicts
-from .bottlenecks.judgement import Evidence, judge_pieces, pieces_of
+from .bottlenecks.judgement import JudgementInputs, judge_pieces, pieces_of
 from .measured_rows import measured_rows
 from .phases.phase_verdicts import cut_pieces, judge_phases
 from .phases.series import series_hours, short_runs, with_series
@@ -29,7 +29,7 @@ def judge(frame: Frame, book: Rulebook) -> Verdicts:
     mine, places = attribution.mine, attribution.places
     nodes = node_facts(frame, inventory, index, attribution)
 
-    evidence = Evidence.of(frame, index, rows, nodes, book)
+    evidence = JudgementInputs.of(frame, index, rows, nodes, book)
     pieces = pieces_of(attribution)
     wholes = judge_pieces(pieces, evidence)
     cuts = cut_pieces(pieces, wholes, places, evidence)

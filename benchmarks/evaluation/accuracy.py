@@ -18,7 +18,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-
 from skuwise.advisor.advise import load_rulebook
 from skuwise.advisor.core.advice_types import Finding
 from skuwise.advisor.pipeline import AdviseOptions, advise_on

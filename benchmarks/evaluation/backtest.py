@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-
 from skuwise.advisor.advise import load_rulebook
 from skuwise.advisor.core.advice_types import Finding
 from skuwise.advisor.core.frame import Window

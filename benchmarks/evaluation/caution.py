@@ -14,7 +14,6 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
-
 from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.simulate.simulator import simulate
 from skuwise.advisor.telemetry.sqlite.reader import read_frame

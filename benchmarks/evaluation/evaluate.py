@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
-
 from skuwise.advisor.advise import load_rulebook
 from skuwise.advisor.core.advice_types import WorkloadVerdict
 from skuwise.advisor.core.frame import Frame, Window

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-
 from skuwise.advisor.moves.predict.sku_comparison import compare, kind_of
 from skuwise.rules.base.errors import EXIT_DONE, SkuwiseError
 from skuwise.rules.base.sanitize import clean

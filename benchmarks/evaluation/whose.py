@@ -23,7 +23,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
-
 from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.telemetry.source import Databases, PrometheusServer
 from skuwise.rules.catalog.loader import load_catalog

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-
 from skuwise.advisor.advise import load_rulebook
 from skuwise.advisor.core.frame import Frame, Window
 from skuwise.advisor.simulate.simulator import simulate

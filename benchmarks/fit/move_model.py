@@ -19,7 +19,6 @@ from datetime import date
 from pathlib import Path
 
 import numpy as np
-
 from skuwise.advisor.moves.base.prediction import Z90
 from skuwise.advisor.moves.base.sustained_rates import family
 from skuwise.advisor.moves.predict.sku_comparison import assumed_group, compare, kind_of

@@ -22,12 +22,11 @@ import numpy as np
 import numpy.typing as npt
 import sklearn
 from sklearn.linear_model import LogisticRegression
-from threadpoolctl import threadpool_limits
-
 from skuwise.advisor.verdicts.kinds.kind_signals import SHAPES, fingerprint, levels
 from skuwise.advisor.verdicts.kinds.kinds import WORKING
 from skuwise.rules.models.kind_model import FILE, SCHEMA
 from skuwise.rules.policy.thresholds import load_kind_thresholds
+from threadpoolctl import threadpool_limits
 
 from ..scoring import Answer, calibration_error, macro_f1
 from . import kind_examples

@@ -16,7 +16,7 @@ from skuwise.advisor.billing.cost_summary import BillLine
 from skuwise.advisor.cli.price_options import _said
 from skuwise.advisor.cli.serve import load_serve_settings
 from skuwise.advisor.mail.routes import load_routes
-from skuwise.advisor.mail.settings import load_settings
+from skuwise.advisor.mail.settings import load_mail_settings
 from skuwise.advisor.telemetry.ipc_checks import Unpacked
 from skuwise.agent.base.address import parse_listen
 from skuwise.agent.config import load_config
@@ -160,9 +160,9 @@ def test_what_stands_in_a_mails_header_holds_no_control_character(tmp_path: Path
     for address in ("mailto:ann\\u001b@example.org", "https://example.org/\\u0000x", "mailto:a\\u007fb@example.org"):
         file.write_text(f'[report]\nlist_unsubscribe = "{address}"\n')
         with pytest.raises(UsageError):
-            load_settings({}, system_file=file, config_home=tmp_path)
+            load_mail_settings({}, system_file=file, config_home=tmp_path)
     file.write_text('[report]\nlist_unsubscribe = "mailto:ann@example.org?subject=stop"\n')
-    assert load_settings({}, system_file=file, config_home=tmp_path).list_unsubscribe.startswith("mailto:")
+    assert load_mail_settings({}, system_file=file, config_home=tmp_path).list_unsubscribe.startswith("mailto:")
 
 
 def test_a_list_price_of_nothing_is_none() -> None:

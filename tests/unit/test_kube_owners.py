@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from skuwise.advisor.core.frame import Window
-from skuwise.advisor.telemetry.prometheus.client.response import Answer, Grid, Labels
+from skuwise.advisor.telemetry.prometheus.client.response import Grid, Labels, SeriesAnswer
 from skuwise.advisor.telemetry.prometheus.owners.owned import Holders, owned, pods_held
 from skuwise.advisor.telemetry.prometheus.owners.owners import SERIES, Held, KubeOwners, Life, read_owners
 from skuwise.advisor.telemetry.teams import load_team_labels
@@ -31,15 +31,15 @@ class Server:
     def __init__(self, told: Mapping[str, Sequence[tuple[Labels, float]]]) -> None:
         self.told, self.asked = told, list[str]()
 
-    def __call__(self, queries: Sequence[str], kept: Sequence[str]) -> list[Answer]:
+    def __call__(self, queries: Sequence[str], kept: Sequence[str]) -> list[SeriesAnswer]:
         return [self.answer(query, kept) for query in queries]
 
-    def answer(self, query: str, kept: Sequence[str]) -> Answer:
+    def answer(self, query: str, kept: Sequence[str]) -> SeriesAnswer:
         self.asked.append(query)
         name = _SERIES.search(query)
         rows = self.told.get(name.group() if name else "", ())
         found = [({k: v for k, v in labels.items() if k in kept}, value) for labels, value in rows]
-        return Answer(tuple(one for one, _ in found), np.array([[value] for _, value in found]).reshape(-1, 1))
+        return SeriesAnswer(tuple(one for one, _ in found), np.array([[value] for _, value in found]).reshape(-1, 1))
 
 
 def held(*pods: str, end: float = END) -> dict[tuple[str, str], Held]:

@@ -44,7 +44,6 @@ _CONFIG = "global:\n  scrape_interval: 1m\n  external_labels:\n    cluster: c1\n
 
 def _prepare(folder: Path) -> Prepared:  # noqa: ARG001 - a Target's
     import numpy as np
-
     from skuwise.advisor.telemetry.prometheus.client import client, connection
     from skuwise.advisor.telemetry.prometheus.client.response import Grid, ServerAnswer
     from skuwise.advisor.telemetry.prometheus.rows import identity

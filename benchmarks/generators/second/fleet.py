@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 
 import numpy as np
-
 from skuwise.agent.inventory.identity.ids import series_id, workload_id
 from skuwise.agent.inventory.processes.frameworks import framework_of
 from skuwise.agent.model import Workload

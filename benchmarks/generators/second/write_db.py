@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-
 from skuwise.advisor.simulate.signals import (
     rollup,  # the device both generators are measured with; tested against the agent's
 )

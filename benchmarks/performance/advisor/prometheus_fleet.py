@@ -25,7 +25,6 @@ from pathlib import Path
 
 import numpy as np
 import psutil
-
 from skuwise.advisor.telemetry.prometheus.promql.promql import DCGM_GAUGES, rule_name
 from skuwise.tests.engines import free_port, running
 

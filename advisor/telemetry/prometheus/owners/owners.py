@@ -13,11 +13,11 @@ from functools import cached_property
 
 from .....agent.inventory.kubernetes.pods import OPERATOR_LABELS, Objects, Pod, PodOwner, spelled, spellings_of
 from ....core.frame import Window
-from ..client.response import Answer, Labels
+from ..client.response import Labels, SeriesAnswer
 from ..promql import promql as queries
 from .kube import PODS_A_QUERY
 
-Instants = Callable[[Sequence[str], Sequence[str]], Sequence[Answer]]
+Instants = Callable[[Sequence[str], Sequence[str]], Sequence[SeriesAnswer]]
 """Asks several queries at the window's end, and keeps some labels."""
 Key = tuple[str, str, str]
 """Cluster as a series names it, namespace and pod."""
