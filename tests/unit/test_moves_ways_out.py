@@ -9,6 +9,7 @@ import pytest
 from moves_builders import END, IB, PLAIN, START, advice_of, fabric, gpus_of, node, usage, verdicts, workload
 from skuwise.advisor.core.advice_types import Advice, BottleneckVerdict, Recommendation
 from skuwise.advisor.moves.kinds.schedule_off import off_hours
+from skuwise.advisor.pipeline import AdviseOptions
 from skuwise.advisor.render import format_names, render
 from skuwise.rules.catalog.types import Price
 
@@ -175,7 +176,7 @@ def test_a_training_changes_places_once_and_first_of_all_on_owned_nodes():
 def test_other_providers_are_shown_apart_and_in_no_sum():
     chat = workload(features={"mem_flat": 1.0, "cpu": 0.01})
     given = verdicts([node()], [chat], uses=[usage(chat, u_n=0.2)])
-    without, beside = advice_of(given), advice_of(given, with_market=True)
+    without, beside = advice_of(given), advice_of(given, options=AdviseOptions(END, with_market=True))
     assert without.market is None
     assert beside.market
     assert all(not r.target.node_sku.startswith("azure/") for r in beside.market)

@@ -77,16 +77,20 @@ JUSTIFIED: dict[str, dict[str, str]] = {
     "verdicts/workloads/attribution.py": {
         "return begin, stop, np.minimum(np.nan_to_num(observed), stop - begin)": "a row not observed weighs nothing",
     },
-    "moves/kinds/repack.py": {
+    "moves/predict/mig_packing.py": {
         "order = sorted(held, key=lambda gpu: (sum(one.compute or 0 for one in held[gpu]), gpu))":
             "every profile is known here: of one that is not, nothing is packed",
         "for one in sorted(keep[gpu], key=lambda part: (-(part.memory or 0), part.gpu_uuid)):": "likewise",
         "return [(one.compute or 0, one.memory or 0) for one in instances]": "likewise",
     },
+    "moves/kinds/schedule_off.py": {
+        "usd = sum((p or 0.0) * min(n.hours_observed / span, 1.0) for p, n in zip(prices, known, strict=True))":
+            "every price is known here: where one is not, nothing is measured",
+    },
     "moves/base/price_book.py": {
         'until = int((price.committed_until or "0").replace("-", "")[:8] or 0)': "an order of prices",
     },
-    "pipeline.py": {
+    "moves/waste_rules.py": {
         "total += f.cost_usd or 0.0": "waste of nodes without a price is in no dollar figure, and a note names them",
         "links.setdefault(node, {})[f.rule] = (f.cost_usd or 0.0) / f.gpu_hours": "likewise",
         "cost = f.cost_usd or 0.0": "likewise",
