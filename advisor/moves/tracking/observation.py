@@ -176,7 +176,7 @@ def measure(runs: Sequence[WorkloadVerdict], start: float, end: float) -> Measur
     return Measure(
         gpus=held / there,
         gpu_hours_per_month=held / ((end - start) / 3600) * HOURS_PER_MONTH,
-        busy=_mean(runs, "g"),
+        busy=_mean(runs, "engine_active"),
         period_seconds=_mean(steady, "period_seconds"),
         busy_seconds_per_token=busy_seconds / tokens if tokens > 0 and busy_seconds > 0 else None,
         tokens_per_second=tokens / elapsed if tokens > 0 and elapsed > 0 else None,
