@@ -13,11 +13,12 @@ from .accounting.bare_gpus import bare_gpus
 from .accounting.gpu_hour_accounting import occupancy
 from .accounting.instances import instances
 from .accounting.nodes import node_facts
-from .accounting.workload_verdicts import usage_of, workload_verdicts
+from .accounting.workload_verdicts import series_hours, usage_of, workload_verdicts
 from .bottlenecks.judgement import Evidence, judge_pieces, pieces_of
 from .measured_rows import measured_rows
-from .phases.phase_verdicts import cut_pieces, judge_phases
-from .phases.series import series_hours, short_runs, with_series
+from .phases.change_points import cut_pieces
+from .phases.phase_verdicts import judge_phases
+from .phases.series import short_runs, with_series
 from .types import Verdicts
 
 

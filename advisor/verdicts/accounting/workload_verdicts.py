@@ -16,8 +16,10 @@ from ...core.records import records
 from ...core.timestamps import minute, span
 from ..bottlenecks.judgement import Evidence, Judgement, Piece
 from ..bottlenecks.kv_cache import capacity_of, tokens_of, with_capacity
+from ..workloads.attribution import Attribution
 from ..workloads.session import Session
 
+HOUR = 3600.0
 _USAGE = (
     "c", "m", "n", "i", "p", "u_c", "u_m", "u_n", "u_p", "g", "sm", "o", "duty", "i_share", "n_share", "p_share",
     "tensor_nvlink_correlation", "tensor_fabric_correlation", "power", "clock_ratio", "idle",
@@ -32,6 +34,30 @@ _WANTED = {
     "power_watts": "power",
     "mem_used_bytes": "mem",
 }
+
+
+def series_hours(attribution: Attribution, ts: pd.Series) -> dict[str, float]:
+    """Series -> hours of the window in which its runs were observed, the mean over the GPUs of each; runs side by side
+    (replicas) count once.
+
+    `ts`: the end of every row of the frame's `gpu`.
+    """
+    sessions, mine = attribution.sessions, attribution.mine
+    if mine.empty:
+        return {}
+    series = {session.workload_id: session.series_id for session in sessions}
+    gpus = {session.workload_id: max(len(session.gpus), 1) for session in sessions}
+    run = mine["workload_id"]
+    table = pd.DataFrame(
+        {
+            "series": run.map(series),
+            "hour": np.ceil(ts.to_numpy(float)[mine["row"].to_numpy(int)] / HOUR),
+            "seconds": mine["seconds"].to_numpy(float) / run.map(gpus).to_numpy(float),
+        }
+    )
+    # Runs that follow one another within an hour add up to it, runs side by side do not go beyond it.
+    per_hour = table.groupby(["series", "hour"], sort=False)["seconds"].sum().clip(upper=HOUR)
+    return {str(key): float(value) / HOUR for key, value in per_hour.groupby(level="series").sum().items()}
 
 
 def workload_verdicts(  # noqa: PLR0917

@@ -101,7 +101,14 @@ def _judged(piece: Piece, evidence: Evidence) -> Judgement:
     held = session.held_seconds - max(begin - session.start, 0.0) * len(session.gpus)
     since_seen = min(1.0, float(mine["seconds"].sum()) / held) if held > 0 else 1.0
     told = features(
-        session, mine, evidence.frame, evidence.gpu_columns, evidence.row_columns, evidence.index, nodes, book.kinds
+        session,
+        mine,
+        evidence.frame.window,
+        evidence.gpu_columns,
+        evidence.row_columns,
+        evidence.index,
+        nodes,
+        book.kinds,
     )
     judged: Judgement | None = None
     for own in (_nameless(session), session) if piece.by_shape else (session,):
