@@ -19,7 +19,7 @@ from .moves.context.finding_context import HOUR_SECONDS, listed, when_possible
 from .moves.context.judged_gpus import judged_gpus, unobserved_cost
 from .moves.context.move_context import MoveContext
 from .moves.context.rule_context import RuleContext
-from .moves.market import market
+from .moves.market import market_recommendations
 from .moves.predict.calibration import NO_SITE, Site
 from .moves.recommender import all_recommendations, decided, order, recoverable_cash
 from .moves.waste.too_many_gpus import RULE as SIZING
@@ -72,7 +72,7 @@ def advise_on(
     cash, interval = recoverable_cash(ways)
     recommendations = order(ways)
     # After everything that counts: its draws must not change those of what is recommended.
-    elsewhere = market(scene, verdicts, groups) if options.with_market else None
+    elsewhere = market_recommendations(scene, verdicts, groups) if options.with_market else None
     used = {p for r in (*recommendations, *(elsewhere or ())) for p in r.prices} | {f.finding.price for f in found}
     named = prices_named(book, verdicts.nodes, {r.target.node_sku for r in recommendations})
     if elsewhere:

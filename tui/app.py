@@ -16,7 +16,7 @@ from ..rules.base.sanitize import clean
 from .app_base import HabitsApp
 from .data.background_jobs import JobDone, JobFailed, Jobs, JobTold, Tell, settle
 from .data.loaders import Loader
-from .data.preferences import Memory
+from .data.preferences import Preferences
 from .data.time_window import WINDOW_HINT, next_window, parse_window, window_of
 from .screens.base_page import (
     Back,
@@ -29,14 +29,14 @@ from .screens.base_page import (
     WorkloadWanted,
     WorkWanted,
 )
-from .screens.dialogs.decision_dialog import Answer, Asking
-from .screens.dialogs.input_dialog import Entry
-from .screens.dialogs.text_viewer import Reading, help_text, plain
+from .screens.dialogs.decision_dialog import DecisionAnswer, DecisionDialog
+from .screens.dialogs.input_dialog import InputDialog
+from .screens.dialogs.text_viewer import TextViewer, help_text, plain_text
 from .screens.menu import MENU
 from .screens.moves import DecisionWanted
-from .screens.node import Node
+from .screens.node import NodePage
 from .screens.whatif import WhatIf
-from .screens.workload import Workload
+from .screens.workload import WorkloadPage
 from .state import WINDOWS, Loaded, State, WindowChoice, with_decision
 from .themes import COLOURS, MONOCHROME, THEMES
 from .widgets.topbar import Header, TopBar
@@ -68,9 +68,9 @@ class SkuwiseApp(HabitsApp):
 
     def __init__(
         self, loader: Loader, *, clock: Callable[[], float], monochrome: bool = False, workload: str | None = None,
-        memory: Memory | None = None, told: str | None = None, menu: Sequence[type[Page]] = MENU,
+        memory: Preferences | None = None, told: str | None = None, menu: Sequence[type[Page]] = MENU,
     ) -> None:  # fmt: skip
-        memory = memory or Memory()
+        memory = memory or Preferences()
         super().__init__(memory, monochrome)
         self._loader, self._clock, self._wanted = loader, clock, workload
         self._header = Header(clean(loader.name), tuple((page.NAME, page.LABEL) for page in menu))
@@ -126,7 +126,7 @@ class SkuwiseApp(HabitsApp):
         """Another state, told to the page on the screen; the others ask when they come up."""
         self.state = replace(self.state, now=self._clock(), **changes)  # type: ignore[arg-type] - fields of State
         if isinstance(self.screen, Page):
-            self.screen.tell(self.state)
+            self.screen.update_state(self.state)
 
     def _tick(self) -> None:
         self._become()
@@ -179,7 +179,7 @@ class SkuwiseApp(HabitsApp):
                 self._choose(window)
 
         now = self._clock()
-        self.push_screen(Entry("Window", WINDOW_HINT, lambda text: parse_window(text, now)), choose)
+        self.push_screen(InputDialog("Window", WINDOW_HINT, lambda text: parse_window(text, now)), choose)
 
     def _choose(self, window: WindowChoice) -> None:
         self._become(window=window)
@@ -187,7 +187,7 @@ class SkuwiseApp(HabitsApp):
 
     def action_why(self) -> None:
         if self.state.error is not None:
-            self.push_screen(Reading("Why it could not be read anew", plain(self.state.error)))
+            self.push_screen(TextViewer("Why it could not be read anew", plain_text(self.state.error)))
 
     def action_query(self) -> None:
         """The queries behind the numbers of what is chosen."""
@@ -204,10 +204,10 @@ class SkuwiseApp(HabitsApp):
         self.jobs.start("query", work)
 
     def _read_over(self, title: str, told: str) -> None:
-        self.push_screen(Reading(title, plain(told)))
+        self.push_screen(TextViewer(title, plain_text(told)))
 
     def on_state_wanted(self, message: StateWanted) -> None:
-        message.page.tell(self.state)
+        message.page.update_state(self.state)
 
     # Getting about
 
@@ -230,10 +230,10 @@ class SkuwiseApp(HabitsApp):
             self.switch_mode(self._first)
 
     def on_workload_wanted(self, message: WorkloadWanted) -> None:
-        self.push_screen(Workload(self._header, message.id))
+        self.push_screen(WorkloadPage(self._header, message.id))
 
     def on_node_wanted(self, message: NodeWanted) -> None:
-        self.push_screen(Node(self._header, message.node, message.gpu, self._clock))
+        self.push_screen(NodePage(self._header, message.node, message.gpu, self._clock))
 
     def on_text_wanted(self, message: TextWanted) -> None:
         loaded = self.state.loaded
@@ -245,7 +245,9 @@ class SkuwiseApp(HabitsApp):
         found = next((one for one in (*advice.findings, *advice.recommendations) if one.id == message.id), None)
         if found is not None:
             self.push_screen(
-                Reading("All about it", lambda width: plain(render_explained(advice, found, None, width=width))(width))
+                TextViewer(
+                    "All about it", lambda width: plain_text(render_explained(advice, found, None, width=width))(width)
+                )
             )
 
     def _open_wanted(self, loaded: Loaded) -> None:
@@ -271,7 +273,7 @@ class SkuwiseApp(HabitsApp):
             binding = active.binding
             if binding.description and not binding.system:
                 keys.setdefault(self.get_key_display(binding), binding.description)
-        self.push_screen(Reading("Help", help_text(page.ABOUT, list(keys.items()))))
+        self.push_screen(TextViewer("Help", help_text(page.ABOUT, list(keys.items()))))
 
     def action_theme(self) -> None:
         self.theme = (COLOURS if self.theme == MONOCHROME.name else MONOCHROME).name
@@ -288,7 +290,7 @@ class SkuwiseApp(HabitsApp):
         self.push_screen(WhatIf(self._header, message.workload, message.node))
 
     def on_decision_wanted(self, message: DecisionWanted) -> None:
-        def decide(answer: Answer | None) -> None:
+        def decide(answer: DecisionAnswer | None) -> None:
             loaded = self.state.loaded
             if answer is None or loaded is None:
                 return
@@ -299,7 +301,7 @@ class SkuwiseApp(HabitsApp):
 
             self.jobs.start("deciding", work)
 
-        self.push_screen(Asking(message.act, message.what, self._clock()), decide)
+        self.push_screen(DecisionDialog(message.act, message.what, self._clock()), decide)
 
     def _decided(self, id_: str, decision: Decision) -> None:
         """Mark it at once; the sums follow, for what is set aside counts no more."""

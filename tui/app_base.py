@@ -13,11 +13,11 @@ from textual.binding import Binding, BindingType
 from ..advisor.core.timestamps import rfc3339
 from ..rules.base.sanitize import clean
 from .data.background_jobs import Jobs
-from .data.export import KINDS, markdown, path_of, render, sheets_of, tabbed
-from .data.preferences import Memory
+from .data.export import KINDS, markdown, path_of, render_export, sheets_of, tabbed
+from .data.preferences import Preferences
 from .screens.base_page import Page
-from .screens.dialogs.column_picker import Columns
-from .screens.dialogs.input_dialog import Entry
+from .screens.dialogs.column_picker import ColumnPicker
+from .screens.dialogs.input_dialog import InputDialog
 from .state import State
 from .svg import plain_svg
 from .widgets.table import ItemTable
@@ -35,18 +35,18 @@ class HabitsApp(App[None]):
     source: str
     jobs: Jobs
 
-    def __init__(self, memory: Memory, forced: bool) -> None:
+    def __init__(self, memory: Preferences, forced: bool) -> None:
         """`forced`: the theme is not for choosing, so that the one remembered stays so."""
         super().__init__()
         self._tables, self._theme = dict(memory.tables), memory.theme if forced else None
 
     @property
-    def memory(self) -> Memory:
+    def memory(self) -> Preferences:
         """What is to be remembered."""
         window = self.state.window
         # A window of certain days is of those days: it is not what somebody wants to see next week.
         seconds = window.seconds if window.until is None else None
-        return Memory(self._theme or self.theme, seconds, self.current_mode, self._tables)
+        return Preferences(self._theme or self.theme, seconds, self.current_mode, self._tables)
 
     # Columns and order
 
@@ -69,7 +69,7 @@ class HabitsApp(App[None]):
                 table.restore(replace(table.arrangement, columns=titles))
                 table.post_message(ItemTable.Arranged(table))
 
-        self.push_screen(Columns(table.titles, table.arrangement.columns), chosen)
+        self.push_screen(ColumnPicker(table.titles, table.arrangement.columns), chosen)
 
     # Copying and exporting
 
@@ -106,13 +106,15 @@ class HabitsApp(App[None]):
                 from ..rules.base.output import write_whole  # noqa: PLC0415
 
                 kind = path.suffix.casefold()
-                write_whole(path, plain_svg(svg, "skuwise") if kind == ".svg" else render(kind, sheets, about, focused))
+                write_whole(
+                    path, plain_svg(svg, "skuwise") if kind == ".svg" else render_export(kind, sheets, about, focused)
+                )
                 return lambda: self.notify(f"Written to {clean(path)}.", markup=False)
 
             self.jobs.start("exporting", work)
 
         hint = f"a file of a kind it says: {', '.join(KINDS)}; CSV holds the table that has the keys"
-        self.push_screen(Entry("Export what is on the screen", hint, path_of, f"skuwise-{page.NAME}.csv"), named)
+        self.push_screen(InputDialog("Export what is on the screen", hint, path_of, f"skuwise-{page.NAME}.csv"), named)
 
     def _about(self) -> dict[str, str]:
         """What the figures of a page rest on."""

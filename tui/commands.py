@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
     from ..advisor.telemetry.source import source_of  # noqa: PLC0415
     from .app import SkuwiseApp  # noqa: PLC0415
     from .data.loaders import DEMO_NOW, DemoLoader, SourceLoader  # noqa: PLC0415
-    from .data.preferences import default_path, keep, recall  # noqa: PLC0415
+    from .data.preferences import keep, preferences_path, recall  # noqa: PLC0415
 
     mono = bool(os.environ.get("NO_COLOR")) or not has_colours(os.environ.get("TERM", ""))
     if options.demo:
@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
         source, ledger=options.ledger, ledger_named=options.ledger is not None, ledger_home=_ledger_home(options),
         rules_dir=options.rules, prices=options.prices, hourly=said_prices(options, os.environ),
     )  # fmt: skip
-    place = default_path(os.environ)
+    place = preferences_path(os.environ)
     memory, told = recall(place)
     app = SkuwiseApp(
         loader, clock=time.time, monochrome=mono, workload=options.workload, memory=memory, told=told
@@ -83,6 +83,6 @@ def has_colours(term: str) -> bool:
 
 
 def _ledger_home(options: argparse.Namespace) -> Path | None:
-    from ..advisor.ledger.file.paths import default_path  # noqa: PLC0415
+    from ..advisor.ledger.file.paths import default_ledger_path  # noqa: PLC0415
 
-    return None if options.no_ledger or options.ledger is not None else default_path(os.environ)
+    return None if options.no_ledger or options.ledger is not None else default_ledger_path(os.environ)

@@ -55,9 +55,9 @@ def examine_source(source: Source, book: Rulebook, *, since: float, until: float
     from ...agent.config import load_config  # noqa: PLC0415
     from ..doctor.prometheus import ServerQuestion, read_server  # noqa: PLC0415
     from ..telemetry.prometheus.client.client import Client  # noqa: PLC0415
-    from ..telemetry.prometheus.settings import load_settings  # noqa: PLC0415
+    from ..telemetry.prometheus.settings import load_prometheus_settings  # noqa: PLC0415
 
-    settings = load_settings(source.environ)
+    settings = load_prometheus_settings(source.environ)
     client = Client(source.url, settings, source.environ)
     try:
         roles = load_config({}, source.environ).fabric_roles

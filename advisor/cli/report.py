@@ -19,9 +19,9 @@ from ..core.timestamps import minute, parse_moment
 from ..mail.mime import NOBODY, Envelope, compose, file_names, inlined, message_id
 from ..mail.outbox import Outbox, default_outbox
 from ..mail.routes import Routes, load_routes
-from ..mail.settings import ReportSettings, load_settings
+from ..mail.settings import ReportSettings, load_mail_settings
 from ..report.letters import preview_index
-from ..report.run import Job
+from ..report.run import ReportJob
 from ..report.send import Clocks, send
 from ..report.weeks import NotOverError, Week, reported_week
 from ..telemetry.source import Source, add_source_choice, source_of
@@ -49,7 +49,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Read two weeks, write to each team. The only place of it that knows the clock."""
     now, environ = time.time(), os.environ
-    settings = load_settings(environ)
+    settings = load_mail_settings(environ)
     week = reported_week(parse_moment(options.week) if options.week else None, now)
     job = _job(options, settings, week, now)
     if options.preview is not None:
@@ -64,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
     return _send(job, _outbox(settings, environ), environ)
 
 
-def _send(job: Job, outbox: Outbox, environ: Mapping[str, str]) -> int:
+def _send(job: ReportJob, outbox: Outbox, environ: Mapping[str, str]) -> int:
     """Send the week; where it is not over by the telemetry, the last one that is, and raise NotOverError: the next run
     tries this one again."""
     clocks = Clocks(_clocks, time.sleep)
@@ -85,7 +85,7 @@ def _outbox(settings: ReportSettings, environ: Mapping[str, str]) -> Outbox:
     return Outbox(settings.outbox or default_outbox(environ))
 
 
-def _job(options: argparse.Namespace, settings: ReportSettings, week: Week, now: float) -> Job:
+def _job(options: argparse.Namespace, settings: ReportSettings, week: Week, now: float) -> ReportJob:
     """What the options ask for; what they leave open, the settings say."""
     file = options.teams or settings.teams
     routes = load_routes(file) if file is not None else Routes()
@@ -96,7 +96,7 @@ def _job(options: argparse.Namespace, settings: ReportSettings, week: Week, now:
         )
     options.ledger = options.ledger or (None if options.no_ledger else settings.ledger)
     options.rules, options.prices = options.rules or settings.rules, options.prices or settings.prices
-    return Job(
+    return ReportJob(
         settings, routes, _source(options, settings), rulebook_of(options, now), ledger_beside(options), week, now,
         options.only, say, options.week is not None,
     )  # fmt: skip
@@ -113,7 +113,7 @@ def _source(options: argparse.Namespace, settings: ReportSettings) -> Source:
     return source_of(options, say, cores())
 
 
-def _preview(job: Job, folder: Path) -> int:
+def _preview(job: ReportJob, folder: Path) -> int:
     """Write every letter, and print the names of the files."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -136,7 +136,7 @@ def _preview(job: Job, folder: Path) -> int:
     return EXIT_DONE
 
 
-def _dry_run(job: Job) -> int:
+def _dry_run(job: ReportJob) -> int:
     """Make every letter and say to whom it would go."""
     for report in job.reports(job.teams):
         webhook = ("its webhook",) if report.team.webhook_url_file else ()

@@ -35,7 +35,7 @@ from ...agent.settings_reader import read_section
 from ...agent.slurm_jobs.settings import SlurmImportSettings, load_slurm_settings
 from ...rules.base.errors import EXIT_DONE, EXIT_FAILED, UsageError
 from ...rules.base.output import say
-from ..mail.settings import ReportSettings, load_settings
+from ..mail.settings import ReportSettings, load_mail_settings
 
 SECTION = "serve"
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -233,7 +233,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:  # noqa: ARG001 - it has none
     """Run until SIGTERM or SIGINT."""
     environ = os.environ
-    planned = scheduled_commands(load_serve_settings(environ), load_settings(environ), load_slurm_settings(environ))
+    planned = scheduled_commands(
+        load_serve_settings(environ), load_mail_settings(environ), load_slurm_settings(environ)
+    )
     stop = threading.Event()
 
     def ask_to_stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - a handler's signature

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from .advice_types import Recommendation
 
 
-def counted(ways: Iterable[Recommendation]) -> tuple[Recommendation, ...]:
+def counted_recommendations(ways: Iterable[Recommendation]) -> tuple[Recommendation, ...]:
     """Those whose cash enters a sum, the best of each that exclude one another, the largest first."""
     return compatible(sorted((r for r in ways if r.counts), key=lambda r: r.rank))
 

@@ -13,7 +13,7 @@ from ..core.intervals import most_at_once
 from ..moves.base.price_book import PriceBook
 from ..verdicts.types import NodeFacts
 from .checks.gaps import gaps_of
-from .facts import MEASURES, CoverageMeasure, GpuCoverage, NodeCoverage, SourceCoverage, applies
+from .facts import MEASURES, CoverageMeasure, ExpectedGpu, NodeCoverage, SourceCoverage, applies
 from .types import Diagnosis, Labels, MetricCoverage, NodeState, Readiness
 
 _FABRICS = ("infiniband", "ethernet")
@@ -77,13 +77,13 @@ def _basis(price: Price) -> str:
     return f"{price.source}, {price.as_of}" if price.source.startswith(SOURCE) else said
 
 
-def at_once(gpus: Iterable[GpuCoverage], slack_seconds: float) -> int:
+def at_once(gpus: Iterable[ExpectedGpu], slack_seconds: float) -> int:
     """The most GPUs that were observed at a time: one that took another's place is no GPU more."""
     return most_at_once(((gpu.first_ts, gpu.last_ts) for gpu in gpus if gpu.hours > 0), slack_seconds)
 
 
 def _unobserved(
-    node: NodeCoverage, expected: int, source: str, observed: int, silent: list[GpuCoverage]
+    node: NodeCoverage, expected: int, source: str, observed: int, silent: list[ExpectedGpu]
 ) -> tuple[Unobserved, ...]:
     missing = expected - observed
     named = tuple(gpu.gpu_uuid for gpu in silent[:missing])

@@ -48,7 +48,7 @@ _WHOLE_ONLY = ("nvlink", "pcie")
 
 
 @dataclass(frozen=True, slots=True)
-class GpuCoverage:
+class ExpectedGpu:
     """What was told of one physical GPU; of a sliced one, what all of its instances tell.
 
     `hours`: hours of the window in which anything was observed; `known`: measure -> hours in which it was measured.
@@ -86,7 +86,7 @@ class NodeCoverage:
     """
 
     node: str
-    gpus: tuple[GpuCoverage, ...] = ()
+    gpus: tuple[ExpectedGpu, ...] = ()
     declared: int | None = None
     requested: int = 0
     node_sku: str | None = None
@@ -167,7 +167,7 @@ class SourceCoverage:
     slurm: SlurmCoverage = field(default_factory=SlurmCoverage)
 
 
-def applies(measure: str, gpu: GpuCoverage, catalog: Catalog) -> bool:
+def applies(measure: str, gpu: ExpectedGpu, catalog: Catalog) -> bool:
     """Whether a GPU can have a measure at all: none tells links of instances, nor links that its model lacks."""
     if measure not in _WHOLE_ONLY:
         return True

@@ -15,7 +15,7 @@ from ...rules.catalog.loader import Catalog
 from ..core.frame import Window
 from ..core.timestamps import minute
 from ..telemetry.prometheus.client.client import Client
-from ..telemetry.prometheus.client.response import Answer, Grid, Labels
+from ..telemetry.prometheus.client.response import Grid, Labels, SeriesAnswer
 from ..telemetry.prometheus.discovery import Server, server_of
 from ..telemetry.prometheus.promql.labels import NODE_LABELS, agent_node, gpu_of, node_of
 from ..telemetry.prometheus.promql.promql import AGENT_ANCHOR, ANCHORS, selector
@@ -24,7 +24,7 @@ from .checks.exporters import exporters_of, exporters_queries
 from .checks.identity import Described, described, identity_queries
 from .checks.kubernetes import SERIES, pods_told
 from .checks.slurm import seen_on_server
-from .facts import GPU_MEASURES, GpuCoverage, NodeCoverage, SourceCoverage
+from .facts import GPU_MEASURES, ExpectedGpu, NodeCoverage, SourceCoverage
 from .presence import Look
 from .sampled_moments import HOUR, MOMENTS, Asker, first, newest, spread_moments
 
@@ -71,8 +71,8 @@ class _Seen:
     """What all moments told."""
 
     devices: dict[tuple[str, str], _Device] = field(default_factory=dict)
-    nodes: list[tuple[Look, Answer]] = field(default_factory=list)
-    agents: list[tuple[Look, Answer]] = field(default_factory=list)
+    nodes: list[tuple[Look, SeriesAnswer]] = field(default_factory=list)
+    agents: list[tuple[Look, SeriesAnswer]] = field(default_factory=list)
     dcgm_nodes: set[str] = field(default_factory=set)
 
     def moments(self) -> set[int]:
@@ -206,7 +206,7 @@ def _look(asker: Asker, known: set[str], moments: Sequence[float], span: str, sp
     return seen
 
 
-def _devices(look: Look, answer: Answer, seen: _Seen, named: Callable[[Labels, _Seen], _Device | None]) -> None:
+def _devices(look: Look, answer: SeriesAnswer, seen: _Seen, named: Callable[[Labels, _Seen], _Device | None]) -> None:
     """What one query tells of each device."""
     for labels, values in zip(answer.labels, answer.values, strict=True):
         device = named(labels, seen)
@@ -281,7 +281,7 @@ def _nodes(seen: _Seen, about: Described, moments: Sequence[float], step_hours: 
 
 def _gpu(
     whole: str, devices: Sequence[_Device], about: Described, moments: Sequence[float], step_hours: float
-) -> GpuCoverage:
+) -> ExpectedGpu:
     """One physical GPU: at a moment at which instances tell of it, what all of them tell."""
     instances = [one for one in devices if one.uuid != whole]
     own = [one for one in devices if one not in instances]
@@ -298,7 +298,7 @@ def _gpu(
         hours["busy"] += bool(worked)
         hours["labeled"] += bool(worked) and all("labeled" in part for part in worked)
     names = [one.sku for one in devices if one.sku]
-    return GpuCoverage(
+    return ExpectedGpu(
         whole, about.sku_of(names[-1]) if names else None, len(seen) * step_hours,
         moments[seen[0]] - step_hours * HOUR if seen else math.nan, moments[seen[-1]] if seen else math.nan,
         {name: hours[name] * step_hours for name in GPU_MEASURES}, hours["busy"] * step_hours,

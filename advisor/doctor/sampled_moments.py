@@ -12,7 +12,7 @@ from ..core.coded_text import CodedText, coded
 from ..core.frame import Window
 from ..core.timestamps import minute
 from ..telemetry.prometheus.client.client import Client, RefusedError
-from ..telemetry.prometheus.client.response import Answer, AnswerError, Grid
+from ..telemetry.prometheus.client.response import AnswerError, Grid, SeriesAnswer
 from .presence import Look
 
 MOMENTS = 24
@@ -31,24 +31,24 @@ class Asker:
     notes: list[CodedText]
     concurrency: int = 4
 
-    def instant(self, query: str, at: float, kept: Sequence[str]) -> Answer:
+    def instant(self, query: str, at: float, kept: Sequence[str]) -> SeriesAnswer:
         try:
             return self.client.instant(query, at, kept).answer
         except (RefusedError, AnswerError) as error:
             self._note(error)
-            return Answer.nothing(1)
+            return SeriesAnswer.nothing(1)
 
-    def over(self, looks: Sequence[Look], grid: Grid) -> list[tuple[Look, Answer]]:
+    def over(self, looks: Sequence[Look], grid: Grid) -> list[tuple[Look, SeriesAnswer]]:
         """The answers of queries over all moments, several at once."""
         with ThreadPoolExecutor(max_workers=self.concurrency, thread_name_prefix="skuwise-doctor") as pool:
             return list(zip(looks, pool.map(lambda look: self._range(look, grid), looks), strict=True))
 
-    def _range(self, look: Look, grid: Grid) -> Answer:
+    def _range(self, look: Look, grid: Grid) -> SeriesAnswer:
         try:
             return self.client.range(look.query, grid, look.kept).answer
         except (RefusedError, AnswerError) as error:
             self._note(error)
-            return Answer.nothing(grid.count)
+            return SeriesAnswer.nothing(grid.count)
 
     def _note(self, error: SkuwiseError) -> None:
         note = coded("doctor-question-refused", "A question could not be asked: {error}", error=error.message)
@@ -59,7 +59,7 @@ class Asker:
         values = self.instant(query, at, ()).values
         return int(values[0, 0]) if values.size and math.isfinite(values[0, 0]) else 0
 
-    def many(self, asked: Mapping[str, tuple[str, float, Sequence[str]]]) -> dict[str, Answer]:
+    def many(self, asked: Mapping[str, tuple[str, float, Sequence[str]]]) -> dict[str, SeriesAnswer]:
         """Several at once: name -> (query, moment, kept labels)."""
         with ThreadPoolExecutor(max_workers=self.concurrency, thread_name_prefix="skuwise-doctor") as pool:
             futures = {name: pool.submit(self.instant, *one) for name, one in asked.items()}

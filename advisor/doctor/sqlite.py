@@ -21,7 +21,7 @@ from ..core.scalars import text
 from ..core.timestamps import minute
 from ..telemetry.sqlite.reader import CLOCK_TOLERANCE_SECONDS, database_files, file_spans, left_out
 from ..telemetry.sqlite.reading_process import ProcessReader, ReadingProcess
-from .facts import BUSY_LEVEL, Absent, GpuCoverage, JobSeen, NodeCoverage, SeenExporter, SourceCoverage
+from .facts import BUSY_LEVEL, Absent, ExpectedGpu, JobSeen, NodeCoverage, SeenExporter, SourceCoverage
 
 HOUR = 3600.0
 _Key = TypeVar("_Key", bound=Hashable)
@@ -143,7 +143,7 @@ def _read(reader: ProcessReader, window: Window, found: _Found) -> None:
     for row in reader.fetch(queries.GPUS.sql, bounds):
         found.gpus[str(row[0]), str(row[1])] = row
     begin = window.start
-    ends = [_number(reader.fetch(sql, {})[0][1], window.start) for sql in queries.spans(reader.version)]
+    ends = [_number(reader.fetch(sql, {})[0][1], window.start) for sql in queries.data_spans(reader.version)]
     for (family, row), last in zip(FAMILIES.items(), ends, strict=True):
         # Each finer family tells of what came after the coarser one; a row that was rolled up early ends in the future.
         end = min(last, math.floor(window.end / row) * row if row else window.end)
@@ -239,7 +239,7 @@ def _node(name: str, row: tuple[object, ...], found: _Found) -> NodeCoverage:
     )  # fmt: skip
 
 
-def _gpus(node: str, found: _Found) -> Iterable[GpuCoverage]:
+def _gpus(node: str, found: _Found) -> Iterable[ExpectedGpu]:
     """Physical GPUs of a node. Of a sliced one, what all of its instances tell."""
     parts: dict[str, dict[str, _Gpu]] = {}
     skus: dict[str, str | None] = {}
@@ -260,7 +260,7 @@ def _gpus(node: str, found: _Found) -> Iterable[GpuCoverage]:
         )
         used = [found.uses.get((node, uuid), 0.0) for uuid in (whole, *instances)]
         hours = max((one.seconds for one in seen), default=0.0) / HOUR
-        yield GpuCoverage(
+        yield ExpectedGpu(
             whole, skus.get(whole), hours, min((one.first for one in seen), default=math.nan),
             max((one.last for one in seen), default=math.nan),
             {m: min(one.known.get(m, 0.0) for one in seen) / HOUR for m in GPU_METRICS} if seen else {},

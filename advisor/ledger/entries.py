@@ -8,7 +8,7 @@ from typing import Literal, TypeGuard
 
 from ..core.advice_types import Decision
 from ..moves.tracking.observation import PredictionSnapshot
-from .records import NO_FIGURES, Figures, Realised
+from .records import NO_FIGURES, EventFigures, Realised
 
 Act = Literal[
     "proposed", "accepted", "snoozed", "dismissed", "done", "measured", "regressed", "trial", "tried", "expired"
@@ -35,7 +35,7 @@ class LedgerEvent:
     by: str
     until: float | None = None
     why: str | None = None
-    figures: Figures = NO_FIGURES
+    figures: EventFigures = NO_FIGURES
 
 
 @dataclass(frozen=True, slots=True)

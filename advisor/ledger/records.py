@@ -62,7 +62,7 @@ class TrialResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class EventFigures:
     """What an event carries beside its words; at most one of them."""
 
     realised: Realised | None = None
@@ -70,7 +70,7 @@ class Figures:
     tried: TrialResult | None = None
 
 
-NO_FIGURES = Figures()
+NO_FIGURES = EventFigures()
 
 
 # What we write stays far below; a number beyond it is no figure of anything.

@@ -13,7 +13,7 @@ from ..moves.tracking.move_state import MoveState
 from ..moves.tracking.observation import Observation, PredictionSnapshot
 from .entries import BY_ITSELF, LedgerEntry, LedgerEvent
 from .realised_savings import realised
-from .records import Figures, Realised
+from .records import EventFigures, Realised
 from .trial import trial_result
 
 # A saving is gone where less than a tenth of it is left after a week (fleets are resized by the week), and back from
@@ -41,7 +41,7 @@ def ledger_events(entries: Iterable[LedgerEntry], seen: Observation, now: float)
         trial = trial_result(entry, ground, seen, now)
         if trial is not None:
             found.append(
-                (entry.proposal.id, LedgerEvent("tried", now, BY_ITSELF, None, trial[0], Figures(tried=trial[1])))
+                (entry.proposal.id, LedgerEvent("tried", now, BY_ITSELF, None, trial[0], EventFigures(tried=trial[1])))
             )
         event = _event(entry, ground, seen, now)
         if event is not None:
@@ -90,7 +90,7 @@ def _done(
         return None
     how = "" if asked else "Done unasked. "
     return LedgerEvent(
-        "done", now, BY_ITSELF, None, f"{how}{stand.told} {measured_words(told)}", Figures(realised=told)
+        "done", now, BY_ITSELF, None, f"{how}{stand.told} {measured_words(told)}", EventFigures(realised=told)
     )
 
 
@@ -119,7 +119,7 @@ def _after(
     first = last.saving_usd_per_month is None and told.saving_usd_per_month is not None
     # By what telemetry tells of the time: a clock that once ran ahead would put the next one off.
     if first or noted is None or seen.end - _seen_until(noted) >= MEASURE_SECONDS:
-        return LedgerEvent("measured", now, BY_ITSELF, None, measured_words(told), Figures(realised=told))
+        return LedgerEvent("measured", now, BY_ITSELF, None, measured_words(told), EventFigures(realised=told))
     return None
 
 
@@ -129,7 +129,7 @@ def _seen_until(event: LedgerEvent) -> float:
 
 
 def _regressed(told: Realised, why: str, now: float) -> LedgerEvent:
-    return LedgerEvent("regressed", now, BY_ITSELF, None, why, Figures(realised=told))
+    return LedgerEvent("regressed", now, BY_ITSELF, None, why, EventFigures(realised=told))
 
 
 def _wrong(told: Realised) -> str | None:

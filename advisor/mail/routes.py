@@ -35,7 +35,7 @@ _MAX_NAME = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Team:
+class TeamRoute:
     """One team. `to`: its addresses; `webhook_url_file`: the file with its webhook's address, empty: it has none."""
 
     name: str
@@ -51,7 +51,7 @@ class Routes:
     """
 
     administrators: tuple[str, ...] = ()
-    teams: tuple[Team, ...] = ()
+    teams: tuple[TeamRoute, ...] = ()
     matchers: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     @cached_property
@@ -96,7 +96,7 @@ def load_routes(file: Path) -> Routes:
     teams_table = table.get("teams", {})
     if not isinstance(teams_table, dict):
         raise _fault(file, "teams", "is no table.", "Write [teams.NAME] above each team.")
-    teams: list[Team] = []
+    teams: list[TeamRoute] = []
     found: list[tuple[str, str, str]] = []
     for name, entry in teams_table.items():
         teams.append(_team(file, name, entry))
@@ -125,7 +125,7 @@ def _read(file: Path) -> Mapping[str, object]:
         raise UsageError(f"The routes file {file} cannot be read: {error.strerror}.", "Name one that can.") from error
 
 
-def _team(file: Path, name: str, entry: object) -> Team:
+def _team(file: Path, name: str, entry: object) -> TeamRoute:
     key = f"teams.{name}"
     if not name.strip() or not name.isprintable() or len(name) > _MAX_NAME:
         raise _fault(file, key, f"is no name of a team: printable, at most {_MAX_NAME} characters.", "Rename it.")
@@ -143,7 +143,7 @@ def _team(file: Path, name: str, entry: object) -> Team:
         raise _fault(file, key, "tells nobody.", 'Add to = ["team@example.org"].')
     if not any(entry.get(part) for part in PARTS):
         raise _fault(file, key, "matches nothing.", f"Add one of {', '.join(PARTS)}.")
-    return Team(name, to, webhook)
+    return TeamRoute(name, to, webhook)
 
 
 def _matchers(file: Path, team: str, entry: Mapping[str, object]) -> Iterator[tuple[str, str]]:

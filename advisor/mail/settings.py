@@ -82,7 +82,7 @@ class ReportSettings:
         return self.smtp_port if self.smtp_port is not None else _PORTS[self.smtp_security]
 
 
-def load_settings(
+def load_mail_settings(
     environ: Mapping[str, str], *, system_file: Path = SYSTEM_FILE, config_home: Path | None = None
 ) -> ReportSettings:
     """Every layer over the one before. Raises `UsageError` for an unknown key or a value that cannot be."""

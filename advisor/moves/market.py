@@ -25,7 +25,9 @@ SHOWN = 3
 _TERMS = coded("terms-elsewhere", "{terms} at another provider cost more than the difference", terms=ELSEWHERE)
 
 
-def market(scene: MoveContext, verdicts: Verdicts, groups: Sequence[Group]) -> tuple[Recommendation, ...]:
+def market_recommendations(
+    scene: MoveContext, verdicts: Verdicts, groups: Sequence[Group]
+) -> tuple[Recommendation, ...]:
     """For each recurring workload at known prices: the best node of the providers that would be cheapest for it."""
     out: list[Recommendation] = []
     for group in groups:

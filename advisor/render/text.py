@@ -13,7 +13,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from ...rules.base.sanitize import clean
-from ..views.document.model import Aside, Block, Bullets, Chart, Document, Figures, Section, Table
+from ..views.document.model import AsideBlock, Block, Bullets, Chart, Document, Figures, Section, Table
 from .console import console_of, hanging, line, table, written
 
 MAIL_WIDTH = 72
@@ -100,7 +100,7 @@ def _block(console: Console, block: Block, depth: int) -> None:
                 hanging(console, item, by, "- ")
         case Chart():
             hanging(console, block.alt, by)
-        case Aside():
+        case AsideBlock():
             hanging(console, f"{block.text} {block.command}".rstrip(), by)
         case _:
             hanging(console, block, by)

@@ -16,7 +16,7 @@ from ..core.advice_types import (
     Unobserved,
     WorkloadVerdict,
 )
-from ..core.exclusions import counted
+from ..core.exclusions import counted_recommendations
 from ..core.totals import added_intervals
 from ..ledger.outcomes import MoveOutcome
 from ..moves.waste_rules import wasted
@@ -123,7 +123,7 @@ def _of_team(
     series = {w.id: w.series_id for w in workloads}
     used = {w.node_sku for w in workloads} | {r.target.node_sku for r in ways} | {r.source.node_sku for r in ways}
     named = {f.price for f in findings} | {p for r in ways for p in r.prices}
-    cash = counted(ways)
+    cash = counted_recommendations(ways)
     gpus = {gpu for w in workloads for gpu in w.gpus}
     nodes = {node for w in workloads for node in w.nodes}
     known = {gpu for s in advice.standings if s.node in nodes for gpu in s.judged}

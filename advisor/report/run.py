@@ -13,7 +13,7 @@ from ..core.timestamps import minute
 from ..ledger.file.store import Ledger
 from ..ledger.outcomes import move_outcomes
 from ..ledger.sync import LedgerSync
-from ..mail.routes import Routes, Team
+from ..mail.routes import Routes, TeamRoute
 from ..mail.settings import ReportSettings
 from ..pipeline import WINDOW_NOTES
 from ..rulebook import Rulebook
@@ -23,7 +23,7 @@ from .weeks import WEEK_SECONDS, Week, check_over
 
 
 @dataclass(frozen=True)
-class Job:
+class ReportJob:
     """`only`: one team's name; None: all. `now`: Unix seconds; `beside`: the ledger. `named`: somebody asked for
     this week; else it is the last one by the clock."""
 
@@ -39,13 +39,13 @@ class Job:
     named: bool = True
 
     @property
-    def fleet(self) -> Team:
+    def fleet(self) -> TeamRoute:
         """Who is told of the whole fleet."""
         to = self.routes.administrators or self.settings.administrators
         return replace(FLEET, to=to, webhook_url_file=self.settings.webhook_url_file)
 
     @property
-    def teams(self) -> tuple[Team, ...]:
+    def teams(self) -> tuple[TeamRoute, ...]:
         """Who is told anything in this run, the fleet's administrators first."""
         return tuple(team for team in (self.fleet, *self.routes.teams) if self.only in (None, team.name))
 
@@ -55,7 +55,7 @@ class Job:
         to = self.fleet.to
         return self.settings.list_unsubscribe or (f"mailto:{to[0]}?subject=unsubscribe" if to else "")
 
-    def reports(self, teams: tuple[Team, ...], *, noting: bool = False) -> Iterator[Report]:
+    def reports(self, teams: tuple[TeamRoute, ...], *, noting: bool = False) -> Iterator[Report]:
         """Read the week and the one before, and make the letters of `teams`. `noting`: the ledger notes what they
         propose, so that whoever reads of a move can decide on it."""
         self.say(f"reading the week of {self.week.name} (Monday 00:00 to Monday 00:00, UTC) ...")

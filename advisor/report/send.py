@@ -16,11 +16,11 @@ from ..mail.delivery import Carrier, Tally, send_waiting
 from ..mail.mime import NOBODY, Envelope, compose, message_id
 from ..mail.outbox import Outbox
 from ..mail.parcel import Channel, Parcel
-from ..mail.routes import Team
+from ..mail.routes import TeamRoute
 from ..mail.settings import check_webhook
 from ..mail.smtp import SmtpCarrier
 from ..mail.webhook import WebhookCarrier, payload
-from .run import Job
+from .run import ReportJob
 
 # Stands for a webhook where a mail has an address: the webhook's own is a secret.
 WEBHOOK = "webhook"
@@ -34,7 +34,7 @@ class Clocks:
     sleep: Callable[[float], None]
 
 
-def send(job: Job, outbox: Outbox, environ: Mapping[str, str], time: Clocks) -> int:
+def send(job: ReportJob, outbox: Outbox, environ: Mapping[str, str], time: Clocks) -> int:
     """Queue what was never queued of the week, then send what waits. Raises SkuwiseError where somebody has yet to
     receive something or never will."""
     if not any(_expected(team) for team in job.teams):
@@ -67,7 +67,7 @@ def _told(tally: Tally, say: Callable[[str], None]) -> int:
     return EXIT_DONE
 
 
-def _queue(job: Job, outbox: Outbox, time: Clocks) -> None:
+def _queue(job: ReportJob, outbox: Outbox, time: Clocks) -> None:
     sender = job.settings.sender or NOBODY
     known = outbox.known(job.week.name)
     teams = tuple(team for team in job.teams if any(one not in known for one in _expected(team)))
@@ -88,18 +88,18 @@ def _queue(job: Job, outbox: Outbox, time: Clocks) -> None:
         job.note_told(report, at)
 
 
-def _expected(team: Team) -> list[tuple[str, str, str]]:
+def _expected(team: TeamRoute) -> list[tuple[str, str, str]]:
     """(team, channel, recipient) of all that a team is to receive in a week."""
     mails = [(team.name, "mail", address) for address in team.to]
     return mails + ([(team.name, "webhook", WEBHOOK)] if team.webhook_url_file else [])
 
 
-def _digest(job: Job) -> str:
+def _digest(job: ReportJob) -> str:
     """Names the routes by which a week is queued: where they change, it is looked at again."""
     return hashlib.sha256(json.dumps([_expected(team) for team in job.teams]).encode()).hexdigest()
 
 
-def _carriers(job: Job, environ: Mapping[str, str]) -> dict[Channel, Carrier]:
+def _carriers(job: ReportJob, environ: Mapping[str, str]) -> dict[Channel, Carrier]:
     """The ways that the settings and routes name. Secrets are read here, before anything is made or sent."""
     settings = job.settings
     carriers: dict[Channel, Carrier] = {}

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from ..core.advice_types import Advice, Fleet
 from ..ledger.outcomes import MoveOutcome
 from ..mail.letter import Letter
-from ..mail.routes import Routes, Team
+from ..mail.routes import Routes, TeamRoute
 from ..views.document.report_content import story_of
 from .by_team import outcomes_of, split_by_team
 from .letters import letter_of
 
 # Who is told of the whole fleet: the administrators.
-FLEET = Team("", ())
+FLEET = TeamRoute("", ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Report:
     """What one team is told; the fleet's has the team "". `told`: the ids of the moves that
     it tells in full; `fleet`: whose ledger notes them."""
 
-    team: Team
+    team: TeamRoute
     letter: Letter
     told: tuple[str, ...]
     fleet: Fleet | None = None
@@ -40,7 +40,7 @@ class WeeklyReports:
     told: Callable[[str], frozenset[str]]
     with_empty: bool = True
 
-    def reports(self, teams: Sequence[Team]) -> Iterator[Report]:
+    def reports(self, teams: Sequence[TeamRoute]) -> Iterator[Report]:
         """The letters of `teams`, one after the other; the team "" is the fleet."""
         parts = self._parts(self.advice)
         parts_before = self._parts(self.before) if self.before is not None else None

@@ -11,7 +11,7 @@ from ...agent.model import Absence, Workload
 from ...rules.catalog.types import GpuSku, NodeSku
 from ...rules.policy.labels import BottleneckLabel, KindLabel
 from .base import identities
-from .base.fleet_plan import Fleet, Missing, Placed, PlannedNode, Truth
+from .base.fleet_plan import FleetPlan, Missing, Placed, PlannedNode, Truth
 from .base.hardware import Sensing, SimNode, sim_node
 from .base.load import Model
 from .base.seeded_rng import stream
@@ -41,8 +41,8 @@ class Builder:
     _placed: list[Placed] = field(default_factory=list)
     _bare: list[Truth] = field(default_factory=list)
 
-    def fleet(self) -> Fleet:
-        return Fleet(tuple(self._nodes), tuple(self._placed), tuple(self._bare))
+    def fleet(self) -> FleetPlan:
+        return FleetPlan(tuple(self._nodes), tuple(self._placed), tuple(self._bare))
 
     def nodes(
         self,

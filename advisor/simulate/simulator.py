@@ -11,7 +11,7 @@ import numpy as np
 from ...agent.store.writing.writer import Writer
 from ...rules.base.errors import UsageError
 from ...rules.catalog.loader import load_catalog
-from .base.fleet_plan import Fleet, PlannedNode, Truth
+from .base.fleet_plan import FleetPlan, PlannedNode, Truth
 from .base.skus import NODE_SKUS
 from .base.time_grid import HOUR
 from .fleet_builder import Builder
@@ -103,19 +103,19 @@ def simulate(
     )
 
 
-def plan_fleet(scenario: str, *, seed: int, start: float, end: float) -> Fleet:
+def plan_fleet(scenario: str, *, seed: int, start: float, end: float) -> FleetPlan:
     """The fleet that `simulate` would write, from the catalog that ships."""
     catalog = load_catalog()
     skus = {name: (catalog.nodes[name], catalog.gpus[catalog.nodes[name].gpu]) for name in NODE_SKUS}
     return plan(scenario, Builder(skus, seed, start, end))
 
 
-def _write(writer: Writer, fleet: Fleet, node: PlannedNode, span: dict[str, float]) -> None:
+def _write(writer: Writer, fleet: FleetPlan, node: PlannedNode, span: dict[str, float]) -> None:
     sim = node.sim
     write_node(writer.for_node(sim.node, span["start"]), node, fleet.on(sim.node.node), **span)  # type: ignore[arg-type]
 
 
-def _files(path: Path, fleet: Fleet) -> list[Path]:
+def _files(path: Path, fleet: FleetPlan) -> list[Path]:
     if path.suffix == ".db":
         return [path] * len(fleet.nodes)
     return [path / f"{node.sim.node.node}.db" for node in fleet.nodes]
@@ -127,7 +127,7 @@ def _refuse_existing(files: set[Path]) -> None:
         raise UsageError(f"{there[0]} is already there.", "Name another path with --db, or remove it first.")
 
 
-def _truths(fleet: Fleet, nodes: Sequence[PlannedNode]) -> tuple[Truth, ...]:
+def _truths(fleet: FleetPlan, nodes: Sequence[PlannedNode]) -> tuple[Truth, ...]:
     names = {node.sim.node.node for node in nodes}
     used = tuple(p.truth for p in fleet.placed if names & p.nodes.keys())
     return (*dict.fromkeys(used), *(truth for truth in fleet.bare if truth.workload_id.removeprefix("node:") in names))

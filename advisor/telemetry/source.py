@@ -119,10 +119,10 @@ class PrometheusServer:
         from .prometheus.client.cache import Cache, cache_folder  # noqa: PLC0415
         from .prometheus.client.client import Client  # noqa: PLC0415
         from .prometheus.reader import ServerReading, read_frame  # noqa: PLC0415
-        from .prometheus.settings import load_settings  # noqa: PLC0415
+        from .prometheus.settings import load_prometheus_settings  # noqa: PLC0415
         from .teams import load_team_labels  # noqa: PLC0415
 
-        settings = load_settings(self.environ)
+        settings = load_prometheus_settings(self.environ)
         client = Client(self.url, settings, self.environ)
         try:
             scope = f"{client.url}\n{settings.identity!r}"
@@ -140,9 +140,9 @@ class PrometheusServer:
     def newest(self, now: float) -> float | None:  # noqa: ARG002 - the server has a clock of its own
         """What time it is by the server's clock (Unix seconds); None: it does not tell."""
         from .prometheus.client.client import Client  # noqa: PLC0415
-        from .prometheus.settings import load_settings  # noqa: PLC0415
+        from .prometheus.settings import load_prometheus_settings  # noqa: PLC0415
 
-        client = Client(self.url, load_settings(self.environ), self.environ)
+        client = Client(self.url, load_prometheus_settings(self.environ), self.environ)
         try:
             return client.clock()
         finally:

@@ -14,7 +14,7 @@ from .accounting.gpu_hour_accounting import occupancy
 from .accounting.instances import instances
 from .accounting.nodes import node_facts
 from .accounting.workload_verdicts import series_hours, usage_of, workload_verdicts
-from .bottlenecks.judgement import Evidence, judge_pieces, pieces_of
+from .bottlenecks.judgement import JudgementInputs, judge_pieces, pieces_of
 from .measured_rows import measured_rows
 from .phases.change_points import cut_pieces
 from .phases.phase_verdicts import judge_phases
@@ -30,7 +30,7 @@ def judge(frame: Frame, book: Rulebook) -> Verdicts:
     mine, places = attribution.mine, attribution.places
     nodes = node_facts(frame, inventory, index, attribution)
 
-    evidence = Evidence.of(frame, index, rows, nodes, book)
+    evidence = JudgementInputs.of(frame, index, rows, nodes, book)
     pieces = pieces_of(attribution)
     wholes = judge_pieces(pieces, evidence)
     cuts = cut_pieces(pieces, wholes, places, evidence)

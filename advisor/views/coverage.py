@@ -124,7 +124,7 @@ def why_not_judged(summary: Summary) -> str:
     return f"Waste was not judged: no GPU was observed{floor}.{later}"
 
 
-def nothing_found(advice: Advice) -> str:
+def nothing_found_words(advice: Advice) -> str:
     """No finding, in a sentence that does not claim more than was judged."""
     s = advice.summary
     if s.nothing_judged and s.gpu_count:
@@ -138,7 +138,7 @@ def nothing_found(advice: Advice) -> str:
 
 
 def nothing_found_short(advice: Advice) -> str:
-    """`nothing_found` for a narrow place."""
+    """`nothing_found_words` for a narrow place."""
     s = advice.summary
     if s.nothing_judged and s.gpu_count:
         return not_judged_short(s)

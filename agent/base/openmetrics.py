@@ -16,15 +16,15 @@ Sample = tuple[str, float | None]  # labels as `label_text` gives them, value; N
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
+class ExpositionFormat:
     """One of the two formats. `content_type` goes into the answer's head."""
 
     content_type: str
     is_openmetrics: bool
 
 
-OPENMETRICS = Format("application/openmetrics-text; version=1.0.0; charset=utf-8", is_openmetrics=True)
-PLAIN = Format("text/plain; version=0.0.4; charset=utf-8", is_openmetrics=False)
+OPENMETRICS = ExpositionFormat("application/openmetrics-text; version=1.0.0; charset=utf-8", is_openmetrics=True)
+PLAIN = ExpositionFormat("text/plain; version=0.0.4; charset=utf-8", is_openmetrics=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def format_number(value: float) -> str:
 class MetricsText:
     """Collects families into one page. Samples without a value, and families without samples, are left out."""
 
-    def __init__(self, form: Format) -> None:
+    def __init__(self, form: ExpositionFormat) -> None:
         self._form = form
         self._lines: list[str] = []
 

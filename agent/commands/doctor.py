@@ -10,7 +10,7 @@ from ...rules.base.errors import EXIT_DONE, UsageError
 from ...rules.base.output import say, write_json, write_stdout
 from ..base.clock import SystemClock
 from ..config import AgentConfig
-from ..inventory.slurm.slurm_conf import SlurmSettings
+from ..inventory.slurm.slurm_conf import SlurmConfReader
 from ..service.diagnostics import doctor, slurm_checks
 from ..service.diagnostics.probe import probe_node
 from ..store.file.filesystem_check import place_line
@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
     recorded = recent_allocations(config.db)
     slurm = slurm_checks.slurm_lines(
         slurm_checks.read_config(slurm_checks.ask_scontrol, slurm_checks.config_folders(config.slurm_conf)),
-        SlurmSettings(config.slurm_conf),
+        SlurmConfReader(config.slurm_conf),
         config.allocations,
         survey.gpus,
         recorded,

@@ -39,15 +39,20 @@ class DraDevices:
 
     def __init__(self, gpus: Sequence[Gpu] = (), slices: Mapping[str, SliceDevice] | None = None) -> None:
         self._slices = slices or {}
-        self._uuids = frozenset(gpu.uuid for gpu in gpus)
-        whole = [gpu for gpu in gpus if gpu.kind == "gpu"]
-        self._minors = {gpu.minor: gpu.uuid for gpu in whole if gpu.minor is not None}
-        self._indexes = {gpu.index: gpu.uuid for gpu in whole}
-        self._addresses = {address: gpu.uuid for gpu in whole if (address := _address(gpu.pci_bus_id)) is not None}
+        self.uuids = tuple(gpu.uuid for gpu in gpus)
+        self.whole = tuple(gpu for gpu in gpus if gpu.kind == "gpu")
+        self._uuids = frozenset(self.uuids)
+        self._minors = {gpu.minor: gpu.uuid for gpu in self.whole if gpu.minor is not None}
+        self._indexes = {gpu.index: gpu.uuid for gpu in self.whole}
+        self._addresses = {address: gpu.uuid for gpu in self.whole if (address := _address(gpu.pci_bus_id)) is not None}
         self._parts: dict[str, list[Gpu]] = {}
         for gpu in gpus:
             if gpu.kind == "mig" and gpu.parent_uuid:
                 self._parts.setdefault(gpu.parent_uuid, []).append(gpu)
+
+    def parts(self, uuid: str) -> tuple[Gpu, ...]:
+        """The MIG instances of a GPU."""
+        return tuple(self._parts.get(uuid, ()))
 
     def find(self, name: str) -> tuple[str | None, str]:
         """The device's UUID, or None and why it is not known. `name` is ``POOL/DEVICE``."""

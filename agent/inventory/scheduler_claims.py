@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Literal, TypeVar
 
-from ..model import Gpu
-from .dra import DraDevices, SliceDevice
+from ..model import Absence, Workload
+from .dra import DraDevices
 from .processes.cgroups import Origin
 
 _REPLICA = re.compile(r"(.+)::\d{1,4}")  # the NVIDIA device plugin's time-slicing and MPS replicas
@@ -21,34 +21,55 @@ _MINOR = re.compile(r"(?:nvidia)?(\d{1,4})")
 _MINOR_PART = re.compile(r"(nvidia\d{1,4})/(gi|vgpu)(\d{1,4})")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFacts:
+    """What is told of one run of a Slurm job, whoever told it; None: not told.
+
+    `job_id` and `sluid` name it. `start_seconds` is its start by the scheduler, `since` and `until` are when it was
+    given its devices on this node and when they were taken back (Unix seconds; `until` None: it holds them).
+    """
+
+    job_id: str | None = None
+    sluid: str | None = None
+    start_seconds: int | None = None
+    restarts: int | None = None
+    user: str | None = None
+    uid: int | None = None
+    account: str | None = None
+    name: str | None = None
+    partition: str | None = None
+    qos: str | None = None
+    array_job_id: str | None = None
+    array_task_id: str | None = None
+    since: float | None = None
+    until: float | None = None
+
+
+Facts = TypeVar("Facts", bound=JobFacts)
+# What every run of a job has in common, and what a run may be told of by another witness.
+OF_JOB = ("user", "account", "name", "partition", "qos", "array_job_id", "array_task_id")
+OF_RUN = ("sluid", "start_seconds", "restarts", *OF_JOB)
+
+
+def fill_facts(facts: Facts, more: JobFacts | Workload | None, names: Iterable[str] = OF_RUN) -> Facts:
+    """`facts` with what it lacks of `names` taken from `more`: who told first is believed. `OF_JOB` where `more` is of
+    another run of the same job."""
+    missing = () if more is None else [name for name in names if getattr(facts, name) is None]
+    return replace(facts, **{name: getattr(more, name) for name in missing}) if missing else facts
+
+
 @dataclass(frozen=True, slots=True)
-class Claim:
+class DeviceClaim(JobFacts):
     """One piece of work and the devices it was given on this node.
 
-    `job_id` and `sluid` name a Slurm job, `namespace` and `pod` a pod. `start_seconds` is the job's start by the
-    scheduler, `since` and `until` are when it was given its devices on this node and when they were taken back (Unix
-    seconds; `until` None: it holds them). `gpu_uuids` are devices known here; `unresolved` are names that fit none.
+    `namespace` and `pod` name a pod. `gpu_uuids` are devices known here; `unresolved` are names that fit none.
     """
 
     scheduler: Literal["slurm", "kubernetes"]
     gpu_uuids: tuple[str, ...] = ()
     unresolved: tuple[str, ...] = ()
-    job_id: str | None = None
-    sluid: str | None = None
-    start_seconds: int | None = None
-    name: str | None = None
     namespace: str | None = None
     pod: str | None = None
-    user: str | None = None
-    account: str | None = None
-    uid: int | None = None
-    partition: str | None = None
-    qos: str | None = None
-    array_job_id: str | None = None
-    array_task_id: str | None = None
-    restarts: int | None = None
-    since: float | None = None
-    until: float | None = None
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -60,23 +81,17 @@ class Claim:
         )
 
 
-class Devices:
-    """The devices of this node, by every name that a scheduler may give them. `slices`: see `dra.DraDevices`."""
+@dataclass(frozen=True, slots=True)
+class SchedulerState:
+    """What one scheduler says. `present`: it gives work to this node; `absences`: what cannot be told of its claims."""
 
-    def __init__(self, gpus: Sequence[Gpu] = (), slices: Mapping[str, SliceDevice] | None = None) -> None:
-        self.uuids = tuple(gpu.uuid for gpu in gpus)
-        self.whole = tuple(gpu for gpu in gpus if gpu.kind == "gpu")
-        self._dra = DraDevices(gpus, slices)
-        self._uuids = frozenset(gpu.uuid for gpu in gpus)
-        self._minors = {gpu.minor: gpu.uuid for gpu in gpus if gpu.kind == "gpu" and gpu.minor is not None}
-        self._parts: dict[str, list[Gpu]] = {}
-        for gpu in gpus:
-            if gpu.kind == "mig" and gpu.parent_uuid:
-                self._parts.setdefault(gpu.parent_uuid, []).append(gpu)
+    present: bool
+    claims: tuple[DeviceClaim, ...] = ()
+    absences: frozenset[Absence] = frozenset()
 
-    def parts(self, uuid: str) -> tuple[Gpu, ...]:
-        """The MIG instances of a GPU."""
-        return tuple(self._parts.get(uuid, ()))
+
+class Devices(DraDevices):
+    """The devices of this node, by every name that a scheduler may give them."""
 
     def resolve(self, names: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """UUIDs of known devices, and the names that fit none; both in order, each once."""
@@ -92,11 +107,11 @@ class Devices:
 
     def doubt(self, name: str) -> str:
         """Why a name that DRA gave fits no device; empty for any other."""
-        return self._dra.find(name.removeprefix("dra:"))[1] if name.startswith("dra:") else ""
+        return self.find(name.removeprefix("dra:"))[1] if name.startswith("dra:") else ""
 
     def _uuid(self, name: str) -> str | None:
         if name.startswith("dra:"):
-            return self._dra.find(name.removeprefix("dra:"))[0]
+            return self.find(name.removeprefix("dra:"))[0]
         if (replica := _REPLICA.fullmatch(name)) is not None:
             name = replica.group(1)
         if name in self._uuids:
@@ -107,15 +122,15 @@ class Devices:
             parent = self._uuid(part.group(1))
             if part.group(2) == "vgpu" or parent is None:
                 return parent
-            number, instances = int(part.group(3)), self._parts.get(parent, [])
+            number, instances = int(part.group(3)), self.parts(parent)
             if any(one.gpu_instance is not None for one in instances):
-                instances = [one for one in instances if one.gpu_instance == number]
+                instances = tuple(one for one in instances if one.gpu_instance == number)
             # Of several compute instances in it, or several whose number nobody told, none is beyond doubt.
             return instances[0].uuid if len(instances) == 1 else None
         return None
 
 
-def join(claims: Sequence[Claim], seen: Mapping[Origin, frozenset[str]]) -> dict[Claim, Origin]:
+def join_claims(claims: Sequence[DeviceClaim], seen: Mapping[Origin, frozenset[str]]) -> dict[DeviceClaim, Origin]:
     """Which claim is whose cgroup, for claims that carry no name that a cgroup does (a pod's name is not its UID).
 
     `seen`: the origins of running processes and the GPUs they are on. A claim is joined only where nothing else fits:
@@ -126,7 +141,7 @@ def join(claims: Sequence[Claim], seen: Mapping[Origin, frozenset[str]]) -> dict
     for claim in claims:
         for uuid in claim.gpu_uuids:
             holders[uuid] = holders.get(uuid, 0) + 1
-    joined: dict[Claim, Origin] = {}
+    joined: dict[DeviceClaim, Origin] = {}
     for claim in claims:
         if not claim.gpu_uuids or claim.unresolved or any(holders[uuid] > 1 for uuid in claim.gpu_uuids):
             continue

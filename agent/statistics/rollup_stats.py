@@ -22,8 +22,8 @@ from .signal_stats import (
     bin_seconds,
     coefficient_of_variation,
     longest_run_seconds,
+    nearest_rank,
     pearson,
-    percentile,
     second_grid,
     share_of_time,
     weighted_mean,
@@ -82,7 +82,7 @@ def paced(values: Values, samples: Samples) -> Paced:
     return Paced([value for value, _ in known], [end for _, end in known], seconds, False)
 
 
-def statistics(name: str, values: Values, seconds: Sequence[float], *, amount: bool = False) -> Row:
+def measure_statistics(name: str, values: Values, seconds: Sequence[float], *, amount: bool = False) -> Row:
     """mean, max, p95 and n of one measure. `amount`: a sum over the interval (joules), whose mean is plain, so that
     mean x n is the period's total."""
     if None in values:
@@ -97,7 +97,7 @@ def statistics(name: str, values: Values, seconds: Sequence[float], *, amount: b
     return {
         f"{name}_mean": mean,
         f"{name}_max": max(known),
-        f"{name}_p95": percentile(known, 0.95),
+        f"{name}_p95": nearest_rank(known, 0.95),
         f"{name}_n": len(known),
     }
 
@@ -107,7 +107,7 @@ def larger(first: Values, second: Values) -> list[float | None]:
     return [None if a is None or b is None else max(a, b) for a, b in zip(first, second, strict=True)]
 
 
-def over(values: Values, whole: float | None) -> list[float | None]:
+def shares_of_whole(values: Values, whole: float | None) -> list[float | None]:
     """The values as shares of `whole`; all None where it is not known."""
     if not whole:
         return [None] * len(values)
@@ -131,7 +131,7 @@ def roll_gpu(samples: Samples, limits: GpuLimits, period: Period, fabric: Values
     for metric in GPU_METRICS:
         if metric.rolled_up:
             one = paced(samples.of(metric.name), samples)
-            row |= statistics(metric.name, one.values, one.seconds, amount=metric.name == "energy_joules")
+            row |= measure_statistics(metric.name, one.values, one.seconds, amount=metric.name == "energy_joules")
 
     active = paced(samples.of("sm_active"), samples)
     inactive = below(active.values, ACTIVE_SM)
@@ -158,9 +158,9 @@ def roll_gpu(samples: Samples, limits: GpuLimits, period: Period, fabric: Values
         ratios = {
             name: samples.of(name) for name in ("gpu_util", "sm_active", "sm_occupancy", "tensor_active", "dram_active")
         }
-        ratios["mem_used"] = over(samples.of("mem_used_bytes"), limits.mem_total_bytes)
-        ratios["power"] = over(samples.of("power_watts"), limits.power_limit_watts)
-        ratios["nvlink"] = over(nvlink, limits.nvlink_bytes_per_second)
+        ratios["mem_used"] = shares_of_whole(samples.of("mem_used_bytes"), limits.mem_total_bytes)
+        ratios["power"] = shares_of_whole(samples.of("power_watts"), limits.power_limit_watts)
+        ratios["nvlink"] = shares_of_whole(nvlink, limits.nvlink_bytes_per_second)
         for name, values in ratios.items():
             one = paced(values, samples)
             row[f"{name}_bins"] = bin_seconds(one.values, one.seconds)
@@ -172,10 +172,10 @@ def roll_fabric(samples: Samples, line_rate_bytes_per_second: float | None, peri
     seconds = samples.seconds
     row: Row = {"observed_seconds": sum(seconds)}
     traffic = larger(samples.of("tx_bytes_per_second"), samples.of("rx_bytes_per_second"))
-    util = over(traffic, line_rate_bytes_per_second)
-    row |= statistics("util", util, seconds)
+    util = shares_of_whole(traffic, line_rate_bytes_per_second)
+    row |= measure_statistics("util", util, seconds)
     for metric in FABRIC_METRICS:
-        row |= statistics(metric.name, samples.of(metric.name), seconds)
+        row |= measure_statistics(metric.name, samples.of(metric.name), seconds)
     row["active_fraction"] = share_of_time(
         [None if value is None else bool(value) for value in samples.of("active")], seconds
     )
@@ -189,7 +189,7 @@ def roll_host(samples: Samples, period: Period) -> Row:
     """One host's minute or hour; mem_total_bytes is the last that was seen."""
     row: Row = {"observed_seconds": sum(samples.seconds)}
     for metric in HOST_METRICS:
-        row |= statistics(metric.name, samples.of(metric.name), samples.seconds)
+        row |= measure_statistics(metric.name, samples.of(metric.name), samples.seconds)
     totals = [value for value in samples.of("mem_total_bytes") if value is not None]
     row["mem_total_bytes"] = totals[-1] if totals else None
     if period == "hour":

@@ -46,7 +46,7 @@ def bin_seconds(ratios: Iterable[float | None], seconds: Iterable[float]) -> lis
     return bins if seen else None
 
 
-def percentile(values: Sequence[float], share: float) -> float | None:
+def nearest_rank(values: Sequence[float], share: float) -> float | None:
     """The nearest-rank percentile: the smallest value that at least `share` (0..1) of the values do not exceed."""
     if not values:
         return None

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 from skuwise.agent.inventory.attribution.allocation import Allocations
-from skuwise.agent.inventory.attribution.attribution import Attribution
+from skuwise.agent.inventory.attribution.attribution import NodeAttribution
 from skuwise.agent.inventory.kubernetes.podresources import PodResources
 from skuwise.agent.inventory.processes.procfs import read_variables
 from skuwise.agent.inventory.slurm.allocations import SlurmAllocations
 from skuwise.agent.inventory.slurm.job_files import JobFile, parse_devices, parse_job_file, read_job_files
-from skuwise.agent.inventory.slurm.slurm_conf import SlurmSettings
+from skuwise.agent.inventory.slurm.slurm_conf import SlurmConfReader
 from skuwise.agent.model import Gpu, GpuProcess, Workload, WorkloadUse
 from skuwise.tests.trees import BOOT_ID, Procfs, put
 
@@ -47,7 +47,7 @@ class Node:
         if gres is not None:
             put(self.root / "etc/gres.conf", gres)
 
-    def agent(self, cluster: str = "hal") -> Attribution:
+    def agent(self, cluster: str = "hal") -> NodeAttribution:
         procfs = self.proc.root
 
         def variables(pid: int) -> Mapping[str, str]:
@@ -59,12 +59,12 @@ class Node:
             self.cgroups,
             variables,
             TRUSTED,
-            settings=SlurmSettings(self.root / "etc", host="n1"),
+            settings=SlurmConfReader(self.root / "etc", host="n1"),
             open_minors=lambda pid: self.open.get(pid, frozenset()),
             number_of=lambda _: None,
         )
         kubelet = PodResources(self.root / "no-kubelet.sock")
-        made = Attribution(
+        made = NodeAttribution(
             procfs,
             BOOT_ID,
             cluster,

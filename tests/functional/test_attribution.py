@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from skuwise.agent.inventory.attribution.attribution import Attribution
+from skuwise.agent.inventory.attribution.attribution import NodeAttribution
 from skuwise.agent.model import GpuProcess, Workload
 from skuwise.tests.trees import BOOT_ID, Procfs, put
 
@@ -24,8 +24,8 @@ def proc(tmp_path: Path) -> Procfs:
     return tree
 
 
-def attribution(proc: Procfs, cluster: str = "hal", boot: str | None = BOOT_ID) -> Attribution:
-    return Attribution(proc.root, boot, cluster, USERS.get)
+def attribution(proc: Procfs, cluster: str = "hal", boot: str | None = BOOT_ID) -> NodeAttribution:
+    return NodeAttribution(proc.root, boot, cluster, USERS.get)
 
 
 def on(gpu: int, pid: int, mem: int | None = 1024) -> GpuProcess:
@@ -199,7 +199,7 @@ def test_a_pod_by_both_cgroup_drivers(proc: Procfs, cgroup: str) -> None:
     proc.process(700, uid=0, argv=["vllm", "serve", "org/m"], cgroup=cgroup)
     found = only(proc, on(0, 700))
     assert (found.scheduler, found.user, found.framework, found.name) == ("kubernetes", None, "vllm", "vllm org/m")
-    plain = Attribution(proc.root, BOOT_ID, "hal", USERS.get)
+    plain = NodeAttribution(proc.root, BOOT_ID, "hal", USERS.get)
     proc.process(701, uid=0, argv=["x"], cgroup=f"0::/kubepods/pod{POD_UID}/other")
     (same,), _ = plain.attribute([on(0, 701)])
     assert same.workload_id == found.workload_id

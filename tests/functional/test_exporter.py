@@ -26,7 +26,7 @@ from typing import Any
 
 import pytest
 from skuwise.agent.base.address import Address
-from skuwise.agent.base.openmetrics import Format
+from skuwise.agent.base.openmetrics import ExpositionFormat
 from skuwise.agent.service.exporter import http_server as module
 from skuwise.agent.service.exporter.answers import parse_request
 from skuwise.agent.service.exporter.http_server import MetricsServer
@@ -36,13 +36,13 @@ NEW = count().__next__  # there is always something new to tell
 ALIVE = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
-def page(form: Format, ended: Mapping[str, int]) -> str:
+def page(form: ExpositionFormat, ended: Mapping[str, int]) -> str:
     return f"# {form.content_type} {json.dumps(ended)}\n" + "x" * 100_000 + "\n"
 
 
 def serving(
     address: Address,
-    page: Callable[[Format, Mapping[str, int]], str] = page,
+    page: Callable[[ExpositionFormat, Mapping[str, int]], str] = page,
     is_healthy: Callable[[], bool] = lambda: True,
     monotonic: Callable[[], float] = time.monotonic,
     bind_again_seconds: float = module.BIND_AGAIN_SECONDS,
@@ -182,7 +182,7 @@ def test_a_client_that_resets_does_no_harm(served: MetricsServer) -> None:
 
 
 def test_a_page_that_cannot_be_made_is_an_error_and_the_server_goes_on() -> None:
-    def broken(form: Format, ended: Mapping[str, int]) -> str:
+    def broken(form: ExpositionFormat, ended: Mapping[str, int]) -> str:
         raise RuntimeError("secret detail")
 
     exporter = serving(Address("127.0.0.1", 0), broken, is_healthy=lambda: False)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from skuwise.agent.inventory.attribution.allocation import Allocations
-from skuwise.agent.inventory.attribution.attribution import Attribution
+from skuwise.agent.inventory.attribution.attribution import NodeAttribution
 from skuwise.agent.inventory.identity.ids import gang_id, series_id, workload_id
 from skuwise.agent.inventory.kubernetes.child import SIZE_LIMIT, main
 from skuwise.agent.inventory.kubernetes.files import KubernetesFacts, KubernetesFiles
@@ -78,11 +78,11 @@ def until(files: KubernetesFiles, wanted: Callable[[KubernetesFacts], bool]) -> 
     raise AssertionError("the child's answer did not come")
 
 
-def attribution(tmp_path: Path, files: KubernetesFiles) -> Attribution:
+def attribution(tmp_path: Path, files: KubernetesFiles) -> NodeAttribution:
     nowhere, procfs = tmp_path / "nowhere", Procfs(tmp_path / "proc").root
     slurm = SlurmAllocations(nowhere, procfs, nowhere, dict, frozenset({0, os.getuid()}))  # type: ignore[arg-type]
     allocations = Allocations(slurm, PodResources(nowhere), nowhere, nowhere, files)
-    return Attribution(procfs, BOOT_ID, "c", lambda uid: None, "n1", allocations=allocations)
+    return NodeAttribution(procfs, BOOT_ID, "c", lambda uid: None, "n1", allocations=allocations)
 
 
 def running(tmp_path: Path, uid: str, pid: int = 700) -> None:

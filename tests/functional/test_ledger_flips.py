@@ -14,7 +14,7 @@ from skuwise.__main__ import main
 from skuwise.advisor.core.advice_types import Fleet, Interval
 from skuwise.advisor.ledger.entries import LedgerEvent, Proposal
 from skuwise.advisor.ledger.file.store import Ledger
-from skuwise.advisor.ledger.records import Figures, Realised, Trial
+from skuwise.advisor.ledger.records import EventFigures, Realised, Trial
 from skuwise.advisor.mail.delivery import send_waiting
 from skuwise.advisor.mail.outbox import Outbox
 from skuwise.advisor.mail.parcel import Parcel
@@ -35,8 +35,8 @@ def _ledger(path: Path) -> Ledger:
     told = Realised(NOW, NOW + DAY, 24.0, Interval(1, 2, 3), None, 10.0, 5.0, 5.0, None, 100.0, 50.0, 1.0, None)
     found.add(IDS[0], LedgerEvent("accepted", NOW, "ann"))
     found.add(IDS[1], LedgerEvent("snoozed", NOW, "ann", NOW + 9 * DAY))
-    found.add(IDS[2], LedgerEvent("done", NOW, "skuwise", figures=Figures(realised=told)))
-    found.add(IDS[3], LedgerEvent("trial", NOW, "bob", figures=Figures(trial=Trial("chat-1"))))
+    found.add(IDS[2], LedgerEvent("done", NOW, "skuwise", figures=EventFigures(realised=told)))
+    found.add(IDS[3], LedgerEvent("trial", NOW, "bob", figures=EventFigures(trial=Trial("chat-1"))))
     found.note_mailed("team a", IDS[:3], NOW)
     return found
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from skuwise.agent.inventory.attribution.allocation import Allocations
-from skuwise.agent.inventory.attribution.attribution import Attribution
-from skuwise.agent.inventory.kubernetes.podresources import Kubelet, PodResources
+from skuwise.agent.inventory.attribution.attribution import NodeAttribution
+from skuwise.agent.inventory.kubernetes.podresources import PodResources
 from skuwise.agent.inventory.kubernetes.podresources_child import METHOD
-from skuwise.agent.inventory.scheduler_claims import Devices
+from skuwise.agent.inventory.scheduler_claims import Devices, SchedulerState
 from skuwise.agent.inventory.slurm.allocations import SlurmAllocations
 from skuwise.agent.model import Gpu, GpuProcess
 from skuwise.tests.trees import BOOT_ID, Procfs
@@ -64,7 +64,7 @@ def resources(tmp_path: Path) -> Iterator[PodResources]:
     made.close()
 
 
-def until(resources: PodResources, wanted: Callable[[Kubelet], bool]) -> Kubelet:
+def until(resources: PodResources, wanted: Callable[[SchedulerState], bool]) -> SchedulerState:
     """Scan until the child has answered so; the agent itself never waits."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
@@ -77,7 +77,7 @@ def until(resources: PodResources, wanted: Callable[[Kubelet], bool]) -> Kubelet
 
 def test_pods_and_their_devices_come_through_the_child(kubelet: KubeletServer, resources: PodResources) -> None:
     kubelet.pods(("llama-7d4b9c6f5-x2x9q", ("GPU-0", "GPU-1::2")), ("mig", ("nvidia2",)), ("odd", ("nvidia9",)))
-    assert resources.read(Devices(GPUS)) == Kubelet(True)
+    assert resources.read(Devices(GPUS)) == SchedulerState(True)
     found = until(resources, lambda k: bool(k.claims))
     assert [(c.namespace, c.pod, c.gpu_uuids, c.unresolved) for c in found.claims] == [
         ("ml", "llama-7d4b9c6f5-x2x9q", ("GPU-0", "GPU-1"), ()), ("ml", "mig", ("GPU-2",), ()),
@@ -107,7 +107,7 @@ def test_a_kubelet_that_refuses_is_a_reason(kubelet: KubeletServer, resources: P
 
 
 def test_no_socket_is_no_kubelet_and_a_plain_file_is_a_reason(tmp_path: Path, resources: PodResources) -> None:
-    assert resources.read(Devices()) == Kubelet(present=False)
+    assert resources.read(Devices()) == SchedulerState(present=False)
     (tmp_path / "kubelet.sock").write_text("")
     (absence,) = resources.read(Devices()).absences
     assert "is not a socket" in absence.detail
@@ -159,7 +159,7 @@ def test_an_old_answer_is_not_believed_any_more(kubelet: KubeletServer) -> None:
         resources.close()
 
 
-def scan(agent: Attribution, done: Callable[[], bool], *processes: GpuProcess) -> tuple[list[object], list[object]]:
+def scan(agent: NodeAttribution, done: Callable[[], bool], *processes: GpuProcess) -> tuple[list[object], list[object]]:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         workloads, uses = agent.attribute(processes)
@@ -177,7 +177,7 @@ def test_a_pods_name_is_tied_to_its_uid_and_stays_so_while_it_idles(kubelet: Kub
     proc.process(700, uid=0, argv=["vllm", "serve", "org/m"], cgroup=f"0::/{slice_}/cri-containerd-{'ab' * 32}.scope")
     slurm = SlurmAllocations(tmp_path / "none", proc.root, cgroups, lambda pid: {}, frozenset({0}))
     allocations = Allocations(slurm, PodResources(kubelet.path), cgroups, tmp_path / "drained")
-    agent = Attribution(proc.root, BOOT_ID, "hal", lambda uid: None, allocations=allocations)
+    agent = NodeAttribution(proc.root, BOOT_ID, "hal", lambda uid: None, allocations=allocations)
     agent.set_gpus(GPUS)
     on = GpuProcess("GPU-0", 700, 5)
     try:

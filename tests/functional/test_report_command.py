@@ -21,7 +21,7 @@ from skuwise.advisor.ledger.sync import LedgerSync
 from skuwise.advisor.mail.routes import Routes
 from skuwise.advisor.mail.settings import ReportSettings
 from skuwise.advisor.render.formats.csv import cell
-from skuwise.advisor.report.run import Job
+from skuwise.advisor.report.run import ReportJob
 from skuwise.advisor.report.weeks import Week
 from skuwise.advisor.simulate.simulator import simulate
 from skuwise.advisor.telemetry.source import Databases
@@ -266,7 +266,7 @@ def test_a_week_that_is_not_over_is_said_and_not_sent(
     assert "half a week is not sent" in capsys.readouterr().err
     # Telemetry begins a day before this week, so that the week before is known in part only.
     now, said = parse_moment("2026-03-08T12:00:00Z"), []
-    job = Job(
+    job = ReportJob(
         ReportSettings(), Routes(), Databases((fleet,)), rulebook(), LedgerSync(None, False, said.append),
         Week(parse_moment("2026-03-08")), now, None, said.append,
     )  # fmt: skip

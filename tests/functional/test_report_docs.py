@@ -30,7 +30,7 @@ def test_the_example_of_routes_is_one(tmp_path: Path) -> None:
 
 def test_the_example_of_settings_is_one_and_names_every_key(tmp_path: Path) -> None:
     file = example("settings", tmp_path)
-    settings = mail_settings.load_settings({}, system_file=file, config_home=tmp_path)
+    settings = mail_settings.load_mail_settings({}, system_file=file, config_home=tmp_path)
     assert settings.send and settings.smtp_host == "smtp.example.org"
     for key in mail_settings.KEYS:
         assert re.search(rf"\b{key}\b", PAGE), key

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 from skuwise.agent.inventory.attribution.allocation import Allocations
-from skuwise.agent.inventory.attribution.attribution import Attribution
+from skuwise.agent.inventory.attribution.attribution import NodeAttribution
 from skuwise.agent.inventory.kubernetes.podresources import PodResources
 from skuwise.agent.inventory.processes.procfs import read_variables
 from skuwise.agent.inventory.slurm.allocations import SlurmAllocations
-from skuwise.agent.inventory.slurm.slurm_conf import SlurmSettings
+from skuwise.agent.inventory.slurm.slurm_conf import SlurmConfReader
 from skuwise.agent.model import Gpu, GpuProcess, Node, Workload, WorkloadUse
 from skuwise.agent.store.writing.writer import Writer
 from skuwise.tests.trees import BOOT_ID, Procfs, put
@@ -42,7 +42,7 @@ class SlurmNode:
         put(self.root / "etc/gres.conf", gres)
         put(self.root / "etc/cgroup.conf", f"ConstrainDevices={constrain}")
 
-    def agent(self) -> Attribution:
+    def agent(self) -> NodeAttribution:
         procfs = self.proc.root
 
         def variables(pid: int) -> Mapping[str, str]:
@@ -50,13 +50,13 @@ class SlurmNode:
 
         slurm = SlurmAllocations(
             self.folder, procfs, self.root / "cgroup", variables, TRUSTED,
-            settings=SlurmSettings(self.root / "etc", host="n1"), number_of=lambda _: None, wall=lambda: T0 + 100,
+            settings=SlurmConfReader(self.root / "etc", host="n1"), number_of=lambda _: None, wall=lambda: T0 + 100,
         )  # fmt: skip
         allocations = Allocations(
             slurm, PodResources(self.root / "kubelet.sock"), self.root / "cgroup", self.root / "drained"
         )
         users = {1000: "ada", 1001: "bob"}
-        made = Attribution(
+        made = NodeAttribution(
             procfs, BOOT_ID, "lab", users.get, allocations=allocations, variables=variables, trusted_uids=TRUSTED
         )
         made.set_gpus(GPUS)

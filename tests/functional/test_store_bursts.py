@@ -9,7 +9,7 @@ import pytest
 from skuwise.agent.base.retention_limits import Limits
 from skuwise.agent.model import Gpu, Node, Tick
 from skuwise.agent.statistics.burst_stats import Burst
-from skuwise.agent.store.file.burst_rows import merge
+from skuwise.agent.store.file.burst_rows import merge_bursts
 from skuwise.agent.store.retention.retention import RetentionJob
 from skuwise.agent.store.rollup.rollups import RollupJob
 from skuwise.agent.store.snapshot import take_snapshot
@@ -92,6 +92,6 @@ def test_retention_lets_them_go_with_the_minutes_and_keeps_the_hours(database: P
 
 
 def test_an_hours_values_are_of_the_bursts_that_have_them() -> None:
-    assert merge([[90, 800, 90, 9000, 10, 300, None, 50], [60, None, None, 4000, 250, 500, None, None]]) == [
+    assert merge_bursts([[90, 800, 90, 9000, 10, 300, None, 50], [60, None, None, 4000, 250, 500, None, None]]) == [
         150, 800, 90, 7000, 250, 300, None, 50,
     ]  # fmt: skip

@@ -22,7 +22,7 @@ from skuwise.agent.store.file.migrations import (
     migrations,
     open_for_writing,
     read_header,
-    set_aside,
+    set_database_aside,
     split_statements,
 )
 from skuwise.agent.store.reading import queries
@@ -186,7 +186,7 @@ def test_what_is_set_aside_never_replaces_a_file(tmp_path: Path) -> None:
     for content in ("one", "two"):
         path.write_text(content)
         path.with_name("a.db-wal").write_text(f"{content} log")
-        kept.append(set_aside(path, "a test", "broken", NOW).kept_as)
+        kept.append(set_database_aside(path, "a test", "broken", NOW).kept_as)
     assert [p.read_text() for p in kept] == ["one", "two"]
     assert [p.with_name(p.name + "-wal").read_text() for p in kept] == ["one log", "two log"]
     assert not path.exists()
@@ -298,13 +298,13 @@ def test_a_file_of_schema_1_1_is_read_as_it_is_and_its_snapshot_is_of_today(tmp_
     path = tmp_path / "node.db"
     make_1001(path, 7)
     with open_reader(path) as reader:
-        spans = [reader.fetch(sql)[0] for sql in queries.spans(reader.version)]
+        spans = [reader.fetch(sql)[0] for sql in queries.data_spans(reader.version)]
         begin = reader.fetch(queries.minutes_begin(reader.version))
         assert reader.version == 1001
     copy = take_snapshot(path, tmp_path / "copy.db", rollups_only=True, now=NOW)
     assert pragma(path, "user_version") == 1001
     with open_reader(copy) as reader:
         assert reader.version == SCHEMA_VERSION
-        assert [reader.fetch(sql)[0] for sql in queries.spans(reader.version)] == spans
+        assert [reader.fetch(sql)[0] for sql in queries.data_spans(reader.version)] == spans
         assert reader.fetch(queries.minutes_begin(reader.version)) == begin
         assert spans[0] == (NOW // 3600 * 3600, NOW // 3600 * 3600 + 3 * 3600)

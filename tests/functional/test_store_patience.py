@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from skuwise.agent.model import Absence, Gpu, Node, Tick, Workload, WorkloadUse
 from skuwise.agent.store.file.disk_errors import PassingError, opening_error, passing
-from skuwise.agent.store.writing.deferred_queue import MOST_ITEMS
-from skuwise.agent.store.writing.deferred_writer import PatientWriter
+from skuwise.agent.store.writing.deferred_writer import MOST_ITEMS, PatientWriter
 from skuwise.agent.store.writing.writer import Writer
 from skuwise.rules.base.errors import StoreError
 

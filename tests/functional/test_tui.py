@@ -23,9 +23,9 @@ from skuwise.tests.fleet_on_screen import NOW, HandLoader, fleet, many
 from skuwise.tests.session import KEY, Session, drive
 from skuwise.tui.data.loaders import DemoLoader, SourceLoader
 from skuwise.tui.screens.base_page import Page
-from skuwise.tui.screens.dialogs.text_viewer import Reading
+from skuwise.tui.screens.dialogs.text_viewer import TextViewer
 from skuwise.tui.screens.whatif import WhatIf
-from skuwise.tui.screens.workload import Workload
+from skuwise.tui.screens.workload import WorkloadPage
 from skuwise.tui.widgets.table import ItemTable
 from skuwise.tui.widgets.topbar import TopBar
 from textual.widgets import Input
@@ -120,7 +120,7 @@ def test_a_workload_is_found_opened_and_left() -> None:
 def test_a_story_shows_evidence_a_plot_findings_and_what_would_overturn_them() -> None:
     async def steps(s: Session) -> None:
         await s.ready()
-        await s.until(lambda: isinstance(s.app.screen, Workload))
+        await s.until(lambda: isinstance(s.app.screen, WorkloadPage))
         for told in ("online-inference, confidence", "Use of the GPUs, %", "DRAM active, %", "DRAM sustained: 88",
                      "idle fabric up to 1%: 0.5", "◆ this workload", "71 % of the memory roof that",
                      "idle-fabric: ",
@@ -194,7 +194,7 @@ def test_the_window_moves_what_is_shown_and_help_tells_the_keys() -> None:
         await s.until(lambda: loader.windows == ["14d", "1h"])
         await s.shows("window 1h")
         await s.press("question_mark")
-        assert isinstance(s.app.screen, Reading)
+        assert isinstance(s.app.screen, TextViewer)
         await s.shows("judged over 14d, whichever window is shown")
         await s.press("end")
         await s.shows("Read")
@@ -301,7 +301,7 @@ def test_the_mouse_turns_pages_sorts_chooses_and_opens() -> None:
 def test_lines_of_a_plot_are_told_apart_without_colours() -> None:
     async def steps(s: Session) -> None:
         await s.ready()
-        await s.until(lambda: isinstance(s.app.screen, Workload))
+        await s.until(lambda: isinstance(s.app.screen, WorkloadPage))
         await s.shows("DRAM active, %")
         assert "⠤" in s.screen
         await s.press("t")

@@ -24,7 +24,7 @@ class Toy(Page):
         yield Static(id="count")
         yield Static(id="catalog")
 
-    def put(self, loaded: Loaded) -> None:
+    def set_data(self, loaded: Loaded) -> None:
         self.query_one("#count", Static).update(f"{len(loaded.advice.workloads)} workloads here")
 
         def work(loader: Loader, tell: Tell) -> Callable[[], None]:

@@ -13,7 +13,7 @@ from rich.cells import cell_len
 from skuwise.tests.fleet_on_screen import HandLoader
 from skuwise.tests.session import KEY, Session, drive
 from skuwise.tui.commands import has_colours
-from skuwise.tui.screens.node import Node
+from skuwise.tui.screens.node import NodePage
 from skuwise.tui.widgets.heatmap import HeatMap
 
 
@@ -51,7 +51,7 @@ def test_the_map_is_walked_by_gpu_and_by_node_changes_its_measure_and_its_groups
         await s.pilot.click(HeatMap, offset=(where._named + 2, 1))
         held = at(s)
         await s.pilot.click(HeatMap, offset=(where._named + 2, 1))
-        await s.until(lambda: isinstance(s.app.screen, Node))
+        await s.until(lambda: isinstance(s.app.screen, NodePage))
         await s.shows(f"{held[0]} · azure/Standard_ND96isr_H100_v5")
         await s.press("escape")
         await s.press("o")

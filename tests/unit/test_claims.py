@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from skuwise.agent.inventory.kubernetes.pod_names import controller_of
-from skuwise.agent.inventory.kubernetes.podresources_child import WireError, decode
+from skuwise.agent.inventory.kubernetes.podresources_child import WireError, decode_pods
 from skuwise.agent.inventory.processes.cgroups import Origin
-from skuwise.agent.inventory.scheduler_claims import Claim, Devices, join
+from skuwise.agent.inventory.scheduler_claims import DeviceClaim, Devices, join_claims
 from skuwise.agent.model import Gpu
 
 DEVICES = Devices(
@@ -48,14 +48,14 @@ def test_an_instance_is_found_by_its_number_where_the_driver_tells_it() -> None:
     assert devices.resolve(["nvidia0/gi2", "nvidia0/gi7"]) == ((), ("nvidia0/gi2", "nvidia0/gi7"))
 
 
-def pod(name: str, *gpus: str, unresolved: tuple[str, ...] = ()) -> Claim:
-    return Claim("kubernetes", gpus, unresolved, namespace="ns", pod=name)
+def pod(name: str, *gpus: str, unresolved: tuple[str, ...] = ()) -> DeviceClaim:
+    return DeviceClaim("kubernetes", gpus, unresolved, namespace="ns", pod=name)
 
 
 def test_a_pod_is_joined_to_the_only_uid_on_its_gpus() -> None:
     one, two = pod("one", "GPU-a", "GPU-b"), pod("two", "GPU-c")
     seen = {UID_1: frozenset({"GPU-a"}), UID_2: frozenset({"GPU-c"})}
-    assert join([one, two], seen) == {one: UID_1, two: UID_2}
+    assert join_claims([one, two], seen) == {one: UID_1, two: UID_2}
 
 
 @pytest.mark.parametrize(
@@ -70,8 +70,10 @@ def test_a_pod_is_joined_to_the_only_uid_on_its_gpus() -> None:
         ([pod("one", "GPU-a")], {}),
     ],
 )
-def test_where_anything_else_fits_nothing_is_joined(claims: list[Claim], seen: dict[Origin, frozenset[str]]) -> None:
-    assert join(claims, seen) == {}
+def test_where_anything_else_fits_nothing_is_joined(
+    claims: list[DeviceClaim], seen: dict[Origin, frozenset[str]]
+) -> None:
+    assert join_claims(claims, seen) == {}
 
 
 @pytest.mark.parametrize(
@@ -101,13 +103,13 @@ def test_the_kubelets_answer_is_read_and_other_devices_are_passed_over() -> None
     dra = message((4, message((2, "gpu.nvidia.com"), (3, "pool"), (4, "gpu-0"))))
     container = message((1, "c")) + b"\x18\x07" + message((2, gpu), (2, renamed), (2, other), (5, dra))
     answer = message((1, message((1, "web"), (2, "ns"), (3, container))), (1, message((1, "bare"), (2, "ns"))))
-    assert decode(answer) == [
+    assert decode_pods(answer) == [
         {"namespace": "ns", "name": "web", "devices": ["GPU-a", "GPU-b::1", "GPU-c", "dra:pool/gpu-0"]}
     ]
-    assert decode(b"") == []
+    assert decode_pods(b"") == []
 
 
 @pytest.mark.parametrize("raw", [b"\x0a", b"\x0a\x05ab", b"\xff" * 20, b"\x00\x00", b"\x0b\x00", b"\x0a\x02\x1a\x05"])
 def test_bytes_that_are_no_answer(raw: bytes) -> None:
     with pytest.raises(WireError):
-        decode(raw)
+        decode_pods(raw)

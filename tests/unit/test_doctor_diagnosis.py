@@ -21,7 +21,7 @@ from skuwise.advisor.doctor.facts import (
     GPU_MEASURES,
     NODE_MEASURES,
     Absent,
-    GpuCoverage,
+    ExpectedGpu,
     NodeCoverage,
     SeenExporter,
     SourceCoverage,
@@ -45,12 +45,12 @@ AZURE = "azure/Standard_ND96isr_H100_v5"
 ALL = dict.fromkeys(GPU_MEASURES, 48.0)
 
 
-def gpu(name: str = "g0", **changed: object) -> GpuCoverage:
-    whole = GpuCoverage(name, "H100-SXM5", 48.0, NOW - 48 * HOUR, NOW, ALL, 40.0, 40.0)
+def gpu(name: str = "g0", **changed: object) -> ExpectedGpu:
+    whole = ExpectedGpu(name, "H100-SXM5", 48.0, NOW - 48 * HOUR, NOW, ALL, 40.0, 40.0)
     return replace(whole, **changed)  # type: ignore[arg-type]
 
 
-def silent(name: str) -> GpuCoverage:
+def silent(name: str) -> ExpectedGpu:
     return gpu(name, hours=0.0, first_ts=math.nan, last_ts=math.nan, known={}, busy_hours=0.0, labeled_hours=0.0)
 
 

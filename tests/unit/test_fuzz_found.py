@@ -16,11 +16,13 @@ from skuwise.advisor.billing.cost_summary import BillLine
 from skuwise.advisor.cli.price_options import _said
 from skuwise.advisor.cli.serve import load_serve_settings
 from skuwise.advisor.mail.routes import load_routes
-from skuwise.advisor.mail.settings import load_settings
+from skuwise.advisor.mail.settings import load_mail_settings
 from skuwise.advisor.telemetry.ipc_checks import Unpacked
 from skuwise.agent.base.address import parse_listen
 from skuwise.agent.config import load_config
+from skuwise.agent.inventory.dra import SliceDevice
 from skuwise.agent.inventory.identity.hostlist import MAX_DIMENSIONS, expand
+from skuwise.agent.inventory.kubernetes.child import slice_devices
 from skuwise.agent.inventory.kubernetes.files import _devices
 from skuwise.agent.inventory.kubernetes.podresources import _parse
 from skuwise.agent.inventory.processes.device_cgroup import parse_devices_list, read_majors
@@ -158,9 +160,9 @@ def test_what_stands_in_a_mails_header_holds_no_control_character(tmp_path: Path
     for address in ("mailto:ann\\u001b@example.org", "https://example.org/\\u0000x", "mailto:a\\u007fb@example.org"):
         file.write_text(f'[report]\nlist_unsubscribe = "{address}"\n')
         with pytest.raises(UsageError):
-            load_settings({}, system_file=file, config_home=tmp_path)
+            load_mail_settings({}, system_file=file, config_home=tmp_path)
     file.write_text('[report]\nlist_unsubscribe = "mailto:ann@example.org?subject=stop"\n')
-    assert load_settings({}, system_file=file, config_home=tmp_path).list_unsubscribe.startswith("mailto:")
+    assert load_mail_settings({}, system_file=file, config_home=tmp_path).list_unsubscribe.startswith("mailto:")
 
 
 def test_a_list_price_of_nothing_is_none() -> None:
@@ -247,16 +249,11 @@ def test_numbers_that_no_kernel_writes_are_none(tmp_path: Path) -> None:
 
 
 def test_devices_of_a_resource_slice_hold_no_control_characters() -> None:
-    told = {
-        "pool": "p",
-        "name": "gpu-0",
-        "uuid": "GPU-\x1b0",
-        "pci": "",
-        "parentUUID": "\x00",
-        "profile": "1g\x07.10gb",
-    }
-    (device,) = _devices({"devices": [told]}).values()
-    assert (device.uuid, device.pci_bus_id, device.parent_uuid, device.profile) == ("GPU-0", None, None, "1g.10gb")
+    told = {"uuid": "GPU-\x1b0", "pciBusID": "", "parentUUID": "\x00", "profile": "1g\x07.10gb"}
+    device = {"name": "gpu-\x1b0", "attributes": {name: {"string": text} for name, text in told.items()}}
+    spec = {"driver": "gpu.nvidia.com", "pool": {"name": "p\x07"}, "devices": [device]}
+    (known,) = _devices({"devices": slice_devices([{"kind": "ResourceSlice", "spec": spec}], "n1")}).items()
+    assert known == ("p/gpu-0", SliceDevice("GPU-0", None, None, "1g.10gb"))
 
 
 @pytest.mark.parametrize("kept", ["[NaN, null]", "[Infinity, null]", "[1e999, 1]", "[1, NaN]", "[" * 5000, "[1]", "{}"])

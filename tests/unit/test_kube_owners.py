@@ -10,13 +10,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from skuwise.advisor.core.frame import Window
-from skuwise.advisor.telemetry.prometheus.client.response import Answer, Grid, Labels
+from skuwise.advisor.telemetry.prometheus.client.response import Grid, Labels, SeriesAnswer
 from skuwise.advisor.telemetry.prometheus.owners.owned import Holders, owned, pods_held
 from skuwise.advisor.telemetry.prometheus.owners.owners import SERIES, Held, KubeOwners, Life, read_owners
 from skuwise.advisor.telemetry.teams import load_team_labels
 from skuwise.agent.config import load_config
 from skuwise.agent.inventory.identity.ids import gang_id, workload_id
-from skuwise.agent.inventory.kubernetes.pods import Owner, Pod
+from skuwise.agent.inventory.kubernetes.pods import Pod, PodOwner
 from skuwise.rules.base.errors import UsageError
 
 DAY = 86400.0
@@ -31,15 +31,15 @@ class Server:
     def __init__(self, told: Mapping[str, Sequence[tuple[Labels, float]]]) -> None:
         self.told, self.asked = told, list[str]()
 
-    def __call__(self, queries: Sequence[str], kept: Sequence[str]) -> list[Answer]:
+    def __call__(self, queries: Sequence[str], kept: Sequence[str]) -> list[SeriesAnswer]:
         return [self.answer(query, kept) for query in queries]
 
-    def answer(self, query: str, kept: Sequence[str]) -> Answer:
+    def answer(self, query: str, kept: Sequence[str]) -> SeriesAnswer:
         self.asked.append(query)
         name = _SERIES.search(query)
         rows = self.told.get(name.group() if name else "", ())
         found = [({k: v for k, v in labels.items() if k in kept}, value) for labels, value in rows]
-        return Answer(tuple(one for one, _ in found), np.array([[value] for _, value in found]).reshape(-1, 1))
+        return SeriesAnswer(tuple(one for one, _ in found), np.array([[value] for _, value in found]).reshape(-1, 1))
 
 
 def held(*pods: str, end: float = END) -> dict[tuple[str, str], Held]:
@@ -96,7 +96,7 @@ def test_the_controller_counts_and_an_old_copy_is_outvoted() -> None:
 
     rows = [row("aaa", 3, "true"), row("new", 60, "true"), row("other", 99, "false")]
     (life,) = ask(Server({"kube_pod_owner": rows}), held("a")).lives["", "ml", "a"]
-    assert life.pod.owner == Owner("Job", "new")
+    assert life.pod.owner == PodOwner("Job", "new")
 
 
 def test_a_pod_of_two_clusters_is_that_of_its_own() -> None:
@@ -117,7 +117,9 @@ def use(pod: str, start: float, end: float, gpu: str = "GPU-0", **about: object)
     }  # fmt: skip
 
 
-def life(pod: str, uid: str | None, hour: float | None, owner: Owner | None, images: Mapping[str, str] | None = None):
+def life(
+    pod: str, uid: str | None, hour: float | None, owner: PodOwner | None, images: Mapping[str, str] | None = None
+):
     at = None if hour is None else END - DAY + 3600 * hour
     return Life(Pod("ml", pod, uid, owner, created_seconds=at, started_seconds=at), images or {})
 
@@ -134,7 +136,7 @@ def hours(row: pd.Series) -> tuple[float, float]:
     return tuple((float(row[name]) - END + DAY) / 3600 for name in ("ts_start", "ts_end"))  # type: ignore[return-value]
 
 
-STORE = Owner("StatefulSet", "store")
+STORE = PodOwner("StatefulSet", "store")
 
 
 def test_a_use_is_cut_where_the_next_pod_of_its_name_was_made() -> None:
@@ -200,7 +202,7 @@ def test_a_pod_that_nothing_tells_of_stays_as_the_exporter_names_it() -> None:
 
 
 def test_a_gang_is_one_workload_with_all_its_gpus() -> None:
-    job = Owner("MPIJob", "sim")
+    job = PodOwner("MPIJob", "sim")
     rows = [use(f"sim-worker-{n}", 2, 9, f"GPU-{n}") for n in range(4)]
     found = became(rows, *(life(f"sim-worker-{n}", f"u{n}", 2, job) for n in range(4)))
     assert set(found["workload_id"]) == {gang_id("", "ml", "MPIJob", "sim", "u0")}
@@ -209,7 +211,7 @@ def test_a_gang_is_one_workload_with_all_its_gpus() -> None:
 
 def test_what_the_agent_called_a_pod_or_a_gang_it_is_called_with_kube_state_metrics_too() -> None:
     """Both roads know the same facts: `works_of` gives the agent these ids from kubectl's file."""
-    job = Owner("PyTorchJob", "llm")
+    job = PodOwner("PyTorchJob", "llm")
     gang = gang_id("", "ml", "PyTorchJob", "llm", "u0")
     rows = [use(f"llm-worker-{n}", 2, 9, f"GPU-{n}", workload_id=gang, basis="process") for n in range(2)]
     rows.append(use("web-0", 2, 9, "GPU-2", workload_id=workload_id("", "kubernetes", "u2")))

@@ -18,7 +18,7 @@ from moves_builders import advice_of, catalog, founding
 from skuwise.__main__ import main
 from skuwise.advisor.core.advice_types import Advice, Configuration, Decision, Interval, Recommendation
 from skuwise.advisor.ledger.entries import EXPIRES_AFTER_SECONDS, LedgerEvent, Proposal, decision_from
-from skuwise.advisor.ledger.file.paths import default_path
+from skuwise.advisor.ledger.file.paths import default_ledger_path
 from skuwise.advisor.ledger.file.store import APPLICATION_ID, Ledger
 from skuwise.advisor.ledger.sync import LedgerSync, proposals
 from skuwise.advisor.moves.context.move_context import DrawnRecommendation
@@ -264,10 +264,10 @@ def test_a_folder_made_for_a_ledger_is_its_users_own(tmp_path: Path) -> None:
 
 
 def test_the_default_place_follows_the_state_folder_of_the_user() -> None:
-    assert default_path({"XDG_STATE_HOME": "/s", "HOME": "/h"}) == Path("/s/skuwise/ledger.db")
+    assert default_ledger_path({"XDG_STATE_HOME": "/s", "HOME": "/h"}) == Path("/s/skuwise/ledger.db")
     for environment in ({"HOME": "/h"}, {"XDG_STATE_HOME": "not/absolute", "HOME": "/h"}):
-        assert default_path(environment) == Path("/h/.local/state/skuwise/ledger.db")
-    assert default_path({}) is None
+        assert default_ledger_path(environment) == Path("/h/.local/state/skuwise/ledger.db")
+    assert default_ledger_path({}) is None
 
 
 # ---- beside advice

@@ -23,7 +23,7 @@ from skuwise.advisor.core.advice_types import Interval
 from skuwise.advisor.ledger.entries import LedgerEvent, Proposal, decision_from
 from skuwise.advisor.ledger.file.store import APPLICATION_ID, VERSION, Ledger
 from skuwise.advisor.ledger.outcomes import move_outcomes
-from skuwise.advisor.ledger.records import Figures, from_json, to_json
+from skuwise.advisor.ledger.records import EventFigures, from_json, to_json
 from skuwise.advisor.ledger.sync import proposals
 from skuwise.advisor.moves.tracking.observation import Measure, PredictionSnapshot
 from skuwise.rules.base.errors import StoreError
@@ -72,9 +72,9 @@ def any_of(kind, name: str = "") -> st.SearchStrategy:
     return st.from_type(kind)
 
 
-@given(any_of(PredictionSnapshot) | any_of(Figures))
+@given(any_of(PredictionSnapshot) | any_of(EventFigures))
 @settings(max_examples=examples(60))
-def test_what_is_kept_comes_back_as_it_was(value: PredictionSnapshot | Figures) -> None:
+def test_what_is_kept_comes_back_as_it_was(value: PredictionSnapshot | EventFigures) -> None:
     assert from_json(type(value), to_json(value)) == value
 
 

@@ -20,7 +20,7 @@ from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.ledger.entries import LedgerEntry, LedgerEvent, Proposal
 from skuwise.advisor.ledger.file.store import Ledger
 from skuwise.advisor.ledger.outcomes import move_outcomes
-from skuwise.advisor.ledger.records import Figures, Realised
+from skuwise.advisor.ledger.records import EventFigures, Realised
 from skuwise.advisor.ledger.sync import LedgerSync, site_of
 from skuwise.advisor.moves.base.prediction import Prediction, Refusal
 from skuwise.advisor.moves.predict.calibration import NO_SITE, MeasuredMove, Site, site_factor
@@ -245,7 +245,7 @@ def test_measured_moves_of_the_ledger_become_the_site_unless_the_load_changed() 
     proposal = Proposal("r-1", "move-sku", "chat", "a", "b", None, 0.0, "cash-now", "low", False, "t", "fleet.db", own)
 
     def site(measured: Realised, **changes) -> Site:
-        done = LedgerEvent("done", END, "skuwise", figures=Figures(measured))
+        done = LedgerEvent("done", END, "skuwise", figures=EventFigures(measured))
         return site_of([LedgerEntry(replace(proposal, **changes), START, END, (done,))], END)
 
     assert site(told).cases == 1

@@ -13,7 +13,7 @@ from moves_builders import END, IB, PLAIN, START, gpus_of, workload
 from skuwise.advisor.core.advice_types import Configuration, SavingsBaseline, WorkloadVerdict
 from skuwise.advisor.ledger.entries import LedgerEntry, LedgerEvent, Proposal
 from skuwise.advisor.ledger.realised_savings import realised
-from skuwise.advisor.ledger.records import Figures, TrialResult, from_json
+from skuwise.advisor.ledger.records import EventFigures, TrialResult, from_json
 from skuwise.advisor.ledger.transitions import ledger_events
 from skuwise.advisor.moves.recommendation_kinds import KINDS
 from skuwise.advisor.moves.tracking.move_state import MoveState
@@ -249,7 +249,7 @@ def test_a_move_that_is_far_slower_than_predicted_regresses() -> None:
 
     (done,) = after(0.5, entry)
     assert done.act == "done"
-    since = replace(done, figures=Figures(replace(done.figures.realised, until=END - DAY)))
+    since = replace(done, figures=EventFigures(replace(done.figures.realised, until=END - DAY)))
     entry = replace(entry, events=(*entry.events, since))
     (slow,) = after(0.8, entry)  # x1.60, and 1.25 was the 90th percentile
     assert (slow.act, slow.why[:30]) == ("regressed", "It takes x1.60 the time, and a")
@@ -258,7 +258,7 @@ def test_a_move_that_is_far_slower_than_predicted_regresses() -> None:
 
 def trial_entry(own: PredictionSnapshot, replica: str | None = None) -> LedgerEntry:
     proposal = Proposal("r-1", "move-sku", "chat", "a", "b", None, 0.0, "cash-now", "low", False, "t", "fleet.db", own)
-    begun = from_json(Figures, json.dumps({"trial": {"replica": replica} if replica else {}}))
+    begun = from_json(EventFigures, json.dumps({"trial": {"replica": replica} if replica else {}}))
     return LedgerEntry(proposal, START, START, (LedgerEvent("trial", END - 5 * DAY, "ann", figures=begun),))
 
 

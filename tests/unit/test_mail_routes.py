@@ -9,7 +9,7 @@ from skuwise.advisor.core.advice_types import BottleneckVerdict, Coverage, KindV
 from skuwise.advisor.core.credentials import secret
 from skuwise.advisor.mail.addresses import bare_address, sender_address
 from skuwise.advisor.mail.routes import Routes, load_routes
-from skuwise.advisor.mail.settings import ReportSettings, check_webhook, load_settings
+from skuwise.advisor.mail.settings import ReportSettings, check_webhook, load_mail_settings
 from skuwise.rules.base.errors import UsageError
 from skuwise.rules.base.toml import MAX_BYTES
 
@@ -160,7 +160,7 @@ def test_what_is_no_address_is_refused(wrong: str) -> None:
 def settings(tmp_path: Path, text: str, **environ: str) -> ReportSettings:
     file = tmp_path / "skuwise.toml"
     file.write_text(text)
-    return load_settings(environ, system_file=file, config_home=tmp_path / "home")
+    return load_mail_settings(environ, system_file=file, config_home=tmp_path / "home")
 
 
 def test_settings_of_a_report(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import gzip
 from collections.abc import Mapping
 
 import pytest
-from skuwise.agent.base.openmetrics import OPENMETRICS, PLAIN, Format
+from skuwise.agent.base.openmetrics import OPENMETRICS, PLAIN, ExpositionFormat
 from skuwise.agent.service.exporter.cpu_budget import CpuBudget
 from skuwise.agent.service.exporter.page_cache import MAX_AGE_SECONDS, RESERVE_SECONDS, SHARE, PageCache
 
@@ -38,18 +38,18 @@ class Maker:
     """Makes pages that cost `seconds` of CPU time, by clocks of its own."""
 
     def __init__(self, seconds: float = 0.0) -> None:
-        self.made: list[Format] = []
+        self.made: list[ExpositionFormat] = []
         self.version = 1
         self.now = self.used = 0.0
         self.seconds = seconds
         self.cache = PageCache(self.render, lambda: self.version, lambda: self.now, lambda: self.used)
 
-    def render(self, form: Format, ended: Mapping[str, int]) -> str:
+    def render(self, form: ExpositionFormat, ended: Mapping[str, int]) -> str:
         self.made.append(form)
         self.used += self.seconds
         return f"page {len(self.made)} {dict(ended)}\n"
 
-    def ask(self, form: Format = PLAIN, *, compressed: bool = False) -> str:
+    def ask(self, form: ExpositionFormat = PLAIN, *, compressed: bool = False) -> str:
         head, _, body = self.cache.answer(form, {"scraped": 1}, compressed=compressed).partition(b"\r\n\r\n")
         assert f"Content-Length: {len(body)}\r\n".encode() in head and form.content_type.encode() in head
         assert (b"Content-Encoding: gzip" in head) is compressed
@@ -86,7 +86,7 @@ def test_pages_that_cost_much_are_made_within_the_share_and_never_grow_old() -> 
 def test_what_could_not_be_made_is_tried_again() -> None:
     maker = Maker()
 
-    def broken(_form: Format, _ended: Mapping[str, int]) -> str:
+    def broken(_form: ExpositionFormat, _ended: Mapping[str, int]) -> str:
         raise RuntimeError(str(maker.version))
 
     cache = PageCache(broken, lambda: maker.version, lambda: 0.0, lambda: 0.0)

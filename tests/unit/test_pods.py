@@ -10,7 +10,7 @@ import pytest
 from skuwise.agent.inventory.dra import SliceDevice
 from skuwise.agent.inventory.identity.ids import gang_id, series_id, workload_id
 from skuwise.agent.inventory.kubernetes.pod_names import cron_job_of, deployment_of, inference_service_of, ray_name_of
-from skuwise.agent.inventory.kubernetes.pods import Objects, Owner, Pod, PodWork, spelled, team_of, works_of
+from skuwise.agent.inventory.kubernetes.pods import Objects, Pod, PodOwner, PodWork, spelled, team_of_pod, works_of
 from skuwise.agent.inventory.scheduler_claims import Devices
 from skuwise.agent.model import Gpu
 
@@ -19,7 +19,7 @@ CREATED = 1_790_000_000.0
 
 def pod(name: str, kind: str | None = None, owner: str = "", **about: object) -> Pod:
     made = {"uid": f"u-{name}", "created_seconds": CREATED, **about}
-    return Pod("ml", name, owner=Owner(kind, owner) if kind else None, **made)  # type: ignore[arg-type]
+    return Pod("ml", name, owner=PodOwner(kind, owner) if kind else None, **made)  # type: ignore[arg-type]
 
 
 def work(own: Pod, *others: Pod, objects: Objects | None = None) -> PodWork:
@@ -28,7 +28,7 @@ def work(own: Pod, *others: Pod, objects: Objects | None = None) -> PodWork:
 
 def owners(*links: tuple[str, str, str | None, str]) -> Objects:
     return Objects(
-        {(kind, "ml", name): Owner(above, by) if above is not None else None for kind, name, above, by in links}
+        {(kind, "ml", name): PodOwner(above, by) if above is not None else None for kind, name, above, by in links}
     )
 
 
@@ -149,12 +149,12 @@ def test_hostile_names_are_carried_and_join_nothing(seed_of: Callable[[int], int
     for _ in range(200):
         pods = [
             Pod(rng.choice(words), rng.choice(words), rng.choice([None, *words]),
-                rng.choice([None, Owner(rng.choice(kinds), rng.choice(words))]), is_told=rng.random() < 0.9,
+                rng.choice([None, PodOwner(rng.choice(kinds), rng.choice(words))]), is_told=rng.random() < 0.9,
                 created_seconds=rng.choice([None, CREATED, -1.0, 1e300]))
             for _ in range(12)
         ]  # fmt: skip
         links = {
-            (rng.choice(kinds), rng.choice(words), rng.choice(words)): Owner(rng.choice(kinds), rng.choice(words))
+            (rng.choice(kinds), rng.choice(words), rng.choice(words)): PodOwner(rng.choice(kinds), rng.choice(words))
             for _ in range(12)
         }
         found = works_of("c", pods, Objects(links))
@@ -166,12 +166,12 @@ def test_hostile_names_are_carried_and_join_nothing(seed_of: Callable[[int], int
 def test_a_team_is_the_pods_label_else_its_namespaces() -> None:
     objects = Objects(labels={"ml": {"team": "ml-team", "example_com_cost_center": "42"}})
     own = pod("a", labels={"team": "search"})
-    assert team_of(own, objects, ["team"]) == "search"
-    assert team_of(pod("a"), objects, ["owner", "team"]) == "ml-team"
-    assert team_of(pod("a"), objects, ["example.com/costCenter"]) == "42"
-    assert team_of(pod("a"), objects, []) is None
+    assert team_of_pod(own, objects, ["team"]) == "search"
+    assert team_of_pod(pod("a"), objects, ["owner", "team"]) == "ml-team"
+    assert team_of_pod(pod("a"), objects, ["example.com/costCenter"]) == "42"
+    assert team_of_pod(pod("a"), objects, []) is None
     doubtful = pod("a", labels={"owner_conflict1": "x", "owner_conflict2": "y"})
-    assert team_of(doubtful, Objects(), ["owner"]) is None
+    assert team_of_pod(doubtful, Objects(), ["owner"]) is None
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from skuwise.advisor.telemetry.prometheus.client.cache import Cache, cache_folder
-from skuwise.advisor.telemetry.prometheus.client.response import Answer, Grid
+from skuwise.advisor.telemetry.prometheus.client.response import Grid, SeriesAnswer
 
 HOUR = 3600.0
 GRID = Grid(HOUR, 4 * HOUR, HOUR)
@@ -23,7 +23,7 @@ nan = float("nan")
 
 def test_answers_are_kept_for_the_same_question_alone(tmp_path: Path) -> None:
     cache = Cache(tmp_path / "c", "http://one")
-    answer = Answer(({"a": "1"},), np.array([[1.0, nan, 3.0, 4.0]]))
+    answer = SeriesAnswer(({"a": "1"},), np.array([[1.0, nan, 3.0, 4.0]]))
     cache.put("q", GRID, ("a",), answer)
     again = cache.get("q", GRID, ("a",))
     assert again is not None and again.labels == answer.labels
@@ -61,7 +61,7 @@ def content_of(labels: bytes, values: bytes) -> bytes:
 ], ids=lambda _: "")  # fmt: skip
 def test_a_kept_answer_that_is_not_as_it_was_written_is_asked_again(tmp_path: Path, damage: bytes) -> None:
     cache = Cache(tmp_path, "s")
-    cache.put("q", GRID, ("a",), Answer(({"a": "1"},), np.ones((1, GRID.count))))
+    cache.put("q", GRID, ("a",), SeriesAnswer(({"a": "1"},), np.ones((1, GRID.count))))
     (file,) = tmp_path.glob("*.answer")
     good = file.read_bytes()
     assert cache.get("q", GRID, ("a",)) is not None
@@ -74,7 +74,7 @@ def test_a_kept_answer_that_is_not_as_it_was_written_is_asked_again(tmp_path: Pa
 
 def test_what_is_no_ordinary_file_is_no_kept_answer_and_is_not_waited_for(tmp_path: Path) -> None:
     cache = Cache(tmp_path, "s")
-    cache.put("q", GRID, ("a",), Answer(({"a": "1"},), np.ones((1, GRID.count))))
+    cache.put("q", GRID, ("a",), SeriesAnswer(({"a": "1"},), np.ones((1, GRID.count))))
     assert cache.told_before("q", {60.0: "a"}) == {}
     kept, told = next(tmp_path.glob("*.answer")), next(tmp_path.glob("*.json"))
     kinds: tuple[Callable[[Path], object], ...] = (
@@ -116,7 +116,9 @@ def test_a_full_disk_under_the_cache_costs_only_time(tmp_path: Path) -> None:
 def test_two_processes_may_use_one_cache(tmp_path: Path) -> None:
     first, second = Cache(tmp_path, "s"), Cache(tmp_path, "s")
     for number in range(30):
-        (first if number % 2 else second).put(f"q{number}", GRID, (), Answer(({},), np.full((1, GRID.count), number)))
+        (first if number % 2 else second).put(
+            f"q{number}", GRID, (), SeriesAnswer(({},), np.full((1, GRID.count), number))
+        )
     with ThreadPoolExecutor() as pool:
         told = list(pool.map(lambda n: (first.prune(0), second.prune(0), first.get(f"q{n}", GRID, ())), range(30)))
     assert first.used and second.used and not list(tmp_path.iterdir())
@@ -127,7 +129,7 @@ def test_answers_that_others_could_have_written_are_not_believed(tmp_path: Path)
     folder = tmp_path / "shared"
     folder.mkdir()
     mine = Cache(folder, "s")
-    mine.put("q", GRID, ("a",), Answer(({"a": "1"},), np.ones((1, GRID.count))))
+    mine.put("q", GRID, ("a",), SeriesAnswer(({"a": "1"},), np.ones((1, GRID.count))))
     assert mine.get("q", GRID, ("a",)) is not None and not mine.refused
     folder.chmod(0o777)
     theirs = Cache(folder, "s")
@@ -136,7 +138,7 @@ def test_answers_that_others_could_have_written_are_not_believed(tmp_path: Path)
 
 def test_a_cache_without_a_place_keeps_nothing() -> None:
     cache = Cache(None, "")
-    cache.put("q", GRID, (), Answer.nothing(4))
+    cache.put("q", GRID, (), SeriesAnswer.nothing(4))
     assert cache.get("q", GRID, ()) is None
     assert cache_folder("", {"HOME": "/h"}) is None and cache_folder(None, {}) is None
     assert cache_folder(None, {"HOME": "/h"}) == Path("/h/.cache/skuwise/prometheus")

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from skuwise.advisor.telemetry.prometheus.client.range_planner import DAY, MAX_VALUES, Log, halves, pieces_of
-from skuwise.advisor.telemetry.prometheus.client.response import Answer, Grid
+from skuwise.advisor.telemetry.prometheus.client.response import Grid, SeriesAnswer
 from skuwise.advisor.telemetry.prometheus.promql import promql as queries
 from skuwise.advisor.telemetry.prometheus.promql.labels import NodeNames, agent_work, gpu_of, host_of, node_of, work_of
 from skuwise.advisor.telemetry.prometheus.promql.promql import engine_asks
@@ -20,7 +20,7 @@ from skuwise.advisor.telemetry.prometheus.rows.instances import fold_instances
 from skuwise.advisor.telemetry.prometheus.rows.nodes import node_table
 from skuwise.advisor.telemetry.prometheus.rows.series_to_rows import Cells, from_bins
 from skuwise.advisor.telemetry.prometheus.rows.workloads import held_spans
-from skuwise.advisor.telemetry.prometheus.settings import load_settings
+from skuwise.advisor.telemetry.prometheus.settings import load_prometheus_settings
 from skuwise.agent.inventory.identity.ids import series_id, workload_id
 from skuwise.agent.metrics import BIN_EDGES
 from skuwise.rules.base.errors import UsageError
@@ -114,14 +114,14 @@ def test_means_of_several_series_of_a_device_are_weighted_by_their_samples() -> 
     cells: Cells[str] = Cells(GRID)
     labels = ({"u": "a", "pod": "p"}, {"u": "a", "pod": "q"})
     weights = {tuple(sorted(one.items())): np.array([n] * 4) for one, n in zip(labels, (45.0, 15.0), strict=True)}
-    cells.put("m", Answer(labels, np.array([[1.0] * 4, [3.0] * 4])), lambda one: one["u"], weights=weights)  # type: ignore[arg-type]
+    cells.put("m", SeriesAnswer(labels, np.array([[1.0] * 4, [3.0] * 4])), lambda one: one["u"], weights=weights)  # type: ignore[arg-type]
     assert cells.column("m").tolist() == [[1.5] * 4]
 
 
 def test_blank_sentinels_and_negative_values_are_missing_not_huge() -> None:
     cells: Cells[str] = Cells(GRID)
     values = np.array([[0.5, 9.223372036854776e18, -1.0, nan]])
-    cells.put("m", Answer(({"u": "a"},), values), lambda one: one["u"], most=1.0)
+    cells.put("m", SeriesAnswer(({"u": "a"},), values), lambda one: one["u"], most=1.0)
     assert np.array_equal(cells.column("m"), [[0.5, nan, nan, nan]], equal_nan=True)
 
 
@@ -132,7 +132,7 @@ def test_buckets_become_seconds_in_bins_and_tell_percentile_and_maximum() -> Non
     low, high = BIN_EDGES.index(0.1), BIN_EDGES.index(0.9)
     counts[low], counts[high] = 90, 10
     labels = tuple({"u": "a", "le": bound} for bound in bounds)
-    answer = Answer(labels, np.cumsum(counts)[:, None])
+    answer = SeriesAnswer(labels, np.cumsum(counts)[:, None])
     cells.rows["a"] = 0
     cells.put_bins("b", answer, lambda one: one["u"], np.array([[3600.0]]))
     bins = cells.bin_column("b")[0, 0]
@@ -146,7 +146,7 @@ def test_a_counter_that_was_reset_within_a_bucket_leaves_no_negative_seconds() -
     cells.rows["a"] = 0
     labels = tuple({"u": "a", "le": bound} for bound in [*(str(e) for e in BIN_EDGES[1:]), "+Inf"])
     falling = np.linspace(10.0, 5.0, len(labels))[:, None]
-    cells.put_bins("b", Answer(labels, falling), lambda one: one["u"], np.array([[3600.0]]))
+    cells.put_bins("b", SeriesAnswer(labels, falling), lambda one: one["u"], np.array([[3600.0]]))
     assert (cells.bin_column("b") >= 0).all()
 
 
@@ -163,8 +163,8 @@ def test_held_seconds_become_spans(held: list[float], spans: list[tuple[float, f
     assert held_spans(np.array(held, dtype=float), GRID) == spans
 
 
-def counted(*series: tuple[dict[str, str], list[float]]) -> Answer:
-    return Answer(tuple(labels for labels, _ in series), np.array([values for _, values in series], dtype=float))
+def counted(*series: tuple[dict[str, str], list[float]]) -> SeriesAnswer:
+    return SeriesAnswer(tuple(labels for labels, _ in series), np.array([values for _, values in series], dtype=float))
 
 
 def test_two_exporters_of_one_gpu_count_once() -> None:
@@ -192,7 +192,7 @@ def test_rows_with_half_of_their_samples_are_half_observed() -> None:
 @pytest.mark.parametrize("number", ["²", "-1", "1e3", "9" * 300, "x"])
 def test_a_number_in_a_label_that_is_none_is_missing(number: str) -> None:
     labels = {"UUID": "GPU-1", "gpu": number, "Hostname": "n1"}
-    rows = dcgm_rows(GRID, {"n": Answer((labels,), np.full((1, 4), 60.0))}, [], Log())
+    rows = dcgm_rows(GRID, {"n": SeriesAnswer((labels,), np.full((1, 4), 60.0))}, [], Log())
     assert np.isnan(rows.about["GPU-1"].index)
     assert port_key({"device": "mlx5_0", "port": number}, "n1") is None
     assert port_key({"device": "mlx5_0", "port": "2"}, "n1") == ("n1", "mlx5_0", 2)
@@ -200,8 +200,10 @@ def test_a_number_in_a_label_that_is_none_is_missing(number: str) -> None:
 
 @pytest.mark.parametrize(("said", "count"), [(8, 8), (0, 1), (-1, 1), (0.5, 1), (1e300, 1), (nan, 1)])
 def test_a_count_of_gpus_that_can_be_none_is_not_believed(said: float, count: float) -> None:
-    gpus = dcgm_rows(GRID, {"n": Answer(({"UUID": "GPU-1", "Hostname": "n1"},), np.full((1, 4), 60.0))}, [], Log())
-    told = {name: Answer(({"node": "n1"},), np.full((1, 4), said)) for name in ("nodes", "node GPUs")}
+    gpus = dcgm_rows(
+        GRID, {"n": SeriesAnswer(({"UUID": "GPU-1", "Hostname": "n1"},), np.full((1, 4), 60.0))}, [], Log()
+    )
+    told = {name: SeriesAnswer(({"node": "n1"},), np.full((1, 4), said)) for name in ("nodes", "node GPUs")}
     table = node_table(gpus, PortRows(Cells(GRID)), told, dmi={}, kube={}, catalog=load_catalog())
     assert table["gpu_count"].tolist() == [count]
 
@@ -239,7 +241,7 @@ def test_settings_lie_in_layers_and_unknown_ones_are_errors(tmp_path: Path) -> N
     system.write_text('interval = "1s"\n[prometheus]\ntenant = "a"\ntimeout = 20\n')
     (home / "skuwise" / "skuwise.toml").write_text('[prometheus]\ntenant = "b"\n')
     environ = {"SKUWISE_PROMETHEUS_CONCURRENCY": "2"}
-    settings = load_settings(environ, system_file=system, config_home=home)
+    settings = load_prometheus_settings(environ, system_file=system, config_home=home)
     assert (settings.tenant, settings.timeout_seconds, settings.concurrency) == ("b", 20.0, 2)
     for wrong in (
         "tenat = 'x'",
@@ -251,7 +253,7 @@ def test_settings_lie_in_layers_and_unknown_ones_are_errors(tmp_path: Path) -> N
     ):
         system.write_text(f"[prometheus]\n{wrong}\n")
         with pytest.raises(UsageError):
-            load_settings({}, system_file=system, config_home=home)
+            load_prometheus_settings({}, system_file=system, config_home=home)
 
 
 def test_the_engines_activity_is_asked_only_of_gpus_whose_utilization_does_not_tell() -> None:
@@ -278,9 +280,9 @@ def by_u(labels: Mapping[str, str]) -> str:
     return labels["u"]
 
 
-def _of_port(*values: float) -> Answer:
+def _of_port(*values: float) -> SeriesAnswer:
     """Two rows of one port."""
-    return Answer(({"instance": "n1:9100", "device": "mlx5_0", "port": "1"},), np.array([values]))
+    return SeriesAnswer(({"instance": "n1:9100", "device": "mlx5_0", "port": "1"},), np.array([values]))
 
 
 @pytest.mark.parametrize("way", ["tx", "rx"])

@@ -5,7 +5,7 @@ import pytest
 from moves_builders import advice_of, founding
 from skuwise.advisor.core.advice_types import Coverage, Decision, Finding, Interval, Reconciliation
 from skuwise.advisor.core.coded_text import CodedText
-from skuwise.advisor.core.exclusions import counted
+from skuwise.advisor.core.exclusions import counted_recommendations
 from skuwise.advisor.ledger.outcomes import MoveOutcome
 from skuwise.advisor.report.by_team import outcomes_of, split_by_team
 from skuwise.advisor.views.aggregates import (
@@ -93,7 +93,7 @@ def test_moves_that_exclude_one_another_are_told_and_counted_once():
     large = replace(large, excludes=(small.id,))
     advice = replace(advice, recommendations=(large, small))
     assert [m.id for m in story_of(advice, None).moves] == [large.id]
-    assert [r.id for r in counted((small, large))] == [large.id]
+    assert [r.id for r in counted_recommendations((small, large))] == [large.id]
 
 
 @pytest.mark.parametrize(("state", "left"), [("accepted", []), ("done", []), ("dismissed", ["r-w-0-0"])])

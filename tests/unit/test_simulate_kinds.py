@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from skuwise.advisor.simulate import SCENARIOS
-from skuwise.advisor.simulate.base.fleet_plan import Fleet, Placed
+from skuwise.advisor.simulate.base.fleet_plan import FleetPlan, Placed
 from skuwise.advisor.simulate.base.hardware import SimNode
 from skuwise.advisor.simulate.base.seeded_rng import stream
 from skuwise.advisor.simulate.output.writer import demand
@@ -23,7 +23,7 @@ SINGLE = [name for name in SCENARIOS if name not in ("fleet", "small", "moved")]
 RATIOS = ("gpu_util", "sm_active", "sm_occupancy", "tensor_active", "dram_active", "fp32_active")
 
 
-def planned(scenario: str, seed: int = 1) -> Fleet:
+def planned(scenario: str, seed: int = 1) -> FleetPlan:
     return plan_fleet(scenario, seed=seed, start=START, end=END)
 
 

@@ -118,7 +118,7 @@ def test_periods_correlations_and_runs_on_made_up_series(size, shape, seed_of):
     run = dynamics.longest_run_seconds(list(low), list(t + 1.0), [1.0] * size)
     same(rollup.longest_run(low[None, :], np.array([float(size)]))[0], run, "run")
     p95 = rollup.statistics("x", series[None, :], np.array([float(size)]))["x_p95"][0]
-    assert p95 == dynamics.percentile(list(series), 0.95)
+    assert p95 == dynamics.nearest_rank(list(series), 0.95)
 
 
 def test_a_window_stands_for_its_hour():

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from skuwise.agent.inventory.slurm.slurm_conf import SlurmSettings
+from skuwise.agent.inventory.slurm.slurm_conf import SlurmConfReader
 from skuwise.agent.model import Absence, Capability, Gpu, Tick, Workload, WorkloadUse
 from skuwise.agent.model import Node as NodeRow
 from skuwise.agent.sampler import Sampled
@@ -62,7 +62,7 @@ class Site:
             return self.said
 
         return slurm_lines(
-            read_config(ask, (self.root,)), SlurmSettings(self.root, host="n1"), self.root / "allocations", gpus,
+            read_config(ask, (self.root,)), SlurmConfReader(self.root, host="n1"), self.root / "allocations", gpus,
             recorded, procfs=self.root / "proc", cgroups=self.root / "cgroup", root_uids=ME,
         )  # fmt: skip
 
@@ -151,7 +151,7 @@ def test_the_folder_must_be_roots_and_there(site: Site) -> None:
 
 
 def test_a_node_without_slurm_has_no_lines(tmp_path: Path) -> None:
-    settings = SlurmSettings(folders=(tmp_path,), host="n1")
+    settings = SlurmConfReader(folders=(tmp_path,), host="n1")
     assert read_config(lambda _: None, (tmp_path,)) is None
     assert slurm_lines(None, settings, tmp_path, GPUS, None, procfs=tmp_path, cgroups=tmp_path) == ()
     assert config_folders(tmp_path / "slurm.conf") == (tmp_path,)
@@ -166,7 +166,7 @@ def test_a_command_that_is_not_there_or_fails_says_nothing() -> None:
 
 def test_hostile_settings_stay_text(site: Site) -> None:
     config = SlurmConfig({"prolog": "/nowhere/\x1b[2J\n" + "x" * 5000}, "scontrol\x1b[31m")
-    settings = SlurmSettings(site.root, host="n1")
+    settings = SlurmConfReader(site.root, host="n1")
     lines = slurm_lines(config, settings, site.root, (), None, procfs=site.root, cgroups=site.root, root_uids=ME)
     for line in lines:
         assert line.absence is None or ("\x1b" not in line.absence.detail and len(line.absence.detail) <= 1000)

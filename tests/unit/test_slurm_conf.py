@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from skuwise.agent.inventory.identity.hostlist import expand
-from skuwise.agent.inventory.slurm.slurm_conf import SlurmSettings, read_gres
+from skuwise.agent.inventory.slurm.slurm_conf import SlurmConfReader, read_gres
 from skuwise.tests.trees import put
 
 TYPED = "Name=gpu Type=h100 File=/dev/nvidia[4-7]\nName=gpu Type=a100 File=/dev/nvidia[0-3]"
@@ -84,20 +84,20 @@ def test_the_folder_is_the_one_that_slurmd_names_or_the_only_one(tmp_path: Path)
     one = settings(tmp_path / "one", "Name=gpu File=/dev/nvidia[0-1]")
     two = settings(tmp_path / "two", "Name=gpu File=/dev/nvidia[4-5]")
     nothing = tmp_path / "nothing"
-    alone = SlurmSettings(folders=(nothing, one), host="n1.example.org")
+    alone = SlurmConfReader(folders=(nothing, one), host="n1.example.org")
     assert alone.is_present and alone.gres().units == (("/dev/nvidia0",), ("/dev/nvidia1",))
-    both = SlurmSettings(folders=(one, two), host="n1")
+    both = SlurmConfReader(folders=(one, two), host="n1")
     assert both.gres().units is None and "differ" in both.gres().why
     assert both.gres(f"{two}/slurm.conf").units == (("/dev/nvidia4",), ("/dev/nvidia5",))
     assert both.gres("../slurm.conf").units is None
-    assert SlurmSettings(two / "slurm.conf", (one,), "n1").gres(f"{one}/slurm.conf").folder == two
+    assert SlurmConfReader(two / "slurm.conf", (one,), "n1").gres(f"{one}/slurm.conf").folder == two
     (tmp_path / "link").symlink_to(one)
-    assert SlurmSettings(folders=(one, tmp_path / "link"), host="n1").gres().units is not None
-    assert not SlurmSettings(folders=(nothing,), host="n1").is_present
+    assert SlurmConfReader(folders=(one, tmp_path / "link"), host="n1").gres().units is not None
+    assert not SlurmConfReader(folders=(nothing,), host="n1").is_present
 
 
 def test_a_change_of_the_settings_is_read(tmp_path: Path) -> None:
-    found = SlurmSettings(settings(tmp_path, "Name=gpu File=/dev/nvidia[0-1]"), (), "n1")
+    found = SlurmConfReader(settings(tmp_path, "Name=gpu File=/dev/nvidia[0-1]"), (), "n1")
     assert found.gres().units == (("/dev/nvidia0",), ("/dev/nvidia1",))
     put(tmp_path / "gres.conf", "Name=gpu File=/dev/nvidia[10-11]")
     assert found.gres().units == (("/dev/nvidia10",), ("/dev/nvidia11",))

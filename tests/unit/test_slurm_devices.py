@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from skuwise.agent.inventory.processes.device_cgroup import EVERYTHING, parse_devices_list, read_majors
 from skuwise.agent.inventory.scheduler_claims import Devices
-from skuwise.agent.inventory.slurm.devices import Evidence, Resolution, Resolver
+from skuwise.agent.inventory.slurm.devices import ProcessEvidence, Resolution, Resolver
 from skuwise.agent.inventory.slurm.slurm_conf import Gres
 from skuwise.agent.model import Gpu
 from skuwise.tests.trees import put
 
 GPUS = tuple(Gpu(f"GPU-{i}", i, "H100", minor=i) for i in range(8))
-NOTHING = Evidence()
+NOTHING = ProcessEvidence()
 ALL_8 = Gres(tuple((f"/dev/nvidia{i}",) for i in range(8)), frozenset(f"/dev/nvidia{i}" for i in range(8)), count=8)
 LAST_4 = Gres(
     tuple((f"/dev/nvidia{i}",) for i in range(4, 8)), frozenset(f"/dev/nvidia{i}" for i in range(4, 8)), count=4
@@ -32,7 +32,7 @@ def resolve(
     root: Path,
     given: Sequence[str] | None,
     gres: Gres,
-    evidence: Evidence = NOTHING,
+    evidence: ProcessEvidence = NOTHING,
     *,
     job: Sequence[int | str] | None = None,
     slurm: Sequence[int | str] = range(8),
@@ -117,19 +117,19 @@ def test_a_list_that_allows_everything_says_nothing(tmp_path: Path) -> None:
 
 
 def test_a_job_that_works_on_what_it_was_not_given_is_a_contradiction(tmp_path: Path) -> None:
-    found = resolve(tmp_path, ("0",), LAST_4, Evidence(frozenset({"GPU-0"})))
+    found = resolve(tmp_path, ("0",), LAST_4, ProcessEvidence(frozenset({"GPU-0"})))
     assert found.gpu_uuids == ()
     assert found.contradiction == "GPU 4 by Slurm's settings, but it works on GPU 0"
-    agreed = resolve(tmp_path, ("0", "1"), LAST_4, Evidence(frozenset({"GPU-5"})))
+    agreed = resolve(tmp_path, ("0", "1"), LAST_4, ProcessEvidence(frozenset({"GPU-5"})))
     assert agreed == Resolution(("GPU-4", "GPU-5"))
 
 
 def test_processes_prove_a_whole_allocation_where_jobs_are_kept_apart(tmp_path: Path) -> None:
-    on_two = Evidence(frozenset({"GPU-2", "GPU-5"}))
+    on_two = ProcessEvidence(frozenset({"GPU-2", "GPU-5"}))
     assert resolve(tmp_path, ("0", "1"), CONSTRAINED, on_two) == Resolution(("GPU-2", "GPU-5"))
     assert resolve(tmp_path, ("0", "1"), UNKNOWN, on_two).gpu_uuids == ()
     assert resolve(tmp_path, ("0", "1", "2"), CONSTRAINED, on_two).gpu_uuids == ()
-    opened = Evidence(frozenset({"GPU-2"}), frozenset({2, 5, 255}))
+    opened = ProcessEvidence(frozenset({"GPU-2"}), frozenset({2, 5, 255}))
     assert resolve(tmp_path, ("0", "1"), CONSTRAINED, opened).gpu_uuids == ("GPU-2", "GPU-5")
     too_many = resolve(tmp_path, ("0",), CONSTRAINED, on_two)
     assert too_many.gpu_uuids == () and "it works on GPU 2, 5" in too_many.contradiction
@@ -152,7 +152,7 @@ def test_instances_are_named_by_their_capabilities(tmp_path: Path) -> None:
     gres = Gres(units, frozenset(file for unit in units for file in unit))
     assert resolve(tmp_path, ("0",), gres, gpus=MIG).gpu_uuids == ("MIG-b",)
     assert resolve(tmp_path, ("1", "2"), gres, gpus=MIG).gpu_uuids == ("MIG-a", "GPU-1")
-    assert resolve(tmp_path, ("0",), gres, Evidence(frozenset({"MIG-a"})), gpus=MIG).contradiction
+    assert resolve(tmp_path, ("0",), gres, ProcessEvidence(frozenset({"MIG-a"})), gpus=MIG).contradiction
     whole = Gres((("/dev/nvidia0",), ("/dev/nvidia1",)), frozenset({"/dev/nvidia0", "/dev/nvidia1"}))
     assert resolve(tmp_path, ("0",), whole, gpus=MIG).unknown == ("0",)
 

@@ -17,8 +17,8 @@ from skuwise.agent.statistics.signal_stats import (
     bin_seconds,
     coefficient_of_variation,
     longest_run_seconds,
+    nearest_rank,
     pearson,
-    percentile,
     second_grid,
     share_of_time,
     weighted_mean,
@@ -49,7 +49,7 @@ def test_bins_of_nothing_are_missing_not_zero() -> None:
 
 @given(RATIOS, st.sampled_from([0.5, 0.9, 0.95, 0.995, 1.0]))
 def test_percentile_is_the_nearest_rank(values: list[float], share: float) -> None:
-    found = percentile(values, share)
+    found = nearest_rank(values, share)
     assert found in values
     assert found is not None
     assert sum(value <= found for value in values) >= share * len(values) - 1e-9
@@ -57,8 +57,8 @@ def test_percentile_is_the_nearest_rank(values: list[float], share: float) -> No
 
 
 def test_percentile_of_twenty_is_the_nineteenth() -> None:
-    assert percentile(list(range(1, 21)), 0.95) == 19
-    assert percentile([], 0.95) is None
+    assert nearest_rank(list(range(1, 21)), 0.95) == 19
+    assert nearest_rank([], 0.95) is None
 
 
 def test_means_and_shares_are_weighted_by_time() -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 
-from skuwise.agent.service.runtime.scheduler import Job, Plan, Timetable, every
+from skuwise.agent.service.runtime.scheduler import Schedule, ScheduledJob, Timetable, every
 
 DAY = 86400.0
-MINUTELY = Job(lambda: None, every(60))
+MINUTELY = ScheduledJob(lambda: None, every(60))
 
 
 def test_the_next_moment_is_later_than_now_and_at_the_offset() -> None:
@@ -19,7 +19,7 @@ def test_the_next_moment_is_later_than_now_and_at_the_offset() -> None:
 
 
 def test_a_job_is_due_once_at_its_time() -> None:
-    plan = Plan([MINUTELY], 0)
+    plan = Schedule([MINUTELY], 0)
     assert plan.take(59.9) == []
     assert plan.take(60) == [MINUTELY]
     assert plan.take(60.1) == []
@@ -27,34 +27,34 @@ def test_a_job_is_due_once_at_its_time() -> None:
 
 
 def test_times_that_passed_meanwhile_are_run_once() -> None:
-    plan = Plan([MINUTELY], 0)
+    plan = Schedule([MINUTELY], 0)
     assert plan.take(500) == [MINUTELY]
     assert plan.take(501) == []
 
 
 def test_what_comes_later_than_its_grace_waits_for_its_next_time() -> None:
-    punctual = Job(lambda: None, every(60), grace_seconds=5)
-    plan = Plan([punctual, MINUTELY], 0)
+    punctual = ScheduledJob(lambda: None, every(60), grace_seconds=5)
+    plan = Schedule([punctual, MINUTELY], 0)
     assert plan.take(70) == [MINUTELY]
     assert plan.take(121) == [punctual, MINUTELY]
 
 
 def test_a_job_without_another_time_is_never_due() -> None:
-    plan = Plan([Job(lambda: None, lambda _: None)], 0)
+    plan = Schedule([ScheduledJob(lambda: None, lambda _: None)], 0)
     assert plan.take(1e6) == []
 
 
 def test_after_the_clock_was_put_back_the_next_time_is_near_again() -> None:
-    plan = Plan([MINUTELY], 7200)
+    plan = Schedule([MINUTELY], 7200)
     assert plan.take(10) == []
     assert plan.take(60) == [MINUTELY]
 
 
 def test_nobody_waits_longer_than_to_the_next_time_and_the_clock_is_looked_at_meanwhile() -> None:
-    plan = Plan([MINUTELY, Job(lambda: None, every(3600))], 50)
+    plan = Schedule([MINUTELY, ScheduledJob(lambda: None, every(3600))], 50)
     assert plan.seconds_left(50) == 10
     assert plan.seconds_left(70) == 0
-    assert Plan([Job(lambda: None, every(3600))], 0).seconds_left(0) == 30
+    assert Schedule([ScheduledJob(lambda: None, every(3600))], 0).seconds_left(0) == 30
 
 
 def test_a_job_that_fails_is_said_and_the_others_run() -> None:
@@ -63,7 +63,7 @@ def test_a_job_that_fails_is_said_and_the_others_run() -> None:
     def fail() -> None:
         raise ValueError("no")
 
-    table = Timetable("test", [Job(fail, every(0.01)), Job(ran.set, every(0.01))], failures.append)
+    table = Timetable("test", [ScheduledJob(fail, every(0.01)), ScheduledJob(ran.set, every(0.01))], failures.append)
     table.start()
     assert ran.wait(60)
     table.stop()

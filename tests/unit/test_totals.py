@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
-from skuwise.agent.base.openmetrics import OPENMETRICS, PLAIN, Format
+from skuwise.agent.base.openmetrics import OPENMETRICS, PLAIN, ExpositionFormat
 from skuwise.agent.metrics import FABRIC_METRICS, GPU_METRICS, HOST_METRICS
 from skuwise.agent.model import Absence, AgentStats, Event, FabricPort, Gpu, Node, Tick, Workload, WorkloadUse
 from skuwise.agent.sampler import Survey
@@ -36,7 +36,7 @@ def tick(number: int, values: Mapping[str, float], seconds: float = 1.0, **other
     return Tick(1.7e9 + number, seconds, {GPU.uuid: values}, **other)  # type: ignore[arg-type]
 
 
-def page(totals: Totals, form: Format = PLAIN) -> str:
+def page(totals: Totals, form: ExpositionFormat = PLAIN) -> str:
     return render_metrics(totals.read(), COST, {"scraped": 1}, form)
 
 

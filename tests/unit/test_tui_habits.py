@@ -13,38 +13,38 @@ import pytest
 from skuwise.rules.base.errors import UsageError
 from skuwise.tests.fleet_on_screen import HOSTILE, HandLoader, fleet
 from skuwise.tui.content.sku_comparison import compared
-from skuwise.tui.content.whatif_text import answer_words, cost_change, knob_words, pairs_of
-from skuwise.tui.data.export import markdown, path_of, render, tabbed
-from skuwise.tui.data.preferences import SCHEMA, Memory, default_path, keep, recall
+from skuwise.tui.content.whatif_text import answer_words, cost_change, knob_words, whatif_pairs
+from skuwise.tui.data.export import markdown, path_of, render_export, tabbed
+from skuwise.tui.data.preferences import SCHEMA, Preferences, keep, preferences_path, recall
 from skuwise.tui.screens.whatif import price_of
 from skuwise.tui.svg import plain_svg
 from skuwise.tui.widgets.columns import Column, lay_out
 from skuwise.tui.widgets.exportable import Sheet
 from skuwise.tui.widgets.table import Arrangement
 
-FULL = Memory("skuwise-mono", 86400.0, "moves", {"moves.cash": Arrangement(("of", "risk"), "risk", True)})
+FULL = Preferences("skuwise-mono", 86400.0, "moves", {"moves.cash": Arrangement(("of", "risk"), "risk", True)})
 TABLE = Sheet("Found", ("name", "value"), lambda: [(HOSTILE, "=1+1"), ("chat", "-$7")])
 TEXT = Sheet("Why", text="one\n\x1b[2Jtwo")
 ABOUT = {"source": "[b]fleet.db", "window": "14d"}
 
 
 def test_a_csv_holds_one_table_and_nothing_that_a_spreadsheet_or_a_terminal_would_run() -> None:
-    text = render(".csv", [TEXT, TABLE], ABOUT, None)
+    text = render_export(".csv", [TEXT, TABLE], ABOUT, None)
     rows = list(csv.reader(io.StringIO(text)))
     assert rows[0] == ["name", "value"]
     assert [row[1] for row in rows[1:]] == ["'=1+1", "'-$7"]
     assert "\x1b" not in text
     assert "\u202e" not in text
-    assert list(csv.reader(io.StringIO(render(".csv", [TEXT], ABOUT, None))))[1:] == [
+    assert list(csv.reader(io.StringIO(render_export(".csv", [TEXT], ABOUT, None))))[1:] == [
         ["Why", "one"],
         ["Why", "\\x1b[2Jtwo"],
     ]
     other = Sheet("", ("only",), lambda: [("this",)])
-    assert render(".csv", [TABLE], ABOUT, other) == "only\r\nthis\r\n"
+    assert render_export(".csv", [TABLE], ABOUT, other) == "only\r\nthis\r\n"
 
 
 def test_json_and_markdown_hold_every_panel_escaped() -> None:
-    told = json.loads(render(".json", [TABLE, TEXT], ABOUT, None))
+    told = json.loads(render_export(".json", [TABLE, TEXT], ABOUT, None))
     assert [panel["title"] for panel in told["panels"]] == ["Found", "Why"]
     assert told["panels"][0]["rows"][1] == ["chat", "-$7"]
     assert told["source"] == "[b]fleet.db"
@@ -74,13 +74,13 @@ def test_a_picture_asks_no_server_for_its_fonts() -> None:
 
 def test_what_is_kept_is_recalled_and_nothing_is_said_of_a_file_that_is_not_there(tmp_path: Path) -> None:
     path = tmp_path / "state" / "skuwise" / "tui.json"
-    assert recall(path) == (Memory(), None)
+    assert recall(path) == (Preferences(), None)
     assert keep(path, FULL) is None
     assert recall(path) == (FULL, None)
-    assert recall(None) == (Memory(), None)
+    assert recall(None) == (Preferences(), None)
     assert keep(None, FULL) is None
-    assert default_path({"XDG_STATE_HOME": "/s"}) == Path("/s/skuwise/tui.json")
-    assert default_path({}) is None
+    assert preferences_path({"XDG_STATE_HOME": "/s"}) == Path("/s/skuwise/tui.json")
+    assert preferences_path({}) is None
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_a_damaged_file_is_told_of_and_not_used(text: str, tmp_path: Path) -> No
     path = tmp_path / "tui.json"
     path.write_bytes(text.encode("latin-1"))
     memory, told = recall(path)
-    assert memory == Memory()
+    assert memory == Preferences()
     assert "It is not used; the next one replaces it." in told
     assert keep(path, FULL) is None
     assert recall(path) == (FULL, None)
@@ -155,14 +155,14 @@ def test_an_answer_names_the_source_and_the_date_of_every_dollar_and_what_is_mis
     for price in first.prices:
         assert price.source in told
         assert price.as_of in told
-    pairs = {pair.name: (pair.first, pair.second) for pair in pairs_of(bench, first)}
+    pairs = {pair.name: (pair.first, pair.second) for pair in whatif_pairs(bench, first)}
     assert pairs["a node-hour"] == ("$98.32 eastus", "$88.49 eastus")
     assert pairs["GPUs"] == ("8 x H100-SXM5", "8 x H100-SXM5")
     assert cost_change(first) == "-$7,177"
     assert "8, by demand" in knob_words(bench, first).plain
     unknown = next(o for o in bench.targets if o.missing and o.then is None)
     assert f"Not known: {unknown.missing[0]}." in answer_words(unknown, None).plain
-    assert pairs_of(bench, unknown) == ()
+    assert whatif_pairs(bench, unknown) == ()
     dearer = replace(first, saving_usd_per_month=replace(first.saving_usd_per_month, p10=-3e3, p50=-2e3, p90=-1e3))
     assert "Costs $2,000 a month more" in answer_words(dearer, None).plain
 

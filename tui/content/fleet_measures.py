@@ -20,7 +20,7 @@ _WORTH_CUTTING = 4
 
 
 @dataclass(frozen=True)
-class Measure:
+class MapMeasure:
     """One thing that a map can show of a GPU. `of` gives it in `unit`; `top`: the scale's upper end, None: what the
     fleet needs. Without `of` it is the kind of work, which has no scale."""
 
@@ -43,15 +43,15 @@ def _memory(gpu: GpuUse) -> float | None:
     return None if used is None or not gpu.mem_total_bytes else used / gpu.mem_total_bytes * 100.0
 
 
-MEASURES: tuple[Measure, ...] = (
-    Measure("SM active", "%", _scaled("sm_active", 100.0), 100.0),
-    Measure("tensor active", "%", _scaled("tensor_active", 100.0), 100.0),
-    Measure("DRAM active", "%", _scaled("dram_active", 100.0), 100.0),
-    Measure("NVLink sent", "GB/s", _scaled("nvlink_tx_bytes_per_second", 1e-9)),
-    Measure("fabric of the node", "% of line rate", _scaled("fabric_util", 100.0), 100.0),
-    Measure("memory used", "%", _memory, 100.0),
-    Measure("power", "W", _scaled("power_watts", 1.0)),
-    Measure("kind of work", "", None),
+MEASURES: tuple[MapMeasure, ...] = (
+    MapMeasure("SM active", "%", _scaled("sm_active", 100.0), 100.0),
+    MapMeasure("tensor active", "%", _scaled("tensor_active", 100.0), 100.0),
+    MapMeasure("DRAM active", "%", _scaled("dram_active", 100.0), 100.0),
+    MapMeasure("NVLink sent", "GB/s", _scaled("nvlink_tx_bytes_per_second", 1e-9)),
+    MapMeasure("fabric of the node", "% of line rate", _scaled("fabric_util", 100.0), 100.0),
+    MapMeasure("memory used", "%", _memory, 100.0),
+    MapMeasure("power", "W", _scaled("power_watts", 1.0)),
+    MapMeasure("kind of work", "", None),
 )
 GROUPINGS = ("SKU", "fabric", "team")
 
@@ -76,10 +76,10 @@ class FleetMap:
         workload = spot.gpu.workload if spot.gpu is not None else None
         return self.verdicts.get(workload) if workload is not None else None
 
-    def value(self, spot: Spot, measure: Measure) -> float | None:
+    def value(self, spot: Spot, measure: MapMeasure) -> float | None:
         return measure.of(spot.gpu) if measure.of is not None and spot.gpu is not None else None
 
-    def top(self, measure: Measure) -> float:
+    def top(self, measure: MapMeasure) -> float:
         """Where the measure's scale ends."""
         if measure.top is not None or measure.of is None:
             return measure.top or 1.0
@@ -184,7 +184,7 @@ def nice(value: float) -> float:
     return next(step * power for step in (1.0, 2.0, 5.0, 10.0) if value <= step * power * (1 + 1e-9))
 
 
-def value_words(value: float | None, measure: Measure) -> str:
+def value_words(value: float | None, measure: MapMeasure) -> str:
     return "not measured" if value is None else f"{words.figure(_rounded(value))} {measure.unit}"
 
 

@@ -17,7 +17,7 @@ _UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class SkuComparison:
     """`pairs`: figures; `times`: of typical work, in words; `notes`: what these rest on and what forbids the move."""
 
     heads: tuple[str, str]
@@ -26,7 +26,7 @@ class Compared:
     notes: tuple[str, ...]
 
 
-def compared(first: GpuSku | NodeSku, second: GpuSku | NodeSku, catalog: Catalog) -> Compared:
+def compared(first: GpuSku | NodeSku, second: GpuSku | NodeSku, catalog: Catalog) -> SkuComparison:
     """Two of a kind. The times are those of ``skuwise skus compare``."""
     if isinstance(first, GpuSku) and isinstance(second, GpuSku):
         pairs, source, target = _gpu_pairs(first, second, catalog), first, second
@@ -38,7 +38,7 @@ def compared(first: GpuSku | NodeSku, second: GpuSku | NodeSku, catalog: Catalog
         times, notes = (), ("The catalog does not know both GPUs.",)
     else:
         times, notes = _times(source, target, catalog)
-    return Compared((first.name, second.name), pairs, times, (*notes, *_prices(first, second, catalog)))
+    return SkuComparison((first.name, second.name), pairs, times, (*notes, *_prices(first, second, catalog)))
 
 
 def _times(source: GpuSku, target: GpuSku, catalog: Catalog) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -28,7 +28,7 @@ def cost_change(o: WhatIfResult) -> str:
     return f"+{words.usd(there - here)}" if there > here else words.usd(there - here)
 
 
-def pairs_of(bench: Workbench, o: WhatIfResult) -> tuple[Pair, ...]:
+def whatif_pairs(bench: Workbench, o: WhatIfResult) -> tuple[Pair, ...]:
     """Today beside then."""
     today, then = o.today, o.then
     if then is None:

@@ -53,7 +53,7 @@ def path_of(text: str) -> Path:
     return path
 
 
-def render(kind: str, sheets: Sequence[Sheet], about: Mapping[str, str], focused: Sheet | None) -> str:
+def render_export(kind: str, sheets: Sequence[Sheet], about: Mapping[str, str], focused: Sheet | None) -> str:
     """`kind`: .csv, .json or .md. `about`: what the figures rest on. A CSV holds one table: `focused`, else the first;
     where there is none, the text."""
     if kind == ".csv":

@@ -18,7 +18,7 @@ _REMEDY = "It is not used; the next one replaces it."
 
 
 @dataclass(frozen=True)
-class Memory:
+class Preferences:
     """None: nothing is remembered of it. `tables`: by ``page.table``."""
 
     theme: str | None = None
@@ -27,29 +27,29 @@ class Memory:
     tables: Mapping[str, Arrangement] = field(default_factory=dict)
 
 
-def default_path(environment: Mapping[str, str]) -> Path | None:
+def preferences_path(environment: Mapping[str, str]) -> Path | None:
     """``$XDG_STATE_HOME/skuwise/tui.json``, beside the ledger; None: there is no home."""
-    from ...advisor.ledger.file.paths import default_path as ledger  # noqa: PLC0415
+    from ...advisor.ledger.file.paths import default_ledger_path  # noqa: PLC0415
 
-    beside = ledger(environment)
+    beside = default_ledger_path(environment)
     return None if beside is None else beside.with_name("tui.json")
 
 
-def recall(path: Path | None) -> tuple[Memory, str | None]:
+def recall(path: Path | None) -> tuple[Preferences, str | None]:
     """What stands in the file, and a sentence where it could not be used; nothing is said of one that is not there."""
     if path is None:
-        return Memory(), None
+        return Preferences(), None
     try:
         return _read(json.loads(read_bounded(path, _LARGEST))), None
     except FileNotFoundError:
-        return Memory(), None
+        return Preferences(), None
     except OSError as error:
-        return Memory(), f"Cannot read {path}: {error.strerror}. {_REMEDY}"
+        return Preferences(), f"Cannot read {path}: {error.strerror}. {_REMEDY}"
     except (ValueError, RecursionError) as error:  # JSON's own errors are ValueErrors
-        return Memory(), f"{path} is damaged: {error}. {_REMEDY}"
+        return Preferences(), f"{path} is damaged: {error}. {_REMEDY}"
 
 
-def keep(path: Path | None, memory: Memory) -> str | None:
+def keep(path: Path | None, memory: Preferences) -> str | None:
     """Write it, whole or not at all; a sentence where that failed."""
     from ...rules.base.output import write_whole  # noqa: PLC0415
 
@@ -74,7 +74,7 @@ def keep(path: Path | None, memory: Memory) -> str | None:
     return None
 
 
-def _read(told: object) -> Memory:
+def _read(told: object) -> Preferences:
     if not isinstance(told, dict) or told.get("schema") != SCHEMA:
         raise ValueError(f"its schema is not {SCHEMA}")
     extra = told.keys() - {"schema", "theme", "window_seconds", "page", "tables"}
@@ -83,7 +83,7 @@ def _read(told: object) -> Memory:
     tables = told.get("tables") or {}
     if not isinstance(tables, dict):
         raise ValueError("tables is not an object")
-    return Memory(
+    return Preferences(
         _text(told, "theme"), _seconds(told.get("window_seconds")), _text(told, "page"),
         {str(name)[:_TEXT_MAX]: _arrangement(one) for name, one in tables.items()},
     )  # fmt: skip

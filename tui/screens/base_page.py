@@ -17,9 +17,9 @@ from textual.screen import Screen
 from ..data.background_jobs import Tell
 from ..data.loaders import Loader
 from ..state import Loaded, State
-from ..widgets.key_footer import KeyLine
+from ..widgets.key_footer import KeyFooter
 from ..widgets.notice import Notice
-from ..widgets.search_table import Finder
+from ..widgets.search_table import SearchTable
 from ..widgets.topbar import Header, TopBar
 
 
@@ -85,7 +85,7 @@ class Back(Message):
 
 
 class Page(Screen[None]):
-    """A screen over the advice. Subclasses give `compose_data`, `put` and `ABOUT`.
+    """A screen over the advice. Subclasses give `compose_data`, `set_data` and `ABOUT`.
 
     `NAME`: the page of the menu that it is, or belongs to; `LABEL`: what the menu calls it.
     """
@@ -107,13 +107,13 @@ class Page(Screen[None]):
         yield Notice()
         with Container(id="data"):
             yield from self.compose_data()
-        yield KeyLine()
+        yield KeyFooter()
 
     def compose_data(self) -> ComposeResult:
         """The widgets that show data."""
         raise NotImplementedError
 
-    def put(self, loaded: Loaded) -> None:
+    def set_data(self, loaded: Loaded) -> None:
         """Show what was read."""
         raise NotImplementedError
 
@@ -134,7 +134,7 @@ class Page(Screen[None]):
     def on_resize(self) -> None:
         self.post_message(StateWanted(self))
 
-    def tell(self, state: State) -> None:
+    def update_state(self, state: State) -> None:
         """Take a new state. What was read is drawn only when it is another.
 
         A page whose widgets are not all there takes none: not yet, and it asks when they are (`on_screen_resume`); or
@@ -143,16 +143,16 @@ class Page(Screen[None]):
         bar = next(iter(self.query(TopBar)), None)
         if not self.is_mounted or bar is None:
             return
-        bar.put(state)
+        bar.set_data(state)
         self.set_class(self.NEEDS_DATA and state.loaded is None, "-empty")
         if state.loaded is None:
-            self.query_one(Notice).put(state)
+            self.query_one(Notice).set_data(state)
         elif state.loaded is not self._loaded:
             self._loaded = state.loaded
-            self.put(state.loaded)
+            self.set_data(state.loaded)
 
     def action_back(self) -> None:
-        for finder in self.query(Finder):
+        for finder in self.query(SearchTable):
             if finder.forget():
                 return
         self.post_message(Back())

@@ -49,10 +49,10 @@ class Doctor(Page):
     def on_mount(self) -> None:
         self.query_one("#lacks").focus()
 
-    def put(self, loaded: Loaded) -> None:
+    def set_data(self, loaded: Loaded) -> None:
         self._notes = loaded.shown.notes
-        self.query_one("#nodes", ItemTable).put([(node, loaded.at) for node in loaded.health.nodes])
-        self.query_one("#lacks", ItemTable).put(list(loaded.health.lacks))
+        self.query_one("#nodes", ItemTable).set_data([(node, loaded.at) for node in loaded.health.nodes])
+        self.query_one("#lacks", ItemTable).set_data(list(loaded.health.lacks))
         self._tell()
 
     def on_item_table_moved(self) -> None:

@@ -18,7 +18,7 @@ from ..content.fleet_measures import (
     GROUPINGS,
     MEASURES,
     FleetMap,
-    Measure,
+    MapMeasure,
     Spot,
     fleet_map,
     shortened,
@@ -29,7 +29,7 @@ from ..data.background_jobs import Tell
 from ..data.loaders import Loader
 from ..state import Loaded
 from ..themes import MONOCHROME
-from ..widgets.heatmap import MOST_IN_A_TILE, Band, HeatMap, Tile
+from ..widgets.heatmap import MOST_IN_A_TILE, HeatMap, MapBand, MapTile
 from .base_page import Header, NodeWanted, Page, WorkloadWanted, WorkWanted
 
 _EDGES = 4  # border and padding of a panel
@@ -37,8 +37,8 @@ _STEPS = 16  # of the ramp in the legend
 _ROOM_FOR_LEGEND = 14  # lines of the terminal
 
 
-class Fleet(Page):
-    NAME, LABEL = "fleet", "Fleet"
+class FleetPage(Page):
+    NAME, LABEL = "fleet", "FleetPage"
     ABOUT: ClassVar[str] = (
         "Every GPU as a cell, every node as a row of cells with its name: the mean over the window of what m chooses. "
         "g groups by SKU, by fabric (the compute ports observed) or by team. The arrows move by GPU, n and N by "
@@ -47,7 +47,7 @@ class Fleet(Page):
         "map says why. Enter opens the node."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("m", "measure(1)", "Measure"),
+        Binding("m", "measure(1)", "MapMeasure"),
         Binding("M", "measure(-1)", "Measure before", show=False),
         Binding("g", "group", "Group"),
         Binding("o", "workload", "Workload", show=False),
@@ -61,7 +61,7 @@ class Fleet(Page):
 
     def compose_data(self) -> ComposeResult:
         with Vertical(classes="panel fills", id="map") as panel:
-            panel.border_title = "Fleet"
+            panel.border_title = "FleetPage"
             yield Static(classes="said", id="legend")
             yield HeatMap(_place, empty="Drawing the fleet ...")
             yield Static(classes="said", id="spot")
@@ -70,18 +70,18 @@ class Fleet(Page):
         self.query_one(HeatMap).focus()
         self.watch(self.app, "theme", self._draw, init=False)
 
-    def put(self, loaded: Loaded) -> None:
+    def set_data(self, loaded: Loaded) -> None:
         self._window = loaded.window.name
 
         def work(loader: Loader, tell: Tell) -> Callable[[], None]:  # noqa: ARG001 - it is soon done
             from ...advisor.telemetry.fleet_map import nodes_with_gpus  # noqa: PLC0415 - it needs pandas
 
             found = fleet_map(nodes_with_gpus(loaded.frame, loaded.shown.summary.unobserved), loaded.shown)
-            return lambda: self.fill(found)
+            return lambda: self.set_map(found)
 
         self.post_message(WorkWanted("fleet", work))
 
-    def fill(self, found: FleetMap) -> None:
+    def set_map(self, found: FleetMap) -> None:
         """Show a fleet."""
         self._map = found
         self._draw()
@@ -93,7 +93,7 @@ class Fleet(Page):
         self.call_after_refresh(self._tell)
 
     @property
-    def measure(self) -> Measure:
+    def measure(self) -> MapMeasure:
         return MEASURES[self._measure]
 
     def action_measure(self, by: int) -> None:
@@ -128,10 +128,10 @@ class Fleet(Page):
             return
         names = shortened([node.node for node in found.nodes])
         bands = [
-            Band(title, tuple(tile for node in nodes for tile in _tiles(names[node.node], found.spots(node))))
+            MapBand(title, tuple(tile for node in nodes for tile in _tiles(names[node.node], found.spots(node))))
             for title, (_, nodes) in zip(self._titles(found), found.grouped(GROUPINGS[self._by]), strict=True)
         ]
-        self.query_one(HeatMap).put(bands, self._paint(found))
+        self.query_one(HeatMap).set_data(bands, self._paint(found))
         self._tell()
 
     def _titles(self, found: FleetMap) -> list[str]:
@@ -219,10 +219,10 @@ class Fleet(Page):
         return max(self.size.width - _EDGES, 20)
 
 
-def _tiles(name: str, places: tuple[Spot, ...]) -> list[Tile]:
+def _tiles(name: str, places: tuple[Spot, ...]) -> list[MapTile]:
     """A node's GPUs in tiles; from the second on the name stands for itself."""
     parts = [places[at : at + MOST_IN_A_TILE] for at in range(0, len(places), MOST_IN_A_TILE)]
-    return [Tile(name if n == 0 else f"{name} +{n * MOST_IN_A_TILE}", part) for n, part in enumerate(parts)]
+    return [MapTile(name if n == 0 else f"{name} +{n * MOST_IN_A_TILE}", part) for n, part in enumerate(parts)]
 
 
 def _any_dark(found: FleetMap) -> bool:

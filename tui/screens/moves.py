@@ -19,7 +19,7 @@ from ..cell_text import line, lines
 from ..content.whatif_text import NOTICED
 from ..state import Loaded
 from ..widgets.columns import Column
-from ..widgets.side_by_side import Beside, Pair
+from ..widgets.side_by_side import Pair, SideBySide
 from ..widgets.table import ItemTable
 from .base_page import Page, TextWanted, WhatIfWanted, WorkloadWanted
 from .dialogs.decision_dialog import Verb
@@ -64,7 +64,7 @@ class Moves(Page):
             with VerticalScroll(classes="panel", id="told") as panel:
                 panel.border_title = "Before and after"
                 yield Static(id="way", classes="said")
-                yield Beside()
+                yield SideBySide()
                 yield Static(id="reasons", classes="said")
 
     def on_mount(self) -> None:
@@ -75,14 +75,14 @@ class Moves(Page):
         row = self._chosen()
         return row[1].id if row is not None else None
 
-    def put(self, loaded: Loaded) -> None:
+    def set_data(self, loaded: Loaded) -> None:
         rows = [(_about(loaded.advice, r), r) for r in loaded.advice.recommendations]
         cash = [row for row in rows if saves_cash(row[1])]
         summary = loaded.advice.summary
-        self.query_one("#cash", ItemTable).put(
+        self.query_one("#cash", ItemTable).set_data(
             cash, coverage.not_judged_short(summary) if summary.nothing_judged else "No cash savings available now."
         )
-        self.query_one("#capacity", ItemTable).put([row for row in rows if not saves_cash(row[1])])
+        self.query_one("#capacity", ItemTable).set_data([row for row in rows if not saves_cash(row[1])])
         if not cash and rows:
             self.query_one("#capacity").focus()
         self._tell()
@@ -121,19 +121,19 @@ class Moves(Page):
     def _tell(self) -> None:
         row, loaded = self._chosen(), self._loaded
         way, reasons = self.query_one("#way", Static), self.query_one("#reasons", Static)
-        beside = self.query_one(Beside)
+        beside = self.query_one(SideBySide)
         if row is None or loaded is None:
             way.update("")
             reasons.update("")
-            beside.put(("", ""), ())
+            beside.set_data(("", ""), ())
             return
         name, r = row
         way.update(line(f"{name}: {action_words(r)}, {words.target_words(r)}", "bold"))
-        beside.put(("today", "then"), pairs_of(loaded.advice, r))
+        beside.set_data(("today", "then"), recommendation_pairs(loaded.advice, r))
         reasons.update(_reasons(loaded.advice, r))
 
 
-def pairs_of(advice: Advice, r: Recommendation) -> tuple[Pair, ...]:
+def recommendation_pairs(advice: Advice, r: Recommendation) -> tuple[Pair, ...]:
     """Before and after, as far as a recommendation says."""
     prices = {p.sku: p for p in advice.prices if p.id in r.prices}
 

@@ -22,7 +22,7 @@ from ..cell_text import fit, line, lines, spark
 from ..data.background_jobs import Tell
 from ..data.loaders import Loader
 from ..state import Loaded
-from ..widgets.sparklines import Course, Sparks, short, top_of
+from ..widgets.sparklines import Sparklines, SparklineSeries, short, top_of
 from ..widgets.table import Column, ItemTable
 from .base_page import Header, Page, WorkloadWanted, WorkWanted
 
@@ -35,7 +35,7 @@ _LOOK_SECONDS = 1.0
 _COURSES = ("SM active", "tensor active", "DRAM active", "NVLink sent", "memory used", "power")
 
 
-class Node(Page):
+class NodePage(Page):
     NAME = "fleet"
     ABOUT: ClassVar[str] = (
         "One node: GPUs, HCAs and the host with their newest values, and the course of the line that the cursor is on. "
@@ -74,16 +74,16 @@ class Node(Page):
                     yield ItemTable(_PORTS, empty="No port was observed.", identity=_key, id="ports")
             with VerticalScroll(classes="half", id="course-panels"):
                 with Vertical(classes="panel", id="chosen") as panel:
-                    yield Sparks(empty="Nothing was measured.", id="courses")
+                    yield Sparklines(empty="Nothing was measured.", id="courses")
                 with Vertical(classes="panel") as panel:
                     panel.border_title = "Host"
-                    yield Sparks(empty="Nothing was measured.", id="host")
+                    yield Sparklines(empty="Nothing was measured.", id="host")
 
     def on_mount(self) -> None:
         self.query_one("#gpus").focus()
         self.set_interval(_LOOK_SECONDS, self._look)
 
-    def put(self, loaded: Loaded) -> None:
+    def set_data(self, loaded: Loaded) -> None:
         known = [node for node in loaded.health.nodes if node.node == self._node]
         self._sku = (known[0].node_sku or "") if known else ""
         dark = self.query_one("#node-dark", Static)
@@ -159,13 +159,13 @@ class Node(Page):
         self._series, self._live = series, live
         gpus, ports = self.query_one("#gpus", ItemTable), self.query_one("#ports", ItemTable)
         for table, devices in ((gpus, series.of("gpu")), (ports, series.of("port"))):
-            table.put(devices)
+            table.set_data(devices)
             height = min(max(len(devices), 1), 16) + 1
             if table.styles.height is None or table.styles.height.value != height:
                 table.styles.height = height
         if first and self._first is not None:
             gpus.stand_on(self._first)
-        self.query_one("#host", Sparks).put([_course(g) for d in series.of("host") for g in _measured(d)])
+        self.query_one("#host", Sparklines).set_data([_course(g) for d in series.of("host") for g in _measured(d)])
         self._chosen()
 
     def on_item_table_moved(self) -> None:
@@ -190,7 +190,9 @@ class Node(Page):
         device: Device | None = table.item
         about = " ".join(part for part in (device.name, device.about) if part) if device else "GPU"
         self._title("#chosen", f"{about}{self._over()}")
-        self.query_one("#courses", Sparks).put([_course(gauge) for gauge in _measured(device)] if device else [])
+        self.query_one("#courses", Sparklines).set_data(
+            [_course(gauge) for gauge in _measured(device)] if device else []
+        )
 
     def _tell(self) -> None:
         self._title("#gpu-panel", f"GPUs: {_COURSES[self._course]}{self._over()}")
@@ -268,8 +270,8 @@ def _measured(device: Device) -> tuple[DeviceGauge, ...]:
     return tuple(gauge for gauge in device.gauges if any(value is not None for value in gauge.values))
 
 
-def _course(gauge: DeviceGauge) -> Course:
-    return Course(gauge.name, gauge.unit, gauge.values, gauge.top)
+def _course(gauge: DeviceGauge) -> SparklineSeries:
+    return SparklineSeries(gauge.name, gauge.unit, gauge.values, gauge.top)
 
 
 def _gauge_column(name: str, title: str, width: int) -> Column:

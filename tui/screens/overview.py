@@ -64,16 +64,16 @@ class Overview(Page):
         row = self.query_one(ItemTable).item
         return row[1].finding.id if row is not None else None
 
-    def put(self, loaded: Loaded) -> None:
+    def set_data(self, loaded: Loaded) -> None:
         shown = loaded.shown
         self.query_one("#cost", Static).update(_cost(loaded))
-        self.query_one("#money", Bars).put(quantities(words.money_parts(shown.summary.reconciliation)))
-        self.query_one("#kinds", Bars).put(quantities(hours_by_kind(shown).items()))
-        self.query_one("#bottlenecks", Bars).put(quantities(hours_by_bottleneck(shown).items()))
+        self.query_one("#money", Bars).set_data(quantities(words.money_parts(shown.summary.reconciliation)))
+        self.query_one("#kinds", Bars).set_data(quantities(hours_by_kind(shown).items()))
+        self.query_one("#bottlenecks", Bars).set_data(quantities(hours_by_bottleneck(shown).items()))
         self.query_one("#coverage", Static).update(_coverage(loaded))
         names = {w.id: w.name for w in loaded.advice.workloads}
         rows = [(names.get(case.finding.workload or "", ""), case) for case in cases(loaded.advice)]
-        self.query_one(ItemTable).put(rows, coverage.nothing_found_short(loaded.advice))
+        self.query_one(ItemTable).set_data(rows, coverage.nothing_found_short(loaded.advice))
 
     def on_item_table_opened(self, event: ItemTable.Opened) -> None:
         finding = event.item[1].finding

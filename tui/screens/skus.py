@@ -11,15 +11,15 @@ from textual.widgets import ContentSwitcher
 
 from ...advisor.core import formatting as words
 from ...rules.catalog.types import GpuSku, NodeSku
-from ..content.sku_comparison import Compared, compared
+from ..content.sku_comparison import SkuComparison, compared
 from ..data.background_jobs import Tell
 from ..data.loaders import Loader
 from ..state import Loaded
 from ..widgets.columns import Column
-from ..widgets.search_table import Finder
+from ..widgets.search_table import SearchTable
 from ..widgets.table import ItemTable
 from .base_page import Header, Page, ReadingWanted, WorkWanted
-from .dialogs.sku_compare import Comparing
+from .dialogs.sku_compare import SkuComparisonDialog
 
 if TYPE_CHECKING:
     from ...rules.catalog.loader import Catalog
@@ -45,30 +45,30 @@ class Skus(Page):
 
     def compose_data(self) -> ComposeResult:
         with ContentSwitcher(initial="gpus"):
-            yield Finder(
+            yield SearchTable(
                 ItemTable(_GPUS, empty=_READING, search=_gpu_text, identity=_name, marks=2, id="gpu-table"),
                 "GPUs",
                 id="gpus",
             )
             nodes = ItemTable(_NODES, empty=_READING, search=_node_text, identity=_name, marks=2, id="node-table")
-            yield Finder(nodes, "nodes", id="nodes")
+            yield SearchTable(nodes, "nodes", id="nodes")
 
     def on_mount(self) -> None:
         self.query_one("#gpus ItemTable").focus()
 
         def work(loader: Loader, tell: Tell) -> Callable[[], None]:  # noqa: ARG001 - it is soon done
             catalog = loader.rulebook().catalog
-            return lambda: self.fill(catalog)
+            return lambda: self.set_catalog(catalog)
 
         self.post_message(WorkWanted("catalog", work))
 
-    def put(self, loaded: Loaded) -> None:
+    def set_data(self, loaded: Loaded) -> None:
         """The catalog is the same whatever was read."""
 
-    def fill(self, catalog: Catalog) -> None:
+    def set_catalog(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self.query_one("#gpus", Finder).put(list(catalog.gpus.values()))
-        self.query_one("#nodes", Finder).put(list(catalog.nodes.values()))
+        self.query_one("#gpus", SearchTable).set_data(list(catalog.gpus.values()))
+        self.query_one("#nodes", SearchTable).set_data(list(catalog.nodes.values()))
 
     def action_table(self, which: str) -> None:
         self.query_one(ContentSwitcher).current = which
@@ -89,9 +89,9 @@ class Skus(Page):
 
         self.post_message(WorkWanted("comparing", work))
 
-    def _show(self, told: Compared) -> None:
+    def _show(self, told: SkuComparison) -> None:
         if self.is_attached:
-            self.app.push_screen(Comparing(told))
+            self.app.push_screen(SkuComparisonDialog(told))
 
     def on_item_table_opened(self, event: ItemTable.Opened) -> None:
         if self._catalog is not None:

@@ -19,17 +19,17 @@ from ...advisor.moves.recommendation_kinds import action_words
 from ...rules.base.errors import UsageError
 from ...rules.base.sanitize import clean
 from ..cell_text import fit, line
-from ..content.whatif_text import answer_words, cost_change, knob_words, pairs_of
+from ..content.whatif_text import answer_words, cost_change, knob_words, whatif_pairs
 from ..data.background_jobs import Tell
 from ..data.loaders import Loader
 from ..state import Loaded
 from ..widgets.columns import Column
-from ..widgets.search_table import Finder
-from ..widgets.side_by_side import Beside
+from ..widgets.search_table import SearchTable
+from ..widgets.side_by_side import SideBySide
 from ..widgets.table import ItemTable
 from .base_page import Header, Page, WorkWanted
-from .dialogs.input_dialog import Entry
-from .dialogs.picker import Choosing
+from .dialogs.input_dialog import InputDialog
+from .dialogs.picker import Picker
 from .moves import DecisionWanted
 from .workloads import workload_table
 
@@ -84,10 +84,10 @@ class WhatIf(Page):
                     identity=lambda o: o.choice.node or "",
                     id="nodes",
                 )
-                yield Finder(table, "nodes")
+                yield SearchTable(table, "nodes")
             with VerticalScroll(classes="panel fills", id="then") as panel:
                 panel.border_title = "Today and then"
-                yield Beside(id="sides")
+                yield SideBySide(id="sides")
                 yield Static(classes="said")
 
     def on_mount(self) -> None:
@@ -97,7 +97,7 @@ class WhatIf(Page):
     def subject(self) -> str | None:
         return self._workload
 
-    def put(self, loaded: Loaded) -> None:
+    def set_data(self, loaded: Loaded) -> None:
         id_ = self._workload or _first(loaded)
         if id_ is None:
             self.query_one("#subject", Static).update(
@@ -122,7 +122,7 @@ class WhatIf(Page):
 
         def work(loader: Loader, tell: Tell) -> Callable[[], None]:
             bench = loader.bench(loaded, id_, tell)
-            return lambda: self.lay(bench)
+            return lambda: self.set_session(bench)
 
         self.post_message(WorkWanted("bench", work))
 
@@ -130,7 +130,7 @@ class WhatIf(Page):
         """Say what is being done before the question can be asked."""
         self.query_one("#knobs", Static).update(line(f"{text} ...", "$warning"))
 
-    def lay(self, bench: Workbench | None) -> None:
+    def set_session(self, bench: Workbench | None) -> None:
         """Take the workload laid out; None: nothing is known of it in the findings' window."""
         if not self.is_attached:  # it was left before the bench was there
             return
@@ -149,7 +149,7 @@ class WhatIf(Page):
             told = f"  one of {group.replicas} that run together: {group.gpu_count} GPUs"
             self.query_one("#subject", Static).update(Content.assemble(self._subject, told))
         kept = self._choice if same and self._choice is not None else WhatIfChoice(self._node)
-        self.query_one(Finder).put([bench.ask(WhatIfChoice()), *bench.targets])
+        self.query_one(SearchTable).set_data([bench.ask(WhatIfChoice()), *bench.targets])
         self._choice = kept
         if kept.node is None or not self.query_one(ItemTable).stand_on(kept.node):
             self._choose(kept)
@@ -161,7 +161,7 @@ class WhatIf(Page):
             return
         self._outcome = outcome
         self.query_one("#knobs", Static).update(knob_words(bench, outcome))
-        self.query_one("#sides", Beside).put(("today", "then"), pairs_of(bench, outcome))
+        self.query_one("#sides", SideBySide).set_data(("today", "then"), whatif_pairs(bench, outcome))
         self.query_one("#then > .said", Static).update(answer_words(outcome, self._proposed(outcome)))
 
     def on_item_table_moved(self, event: ItemTable.Moved) -> None:
@@ -214,7 +214,7 @@ class WhatIf(Page):
 
         told = "" if choice.usd_per_hour is None else f"{choice.usd_per_hour:g}"
         hint = "US dollars for one node and one hour; empty: the price that is known"
-        self.app.push_screen(Entry("The price of such a node", hint, price_of, told), taken)
+        self.app.push_screen(InputDialog("The price of such a node", hint, price_of, told), taken)
 
     def action_forget(self) -> None:
         """All but the node as it is."""
@@ -231,7 +231,7 @@ class WhatIf(Page):
                 self._node = self._choice = None
                 self._ask_about(w.id)
 
-        choosing = Choosing("Which workload", workload_table("choosing"), loaded.advice.workloads, "workloads")
+        choosing = Picker("Which workload", workload_table("choosing"), loaded.advice.workloads, "workloads")
         self.app.push_screen(choosing, chosen)
 
     def action_accept(self) -> None:

@@ -25,7 +25,7 @@ from ..data.loaders import Loader
 from ..state import Loaded
 from ..widgets.bars import Bars, Quantity, hours_short
 from ..widgets.plot import Legended, TimePlot
-from ..widgets.roofline_plot import RoofPlot
+from ..widgets.roofline_plot import RooflinePlot
 from .base_page import Header, Page, WhatIfWanted, WorkWanted
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ _PLOTS = (
 _SHORT = "Its course over time: this window holds one interval of it only. A longer one (w) shows more."
 
 
-class Workload(Page):
+class WorkloadPage(Page):
     NAME = "workloads"
     ABOUT: ClassVar[str] = (
         "One workload: its kind with the evidence, the shares of its time by what held it back, its course over the "
@@ -74,7 +74,7 @@ class Workload(Page):
                     yield Legended(TimePlot(top, id=name))
             with Vertical(classes="panel", id="roof") as panel:
                 panel.border_title = "What its GPU sustains, and others"
-                yield Legended(RoofPlot(id="roofs"))
+                yield Legended(RooflinePlot(id="roofs"))
                 yield Static(classes="said")
             with Vertical(classes="panel", id="found-here") as panel:
                 panel.border_title = "Found"
@@ -96,7 +96,7 @@ class Workload(Page):
     def subject(self) -> str | None:
         return self._workload
 
-    def put(self, loaded: Loaded) -> None:
+    def set_data(self, loaded: Loaded) -> None:
         w = loaded.workload(self._workload)
         if w is None:
             self.query_one("#who", Static).update(line("This workload is not in what was read last.", "$warning"))
@@ -107,7 +107,7 @@ class Workload(Page):
         self._say("#kind", _kind(w))
         self._say("#held", _held(w))
         shares = sorted(w.bottleneck.time_shares.items(), key=lambda item: -item[1])
-        self.query_one("#shares", Bars).put([Quantity(label, share * w.gpu_hours) for label, share in shares])
+        self.query_one("#shares", Bars).set_data([Quantity(label, share * w.gpu_hours) for label, share in shares])
         self._say("#found-here", _found(loaded.advice, findings))
         self._say("#out", _out(ways))
         self._say("#cover", _cover(w))
@@ -128,15 +128,15 @@ class Workload(Page):
         from ...advisor.render.roofline import place_sentences  # noqa: PLC0415
 
         history, drawn = told.history, told.roofline
-        self.query_one(RoofPlot).display = drawn.source is not None
-        self.query_one(RoofPlot).put(drawn)
+        self.query_one(RooflinePlot).display = drawn.source is not None
+        self.query_one(RooflinePlot).set_data(drawn)
         self._say("#roof", lines(*(line(one) for one in (*place_sentences(drawn), *drawn.limits, *drawn.missing))))
         self.query_one("#short").display = len(history.ends) == 1
         course = history.lines if len(history.ends) > 1 else ()
         for name, _, wanted, _ in _PLOTS:
             found = [one for one in course if one.name in wanted]
             self.query_one(f"#over-{name}").display = bool(found)
-            self.query_one(f"#{name}", TimePlot).put(history.ends, found, told.levels)
+            self.query_one(f"#{name}", TimePlot).set_data(history.ends, found, told.levels)
 
     def action_what_if(self) -> None:
         self.post_message(WhatIfWanted(self._workload))
@@ -185,7 +185,7 @@ def _held(w: WorkloadVerdict) -> Content:
 
 def _found(advice: Advice, findings: Sequence[Finding]) -> Content:
     if not findings:
-        return line(coverage.nothing_found(advice))
+        return line(coverage.nothing_found_words(advice))
     told: list[Content] = []
     for f in findings:
         cost = words.cost(f.cost_usd, f.gpu_hours, priced=True)

@@ -13,7 +13,7 @@ from ..cell_text import cost_cell
 from ..content.fleet_measures import owner_of
 from ..state import Loaded
 from ..widgets.columns import Column
-from ..widgets.search_table import Finder
+from ..widgets.search_table import SearchTable
 from ..widgets.table import ItemTable
 from .base_page import Page, WhatIfWanted, WorkloadWanted
 
@@ -29,7 +29,7 @@ class Workloads(Page):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("i", "what_if", "What if")]
 
     def compose_data(self) -> ComposeResult:
-        yield Finder(workload_table("workloads"), "workloads", id="finder")
+        yield SearchTable(workload_table("workloads"), "workloads", id="finder")
 
     def on_mount(self) -> None:
         self.query_one(ItemTable).focus()
@@ -39,8 +39,8 @@ class Workloads(Page):
         chosen = self.query_one(ItemTable).item
         return chosen.id if chosen is not None else None
 
-    def put(self, loaded: Loaded) -> None:
-        self.query_one(Finder).put(list(loaded.shown.workloads))
+    def set_data(self, loaded: Loaded) -> None:
+        self.query_one(SearchTable).set_data(list(loaded.shown.workloads))
 
     def action_what_if(self) -> None:
         chosen = self.query_one(ItemTable).item
@@ -51,7 +51,7 @@ class Workloads(Page):
         self.post_message(WorkloadWanted(event.item.id))
 
 
-def owner_words(w: WorkloadVerdict) -> str:
+def owner_cell(w: WorkloadVerdict) -> str:
     """The most that is known of whose it is."""
     return owner_of(w) or "unknown"
 
@@ -77,7 +77,7 @@ _COLUMNS = (
     Column("sure", 5, lambda w: words.percent(w.kind.confidence), lambda w: w.kind.confidence, right=True,
            falling=True),
     Column("GPU", 12, lambda w: w.gpu_sku or "unknown"),
-    Column("owner", 14, owner_words),
+    Column("owner", 14, owner_cell),
     Column("nodes", 16, lambda w: words.listed(w.nodes)),
     Column("observed", 8, lambda w: words.percent(w.coverage.fraction), lambda w: w.coverage.fraction, right=True,
            falling=True),

@@ -35,7 +35,7 @@ def hours_short(value: float | None) -> str:
 
 
 class Bars(Widget):
-    """`put` gives it quantities; `words` writes a value with its unit. Shares are of the sum."""
+    """`set_data` gives it quantities; `words` writes a value with its unit. Shares are of the sum."""
 
     DEFAULT_CSS = "Bars { height: auto; }"
 
@@ -44,7 +44,7 @@ class Bars(Widget):
         self._words, self._empty = words, empty
         self._quantities: tuple[Quantity, ...] = ()
 
-    def put(self, quantities: Sequence[Quantity]) -> None:
+    def set_data(self, quantities: Sequence[Quantity]) -> None:
         self._quantities = tuple(quantities)
         self.refresh(layout=True)
 

@@ -26,7 +26,7 @@ MOST_IN_A_TILE = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Tile:
+class MapTile:
     """`items`: what its cells stand for, at most `MOST_IN_A_TILE`."""
 
     name: str
@@ -34,9 +34,9 @@ class Tile:
 
 
 @dataclass(frozen=True, slots=True)
-class Band:
+class MapBand:
     title: str
-    tiles: tuple[Tile, ...]
+    tiles: tuple[MapTile, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class _Line:
     """A line of the map: a band's title, or tiles with the number of each one's first cell."""
 
     title: str = ""
-    tiles: tuple[tuple[int, Tile], ...] = ()
+    tiles: tuple[tuple[int, MapTile], ...] = ()
 
 
 class HeatMap(ScrollView, can_focus=True):
@@ -91,7 +91,7 @@ class HeatMap(ScrollView, can_focus=True):
         """`identity`: by it the cursor stays on an item. `empty`: what stands where no cell is."""
         super().__init__(id=id)
         self._identity, self._empty = identity, empty
-        self._bands: tuple[Band, ...] = ()
+        self._bands: tuple[MapBand, ...] = ()
         self._items: list[Any] = []
         self._lines: list[_Line] = []
         self._line_of: list[int] = []  # of each cell
@@ -106,7 +106,7 @@ class HeatMap(ScrollView, can_focus=True):
     def item(self) -> Any | None:  # noqa: ANN401
         return self._items[self.cursor] if self._items else None
 
-    def put(self, bands: Sequence[Band], paint: Callable[[Any, int], Mark]) -> None:
+    def set_data(self, bands: Sequence[MapBand], paint: Callable[[Any, int], Mark]) -> None:
         """Show other cells. The cursor stays on its item where that is still there."""
         kept = self._identity(self.item) if self._items else None
         self._bands, self._paint = tuple(bands), paint
@@ -117,7 +117,7 @@ class HeatMap(ScrollView, can_focus=True):
 
     def repaint(self, titles: Sequence[str], paint: Callable[[Any, int], Mark]) -> None:
         """The same cells by another measure, with the bands' titles that belong to it."""
-        self._bands = tuple(Band(title, band.tiles) for title, band in zip(titles, self._bands, strict=True))
+        self._bands = tuple(MapBand(title, band.tiles) for title, band in zip(titles, self._bands, strict=True))
         self._paint = paint
         self._arrange()
 
@@ -273,7 +273,7 @@ class HeatMap(ScrollView, can_focus=True):
             segments += [*self._drawn(number, tile, base), Segment(" " * _GAP, base)]
         return Strip(segments).crop(0, width).extend_cell_length(width, base)
 
-    def _drawn(self, number: int, tile: Tile, base: Style) -> list[Segment]:
+    def _drawn(self, number: int, tile: MapTile, base: Style) -> list[Segment]:
         here = number <= self.cursor < number + len(tile.items)
         told = [Segment(fit_middle(tile.name, self._named), base + self._names[here]), Segment(" ", base)]
         for n, item in enumerate(tile.items, number):

@@ -27,10 +27,10 @@ class _Key:
         return cell_len(self.shown) + 1 + cell_len(self.label) + _GAP
 
 
-class KeyLine(Widget):
+class KeyFooter(Widget):
     """As many keys as fit, and a sign where some do not. A click on one presses it."""
 
-    DEFAULT_CSS = "KeyLine { height: 1; dock: bottom; background: $panel; padding: 0 1; }"
+    DEFAULT_CSS = "KeyFooter { height: 1; dock: bottom; background: $panel; padding: 0 1; }"
 
     def __init__(self) -> None:
         super().__init__()

@@ -16,7 +16,7 @@ class Notice(Static):
     Notice { height: 1fr; content-align: center middle; padding: 1 4; text-align: center; }
     """
 
-    def put(self, state: State) -> None:
+    def set_data(self, state: State) -> None:
         self.update(notice(state))
 
 

@@ -90,7 +90,7 @@ class Legended(Vertical):
 
 
 class TimePlot(Drawing):
-    """`put` gives it lines of one unit and what they are held against. `top`: the axis' upper end, None: what the
+    """`set_data` gives it lines of one unit and what they are held against. `top`: the axis' upper end, None: what the
     values need.
     """
 
@@ -108,7 +108,7 @@ class TimePlot(Drawing):
         parts += [Content.styled(clean(f"{_LEVEL} {one.name}: {one.value:.4g}"), "$foreground-muted") for one in levels]
         return Content("   ").join(parts)
 
-    def put(self, ends: Sequence[float], lines: Sequence[MeasureLine], levels: Sequence[Level] = ()) -> None:
+    def set_data(self, ends: Sequence[float], lines: Sequence[MeasureLine], levels: Sequence[Level] = ()) -> None:
         """`ends`: Unix seconds. Gaps stay gaps. Of `levels` those of these lines are drawn."""
         names = {one.name for one in lines}
         levels = [level for level in levels if level.of in names]

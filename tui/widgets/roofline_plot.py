@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 PLACE = "◆"
 
 
-class RoofPlot(Drawing):
-    """`put` gives it a roofline whose own GPU has roofs. Sustained roofs are drawn, else the printed ones."""
+class RooflinePlot(Drawing):
+    """`set_data` gives it a roofline whose own GPU has roofs. Sustained roofs are drawn, else the printed ones."""
 
-    DEFAULT_CSS = "RoofPlot { height: 16; }"
+    DEFAULT_CSS = "RooflinePlot { height: 16; }"
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._drawn: Roofline | None = None
 
-    def put(self, drawn: Roofline) -> None:
+    def set_data(self, drawn: Roofline) -> None:
         self._drawn = drawn
         self.draw()
 

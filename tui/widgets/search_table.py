@@ -13,17 +13,17 @@ from ..cell_text import line
 from .table import ItemTable
 
 
-class Finder(Vertical):
+class SearchTable(Vertical):
     """Wraps a table. While the line is empty it takes no room."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("slash", "find", "Search", key_display="/"),
     ]
     DEFAULT_CSS = """
-    Finder { height: 1fr; }
-    Finder > Input { display: none; height: 1; border: none; padding: 0 1; }
-    Finder.-finding > Input { display: block; }
-    Finder > .finder--count { height: 1; color: $foreground-muted; padding: 0 1; }
+    SearchTable { height: 1fr; }
+    SearchTable > Input { display: none; height: 1; border: none; padding: 0 1; }
+    SearchTable.-finding > Input { display: block; }
+    SearchTable > .finder--count { height: 1; color: $foreground-muted; padding: 0 1; }
     """
 
     def __init__(self, table: ItemTable, what: str, *, id: str | None = None) -> None:
@@ -36,8 +36,8 @@ class Finder(Vertical):
         yield self._table
         yield Static(classes="finder--count")
 
-    def put(self, items: list) -> None:
-        self._table.put(items)
+    def set_data(self, items: list) -> None:
+        self._table.set_data(items)
         self._count()
 
     def action_find(self) -> None:

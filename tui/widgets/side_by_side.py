@@ -25,10 +25,10 @@ class Pair:
     style: str = ""
 
 
-class Beside(Widget):
-    """`put` gives it the two headings and the lines. Where both values are the same, the second is muted."""
+class SideBySide(Widget):
+    """`set_data` gives it the two headings and the lines. Where both values are the same, the second is muted."""
 
-    DEFAULT_CSS = "Beside { height: auto; }"
+    DEFAULT_CSS = "SideBySide { height: auto; }"
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -38,7 +38,7 @@ class Beside(Widget):
     def sheet(self, title: str) -> Sheet:
         return Sheet(title, ("", *self._heads), lambda: [(p.name, p.first, p.second) for p in self._pairs])
 
-    def put(self, heads: tuple[str, str], pairs: Sequence[Pair]) -> None:
+    def set_data(self, heads: tuple[str, str], pairs: Sequence[Pair]) -> None:
         self._heads, self._pairs = heads, tuple(pairs)
         self.refresh(layout=True)
 

@@ -17,7 +17,7 @@ _ROOMY = 45  # lines of a terminal from which on a course takes two
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class SparklineSeries:
     """`values`: None where one is missing; `top`: the upper end of the bars, None: the largest value."""
 
     name: str
@@ -26,17 +26,17 @@ class Course:
     top: float | None
 
 
-class Sparks(Widget):
-    """`put` gives it courses."""
+class Sparklines(Widget):
+    """`set_data` gives it courses."""
 
-    DEFAULT_CSS = "Sparks { height: auto; }"
+    DEFAULT_CSS = "Sparklines { height: auto; }"
 
     def __init__(self, *, empty: str, id: str | None = None) -> None:
         super().__init__(id=id)
         self._empty = empty
-        self._courses: tuple[Course, ...] = ()
+        self._courses: tuple[SparklineSeries, ...] = ()
 
-    def put(self, courses: Sequence[Course]) -> None:
+    def set_data(self, courses: Sequence[SparklineSeries]) -> None:
         told = tuple(courses)
         if told != self._courses:
             lengths, self._courses = (len(self._courses), len(told)), told
@@ -67,7 +67,7 @@ def top_of(values: Sequence[float | None], top: float | None) -> float:
     return top or max((value for value in values if value is not None), default=0.0) or 1.0
 
 
-def last_words(course: Course) -> str:
+def last_words(course: SparklineSeries) -> str:
     """``85 % of 100``, ``280 W of 700``; without an upper end the value alone."""
     value = course.values[-1] if course.values else None
     if value is None:

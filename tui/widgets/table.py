@@ -181,7 +181,7 @@ class ItemTable(ScrollView, can_focus=True):
         """The cells of the line that the cursor stands on; empty: there is none."""
         return [] if self.item is None else [self._columns[n].text(self.item) for n in self._chosen]
 
-    def put(self, items: Sequence[Any], empty: str | None = None) -> None:
+    def set_data(self, items: Sequence[Any], empty: str | None = None) -> None:
         """Show other items; the cursor stays on the same one where it is still there. `empty`: what now stands where no
         item is; None: as before."""
         self._items, self._empty = list(items), empty or self._empty

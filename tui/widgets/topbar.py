@@ -42,7 +42,7 @@ class TopBar(Widget):
         self._header, self._here = header, here
         self._state: State | None = None
 
-    def put(self, state: State) -> None:
+    def set_data(self, state: State) -> None:
         """Tell the state: window, how old it is, what is being done."""
         self._state = state
         self.refresh()

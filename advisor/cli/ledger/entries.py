@@ -13,7 +13,7 @@ from ....rules.base.output import say
 from ....rules.base.sanitize import clean
 from ....rules.base.typed_fields import suggest
 from ...ledger.entries import LedgerEntry
-from ...ledger.file.paths import default_path, every_ledger, folder_of
+from ...ledger.file.paths import default_ledger_path, every_ledger, folder_of
 from ...ledger.file.store import Ledger
 from ...ledger.identity import names_of
 
@@ -50,7 +50,7 @@ def open_ledgers(asked: Path | None) -> list[LedgerEntries]:
 
     Raises UsageError where there is no place for one, NothingToDo where there is none yet, StoreError.
     """
-    home = default_path(os.environ) if asked is None else None
+    home = default_ledger_path(os.environ) if asked is None else None
     if asked is None and home is None:
         raise UsageError("There is no home folder for a ledger.", "Name one with --ledger.")
     found: list[LedgerEntries] = []

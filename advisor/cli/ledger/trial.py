@@ -10,7 +10,7 @@ from ....rules.base.errors import EXIT_DONE, UsageError
 from ....rules.base.output import say
 from ....rules.base.sanitize import clean
 from ...ledger.entries import LedgerEntry
-from ...ledger.records import Figures, Trial
+from ...ledger.records import EventFigures, Trial
 from ...moves.recommendation_kinds import KINDS
 from .decisions import add_decision, decision_event, typed_text
 from .entries import find_entry, open_ledgers
@@ -28,7 +28,7 @@ def run(options: argparse.Namespace) -> int:
     check_trial(entry, now)
     begun = decision_event("trial", now, options.by, None, options.why)
     trial = Trial(typed_text(options.replica))
-    ledger.add(entry.proposal.id, replace(begun, figures=Figures(trial=trial)))
+    ledger.add(entry.proposal.id, replace(begun, figures=EventFigures(trial=trial)))
     who = f"Replica {trial.replica}" if trial.replica else "One replica"
     say(
         f"{entry.proposal.id} ({clean(entry.proposal.action)}, {clean(entry.proposal.about)}) is on trial. "

@@ -17,7 +17,7 @@ from ....rules.models.move_model import load_move_model
 from ...core.coded_text import CodedText, coded
 from ...core.formatting import usd
 from ...moves.base.sustained_rates import PRECISIONS
-from ...moves.predict.capacity_plan import Plan, Wanted, fastest_first_token, plan_serving, plan_training
+from ...moves.predict.capacity_plan import CapacityPlan, Wanted, fastest_first_token, plan_serving, plan_training
 from .options import (
     add_catalog,
     add_model,
@@ -131,7 +131,7 @@ def _why(wanted: Wanted, catalog: Catalog, nodes: Sequence[NodeSku]) -> str:
     return "The time per further token is not reached: allow more."
 
 
-def _notes(wanted: Wanted, plans: Sequence[Plan], verb: str, why: str = "") -> list[CodedText]:
+def _notes(wanted: Wanted, plans: Sequence[CapacityPlan], verb: str, why: str = "") -> list[CodedText]:
     if plans:
         return []
     if verb == "trains":
@@ -141,7 +141,7 @@ def _notes(wanted: Wanted, plans: Sequence[Plan], verb: str, why: str = "") -> l
     return [coded("no-node-serves-it", "No node of the catalog serves it as asked. {why}", why=why)]
 
 
-def _json(plan: Plan) -> dict[str, object]:
+def _json(plan: CapacityPlan) -> dict[str, object]:
     node, price = plan.offer.node, plan.offer.price
     return {
         "gpu_sku": plan.offer.gpu.name,
@@ -158,7 +158,9 @@ def _json(plan: Plan) -> dict[str, object]:
     }
 
 
-def _text(wanted: Wanted, training: Sequence[Plan], serving: Sequence[Plan], notes: Sequence[CodedText]) -> str:
+def _text(
+    wanted: Wanted, training: Sequence[CapacityPlan], serving: Sequence[CapacityPlan], notes: Sequence[CodedText]
+) -> str:
     size = f"{wanted.params / 1e9:g} B parameters"
     if wanted.active_params:
         size += f", {wanted.active_params / 1e9:g} B active"
@@ -179,7 +181,7 @@ def _text(wanted: Wanted, training: Sequence[Plan], serving: Sequence[Plan], not
     return "\n".join(lines)
 
 
-def _proposal(plan: Plan) -> list[str]:
+def _proposal(plan: CapacityPlan) -> list[str]:
     node, price, memory = plan.offer.node, plan.offer.price, plan.memory
     rate = node.fabric.bytes_per_second
     fabric = f"{node.fabric.kind}{f' {rate * 8e-9:.0f} Gb/s' if rate else ''}"
@@ -196,7 +198,7 @@ def _proposal(plan: Plan) -> list[str]:
     ]
 
 
-def _others(plans: Sequence[Plan]) -> list[str]:
+def _others(plans: Sequence[CapacityPlan]) -> list[str]:
     seen, rows = {plans[0].offer.gpu.name}, []
     for plan in plans[1:]:
         if plan.offer.gpu.name not in seen and len(rows) < _OTHERS:
@@ -209,7 +211,7 @@ def _others(plans: Sequence[Plan]) -> list[str]:
     return [f"  {line}" for line in table.splitlines()]
 
 
-def _reached(plan: Plan) -> str:
+def _reached(plan: CapacityPlan) -> str:
     f = plan.figures
     if "tokens_per_second" in f:
         told = f"{f['tokens_per_second']:,.0f} tokens/s, {usd(f['usd_per_million_tokens'])} a million tokens"

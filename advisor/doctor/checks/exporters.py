@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from ...telemetry.prometheus.client.response import Answer
+from ...telemetry.prometheus.client.response import SeriesAnswer
 from ...telemetry.prometheus.promql.labels import AGENT_NODE_LABELS, NODE_LABELS
 from ...telemetry.prometheus.promql.promql import AGENT_ANCHOR, ANCHORS, selector
 from ..facts import SeenExporter
@@ -44,7 +44,7 @@ def exporters_queries(
 
 
 def exporters_of(
-    answers: Mapping[str, Answer], known: set[str], about: Described, *, dcgm_nodes: int = 0
+    answers: Mapping[str, SeriesAnswer], known: set[str], about: Described, *, dcgm_nodes: int = 0
 ) -> tuple[SeenExporter, ...]:
     """From the answers to `exporters_queries`. `dcgm_nodes`: on how many nodes dcgm-exporter is seen."""
     images = _tags(answers.get("images"))
@@ -64,16 +64,16 @@ def exporters_of(
     return tuple(found)
 
 
-def _labels(answers: Mapping[str, Answer], name: str) -> Sequence[Mapping[str, str]]:
+def _labels(answers: Mapping[str, SeriesAnswer], name: str) -> Sequence[Mapping[str, str]]:
     answer = answers.get(name)
     return answer.labels if answer is not None else ()
 
 
-def _values(answers: Mapping[str, Answer], name: str, label: str) -> tuple[str, ...]:
+def _values(answers: Mapping[str, SeriesAnswer], name: str, label: str) -> tuple[str, ...]:
     return tuple(sorted({value for labels in _labels(answers, name) if (value := labels.get(label))}))
 
 
-def _tags(answer: Answer | None) -> dict[str, tuple[str, ...]]:
+def _tags(answer: SeriesAnswer | None) -> dict[str, tuple[str, ...]]:
     found: dict[str, set[str]] = {}
     for labels in answer.labels if answer is not None else ():
         match = _TAG.search(labels.get("image", ""))

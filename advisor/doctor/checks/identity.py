@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from ....agent.model import FabricPort, Gpu, Role
 from ....agent.sources.gpu_backends import DRIVER_NAMES
 from ....rules.catalog.loader import Catalog
-from ...telemetry.prometheus.client.response import Answer, Labels
+from ...telemetry.prometheus.client.response import Labels, SeriesAnswer
 from ...telemetry.prometheus.promql.labels import AGENT_NODE_LABELS, NODE_LABELS, Hosts, NodeNames, agent_node, node_of
 from ...telemetry.prometheus.promql.promql import selector
 from ...telemetry.prometheus.rows.fabric import port_key, roles_of
 from ...telemetry.prometheus.rows.nodes import KUBE_LABELS, by_signs
-from ..facts import Absent, GpuCoverage, NodeCoverage
+from ..facts import Absent, ExpectedGpu, NodeCoverage
 from ..presence import PODS, carriers
 
 _GPU_RESOURCES = 'resource=~"nvidia_com_gpu|amd_com_gpu"'
@@ -97,7 +97,7 @@ class Described:
         found = self._catalog.gpu(name)
         return found.name if found is not None else name
 
-    def told(self, name: str, gpus: Sequence[GpuCoverage], known: Mapping[str, float] | None = None) -> NodeCoverage:
+    def told(self, name: str, gpus: Sequence[ExpectedGpu], known: Mapping[str, float] | None = None) -> NodeCoverage:
         facts = self._facts.get(name, {})
         was = next((old for old, new in self.renamed.items() if new == name), None)
         return NodeCoverage(
@@ -107,7 +107,7 @@ class Described:
 
 
 def described(
-    answers: Mapping[str, Answer],
+    answers: Mapping[str, SeriesAnswer],
     skus: Mapping[str, Mapping[str, str | None]],
     catalog: Catalog,
     roles: Mapping[str, Role],
@@ -184,7 +184,7 @@ def _by_signs(
 
 
 def _ports(
-    answers: Mapping[str, Answer], about: Described, gpu_counts: Mapping[str, int], configured: Mapping[str, Role]
+    answers: Mapping[str, SeriesAnswer], about: Described, gpu_counts: Mapping[str, int], configured: Mapping[str, Role]
 ) -> dict[str, tuple[FabricPort, ...]]:
     rates: dict[tuple[str, str, int], float] = {}
     answer = answers.get("rates")
@@ -200,7 +200,7 @@ def _ports(
     return {node: tuple(own) for node, own in found.items()}
 
 
-def _absences(answers: Mapping[str, Answer], known: NodeNames) -> dict[str, tuple[Absent, ...]]:
+def _absences(answers: Mapping[str, SeriesAnswer], known: NodeNames) -> dict[str, tuple[Absent, ...]]:
     """What agents cannot read of their GPUs at all. The page tells the reason alone; words are the agent's own."""
     found: dict[str, dict[Absent, None]] = {}
     for labels in _labels(answers, "absences"):
@@ -221,7 +221,7 @@ _WORDS = {
 }
 
 
-def _parents(answers: Mapping[str, Answer]) -> dict[str, str]:
+def _parents(answers: Mapping[str, SeriesAnswer]) -> dict[str, str]:
     """Our agent's MIG instances and the GPUs that they are a part of."""
     return {
         uuid: parent for labels in _labels(answers, "instances")
@@ -233,12 +233,12 @@ def _kube_node(labels: Labels) -> str | None:
     return labels.get("exported_node") or labels.get("node")
 
 
-def _labels(answers: Mapping[str, Answer], name: str) -> Iterable[Labels]:
+def _labels(answers: Mapping[str, SeriesAnswer], name: str) -> Iterable[Labels]:
     answer = answers.get(name)
     return answer.labels if answer is not None else ()
 
 
-def _numbers(answer: Answer | None, node: Callable[[Labels], str | None]) -> dict[str, int]:
+def _numbers(answer: SeriesAnswer | None, node: Callable[[Labels], str | None]) -> dict[str, int]:
     """Node -> the largest whole number of GPUs that is told of it."""
     out: dict[str, int] = {}
     for labels, value in zip(answer.labels, answer.values, strict=True) if answer is not None else ():

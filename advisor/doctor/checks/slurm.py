@@ -9,7 +9,7 @@ import numpy as np
 
 from ....agent.base.slurm_job import SlurmJob
 from ...telemetry.job_table import numbers_in
-from ...telemetry.prometheus.client.response import Answer, Grid
+from ...telemetry.prometheus.client.response import Grid, SeriesAnswer
 from ...telemetry.prometheus.promql.promql import AGENT_ANCHOR, selector
 from ...telemetry.source import JobTable
 from .. import presence
@@ -62,7 +62,7 @@ def seen_on_server(asker: Asker, known: set[str], moments: Sequence[float], span
     return _jobs((answer for _, answer in asker.over(asked, grid)), grid)
 
 
-def _jobs(answers: Iterable[Answer], grid: Grid) -> tuple[JobSeen, ...]:
+def _jobs(answers: Iterable[SeriesAnswer], grid: Grid) -> tuple[JobSeen, ...]:
     found: dict[str, tuple[float, float]] = {}
     for answer in answers:
         for labels, values in zip(answer.labels, answer.values, strict=True):

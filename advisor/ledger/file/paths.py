@@ -17,7 +17,7 @@ from .store import DamagedLedgerError, Ledger
 _WAIT_SECONDS = 60.0
 
 
-def default_path(environment: Mapping[str, str]) -> Path | None:
+def default_ledger_path(environment: Mapping[str, str]) -> Path | None:
     """``$XDG_STATE_HOME/skuwise/ledger.db``, by default ``~/.local/state/...``; None: there is no home. It is the one
     ledger that older versions kept for all fleets; now its folder holds the fleets' (`folder_of`).
 
@@ -30,7 +30,7 @@ def default_path(environment: Mapping[str, str]) -> Path | None:
 
 
 def folder_of(home: Path) -> Path:
-    """The folder of the fleets' ledgers. `home`: `default_path`."""
+    """The folder of the fleets' ledgers. `home`: `default_ledger_path`."""
     return home.with_name("ledgers")
 
 

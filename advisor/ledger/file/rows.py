@@ -25,7 +25,7 @@ from ..guard import (
     Guarded,
 )
 from ..identity import FLEETS_FORM, begin_fleets
-from ..records import NO_FIGURES, Figures, from_json, to_json
+from ..records import NO_FIGURES, EventFigures, from_json, to_json
 
 APPLICATION_ID = 0x736B756C  # "skul"
 VERSION = 1003  # PRAGMA user_version: major x 1000 + minor; a minor step only adds
@@ -50,7 +50,7 @@ FORM = FileForm(
         },
         "events": {
             "seq": WHOLE, "recommendation": TEXT, "act": TEXT, "at": MOMENT, "by": TEXT, "until": OPTIONAL_MOMENT,
-            "why": OPTIONAL_TEXT, "figures": CellRule(str, optional=True, read=partial(from_json, Figures)),
+            "why": OPTIONAL_TEXT, "figures": CellRule(str, optional=True, read=partial(from_json, EventFigures)),
         },
         "mailed": {
             "seq": WHOLE, "recipient": TEXT, "recommendation": TEXT, "at": MOMENT, "week": OPTIONAL_MOMENT,

@@ -64,7 +64,7 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class MemoryNeed:
     """Bytes of one GPU, and what of them may be asked for (`room`)."""
 
     parts: dict[str, float]
@@ -76,7 +76,7 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class CapacityPlan:
     """One configuration. `group_gpus`: GPUs that hold one copy of the model. `usd_per_hour`: of all its nodes.
 
     `figures`: what it reaches, name -> value (seconds, rates, US dollars), for people and JSON alike.
@@ -86,7 +86,7 @@ class Plan:
     nodes: int
     gpus: int
     group_gpus: int
-    memory: Memory
+    memory: MemoryNeed
     figures: dict[str, float]
 
     @property
@@ -99,7 +99,7 @@ class Plan:
         return self.nodes * self.offer.price.usd_per_hour
 
 
-def plan_training(wanted: Wanted, catalog: Catalog, profiles: Profiles, nodes: Iterable[NodeSku]) -> list[Plan]:
+def plan_training(wanted: Wanted, catalog: Catalog, profiles: Profiles, nodes: Iterable[NodeSku]) -> list[CapacityPlan]:
     """Every node that can train the model, the cheapest run first, one a GPU and provider. Empty: none can."""
     found = []
     for offer in _for_sale(catalog, nodes, wanted.train_precision):
@@ -109,7 +109,7 @@ def plan_training(wanted: Wanted, catalog: Catalog, profiles: Profiles, nodes: I
     return _best(found, "usd_per_million_tokens")
 
 
-def plan_serving(wanted: Wanted, catalog: Catalog, profiles: Profiles, nodes: Iterable[NodeSku]) -> list[Plan]:
+def plan_serving(wanted: Wanted, catalog: Catalog, profiles: Profiles, nodes: Iterable[NodeSku]) -> list[CapacityPlan]:
     """Every node that can serve it within the latencies, the cheapest first, one a GPU and provider; empty: none."""
     found = []
     reference = catalog.gpus[profiles.reference]
@@ -141,7 +141,7 @@ def _for_sale(catalog: Catalog, nodes: Iterable[NodeSku], precision: str) -> Ite
         yield Offer(node, gpu, min(node.prices, key=lambda p: (p.usd_per_hour, p.region)))
 
 
-def _training_on(wanted: Wanted, offer: Offer, reference: GpuSku, profiles: Profiles) -> Plan | None:
+def _training_on(wanted: Wanted, offer: Offer, reference: GpuSku, profiles: Profiles) -> CapacityPlan | None:
     node, gpu, price = offer.node, offer.gpu, offer.price
     question = Question("training", wanted.train_precision, params=wanted.params, active_params=wanted.active_params)
     standard, parts = rates_of(reference, wanted.train_precision), parts_of(question, gpu, reference, profiles)
@@ -171,8 +171,8 @@ def _training_on(wanted: Wanted, offer: Offer, reference: GpuSku, profiles: Prof
     if wanted.train_tokens:
         figures["days"] = wanted.train_tokens / tokens_per_second / 86400
         figures["usd"] = nodes * price.usd_per_hour * figures["days"] * 24
-    memory = Memory(_training_memory(wanted, question, gpus), room_bytes(gpu.mem_bytes))
-    return Plan(offer, nodes, gpus, gpus, memory, figures)
+    memory = MemoryNeed(_training_memory(wanted, question, gpus), room_bytes(gpu.mem_bytes))
+    return CapacityPlan(offer, nodes, gpus, gpus, memory, figures)
 
 
 def _training_memory(wanted: Wanted, question: Question, gpus: int) -> dict[str, float]:
@@ -196,7 +196,7 @@ def _training_gpus(wanted: Wanted, question: Question, gpu: GpuSku) -> int:
     return math.ceil(STATE_BYTES * wanted.params / left) if left > 0 else 0
 
 
-def _serving_on(wanted: Wanted, offer: Offer, gpus: int, reference: GpuSku, profiles: Profiles) -> Plan | None:
+def _serving_on(wanted: Wanted, offer: Offer, gpus: int, reference: GpuSku, profiles: Profiles) -> CapacityPlan | None:
     node, gpu, price = offer.node, offer.gpu, offer.price
     if gpus > node.gpu_count or (gpus > PCIE_GROUP_MAX and node.intra_node_link not in NVLINK):
         return None
@@ -226,18 +226,18 @@ def _serving_on(wanted: Wanted, offer: Offer, gpus: int, reference: GpuSku, prof
         "replicas": float(replicas),
         "usd_per_hour": nodes * price.usd_per_hour,
     }
-    memory = Memory({"weights": weights, "key-value cache": each * times.batch}, room)
-    return Plan(offer, nodes, replicas * gpus, gpus, memory, figures)
+    memory = MemoryNeed({"weights": weights, "key-value cache": each * times.batch}, room)
+    return CapacityPlan(offer, nodes, replicas * gpus, gpus, memory, figures)
 
 
-def _best(plans: Iterable[Plan], by: str) -> list[Plan]:
+def _best(plans: Iterable[CapacityPlan], by: str) -> list[CapacityPlan]:
     """The cheapest plan of each GPU and provider, in order; of those that cost the same, the one that does most."""
 
-    def key(plan: Plan) -> tuple[float, float, float, str]:
+    def key(plan: CapacityPlan) -> tuple[float, float, float, str]:
         done = plan.figures.get("requests_per_second", 0.0)
         return (plan.figures[by], plan.usd_per_hour, -done, plan.offer.node.name)
 
-    kept: dict[tuple[str, str], Plan] = {}
+    kept: dict[tuple[str, str], CapacityPlan] = {}
     for plan in sorted(plans, key=key):
         kept.setdefault((plan.offer.gpu.name, plan.offer.node.provider), plan)
     return list(kept.values())

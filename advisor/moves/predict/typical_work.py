@@ -49,8 +49,8 @@ class Question:
         return min(self.active_params or params, params)
 
     @property
-    def shape(self) -> Shape:
-        return Shape.of(self.computed_params)
+    def shape(self) -> ModelShape:
+        return ModelShape.of(self.computed_params)
 
     @property
     def tokens(self) -> tuple[int, int]:
@@ -84,7 +84,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ModelShape:
     """Of a dense transformer with so many parameters, as published models have it (grouped-query attention)."""
 
     layers: float
@@ -92,7 +92,7 @@ class Shape:
     kv_per_token: float  # values, keys and values of all layers
 
     @classmethod
-    def of(cls, params: float) -> Shape:
+    def of(cls, params: float) -> ModelShape:
         # Llama 3: 32 layers of 4096 at 8 B, 80 of 8192 at 70 B; 8 heads of 128 for keys and values in both.
         layers = 32 * (params / 8e9) ** 0.42
         return cls(layers, 4096 * (params / 8e9) ** (1 / 3), layers * 2 * 8 * 128)

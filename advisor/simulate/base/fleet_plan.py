@@ -71,7 +71,7 @@ class PlannedNode:
 
 
 @dataclass(frozen=True, slots=True)
-class Fleet:
+class FleetPlan:
     nodes: tuple[PlannedNode, ...]
     placed: tuple[Placed, ...]
     bare: tuple[Truth, ...]  # nodes that nobody used

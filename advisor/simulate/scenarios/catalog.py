@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ....rules.base.errors import UsageError
-from ..base.fleet_plan import Fleet
+from ..base.fleet_plan import FleetPlan
 from ..base.seeded_rng import stream
 from ..base.skus import A100_IB, H100_ETHERNET, H100_IB, H200_IB, L40S_EFA, L40S_PCIE
 from ..fleet_builder import Builder
@@ -48,7 +48,7 @@ SCENARIOS: Mapping[str, str] = {
 }
 
 
-def plan(scenario: str, builder: Builder) -> Fleet:
+def plan(scenario: str, builder: Builder) -> FleetPlan:
     """The fleet of a scenario. Raises UsageError for a name that is not in SCENARIOS."""
     layout = _LAYOUTS.get(scenario)
     if layout is None:

@@ -12,7 +12,7 @@ import numpy as np
 from ...core.coded_text import coded
 from .client.client import RefusedError
 from .client.range_planner import DAY, Ask, Runner
-from .client.response import Answer, Labels
+from .client.response import Labels, SeriesAnswer
 from .discovery import Discovery
 from .promql import promql as queries
 from .promql.labels import NODE_LABELS, Hosts, NodeNames
@@ -29,13 +29,13 @@ class Questions:
         self, runner: Runner, found: Discovery, matches: tuple[str, ...], progress: Callable[[str], None]
     ) -> None:
         self._runner, self.found, self.matches, self._progress = runner, found, matches, progress
-        self.given: dict[str, Answer] = {}
+        self.given: dict[str, SeriesAnswer] = {}
         self.queries: dict[str, list[str]] = {}  # by measure, of each exporter: what a person may ask again
         self._number = 0
         self.exporters: Sequence[Labels] = ()  # of dcgm-exporter's series: which target tells of which node
 
-    def ask(self, asks: Sequence[Ask], series: int) -> dict[str, Answer]:
-        answers: dict[str, Answer] = {}
+    def ask(self, asks: Sequence[Ask], series: int) -> dict[str, SeriesAnswer]:
+        answers: dict[str, SeriesAnswer] = {}
         runner = replace(self._runner, progress=self._note_progress)
         for ask, answer in runner.matrices(asks, self.found.window, self.found.step, series):
             answers[ask.name] = answer
@@ -43,7 +43,7 @@ class Questions:
         self.given |= {name: answer for name, answer in answers.items() if name in _ABOUT_NODES}
         return answers
 
-    def instant(self, query: str, kept: Sequence[str], at: float | None = None) -> Answer:
+    def instant(self, query: str, kept: Sequence[str], at: float | None = None) -> SeriesAnswer:
         """Of something that does not change within the window, by default as at its end; nothing where refused."""
         try:
             return self._runner.client.instant(query, self.found.window.end if at is None else at, kept).answer
@@ -53,14 +53,14 @@ class Questions:
             self._runner.log.add(
                 coded("question-refused", "{what} could not be asked: {error}", what=what, error=error.message)
             )
-            return Answer.nothing(1)
+            return SeriesAnswer.nothing(1)
 
-    def instants(self, asked: Sequence[str], kept: Sequence[str]) -> list[Answer]:
+    def instants(self, asked: Sequence[str], kept: Sequence[str]) -> list[SeriesAnswer]:
         """Several of these, so many at once as the settings allow."""
         with ThreadPoolExecutor(self._runner.concurrency, thread_name_prefix="skuwise-prometheus") as pool:
             return list(pool.map(lambda query: self.instant(query, kept), asked))
 
-    def daily(self, ask: Ask) -> list[Answer]:
+    def daily(self, ask: Ask) -> list[SeriesAnswer]:
         """Of something that hardly changes: as at the end of the window, and at every whole day before."""
         window = self.found.window
         self._note(ask)

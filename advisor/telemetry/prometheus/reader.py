@@ -21,7 +21,7 @@ from ..resolution import concat
 from .client.cache import Cache
 from .client.client import Client
 from .client.range_planner import Log, Runner
-from .client.response import Answer, Grid
+from .client.response import Grid, SeriesAnswer
 from .discovery import MAX_CORE_SERIES, Discovery, advice_notes, discover, lacking_fields
 from .owners.kube import KubeState, declared_gpus, read_kube
 from .owners.owned import holders_of, owned, pods_held
@@ -278,7 +278,7 @@ def _without_rdma(asked: Questions, ports: PortRows, join: HostInfo) -> set[str]
     return ethernet.without_rdma(answer, seen, join.node)
 
 
-def _absences(found: Discovery, gpus: GpuRows, told: Answer | None, without_rdma: set[str]) -> pd.DataFrame:
+def _absences(found: Discovery, gpus: GpuRows, told: SeriesAnswer | None, without_rdma: set[str]) -> pd.DataFrame:
     """What dcgm-exporter does not export, of each node of which it alone tells, and which of them have no RDMA device.
     `told`: the nodes with an agent."""
     agents = {agent_node(labels) for labels in told.labels} if told is not None else set()

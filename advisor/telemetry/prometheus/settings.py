@@ -52,7 +52,7 @@ class PrometheusSettings:
         )  # fmt: skip
 
 
-def load_settings(
+def load_prometheus_settings(
     environ: Mapping[str, str], *, system_file: Path = SYSTEM_FILE, config_home: Path | None = None
 ) -> PrometheusSettings:
     """Every layer over the one before. Raises `UsageError` for an unknown key or a value that cannot be."""

@@ -42,7 +42,7 @@ class Parts:
 def span_of(connection: ProcessReader) -> tuple[float, float] | None:
     """Start and end of all the data in a database, Unix seconds; None where it has none."""
     spans = [
-        row for sql in queries.spans(connection.version) for row in connection.fetch(sql, {}) if row[0] is not None
+        row for sql in queries.data_spans(connection.version) for row in connection.fetch(sql, {}) if row[0] is not None
     ]
     if not spans:
         return None

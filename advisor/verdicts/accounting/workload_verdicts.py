@@ -14,7 +14,7 @@ from ...core.coded_text import UNSPECIFIED, CodedText, coded
 from ...core.frame import Window
 from ...core.records import records
 from ...core.timestamps import minute, span
-from ..bottlenecks.judgement import Evidence, Judgement, Piece
+from ..bottlenecks.judgement import Judgement, JudgementInputs, Piece
 from ..bottlenecks.kv_cache import capacity_of, tokens_of, with_capacity
 from ..workloads.attribution import Attribution
 from ..workloads.session import Session
@@ -66,7 +66,7 @@ def workload_verdicts(  # noqa: PLR0917
     phases: Sequence[tuple[Judgement, tuple[Phase, ...]]],
     parts: npt.NDArray[np.float64],
     series_hours: Mapping[str, float],
-    evidence: Evidence,
+    evidence: JudgementInputs,
 ) -> list[WorkloadVerdict]:
     """One verdict for each workload. `pieces`: all rows of each; `wholes`: judged over them; `phases`: the judgement as
     its phases leave it, and these; `parts`: the part of a GPU that each row stands for."""
@@ -83,7 +83,7 @@ def _verdict(  # noqa: PLR0917
     phases: tuple[Phase, ...],
     part: float,
     series_hours: Mapping[str, float],
-    evidence: Evidence,
+    evidence: JudgementInputs,
 ) -> WorkloadVerdict:
     session, frame, book = piece.session, evidence.frame, evidence.book
     coverage = _coverage(piece, observed, evidence)
@@ -133,7 +133,7 @@ def _part(piece: Piece, instances: Container[tuple[str, str]], parts: npt.NDArra
     return float(np.average(parts[piece.mine["row"].to_numpy(int)], weights=seconds)) if seconds.sum() > 0 else 1.0
 
 
-def _coverage(piece: Piece, features: Mapping[str, float], evidence: Evidence) -> Coverage:
+def _coverage(piece: Piece, features: Mapping[str, float], evidence: JudgementInputs) -> Coverage:
     session, mine = piece.session, piece.mine
     at = mine["row"].to_numpy(int)
     missing: dict[str, CodedText] = {}
@@ -176,7 +176,7 @@ def _never_measured(what: str, sku: str) -> CodedText:
     )  # fmt: skip
 
 
-def _reason(session: Session, metric: str, evidence: Evidence) -> CodedText:
+def _reason(session: Session, metric: str, evidence: JudgementInputs) -> CodedText:
     """Why a metric is missing, as the agent noted it: in its words, by its code."""
     absences = evidence.frame.absences
     if not absences.empty:
@@ -238,7 +238,7 @@ def _explained(verdict: BottleneckVerdict, coverage: Coverage) -> BottleneckVerd
     return BottleneckVerdict(verdict.label, verdict.confidence, verdict.time_shares, (*verdict.evidence, *said))
 
 
-def usage_of(mine: pd.DataFrame, evidence: Evidence) -> pd.DataFrame:
+def usage_of(mine: pd.DataFrame, evidence: JudgementInputs) -> pd.DataFrame:
     """What each workload used in each of its rows (`Verdicts.usage`). `mine`: all their rows (`Attribution.mine`)."""
     at = mine["row"].to_numpy(int)
     gpu, own = evidence.gpu_columns, evidence.rows.iloc[at]

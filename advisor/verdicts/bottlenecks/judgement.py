@@ -30,7 +30,7 @@ _FROM_ACTIVITY = coded(
 
 
 @dataclass(frozen=True)
-class Evidence:
+class JudgementInputs:
     """What every piece is judged on. `rows`: the measures of the frame's GPU rows, with the label of each; `nodes`: by
     name; `gpu_columns`, `row_columns`: the columns of the frame's `gpu` and of `rows` as arrays."""
 
@@ -45,7 +45,7 @@ class Evidence:
     @classmethod
     def of(
         cls, frame: Frame, index: GpuIndex, rows: pd.DataFrame, nodes: Iterable[NodeFacts], book: Rulebook
-    ) -> Evidence:
+    ) -> JudgementInputs:
         """The evidence, its columns taken out once: every workload takes its rows from them."""
         rows = rows.copy()  # in one block a type
         by_name = {node.node: node for node in nodes}
@@ -88,12 +88,12 @@ def pieces_of(attribution: Attribution) -> list[Piece]:
     return [Piece(session, groups.get(session.workload_id, empty)) for session in attribution.sessions]
 
 
-def judge_pieces(pieces: Iterable[Piece], evidence: Evidence) -> list[Judgement]:
+def judge_pieces(pieces: Iterable[Piece], evidence: JudgementInputs) -> list[Judgement]:
     """One judgement for each piece, in their order."""
     return [_judged(piece, evidence) for piece in pieces]
 
 
-def _judged(piece: Piece, evidence: Evidence) -> Judgement:
+def _judged(piece: Piece, evidence: JudgementInputs) -> Judgement:
     session, mine, book = piece.session, piece.mine, evidence.book
     nodes = evidence.nodes_of(session)
     begin = min((node.first_seen for node in nodes), default=session.start)

@@ -24,7 +24,7 @@ _ADDED = ("memory_times", "compute_times", "density", "busy", "pause_minutes", "
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class KindSignal:
     """`measure`: 0..1 from the features; `sentence`: a template over the features and what `told` adds to them."""
 
     name: str
@@ -61,7 +61,7 @@ def ramp(value: float | None, low: float, high: float) -> float:
     return min(1.0, max(0.0, (value - low) / (high - low)))
 
 
-def fingerprint(shapes: Iterable[Shape]) -> str:
+def fingerprint(shapes: Iterable[KindSignal]) -> str:
     """What a model was trained for: the shapes' names in order, and their levels on a fixed grid of features."""
     digest = sha256()
     probes = [dict(PROBE), *({**PROBE, name: PROBE[name] * scale} for name in PROBE for scale in (0.0, 0.5, 2.0))]
@@ -138,142 +138,148 @@ def _span(f: Features) -> float:
     return f.get("chain_hours", 0.0)
 
 
-SHAPES: tuple[Shape, ...] = (
-    Shape(
+SHAPES: tuple[KindSignal, ...] = (
+    KindSignal(
         "periodic",
         lambda f: _periodic(f, 0.3, 0.8) * ramp(f.get("period_strength"), 0.2, 0.7),
         "It repeats a step of {period_seconds:.0f} s through {period_share:.0%} of its busy time (autocorrelation "
         "{period_strength:.2f}).",
     ),
-    Shape(
+    KindSignal(
         "aperiodic",
         lambda f: _periodic(f, 0.3, 0.05),
         "It repeats no step of 1 to 120 s.",
     ),
-    Shape(
+    KindSignal(
         "fabric-busy",
         lambda f: ramp(f.get("fabric_utilization"), 0.005, 0.03) if _many_nodes(f) else 0.0,
         "It runs on {nodes:.0f} nodes and keeps {fabric_utilization:.1%} of their fabric busy.",
     ),
-    Shape(
+    KindSignal(
         "fabric-silent",
         lambda f: ramp(f.get("fabric_utilization"), 0.01, 0.002) if _many_nodes(f) else 0.0,
         "It runs on {nodes:.0f} nodes but their fabric carries next to nothing.",
     ),
-    Shape(
+    KindSignal(
         "larger-than-a-node",
         lambda f: float(_many_nodes(f) or f.get("gpus", 1.0) > 8),
         "It is larger than one node of 8 GPUs.",
     ),
-    Shape("one-gpu", lambda f: float(f.get("gpus", 1.0) == 1), "It runs on one GPU."),
-    Shape(
+    KindSignal("one-gpu", lambda f: float(f.get("gpus", 1.0) == 1), "It runs on one GPU."),
+    KindSignal(
         "collectives",
         lambda f: min(ramp(f.get("nvlink_utilization"), 0.02, 0.15), ramp(f.get("nvlink_symmetry"), 0.7, 0.9)),
         "NVLink is busy ({nvlink_utilization:.0%}) and carries as much out as in: collectives.",
     ),
-    Shape(
+    KindSignal(
         "links-with-compute",
         lambda f: ramp(f.get("tensor_nvlink_correlation"), 0.1, 0.6) if _fine(f) else 0.0,
         "NVLink is busy in the same seconds as the tensor cores.",
     ),
-    Shape(
+    KindSignal(
         "links-against-compute",
         lambda f: ramp(f.get("tensor_nvlink_correlation"), -0.05, -0.5) if _fine(f) else 0.0,
         "NVLink is busy in the seconds in which the tensor cores wait.",
     ),
-    Shape("daily", _daily, "Its load follows the day: {diurnal_share:.0%} of its variance is a 24 h wave."),
-    Shape("not-daily", lambda f: 1.0 - _daily(f) if "diurnal_share" in f else 0.0, "Its load does not follow the day."),
-    Shape(
+    KindSignal("daily", _daily, "Its load follows the day: {diurnal_share:.0%} of its variance is a 24 h wave."),
+    KindSignal(
+        "not-daily", lambda f: 1.0 - _daily(f) if "diurnal_share" in f else 0.0, "Its load does not follow the day."
+    ),
+    KindSignal(
         "steady",
         lambda f: ramp(_swing(f), 0.1, 0.03),
         "Its load is the same hour after hour, as of a queue that never empties.",
     ),
-    Shape("swinging", lambda f: ramp(_swing(f), 0.1, 0.4), "Its load varies by {swing:.0%} from hour to hour."),
-    Shape(
+    KindSignal("swinging", lambda f: ramp(_swing(f), 0.1, 0.4), "Its load varies by {swing:.0%} from hour to hour."),
+    KindSignal(
         "drifting",
         lambda f: min(ramp(f.get("drift"), 0.3, 0.8), ramp(_swing(f), 0.05, 0.2)),
         "Its load rises and falls slowly, over hours.",
     ),
-    Shape(
+    KindSignal(
         "memory-pool",
         _pool,
         "{mem_level:.0%} of the memory is taken once and never moves: an engine that preallocates.",
     ),
-    Shape(
+    KindSignal(
         "memory-still",
         lambda f: ramp(f.get("mem_cv"), 0.01, 0.002) if not _pool(f) else 0.0,
         "Its memory does not move, at {mem_level:.0%} of the GPU: not the level of a pool.",
     ),
-    Shape("memory-moves", lambda f: ramp(f.get("mem_cv"), 0.01, 0.05), "The memory in use varies by {mem_cv:.0%}."),
-    Shape(
+    KindSignal(
+        "memory-moves", lambda f: ramp(f.get("mem_cv"), 0.01, 0.05), "The memory in use varies by {mem_cv:.0%}."
+    ),
+    KindSignal(
         "bandwidth-bound",
         lambda f: ramp(_octaves(f), 0.0, 1.0),
         "Memory bandwidth is used {memory_times:.1f} times as much as compute, as when tokens are decoded.",
     ),
-    Shape(
+    KindSignal(
         "compute-bound",
         lambda f: ramp(_octaves(f), 0.0, -1.0),
         "Compute is used {compute_times:.1f} times as much as memory bandwidth.",
     ),
-    Shape(
+    KindSignal(
         "dense-seconds",
         lambda f: ramp(_density(f), 0.35, 0.65),
         "A busy second holds much work: {density:.0%} of what the GPU can do.",
     ),
-    Shape(
+    KindSignal(
         "thin-seconds",
         lambda f: ramp(_density(f), 0.35, 0.1),
         "Even a busy second holds little work: {density:.0%} of what the GPU can do.",
     ),
-    Shape(
+    KindSignal(
         "write-bursts",
         lambda f: ramp(f.get("write_bursts"), 0.03, 0.25),
         "The host writes in bursts in {write_bursts:.0%} of the hours, as checkpoints do.",
     ),
-    Shape("bus-busy", lambda f: ramp(f.get("pcie_utilization"), 0.08, 0.35), "PCIe is busy ({pcie_utilization:.0%})."),
-    Shape(
+    KindSignal(
+        "bus-busy", lambda f: ramp(f.get("pcie_utilization"), 0.08, 0.35), "PCIe is busy ({pcie_utilization:.0%})."
+    ),
+    KindSignal(
         "always-busy",
         lambda f: ramp(_busy_share(f), 0.8, 0.95),
         "It is busy in {busy:.0%} of the time: nobody stops to think.",
     ),
-    Shape(
+    KindSignal(
         "seldom-busy",
         lambda f: ramp(_busy_share(f), 0.35, 0.15),
         "It works in short bursts: busy in {busy:.0%} of the time.",
     ),
-    Shape(
+    KindSignal(
         "rests",
         lambda f: ramp(f.get("idle_share"), 0.1, 0.5) * _recurs(f),
         "It rests again and again: idle in {idle_share:.0%} of the time.",
     ),
-    Shape(
+    KindSignal(
         "long-rests",
         lambda f: ramp(f.get("idle_stretch_hours"), 1.5, 6.0) * ramp(f.get("idle_share"), 0.05, 0.2) * _recurs(f),
         "It rests for up to {idle_stretch_hours:.0f} hours on end.",
     ),
-    Shape(
+    KindSignal(
         "pauses",
         lambda f: ramp(f.get("idle_run_hours"), 0.03, 0.2) if _fine(f) else 0.0,
         "In a usual hour it pauses for {pause_minutes:.0f} minutes on end.",
     ),
-    Shape(
+    KindSignal(
         "uneven-seconds",
         lambda f: ramp(f.get("sm_active_cv"), 0.3, 0.9) if _fine(f) else 0.0,
         "Its activity changes from second to second.",
     ),
-    Shape(
+    KindSignal(
         "even-seconds",
         lambda f: ramp(f.get("sm_active_cv"), 0.15, 0.04) if _fine(f) else 0.0,
         "Its activity hardly changes from second to second.",
     ),
-    Shape("older-than-a-day", lambda f: ramp(_span(f), 20.0, 28.0), "It has run for {chain_hours:.0f} hours."),
-    Shape("older-than-days", lambda f: ramp(_span(f), 48.0, 120.0), "It has run for {days:.0f} days."),
-    Shape(
+    KindSignal("older-than-a-day", lambda f: ramp(_span(f), 20.0, 28.0), "It has run for {chain_hours:.0f} hours."),
+    KindSignal("older-than-days", lambda f: ramp(_span(f), 48.0, 120.0), "It has run for {days:.0f} days."),
+    KindSignal(
         "came-and-went",
         lambda f: ramp(f.get("ended"), 0.0, 1.0) * ramp(_span(f), 28.0, 20.0),
         "It came and went within {chain_hours:.1f} hours.",
     ),
-    Shape("ended", lambda f: ramp(f.get("ended"), 0.0, 1.0), "It ended."),
+    KindSignal("ended", lambda f: ramp(f.get("ended"), 0.0, 1.0), "It ended."),
 )
 
 # Any features that make every shape say something; the fingerprint is taken around them.

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ..bottlenecks.judgement import Evidence, Judgement, Piece
+from ..bottlenecks.judgement import Judgement, JudgementInputs, Piece
 from ..workloads.session import Session
 
 Floats = npt.NDArray[np.float64]
@@ -77,7 +77,7 @@ class Cut:
 
 
 def cut_pieces(
-    pieces: Sequence[Piece], judgements: Sequence[Judgement], places: pd.DataFrame, evidence: Evidence
+    pieces: Sequence[Piece], judgements: Sequence[Judgement], places: pd.DataFrame, evidence: JudgementInputs
 ) -> list[Cut]:
     """Where each workload changes what it does. `judgements`: over all rows of each; `places`: whose each moment was
     (`Attribution.places`)."""
@@ -86,7 +86,7 @@ def cut_pieces(
     return [_cut(piece, whole, shared, evidence) for piece, whole in zip(pieces, judgements, strict=True)]
 
 
-def _cut(piece: Piece, whole: Judgement, shared: np.ndarray, evidence: Evidence) -> Cut:
+def _cut(piece: Piece, whole: Judgement, shared: np.ndarray, evidence: JudgementInputs) -> Cut:
     session, mine = piece.session, piece.mine
     at = mine["row"].to_numpy(int)
     if not len(at):
@@ -114,7 +114,7 @@ def _cut(piece: Piece, whole: Judgement, shared: np.ndarray, evidence: Evidence)
     return Cut(turned, behaviours, held, main, parts)
 
 
-def _fabric_use(session: Session, at: np.ndarray, evidence: Evidence) -> np.ndarray:
+def _fabric_use(session: Session, at: np.ndarray, evidence: JudgementInputs) -> np.ndarray:
     """Per row 1 where its node's fabric is in use, 0 where silent; NaN: unknown, or others may be on the node."""
     instances, nodes = evidence.frame.parents, evidence.nodes
     held = Counter(node for node, uuid in session.gpus if (node, uuid) not in instances)

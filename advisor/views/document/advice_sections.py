@@ -11,7 +11,7 @@ from .. import coverage
 from ..finding_groups import FindingGroup, best, best_recommendation, cases, without_finding
 from ..phases import phase_sentence
 from . import sections
-from .model import Aside, Block, Bullets, Figures, Section, Table, section
+from .model import AsideBlock, Block, Bullets, Figures, Section, Table, section
 from .truncate import Lengths
 
 
@@ -31,7 +31,7 @@ def findings_table(advice: Advice, lengths: Lengths) -> Section:
 
     heads = ("", "finding", "of", words.cost_head("cost so far", priced), "best way out", "comes to")
     rows = tuple(row(number, case) for number, case in enumerate(found, 1))
-    return section("Found", "" if found else coverage.nothing_found(advice), Table(heads, rows))
+    return section("Found", "" if found else coverage.nothing_found_words(advice), Table(heads, rows))
 
 
 def findings(advice: Advice, lengths: Lengths) -> tuple[Section, ...]:
@@ -61,8 +61,8 @@ def _case(number: int, case: FindingGroup, names: dict[str, str], lengths: Lengt
                 ("Measured", "; ".join(map(words.evidence_words, f.evidence)) or words.NONE),
             )
         ),
-        Aside(sections.wrong_if(f.would_change_if, lengths)),
-        Aside("Look closer:", f"skuwise explain {f.id}"),
+        AsideBlock(sections.wrong_if(f.would_change_if, lengths)),
+        AsideBlock("Look closer:", f"skuwise explain {f.id}"),
         *_options(case.ways_out, lengths),
         best(case) if case.ways_out else None,
     )
@@ -113,7 +113,7 @@ def _option(letter: str, r: Recommendation, lengths: Lengths) -> Section:
         r.text,
         f"Blocked by: {'; '.join(map(str, r.blocked_by))}." if r.blocked_by and lengths.whole else "",
         f"Decided: {words.decision_words(r.decision)}." if r.decision is not None else "",
-        Aside(sections.wrong_if(r.would_change_if, lengths)),
+        AsideBlock(sections.wrong_if(r.would_change_if, lengths)),
         Bullets(tuple(shown)),
     )
 

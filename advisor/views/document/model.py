@@ -42,7 +42,7 @@ class Bullets:
 
 
 @dataclass(frozen=True, slots=True)
-class Aside:
+class AsideBlock:
     """A sentence that may stand in smaller type, and a command to copy behind it."""
 
     text: str
@@ -69,7 +69,7 @@ class Section:
 
 
 # A bare text is a sentence or a paragraph of them.
-Block = Union[str, Table, Figures, Bullets, Aside, Chart, Section]  # noqa: UP007 - Section is named before it is there
+Block = Union[str, Table, Figures, Bullets, AsideBlock, Chart, Section]  # noqa: UP007 - Section is named before it is there
 
 
 def section(title: str, *blocks: Block | None) -> Section:
@@ -81,7 +81,7 @@ def _empty(block: Block) -> bool:
     match block:
         case str():
             return not block
-        case Aside():
+        case AsideBlock():
             return not block.text
         case Table() | Figures():
             return not block.rows

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ...core import formatting as words
 from ...core.timestamps import day
 from ...ledger.outcomes import MoveOutcome
-from .model import Aside, Bullets, Figures, Section, section
+from .model import AsideBlock, Bullets, Figures, Section, section
 from .truncate import Lengths
 
 
@@ -38,7 +38,7 @@ def _card(number: int, o: MoveOutcome, lengths: Lengths) -> Section:
                 ("Measured", _realised(o, lengths)),
             )
         ),
-        Aside("Look closer:", lengths.name(f"skuwise ledger show {o.id}")),
+        AsideBlock("Look closer:", lengths.name(f"skuwise ledger show {o.id}")),
     )
 
 

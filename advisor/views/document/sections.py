@@ -11,7 +11,7 @@ from ...core.coded_text import CodedText
 from ...core.timestamps import minute
 from .. import coverage as cover
 from ..aggregates import FabricSum, IdleGpus
-from .model import Aside, Chart, Figures, Section, Table, section
+from .model import AsideBlock, Chart, Figures, Section, Table, section
 from .report_content import TOLD_IN_FULL, Change, Story, TeamRow
 from .select_moves import Move
 from .truncate import Lengths
@@ -85,8 +85,8 @@ def _card(number: int, m: Move, lengths: Lengths) -> Section:
                 ("Risk", r.risk),
             )
         ),
-        Aside(wrong_if(r.would_change_if, lengths)),
-        Aside("Look closer:", lengths.name(f"skuwise explain {m.id}")),
+        AsideBlock(wrong_if(r.would_change_if, lengths)),
+        AsideBlock("Look closer:", lengths.name(f"skuwise explain {m.id}")),
     )
 
 

@@ -16,7 +16,7 @@ from ..kubernetes.files import KubernetesFacts, KubernetesFiles
 from ..kubernetes.podresources import PodResources
 from ..processes.cgroup_tree import pod_uids
 from ..processes.cgroups import Origin
-from ..scheduler_claims import Claim, Devices, join
+from ..scheduler_claims import DeviceClaim, Devices, join_claims
 from ..slurm.allocations import SlurmAllocations
 
 
@@ -24,41 +24,34 @@ from ..slurm.allocations import SlurmAllocations
 class Granted:
     """What holds at one scan."""
 
-    claims: tuple[Claim, ...] = ()
+    claims: tuple[DeviceClaim, ...] = ()
     absences: frozenset[Absence] = frozenset()
     kubernetes: KubernetesFacts = field(default_factory=KubernetesFacts)
 
 
+@dataclass(slots=True, eq=False)
 class Allocations:
     """Asks Slurm's files and the kubelet at each scan. `cgroups` is ``/sys/fs/cgroup``. `kubernetes`: what the API
     server said of pods and devices; None: nobody wrote it down."""
 
-    def __init__(
-        self,
-        slurm: SlurmAllocations,
-        kubelet: PodResources,
-        cgroups: Path,
-        drained_marker: Path,
-        kubernetes: KubernetesFiles | None = None,
-    ) -> None:
-        self._files = kubernetes
-        self._kubernetes = KubernetesFacts()
-        self._gpus: Sequence[Gpu] = ()
-        self._slurm = slurm
-        self._kubelet = kubelet
-        self._cgroups = cgroups
-        self._marker = drained_marker
-        self._devices = Devices()
-        self._pods: dict[tuple[str, ...], tuple[Claim, Origin]] = {}
+    slurm: SlurmAllocations
+    kubelet: PodResources
+    cgroups: Path
+    drained_marker: Path
+    kubernetes: KubernetesFiles | None = None
+    _facts: KubernetesFacts = field(default_factory=KubernetesFacts, init=False)
+    _gpus: Sequence[Gpu] = field(default=(), init=False)
+    _devices: Devices = field(default_factory=Devices, init=False)
+    _pods: dict[tuple[str, ...], tuple[DeviceClaim, Origin]] = field(default_factory=dict, init=False)
 
     def set_gpus(self, gpus: Sequence[Gpu]) -> None:
         """The devices that are here now, so that minor numbers and MIG names can be turned into UUIDs."""
         self._gpus = gpus
-        self._devices = Devices(gpus, self._kubernetes.slices)
+        self._devices = Devices(gpus, self._facts.slices)
 
     def job_owners(self) -> Mapping[str, int]:
         """Slurm's jobs that run here -> the number of their user, where the prolog told it."""
-        return self._slurm.owners()
+        return self.slurm.owners()
 
     def read(self, seen: Mapping[Origin, frozenset[str]] | None = None) -> Granted:
         """Claims of every scheduler here, why there are none, and whether the node is drained.
@@ -66,32 +59,32 @@ class Allocations:
         `seen`: origins of running processes and the GPUs they are on, which must agree with what was given. None:
         nobody looked; what ended meanwhile is told at the next call.
         """
-        facts = self._files.read() if self._files is not None else self._kubernetes
-        if facts.slices is not self._kubernetes.slices:
+        facts = self.kubernetes.read() if self.kubernetes is not None else self._facts
+        if facts.slices is not self._facts.slices:
             self._devices = Devices(self._gpus, facts.slices)
-        self._kubernetes = facts
+        self._facts = facts
         by_job = None
         if seen is not None:
             by_job = {origin.key: gpus for origin, gpus in seen.items() if origin.scheduler == "slurm"}
-        slurm, kubelet = self._slurm.read(self._devices, by_job), self._kubelet.read(self._devices)
+        slurm, kubelet = self.slurm.read(self._devices, by_job), self.kubelet.read(self._devices)
         absences = slurm.absences | kubelet.absences | facts.absences
         if not (slurm.present or kubelet.present):
             absences |= {_NO_SCHEDULER}
-        marker = drained(self._marker)
+        marker = drained(self.drained_marker)
         if marker is not None:
             absences |= {marker}
         return Granted((*slurm.claims, *kubelet.claims), absences, facts)
 
     def match(
-        self, claims: Sequence[Claim], seen: Mapping[Origin, frozenset[str]], job_ids: Mapping[Origin, str]
-    ) -> dict[Claim, Origin]:
+        self, claims: Sequence[DeviceClaim], seen: Mapping[Origin, frozenset[str]], job_ids: Mapping[Origin, str]
+    ) -> dict[DeviceClaim, Origin]:
         """Which cgroup each claim's processes run in, where that is beyond doubt.
 
         `seen`: origins of running processes and the GPUs they are on; `job_ids`: the job id that a process of an
         origin told, where one did. Slurm's claims name their cgroup. A pod's name is tied to a UID by what runs where
-        (`claims.join`), and stays tied while the pod idles, as long as its claim and its cgroup are there.
+        (`join_claims`), and stays tied while the pod idles, as long as its claim and its cgroup are there.
         """
-        matched: dict[Claim, Origin] = {}
+        matched: dict[DeviceClaim, Origin] = {}
         slurm = {o.job_id or job_ids.get(o) or o.key: o for o in seen if o.scheduler == "slurm"}
         slurm |= {o.key: o for o in seen if o.scheduler == "slurm"}
         # A run that holds its devices goes before one that ended: a requeued job has both.
@@ -102,13 +95,13 @@ class Allocations:
             if origin is not None and origin not in matched.values():
                 matched[claim] = origin
         taken = set(matched.values())
-        for claim, origin in join([c for c in claims if c not in matched and c.until is None], seen).items():
+        for claim, origin in join_claims([c for c in claims if c not in matched and c.until is None], seen).items():
             named = origin.scheduler == "slurm" and (claim.sluid or origin.job_id or origin in job_ids)
             if origin not in taken and not named:  # what has a name of its own is not somebody else's
                 matched[claim] = origin
         self._remember(claims, matched, frozenset(seen))
         for claim in claims:
-            fact = self._kubernetes.by_name.get((claim.namespace or "", claim.pod or ""))
+            fact = self._facts.by_name.get((claim.namespace or "", claim.pod or ""))
             if claim.scheduler == "kubernetes" and fact is not None and fact.pod.uid:
                 # The API server knows a pod's UID. Where another pod of the name runs by now, what runs counts.
                 origin = Origin("kubernetes", fact.pod.uid)
@@ -118,24 +111,26 @@ class Allocations:
 
     def close(self) -> None:
         """End the child processes that ask the kubelet and read files."""
-        self._kubelet.close()
-        if self._files is not None:
-            self._files.close()
+        self.kubelet.close()
+        if self.kubernetes is not None:
+            self.kubernetes.close()
 
-    def _remember(self, claims: Sequence[Claim], matched: dict[Claim, Origin], seen: frozenset[Origin]) -> None:
+    def _remember(
+        self, claims: Sequence[DeviceClaim], matched: dict[DeviceClaim, Origin], seen: frozenset[Origin]
+    ) -> None:
         pods = {claim.key: claim for claim in claims if claim.scheduler == "kubernetes"}
         kept = {key: held for key, held in self._pods.items() if pods.get(key) == held[0]}
         living: frozenset[str] | None = None
         for claim, origin in kept.values():
             if claim in matched or origin in matched.values() or origin in seen:
                 continue
-            living = pod_uids(self._cgroups) or frozenset() if living is None else living
+            living = pod_uids(self.cgroups) or frozenset() if living is None else living
             if origin.key in living and not _contested(claim, pods.values()):
                 matched[claim] = origin
         self._pods = {c.key: (c, o) for c, o in matched.items() if c.scheduler == "kubernetes"}
 
 
-def _contested(claim: Claim, claims: Iterable[Claim]) -> bool:
+def _contested(claim: DeviceClaim, claims: Iterable[DeviceClaim]) -> bool:
     others = (other for other in claims if other != claim)
     return any(set(other.gpu_uuids) & set(claim.gpu_uuids) for other in others)
 

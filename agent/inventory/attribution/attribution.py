@@ -29,26 +29,25 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 
 from ...base.safe_text import clean_text
 from ...model import Absence, Gpu, GpuProcess, Workload, WorkloadUse
 from ..identity.ids import series_id, workload_id
-from ..kubernetes.files import KubernetesFacts, PodFact
+from ..kubernetes.files import KubernetesFacts
 from ..kubernetes.pod_names import controller_of
 from ..processes.cgroups import PLAIN, Origin, origin_of
 from ..processes.frameworks import framework_of
 from ..processes.leaders import MAX_CLIMB, Context, name_of_work
 from ..processes.procfs import Process, read_start_ticks, read_variables
 from ..redaction.redact import redact_command
-from ..scheduler_claims import Claim
+from ..scheduler_claims import OF_JOB, DeviceClaim, fill_facts
 from ..slurm.job_files import JobFile
+from ..slurm.job_processes import job_of, stepd_job
 from ..slurm.run import SlurmRun
-from ..slurm.stepd import stepd_job
-from ..slurm.variables import filled, job_of, of_job
 from .allocation import Allocations, Granted
-from .gpu_uses import Given, Holdings, uses
+from .gpu_uses import Holdings, uses
 
 # PIDs that are looked at again at one scan: all of them on an ordinary node. A node with more processes on its GPUs is
 # gone through in turn, so that a scan never takes more than some milliseconds.
@@ -71,7 +70,8 @@ class _Known:
         return self.origin.job_id or (self.told.job_id if self.told is not None else None)
 
 
-class Attribution:
+@dataclass(slots=True, eq=False)
+class NodeAttribution:
     """Names the workloads on this node. Not thread-safe; keeps what it knows of the processes of the last call.
 
     `user_name` gives a uid's name, or None (`pwd.getpwuid` is the real one). `boot_id` None leaves the identities of
@@ -80,55 +80,48 @@ class Attribution:
     where it is a process of `trusted_uids`.
     """
 
-    def __init__(
-        self,
-        procfs: Path,
-        boot_id: str | None,
-        cluster: str,
-        user_name: Callable[[int], str | None],
-        node: str = "",
-        *,
-        allocations: Allocations | None = None,
-        variables: Callable[[int], Mapping[str, str]] | None = None,
-        trusted_uids: frozenset[int] = frozenset({0}),
-    ) -> None:
-        self._trusted = trusted_uids
-        self._procfs = procfs
-        self._boot = boot_id or node
-        self._cluster = cluster
-        self._user_name = user_name
-        self._allocations = allocations
-        self._variables = variables or (lambda pid: read_variables(procfs, pid))
-        self._known: dict[int, _Known] = {}
-        self._servers: dict[int, _Known] = {}  # processes that hold no GPU and were asked for
-        self._first: dict[str, Workload] = {}  # the first description of what runs; its leader may end before it does
-        self._current: dict[str, Workload] = {}
-        self._named: dict[str, Workload] = {}  # by the id they were first called by
-        self._failed: dict[int, int] = {}  # PIDs that were not there, and how often running
-        self._listed: list[tuple[int, str]] = []  # what the driver listed last: PID and GPU
-        self._pids: list[int] = []
-        self._hidden: frozenset[int] = frozenset()
-        self._holdings = Holdings((), {}, frozenset())
-        self._runs: dict[str, _Known] = {}  # one process of each workload
-        self._run_of: dict[tuple[int, int], tuple[str, ...]] = {}  # PID and start -> the run it was seen in
-        self._cursor = 0
-        self._kubernetes = KubernetesFacts()
-        self.absences: frozenset[Absence] = frozenset()
+    procfs: Path
+    boot_id: str | None
+    cluster: str
+    user_name: Callable[[int], str | None]
+    node: str = ""
+    _: KW_ONLY
+    allocations: Allocations | None = None
+    variables: Callable[[int], Mapping[str, str]] | None = None
+    trusted_uids: frozenset[int] = frozenset({0})
+    absences: frozenset[Absence] = field(default=frozenset(), init=False)
+    _known: dict[int, _Known] = field(default_factory=dict, init=False)
+    # Processes that hold no GPU and were asked for.
+    _servers: dict[int, _Known] = field(default_factory=dict, init=False)
+    # The first description of what runs; its leader may end before it does.
+    _first: dict[str, Workload] = field(default_factory=dict, init=False)
+    _current: dict[str, Workload] = field(default_factory=dict, init=False)
+    _named: dict[str, Workload] = field(default_factory=dict, init=False)  # by the id they were first called by
+    _failed: dict[int, int] = field(default_factory=dict, init=False)  # PIDs that were not there, how often running
+    _listed: list[tuple[int, str]] = field(default_factory=list, init=False)  # the driver's last: PID and GPU
+    _pids: list[int] = field(default_factory=list, init=False)
+    _hidden: frozenset[int] = field(default=frozenset(), init=False)
+    _holdings: Holdings = field(default_factory=lambda: Holdings((), {}, frozenset()), init=False)
+    _runs: dict[str, _Known] = field(default_factory=dict, init=False)  # one process of each workload
+    # PID and start -> the run it was seen in.
+    _run_of: dict[tuple[int, int], tuple[str, ...]] = field(default_factory=dict, init=False)
+    _cursor: int = field(default=0, init=False)
+    _kubernetes: KubernetesFacts = field(default_factory=KubernetesFacts, init=False)
 
     def set_gpus(self, gpus: Sequence[Gpu]) -> None:
         """The devices that are here now: schedulers name them in ways of their own."""
-        if self._allocations is not None:
-            self._allocations.set_gpus(gpus)
+        if self.allocations is not None:
+            self.allocations.set_gpus(gpus)
 
     def look_at_node(self) -> None:
         """Only bring `absences` up to date, where the driver lists no processes: a node may be drained all the same."""
-        if self._allocations is not None:
-            self.absences = self._allocations.read().absences
+        if self.allocations is not None:
+            self.absences = self.allocations.read().absences
 
     def close(self) -> None:
         """End what asks the schedulers."""
-        if self._allocations is not None:
-            self._allocations.close()
+        if self.allocations is not None:
+            self.allocations.close()
 
     def attribute(self, processes: Sequence[GpuProcess]) -> tuple[tuple[Workload, ...], tuple[WorkloadUse, ...]]:
         """The workloads here and what each holds on which GPU, both in a fixed order.
@@ -141,7 +134,7 @@ class Attribution:
         """
         hidden = self._look(processes)
         seen = self._seen()
-        granted = self._allocations.read(seen) if self._allocations is not None else Granted()
+        granted = self.allocations.read(seen) if self.allocations is not None else Granted()
         self._kubernetes = granted.kubernetes
         named, allocated = self._name(granted.claims, seen)
         self.absences = granted.absences | {_HIDDEN} if hidden else granted.absences
@@ -150,7 +143,7 @@ class Attribution:
             {first: workload.workload_id for first, workload in named.items()},
             self._holdings.strangers,
             (
-                Given(uuid, workload.workload_id, claim.since, claim.until)
+                WorkloadUse(workload.workload_id, uuid, "allocation", since=claim.since, until=claim.until)
                 for workload, claim in allocated
                 for uuid in claim.gpu_uuids
             ),
@@ -167,7 +160,7 @@ class Attribution:
 
         None where they belong to none that `attribute` found last, or to more than one.
         """
-        context = Context(self._procfs)
+        context = Context(self.procfs)
         found: set[str] = set()
         for pid in sorted(pids)[:MAX_CLIMB]:
             held = self._known.get(pid) or self._server(pid, context)
@@ -178,7 +171,7 @@ class Attribution:
 
     def _server(self, pid: int, context: Context) -> _Known | None:
         held = self._servers.get(pid)
-        if held is not None and read_start_ticks(str(self._procfs), pid) == held.start_ticks:
+        if held is not None and read_start_ticks(str(self.procfs), pid) == held.start_ticks:
             return held
         process = context.process(pid)
         if process is None:
@@ -203,7 +196,7 @@ class Attribution:
             for gone in failed.keys() - pids:
                 del failed[gone]
         due = self._due()
-        procfs = str(self._procfs)
+        procfs = str(self.procfs)
         for pid in due:
             held = known.get(pid)
             if held is not None and read_start_ticks(procfs, pid) != held.start_ticks:
@@ -227,7 +220,7 @@ class Attribution:
 
     def _meet(self, due: frozenset[int]) -> bool:
         """Describe the processes that are not known; whether there were any."""
-        context = Context(self._procfs)
+        context = Context(self.procfs)
         met = False
         for pid in self._pids:
             if pid in self._known or (pid in self._failed and pid not in due):
@@ -258,14 +251,14 @@ class Attribution:
         return {origin: frozenset(gpus) for origin, gpus in seen.items()}
 
     def _name(
-        self, claims: Sequence[Claim], seen: Mapping[Origin, frozenset[str]]
-    ) -> tuple[dict[str, Workload], list[tuple[Workload, Claim]]]:
+        self, claims: Sequence[DeviceClaim], seen: Mapping[Origin, frozenset[str]]
+    ) -> tuple[dict[str, Workload], list[tuple[Workload, DeviceClaim]]]:
         """First workload id -> what it is called with what the schedulers know; and each claim with its workload."""
         first = self._runs
-        if not claims or self._allocations is None:
+        if not claims or self.allocations is None:
             return {key: self._with_claim(held, None) for key, held in first.items()}, []
         job_ids = {held.origin: held.job_id for held in first.values() if held.job_id}
-        matched = self._allocations.match(claims, seen, job_ids)
+        matched = self.allocations.match(claims, seen, job_ids)
         over = self._without_processes(matched)
         claim_of = {origin: claim for claim, origin in matched.items()}
         named = {
@@ -279,13 +272,13 @@ class Attribution:
             allocated.append((workload or self._claimed(claim, origin), claim))
         return named, allocated
 
-    def _without_processes(self, matched: dict[Claim, Origin]) -> dict[Origin, Claim]:
+    def _without_processes(self, matched: dict[DeviceClaim, Origin]) -> dict[Origin, DeviceClaim]:
         """Take runs that ended out of `matched` unless a process was theirs before: Slurm's epilog comes after a run's
         last process, so one that is met later is of the next run, whose prolog told nothing. Returns what was taken."""
         processes: dict[Origin, list[tuple[int, int]]] = defaultdict(list)
         for pid, held in self._known.items():
             processes[held.origin].append((pid, held.start_ticks))
-        over: dict[Origin, Claim] = {}
+        over: dict[Origin, DeviceClaim] = {}
         run_of: dict[tuple[int, int], tuple[str, ...]] = {}
         for claim, origin in list(matched.items()):
             if claim.scheduler != "slurm":
@@ -298,56 +291,45 @@ class Attribution:
         self._run_of = run_of
         return over
 
-    def _with_claim(self, held: _Known, claim: Claim | None, before: Claim | None = None) -> Workload:
+    def _with_claim(self, held: _Known, claim: DeviceClaim | None, before: DeviceClaim | None = None) -> Workload:
         """`before`: an earlier run of the same job, which tells whose it is, but not which run this is."""
         workload, origin = held.workload, held.origin
         if origin.scheduler == "slurm":
             told = held.told
             if claim is None and before is not None:
-                told = filled(told or JobFile(before.job_id or "", None), of_job(before))
+                told = fill_facts(told or JobFile(before.job_id or "", None), before, OF_JOB)
             return self._job(workload, claim, origin, told)
         fact = self._kubernetes.by_uid.get(origin.key) if origin.scheduler == "kubernetes" else None
         if fact is not None:
-            return _as_told(workload, fact)
-        if origin.scheduler == "kubernetes" and claim is not None:
-            name = controller_of(claim.pod or "") or workload.name
-            return replace(
-                workload,
-                series_id=series_id(self._cluster, claim.namespace, None, name),
-                name=name,
-                namespace=claim.namespace,
-                pod=claim.pod,
-            )
-        return workload
+            return fact.describe(workload)
+        return (
+            self._by_pod_name(workload, claim) if origin.scheduler == "kubernetes" and claim is not None else workload
+        )
+
+    def _by_pod_name(self, workload: Workload, claim: DeviceClaim) -> Workload:
+        """A pod's workload, as far as its name shows what it is of."""
+        name = controller_of(claim.pod or "") or workload.name
+        series = series_id(self.cluster, claim.namespace, None, name)
+        return replace(workload, series_id=series, name=name, namespace=claim.namespace, pod=claim.pod)
 
     def _job(
-        self, workload: Workload | None, claim: Claim | None, origin: Origin | None, told: JobFile | None
+        self, workload: Workload | None, claim: DeviceClaim | None, origin: Origin | None, told: JobFile | None
     ) -> Workload:
-        run = SlurmRun(self._cluster, claim, origin, told, self._name_of)
+        run = SlurmRun(self.cluster, claim, origin, told, self._name_of)
         # What ran before it went quiet told more about it.
         return run.workload(workload, self._current.get(run.workload_id))
 
-    def _claimed(self, claim: Claim, origin: Origin | None) -> Workload:
+    def _claimed(self, claim: DeviceClaim, origin: Origin | None) -> Workload:
         """What was given devices, but runs nothing on them now."""
         if claim.scheduler == "slurm":
             return self._job(None, claim, origin, None)
-        known = origin is not None and bool(origin.key)
-        parts = (origin.key,) if origin is not None and known else ("pod", claim.namespace or "", claim.pod or "")
-        name = controller_of(claim.pod or "") or "unnamed"
-        key = workload_id(self._cluster, claim.scheduler, *parts)
-        fact = self._kubernetes.by_uid.get(origin.key) if origin is not None and origin.key else None
-        key = fact.work.workload_id if fact is not None else key
+        uid = origin.key if origin is not None else ""
+        parts = (uid,) if uid else ("pod", claim.namespace or "", claim.pod or "")
+        fact = self._kubernetes.by_uid.get(uid) if uid else None
+        key = workload_id(self.cluster, claim.scheduler, *parts) if fact is None else fact.work.workload_id
         earlier = self._current.get(key)  # what ran before it went quiet told more about it
-        made = earlier or Workload(
-            workload_id=key,
-            series_id=series_id(self._cluster, claim.namespace, claim.user, name),
-            name=name,
-            scheduler=claim.scheduler,
-            namespace=claim.namespace,
-            pod=claim.pod,
-            user=claim.user,
-        )
-        return _as_told(made, fact) if fact is not None else made
+        made = earlier or self._by_pod_name(Workload(key, "", "unnamed", claim.scheduler), claim)
+        return fact.describe(made) if fact is not None else made
 
     def _describe(self, process: Process, context: Context) -> _Known:
         origin = origin_of(process.cgroup)
@@ -360,12 +342,12 @@ class Attribution:
         key: tuple[str, ...] = (origin.key,)
         if origin.scheduler == "slurm":
             # Only a process that Slurm itself put into its cgroup is believed about its job.
-            told = job_of(origin.key, self._variables(process.stat.pid), with_devices=False)
+            told = job_of(origin.key, self._variables_of(process.stat.pid), with_devices=False)
         elif origin.scheduler == "process":
-            key = (self._boot, str(leader.stat.pid), str(leader.stat.start_ticks))
+            key = (self.boot_id or self.node, str(leader.stat.pid), str(leader.stat.start_ticks))
         workload = Workload(
-            workload_id=workload_id(self._cluster, origin.scheduler, *key),
-            series_id=series_id(self._cluster, None, user, name),
+            workload_id=workload_id(self.cluster, origin.scheduler, *key),
+            series_id=series_id(self.cluster, None, user, name),
             name=name,
             scheduler=origin.scheduler,
             job_id=origin.key if origin.scheduler == "slurm" else None,
@@ -379,19 +361,22 @@ class Attribution:
     def _job_without_cgroup(self, process: Process, context: Context) -> Origin | None:
         """The Slurm job of a process whose cgroup names none: by its slurmstepd, else by its environment, where that is
         told and the job is its user's."""
-        jobs = (stepd_job(ancestor, self._trusted) for ancestor in context.ancestors(process))
+        jobs = (stepd_job(ancestor, self.trusted_uids) for ancestor in context.ancestors(process))
         # The outermost is Slurm's own: what looks like one below it was started by the job.
         for job in reversed([job for job in jobs if job is not None]):
             return Origin("slurm", job, job if job.isdecimal() else None)
-        owners = self._allocations.job_owners() if self._allocations is not None else {}
+        owners = self.allocations.job_owners() if self.allocations is not None else {}
         if owners and process.uid is not None:
-            job = self._variables(process.stat.pid).get("SLURM_JOB_ID", "")
+            job = self._variables_of(process.stat.pid).get("SLURM_JOB_ID", "")
             if owners.get(job) == process.uid:
                 return Origin("slurm", job, job)
         return None
 
+    def _variables_of(self, pid: int) -> Mapping[str, str]:
+        return self.variables(pid) if self.variables is not None else read_variables(self.procfs, pid)
+
     def _name_of(self, uid: int | None) -> str | None:
-        return None if uid is None else clean_text(self._user_name(uid) or str(uid))
+        return None if uid is None else clean_text(self.user_name(uid) or str(uid))
 
     def _user(self, leader: Process, origin: Origin) -> str | None:
         """None inside pods, and for root inside containers: there a uid says nothing about who it is."""
@@ -400,15 +385,6 @@ class Attribution:
         if origin.scheduler == "docker" and leader.uid == 0:
             return None
         return self._name_of(leader.uid)
-
-
-def _as_told(workload: Workload, fact: PodFact) -> Workload:
-    """A pod's workload with what the API server says of it. Of a gang each node names the pod that it has."""
-    work, pod = fact.work, fact.pod
-    return replace(
-        workload, workload_id=work.workload_id, series_id=work.series_id, name=work.name, namespace=pod.namespace,
-        pod=pod.name, controller_kind=work.kind, image=pod.image, team=fact.team,
-    )  # fmt: skip
 
 
 _HIDDEN = Absence(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 from ...model import GpuProcess, WorkloadUse
 
@@ -50,24 +50,15 @@ class Holdings:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
-    """A GPU that a scheduler gave to a workload. `since` and `until` as in `claims.Claim`."""
-
-    gpu_uuid: str
-    workload_id: str
-    since: float | None = None
-    until: float | None = None
-
-    def overlaps(self, other: Given) -> bool:
-        """Whether both held the GPU at one time. Without a start nothing is known to be over before it."""
-        begins_late = other.until is not None and self.since is not None and other.until <= self.since
-        ends_early = self.until is not None and other.since is not None and self.until <= other.since
-        return self.gpu_uuid == other.gpu_uuid and not (begins_late or ends_early)
+def _overlap(one: WorkloadUse, other: WorkloadUse) -> bool:
+    """Whether both held the GPU at one time. Without a start nothing is known to be over before it."""
+    begins_late = other.until is not None and one.since is not None and other.until <= one.since
+    ends_early = one.until is not None and other.since is not None and one.until <= other.since
+    return one.gpu_uuid == other.gpu_uuid and not (begins_late or ends_early)
 
 
 def uses(
-    memory: Mapping[Key, int | None], named: Mapping[str, str], strangers: Iterable[str], given: Iterable[Given]
+    memory: Mapping[Key, int | None], named: Mapping[str, str], strangers: Iterable[str], given: Iterable[WorkloadUse]
 ) -> tuple[WorkloadUse, ...]:
     """All uses, in a fixed order. `named`: what each workload of `memory` is called by now; `given`: allocations, also
     such as ended since the last call."""
@@ -86,15 +77,12 @@ def uses(
     found: list[WorkloadUse] = []
     for one in allocations:
         if one.until is not None:
-            shared = any(one.overlaps(two) for two in allocations if two.workload_id != one.workload_id)
-            found.append(
-                WorkloadUse(one.workload_id, one.gpu_uuid, "allocation", shared, since=one.since, until=one.until)
-            )
+            shared = any(_overlap(one, two) for two in allocations if two.workload_id != one.workload_id)
+            found.append(replace(one, shared=shared))
     for gpu, workload in running.keys() | current.keys():
         shared = len(holders[gpu]) > 1
         if (gpu, workload) in current:
-            since = current[gpu, workload].since
-            found.append(WorkloadUse(workload, gpu, "allocation", shared, since=since))
+            found.append(replace(current[gpu, workload], shared=shared))
         if (gpu, workload) in running:
             found.append(WorkloadUse(workload, gpu, "process", shared, running[gpu, workload]))
     return tuple(sorted(found, key=lambda use: (use.gpu_uuid, use.workload_id, use.basis, use.until or 0.0)))

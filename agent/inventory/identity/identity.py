@@ -47,7 +47,7 @@ class Dmi:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class NodeShape:
     """What the node is made of. `fabric` None: not known (ports that are down, or roles that nothing tells)."""
 
     gpu_sku: str
@@ -147,17 +147,17 @@ def read_labels(path: Path) -> dict[str, str]:
     return labels
 
 
-def shape_of(gpus: Sequence[Gpu], ports: Sequence[FabricPort]) -> Shape | None:
+def shape_of(gpus: Sequence[Gpu], ports: Sequence[FabricPort]) -> NodeShape | None:
     """The node's shape, or None without GPUs of one known SKU."""
     whole = [gpu for gpu in gpus if gpu.kind == "gpu"]
     skus = {gpu.sku for gpu in whole}
     if len(skus) != 1 or None in skus:
         return None
     fabric, rate = _fabric(ports)
-    return Shape(str(skus.pop()), len(whole), fabric, rate)
+    return NodeShape(str(skus.pop()), len(whole), fabric, rate)
 
 
-def fitting(shape: Shape, node_skus: Sequence[NodeSku], dmi: Dmi) -> list[NodeSku]:
+def fitting_skus(shape: NodeShape, node_skus: Sequence[NodeSku], dmi: Dmi) -> list[NodeSku]:
     """The SKUs that the shape fits, of the provider if that is known."""
 
     def fits(sku: NodeSku) -> bool:
@@ -172,10 +172,10 @@ def fitting(shape: Shape, node_skus: Sequence[NodeSku], dmi: Dmi) -> list[NodeSk
     return [sku for sku in node_skus if fits(sku)]
 
 
-def _shaped_sku(shape: Shape | None, dmi: Dmi, node_skus: Sequence[NodeSku]) -> tuple[str | None, str | None]:
+def _shaped_sku(shape: NodeShape | None, dmi: Dmi, node_skus: Sequence[NodeSku]) -> tuple[str | None, str | None]:
     if shape is None:
         return None, None
-    found = fitting(shape, node_skus, dmi)
+    found = fitting_skus(shape, node_skus, dmi)
     if len(found) == 1:
         return found[0].name, "shape"
     return None, "ambiguous-shape" if found else "unknown-shape"
@@ -210,7 +210,7 @@ def _fabric(ports: Sequence[FabricPort]) -> tuple[str | None, float | None]:
     return kind, sum(r for r in rates if r is not None) if None not in rates else None
 
 
-def _fabric_fits(shape: Shape, sku: NodeSku) -> bool:
+def _fabric_fits(shape: NodeShape, sku: NodeSku) -> bool:
     if shape.fabric is None:
         return True
     if shape.fabric == "none":

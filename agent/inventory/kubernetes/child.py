@@ -1,7 +1,8 @@
 """A process of its own that reads what ``kubectl get ... -o json`` wrote, and prints what the agent needs of it.
 
 Such a file holds every pod of a cluster and may take ten times its size in memory while it is read: that stays in here.
-Everything in it is somebody else's text: what has another shape than Kubernetes' API is passed over.
+Everything in it is somebody else's text: what has another shape than Kubernetes' API is passed over, and every text is
+made fit to keep where it is taken up (`_text`).
 
 ``pods PATH NODE LABEL...`` prints pods that ask for GPUs, those of the node and those that own others, with what owns
 them; ``slices PATH NODE`` prints the devices of the node's ResourceSlices, of all nodes where none is the node's.
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
@@ -18,12 +20,17 @@ from pathlib import Path
 from typing import Any
 
 from ....rules.base.files import read_bounded
+from ...base.safe_text import clean_text
 from .pods import OPERATOR_LABELS, spelled
 
 SIZE_LIMIT = 64 * 1024 * 1024
 MOST_PODS, MOST_DEVICES = 20_000, 50_000
 DRIVER = "gpu.nvidia.com"
 _GPU_RESOURCES = ("nvidia.com/", "amd.com/gpu")
+# The attributes of a device, in small letters, that tell a field of `dra.SliceDevice`.
+_ATTRIBUTES = {
+    "uuid": ("uuid",), "pci_bus_id": ("pciebusid", "pcibusid"), "parent_uuid": ("parentuuid",), "profile": ("profile",),
+}  # fmt: skip
 _TEXT = 256
 _OVER = frozenset({"Succeeded", "Failed"})
 
@@ -55,7 +62,7 @@ def read_items(path: Path) -> list[Item]:
 
 
 def pods_of(items: Sequence[Item], node: str, labels: Sequence[str]) -> dict[str, Any]:
-    """What is printed of ``pods``: rows in the order of the fields of `pods.Pod`, owners, parallelism, namespaces."""
+    """What is printed of ``pods``: fields of `pods.Pod`, owners, parallelism, labels of namespaces."""
     wanted = dict.fromkeys((*OPERATOR_LABELS, *labels))
     pods = [(item, row) for item in items if item["kind"] == "Pod" and (row := _pod(item, wanted)) is not None]
     # The leader of a LeaderWorkerSet's group has the name of the StatefulSet of its workers.
@@ -84,7 +91,7 @@ def pods_of(items: Sequence[Item], node: str, labels: Sequence[str]) -> dict[str
     }  # fmt: skip
 
 
-def slices_of(items: Sequence[Item], node: str) -> list[dict[str, Any]]:
+def slice_devices(items: Sequence[Item], node: str) -> list[dict[str, Any]]:
     """Devices of NVIDIA's driver, each with its pool, name and attributes; of a pool its newest generation alone."""
     found = [item for item in items if item["kind"] == "ResourceSlice" and _part(item, "spec").get("driver") == DRIVER]
     own = [item for item in found if _part(item, "spec").get("nodeName") == node] or found
@@ -113,12 +120,12 @@ def _devices(spec: Item) -> Iterator[dict[str, Any]]:
         values = {str(key).rpartition("/")[2].lower(): value for key, value in attributes.items()}
         yield {
             "name": _text(device.get("name")),
-            **{
-                key: _text(_part(values, key.lower()).get("string"))
-                for key in ("type", "uuid", "parentUUID", "profile")
-            },
-            "pci": _text(_part(values, "pciebusid").get("string")) or _text(_part(values, "pcibusid").get("string")),
+            **{field: _attribute(values, *names) for field, names in _ATTRIBUTES.items()},
         }
+
+
+def _attribute(values: Item, *names: str) -> str | None:
+    return next((text for name in names if (text := _text(_part(values, name).get("string")))), None)
 
 
 def _pod(item: Item, wanted: Mapping[str, None]) -> dict[str, Any] | None:
@@ -131,8 +138,9 @@ def _pod(item: Item, wanted: Mapping[str, None]) -> dict[str, Any] | None:
     images = {_text(one.get("image")) for one in asking or containers}
     return {
         "namespace": namespace, "name": name, "uid": _text(about.get("uid")) or None, "owner": _owner(item),
-        "created": _moment(about.get("creationTimestamp")), "started": _moment(status.get("startTime")),
-        "ended": _ended(status), "image": images.pop() or None if len(images) == 1 else None,
+        "created_seconds": _moment(about.get("creationTimestamp")),
+        "started_seconds": _moment(status.get("startTime")), "ended_seconds": _ended(status),
+        "image": images.pop() or None if len(images) == 1 else None,
         "containers": [found for one in containers if (found := _text(one.get("name")))],
         "labels": _labels(item, wanted), "has_gpus": bool(asking) or any(map(_asks, _list(spec.get("initContainers")))),
     }  # fmt: skip
@@ -171,15 +179,17 @@ def _labels(item: Item, wanted: Mapping[str, None]) -> dict[str, str]:
     return {spelled(name): value for name in wanted if (value := _text(labels.get(name)))}
 
 
-def _ended(status: Item) -> float | None:
+def _ended(status: Item) -> float:
+    """Infinite while it runs, and where nothing tells when it ended."""
     phase = status.get("phase")
     if not isinstance(phase, str) or phase not in _OVER:
-        return None
+        return math.inf
     times = [
         _moment(_part(_part(one, "state"), "terminated").get("finishedAt"))
         for one in _list(status.get("containerStatuses")) if isinstance(one, dict)
     ]  # fmt: skip
-    return max((at for at in times if at is not None), default=_moment(status.get("startTime")))
+    ended = max((at for at in times if at is not None), default=_moment(status.get("startTime")))
+    return math.inf if ended is None else ended
 
 
 def _moment(value: object) -> float | None:
@@ -199,7 +209,7 @@ def _list(value: object) -> list[Any]:
 
 
 def _text(value: object) -> str:
-    return value[:_TEXT] if isinstance(value, str) else ""
+    return clean_text(value[:_TEXT]) if isinstance(value, str) else ""
 
 
 def _whole(value: object) -> int | None:
@@ -210,7 +220,9 @@ def main(what: str, path: str, node: str, *labels: str) -> int:
     """Print one line: the answer, or why there is none."""
     try:
         items = read_items(Path(path))
-        answer: dict[str, Any] = pods_of(items, node, labels) if what == "pods" else {"devices": slices_of(items, node)}
+        answer: dict[str, Any] = (
+            pods_of(items, node, labels) if what == "pods" else {"devices": slice_devices(items, node)}
+        )
     except OSError as error:
         answer = {"error": f"it cannot be read ({error.strerror})"}
     except (FileError, MemoryError) as error:

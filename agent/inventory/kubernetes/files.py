@@ -8,7 +8,6 @@ child is done, and where it fails, what was known before holds.
 from __future__ import annotations
 
 import json
-import math
 import subprocess
 import tempfile
 import time
@@ -19,9 +18,9 @@ from typing import IO, Any
 
 from ...base.safe_text import clean_text
 from ...base.self_command import child_command
-from ...model import Absence
+from ...model import Absence, Workload
 from ..dra import SliceDevice
-from .pods import Objects, Owner, Pod, PodWork, team_of, works_of
+from .pods import Objects, Pod, PodOwner, PodWork, team_of_pod, works_of
 
 _PATIENCE_SECONDS = 60.0
 _ANSWER_LIMIT = 32 * 1024 * 1024
@@ -35,6 +34,14 @@ class PodFact:
     pod: Pod
     work: PodWork
     team: str | None
+
+    def describe(self, workload: Workload) -> Workload:
+        """The pod's workload with what the API server says of it. Of a gang each node names the pod that it has."""
+        work, pod = self.work, self.pod
+        return replace(
+            workload, workload_id=work.workload_id, series_id=work.series_id, name=work.name, namespace=pod.namespace,
+            pod=pod.name, controller_kind=work.kind, image=pod.image, team=self.team,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -79,14 +86,12 @@ class KubernetesFiles:
             facts = self._with_pods(facts, answer)
         if self._slices is not None and (answer := self._slices.look()) is not None:
             facts = replace(facts, slices=_devices(answer))
-        faults = {
-            (_PODS_FAULT if own is self._pods else _SLICES_FAULT, own.path, own.fault)
-            for own in (self._pods, self._slices) if own is not None and own.fault is not None
-        }  # fmt: skip
         absences = frozenset(
-            Absence("source", "allocation", "kubernetes", "kubernetes-file", f"{path} is not used: {fault}.", remedy)
-            for remedy, path, fault in faults
-        )
+            Absence("source", "allocation", "kubernetes", "kubernetes-file", f"{own.path} is not used: {own.fault}.",
+                    f"Write it with kubectl get {what} -o json, as a new file that is then renamed.")
+            for own, what in ((self._pods, "pods,replicasets,jobs -A"), (self._slices, "resourceslices"))
+            if own is not None and own.fault is not None
+        )  # fmt: skip
         if absences != facts.absences:
             facts = replace(facts, absences=absences)
         self._facts = facts
@@ -98,12 +103,12 @@ class KubernetesFiles:
                 own.close()
 
     def _with_pods(self, facts: KubernetesFacts, answer: Mapping[str, Any]) -> KubernetesFacts:
-        pods, objects = _told(answer)
+        pods, objects = _objects(answer)
         works = works_of(self._cluster, pods, objects)
         by_uid: dict[str, PodFact] = {}
         by_name: dict[tuple[str, str], PodFact] = {}
         for pod, work in sorted(zip(pods, works, strict=True), key=lambda one: one[0].created_seconds or 0.0):
-            fact = PodFact(pod, work, team_of(pod, objects, self._team_labels))
+            fact = PodFact(pod, work, team_of_pod(pod, objects, self._team_labels))
             by_name[pod.namespace, pod.name] = fact
             if pod.uid:
                 by_uid[pod.uid] = fact
@@ -181,42 +186,16 @@ class _Watched:
         return answer
 
 
-def _told(answer: Mapping[str, Any]) -> tuple[list[Pod], Objects]:
-    """The child's own words: their shape is known, their texts are not."""
+def _objects(answer: Mapping[str, Any]) -> tuple[list[Pod], Objects]:
+    """The child's own words: of known shape, and cleaned."""
     pods = [
-        Pod(
-            clean_text(row["namespace"]), clean_text(row["name"]), row["uid"] and clean_text(row["uid"]),
-            _owner(row["owner"]), created_seconds=row["created"], started_seconds=row["started"],
-            ended_seconds=math.inf if row["ended"] is None else row["ended"],
-            image=row["image"] and clean_text(row["image"]), containers=frozenset(map(clean_text, row["containers"])),
-            labels={name: clean_text(value) for name, value in row["labels"].items()}, has_gpus=row["has_gpus"],
-        )
+        Pod(**{**row, "owner": row["owner"] and PodOwner(*row["owner"]), "containers": frozenset(row["containers"])})
         for row in answer["pods"]
-    ]  # fmt: skip
-    owners = {
-        (clean_text(kind), clean_text(space), clean_text(name)): _owner(owner)
-        for kind, space, name, owner in answer["owners"]
-    }
-    parallelism = {(clean_text(space), clean_text(job)): count for space, job, count in answer["parallelism"]}
-    labels = {
-        clean_text(space): {name: clean_text(value) for name, value in own.items()}
-        for space, own in answer["namespaces"].items()
-    }
-    return pods, Objects(owners, parallelism, labels)
-
-
-def _owner(told: Sequence[str] | None) -> Owner | None:
-    return Owner(clean_text(told[0]), clean_text(told[1])) if told else None
+    ]
+    owners = {(kind, space, name): owner and PodOwner(*owner) for kind, space, name, owner in answer["owners"]}
+    parallelism = {(space, job): count for space, job, count in answer["parallelism"]}
+    return pods, Objects(owners, parallelism, answer["namespaces"])
 
 
 def _devices(answer: Mapping[str, Any]) -> dict[str, SliceDevice]:
-    return {
-        f"{clean_text(one['pool'])}/{clean_text(one['name'])}": SliceDevice(
-            *(clean_text(one[name]) or None for name in ("uuid", "pci", "parentUUID", "profile"))
-        )
-        for one in answer["devices"]
-    }
-
-
-_PODS_FAULT = "Write it with kubectl get pods,replicasets,jobs -A -o json, as a new file that is then renamed."
-_SLICES_FAULT = "Write it with kubectl get resourceslices -o json, as a new file that is then renamed."
+    return {f"{one.pop('pool')}/{one.pop('name')}": SliceDevice(**one) for one in answer["devices"]}

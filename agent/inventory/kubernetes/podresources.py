@@ -1,7 +1,7 @@
 """The kubelet's pod-resources, asked through a child process that never holds up the agent.
 
 At each scan the answer to the last question is taken, if it has come, and the next question asked. The answer names
-pods by namespace and name, not by UID: `claims.join` ties them to cgroups where only one fits.
+pods by namespace and name, not by UID: `scheduler_claims.join_claims` ties them to cgroups where only one fits.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from ...base.safe_text import clean_text
 from ...base.self_command import child_command
 from ...model import Absence
-from ..scheduler_claims import Claim, Devices
+from ..scheduler_claims import DeviceClaim, Devices, SchedulerState
 
 # A child that has not answered for a minute is ended; the next is started two minutes later.
 _PATIENCE_SECONDS, _RESTART_SECONDS = 60.0, 120.0
@@ -39,15 +39,6 @@ class PodDevices:
     devices: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Kubelet:
-    """`present`: there is a pod-resources socket here. `claims` is empty where `absences` say why."""
-
-    present: bool
-    claims: tuple[Claim, ...] = ()
-    absences: frozenset[Absence] = frozenset()
-
-
 class PodResources:
     """Asks the kubelet behind `socket` by way of a child. `close` ends the child; it ends by itself with the agent."""
 
@@ -65,26 +56,26 @@ class PodResources:
         self._told_at = monotonic()
         self._fault: str | None = None
 
-    def read(self, devices: Devices) -> Kubelet:
-        """What holds now; never waits."""
+    def read(self, devices: Devices) -> SchedulerState:
+        """What holds now; never waits. The kubelet is present where there is a socket of its pod-resources."""
         there = _socket_state(self._socket)
         if there is None:
             self.close()
-            return Kubelet(present=False)
+            return SchedulerState(present=False)
         if there:
             self.close()
-            return Kubelet(True, absences=frozenset({_unknown(there, _PERMISSION_REMEDY)}))
+            return SchedulerState(True, absences=frozenset({_unknown(there, _PERMISSION_REMEDY)}))
         now = self._monotonic()
         self._take_answer(now)
         self._ask(now)
         is_fresh = now - self._told_at <= _FRESH_SECONDS
         if self._pods is None or not is_fresh:
             if self._fault is None and is_fresh:
-                return Kubelet(True)  # the first question is on its way
+                return SchedulerState(True)  # the first question is on its way
             remedy = _GRPC_REMEDY if self._fault == _NO_GRPC else _ANSWER_REMEDY
-            return Kubelet(True, absences=frozenset({_unknown(self._fault or "it does not answer", remedy)}))
+            return SchedulerState(True, absences=frozenset({_unknown(self._fault or "it does not answer", remedy)}))
         claims = tuple(_claim(pod, devices) for pod in self._pods)
-        return Kubelet(True, claims, _unresolved(claims, devices))
+        return SchedulerState(True, claims, _unresolved(claims, devices))
 
     def close(self) -> None:
         """End the child."""
@@ -190,12 +181,12 @@ def _socket_state(path: Path) -> str | None:
     return "" if os.access(path, os.R_OK | os.W_OK) else f"{path} may not be opened by this user"
 
 
-def _claim(pod: PodDevices, devices: Devices) -> Claim:
+def _claim(pod: PodDevices, devices: Devices) -> DeviceClaim:
     found, unknown = devices.resolve(pod.devices)
-    return Claim("kubernetes", found, unknown, namespace=pod.namespace, pod=pod.pod)
+    return DeviceClaim("kubernetes", found, unknown, namespace=pod.namespace, pod=pod.pod)
 
 
-def _unresolved(claims: Sequence[Claim], devices: Devices) -> frozenset[Absence]:
+def _unresolved(claims: Sequence[DeviceClaim], devices: Devices) -> frozenset[Absence]:
     """What fits no device here: names that the driver does not know, and names of DRA that fit none or several."""
     found: dict[bool, list[str]] = {}
     for claim in claims:

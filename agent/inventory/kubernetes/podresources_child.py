@@ -47,7 +47,7 @@ def fields(data: bytes) -> Iterator[Field]:
         position += length
 
 
-def decode(data: bytes) -> list[dict[str, object]]:
+def decode_pods(data: bytes) -> list[dict[str, object]]:
     """The pods of a ListPodResourcesResponse: ``namespace``, ``name`` and the GPU ``devices`` of all containers."""
     pods: list[dict[str, object]] = []
     for pod in _messages(data, 1):
@@ -68,7 +68,7 @@ def main(socket_path: str) -> int:
         call = channel.unary_unary(METHOD, request_serializer=None, response_deserializer=None)
         for _ in sys.stdin:
             try:
-                _say({"pods": decode(call(b"", timeout=TIMEOUT_SECONDS))})
+                _say({"pods": decode_pods(call(b"", timeout=TIMEOUT_SECONDS))})
             except grpc.RpcError as error:
                 code = error.code().name if isinstance(error, grpc.Call) else "UNKNOWN"
                 detail = str(error.details() if isinstance(error, grpc.Call) else error)

@@ -51,7 +51,7 @@ _SPELLED, _CAPITAL = re.compile(r"[^a-zA-Z0-9_]"), re.compile(r"([a-z0-9])([A-Z]
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class PodOwner:
     """What controls an object."""
 
     kind: str
@@ -69,7 +69,7 @@ class Pod:
     namespace: str
     name: str
     uid: str | None = None
-    owner: Owner | None = None
+    owner: PodOwner | None = None
     is_told: bool = True
     created_seconds: float | None = None
     started_seconds: float | None = None
@@ -85,7 +85,7 @@ class Objects:
     """What is told beside pods. `owners`: (kind, namespace, name) -> owner, None: it has none; `labels`: of namespaces;
     `parallelism`: (namespace, Job) -> how many of its pods run at a time."""
 
-    owners: Mapping[tuple[str, str, str], Owner | None] = field(default_factory=dict)
+    owners: Mapping[tuple[str, str, str], PodOwner | None] = field(default_factory=dict)
     parallelism: Mapping[tuple[str, str], int] = field(default_factory=dict)
     labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
@@ -106,7 +106,7 @@ class PodWork:
 class _Found:
     kind: str | None
     name: str
-    gang: Owner | None = None
+    gang: PodOwner | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ def works_of(cluster: str, pods: Sequence[Pod], objects: Objects) -> tuple[PodWo
         by_name.setdefault((pod.namespace, pod.name), []).append(pod)
     known = _Known(objects, by_name, _groups(pods, by_name), _leaders(pods))
     found = [_found(pod, known) for pod in pods]
-    members: dict[tuple[str, Owner], list[int]] = {}
+    members: dict[tuple[str, PodOwner], list[int]] = {}
     for n, (pod, one) in enumerate(zip(pods, found, strict=True)):
         if one.gang is not None:
             members.setdefault((pod.namespace, one.gang), []).append(n)
@@ -156,7 +156,7 @@ def pod_parts(pod: Pod) -> tuple[str, ...]:
     return (pod.uid,) if pod.uid else ("pod", pod.namespace, pod.name)
 
 
-def team_of(pod: Pod, objects: Objects, names: Iterable[str]) -> str | None:
+def team_of_pod(pod: Pod, objects: Objects, names: Iterable[str]) -> str | None:
     """The first of these labels that the pod has, else that its namespace has."""
     spellings = [spelled(name) for name in names]
     for labels in (pod.labels, objects.labels.get(pod.namespace, {})):
@@ -203,14 +203,14 @@ def _found(pod: Pod, known: _Known) -> _Found:
         return _Found(None, controller_of(pod.name))
     if pod.owner is None or pod.owner.kind == "Node":
         leads = (pod.namespace, pod.name) in known.leaders
-        return _Found("Pod", pod.name, Owner("Pod", pod.name) if leads else None)
+        return _Found("Pod", pod.name, PodOwner("Pod", pod.name) if leads else None)
     chain = _chain(pod, pod.owner, known)
     top = chain[-1]
     gang = next((one for one in chain if one.kind in GANGS), None)
     labels = {name: pod.labels.get(spelled(name)) for name in OPERATOR_LABELS}
     group = _group(pod, chain, gang, labels, known)
     if group is not None:
-        return _Found("LeaderWorkerSet", group[0], Owner("LeaderWorkerSet", group[1]))
+        return _Found("LeaderWorkerSet", group[0], PodOwner("LeaderWorkerSet", group[1]))
     if top.kind == "Deployment":
         service = labels[_KSERVE] or (inference_service_of(top.name) if KSERVE_CONTAINER in pod.containers else None)
         return _Found("InferenceService", service) if service else _Found(top.kind, top.name)
@@ -225,7 +225,7 @@ def _found(pod: Pod, known: _Known) -> _Found:
     return _Found(top.kind, top.name, gang or next((one for one in chain if one.kind in ("Job", "Pod")), None))
 
 
-def _chain(pod: Pod, first: Owner, known: _Known) -> tuple[Owner, ...]:
+def _chain(pod: Pod, first: PodOwner, known: _Known) -> tuple[PodOwner, ...]:
     """The owners that stand for the pod's work, the nearest first; it alone where they go round in a circle."""
     chain = [first]
     while len(chain) < _MOST_LINKS:
@@ -234,27 +234,27 @@ def _chain(pod: Pod, first: Owner, known: _Known) -> tuple[Owner, ...]:
         allowed = _ABOVE.get(last.kind, frozenset())
         if above is None or (allowed is not None and above.kind not in allowed):
             return tuple(chain)
-        if above in chain or above == Owner("Pod", pod.name):
+        if above in chain or above == PodOwner("Pod", pod.name):
             return (first,)
         chain.append(above)
     return (first,)
 
 
-def _above(owner: Owner, namespace: str, known: _Known) -> Owner | None:
+def _above(owner: PodOwner, namespace: str, known: _Known) -> PodOwner | None:
     key = (owner.kind, namespace, owner.name)
     if key in known.objects.owners:
         return known.objects.owners[key]
     if owner.kind == "ReplicaSet" and (name := deployment_of(owner.name)) is not None:
-        return Owner("Deployment", name)
+        return PodOwner("Deployment", name)
     if owner.kind == "Job" and (name := cron_job_of(owner.name)) is not None:
-        return Owner("CronJob", name)
+        return PodOwner("CronJob", name)
     if owner.kind == "Pod":
         return next((one.owner for one in known.pods.get((namespace, owner.name), ()) if one.owner is not None), None)
     return None
 
 
 def _group(
-    pod: Pod, chain: Sequence[Owner], gang: Owner | None, labels: Mapping[str, str | None], known: _Known
+    pod: Pod, chain: Sequence[PodOwner], gang: PodOwner | None, labels: Mapping[str, str | None], known: _Known
 ) -> tuple[str, str] | None:
     """The LeaderWorkerSet and the group of it that a pod is in; None: it is in none."""
     name, index = labels[_LWS_NAME], labels[_LWS_GROUP]

@@ -28,7 +28,7 @@ def slurm_jobs(cgroups: Path) -> dict[str, Path] | None:
     scopes = [
         f"{folder}/{name}"
         for folder in (f"{cgroups}/system.slice", str(cgroups))
-        for name in _folders(folder)
+        for name in folders_in(folder)
         if _STEPD.fullmatch(name)
     ]
     if not scopes:
@@ -37,7 +37,7 @@ def slurm_jobs(cgroups: Path) -> dict[str, Path] | None:
         return None
     found: dict[str, Path] = {}
     for scope in scopes:
-        for name in _folders(scope):
+        for name in folders_in(scope):
             if match := _JOB.fullmatch(name):
                 found[match.group(1)] = Path(scope, name)
             elif _SLUID.fullmatch(name):
@@ -47,7 +47,7 @@ def slurm_jobs(cgroups: Path) -> dict[str, Path] | None:
 
 def step_pids(job: Path) -> dict[str, tuple[int, ...]]:
     """The processes of each step of a job: ``batch``, ``extern`` (with ``PrologFlags=Contain``) and srun's numbers."""
-    steps = [name for name in _folders(str(job)) if name.startswith("step_")][:_MAX_STEPS]
+    steps = [name for name in folders_in(str(job)) if name.startswith("step_")][:_MAX_STEPS]
     return {name.removeprefix("step_"): _pids(f"{job}/{name}") for name in steps}
 
 
@@ -56,9 +56,9 @@ def _pids(step: str) -> tuple[int, ...]:
     folders = [(step, 0)]
     while folders and len(pids) < _MAX_PIDS:
         folder, depth = folders.pop()
-        pids += [int(word) for word in _text(f"{folder}/cgroup.procs").split() if word.isdigit()]
+        pids += [int(word) for word in read_ascii(f"{folder}/cgroup.procs", 65536).split() if word.isdigit()]
         if depth < _STEP_DEPTH:
-            folders += [(f"{folder}/{name}", depth + 1) for name in _folders(folder)]
+            folders += [(f"{folder}/{name}", depth + 1) for name in folders_in(folder)]
     return tuple(sorted(pid for pid in set(pids) if pid > 0)[:_MAX_PIDS])
 
 
@@ -67,7 +67,7 @@ def pod_uids(cgroups: Path) -> frozenset[str] | None:
     roots = [folder for top in _kube_tops(cgroups) for folder in (top, *_qos_folders(top))]
     if not roots:
         return None
-    names = (name for root in roots for name in _folders(root))
+    names = (name for root in roots for name in folders_in(root))
     return frozenset(uid for name in names if (uid := pod_uid(name)) is not None)
 
 
@@ -76,7 +76,7 @@ def _kube_tops(cgroups: Path) -> Iterator[str]:
     for base in (str(cgroups), *(f"{cgroups}/{name}" for name in ("cpuset", "memory", "cpu"))):
         found = False
         for folder in (base, f"{base}/kubelet", f"{base}/kubelet.slice"):
-            for name in _folders(folder):
+            for name in folders_in(folder):
                 if name.endswith(("kubepods", "kubepods.slice")):
                     found = True
                     yield f"{folder}/{name}"
@@ -85,20 +85,21 @@ def _kube_tops(cgroups: Path) -> Iterator[str]:
 
 
 def _qos_folders(top: str) -> list[str]:
-    return [f"{top}/{name}" for name in _folders(top) if "besteffort" in name or "burstable" in name]
+    return [f"{top}/{name}" for name in folders_in(top) if "besteffort" in name or "burstable" in name]
 
 
 def _v1_users(cgroups: Path) -> list[str]:
     for controller in _V1_CONTROLLERS:
         base = f"{cgroups}/{controller}"
-        slurm = [name for name in _folders(base) if name == "slurm" or name.startswith("slurm_")]
-        users = [f"{base}/{top}/{user}" for top in slurm for user in _folders(f"{base}/{top}")]
+        slurm = [name for name in folders_in(base) if name == "slurm" or name.startswith("slurm_")]
+        users = [f"{base}/{top}/{user}" for top in slurm for user in folders_in(f"{base}/{top}")]
         if slurm:
             return [path for path in users if path.rsplit("/", 1)[-1].startswith("uid_")] or [f"{base}/{slurm[0]}"]
     return []
 
 
-def _folders(path: str) -> list[str]:
+def folders_in(path: str | Path) -> list[str]:
+    """The names of its folders, in order; empty where it cannot be read."""
     names: list[str] = []
     try:
         with os.scandir(path) as entries:
@@ -112,9 +113,10 @@ def _folders(path: str) -> list[str]:
     return sorted(names)
 
 
-def _text(path: str) -> str:
+def read_ascii(path: str | Path, limit: int = 1 << 20) -> str:
+    """A file of the kernel's, up to `limit` bytes; empty where it cannot be read."""
     try:
         with Path(path).open("rb") as file:
-            return file.read(65536).decode("ascii", "replace")
+            return file.read(limit).decode("ascii", "replace")
     except OSError:
         return ""

@@ -7,12 +7,12 @@ v2 the rule is a BPF program, which nobody can read back.
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
-_LIMIT = 1 << 20
+from .cgroup_tree import folders_in, read_ascii
+
 NVIDIA_MAJOR = 195  # registered for NVIDIA's graphics devices (the kernel's devices.txt)
 _GPU_DRIVERS = frozenset({"nvidia", "nvidia-frontend"})
 _CAPS_DRIVER = "nvidia-caps"
@@ -50,7 +50,7 @@ def read_majors(procfs: Path) -> Majors:
     """From ``/proc/devices``; where the driver is not in it, the registered number."""
     gpus: set[int] = set()
     caps: int | None = None
-    for line in _read(procfs / "devices").partition("Block devices")[0].splitlines():
+    for line in read_ascii(procfs / "devices").partition("Block devices")[0].splitlines():
         number, _, name = line.strip().partition(" ")
         if not _NUMBER.fullmatch(number):
             continue
@@ -85,30 +85,15 @@ def job_lists(cgroups: Path, job_id: str) -> tuple[Allowed, Allowed] | None:
     `cgroups` is ``/sys/fs/cgroup``.
     """
     base = cgroups / "devices"
-    for top in _folders(base):
+    for top in folders_in(base):
         if top != "slurm" and not top.startswith("slurm_"):
             continue
-        for user in _folders(base / top):
+        for user in folders_in(base / top):
             job = base / top / user / f"job_{job_id}"
             if not user.startswith("uid_") or not job.is_dir():
                 continue
-            mine, whole = (parse_devices_list(_read(folder / "devices.list")) for folder in (job, base / top))
-            if mine is None or whole is None or not _read(job / "devices.list"):
+            mine, whole = (parse_devices_list(read_ascii(folder / "devices.list")) for folder in (job, base / top))
+            if mine is None or whole is None or not read_ascii(job / "devices.list"):
                 return None
             return mine, whole
     return None
-
-
-def _folders(path: Path) -> list[str]:
-    try:
-        return sorted(entry.name for entry in os.scandir(path) if entry.is_dir(follow_symlinks=False))[:4096]
-    except OSError:
-        return []
-
-
-def _read(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            return file.read(_LIMIT).decode("ascii", "replace")
-    except OSError:
-        return ""

@@ -7,45 +7,34 @@ others (``sudo``, ``srun``, ``env``), so every word is looked at, not the first 
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
 
 from .environments import MASK, ends_command
 from .secret_names import words_of
 
-
-class _Options(NamedTuple):
-    """Short options that mean a secret: as a word of its own before it, and with the secret attached."""
-
-    own: frozenset[str]
-    attached: frozenset[str] = frozenset()
-
-
-def _both(option: str) -> _Options:
-    return _Options(frozenset({option}), frozenset({option}))
-
-
-_OPTIONS: dict[str, _Options] = {
-    **dict.fromkeys(("sshpass", "7z", "rar", "unrar", "cqlsh"), _both("-p")),
-    **dict.fromkeys(("mysql", "mysqldump", "mysqladmin", "mysqlimport", "mariadb", "mariadb-dump"), _both("-p")),
-    **dict.fromkeys(("mongo", "mongosh", "mongodump", "mongorestore", "mongoimport", "mongoexport"), _both("-p")),
-    **dict.fromkeys(("zip", "unzip", "sqlcmd", "mosquitto_pub", "mosquitto_sub", "ipmitool", "bcp"), _both("-P")),
-    **dict.fromkeys(("ldapsearch", "ldapmodify", "ldapadd", "ldapdelete", "ldapwhoami", "ldapmodrdn"), _both("-w")),
-    **dict.fromkeys(
-        ("snmpget", "snmpwalk", "snmpset", "snmpbulkwalk", "snmpgetnext", "snmptrap"),
-        _Options(frozenset({"-A", "-X", "-c"}), frozenset({"-A", "-X", "-c"})),
-    ),
-    "ldappasswd": _Options(frozenset({"-w", "-s", "-a"}), frozenset({"-w", "-s", "-a"})),
-    "kaggle": _both("-v"),
-    "http": _both("-a"),
-    "https": _both("-a"),
-    "codecov": _Options(frozenset({"-t"})),
-    "expect": _Options(frozenset({"-c"})),
-    "redis-cli": _both("-a"),
-    "az": _Options(frozenset({"-p"})),
-    "openssl": _Options(frozenset({"-k", "-K", "-pass", "-passin", "-passout"})),
-    "ssh-keygen": _Options(frozenset({"-N", "-P"})),
-    "curl": _Options(frozenset({"-b", "-E", "--cert", "--proxy-cert", "--cookie"})),
-    **dict.fromkeys(("useradd", "usermod", "groupadd", "groupmod"), _both("-p")),
+# Programs, and their short options that mean a secret: as a word of its own before it, or with it attached.
+_OPTIONS: dict[str, frozenset[str]] = {
+    program: words_of(options)
+    for programs, options in (
+        ("sshpass 7z rar unrar cqlsh useradd usermod groupadd groupmod", "-p"),
+        ("mysql mysqldump mysqladmin mysqlimport mariadb mariadb-dump", "-p"),
+        ("mongo mongosh mongodump mongorestore mongoimport mongoexport", "-p"),
+        ("zip unzip sqlcmd mosquitto_pub mosquitto_sub ipmitool bcp", "-P"),
+        ("ldapsearch ldapmodify ldapadd ldapdelete ldapwhoami ldapmodrdn", "-w"),
+        ("snmpget snmpwalk snmpset snmpbulkwalk snmpgetnext snmptrap", "-A -X -c"),
+        ("ldappasswd", "-w -s -a"),
+        ("kaggle", "-v"),
+        ("http https redis-cli", "-a"),
+    )
+    for program in programs.split()
+}
+# The same, of options that take no secret attached.
+_OWN_OPTIONS = {
+    "codecov": words_of("-t"),
+    "expect": words_of("-c"),
+    "az": words_of("-p"),
+    "openssl": words_of("-k -K -pass -passin -passout"),
+    "ssh-keygen": words_of("-N -P"),
+    "curl": words_of("-b -E --cert --proxy-cert --cookie"),
 }
 # Programs whose secret is the word behind so many others: wpa_passphrase SSID SECRET.
 BY_POSITION = {"wpa_passphrase": 1, "activate-refresh-token": 1}
@@ -107,13 +96,13 @@ class Places:
         if name == "login":
             self._after_login = bool(self._programs & _LOGINS)
             self._has_user = True
-            self._take(_both("-p"))
-            if "glab" in self._programs:
-                self._take(_Options(frozenset({"-t"})))
+            self._attached |= {"-p"}
+            self._own |= {"-p", "-t"} if "glab" in self._programs else {"-p"}
         elif name in _UNSEALS:
             self._after_login = True
-        elif name in _OPTIONS:
-            self._take(_OPTIONS[name])
+        elif name in _OPTIONS or name in _OWN_OPTIONS:
+            self._attached |= _OPTIONS.get(name, frozenset())
+            self._own |= _OPTIONS.get(name, frozenset()) | _OWN_OPTIONS.get(name, frozenset())
         elif name in BY_POSITION:
             self._before_secret = BY_POSITION[name]
         elif word in _USERS and not (self._programs & _PARTITIONS or previous.startswith("python")):
@@ -142,11 +131,6 @@ class Places:
         self._count = 0
         self._before_secret: int | None = None  # words until the one that is a secret by its position
         self._has_user = False  # a name of a user or `login` came: -p is a password
-
-    def _take(self, *options: _Options) -> None:
-        for one in options:
-            self._own |= one.own
-            self._attached |= one.attached
 
     def _masked(self, word: str, previous: str) -> str | None:
         if not word.rstrip(";&|"):

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from ...base.safe_text import clean_text
 from .environments import MASK, ends_command, without_environments
 from .programs import BY_POSITION, PLAIN_FLAG, Places
-from .secret_names import is_secret, is_secret_name, is_strong_name, may_be_switch, parts_of, words_of
-from .texts import flag_of, is_scheme, pair_of, plain, redact_text
+from .secret_names import is_secret, is_secret_name, is_strong_name, may_be_switch, name_parts, words_of
+from .texts import flag_of, is_scheme, pair_of, plain_letters, redact_text
 
 __all__ = ["COMMAND_LIMIT", "is_secret_name", "redact_command", "redact_name", "redact_text", "redact_words"]
 
@@ -48,19 +48,8 @@ _SEARCHES = frozenset({"grep", "egrep", "fgrep", "rg", "ag", "ack", "pgrep", "pk
 _COMMIT = re.compile(r"[0-9a-f]{7,40}")
 _COMMIT_FLAGS = frozenset({"revision", "commit", "sha", "rev", "ref", "checksum", "digest"})
 # Commands that read a secret from the pipe before them.
-_READS_SECRET = frozenset(
-    {
-        "--password-stdin",
-        "--with-token",
-        "--token-stdin",
-        "--passphrase-fd",
-        "-S",
-        "chpasswd",
-        "passwd",
-        "login",
-        "--stdin",
-        "vncpasswd",
-    }
+_READS_SECRET = words_of(
+    "--password-stdin --with-token --token-stdin --passphrase-fd -S chpasswd passwd login --stdin vncpasswd"
 )
 _PRINTS = frozenset({"echo", "printf"})
 _HERE = re.compile(r"(?:.*[^<])?<<-?\\?([A-Za-z_]\w{0,63})?", re.DOTALL)
@@ -99,7 +88,7 @@ def _redact_words(argv: Sequence[str], depth: int, *, in_words: bool = True) -> 
         if given == "…" and seen[index] == "…":
             yield given
             continue
-        word = plain(given)
+        word = plain_letters(given)
         by_place = places.mask(word)
         if index in piped or flow.hides(word):
             yield MASK + (";" if depth and word.endswith(";") else "")
@@ -239,7 +228,7 @@ class _Flow:
         flag = flag_of(word)
         self._git = (self._git or program == "git") and not ends_command(word)
         self.names_commit = self._git or (
-            flag is not None and parts_of(flag)[-1:] != [] and parts_of(flag)[-1] in _COMMIT_FLAGS
+            flag is not None and name_parts(flag)[-1:] != [] and name_parts(flag)[-1] in _COMMIT_FLAGS
         )
         behind_option = self._previous in ("-e", "-x", "-E", "--env") and self._before != "set"
         self._before, self._previous = self._previous, word
@@ -253,7 +242,7 @@ class _Flow:
             self._must = True
         elif word == "add_user" or (not (self._searching or behind_option) and self._is_bare_name(word)):
             self._must = self._bare = True
-            self._all = word == "add_user" or parts_of(word)[0] in _VERBS
+            self._all = word == "add_user" or name_parts(word)[0] in _VERBS
 
     def _is_bare_name(self, word: str) -> bool:
         """Whether a word that stands alone is the name of a secret: ``set password S``, ``setenv HF_TOKEN S``."""
@@ -261,7 +250,7 @@ class _Flow:
         name = name.rsplit("/", 1)[-1].lstrip(":_") if name.startswith("//") else name
         if re.fullmatch(r"[^\W\d][\w.-]{0,127}", name) is None:
             return False
-        parts = parts_of(name)
+        parts = name_parts(name)
         if name in BY_POSITION or parts[-1:] in (["pin"], ["pincode"]):  # of a board, more often
             return False
         if parts and parts[0] in _VERBS:

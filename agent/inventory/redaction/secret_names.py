@@ -108,7 +108,7 @@ def is_strong_name(name: str) -> bool:
 
 def may_be_switch(name: str) -> bool:
     """Whether a flag of this secret name may stand without a value: ``--use-auth-token``."""
-    return parts_of(name)[:1] != [] and parts_of(name)[0] in _MAYBE_SWITCHES
+    return name_parts(name)[:1] != [] and name_parts(name)[0] in _MAYBE_SWITCHES
 
 
 def is_secret(name: str, value: str) -> bool:
@@ -120,10 +120,10 @@ def is_secret(name: str, value: str) -> bool:
     if kind == "pin":  # the others are pins of a board
         return _PIN.fullmatch(bare) is not None
     if kind == "strong":
-        return not (bare in _WORDS_FOR_NONE or ("pwd" in parts_of(name)[-1:] and _PATH.fullmatch(value)))
+        return not (bare in _WORDS_FOR_NONE or ("pwd" in name_parts(name)[-1:] and _PATH.fullmatch(value)))
     if bare in _WORDS_FOR_NONE or (bare == "value" and kind == "key"):
         return False
-    if _COUNT.fullmatch(value) and any(part in _COUNTS for part in parts_of(name)):
+    if _COUNT.fullmatch(value) and any(part in _COUNTS for part in name_parts(name)):
         return False
     if kind == "pass":
         return not re.fullmatch(r"[0-9]", value)
@@ -132,7 +132,7 @@ def is_secret(name: str, value: str) -> bool:
     return not (kind == "key" and _PATH.fullmatch(value))
 
 
-def parts_of(name: str) -> list[str]:
+def name_parts(name: str) -> list[str]:
     """The words of a name in small Latin letters, without digits."""
     if not name.isascii():
         name = unicodedata.normalize("NFKD", name).translate(_LOOKS)
@@ -143,7 +143,7 @@ def _kind(name: str) -> str | None:
     """What kind of secret a name says: "strong", or the word at its end; None: none."""
     if not name.isascii() and any(word in name.lower() for word in _OTHER_SCRIPTS):
         return "strong"
-    parts = parts_of(name)
+    parts = name_parts(name)
     if not parts or parts[0] in _SWITCHES:
         return None
     joined = "".join(parts)
@@ -176,7 +176,7 @@ def _kind_before_host(name: str) -> str | None:
     if labels[-1].lower() not in _TOP_LEVELS:
         return None
     for end in range(len(labels) - 3, 0, -1):
-        last = parts_of(labels[end - 1])[-1:]
+        last = name_parts(labels[end - 1])[-1:]
         if last and last[0] not in _NO_SETTING and labels[end].lower() not in _ABOUT:
             # Two labels at most: longer ones would be read as a host themselves.
             kind = _kind(".".join(labels[max(0, end - 2) : end]))

@@ -74,7 +74,7 @@ _SCHEMES = frozenset(
 )
 
 
-def plain(word: str) -> str:
+def plain_letters(word: str) -> str:
     """Full-width and other look-alike forms as plain letters, and without what is not seen: both hide names."""
     if word.isascii() and word.isprintable():
         return word
@@ -120,7 +120,7 @@ def redact_text(text: str, *, line_of_words: bool = False) -> str:
     """
     if len(text) > TEXT_LIMIT:
         text = text[:TEXT_LIMIT] + "…"
-    text = plain(text)
+    text = plain_letters(text)
     pair = pair_of(text)
     if pair is not None and not (line_of_words and any(map(str.isspace, text))) and is_secret(pair[1], pair[2].strip()):
         return pair[0] + (" " if pair[2][:1] == " " else "") + MASK

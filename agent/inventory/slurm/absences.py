@@ -14,7 +14,20 @@ INSTALL_PROLOG = (
 )
 
 
-def absences(
+# What to do, by the reason of the absence.
+_REMEDIES = {
+    "allocation-unknown": INSTALL_PROLOG,
+    "allocation-stale": "Check that epilog.sh runs on this node; it ends them.",
+    "allocation-refused": "Remove them; only prolog.sh and epilog.sh, as root, may write there.",
+    "allocation-contradicted": "Restart slurmd after changes to gres.conf, set slurm_conf to the folder that it reads, "
+    "and let cgroup.conf have ConstrainDevices=yes with TaskPlugin=task/cgroup.",
+    "allocation-unresolved": "Let gres.conf on this node name the device file of every GPU (File=/dev/nvidia[0-7]), "
+    "readable for the agent; where it lies elsewhere, set slurm_conf to its folder.",
+}
+_DRIVER_FIRST = "Make the GPUs readable first: see the lines of nvml."
+
+
+def slurm_absences(
     files: JobFiles,
     has_claims: bool,
     stale: Sequence[str],
@@ -23,65 +36,31 @@ def absences(
 ) -> frozenset[Absence]:
     """`stale`: jobs whose files are left out. `untold`: running jobs of which nobody says what they were given.
     `resolved`: what is known of each job's devices."""
-    found: list[Absence] = []
+    details: dict[str, str] = {}
     if untold or (files.missing is not None and not has_claims):
         which = f"For {_some(untold)} nothing says" if untold else "Nothing says"
         why = f"; {files.missing}" if files.missing else ": they began before the prolog was installed, or it failed"
-        found.append(_absence("allocation-unknown", f"{which} which GPUs Slurm gave to a job{why}.", INSTALL_PROLOG))
+        details["allocation-unknown"] = f"{which} which GPUs Slurm gave to a job{why}."
     if stale:
-        found.append(
-            _absence(
-                "allocation-stale",
-                f"The prolog's files of {_some(stale)} have no living job; they are left out.",
-                "Check that epilog.sh runs on this node; it ends them.",
-            )
-        )
+        details["allocation-stale"] = f"The prolog's files of {_some(stale)} have no living job; they are left out."
     if files.refused:
-        named = [f"{name}: {why}" for name, why in files.refused]
-        found.append(
-            _absence(
-                "allocation-refused",
-                f"Files of the prolog's folder are refused ({_some(named)}).",
-                "Remove them; only prolog.sh and epilog.sh, as root, may write there.",
-            )
+        named = _some([f"{name}: {why}" for name, why in files.refused])
+        details["allocation-refused"] = f"Files of the prolog's folder are refused ({named})."
+    if against := [f"job {job} was given {one.contradiction}" for job, one in resolved.items() if one.contradiction]:
+        details["allocation-contradicted"] = (
+            f"Slurm's settings do not agree with what its jobs do: {_some(against)}. The device cgroup is believed; "
+            "where it cannot be read, nothing is claimed."
         )
-    against = [f"job {job} was given {one.contradiction}" for job, one in resolved.items() if one.contradiction]
-    if against:
-        found.append(
-            _absence(
-                "allocation-contradicted",
-                f"Slurm's settings do not agree with what its jobs do: {_some(against)}. The device cgroup is "
-                "believed; where it cannot be read, nothing is claimed.",
-                "Restart slurmd after changes to gres.conf, set slurm_conf to the folder that it reads, and let "
-                "cgroup.conf have ConstrainDevices=yes with TaskPlugin=task/cgroup.",
-            )
-        )
-    unnamed = [(job, one) for job, one in resolved.items() if one.unknown]
+    unnamed = {job: one for job, one in resolved.items() if one.unknown}
+    explained = next((one for one in unnamed.values() if one.why), Resolution())
     if unnamed:
-        said = [f"{job}: {', '.join(one.unknown)}" for job, one in unnamed]
-        first = next((one for _, one in unnamed if one.why), unnamed[0][1])
-        why = first.why
-        found.append(
-            _absence(
-                "allocation-unresolved",
-                f"Which GPUs Slurm's indices mean is not known ({_some(said)}){f': {why}' if why else ''}.",
-                _remedy(first),
-            )
-        )
-    return frozenset(found)
-
-
-def _remedy(unknown: Resolution) -> str:
-    if unknown.driver_is_silent:
-        return "Make the GPUs readable first: see the lines of nvml."
-    return (
-        "Let gres.conf on this node name the device file of every GPU (File=/dev/nvidia[0-7]), readable for the agent; "
-        "where it lies elsewhere, set slurm_conf to its folder."
+        said = _some([f"{job}: {', '.join(one.unknown)}" for job, one in unnamed.items()])
+        why = f": {explained.why}" if explained.why else ""
+        details["allocation-unresolved"] = f"Which GPUs Slurm's indices mean is not known ({said}){why}."
+    remedies = {**_REMEDIES, "allocation-unresolved": _DRIVER_FIRST} if explained.driver_is_silent else _REMEDIES
+    return frozenset(
+        Absence("source", "allocation", "slurm", reason, detail, remedies[reason]) for reason, detail in details.items()
     )
-
-
-def _absence(reason: str, detail: str, remedy: str) -> Absence:
-    return Absence("source", "allocation", "slurm", reason, detail, remedy)
 
 
 def _some(names: Sequence[str], shown: int = 3) -> str:

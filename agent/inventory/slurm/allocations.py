@@ -12,20 +12,18 @@ is stale when another job was given one of its GPUs and nothing of the older run
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 
-from ...model import Absence
 from ..processes.cgroup_tree import slurm_jobs, step_pids
 from ..processes.procfs import device_number, read_stat, start_seconds
-from ..scheduler_claims import Claim, Devices
-from .absences import absences
-from .devices import DeviceNumber, Evidence, Resolution, Resolver
+from ..scheduler_claims import OF_JOB, OF_RUN, DeviceClaim, Devices, SchedulerState, fill_facts
+from .absences import slurm_absences
+from .devices import DeviceNumber, ProcessEvidence, Resolution, Resolver
 from .job_files import JobFile, read_job_files
-from .slurm_conf import SlurmSettings
-from .stepd import stepd_jobs
-from .variables import filled, job_of, of_job
+from .job_processes import job_of, stepd_jobs
+from .slurm_conf import SlurmConfReader
 
 # Scans (10 s each) without a cgroup after which a job's file is stale: one minute where it had one, which covers the
 # epilog; ten where it never had, which covers prologs that check a node's health first.
@@ -38,15 +36,6 @@ Variables = Callable[[int], Mapping[str, str]]
 OpenMinors = Callable[[int], frozenset[int]]
 
 
-@dataclass(frozen=True, slots=True)
-class Slurm:
-    """`present`: Slurm runs jobs on this node, or has settings or files here. `absences`: what cannot be told."""
-
-    present: bool
-    claims: tuple[Claim, ...] = ()
-    absences: frozenset[Absence] = frozenset()
-
-
 @dataclass(slots=True)
 class _Asked:
     """What a living job's processes told: `told` None: nothing yet. `scans`: since they were asked last."""
@@ -55,71 +44,62 @@ class _Asked:
     scans: int = _RETRY_SCANS
 
 
+@dataclass(slots=True, eq=False)
 class SlurmAllocations:
     """Reads all roads at each scan. `cgroups` is ``/sys/fs/cgroup``; `variables` gives allow-listed variables,
     `open_minors` the minors of the GPUs that a process holds open."""
 
-    def __init__(
-        self,
-        folder: Path,
-        procfs: Path,
-        cgroups: Path,
-        variables: Variables,
-        trusted_uids: frozenset[int],
-        *,
-        settings: SlurmSettings | None = None,
-        open_minors: OpenMinors | None = None,
-        number_of: DeviceNumber = device_number,
-        wall: Callable[[], float] = time.time,
-    ) -> None:
-        self._wall = wall
-        self._folder = folder
-        self._procfs = procfs
-        self._cgroups = cgroups
-        self._variables = variables
-        self._trusted = trusted_uids
-        self._settings = settings or SlurmSettings()
-        self._open_minors = open_minors or (lambda _: frozenset())
-        self._number_of = number_of
-        self._without_cgroup: dict[str, int] = {}
-        self._had_cgroup: set[str] = set()
-        self._asked: dict[tuple[str, float | None], _Asked] = {}
-        self._opened: dict[str, frozenset[int]] = {}
-        self._resolved: dict[tuple[str, float | None], Resolution] = {}
-        self._ended: dict[tuple[str, float | None], None] = {}
-        self._superseded: set[tuple[str, float | None]] = set()
-        self._extern_in_use = False
-        self._unwritten: dict[str, JobFile] = {}  # by job id: runs of which nobody wrote, while they live and after
-        self._live_before: frozenset[str] = frozenset()
+    folder: Path
+    procfs: Path
+    cgroups: Path
+    variables: Variables
+    trusted_uids: frozenset[int]
+    _: KW_ONLY
+    settings: SlurmConfReader = field(default_factory=SlurmConfReader)
+    open_minors: OpenMinors = lambda _: frozenset()
+    number_of: DeviceNumber = device_number
+    wall: Callable[[], float] = time.time
+    _without_cgroup: dict[str, int] = field(default_factory=dict, init=False)
+    _had_cgroup: set[str] = field(default_factory=set, init=False)
+    _asked: dict[tuple[str, float | None], _Asked] = field(default_factory=dict, init=False)
+    _opened: dict[str, frozenset[int]] = field(default_factory=dict, init=False)
+    _resolved: dict[tuple[str, float | None], Resolution] = field(default_factory=dict, init=False)
+    _ended: dict[tuple[str, float | None], None] = field(default_factory=dict, init=False)
+    _superseded: set[tuple[str, float | None]] = field(default_factory=set, init=False)
+    _extern_in_use: bool = field(default=False, init=False)
+    # By job id: runs of which nobody wrote, while they live and after.
+    _unwritten: dict[str, JobFile] = field(default_factory=dict, init=False)
+    _live_before: frozenset[str] = field(default=frozenset(), init=False)
 
     def owners(self) -> Mapping[str, int]:
         """Job id -> the user's number, of every job that runs here and whose prolog told it."""
-        files = read_job_files(self._folder, self._trusted)
+        files = read_job_files(self.folder, self.trusted_uids)
         return {job.job_id: job.uid for job in files.jobs if job.uid is not None and job.until is None}
 
-    def read(self, devices: Devices, seen: Mapping[str, frozenset[str]] | None = None) -> Slurm:
-        """What holds now, and what ended since the last call.
+    def read(self, devices: Devices, seen: Mapping[str, frozenset[str]] | None = None) -> SchedulerState:
+        """What holds now, and what ended since the last call. Slurm is present where it runs jobs on this node, or has
+        settings or files here.
 
         `seen`: job id or SLUID -> the GPUs that its processes work on. None: nobody looked; then what ended is kept for
         the next call.
         """
-        live = slurm_jobs(self._cgroups)
-        files = read_job_files(self._folder, self._trusted)
-        present = live is not None or bool(files.jobs or files.refused) or self._settings.is_present
+        live = slurm_jobs(self.cgroups)
+        files = read_job_files(self.folder, self.trusted_uids)
+        present = live is not None or bool(files.jobs or files.refused) or self.settings.is_present
         if not present:
-            return Slurm(present=False)
+            return SchedulerState(present=False)
         if live and not self._extern_in_use:
             self._extern_in_use = any((path / "step_extern").is_dir() for path in live.values())
         if live is None and self._extern_in_use:
             live = {}  # the tree goes with its last job
         running = _running(files.jobs)
         stale = [job for job in running if self._is_stale(job, live)]
-        resolver = Resolver(devices, self._procfs, self._cgroups, self._number_of)
+        resolver = Resolver(devices, self.procfs, self.cgroups, self.number_of)
         jobs: dict[str, JobFile] = {}
         for job in running:
             if job not in stale:
                 name = self._cgroup_name(job, live)
-                jobs[name] = filled(job, self._from_steps(name, (live or {}).get(name), job.since))
+                jobs[name] = fill_facts(job, self._from_steps(name, (live or {}).get(name), job.since))
         told = {name for job in jobs.values() for name in (job.job_id, job.sluid) if name}
         untold: dict[str, JobFile] = {}
         for name, path in (live or {}).items():
@@ -132,28 +112,17 @@ class SlurmAllocations:
         late = self._without_a_sign(jobs, found, live, seen or {})
         for name in late:
             stale.append(jobs.pop(name))
-        usurping = _taken_by_others(jobs, untold, found)
-        claims = [_claim(job, found[name]) for name, job in jobs.items()]
-        claims += [
-            _claim(job, found[name])
-            for name, job in untold.items()
-            if name not in usurping and (found[name].gpu_uuids or job.devices is not None)
-        ]
+        given = {uuid for name in jobs for uuid in found[name].gpu_uuids}
+        without = [name for name, job in untold.items() if not _is_told_devices(job, found[name], given)]
+        claims = [_claim(job, found[name]) for name, job in (jobs | untold).items() if name not in without]
         # What it was given is not told, but which run it is: its processes are nobody else's.
-        claims += [
-            _claim(job, Resolution())
-            for name, job in untold.items()
-            if job.since is not None and (name in usurping or (job.devices is None and not found[name].gpu_uuids))
-        ]
-        nameless = [
-            name
-            for name, job in untold.items()
-            if name in usurping or (job.devices is None and not found[name].gpu_uuids)
-        ]
+        claims += [_claim(untold[name], Resolution()) for name in without if untold[name].since is not None]
         claims += self._over(files.jobs, resolver, told=seen is not None)
         problems = {(jobs | untold)[name].job_id or name: one for name, one in found.items() if name not in late}
-        said = absences(files, bool(claims), [job.job_id for job in stale], nameless, problems)
-        return Slurm(True, tuple(sorted(claims, key=lambda claim: (claim.job_id or "", claim.since or 0.0))), said)
+        said = slurm_absences(files, bool(claims), [job.job_id for job in stale], without, problems)
+        return SchedulerState(
+            True, tuple(sorted(claims, key=lambda claim: (claim.job_id or "", claim.since or 0.0))), said
+        )
 
     # Which jobs there are.
 
@@ -195,7 +164,7 @@ class SlurmAllocations:
             return []
         alive = set(live or ()) | set(seen)
         if any(name not in alive for name in contested):
-            alive |= stepd_jobs(self._procfs, self._trusted)
+            alive |= stepd_jobs(self.procfs, self.trusted_uids)
         late = [name for name in contested if name not in alive and jobs[name].job_id not in alive]
         self._superseded |= {jobs[name].run for name in late}
         return late
@@ -225,7 +194,7 @@ class SlurmAllocations:
         steps = step_pids(path)
         for step in sorted(steps, key=lambda step: step != "batch"):
             pid = self._oldest(steps[step]) if step != "extern" else None
-            asked.told = job_of(name, self._variables(pid), with_devices=step == "batch") if pid is not None else None
+            asked.told = job_of(name, self.variables(pid), with_devices=step == "batch") if pid is not None else None
             if asked.told is not None:
                 break
         return asked.told
@@ -250,13 +219,13 @@ class SlurmAllocations:
             since: float | None = known.since
         else:
             ticks = [stat.start_ticks for pids in step_pids(path).values() for pid in pids
-                     if (stat := read_stat(self._procfs, pid)) is not None]  # fmt: skip
-            since = start_seconds(self._procfs, min(ticks), self._wall()) if ticks else None
+                     if (stat := read_stat(self.procfs, pid)) is not None]  # fmt: skip
+            since = start_seconds(self.procfs, min(ticks), self.wall()) if ticks else None
         if before is not None:
             if since is None or since <= _ended_at(before):
                 return None
             count = None if before.restarts is None else before.restarts + 1
-            job = filled(replace(job, restarts=job.restarts if job.restarts is not None else count), of_job(before))
+            job = fill_facts(replace(job, restarts=job.restarts if job.restarts is not None else count), before, OF_JOB)
         job = replace(job, since=since)
         if job.job_id and since is not None:
             self._unwritten.pop(job.job_id, None)  # to the end: the last ones are kept
@@ -265,7 +234,7 @@ class SlurmAllocations:
 
     def _oldest(self, pids: Iterable[int]) -> int | None:
         """The first process of a step, which Slurm itself started."""
-        stats = (stat for pid in pids if (stat := read_stat(self._procfs, pid)) and stat.comm != "slurmstepd")
+        stats = (stat for pid in pids if (stat := read_stat(self.procfs, pid)) and stat.comm != "slurmstepd")
         return min(((stat.start_ticks, stat.pid) for stat in stats), default=(0, None))[1]
 
     def _resolve(
@@ -276,13 +245,13 @@ class SlurmAllocations:
         seen: Mapping[str, frozenset[str]],
         live: Mapping[str, Path] | None,
     ) -> Resolution:
-        gres = self._settings.gres(job.conf, job.node)
+        gres = self.settings.gres(job.conf, job.node)
         works_on = seen.get(name, frozenset()) | seen.get(job.job_id, frozenset())
-        found = resolver.resolve(name, job.devices, gres, Evidence(works_on))
+        found = resolver.resolve(name, job.devices, gres, ProcessEvidence(works_on))
         path = (live or {}).get(name)
         if found.unknown and gres.is_constrained and path is not None:
             opened = self._minors_of(name, path)
-            found = resolver.resolve(name, job.devices, gres, Evidence(works_on, opened))
+            found = resolver.resolve(name, job.devices, gres, ProcessEvidence(works_on, opened))
         before = self._resolved.get(job.run)
         if before is not None and before.contradiction and not before.gpu_uuids and not found.contradiction:
             found = before  # what was wrong once in a run is not right because a process ended
@@ -294,22 +263,22 @@ class SlurmAllocations:
         found = self._opened.get(name, frozenset())
         for pids in step_pids(path).values():
             for pid in pids:
-                found |= self._open_minors(pid)
+                found |= self.open_minors(pid)
         self._opened[name] = found
         return found
 
-    def _over(self, jobs: Sequence[JobFile], resolver: Resolver, *, told: bool) -> list[Claim]:
+    def _over(self, jobs: Sequence[JobFile], resolver: Resolver, *, told: bool) -> list[DeviceClaim]:
         """What ended: its devices are named once, and then it only tells whose its last processes are."""
         ended = [self._with_start(job) for job in jobs if job.until is not None]
-        claims: list[Claim] = []
+        claims: list[DeviceClaim] = []
         for job in ended:
             if job.run in self._ended:
                 claims.append(_claim(job, Resolution()))
                 continue
             found = self._resolved.get(job.run)
             if found is None:
-                gres = self._settings.gres(job.conf, job.node)
-                found = resolver.resolve(job.job_id, job.devices, gres, Evidence())
+                gres = self.settings.gres(job.conf, job.node)
+                found = resolver.resolve(job.job_id, job.devices, gres, ProcessEvidence())
             # Without a start nothing is claimed: it was never seen to run.
             claims.append(_claim(job, found if job.since is not None else Resolution()))
             if told:
@@ -326,7 +295,7 @@ class SlurmAllocations:
         if not job.without_prolog or seen is None or seen.since is None or seen.since > _ended_at(job):
             return job
         restarts = seen.restarts if seen.restarts is not None else job.restarts
-        return filled(replace(job, since=seen.since, restarts=restarts), seen)
+        return fill_facts(replace(job, since=seen.since, restarts=restarts), seen)
 
 
 def _ended_at(job: JobFile) -> float:
@@ -343,14 +312,10 @@ def _running(jobs: Sequence[JobFile]) -> list[JobFile]:
     return [job for job in latest.values() if job.until is None]
 
 
-def _taken_by_others(
-    jobs: Mapping[str, JobFile], untold: Mapping[str, JobFile], found: Mapping[str, Resolution]
-) -> frozenset[str]:
-    """Jobs that only their own environment tells of, and that name a GPU which the prolog gave to another."""
-    given = {uuid for name in jobs for uuid in found[name].gpu_uuids}
-    return frozenset(
-        name for name, job in untold.items() if job.devices is not None and given & set(found[name].gpu_uuids)
-    )
+def _is_told_devices(job: JobFile, found: Resolution, given: Collection[str]) -> bool:
+    """Whether the devices of a job without a file are known. Its own environment is not believed where it names a GPU
+    that the prolog gave to another (`given`)."""
+    return bool(found.gpu_uuids) if job.devices is None else not any(uuid in given for uuid in found.gpu_uuids)
 
 
 def _unknown_job(name: str, path: Path) -> JobFile:
@@ -360,23 +325,8 @@ def _unknown_job(name: str, path: Path) -> JobFile:
     return JobFile(name, None, uid=number) if name.isdecimal() else JobFile("", None, name, uid=number)
 
 
-def _claim(job: JobFile, found: Resolution) -> Claim:
-    return Claim(
-        scheduler="slurm",
-        gpu_uuids=found.gpu_uuids,
-        unresolved=found.unknown,
-        job_id=job.job_id or None,
-        sluid=job.sluid,
-        start_seconds=job.start_seconds,
-        name=job.name,
-        user=job.user,
-        uid=job.uid,
-        account=job.account,
-        partition=job.partition,
-        qos=job.qos,
-        array_job_id=job.array_job_id,
-        array_task_id=job.array_task_id,
-        restarts=job.restarts,
-        since=job.since,
-        until=job.until,
+def _claim(job: JobFile, found: Resolution) -> DeviceClaim:
+    claim = DeviceClaim(
+        "slurm", found.gpu_uuids, found.unknown, job_id=job.job_id or None, since=job.since, until=job.until
     )
+    return fill_facts(claim, job, ("uid", *OF_RUN))

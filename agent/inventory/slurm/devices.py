@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...model import Gpu
+from ..processes.cgroup_tree import read_ascii
 from ..processes.device_cgroup import Allowed, Majors, job_lists, read_majors
 from ..processes.procfs import device_number
 from ..scheduler_claims import Devices
@@ -33,8 +34,8 @@ DeviceNumber = Callable[[str], tuple[int, int] | None]
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """`gpu_uuids` are proven. `unknown`: what Slurm gave and nothing names, with `why`. `contradiction`: what does not
-    agree; then `gpu_uuids` is what the cgroup says, or empty."""
+    """`gpu_uuids` are proven. `unknown`: what Slurm gave and nothing names, with `why`; `driver_is_silent`: as the
+    driver tells of no GPU. `contradiction`: what does not agree; then `gpu_uuids` is what the cgroup says, or empty."""
 
     gpu_uuids: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
@@ -44,30 +45,30 @@ class Resolution:
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class ProcessEvidence:
     """What is seen of a job's processes: GPUs they work on (NVML), and minors of device nodes they hold open."""
 
     gpu_uuids: frozenset[str] = frozenset()
     open_minors: frozenset[int] = frozenset()
 
 
+@dataclass(slots=True, eq=False)
 class Resolver:
     """Names devices for one scan: what the driver, the kernel and Slurm's settings call them."""
 
-    def __init__(self, devices: Devices, procfs: Path, cgroups: Path, number_of: DeviceNumber = device_number) -> None:
-        self._devices = devices
-        self._cgroups = cgroups
-        self._procfs = procfs
-        self._number_of = number_of
-        self._majors: Majors | None = None
-        self._caps: Mapping[int, tuple[int, int]] | None = None
+    devices: Devices
+    procfs: Path
+    cgroups: Path
+    number_of: DeviceNumber = device_number
+    _majors: Majors | None = field(default=None, init=False)
+    _caps: Mapping[int, tuple[int, int]] | None = field(default=None, init=False)
 
-    def resolve(self, name: str, given: Sequence[str] | None, gres: Gres, evidence: Evidence) -> Resolution:
+    def resolve(self, name: str, given: Sequence[str] | None, gres: Gres, evidence: ProcessEvidence) -> Resolution:
         """The GPUs of the job whose cgroup is `name`. `given`: what ``SLURM_JOB_GPUS`` holds; None: nobody told."""
-        if not self._devices.whole:
+        if not self.devices.whole:
             why = "the driver does not tell which GPUs are here (see what doctor says of nvml)"
             return Resolution(unknown=tuple(given or ()), why=why, driver_is_silent=True)
-        lists = job_lists(self._cgroups, name)
+        lists = job_lists(self.cgroups, name)
         proven, bound = self._from_cgroup(lists, given, gres) if lists is not None else (None, None)
         by_settings, unknown, why = self._from_settings(given, gres) if given is not None else (None, (), "")
         seen = evidence.gpu_uuids | self._opened(evidence.open_minors)
@@ -114,17 +115,17 @@ class Resolver:
         return None, mine
 
     def _allowed_everything(self) -> set[str]:
-        return {gpu.uuid for gpu in self._devices.whole if not self._devices.parts(gpu.uuid)} | {
-            part.uuid for gpu in self._devices.whole for part in self._devices.parts(gpu.uuid)
+        return {gpu.uuid for gpu in self.devices.whole if not self.devices.parts(gpu.uuid)} | {
+            part.uuid for gpu in self.devices.whole for part in self.devices.parts(gpu.uuid)
         }
 
     def _allowed(self, allowed: Allowed) -> set[str] | None:
         majors = self._driver_majors()
         found: set[str] = set()
-        for gpu in self._devices.whole:
+        for gpu in self.devices.whole:
             if gpu.minor is None:
                 return None
-            parts = self._devices.parts(gpu.uuid)
+            parts = self.devices.parts(gpu.uuid)
             if not allowed.has_gpu(majors, gpu.minor):
                 continue
             if not parts:
@@ -150,7 +151,7 @@ class Resolver:
         for name in given:
             uuids: tuple[str, ...] | None = None
             if _UUID.fullmatch(name):
-                uuids = self._devices.resolve((name,))[0] or None
+                uuids = self.devices.resolve((name,))[0] or None
                 why = why or ("" if uuids else "the driver knows no such device")
             elif name.isdecimal():
                 if units is None:
@@ -181,14 +182,14 @@ class Resolver:
             return self._sorted(units) if gres.is_sorted else (units, "")
         if not gres.is_sorted:
             return [], gres.why
-        if gres.count != len(self._devices.whole) or any(self._devices.parts(g.uuid) for g in self._devices.whole):
+        if gres.count != len(self.devices.whole) or any(self.devices.parts(g.uuid) for g in self.devices.whole):
             return [], "gres.conf has AutoDetect without device files (File=), which does not say which index is which"
-        return self._sorted([(gpu.uuid,) for gpu in self._devices.whole])
+        return self._sorted([(gpu.uuid,) for gpu in self.devices.whole])
 
     def _sorted(self, units: Sequence[tuple[str, ...] | None]) -> tuple[list[tuple[str, ...] | None], str]:
         """By the driver's order, where that is the order of the device files as well: slurmd sorts by one or the other,
         as its AutoDetect tells links or not."""
-        by_uuid = {gpu.uuid: gpu for gpu in self._devices.whole}
+        by_uuid = {gpu.uuid: gpu for gpu in self.devices.whole}
         gpus = [by_uuid.get(unit[0]) if unit is not None and len(unit) == 1 else None for unit in units]
         whole = [gpu for gpu in gpus if gpu is not None and gpu.minor is not None]
         by_minor = sorted(whole, key=_minor)
@@ -199,7 +200,7 @@ class Resolver:
     def _units_uuids(self, gres: Gres) -> set[str] | None:
         """All devices that are Slurm's here, in whatever order; None: not known."""
         if gres.is_sorted and gres.files is None:
-            return self._allowed_everything() if gres.count == len(self._devices.whole) else None
+            return self._allowed_everything() if gres.count == len(self.devices.whole) else None
         if gres.files is None:
             return None
         found: set[str] = set()
@@ -216,7 +217,7 @@ class Resolver:
         caps: set[int] = set()
         for file in files:
             gpu, cap = _GPU_FILE.fullmatch(file), _CAPS_FILE.fullmatch(file)
-            number = self._number_of(file)
+            number = self.number_of(file)
             if cap is not None:
                 caps.add(number[1] if number is not None else int(cap.group(1)))
             elif number is not None and number[0] in self._driver_majors().gpus:
@@ -225,10 +226,10 @@ class Resolver:
                 gpus.add(int(gpu.group(1)))
             else:
                 return None
-        whole = [gpu for gpu in self._devices.whole if gpu.minor in gpus]
+        whole = [gpu for gpu in self.devices.whole if gpu.minor in gpus]
         if len(gpus) != 1 or len(whole) != 1:
             return None
-        parts = self._devices.parts(whole[0].uuid)
+        parts = self.devices.parts(whole[0].uuid)
         if not parts:
             return (whole[0].uuid,)
         places = {self._capabilities()[cap] for cap in caps if cap in self._capabilities()}
@@ -238,39 +239,32 @@ class Resolver:
     # Names.
 
     def _opened(self, minors: frozenset[int]) -> frozenset[str]:
-        whole = (gpu for gpu in self._devices.whole if gpu.minor in minors)
-        return frozenset(gpu.uuid for gpu in whole if not self._devices.parts(gpu.uuid))
+        whole = (gpu for gpu in self.devices.whole if gpu.minor in minors)
+        return frozenset(gpu.uuid for gpu in whole if not self.devices.parts(gpu.uuid))
 
     def _outside(self, seen: frozenset[str], given: set[str]) -> set[str]:
         """What is worked on and was not given; a GPU stands for its instances."""
-        parts = {
-            part.uuid for gpu in self._devices.whole for part in self._devices.parts(gpu.uuid) if gpu.uuid in given
-        }
+        parts = {part.uuid for gpu in self.devices.whole for part in self.devices.parts(gpu.uuid) if gpu.uuid in given}
         return {uuid for uuid in seen if uuid not in given and uuid not in parts}
 
     def _in_order(self, uuids: set[str] | frozenset[str] | Sequence[str]) -> tuple[str, ...]:
-        return tuple(uuid for uuid in self._devices.uuids if uuid in uuids)
+        return tuple(uuid for uuid in self.devices.uuids if uuid in uuids)
 
     def _indices(self, uuids: set[str] | frozenset[str] | Sequence[str]) -> str:
         """``GPU 0, 3`` by the driver's indices, as people see them in nvidia-smi."""
-        wanted = [gpu.index for gpu in self._devices.whole if gpu.uuid in uuids]
-        wanted += [g.index for g in self._devices.whole if any(p.uuid in uuids for p in self._devices.parts(g.uuid))]
+        wanted = [gpu.index for gpu in self.devices.whole if gpu.uuid in uuids]
+        wanted += [g.index for g in self.devices.whole if any(p.uuid in uuids for p in self.devices.parts(g.uuid))]
         return f"GPU {', '.join(str(index) for index in sorted(set(wanted)))}" if wanted else "no GPU"
 
     def _driver_majors(self) -> Majors:
         if self._majors is None:
-            self._majors = read_majors(self._procfs)
+            self._majors = read_majors(self.procfs)
         return self._majors
 
     def _capabilities(self) -> Mapping[int, tuple[int, int]]:
         """The minor of each GPU instance's access capability -> the GPU's minor and the instance's id."""
         if self._caps is None:
-            try:
-                text = (
-                    (self._procfs / "driver/nvidia-caps/mig-minors").read_bytes()[: 1 << 20].decode("ascii", "replace")
-                )
-            except OSError:
-                text = ""
+            text = read_ascii(self.procfs / "driver/nvidia-caps/mig-minors")
             matches = (_ACCESS.fullmatch(line.strip()) for line in text.splitlines())
             self._caps = {int(m.group(3)): (int(m.group(1)), int(m.group(2))) for m in matches if m is not None}
         return self._caps

@@ -15,18 +15,19 @@ import re
 import stat
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from ...base.safe_text import clean_text
 from ..redaction.redact import redact_name
+from ..scheduler_claims import JobFacts
 
 _FILE = re.compile(r"([0-9]{1,12})-([0-9]{1,5})\.(job|end)")
 _SIZE_LIMIT = 8192
 _FILES_LIMIT = 4096
 _REQUIRED = frozenset({"version", "job_id", "gpus"})
 _TEXTS = ("user", "account", "name", "partition", "qos", "cluster", "node")
-_KEYS = _REQUIRED | frozenset(_TEXTS) | {
-    "restarts", "sluid", "start", "uid", "array_job_id", "array_task_id", "conf", "complete", "without_prolog",
-}  # fmt: skip
+_NUMBERS = ("restarts", "uid", "array_job_id", "array_task_id")
+_KEYS = _REQUIRED.union(_TEXTS, _NUMBERS, ("sluid", "start", "conf", "complete", "without_prolog"))
 _LAST = b"complete=1\n"
 _SLUID = re.compile(r"s[0-9A-Z]{11,19}")
 _START = re.compile(r"[0-9]{9,11}")
@@ -36,33 +37,19 @@ _MAX_DEVICES = 256
 
 
 @dataclass(frozen=True, slots=True)
-class JobFile:
+class JobFile(JobFacts):
     """What was told of one run of a job on this node.
 
-    `devices`: gres indices or UUIDs as Slurm gave them; empty: the job was given no GPU; None: not told.
-    `start_seconds` is the scheduler's start, `since` and `until` are the prolog's and the epilog's time (Unix seconds);
-    `until` None: it runs; `since` None: its epilog alone wrote of it. `conf` and `node` are what slurmd calls
-    slurm.conf and this node. None: not told.
+    `devices`: gres indices or UUIDs as Slurm gave them; empty: the job was given no GPU; None: not told. `since` and
+    `until` are the prolog's and the epilog's time; `since` None: its epilog alone wrote of it. `conf` and `node` are
+    what slurmd calls slurm.conf and this node. None: not told.
     """
 
-    job_id: str
-    devices: tuple[str, ...] | None
-    sluid: str | None = None
-    start_seconds: int | None = None
-    user: str | None = None
-    account: str | None = None
-    name: str | None = None
-    partition: str | None = None
-    qos: str | None = None
+    job_id: str = ""
+    devices: tuple[str, ...] | None = None
     cluster: str | None = None
     node: str | None = None
-    array_job_id: str | None = None
-    array_task_id: str | None = None
-    restarts: int | None = None
-    uid: int | None = None
     conf: str | None = None
-    since: float | None = None
-    until: float | None = None
     without_prolog: bool = False
 
     @property
@@ -120,32 +107,23 @@ def parse_job_file(raw: bytes, job_id: str) -> JobFile | str | None:
     start, sluid = values.get("start", ""), values.get("sluid", "")
     if (start and not _START.fullmatch(start)) or (sluid and not _SLUID.fullmatch(sluid)):
         return "a start or SLUID that is none"
-    numbers = {key: values.get(key, "") for key in ("restarts", "uid", "array_job_id", "array_task_id")}
-    if any(number and not _NUMBER.fullmatch(number) for number in numbers.values()):
+    if any(number and not _NUMBER.fullmatch(number) for key in _NUMBERS if (number := values.get(key, ""))):
         return "a number that is none"
-    conf = values.get("conf", "")
-
-    def text(key: str) -> str | None:
-        return clean_text(values.get(key, "")) or None
-
+    conf, restarts, uid = (values.get(key, "") for key in ("conf", "restarts", "uid"))
+    texts: dict[str, Any] = {key: clean_text(values.get(key, "")) or None for key in _TEXTS}
+    texts["name"] = redact_name(texts["name"] or "") or None
     return JobFile(
         job_id,
         devices,
-        sluid or None,
-        int(start) if start else None,
-        restarts=int(numbers["restarts"]) if numbers["restarts"] else None,
-        uid=int(numbers["uid"]) if numbers["uid"] else None,
-        array_job_id=numbers["array_job_id"] or None,
-        array_task_id=numbers["array_task_id"] or None,
-        without_prolog="without_prolog" in values,
         conf=conf if conf.startswith("/") and conf.isprintable() else None,
-        user=text("user"),
-        account=text("account"),
-        name=redact_name(text("name") or "") or None,
-        partition=text("partition"),
-        qos=text("qos"),
-        cluster=text("cluster"),
-        node=text("node"),
+        without_prolog="without_prolog" in values,
+        sluid=sluid or None,
+        start_seconds=int(start) if start else None,
+        restarts=int(restarts) if restarts else None,
+        uid=int(uid) if uid else None,
+        array_job_id=values.get("array_job_id") or None,
+        array_task_id=values.get("array_task_id") or None,
+        **texts,
     )
 
 

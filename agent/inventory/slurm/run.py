@@ -7,16 +7,13 @@ What the prolog wrote goes before what the job's processes tell: root wrote it. 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, replace
 
 from ...model import Workload
 from ..identity.ids import series_id, slurm_parts, unnamed_series_id, workload_id
 from ..processes.cgroups import Origin
-from ..scheduler_claims import Claim
+from ..scheduler_claims import OF_JOB, DeviceClaim, JobFacts, fill_facts
 from .job_files import JobFile
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +22,7 @@ class SlurmRun:
     None. `name_of` gives the name of a user's number."""
 
     cluster: str
-    claim: Claim | None
+    claim: DeviceClaim | None
     origin: Origin | None
     told: JobFile | None
     name_of: Callable[[int | None], str | None]
@@ -38,63 +35,48 @@ class SlurmRun:
         return by_path or claimed or (self.told.job_id if self.told is not None else None) or None
 
     @property
-    def sluid(self) -> str | None:
-        """None: not told."""
-        if self.claim is not None and self.claim.sluid:
-            return self.claim.sluid
-        return self.origin.key if self.origin is not None and not self.origin.job_id else None
+    def facts(self) -> JobFacts:
+        """What Slurm told of the job, then what its own processes tell."""
+        facts = fill_facts(fill_facts(JobFacts(), self.claim), self.told)
+        by_path = self.origin.key if self.origin is not None and not self.origin.job_id else None
+        return replace(facts, sluid=(self.claim.sluid if self.claim is not None else None) or by_path)
 
     @property
     def workload_id(self) -> str:
         """`ids.slurm_parts` says of what."""
-        parts = slurm_parts(
-            self.job_id,
-            _first(*(one.start_seconds for one in self._sources)),
-            self.sluid,
-            restarts=_first(*(one.restarts for one in self._sources)),
-            stamp_seconds=self.claim.since if self.claim is not None else None,
-        )
+        facts, since = self.facts, self.claim.since if self.claim is not None else None
+        parts = slurm_parts(self.job_id, facts.start_seconds, facts.sluid, restarts=facts.restarts, stamp_seconds=since)
         return workload_id(self.cluster, "slurm", *parts)
 
     def workload(self, running: Workload | None, earlier: Workload | None) -> Workload:
         """`running`: what its processes are; `earlier`: how this run was described before, from which is taken what is
         not told now."""
         base = running or earlier
-        user = _first(*(one.user for one in self._sources))
-        user = user or (self.name_of(self.claim.uid) if self.claim is not None else None)
+        facts = self.facts
+        user = facts.user or (self.name_of(self.claim.uid) if self.claim is not None else None)
         user = user or (base.user if base is not None else None)
-        known = [*self._sources, *([earlier] if earlier is not None else [])]
-        account = _first(*(one.account for one in known))
-        array_job_id = _first(*(one.array_job_id for one in known))
-        called = f"job {self.job_id or self.sluid}"
-        name = _first(*(one.name for one in known)) or called
-        alone = array_job_id or self.job_id or self.sluid or ""
+        job_id = self.job_id or facts.sluid
+        facts = fill_facts(facts, earlier, ("restarts", *OF_JOB))
+        unnamed = f"job {job_id}"
+        name = facts.name or unnamed
         series = (
-            unnamed_series_id(self.cluster, account, user, alone)
-            if name == called
-            else series_id(self.cluster, account, user, name)
+            unnamed_series_id(self.cluster, facts.account, user, facts.array_job_id or job_id or "")
+            if name == unnamed
+            else series_id(self.cluster, facts.account, user, name)
         )
         return Workload(
             workload_id=self.workload_id,
             series_id=series,
             name=name,
             scheduler="slurm",
-            job_id=self.job_id or self.sluid,
+            job_id=job_id,
             user=user,
-            account=account,
+            account=facts.account,
             framework=base.framework if base is not None else None,
             command=base.command if base is not None else None,
-            partition=_first(*(one.partition for one in known)),
-            qos=_first(*(one.qos for one in known)),
-            array_job_id=array_job_id,
-            array_task_id=_first(*(one.array_task_id for one in known)),
-            restarts=_first(*(one.restarts for one in known)),
+            partition=facts.partition,
+            qos=facts.qos,
+            array_job_id=facts.array_job_id,
+            array_task_id=facts.array_task_id,
+            restarts=facts.restarts,
         )
-
-    @property
-    def _sources(self) -> list[Claim | JobFile]:
-        return [one for one in (self.claim, self.told) if one is not None]
-
-
-def _first(*values: T | None) -> T | None:
-    return next((value for value in values if value is not None), None)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ....rules.base.files import read_bounded
@@ -56,7 +56,7 @@ class Gres:
     folder: Path | None = None
 
 
-class SlurmSettings:
+class SlurmConfReader:
     """Reads the settings again when a file of theirs changed. `folder`: as configured; None: it is looked for."""
 
     def __init__(self, folder: Path | None = None, folders: Sequence[Path] = FOLDERS, host: str | None = None) -> None:
@@ -109,50 +109,45 @@ class SlurmSettings:
 def read_gres(folder: Path, node: str) -> Gres:
     """The settings in `folder` for the node of that name."""
     slurm, cgroup = read_settings(folder / "slurm.conf"), read_settings(folder / "cgroup.conf")
-    constrained = _is_constrained(slurm, cgroup)
     wanted = _wanted(slurm, node) if slurm is not None else None
     count = sum(number for _, number in wanted) if wanted is not None else None
-    base = Gres(count=count, is_constrained=constrained, folder=folder)
+    base = Gres(count=count, is_constrained=_is_constrained(slurm, cgroup), folder=folder)
     lines = read_settings(folder / "gres.conf")
     path = folder / "gres.conf"
     if lines is None:
-        return _but(base, f"{path} is not there or cannot be read")
+        return replace(base, why=f"{path} is not there or cannot be read")
     if any("include" in line for line in lines):
-        return _but(base, f"{path} includes another file")
+        return replace(base, why=f"{path} includes another file")
     mine = [line for line in lines if _is_for(line, node)]
     if any(_is_for(line, node) is None for line in lines):
-        return _but(base, f"{path} has a NodeName that is no list of names")
+        return replace(base, why=f"{path} has a NodeName that is no list of names")
     detects = _detection(mine) not in _WITHOUT_DETECTION
     gpus = [line for line in mine if line.get("name", "").lower() == "gpu"]
     if not gpus and not detects:
         elsewhere = any(line.get("name", "").lower() == "gpu" for line in lines)
-        return _but(base, f"{path} has {'only other nodes' if elsewhere else 'no'} GPUs (this node is {node})")
+        return replace(base, why=f"{path} has {'only other nodes' if elsewhere else 'no'} GPUs (this node is {node})")
     records: list[tuple[str, tuple[tuple[str, ...], ...]]] = []
     for line in gpus:
         units = _units(line)
         if units is None:
-            return _but(base, f"a line of {path} has a File that is no list of devices")
+            return replace(base, why=f"a line of {path} has a File that is no list of devices")
         if units:
             records.append((line.get("type", "").lower(), units))
         elif not detects:
-            return _but(base, f"{path} names no device files (File=)")
+            return replace(base, why=f"{path} names no device files (File=)")
     if detects and not records:
-        return Gres(None, None, True, count, constrained, "", folder)
+        return replace(base, is_sorted=True)
     order = _ordered(records, wanted)
     everything = tuple(unit for _, units in records for unit in units)
     files = frozenset(file for unit in (order if order is not None else everything) for file in unit)
     if len({file for unit in everything for file in unit[:1]}) != len(everything) and all(
         len(unit) == 1 for unit in everything
     ):
-        return _but(base, f"{path} names a device twice")
+        return replace(base, why=f"{path} names a device twice")
     if order is None and not detects:
         why = f"{path} has several types, and the Gres of {node} in slurm.conf, which orders them, cannot be read"
-        return Gres(None, files, False, count, constrained, why, folder)
-    return Gres(order if order is not None else everything, files, detects, count, constrained, "", folder)
-
-
-def _but(base: Gres, why: str) -> Gres:
-    return Gres(None, None, False, base.count, base.is_constrained, why, base.folder)
+        return replace(base, files=files, why=why)
+    return replace(base, units=order if order is not None else everything, files=files, is_sorted=detects)
 
 
 def _ordered(

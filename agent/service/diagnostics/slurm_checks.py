@@ -15,8 +15,8 @@ from ....rules.base.files import open_stream
 from ...base.safe_text import clean_text
 from ...inventory.scheduler_claims import Devices
 from ...inventory.slurm.absences import INSTALL_PROLOG
-from ...inventory.slurm.devices import Evidence, Resolver
-from ...inventory.slurm.slurm_conf import FOLDERS, SlurmSettings, read_settings
+from ...inventory.slurm.devices import ProcessEvidence, Resolver
+from ...inventory.slurm.slurm_conf import FOLDERS, SlurmConfReader, read_settings
 from ...model import Absence, Capability, Gpu
 from ...store.reading.recent import Recorded
 
@@ -83,7 +83,7 @@ def read_config(ask: Ask, folders: Sequence[Path]) -> SlurmConfig | None:
 
 def slurm_lines(
     config: SlurmConfig | None,
-    settings: SlurmSettings,
+    settings: SlurmConfReader,
     allocations: Path,
     gpus: Sequence[Gpu],
     recorded: Recorded | None,
@@ -179,7 +179,7 @@ def _folder_line(folder: Path, root_uids: frozenset[int]) -> Capability:
     return _line("folder", str(folder), absence)
 
 
-def _devices_line(settings: SlurmSettings, gpus: Sequence[Gpu], procfs: Path, cgroups: Path) -> Capability | None:
+def _devices_line(settings: SlurmConfReader, gpus: Sequence[Gpu], procfs: Path, cgroups: Path) -> Capability | None:
     """What each of Slurm's indices means. Without GPUs nothing is said: what is wrong there stands with nvml."""
     whole = [gpu for gpu in gpus if gpu.kind == "gpu"]
     if not whole:
@@ -187,7 +187,7 @@ def _devices_line(settings: SlurmSettings, gpus: Sequence[Gpu], procfs: Path, cg
     gres = settings.gres()
     resolver = Resolver(Devices(gpus), procfs, cgroups)
     number = len(gres.units) if gres.units is not None else gres.count or len(whole)
-    found = [resolver.resolve("", (str(index),), gres, Evidence()) for index in range(number)]
+    found = [resolver.resolve("", (str(index),), gres, ProcessEvidence()) for index in range(number)]
     if not found or any(one.unknown for one in found):
         why = next((one.why for one in found if one.why), gres.why) or "no GPUs are configured"
         detail = f"Which GPU an index of Slurm's is cannot be told: {why}."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from ...base.openmetrics import OPENMETRICS, PLAIN, Format
+from ...base.openmetrics import OPENMETRICS, PLAIN, ExpositionFormat
 
 _REASONS = {
     200: "OK",
@@ -34,7 +34,7 @@ def parse_request(head: bytes) -> tuple[str, str, Mapping[str, str]] | None:
     return words[0], words[1].partition("?")[0], headers
 
 
-def negotiate(accept: str) -> Format:
+def negotiate(accept: str) -> ExpositionFormat:
     """The format for an ``Accept`` header: OpenMetrics where it is asked for and not ranked below plain text."""
     best_open, best_plain = 0.0, 0.0
     for kind, parameters, quality in _wishes(accept):

@@ -6,7 +6,7 @@ import resource
 from collections.abc import Callable, Mapping
 
 from ...base.address import Address
-from ...base.openmetrics import Format
+from ...base.openmetrics import ExpositionFormat
 from ...model import Absence
 from .accumulators import Totals
 from .http_server import MetricsServer
@@ -53,7 +53,7 @@ class MetricsPage:
     def _is_healthy(self) -> bool:
         return self.totals.seconds_since_tick() <= self._max_gap
 
-    def _text(self, form: Format, served: Mapping[str, int]) -> str:
+    def _text(self, form: ExpositionFormat, served: Mapping[str, int]) -> str:
         children = resource.getrusage(resource.RUSAGE_CHILDREN)
         own = resource.getrusage(resource.RUSAGE_SELF)
         cost = ProcessCost(

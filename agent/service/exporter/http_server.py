@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping
 from threading import Lock, Thread
 
 from ...base.address import Address
-from ...base.openmetrics import Format
+from ...base.openmetrics import ExpositionFormat
 from ...model import Absence
 from .answers import accepts_gzip, answer_bytes, negotiate, parse_request
 from .cpu_budget import CpuBudget
@@ -64,7 +64,7 @@ class MetricsServer:
         self,
         address: Address,
         *,
-        page: Callable[[Format, Mapping[str, int]], str],
+        page: Callable[[ExpositionFormat, Mapping[str, int]], str],
         version: Callable[[], object],
         is_healthy: Callable[[], bool],
         monotonic: Callable[[], float] = time.monotonic,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from ...base.openmetrics import Format, MetricFamily, MetricsText, Sample, label_text
+from ...base.openmetrics import ExpositionFormat, MetricFamily, MetricsText, Sample, label_text
 from ...base.safe_text import clean_text
 from ...model import Gpu, Node
 from ...statistics.rollup_stats import PERIOD_LAGS, PERIOD_SAMPLES
@@ -45,7 +45,7 @@ class ProcessCost:
     started_ts: float
 
 
-def render_metrics(snapshot: Snapshot, cost: ProcessCost, served: Mapping[str, int], form: Format) -> str:
+def render_metrics(snapshot: Snapshot, cost: ProcessCost, served: Mapping[str, int], form: ExpositionFormat) -> str:
     """The whole page as text. `served`: how connections to the page have ended, by outcome."""
     page = MetricsText(form)
     node = snapshot.node

@@ -6,7 +6,7 @@ import gzip
 import time
 from collections.abc import Callable, Mapping
 
-from ...base.openmetrics import Format
+from ...base.openmetrics import ExpositionFormat
 from .answers import answer_bytes
 from .cpu_budget import CpuBudget
 
@@ -26,7 +26,7 @@ class PageCache:
 
     def __init__(
         self,
-        render: Callable[[Format, Mapping[str, int]], str],
+        render: Callable[[ExpositionFormat, Mapping[str, int]], str],
         version: Callable[[], object],
         monotonic: Callable[[], float] = time.monotonic,
         thread_seconds: Callable[[], float] = time.thread_time,
@@ -36,10 +36,10 @@ class PageCache:
         self._monotonic = monotonic
         self._thread_seconds = thread_seconds
         self._budget = CpuBudget(SHARE, RESERVE_SECONDS, MAX_AGE_SECONDS, monotonic())
-        self._pages: dict[Format, _Ready] = {}
+        self._pages: dict[ExpositionFormat, _Ready] = {}
         self.cpu_seconds = 0.0
 
-    def answer(self, form: Format, ended: Mapping[str, int], *, compressed: bool) -> bytes:
+    def answer(self, form: ExpositionFormat, ended: Mapping[str, int], *, compressed: bool) -> bytes:
         """Head and body. Raises whatever `render` raises; then nothing is kept."""
         began = self._thread_seconds()
         try:
@@ -49,7 +49,7 @@ class PageCache:
             self.cpu_seconds += spent
             self._budget.spend(spent, self._monotonic())
 
-    def _page(self, form: Format, ended: Mapping[str, int]) -> _Ready:
+    def _page(self, form: ExpositionFormat, ended: Mapping[str, int]) -> _Ready:
         version = self._version()
         known = self._pages.get(form)
         if known is not None and (known.version == version or self._budget.wait_seconds(self._monotonic()) > 0):
@@ -64,7 +64,7 @@ class _Ready:
 
     __slots__ = ("_body", "_compressed", "_plain", "form", "version")
 
-    def __init__(self, version: object, form: Format, body: bytes) -> None:
+    def __init__(self, version: object, form: ExpositionFormat, body: bytes) -> None:
         self.version = version
         self.form = form
         self._plain = answer_bytes(200, body, {"Content-Type": form.content_type})

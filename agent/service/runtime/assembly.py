@@ -12,14 +12,14 @@ from pathlib import Path
 from ....rules.catalog.loader import Catalog, load_catalog
 from ...config import AgentConfig
 from ...inventory.attribution.allocation import Allocations
-from ...inventory.attribution.attribution import Attribution
+from ...inventory.attribution.attribution import NodeAttribution
 from ...inventory.identity.identity import identify
 from ...inventory.kubernetes.files import KubernetesFiles
 from ...inventory.kubernetes.podresources import PodResources
 from ...inventory.processes.environ_helper import HelperVariables
 from ...inventory.processes.listening_sockets import Listeners
 from ...inventory.slurm.allocations import SlurmAllocations
-from ...inventory.slurm.slurm_conf import SlurmSettings
+from ...inventory.slurm.slurm_conf import SlurmConfReader
 from ...model import Instant, Node
 from ...sampler import Sampler, Survey
 from ...sources.base import Source, SourceContext
@@ -42,7 +42,7 @@ class Agent:
     catalog: Catalog
     node: Node
     survey: Survey
-    attribution: Attribution
+    attribution: NodeAttribution
     drivers: GpuDrivers
     bursts: Bursts
     identify: Callable[[Survey], Node]
@@ -124,7 +124,7 @@ def _drivers(config: AgentConfig) -> GpuDrivers:
     ])  # fmt: skip
 
 
-def _attribution(config: AgentConfig, node: Node) -> Attribution:
+def _attribution(config: AgentConfig, node: Node) -> NodeAttribution:
     cgroups = config.sysfs / "fs/cgroup"
     variables = HelperVariables(config.procfs, config.environ_socket)
     trusted = frozenset({0, os.getuid()})
@@ -134,7 +134,7 @@ def _attribution(config: AgentConfig, node: Node) -> Attribution:
         cgroups,
         variables,
         trusted,
-        settings=SlurmSettings(config.slurm_conf),
+        settings=SlurmConfReader(config.slurm_conf),
         open_minors=variables.open_minors,
     )
     kubernetes = KubernetesFiles(
@@ -142,7 +142,7 @@ def _attribution(config: AgentConfig, node: Node) -> Attribution:
     )
     kubelet = PodResources(config.pod_resources)
     allocations = Allocations(slurm, kubelet, cgroups, config.drained_marker, kubernetes)
-    return Attribution(
+    return NodeAttribution(
         config.procfs,
         node.boot_id,
         node.cluster,

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from ....rules.base.errors import StoreError
 from ...store.file.disk_errors import opening_error
-from ...store.file.migrations import SetAside, set_aside
+from ...store.file.migrations import SetAside, set_database_aside
 
 WAIT_SECONDS = 15.0  # a predecessor that is being stopped writes its last ticks and rollups
 _POLL_SECONDS = 0.1
@@ -209,4 +209,4 @@ def _pass_over(database: Path, path: Path, holder: Holder, now: float) -> SetAsi
     if not database.exists():
         return None
     why = f"the agent that wrote it (PID {holder.pid}) hangs in the driver and cannot end"
-    return set_aside(database, why, "wedged", now)
+    return set_database_aside(database, why, "wedged", now)

@@ -15,7 +15,7 @@ from ...store.file.wal import checkpoint
 from ...store.retention.prune_main import arguments_for
 from ...store.rollup.rollups import RollupJob
 from ..driver.bursts import Bursts
-from .scheduler import Job, Timetable, every
+from .scheduler import ScheduledJob, Timetable, every
 
 # A period's last samples are committed up to 10 s after its end (Writer.open), so the minute's job waits for them; the
 # hour's runs half a minute later, between two of the minute's.
@@ -44,13 +44,13 @@ def start_jobs(
 
     minutes = RollupJob(db)
     keeping = (
-        Job(lambda: roll_minutes(minutes, say), _MINUTES_AT),
-        Job(lambda: roll_all(db, say), _HOURS_AT),
-        Job(lambda: prune(db, limits, say), _RETENTION_AT),
-        Job(lambda: check(db, say), _CHECK_AT),
+        ScheduledJob(lambda: roll_minutes(minutes, say), _MINUTES_AT),
+        ScheduledJob(lambda: roll_all(db, say), _HOURS_AT),
+        ScheduledJob(lambda: prune(db, limits, say), _RETENTION_AT),
+        ScheduledJob(lambda: check(db, say), _CHECK_AT),
     )
     # A burst takes seconds and must be on time; the rollups do not wait for it.
-    burst = Job(lambda: take_burst(bursts, say), bursts.next_start, _BURST_GRACE_SECONDS)
+    burst = ScheduledJob(lambda: take_burst(bursts, say), bursts.next_start, _BURST_GRACE_SECONDS)
     tables = (Timetable("jobs", keeping, failed), Timetable("bursts", (burst,), failed))
     for table in tables:
         table.start()
@@ -104,7 +104,7 @@ def _child(what: str, arguments: list[str], say: Callable[[str], None]) -> None:
 
 def roll_all(db: Path, say: Callable[[str], None], *, and_open: bool = False) -> None:
     """Roll up minutes and hours in a process of their own, and wait for it."""
-    command = child_command("skuwise.agent.store.rollup.roll_main", str(db), *(["--and-open"] if and_open else []))
+    command = child_command("skuwise.agent.store.rollup.rollups", str(db), *(["--and-open"] if and_open else []))
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own command
     if done.returncode != 0:
         # The samples stay; the next run takes up what this one left.

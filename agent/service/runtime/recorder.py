@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ...inventory.attribution.attribution import Attribution
+from ...inventory.attribution.attribution import NodeAttribution
 from ...model import Absence, AgentStats, Event, Node
 from ...sampler import Sampled, Survey
 from ...store.writing.deferred_writer import PatientWriter
@@ -35,7 +35,7 @@ class Recorder:
         node: Node,
         survey: Survey,
         *,
-        attribution: Attribution,
+        attribution: NodeAttribution,
         resurvey: Callable[[], Survey | None],
         bursts: Bursts,
         ts: float,

@@ -25,7 +25,7 @@ def every(period_seconds: float, offset_seconds: float = 0.0) -> Callable[[float
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class ScheduledJob:
     """Something to be run at the times that `next_after` names; None from it: never again.
 
     One that could not begin within `grace_seconds` waits for its next time.
@@ -36,16 +36,16 @@ class Job:
     grace_seconds: float = 3600.0
 
 
-class Plan:
+class Schedule:
     """Which of some jobs are due. Pure: the caller says what time it is."""
 
-    def __init__(self, jobs: Sequence[Job], now: float) -> None:
+    def __init__(self, jobs: Sequence[ScheduledJob], now: float) -> None:
         self._jobs = jobs
         self._times = [job.next_after(now) for job in jobs]
 
-    def take(self, now: float) -> list[Job]:
+    def take(self, now: float) -> list[ScheduledJob]:
         """The jobs whose time has come since this was last asked, each once however often it came."""
-        due: list[Job] = []
+        due: list[ScheduledJob] = []
         for place, job in enumerate(self._jobs):
             at, following = self._times[place], job.next_after(now)
             if at is not None and at <= now:
@@ -67,11 +67,11 @@ class Timetable:
     def __init__(
         self,
         name: str,
-        jobs: Sequence[Job],
+        jobs: Sequence[ScheduledJob],
         failed: Callable[[Exception], object],
         now: Callable[[], float] = time.time,
     ) -> None:
-        self._plan = Plan(jobs, now())
+        self._plan = Schedule(jobs, now())
         self._failed = failed
         self._now = now
         self._stopped = threading.Event()

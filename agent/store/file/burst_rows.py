@@ -36,7 +36,7 @@ def minute_row(burst: Burst, device: int) -> list[Cell]:
     return [number, burst.n, *(encode_number(getattr(burst, name), steps) for name, steps in _STEPS)]
 
 
-def merge(rows: Sequence[Sequence[int | None]]) -> list[int | None]:
+def merge_bursts(rows: Sequence[Sequence[int | None]]) -> list[int | None]:
     """An hour's values of its bursts' values, both in the order of `COLUMNS` without the id."""
     counts = [row[0] or 0 for row in rows]
     merged: list[int | None] = [sum(counts)]
@@ -72,5 +72,5 @@ def roll_hour(connection: sqlite3.Connection, node_id: int, end: int, devices: C
     marks = ", ".join("?" * len(COLUMNS))
     connection.executemany(
         f"INSERT OR REPLACE INTO gpu_burst_hour ({', '.join(COLUMNS)}) VALUES ({marks})",  # noqa: S608 - see above
-        [(row_id("hour", end, kept[uuid]), *merge(rows)) for uuid, rows in found.items()],
+        [(row_id("hour", end, kept[uuid]), *merge_bursts(rows)) for uuid, rows in found.items()],
     )

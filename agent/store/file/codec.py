@@ -73,7 +73,7 @@ SERVING_STEPS = tuple((metric.name, _per_unit(metric.quantum)) for metric in SER
 
 
 @dataclass(frozen=True, slots=True)
-class Measure:
+class RollupMeasure:
     """How the rollups keep one measure: stored steps per base unit, and how many steps of the mean make one of the
     distances from mean to p95 and from p95 to max."""
 
@@ -82,19 +82,19 @@ class Measure:
     spread: int
 
 
-def _measures(metrics: Iterable[Metric], coarser: Mapping[str, tuple[float, int]]) -> tuple[Measure, ...]:
-    kept: list[Measure] = []
+def _measures(metrics: Iterable[Metric], coarser: Mapping[str, tuple[float, int]]) -> tuple[RollupMeasure, ...]:
+    kept: list[RollupMeasure] = []
     for metric in metrics:
         if metric.rolled_up:
             quantum, spread = coarser.get(metric.unit, (metric.quantum, 1))
-            kept.append(Measure(metric.name, _per_unit(quantum), spread))
+            kept.append(RollupMeasure(metric.name, _per_unit(quantum), spread))
     return tuple(kept)
 
 
 # A fabric's util keeps its full step: silence is judged by it.
-MEASURES: Mapping[str, tuple[Measure, ...]] = {
+MEASURES: Mapping[str, tuple[RollupMeasure, ...]] = {
     "gpu": _measures(GPU_METRICS, _GPU_ROLLUP_STEPS),
-    "fabric": (Measure("util", 1e4, 1), *_measures(FABRIC_METRICS, _FABRIC_ROLLUP_STEPS)),
+    "fabric": (RollupMeasure("util", 1e4, 1), *_measures(FABRIC_METRICS, _FABRIC_ROLLUP_STEPS)),
     "host": _measures(HOST_METRICS, {}),
 }
 # Columns beside the measures -> stored steps per base unit, None for bins (JSON).

@@ -97,22 +97,33 @@ def damaged_error(path: Path, error: Exception) -> StoreError:
     )
 
 
+def write_error(path: Path, error: OSError | sqlite3.Error) -> StoreError:
+    """Why a database that is there cannot be written, as one sentence with a remedy."""
+    if isinstance(error, FileNotFoundError):
+        return StoreError(f"{path} does not exist.", "Name a database with --db; the agent makes it.")
+    if isinstance(error, OSError):
+        return StoreError(f"{path} cannot be opened: {error.strerror}.", "Name another file with --db.")
+    if is_damage(error):
+        return damaged_error(path, error)
+    known = passing(path, error)
+    return StoreError(f"{path} cannot be written: {error}.", known[1] if known else "Name another file with --db.")
+
+
+def store_absence(reason: str, detail: str, remedy: str) -> Absence:
+    """What is wrong with the database as a whole."""
+    return Absence("source", "store", "*", reason, detail, remedy)
+
+
 def held_absence(path: Path, reason: str, why: str, remedy: str, hold_ticks: int) -> Absence:
     """What is recorded while ticks wait in memory."""
     detail = f"{path.name} cannot be written ({why}); up to {hold_ticks} ticks are held in memory."
-    return Absence("source", "store", "*", reason, detail, remedy)
+    return store_absence(reason, detail, remedy)
 
 
 def lost_absence(reason: str, hold_ticks: int) -> Absence:
     """What is recorded of the time whose ticks were let go. `reason`: why they could not be written."""
-    return Absence(
-        "source",
-        "store",
-        "*",
-        "ticks-lost",
-        f"The database could not be written ({reason}) for longer than {hold_ticks} ticks.",
-        "See the reason that stood before it.",
-    )
+    detail = f"The database could not be written ({reason}) for longer than {hold_ticks} ticks."
+    return store_absence("ticks-lost", detail, "See the reason that stood before it.")
 
 
 def _has_no_room(path: Path, room_bytes: int) -> bool:

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from ...model import Absence, Capability
+from .disk_errors import store_absence
 
 _FORGETS = frozenset({"tmpfs", "ramfs", "rootfs", "devtmpfs"})
 _LAYERS = frozenset({"overlay", "aufs"})
@@ -47,22 +48,22 @@ def place_line(db: Path, procfs: Path) -> Capability:
 
 def _objection(db: Path, kind: str) -> Absence | None:
     if kind in _FORGETS:
-        return Absence(
-            "source", "store", "*", "memory-file-system",
+        return store_absence(
+            "memory-file-system",
             f"{db} lies on {kind}: all that was sampled is gone after a reboot, and takes memory until then.",
             "Name a file on a disk with db = PATH.",
-        )  # fmt: skip
+        )
     if kind in _NETWORK or (kind.startswith("fuse") and kind not in _LOCAL_FUSE):
-        return Absence(
-            "source", "store", "*", "network-file-system",
+        return store_absence(
+            "network-file-system",
             f"{db} lies on {kind}: a log shared over a network breaks databases, and a server that hangs stops the "
             "agent.",
             "Name a file on a local disk with db = PATH, and send snapshots to the shared folder.",
-        )  # fmt: skip
+        )
     if kind in _LAYERS:
-        return Absence(
-            "source", "store", "*", "container-layer",
+        return store_absence(
+            "container-layer",
             f"{db} lies in a container's own layer ({kind}): it is gone with the container.",
             "Mount a folder of the host there, or name a file on one with db = PATH.",
-        )  # fmt: skip
+        )
     return None

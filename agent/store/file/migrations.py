@@ -13,15 +13,15 @@ import stat
 import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
-from dataclasses import dataclass
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 
 from ....rules.base.errors import StoreError
-from .disk_errors import opening_error, passing
+from .disk_errors import opening_error, passing, write_error
 from .integrity import MARK_SUFFIX, is_damage, look_over, marked
-from .wal import WRITER_CHECKPOINT_PAGES, set_up
+from .wal import WRITER_CHECKPOINT_PAGES, set_up, transaction
 
 # "skuw": stands in the file's header (offset 68) and tells our databases from foreign ones.
 APPLICATION_ID = 0x736B7577
@@ -40,7 +40,8 @@ SCHEMA_VERSION = _STEPS[-1][0]
 
 _MAGIC = b"SQLite format 3\x00"
 _LOG_MAGIC = (0x377F0682, 0x377F0683)  # https://www.sqlite.org/fileformat2.html#walformat
-_BUSY_SECONDS = 1.0
+# How long a statement waits for another's lock: the writer's own, and one of a job beside it.
+_BUSY_SECONDS, _BESIDE_SECONDS = 1.0, 5.0
 _MODE = 0o640
 
 
@@ -80,11 +81,11 @@ class SetAside:
 
 
 class _Unusable(Exception):  # noqa: N818 - a signal within this file
-    """A database of ours that cannot be written: it is set aside under `label`."""
+    """A database of ours that cannot be written: it is set aside under `label`. `known`: fields of `SetAside`."""
 
-    def __init__(self, why: str, label: str, reason: str, remedy: str) -> None:
+    def __init__(self, why: str, label: str, **known: str) -> None:
         super().__init__(why)
-        self.why, self.label, self.reason, self.remedy = why, label, reason, remedy
+        self.why, self.label, self.known = why, label, known
 
 
 def _load(version: int, names: Sequence[str]) -> Migration:
@@ -143,23 +144,17 @@ def migrate(connection: sqlite3.Connection, steps: Sequence[Migration]) -> int:
     for step in steps:
         if step.version <= version:
             continue
-        connection.execute("BEGIN IMMEDIATE")
-        try:
+        with transaction(connection):
             # Another process may have migrated while we waited for the lock.
             if schema_version(connection) < step.version:
                 for statement in split_statements(step.sql):
                     connection.execute(statement)
                 connection.execute(f"PRAGMA user_version = {int(step.version)}")
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
         version = step.version
     return version
 
 
-def set_aside(path: Path, why: str, label: str, now: float) -> SetAside:
+def set_database_aside(path: Path, why: str, label: str, now: float) -> SetAside:
     """Rename a database and its side files to ``NAME.LABEL-<utc>``, so that nothing of it is lost.
 
     `label` says what it was (``newer-2000``). The side files keep their suffixes, so the copy still opens.
@@ -208,8 +203,7 @@ def open_for_writing(
         try:
             return _open(path, steps), None
         except _Unusable as found:
-            kept = set_aside(path, found.why, found.label, now())
-            aside = SetAside(kept.kept_as, found.why, found.reason, found.remedy)
+            aside = replace(set_database_aside(path, found.why, found.label, now()), **found.known)
             return _open(path, steps), aside
     except (OSError, sqlite3.Error) as error:
         raise opening_error(path, error) from error
@@ -236,8 +230,6 @@ def _open(path: Path, steps: Sequence[Migration]) -> sqlite3.Connection:
                 f"it was written by a newer skuwise (schema {version // 1000}.{version % 1000}, "
                 f"this one knows {known // 1000}.{known % 1000})",
                 f"newer-{version}",
-                "newer-database-set-aside",
-                "Update skuwise on this node, or query the kept file with the newer version.",
             )
         migrate(connection, steps)
         said = look_over(connection) if not header.empty else None
@@ -256,8 +248,8 @@ def _damaged(said: str) -> _Unusable:
     return _Unusable(
         f"it is damaged ({said})",
         "damaged",
-        "damaged-database-set-aside",
-        "Save what is left of the kept file with: sqlite3 FILE .recover; look at the disk.",
+        reason="damaged-database-set-aside",
+        remedy="Save what is left of the kept file with: sqlite3 FILE .recover; look at the disk.",
     )
 
 
@@ -270,7 +262,22 @@ def _was_ours(path: Path) -> bool:
         return False
 
 
-def connect_ours(path: Path, timeout: float) -> sqlite3.Connection:
+@contextmanager
+def opened_beside(path: Path, *, checkpoint_pages: int = 0, cache_kib: int = 2048) -> Iterator[sqlite3.Connection]:
+    """A second connection to a database of ours, for a job that writes beside its writer; closed at the end.
+
+    Raises StoreError where it cannot be opened, and for what SQLite raises within.
+    """
+    try:
+        with closing(connect_ours(path)) as connection:
+            set_up(connection, checkpoint_pages)
+            connection.execute(f"PRAGMA cache_size = -{cache_kib:d}")
+            yield connection
+    except (OSError, sqlite3.Error) as error:
+        raise write_error(path, error) from error
+
+
+def connect_ours(path: Path) -> sqlite3.Connection:
     """A second connection to a database of ours that is there. Raises StoreError, OSError or sqlite3.Error.
 
     Whose it is, is asked of SQLite and not of the file: closing a descriptor of one's own drops every lock that this
@@ -278,7 +285,9 @@ def connect_ours(path: Path, timeout: float) -> sqlite3.Connection:
     """
     if not stat.S_ISREG(path.stat().st_mode):
         raise foreign_error(path, Header(False, False, 0))
-    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=timeout, isolation_level=None)
+    connection = sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=_BESIDE_SECONDS, isolation_level=None
+    )
     try:
         application_id = int(connection.execute("PRAGMA application_id").fetchone()[0])
         if application_id != APPLICATION_ID:

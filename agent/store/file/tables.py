@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sqlite3
 from collections.abc import Sequence
 from functools import cache
 
-from ...model import PERIOD_SECONDS
+from ...model import PERIOD_SECONDS, Absence, AgentStats, Event, FabricPort, Gpu, Node, Workload
 from .burst_rows import COLUMNS as BURST_COLUMNS
 from .codec import (
     FABRIC_STEPS,
@@ -20,37 +21,35 @@ from .codec import (
     stored_columns,
 )
 
+# Fields of the model that their table calls otherwise.
+_RENAMED = {"uuid": "gpu_uuid", "index": "gpu_index"}
+
+
+def _fields(kind: type) -> tuple[str, ...]:
+    """The columns that keep a value of the model, in the order of `kept`."""
+    return tuple(_RENAMED.get(one.name, one.name) for one in dataclasses.fields(kind) if one.compare)
+
+
+def kept(value: Node | Gpu | FabricPort | Workload | Absence | Event | AgentStats) -> tuple[Cell, ...]:
+    """What is kept of a value of the model: what makes two of them equal."""
+    return tuple(getattr(value, one.name) for one in dataclasses.fields(value) if one.compare)
+
+
 # Small tables, whose whole rows are written again when something of them changes. The first column is the key.
 TABLES: dict[str, tuple[str, ...]] = {
-    "node": (
-        "id", "node", "cluster", "machine_id", "boot_id", "provider", "region", "instance_type", "node_sku",
-        "node_sku_source", "gpu_count", "agent_version", "first_seen", "last_seen",
-    ),
-    "gpu": (
-        "id", "node_id", "gpu_uuid", "gpu_index", "name", "sku", "kind", "parent_uuid", "slices", "mig_profile",
-        "pci_bus_id", "mem_total_bytes", "power_limit_watts", "nvlink_links", "nvlink_bytes_per_second",
-        "driver_version", "valid_from", "valid_to",
-    ),
-    "port": (
-        "id", "node_id", "device", "port", "role", "link_layer", "line_rate_bytes_per_second", "valid_from", "valid_to",
-    ),
-    "workload": (
-        "id", "workload_id", "series_id", "name", "scheduler", "job_id", "namespace", "pod", "user", "account",
-        "framework", "command", "first_seen", "last_seen", "partition", "qos", "array_job_id", "array_task_id",
-        "restarts", "controller_kind", "image", "team",
-    ),
+    "node": ("id", *_fields(Node), "first_seen", "last_seen"),
+    "gpu": ("id", "node_id", *_fields(Gpu), "valid_from", "valid_to"),
+    "port": ("id", "node_id", *_fields(FabricPort), "valid_from", "valid_to"),
+    "workload": ("id", *_fields(Workload), "first_seen", "last_seen"),
     "workload_use": (
         "id", "workload_ref", "node_id", "gpu_uuid", "ts_start", "ts_end", "basis", "shared", "mem_used_bytes",
     ),
-    "absence": ("id", "node_id", "scope", "subject", "metric", "reason", "detail", "remedy", "since", "until"),
+    "absence": ("id", "node_id", *_fields(Absence), "since", "until"),
     "server": ("id", "node_id", "engine", "endpoint"),
     "serving_sample": ("id", "server_id", "workload_ref", "ts", "interval_ms", *(name for name, _ in SERVING_STEPS)),
-    "event": ("id", "node_id", "gpu_uuid", "kind", "code", "detail", "ts", "last_ts", "count"),
+    "event": ("id", "node_id", *_fields(Event)),
     "gpu_burst": BURST_COLUMNS,
-    "agent_stat": (
-        "ts", "node_id", "cpu_seconds", "rss_bytes", "tick_seconds", "late_seconds", "missed_ticks",
-        "clock_offset_seconds",
-    ),
+    "agent_stat": (*_fields(AgentStats), "node_id"),
 }  # fmt: skip
 
 _SAMPLES: dict[str, tuple[str, ...]] = {

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,6 +49,20 @@ def set_up(connection: sqlite3.Connection, checkpoint_pages: int) -> None:
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute(f"PRAGMA wal_autocheckpoint = {checkpoint_pages:d}").fetchone()
     connection.execute(f"PRAGMA journal_size_limit = {LOG_KEPT_BYTES:d}").fetchone()
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """What is written within it is written whole, or not at all."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        # On a full disk SQLite may have rolled back by itself.
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
 
 
 def checkpoint(path: Path, kept_bytes: int = LOG_KEPT_BYTES) -> Checkpoint:

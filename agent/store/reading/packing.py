@@ -36,7 +36,7 @@ class _Places(dict[object, int]):
         return place
 
 
-class Column:
+class PackedColumn:
     """One column as it comes in."""
 
     def __init__(self, form: str) -> None:
@@ -80,7 +80,7 @@ class Column:
             yield b"".join(self._places.texts)
 
 
-def frame(head: Mapping[str, object], columns: Sequence[Column] = ()) -> Iterable[bytes | memoryview]:
+def frame(head: Mapping[str, object], columns: Sequence[PackedColumn] = ()) -> Iterable[bytes | memoryview]:
     """The bytes of a frame, in parts."""
     about = json.dumps({**head, "columns": [column.told() for column in columns]}).encode()
     parts = [memoryview(part).cast("B") for column in columns for part in column.body()]

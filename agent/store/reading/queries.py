@@ -8,52 +8,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..file.codec import GPU_DYNAMICS
+
 # Measures kept by the rollups that verdicts read, and which of their statistics.
-_GPU_MEAN = [
-    "gpu_util",
-    "sm_active",
-    "sm_occupancy",
-    "tensor_active",
-    "dram_active",
-    "fp64_active",
-    "fp32_active",
-    "mem_used_bytes",
-    "power_watts",
-    "sm_clock_hertz",
-    "mem_clock_hertz",
-    "pcie_tx_bytes_per_second",
-    "pcie_rx_bytes_per_second",
-    "nvlink_tx_bytes_per_second",
-    "nvlink_rx_bytes_per_second",
-]
-_GPU_P95 = [
-    "gpu_util",
-    "sm_active",
-    "tensor_active",
-    "dram_active",
-    "power_watts",
-    "pcie_tx_bytes_per_second",
-    "pcie_rx_bytes_per_second",
-    "nvlink_tx_bytes_per_second",
-    "nvlink_rx_bytes_per_second",
-]
-_GPU_MAX = [
-    "gpu_util",
-    "sm_active",
-    "tensor_active",
-    "dram_active",
-    "mem_used_bytes",
-]
-_DYNAMICS = [
-    "duty",
-    "idle_run_seconds",
-    "sm_active_cv",
-    "period_seconds",
-    "period_strength",
-    "tensor_nvlink_correlation",
-    "tensor_fabric_correlation",
-    "throttled_fraction",
-]
+_LINKS = (
+    "pcie_tx_bytes_per_second", "pcie_rx_bytes_per_second", "nvlink_tx_bytes_per_second", "nvlink_rx_bytes_per_second",
+)  # fmt: skip
+_PIPES = ("gpu_util", "sm_active", "sm_occupancy", "tensor_active", "dram_active", "fp64_active", "fp32_active")
+_CLOCKS = ("mem_used_bytes", "power_watts", "sm_clock_hertz", "mem_clock_hertz")
+_GPU_MEAN = (*_PIPES, *_CLOCKS, *_LINKS)
+_GPU_P95 = ("gpu_util", "sm_active", "tensor_active", "dram_active", "power_watts", *_LINKS)
+_GPU_MAX = ("gpu_util", "sm_active", "tensor_active", "dram_active", "mem_used_bytes")
+_DYNAMICS = tuple(GPU_DYNAMICS)
 _FABRIC = ["tx_bytes_per_second", "rx_bytes_per_second", "xmit_wait_per_second"]
 _HOST = ["cpu_util", "io_wait", "disk_read_bytes_per_second", "disk_write_bytes_per_second"]
 
@@ -91,9 +57,14 @@ class Query:
         return self.text + self.numbers + self.bins
 
 
-def _over_span(view: str, text: tuple[str, ...], numbers: tuple[str, ...], bins: tuple[str, ...] = ()) -> Query:
-    columns = ", ".join(text + numbers + bins)
-    sql = f"SELECT {columns} FROM {view} WHERE ts > :start AND ts <= :end"  # noqa: S608 - constants of this file
+def _over_span(
+    view: str,
+    text: tuple[str, ...],
+    numbers: tuple[str, ...],
+    bins: tuple[str, ...] = (),
+    where: str = " WHERE ts > :start AND ts <= :end",
+) -> Query:
+    sql = f"SELECT {', '.join(text + numbers + bins)} FROM {view}{where}"  # noqa: S608 - constants of this file
     return Query(sql, text, numbers, bins)
 
 
@@ -108,10 +79,7 @@ GPU_SAMPLES = _over_span(
     "gpu_samples",
     GPU_TEXT,
     (
-        "gpu_index", "ts", "interval_seconds", "gpu_util", "sm_active", "sm_occupancy", "tensor_active", "dram_active",
-        "fp64_active", "fp32_active", "mem_used_bytes", "power_watts", "sm_clock_hertz", "mem_clock_hertz",
-        "throttle_reasons", "pcie_tx_bytes_per_second", "pcie_rx_bytes_per_second", "nvlink_tx_bytes_per_second",
-        "nvlink_rx_bytes_per_second", "mem_total_bytes",
+        "gpu_index", "ts", "interval_seconds", *_PIPES, *_CLOCKS, "throttle_reasons", *_LINKS, "mem_total_bytes",
     ),
 )  # fmt: skip
 FABRIC_SAMPLES = _over_span(
@@ -164,25 +132,24 @@ LIVE_WORK = (
 NODES_SEEN = "SELECT node, last_seen FROM nodes"
 LIVE_NODE = "SELECT last_seen FROM nodes WHERE node = :node"
 
-NODES = Query(
-    "SELECT node, cluster, machine_id, provider, region, instance_type, node_sku, node_sku_source, gpu_count,"
-    " first_seen, last_seen FROM nodes",
+NODES = _over_span(
+    "nodes",
     ("node", "cluster", "machine_id", "provider", "region", "instance_type", "node_sku", "node_sku_source"),
     ("gpu_count", "first_seen", "last_seen"),
+    where="",
 )
-GPUS = Query(
-    "SELECT node, gpu_uuid, name, sku, kind, parent_uuid, mig_profile, gpu_index, slices, mem_total_bytes,"
-    " power_limit_watts, nvlink_links, nvlink_bytes_per_second, valid_from, valid_to FROM gpus"
-    " WHERE valid_from <= :end AND (valid_to IS NULL OR valid_to >= :start)",
+GPUS = _over_span(
+    "gpus",
     ("node", "gpu_uuid", "name", "sku", "kind", "parent_uuid", "mig_profile"),
     ("gpu_index", "slices", "mem_total_bytes", "power_limit_watts", "nvlink_links", "nvlink_bytes_per_second",
      "valid_from", "valid_to"),
+    where=" WHERE valid_from <= :end AND (valid_to IS NULL OR valid_to >= :start)",
 )  # fmt: skip
-USES = Query(
-    "SELECT workload_id, node, gpu_uuid, basis, ts_start, ts_end, shared, mem_used_bytes FROM workload_gpus"
-    " WHERE ts_start < :end AND ts_end > :start",
+USES = _over_span(
+    "workload_gpus",
     ("workload_id", "node", "gpu_uuid", "basis"),
     ("ts_start", "ts_end", "shared", "mem_used_bytes"),
+    where=" WHERE ts_start < :end AND ts_end > :start",
 )
 _SCHEDULED = ("partition", "qos", "array_job_id", "array_task_id", "controller_kind", "image", "team")
 # The version of the schema from which on workloads say what their scheduler knows of them.
@@ -205,19 +172,18 @@ def workloads_query(version: int) -> Query:
 
 WORKLOADS = workloads_query(SCHEDULED_SINCE)
 # The runs of Slurm's job table that any of a window may be.
-SLURM_JOBS = Query(
-    "SELECT cluster, job_id, name, user, account, partition, qos, array_job_id, array_task_id, state, nodes, restarts,"
-    " submitted_at, started_at, ended_at, gpus, cpus, mem_bytes FROM slurm_jobs"
-    " WHERE started_at < :end AND (ended_at IS NULL OR ended_at > :start)",
+SLURM_JOBS = _over_span(
+    "slurm_jobs",
     ("cluster", "job_id", "name", "user", "account", "partition", "qos", "array_job_id", "array_task_id", "state",
      "nodes"),
     ("restarts", "submitted_at", "started_at", "ended_at", "gpus", "cpus", "mem_bytes"),
+    where=" WHERE started_at < :end AND (ended_at IS NULL OR ended_at > :start)",
 )  # fmt: skip
-ABSENCES = Query(
-    "SELECT node, gpu_uuid, device, scope, metric, reason, detail, remedy, since, until FROM absences"
-    " WHERE since < :end AND (until IS NULL OR until > :start)",
+ABSENCES = _over_span(
+    "absences",
     ("node", "gpu_uuid", "device", "scope", "metric", "reason", "detail", "remedy"),
     ("since", "until"),
+    where=" WHERE since < :end AND (until IS NULL OR until > :start)",
 )
 # When each port last carried anything, as far back as the hours reach. A port is active in an hour in which some second
 # exceeded :level of its line rate.
@@ -254,7 +220,7 @@ def minutes_begin(version: int) -> str:
     return f"SELECT min(ts) - 60.0 FROM {'minute' if version >= _PERIODS_LISTED else 'gpu_minute'}"  # noqa: S608
 
 
-def spans(version: int) -> tuple[str, ...]:
+def data_spans(version: int) -> tuple[str, ...]:
     """The span that a database has data for. Asked of each table apart: min and max alone use the key."""
     minute, hour = ("minute", "hour") if version >= _PERIODS_LISTED else ("gpu_minute", "gpu_hour")
     return (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import stat
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Literal
@@ -61,13 +62,7 @@ class Reader(sqlite3.Connection):
 
         Raises StoreError.
         """
-        self.set_authorizer(allow_reading)
-        try:
-            return self.meter.fetch(self, sql, parameters)
-        except sqlite3.Error as error:
-            raise StoreError(f"{self.path} cannot be read: {said_by(error)}.", _REMEDY) from error
-        finally:
-            self.set_authorizer(None)
+        return self._fetch(allow_reading, sql, parameters, f"{self.path} cannot be read", _REMEDY)
 
     def query(self, sql: str, parameters: Parameters = ()) -> Rows:
         """All rows of one SELECT on the public views, in one short transaction. Raises StoreError for anything else."""
@@ -83,14 +78,15 @@ class Reader(sqlite3.Connection):
                 return sqlite3.SQLITE_OK
             return sqlite3.SQLITE_DENY
 
+        remedy = f"Write one SELECT on the views: {', '.join(sorted(public))}."
+        return self._fetch(allow, sql, parameters, "The query cannot be answered", remedy)
+
+    def _fetch(self, allow: Callable[..., int], sql: str, parameters: Parameters, failed: str, remedy: str) -> Rows:
         self.set_authorizer(allow)
         try:
             return self.meter.fetch(self, sql, parameters)
         except sqlite3.Error as error:
-            raise StoreError(
-                f"The query cannot be answered: {said_by(error)}.",
-                f"Write one SELECT on the views: {', '.join(sorted(public))}.",
-            ) from error
+            raise StoreError(f"{failed}: {said_by(error)}.", remedy) from error
         finally:
             self.set_authorizer(None)
 

@@ -21,7 +21,7 @@ from ....rules.base.errors import NothingToDo, SkuwiseError, StoreError, UsageEr
 from ..file.disk_errors import said_by
 from ..file.migrations import SCHEMA_VERSION
 from .bounds import Bounds, BoundsError, allow_reading, weight_of
-from .packing import ANYTHING, Column, frame
+from .packing import ANYTHING, PackedColumn, frame
 from .reader import Reader, open_reader
 from .shipped import shipped
 
@@ -63,7 +63,7 @@ class Served:
         """The rows of a statement of ours, as columns of these forms; without, of anything."""
         if self._reader is None:
             raise StoreError("The database cannot be read: it is not open.", "Try again.")
-        columns = [Column(form) for form in forms]
+        columns = [PackedColumn(form) for form in forms]
         meter = self._reader.meter
         waiting: list[tuple[object, ...]] = []
         rows = weight = held = 0
@@ -102,9 +102,9 @@ class Served:
         return frame({"error": [StoreError.__name__, f"{self._path} cannot be read: {why}.", remedy]})
 
 
-def _packed(columns: list[Column], rows: list[tuple[object, ...]]) -> list[Column]:
+def _packed(columns: list[PackedColumn], rows: list[tuple[object, ...]]) -> list[PackedColumn]:
     if rows:
-        columns = columns or [Column(ANYTHING) for _ in rows[0]]
+        columns = columns or [PackedColumn(ANYTHING) for _ in rows[0]]
         for column, cells in zip(columns, zip(*rows, strict=True), strict=True):
             column.add(cells)
     return columns

@@ -29,7 +29,7 @@ _WITHOUT_ROWID = re.compile(r"\bWITHOUT ROWID\b[^()]*$", re.ASCII | re.IGNORECAS
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class ShippedTable:
     """`sql`: what made it, with single blanks. `columns`: name -> declared type and place in the key (0: none)."""
 
     sql: str
@@ -40,7 +40,7 @@ class Table:
 class Shipped:
     """Our schema of one version. `views`: name -> the statement that makes it a temporary one."""
 
-    tables: Mapping[str, Table]
+    tables: Mapping[str, ShippedTable]
     views: Mapping[str, str]
 
 
@@ -54,7 +54,9 @@ def shipped(version: int) -> Shipped:
                 if _DEFINES.match(statement):
                     connection.execute(statement)
         made = connection.execute("SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
-        tables = {name: Table(_single(sql), _columns(connection, name)) for kind, name, sql in made if kind == "table"}
+        tables = {
+            name: ShippedTable(_single(sql), _columns(connection, name)) for kind, name, sql in made if kind == "table"
+        }
     views = {name: sql.replace("CREATE VIEW", "CREATE TEMP VIEW", 1) for kind, name, sql in made if kind == "view"}
     return Shipped(tables, views)
 
@@ -82,7 +84,7 @@ class _NotOurs(Exception):  # noqa: N818 - a signal within this file
     """Something is not as we ship it; the message goes on after "PATH cannot be read: "."""
 
 
-def _check_tables(connection: sqlite3.Connection, tables: Mapping[str, Table]) -> None:
+def _check_tables(connection: sqlite3.Connection, tables: Mapping[str, ShippedTable]) -> None:
     made = connection.execute("SELECT type, name, sql FROM main.sqlite_master WHERE type IN ('table', 'view')")
     # To SQLite a name is the same in capitals.
     told = {str(name).lower(): (kind, str(sql)) for kind, name, sql in made}
@@ -98,7 +100,7 @@ def _check_tables(connection: sqlite3.Connection, tables: Mapping[str, Table]) -
         _check_indexes(connection, name)
 
 
-def _compare(connection: sqlite3.Connection, name: str, table: Table, sql: str) -> None:
+def _compare(connection: sqlite3.Connection, name: str, table: ShippedTable, sql: str) -> None:
     """A table whose statement is another may still be ours, with columns that a newer minor version added."""
     if bool(_WITHOUT_ROWID.search(sql)) != bool(_WITHOUT_ROWID.search(table.sql)):
         raise _NotOurs(f"its table {name!r} has other keys than skuwise gives it")

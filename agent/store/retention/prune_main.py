@@ -1,7 +1,7 @@
 """``python -m ...prune_main DB [--raw S] [--minutes S] [--hours S] [--max-bytes N] [--check]``.
 
-One run of retention in a process of its own, at low priority, as `roll` is; with ``--check`` SQLite looks the whole
-file over instead (`health.py`). The exit status is 0, or 1 with a sentence on stderr.
+One run of retention in a process of its own, at low priority, as the rollups are; with ``--check`` SQLite looks the
+whole file over instead (`integrity`). The exit status is 0, or 1 with a sentence on stderr.
 """
 
 from __future__ import annotations

@@ -9,30 +9,29 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from ....rules.base.errors import StoreError
 from ...base.retention_limits import MIN_RAW_SECONDS, Limits
 from ...model import Period
 from ..file.codec import DEVICES, row_id
-from ..file.migrations import connect_ours
-from ..file.wal import log_bytes, set_up
-from ..writing.write_batch import write_error
+from ..file.migrations import opened_beside
+from ..file.wal import log_bytes, transaction
 from .trusted_clock import trusted_now
 
 # A step aims at this share of the 50 ms that a tick may wait, so that a disk five times slower still keeps the promise.
 _AIM_SECONDS = 0.010
 _REST_SECONDS = 0.020
-_BUSY_SECONDS = 5.0
 # Free pages are used again by what comes next; only a file with more of them than this share is made smaller.
 _SLACK_SHARE = 1 / 32
 # The log grows with what is deleted, so the log is brought home every so many steps.
 _STEPS_A_CHECKPOINT = 25
 # What inference servers tell is not rolled up, so it is kept beyond the other samples.
 _SERVING_SECONDS = 30 * 86400.0
+_Counted = Literal["ticks", "rollups", "small"]
 _ROLLUPS: Mapping[Period, tuple[str, ...]] = {
     "minute": ("gpu_minute", "fabric_minute", "host_minute", "gpu_burst"),
     "hour": ("gpu_hour", "fabric_hour", "host_hour", "gpu_burst_hour"),
@@ -77,25 +76,18 @@ class OutOfTime(Exception):  # noqa: N818 - a signal within this file
     """The run's time is over: what is left waits for the next one."""
 
 
+@dataclass(slots=True, eq=False)
 class RetentionJob:
     """Prunes one database beside its writer. `sleep` and `monotonic` are injected, so that tests need no time."""
 
-    def __init__(
-        self,
-        path: Path,
-        limits: Limits,
-        *,
-        budget_seconds: float = 30.0,
-        sleep: Callable[[float], None] = time.sleep,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.path = path
-        self.limits = limits
-        self._budget = budget_seconds
-        self._sleep = sleep
-        self._monotonic = monotonic
-        self._deadline = 0.0
-        self._result = Pruned()
+    path: Path
+    limits: Limits
+    _: KW_ONLY
+    budget_seconds: float = 30.0
+    sleep: Callable[[float], None] = time.sleep
+    monotonic: Callable[[], float] = time.monotonic
+    _deadline: float = field(default=0.0, init=False)
+    _result: Pruned = field(default_factory=Pruned, init=False)
 
     def run(self, now: float) -> Pruned:
         """Let go of what is due at `now` (Unix seconds). Raises StoreError.
@@ -104,23 +96,18 @@ class RetentionJob:
         Nothing is deleted while a reader holds a log that is already large: deleting makes it larger.
         """
         self._result = Pruned()
-        self._deadline = self._monotonic() + self._budget
+        self._deadline = self.monotonic() + self.budget_seconds
         try:
-            with closing(connect_ours(self.path, _BUSY_SECONDS)) as connection:
-                set_up(connection, 0)
-                connection.execute("PRAGMA cache_size = -2048")
+            with opened_beside(self.path) as connection:
                 self._run(connection, now)
         except OutOfTime:
             self._result.done = False
-        except sqlite3.Error as error:
-            raise write_error(self.path, error) from error
-        except OSError as error:
-            raise StoreError(f"{self.path} cannot be opened: {error.strerror}.", "Check the path.") from error
         return self._result
 
     def _run(self, connection: sqlite3.Connection, now: float) -> None:
         self._checkpoint(connection)
-        trusted = self._write(connection, lambda: trusted_now(connection, now))
+        with transaction(connection):
+            trusted = trusted_now(connection, now)
         limits = self.limits
         self._drop_ticks(connection, self._raw_cutoff(connection, trusted))
         self._drop_rollups(connection, "minute", trusted - limits.minutes_seconds)
@@ -146,43 +133,29 @@ class RetentionJob:
     # What is deleted.
 
     def _drop_ticks(self, connection: sqlite3.Connection, until: float) -> None:
-        pace = Pace(40, 2000)
-        while ids := [
-            row[0]
-            for row in connection.execute(
-                "SELECT id FROM tick WHERE ts <= ? ORDER BY ts, id LIMIT ?", (until, pace.size)
-            ).fetchall()
-        ]:
-            pace.took(self._step(connection, lambda ids=ids: _delete_ticks(connection, ids)))
-            self._result.ticks += len(ids)
+        sql = "SELECT id FROM tick WHERE ts <= ? ORDER BY ts, id LIMIT ?"
+        self._drop(connection, "ticks", Pace(40, 2000), partial(_column, connection, sql, until), _delete_ticks)
 
     def _drop_rollups(self, connection: sqlite3.Connection, period: Period, until: float) -> None:
         beyond = row_id(period, until, 0) + DEVICES
         for table in _ROLLUPS[period]:
-            pace = Pace(100, 4000)
-            while ids := connection.execute(
-                f"SELECT id FROM {table} WHERE id < ? ORDER BY id LIMIT ?",  # noqa: S608 - names of this file
-                (beyond, pace.size),
-            ).fetchall():
-                sql = f"DELETE FROM {table} WHERE id <= ?"  # noqa: S608 - names of this file
-                pace.took(self._step(connection, lambda sql=sql, last=ids[-1]: connection.execute(sql, last)))
-                self._result.rollups += len(ids)
-        self._drop_by_ts(connection, period, until)
+            self._drop_up_to(connection, table, "id <", beyond, "rollups")
+        self._drop_up_to(connection, period, "ts <=", until)
 
     def _drop_small(self, connection: sqlite3.Connection, now: float) -> None:
         """What grows with events: each by its age, and by its number where it has a limit."""
         limits = self.limits
         oldest = now - limits.hours_seconds
-        self._drop_by_id(connection, "workload_use", "ts_end < ?", (oldest,))
-        self._drop_by_id(connection, "absence", "until < ?", (oldest,))
-        self._drop_by_id(connection, "event", "last_ts < ?", (oldest,))
-        self._drop_by_id(connection, "slurm_job", "coalesce(ended_at, imported_at) < ?", (oldest,))
-        for table, end, most in (
+        numbered = (
             ("slurm_job", "ended_at", limits.max_slurm_jobs),
             ("workload_use", "ts_end", limits.max_uses),
             ("absence", "until", limits.max_absences),
             ("event", "last_ts", limits.max_events),
-        ):
+        )
+        self._drop_by_id(connection, "slurm_job", "coalesce(ended_at, imported_at) < ?", (oldest,))
+        for table, end, _ in numbered[1:]:
+            self._drop_by_id(connection, table, f"{end} < ?", (oldest,))
+        for table, end, most in numbered:
             (count,) = connection.execute(f"SELECT count(*) FROM {table}").fetchone()  # noqa: S608
             if count > most:
                 rows = connection.execute(
@@ -200,32 +173,44 @@ class RetentionJob:
         # A device that went away longer ago than the hours reach has nothing left that names it.
         for table in ("gpu", "port"):
             self._drop_by_id(connection, table, "valid_to < ?", (oldest - 3600.0,))
-        self._drop_by_ts(connection, "agent_stat", now - limits.minutes_seconds)
+        self._drop_up_to(connection, "agent_stat", "ts <=", now - limits.minutes_seconds)
         if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'serving_sample'").fetchone():
-            self._drop_by_ts(connection, "serving_sample", now - min(_SERVING_SECONDS, limits.minutes_seconds))
+            self._drop_up_to(connection, "serving_sample", "ts <=", now - min(_SERVING_SECONDS, limits.minutes_seconds))
 
     def _drop_by_id(self, connection: sqlite3.Connection, table: str, where: str, values: Sequence[object]) -> None:
-        ids = [
-            row[0]
-            for row in connection.execute(f"SELECT id FROM {table} WHERE {where} ORDER BY id", values).fetchall()  # noqa: S608
-        ]
-        pace, at = Pace(100, 2000), 0
-        while at < len(ids):
-            part = [(number,) for number in ids[at : at + pace.size]]
-            at += len(part)
-            sql = f"DELETE FROM {table} WHERE id = ?"  # noqa: S608 - names of this file
-            pace.took(self._step(connection, lambda sql=sql, part=part: connection.executemany(sql, part)))
-        self._result.small += len(ids)
+        ids = iter(_column(connection, f"SELECT id FROM {table} WHERE {where} ORDER BY id", *values))  # noqa: S608
+        sql = f"DELETE FROM {table} WHERE id = ?"  # noqa: S608 - names of this file
 
-    def _drop_by_ts(self, connection: sqlite3.Connection, table: str, until: float) -> None:
-        pace = Pace(100, 4000)
-        while rows := connection.execute(
-            f"SELECT ts FROM {table} WHERE ts <= ? ORDER BY ts LIMIT ?",  # noqa: S608 - names of this file
-            (until, pace.size),
-        ).fetchall():
-            sql = f"DELETE FROM {table} WHERE ts <= ?"  # noqa: S608 - names of this file
-            pace.took(self._step(connection, lambda sql=sql, last=rows[-1][0]: connection.execute(sql, (last,))))
-            self._result.small += len(rows)
+        def delete(connection: sqlite3.Connection, part: Sequence[float]) -> None:
+            connection.executemany(sql, [(number,) for number in part])
+
+        self._drop(connection, "small", Pace(100, 2000), lambda most: list(islice(ids, most)), delete)
+
+    def _drop_up_to(
+        self, connection: sqlite3.Connection, table: str, below: str, until: float, counted: _Counted = "small"
+    ) -> None:
+        """The rows that lie `below` `until`: ``id <`` or ``ts <=``."""
+        by = below.split(maxsplit=1)[0]
+        sql = f"SELECT {by} FROM {table} WHERE {below} ? ORDER BY {by} LIMIT ?"  # noqa: S608 - names of this file
+
+        def delete(connection: sqlite3.Connection, part: Sequence[float]) -> None:
+            connection.execute(f"DELETE FROM {table} WHERE {by} <= ?", part[-1:])  # noqa: S608 - names of this file
+
+        some = partial(_column, connection, sql, until)
+        self._drop(connection, counted, Pace(100, 4000), some, delete)
+
+    def _drop(
+        self,
+        connection: sqlite3.Connection,
+        counted: _Counted,
+        pace: Pace,
+        some: Callable[[int], Sequence[float]],
+        delete: Callable[[sqlite3.Connection, Sequence[float]], object],
+    ) -> None:
+        """Delete step by step what `some` gives, at most so many at a time."""
+        while part := some(pace.size):
+            pace.took(self._step(connection, lambda part=part: delete(connection, part)))
+            setattr(self._result, counted, getattr(self._result, counted) + len(part))
 
     # The size.
 
@@ -307,27 +292,17 @@ class RetentionJob:
 
     def _step(self, connection: sqlite3.Connection, write: Callable[[], object]) -> float:
         """One transaction, then a rest in which others write. Returns how long it held the lock."""
-        if self._monotonic() >= self._deadline:
+        if self.monotonic() >= self._deadline:
             raise OutOfTime
-        began = self._monotonic()
-        self._write(connection, write)
-        took = self._monotonic() - began
+        began = self.monotonic()
+        with transaction(connection):
+            write()
+        took = self.monotonic() - began
         self._result.step_seconds.append(took)
         if len(self._result.step_seconds) % _STEPS_A_CHECKPOINT == 0:
             self._checkpoint(connection)
-        self._sleep(max(_REST_SECONDS, took))
+        self.sleep(max(_REST_SECONDS, took))
         return took
-
-    def _write(self, connection: sqlite3.Connection, write: Callable[[], float | object]) -> float:
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            result = write()
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
-        return result if isinstance(result, float) else 0.0
 
     def _checkpoint(self, connection: sqlite3.Connection) -> None:
         """Bring the log home, beside the writer. A large log that a reader holds ends the run."""
@@ -336,8 +311,12 @@ class RetentionJob:
             raise OutOfTime
 
 
-def _delete_ticks(connection: sqlite3.Connection, ids: Iterable[int]) -> None:
-    for first, last in _runs(ids):
+def _column(connection: sqlite3.Connection, sql: str, *values: object) -> list[Any]:
+    return [value for (value,) in connection.execute(sql, values).fetchall()]
+
+
+def _delete_ticks(connection: sqlite3.Connection, ids: Iterable[float]) -> None:
+    for first, last in _runs(map(int, ids)):
         span = (first * DEVICES, last * DEVICES + DEVICES - 1)
         connection.execute("DELETE FROM gpu_sample WHERE id BETWEEN ? AND ?", span)
         connection.execute("DELETE FROM fabric_sample WHERE id BETWEEN ? AND ?", span)

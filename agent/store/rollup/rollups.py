@@ -2,36 +2,40 @@
 
 It has a connection of its own, reads first and writes short: all rows of a node's minute or hour and the mark of how
 far it came are one transaction, so that it may be killed and started again at any time.
+
+``python -m skuwise.agent.store.rollup.rollups DB [--and-open]`` is one run in a process of its own. An hour of eight
+GPUs takes most of a second and some megabytes: beside the agent's loop they would cost ticks their punctuality, so the
+agent starts this at low priority instead (agent/service/runtime/jobs.py).
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sqlite3
+import sys
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 
-from ....rules.base.errors import StoreError
-from ...metrics import FABRIC_METRICS, GPU_METRICS, HOST_METRICS
+from ....rules.base.errors import EXIT_DONE, EXIT_FAILED, StoreError
+from ...metrics import FABRIC_METRICS, GPU_METRICS, HOST_METRICS, Metric
 from ...model import PERIOD_SECONDS, Period
 from ...statistics.rollup_stats import GpuLimits, Row, Samples, Values, roll_fabric, roll_gpu, roll_host
 from ..file.burst_rows import roll_hour
 from ..file.codec import DEVICES, Cell, RollupTable, rollup_columns, rollup_period, row_encoder, row_id
-from ..file.migrations import connect_ours
+from ..file.migrations import opened_beside
 from ..file.tables import write_rollups
-from ..file.wal import JOB_CHECKPOINT_PAGES, set_up
-from ..writing.write_batch import write_error
-
-__all__ = ["RolledUp", "RollupJob", "roll_fabric", "roll_gpu", "roll_host"]
+from ..file.wal import JOB_CHECKPOINT_PAGES, transaction
 
 # A period is complete so long after its end ...
 SETTLE_SECONDS = 5.0
 # ... once a later tick is in the file (ticks are committed in order); where none comes, after this: longer than a
 # writer holds ticks back on a full disk.
 SILENCE_SECONDS = 900.0
-_BUSY_SECONDS = 5.0
+_NICENESS = 10
 
 
 def _scaled(names_and_quanta: Iterable[tuple[str, float]], table: str) -> str:
@@ -40,14 +44,16 @@ def _scaled(names_and_quanta: Iterable[tuple[str, float]], table: str) -> str:
 
 _SPAN = "t.node_id = ? AND t.ts > ? AND t.ts <= ?"
 _TICK = "t.id, t.ts, t.interval_ms * 1e-3"
-_GPU_SQL = (
-    f"SELECT {_TICK}, {_scaled(((m.name, m.quantum) for m in GPU_METRICS), 's')} "  # noqa: S608
-    f"FROM tick t CROSS JOIN gpu_sample s ON s.id = t.id * {DEVICES} + ? WHERE {_SPAN} ORDER BY t.ts"
-)
-_FABRIC_SQL = (
-    f"SELECT {_TICK}, s.active, {_scaled(((m.name, m.quantum) for m in FABRIC_METRICS), 's')} "  # noqa: S608
-    f"FROM tick t CROSS JOIN fabric_sample s ON s.id = t.id * {DEVICES} + ? WHERE {_SPAN} ORDER BY t.ts"
-)
+
+
+def _samples_sql(table: str, first: str, metrics: Iterable[Metric]) -> str:
+    columns = first + _scaled(((m.name, m.quantum) for m in metrics), "s")
+    joined = f"tick t CROSS JOIN {table} s ON s.id = t.id * {DEVICES} + ?"
+    return f"SELECT {_TICK}, {columns} FROM {joined} WHERE {_SPAN} ORDER BY t.ts"  # noqa: S608
+
+
+_GPU_SQL = _samples_sql("gpu_sample", "", GPU_METRICS)
+_FABRIC_SQL = _samples_sql("fabric_sample", "s.active, ", FABRIC_METRICS)
 _HOST_VALUES = (*((m.name, m.quantum) for m in HOST_METRICS), ("mem_total_bytes", 1024.0))
 _HOST_SQL = (
     f"SELECT {_TICK}, {_scaled(_HOST_VALUES, 't')} FROM tick t WHERE {_SPAN} AND "  # noqa: S608
@@ -92,63 +98,50 @@ class RollupJob:
     def run(
         self,
         now: float,
-        should_stop: Callable[[], bool] = lambda: False,
         *,
         periods: Sequence[Period] = tuple(PERIOD_SECONDS),
         and_open: bool = False,
     ) -> RolledUp:
-        """Do what is due at `now` (Unix seconds). `should_stop` is asked between periods. Raises StoreError.
+        """Do what is due at `now` (Unix seconds). Raises StoreError.
 
         `and_open`: also write the periods that are not over yet, as they stand, so that a stopped agent leaves rollups
         of all it saw. They are not marked as done: the next run that finds more of the same period writes it again.
         """
         done = {"minute": 0, "hour": 0}
-        try:
-            with closing(self._connect()) as connection:
-                nodes = [row[0] for row in connection.execute("SELECT id FROM node ORDER BY id").fetchall()]
-                for period in periods:
-                    for node_id in nodes:
-                        done[period] += _roll_late(connection, node_id, period)
-                        done[period] += self._roll_node(connection, node_id, period, now, should_stop)
-                        if and_open:
-                            done[period] += _roll_open(connection, node_id, period)
-        except sqlite3.Error as error:
-            raise write_error(self.path, error) from error
-        except OSError as error:
-            raise StoreError(f"{self.path} cannot be opened: {error.strerror}.", "Check the path.") from error
+        # Each page is read once: a large cache is only memory.
+        with opened_beside(self.path, checkpoint_pages=JOB_CHECKPOINT_PAGES, cache_kib=512) as connection:
+            nodes = [row[0] for row in connection.execute("SELECT id FROM node ORDER BY id").fetchall()]
+            for period in periods:
+                for node_id in nodes:
+                    done[period] += _roll_late(connection, node_id, period)
+                    done[period] += _roll_complete(connection, node_id, period, now)
+                    if and_open:
+                        done[period] += _roll_beyond(connection, node_id, period, lambda _: True, is_done=False)
         return RolledUp(done["minute"], done["hour"])
 
-    def _connect(self) -> sqlite3.Connection:
-        connection = connect_ours(self.path, _BUSY_SECONDS)
-        set_up(connection, JOB_CHECKPOINT_PAGES)
-        connection.execute("PRAGMA cache_size = -512")  # each page is read once: a large cache is only memory
-        return connection
 
-    def _roll_node(
-        self,
-        connection: sqlite3.Connection,
-        node_id: int,
-        period: Period,
-        now: float,
-        should_stop: Callable[[], bool],
-    ) -> int:
-        length = PERIOD_SECONDS[period]
-        done_to = _mark(connection, node_id, period)
-        last = connection.execute(
-            "SELECT ts FROM tick WHERE node_id = ? ORDER BY ts DESC LIMIT 1", (node_id,)
-        ).fetchone()
-        rolled = 0
-        while last is not None and not should_stop():
-            end = _next_end(connection, node_id, done_to, length)
-            if end is None:
-                break
-            if now < end + SETTLE_SECONDS or (last[0] <= end and now < end + SILENCE_SECONDS):
-                break
-            rows = _roll_period(connection, node_id, period, end)
-            _write(connection, node_id, period, end, rows, done_to=end)
-            done_to = end
-            rolled += 1
-        return rolled
+def _roll_complete(connection: sqlite3.Connection, node_id: int, period: Period, now: float) -> int:
+    sql = "SELECT ts FROM tick WHERE node_id = ? ORDER BY ts DESC LIMIT 1"
+    last = connection.execute(sql, (node_id,)).fetchone()
+
+    def is_over(end: int) -> bool:
+        return now >= end + (SETTLE_SECONDS if last is not None and last[0] > end else SILENCE_SECONDS)
+
+    return _roll_beyond(connection, node_id, period, is_over, is_done=True)
+
+
+def _roll_beyond(
+    connection: sqlite3.Connection, node_id: int, period: Period, is_over: Callable[[int], bool], *, is_done: bool
+) -> int:
+    """Write what lies beyond the mark, as far as it `is_over`; the mark is moved where that `is_done`."""
+    mark = _mark(connection, node_id, period)
+    after, rolled = mark, 0
+    while (end := _next_end(connection, node_id, after, PERIOD_SECONDS[period])) is not None and is_over(end):
+        rows = _roll_period(connection, node_id, period, end)
+        _write(connection, node_id, period, end, rows, done_to=end if is_done else mark)
+        after = end
+        rolled += 1
+    return rolled
 
 
 def _roll_late(connection: sqlite3.Connection, node_id: int, period: Period) -> int:
@@ -191,17 +184,6 @@ def _not_less(
             (number, row) for number, row in rows if float(str(row["observed_seconds"])) >= kept.get(number, 0.0) - 0.05
         ]
     return chosen
-
-
-def _roll_open(connection: sqlite3.Connection, node_id: int, period: Period) -> int:
-    """Write what lies beyond the mark, and leave the mark where it is."""
-    mark = _mark(connection, node_id, period)
-    after, rolled = mark, 0
-    while (end := _next_end(connection, node_id, after, PERIOD_SECONDS[period])) is not None:
-        _write(connection, node_id, period, end, _roll_period(connection, node_id, period, end), done_to=mark)
-        after = end
-        rolled += 1
-    return rolled
 
 
 def _mark(connection: sqlite3.Connection, node_id: int, period: Period) -> int | None:
@@ -305,8 +287,7 @@ def _write(
         columns = rollup_columns(table)
         encode = row_encoder(table, columns)
         encoded[table] = [(end, device_id, encode([row.get(name) for name in columns])) for device_id, row in rows]
-    connection.execute("BEGIN IMMEDIATE")
-    try:
+    with transaction(connection):
         for table, values in encoded.items():
             write_rollups(connection, table, values)
         if period == "hour":
@@ -316,8 +297,19 @@ def _write(
                 "INSERT OR REPLACE INTO rollup_progress (node_id, period, done_to) VALUES (?, ?, ?)",
                 (node_id, period, done_to),
             )
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Roll up what is due now. The exit status is 0, or 1 with a sentence on stderr."""
+    with contextlib.suppress(OSError):  # the unit's filter of system calls leaves everything at the service's priority
+        os.nice(_NICENESS)
+    try:
+        RollupJob(Path(arguments[0])).run(time.time(), and_open="--and-open" in arguments[1:])
+    except StoreError as error:
+        print(error, file=sys.stderr)  # noqa: T201
+        return EXIT_FAILED
+    return EXIT_DONE
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

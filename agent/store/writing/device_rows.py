@@ -8,7 +8,7 @@ from typing import Literal
 
 from ...model import FabricPort, Gpu
 from ..file.codec import Cell
-from ..file.tables import TABLES
+from ..file.tables import TABLES, kept
 from .write_batch import Batch
 
 
@@ -77,12 +77,10 @@ class DeviceRows:
         self._list_ids()
 
     def _put(self, held: _Validity, valid_to: float | None) -> None:
-        # Its own columns: all but id, node_id, valid_from and valid_to. What stands behind them is not kept.
-        values = dataclasses.astuple(held.value)[: len(TABLES[self._table]) - 4]
         valid_from = held.rows[-1][0]
         if valid_to is not None:
             valid_to = max(valid_to, valid_from)
-        self._batch.put_row(self._table, held.id, (held.id, self._node_id, *values, valid_from, valid_to))
+        self._batch.put_row(self._table, held.id, (held.id, self._node_id, *kept(held.value), valid_from, valid_to))
 
     def _load(self) -> None:
         columns = TABLES[self._table]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from ...model import Event
+from ..file.tables import kept
 from .write_batch import Batch
 
 # What happens again within a minute is one row: a broken GPU repeats itself many times a second.
@@ -64,6 +65,4 @@ class EventRows:
         self._put(row)
 
     def _put(self, row: _Row) -> None:
-        e = row.event
-        values = (row.id, self._node_id, e.gpu_uuid, e.kind, e.code, e.detail, e.ts, e.last_ts, e.count)
-        self._batch.put_row("event", row.id, values)
+        self._batch.put_row("event", row.id, (row.id, self._node_id, *kept(row.event)))

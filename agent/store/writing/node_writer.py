@@ -21,7 +21,7 @@ from ..file.codec import (
     rollup_kind,
     row_encoder,
 )
-from ..file.tables import TABLES, write_rollups
+from ..file.tables import TABLES, kept, write_rollups
 from .device_rows import DeviceRows
 from .event_rows import EventRows
 from .write_batch import Batch
@@ -51,13 +51,23 @@ class Schedule:
         self._ticks = 0
 
 
-_FIRST_SEEN, _LAST_SEEN = (TABLES["workload"].index(name) for name in ("first_seen", "last_seen"))
-
-
 @dataclasses.dataclass(slots=True)
 class _Use:
+    """A row of ``workload_use``, in the order of its columns."""
+
     id: int
-    row: list[Cell]
+    workload_ref: Cell
+    node_id: int
+    gpu_uuid: str
+    ts_start: float
+    ts_end: float
+    basis: str
+    shared: bool
+    mem_used_bytes: int | None = None
+
+    @property
+    def row(self) -> tuple[Cell, ...]:
+        return dataclasses.astuple(self)
 
 
 class NodeWriter:
@@ -154,18 +164,18 @@ class NodeWriter:
             current = known.get(key)
             # A clock that was put back begins a new use, so that none ends before it began.
             end = ts if use.until is None else min(use.until, ts)
-            if current is None or not 0 <= ts - float(current.row[5] or 0) < 2 * scan_interval_seconds:
+            if current is None or not 0 <= ts - current.ts_end < 2 * scan_interval_seconds:
                 start = ts if use.since is None else self._start_of(workload_row[0], use, min(use.since, end))
                 if use.until is not None and start >= end:
                     continue  # it is written already
                 current = known[key] = self._new_use(workload_row, use, min(start, end), end)
-            current.row[5] = max(end, float(current.row[4] or 0))
+            current.ts_end = max(end, current.ts_start)
             if use.until is not None:
                 del known[key]
             if use.mem_used_bytes is not None:
-                current.row[8] = max(use.mem_used_bytes, int(current.row[8] or 0))
-            self._batch.put_row("workload_use", current.id, tuple(current.row))
-        for key in [key for key, use in known.items() if float(use.row[5] or 0) <= ts - 2 * scan_interval_seconds]:
+                current.mem_used_bytes = max(use.mem_used_bytes, current.mem_used_bytes or 0)
+            self._batch.put_row("workload_use", current.id, current.row)
+        for key in [key for key, use in known.items() if use.ts_end <= ts - 2 * scan_interval_seconds]:
             del known[key]
 
     def add_tick(self, tick: Tick) -> None:
@@ -174,11 +184,7 @@ class NodeWriter:
 
     def add_agent_stats(self, stats: AgentStats) -> None:
         """Keep what watching cost."""
-        row = (
-            stats.ts, self.id, stats.cpu_seconds, stats.rss_bytes, stats.tick_seconds, stats.late_seconds,
-            stats.missed_ticks, stats.clock_offset_seconds,
-        )  # fmt: skip
-        self._batch.put_row("agent_stat", (stats.ts, self.id), row)
+        self._batch.put_row("agent_stat", (stats.ts, self.id), (*kept(stats), self.id))
 
     def add_event(self, event: Event) -> None:
         """Keep what the driver told of its own accord; what happens again and again is counted."""
@@ -266,20 +272,15 @@ class NodeWriter:
         """One use that is already over, with the workload it belongs to."""
         row = self._put_workload(workload, ts_start, ts_end)
         number = self._batch.next_id("workload_use")
-        use = (number, row[0], self.id, gpu_uuid, ts_start, ts_end, basis, int(shared), mem_used_bytes)
-        self._batch.put_row("workload_use", number, use)
+        use = _Use(number, row[0], self.id, gpu_uuid, ts_start, ts_end, basis, shared, mem_used_bytes)
+        self._batch.put_row("workload_use", number, use.row)
 
     def _touch(self) -> None:
         """Let the node's row wait where the node was seen since it was last written."""
         if self._written_last_seen == self._last_seen:
             return
         self._written_last_seen = self._last_seen
-        n = self.node
-        row = (
-            self.id, n.node, n.cluster, n.machine_id, n.boot_id, n.provider, n.region, n.instance_type, n.node_sku,
-            n.node_sku_source, n.gpu_count, n.agent_version, self._first_seen, self._last_seen,
-        )  # fmt: skip
-        self._batch.put_row("node", self.id, row)
+        self._batch.put_row("node", self.id, (self.id, *kept(self.node), self._first_seen, self._last_seen))
 
     def _add_tick(self, tick: Tick, *, commit: bool) -> None:
         number = self._batch.next_id("tick")
@@ -310,9 +311,9 @@ class NodeWriter:
             self._schedule.restart()
             self._batch.commit()
 
-    def _put_absence(self, a: Absence, since: float, until: float | None) -> list[Cell]:
+    def _put_absence(self, absence: Absence, since: float, until: float | None) -> list[Cell]:
         number = self._batch.next_id("absence")
-        row: list[Cell] = [number, self.id, a.scope, a.subject, a.metric, a.reason, a.detail, a.remedy, since, until]
+        row: list[Cell] = [number, self.id, *kept(absence), since, until]
         self._batch.put_row("absence", number, row)
         return row
 
@@ -320,23 +321,20 @@ class NodeWriter:
         held = self._batch.workload(workload.workload_id)
         number: Cell = self._batch.next_id("workload") if held is None else held[0]
         if held is not None:
-            first, last = min(first, float(held[_FIRST_SEEN] or 0)), max(last, float(held[_LAST_SEEN] or 0))
-        seen: dict[str, Cell] = {"id": number, "first_seen": first, "last_seen": last}
-        row: list[Cell] = [seen[name] if name in seen else getattr(workload, name) for name in TABLES["workload"]]
+            first, last = min(first, float(held[-2] or 0)), max(last, float(held[-1] or 0))
+        row: list[Cell] = [number, *kept(workload), first, last]
         self._batch.put_workload(workload.workload_id, row)
         return row
 
     def _new_use(self, workload_row: Sequence[Cell], use: WorkloadUse, ts_start: float, ts_end: float) -> _Use:
         number = self._batch.next_id("workload_use")
-        row: list[Cell] = [
-            number, workload_row[0], self.id, use.gpu_uuid, ts_start, ts_end, use.basis, int(use.shared), None,
-        ]  # fmt: skip
-        return _Use(number, row)
+        return _Use(number, workload_row[0], self.id, use.gpu_uuid, ts_start, ts_end, use.basis, use.shared)
 
     def _start_of(self, workload_row_id: Cell, use: WorkloadUse, since: float) -> float:
         """`since`, or where the last use of the same ended if that was later (the agent was restarted under it)."""
-        ends = [float(one.row[5] or 0) for (_, gpu, basis, _), one in (self._uses or {}).items()
-                if one.row[1] == workload_row_id and (gpu, basis) == (use.gpu_uuid, use.basis)]  # fmt: skip
+        same = (workload_row_id, use.gpu_uuid, use.basis)
+        open_uses = (self._uses or {}).values()
+        ends = [one.ts_end for one in open_uses if (one.workload_ref, one.gpu_uuid, one.basis) == same]
         (last,) = self._batch.connection.execute(
             "SELECT max(ts_end) FROM workload_use WHERE workload_ref = ? AND node_id = ? AND gpu_uuid = ? AND basis = ?"
             " AND ts_end > ?",
@@ -354,7 +352,8 @@ class NodeWriter:
                 "WHERE u.node_id = ? AND u.ts_end > ? ORDER BY u.ts_end",
                 (self.id, since),
             ):
-                self._uses[(workload_id, row[3], row[6], bool(row[7]))] = _Use(row[0], row)
+                one = _Use(*row)
+                self._uses[(workload_id, one.gpu_uuid, one.basis, bool(one.shared))] = one
         return self._uses
 
     def _load(self) -> None:

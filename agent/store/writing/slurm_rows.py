@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -13,19 +12,19 @@ from pathlib import Path
 from ....rules.base.errors import StoreError
 from ...base.slurm_job import SlurmJob
 from ..file.codec import Cell
-from ..file.migrations import connect_ours, migrate, migrations, schema_version
-from ..file.wal import set_up
-from .write_batch import write_error
+from ..file.migrations import migrate, migrations, opened_beside, schema_version
+from ..file.wal import transaction
 
 # The version of the schema from which on there is such a table.
 SLURM_JOBS_SINCE = 1006
-_BUSY_SECONDS = 5.0
 _ROWS_AT_ONCE = 200
 _REST_SECONDS = 0.020
 _COLUMNS = (
     "cluster", "job_id", "started_at", "ended_at", "submitted_at", "restarts", "name", "user", "account", "partition",
     "qos", "array_job_id", "array_task_id", "state", "nodes", "gpus", "cpus", "mem_bytes",
 )  # fmt: skip
+# Columns that are called otherwise in a `SlurmJob`.
+_FIELDS = {"started_at": "started", "ended_at": "ended", "submitted_at": "submitted", "nodes": "node_list"}
 # What does not change is not written again, and a table that does not know the end yet takes no end away.
 _UPSERT = (
     f"INSERT INTO slurm_job ({', '.join(_COLUMNS)}, imported_at) VALUES ({', '.join('?' * (len(_COLUMNS) + 1))}) "  # noqa: S608 - names of this file
@@ -38,7 +37,7 @@ _UPSERT = (
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownJobs:
     """What a database knows of its node and its jobs, by which a table's jobs are taken or not.
 
     `nodes`: its names, in lower case up to the first dot; `clusters`: their clusters, where told; `runs`: job id ->
@@ -51,24 +50,21 @@ class Known:
     imported_at: float | None
 
 
-def prepare(path: Path, *, own: bool) -> Known:
+def prepare(path: Path, *, own: bool) -> KnownJobs:
     """Look at the database, and bring its schema up to date where it is the agent's `own`. Raises StoreError."""
-    try:
-        with closing(_connect(path)) as connection:
-            version = schema_version(connection)
-            if version < SLURM_JOBS_SINCE:
-                if not own:
-                    raise StoreError(
-                        f"{path} has an older schema ({version // 1000}.{version % 1000}) without a job table.",
-                        "Update its agent and start it again, or use --jobs FILE with advise.",
-                    )
-                migrate(connection, migrations())
-            return _known(connection)
-    except (OSError, sqlite3.Error) as error:
-        raise _error(path, error) from error
+    with opened_beside(path) as connection:
+        version = schema_version(connection)
+        if version < SLURM_JOBS_SINCE:
+            if not own:
+                raise StoreError(
+                    f"{path} has an older schema ({version // 1000}.{version % 1000}) without a job table.",
+                    "Update its agent and start it again, or use --jobs FILE with advise.",
+                )
+            migrate(connection, migrations())
+        return _known_of(connection)
 
 
-def _known(connection: sqlite3.Connection) -> Known:
+def _known_of(connection: sqlite3.Connection) -> KnownJobs:
     nodes = connection.execute("SELECT node, cluster FROM nodes").fetchall()
     runs: dict[str, list[tuple[float, float]]] = {}
     for job_id, first, last in connection.execute(
@@ -76,7 +72,7 @@ def _known(connection: sqlite3.Connection) -> Known:
     ):
         runs.setdefault(str(job_id), []).append((float(first), float(last)))
     (imported,) = connection.execute("SELECT max(imported_at) FROM slurm_job").fetchone()
-    return Known(
+    return KnownJobs(
         frozenset(short_name(str(node)) for node, _ in nodes),
         frozenset(str(cluster) for _, cluster in nodes if cluster),
         runs,
@@ -94,31 +90,15 @@ def write_jobs(
 ) -> tuple[int, int]:
     """Write runs beside the agent. Gives how many were new, and how many changed. Raises StoreError."""
     new = changed = 0
-    try:
-        with closing(_connect(path)) as connection:
-            set_up(connection, 0)
-            left = iter(jobs)
-            while part := [(*_row(job), now) for job in islice(left, _ROWS_AT_ONCE)]:
-                more = _write(connection, part)
-                new, changed = new + more[0], changed + more[1]
-                sleep(_REST_SECONDS)  # the agent's commit may have waited
-    except (OSError, sqlite3.Error) as error:
-        raise _error(path, error) from error
-    return new, changed
-
-
-def _write(connection: sqlite3.Connection, rows: Sequence[Sequence[Cell]]) -> tuple[int, int]:
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        before, count = connection.total_changes, _count(connection)
-        connection.executemany(_UPSERT, rows)
-        new = _count(connection) - count
-        changed = connection.total_changes - before - new
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
+    with opened_beside(path) as connection:
+        left = iter(jobs)
+        while part := [(*_row(job), now) for job in islice(left, _ROWS_AT_ONCE)]:
+            with transaction(connection):
+                before, count = connection.total_changes, _count(connection)
+                connection.executemany(_UPSERT, part)
+                begun = _count(connection) - count
+            new, changed = new + begun, changed + connection.total_changes - before - begun
+            sleep(_REST_SECONDS)  # the agent's commit may have waited
     return new, changed
 
 
@@ -127,20 +107,4 @@ def _count(connection: sqlite3.Connection) -> int:
 
 
 def _row(job: SlurmJob) -> tuple[Cell, ...]:
-    return (
-        job.cluster or "", job.job_id, job.started, job.ended, job.submitted, job.restarts, job.name, job.user,
-        job.account, job.partition, job.qos, job.array_job_id, job.array_task_id, job.state, job.node_list, job.gpus,
-        job.cpus, job.mem_bytes,
-    )  # fmt: skip
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    return connect_ours(path, _BUSY_SECONDS)
-
-
-def _error(path: Path, error: Exception) -> StoreError:
-    if isinstance(error, sqlite3.Error):
-        return write_error(path, error)
-    if isinstance(error, FileNotFoundError):
-        return StoreError(f"{path} does not exist.", "Name a database with --db; the agent makes it.")
-    return StoreError(f"{path} cannot be opened: {getattr(error, 'strerror', error)}.", "Name another file with --db.")
+    return (job.cluster or "", *(getattr(job, _FIELDS.get(name, name)) for name in _COLUMNS[1:]))

@@ -12,10 +12,10 @@ from pathlib import Path
 from ....rules.base.errors import StoreError
 from ...model import Absence
 from ..file.codec import DEVICES, Cell, storable
-from ..file.disk_errors import damaged_error, held_absence, lost_absence, passing
+from ..file.disk_errors import held_absence, lost_absence, passing, write_error
 from ..file.integrity import is_damage, mark_of, marked
 from ..file.tables import INSERTS, TABLES, upsert
-from ..file.wal import LOG_KEPT_BYTES, checkpoint, log_bytes, log_path
+from ..file.wal import LOG_KEPT_BYTES, checkpoint, log_bytes, log_path, transaction
 
 _CACHED_WORKLOADS = 4096
 # The jobs bring the log home each minute. A writer without them does it itself, at every so many refused commits.
@@ -40,9 +40,7 @@ class Batch:
         self._file = _identity(path)
         self._log: tuple[int, int] | None = None  # known after the first commit that is written
         self._rows: dict[str, dict[object, Sequence[Cell]]] = {table: {} for table in TABLES}
-        self._ticks: list[Sequence[Cell]] = []
-        self._gpu_samples: list[Sequence[Cell]] = []
-        self._fabric_samples: list[Sequence[Cell]] = []
+        self._samples: dict[str, list[Sequence[Cell]]] = {table: [] for table in INSERTS}
         self._workloads: dict[str, Sequence[Cell]] = {}
         # Ticks that were let go, by node: when the first of them began, when the last ended.
         self._gaps: dict[int, tuple[float, float]] = {}
@@ -74,7 +72,7 @@ class Batch:
 
     @property
     def waiting_ticks(self) -> int:
-        return len(self._ticks)
+        return len(self._samples["tick"])
 
     def close(self) -> None:
         """Let go of the file; what waits is lost."""
@@ -109,9 +107,9 @@ class Batch:
 
     def put_tick(self, tick: Sequence[Cell], gpus: list[list[Cell]], ports: list[list[Cell]]) -> None:
         """Let one tick's rows wait."""
-        self._ticks.append(tick)
-        self._gpu_samples += gpus
-        self._fabric_samples += ports
+        self._samples["tick"].append(tick)
+        self._samples["gpu_sample"] += gpus
+        self._samples["fabric_sample"] += ports
 
     def workload(self, workload_id: str) -> Sequence[Cell] | None:
         """A workload's row as it was last put, by whichever node; None where nobody named it."""
@@ -148,7 +146,7 @@ class Batch:
                 self._write()
             except OverflowError:
                 # Integers beyond 64 bits: sentinels that a source let through.
-                for rows in (self._ticks, self._gpu_samples, self._fabric_samples):
+                for rows in self._samples.values():
                     rows[:] = [storable(row) for row in rows]
                 self._write()
         except sqlite3.Error as error:
@@ -180,8 +178,7 @@ class Batch:
                 f"{self.path} or its log was removed or replaced while it was being written, so the agent stops.",
                 "Start it again; to clear a database, stop the agent first.",
             )
-        try:
-            connection.execute("BEGIN IMMEDIATE")
+        with transaction(connection):
             holder = connection.execute("SELECT value FROM meta WHERE key = 'writer'").fetchone()
             if holder is None or holder[0] != self._token:
                 raise StoreError(
@@ -189,14 +186,8 @@ class Batch:
                     "Run one agent per database.",
                 )
             write(connection)
-            connection.execute("COMMIT")
-            if self._log is None:
-                self._log = _identity(log)
-        except BaseException:
-            # On a full disk SQLite may have rolled back by itself.
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
+        if self._log is None:
+            self._log = _identity(log)
 
     def _write(self) -> None:
         for prepare in self.before_write:
@@ -204,11 +195,8 @@ class Batch:
         self._put_gaps()
         self._transact(self._write_rows)
         self._gaps.clear()
-        for rows in self._rows.values():
-            rows.clear()
-        self._ticks.clear()
-        self._gpu_samples.clear()
-        self._fabric_samples.clear()
+        for waiting in (*self._rows.values(), *self._samples.values()):
+            waiting.clear()
         if len(self._workloads) > _CACHED_WORKLOADS:
             self._workloads.clear()
 
@@ -216,9 +204,8 @@ class Batch:
         for table, rows in self._rows.items():
             if rows:
                 connection.executemany(upsert(table), rows.values())
-        connection.executemany(INSERTS["tick"], self._ticks)
-        connection.executemany(INSERTS["gpu_sample"], self._gpu_samples)
-        connection.executemany(INSERTS["fabric_sample"], self._fabric_samples)
+        for table, rows in self._samples.items():
+            connection.executemany(INSERTS[table], rows)
 
     def _give_way(self, error: sqlite3.Error) -> None:
         if is_damage(error):
@@ -251,17 +238,18 @@ class Batch:
 
     def _hold(self, reason: str, why: str, remedy: str) -> None:
         """Keep what waits, up to `hold_ticks`, and say why."""
-        excess = len(self._ticks) - self.hold_ticks
+        ticks = self._samples["tick"]
+        excess = len(ticks) - self.hold_ticks
         if excess > 0:
             self.lost_ticks += excess
-            for _, node_id, ts, interval_ms, *_ in self._ticks[:excess]:
+            for _, node_id, ts, interval_ms, *_ in ticks[:excess]:
                 began, end = float(ts or 0) - float(interval_ms or 0) / 1000, float(ts or 0)
                 since, until = self._gaps.get(int(node_id or 0), (began, end))
                 self._gaps[int(node_id or 0)] = (min(since, began), max(until, end))
-            del self._ticks[:excess]
-            oldest = int(self._ticks[0][0] or 0) * DEVICES
-            for rows in (self._gpu_samples, self._fabric_samples):
-                rows[:] = [row for row in rows if int(row[0] or 0) >= oldest]
+            del ticks[:excess]
+            oldest = int(ticks[0][0] or 0) * DEVICES
+            for table in ("gpu_sample", "fabric_sample"):
+                self._samples[table] = [row for row in self._samples[table] if int(row[0] or 0) >= oldest]
         self.fault = held_absence(self.path, reason, why, remedy, self.hold_ticks)
 
     def _put_gaps(self) -> None:
@@ -289,11 +277,3 @@ def _holes(connection: sqlite3.Connection, table: str) -> list[int]:
     """The ids of `table` below its highest that no row has, highest first."""
     used = {row[0] for row in connection.execute(f"SELECT id FROM {table}").fetchall()}  # noqa: S608 - gpu or port
     return [number for number in range(max(used, default=0) - 1, 0, -1) if number not in used]
-
-
-def write_error(path: Path, error: sqlite3.Error) -> StoreError:
-    """SQLite's error as one sentence with a remedy."""
-    if is_damage(error):
-        return damaged_error(path, error)
-    known = passing(path, error)
-    return StoreError(f"{path} cannot be written: {error}.", known[1] if known else "Name another file with --db.")

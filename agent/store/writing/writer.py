@@ -15,7 +15,7 @@ from types import TracebackType
 from ....rules.base.errors import StoreError
 from ...base.retention_limits import Limits
 from ...model import Absence, Node
-from ..file.disk_errors import opening_error
+from ..file.disk_errors import opening_error, store_absence
 from ..file.migrations import SetAside, open_for_writing
 from .node_writer import NodeWriter, Schedule
 from .write_batch import Batch
@@ -85,15 +85,8 @@ class Writer:
             return writer
         writer = self._nodes[node.node] = NodeWriter(self._batch, self._schedule, node, ts)
         if self.set_aside is not None:
-            absence = Absence(
-                "source",
-                "store",
-                "*",
-                self.set_aside.reason,
-                f"The database was set aside as {self.set_aside.kept_as.name}: {self.set_aside.why}.",
-                self.set_aside.remedy,
-            )
-            writer.note(absence, ts)
+            detail = f"The database was set aside as {self.set_aside.kept_as.name}: {self.set_aside.why}."
+            writer.note(store_absence(self.set_aside.reason, detail, self.set_aside.remedy), ts)
         return writer
 
     def commit(self) -> bool:
@@ -139,26 +132,25 @@ class Writer:
 
     def put_truth(self, rows: Iterable[tuple[str, str, str, str]]) -> None:
         """What a simulated workload really is: (workload_id, kind, bottleneck, waste), in the table ``truth``."""
-
-        def write(connection: sqlite3.Connection) -> None:
-            connection.execute(
-                "CREATE TABLE IF NOT EXISTS truth (workload_id TEXT PRIMARY KEY, kind TEXT NOT NULL, "
-                "bottleneck TEXT NOT NULL, waste TEXT NOT NULL)"
-            )
-            connection.executemany("INSERT OR REPLACE INTO truth VALUES (?, ?, ?, ?)", rows)
-
-        self._batch.put_now(write)
+        columns = "workload_id TEXT PRIMARY KEY, kind TEXT NOT NULL, bottleneck TEXT NOT NULL, waste TEXT NOT NULL"
+        self._put_beside(f"truth ({columns})", "INSERT OR REPLACE INTO truth VALUES (?, ?, ?, ?)", rows)
 
     def put_true_phases(self, rows: Iterable[tuple[str, float, float, str, str]]) -> None:
         """The spans of simulated workloads that change what they do: (workload_id, ts_start, ts_end, kind,
         bottleneck), in the table ``truth_phases``."""
+        columns = (
+            "workload_id TEXT NOT NULL, ts_start REAL NOT NULL, ts_end REAL NOT NULL, kind TEXT NOT NULL, "
+            "bottleneck TEXT NOT NULL, PRIMARY KEY (workload_id, ts_start)"
+        )
+        self._put_beside(
+            f"truth_phases ({columns})", "INSERT OR REPLACE INTO truth_phases VALUES (?, ?, ?, ?, ?)", rows
+        )
 
-        def write_phases(connection: sqlite3.Connection) -> None:
-            connection.execute(
-                "CREATE TABLE IF NOT EXISTS truth_phases (workload_id TEXT NOT NULL, ts_start REAL NOT NULL, "
-                "ts_end REAL NOT NULL, kind TEXT NOT NULL, bottleneck TEXT NOT NULL, "
-                "PRIMARY KEY (workload_id, ts_start))"
-            )
-            connection.executemany("INSERT OR REPLACE INTO truth_phases VALUES (?, ?, ?, ?, ?)", rows)
+    def _put_beside(self, table: str, insert: str, rows: Iterable[tuple[object, ...]]) -> None:
+        """Rows of a table that no agent writes; it is made where it is not there."""
 
-        self._batch.put_now(write_phases)
+        def write(connection: sqlite3.Connection) -> None:
+            connection.execute(f"CREATE TABLE IF NOT EXISTS {table}")
+            connection.executemany(insert, rows)
+
+        self._batch.put_now(write)

@@ -22,7 +22,7 @@ _DIGEST = hashlib.sha256().digest_size
 def _prepare(folder: Path) -> Prepared:
     import numpy as np
     from skuwise.advisor.telemetry.prometheus.client.cache import Cache
-    from skuwise.advisor.telemetry.prometheus.client.response import Answer, Grid
+    from skuwise.advisor.telemetry.prometheus.client.response import Grid, SeriesAnswer
 
     own = folder / "cache"
     own.mkdir(mode=0o700)
@@ -31,7 +31,7 @@ def _prepare(folder: Path) -> Prepared:
     values = np.arange(3.0 * COUNT).reshape(3, COUNT)
     values[1, 2] = np.nan
     cache = Cache(own, "http://prometheus")
-    cache.put(_QUERY, grid, ("Hostname", "UUID"), Answer(labels, values))
+    cache.put(_QUERY, grid, ("Hostname", "UUID"), SeriesAnswer(labels, values))
     (answer,) = own.iterdir()
     cache.told_before(_QUERY, {START: "mark", START + 86400: "other"})
     paths = {"answer": answer, "server": next(own.glob("server-*.json"))}

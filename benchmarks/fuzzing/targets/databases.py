@@ -103,7 +103,7 @@ def _prepare(folder: Path) -> Prepared:
         try:
             bounds = asdict(bounds_of(disk_bytes(path)))
             version = answer(served, lambda: served.open(str(path), disk_bytes(path), bounds))[0]["version"]
-            for sql in (*queries.spans(version), queries.LAST_SEEN, queries.minutes_begin(version)):
+            for sql in (*queries.data_spans(version), queries.LAST_SEEN, queries.minutes_begin(version)):
                 head, body = answer(served, lambda sql=sql: served.fetch(sql, {}, ""))
                 Unpacked.of(head, body, "").rows()
             for name, query in asked.items():
@@ -183,7 +183,7 @@ def _prepare_frames(folder: Path) -> Prepared:  # noqa: ARG001
     from skuwise.advisor.telemetry.ipc_checks import Unpacked
     from skuwise.advisor.telemetry.tables import columns_to_table
     from skuwise.agent.store.reading import queries
-    from skuwise.agent.store.reading.packing import FRAME, Column, frame
+    from skuwise.agent.store.reading.packing import FRAME, PackedColumn, frame
 
     asked = {"nodes": queries.NODES, "uses": queries.USES, "gpus": queries.GPUS, "workloads": queries.WORKLOADS}
 
@@ -192,7 +192,7 @@ def _prepare_frames(folder: Path) -> Prepared:  # noqa: ARG001
         return "t" * len(query.text) + "n" * len(query.numbers) + "t" * len(query.bins)
 
     def answer(wanted: str) -> bytes:
-        columns = [Column(form) for form in wanted]
+        columns = [PackedColumn(form) for form in wanted]
         for n, column in enumerate(columns):
             column.add([n, None, 1.5] if column.form == "n" else [b"text", None, b"[1,2]"])
         return b"".join(bytes(part) for part in frame({"rows": 3}, columns))

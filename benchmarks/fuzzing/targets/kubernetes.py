@@ -125,7 +125,7 @@ def _prepare_kubelet(folder: Path) -> Prepared:  # noqa: ARG001
     from skuwise.agent.inventory.kubernetes import podresources, podresources_child
 
     def read(name: str, data: bytes) -> object:
-        line = data if name == "line" else json.dumps({"pods": podresources_child.decode(data)}).encode()
+        line = data if name == "line" else json.dumps({"pods": podresources_child.decode_pods(data)}).encode()
         answer = podresources._parse(line)
         if name != "line" and isinstance(answer, str):
             raise BrokenPromiseError("what the child tells is not understood")

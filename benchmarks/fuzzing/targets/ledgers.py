@@ -19,7 +19,7 @@ def _prepare(folder: Path) -> Prepared:
     from skuwise.advisor.core.advice_types import Configuration, Fleet, Interval, SavingsBaseline
     from skuwise.advisor.ledger.entries import LedgerEvent, Proposal
     from skuwise.advisor.ledger.file.store import Ledger
-    from skuwise.advisor.ledger.records import Figures, Trial, TrialResult
+    from skuwise.advisor.ledger.records import EventFigures, Trial, TrialResult
     from skuwise.advisor.moves.tracking.observation import Measure, PredictionSnapshot
 
     source, target = Configuration("H100-SXM5", "aws/p5.48xlarge", 8), Configuration("L40S", "aws/g6e.12xlarge", 4)
@@ -40,10 +40,12 @@ def _prepare(folder: Path) -> Prepared:
     honest.propose(proposals, NOW, fleet=fleet)
     honest.add("r-1", LedgerEvent("accepted", NOW + DAY, "ann", why="yes"))
     honest.add("r-2", LedgerEvent("snoozed", NOW + DAY, "ann", until=NOW + 9 * DAY))
-    honest.add("r-1", LedgerEvent("trial", NOW + 2 * DAY, "ann", figures=Figures(trial=Trial("n1"))))
+    honest.add("r-1", LedgerEvent("trial", NOW + 2 * DAY, "ann", figures=EventFigures(trial=Trial("n1"))))
     honest.add(
         "r-1",
-        LedgerEvent("tried", NOW + 3 * DAY, "skuwise", figures=Figures(tried=TrialResult("better", 0.9, 30.0, "work"))),
+        LedgerEvent(
+            "tried", NOW + 3 * DAY, "skuwise", figures=EventFigures(tried=TrialResult("better", 0.9, 30.0, "work"))
+        ),
     )
     honest.note_mailed("ann@example.org", ["r-1", "r-2"], NOW)
     seeds = [Seed("ledger", packed(str(path)))]

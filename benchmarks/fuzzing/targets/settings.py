@@ -85,8 +85,8 @@ def _prepare(folder: Path) -> Prepared:
     from skuwise.advisor.cli.price_options import said_prices
     from skuwise.advisor.cli.serve import load_serve_settings
     from skuwise.advisor.mail.routes import PARTS, load_routes
-    from skuwise.advisor.mail.settings import load_settings as load_report
-    from skuwise.advisor.telemetry.prometheus.settings import load_settings as load_prometheus
+    from skuwise.advisor.mail.settings import load_mail_settings as load_report
+    from skuwise.advisor.telemetry.prometheus.settings import load_prometheus_settings as load_prometheus
     from skuwise.advisor.telemetry.teams import load_team_labels
     from skuwise.agent.config import load_config
     from skuwise.agent.slurm_jobs.settings import load_slurm_settings

@@ -30,9 +30,9 @@ from skuwise.advisor.advise import load_rulebook
 from skuwise.advisor.ledger.sync import LedgerSync
 from skuwise.advisor.mail.letter import Letter
 from skuwise.advisor.mail.outbox import Outbox
-from skuwise.advisor.mail.routes import Routes, Team
+from skuwise.advisor.mail.routes import Routes, TeamRoute
 from skuwise.advisor.mail.settings import ReportSettings
-from skuwise.advisor.report.run import Job
+from skuwise.advisor.report.run import ReportJob
 from skuwise.advisor.report.send import Clocks, send
 from skuwise.advisor.report.weekly import Report
 from skuwise.advisor.report.weeks import week_of
@@ -87,10 +87,10 @@ def server(folder: Path) -> Iterator[tuple[int, Path, Path]]:
 
 
 @dataclass(frozen=True)
-class Written(Job):
+class Written(ReportJob):
     """A run whose letters are there: what is read to make them is no part of sending."""
 
-    def reports(self, teams: tuple[Team, ...], *, noting: bool = False) -> Iterator[Report]:  # noqa: ARG002
+    def reports(self, teams: tuple[TeamRoute, ...], *, noting: bool = False) -> Iterator[Report]:  # noqa: ARG002
         return (Report(team, Letter("GPU report", "<p>all</p>", "all\n"), ()) for team in teams)
 
 
@@ -101,7 +101,7 @@ def work(path: Path, password: Path, port: int, ca_file: Path) -> None:
         smtp_host="127.0.0.1", smtp_port=port, smtp_username=USER, smtp_password_file=str(password),
         smtp_ca_file=str(ca_file),
     )  # fmt: skip
-    routes = Routes(teams=tuple(Team(address.partition("@")[0], (address,)) for address in ADDRESSES[1:]))
+    routes = Routes(teams=tuple(TeamRoute(address.partition("@")[0], (address,)) for address in ADDRESSES[1:]))
     week = week_of(0.0)
     job = Written(
         settings,

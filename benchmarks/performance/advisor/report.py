@@ -12,7 +12,7 @@ import argparse
 import resource
 import time
 
-from skuwise.advisor.mail.routes import Routes, Team
+from skuwise.advisor.mail.routes import Routes, TeamRoute
 from skuwise.advisor.report.weekly import FLEET, WeeklyReports
 from skuwise.tests import weekly
 
@@ -25,7 +25,7 @@ def main() -> None:
     names = [f"team-{n:03}" for n in range(options.teams)]
     routes = Routes(
         ("gpu-platform@example.org",),
-        tuple(Team(name, (f"{name}@example.org",)) for name in names),
+        tuple(TeamRoute(name, (f"{name}@example.org",)) for name in names),
         {("namespace", name): name for name in names},
     )
     each = options.workloads // options.teams

@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from skuwise.advisor.simulate.base.fleet_plan import Fleet, PlannedNode
+from skuwise.advisor.simulate.base.fleet_plan import FleetPlan, PlannedNode
 from skuwise.advisor.simulate.base.skus import NODE_SKUS
 from skuwise.advisor.simulate.fleet_builder import Builder
 from skuwise.advisor.simulate.output.writer import write_node
@@ -39,7 +39,7 @@ LINEAR_WITHIN = 1.15
 LIMIT = "limit for 64 nodes: 15 s on 2 cores, 1 GB"
 
 
-def make_fleet() -> tuple[Fleet, list[PlannedNode]]:
+def make_fleet() -> tuple[FleetPlan, list[PlannedNode]]:
     """The plan and the nodes chosen from it."""
     catalog = load_catalog()
     skus = {name: (catalog.nodes[name], catalog.gpus[catalog.nodes[name].gpu]) for name in NODE_SKUS}
@@ -53,7 +53,7 @@ def make_fleet() -> tuple[Fleet, list[PlannedNode]]:
     return fleet, chosen[:NODES]
 
 
-def together(fleet: Fleet) -> list[list[PlannedNode]]:
+def together(fleet: FleetPlan) -> list[list[PlannedNode]]:
     """The nodes in groups that share no workload."""
     group = {node.sim.node.node: {node.sim.node.node} for node in fleet.nodes}
     for placed in fleet.placed:

@@ -24,9 +24,9 @@ from pathlib import Path
 from skuwise.advisor.simulate.simulator import simulate
 from skuwise.tests.fleet_on_screen import NOW, HandLoader, many, wide
 from skuwise.tui.app import SkuwiseApp
-from skuwise.tui.screens.fleet import Fleet
+from skuwise.tui.screens.fleet import FleetPage
 from skuwise.tui.widgets.heatmap import HeatMap
-from skuwise.tui.widgets.search_table import Finder
+from skuwise.tui.widgets.search_table import SearchTable
 from skuwise.tui.widgets.table import ItemTable
 from textual.widget import Widget
 
@@ -67,7 +67,7 @@ async def keys() -> None:
         app.action_page("workloads")
         await pilot.pause(0.5)
         table = app.screen.query_one(ItemTable)
-        finder = app.screen.query_one(Finder)
+        finder = app.screen.query_one(SearchTable)
         await told(
             table,
             {
@@ -82,7 +82,7 @@ async def keys() -> None:
         app.action_page("fleet")
         await pilot.pause(0.5)
         fleet = app.screen
-        assert isinstance(fleet, Fleet)
+        assert isinstance(fleet, FleetPage)
         while fleet.query_one(HeatMap).item is None:
             await pilot.pause(0.05)
         await pilot.pause(0.5)

@@ -14,7 +14,7 @@ from textual.widgets.selection_list import Selection
 from ...cell_text import line
 
 
-class Columns(ModalScreen[tuple[str, ...]]):
+class ColumnPicker(ModalScreen[tuple[str, ...]]):
     """Gives the titles chosen. The first column always stands, and is not asked about."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,f", "take", "Take them")]
@@ -25,7 +25,7 @@ class Columns(ModalScreen[tuple[str, ...]]):
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="window small") as panel:
-            panel.border_title = "Columns"
+            panel.border_title = "ColumnPicker"
             yield SelectionList[str](*(Selection(one, one, one in self._shown) for one in self._titles[1:]))
             yield Static(line("space chooses, escape takes them", "$foreground-muted"))
 

@@ -25,7 +25,7 @@ _TITLES: dict[Verb, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class DecisionAnswer:
     """`until`: Unix seconds, of a snooze. `why`: the reason, None where none was given."""
 
     act: Verb
@@ -33,7 +33,7 @@ class Answer:
     why: str | None
 
 
-class Asking(ModalScreen[Answer | None]):
+class DecisionDialog(ModalScreen[DecisionAnswer | None]):
     """Gives the answer, or None where somebody thought better of it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "Leave it")]
@@ -65,13 +65,13 @@ class Asking(ModalScreen[Answer | None]):
         except UsageError as error:
             self.query_one(".wrong", Static).update(line(error))
 
-    def _answer(self) -> Answer:
+    def _answer(self) -> DecisionAnswer:
         why = self.query_one("#why", Input).value.strip() or None
         if self._act == "dismissed" and why is None:
             raise UsageError("The reason is empty.", "Say why: whoever finds this in a year will ask.")
         if self._act != "snoozed":
-            return Answer(self._act, None, why)
+            return DecisionAnswer(self._act, None, why)
         until = parse_moment(self.query_one("#until", Input).value)
         if until <= self._now:
             raise UsageError(f"{day(until)} is past.", "Give a date that is to come.")
-        return Answer(self._act, until, why)
+        return DecisionAnswer(self._act, until, why)

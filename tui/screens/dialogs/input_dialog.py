@@ -17,7 +17,7 @@ from ...cell_text import line
 Value = TypeVar("Value")
 
 
-class Entry(ModalScreen[Value | None], Generic[Value]):
+class InputDialog(ModalScreen[Value | None], Generic[Value]):
     """Gives what `parse` makes of the text, or None where somebody thought better of it.
 
     `parse` raises SkuwiseError for what cannot be meant; its sentence stands below the text.

@@ -10,12 +10,12 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.screen import ModalScreen
 
-from ...widgets.key_footer import KeyLine
-from ...widgets.search_table import Finder
+from ...widgets.key_footer import KeyFooter
+from ...widgets.search_table import SearchTable
 from ...widgets.table import ItemTable
 
 
-class Choosing(ModalScreen[Any]):
+class Picker(ModalScreen[Any]):
     """Gives the item, or None where somebody thought better of it. `what`: the items' name in the plural."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "Leave it")]
@@ -27,11 +27,11 @@ class Choosing(ModalScreen[Any]):
     def compose(self) -> ComposeResult:
         with Vertical(classes="window list") as panel:
             panel.border_title = self._title
-            yield Finder(self._table, self._what)
-        yield KeyLine()
+            yield SearchTable(self._table, self._what)
+        yield KeyFooter()
 
     def on_mount(self) -> None:
-        self.query_one(Finder).put(list(self._items))
+        self.query_one(SearchTable).set_data(list(self._items))
         self._table.focus()
 
     def on_item_table_opened(self, event: ItemTable.Opened) -> None:
@@ -39,5 +39,5 @@ class Choosing(ModalScreen[Any]):
         self.dismiss(event.item)
 
     def action_leave(self) -> None:
-        if not self.query_one(Finder).forget():
+        if not self.query_one(SearchTable).forget():
             self.dismiss(None)

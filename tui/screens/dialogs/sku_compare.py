@@ -12,28 +12,28 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from ...cell_text import line, lines
-from ...content.sku_comparison import Compared
-from ...widgets.key_footer import KeyLine
-from ...widgets.side_by_side import Beside
+from ...content.sku_comparison import SkuComparison
+from ...widgets.key_footer import KeyFooter
+from ...widgets.side_by_side import SideBySide
 
 
-class Comparing(ModalScreen[None]):
+class SkuComparisonDialog(ModalScreen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,v", "dismiss", "Close", key_display="esc")]
 
-    def __init__(self, told: Compared) -> None:
+    def __init__(self, told: SkuComparison) -> None:
         super().__init__()
         self._told = told
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(classes="window") as scroll:
             scroll.border_title = "Beside each other"
-            yield Beside()
+            yield SideBySide()
             yield Static(self._times())
-        yield KeyLine()
+        yield KeyFooter()
 
     def on_mount(self) -> None:
         self.query_one(VerticalScroll).focus()
-        self.query_one(Beside).put(self._told.heads, self._told.pairs)
+        self.query_one(SideBySide).set_data(self._told.heads, self._told.pairs)
 
     def _times(self) -> Content:
         first, second = self._told.heads

@@ -14,10 +14,10 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from ...cell_text import fit, line, lines
-from ...widgets.key_footer import KeyLine
+from ...widgets.key_footer import KeyFooter
 
 
-class Reading(ModalScreen[None]):
+class TextViewer(ModalScreen[None]):
     """`text` gives the text for a width in cells; it may hold what came from outside."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,question_mark", "dismiss", "Close", key_display="esc")]
@@ -30,7 +30,7 @@ class Reading(ModalScreen[None]):
         with VerticalScroll(classes="window") as scroll:
             scroll.border_title = Content(self._title)
             yield Static()
-        yield KeyLine()
+        yield KeyFooter()
 
     def on_mount(self) -> None:
         self.query_one(VerticalScroll).focus()
@@ -43,7 +43,7 @@ class Reading(ModalScreen[None]):
         self.query_one(Static).update(self._text(max(self.query_one(Static).size.width, 20)))
 
 
-def plain(text: str) -> Callable[[int], Content]:
+def plain_text(text: str) -> Callable[[int], Content]:
     """Text that is broken already, line by line."""
     return lambda _: lines(*(line(one) for one in text.split("\n")))
 

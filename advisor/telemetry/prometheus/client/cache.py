@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from .cache_file import packed, read_file, unpacked
-from .response import Answer, Grid
+from .response import Grid, SeriesAnswer
 
 # Of the way answers are kept: other files are not read.
 _FORM = "3"
@@ -48,7 +48,7 @@ class Cache:
     def used(self) -> bool:
         return self._folder is not None
 
-    def get(self, query: str, grid: Grid, kept: Sequence[str]) -> Answer | None:
+    def get(self, query: str, grid: Grid, kept: Sequence[str]) -> SeriesAnswer | None:
         """The answer of before, or None."""
         folder = self._folder
         if folder is None or (mark := self.mark(grid)) is None:
@@ -62,7 +62,7 @@ class Cache:
             self.hits += 1
         return answer
 
-    def put(self, query: str, grid: Grid, kept: Sequence[str], answer: Answer) -> None:
+    def put(self, query: str, grid: Grid, kept: Sequence[str], answer: SeriesAnswer) -> None:
         """Keep an answer. A folder that cannot be written to costs only time."""
         folder = self._folder
         if folder is None or (mark := self.mark(grid)) is None:

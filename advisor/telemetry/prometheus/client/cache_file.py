@@ -17,7 +17,7 @@ import numpy as np
 import orjson
 
 from .....agent.base.json_weight import json_memory_bytes
-from .response import MAX_CELLS, Answer, is_clean
+from .response import MAX_CELLS, SeriesAnswer, is_clean
 
 _FORM = b"skuwise-answer-3\n"
 _DIGEST_BYTES = 32
@@ -30,7 +30,7 @@ _MOST_WEIGHT = 128 * 1024 * 1024
 _EFFORT = 1
 
 
-def packed(answer: Answer) -> bytes | None:
+def packed(answer: SeriesAnswer) -> bytes | None:
     """The file's content; None: the answer is too large to be kept."""
     labels = orjson.dumps([dict(one) for one in answer.labels])
     values = np.ascontiguousarray(answer.values, dtype="<f8").tobytes()
@@ -40,7 +40,7 @@ def packed(answer: Answer) -> bytes | None:
     return _FORM + hashlib.sha256(content).digest() + zlib.compress(content, _EFFORT)
 
 
-def unpacked(file: bytes, columns: int) -> Answer | None:
+def unpacked(file: bytes, columns: int) -> SeriesAnswer | None:
     """The answer that a file holds, of so many moments; None: none that was written as it stands there."""
     head = len(_FORM) + _DIGEST_BYTES
     if not file.startswith(_FORM):
@@ -70,7 +70,7 @@ def unpacked(file: bytes, columns: int) -> Answer | None:
     values = np.frombuffer(content, dtype="<f8", offset=start).astype(float).reshape(len(labels), columns)
     if np.isinf(values).any():
         return None
-    return Answer(tuple(labels), values)
+    return SeriesAnswer(tuple(labels), values)
 
 
 def read_file(path: Path, most_bytes: int = MOST_BYTES) -> bytes | None:

@@ -22,7 +22,7 @@ from ....core.timestamps import minute
 from .cache import Cache
 from .client import Client
 from .errors import AnswerError, RefusedError, TooMuchError
-from .response import MAX_LABEL, Answer, Floats, Grid, Labels
+from .response import MAX_LABEL, Floats, Grid, Labels, SeriesAnswer
 
 DAY = 86400.0
 # Values of one answer: some 25 bytes of JSON each, and ten times that while it is read.
@@ -94,7 +94,9 @@ class Runner:
     held: HeldCells = field(default_factory=HeldCells)
     series_anyway: int = SERIES_ANYWAY
 
-    def matrices(self, asks: Sequence[Ask], window: Window, step: float, series: int) -> Iterator[tuple[Ask, Answer]]:
+    def matrices(
+        self, asks: Sequence[Ask], window: Window, step: float, series: int
+    ) -> Iterator[tuple[Ask, SeriesAnswer]]:
         """Each measure over the whole window, in the order of `asks`; what cannot be had stays missing."""
         whole = Grid(window.start + step, window.end, step)
         pieces = pieces_of(whole, series)
@@ -205,7 +207,7 @@ class _Joining:
         self._parts: list[tuple[Grid, npt.NDArray[np.intp], Floats]] = []
         self.too_many = ""
 
-    def add(self, grid: Grid, answer: Answer) -> None:
+    def add(self, grid: Grid, answer: SeriesAnswer) -> None:
         with self._lock:
             if self.too_many:
                 return
@@ -220,7 +222,7 @@ class _Joining:
             else:
                 self._parts.append((grid, at, answer.values))
 
-    def answer(self) -> Answer:
+    def answer(self) -> SeriesAnswer:
         """All parts as one, in the order of time. Of a series that stands twice the first value counts."""
         parts = sorted(self._parts, key=lambda part: part[0].start)
         # Whichever part came first: rows stand as time has them.
@@ -239,7 +241,7 @@ class _Joining:
                 np.copyto(own[row], one, where=np.isnan(own[row]))
         self._held.allow(sum(told.size for _, _, told in parts))
         self._parts.clear()
-        return Answer(tuple(self._labels[row] for row in order), values)
+        return SeriesAnswer(tuple(self._labels[row] for row in order), values)
 
     def _row(self, labels: Labels) -> int:
         key = tuple(labels.items())  # in the order of the labels that are kept, so always the same

@@ -43,22 +43,22 @@ class Grid:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class SeriesAnswer:
     """Series by moment: `values` has a row for each of `labels` and a column for each moment; NaN: missing."""
 
     labels: tuple[Labels, ...]
     values: Floats
 
     @staticmethod
-    def nothing(columns: int) -> Answer:
-        return Answer((), np.empty((0, columns)))
+    def nothing(columns: int) -> SeriesAnswer:
+        return SeriesAnswer((), np.empty((0, columns)))
 
 
 @dataclass(frozen=True, slots=True)
 class ServerAnswer:
     """One answer with what the server said beside it. `left_out`: how many of its series have a label too long."""
 
-    answer: Answer
+    answer: SeriesAnswer
     notes: tuple[str, ...] = ()
     left_out: int = 0
 
@@ -96,7 +96,7 @@ def read_vector(document: Mapping[str, object], kept: Sequence[str] | None = Non
     labels = tuple(_labels(one, kept, cleaned) for one in short)
     values = _numbers([_pair(one.get("value"))[1] for one in short])
     values[~np.isfinite(values)] = np.nan
-    return ServerAnswer(Answer(labels, values.reshape(-1, 1)), notes_of(document), len(result) - len(short))
+    return ServerAnswer(SeriesAnswer(labels, values.reshape(-1, 1)), notes_of(document), len(result) - len(short))
 
 
 def read_matrix(document: Mapping[str, object], grid: Grid, kept: Sequence[str] | None = None) -> ServerAnswer:
@@ -128,7 +128,7 @@ def read_matrix(document: Mapping[str, object], grid: Grid, kept: Sequence[str] 
         numbers[~np.isfinite(numbers)] = np.nan
         row = np.repeat(np.arange(len(result)), [len(own) for own in lists])  # type: ignore[arg-type]
         values[row, place.astype(int)] = numbers
-    return ServerAnswer(Answer(labels, values), notes_of(document), len(whole) - len(result))
+    return ServerAnswer(SeriesAnswer(labels, values), notes_of(document), len(whole) - len(result))
 
 
 def _moments(told: Sequence[object]) -> Floats:

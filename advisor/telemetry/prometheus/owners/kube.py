@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from ..client.range_planner import Ask
-from ..client.response import Answer, Floats, Grid, Labels
+from ..client.response import Floats, Grid, Labels, SeriesAnswer
 from ..discovery import Discovery
 from ..promql import promql as queries
 from ..promql.labels import NodeNames, host_of, node_of
@@ -81,8 +81,8 @@ class KubeState:
 
 
 def read_kube(
-    ranges: Callable[[Sequence[Ask], int], Mapping[str, Answer]],
-    instant: Callable[[str, Sequence[str]], Answer],
+    ranges: Callable[[Sequence[Ask], int], Mapping[str, SeriesAnswer]],
+    instant: Callable[[str, Sequence[str]], SeriesAnswer],
     found: Discovery,
     matches: Sequence[str],
     grid: Grid,
@@ -197,7 +197,7 @@ def requested_gpus(requests: pd.DataFrame) -> dict[str, KubeNode]:
 
 
 def _requests(
-    ranges: Callable[[Sequence[Ask], int], Mapping[str, Answer]], names: Iterable[str], matches: Sequence[str],
+    ranges: Callable[[Sequence[Ask], int], Mapping[str, SeriesAnswer]], names: Iterable[str], matches: Sequence[str],
     grid: Grid, series: int,
 ) -> pd.DataFrame:  # fmt: skip
     # Of a GPU the two are the same; a cluster may keep one of them alone.
@@ -233,7 +233,7 @@ def _requests(
 
 
 def _running(
-    ranges: Callable[[Sequence[Ask], int], Mapping[str, Answer]], names: Iterable[str], matches: Sequence[str],
+    ranges: Callable[[Sequence[Ask], int], Mapping[str, SeriesAnswer]], names: Iterable[str], matches: Sequence[str],
     pods: Iterable[str], series: int,
 ) -> dict[tuple[str, str], Floats]:  # fmt: skip
     """When each pod was in its running phase; without the series every listed pod counts."""
@@ -253,7 +253,7 @@ def _running(
     return out
 
 
-def _by(answer: Answer, key_of: Callable[[Labels], tuple[str, ...]]) -> dict:
+def _by(answer: SeriesAnswer, key_of: Callable[[Labels], tuple[str, ...]]) -> dict:
     """Values by what the series speak of, the largest where several speak of it."""
     out: dict[tuple[str, ...], Floats] = {}
     for labels, values in zip(answer.labels, answer.values, strict=True):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from .....agent.inventory.identity.ids import workload_id
-from .....agent.inventory.kubernetes.pods import Objects, Pod, PodWork, pod_parts, team_of, works_of
+from .....agent.inventory.kubernetes.pods import Objects, Pod, PodWork, pod_parts, team_of_pod, works_of
 from ..client.response import Grid, Labels
 from .owners import Held, KubeOwners, Life
 
@@ -83,7 +83,7 @@ def owned(
             {
                 **row, "workload_id": work.workload_id, "series_id": work.series_id, "name": work.name,
                 "controller_kind": work.kind, "image": _image(life, holders),
-                "team": team_of(life.pod, objects, team_labels),
+                "team": team_of_pod(life.pod, objects, team_labels),
             }
             for row, life, work in _worked(own, parts, _leaders(owners, told), objects)
         ]  # fmt: skip

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from .....agent.inventory.kubernetes.pods import OPERATOR_LABELS, Objects, Owner, Pod, spelled, spellings_of
+from .....agent.inventory.kubernetes.pods import OPERATOR_LABELS, Objects, Pod, PodOwner, spelled, spellings_of
 from ....core.frame import Window
-from ..client.response import Answer, Labels
+from ..client.response import Labels, SeriesAnswer
 from ..promql import promql as queries
 from .kube import PODS_A_QUERY
 
-Instants = Callable[[Sequence[str], Sequence[str]], Sequence[Answer]]
+Instants = Callable[[Sequence[str], Sequence[str]], Sequence[SeriesAnswer]]
 """Asks several queries at the window's end, and keeps some labels."""
 Key = tuple[str, str, str]
 """Cluster as a series names it, namespace and pod."""
@@ -155,7 +155,7 @@ class _Asking:
 
     def objects(self, lives: Mapping[Key, Sequence[Life]], spans: Sequence[float]) -> dict[str, Objects]:
         """What is told of the owners of pods and of their namespaces, by cluster."""
-        owners: dict[str, dict[tuple[str, str, str], Owner | None]] = {}
+        owners: dict[str, dict[tuple[str, str, str], PodOwner | None]] = {}
         parallelism: dict[str, dict[tuple[str, str], int]] = {}
         near = {
             (cluster, namespace, one.pod.owner)
@@ -184,7 +184,7 @@ class _Asking:
             one: Objects(owners.get(one, {}), parallelism.get(one, {}), spaces.get(one, {})) for one in sorted(clusters)
         }
 
-    def _owners_of(self, kind: str, wanted: set[Key], spans: Sequence[float]) -> dict[Key, Owner | None]:
+    def _owners_of(self, kind: str, wanted: set[Key], spans: Sequence[float]) -> dict[Key, PodOwner | None]:
         series, label = _ABOVE[kind]
         found: dict[Key, _Told] = {}
         for span in spans if series in self.known else ():
@@ -228,9 +228,9 @@ class _Asking:
 class _Told:
     """What series tell of one object, as they come."""
 
-    owners: dict[Owner, tuple[bool, float]] = field(default_factory=dict)
+    owners: dict[PodOwner, tuple[bool, float]] = field(default_factory=dict)
     is_told: bool = False
-    creator: Owner | None = None
+    creator: PodOwner | None = None
     times: dict[str, float] = field(default_factory=dict)
     images: dict[str, str] = field(default_factory=dict)
     labels: dict[str, str] = field(default_factory=dict)
@@ -257,7 +257,7 @@ class _Told:
             self.times[name] = value
 
     @property
-    def owner(self) -> Owner | None:
+    def owner(self) -> PodOwner | None:
         """The controller, of several the one that is told most; else the only owner there is."""
         controllers = [(-often, one.kind, one.name, one) for one, (controls, often) in self.owners.items() if controls]
         if controllers or self.creator is not None:
@@ -284,9 +284,9 @@ def _lives(key: Key, by_uid: Mapping[str, _Told]) -> tuple[Life, ...]:
     return tuple(sorted(lives, key=lambda one: (one.pod.created_seconds or 0.0, one.pod.uid or "")))
 
 
-def _owner(labels: Labels, prefix: str) -> Owner | None:
+def _owner(labels: Labels, prefix: str) -> PodOwner | None:
     kind, name = labels.get(f"{prefix}_kind", ""), labels.get(f"{prefix}_name", "")
-    return None if kind in _NOBODY or name in _NOBODY else Owner(kind[:_MOST_TEXT], name[:_MOST_TEXT])
+    return None if kind in _NOBODY or name in _NOBODY else PodOwner(kind[:_MOST_TEXT], name[:_MOST_TEXT])
 
 
 def _space(labels: Labels) -> tuple[str, str]:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from ....core.coded_text import coded
 from ..client.range_planner import Ask, Log
-from ..client.response import Answer, Floats, Grid, Labels
+from ..client.response import Floats, Grid, Labels, SeriesAnswer
 from ..discovery import Discovery
 from ..promql import promql as queries
 from ..promql.labels import gpu_of, node_of
@@ -38,13 +38,13 @@ class DcgmQuestions:
     """How a server is asked: `ranges` for measures over the window (and how many series they have), `daily` for what
     hardly changes."""
 
-    ranges: Callable[[Sequence[Ask], int], Mapping[str, Answer]]
-    daily: Callable[[Ask], list[Answer]]
+    ranges: Callable[[Sequence[Ask], int], Mapping[str, SeriesAnswer]]
+    daily: Callable[[Ask], list[SeriesAnswer]]
 
 
 def read_dcgm(
     asking: DcgmQuestions, found: Discovery, matches: Sequence[str], grid: Grid, *, log: Log, node: NodeOf = node_of
-) -> tuple[GpuRows, Answer, KeyOf]:
+) -> tuple[GpuRows, SeriesAnswer, KeyOf]:
     """Rows of GPUs, the counts of samples by series, of which the labels tell who held what, and whose rows a series
     speaks of."""
     names, step = found.names, found.step
@@ -71,15 +71,15 @@ def read_dcgm(
     return rows, counts, key_of
 
 
-def dcgm_rows(grid: Grid, answers: Mapping[str, Answer], memory: Sequence[Answer], log: Log) -> GpuRows:
+def dcgm_rows(grid: Grid, answers: Mapping[str, SeriesAnswer], memory: Sequence[SeriesAnswer], log: Log) -> GpuRows:
     """From the answers to `queries.dcgm_asks`, by name, and to `queries.dcgm_memory_ask`, by moment."""
     return keyed_rows(grid, answers, memory, log)[0]
 
 
 def keyed_rows(
     grid: Grid,
-    answers: Mapping[str, Answer],
-    memory: Sequence[Answer],
+    answers: Mapping[str, SeriesAnswer],
+    memory: Sequence[SeriesAnswer],
     log: Log,
     *,
     named: Iterable[Labels] = (),
@@ -160,7 +160,7 @@ def _reused(series: Iterable[Labels]) -> set[str]:
     return {instance for instance, own in profiles.items() if len(own) > 1}
 
 
-def joined_counts(first: Answer, second: Answer) -> Answer:
+def joined_counts(first: SeriesAnswer, second: SeriesAnswer) -> SeriesAnswer:
     """Samples of each series by the metric that has most of them."""
     place = {tuple(sorted(labels.items())): n for n, labels in enumerate(first.labels)}
     labels, values = [*first.labels], [*first.values]
@@ -172,10 +172,10 @@ def joined_counts(first: Answer, second: Answer) -> Answer:
         else:
             values[at] = np.fmax(values[at], counts)
     columns = second.values.shape[1] if len(second.labels) else first.values.shape[1]
-    return Answer(tuple(labels), np.array(values, dtype=float).reshape(len(labels), columns))
+    return SeriesAnswer(tuple(labels), np.array(values, dtype=float).reshape(len(labels), columns))
 
 
-def _known(answers: Mapping[str, Answer], grid: Grid) -> dict[str, npt.NDArray[np.bool_]]:
+def _known(answers: Mapping[str, SeriesAnswer], grid: Grid) -> dict[str, npt.NDArray[np.bool_]]:
     """Device -> the rows in which any metric has a reading."""
     out: dict[str, npt.NDArray[np.bool_]] = {}
     for name, answer in answers.items():
@@ -184,7 +184,7 @@ def _known(answers: Mapping[str, Answer], grid: Grid) -> dict[str, npt.NDArray[n
     return {device: mask for device, mask in out.items() if mask.shape == (grid.count,)}
 
 
-def _readings(name: str, answer: Answer) -> Iterable[tuple[str, npt.NDArray[np.bool_]]]:
+def _readings(name: str, answer: SeriesAnswer) -> Iterable[tuple[str, npt.NDArray[np.bool_]]]:
     with np.errstate(invalid="ignore"):
         scaled = answer.values * queries.scale_of(name)
         most = MOST_INSTANCE_RATIO if name.rpartition("_")[0] in _RATIOS else queries.most_of(name)
@@ -195,7 +195,7 @@ def _readings(name: str, answer: Answer) -> Iterable[tuple[str, npt.NDArray[np.b
             yield found[0], mask
 
 
-def _counted(counts: Answer, grid: Grid) -> dict[str, Floats]:
+def _counted(counts: SeriesAnswer, grid: Grid) -> dict[str, Floats]:
     out: dict[str, Floats] = {}
     for labels, values in zip(counts.labels, counts.values, strict=True):
         found = gpu_of(labels)
@@ -205,7 +205,7 @@ def _counted(counts: Answer, grid: Grid) -> dict[str, Floats]:
 
 
 def _counters(
-    left: Mapping[str, npt.NDArray[np.bool_]], answers: Mapping[str, Answer], names: Iterable[str]
+    left: Mapping[str, npt.NDArray[np.bool_]], answers: Mapping[str, SeriesAnswer], names: Iterable[str]
 ) -> Iterable[tuple[str, set[str]]]:
     """The fewest metrics that count what the first did not: each with the devices that it is asked for."""
     present = set(names)
@@ -232,7 +232,7 @@ def _counters(
         open_ = {device: mask for device, mask in open_.items() if mask.any()}
 
 
-def _masks(name: str, answer: Answer) -> dict[str, npt.NDArray[np.bool_]]:
+def _masks(name: str, answer: SeriesAnswer) -> dict[str, npt.NDArray[np.bool_]]:
     out: dict[str, npt.NDArray[np.bool_]] = {}
     for device, mask in _readings(name, answer):
         out[device] = out[device] | mask if device in out else mask
@@ -245,7 +245,7 @@ def _uuids(devices: Iterable[str]) -> tuple[str, ...]:
     return wholes if len(wholes) <= _MOST_UUIDS and all(map(queries.is_plain_id, wholes)) else ()
 
 
-def _clipped(answer: Answer) -> Answer:
+def _clipped(answer: SeriesAnswer) -> SeriesAnswer:
     """Ratios of instances may exceed 1 by far (NVIDIA/DCGM#152): then all of the instance was busy."""
     cut = np.array([gpu_of(labels) is not None and "GPU_I_ID" in labels for labels in answer.labels], dtype=np.bool_)
     if not cut.any():
@@ -254,7 +254,7 @@ def _clipped(answer: Answer) -> Answer:
     with np.errstate(invalid="ignore"):
         over = cut[:, None] & (values > 1) & (values <= MOST_INSTANCE_RATIO)
     values[over] = 1.0
-    return Answer(answer.labels, values)
+    return SeriesAnswer(answer.labels, values)
 
 
 def _any_known(columns: Sequence[Floats]) -> npt.NDArray[np.bool_]:
@@ -263,7 +263,7 @@ def _any_known(columns: Sequence[Floats]) -> npt.NDArray[np.bool_]:
 
 def _without_contradictions(
     cells: Cells[str],
-    answers: Mapping[str, Answer],
+    answers: Mapping[str, SeriesAnswer],
     several: set[tuple[str, str]],
     *,
     key: KeyOf,
@@ -317,7 +317,7 @@ def _without_contradictions(
         )
 
 
-def _memory(told: Sequence[Answer], rows: Mapping[str, int], key_of: Callable[[Labels], str | None]) -> Floats:
+def _memory(told: Sequence[SeriesAnswer], rows: Mapping[str, int], key_of: Callable[[Labels], str | None]) -> Floats:
     """How much memory each GPU has, bytes; the middle of what was told of it."""
     seen: dict[str, list[float]] = {}
     for answer in told:

@@ -15,7 +15,7 @@ import numpy as np
 from .....agent.model import Role
 from .....agent.sources.fabric.pci_topology import configured_role
 from ..client.range_planner import Ask
-from ..client.response import Answer, Grid, Labels
+from ..client.response import Grid, Labels, SeriesAnswer
 from ..promql.labels import NODE_LABELS, PORT_LABELS
 from ..promql.promql import row_range, selector
 from .fabric import MOST_RATE, PortKey, PortRows, port_key
@@ -55,8 +55,8 @@ def ethernet_asks(present: Collection[str], matches: Sequence[str], step: float)
 
 def ethernet_ports(
     grid: Grid,
-    answers: Mapping[str, Answer],
-    about: Mapping[str, Answer],
+    answers: Mapping[str, SeriesAnswer],
+    about: Mapping[str, SeriesAnswer],
     *,
     node_of: Callable[[Labels], str | None],
     configured: Mapping[str, Role],
@@ -99,7 +99,9 @@ def ethernet_ports(
     return rows
 
 
-def without_rdma(collectors: Answer | None, seen: Collection[str], node_of: Callable[[Labels], str | None]) -> set[str]:
+def without_rdma(
+    collectors: SeriesAnswer | None, seen: Collection[str], node_of: Callable[[Labels], str | None]
+) -> set[str]:
     """Nodes whose node_exporter looked for RDMA devices and found none.
 
     `collectors`: `COLLECTORS` of the collector infiniband, which without a device gives no data; `seen`: nodes with
@@ -113,7 +115,7 @@ def without_rdma(collectors: Answer | None, seen: Collection[str], node_of: Call
     return {node for node, value in found.items() if value == 0.0} - set(seen)
 
 
-def _each(answer: Answer | None) -> list[tuple[Labels, float]]:
+def _each(answer: SeriesAnswer | None) -> list[tuple[Labels, float]]:
     if answer is None:
         return []
     return [(labels, float(value[0])) for labels, value in zip(answer.labels, answer.values, strict=True)]

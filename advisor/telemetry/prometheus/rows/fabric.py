@@ -11,7 +11,7 @@ import numpy as np
 
 from .....agent.model import Role
 from .....agent.sources.fabric.pci_topology import configured_role
-from ..client.response import Answer, Floats, Grid, Labels
+from ..client.response import Floats, Grid, Labels, SeriesAnswer
 from ..promql.labels import agent_node
 from .gpus import scrape_seconds
 from .series_to_rows import Cells, from_bins
@@ -33,7 +33,7 @@ class PortRows:
     layers: dict[PortKey, str] = field(default_factory=dict)
 
 
-def agent_ports(grid: Grid, answers: Mapping[str, Answer]) -> PortRows:
+def agent_ports(grid: Grid, answers: Mapping[str, SeriesAnswer]) -> PortRows:
     """From the answers to `queries.agent_fabric_asks` and the ports of `agent_node_asks`, by name."""
     rows = PortRows(Cells(grid))
 
@@ -61,8 +61,8 @@ def agent_ports(grid: Grid, answers: Mapping[str, Answer]) -> PortRows:
 
 def exporter_ports(
     grid: Grid,
-    answers: Mapping[str, Answer],
-    rates: Answer,
+    answers: Mapping[str, SeriesAnswer],
+    rates: SeriesAnswer,
     *,
     node_of: Callable[[Labels], str | None],
     gpu_counts: Mapping[str, int],
@@ -123,7 +123,7 @@ def roles_of(
     return roles
 
 
-def agent_hosts(grid: Grid, answers: Mapping[str, Answer]) -> Cells[str]:
+def agent_hosts(grid: Grid, answers: Mapping[str, SeriesAnswer]) -> Cells[str]:
     """From the answers to `queries.agent_host_asks`, by name."""
     cells: Cells[str] = Cells(grid)
     for name, answer in _of("host", answers).items():
@@ -132,7 +132,9 @@ def agent_hosts(grid: Grid, answers: Mapping[str, Answer]) -> Cells[str]:
     return cells
 
 
-def exporter_hosts(grid: Grid, answers: Mapping[str, Answer], node_of: Callable[[Labels], str | None]) -> Cells[str]:
+def exporter_hosts(
+    grid: Grid, answers: Mapping[str, SeriesAnswer], node_of: Callable[[Labels], str | None]
+) -> Cells[str]:
     """From the answers to `queries.exporter_host_asks`, by name."""
     cells: Cells[str] = Cells(grid)
     for name, answer in _of("host", answers).items():
@@ -175,7 +177,7 @@ def _joined(first: Cells, second: Cells, keep: list) -> Cells:
     return out
 
 
-def _of(kind: str, answers: Mapping[str, Answer]) -> dict[str, Answer]:
+def _of(kind: str, answers: Mapping[str, SeriesAnswer]) -> dict[str, SeriesAnswer]:
     return {name.removeprefix(f"{kind} "): a for name, a in answers.items() if name.startswith(f"{kind} ")}
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..client.range_planner import Log
-from ..client.response import Answer, Floats, Grid, Labels
+from ..client.response import Floats, Grid, Labels, SeriesAnswer
 from ..promql.labels import agent_node
 from .homes import homes_of
 from .series_to_rows import Cells, from_bins
@@ -42,11 +42,11 @@ class GpuRows:
     about: dict[str, About] = field(default_factory=dict)
 
 
-def agent_rows(grid: Grid, answers: Mapping[str, Answer], bins: Mapping[str, Answer], log: Log) -> GpuRows:
+def agent_rows(grid: Grid, answers: Mapping[str, SeriesAnswer], bins: Mapping[str, SeriesAnswer], log: Log) -> GpuRows:
     """From the answers to `queries.agent_gpu_asks`, `agent_about_asks` and `agent_bin_asks`, by name."""
     cells: Cells[str] = Cells(grid)
     about: dict[str, About] = {}
-    counts = next((answers[name] for name in ("observed", "gpus") if name in answers), Answer.nothing(grid.count))
+    counts = next((answers[name] for name in ("observed", "gpus") if name in answers), SeriesAnswer.nothing(grid.count))
     info = answers["gpus"].labels if "gpus" in answers else ()
     homes = homes_of(counts, info, _who, log)
 

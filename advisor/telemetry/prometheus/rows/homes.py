@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from ....core.coded_text import coded
 from ..client.range_planner import Log
-from ..client.response import Answer, Floats, Labels
+from ..client.response import Floats, Labels, SeriesAnswer
 from ..promql.labels import gpu_of
 
 Who = Callable[[Labels], tuple[str, str] | None]
@@ -39,7 +39,7 @@ class Homes:
         return self.nodes.get((uuid, node), node)
 
 
-def homes_of(counts: Answer, named: Iterable[Labels], who: Who, log: Log) -> Homes:
+def homes_of(counts: SeriesAnswer, named: Iterable[Labels], who: Who, log: Log) -> Homes:
     """`counts`: samples by series and row. `named`: labels of any series that names a GPU."""
     rows: dict[str, dict[str, Floats]] = {}
     for labels, values in zip(counts.labels, counts.values, strict=True):
@@ -99,7 +99,7 @@ def homes_of(counts: Answer, named: Iterable[Labels], who: Who, log: Log) -> Hom
     return Homes(keys, nodes)
 
 
-def reporters_note(counts: Answer, who: Who, log: Log) -> set[tuple[str, str]]:
+def reporters_note(counts: SeriesAnswer, who: Who, log: Log) -> set[tuple[str, str]]:
     """The GPUs that several exporters or targets report at once."""
     seen: dict[tuple[str, str], dict[str, npt.NDArray[np.bool_]]] = {}
     for labels, values in zip(counts.labels, counts.values, strict=True):

@@ -19,7 +19,7 @@ import yaml
 from ....core.frame import Window
 from ..client.client import Client
 from ..client.range_planner import DAY, MAX_VALUES
-from ..client.response import Answer, Grid
+from ..client.response import Grid, SeriesAnswer
 from ..promql.promql import AGENT_ANCHOR, selector
 
 # One series of dcgm-exporter a GPU, beside the agent's. Which does not matter, as long as it is the same from run to
@@ -101,7 +101,7 @@ def _query(names: Sequence[str], matches: Sequence[str], values: int) -> str:
     return f"max by ({', '.join(_ID_LABELS)}) ({selector(matches, own)})"
 
 
-def _by_moment(grid: Grid, answer: Answer) -> dict[float, str]:
+def _by_moment(grid: Grid, answer: SeriesAnswer) -> dict[float, str]:
     """What stood at each moment, ids with their values: fleets that share ids (simulated ones do) differ in these."""
     out = {}
     keys = [json.dumps(dict(sorted(one.items()))) for one in answer.labels]

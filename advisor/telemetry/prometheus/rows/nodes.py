@@ -17,7 +17,7 @@ from .....rules.catalog.mig import slices_of
 from .....rules.catalog.types import MEMORY_SLICES
 from ....core.intervals import most_at_once
 from ...resolution import concat
-from ..client.response import Answer, Labels
+from ..client.response import Labels, SeriesAnswer
 from ..owners.kube import KubeNode
 from ..promql.labels import agent_node
 from .fabric import PortKey, PortRows
@@ -105,7 +105,7 @@ def gpu_table(gpus: GpuRows, catalog: Catalog) -> pd.DataFrame:
 def node_table(
     gpus: GpuRows,
     ports: PortRows,
-    given: Mapping[str, Answer],
+    given: Mapping[str, SeriesAnswer],
     *,
     dmi: Mapping[str, Labels],
     kube: Mapping[str, Labels],

@@ -12,7 +12,7 @@ import pandas as pd
 
 from .....agent.metrics import BIN_EDGES
 from ....core.histogram_array import WIDTH, BinsArray
-from ..client.response import Answer, Floats, Grid, Labels
+from ..client.response import Floats, Grid, Labels, SeriesAnswer
 
 K = TypeVar("K", bound=Hashable)
 Bins = npt.NDArray[np.float32]
@@ -33,7 +33,7 @@ class Cells(Generic[K]):
     def put(
         self,
         name: str,
-        answer: Answer,
+        answer: SeriesAnswer,
         key_of: Callable[[Labels], K | None],
         *,
         how: str = "mean",
@@ -73,7 +73,7 @@ class Cells(Generic[K]):
             joined = total / weight if how == "mean" else total
         self.columns[name] = np.where(weight > 0, joined, np.nan)
 
-    def put_bins(self, name: str, answer: Answer, key_of: Callable[[Labels], K | None], seconds: Floats) -> None:
+    def put_bins(self, name: str, answer: SeriesAnswer, key_of: Callable[[Labels], K | None], seconds: Floats) -> None:
         """Add a histogram's buckets as seconds in each bin. `seconds`: how long each device was observed, by moment."""
         place = {}
         for labels in answer.labels:
@@ -155,7 +155,7 @@ class Cells(Generic[K]):
         return spans
 
 
-def weights_of(counts: Answer) -> dict[Labels, Floats]:
+def weights_of(counts: SeriesAnswer) -> dict[Labels, Floats]:
     """How many samples each series has, by its labels: the weights of its means."""
     return {_frozen(labels): values for labels, values in zip(counts.labels, counts.values, strict=True)}  # type: ignore[misc]
 

@@ -15,7 +15,7 @@ from ....core.frame import Window
 from ...activity import DeviceSeries
 from ...activity.owned import Device
 from ..client.range_planner import Ask, Runner
-from ..client.response import Answer, Floats, Labels
+from ..client.response import Floats, Labels, SeriesAnswer
 from ..discovery import Discovery
 from ..promql import agent_queries
 from ..promql import promql as queries
@@ -154,7 +154,7 @@ class Fine:
         return out
 
 
-def _by_key(answer: Answer, key_of: KeyOf, keys: Mapping[str, Device]) -> dict[str, list[int]]:
+def _by_key(answer: SeriesAnswer, key_of: KeyOf, keys: Mapping[str, Device]) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     for row, labels in enumerate(answer.labels):
         key = key_of(labels)

@@ -10,7 +10,7 @@ import pandas as pd
 from .....agent.store.reading import queries as store
 from ....core.frame import Window
 from ...resolution import concat
-from ..client.response import Answer, Floats, Grid, Labels
+from ..client.response import Floats, Grid, Labels, SeriesAnswer
 from ..promql.labels import LabelledWork, agent_node, agent_work, has_exported, work_of
 from .gpus import About
 from .homes import reporter
@@ -19,7 +19,7 @@ from .homes import reporter
 _FULL = 0.97
 
 
-def agent_uses(answer: Answer, grid: Grid, about: Mapping[str, About]) -> pd.DataFrame:
+def agent_uses(answer: SeriesAnswer, grid: Grid, about: Mapping[str, About]) -> pd.DataFrame:
     """Uses from ``skuwise_workload_gpu_seconds_total`` at the end of each row, with the columns of `LabelledWork`."""
     rows: list[dict[str, object]] = []
     for labels, counted in zip(answer.labels, answer.values, strict=True):
@@ -33,7 +33,7 @@ def agent_uses(answer: Answer, grid: Grid, about: Mapping[str, About]) -> pd.Dat
 
 
 def dcgm_uses(
-    counts: Answer,
+    counts: SeriesAnswer,
     grid: Grid,
     about: Mapping[str, About],
     *,
