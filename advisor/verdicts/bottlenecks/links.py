@@ -118,7 +118,7 @@ def _works(frame: Frame, attribution: Attribution) -> tuple[Mask, Mask, Mask, In
     job, numbers = np.full(count, -1, dtype=np.intp), {}
     per_node = whole_gpus(frame).groupby("node").size().to_dict()
     node = frame.gpu["node"].to_numpy()
-    for key, own in attribution.mine.groupby("workload_id", sort=False):
+    for key, own in attribution.workload_rows.groupby("workload_id", sort=False):
         session = sessions.get(str(key))
         if session is None:
             continue

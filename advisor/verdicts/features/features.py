@@ -73,37 +73,37 @@ class _Rows:
 
 def features(  # noqa: PLR0917
     session: Session,
-    mine: pd.DataFrame,
+    workload_rows: pd.DataFrame,
     window: Window,
     gpu: Columns,
-    measures: Columns,
+    row_columns: Columns,
     index: GpuIndex,
     nodes: Iterable[NodeFacts],
     kinds: Mapping[str, Threshold],
 ) -> dict[str, float]:
     """All features of one workload that can be told.
 
-    `mine`: its rows of `Attribution.mine`; `gpu`, `measures`: the frame's GPU rows and what was measured of each, by
-    column; `nodes`: those it is on; `kinds`: thresholds, of which some say when memory is a preallocated pool.
+    `workload_rows`: its rows of the attribution's; `gpu`, `row_columns`: the frame's GPU rows and what was measured of
+    each, by column; `nodes`: those it is on; `kinds`: thresholds, of which some say when memory is a preallocated pool.
     """
-    out = _features(session, mine, window, gpu, measures, index, kinds)
+    out = _features(session, workload_rows, window, gpu, row_columns, index, kinds)
     peaks = [one.fabric.util_p995 for one in nodes if one.fabric and one.fabric.util_p995 is not None]
     return {**out, "fabric_utilization_p995": max(peaks)} if peaks else out
 
 
 def _features(  # noqa: PLR0917
     session: Session,
-    mine: pd.DataFrame,
+    workload_rows: pd.DataFrame,
     window: Window,
     gpu: Columns,
-    measures: Columns,
+    row_columns: Columns,
     index: GpuIndex,
     kinds: Mapping[str, Threshold],
 ) -> dict[str, float]:
     out: dict[str, float] = {}
-    weights = mine["seconds"].to_numpy(float)
-    at = mine["row"].to_numpy(int)
-    rows = _Rows(measures, at)
+    weights = workload_rows["seconds"].to_numpy(float)
+    at = workload_rows["row"].to_numpy(int)
+    rows = _Rows(row_columns, at)
     out["hours"] = float(weights.sum()) / 3600
     out["elapsed_hours"] = (session.end - session.start) / 3600
     out["span_hours"] = (session.last_seen - session.first_seen) / 3600
@@ -124,9 +124,9 @@ def _features(  # noqa: PLR0917
     ok = samples > 0
     if ok.any():
         out["resolution_seconds"] = float(np.median(rows["seconds"][ok] / samples[ok]))
-    whole = mine["whole"].to_numpy(bool) & ~mine["shared"].to_numpy(bool)
+    whole = workload_rows["whole"].to_numpy(bool) & ~workload_rows["shared"].to_numpy(bool)
     if not whole.any():
-        whole = mine["whole"].to_numpy(bool)
+        whole = workload_rows["whole"].to_numpy(bool)
     if whole.any():
         shape, w, at = rows.where(whole), weights[whole], at[whole]
         idle = shape["idle"]

@@ -77,27 +77,27 @@ class Cut:
 
 
 def cut_pieces(
-    pieces: Sequence[Piece], judgements: Sequence[Judgement], places: pd.DataFrame, evidence: JudgementInputs
+    pieces: Sequence[Piece], judgements: Sequence[Judgement], places: pd.DataFrame, inputs: JudgementInputs
 ) -> list[Cut]:
     """Where each workload changes what it does. `judgements`: over all rows of each; `places`: whose each moment was
     (`Attribution.places`)."""
-    shared = np.zeros(len(evidence.rows), dtype=np.bool_)
+    shared = np.zeros(len(inputs.rows), dtype=np.bool_)
     shared[places.loc[places["shared"].to_numpy(bool), "row"].to_numpy(int)] = True
-    return [_cut(piece, whole, shared, evidence) for piece, whole in zip(pieces, judgements, strict=True)]
+    return [_cut(piece, whole, shared, inputs) for piece, whole in zip(pieces, judgements, strict=True)]
 
 
-def _cut(piece: Piece, whole: Judgement, shared: np.ndarray, evidence: JudgementInputs) -> Cut:
-    session, mine = piece.session, piece.mine
-    at = mine["row"].to_numpy(int)
+def _cut(piece: Piece, whole: Judgement, shared: np.ndarray, inputs: JudgementInputs) -> Cut:
+    session, workload_rows = piece.session, piece.workload_rows
+    at = workload_rows["row"].to_numpy(int)
     if not len(at):
         return Cut((), (), np.empty(0), 0, {})
-    ts, seconds = evidence.gpu_columns["ts"][at].astype(float), mine["seconds"].to_numpy(float)
+    ts, seconds = inputs.gpu_columns["ts"][at].astype(float), workload_rows["seconds"].to_numpy(float)
     # What several held at once, or a row that another's time is part of, says nothing of what this one did.
-    whole_row = mine["whole"].to_numpy(bool)
+    whole_row = workload_rows["whole"].to_numpy(bool)
     blurred = shared[at] | (~whole_row & whole_row.any())
-    labels = np.where(blurred, "unknown", evidence.row_columns["label"][at])
+    labels = np.where(blurred, "unknown", inputs.row_columns["label"][at])
     waits = whole.kind.label in DEMANDED
-    fabric = _fabric_use(session, at, evidence)
+    fabric = _fabric_use(session, at, inputs)
     turned = turns(ts, seconds, labels, fabric, waits=waits, start=session.start, end=session.end)
     behaviours = tuple(dict.fromkeys(turn.behaviour for turn in turned))
     if len(behaviours) < 2:
@@ -107,21 +107,21 @@ def _cut(piece: Piece, whole: Judgement, shared: np.ndarray, evidence: Judgement
     working = [n for n, b in enumerate(behaviours) if b.label != "idle"] or list(range(len(behaviours)))
     main = max(working, key=lambda n: held[n])
     parts = {
-        n: Piece(_as_long_as(session, turned, behaviour), mine[number == n], by_shape=n != main)
+        n: Piece(_as_long_as(session, turned, behaviour), workload_rows[number == n], by_shape=n != main)
         for n, behaviour in enumerate(behaviours)
         if n == main or behaviour.label != "idle"
     }
     return Cut(turned, behaviours, held, main, parts)
 
 
-def _fabric_use(session: Session, at: np.ndarray, evidence: JudgementInputs) -> np.ndarray:
+def _fabric_use(session: Session, at: np.ndarray, inputs: JudgementInputs) -> np.ndarray:
     """Per row 1 where its node's fabric is in use, 0 where silent; NaN: unknown, or others may be on the node."""
-    instances, nodes = evidence.frame.parents, evidence.nodes
+    instances, nodes = inputs.frame.parents, inputs.nodes
     held = Counter(node for node, uuid in session.gpus if (node, uuid) not in instances)
     if not all(node in nodes and count >= nodes[node].gpu_count for node, count in held.items()):
         return np.full(len(at), np.nan)
-    use = evidence.row_columns["i"][at].astype(float)
-    return np.where(np.isnan(use), np.nan, use >= evidence.book.kinds["fabric_used_min"].value)
+    use = inputs.row_columns["i"][at].astype(float)
+    return np.where(np.isnan(use), np.nan, use >= inputs.book.kinds["fabric_used_min"].value)
 
 
 def _as_long_as(session: Session, turned: tuple[Turn, ...], behaviour: Behaviour) -> Session:

@@ -100,7 +100,7 @@ def _agreed(known: list[WorkloadVerdict], open_: list[WorkloadVerdict]) -> KindV
 
 def _together(alike: Sequence[WorkloadVerdict], piece_of: Mapping[str, Piece]) -> Piece | None:
     """All their rows as those of one run, which lasted as long as all of them."""
-    parts = [piece_of[v.id].mine for v in alike if len(piece_of[v.id].mine)]
+    parts = [piece_of[v.id].workload_rows for v in alike if len(piece_of[v.id].workload_rows)]
     if len(parts) < 2:
         return None
     sessions = [piece_of[v.id].session for v in alike]
