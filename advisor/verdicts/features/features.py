@@ -86,20 +86,6 @@ def features(  # noqa: PLR0917
     `workload_rows`: its rows of the attribution's; `gpu`, `row_columns`: the frame's GPU rows and what was measured of
     each, by column; `nodes`: those it is on; `kinds`: thresholds, of which some say when memory is a preallocated pool.
     """
-    out = _features(session, workload_rows, window, gpu, row_columns, index, kinds)
-    peaks = [one.fabric.util_p995 for one in nodes if one.fabric and one.fabric.util_p995 is not None]
-    return {**out, "fabric_utilization_p995": max(peaks)} if peaks else out
-
-
-def _features(  # noqa: PLR0917
-    session: Session,
-    workload_rows: pd.DataFrame,
-    window: Window,
-    gpu: Columns,
-    row_columns: Columns,
-    index: GpuIndex,
-    kinds: Mapping[str, Threshold],
-) -> dict[str, float]:
     out: dict[str, float] = {}
     weights = workload_rows["seconds"].to_numpy(float)
     at = workload_rows["row"].to_numpy(int)
@@ -110,6 +96,9 @@ def _features(  # noqa: PLR0917
     out["chain_hours"] = max(session.chain_hours, out["span_hours"])
     out["ended"] = float(session.last_seen < window.end - 3600)
     out["gpus"], out["nodes"] = float(len(session.gpus)), float(len(session.nodes))
+    peaks = [one.fabric.util_p995 for one in nodes if one.fabric and one.fabric.util_p995 is not None]
+    if peaks:
+        out["fabric_utilization_p995"] = max(peaks)
     if not len(rows) or weights.sum() <= 0:
         return out
     for name, measure in _MEANS.items():

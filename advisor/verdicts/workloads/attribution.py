@@ -34,8 +34,8 @@ _NOBODY, _SHARED, _DRAINED = -1, -2, -3
 class Attribution:
     """Whose each moment of each GPU was.
 
-    `workload_rows`: columns ``row`` (position in the frame's `gpu`), ``workload_id, seconds`` (observed), ``whole`` (the
-    row lies within the use, so its shape is the workload's) and ``shared``. A row of a shared GPU stands once a
+    `workload_rows`: columns ``row`` (position in the frame's `gpu`), ``workload_id, seconds`` (observed), ``whole``
+    (the row lies within the use, so its shape is the workload's) and ``shared``. A row of a shared GPU stands once a
     workload.
     `places`: each observed moment once: ``row, workload_id`` (None: nobody or shared), ``shared, drained`` (the node
     was out of service and nobody worked on it), ``seconds``.
