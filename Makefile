@@ -90,8 +90,8 @@ move-model: setup ## calibrate predicted moves anew on benchmarks/fit/sku_pairs.
 	$(BIN)/python -m skuwise.benchmarks.fit.move_model
 
 golden: setup ## write the golden files of the tests anew: look at the difference before committing
-	RENEW_GOLDEN=1 $(BIN)/python -m pytest tests/unit/test_render_formats.py tests/unit/test_statements.py \
-		tests/functional/test_tui_screens.py
+	RENEW_GOLDEN=1 $(BIN)/python -m pytest tests/unit/advisor/render/test_render_formats.py tests/unit/project/test_statements.py \
+		tests/functional/tui/test_tui_screens.py
 
 picture: setup ## draw the pictures of the documentation anew
 	$(BIN)/python docs/tools/rooms.py
@@ -102,7 +102,7 @@ mails: setup ## draw the pictures of docs/report.md anew (needs chromium)
 	$(BIN)/python docs/tools/mails.py
 
 removals: setup ## measure the table of docs/caution.md anew (about four minutes; needs victoria-metrics and prometheus)
-	REMOVALS_TABLE=docs/caution.md $(BIN)/python -m pytest tests/functional/test_caution_engines.py
+	REMOVALS_TABLE=docs/caution.md $(BIN)/python -m pytest tests/functional/advisor/telemetry/test_caution_engines.py
 
 screens: setup ## draw the screens of docs/tui.md anew
 	$(BIN)/python docs/tools/screens.py

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
-from skuwise.tests import draws
+from skuwise.tests.support import seeds as draws
 
 # No test asserts a time, so neither does Hypothesis: a loaded machine is slow at drawing and at running.
 _PATIENT = hypothesis_settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

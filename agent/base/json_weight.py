@@ -2,8 +2,8 @@
 
 A byte of `[],[],[]` takes 30 bytes of lists, so the size of a text says nothing. Its signs are counted, those within
 texts too: too high where texts hold brackets, never too low. Weights are of CPython 3.11 to 3.14 on 64 bits, measured
-with orjson 3.13 and json (tests/unit/test_json_weight.py measures again): bytes of an empty list with its place in a
-list that grows, of a small mapping and the one that is made of it, of a number, of a text apart from its letters.
+with orjson 3.13 and json (tests/unit/agent/test_json_weight.py measures again): bytes of an empty list with its place
+in a list that grows, of a small mapping and the one that is made of it, of a number, of a text apart from its letters.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.simulate.simulator import simulate
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.advisor.views.whatif_session import of_nodes
-from skuwise.tests.caution import advice_of, made_by_hand, removal, violations
+from skuwise.tests.support.removals import advice_of, made_by_hand, removal, violations
 
 UNTIL = 1_790_000_000.0
 # Scenario -> days. Moves that rest on habits of the day need a week.

@@ -26,16 +26,16 @@ import numpy as np
 from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.telemetry.source import Databases, PrometheusServer
 from skuwise.rules.catalog.loader import load_catalog
-from skuwise.tests.engines import prometheus, victoria
 from skuwise.tests.fleets import series
 from skuwise.tests.fleets.clusters import cluster
 from skuwise.tests.fleets.database import write_databases
 from skuwise.tests.fleets.devices import How, device_series
 from skuwise.tests.fleets.owned import pod_truths
 from skuwise.tests.fleets.unlabelled import bare_fleet, live, scraped, truths
-from skuwise.tests.gangs import Detected, Score, score_frame, score_spans, table
 from skuwise.tests.server_metrics.prometheus_series import Series
-from skuwise.tests.whose import Case, cases, tally, twice
+from skuwise.tests.support.gang_fixtures import Detected, Score, score_frame, score_spans, table
+from skuwise.tests.support.owner_cases import Case, cases, tally, twice
+from skuwise.tests.support.prometheus_engines import prometheus, victoria
 
 ENGINES = {"victoria-metrics": victoria, "prometheus": prometheus}
 # Who works where needs no clocks and no links: the rest of the series is left out.

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from skuwise.tests.engines import victoria
 from skuwise.tests.fleets import Fleet, series, truth
 from skuwise.tests.fleets.description import DAY
 from skuwise.tests.fleets.retold import WAYS, told, work_to_tell
 from skuwise.tests.fleets.sacct import job_table
+from skuwise.tests.support.prometheus_engines import victoria
 
 TITLES = {"kubernetes": "Kubernetes", "slurm": "Slurm and sacct", "none": "no labels"}
 Advice = Mapping[str, Any]

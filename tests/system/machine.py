@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 from skuwise.tests.nvmlstub import StubBuildError, build
-from skuwise.tests.once import PROJECT, once, wheel
+from skuwise.tests.support.shared_artifacts import PROJECT, once, wheel
 
 PYTHON = "/opt/skuwise/bin/python"
 STATE = "/var/lib/skuwise"

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 from skuwise.advisor.simulate.simulator import simulate
-from skuwise.tests.mail_server import PASSWORD, USER, mail_server
 from skuwise.tests.nvmlstub import StubClock
+from skuwise.tests.support.mail_server import PASSWORD, USER, mail_server
 from skuwise.tests.system.machine import (
     PYTHON,
     STATE,

@@ -27,9 +27,9 @@ from typing import Any
 import psutil
 import pytest
 import yaml
-from skuwise.tests.containerfile import Instruction, every, stages, variables
-from skuwise.tests.functional.test_podresources import KubeletServer
+from skuwise.tests.functional.agent.inventory.test_podresources import KubeletServer
 from skuwise.tests.nvmlstub import StubBuildError, build
+from skuwise.tests.support.containerfile import Instruction, every, stages, variables
 
 pytestmark = [pytest.mark.slow, pytest.mark.system]
 

@@ -13,8 +13,8 @@ from textual.widgets import Static
 
 from ...advisor.core import formatting as words
 from ...advisor.core.advice_types import Advice, Configuration, Recommendation
-from ...advisor.moves.recommendation_kinds import action_words
 from ...advisor.views import coverage
+from ...advisor.views.move_words import action_words
 from ..cell_text import line, lines
 from ..content.whatif_text import NOTICED
 from ..state import Loaded

@@ -10,11 +10,10 @@ from textual.content import Content
 from textual.widgets import Static
 
 from ...advisor.core import formatting as words
-from ...advisor.moves.recommendation_kinds import action_words
-from ...advisor.moves.waste_rules import wasted_hours
 from ...advisor.views import coverage
 from ...advisor.views.aggregates import hours_by_bottleneck, hours_by_kind, observed_share
 from ...advisor.views.finding_groups import FindingGroup, best_recommendation, cases
+from ...advisor.views.move_words import action_words, wasted_hours
 from ..cell_text import cost_cell, line, lines
 from ..state import FINDINGS_WINDOW, Loaded
 from ..widgets.bars import Bars, hours_short, quantities

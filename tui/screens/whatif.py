@@ -15,7 +15,7 @@ from textual.widgets import Static
 
 from ...advisor.core import formatting as words
 from ...advisor.core.advice_types import Recommendation, WorkloadVerdict
-from ...advisor.moves.recommendation_kinds import action_words
+from ...advisor.views.move_words import action_words
 from ...rules.base.errors import UsageError
 from ...rules.base.sanitize import clean
 from ..cell_text import fit, line

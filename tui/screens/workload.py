@@ -16,8 +16,8 @@ from ...advisor.core import formatting as words
 from ...advisor.core.advice_types import INFERRED, Advice, Finding, Recommendation, WorkloadVerdict
 from ...advisor.core.coded_text import CodedText
 from ...advisor.core.timestamps import minute, span
-from ...advisor.moves.recommendation_kinds import action_words
 from ...advisor.views import coverage
+from ...advisor.views.move_words import action_words
 from ...advisor.views.phases import phase_reasons, phase_sentence
 from ..cell_text import line, lines
 from ..data.background_jobs import Tell

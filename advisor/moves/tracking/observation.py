@@ -169,14 +169,14 @@ def measure(runs: Sequence[WorkloadVerdict], start: float, end: float) -> Measur
     if held <= 0 or end <= start:
         return None
     steady = [w for w in runs if w.features.get("period_share", 0.0) >= PERIOD_SHARE_MIN]
-    telling = [w for w in runs if w.features.get("generated_tokens", 0.0) > 0 and "g" in w.features]
+    telling = [w for w in runs if w.features.get("generated_tokens", 0.0) > 0 and "engine_active" in w.features]
     tokens = sum(w.features["generated_tokens"] for w in telling)
-    busy_seconds = sum(w.features["g"] * w.gpu_hours * 3600 for w in telling)
+    busy_seconds = sum(w.features["engine_active"] * w.gpu_hours * 3600 for w in telling)
     elapsed = sum(b - a for a, b in spans(telling))
     return Measure(
         gpus=held / there,
         gpu_hours_per_month=held / ((end - start) / 3600) * HOURS_PER_MONTH,
-        busy=_mean(runs, "g"),
+        busy=_mean(runs, "engine_active"),
         period_seconds=_mean(steady, "period_seconds"),
         busy_seconds_per_token=busy_seconds / tokens if tokens > 0 and busy_seconds > 0 else None,
         tokens_per_second=tokens / elapsed if tokens > 0 and elapsed > 0 else None,

@@ -38,7 +38,7 @@ from skuwise.advisor.report.weekly import Report
 from skuwise.advisor.report.weeks import week_of
 from skuwise.advisor.telemetry.source import Databases
 from skuwise.agent.base.clock import SystemClock
-from skuwise.tests.mail_server import PASSWORD, USER, mail_server
+from skuwise.tests.support.mail_server import PASSWORD, USER, mail_server
 
 ADDRESSES = ("ops@example.org", "ads@example.org", "search@example.org")
 FOLDERS = (skuwise.advisor.mail, skuwise.advisor.report)

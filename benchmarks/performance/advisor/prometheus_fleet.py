@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 from skuwise.advisor.telemetry.prometheus.promql.promql import DCGM_GAUGES, rule_name
-from skuwise.tests.engines import free_port, running
+from skuwise.tests.support.prometheus_engines import free_port, running
 
 GPUS, PORTS, EVERY = 8, 8, 60.0
 MIB = 1024.0**2

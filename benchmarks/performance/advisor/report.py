@@ -14,7 +14,7 @@ import time
 
 from skuwise.advisor.mail.routes import Routes, TeamRoute
 from skuwise.advisor.report.weekly import FLEET, WeeklyReports
-from skuwise.tests import weekly
+from skuwise.tests.support import report_fixtures as weekly
 
 
 def main() -> None:

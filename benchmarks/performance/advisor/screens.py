@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from skuwise.advisor.simulate.simulator import simulate
-from skuwise.tests.fleet_on_screen import NOW, HandLoader, many, wide
+from skuwise.tests.support.fleet_on_screen import NOW, HandLoader, many, wide
 from skuwise.tui.app import SkuwiseApp
 from skuwise.tui.screens.fleet import FleetPage
 from skuwise.tui.widgets.heatmap import HeatMap

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from skuwise.tests.nvmlstub import stub_env
-from skuwise.tests.trees import dgx_like, put
+from skuwise.tests.support.sysfs_trees import dgx_like, put
 
 SCENARIO = """
 [gpu 0-7]

@@ -37,7 +37,7 @@ from pathlib import Path
 from skuwise.agent.base.retention_limits import Limits
 from skuwise.agent.service.runtime.jobs import prune, roll_all
 from skuwise.agent.store.rollup.rollups import RollupJob
-from skuwise.tests.pages import VLLM, serving
+from skuwise.tests.support.metrics_fixtures import VLLM, serving
 
 from .storage import T0, begin, ticks
 from .stub_node import agent_command, make_node, workers

@@ -32,7 +32,7 @@ from skuwise.agent.store.file.wal import checkpoint
 from skuwise.agent.store.retention.retention import RetentionJob
 from skuwise.agent.store.rollup.rollups import RollupJob
 from skuwise.tests.nvmlstub import StubClock
-from skuwise.tests.stepped_clock import SteppedClock
+from skuwise.tests.support.stepped_clock import SteppedClock
 
 T0 = 1_790_002_800.0  # a full hour
 BURST_EVERY_SECONDS = 6 * 3600

@@ -1,0 +1,31 @@
+"""What recommendations and findings are called and what they are of the money, for pages.
+
+The moves load numpy and pandas; pages are painted before that, so they are asked when there is something to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..core.advice_types import Finding, Recommendation
+
+
+def action_words(r: Recommendation) -> str:
+    """What a recommendation comes to, in words; of one that another version made, its action."""
+    from ..moves import recommendation_kinds  # noqa: PLC0415
+
+    return recommendation_kinds.action_words(r)
+
+
+def waste_of(rule_id: str) -> str:
+    """What findings of a rule are of the money; those of rules of one's own claim none."""
+    from ..moves import waste_rules  # noqa: PLC0415
+
+    return waste_rules.waste_of(rule_id)
+
+
+def wasted_hours(findings: Iterable[Finding]) -> float:
+    """GPU-hours that nobody used, where no price says what they cost."""
+    from ..moves import waste_rules  # noqa: PLC0415
+
+    return waste_rules.wasted_hours(findings)

@@ -1,0 +1,454 @@
+"""A ledger and an outbox that somebody else could write to: their places, their form, their cells, and a full disk."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import resource
+import shutil
+import signal
+import sqlite3
+import stat
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from skuwise.__main__ import main
+from skuwise.advisor.core.advice_types import Fleet
+from skuwise.advisor.ledger.entries import LedgerEvent, Proposal
+from skuwise.advisor.ledger.file.paths import one_at_a_time
+from skuwise.advisor.ledger.file.store import DamagedLedgerError, Ledger
+from skuwise.advisor.ledger.sync import LedgerSync
+from skuwise.advisor.mail.delivery import Tally, send_waiting
+from skuwise.advisor.mail.outbox import DamagedError as DamagedOutboxError
+from skuwise.advisor.mail.outbox import Outbox
+from skuwise.advisor.mail.parcel import Parcel
+from skuwise.rules.base.errors import SkuwiseError, StoreError
+from skuwise.tests.support.fake_clocks import DAY, NOW, Machine, Server
+
+MOVE = Proposal(
+    "r-0123456789ab", "move-sku", "chat", "8 x H100-SXM5 on a", "8 x H100-SXM5 on b", 1234.5, 0.0, "cash-now", "low",
+    False, "Move it.", "fleet.db",
+)  # fmt: skip
+FLEET = Fleet("f", False, (), frozenset({"c"}), {"GPU-1": "n"}, frozenset({"n"}), frozenset({"fleet.db"}), "", {},
+              NOW - DAY, NOW)  # fmt: skip
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    found = Ledger(tmp_path / "ledger.db", busy_seconds=0.05)
+    found.propose([MOVE], NOW, fleet=FLEET)
+    found.note_mailed("team a", [MOVE.id], NOW)
+    return found
+
+
+@pytest.fixture
+def outbox(tmp_path: Path) -> Outbox:
+    found = Outbox(tmp_path / "outbox.db")
+    for team in ("ads", "search"):
+        found.queue(parcel(team), NOW)
+    return found
+
+
+def parcel(team: str, content: bytes = b"all of it") -> Parcel:
+    return Parcel("2026-11-16", team, "mail", "<id>", "report", content, (f"{team}@example.org",))
+
+
+def send(outbox: Outbox, server: Server) -> Tally:
+    with outbox.sending():
+        return send_waiting(
+            outbox, {"mail": server}, clock=server.machine.now, sleep=lambda _: None, mails_per_minute=60,
+            say=lambda _: None,
+        )  # fmt: skip
+
+
+def server() -> Server:
+    return Server(Machine())
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+# ---- places
+
+
+def test_a_lock_that_is_a_link_costs_its_target_nothing(tmp_path: Path, outbox: Outbox) -> None:
+    target = tmp_path / "precious"
+    target.write_text("all that I have")
+    (tmp_path / "outbox.db.lock").symlink_to(target)
+    with pytest.raises(StoreError, match=r"its lock outbox\.db\.lock is a link"), outbox.sending():
+        pass
+    home = tmp_path / "state" / "ledger.db"
+    (home.parent / "ledgers").mkdir(parents=True)
+    (home.parent / "ledgers" / ".lock").symlink_to(target)
+    with pytest.raises(StoreError, match="is a link"), one_at_a_time(home):
+        pass
+    assert target.read_text() == "all that I have"
+
+
+def test_a_lock_keeps_what_it_holds_and_is_its_owners(tmp_path: Path, outbox: Outbox) -> None:
+    lock = tmp_path / "outbox.db.lock"
+    with outbox.sending():
+        assert mode(lock) == 0o600
+    lock.write_text("something")
+    with outbox.sending():
+        pass
+    assert lock.read_text() == "something"
+    lock.unlink()
+    os.mkfifo(lock)
+    with pytest.raises(StoreError, match="no plain file"), outbox.sending():
+        pass
+
+
+def test_an_outbox_is_not_kept_where_everybody_may_write(tmp_path: Path) -> None:
+    folder = tmp_path / "open"
+    folder.mkdir()
+    for bits in (0o777, 0o1777):
+        folder.chmod(bits)
+        with pytest.raises(StoreError, match="everybody may write to its folder"):
+            Outbox(folder / "outbox.db").queue(parcel("ads"), NOW)
+        assert not list(folder.iterdir())
+
+
+def test_no_link_in_an_open_folder_is_followed(tmp_path: Path, ledger: Ledger) -> None:
+    folder = tmp_path / "open"
+    folder.mkdir()
+    folder.chmod(0o1777)
+    (folder / "ledger.db").symlink_to(ledger.path)
+    for call in (Ledger(folder / "ledger.db").entries, lambda: Ledger(folder / "ledger.db").propose([MOVE], NOW)):
+        with pytest.raises(StoreError, match="a link that somebody else may have made"):
+            call()
+    # In one's own folder it is one's own link.
+    (tmp_path / "mine.db").symlink_to(ledger.path)
+    assert len(Ledger(tmp_path / "mine.db").entries()) == 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives files to another user")
+def test_what_another_user_lays_there_is_refused(tmp_path: Path, ledger: Ledger) -> None:
+    link = tmp_path / "theirs.db"
+    link.symlink_to(ledger.path)
+    os.chown(link, 12345, 12345, follow_symlinks=False)
+    with pytest.raises(StoreError, match="a link that somebody else may have made"):
+        Ledger(link).entries()
+    folder = tmp_path / "open"
+    folder.mkdir()
+    folder.chmod(0o1777)
+    shutil.copy(ledger.path, folder / "ledger.db")
+    (folder / "ledger.db-journal").write_bytes(b"")
+    os.chown(folder / "ledger.db-journal", 12345, 12345)
+    with pytest.raises(StoreError, match="another user's"):
+        Ledger(folder / "ledger.db").entries()
+
+
+@pytest.mark.parametrize("case", ["pipe", "device", "folder", "dangling"])
+def test_what_is_no_file_is_not_opened(tmp_path: Path, case: str) -> None:
+    path = tmp_path / "ledger.db"
+    if case == "pipe":
+        os.mkfifo(path)
+    elif case == "device":
+        path.symlink_to("/dev/zero")
+    elif case == "folder":
+        path.mkdir()
+    else:
+        path.symlink_to(tmp_path / "none")
+    for call in (
+        Ledger(path).entries, lambda: Ledger(path).propose([MOVE], NOW), lambda: Outbox(path).queue(parcel("a"), NOW)
+    ):  # fmt: skip
+        with pytest.raises(SkuwiseError) as refused:
+            call()
+        assert refused.value.remedy
+
+
+def test_a_ledger_is_its_owners_alone_unless_a_group_shares_its_folder(tmp_path: Path) -> None:
+    old = os.umask(0o022)
+    try:
+        Ledger(tmp_path / "ledger.db").propose([MOVE], NOW)
+        assert mode(tmp_path / "ledger.db") == 0o600
+        shared = tmp_path / "shared"
+        shared.mkdir()
+        shared.chmod(0o2770)
+        Ledger(shared / "ledger.db").propose([MOVE], NOW)
+        assert mode(shared / "ledger.db") == 0o660
+        # What an older version made of a fleet's own is closed; what is named is left as it is set.
+        home = tmp_path / "state" / "ledger.db"
+        beside = LedgerSync(None, False, lambda _: None, home).of(FLEET)
+        beside.written(NOW)
+        assert beside.path is not None
+        for bits, closed in ((0o644, 0o600), (0o664, 0o664), (0o660, 0o660)):
+            beside.path.chmod(bits)
+            beside.written(NOW)
+            assert mode(beside.path) == closed
+        (tmp_path / "ledger.db").chmod(0o644)
+        Ledger(tmp_path / "ledger.db").propose([MOVE], NOW)
+        assert mode(tmp_path / "ledger.db") == 0o644
+    finally:
+        os.umask(old)
+
+
+def test_what_a_killed_process_left_half_written_is_undone(tmp_path: Path, ledger: Ledger) -> None:
+    killed = tmp_path / "killed.db"
+    with closing(sqlite3.connect(ledger.path, isolation_level=None)) as db:
+        db.execute("PRAGMA cache_size = 1")
+        db.execute("BEGIN IMMEDIATE")
+        db.execute("CREATE TABLE more (a)")
+        db.executemany("INSERT INTO more VALUES (?)", [("x" * 3000,)] * 50)
+        shutil.copy(ledger.path, killed)
+        shutil.copy(f"{ledger.path}-journal", f"{killed}-journal")
+    (entry,) = Ledger(killed).entries()
+    assert entry.proposal == MOVE
+    with closing(sqlite3.connect(killed)) as db:
+        assert not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'more'").fetchall()
+
+
+# ---- forms
+
+
+FORMS = [
+    ("CREATE TRIGGER mine AFTER INSERT ON {t} BEGIN DELETE FROM {t}; END", "trigger mine"),
+    ("CREATE INDEX mine ON {t}(abs({c}))", "mine is no plain index"),
+    ("CREATE INDEX mine ON {t}({c}) WHERE {c} > 'a'", "mine is no plain index"),
+    ("CREATE VIEW mine AS SELECT 1", "view mine"),
+    ("ALTER TABLE {t} ADD COLUMN mine AS (zeroblob(1000000000))", "{t} is no plain table"),
+    ("ALTER TABLE {t} ADD COLUMN mine TEXT CHECK (length(mine) > 5)", "{t} is no plain table"),
+    ("DROP TABLE {t}; CREATE VIEW {t} AS SELECT 1 AS {c}", "view {t}"),
+    ("DROP TABLE {t}", "no table {t}"),
+    ("ALTER TABLE {t} RENAME COLUMN {c} TO mine", "{t} has no column {c}"),
+    ("CREATE VIRTUAL TABLE mine USING fts5(a)", "mine is no plain table"),
+]
+
+
+@pytest.mark.parametrize(("sql", "said"), FORMS)
+def test_a_form_that_is_none_of_ours_is_refused_by_its_name(
+    ledger: Ledger, outbox: Outbox, sql: str, said: str
+) -> None:
+    for path, table, column, calls in (
+        (
+            ledger.path, "events", "act",
+            (ledger.entries, lambda: ledger.propose([MOVE], NOW),
+             lambda: ledger.add(MOVE.id, LedgerEvent("done", 1, "a"))),
+        ),
+        (outbox.path, "deliveries", "state", (outbox.waiting, lambda: send(outbox, server()))),
+    ):  # fmt: skip
+        with closing(sqlite3.connect(path)) as db:
+            db.executescript(sql.format(t=table, c=column))
+        before = path.read_bytes()
+        for call in calls:
+            with pytest.raises(
+                (DamagedLedgerError, DamagedOutboxError), match=said.format(t=table, c=column)
+            ) as refused:
+                call()
+            assert refused.value.remedy
+        assert path.read_bytes() == before
+
+
+def test_what_a_newer_minor_version_adds_is_no_damage(ledger: Ledger, outbox: Outbox) -> None:
+    for path in (ledger.path, outbox.path):
+        with closing(sqlite3.connect(path)) as db:
+            table = "events" if path == ledger.path else "deliveries"
+            db.executescript(
+                f"ALTER TABLE {table} ADD COLUMN colour TEXT; ALTER TABLE {table} ADD COLUMN n INTEGER DEFAULT 3;"
+                f'CREATE TABLE "things" ("id" INTEGER PRIMARY KEY, "check" TEXT NOT NULL UNIQUE);'
+                f'CREATE UNIQUE INDEX by_colour ON {table} ("colour"); PRAGMA user_version = 1900'
+            )
+    assert ledger.propose([MOVE], NOW + 1) == 0 and len(ledger.entries()) == 1
+    assert send(outbox, server()).sent == 2
+
+
+def test_an_outbox_of_the_version_before_is_gone_on_with(tmp_path: Path, outbox: Outbox) -> None:
+    with closing(sqlite3.connect(outbox.path)) as db:
+        for column in ("lived_seconds", "tried_at", "tried_since_boot"):
+            db.execute(f"ALTER TABLE deliveries DROP COLUMN {column}")
+        db.execute("PRAGMA user_version = 1000")
+    shop = server()
+    shop.answer = "later"
+    assert send(outbox, shop).waiting == 2
+    shop.machine.live(DAY)
+    shop.answer = "accepted"
+    assert send(outbox, shop).sent == 2
+
+
+@pytest.mark.slow
+def test_a_ledger_with_holes_or_of_any_length_ends_soon(tmp_path: Path, ledger: Ledger) -> None:
+    with ledger.path.open("r+b") as file:
+        file.truncate(2 << 40)
+    assert len(ledger.entries()) == 1
+    with closing(sqlite3.connect(tmp_path / "long.db")) as db:
+        db.execute("CREATE TABLE t (a)")
+    with (tmp_path / "long.db").open("r+b") as file:
+        file.seek(200 << 20)
+        for _ in range(3):
+            file.write(bytes(range(256)) * (1 << 18))
+    with pytest.raises(DamagedLedgerError, match="larger than 128 MiB"):
+        Ledger(tmp_path / "long.db").entries()
+
+
+# ---- cells
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "said"),
+    [
+        ("mails.content", "NULL", "is not what was queued"),
+        ("mails.content", "x'00'", "is not what was queued"),
+        ("mails.digest", "NULL", "mails.digest holds nothing"),
+        ("mails.channel", "'carrier pigeon'", "mails.channel holds a word that is not known"),
+        ("mails.team", "CAST(x'ff' AS TEXT)", "mails.team holds what is no UTF-8"),
+        ("deliveries.recipient", "'a@b.example\r\nRCPT TO:<x@y>'", "which is no mail address"),
+        ("deliveries.recipient", "x'61'", "deliveries.recipient holds what is no text"),
+        ("deliveries.attempts", "NULL", "deliveries.attempts holds nothing"),
+        ("deliveries.attempts", "1e300", "deliveries.attempts holds what is no whole number"),
+        ("deliveries.next_at", "9e999", "deliveries.next_at holds what is no moment"),
+        ("deliveries.lived_seconds", "'x'", "deliveries.lived_seconds holds what is no number"),
+    ],
+)
+def test_a_cell_of_the_outbox_that_we_never_wrote_sends_nothing(
+    outbox: Outbox, column: str, value: str, said: str
+) -> None:
+    table, name = column.split(".")
+    with closing(sqlite3.connect(outbox.path)) as db, db:
+        db.execute(f"UPDATE {table} SET {name} = {value} WHERE rowid = 1")
+    shop = server()
+    try:
+        tally = send(outbox, shop)
+    except DamagedOutboxError as error:
+        told = str(error)
+        assert error.remedy and shop.tried == []
+    else:  # one mail is lost, the other is sent
+        told = " ".join(tally.refused)
+        assert shop.accepted == ["search@example.org"] and outbox.waiting() == 0
+    assert said in told and told.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("events.figures", '\'{"realised":{"since":1e300}}\''),
+        ("events.figures", '\'{"tried":{"verdict":"better","time_ratio":NaN,"hours":1.0,"by":"x"}}\''),
+        ("events.figures", '\'{"tried":{"verdict":"better","time_ratio":1e999,"hours":1.0,"by":"x"}}\''),
+        ("events.figures", f"'{'[' * 100_000}'"),
+        ("events.figures", f"'{{\"x\":{'9' * 5000}}}'"),
+        ("events.by", "CAST(x'fffe' AS TEXT)"),
+        ("events.recommendation", "NULL"),
+        ("recommendations.blocked", "7"),
+        ("recommendations.saving_usd_per_month", "9e999"),
+        ("mailed.at", "'x'"),
+        ("fleets.last_seen", "-9e999"),
+        ("fleets.labels", "'[1]'"),
+        ("fleet_members.node", "x'00'"),
+    ],
+)
+def test_a_cell_of_the_ledger_that_we_never_wrote_is_told_by_every_command(
+    ledger: Ledger, capsys: pytest.CaptureFixture[str], column: str, value: str
+) -> None:
+    table, name = column.split(".")
+    with closing(sqlite3.connect(ledger.path)) as db, db:
+        db.execute("DROP TRIGGER events_are_not_changed")
+        db.execute("CREATE TABLE copy AS SELECT * FROM events")  # NOT NULL is what the file says, not what it holds
+        if value == "NULL":
+            db.execute("DROP TABLE events")
+            db.execute("ALTER TABLE copy RENAME TO events")
+        else:
+            db.execute("DROP TABLE copy")
+        db.execute(f"UPDATE {table} SET {name} = {value}")
+    for arguments in (["list"], ["list", "--format", "json"], ["show", MOVE.id], ["accept", MOVE.id]):
+        status = main(["ledger", *arguments, "--ledger", str(ledger.path)])
+        told = capsys.readouterr().err
+        assert status == (0 if table == "mailed" else 1) and "unexpected" not in told
+    with pytest.raises(DamagedLedgerError):
+        ledger.mailed() if table == "mailed" else ledger.fleets() if "fleet" in table else ledger.entries()
+
+
+# ---- a full disk, and two at once
+
+
+def _on_a_full_disk(path: Path, limit: int, work: Callable[[Path], object], told: list[str]) -> None:
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    try:
+        work(path)
+    except SkuwiseError as error:
+        told.append(str(error))
+
+
+def _full(path: Path, limit: int, work: str, tell: multiprocessing.Queue[object]) -> None:
+    """In a process of its own: files that may not grow beyond `limit` bytes."""
+    told: list[str] = []
+    shop = server()
+    works: dict[str, Callable[[Path], object]] = {
+        "queue": lambda at: Outbox(at).queue(parcel("new", b"x" * 200_000), NOW),
+        "send": lambda at: send(Outbox(at), shop),
+        "propose": lambda at: (
+            Ledger(at).propose([replace(MOVE, id=f"r-{n}", text="x" * 2000) for n in range(99)], NOW)
+        ),
+    }  # fmt: skip
+    _on_a_full_disk(path, limit, works[work], told)
+    tell.put((told, shop.accepted))
+
+
+def in_a_process(path: Path, limit: int, work: str) -> tuple[list[str], list[str]]:
+    spawn = multiprocessing.get_context("spawn")
+    tell = spawn.Queue()
+    child = spawn.Process(target=_full, args=(path, limit, work, tell))
+    child.start()
+    told = tell.get(timeout=60)
+    child.join(60)
+    return told
+
+
+@pytest.mark.slow
+def test_on_a_full_disk_nothing_is_queued_in_part_and_nothing_sent_that_cannot_be_noted(outbox: Outbox) -> None:
+    size = outbox.path.stat().st_size
+    told, _ = in_a_process(outbox.path, size, "queue")
+    assert len(told) == 1 and "make room on the disk" in told[0] and "unexpected" not in told[0]
+    assert outbox.waiting() == 2 and outbox.path.stat().st_size == size
+    accepted: list[str] = []
+    for limit in (512, size // 2, size, size + 4096):  # a journal that has no room, a file that may not grow
+        told, new = in_a_process(outbox.path, limit, "send")
+        accepted += new
+        assert not told or told[0].startswith("The outbox ")
+    shop = server()
+    send(outbox, shop)
+    assert sorted([*accepted, *shop.accepted]) == ["ads@example.org", "search@example.org"]
+
+
+@pytest.mark.slow
+def test_on_a_full_disk_the_ledger_stays_as_it_was(ledger: Ledger) -> None:
+    before = ledger.entries()
+    told, _ = in_a_process(ledger.path, ledger.path.stat().st_size, "propose")
+    assert len(told) == 1 and "Look at the disk" in told[0]
+    assert ledger.entries() == before
+
+
+def _advise(home: Path, who: str, tell: multiprocessing.Queue[object]) -> None:
+    said: list[str] = []
+    try:
+        for n in range(6):
+            beside = LedgerSync(None, False, said.append, home).of(FLEET)
+            ledger = beside.written(NOW)
+            ledger.propose([MOVE, replace(MOVE, id=f"r-{who}-{n}")], NOW + n, fleet=FLEET)
+            beside.decisions(NOW)
+            ledger.add(MOVE.id, LedgerEvent("accepted", NOW + n, who))
+    except SkuwiseError as error:
+        said.append(str(error))
+    tell.put(said)
+
+
+@pytest.mark.slow
+def test_several_advisors_begin_one_ledger_and_lose_nothing(tmp_path: Path) -> None:
+    home, spawn = tmp_path / "state" / "ledger.db", multiprocessing.get_context("spawn")
+    tell = spawn.Queue()
+    names = ("ann", "bob", "eve")
+    children = [spawn.Process(target=_advise, args=(home, who, tell)) for who in names]
+    for child in children:
+        child.start()
+    assert [tell.get(timeout=120) for _ in children] == [[], [], []]
+    for child in children:
+        child.join(60)
+    (path,) = (home.parent / "ledgers").glob("*.db")
+    entries = {entry.proposal.id: entry for entry in Ledger(path).entries()}
+    assert len(entries) == 1 + 3 * 6
+    assert all([e.act for e in entry.events].count("proposed") == 1 for entry in entries.values())
+    assert [sum(e.by == who for e in entries[MOVE.id].events) for who in names] == [6, 6, 6]

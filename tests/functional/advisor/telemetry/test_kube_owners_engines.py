@@ -1,0 +1,300 @@
+"""Whose work it is on Kubernetes, by series in the forms that kube-state-metrics documents, behind real engines.
+
+Forms: kube-state-metrics, docs/metrics/workload/{pod,replicaset,job}-metrics.md and cluster/namespace-metrics.md; an
+object without an owner has empty labels (older releases: ``<none>``), two replicas tell everything twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+import pytest
+from skuwise.advisor.core.frame import Frame
+from skuwise.advisor.doctor.checks.kubernetes import owner_gaps
+from skuwise.advisor.doctor.facts import PodCoverage
+from skuwise.advisor.doctor.prometheus import ServerQuestion, read_server
+from skuwise.advisor.telemetry.prometheus.client.cache import Cache
+from skuwise.advisor.telemetry.prometheus.client.client import Client
+from skuwise.advisor.telemetry.prometheus.reader import ServerReading, read_frame
+from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
+from skuwise.agent.inventory.identity.ids import gang_id, series_id, workload_id
+from skuwise.rules.catalog.loader import load_catalog
+from skuwise.tests.fleets.removal import merged
+from skuwise.tests.server_metrics.prometheus_series import Series
+from skuwise.tests.support.prometheus_engines import needed, prometheus, victoria
+
+pytestmark = pytest.mark.slow
+ENGINES = {"prometheus": prometheus, "victoria-metrics": victoria}
+END = 1_790_000_000.0 // 86400 * 86400
+HOURS, EVERY = 24, 60.0
+REPLICAS = ("10.0.0.1:8080", "10.0.0.2:8080")
+CATALOG = load_catalog()
+
+
+def at(hour: float) -> float:
+    return END - (HOURS - hour) * 3600
+
+
+def span(start: float, end: float) -> np.ndarray:
+    """Moments of scrapes after one hour of the day up to another."""
+    ticks = np.arange(END - HOURS * 3600 + EVERY, END + 1, EVERY)
+    return ticks[(ticks > at(start)) & (ticks <= at(end))]
+
+
+@dataclass
+class Cluster:
+    """Pods on GPUs and what kube-state-metrics tells of them. `series`: of both replicas."""
+
+    series: list[Series] = field(default_factory=list)
+    gpus: int = 0
+
+    def tell(self, name: str, value: float, when: np.ndarray, **labels: str) -> None:
+        for replica in REPLICAS if len(when) else ():
+            own = {"job": "kube-state-metrics", "instance": replica, **labels}
+            self.series.append(Series(name, own, when, np.full(len(when), value)))
+
+    def pod(
+        self, name: str, uid: str, owner: tuple[str, str] | None, *, start: float = 0, end: float = HOURS,
+        gpu: str | None = None, image: str = "", namespace: str = "ml", beside: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
+        """A pod with one GPU (its own unless `gpu` names one) from an hour to an hour; it is made half a minute before
+        it starts. `beside`: images of other containers."""
+        when, base = span(start, end), {"namespace": namespace, "pod": name, "uid": uid}
+        kind, by = owner or ("", "")
+        self.tell("kube_pod_info", 1, when, **base, created_by_kind=kind, created_by_name=by, node=f"n-{uid}")
+        controls = "true" if owner else ""
+        self.tell("kube_pod_owner", 1, when, **base, owner_kind=kind, owner_name=by, owner_is_controller=controls)
+        self.tell("kube_pod_created", at(start) - 30, when, **base)
+        self.tell("kube_pod_start_time", at(start), when, **base)
+        for container, one in {"main": image, **(beside or {})}.items():
+            if one:
+                told = {"container": container, "image": f"docker.io/{one}", "image_spec": one, "container_id": uid}
+                self.tell("kube_pod_container_info", 1, when, **base, **told)
+        asked = {"container": "main", "resource": "nvidia_com_gpu", "unit": "integer", "node": f"n-{uid}"}
+        self.tell("kube_pod_container_resource_requests", 1, when, **base, **asked)
+        self.gpus += 1
+        labels = {
+            "UUID": gpu or f"GPU-{self.gpus:04}", "gpu": "0", "Hostname": f"n-{gpu or self.gpus}",
+            "modelName": "NVIDIA H100 80GB HBM3", "job": "dcgm", "instance": f"n-{gpu or self.gpus}:9400",
+            "pod": name, "namespace": namespace, "container": "main",
+        }  # fmt: skip
+        for metric, value in (("DCGM_FI_DEV_GPU_UTIL", 90.0), ("DCGM_FI_DEV_FB_USED", 6e4)):
+            self.series.append(Series(metric, labels, when, np.full(len(when), value)))
+
+    def owner(self, kind: str, name: str, owner: tuple[str, str] | None, *, end: float = HOURS) -> None:
+        series, label = {"ReplicaSet": ("kube_replicaset_owner", "replicaset"), "Job": ("kube_job_owner", "job_name")}[
+            kind
+        ]
+        above, by = owner or ("", "")
+        told = {"owner_kind": above, "owner_name": by, "owner_is_controller": "true" if owner else ""}
+        self.tell(series, 1, span(0, end), namespace="ml", **{label: name}, **told)
+
+
+def fleet() -> Cluster:
+    own = Cluster()
+    # A rolling update: two ReplicaSets of one Deployment, three pods each.
+    for hash_, start, end in (("7d4b9c6f5d", 0.0, 12.0), ("5f6d8c9b7c", 12.0, HOURS)):
+        own.owner("ReplicaSet", f"chat-{hash_}", ("Deployment", "chat"))
+        for n, tail in enumerate(("x2k4m", "zz9fb", "q7wtl")):
+            own.pod(
+                f"chat-{hash_}-{tail}", f"u-chat-{hash_}-{n}", ("ReplicaSet", f"chat-{hash_}"), start=start, end=end,
+                image="vllm/vllm-openai:v0.6.4", beside={"istio-proxy": "istio/proxyv2:1.22"},
+            )  # fmt: skip
+    # Gangs on four nodes.
+    for n in range(4):
+        own.pod(f"llama-worker-{n}", f"u-py-{n}", ("PyTorchJob", "llama"), start=2, end=9)
+        own.owner("Job", f"bench-workers-{n}", ("JobSet", "bench"), end=8)
+        own.pod(f"bench-workers-{n}-0-{'bcdf'[n]}xkzq", f"u-js-{n}", ("Job", f"bench-workers-{n}"), start=1, end=6)
+        own.pod(f"sim-{n}-{'bcdf'[n]}7klm", f"u-ix-{n}", ("Job", "sim"), start=3, end=5)
+        ray = "tune-raycluster-x4k2b"
+        own.pod(f"{ray}-worker-gpu-{'bcdf'[n]}4z9t", f"u-ray-{n}", ("RayCluster", ray), start=4)
+    own.owner("Job", "sim", None, end=6)
+    # The same PyTorchJob again, on the same names.
+    for n in range(4):
+        own.pod(f"llama-worker-{n}", f"u-py2-{n}", ("PyTorchJob", "llama"), start=9 + (n + 1) / 60, end=12)
+    # Two groups of a LeaderWorkerSet: the leaders' StatefulSet, and one of workers for each group.
+    for group in range(2):
+        own.pod(f"big-{group}", f"u-lws-{group}-0", ("StatefulSet", "big"))
+        for worker in (1, 2):
+            own.pod(f"big-{group}-{worker}", f"u-lws-{group}-{worker}", ("StatefulSet", f"big-{group}"))
+    # A StatefulSet's pod that was made anew on the same GPU, and a CronJob's runs.
+    own.pod("store-0", "u-store-a", ("StatefulSet", "store"), end=13.25, gpu="GPU-store")
+    own.pod("store-0", "u-store-b", ("StatefulSet", "store"), start=13.25, gpu="GPU-store")
+    for run, minute in enumerate((29_800_000, 29_801_440)):
+        own.owner("Job", f"nightly-{minute}", ("CronJob", "nightly"), end=10)
+        own.pod(
+            f"nightly-{minute}-{'bc'[run]}7k2x", f"u-cron-{run}", ("Job", f"nightly-{minute}"), start=3 + 3 * run,
+            end=4 + 3 * run,
+        )  # fmt: skip
+    # Minutes within an hour, on a GPU that another pod held before, and an old copy that tells an old owner.
+    own.pod("early", "u-early", None, end=21.4, gpu="GPU-turns")
+    own.pod("late", "u-late", None, start=21.5, end=21.75, gpu="GPU-turns")
+    own.series.append(
+        Series(
+            "kube_replicaset_owner",
+            {"job": "kube-state-metrics", "instance": "old", "namespace": "ml", "replicaset": "chat-7d4b9c6f5d",
+             "owner_kind": "Deployment", "owner_name": "another", "owner_is_controller": "true"},
+            span(23.5, 23.6), np.ones(len(span(23.5, 23.6))),
+        )
+    )  # fmt: skip
+    # Owners in a circle, a bare pod that is named like a Deployment's, and a pod of which nothing is told.
+    own.owner("ReplicaSet", "loop-a", ("ReplicaSet", "loop-b"))
+    own.owner("ReplicaSet", "loop-b", ("ReplicaSet", "loop-a"))
+    own.pod("loop-a-1", "u-loop", ("ReplicaSet", "loop-a"))
+    own.pod("bare-7d4b9c6f5d-x2k4m", "u-bare", None)
+    before = len(own.series)
+    own.pod("untold-7d4b9c6f5d-x2k4m", "u-untold", None)
+    own.series[before:] = [one for one in own.series[before:] if not one.name.startswith("kube_")]
+    # KServe's Deployment, and another that is merely named like it.
+    for name, container in (("iris-predictor", "kserve-container"), ("risk-predictor", "sidecar")):
+        own.owner("ReplicaSet", f"{name}-7d4b9c6f5d", ("Deployment", name))
+        own.pod(
+            f"{name}-7d4b9c6f5d-x2k4m", f"u-{name}", ("ReplicaSet", f"{name}-7d4b9c6f5d"),
+            beside={container: "x/y:1"},
+        )  # fmt: skip
+    for replica in REPLICAS:
+        labels = {"job": "kube-state-metrics", "instance": replica, "namespace": "ml", "label_team": "search"}
+        own.series.append(Series("kube_namespace_labels", labels, span(0, HOURS), np.ones(len(span(0, HOURS)))))
+        labels = labels | {"pod": "store-0", "uid": "u-store-b", "label_team": "storage", "label_x_conflict1": "z"}
+        own.series.append(Series("kube_pod_labels", labels, span(13.25, HOURS), np.ones(len(span(13.25, HOURS)))))
+    return own
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def client(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    needed(*{"prometheus": ("prometheus", "promtool")}.get(request.param, (request.param,)))
+    place = tmp_path_factory.mktemp(request.param)
+    series = sorted(merged(fleet().series), key=lambda one: one.name)
+    with ENGINES[request.param](place, series) as url, contextlib.closing(Client(url, PrometheusSettings(), {})) as own:
+        yield own
+    shutil.rmtree(place, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def frame(client: Client) -> Frame:
+    reading = ServerReading(client, Cache(None, ""), (), END + 600, team_labels=("team",))
+    return read_frame(reading, CATALOG, since_seconds=HOURS * 3600)
+
+
+def named(frame: Frame, name: str) -> pd.DataFrame:
+    return frame.workloads[frame.workloads["name"] == name].sort_values("first_seen")
+
+
+def test_a_rolling_update_is_one_series_of_replicas(frame: Frame) -> None:
+    own = named(frame, "chat")
+    assert set(own["series_id"]) == {series_id("", "ml", None, "chat")}
+    assert set(own["workload_id"]) == {
+        workload_id("", "kubernetes", f"u-chat-{one}-{n}") for one in ("7d4b9c6f5d", "5f6d8c9b7c") for n in range(3)
+    }
+    assert set(own["controller_kind"]) == {"Deployment"}
+    assert set(own["image"]) == {"vllm/vllm-openai:v0.6.4"}
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "gang", "oldest"),
+    [
+        ("bench", "JobSet", "bench", "u-js-0"),
+        ("sim", "Job", "sim", "u-ix-0"),
+        ("tune", "RayCluster", "tune-raycluster-x4k2b", "u-ray-0"),
+    ],
+)
+def test_a_gang_is_one_workload_over_its_nodes(frame: Frame, name: str, kind: str, gang: str, oldest: str) -> None:
+    own = named(frame, name)
+    assert list(own["workload_id"]) == [gang_id("", "ml", kind, gang, oldest)]
+    assert list(own["controller_kind"]) == [kind]
+    uses = frame.uses[frame.uses["workload_id"] == own["workload_id"].iloc[0]]
+    assert uses["node"].nunique() == uses["gpu_uuid"].nunique() == 4
+
+
+def test_a_gang_made_anew_under_its_name_is_another_run_of_the_series(frame: Frame) -> None:
+    own = named(frame, "llama")
+    assert list(own["workload_id"]) == [gang_id("", "ml", "PyTorchJob", "llama", f"u-{one}-0") for one in ("py", "py2")]
+    assert own["series_id"].nunique() == 1
+    for key, start in zip(own["workload_id"], (2, 9 + 1 / 60), strict=True):
+        uses = frame.uses[frame.uses["workload_id"] == key]
+        assert uses["gpu_uuid"].nunique() == 4
+        assert uses["ts_start"].min() == at(start)
+
+
+def test_a_group_of_a_leader_worker_set_is_one_workload(frame: Frame) -> None:
+    own = named(frame, "big")
+    assert set(own["workload_id"]) == {
+        gang_id("", "ml", "LeaderWorkerSet", f"big-{group}", f"u-lws-{group}-0") for group in range(2)
+    }
+    assert frame.uses[frame.uses["workload_id"].isin(own["workload_id"])].groupby("workload_id").size().tolist() == [
+        3, 3,
+    ]  # fmt: skip
+
+
+def test_a_pod_made_anew_under_one_name_is_another_workload_of_the_series(frame: Frame) -> None:
+    own = named(frame, "store")
+    assert list(own["workload_id"]) == [workload_id("", "kubernetes", f"u-store-{one}") for one in "ab"]
+    first, second = (frame.uses[frame.uses["workload_id"] == key] for key in own["workload_id"])
+    assert first["ts_end"].max() == pytest.approx(at(13.25), abs=60)
+    assert second["ts_start"].min() == at(13.25)
+    assert list(own["team"]) == ["search", "storage"]
+
+
+def test_a_pod_of_minutes_is_where_it_ran_in_its_hour(frame: Frame) -> None:
+    uses = frame.uses.merge(named(frame, "late"), on="workload_id")
+    assert (uses["ts_start"].item(), uses["ts_end"].item()) == (at(21.5), pytest.approx(at(21.75), abs=90))
+
+
+def test_runs_of_a_cron_job_are_one_series(frame: Frame) -> None:
+    own = named(frame, "nightly")
+    assert list(own["workload_id"]) == [workload_id("", "kubernetes", f"u-cron-{n}") for n in range(2)]
+    assert (own["series_id"].nunique(), set(own["controller_kind"])) == (1, {"CronJob"})
+    assert list(own["first_seen"]) == [at(3), at(6)]
+
+
+def test_owners_in_a_circle_end_with_the_nearest(frame: Frame) -> None:
+    assert list(named(frame, "loop-a")["controller_kind"]) == ["ReplicaSet"]
+
+
+def test_a_name_is_read_only_where_nothing_tells_an_owner(frame: Frame) -> None:
+    assert list(named(frame, "bare-7d4b9c6f5d-x2k4m")["controller_kind"]) == ["Pod"]
+    own = named(frame, "untold")
+    assert list(own["workload_id"]) == [workload_id("", "kubernetes", "pod", "ml", "untold-7d4b9c6f5d-x2k4m")]
+    assert own["controller_kind"].isna().all()
+
+
+def test_kserve_is_known_by_its_container(frame: Frame) -> None:
+    assert list(named(frame, "iris")["controller_kind"]) == ["InferenceService"]
+    assert list(named(frame, "risk-predictor")["controller_kind"]) == ["Deployment"]
+
+
+def test_doctor_counts_the_pods_whose_owner_is_told(client: Client) -> None:
+    told = read_server(ServerQuestion(client, (), END), CATALOG, since_seconds=HOURS * 3600, until=END)
+    at_the_end = 3 + 4 + 6 + 1 + 1 + 2 + 2  # chat, tune, big, store, loop, bare and untold, the predictors
+    assert told.pods == PodCoverage(at_the_end, at_the_end - 1)
+    (gap,) = owner_gaps(told.pods)
+    assert "no owner of 1 of 19 pods" in gap.what
+    assert "kube_pod_(owner|info" in gap.add
+
+
+def test_no_use_is_lost_and_none_counts_twice(frame: Frame) -> None:
+    hours = (frame.uses["ts_end"] - frame.uses["ts_start"]).sum() / 3600
+    told = (
+        6 * 12
+        + 4 * 7
+        + 4 * 5
+        + 4 * 2
+        + 4 * 20
+        + 4 * 3
+        - 10 / 60
+        + 6 * 24
+        + 24
+        + 2
+        + 24
+        + 24
+        + 24
+        + 2 * 24
+        + 21.4
+        + 0.25
+    )
+    assert hours == pytest.approx(told, rel=0.01)

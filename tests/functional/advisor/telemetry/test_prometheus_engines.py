@@ -1,0 +1,197 @@
+"""Real engines, filled by the simulator: the same advice as from databases, and the founding case from exporters."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from skuwise.advisor.core.advice_types import Advice
+from skuwise.advisor.core.frame import Frame
+from skuwise.advisor.pipeline import AdviseOptions, advise
+from skuwise.advisor.provenance.judged_rows import judged_tables, write_rows
+from skuwise.advisor.provenance.query_builder import how_to_run, queries_for
+from skuwise.advisor.provenance.subject import subject_of
+from skuwise.advisor.simulate.simulator import simulate
+from skuwise.advisor.telemetry.prometheus.client.cache import Cache
+from skuwise.advisor.telemetry.prometheus.client.client import Client
+from skuwise.advisor.telemetry.prometheus.client.response import Grid
+from skuwise.advisor.telemetry.prometheus.promql.promql import exporter_fabric_asks
+from skuwise.advisor.telemetry.prometheus.reader import ServerReading
+from skuwise.advisor.telemetry.prometheus.reader import read_frame as read_server
+from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
+from skuwise.advisor.telemetry.sqlite.reader import read_frame
+from skuwise.rules.catalog.loader import load_catalog
+from skuwise.tests.server_metrics.agent_metrics import agent_series
+from skuwise.tests.server_metrics.exporter_metrics import exporter_series
+from skuwise.tests.server_metrics.prometheus_series import Series
+from skuwise.tests.support.prometheus_engines import needed, prometheus, victoria
+from skuwise.tests.support.rulebooks import rulebook
+
+pytestmark = pytest.mark.slow
+NOW = 1_790_000_000.0 // 3600 * 3600
+DAYS = 3.25  # a daily wave needs three days of hours and one more
+CATALOG = load_catalog()
+ENGINES = {"prometheus": prometheus, "victoria-metrics": victoria}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two nodes of the founding case, with minutes all along."""
+    path = tmp_path_factory.mktemp("fleet") / "nodes"
+    nodes = ("serve-01", "serve-02")
+    simulate("founding", path, days=DAYS, seed=4, until=NOW, minutes_seconds=DAYS * 86400, nodes=nodes)
+    return path
+
+
+def judged(frame: Frame) -> Advice:
+    return advise(frame, rulebook(), AdviseOptions(NOW), np.random.default_rng(20))
+
+
+def read(url: str, **settings: object) -> tuple[Frame, ServerReading]:
+    client = Client(url, PrometheusSettings(), {})
+    reading = ServerReading(client, Cache(None, ""), (), NOW + 600, **settings)  # type: ignore[arg-type]
+    with contextlib.closing(client):
+        return read_server(reading, CATALOG, since_seconds=DAYS * 86400), reading
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def filled(request: pytest.FixtureRequest, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server that scraped our agent alone on one node and the exporters alone on the other."""
+    needed(*{"prometheus": ("prometheus", "promtool")}.get(request.param, (request.param,)))
+    first, second = sorted(folder.glob("*.db"))
+    window = read_frame([folder], since_seconds=DAYS * 86400).window
+    agent = agent_series(read_frame([first], window))
+    exporters = exporter_series([second], window)
+    place = tmp_path_factory.mktemp(request.param)
+    with ENGINES[request.param](place, [*agent, *exporters]) as url:
+        yield url
+    shutil.rmtree(place, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def frame(filled: str) -> Frame:
+    """What is read from each of the servers."""
+    return read(filled)[0]
+
+
+@pytest.fixture(scope="module")
+def advice(frame: Frame) -> Advice:
+    return judged(frame)
+
+
+def of_node(advice: Advice, node: str) -> list[tuple[str, str]]:
+    return sorted((w.id, w.kind.label) for w in advice.workloads if w.nodes == (node,))
+
+
+def test_our_agents_series_give_the_advice_that_its_database_gives(frame: Frame, folder: Path) -> None:
+    node = sorted(folder.glob("*.db"))[0].stem
+    mine = replace(
+        frame, **{
+            name: getattr(frame, name)[getattr(frame, name)["node"] == node].reset_index(drop=True)
+            for name in ("gpu", "gpus", "nodes", "fabric", "host", "uses", "absences")
+        },
+    )  # fmt: skip
+    theirs = read_frame([folder / f"{node}.db"], frame.window)
+    one, two = judged(theirs), judged(mine)
+    assert mine.window == theirs.window
+    assert of_node(one, node) == of_node(two, node)
+    assert {f.id: f.rule for f in one.findings} == {f.id: f.rule for f in two.findings}
+    assert {r.id: r.action for r in one.recommendations} == {r.id: r.action for r in two.recommendations}
+    assert two.summary.gpu_hours == pytest.approx(one.summary.gpu_hours)
+    for cash in ("cost_usd", "wasted_usd", "recoverable_usd_per_month"):
+        assert getattr(two.summary, cash) == pytest.approx(getattr(one.summary, cash), rel=0.02), cash
+
+
+def test_columns_agree_with_those_of_the_database(frame: Frame, folder: Path) -> None:
+    node = sorted(folder.glob("*.db"))[0].stem
+    theirs = read_frame([folder / f"{node}.db"], frame.window).gpu
+    mine = frame.gpu[frame.gpu["node"] == node]
+    assert mine["observed_seconds"].sum() == pytest.approx(theirs["observed_seconds"].sum(), rel=0.01)
+    for name in ("gpu_util", "sm_active", "dram_active", "tensor_active", "mem_used_bytes", "power_watts"):
+        column = f"{name}_mean"
+        told = np.average(theirs[column], weights=theirs["observed_seconds"])
+        assert np.average(mine[column], weights=mine["observed_seconds"]) == pytest.approx(told, rel=0.01), column
+    bins = np.nansum(mine["dram_active_bins"].array.matrix, axis=0)  # type: ignore[attr-defined]
+    assert bins.sum() == pytest.approx(mine["observed_seconds"].sum(), rel=0.01)
+
+
+def test_exporters_alone_find_the_founding_case(frame: Frame, advice: Advice, folder: Path) -> None:
+    node = sorted(folder.glob("*.db"))[1].stem
+    found = [f for f in advice.findings if f.rule == "idle-fabric" and node in f.nodes]
+    assert found, [f.rule for f in advice.findings]
+    table = frame.nodes.set_index("node")
+    assert table.loc[node, "node_sku"] == "azure/Standard_ND96isr_H100_v5"
+    assert table.loc[node, "node_sku_source"] == "shape"
+    assert set(frame.source["exporters"]) >= {"dcgm-exporter", "skuwise agent", "node_exporter"}  # type: ignore[arg-type]
+
+
+def test_the_queries_of_every_finding_give_its_numbers_on_a_servers_rows(
+    frame: Frame, advice: Advice, tmp_path: Path
+) -> None:
+    write_rows(judged_tables(frame, rulebook(CATALOG)), tmp_path / "rows.db")
+    checked = set()
+    with contextlib.closing(sqlite3.connect(tmp_path / "rows.db")) as db:
+        for finding in advice.findings:
+            answer = queries_for(subject_of(advice, finding))
+            if answer.statement is None:
+                continue
+            (row,) = db.execute(answer.statement).fetchall()
+            for evidence, given in zip(answer.numbers, row, strict=True):
+                if isinstance(evidence.value, float):
+                    assert given == pytest.approx(evidence.value, rel=1e-6, abs=1e-9), (finding.rule, evidence)
+                    checked.add(finding.rule)
+    assert "idle-fabric" in checked
+    printed = "\n".join(how_to_run(advice))
+    assert "DCGM_FI_DEV_GPU_UTIL" in printed and "skuwise_gpu_observed_seconds_total" in printed
+
+
+def test_the_server_is_named_and_no_answer_was_missing(frame: Frame) -> None:
+    assert str(frame.source["server"]).startswith(("Prometheus 2", "Prometheus 3", "VictoriaMetrics"))
+    assert not [note for note in frame.notes if note.code in ("measure-missing-for-a-time", "server-warns")]
+    json.dumps(dict(frame.source))
+
+
+def test_a_prometheus_with_tight_limits_is_asked_in_smaller_pieces(folder: Path, tmp_path: Path) -> None:
+    first = sorted(folder.glob("*.db"))[0]
+    window = read_frame([first], since_seconds=DAYS * 86400).window
+    series = [s for s in exporter_series([first], window) if s.name.startswith("DCGM_FI_DEV")]
+    with prometheus(tmp_path, series, "--query.max-samples=1000") as url:
+        frame, reading = read(url)
+    assert frame.gpu["gpu_util_mean"].notna().all() and len(frame.gpu) >= 8 * DAYS * 24 - 8
+    assert not [note for note in frame.notes if note.code == "measure-missing-for-a-time"]
+    assert reading.client.counters.queries > 0
+
+
+def test_a_victoria_with_tight_limits_is_asked_in_smaller_pieces(folder: Path, tmp_path: Path) -> None:
+    first = sorted(folder.glob("*.db"))[0]
+    window = read_frame([first], since_seconds=DAYS * 86400).window
+    series = [s for s in exporter_series([first], window) if s.name.startswith("DCGM_FI_DEV")]
+    with victoria(tmp_path, series, "-search.maxPointsPerTimeseries=10") as url:
+        frame, _ = read(url)
+    assert frame.gpu["gpu_util_mean"].notna().all()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_port_whose_counters_begin_anew_carried_no_more_than_it_did(engine: str, tmp_path: Path) -> None:
+    ts = np.arange(NOW - 6 * 3600, NOW + 60, 60.0)
+    sent = (ts - ts[0]) * 1e6
+    sent[200:] -= sent[200]  # the node was started again
+    sent[100:110] = np.nan  # and was away for some minutes before
+    known = ~np.isnan(sent)
+    labels = {"instance": "n1:9100", "device": "mlx5_0", "port": "1"}
+    name = "node_infiniband_port_data_transmitted_bytes_total"
+    asks = {ask.name: ask for ask in exporter_fabric_asks({name}, (), 3600.0)}
+    with ENGINES[engine](tmp_path, [Series(name, labels, ts[known], sent[known])]) as url:
+        client = Client(url, PrometheusSettings(), {})
+        with contextlib.closing(client):
+            grid = Grid(NOW - 5 * 3600, NOW, 3600.0)
+            mean, most = (client.range(asks[f"fabric tx_{how}"].query, grid).answer.values for how in ("mean", "max"))
+    assert mean.shape == (1, 6) and np.allclose(mean, 1e6, rtol=0.1)
+    assert np.nanmax(most) <= 1.1e6

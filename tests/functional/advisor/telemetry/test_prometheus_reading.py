@@ -1,0 +1,343 @@
+"""Frames and advice from a server that answers as told: probing, splitting, warnings, hostile labels, the commands."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from skuwise.__main__ import main
+from skuwise.advisor.core.frame import Frame
+from skuwise.advisor.telemetry.prometheus.client.cache import Cache
+from skuwise.advisor.telemetry.prometheus.client.client import Client
+from skuwise.advisor.telemetry.prometheus.promql.agent_queries import agent_gpu_asks
+from skuwise.advisor.telemetry.prometheus.promql.promql import dcgm_asks
+from skuwise.advisor.telemetry.prometheus.reader import ServerReading, read_frame
+from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
+from skuwise.advisor.telemetry.source import PrometheusServer
+from skuwise.agent.base.openmetrics import PLAIN
+from skuwise.agent.metrics import GPU_METRICS
+from skuwise.agent.model import Gpu, Node, Tick
+from skuwise.agent.sampler import Survey
+from skuwise.agent.service.exporter.accumulators import Totals
+from skuwise.agent.service.exporter.metrics_render import ProcessCost, render_metrics
+from skuwise.rules.base.errors import NothingToDo, SourceError
+from skuwise.rules.catalog.loader import load_catalog
+from skuwise.tests.support.fake_prometheus import (
+    GPU,
+    DcgmServer,
+    FakePrometheus,
+    Reply,
+    Request,
+    error,
+    matrix,
+    success,
+    vector,
+)
+
+NOW = 1_790_000_000.0 // 86400 * 86400  # midnight, so that a day is one piece
+CATALOG = load_catalog()
+
+
+def read(
+    fake: FakePrometheus, *, days: float = 2.0, cache: Path | None = None, now: float = NOW, max_series: int = 1000,
+    until: float | None = None,
+) -> Frame:  # fmt: skip
+    client = Client(fake.url, PrometheusSettings(), {}, sleep=lambda _: None)
+    reading = ServerReading(client, Cache(cache, fake.url), (), now, max_series=max_series)
+    return read_frame(reading, CATALOG, since_seconds=days * 86400, until=until)
+
+
+def measures_of(requests: Sequence[Request]) -> list[Request]:
+    """What was asked over the window, but for what tells one server from another."""
+    return [r for r in requests if r.path.endswith("query_range") and not r.query.startswith("max by (__name__")]
+
+
+def test_a_gpu_in_constant_use_gives_full_rows_with_what_is_exported_and_nan_for_the_rest() -> None:
+    with FakePrometheus(DcgmServer()).running() as fake:
+        frame = read(fake)
+    assert len(frame.gpu) == 48 and (frame.gpu["observed_seconds"] == 3600).all()
+    assert (frame.gpu["gpu_util_mean"] == 0.5).all() and (frame.gpu["power_watts_mean"] == 50).all()
+    assert frame.gpu["tensor_active_mean"].isna().all() and frame.gpu["sm_active_bins"].isna().all()
+    assert frame.nodes["node"].tolist() == ["n1"] and frame.gpus["sku"].tolist() == ["H100-SXM5"]
+    assert frame.source["exporters"] == ["dcgm-exporter"]
+    missing = frame.absences.set_index("metric")
+    assert "DCGM_FI_PROF_DRAM_ACTIVE, gauge" in str(missing.loc["dram_active", "detail"])
+
+
+def test_what_would_make_the_advice_better_is_said() -> None:
+    with FakePrometheus(DcgmServer()).running() as fake:
+        notes = "\n".join(map(str, read(fake).notes))
+    assert "add 'DCGM_FI_PROF_SM_ACTIVE, gauge" in notes and "--collector.infiniband" in notes
+
+
+def test_without_until_the_window_ends_with_the_newest_data() -> None:
+    def counts(request: Request) -> Reply:
+        steps = round((float(request.params["end"]) - float(request.params["start"])) / 3600) + 1
+        is_old = float(request.params["end"]) <= NOW - 86400
+        return matrix(request, ({}, [60] * (steps - 3) + ["NaN"] * 3)) if is_old else matrix(request)
+
+    with FakePrometheus(DcgmServer(by_query={"max(count_over_time": counts})).running() as fake:
+        window = read(fake).window
+    assert window.end % 3600 == 0 and NOW - 2 * 86400 < window.end < NOW - 86400
+    assert window.seconds == 2 * 86400
+
+
+def test_a_million_series_are_refused_with_their_count() -> None:
+    with (
+        FakePrometheus(DcgmServer(count=1_000_000)).running() as fake,
+        pytest.raises(SourceError, match="1000000 series") as caught,
+    ):
+        read(fake)
+    assert "--match" in caught.value.remedy
+    assert not any(r.path.endswith("query_range") and "avg_over_time" in r.query for r in fake.requests)
+
+
+def test_a_server_without_gpus_is_said() -> None:
+    with FakePrometheus(DcgmServer(names=("up",))).running() as fake, pytest.raises(NothingToDo, match="no series"):
+        read(fake)
+
+
+@pytest.mark.parametrize("missing", [("UUID",), ("Hostname", "instance")])
+def test_gpus_that_no_label_tells_apart_or_places_are_said_to_be_uncounted(missing: tuple[str, ...]) -> None:
+    other = {**GPU, "UUID": "GPU-b", "gpu": "1"}
+    bare = {name: value for name, value in other.items() if name not in missing}
+    with FakePrometheus(DcgmServer(series=[GPU, bare])).running() as fake:
+        frame = read(fake)
+    assert frame.gpus["gpu_uuid"].tolist() == ["GPU-a"]
+    (note,) = [note for note in frame.notes if note.code == "label-missing"]
+    assert f"without the label {' or '.join(missing)} speak of 1 GPUs" in note.text
+
+
+def test_a_server_whose_series_name_no_gpu_is_told_which_label_to_keep() -> None:
+    bare = {name: value for name, value in GPU.items() if name != "UUID"}
+    with (
+        FakePrometheus(DcgmServer(series=[bare])).running() as fake,
+        pytest.raises(NothingToDo, match="label UUID") as caught,
+    ):
+        read(fake)
+    assert "Keep that label" in caught.value.remedy
+
+
+@pytest.mark.parametrize("reply", [Reply(b"<html>hi</html>"), error(404, "x"), success([]), vector(({}, 2))])
+def test_what_is_no_prometheus_is_said(reply: Reply) -> None:
+    with FakePrometheus(lambda _: reply).running() as fake, pytest.raises(SourceError):
+        read(fake)
+
+
+def test_a_day_over_the_servers_limit_is_asked_in_halves_and_comes_out_the_same() -> None:
+    def narrow(request: Request) -> Reply:
+        if float(request.params["end"]) - float(request.params["start"]) > 5 * 3600:
+            return error(422, "query processing would load too many samples into memory")
+        return matrix(request, (GPU, 50))
+
+    with FakePrometheus(DcgmServer(by_query={"avg_over_time(DCGM_FI_DEV_GPU_UTIL": narrow})).running() as fake:
+        frame = read(fake)
+    assert len(frame.gpu) == 48 and (frame.gpu["gpu_util_mean"] == 0.5).all()
+    assert not any("missing" in note.text for note in frame.notes)
+
+
+def test_an_hour_that_cannot_be_had_is_missing_and_named() -> None:
+    def broken(request: Request) -> Reply:
+        if float(request.params["start"]) <= NOW - 3600 <= float(request.params["end"]):
+            return error(422, "too many samples")
+        return matrix(request, (GPU, 50))
+
+    with FakePrometheus(DcgmServer(by_query={"avg_over_time(DCGM_FI_DEV_GPU_UTIL": broken})).running() as fake:
+        frame = read(fake)
+    assert len(frame.gpu) == 48 and frame.gpu["gpu_util_mean"].isna().sum() == 1
+    assert any(note.text.startswith("gpu_util_mean is missing from") for note in frame.notes)
+
+
+def test_warnings_of_the_server_stand_in_the_notes_and_such_answers_are_not_kept(tmp_path: Path) -> None:
+    def warned(request: Request) -> Reply:
+        return matrix(request, (GPU, 50), warnings=["store gateway b is down"])
+
+    server = DcgmServer(by_query={"avg_over_time(DCGM_FI_DEV_POWER": warned})
+    with FakePrometheus(server).running() as fake:
+        said = [note for note in read(fake, cache=tmp_path).notes if note.code == "server-warns"]
+        assert [note.fields["warning"] for note in said] == ["store gateway b is down"]
+        before = len(fake.requests)
+        read(fake, cache=tmp_path)
+        again = [r.query for r in fake.requests[before:] if r.path.endswith("query_range")]
+    assert any("DCGM_FI_DEV_POWER" in query for query in again)
+
+
+def test_days_that_are_over_are_not_asked_twice(tmp_path: Path) -> None:
+    with FakePrometheus(DcgmServer()).running() as fake:
+        first = read(fake, cache=tmp_path, now=NOW + 86400, until=NOW)
+        before = len(fake.requests)
+        second = read(fake, cache=tmp_path, now=NOW + 86400, until=NOW)
+        measures = measures_of(fake.requests[before:])
+    assert not measures
+    same = [name for name in first.gpu.columns.astype(str) if not name.endswith("_bins")]
+    assert second.gpu[same].equals(first.gpu[same])
+
+
+def test_labels_come_in_any_order_and_mean_the_same_series() -> None:
+    def turned(request: Request) -> Reply:
+        labels = GPU if float(request.params["end"]) > NOW - 86400 else dict(reversed(GPU.items()))
+        return matrix(request, (labels, 50))
+
+    with FakePrometheus(DcgmServer(by_query={"avg_over_time": turned})).running() as fake:
+        frame = read(fake)
+    assert len(frame.gpu) == 48 and (frame.gpu["gpu_util_mean"] == 0.5).all()
+
+
+def test_half_of_the_nodes_missing_for_half_of_the_window_shows_as_rows_that_are_not_there() -> None:
+    other = {**GPU, "UUID": "GPU-b", "Hostname": "n2"}
+
+    def halved(request: Request) -> Reply:
+        steps = round((float(request.params["end"]) - float(request.params["start"])) / 3600) + 1
+        late = float(request.params["end"]) > NOW - 86400
+        values = [60 if request.query.startswith("count") else 50] * steps
+        return matrix(request, (GPU, values), *([] if late else [(other, values)]))
+
+    asked = ("count_over_time(", "avg_over_time(", "max_over_time(", "quantile_over_time(")
+    server = DcgmServer(series=[GPU, other], by_query=dict.fromkeys(asked, halved))
+    with FakePrometheus(server).running() as fake:
+        frame = read(fake)
+    assert frame.gpu.groupby("node").size().to_dict() == {"n1": 48, "n2": 24}
+    assert frame.nodes.set_index("node").loc["n2", "last_seen"] == NOW - 86400
+
+
+def test_blank_sentinels_do_not_become_telemetry() -> None:
+    def blank(request: Request) -> Reply:
+        return matrix(request, (GPU, 9223372036854775794))
+
+    with FakePrometheus(DcgmServer(by_query={"avg_over_time(DCGM_FI_DEV_FB_USED": blank})).running() as fake:
+        assert read(fake).gpu["mem_used_bytes_mean"].isna().all()
+
+
+def test_labels_with_quotes_newlines_and_markup_are_carried_harmlessly() -> None:
+    pod = 'a"b\n<script>\x1b[31m{x="y"}'
+    hostile = {**GPU, "exported_pod": pod, "exported_namespace": "n'; DROP", "modelName": "[bold]H100"}
+    with FakePrometheus(DcgmServer(series=[hostile])).running() as fake:
+        frame = read(fake)
+    (name,) = frame.workloads["pod"]
+    assert "\n" not in name and "\x1b" not in name and "<script>" in name
+    assert frame.gpus["sku"].isna().all()
+
+
+def test_shared_gpus_and_unlabelled_time_are_told_apart() -> None:
+    held = {**GPU, "exported_pod": "p-6d4cf56db6-x7k2p", "exported_namespace": "ns"}
+
+    def counts(request: Request) -> Reply:
+        start = float(request.params["start"])
+        steps = round((float(request.params["end"]) - start) / 3600) + 1
+        marks = [start + n * 3600 for n in range(steps)]
+        own = [60 if at > NOW - 86400 else "NaN" for at in marks]
+        free = ["NaN" if at > NOW - 86400 else 60 for at in marks]
+        return matrix(request, (held, own), (GPU, free))
+
+    with FakePrometheus(DcgmServer(series=[held, GPU], by_query={"count_over_time(": counts})).running() as fake:
+        frame = read(fake)
+    (use,) = frame.uses[frame.uses["basis"] == "allocation"].itertuples()
+    assert (use.ts_start, use.ts_end) == (NOW - 86400, NOW)
+    assert np.isclose(frame.gpu["observed_seconds"], 3600).all()
+
+
+def test_every_series_that_is_asked_of_the_agent_is_on_its_page() -> None:
+
+    gpu = Gpu("GPU-a", 0, "NVIDIA H100 80GB HBM3", mem_total_bytes=1 << 36, nvlink_bytes_per_second=450e9)
+    totals = Totals(Node("n1"), 1.0)
+    totals.set_survey(Survey((gpu,), (), ()))
+    values = {metric.name: 0.25 for metric in GPU_METRICS}
+    for number in range(1, 80):
+        values["tensor_active"] = 0.5 if number % 7 < 3 else 0.1
+        totals.add_tick(Tick(float(number), 1.0, {"GPU-a": dict(values)}, {}, {}, {}))
+    text = render_metrics(totals.read(), ProcessCost(0.0, 0.0, 0, 0.0), {}, PLAIN)
+    page = {line.split("{")[0].split(" ")[0] for line in text.splitlines() if not line.startswith("#")}
+    asked = {name for ask in agent_gpu_asks(page, (), 3600.0) for name in re.findall(r"skuwise_\w+", ask.query)}
+    # What takes a compute port to be there has a test of its own page.
+    assert {name for name in asked - page if "tensor_fabric" not in name} == set()
+    assert not re.search(r"nan|None", " ".join(ask.query for ask in dcgm_asks({"DCGM_FI_DEV_GPU_UTIL"}, (), 3600.0)))
+
+
+def test_advise_reads_a_server_and_tells_its_progress_on_stderr(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SKUWISE_PROMETHEUS_CACHE", str(tmp_path))
+    with FakePrometheus(DcgmServer()).running() as fake:
+        status = main(
+            [
+                "advise", "--prometheus", fake.url, "--match", 'cluster="eu"', "--since", "2d", "--until",
+                "2026-09-20T00:00:00Z", "--format", "json", "--no-ledger",
+            ]
+        )  # fmt: skip
+        queries = [r.query for r in fake.requests if r.path.endswith("query_range")]
+    told = capsys.readouterr()
+    assert status == 0, told.err
+    assert json.loads(told.out)["source"]["kind"] == "prometheus" and "dcgm-exporter" in told.err
+    assert queries and all('cluster="eu"}' in query for query in queries)
+
+
+def test_explain_gives_the_promql_of_the_rows_and_selects_that_give_the_numbers_on_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SKUWISE_PROMETHEUS_CACHE", "")
+    rows = tmp_path / "rows.db"
+
+    def run(*arguments: str) -> str:
+        source = ["--prometheus", fake.url, "--since", "2d", "--until", "2026-09-20T00:00:00Z", "--no-ledger"]
+        assert main([arguments[0], *source, *arguments[1:]]) == 0, capsys.readouterr().err
+        return capsys.readouterr().out
+
+    silent = {"avg_over_time(DCGM_FI_DEV_GPU_UTIL": 0, "quantile_over_time(0.95, DCGM_FI_DEV_GPU_UTIL": 0}
+    answers = {part: lambda request, value=value: matrix(request, (GPU, value)) for part, value in silent.items()}
+    # A reading that repeats to the last digit would not be believed.
+    watts = [50 + 0.013 * n for n in range(60)]
+    answers["avg_over_time(DCGM_FI_DEV_POWER_USAGE"] = lambda request, value=watts: matrix(request, (GPU, value))
+    with FakePrometheus(DcgmServer(by_query=answers)).running() as fake:
+        (finding,) = json.loads(run("advise", "--format", "json"))["findings"]
+        text = run("explain", finding["id"], "--query", "--rows", str(rows))
+        assert main(["explain", "--prometheus", fake.url, finding["id"], "--rows", str(rows)]) == 2
+        assert main(["explain", "--db", str(rows), finding["id"], "--query"]) == 1  # rows are no node's database
+        queries = {r.query for r in fake.requests if r.path.endswith("query_range")}
+    printed = re.findall(r"^--   (\S+): (\w+_over_time.*)$", text, re.MULTILINE)
+    assert printed and {query for _, query in printed} <= queries
+    with contextlib.closing(sqlite3.connect(rows)) as db:
+        (row,) = db.execute(text).fetchall()
+    told = re.findall(r"^--   (\w+) = ([-0-9.e]+)", text, re.MULTILINE)
+    assert finding["rule"] == "idle" and len(told) >= 4
+    values = [None if value == "-" else float(value) for _, value in told]
+    assert values == [None if value is None else pytest.approx(value, rel=0.002) for value in row]
+
+
+def test_what_one_tenant_was_told_is_not_told_to_another(tmp_path: Path) -> None:
+    def asked(tenant: str) -> list[str]:
+        (tmp_path / "skuwise").mkdir(exist_ok=True)
+        (tmp_path / "skuwise" / "skuwise.toml").write_text(f'[prometheus]\nheaders = {{"X-Tenant" = "{tenant}"}}\n')
+        environ = {"SKUWISE_PROMETHEUS_CACHE": str(tmp_path / "kept"), "XDG_CONFIG_HOME": str(tmp_path)}
+        before = len(fake.requests)
+        PrometheusServer(fake.url, environ=environ).read(CATALOG, since=86400.0, until=NOW, now=NOW + 86400)
+        return [r.query for r in measures_of(fake.requests[before:])]
+
+    with FakePrometheus(DcgmServer()).running() as fake:
+        first, other, again = asked("a"), asked("b"), asked("a")
+    assert sorted(first) == sorted(other) and first and not again
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--prometheus", "http://h", "--db", "x"), "not allowed with"),
+        ((), "required"),
+        (("--db", "x.db", "--match", 'a="b"'), "Use it with --prometheus"),
+        (("--prometheus", "http://h", "--match", 'a="b"} or vector(1) or x{c="d"'), "no label matcher"),
+        (("--prometheus", "http://h", "--match", "a=b"), "no label matcher"),
+        (("--prometheus", "http://me:pw@h"), "holds a user or a password"),
+    ],
+)
+def test_a_source_is_one_and_well_formed(
+    arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with contextlib.suppress(SystemExit):
+        assert main(["advise", *arguments, "--no-ledger"]) == 2
+    told = capsys.readouterr().err
+    assert said in told and "pw@" not in told

@@ -1,0 +1,166 @@
+"""Who this node is and what it is rented as, from trees."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from skuwise.agent.inventory.identity.identity import LABELS_FILE, identify
+from skuwise.agent.model import FabricPort, Gpu, Node
+from skuwise.rules.catalog.types import Fabric, FigureSource, NodeSku
+from skuwise.tests.support.sysfs_trees import BOOT_ID, Procfs, Sysfs, azure_like, efa_like, put
+
+
+def sku(
+    name: str, gpu: str = "H100-SXM5", count: int = 8, fabric: str = "infiniband", rate: float | None = 400e9
+) -> NodeSku:
+    provider, instance_type = name.split("/")
+    rdma = fabric in ("infiniband", "roce", "efa")
+    return NodeSku(
+        name,
+        provider,
+        instance_type,
+        gpu,
+        count,
+        "nvswitch",
+        Fabric(fabric, rate, 8, rdma),
+        96,
+        None,
+        (),
+        FigureSource("test"),
+    )
+
+
+CATALOG = (
+    sku("aws/p5.48xlarge", fabric="efa"),
+    sku("azure/Standard_ND96isr_H100_v5"),
+    sku("oci/BM.GPU.H100.8", fabric="roce"),
+    sku("coreweave/gd-8xh100ib"),
+    sku("lambda/gpu_8x_h100", fabric="ethernet", rate=12.5e9),
+    sku("lambda/gpu_8x_h100_ib"),
+    sku("nebius/gpu-h100", gpu="H100-PCIe", count=1, fabric="none", rate=None),
+)
+GPUS = tuple(Gpu(f"GPU-{i}", i, "NVIDIA H100 80GB HBM3", "H100-SXM5") for i in range(8))
+IB = tuple(FabricPort(f"mlx5_{i}", 1, "compute", "InfiniBand", 50e9) for i in range(8))
+
+
+def node(tmp_path: Path, **given: Any) -> Node:
+    arguments: dict[str, Any] = {
+        "config_node": "", "config_cluster": "", "config_sku": "", "sysfs": tmp_path / "sys",
+        "procfs": Procfs(tmp_path / "proc").root, "etc": tmp_path / "etc", "environ": {}, "gpus": GPUS, "ports": IB,
+        "node_skus": CATALOG,
+    }  # fmt: skip
+    return identify(**(arguments | given))
+
+
+def test_the_name_is_of_the_environment_then_configured_then_the_host(tmp_path: Path) -> None:
+    assert node(tmp_path, environ={"NODE_NAME": "k8s-7"}, config_node="c").node == "k8s-7"
+    assert node(tmp_path, config_node="c").node == "c"
+    assert node(tmp_path).node == "gpu-node-17"
+
+
+def test_hostile_names_are_cleaned(tmp_path: Path) -> None:
+    found = node(tmp_path, environ={"NODE_NAME": "a\x1b[2Jb\n" + "x" * 999}, config_cluster="c\u202e1")
+    assert found.node.startswith("a[2Jb x") and len(found.node) == 256
+    assert found.cluster == "c1"
+
+
+def test_machine_and_boot(tmp_path: Path) -> None:
+    put(tmp_path / "etc/machine-id", "0123456789ABCDEF0123456789abcdef")
+    found = node(tmp_path)
+    assert (found.machine_id, found.boot_id) == ("0123456789abcdef0123456789abcdef", BOOT_ID)
+    put(tmp_path / "etc/machine-id", "uninitialized")
+    assert node(tmp_path).machine_id is None
+
+
+def test_gpu_count_leaves_mig_instances_out(tmp_path: Path) -> None:
+    mig = Gpu("MIG-1", 0, "H100 MIG 1g.10gb", "H100-SXM5", "mig", "GPU-0")
+    assert node(tmp_path, gpus=(*GPUS, mig)).gpu_count == 8
+    assert node(tmp_path, gpus=()).gpu_count == 0
+
+
+def test_configuration_wins_over_dmi(tmp_path: Path) -> None:
+    efa_like(tmp_path / "sys")
+    found = node(tmp_path, config_sku="aws/p5en.48xlarge")
+    assert (found.node_sku, found.node_sku_source, found.provider) == ("aws/p5en.48xlarge", "config", "aws")
+
+
+def test_aws_names_its_instance_type_in_dmi(tmp_path: Path) -> None:
+    efa_like(tmp_path / "sys")
+    found = node(tmp_path)
+    assert (found.provider, found.instance_type) == ("aws", "p5.48xlarge")
+    assert (found.node_sku, found.node_sku_source) == ("aws/p5.48xlarge", "dmi")
+
+
+def test_a_sku_that_the_catalog_lacks_is_named_all_the_same(tmp_path: Path) -> None:
+    Sysfs(tmp_path / "sys").dmi(sys_vendor="Amazon EC2", product_name="p9.metal")
+    assert node(tmp_path).node_sku == "aws/p9.metal"
+
+
+def test_azure_is_known_and_its_shape_tells_the_size(tmp_path: Path) -> None:
+    azure_like(tmp_path / "sys")
+    found = node(tmp_path)
+    assert (found.provider, found.node_sku, found.node_sku_source) == (
+        "azure", "azure/Standard_ND96isr_H100_v5", "shape",
+    )  # fmt: skip
+    assert found.instance_type == "Standard_ND96isr_H100_v5"
+
+
+@pytest.mark.parametrize(
+    ("dmi", "provider"),
+    [
+        ({"sys_vendor": "Google", "product_name": "Google Compute Engine"}, "gcp"),
+        ({"chassis_asset_tag": "OracleCloud.com"}, "oci"),
+        ({"sys_vendor": "Microsoft Corporation", "product_name": "Virtual Machine"}, None),
+        ({"sys_vendor": "NVIDIA", "product_name": "DGXH100"}, None),
+        ({"sys_vendor": "Xen", "product_name": "HVM domU"}, None),
+    ],
+)
+def test_providers_by_their_marks(tmp_path: Path, dmi: dict[str, str], provider: str | None) -> None:
+    Sysfs(tmp_path / "sys").dmi(**dmi)
+    assert node(tmp_path, node_skus=()).provider == provider
+
+
+def test_labels_name_a_sku_or_a_type(tmp_path: Path) -> None:
+    put(tmp_path / "etc" / LABELS_FILE, 'topology.kubernetes.io/region="eu-north1"\nskuwise.io/node-sku="x/y"\nnoise')
+    found = node(tmp_path)
+    assert (found.node_sku, found.node_sku_source, found.region) == ("x/y", "label", "eu-north1")
+    put(tmp_path / "etc" / LABELS_FILE, 'node.kubernetes.io/instance-type="gd-8xh100ib"')
+    found = node(tmp_path)
+    assert (found.node_sku, found.provider) == ("coreweave/gd-8xh100ib", "coreweave")
+
+
+def test_a_label_with_the_provider_of_dmi(tmp_path: Path) -> None:
+    Sysfs(tmp_path / "sys").dmi(product_name="Google Compute Engine")
+    put(tmp_path / "etc" / LABELS_FILE, "node.kubernetes.io/instance-type=a3-highgpu-8g")
+    assert node(tmp_path).node_sku == "gcp/a3-highgpu-8g"
+
+
+def test_an_ambiguous_shape_names_no_sku(tmp_path: Path) -> None:
+    found = node(tmp_path)
+    assert (found.node_sku, found.node_sku_source) == (None, "ambiguous-shape")
+
+
+def test_firmware_without_a_mark_rules_marked_providers_out(tmp_path: Path) -> None:
+    Sysfs(tmp_path / "sys").dmi(sys_vendor="Dell Inc.", product_name="PowerEdge XE9680")
+    without_lambda = [s for s in CATALOG if s.provider != "lambda"]
+    assert node(tmp_path, node_skus=without_lambda).node_sku == "coreweave/gd-8xh100ib"
+
+
+def test_the_fabric_is_part_of_the_shape(tmp_path: Path) -> None:
+    Sysfs(tmp_path / "sys").dmi(sys_vendor="QEMU")
+    assert node(tmp_path, ports=()).node_sku == "lambda/gpu_8x_h100"
+    slow = [FabricPort(p.device, 1, "compute", "InfiniBand", 25e9) for p in IB]
+    assert node(tmp_path, ports=slow).node_sku_source == "unknown-shape"
+    down = [FabricPort(p.device, 1, "compute", "InfiniBand", None) for p in IB]
+    assert node(tmp_path, ports=down).node_sku_source == "ambiguous-shape"
+    untold = [FabricPort("mlx5_0", 1, "unknown")]
+    assert node(tmp_path, ports=untold).node_sku_source == "ambiguous-shape"
+
+
+def test_mixed_unknown_or_no_gpus_have_no_shape(tmp_path: Path) -> None:
+    mixed = (*GPUS[:4], Gpu("GPU-x", 4, "NVIDIA L4", "L4"))
+    for gpus in (mixed, (Gpu("GPU-0", 0, "NVIDIA Future", None),), ()):
+        found = node(tmp_path, gpus=gpus)
+        assert (found.node_sku, found.node_sku_source) == (None, None)

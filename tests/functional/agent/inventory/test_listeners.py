@@ -1,0 +1,100 @@
+"""Who listens on a port: by the socket it holds, or by its own arguments; never by guess."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+from skuwise.agent.inventory.processes.listening_sockets import Listeners
+from skuwise.tests.support.sysfs_trees import put
+
+HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
+
+
+def table(root: Path, *rows: tuple[int, str, int, int]) -> None:
+    """``net/tcp`` with (port, state, uid, inode) rows."""
+    lines = [
+        f"   {i}: 0100007F:{port:04X} 00000000:0000 {state} 00000000:00000000 00:00000000 00000000 {uid:5d} 0 {inode} 1"
+        for i, (port, state, uid, inode) in enumerate(rows)
+    ]
+    put(root / "net/tcp", (HEAD + "\n".join(lines)))
+
+
+def process(root: Path, pid: int, *, inode: int | None = None, argv: tuple[str, ...] = ("python",)) -> None:
+    put(root / str(pid) / "cmdline", "\0".join(argv).encode() + b"\0")
+    (root / str(pid) / "fd").mkdir()
+    (root / str(pid) / "fd/3").symlink_to(f"socket:[{inode}]" if inode else "/dev/null")
+
+
+UID = os.getuid()
+
+
+def test_the_holder_of_the_listening_socket(tmp_path: Path) -> None:
+    table(tmp_path, (8000, "0A", UID, 111), (8000, "01", UID, 222), (8001, "0A", UID, 333))
+    process(tmp_path, 10, inode=111)
+    process(tmp_path, 11, inode=222)
+    process(tmp_path, 12, inode=333, argv=("vllm", "serve", "--port", "8000"))
+    assert Listeners(tmp_path).pids(8000, 0.0) == frozenset({10})
+
+
+@pytest.mark.parametrize("argv", [("vllm", "serve", "m", "--port", "8000"), ("sglang", "--port=8000")])
+def test_where_sockets_are_hidden_the_arguments_tell(tmp_path: Path, argv: tuple[str, ...]) -> None:
+    table(tmp_path, (8000, "0A", UID, 111))
+    process(tmp_path, 10, argv=argv)
+    process(tmp_path, 11, argv=("vllm", "serve", "m", "--port", "80001"))
+    process(tmp_path, 12, argv=("echo", "8000", "--port"))
+    assert Listeners(tmp_path).pids(8000, 0.0) == frozenset({10})
+
+
+def test_another_users_process_is_none(tmp_path: Path) -> None:
+    table(tmp_path, (8000, "0A", UID + 1, 111))
+    process(tmp_path, 10, inode=111, argv=("vllm", "--port", "8000"))
+    assert Listeners(tmp_path).pids(8000, 0.0) == frozenset()
+
+
+def test_a_search_is_kept_while_socket_and_process_stay(tmp_path: Path) -> None:
+    table(tmp_path, (8000, "0A", UID, 111))
+    process(tmp_path, 10, inode=111)
+    listeners = Listeners(tmp_path)
+    assert listeners.pids(8000, 0.0) == frozenset({10})
+    process(tmp_path, 11, inode=111)
+    assert listeners.pids(8000, 1.0) == frozenset({10})
+    (tmp_path / "10").rename(tmp_path / "gone")
+    assert listeners.pids(8000, 2.0) == frozenset({11})
+    table(tmp_path)
+    (tmp_path / "11/fd/3").unlink()
+    assert listeners.pids(8000, 3.0) == frozenset()
+
+
+def test_another_socket_of_the_port_is_seen_within_a_minute(tmp_path: Path) -> None:
+    table(tmp_path, (8000, "0A", UID, 111))
+    process(tmp_path, 10, inode=111)
+    listeners = Listeners(tmp_path)
+    assert listeners.pids(8000, 0.0) == frozenset({10})
+    table(tmp_path, (8000, "0A", UID, 111), (8000, "0A", UID, 222))
+    process(tmp_path, 11, inode=222)
+    assert listeners.pids(8000, 60.0) == frozenset({10, 11})
+
+
+def test_who_took_the_listeners_place_is_found_at_once(tmp_path: Path) -> None:
+    table(tmp_path, (8000, "0A", UID, 111))
+    process(tmp_path, 10, argv=("vllm", "serve", "m", "--port", "8000"))
+    listeners = Listeners(tmp_path)
+    assert listeners.pids(8000, 0.0) == frozenset({10})
+    put(tmp_path / "10/cmdline", b"another\0")  # its number was given again
+    table(tmp_path, (8000, "0A", UID, 222))
+    process(tmp_path, 11, inode=222)
+    assert listeners.pids(8000, 1.0) == frozenset({11})
+
+
+def test_garbage_and_nothing_are_nobody(tmp_path: Path) -> None:
+    assert Listeners(tmp_path).pids(8000, 0.0) == frozenset()
+    put(tmp_path / "net/tcp", b"\xff\xfe\n 0: x y z\n" + b"1 0100007F:1F40 a 0A b c d uid e inode\n")
+    assert Listeners(tmp_path).pids(8000, 0.0) == frozenset()
+
+
+def test_this_very_process_is_found_by_its_socket() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        assert Listeners(Path("/proc")).pids(listening.getsockname()[1], 0.0) == frozenset({os.getpid()})

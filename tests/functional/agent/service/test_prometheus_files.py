@@ -1,0 +1,96 @@
+"""What stands ready for Prometheus and Grafana: checked by promtool, named as the page and the catalogue have it."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import yaml
+from skuwise.advisor.telemetry.prometheus.promql.promql import DCGM_GAUGES, rule_name
+from skuwise.agent.service.exporter import metric_families as families
+from skuwise.agent.service.exporter import metrics_render as page
+from skuwise.tests.support.prometheus_engines import needed
+
+FOLDER = Path(__file__).parents[4] / "deploy" / "prometheus"
+
+
+def promtool(*arguments: str, folder: Path = FOLDER) -> None:
+    needed("promtool")
+    done = subprocess.run(["promtool", *arguments], capture_output=True, text=True, cwd=folder, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def rules(name: str) -> list[dict[str, str]]:
+    document = yaml.safe_load((FOLDER / name).read_text())
+    return [rule for group in document["groups"] for rule in group["rules"]]
+
+
+def dashboard_queries() -> list[str]:
+    board = json.loads((FOLDER / "dashboard.json").read_text())
+    return [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+
+
+def test_rules_and_scrape_configuration_pass_promtool() -> None:
+    promtool("check", "rules", "recording-rules.yaml", "alert-rules.yaml")
+    promtool("check", "config", "scrape.yaml")
+
+
+def test_the_dashboards_queries_are_promql(tmp_path: Path) -> None:
+    plain = [q.replace("$__rate_interval", "5m").replace("$node", ".*") for q in dashboard_queries()]
+    made = [{"record": f"panel:{n}", "expr": query} for n, query in enumerate(plain)]
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"groups": [{"name": "x", "rules": made}]}))
+    promtool("check", "rules", "rules.yaml", folder=tmp_path)
+
+
+def test_recording_rules_give_the_mean_and_the_maximum_of_their_five_minutes(tmp_path: Path) -> None:
+    gpu = '{gpu="0", UUID="GPU-a"}'
+    wanted = {"skuwise:gpu_util:mean5m": 60.0, "skuwise:gpu_util:max5m": 80.0, "skuwise:tensor_active:mean5m": 0.25}
+    tests = {
+        "rule_files": [str(FOLDER / "recording-rules.yaml")],
+        "evaluation_interval": "5m",
+        "tests": [{
+            "interval": "1m",
+            "input_series": [
+                {"series": f"DCGM_FI_DEV_GPU_UTIL{gpu}", "values": "_ 40 50 60 70 80"},
+                # Under its newer name.
+                {"series": f"DCGM_FI_PROF_PIPE_TENSOR_UTIL_RATIO{gpu}", "values": "0.25x5"},
+            ],
+            "promql_expr_test": [
+                {"expr": rule, "eval_time": "5m1s", "exp_samples": [{"labels": rule + gpu, "value": value}]}
+                for rule, value in wanted.items()
+            ],
+        }],
+    }  # fmt: skip
+    (tmp_path / "test.yaml").write_text(yaml.safe_dump(tests))
+    promtool("test", "rules", "test.yaml", folder=tmp_path)
+
+
+def test_recording_rules_are_those_that_the_advisor_looks_for() -> None:
+    written = {rule["record"]: " ".join(rule["expr"].split()) for rule in rules("recording-rules.yaml")}
+    wanted = {}
+    for gauge in DCGM_GAUGES:
+        for statistic, function in (("mean", "avg_over_time"), ("max", "max_over_time")):
+            if statistic in gauge.statistics:
+                wanted[rule_name(gauge.measure, statistic)] = " or ".join(
+                    f"{function}({name}[5m])" for name in gauge.names
+                )
+    assert written == wanted
+
+
+def test_alerts_and_dashboard_name_series_that_the_agent_exports() -> None:
+    source = Path(families.__file__).read_text() + Path(page.__file__).read_text()
+    asked = " ".join([*(rule["expr"] for rule in rules("alert-rules.yaml")), *dashboard_queries()])
+    integrals = {
+        one.series
+        for group in (families.GPU_INTEGRALS, families.FABRIC_INTEGRALS, families.HOST_INTEGRALS)
+        for integral in group
+        for one in (integral.total, integral.observed, integral.gauge)
+        if one is not None
+    }
+    counters = {family.series for family, _ in (*families.GPU_COUNTERS, *families.PORT_COUNTERS)}
+    for name in set(re.findall(r"skuwise_\w+", asked)) - integrals - counters:
+        stem = re.sub(r"^skuwise_|(_total|_info)$", "", name)
+        words = [stem, *(stem.removesuffix(f"_{unit}") for unit in ("seconds", "bytes"))]
+        assert any(f'"{word}"' in source or f'"skuwise_{word}"' in source for word in words), name

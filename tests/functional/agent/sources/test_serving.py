@@ -1,0 +1,168 @@
+"""The serving source on the pages of five engines, and whose work a server is."""
+
+from __future__ import annotations
+
+import pytest
+from skuwise.agent.model import Instant, Reading, ServingSample
+from skuwise.agent.sources.scrape.scraper import PageReader
+from skuwise.agent.sources.scrape.serving import WELL_KNOWN, ServingSource
+from skuwise.tests.support.metrics_fixtures import SGLANG, TGI, TRITON, TRTLLM, VLLM, PagesAtHand, counted, serving
+
+URL = "http://127.0.0.1:8000/metrics"
+NOW = Instant(1_790_000_000.0, 0.0)
+
+
+def samples(*pages: str, every: float = 10.0) -> list[ServingSample]:
+    """What a source makes of these pages, which come `every` seconds."""
+    at_hand = PagesAtHand()
+    source = ServingSource(at_hand, (URL,))
+    source.read(NOW)
+    found: list[ServingSample] = []
+    for number, page in enumerate(pages):
+        at_hand.put(URL, page, every * number, pids={42})
+        found += source.read(NOW).serving
+        assert source.read(NOW).serving == ()  # a page is given once
+    return found
+
+
+RATES = {"prompt_tokens_per_second": 100.0, "generation_tokens_per_second": 50.0}
+TTFT = {"time_to_first_token_seconds": pytest.approx(0.3)}
+
+
+@pytest.mark.parametrize(
+    ("engine", "page", "values"),
+    [
+        (
+            "vllm",
+            VLLM,
+            {"kv_cache_usage": 0.4565217391304348, "requests_running": 7.0, "requests_waiting": 3.0}
+            | {"preemptions_per_second": pytest.approx(0.2)} | RATES | TTFT,
+        ),
+        (
+            "sglang",
+            SGLANG,
+            {"kv_cache_usage": 0.55, "requests_running": 4.0, "requests_waiting": 6.0}
+            | {"preemptions_per_second": pytest.approx(0.2)} | RATES | TTFT,
+        ),
+        ("tgi", TGI, {"requests_running": 7.0, "requests_waiting": 2.0} | RATES),
+        ("triton", TRITON, {"kv_cache_usage": 0.25, "requests_running": 7.0, "requests_waiting": 5.0}),
+        (
+            "tensorrt-llm",
+            TRTLLM,
+            {"kv_cache_usage": 0.25, "requests_running": 7.0, "requests_waiting": 1.0} | RATES | TTFT,
+        ),
+    ],
+)  # fmt: skip
+def test_each_engine_is_known_by_its_page(engine: str, page: str, values: dict[str, float]) -> None:
+    (sample,) = samples(counted(page, 0), counted(page, 1))
+    assert sample.engine == engine
+    assert sample.values == values
+    assert (sample.endpoint, sample.ts, sample.interval_seconds) == (URL, 1_790_000_010.0, 10.0)
+    assert sample.pids == frozenset({42})
+
+
+def test_vllm_before_its_v1_engine_calls_the_cache_otherwise() -> None:
+    older = VLLM.replace("kv_cache_usage_perc", "gpu_cache_usage_perc")
+    (sample,) = samples(counted(older, 0), counted(older, 1))
+    assert sample.values["kv_cache_usage"] == 0.4565217391304348
+
+
+def test_data_parallel_engines_add_up_and_their_cache_is_averaged() -> None:
+    def page(step: int) -> str:
+        one = counted(VLLM, step)
+        return one + one.replace('engine="0"', 'engine="1"').replace("0.4565217391304348", "0.1")
+
+    (sample,) = samples(page(0), page(1))
+    assert sample.values["requests_running"] == 14.0
+    assert sample.values["generation_tokens_per_second"] == 100.0
+    assert sample.values["kv_cache_usage"] == pytest.approx((0.4565217391304348 + 0.1) / 2)
+    assert sample.values["time_to_first_token_seconds"] == pytest.approx(0.3)
+
+
+def test_a_restarted_server_gives_no_rate_over_its_restart() -> None:
+    restarted, after = samples(counted(VLLM, 5), counted(VLLM, 0), counted(VLLM, 1))
+    assert set(restarted.values) == {"kv_cache_usage", "requests_running", "requests_waiting"}
+    assert after.values["prompt_tokens_per_second"] == 100.0
+
+
+def test_no_request_in_the_interval_means_no_time_to_first_token() -> None:
+    (sample,) = samples(counted(VLLM, 1), counted(VLLM, 1))
+    assert "time_to_first_token_seconds" not in sample.values
+    assert sample.values["generation_tokens_per_second"] == 0.0
+
+
+def test_pages_far_apart_give_nothing() -> None:
+    assert samples(counted(VLLM, 0), counted(VLLM, 1), every=600) == []
+
+
+@pytest.mark.parametrize("odd", ["NaN", "-3", "45.6", "+Inf"])
+def test_a_cache_usage_that_cannot_be_is_missing(odd: str) -> None:
+    page = VLLM.replace("0.4565217391304348", odd)
+    (sample,) = samples(counted(page, 0), counted(page, 1))
+    assert "kv_cache_usage" not in sample.values
+    assert sample.values["requests_running"] == 7.0
+
+
+def test_another_engine_on_the_same_port_begins_anew() -> None:
+    assert samples(counted(VLLM, 0), counted(TGI, 1)) == []
+
+
+def reasons(reading: Reading) -> dict[str, str]:
+    return {a.subject: a.reason for a in reading.absences}
+
+
+def test_an_endpoint_that_fails_is_absent_until_it_is_back() -> None:
+    pages = PagesAtHand()
+    source = ServingSource(pages, (URL,))
+    source.read(NOW)
+    pages.put(URL, counted(VLLM, 0), 0)
+    source.read(NOW)
+    pages.fail(URL, "page-too-slow", 10)
+    assert reasons(source.read(NOW)) == {URL: "page-too-slow"}
+    assert reasons(source.read(NOW)) == {URL: "page-too-slow"}
+    pages.put(URL, counted(VLLM, 2), 20)
+    reading = source.read(NOW)
+    assert reading.absences == frozenset()
+    assert reading.serving == ()  # nothing is known of the time in which nothing was read
+
+
+def test_a_page_that_is_no_servers_says_how_to_switch_metrics_on() -> None:
+    pages = PagesAtHand()
+    source = ServingSource(pages, (URL,))
+    source.read(NOW)
+    pages.put(URL, "process_cpu_seconds_total 12.5\n", 0)
+    assert reasons(source.read(NOW)) == {URL: "not-a-server"}
+    (line,) = source.probe().capabilities
+    assert line.absence is not None
+    assert "--enable-metrics" in line.absence.remedy
+
+
+def test_well_known_ports_are_looked_at_only_where_asked_and_silence_there_is_no_fault() -> None:
+    pages = PagesAtHand()
+    off = ServingSource(pages, ())
+    assert off.read(NOW) == Reading()
+    assert off.probe().capabilities == ()
+    assert pages.targets == {}
+    on = ServingSource(pages, (), discover=True)
+    on.read(NOW)
+    assert set(pages.targets) == set(WELL_KNOWN)
+    for url in WELL_KNOWN:
+        pages.fail(url, "unreachable", 1)
+    assert on.read(NOW).absences == frozenset()
+    assert on.probe().capabilities == ()
+
+
+def test_doctor_is_told_what_an_engine_tells_and_what_not() -> None:
+    with serving(counted(TGI, 0)) as (url, _):
+        source = ServingSource(PageReader(), (url,))
+        lines = {c.metric: c.absence.reason if c.absence else None for c in source.probe().capabilities}
+        source.close()
+    assert lines == {
+        "kv_cache_usage": "not-exported",
+        "requests_running": None,
+        "requests_waiting": None,
+        "prompt_tokens_per_second": None,
+        "generation_tokens_per_second": None,
+        "time_to_first_token_seconds": "not-exported",
+        "preemptions_per_second": "not-exported",
+    }

@@ -1,0 +1,111 @@
+"""An agent's reading half with ticks and bursts at once, for tests: a process of its own, because of the NVML stub.
+
+``python -m skuwise.tests.support.burst_fixtures SYSFS PLAN``, where PLAN is a JSON array of steps: ``["burst",
+SECONDS]`` takes one burst to its end, ``["pause", AFTER_SECONDS]`` takes one and lets go of the GPUs in its midst,
+``["resume"]`` takes them up again after two ticks. Beside them goes a tick every 0.2 s, and every `PERIOD_SECONDS` the
+compute ports send for as long as the scenario's ``0.9 0.5:0.1 every:0.8`` is high. Prints one JSON line a step, and
+one of the ticks at the end.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+import threading
+import time
+from pathlib import Path
+
+from skuwise.agent.base.clock import SystemClock
+from skuwise.agent.model import Instant, Reading
+from skuwise.agent.service.driver.bursts import MAX_GAP_SECONDS, Bursts
+from skuwise.agent.service.driver.guard import Deadlines, GuardedDriver
+from skuwise.agent.sources.fabric.infiniband import InfinibandSource
+from skuwise.agent.sources.nvidia.backend import NVIDIA
+from skuwise.agent.sources.nvidia.driver import NvidiaDriver
+
+PERIOD_SECONDS, BUSY_SECONDS = 0.8, 0.5
+TICK_SECONDS = 0.2
+
+
+class Ticking(threading.Thread):
+    """The loop: it alone reads the driver's own sources, pauses and resumes."""
+
+    def __init__(self, driver: GuardedDriver, sysfs: Path, started: float) -> None:
+        super().__init__(daemon=True)
+        self._driver = driver
+        self._ports = [sysfs / f"class/infiniband/mlx5_{i}/ports/1/counters/port_xmit_data" for i in range(2)]
+        self._since = started
+        self.ended = threading.Event()
+        self.pause_at: float | None = None
+        self.resume = False
+        self.readings: list[tuple[Instant, Reading]] = []
+
+    def run(self) -> None:
+        clock = SystemClock()
+        number = 0
+        while not self.ended.wait(0.01):
+            now = clock.now()
+            self._send(now.monotonic_seconds - self._since)
+            if self.pause_at is not None and now.monotonic_seconds >= self.pause_at:
+                self.pause_at = None
+                self._driver.pause(now, 600.0)
+            if self.resume:
+                self.resume = False
+                self._driver.resume()
+            if now.monotonic_seconds >= self._since + number * TICK_SECONDS:
+                number += 1
+                self.readings.append((now, self._driver.read(now)))
+
+    def _send(self, seconds: float) -> None:
+        rounds, rest = divmod(seconds, PERIOD_SECONDS)
+        words = int(1e9 * (rounds * BUSY_SECONDS + min(rest, BUSY_SECONDS)))
+        for port in self._ports:
+            with port.open("r+b") as file:  # in place: the descriptor stays open on the other side
+                file.write(f"{words:020d}\n".encode())
+
+
+def main() -> None:
+    sysfs = Path(sys.argv[1])
+    nvidia = NvidiaDriver(TICK_SECONDS, 10.0)
+    driver = GuardedDriver(NVIDIA, nvidia, TICK_SECONDS, 10.0, sysfs=sysfs, deadlines=Deadlines(read=0.3))
+    clock = SystemClock()
+    driver.open(clock.now())
+    ticking = Ticking(driver, sysfs, clock.now().monotonic_seconds)
+    fabric = InfinibandSource(sysfs, lambda: driver.gpus, MAX_GAP_SECONDS)
+    ticking.start()
+    for name, *arguments in json.loads(sys.argv[2]):
+        if name == "resume":
+            time.sleep(2 * TICK_SECONDS)
+            ticking.resume = True
+            time.sleep(3 * TICK_SECONDS)
+            continue
+        seconds = arguments[0] if name == "burst" else 10.0
+        bursts = Bursts([driver], fabric, clock.now, node="n", every_seconds=300.0, seconds=seconds)
+        began = clock.now().monotonic_seconds
+        if name == "pause":
+            ticking.pause_at = began + arguments[0]
+        told = [dataclasses.asdict(one) for one in bursts.run()]
+        again = len(bursts.run()) if name == "burst" and not told and not bursts.absences else 0
+        print(  # noqa: T201
+            json.dumps(
+                {
+                    "bursts": told,
+                    "again": again,
+                    "absences": sorted([a.subject, a.metric, a.reason] for a in bursts.absences),
+                    "seconds": clock.now().monotonic_seconds - began,
+                }
+            )
+        )
+    ticking.ended.set()
+    ticking.join()
+    ticks = [
+        [at.monotonic_seconds, sorted(reading.gpus), sorted({one.reason for one in reading.absences})]
+        for at, reading in ticking.readings
+    ]
+    print(json.dumps({"ticks": ticks}))  # noqa: T201
+    driver.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,17 @@
+"""What is kept as it was: `RENEW_GOLDEN=1 pytest ...`, or `make golden`, writes it anew; look at the difference."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+FOLDER = Path(__file__).parents[1] / "golden"
+RENEW = bool(os.environ.get("RENEW_GOLDEN"))
+
+
+def renewed(path: Path, text: str) -> str:
+    """What `path` says; where files are renewed, `text` after it was written there."""
+    if RENEW:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text.encode())
+    return path.read_bytes().decode()

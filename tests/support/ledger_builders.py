@@ -1,0 +1,95 @@
+# pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportOptionalOperand=false
+# pyright: reportOperatorIssue=false, reportAttributeAccessIssue=false
+"""What tests of the ledger share: a fleet whose service moves, and windows and grounds built by hand."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+from skuwise.advisor.core.advice_types import (
+    Advice,
+    Configuration,
+    Interval,
+    NodeStanding,
+    SavingsBaseline,
+    WorkloadVerdict,
+)
+from skuwise.advisor.core.frame import Window
+from skuwise.advisor.ledger.entries import LedgerEntry
+from skuwise.advisor.ledger.file.store import Ledger
+from skuwise.advisor.ledger.sync import LedgerSync
+from skuwise.advisor.moves.tracking.observation import Measure, Observation, PredictionSnapshot
+from skuwise.advisor.pipeline import AdviseOptions, advise_on
+from skuwise.tests.support.moves_builders import END, IB, PLAIN, START, catalog, node, usage, verdicts, workload
+from skuwise.tests.support.rulebooks import rulebook
+
+DAY = 86400.0
+MOVED = END + 3 * DAY  # the service went to nodes without the fabric then
+SAVING = 2 * (98.32 - 88.488) * 730  # two nodes, list prices, a month
+
+
+def fleet(
+    days: float, moved: float = MOVED, back: float = math.inf, kept: bool = False, beside: LedgerSync | None = None
+):
+    """Advice over the 14 days up to `days` after END: a service on n1 and n2 (InfiniBand), on p1 and p2 (without) from
+    `moved` to `back`. `kept`: the nodes that it left stay, and go on reporting."""
+    start, end = START + days * DAY, END + days * DAY
+    runs, nodes = [], []
+    for names, sku, spans in (
+        (("n1", "n2"), IB, ((start, min(moved, end)), (back, end))), (("p1", "p2"), PLAIN, ((moved, min(back, end)),)),
+    ):  # fmt: skip
+        live = [(max(a, start), b) for a, b in spans if b > max(a, start)]
+        runs += [
+            workload("chat", (name,), id=f"w-{name}-{a:.0f}", start=a, end=b, node_sku=sku)
+            for name in names for a, b in live
+        ]  # fmt: skip
+        if live or (kept and sku == IB):
+            last = end if kept or not live else live[-1][1]
+            first = start if sku == IB else live[0][0]
+            hours = (last - first) / 3600
+            seen = {"first_seen": first, "last_seen": last, "hours_observed": hours, "span_hours": (end - first) / 3600}
+            nodes += [node(name, sku, **seen, **({} if sku == IB else {"fabric": None})) for name in names]
+    given_ = verdicts(nodes, runs, uses=[usage(w, u_n=0.2) for w in runs if w.end - w.start >= 3600])
+    return advise_on(
+        replace(given_, window=Window(start, end)), rulebook(catalog()),
+        AdviseOptions(end, decisions=beside.decisions(end) if beside else {}), np.random.default_rng(1),
+        source={"kind": "sqlite", "databases": ["fleet.db"]},
+    )  # fmt: skip
+
+
+def the_move(advice: Advice):
+    return next(r for r in advice.recommendations if r.action == "move-sku" and r.target.node_sku == PLAIN)
+
+
+def entry_of(beside: LedgerSync, id_: str) -> LedgerEntry:
+    return next(e for e in Ledger(beside.path).entries() if e.proposal.id == id_)
+
+
+def seen(runs, nodes=(), end=END, start=START, proposed=(), source="fleet.db") -> Observation:
+    stands_ = {
+        name: NodeStanding(name, IB, "H100-SXM5", 8, "eastus", 98.32, (end - start) / 3600, start, last)
+        for name, last in nodes
+    }
+    return Observation(start, end, source, tuple(runs), stands_, frozenset(proposed), frozenset(proposed))
+
+
+def ground(**changes) -> PredictionSnapshot:
+    h100 = Configuration("H100-SXM5", IB, 16)
+    values = {
+        "series_id": "s-chat", "serving": True, "nodes": ("n1", "n2"), "source": h100,
+        "target": replace(h100, gpu_count=8), "saving_usd_per_month": Interval(60_000.0, 71_773.6, 75_000.0),
+        "time_ratio": None, "yardstick": SavingsBaseline(2 * 98.32 * 730),
+        "before": Measure(16.0, 16 * 730.0, busy=0.4),
+        "usd_per_hour": {IB: 98.32}, "prices": "at list price", "seen_until": START,
+    }  # fmt: skip
+    return PredictionSnapshot(**{**values, **changes})
+
+
+L40S = Configuration("L40S", "azure/other", 16)
+RATIO = Interval(0.8, 1.0, 1.25)
+
+
+def moved_run(**features: float) -> WorkloadVerdict:
+    return workload("chat", ("p1",), start=END - 4 * DAY, gpu_sku="L40S", node_sku="azure/other", features=features)

@@ -1,0 +1,147 @@
+# pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportOperatorIssue=false
+"""Hand-built verdicts: nodes, workloads and constant use, for tests of the moves and the renderers."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+
+import numpy as np
+import pandas as pd
+from skuwise.advisor.core.advice_types import Advice, BottleneckVerdict, Coverage, KindVerdict, Owner, WorkloadVerdict
+from skuwise.advisor.core.coded_text import CodedText
+from skuwise.advisor.core.frame import Window
+from skuwise.advisor.pipeline import AdviseOptions, advise_on
+from skuwise.advisor.verdicts.types import BareGpu, FabricFacts, NodeFacts, Verdicts
+from skuwise.advisor.verdicts.workloads.inventory import MEASURED, GpuCoverage, Inventory, NodeInventory
+from skuwise.rules.catalog.loader import Catalog, load_catalog
+from skuwise.tests.support.rulebooks import rulebook
+
+END = 1_790_000_000.0 // 3600 * 3600
+DAYS = 14
+START = END - DAYS * 86400
+IB = "azure/Standard_ND96isr_H100_v5"
+PLAIN = "azure/Standard_ND96is_H100_v5"
+
+
+@cache
+def catalog() -> Catalog:
+    return load_catalog()
+
+
+def fabric(**changes) -> FabricFacts:
+    values = {
+        "ports_compute": tuple(f"mlx5_{i}/1" for i in range(8)), "ports_other": (), "readable": True, "reason": None,
+        "util_p995": 0.0005, "util_max": 0.0, "hours": 336.0, "last_active_ts": None,
+        "line_rate_bytes_per_second": 8 * 50e9, "link_layer": "InfiniBand", "hours_known": 336.0,
+    }  # fmt: skip
+    return FabricFacts(**{**values, **changes})
+
+
+def node(name: str = "n1", sku: str | None = IB, **changes) -> NodeFacts:
+    values = {
+        "node": name, "cluster": "c", "provider": "azure", "region": "eastus", "node_sku": sku,
+        "node_sku_source": "config", "gpu_sku": "H100-SXM5", "gpu_count": 8, "first_seen": START, "last_seen": END,
+        "hours_observed": 336.0, "fabric": fabric(), "span_hours": 336.0, "gpu_name": "NVIDIA H100 80GB HBM3",
+    }  # fmt: skip
+    return NodeFacts(**{**values, **changes})
+
+
+def gpus_of(name: str, count: int = 8) -> tuple[str, ...]:
+    return tuple(f"GPU-{name}-{i}" for i in range(count))
+
+
+def workload(name: str = "chat", nodes: tuple[str, ...] = ("n1",), *, kind="online-inference", **changes):
+    gpus = changes.pop("gpus", tuple(g for n in nodes for g in gpus_of(n)))
+    verdict = kind if isinstance(kind, KindVerdict) else KindVerdict(kind, 0.95, (CodedText("said", "said so"),))
+    start, end = changes.get("start", START), changes.get("end", END)
+    values = {
+        "id": f"w-{name}", "series_id": f"s-{name}", "name": name, "owner": Owner(user="ann"), "nodes": nodes,
+        "gpus": gpus, "gpu_sku": "H100-SXM5", "node_sku": IB, "start": start, "end": end,
+        "gpu_hours": len(gpus) * (end - start) / 3600, "cost_usd": None, "kind": verdict,
+        "bottleneck": BottleneckVerdict("hbm-bandwidth", 0.9, {"hbm-bandwidth": 1.0}), "phases": (),
+        "coverage": Coverage(1.0, 1.0), "features": {"mem_flat": 1.0, "cpu": 0.1},
+    }  # fmt: skip
+    return WorkloadVerdict(**{**values, **changes})
+
+
+def usage(
+    w: WorkloadVerdict, *, u_c=0.15, u_m=0.6, u_n=0.0, u_i=0.0, u_p=0.01, g=0.95, memory=0.9, label="hbm-bandwidth"
+):
+    rows = []
+    hours = np.arange(w.start + 3600, w.end + 1, 3600)
+    for gpu in w.gpus:
+        rows.append(
+            pd.DataFrame(
+                {
+                    "workload_id": w.id, "node": w.nodes[0], "gpu_uuid": gpu, "ts": hours, "seconds": 3600.0,
+                    "u_c": u_c, "u_m": u_m, "u_n": u_n, "u_i": u_i, "u_p": u_p,
+                    "c": u_c, "m": u_m, "n": u_n, "i": u_i, "p": u_p,
+                    "g": g, "duty": g, "tensor_nvlink_correlation": math.nan, "tensor_fabric_correlation": math.nan,
+                    "bottleneck": label, "mem_used_ratio": memory, "power_watts": 400.0,
+                }
+            )
+        )  # fmt: skip
+    return pd.concat(rows, ignore_index=True)
+
+
+def bare(name: str, index: int = 0, **changes) -> BareGpu:
+    values = {
+        "node": name, "gpu_uuid": f"GPU-{name}-{index}", "gpu_sku": "H100-SXM5", "hours": 336.0, "idle_hours": 336.0,
+        "engine_mean": 0.0, "engine_max": 0.0, "dram_mean": 0.0, "power_mean_watts": 70.0, "idle_power_watts": 69.0,
+        "mem_used_ratio": 0.0, "first_ts": START, "last_ts": END,
+    }  # fmt: skip
+    return BareGpu(**{**values, **changes})
+
+
+def verdicts(nodes, workloads=(), *, uses=None, bare_gpus=(), ready=True, idle_hours=None) -> Verdicts:
+    """Occupancy follows from the workloads; the rest is unallocated. `idle_hours`: workload id -> GPU-hours."""
+    rows = []
+    for n in nodes:
+        total = n.gpu_count * n.span_hours
+        for w in workloads:
+            if n.node in w.nodes:
+                hours = min(w.gpu_hours / len(w.nodes), total)
+                idle = (idle_hours or {}).get(w.id, 0.0) / len(w.nodes)
+                kind = "shared" if w.shared else "workload"
+                rows.append((n.node, "", kind, None if w.shared else w.id, hours - idle))
+                if idle:
+                    rows.append((n.node, "", "allocated_idle", w.id, idle))
+                total -= hours
+        rows.append((n.node, "", "unallocated", None, total))
+    frames = uses if uses is not None else [usage(w) for w in workloads]
+    table = pd.concat(frames, ignore_index=True) if frames else usage(workload()).iloc[0:0]
+    return Verdicts(
+        window=Window(START, END), workloads=tuple(workloads), nodes=tuple(nodes), bare=tuple(bare_gpus),
+        occupancy=pd.DataFrame(rows, columns=["node", "gpu_uuid", "class", "workload_id", "gpu_hours"]), usage=table,
+        waste_ready={w.id: ready for w in workloads}, inventory=inventory(nodes),
+    )  # fmt: skip
+
+
+def inventory(nodes) -> Inventory:
+    """Every GPU of these nodes observed for as long as its node says, by every measure."""
+    of = {n.node: tuple(_covered(n, uuid) for uuid in gpus_of(n.node, n.gpu_count)) for n in nodes}
+    counted = {
+        n.node: NodeInventory(n.node, n.gpu_count, "declared", of[n.node], (), host_hours=n.hours_observed)
+        for n in nodes
+    }
+    return Inventory(counted, DAYS * 24.0, END, max((n.hours_observed for n in nodes), default=0.0))
+
+
+def _covered(n: NodeFacts, uuid: str) -> GpuCoverage:
+    hours = n.hours_observed
+    return GpuCoverage(n.node, uuid, hours, n.first_seen, n.last_seen, dict.fromkeys(MEASURED, hours))
+
+
+def advice_of(given: Verdicts, prices=(), seed: int = 1, *, options: AdviseOptions | None = None, **rules) -> Advice:
+    """The advice on these verdicts. `rules`: what the rulebook says other than the one that ships."""
+    return advise_on(
+        given, rulebook(catalog(), prices=prices, **rules), options or AdviseOptions(END), np.random.default_rng(seed),
+        source={"kind": "sqlite", "paths": ["fleet.db"]},
+    )  # fmt: skip
+
+
+def founding() -> Verdicts:
+    """Two replicas of a service, each on a whole InfiniBand node whose fabric is silent."""
+    pair = [workload("chat", ("n1",)), workload("chat", ("n2",), id="w-chat-2")]
+    return verdicts([node("n1"), node("n2")], pair, uses=[usage(w, u_n=0.2) for w in pair])

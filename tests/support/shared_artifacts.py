@@ -1,0 +1,46 @@
+"""What takes long to make and is the same for all tests of a run: made once, whichever worker needs it first."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).parents[2]
+
+
+def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
+    """A folder of this run that `make` has filled. All workers of a parallel run have it together."""
+    base = factory.getbasetemp()
+    place = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
+    place.mkdir(exist_ok=True)
+    made, done = place / "made", place / "done"
+    with (place / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not done.exists():
+            shutil.rmtree(made, ignore_errors=True)  # what a failed attempt left
+            made.mkdir()
+            make(made)
+            done.touch()
+    return made
+
+
+def wheel(factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this tree, from its source distribution: the checkout's build folder has no part in it.
+
+    Made by the locked build backend of this environment: one of its own would be fetched without a hash.
+    """
+    (found,) = once(factory, "wheel", _build).glob("*.whl")
+    return found
+
+
+def _build(folder: Path) -> None:
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(PROJECT)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]

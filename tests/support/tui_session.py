@@ -1,0 +1,62 @@
+# pyright: reportOptionalMemberAccess=false, reportArgumentType=false
+"""The program of the screens under a pilot, for tests that press keys and look."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from skuwise.tests.support.fleet_on_screen import NOW, HandLoader
+from skuwise.tui.app import SkuwiseApp
+from skuwise.tui.data.loaders import Loader
+from skuwise.tui.screens.menu import MENU
+from textual.pilot import Pilot
+
+PATIENCE_STEPS = 3000  # two minutes: a busy machine may take its time
+KEY = {page.NAME: str(number) for number, page in enumerate(MENU, 1)}
+
+
+class Session:
+    """One run of the program under a pilot."""
+
+    def __init__(self, app: SkuwiseApp, pilot: Pilot[None]) -> None:
+        self.app, self.pilot = app, pilot
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Let the program run until something holds; it must come to hold."""
+        for _ in range(PATIENCE_STEPS):
+            if holds():
+                await self.pilot.pause()
+                return
+            await asyncio.sleep(0.04)
+        raise AssertionError(f"It never came to hold. The screen:\n{self.screen}")
+
+    async def ready(self) -> None:
+        await self.until(lambda: self.app.state.loaded is not None)
+
+    async def shows(self, text: str) -> None:
+        await self.until(lambda: text in self.screen)
+
+    async def press(self, *keys: str) -> None:
+        await self.pilot.press(*keys)
+        await self.pilot.pause()
+
+    @property
+    def lines(self) -> list[str]:
+        return ["".join(segment.text for segment in strip) for strip in self.app.screen._compositor.render_strips()]
+
+    @property
+    def screen(self) -> str:
+        return "\n".join(self.lines)
+
+
+def drive(
+    steps: Callable[[Session], Awaitable[None]], loader: Loader | None = None, size: tuple[int, int] = (80, 24), **about
+) -> SkuwiseApp:
+    async def run() -> SkuwiseApp:
+        app = SkuwiseApp(loader or HandLoader(), clock=about.pop("clock", lambda: NOW + 60), **about)
+        async with app.run_test(size=size) as pilot:
+            await steps(Session(app, pilot))
+        return app
+
+    return asyncio.run(run())

@@ -1,0 +1,423 @@
+# pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportOptionalOperand=false
+"""The ledger: states from events and time, a file that only grows, and advice that heeds what was decided."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import sqlite3
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import jsonschema
+import numpy as np
+import pytest
+from skuwise.__main__ import main
+from skuwise.advisor.core.advice_types import Advice, Configuration, Decision, Interval, Recommendation
+from skuwise.advisor.ledger.entries import EXPIRES_AFTER_SECONDS, LedgerEvent, Proposal, decision_from
+from skuwise.advisor.ledger.file.paths import default_ledger_path
+from skuwise.advisor.ledger.file.store import APPLICATION_ID, Ledger
+from skuwise.advisor.ledger.sync import LedgerSync, proposals
+from skuwise.advisor.moves.context.move_context import DrawnRecommendation
+from skuwise.advisor.moves.recommender import recoverable_cash
+from skuwise.advisor.pipeline import AdviseOptions, advise_on
+from skuwise.advisor.render import render
+from skuwise.advisor.render.json import load_schema, to_dict
+from skuwise.rules.base.errors import NothingToDo, StoreError
+from skuwise.tests.support.file_modes import bound_by_modes
+from skuwise.tests.support.moves_builders import advice_of, catalog, founding
+from skuwise.tests.support.rulebooks import rulebook
+
+NOW = 1_790_000_000.0
+DAY = 86400.0
+MOVE = Proposal(
+    "r-0123456789ab", "move-sku", "chat", "8 x H100-SXM5 on a", "8 x H100-SXM5 on b", 1234.5, 0.0, "cash-now", "low",
+    False, "Move it.", "fleet.db",
+)  # fmt: skip
+HOSTILE = "\x1b[31m'; DROP TABLE events; --\u202e<b>|=1+1\nnext\udcff"
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    made = Ledger(tmp_path / "ledger.db", busy_seconds=0.05)
+    assert made.propose([MOVE], NOW) == 1
+    return made
+
+
+def only(ledger: Ledger, now: float = NOW) -> Decision:
+    (entry,) = ledger.entries()
+    return entry.decision(now)
+
+
+# ---- states
+
+
+@pytest.mark.parametrize(
+    ("events", "after_days", "state"),
+    [
+        ([], 0, "proposed"),
+        ([], 29.9, "proposed"),
+        ([], 30, "expired"),
+        ([LedgerEvent("accepted", NOW, "ann")], 300, "accepted"),
+        ([LedgerEvent("dismissed", NOW, "ann", why="no")], 300, "dismissed"),
+        ([LedgerEvent("snoozed", NOW, "ann", until=NOW + 7 * DAY)], 6.9, "snoozed"),
+        ([LedgerEvent("snoozed", NOW, "ann", until=NOW + 7 * DAY)], 7, "proposed"),
+        ([LedgerEvent("snoozed", NOW, "ann", until=NOW + 7 * DAY)], 31, "expired"),
+        ([LedgerEvent("dismissed", NOW, "ann"), LedgerEvent("accepted", NOW + 1, "bob")], 1, "accepted"),
+        ([LedgerEvent("accepted", NOW, "ann"), LedgerEvent("proposed", NOW + 1, "skuwise")], 1, "accepted"),
+    ],
+)
+def test_the_last_decision_holds_and_a_snooze_until_its_end(events, after_days, state) -> None:
+    assert decision_from(events, NOW, NOW + after_days * DAY).state == state
+
+
+def test_a_recommendation_keeps_its_whole_history(ledger: Ledger) -> None:
+    ledger.add(MOVE.id, LedgerEvent("snoozed", NOW + 1, "ann", NOW + DAY, "after the launch"))
+    ledger.add(MOVE.id, LedgerEvent("dismissed", NOW + 2, "bob", why="a warm standby"))
+    (entry,) = ledger.entries()
+    assert [(e.act, e.by, e.why) for e in entry.events] == [
+        ("proposed", "skuwise", None), ("snoozed", "ann", "after the launch"), ("dismissed", "bob", "a warm standby"),
+    ]  # fmt: skip
+    assert entry.proposal == MOVE
+    assert entry.decision(NOW + 3) == Decision("dismissed", NOW + 2, "bob", None, "a warm standby")
+
+
+def test_what_is_proposed_again_is_one_entry_with_its_newest_figures(ledger: Ledger) -> None:
+    ledger.add(MOVE.id, LedgerEvent("accepted", NOW + 1, "ann"))
+    assert ledger.propose([replace(MOVE, saving_usd_per_month=99.0)], NOW + DAY) == 0
+    (entry,) = ledger.entries()
+    assert (entry.first_proposed, entry.last_proposed) == (NOW, NOW + DAY)
+    assert entry.proposal.saving_usd_per_month == 99.0
+    assert [e.act for e in entry.events] == ["proposed", "accepted"]
+
+
+def test_what_is_no_longer_proposed_expires_once_and_may_come_back(ledger: Ledger) -> None:
+    later = NOW + EXPIRES_AFTER_SECONDS
+    other = replace(MOVE, id="r-other0000000")
+    ledger.propose([other], later)
+    ledger.propose([other], later + 1)
+    assert [e.act for e in ledger.entries()[0].events] == ["proposed", "expired"]
+    ledger.propose([MOVE, other], later + 2)
+    entry = ledger.entries()[0]
+    assert [e.act for e in entry.events] == ["proposed", "expired", "proposed"]
+    assert entry.decision(later + 2).state == "proposed"
+
+
+# ---- the file
+
+
+def test_events_can_only_be_added(ledger: Ledger) -> None:
+    with closing(sqlite3.connect(ledger.path)) as db:
+        for sql in ("UPDATE events SET why = 'x'", "DELETE FROM events"):
+            with pytest.raises(sqlite3.IntegrityError, match="only ever added"):
+                db.execute(sql)
+
+
+def _work(path: Path, who: str) -> None:
+    ledger = Ledger(path)
+    for n in range(8):
+        ledger.propose([MOVE, replace(MOVE, id=f"r-of-{who}-{n}")], NOW + n)
+        ledger.add(MOVE.id, LedgerEvent("accepted", float(n), who))
+
+
+def test_two_processes_at_once_begin_one_ledger_and_lose_no_event(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    spawn = multiprocessing.get_context("spawn")
+    children = [spawn.Process(target=_work, args=(path, who)) for who in ("ann", "bob")]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join(60)
+    assert [child.exitcode for child in children] == [0, 0]
+    entries = {entry.proposal.id: entry for entry in Ledger(path).entries()}
+    assert len(entries) == 1 + 2 * 8
+    for who in ("ann", "bob"):
+        assert [e.at for e in entries[MOVE.id].events if e.by == who] == [float(n) for n in range(8)]
+    assert [e.act for e in entries[MOVE.id].events].count("proposed") == 1
+
+
+def damage(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:4096] + b"\xff" * 8192)
+
+
+def newer(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA user_version = 2003")
+
+
+def foreign(path: Path) -> None:
+    path.unlink()
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("CREATE TABLE mine (a)")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said", "remedy"),
+    [
+        (newer, "written by a newer skuwise \\(version 2.3\\); this one knows 1.x", "Update skuwise"),
+        (damage, "is damaged or no database", "recover"),
+        (foreign, "is a database, but not a ledger; it was left untouched", "--ledger"),
+        (lambda path: path.write_text("hello " * 999), "is damaged or no database", "--ledger"),
+    ],
+)
+def test_a_file_that_is_no_ledger_of_ours_is_refused_untouched(ledger: Ledger, spoil, said, remedy) -> None:
+    spoil(ledger.path)
+    before = ledger.path.read_bytes()
+    calls = (
+        ledger.entries,
+        lambda: ledger.propose([MOVE], NOW),
+        lambda: ledger.add(MOVE.id, LedgerEvent("accepted", 1, "a")),
+    )
+    for call in calls:
+        with pytest.raises(StoreError, match=said) as refused:
+            call()
+        assert remedy in refused.value.remedy
+    assert ledger.path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "value", "said"),
+    [
+        ("recommendations", "last_proposed", "'abc'", "holds what is no number"),
+        ("recommendations", "id", "NULL", "holds nothing"),
+        ("recommendations", "text", "x'00ff'", "holds what is no text"),
+        ("recommendations", "first_proposed", "1e300", "holds what is no moment"),
+        ("events", "until", "9e999", "holds what is no moment"),
+    ],
+)
+def test_a_row_that_we_never_wrote_is_refused_by_its_column(ledger: Ledger, table, column, value, said) -> None:
+    with closing(sqlite3.connect(ledger.path)) as db:
+        db.execute("DROP TRIGGER events_are_not_changed")
+        db.execute(f"UPDATE {table} SET {column} = {value}")
+        db.commit()
+    for call in (ledger.entries, lambda: ledger.propose([MOVE], NOW)):
+        with pytest.raises(StoreError, match=f"{table}.{column} {said}"):
+            call()
+
+
+def test_a_newer_minor_version_is_still_used(ledger: Ledger) -> None:
+    with closing(sqlite3.connect(ledger.path)) as db:
+        db.execute("ALTER TABLE recommendations ADD COLUMN owner TEXT")
+        db.execute("ALTER TABLE events ADD COLUMN mail TEXT")
+        db.execute("PRAGMA user_version = 1007")
+    ledger.propose([MOVE], NOW + 1)
+    assert only(ledger).state == "proposed"
+
+
+def test_a_ledger_that_another_process_holds_is_told(ledger: Ledger) -> None:
+    with closing(sqlite3.connect(ledger.path, isolation_level=None)) as db:
+        db.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(StoreError, match="Another process holds") as refused:
+            ledger.add(MOVE.id, LedgerEvent("accepted", NOW, "ann"))
+    assert refused.value.remedy.startswith("Try again")
+
+
+def test_a_ledger_that_may_not_be_written_is_still_read(ledger: Ledger) -> None:
+    ledger.path.chmod(0o444)
+    ledger.path.parent.chmod(0o555)
+    said: list[str] = []
+    try:
+        with bound_by_modes():
+            assert only(ledger).state == "proposed"
+            with pytest.raises(StoreError, match="may not be written"):
+                ledger.add(MOVE.id, LedgerEvent("accepted", NOW, "ann"))
+            beside = LedgerSync(ledger.path, True, said.append)
+            assert beside.decisions(NOW) == {}
+            beside.note(advice_of(founding()), NOW)
+    finally:
+        ledger.path.parent.chmod(0o755)
+    assert said[0].startswith("not noted in the ledger")
+    assert len(ledger.entries()) == 1
+
+
+def test_where_nothing_can_be_written_the_reason_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="cannot be written"):
+        Ledger(tmp_path / "file" / "ledger.db").propose([MOVE], NOW)
+    with pytest.raises(NothingToDo, match="no ledger"):
+        Ledger(tmp_path / "none.db").entries()
+    with pytest.raises(NothingToDo, match="no ledger"):
+        Ledger(tmp_path / "none.db").add(MOVE.id, LedgerEvent("accepted", NOW, "ann"))
+    assert not (tmp_path / "none.db").exists()
+
+
+def test_an_empty_file_becomes_a_ledger(tmp_path: Path) -> None:
+    (tmp_path / "ledger.db").write_bytes(b"")
+    with pytest.raises(NothingToDo):
+        Ledger(tmp_path / "ledger.db").entries()
+    Ledger(tmp_path / "ledger.db").propose([MOVE], NOW)
+    with closing(sqlite3.connect(tmp_path / "ledger.db")) as db:
+        assert db.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID
+
+
+def test_a_ledger_is_listed_up_to_the_last_moment_that_can_be_snoozed_to(path: str, capsys) -> None:
+    assert main(["ledger", "snooze", MOVE.id, "--until", "9999-12-31T23:59:59Z", "--ledger", path]) == 0
+    assert main(["ledger", "list", "--ledger", path]) == 0
+    assert "until 9999-12-31 23:59 UTC" in capsys.readouterr().out
+
+
+def test_a_folder_made_for_a_ledger_is_its_users_own(tmp_path: Path) -> None:
+    Ledger(tmp_path / "state" / "skuwise" / "ledger.db").propose([MOVE], NOW)
+    assert (tmp_path / "state" / "skuwise").stat().st_mode & 0o077 == 0
+
+
+def test_the_default_place_follows_the_state_folder_of_the_user() -> None:
+    assert default_ledger_path({"XDG_STATE_HOME": "/s", "HOME": "/h"}) == Path("/s/skuwise/ledger.db")
+    for environment in ({"HOME": "/h"}, {"XDG_STATE_HOME": "not/absolute", "HOME": "/h"}):
+        assert default_ledger_path(environment) == Path("/h/.local/state/skuwise/ledger.db")
+    assert default_ledger_path({}) is None
+
+
+# ---- beside advice
+
+
+def decided(decisions: Mapping[str, Decision]) -> Advice:
+    return advise_on(
+        founding(), rulebook(catalog()), AdviseOptions(NOW, decisions), np.random.default_rng(1),
+        source={"kind": "sqlite", "databases": ["fleet.db"]},
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def open_advice() -> Advice:
+    return decided({})
+
+
+@pytest.mark.parametrize("state", ["dismissed", "snoozed"])
+def test_what_was_set_aside_is_marked_and_not_counted(state, open_advice: Advice) -> None:
+    assert open_advice.summary.recoverable_usd_per_month > 0
+    counted = {r.id for r in open_advice.recommendations if r.realisation == "cash-now" and not r.blocked_by}
+    why = Decision(state, NOW, "ann", NOW + DAY if state == "snoozed" else None, "a warm standby")
+    advice = decided(dict.fromkeys(counted, why))
+    assert advice.summary.recoverable_usd_per_month == 0
+    assert {r.id for r in advice.recommendations} == {r.id for r in open_advice.recommendations}
+    assert {r.id for r in advice.recommendations if r.set_aside} == counted
+    for form in ("table", "markdown", "csv", "json"):
+        assert state in render(advice, form)
+        assert "a warm standby" in render(advice, form)
+    document = to_dict(advice)
+    jsonschema.validate(json.loads(render(advice, "json")), load_schema())
+    assert {r["id"] for r in document["recommendations"] if r["decision"]} == counted
+
+
+def test_what_was_accepted_counts_until_it_is_done(open_advice: Advice) -> None:
+    accepted = decided({r.id: Decision("accepted", NOW, "ann") for r in open_advice.recommendations})
+    assert accepted.summary == open_advice.summary
+    assert "accepted by ann" in render(accepted, "table")
+
+
+def test_when_the_best_is_dismissed_the_next_best_of_its_set_counts() -> None:
+    def option(name: str, saving: float, decision: Decision | None = None) -> DrawnRecommendation:
+        spread = Interval(saving, saving, saving)
+        here = Configuration("a", "b", 8)
+        r = Recommendation(
+            name, (), None, "move-sku", here, here, None, spread, 0.0, "cash-now", "low", (), (), (), (), "",
+            decision=decision,
+        )  # fmt: skip
+        return DrawnRecommendation(r, np.full(5, saving), "same")
+
+    assert recoverable_cash([option("a", 50.0), option("b", 20.0)])[0] == 50.0
+    assert recoverable_cash([option("a", 50.0, Decision("dismissed", NOW)), option("b", 20.0)])[0] == 20.0
+
+
+def test_advice_is_noted_and_its_decisions_come_back(tmp_path: Path) -> None:
+    said: list[str] = []
+    beside = LedgerSync(tmp_path / "deep" / "ledger.db", False, said.append)
+    assert beside.decisions(NOW) == {}
+    advice = advice_of(founding())
+    beside.note(advice, NOW)
+    assert f"{len(advice.recommendations)} recommendations noted in" in said[0]
+    first = advice.recommendations[0].id
+    Ledger(beside.path).add(first, LedgerEvent("snoozed", NOW, "ann", NOW + DAY))
+    assert {key: d.state for key, d in beside.decisions(NOW + 1).items()} == {first: "snoozed"}
+    assert beside.decisions(NOW + DAY) == {}
+    beside.note(advice, NOW + 2)
+    assert "(0 new)" in said[-1]
+    assert len(Ledger(beside.path).entries()) == len(advice.recommendations)
+
+
+def test_advice_does_without_a_ledger_that_nobody_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "ledger.db").write_text("not a ledger " * 99)
+    said: list[str] = []
+    beside = LedgerSync(tmp_path / "ledger.db", False, said.append)
+    assert beside.decisions(NOW) == {}
+    beside.note(advice_of(founding()), NOW)
+    assert [text.split(":")[0] for text in said] == ["no ledger", "not noted in the ledger"]
+    with pytest.raises(StoreError):
+        LedgerSync(tmp_path / "ledger.db", True, said.append).decisions(NOW)
+
+
+def test_text_from_outside_is_kept_and_does_no_harm(tmp_path: Path, capsys) -> None:
+    advice = advice_of(founding())
+    odd = tuple(replace(r, text=HOSTILE) for r in advice.recommendations)
+    path = tmp_path / "ledger.db"
+    Ledger(path).propose(proposals(replace(advice, recommendations=odd)), NOW)
+    assert main(["ledger", "dismiss", odd[0].id, "--why", HOSTILE, "--by", HOSTILE, "--ledger", str(path)]) == 0
+    assert main(["ledger", "list", "--all", "--ledger", str(path)]) == 0
+    told = capsys.readouterr()
+    assert not {"\x1b", "\u202e", "\udcff"} & set(told.out + told.err)
+    assert "DROP TABLE" in told.out
+    assert main(["ledger", "list", "--all", "--format", "json", "--ledger", str(path)]) == 0
+    assert len(json.loads(capsys.readouterr().out)["recommendations"]) == len(odd)
+
+
+# ---- the command
+
+
+@pytest.fixture
+def path(ledger: Ledger) -> str:
+    return str(ledger.path)
+
+
+def test_the_command_lists_and_decides(path: str, capsys) -> None:
+    assert main(["ledger", "snooze", MOVE.id[:6], "--until", "2999-01-01", "--by", "ann", "--ledger", path]) == 0
+    assert f"{MOVE.id} (move-sku, chat) is snoozed until 2999-01-01 00:00 UTC." in capsys.readouterr().err
+    assert main(["ledger", "list", "--ledger", path]) == 0
+    out = capsys.readouterr().out
+    assert "snoozed until 2999-01-01" in out
+    assert "$1,234 a month" in out or "$1,235 a month" in out
+    assert main(["ledger", "accept", MOVE.id, "--by", "bob", "--ledger", path]) == 0
+    assert main(["ledger", "dismiss", MOVE.id, "--why", "gone", "--ledger", path]) == 0
+    capsys.readouterr()
+    assert main(["ledger", "list", "--format", "json", "--ledger", path]) == 0
+    (told,) = json.loads(capsys.readouterr().out)["recommendations"]
+    assert told["state"] == "dismissed"
+    assert [e["act"] for e in told["history"]] == ["proposed", "snoozed", "accepted", "dismissed"]
+    assert told["history"][-1]["why"] == "gone"
+    assert told["history"][1]["until"] == "2999-01-01T00:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (["accept", "r-nothing"], 2, "knows no recommendation 'r-nothing'"),
+        (["accept", "r-0123456789ac"], 2, "Did you mean r-0123456789ab?"),
+        (["accept", "r-0"], 2, "knows no recommendation"),
+        (["accept", ""], 2, "knows no recommendation"),
+        (["snooze", MOVE.id, "--until", "2020-01-01"], 2, "is past, so nothing would be snoozed"),
+        (["snooze", MOVE.id, "--until", "9999-12-31T23:59:59-23:59"], 2, "is not a moment in time"),
+        (["snooze", MOVE.id, "--until", "soon"], 2, "'soon' is not a moment in time"),
+        (["dismiss", MOVE.id, "--why", "  "], 2, "The reason is empty. Say why"),
+    ],
+)
+def test_what_cannot_be_decided_is_refused_in_one_sentence(path, capsys, arguments, status, said) -> None:
+    assert main(["ledger", *arguments, "--ledger", path]) == status
+    told = capsys.readouterr().err
+    assert said in told
+    assert len(told.splitlines()) == 1
+    assert [e.act for e in Ledger(Path(path)).entries()[0].events] == ["proposed"]
+
+
+def test_without_a_ledger_the_command_says_how_one_begins(tmp_path: Path, capsys) -> None:
+    assert main(["ledger", "list", "--ledger", str(tmp_path / "none.db")]) == 3
+    assert "'skuwise advise' begins one" in capsys.readouterr().err
+
+
+def test_blocked_and_expired_ones_are_listed_on_demand(ledger: Ledger, capsys) -> None:
+    ledger.propose([replace(MOVE, id="r-blocked00000", blocked=True)], NOW)
+    assert main(["ledger", "list", "--ledger", str(ledger.path)]) == 0
+    assert "r-blocked" not in capsys.readouterr().out
+    assert main(["ledger", "list", "--all", "--ledger", str(ledger.path)]) == 0
+    assert "r-blocked" in capsys.readouterr().out

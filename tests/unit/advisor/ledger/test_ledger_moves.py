@@ -1,0 +1,270 @@
+# pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportOptionalOperand=false
+# pyright: reportOperatorIssue=false, reportAttributeAccessIssue=false
+"""One move in the ledger, from proposed to done, measured, and undone; and what came of measured moves."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from skuwise.__main__ import main
+from skuwise.advisor.core.advice_types import Advice, Interval
+from skuwise.advisor.core.coded_text import CodedText
+from skuwise.advisor.ledger.entries import LedgerEntry, LedgerEvent, Proposal
+from skuwise.advisor.ledger.file.store import Ledger
+from skuwise.advisor.ledger.outcomes import move_outcomes
+from skuwise.advisor.ledger.records import EventFigures, Realised
+from skuwise.advisor.ledger.sync import LedgerSync, site_of
+from skuwise.advisor.moves.base.prediction import Prediction, Refusal
+from skuwise.advisor.moves.predict.calibration import NO_SITE, MeasuredMove, Site, site_factor
+from skuwise.advisor.moves.tracking.observation import observation_of
+from skuwise.rules.base.errors import UsageError
+from skuwise.tests.support.ledger_builders import DAY, L40S, MOVED, RATIO, SAVING, entry_of, fleet, ground, the_move
+from skuwise.tests.support.moves_builders import END, PLAIN, START
+
+
+@pytest.fixture(scope="module")
+def first() -> Advice:
+    return fleet(0)
+
+
+@pytest.fixture
+def said() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def beside(tmp_path: Path, said: list[str], first: Advice) -> LedgerSync:
+    made = LedgerSync(tmp_path / "ledger.db", True, said.append)
+    made.note(first, END)
+    return made
+
+
+# ---- one move, from proposed to done, and back
+
+
+def test_a_move_is_followed_from_proposed_to_done_and_its_saving_measured(beside, first, said, capsys) -> None:
+    move = the_move(first)
+    ledger = Ledger(beside.path)
+    ledger.add(move.id, LedgerEvent("accepted", END + 10, "ann"))
+    (waiting,) = move_outcomes(ledger.entries(), END + 11)
+    assert (waiting.state, waiting.accepted_at, waiting.done_at) == ("accepted", END + 10, None)
+    assert waiting.reason_missing == "it was not seen done yet"
+
+    beside.note(fleet(3.5, beside=beside), END + 3.5 * DAY)  # half a day there is too little
+    assert entry_of(beside, move.id).decision(END + 3.5 * DAY).state == "accepted"
+
+    beside.note(fleet(4.5, beside=beside), END + 4.5 * DAY)
+    entry = entry_of(beside, move.id)
+    done = entry.last("done")
+    assert entry.decision(END + 5 * DAY).state == "done"
+    assert "alone since" in done.why
+    assert "Unasked" not in done.why
+    assert "n1 and n2 fell silent a short while ago" in entry.realised.saving_missing
+    assert any(line.startswith(f"{move.id} is done: It runs on {PLAIN}") for line in said)
+
+    advice = fleet(7, beside=beside)
+    assert not advice.recommendations  # neither the old nodes nor the move itself
+    beside.note(advice, END + 7 * DAY)
+    (outcome,) = move_outcomes(ledger.entries(), END + 7 * DAY)
+    assert (outcome.state, outcome.accepted_at, outcome.done_at) == ("done", END + 10, MOVED)
+    assert outcome.predicted_saving_usd_per_month.p50 == pytest.approx(SAVING, rel=1e-3)
+    assert outcome.realised_saving_usd_per_month == pytest.approx(outcome.predicted_saving_usd_per_month.p50)
+    assert outcome.realised_time_ratio is None
+    assert outcome.reason_missing == "no server told its tokens"
+    measured = entry_of(beside, move.id).realised
+    assert measured.usd_per_month_before - measured.usd_per_month_after == pytest.approx(SAVING, rel=1e-3)
+    assert measured.gpu_hours_per_month_after == pytest.approx(16 * 730)
+
+    capsys.readouterr()
+    assert main(["ledger", "show", move.id[:8], "--ledger", str(beside.path)]) == 0
+    shown = capsys.readouterr().out
+    assert "$14,355 a month saved ($143,547 to $129,192 a month)" in shown
+    assert "at list price, 2026-09-19" in shown
+    assert "accepted by ann" in shown
+    assert main(["ledger", "list", "--state", "done", "--format", "json", "--ledger", str(beside.path)]) == 0
+    (listed,) = json.loads(capsys.readouterr().out)["recommendations"]
+    assert listed["realised"]["saving_usd_per_month"] == pytest.approx(SAVING, rel=1e-3)
+    assert listed["predicted"]["saving_usd_per_month"]["p50"] == pytest.approx(SAVING, rel=1e-3)
+
+
+def test_one_measurement_a_week_is_kept(beside, first) -> None:
+    for days in (4.5, 7.0, 7.5, 8.0, 14.0, 14.5):
+        beside.note(fleet(days), END + days * DAY)
+    acts = [(e.act, (e.at - END) / DAY) for e in entry_of(beside, the_move(first).id).events]
+    assert acts == [("proposed", 0.0), ("done", 4.5), ("measured", 7.0), ("measured", 14.0)]
+
+
+def test_what_nobody_accepted_is_noted_as_done_unasked(beside, first) -> None:
+    beside.note(fleet(4.5), END + 4.5 * DAY)
+    entry = entry_of(beside, the_move(first).id)
+    assert entry.decision(END + 5 * DAY).state == "done"
+    assert entry.last("done").why.startswith("Done unasked. It runs on")
+    (outcome,) = move_outcomes([entry], END + 5 * DAY)
+    assert outcome.accepted_at is None
+
+
+def test_a_move_that_is_undone_regresses_is_open_again_and_is_told_again(beside, first, said) -> None:
+    move, ledger = the_move(first), Ledger(beside.path)
+    ledger.add(move.id, LedgerEvent("accepted", END + 10, "ann"))
+    beside.note(fleet(7), END + 7 * DAY)
+    ledger.note_mailed("team-a", [move.id, "r-other"], END + 7 * DAY)
+    back = END + 8 * DAY
+    beside.note(fleet(8.5, back=back), END + 8.5 * DAY)
+    assert entry_of(beside, move.id).decision(END + 8.5 * DAY).state == "done"  # half a day may be a trial
+    assert ledger.mailed_since("team-a", END) == {move.id, "r-other"}
+
+    now = END + 9.5 * DAY
+    beside.note(fleet(9.5, back=back), now)
+    entry = entry_of(beside, move.id)
+    assert entry.decision(now).state == "regressed"
+    assert "It runs where it ran before since" in entry.decision(now).why
+    assert ledger.mailed_since("team-a", END) == {"r-other"}
+    (outcome,) = move_outcomes(ledger.entries(), now)
+    assert (outcome.state, outcome.realised_saving_usd_per_month) == ("regressed", None)
+    assert outcome.reason_missing == "it was moved back"
+
+    advice = fleet(10, back=back, beside=beside)
+    again = next(r for r in advice.recommendations if r.id == move.id)  # the same id, though the series ran on both
+    assert again.decision.state == "regressed"
+    assert not again.set_aside
+    assert again.counts
+
+    ledger.add(move.id, LedgerEvent("accepted", now + 60, "ann"))
+    assert entry_of(beside, move.id).decision(now + 61).state == "accepted"
+
+
+def test_a_saving_that_never_came_regresses_after_a_week_and_tells_why(beside, first) -> None:
+    id_ = the_move(first).id
+    beside.note(fleet(4.5, kept=True), END + 4.5 * DAY)
+    entry = entry_of(beside, id_)
+    assert entry.decision(END + 5 * DAY).state == "done"
+    # Both pairs are paid for now: the two nodes that it left were to go.
+    assert entry.realised.saving_usd_per_month == pytest.approx(-2 * 88.488 * 730, rel=1e-3)
+    assert entry.realised.confounders == ("n1 and n2 that it left are still there, and counted.",)
+    beside.note(fleet(9, kept=True), END + 9 * DAY)
+    assert entry_of(beside, id_).decision(END + 9 * DAY).state == "done"
+    for days in (10.5, 11):  # a second look tells it once
+        beside.note(fleet(days, kept=True), END + days * DAY)
+    entry = entry_of(beside, id_)
+    assert [e.act for e in entry.events] == ["proposed", "done", "regressed"]
+    assert "predicted. n1 and n2 that it left are still there" in entry.events[-1].why
+    beside.note(fleet(14), END + 14 * DAY)  # they were given back after all
+    assert entry_of(beside, id_).decision(END + 14 * DAY).state == "done"
+
+
+def test_what_is_blocked_keeps_nothing_and_takes_nothing(beside, first) -> None:
+    blocked = next(r for r in first.recommendations if r.blocked_by)
+    assert entry_of(beside, blocked.id).proposal.ground is None
+    move = the_move(first)
+    kept = entry_of(beside, move.id).proposal.ground
+    beside.note(replace(first, recommendations=(replace(move, blocked_by=("not now",)),)), END + 60)
+    entry = entry_of(beside, move.id)
+    assert (entry.proposal.blocked, entry.proposal.ground) == (True, kept)
+
+
+def test_a_window_of_the_past_and_another_source_tell_nothing(beside, first) -> None:
+    id_ = the_move(first).id
+    beside.note(fleet(7), END + 7 * DAY)
+    beside.note(first, END + 8 * DAY)  # `advise --until` before the move
+    assert [e.act for e in entry_of(beside, id_).events] == ["proposed", "done"]
+
+
+def test_what_was_accepted_keeps_the_prediction_it_was_accepted_with(beside, first) -> None:
+    move, ledger = the_move(first), Ledger(beside.path)
+    kept = entry_of(beside, move.id).proposal.ground
+    ledger.add(move.id, LedgerEvent("accepted", END + 10, "ann"))
+    beside.note(fleet(1, moved=END + 90 * DAY), END + DAY)
+    entry = entry_of(beside, move.id)
+    assert entry.last_proposed == END + DAY
+    assert entry.proposal.ground == kept
+
+
+def test_the_command_begins_a_trial_and_shows_what_it_still_needs(beside, first, capsys) -> None:
+    move, path = the_move(first), str(beside.path)
+    Ledger(beside.path).add(move.id, LedgerEvent("accepted", END + 10, "ann"))  # it does not expire
+    assert main(["ledger", "trial", move.id, "--replica", "chat-7\x1b[31m", "--by", "ann", "--ledger", path]) == 0
+    capsys.readouterr()
+    assert main(["ledger", "show", move.id, "--ledger", path]) == 0
+    shown = capsys.readouterr().out
+    assert "\x1b" not in shown
+    assert "It needs 24 h of replica chat-7" in " ".join(shown.split())
+    assert main(["ledger", "list", "--ledger", path]) == 0
+    assert "accepted, on trial" in capsys.readouterr().out
+    fewer = next(r for r in first.recommendations if r.action == "reduce-gpus")
+    assert main(["ledger", "trial", fewer.id, "--ledger", path]) == UsageError.exit_status
+    assert "no single replica can go first" in capsys.readouterr().err
+
+
+# ---- fed back
+
+
+def test_few_moves_change_predictions_little_and_many_more() -> None:
+    case = MeasuredMove(Interval(1 / 1.2276, 1.0, 1.2276), 1.2)  # sigma 0.16
+    one, many = site_factor([case])[0], site_factor([case] * 10)[0]
+    assert math.log(one) / math.log(1.2) == pytest.approx(0.26, abs=0.01)
+    assert math.log(many) / math.log(1.2) == pytest.approx(0.78, abs=0.01)
+    assert site_factor([]) == (1.0, 0)
+    # What the factor in the prediction took up already is not taken for the model's.
+    assert site_factor([replace(case, measured=1.0, factor=1.2)])[0] == pytest.approx(one)
+
+
+@given(st.lists(st.tuples(st.floats(0.3, 3), st.floats(0.3, 3), st.floats(1.01, 3)), min_size=1, max_size=20))
+def test_a_site_lies_between_the_model_and_its_own_moves(rows) -> None:
+    cases = [MeasuredMove(Interval(p / s, p, p * s), m) for m, p, s in rows]
+    errors = [math.log(m / p) for m, p, _ in rows]
+    factor, count = site_factor(cases)
+    assert count == len(rows)
+    assert min(0.0, *errors) - 1e-9 <= math.log(factor) <= max(0.0, *errors) + 1e-9
+
+
+def test_a_site_is_applied_to_predictions_told_and_off_without_moves() -> None:
+    predicted = Prediction(0.8, 0.12, "training, across generations")
+    assert NO_SITE.applied(predicted) is predicted
+    own = Site(1.05, 3, (1000.0, 930.0), 2).applied(predicted)
+    assert (own.median, own.sigma) == (pytest.approx(0.84), 0.12)
+    assert own.basis == "training, across generations, x1.05 by 3 moves measured here"
+    refused = Refusal(CodedText("said", "no"))
+    assert Site(1.05, 3).applied(refused) == refused
+    assert [note.text for note in Site(1.0, 0, (1000.0, 930.0), 2).notes] == [
+        "2 moves done here saved $930 a month, 93 % of the $1,000 predicted; what is predicted now is not scaled by "
+        "that.",
+    ]
+
+
+def test_measured_moves_of_the_ledger_become_the_site_unless_the_load_changed() -> None:
+    told = Realised(
+        START, END, 300.0, Interval(80.0, 100.0, 120.0), RATIO, 500.0, 410.0, 90.0, None, 1.0, 1.0, 1.2, None, 1.1
+    )
+    own = ground(target=L40S, time_ratio=RATIO)
+    proposal = Proposal("r-1", "move-sku", "chat", "a", "b", None, 0.0, "cash-now", "low", False, "t", "fleet.db", own)
+
+    def site(measured: Realised, **changes) -> Site:
+        done = LedgerEvent("done", END, "skuwise", figures=EventFigures(measured))
+        return site_of([LedgerEntry(replace(proposal, **changes), START, END, (done,))], END)
+
+    assert site(told).cases == 1
+    assert site(told).factor > 1.03
+    assert site(told).saved == (100.0, 90.0)
+    assert site(replace(told, load_ratio=1.5)).cases == 0
+    assert site(told, ground=replace(own, target=replace(own.source, node_sku=PLAIN))).cases == 0  # the same GPU
+
+
+def test_nothing_is_begun_where_there_is_nothing_to_note(tmp_path: Path, first: Advice) -> None:
+    beside = LedgerSync(tmp_path / "none.db", True, lambda _: None)
+    beside.note(replace(first, recommendations=()), END)
+    assert not beside.path.exists()
+    assert beside.site(END) == NO_SITE
+
+
+def test_the_evidence_is_what_the_advice_saw(first: Advice) -> None:
+    found = observation_of(first)
+    assert set(found.nodes) == {"n1", "n2"}
+    assert found.nodes["n1"].usd_per_hour == pytest.approx(98.32)
+    assert the_move(first).id in found.open
+    assert len(found.now("s-chat")) == 2

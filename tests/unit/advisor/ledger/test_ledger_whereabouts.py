@@ -1,0 +1,288 @@
+# pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportOptionalOperand=false
+# pyright: reportOptionalSubscript=false, reportOperatorIssue=false, reportAttributeAccessIssue=false
+"""Where each kind of move stands by the telemetry, what it brought, and what a trial comes to."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from skuwise.advisor.core.advice_types import Configuration, SavingsBaseline, WorkloadVerdict
+from skuwise.advisor.ledger.entries import LedgerEntry, LedgerEvent, Proposal
+from skuwise.advisor.ledger.realised_savings import realised
+from skuwise.advisor.ledger.records import EventFigures, TrialResult, from_json
+from skuwise.advisor.ledger.transitions import ledger_events
+from skuwise.advisor.moves.recommendation_kinds import KINDS
+from skuwise.advisor.moves.tracking.move_state import MoveState
+from skuwise.advisor.moves.tracking.observation import Measure, Observation, PredictionSnapshot
+from skuwise.tests.support.ledger_builders import DAY, L40S, RATIO, ground, moved_run, seen
+from skuwise.tests.support.moves_builders import END, IB, PLAIN, START, gpus_of, workload
+
+
+def state_of(action: str, own: PredictionSnapshot, now: Observation, proposed: bool = False) -> MoveState | None:
+    return KINDS[action].state(own, now, proposed)
+
+
+# ---- where other actions stand
+
+
+def test_fewer_gpus_are_seen_by_their_count_and_measured_by_the_nodes_that_are_gone() -> None:
+    fell = START + 4 * DAY
+    runs = [workload("chat", ("n1",)), workload("chat", ("n2",), id="w-2", end=fell)]
+    own, now = ground(), seen(runs, (("n1", END), ("n2", fell)))
+    stand = state_of("reduce-gpus", own, now)
+    assert (stand.place, stand.since) == ("target", fell)
+    assert stand.hours == pytest.approx((END - fell) / 3600)
+    told = realised("reduce-gpus", own, stand, now)
+    assert told.saving_usd_per_month == pytest.approx(98.32 * 730)
+    assert told.usd_per_month_after == pytest.approx(98.32 * 730)
+    grown = [*runs, workload("chat", ("n3",), id="w-3", start=END - 2 * DAY)]
+    back = state_of("reduce-gpus", own, seen(grown))
+    assert (back.place, back.since) == ("source", END - 2 * DAY)
+    elsewhere = [workload("chat", ("p1",), node_sku=PLAIN)]
+    assert state_of("reduce-gpus", own, seen(elsewhere)) is None
+
+
+@pytest.mark.parametrize(
+    ("acts", "days", "seen_as"),
+    [(("accepted",), 2, ["done"]), ((), 2, []), ((), 8, ["done"]), (("dismissed",), 8, ["done"]), (("done",), 8, [])],
+)
+def test_a_count_that_fell_by_itself_must_last_a_week(acts, days, seen_as) -> None:
+    fell = END - days * DAY
+    runs = [workload("chat", ("n1",)), workload("chat", ("n2",), id="w-2", end=fell)]
+    proposal = Proposal(
+        "r-1", "reduce-gpus", "chat", "16", "8", 71_773.6, 0.0, "cash-now", "low", False, "t", "fleet.db", ground()
+    )  # fmt: skip
+    entry = LedgerEntry(proposal, START, END, tuple(LedgerEvent(act, START + 1, "ann") for act in acts))
+    found = ledger_events([entry], seen(runs, (("n1", END), ("n2", fell))), END)
+    assert [event.act for _, event in found] == seen_as
+    assert not any(acts == () and "Done unasked." not in event.why for _, event in found)
+
+
+def test_a_job_is_measured_over_a_week_by_the_time_it_held_its_nodes() -> None:
+    nights = [
+        workload("train", ("n1",), kind="training", id=f"w-{n}", series_id="s-chat", node_sku=PLAIN,
+                 start=START + n * DAY, end=START + n * DAY + 6 * 3600)
+        for n in range(4, 15)
+    ]  # fmt: skip
+    own = ground(serving=False, target=Configuration("H100-SXM5", PLAIN, 8), yardstick=SavingsBaseline(98.32 * 730 / 4))
+    own = replace(own, usd_per_hour={IB: 90.0})  # the price of the proposal, not today's
+    now = seen(nights, (("n1", END),))
+    told = realised("move-sku", own, MoveState("target", START + 4 * DAY, 60.0, ""), now)
+    assert told.usd_per_month_after == pytest.approx(90.0 * 730 / 4, rel=0.02)
+    short = realised("move-sku", own, MoveState("target", END - 5 * DAY, 30.0, ""), now)
+    assert short.saving_missing == "a job is measured over a week at least"
+
+
+def test_a_trial_replica_is_between_and_moves_no_fleet() -> None:
+    runs = [workload("chat", ("n1",)), workload("chat", ("p1",), id="w-p", node_sku=PLAIN, start=END - 3 * DAY)]
+    stand = state_of("move-sku", ground(target=Configuration("H100-SXM5", PLAIN, 16)), seen(runs))
+    assert stand.place == "between"
+    assert stand.told == "1 of its 2 runs are on azure/Standard_ND96is_H100_v5."
+
+
+def test_a_slice_is_known_by_its_id() -> None:
+    whole = workload("chat", ("n1",), end=END - 3 * DAY, gpus=gpus_of("n1", 1))
+    part = workload("chat", ("n1",), id="w-m", start=END - 3 * DAY, gpus=("MIG-7",))
+    stand = state_of("mig-slice", ground(), seen([whole, part]))
+    assert (stand.place, stand.since) == ("target", END - 3 * DAY)
+    assert state_of("mig-slice", ground(), seen([whole, replace(part, gpus=("GPU-7",))])).place == "source"
+
+
+FREED = {
+    "series_id": None, "target": Configuration(None, None, 0), "source": Configuration("H100-SXM5", IB, 8),
+    "yardstick": SavingsBaseline(98.32 * 730, nodes=("n1",)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("last_seen", "runs", "place", "left"),
+    [
+        (END - 4 * DAY, (), "target", 0.0),  # gone for good
+        (END - 2 * DAY, (), "source", None),  # silent, and perhaps back tomorrow
+        (END, (), "source", 98.32 * 730),
+        (END, ("batch",), "target", 98.32 * 730),  # put to use: no cash came back
+    ],
+)
+def test_a_node_is_given_back_when_it_is_gone_or_put_to_use(last_seen, runs, place, left) -> None:
+    own = ground(**FREED)
+    work = [workload(name, ("n1",), start=END - 5 * DAY) for name in runs]
+    now = seen(work, (("n1", last_seen),))
+    stand = state_of("release", own, now)
+    assert stand.place == place
+    told = realised("release", own, stand, now)
+    assert told.usd_per_month_after == (pytest.approx(left) if left is not None else None)
+    if left is None:
+        assert "fell silent a short while ago" in told.saving_missing
+
+
+def test_what_another_source_does_not_show_is_not_gone() -> None:
+    own = ground(
+        **FREED,
+    )
+    proposal = Proposal(
+        "r-1", "release", "n1", "8 x H100", "-", 71_773.6, 5840.0, "cash-now", "very-low", False, "Give it back.",
+        "fleet.db", own,
+    )  # fmt: skip
+    entry = LedgerEntry(proposal, START, START, (LedgerEvent("accepted", START, "ann"),))
+    assert [e.act for _, e in ledger_events([entry], seen([], source="fleet.db"), END)] == ["done"]
+    assert ledger_events([entry], seen([], source="other.db"), END) == []
+    # Nor is what a part of the same fleet does not show.
+    of_ten = replace(entry, proposal=replace(proposal, ground=replace(own, fleet=10)))
+    nodes = [(f"m{n}", END) for n in range(9)]
+    assert ledger_events([of_ten], seen([], nodes[:3], source="fleet.db, more.db"), END) == []
+    assert [e.act for _, e in ledger_events([of_ten], seen([], nodes, source="fleet.db, more.db"), END)] == ["done"]
+
+
+def test_held_gpus_are_let_go_only_where_their_nodes_still_tell() -> None:
+    own = ground(target=Configuration(None, None, 0), yardstick=SavingsBaseline(98.32 * 730, nodes=("n1",)))
+    left = workload("chat", ("n1",), end=END - 3 * DAY)
+    assert state_of("release", own, seen([left], (("n1", END),))).place == "target"
+    assert state_of("release", own, seen([left], (("n1", left.end),))) is None  # the agent may have died
+    assert state_of("release", own, seen([workload("chat", ("n1",))], (("n1", END),))).place == "source"
+
+
+def test_a_pool_is_packed_when_as_many_nodes_are_empty_as_were_to_be() -> None:
+    h100 = Configuration("H100-SXM5", IB, 24)
+    pool = ground(
+        series_id=None, source=h100, target=replace(h100, gpu_count=16),
+        yardstick=SavingsBaseline(3 * 98.32 * 730, nodes=("n1", "n2", "n3")),
+    )  # fmt: skip
+    nodes = (("n1", END), ("n2", END), ("n3", END))
+    runs = [workload(f"app{n}", (f"n{n}",), end=END if n < 3 else END - 2 * DAY) for n in (1, 2, 3)]
+    stand = state_of("consolidate", pool, seen(runs, nodes))
+    assert (stand.place, stand.since) == ("target", END - 2 * DAY)
+    told = realised("consolidate", pool, stand, seen(runs, nodes))
+    assert told.saving_usd_per_month == pytest.approx(0.0)
+    assert told.confounders == ("1 of n1, n2 and n3 that was to go is still there.",)
+    gone = (*nodes[:2], ("n3", END - 4 * DAY))
+    assert realised("consolidate", pool, stand, seen(runs[:2], gone)).saving_usd_per_month == pytest.approx(98.32 * 730)
+    busy = [workload(f"app{n}", (f"n{n}",)) for n in (1, 2, 3)]
+    assert state_of("consolidate", pool, seen(busy, nodes)).place == "source"
+
+
+def nightly(nights_off: int) -> list[WorkloadVerdict]:
+    """Runs of a service that holds its GPUs by day alone from so many nights before the window's end on."""
+    first = END // DAY * DAY - (nights_off - 1) * DAY
+    days = [
+        workload("chat", ("n1",), id=f"w-{n}", start=first + n * DAY + 6 * 3600, end=min(first + n * DAY + DAY, END))
+        for n in range(nights_off)
+    ]
+    return [workload("chat", ("n1",), id="w", end=first), *(w for w in days if w.end > w.start)]
+
+
+@pytest.mark.parametrize(("nights", "place"), [(0, "source"), (2, "between"), (4, "target")])
+def test_nights_without_its_gpus_are_counted(nights, place) -> None:
+    own = ground(yardstick=SavingsBaseline(98.32 * 730, off_hours=(0, 6)))
+    runs = nightly(nights) if nights else [workload("chat", ("n1",))]
+    stand = state_of("schedule-off", own, seen(runs, (("n1", END),)))
+    assert stand.place == place
+
+
+def test_a_node_that_goes_on_reporting_at_night_saves_nothing() -> None:
+    own = ground(nodes=("n1",), yardstick=SavingsBaseline(98.32 * 730, off_hours=(0, 6)))
+    stand = MoveState("target", START, 100.0, "")
+    now = seen(nightly(14), (("n1", END),))
+    assert realised("schedule-off", own, stand, now).saving_usd_per_month == pytest.approx(0.0)
+    off = {"n1": replace(now.nodes["n1"], hours_observed=336.0 * 0.75)}
+    told = realised("schedule-off", own, stand, replace(now, nodes=off))
+    assert told.saving_usd_per_month == pytest.approx(0.25 * 98.32 * 730)
+    early = realised("schedule-off", own, replace(stand, since=START + 5 * DAY), now)
+    assert early.saving_missing == "the window still holds days from before the move"
+
+
+def test_a_lower_clock_is_seen_by_the_clock_and_measured_by_the_power() -> None:
+    before = Measure(16.0, 16 * 730.0, clock_ratio=0.95, watts=600.0)
+    own = ground(yardstick=SavingsBaseline(500.0, clock_share=0.8, usd_per_kwh=0.1), before=before)
+    slow = workload("chat", ("n1", "n2"), features={"clock_ratio": 0.76, "power_watts": 500.0})
+    stand = state_of("lower-clock", own, seen([slow]))
+    assert stand.place == "target"
+    told = realised("lower-clock", own, replace(stand, since=START), seen([slow]))
+    assert told.saving_usd_per_month == pytest.approx(0.1 * 16 * 730 * 0.1)  # 100 W less at $0.10 a kWh
+    fast = replace(slow, features={"clock_ratio": 0.94})
+    assert state_of("power-cap", own, seen([fast])).place == "source"
+    assert state_of("lower-clock", own, seen([replace(slow, features={})])) is None
+
+
+def test_a_fault_is_mended_when_it_is_found_no_more() -> None:
+    own = ground()
+    runs = [workload("chat", ("n1",))]
+    assert state_of("fix-first", own, seen(runs)).place == "target"
+    assert state_of("fix-first", own, seen(runs), proposed=True).place == "source"
+
+
+# ---- time, load and the trial
+
+
+def test_time_is_measured_by_the_tokens_of_a_service_and_the_steps_of_a_job() -> None:
+    before = Measure(8.0, 5840.0, busy=0.5, busy_seconds_per_token=0.002, tokens_per_second=2000.0, period_seconds=4.0)
+    service = ground(target=L40S, time_ratio=RATIO, before=before, yardstick=SavingsBaseline())
+    run = moved_run(engine_active=0.6, generated_tokens=2000.0 * 4 * DAY)
+    stand = MoveState("target", END - 4 * DAY, 96.0, "")
+    told = realised("move-sku", service, stand, seen([run]))
+    assert told.time_ratio == pytest.approx(0.6 * 8 / 2000 / 0.002)
+    assert told.load_ratio == pytest.approx(1.0)
+    assert told.confounders == ()
+    busier = realised(
+        "move-sku", service, stand, seen([moved_run(engine_active=0.6, generated_tokens=3000.0 * 4 * DAY)])
+    )
+    assert busier.confounders == (
+        "The work asked of it is x1.50 of what it was, so time and cost are not the move's alone.",
+    )
+    job = replace(service, serving=False)
+    steps = realised("move-sku", job, stand, seen([moved_run(period_seconds=5.0, period_share=0.9)]))
+    assert steps.time_ratio == pytest.approx(1.25)
+    blurred = realised("move-sku", job, stand, seen([moved_run(period_seconds=5.0, period_share=0.2)]))
+    assert (blurred.time_ratio, blurred.time_missing) == (None, "no steps were seen in its load")
+
+
+def test_a_move_that_is_far_slower_than_predicted_regresses() -> None:
+    before = Measure(8.0, 5840.0, busy=0.5, busy_seconds_per_token=0.002, tokens_per_second=2000.0)
+    own = ground(target=L40S, time_ratio=RATIO, before=before, yardstick=SavingsBaseline(), saving_usd_per_month=None)
+    proposal = Proposal("r-1", "move-sku", "chat", "a", "b", None, 0.0, "cash-now", "low", False, "t", "fleet.db", own)
+    entry = LedgerEntry(proposal, START, START, (LedgerEvent("accepted", START, "ann"),))
+
+    def after(g: float, entry: LedgerEntry) -> list[LedgerEvent]:
+        run = moved_run(engine_active=g, generated_tokens=2000.0 * 4 * DAY)
+        return [e for _, e in ledger_events([entry], seen([run]), END)]
+
+    (done,) = after(0.5, entry)
+    assert done.act == "done"
+    since = replace(done, figures=EventFigures(replace(done.figures.realised, until=END - DAY)))
+    entry = replace(entry, events=(*entry.events, since))
+    (slow,) = after(0.8, entry)  # x1.60, and 1.25 was the 90th percentile
+    assert (slow.act, slow.why[:30]) == ("regressed", "It takes x1.60 the time, and a")
+    assert after(0.65, entry) == []  # x1.30: past it by less than a tenth
+
+
+def trial_entry(own: PredictionSnapshot, replica: str | None = None) -> LedgerEntry:
+    proposal = Proposal("r-1", "move-sku", "chat", "a", "b", None, 0.0, "cash-now", "low", False, "t", "fleet.db", own)
+    begun = from_json(EventFigures, json.dumps({"trial": {"replica": replica} if replica else {}}))
+    return LedgerEntry(proposal, START, START, (LedgerEvent("trial", END - 5 * DAY, "ann", figures=begun),))
+
+
+@pytest.mark.parametrize(
+    ("busy", "verdict"), [(0.4, "as predicted"), (0.52, "as predicted"), (0.6, "worse"), (0.3, "better")]
+)
+def test_a_trial_holds_one_replica_against_the_rest(busy, verdict) -> None:
+    own = ground(target=L40S, time_ratio=RATIO)
+    rest = workload("chat", ("n1",), features={"engine_active": 0.4})
+    ((_, event),) = ledger_events([trial_entry(own)], seen([rest, moved_run(engine_active=busy)]), END)
+    assert event.act == "tried"
+    assert event.figures.tried == TrialResult(
+        verdict, pytest.approx(busy / 0.4), pytest.approx(96.0),
+        "the time its engines are busy, if requests are spread evenly",
+    )  # fmt: skip
+    assert f"x{busy / 0.4:.2f} the time" in event.why
+
+
+def test_a_trial_waits_for_a_day_for_its_replica_and_for_something_that_tells() -> None:
+    own = ground(target=L40S, time_ratio=RATIO)
+    rest, tried = workload("chat", ("n1",), features={"engine_active": 0.4}), moved_run(engine_active=0.4)
+    assert ledger_events([trial_entry(own)], seen([rest]), END) == []
+    assert ledger_events([trial_entry(own)], seen([rest, replace(tried, start=END - 0.9 * DAY)]), END) == []
+    assert ledger_events([trial_entry(own, "canary")], seen([rest, tried]), END) == []
+    assert ledger_events([trial_entry(own, tried.id)], seen([rest, tried]), END)
+    full = replace(rest, features={"engine_active": 0.97})  # a full engine does not tell how much more it could do
+    assert ledger_events([trial_entry(own)], seen([full, tried]), END) == []

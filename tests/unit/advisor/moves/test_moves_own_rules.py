@@ -1,0 +1,267 @@
+# pyright: reportOptionalMemberAccess=false, reportArgumentType=false
+"""A site's own rules, its teams' thresholds and its exceptions, in the advice that they lead to."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+
+import jsonschema
+import numpy as np
+import pytest
+from skuwise.__main__ import main
+from skuwise.advisor.advise import load_rulebook
+from skuwise.advisor.core.advice_types import Advice, Coverage, Owner
+from skuwise.advisor.core.coded_text import CodedText
+from skuwise.advisor.pipeline import AdviseOptions, advise_on
+from skuwise.advisor.render import format_names, render
+from skuwise.advisor.render.explain import render_explained
+from skuwise.advisor.render.json import load_schema
+from skuwise.rules.catalog.price_files import load_prices
+from skuwise.tests.support.moves_builders import END, catalog, fabric, node, usage, verdicts, workload
+
+RULE = """id: slow-input
+severity: medium
+reason: our loaders
+when:
+  - {feature: cpu, operator: above, value: 0.8}
+  - {feature: power_watts, operator: below, value: 300}
+text: "{workload}: CPUs {cpu} busy at {power_watts}."
+would_change_if:
+  - The loader is given more than {gpu_count} cores.
+"""
+SLOW = {"cpu": 0.9, "power_watts": 250.0}
+
+
+def advice(given, root: Path, files: dict[str, str] | None = None) -> Advice:
+    for name, text in (files or {}).items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    book = replace(load_rulebook(root, None, END), catalog=catalog())
+    return advise_on(given, book, AdviseOptions(END), np.random.default_rng(1), source={"kind": "sqlite"})
+
+
+def found(told: Advice, rule: str) -> list:
+    return [f for f in told.findings if f.rule == rule]
+
+
+def train(features=SLOW, **changes):
+    return workload("job", kind="training", features=features, **changes)
+
+
+def one(w):
+    return verdicts([node()], [w], uses=[usage(w, u_c=0.3, u_m=0.3, label="compute")])
+
+
+def test_a_custom_rule_tells_its_evidence_with_unit_and_threshold_and_claims_no_money(tmp_path):
+    told = advice(one(train()), tmp_path, {"custom/a.yaml": RULE})
+    (finding,) = found(told, "custom/slow-input")
+    assert [(e.metric, e.value, e.threshold, e.unit) for e in finding.evidence] == [
+        ("cpu", 0.9, 0.8, "ratio"),
+        ("power_watts", 250.0, 300.0, "watts"),
+    ]
+    assert finding.text == "The training job job (ann): CPUs 90 % busy at 250 watts."
+    assert (finding.severity, finding.cost_usd, finding.gpu_hours) == ("medium", None, 8 * 336)
+    assert [one.text for one in finding.would_change_if] == ["The loader is given more than 8 cores."]
+    without = advice(one(train()), tmp_path / "none_of_its_own", {"waste/idle.yaml": "id: idle\n"})
+    assert told.summary == without.summary
+    assert told.recommendations == without.recommendations
+    jsonschema.validate(json.loads(render(told, "json")), load_schema())
+
+
+@pytest.mark.parametrize(
+    "w",
+    [
+        train({"cpu": 0.9}),
+        train({**SLOW, "cpu": 0.8}),
+        train({**SLOW, "fault_share": 0.5}),
+        train(shared=True),
+        workload("job", kind="unknown", features=SLOW),
+    ],
+    ids=["not-told", "not-above", "faulty", "shared", "kind-unknown"],
+)
+def test_a_custom_rule_is_silent_where_it_cannot_hold(tmp_path, w):
+    assert not found(advice(one(w), tmp_path, {"custom/a.yaml": RULE}), "custom/slow-input")
+
+
+def test_every_run_must_meet_it_and_the_one_nearest_the_threshold_is_shown(tmp_path):
+    files = {"custom/a.yaml": RULE}
+    pair = [train(id=f"w-{i}", nodes=(f"n{i}",), features={**SLOW, "cpu": cpu}) for i, cpu in ((1, 0.95), (2, 0.85))]
+    given = verdicts([node("n1"), node("n2")], pair, uses=[usage(w) for w in pair])
+    (finding,) = found(advice(given, tmp_path, files), "custom/slow-input")
+    assert finding.evidence[0].value == 0.85
+    worse = [pair[0], replace(pair[1], features={**SLOW, "cpu": 0.5})]
+    assert not found(advice(replace(given, workloads=tuple(worse)), tmp_path), "custom/slow-input")
+
+
+def test_below_its_coverage_a_custom_rule_says_what_it_lacks(tmp_path):
+    told = advice(one(train()), tmp_path, {"custom/a.yaml": RULE + "coverage_hours: 400\n"})
+    assert not found(told, "custom/slow-input")
+    (note,) = [n for n in told.notes if n.text.startswith("custom/slow-input seems to hold for The training job job")]
+    assert note.text.endswith("it speaks from 400 h on.")
+
+
+def test_confidence_falls_with_coverage(tmp_path):
+    files = {"custom/a.yaml": RULE}
+    sure, less = (
+        found(advice(one(train(coverage=Coverage(share, 1.0))), tmp_path, files), "custom/slow-input")[0].confidence
+        for share in (1.0, 0.5)
+    )
+    assert 0 < less < sure <= 0.95
+
+
+def test_a_rule_for_one_team_speaks_of_its_work_alone(tmp_path):
+    files = {"teams/ml/custom/a.yaml": RULE, "teams/ml/team.yaml": "account: [ml]\n"}
+    assert not found(advice(one(train()), tmp_path, files), "custom/slow-input")
+    assert found(advice(one(train(owner=Owner(account="ml"))), tmp_path), "custom/slow-input")
+
+
+def silent(**changes):
+    w = workload(**changes)
+    return verdicts([node(fabric=fabric(util_p995=0.008))], [w], uses=[usage(w, u_n=0.2)])
+
+
+def test_a_teams_threshold_holds_for_its_work_and_on_the_nodes_it_shares(tmp_path):
+    files = {
+        "teams/strict/waste/idle-fabric.yaml": "id: idle-fabric\nthresholds: {util_p995_max: {value: 0.005}}\n",
+        "teams/strict/team.yaml": "namespace: [strict]\n",
+    }
+    assert found(advice(silent(), tmp_path, files), "idle-fabric")
+    assert not found(advice(silent(owner=Owner(namespace="strict")), tmp_path), "idle-fabric")
+    both = [workload("a", shared=True), workload("b", shared=True, owner=Owner(namespace="strict"))]
+    given = verdicts([node(fabric=fabric(util_p995=0.008))], both, uses=[usage(w, u_n=0.2) for w in both])
+    assert not found(advice(given, tmp_path), "idle-fabric")
+
+
+@pytest.mark.parametrize(
+    ("changes", "exceptions", "why"),
+    [
+        ({"command": "vllm serve big --enable-expert-parallel"}, None, "mixture-of-experts (shipped)"),
+        ({}, "rdma-storage: {match: {node: [n1]}}", "rdma-storage (site)"),
+        ({}, "spare: {rules: [idle-fabric], reason: kept, match: {user: [ann]}}", "spare (site)"),
+        ({}, "spare: {rules: [idle-fabric], reason: kept, match: {user: [ann]}, until: 2020-01-01}", None),
+        ({}, None, None),
+    ],
+)
+def test_an_exception_silences_a_rule_and_says_so(tmp_path, changes, exceptions, why):
+    files = {"exceptions.yaml": f"exceptions:\n  {exceptions}\n"} if exceptions else {"waste/a.yaml": "id: idle\n"}
+    told = advice(silent(**changes), tmp_path, files)
+    assert bool(found(told, "idle-fabric")) is (why is None)
+    said = [n for n in told.notes if n.code == "silenced-by-exception" and n.fields["rule"] == "idle-fabric"]
+    assert len(said) == (why is not None)
+    assert all(f"by the exception {why}: " in n.text for n in said)
+
+
+DOCS = Path(__file__).parents[4] / "docs" / "rules.md"
+
+
+def test_the_documentation_shows_what_works(tmp_path):
+    blocks = re.findall(r"^```yaml\n(.*?)^```", DOCS.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    named = {m.group(1): text for text in blocks if (m := re.match(r"# DIR/(\S+)\n", text))}
+    assert set(named) == {
+        "waste/idle-fabric.yaml",
+        "teams/search/team.yaml",
+        "exceptions.yaml",
+        "custom/slow-input.yaml",
+    }
+    told = advice(one(train({"cpu": 0.9, "engine_active": 0.4})), tmp_path, named)
+    (finding,) = found(told, "custom/slow-input")
+    assert (
+        finding.text == "The training job job (ann) waits for its input: CPUs 90 % busy, GPUs at work 40 % of the time."
+    )
+    assert len(named["custom/slow-input.yaml"].splitlines()) == 11  # ten and the file's name
+    assert main(["rules", "check", str(tmp_path)]) == 0
+    (prices,) = [text for text in blocks if text.startswith("prices:")]
+    (tmp_path / "prices.yaml").write_text(prices)
+    read = load_prices(tmp_path / "prices.yaml", catalog().nodes, today=date(2026, 11, 21))
+    assert (len(read.prices), len(read.power)) == (1, 1)
+
+
+HOSTILE = "\u202e[red]x[/red]<script>alert(1)</script>|=cmd|' /C calc'!A0 {workload}"
+
+
+@pytest.mark.parametrize("form", format_names())
+def test_hostile_rules_have_no_effect_in_any_format(tmp_path, form):
+    own = RULE.replace('"{workload}: CPUs {cpu} busy at {power_watts}."', json.dumps("=1+1 " + HOSTILE))
+    told = advice(one(train()), tmp_path, {"custom/a.yaml": own})
+    text = render(told, form)
+    assert "\u202e" not in text
+    assert "\u202e" not in render_explained(told, found(told, "custom/slow-input")[0], None, width=100)
+    if form in ("markdown", "html"):
+        assert "<script" not in text
+    if form == "table":
+        assert "[red]x[/red]" in " ".join(text.split())
+    if form == "csv":
+        (row,) = [r for r in csv.DictReader(io.StringIO(text)) if r["rule_or_action"] == "custom/slow-input"]
+        assert row["text"].startswith("'=1+1")
+
+
+def test_what_may_need_its_fabric_is_not_moved_to_a_node_without_one(tmp_path):
+    plain = advice(silent(), tmp_path, {"waste/a.yaml": "id: idle\n"})
+    kept = advice(silent(command="vllm serve big --enable-expert-parallel"), tmp_path)
+    without = {n.name for n in catalog().nodes.values() if not n.fabric.rdma}
+
+    def leaving(told: Advice) -> list[str]:
+        return [r.target.node_sku for r in told.recommendations if r.target.node_sku in without and not r.blocked_by]
+
+    assert leaving(plain)
+    assert not leaving(kept)
+
+
+SMALL = {"u_c": 0.02, "u_m": 0.2, "u_n": 0.0}
+LOADED = {"mem_flat": 1.0, "cpu": 0.1, "tensor_of_sustained_p99": 0.05, "hbm_of_sustained_p99": 0.3}
+
+
+def counts(told: Advice) -> list[tuple[int, tuple[CodedText, ...]]]:
+    return [(r.target.gpu_count, r.blocked_by) for r in told.recommendations if r.action == "reduce-gpus"]
+
+
+def test_a_team_keeps_the_headroom_it_set_in_findings_and_in_ways_out(tmp_path):
+    files = {
+        "teams/calm/waste/a.yaml": "id: too-many-gpus\nthresholds: {headroom: {value: 0.3}}\n",
+        "teams/calm/team.yaml": "namespace: [calm]\n",
+        "waste/x.yaml": "id: too-many-gpus\nthresholds: {headroom: {value: 0.8}}\n",
+    }
+    held = {}
+    for namespace in ("calm", "other"):
+        w = workload(features=LOADED, owner=Owner(namespace=namespace))
+        told = advice(verdicts([node()], [w], uses=[usage(w, **SMALL)]), tmp_path, files)
+        (finding,) = found(told, "too-many-gpus")
+        (target, _) = counts(told)[0]
+        needed = next(e.threshold for e in finding.evidence if e.metric == "gpus_held")
+        assert target == needed
+        held[namespace] = target
+    assert held == {"calm": 6, "other": 3}  # of 8, at 0.2 of what they sustain
+
+
+def test_standby_capacity_keeps_its_gpus(tmp_path):
+    w = workload(features=LOADED)
+    given = verdicts([node()], [w], uses=[usage(w, **SMALL)])
+    assert any(not blocked for _, blocked in counts(advice(given, tmp_path, {"waste/x.yaml": "id: idle\n"})))
+    files = {"exceptions.yaml": "exceptions: {standby-capacity: {match: {name: [chat]}}}\n"}
+    told = advice(given, tmp_path, files)
+    assert not found(told, "too-many-gpus")
+    assert not any(not blocked for _, blocked in counts(told))
+
+
+def resting(w):
+    """Used by day, never at night."""
+    frame = usage(w, **SMALL)
+    return frame.assign(g_max=np.where((frame["ts"] // 3600 % 24) < 9, 0.0, 0.9))
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_standby_capacity_is_neither_switched_off_nor_packed_together(tmp_path, kept):
+    pair = [workload(n, (n,), gpus=tuple(f"GPU-{n}-{i}" for i in range(2)), features=LOADED) for n in ("n1", "n2")]
+    given = verdicts([node("n1"), node("n2")], pair, uses=[resting(w) for w in pair])
+    whose = "n1, n2" if kept else "nobody"
+    files = {"exceptions.yaml": f"exceptions: {{standby-capacity: {{match: {{name: [{whose}]}}}}}}\n"}
+    actions = {r.action for r in advice(given, tmp_path, files).recommendations}
+    assert ({"schedule-off", "consolidate"} <= actions) is not kept
+    assert bool({"schedule-off", "consolidate"} & actions) is not kept

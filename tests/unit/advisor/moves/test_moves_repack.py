@@ -1,0 +1,99 @@
+"""Held MIG instances on fewer GPUs: where profiles may lie, what falls free, and where nothing is said."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from skuwise.advisor.core.advice_types import Unobserved
+from skuwise.advisor.moves.kinds.consolidate import repacked
+from skuwise.advisor.moves.predict.mig_packing import fits, pack
+from skuwise.advisor.verdicts.judge import judge
+from skuwise.advisor.verdicts.types import MigInstance
+from skuwise.tests.support.frame_builder import DECODE, FrameBuilder
+from skuwise.tests.support.rulebooks import rulebook
+
+SLICES = {
+    "1g.10gb": (1, 1),
+    "1g.20gb": (1, 2),
+    "2g.20gb": (2, 2),
+    "3g.40gb": (3, 4),
+    "4g.40gb": (4, 4),
+    "7g.80gb": (7, 8),
+}
+
+
+def instance(gpu: str, number: int, profile: str = "1g.10gb", held: bool = True) -> MigInstance:
+    compute, memory = SLICES.get(profile, (None, None))
+    return MigInstance("n", f"{gpu}/{number}", gpu, profile, compute, memory, ("w",) if held else ())
+
+
+@pytest.mark.parametrize(
+    ("profiles", "possible"),
+    [
+        (["1g.10gb"] * 7, True), (["1g.10gb"] * 8, False), (["3g.40gb"] * 2, True), (["3g.40gb"] * 3, False),
+        (["4g.40gb", "3g.40gb"], True), (["4g.40gb", "4g.40gb"], False), (["3g.40gb", "2g.20gb", "1g.10gb"], True),
+        (["3g.40gb", "3g.40gb", "1g.10gb"], False), (["2g.20gb"] * 3 + ["1g.10gb"], True), (["7g.80gb"], True),
+        (["2g.20gb"] * 4, False), (["1g.20gb"] * 4, True), (["1g.20gb"] * 3 + ["2g.20gb"], True),
+    ],
+)  # fmt: skip
+def test_a_gpu_holds_what_nvidias_placements_allow(profiles: list[str], possible: bool) -> None:
+    assert fits([SLICES[one] for one in profiles]) is possible
+
+
+def test_the_emptiest_gpu_is_emptied_onto_the_others() -> None:
+    own = [instance("a", 1, "3g.40gb"), instance("a", 2), instance("b", 1), instance("b", 2, "3g.40gb", held=False)]
+    packing = pack(own)
+    assert packing is not None
+    assert (packing.kept, packing.freed, [one.gpu_uuid for one in packing.moved]) == (("a",), ("b",), ["b/1"])
+
+
+def test_slices_that_are_not_known_are_packed_nowhere() -> None:
+    assert pack([instance("a", 1), instance("b", 1, "what")]) is None
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from(sorted(SLICES)), st.booleans()), max_size=20))
+def test_every_held_instance_has_a_place_afterwards(drawn: list[tuple[str, str, bool]]) -> None:
+    held: dict[str, list[tuple[int, int]]] = {}
+    own = []
+    for number, (gpu, profile, is_held) in enumerate(drawn):
+        if fits([*held.get(gpu, []), SLICES[profile]]):
+            held.setdefault(gpu, []).append(SLICES[profile])
+            own.append(instance(gpu, number, profile, is_held))
+    packing = pack(own)
+    assert packing is not None
+    used = {one.parent_uuid for one in own if one.held}
+    assert {*packing.kept, *packing.freed} == used and not {*packing.kept} & {*packing.freed}
+    stay = sum(bool(one.held) and one.parent_uuid in packing.kept for one in own)
+    assert stay + len(packing.moved) == sum(bool(one.held) for one in own)
+    compute = sum(one.compute or 0 for one in own if one.held)
+    assert compute <= 7 * len(packing.kept)
+
+
+def halves(hours: int = 48) -> FrameBuilder:
+    """Two GPUs of two halves each, one half of each held by a service."""
+    b = FrameBuilder(hours=hours)
+    for gpu in b.node(gpus=2):
+        b.use({"power_watts": 200.0}, uuid=gpu)
+        for part in (1, 2):
+            uuid = f"MIG-{gpu}-{part}"
+            b.gpus.append(b.gpus[0] | {"gpu_uuid": uuid, "kind": "mig", "parent_uuid": gpu, "mig_profile": "3g.40gb"})
+            b.use({"sm_active": DECODE["sm_active"], "dram_active": 0.5, "tensor_active": 0.1}, uuid=uuid)
+        b.work(f"served-{gpu}", [("n1", f"MIG-{gpu}-1")])
+    return b
+
+
+def test_nothing_is_packed_where_something_is_not_observed() -> None:
+    verdicts = judge(halves().frame(), rulebook())
+    (option,) = list(repacked(verdicts))
+    found = option.recommendation
+    assert (found.action, found.realisation, found.saving_usd_per_month) == ("consolidate", "capacity-freed", None)
+    assert found.freed_gpu_hours_per_month == 730
+    assert option.draws is None
+    node = verdicts.inventory.nodes["n1"]
+    gone = replace(node, unobserved=(Unobserved("n1", ("GPU-x",), "why", "not-named"),))
+    assert list(repacked(replace(verdicts, inventory=replace(verdicts.inventory, nodes={"n1": gone})))) == []
+    assert list(repacked(judge(halves(hours=20).frame(), rulebook()))) == []

@@ -1,0 +1,252 @@
+# pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportOptionalOperand=false, reportOperatorIssue=false
+"""What if: a chosen node, count, slice, clock and price, held against the ways out, and what is missing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from skuwise.advisor.core.advice_types import Recommendation
+from skuwise.advisor.moves.base.workload_groups import groups_of
+from skuwise.advisor.moves.context.move_context import baseline_for
+from skuwise.advisor.moves.predict.clock_model import PowerAtWork, power_at_work
+from skuwise.advisor.moves.whatif import survey, what_if
+from skuwise.advisor.moves.whatif_result import WhatIfChoice, WhatIfResult
+from skuwise.advisor.pipeline import move_context_of
+from skuwise.advisor.verdicts.types import Verdicts
+from skuwise.advisor.views.whatif_session import of_nodes, workbench
+from skuwise.rules.catalog.types import Price
+from skuwise.tests.support.fleet_on_screen import NOW, HandLoader, fleet
+from skuwise.tests.support.moves_builders import (
+    END,
+    IB,
+    PLAIN,
+    advice_of,
+    catalog,
+    founding,
+    gpus_of,
+    node,
+    usage,
+    verdicts,
+    workload,
+)
+from skuwise.tests.support.rulebooks import rulebook
+
+H200 = "azure/Standard_ND96isr_H200_v5"
+OWNED = (Price(IB, IB, "eastus", 60.0, "owned", "books", "2026-10-01"),)
+DRAWN = PowerAtWork(watts=400.0, peak_watts=420.0, idle_watts=90.0, hours_per_month=5000.0)
+
+
+def asked(given: Verdicts, choice: WhatIfChoice, prices=(), drawn: PowerAtWork | None = None) -> WhatIfResult:
+    """The answer for the largest group of these verdicts."""
+    scene = move_context_of(given.window, rulebook(catalog(), prices=prices), END, np.random.default_rng(1))
+    scene, base = baseline_for(scene, groups_of(given)[0])
+    return what_if(scene, base, choice, drawn)
+
+
+def service(gpus: int = 8, **use) -> Verdicts:
+    """Replicas of one GPU each on one node, which do not talk to one another."""
+    names = gpus_of("n1", gpus)
+    features = {"mem_flat": 0.0, "mem_max": 0.05, "cpu": 0.1}
+    many = [workload("chat", gpus=(g,), id=f"w-{n}", features=features) for n, g in enumerate(names)]
+    return verdicts([node()], many, uses=[usage(w, **{"memory": 0.05, **use}) for w in many])
+
+
+def test_the_node_of_a_way_out_comes_to_what_the_way_out_says() -> None:
+    (way,) = [r for r in advice_of(founding()).recommendations if r.target.node_sku == PLAIN]
+    told = asked(founding(), WhatIfChoice(PLAIN))
+    assert told.saving_usd_per_month == way.saving_usd_per_month
+    assert (told.realisation, told.time_ratio, told.risk) == (way.realisation, way.time_ratio, way.risk)
+    assert told.open
+    assert told.is_that(way)
+    assert {p.id for p in told.prices} == set(way.prices)
+    assert told.today.usd_per_month - told.then.usd_per_month == pytest.approx(way.saving_usd_per_month.p50)
+
+
+def test_another_choice_is_not_that_way_out() -> None:
+    (way,) = [r for r in advice_of(founding()).recommendations if r.target.node_sku == PLAIN]
+    for choice in (
+        WhatIfChoice(),
+        WhatIfChoice(H200),
+        WhatIfChoice(PLAIN, gpus=8),
+        WhatIfChoice(PLAIN, clock_share=0.9),
+    ):
+        assert not asked(founding(), choice).is_that(way)
+
+
+def test_the_same_choice_has_the_same_answer() -> None:
+    assert asked(founding(), WhatIfChoice("verda/1H200.141S.44V")) == asked(
+        founding(), WhatIfChoice("verda/1H200.141S.44V")
+    )
+
+
+def test_a_price_that_was_typed_is_taken_and_told_as_such() -> None:
+    told = asked(founding(), WhatIfChoice(PLAIN, usd_per_hour=50.0))
+    assert told.saving_usd_per_month.p50 == pytest.approx(2 * (98.32 - 50.0) * 730)
+    assert [(p.usd_per_hour, p.basis, p.source) for p in told.prices if p.sku == PLAIN] == [
+        (50.0, "chosen", "typed here")
+    ]
+    same = asked(founding(), WhatIfChoice(usd_per_hour=90.0))
+    assert same.saving_usd_per_month.p50 == pytest.approx(2 * (98.32 - 90.0) * 730)
+
+
+def test_where_no_price_is_known_it_is_asked_for_and_nothing_is_claimed() -> None:
+    told = asked(founding(), WhatIfChoice(H200))
+    assert any("no price of azure/Standard_ND96isr_H200_v5 in eastus is known" in m.text for m in told.missing)
+    assert told.saving_usd_per_month is None
+    assert told.then.usd_per_month is None
+    assert told.time_ratio.p50 < 1
+    given = founding()
+    nowhere = replace(given, nodes=tuple(replace(n, node_sku=None, region=None, provider=None) for n in given.nodes))
+    told = asked(nowhere, WhatIfChoice(PLAIN))
+    assert told.saving_usd_per_month is None
+    assert any(m.code == "todays-price-unknown" for m in told.missing)
+
+
+def test_what_forbids_a_move_is_told_and_the_rest_is_reckoned_all_the_same() -> None:
+    told = asked(founding(), WhatIfChoice("azure/Standard_ND96asr_v4"))
+    assert any("memory needed unknown" in b.text for b in told.blocked_by)
+    assert told.time_ratio.p50 > 1
+    assert told.then.usd_per_month is not None
+    assert not told.open
+
+
+@pytest.mark.parametrize("name", ["nobody/nothing", "azure/Standard_NC6s_v3"])
+def test_what_cannot_be_reckoned_says_what_is_missing(name: str) -> None:
+    told = asked(founding(), WhatIfChoice(name))
+    assert told.then is None
+    assert told.saving_usd_per_month is None
+    assert told.missing or told.blocked_by
+
+
+def test_fewer_gpus_are_held_against_the_demand_and_the_least() -> None:
+    few = service(u_m=0.2)
+    by_demand = asked(few, WhatIfChoice())
+    assert (by_demand.then.gpus, by_demand.then.nodes) == (3, 1)
+    assert by_demand.freed_gpu_hours_per_month == pytest.approx(5 * 730)
+    assert by_demand.saving_usd_per_month is None  # no whole node falls free
+    assert asked(few, WhatIfChoice(gpus=4)).blocked_by == ()
+    assert any(b.code == "overloaded" for b in asked(few, WhatIfChoice(gpus=2)).blocked_by)
+    assert any("least that keep the service up" in b.text for b in asked(few, WhatIfChoice(gpus=1)).blocked_by)
+
+
+def test_whole_nodes_that_fall_free_are_cash_and_the_part_of_the_count_is_told_apart() -> None:
+    half = [workload("chat", (n,), id=f"w-{n}") for n in ("n1", "n2")]
+    given = verdicts([node("n1"), node("n2")], half, uses=[usage(w, u_m=0.2) for w in half])
+    told = asked(given, WhatIfChoice(PLAIN))
+    assert told.then.nodes == 1
+    assert told.of_count_usd_per_month == pytest.approx(98.32 * 730)
+    assert told.saving_usd_per_month.p50 == pytest.approx((2 * 98.32 - 88.488) * 730)
+
+
+def test_nodes_that_are_owned_save_no_cash() -> None:
+    told = asked(founding(), WhatIfChoice(PLAIN), OWNED)
+    assert told.saving_usd_per_month is None
+    assert told.realisation == "capacity-freed"
+    assert any("owned: others would be paid on top" in b.text for b in told.blocked_by)
+
+
+def test_work_beside_it_keeps_the_nodes_from_falling_free() -> None:
+    beside = [workload("chat", gpus=gpus_of("n1")[:4]), workload("other", gpus=gpus_of("n1")[4:])]
+    given = verdicts([node()], beside, uses=[usage(w) for w in beside])
+    told = asked(given, WhatIfChoice(PLAIN))
+    assert told.saving_usd_per_month is None
+    assert any(b.code == "nodes-shared" for b in told.blocked_by)
+
+
+def test_training_on_another_count_changes_its_time_and_its_cost() -> None:
+    job = workload("train", kind="training")
+    given = verdicts([node()], [job], uses=[usage(job, u_c=0.7, u_m=0.3, u_n=0.2, label="compute")])
+    more = asked(given, WhatIfChoice(gpus=16))
+    assert more.time_ratio.p50 < 1
+    assert more.then.nodes == 2
+    assert more.then.usd_per_month == pytest.approx(2 * 98.32 * 730 * more.time_ratio.p50)
+    # Parallelism that changes is a guess: it may as well be slower, and the risk says so.
+    assert more.risk == "medium"
+    assert more.time_ratio.p90 > 1
+
+
+def test_a_slice_for_each_gpu_and_why_there_is_none() -> None:
+    light = service(u_c=0.02, u_m=0.05, g=0.3)
+    told = asked(light, WhatIfChoice(profile="1g.10gb"))
+    assert (told.then.gpus, told.blocked_by, told.missing) == (2, (), ())
+    assert told.time_ratio.p50 > 1
+    assert any("these hold 8" in m.text for m in asked(founding(), WhatIfChoice(profile="3g.40gb")).missing)
+    assert any("knows no instance 9g.1gb" in m.text for m in asked(light, WhatIfChoice(profile="9g.1gb")).missing)
+    assert any(m.code == "slice-of-another-gpu" for m in asked(light, WhatIfChoice(H200, profile="1g.10gb")).missing)
+
+
+def test_a_lower_clock_tells_time_power_and_energy_and_no_dollars_where_power_is_in_the_price() -> None:
+    told = asked(founding(), WhatIfChoice(clock_share=0.7), drawn=DRAWN)
+    assert told.time_ratio.p50 > 1
+    assert DRAWN.idle_watts < told.then.watts < told.today.watts
+    assert told.energy_kwh_per_month > 0
+    assert any("worth no dollars" in note.text for note in told.notes)
+    assert told.saving_usd_per_month is None
+    assert any("clocks below" in m.text for m in asked(founding(), WhatIfChoice(clock_share=0.3), drawn=DRAWN).missing)
+    assert any(m.code == "power-not-measured" for m in asked(founding(), WhatIfChoice(clock_share=0.9)).missing)
+    assert any(m.code == "clock-of-another-gpu" for m in asked(founding(), WhatIfChoice(H200, clock_share=0.9)).missing)
+
+
+def test_a_clock_that_cannot_carry_the_demand_is_blocked() -> None:
+    given = service(u_c=0.68, u_m=0.2, label="compute")
+    told = asked(given, WhatIfChoice(clock_share=0.7), drawn=DRAWN)
+    assert any(b.code == "overloaded" for b in told.blocked_by)
+
+
+def test_without_measures_nothing_is_predicted() -> None:
+    w = workload()
+    given = verdicts([node()], [w], uses=[usage(w, u_c=float("nan"), u_m=float("nan"))])
+    told = asked(given, WhatIfChoice(H200))
+    assert told.time_ratio is None
+    assert any("tensor activity and memory bandwidth were not measured" in m.text for m in told.missing)
+
+
+def test_a_survey_begins_with_what_is_open_and_saves_most() -> None:
+    given = founding()
+    scene = move_context_of(given.window, rulebook(catalog()), END, np.random.default_rng(1))
+    scene, base = baseline_for(scene, groups_of(given)[0])
+    found = survey(scene, base, catalog().nodes.values())
+    assert len(found) == len(catalog().nodes)
+    opened = [o for o in found if o.open and o.saving_usd_per_month is not None]
+    assert [o.saving_usd_per_month.p50 for o in opened] == sorted(
+        (o.saving_usd_per_month.p50 for o in opened), reverse=True
+    )
+    assert [o.open for o in found] == sorted((o.open for o in found), reverse=True)
+    assert all(o == what_if(scene, base, o.choice) for o in found[::20])
+
+
+def test_power_at_work_leaves_idle_rows_out() -> None:
+    w = workload(features={"power_watts": 300.0, "power_over_idle": 3.0})
+    rows = usage(w)
+    rows.loc[::2, ["bottleneck", "power_watts"]] = ["idle", 100.0]
+    (group,) = groups_of(verdicts([node()], [w], uses=[rows]))
+    found = power_at_work(rows, group, 336.0)
+    assert (found.watts, found.idle_watts) == (pytest.approx(400.0), pytest.approx(100.0))
+    assert found.hours_per_month == pytest.approx(8 * 730 / 2)
+    assert power_at_work(rows.assign(power_watts=float("nan")), group, 336.0) is None
+
+
+def ways() -> list[Recommendation]:
+    return [r for r in fleet().advice.recommendations if r.workload == "w-serve"]
+
+
+def test_a_bench_judges_only_the_nodes_of_its_series_and_agrees_with_the_advice() -> None:
+    bench = HandLoader().bench(fleet(), "w-serve", lambda _: None)
+    assert [n.node for n in bench.base.group.nodes] == ["n1"]
+    move = next(r for r in ways() if r.action == "move-sku" and r.target.node_sku)
+    told = bench.ask(WhatIfChoice(move.target.node_sku))
+    assert told.is_that(move)
+    assert told.saving_usd_per_month.p50 == pytest.approx(move.saving_usd_per_month.p50)
+    assert bench.profiles[0] == "1g.10gb"
+    mine = [o.choice.node.partition("/")[0] for o in bench.targets]
+    assert mine == sorted(mine, key=lambda provider: provider != "azure")
+    assert workbench(fleet().frame, fleet().advice.workloads, "nobody", HandLoader().rulebook(), NOW) is None
+
+
+def test_a_frame_of_some_nodes_holds_nothing_of_the_others() -> None:
+    cut = of_nodes(fleet().frame, ["n2"])
+    for rows in (cut.nodes, cut.gpu, cut.gpus, cut.fabric, cut.uses, cut.absences):
+        assert set(rows["node"]) == {"n2"}
+    assert set(cut.workloads["workload_id"]) == {"w-train"}

@@ -1,0 +1,65 @@
+"""`skuwise skus compare` as people call it."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from skuwise.__main__ import main
+
+
+def run(capsys, *words):
+    status = main(["skus", "compare", *words])
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def test_json_has_the_agreed_shape(capsys):
+    status, out, _ = run(
+        capsys, "H100-SXM5", "L40S", "--phase", "decode", "--precision", "fp8", "--params", "13B", "--format", "json"
+    )
+    document = json.loads(out)
+    assert status == 0
+    assert list(document) == ["from", "to", "phase", "precision", "time_ratio", "blocked_by", "basis"]
+    assert list(document["time_ratio"]) == ["p10", "p50", "p90"]
+    assert document["time_ratio"]["p50"] > 3
+
+
+def test_the_table_says_the_basis_and_what_forbids(capsys):
+    status, out, _ = run(capsys, "H100", "L40S", "--phase", "decode", "--precision", "fp8", "--params", "70B",
+                         "--gpus", "4")  # fmt: skip
+    assert status == 0
+    assert "basis" in out
+    assert "PCIe only" in out
+
+
+def test_the_commands_of_the_page_on_moves_answer(capsys):
+    page = (Path(__file__).parents[4] / "docs/moves.md").read_text()
+    shown = re.findall(r"^skuwise (skus .*)$", page, re.MULTILINE)
+    assert len(shown) >= 3
+    for line in shown:
+        assert main(shlex.split(line)) == 0
+        assert capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("H100", "H999"), "no GPU 'H999'"),
+        (("H100", "L40S", "--active-params", "13B"), "needs --params"),
+        (("H100", "L40S", "--params", "7B", "--active-params", "13B"), "larger than --params"),
+        (("H100", "L40S", "--params", "-3"), "no amount"),
+        (("H100", "L40S", "--params", "1e99"), "no amount"),
+        (("H100", "L40S", "--batch", "0"), "above zero"),
+        (("H100", "L40S", "--precision", "fp7"), "invalid choice"),
+    ],
+)
+def test_bad_input_is_refused_in_a_sentence(capsys, words, told):
+    try:
+        status, _, err = run(capsys, *words)
+    except SystemExit as stopped:
+        status, err = stopped.code, capsys.readouterr().err
+    assert status == 2
+    assert told in err
+    assert "Traceback" not in err

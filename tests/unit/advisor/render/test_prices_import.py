@@ -1,0 +1,288 @@
+# pyright: reportOptionalMemberAccess=false
+"""Exports of charges: FOCUS and AWS' report read row by row, prices that --prices reads, and an honest remainder."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import tracemalloc
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from skuwise.__main__ import main
+from skuwise.advisor.billing.billing_exports import Charge, Export
+from skuwise.advisor.billing.cost_summary import Bill, BillLine, InstanceTypes, ObservedNode, compare_bill, sum_up
+from skuwise.advisor.cli.prices.import_export import price_file, remainder
+from skuwise.rules.base.errors import UsageError
+from skuwise.rules.catalog.price_files import load_prices
+from skuwise.tests.support.moves_builders import IB, catalog
+from skuwise.tests.support.seeds import examples
+
+DAY = 86400.0
+AT = 1_788_220_800.0  # 2026-09-01
+TYPE = "Standard_ND96isr_H100_v5"
+FOCUS = {
+    "BilledCost": "2359.68", "EffectiveCost": "2359.68", "ListCost": "2359.68", "BillingCurrency": "USD",
+    "ChargeCategory": "Usage", "ChargePeriodStart": "2026-09-01T00:00:00Z", "ChargePeriodEnd": "2026-09-02T00:00:00Z",
+    "ResourceId": "/subscriptions/1/virtualMachines/n1", "RegionId": "eastus", "ServiceName": "Virtual Machines",
+    "SkuPriceDetails": json.dumps({"InstanceType": TYPE}), "CommitmentDiscountStatus": "", "ConsumedQuantity": "24",
+    "ConsumedUnit": "Hours", "PricingCategory": "Standard",
+}  # fmt: skip
+AWS = {
+    "lineItem/LineItemType": "Usage", "lineItem/UnblendedCost": "2359.68", "lineItem/CurrencyCode": "USD",
+    "lineItem/UsageStartDate": "2026-09-01T00:00:00Z", "lineItem/UsageEndDate": "2026-09-02T00:00:00Z",
+    "lineItem/UsageAmount": "24", "pricing/unit": "Hrs", "pricing/publicOnDemandCost": "2359.68",
+    "lineItem/ResourceId": "i-0abc", "lineItem/ProductCode": "AmazonEC2", "lineItem/UsageType": "BoxUsage:p5.48xlarge",
+    "product/instanceType": "p5.48xlarge", "product/regionCode": "us-east-1", "savingsPlan/EndTime": "",
+    "savingsPlan/SavingsPlanEffectiveCost": "", "savingsPlan/TotalCommitmentToDate": "",
+    "savingsPlan/UsedCommitment": "", "reservation/EffectiveCost": "",
+}  # fmt: skip
+
+
+def export(folder: Path, rows: Iterable[Mapping[str, str]], name: str = "bill.csv") -> Path:
+    rows = list(rows)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]))
+    writer.writeheader()
+    writer.writerows(rows)
+    path = folder / name
+    data = text.getvalue().encode("utf-8", "surrogateescape")
+    path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    return path
+
+
+def read(path: Path) -> Bill:
+    return sum_up(Export(path).charges(), catalog())
+
+
+def only(bill: Bill) -> BillLine:
+    (line,) = bill.lines.values()
+    return line
+
+
+def test_a_focus_export_gives_list_effective_and_committed_price_of_a_node_and_region(tmp_path: Path) -> None:
+    rows = [
+        FOCUS,
+        FOCUS | {"EffectiveCost": "1400", "BilledCost": "0", "CommitmentDiscountStatus": "Used",
+                 "ResourceId": "/subscriptions/1/virtualMachines/n2/"},
+        FOCUS | {"EffectiveCost": "33", "BilledCost": "0", "CommitmentDiscountStatus": "Unused"},
+        FOCUS | {"ChargeCategory": "Purchase", "BilledCost": "30000", "EffectiveCost": "0", "SkuPriceDetails": "",
+                 "ConsumedQuantity": "", "ServiceName": "Reservations"},
+        FOCUS | {"SkuPriceDetails": "", "EffectiveCost": "12.5", "ServiceName": "Storage", "ConsumedUnit": "GB"},
+    ]  # fmt: skip
+    bill = read(export(tmp_path, rows))
+    line = only(bill)
+    assert (line.sku, line.region, line.hours) == (IB, "eastus", 48.0)
+    assert line.list_usd_per_hour == pytest.approx(98.32)
+    assert line.usd_per_hour == pytest.approx((2359.68 + 1400) / 48)
+    assert line.committed_usd_per_hour == pytest.approx(1400 / 24)
+    assert line.resources == {"n1", "n2"}
+    assert (bill.unused, bill.other) == (33.0, {"Reservations": 0.0, "Storage": 12.5})
+    assert (bill.start, bill.end) == (AT, AT + DAY)
+
+
+def test_an_aws_report_takes_what_each_kind_of_row_really_costs(tmp_path: Path) -> None:
+    covered = {"lineItem/LineItemType": "SavingsPlanCoveredUsage", "savingsPlan/SavingsPlanEffectiveCost": "1300",
+               "savingsPlan/EndTime": "2028-05-01T00:00:00.000Z"}  # fmt: skip
+    rows = [
+        AWS | covered,
+        AWS | covered | {"savingsPlan/EndTime": "2027-05-01T00:00:00.000Z"},
+        AWS,
+        AWS | {"lineItem/LineItemType": "SavingsPlanNegation", "lineItem/UnblendedCost": "-4719.36"},
+        AWS | {"lineItem/LineItemType": "SavingsPlanRecurringFee", "lineItem/UnblendedCost": "2700",
+               "savingsPlan/TotalCommitmentToDate": "2700", "savingsPlan/UsedCommitment": "2600"},
+        AWS | {"lineItem/LineItemType": "Tax", "lineItem/UnblendedCost": "7", "product/instanceType": "",
+               "lineItem/UsageType": "", "lineItem/ProductCode": "Tax"},
+    ]  # fmt: skip
+    bill = read(export(tmp_path, rows, "cur.csv.gz"))
+    line = only(bill)
+    assert (line.sku, line.region, line.hours, line.committed_hours) == ("aws/p5.48xlarge", "us-east-1", 72.0, 48.0)
+    assert line.effective == pytest.approx(2 * 1300 + 2359.68)
+    assert (line.basis, line.ends) == ("committed", "2027-05-01")
+    assert bill.unused == pytest.approx(100.0)
+    assert bill.billed == pytest.approx(3 * 2359.68 - 4719.36 + 2700 + 7)
+    price = bill.price(line, "bill")
+    assert (price.basis, price.committed_until, price.as_of) == ("committed", "2027-05-01", "2026-09-01")
+
+
+def test_the_newer_aws_report_differs_in_its_columns_alone(tmp_path: Path) -> None:
+    renamed = {
+        "savingsPlan/SavingsPlanEffectiveCost": "savings_plan_savings_plan_effective_cost",
+        "lineItem/LineItemType": "line_item_line_item_type", "product/instanceType": "product_instance_type",
+        "lineItem/UnblendedCost": "line_item_unblended_cost",
+        "pricing/publicOnDemandCost": "pricing_public_on_demand_cost",
+        "lineItem/UsageStartDate": "line_item_usage_start_date", "lineItem/UsageEndDate": "line_item_usage_end_date",
+        "lineItem/UsageAmount": "line_item_usage_amount", "pricing/unit": "pricing_unit",
+        "product/regionCode": "product_region_code",
+    }  # fmt: skip
+    row = {renamed[name]: value for name, value in AWS.items() if name in renamed}
+    row["line_item_usage_start_date"] = "2026-09-01 00:00:00.000"
+    assert only(read(export(tmp_path, [row]))).usd_per_hour == pytest.approx(98.32)
+
+
+@pytest.mark.parametrize(
+    ("cells", "found"),
+    [
+        ((TYPE,), IB),
+        (("ND96isr H100 v5",), IB),
+        (("USE1-BoxUsage:p5.48xlarge",), "aws/p5.48xlarge"),
+        ((f'{{"ServiceType":"{TYPE}","VCPUs":96}}',), IB),
+        (("", "m5.large", "a note on p5.48xlargest"), None),
+        (("=HYPERLINK(p5.48xlarge)",), "aws/p5.48xlarge"),
+        (("\x1b[31m\u202e",), None),
+        (("NVIDIA H100 80GB GPU running in Americas",), None),
+        (("H100",), "scaleway/H100"),
+        ((), None),
+    ],
+)
+def test_a_node_is_known_by_its_type_whatever_the_column_says_around_it(cells, found) -> None:
+    node = InstanceTypes(catalog()).named(cells)
+    assert (node.name if node else None) == found
+
+
+@pytest.mark.parametrize(
+    ("provider", "found"),
+    [("", IB), ("Microsoft", IB), ("azure", IB), ("Amazon Web Services", None), ("a reseller", IB)],
+)
+def test_a_row_that_says_whose_it_is_names_no_node_of_another(provider, found) -> None:
+    node = InstanceTypes(catalog()).named((TYPE,), provider)
+    assert (node.name if node else None) == found
+
+
+@pytest.mark.parametrize(
+    ("row", "status", "said"),
+    [
+        (FOCUS | {"BillingCurrency": "EUR"}, 2, "row 2 is in 'EUR', and only US dollars are reckoned with"),
+        ({"a": "1", "b": "2"}, 2, "neither a FOCUS export nor an AWS cost and usage report"),
+        ({k: v for k, v in FOCUS.items() if k != "EffectiveCost"}, 2, "looks like a FOCUS export, lacks EffectiveCost"),
+        ({k: v for k, v in AWS.items() if k != "lineItem/UsageAmount"}, 2, "lacks lineItem/UsageAmount"),
+        (FOCUS | {"SkuPriceDetails": "Standard_D2s_v5"}, 3, "charges no GPU node that the catalog knows"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_in_a_sentence(tmp_path: Path, row, status, said, capsys) -> None:
+    assert main(["prices", "import", str(export(tmp_path, [row]))]) == status
+    told = capsys.readouterr().err
+    assert said in told
+    assert len(told.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\x00\x01\x02" * 99,
+        b"PK\x03\x04rubbish",
+        b"BilledCost\n" + b'"' + b"x" * (2 << 20),
+        b"\xff\xfe,\n1,2\n",
+        b"a," * (3 << 20),
+        b'"a\n",' * (1 << 20),
+    ],
+)
+@pytest.mark.parametrize("name", ["bill.csv", "bill.csv.gz"])
+def test_what_is_no_export_is_refused_in_a_sentence(tmp_path: Path, content, name, capsys) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    assert main(["prices", "import", str(path)]) == 2
+    assert len(capsys.readouterr().err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "bad", [{"EffectiveCost": "nan"}, {"BilledCost": "1e400"}, {"ChargePeriodStart": "yesterday"},
+            {"RegionId": "east\nus"}, {"ConsumedQuantity": "many"}],
+)  # fmt: skip
+def test_a_row_that_cannot_be_read_is_counted_and_many_are_refused(tmp_path: Path, bad) -> None:
+    found = Export(export(tmp_path, [FOCUS, FOCUS | bad, FOCUS]))
+    bill = sum_up(found.charges(), catalog())
+    assert (found.rows, found.skipped, found.first_skipped) == (3, 1, 3)
+    assert only(bill).hours == 48.0
+    many = Export(export(tmp_path, [FOCUS, FOCUS | bad, FOCUS | bad]))
+    with pytest.raises(UsageError, match="2 of 3 rows cannot be read, the first is row 3"):
+        list(many.charges())
+
+
+@pytest.mark.parametrize("unit", [f"{'9' * 400} Hours", "Hours of 1"])
+def test_a_unit_that_is_none_counts_no_hours(tmp_path: Path, unit: str) -> None:
+    bill = read(export(tmp_path, [FOCUS, FOCUS | {"ConsumedUnit": unit}]))
+    assert (only(bill).hours, bill.uncounted) == (24.0, 2359.68)
+
+
+def test_what_cost_next_to_nothing_has_no_price(tmp_path: Path) -> None:
+    bill = read(export(tmp_path, [FOCUS | {"EffectiveCost": "0.0001"}]))
+    assert only(bill).effective > 0 and bill.price(only(bill), "bill") is None
+
+
+def test_a_commitment_that_ends_on_no_day_ends_on_none(tmp_path: Path) -> None:
+    covered = {"lineItem/LineItemType": "SavingsPlanCoveredUsage", "savingsPlan/SavingsPlanEffectiveCost": "1300"}
+    line = only(read(export(tmp_path, [AWS | covered | {"savingsPlan/EndTime": "=1+1\x1b[2J, someday"}])))
+    assert (line.basis, line.ends) == ("reserved", None)
+
+
+def test_a_price_file_is_one_that_prices_reads_whatever_the_export_is_called(tmp_path: Path, capsys) -> None:
+    path = export(tmp_path, [FOCUS, FOCUS | {"EffectiveCost": "1400"}], "sept: #1 \x1b[31m.csv")
+    out = tmp_path / "prices.yaml"
+    assert main(["prices", "import", str(path), "--output", str(out)]) == 0
+    told = capsys.readouterr()
+    assert "1 price written" in told.err
+    assert "\x1b" not in told.out
+    (price,) = load_prices(out, catalog().nodes.keys()).prices
+    assert (price.sku, price.region, price.basis) == (IB, "eastus", "negotiated")
+    assert price.usd_per_hour == pytest.approx((2359.68 + 1400) / 48, abs=1e-4)
+    assert price.source.endswith("2026-09-01 to 2026-09-01")
+
+
+COST = st.floats(-1e4, 1e4).map(lambda v: round(v, 2))
+CHARGES = st.builds(
+    Charge, resource=st.sampled_from(["n1", "n2", ""]), region=st.sampled_from(["eastus", "", "x"]), start=st.just(AT),
+    end=st.just(AT + DAY), billed=COST, effective=COST, listed=st.none() | COST, hours=st.none() | st.floats(0, 48),
+    commitment=st.sampled_from(["none", "used", "unused"]), spot=st.booleans(),
+    telling=st.sampled_from([(TYPE,), ("p5.48xlarge",), ("disk",), ()]), what=st.sampled_from(["a", "b"]),
+)  # fmt: skip
+NODES = [ObservedNode("n1", IB, "eastus", 24.0), ObservedNode("p1", "aws/p5.48xlarge", "us-east-1", 24.0)]
+
+
+@given(st.lists(CHARGES, max_size=6), st.booleans())
+@settings(max_examples=examples(60))
+def test_explained_and_unexplained_sum_to_what_was_charged(charges, compared) -> None:
+    bill = sum_up(charges, catalog())
+    found, without = compare_bill(bill, NODES if compared else ())
+    explained = sum(one.explained if compared else one.line.effective for one in found)
+    rest = sum(usd for _, usd in remainder(bill, found, compared))
+    assert explained + rest == pytest.approx(sum(c.effective for c in charges), abs=0.01 * (len(found) + 1))
+    assert {n.node for n in without} <= {"n1", "p1"}
+
+
+def test_observed_nodes_without_a_charge_and_charges_without_a_node_are_shown() -> None:
+    usd = 4719.36
+    charge = Charge("N1.internal", "eastus", AT, AT + DAY, usd, usd, usd, 48.0, "none", False, (TYPE,), "VM")
+    bill = sum_up([charge], catalog())
+    ((one,), without) = compare_bill(bill, NODES)
+    assert (one.observed_hours, one.explained, one.named) == (24.0, pytest.approx(2359.68), ("n1",))
+    assert [n.node for n in without] == ["p1"]
+    ((what, usd), *_) = remainder(bill, [one], True)
+    assert (what, usd) == (f"{IB} in eastus: more hours than were observed", pytest.approx(2359.68))
+
+
+def test_memory_does_not_grow_with_the_rows(tmp_path: Path) -> None:
+    def peak(rows: int) -> int:
+        path = export(tmp_path, (FOCUS | {"SkuPriceDetails": f"disk {n}"} for n in range(rows)))
+        export_ = Export(path)
+        tracemalloc.start()
+        for _ in export_.charges():
+            pass
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return most
+
+    assert peak(1500) < peak(150) + 100_000
+
+
+def test_the_price_file_of_nothing_is_no_price_file(tmp_path: Path) -> None:
+    path = tmp_path / "p.yaml"
+    path.write_text(price_file([]))
+    with pytest.raises(UsageError, match="no price is given"):
+        load_prices(path)

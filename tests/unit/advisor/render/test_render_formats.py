@@ -1,0 +1,247 @@
+# pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportOperatorIssue=false
+import csv
+import io
+import json
+import math
+import re
+from dataclasses import replace
+
+import jsonschema
+import pandas as pd
+import pytest
+from skuwise.advisor.core import formatting as words
+from skuwise.advisor.core.advice_types import Advice, Evidence, Interval, Owner, Reconciliation, Summary
+from skuwise.advisor.core.coded_text import CodedText
+from skuwise.advisor.render import format_named, format_names, render
+from skuwise.advisor.render.formats.csv import COLUMNS, cell
+from skuwise.advisor.render.formats.markdown import escape
+from skuwise.advisor.render.json import load_schema
+from skuwise.advisor.render.text import document_text, sections_text
+from skuwise.advisor.views.document.advice_document import case_sections, overview_document
+from skuwise.tests.support.golden_files import FOLDER, renewed
+from skuwise.tests.support.moves_builders import (
+    DAYS,
+    END,
+    START,
+    advice_of,
+    bare,
+    founding,
+    inventory,
+    node,
+    usage,
+    verdicts,
+    workload,
+)
+
+HOSTILE = (
+    "[red]loud[/red]", "=cmd()", "+1+1", "@SUM(A1)", "-2+3", "<script>alert(1)</script>", "a|b|c",
+    "\x1b[31mred\x1b[0m",
+    "two\nlines", "cr\rback", "tab\tbed", "\u202egnp.exe", "![x](http://e.vil)", "# head", "`code`", "\x9b2J",
+    ":smile:", "\ud800", "| --- |", "{util}", "%s%n", "&amp;",
+)  # fmt: skip
+
+
+def read(advice):
+    return json.loads(render(advice, "json"))
+
+
+def empty() -> Advice:
+    nothing = Reconciliation(None, None, None, None, None, None, None)
+    return Advice(END, START, END, {"kind": "sqlite"}, Summary(0, 0.0, None, None, None, nothing), (), (), (), ())
+
+
+def hostile_advice(text: str) -> Advice:
+    pair = [
+        replace(w, name=text, owner=Owner(team=text, user=text, account=text, namespace=text))
+        for w in (workload("chat", (text,), gpus=tuple(f"{text}{i}" for i in range(8))),)
+    ]
+    odd = node(text, cluster=text)
+    return replace(
+        advice_of(verdicts([odd, node("spare")], pair, bare_gpus=[bare("spare", i, gpu_uuid=text) for i in range(8)])),
+        source={"kind": "sqlite", "paths": [text]}, notes=(CodedText("said", text),),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("form", format_names())
+def test_the_founding_case_reads_as_it_did(form):
+    advice = advice_of(founding())
+    # How a chart's pixels come out is matplotlib's; what it says stands beside it in words.
+    text = re.sub(r"data:image/png;base64,[^\"]+", "data:", render(advice, form))
+    assert text.encode().decode() == renewed(FOLDER / f"advice_founding{format_named(form).suffix}", text)
+
+
+@pytest.mark.parametrize("given", ["founding", "empty", "idle", "unpriced"])
+def test_json_keeps_its_schema(given):
+    advice = {
+        "founding": lambda: advice_of(founding()),
+        "empty": empty,
+        "idle": lambda: advice_of(verdicts([node()], [], bare_gpus=[bare("n1", i) for i in range(8)])),
+        "unpriced": lambda: advice_of(verdicts([node(sku=None)], [workload(node_sku=None)])),
+    }[given]()
+    validator = jsonschema.Draft202012Validator(load_schema(), format_checker=jsonschema.FormatChecker())
+    assert list(validator.iter_errors(read(advice))) == []
+
+
+def test_the_schema_itself_is_sound_and_refuses_what_is_missing():
+    schema = load_schema()
+    jsonschema.Draft202012Validator.check_schema(schema)
+    data = read(advice_of(founding()))
+    del data["summary"]["reconciliation"]["total"]
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(data, schema)
+
+
+def test_json_has_the_keys_of_the_contract():
+    data = read(advice_of(founding()))
+    assert data["schema"] == "skuwise.advice/1"
+    assert data["window"]["end"].endswith("Z")
+    assert {"id", "rule", "severity", "workload", "node", "gpus", "evidence", "gpu_hours", "cost_usd", "price",
+            "confidence", "would_change_if", "text"} <= data["findings"][0].keys()  # fmt: skip
+    assert {"id", "findings", "workload", "action", "from", "to", "time_ratio", "saving_usd_per_month",
+            "freed_gpu_hours_per_month", "realisation", "risk", "blocked_by", "rejected", "would_change_if", "prices",
+            "text"} <= data["recommendations"][0].keys()  # fmt: skip
+    known = {p["id"] for p in data["prices"]}
+    assert {p for r in data["recommendations"] for p in r["prices"]} <= known
+    assert {f["price"] for f in data["findings"]} <= known
+
+
+def test_json_never_says_nan_or_infinity():
+    advice = advice_of(founding())
+    finding = replace(
+        advice.findings[0], cost_usd=math.nan, evidence=(Evidence("x", math.inf, None, "ratio"),), confidence=0.5
+    )
+    text = render(replace(advice, findings=(finding,)), "json")
+    assert "NaN" not in text
+    assert "Infinity" not in text
+    assert json.loads(text)["findings"][0]["cost_usd"] is None
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+@pytest.mark.parametrize("form", format_names())
+def test_hostile_names_have_no_effect(form, text):
+    out = render(hostile_advice(text), form)
+    out.encode()
+    controls = set(re.findall(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", out))
+    assert controls <= set()
+    if form == "table":
+        assert "\r" not in out
+        if text == "[red]loud[/red]":
+            assert "[red]loud[/red]" in out
+    if form in ("markdown", "html"):
+        assert "<script" not in out
+    if form == "markdown":
+        assert "![x](" not in out
+        for line in out.splitlines():
+            if line.startswith("|"):
+                assert line.endswith("|")
+    if form == "csv":
+        rows = list(csv.reader(io.StringIO(out)))
+        assert {len(row) for row in rows} == {len(COLUMNS)}
+        for row in rows[1:]:
+            assert not any(c[:1] in "=@|%" and c for c in row), row
+            assert not any(c[:1] in "+-" and not re.fullmatch(r"-?[\d.e-]+", c) for c in row if c), row
+    if form == "json":
+        assert json.loads(out)["notes"] == [{"code": "said", "text": text, "fields": {}}]
+
+
+def test_hostile_names_add_no_row_to_a_markdown_table():
+    calm, odd = (render(hostile_advice(t), "markdown") for t in ("calm", "a|b|c"))
+
+    def columns(text):
+        return [line.count("|") for line in text.splitlines() if line.startswith("|")]
+
+    assert columns(calm) == columns(odd)
+
+
+def test_a_pipe_gets_no_escape_sequence_and_a_terminal_does():
+    advice = advice_of(founding())
+    assert "\x1b" not in render(advice, "table")
+    assert "\x1b[" in render(advice, "table", color=True)
+
+
+@pytest.mark.parametrize("width", [60, 80, 120, 200])
+def test_the_table_keeps_within_its_width(width):
+    out = render(advice_of(founding()), "table", width=width)
+    assert max(len(line) for line in out.splitlines()) <= width
+
+
+def test_every_dollar_of_the_text_has_a_date_and_a_source():
+    out = " ".join(render(advice_of(founding()), "table").split())
+    assert "at list price, 2026-" in out
+    assert "public GPU price survey" in out
+    assert "InfiniBand fabric" in out
+    assert "carried nothing" in out
+    assert f"({DAYS:g} of {DAYS:g} days observed)" in out
+
+
+def test_where_nothing_saves_it_says_so():
+    sku = "azure/Standard_ND96isr_H200_v5"
+    chat = workload(gpu_sku="H200-SXM", node_sku=sku)
+    h200 = node(sku=sku, region="eastus2", gpu_sku="H200-SXM")
+    advice = advice_of(verdicts([h200], [chat], uses=[usage(chat, u_n=0.2)]))
+    for form in ("table", "markdown"):
+        assert "Nothing saves here today" in " ".join(render(advice, form).split())
+
+
+def test_nothing_found_is_said_in_words():
+    assert "No waste was found" in render(empty(), "table")
+    assert "No waste was found" in render(empty(), "markdown")
+
+
+@pytest.mark.parametrize("text", ["=1", "+1", "-x", "@a", " =1", "＝1", "|cmd"])
+def test_formulas_get_an_apostrophe(text):
+    assert str(cell(text)).startswith("'")
+
+
+def test_numbers_stay_numbers_and_missing_ones_empty():
+    assert cell(-3.5) == -3.5
+    assert cell(math.nan) == ""
+    assert cell(None) == ""
+    assert cell("plain") == "plain"
+
+
+def test_markdown_text_is_shown_as_it_is():
+    assert escape("a_b*c") == r"a\_b\*c"
+    assert escape("1. one") == r"1\. one"
+    assert "<" not in escape("<b>")
+
+
+def test_words_carry_units_and_never_invent():
+    assert words.usd(None) == "unknown"
+    assert words.usd(-5.5) == "-$5.50"
+    assert words.hours(12.0) == "12.0 GPU-hours"
+    assert words.time_words(Interval(0.99, 1.0, 1.01)) == "same time (x1.00)"
+    assert "slower" in words.time_words(Interval(1.2, 1.3, 1.4))
+    assert words.clause("The end.") == "the end"
+    assert words.clause("RDMA is used.") == "RDMA is used"
+
+
+def test_what_saves_most_is_read_first_and_runs_of_a_series_are_one_line():
+    quiet = founding()
+    spare = node("spare", fabric=None)
+    advice = advice_of(
+        replace(quiet, nodes=(*quiet.nodes, spare), bare=tuple(bare("spare", i) for i in range(8)),
+                inventory=inventory((*quiet.nodes, spare)),
+                occupancy=pd.concat([quiet.occupancy, verdicts([spare]).occupancy], ignore_index=True))
+    )  # fmt: skip
+    page = document_text(overview_document(advice), width=120)
+    assert page.index("1  idle ") < page.index("2  idle-fabric")
+    assert "chat (2 runs)" in page
+    assert "16 H100-SXM5" in page
+
+
+def test_nothing_found_claims_no_more_than_was_judged():
+    young = advice_of(verdicts([node(hours_observed=0.004, fabric=None)], []))
+    for form in ("table", "markdown"):
+        text = render(young, form)
+        assert "No waste was found in this window" not in text
+        assert "14 s of data" in text
+
+
+def test_the_story_tells_the_case_and_each_way_out_in_sentences():
+    told = " ".join(sections_text(case_sections(advice_of(founding()), "idle-fabric")).split())
+    assert "carried nothing" in told
+    assert all(way in told for way in ("same GPU, other node:", "another GPU:", "fewer GPUs:", "swap with training:"))
+    assert "Wrong if" in told
+    assert sections_text(case_sections(empty(), "idle-fabric")) == ""
+    assert "\x1b" not in sections_text(case_sections(hostile_advice("\x1b[31m[red]"), "idle-fabric"))

@@ -1,0 +1,277 @@
+# pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportCallIssue=false, reportOptionalOperand=false
+import csv
+import gzip
+import io
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from itertools import pairwise
+
+import matplotlib.image
+import pytest
+from skuwise.advisor.core.advice_types import Coverage, Owner, Reconciliation
+from skuwise.advisor.core.coded_text import CodedText
+from skuwise.advisor.render import charts
+from skuwise.advisor.report.by_team import split_by_team
+from skuwise.advisor.report.letters import SUBJECT_MAX, letter_of
+from skuwise.advisor.views.document.report_content import story_of
+from skuwise.advisor.views.document.truncate import Brevity
+from skuwise.tests.support.report_fixtures import END, WEEK, by_namespace, fleet, nothing, unpriced
+from test_report_story import outcome
+
+CLIPPED = 100_000  # bytes of HTML; clients cut a mail at 102 kB
+HOSTILE = (
+    "<script>alert(1)</script>", "\" onload=\"x", "a\r\nBcc: all@example.org", "=cmd|' /C calc'!A0", "\u202egnp.exe",
+    "\x1b[31mred\x1b[0m", "{{ 7 * 7 }}", "{% raw %}", "&amp;&#x3c;", "'; --", "\ud800", "$x^2$", "-- \nsignature",
+    "</td></tr></table>", "<!--[if mso]>", "cid:kinds", "x" * 10_000, "\U0001f600" * 5000, '"&<>' * 2500,
+)  # fmt: skip
+
+
+def letter(advice=None, before=None, **changes):
+    return letter_of(story_of(fleet() if advice is None else advice, before, **changes))
+
+
+def worst(name):
+    """More of everything than a mail can hold, every name as it is given."""
+    advice = fleet(12, 3, name=name)
+    work = [
+        replace(w, coverage=Coverage(0.5, 1.0, {f"m{i}": name("why") for i in range(9)}), owner=Owner(user=name(w.id)))
+        for w in advice.workloads
+    ]
+    return replace(
+        advice, workloads=tuple(work), notes=tuple(CodedText("said", name(f"note {i}")) for i in range(50)),
+        fabrics=tuple(replace(f, node_sku=name(f.node), unseen=name("down")) for f in advice.fabrics),
+        prices=tuple(replace(p, sku=name(str(i)), region=name("r")) for i, p in enumerate(advice.prices * 9)),
+        recommendations=tuple(
+            replace(r, would_change_if=(CodedText("said", name("if")),) * 9) for r in advice.recommendations
+        ),
+        findings=tuple(replace(f, text=name(f.text)) for f in advice.findings),
+    )  # fmt: skip
+
+
+class Tags(HTMLParser):
+    """Every tag with its attributes, and all text."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.tags, self.texts = [], []
+        self.feed(html)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+
+def titles(html):
+    return re.findall(r"<h2[^>]*>([^<]*)</h2>", html)
+
+
+def test_long_names_that_begin_alike_are_each_cut_whole():
+    name = "n" * 60
+    cut, brevity = name[:47] + "…", Brevity([name, f"{name}-canary", None, "short"])
+    assert brevity.sentence(f"{name}-canary, short and {name} stand idle.") == f"{cut}, short and {cut} stand idle."
+
+
+def test_the_story_has_its_order_in_both_forms():
+    order = [
+        "This week against last", "What to move", "Every team", "Idle and held GPUs, by owner",
+        "The fabric: what was paid and what was used", "What was not observed",
+        "What was accepted, and what it saved", "Method and reconciliation", "Prices",
+    ]  # fmt: skip
+    made = letter(before=fleet(end=END - WEEK), teams=split_by_team(fleet(), by_namespace))
+    assert titles(made.html) == order
+    lines = made.text.splitlines()
+    assert [line for line, under in pairwise(lines) if under and not under.strip("-")][:9] == order
+
+
+def test_the_plain_text_is_a_full_report_of_72_columns():
+    made = letter(before=fleet(end=END - WEEK, scale=0.5), outcomes=(outcome(),))
+    assert max(map(len, made.text.splitlines())) <= 72
+    flat = " ".join(made.text.split())
+    for said in (
+        "was 8,064, +100 %", "$71,774 a month ($64,596 to $78,951)", "cash, now", "Risk very-low",
+        "Wrong if the node is not to be had in the numbers needed.", "skuwise explain r-w-0-1",
+        "3 of 12 fabrics carried nothing that needs one: $4,955 of $19,822", "Nobody measured what it sustains.",
+        "$950 a month saved, of $1,000 predicted", "where the money went", "list price, 2026-09-19",
+        "idle 4,032, was 2,016",
+    ):  # fmt: skip
+        assert said in flat, said
+
+
+def test_a_team_is_told_of_its_own_only():
+    advice = fleet(3, 3)
+    part = split_by_team(advice, by_namespace)["team-001"]
+    made = letter(part, team="team-001")
+    told = made.html + made.text + "".join(a.data.decode() for a in made.attachments)
+    assert "chat-1-0" in told
+    assert not re.search(r"chat-[02]-|team-00[02]|node-[02]-", told)
+    assert "the hours that the team's workloads held alone" in " ".join(made.text.split())
+    assert not any("teams" in a.name for a in made.attachments)
+
+
+def test_a_fleets_table_is_cut_with_a_sign_and_whole_in_its_list():
+    advice = fleet(60, 2)
+    made = letter(advice, teams=split_by_team(advice, by_namespace))
+    assert "and 30 more: the attached lists have them all." in made.text
+    lists = {a.name.split("-", 4)[-1]: a for a in made.attachments}
+    rows = list(csv.DictReader(io.StringIO(lists["teams.csv"].data.decode())))
+    assert {row["team"] for row in rows} == {f"team-{n:03}" for n in range(60)}
+    assert len(json.loads(lists["teams.json"].data)["teams"]) == 60
+
+
+def test_what_was_told_before_is_named_and_not_told_again():
+    story = story_of(fleet(), None)
+    again = letter(told=frozenset(m.id for m in story.moves))
+    assert "Nothing new this week. What was told before is still open:" in again.text
+    assert "Look closer" not in again.text
+    flat = " ".join(again.text.split())
+    assert all(m.id in flat for m in story.moves)
+
+
+def test_outcomes_say_what_was_predicted_what_came_of_it_and_why_nothing_is_known():
+    waits = outcome("r-2", realised_saving_usd_per_month=None, reason_missing="it was not seen done yet")
+    freed = outcome(
+        "r-3", predicted_saving_usd_per_month=None, predicted_freed_gpu_hours_per_month=700.0,
+        realised_saving_usd_per_month=None, realised_freed_gpu_hours_per_month=650.0, realised_time_ratio=1.05,
+    )  # fmt: skip
+    back = outcome("r-4", "chat-9", state="regressed", why="It holds 16 GPUs again.")
+    html = " ".join(letter(outcomes=(outcome(), waits, freed, back)).html.split())
+    for said in (
+        "1 move was measured: $950 a month saved, of $1,000 predicted.", "$950 a month", "it was not seen done yet",
+        "700 GPU-hours a month", "650 GPU-hours a month, x1.05 the time", "chat-9: regressed",
+        "It holds 16 GPUs again.",
+    ):  # fmt: skip
+        assert said in html, said
+
+
+def test_without_prices_hours_are_told_and_no_dollar_is():
+    made = letter(unpriced(fleet()), unpriced(fleet(end=END - WEEK)))
+    for told in (made.subject, made.text, made.html):
+        assert "$" not in told
+    assert "5,840 GPU-hours a month" in made.text
+    assert "capacity for other work, no cash" in made.text
+    assert "No price is known" in made.text
+
+
+def test_workloads_without_a_cost_among_others_are_counted():
+    advice = fleet(1, 3)
+    first, *others = advice.workloads
+    some = replace(advice, workloads=(replace(first, cost_usd=None), *others))
+    assert "1 workload without a cost:" in letter(some).text
+    assert "without a cost" not in letter(advice).text + letter(unpriced(advice)).text
+
+
+def test_no_data_is_a_short_story_that_says_so():
+    made = letter(nothing(), team="search")
+    assert made.subject.startswith("search: no GPU work observed")
+    assert "not told apart as this team's" in " ".join(made.text.split())
+    assert len(made.text.splitlines()) < 20
+    assert (made.images, made.attachments) == ((), ())
+
+
+def test_a_week_without_one_before_and_a_week_that_is_not_over_are_said():
+    half = replace(fleet(), generated_at=END - 2 * 86400.0)
+    flat = " ".join(letter(half).text.split())
+    assert "There is no week before to compare with." in flat
+    assert "The week is not over" in flat
+    assert "not over" not in letter().text
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=lambda text: ascii(text)[:20])
+def test_hostile_names_are_text_and_nothing_else(text):
+    calm, odd = (letter(fleet(2, 2, name=lambda n, t=t: t + n), team=t) for t in ("calm", text))
+    assert [tag for tag, _ in Tags(odd.html).tags] == [tag for tag, _ in Tags(calm.html).tags]
+    for _, attributes in Tags(odd.html).tags:
+        assert not any(name.startswith("on") for name in attributes)
+        assert attributes.get("src", "cid:").startswith("cid:")
+    assert odd.subject.isprintable()
+    assert len(odd.subject) <= SUBJECT_MAX
+    for line in odd.text.splitlines():
+        assert line.isprintable()
+        assert len(line) <= 72
+    assert len(odd.html.encode()) < CLIPPED
+    assert len(odd.text) < 20_000
+
+
+def test_no_cell_of_a_list_is_a_formula():
+    advice = fleet(2, 2, name=lambda n: f"=HYPERLINK({n})")
+    made = letter(advice, teams=split_by_team(advice, by_namespace))
+    for attachment in made.attachments:
+        if attachment.media_type == "text/csv":
+            rows = list(csv.reader(io.StringIO(attachment.data.decode())))
+            assert any("HYPERLINK" in cell for row in rows for cell in row)
+            assert not any(cell.startswith(("=", "@", "+", "|")) for row in rows for cell in row)
+
+
+@pytest.mark.parametrize("long", ["x", '"&<>', "\U0001f600", "\x07"], ids=["plain", "escaped", "wide", "shown"])
+@pytest.mark.slow
+def test_no_mail_is_clipped_whatever_the_names(long):
+    advice = worst(lambda n: long * (10_000 if long == "x" else 1000) + n)
+    made = letter(
+        advice, advice, outcomes=[outcome(about=long * 5000, reason_missing=long * 5000)] * 50,
+        teams=split_by_team(fleet(35, 1, name=lambda n: long * 3000 + n), by_namespace),
+    )  # fmt: skip
+    assert len(made.html.encode()) < CLIPPED
+    assert max(map(len, made.text.splitlines())) <= 72
+
+
+def test_large_lists_are_packed_and_those_too_large_are_named():
+    advice = fleet(40, 10)
+    packed = {a.name: a for a in letter(advice).attachments}
+    (name,) = [n for n in packed if n.endswith(".json.gz")]
+    assert len(json.loads(gzip.decompress(packed[name].data))["workloads"]) == 400
+    short = letter_of(story_of(advice, None), lists_max=len(packed[name].data) + 10)
+    assert [a.name for a in short.attachments] == [name]
+    assert "Too large for a mail: skuwise-2026-11-09.csv;" in " ".join(short.text.split())
+
+
+def test_styles_are_inlined_and_nothing_is_fetched():
+    html = letter(before=fleet(end=END - WEEK)).html
+    tags = Tags(html).tags
+    assert all("style" in attributes for tag, attributes in tags if tag in ("h1", "h2", "p", "td", "th", "body"))
+    assert "@media (prefers-color-scheme: dark)" in html
+    assert "@media (max-width: 480px)" in html
+    assert not {"link", "script", "iframe", "form"} & {tag for tag, _ in tags}
+    assert "http" not in re.sub(r"http-equiv", "", html)
+    assert "url(" not in html
+
+
+def test_charts_are_pictures_of_the_letter_with_their_figures_in_words():
+    made = letter(before=fleet(end=END - WEEK))
+    shown = {a["src"].removeprefix("cid:"): a for tag, a in Tags(made.html).tags if tag == "img"}
+    assert set(shown) == {image.name for image in made.images} == {"kinds", "fabric", "money"}
+    for image in made.images:
+        assert shown[image.name]["alt"] == image.alt
+        assert re.search(r"\d", image.alt)
+        assert image.alt.split(":")[0] in " ".join(made.text.split())
+        pixels = matplotlib.image.imread(io.BytesIO(image.png))
+        assert pixels[..., 3].min() == 0.0  # a ground that shows through
+        assert pixels[..., 3].max() == 1.0
+        assert len(image.png) < 60_000
+
+
+def test_a_chart_that_would_compare_nothing_is_words():
+    advice = fleet(1, 1)
+    whole = replace(advice, summary=replace(advice.summary, reconciliation=Reconciliation(9.0, 0, 0, 0, 0, 0, 9.0)))
+    made = letter(whole)
+    assert made.images == ()
+    assert "GPU-hours by kind: online-inference 1,344." in " ".join(made.text.split())
+
+
+def test_the_same_story_gives_the_same_letter():
+    assert letter(before=fleet(end=END - WEEK)) == letter(before=fleet(end=END - WEEK))
+
+
+@pytest.mark.parametrize("ground", ["#ffffff", "#f5f7f9", "#1a1d23", "#000000"])
+def test_a_charts_colours_read_on_light_and_on_dark(ground):
+    def light(color):
+        parts = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    for color in (charts._INK, charts._NOW, charts._WASTE, charts._GREY, *charts._PARTS.values()):
+        high, low = sorted((light(color), light(ground)), reverse=True)
+        assert (high + 0.05) / (low + 0.05) >= 2.9, color  # WCAG asks 3:1 of graphics

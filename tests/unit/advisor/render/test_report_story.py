@@ -1,0 +1,230 @@
+# pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportCallIssue=false, reportOptionalOperand=false
+from dataclasses import replace
+
+import pytest
+from skuwise.advisor.core.advice_types import Coverage, Decision, Finding, Interval, Reconciliation
+from skuwise.advisor.core.coded_text import CodedText
+from skuwise.advisor.core.exclusions import counted_recommendations
+from skuwise.advisor.ledger.outcomes import MoveOutcome
+from skuwise.advisor.report.by_team import outcomes_of, split_by_team
+from skuwise.advisor.views.aggregates import (
+    DRAINED,
+    NO_WORKLOAD,
+    NOT_OBSERVED,
+    blind_spots,
+    fabric_sums,
+    holdings,
+    hours_by_kind,
+)
+from skuwise.advisor.views.document.report_content import TOLD_IN_FULL, story_of
+from skuwise.tests.support.moves_builders import advice_of, founding
+from skuwise.tests.support.report_fixtures import END, IB, WEEK, by_namespace, fleet, nothing, unpriced
+
+
+def outcome(id_="r-1", about="chat-0-0", **changes) -> MoveOutcome:
+    values = {
+        "id": id_, "about": about, "action": "move-sku", "from_config": "8 x a", "to_config": "8 x b", "state": "done",
+        "accepted_at": END - WEEK, "done_at": END, "predicted_saving_usd_per_month": Interval(900.0, 1000.0, 1100.0),
+        "realised_saving_usd_per_month": 950.0, "predicted_time_ratio": None, "realised_time_ratio": None,
+        "realisation": "cash-now", "why": "seen", "reason_missing": None,
+    }  # fmt: skip
+    return MoveOutcome(**{**values, **changes})
+
+
+def test_every_workload_finding_and_way_out_is_somebodys_and_once():
+    advice = fleet(4, 3)
+    shared = split_by_team(advice, by_namespace, teams=("team-000", "nobody-here"))
+    for name in ("workloads", "findings", "recommendations", "fabrics"):
+        together = [one for part in shared.values() for one in getattr(part, name)]
+        assert sorted(map(repr, together)) == sorted(map(repr, getattr(advice, name)))
+    assert shared["nobody-here"].workloads == ()
+    assert set(shared) == {"nobody-here", *(f"team-{n:03}" for n in range(4))}
+
+
+def test_the_parts_money_adds_up_to_what_workloads_held_alone():
+    advice = fleet(4, 3)
+    parts = split_by_team(advice, by_namespace).values()
+    assert sum(p.summary.cost_usd for p in parts) == pytest.approx(sum(w.cost_usd for w in advice.workloads))
+    assert sum(p.summary.wasted_usd for p in parts) == pytest.approx(advice.summary.wasted_usd)
+    assert sum(p.summary.recoverable_usd_per_month for p in parts) == pytest.approx(
+        advice.summary.recoverable_usd_per_month
+    )
+
+
+def test_the_founding_cases_sums_are_those_of_the_whole_where_one_team_has_all():
+    advice = advice_of(founding())
+    (part,) = split_by_team(advice, lambda _: "one").values()
+    assert part.summary.wasted_usd == pytest.approx(advice.summary.wasted_usd)
+    assert part.summary.recoverable_usd_per_month == pytest.approx(advice.summary.recoverable_usd_per_month)
+
+
+def test_what_is_of_no_workload_is_its_nodes_teams_where_they_are_one_teams():
+    advice = fleet(1, 1)
+    bare = replace(advice.findings[0], id="f-bare", rule="idle", workload=None, nodes=("a-1", "a-2"))
+    across = replace(bare, id="f-across", nodes=("a-1", "b-1"))
+    advice = replace(
+        advice, findings=(bare, across),
+        recommendations=(replace(advice.recommendations[0], workload=None, findings=("f-bare",)),),
+    )  # fmt: skip
+    shared = split_by_team(advice, by_namespace, lambda node: node[0])
+    assert [f.id for f in shared["a"].findings] == ["f-bare"]
+    assert [f.id for f in shared[None].findings] == ["f-across"]
+    assert len(shared["a"].recommendations) == 1
+
+
+def test_a_fabric_that_two_teams_share_is_no_teams():
+    advice = fleet(2, 1)
+    both = replace(advice.workloads[1], nodes=advice.workloads[0].nodes)
+    shared = split_by_team(replace(advice, workloads=(advice.workloads[0], both)), by_namespace)
+    assert [f.node for f in shared["team-000"].fabrics] == []
+    assert {f.node for f in shared[None].fabrics} == {f.node for f in advice.fabrics}
+
+
+def test_only_notes_about_the_window_are_every_teams():
+    told = CodedText("telemetry-begins-late", "It begins late.")
+    advice = replace(fleet(1, 1), notes=(CodedText("fabric-not-judged", "The window is not told of."), told))
+    assert split_by_team(advice, by_namespace)["team-000"].notes == (told,)
+
+
+def test_moves_that_exclude_one_another_are_told_and_counted_once():
+    advice = fleet(1, 2)
+    small, large = advice.recommendations
+    small = replace(small, excludes=(large.id,))
+    large = replace(large, excludes=(small.id,))
+    advice = replace(advice, recommendations=(large, small))
+    assert [m.id for m in story_of(advice, None).moves] == [large.id]
+    assert [r.id for r in counted_recommendations((small, large))] == [large.id]
+
+
+@pytest.mark.parametrize(("state", "left"), [("accepted", []), ("done", []), ("dismissed", ["r-w-0-0"])])
+def test_a_move_that_was_accepted_rules_out_what_it_excludes(state, left):
+    advice = fleet(1, 2)
+    first, second = advice.recommendations
+    chosen = replace(second, decision=Decision(state, END), excludes=(first.id,))
+    told = story_of(replace(advice, recommendations=(first, chosen)), None).moves
+    assert [m.id for m in told] == left
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"blocked_by": ("its input is late",)},
+        {"decision": Decision("dismissed", END)},
+        {"decision": Decision("accepted", END)},
+        {"decision": Decision("done", END)},
+        {"saving_usd_per_month": None, "freed_gpu_hours_per_month": 0.0},
+    ],
+)
+def test_what_is_blocked_decided_or_gains_nothing_is_no_move_to_tell(change):
+    advice = fleet(1, 2)
+    first, *others = advice.recommendations
+    told = story_of(replace(advice, recommendations=(replace(first, **change), *others)), None).moves
+    assert [m.id for m in told] == [r.id for r in others]
+
+
+def test_what_regressed_is_told_again():
+    advice = fleet(1, 1)
+    (way,) = advice.recommendations
+    back = replace(way, decision=Decision("regressed", END))
+    assert [m.id for m in story_of(replace(advice, recommendations=(back,)), None).moves] == [way.id]
+
+
+def test_evidence_is_the_findings_first_sentence_and_its_figures_stay_whole():
+    advice = fleet(1, 1)
+    (f,) = advice.findings
+    said = "Node n1 draws 0.5 W. It is idle since 2026."
+    told = story_of(replace(advice, findings=(replace(f, text=f"{said} More."),)), None).moves[0]
+    assert told.evidence == "Node n1 draws 0.5 W."
+    assert told.recommendation.would_change_if == advice.recommendations[0].would_change_if
+
+
+def test_what_was_told_gives_way_to_what_is_new_for_the_cooldown():
+    advice = fleet(3, 2)
+    first = story_of(advice, None)
+    assert len(first.told_in_full) == TOLD_IN_FULL
+    later = story_of(advice, None, told=frozenset(first.told_in_full))
+    assert not set(later.told_in_full) & set(first.told_in_full)
+    assert {m.id for m in later.moves} == {m.id for m in first.moves}
+
+
+def test_the_week_is_held_against_the_one_before():
+    story = story_of(fleet(2, 2), fleet(2, 2, end=END - WEEK, scale=0.5))
+    assert story.gpu_hours.ratio == pytest.approx(1.0)
+    assert story.hours_by_kind["idle"].before == pytest.approx(story.hours_by_kind["idle"].now / 2)
+    alone = story_of(fleet(2, 2), None)
+    assert alone.gpu_hours.before is None
+    assert alone.gpu_hours.ratio is None
+
+
+def test_hours_of_no_workload_are_those_of_the_accounting_however_gpus_are_shared():
+    advice = fleet(1, 2)
+    held = advice.summary.gpu_hours
+    uses = Reconciliation(held, 0.0, 0.0, 500.0, 40.0, 0.0, held + 540.0)
+    roomy = replace(advice, summary=replace(advice.summary, gpu_hours=held + 540.0, gpu_hours_by_use=uses))
+    shared = replace(roomy, workloads=tuple(replace(w, shared=True) for w in roomy.workloads))
+    for one in (roomy, shared):
+        told = hours_by_kind(one)
+        assert (told[NO_WORKLOAD], told[DRAINED]) == (pytest.approx(500.0), pytest.approx(40.0))
+        assert NOT_OBSERVED not in told
+    assert NO_WORKLOAD not in hours_by_kind(advice)
+
+
+def test_idle_gpus_are_summed_by_owner_and_unpriced_ones_are_not_free():
+    advice = fleet(2, 2)
+    bare = replace(advice.findings[1], id="f-bare", rule="idle", workload=None, nodes=("n9",), cost_usd=None)
+    held = [replace(f, workload=advice.workloads[1].id) for f in advice.findings if f.rule == "held-idle"]
+    told = {h.owner: h for h in holdings(replace(advice, findings=(bare, *held)))}
+    assert told[None].names == ("n9",)
+    assert told[None].cost_usd is None
+    owner = told["user ann, namespace team-000"]
+    assert owner.gpu_hours == pytest.approx(2 * 8 * 168)
+    assert owner.cost_usd == pytest.approx(sum(f.cost_usd for f in held))
+
+
+def test_fabrics_are_summed_by_node_sku():
+    advice = fleet(2, 3)
+    down = replace(advice.fabrics[0], node="n9", util_p995=None, util_max=None, unseen="A port was DOWN.")
+    (told,) = fabric_sums(replace(advice, fabrics=(*advice.fabrics, down)))
+    assert (told.node_sku, told.nodes, told.silent, told.unseen) == (IB, 7, 2, 1)
+    assert told.util_p995 == 0.4
+    assert told.cost_usd == pytest.approx(7 * 1651.8)
+    assert told.silent_usd == pytest.approx(2 * 1651.8)
+    assert told.reasons == ("A port was DOWN.",)
+    (free,) = fabric_sums(unpriced(advice))
+    assert free.cost_usd is None
+
+
+def test_what_most_workloads_lack_stands_first():
+    advice = fleet(2, 2)
+    one, *others = advice.workloads
+    lacking = (
+        replace(one, coverage=Coverage(1.0, 1.0, {"a": "why", "b": "why"})),
+        *(replace(w, coverage=Coverage(1.0, 1.0, {"b": "why"})) for w in others),
+    )
+    assert [(b.what, b.workloads) for b in blind_spots(replace(advice, workloads=lacking))] == [("b", 4), ("a", 1)]
+
+
+def test_outcomes_go_to_the_team_of_the_move_or_of_the_one_such_name():
+    advice = fleet(2, 2)
+    shared = split_by_team(advice, by_namespace)
+    known = outcome(advice.recommendations[0].id, "anything")
+    gone = outcome("r-gone", "chat-1-0")
+    nobodys = outcome("r-nobody", "forgotten")
+    every = (known, gone, nobodys)
+    assert outcomes_of(every, shared, "team-000") == (known,)
+    assert outcomes_of(every, shared, "team-001") == (gone,)
+    assert outcomes_of(every, shared, None) == (nobodys,)
+
+
+def test_an_outcome_of_a_name_that_two_teams_have_is_neithers():
+    advice = fleet(2, 1)
+    same = replace(advice, workloads=tuple(replace(w, name="chat") for w in advice.workloads))
+    shared = split_by_team(same, by_namespace)
+    assert outcomes_of((outcome("r-x", "chat"),), shared, "team-000") == ()
+    assert outcomes_of((outcome("r-x", "chat"),), shared, "team-001") == ()
+
+
+def test_a_story_of_nothing_is_empty_and_of_bare_gpus_is_not():
+    assert story_of(nothing(), None).empty
+    idle = Finding("f", "idle", "low", None, "n1", (), (), 1.0, None, None, 1.0, (), "Idle.")
+    assert not story_of(replace(nothing(), findings=(idle,)), None).empty

@@ -1,0 +1,134 @@
+# pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportOperatorIssue=false
+"""Rooflines: the place from measured shares, the roofs from the catalog, and why something is not drawn."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import pytest
+from skuwise.advisor.core.advice_types import Coverage
+from skuwise.advisor.render.roofline import render_svg, render_text
+from skuwise.advisor.views.roofline import Roofline, roof_of, roofline
+from skuwise.tests.support.moves_builders import catalog, workload
+
+H100, H200, L40S, L4, T4 = (catalog().gpus[name] for name in ("H100-SXM5", "H200-SXM", "L40S", "L4", "T4"))
+DECODE = {"tensor_per_engine": 0.05, "hbm_per_engine": 0.7, "tensor_utilization": 0.04, "hbm_utilization": 0.56}
+
+
+def drawn(features=DECODE, sku=H100, targets=(), **changes) -> Roofline:
+    return roofline(workload("chat", features=features, **changes), sku, targets)
+
+
+def test_the_place_is_the_shares_of_the_printed_peaks_while_the_engine_was_active() -> None:
+    found = drawn()
+    assert found.place.busy
+    assert found.place.flop_per_second == pytest.approx(0.05 * H100.dense_flops["bf16"])
+    assert found.place.bytes_per_second == pytest.approx(0.7 * H100.mem_bandwidth_bytes_per_second)
+    assert found.place.intensity_flop_per_byte == pytest.approx(
+        found.place.flop_per_second / found.place.bytes_per_second
+    )
+    # Left of the ridge the sustained roof is the memory's, so the place stands at m / eta of it.
+    assert found.use_of_sustained == pytest.approx(0.7 / H100.achieved.mem)
+    assert found.missing == ()
+
+
+def test_compute_bound_work_is_held_against_the_compute_roof() -> None:
+    found = drawn({"tensor_per_engine": 0.6, "hbm_per_engine": 0.3})
+    assert found.place.intensity_flop_per_byte > found.source.sustained_ridge_flop_per_byte
+    assert found.use_of_sustained == pytest.approx(0.6 / H100.achieved.bf16_gemm)
+    assert "of the compute roof" in render_text(found)
+
+
+def test_a_target_moves_the_roof_by_its_sustained_bandwidth_left_of_the_ridge() -> None:
+    found = drawn(targets=[H200, H100])
+    assert [roof.sku for roof in found.targets] == ["H200-SXM"]  # its own SKU is no target
+    expected = (H200.mem_bandwidth_bytes_per_second * H200.achieved.mem) / (
+        H100.mem_bandwidth_bytes_per_second * H100.achieved.mem
+    )
+    assert found.bound_on(found.targets[0]) == pytest.approx(expected)
+
+
+def test_what_nobody_measured_has_no_sustained_roof_and_says_so() -> None:
+    roof = roof_of(replace(L4, achieved=replace(L4.achieved, bf16_gemm=None)))
+    assert roof.sustained_flop_per_second is None
+    assert roof.sustained_at(100.0) is None
+    found = drawn(targets=[replace(L4, achieved=replace(L4.achieved, bf16_gemm=None))])
+    assert found.bound_on(found.targets[0]) is None
+    assert any("Nobody has published the matrix rate that L4 sustains" in sentence for sentence in found.missing)
+
+
+def test_a_gpu_without_bf16_is_held_against_fp16() -> None:
+    assert roof_of(T4).precision == "fp16"
+
+
+@pytest.mark.parametrize(
+    ("features", "said"),
+    [
+        ({"hbm_per_engine": 0.5}, "Tensor activity is not known: not on this GPU."),
+        ({"tensor_per_engine": 0.5}, "DRAM activity is not known"),
+        ({"tensor_per_engine": 0.0, "hbm_per_engine": 0.5}, "Tensor activity is zero"),
+        ({"tensor_per_engine": float("nan"), "hbm_per_engine": float("inf")}, "Tensor activity is not known"),
+        ({"tensor_per_engine": 0.5, "hbm_utilization": 0.5}, "not known over the same time"),
+        ({}, "Tensor activity is not known"),
+    ],
+)
+def test_without_a_place_the_reason_is_told(features, said) -> None:
+    coverage = Coverage(1.0, 30.0, {"tensor_active": "not on this GPU."})
+    found = drawn(features, coverage=coverage)
+    assert found.place is None
+    assert any(said in sentence for sentence in found.missing)
+    ElementTree.fromstring(render_svg(found))
+    assert said.split(":")[0] in " ".join(render_text(found).split())
+
+
+def test_means_over_all_time_are_taken_and_said_where_busy_time_is_not_known() -> None:
+    found = drawn({"tensor_utilization": 0.1, "hbm_utilization": 0.4})
+    assert not found.place.busy
+    assert any("mean over all its time" in sentence for sentence in found.limits)
+
+
+def test_no_roof_for_unknown_skus_and_for_instances() -> None:
+    assert "not one SKU" in drawn(sku=None).missing[0]
+    sliced = drawn(gpus=("MIG-1234",))
+    assert sliced.source is None
+    assert "MIG instances" in sliced.missing[0]
+    assert "MIG instances" in render_svg(sliced)
+    no_tensor = replace(H100, dense_flops={"fp32": 1e13})
+    assert "no 16-bit tensor rate" in drawn(sku=no_tensor).missing[0]
+
+
+def test_vector_work_that_is_not_counted_is_said() -> None:
+    assert drawn().limits == ()
+    assert any("vector pipes" in sentence for sentence in drawn({**DECODE, "vector_utilization": 0.4}).limits)
+
+
+def test_the_picture_is_sound_escaped_and_stays_within_its_plot() -> None:
+    found = drawn(targets=[H200, L40S, L4, T4])
+    found = replace(found, name="<script>x</script>\x1b[31m & \"'" + "w" * 500)
+    text = render_svg(found)
+    root = ElementTree.fromstring(text)
+    assert "\x1b" not in text
+    assert "<script" not in text
+    assert "prefers-color-scheme:dark" in text
+    assert len(found.targets) == 4  # five roofs, and four can be told apart
+    width, height = float(root.attrib["width"]), float(root.attrib["height"])
+    numbers = [(float(x), float(y)) for d in re.findall(r' d="M([^"l]+)"', text)
+               for x, y in (pair.split() for pair in d.split(" L"))]  # fmt: skip
+    assert len(numbers) >= 12
+    assert all(0 <= x <= width and 0 <= y <= height for x, y in numbers)
+    shown = " ".join(root.itertext())
+    assert "FLOP per byte" in shown
+    assert "H100-SXM5 sustains 811 TFLOP/s (BF16) and 2.95 TB/s" in shown
+
+
+@pytest.mark.parametrize("place", [DECODE, {"tensor_per_engine": 1e-6, "hbm_per_engine": 1.0},
+                                   {"tensor_per_engine": 1.0, "hbm_per_engine": 1e-6}])  # fmt: skip
+def test_the_lines_fit_eighty_columns_and_show_the_place(place) -> None:
+    told = render_text(replace(drawn(place, targets=[H200, L40S, L4]), name="\x1b]0;x\x07" + "n" * 300))
+    assert max(len(line) for line in told.splitlines()) <= 80
+    assert "\x1b" not in told
+    plot = [line.partition("|")[2] for line in told.splitlines() if "|" in line]
+    assert sum(line.count("O") for line in plot) == 1
+    assert {"#", "+", "*", "="} <= set("".join(plot))

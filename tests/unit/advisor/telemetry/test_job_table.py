@@ -1,0 +1,283 @@
+"""Slurm's job table joined to a frame: which run a use is, and what contradicts."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from skuwise.advisor.core.advice_types import Scheduled, WorkloadVerdict
+from skuwise.advisor.core.frame import Frame
+from skuwise.advisor.telemetry.job_table import with_jobs
+from skuwise.advisor.verdicts.judge import judge
+from skuwise.advisor.views.subjects import find, runs_of
+from skuwise.agent.base.slurm_job import SlurmJob
+from skuwise.agent.inventory.identity.ids import series_id, workload_id
+from skuwise.rules.base.errors import UsageError
+from skuwise.tests.support.frame_builder import HOUR, START, TRAINING, FrameBuilder
+from skuwise.tests.support.moves_builders import advice_of, verdicts, workload
+from skuwise.tests.support.moves_builders import node as one_node
+from skuwise.tests.support.rulebooks import rulebook
+
+GPU = ("n1", "GPU-n1-0")
+
+
+def built(*spans: tuple[str, str, float, float], nodes: tuple[str, ...] = ("n1",)) -> Frame:
+    """A frame with uses (job id, node, first hour, last hour) of known numbers, as a server tells them."""
+    make = FrameBuilder(hours=48)
+    for node in nodes:
+        make.node(node)
+        make.use(TRAINING, node, f"GPU-{node}-0")
+    for job, node, start, end in spans:
+        make.work(
+            workload_id("c", "slurm", job), [(node, f"GPU-{node}-0")], start=start, end=end, name=f"job {job}",
+            scheduler="slurm", job_id=job, basis="allocation", series=f"s-{job}",
+        )  # fmt: skip
+    return make.frame()
+
+
+def run(job: str = "22", start: float = 0.0, end: float | None = 10.0, **about: object) -> SlurmJob:
+    told = {"name": "train-7", "user": "ann", "account": "vision", "state": "COMPLETED", "gpus": 1, **about}
+    return SlurmJob(
+        job, START + start * HOUR, None if end is None else START + end * HOUR, **told  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+def spans(frame: Frame) -> list[tuple[str, float, float]]:
+    """Name of the workload, first and last hour of each use."""
+    names = dict(zip(frame.workloads["workload_id"], frame.workloads["name"], strict=True))
+    return sorted(
+        (names[key], (a - START) / HOUR, (b - START) / HOUR)
+        for key, a, b in zip(frame.uses["workload_id"], frame.uses["ts_start"], frame.uses["ts_end"], strict=True)
+    )
+
+
+def test_a_job_gets_name_owner_series_and_the_id_of_its_exact_start() -> None:
+    job = run(end=10.01, partition="main", qos="high", array_job_id="20", array_task_id="7", restarts=1)
+    frame = with_jobs(built(("22", "n1", 0, 10)), [job])
+    (row,) = frame.workloads.to_dict("records")
+    assert row["workload_id"] == workload_id("c", "slurm", "22", str(int(START)))
+    assert row["series_id"] == series_id("c", "vision", "ann", "train-9")  # digits are folded
+    (told,) = judge(frame, rulebook()).workloads
+    assert (told.name, told.owner.user, told.owner.account) == ("train-7", "ann", "vision")
+    about = told.scheduled
+    assert (about.job_id, about.array_job_id, about.array_task_id, about.partition, about.qos, about.state) == (
+        "22", "20", "7", "main", "high", "COMPLETED",
+    )  # fmt: skip
+    assert about.restarts == 1
+    assert spans(frame) == [("train-7", 0.0, pytest.approx(10.01))]
+    assert (row["first_seen"], row["last_seen"]) == (job.started, job.ended)
+    assert frame.notes == ()
+
+
+def test_the_same_job_has_one_id_on_both_roads() -> None:
+    """A server knows the number alone, a node with SLURM_JOB_START_TIME the start too."""
+    table = [run(start=1 / 3600)]
+    server = with_jobs(built(("22", "n1", 0, 10)), table)
+    make = FrameBuilder(hours=48)
+    make.node()
+    make.use(TRAINING)
+    make.work(workload_id("c", "slurm", "22", str(int(START) + 1)), [GPU], end=10, scheduler="slurm", job_id="22")
+    node = with_jobs(make.frame(), table)
+    assert (
+        set(server.workloads["workload_id"])
+        == set(node.workloads["workload_id"])
+        == set(make.frame().workloads["workload_id"])
+    )
+
+
+def test_runs_of_a_requeued_job_and_of_a_recycled_id_are_several_workloads() -> None:
+    frame = with_jobs(
+        built(("22", "n1", 0, 48)),
+        [
+            run(end=10, state="REQUEUED"),
+            run(start=10.01, end=20, name="train-7"),
+            run(start=30, end=48, user="bob", name="other"),
+        ],
+    )
+    assert spans(frame) == [
+        ("other", 30.0, 48.0), ("train-7", 0.0, 10.0), ("train-7", pytest.approx(10.01), pytest.approx(30.0)),
+    ]  # fmt: skip
+    assert len(set(frame.workloads["workload_id"])) == 3
+    assert any(note.code == "jobs-held-longer" for note in frame.notes)  # from hour 20 on the table knows nobody
+    advice = judge(frame, rulebook())
+    assert len({w.series_id for w in advice.workloads}) == 2
+
+
+def test_tasks_of_an_array_are_runs_of_one_series() -> None:
+    jobs = [run(str(n), start=n, end=n + 1, name="sweep", array_job_id="1", array_task_id=str(n)) for n in (1, 2, 3)]
+    frame = with_jobs(built(*((str(n), "n1", n, n + 1) for n in (1, 2, 3))), jobs)
+    assert len(set(frame.workloads["series_id"])) == 1
+    assert len(set(frame.workloads["workload_id"])) == 3
+
+
+def test_a_task_known_by_its_array_alone_is_found() -> None:
+    frame = with_jobs(built(("1_3", "n1", 0, 10)), [run("23", array_job_id="1", array_task_id="3")])
+    assert set(frame.workloads["job_id"]) == {"23"}
+
+
+@pytest.mark.parametrize(
+    ("job", "said"),
+    [
+        (run(node_list="n2"), "ran on other nodes"),
+        (run(start=30, end=40), "at another time"),
+        (run(cluster="other"), "cluster 'other'"),
+    ],
+)
+def test_a_table_that_contradicts_names_nobody_and_it_is_said(job: SlurmJob, said: str) -> None:
+    frame = built(("22", "n1", 0, 10))
+    joined = with_jobs(frame, [job])
+    assert spans(joined) == spans(frame) == [("job 22", 0.0, 10.0)]
+    assert list(joined.workloads["series_id"]) == ["s-22"]
+    (note,) = joined.notes
+    assert said in note.text
+
+
+def test_two_tables_that_tell_the_same_run_are_one() -> None:
+    """A database's own table and a file without half of the columns."""
+    full = run(cluster="c", node_list="n1")
+    frame = with_jobs(
+        built(("22", "n1", 0, 10)), [full, run(user=None, account=None, gpus=None), replace(full, ended=None)]
+    )
+    assert spans(frame) == [("train-7", 0.0, 10.0)]
+    assert frame.notes == ()
+
+
+def test_a_number_is_another_job_on_another_cluster() -> None:
+    frame = built(("22", "n1", 0, 10), ("22", "n2", 0, 10), nodes=("n1", "n2"))
+    two = replace(frame, nodes=frame.nodes.assign(cluster=["c", "d"]))
+    joined = with_jobs(two, [run(cluster="c", name="of-c"), run(cluster="d", name="of-d")])
+    assert {name for name, _, _ in spans(joined)} == {"of-c", "of-d"}
+    alone = with_jobs(two, [run(cluster="c", name="of-c")])
+    assert spans(alone) == [("job 22", 0.0, 10.0), ("of-c", 0.0, 10.0)]
+
+
+def test_any_table_takes_no_use_away_and_makes_none_up(seed_of: Callable[[int], int]) -> None:
+    """What is held stays held, but for edges: a use's seconds change by what edges are known to at most."""
+    rng = random.Random(seed_of(11))
+    for round_ in range(40):
+        frame = built(
+            *(
+                (str(rng.randrange(3)), "n1", a, a + rng.uniform(0.01, 20))
+                for a in (rng.uniform(0, 40) for _ in range(3))
+            )
+        )
+        jobs = [
+            run(str(rng.randrange(4)), a, rng.choice([None, a + rng.uniform(0, 20)]), name=f"x{n}",
+                node_list=rng.choice([None, "n1", "n2", "n[1-9]", "n["]), gpus=rng.choice([None, 0, 1, 8]))
+            for n, a in enumerate(rng.uniform(-10, 48) for _ in range(rng.randrange(6)))
+        ]  # fmt: skip
+        joined = with_jobs(frame, jobs)
+        before, after = (float((one.uses["ts_end"] - one.uses["ts_start"]).sum()) for one in (frame, joined))
+        assert abs(after - before) <= 2 * 120.0 * len(joined.uses)
+        assert set(joined.uses["workload_id"]) <= set(joined.workloads["workload_id"])
+        assert not joined.workloads["workload_id"].duplicated().any()
+        assert (joined.uses["ts_end"] > joined.uses["ts_start"]).all()
+        if round_ < 1:
+            judge(joined, rulebook())
+
+
+def test_slurms_own_name_of_the_cluster_may_be_set() -> None:
+    frame = with_jobs(built(("22", "n1", 0, 10)), [run(cluster="lab")], cluster="lab")
+    assert set(frame.workloads["name"]) == {"train-7"}
+
+
+def test_runs_that_overlap_prove_nothing() -> None:
+    frame = with_jobs(built(("22", "n1", 0, 10)), [run(end=8), run(start=4, name="other")])
+    assert set(frame.workloads["name"]) == {"job 22"}
+    assert frame.notes[0].code == "jobs-with-several-runs"
+    # On nodes of their own they are no contradiction: two clusters whose ids and names meet in one source.
+    apart = with_jobs(
+        built(("22", "n1", 0, 10), ("22", "n2", 0, 10), nodes=("n1", "n2")),
+        [run(node_list="n1.site"), run(start=1 / 3600, name="other", node_list="n[2-3]")],
+    )
+    assert {name for name, _, _ in spans(apart)} == {"train-7", "other"}
+
+
+@pytest.mark.parametrize(("gpus", "said"), [(0, "more GPUs"), (4, "fewer GPUs"), (1, None), (None, None)])
+def test_the_observed_gpus_win_over_the_tables_and_it_is_said(gpus: int | None, said: str | None) -> None:
+    frame = with_jobs(built(("22", "n1", 0, 10)), [run(gpus=gpus, node_list="n1")])
+    assert spans(frame) == [("train-7", 0.0, 10.0)]
+    assert [said is not None and said in note.text for note in frame.notes] == ([True] if said else [])
+    # Of a job on nodes that are not all observed, fewer are no contradiction.
+    assert with_jobs(built(("22", "n1", 0, 10)), [run(gpus=gpus or 1, node_list="n[1-4]")]).notes == ()
+
+
+def test_a_use_is_placed_exactly_where_a_server_knows_it_by_the_hour() -> None:
+    frame = built(("22", "n1", 3, 4.3))
+    frame = replace(frame, source={**frame.source, "row_seconds": 3600.0})
+    assert spans(with_jobs(frame, [run(start=3.5, end=4.8)])) == [("train-7", pytest.approx(3.5), pytest.approx(4.8))]
+    # A use shorter than a row stands anywhere in it; a longer one that misses the run contradicts.
+    short = replace(built(("22", "n1", 3, 3.3)), source={"row_seconds": 3600.0})
+    assert spans(with_jobs(short, [run(start=3.5, end=3.8)])) == [("train-7", pytest.approx(3.5), pytest.approx(3.8))]
+    assert spans(with_jobs(frame, [run(start=4.4, end=4.9)]))[0][0] == "job 22"
+
+
+def test_the_end_of_a_job_that_runs_is_what_was_observed() -> None:
+    frame = with_jobs(built(("22", "n1", 0, 48)), [run(end=None, state="RUNNING")])
+    assert spans(frame) == [("train-7", 0.0, 48.0)]
+
+
+def test_work_of_others_is_left_as_it_is() -> None:
+    frame = built(("22", "n1", 0, 10), ("23", "n1", 10, 20))
+    joined = with_jobs(frame, [run()])
+    assert spans(joined) == [("job 23", 10.0, 20.0), ("train-7", 0.0, 10.0)]
+    assert with_jobs(frame) is frame
+    assert with_jobs(frame, [run("99")]).uses.equals(frame.uses)
+
+
+def test_two_workloads_of_one_job_become_one() -> None:
+    """proctrack/linuxproc: the processes of one job were two workloads."""
+    make = FrameBuilder(hours=48)
+    for node in ("n1", "n2"):
+        make.node(node)
+        make.use(TRAINING, node, f"GPU-{node}-0")
+        make.work(f"w-{node}", [(node, f"GPU-{node}-0")], end=10, scheduler="slurm", job_id="22",
+                  framework="pytorch" if node == "n2" else None)  # fmt: skip
+    frame = with_jobs(make.frame(), [run(gpus=2, node_list="n[1-2]")])
+    (row,) = frame.workloads.to_dict("records")
+    assert row["framework"] == "pytorch"
+    assert len(frame.uses) == 2
+    (told,) = judge(frame, rulebook()).workloads
+    assert told.nodes == ("n1", "n2")
+
+
+def test_explain_finds_a_job_by_its_number_and_of_several_runs_the_newest() -> None:
+    def job(name: str, start: float, **about: Any) -> WorkloadVerdict:
+        return workload(name, start=start, scheduled=Scheduled("slurm", **about))
+
+    first = job("a", START, job_id="22", array_job_id="20", array_task_id="7")
+    last = job("b", START + 9 * HOUR, job_id="22")
+    other = replace(job("c", START), scheduled=Scheduled("kubernetes", job_id="23"))
+    advice = advice_of(verdicts([one_node()], [first, last, other]))
+    assert find(advice, "22").id == "w-b"
+    assert [one.id for one in runs_of(advice, "22")] == ["w-b", "w-a"]
+    assert find(advice, "20_7").id == "w-a"
+    for nobody in ("23", "7", "22 OR 1", "2" * 40):
+        with pytest.raises(UsageError):
+            find(advice, nobody)
+
+
+def test_a_table_does_not_give_one_users_work_to_another() -> None:
+    frame = built(("22", "n1", 0, 10))
+    told = replace(frame, workloads=frame.workloads.assign(user="bob"))
+    joined = with_jobs(told, [run(user="ann")])
+    assert spans(joined) == [("job 22", 0.0, 10.0)] and set(joined.workloads["user"]) == {"bob"}
+    assert joined.notes[0].code == "jobs-of-another-user"
+    for same in ("Ann", "ann@lab.example", "LAB\\ann", "1000", "root"):
+        alike = replace(frame, workloads=frame.workloads.assign(user=same))
+        assert set(with_jobs(alike, [run(user="ann")]).workloads["name"]) == {"train-7"}
+
+
+@pytest.mark.parametrize("seconds", [1.0, 119.0])
+def test_a_table_of_short_runs_hides_no_use_and_makes_no_thousands(seconds: float) -> None:
+    """Each pause is as short as edges are known to; together they would be nearly all that was observed."""
+    frame = built(("22", "n1", 0, 40))
+    jobs = [run(start=a / 3600, end=(a + seconds) / 3600) for a in range(0, 40 * 3600, 120)]
+    joined = with_jobs(frame, jobs)
+    assert spans(joined) == [("job 22", 0.0, 40.0)] and "keep their numbers" in joined.notes[0].text
+    few = with_jobs(built(("22", "n1", 0, 4)), jobs[:120])
+    held = float((few.uses["ts_end"] - few.uses["ts_start"]).sum())
+    assert held >= 0.98 * 4 * HOUR

@@ -1,0 +1,195 @@
+"""The gate of evidence: each thing that a claim needs, its absence, and the words for it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from skuwise.advisor.core.advice_types import Advice, Recommendation, Unobserved
+from skuwise.advisor.verdicts.types import Verdicts
+from skuwise.advisor.verdicts.workloads.inventory import GpuCoverage, Inventory, NodeInventory
+from skuwise.tests.support.moves_builders import (
+    END,
+    START,
+    advice_of,
+    bare,
+    fabric,
+    founding,
+    inventory,
+    node,
+    usage,
+    verdicts,
+    workload,
+)
+
+
+def idle_node(**changes: object) -> Verdicts:
+    spare = node("spare", fabric=None)
+    given = verdicts([spare], bare_gpus=[bare("spare", i, **changes) for i in range(8)])
+    return given
+
+
+def release_of(given: Verdicts) -> Recommendation:
+    (found,) = [r for r in advice_of(given).recommendations if r.action == "release"]
+    return found
+
+
+def changed(given: Verdicts, name: str, **changes: object) -> Verdicts:
+    nodes = dict(given.inventory.nodes)
+    nodes[name] = replace(nodes[name], **changes)  # type: ignore[arg-type]
+    return replace(given, inventory=replace(given.inventory, nodes=nodes))
+
+
+def with_gpus(given: Verdicts, name: str, change: dict[str, object], *, only: int | None = None) -> Verdicts:
+    gpus = [
+        replace(gpu, **change) if only is None or n == only else gpu  # type: ignore[arg-type]
+        for n, gpu in enumerate(given.inventory.nodes[name].gpus)
+    ]
+    return changed(given, name, gpus=tuple(gpus))
+
+
+def refused(r: Recommendation) -> bool:
+    return r.saving_usd_per_month is None and r.freed_gpu_hours_per_month == 0.0 and r.risk == "high"
+
+
+def test_a_node_of_which_every_gpu_was_observed_and_idle_is_given_back() -> None:
+    found = release_of(idle_node())
+    assert (found.realisation, found.blocked_by, found.risk) == ("cash-now", (), "very-low")
+    assert found.saving_usd_per_month is not None
+
+
+def test_gpus_that_nobody_observed_keep_their_node() -> None:
+    dark = Unobserved("spare", tuple(f"unnamed-{n}" for n in range(6)), "No series names them.", "not-named")
+    given = idle_node()
+    two = given.inventory.nodes["spare"].gpus[:2]
+    given = replace(given, bare=given.bare[:2])
+    advice = advice_of(changed(given, "spare", gpus=two, unobserved=(dark,)))
+    assert not [r for r in advice.recommendations if r.counts]
+    assert advice.summary.recoverable_usd_per_month == 0.0
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"known": dict.fromkeys(("engine_active", "mem_used"), 336.0)}, "power was not measured"),
+        ({"known": dict.fromkeys(("mem_used", "power"), 336.0)}, "engine activity was not measured"),
+        ({"hours": 325.0}, "was observed in 325 of 336 h"),
+        ({"last_ts": END - 5 * 3600}, "was not observed after"),
+    ],
+)
+@pytest.mark.parametrize("only", [None, 3])
+def test_what_a_release_needs_of_each_gpu(change: dict[str, object], said: str, only: int | None) -> None:
+    found = release_of(with_gpus(idle_node(), "spare", change, only=only))
+    assert refused(found)
+    assert any(said in why.text for why in found.blocked_by), found.blocked_by
+    assert "$" not in found.text
+    assert said in found.text
+
+
+@pytest.mark.parametrize("hours", [20.0, 300.0])
+def test_gpus_of_which_more_went_unobserved_are_not_called_idle(hours: float) -> None:
+    advice = advice_of(with_gpus(idle_node(), "spare", {"hours": hours}))
+    assert not [f for f in advice.findings if f.rule == "idle"]
+    assert not [r for r in advice.recommendations if r.counts]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"), [({"busy_hours": 12.0}, "worked for nobody"), ({"held_hours": 300.0}, "memory of 8 GPUs")]
+)
+def test_what_works_without_a_label_keeps_its_node(change: dict[str, float], said: str) -> None:
+    found = release_of(idle_node(**change))
+    assert refused(found)
+    assert any(said in why.text for why in found.blocked_by), found.blocked_by
+
+
+def test_pods_that_requested_gpus_keep_their_node_and_are_named() -> None:
+    found = release_of(changed(idle_node(), "spare", unaccounted_pods=("research/train-0", "research/train-1")))
+    assert refused(found)
+    assert "research/train-0" in found.blocked_by[0].text
+    assert found.blocked_by[0].code == "pods-not-named"
+
+
+def test_more_gpus_than_the_sku_has_put_the_node_in_doubt() -> None:
+    assert refused(release_of(changed(idle_node(), "spare", surplus=2)))
+
+
+def test_below_one_percent_the_claim_stands_and_names_the_gap() -> None:
+    found = release_of(with_gpus(idle_node(), "spare", {"hours": 334.0}))
+    assert not found.blocked_by
+    assert "0.6 % of the window was not observed." in found.text
+
+
+def demanding(**measured: float) -> Advice:
+    """A service on four nodes that needs half of them, by what was measured of it."""
+    pods = [workload("api", (n,), id=f"w-api-{n}") for n in ("n1", "n2", "n3", "n4")]
+    nodes = [node(w.nodes[0], fabric=fabric(util_p995=0.5)) for w in pods]
+    values = {"u_c": 0.05, "u_m": 0.15, "u_n": 0.1, "g": 0.9, **measured}
+    u_c, u_m = values["u_c"], values["u_m"]
+    uses = [usage(w, u_c=u_c, u_m=u_m, u_n=values["u_n"], g=values["g"]) for w in pods]
+    given = verdicts(nodes, pods, uses=uses)
+    for one in nodes:
+        lacking = [name for name, key in (("dram_active", "u_m"), ("tensor_active", "u_c")) if np.isnan(values[key])]
+        known = {k: v for k, v in given.inventory.nodes[one.node].gpus[0].known.items() if k not in lacking}
+        given = with_gpus(given, one.node, {"known": known})
+    return advice_of(given)
+
+
+def fewer(advice: Advice) -> list[Recommendation]:
+    return [r for r in advice.recommendations if r.action == "reduce-gpus"]
+
+
+def test_the_service_whose_bandwidth_is_missing_keeps_its_gpus() -> None:
+    (sold,) = fewer(demanding())
+    assert sold.counts
+    (kept,) = fewer(demanding(u_m=float("nan"))) or [None]  # type: ignore[list-item]
+    assert kept is None or (not kept.counts and any("memory bandwidth" in why.text for why in kept.blocked_by))
+    assert demanding(u_m=float("nan")).summary.recoverable_usd_per_month == 0.0
+
+
+def test_a_link_that_was_not_measured_is_taken_to_be_as_busy_as_the_engine() -> None:
+    (told,), known = fewer(demanding(u_n=float("nan"))) or [None], fewer(demanding())  # type: ignore[list-item]
+    assert known[0].target.gpu_count < 32
+    assert told is None or not told.counts
+
+
+def test_a_service_leaves_no_fabric_that_was_not_observed() -> None:
+    given = founding()
+    blind = replace(given, nodes=tuple(replace(n, fabric=None) for n in given.nodes))
+    advice = advice_of(blind)
+    assert not [r for r in advice.recommendations if r.counts]
+    assert any("fabric" in note.text and "not observed" in note.text for note in advice.notes)
+
+
+def test_a_fabric_that_was_observed_for_a_part_of_the_window_is_not_called_silent_for_all_of_it() -> None:
+    given = founding()
+    part = replace(given, nodes=tuple(replace(n, fabric=fabric(hours=300.0)) for n in given.nodes))
+    moved = [r for r in advice_of(part).recommendations if r.action == "move-sku"]
+    assert moved
+    assert all(r.blocked_by and not r.counts for r in moved)
+
+
+def test_counters_that_never_moved_are_no_silence_where_work_spans_nodes() -> None:
+    still = [node(name, fabric=fabric(util_p995=0.0005, util_max=0.0, still_share=1.0)) for name in ("n1", "n2")]
+    replicas = [workload("chat", (name,), id=f"w-{name}") for name in ("n1", "n2")]
+    parts = [
+        workload(f"job-{part}", (name,), id=f"w-{name}", series_id=f"s-{part}")
+        for name, part in (("n1", "master"), ("n2", "worker"))
+    ]
+    told = {}
+    for label, work in (("replicas", replicas), ("parts", parts)):
+        advice = advice_of(verdicts(still, work, uses=[usage(w, u_n=0.2) for w in work]))
+        told[label] = [r for r in advice.recommendations if r.action == "move-sku" and r.counts]
+    assert told["replicas"]
+    assert not told["parts"]
+
+
+def test_an_empty_inventory_claims_nothing() -> None:
+    given = replace(idle_node(), inventory=Inventory({}, 336.0, END))
+    assert not [r for r in advice_of(given).recommendations if r.counts]
+
+
+def test_a_gpu_that_was_seen_on_one_node_alone_is_what_the_builders_make() -> None:
+    made = inventory([node("n1")]).nodes["n1"]
+    assert isinstance(made, NodeInventory)
+    assert all(isinstance(gpu, GpuCoverage) and gpu.first_ts == START for gpu in made.gpus)

@@ -1,0 +1,225 @@
+"""Work that waits for its network looks like work that waits for launches: which of the two, and what must be seen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from skuwise.advisor.core.advice_types import BottleneckVerdict
+from skuwise.advisor.verdicts.judge import judge
+from skuwise.rules.catalog.loader import Catalog, load_catalog
+from skuwise.tests.support.frame_builder import HOUR, START, TRAINING, FrameBuilder
+from skuwise.tests.support.rulebooks import rulebook
+from skuwise.tests.support.seeds import examples
+
+CATALOG = load_catalog()
+GBIT = 1e9 / 8
+# At a minute's mean a collective's kernels and small kernels are the same to every counter of the GPU.
+_OTHER = ("correlation", "period", "nvlink", "pcie")
+THIN = {
+    **{name: value for name, value in TRAINING.items() if not any(word in name for word in _OTHER)},
+    "gpu_util": 0.97, "sm_active": 0.2, "sm_occupancy": 0.1, "tensor_active": 0.05, "dram_active": 0.08,
+}  # fmt: skip
+NVLINK = {"nvlink_tx_bytes_per_second": 4e9, "nvlink_rx_bytes_per_second": 4e9}
+PCIE = {"pcie_tx_bytes_per_second": 1e8, "pcie_rx_bytes_per_second": 2e8}
+UNSEEN = {"NVLink": NVLINK, "PCIe": PCIE}
+WITH_RDMA, WITHOUT = "azure/Standard_ND96isr_H100_v5", "azure/Standard_ND96is_H100_v5"
+
+
+@dataclass(frozen=True)
+class Port:
+    """A port of every node. `rate`: line rate, bytes per second; None: unknown. `carries`: bytes per second."""
+
+    device: str
+    layer: str
+    rate: float | None
+    carries: float
+    role: str = "unknown"
+
+
+def ib(share: float, number: int = 0) -> Port:
+    return Port(f"mlx5_{number}", "InfiniBand", 400 * GBIT, share * 400 * GBIT, "compute")
+
+
+def eth(carries: float, rate: float | None = 100 * GBIT, role: str = "unknown") -> Port:
+    return Port("eth0", "Ethernet", rate, carries, role)
+
+
+def label(
+    ports: Sequence[Port], values: Mapping[str, float], *, nodes: int = 2, gpus: int = 8, sku: str | None = WITH_RDMA,
+    gpu: str = "NVIDIA H100 80GB HBM3", pods: bool = False, free: int = 0, scheduler: str = "slurm",
+    skip: frozenset[tuple[str, str]] = frozenset(), no_fabric: bool = False,
+) -> BottleneckVerdict:  # fmt: skip
+    """The verdict on a job over `nodes`, seen a minute at a time; `skip`: (node, device) that nobody read, after which
+    its pods may differ and one that is called launch-bound counts."""
+    b = FrameBuilder(hours=2)
+    held: dict[str, list[tuple[str, str]]] = {}
+    for n in range(nodes):
+        node = f"n{n}"
+        uuids = b.node(node, gpus=gpus + free, sku=None, name_of_gpu=gpu)
+        b.nodes[-1]["node_sku"] = sku
+        if "H100" not in gpu:
+            for row in b.gpus:
+                row["nvlink_bytes_per_second"] = None
+        for uuid in uuids[:gpus]:
+            b.use(values, node, uuid)
+            held.setdefault(node, []).append((node, uuid))
+        for port in ports:
+            if (node, port.device) not in skip:
+                rows(b, node, port)
+        if no_fabric:
+            b.absences.append({"node": node, "scope": "source", "device": "infiniband", "metric": "*",
+                               "reason": "no-fabric", "since": START})  # fmt: skip
+    for row in b.gpu_rows:
+        row["gpu_util_n"] = 60.0
+    if pods:
+        for number, (node, own) in enumerate(held.items()):
+            part = "master" if number == 0 else "worker"
+            b.work(f"pod-{node}", own, name=f"job-{part}", series=part, scheduler="kubernetes", namespace="research")
+    else:
+        b.work("w", [one for own in held.values() for one in own], scheduler=scheduler)
+    found = judge(b.frame(), rulebook(CATALOG)).workloads
+    assert skip or len({w.bottleneck.label for w in found}) == 1
+    return max((w.bottleneck for w in found), key=lambda one: one.label == "latency")
+
+
+def rows(b: FrameBuilder, node: str, port: Port) -> None:
+    for n in range(b.hours):
+        use = {} if port.rate is None else {"util_mean": port.carries / port.rate}
+        b.fabric_rows.append(
+            {"node": node, "device": port.device, "port": 1.0, "role": port.role, "link_layer": port.layer,
+             "ts": START + (n + 1) * HOUR, "interval_seconds": HOUR, "observed_seconds": HOUR, "active_fraction": 1.0,
+             "line_rate_bytes_per_second": port.rate, "tx_bytes_per_second_mean": port.carries,
+             "rx_bytes_per_second_mean": 0.9 * port.carries, **use}
+        )  # fmt: skip
+
+
+ALL = {**THIN, **NVLINK, **PCIE}
+
+
+@pytest.mark.parametrize("pods", [False, True])
+@pytest.mark.parametrize("share", [0.2, 0.4, 0.68, 0.95])
+def test_a_job_whose_infiniband_is_busy_waits_for_it(share: float, pods: bool) -> None:
+    verdict = label([*(ib(share, n) for n in range(8)), eth(3e6)], ALL, pods=pods)
+    assert verdict.label == "network"
+
+
+@pytest.mark.parametrize("pods", [False, True])
+@pytest.mark.parametrize(
+    ("carries", "rate"), [(6e9, 100 * GBIT), (2.6e9, 100 * GBIT), (0.9e9, 10 * GBIT), (3e9, None), (6e9, 400 * GBIT)]
+)
+def test_a_job_whose_ethernet_is_busy_waits_for_it(carries: float, rate: float | None, pods: bool) -> None:
+    """TCP does not fill a fast port, and clouds do not tell a virtual NIC's speed."""
+    assert label([eth(carries, rate)], ALL, sku=WITHOUT, pods=pods).label == "network"
+
+
+def test_a_job_that_fell_back_to_tcp_waits_for_ethernet_beside_a_silent_fabric() -> None:
+    assert label([*(ib(0.0, n) for n in range(8)), eth(4e9)], ALL).label == "network"
+
+
+@pytest.mark.parametrize("pods", [False, True])
+def test_launches_are_named_where_every_link_was_seen_and_quiet(pods: bool) -> None:
+    quiet = label([*(ib(0.006, n) for n in range(8)), eth(3e6)], ALL, pods=pods)
+    assert quiet.label == "latency"
+    assert any("quiet" in sentence.text for sentence in quiet.evidence)
+    assert label([eth(2e7)], ALL, sku=WITHOUT, pods=pods).label == "latency"
+    assert label([eth(2e7, None)], ALL, sku=WITHOUT, pods=pods).label == "latency"
+    assert label([eth(2e7)], ALL, sku=None, no_fabric=True, pods=pods).label == "latency"
+
+
+def test_one_gpu_needs_no_links() -> None:
+    assert label([], THIN, nodes=1, gpus=1, free=7).label == "latency"
+
+
+def test_a_job_known_to_be_on_one_node_needs_the_links_within() -> None:
+    assert label([], {**THIN, **NVLINK}, nodes=1).label == "latency"
+    assert label([], {**THIN, **PCIE}, nodes=1).label == "unknown"
+    assert label([], {**THIN, **PCIE}, nodes=1, gpu="NVIDIA L40S", sku=None).label == "latency"
+    assert label([], THIN, nodes=1, gpu="NVIDIA L40S", sku=None).label == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("ports", "values", "sku", "says"),
+    [
+        ([], ALL, WITH_RDMA, "--collector.infiniband"),
+        ([eth(3e6)], ALL, WITH_RDMA, "--collector.infiniband"),
+        ([eth(3e6)], ALL, None, "--collector.infiniband"),
+        ([ib(0.0)], ALL, WITH_RDMA, "--collector.netdev"),
+        ([ib(0.006), eth(3e6)], {**THIN, **PCIE}, WITH_RDMA, "DCGM_FI_PROF_NVLINK_RX_BYTES"),
+    ],
+)
+def test_what_was_not_seen_is_named(ports: list[Port], values: Mapping[str, float], sku: str | None, says: str) -> None:
+    verdict = label(ports, values, sku=sku)
+    assert verdict.label == "unknown"
+    assert any(says in sentence.text for sentence in verdict.evidence)
+
+
+def test_between_quiet_and_busy_nothing_is_named() -> None:
+    assert label([*(ib(0.12, n) for n in range(8)), eth(3e6)], ALL).label == "unknown"
+
+
+def test_storage_ports_and_another_nodes_silence_prove_nothing() -> None:
+    assert label([ib(0.006), eth(3e6), Port("mlx5_9", "InfiniBand", 50e9, 30e9, "storage")], ALL).label == "latency"
+    ports = [ib(0.006, n) for n in range(8)] + [eth(3e6)]
+    assert (
+        label(ports, ALL, skip=frozenset({("n1", "eth0"), *(("n1", f"mlx5_{n}") for n in range(8))})).label != "latency"
+    )
+
+
+def test_nobody_polls_on_links_that_were_not_seen() -> None:
+    polls = {**THIN, "gpu_util": 1.0, "sm_active": 0.95, "tensor_active": 0.0, "dram_active": 0.02, **PCIE}
+    silent = {"nvlink_tx_bytes_per_second": 0.0, "nvlink_rx_bytes_per_second": 0.0}
+    assert label([], {**polls, **silent}, nodes=1).label == "straggler"
+    assert label([], polls, nodes=1).label == "unknown"
+
+
+def test_a_resting_engine_waits_for_its_host_only_where_the_links_were_seen() -> None:
+    rests = {**THIN, "gpu_util": 0.4, **PCIE}
+    quiet = {**rests, **NVLINK}
+    work = {"nodes": 1}
+    assert label([], quiet, **work).label == "host-input"  # type: ignore[arg-type]
+    assert label([], rests, **work).label != "host-input"  # type: ignore[arg-type]
+
+
+NODE_PORTS = st.lists(
+    st.one_of(
+        st.builds(ib, st.sampled_from((0.0, 0.0002, 0.006, 0.1, 0.3, 0.7)), st.integers(0, 2)),
+        st.builds(eth, st.sampled_from((1e5, 4e7, 4e8, 3e9, 8e9)), st.sampled_from((None, 10e9 / 8, 100e9 / 8))),
+    ),
+    max_size=4, unique_by=lambda port: port.device,
+)  # fmt: skip
+
+
+@settings(max_examples=examples(20), deadline=None)
+@given(data=st.data(), ports=NODE_PORTS, sku=st.sampled_from((WITH_RDMA, WITHOUT, None)), pods=st.booleans())
+def test_taking_a_link_away_never_makes_launches_of_it(
+    data: st.DataObject, ports: list[Port], sku: str | None, pods: bool
+) -> None:
+    links = data.draw(st.sets(st.sampled_from(sorted(UNSEEN))))
+    level = data.draw(st.sampled_from((1.0, 20.0, 60.0)))
+    values = {**THIN, **{k: v * level for name in links for k, v in UNSEEN[name].items()}}
+    before = label(ports, values, sku=sku, pods=pods, gpus=2).label
+    if before == "latency":
+        return
+    fewer = dict(values)
+    for name in data.draw(st.sets(st.sampled_from(sorted(links)))) if links else ():
+        fewer = {k: v for k, v in fewer.items() if k not in UNSEEN[name]}
+    layers = data.draw(st.sets(st.sampled_from(("InfiniBand", "Ethernet"))))
+    left = [port for port in ports if port.layer not in layers]
+    gone = data.draw(st.sets(st.sampled_from([("n1", port.device) for port in left]))) if left else set()
+    after = label(left, fewer, sku=data.draw(st.sampled_from((sku, None))), pods=pods, gpus=2, skip=frozenset(gone))
+    assert after.label != "latency"
+
+
+@pytest.fixture
+def catalog() -> Catalog:
+    return CATALOG
+
+
+def test_a_node_of_the_catalog_without_rdma_is_one(catalog: Catalog) -> None:
+    with_rdma, without = catalog.node(WITH_RDMA), catalog.node(WITHOUT)
+    assert with_rdma is not None and with_rdma.fabric.rdma is True
+    assert without is not None and without.fabric.rdma is False

@@ -1,0 +1,222 @@
+"""Whose rows are whose, and where every GPU-hour went."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+import pytest
+from skuwise.advisor.core.unobservable import blind_nodes
+from skuwise.advisor.verdicts.accounting.gpu_hour_accounting import occupancy
+from skuwise.advisor.verdicts.workloads.attribution import attribute, overlaps
+from skuwise.advisor.verdicts.workloads.inventory import inventory_of
+from skuwise.tests.support.frame_builder import DECODE, FREE, HOUR, START, TRAINING, FrameBuilder
+
+
+def _hours(table: pd.DataFrame, kind: str) -> float:
+    return float(table.loc[table["class"] == kind, "gpu_hours"].sum())
+
+
+def _occupied(builder: FrameBuilder, idle_rows: Sequence[bool] | bool = False) -> pd.DataFrame:
+    frame = builder.frame()
+    idle = pd.Series(np.broadcast_to(idle_rows, len(frame.gpu)), index=frame.gpu.index, dtype=bool)
+    return occupancy(frame, inventory_of(frame, lambda _: None, blind_nodes(frame.absences)), attribute(frame), idle)
+
+
+def test_overlaps_give_each_pair_once_with_its_share() -> None:
+    stop = np.array([10.0, 20.0, 30.0])
+    row, span, seconds, whole = overlaps(
+        stop - 10, stop, np.full(3, 8.0), np.array([5.0, 30.0]), np.array([25.0, 40.0])
+    )
+    assert row.tolist() == [0, 1, 2]
+    assert span.tolist() == [0, 0, 0]
+    assert seconds.tolist() == pytest.approx([4.0, 8.0, 4.0])
+    assert whole.tolist() == [False, True, False]
+
+
+def test_a_multi_node_job_is_one_session() -> None:
+    b = FrameBuilder(hours=10)
+    gpus = [(n, u) for n in ("n1", "n2") for u in b.node(n, 2)]
+    for node, uuid in gpus:
+        b.use(TRAINING, node, uuid)
+    b.work("job", gpus, end=10)
+    (session,) = attribute(b.frame()).sessions
+    assert session.nodes == ("n1", "n2")
+    assert len(session.gpus) == 4
+    assert session.held_seconds == pytest.approx(4 * 10 * HOUR)
+
+
+def test_rows_that_a_use_cuts_are_shared_out_but_are_not_its_shape() -> None:
+    b = FrameBuilder(hours=4)
+    (uuid,) = b.node()
+    b.use(TRAINING)
+    b.work("job", [("n1", uuid)], start=0.5, end=3)
+    mine = attribute(b.frame()).workload_rows
+    assert mine["seconds"].tolist() == pytest.approx([1800, 3600, 3600])
+    assert mine["whole"].tolist() == [False, True, True]
+
+
+def test_two_workloads_at_the_same_time_are_shared_and_belong_to_neither() -> None:
+    b = FrameBuilder(hours=10)
+    (uuid,) = b.node()
+    b.use(TRAINING)
+    b.work("a", [("n1", uuid)], start=0, end=6)
+    b.work("b", [("n1", uuid)], start=4, end=10)
+    attribution = attribute(b.frame())
+    table = _occupied(b)
+    assert _hours(table, "shared") == pytest.approx(2)
+    assert table.loc[table["class"] == "shared", "workload_id"].isna().all()
+    assert _hours(table, "workload") == pytest.approx(8)
+    assert all(session.shared for session in attribution.sessions)
+
+
+def test_a_brief_handover_is_not_sharing() -> None:
+    b = FrameBuilder(hours=4)
+    (uuid,) = b.node()
+    b.use(TRAINING)
+    b.work("a", [("n1", uuid)], start=0, end=2 + 60 / 3600)
+    b.work("b", [("n1", uuid)], start=2, end=4)
+    attribution = attribute(b.frame())
+    assert not any(session.shared for session in attribution.sessions)
+    assert _hours(_occupied(b), "shared") == 0
+
+
+def test_a_use_marked_as_shared_stays_shared_though_its_partner_is_unknown() -> None:
+    b = FrameBuilder(hours=4)
+    (uuid,) = b.node()
+    b.use(TRAINING)
+    b.work("a", [("n1", uuid)], shared=1)
+    assert _hours(_occupied(b), "shared") == pytest.approx(4)
+
+
+def test_the_same_workload_seen_twice_counts_once() -> None:
+    b = FrameBuilder(hours=4)
+    (uuid,) = b.node()
+    b.use(TRAINING)
+    b.work("a", [("n1", uuid)], start=0, end=3)
+    b.work("a", [("n1", uuid)], start=1, end=4, basis="allocation")
+    (session,) = attribute(b.frame()).sessions
+    assert session.held_seconds == pytest.approx(4 * HOUR)
+    assert session.basis == "allocation"
+    assert not session.shared
+
+
+@pytest.mark.parametrize("gpu_count", [2, 3])
+def test_occupancy_sums_to_gpu_count_times_window(gpu_count: int) -> None:
+    b = FrameBuilder(hours=20)
+    uuids = b.node(gpus=2, gpu_count=gpu_count)
+    b.use(TRAINING, uuid=uuids[0])
+    b.use(FREE, uuid=uuids[1], end=5, observed=0.5)
+    b.work("a", [("n1", uuids[0])], start=2.25, end=11)
+    table = _occupied(b)
+    assert float(table["gpu_hours"].sum()) == pytest.approx(gpu_count * 20)
+    assert _hours(table, "workload") == pytest.approx(8.75)
+    assert _hours(table, "unallocated") == pytest.approx(20 - 8.75 + 2.5)
+    assert _hours(table, "unobserved") == pytest.approx(17.5 + 20 * (gpu_count - 2))
+
+
+def test_hours_before_a_node_existed_are_no_money() -> None:
+    b = FrameBuilder(hours=20)
+    (uuid,) = b.node(first_seen=START + 5.5 * HOUR)
+    b.use(TRAINING, start=6)
+    b.work("a", [("n1", uuid)], start=6)
+    table = _occupied(b)
+    assert float(table["gpu_hours"].sum()) == pytest.approx(14.5)
+    assert _hours(table, "unobserved") == pytest.approx(0.5)
+
+
+def test_held_but_idle_hours_keep_their_workload() -> None:
+    b = FrameBuilder(hours=4)
+    (uuid,) = b.node()
+    b.use(DECODE)
+    b.work("a", [("n1", uuid)])
+    table = _occupied(b, [False, True, True, False])
+    assert _hours(table, "allocated_idle") == pytest.approx(2)
+    assert set(table["workload_id"]) == {"a"}
+
+
+def test_a_gpu_that_replaces_another_does_not_add_to_the_count() -> None:
+    b = FrameBuilder(hours=4)
+    old, new = b.node(gpus=2, gpu_count=1)
+    b.use(TRAINING, uuid=old, end=2)
+    b.use(TRAINING, uuid=new, start=1)
+    assert float(_occupied(b)["gpu_hours"].sum()) == pytest.approx(4)
+
+
+def test_what_was_seen_at_once_exists_whatever_its_node_declares() -> None:
+    b = FrameBuilder(hours=4)
+    one, other = b.node(gpus=2, gpu_count=1)
+    b.use(TRAINING, uuid=one)
+    b.use(TRAINING, uuid=other)
+    assert float(_occupied(b)["gpu_hours"].sum()) == pytest.approx(8)
+
+
+def test_restarts_of_a_run_make_one_chain_and_other_numbers_do_not() -> None:
+    b = FrameBuilder(hours=48)
+    (uuid,) = b.node()
+    b.use(TRAINING)
+    for n, (start, name) in enumerate([(0, "pretrain"), (20, "pretrain"), (39.9, "pretrain")]):
+        b.work(f"a{n}", [("n1", uuid)], start=start, end=start + 19.9 if n < 2 else 48, name=name, series="p")
+    chains = {s.workload_id: s.chain_hours for s in attribute(b.frame()).sessions}
+    assert chains["a0"] == pytest.approx(48)
+    other = FrameBuilder(hours=48)
+    (uuid,) = other.node()
+    other.use(TRAINING)
+    other.work("r1", [("n1", uuid)], end=10, name="run-1", series="r")
+    other.work("r2", [("n1", uuid)], start=10.1, end=20, name="run-2", series="r")
+    assert {round(s.chain_hours, 1) for s in attribute(other.frame()).sessions} == {10.0, 9.9}
+
+
+def _drain(b: FrameBuilder, since: float, until: float | None, node: str = "n1") -> None:
+    end = None if until is None else START + until * HOUR
+    span: dict[str, object] = {"since": START + since * HOUR, "until": end}
+    b.absences.append({"node": node, "device": "node", "scope": "source", "metric": "*", "reason": "drained"} | span)
+
+
+def test_hours_of_a_drained_node_are_drained_where_nobody_worked_and_still_sum_up() -> None:
+    b = FrameBuilder(hours=20)
+    uuids = b.node(gpus=2)
+    b.use(TRAINING, uuid=uuids[0])
+    b.use(FREE, uuid=uuids[1], end=15)
+    b.work("a", [("n1", uuids[0])], start=0, end=6.5)
+    _drain(b, 5, 8)
+    _drain(b, 7.5, 10.25)
+    _drain(b, 18, None)
+    table = _occupied(b)
+    assert _hours(table, "workload") == pytest.approx(6.5)
+    assert _hours(table, "drained") == pytest.approx((10.25 - 6.5) + (10.25 - 5) + 2)
+    assert _hours(table, "unobserved") == pytest.approx(5)
+    assert float(table["gpu_hours"].sum()) == pytest.approx(40)
+
+
+def test_a_drained_node_drains_no_other_and_nothing_before_the_window() -> None:
+    b = FrameBuilder(hours=4)
+    b.node("n1")
+    b.node("n2")
+    b.use(FREE)
+    b.use(FREE, "n2", "GPU-n2-0")
+    _drain(b, -5, -1)
+    _drain(b, -5, 1, "n2")
+    _drain(b, 2, 2, "n2")
+    table = _occupied(b)
+    assert table.groupby(["node", "class"])["gpu_hours"].sum().to_dict() == pytest.approx(
+        {("n1", "unallocated"): 4.0, ("n2", "drained"): 1.0, ("n2", "unallocated"): 3.0}
+    )
+
+
+def test_no_workloads_at_all_leaves_everything_unallocated() -> None:
+    b = FrameBuilder(hours=4)
+    b.node()
+    b.use(FREE)
+    attribution = attribute(b.frame())
+    assert attribution.sessions == ()
+    assert _hours(_occupied(b), "unallocated") == pytest.approx(4)
+
+
+def test_a_use_that_ends_before_it_starts_is_left_out() -> None:
+    b = FrameBuilder(hours=4)
+    (uuid,) = b.node()
+    b.use(FREE)
+    b.work("skewed", [("n1", uuid)], start=3, end=1)
+    assert attribute(b.frame()).sessions == ()

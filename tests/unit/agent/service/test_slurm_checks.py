@@ -1,0 +1,196 @@
+"""Doctor's look at Slurm: it names the cause, and blames nothing that it could not look at."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from skuwise.agent.inventory.slurm.slurm_conf import SlurmConfReader
+from skuwise.agent.model import Absence, Capability, Gpu, Tick, Workload, WorkloadUse
+from skuwise.agent.model import Node as NodeRow
+from skuwise.agent.sampler import Sampled
+from skuwise.agent.service.diagnostics.doctor import without_known
+from skuwise.agent.service.diagnostics.slurm_checks import (
+    SlurmConfig,
+    ask_scontrol,
+    config_folders,
+    read_config,
+    slurm_lines,
+)
+from skuwise.agent.store.reading.recent import Recorded, recent_allocations
+from skuwise.agent.store.writing.writer import Writer
+from skuwise.tests.support.sysfs_trees import put
+
+GPUS = tuple(Gpu(f"GPU-{i}", i, "H100", minor=i) for i in range(8))
+ME = frozenset({os.getuid()})
+# As a real 22.05 prints it.
+SCONTROL = """Configuration data as of 2026-11-22T18:54:55
+Epilog                  = {root}/epilog.sh
+ProctrackType           = proctrack/cgroup
+Prolog                  = {root}/prolog.sh
+PrologFlags             = Alloc,Contain
+PrologSlurmctld         = (null)
+TaskPlugin              = task/affinity,task/cgroup
+
+Cgroup Support Configuration:
+CgroupPlugin            = cgroup/v1
+ConstrainDevices        = yes
+
+Slurmctld(primary) at gpunode is UP
+"""
+
+
+class Site:
+    """A node with Slurm as it should be, in one folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        for name in ("prolog.sh", "epilog.sh"):
+            put(root / name, f"#!/bin/sh\n/etc/skuwise/slurm/{name}")
+            (root / name).chmod(0o755)
+        put(root / "gres.conf", "Name=gpu File=/dev/nvidia[4-7]")
+        put(root / "slurm.conf", "NodeName=n1 Gres=gpu:4")
+        (root / "allocations").mkdir(mode=0o755)
+        self.said: str | None = SCONTROL.format(root=root)
+        self.asked: list[Sequence[str]] = []
+
+    def lines(self, gpus: Sequence[Gpu] = GPUS, recorded: Recorded | None = None) -> tuple[Capability, ...]:
+        def ask(command: Sequence[str]) -> str | None:
+            self.asked.append(command)
+            return self.said
+
+        return slurm_lines(
+            read_config(ask, (self.root,)), SlurmConfReader(self.root, host="n1"), self.root / "allocations", gpus,
+            recorded, procfs=self.root / "proc", cgroups=self.root / "cgroup", root_uids=ME,
+        )  # fmt: skip
+
+    def absences(self, gpus: Sequence[Gpu] = GPUS, recorded: Recorded | None = None) -> Mapping[str, Absence]:
+        return {one.absence.reason: one.absence for one in self.lines(gpus, recorded) if one.absence is not None}
+
+    def change(self, before: str, after: str) -> None:
+        assert self.said is not None and before in self.said
+        self.said = self.said.replace(before, after)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+def test_a_site_that_is_as_it_should_be_misses_nothing_and_shows_its_order(site: Site) -> None:
+    assert site.absences() == {}
+    assert site.asked == [("scontrol", "show", "config")]
+    (devices,) = (line for line in site.lines() if line.metric == "devices")
+    assert devices.origin.endswith("gres.conf: 0 is GPU 4, 1 is GPU 5, 2 is GPU 6, 3 is GPU 7")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "reason", "says"),
+    [
+        ("Prolog                  = {root}/prolog.sh", "Prolog = (null)", "prolog-not-configured", "slurm/prolog.sh"),
+        ("Epilog                  = {root}/epilog.sh", "Epilog = (null)", "epilog-not-configured", "epilog.sh"),
+        ("{root}/prolog.sh", "{root}/other.sh", "prolog-not-ours", "Call /etc/skuwise/slurm/prolog.sh"),
+        ("{root}/prolog.sh", "/etc/nothing/prolog.sh", "prolog-missing", "agent install"),
+        ("{root}/prolog.sh", "{root}/closed.sh", "prolog-not-executable", "chmod"),
+        ("Alloc,Contain", "(null)", "prolog-flags", "PrologFlags=Alloc,Contain"),
+        ("proctrack/cgroup", "proctrack/linuxproc", "no-job-cgroup", "proctrack/cgroup"),
+        ("ConstrainDevices        = yes", "ConstrainDevices = no", "devices-not-constrained", "cgroup.conf"),
+        ("task/affinity,task/cgroup", "task/affinity", "devices-not-constrained", "TaskPlugin"),
+    ],
+)
+def test_each_cause_has_its_remedy(site: Site, before: str, after: str, reason: str, says: str) -> None:
+    put(site.root / "other.sh", "#!/bin/sh\n/opt/site/health")
+    put(site.root / "closed.sh", "#!/bin/sh\n/etc/skuwise/slurm/prolog.sh")
+    (site.root / "other.sh").chmod(0o755)
+    (site.root / "closed.sh").chmod(0o644)
+    site.change(before.format(root=site.root), after.format(root=site.root))
+    absences = site.absences()
+    assert set(absences) == {reason}
+    assert says in absences[reason].remedy
+
+
+def test_a_folder_of_scripts_is_looked_through(site: Site) -> None:
+    put(site.root / "prolog.d/10-health", "#!/bin/sh")
+    put(site.root / "prolog.d/20-skuwise", "#!/bin/sh\nexec /etc/skuwise/slurm/prolog.sh")
+    for path in (site.root / "prolog.d").iterdir():
+        path.chmod(0o755)
+    site.change(f"{site.root}/prolog.sh", f"{site.root}/prolog.d/*")
+    assert site.absences() == {}
+
+
+def test_without_scontrol_the_files_are_read(site: Site) -> None:
+    site.said = None
+    put(
+        site.root / "slurm.conf",
+        "NodeName=n1 Gres=gpu:4\nTaskPlugin=task/cgroup\nPrologFlags=contain\nProctrackType=proctrack/cgroup",
+    )
+    put(site.root / "cgroup.conf", "ConstrainDevices=yes")
+    absences = site.absences()
+    assert set(absences) == {"prolog-not-configured", "epilog-not-configured"}
+    assert str(site.root / "slurm.conf") in absences["prolog-not-configured"].detail
+
+
+def test_where_the_driver_is_not_read_gres_conf_is_not_blamed(site: Site) -> None:
+    assert site.absences(gpus=()) == {}
+    put(site.root / "gres.conf", "Include elsewhere.conf")
+    assert site.absences(gpus=()) == {}
+    found = site.absences()["indices-unknown"]
+    assert "includes another file" in found.detail and "gres.conf" in found.remedy
+
+
+def test_the_folder_must_be_roots_and_there(site: Site) -> None:
+    folder = site.root / "allocations"
+    folder.chmod(0o777)
+    assert "only root can write" in site.absences()["folder-not-roots"].detail
+    folder.rmdir()
+    assert "systemd-tmpfiles --create" in site.absences()["folder-missing"].remedy
+    folder.symlink_to(site.root)
+    assert set(site.absences()) == {"folder-not-roots"}
+
+
+def test_a_node_without_slurm_has_no_lines(tmp_path: Path) -> None:
+    settings = SlurmConfReader(folders=(tmp_path,), host="n1")
+    assert read_config(lambda _: None, (tmp_path,)) is None
+    assert slurm_lines(None, settings, tmp_path, GPUS, None, procfs=tmp_path, cgroups=tmp_path) == ()
+    assert config_folders(tmp_path / "slurm.conf") == (tmp_path,)
+
+
+def test_a_command_that_is_not_there_or_fails_says_nothing() -> None:
+    assert ask_scontrol(("no-such-command-of-slurms",)) is None
+    assert ask_scontrol(("false",)) is None
+    assert ask_scontrol(("sleep", "60"), 0.1) is None
+    assert ask_scontrol(("echo", "x = y")) == "x = y\n"
+
+
+def test_hostile_settings_stay_text(site: Site) -> None:
+    config = SlurmConfig({"prolog": "/nowhere/\x1b[2J\n" + "x" * 5000}, "scontrol\x1b[31m")
+    settings = SlurmConfReader(site.root, host="n1")
+    lines = slurm_lines(config, settings, site.root, (), None, procfs=site.root, cgroups=site.root, root_uids=ME)
+    for line in lines:
+        assert line.absence is None or ("\x1b" not in line.absence.detail and len(line.absence.detail) <= 1000)
+
+
+def test_the_last_minute_of_claims_is_told(site: Site, tmp_path: Path) -> None:
+    db = tmp_path / "node.db"
+    now = 1_790_000_000.0
+    assert recent_allocations(db, now=lambda: now) is None
+    wrong = Absence("source", "allocation", "slurm", "allocation-contradicted", "It disagrees.", "Mend it.")
+    with Writer.open(db, now=lambda: now) as writer:
+        to = writer.for_node(NodeRow("n1"), now - 30)
+        to.set_gpus(GPUS, now - 30)
+        jobs = [Workload("w1", "s", "job 1", "slurm", "1"), Workload("w2", "s", "job 2", "slurm", "2")]
+        to.set_workloads(
+            jobs, [WorkloadUse("w1", "GPU-0", "allocation"), WorkloadUse("w2", "GPU-1", "process")], now - 20
+        )
+        to.set_absences([wrong], now - 20)
+        to.set_node(NodeRow("n1"), now - 10)
+    recorded = recent_allocations(db, now=lambda: now)
+    assert recorded == Recorded(2, 1, (wrong,))
+    (line,) = (line for line in site.lines(recorded=recorded) if line.metric == "recorded")
+    assert line.origin == "2 jobs in the last minute, 1 with their allocation"
+    assert site.absences(recorded=recorded) == {"allocation-contradicted": wrong}
+    looked = Sampled(Tick(1.0, 1.0), None, frozenset({wrong}))
+    assert without_known([line for line in site.lines(recorded=recorded) if line.absence == wrong], looked) == ()
+    assert recent_allocations(db, now=lambda: now + 3600) is None

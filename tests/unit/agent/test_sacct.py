@@ -1,0 +1,336 @@
+"""sacct's output read as it is: `tests/data/sacct` is what sacct of Slurm 22.05.8 printed of real jobs (one is named
+``na|me`` and a line break); lines made up here are in the form that sacct(1) documents."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+from collections.abc import Callable
+from datetime import UTC
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pytest
+from skuwise.agent.base.safe_text import NAME_LIMIT
+from skuwise.agent.base.slurm_job import SlurmJob
+from skuwise.agent.slurm_jobs.choice import MAX_NODES, expand_node_list
+from skuwise.agent.slurm_jobs.fields import (
+    parse_job_id,
+    parse_job_state,
+    parse_moments,
+    parse_name,
+    parse_span,
+    parse_tres,
+)
+from skuwise.agent.slurm_jobs.json_jobs import read_json_jobs
+from skuwise.agent.slurm_jobs.read_jobs import ReadJobs
+from skuwise.agent.slurm_jobs.sacct import read_sacct
+from skuwise.agent.slurm_jobs.table_file import read_job_table, write_job_table
+from skuwise.rules.base.errors import NothingToDo, UsageError
+
+DATA = Path(__file__).parents[2] / "data" / "sacct"
+HEAD = "JobID|JobIDRaw|JobName|User|State|Start|End"
+T = 1_790_000_000
+
+
+def line(
+    job: int | str = 22, *, raw: int | str | None = None, name: str = "train", user: str = "ann", start: int = T
+) -> str:
+    return f"{job}|{job if raw is None else raw}|{name}|{user}|COMPLETED|{start}|{start + 600}"
+
+
+def read(*lines: str, head: str = HEAD) -> ReadJobs:
+    return read_sacct(io.BytesIO("".join(f"{one}\n" for one in (head, *lines)).encode()), zone=UTC)
+
+
+def by_id(reading: ReadJobs) -> dict[str, SlurmJob]:
+    return {job.job_id: job for job in reading.jobs.values()}
+
+
+@pytest.mark.parametrize("name", ["requeued.txt", "steps.txt", "epoch.txt"])
+def test_real_jobs_are_read_with_steps_arrays_and_both_runs_of_a_requeued_one(name: str) -> None:
+    found = read_job_table(DATA / name, zone=UTC)
+    assert found.refused == 1  # the job with a delimiter and a line break in its name, and only that
+    assert sorted({job.job_id for job in found.jobs.values()}, key=int) == [
+        "1",
+        "2",
+        "3",
+        "4",
+        "5",
+        "7",
+        "8",
+        "9",
+        "10",
+    ]
+    runs = sorted((job for job in found.jobs.values() if job.job_id == "9"), key=lambda job: job.started)
+    assert [(run.state, run.started, run.ended) for run in runs] == [
+        ("REQUEUED", 1795373613.0, 1795373616.0), ("COMPLETED", 1795373618.0, 1795373625.0),
+    ]  # fmt: skip
+    tasks = {job.job_id: (job.array_job_id, job.array_task_id) for job in found.jobs.values() if job.array_job_id}
+    assert tasks == {"3": ("1", "3"), "4": ("1", "4"), "1": ("1", "5")}
+    alone = by_id(found)
+    assert (alone["10"].name, alone["10"].user, alone["10"].state, alone["10"].gpus) == (
+        "timeout",
+        "alice",
+        "TIMEOUT",
+        1,
+    )
+    assert alone["8"].state == "CANCELLED"
+
+
+def test_all_columns_of_a_real_job() -> None:
+    job = by_id(read_job_table(DATA / "requeued.txt", zone=UTC))["5"]
+    assert job == SlurmJob(
+        "5", 1795373601.0, 1795373605.0, 1795373601.0, "lab", "interactive-run", "bob", "nlp", "debug", "normal",
+        state="COMPLETED", node_list="gpunode", gpus=1, cpus=1, mem_bytes=2000 * 1024.0**2,
+    )  # fmt: skip
+
+
+def test_a_delimiter_that_no_name_holds_loses_no_name() -> None:
+    found = read_job_table(DATA / "delimiter.txt", zone=UTC)
+    assert found.refused == 0
+    assert by_id(found)["6"].name == "na|me with newline"
+
+
+def test_json_tells_the_same_as_text() -> None:
+    told, text = by_id(read_job_table(DATA / "jobs.json")), by_id(read_job_table(DATA / "requeued.txt", zone=UTC))
+    assert told["6"].name == "na|me with newline"
+    for job_id in text:
+        for name in (
+            "name",
+            "user",
+            "account",
+            "partition",
+            "qos",
+            "ended",
+            "array_task_id",
+            "state",
+            "gpus",
+            "cluster",
+        ):
+            assert getattr(told[job_id], name) == getattr(text[job_id], name), (job_id, name)
+
+
+def test_json_of_later_versions_wraps_numbers_and_lists_states() -> None:
+    """Composed after the OpenAPI of v0.0.40: no server of that version was asked."""
+    document = """{"jobs": [{"job_id": 7, "name": "x", "state": {"current": ["RUNNING"]},
+      "array": {"job_id": 5, "task_id": {"set": true, "infinite": false, "number": 0}}, "restart_cnt": 2,
+      "time": {"start": 1790000000, "end": 0, "submission": {"set": true, "number": 1789999990}},
+      "tres": {"allocated": [{"type": "gres", "name": "gpu:h100", "count": 4}, {"type": "mem", "count": 1024}]}},
+      {"job_id": -1}, "no job", {"job_id": 8, "state": {"current": "PENDING"}, "time": {"start": 0}}]}"""
+    found = read_json_jobs(io.BytesIO(document.encode()))
+    assert list(found.jobs.values()) == [
+        SlurmJob("7", 1790000000.0, None, 1789999990.0, name="x", array_job_id="5", array_task_id="0", state="RUNNING",
+                 restarts=2, gpus=4, mem_bytes=1024.0**3)
+    ]  # fmt: skip
+    assert (found.refused, found.not_begun) == (2, 1)
+    for bad in ("[1]", '{"jobs": 1}', '{"jobs": [', "[" * 100_000):
+        with pytest.raises(UsageError):
+            read_json_jobs(io.BytesIO(bad.encode()))
+
+
+def test_columns_may_stand_in_any_order_and_number() -> None:
+    found = read("x|600|22|Berlin", head="JobName|Start|JobID|Nonsense")
+    assert (found.untimed, found.jobs) == (1, {})  # 600 is no moment
+    found = read(f"x|{T}|22|Berlin", head="JobName|Start|JobID|Nonsense")
+    assert by_id(found) == {"22": SlurmJob("22", float(T), name="x")}
+
+
+def test_what_has_not_begun_is_no_run_and_an_end_that_is_not_told_is_none() -> None:
+    found = read(
+        "22_[1-10%2]|22|wait|ann|PENDING|Unknown|Unknown", "23|23|wait|ann|PENDING|Unknown|Unknown",
+        "24|24|gone|ann|CANCELLED by 1000|None|2026-09-21T12:00:00", f"25|25|on|ann|RUNNING|{T}|Unknown",
+        f"26+0|26|het|ann|COMPLETED|{T}|{T + 5}", f"26+1|27|het|ann|COMPLETED|{T}|{T + 5}",
+        f"28|28|odd|ann|FAILED|{T}|{T - 5}",
+    )  # fmt: skip
+    jobs = by_id(found)
+    assert sorted(jobs) == ["25", "26", "27"]
+    assert (found.not_begun, found.refused) == (3, 1)
+    assert (jobs["25"].ended, jobs["25"].state) == (None, "RUNNING")
+
+
+def test_one_line_of_a_run_counts_once_and_its_end_stays_known() -> None:
+    found = read(line(22), line(22), f"22|22|train|ann|RUNNING|{T}|Unknown", line(22, start=T + 9000))
+    assert [(job.started, job.ended, job.state) for job in found.jobs.values()] == [
+        (T, T + 600, "COMPLETED"), (T + 9000, T + 9600, "COMPLETED"),
+    ]  # fmt: skip
+
+
+def test_a_file_that_was_cut_loses_its_last_line_whatever_is_left_of_it() -> None:
+    whole = "".join(f"{one}\n" for one in (HEAD, line(1), line(2), line(3))).encode()
+    for cut in range(len(whole) - len(line(3)), len(whole)):
+        found = read_sacct(io.BytesIO(whole[:cut]), zone=UTC)
+        assert sorted(by_id(found)) == ["1", "2"]
+
+
+@pytest.mark.parametrize(
+    ("name", "lost"),
+    [
+        ("a|b", {"22"}),
+        ("a|b|c|d|e|f|g|h", {"22"}),
+        ("|", {"22"}),
+        ("a\n|b", {"22"}),
+        ("a|b\nc", {"22"}),
+        ("a|\n\n|", {"22"}),
+    ],
+)
+def test_a_name_with_delimiters_or_line_breaks_loses_that_job_alone(name: str, lost: set[str]) -> None:
+    found = read(line(21), line(22, name=name), line(23), line(24))
+    assert {"21", "22", "23", "24"} - by_id(found).keys() == lost
+    assert found.refused >= 1
+    assert found.warnings()
+
+
+def test_a_name_with_a_line_break_alone_is_put_together_again() -> None:
+    assert by_id(read(line(21), line(22, name="a\n\nb"), line(23)))["22"].name == "a b"
+
+
+def test_no_name_makes_up_a_job_where_it_goes_on_behind_it() -> None:
+    """A line made up within a name, as many as fit into the 255 bytes that slurmdbd keeps."""
+    made_up = [line(90 + n, name="x", user="eve") for n in range(4)]
+    for count in (1, 2, 3, 4):
+        for beginning in ("a\n", "a|b|c|d|e\n", f"a|eve|COMPLETED|{T}|{T + 1}\n"):
+            name = beginning + "".join(f"{one}\n" for one in made_up[:count]) + "z"
+            if len(name) > 255:
+                continue
+            found = read(line(1, start=T - 100), line(22, name=name), *(line(n) for n in range(30, 60)))
+            assert not {job.user for job in found.jobs.values()} & {"eve"}, name
+            assert {str(n) for n in range(34, 60)} <= by_id(found).keys()
+
+
+def test_bytes_of_any_kind_lose_the_jobs_near_them_at_most(seed_of: Callable[[int], int]) -> None:
+    rng = random.Random(seed_of(5))
+    good = [line(n) for n in range(1, 30)]
+    for _ in range(300):
+        text = bytearray("".join(f"{one}\n" for one in (HEAD, *good)).encode())
+        for _ in range(3):
+            text[rng.randrange(len(HEAD) + 1, len(text))] = rng.randrange(256)
+        try:
+            found = read_sacct(io.BytesIO(bytes(text)), zone=UTC)
+        except (UsageError, NothingToDo):
+            continue
+        assert len(found.jobs) >= 29 - 3 * 7  # within 255 bytes of a break, and a line is 45 bytes long here
+        for job in found.jobs.values():
+            assert job.name is None or job.name.isprintable()
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n"])
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_windows_line_ends_and_a_byte_order_mark_are_read(ending: str, mark: bytes) -> None:
+    text = mark + "".join(f"{one}{ending}" for one in (HEAD, line(1), line(2))).encode()
+    assert sorted(by_id(read_sacct(io.BytesIO(text), zone=UTC))) == ["1", "2"]
+
+
+def test_names_are_one_printable_line_and_bounded() -> None:
+    hostile = "\x1b[31m<script>'; DROP TABLE--\u202e" + "x" * 2000
+    name = by_id(read(line(22, name=hostile)))["22"].name
+    assert name is not None
+    assert name.isprintable()
+    assert len(name) <= 256
+    latin = (HEAD + "\n" + line(22, name="tr\xe4ning") + "\n").encode("latin-1")
+    assert by_id(read_sacct(io.BytesIO(latin), zone=UTC))["22"].name == "tr�ning"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"PK\x03\x04\x00\x00", b"<html><body>\n", b"a,b,c\n1,2,3\n", b"JobName|User\nx|y\n", b"JobID|JobName\n22|x\n",
+     'JobID|Start\n'.encode("utf-16"), b"sacct: error: Invalid field requested\n", b"\x00" * 1000],
+)  # fmt: skip
+def test_what_is_no_job_table_is_refused_with_a_remedy(text: bytes) -> None:
+    with pytest.raises(UsageError) as raised:
+        read_sacct(io.BytesIO(text))
+    assert raised.value.remedy
+
+
+@pytest.mark.parametrize("text", [b"", b"\n\n", b"\xef\xbb\xbf"])
+def test_an_empty_file_is_nothing_to_work_on(text: bytes) -> None:
+    with pytest.raises(NothingToDo):
+        read_sacct(io.BytesIO(text))
+
+
+def test_times_are_local_where_sacct_ran() -> None:
+    berlin = ZoneInfo("Europe/Berlin")
+    assert parse_moments("2026-07-01T12:00:00", berlin) == parse_moments("2026-07-01T10:00:00Z", None)
+    assert parse_moments("2026-07-01T12:00:00+0200", UTC) == parse_moments("1782900000", None)
+    for nothing in ("", "Unknown", "None", "N/A", "0", "-1", "2026-13-01T00:00:00", "yesterday", "99999999999"):
+        assert parse_moments(nothing, UTC) == ()
+    # 2026-10-25: 02:30 is shown twice. How long it ran says which one is meant.
+    for elapsed, length in (("00:30:00", 1800.0), ("01:30:00", 5400.0), ("1-00:00:00", None)):
+        start, end = parse_span("2026-10-25T02:30:00", "2026-10-25T03:00:00", elapsed, berlin)
+        assert start is not None
+        assert end is not None
+        assert length is None or end - start == length
+
+
+def test_ids_states_and_resources() -> None:
+    assert parse_job_id("22.extern").step  # type: ignore[union-attr]
+    assert parse_job_id("22_[1-10,15%2]").waiting  # type: ignore[union-attr]
+    assert (parse_job_id("22+1").part, parse_job_id("22_7").task) == ("1", "7")  # type: ignore[union-attr]
+    assert parse_job_id("x22") is parse_job_id("") is parse_job_id("22; DROP") is None
+    assert [parse_job_state(one) for one in ("CANCELLED by 1000", "CANCELLED+", "OUT_OF_MEMORY", "", "done")] == [
+        "CANCELLED", "CANCELLED", "OUT_OF_MEMORY", None, None,
+    ]  # fmt: skip
+    told = parse_tres("billing=8,cpu=8,gres/gpu=4,gres/gpu:h100=4,mem=32G,node=1")
+    assert (told.gpus, told.cpus, told.mem_bytes) == (4, 8, 32 * 1024.0**3)
+    assert parse_tres("cpu=8,gres/gpu:h100=2,gres/gpu:a100=1").gpus == 3
+    assert parse_tres("cpu=8").gpus == 0
+    assert parse_tres("", None).gpus is None
+    assert parse_tres("cpu=-1,mem=lots,gres/gpu=1e9").gpus is None
+
+
+def test_node_lists_are_written_out_within_a_bound() -> None:
+    assert expand_node_list("gpu-[001-003,007],login1") == {"gpu-001", "gpu-002", "gpu-003", "gpu-007", "login1"}
+    assert expand_node_list("r[1-2]n[08-10]") == {f"r{r}n{n}" for r in (1, 2) for n in ("08", "09", "10")}
+    assert len(expand_node_list(f"n[1-{MAX_NODES}]") or ()) == MAX_NODES
+    for bad in (
+        f"n[0-{MAX_NODES}]",
+        "n[1-300]m[1-300]",
+        "n[1-999999999]",
+        "n[2-1]",
+        "n[",
+        "n]",
+        "",
+        "a b",
+        "n[a-c]",
+        "[1",
+    ):
+        assert expand_node_list(bad) is None, bad
+
+
+def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+    found = read_job_table(DATA / "jobs.json")
+    write_job_table(tmp_path / "jobs", found.jobs.values())
+    assert read_job_table(tmp_path / "jobs").jobs == found.jobs
+    assert (tmp_path / "jobs").stat().st_mode & 0o007 == 0
+
+
+def test_a_line_that_is_too_long_loses_no_line_but_those_near_it() -> None:
+    """Sites have sacct print whole command lines and comments."""
+    lines = [line(n) for n in range(1, 30)]
+    found = read(*lines, line(50, name="x" * 1_000_000), *(line(n) for n in range(60, 90)))
+    assert {"1", "20", "70", "89"} <= by_id(found).keys() and "50" not in by_id(found)
+    assert found.refused >= 1
+    made_up = "90|90|x|eve|COMPLETED|1790000000|1790000600"
+    for name in (f"{'x' * 300_000}\n{made_up}", f"{made_up}\n{'x' * 300_000}"):
+        assert "eve" not in {job.user for job in read(line(50, name=name), *lines).jobs.values()}
+
+
+def test_a_run_of_two_users_is_nobodys_whichever_comes_first() -> None:
+    for users in (("ann", "eve"), ("eve", "ann"), ("ann", "eve", "ann")):
+        found = read(*(line(22, user=user) for user in users), line(23))
+        assert set(by_id(found)) == {"23"} and any("several users" in one for one in found.warnings())
+
+
+def test_texts_of_any_length_are_bounded_before_they_are_kept() -> None:
+    assert len(parse_name("x" * 100_000) or "") == NAME_LIMIT
+    assert parse_tres("gres/gpu=1," + "x" * 10_000) == parse_tres(None)
+
+
+def test_counts_that_no_cluster_has_are_not_told() -> None:
+    """A database's integers have 64 bits."""
+    gpus = [{"type": "gres", "name": f"gpu:{n}", "count": 2**61} for n in range(9)]
+    job = {"job_id": 5, "time": {"start": T}, "tres": {"allocated": gpus}}
+    many = {**job, "job_id": 6, "tres": {"allocated": [{**one, "count": 10**12 - 1} for one in gpus]}}
+    found = by_id(read_json_jobs(io.BytesIO(json.dumps({"jobs": [job, many]}).encode())))
+    assert found["6"].gpus is None and (found["5"].gpus or 0) < 2**40

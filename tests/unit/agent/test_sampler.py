@@ -1,0 +1,181 @@
+"""The loop: a fixed grid, isolation of failures, honest intervals."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from skuwise.agent.model import Absence, AgentStats, Instant, Probe, Reading
+from skuwise.agent.sampler import Sampled, Sampler, run_loop
+from skuwise.tests.support.stepped_clock import SteppedClock
+
+
+class Steady:
+    """A source that always reads the same."""
+
+    def __init__(self, name: str, reading: Reading) -> None:
+        self.name = name
+        self.reading = reading
+        self.closed = False
+
+    def probe(self) -> Probe:
+        return Probe()
+
+    def read(self, instant: Instant) -> Reading:
+        return self.reading
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Broken:
+    """A source that raises at whatever it is asked."""
+
+    name = "broken"
+
+    def probe(self) -> Probe:
+        raise OSError("the device went away")
+
+    def read(self, instant: Instant) -> Reading:
+        raise RuntimeError("no such counter")
+
+    def close(self) -> None:
+        raise OSError("still held")
+
+
+class SlowClock(SteppedClock):
+    """Each look at the clock costs time, as a slow tick would."""
+
+    def __init__(self, stalls: dict[int, float]) -> None:
+        super().__init__(1_790_000_000.0)
+        self.stalls = stalls
+        self.waits = 0
+
+    def wait_until(self, monotonic_seconds: float) -> None:
+        super().wait_until(monotonic_seconds)
+        self.waits += 1
+        self.advance(self.stalls.get(self.waits, 0.0))
+
+
+def loop(sampler: Sampler, clock: SteppedClock, duration: float) -> tuple[list[Sampled], list[AgentStats]]:
+    kept: list[Sampled] = []
+    stats: list[AgentStats] = []
+    run_loop(sampler, clock, kept.append, stats.append, lambda: 1, duration_seconds=duration)
+    return kept, stats
+
+
+def test_a_broken_source_is_an_absence_and_the_others_go_on() -> None:
+    good = Steady("host", Reading(host={"cpu_util": 0.5}))
+    sampler = Sampler([Broken(), good], 1.0, 10.0)
+    survey = sampler.probe()
+    assert [c.absence.reason for c in survey.capabilities if c.absence] == ["source-failed"]
+    sampled = sampler.sample(Instant(1.0, 1.0))
+    assert sampled.tick.host == {"cpu_util": 0.5}
+    assert [(a.subject, a.reason) for a in sampled.absences] == [("broken", "source-failed")]
+    sampler.close()
+    assert good.closed
+
+
+def test_earlier_sources_win_and_later_ones_fill_in() -> None:
+    first = Steady("gpm", Reading(gpus={"GPU-1": {"sm_active": 0.5}}))
+    second = Steady("nvml", Reading(gpus={"GPU-1": {"sm_active": 0.9, "power_watts": 300.0}}))
+    tick = Sampler([first, second], 1.0, 10.0).sample(Instant(1.0, 1.0)).tick
+    assert tick.gpus == {"GPU-1": {"sm_active": 0.5, "power_watts": 300.0}}
+
+
+def test_ticks_stand_on_a_grid_and_a_stall_is_counted_not_made_up() -> None:
+    kept, stats = loop(Sampler([Steady("host", Reading())], 1.0, 10.0), SlowClock({3: 2.5}), 8.0)
+    assert [round(s.tick.ts - 1_790_000_000.0, 3) for s in kept] == [1.0, 2.0, 5.5, 6.0, 7.0, 8.0]
+    assert [round(s.tick.interval_seconds, 3) for s in kept] == [1.0, 1.0, 3.5, 0.5, 1.0, 1.0]
+    assert stats[-1].missed_ticks == 2
+    assert round(stats[-1].late_seconds, 3) == 2.5
+
+
+def test_after_a_long_stop_the_interval_is_the_tick_alone() -> None:
+    kept, _ = loop(Sampler([Steady("host", Reading())], 1.0, 10.0), SlowClock({2: 600.0}), 700.0)
+    assert [round(s.tick.interval_seconds, 3) for s in kept][:2] == [1.0, 1.0]
+    assert max(s.tick.interval_seconds for s in kept) <= 10.0
+
+
+def test_absences_keep_their_identity_while_nothing_changes() -> None:
+    absence = Absence("gpu", "GPU-1", "sm_active", "no-gpm")
+    sampler = Sampler([Steady("gpm", Reading(absences=frozenset({absence})))], 1.0, 10.0)
+    first = sampler.sample(Instant(1.0, 1.0)).absences
+    assert first == {absence}
+    assert sampler.sample(Instant(2.0, 2.0)).absences is first
+
+
+def test_the_shortest_interval_leaves_gpm_its_hundred_milliseconds() -> None:
+    sampler = Sampler([Steady("host", Reading())], 0.1, 10.0)
+    kept, stats = loop(sampler, SlowClock({5: 0.03, 6: 0.001}), 3.0)
+    spacing = [b.tick.ts - a.tick.ts for a, b in pairwise(kept)]
+    assert min(spacing) > 0.1
+    assert 28 <= len(kept) <= 30
+    assert len(kept) + stats[-1].missed_ticks == 30
+
+
+class MovedClock(SteppedClock):
+    """A clock whose wall time is set during the given waits."""
+
+    def __init__(self, steps: dict[int, float]) -> None:
+        super().__init__(1_790_000_000.0)
+        self.steps = steps
+        self.waits = 0
+
+    def wait_until(self, monotonic_seconds: float) -> None:
+        super().wait_until(monotonic_seconds)
+        self.waits += 1
+        self._wall += self.steps.get(self.waits, 0.0)
+
+
+def test_a_wall_clock_that_is_set_is_told_and_the_intervals_stay_true() -> None:
+    kept: list[Sampled] = []
+    stats: list[AgentStats] = []
+    steps: list[tuple[float, float]] = []
+    clock = MovedClock({3: -3600.0, 6: 0.2, 8: 30.0})
+    run_loop(
+        Sampler([Steady("host", Reading())], 1.0, 10.0),
+        clock,
+        kept.append,
+        stats.append,
+        lambda: 1,
+        duration_seconds=10.0,
+        stepped=lambda step, ts: steps.append((round(step, 6), round(ts - 1_790_000_000.0, 6))),
+    )
+    assert steps == [(-3600.0, -3597.0), (30.0, -3561.8)]  # 0.2 s between two ticks is slewing
+    assert {round(one.tick.interval_seconds, 6) for one in kept} == {1.0}
+    assert round(stats[-1].clock_offset_seconds or 0.0, 6) == -3569.8
+
+
+class Slow:
+    """A source that begins before and is read after the others."""
+
+    name = "slow"
+
+    def __init__(self, order: list[str]) -> None:
+        self.order = order
+
+    def probe(self) -> Probe:
+        return Probe()
+
+    def begin(self, instant: Instant) -> None:
+        self.order.append("begin")
+
+    def read(self, instant: Instant) -> Reading:
+        self.order.append("read")
+        return Reading(gpus={"GPU-1": {"sm_active": 0.5}})
+
+    def close(self) -> None: ...
+
+
+def test_a_slow_source_is_waited_for_last_and_keeps_its_rank() -> None:
+    order: list[str] = []
+
+    class Quick(Steady):
+        def read(self, instant: Instant) -> Reading:
+            order.append("quick")
+            return self.reading
+
+    quick = Quick("dcgm", Reading(gpus={"GPU-1": {"sm_active": 0.9}}))
+    tick = Sampler([Slow(order), quick], 1.0, 10.0).sample(Instant(1.0, 1.0)).tick
+    assert order == ["begin", "quick", "read"]
+    assert tick.gpus["GPU-1"]["sm_active"] == 0.5

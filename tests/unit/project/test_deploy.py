@@ -1,0 +1,208 @@
+"""The image and the manifests speak of what there is: files, flags, settings, paths, ports and labels."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from skuwise import __version__
+from skuwise.__main__ import COMMANDS
+from skuwise.agent.config import SYSTEM_FILE, AgentConfig, load_config
+from skuwise.rules.base.command_registry import configure_command
+from skuwise.rules.base.errors import UsageError
+from skuwise.tests.support.containerfile import every, stages, variables
+
+ROOT = Path(__file__).parents[3]
+KUBERNETES = ROOT / "deploy/kubernetes"
+IMAGE = ROOT / "deploy/container/Containerfile"
+CONTAINERFILES = [IMAGE, ROOT / "deploy/standalone/Containerfile"]
+POD_IP = "10.0.3.7"
+
+Manifest = dict[str, Any]
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    configure_command(parser, COMMANDS["agent"])
+    return parser.parse_args(arguments)
+
+
+def manifests() -> dict[str, Manifest]:
+    """By kind; each kind occurs once."""
+    files = [path for path in KUBERNETES.glob("*.yaml") if path.name != "kustomization.yaml"]
+    found = [document for path in files for document in yaml.safe_load_all(path.read_text())]
+    kinds = {document["kind"]: document for document in found}
+    assert len(kinds) == len(found)
+    return kinds
+
+
+def kustomization() -> Manifest:
+    return yaml.safe_load((KUBERNETES / "kustomization.yaml").read_text())
+
+
+@pytest.fixture
+def pod() -> Manifest:
+    return manifests()["DaemonSet"]["spec"]["template"]["spec"]
+
+
+@pytest.fixture
+def agent(pod: Manifest) -> Manifest:
+    (container,) = pod["containers"]
+    return container
+
+
+def settings(agent: Manifest) -> AgentConfig:
+    """What the agent in the pod makes of the ConfigMap and its environment, by its own loader."""
+    values = {one["name"]: one.get("value", "").replace("$(POD_IP)", POD_IP) for one in agent["env"]}
+    options = parse(agent["args"])
+    flags = {name: value for name, value in vars(options).items() if name != "run"}
+    return load_config(flags, values, system_file=KUBERNETES / SYSTEM_FILE.name, config_home=Path("/nonexistent"))
+
+
+@pytest.mark.parametrize("path", CONTAINERFILES, ids=lambda path: path.parent.name)
+def test_what_the_build_copies_is_there_and_is_all_that_the_wheel_needs(path: Path) -> None:
+    before, build, _ = stages(path)
+    copied = {source for one in every(build, "COPY") for source in one.words[:-1]}
+    assert [source for source in sorted(copied) if not (ROOT / source).exists()] == []
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    folders = {name.split(".")[1] for name in project["tool"]["setuptools"]["packages"] if "." in name}
+    data = {pattern.split("/")[0] for pattern in project["tool"]["setuptools"]["package-data"]["skuwise"]}
+    files = {project["project"]["readme"], *project["project"]["license-files"], "pyproject.toml"}
+    assert folders | data | files | {"__init__.py", "__main__.py", "requirements"} <= copied
+    (base,) = every(before, "ARG")
+    assert re.fullmatch(r"BASE=[a-z]+:[a-z0-9.-]+@sha256:[0-9a-f]{64}", base.text), "a tag may be moved"
+
+
+def test_the_image_runs_the_agent_without_a_shell_as_a_numbered_user() -> None:
+    _, build, final = stages(IMAGE)
+    (start,), (default,), (health,) = (every(final, name) for name in ("ENTRYPOINT", "CMD", "HEALTHCHECK"))
+    program, *arguments = start.command
+    assert (arguments, program) == (["agent"], "/opt/skuwise/bin/skuwise")
+    assert parse(default.command).run.__module__ == "skuwise.agent.commands.run"
+    assert health.command[:2] == [program, "agent"]
+    assert parse(health.command[2:]).run.__module__ == "skuwise.agent.commands.status"
+    assert every(final, "USER")[-1].text == "65532:65532"
+    assert variables(final)["NVIDIA_VISIBLE_DEVICES"] == "all"
+    assert variables(final)["NVIDIA_DRIVER_CAPABILITIES"] == "utility"
+    assert [one.words[0] for one in every(final, "COPY")] == ["--from=build"]
+    assert build[0].text.endswith(" AS build")
+
+
+def test_the_pod_sees_the_node_and_takes_no_gpu(pod: Manifest, agent: Manifest) -> None:
+    assert pod["hostPID"] is True and not pod.get("hostNetwork") and not pod.get("hostIPC")
+    assert pod["runtimeClassName"] == "nvidia"
+    assert pod["nodeSelector"] == {"nvidia.com/gpu.present": "true"}
+    assert {"operator": "Exists", "effect": "NoSchedule"} in pod["tolerations"]
+    asked = {name for kind in agent["resources"].values() for name in kind}
+    assert asked == {"cpu", "memory"}
+    names = {one["name"]: one.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath") for one in agent["env"]}
+    assert names["NODE_NAME"] == "spec.nodeName" and names["POD_IP"] == "status.podIP"
+
+
+def test_the_pod_may_do_nothing_that_it_does_not_need(pod: Manifest, agent: Manifest) -> None:
+    assert pod["automountServiceAccountToken"] is False
+    assert manifests()["ServiceAccount"]["automountServiceAccountToken"] is False
+    assert pod["serviceAccountName"] == manifests()["ServiceAccount"]["metadata"]["name"]
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert agent["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "privileged": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    kinds = {volume["name"]: volume for volume in pod["volumes"]}
+    for mount in agent["volumeMounts"]:
+        if "hostPath" in kinds[mount["name"]] and mount["name"] != "database":
+            assert mount["readOnly"] is True, mount
+
+
+def test_services_of_the_cluster_would_be_taken_for_settings(pod: Manifest) -> None:
+    name = manifests()["Service"]["metadata"]["name"].upper().replace("-", "_")
+    with pytest.raises(UsageError, match="does not know"):
+        load_config({}, {f"{name}_SERVICE_HOST": "10.96.0.7"}, config_home=Path("/nonexistent"))
+    assert pod["enableServiceLinks"] is False
+
+
+def test_every_path_of_the_settings_lies_on_what_is_mounted(pod: Manifest, agent: Manifest) -> None:
+    config = settings(agent)
+    mounts = {mount["name"]: mount for mount in agent["volumeMounts"]}
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    assert mounts.keys() == volumes.keys()
+    at = {name: Path(mount["mountPath"]) for name, mount in mounts.items()}
+    host = {name: volume["hostPath"]["path"] for name, volume in volumes.items() if "hostPath" in volume}
+    writable = {at[name] for name, mount in mounts.items() if not mount.get("readOnly")}
+    # A folder that other file systems are mounted in would bring them along, and not read-only.
+    sysfs = {path.removeprefix("/sys/"): name for name, path in host.items() if path.startswith("/sys")}
+    assert sysfs.keys() == {"block", "bus", "class", "devices", "module", "fs/cgroup"}
+    assert all(at[name] == config.sysfs / folder for folder, name in sysfs.items())
+    assert config.procfs == Path("/proc")
+    assert config.pod_resources.parent == at["pod-resources"] == Path(host["pod-resources"])
+    assert config.db.parent == at["database"] == config.drained_marker.parent and at["database"] in writable
+    assert config.control_socket.parent == at["run"] and at["run"] in writable
+    assert at["settings"] == SYSTEM_FILE.parent
+    assert at["machine-id"] == Path("/etc/machine-id")
+    assert volumes["database"]["hostPath"]["type"] == "DirectoryOrCreate"
+
+
+def test_the_page_is_listened_on_where_it_is_probed_and_scraped(agent: Manifest) -> None:
+    kinds = manifests()
+    config = settings(agent)
+    (port,) = agent["ports"]
+    assert config.listen is not None
+    assert (config.listen.host, config.listen.port) == (POD_IP, port["containerPort"])
+    for probe in ("startupProbe", "livenessProbe"):
+        assert agent[probe]["httpGet"] == {"path": "/healthz", "port": port["name"]}
+    labels = kinds["DaemonSet"]["spec"]["template"]["metadata"]["labels"]
+    assert kinds["DaemonSet"]["spec"]["selector"]["matchLabels"] == labels
+    assert kinds["Service"]["spec"]["selector"] == labels
+    assert kinds["NetworkPolicy"]["spec"]["podSelector"]["matchLabels"] == labels
+    assert kinds["PodMonitor"]["spec"]["selector"]["matchLabels"] == labels
+    (service,) = kinds["Service"]["spec"]["ports"]
+    assert kinds["Service"]["spec"]["clusterIP"] == "None"
+    assert (service["targetPort"], service["port"]) == (port["name"], port["containerPort"])
+    (scraped,) = kinds["PodMonitor"]["spec"]["podMetricsEndpoints"]
+    assert (scraped["port"], scraped["honorLabels"]) == (port["name"], True)
+    (rule,) = kinds["NetworkPolicy"]["spec"]["ingress"]
+    assert rule["from"] and [one["port"] for one in rule["ports"]] == [port["name"]]
+    assert kinds["NetworkPolicy"]["spec"]["egress"] == []
+
+
+def test_kustomize_finds_its_files_and_this_version(pod: Manifest, agent: Manifest) -> None:
+    whole = kustomization()
+    listed = set(whole["resources"]) | {"kustomization.yaml", "podmonitor.yaml"}
+    assert {path.name for path in KUBERNETES.glob("*.yaml")} == listed
+    (generated,) = whole["configMapGenerator"]
+    assert generated["files"] == [SYSTEM_FILE.name] and (KUBERNETES / SYSTEM_FILE.name).exists()
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    assert volumes["settings"]["configMap"]["name"] == generated["name"]
+    (image,) = whole["images"]
+    assert agent["image"] == f"{image['name']}:{image['newTag']}" == f"skuwise-agent:{__version__}"
+    assert manifests()["Namespace"]["metadata"]["name"] == whole["namespace"]
+
+
+@pytest.mark.parametrize(
+    ("given", "left"),
+    [
+        ({"LD_LIBRARY_PATH": "/b/lib:/mine", "LD_LIBRARY_PATH_ORIG": "/mine"}, "/mine"),
+        ({"LD_LIBRARY_PATH": "/b/lib"}, "None"),
+        ({"LD_LIBRARY_PATH": "/mine"}, "/mine"),
+        ({}, "None"),
+    ],
+)
+def test_programs_that_the_self_contained_build_starts_do_not_get_its_libraries(
+    given: dict[str, str], left: str
+) -> None:
+    entry = str(ROOT / "deploy/standalone/entry.py")
+    code = (
+        f"import os, runpy, sys; sys._MEIPASS = '/b/lib'; m = runpy.run_path({entry!r});"
+        "m['restore_library_path'](); print(os.environ.get('LD_LIBRARY_PATH'), 'LD_LIBRARY_PATH_ORIG' in os.environ)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env=given, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [left, "False"]

@@ -1,0 +1,128 @@
+"""What is installed from an index is pinned by its files' hashes; the locks fit the project and one another."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from skuwise.deploy.sbom import Locked, locked, normalized  # pyright: ignore[reportMissingImports] - not in the wheel
+
+ROOT = Path(__file__).parents[3]
+REQUIREMENTS = ROOT / "requirements"
+NAMES = ("agent", "all", "build", "dev", "peers", "sbom", "schemas", "standalone")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def lock(name: str) -> dict[str, Locked]:
+    found = list(locked((REQUIREMENTS / f"{name}.lock").read_text()))
+    by_name = {one.name: one for one in found}
+    assert len(by_name) == len(found)
+    return by_name
+
+
+def asked(*extras: str) -> dict[str, Requirement]:
+    """What the project's base and these extras ask for, by name."""
+    optional = PROJECT["project"]["optional-dependencies"]
+    found: dict[str, Requirement] = {}
+    lines = [*PROJECT["project"]["dependencies"], *(line for extra in extras for line in optional[extra])]
+    for requirement in map(Requirement, lines):
+        if requirement.name == "skuwise":
+            found |= asked(*requirement.extras)
+        else:
+            found[normalized(requirement.name)] = requirement
+    return found
+
+
+def test_every_lock_is_known() -> None:
+    assert {path.stem for path in REQUIREMENTS.glob("*.lock")} == set(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_lock_holds_versions_and_hashes_and_names_no_place(name: str) -> None:
+    text = (REQUIREMENTS / f"{name}.lock").read_text()
+    found = lock(name)
+    lines = [line for line in text.splitlines() if line and not line.lstrip().startswith("#")]
+    assert sum(len(one.sha256) for one in found.values()) == sum("--hash=" in line for line in lines)
+    assert all(re.match(r"\S+==\S|    --hash=sha256:", line) for line in lines)
+    assert not re.search(r"://|--(extra-)?index|--find-links|file:|(^|\s)/\w", text)
+
+
+@pytest.mark.parametrize(
+    ("name", "extras"), [("dev", ("dev",)), ("all", ("all", "kubernetes")), ("agent", ("kubernetes",))]
+)
+def test_what_the_project_asks_for_is_locked_at_a_version_that_it_takes(name: str, extras: tuple[str, ...]) -> None:
+    found = lock(name)
+    for package, requirement in asked(*extras).items():
+        assert package in found, f"{package} is not in {name}.lock: run make lock"
+        assert requirement.specifier.contains(found[package].version), f"{requirement}: run make lock"
+    known = {*asked(*extras), *(one for package in found.values() for one in package.wanted_by)}
+    assert found.keys() <= known | {"skuwise"} | {one for one, package in found.items() if package.wanted_by}
+
+
+def test_the_build_backend_is_locked_wherever_a_wheel_is_made() -> None:
+    (backend,) = map(Requirement, PROJECT["build-system"]["requires"])
+    for name in ("build", "dev", "standalone"):
+        assert backend.specifier.contains(lock(name)[backend.name].version), name
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "dev"])
+def test_a_version_is_the_same_in_every_lock(name: str) -> None:
+    dev = lock("dev")
+    for package, one in lock(name).items():
+        if package in dev:
+            assert (one.version, one.sha256) == (dev[package].version, dev[package].sha256), package
+
+
+def test_wheels_of_other_platforms_and_pythons_are_accepted() -> None:
+    """A compiled package has a file for each of several Pythons and architectures, and the source."""
+    for name in ("psutil", "pyyaml", "grpcio"):
+        assert len(lock("agent")[name].sha256) >= 8, name
+
+
+INSTALLS = ("Makefile", ".ci/run", "deploy/container/Containerfile", "deploy/standalone/Containerfile")
+
+
+def commands(path: str) -> list[str]:
+    """What the file runs, with its variables for pip's flags put in."""
+    text = re.sub(r"\\\n\s*", " ", (ROOT / path).read_text())
+    told = dict(re.findall(r"^(\w+) :?= (.*)$", text, re.MULTILINE))
+    for name in ("HASHED", "PIP"):
+        text = text.replace(f"$({name})", told.get(name, ""))
+    return [part for line in text.splitlines() for part in line.split("&&") if re.search(r"pip\S* .*\binstall\b", part)]
+
+
+@pytest.mark.parametrize("path", INSTALLS)
+def test_whatever_is_installed_from_an_index_has_its_hash(path: str) -> None:
+    found = commands(path)
+    assert found or path in (".ci/run", "deploy/standalone/Containerfile")
+    for command in found:
+        offline = "--no-index" in command and "--no-deps" in command
+        assert offline or ("--require-hashes" in command and "--only-binary=:all:" in command), command
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "deploy/standalone/build.py", "benchmarks/performance/agent/peers.py", "tests/system/machine.py",
+        "tests/functional/project/test_manifest_schemas.py", "tests/functional/project/test_sbom.py",
+    ],
+)  # fmt: skip
+def test_programs_that_install_from_a_lock_ask_for_its_hashes(path: str) -> None:
+    text = (ROOT / path).read_text()
+    assert text.count('"-r"') == text.count('"--require-hashes"') > 0
+
+
+def test_nothing_builds_in_an_environment_that_is_fetched_without_hashes() -> None:
+    for path in (
+        "Makefile",
+        "deploy/container/Containerfile",
+        "deploy/standalone/build.py",
+        "tests/support/shared_artifacts.py",
+    ):
+        text = re.sub(r"\\\n\s*", " ", (ROOT / path).read_text())
+        for line in text.splitlines():
+            if re.search(r'-m",? "?build"?|pip wheel| -e \.', line):
+                assert re.search(r"--no(-build)?-isolation", line), f"{path}: {line}"

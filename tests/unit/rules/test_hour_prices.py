@@ -1,0 +1,224 @@
+# pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportOperatorIssue=false
+"""Dollars per GPU-hour and per node-hour, from settings and flags; and costs in GPU-hours where there are none."""
+
+import argparse
+from dataclasses import replace
+from datetime import date
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from skuwise.advisor.cli.price_options import add_prices, said_prices
+from skuwise.advisor.core import formatting as words
+from skuwise.advisor.moves.base.pricing import PriceBook, fabric_premium
+from skuwise.advisor.render import render
+from skuwise.rules.base.errors import UsageError
+from skuwise.rules.catalog.hour_prices import HourPrices, StatedPrice, StatedPrices, parse_flags, resolve_prices
+from skuwise.rules.catalog.types import Price
+from skuwise.tests.support.moves_builders import IB, PLAIN, advice_of, bare, catalog, founding, node, verdicts, workload
+from skuwise.tests.support.seeds import examples
+
+CATALOG = catalog()
+DAY = "2026-11-22"
+TODAY = date(2026, 11, 22)
+HOURLY = HourPrices({"H100-SXM5": 2.10}, {}, DAY)
+
+
+def said(tmp_path, text="", flags=(), environ=None):
+    file = tmp_path / "skuwise.toml"
+    file.write_text(text)
+    parser = argparse.ArgumentParser()
+    add_prices(parser)
+    options = parser.parse_args([part for flag in flags for part in ("--gpu-hour-usd", flag)])
+    found = said_prices(options, environ or {}, system_file=file, config_home=tmp_path / "none")
+    return resolve_prices(found, CATALOG, TODAY)
+
+
+def test_settings_flags_and_environment_give_prices_by_the_catalogs_names(tmp_path):
+    text = '[prices]\ngpu_hour_usd = { "H100-SXM-80GB" = 2.10 }\nnode_hour_usd = { "aws/p5.48xlarge" = 55 }\n'
+    found = said(tmp_path, text)
+    assert (dict(found.gpu), dict(found.node), found.as_of) == ({"H100-SXM5": 2.1}, {"aws/p5.48xlarge": 55.0}, DAY)
+    # A flag goes over the settings for its GPU and leaves the others.
+    both = said(tmp_path, '[prices]\ngpu_hour_usd = { "H100-SXM5" = 2.10, "L40S" = 0.8 }\n', ["H100-SXM5=1.9"])
+    assert dict(both.gpu) == {"H100-SXM5": 1.9, "L40S": 0.8}
+    environ = {"SKUWISE_PRICES_GPU_HOUR_USD": "H100-SXM5=2.5, L40S=1"}
+    assert dict(said(tmp_path, environ=environ).gpu) == {"H100-SXM5": 2.5, "L40S": 1.0}
+    assert said(tmp_path) == HourPrices({}, {}, DAY)
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ('gpu_hour_usd = { "H100-SXM6" = 2 }', "Unknown GPU SKU 'H100-SXM6' in prices.gpu_hour_usd in "),
+        ('node_hour_usd = { "aws/p5.49xlarge" = 2 }', " or aws/p5.48xlarge"),
+        ('gpu_hour_usd = { "H100-SXM5" = -1 }', "Invalid price of H100-SXM5 in prices.gpu_hour_usd in"),
+        ('gpu_hour_usd = { "H100-SXM5" = 0 }', "Write US dollars per hour as a number, for example 2.10."),
+        ('gpu_hour_usd = { "H100-SXM5" = nan }', "'nan'"),
+        ('gpu_hour_usd = { "H100-SXM5" = inf }', "'inf'"),
+        ('gpu_hour_usd = { "H100-SXM5" = true }', "'True'"),
+        ('gpu_hour_usd = { "H100-SXM5" = "much" }', "'much'"),
+        ('gpu_hour_usd = { "H100-SXM5" = [2] }', "'[2]'"),
+        ('gpu_hour_usd = { "H100-SXM5" = 1533 }', "Use at most 1,000 US dollars per hour: is it a price per month?"),
+        ('node_hour_usd = { "aws/p5.48xlarge" = 40000 }', "Use at most 8,000 US dollars per hour"),
+        ('gpu_hour_usd = { "H100-SXM5" = 2, "H100-SXM-80GB" = 3 }', "(as H100-SXM5 and H100-SXM-80GB)"),
+        ("gpu_hour_usd = 2.1", 'is not a table of prices. Write { "H100-SXM5" = 2.10 }.'),
+        ('gpu_hour_usd = "H100-SXM5"', "is not a list of SKU=PRICE"),
+        ("gpu_hours_usd = {}", "Did you mean gpu_hour_usd"),
+    ],
+)
+def test_a_wrong_setting_is_a_sentence_and_a_remedy(tmp_path, text, part):
+    with pytest.raises(UsageError) as caught:
+        said(tmp_path, f"[prices]\n{text}\n")
+    assert part in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("flags", "part"),
+    [
+        (["H100-SXM5"], "Invalid --gpu-hour-usd 'H100-SXM5': expected SKU=PRICE."),
+        (["=2"], "expected SKU=PRICE"),
+        (["H100-SXM5=2", "H100-SXM5=3"], "--gpu-hour-usd has two prices of H100-SXM5. Keep one."),
+        (["H100-SXM5=1e999"], "Invalid price of H100-SXM5 in --gpu-hour-usd: '1e999'"),
+        (["H100-SXM5=2_1"], "'2_1'"),
+        (["H100-SXM5=$2"], "'$2'"),
+        (["\x1b[31mH=2"], "Unknown GPU SKU"),
+    ],
+)
+def test_a_wrong_flag_is_a_sentence_and_a_remedy(tmp_path, flags, part):
+    with pytest.raises(UsageError) as caught:
+        said(tmp_path, "", flags)
+    assert part in str(caught.value)
+    assert "\x1b" not in str(caught.value)
+
+
+@settings(max_examples=examples(150), deadline=None)
+@given(st.text(max_size=40), st.one_of(st.text(max_size=20), st.floats(), st.integers(), st.none(), st.booleans()))
+def test_whatever_is_written_is_a_price_or_a_sentence(name, usd):
+    try:
+        found = resolve_prices(
+            StatedPrices((StatedPrice(name, usd, "x"),), (StatedPrice(name, usd, "y"),)), CATALOG, TODAY
+        )
+    except UsageError:
+        return
+    assert all(0 < price <= 1000 for price in found.gpu.values())
+
+
+@given(st.text(max_size=40))
+def test_whatever_is_given_as_a_flag_is_a_pair_or_a_sentence(text):
+    try:
+        (one,) = parse_flags([text])
+    except UsageError:
+        return
+    assert one.name
+    assert "=" in text
+
+
+def test_an_owned_fleet_without_any_sku_is_priced_by_its_gpus():
+    book = PriceBook(CATALOG, hourly=HOURLY)
+    hall = node(sku=None, provider=None, region=None)
+    price = book.of(hall)
+    assert (price.usd_per_hour, price.basis, price.sku) == (pytest.approx(16.8), "owned", "8 x H100-SXM5")
+    assert not price.region_assumed
+    assert words.price_words(price) == (f"$16.80 per node-hour owned price, {DAY} (your setting, gpu_hour_usd)")
+    assert book.per_gpu_hour(hall) == pytest.approx(2.10)
+    assert book.of(replace(hall, gpu_sku="L40S")) is None
+    assert book.of(replace(hall, gpu_count=0)) is None
+    dgx = book.of(node(sku="bare-metal/DGX H100", provider=None, region=None))
+    assert (dgx.usd_per_hour, dgx.basis) == (pytest.approx(16.8), "owned")
+    assert book.of(replace(hall, provider="our-hall")).basis == "owned"
+
+
+def test_at_a_cloud_the_price_is_negotiated():
+    book = PriceBook(CATALOG, hourly=HOURLY)
+    assert (book.of(node()).basis, book.of(node()).usd_per_hour) == ("negotiated", pytest.approx(16.8))
+    assert book.of(node(sku=None)).basis == "negotiated"
+
+
+def test_prices_come_in_the_order_that_is_documented():
+    file = (Price(f"{IB}@eastus:committed", IB, "eastus", 61.0, "committed", "contract", "2026-10-01", "2027-06-30"),)
+    by_node, by_gpu = {IB: 70.0}, {"H100-SXM5": 5.0}
+    assert PriceBook(CATALOG, file, hourly=HourPrices(by_gpu, by_node, DAY)).of(node()).usd_per_hour == 61.0
+    assert PriceBook(CATALOG, hourly=HourPrices(by_gpu, by_node, DAY)).of(node()).usd_per_hour == 70.0
+    assert PriceBook(CATALOG, hourly=HourPrices(by_gpu, {}, DAY)).of(node()).usd_per_hour == 40.0
+    listed = PriceBook(CATALOG).of(node())
+    assert (listed.basis, listed.region_assumed) == ("list", False)
+    assert PriceBook(CATALOG).of(node(region=None)).region_assumed
+    assert PriceBook(CATALOG, hourly=HourPrices(by_gpu, {}, DAY)).of(node(region=None)).usd_per_hour == 40.0
+
+
+def test_a_price_by_the_gpu_tells_nothing_of_what_a_fabric_costs():
+    premium = fabric_premium(PriceBook(CATALOG, hourly=HOURLY), node())
+    assert premium.assumed
+    assert 0 < premium.usd_per_hour < 16.8
+    told_apart = PriceBook(CATALOG, hourly=HourPrices({}, {IB: 50.0, PLAIN: 45.0}, DAY))
+    assert fabric_premium(told_apart, node()).usd_per_hour == pytest.approx(5.0)
+
+
+def hall(given_verdicts):
+    nodes = (replace(n, node_sku=None, provider=None, region=None) for n in given_verdicts.nodes)
+    own = (replace(w, node_sku=None) for w in given_verdicts.workloads)
+    return replace(given_verdicts, nodes=tuple(nodes), workloads=tuple(own))
+
+
+def test_on_premises_one_line_gives_dollars_and_no_cash():
+    advice = advice_of(hall(founding()), hourly=HOURLY)
+    gpu_hours = advice.summary.gpu_hours
+    assert advice.summary.cost_usd == pytest.approx(2.10 * gpu_hours)
+    assert advice.summary.recoverable_usd_per_month == 0
+    assert all(r.saving_usd_per_month is None for r in advice.recommendations)
+    assert all(p.basis == "owned" for p in advice.prices)
+    assert "your setting, gpu_hour_usd" in render(advice, "table", width=160, color=False)
+
+
+def test_a_node_that_somebody_owns_frees_capacity():
+    at = node("idle", None, provider=None, region=None)
+    advice = advice_of(verdicts([at], bare_gpus=tuple(bare("idle", i) for i in range(8))), hourly=HOURLY)
+    (found,) = [r for r in advice.recommendations if r.action == "release"]
+    assert (found.realisation, found.saving_usd_per_month) == ("capacity-freed", None)
+    assert f"The node is owned (your setting, gpu_hour_usd, {DAY})" in found.text
+
+
+LINE = (
+    'No price for {} nodes (H100-SXM5): add gpu_hour_usd = {{ "H100-SXM5" = YOUR_PRICE }} under [prices] in '
+    "skuwise.toml, or --gpu-hour-usd H100-SXM5=PRICE."
+)
+
+
+def test_without_any_price_costs_are_gpu_hours_and_one_line_says_how_to_get_dollars():
+    advice = advice_of(hall(founding()))
+    line = LINE.format(len(advice.nodes))
+    assert [note.text for note in advice.notes].count(line) == 1
+    table = render(advice, "table", width=160, color=False)
+    assert line in " ".join(table.split())
+    assert "cost (GPU-hours)" in table
+    assert "GPU-hours so far" in table
+    head = [one for one in table.splitlines() if one.startswith("  Cost in GPU-hours  ")]
+    assert len(head) == 1
+    assert "$" not in table
+    text = render(advice, "markdown", width=160, color=False)
+    assert "US dollars" not in text
+    for part in ("## Workloads", "## Prices"):
+        assert "unknown" not in text.partition(part)[2].partition("\n## ")[0].replace("are unknown", "")
+    html = render(advice, "html", width=160, color=False)
+    assert "cost (GPU-hours)" in html
+    assert "Cost in GPU-hours" in html
+    assert "$" not in html.partition("</style>")[2]
+
+
+def test_a_fleet_priced_in_part_has_units_in_its_cells():
+    both = [node("n1"), node("n2", None, provider=None, region=None)]
+    work = [workload("paid", ("n1",)), workload("lost", ("n2",), node_sku=None)]
+    table = render(advice_of(verdicts(both, work)), "table", width=160, color=False)
+    lost = next(one for one in table.splitlines() if one.startswith("lost "))
+    assert lost.endswith("2,688  2,688 GPU-hours")  # held, with its unit in the head, and the cost
+    assert "No price for 1 of 2 nodes (H100-SXM5), whose hours are in no dollar figure" in " ".join(table.split())
+
+
+def test_several_skus_and_unknown_ones_are_told_in_one_line():
+    made = [node(f"n{i}", None, provider=None, region=None, gpu_sku=sku) for i, sku in enumerate(["L40S", "L4", None])]
+    (line,) = [n for n in advice_of(verdicts(made)).notes if n.code == "prices-missing"]
+    assert "(L4 and L40S; 1 with GPUs that the catalog does not name)" in line.text
+    assert "--gpu-hour-usd L4=PRICE --gpu-hour-usd L40S=PRICE" in line.text
+    (alone,) = [n for n in advice_of(verdicts(made[2:])).notes if n.code == "prices-and-skus-missing"]
+    assert alone.text.startswith("No price for 1 node (n2): their GPUs are not in the catalog")

@@ -1,0 +1,283 @@
+# pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportOperatorIssue=false
+"""Prices where the region is not known: what stands in, that it says so, and that ignorance never raises a claim."""
+
+from dataclasses import dataclass, replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from skuwise.advisor.core import formatting as words
+from skuwise.advisor.moves.base.pricing import PriceBook, cash_of, fabric_premium, prices_named
+from skuwise.advisor.render import format_names, render
+from skuwise.advisor.shards.advice_parser import parse_advice
+from skuwise.agent.inventory.identity.identity import MARKED
+from skuwise.rules.base.errors import RulesError
+from skuwise.rules.catalog.hour_prices import HourPrices
+from skuwise.rules.catalog.loader import Catalog
+from skuwise.rules.catalog.node_files import ANY_REGION
+from skuwise.rules.catalog.providers import load_providers
+from skuwise.rules.catalog.types import Price
+from skuwise.tests.support.moves_builders import (
+    END,
+    IB,
+    PLAIN,
+    advice_of,
+    bare,
+    catalog,
+    founding,
+    gpus_of,
+    node,
+    verdicts,
+    workload,
+)
+from skuwise.tests.support.seeds import examples
+
+CATALOG = catalog()
+BASES = ("list", "reserved", "owned", "committed", "negotiated")
+NOWHERE = "nowhere-1"  # a region that no catalog lists
+
+
+def test_a_reference_region_has_prices_of_its_provider():
+    for name, provider in load_providers().items():
+        if provider.reference_region is not None:
+            listed = {p.region for n in CATALOG.nodes.values() if n.provider == name for p in n.prices}
+            assert provider.reference_region in listed, name
+
+
+def test_every_priced_node_has_a_price_without_a_region_and_says_where_it_is_from():
+    book = PriceBook(CATALOG)
+    for sku in CATALOG.nodes.values():
+        at = node(sku=sku.name, provider=sku.provider, region=None, gpu_sku=sku.gpu, gpu_count=sku.gpu_count)
+        price = book.of(at)
+        assert (price is None) == (not sku.prices), sku.name
+        if price is not None:
+            assert price.region_assumed == (price.region != ANY_REGION), sku.name
+            assert price.id.endswith(":region-assumed") == price.region_assumed
+    aws = book.of(node(sku="aws/p5.48xlarge", provider="aws", region=None))
+    assert (aws.region, aws.region_assumed) == ("us-east-1", True)
+
+
+def test_a_provider_that_the_shape_alone_names_has_no_list_price_for_a_machine_that_somebody_may_own():
+    book = PriceBook(CATALOG)
+    for name, sku in CATALOG.nodes.items():
+        guessed = node(
+            sku=name, provider=sku.provider, region=None, gpu_sku=sku.gpu, gpu_count=sku.gpu_count,
+            node_sku_source="shape",
+        )  # fmt: skip
+        marked = sku.provider in MARKED
+        assert (book.of(guessed) is not None) == (marked and bool(sku.prices)), name
+        assert (book.saving_price(guessed) is None) == (book.of(guessed) is None), name
+        if sku.prices and sku.prices[0].region != ANY_REGION:  # a region of the provider's settles who it is
+            assert book.of(replace(guessed, region=sku.prices[0].region)) is not None
+    crusoe = node(
+        sku="crusoe/a100-80gb-sxm-ib.8x", provider="crusoe", region=None, gpu_sku="A100-SXM4-80GB",
+        node_sku_source="shape",
+    )  # fmt: skip
+    hourly = PriceBook(CATALOG, hourly=HourPrices({"A100-SXM4-80GB": 1.3}))
+    assert hourly.of(crusoe).usd_per_hour == pytest.approx(8 * 1.3)
+    assert hourly.saving_price(crusoe) == hourly.of(crusoe)
+    assert hourly.of(crusoe).basis == "owned"  # nothing says that it can be given back for cash
+    assert hourly.of(replace(crusoe, region="hall-2")).basis == "owned"
+    assert hourly.of(replace(crusoe, node_sku_source="config")).basis == "negotiated"
+
+
+def test_a_region_without_a_price_of_the_node_is_priced_as_the_reference_region():
+    book = PriceBook(CATALOG)
+    assert book.of(node(region="westus")) == book.of(node(region=None))
+    assert not book.of(node(region="eastus")).region_assumed
+
+
+def test_where_the_reference_region_does_not_sell_it_the_lowest_listed_region_counts():
+    sku = next(n for n in CATALOG.nodes.values() if n.provider == "azure" and n.prices)
+    prices = tuple(
+        replace(sku.prices[0], id=f"{sku.name}@{region}:list", region=region, usd_per_hour=usd)
+        for region, usd in (("swedencentral", 12.0), ("uksouth", 9.0), ("westus", 30.0))
+    )
+    own = Catalog(
+        CATALOG.gpu_library, {**CATALOG.nodes, sku.name: replace(sku, prices=prices)}, CATALOG.premiums,
+        CATALOG.providers,
+    )  # fmt: skip
+    found = PriceBook(own).of(node(sku=sku.name, region=None))
+    assert (found.region, found.usd_per_hour, found.region_assumed) == ("uksouth", 9.0, True)
+
+
+def test_the_premium_of_a_fabric_is_told_within_the_assumed_region():
+    known, assumed = fabric_premium(PriceBook(CATALOG), node()), fabric_premium(PriceBook(CATALOG), node(region=None))
+    assert assumed.usd_per_hour == known.usd_per_hour
+    assert (assumed.price.region_assumed, assumed.twin.region_assumed) == (True, True)
+
+
+def test_an_assumed_region_is_written_wherever_a_price_stands():
+    price = PriceBook(CATALOG).of(node(region=None))
+    assert words.dated((price,)) == f"at list price, {price.as_of}, region assumed (eastus)"
+    assert "region assumed" in words.price_words(price)
+    known = PriceBook(CATALOG).of(node())
+    assert words.price_note((price,)).endswith(", region assumed")
+    assert words.price_note((price, known)).endswith(", region assumed for some")
+    assert "assumed" not in words.price_note((known,))
+
+
+def without_regions(given_verdicts):
+    return replace(given_verdicts, nodes=tuple(replace(n, region=None) for n in given_verdicts.nodes))
+
+
+def test_the_founding_case_without_a_region_states_its_dollars_and_claims_no_more():
+    known, assumed = advice_of(founding()), advice_of(without_regions(founding()))
+    assert assumed.summary.cost_usd == known.summary.cost_usd
+    assert 0 < assumed.summary.recoverable_usd_per_month <= known.summary.recoverable_usd_per_month
+    assert {r.id for r in known.recommendations} == {r.id for r in assumed.recommendations}
+    assert all(p.region_assumed for p in assumed.prices)
+    assert {p.id for p in assumed.prices} >= {one for r in assumed.recommendations for one in r.prices}
+    (note,) = [n for n in assumed.notes if n.code == "region-assumed"]
+    assert "azure eastus" in note.text
+    assert "topology.kubernetes.io/region" in note.text
+    for form in format_names():
+        text = render(assumed, form, width=160, color=False)
+        assert "region assumed" in text or '"region_assumed": true' in text or "price_region_assumed" in text, form
+    back = parse_advice(render(assumed, "json", width=80, color=False).encode(), "advice.json")
+    assert back.prices == assumed.prices
+
+
+def test_a_file_of_before_has_no_assumed_region():
+    text = render(advice_of(founding()), "json", width=80, color=False)
+    assert '"region_assumed": false' in text
+    old = text.replace(',\n      "region_assumed": false', "")
+    assert old != text
+    assert not any(p.region_assumed for p in parse_advice(old.encode(), "old.json").prices)
+
+
+# Nodes and their prices
+
+
+def regions_of(provider: str) -> list[str]:
+    own = {p.region for n in CATALOG.nodes.values() if n.provider == provider for p in n.prices} - {ANY_REGION}
+    return [*sorted(own), NOWHERE]
+
+
+@dataclass
+class Made:
+    """What was drawn, in words short enough to be read where a case fails."""
+
+    team: list
+    gpus: dict
+    nodes: dict
+    source: str
+    target: str
+
+    def unpacked(self):
+        book = PriceBook(CATALOG, tuple(self.team), (), HourPrices(self.gpus, self.nodes, "2026-11-22"))
+        return book, CATALOG.nodes[self.source], CATALOG.nodes[self.target]
+
+
+@st.composite
+def books(draw: st.DrawFn):
+    """A node of the catalog, another of its provider, and a book in which a team may have prices of both."""
+    source = CATALOG.nodes[draw(st.sampled_from(sorted(CATALOG.nodes)))]
+    beside = [n for n in sorted(CATALOG.nodes) if CATALOG.nodes[n].provider == source.provider]
+    target = CATALOG.nodes[draw(st.sampled_from(beside))]
+    usd = st.floats(0.5, 200)
+    team = []
+    for _ in range(draw(st.integers(0, 4))):
+        sku = draw(st.sampled_from((source.name, target.name)))
+        region = draw(st.sampled_from([*regions_of(source.provider), ANY_REGION]))
+        basis = draw(st.sampled_from(BASES))
+        # What has ended is refused where prices are loaded.
+        until = "2027-06-30" if basis == "committed" else draw(st.sampled_from((None, "2026-12-31")))
+        until = until if basis in ("reserved", "owned", "committed") else None
+        team.append(Price(f"{sku}@{region}:{basis}", sku, region, draw(usd), basis, "contract", "2026-09-01", until))
+    gpus = draw(st.dictionaries(st.sampled_from((source.gpu, target.gpu)), st.floats(0.1, 20), max_size=2))
+    nodes = draw(st.dictionaries(st.sampled_from((source.name, target.name)), usd, max_size=2))
+    return Made(team, gpus, nodes, source.name, target.name)
+
+
+def claim(book: PriceBook, at, target: str | None, here: float, there: float) -> float:
+    """Cash an hour of giving `here` nodes back, and taking `there` others in their place; 0: none is claimed."""
+    price = book.saving_price(at)
+    other = book.beside(at, target) if target else None
+    cash = cash_of(price, 1, END)
+    if price is None or cash is None or cash.realisation != "cash-now" or (target and other is None):
+        return 0.0
+    return max(here * price.usd_per_hour - (there * other.usd_per_hour if other else 0.0), 0.0)
+
+
+@pytest.mark.slow
+@settings(max_examples=examples(1500), deadline=None)
+@given(books(), st.floats(0, 50), st.floats(0, 50), st.booleans())
+def test_forgetting_the_region_never_raises_a_claim(made, here, there, moves):
+    book, source, target = made.unpacked()
+    at = node(sku=source.name, provider=source.provider, gpu_sku=source.gpu, gpu_count=source.gpu_count, region=None)
+    goes = target.name if moves else None
+    forgotten = claim(book, at, goes, here, there)
+    for region in regions_of(source.provider):
+        assert forgotten <= claim(book, replace(at, region=region), goes, here, there) + 1e-6, region
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(books(), st.sampled_from((None, "eastus", NOWHERE)))
+def test_what_a_saving_rests_on_is_among_the_prices_that_are_listed(made, region):
+    book, source, target = made.unpacked()
+    at = node(sku=source.name, provider=source.provider, gpu_sku=source.gpu, gpu_count=source.gpu_count, region=region)
+    listed = {p.id: p for p in prices_named(book, [at], {target.name, None}) if p is not None}
+    for price in (book.of(at), book.saving_price(at), book.beside(at, target.name)):
+        assert price is None or listed[price.id] == price
+    sold = {n.name for n in book.for_sale(at)}
+    assert all(book.beside(at, name) is not None for name in sold)
+    for price in (book.of(at), book.saving_price(at)):
+        # Ids name one price each: advice of shards is joined by them.
+        assert price is None or price.region_assumed == price.id.endswith(":region-assumed")
+
+
+def test_a_node_nobody_used_is_given_back_at_the_lowest_price_of_any_region():
+    sku = next(
+        n for n in CATALOG.nodes.values()
+        if len({p.usd_per_hour for p in n.prices}) > 1 and CATALOG.rented(n.provider)
+    )  # fmt: skip
+    at = node("idle", sku.name, provider=sku.provider, region=None, gpu_sku=sku.gpu, gpu_count=sku.gpu_count)
+    idle = tuple(bare("idle", i, gpu_sku=sku.gpu) for i in range(sku.gpu_count))
+    advice = advice_of(verdicts([at], bare_gpus=idle))
+    lowest = min(p.usd_per_hour for p in sku.prices)
+    (found,) = [r for r in advice.recommendations if r.action == "release"]
+    assert found.saving_usd_per_month.p50 == pytest.approx(lowest * 730, rel=0.01)
+    assert advice.summary.cost_usd == pytest.approx(336 * CATALOG.reference_price(sku).usd_per_hour)
+    assert set(found.prices) <= {p.id for p in advice.prices}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "part"),
+    [
+        ("reference_region: here", "reference_region: global", "'global' is no region"),
+        ("rented: true", "rented: maybe", "'rented' must be true or false"),
+        ("    rented: true\n", "", "'rented' is missing"),
+        ("rented: true", "rented: false", "owned nodes have no list price"),
+        ("    source: us\n", "", "'source' is missing"),
+        ("source: us", "source: us\n    currency: EUR", "unknown key 'currency'"),
+        ("2026-11-22", "soon", "must be a date"),
+    ],
+)
+def test_a_wrong_file_of_providers_is_refused_with_its_line(tmp_path, old, new, part):
+    text = "providers:\n  mine:\n    rented: true\n    reference_region: here\n    source: us\n    as_of: 2026-11-22\n"
+    (tmp_path / "providers.yaml").write_text(text)
+    assert load_providers(tmp_path)["mine"].reference_region == "here"
+    assert load_providers(tmp_path)["aws"].rented
+    (tmp_path / "providers.yaml").write_text(text.replace(old, new))
+    with pytest.raises(RulesError, match=r"providers\.yaml:[0-9]+: ") as caught:
+        load_providers(tmp_path)
+    assert part in str(caught.value)
+
+
+def test_a_twin_that_is_not_sold_where_the_node_may_be_is_no_target():
+    two = replace(CATALOG.nodes[IB].prices[0], id=f"{IB}@swedencentral:list", region="swedencentral")
+    sold = replace(CATALOG.nodes[IB], prices=(*CATALOG.nodes[IB].prices, two))
+    if any(p.region == "swedencentral" for p in CATALOG.nodes[IB].prices):
+        sold = CATALOG.nodes[IB]
+    own = Catalog(CATALOG.gpu_library, {**CATALOG.nodes, IB: sold}, CATALOG.premiums, CATALOG.providers)
+    plain = {p.region for p in CATALOG.nodes[PLAIN].prices}
+    book = PriceBook(own)
+    assert book.beside(node(region="eastus"), PLAIN) is not None
+    assert (book.beside(node(region=None), PLAIN) is None) == (not {p.region for p in sold.prices} <= plain)
+
+
+def test_a_workload_on_nodes_without_a_region_has_a_cost():
+    chat = workload("chat", ("n1",), gpus=gpus_of("n1", 8))
+    advice = advice_of(verdicts([node("n1", region=None)], [chat]))
+    assert advice.workloads[0].cost_usd == pytest.approx(336 * CATALOG.price(IB, "eastus").usd_per_hour)

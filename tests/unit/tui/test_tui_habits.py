@@ -1,0 +1,180 @@
+# pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportOperatorIssue=false, reportOptionalIterable=false
+"""What is copied, exported and remembered: escaped, strict in what it reads, and never a reason to end."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from skuwise.rules.base.errors import UsageError
+from skuwise.tests.support.fleet_on_screen import HOSTILE, HandLoader, fleet
+from skuwise.tui.content.sku_comparison import compared
+from skuwise.tui.content.whatif_text import answer_words, cost_change, knob_words, whatif_pairs
+from skuwise.tui.data.export import markdown, path_of, render_export, tabbed
+from skuwise.tui.data.preferences import SCHEMA, Preferences, keep, preferences_path, recall
+from skuwise.tui.screens.whatif import price_of
+from skuwise.tui.svg import plain_svg
+from skuwise.tui.widgets.columns import Column, lay_out
+from skuwise.tui.widgets.exportable import Sheet
+from skuwise.tui.widgets.table import Arrangement
+
+FULL = Preferences("skuwise-mono", 86400.0, "moves", {"moves.cash": Arrangement(("of", "risk"), "risk", True)})
+TABLE = Sheet("Found", ("name", "value"), lambda: [(HOSTILE, "=1+1"), ("chat", "-$7")])
+TEXT = Sheet("Why", text="one\n\x1b[2Jtwo")
+ABOUT = {"source": "[b]fleet.db", "window": "14d"}
+
+
+def test_a_csv_holds_one_table_and_nothing_that_a_spreadsheet_or_a_terminal_would_run() -> None:
+    text = render_export(".csv", [TEXT, TABLE], ABOUT, None)
+    rows = list(csv.reader(io.StringIO(text)))
+    assert rows[0] == ["name", "value"]
+    assert [row[1] for row in rows[1:]] == ["'=1+1", "'-$7"]
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    assert list(csv.reader(io.StringIO(render_export(".csv", [TEXT], ABOUT, None))))[1:] == [
+        ["Why", "one"],
+        ["Why", "\\x1b[2Jtwo"],
+    ]
+    other = Sheet("", ("only",), lambda: [("this",)])
+    assert render_export(".csv", [TABLE], ABOUT, other) == "only\r\nthis\r\n"
+
+
+def test_json_and_markdown_hold_every_panel_escaped() -> None:
+    told = json.loads(render_export(".json", [TABLE, TEXT], ABOUT, None))
+    assert [panel["title"] for panel in told["panels"]] == ["Found", "Why"]
+    assert told["panels"][0]["rows"][1] == ["chat", "-$7"]
+    assert told["source"] == "[b]fleet.db"
+    text = markdown([TABLE, TEXT], ABOUT)
+    assert "\\[red\\]" in text
+    assert text.count("|---|---|") == 1
+    assert "\x1b" not in text
+    assert tabbed(["a\tb", "\x1b[2J"]) == "a\\x09b\t\\x1b[2J"
+
+
+@pytest.mark.parametrize("name", ["", "page", "page.pdf", "no-such-folder/a.csv", "there.csv"])
+def test_a_name_that_cannot_be_written_is_refused_with_a_sentence(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there.csv").write_text("kept")
+    with pytest.raises(UsageError, match=r"\."):
+        path_of(name)
+    assert path_of("new.CSV") == Path("new.CSV")
+    assert (tmp_path / "there.csv").read_text() == "kept"
+
+
+def test_a_picture_asks_no_server_for_its_fonts() -> None:
+    svg = '<svg class="terminal-123-a">@font-face { src: url("https://x/y.woff2") }</svg>'
+    assert plain_svg(svg, "n") == '<svg class="terminal-n-a"></svg>'
+
+
+def test_what_is_kept_is_recalled_and_nothing_is_said_of_a_file_that_is_not_there(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "skuwise" / "tui.json"
+    assert recall(path) == (Preferences(), None)
+    assert keep(path, FULL) is None
+    assert recall(path) == (FULL, None)
+    assert recall(None) == (Preferences(), None)
+    assert keep(None, FULL) is None
+    assert preferences_path({"XDG_STATE_HOME": "/s"}) == Path("/s/skuwise/tui.json")
+    assert preferences_path({}) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "{", "[]", "[" * 100_000, '{"schema": "skuwise.tui/2"}', "x" * 70_000, "\xff\xfe",
+        json.dumps({"schema": SCHEMA, "more": 1}),
+        json.dumps({"schema": SCHEMA, "theme": 7}),
+        json.dumps({"schema": SCHEMA, "window_seconds": True}),
+        json.dumps({"schema": SCHEMA, "window_seconds": -1}),
+        '{"schema": "skuwise.tui/1", "window_seconds": NaN}',
+        json.dumps({"schema": SCHEMA, "page": "p" * 300}),
+        json.dumps({"schema": SCHEMA, "tables": [1]}),
+        json.dumps({"schema": SCHEMA, "tables": {"a": {"columns": ["x"]}}}),
+        json.dumps({"schema": SCHEMA, "tables": {"a": {"columns": [1], "by": None, "turned": False}}}),
+        json.dumps({"schema": SCHEMA, "tables": {"a": {"columns": [], "by": None, "turned": "no"}}}),
+    ],
+)  # fmt: skip
+def test_a_damaged_file_is_told_of_and_not_used(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "tui.json"
+    path.write_bytes(text.encode("latin-1"))
+    memory, told = recall(path)
+    assert memory == Preferences()
+    assert "It is not used; the next one replaces it." in told
+    assert keep(path, FULL) is None
+    assert recall(path) == (FULL, None)
+
+
+def test_where_nothing_can_be_written_or_read_a_sentence_says_so(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert "is not remembered" in keep(tmp_path / "file" / "tui.json", FULL)
+    (tmp_path / "tui.json").mkdir()
+    assert "Cannot read" in recall(tmp_path / "tui.json")[1]
+
+
+def test_columns_that_do_not_fit_are_counted_and_what_is_left_over_goes_to_one() -> None:
+    columns = [Column("a", 10, str, grows=True), Column("b", 5, str), Column("c", 5, str), Column("d", 5, str)]
+    whole = lay_out(columns, [0, 1, 2, 3], 0, 40)
+    assert ([p.number for p in whole.places], whole.hidden) == ([0, 1, 2, 3], 0)
+    assert sum(p.width for p in whole.places) + 3 * 2 == 40
+    narrow = lay_out(columns, [0, 1, 2, 3], 0, 24)
+    assert ([p.number for p in narrow.places], narrow.hidden) == ([0, 1], 2)
+    assert [p.number for p in lay_out(columns, [0, 2, 3], 0, 40).places] == [0, 2, 3]
+    shifted = lay_out(columns, [0, 1, 2, 3], 2, 40)
+    assert ([p.number for p in shifted.places], shifted.hidden) == ([0, 3], 0)
+    assert lay_out(columns, [0, 1, 2, 3], 0, 3).hidden == 3
+
+
+def test_what_has_no_value_is_sorted_last_either_way() -> None:
+    column = Column("x", 3, str, lambda item: item, falling=True)
+    assert column.sorted([1, None, 3, 2], turned=False) == [3, 2, 1, None]
+    assert column.sorted([1, None, 3, 2], turned=True) == [1, 2, 3, None]
+    assert Column("x", 3, str).sorted(["b", "A", "c"], turned=False) == ["A", "b", "c"]
+
+
+@pytest.mark.parametrize(("text", "value"), [("98.32", 98.32), (" $1,000 ", 1000.0), ("", None), ("0", 0.0)])
+def test_a_price_is_read_as_people_write_it(text: str, value: float | None) -> None:
+    assert price_of(text) == (value,)
+
+
+@pytest.mark.parametrize("text", ["x", "-1", "1e9", "nan", "inf", "1 2"])
+def test_what_is_no_price_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="no price"):
+        price_of(text)
+
+
+def test_an_answer_names_the_source_and_the_date_of_every_dollar_and_what_is_missing() -> None:
+    bench = HandLoader().bench(fleet(), "w-serve", lambda _: None)
+    first = bench.targets[0]
+    told = answer_words(first, None).plain
+    assert "Saves $7,177 a month in cash, at list price, 2026-09-19" in told
+    for price in first.prices:
+        assert price.source in told
+        assert price.as_of in told
+    pairs = {pair.name: (pair.first, pair.second) for pair in whatif_pairs(bench, first)}
+    assert pairs["a node-hour"] == ("$98.32 eastus", "$88.49 eastus")
+    assert pairs["GPUs"] == ("8 x H100-SXM5", "8 x H100-SXM5")
+    assert cost_change(first) == "-$7,177"
+    assert "8, by demand" in knob_words(bench, first).plain
+    unknown = next(o for o in bench.targets if o.missing and o.then is None)
+    assert f"Not known: {unknown.missing[0]}." in answer_words(unknown, None).plain
+    assert whatif_pairs(bench, unknown) == ()
+    dearer = replace(first, saving_usd_per_month=replace(first.saving_usd_per_month, p10=-3e3, p50=-2e3, p90=-1e3))
+    assert "Costs $2,000 a month more" in answer_words(dearer, None).plain
+
+
+def test_two_skus_are_told_with_the_times_of_the_command_and_the_sources_of_their_prices() -> None:
+    catalog = HandLoader().rulebook().catalog
+    told = compared(catalog.gpus["H100-SXM5"], catalog.gpus["H200-SXM"], catalog)
+    assert {p.name: (p.first, p.second) for p in told.pairs}["memory"] == ("80 GiB", "141 GiB")
+    assert [time.partition(":")[0] for time in told.times] == ["training", "prefill", "decode", "mixed"]
+    assert any("list price" in note and "20" in note for note in told.notes)
+    ib, plain = (catalog.nodes[f"azure/Standard_ND96{kind}_H100_v5"] for kind in ("isr", "is"))
+    nodes = compared(ib, plain, catalog)
+    assert nodes.heads == (ib.name, plain.name)
+    assert all("same time" in time for time in nodes.times)
+    assert {p.name for p in nodes.pairs if p.first != p.second} >= {"a node-hour from", "fabric"}
