@@ -7,6 +7,7 @@ from hashlib import sha256
 
 import numpy as np
 from skuwise.advisor.core.frame import Frame
+from skuwise.advisor.core.histogram_array import BinsArray
 
 
 def hidden(frame: Frame) -> Frame:
@@ -27,6 +28,6 @@ def coarse(frame: Frame) -> Frame:
             "idle_run")  # fmt: skip
     for column in gpu.columns.astype(str):
         if column.startswith(lost):
-            gpu[column] = None if column.endswith("_bins") else np.nan
+            gpu[column] = BinsArray.missing(len(gpu)) if column.endswith("_bins") else np.nan
     gpu["gpu_util_n"] = gpu["observed_seconds"] / 30
     return dataclasses.replace(frame, gpu=gpu)

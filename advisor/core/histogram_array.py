@@ -102,13 +102,6 @@ class BinsArray(ExtensionArray):
         return type(self)(self.matrix.copy())
 
 
-def stacked_bins(column: pd.Series) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
-    """Bins as one matrix (rows x bins, 0 where there are none) and which rows have any; wrong lengths count as none."""
-    bins = column.array if isinstance(column.array, BinsArray) else BinsArray.of(column)
-    have = ~bins.isna()
-    return np.where(have[:, None], bins.matrix, 0.0).astype(float), have
-
-
 def bins_quantile(total: npt.NDArray[np.float64], share: float) -> float | None:
     """Upper edge of the bin that holds this quantile of the seconds: an upper bound. The last bin ends at 1."""
     seconds = float(total.sum())

@@ -89,7 +89,7 @@ def judged_tables(frame: Frame, book: Rulebook) -> Tables:
     high = (*BIN_EDGES[1:], 1.0)
     return {
         "judged_rows": _gpu_rows(judged),
-        "workload_rows": judged.attribution.mine,
+        "workload_rows": judged.attribution.workload_rows,
         "gpu_time": _gpu_time(judged.attribution),
         "uses": judged.frame.uses,
         "judged_nodes": pd.DataFrame(nodes, columns=["node", "gpu_count"]),

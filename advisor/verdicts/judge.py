@@ -13,11 +13,12 @@ from .accounting.bare_gpus import bare_gpus
 from .accounting.gpu_hour_accounting import occupancy
 from .accounting.instances import instances
 from .accounting.nodes import node_facts
-from .accounting.workload_verdicts import usage_of, workload_verdicts
+from .accounting.workload_verdicts import series_hours, usage_of, workload_verdicts
 from .bottlenecks.judgement import JudgementInputs, judge_pieces, pieces_of
 from .measured_rows import measured_rows
-from .phases.phase_verdicts import cut_pieces, judge_phases
-from .phases.series import series_hours, short_runs, with_series
+from .phases.change_points import cut_pieces
+from .phases.phase_verdicts import judge_phases
+from .phases.series import short_runs, with_series
 from .types import Verdicts
 
 
@@ -26,18 +27,18 @@ def judge(frame: Frame, book: Rulebook) -> Verdicts:
     measured = measured_rows(frame, book)
     frame, inventory, index = measured.frame, measured.inventory, measured.index
     attribution, rows, parts, doubts = measured.attribution, measured.rows, measured.parts, measured.doubts
-    mine, places = attribution.mine, attribution.places
+    workload_rows, places = attribution.workload_rows, attribution.places
     nodes = node_facts(frame, inventory, index, attribution)
 
-    evidence = JudgementInputs.of(frame, index, rows, nodes, book)
+    inputs = JudgementInputs.of(frame, index, rows, nodes, book)
     pieces = pieces_of(attribution)
-    wholes = judge_pieces(pieces, evidence)
-    cuts = cut_pieces(pieces, wholes, places, evidence)
-    phases = judge_phases(cuts, wholes, judge_pieces((p for cut in cuts for p in cut.pieces.values()), evidence))
+    wholes = judge_pieces(pieces, inputs)
+    cuts = cut_pieces(pieces, wholes, places, inputs)
+    phases = judge_phases(cuts, wholes, judge_pieces((p for cut in cuts for p in cut.pieces.values()), inputs))
     hours = series_hours(attribution, frame.gpu["ts"])
-    workloads = workload_verdicts(pieces, wholes, phases, parts, hours, evidence)
+    workloads = workload_verdicts(pieces, wholes, phases, parts, hours, inputs)
     runs = short_runs(workloads, pieces)
-    workloads = with_series(workloads, runs, judge_pieces((r.piece for r in runs if r.piece is not None), evidence))
+    workloads = with_series(workloads, runs, judge_pieces((r.piece for r in runs if r.piece is not None), inputs))
 
     notes = [*frame.notes]
     notes.extend(
@@ -69,7 +70,7 @@ def judge(frame: Frame, book: Rulebook) -> Verdicts:
             if inventory.nodes[one.node].moved_to is None
         ),
         occupancy=occupancy(frame, inventory, attribution, rows["idle"], parts),
-        usage=usage_of(mine, evidence),
+        usage=usage_of(workload_rows, inputs),
         waste_ready={v.id: hours.get(v.series_id, 0.0) >= book.floor_hours for v in workloads},
         notes=tuple(notes),
         inventory=inventory,

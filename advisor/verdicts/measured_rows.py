@@ -16,6 +16,7 @@ from .bottlenecks.bottlenecks import label_rows
 from .bottlenecks.links import links_of
 from .bottlenecks.stragglers import lateness
 from .doubts import Doubt
+from .features.port_traffic import port_traffic
 from .features.resting_power import at_rest
 from .features.soundness import examine
 from .features.utilization import measures
@@ -49,10 +50,10 @@ def measured_rows(frame: Frame, book: Rulebook) -> MeasuredRows:
     inventory = inventory_of(frame, book.catalog.node_gpu_count, blind)
     index = index_gpus(frame, book.catalog)
     attribution = attribute(frame)
-    rows = measures(frame, index, book)
+    rows, ports = measures(frame, index, port_traffic(frame, book), book)
     rows, power_doubts = at_rest(frame, index, rows, book, sound.contradicted)
-    links = links_of(frame, index, rows, attribution, book)
-    ranks = lateness(frame.gpu, rows, attribution.mine, book.bottlenecks)
+    links = links_of(frame, index, rows, ports, attribution, book)
+    ranks = lateness(frame.gpu, rows, attribution.workload_rows, book.bottlenecks)
     rows = label_rows(frame.gpu, rows, ranks, links, book.bottlenecks)
     doubts = (*sound.doubts, *power_doubts)
     return MeasuredRows(frame, inventory, index, rows, row_parts(frame, index), attribution, doubts, blind)

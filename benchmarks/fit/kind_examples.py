@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 from skuwise.advisor.advise import load_rulebook
 from skuwise.advisor.core.frame import Frame, Window
+from skuwise.advisor.core.histogram_array import BinsArray
 from skuwise.advisor.simulate.simulator import simulate
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.advisor.verdicts.judge import judge
@@ -86,9 +87,9 @@ def _without(frame: Frame, *prefixes: str) -> pd.DataFrame:
     gpu = frame.gpu.copy()
     for column in gpu.columns.astype(str):
         if column.startswith(prefixes):
-            gpu[column] = None if column.endswith("_bins") else np.nan
+            gpu[column] = BinsArray.missing(len(gpu)) if column.endswith("_bins") else np.nan
         elif column.endswith("_bins") and prefixes[0] == "period":
-            gpu[column] = None  # seconds spent in bins are no longer known
+            gpu[column] = BinsArray.missing(len(gpu))  # seconds spent in bins are no longer known
     return gpu
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from ...advisor.core.frame import Frame, Window
-from ...advisor.core.histogram_array import stacked_bins
+from ...advisor.core.histogram_array import BinsArray
 from ...agent.base.openmetrics import format_number
 from ...agent.metrics import BIN_EDGES
 from ...agent.service.exporter.metric_families import FABRIC_INTEGRALS, GPU_INTEGRALS, HOST_INTEGRALS, Integral
@@ -166,7 +166,9 @@ def _histogram(name: str, measure: str, devices: Devices, ticks: Floats) -> Iter
 def _seconds_in_bins(rows: pd.DataFrame, measure: str) -> Floats:
     """A row's bins; where it has none, all its seconds in the bin of its mean."""
     bins = (
-        stacked_bins(rows[f"{measure}_bins"])[0] if f"{measure}_bins" in rows else np.zeros((len(rows), len(BIN_EDGES)))
+        np.nan_to_num(cast("BinsArray", rows[f"{measure}_bins"].array).matrix.astype(float))
+        if f"{measure}_bins" in rows
+        else np.zeros((len(rows), len(BIN_EDGES)))
     )
     mean = rows[f"{measure}_mean"].to_numpy(float) if f"{measure}_mean" in rows else np.full(len(rows), np.nan)
     bare = np.nonzero((bins.sum(axis=1) == 0) & ~np.isnan(mean))[0]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 from skuwise.advisor.core.frame import Frame, Window
+from skuwise.advisor.core.histogram_array import BinsArray
 from skuwise.agent.metrics import BIN_EDGES
 from skuwise.agent.store.reading import queries
 
@@ -152,10 +153,10 @@ def bins_at(value: object, seconds: float) -> np.ndarray | None:
 
 
 def table(rows: list[dict[str, object]], columns: Sequence[str], numbers: Sequence[str]) -> pd.DataFrame:
-    """Rows as a table with these columns: numbers as floats with NaN, the rest as objects with None."""
+    """Rows as a table with these columns: numbers as floats with NaN, bins as such, the rest as objects with None."""
     made = pd.DataFrame(rows, columns=list(columns))
     for name in columns:
         made[name] = made[name].astype(float) if name in numbers else made[name].astype(object).where(
             made[name].notna(), None
         )  # fmt: skip
-    return made
+    return made.assign(**{name: BinsArray.of(made[name]) for name in columns if name.endswith("_bins")})

@@ -25,7 +25,7 @@ def bare_gpus(
     frame: Frame,
     index: GpuIndex,
     attribution: Attribution,
-    measures: pd.DataFrame,
+    rows: pd.DataFrame,
     parts: npt.NDArray[np.float64],
     *,
     doubts: Sequence[Doubt] = (),
@@ -51,20 +51,20 @@ def bare_gpus(
     if nobody.empty:
         return ()
     at = nobody["row"].to_numpy(int)
-    rows = measures.iloc[at].reset_index(drop=True)
+    free = rows.iloc[at].reset_index(drop=True)
     gpu = frame.gpu.iloc[at]
     seconds = nobody["seconds"].to_numpy(float)
-    rows["weight"] = seconds * parts[at]
-    rows["part"] = parts[at]
+    free["weight"] = seconds * parts[at]
+    free["part"] = parts[at]
     # What a row tells that somebody held for a part of it may be theirs.
     whole = seconds >= 0.98 * gpu["observed_seconds"].to_numpy(float)
-    rows["unnamed"] = np.where(whole, seconds, 0.0)
-    rows["node"], rows["gpu_uuid"] = gpu["node"].to_numpy(), gpu["gpu_uuid"].to_numpy()
-    rows["ts"], rows["begin"] = gpu["ts"].to_numpy(), (gpu["ts"] - gpu["interval_seconds"]).to_numpy()
+    free["unnamed"] = np.where(whole, seconds, 0.0)
+    free["node"], free["gpu_uuid"] = gpu["node"].to_numpy(), gpu["gpu_uuid"].to_numpy()
+    free["ts"], free["begin"] = gpu["ts"].to_numpy(), (gpu["ts"] - gpu["interval_seconds"]).to_numpy()
     contradicted = _contradictions(doubts)
-    inferred = _inferred_busy_hours(frame, attribution, measures)
+    inferred = _inferred_busy_hours(frame, attribution, rows)
     out = []
-    for (node, uuid), own in rows.groupby(["node", "gpu_uuid"], sort=True):
+    for (node, uuid), own in free.groupby(["node", "gpu_uuid"], sort=True):
         w = own["weight"].to_numpy(float)
         if w.sum() <= 0:
             continue
@@ -97,19 +97,17 @@ def bare_gpus(
     return tuple(out)
 
 
-def _inferred_busy_hours(
-    frame: Frame, attribution: Attribution, measures: pd.DataFrame
-) -> dict[tuple[str, str], float]:
+def _inferred_busy_hours(frame: Frame, attribution: Attribution, rows: pd.DataFrame) -> dict[tuple[str, str], float]:
     """(node, GPU) -> hours in which it worked for a workload that was inferred from its activity, and so for somebody
     whom nothing names: what is left of such a GPU is at rest by construction, and may be held all the same."""
     ids = {one.workload_id for one in attribution.sessions if one.basis == INFERRED}
     if not ids:
         return {}
-    rows = attribution.places[attribution.places["workload_id"].isin(ids)]
-    at = rows["row"].to_numpy(int)
-    busy = ~measures["idle"].to_numpy(bool)[at]
+    held = attribution.places[attribution.places["workload_id"].isin(ids)]
+    at = held["row"].to_numpy(int)
+    busy = ~rows["idle"].to_numpy(bool)[at]
     gpu = frame.gpu.iloc[at]
-    seconds = pd.Series(np.where(busy, rows["seconds"].to_numpy(float), 0.0))
+    seconds = pd.Series(np.where(busy, held["seconds"].to_numpy(float), 0.0))
     totals = seconds.groupby([gpu["node"].to_numpy(), gpu["gpu_uuid"].to_numpy()]).sum() / 3600
     return {(str(node), str(uuid)): float(hours) for (node, uuid), hours in totals.items()}  # type: ignore[misc]
 

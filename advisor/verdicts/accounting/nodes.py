@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import cast
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from ....agent.metrics import BIN_EDGES
 from ...core.coded_text import CodedText, coded
 from ...core.frame import Frame
-from ...core.histogram_array import bins_quantile, stacked_bins
+from ...core.histogram_array import BinsArray, bins_quantile
 from ...core.records import records, text
 from ..types import FabricFacts, NodeFacts
 from ..workloads.attribution import Attribution
@@ -21,6 +22,8 @@ from ..workloads.sku_lookup import GpuIndex
 # A port that was ACTIVE in less than this share of its observed time was down: its silence proves nothing.
 ACTIVE_SHARE_MIN = 0.99
 _EDGES = np.array(BIN_EDGES)
+
+Floats = npt.NDArray[np.float64]
 
 
 def node_facts(frame: Frame, inventory: Inventory, index: GpuIndex, attribution: Attribution) -> tuple[NodeFacts, ...]:
@@ -165,11 +168,10 @@ def _still_share(own: pd.DataFrame, port: pd.Series) -> float:
 def _port_p995(rows: pd.DataFrame, port: pd.Series) -> list[float | None]:
     """The 99.5th percentile of each port's seconds: merged bins; rows without bins count with their highest value."""
     code, names = pd.factorize(port)
-    bins = rows["util_bins"]
-    have = ~bins.isna().to_numpy()
+    bins = cast("BinsArray", rows["util_bins"].array)
+    have = ~bins.isna()
     total = np.zeros((len(names), len(_EDGES)))
-    if have.any():
-        np.add.at(total, code[have], stacked_bins(bins[have])[0])
+    np.add.at(total, code[have], bins.matrix[have])
     most = rows["util_max"].to_numpy(float)
     bare = ~have & ~np.isnan(most)
     if bare.any():
@@ -180,7 +182,7 @@ def _port_p995(rows: pd.DataFrame, port: pd.Series) -> list[float | None]:
         for values, share in ((from_max, 0.05), (np.where(np.isnan(p95), from_max, p95), 0.95)):
             slots = np.clip(np.searchsorted(_EDGES, values, side="right") - 1, 0, len(_EDGES) - 1)
             np.add.at(total, (whose, slots), share * weight)
-    return [bins_quantile(own, 0.995) for own in total]
+    return [_p995(own) for own in total]
 
 
 def _nvlink_peaks(frame: Frame) -> dict[str, float]:
@@ -188,14 +190,18 @@ def _nvlink_peaks(frame: Frame) -> dict[str, float]:
     if frame.gpu.empty:
         return {}
     peaks: dict[str, float] = {}
-    column = frame.gpu["nvlink_bins"]
+    bins = cast("BinsArray", frame.gpu["nvlink_bins"].array)
     for key, at in frame.gpu.groupby(["node", "gpu_uuid"], sort=False).indices.items():
         node, _ = cast("tuple[str, str]", key)
-        matrix, _ = stacked_bins(column.iloc[at])
-        peak = bins_quantile(matrix.sum(axis=0), 0.995)
+        peak = _p995(np.nansum(bins.matrix[at], axis=0, dtype=float))
         if peak is not None:
             peaks[str(node)] = max(peak, peaks.get(str(node), 0.0))
     return peaks
+
+
+def _p995(seconds: Floats) -> float | None:
+    """The 99.5th percentile of seconds in bins, an upper bound."""
+    return bins_quantile(seconds, 0.995)
 
 
 def _history(own: pd.DataFrame, blind: bool, history: pd.DataFrame | None) -> tuple[float | None, float]:

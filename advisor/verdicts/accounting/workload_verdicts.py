@@ -16,8 +16,10 @@ from ...core.records import records
 from ...core.timestamps import minute, span
 from ..bottlenecks.judgement import Judgement, JudgementInputs, Piece
 from ..bottlenecks.kv_cache import capacity_of, tokens_of, with_capacity
+from ..workloads.attribution import Attribution
 from ..workloads.session import Session
 
+HOUR = 3600.0
 _USAGE = (
     "c", "m", "n", "i", "p", "u_c", "u_m", "u_n", "u_p", "g", "sm", "o", "duty", "i_share", "n_share", "p_share",
     "tensor_nvlink_correlation", "tensor_fabric_correlation", "power", "clock_ratio", "idle",
@@ -34,18 +36,42 @@ _WANTED = {
 }
 
 
+def series_hours(attribution: Attribution, ts: pd.Series) -> dict[str, float]:
+    """Series -> hours of the window in which its runs were observed, the mean over the GPUs of each; runs side by side
+    (replicas) count once.
+
+    `ts`: the end of every row of the frame's `gpu`.
+    """
+    sessions, workload_rows = attribution.sessions, attribution.workload_rows
+    if workload_rows.empty:
+        return {}
+    series = {session.workload_id: session.series_id for session in sessions}
+    gpus = {session.workload_id: max(len(session.gpus), 1) for session in sessions}
+    run = workload_rows["workload_id"]
+    table = pd.DataFrame(
+        {
+            "series": run.map(series),
+            "hour": np.ceil(ts.to_numpy(float)[workload_rows["row"].to_numpy(int)] / HOUR),
+            "seconds": workload_rows["seconds"].to_numpy(float) / run.map(gpus).to_numpy(float),
+        }
+    )
+    # Runs that follow one another within an hour add up to it, runs side by side do not go beyond it.
+    per_hour = table.groupby(["series", "hour"], sort=False)["seconds"].sum().clip(upper=HOUR)
+    return {str(key): float(value) / HOUR for key, value in per_hour.groupby(level="series").sum().items()}
+
+
 def workload_verdicts(  # noqa: PLR0917
     pieces: Sequence[Piece],
     wholes: Sequence[Judgement],
     phases: Sequence[tuple[Judgement, tuple[Phase, ...]]],
     parts: npt.NDArray[np.float64],
     series_hours: Mapping[str, float],
-    evidence: JudgementInputs,
+    inputs: JudgementInputs,
 ) -> list[WorkloadVerdict]:
     """One verdict for each workload. `pieces`: all rows of each; `wholes`: judged over them; `phases`: the judgement as
     its phases leave it, and these; `parts`: the part of a GPU that each row stands for."""
     return [
-        _verdict(piece, whole.features, *judged, _part(piece, evidence.frame.parents, parts), series_hours, evidence)
+        _verdict(piece, whole.features, *judged, _part(piece, inputs.frame.parents, parts), series_hours, inputs)
         for piece, whole, judged in zip(pieces, wholes, phases, strict=True)
     ]
 
@@ -57,10 +83,10 @@ def _verdict(  # noqa: PLR0917
     phases: tuple[Phase, ...],
     part: float,
     series_hours: Mapping[str, float],
-    evidence: JudgementInputs,
+    inputs: JudgementInputs,
 ) -> WorkloadVerdict:
-    session, frame, book = piece.session, evidence.frame, evidence.book
-    coverage = _coverage(piece, observed, evidence)
+    session, frame, book = piece.session, inputs.frame, inputs.book
+    coverage = _coverage(piece, observed, inputs)
     hours = series_hours.get(session.series_id, 0.0)
     kind = _with_floor(judged.kind, session, hours, book.floor_hours, frame.window)
     bottleneck = _explained(judged.bottleneck, coverage)
@@ -69,9 +95,9 @@ def _verdict(  # noqa: PLR0917
     features, tokens = judged.features, tokens_of(frame.serving, session.workload_id)
     if tokens is not None:
         features = {**features, "generated_tokens": tokens}
-    skus = [evidence.index.sku(*key) for key in session.gpus]
+    skus = [inputs.index.sku(*key) for key in session.gpus]
     names = {sku.name for sku in skus if sku is not None}
-    node_skus = {node.node_sku for node in evidence.nodes_of(session)}
+    node_skus = {node.node_sku for node in inputs.nodes_of(session)}
     return WorkloadVerdict(
         id=session.workload_id,
         series_id=session.series_id,
@@ -103,18 +129,22 @@ def _part(piece: Piece, instances: Container[tuple[str, str]], parts: npt.NDArra
     """The part of a GPU that each of its instances is, on average over its time; 1 for whole GPUs."""
     if not any(key in instances for key in piece.session.gpus):
         return 1.0
-    seconds = piece.mine["seconds"].to_numpy(float)
-    return float(np.average(parts[piece.mine["row"].to_numpy(int)], weights=seconds)) if seconds.sum() > 0 else 1.0
+    seconds = piece.workload_rows["seconds"].to_numpy(float)
+    return (
+        float(np.average(parts[piece.workload_rows["row"].to_numpy(int)], weights=seconds))
+        if seconds.sum() > 0
+        else 1.0
+    )
 
 
-def _coverage(piece: Piece, features: Mapping[str, float], evidence: JudgementInputs) -> Coverage:
-    session, mine = piece.session, piece.mine
-    at = mine["row"].to_numpy(int)
+def _coverage(piece: Piece, features: Mapping[str, float], inputs: JudgementInputs) -> Coverage:
+    session, workload_rows = piece.session, piece.workload_rows
+    at = workload_rows["row"].to_numpy(int)
     missing: dict[str, CodedText] = {}
     for metric, measure in _WANTED.items():
-        if np.isnan(evidence.row_columns[measure][at].astype(float)).all():
-            missing[metric] = _reason(session, metric, evidence)
-    nodes = evidence.nodes_of(session)
+        if np.isnan(inputs.row_columns[measure][at].astype(float)).all():
+            missing[metric] = _reason(session, metric, inputs)
+    nodes = inputs.nodes_of(session)
     unread = [
         CodedText(n.fabric.code or UNSPECIFIED, f"{n.node}: {n.fabric.reason}")
         for n in nodes
@@ -123,9 +153,9 @@ def _coverage(piece: Piece, features: Mapping[str, float], evidence: JudgementIn
     if unread:
         missing["fabric"] = unread[0]
     for key in session.gpus:
-        sku = evidence.index.sku(*key)
+        sku = inputs.index.sku(*key)
         if sku is None:
-            name = evidence.index.table["name"].get(key, "unknown") if len(evidence.index.table) else "unknown"
+            name = inputs.index.table["name"].get(key, "unknown") if len(inputs.index.table) else "unknown"
             missing["sku"] = coded(
                 "sku-not-in-catalog",
                 "The catalog has no GPU named {name}, so what it sustains is not known.",
@@ -136,7 +166,7 @@ def _coverage(piece: Piece, features: Mapping[str, float], evidence: JudgementIn
             missing["u_c"] = _never_measured("compute", sku.name)
         if sku.achieved.mem is None:
             missing["u_m"] = _never_measured("bandwidth", sku.name)
-    lengths = evidence.gpu_columns["interval_seconds"][at].astype(float)
+    lengths = inputs.gpu_columns["interval_seconds"][at].astype(float)
     resolution = features.get("resolution_seconds", float(np.median(lengths)) if len(lengths) else 0.0)
     texts = {name: one.text for name, one in missing.items()}
     codes = {name: one.code for name, one in missing.items()}
@@ -150,9 +180,9 @@ def _never_measured(what: str, sku: str) -> CodedText:
     )  # fmt: skip
 
 
-def _reason(session: Session, metric: str, evidence: JudgementInputs) -> CodedText:
+def _reason(session: Session, metric: str, inputs: JudgementInputs) -> CodedText:
     """Why a metric is missing, as the agent noted it: in its words, by its code."""
-    absences = evidence.frame.absences
+    absences = inputs.frame.absences
     if not absences.empty:
         uuids = {uuid for _, uuid in session.gpus}
         own = absences[
@@ -212,18 +242,18 @@ def _explained(verdict: BottleneckVerdict, coverage: Coverage) -> BottleneckVerd
     return BottleneckVerdict(verdict.label, verdict.confidence, verdict.time_shares, (*verdict.evidence, *said))
 
 
-def usage_of(mine: pd.DataFrame, evidence: JudgementInputs) -> pd.DataFrame:
-    """What each workload used in each of its rows (`Verdicts.usage`). `mine`: all their rows (`Attribution.mine`)."""
-    at = mine["row"].to_numpy(int)
-    gpu, own = evidence.gpu_columns, evidence.rows.iloc[at]
+def usage_of(workload_rows: pd.DataFrame, inputs: JudgementInputs) -> pd.DataFrame:
+    """What each workload used in each of its rows (`Verdicts.usage`). `workload_rows`: the attribution's."""
+    at = workload_rows["row"].to_numpy(int)
+    gpu, own = inputs.gpu_columns, inputs.rows.iloc[at]
     table = {
-        "workload_id": mine["workload_id"].to_numpy(),
+        "workload_id": workload_rows["workload_id"].to_numpy(),
         "node": gpu["node"][at],
         "gpu_uuid": gpu["gpu_uuid"][at],
         "ts": gpu["ts"][at].astype(float),
-        "seconds": mine["seconds"].to_numpy(float),
-        "whole": mine["whole"].to_numpy(bool),
-        "shared": mine["shared"].to_numpy(bool),
+        "seconds": workload_rows["seconds"].to_numpy(float),
+        "whole": workload_rows["whole"].to_numpy(bool),
+        "shared": workload_rows["shared"].to_numpy(bool),
         "bottleneck": own["label"].to_numpy(),
         "mem_used_ratio": own["mem"].to_numpy(float),
         "power_watts": own["power"].to_numpy(float),

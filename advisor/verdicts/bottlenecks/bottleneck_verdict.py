@@ -29,26 +29,28 @@ _SUSPECT_SHARE_MIN = 0.5
 
 
 def judge_bottleneck(
-    measures: pd.DataFrame, mine: pd.DataFrame, *, kind: str, coverage: float, dominant: float
+    rows: pd.DataFrame, workload_rows: pd.DataFrame, *, kind: str, coverage: float, dominant: float
 ) -> BottleneckVerdict:
-    """One workload's verdict from the labels of its rows (`measures` are those of the whole frame).
+    """One workload's verdict from the labels of its rows (`rows` are those of the whole frame).
 
     `coverage`: share of its time that was observed; `dominant`: share of the busy time that a label needs to rule.
     """
-    at = mine["row"].to_numpy(int)
-    weights = mine["seconds"].to_numpy(float)
+    at = workload_rows["row"].to_numpy(int)
+    weights = workload_rows["seconds"].to_numpy(float)
     total = float(weights.sum())
     if total <= 0:
         return BottleneckVerdict(
             "unknown", 0.0, {"unknown": 1.0}, (coded("nothing-observed", "Nothing of it was observed."),)
         )
-    rows = measures.iloc[at]
-    own = rows["label"].to_numpy()
+    own = rows.iloc[at]
+    labels = own["label"].to_numpy()
     if kind in _JOBS:
-        own = np.where(rows["starved"].to_numpy(bool) & np.isin(own.astype(str), _MASKS_HOST), "host-input", own)
+        labels = np.where(
+            own["starved"].to_numpy(bool) & np.isin(labels.astype(str), _MASKS_HOST), "host-input", labels
+        )
     if kind in _ON_DEMAND:
-        own = np.where(own == "host-input", rows["hostless"].to_numpy(), own)
-    seconds = pd.Series(weights).groupby(own).sum().sort_values(ascending=False)
+        labels = np.where(labels == "host-input", own["hostless"].to_numpy(), labels)
+    seconds = pd.Series(weights).groupby(labels).sum().sort_values(ascending=False)
     shares = {str(label): round(float(value) / total, 4) for label, value in seconds.items()}
     exact = {str(label): float(value) / total for label, value in seconds.items()}
     ruled = ruling(exact, dominant)
@@ -73,11 +75,11 @@ def judge_bottleneck(
         names = ", ".join(f"{_NAMES[str(k)].lower()} {v / busy.sum():.0%}" for k, v in others.items())
         if names:
             evidence.append(CodedText("other-limits", f"Beside it: {names}.", _of_busy(others, busy.sum())))
-    chosen = own == lead
-    ruling_rows = rows[chosen]
+    chosen = labels == lead
+    ruling_rows = own[chosen]
     evidence.extend(_numbers(ruled, ruling_rows, weights[chosen]))
     if ruled == "straggler":
-        evidence.extend(_suspect(rows, weights))
+        evidence.extend(_suspect(own, weights))
     if ruled == "unknown":
         evidence.extend(_unsettled(ruling_rows))
     doubt, doubts = _doubts(ruled, ruling_rows)
@@ -160,26 +162,26 @@ def _suspect(rows: pd.DataFrame, weights: Floats) -> list[CodedText]:
     if by_gpu.empty or by_gpu.max() < _SUSPECT_SHARE_MIN * by_gpu.sum():
         return [coded("no-single-suspect", "Which GPU is late changes: no single one is the suspect.")]
     node, uuid, number = by_gpu.idxmax()
-    mine = (table["gpu_uuid"] == uuid).to_numpy(bool) & late
-    one, others = table[mine], table[~late]
+    suspect = (table["gpu_uuid"] == uuid).to_numpy(bool) & late
+    one, others = table[suspect], table[~late]
 
     def told(name: str) -> tuple[float, float]:
         return float(one[name].mean()), float(others[name].mean())
 
     waits, clock, held = told("waits"), told("clock_ratio"), told("throttled")
-    suspect = {"gpu_index": float(number), "node": str(node), "gpu_uuid": str(uuid)}
+    who = {"gpu_index": float(number), "node": str(node), "gpu_uuid": str(uuid)}
     said = [
         coded(
             "suspect-waits-least",
             "The suspect is GPU {gpu_index:.0f} of {node} ({gpu_uuid}): it waits {waits:.0%} of the time while the "
             "others wait {others_wait:.0%}, for the same work.",
-            **suspect, waits=waits[0], others_wait=waits[1],
+            **who, waits=waits[0], others_wait=waits[1],
         )
         if waits[1] - waits[0] >= _WORTH_NAMING
         else coded(
             "suspect-is-slower",
             "The suspect is GPU {gpu_index:.0f} of {node} ({gpu_uuid}): it does the same work more slowly.",
-            **suspect,
+            **who,
         )
     ]  # fmt: skip
     if clock[0] < 0.95 * clock[1]:

@@ -37,7 +37,7 @@ _LOOSE = ("idle", "unknown")
 
 
 def label_rows(
-    gpu: pd.DataFrame, measures: pd.DataFrame, ranks: Lateness, links: Links, thresholds: Mapping[str, Threshold]
+    gpu: pd.DataFrame, rows: pd.DataFrame, ranks: Lateness, links: Links, thresholds: Mapping[str, Threshold]
 ) -> pd.DataFrame:
     """The measures with the bottleneck of every row of the frame's `gpu` as `label`, ``unknown`` where too little is
     measured.
@@ -51,10 +51,10 @@ def label_rows(
     `ranks`: who waits for whom in each row; `links`: what is known of what it may wait for.
     """
     t = {name: threshold.value for name, threshold in thresholds.items()}
-    r = {name: measures[name].to_numpy(float) for name in _MEASURES}
+    r = {name: rows[name].to_numpy(float) for name in _MEASURES}
     # A node without RDMA communicates over Ethernet, and so does a job anywhere whose collectives fell back to TCP.
     r["i"] = np.where(links.apart, np.fmax(r["i"], links.ethernet), r["i"])
-    idle, fault = measures["idle"].to_numpy(bool), measures["fault"].to_numpy(bool)
+    idle, fault = rows["idle"].to_numpy(bool), rows["fault"].to_numpy(bool)
     entering, leaving = (_answers(r, levels, fault, idle, ranks, links) for levels in (t, _leaving(t)))
     along = courses(gpu)
     masks = [latched(enter, stay, along) for (_, enter), (_, stay) in zip(entering, leaving, strict=True)]
@@ -71,7 +71,7 @@ def label_rows(
         "coarse": r["sample_seconds"] > t["correlation_sample_max"],
         **{name: gpu[name].to_numpy() for name in ("node", "gpu_uuid", "gpu_index")},
     }  # fmt: skip
-    return measures.assign(**about)
+    return rows.assign(**about)
 
 
 def _leaving(t: Mapping[str, float]) -> dict[str, float]:

@@ -46,7 +46,7 @@ class JudgementInputs:
     def of(
         cls, frame: Frame, index: GpuIndex, rows: pd.DataFrame, nodes: Iterable[NodeFacts], book: Rulebook
     ) -> JudgementInputs:
-        """The evidence, its columns taken out once: every workload takes its rows from them."""
+        """The inputs, its columns taken out once: every workload takes its rows from them."""
         rows = rows.copy()  # in one block a type
         by_name = {node.node: node for node in nodes}
         return cls(frame, index, rows, by_name, book, columns_of(frame.gpu), columns_of(rows))
@@ -57,18 +57,18 @@ class JudgementInputs:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Rows of a workload that are judged together (`Attribution.mine`). `session`: the workload, as if it had lasted as
-    long as they do. `by_shape`: whether it is judged by its shape alone, too."""
+    """Rows of a workload that are judged together (of `Attribution.workload_rows`). `session`: the workload, as if it
+    had lasted as long as they do. `by_shape`: whether it is judged by its shape alone, too."""
 
     session: Session
-    mine: pd.DataFrame
+    workload_rows: pd.DataFrame
     by_shape: bool = False
 
     @property
     def observed_share(self) -> float:
         """Share of what it held that was observed; a part of the rows is taken for as well observed as the whole."""
         held = self.session.held_seconds
-        return min(1.0, float(self.mine["seconds"].sum()) / held) if held > 0 else 0.0
+        return min(1.0, float(self.workload_rows["seconds"].sum()) / held) if held > 0 else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,31 +83,38 @@ class Judgement:
 
 def pieces_of(attribution: Attribution) -> list[Piece]:
     """Each workload with all of its rows."""
-    groups = {str(key): rows for key, rows in attribution.mine.groupby("workload_id", sort=False)}
-    empty = attribution.mine.iloc[:0]
+    groups = {str(key): rows for key, rows in attribution.workload_rows.groupby("workload_id", sort=False)}
+    empty = attribution.workload_rows.iloc[:0]
     return [Piece(session, groups.get(session.workload_id, empty)) for session in attribution.sessions]
 
 
-def judge_pieces(pieces: Iterable[Piece], evidence: JudgementInputs) -> list[Judgement]:
+def judge_pieces(pieces: Iterable[Piece], inputs: JudgementInputs) -> list[Judgement]:
     """One judgement for each piece, in their order."""
-    return [_judged(piece, evidence) for piece in pieces]
+    return [_judged(piece, inputs) for piece in pieces]
 
 
-def _judged(piece: Piece, evidence: JudgementInputs) -> Judgement:
-    session, mine, book = piece.session, piece.mine, evidence.book
-    nodes = evidence.nodes_of(session)
+def _judged(piece: Piece, inputs: JudgementInputs) -> Judgement:
+    session, workload_rows, book = piece.session, piece.workload_rows, inputs.book
+    nodes = inputs.nodes_of(session)
     begin = min((node.first_seen for node in nodes), default=session.start)
     # What was before its nodes were first observed is no gap.
     held = session.held_seconds - max(begin - session.start, 0.0) * len(session.gpus)
-    since_seen = min(1.0, float(mine["seconds"].sum()) / held) if held > 0 else 1.0
+    since_seen = min(1.0, float(workload_rows["seconds"].sum()) / held) if held > 0 else 1.0
     told = features(
-        session, mine, evidence.frame, evidence.gpu_columns, evidence.row_columns, evidence.index, nodes, book.kinds
+        session,
+        workload_rows,
+        inputs.frame.window,
+        inputs.gpu_columns,
+        inputs.row_columns,
+        inputs.index,
+        nodes,
+        book.kinds,
     )
     judged: Judgement | None = None
     for own in (_nameless(session), session) if piece.by_shape else (session,):
         kind = judge_kind(tuple(metadata_clues(own)), told, book.kinds, book.kind_model, since_seen)
         bottleneck = judge_bottleneck(
-            evidence.rows, mine, kind=kind.label, coverage=piece.observed_share,
+            inputs.rows, workload_rows, kind=kind.label, coverage=piece.observed_share,
             dominant=book.bottlenecks["dominant_share_min"].value,
         )  # fmt: skip
         if session.basis == INFERRED:

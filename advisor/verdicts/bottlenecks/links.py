@@ -11,18 +11,16 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ....rules.catalog.loader import Catalog
 from ...core.coded_text import coded
 from ...core.frame import Frame
 from ...rulebook import Rulebook
-from ..features.utilization import at_rows
 from ..workloads.attribution import Attribution
 from ..workloads.mig import whole_gpus
 from ..workloads.session import Session
@@ -72,15 +70,14 @@ class Links:
         return (~self.inside | ~np.isnan(self.within)) & (~self.apart | self.wire_known)
 
 
-def links_of(frame: Frame, index: GpuIndex, rows: pd.DataFrame, attribution: Attribution, book: Rulebook) -> Links:
-    """`rows`: the frame's measures. Linear in the rows of the frame."""
+def links_of(  # noqa: PLR0917
+    frame: Frame, index: GpuIndex, rows: pd.DataFrame, ports: pd.DataFrame, attribution: Attribution, book: Rulebook
+) -> Links:
+    """`rows`: the frame's measures; `ports`: what the ports of each row's node carried. Linear in the rows."""
     level = {name: threshold.value for name, threshold in book.bottlenecks.items()}
     gpu = frame.gpu
     inside, spans, apart, job = _works(frame, attribution)
-    rdma = _rdma(frame, book.catalog)
-    wires = _wires(frame, rdma, level)
-    at = at_rows(gpu, wires) if not wires.empty else wires.reindex(range(len(gpu)))
-    found = {name: at[name].to_numpy(float) for name in _WIRES}
+    found = {str(name): ports[name].to_numpy(float) for name in ports.columns}
     known = found["known"] == 1.0
     # RDMA ports that carry nothing of a job on several nodes are not the ones it uses; then Ethernet must be seen.
     used = (found["rdma"] >= level["network_used_min"]) | (found["has_ethernet"] == 1.0)
@@ -111,67 +108,6 @@ def links_of(frame: Frame, index: GpuIndex, rows: pd.DataFrame, attribution: Att
     )  # fmt: skip
 
 
-_WIRES = ("wire", "bytes", "ethernet", "rdma", "ports", "known", "loud", "has_ethernet", "sure")
-
-
-def _wires(frame: Frame, rdma: Mapping[str, bool], level: Mapping[str, float]) -> pd.DataFrame:
-    """By node, moment and length of row: what its ports carried, and whether all of them were read."""
-    keys = ["node", "ts", "interval_seconds"]
-    # What is told to be storage's carries no exchange.
-    ports = frame.fabric[frame.fabric["role"] != "storage"] if not frame.fabric.empty else frame.fabric
-    if ports.empty:
-        return pd.DataFrame(columns=list(_WIRES), dtype=float)
-    plain = (ports["link_layer"] == "Ethernet") & (ports["role"] != "compute")
-    line = ports["line_rate_bytes_per_second"]
-    line = line.where(line > 0)
-    used = ports["util_mean"]
-    bytes_ = ports[["tx_bytes_per_second_mean", "rx_bytes_per_second_mean"]]
-    # One direction alone may be the quiet one.
-    rate = bytes_.max(axis=1, skipna=False).fillna(used * line)
-    reach = line.where(~plain, line.fillna(np.inf).clip(upper=level["network_tcp_bytes_per_second_max"]))
-    use = (rate / reach).fillna(used.where(~plain))
-    # Of a port whose speed nobody tells, the share is the least that it can be; only few bytes are surely quiet.
-    quiet = (use <= level["network_quiet_max"]) & (line.notna() | (rate <= level["network_quiet_bytes_per_second_max"]))
-    read, down = use.notna(), ports["active_fraction"] == 0.0
-    port = ports["device"].astype(str) + "/" + ports["port"].astype(str)
-    ever = (read | ~down).groupby([ports["node"], port]).transform("any")
-    table = pd.DataFrame(
-        {
-            **{key: ports[key] for key in keys},
-            "wire": use, "bytes": rate,
-            "ethernet": (rate / line).fillna(use).where(plain).clip(upper=1.0), "rdma": use.where(~plain),
-            "ports": read.astype(float), "settled": (read | down).where(ever, False).astype(float),
-            "loud": (read & ~quiet).astype(float), "has_ethernet": (plain & read).astype(float),
-            "is_rdma": (~plain & read).astype(float),
-        }
-    )  # fmt: skip
-    by = table.groupby(keys)
-    out = by[["wire", "bytes", "ethernet", "rdma", "loud", "has_ethernet", "is_rdma"]].max()
-    out["ports"] = by["ports"].sum()
-    count = port[ever].groupby(ports["node"][ever]).nunique()
-    node = out.index.get_level_values("node")
-    expected = pd.Series(node.map(count.to_dict()), index=out.index).fillna(0.0)
-    has = pd.Series(node.map(rdma), index=out.index, dtype=object)
-    sure = (out["is_rdma"] == 1.0) | (has == False)  # noqa: E712 - None: not known
-    # Where it is said to have none and shows one, or the other way round, what is seen counts.
-    out["sure"] = sure.astype(float)
-    out["known"] = (sure & (out["ports"] > 0) & (by["settled"].sum() >= expected)).astype(float)
-    return out[list(_WIRES)]
-
-
-def _rdma(frame: Frame, catalog: Catalog) -> dict[str, bool]:
-    """Whether a node has RDMA ports: by the catalog, else where a source looked for them and found none."""
-    out: dict[str, bool] = {}
-    absences = frame.absences
-    if not absences.empty:
-        out |= dict.fromkeys(absences.loc[absences["reason"] == "no-fabric", "node"].astype(str), False)
-    for node, name in zip(frame.nodes["node"], frame.nodes["node_sku"], strict=True):
-        sku = catalog.node(name) if isinstance(name, str) and name else None
-        if sku is not None and sku.fabric.rdma is not None:
-            out[str(node)] = sku.fabric.rdma
-    return out
-
-
 def _works(frame: Frame, attribution: Attribution) -> tuple[Mask, Mask, Mask, Ints]:
     """Per row, whether its workload has several GPUs of this node, may span nodes, surely does, and then the number of
     its job (-1: none)."""
@@ -182,7 +118,7 @@ def _works(frame: Frame, attribution: Attribution) -> tuple[Mask, Mask, Mask, In
     job, numbers = np.full(count, -1, dtype=np.intp), {}
     per_node = whole_gpus(frame).groupby("node").size().to_dict()
     node = frame.gpu["node"].to_numpy()
-    for key, own in attribution.mine.groupby("workload_id", sort=False):
+    for key, own in attribution.workload_rows.groupby("workload_id", sort=False):
         session = sessions.get(str(key))
         if session is None:
             continue

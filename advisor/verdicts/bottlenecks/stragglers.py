@@ -47,19 +47,19 @@ class _Groups:
 
 
 def lateness(
-    gpu: pd.DataFrame, measures: pd.DataFrame, mine: pd.DataFrame, thresholds: Mapping[str, Threshold]
+    gpu: pd.DataFrame, rows: pd.DataFrame, workload_rows: pd.DataFrame, thresholds: Mapping[str, Threshold]
 ) -> Lateness:
-    """Who waits for whom. `gpu`: the frame's rows; `mine`: which of them are whose (`Attribution.mine`).
+    """Who waits for whom. `gpu`: the frame's rows; `workload_rows`: which of them are whose (the attribution's).
 
     GPUs that several workloads share tell nothing of one workload's ranks and are left out. Linear but for sorting.
     """
     t = {name: threshold.value for name, threshold in thresholds.items()}
     several, waiting, late = (np.zeros(len(gpu), dtype=np.bool_) for _ in range(3))
     share = np.full(len(gpu), np.nan)
-    own = mine[mine["whole"].to_numpy(bool) & ~mine["shared"].to_numpy(bool)]
-    groups = _groups(own, gpu, ~measures["idle"].to_numpy(bool) & ~measures["fault"].to_numpy(bool))
+    own = workload_rows[workload_rows["whole"].to_numpy(bool) & ~workload_rows["shared"].to_numpy(bool)]
+    groups = _groups(own, gpu, ~rows["idle"].to_numpy(bool) & ~rows["fault"].to_numpy(bool))
     if len(groups.first):
-        apart, lost = _apart(groups, measures, t)
+        apart, lost = _apart(groups, rows, t)
         slowed = ~np.isnan(lost)[groups.number]
         several[groups.rows] = True
         waiting[groups.rows], late[groups.rows] = slowed & ~apart, slowed & apart
@@ -67,9 +67,9 @@ def lateness(
     return Lateness(several, waiting, late, share)
 
 
-def _apart(groups: _Groups, measures: pd.DataFrame, t: Mapping[str, float]) -> tuple[Mask, Floats]:
+def _apart(groups: _Groups, rows: pd.DataFrame, t: Mapping[str, float]) -> tuple[Mask, Floats]:
     """Which entries are late, and per group what the others lose (NaN: nobody is late)."""
-    values = {name: measures[name].to_numpy(float)[groups.rows] for name in ("waits", "c", "g", "clock_ratio")}
+    values = {name: rows[name].to_numpy(float)[groups.rows] for name in ("waits", "c", "g", "clock_ratio")}
     late = np.zeros(len(groups.rows), dtype=np.bool_)
     lost = np.full(len(groups.first), np.nan)
     # Waiting counts before the clock: it shows what is lost whatever makes the rank late.

@@ -14,8 +14,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from ....rules.policy.thresholds import Threshold
-from ...core.frame import Frame
-from ...core.histogram_array import BinsArray, bins_quantile, stacked_bins
+from ...core.frame import Window
+from ...core.histogram_array import BinsArray, bins_quantile
 from ..types import NodeFacts
 from ..workloads.session import Session
 from ..workloads.sku_lookup import GpuIndex
@@ -48,9 +48,10 @@ Columns = Mapping[str, npt.NDArray]
 
 
 def columns_of(table: pd.DataFrame) -> Columns:
-    """A table's columns as arrays. Hundreds of workloads ask for dozens of them each, and pandas makes a Series anew
-    each time."""
-    return {str(name): table[name].to_numpy() for name in table.columns if not isinstance(table[name].array, BinsArray)}
+    """A table's columns as arrays, those of bins as matrices (`BinsArray`). Hundreds of workloads ask for dozens of
+    them each, and pandas makes a Series anew each time."""
+    columns = ((str(name), table[name].array) for name in table.columns)
+    return {name: one.matrix if isinstance(one, BinsArray) else one.to_numpy() for name, one in columns}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,44 +73,32 @@ class _Rows:
 
 def features(  # noqa: PLR0917
     session: Session,
-    mine: pd.DataFrame,
-    frame: Frame,
+    workload_rows: pd.DataFrame,
+    window: Window,
     gpu: Columns,
-    measures: Columns,
+    row_columns: Columns,
     index: GpuIndex,
     nodes: Iterable[NodeFacts],
     kinds: Mapping[str, Threshold],
 ) -> dict[str, float]:
     """All features of one workload that can be told.
 
-    `mine`: its rows of `Attribution.mine`; `gpu`, `measures`: the frame's GPU rows and what was measured of each, by
-    column; `nodes`: those it is on; `kinds`: thresholds, of which some say when memory is a preallocated pool.
+    `workload_rows`: its rows of the attribution's; `gpu`, `row_columns`: the frame's GPU rows and what was measured of
+    each, by column; `nodes`: those it is on; `kinds`: thresholds, of which some say when memory is a preallocated pool.
     """
-    out = _features(session, mine, frame, gpu, measures, index, kinds)
-    peaks = [one.fabric.util_p995 for one in nodes if one.fabric and one.fabric.util_p995 is not None]
-    return {**out, "fabric_utilization_p995": max(peaks)} if peaks else out
-
-
-def _features(  # noqa: PLR0917
-    session: Session,
-    mine: pd.DataFrame,
-    frame: Frame,
-    gpu: Columns,
-    measures: Columns,
-    index: GpuIndex,
-    kinds: Mapping[str, Threshold],
-) -> dict[str, float]:
     out: dict[str, float] = {}
-    weights = mine["seconds"].to_numpy(float)
-    at = mine["row"].to_numpy(int)
-    rows = _Rows(measures, at)
-    window = frame.window
+    weights = workload_rows["seconds"].to_numpy(float)
+    at = workload_rows["row"].to_numpy(int)
+    rows = _Rows(row_columns, at)
     out["hours"] = float(weights.sum()) / 3600
     out["elapsed_hours"] = (session.end - session.start) / 3600
     out["span_hours"] = (session.last_seen - session.first_seen) / 3600
     out["chain_hours"] = max(session.chain_hours, out["span_hours"])
     out["ended"] = float(session.last_seen < window.end - 3600)
     out["gpus"], out["nodes"] = float(len(session.gpus)), float(len(session.nodes))
+    peaks = [one.fabric.util_p995 for one in nodes if one.fabric and one.fabric.util_p995 is not None]
+    if peaks:
+        out["fabric_utilization_p995"] = max(peaks)
     if not len(rows) or weights.sum() <= 0:
         return out
     for name, measure in _MEANS.items():
@@ -124,15 +113,15 @@ def _features(  # noqa: PLR0917
     ok = samples > 0
     if ok.any():
         out["resolution_seconds"] = float(np.median(rows["seconds"][ok] / samples[ok]))
-    whole = mine["whole"].to_numpy(bool) & ~mine["shared"].to_numpy(bool)
+    whole = workload_rows["whole"].to_numpy(bool) & ~workload_rows["shared"].to_numpy(bool)
     if not whole.any():
-        whole = mine["whole"].to_numpy(bool)
+        whole = workload_rows["whole"].to_numpy(bool)
     if whole.any():
         shape, w, at = rows.where(whole), weights[whole], at[whole]
         idle = shape["idle"]
         busy = ~idle & ~shape["fault"]
         _busy_features(out, shape.where(busy), w[busy])
-        _bin_features(out, frame, at, _sustained(session, index))
+        _bin_features(out, gpu, at, _sustained(session, index))
         _memory_features(out, gpu["gpu_uuid"], shape, at, kinds)
         _put(out, "idle_run_hours", _mean(shape["idle_run_seconds"], w) / 3600)
         _put(out, "idle_stretch_hours", _idle_stretch_hours(gpu["gpu_uuid"][at], idle, w))
@@ -177,15 +166,14 @@ def _busy_features(out: dict[str, float], busy: _Rows, weights: Floats) -> None:
         out["write_bursts"] = float(np.average(burst, weights=weights))
 
 
-def _bin_features(out: dict[str, float], frame: Frame, index: npt.NDArray[np.intp], etas: tuple[float, float]) -> None:
+def _bin_features(out: dict[str, float], gpu: Columns, at: Ints, etas: tuple[float, float]) -> None:
     for column, names, eta in (
         ("tensor_active_bins", {"tensor_of_sustained_p95": 0.95, "tensor_of_sustained_p99": 0.99}, etas[0]),
         ("dram_active_bins", {"hbm_of_sustained_p95": 0.95, "hbm_of_sustained_p99": 0.99}, etas[1]),
         ("sm_active_bins", {"sm_active_p99": 0.99}, 1.0),
         ("nvlink_bins", {"nvlink_utilization_p995": 0.995}, 1.0),
     ):
-        matrix, have = stacked_bins(frame.gpu[column].iloc[index])
-        total = matrix[have].sum(axis=0)
+        total = np.nansum(gpu[column][at], axis=0, dtype=float)
         for name, share in names.items():
             value = bins_quantile(total, share)
             if value is not None:

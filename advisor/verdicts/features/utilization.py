@@ -14,7 +14,7 @@ import pandas as pd
 
 from ....agent.metrics import BIN_EDGES
 from ...core.frame import Frame
-from ...core.histogram_array import stacked_bins
+from ...core.histogram_array import BinsArray
 from ...rulebook import Rulebook
 from ..workloads.sku_lookup import GpuIndex
 from .assumed_efficiency import assumed
@@ -35,8 +35,9 @@ P95_REST = 0.05
 SWING_P95_MIN = 0.05
 
 
-def measures(frame: Frame, index: GpuIndex, book: Rulebook) -> pd.DataFrame:
-    """One row per row of the frame's `gpu`, in the same order.
+def measures(frame: Frame, index: GpuIndex, ports: pd.DataFrame, book: Rulebook) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """One row per row of the frame's `gpu`, in the same order; and what the ports of its node carried then (`ports`:
+    `port_traffic`).
 
     `quiet`: rows in which no known counter shows work; whether they are at rest is told by power (`resting_power`).
     Where the catalog knows a GPU but
@@ -104,7 +105,7 @@ def measures(frame: Frame, index: GpuIndex, book: Rulebook) -> pd.DataFrame:
     # A mean hides bursts: where a twentieth of the seconds worked, the GPU was in use.
     busy |= _p95_at_most(gpu, "gpu_util").fillna(_p95_at_most(gpu, "sm_active")) >= engine_max
     out["quiet"] = ~busy
-    return pd.concat([out, _fabric(frame, link_busy), _host(frame)], axis=1)
+    return pd.concat([out, _fabric(frame, link_busy), _host(frame)], axis=1), _at_rows(gpu, ports)
 
 
 def _p95_at_most(gpu: pd.DataFrame, name: str) -> pd.Series:
@@ -116,11 +117,14 @@ def _p95_at_most(gpu: pd.DataFrame, name: str) -> pd.Series:
 
 def _share_above(column: pd.Series, level: pd.Series) -> pd.Series:
     """Share of seconds in bins from the one that holds `level` on; NaN without bins."""
-    matrix, have = stacked_bins(column)
+    bins = column.array
+    if not isinstance(bins, BinsArray):  # a table without rows
+        return pd.Series(np.nan, index=column.index)
+    matrix = bins.matrix.astype(float)
     first = np.searchsorted(np.array(BIN_EDGES), level.to_numpy(float) - 1e-9, side="left")
     above = (matrix * (np.arange(len(BIN_EDGES)) >= first[:, None])).sum(axis=1)
     total = matrix.sum(axis=1)
-    share = np.divide(above, total, out=np.full(len(total), np.nan), where=have & (total > 0))
+    share = np.divide(above, total, out=np.full(len(total), np.nan), where=total > 0)
     return pd.Series(share, index=column.index)
 
 
@@ -186,7 +190,7 @@ def _fabric(frame: Frame, link_busy: float) -> pd.DataFrame:
             "fabric_symmetry": _symmetry(tx, rx).where(compute["util_mean"] >= 0.005),
         }
     )
-    return at_rows(frame.gpu, table.groupby(["node", "ts", "interval_seconds"])[names].mean())
+    return _at_rows(frame.gpu, table.groupby(["node", "ts", "interval_seconds"])[names].mean())
 
 
 def _host(frame: Frame) -> pd.DataFrame:
@@ -200,11 +204,13 @@ def _host(frame: Frame) -> pd.DataFrame:
     if frame.host.empty:
         return pd.DataFrame(np.nan, index=frame.gpu.index, columns=list(columns.values()))
     keyed = frame.host.set_index(["node", "ts", "interval_seconds"])[list(columns)].rename(columns=columns)
-    return at_rows(frame.gpu, keyed[~keyed.index.duplicated()])
+    return _at_rows(frame.gpu, keyed[~keyed.index.duplicated()])
 
 
-def at_rows(gpu: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
+def _at_rows(gpu: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
     """`table` (by node, ts, interval) at each GPU row; a minute without its own minute takes the hour around it."""
+    if table.empty:
+        return table.reindex(range(len(gpu))).set_axis(gpu.index)
     exact = pd.MultiIndex.from_arrays([gpu["node"], gpu["ts"], gpu["interval_seconds"]])
     hour = pd.MultiIndex.from_arrays([gpu["node"], np.ceil(gpu["ts"] / HOUR) * HOUR, pd.Series(HOUR, index=gpu.index)])
     found = table.reindex(exact).set_axis(gpu.index)

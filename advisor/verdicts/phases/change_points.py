@@ -7,12 +7,17 @@ label, wherever they lie, are one behaviour, and are judged together by the judg
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+
+from ..bottlenecks.judgement import Judgement, JudgementInputs, Piece
+from ..workloads.session import Session
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
@@ -24,6 +29,8 @@ COMPUTING = ("compute", "hbm-bandwidth")
 OPEN = ("mixed", "unknown")
 # A service or a person at work waits for demand: hours of little of it belong to the phase around them.
 WAITING = ("idle", "latency", "host-input")
+# Kinds that wait for demand: their hours without any are not idle, they are waiting.
+DEMANDED = ("online-inference", "interactive")
 # A wait, a fault or a rest shorter than this belongs to the work around it.
 PHASE_HOURS_MIN = 3.0
 # So many short turns of the same kind are a habit; fewer are an accident (a model that is loaded, a late checkpoint).
@@ -54,6 +61,74 @@ class Turn:
     start: float
     end: float
     behaviour: Behaviour
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The behaviours of one workload. `turned`: when it showed which; `seconds`: observed of each of `behaviours`;
+    `main`: the one that most of its work is; `pieces`: what is judged apart, by behaviour (none where it never
+    changes)."""
+
+    turned: tuple[Turn, ...]
+    behaviours: tuple[Behaviour, ...]
+    seconds: np.ndarray
+    main: int
+    pieces: Mapping[int, Piece]
+
+
+def cut_pieces(
+    pieces: Sequence[Piece], judgements: Sequence[Judgement], places: pd.DataFrame, inputs: JudgementInputs
+) -> list[Cut]:
+    """Where each workload changes what it does. `judgements`: over all rows of each; `places`: whose each moment was
+    (`Attribution.places`)."""
+    shared = np.zeros(len(inputs.rows), dtype=np.bool_)
+    shared[places.loc[places["shared"].to_numpy(bool), "row"].to_numpy(int)] = True
+    return [_cut(piece, whole, shared, inputs) for piece, whole in zip(pieces, judgements, strict=True)]
+
+
+def _cut(piece: Piece, whole: Judgement, shared: np.ndarray, inputs: JudgementInputs) -> Cut:
+    session, workload_rows = piece.session, piece.workload_rows
+    at = workload_rows["row"].to_numpy(int)
+    if not len(at):
+        return Cut((), (), np.empty(0), 0, {})
+    ts, seconds = inputs.gpu_columns["ts"][at].astype(float), workload_rows["seconds"].to_numpy(float)
+    # What several held at once, or a row that another's time is part of, says nothing of what this one did.
+    whole_row = workload_rows["whole"].to_numpy(bool)
+    blurred = shared[at] | (~whole_row & whole_row.any())
+    labels = np.where(blurred, "unknown", inputs.row_columns["label"][at])
+    waits = whole.kind.label in DEMANDED
+    fabric = _fabric_use(session, at, inputs)
+    turned = turns(ts, seconds, labels, fabric, waits=waits, start=session.start, end=session.end)
+    behaviours = tuple(dict.fromkeys(turn.behaviour for turn in turned))
+    if len(behaviours) < 2:
+        return Cut(turned, behaviours, np.empty(0), 0, {})
+    number = np.array([behaviours.index(turn.behaviour) for turn in turned])[behaviour_of(turned, ts)]
+    held = np.bincount(number, weights=seconds, minlength=len(behaviours))
+    working = [n for n, b in enumerate(behaviours) if b.label != "idle"] or list(range(len(behaviours)))
+    main = max(working, key=lambda n: held[n])
+    parts = {
+        n: Piece(_as_long_as(session, turned, behaviour), workload_rows[number == n], by_shape=n != main)
+        for n, behaviour in enumerate(behaviours)
+        if n == main or behaviour.label != "idle"
+    }
+    return Cut(turned, behaviours, held, main, parts)
+
+
+def _fabric_use(session: Session, at: np.ndarray, inputs: JudgementInputs) -> np.ndarray:
+    """Per row 1 where its node's fabric is in use, 0 where silent; NaN: unknown, or others may be on the node."""
+    instances, nodes = inputs.frame.parents, inputs.nodes
+    held = Counter(node for node, uuid in session.gpus if (node, uuid) not in instances)
+    if not all(node in nodes and count >= nodes[node].gpu_count for node, count in held.items()):
+        return np.full(len(at), np.nan)
+    use = inputs.row_columns["i"][at].astype(float)
+    return np.where(np.isnan(use), np.nan, use >= inputs.book.kinds["fabric_used_min"].value)
+
+
+def _as_long_as(session: Session, turned: tuple[Turn, ...], behaviour: Behaviour) -> Session:
+    """The workload as if it had lasted as long as one of its behaviours did."""
+    own = [turn for turn in turned if turn.behaviour == behaviour]
+    end = max(turn.end for turn in own)
+    return dataclasses.replace(session, start=end - float(sum(turn.end - turn.start for turn in own)), end=end)
 
 
 def turns(

@@ -8,25 +8,19 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 
 from ...core.advice_types import KindVerdict, Phase
 from ...core.coded_text import coded
-from ..bottlenecks.judgement import Judgement, JudgementInputs, Piece
-from ..workloads.session import Session
-from .change_points import HOUR, PHASE_HOURS_MIN, Behaviour, Turn, behaviour_of, turns
+from ..bottlenecks.judgement import Judgement
+from .change_points import DEMANDED, HOUR, PHASE_HOURS_MIN, Behaviour, Cut, Turn
 
 # Memory against compute, in the mean of a behaviour: where it is so many times that of another, something else runs.
 OTHER_COMPUTATION = 2.0
 # A kind stays possible where it is at least so likely as this share of the likeliest.
 POSSIBLE_SHARE = 0.5
-# Kinds that wait for demand: their hours without any are not idle, they are waiting.
-DEMANDED = ("online-inference", "interactive")
 LEARNING = ("training", "fine-tuning")
 INFERENCE = ("online-inference", "batch-inference")
 _EVALUATES = coded(
@@ -36,74 +30,6 @@ _EVALUATES = coded(
 _STOOD_STILL = coded("stood-still", "Engine and memory stood still.")
 _FABRIC_USED = coded("phase-uses-fabric", "The fabric of its nodes is in use.")
 _FABRIC_SILENT = coded("phase-without-fabric", "The fabric carries nothing.")
-
-
-@dataclass(frozen=True)
-class Cut:
-    """The behaviours of one workload. `turned`: when it showed which; `seconds`: observed of each of `behaviours`;
-    `main`: the one that most of its work is; `pieces`: what is judged apart, by behaviour (none where it never
-    changes)."""
-
-    turned: tuple[Turn, ...]
-    behaviours: tuple[Behaviour, ...]
-    seconds: np.ndarray
-    main: int
-    pieces: Mapping[int, Piece]
-
-
-def cut_pieces(
-    pieces: Sequence[Piece], judgements: Sequence[Judgement], places: pd.DataFrame, evidence: JudgementInputs
-) -> list[Cut]:
-    """Where each workload changes what it does. `judgements`: over all rows of each; `places`: whose each moment was
-    (`Attribution.places`)."""
-    shared = np.zeros(len(evidence.rows), dtype=np.bool_)
-    shared[places.loc[places["shared"].to_numpy(bool), "row"].to_numpy(int)] = True
-    return [_cut(piece, whole, shared, evidence) for piece, whole in zip(pieces, judgements, strict=True)]
-
-
-def _cut(piece: Piece, whole: Judgement, shared: np.ndarray, evidence: JudgementInputs) -> Cut:
-    session, mine = piece.session, piece.mine
-    at = mine["row"].to_numpy(int)
-    if not len(at):
-        return Cut((), (), np.empty(0), 0, {})
-    ts, seconds = evidence.gpu_columns["ts"][at].astype(float), mine["seconds"].to_numpy(float)
-    # What several held at once, or a row that another's time is part of, says nothing of what this one did.
-    whole_row = mine["whole"].to_numpy(bool)
-    blurred = shared[at] | (~whole_row & whole_row.any())
-    labels = np.where(blurred, "unknown", evidence.row_columns["label"][at])
-    waits = whole.kind.label in DEMANDED
-    fabric = _fabric_use(session, at, evidence)
-    turned = turns(ts, seconds, labels, fabric, waits=waits, start=session.start, end=session.end)
-    behaviours = tuple(dict.fromkeys(turn.behaviour for turn in turned))
-    if len(behaviours) < 2:
-        return Cut(turned, behaviours, np.empty(0), 0, {})
-    number = np.array([behaviours.index(turn.behaviour) for turn in turned])[behaviour_of(turned, ts)]
-    held = np.bincount(number, weights=seconds, minlength=len(behaviours))
-    working = [n for n, b in enumerate(behaviours) if b.label != "idle"] or list(range(len(behaviours)))
-    main = max(working, key=lambda n: held[n])
-    parts = {
-        n: Piece(_as_long_as(session, turned, behaviour), mine[number == n], by_shape=n != main)
-        for n, behaviour in enumerate(behaviours)
-        if n == main or behaviour.label != "idle"
-    }
-    return Cut(turned, behaviours, held, main, parts)
-
-
-def _fabric_use(session: Session, at: np.ndarray, evidence: JudgementInputs) -> np.ndarray:
-    """Per row 1 where its node's fabric is in use, 0 where silent; NaN: unknown, or others may be on the node."""
-    instances, nodes = evidence.frame.parents, evidence.nodes
-    held = Counter(node for node, uuid in session.gpus if (node, uuid) not in instances)
-    if not all(node in nodes and count >= nodes[node].gpu_count for node, count in held.items()):
-        return np.full(len(at), np.nan)
-    use = evidence.row_columns["i"][at].astype(float)
-    return np.where(np.isnan(use), np.nan, use >= evidence.book.kinds["fabric_used_min"].value)
-
-
-def _as_long_as(session: Session, turned: tuple[Turn, ...], behaviour: Behaviour) -> Session:
-    """The workload as if it had lasted as long as one of its behaviours did."""
-    own = [turn for turn in turned if turn.behaviour == behaviour]
-    end = max(turn.end for turn in own)
-    return dataclasses.replace(session, start=end - float(sum(turn.end - turn.start for turn in own)), end=end)
 
 
 def judge_phases(

@@ -1,5 +1,5 @@
-"""What is known of the thing that recurs: the hours that all runs of a series give, and the kind of runs too short to
-tell by themselves (a service that crashes and is started again, a pod that has just been moved to another node)."""
+"""The kind of runs too short to tell by themselves, from the other runs of their series (a service that crashes and is
+started again, a pod that has just been moved to another node)."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import pandas as pd
 
 from ...core.advice_types import INFERRED, KindVerdict, WorkloadVerdict
 from ...core.coded_text import CodedText
 from ...core.timestamps import span
 from ..bottlenecks.judgement import Judgement, Piece
-from ..workloads.attribution import Attribution
 
 HOUR = 3600.0
 # A run shorter than this has little to show (verdicts on kind gain confidence up to a day).
@@ -23,30 +21,6 @@ SHORT_SECONDS = 6 * HOUR
 AGREEMENT_MIN = 0.8
 # Signals that contradict one another in this share of the time are no case for a guess from elsewhere.
 FAULT_SHARE_MAX = 0.05
-
-
-def series_hours(attribution: Attribution, ts: pd.Series) -> dict[str, float]:
-    """Series -> hours of the window in which its runs were observed, the mean over the GPUs of each; runs side by side
-    (replicas) count once.
-
-    `ts`: the end of every row of the frame's `gpu`.
-    """
-    sessions, mine = attribution.sessions, attribution.mine
-    if mine.empty:
-        return {}
-    series = {session.workload_id: session.series_id for session in sessions}
-    gpus = {session.workload_id: max(len(session.gpus), 1) for session in sessions}
-    run = mine["workload_id"]
-    table = pd.DataFrame(
-        {
-            "series": run.map(series),
-            "hour": np.ceil(ts.to_numpy(float)[mine["row"].to_numpy(int)] / HOUR),
-            "seconds": mine["seconds"].to_numpy(float) / run.map(gpus).to_numpy(float),
-        }
-    )
-    # Runs that follow one another within an hour add up to it, runs side by side do not go beyond it.
-    per_hour = table.groupby(["series", "hour"], sort=False)["seconds"].sum().clip(upper=HOUR)
-    return {str(key): float(value) / HOUR for key, value in per_hour.groupby(level="series").sum().items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +100,7 @@ def _agreed(known: list[WorkloadVerdict], open_: list[WorkloadVerdict]) -> KindV
 
 def _together(alike: Sequence[WorkloadVerdict], piece_of: Mapping[str, Piece]) -> Piece | None:
     """All their rows as those of one run, which lasted as long as all of them."""
-    parts = [piece_of[v.id].mine for v in alike if len(piece_of[v.id].mine)]
+    parts = [piece_of[v.id].workload_rows for v in alike if len(piece_of[v.id].workload_rows)]
     if len(parts) < 2:
         return None
     sessions = [piece_of[v.id].session for v in alike]

@@ -34,14 +34,15 @@ _NOBODY, _SHARED, _DRAINED = -1, -2, -3
 class Attribution:
     """Whose each moment of each GPU was.
 
-    `mine`: columns ``row`` (position in the frame's `gpu`), ``workload_id, seconds`` (observed), ``whole`` (the row
-    lies within the use, so its shape is the workload's) and ``shared``. A row of a shared GPU stands once a workload.
+    `workload_rows`: columns ``row`` (position in the frame's `gpu`), ``workload_id, seconds`` (observed), ``whole``
+    (the row lies within the use, so its shape is the workload's) and ``shared``. A row of a shared GPU stands once a
+    workload.
     `places`: each observed moment once: ``row, workload_id`` (None: nobody or shared), ``shared, drained`` (the node
     was out of service and nobody worked on it), ``seconds``.
     """
 
     sessions: tuple[Session, ...]
-    mine: pd.DataFrame
+    workload_rows: pd.DataFrame
     places: pd.DataFrame
 
 
@@ -70,7 +71,7 @@ def attribute(frame: Frame) -> Attribution:
     ids = sorted(uses["workload_id"].unique()) if not uses.empty else []
     begin, stop, observed = _row_bounds(frame)
     by_gpu = _by_gpu(uses, ids)
-    mine: list[tuple[npt.NDArray, ...]] = []  # row, workload's position, seconds, whole, shared
+    workload_rows: list[tuple[npt.NDArray, ...]] = []  # row, workload's position, seconds, whole, shared
     places: list[tuple[npt.NDArray, ...]] = []  # row, code, seconds
     held: dict[str, float] = dict.fromkeys(ids, 0.0)
     shared_ids: set[str] = set()
@@ -98,14 +99,14 @@ def attribute(frame: Frame) -> Attribution:
         row, span, seconds, whole = overlaps(*bounds, own.start, own.end)
         on_shared = _shared_spans(own, sweep)
         shared_ids |= {ids[n] for n in np.unique(own.code[on_shared])}
-        mine.append((rows[row], own.code[span], seconds, whole, on_shared[span]))
+        workload_rows.append((rows[row], own.code[span], seconds, whole, on_shared[span]))
         row, span, seconds, _ = overlaps(*bounds, sweep.start, sweep.end)
         places.append((rows[row], sweep.code[span], seconds))
     sessions = _sessions(frame, uses, held, shared_ids)
-    return Attribution(sessions, _mine(mine, ids), _places(places, ids))
+    return Attribution(sessions, _workload_rows(workload_rows, ids), _places(places, ids))
 
 
-def _mine(parts: list[tuple[npt.NDArray, ...]], ids: Sequence[str]) -> pd.DataFrame:
+def _workload_rows(parts: list[tuple[npt.NDArray, ...]], ids: Sequence[str]) -> pd.DataFrame:
     row, code, seconds, whole, shared = _stack(parts, (np.intp, np.intp, float, np.bool_, np.bool_))
     return pd.DataFrame(
         {"row": row, "workload_id": _named(code, ids), "seconds": seconds, "whole": whole, "shared": shared}

@@ -45,7 +45,7 @@ JUSTIFIED: dict[str, dict[str, str]] = {
         "octaves = _octaves(features) or 0.0": "fills a sentence that is printed only where all it names is known",
         "2**octaves, 2**-octaves, _density(features) or 0.0, _busy_share(features) or 0.0,": "likewise",
     },
-    "verdicts/bottlenecks/links.py": {
+    "verdicts/features/port_traffic.py": {
         "rate = bytes_.max(axis=1, skipna=False).fillna(used * line)": "one measurement for another of the same thing",
         'reach = line.where(~plain, line.fillna(np.inf).clip(upper=level["network_tcp_bytes_per_second_max"]))':
             "without a line rate the most that TCP carries bounds it",

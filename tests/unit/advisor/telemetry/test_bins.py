@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from hypothesis import given
 from hypothesis import strategies as st
-from skuwise.advisor.core.histogram_array import WIDTH, BinsArray, stacked_bins
+from skuwise.advisor.core.histogram_array import WIDTH, BinsArray
 from skuwise.advisor.telemetry.resolution import concat
 from skuwise.advisor.telemetry.tables import to_table
 from skuwise.agent.store.reading.queries import Query
@@ -25,9 +25,8 @@ def test_rows_are_taken_sorted_and_joined_with_their_bins() -> None:
     assert ordered["x_bins"].iloc[0] is None
     assert ordered["x_bins"].iloc[2].tolist() == cell(3).tolist()
     joined = concat([ordered, pd.DataFrame({"n": [4.0]})], ["n", "x_bins"])
-    matrix, have = stacked_bins(joined["x_bins"])
-    assert have.tolist() == [False, True, True, False]
-    assert matrix.sum(axis=1).tolist() == [0, 2 * WIDTH, 3 * WIDTH, 0]
+    assert joined["x_bins"].isna().tolist() == [True, False, False, True]
+    assert np.nansum(joined["x_bins"].array.matrix, axis=1).tolist() == [0, 2 * WIDTH, 3 * WIDTH, 0]
     pd.testing.assert_frame_equal(joined.copy(), joined)
     assert joined[joined["n"] > 2]["x_bins"].array.matrix.shape == (2, WIDTH)
 

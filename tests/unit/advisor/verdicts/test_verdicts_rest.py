@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from skuwise.advisor.core.frame import Frame
+from skuwise.advisor.verdicts.features.port_traffic import port_traffic
 from skuwise.advisor.verdicts.features.resting_power import at_rest, power_doubts
 from skuwise.advisor.verdicts.features.soundness import CONTRADICTIONS, FROZEN, POWER, examine
 from skuwise.advisor.verdicts.features.utilization import measures
@@ -33,7 +34,7 @@ BLANK = 9223372036854775794.0
 def measured(frame: Frame) -> pd.DataFrame:
     found = examine(frame)
     index = index_gpus(found.frame, CATALOG)
-    rows = measures(found.frame, index, rulebook(CATALOG))
+    rows, _ = measures(found.frame, index, port_traffic(found.frame, rulebook(CATALOG)), rulebook(CATALOG))
     return at_rest(found.frame, index, rows, rulebook(CATALOG), found.contradicted)[0]
 
 

@@ -52,7 +52,7 @@ def test_rows_that_a_use_cuts_are_shared_out_but_are_not_its_shape() -> None:
     (uuid,) = b.node()
     b.use(TRAINING)
     b.work("job", [("n1", uuid)], start=0.5, end=3)
-    mine = attribute(b.frame()).mine
+    mine = attribute(b.frame()).workload_rows
     assert mine["seconds"].tolist() == pytest.approx([1800, 3600, 3600])
     assert mine["whole"].tolist() == [False, True, True]
 
