@@ -93,15 +93,15 @@ SCENES: dict[str, list[Press]] = {
         ("SkuwiseApp", "r", lambda s: len(s.app._loader.windows)),
         ("SkuwiseApp", "t", lambda s: s.app.theme),
         ("SkuwiseApp", "question_mark", kind),
-        ("Reading", "escape", kind),
+        ("TextViewer", "escape", kind),
         ("SkuwiseApp", "b", kind),
-        ("Reading", "q", kind),
+        ("TextViewer", "q", kind),
         ("SkuwiseApp", "c", kind),
-        ("Entry", "escape", kind),
+        ("InputDialog", "escape", kind),
         ("HabitsApp", "y", clipboard),
         ("HabitsApp", "Y", clipboard),
         ("HabitsApp", "e", kind),
-        ("Entry", "escape", kind),
+        ("InputDialog", "escape", kind),
         ("ItemTable", "enter", kind),
         ("Page", "escape", kind),
     ],
@@ -112,17 +112,17 @@ SCENES: dict[str, list[Press]] = {
         ("ItemTable", "s", order),
         ("ItemTable", "S", order),
         ("ItemTable", "f", kind),
-        ("Columns", "escape", kind),
-        ("Finder", "slash", lambda s: isinstance(s.app.screen.focused, Input)),
+        ("ColumnPicker", "escape", kind),
+        ("SearchTable", "slash", lambda s: isinstance(s.app.screen.focused, Input)),
         ("Page", "escape", lambda s: isinstance(s.app.screen.focused, Input)),
         ("Workloads", "i", kind),
         ("Page", "escape", kind),
         ("ItemTable", "enter", kind),
-        ("Workload", "i", kind),
+        ("WorkloadPage", "i", kind),
         ("Page", "escape", kind),
     ],
     "moves": [
-        *((owner, key, kind) for way in "azd" for owner, key in (("Moves", way), ("Asking", "escape"))),
+        *((owner, key, kind) for way in "azd" for owner, key in (("Moves", way), ("DecisionDialog", "escape"))),
         ("Moves", "i", kind),
         ("Page", "escape", kind),
         ("Moves", "o", kind),
@@ -136,11 +136,11 @@ SCENES: dict[str, list[Press]] = {
         ("WhatIf", "less_than_sign", chosen),
         ("WhatIf", "greater_than_sign", chosen),
         ("WhatIf", "p", kind),
-        ("Entry", "escape", kind),
+        ("InputDialog", "escape", kind),
         ("WhatIf", "x", chosen),
         ("WhatIf", "a", messages),
         ("WhatIf", "o", kind),
-        ("Choosing", "escape", kind),
+        ("Picker", "escape", kind),
     ],
     "skus": [
         ("Skus", "n", lambda s: s.app.screen.query_one(ContentSwitcher).current),
@@ -148,19 +148,19 @@ SCENES: dict[str, list[Press]] = {
         ("ItemTable", "space", marked),
         ("ItemTable", "down", cursor),
         ("Skus", "v", kind),
-        ("Comparing", "escape", kind),
+        ("SkuComparisonDialog", "escape", kind),
     ],
     "fleet": [
         *(("HeatMap", key, spot) for key in ("right", "left", "down", "up", "end", "home", "n", "N")),
         ("HeatMap", "pagedown", spot),
         ("HeatMap", "pageup", spot),
-        ("Fleet", "m", tells),
-        ("Fleet", "M", tells),
-        ("Fleet", "g", tells),
-        ("Fleet", "o", kind),
+        ("FleetPage", "m", tells),
+        ("FleetPage", "M", tells),
+        ("FleetPage", "g", tells),
+        ("FleetPage", "o", kind),
         ("Page", "escape", kind),
         ("HeatMap", "enter", kind),
-        ("Node", "m", tells),
+        ("NodePage", "m", tells),
         ("Page", "escape", kind),
     ],
 }
@@ -184,7 +184,7 @@ def test_every_binding_is_pressed_by_a_test() -> None:
     pressed = {(owner, key) for scene in SCENES.values() for owner, key, _ in scene} | ELSEWHERE
     # A window's further keys close it too; one of them is pressed.
     assert bindings() - pressed == set()
-    assert {(owner, key) for owner, key in pressed if owner != "Reading"} <= bindings()
+    assert {(owner, key) for owner, key in pressed if owner != "TextViewer"} <= bindings()
 
 
 @pytest.mark.slow
@@ -238,7 +238,7 @@ def test_columns_are_chosen_and_copied_and_searched_lines_alone_are_exported(tmp
     async def steps(s: Session) -> None:
         await s.ready()
         await s.press(KEY["workloads"], "f")
-        await s.until(lambda: kind(s) == "Columns")
+        await s.until(lambda: kind(s) == "ColumnPicker")
         assert s.app.screen.query_one(SelectionList).selected
         await s.press("space", "escape")  # the second column is taken away
         await s.until(lambda: "kind" not in table(s).arrangement.columns)
@@ -246,7 +246,7 @@ def test_columns_are_chosen_and_copied_and_searched_lines_alone_are_exported(tmp
         await s.until(lambda: s.app.clipboard.startswith("chat\t"))
         for name, holds in FILES.items():
             await s.press("e")
-            await s.until(lambda: kind(s) == "Entry")
+            await s.until(lambda: kind(s) == "InputDialog")
             s.app.screen.query_one(Input).value = str(tmp_path / name)
             await s.press("enter")
             await s.until(lambda name=name: (tmp_path / name).exists())
@@ -256,7 +256,7 @@ def test_columns_are_chosen_and_copied_and_searched_lines_alone_are_exported(tmp
             assert "[red]" not in text or name == "d.svg"
             await s.until(lambda: kind(s) == "Workloads")
         await s.press("e")
-        await s.until(lambda: kind(s) == "Entry")
+        await s.until(lambda: kind(s) == "InputDialog")
         s.app.screen.query_one(Input).value = str(tmp_path / "a.csv")
         await s.press("enter")
         await s.shows("is there already.")
@@ -310,7 +310,7 @@ def test_what_an_earlier_run_chose_is_there_again_and_what_was_damaged_is_told()
     async def choose(s: Session) -> None:
         await s.ready()
         await s.press("t", "W", KEY["workloads"], "s", "f")
-        await s.until(lambda: kind(s) == "Columns")
+        await s.until(lambda: kind(s) == "ColumnPicker")
         await s.press("space", "escape")
         await s.until(lambda: "kind" not in table(s).arrangement.columns)
         first["memory"] = s.app.memory

@@ -93,13 +93,13 @@ _FULL_DISK = """
 import resource, sys
 from pathlib import Path
 import numpy as np
-from skuwise.advisor.telemetry.prometheus.client.response import Answer, Grid
+from skuwise.advisor.telemetry.prometheus.client.response import Grid, SeriesAnswer
 from skuwise.advisor.telemetry.prometheus.client.cache import Cache
 
 grid, folder = Grid(3600.0, 4 * 3600.0, 3600.0), Path(sys.argv[1])
 resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
 cache = Cache(folder, "s")
-cache.put("q", grid, ("a",), Answer(tuple({"a": str(n)} for n in range(1000)), np.random.rand(1000, grid.count)))
+cache.put("q", grid, ("a",), SeriesAnswer(tuple({"a": str(n)} for n in range(1000)), np.random.rand(1000, grid.count)))
 assert not cache.used and cache.get("q", grid, ("a",)) is None
 cache.prune()
 assert not list(folder.iterdir()), "nothing half-written is left"
