@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from .core.advice_types import INFERRED, Advice, Decision, Summary
+from .core.advice_types import Advice, Decision, Summary
 from .core.coded_text import CodedText
 from .core.dominant_label import DOMINANT
 from .core.formatting import counted, hours
 from .core.frame import Frame, Window
 from .core.timestamps import minute, span
+from .core.verdict_types import INFERRED
 from .moves.base.pricing import PriceBook, fabric_uses, prices_named, reconcile, standings, unique, with_costs
 from .moves.base.workload_groups import groups_of
 from .moves.context.finding_context import HOUR_SECONDS, listed, when_possible

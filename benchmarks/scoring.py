@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from scipy.stats import beta
-from skuwise.advisor.core.advice_types import WorkloadVerdict
+from skuwise.advisor.core.verdict_types import WorkloadVerdict
 
 ABSTAINED = "unknown"
 

@@ -10,7 +10,8 @@ from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
-from ..advisor.core.advice_types import Decision, WorkloadVerdict
+from ..advisor.core.advice_types import Decision
+from ..advisor.core.verdict_types import WorkloadVerdict
 from ..rules.base.errors import SkuwiseError
 from ..rules.base.sanitize import clean
 from .app_base import HabitsApp

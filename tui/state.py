@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ..advisor.core.advice_types import Advice, Decision, WorkloadVerdict
+from ..advisor.core.advice_types import Advice, Decision
 from ..advisor.core.timestamps import span
+from ..advisor.core.verdict_types import WorkloadVerdict
 
 if TYPE_CHECKING:
     from ..advisor.core.frame import Frame

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from ...rules.base.errors import EXIT_DONE, UsageError
 from ...rules.base.output import say, write_stdout, write_whole
 from ..advise import read_and_advise
-from ..core.advice_types import Advice, Finding, Owner, Recommendation, WorkloadVerdict
+from ..core.advice_types import Advice, Finding, Recommendation
+from ..core.verdict_types import Owner, WorkloadVerdict
 from ..telemetry.source import source_of
 from ..views.subjects import _LISTED, Subject, find, recommended, runs_of, workload_of
 from .options import add_ledger, add_source, ledger_beside

@@ -16,9 +16,10 @@ from typing import Any, get_args
 from ...rules.base.quantities import Moment
 from ...rules.base.sanitize import clean
 from ...rules.policy.labels import BottleneckLabel
-from .advice_types import Advice, Finding, Recommendation, Reconciliation, Rejected, WorkloadVerdict
+from .advice_types import Advice, Finding, Recommendation, Reconciliation, Rejected
 from .codec import Codec, MisfitError
 from .coded_text import UNSPECIFIED, CodedText
+from .verdict_types import WorkloadVerdict
 
 SCHEMA = "skuwise.advice/1"
 # No count and no sum of dollars or hours comes near: beyond it, adding up would lose the last cent.

@@ -7,20 +7,10 @@ from collections.abc import Iterable, Sequence
 
 from ...rules.base.sanitize import clean
 from ...rules.catalog.types import NodeSku, Price
-from .advice_types import (
-    INFERRED,
-    Decision,
-    Evidence,
-    Interval,
-    Owner,
-    Recommendation,
-    Reconciliation,
-    Scheduled,
-    Summary,
-    WorkloadVerdict,
-)
+from .advice_types import Decision, Evidence, Interval, Recommendation, Reconciliation, Summary
 from .coded_text import CodedText
 from .timestamps import day
+from .verdict_types import INFERRED, Owner, Scheduled, WorkloadVerdict
 
 NONE = "-"
 MARKET = "Other providers, shown apart and counted nowhere"

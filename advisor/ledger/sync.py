@@ -14,8 +14,9 @@ from pathlib import Path
 
 from ...rules.base.errors import NothingToDo, StoreError, UsageError
 from ...rules.base.sanitize import clean
-from ..core.advice_types import Advice, Configuration, Decision, Fleet, Interval, Recommendation, WorkloadVerdict
+from ..core.advice_types import Advice, Configuration, Decision, Fleet, Interval, Recommendation
 from ..core.formatting import price_note
+from ..core.verdict_types import WorkloadVerdict
 from ..moves.predict.calibration import NO_SITE, MeasuredMove, Site, site_factor
 from ..moves.recommendation_kinds import KINDS
 from ..moves.tracking.observation import Observation, PredictionSnapshot, measure, observation_of, serves, source_words

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..core.advice_types import Interval, WorkloadVerdict
+from ..core.advice_types import Interval
+from ..core.verdict_types import WorkloadVerdict
 from ..moves.recommendation_kinds import KINDS
 from ..moves.tracking.observation import Measure, Observation, PredictionSnapshot, hours, measure, spans
 from .entries import LedgerEntry

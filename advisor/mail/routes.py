@@ -24,7 +24,7 @@ from ...rules.base.errors import UsageError
 from ...rules.base.sanitize import QUOTED_MAX, clean, quoted
 from ...rules.base.toml import read_toml
 from ...rules.base.typed_fields import suggest
-from ..core.advice_types import WorkloadVerdict
+from ..core.verdict_types import WorkloadVerdict
 from .addresses import bare_address
 
 # In the order in which they decide. `label` is the team that telemetry names by itself; `sku` a GPU's or a node's.

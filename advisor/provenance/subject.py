@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..core.advice_types import Advice, Finding, WorkloadVerdict
+from ..core.advice_types import Advice, Finding
+from ..core.verdict_types import WorkloadVerdict
 from ..moves.base.workload_groups import group_keys, holding_now
 from .literals import number_literal, text_list
 

@@ -6,18 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from ..core.advice_types import (
-    Advice,
-    FabricUse,
-    Finding,
-    Recommendation,
-    Reconciliation,
-    Summary,
-    Unobserved,
-    WorkloadVerdict,
-)
+from ..core.advice_types import Advice, FabricUse, Finding, Recommendation, Reconciliation, Summary, Unobserved
 from ..core.exclusions import counted_recommendations
 from ..core.totals import added_intervals
+from ..core.verdict_types import WorkloadVerdict
 from ..ledger.outcomes import MoveOutcome
 from ..moves.waste_rules import wasted
 from ..pipeline import WINDOW_NOTES

@@ -9,12 +9,13 @@ from typing import TypeVar
 from ...rules.base.errors import UsageError
 from ...rules.base.sanitize import clean
 from ...rules.catalog.types import Price
-from ..core.advice_types import Advice, Finding, Recommendation, Reconciliation, Summary, WorkloadVerdict
+from ..core.advice_types import Advice, Finding, Recommendation, Reconciliation, Summary
 from ..core.coded_text import UNSPECIFIED, distinct
 from ..core.dominant_label import DOMINANT
 from ..core.formatting import listed
 from ..core.timestamps import rfc3339
 from ..core.totals import added, added_intervals
+from ..core.verdict_types import WorkloadVerdict
 from .merge_items import one_finding, one_recommendation, one_workload
 from .merged_source import OF_JOINING, MergedSource, Shard, Spanning, read_source
 

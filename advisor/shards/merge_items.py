@@ -11,28 +11,21 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import astuple, replace
 from typing import Any, TypeVar
 
-from ..core.advice_types import (
-    Alternative,
-    BottleneckVerdict,
-    Configuration,
-    Coverage,
-    Decision,
-    Finding,
-    Interval,
-    KindVerdict,
-    Owner,
-    Phase,
-    Realisation,
-    Recommendation,
-    Risk,
-    Scheduled,
-    Severity,
-    WorkloadVerdict,
-)
+from ..core.advice_types import Configuration, Decision, Finding, Interval, Realisation, Recommendation, Risk, Severity
 from ..core.coded_text import CodedText, distinct
 from ..core.dominant_label import leading, ruling
 from ..core.formatting import hours, saving_words, usd
 from ..core.totals import added, added_intervals, sum_if_all
+from ..core.verdict_types import (
+    Alternative,
+    BottleneckVerdict,
+    Coverage,
+    KindVerdict,
+    Owner,
+    Phase,
+    Scheduled,
+    WorkloadVerdict,
+)
 
 _KEPT = 20  # sentences, or pieces of evidence, of one verdict
 _SEVERITIES: tuple[Severity, ...] = ("low", "medium", "high")

@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ..core.advice_types import WorkloadVerdict
 from ..core.coded_text import CodedText
 from ..core.frame import Window
+from ..core.verdict_types import WorkloadVerdict
 from .doubts import Doubt
 from .workloads.inventory import Inventory
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..core import formatting as words
-from ..core.advice_types import Phase, WorkloadVerdict
 from ..core.coded_text import CodedText
 from ..core.timestamps import minute, span
+from ..core.verdict_types import Phase, WorkloadVerdict
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from ...rules.catalog.types import GpuSku
 from ...rules.policy.thresholds import WasteRule
-from ..core.advice_types import WorkloadVerdict
 from ..core.frame import Frame
+from ..core.verdict_types import WorkloadVerdict
 from ..moves.waste_rules import RULES
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...rules.catalog.types import GpuSku
-from ..core.advice_types import WorkloadVerdict
+from ..core.verdict_types import WorkloadVerdict
 
 # 16-bit tensor rates in the order in which they are taken: T4 and V100 have no BF16.
 PRECISIONS = ("bf16", "fp16")

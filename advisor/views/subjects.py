@@ -9,7 +9,8 @@ from ...rules.base.errors import UsageError
 from ...rules.base.typed_fields import suggest
 from ...rules.catalog.loader import Catalog
 from ...rules.catalog.types import GpuSku
-from ..core.advice_types import Advice, Finding, Recommendation, WorkloadVerdict
+from ..core.advice_types import Advice, Finding, Recommendation
+from ..core.verdict_types import WorkloadVerdict
 
 # So many characters of an id are enough where they name one thing only.
 PREFIX_MIN = 4

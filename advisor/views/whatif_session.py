@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 
 from ...rules.catalog.types import MEMORY_SLICES
-from ..core.advice_types import WorkloadVerdict
 from ..core.frame import Frame
+from ..core.verdict_types import WorkloadVerdict
 from ..moves.base.workload_groups import groups_of
 from ..moves.context.move_context import Baseline, MoveContext, baseline_for
 from ..moves.predict.calibration import NO_SITE, Site

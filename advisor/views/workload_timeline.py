@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from ...rules.catalog.loader import Catalog
 from ...rules.catalog.types import GpuSku
 from ...rules.policy.thresholds import WasteRule
-from ..core.advice_types import Advice, WorkloadVerdict
+from ..core.advice_types import Advice
 from ..core.frame import Frame
+from ..core.verdict_types import WorkloadVerdict
 from ..telemetry.resample import by_minute
 from ..telemetry.workload_series import History, history_of
 from .reference_lines import Level, levels_of

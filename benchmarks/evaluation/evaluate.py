@@ -26,8 +26,8 @@ from typing import TypeVar
 
 import numpy as np
 from skuwise.advisor.advise import load_rulebook
-from skuwise.advisor.core.advice_types import WorkloadVerdict
 from skuwise.advisor.core.frame import Frame, Window
+from skuwise.advisor.core.verdict_types import WorkloadVerdict
 from skuwise.advisor.pipeline import AdviseOptions, advise_on
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.advisor.verdicts.judge import judge

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import get_args
 
 from skuwise.advisor.advise import load_rulebook
-from skuwise.advisor.core.advice_types import WorkloadVerdict
 from skuwise.advisor.core.frame import Window
 from skuwise.advisor.core.timestamps import parse_moment
+from skuwise.advisor.core.verdict_types import WorkloadVerdict
 from skuwise.advisor.rulebook import Rulebook
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.advisor.verdicts.judge import judge

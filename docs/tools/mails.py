@@ -8,7 +8,7 @@ from pathlib import Path
 
 from PIL import Image
 from skuwise.advisor.advise import load_rulebook, read_and_advise
-from skuwise.advisor.core.advice_types import WorkloadVerdict
+from skuwise.advisor.core.verdict_types import WorkloadVerdict
 from skuwise.advisor.mail.letter import Letter
 from skuwise.advisor.mail.mime import inlined
 from skuwise.advisor.report.by_team import split_by_team

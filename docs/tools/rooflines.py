@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 from skuwise.advisor.advise import load_rulebook
-from skuwise.advisor.core.advice_types import WorkloadVerdict
+from skuwise.advisor.core.verdict_types import WorkloadVerdict
 from skuwise.advisor.render.roofline import render_svg, render_text
 from skuwise.advisor.simulate.simulator import simulate
 from skuwise.advisor.telemetry.sqlite.reader import read_frame

@@ -8,15 +8,9 @@ import math
 from dataclasses import replace
 
 import numpy as np
-from skuwise.advisor.core.advice_types import (
-    Advice,
-    Configuration,
-    Interval,
-    NodeStanding,
-    SavingsBaseline,
-    WorkloadVerdict,
-)
+from skuwise.advisor.core.advice_types import Advice, Configuration, Interval, NodeStanding, SavingsBaseline
 from skuwise.advisor.core.frame import Window
+from skuwise.advisor.core.verdict_types import WorkloadVerdict
 from skuwise.advisor.ledger.entries import LedgerEntry
 from skuwise.advisor.ledger.file.store import Ledger
 from skuwise.advisor.ledger.sync import LedgerSync

@@ -8,9 +8,10 @@ from functools import cache
 
 import numpy as np
 import pandas as pd
-from skuwise.advisor.core.advice_types import Advice, BottleneckVerdict, Coverage, KindVerdict, Owner, WorkloadVerdict
+from skuwise.advisor.core.advice_types import Advice
 from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.frame import Window
+from skuwise.advisor.core.verdict_types import BottleneckVerdict, Coverage, KindVerdict, Owner, WorkloadVerdict
 from skuwise.advisor.pipeline import AdviseOptions, advise_on
 from skuwise.advisor.verdicts.types import BareGpu, FabricFacts, NodeFacts, Verdicts
 from skuwise.advisor.verdicts.workloads.inventory import MEASURED, GpuCoverage, Inventory, NodeInventory

@@ -7,21 +7,17 @@ from dataclasses import replace
 
 from skuwise.advisor.core.advice_types import (
     Advice,
-    BottleneckVerdict,
     Configuration,
-    Coverage,
     Evidence,
     FabricUse,
     Finding,
     Interval,
-    KindVerdict,
-    Owner,
     Recommendation,
     Reconciliation,
     Summary,
-    WorkloadVerdict,
 )
 from skuwise.advisor.core.coded_text import CodedText
+from skuwise.advisor.core.verdict_types import BottleneckVerdict, Coverage, KindVerdict, Owner, WorkloadVerdict
 from skuwise.rules.catalog.types import Price
 
 WEEK = 7 * 86400.0

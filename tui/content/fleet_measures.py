@@ -9,7 +9,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ...advisor.core import formatting as words
-from ...advisor.core.advice_types import Advice, WorkloadVerdict
+from ...advisor.core.advice_types import Advice
+from ...advisor.core.verdict_types import WorkloadVerdict
 from ..cell_text import CUT
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ from textual.content import Content
 from textual.widgets import Static
 
 from ...advisor.core import formatting as words
-from ...advisor.core.advice_types import Recommendation, WorkloadVerdict
+from ...advisor.core.advice_types import Recommendation
+from ...advisor.core.verdict_types import WorkloadVerdict
 from ...advisor.views.move_words import action_words
 from ...rules.base.errors import UsageError
 from ...rules.base.sanitize import clean

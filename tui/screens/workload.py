@@ -13,9 +13,10 @@ from textual.content import Content
 from textual.widgets import Static
 
 from ...advisor.core import formatting as words
-from ...advisor.core.advice_types import INFERRED, Advice, Finding, Recommendation, WorkloadVerdict
+from ...advisor.core.advice_types import Advice, Finding, Recommendation
 from ...advisor.core.coded_text import CodedText
 from ...advisor.core.timestamps import minute, span
+from ...advisor.core.verdict_types import INFERRED, WorkloadVerdict
 from ...advisor.views import coverage
 from ...advisor.views.move_words import action_words
 from ...advisor.views.phases import phase_reasons, phase_sentence

@@ -8,7 +8,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from ...advisor.core import formatting as words
-from ...advisor.core.advice_types import WorkloadVerdict
+from ...advisor.core.verdict_types import WorkloadVerdict
 from ..cell_text import cost_cell
 from ..content.fleet_measures import owner_of
 from ..state import Loaded

@@ -15,9 +15,10 @@ from ....rules.catalog import fabric_premium as interconnect
 from ....rules.catalog.fabric_premium import Premium, PriceOf
 from ....rules.catalog.hour_prices import GPU_FLAG, GPU_HOUR
 from ....rules.catalog.types import Price
-from ...core.advice_types import FabricUse, NodeStanding, Realisation, Reconciliation, WorkloadVerdict
+from ...core.advice_types import FabricUse, NodeStanding, Realisation, Reconciliation
 from ...core.coded_text import CodedText
 from ...core.formatting import listed
+from ...core.verdict_types import WorkloadVerdict
 from ...verdicts.types import NodeFacts, Verdicts
 from .price_book import UNBOUND, PriceBook
 

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from ....rules.policy.exceptions import RuleException
-from ...core.advice_types import INFERRED, WorkloadVerdict
+from ...core.verdict_types import INFERRED, WorkloadVerdict
 from ...verdicts.types import NodeFacts, Verdicts
 from .prediction import EXPOSED, Array, Phase, Use, demand
 

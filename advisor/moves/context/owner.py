@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
-from ...core.advice_types import INFERRED, Risk
+from ...core.advice_types import Risk
 from ...core.coded_text import CodedText, coded
+from ...core.verdict_types import INFERRED
 from ..base.workload_groups import Group
 from .move_context import DrawnRecommendation
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...core.advice_types import Configuration, SavingsBaseline, WorkloadVerdict
+from ...core.advice_types import Configuration, SavingsBaseline
 from ...core.coded_text import CodedText, all_of, coded
+from ...core.verdict_types import WorkloadVerdict
 from ...verdicts.types import NodeFacts, Verdicts
 from ..base.pricing import cash_of
 from ..base.workload_groups import AVAILABLE, HOURS_PER_MONTH, JOBS, Group

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ....rules.catalog.types import GpuSku
-from ...core.advice_types import COUNTED_RISKS, Configuration, Rejected, WorkloadVerdict
+from ...core.advice_types import COUNTED_RISKS, Configuration, Rejected
 from ...core.coded_text import CodedText, all_of, coded
+from ...core.verdict_types import WorkloadVerdict
 from ..base.constraints import GPUS_SHARED, WHICH_NODES, fewer_gpus_gates
 from ..base.pricing import cash_of
 from ..base.workload_groups import HOURS_PER_MONTH, Group

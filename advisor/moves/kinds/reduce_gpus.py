@@ -8,9 +8,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ...core.advice_types import Configuration, Risk, WorkloadVerdict
+from ...core.advice_types import Configuration, Risk
 from ...core.coded_text import CodedText, coded
 from ...core.timestamps import minute
+from ...core.verdict_types import WorkloadVerdict
 from ..base.constraints import WHICH_NODES, fewer_gpus_gates
 from ..base.pricing import cash_of
 from ..base.workload_groups import HOURS_PER_MONTH

@@ -9,9 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from ...core.advice_types import Configuration, WorkloadVerdict
+from ...core.advice_types import Configuration
 from ...core.formatting import listed
 from ...core.timestamps import minute
+from ...core.verdict_types import WorkloadVerdict
 from .observation import Observation, PredictionSnapshot, hours, since_last
 
 Place = Literal["source", "target", "between"]

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ....rules.base.quantities import Moment
-from ...core.advice_types import Advice, Configuration, Interval, NodeStanding, SavingsBaseline, WorkloadVerdict
+from ...core.advice_types import Advice, Configuration, Interval, NodeStanding, SavingsBaseline
+from ...core.verdict_types import WorkloadVerdict
 from ..base.workload_groups import AVAILABLE, CURRENT_SECONDS, HOURS_PER_MONTH, holding_now
 
 # Steps are taken for told where so much of the busy time has a period.

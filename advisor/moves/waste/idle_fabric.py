@@ -7,13 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from ....rules.base.templates import fill
 from ....rules.catalog.fabric_premium import Premium
 from ....rules.policy.thresholds import WasteRule
-from ...core.advice_types import Evidence, Finding, WorkloadVerdict
+from ...core.advice_types import Evidence, Finding
 from ...core.coded_text import CodedText, coded
 from ...core.formatting import dated, usd
 from ...core.frame import Window
 from ...core.ids import stable_id
 from ...core.number_sources import Outside, Sql
 from ...core.timestamps import day, span
+from ...core.verdict_types import WorkloadVerdict
 from ...verdicts.types import FabricFacts, NodeFacts, Verdicts
 from ..base.pricing import FABRIC_REMEDY, PriceBook, fabric_premium, fabric_unobserved, lacks_fabric
 from ..base.workload_groups import HOURS_PER_MONTH, TRAINING, Group

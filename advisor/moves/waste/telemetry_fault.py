@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 from ....rules.base.templates import fill
 from ....rules.policy.thresholds import WasteRule
-from ...core.advice_types import Evidence, Finding, WorkloadVerdict
+from ...core.advice_types import Evidence, Finding
 from ...core.coded_text import CodedText
 from ...core.ids import stable_id
 from ...core.number_sources import SPARE_POWER_OVER_IDLE, Outside, Sql, weighted
 from ...core.timestamps import rfc3339
+from ...core.verdict_types import WorkloadVerdict
 from ...verdicts.doubts import Doubt
 from ...verdicts.features.soundness import CONTRADICTIONS
 from ...verdicts.types import BareGpu, NodeFacts, Verdicts

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ...core.advice_types import INFERRED
 from ...core.frame import Frame
+from ...core.verdict_types import INFERRED
 from ..doubts import Doubt
 from ..features.soundness import CONTRADICTIONS
 from ..types import BareGpu

@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ...core.advice_types import BottleneckVerdict, Coverage, KindVerdict, Owner, Phase, WorkloadVerdict
 from ...core.coded_text import UNSPECIFIED, CodedText, coded
 from ...core.frame import Window
 from ...core.records import records
 from ...core.timestamps import minute, span
+from ...core.verdict_types import BottleneckVerdict, Coverage, KindVerdict, Owner, Phase, WorkloadVerdict
 from ..bottlenecks.judgement import Judgement, JudgementInputs, Piece
 from ..bottlenecks.kv_cache import capacity_of, tokens_of, with_capacity
 from ..workloads.attribution import Attribution

@@ -6,9 +6,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ...core.advice_types import BottleneckVerdict
 from ...core.coded_text import CodedText, Scalar, coded
 from ...core.dominant_label import leading, ruling
+from ...core.verdict_types import BottleneckVerdict
 from .links import SETTLES
 
 Floats = npt.NDArray[np.float64]

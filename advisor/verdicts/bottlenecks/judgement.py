@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from ...core.advice_types import INFERRED, Alternative, BottleneckVerdict, KindVerdict
 from ...core.coded_text import coded
 from ...core.frame import Frame
+from ...core.verdict_types import INFERRED, Alternative, BottleneckVerdict, KindVerdict
 from ...rulebook import Rulebook
 from ..features.features import Columns, columns_of, features
 from ..kinds.kind_metadata import metadata_clues

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from ...core.advice_types import BottleneckVerdict
 from ...core.coded_text import CodedText, coded
+from ...core.verdict_types import BottleneckVerdict
 
 
 @dataclass(frozen=True, slots=True)

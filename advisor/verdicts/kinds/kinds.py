@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from ....rules.models.kind_model import KindModel
 from ....rules.policy.labels import KindLabel
 from ....rules.policy.thresholds import Threshold
-from ...core.advice_types import Alternative, KindVerdict
 from ...core.coded_text import CodedText, coded
+from ...core.verdict_types import Alternative, KindVerdict
 from ..features.features import Features
 from .clue import Clue
 from .kind_signals import FINE_SECONDS, SHAPES

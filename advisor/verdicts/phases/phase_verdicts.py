@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ...core.advice_types import KindVerdict, Phase
 from ...core.coded_text import coded
+from ...core.verdict_types import KindVerdict, Phase
 from ..bottlenecks.judgement import Judgement
 from .change_points import DEMANDED, HOUR, PHASE_HOURS_MIN, Behaviour, Cut, Turn
 

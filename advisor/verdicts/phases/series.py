@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from ...core.advice_types import INFERRED, KindVerdict, WorkloadVerdict
 from ...core.coded_text import CodedText
 from ...core.timestamps import span
+from ...core.verdict_types import INFERRED, KindVerdict, WorkloadVerdict
 from ..bottlenecks.judgement import Judgement, Piece
 
 HOUR = 3600.0

@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ...core.advice_types import Scheduled
 from ...core.frame import Frame, Window
 from ...core.records import records, text
+from ...core.verdict_types import Scheduled
 from .session import Session
 
 Floats = npt.NDArray[np.float64]

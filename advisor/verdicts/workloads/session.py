@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ...core.advice_types import Scheduled
+from ...core.verdict_types import Scheduled
 
 
 @dataclass(frozen=True, slots=True)

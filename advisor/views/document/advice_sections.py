@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...core import formatting as words
-from ...core.advice_types import Advice, Recommendation, WorkloadVerdict
+from ...core.advice_types import Advice, Recommendation
+from ...core.verdict_types import WorkloadVerdict
 from ...moves.recommendation_kinds import action_words
 from .. import coverage
 from ..finding_groups import FindingGroup, best, best_recommendation, cases, without_finding

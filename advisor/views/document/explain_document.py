@@ -9,9 +9,10 @@ from ....rules.catalog.loader import Catalog
 from ....rules.policy.features import FEATURES
 from ....rules.policy.thresholds import WasteRule
 from ...core import formatting as words
-from ...core.advice_types import Advice, Configuration, Finding, Recommendation, WorkloadVerdict
+from ...core.advice_types import Advice, Configuration, Finding, Recommendation
 from ...core.coded_text import CodedText
 from ...core.timestamps import minute, span
+from ...core.verdict_types import WorkloadVerdict
 from ...moves.recommendation_kinds import action_words
 from ..phases import phase_reasons, phase_rows
 from ..subjects import Subject, workload_of

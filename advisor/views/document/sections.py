@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ....rules.catalog.types import Price
 from ...core import formatting as words
-from ...core.advice_types import INFERRED, Realisation, Recommendation
+from ...core.advice_types import Realisation, Recommendation
 from ...core.coded_text import CodedText
 from ...core.timestamps import minute
+from ...core.verdict_types import INFERRED
 from .. import coverage as cover
 from ..aggregates import FabricSum, IdleGpus
 from .model import AsideBlock, Chart, Figures, Section, Table, section

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from skuwise.advisor.core.advice_types import Owner
+from skuwise.advisor.core.verdict_types import Owner
 from skuwise.rules.base.errors import RulesError
 from skuwise.rules.policy.custom import load_custom_rules
 from skuwise.rules.policy.exceptions import load_exceptions

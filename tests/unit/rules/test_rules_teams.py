@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from skuwise.advisor.core.advice_types import Owner
+from skuwise.advisor.core.verdict_types import Owner
 from skuwise.rules.base.errors import RulesError
 from skuwise.rules.base.yaml_loader import rules_root
 from skuwise.rules.policy.thresholds import load_kind_thresholds, load_waste_rules

@@ -8,7 +8,8 @@ import json
 from dataclasses import replace
 
 import pytest
-from skuwise.advisor.core.advice_types import Configuration, SavingsBaseline, WorkloadVerdict
+from skuwise.advisor.core.advice_types import Configuration, SavingsBaseline
+from skuwise.advisor.core.verdict_types import WorkloadVerdict
 from skuwise.advisor.ledger.entries import LedgerEntry, LedgerEvent, Proposal
 from skuwise.advisor.ledger.realised_savings import realised
 from skuwise.advisor.ledger.records import EventFigures, TrialResult, from_json

@@ -4,7 +4,7 @@
 from dataclasses import replace
 
 import pytest
-from skuwise.advisor.core.advice_types import BottleneckVerdict
+from skuwise.advisor.core.verdict_types import BottleneckVerdict
 from skuwise.rules.catalog.types import Price
 from skuwise.tests.support.moves_builders import advice_of, fabric, node, usage, verdicts, workload
 

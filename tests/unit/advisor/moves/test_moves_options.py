@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from skuwise.advisor.core.advice_types import BottleneckVerdict
+from skuwise.advisor.core.verdict_types import BottleneckVerdict
 from skuwise.advisor.moves.base.constraints import gates
 from skuwise.advisor.moves.base.workload_groups import groups_of
 from skuwise.rules.catalog.types import Price

@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 from skuwise.__main__ import main
 from skuwise.advisor.advise import load_rulebook
-from skuwise.advisor.core.advice_types import Advice, Coverage, Owner
+from skuwise.advisor.core.advice_types import Advice
 from skuwise.advisor.core.coded_text import CodedText
+from skuwise.advisor.core.verdict_types import Coverage, Owner
 from skuwise.advisor.pipeline import AdviseOptions, advise_on
 from skuwise.advisor.render import format_names, render
 from skuwise.advisor.render.explain import render_explained

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from skuwise.advisor.core.advice_types import INFERRED, Owner
+from skuwise.advisor.core.verdict_types import INFERRED, Owner
 from skuwise.tests.support.moves_builders import advice_of, bare, founding, node, verdicts
 
 

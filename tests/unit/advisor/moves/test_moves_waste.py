@@ -2,9 +2,9 @@
 from dataclasses import replace
 
 import pytest
-from skuwise.advisor.core.advice_types import Alternative, BottleneckVerdict, KindVerdict, Phase
 from skuwise.advisor.core.frame import Window
 from skuwise.advisor.core.timestamps import minute, rfc3339
+from skuwise.advisor.core.verdict_types import Alternative, BottleneckVerdict, KindVerdict, Phase
 from skuwise.tests.support.moves_builders import (
     END,
     START,

@@ -7,7 +7,8 @@ from dataclasses import replace
 from importlib.resources import files
 
 import pytest
-from skuwise.advisor.core.advice_types import Advice, BottleneckVerdict, Finding
+from skuwise.advisor.core.advice_types import Advice, Finding
+from skuwise.advisor.core.verdict_types import BottleneckVerdict
 from skuwise.advisor.moves.waste_rules import RULES
 from skuwise.advisor.verdicts.types import NodeFacts
 from skuwise.rules.catalog.types import PowerPrice, Price

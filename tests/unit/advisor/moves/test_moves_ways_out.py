@@ -6,7 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from skuwise.advisor.core.advice_types import Advice, BottleneckVerdict, Recommendation
+from skuwise.advisor.core.advice_types import Advice, Recommendation
+from skuwise.advisor.core.verdict_types import BottleneckVerdict
 from skuwise.advisor.moves.kinds.schedule_off import off_hours
 from skuwise.advisor.pipeline import AdviseOptions
 from skuwise.advisor.render import format_names, render

@@ -6,16 +6,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from skuwise.advisor.core.advice_types import (
-    Alternative,
-    BottleneckVerdict,
-    Coverage,
-    Decision,
-    KindVerdict,
-    Owner,
-    Phase,
-)
+from skuwise.advisor.core.advice_types import Decision
 from skuwise.advisor.core.coded_text import CodedText
+from skuwise.advisor.core.verdict_types import Alternative, BottleneckVerdict, Coverage, KindVerdict, Owner, Phase
 from skuwise.advisor.render.explain import render_explained
 from skuwise.advisor.views.roofline import roofline
 from skuwise.advisor.views.subjects import find, recommended

@@ -17,22 +17,17 @@ from hypothesis import strategies as st
 from skuwise.__main__ import main
 from skuwise.advisor.core.advice_types import (
     Advice,
-    Alternative,
-    BottleneckVerdict,
     Configuration,
-    Coverage,
     Decision,
     Evidence,
     Finding,
     Interval,
-    KindVerdict,
-    Phase,
     Recommendation,
     Reconciliation,
-    Scheduled,
     Summary,
 )
 from skuwise.advisor.core.coded_text import CodedText
+from skuwise.advisor.core.verdict_types import Alternative, BottleneckVerdict, Coverage, KindVerdict, Phase, Scheduled
 from skuwise.advisor.pipeline import AdviseOptions, advise
 from skuwise.advisor.render import format_names, render
 from skuwise.advisor.render.json import load_schema

@@ -10,8 +10,9 @@ import jsonschema
 import pandas as pd
 import pytest
 from skuwise.advisor.core import formatting as words
-from skuwise.advisor.core.advice_types import Advice, Evidence, Interval, Owner, Reconciliation, Summary
+from skuwise.advisor.core.advice_types import Advice, Evidence, Interval, Reconciliation, Summary
 from skuwise.advisor.core.coded_text import CodedText
+from skuwise.advisor.core.verdict_types import Owner
 from skuwise.advisor.render import format_named, format_names, render
 from skuwise.advisor.render.formats.csv import COLUMNS, cell
 from skuwise.advisor.render.formats.markdown import escape

@@ -10,8 +10,9 @@ from itertools import pairwise
 
 import matplotlib.image
 import pytest
-from skuwise.advisor.core.advice_types import Coverage, Owner, Reconciliation
+from skuwise.advisor.core.advice_types import Reconciliation
 from skuwise.advisor.core.coded_text import CodedText
+from skuwise.advisor.core.verdict_types import Coverage, Owner
 from skuwise.advisor.render import charts
 from skuwise.advisor.report.by_team import split_by_team
 from skuwise.advisor.report.letters import SUBJECT_MAX, letter_of

@@ -2,9 +2,10 @@
 from dataclasses import replace
 
 import pytest
-from skuwise.advisor.core.advice_types import Coverage, Decision, Finding, Interval, Reconciliation
+from skuwise.advisor.core.advice_types import Decision, Finding, Interval, Reconciliation
 from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.exclusions import counted_recommendations
+from skuwise.advisor.core.verdict_types import Coverage
 from skuwise.advisor.ledger.outcomes import MoveOutcome
 from skuwise.advisor.report.by_team import outcomes_of, split_by_team
 from skuwise.advisor.views.aggregates import (

@@ -8,7 +8,7 @@ from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
-from skuwise.advisor.core.advice_types import Coverage
+from skuwise.advisor.core.verdict_types import Coverage
 from skuwise.advisor.render.roofline import render_svg, render_text
 from skuwise.advisor.views.roofline import Roofline, roof_of, roofline
 from skuwise.tests.support.moves_builders import catalog, workload

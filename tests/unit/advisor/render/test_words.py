@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from skuwise.advisor.core.advice_types import INFERRED, Owner, Scheduled
 from skuwise.advisor.core.formatting import price_note, scheduled_words, whose_words
+from skuwise.advisor.core.verdict_types import INFERRED, Owner, Scheduled
 from skuwise.rules.catalog.types import Price
 from skuwise.tests.support.moves_builders import workload
 

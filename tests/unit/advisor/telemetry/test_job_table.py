@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from skuwise.advisor.core.advice_types import Scheduled, WorkloadVerdict
 from skuwise.advisor.core.frame import Frame
+from skuwise.advisor.core.verdict_types import Scheduled, WorkloadVerdict
 from skuwise.advisor.telemetry.job_table import with_jobs
 from skuwise.advisor.verdicts.judge import judge
 from skuwise.advisor.views.subjects import find, runs_of

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from skuwise.advisor.core.advice_types import WorkloadVerdict
+from skuwise.advisor.core.verdict_types import WorkloadVerdict
 from skuwise.advisor.verdicts.features.assumed_efficiency import assumed
 from skuwise.advisor.verdicts.judge import judge
 from skuwise.rules.catalog.loader import Catalog, load_catalog

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from skuwise.advisor.core.advice_types import WorkloadVerdict
 from skuwise.advisor.core.frame import Frame
+from skuwise.advisor.core.verdict_types import WorkloadVerdict
 from skuwise.advisor.pipeline import AdviseOptions, advise
 from skuwise.advisor.verdicts.judge import Verdicts, judge
 from skuwise.agent.metrics import BIN_EDGES

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
-from skuwise.advisor.core.advice_types import Scheduled, WorkloadVerdict
+from skuwise.advisor.core.verdict_types import Scheduled, WorkloadVerdict
 from skuwise.advisor.verdicts.judge import judge
 from skuwise.advisor.verdicts.kinds.kind_metadata import metadata_clues
 from skuwise.advisor.verdicts.workloads.session import Session

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from skuwise.advisor.core.advice_types import BottleneckVerdict
+from skuwise.advisor.core.verdict_types import BottleneckVerdict
 from skuwise.advisor.verdicts.judge import judge
 from skuwise.rules.catalog.loader import Catalog, load_catalog
 from skuwise.tests.support.frame_builder import HOUR, START, TRAINING, FrameBuilder

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from skuwise.advisor.core.advice_types import WorkloadVerdict
+from skuwise.advisor.core.verdict_types import WorkloadVerdict
 from skuwise.advisor.verdicts.judge import judge
 from skuwise.advisor.verdicts.phases.change_points import HOUR, PHASES_MAX, Behaviour, Turn, behaviour_of, turns
 from skuwise.rules.catalog.loader import Catalog, load_catalog
