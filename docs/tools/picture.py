@@ -16,7 +16,7 @@ from skuwise.advisor.views.document.advice_document import case_sections, overvi
 
 WIDTH = 112
 UNTIL = 1_794_787_200.0  # 2026-11-16T00:00:00Z: the picture is the same whenever it is drawn
-LINES = 24
+LINES, STORY_LINES = 27, 10
 
 
 def main() -> None:
@@ -27,7 +27,7 @@ def main() -> None:
     shown = document_text(overview_document(advice), width=WIDTH).splitlines()[:LINES]
     story = sections_text(case_sections(advice, "idle-fabric"), width=WIDTH).splitlines()
     console = Console(record=True, width=WIDTH, file=io.StringIO())
-    for line in ["$ skuwise demo", "", *shown, "...", "", *story[: story.index("")]]:
+    for line in ["$ skuwise demo", "", *shown, "...", "", *story[:STORY_LINES]]:
         bold = line in ("Found", "Workloads") or line.startswith(("$ ", "Advice for", "In words"))
         console.print(Text(line, style="bold" if bold else ""))
     svg = console.export_svg(title="skuwise demo", unique_id="skuwise")
