@@ -38,7 +38,7 @@ _ROOM_FOR_LEGEND = 14  # lines of the terminal
 
 
 class FleetPage(Page):
-    NAME, LABEL = "fleet", "FleetPage"
+    NAME, LABEL = "fleet", "Fleet"
     ABOUT: ClassVar[str] = (
         "Every GPU as a cell, every node as a row of cells with its name: the mean over the window of what m chooses. "
         "g groups by SKU, by fabric (the compute ports observed) or by team. The arrows move by GPU, n and N by "
@@ -47,7 +47,7 @@ class FleetPage(Page):
         "map says why. Enter opens the node."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("m", "measure(1)", "MapMeasure"),
+        Binding("m", "measure(1)", "Measure"),
         Binding("M", "measure(-1)", "Measure before", show=False),
         Binding("g", "group", "Group"),
         Binding("o", "workload", "Workload", show=False),
@@ -61,7 +61,7 @@ class FleetPage(Page):
 
     def compose_data(self) -> ComposeResult:
         with Vertical(classes="panel fills", id="map") as panel:
-            panel.border_title = "FleetPage"
+            panel.border_title = "Fleet"
             yield Static(classes="said", id="legend")
             yield HeatMap(_place, empty="Drawing the fleet ...")
             yield Static(classes="said", id="spot")

@@ -25,7 +25,7 @@ class ColumnPicker(ModalScreen[tuple[str, ...]]):
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="window small") as panel:
-            panel.border_title = "ColumnPicker"
+            panel.border_title = "Columns"
             yield SelectionList[str](*(Selection(one, one, one in self._shown) for one in self._titles[1:]))
             yield Static(line("space chooses, escape takes them", "$foreground-muted"))
 
