@@ -32,8 +32,8 @@ reason: below this our loaders cannot keep an H100 busy
 kinds: [training, fine-tuning]
 when:
   - {feature: cpu, operator: above, value: 0.8}
-  - {feature: g, operator: below, value: 0.6}
-text: "{workload} waits for its input: CPUs {cpu} busy, GPUs at work {g} of the time."
+  - {feature: engine_active, operator: below, value: 0.6}
+text: "{workload} waits for its input: CPUs {cpu} busy, GPUs at work {engine_active} of the time."
 would_change_if:
   - The loader is given more cores.
 """

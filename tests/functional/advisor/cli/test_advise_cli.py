@@ -62,7 +62,7 @@ def test_output_is_written_whole_or_not_at_all(founding, tmp_path, capsys):
     target = tmp_path / "report.md"
     target.write_text("old")
     assert main(["advise", "--db", str(founding), "--format", "markdown", "--output", str(target)]) == 0
-    assert target.read_text().startswith("# GPU advice")
+    assert target.read_text().startswith("# Advice for ")
     assert [p.name for p in tmp_path.iterdir()] == ["report.md"]
     assert capsys.readouterr().out == ""
     assert main(["advise", "--db", str(founding), "--output", str(tmp_path / "none" / "x.txt")]) == 1
