@@ -16,8 +16,8 @@ from ..core.advice_types import Advice
 from ..core.codec import MisfitError
 from .merged_source import read_source
 
-# Some 3,800 nodes with their codes, and twice as many for all shards together (docs/fleet.md). While it is read and joined,
-# advice takes some five times its text.
+# Some 3,800 nodes with their codes, and twice as many for all shards together (docs/fleet.md). While it is read and
+# joined, advice takes some five times its text.
 MAX_BYTES = 48 * 1024**2
 MAX_BYTES_TOGETHER = 2 * MAX_BYTES
 PATIENCE_SECONDS = 300.0  # of a pipe: what writes it may be asking a fleet's Prometheus first
