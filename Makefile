@@ -12,6 +12,7 @@ COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --fork
 UPGRADE ?=
 ENGINE ?= podman
 SEEDS ?= 0-14
+THIRD_SEEDS ?= 0-3
 # Repeats the draws of a run of the property tests that printed this seed.
 SEED ?=
 WEEKS ?= 0-2
@@ -80,8 +81,9 @@ accuracy: setup ## kinds and bottlenecks over 20 simulated fleets, with the conf
 fuzz: setup ## spoil what every reader reads, 100,000 times each (hours); MUTATIONS=N for another number
 	$(BIN)/python -m skuwise.benchmarks.fuzzing run --mutations $(MUTATIONS)
 
-evaluate: setup ## verdicts on both generators, recordings, two weeks' backtest, moves on published pairs (about half an hour); SEEDS, WEEKS
-	$(BIN)/python -m skuwise.benchmarks.evaluation.evaluate --seeds $(SEEDS) --weeks $(WEEKS)
+evaluate: setup ## verdicts on real series, the generators, recordings, two weeks' backtest, moves on published pairs (about half an hour); SEEDS, THIRD_SEEDS, WEEKS
+	$(BIN)/python -m skuwise.benchmarks.evaluation.evaluate --third-seeds $(THIRD_SEEDS) --seeds $(SEEDS) \
+		--weeks $(WEEKS) --answers out/answers.csv
 
 model: setup ## fit the weights of kinds anew from simulated fleets (some ten minutes): rules/kind_model.yaml
 	$(BIN)/python -m skuwise.benchmarks.fit.train_kinds

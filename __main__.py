@@ -25,6 +25,7 @@ COMMANDS: Mapping[str, Command] = {
     "skus": Command(f"{_CLI}.skus", "the catalog of GPUs, nodes and prices"),
     "prices": Command(f"{_CLI}.prices", "a price file from an export of what was really charged", "advisor"),
     "rules": Command("skuwise.rules.commands", "list or check the rules and thresholds"),
+    "kinds": Command(f"{_CLI}.kinds", "a site's own correction of kinds, from work that it labelled", "advisor"),
     "ledger": Command(f"{_CLI}.ledger", "what was recommended, and what was decided on it", "advisor"),
     "report": Command(f"{_CLI}.report", "the weekly report: one mail for each team, shown or sent", "advisor"),
     "serve": Command(f"{_CLI}.serve", "reports, snapshots and cache on a schedule, without systemd", "advisor"),

@@ -24,22 +24,30 @@ SEED = 20
 
 
 def load_rulebook(
-    rules_dir: Path | None, prices: Path | None, now: float, hourly: StatedPrices | None = None
+    rules_dir: Path | None,
+    prices: Path | None,
+    now: float,
+    hourly: StatedPrices | None = None,
+    *,
+    with_correction: bool = True,
 ) -> Rulebook:
     """Read what telemetry is judged by: what ships, a site's own rules and its prices over it.
 
-    `now`: Unix seconds; a price of a later day is refused. `hourly`: prices by the hour as somebody wrote them. Raises
+    `now`: Unix seconds; a price of a later day is refused. `hourly`: prices by the hour as somebody wrote them.
+    `with_correction`: whether a site's correction of kinds is used (not where one is fitted against what ships). Raises
     RulesError with file, line and remedy, and UsageError for a price by the hour that cannot be.
     """
     from ..rules.catalog.hour_prices import StatedPrices, resolve_prices  # noqa: PLC0415
     from ..rules.catalog.loader import load_catalog  # noqa: PLC0415
     from ..rules.catalog.price_files import TeamPrices, load_prices  # noqa: PLC0415
+    from ..rules.models.kind_correction import corrected, load_kind_correction  # noqa: PLC0415
     from ..rules.models.kind_model import load_kind_model  # noqa: PLC0415
     from ..rules.models.move_model import load_move_model  # noqa: PLC0415
     from ..rules.models.resting_power import load_resting_power  # noqa: PLC0415
     from ..rules.policy import thresholds  # noqa: PLC0415
     from ..rules.policy.custom import load_custom_rules  # noqa: PLC0415
     from ..rules.policy.exceptions import load_exceptions  # noqa: PLC0415
+    from ..rules.policy.kind_priors import load_kind_priors  # noqa: PLC0415
     from .rulebook import Rulebook  # noqa: PLC0415
     from .verdicts.kinds.kind_signals import SHAPES, fingerprint  # noqa: PLC0415
     from .verdicts.kinds.kinds import WORKING  # noqa: PLC0415
@@ -47,6 +55,9 @@ def load_rulebook(
     catalog = load_catalog(rules_dir)
     today = datetime.fromtimestamp(now, UTC).date()
     rules, custom = thresholds.load_waste_rules(rules_dir), load_custom_rules(rules_dir)
+    model = load_kind_model(WORKING, [shape.name for shape in SHAPES], fingerprint(SHAPES))
+    correction = load_kind_correction(rules_dir, WORKING) if with_correction else None
+    fits = correction is not None and correction.fits(model)
     return Rulebook(
         catalog=catalog,
         rules=rules,
@@ -54,11 +65,14 @@ def load_rulebook(
         exceptions=load_exceptions(rules_dir, known_rules=(*rules, *custom.ids)),
         kinds=thresholds.load_kind_thresholds(rules_dir),
         bottlenecks=thresholds.load_bottleneck_thresholds(rules_dir),
-        kind_model=load_kind_model(WORKING, [shape.name for shape in SHAPES], fingerprint(SHAPES)),
+        kind_priors=load_kind_priors(rules_dir),
+        kind_model=corrected(model, correction) if correction is not None and fits else model,
         resting_power=load_resting_power(),
         move_model=load_move_model(),
         own=load_prices(prices, catalog.nodes.keys(), today=today) if prices is not None else TeamPrices(),
         hourly=resolve_prices(hourly or StatedPrices(), catalog, today),
+        kind_correction=correction if fits else None,
+        correction_left=None if fits else correction,
     )
 
 

@@ -11,19 +11,23 @@ from dataclasses import dataclass, field
 from ..rules.catalog.hour_prices import HourPrices
 from ..rules.catalog.loader import Catalog
 from ..rules.catalog.price_files import TeamPrices
+from ..rules.models.kind_correction import KindCorrection
 from ..rules.models.kind_model import KindModel
 from ..rules.models.move_model import MoveModel
 from ..rules.models.resting_power import RestingPowers
 from ..rules.policy.custom import CustomRules
 from ..rules.policy.exceptions import Exceptions
+from ..rules.policy.kind_priors import KindPriors
 from ..rules.policy.thresholds import Threshold, WasteRule
 
 
 @dataclass(frozen=True)
 class Rulebook:
     """What ships, with a site's own files over it. `own`: the team's prices; empty where it named no file. `hourly`: by
-    the hour, from its settings and flags. `kinds`, `bottlenecks`: thresholds of the verdicts. `kind_model`: what shapes
-    say of kinds; `resting_power`: what GPUs draw at rest; `move_model`: what predictions of moves were worth."""
+    the hour, from its settings and flags. `kinds`, `bottlenecks`: thresholds of the verdicts. `kind_priors`: what names
+    and owners say of kinds. `kind_model`: what shapes say, with `kind_correction` in it where the site has one;
+    `correction_left`: one that is for another version's model and is not in it. `resting_power`: what GPUs draw at
+    rest; `move_model`: what predictions of moves were worth."""
 
     catalog: Catalog
     rules: Mapping[str, WasteRule]
@@ -31,11 +35,14 @@ class Rulebook:
     exceptions: Exceptions
     kinds: Mapping[str, Threshold]
     bottlenecks: Mapping[str, Threshold]
+    kind_priors: KindPriors
     kind_model: KindModel
     resting_power: RestingPowers
     move_model: MoveModel
     own: TeamPrices = field(default_factory=TeamPrices)
     hourly: HourPrices = field(default_factory=HourPrices)
+    kind_correction: KindCorrection | None = None
+    correction_left: KindCorrection | None = None
 
     @property
     def floor_hours(self) -> float:

@@ -39,6 +39,19 @@ def macro_f1(answers: Sequence[Answer]) -> float:
     return sum(scores.values()) / len(scores) if scores else 0.0
 
 
+def recall_by_label(answers: Sequence[Answer]) -> dict[str, float]:
+    """The share of each label of truth that was said."""
+    total = Counter(a.truth for a in answers)
+    right = Counter(a.truth for a in answers if a.truth == a.verdict)
+    return {label: right[label] / n for label, n in sorted(total.items())}
+
+
+def balanced_accuracy(answers: Sequence[Answer]) -> float:
+    """The mean of recall over the labels that occur in truth; abstentions are misses."""
+    recalls = recall_by_label(answers)
+    return sum(recalls.values()) / len(recalls) if recalls else 0.0
+
+
 def accuracy(answers: Sequence[Answer]) -> float:
     """Share of verdicts that are right; abstentions are not."""
     return sum(a.truth == a.verdict for a in answers) / len(answers) if answers else 0.0

@@ -9,16 +9,23 @@ import numpy as np
 from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.core.histogram_array import BinsArray
 
+# What people, schedulers and clusters say of a workload; who made it and its image are names too.
+_SAID = (
+    "job_id", "namespace", "pod", "user", "account", "framework", "command", "partition", "qos", "array_job_id",
+    "array_task_id", "controller_kind", "image", "team",
+)  # fmt: skip
+
 
 def hidden(frame: Frame) -> Frame:
-    """The frame with all that people wrote about their workloads taken away."""
+    """The frame with all that people wrote about their workloads taken away, and what engines tell of themselves."""
     workloads = frame.workloads.copy()
-    for column in ("job_id", "namespace", "pod", "user", "account", "framework", "command"):
-        workloads[column] = None
+    for column in _SAID:
+        if column in workloads:
+            workloads[column] = None
     # A name still tells runs of one thing from another, but says nothing.
     workloads["name"] = [sha256(name.encode()).hexdigest()[:10] for name in workloads["name"]]
     workloads["scheduler"] = "process"
-    return dataclasses.replace(frame, workloads=workloads)
+    return dataclasses.replace(frame, workloads=workloads, serving=frame.serving.iloc[:0])
 
 
 def coarse(frame: Frame) -> Frame:

@@ -41,8 +41,9 @@ class Frame:
     last_active_ts`` (end of the last hour in which some second exceeded 1 % of line rate, NaN: never), ``first_ts,
     hours``; empty where the road cannot look back.
     `serving`: what inference servers told, ``node, workload_id, engine, kv_percent, samples, preemptions, seconds,
-    generated_tokens``: how many samples fell on each percent of KV cache in use; empty where the road or no server
-    tells.
+    generated_tokens, prompt_tokens, running_seconds, running_max, waiting_seconds, waiting_max`` (requests times
+    seconds, and the most at once): how many samples fell on each percent of KV cache in use; empty where the road or no
+    server tells.
     `requests`: GPUs that pods asked for, ``node, namespace, pod, container, resource, count, ts_start, ts_end``
     (resource as kube-state-metrics spells it: nvidia_com_gpu, nvidia_com_mig_1g_10gb ...); empty where the road tells
     none. `jobs`: Slurm's job table, the columns of the view ``slurm_jobs``; empty where there is none.

@@ -17,6 +17,7 @@ from ..core.coded_text import CodedText
 from ..core.timestamps import day
 from . import waste
 from .base.workload_groups import Group
+from .consistency import consistent
 from .context.described import described_in
 from .context.finding_context import FindingContext, Waste, listed, node_words, series_label
 from .context.rule_context import RuleContext, RuleDescription
@@ -54,7 +55,8 @@ def find_waste(scope: RuleContext, exceptions: Exceptions) -> tuple[tuple[Findin
             mine, told = described.judge(part, own)
             found += [replace(one, answered_by=described.answered_by, waste=described.waste) for one in mine]
             notes += told
-    return _excepted(scope, found, notes, exceptions)
+    found, against = consistent(scope.verdicts, scope.groups, found)
+    return _excepted(scope, found, (*notes, *against), exceptions)
 
 
 def find_custom(

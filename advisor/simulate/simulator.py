@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,7 +24,10 @@ MINUTES_SECONDS = 6 * 3600.0
 
 @dataclass(frozen=True, slots=True)
 class SimulationReport:
-    """What was made. Times are Unix seconds; `files` are the databases, in the order of the nodes."""
+    """What was made. Times are Unix seconds; `files` are the databases, in the order of the nodes.
+
+    `lives`: hours of each workload (by id) from its first start to its last end, or to the fleet's.
+    """
 
     scenario: str
     seed: int
@@ -34,6 +37,7 @@ class SimulationReport:
     nodes: tuple[str, ...]
     gpu_count: int
     truths: tuple[Truth, ...]
+    lives: Mapping[str, float]
 
 
 def simulate(
@@ -46,14 +50,17 @@ def simulate(
     minutes_seconds: float = MINUTES_SECONDS,
     samples_seconds: float = 0,
     nodes: Collection[str] = (),
+    scraped: bool = False,
     progress: Callable[[str], None] = lambda _: None,
 ) -> SimulationReport:
     """Write a labelled fleet to `path`: one file where it ends in ``.db``, else a folder with a file for each node.
 
     The window is `days` long and ends at the last full hour of `until` (Unix seconds). Hours cover all of it, minutes
-    its last `minutes_seconds`, raw samples its last `samples_seconds`. The same scenario, seed, days and until give
-    the same fleet; of it only `nodes` are written (empty: all). The truth about each workload stands in the table
-    ``truth`` of every file that holds the workload, that about the phases of those that change in ``truth_phases``.
+    its last `minutes_seconds`, raw samples its last `samples_seconds`. `scraped`: hours alone, as a server makes them
+    that scrapes an exporter once a minute, where else an agent looks every second. The same scenario, seed, days and
+    until give the same fleet; of it only `nodes` are written (empty: all). The truth about each workload stands in the
+    table ``truth`` of every file that holds the workload, that about the phases of those that change in
+    ``truth_phases``.
     Raises UsageError where the scenario is unknown, the length makes no sense, or a file is already there.
     """
     if not 1 / 24 <= days <= 400:
@@ -74,6 +81,7 @@ def simulate(
         "end": end,
         "minutes_from": max(start, end - float(np.ceil(minutes_seconds / HOUR)) * HOUR),
         "samples_from": max(start, end - samples_seconds),
+        "scraped": scraped,
     }
     single = len(set(files)) == 1
     writer = Writer.open(files[0], now=lambda: end) if single else None
@@ -100,6 +108,7 @@ def simulate(
         nodes=tuple(node.sim.node.node for node in fleet.nodes),
         gpu_count=sum(len(node.sim.gpus) for node in fleet.nodes),
         truths=_truths(fleet, fleet.nodes),
+        lives={p.truth.workload_id: (p.runs[-1][1] - p.runs[0][0]) / HOUR for p in fleet.placed},
     )
 
 

@@ -15,6 +15,7 @@ from .accounting.instances import instances
 from .accounting.nodes import node_facts
 from .accounting.workload_verdicts import series_hours, usage_of, workload_verdicts
 from .bottlenecks.judgement import JudgementInputs, judge_pieces, pieces_of
+from .kinds.site_correction import correction_left_aside, with_correction_told
 from .measured_rows import measured_rows
 from .phases.change_points import cut_pieces
 from .phases.phase_verdicts import judge_phases
@@ -28,7 +29,7 @@ def judge(frame: Frame, book: Rulebook) -> Verdicts:
     frame, inventory, index = measured.frame, measured.inventory, measured.index
     attribution, rows, parts, doubts = measured.attribution, measured.rows, measured.parts, measured.doubts
     workload_rows, places = attribution.workload_rows, attribution.places
-    nodes = node_facts(frame, inventory, index, attribution)
+    nodes = node_facts(frame, inventory, index, attribution, rows)
 
     inputs = JudgementInputs.of(frame, index, rows, nodes, book)
     pieces = pieces_of(attribution)
@@ -40,7 +41,9 @@ def judge(frame: Frame, book: Rulebook) -> Verdicts:
     runs = short_runs(workloads, pieces)
     workloads = with_series(workloads, runs, judge_pieces((r.piece for r in runs if r.piece is not None), inputs))
 
-    notes = [*frame.notes]
+    workloads = with_correction_told(workloads, book.kind_correction)
+
+    notes = [*frame.notes, *correction_left_aside(book.correction_left)]
     notes.extend(
         coded(
             "gpu-without-figures",

@@ -58,7 +58,7 @@ class NodeFacts:
 
     `hours_observed`: observed GPU-hours over its GPU count. `span_hours`: hours the node is accounted for, from
     max(window start, first seen) to the window's end: hours before a node existed are not money.
-    `fabric` None: the node shows no fabric port at all.
+    `fabric` None: the node shows no fabric port at all. `without_nvlink`: its GPUs are known to have none.
     """
 
     node: str
@@ -76,6 +76,7 @@ class NodeFacts:
     span_hours: float = 0.0
     gpu_name: str | None = None
     nvlink_util_p995: float | None = None
+    without_nvlink: bool = False
 
 
 @dataclass(frozen=True, slots=True)

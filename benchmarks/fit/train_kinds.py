@@ -3,7 +3,8 @@
     python -m skuwise.benchmarks.fit.train_kinds  everything from nothing: some ten minutes on two cores
     python -m skuwise.benchmarks.fit.train_kinds --examples FILE  the examples of an earlier run, or made and kept there
 
-Multinomial logistic regression with an L2 penalty over the shapes of `kind_signals`, each kind, and
+Multinomial logistic regression with an L2 penalty and declared signs (bounded_fit.py) over the shapes of
+`kind_signals`, each kind, and
 within it each bottleneck, with the same weight in all. The temperature is found on fleets left out by scenario, so
 that confidences are those of work the model has not met. Labels shuffled among the examples must fall to chance.
 """
@@ -20,8 +21,8 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import sklearn
-from sklearn.linear_model import LogisticRegression
+import scipy
+from skuwise.advisor.labelled.correction_fit import softmax
 from skuwise.advisor.verdicts.kinds.kind_signals import SHAPES, fingerprint, levels
 from skuwise.advisor.verdicts.kinds.kinds import WORKING
 from skuwise.rules.models.kind_model import FILE, SCHEMA
@@ -30,16 +31,20 @@ from threadpoolctl import threadpool_limits
 
 from ..scoring import Answer, calibration_error, macro_f1
 from . import kind_examples
+from .bounded_fit import bounded_fit
 from .kind_examples import GAPS, OTHER_AGES, UNEVEN_STEPS, Example, Fleet
 from .public_figures import FIGURES
+from .real_examples import VIEW as REAL_VIEW
+from .real_examples import real_examples
 
 Matrix = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int64]
 
-EFFECTIVE_EXAMPLES = 20_000.0  # what all examples weigh together, against an L2 penalty of 1
+EFFECTIVE_EXAMPLES = 3000.0  # what all examples weigh together, against an L2 penalty of 1
+REAL_SHARE = 0.2  # of that weight, the real series together: two metrics, one service and a benchmark
 FIGURE_SHARE = 0.01  # of that weight, the published figures together
 FOLDS = 5
-MIXED = ("fleet", "assorted", "small")  # scenarios that hold every kind
+MIXED = ("varied", "fleet", "assorted", "small")  # scenarios that hold every kind
 CHANCE_TIMES = 1.6  # how far above chance shuffled labels may come: few fleets, and many rows of each workload
 NEVER = -12.0  # the intercept of a kind that is not among the examples
 OUT = Path(__file__).parents[2] / "rules" / FILE
@@ -53,7 +58,8 @@ _WINDOWS: Mapping[int, tuple[tuple[float, float], ...]] = {
 _SCENES = ("single-gpu", "light", "fine-tuning", "standby", "batch", "notebooks")
 # Seeds from 100 on; 0 to 99 are for reporting (benchmarks/evaluation/accuracy.py).
 FLEETS: tuple[Fleet, ...] = (
-    *(Fleet("assorted", 500 + k, days, _WINDOWS[days]) for k in range(20) for days in ((2, 3, 5)[k % 3],)),
+    *kind_examples.varied_fleets(28),
+    *(Fleet("assorted", 500 + k, days, _WINDOWS[days]) for k in range(9) for days in ((2, 3, 5)[k % 3],)),
     *(Fleet(scene, 302 + 4 * k, 3, _WINDOWS[3]) for k, scene in enumerate(_SCENES)),
     Fleet("fleet", 101, 2, ((48.0, 0.0), (14.0, 11.0))),
 )
@@ -69,11 +75,6 @@ class Fitted:
 
     def probabilities(self, x: Matrix) -> Matrix:
         return softmax((x @ self.weights.T + self.intercepts) / self.temperature)
-
-
-def softmax(scores: Matrix) -> Matrix:
-    shares = np.exp(scores - scores.max(axis=1, keepdims=True))
-    return shares / shares.sum(axis=1, keepdims=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +94,20 @@ class Table:
 def table_of(examples: Iterable[Example]) -> Table:
     """The examples that a model has to tell apart: what stood idle is counted, not likened (kinds.py).
 
-    Every kind weighs the same, and within a kind every bottleneck; together they weigh EFFECTIVE_EXAMPLES.
+    Every kind weighs the same, and within a kind every bottleneck, among the simulated and among the real; together
+    they weigh EFFECTIVE_EXAMPLES, of which the real ones REAL_SHARE.
     """
     idle = load_kind_thresholds()["idle_share_min"].value
     kept = [e for e in examples if e.kind in WORKING and e.features.get("idle_share", 0.0) < idle]
-    cells = Counter((e.kind, e.bottleneck) for e in kept)
-    in_kind = Counter(kind for kind, _ in cells)
-    weights: Matrix = np.array([1.0 / (cells[e.kind, e.bottleneck] * in_kind[e.kind]) for e in kept])
+    cells = Counter((e.view == REAL_VIEW, e.kind, e.bottleneck) for e in kept)
+    in_kind = Counter((is_real, kind) for is_real, kind, _ in cells)
+    weights: Matrix = np.array(
+        [1.0 / (cells[(r := e.view == REAL_VIEW), e.kind, e.bottleneck] * in_kind[r, e.kind]) for e in kept]
+    )
+    is_real = np.array([e.view == REAL_VIEW for e in kept], dtype=np.bool_)
+    for part, share in ((is_real, REAL_SHARE), (~is_real, 1 - REAL_SHARE)):
+        if part.any():
+            weights[part] *= share / weights[part].sum()
     return Table(
         matrix([e.features for e in kept]),
         np.array([WORKING.index(e.kind) for e in kept]),  # type: ignore[arg-type]
@@ -117,15 +125,8 @@ def fit(table: Table, temperature: float = 1.0) -> Fitted:
     share = FIGURE_SHARE * EFFECTIVE_EXAMPLES / len(FIGURES)
     weights = np.concatenate([table.weights, np.full(len(FIGURES), share)])
     y = np.concatenate([table.y, [WORKING.index(f.kind) for f in FIGURES]])  # type: ignore[arg-type]
-    model = LogisticRegression(C=1.0, max_iter=2000, tol=1e-6)
-    model.fit(x, y, sample_weight=weights)
-    w: Matrix = np.zeros((len(WORKING), len(SHAPES)))
-    b: Matrix = np.full(len(WORKING), NEVER)
-    coefficients, intercepts = np.asarray(model.coef_), np.asarray(model.intercept_)
-    if len(model.classes_) == 2:  # one row stands for both: half for the second, half against the first
-        coefficients, intercepts = (np.stack([-part[0], part[0]]) / 2 for part in (coefficients, intercepts))
-    for row, label in enumerate(model.classes_.tolist()):
-        w[label], b[label] = coefficients[row], intercepts[row]
+    w, b = bounded_fit(x, y.astype(np.int64), weights, SHAPES, WORKING)
+    b = np.where(np.isin(np.arange(len(WORKING)), y), b, NEVER)
     return Fitted(w, b, temperature)
 
 
@@ -182,10 +183,12 @@ def shuffled(table: Table, seed: int) -> Table:
 
 
 def train(
-    examples: Iterable[Example], seed: int = 0, chance_times: float = CHANCE_TIMES
+    examples: Sequence[Example], seed: int = 0, chance_times: float = CHANCE_TIMES
 ) -> tuple[Fitted, dict[str, str]]:
     """The model and what is noted with it. Raises ValueError where shuffled labels do not fall to chance."""
-    table = table_of(kind_examples.with_gaps(kind_examples.with_other_ages(examples, seed), seed))
+    real = [one for one in examples if one.view == REAL_VIEW]
+    simulated = [one for one in examples if one.view != REAL_VIEW]
+    table = table_of([*kind_examples.with_gaps(kind_examples.with_other_ages(simulated, seed), seed), *real])
     with threadpool_limits(1):  # sums of one thread come out the same everywhere
         outside = held_out(table, by_scenario(table))
         temperature = temperature_of(outside, table)
@@ -202,15 +205,25 @@ def train(
         "figures": f"{len(FIGURES)} published figures (benchmarks/fit/public_figures.py)",
         "held_out_by_seed": f"macro-F1 {macro_f1(told):.3f}, calibration error {calibration_error(told):.3f}",
         "held_out_by_scenario": f"macro-F1 {macro_f1(answers(outside, table, temperature)):.3f}",
+        "real_left_out": _left_out(outside, table, temperature),
         "shuffled_labels": f"macro-F1 {macro_f1(guessed):.3f}, where chance is {chance:.3f}",
-        "libraries": f"scikit-learn {sklearn.__version__}, numpy {np.__version__}",
+        "libraries": f"scipy {scipy.__version__}, numpy {np.__version__}",
     }
+
+
+def _left_out(scores: Matrix, table: Table, temperature: float) -> str:
+    """How the real series of the part that is fitted on are judged by simulated fleets alone."""
+    mask = np.array([group.startswith("real/") for group in table.groups], dtype=np.bool_)
+    if not mask.any():
+        return "none"
+    said = answers(scores[mask], table.where(mask), temperature)
+    return f"right {sum(a.truth == a.verdict for a in said) / len(said):.3f} of {len(said)}"
 
 
 def inputs(fleets: Sequence[Fleet] = FLEETS) -> str:
     """A digest of everything that is declared to go in: fleets, views, figures, penalty."""
     said = [*(repr(asdict(f)) for f in fleets), *kind_examples.VIEWS, *(repr(asdict(f)) for f in FIGURES),
-            f"{EFFECTIVE_EXAMPLES} {FIGURE_SHARE}", f"{OTHER_AGES} {GAPS} {UNEVEN_STEPS}"]  # fmt: skip
+            f"{EFFECTIVE_EXAMPLES} {FIGURE_SHARE} {REAL_SHARE}", f"{OTHER_AGES} {GAPS} {UNEVEN_STEPS}"]  # fmt: skip
     return sha256("\n".join(said).encode()).hexdigest()[:16]
 
 
@@ -241,7 +254,10 @@ def main() -> None:
     if options.examples and options.examples.is_file():
         examples = list(kind_examples.load(options.examples))
     else:
-        examples = kind_examples.gather(FLEETS, options.processes, lambda line: print(line, file=sys.stderr))
+        examples = [
+            *kind_examples.gather(FLEETS, options.processes, lambda line: print(line, file=sys.stderr)),
+            *real_examples(),
+        ]
         if options.examples:
             kind_examples.save(examples, options.examples)
     fitted, noted = train(examples)

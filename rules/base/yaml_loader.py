@@ -28,7 +28,10 @@ MAX_DEPTH = 12
 MAX_VALUES = 50_000
 SUFFIXES = (".yaml", ".yml")
 FOLDERS = ("gpus", "nodes", "waste", "custom")
-FILES = ("bottlenecks.yaml", "exceptions.yaml", "kinds.yaml", "premiums.yaml", "providers.yaml")
+FILES = (
+    "bottlenecks.yaml", "exceptions.yaml", "kind_correction.yaml", "kind_priors.yaml", "kinds.yaml", "premiums.yaml",
+    "providers.yaml",
+)  # fmt: skip
 TEAMS_FOLDER = "teams"
 TEAM_FILE = "team.yaml"
 TEAM_FOLDERS = ("waste", "custom")  # what a team may set for itself

@@ -17,9 +17,12 @@ from ..catalog.loader import load_catalog
 from ..catalog.premiums import load_premiums
 from ..catalog.price_files import load_prices
 from ..catalog.providers import load_providers
+from ..models.kind_correction import load_kind_correction
 from ..models.resting_power import load_resting_power
 from ..policy.custom import CustomRules, load_custom_rules
 from ..policy.exceptions import Exceptions, load_exceptions
+from ..policy.kind_priors import load_kind_priors
+from ..policy.labels import WORKING_KINDS
 from ..policy.teams import load_teams
 from ..policy.thresholds import load_bottleneck_thresholds, load_kind_thresholds, load_waste_rules
 
@@ -45,8 +48,10 @@ def run(options: argparse.Namespace) -> int:
         "waste rules": lambda: len(load_waste_rules(options.rules)),
         "custom rules": lambda: len(load_custom_rules(options.rules)),
         "exceptions": lambda: len(_exceptions(options.rules).every),
+        "priors of kinds": lambda: len(load_kind_priors(options.rules).every),
         "thresholds of kinds": lambda: len(load_kind_thresholds(options.rules)),
         "thresholds of bottlenecks": lambda: len(load_bottleneck_thresholds(options.rules)),
+        "labels behind the correction of kinds": lambda: _correction_count(options.rules),
     }
     if options.prices is not None:
         parts["prices"] = lambda: _price_count(options.prices, options.rules)
@@ -75,6 +80,11 @@ def _exceptions(rules_dir: Path | None) -> Exceptions:
     with suppress(RulesError):
         custom = load_custom_rules(rules_dir)
     return load_exceptions(rules_dir, known_rules=(*load_waste_rules(), *custom.ids))
+
+
+def _correction_count(rules_dir: Path | None) -> int:
+    correction = load_kind_correction(rules_dir, WORKING_KINDS)
+    return correction.count if correction is not None else 0
 
 
 def _price_count(prices: Path, rules_dir: Path | None) -> int:

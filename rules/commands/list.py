@@ -11,8 +11,11 @@ from pathlib import Path
 from ..base.errors import EXIT_DONE
 from ..base.output import write_json, write_lines
 from ..base.templates import fill
+from ..models.kind_correction import KindCorrection, load_kind_correction
 from ..policy.custom import CustomRule, CustomRules, load_custom_rules
 from ..policy.exceptions import RuleException, load_exceptions
+from ..policy.kind_priors import KindPrior, load_kind_priors
+from ..policy.labels import WORKING_KINDS
 from ..policy.thresholds import Threshold, WasteRule, load_bottleneck_thresholds, load_kind_thresholds, load_waste_rules
 
 
@@ -29,6 +32,8 @@ def run(options: argparse.Namespace) -> int:
         "kinds": load_kind_thresholds(options.rules),
         "bottlenecks": load_bottleneck_thresholds(options.rules),
     }
+    correction = load_kind_correction(options.rules, WORKING_KINDS)
+    priors = load_kind_priors(options.rules)
     if options.format == "json":
         document = {
             "schema": "skuwise.rules/1",
@@ -36,6 +41,8 @@ def run(options: argparse.Namespace) -> int:
             "custom": [_custom_json(rule, team) for rule, team in _every(custom)],
             "exceptions": [_exception_json(one) for one in exceptions.every],
             **{name: _thresholds_json(thresholds) for name, thresholds in groups.items()},
+            "kind_correction": None if correction is None else _correction_json(correction),
+            "kind_priors": [_prior_json(one) for one in priors.every],
         }
         write_json(document)
         return EXIT_DONE
@@ -51,7 +58,22 @@ def run(options: argparse.Namespace) -> int:
         write_lines(f"{name}:")
         _print_thresholds(thresholds)
         write_lines("")
+    if correction is not None:
+        _print_correction(correction)
+    write_lines("priors of kinds, in log-odds:")
+    for one in priors.every:
+        weights = ", ".join(f"{kind} {weight:+g}" for kind, weight in one.log_odds.items())
+        write_lines(f"  {one.name} (by {one.of}, {one.origin}): {weights}")
+        _print_sentences("because", (one.reason,))
     return EXIT_DONE
+
+
+def _prior_json(one: KindPrior) -> dict[str, object]:
+    return {
+        "id": one.name, "of": one.of, "names": sorted(one.names), "words": list(one.words_told),
+        "hours_min": one.hours_min, "log_odds": dict(one.log_odds), "says": one.says, "reason": one.reason,
+        "origin": one.origin,
+    }  # fmt: skip
 
 
 def _every(custom: CustomRules) -> list[tuple[CustomRule, str | None]]:
@@ -86,6 +108,28 @@ def _print_exception(one: RuleException) -> None:
     write_lines(f"  {one.id} ({one.origin}{until}): silences {', '.join(one.rules)}")
     write_lines(f"      fits {_fitting(one)}")
     _wrapped(f"{one.reason} Source: {one.source}.", "      ")
+
+
+def _print_correction(correction: KindCorrection) -> None:
+    scores = correction.cross_validated
+    counted = ", ".join(f"{count} {label}" for label, count in correction.labels.items())
+    write_lines(f"the site's correction of kinds, from {counted}:")
+    write_lines(f"  left out in turn, right in {scores.right_after:.0%} instead of {scores.right_before:.0%}")
+    for name, shifts in [("kinds themselves", correction.intercepts), *correction.shapes.items()]:
+        told = ", ".join(f"{label} {value:+.2f}" for label, value in shifts.items())
+        _wrapped(f"{name}: {told or 'not shifted'}", "  ")
+    write_lines("")
+
+
+def _correction_json(correction: KindCorrection) -> dict[str, object]:
+    return {
+        "model": correction.model,
+        "labels": dict(correction.labels),
+        "temperature": correction.temperature,
+        "intercepts": dict(correction.intercepts),
+        "shapes": {name: dict(shifts) for name, shifts in correction.shapes.items()},
+        "cross_validated": asdict(correction.cross_validated),
+    }
 
 
 def _fitting(one: RuleException) -> str:

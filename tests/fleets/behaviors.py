@@ -10,7 +10,7 @@ seconds, day and night, memory held); checkpoints as bursts of writes with a dip
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -207,6 +207,54 @@ def _interactive(clock: Clock, span: Span, rng: np.random.Generator) -> Activity
     )  # fmt: skip
 
 
+def _until(make: Maker, days: float) -> Maker:
+    """Work that ends after so many days of the fleet while its process lives on: memory and context stay."""
+
+    def made(clock: Clock, span: Span, rng: np.random.Generator) -> Activity:
+        return _only_while(make(clock, span, rng), clock.ts - clock.ts[0] < days * 86400)
+
+    return made
+
+
+def _nightly(make: Maker, begin_h: float, end_h: float) -> Maker:
+    """Work of some hours a day in a process that lives on."""
+
+    def made(clock: Clock, span: Span, rng: np.random.Generator) -> Activity:
+        return _only_while(make(clock, span, rng), (clock.hour >= begin_h) & (clock.hour < end_h))
+
+    return made
+
+
+def _without(make: Maker, begin_day: float, end_day: float) -> Maker:
+    """Work that stops between two days of the fleet and goes on afterwards."""
+
+    def made(clock: Clock, span: Span, rng: np.random.Generator) -> Activity:
+        day = (clock.ts - clock.ts[0]) / 86400
+        return _only_while(make(clock, span, rng), (day < begin_day) | (day >= end_day))
+
+    return made
+
+
+def _only_while(activity: Activity, mask: npt.NDArray[np.bool_]) -> Activity:
+    return replace(activity.during(mask), context=activity.context, memory=activity.memory)
+
+
+def _seldom(every_h: float, seconds: float) -> Maker:
+    """A service that is asked every few hours, by day and by night."""
+
+    def make(clock: Clock, span: Span, rng: np.random.Generator) -> Activity:
+        shape = (span.devices, clock.count)
+        asked = rng.random(shape) < clock.interval_s / (every_h * 3600)
+        engine = np.where(asked, min(seconds / clock.interval_s, 1.0), 0.0)
+        nothing = still(shape)
+        return replace(
+            nothing, context=np.ones(shape), engine=engine, sm=0.5 * engine, tensor=0.1 * engine, dram=0.3 * engine,
+            memory=np.full(shape, 0.6), web=1e5 * engine,
+        )  # fmt: skip
+
+    return make
+
+
 def _held(memory: float, context: bool = True) -> Maker:
     def make(clock: Clock, span: Span, rng: np.random.Generator) -> Activity:
         shape = (span.devices, clock.count)
@@ -254,4 +302,25 @@ BEHAVIORS: Mapping[str, Behavior] = {
     "held_idle": Behavior("idle", "idle", _held(0.008)),
     "held_full": Behavior("idle", "idle", _held(0.9)),
     "held_bare": Behavior("idle", "idle", _held(0.0, context=False)),
+    "held_after_job": Behavior("training", "compute", _until(_training(0.98, 0.83, 0.50, 0.42), 1.5), also=("idle",)),
+    "held_after_use": Behavior(
+        "online-inference", "latency", _until(_light(0.06, 0.28, 0.12, 0.35), 1.5), also=("idle",)
+    ),
+    "held_notebook": Behavior("interactive", "idle", _until(_interactive, 1.8), also=("latency",)),
+    "nightly": Behavior(
+        "batch-inference", "compute", _nightly(_training(0.97, 0.8, 0.48, 0.4, nvlink=0.0, wire=0.0), 1, 5),
+        also=("idle",),
+    ),
+    "stalled": Behavior("training", "compute", _without(_training(0.98, 0.83, 0.50, 0.42), 1.6, 1.9)),
+    "seldom": Behavior("online-inference", "idle", _seldom(3.0, 20.0), also=("latency",)),
+    "oversized": Behavior(
+        "online-inference", "latency", _serving(0.01, 0.06, 0.2, 0.3, 0.4, nvlink=0.0, memory=0.15), also=("idle",)
+    ),
+    "oversized_pool": Behavior(
+        "online-inference", "latency", _serving(0.01, 0.06, 0.2, 0.3, 0.4, nvlink=0.01), also=("idle",)
+    ),
+    "alone": Behavior("online-inference", "hbm-bandwidth", _serving(0.3, 0.95, 0.55, 0.07, 0.72, nvlink=0.0)),
+    "experts": Behavior(
+        "online-inference", "hbm-bandwidth", _serving(0.3, 0.95, 0.55, 0.07, 0.72, nvlink=0.006, own=0.004)
+    ),
 }  # fmt: skip

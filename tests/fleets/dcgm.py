@@ -151,6 +151,9 @@ def _profiled(device: _Device, activity: Activity, rng: np.random.Generator) -> 
         ratios |= {"DCGM_FI_PROF_SM_ACTIVE": busy, "DCGM_FI_PROF_SM_OCCUPANCY": 0.45 * activity.sm}
     values = {name: np.round(each, 6) for name, each in ratios.items()}
     if device.slice is None:
+        if device.index in observed.prof_nvlink:
+            for way in ("TX", "RX"):
+                values[f"DCGM_FI_PROF_NVLINK_{way}_BYTES"] = np.round(gpu.nvlink_bytes_per_second * activity.nvlink)
         values["DCGM_FI_PROF_PCIE_TX_BYTES"] = np.round(gpu.pcie_bytes_per_second * activity.pcie_tx + 4e4)
         values["DCGM_FI_PROF_PCIE_RX_BYTES"] = np.round(gpu.pcie_bytes_per_second * activity.pcie_rx + 6e4)
     return {**links, **{name: np.where(device.stuck, 0.0, each) for name, each in values.items()}}

@@ -54,6 +54,8 @@ class Observed:
     """NVLINK_BANDWIDTH_TOTAL: "rate" (MB/s) or "cumulative" (MB)."""
     node_labels: bool = False
     """kube_node_labels with region, zone and instance type (needs kube-state-metrics' allow-list)."""
+    prof_nvlink: tuple[int, ...] = ()
+    """GPUs of which DCGM_FI_PROF_NVLINK_TX_BYTES and _RX_BYTES, which no default has, are exported."""
     stuck_prof: tuple[tuple[int, float], ...] = ()
     """(GPU, day): from that day its profiling fields stay at 0, after an XID. A true telemetry fault."""
 

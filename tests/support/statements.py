@@ -9,7 +9,8 @@ from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 
 from skuwise.advisor.core.coded_text import CodedText
-from skuwise.advisor.verdicts.kinds.kind_signals import SHAPES
+from skuwise.advisor.verdicts.kinds.course_shapes import COURSE_SHAPES
+from skuwise.advisor.verdicts.kinds.work_shapes import WORK_SHAPES
 from skuwise.rules.policy.thresholds import load_waste_rules
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,8 +32,9 @@ def statements(root: Path = ROOT / "advisor") -> tuple[Statement, ...]:
     """Every statement that the advisor can make, by code."""
     found = [one for path in sorted(root.rglob("*.py")) for one in _of_file(path)]
     own = [one for one in found if one.code not in ("shape-{self.name}", "{rule_code}-wrong-if-{n}")]
-    shapes = "advisor/verdicts/kinds/kind_signals.py"
-    own += [Statement(f"shape-{shape.name}", shape.sentence, shapes) for shape in SHAPES]
+    for shapes, place in ((WORK_SHAPES, "work_shapes"), (COURSE_SHAPES, "course_shapes")):
+        file = f"advisor/verdicts/kinds/{place}.py"
+        own += [Statement(f"shape-{shape.name}", shape.sentence, file) for shape in shapes]
     own += [
         Statement(f"{rule.id}-wrong-if-{n}", text, "rules/waste")
         for rule in load_waste_rules().values()

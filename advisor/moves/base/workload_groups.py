@@ -23,6 +23,13 @@ HOURS_PER_MONTH = 730.0
 TRAINING = ("training", "fine-tuning")
 JOBS = (*TRAINING, "batch-inference")
 LINK_SILENT = 0.01  # 99.5th percentile of its seconds up to which a link is silent (as in rules/waste/idle-nvlink.yaml)
+# Tokens that experts exchange, or tensor parallelism at a few dozen tokens a second, are some hundred MB/s: below a
+# hundredth of NVLink, and no silence. Mean use from which the GPUs of a replica exchange something, the lowest edge of
+# the bins that silence is counted in.
+EXCHANGE_MIN = 0.0005
+# Correlation of NVLink with tensor activity within seconds from which one waits on the other (either sign), and of
+# NVLink with the work of an hour from which it is the work's traffic; so many rows make one.
+EXCHANGE_IN_SECONDS, EXCHANGE_BY_ROWS, EXCHANGE_ROWS_MIN = 0.1, 0.5, 12
 AVAILABLE = ("online-inference", "interactive")  # somebody waits for these: two replicas are the least
 
 
@@ -117,10 +124,28 @@ class Group:
         return max((len(w.gpus) for w in self.now), default=0)
 
     @cached_property
+    def exchanges(self) -> bool:
+        """Whether the GPUs of a replica exchange anything over NVLink, however little: by its mean, or because what it
+        carries follows the work. False where it was not measured."""
+        known = np.isfinite(self.use.u_n) & (self.use.seconds > 0)
+        if self.gpus_per_replica < 2 or not known.any() or not self.use.u_n[known].any():
+            return False
+        carried = self.use.u_n[known]
+        if float(np.average(carried, weights=self.use.seconds[known])) > EXCHANGE_MIN:
+            return True
+        fine = [w.features.get("tensor_nvlink_correlation", 0.0) for w in self.now]
+        if max(map(abs, fine), default=0.0) >= EXCHANGE_IN_SECONDS:
+            return True
+        work = np.fmax(self.use.u_c[known], self.use.u_m[known])
+        both = np.isfinite(work)
+        moves = both.sum() >= EXCHANGE_ROWS_MIN and carried[both].std() > 0 and work[both].std() > 0
+        return bool(moves and np.corrcoef(carried[both], work[both])[0, 1] >= EXCHANGE_BY_ROWS)
+
+    @cached_property
     def uses_nvlink(self) -> bool:
         """Whether its GPUs talk over NVLink: by the hours' means, or by the seconds that a quiet hour's mean hides."""
         seconds = self.feature("nvlink_utilization_p995")
-        return self.use.matters("n") or (seconds is not None and seconds > LINK_SILENT)
+        return self.use.matters("n") or (seconds is not None and seconds > LINK_SILENT) or self.exchanges
 
     @cached_property
     def may_use_nvlink(self) -> bool:
@@ -130,8 +155,9 @@ class Group:
     @property
     def unit(self) -> int:
         """GPUs that come and go together: a replica where its GPUs talk over NVLink, else one."""
-        # NVLink not measured: a replica of several GPUs is kept whole.
-        return max(self.gpus_per_replica, 1) if self.may_use_nvlink else 1
+        # NVLink not measured: a replica of several GPUs is kept whole. Cards without any talk over PCIe.
+        by_pcie = bool(self.nodes) and all(n.without_nvlink for n in self.nodes) and self.use.may_matter("p")
+        return max(self.gpus_per_replica, 1) if self.may_use_nvlink or by_pcie else 1
 
     def right_size(self, demand: float, headroom: float, rho: float = 1.0) -> int:
         """GPUs that carry the 95th percentile of demand at `headroom`, in whole replicas, two at least where people
@@ -255,7 +281,9 @@ def _group(
     apart: set[str] = set()
     if max((len(w.gpus) for w in members), default=0) == 1:
         apart.add("u_n")  # one GPU has no peer
-    if all(len(w.nodes) == 1 for w in members) and all(n.fabric is None for n in nodes):
+    if nodes and all(n.without_nvlink for n in nodes):
+        apart.add("u_n")  # and cards without NVLink have PCIe alone, which is measured by itself
+    if all(len(w.nodes) == 1 for w in members) and not any(n.fabric and n.fabric.ports_compute for n in nodes):
         apart.add("u_i")  # work within nodes that show no fabric; where one should be seen, the evidence gate asks
     use = use_of(frame, frozenset(apart))
     load_ts, load = _load(frame, use)

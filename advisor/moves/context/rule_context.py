@@ -27,6 +27,8 @@ MIN_SHARE = 0.1
 OF_WHOLE_GPUS = "power measured for the whole GPU only"
 # A series that stood idle for this share of its time was not seen at work (as the judge of bottlenecks has it).
 IDLE_SHARE = 0.95
+# In the names of GPUs that are modules of a board with NVLink, not cards.
+_ON_A_BOARD = "SXM"
 # The rule whose findings silence every other: where signals contradict one another nothing rests on them.
 FAULT_RULE = "telemetry-fault"
 # A reason so weak that what it asks for is named among the reasons and not told for it alone.
@@ -51,15 +53,22 @@ class RuleContext:
         return group.fault_share >= self.rules[FAULT_RULE].value("share_min")
 
     @cached_property
+    def at_work(self) -> tuple[Group, ...]:
+        """The groups that hold whole GPUs of their own, with sound signals, and were seen to do something, however few
+        their hours."""
+        return tuple(g for g in self.groups if g.nodes and g.kind != "idle" and not g.shared and not self.faulty(g))
+
+    @cached_property
+    def seen(self) -> tuple[Group, ...]:
+        """As `judged`, with those whose kind nobody could tell: what a rule needs of it, it asks (`kind_chance`)."""
+        ready = self.verdicts.waste_ready
+        return tuple(g for g in self.at_work if any(ready.get(w.id, False) for w in g.workloads))
+
+    @cached_property
     def judged(self) -> tuple[Group, ...]:
         """The groups of which rules may speak that ask how work uses whole GPUs: kinds that were told, enough hours,
         sound signals, GPUs of their own."""
-        return tuple(
-            g
-            for g in self.groups
-            if g.nodes and g.kind not in ("idle", "unknown") and not g.shared and not self.faulty(g)
-            and any(self.verdicts.waste_ready.get(w.id, False) for w in g.workloads)
-        )  # fmt: skip
+        return tuple(g for g in self.seen if g.kind != "unknown")
 
     def cost(self, gpu_hours: float, nodes: Sequence[NodeFacts]) -> float | None:
         """GPU-hours at the mean price of these nodes; None where one of them has no price."""
@@ -75,14 +84,24 @@ class RuleContext:
         return node.fabric is not None and node.fabric.link_layer == "Ethernet"
 
     def without_nvlink(self, node: NodeFacts) -> bool:
-        """Whether the catalog says that a node joins its GPUs by PCIe only."""
+        """Whether the catalog says that a node joins its GPUs by PCIe only, or that its GPUs have no other link."""
         sku = self.book.catalog.node(node.node_sku) if node.node_sku else None
-        return sku is not None and sku.intra_node_link == "pcie"
+        if sku is not None:
+            return sku.intra_node_link == "pcie"
+        # Where nobody told which node it is, a GPU that is made without NVLink has none in any.
+        gpu = self.book.catalog.gpu(node.gpu_sku) if node.gpu_sku else None
+        return gpu is not None and gpu.nvlink_bytes_per_second is None
 
     def has_nvlink(self, node: NodeFacts) -> bool:
-        """Whether the catalog says that a node joins several GPUs by NVLink."""
+        """Whether the catalog says that a node joins several GPUs by NVLink, or that its GPUs come on such boards
+        alone."""
         sku = self.book.catalog.node(node.node_sku) if node.node_sku else None
-        return sku is not None and sku.gpu_count > 1 and sku.intra_node_link in NVLINK_PRIORS
+        if sku is not None:
+            return sku.gpu_count > 1 and sku.intra_node_link in NVLINK_PRIORS
+        # Cards may have a bridge or none; modules of several on a board are always joined.
+        gpu = self.book.catalog.gpu(node.gpu_sku) if node.gpu_sku else None
+        joined = gpu is not None and gpu.nvlink_bytes_per_second is not None and _ON_A_BOARD in gpu.name
+        return joined and node.gpu_count > 1
 
     def cost_words(self, cost: float | None, nodes: Sequence[NodeFacts]) -> str:
         price = self.book.of(nodes[0]) if nodes else None
@@ -96,6 +115,16 @@ def seen_at_work(group: Group, rule: WasteRule) -> bool:
     engine = group.feature("engine_active")
     probed_only = engine is not None and engine < rule.value("engine_mean_min")
     return group.kind != "idle" and not probed_only and group.bottleneck_shares.get("idle", 0.0) < IDLE_SHARE
+
+
+def kind_chance(group: Group, *kinds: str) -> float:
+    """How likely its work is one of these kinds, 0..1: its verdict's confidence, or what an abstention names beside
+    it."""
+    verdict = group.lead.kind
+    told = {one.label: one.confidence for one in verdict.alternatives}
+    if verdict.label != "unknown":
+        told[verdict.label] = verdict.confidence
+    return min(sum(told.get(kind, 0.0) for kind in kinds), 1.0)
 
 
 def busy_share(group: Group, label: str) -> float:

@@ -10,9 +10,17 @@ from ....rules.policy.thresholds import WasteRule
 from ...core.advice_types import Evidence
 from ...core.formatting import dated, usd
 from ...core.number_sources import by_labels
-from ..base.workload_groups import JOBS, Group
+from ..base.workload_groups import AVAILABLE, JOBS, Group
 from ..context.finding_context import FindingContext
-from ..context.rule_context import RuleContext, RuleDescription, RuleResult, as_percent, busy_share, finding_of
+from ..context.rule_context import (
+    RuleContext,
+    RuleDescription,
+    RuleResult,
+    as_percent,
+    busy_share,
+    finding_of,
+    kind_chance,
+)
 
 # What is done about each, as a clause after "Before anything is moved, ".
 REMEDIES = {
@@ -36,9 +44,13 @@ _LIKE_THE_NETWORK = ("latency", "straggler")
 def fix_first(scope: RuleContext, rule: WasteRule) -> RuleResult:
     """Jobs that such a fault holds back in a good part of their busy time."""
     found: list[FindingContext] = []
-    for group in scope.judged:
+    # Its own floor is hours: what recurs in runs of a night each is a fault in each of them.
+    for group in scope.at_work:
         # A service whose engine rests lacks requests; what people try out is small by nature.
-        if group.kind not in JOBS or group.observed_hours < rule.value("hours_min"):
+        runs_on = group.kind in JOBS or (
+            group.kind == "unknown" and kind_chance(group, *JOBS) > kind_chance(group, *AVAILABLE)
+        )
+        if not runs_on or group.observed_hours < rule.value("hours_min"):
             continue
         shares = {label: busy_share(group, label) for label in REMEDIES}
         label = max(shares, key=lambda name: shares[name])

@@ -1,9 +1,16 @@
-"""GPUs held by work that does not use them: a process left behind, or one that never began."""
+"""GPUs held by work that does not use them: a process left behind, or one that never began.
+
+Light use and holding differ by the longest rest and by what follows it, not by a mean: whoever is asked now and then is
+asked again, and a night or a nightly run comes round. What rests longer than it ever rested before, for a whole day of
+hours in which somebody could have come, is held. A job that has worked need not wait for anybody: its rest is one as
+soon as it is longer than any pause that it worked on after.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -14,7 +21,7 @@ from ...core.coded_text import CodedText
 from ...core.number_sources import Sql, weighted
 from ...core.timestamps import minute, rfc3339, span
 from ...verdicts.types import Verdicts
-from ..base.workload_groups import AVAILABLE, Group
+from ..base.workload_groups import JOBS, Group
 from ..context.finding_context import FindingContext, severity_for_share, when_possible
 from ..context.rule_context import (
     MIN_SHARE,
@@ -30,6 +37,10 @@ from ..context.rule_context import (
 
 # Share of the time since it last worked that must have been observed (as IDLE_OF_UNHELD).
 OBSERVED_MIN = 0.95
+# A row that shows so many times what rows at rest show is no noise of theirs.
+_TIMES_THE_FLOOR = 3.0
+# How sure a rest is the end of work: of a job, of what people or requests may come back to, of what has no name.
+_SURE_OF_JOB, _SURE_OF_OTHERS = 0.9, 0.8
 
 
 def held_idle(scope: RuleContext, rule: WasteRule) -> RuleResult:
@@ -42,12 +53,14 @@ def held_idle(scope: RuleContext, rule: WasteRule) -> RuleResult:
     for group in scope.groups:
         if scope.faulty(group) or (group.shared and not group.sliced):
             continue
-        held = _held_hours(verdicts, idle, group)
+        held = _held_hours(verdicts, rule, idle, group)
         if held * 60 < rule.value("minutes") * (group.gpu_equivalents or 1):
             continue
         share = held / group.gpu_hours if group.gpu_hours else 0.0
         least = min(group.nodes, key=lambda n: n.hours_observed, default=None)
-        if share < MIN_SHARE or least is None:
+        # In a long window a rest of days may be a small share of what was held.
+        long = held >= rule.value("rest_hours") * (group.gpu_equivalents or 1)
+        if (share < MIN_SHARE and not long) or least is None:
             continue
         if least.hours_observed < rule.value("coverage_hours"):
             seen, floor = span(least.hours_observed * 3600), rule.value("coverage_hours")
@@ -64,19 +77,68 @@ def held_idle(scope: RuleContext, rule: WasteRule) -> RuleResult:
     return found, notes
 
 
-def _held_hours(verdicts: Verdicts, idle: Mapping[str, float], group: Group) -> float:
-    """GPU-hours held without use: all idle ones of what never worked, those at the end of a job that has worked.
+def _held_hours(verdicts: Verdicts, rule: WasteRule, idle: Mapping[str, float], group: Group) -> float:
+    """GPU-hours held without use: all idle ones of what never worked, those at the end of work that is over.
 
-    Pauses inside a job belong to it, and a service that waits for requests does its work by waiting. `idle`: GPU-hours
-    that were allocated and idle, by workload.
+    `idle`: GPU-hours that were allocated and idle, by workload.
     """
-    if group.kind in AVAILABLE or group.kind == "unknown":
-        return 0.0
     held = {w.id: idle[w.id] for w in group.workloads if w.id in idle}
+    usage = {key: verdicts.usage_of((key,)) for key in held}
+    if not any(_left(usage[w.id], group.kind, rule) for w in group.workloads if w.id in held):
+        return 0.0
     if group.kind == "idle":
         return sum(held.values())
     parts = {w.id: w.gpu_part for w in group.workloads}
-    return sum(min(_trailing_idle_hours(verdicts.usage_of((w,))) * parts[w], own) for w, own in held.items())
+    return sum(min(_trailing_idle_hours(usage[key]) * parts[key], own) for key, own in held.items())
+
+
+def _left(usage: pd.DataFrame, kind: str, rule: WasteRule) -> bool:
+    """Whether its rest at the end is no pause. Pauses inside a job belong to it, and a service that waits for requests
+    does its work by waiting."""
+    if usage.empty:
+        return kind == "idle"
+    rests = _rests(usage, rule)
+    if rests.before is None:  # never at work: all of it is one rest, and nobody knows what for
+        return kind == "idle" or rests.last_hours >= rule.value("rest_hours")
+    if rests.last_hours < rule.value("rest_times") * rests.before:
+        return False
+    least = rule.value("minutes") / 60 if kind in JOBS else rule.value("rest_hours")
+    return rests.last_hours >= (min(least, 0.5 * rests.hours) if kind == "idle" else least)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rests:
+    """`last_hours`: from the last sign of work to the end; `before`: the longest rest that work followed, in hours
+    (None: there was no sign of work at all). `hours`: from its first row to its last."""
+
+    last_hours: float
+    before: float | None
+    hours: float
+
+
+def _rests(usage: pd.DataFrame, rule: WasteRule) -> _Rests:
+    """Rests of a workload by the signs of work of any of its GPUs.
+
+    What one request leaves in the mean of an hour is far below the level of an idle GPU, so each row is held against
+    what the others at rest show (a heartbeat, the noise of a counter), and against its own highest sample.
+    """
+    resting = usage["bottleneck"].to_numpy() == "idle"
+    signs = ~resting
+    for name, least in (("g", rule.value("trace_engine_max")), ("m", rule.value("trace_dram_max"))):
+        values = usage[name].to_numpy(float)
+        known = values[resting & np.isfinite(values)]
+        level = _TIMES_THE_FLOOR * float(np.median(known)) if len(known) else 0.0
+        signs |= values > max(least, level)
+    if "g_max" in usage:
+        signs |= usage["g_max"].to_numpy(float) >= rule.value("kernel_max")
+    ends = usage["ts"].to_numpy(float)
+    last, at = float(ends.max()), np.unique(ends[signs])
+    row = float(np.median(usage["seconds"].to_numpy(float)))
+    hours = (last - float(ends.min()) + row) / 3600
+    if not len(at):
+        return _Rests(hours, None, hours)
+    before = float(np.diff(at).max() - row) if len(at) > 1 else 0.0
+    return _Rests((last - float(at[-1])) / 3600, max(before, 0.0) / 3600, hours)
 
 
 def _trailing_idle_hours(usage: pd.DataFrame) -> float:
@@ -155,7 +217,8 @@ def _finding(scope: RuleContext, rule: WasteRule, group: Group, held: float, sha
             "idle_power": watts(floor), "power_words": power_words(power, floor), "mem_used": as_percent(memory),
             **_instance_words(verdicts, group),
         },
-        sure=group.lead.kind.confidence if group.kind == "idle" else 0.9,
+        sure=group.lead.kind.confidence if group.kind == "idle"
+        else _SURE_OF_JOB if group.kind in JOBS else _SURE_OF_OTHERS,
         severity=severity_for_share(share, rule),
         after=told + scope.cost_words(cost, group.nodes),
     )  # fmt: skip

@@ -32,12 +32,16 @@ from ..context.rule_context import (
     RuleContext,
     RuleDescription,
     RuleResult,
+    busy_share,
+    measured_percentile,
     seen_at_work,
     would_change_if,
 )
 
 # A kind nobody could tell leaves the fabric's purpose open, unless it is a trace of the node's hours.
 UNKNOWN_SHARE = 0.05
+# What is left of that doubt where work only reads memory: recommenders train like that too.
+_OF_READING = 0.5
 # A bound in a sentence: below it the digits say nothing.
 LEAST_PERCENT = 0.001
 
@@ -69,7 +73,9 @@ def idle_fabric(scope: RuleContext, rule: WasteRule) -> RuleResult:
         silent = all(_silent(node.fabric, own[s]) for s in working)
         if not silent or _may_need_it(working, by_series, own):
             continue
-        if not any(_ready(verdicts, by_series[s]) for s in working):
+        # Night after night, work may be seen for fewer hours than the fabric that it leaves alone.
+        enough = sum(working.values()) >= min(own[s].value("coverage_hours") for s in working)
+        if not enough and not any(_ready(verdicts, by_series[s]) for s in working):
             continue
         if any(scope.faulty(by_series[s]) for s in working):
             continue
@@ -146,20 +152,37 @@ def _silent(fabric: FabricFacts, rule: WasteRule) -> bool:
 
 
 def _may_need_it(working: Mapping[str, float], by_series: Mapping[str, Group], rules: Mapping[str, WasteRule]) -> bool:
+    """Whether training may well be among those who work there: one of them for itself, or all of them by their hours.
+
+    Confidences keep what they promise, so weighed by hours they are the share of the node's hours that may have been
+    training.
+    """
     total = sum(working.values())
+    in_all, limit = 0.0, 1.0
     for series, value in working.items():
-        group = by_series[series]
+        group, rule = by_series[series], rules[series]
         if any(w.kind.label in TRAINING for w in group.workloads):
             return True
+        part = value / total if total > 0 else 1.0
         likely = max((_training_confidence(w) for w in group.workloads), default=0.0)
-        if likely >= rules[series].value("training_confidence_max"):
+        if likely >= rule.value("training_confidence_alone_max"):
             return True
+        in_all += part * likely * (_OF_READING if _only_reads(group, rule) else 1.0)
+        limit = min(limit, rule.value("training_confidence_max"))
         # The hours in which it trained, or nobody can tell what it did, though most of its time is something else.
         shares = group.kind_shares
         doubtful = sum(share for kind, share in shares.items() if kind in (*TRAINING, "unknown"))
-        if doubtful > 0 and doubtful * (value / total if total > 0 else 1.0) >= UNKNOWN_SHARE:
+        if doubtful > 0 and doubtful * part >= UNKNOWN_SHARE:
             return True
-    return False
+    return in_all >= limit
+
+
+def _only_reads(group: Group, rule: WasteRule) -> bool:
+    """Whether it waits for memory and hardly computes, as decoding does: a training step computes with each weight that
+    it reads for a whole batch."""
+    compute = group.feature("tensor_of_sustained_p95") or measured_percentile(group.use.u_c, 95)
+    bound = busy_share(group, "hbm-bandwidth") >= rule.value("hbm_share_min")
+    return bound and compute is not None and compute < rule.value("u_c_p95_max")
 
 
 def _training_confidence(workload: WorkloadVerdict) -> float:

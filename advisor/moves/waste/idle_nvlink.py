@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from ....rules.catalog.fabric_premium import Premium
 from ....rules.policy.thresholds import WasteRule
 from ...core.advice_types import Evidence
@@ -20,34 +22,65 @@ from ..context.rule_context import (
     seen_at_work,
 )
 
+# What a link carries in the mean bounds how long it is used: at a share of the limit so small, it is above the limit
+# for half a per cent of the seconds at most.
+_REST = 0.005
+
 
 def idle_nvlink(scope: RuleContext, rule: WasteRule) -> RuleResult:
-    """Groups at work on nodes whose NVLink was silent in all but a few seconds, whoever ran there."""
+    """Groups at work on nodes whose NVLink was silent in all but a few seconds, whoever ran there, or between whose own
+    GPUs it was."""
     found: list[FindingContext] = []
     limit = rule.value("util_p995_max")
-    for group in scope.judged:
-        if group.kind in TRAINING and group.gpus_per_replica > 1:
+    for group in scope.seen:
+        # Of several GPUs whose work nobody could tell, training is not ruled out.
+        if group.kind in (*TRAINING, "unknown") and group.gpus_per_replica > 1:
             continue
         if not all(scope.has_nvlink(n) for n in group.nodes):
             continue
         peaks = [n.nvlink_util_p995 for n in group.nodes]
         known = [p for p in peaks if p is not None]
-        if len(known) < len(peaks) or max(known) > limit or not seen_at_work(group, rule):
+        # Some hundred MB/s are below a hundredth of it, and all that experts or a small model's shards exchange.
+        if group.exchanges:
+            continue
+        own = _own_mean(group)
+        # Where the node's NVLink is another's, its own GPUs may be silent still.
+        alone = own is not None and own <= limit * _REST
+        silent = bool(known) and max(known) <= limit
+        if len(known) < len(peaks) or not (silent or alone) or not seen_at_work(group, rule):
             continue
         if min(n.hours_observed for n in group.nodes) < rule.value("coverage_hours"):
             continue
         premiums = [nvlink_premium(scope.book, n) for n in group.nodes]
         priced = [p for p in premiums if p is not None]
-        found.append(_finding(scope, rule, group, max(known), priced if len(priced) == len(premiums) else []))
+        if len(priced) < len(premiums):
+            priced = []
+        found.append(_finding(scope, rule, group, max(known, default=0.0) if silent else None, own, premiums=priced))
     return found, []
 
 
-def _finding(scope: RuleContext, rule: WasteRule, group: Group, util: float, premiums: list[Premium]) -> FindingContext:
+def _own_mean(group: Group) -> float | None:
+    """What its own GPUs carried of what NVLink sustains, in the mean; None: of one GPU, or not measured all along."""
+    use = group.use
+    held = use.seconds > 0
+    if group.gpus_per_replica < 2 or not held.any() or not np.isfinite(use.u_n[held]).all():
+        return None
+    return float(np.average(use.u_n[held], weights=use.seconds[held]))
+
+
+def _finding(
+    scope: RuleContext, rule: WasteRule, group: Group, peak: float | None, own: float | None, *, premiums: list[Premium]
+) -> FindingContext:
+    """`peak`: of its nodes' NVLink; None: another's work is in it, and `own`, the mean of its own GPUs, decides."""
+    limit = rule.value("util_p995_max")
+    util = limit if peak is None else peak
     share = sum(p.share for p in premiums) / len(premiums) if premiums else None
     whole = scope.cost(group.gpu_hours, group.nodes)
     cost = None if share is None or whole is None else whole * share
     evidence = [
-        Evidence("nvlink_util_p995", util, rule.value("util_p995_max"), "ratio of one-way NVLink"),
+        Evidence("nvlink_util_p995", util, limit, "ratio of one-way NVLink")
+        if peak is not None
+        else Evidence("nvlink_util_mean", own, limit * _REST, "ratio of what NVLink sustains"),
         Evidence("hours_observed", min(n.hours_observed for n in group.nodes), rule.value("coverage_hours"), "hours"),
     ]
     if premiums:
@@ -57,8 +90,8 @@ def _finding(scope: RuleContext, rule: WasteRule, group: Group, util: float, pre
         evidence=evidence,
         gpu_hours=group.gpu_hours,
         cost=cost,
-        values={"util": as_percent(util)},
-        sure=group.lead.kind.confidence,
+        values={"util": as_percent(util), "whose": "between its own GPUs" if peak is None else "whoever ran there"},
+        sure=1.0 if group.gpus_per_replica == 1 else group.lead.kind.confidence,
         after=_cost_words(cost, premiums),
     )  # fmt: skip
     return FindingContext(finding, group, group.nodes, premium=premiums[0] if premiums else None)
@@ -82,6 +115,11 @@ RULE = RuleDescription(
     waste="nvlink",
     metrics={
         "nvlink_util_p995": Sql(("link_p995",), "SELECT max(p995) FROM link_p995"),
+        "nvlink_util_mean": Sql(
+            ("used",),
+            "SELECT sum(nvlink_sustained * seconds) / sum(CASE WHEN nvlink_sustained IS NOT NULL THEN seconds END)"
+            " FROM used",
+        ),
         "hours_observed": NODE_HOURS,
         "nvlink_premium": Outside("the prices of this node and of one without NVLink, or rules/premiums.yaml"),
         "gpu_hours": GPU_HOURS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ....rules.policy.thresholds import WasteRule
 from ...core.advice_types import Evidence
 from ...core.number_sources import GPU_HOURS, HOURS_OBSERVED, Outside, Sql
-from ..base.workload_groups import Group
+from ..base.workload_groups import AVAILABLE, JOBS, Group
 from ..context.finding_context import FindingContext
 from ..context.rule_context import (
     WEAK,
@@ -15,27 +15,39 @@ from ..context.rule_context import (
     RuleResult,
     as_percent,
     finding_of,
+    kind_chance,
     seen_at_work,
 )
 
+# What memory was never taken says the same of any kind of work but an engine's pool, which is told by its level.
+_SURE_OF_ANY = 0.8
+
 
 def memory_unused(scope: RuleContext, rule: WasteRule) -> RuleResult:
-    """Recurring work that never took half of its GPUs' memory. What it took bounds what it needs from above.
+    """Work that never took half of its GPUs' memory. What it took bounds what it needs from above.
 
     An engine that fills whatever it finds says nothing of its need: no finding.
     """
     found: list[FindingContext] = []
-    for group in scope.judged:
-        most = group.mem_needed_max if group.recurs else None
+    for group in scope.at_work:
+        most = group.mem_needed_max
         if most is None or most >= rule.value("mem_max"):
             continue
         # Somebody's session works in short spells, which is no probing.
         if group.kind != "interactive" and not seen_at_work(group, rule):
             continue
-        if group.observed_hours < rule.value("coverage_hours"):
+        # A service may be asked for more on another day; a job has shown in its own hours what it takes.
+        floor = rule.value("job_hours" if _is_job(group) else "coverage_hours")
+        if group.observed_hours < floor:
             continue
         found.append(_finding(scope, rule, group, most))
     return found, []
+
+
+def _is_job(group: Group) -> bool:
+    return group.kind in JOBS or (
+        group.kind == "unknown" and kind_chance(group, *JOBS) > kind_chance(group, *AVAILABLE)
+    )
 
 
 def _finding(scope: RuleContext, rule: WasteRule, group: Group, most: float) -> FindingContext:
@@ -46,12 +58,15 @@ def _finding(scope: RuleContext, rule: WasteRule, group: Group, most: float) -> 
         evidence=(
             Evidence("mem_used_max", most, rule.value("mem_max"), "ratio of the GPU's memory"),
             Evidence("mem_total", None if size is None else float(size), None, "bytes"),
-            Evidence("hours_observed", group.observed_hours, rule.value("coverage_hours"), "hours"),
+            Evidence(
+                "hours_observed", group.observed_hours,
+                rule.value("job_hours" if _is_job(group) else "coverage_hours"), "hours",
+            ),
         ),
         gpu_hours=group.gpu_hours,
         cost=None,
         values={"mem_used": as_percent(most), "mem_gb": None if size is None else f"{most * size / 1e9:.0f}"},
-        sure=group.lead.kind.confidence,
+        sure=max(group.lead.kind.confidence, _SURE_OF_ANY),
         after="Memory has no price of its own; what a smaller card or a slice would save stands with the ways out.",
     )  # fmt: skip
     return FindingContext(finding, group, group.nodes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ....rules.catalog.types import GpuSku, NodeSku, Price
@@ -22,21 +23,29 @@ from ..context.rule_context import (
     measured_percentile,
 )
 
+# What memory-bound work waits for is the same whatever its kind.
+_SURE_OF_ANY = 0.8
+# The same of a bandwidth that was read off its siblings, whose shares differ by up to an eighth.
+_SURE_OF_UNMEASURED = 0.8
+_ASSUMED = " (at the lowest share of its bandwidth that a GPU of its architecture was measured to sustain)"
+
 
 @dataclass(frozen=True, slots=True)
 class _Cheaper:
-    """`usd_less`: how much less a GPU-hour costs there. `bandwidth`: what its memory sustains, over the present."""
+    """`usd_less`: how much less a GPU-hour costs there. `bandwidth`: what its memory sustains, over the present;
+    `assumed`: nobody measured it there."""
 
     node: NodeSku
     price: Price
     usd_less: float
     bandwidth: float
+    assumed: bool = False
 
 
 def over_tier(scope: RuleContext, rule: WasteRule) -> RuleResult:
     """Groups bound by memory bandwidth whose compute stays low, for which nothing forbids a cheaper GPU as fast."""
     found: list[FindingContext] = []
-    for group in scope.judged:
+    for group in scope.seen:
         if group.observed_hours < rule.value("coverage_hours"):
             continue
         compute = group.feature("tensor_of_sustained_p95") or measured_percentile(group.use.u_c, 95)
@@ -62,14 +71,14 @@ def _cheaper(scope: RuleContext, rule: WasteRule, group: Group) -> _Cheaper | No
     best: _Cheaper | None = None
     for node in scope.book.for_sale(here):
         price, gpu = scope.book.beside(here, node.name), catalog.gpu(node.gpu)
-        there = _sustained(gpu)
+        there = _sustained(gpu) or _sustained_at_least(gpu, catalog.gpus.values())
         if price is None or gpu is None or there is None or gpu.name == source.name:
             continue
         less = rate - price.usd_per_hour / node.gpu_count
         if there < rule.value("bandwidth_min") * own or less < rule.value("price_drop_min") * rate:
             continue
         if (best is None or less > best.usd_less) and not gates(group, source, present, gpu, node):
-            best = _Cheaper(node, price, less, there / own)
+            best = _Cheaper(node, price, less, there / own, gpu.achieved.mem is None)
     return best
 
 
@@ -78,10 +87,22 @@ def _sustained(sku: GpuSku | None) -> float | None:
     return sku.mem_bandwidth_bytes_per_second * sku.achieved.mem if sku is not None and sku.achieved.mem else None
 
 
+def _sustained_at_least(sku: GpuSku | None, known: Iterable[GpuSku]) -> float | None:
+    """The same of a GPU that nobody measured: its bandwidth at the lowest share that one of its architecture reached,
+    for memory and its controller come with that. None: none of them was measured."""
+    shares = [
+        one.achieved.mem
+        for one in known
+        if sku is not None and one.vendor == sku.vendor and one.architecture == sku.architecture and one.achieved.mem
+    ]
+    return min(shares) * sku.mem_bandwidth_bytes_per_second if sku is not None and shares else None
+
+
 def _finding(
     scope: RuleContext, rule: WasteRule, group: Group, *, compute: float, bound: float, cheaper: _Cheaper
 ) -> FindingContext:
     cost = cheaper.usd_less * group.gpu_hours
+    how = _ASSUMED if cheaper.assumed else ""
     finding = finding_of(
         scope, rule, group,
         evidence=(
@@ -97,10 +118,12 @@ def _finding(
         gpu_hours=group.gpu_hours,
         cost=cost,
         values={"u_max": as_percent(compute), "share": as_percent(bound), "cheaper_sku": cheaper.node.gpu},
-        sure=group.lead.kind.confidence * group.lead.bottleneck.confidence,
+        sure=max(group.lead.kind.confidence, _SURE_OF_ANY)
+        * group.lead.bottleneck.confidence
+        * (_SURE_OF_UNMEASURED if cheaper.assumed else 1.0),
         after=(
-            f"{cheaper.node.name} reads {cheaper.bandwidth:.2f} times as fast for {usd(cheaper.usd_less)} less a "
-            f"GPU-hour: {usd(cost)} in the window, {dated((scope.book.saving_price(group.nodes[0]), cheaper.price))}."
+            f"{cheaper.node.name} reads {cheaper.bandwidth:.2f} times as fast{how} for {usd(cheaper.usd_less)} less "
+            f"a GPU-hour: {usd(cost)} in the window, {dated((scope.book.saving_price(group.nodes[0]), cheaper.price))}."
         ),
     )  # fmt: skip
     return FindingContext(finding, group, group.nodes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ....rules.policy.thresholds import WasteRule
 from ...core.advice_types import Evidence
 from ...core.number_sources import HOURS_OBSERVED, Sql, by_labels, percentile_of
-from ..base.workload_groups import TRAINING, Group
+from ..base.workload_groups import AVAILABLE, TRAINING, Group
 from ..context.finding_context import FindingContext
 from ..context.rule_context import (
     RuleContext,
@@ -14,6 +14,7 @@ from ..context.rule_context import (
     as_percent,
     busy_share,
     finding_of,
+    kind_chance,
     measured_percentile,
 )
 
@@ -21,8 +22,10 @@ from ..context.rule_context import (
 def under_tier(scope: RuleContext, rule: WasteRule) -> RuleResult:
     """Training bound by the network on nodes without RDMA, or by PCIe on nodes without NVLink."""
     found: list[FindingContext] = []
-    for group in scope.judged:
-        if group.kind not in TRAINING:
+    for group in scope.seen:
+        # Work that nobody could name waits in collectives as training does, unless it is likelier to answer requests.
+        trains = kind_chance(group, *TRAINING)
+        if group.kind not in TRAINING and (group.kind != "unknown" or trains <= kind_chance(group, *AVAILABLE)):
             continue
         if group.observed_hours < rule.value("coverage_hours"):
             continue
@@ -52,7 +55,7 @@ def _finding(
         gpu_hours=group.gpu_hours if lost is None else lost,
         cost=None if lost is None else scope.cost(lost, group.nodes),
         values={"share": as_percent(share), "link": link, "lost": None if lost is None else f"{lost:,.0f}"},
-        sure=group.lead.kind.confidence * group.lead.bottleneck.confidence,
+        sure=kind_chance(group, *TRAINING) * group.lead.bottleneck.confidence,
     )  # fmt: skip
     return FindingContext(finding, group, group.nodes)
 

@@ -27,6 +27,7 @@ class Truth:
 
     `phases`: its spans, where its behaviour changes; kind and bottleneck are then those of most of its time.
     `suspect`: the GPU (uuid) that the others wait for; None: nobody waits for one.
+    `sort`: what sort of its kind it is, in a word or two; empty where the scenario draws no sorts.
     """
 
     workload_id: str
@@ -35,6 +36,7 @@ class Truth:
     waste: tuple[str, ...] = ()
     phases: tuple[TruePhase, ...] = ()
     suspect: str | None = None
+    sort: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,9 @@ import numpy.typing as npt
 
 HOUR = 3600
 WINDOW_SECONDS = 240
+SCRAPE_SECONDS = 60
+# A scraped gauge is a mean over the exporter's own interval of half a minute: made from so many of its seconds.
+SCRAPE_SPAN_SECONDS, SECONDS_OF_SCRAPE = 30, 6
 _HOURS_AT_ONCE = {WINDOW_SECONDS: 36, HOUR: 3}  # so that one array of 8 GPUs stays within the caches
 
 Floats = npt.NDArray[np.float64]
@@ -75,4 +78,34 @@ def stretches(
         else:
             seconds = hours[:, None] - HOUR + offsets[index:stop, None] + np.arange(1, WINDOW_SECONDS + 1)
             yield Stretch(hours, seconds, np.full(len(hours), float(HOUR)), False)
+        index = stop
+
+
+def scraped_hours(
+    start: float, end: float, rng: np.random.Generator, *, gaps: Sequence[tuple[float, float]]
+) -> Iterator[Stretch]:
+    """The hours of [start, end) as a server has them that scrapes once a minute: 60 moments an hour, each with the
+    seconds of its exporter's mean before it. Scrapes in `gaps` were missed."""
+    phase = float(rng.integers(0, SCRAPE_SECONDS))
+    within = np.arange(HOUR // SCRAPE_SECONDS) * float(SCRAPE_SECONDS) + phase
+    step = SCRAPE_SPAN_SECONDS // SECONDS_OF_SCRAPE
+    back = np.arange(SECONDS_OF_SCRAPE - 1, -1, -1) * float(step)
+    ends = np.arange(start + HOUR, end + 1, HOUR)
+    at_once = _HOURS_AT_ONCE[WINDOW_SECONDS]
+    torn = np.array([any(a < e and e - HOUR < b for a, b in gaps) for e in ends], dtype=bool)
+    index = 0
+    while index < len(ends):
+        stop = index + 1
+        while not torn[index] and stop < len(ends) and stop - index < at_once and not torn[stop]:
+            stop += 1
+        hours, moments = ends[index:stop], within
+        if torn[index]:
+            for a, b in gaps:
+                ts = ends[index] - HOUR + moments
+                moments = moments[(ts <= a) | (ts > b)]
+        if len(moments):
+            # The first seconds of the window have none before them.
+            seconds = np.maximum((moments[:, None] - back[None, :]).ravel(), 1.0)
+            observed = np.full(len(hours), float(SCRAPE_SECONDS * len(moments)))
+            yield Stretch(hours, hours[:, None] - HOUR + np.sort(seconds), observed, False)
         index = stop

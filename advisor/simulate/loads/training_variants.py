@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 
 from ..base.seeded_rng import log_uniform
-from .training import Training, draw, fine_tuning
+from .training import Training, draw
 
 
 def on_one_gpu(rng: np.random.Generator, start: float) -> Training:
@@ -120,17 +118,4 @@ def with_heavy_checkpoints(rng: np.random.Generator, start: float) -> Training:
         checkpoint_seconds=rng.uniform(150, 360),
         checkpoint_bytes=log_uniform(rng, 2.5e11, 1e12),
         checkpoint_over_network=True,
-    )
-
-
-def tuning_on_one_gpu(rng: np.random.Generator, start: float) -> Training:
-    """Adapters on one GPU: hours, a few GB of checkpoint."""
-    return dataclasses.replace(
-        fine_tuning(rng, start),
-        exposed_share=0.0,
-        nvlink_exposed=0.0,
-        nvlink_hidden=0.0,
-        cpu=rng.uniform(0.2, 0.6),
-        checkpoint_bytes=log_uniform(rng, 1e8, 5e9),
-        checkpoint_seconds=rng.uniform(2, 12),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,7 @@ from ..base.fleet_plan import Placed, PlannedNode
 from ..base.hardware import SimNode
 from ..base.load import Load
 from ..base.seeded_rng import stream
-from ..base.time_grid import HOUR, stretches
+from ..base.time_grid import HOUR, SECONDS_OF_SCRAPE, scraped_hours, stretches
 from ..signals import rollup
 from ..signals.counters import Counters, host_memory, observe
 
@@ -24,11 +25,12 @@ _MINUTE = 60
 
 def write_node(
     writer: NodeWriter, planned: PlannedNode, placed: Sequence[Placed], *, seed: int, start: float, end: float,
-    minutes_from: float, samples_from: float,
+    minutes_from: float, samples_from: float, scraped: bool = False,
 ) -> None:  # fmt: skip
     """Everything of one node over [start, end): identity, rollups, samples of the newest seconds, workloads, absences.
 
-    Minutes are kept from `minutes_from`, raw samples from `samples_from` on.
+    Minutes are kept from `minutes_from`, raw samples from `samples_from` on. `scraped`: hours alone, each of the 60
+    values that a scrape a minute would leave.
     """
     sim = planned.sim
     writer.set_gpus(sim.gpus, start)
@@ -39,6 +41,15 @@ def write_node(
     whole_from = min(minutes_from, np.floor(samples_from / HOUR) * HOUR)
     grid_rng = stream(seed, sim.node.node, "grid")
     rng = stream(seed, sim.node.node, "signals")
+    if scraped:
+        for stretch in scraped_hours(start, end, grid_rng, gaps=planned.gaps):
+            load = demand(sim, placed, stretch.seconds.ravel())
+            seen = _as_scraped(observe(load, sim, rng, stretch.seconds.shape[1], scraped=True), sim)
+            _write_rollups(
+                writer, sim, seen, ends=stretch.hours, observed=stretch.observed, period="hour", scraped=True
+            )
+        writer.set_node(sim.node, end)
+        return
     hours = stretches(start, end, grid_rng, whole_from=whole_from, edges=edges, gaps=planned.gaps)
     for stretch in hours:
         t = stretch.seconds.ravel()
@@ -71,13 +82,30 @@ def demand(sim: SimNode, placed: Sequence[Placed], t: npt.NDArray[np.float64]) -
     return load
 
 
+def _as_scraped(counters: Counters, sim: SimNode) -> Counters:
+    """One value a scrape: the exporter's mean of what it counts, and the last of what it merely reads.
+
+    Some exporters read GPU use as the driver has it at that moment, others as their own mean.
+    """
+    read = {"mem_used_bytes", "power_watts", "throttle_reasons", "sm_clock_hertz", "temperature_celsius"}
+    if crc32(sim.node.node.encode()) % 2:
+        read.add("gpu_util")
+
+    def scrapes(name: str, values: Rows) -> Rows:
+        groups = values.reshape(*values.shape[:-1], -1, SECONDS_OF_SCRAPE)
+        return groups[..., -1] if name in read else groups.mean(axis=-1, dtype=np.float64).astype(np.float32)
+
+    return Counters(*({name: scrapes(name, values) for name, values in part.items()} for part in _parts(counters)))
+
+
 def _parts(counters: Counters) -> tuple[dict[str, Rows], dict[str, Rows], dict[str, Rows]]:
     return counters.gpus, counters.fabric, counters.host  # type: ignore[return-value]
 
 
 def _write_rollups(
-    writer: NodeWriter, sim: SimNode, counters: Counters, *, ends: Rows, observed: Rows, period: Period
-) -> None:
+    writer: NodeWriter, sim: SimNode, counters: Counters, *, ends: Rows, observed: Rows, period: Period,
+    scraped: bool = False,
+) -> None:  # fmt: skip
     """Rows of `len(ends)` equal periods that follow one another in `counters`."""
     periods = len(ends)
 
@@ -100,6 +128,8 @@ def _write_rollups(
         nvlink_bytes_per_second=sim.gpu.nvlink,
         fabric=fabric,
     )
+    if scraped:
+        columns = rollup.as_scraped(columns, counters.gpus["mem_used_bytes"].shape[1] // periods)
     _put(writer, f"gpu_{period}", ends, [g.uuid for g in sim.gpus], columns)  # type: ignore[arg-type]
     if sim.ports:
         ports = len(sim.ports)

@@ -13,6 +13,7 @@ from . import mixed as mixed_scenes
 from . import serving as serving_scenes
 from . import training as training_scenes
 from .kind_model_fleet import assorted
+from .varied_fleet import varied
 
 SCENARIOS: Mapping[str, str] = {
     "training": "multi-node training over InfiniBand, bound by compute, with checkpoints, stalls and restarts",
@@ -44,6 +45,7 @@ SCENARIOS: Mapping[str, str] = {
     "phases": "training by day and serving at night, and a training job that evaluates",
     "mixed": "sixteen nodes among which every kind of move pays",
     "assorted": "kinds, GPUs and sizes drawn apart from one another: what the model of kinds learns from",
+    "varied": "every kind in many sorts, lengths and courses, none with a sign of its own: to learn kinds from",
     "fleet": "every kind and every node type together (allow a minute)",
 }
 
@@ -151,7 +153,10 @@ _LAYOUTS: Mapping[str, Callable[[Builder], None]] = {
     "phases": _phases,
     "mixed": mixed_scenes.mixed,
     "assorted": assorted,
+    "varied": varied,
     "fleet": _fleet,
 }
 # What `small` already holds, and what is no part of any fleet.
-_WITHIN_SMALL = frozenset({"training", "fine-tuning", "decode", "idle", "founding", "moved", "mixed", "assorted"})
+_WITHIN_SMALL = frozenset(
+    {"training", "fine-tuning", "decode", "idle", "founding", "moved", "mixed", "assorted", "varied"}
+)

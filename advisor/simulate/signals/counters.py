@@ -46,11 +46,14 @@ class Counters:
     host: dict[str, Array]
 
 
-def observe(load: Load, node: SimNode, rng: np.random.Generator, window_seconds: int) -> Counters:
-    """The counters of one node under `load`; `window_seconds`: length of each contiguous stretch in it."""
+def observe(
+    load: Load, node: SimNode, rng: np.random.Generator, window_seconds: int, *, scraped: bool = False
+) -> Counters:
+    """The counters of one node under `load`; `window_seconds`: length of each stretch in it, which is contiguous unless
+    it was `scraped`."""
     if node.has_slices:
         of_whole_gpus(load, node)
-    gpus = sensed(_gpus(load, node, rng, window_seconds), node, window_seconds)
+    gpus = sensed(_gpus(load, node, rng, window_seconds), node, window_seconds, scraped=scraped)
     return Counters(gpus, _fabric(load, node, rng), _host(load, node, rng))
 
 

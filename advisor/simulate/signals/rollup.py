@@ -203,6 +203,21 @@ def gpu_columns(
     return columns
 
 
+_FINE = (
+    "duty", "idle_run_seconds", "sm_active_cv", "period_seconds", "period_strength", "tensor_nvlink_correlation",
+    "tensor_fabric_correlation",
+)  # fmt: skip
+
+
+def as_scraped(columns: Columns, samples: int) -> Columns:
+    """Columns of rows that hold `samples` scrapes each: so many values, and nothing that takes seconds in a row."""
+    return {
+        name: np.where(np.asarray(values) > 0, float(samples), 0.0) if name.endswith("_n") else values
+        for name, values in columns.items()
+        if name not in _FINE
+    }
+
+
 def _every_second(rows: Rows) -> bool:
     """Whether a measure comes with the samples, not by the page, in the rows that have it."""
     known = ~np.isnan(rows)

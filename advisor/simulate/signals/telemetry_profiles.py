@@ -27,20 +27,25 @@ _NO_GPM = "This GPU has no GPM, and no dcgm-exporter runs here."
 _NOT_EXPORTED = "The exporter's list does not have this field."
 
 
-def sensed(counters: dict[str, Array], node: SimNode, window_seconds: int) -> dict[str, Array]:
-    """The counters that this node's agent has: a metric left out is missing on all its GPUs, NaN on one or at times."""
+def sensed(
+    counters: dict[str, Array], node: SimNode, window_seconds: int, *, scraped: bool = False
+) -> dict[str, Array]:
+    """The counters that this node's agent has: a metric left out is missing on all its GPUs, NaN on one or at times.
+
+    `scraped`: by a server from an exporter, which tells how busy an instance's engine is and gives means anyway.
+    """
     counters = dict(counters)
     for name in _PROFILED:
         if name in _unread(node):
             del counters[name]
-        elif node.sensing in ("dcgm", "dcgm-default"):
+        elif node.sensing in ("dcgm", "dcgm-default") and not scraped:
             counters[name] = _pages(counters[name], window_seconds)
     if node.has_slices:
         instances = np.array([gpu.kind == "mig" for gpu in node.gpus])
         parents = ~instances & node.sliced
         for name, values in counters.items():
             hidden = parents if name in (*_PROFILED, "gpu_util") else np.zeros_like(parents)
-            if name not in _OF_INSTANCES:
+            if name not in _OF_INSTANCES and not (scraped and name == "gpu_util"):
                 hidden = hidden | instances
             if hidden.any():
                 counters[name] = np.where(hidden[:, None], np.float32(np.nan), values)

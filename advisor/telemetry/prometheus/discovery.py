@@ -23,6 +23,7 @@ from ...core.unobservable import Blind, of_reason, unreadable
 from .client.client import Client, RefusedError, TooMuchError
 from .client.range_planner import halves
 from .client.response import AnswerError, Grid, Labels
+from .promql.engine_series import ENGINE_SERIES
 from .promql.promql import (
     AGENT_ABSENCE,
     AGENT_ANCHOR,
@@ -226,7 +227,7 @@ def _blind(client: Client, matches: Sequence[str], names: set[str], at: float) -
 
 
 def _names(client: Client, matches: Sequence[str], start: float, end: float) -> set[str]:
-    own = f'__name__=~"{_NAMES}"'
+    own = f'__name__=~"{_NAMES}|{"|".join(sorted(ENGINE_SERIES))}"'
     return set(client.names(selector(matches, own), max(start, 0.0), end))
 
 

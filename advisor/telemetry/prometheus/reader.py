@@ -23,6 +23,7 @@ from .client.client import Client
 from .client.range_planner import Log, Runner
 from .client.response import Grid, SeriesAnswer
 from .discovery import MAX_CORE_SERIES, Discovery, advice_notes, discover, lacking_fields
+from .owners.engines import read_engines
 from .owners.kube import KubeState, declared_gpus, read_kube
 from .owners.owned import holders_of, owned, pods_held
 from .owners.owners import read_owners
@@ -103,6 +104,9 @@ def read_frame(
         gpus, ports, asked.given, dmi=join.dmi, kube=join.kube, catalog=catalog, declared=declared
     )
     own, workloads = workloads_of(uses, found.window)
+    serving = read_engines(
+        asked.ask, asked.instants, found.names, reading.matches, grid, uses=uses, series=found.series
+    )
     frame = Frame(
         window=found.window,
         nodes=node_table,
@@ -113,6 +117,7 @@ def read_frame(
         workloads=workloads,
         uses=own,
         absences=_absences(found, gpus, asked.given.get("nodes"), _without_rdma(asked, ports, join)),
+        serving=serving,
         requests=kube.requests,
         source={},
         external_labels=labels,

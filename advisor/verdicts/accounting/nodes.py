@@ -21,13 +21,17 @@ from ..workloads.sku_lookup import GpuIndex
 
 # A port that was ACTIVE in less than this share of its observed time was down: its silence proves nothing.
 ACTIVE_SHARE_MIN = 0.99
+# A link that was read for less of its time is not known: what it carried in the rest may be all that it carries.
+KNOWN_MIN = 0.95
 _EDGES = np.array(BIN_EDGES)
 
 Floats = npt.NDArray[np.float64]
 
 
-def node_facts(frame: Frame, inventory: Inventory, index: GpuIndex, attribution: Attribution) -> tuple[NodeFacts, ...]:
-    """One `NodeFacts` a node, by name."""
+def node_facts(
+    frame: Frame, inventory: Inventory, index: GpuIndex, attribution: Attribution, rows: pd.DataFrame
+) -> tuple[NodeFacts, ...]:
+    """One `NodeFacts` a node, by name. `rows`: the measures of the frame's `gpu`, in its order."""
     seen = _observed_hours(frame, attribution)
     whole = set(whole_gpus(frame).itertuples(index=False, name=None))
     gpus_of: dict[str, list[tuple[str, str]]] = {}
@@ -35,7 +39,7 @@ def node_facts(frame: Frame, inventory: Inventory, index: GpuIndex, attribution:
         if key in whole:
             gpus_of.setdefault(key[0], []).append(key)
     fabric = _by_node(frame.fabric.assign(port_name=_port_names(frame.fabric)))
-    history, nvlink = _by_node(frame.fabric_history), _nvlink_peaks(frame)
+    history, nvlink = _by_node(frame.fabric_history), _nvlink_peaks(frame, rows, whole)
     nothing = frame.fabric.iloc[:0]
     facts = []
     for row in records(frame.nodes.sort_values("node")):
@@ -61,6 +65,7 @@ def node_facts(frame: Frame, inventory: Inventory, index: GpuIndex, attribution:
                 span_hours=counted.span_hours,
                 gpu_name=next(iter(names)) if len(names) == 1 else None,
                 nvlink_util_p995=nvlink.get(node),
+                without_nvlink=bool(keys) and all(_without_nvlink(index, key) for key in keys),
             )
         )
     return tuple(facts)
@@ -185,18 +190,42 @@ def _port_p995(rows: pd.DataFrame, port: pd.Series) -> list[float | None]:
     return [_p995(own) for own in total]
 
 
-def _nvlink_peaks(frame: Frame) -> dict[str, float]:
-    """The 99.5th percentile of NVLink use of each node's busiest GPU; nodes without bins have none."""
+def _without_nvlink(index: GpuIndex, key: tuple[str, str]) -> bool:
+    """Whether neither the driver nor the catalog, which knows the GPU, tells of NVLink."""
+    return index.skus[key] is not None and bool(index.table["nvlink"].isna().get(key, default=True))
+
+
+def _nvlink_peaks(frame: Frame, rows: pd.DataFrame, whole: set[tuple[str, str]]) -> dict[str, float]:
+    """The 99.5th percentile of NVLink use of each node's busiest GPU.
+
+    Rows without bins count with their 95th percentile, of which the highest stands: of the seconds above it nothing is
+    known but that a mean so low leaves no room for many. None of a node of which one GPU's NVLink was not measured
+    throughout: what that one exchanged nobody knows.
+    """
     if frame.gpu.empty:
         return {}
+    matrix = cast("BinsArray", frame.gpu["nvlink_bins"].array).matrix
+    have = ~np.isnan(matrix[:, 0])
+    seconds, p95 = frame.gpu["observed_seconds"].to_numpy(float), rows["n_p95"].to_numpy(float)
+    known = have | np.isfinite(p95)
     peaks: dict[str, float] = {}
-    bins = cast("BinsArray", frame.gpu["nvlink_bins"].array)
+    blind: set[str] = set()
     for key, at in frame.gpu.groupby(["node", "gpu_uuid"], sort=False).indices.items():
-        node, _ = cast("tuple[str, str]", key)
-        peak = _p995(np.nansum(bins.matrix[at], axis=0, dtype=float))
-        if peak is not None:
-            peaks[str(node)] = max(peak, peaks.get(str(node), 0.0))
-    return peaks
+        node, uuid = cast("tuple[str, str]", key)
+        if (str(node), str(uuid)) not in whole:
+            continue
+        own = np.asarray(at)
+        observed = np.nansum(seconds[own])
+        if observed <= 0:
+            continue
+        if np.nansum(seconds[own][known[own]]) < KNOWN_MIN * observed:
+            blind.add(str(node))
+            continue
+        peak = _p995(np.nansum(matrix[own], axis=0, dtype=float))
+        bare = own[~have[own] & known[own]]
+        found = [p for p in (peak, float(p95[bare].max()) if len(bare) else None) if p is not None]
+        peaks[str(node)] = max(*found, peaks.get(str(node), 0.0))
+    return {node: peak for node, peak in peaks.items() if node not in blind}
 
 
 def _p995(seconds: Floats) -> float | None:

@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from ....rules.policy.labels import KindLabel
 from ...core.coded_text import CodedText, Scalar, coded
 from ...core.dominant_label import leading, ruling
-from ...core.verdict_types import BottleneckVerdict
+from ...core.verdict_types import BottleneckVerdict, KindVerdict
+from ..kinds.clue import Clue
 from .links import SETTLES
+from .signatures import signatures
 
 Floats = npt.NDArray[np.float64]
 
+# Whose hosts write checkpoints.
+_TRAINING: tuple[KindLabel, ...] = ("training", "fine-tuning")
 # Work that waits for nobody's requests: where its engine rests, it is the host or the input that it waits for.
-_JOBS = ("training", "fine-tuning", "batch-inference")
+_JOBS: tuple[KindLabel, ...] = ("training", "fine-tuning", "batch-inference")
 # Work that waits for somebody's requests: where its engine rests, it lacks those, however busy the node's cores are.
-_ON_DEMAND = ("online-inference", "interactive")
+_ON_DEMAND: tuple[KindLabel, ...] = ("online-inference", "interactive")
 # What an engine that rests looks like while it works: the host shows in none of these.
 _MASKS_HOST = ("compute", "hbm-bandwidth", "mixed", "latency", "unknown")
 # Confidence where use is held against an assumed efficiency, and where samples are longer than what they should show.
 # Judgements, not measurements: one in five such verdicts is expected to be wrong.
 _ASSUMED, _COARSE = 0.8, 0.8
+# What a person works in rests while they think: from half of its time on that is what it mostly does.
+_PERSON_RESTS = 0.5
 # A second label is worth naming from this share of the busy time on.
 _WORTH_NAMING = 0.1
 # A GPU is the suspect where it was the late one for most of the time that somebody was.
@@ -29,10 +38,18 @@ _SUSPECT_SHARE_MIN = 0.5
 
 
 def judge_bottleneck(
-    rows: pd.DataFrame, workload_rows: pd.DataFrame, *, kind: str, coverage: float, dominant: float
+    rows: pd.DataFrame,
+    workload_rows: pd.DataFrame,
+    *,
+    kind: KindVerdict,
+    clues: Sequence[Clue],
+    coverage: float,
+    dominant: float,
 ) -> BottleneckVerdict:
     """One workload's verdict from the labels of its rows (`rows` are those of the whole frame).
 
+    `kind`: what it is, or, where nothing is said of that, what it is likelier to be, unless `clues` (what people and
+    schedulers say of it) say otherwise.
     `coverage`: share of its time that was observed; `dominant`: share of the busy time that a label needs to rule.
     """
     at = workload_rows["row"].to_numpy(int)
@@ -44,17 +61,22 @@ def judge_bottleneck(
         )
     own = rows.iloc[at]
     labels = own["label"].to_numpy()
-    if kind in _JOBS:
+    if _likely(kind, clues, _JOBS):
         labels = np.where(
             own["starved"].to_numpy(bool) & np.isin(labels.astype(str), _MASKS_HOST), "host-input", labels
         )
-    if kind in _ON_DEMAND:
-        labels = np.where(labels == "host-input", own["hostless"].to_numpy(), labels)
+    elif _likely(kind, clues, _ON_DEMAND):
+        if kind.label != "unknown":
+            labels = np.where(labels == "host-input", own["hostless"].to_numpy(), labels)
+        # Only its busy time counts: how seldom it is asked says nothing of what limits it then.
+        labels = np.where((labels == "unknown") & own["thin"].to_numpy(bool), "latency", labels)
     seconds = pd.Series(weights).groupby(labels).sum().sort_values(ascending=False)
     shares = {str(label): round(float(value) / total, 4) for label, value in seconds.items()}
     exact = {str(label): float(value) / total for label, value in seconds.items()}
     ruled = ruling(exact, dominant)
-    if kind == "idle" or ruled == "idle":
+    # Where somebody sits in front of it, most of the time is theirs: no limit of the GPU holds it back.
+    at_rest = kind.label == "interactive" and exact.get("idle", 0.0) >= _PERSON_RESTS
+    if kind.label == "idle" or ruled == "idle" or at_rest:
         share = shares.get("idle", 0.0)
         said = coded("idle-share", "Idle in {share:.0%} of the time.", share=share)
         return BottleneckVerdict("idle", _confidence(share, coverage), shares, (said,))
@@ -80,11 +102,23 @@ def judge_bottleneck(
     evidence.extend(_numbers(ruled, ruling_rows, weights[chosen]))
     if ruled == "straggler":
         evidence.extend(_suspect(own, weights))
+    working = labels != "idle"
+    evidence.extend(signatures(own[working], weights[working], trains=kind.label in _TRAINING))
     if ruled == "unknown":
         evidence.extend(_unsettled(ruling_rows))
     doubt, doubts = _doubts(ruled, ruling_rows)
     confidence = round(doubt * _confidence(share, coverage), 3)
     return BottleneckVerdict(ruled, confidence, shares, (*evidence, *doubts))  # type: ignore[arg-type]
+
+
+def _likely(kind: KindVerdict, clues: Sequence[Clue], kinds: tuple[KindLabel, ...]) -> bool:
+    """Whether it is of one of these kinds, or likelier to be than not where its kind is open."""
+    if kind.label != "unknown":
+        return kind.label in kinds
+    said = {one: sum(clue.weights.get(one, 0.0) for clue in clues) for one in (*_JOBS, *_ON_DEMAND)}
+    if max(said.values()) > max(said[one] for one in kinds):
+        return False
+    return sum(other.confidence for other in kind.alternatives if other.label in kinds) > 0.5
 
 
 def _doubts(label: str, rows: pd.DataFrame) -> tuple[float, list[CodedText]]:
@@ -125,7 +159,7 @@ def _doubts(label: str, rows: pd.DataFrame) -> tuple[float, list[CodedText]]:
                     link=float(rival),
                 )
             )
-        elif label == "unknown" and rows["sm"].mean() >= 0.5:
+        elif label == "compute" and _may_poll(rows):
             said.append(
                 coded(
                     "compute-or-rank",
@@ -133,6 +167,11 @@ def _doubts(label: str, rows: pd.DataFrame) -> tuple[float, list[CodedText]]:
                 )
             )
     return factor, said
+
+
+def _may_poll(rows: pd.DataFrame) -> bool:
+    """Whether ranks with full SMs do less than half of what they could: polling looks like that, too."""
+    return bool(rows["several"].any() and rows["sm"].mean() >= 0.8 and rows["label_c"].mean() < 0.5)
 
 
 def _unsettled(rows: pd.DataFrame) -> list[CodedText]:

@@ -42,11 +42,13 @@ def label_rows(
     """The measures with the bottleneck of every row of the frame's `gpu` as `label`, ``unknown`` where too little is
     measured.
 
-    With it what the judge of a workload needs beside them: `late`, `waiting` (flags) and `lost`
-    (share of time) of its rank beside the others, `starved` (an engine that rests although no link is in use),
-    `hostless` (the label were it not for the host), `coarse` (samples too long for correlations), `wire`, `wire_bytes`
-    (of the node's busiest port), `exchange` (`i`, of Ethernet where the job uses that), `lacks` (what is unknown of its
-    links where that keeps it from a label), and which GPU it is.
+    With it what the judge of a workload needs beside them: `several`, `late`, `waiting` (flags) and `lost` (share of
+    time) of its rank beside the others, `starved` (an engine that rests although no link is in use), `thin` (it fills
+    little of the GPU while it works, however seldom), `hostless` (the label were it not for the host), `coarse`
+    (samples too long for correlations), `wire`, `wire_bytes` (of the node's busiest port), `nvlink_bytes` (bytes per
+    second, of the busier direction), `exchange` (`i`, of Ethernet where the job uses that), `lacks` (what is unknown of
+    its links where that keeps it from a label), and which GPU it
+    is.
 
     `ranks`: who waits for whom in each row; `links`: what is known of what it may wait for.
     """
@@ -65,13 +67,22 @@ def label_rows(
     rest = [(mask, name) for mask, name in zip(masks, names, strict=True) if name != "host-input"]
     hostless = np.select([mask for mask, _ in rest], [name for _, name in rest], default="unknown").astype(object)
     about = {
-        "label": label, "late": ranks.late, "waiting": ranks.waiting, "lost": ranks.lost, "hostless": hostless,
-        "starved": _starved(r, t, links), "wire": links.wire, "wire_bytes": links.wire_bytes, "exchange": r["i"],
+        "label": label, "several": ranks.several,
+        "late": ranks.late, "waiting": ranks.waiting, "lost": ranks.lost, "hostless": hostless,
+        "starved": _starved(r, t), "thin": _thinly_served(r, t, links) & ~idle & ~fault,
+        "wire": links.wire, "wire_bytes": links.wire_bytes,
+        "nvlink_bytes": gpu[[f"nvlink_{way}_bytes_per_second_mean" for way in ("tx", "rx")]].max(axis=1, skipna=False),
+        "exchange": r["i"],
         "lacks": np.where(_works_thinly(r, t) & (label == "unknown") & ~fault, links.lacks, ""),
         "coarse": r["sample_seconds"] > t["correlation_sample_max"],
         **{name: gpu[name].to_numpy() for name in ("node", "gpu_uuid", "gpu_index")},
     }  # fmt: skip
     return rows.assign(**about)
+
+
+def _thinly_served(r: Numbers, t: Mapping[str, float], links: Links) -> Mask:
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return _low(r, t) & _thin(r, t) & _still(t, links)
 
 
 def _leaving(t: Mapping[str, float]) -> dict[str, float]:
@@ -95,37 +106,49 @@ def _answers(  # noqa: PLR0917
 ) -> list[tuple[str, Mask]]:
     """Every question with its answer per row; the first yes is the label."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        busy_share, compute, memory = _busy_use(r)
+        _, compute, memory = _busy_use(r)
         most = np.fmax(compute, memory)
         # Coarse: what the link and the tensor cores do within a sample cannot be told apart by a correlation.
         coarse = r["sample_seconds"] > t["correlation_sample_max"]
-        # A link that leads neither way and whose share of the waiting nobody saw: the data cannot tell who waits.
+        # A link that takes more of the time than anything on the GPU, though not by enough to be named: what waits for
+        # what nobody saw.
         rival = np.fmax(np.nan_to_num(r["i"]), np.nan_to_num(r["u_n"]))
-        blurred = coarse & ranks.several & (r["sm"] >= t["spin_sm_min"])
-        clear = ~(coarse & (rival >= t["link_level"]) & (most < t["link_dominance"] * rival))
+        clear = ~(coarse & (rival >= t["link_level"]) & (most < rival))
         return [
             ("unknown", fault),
             ("idle", idle),
             ("straggler", ranks.waiting),
-            ("throttled", (r["throttled"] / busy_share >= t["throttled_share"])
-             & (r["clock_ratio"] < t["throttled_clock_ratio"])
-             # At its rated power a GPU gives all it has, and its clock is what that power allows.
-             & ~(r["rated_power"] >= t["throttled_power_max"])),
+            ("throttled", _throttled(r, t)),
             ("network", _network(r, t, most, coarse)),
             ("nvlink", _nvlink(r, t, most, coarse)),
             ("pcie", _pcie(r, t, most, coarse)),
-            ("host-input", _host(r, t, links)),
+            ("host-input", _host(r, t)),
             ("straggler", _spin(r, t, links)),
             ("hbm-bandwidth", clear & (memory >= t["hbm_util"]) & ~(memory < t["hbm_dominance"] * compute)),
             ("compute", clear & (compute >= t["compute_util"]) & ~(compute < t["compute_dominance"] * memory)),
             ("mixed", clear & (compute >= t["mixed_util"]) & (memory >= t["mixed_util"])),
-            ("network", _waits_on_wire(r, t, links, coarse)),
+            ("network", _waits_on_wire(r, t, links) & (coarse | ~_overlapped(r, t))),
+            ("pcie", _waits_on_pcie(r, t, links)),
             ("latency", _latency(r, t, links)),
             # What is used most by a clear margin, though below the level at which it surely is the limit.
             ("hbm-bandwidth", clear & (memory >= t["mixed_util"]) & (memory >= t["hbm_dominance"] * compute)),
-            # SMs that are full at half the work may poll for another rank: only short samples tell that from work.
-            ("compute", clear & ~blurred & (compute >= t["mixed_util"]) & (compute >= t["compute_dominance"] * memory)),
+            ("compute", clear & (compute >= t["mixed_util"]) & (compute >= t["compute_dominance"] * memory)),
         ]  # fmt: skip
+
+
+def _throttled(r: Numbers, t: Mapping[str, float]) -> Mask:
+    """Its clock is below what its specification counts on, for a reason that the driver tells; or, where no reason is
+    told, so far below that only a fault or a setting explains it."""
+    busy, _, _ = _busy_use(r)
+    # At its rated power a GPU gives all it has, and its clock is what that power allows.
+    free = ~(r["rated_power"] >= t["throttled_power_max"])
+    told = (r["throttled"] / busy >= t["throttled_share"]) & (r["clock_ratio"] < t["throttled_clock_ratio"])
+    # The clock may fall while the engine rests: the most that it can have been meanwhile counts.
+    at_work = (r["clock_ratio"] - (1 - busy) * t["throttled_resting_clock_min"]) / busy
+    # A small card is at its power limit by design long before a mean over pauses shows it.
+    shown = (r["g"] >= t["latency_engine_min"]) & (at_work < t["throttled_clock_alone_max"])
+    alone = np.isnan(r["throttled"]) & shown & ~(r["rated_power"] / busy >= t["throttled_power_max"])
+    return free & (told | alone)
 
 
 def _network(r: Numbers, t: Mapping[str, float], most: Floats, coarse: Mask) -> Mask:
@@ -186,16 +209,18 @@ def _busiest(*levels: Floats) -> Floats:
     return np.fmax.reduce(levels)
 
 
-def _starved(r: Numbers, t: Mapping[str, float], links: Links) -> Mask:
+def _starved(r: Numbers, t: Mapping[str, float]) -> Mask:
+    """The engine rests while no link is seen in use. A collective keeps the engine busy, so links that nobody measured
+    do not explain the rest: what is lacking is work."""
     busy = _busiest(r["n"], r["i"], r["p"]) >= t["host_link_max"]
-    return (r["g"] < t["host_engine_max"]) & ~busy & links.measured
+    return (r["g"] < t["host_engine_max"]) & ~busy
 
 
-def _host(r: Numbers, t: Mapping[str, float], links: Links) -> Mask:
+def _host(r: Numbers, t: Mapping[str, float]) -> Mask:
     # A rhythm that carries most of what varies is a step's; a weaker one is found among any requests.
     rhythm = r["period_strength"] >= t["host_period_min"]
     cause = rhythm | (r["cpu"] >= t["host_cpu_min"]) | (r["io_wait"] >= t["host_io_wait_min"])
-    return _starved(r, t, links) & cause
+    return _starved(r, t) & cause
 
 
 def _spin(r: Numbers, t: Mapping[str, float], links: Links) -> Mask:
@@ -216,26 +241,54 @@ def _quiet(links: Links, within_max: float) -> Mask:
     return (~links.inside | (links.within < within_max)) & (~links.spans | links.wire_quiet)
 
 
+def _low(r: Numbers, t: Mapping[str, float]) -> Mask:
+    _, compute, memory = _busy_use(r)
+    return (compute < t["latency_util_max"]) & (memory < t["latency_util_max"])
+
+
+def _thin(r: Numbers, t: Mapping[str, float]) -> Mask:
+    """Kernels that fill little of the GPU while it works: by its SMs, else its warps, else its power."""
+    busy, _, _ = _busy_use(r)
+    # Large matrix products fill the SMs with few warps: occupancy speaks only where SM activity does not.
+    by_warps = np.isnan(r["sm"]) & (r["o"] / busy < t["latency_occupancy_max"])
+    # Where neither is told (an exporter's defaults), pipes that nobody measures may be full. They would draw power.
+    by_power = np.isnan(r["sm"]) & np.isnan(r["o"]) & (r["rated_power"] < t["latency_power_max"])
+    return (r["sm"] / busy < t["latency_sm_max"]) | by_warps | by_power
+
+
 def _works_thinly(r: Numbers, t: Mapping[str, float], *, filled: bool = False) -> Mask:
     """The engine is active and nothing that was measured on the GPU is used: launches, or a collective, take the time.
 
     `filled`: whatever the SMs say, for a collective may fill them, and few exporters tell.
     """
     with np.errstate(invalid="ignore", divide="ignore"):
-        _, compute, memory = _busy_use(r)
-        low = (compute < t["latency_util_max"]) & (memory < t["latency_util_max"])
-        # Large matrix products fill the SMs with few warps: occupancy speaks only where SM activity does not.
-        thin = (r["sm"] < t["latency_sm_max"]) | (np.isnan(r["sm"]) & (r["o"] < t["latency_occupancy_max"]))
-        return (r["g"] >= t["latency_engine_min"]) & low & (thin | filled)
+        return (r["g"] >= t["latency_engine_min"]) & _low(r, t) & (filled | _thin(r, t))
 
 
-def _waits_on_wire(r: Numbers, t: Mapping[str, float], links: Links, coarse: Mask) -> Mask:
-    """Nothing on the GPU is used, and the wire is: where nobody could see compute fall meanwhile, that is the wait."""
-    blind = coarse | np.isnan(r["tensor_fabric_correlation"])
-    return _works_thinly(r, t, filled=True) & links.spans & blind & (links.wire >= t["network_wait_min"])
+def _waits_on_wire(r: Numbers, t: Mapping[str, float], links: Links) -> Mask:
+    """Nothing on the GPU is used, and the wire is: that is what it waits for, whatever compute does by the second.
+    Steps shorter than a sample show no correlation, and spinning that never ends does not vary."""
+    return _works_thinly(r, t, filled=True) & links.own_wire & (links.wire >= t["network_wait_min"])
+
+
+def _overlapped(r: Numbers, t: Mapping[str, float]) -> Mask:
+    """Whether compute was seen to work in the very seconds in which the fabric is busy, of which there are others."""
+    varies = (r["i_share"] >= t["network_share"]) & (r["i_share"] <= 1 - t["network_share"])
+    return varies & (r["tensor_fabric_correlation"] > -t["network_correlation"])
+
+
+def _waits_on_pcie(r: Numbers, t: Mapping[str, float], links: Links) -> Mask:
+    """The same of PCIe between GPUs that have nothing else: a collective there sustains a fraction of the link."""
+    return _works_thinly(r, t, filled=True) & links.inside & ~links.bridged & (r["p"] >= t["pcie_wait_min"])
 
 
 def _latency(r: Numbers, t: Mapping[str, float], links: Links) -> Mask:
     # A link used as much as that may be what it waits for, and so may one that nobody saw.
     busy = _busiest(r["n"], r["i"], r["p"], r["u_n"]) >= t["latency_util_max"]
-    return _works_thinly(r, t) & ~busy & _quiet(links, t["latency_link_max"])
+    return _works_thinly(r, t) & ~busy & _still(t, links)
+
+
+def _still(t: Mapping[str, float], links: Links) -> Mask:
+    """Whether neither the links inside nor the wire can be what it waits for."""
+    foreign = (links.wire >= t["network_wait_min"]) & (links.inside | links.alone)
+    return _quiet(links, t["latency_link_max"]) & ~foreign

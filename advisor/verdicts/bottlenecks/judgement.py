@@ -9,13 +9,14 @@ import pandas as pd
 
 from ...core.coded_text import coded
 from ...core.frame import Frame
-from ...core.verdict_types import INFERRED, Alternative, BottleneckVerdict, KindVerdict
+from ...core.verdict_types import INFERRED, Alternative, BottleneckVerdict, KindVerdict, Scheduled
 from ...rulebook import Rulebook
 from ..features.features import Columns, columns_of, features
 from ..kinds.kind_metadata import metadata_clues
 from ..kinds.kinds import judge_kind
 from ..types import NodeFacts
 from ..workloads.attribution import Attribution
+from ..workloads.engine_facts import EngineFacts, engine_facts
 from ..workloads.session import Session
 from ..workloads.sku_lookup import GpuIndex
 from .bottleneck_verdict import judge_bottleneck
@@ -32,7 +33,8 @@ _FROM_ACTIVITY = coded(
 @dataclass(frozen=True)
 class JudgementInputs:
     """What every piece is judged on. `rows`: the measures of the frame's GPU rows, with the label of each; `nodes`: by
-    name; `gpu_columns`, `row_columns`: the columns of the frame's `gpu` and of `rows` as arrays."""
+    name; `gpu_columns`, `row_columns`: the columns of the frame's `gpu` and of `rows` as arrays; `engines`: what the
+    inference engines within workloads told, by workload."""
 
     frame: Frame
     index: GpuIndex
@@ -41,6 +43,7 @@ class JudgementInputs:
     book: Rulebook
     gpu_columns: Columns
     row_columns: Columns
+    engines: Mapping[str, EngineFacts]
 
     @classmethod
     def of(
@@ -49,7 +52,8 @@ class JudgementInputs:
         """The inputs, its columns taken out once: every workload takes its rows from them."""
         rows = rows.copy()  # in one block a type
         by_name = {node.node: node for node in nodes}
-        return cls(frame, index, rows, by_name, book, columns_of(frame.gpu), columns_of(rows))
+        told = engine_facts(frame.serving)
+        return cls(frame, index, rows, by_name, book, columns_of(frame.gpu), columns_of(rows), told)
 
     def nodes_of(self, session: Session) -> list[NodeFacts]:
         return [self.nodes[node] for node in session.nodes if node in self.nodes]
@@ -111,10 +115,13 @@ def _judged(piece: Piece, inputs: JudgementInputs) -> Judgement:
         book.kinds,
     )
     judged: Judgement | None = None
-    for own in (_nameless(session), session) if piece.by_shape else (session,):
-        kind = judge_kind(tuple(metadata_clues(own)), told, book.kinds, book.kind_model, since_seen)
+    engine = inputs.engines.get(session.workload_id)
+    both = ((_nameless(session), None), (session, engine))
+    for own, facts in both if piece.by_shape else both[1:]:
+        clues = tuple(metadata_clues(own, told, facts, book.kind_priors))
+        kind = judge_kind(clues, told, book.kinds, book.kind_model, since_seen)
         bottleneck = judge_bottleneck(
-            inputs.rows, workload_rows, kind=kind.label, coverage=piece.observed_share,
+            inputs.rows, workload_rows, kind=kind, clues=clues, coverage=piece.observed_share,
             dominant=book.bottlenecks["dominant_share_min"].value,
         )  # fmt: skip
         if session.basis == INFERRED:
@@ -138,4 +145,8 @@ def _less_sure(
 
 
 def _nameless(session: Session) -> Session:
-    return replace(session, name="", scheduler="process", pod=None, framework=None, command=None)
+    """The session without what anybody says of it."""
+    return replace(
+        session, name="", scheduler="process", namespace=None, pod=None, framework=None, command=None, shared=False,
+        scheduled=Scheduled(),
+    )  # fmt: skip

@@ -9,11 +9,11 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-import numpy as np
 import pandas as pd
 
 from ...core.coded_text import CodedText, coded
 from ...core.verdict_types import BottleneckVerdict
+from ..workloads.engine_facts import kv_percentile
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +33,10 @@ def capacity_of(serving: pd.DataFrame, workload_id: str) -> Capacity | None:
     own = serving[serving["workload_id"] == workload_id]
     if own.empty:
         return None
-    # A page that answers may be read twice, a usage above all cannot be: such rows tell nothing.
-    known = own[(own["kv_percent"] >= 0) & (own["kv_percent"] <= 100) & (own["samples"] > 0)].sort_values("kv_percent")
-    level: float | None = None
-    if not known.empty:
-        passed = known["samples"].cumsum().to_numpy(float)
-        level = float(known["kv_percent"].to_numpy(float)[np.searchsorted(passed, 0.95 * passed[-1])]) / 100
     preempted = own["preemptions"].dropna()
-    return Capacity(level, float(preempted.sum()) if len(preempted) else None, float(own["seconds"].sum()) / 3600)
+    return Capacity(
+        kv_percentile(own), float(preempted.sum()) if len(preempted) else None, float(own["seconds"].sum()) / 3600
+    )
 
 
 def tokens_of(serving: pd.DataFrame, workload_id: str) -> float | None:

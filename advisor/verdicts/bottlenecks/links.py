@@ -37,6 +37,7 @@ _WHOLE_JOBS = frozenset({"slurm"})
 PART = re.compile(r"-(master|worker|launcher|chief|leader|ps)$")
 # Workloads of one series whose lives begin within this time of one another may be parts of one job.
 _TOGETHER_SECONDS = 900.0
+HOUR = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,30 +45,32 @@ class Links:
     """Per row of the frame's `gpu`.
 
     `inside`: its workload has several GPUs of this node; `spans`: it is on several nodes, or has its node to itself and
-    may be a part of a job on several, which only some schedulers rule out; `apart`: it is on several. `wire`: the
+    may be a part of a job on several, which only some schedulers rule out; `apart`: it is on several; `alone`: nothing
+    else works on its node meanwhile, so that what the node's ports carry is its own. `wire`: the
     busiest port of the node, its mean rate over what an exchange can reach at most (NaN: no port was read);
     `wire_bytes`: bytes per second of the one that carries most; `ethernet`: the busiest of plain Ethernet, over its
     line rate. `wire_known`, `wire_quiet`: whether every port was read, and carried next to nothing. `within`: NVLink
-    where the GPU has it, else PCIe, as a share of what it sustains (NaN: not measured). `lacks`: what is not known that
-    would tell (keys of `SETTLES`, with commas), empty for nothing.
+    where the GPU has it, else PCIe, as a share of what it sustains (NaN: not measured). `bridged`: whether the
+    GPU has NVLink. `lacks`: what is not known that would tell (keys of `SETTLES`, with commas), empty for nothing.
     """
 
     inside: Mask
     spans: Mask
     apart: Mask
+    alone: Mask
     wire: Floats
     wire_bytes: Floats
     ethernet: Floats
     wire_known: Mask
     wire_quiet: Mask
     within: Floats
+    bridged: Mask
     lacks: Texts
 
     @property
-    def measured(self) -> Mask:
-        """Whether nothing that its work could wait for is unknown. A resting engine runs no collective, so a job that
-        only may span nodes needs no more than its own."""
-        return (~self.inside | ~np.isnan(self.within)) & (~self.apart | self.wire_known)
+    def own_wire(self) -> Mask:
+        """Whether what the node's ports carry is this work's: it spans nodes, or nothing else works there."""
+        return self.spans | self.alone
 
 
 def links_of(  # noqa: PLR0917
@@ -102,9 +105,9 @@ def links_of(  # noqa: PLR0917
     for name, mask in told:
         lacks = np.where(mask & (lacks != ""), lacks + "," + name, np.where(mask, name, lacks))
     return Links(
-        inside=inside, spans=spans, apart=apart, wire=found["wire"], wire_bytes=found["bytes"],
-        ethernet=found["ethernet"],
-        wire_known=known, wire_quiet=quiet, within=within, lacks=lacks,
+        inside=inside, spans=spans, apart=apart, alone=_alone(gpu, rows, attribution), wire=found["wire"],
+        wire_bytes=found["bytes"], ethernet=found["ethernet"], wire_known=known, wire_quiet=quiet, within=within,
+        bridged=has_nvlink, lacks=lacks,
     )  # fmt: skip
 
 
@@ -138,6 +141,29 @@ def _works(frame: Frame, attribution: Attribution) -> tuple[Mask, Mask, Mask, In
             name = mates.get(session.workload_id, session.workload_id)
             job[at] = numbers.setdefault(name, len(numbers))
     return inside, spans, surely, job
+
+
+def _alone(gpu: pd.DataFrame, rows: pd.DataFrame, attribution: Attribution) -> Mask:
+    """Whether no other workload works on the row's node at its time, on GPUs that somebody holds."""
+    out = np.zeros(len(gpu), dtype=np.bool_)
+    own = attribution.workload_rows
+    at = own["row"].to_numpy(int)
+    if not len(at):
+        return out
+    works = ~rows["quiet"].to_numpy(bool)
+    # Rows of different lengths of one moment lie in the same hour.
+    hour = np.ceil(gpu["ts"].to_numpy(float)[at] / HOUR)
+    table = pd.DataFrame(
+        {"node": gpu["node"].to_numpy()[at], "hour": hour, "code": pd.factorize(own["workload_id"])[0], "at": at}
+    )
+    busy = table[works[at]]
+    if busy.empty:
+        return out
+    several = busy.groupby(["node", "hour"])["code"].agg(["min", "max"])
+    keys = pd.MultiIndex.from_frame(busy[["node", "hour"]])
+    told = several.reindex(keys)
+    out[busy["at"].to_numpy(int)] = told["min"].to_numpy() == told["max"].to_numpy()
+    return out
 
 
 def _all_of(mask: Mask, gpu: pd.DataFrame, job: Ints) -> Mask:

@@ -70,10 +70,11 @@ def lateness(
 def _apart(groups: _Groups, rows: pd.DataFrame, t: Mapping[str, float]) -> tuple[Mask, Floats]:
     """Which entries are late, and per group what the others lose (NaN: nobody is late)."""
     values = {name: rows[name].to_numpy(float)[groups.rows] for name in ("waits", "c", "g", "clock_ratio")}
+    values |= {"clock": values["clock_ratio"], "engine": values["g"]}
     late = np.zeros(len(groups.rows), dtype=np.bool_)
     lost = np.full(len(groups.first), np.nan)
-    # Waiting counts before the clock: it shows what is lost whatever makes the rank late.
-    for signal in ("clock", "waits"):
+    # Waiting counts before the rest: it shows what is lost whatever makes the rank late.
+    for signal in ("engine", "clock", "waits"):
         one, share = _one_apart(groups, values, signal, t)
         found = ~np.isnan(share)
         late = np.where(found[groups.number], one, late)
@@ -105,16 +106,17 @@ def _one_apart(
     """Which entries stand apart as late by one signal, and per group the share of time that the others lose.
 
     waits: the others wait for a fifth of the time more than the late ones. clock: the late ones run at so much less of
-    the others' clock. NaN: nobody stands apart, too many do, or they do not share their steps.
+    the others' clock. engine: the late ones' engine rests so much more, for want of their host, while the others spin,
+    which means of any length show. NaN: nobody stands apart, too many do, or they do not share their steps.
     """
     number = groups.number
-    level = values["waits"] if signal == "waits" else values["clock_ratio"]
+    level = values[signal]
     order = np.lexsort((level, number))
     ranked = level[order]  # NaN last within its group
     n = groups.size
     lowest = ranked[groups.first]
     usual = ranked[groups.first + 1 + (n - 2) // 2]  # the middle one of the others
-    lost = usual - lowest if signal == "waits" else 1 - lowest / usual
+    lost = 1 - lowest / usual if signal == "clock" else usual - lowest
     known = np.add.reduceat((~np.isnan(level)).astype(float), groups.first) >= n
     middle = (usual + lowest) / 2
     late = level < middle[number]
@@ -122,6 +124,8 @@ def _one_apart(
     apart = known & (lost >= t["straggler_wait_min"]) & few
     if signal == "waits":
         apart &= usual >= t["straggler_wait_min"]
+    if signal == "engine":
+        apart &= usual >= t["spin_engine_min"]
     together = _alike(groups, values["c"], late, t["straggler_work_within"])
     # The others do not finish early and rest: they are as busy as the late one, in a collective.
     least = 1 - t["straggler_work_within"]

@@ -19,6 +19,7 @@ from ...core.histogram_array import BinsArray, bins_quantile
 from ..types import NodeFacts
 from ..workloads.session import Session
 from ..workloads.sku_lookup import GpuIndex
+from .course import Course, course_features, longest_rest
 
 Features = Mapping[str, float]
 Floats = npt.NDArray[np.float64]
@@ -94,6 +95,8 @@ def features(  # noqa: PLR0917
     out["elapsed_hours"] = (session.end - session.start) / 3600
     out["span_hours"] = (session.last_seen - session.first_seen) / 3600
     out["chain_hours"] = max(session.chain_hours, out["span_hours"])
+    out["series_runs"], out["series_run_hours"] = float(session.series.runs), session.series.hours
+    _put(out, "series_start_spread_hours", session.series.start_spread_hours)
     out["ended"] = float(session.last_seen < window.end - 3600)
     out["gpus"], out["nodes"] = float(len(session.gpus)), float(len(session.nodes))
     peaks = [one.fabric.util_p995 for one in nodes if one.fabric and one.fabric.util_p995 is not None]
@@ -124,9 +127,24 @@ def features(  # noqa: PLR0917
         _bin_features(out, gpu, at, _sustained(session, index))
         _memory_features(out, gpu["gpu_uuid"], shape, at, kinds)
         _put(out, "idle_run_hours", _mean(shape["idle_run_seconds"], w) / 3600)
-        _put(out, "idle_stretch_hours", _idle_stretch_hours(gpu["gpu_uuid"][at], idle, w))
+        _put(out, "idle_stretch_hours", longest_rest(pd.factorize(gpu["gpu_uuid"][at])[0], idle, w) / 3600)
         _time_features(out, gpu, shape, at)
+        out |= course_features(_course(gpu, at, w), kinds["idle_engine_max"].value)
     return out
+
+
+def _course(gpu: Columns, at: Ints, seconds: Floats) -> Course:
+    """The rows' course; engine by the driver's utilization or the profiler's, else by the SMs."""
+    name = "sm_active" if np.isnan(gpu["gpu_util_mean"][at]).all() else "gpu_util"
+    engine, p95, most = (
+        gpu[f"{name}_{part}"][at].astype(float) if f"{name}_{part}" in gpu else np.full(len(at), np.nan)
+        for part in ("mean", "p95", "max")
+    )
+    return Course(
+        pd.factorize(gpu["gpu_uuid"][at])[0], gpu["ts"][at].astype(float), gpu["interval_seconds"][at].astype(float),
+        seconds, engine, p95, most, gpu["mem_used_bytes_mean"][at].astype(float),
+        gpu["mem_used_bytes_max"][at].astype(float),
+    )  # fmt: skip
 
 
 def _sustained(session: Session, index: GpuIndex) -> tuple[float, float]:
@@ -263,17 +281,6 @@ def _group_means(values: Floats, group: Ints, groups: int) -> Floats:
     counts = np.bincount(group[known], minlength=groups)
     sums = np.bincount(group[known], weights=values[known], minlength=groups)
     return np.divide(sums, counts, out=np.full(groups, np.nan), where=counts > 0)
-
-
-def _idle_stretch_hours(uuid: npt.NDArray[np.object_], idle: npt.NDArray[np.bool_], seconds: Floats) -> float:
-    """Rows of one GPU stand together and in order of time, as in the frame."""
-    starts = np.r_[True, (uuid[1:] != uuid[:-1]) | (idle[1:] != idle[:-1])]
-    run = np.cumsum(starts) - 1
-    lengths = np.bincount(run, weights=np.where(idle, seconds, 0.0))
-    gpu, names = pd.factorize(uuid[starts])
-    longest = np.zeros(len(names))
-    np.maximum.at(longest, gpu, lengths)
-    return float(np.median(longest) / 3600)
 
 
 def _daily_share(hours: Floats, values: Floats) -> tuple[float, float]:

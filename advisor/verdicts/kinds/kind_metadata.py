@@ -1,125 +1,110 @@
-"""What people and schedulers say about a workload: priors for its kind, stated by hand.
+"""What engines, people and schedulers say about a workload, as clues to its kind.
 
-Log-odds, with the reason beside each group. They are judgements and stay so: the names in simulated fleets were made
-up, and a model that learnt them would learn its teacher's vocabulary.
+The weights stand in rules/kind_priors.yaml, each with its reason, under a site's own lines. What is told twice counts
+once: framework, image and command name the same program, so the first of them that is sure speaks alone.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
-from ...core.coded_text import coded
+from ....rules.base.sanitize import clean
+from ....rules.policy.kind_priors import KindPrior, KindPriors
+from ...core.coded_text import CodedText, coded
+from ..features.features import Features
+from ..workloads.engine_facts import EngineFacts
 from ..workloads.session import Session
 from .clue import Clue
+from .engine_clue import engine_clue
 
-Weights = Mapping[str, float]
-
-# A framework was seen in the process itself and hardly lies (3.0: twenty to one); the same word in a command line may
-# be a path or a wrapper and counts four fifths.
-_TRAIN_LIKE: Weights = {"training": 2.5, "fine-tuning": 2.5}
-_IN_COMMAND = 0.8
-_FRAMEWORKS: tuple[tuple[str, Weights, str], ...] = (
-    (
-        r"vllm|sglang|tensorrt[-_ ]?llm|trtllm|tritonserver|triton[-_ ]inference|text[-_]generation|\btgi\b|lmdeploy",
-        {"online-inference": 3.0, "batch-inference": 1.2},
-        "a serving engine",
-    ),
-    (r"torchrun|deepspeed|megatron|fsdp|accelerate|nemo|torch\.distributed", _TRAIN_LIKE, "a training launcher"),
-    (r"jupyter|ipykernel|notebook|code-server", {"interactive": 3.0}, "a notebook"),
-)
-# Words of a command line. They come from people, so they persuade but do not decide.
-_WORDS: tuple[tuple[str, Weights, str], ...] = (
-    (r"fine[-_]?tun\w*|\bsft\b|q?lora\b|\bdpo\b|\brlhf\b", {"fine-tuning": 3.0, "training": 0.5}, "fine-tuning"),
-    (r"pre[-_]?train\w*", {"training": 3.0}, "pretraining"),
-    (r"(?<![a-z])train(ing|er)?(?![a-z])", {"training": 2.0, "fine-tuning": 1.5}, "training"),
-    (
-        r"batch[-_]?(infer\w*|generat\w*|score|scoring)|run[-_]batch|offline|embed(ding)?s?[-_]?(job|batch)"
-        r"|(?<![a-z])(embed|score|label|transcribe|generate)\w*[-_. ](corpus|all|images|docs|py)(?![a-z])",
-        {"batch-inference": 3.0, "online-inference": -0.5},
-        "batch inference",
-    ),
-    (r"api[-_]server|(?<![a-z])serv(e|er|ing)(?![a-z])|endpoint", {"online-inference": 2.5}, "serving"),
-)
-# What a container's image is made for, by its name without a tag. An engine's image runs the engine, mostly as a
-# server; what a toolkit's image runs is another matter, and images of PyTorch run everything.
-_ENGINE: Weights = {"online-inference": 2.4, "batch-inference": 1.0}
-_IMAGES: tuple[tuple[str, Weights, str], ...] = (
-    (
-        r"vllm[-_]openai|(^|/)(vllm|sglang|lmdeploy|ollama)$|lmsysorg/sglang|text-generation-inference|tritonserver"
-        r"|(^|/)huggingfaceserver|tensorrt-?llm|(^|/)nim/",
-        _ENGINE,
-        "a serving engine",
-    ),
-    (r"jupyter|notebook|code-server|rstudio", {"interactive": 2.4}, "a notebook"),
-    (r"(^|/)axolotl", {"fine-tuning": 2.4, "training": 0.5}, "fine-tuning"),
-    (r"(^|/)nemo($|[-_])|megatron|(^|/)maxtext", {"training": 1.2, "fine-tuning": 1.2}, "training"),
-    (r"(^|/)pytorch($|[-_])", {"training": 0.3, "fine-tuning": 0.3}, "PyTorch, which trains more often than it serves"),
-)
-# What Kubernetes keeps for one purpose, by the kind of the object that owns the pods.
-_KEPT: Weights = {"online-inference": 0.8}
-_TRAINED: Weights = {"training": 2.0, "fine-tuning": 2.0}
-_ENDS: Weights = {"training": 0.4, "fine-tuning": 0.4, "batch-inference": 0.4, "online-inference": -0.3}
-_OWNERS: Mapping[str, tuple[Weights, str]] = {
-    **dict.fromkeys(
-        ("PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob", "TrainJob"), (_TRAINED, "which trains models")
-    ),
-    "MPIJob": ({"training": 1.2, "fine-tuning": 1.2}, "which mostly trains models"),
-    "InferenceService": ({"online-inference": 2.5}, "which serves a model"),
-    "Notebook": ({"interactive": 3.0}, "which somebody works in"),
-    "Deployment": (_KEPT, "which is kept running"),
-    "LeaderWorkerSet": (_KEPT, "which is kept running"),
-    **dict.fromkeys(("Job", "CronJob", "JobSet"), (_ENDS, "which ends")),
-}
 # Deployments name their pods NAME-<replica set>-<five letters>; a prior only.
 _DEPLOYMENT_POD = re.compile(r"-[a-f0-9]{8,10}-[a-z0-9]{5}$")
-# Slurm runs jobs that end; a service under Slurm is the exception (half a unit: five to three).
-_SLURM: Weights = {"training": 0.4, "fine-tuning": 0.4, "batch-inference": 0.2, "online-inference": -0.3}
+DEPLOYMENT_LIKE = "deployment-like"
+# What tells of the same program, the surest first. A line of this weight needs no other beside it.
+_PROGRAM = ("framework", "image", "program")
+_SURE = 1.0
+_REST = ("task", "job-name", "scheduler", "owner", "partition", "qos", "namespace", "part")
 
 
-def metadata_clues(session: Session) -> Iterator[Clue]:
-    """Clues from framework, image, command, name and owner; nothing where they say nothing."""
-    framework = (session.framework or "").lower()
-    command = " ".join(t for t in (session.command, session.name) if t).lower()
-    image = _image_clue(session.scheduled.image) if not framework else None
-    if image is not None:
-        yield image
-    # What the image tells a name tells no better.
-    is_told = image is not None and max(image.weights.values()) > 1
-    for pattern, weights, what in () if is_told else _FRAMEWORKS:
-        if framework and re.search(pattern, framework):
-            said = coded("framework", "Its framework is {name}, {what}.", name=session.framework, what=what)
-            yield Clue(weights, said)
-            break
-        if re.search(pattern, command):
-            said = coded("command-names", "Its command names {what}.", what=what)
-            yield Clue({k: _IN_COMMAND * w for k, w in weights.items()}, said)
-            break
-    for pattern, weights, what in _WORDS:
-        match = re.search(pattern, command)
-        if match:
-            said = coded("command-says", "Its command or name says “{word}”: {what}.", word=match.group(0), what=what)
-            yield Clue(weights, said)
-            break
-    if session.scheduler == "slurm":
-        yield Clue(_SLURM, coded("started-by-slurm", "It was started by Slurm, which mostly runs jobs that end."))
-    elif (kind := session.scheduled.controller_kind) is not None:
-        if kind in _OWNERS:
-            weights, what = _OWNERS[kind]
-            yield Clue(
-                weights, coded("run-by-kubernetes", "Kubernetes runs it as a {kind}, {what}.", kind=kind, what=what)
-            )
-    elif session.pod and _DEPLOYMENT_POD.search(session.pod):
-        said = coded("pod-of-a-deployment", "Its pod is named like one of a Kubernetes Deployment, kept running.")
-        yield Clue({"online-inference": 0.8}, said)
+def metadata_clues(
+    session: Session, features: Features, engine: EngineFacts | None, priors: KindPriors
+) -> Iterator[Clue]:
+    """Clues from engines' series, framework, image, command, name, owner, partition and request; nothing where they say
+    nothing. `engine`: what the inference engines within the workload told; None: there is none."""
+    if engine is not None:
+        yield engine_clue(session, features, engine, priors)
+    texts, hours = _texts(session), features.get("chain_hours", session.chain_hours)
+    for of in _PROGRAM:
+        clue = _clue(of, texts, hours, priors)
+        if clue is not None:
+            yield clue
+            if max(clue.weights.values()) >= _SURE:
+                break
+    for of in _REST:
+        clue = _clue(of, texts, hours, priors)
+        if clue is not None:
+            yield clue
 
 
-def _image_clue(image: str | None) -> Clue | None:
-    """What the image's name tells, without its tag or digest: these may say anything."""
-    name = (image or "").lower().split("@", maxsplit=1)[0]
+def image_name(image: str | None) -> str:
+    """An image without its tag and digest: these may say anything."""
+    name = (image or "").split("@", maxsplit=1)[0]
     head, slash, last = name.rpartition("/")
-    name = f"{head}{slash}{last.split(':', maxsplit=1)[0]}"
-    for pattern, weights, what in _IMAGES:
-        if name and re.search(pattern, name):
-            return Clue(weights, coded("image", "Its image {image} is made for {what}.", image=name[-80:], what=what))
-    return None
+    return f"{head}{slash}{last.split(':', maxsplit=1)[0]}"
+
+
+def _texts(session: Session) -> dict[str, str | None]:
+    scheduled = session.scheduled
+    is_slurm = session.scheduler == "slurm"
+    owner = scheduled.controller_kind
+    if owner is None and not is_slurm and session.pod and _DEPLOYMENT_POD.search(session.pod):
+        owner = DEPLOYMENT_LIKE
+    command = " ".join(text for text in (session.command, session.name) if text)
+    is_cut = any(uuid.startswith("MIG-") or "/gi" in uuid for _, uuid in session.gpus)
+    part = "mig-instance" if is_cut else "shared-gpu" if session.shared else None
+    return {
+        "framework": session.framework, "image": image_name(scheduled.image), "program": command, "task": command,
+        "job-name": session.name if is_slurm else None, "scheduler": session.scheduler,
+        "owner": None if is_slurm else owner, "partition": scheduled.partition, "qos": scheduled.qos,
+        "namespace": session.namespace, "part": part,
+    }  # fmt: skip
+
+
+def _clue(of: str, texts: dict[str, str | None], hours: float, priors: KindPriors) -> Clue | None:
+    told = priors.first(of, texts[of], hours)
+    if told is None or not any(told[0].log_odds.values()):
+        return None
+    line, found = told
+    return Clue(line.log_odds, _said(of, line, clean(texts[of] or "")[-80:], clean(found)[:80]))
+
+
+def _said(of: str, line: KindPrior, text: str, found: str) -> CodedText:
+    """The sentence of a line, in which outside text is harmless and short."""
+    what = clean(line.says)
+    if of == "framework":
+        return coded("framework", "Its framework is {name}, {what}.", name=text, what=what)
+    if of == "image":
+        return coded("image", "Its image {image} is made for {what}.", image=text, what=what)
+    if of == "program":
+        return coded("command-names", "Its command names {what}.", what=what)
+    if of == "task":
+        return coded("command-says", "Its command or name says “{word}”: {what}.", word=found, what=what)
+    if of == "job-name":
+        return coded("job-is-called", "Its job is called “{name}”: {what}.", name=text, what=what)
+    if of == "scheduler":
+        return coded("started-by", "It was started by {name}, {what}.", name=text.capitalize(), what=what)
+    if of == "owner" and text == DEPLOYMENT_LIKE:
+        return coded(
+            "pod-of-a-deployment", "Its pod is named like one of a Kubernetes Deployment, {what}.", what=what
+        )  # fmt: skip
+    if of == "owner":
+        return coded("run-by-kubernetes", "Kubernetes runs it as a {kind}, {what}.", kind=text, what=what)
+    if of == "partition":
+        return coded("partition-says", "It ran in the partition {name}: {what}.", name=text, what=what)
+    if of == "qos":
+        return coded("qos-says", "It ran with the QOS {name}: {what}.", name=text, what=what)
+    if of == "namespace":
+        return coded("namespace-says", "It runs in the namespace {name}: {what}.", name=text, what=what)
+    held = "an instance of a GPU" if text == "mig-instance" else "a GPU that others use as well"
+    return coded("holds-a-part", "It holds {held}, {what}.", held=held, what=what)

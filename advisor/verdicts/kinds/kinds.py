@@ -1,9 +1,10 @@
-"""What kind of work a workload is: metadata first, shape second, abstaining where neither is enough.
+"""What kind of work a workload is: facts and metadata first, shape second, abstaining where neither is enough.
 
 A transparent additive model: every piece of evidence adds or takes log-odds and says why in words; the sum becomes
 confidences by a softmax. What people wrote speaks by priors stated by hand (kind_metadata.py); the shapes of the
-signals (kind_shapes.py) speak by weights that were fitted on labelled examples and calibrated on others
-(rules/kind_model.yaml, `make model`). It works from the shape alone where names say nothing.
+signals (kind_signals.py) speak by weights that were fitted on labelled examples and calibrated on sources left out
+(rules/kind_model.yaml, `make model`), each only ever for or against the kinds that it declares. It works from the
+shape alone where names say nothing, and where it abstains it says what would settle it (settling.py).
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from ...core.coded_text import CodedText, coded
 from ...core.verdict_types import Alternative, KindVerdict
 from ..features.features import Features
 from .clue import Clue
-from .kind_signals import FINE_SECONDS, SHAPES
+from .kind_signal import is_fine
+from .kind_signals import SHAPES
+from .settling import settled_by
 
 # What the model tells apart. Idleness is no matter of likeness: it is counted.
 WORKING: tuple[KindLabel, ...] = ("training", "fine-tuning", "online-inference", "batch-inference", "interactive")
@@ -28,14 +31,16 @@ _WORTH_SAYING = 0.15
 # Contradictions in less of the time than this are moments of a restart.
 _FAULTY = 0.05
 _AGAINST = -0.4
+# Replicas on standby answer probes with 0.001 to 0.004 of the engine's time (rules/waste/idle-fabric.yaml); the
+# lightest production pods that are known work for 0.006.
+_LIGHT_USE_MIN = 0.005
 # What stood idle for nearly all of its time is idle, whatever its name and shape; anything else is not. A name that
 # says otherwise stays in the alternatives.
 _IDLE, _NOT_IDLE = 8.0, -12.0
+_NAMED = 1.0  # log-odds of a name that overrules nothing and is told all the same
+_HALF_A_DAY, _MINUTES = 12.0, 0.1  # hours
+_NO_VERDICT = 0.45  # below what makes a verdict
 _RUNS_ON = ("training", "fine-tuning", "batch-inference")
-# What tells these three apart beyond likeness: log-odds of a name, levels of shapes that only work in steps has.
-_NAMED = 1.0
-_SHOWN = 0.3
-_TELLING = ("periodic", "collectives", "fabric-busy")
 
 
 def judge_kind(
@@ -57,6 +62,9 @@ def judge_kind(
         return KindVerdict("unknown", 0.0, (coded("activity-not-measured", "Nothing of its activity was measured."),))
     scores: dict[KindLabel, float] = dict.fromkeys(LABELS, 0.0)
     rested = features.get("idle_share", 0.0)
+    in_many_hours = features.get("active_share", 0.0) > thresholds["idle_active_hours_max"].value
+    if in_many_hours and features.get("engine_active", 0.0) >= _LIGHT_USE_MIN:
+        rested = 0.0  # a little in many of its hours is light use: a mean and a percentile of an hour hide it
     if rested >= thresholds["idle_share_min"].value > rested * observed:
         said = coded(
             "rest-hardly-observed",
@@ -75,17 +83,17 @@ def judge_kind(
         for label in LABELS:
             scores[label] += clue.weights.get(label, 0.0)
     confidences = softmax(scores)
-    ranked = sorted(LABELS, key=lambda name: -confidences[name])
+    ranked: list[KindLabel] = sorted(LABELS, key=lambda name: -confidences[name])
     label = ranked[0]
     faulty = features.get("fault_share", 0.0)
     faulty = faulty if faulty >= _FAULTY else 0.0
-    told = label not in _RUNS_ON or _told_apart(names, features)
-    certain = 1.0 if told else thresholds["untold_confidence"].value
-    confidence = round(min(confidences[label], ceiling) * certain * (1 - 0.5 * faulty), 3)
-    evidence = (*_faults(faulty), *_ordered(clues, label), *_limits(features, label))
+    confidence = round(min(confidences[label], ceiling) * (1 - 0.5 * faulty), 3)
+    evidence = (*_faults(faulty), *_ordered(clues, label, frozenset(map(id, names))), *_limits(features, label))
     others = tuple(Alternative(n, round(confidences[n], 3)) for n in ranked[1:] if confidences[n] >= 0.05)
     if confidence < thresholds["abstain_below"].value:
-        return KindVerdict("unknown", confidence, evidence, (Alternative(label, confidence), *others))
+        rivals: list[KindLabel] = [name for name in ranked[1:] if name in WORKING]
+        settling = settled_by(label, rivals[0], features, names, model) if label in WORKING else ()
+        return KindVerdict("unknown", confidence, (*evidence, *settling), (Alternative(label, confidence), *others))
     return KindVerdict(label, confidence, evidence, others)
 
 
@@ -104,10 +112,14 @@ def _observed_hours(features: Features) -> float:
 def _ceiling(features: Features, *, named: bool) -> float:
     """Little data cannot make much confidence: 0.75 after half an hour of it, 0.9 after six hours, 0.99 after a day.
 
-    A shape of less than ten minutes is none: without a name it never reaches a verdict.
+    A shape of less than ten minutes is none: without a name it never reaches a verdict. Nor does one of half a day in
+    which it worked for minutes: whether that is somebody at a desk or a service that few ask, only a night shows.
     """
     hours = _observed_hours(features)
-    least = 0.65 if named or hours >= 1 / 6 else 0.5
+    worked = features.get("engine_active", features.get("sm_active", 1.0)) * hours
+    if not named and hours < _HALF_A_DAY and worked < _MINUTES:
+        return _NO_VERDICT
+    least = 0.65 if named or hours >= 1 / 6 else _NO_VERDICT
     return 0.99 if hours >= 24 else 0.9 if hours >= 6 else 0.8 if hours >= 1 else 0.75 if hours >= 0.5 else least
 
 
@@ -146,32 +158,21 @@ def _idleness(features: Features, thresholds: Mapping[str, Threshold]) -> Clue:
     return Clue({"idle": _IDLE}, said)
 
 
-def _ordered(clues: Sequence[Clue], label: KindLabel) -> Iterator[CodedText]:
-    """Reasons for the label, the strongest first, then what speaks against it."""
+def _ordered(clues: Sequence[Clue], label: KindLabel, names: frozenset[int]) -> Iterator[CodedText]:
+    """Reasons for the label, the strongest first, then what speaks against it. `names`: the clues (by id) of names,
+    which only ever raise a kind: one that raises another is told, too."""
     for clue in sorted(clues, key=lambda c: -c.weights.get(label, 0.0)):
         weight = clue.weights.get(label, 0.0)
         if weight >= _WORTH_SAYING:
             yield clue.reason
-        elif weight <= _AGAINST:
+        elif weight <= _AGAINST or (id(clue) in names and weight <= 0 and max(clue.weights.values()) >= _NAMED):
             text = clue.reason.text
+            began = text if text[1:2].isupper() else text[:1].lower() + text[1:]
             yield CodedText(
                 "speaks-against",
-                f"Against it: {text[:1].lower()}{text[1:]}",
+                f"Against it: {began}",
                 {"clue": clue.reason.code, **clue.reason.fields},
             )
-
-
-def _told_apart(names: Sequence[Clue], features: Features) -> bool:
-    """Whether anything was seen that tells training from batch inference: a name, a step, or GPUs that work together.
-
-    All else (memory, writes, length of life) is of one sort of work in one place and of the other in another.
-    """
-    if any(max(clue.weights.values()) >= _NAMED for clue in names):
-        return True
-    if any(shape.level(features) >= _SHOWN for shape in SHAPES if shape.name in _TELLING):
-        return True
-    # Samples fine enough for a step that show none are telling too, where GPUs could be in step.
-    return features.get("resolution_seconds", 1.0) <= FINE_SECONDS and features.get("gpus", 1.0) > 1
 
 
 def _limits(features: Features, label: KindLabel) -> Iterator[CodedText]:
@@ -186,7 +187,7 @@ def _limits(features: Features, label: KindLabel) -> Iterator[CodedText]:
             "one-gpu-looks-alike",
             "On one GPU training and batch inference look alike: no links, nothing to be in step.",
         )
-    if features.get("resolution_seconds", 1.0) > FINE_SECONDS:
+    if not is_fine(features):
         yield coded(
             "samples-show-no-step",
             "Samples {seconds:.0f} s apart show no step: training and batch inference are told apart by memory, writes "

@@ -17,6 +17,8 @@ from ..bottlenecks.judgement import Judgement, Piece
 HOUR = 3600.0
 # A run shorter than this has little to show (verdicts on kind gain confidence up to a day).
 SHORT_SECONDS = 6 * HOUR
+# A short run's kind that is told with less than this is no better than what its series says.
+UNSURE_BELOW = 0.8
 # Runs that agree in so much of their time speak for a run that says nothing itself.
 AGREEMENT_MIN = 0.8
 # Signals that contradict one another in this share of the time are no case for a guess from elsewhere.
@@ -35,7 +37,7 @@ class ShortRuns:
 
 
 def short_runs(verdicts: Sequence[WorkloadVerdict], pieces: Sequence[Piece]) -> list[ShortRuns]:
-    """The short runs of unknown kind, by series and number of GPUs. `pieces`: all rows of each workload."""
+    """The short runs of unknown or vague kind, by series and number of GPUs. `pieces`: all rows of each workload."""
     piece_of = {piece.session.workload_id: piece for piece in pieces}
     series: dict[str, list[WorkloadVerdict]] = {}
     for verdict in verdicts:
@@ -46,7 +48,7 @@ def short_runs(verdicts: Sequence[WorkloadVerdict], pieces: Sequence[Piece]) -> 
         open_ = [v for v in members if _open(v)]
         if not open_ or len(members) < 2:
             continue
-        known = _agreed([v for v in members if v.kind.label != "unknown"], open_)
+        known = _agreed([v for v in members if v.kind.label != "unknown" and v not in open_], open_)
         for gpus in sorted({len(v.gpus) for v in open_}):
             alike = [v for v in open_ if len(v.gpus) == gpus]
             together = None if known is not None else _together(alike, piece_of)
@@ -74,7 +76,8 @@ def with_series(
 
 def _open(verdict: WorkloadVerdict) -> bool:
     short = verdict.end - verdict.start < SHORT_SECONDS
-    return verdict.kind.label == "unknown" and short and verdict.features.get("fault_share", 0.0) < FAULT_SHARE_MAX
+    vague = verdict.kind.label == "unknown" or verdict.kind.confidence < UNSURE_BELOW
+    return vague and short and verdict.features.get("fault_share", 0.0) < FAULT_SHARE_MAX
 
 
 def _agreed(known: list[WorkloadVerdict], open_: list[WorkloadVerdict]) -> KindVerdict | None:
@@ -127,7 +130,8 @@ def _as_one(runs: ShortRuns, kind: KindVerdict) -> KindVerdict | None:
 
 def _with_kind(verdict: WorkloadVerdict, kind: KindVerdict) -> WorkloadVerdict:
     own = tuple(one for one in verdict.kind.evidence if one not in kind.evidence)
-    phases = tuple(dataclasses.replace(p, kind=kind.label) if p.kind == "unknown" else p for p in verdict.phases)
+    told = ("unknown", verdict.kind.label)  # what is told now stands for what was not, or vaguely
+    phases = tuple(dataclasses.replace(p, kind=kind.label) if p.kind in told else p for p in verdict.phases)
     return dataclasses.replace(verdict, kind=dataclasses.replace(kind, evidence=(*kind.evidence, *own)), phases=phases)
 
 

@@ -7,6 +7,7 @@ Where two workloads hold a GPU at the same time, its figures belong to neither: 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ import pandas as pd
 from ...core.frame import Frame, Window
 from ...core.records import records, text
 from ...core.verdict_types import Scheduled
+from .series_runs import SeriesRuns, chain_hours, series_runs
 from .session import Session
 
 Floats = npt.NDArray[np.float64]
@@ -24,9 +26,6 @@ Ints = npt.NDArray[np.intp]
 
 # Two workloads on a GPU for less than this are one after the other: the second's start and the first's end blur.
 HANDOVER_SECONDS = 120.0
-# A restart within this time (ten minutes, and five for clocks of nodes that differ), under the same name, goes on with
-# the same run; a later one, or one under another number of the same series (run-12, run-13), is new work.
-RESTART_GAP_SECONDS = 900.0
 _NOBODY, _SHARED, _DRAINED = -1, -2, -3
 
 
@@ -304,7 +303,7 @@ def _sessions(frame: Frame, uses: pd.DataFrame, held: Mapping[str, float], share
     if uses.empty:
         return ()
     known = {str(row["workload_id"]): row for row in records(frame.workloads)}
-    chains = _chains(frame.workloads)
+    chains, runs = chain_hours(frame.workloads), series_runs(frame.workloads)
     sessions = []
     node, uuid, basis = (uses[name].to_numpy(object) for name in ("node", "gpu_uuid", "basis"))
     start, end = uses["ts_start"].to_numpy(float), uses["ts_end"].to_numpy(float)
@@ -339,6 +338,7 @@ def _sessions(frame: Frame, uses: pd.DataFrame, held: Mapping[str, float], share
                 shared=key in shared_ids,
                 held_seconds=held[key],
                 chain_hours=chains.get(key, (last - first) / 3600),
+                series=runs.get(key, SeriesRuns(1, (last - first) / 3600, math.nan)),
                 team=text(about.get("team")),
                 scheduled=_scheduled(about),
             )
@@ -356,19 +356,6 @@ def _scheduled(about: Mapping[str, object]) -> Scheduled:
         told("qos"), told("state"), int(restarts) if isinstance(restarts, float) and restarts >= 0 else None,
         told("controller_kind"), told("image"),
     )  # fmt: skip
-
-
-def _chains(workloads: pd.DataFrame) -> dict[str, float]:
-    """Workload id -> hours of the chain of runs of its series that it belongs to."""
-    if workloads.empty:
-        return {}
-    run = workloads["series_id"].astype(str) + "\0" + workloads["name"].astype(str)
-    table = workloads.assign(run=run).sort_values(["run", "first_seen"])
-    reach = table.groupby("run")["last_seen"].cummax()
-    gap = table["first_seen"] - reach.groupby(table["run"]).shift()
-    chain = (gap.isna() | (gap > RESTART_GAP_SECONDS)).cumsum()
-    span = table.groupby(chain)["last_seen"].transform("max") - table.groupby(chain)["first_seen"].transform("min")
-    return dict(zip(table["workload_id"], span / 3600, strict=True))
 
 
 def _none() -> Floats:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from ...core.verdict_types import Scheduled
+from .series_runs import SeriesRuns
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,6 +15,7 @@ class Session:
 
     `held_seconds`: GPU-seconds held within the window, observed or not. `chain_hours`: hours from the first start to
     the last end of the runs of this series and name that follow one another without a gap of more than fifteen minutes.
+    `series`: the runs of its series, itself among them.
     """
 
     workload_id: str
@@ -35,5 +38,6 @@ class Session:
     shared: bool
     held_seconds: float
     chain_hours: float
+    series: SeriesRuns = field(default_factory=lambda: SeriesRuns(1, 0.0, math.nan))
     team: str | None = None
     scheduled: Scheduled = field(default_factory=Scheduled)

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from ...core.advice_types import Advice
-from ...moves.recommendation_kinds import action_words
 from .. import coverage
 from ..finding_groups import best, cases
+from ..move_words import action_words
 from . import advice_sections as parts
 from . import head, sections
 from .model import Bullets, Chart, Document, Section, section

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from ...core import formatting as words
 from ...core.advice_types import Advice, Recommendation
 from ...core.verdict_types import WorkloadVerdict
-from ...moves.recommendation_kinds import action_words
 from .. import coverage
 from ..finding_groups import FindingGroup, best, best_recommendation, cases, without_finding
+from ..move_words import action_words
 from ..phases import phase_sentence
 from . import sections
 from .model import AsideBlock, Block, Bullets, Figures, Section, Table, section

@@ -13,7 +13,7 @@ from ...core.advice_types import Advice, Configuration, Finding, Recommendation
 from ...core.coded_text import CodedText
 from ...core.timestamps import minute, span
 from ...core.verdict_types import WorkloadVerdict
-from ...moves.recommendation_kinds import action_words
+from ..move_words import action_words
 from ..phases import phase_reasons, phase_rows
 from ..subjects import Subject, workload_of
 from .arithmetic import finding_arithmetic, recommendation_arithmetic, threshold_rows

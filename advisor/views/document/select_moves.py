@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ...core.advice_types import Advice, Recommendation
 from ...core.exclusions import compatible
 from ...core.formatting import target_words
-from ...moves.recommendation_kinds import action_words
+from ..move_words import action_words
 
 # A new sentence, not the dot of a figure or an abbreviation within one.
 _SENTENCE_ENDS = re.compile(r"(?<=[\w)%][.])\s+(?=[A-Z])")

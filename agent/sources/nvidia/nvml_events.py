@@ -49,7 +49,6 @@ KINDS: Mapping[int, EventKind] = {
     0x8000: "recovery-action",
 }
 _WANTED = sum(KINDS)
-_NO_INSTANCE = 0xFFFFFFFF
 
 _NO_EVENTS = Fault("not-supported", "This GPU's driver reports none of the events that are asked for.", STAYS_MISSING)
 _HUNG = Fault(

@@ -201,11 +201,25 @@ FABRIC_HISTORY = Query(
 SERVING = Query(
     "SELECT node, workload_id, engine, CAST(kv_cache_usage * 100 AS INTEGER) AS kv_percent, count(*) AS samples,"
     " sum(preemptions_per_second * interval_seconds) AS preemptions, sum(interval_seconds) AS seconds,"
-    " sum(generation_tokens_per_second * interval_seconds) AS generated_tokens"
+    " sum(generation_tokens_per_second * interval_seconds) AS generated_tokens,"
+    " sum(prompt_tokens_per_second * interval_seconds) AS prompt_tokens,"
+    " sum(requests_running * interval_seconds) AS running_seconds, max(requests_running) AS running_max,"
+    " sum(requests_waiting * interval_seconds) AS waiting_seconds, max(requests_waiting) AS waiting_max"
     " FROM serving_samples WHERE ts > :start AND ts <= :end AND workload_id IS NOT NULL"
     " GROUP BY node, workload_id, engine, kv_percent",
     ("node", "workload_id", "engine"),
-    ("kv_percent", "samples", "preemptions", "seconds", "generated_tokens"),
+    (
+        "kv_percent",
+        "samples",
+        "preemptions",
+        "seconds",
+        "generated_tokens",
+        "prompt_tokens",
+        "running_seconds",
+        "running_max",
+        "waiting_seconds",
+        "waiting_max",
+    ),
 )
 # The version of the schema from which on there is such a view.
 SERVING_SINCE = 1001

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from skuwise.tests.nvmlstub import stub_env
-from skuwise.tests.support.housecopy import HouseCopy
+from skuwise.tests.support.recipe_tree import AGENT, RecipeTree
 
 SOURCE = '''
 """A port whose counter is one file: an example of a source."""
@@ -129,7 +129,7 @@ def rows(db: Path, sql: str) -> list[tuple[Any, ...]]:
         return connection.execute(sql).fetchall()
 
 
-def sample(house: HouseCopy, folder: Path, *words: str) -> Path:
+def sample(house: RecipeTree, folder: Path, *words: str) -> Path:
     """The database of an agent that ran for a few ticks."""
     db = folder / "node.db"
     flags = ["--db", str(db), "--interval", "0.2s", "--duration", "1s", "--path.sysfs", str(folder / "sys"), *words]
@@ -138,21 +138,21 @@ def sample(house: HouseCopy, folder: Path, *words: str) -> Path:
     return db
 
 
-def look(house: HouseCopy, folder: Path, command: str) -> Any:
+def look(house: RecipeTree, folder: Path, command: str) -> Any:
     done = house.run("agent", command, "--format", "json", "--path.sysfs", str(folder / "sys"))
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> HouseCopy:
+def house(tmp_path: Path) -> RecipeTree:
     (tmp_path / "sys").mkdir()
-    return HouseCopy(tmp_path)
+    return RecipeTree.of(tmp_path / "house", AGENT)
 
 
-def test_a_source_is_its_module_and_its_registration(house: HouseCopy, tmp_path: Path) -> None:
+def test_a_source_is_its_module_and_its_registration(house: RecipeTree, tmp_path: Path) -> None:
     house.add("agent/sources/toy.py", SOURCE)
-    house.edit(REGISTRY, REGISTERED)
+    house.change(REGISTRY, REGISTERED)
     (tmp_path / "sys/class/toy").mkdir(parents=True)
     (tmp_path / "sys/class/toy/tx").write_text("4096\n")
     (port,) = look(house, tmp_path, "once")["fabric"]
@@ -164,25 +164,25 @@ def test_a_source_is_its_module_and_its_registration(house: HouseCopy, tmp_path:
 
 
 def test_a_source_that_fails_costs_itself_alone_and_one_that_is_gone_leaves_nothing(
-    house: HouseCopy, tmp_path: Path
+    house: RecipeTree, tmp_path: Path
 ) -> None:
     house.add("agent/sources/toy.py", SOURCE)
-    house.edit(REGISTRY, REGISTERED)
+    house.change(REGISTRY, REGISTERED)
     (line,) = (line for line in look(house, tmp_path, "doctor") if line["source"] == "toy")
     assert (line["status"], line["reason"]) == ("absent", "source-failed")
     assert "a toy under /sys/class/toy" in line["detail"] and line["remedy"] == "Plug one in."
     db = sample(house, tmp_path)
     assert rows(db, "SELECT count(*) > 2, count(cpu_util) > 2 FROM host_samples") == [(1, 1)]
     assert ("toy", "source-failed") in rows(db, "SELECT device, reason FROM absences")
-    (house.root / "agent/sources/toy.py").unlink()
-    house.edit(REGISTRY, {after: before for before, after in REGISTERED.items()})
+    house.remove("agent/sources/toy.py")
+    house.change(REGISTRY, {after: before for before, after in REGISTERED.items()})
     assert not [line for line in look(house, tmp_path, "doctor") if line["source"] == "toy"]
 
 
-def test_a_vendor_is_its_folder_and_its_registration(house: HouseCopy, tmp_path: Path) -> None:
+def test_a_vendor_is_its_folder_and_its_registration(house: RecipeTree, tmp_path: Path) -> None:
     house.add("agent/sources/toygpu/__init__.py", '"""Toys."""\n')
     house.add("agent/sources/toygpu/backend.py", BACKEND)
-    house.edit(BACKENDS, BACKEND_REGISTERED)
+    house.change(BACKENDS, BACKEND_REGISTERED)
     (tmp_path / "sys/toygpu").mkdir()
     lines = look(house, tmp_path, "doctor")
     (line,) = (line for line in lines if line["scope"] == "gpu" and line["metric"] == "sm_active")
@@ -198,10 +198,11 @@ def test_a_vendor_is_its_folder_and_its_registration(house: HouseCopy, tmp_path:
 def test_two_vendors_stand_side_by_side_and_bursts_are_the_vendors_choice(tmp_path: Path) -> None:
     (tmp_path / "sys/toygpu").mkdir(parents=True)
     (tmp_path / "sys/toygpu/bursts").touch()
-    house = HouseCopy(tmp_path, stub_env(tmp_path, "[gpu 0]\nname = NVIDIA H100 80GB HBM3\nsm_active = 0.5\n"))
+    stub = stub_env(tmp_path, "[gpu 0]\nname = NVIDIA H100 80GB HBM3\nsm_active = 0.5\n")
+    house = RecipeTree.of(tmp_path / "house", AGENT, stub)
     house.add("agent/sources/toygpu/__init__.py", '"""Toys."""\n')
     house.add("agent/sources/toygpu/backend.py", BACKEND)
-    house.edit(BACKENDS, BACKEND_REGISTERED)
+    house.change(BACKENDS, BACKEND_REGISTERED)
     lines = [line for line in look(house, tmp_path, "doctor") if line["metric"] == "burst"]
     bursts = {(line["subject"][:3], line["origin"].split()[0]) for line in lines}
     assert bursts == {("GPU", "GPM"), ("TOY", "TOYGPU")}
@@ -211,17 +212,17 @@ def test_two_vendors_stand_side_by_side_and_bursts_are_the_vendors_choice(tmp_pa
 
 
 def test_a_vendors_hung_driver_is_its_own_and_without_any_vendor_the_rest_is_read(
-    house: HouseCopy, tmp_path: Path
+    house: RecipeTree, tmp_path: Path
 ) -> None:
     house.add("agent/sources/toygpu/__init__.py", '"""Toys."""\n')
     house.add("agent/sources/toygpu/backend.py", BACKEND)
-    house.edit(BACKENDS, BACKEND_REGISTERED)
+    house.change(BACKENDS, BACKEND_REGISTERED)
     (tmp_path / "sys/toygpu").mkdir()
     (tmp_path / "sys/toygpu/hang").touch()
     db = sample(house, tmp_path, "--duration", "3s")
     assert ("TOY-0", "driver-hung") in rows(db, "SELECT gpu_uuid, reason FROM absences")
     assert "Toy driver" in rows(db, "SELECT detail FROM absences WHERE reason = 'driver-hung'")[0][0]
     db.unlink()
-    house.edit(BACKENDS, {"= (NVIDIA, TOY)": "= ()"})
+    house.change(BACKENDS, {"= (NVIDIA, TOY)": "= ()"})
     assert rows(sample(house, tmp_path), "SELECT count(*) > 2 FROM host_samples") == [(1,)]
     assert look(house, tmp_path, "once")["gpus"] == []

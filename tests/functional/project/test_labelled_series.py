@@ -6,12 +6,14 @@ import shutil
 from pathlib import Path
 
 import pytest
+from skuwise.advisor.labelled.judged import judged_folder
 from skuwise.agent.model import Gpu, Node, Tick
 from skuwise.agent.sources.replay.recording import write_recording
 from skuwise.agent.sources.replay.recording_format import Label, Made, RecordingHeader
 from skuwise.agent.store.writing.writer import Writer
 from skuwise.benchmarks.evaluation import evaluate
 from skuwise.rules.base.errors import UsageError
+from skuwise.tests.support.rulebooks import rulebook
 
 ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "tests/data/labelled"
@@ -101,7 +103,7 @@ def test_what_does_not_keep_to_the_format_is_refused_with_file_and_line(tmp_path
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     with pytest.raises(UsageError) as refused:
-        evaluate.evaluate_folder(tmp_path, scratch)
+        list(judged_folder(tmp_path, scratch, rulebook()))
     assert str(refused.value).startswith(said)
 
 
@@ -119,7 +121,7 @@ def test_a_fabric_file_keeps_to_its_gpus(tmp_path, row, said):
     (tmp_path / "s.csv").write_text(HEADER + ROWS)
     (tmp_path / "s.fabric.csv").write_text("ts,node,device,role,tx_bytes_per_second\n" + row)
     with pytest.raises(UsageError) as refused:
-        evaluate.evaluate_folder(tmp_path, tmp_path)
+        list(judged_folder(tmp_path, tmp_path, rulebook()))
     assert str(refused.value).startswith(said)
 
 
@@ -130,4 +132,4 @@ def test_a_link_out_of_the_folder_is_not_followed(tmp_path):
     (folder / "labels.csv").write_text(LABELS + LABEL)
     (folder / "s.csv").symlink_to(tmp_path / "secret.csv")
     with pytest.raises(UsageError, match="is no CSV file of this folder"):
-        evaluate.evaluate_folder(folder, tmp_path)
+        list(judged_folder(folder, tmp_path, rulebook()))

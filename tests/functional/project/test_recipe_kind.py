@@ -8,7 +8,7 @@ import pytest
 from skuwise.tests.support.recipe_tree import RecipeTree
 
 LABELS = "advisor/core/advice_types.py"
-LABEL = ('    "fix-first",\n]', '    "fix-first",\n    "toy-rename",\n]')
+LABEL = {'    "fix-first",\n]': '    "fix-first",\n    "toy-rename",\n]'}
 PATH = "advisor/moves/kinds/toy_rename.py"
 MODULE = '''\
 """A toy: work gets another name, and counts as done where it runs at all."""
@@ -67,7 +67,7 @@ def advise(tree: RecipeTree, until: str = END) -> dict:
 
 def test_a_kind_is_a_label_and_a_module_added_and_removed(tree: RecipeTree) -> None:
     before = advise(tree, "2026-11-19T00:00:00Z")["recommendations"]
-    tree.change(LABELS, *LABEL)
+    tree.change(LABELS, LABEL)
     tree.add(PATH, MODULE)
     after = advise(tree, "2026-11-19T00:00:00Z")["recommendations"]
     (toy,) = [r for r in after if r["action"] == "toy-rename"]
@@ -82,7 +82,7 @@ def test_a_kind_is_a_label_and_a_module_added_and_removed(tree: RecipeTree) -> N
     assert "done" in shown.stdout
     assert "It has a name." in shown.stdout
     tree.remove(PATH)
-    tree.change(LABELS, *reversed(LABEL))
+    tree.change(LABELS, {after: before for before, after in LABEL.items()})
     assert {r["action"] for r in advise(tree)["recommendations"]} == {r["action"] for r in before}
     # What another version noted stays readable.
     assert toy["id"] in tree.run("ledger", "list", "--all", "--ledger", "ledger.db").stdout
@@ -101,7 +101,7 @@ def test_a_kind_is_a_label_and_a_module_added_and_removed(tree: RecipeTree) -> N
 )
 def test_a_kind_that_lacks_a_part_is_refused(tree: RecipeTree, labelled: bool, module: str | None, said: str) -> None:
     if labelled:
-        tree.change(LABELS, *LABEL)
+        tree.change(LABELS, LABEL)
     if module is not None:
         tree.add(PATH, module)
     done = tree.run("--debug", "advise", *WINDOW, "--until", END)

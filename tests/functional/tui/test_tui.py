@@ -127,7 +127,7 @@ def test_a_story_shows_evidence_a_plot_findings_and_what_would_overturn_them() -
                      "Wrong if: ", "same GPU, other node to 8 GPUs", "of its GPU time was observed"):  # fmt: skip
             await s.shows(told)
 
-    drive(steps, size=(120, 180), workload="chat")
+    drive(steps, size=(120, 220), workload="chat")
 
 
 def test_of_one_interval_no_course_is_drawn() -> None:

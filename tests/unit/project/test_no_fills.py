@@ -41,9 +41,9 @@ JUSTIFIED: dict[str, dict[str, str]] = {
         '"seconds": np.nan_to_num(gpu["observed_seconds"].to_numpy(float)),  # a row without any was not observed':
             "a row without observed time weighs nothing",
     },
-    "verdicts/kinds/kind_signals.py": {
-        "octaves = _octaves(features) or 0.0": "fills a sentence that is printed only where all it names is known",
-        "2**octaves, 2**-octaves, _density(features) or 0.0, _busy_share(features) or 0.0,": "likewise",
+    "verdicts/kinds/engine_clue.py": {
+        "(engine.running or 0.0) >= _RUNNING or (engine.generated_tokens_per_second or 0) >= _TOKENS":
+            "what was not counted makes no engine busy",
     },
     "verdicts/features/port_traffic.py": {
         "rate = bytes_.max(axis=1, skipna=False).fillna(used * line)": "one measurement for another of the same thing",
@@ -82,6 +82,10 @@ JUSTIFIED: dict[str, dict[str, str]] = {
             "every profile is known here: of one that is not, nothing is packed",
         "for one in sorted(keep[gpu], key=lambda part: (-(part.memory or 0), part.gpu_uuid)):": "likewise",
         "return [(one.compute or 0, one.memory or 0) for one in instances]": "likewise",
+    },
+    "moves/waste/too_many_gpus.py": {
+        'own = demand(replace(use, u_n=nothing, u_p=np.nan_to_num(use.u_p), u_i=use.of("u_i")))':
+            "PCIe carries what NVLink does not: where nobody measured it, links are taken as busy as the engine",
     },
     "moves/kinds/schedule_off.py": {
         "usd = sum((p or 0.0) * min(n.hours_observed / span, 1.0) for p, n in zip(prices, known, strict=True))":

@@ -29,7 +29,7 @@ def test_the_rules_ask_for_more_than_a_day_of_data():
 
 def test_kinds_and_bottlenecks_have_their_thresholds():
     kinds, bottlenecks = load_kind_thresholds(), load_bottleneck_thresholds()
-    assert kinds["abstain_below"].value == 0.6
+    assert kinds["abstain_below"].value == 0.5
     assert kinds["idle_share_min"].value == 0.95
     assert bottlenecks["throttled_share"].value == 0.2
     assert bottlenecks["network_correlation"].value == -0.3

@@ -46,7 +46,7 @@ def test_every_way_out_of_the_founding_case_is_told():
 def test_a_finished_job_that_does_not_recur_saves_nothing():
     gone = [replace(w, end=END - 3 * 86400) for w in founding().workloads[:1]]
     advice = advice_of(verdicts([node()], gone))
-    assert [f.rule for f in advice.findings] == ["idle-fabric"]
+    assert [f.rule for f in advice.findings] == ["idle-fabric", "over-tier"]
     assert not advice.recommendations
     assert advice.summary.recoverable_usd_per_month == 0.0
     assert any(n.code == "work-is-over" for n in advice.notes)

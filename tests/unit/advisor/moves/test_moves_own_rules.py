@@ -170,6 +170,7 @@ def test_the_documentation_shows_what_works(tmp_path):
         "teams/search/team.yaml",
         "exceptions.yaml",
         "custom/slow-input.yaml",
+        "kind_priors.yaml",
     }
     told = advice(one(train({"cpu": 0.9, "engine_active": 0.4})), tmp_path, named)
     (finding,) = found(told, "custom/slow-input")

@@ -13,7 +13,18 @@ from skuwise.advisor.moves.waste_rules import RULES
 from skuwise.advisor.verdicts.types import NodeFacts
 from skuwise.rules.catalog.types import PowerPrice, Price
 from skuwise.rules.policy.thresholds import load_waste_rules
-from skuwise.tests.support.moves_builders import IB, PLAIN, advice_of, fabric, gpus_of, node, usage, verdicts, workload
+from skuwise.tests.support.moves_builders import (
+    END,
+    IB,
+    PLAIN,
+    advice_of,
+    fabric,
+    gpus_of,
+    node,
+    usage,
+    verdicts,
+    workload,
+)
 
 WASTE = load_waste_rules()
 
@@ -76,6 +87,19 @@ def test_nvlink_is_not_held_against_training_on_several_gpus_nor_against_a_stand
     assert "idle-nvlink" not in fired(advice_of(verdicts([card], [workload(gpus=gpus_of("n1", 1))])))
 
 
+@pytest.mark.parametrize(("carried", "said"), [(0.0, True), (5e-5, True), (1e-4, False), (math.nan, False)])
+def test_nvlink_that_another_uses_is_idle_between_the_gpus_of_one_that_sends_nothing(carried, said):
+    quiet_one, busy_one = workload("small", gpus=gpus_of("n1", 4)), workload("large", gpus=gpus_of("n1")[4:])
+    uses = [usage(quiet_one, u_n=carried), usage(busy_one, u_n=0.4)]
+    found = [
+        f
+        for f in advice_of(verdicts([quiet(nvlink_util_p995=0.6)], [quiet_one, busy_one], uses=uses)).findings
+        if f.rule == "idle-nvlink"
+    ]
+    assert [f.workload for f in found] == ([quiet_one.id] if said else [])
+    assert all("between its own GPUs" in f.text for f in found)
+
+
 def decoding(**changes):
     """Eight replicas of one L40S each, bound by memory bandwidth."""
     values = {
@@ -115,9 +139,20 @@ def test_a_cheaper_gpu_that_reads_as_fast_makes_the_present_one_too_good(changes
 
 
 def test_without_a_cheaper_gpu_as_fast_nothing_is_too_good():
-    # Nothing that Azure sells in eastus reads memory as fast as an H100 for less.
-    w = workload(features={"tensor_of_sustained_p95": 0.1})
-    assert "over-tier" not in fired(advice_of(verdicts([quiet()], [w])))
+    # All that Azure sells in eastus for less reads memory more slowly than an H200.
+    w = workload(
+        gpu_sku="H200-SXM", node_sku="azure/Standard_ND96isr_H200_v5", features={"tensor_of_sustained_p95": 0.1}
+    )
+    host = node(sku="azure/Standard_ND96isr_H200_v5", gpu_sku="H200-SXM", fabric=None)
+    assert "over-tier" not in fired(advice_of(verdicts([host], [w])))
+
+
+def test_a_gpu_that_nobody_measured_reads_at_the_lowest_share_of_its_architecture():
+    # H100-NVL has 3.9 TB/s of which Hopper sustained 0.85 at least, H100-SXM5 sustains 0.88 of 3.35.
+    found = one(advice_of(verdicts([quiet()], [workload(features={"tensor_of_sustained_p95": 0.1})])), "over-tier")
+    evidence = {e.metric: e.value for e in found.evidence}
+    assert evidence["cheaper_sku_bandwidth"] == pytest.approx(3.9 * 0.85 / (3.35 * 0.88))
+    assert "lowest share of its bandwidth" in found.text
 
 
 @pytest.mark.parametrize(("memory", "said"), [(0.49, True), (0.5, False), (math.nan, False)])
@@ -295,3 +330,21 @@ def test_what_is_wasted_is_counted_once_though_several_rules_say_so():
     assert {"idle-fabric", "over-tier"} <= fired(advice)
     silent, tier = one(advice, "idle-fabric").cost_usd, one(advice, "over-tier").cost_usd
     assert advice.summary.wasted_usd == pytest.approx(max(silent, tier))
+
+
+@pytest.mark.parametrize(("kind", "hours", "said"), [("batch-inference", 4, True), ("batch-inference", 2, False),
+                                                     ("online-inference", 29, False)])  # fmt: skip
+def test_a_job_shows_in_hours_what_memory_it_takes_a_service_in_more_than_a_day(kind, hours, said):
+    w = workload(kind=kind, gpus=gpus_of("n1", 1), start=END - hours * 3600, features={"engine_active": 0.9})
+    advice = advice_of(verdicts([quiet()], [w], uses=[usage(w, memory=0.3)]))
+    assert ("memory-unused" in fired(advice)) == said
+
+
+@pytest.mark.parametrize(("hours", "said"), [((336, 336, 336, 336), True), ((336, 336, 30, 30), False)])
+def test_replicas_that_come_and_go_with_the_load_are_no_surplus(hours, said):
+    replicas = [
+        workload("api", id=f"w-{i}", gpus=(f"GPU-n1-{i}",), start=END - h * 3600, features={"engine_active": 0.9})
+        for i, h in enumerate(hours)
+    ]
+    uses = [usage(w, u_c=0.05, u_m=0.3, g=0.9) for w in replicas]
+    assert ("too-many-gpus" in fired(advice_of(verdicts([quiet()], replicas, uses=uses)))) == said

@@ -112,7 +112,9 @@ def test_coarse_samples_name_alternatives_where_no_level_leads(catalog: Catalog)
     assert verdict.bottleneck.label == "unknown"
     assert any(s.code == "compute-or-link" for s in verdict.bottleneck.evidence)
     polls = {**POLLS, "tensor_active": 0.37}
-    assert _alone(catalog, polls, samples=60.0).bottleneck.label == "unknown"
+    doubted = _alone(catalog, polls, samples=60.0).bottleneck
+    assert doubted.label == "compute"
+    assert any(s.code == "compute-or-rank" for s in doubted.evidence)
     assert _alone(catalog, polls, samples=60.0, gpus=1).bottleneck.label == "compute"
 
 
@@ -140,7 +142,8 @@ def test_training_whose_engine_rests_waits_for_its_host(catalog: Catalog) -> Non
     work = {"command": "torchrun train.py", "scheduler": "slurm", "framework": "torchrun"}
     assert _alone(catalog, rests, work=work).bottleneck.label == "host-input"
     serves = {"command": "vllm serve m", "framework": "vllm"}
-    assert _alone(catalog, rests, work=serves).bottleneck.label != "host-input"
+    by_day = _alone(catalog, rests, work=serves, wave="gpu_util")
+    assert (by_day.kind.label, by_day.bottleneck.label == "host-input") == ("online-inference", False)
 
 
 def test_a_service_that_rests_lacks_requests_however_busy_the_cores(catalog: Catalog) -> None:

@@ -418,13 +418,24 @@ def test_a_notebook_is_interactive(catalog: Catalog) -> None:
     b = FrameBuilder(hours=96)
     (uuid,) = b.node()
     cell = {**FREE, "gpu_util": 0.08, "sm_active": 0.05, "tensor_active": 0.02, "dram_active": 0.03,
-            "power_watts": 130.0, "mem_used_bytes": 9e9, "duty": 0.08}  # fmt: skip
-    for hour in range(96):
-        working = hour % 24 in (9, 10, 11, 14, 15, 16)
-        b.use(cell if working else {**FREE, "mem_used_bytes": 9e9, "power_watts": 100.0, "duty": 0.0},
-              start=hour, end=hour + 1, gpu_util_p95=0.9 if working else 0.0, gpu_util_max=1.0)  # fmt: skip
+            "power_watts": 130.0, "duty": 0.08}  # fmt: skip
+    rest = {**FREE, "power_watts": 100.0, "duty": 0.0}
+    # A person begins when they begin, pauses when they pause, and holds what the last cell left.
+    hours = ((9, 10, 11, 14, 15, 16), (10, 11, 13, 14), (8, 9, 10, 13, 16, 17, 18), (11, 12, 15))
+    at_work = [hour % 24 in hours[hour // 24] for hour in range(96)]
+    each = {
+        f"{name}_mean": [(cell if works else rest)[name] * (1 + hour % 7 / 50) for hour, works in enumerate(at_work)]
+        for name in ("gpu_util", "sm_active", "tensor_active", "dram_active", "power_watts")
+    }
+    memory = [
+        9e9 * (1 + hour // 24 % 3 * 0.5 + (0.1 * (hour % 5) if works else 0.0)) for hour, works in enumerate(at_work)
+    ]
+    each |= {f"mem_used_bytes_{column}": memory for column in ("mean", "p95", "max")}
+    top = {"gpu_util_p95": [0.9 if w else 0.0 for w in at_work], "gpu_util_max": [1.0 if w else 0.0 for w in at_work]}
+    b.use({**rest, "duty": 0.02}, **each, **top)  # type: ignore[arg-type]
     b.work("w", [("n1", uuid)])
     verdict = judge(b.frame(), rulebook(catalog)).workloads[0]
+    assert verdict.features["active_share"] == pytest.approx(20 / 96)
     assert verdict.kind.label == "interactive"
     assert any(sentence.code == "shape-seldom-busy" for sentence in verdict.kind.evidence)
 
@@ -435,7 +446,9 @@ def test_a_queue_that_never_empties_is_batch_inference_by_name_and_likely_so_by_
         _one(catalog, queue, hours=96, gpus=1, work={"end": 90, "command": command})
         for command in ("python main.py", "python -m vllm.entrypoints.openai.run_batch")
     )
-    assert (shape.kind.label, shape.kind.alternatives[0].label) == ("unknown", "batch-inference")
+    likely = shape.kind.alternatives[0].label if shape.kind.label == "unknown" else shape.kind.label
+    assert likely == "batch-inference"
+    assert shape.kind.confidence < named.kind.confidence
     assert any(sentence.code == "one-gpu-looks-alike" for sentence in shape.kind.evidence)
     assert named.kind.label == "batch-inference"
     assert any(sentence.code == "shape-steady" for sentence in named.kind.evidence)

@@ -8,6 +8,7 @@ import pytest
 from skuwise.advisor.core.verdict_types import Scheduled, WorkloadVerdict
 from skuwise.advisor.verdicts.judge import judge
 from skuwise.advisor.verdicts.kinds.kind_metadata import metadata_clues
+from skuwise.advisor.verdicts.kinds.kinds import judge_kind
 from skuwise.advisor.verdicts.workloads.session import Session
 from skuwise.rules.catalog.loader import Catalog, load_catalog
 from skuwise.tests.support.frame_builder import DECODE, FREE, GIB, TRAINING, FrameBuilder
@@ -129,6 +130,30 @@ def test_serving_that_is_lightly_loaded_is_not_idle(catalog: Catalog, share: flo
     assert _confident(verdict, "idle") == 0.0
 
 
+@pytest.mark.parametrize(
+    ("share", "engine", "idle"),
+    [(0.0, 0.006, True), (0.2, 0.006, True), (0.3, 0.006, False), (0.6, 0.006, False), (1.0, 0.006, False),
+     (1.0, 0.004, True)],  # a replica on standby that answers probes
+)  # fmt: skip
+def test_light_use_in_many_hours_is_not_idle(share: float, engine: float, idle: bool) -> None:
+    """A mean and a percentile of an hour hide a moment's work; that it comes in many hours shows that it is used."""
+    features = {
+        "engine_active": engine, "hbm_utilization": 0.002, "idle_share": 0.99, "active_share": share, "hours": 72.0,
+        "elapsed_hours": 72.0, "gpus": 1.0, "nodes": 1.0, "resolution_seconds": 60.0, "mem_level": 0.5,
+    }  # fmt: skip
+    book = rulebook()
+    verdict = judge_kind((), features, book.kinds, book.kind_model)
+    assert (verdict.label == "idle") is idle
+    if not idle:
+        assert all(other.label != "idle" for other in verdict.alternatives)
+
+
+def test_a_course_that_is_not_known_leaves_idleness_as_it_was_counted() -> None:
+    book = rulebook()
+    features = {"engine_active": 0.0, "idle_share": 1.0, "hours": 48.0, "gpus": 1.0}
+    assert judge_kind((), features, book.kinds, book.kind_model).label == "idle"
+
+
 def test_what_stood_idle_is_idle_whatever_its_name_and_the_name_is_kept(catalog: Catalog) -> None:
     held = {**FREE, "mem_used_bytes": 73.6 * GIB, "power_watts": 110.0, "duty": 0.0}
     verdict = _judged(catalog, held, work={"framework": "vllm", "command": "vllm serve m"})
@@ -155,13 +180,23 @@ def test_a_name_decides_where_the_shape_says_little(catalog: Catalog, command: s
     assert said.kind.label in (label, "unknown")
 
 
-def test_reasons_come_strongest_first_and_what_speaks_against_it_last(catalog: Catalog) -> None:
+def test_reasons_come_before_what_speaks_against_it(catalog: Catalog) -> None:
+    silent = _without(TRAINING, *_LINKS, "mem_used_bytes") | {"mem_used_bytes": 74 * GIB}  # an engine's pool
+    verdict = _judged(catalog, silent, gpus=2, hours=200, work={"command": "torchrun pretrain.py"})
+    assert verdict.kind.label == "training"
+    codes = [sentence.code for sentence in verdict.kind.evidence]
+    first = codes.index("speaks-against")
+    assert first >= 1
+    limits = ("one-gpu-looks-alike", "samples-show-no-step", "minutes-observed")
+    assert all(code == "speaks-against" or code in limits for code in codes[first:])
+    assert not verdict.kind.evidence[first].text.startswith("Against it: against")
+
+
+def test_a_name_that_the_shape_overrules_is_told_as_speaking_against(catalog: Catalog) -> None:
     verdict = _judged(catalog, TRAINING, gpus=2, work={"command": "vllm serve m"})
-    against = [n for n, sentence in enumerate(verdict.kind.evidence) if sentence.code == "speaks-against"]
-    reasons = [n for n, sentence in enumerate(verdict.kind.evidence[: against[0]]) if sentence]
-    assert reasons
-    assert against
-    assert max(reasons) < min(against)
+    assert verdict.kind.label == "training"
+    against = [sentence.fields["clue"] for sentence in verdict.kind.evidence if sentence.code == "speaks-against"]
+    assert any(str(clue).startswith("command") for clue in against)
 
 
 @pytest.mark.parametrize(
@@ -199,7 +234,7 @@ def _told_by(image: str, kind: str | None) -> dict[str, float]:
         1.0, "allocation", False, 1.0, 1.0, scheduled=scheduled,
     )  # fmt: skip
     scores: dict[str, float] = {}
-    for clue in metadata_clues(session):
+    for clue in metadata_clues(session, {}, None, rulebook().kind_priors):
         for name, weight in clue.weights.items():
             scores[name] = scores.get(name, 0.0) + weight
     return scores

@@ -7,21 +7,18 @@ missing. The units are those of docs/metrics.md: ratios are 0..1, not percent.
 
 from __future__ import annotations
 
-import csv
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
-from skuwise.agent.metrics import FABRIC_METRICS, GPU_METRICS, Metric
-from skuwise.agent.model import FabricPort, Tick
-from skuwise.rules.base.errors import UsageError
-from skuwise.rules.base.sanitize import clean
+from ...agent.metrics import FABRIC_METRICS, GPU_METRICS, Metric
+from ...agent.model import FabricPort, Tick
+from ...rules.base.errors import UsageError
+from ...rules.base.sanitize import clean
+from .csv_rows import Row, rows_of
 
-MAX_ROWS = 5_000_000
-MAX_CELL = 4096
 # The most that a value may be. A ratio may pass 1 (DCGM tells up to some 1.2 on MIG instances); what is far above is a
 # percentage or a blank sentinel.
 _MOST: Mapping[str, float] = {
@@ -66,87 +63,6 @@ class _Node:
     ports: dict[str, FabricPort] = field(default_factory=dict)
     moments: dict[float, _Moment] = field(default_factory=dict)
     last: dict[str, float] = field(default_factory=dict)
-
-
-class Row:
-    """One line of a CSV file, read by column; every error names file and line."""
-
-    def __init__(self, path: Path, line: int, cells: Mapping[str, str]) -> None:
-        self._path, self.line, self._cells = path, line, cells
-
-    def error(self, what: str, remedy: str) -> UsageError:
-        return UsageError(f"{clean(self._path.name)}:{self.line}: {what}.", remedy)
-
-    def text(self, name: str) -> str:
-        """The cell without surrounding blanks; empty where it is empty or the column is not there."""
-        return self._cells.get(name, "").strip()
-
-    def need(self, name: str) -> str:
-        found = self.text(name)
-        if not found:
-            raise self.error(f"{name} is empty", f"Give every row a {name}.")
-        return found
-
-    def number(self, name: str, most: float, least: float = 0.0) -> float | None:
-        """A finite number from `least` to `most`; None where the cell is empty."""
-        told = self.text(name)
-        if not told:
-            return None
-        try:
-            value = float(told)
-        except ValueError:
-            value = math.nan
-        if not math.isfinite(value):
-            raise self.error(f"{name} is {clean(told)[:40]!r}, not a number", "Leave a missing value empty.")
-        if not least <= value <= most:
-            raise self.error(
-                f"{name} is {value:g}, which is not between {least:g} and {most:g}",
-                "Use the units of docs/metrics.md (ratios 0..1, bytes, seconds); leave a missing value empty.",
-            )
-        return value
-
-    def choice(self, name: str, choices: tuple[str, ...], default: str) -> str:
-        told = self.text(name) or default
-        if told not in choices:
-            raise self.error(f"{name} is {clean(told)[:40]!r}", f"Choose one of {', '.join(choices)}.")
-        return told
-
-
-def rows_of(path: Path, allowed: frozenset[str], required: frozenset[str]) -> Iterator[Row]:
-    """The rows of a CSV file whose header holds all of `required` and nothing outside `allowed`. Raises UsageError."""
-    name = clean(path.name)
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, strict=True)
-            header = [cell.strip() for cell in next(reader, [])]
-            if not header:
-                raise UsageError(f"{name}:1: there is no header.", "Name the columns in the first line.")
-            if double := sorted({cell for cell in header if header.count(cell) > 1}):
-                raise UsageError(f"{name}:1: the column {clean(double[0])!r} stands twice.", "Name each column once.")
-            if unknown := [cell for cell in header if cell not in allowed]:
-                known = ", ".join(sorted(allowed))
-                raise UsageError(f"{name}:1: there is no column {clean(unknown[0])[:40]!r}.", f"There are {known}.")
-            if lacking := sorted(required - set(header)):
-                raise UsageError(f"{name}:1: the column {lacking[0]} is missing.", "Add it.")
-            count = 0
-            for cells in reader:
-                if not any(cell.strip() for cell in cells):
-                    continue
-                row = Row(path, reader.line_num, dict(zip(header, cells, strict=False)))
-                count += 1
-                if len(cells) != len(header):
-                    raise row.error(f"{len(cells)} cells under {len(header)} columns", "Quote cells that hold commas.")
-                if any(len(cell) > MAX_CELL or "\0" in cell for cell in cells):
-                    raise row.error(f"a cell is longer than {MAX_CELL} characters or holds a NUL", "Shorten it.")
-                if count > MAX_ROWS:
-                    raise row.error(f"this is row {count}, more than are read", "Split the file.")
-                yield row
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{name} is not UTF-8 text.", "Save it as UTF-8.") from error
-    except csv.Error as error:
-        raise UsageError(f"{name} is not sound CSV: {error}.", "Write it with a CSV writer.") from error
-    except OSError as error:
-        raise UsageError(f"{name} cannot be read: {error.strerror}.", "Name a file that can.") from error
 
 
 def read_series(path: Path, fabric: Path | None = None) -> dict[str, NodeSeries]:

@@ -1,0 +1,352 @@
+"""How often verdicts and findings are right on the third generator, of which the product knows nothing.
+
+    python -m skuwise.benchmarks.evaluation.third --seeds 0-3              reported seeds, every view
+    python -m skuwise.benchmarks.evaluation.third --seeds 1000 --view 60s --wrong    what is wrong, for development
+    python -m skuwise.benchmarks.evaluation.third --seeds 1000-1003 --keep DIR       judging again needs no generating
+
+60s: a fleet of some 50 nodes through dcgm-exporter, node_exporter and kube-state-metrics in a real VictoriaMetrics
+(Debian's `victoria-metrics`), read as `skuwise advise --prometheus` reads it. Each is judged as it is and with all that
+people wrote taken away. Workloads are found again by GPU and time. Seeds below 1000 are for reporting and are never
+looked at one by one; nothing is fitted or tuned on any of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import shutil
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from skuwise.advisor.advise import load_rulebook, no_garbage_collection
+from skuwise.advisor.core.advice_types import Finding
+from skuwise.advisor.core.frame import Frame, Window
+from skuwise.advisor.core.verdict_types import WorkloadVerdict
+from skuwise.advisor.pipeline import AdviseOptions, advise_on
+from skuwise.advisor.telemetry.sqlite.reader import read_frame
+from skuwise.advisor.verdicts.judge import judge
+
+from ..generators.third.agent_fleet import plan_series
+from ..generators.third.agent_store import write_node
+from ..generators.third.exporters import observe
+from ..generators.third.findings import RULES
+from ..generators.third.fleet import plan
+from ..generators.third.series import lines
+from ..generators.third.truth import Truth, truths_of
+from ..scoring import (
+    ABSTAINED,
+    Answer,
+    abstention,
+    accuracy,
+    balanced_accuracy,
+    calibration,
+    calibration_error,
+    confusion,
+    f1_by_label,
+    given,
+    macro_f1,
+    recall_by_label,
+)
+from ..withheld import hidden
+from .accuracy import parse_seeds
+from .explained import Case
+from .third_engine import PROGRAM, frame_of, is_filled, is_installed, victoria
+
+END = 1_790_000_000.0 - 1_790_000_000.0 % 3600
+BOOK = load_rulebook(None, None, END)
+VIEWS = ("60s", "1s")
+LEAST_OVERLAP = 1800.0
+
+
+@dataclass
+class Result:
+    """What was said under one view. `findings`: rule -> found, missed, false, rightly silent."""
+
+    kinds: list[Answer] = field(default_factory=list)
+    limits: list[Answer] = field(default_factory=list)
+    findings: dict[str, list[int]] = field(default_factory=lambda: {rule: [0, 0, 0, 0] for rule in RULES})
+    by_archetype: dict[str, list[int]] = field(default_factory=dict)
+    wrong: list[str] = field(default_factory=list)
+
+    def add(self, other: Result) -> None:
+        self.kinds += other.kinds
+        self.limits += other.limits
+        self.wrong += other.wrong
+        for rule, counts in other.findings.items():
+            self.findings[rule] = [a + b for a, b in zip(self.findings[rule], counts, strict=True)]
+        for name, (right, n) in other.by_archetype.items():
+            own = self.by_archetype.setdefault(name, [0, 0])
+            own[0] += right
+            own[1] += n
+
+
+def score(frame: Frame, truths: Sequence[Truth], seed: int, view: str) -> Result:
+    """Judge a frame and hold it against its labels."""
+    judged = judge(frame, BOOK)
+    advice = advise_on(judged, BOOK, AdviseOptions(END), np.random.default_rng(seed), source={})
+    out = Result()
+    by_gpu = _by_gpu(judged.workloads)
+    flagged = _flags(advice.findings, {w.id: w for w in judged.workloads})
+    for truth in truths:
+        kinds, limits, chief = _said(truth, by_gpu)
+        where = f"{seed} {view} {truth.archetype} {truth.part}"
+        _count(out, truth, kinds, limits, chief, where)
+        for rule, is_deserved in truth.findings.items():
+            if is_deserved is None:
+                continue
+            is_flagged = any(flag(truth) for flag in flagged[rule])
+            out.findings[rule][(0 if is_flagged else 1) if is_deserved else (2 if is_flagged else 3)] += 1
+            if is_flagged != is_deserved:
+                said = f"{kinds[0]} / {limits[0]}"
+                out.wrong.append(
+                    f"{where}: {rule} {'MISSED' if is_deserved else 'FALSE'} ({truth.kind}, judged {said})"
+                )
+    return out
+
+
+Said = tuple[str, float]
+
+
+def _said(truth: Truth, by_gpu: Mapping[str, Sequence[WorkloadVerdict]]) -> tuple[Said, Said, WorkloadVerdict | None]:
+    """What was said of a workload for the most of its GPU time, and how sure; time without a verdict abstains."""
+    kinds: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    limits: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    chief: tuple[float, WorkloadVerdict | None] = 0.0, None
+    for piece in truth.pieces:
+        for gpu in piece.gpus:
+            mine = [
+                (_common(piece.start, piece.end, v.start, v.end), v)
+                for v in by_gpu.get(gpu, ())
+                if piece.node in v.nodes
+            ]
+            covered = sum(seconds for seconds, _ in mine)
+            for seconds, v in mine:
+                if seconds > 0:
+                    for said, verdict in ((kinds, v.kind), (limits, v.bottleneck)):
+                        said[verdict.label][0] += seconds
+                        said[verdict.label][1] += seconds * verdict.confidence
+                    if seconds > chief[0]:
+                        chief = seconds, v
+            for said in (kinds, limits):
+                said[ABSTAINED][0] += max(piece.end - piece.start - covered, 0.0)
+    return _most(kinds), _most(limits), chief[1]
+
+
+def _most(said: Mapping[str, Sequence[float]]) -> Said:
+    label = max(said, key=lambda one: said[one][0])
+    seconds, sure = said[label]
+    return label, sure / seconds if seconds else 0.0
+
+
+def _common(a: float, b: float, c: float, d: float) -> float:
+    return max(min(b, d) - max(a, c), 0.0)
+
+
+def _flags(
+    findings: Iterable[Finding], verdicts: Mapping[str, WorkloadVerdict]
+) -> Mapping[str, list[Callable[[Truth], bool]]]:
+    """By rule, whether one of its findings is about a workload: by GPU (or node, where it names none) and time."""
+    out: dict[str, list[Callable[[Truth], bool]]] = defaultdict(list)
+    for finding in findings:
+        about = verdicts.get(finding.workload or "")
+        start, end = (about.start, about.end) if about else (-np.inf, np.inf)
+        nodes = {name for name in (*finding.nodes, finding.node) if name}
+
+        def concerns(
+            truth: Truth, gpus: frozenset[str] = frozenset(finding.gpus), nodes: set[str] = nodes,
+            start: float = start, end: float = end, by_node: bool = finding.rule == "idle-fabric",
+        ) -> bool:  # fmt: skip
+            return any(
+                _common(piece.start, piece.end, start, end) >= LEAST_OVERLAP
+                and (piece.node in nodes if by_node or not gpus else bool(gpus & piece.gpus))
+                for piece in truth.pieces
+            )
+
+        out[finding.rule].append(concerns)
+    return out
+
+
+def _count(out: Result, truth: Truth, kind: Said, limit: Said, chief: WorkloadVerdict | None, where: str) -> None:
+    if truth.kind is not None:
+        out.kinds.append(Answer(truth.kind, *kind))
+        own = out.by_archetype.setdefault(truth.archetype, [0, 0])
+        own[0] += kind[0] == truth.kind
+        own[1] += 1
+    if truth.bottleneck is not None:
+        out.limits.append(Answer(truth.bottleneck, *limit))
+    is_kind_wrong = truth.kind is not None and kind[0] != truth.kind
+    if is_kind_wrong or (truth.bottleneck is not None and limit[0] != truth.bottleneck):
+        features = {name: round(value, 3) for name, value in (chief.features.items() if chief else ())}
+        shares = {k: round(v, 2) for k, v in (chief.bottleneck.time_shares.items() if chief else ())}
+        others = [(a.label, a.confidence) for a in chief.kind.alternatives] if chief else []
+        out.wrong.append(
+            f"{where} {chief.name if chief else 'not seen'}: {truth.kind}/{truth.bottleneck} judged {kind[0]} "
+            f"{kind[1]:.2f} {others} / {limit[0]} {shares}\n    {features}"
+        )
+
+
+def exporter_fleet(seed: int, keep: Path | None = None) -> dict[str, Result]:
+    """One fleet at 60 s, judged as it is and with names hidden."""
+    began = time.monotonic()
+    fleet = plan(seed, END)
+    with _folder(keep, f"third-{seed}") as folder:
+        # Which labels are deserved is known only after all has run; that is needed each time.
+        observed = observe(fleet)
+        made = time.monotonic()
+        truths = truths_of(fleet)
+        with victoria(folder, None if is_filled(folder) else lines(observed)) as url, no_garbage_collection():
+            filled = time.monotonic()
+            frame = frame_of(url, BOOK.catalog, fleet.start, fleet.start + fleet.seconds)
+        read = time.monotonic()
+    out = {
+        "60 s": score(frame, truths, seed, "60s"),
+        "60 s, names hidden": score(hidden(frame), truths, seed, "60s hidden"),
+    }
+    steps = (made - began, filled - made, read - filled, time.monotonic() - read)
+    print(
+        f"seed {seed}: {len(fleet.machines)} nodes, {len(truths)} workloads, {fleet.seconds // 86400} days; "
+        + ", ".join(f"{what} {s:.0f} s" for what, s in zip(("made", "filled", "read", "judged"), steps, strict=True)),
+        file=sys.stderr, flush=True,
+    )  # fmt: skip
+    return out
+
+
+def agent_series(seed: int) -> dict[str, Result]:
+    """Some eighty workloads at 1 s, judged as they are and with names hidden."""
+    began = time.monotonic()
+    frame, truths = _agent_frame(seed)
+    read = time.monotonic()
+    out = {
+        "1 s": score(frame, truths, seed, "1s"),
+        "1 s, names hidden": score(hidden(frame), truths, seed, "1s hidden"),
+    }
+    print(
+        f"seed {seed}: {len(truths)} series at 1 s; made and read {read - began:.0f} s, judged "
+        f"{time.monotonic() - read:.0f} s", file=sys.stderr, flush=True,
+    )  # fmt: skip
+    return out
+
+
+def _agent_frame(seed: int) -> tuple[Frame, list[Truth]]:
+    """What the agents of one seed stored, and what is true of it."""
+    fleets = plan_series(seed, END)
+    with _folder(None, "") as folder:
+        truths = [truth for fleet in fleets if (_ := write_node(fleet, folder)) for truth in truths_of(fleet)]
+        end = fleets[0].start + fleets[0].seconds
+        with no_garbage_collection():
+            return read_frame([folder], Window(min(fleet.start for fleet in fleets), end)), truths
+
+
+def _by_gpu(verdicts: Iterable[WorkloadVerdict]) -> dict[str, list[WorkloadVerdict]]:
+    out: dict[str, list[WorkloadVerdict]] = defaultdict(list)
+    for verdict in verdicts:
+        for gpu in verdict.gpus:
+            out[gpu].append(verdict)
+    return out
+
+
+def one_seed(seed: int) -> dict[str, Result]:
+    """Every view of one seed; of exporters none where the server that holds their series is not installed."""
+    return (exporter_fleet(seed) if is_installed() else {}) | agent_series(seed)
+
+
+def cases(seed: int) -> list[Case]:
+    """Every workload of the series at 1 s with names hidden, with its label and its verdict."""
+    frame, truths = _agent_frame(seed)
+    by_gpu = _by_gpu(judge(hidden(frame), BOOK).workloads)
+    out = []
+    for truth in truths:
+        chief = _said(truth, by_gpu)[2]
+        if truth.kind is not None and chief is not None:
+            out.append(Case(truth.kind, f"third generator, seed {seed}, 1 s, names hidden: {truth.archetype}", chief))
+    return out
+
+
+@contextmanager
+def _folder(keep: Path | None, name: str):
+    if keep is not None:
+        yield keep / name
+        return
+    scratch = Path(tempfile.mkdtemp())
+    try:
+        yield scratch
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def told(view: str, r: Result) -> Iterable[str]:
+    """The figures of one view."""
+    yield f"\n== {view}: {len(r.kinds)} workloads"
+    for what, answers in (("kind", r.kinds), ("bottleneck", r.limits)):
+        named = given(answers)
+        yield (
+            f"{what}: macro-F1 {macro_f1(answers):.3f}, balanced accuracy {balanced_accuracy(answers):.3f}, right "
+            f"{accuracy(answers):.1%} of {len(answers)}, abstained {abstention(answers):.1%}, right of those given "
+            f"{accuracy(named):.1%}, expected calibration error {calibration_error(answers):.3f}"
+        )
+        scores = f1_by_label(answers) if what == "kind" else recall_by_label(answers)
+        yield f"  {'F1' if what == 'kind' else 'recall'} " + ", ".join(f"{k} {v:.2f}" for k, v in scores.items())
+        yield confusion(answers)
+    yield "calibration of kinds:"
+    for low, high, n, said, right in calibration(r.kinds):
+        yield f"  confidence {low:.2f} to {min(high, 1.0):.2f}: n {n}, said {said:.2f}, right {right:.2f}"
+    for rule, (right, missed, false, silent) in r.findings.items():
+        recall = f"{right / (right + missed):.2f}" if right + missed else "-"
+        precision = f"{right / (right + false):.2f}" if right + false else "-"
+        yield (
+            f"{rule:<14} recall {recall:>4} ({right} of {right + missed}), precision {precision:>4} "
+            f"({false} false of {false + silent})"
+        )
+    worst = sorted(r.by_archetype.items(), key=lambda one: one[1][0] / one[1][1])
+    yield "kinds right by archetype: " + ", ".join(f"{name} {right}/{n}" for name, (right, n) in worst if right < n)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", default="0-3", help="fleets (default: 0-3); 1000 and up for development")
+    parser.add_argument("--view", choices=(*VIEWS, "all"), default="all", help="which samples (default: all)")
+    parser.add_argument("--wrong", action="store_true", help="print everything that is judged wrong")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the engines' data there, and use what is there")
+    parser.add_argument("--processes", type=int, default=1)
+    options = parser.parse_args(argv)
+    total: dict[str, Result] = {}
+    seeds = parse_seeds(options.seeds)
+    if options.view != "1s":
+        if is_installed():
+            _judge(total, partial(exporter_fleet, keep=options.keep), seeds, options.processes)
+        else:
+            print(f"third generator at 60 s: SKIPPED, {PROGRAM} is not installed (apt-get install {PROGRAM})")
+    if options.view != "60s":
+        _judge(total, agent_series, seeds, options.processes)
+    for view, result in total.items():
+        print("\n".join(told(f"third generator, {view}", result)))
+        if options.wrong:
+            print("\n".join(result.wrong))
+    return 0
+
+
+def _judge(
+    total: dict[str, Result], one: Callable[[int], Mapping[str, Result]], seeds: Sequence[int], processes: int
+) -> None:
+    if processes == 1:
+        parts: Iterable[Mapping[str, Result]] = map(one, seeds)
+        for part in parts:
+            for view, result in part.items():
+                total.setdefault(view, Result()).add(result)
+        return
+    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+        for part in pool.imap(one, seeds):
+            for view, result in part.items():
+                total.setdefault(view, Result()).add(result)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

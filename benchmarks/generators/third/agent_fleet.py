@@ -1,0 +1,132 @@
+"""Single workloads, each on a node or two of its own, for 12 to 28 hours."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from .archetype import Archetype, Place
+from .fleet import ARCHETYPES, SLURM_ROLES, Fleet, Run, Workload, new_uuid
+from .hardware import PARTS, SHAPES, Machine, Slot
+from .naming import name_of
+from .rhythm import DAY, HOUR
+
+MOST_GPUS = 8  # on a node
+DIVIDED = ("mig", "shared")
+# As many as there are in a fleet, or as many as are told here: some eighty in all.
+COUNTS = {
+    "pretrain-gang": 0,
+    "pretrain-pipeline": 1,
+    "tune-slice": 0,
+    "lora": 6,
+    "tune-node": 2,
+    "tune-offload": 2,
+    "train-straggler": 2,
+    "scaled": 0,
+    "shared-services": 0,
+    "oversized": 2,
+    "oversized-cards": 1,
+    "decode-priced": 1,
+    "prefill-side": 0,
+    "decode-side": 0,
+    "embedding": 2,
+    "offline-decode": 2,
+    "train-mixed": 1,
+    "tensor-parallel": 2,
+    "nightly": 2,
+    "held": 4,
+    "held-node": 0,
+    "notebook": 8,
+    "dev-pair": 3,
+    "never-used": 2,
+    "hung": 0,
+    "ended": 0,
+}
+
+
+def plan_series(seed: int, end: float) -> list[Fleet]:
+    """One small fleet for each workload; all end at the same moment, at most a week before `end` (Unix seconds)."""
+    rng = np.random.default_rng((seed, 0x3E4))
+    stop = end - float(rng.integers(0, 7)) * DAY - float(rng.integers(0, 24)) * HOUR
+    while ((int(stop // DAY) + 3) % 7) in (5, 6, 0):  # a working day lies behind
+        stop -= DAY
+    found = []
+    for archetype in ARCHETYPES:
+        shapes = tuple(name for name in archetype.shapes if name not in DIVIDED)
+        for _ in range(COUNTS.get(archetype.name, archetype.count) if shapes else 0):
+            found.append(_one(seed, len(found), dataclasses.replace(archetype, shapes=shapes), stop))
+    return found
+
+
+def _one(seed: int, number: int, archetype: Archetype, stop: float) -> Fleet:
+    rng = np.random.default_rng((seed, 0x3E4, number))
+    hours = int(rng.integers(24 if archetype.life == "nightly" or archetype.kind == "interactive" else 12, 29))
+    # People have worked when the data end: it is evening there.
+    zone = float((rng.integers(18, 24) - stop / HOUR) % 24)
+    fleet = Fleet(seed * 1000 + number, stop - hours * HOUR, hours * HOUR, zone if zone <= 12 else zone - 24)
+    shape_name = str(rng.choice(archetype.shapes))
+    fitting = [g for g in archetype.gpus if g <= SHAPES[shape_name].gpus * archetype.nodes]
+    gpus = int(rng.choice(fitting or [SHAPES[shape_name].gpus * archetype.nodes]))
+    each = gpus // archetype.nodes
+    whole = SHAPES[shape_name]
+    # A node of the GPUs in use: its network and its cores are that part of a whole one's.
+    part = each / whole.gpus
+    shape = dataclasses.replace(
+        whole,
+        gpus=each,
+        cores=max(int(whole.cores * part), 4),
+        ports=max(int(whole.ports * part), 1),
+        host_gib=max(int(whole.host_gib * part), 16),
+        instance_type=whole.instance_type if each == whole.gpus else None,
+    )
+    place = Place(shape, PARTS[shape.part], gpus, archetype.nodes, fleet.zone)
+    scheduler = "slurm" if archetype.role in SLURM_ROLES and rng.random() < 0.35 else "kubernetes"
+    machines = []
+    for index in range(archetype.nodes):
+        slots = [Slot(i, new_uuid(rng)) for i in range(each)]
+        machines.append(
+            Machine(
+                f"n{number:03d}-{index}",
+                shape,
+                slots,
+                scheduler,
+                "",
+                has_sm=True,
+                has_nvlink=True,
+                context_share=float(rng.random()),
+            )
+        )
+    fleet.machines = machines
+    workload = Workload(
+        number, archetype, place, archetype.draw(rng, place), kind=archetype.kind, bottleneck=archetype.bottleneck
+    )
+    series = name_of(rng, archetype, number)
+    for count, (start, stop_at) in enumerate(_spans(rng, fleet, archetype)):
+        before = int(rng.exponential(8 * DAY)) if start == 0 and archetype.life in ("whole", "long", "replicas") else 0
+        members = [(machine, machine.slots) for machine in machines]
+        workload.runs.append(Run(series.of_run(rng, scheduler, count), start, stop_at, members, before))
+    fleet.workloads.append(workload)
+    return fleet
+
+
+def _spans(rng: np.random.Generator, fleet: Fleet, archetype: Archetype) -> list[tuple[int, int]]:
+    last, life = fleet.seconds, archetype.life
+    if life == "finite":
+        long = int(min(rng.uniform(*archetype.run_hours) * HOUR, rng.uniform(0.5, 0.9) * last))
+        start = int(rng.uniform(0, last - long))
+        return [(start, start + long)]
+    if life == "nightly":
+        hour = (rng.uniform(21, 28) - fleet.zone) * HOUR - fleet.start % DAY
+        long = rng.uniform(*archetype.run_hours) * HOUR
+        begin = int(hour % DAY)
+        return [(begin, int(min(begin + long, last)))] if begin < last - HOUR else [(0, int(long))]
+    if life == "runs":
+        found, at = [], rng.uniform(0, 2) * HOUR
+        typical = min(rng.uniform(*archetype.run_hours) * HOUR, 0.7 * last)
+        while at < last - 0.6 * HOUR:
+            long = typical * rng.lognormal(0, 0.25)
+            found.append((int(at), int(min(at + long, last))))
+            at += long + rng.uniform(0.5, 0.5 * archetype.gap_hours[1]) * HOUR
+        return found
+    return [(0, last)]

@@ -1,0 +1,291 @@
+"""Workloads at one sample a second, as the agent stores them: a database a node, with rollups of minutes and hours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from skuwise.advisor.simulate.signals import rollup  # the measuring device: seconds into the store's columns
+from skuwise.agent.model import FabricPort, Gpu, Node, Workload
+from skuwise.agent.store.file.codec import RollupTable
+from skuwise.agent.store.writing.node_writer import NodeWriter
+from skuwise.agent.store.writing.writer import Writer
+
+from .exporters import RESERVED_GIB
+from .findings import Figures, deserved
+from .fleet import Fleet, Run
+from .fleet import Workload as Planned
+from .hardware import GIB, Machine
+from .rhythm import HOUR, F, jitter
+from .work import BYTES, Load, power
+
+PAGE = 30
+MINUTE = 60
+_NEEDS_DCGM = ("sm_active", "sm_occupancy", "tensor_active", "dram_active")
+_RATIO = {
+    "gpu_util": "engine",
+    "sm_active": "sm",
+    "sm_occupancy": "occupancy",
+    "tensor_active": "tensor",
+    "dram_active": "dram",
+}
+_HOPPER = ("H100", "H200", "B200")
+_THERMAL, _IDLE = 0x20, 0x1
+
+
+def write_node(fleet: Fleet, folder: Path) -> Planned:
+    """Let the fleet's one workload run, and write its nodes. Gives the workload with what is true of it."""
+    (workload,) = fleet.workloads
+    rng = fleet.rng(6)
+    by_pages = fleet.machines[0].shape.part not in _HOPPER and rng.random() < 0.4
+    nodes = {machine.name: _Seconds(machine, fleet.seconds, rng) for machine in fleet.machines}
+    for number, run in enumerate(workload.runs):
+        own = fleet.rng(4, workload.number, number)
+        load = workload.course(own, run.end - run.start, fleet.start + run.start)
+        rank = 0
+        for machine, slots in run.members:
+            for slot in slots:
+                mine, which = load, rank
+                if workload.archetype.independent and rank:
+                    mine, which = workload.course(own, run.end - run.start, fleet.start + run.start), 0
+                nodes[machine.name].add(rng, slot.index, mine, which, run, gpus=len(machine.slots))
+                rank += 1
+    silent: dict[str, bool | None] = {
+        name: one.is_silent() for name, one in nodes.items() if one.machine.shape.fabric == "ib"
+    }
+    figures = [one.figures() for one in nodes.values()]
+    most = Figures(*(max(getattr(f, name) for f in figures) for name in ("most", "compute", "memory", "nvlink")))
+    if workload.kind == "interactive" and max(one.busy() for one in nodes.values()) < 0.005:
+        workload.kind = workload.bottleneck = None  # nobody came
+    found = deserved(workload, most, fleet.machines, silent)
+    # Waste is told after 30 hours of data and more: here only what is not deserved can be held against anybody.
+    workload.findings = {rule: None if is_deserved else is_deserved for rule, is_deserved in found.items()}
+    for name, one in nodes.items():
+        _write(folder / f"{name}.db", fleet, workload, one, by_pages=by_pages)
+    return workload
+
+
+class _Seconds:
+    """What a node did, by second."""
+
+    def __init__(self, machine: Machine, seconds: int, rng: np.random.Generator) -> None:
+        self.machine, self.seconds = machine, seconds
+        part, count = machine.part, len(machine.slots)
+        names = [
+            *_RATIO,
+            "mem_used_bytes",
+            "power_watts",
+            "sm_clock_hertz",
+            "pcie_tx_bytes_per_second",
+            "pcie_rx_bytes_per_second",
+        ]
+        if part.nvlink:
+            names += ["nvlink_tx_bytes_per_second", "nvlink_rx_bytes_per_second"]
+        self.gpus = {name: np.zeros((count, seconds), np.float32) for name in names}
+        self.gpus["power_watts"] += part.idle_watts * jitter(rng, seconds, 0.01)
+        self.gpus["sm_clock_hertz"] += np.float32(0.17 * part.boost_mhz * 1e6)
+        self.throttle = np.full((count, seconds), float(_IDLE), np.float32)
+        self.host = {
+            name: np.zeros(seconds, np.float32)
+            for name in ("cpu", "iowait", "read", "write", "fabric_tx", "fabric_rx", "storage_rx")
+        }
+        self.host["cpu"] += np.float32(rng.uniform(0.3, 1.5)) * jitter(rng, seconds, 0.4)
+        self.host["write"] += np.float32(3e5) * jitter(rng, seconds, 1.0)
+
+    def add(self, rng: np.random.Generator, index: int, load: Load, rank: int, run: Run, *, gpus: int) -> None:
+        part, here, count = self.machine.part, slice(run.start, run.end), run.end - run.start
+        level = np.float32(rng.normal(1, 0.015))
+        for name, channel in _RATIO.items():
+            noise = jitter(rng, count, 0.02) * (1 if channel == "engine" else level)
+            self.gpus[name][index, here] = np.clip(load.of(channel, rank) * noise, 0, 1)
+        for channel in BYTES[:4]:
+            name = f"{channel}_bytes_per_second"
+            if name in self.gpus:
+                self.gpus[name][index, here] = load.of(channel, rank) * jitter(rng, count, 0.03)
+        memory = np.minimum(load.of("memory", rank), 0.985)
+        self.gpus["mem_used_bytes"][index, here] = memory * np.float32((part.gib - RESERVED_GIB) * GIB)
+        self.gpus["power_watts"][index, here] = power(part, load, rank, self.machine.context_share) * jitter(
+            rng, count, 0.01
+        )
+        clock = np.where(memory > 0.01, load.of("clock", rank), np.float32(0.17))
+        self.gpus["sm_clock_hertz"][index, here] = np.round(clock * part.boost_mhz / 15) * np.float32(15e6)
+        mask = np.where(load.engine > 0.01, 0, _IDLE)
+        if load.throttled is not None:
+            mask = np.where(load.throttled > 0.5, _THERMAL, mask)
+        self.throttle[index, here] = mask
+        for name, values in self.host.items():
+            share = 1 / gpus if name in ("iowait", "write") else 1
+            values[here] += getattr(load, name) * np.float32(share)
+
+    def figures(self) -> Figures:
+        part, g = self.machine.part, {name: _half_minutes(values) for name, values in self.gpus.items()}
+        compute = g["tensor_active"] / part.eta_compute * (part.boost_mhz / part.reference_mhz)
+        nvlink = g["nvlink_tx_bytes_per_second"] / part.nvlink if part.nvlink else np.zeros_like(compute)
+        pcie = np.maximum(g["pcie_tx_bytes_per_second"], g["pcie_rx_bytes_per_second"]) / part.pcie
+        most = np.maximum.reduce([compute, g["dram_active"] / part.eta_hbm, nvlink, pcie])
+        memory = g["mem_used_bytes"] / (part.gib * GIB)
+        return Figures(
+            *(float(np.percentile(v, q)) for v, q in ((most, 99), (compute, 95), (memory, 99.5), (nvlink, 99.5)))
+        )
+
+    def is_silent(self) -> bool:
+        rate = self.machine.shape.ports * self.machine.shape.port_bits / 8
+        return float(np.percentile(np.maximum(self.host["fabric_tx"], self.host["fabric_rx"]), 99.5)) < 0.01 * rate
+
+    def busy(self) -> float:
+        return float((self.gpus["gpu_util"] > 0.05).mean())
+
+
+def _half_minutes(values: F) -> F:
+    return values[:, : values.shape[1] // 30 * 30].reshape(len(values), -1, 30).mean(axis=2)
+
+
+def _write(path: Path, fleet: Fleet, workload: Planned, node: _Seconds, *, by_pages: bool) -> None:
+    machine, part, end = node.machine, node.machine.part, fleet.start + fleet.seconds
+    gpus = [
+        Gpu(
+            slot.uuid,
+            slot.index,
+            part.model,
+            mem_total_bytes=int((part.gib - RESERVED_GIB) * GIB),
+            power_limit_watts=float(part.tdp),
+            nvlink_bytes_per_second=part.nvlink or None,
+        )
+        for slot in machine.slots
+    ]
+    shape = machine.shape
+    is_ib = shape.fabric == "ib"
+    ports = [
+        FabricPort(
+            f"mlx5_{i}" if is_ib else "eth0",
+            1,
+            "compute" if is_ib else "unknown",
+            "InfiniBand" if is_ib else "Ethernet",
+            shape.port_bits / 8,
+        )
+        for i in range(shape.ports)
+    ]
+    about = Node(
+        machine.name, provider=None, region=shape.region, instance_type=shape.instance_type, gpu_count=len(gpus)
+    )
+    with Writer.open(path, now=lambda: end) as writer:
+        own = writer.for_node(about, fleet.start)
+        own.set_gpus(gpus, fleet.start)
+        own.set_ports(ports, fleet.start)
+        for number, run in enumerate(workload.runs):
+            for member, slots in run.members:
+                if member is machine:
+                    who = _workload(fleet, workload, run, number)
+                    for slot in slots:
+                        used = int(node.gpus["mem_used_bytes"][slot.index, run.start : run.end].max())
+                        own.put_workload_use(
+                            who,
+                            slot.uuid,
+                            fleet.start + run.start - run.since,
+                            fleet.start + run.end,
+                            "allocation",
+                            False,
+                            used,
+                        )
+        for seconds, tables in (
+            (MINUTE, ("gpu_minute", "fabric_minute", "host_minute")),
+            (HOUR, ("gpu_hour", "fabric_hour", "host_hour")),
+        ):
+            _rollups(own, fleet, node, ports, seconds, tables, by_pages=by_pages)  # type: ignore[arg-type]
+        own.set_node(about, end)
+
+
+def _workload(fleet: Fleet, workload: Planned, run: Run, number: int) -> Workload:
+    name = run.name
+    series = f"third/{fleet.seed}/{workload.number}"
+    if name.pod is None:
+        return Workload(f"{series}/{number}", series, name.base, "slurm", job_id=name.job or str(number))
+    made = {"CronJob": "CronJob", "Notebook": "StatefulSet"}
+    return Workload(
+        f"{series}/{number}",
+        series,
+        name.base,
+        "kubernetes",
+        namespace=name.namespace,
+        pod=name.pod,
+        controller_kind=made.get(name.owner_kind, name.owner_kind),
+        image=name.image,
+    )
+
+
+def _rollups(
+    own: NodeWriter,
+    fleet: Fleet,
+    node: _Seconds,
+    ports: Sequence[FabricPort],
+    seconds: int,
+    tables: Sequence[RollupTable],
+    *,
+    by_pages: bool,
+) -> None:
+    machine, part, rows = node.machine, node.machine.part, fleet.seconds // seconds
+    ends = fleet.start + seconds * np.arange(1, rows + 1)
+    period = "hour" if seconds == HOUR else "minute"
+    count = len(machine.slots)
+    gpus = {name: values.reshape(-1, seconds) for name, values in node.gpus.items()}
+    if by_pages:
+        for name in _NEEDS_DCGM:
+            means = gpus[name].reshape(len(gpus[name]), -1, PAGE).mean(axis=2)
+            pages = np.full_like(gpus[name], np.nan)
+            pages[:, PAGE - 1 :: PAGE] = means
+            gpus[name] = pages
+    gpus["mem_clock_hertz"] = np.full_like(gpus["gpu_util"], part.memory_mhz * 1e6)
+    gpus["throttle_reasons"] = node.throttle.reshape(-1, seconds)
+    tx, rx = node.host["fabric_tx"], node.host["fabric_rx"]
+    is_ib = machine.shape.fabric == "ib"
+    fabric = np.tile(np.maximum(tx, rx).reshape(-1, seconds), (count, 1)) if is_ib else None
+    columns = rollup.gpu_columns(
+        gpus,
+        np.full(count * rows, float(seconds)),
+        period,
+        mem_total_bytes=(part.gib - RESERVED_GIB) * GIB,
+        power_limit_watts=part.tdp,
+        nvlink_bytes_per_second=part.nvlink or 1.0,
+        fabric=fabric,
+    )
+    _put(own, tables[0], ends, [slot.uuid for slot in machine.slots], columns)
+    rng = fleet.rng(7)
+    flows: dict[str, list[F]] = {"tx_bytes_per_second": [], "rx_bytes_per_second": []}
+    for _ in ports:
+        for name, flow in (("tx_bytes_per_second", tx), ("rx_bytes_per_second", rx)):
+            # What comes from shared storage passes the Ethernet port alone.
+            whole = flow / len(ports) if is_ib else flow + node.host["storage_rx"] * (1 if name[0] == "r" else 0.02)
+            flows[name].append(
+                (np.minimum(whole, machine.shape.port_bits / 8) * jitter(rng, fleet.seconds, 0.01)).astype(np.float32)
+            )
+    values = {name: np.concatenate(each).reshape(-1, seconds) for name, each in flows.items()}
+    observed = np.full(len(ports) * rows, float(seconds))
+    _put(
+        own,
+        tables[1],
+        ends,
+        [port.key for port in ports],
+        rollup.fabric_columns(values, observed, period, np.full(len(observed), machine.shape.port_bits / 8)),
+    )
+    cores = max(machine.shape.cores * count // machine.shape.gpus, 2)
+    busy = np.clip(node.host["cpu"] / cores, 0, 1)
+    memory = machine.shape.host_gib * GIB
+    host = {
+        "cpu_util": busy,
+        "io_wait": np.clip(node.host["iowait"], 0, 1 - busy),
+        "mem_used_bytes": np.full(fleet.seconds, 0.2 * memory, np.float32),
+        "disk_read_bytes_per_second": node.host["read"],
+        "disk_write_bytes_per_second": node.host["write"],
+    }
+    values = {name: one.reshape(-1, seconds) for name, one in host.items()}
+    _put(own, tables[2], ends, None, rollup.host_columns(values, np.full(rows, float(seconds)), period, memory))
+
+
+def _put(own: NodeWriter, table: RollupTable, ends: F, devices: Sequence[str] | None, columns: rollup.Columns) -> None:
+    copies = len(devices) if devices else 1
+    lists: list[Sequence[object]] = [np.tile(ends, copies).tolist()]
+    if devices:
+        lists.append([device for device in devices for _ in range(len(ends))])
+    lists += [values.tolist() for values in columns.values()]
+    own.put_rollups(table, ["ts", *(["device"] if devices else []), *columns], zip(*lists, strict=True))

@@ -1,0 +1,210 @@
+"""Facts before shapes: what engines' series, owners, images and partitions say of a kind, and labels that lie."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+from skuwise.advisor.core.frame import Frame
+from skuwise.advisor.core.verdict_types import Scheduled, WorkloadVerdict
+from skuwise.advisor.verdicts.judge import judge
+from skuwise.advisor.verdicts.kinds.clue import Clue
+from skuwise.advisor.verdicts.kinds.kind_metadata import metadata_clues
+from skuwise.advisor.verdicts.workloads.engine_facts import EngineFacts, engine_facts
+from skuwise.advisor.verdicts.workloads.session import Session
+from skuwise.tests.support.frame_builder import DECODE, GIB, TRAINING, FrameBuilder
+from skuwise.tests.support.rulebooks import rulebook
+
+BUSY = EngineFacts(("vllm",), 20.0, 400.0, 120.0, 3.0, 9.0, 0.5, 4.0, 0.42, has_counted=True)
+PRIORS = rulebook().kind_priors
+
+
+def session(name: str = "acme", *, hours: float = 48.0, **told: object) -> Session:
+    """A workload of which nothing is said but this; fields of `Scheduled` go there."""
+    own = {one: told.pop(one) for one in list(told) if one in Scheduled.__dataclass_fields__}
+    base = Session(
+        "w", "s", name, "kubernetes", None, None, None, None, None, None, (("n", "g"),), ("n",), 0.0, 1.0, 0.0, 1.0,
+        "allocation", False, 1.0, hours, scheduled=Scheduled(**own),  # type: ignore[arg-type]
+    )  # fmt: skip
+    return replace(base, **told)  # type: ignore[arg-type]
+
+
+def clues(one: Session, features: Mapping[str, float] = {}, engine: EngineFacts | None = None) -> list[Clue]:
+    return list(metadata_clues(one, features, engine, PRIORS))
+
+
+def scores(found: list[Clue]) -> dict[str, float]:
+    out: dict[str, float] = {}
+    for clue in found:
+        for kind, weight in clue.weights.items():
+            out[kind] = out.get(kind, 0.0) + weight
+    return out
+
+
+def lead(found: list[Clue], kind: str, other: str) -> float:
+    return scores(found).get(kind, 0.0) - scores(found).get(other, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "label", "other"),
+    [
+        *((kind, "online-inference", "interactive") for kind in (
+            "Deployment", "Rollout", "LeaderWorkerSet", "InferenceService", "RayService", "Revision", "NIMService",
+            "SeldonDeployment", "DynamoGraphDeployment",
+        )),
+        *((kind, "training", "online-inference") for kind in (
+            "PyTorchJob", "TrainJob", "MPIJob", "JobSet", "Job", "RayJob",
+        )),
+        ("Notebook", "interactive", "online-inference"),
+        ("Workspace", "interactive", "online-inference"),
+        ("CronJob", "batch-inference", "interactive"),
+        ("SparkApplication", "batch-inference", "interactive"),
+    ],
+)  # fmt: skip
+def test_what_owns_the_pods_says_what_they_are_for(kind: str, label: str, other: str) -> None:
+    assert lead(clues(session(controller_kind=kind)), label, other) >= 1.5
+
+
+@pytest.mark.parametrize("kind", ["RayCluster", "DaemonSet", "<b>\x1b[31m", "../Deployment"])
+def test_what_runs_anything_says_nothing(kind: str) -> None:
+    assert clues(session(controller_kind=kind)) == []
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        session(controller_kind="Deployment", image="quay.io/jupyter/pytorch-notebook:1"),
+        session("jupyter-ann", controller_kind="StatefulSet"),
+        session("jupyter-ann", controller_kind="Pod"),
+        session(controller_kind="StatefulSet", image="acme/kubeflow-notebook-pytorch"),
+        session("sys/dashboard/sys/jupyter", scheduler="slurm", partition="gpu"),
+        session("interactive", scheduler="slurm", partition="debug"),
+        session("bash", scheduler="slurm", partition="batch"),
+    ],
+)
+def test_what_people_sit_in_front_of_is_interactive(one: Session) -> None:
+    found = clues(one)
+    assert all(lead(found, "interactive", kind) >= 1.2 for kind in ("online-inference", "training", "batch-inference"))
+
+
+def test_partitions_qos_and_namespaces_speak_a_little() -> None:
+    serves = clues(session("acme", scheduler="slurm", partition="inference-a100"))
+    assert lead(serves, "online-inference", "interactive") >= 1
+    assert scores(clues(session("acme", scheduler="slurm", qos="scavenger")))["online-inference"] < 0
+    assert scores(clues(session(namespace="jupyterhub")))["interactive"] == 1.0
+
+
+def test_the_address_of_a_trainings_meeting_point_is_no_service() -> None:
+    told = clues(session("acme", command="torchrun --rdzv_endpoint=n1:29500 --nnodes 4 main.py"))
+    assert scores(told).get("online-inference", 0.0) <= 0
+    assert scores(told)["training"] >= 2
+
+
+def test_framework_image_and_name_tell_of_one_program_once() -> None:
+    every = session("vllm-chat", framework="vllm", image="vllm/vllm-openai:v1", command="vllm x")
+    assert [clue.reason.code for clue in clues(every)] == ["framework"]
+    assert [clue.reason.code for clue in clues(replace(every, framework=None))] == ["image"]
+
+
+def test_images_with_hostile_names_say_nothing_harmful() -> None:
+    hostile = "\x1b]0;vllm\x07\u202e<script>{x}/vllm"
+    (clue,) = clues(session(image=hostile))
+    assert clue.reason.code == "image"
+    assert clue.reason.text.isprintable()
+    assert "\x1b" not in str(clue.reason.fields)
+    assert clues(session(image="acme/app:vllm-openai")) == []
+    assert clues(session(image="/" * 5000 + "@" * 5000)) == []
+
+
+def test_a_server_that_counted_requests_serves_whoever_owns_it() -> None:
+    found = clues(session(controller_kind="Job"), {}, BUSY)
+    assert found[0].reason.code == "engine-serves"
+    assert all(lead(found, "online-inference", kind) >= 1.5 for kind in ("training", "batch-inference", "interactive"))
+    assert "120.0 tokens generated a second" in found[0].reason.text
+    assert "0.5 waiting" in found[0].reason.text
+    assert "KV cache 42% full" in found[0].reason.text
+
+
+STEPS = {"period_share": 0.8, "nvlink_utilization": 0.3, "nodes": 4.0, "fabric_utilization": 0.2}
+
+
+@pytest.mark.parametrize(
+    ("owner", "features", "code"),
+    [
+        ("PyTorchJob", {}, "engine-within-training"),
+        ("RayCluster", STEPS, "engine-within-training"),
+        (None, STEPS, "engine-within-training"),
+        (None, {"period_share": 0.8}, "engine-serves"),
+        (None, {"period_share": 0.8, "fabric_utilization": 0.2}, "engine-serves"),
+        ("Deployment", STEPS, "engine-serves"),
+        ("InferenceService", STEPS, "engine-serves"),
+    ],
+)
+def test_an_engine_inside_a_trainer_decides_nothing(owner: str | None, features: dict[str, float], code: str) -> None:
+    found = clues(session(controller_kind=owner), features, BUSY)
+    assert found[0].reason.code == code
+    assert any(found[0].weights.values()) == (code == "engine-serves")
+
+
+def test_an_engine_that_counted_nothing_persuades_a_little() -> None:
+    (clue,) = clues(session(), {}, replace(BUSY, has_counted=False))
+    assert clue.reason.code == "engine-counted-none"
+    assert 0 < clue.weights["online-inference"] < 2
+
+
+def _told(**columns: object) -> pd.DataFrame:
+    row = {
+        "node": "n1", "workload_id": "w", "engine": "vllm", "kv_percent": 40.0, "samples": 10.0, "preemptions": 0.0,
+        "seconds": 3600.0, "generated_tokens": 7200.0,
+    }  # fmt: skip
+    return pd.DataFrame([{**row, **columns}])
+
+
+def test_a_server_that_hardly_anybody_asked_may_be_idle() -> None:
+    often, once = (
+        clues(session(), {}, replace(BUSY, generated_tokens_per_second=rate, running=0.0))[0] for rate in (1, 0.01)
+    )
+    assert "idle" in often.weights
+    assert "idle" not in once.weights
+
+
+def test_facts_of_engines_are_summed_and_what_is_missing_is_not_zero() -> None:
+    one = engine_facts(_told())["w"]
+    assert (one.generated_tokens_per_second, one.prompt_tokens_per_second, one.running) == (2.0, None, None)
+    assert one.has_counted is True
+    assert engine_facts(_told(generated_tokens=None))["w"].has_counted is None
+    assert engine_facts(_told(generated_tokens=0.0, running_max=0.0))["w"].has_counted is False
+    assert engine_facts(_told(kv_percent=400.0))["w"].kv_cache is None
+    assert engine_facts(_told(seconds=0.0)) == {}
+    assert engine_facts(pd.DataFrame()) == {}
+
+
+def _judged(shape: Mapping[str, float], serving: pd.DataFrame | None = None, **work: object) -> WorkloadVerdict:
+    builder = FrameBuilder(hours=60)
+    uuids = builder.node("n1", gpus=8)
+    for uuid in uuids:
+        builder.use(shape, "n1", uuid)
+    builder.work("w", [("n1", uuid) for uuid in uuids])
+    builder.workloads[0] |= work
+    frame: Frame = builder.frame()
+    if serving is not None:
+        frame = replace(frame, serving=serving)
+    return judge(frame, rulebook()).workloads[0]
+
+
+def test_a_training_that_is_called_vllm_is_not_serving_with_confidence() -> None:
+    for owner in ("Job", "PyTorchJob"):
+        kind = _judged(TRAINING, name="vllm", image="vllm/vllm-openai:v1", controller_kind=owner).kind
+        assert kind.label != "online-inference" or kind.confidence < 0.7, kind
+    assert _judged(TRAINING, name="vllm", controller_kind="PyTorchJob").kind.label in ("training", "fine-tuning")
+
+
+def test_light_serving_with_an_engines_series_is_serving_though_it_rests() -> None:
+    rest = {**DECODE, "gpu_util": 0.01, "sm_active": 0.01, "dram_active": 0.01, "tensor_active": 0.0, "duty": 0.01,
+            "power_watts": 110.0, "mem_used_bytes": 73.6 * GIB}  # fmt: skip
+    assert _judged(rest, controller_kind="Job").kind.label == "idle"
+    told = _judged(rest, _told(running_max=2.0), controller_kind="Job")
+    assert told.kind.label == "online-inference"
+    assert told.kind.confidence >= 0.8

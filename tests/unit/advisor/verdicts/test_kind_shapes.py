@@ -1,0 +1,197 @@
+"""Every shape where it is clear, where it is not so and where nothing is known; and that evidence never turns round."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from skuwise.advisor.verdicts.kinds.kind_signal import KINDS, KindSignal
+from skuwise.advisor.verdicts.kinds.kind_signals import PROBE, SHAPES, levels
+from skuwise.advisor.verdicts.kinds.kinds import WORKING, softmax
+from skuwise.rules.policy.features import FEATURES
+from skuwise.tests.support.rulebooks import rulebook
+
+Features = Mapping[str, float]
+BY_NAME = {shape.name: shape for shape in SHAPES}
+FINE: Features = {"resolution_seconds": 1.0}
+DAY: Features = {"elapsed_hours": 72.0}
+TWO_NODES: Features = {"nodes": 2.0, "gpus": 16.0}
+PIPES: Features = {"hbm_utilization": 0.5, "tensor_utilization": 0.3}
+FULL: Features = {"active_fill": 0.95, "active_engine": 0.9}
+STEP: Features = {"period_strength": 0.9, "period_seconds": 8.0, "elapsed_hours": 10.0, **FINE}
+# Shape -> features in which it is clear, the feature that decides, and a value of that with which it is not so.
+CASES: dict[str, tuple[Features, str, float]] = {
+    "periodic": ({**STEP, "period_share": 0.95}, "period_share", 0.1),
+    "aperiodic": ({**STEP, "period_share": 0.0}, "period_share", 0.5),
+    "fabric-busy": ({**TWO_NODES, "fabric_utilization": 0.2}, "fabric_utilization", 0.001),
+    "fabric-silent": ({**TWO_NODES, "fabric_utilization": 0.0}, "fabric_utilization", 0.1),
+    "larger-than-a-node": ({"gpus": 16.0, "nodes": 1.0}, "gpus", 8.0),
+    "one-gpu": ({"gpus": 1.0}, "gpus", 2.0),
+    "whole-node": ({"gpus": 8.0, "nodes": 1.0}, "gpus", 2.0),
+    "collectives": ({"nvlink_utilization": 0.3, "nvlink_symmetry": 0.99}, "nvlink_symmetry", 0.5),
+    "links-with-compute": ({**FINE, "tensor_nvlink_correlation": 0.8}, "tensor_nvlink_correlation", 0.0),
+    "links-against-compute": ({**FINE, "tensor_nvlink_correlation": -0.8}, "tensor_nvlink_correlation", 0.0),
+    "bandwidth-bound": ({**PIPES, "memory_over_compute": 4.0}, "memory_over_compute", 0.5),
+    "compute-bound": ({**PIPES, "memory_over_compute": 0.25}, "memory_over_compute", 2.0),
+    "dense-seconds": ({"hbm_per_engine": 0.9, "tensor_per_engine": 0.1}, "hbm_per_engine", 0.2),
+    "thin-seconds": ({"hbm_per_engine": 0.02, "tensor_per_engine": 0.01}, "hbm_per_engine", 0.6),
+    "write-bursts": ({"write_bursts": 0.5}, "write_bursts", 0.0),
+    "bus-busy": ({"pcie_utilization": 0.6}, "pcie_utilization", 0.01),
+    "always-busy": ({**FINE, "duty": 0.99}, "duty", 0.5),
+    "seldom-busy": ({**FINE, "duty": 0.05}, "duty", 0.6),
+    "pauses": ({**FINE, "idle_run_hours": 0.5}, "idle_run_hours", 0.0),
+    "uneven-seconds": ({**FINE, "sm_active_cv": 1.5}, "sm_active_cv", 0.1),
+    "even-seconds": ({**FINE, "sm_active_cv": 0.01}, "sm_active_cv", 0.5),
+    "never-rests": ({**DAY, "active_share": 1.0}, "active_share", 0.7),
+    "light-all-day": ({**DAY, "active_share": 0.95, "active_engine": 0.1}, "active_engine", 0.8),
+    "seldom-at-work": ({**DAY, "active_share": 0.1}, "active_share", 0.7),
+    "full-hours": ({"active_fill": 0.98, "active_engine": 0.95}, "active_fill", 0.4),
+    "bursts": ({"active_fill": 0.1}, "active_fill", 0.8),
+    "level-hours": ({**DAY, "active_swing": 0.01, "active_engine": 0.9}, "active_swing", 0.6),
+    "graded-hours": ({**DAY, "between_share": 0.8}, "between_share", 0.1),
+    "on-or-off": ({**DAY, "between_share": 0.0, "active_share": 0.3, "active_engine": 0.9}, "between_share", 0.6),
+    "rests-at-night": ({**DAY, "rest_hours_max": 12.0, "active_share": 0.4}, "rest_hours_max", 2.0),
+    "rests-for-days": ({**DAY, "rest_hours_max": 60.0}, "rest_hours_max", 10.0),
+    "often-interrupted": ({**DAY, "rests_per_day": 6.0}, "rests_per_day", 1.0),
+    "daily": ({"diurnal_share": 0.8, "diurnal_amplitude": 0.3}, "diurnal_share", 0.0),
+    "steady": ({**DAY, "swing": 0.0}, "swing", 0.5),
+    "same-hours": ({"day_before": 0.95}, "day_before", 0.0),
+    "unlike-days": ({"day_before": -0.3, "swing": 0.8}, "day_before", 0.9),
+    "working-hours": ({"working_hours_share": 1.0, "active_share": 0.3}, "working_hours_share", 0.5),
+    "works-at-night": ({"night_level": 0.9}, "night_level", 0.0),
+    "weekends-off": ({"weekend_level": 0.0}, "weekend_level", 1.0),
+    "weekends-too": ({"weekend_level": 1.0}, "weekend_level", 0.0),
+    "memory-pool": ({"mem_flat": 1.0, "mem_level": 0.9}, "mem_flat", 0.0),
+    "memory-still": ({"mem_hourly_cv": 0.0}, "mem_hourly_cv", 0.2),
+    "memory-moves": ({"mem_hourly_cv": 0.5}, "mem_hourly_cv", 0.01),
+    "memory-breathes": ({**DAY, "mem_swing_in_hour": 0.4, "mem_changes_share": 0.9}, "mem_swing_in_hour", 0.0),
+    "memory-much": ({**FULL, "mem_max": 0.8}, "mem_max", 0.2),
+    "memory-little": ({**FULL, "mem_max": 0.05}, "mem_max", 0.6),
+    "memory-kept": ({"mem_kept_at_rest": 1.0, "active_share": 0.5}, "mem_kept_at_rest", 0.2),
+    "memory-let-go": ({"mem_kept_at_rest": 0.0, "active_share": 0.5}, "mem_kept_at_rest", 0.9),
+    "older-than-a-day": ({"chain_hours": 40.0}, "chain_hours", 10.0),
+    "older-than-days": ({"chain_hours": 200.0}, "chain_hours", 20.0),
+    "came-and-went": ({"ended": 1.0, "chain_hours": 6.0}, "chain_hours", 50.0),
+    "ended": ({"ended": 1.0}, "ended", 0.0),
+    "begins-at-one-hour": (
+        {"series_start_spread_hours": 0.1, "series_run_hours": 5.0}, "series_start_spread_hours", 6.0
+    ),
+    "days-without-rest": (
+        {**FULL, "active_share": 1.0, "active_swing": 0.01, "chain_hours": 100.0}, "active_swing", 0.5
+    ),
+    "even-below-its-limit": (
+        {**DAY, "active_share": 1.0, "active_swing": 0.01, "active_engine": 0.5}, "active_swing", 0.3
+    ),
+    "short-and-full": ({**FULL, "mem_max": 0.7, "ended": 1.0, "chain_hours": 6.0}, "ended", 0.0),
+    "runs-recur": ({"series_runs": 6.0, "series_run_hours": 5.0}, "series_runs", 1.0),
+}  # fmt: skip
+
+
+def test_every_shape_has_its_case_and_its_features_are_known() -> None:
+    assert set(CASES) == set(BY_NAME)
+    assert {name for features, decides, _ in CASES.values() for name in (*features, decides)} <= set(FEATURES)
+    assert len(BY_NAME) == len(SHAPES)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_shape_is_clear_where_it_is_so_and_nothing_where_it_is_not(name: str) -> None:
+    features, decides, otherwise = CASES[name]
+    shape = BY_NAME[name]
+    assert shape.level(features) == pytest.approx(1.0)
+    assert shape.level({**features, decides: otherwise}) == 0.0
+    assert "{" not in shape.told(features).text
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_shape_grows_with_what_decides_it_and_never_turns_back(name: str) -> None:
+    features, decides, otherwise = CASES[name]
+    steps = [otherwise + (features[decides] - otherwise) * n / 40 for n in range(41)]
+    found = [BY_NAME[name].level({**features, decides: value}) for value in steps]
+    assert found == sorted(found)
+    assert (found[0], found[-1]) == (0.0, pytest.approx(1.0))
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name != "one-gpu"])  # how many GPUs is always known
+def test_a_shape_without_what_decides_it_is_nothing(name: str) -> None:
+    features, decides, _ = CASES[name]
+    rest = {key: value for key, value in features.items() if key != decides}
+    level = BY_NAME[name].level(rest)
+    assert level == 0.0 if name != "memory-pool" else level <= 0.5  # the level alone says half of it
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["never-rests", "seldom-at-work", "on-or-off", "rests-at-night", "often-interrupted", "even-below-its-limit"],
+)
+def test_what_needs_a_day_is_silent_in_an_afternoon(name: str) -> None:
+    features, _, _ = CASES[name]
+    assert BY_NAME[name].level({**features, "elapsed_hours": 6.0}) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("periodic", "aperiodic"), ("fabric-busy", "fabric-silent"), ("bandwidth-bound", "compute-bound"),
+        ("dense-seconds", "thin-seconds"), ("always-busy", "seldom-busy"), ("uneven-seconds", "even-seconds"),
+        ("links-with-compute", "links-against-compute"), ("full-hours", "bursts"), ("never-rests", "seldom-at-work"),
+        ("same-hours", "unlike-days"), ("weekends-off", "weekends-too"), ("memory-still", "memory-moves"),
+        ("memory-much", "memory-little"), ("memory-kept", "memory-let-go"), ("level-hours", "graded-hours"),
+    ],
+)  # fmt: skip
+def test_opposites_are_never_both_clear(one: str, other: str) -> None:
+    for features in (CASES[one][0], CASES[other][0]):
+        assert min(BY_NAME[one].level(features), BY_NAME[other].level(features)) == 0.0
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=[shape.name for shape in SHAPES])
+def test_a_shape_speaks_for_some_kinds_and_against_others(shape: KindSignal) -> None:
+    assert shape.speaks_for
+    assert shape.speaks_against
+    assert not set(shape.speaks_for) & set(shape.speaks_against)
+    assert set(shape.speaks_for) | set(shape.speaks_against) <= set(KINDS)
+    assert all(
+        shape.bounds(kind, 3.0) == (0.0, 0.0) for kind in set(KINDS) - {*shape.speaks_for, *shape.speaks_against}
+    )
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=[shape.name for shape in SHAPES])
+def test_the_model_that_ships_keeps_what_the_shapes_declare(shape: KindSignal) -> None:
+    model = rulebook().kind_model
+    for kind in WORKING:
+        low, high = shape.bounds(kind, 3.0)
+        assert low <= model.weights[shape.name][kind] <= high
+
+
+def _scores(found: Mapping[str, float]) -> dict[str, float]:
+    model = rulebook().kind_model
+    return {
+        kind: model.intercept(kind) + sum(level * model.weight(name, kind) for name, level in found.items())
+        for kind in WORKING
+    }
+
+
+@given(
+    found=st.lists(st.floats(0, 1), min_size=len(SHAPES), max_size=len(SHAPES)),
+    which=st.sampled_from(SHAPES),
+    more=st.floats(0, 1),
+)
+def test_more_of_a_shape_never_argues_the_other_way(found: list[float], which: KindSignal, more: float) -> None:
+    before = dict(zip(BY_NAME, found, strict=True))
+    after = {**before, which.name: max(before[which.name], more)}
+    low, high = _scores(before), _scores(after)
+    for kind in WORKING:
+        assert high[kind] >= low[kind] - 1e-9 or kind in which.speaks_against
+        assert high[kind] <= low[kind] + 1e-9 or kind in which.speaks_for
+    least, most = softmax(low), softmax(high)  # type: ignore[arg-type]
+    assert sum(most[k] for k in which.speaks_for) >= sum(least[k] for k in which.speaks_for) - 1e-9
+    assert sum(most[k] for k in which.speaks_against) <= sum(least[k] for k in which.speaks_against) + 1e-9
+
+
+@given(st.dictionaries(st.sampled_from(sorted(PROBE)), st.floats(-1e6, 1e6) | st.just(float("nan"))))
+def test_no_features_make_a_level_that_is_no_share_or_a_sentence_without_its_number(features: Features) -> None:
+    for name, level in levels(features).items():
+        assert 0.0 <= level <= 1.0
+        if level > 0:
+            assert "{" not in BY_NAME[name].told(features).text

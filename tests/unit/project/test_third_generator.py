@@ -1,0 +1,163 @@
+"""The third generator: a seed gives the same fleet, every kind is there, and series are as exporters give them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from skuwise.advisor.core.frame import Window
+from skuwise.advisor.telemetry.sqlite.reader import read_frame
+from skuwise.benchmarks.generators.third.agent_fleet import plan_series
+from skuwise.benchmarks.generators.third.agent_store import write_node
+from skuwise.benchmarks.generators.third.exporters import Observed, observe
+from skuwise.benchmarks.generators.third.findings import RULES
+from skuwise.benchmarks.generators.third.fleet import Fleet, plan
+from skuwise.benchmarks.generators.third.rhythm import during, in_system, phase_share, queued, step_count
+from skuwise.benchmarks.generators.third.series import lines
+from skuwise.benchmarks.generators.third.truth import truths_of
+from skuwise.benchmarks.scoring import Answer, balanced_accuracy, recall_by_label
+from skuwise.rules.policy.labels import BottleneckLabel, KindLabel
+
+END = 1_789_999_200.0
+FEW = ("slice-notebook", "shared-services", "train-launch", "held", "nightly", "never-used")
+SECONDS = 12 * 3600
+
+
+def few(seed: int) -> Fleet:
+    """Half a day of one workload of each of some archetypes, and their nodes."""
+    whole = plan(seed, END)
+    first = {w.archetype.name: w for w in reversed(whole.workloads) if w.archetype.name in FEW}
+    kept = list(first.values())
+    for workload in kept:
+        workload.runs = [
+            dataclasses.replace(run, start=0, end=SECONDS, since=0) for run in workload.runs[: workload.archetype.pods]
+        ]
+    used = {machine.name for w in kept for run in w.runs for machine, _ in run.members}
+    return dataclasses.replace(
+        whole, seconds=SECONDS, workloads=kept, machines=[m for m in whole.machines if m.name in used]
+    )
+
+
+@pytest.fixture(scope="module")
+def observed() -> Observed:
+    return observe(few(1007))
+
+
+@pytest.fixture(scope="module")
+def exported(observed: Observed) -> list[dict[str, object]]:
+    return [json.loads(line) for line in lines(observed) if line]
+
+
+def test_a_seed_gives_the_same_fleet_and_the_same_lines() -> None:
+    one, other = (few(1003) for _ in range(2))
+    assert [m.slots for m in one.machines] == [m.slots for m in other.machines]
+    assert [run.name for w in one.workloads for run in w.runs] == [run.name for w in other.workloads for run in w.runs]
+    assert list(lines(observe(one))) == list(lines(observe(other)))
+    assert [m.slots[0].uuid for m in few(1004).machines] != [m.slots[0].uuid for m in one.machines]
+
+
+@pytest.mark.parametrize("seed", [1000, 1001, 1002])
+def test_every_kind_stands_in_a_fleet_often_enough_and_no_gpu_is_held_twice(seed: int) -> None:
+    fleet = plan(seed, END)
+    kinds = Counter(w.kind for w in fleet.workloads)
+    known = set(KindLabel.__args__) - {"unknown"}
+    assert known <= set(kinds)
+    assert min(kinds[kind] for kind in known) >= 10
+    assert {w.bottleneck for w in fleet.workloads} - {None} <= set(BottleneckLabel.__args__)
+    spans: dict[str, list[tuple[int, int, int]]] = {}
+    for workload in fleet.workloads:
+        for run in workload.runs:
+            assert 0 <= run.start < run.end <= fleet.seconds
+            for _, slots in run.members:
+                for slot in slots:
+                    spans.setdefault(slot.key, []).append((run.start, run.end, workload.number))
+    for held in spans.values():
+        assert len({number for *_, number in held}) == 1
+
+
+def test_truths_name_what_was_held_and_judge_every_rule(observed: Observed) -> None:
+    truths = truths_of(observed.fleet)
+    assert {truth.archetype for truth in truths} == set(FEW)
+    assert all(set(truth.findings) == set(RULES) for truth in truths)
+    held = next(truth for truth in truths if truth.archetype == "held")
+    assert (held.kind, held.bottleneck, held.findings["held-idle"]) == ("idle", "idle", True)
+    launch = next(truth for truth in truths if truth.archetype == "train-launch")
+    assert launch.findings["fix-first"] in (True, None)  # None: its counters are stuck
+    assert launch.findings["held-idle"] is False
+
+
+def test_ratios_are_ratios_and_counters_never_fall(exported: list[dict[str, object]]) -> None:
+    seen = Counter()
+    for one in exported:
+        metric, values = one["metric"], np.asarray(one["values"], float)
+        name = metric["__name__"]  # type: ignore[index]
+        seen[name] += 1
+        assert len(values) == len(one["timestamps"]) and np.isfinite(values).all()  # type: ignore[arg-type]
+        assert np.all(np.diff(one["timestamps"]) > 0)  # type: ignore[arg-type]
+        if "_PROF_" in name and not name.endswith("BYTES"):
+            assert values.min() >= 0 and values.max() <= 1.05
+        if name == "DCGM_FI_DEV_GPU_UTIL":
+            assert values.min() >= 0 and values.max() <= 100
+        if name.endswith("_total"):
+            assert (np.diff(values) >= 0).all(), name
+    assert {"DCGM_FI_DEV_FB_USED", "node_cpu_seconds_total", "kube_pod_owner", "node_uname_info"} <= set(seen)
+
+
+def test_instances_have_no_utilization_and_repeat_their_parents_power(exported: list[dict[str, object]]) -> None:
+    of_instances = [one["metric"] for one in exported if "GPU_I_ID" in one["metric"]]  # type: ignore[operator]
+    names = {metric["__name__"] for metric in of_instances}  # type: ignore[index]
+    assert "DCGM_FI_PROF_GR_ENGINE_ACTIVE" in names
+    assert "DCGM_FI_DEV_GPU_UTIL" not in names
+    assert not any("NVLINK" in name for name in names)
+    power: dict[object, set[tuple[float, ...]]] = {}
+    for one in exported:
+        metric = one["metric"]
+        if metric["__name__"] == "DCGM_FI_DEV_POWER_USAGE" and "GPU_I_ID" in metric and "pod" not in metric:  # type: ignore[index,operator]
+            power.setdefault(metric["UUID"], set()).add(tuple(one["values"]))  # type: ignore[index,arg-type]
+    assert power and all(len(values) == 1 for values in power.values())
+
+
+def test_pods_that_share_a_device_get_its_values_each(exported: list[dict[str, object]], observed: Observed) -> None:
+    shared = next(w for w in observed.fleet.workloads if w.archetype.name == "shared-services")
+    uuid = shared.runs[0].members[0][1][0].uuid
+    found = [
+        one for one in exported
+        if one["metric"].get("UUID") == uuid and one["metric"]["__name__"] == "DCGM_FI_PROF_GR_ENGINE_ACTIVE"  # type: ignore[attr-defined,index]
+    ]  # fmt: skip
+    named = [one for one in found if "pod" in one["metric"]]  # type: ignore[operator]
+    assert len({one["metric"]["pod"] for one in named}) == 3  # type: ignore[index]
+    assert all(one["values"] == named[0]["values"] for one in named)
+
+
+def test_a_series_of_the_agent_is_read_back(tmp_path: Path) -> None:
+    fleet = next(f for f in plan_series(1005, END) if f.workloads[0].archetype.name == "train-launch")
+    workload = write_node(fleet, tmp_path)
+    frame = read_frame([tmp_path], Window(fleet.start, fleet.start + fleet.seconds))
+    assert set(frame.uses["gpu_uuid"]) == {slot.key for m in fleet.machines for slot in m.slots}
+    assert len(frame.gpu) >= fleet.seconds // 3600
+    assert 0.5 < frame.gpu["gpu_util_mean"].mean() <= 1
+    assert not any(workload.findings.values())
+
+
+def test_seconds_add_up() -> None:
+    rng = np.random.default_rng(3)
+    assert during(10, [(1.25, 3.5), (8, 12)]).sum() == pytest.approx(2.25 + 2)
+    steps = step_count(rng, 5000, 7.0, 0.0)
+    assert phase_share(steps, 0.2, 0.7).mean() == pytest.approx(0.5, abs=0.01)
+    rate = np.full(200_000, 0.01, np.float32)
+    assert queued(rng, rate, 20.0).mean() == pytest.approx(0.2, abs=0.03)
+    assert in_system(rng, rate, 50.0).mean() == pytest.approx(0.5, abs=0.1)
+
+
+def test_balanced_accuracy_counts_labels_alike() -> None:
+    answers = [Answer("compute", "compute", 1.0)] * 8 + [
+        Answer("network", "unknown", 0.0),
+        Answer("network", "network", 1.0),
+    ]
+    assert recall_by_label(answers) == {"compute": 1.0, "network": 0.5}
+    assert balanced_accuracy(answers) == 0.75
+    assert balanced_accuracy([]) == 0.0
