@@ -28,7 +28,7 @@ Numbers = Mapping[str, Floats]
 _MEASURES = (
     "g", "sm", "o", "c", "v", "m", "n", "i", "p", "q", "u_n", "label_c", "label_m", "i_share", "n_share", "p_share",
     "p_p95", "q_rank", "throttled", "clock_ratio", "tensor_fabric_correlation", "tensor_nvlink_correlation",
-    "period_strength", "rated_power", "cpu", "io_wait", "sample_seconds",
+    "period_strength", "rated_power", "power_over_idle", "cpu", "io_wait", "sample_seconds",
 )  # fmt: skip
 # Thresholds that are left upwards, not downwards; the rest of the levels are left downwards.
 _UPPER = frozenset({"throttled_clock_ratio"})
@@ -96,8 +96,10 @@ def _leaving(t: Mapping[str, float]) -> dict[str, float]:
             out[name] = value / share
         else:
             out[name] = value * share
-    # Resolution is no level: a correlation is as good at leaving as at entering.
-    out["correlation_sample_max"] = t["correlation_sample_max"]
+    # Resolution is no level: a correlation is as good at leaving as at entering. Nor is the rated power: a small card
+    # that once was below it would never be seen at it again.
+    for name in ("correlation_sample_max", "throttled_power_max"):
+        out[name] = t[name]
     return out
 
 
@@ -140,14 +142,15 @@ def _throttled(r: Numbers, t: Mapping[str, float]) -> Mask:
     """Its clock is below what its specification counts on, for a reason that the driver tells; or, where no reason is
     told, so far below that only a fault or a setting explains it."""
     busy, _, _ = _busy_use(r)
-    # At its rated power a GPU gives all it has, and its clock is what that power allows.
-    free = ~(r["rated_power"] >= t["throttled_power_max"])
+    # At its rated power a GPU gives all it has, and its clock is what that power allows. A small card is there by
+    # design long before a mean over pauses shows it: what it drew at work counts, the most where its rest is not known.
+    rest = np.nan_to_num(r["rated_power"] / r["power_over_idle"])
+    free = ~((r["rated_power"] - (1 - busy) * rest) / busy >= t["throttled_power_max"])
     told = (r["throttled"] / busy >= t["throttled_share"]) & (r["clock_ratio"] < t["throttled_clock_ratio"])
     # The clock may fall while the engine rests: the most that it can have been meanwhile counts.
     at_work = (r["clock_ratio"] - (1 - busy) * t["throttled_resting_clock_min"]) / busy
-    # A small card is at its power limit by design long before a mean over pauses shows it.
     shown = (r["g"] >= t["latency_engine_min"]) & (at_work < t["throttled_clock_alone_max"])
-    alone = np.isnan(r["throttled"]) & shown & ~(r["rated_power"] / busy >= t["throttled_power_max"])
+    alone = np.isnan(r["throttled"]) & shown
     return free & (told | alone)
 
 

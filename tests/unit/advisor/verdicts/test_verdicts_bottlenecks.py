@@ -169,6 +169,35 @@ def test_a_small_card_at_its_rated_power_is_not_throttled(catalog: Catalog) -> N
     assert _alone(catalog, held, gpus=1, name="NVIDIA L4").bottleneck.label == "throttled"
 
 
+def test_a_small_card_that_once_was_below_its_rated_power_is_not_throttled_ever_after(catalog: Catalog) -> None:
+    """What holds a label on is a level that falls; a rated power above itself does not exist."""
+    full = {**TRAINING, **QUIET, "power_watts": 69.0, "sm_clock_hertz": 1.75e9, "throttled_fraction": 0.6,
+            "tensor_active": 0.7}  # fmt: skip
+    b = FrameBuilder(hours=36)
+    (uuid,) = b.node(sku=None, name_of_gpu="NVIDIA L4")
+    b.use({**full, "power_watts": 58.0}, uuid=uuid, end=2)
+    b.use(full, uuid=uuid, start=2)
+    b.work("w", [("n1", uuid)])
+    verdict = judge(b.frame(), rulebook(catalog)).workloads[0].bottleneck
+    assert verdict.label == "compute"
+    assert verdict.time_shares["throttled"] < 0.1
+
+
+@pytest.mark.parametrize(("watts", "label"), [(42.0, "host-input"), (28.0, "throttled")])
+def test_pauses_do_not_hide_that_a_small_card_works_at_its_rated_power(
+    catalog: Catalog, watts: float, label: str
+) -> None:
+    """At work for half of the time: 69 W and 15 W at rest are 42 W in the mean, 41 W and 15 W are 28 W."""
+    half = {**TRAINING, **QUIET, "power_watts": watts, "sm_clock_hertz": 1.75e9, "throttled_fraction": 0.3,
+            "gpu_util": 0.5, "sm_active": 0.45, "tensor_active": 0.4}  # fmt: skip
+    b = FrameBuilder(hours=36)
+    (uuid,) = b.node(sku=None, name_of_gpu="NVIDIA L4")
+    b.gpus[0]["power_limit_watts"] = 72.0
+    b.use(half, uuid=uuid)
+    b.work("w", [("n1", uuid)])
+    assert judge(b.frame(), rulebook(catalog)).workloads[0].bottleneck.label == label
+
+
 def test_low_occupancy_alone_is_no_launch_bound_work(catalog: Catalog) -> None:
     """Large matrix products fill the SMs with few warps."""
     few = {**TRAINING, **QUIET, "tensor_active": 0.28, "sm_active": 0.9, "sm_occupancy": 0.2, "sm_clock_hertz": 1.83e9}
