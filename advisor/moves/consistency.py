@@ -26,9 +26,6 @@ _REST_TOLERANCE = 1.05
 # Share of the rows above a rule's level that its own percentile leaves room for, and as much again.
 _ABOVE_SHARE = 0.02
 _LIMITS = ("compute", "hbm-bandwidth", "mixed", "nvlink", "network", "pcie")
-ALWAYS_BUSY = "shape-always-busy"
-# The shape is told from a busy share of 0.8 on (verdicts/kinds/work_shapes.py): so much is left to rest.
-RESTS_OF_BUSY = 0.2
 CAPACITY = frozenset({"kv-cache-full", "kv-cache-preempted"})
 
 
@@ -59,13 +56,6 @@ def _works_meanwhile(verdicts: Verdicts, group: Group, found: FindingContext) ->
     rested = usage["seconds"].where(usage["bottleneck"] == "idle", 0.0) * usage["workload_id"].map(parts)
     most = _REST_TOLERANCE * float(rested.sum()) / 3600
     return "worked-meanwhile" if found.finding.gpu_hours > most + 0.1 else None
-
-
-def _always_busy(_: Verdicts, group: Group, found: FindingContext) -> str | None:
-    """Held for more of its time than what is told to be always busy can rest. What worked for days and was then left
-    was busy most of the time, and both may be said."""
-    told = any(one.code == ALWAYS_BUSY for w in group.now for one in w.kind.evidence)
-    return ALWAYS_BUSY if told and found.finding.gpu_hours > RESTS_OF_BUSY * group.gpu_hours else None
 
 
 def _uses_more(verdicts: Verdicts, group: Group, found: FindingContext) -> str | None:
@@ -123,7 +113,8 @@ CONTRADICTIONS: Mapping[str, Contradiction] = MappingProxyType(
             codes=frozenset({"shape-fabric-busy", "fabric-use", "communication-fabric"}),
             kinds=frozenset(TRAINING), nodes=True,
         ),
-        "held-idle": Contradiction(measured=_either(_works_meanwhile, _always_busy)),
+        # By its hours: what is said of its kind is said of the hours in which it worked.
+        "held-idle": Contradiction(measured=_works_meanwhile),
         "too-many-gpus": Contradiction(
             codes=CAPACITY, kinds=frozenset(TRAINING),
             measured=_either(_uses_more, _trained_once),

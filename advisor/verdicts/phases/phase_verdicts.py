@@ -131,9 +131,13 @@ def _whole(whole: Judgement, lead: Judgement, others: list[tuple[float, Judgemen
     # Rest alone changes no kind but one that was told from it; nothing else is taken from a part of the hours.
     if not others and (whole.kind.label == "idle" or lead.kind.label in ("idle", "unknown", *DEMANDED)):
         return whole
-    kind = dataclasses.replace(lead.kind, evidence=(*said, *lead.kind.evidence))
     if not others:
-        return dataclasses.replace(whole, kind=kind)
+        about = coded(
+            "judged-while-at-work",
+            "This is said of the hours in which it works: for {idle:.0%} of its time it is idle.", idle=idle,
+        )  # fmt: skip
+        return dataclasses.replace(whole, kind=dataclasses.replace(lead.kind, evidence=(*lead.kind.evidence, about)))
+    kind = dataclasses.replace(lead.kind, evidence=(*said, *lead.kind.evidence))
     bottleneck = dataclasses.replace(lead.bottleneck, time_shares=whole.bottleneck.time_shares)
     return Judgement(whole.features, kind, bottleneck)
 
