@@ -70,6 +70,8 @@ JUSTIFIED: dict[str, dict[str, str]] = {
     "verdicts/bottlenecks/bottlenecks.py": {
         'rival = np.fmax(np.nan_to_num(r["i"]), np.nan_to_num(r["u_n"]))':
             "labels only: an unknown link outweighs nothing; claims ask for links themselves",
+        'rest = np.nan_to_num(r["rated_power"] / r["power_over_idle"])':
+            "the least that a GPU can draw at rest, so that no throttling is told for want of it",
     },
     "verdicts/bottlenecks/hysteresis.py": {
         'seconds = np.nan_to_num(gpu["observed_seconds"].to_numpy(float))[order]': "a row not observed has no length",

@@ -119,8 +119,8 @@ def test_coarse_samples_name_alternatives_where_no_level_leads(catalog: Catalog)
 
 
 def test_a_gpu_nobody_measured_has_a_label_and_no_use_for_money(catalog: Catalog) -> None:
-    values = {**TRAINING, **QUIET, "sm_clock_hertz": 1.7e9}
-    verdict = _alone(catalog, values, gpus=1, name="NVIDIA A10G")
+    values = {**TRAINING, **QUIET, "sm_clock_hertz": 2.5e9}
+    verdict = _alone(catalog, values, gpus=1, name="NVIDIA L20")
     assert verdict.bottleneck.label == "compute"
     assert any(s.code == "efficiency-assumed" for s in verdict.bottleneck.evidence)
     assert verdict.bottleneck.confidence <= 0.8
