@@ -61,15 +61,17 @@ def judge_bottleneck(
         )
     own = rows.iloc[at]
     labels = own["label"].to_numpy()
+    # In a row that it began or ended in, the engine also rested because it was not there.
+    whole = workload_rows["whole"].to_numpy(bool)
     if _likely(kind, clues, _JOBS):
-        labels = np.where(
-            own["starved"].to_numpy(bool) & np.isin(labels.astype(str), _MASKS_HOST), "host-input", labels
-        )
+        starved = whole & own["starved"].to_numpy(bool)
+        labels = np.where(starved & np.isin(labels.astype(str), _MASKS_HOST), "host-input", labels)
     elif _likely(kind, clues, _ON_DEMAND):
         if kind.label != "unknown":
             labels = np.where(labels == "host-input", own["hostless"].to_numpy(), labels)
         # Only its busy time counts: how seldom it is asked says nothing of what limits it then.
         labels = np.where((labels == "unknown") & own["thin"].to_numpy(bool), "latency", labels)
+    labels = np.where((labels == "host-input") & ~whole, own["hostless"].to_numpy(), labels)
     seconds = pd.Series(weights).groupby(labels).sum().sort_values(ascending=False)
     shares = {str(label): round(float(value) / total, 4) for label, value in seconds.items()}
     exact = {str(label): float(value) / total for label, value in seconds.items()}

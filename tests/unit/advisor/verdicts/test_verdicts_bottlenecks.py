@@ -160,6 +160,18 @@ def test_a_service_that_rests_lacks_requests_however_busy_the_cores(catalog: Cat
     assert judge(b.frame(), rulebook(catalog)).workloads[0].bottleneck.label == "host-input"
 
 
+def test_an_hour_that_a_job_began_or_ended_in_says_nothing_of_its_input(catalog: Catalog) -> None:
+    """Use in three tenths of two hours, and all of the hour between them."""
+    part = {**TRAINING, **QUIET, "gpu_util": 0.3, "sm_active": 0.25, "tensor_active": 0.22, "dram_active": 0.1}
+    b = FrameBuilder(hours=36)
+    (uuid,) = b.node()
+    for hour, values in ((6, part), (7, {**TRAINING, **QUIET}), (8, part)):
+        b.use(values, uuid=uuid, start=hour, end=hour + 1)
+    b.work("w", [("n1", uuid)], start=6.7, end=8.3, command="torchrun train.py", framework="torchrun")
+    (work,) = judge(b.frame(), rulebook(catalog)).workloads
+    assert "host-input" not in work.bottleneck.time_shares
+
+
 def test_a_small_card_at_its_rated_power_is_not_throttled(catalog: Catalog) -> None:
     """An L4 draws its 72 W and runs below the specification's clock all day: that is the card, not a fault."""
     full = {**TRAINING, **QUIET, "power_watts": 69.0, "sm_clock_hertz": 1.75e9, "throttled_fraction": 0.6,
