@@ -54,12 +54,12 @@ class BillLine:
     @property
     def usd_per_hour(self) -> float | None:
         """What a node-hour really cost; None: too few hours, or nothing was paid for them."""
-        return self.effective / self.hours if self.hours >= HOURS_MIN and self.effective > 0 else None
+        return _rate(self.effective, self.hours)
 
     @property
     def list_usd_per_hour(self) -> float | None:
         """None too where the list says that it costs nothing: that is no list price."""
-        return self.listed / self.listed_hours if self.listed_hours >= HOURS_MIN and self.listed > 0 else None
+        return _rate(self.listed, self.listed_hours)
 
     @property
     def committed_usd_per_hour(self) -> float | None:
@@ -75,6 +75,12 @@ class BillLine:
         price, listed = self.usd_per_hour, self.list_usd_per_hour
         same = price is not None and listed is not None and abs(price / listed - 1) <= LIST_TOLERANCE
         return "list" if same else "negotiated"
+
+
+def _rate(usd: float, hours: float) -> float | None:
+    """None too where so little was paid for so many hours that an hour costs nothing a float can hold."""
+    rate = usd / hours if hours >= HOURS_MIN else 0.0
+    return rate if rate > 0 else None
 
 
 @dataclass

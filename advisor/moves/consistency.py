@@ -169,7 +169,14 @@ def consistent(
                 {"rule": one.finding.rule, "workload": group.lead.id, "evidence": code},
             )
         )
-    return kept, notes
+    return [one for one in kept if not _answered(one, kept)], notes
+
+
+def _answered(one: FindingContext, kept: Sequence[FindingContext]) -> bool:
+    """Whether what is given back altogether is also told to be held in too great a number."""
+    return one.finding.rule == "too-many-gpus" and any(
+        other.finding.rule == "held-idle" and other.group is one.group for other in kept
+    )
 
 
 def _against(verdicts: Verdicts, groups: Sequence[Group], one: FindingContext) -> tuple[Group, str] | None:

@@ -57,7 +57,8 @@ def _needed(scope: RuleContext, group: Group, demand_p95: float, headroom: float
     read, and no more to exchange (an all-reduce sends 2 (N - 1) / N of its size); of links that were not measured the
     engine's time is the most that they take.
     """
-    whole = group.right_size(demand_p95, headroom)
+    # Each of several sessions is somebody's: none is given up for another.
+    whole = group.gpu_count if group.kind == "interactive" else group.right_size(demand_p95, headroom)
     best = whole, demand_p95 * group.gpu_count / whole
     size = group.gpus_per_replica
     sku = scope.book.catalog.gpu(group.lead.gpu_sku) if group.lead.gpu_sku else None

@@ -165,6 +165,12 @@ def test_what_stands_in_a_mails_header_holds_no_control_character(tmp_path: Path
     assert load_mail_settings({}, system_file=file, config_home=tmp_path).list_unsubscribe.startswith("mailto:")
 
 
+def test_so_small_a_list_price_that_an_hour_of_it_is_nothing_is_none() -> None:
+    line = BillLine("aws/p5.48xlarge", "us-east-1", hours=216.0, effective=2e4, listed=4.4e-323, listed_hours=216.0)
+    assert line.list_usd_per_hour is None
+    assert line.basis == "negotiated"
+
+
 def test_a_list_price_of_nothing_is_none() -> None:
     line = BillLine("aws/p5.48xlarge", "us-east-1", hours=24.0, effective=100.0, listed=0.0, listed_hours=24.0)
     assert line.list_usd_per_hour is None

@@ -29,9 +29,9 @@ NVLINK = Observed(prof_nvlink=tuple(range(8)))
 # Node -> the one of RULES that is true of what runs there; none: it is a near miss of one.
 TRUE: Mapping[str, str] = {
     "left": "held-idle", "left-job": "held-idle", "dead": "held-idle", "weekend": "held-idle", "never": "held-idle",
-    "nightly": "", "stalled": "", "seldom": "", "light": "", "notebook": "",
+    "nightly": "", "stalled": "", "seldom": "", "notebook": "",
     "ethernet": "under-tier", "cards": "under-tier", "fabric": "", "launches": "",
-    "eight": "too-many-gpus", "replicas": "too-many-gpus", "pool": "",
+    "eight": "too-many-gpus", "replicas": "too-many-gpus", "light": "too-many-gpus", "pool": "",
     "alone": "idle-nvlink", "experts": "", "sharded": "", "partly": "", "unread": "",
     "starved": "fix-first",
 }  # fmt: skip

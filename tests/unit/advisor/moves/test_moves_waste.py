@@ -214,6 +214,31 @@ def test_too_many_gpus_says_how_many_would_do():
     assert "x today's peak demand" in fewer.break_even
 
 
+@pytest.mark.parametrize(("kind", "said"), [("online-inference", True), ("interactive", False)])
+def test_nobodys_session_is_given_up_for_another(kind, said):
+    """Four GPUs at a twentieth of their use: replicas of a service are too many, four people's notebooks are not."""
+    pods = [workload("api", ("n1",), kind=kind, id=f"w-{i}", gpus=(f"GPU-n1-{i}",)) for i in range(4)]
+    uses = [usage(w, u_c=0.05, u_m=0.05, g=0.9) for w in pods]
+    advice = advice_of(verdicts([node(fabric=None)], pods, uses=uses))
+    assert ("too-many-gpus" in rules(advice)) is said
+
+
+def test_what_is_given_back_altogether_is_not_told_to_be_too_many():
+    pods = [workload("api", ("n1",), id=f"w-{i}", gpus=(f"GPU-n1-{i}",)) for i in range(4)]
+    uses = []
+    for w in pods:
+        rows = usage(w, u_c=0.05, u_m=0.05, g=0.9)
+        left = rows["ts"] > rows["ts"].max() - 7 * 86_400
+        for name in ("u_c", "u_m", "u_n", "c", "m", "n", "g"):
+            rows.loc[left, name] = 0.0
+        rows.loc[left, "bottleneck"] = "idle"
+        uses.append(rows)
+    idle = {w.id: 7 * 24.0 for w in pods}
+    found = rules(advice_of(verdicts([node(fabric=None)], pods, uses=uses, idle_hours=idle)))
+    assert "held-idle" in found
+    assert "too-many-gpus" not in found
+
+
 def test_confidence_falls_with_coverage_sampling_and_doubt():
     def confidence(**changes):
         w = workload(**changes)
