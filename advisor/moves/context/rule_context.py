@@ -18,7 +18,7 @@ from ...core.ids import stable_id
 from ...core.number_sources import NumberSource
 from ...verdicts.types import NodeFacts, Verdicts
 from ..base.pricing import PriceBook
-from ..base.workload_groups import Group
+from ..base.workload_groups import AVAILABLE, JOBS, Group
 from .finding_context import FindingContext, Waste, clamped_confidence, node_words, sampling_confidence, series_label
 
 # Time wasted below this share of what was held is the gap between two pieces of work, not something to act on.
@@ -125,6 +125,13 @@ def kind_chance(group: Group, *kinds: str) -> float:
     if verdict.label != "unknown":
         told[verdict.label] = verdict.confidence
     return min(sum(told.get(kind, 0.0) for kind in kinds), 1.0)
+
+
+def is_job(group: Group) -> bool:
+    """Whether its work ends by itself, or is likelier to than to be there for whoever asks, where its kind is open."""
+    return group.kind in JOBS or (
+        group.kind == "unknown" and kind_chance(group, *JOBS) > kind_chance(group, *AVAILABLE)
+    )
 
 
 def busy_share(group: Group, label: str) -> float:

@@ -10,7 +10,7 @@ from ....rules.policy.thresholds import WasteRule
 from ...core.advice_types import Evidence
 from ...core.formatting import dated, usd
 from ...core.number_sources import by_labels
-from ..base.workload_groups import AVAILABLE, JOBS, Group
+from ..base.workload_groups import Group
 from ..context.finding_context import FindingContext
 from ..context.rule_context import (
     RuleContext,
@@ -19,7 +19,7 @@ from ..context.rule_context import (
     as_percent,
     busy_share,
     finding_of,
-    kind_chance,
+    is_job,
 )
 
 # What is done about each, as a clause after "Before anything is moved, ".
@@ -47,10 +47,7 @@ def fix_first(scope: RuleContext, rule: WasteRule) -> RuleResult:
     # Its own floor is hours: what recurs in runs of a night each is a fault in each of them.
     for group in scope.at_work:
         # A service whose engine rests lacks requests; what people try out is small by nature.
-        runs_on = group.kind in JOBS or (
-            group.kind == "unknown" and kind_chance(group, *JOBS) > kind_chance(group, *AVAILABLE)
-        )
-        if not runs_on or group.observed_hours < rule.value("hours_min"):
+        if not is_job(group) or group.observed_hours < rule.value("hours_min"):
             continue
         shares = {label: busy_share(group, label) for label in REMEDIES}
         label = max(shares, key=lambda name: shares[name])

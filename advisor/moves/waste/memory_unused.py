@@ -5,7 +5,7 @@ from __future__ import annotations
 from ....rules.policy.thresholds import WasteRule
 from ...core.advice_types import Evidence
 from ...core.number_sources import GPU_HOURS, HOURS_OBSERVED, Outside, Sql
-from ..base.workload_groups import AVAILABLE, JOBS, Group
+from ..base.workload_groups import Group
 from ..context.finding_context import FindingContext
 from ..context.rule_context import (
     WEAK,
@@ -15,7 +15,7 @@ from ..context.rule_context import (
     RuleResult,
     as_percent,
     finding_of,
-    kind_chance,
+    is_job,
     seen_at_work,
 )
 
@@ -37,17 +37,11 @@ def memory_unused(scope: RuleContext, rule: WasteRule) -> RuleResult:
         if group.kind != "interactive" and not seen_at_work(group, rule):
             continue
         # A service may be asked for more on another day; a job has shown in its own hours what it takes.
-        floor = rule.value("job_hours" if _is_job(group) else "coverage_hours")
+        floor = rule.value("job_hours" if is_job(group) else "coverage_hours")
         if group.observed_hours < floor:
             continue
         found.append(_finding(scope, rule, group, most))
     return found, []
-
-
-def _is_job(group: Group) -> bool:
-    return group.kind in JOBS or (
-        group.kind == "unknown" and kind_chance(group, *JOBS) > kind_chance(group, *AVAILABLE)
-    )
 
 
 def _finding(scope: RuleContext, rule: WasteRule, group: Group, most: float) -> FindingContext:
@@ -60,7 +54,7 @@ def _finding(scope: RuleContext, rule: WasteRule, group: Group, most: float) -> 
             Evidence("mem_total", None if size is None else float(size), None, "bytes"),
             Evidence(
                 "hours_observed", group.observed_hours,
-                rule.value("job_hours" if _is_job(group) else "coverage_hours"), "hours",
+                rule.value("job_hours" if is_job(group) else "coverage_hours"), "hours",
             ),
         ),
         gpu_hours=group.gpu_hours,
