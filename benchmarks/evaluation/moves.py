@@ -26,7 +26,8 @@ from skuwise.rules.catalog.loader import Catalog, load_catalog
 from skuwise.rules.catalog.types import GpuSku
 from skuwise.rules.models.move_model import MoveModel, Profiles, load_move_model, load_profiles
 
-from ..fit.move_model import Seen, calibrate, look
+from ..fit.decode_pairs import DECODE_TABLE, read_runs
+from ..fit.move_model import Measured, Seen, calibrate, look, measure
 from ..fit.sku_pairs import TABLE, Pair, read_pairs
 
 CHANGE = math.log(1.2)  # a change of more than 20 %, whose direction must be right
@@ -68,11 +69,13 @@ def predict_pairs(pairs: Iterable[Pair], model: MoveModel, reference: GpuSku) ->
     return out
 
 
-def held_out(seen: Sequence[Seen], by: Callable[[Pair], str], profiles: Profiles, reference: GpuSku) -> list[Told]:
-    """Every group predicted by what was calibrated on the others."""
+def held_out(
+    seen: Sequence[Seen], measured: Measured, by: Callable[[Pair], str], profiles: Profiles, reference: GpuSku
+) -> list[Told]:
+    """Every group predicted by what was calibrated on the others; `measured` is of serving that no line is of."""
     out: list[Told] = []
     for group in sorted({by(s.pair) for s in seen}):
-        model = calibrate([s for s in seen if by(s.pair) != group], profiles)
+        model = calibrate([s for s in seen if by(s.pair) != group], measured, profiles)
         out += predict_pairs([s.pair for s in seen if by(s.pair) == group], model, reference)
     return out
 
@@ -140,9 +143,12 @@ def evaluate(path: Path, catalog: Catalog) -> tuple[dict[str, list[Told]], dict[
     pairs, refused = read_pairs(path, catalog)
     sections: dict[str, list[Told]] = {}
     if path.resolve() == TABLE.resolve():
-        seen = look(pairs, profiles, reference)
-        sections["moves, held out by model"] = held_out(seen, lambda p: p.family, profiles, reference)
-        sections["moves, held out by source"] = held_out(seen, lambda p: p.source, profiles, reference)
+        runs, unread = read_runs(DECODE_TABLE, catalog)
+        refused |= unread
+        measured = measure(runs, profiles, reference)
+        seen = look(pairs, profiles, reference, measured.factors)
+        sections["moves, held out by model"] = held_out(seen, measured, lambda p: p.family, profiles, reference)
+        sections["moves, held out by source"] = held_out(seen, measured, lambda p: p.source, profiles, reference)
     else:
         sections["moves, as shipped"] = predict_pairs(pairs, load_move_model(), reference)
     sections["ratio of printed FLOP/s"] = printed(pairs, printed_flops)

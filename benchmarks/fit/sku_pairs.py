@@ -79,7 +79,7 @@ def _pair(line: dict[str, str], catalog: Catalog, where: str) -> Pair | str:
         return f"unknown workload {line['workload']}"
     if precision not in PRECISIONS:
         return f"unknown precision {line['precision']}"
-    values = [_number(line, column, where) for column in ("value_a", "value_b")]
+    values = [number_of(line, column, where) for column in ("value_a", "value_b")]
     if not all(v and v > 0 for v in values):
         return "a value that is missing, zero or negative"
     value_a, value_b = values
@@ -93,11 +93,11 @@ def _question(
     line: dict[str, str], phase: PhaseAsked, precision: str, where: str, gpus: tuple[GpuSku, GpuSku]
 ) -> Question:
     text = line["model"]
-    size, parallel = _SIZE.search(text), re.search(r"\bTP(\d+)|(\d+)xGPU", text)
+    parallel = re.search(r"\bTP(\d+)|(\d+)xGPU", text)
     tokens, prompt = re.search(r"\s(\d+)/(\d+)\b", text), re.search(r"\bISL(\d+)\b", text)
     batch = re.search(r"\bbs(\d+)\b", text)
     told = {
-        "params": float(size[1]) * (1e9 if size[2] in "bB" else 1e6) if size else None,
+        "params": size_of(text),
         "gpus": float(parallel[1] or parallel[2]) if parallel else None,
         "batch": float(batch[1]) if batch else None,
         "input_tokens": float((tokens or prompt)[1]) if tokens or prompt else None,  # type: ignore[index]
@@ -105,7 +105,7 @@ def _question(
     }
 
     def known(column: str) -> float | None:
-        given = _number(line, column, where)
+        given = number_of(line, column, where)
         return told.get(column) if given is None else given
 
     def whole(column: str) -> int | None:
@@ -124,7 +124,14 @@ def _question(
     )
 
 
-def _number(line: dict[str, str], column: str, where: str) -> float | None:
+def size_of(text: str) -> float | None:
+    """Parameters as a model's name gives them (70B); None: it gives none."""
+    size = _SIZE.search(text)
+    return float(size[1]) * (1e9 if size[2] in "bB" else 1e6) if size else None
+
+
+def number_of(line: dict[str, str], column: str, where: str) -> float | None:
+    """A cell's number; None: it is empty. Raises UsageError for text and what is not finite."""
     text = line.get(column) or ""
     if not text:
         return None

@@ -20,7 +20,7 @@ from ..base.constraints import (
 )
 from ..base.prediction import Z90
 from ..base.sustained_rates import family, rates_of
-from .typical_work import Parts, Question, parts_of, profile_of
+from .typical_work import Parts, Question, batch_on, parts_of, profile_of
 
 FP4_CAPABILITY = (10, 0)
 # Tensor parallelism of 4 and more does not work over PCIe: 1 to 5 GB/s measured where NVLink has 330.
@@ -52,8 +52,8 @@ def compare(question: Question, source: GpuSku, target: GpuSku, reference: GpuSk
     blocked = blocks(question, source, target)
     if source.name == target.name:
         return Comparison(Interval(1.0, 1.0, 1.0), blocked, "same GPU", "same GPU", 0.0, ())
-    here = parts_of(question, source, reference, model.profiles)
-    there = parts_of(question, target, reference, model.profiles)
+    here = parts_of(question, source, reference, model)
+    there = parts_of(question, target, reference, model)
     group = group_of(question, source, target)
     if here is None or there is None:
         ratio = source.mem_bandwidth_bytes_per_second / target.mem_bandwidth_bytes_per_second
@@ -61,7 +61,7 @@ def compare(question: Question, source: GpuSku, target: GpuSku, reference: GpuSk
         basis = f"assumed: the catalog has no {question.precision.upper()} rate of {missing}; memory bandwidths alone"
         return _answer(ratio, SIGMA_NOTHING_KNOWN, blocked, basis, "nothing known", (basis,))
     kind = kind_of(question)
-    ratio = _total(there) / _total(here)
+    ratio = _total(there) / _total(here) * _step_ratio(question, source, target, model)
     ratio *= math.exp(model.offset(kind, family(target)) - model.offset(kind, family(source)))
     assumed = assumptions(question, source, target)
     residuals = model.groups[group]
@@ -75,22 +75,28 @@ def compare(question: Question, source: GpuSku, target: GpuSku, reference: GpuSk
 
 
 def kind_of(question: Question) -> str:
-    """The class of work, by which predictions are corrected and their errors grouped."""
-    return profile_of(question) or question.phase
+    """The class of work, by which predictions are corrected and their errors grouped.
+
+    Work at a batch that was told is apart: it was measured as the time of one token (decode) or of the first (prefill).
+    """
+    profile = profile_of(question)
+    if profile is not None or question.batch is None or question.phase not in ("decode", "prefill"):
+        return profile or question.phase
+    if question.phase == "prefill":
+        return "prefill at a batch"
+    return "decode of experts at a batch" if question.mixture_of_experts else "decode at a batch"
 
 
 def group_of(question: Question, source: GpuSku, target: GpuSku) -> str:
     """The group of moves whose published residuals tell how far this prediction may be off."""
     kind = kind_of(question)
-    if question.gpus > 1 and kind in ("decode", "prefill", "mixed"):
+    if question.gpus > 1 and kind.split()[0] in ("decode", "prefill", "mixed"):
         links = [bool(sku.nvlink_bytes_per_second) for sku in (source, target)]
         if not all(links):
             return "tensor parallelism over PCIe"
     if question.mixture_of_experts and kind == "training":
         return "training of mixtures of experts"
     relation = "within" if family(source) == family(target) else "across"
-    if kind == "decode" and question.batch is not None:
-        return f"decode at a batch, {relation} generations"
     return f"{kind}, {relation} generations"
 
 
@@ -100,8 +106,10 @@ def assumptions(question: Question, *skus: GpuSku) -> tuple[str, ...]:
     for sku in skus:
         rates = rates_of(sku, question.precision)
         found += rates.assumed if rates else ()
-    # INT8 rates of both sides were never measured anywhere: the residuals hold that already.
-    return tuple(a for a in dict.fromkeys(found) if not (question.precision == "int8" and "INT8" in a))
+    # INT8 rates of both sides were never measured anywhere, and serving at a batch was measured in FP4 as a whole: the
+    # residuals hold that already.
+    known = ("INT8",) if not kind_of(question).endswith("at a batch") else ("INT8", "FP4")
+    return tuple(a for a in dict.fromkeys(found) if not any(f"the {name} rate" in a for name in known))
 
 
 def assumed_group(question: Question, source: GpuSku, target: GpuSku) -> str | None:
@@ -129,6 +137,14 @@ def _answer(  # noqa: PLR0917
 ) -> Comparison:
     spread = math.exp(Z90 * sigma)
     return Comparison(Interval(ratio / spread, ratio, ratio * spread), blocked, basis, group, sigma, assumed)
+
+
+def _step_ratio(question: Question, source: GpuSku, target: GpuSku, model: MoveModel) -> float:
+    """Sequences in flight there over here where a batch of decoding is asked for: its time is that of one token."""
+    if question.phase != "decode" or question.batch is None:
+        return 1.0
+    here, there = (batch_on(question, sku.mem_bytes, model.profiles) for sku in (source, target))
+    return there / here
 
 
 def _total(parts: Parts) -> float:
