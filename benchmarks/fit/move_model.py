@@ -32,6 +32,7 @@ from skuwise.rules.models.move_model import (
     DECODE_SECONDS,
     MODEL_FILE,
     MODEL_SCHEMA,
+    CalibratedRange,
     DecodeFactors,
     MoveModel,
     Profiles,
@@ -41,24 +42,27 @@ from skuwise.rules.models.move_model import (
 
 from .decode_fit import fit_decode
 from .decode_pairs import DECODE_TABLE, SOURCE, DecodeRun, read_runs
-from .sku_pairs import TABLE, Pair, read_pairs
+from .sku_pairs import TABLES, Pair, read_published
 
 BASE = "hopper"
 RIDGE = 1.0  # in models: a class and architecture that one model speaks for is believed by half
 PRIOR_MODELS = 0.5
+VOICE_LINES = 8  # lines from which a model has a whole voice
 ASSUMED = "stated: a rate that nobody published"
 SERVING = "between the spread of 593 matched serving configurations and their error when left out by model"
-UNTOLD = "decode without a batch, TensorRT-LLM 0.12, left out by model"
+UNTOLD = "decode without a batch, published lines left out by model"
 EXPERTS = "stated: engines of mixtures of experts change within months by more than GPUs differ"
 FIRST_TOKEN = "stated: a time to first token holds the engine's own work and its queue"
 PRIORS = {
     "training, within generations": (0.16, "rates known, NeuSight's set"),
     "training, across generations": (0.16, "rates known, NeuSight's set"),
+    "training of small networks, within generations": (0.16, "rates known, NeuSight's set"),
+    "training of small networks, across generations": (0.20, "between rates known and decode"),
     "training of mixtures of experts": (0.40, "35 % error on four published pairs: benchmark first"),
     "decode, within generations": (0.14, SERVING),
     "decode, across generations": (0.22, SERVING),
-    "decode at a batch, within generations": (0.10, UNTOLD),
-    "decode at a batch, across generations": (0.13, UNTOLD),
+    "decode at a batch, within generations": (0.11, UNTOLD),
+    "decode at a batch, across generations": (0.11, UNTOLD),
     "decode of experts at a batch, within generations": (0.20, EXPERTS),
     "decode of experts at a batch, across generations": (0.30, EXPERTS),
     "prefill at a batch, within generations": (0.20, FIRST_TOKEN),
@@ -106,14 +110,17 @@ class Measured:
     factors: DecodeFactors
     offsets: Mapping[str, Mapping[str, float]]
     errors: Errors
+    pairs: Sequence[Pair]
 
 
 def measure(runs: Sequence[DecodeRun], profiles: Profiles, reference: GpuSku) -> Measured:
     """Fits the factors to all runs; the errors are of models left out of factors and offsets."""
 
+    def pairs_of(of: Sequence[DecodeRun]) -> list[Pair]:
+        return [pair for run in of for pair in (run.decode, run.prefill) if pair is not None]
+
     def seen(of: Sequence[DecodeRun], factors: DecodeFactors) -> list[Seen]:
-        pairs = [pair for run in of for pair in (run.decode, run.prefill) if pair is not None]
-        return look(pairs, profiles, reference, factors)
+        return look(pairs_of(of), profiles, reference, factors)
 
     errors: dict[str, list[tuple[str, str, float]]] = defaultdict(list)
     for held in sorted({run.family for run in runs}):
@@ -122,13 +129,13 @@ def measure(runs: Sequence[DecodeRun], profiles: Profiles, reference: GpuSku) ->
         offsets = fit_offsets(seen(others, factors))
         _note(errors, held, seen([run for run in runs if run.family == held], factors), offsets)
     factors = fit_decode(runs, reference, profiles)
-    return Measured(factors, fit_offsets(seen(runs, factors)), errors)
+    return Measured(factors, fit_offsets(seen(runs, factors)), errors, pairs_of(runs))
 
 
 def look(pairs: Iterable[Pair], profiles: Profiles, reference: GpuSku, factors: DecodeFactors) -> list[Seen]:
     """Predict every line once, without offsets."""
     groups = {name: Residuals(sigma, 0, 0, 0, basis) for name, (sigma, basis) in PRIORS.items()}
-    bare = MoveModel(profiles, factors, {}, groups)
+    bare = MoveModel(profiles, factors, {}, groups, {})
     out = []
     for pair in pairs:
         found = compare(pair.question, pair.a, pair.b, reference, bare)
@@ -155,7 +162,29 @@ def calibrate(seen: Sequence[Seen], measured: Measured, profiles: Profiles) -> M
         offsets = fit_offsets([s for s in seen if s.pair.family != held and s.kind in kinds])
         _note(errors, held, [s for s in seen if s.pair.family == held], offsets)
     groups = {name: _residuals(name, errors.get(name, [])) for name in PRIORS}
-    return MoveModel(profiles, measured.factors, {**fit_offsets(seen), **measured.offsets}, groups)
+    # Of a class that both have, the first token at a batch, measured serving has by far the more lines.
+    offsets = {**fit_offsets(seen), **measured.offsets}
+    return MoveModel(profiles, measured.factors, offsets, groups, ranges_of([s.pair for s in seen], measured.pairs))
+
+
+def ranges_of(*tables: Iterable[Pair]) -> dict[str, CalibratedRange]:
+    """By class of work, what its lines are of."""
+    kinds: dict[str, list[Pair]] = defaultdict(list)
+    for table in tables:
+        for pair in table:
+            kinds[kind_of(pair.question)].append(pair)
+    return {kind: _range(pairs) for kind, pairs in sorted(kinds.items())}
+
+
+def _range(pairs: Sequence[Pair]) -> CalibratedRange:
+    params = [p.question.params for p in pairs if p.question.params]
+    batches = [float(p.question.sequences) for p in pairs if p.question.sequences]
+    return CalibratedRange(
+        (min(params), max(params)) if params else None,
+        (min(batches), max(batches)) if batches else None,
+        frozenset(p.question.precision for p in pairs),
+        frozenset(family(sku) for p in pairs for sku in (p.a, p.b)),
+    )
 
 
 def _note(
@@ -199,10 +228,13 @@ def _residuals(name: str, errors: list[tuple[str, str, float]]) -> Residuals:
     per_model: dict[str, int] = defaultdict(int)
     for model, _, _ in errors:
         per_model[model] += 1
-    order = sorted((abs(error), 1.0 / per_model[model]) for model, _, error in errors)
-    cumulated = np.cumsum([weight for _, weight in order]) / len(per_model)
+    # A model with a few lines has a part of a voice, so that one odd line alone is not half of what is known.
+    voice = {model: min(count / VOICE_LINES, 1.0) for model, count in per_model.items()}
+    voices = sum(voice.values())
+    order = sorted((abs(error), voice[model] / per_model[model]) for model, _, error in errors)
+    cumulated = np.cumsum([weight for _, weight in order]) / voices
     quantile = order[int(min(np.searchsorted(cumulated, 0.8 - 1e-9), len(order) - 1))][0]
-    sigma = (len(per_model) * quantile / Z90 + PRIOR_MODELS * prior) / (len(per_model) + PRIOR_MODELS)
+    sigma = (voices * quantile / Z90 + PRIOR_MODELS * prior) / (voices + PRIOR_MODELS)
     sources = len({source for _, source, _ in errors})
     return Residuals(round(sigma, 3), len(errors), len(per_model), sources, f"prior {prior:g}: {basis}")
 
@@ -215,6 +247,7 @@ def text_of(model: MoveModel, pairs: Sequence[Pair], runs: int, made: date) -> s
         "# decode: what a step of generation takes beyond sustained rates; seconds of a layer's launches and of an",
         "# exchange between GPUs, factors before the time to read weights and cache and to multiply.",
         "# offsets: log of time beyond what sustained rates say, by class of work and architecture; hopper is 0.",
+        "# ranges: by class of work, what its lines are of; beyond it intervals are wider.",
         "# sigma: standard deviation of the log of observed over predicted time; models left out one by one.",
         f"schema: {MODEL_SCHEMA}",
         "decode:",
@@ -230,30 +263,43 @@ def text_of(model: MoveModel, pairs: Sequence[Pair], runs: int, made: date) -> s
             f"    {{sigma: {r.sigma:.3f}, pairs: {r.pairs}, models: {r.models}, sources: {r.sources},",
             f'     basis: "{r.basis}"}}',
         ]
+    lines.append("ranges:")
+    for name, known in model.ranges.items():
+        lines += [
+            f'  "{name}":',
+            *(f"    {key}: {{least: {span[0]:.4g}, most: {span[1]:.4g}}}" for key, span in _spans(known)),
+            f"    precisions: [{', '.join(sorted(known.precisions))}]",
+            f"    architectures: [{', '.join(sorted(known.architectures))}]",
+        ]
     lines += ["made:", f'  date: "{made.isoformat()}"', f'  pairs: "{len(pairs)}"', f'  runs: "{runs}"']
     lines.append(f'  sources: "{"; ".join(sorted({p.source for p in pairs} | {SOURCE}))}"')
     return "\n".join(lines) + "\n"
 
 
+def _spans(known: CalibratedRange) -> Iterable[tuple[str, tuple[float, float]]]:
+    return [(key, span) for key, span in (("params", known.params), ("batch", known.batch)) if span is not None]
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=Path, default=TABLE, metavar="FILE", help="the table of published pairs")
+    parser.add_argument("--pairs", type=Path, action="append", metavar="FILE", help="instead of the tables that ship")
     parser.add_argument("--output", type=Path, metavar="FILE", help="instead of rules/move_model.yaml")
     options = parser.parse_args(argv)
     try:
         catalog = load_catalog()
         profiles = load_profiles()
-        pairs, refused = read_pairs(options.pairs, catalog)
+        pairs, refused = read_published(catalog, options.pairs or TABLES)
         runs, unread = read_runs(DECODE_TABLE, catalog)
         refused |= unread
         for reason, count in refused.items():
             print(f"refused {count}: {reason}", file=sys.stderr)
         reference = catalog.gpus[profiles.reference]
         measured = measure(runs, profiles, reference)
-        model = calibrate(look(pairs, profiles, reference, measured.factors), measured, profiles)
+        alike = [pair for pair in pairs if pair.alike]
+        model = calibrate(look(alike, profiles, reference, measured.factors), measured, profiles)
         target = options.output or Path(str(packaged_rules())) / MODEL_FILE
-        target.write_text(text_of(model, pairs, len(runs), date.today()), encoding="utf-8")
-        print(f"{len(pairs)} pairs, {len(runs)} measured, {len(model.groups)} groups: {target}", file=sys.stderr)
+        target.write_text(text_of(model, alike, len(runs), date.today()), encoding="utf-8")
+        print(f"{len(alike)} pairs, {len(runs)} measured, {len(model.groups)} groups: {target}", file=sys.stderr)
         return EXIT_DONE
     except SkuwiseError as error:
         print(f"move-model: {error}", file=sys.stderr)

@@ -10,6 +10,8 @@ from __future__ import annotations
 import csv
 import math
 import re
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
@@ -21,6 +23,10 @@ from skuwise.rules.catalog.loader import Catalog
 from skuwise.rules.catalog.types import GpuSku
 
 TABLE = Path(__file__).with_name("sku_pairs.csv")
+NEWER_TABLE = Path(__file__).with_name("sku_pairs_newer.csv")
+TABLES = (TABLE, NEWER_TABLE)
+# What a line says of itself where the two systems did not do quite the same: such lines are scored, never fitted on.
+_UNLIKE = (" other parallelism", " other microbatch", " other software", " own batch each")
 NEEDED = ("model", "workload", "precision", "gpu_a", "gpu_b", "metric", "value_a", "value_b", "source")
 # MLPerf names no precision for training: FP8 where the library has it, else BF16.
 PRECISION_NAMES = {"mlperf-default(fp8/bf16)": "bf16"}
@@ -37,6 +43,11 @@ class Pair:
     a: GpuSku
     b: GpuSku
     observed: float
+
+    @property
+    def alike(self) -> bool:
+        """Whether both GPUs did the same work in the same way, as far as the line tells."""
+        return not any(said in self.model for said in _UNLIKE)
 
     @property
     def family(self) -> str:
@@ -63,6 +74,17 @@ def read_pairs(path: Path, catalog: Catalog) -> tuple[list[Pair], dict[str, int]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise UsageError(f"{path} cannot be read as a table ({error}).", "Check the file.") from None
     return pairs, refused
+
+
+def read_published(catalog: Catalog, tables: Iterable[Path] = TABLES) -> tuple[list[Pair], dict[str, int]]:
+    """The lines of several tables, as `read_pairs` has those of one."""
+    pairs: list[Pair] = []
+    refused: Counter[str] = Counter()
+    for table in tables:
+        found, reasons = read_pairs(table, catalog)
+        pairs += found
+        refused.update(reasons)
+    return pairs, dict(refused)
 
 
 def _pair(line: dict[str, str], catalog: Catalog, where: str) -> Pair | str:
@@ -115,7 +137,7 @@ def _question(
     return Question(
         phase=phase,
         precision=precision,
-        gpus=whole("gpus") or gpus_of_a_copy(known("params"), precision, *gpus),
+        gpus=whole("gpus") or gpus_of_a_copy(known("params"), precision, *gpus, training=phase == "training"),
         params=known("params"),
         active_params=known("active_params"),
         batch=whole("batch"),

@@ -74,13 +74,27 @@ class Residuals:
 
 
 @dataclass(frozen=True, slots=True)
+class CalibratedRange:
+    """What the lines behind one class of work were of. `params`, `batch`: least and most; None: no line tells it."""
+
+    params: tuple[float, float] | None
+    batch: tuple[float, float] | None
+    precisions: frozenset[str]
+    architectures: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class MoveModel:
-    """`offsets`: class of work -> architecture -> log of time beyond what the profile says, Hopper being 0."""
+    """`offsets`: class of work -> architecture -> log of time beyond what the profile says, Hopper being 0.
+
+    `ranges`: class of work -> what it was calibrated on; a class that is not there was calibrated on nothing.
+    """
 
     profiles: Profiles
     decode: DecodeFactors
     offsets: Mapping[str, Mapping[str, float]]
     groups: Mapping[str, Residuals]
+    ranges: Mapping[str, CalibratedRange]
 
     def offset(self, kind: str, architecture: str) -> float:
         """Log of the time that this architecture takes beyond the profile's; 0 where nobody published any."""
@@ -146,11 +160,28 @@ def read_move_model(file: Traversable | Path | None = None, profiles: Profiles |
         )
         for name, entry in top.subtable("groups").entries(lambda name: f"group {quoted(name)}")
     }  # fmt: skip
+    ranges = {
+        kind: CalibratedRange(
+            _span(entry, "params"), _span(entry, "batch"),
+            frozenset(entry.texts("precisions")), frozenset(entry.texts("architectures")),
+        )
+        for kind, entry in top.subtable("ranges").entries(lambda name: f"range of {quoted(name)}")
+    }  # fmt: skip
     made = top.subtable("made")
     for key in made.table:
         made.text(key)
     top.done()
-    return MoveModel(profiles or load_profiles(), decode, MappingProxyType(offsets), MappingProxyType(groups))
+    return MoveModel(
+        profiles or load_profiles(), decode, MappingProxyType(offsets), MappingProxyType(groups),
+        MappingProxyType(ranges),
+    )  # fmt: skip
+
+
+def _span(entry: Fields, key: str) -> tuple[float, float] | None:
+    if key not in entry.table:
+        return None
+    span = entry.subtable(key)
+    return span.number("least", above=0), span.number("most", above=0)
 
 
 def _decode(table: Fields) -> DecodeFactors:

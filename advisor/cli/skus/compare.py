@@ -12,10 +12,10 @@ from ....rules.catalog.types import GpuSku
 from ....rules.models.move_model import load_move_model
 from ...core.formatting import time_words
 from ...moves.predict.sku_comparison import Comparison, compare
-from ...moves.predict.typical_work import Question, batch_on, gpus_of_a_copy, profile_of
+from ...moves.predict.typical_work import PhaseAsked, Question, batch_on, gpus_of_a_copy, profile_of
 from .options import add_catalog, add_model, asked_gpu, check_model, parse_whole
 
-PHASES = ("training", "prefill", "decode", "mixed")
+PHASES: tuple[PhaseAsked, ...] = ("training", "prefill", "decode", "mixed")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -42,7 +42,7 @@ def _question(options: argparse.Namespace, source: GpuSku, target: GpuSku) -> Qu
     return Question(
         phase=options.phase,
         precision=options.precision,
-        gpus=options.gpus or gpus_of_a_copy(options.params, options.precision, source, target),
+        gpus=options.gpus or _gpus(options.phase, options.params, options.precision, source, target),
         params=options.params,
         active_params=options.active_params,
         batch=options.batch,
@@ -67,12 +67,16 @@ def run(options: argparse.Namespace) -> int:
 def compare_typical(source: GpuSku, target: GpuSku, catalog: Catalog) -> tuple[tuple[str, Comparison], ...]:
     """Typical work of each phase in 16 bits, as ``skus compare A B --phase P`` has it."""
     model = load_move_model()
-    gpus = gpus_of_a_copy(None, "bf16", source, target)
     reference = catalog.gpus[model.profiles.reference]
-    return tuple(
-        (phase, compare(Question(phase=phase, precision="bf16", gpus=gpus), source, target, reference, model))
-        for phase in PHASES
-    )
+
+    def asked(phase: PhaseAsked) -> Question:
+        return Question(phase=phase, precision="bf16", gpus=_gpus(phase, None, "bf16", source, target))
+
+    return tuple((phase, compare(asked(phase), source, target, reference, model)) for phase in PHASES)
+
+
+def _gpus(phase: str, params: float | None, precision: str, *skus: GpuSku) -> int:
+    return gpus_of_a_copy(params, precision, *skus, training=phase == "training")
 
 
 def _document(question: Question, source: GpuSku, target: GpuSku, found: Comparison) -> dict[str, object]:

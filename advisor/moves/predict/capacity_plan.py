@@ -17,10 +17,8 @@ from ....rules.models.move_model import MoveModel
 from ..base.constraints import NVLINK, room_bytes
 from ..base.sustained_rates import rates_of
 from .sku_comparison import PCIE_GROUP_MAX, blocks
-from .typical_work import Question, parts_of, serving_times
+from .typical_work import STATE_BYTES, Question, parts_of, serving_times
 
-# Mixed-precision Adam: weights and gradients in 16 bits, a master copy and two moments in 32 (ZeRO, arXiv 1910.02054).
-STATE_BYTES = 16.0
 # Activations of a layer that are kept to work on it, per token and hidden unit (arXiv 2205.05198), and of each layer's
 # input, which is all that full recomputation keeps.
 LAYER_BYTES, INPUT_BYTES = 34.0, 2.0

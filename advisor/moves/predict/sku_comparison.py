@@ -20,6 +20,7 @@ from ..base.constraints import (
 )
 from ..base.prediction import Z90
 from ..base.sustained_rates import family, rates_of
+from .calibrated_range import WIDER, outside
 from .typical_work import Parts, Question, batch_on, parts_of, profile_of
 
 FP4_CAPABILITY = (10, 0)
@@ -36,7 +37,8 @@ SIGMA_NOTHING_KNOWN = 0.7
 class Comparison:
     """Time on the target over time on the source, what forbids the move, and what the answer rests on.
 
-    `group`: the group of moves whose residuals gave the interval; `assumed`: figures that nobody published.
+    `group`: the group of moves whose residuals gave the interval; `assumed`: figures that nobody published; `outside`:
+    in which ways the question lies outside what was calibrated.
     """
 
     time_ratio: Interval
@@ -45,6 +47,7 @@ class Comparison:
     group: str
     sigma: float
     assumed: tuple[str, ...]
+    outside: tuple[CodedText, ...] = ()
 
 
 def compare(question: Question, source: GpuSku, target: GpuSku, reference: GpuSku, model: MoveModel) -> Comparison:
@@ -71,7 +74,9 @@ def compare(question: Question, source: GpuSku, target: GpuSku, reference: GpuSk
         # Of two GPUs with unpublished figures either may be off.
         unknown = sum(1 for sku in (source, target) if assumptions(question, sku))
         sigma = max(sigma, model.groups[doubtful].sigma * math.sqrt(unknown))
-    return _answer(ratio, sigma, blocked, _basis(question, group, residuals, assumed), group, assumed)
+    beyond = outside(question, kind, model.ranges.get(kind), source, target)
+    sigma *= WIDER ** len(beyond)
+    return _answer(ratio, sigma, blocked, _basis(question, group, residuals, assumed), group, assumed, beyond)
 
 
 def kind_of(question: Question) -> str:
@@ -80,6 +85,8 @@ def kind_of(question: Question) -> str:
     Work at a batch that was told is apart: it was measured as the time of one token (decode) or of the first (prefill).
     """
     profile = profile_of(question)
+    if profile == "training" and question.small_training:
+        return "training of small networks"
     if profile is not None or question.batch is None or question.phase not in ("decode", "prefill"):
         return profile or question.phase
     if question.phase == "prefill":
@@ -90,10 +97,9 @@ def kind_of(question: Question) -> str:
 def group_of(question: Question, source: GpuSku, target: GpuSku) -> str:
     """The group of moves whose published residuals tell how far this prediction may be off."""
     kind = kind_of(question)
-    if question.gpus > 1 and kind.split()[0] in ("decode", "prefill", "mixed"):
-        links = [bool(sku.nvlink_bytes_per_second) for sku in (source, target)]
-        if not all(links):
-            return "tensor parallelism over PCIe"
+    spread = question.gpus > 1 and kind.split()[0] in ("decode", "prefill", "mixed")
+    if spread and not (_joined(source) and _joined(target)):
+        return "tensor parallelism over PCIe"
     if question.mixture_of_experts and kind == "training":
         return "training of mixtures of experts"
     relation = "within" if family(source) == family(target) else "across"
@@ -133,10 +139,11 @@ def blocks(question: Question, source: GpuSku, target: GpuSku) -> tuple[CodedTex
 
 
 def _answer(  # noqa: PLR0917
-    ratio: float, sigma: float, blocked: tuple[CodedText, ...], basis: str, group: str, assumed: tuple[str, ...]
-) -> Comparison:
+    ratio: float, sigma: float, blocked: tuple[CodedText, ...], basis: str, group: str, assumed: tuple[str, ...],
+    beyond: tuple[CodedText, ...] = (),
+) -> Comparison:  # fmt: skip
     spread = math.exp(Z90 * sigma)
-    return Comparison(Interval(ratio / spread, ratio, ratio * spread), blocked, basis, group, sigma, assumed)
+    return Comparison(Interval(ratio / spread, ratio, ratio * spread), blocked, basis, group, sigma, assumed, beyond)
 
 
 def _step_ratio(question: Question, source: GpuSku, target: GpuSku, model: MoveModel) -> float:
@@ -187,8 +194,13 @@ def _memory(question: Question, target: GpuSku) -> CodedText | None:
     )
 
 
+def _joined(sku: GpuSku) -> bool:
+    """Whether all GPUs of a node talk over NVLink."""
+    return bool(sku.nvlink_bytes_per_second) and not sku.nvlink_by_bridge
+
+
 def _links(question: Question, source: GpuSku, target: GpuSku) -> CodedText | None:
-    if question.gpus <= PCIE_GROUP_MAX or target.nvlink_bytes_per_second or not source.nvlink_bytes_per_second:
+    if question.gpus <= PCIE_GROUP_MAX or _joined(target) or not _joined(source):
         return None
     return coded(
         "model-over-pcie", "{gpus} GPUs that work on one model talk over NVLink, and {sku} has PCIe only",

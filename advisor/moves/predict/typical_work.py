@@ -22,6 +22,13 @@ PhaseAsked = Literal["training", "prefill", "decode", "mixed"]
 # Tokens of a request where nothing is said, by phase: as the published lines that are called so have them.
 TOKENS = {"prefill": (2048, 128), "decode": (128, 2048), "mixed": (1024, 1024)}
 PARAMS = 8e9  # where no size is said: the middle of what is published on one GPU
+# Engines give the cache nine tenths of what their weights and the driver leave (TensorRT-LLM's default), which is less
+# cautious than what a move may be asked to hold (`room_bytes`).
+ENGINE_SHARE = 0.9
+ENGINE_BYTES = 2e9
+# Mixed-precision Adam: weights and gradients in 16 bits, a master copy and two moments in 32 (ZeRO, arXiv 1910.02054).
+STATE_BYTES = 16.0
+SMALL_PARAMS = 1e9  # networks below it are trained on one GPU, and wait longer for launches, input and memory
 ONE_PASS_PARAMS = 4e9  # models below it that generate nothing are vision, language encoders and the like
 
 
@@ -92,6 +99,13 @@ class Question:
     @property
     def mixture_of_experts(self) -> bool:
         return bool(self.params and self.active_params and self.active_params < 0.9 * self.params)
+
+    @property
+    def small_training(self) -> bool:
+        """Training of a network that is no large language model: small, or on one GPU where its size is not told."""
+        if self.phase != "training":
+            return False
+        return self.gpus == 1 if self.params is None else self.params < SMALL_PARAMS
 
     @property
     def one_pass(self) -> bool:
@@ -167,7 +181,10 @@ def serving_times(
 ) -> ServingTimes | None:
     """The times of a language model's requests on `sku`. `token_seconds`: the longest a token may take; fewer sequences
     are put in flight until that is kept. None: no rate for the precision, or not even one sequence keeps it."""
-    batch = math.floor(batch_on(question, sku.mem_bytes, model.profiles))
+    # What is planned keeps to what a move may be asked to hold.
+    room = room_bytes(sku.mem_bytes) * question.gpus - question.weights_bytes
+    cautious = room / (question.kv_bytes_per_token * max(sum(question.tokens), 1))
+    batch = max(math.floor(min(batch_on(question, sku.mem_bytes, model.profiles), cautious)), 1)
     while True:
         tried = replace(question, batch=batch)
         parts = parts_of(tried, sku, reference, model)
@@ -204,13 +221,18 @@ def batch_on(question: Question, mem_bytes: float, profiles: Profiles) -> float:
 
 def sequences_held(question: Question, mem_bytes: float) -> float:
     """Sequences whose cache fits beside the weights, with all their tokens; negative where the weights do not fit."""
-    room = room_bytes(mem_bytes) * question.gpus - question.weights_bytes
+    room = ENGINE_SHARE * (mem_bytes - ENGINE_BYTES) * question.gpus - ENGINE_SHARE * question.weights_bytes
     return room / (question.kv_bytes_per_token * max(sum(question.tokens), 1))
 
 
-def gpus_of_a_copy(params: float | None, precision: str, *skus: GpuSku) -> int:
-    """GPUs that hold one copy where nobody says: the least power of two at which weights leave half of the room."""
+def gpus_of_a_copy(params: float | None, precision: str, *skus: GpuSku, training: bool = False) -> int:
+    """GPUs that hold one copy where nobody says: the least power of two at which weights leave half of the room.
+
+    Of training: at which its sharded states do; at most those of one node.
+    """
     room = min(room_bytes(sku.mem_bytes) for sku in skus)
+    if training:
+        return next((n for n in (1, 2, 4) if STATE_BYTES * (params or PARAMS) <= n * room), 8)
     weights = (params or PARAMS) * BYTES[precision]
     return next((n for n in (1, 2, 4, 8, 16) if weights <= n * room / 2), 16)
 
