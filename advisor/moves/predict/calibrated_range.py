@@ -32,8 +32,7 @@ def _ways(question: Question, known: CalibratedRange, source: GpuSku, target: Gp
         least, most = known.params
         yield CodedText(
             "size-not-calibrated",
-            f"published lines are of models of {least / 1e9:.3g} to {most / 1e9:.3g} B parameters, not "
-            f"{params / 1e9:.3g} B",
+            f"published lines are of models of {_size(least)} to {_size(most)} B parameters, not {_size(params)} B",
             {"params": params, "least": least, "most": most},
         )
     if batch is not None and known.batch is not None and _beyond(batch, known.batch):
@@ -58,6 +57,10 @@ def _ways(question: Question, known: CalibratedRange, source: GpuSku, target: Gp
                 f"no published line of such work is on {sku.architecture} ({sku.name})",
                 {"sku": sku.name, "architecture": family(sku)},
             )
+
+
+def _size(params: float) -> str:
+    return f"{params / 1e9:,.0f}" if params >= 1e11 else f"{params / 1e9:.3g}"
 
 
 def _beyond(value: float, span: tuple[float, float]) -> bool:

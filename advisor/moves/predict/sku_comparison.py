@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ....rules.catalog.types import GpuSku
 from ....rules.models.move_model import MoveModel, Residuals
@@ -38,7 +38,8 @@ class Comparison:
     """Time on the target over time on the source, what forbids the move, and what the answer rests on.
 
     `group`: the group of moves whose residuals gave the interval; `assumed`: figures that nobody published; `outside`:
-    in which ways the question lies outside what was calibrated.
+    in which ways the question lies outside what was calibrated. `in_flight`: where a batch of decoding was asked for,
+    the sequences that memory holds of it, here and there; the time is that of one token then.
     """
 
     time_ratio: Interval
@@ -48,6 +49,13 @@ class Comparison:
     sigma: float
     assumed: tuple[str, ...]
     outside: tuple[CodedText, ...] = ()
+    in_flight: tuple[float, float] | None = None
+
+    @property
+    def speedup(self) -> float:
+        """Work a second there over here: with a batch, more sequences in flight do more, though each waits longer."""
+        here, there = self.in_flight or (1.0, 1.0)
+        return there / here / self.time_ratio.p50
 
 
 def compare(question: Question, source: GpuSku, target: GpuSku, reference: GpuSku, model: MoveModel) -> Comparison:
@@ -64,7 +72,8 @@ def compare(question: Question, source: GpuSku, target: GpuSku, reference: GpuSk
         basis = f"assumed: the catalog has no {question.precision.upper()} rate of {missing}; memory bandwidths alone"
         return _answer(ratio, SIGMA_NOTHING_KNOWN, blocked, basis, "nothing known", (basis,))
     kind = kind_of(question)
-    ratio = _total(there) / _total(here) * _step_ratio(question, source, target, model)
+    in_flight = _in_flight(question, source, target, model)
+    ratio = _total(there) / _total(here) * (in_flight[1] / in_flight[0] if in_flight else 1.0)
     ratio *= math.exp(model.offset(kind, family(target)) - model.offset(kind, family(source)))
     assumed = assumptions(question, source, target)
     residuals = model.groups[group]
@@ -76,7 +85,8 @@ def compare(question: Question, source: GpuSku, target: GpuSku, reference: GpuSk
         sigma = max(sigma, model.groups[doubtful].sigma * math.sqrt(unknown))
     beyond = outside(question, kind, model.ranges.get(kind), source, target)
     sigma *= WIDER ** len(beyond)
-    return _answer(ratio, sigma, blocked, _basis(question, group, residuals, assumed), group, assumed, beyond)
+    answer = _answer(ratio, sigma, blocked, _basis(question, group, residuals, assumed), group, assumed)
+    return replace(answer, outside=beyond, in_flight=in_flight)
 
 
 def kind_of(question: Question) -> str:
@@ -139,19 +149,18 @@ def blocks(question: Question, source: GpuSku, target: GpuSku) -> tuple[CodedTex
 
 
 def _answer(  # noqa: PLR0917
-    ratio: float, sigma: float, blocked: tuple[CodedText, ...], basis: str, group: str, assumed: tuple[str, ...],
-    beyond: tuple[CodedText, ...] = (),
-) -> Comparison:  # fmt: skip
+    ratio: float, sigma: float, blocked: tuple[CodedText, ...], basis: str, group: str, assumed: tuple[str, ...]
+) -> Comparison:
     spread = math.exp(Z90 * sigma)
-    return Comparison(Interval(ratio / spread, ratio, ratio * spread), blocked, basis, group, sigma, assumed, beyond)
+    return Comparison(Interval(ratio / spread, ratio, ratio * spread), blocked, basis, group, sigma, assumed)
 
 
-def _step_ratio(question: Question, source: GpuSku, target: GpuSku, model: MoveModel) -> float:
-    """Sequences in flight there over here where a batch of decoding is asked for: its time is that of one token."""
-    if question.phase != "decode" or question.batch is None:
-        return 1.0
+def _in_flight(question: Question, source: GpuSku, target: GpuSku, model: MoveModel) -> tuple[float, float] | None:
+    """Sequences in flight here and there where a batch of decoding is asked for."""
+    if question.phase != "decode" or question.batch is None or profile_of(question) is not None:
+        return None
     here, there = (batch_on(question, sku.mem_bytes, model.profiles) for sku in (source, target))
-    return there / here
+    return here, there
 
 
 def _total(parts: Parts) -> float:

@@ -155,7 +155,7 @@ def test_tables_of_measured_serving_tell_gpus_and_count_what_they_refuse(tmp_pat
 
 def test_measured_serving_of_another_table_is_scored_as_shipped(tmp_path, capsys):
     with decode_pairs.DECODE_TABLE.open(newline="") as stream:
-        lines = [one for one in csv.DictReader(stream)][:5]
+        lines = list(csv.DictReader(stream))[:5]
     decode.tell(table(tmp_path, *lines, {**lines[0], "gpu_a": "H999"}), wrong=True)
     out = capsys.readouterr().out
     assert "time of a token, as shipped" in out
