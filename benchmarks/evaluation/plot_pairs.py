@@ -36,7 +36,7 @@ _COLOURS = (
     "#5f6b3a",
 )
 _INK = "#444444"
-_SPAN = (0.08, 12.0)
+_TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10)
 
 
 def draw(panels: Mapping[str, Mapping[str, Sequence[Told]]], path: Path) -> None:
@@ -49,9 +49,10 @@ def draw(panels: Mapping[str, Mapping[str, Sequence[Told]]], path: Path) -> None
 
 
 def _panel(axes: Axes, title: str, classes: Mapping[str, Sequence[Told]]) -> None:
-    axes.plot(_SPAN, _SPAN, color=_INK, linewidth=1)
+    span = _span([t for told in classes.values() for t in told])
+    axes.plot(span, span, color=_INK, linewidth=1)
     for factor in (1.25, 1 / 1.25):
-        axes.plot(_SPAN, [x * factor for x in _SPAN], color=_INK, linewidth=0.6, linestyle=(0, (4, 4)))
+        axes.plot(span, [x * factor for x in span], color=_INK, linewidth=0.6, linestyle=(0, (4, 4)))
     for colour, (name, told) in zip(_COLOURS, sorted(classes.items()), strict=False):
         measured, predicted = np.exp([t.pair.observed for t in told]), np.exp([t.predicted for t in told])
         axes.scatter(
@@ -59,9 +60,9 @@ def _panel(axes: Axes, title: str, classes: Mapping[str, Sequence[Told]]) -> Non
         )
     axes.set_xscale("log")
     axes.set_yscale("log")
-    axes.set_xlim(*_SPAN)
-    axes.set_ylim(*_SPAN)
-    ticks = [0.1, 0.2, 0.5, 1, 2, 5, 10]
+    axes.set_xlim(*span)
+    axes.set_ylim(*span)
+    ticks = [tick for tick in _TICKS if span[0] <= tick <= span[1]]
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_ticks(ticks, [f"x{tick:g}" for tick in ticks])
         axis.set_ticks([], minor=True)
@@ -72,6 +73,12 @@ def _panel(axes: Axes, title: str, classes: Mapping[str, Sequence[Told]]) -> Non
     axes.tick_params(colors=_INK)
     axes.grid(visible=True, linewidth=0.4, alpha=0.5)
     axes.legend(fontsize=7, frameon=False, loc="lower right")
+
+
+def _span(told: Sequence[Told]) -> tuple[float, float]:
+    """The least and the most of both, with a margin."""
+    every = np.exp([value for t in told for value in (t.pair.observed, t.predicted)])
+    return float(every.min()) / 1.15, float(every.max()) * 1.15
 
 
 def _by(told: Sequence[Told], key: str) -> dict[str, list[Told]]:
