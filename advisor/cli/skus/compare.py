@@ -1,4 +1,7 @@
-"""``skuwise skus compare A B``: how long typical work takes on another GPU; always an answer, and its basis."""
+"""``skuwise skus compare A B``: how long typical work takes on another GPU; always an answer, and its basis.
+
+``skus compare A A --power-limit 500W`` and ``--sm-clock 1110MHz`` ask about the same GPU, slower (slower_gpu.py).
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from ...core.formatting import time_words
 from ...moves.predict.sku_comparison import Comparison, compare
 from ...moves.predict.typical_work import Question, batch_on, gpus_of_a_copy, profile_of
 from .options import add_catalog, add_model, asked_gpu, check_model, parse_whole
+from .slower_gpu import add_slower, asks_slower, tell_slower, work_words
 
 PHASES = ("training", "prefill", "decode", "mixed")
 
@@ -31,6 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--input-tokens", type=parse_whole, metavar="N", help="tokens a request brings")
     parser.add_argument("--output-tokens", type=parse_whole, metavar="N", help="tokens it asks for")
+    add_slower(parser)
     add_catalog(parser)
 
 
@@ -55,6 +60,9 @@ def run(options: argparse.Namespace) -> int:
     catalog = load_catalog(options.rules)
     source, target = asked_gpu(catalog, options.source), asked_gpu(catalog, options.target)
     question = _question(options, source, target)
+    if asks_slower(options):
+        tell_slower(options, question, source, target, catalog)
+        return EXIT_DONE
     model = load_move_model()
     found = compare(question, source, target, catalog.gpus[model.profiles.reference], model)
     if options.format == "json":
@@ -90,7 +98,7 @@ def _document(question: Question, source: GpuSku, target: GpuSku, found: Compari
 def _text(question: Question, source: GpuSku, target: GpuSku, found: Comparison) -> str:
     ratio = found.time_ratio
     lines = [
-        f"{source.name} to {target.name}, {question.phase}, {question.precision}, {_work(question)}",
+        f"{source.name} to {target.name}, {question.phase}, {question.precision}, {work_words(question)}",
         f"  time       {time_words(ratio)}; the interval is to hold 80 % of such moves",
         f"  speed      {1 / ratio.p50:.2f} times as fast",
     ]
@@ -104,11 +112,3 @@ def _text(question: Question, source: GpuSku, target: GpuSku, found: Comparison)
         lines.append("  An answer to start from, not a recommendation: benchmark first.")
     return "\n".join(lines)
 
-
-def _work(question: Question) -> str:
-    parts = [f"{question.gpus} GPU{'s' if question.gpus > 1 else ''} a copy"]
-    if question.params:
-        parts.insert(0, f"{question.params / 1e9:g} B parameters")
-    if profile_of(question) is None:
-        parts.append(f"{question.tokens[0]} tokens in and {question.tokens[1]} out")
-    return ", ".join(parts)

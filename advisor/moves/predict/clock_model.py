@@ -183,7 +183,7 @@ def cap_range(sku: GpuSku, model: PowerModel) -> tuple[float, float]:
 def predict_cap(sku: GpuSku, draw: Draw, cap_watts: float, model: PowerModel) -> ClockMove | Refusal:
     """Time, power and energy under a cap. Refused: caps outside the GPU's range, lower than any that was measured,
     without effect, and below the knee, where the same work takes more energy again."""
-    refused = _outside(sku, draw, cap_watts, model)
+    refused = outside_range(sku, draw, cap_watts, model)
     if refused is not None:
         return refused
     move = weigh_cap(sku, draw, cap_watts, model)
@@ -205,6 +205,27 @@ def predict_cap(sku: GpuSku, draw: Draw, cap_watts: float, model: PowerModel) ->
             )
         )  # fmt: skip
     return move
+
+
+def outside_range(sku: GpuSku, draw: Draw, cap_watts: float, model: PowerModel) -> Refusal | None:
+    """Why nothing can be told of so low or so high a cap; None: it can."""
+    low, high = cap_range(sku, model)
+    if not low <= cap_watts <= high:
+        return Refusal(
+            coded(
+                "cap-outside-range", "a cap of {cap_watts:.0f} W is outside the {low:.0f} to {high:.0f} W of {sku}",
+                cap_watts=cap_watts, low=low, high=high, sku=sku.name,
+            )
+        )  # fmt: skip
+    if cap_watts < model.lowest_cap_share * draw.limit_watts:
+        return Refusal(
+            coded(
+                "cap-too-low",
+                "a cap of {cap_watts:.0f} W is below {share:.0%} of the limit, the lowest that any run was measured under",
+                cap_watts=cap_watts, share=model.lowest_cap_share,
+            )
+        )  # fmt: skip
+    return None
 
 
 def weigh_cap(sku: GpuSku, draw: Draw, cap_watts: float, model: PowerModel) -> ClockMove:
@@ -284,23 +305,3 @@ def _effect(draw: Draw, caps: Array, model: PowerModel) -> tuple[Array, Array, A
     )  # fmt: skip
     # A draw that is at rest already is taken a little above it: the watts are those that were measured.
     return found.clock, found.time, found.joules, draw.watts * found.joules / found.time
-
-
-def _outside(sku: GpuSku, draw: Draw, cap_watts: float, model: PowerModel) -> Refusal | None:
-    low, high = cap_range(sku, model)
-    if not low <= cap_watts <= high:
-        return Refusal(
-            coded(
-                "cap-outside-range", "a cap of {cap_watts:.0f} W is outside the {low:.0f} to {high:.0f} W of {sku}",
-                cap_watts=cap_watts, low=low, high=high, sku=sku.name,
-            )
-        )  # fmt: skip
-    if cap_watts < model.lowest_cap_share * draw.limit_watts:
-        return Refusal(
-            coded(
-                "cap-too-low",
-                "a cap of {cap_watts:.0f} W is below {share:.0%} of the limit, the lowest that any run was measured under",
-                cap_watts=cap_watts, share=model.lowest_cap_share,
-            )
-        )  # fmt: skip
-    return None
