@@ -22,7 +22,7 @@ import numpy as np
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 from skuwise.advisor.moves.base.prediction import Refusal
-from skuwise.advisor.moves.predict.clock_model import ClockMove, Draw, best_cap, weigh_cap
+from skuwise.advisor.moves.predict.clock_model import LOWEST_SHARE, ClockMove, Draw, best_cap, weigh_cap
 from skuwise.rules.base.errors import EXIT_DONE, SkuwiseError
 from skuwise.rules.base.sanitize import clean
 from skuwise.rules.base.text_table import columns
@@ -34,11 +34,12 @@ from skuwise.rules.policy.thresholds import load_waste_rules
 from ..fit.power_caps import TABLE, Capped, read_caps
 from ..fit.power_model import calibrate
 
+HEAD = ("", "lines", "time median", "p90", "covers", "energy median", "p90", "covers")
 BITES = 1.02  # measured slowdown from which a cap is said to bite
 _COLOURS = ("#1b6ca8", "#c8553d", "#588157", "#8a5a9e", "#b08900", "#3d8b8b")
 _INK = "#444444"
-# The formula that this one took the place of: power above rest as 0.51 + 0.49 k^3, all of the time at work by the clock.
-_BEFORE_CLOCKED, _BEFORE_LEAST = 0.49, 0.05
+# The formula that this one took the place of: power above rest as 0.51 + 0.49 k^3, all time at work by the clock.
+_BEFORE_CLOCKED = 0.49
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,11 @@ class Told:
         return abs(self.joules / self.capped.joules - 1)
 
 
+def bites(told: Told) -> bool:
+    """Whether the cap was seen to slow the run."""
+    return told.capped.time > BITES
+
+
 def draw_of(capped: Capped) -> Draw:
     """What telemetry knows of the run before the cap."""
     return Draw(capped.full.watts, capped.rest_watts, capped.full.limit_watts)
@@ -75,19 +81,21 @@ def _told(capped: Capped, move: ClockMove) -> Told:
     return Told(capped, time.p50, joules.p50, (time.p10, time.p90), (joules.p10, joules.p90))
 
 
-def before(lines: Sequence[Capped]) -> list[Told]:
-    """What the formula of one published point said: a cap above the mean draw does nothing, below it rules the clock."""
-    out = []
+def before(lines: Sequence[Capped]) -> tuple[list[Told], int]:
+    """What the formula of one published point said, and of how many lines it refused to tell: a cap above the mean
+    draw does nothing, below it the cap rules the clock and that all of the time, down to half of the clock."""
+    out: list[Told] = []
     for c in lines:
         rest, watts, cap = c.rest_watts, c.full.watts, c.under.limit_watts
         time = joules = 1.0
         if cap < watts:
             cubed = ((cap - rest) / (watts - rest) - (1 - _BEFORE_CLOCKED)) / _BEFORE_CLOCKED
-            clock = float(np.sign(cubed)) * abs(cubed) ** (1 / 3)
-            time = 1 / max(clock, _BEFORE_LEAST)
-            joules = time * min(cap, watts) / watts
+            if cubed < LOWEST_SHARE**3:
+                continue
+            time = cubed ** (-1 / 3)
+            joules = time * cap / watts
         out.append(Told(c, time, joules, (time, time), (joules, joules)))
-    return out
+    return out, len(lines) - len(out)
 
 
 def held_out(lines: Sequence[Capped], by: Callable[[Capped], str]) -> list[Told]:
@@ -140,29 +148,34 @@ def proposals_held_out(lines: Sequence[Capped], by: Callable[[Capped], str]) -> 
 
 def row(name: str, told: Sequence[Told]) -> tuple[str, ...]:
     """The figures of some lines, as text."""
+    if not told:
+        return name, "0", *("-",) * (len(HEAD) - 2)
     time, joules = np.array([t.time_error for t in told]), np.array([t.joules_error for t in told])
     inside = [low <= t.capped.time <= high for t in told for low, high in [t.time_between]]
     energy = [low <= t.capped.joules <= high for t in told for low, high in [t.joules_between]]
+    sure = any(low < high for low, high in (t.time_between for t in told))
     return (
-        name, str(len(told)), f"{np.median(time):.1%}", f"{np.percentile(time, 90):.1%}", f"{np.mean(inside):.0%}",
-        f"{np.median(joules):.1%}", f"{np.percentile(joules, 90):.1%}", f"{np.mean(energy):.0%}",
+        name, str(len(told)), f"{np.median(time):.1%}", f"{np.percentile(time, 90):.1%}",
+        f"{np.mean(inside):.0%}" if sure else "-",
+        f"{np.median(joules):.1%}", f"{np.percentile(joules, 90):.1%}", f"{np.mean(energy):.0%}" if sure else "-",
     )  # fmt: skip
-
-
-HEAD = ("", "lines", "time median", "p90", "covers", "energy median", "p90", "covers")
 
 
 def tell(path: Path | None = None, *, wrong: bool = False, draw_to: Path | None = None) -> None:
     """Print the tables. `path`: a table that nothing was calibrated on."""
     catalog = load_catalog()
     lines, refused = read_caps(path or TABLE, catalog, load_resting_power())
-    print(f"\n== power caps: time and energy on {clean(path or TABLE.name)}, {len(lines)} lines below a run's highest limit")
+    print(
+        f"\n== power caps, time and energy: {clean(path or TABLE.name)}, {len(lines)} lines below a run's highest limit"
+    )
     for reason, count in refused.items():
         print(f"refused {count}: {reason}")
     if not lines:
         print("nothing to predict")
         return
-    rows = [row("before: 0.51 + 0.49 k^3", before(lines))]
+    old, silent = before(lines)
+    rows = [row("before: 0.51 + 0.49 k^3", old), row("  where the cap bites", [t for t in old if bites(t)])]
+    print(f"before: the formula refused {silent} of {len(lines)} lines; it gave no interval")
     if path is not None:
         model = load_power_model()
         told = predict_lines(lines, model)
@@ -181,6 +194,7 @@ def tell(path: Path | None = None, *, wrong: bool = False, draw_to: Path | None 
     runs = len({c.full.run for c in lines})
     for name, found in proposed.items():
         print(proposed_words(name, found, runs))
+    print(knee_words(told))
     if wrong:
         print("\n".join(_wrong(told)))
     if draw_to is not None:
@@ -188,7 +202,7 @@ def tell(path: Path | None = None, *, wrong: bool = False, draw_to: Path | None 
 
 
 def _rows(name: str, told: Sequence[Told]) -> list[tuple[str, ...]]:
-    rows = [row(name, told), row("  where the cap bites", [t for t in told if t.capped.time > BITES] or told)]
+    rows = [row(name, told), row("  where the cap bites", [t for t in told if bites(t)])]
     rows += [row(f"  {gpu}", [t for t in told if t.capped.gpu == gpu]) for gpu in sorted({t.capped.gpu for t in told})]
     networks = sorted({t.capped.network for t in told})
     rows += [row(f"  {clean(net)}", [t for t in told if t.capped.network == net]) for net in networks]
@@ -204,6 +218,31 @@ def proposed_words(name: str, found: Sequence[Proposal], runs: int) -> str:
         f"{name}: a cap recommended for {len(found)} of {runs} runs, {sum(p.raises for p in found)} of which took more "
         f"energy; measured: {np.median(saved):.1%} saved at the median ({min(saved):.1%} to {max(saved):.1%}), "
         f"x{np.median(slower):.2f} the time (x{max(slower):.2f} at most)"
+    )
+
+
+def knee_words(told: Sequence[Told]) -> str:
+    """How near the predicted cap of least energy comes to the measured one, of runs whose energy rises again below."""
+    runs: dict[tuple[str, str, str, int], list[Told]] = {}
+    for t in told:
+        runs.setdefault(t.capped.full.run, []).append(t)
+    steps, dearer = [], []
+    for run in runs.values():
+        caps = sorted(run, key=lambda t: t.capped.under.limit_watts)
+        least = min(range(len(caps)), key=lambda n: caps[n].capped.joules)
+        # Energy that rises by less than this from one cap to the next is the spread of one epoch.
+        if least == 0 or caps[0].capped.joules < 1.1 * caps[least].capped.joules:
+            continue
+        said = min(range(len(caps)), key=lambda n: caps[n].joules)
+        steps.append(abs(said - least))
+        dearer.append(caps[said].capped.joules / caps[least].capped.joules - 1)
+    if not steps:
+        return "knee: no run whose energy rises again"
+    near = sum(step <= 1 for step in steps)
+    return (
+        f"knee: of {len(steps)} runs whose energy rises again by a tenth below some cap, the predicted cap of least "
+        f"energy is at most one measured step off in {near}, and takes {np.median(dearer):.1%} more than the least "
+        f"at the median ({max(dearer):.1%} at most)"
     )
 
 
@@ -223,8 +262,8 @@ def draw(told: Sequence[Told], path: Path) -> None:
     sides = figure.subplots(1, 2)
     names = sorted({t.capped.gpu for t in told})
     for axes, title, value in (
-        (sides[0], "Time", lambda t: (t.capped.time, t.time)),
-        (sides[1], "Energy for the same work", lambda t: (t.capped.joules, t.joules)),
+        (sides[0], "Time under a cap", lambda t: (t.capped.time, t.time)),
+        (sides[1], "Energy of the same work", lambda t: (t.capped.joules, t.joules)),
     ):
         points = [value(t) for t in told]
         low, high = 0.9 * min(map(min, points)), 1.1 * max(map(max, points))
@@ -233,17 +272,18 @@ def draw(told: Sequence[Told], path: Path) -> None:
             own = [value(t) for t in told if t.capped.gpu == name]
             axes.scatter(
                 [x for x, _ in own], [y for _, y in own], s=12, alpha=0.6, linewidths=0,
-                color=_COLOURS[number % len(_COLOURS)], label=f"{name} ({len(own)} lines)" if axes is sides[0] else None,
+                color=_COLOURS[number % len(_COLOURS)],
+                label=f"{name} ({len(own)} lines)" if axes is sides[0] else None,
             )  # fmt: skip
         axes.set_xscale("log")
         axes.set_yscale("log")
         axes.set_xlim(low, high)
         axes.set_ylim(low, high)
-        ticks = [t for t in (0.5, 0.6, 0.7, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0) if low <= t <= high]
+        ticks = [t for t in (0.6, 0.8, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0) if low <= t <= high]
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_ticks(ticks, labels=[f"{t:g}" for t in ticks])
             axis.set_ticks([], minor=True)
-        axes.set_xlabel("measured under the cap, over the same run at its highest limit", color=_INK, fontsize=9)
+        axes.set_xlabel("measured, over the same run uncapped", color=_INK)
         axes.set_ylabel("predicted", color=_INK)
         axes.set_title(title, fontsize=11, color=_INK, loc="left")
         axes.spines[["top", "right"]].set_visible(False)

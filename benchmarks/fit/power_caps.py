@@ -146,9 +146,7 @@ def _capped(lines: Sequence[Line], resting: RestingPowers, refused: dict[str, in
         full = limits[max(limits)]
         if len(limits) == 1:
             refused["a run under one limit alone"] = refused.get("a run under one limit alone", 0) + 1
-        found += [
-            Capped(full, line, rest[full.gpu.name]) for limit, line in limits.items() if limit < full.limit_watts
-        ]
+        found += [Capped(full, line, rest[full.gpu.name]) for limit, line in limits.items() if limit < full.limit_watts]
     return found
 
 

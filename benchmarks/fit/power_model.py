@@ -115,9 +115,7 @@ def left_out(capped: Sequence[Capped], by: Callable[[Capped], str]) -> Errors:
     for name in names if len(names) > 1 else ():
         apart = [c for c in capped if by(c) == name]
         table, found = Table.of(apart), predict(fit([c for c in capped if by(c) != name]), Table.of(apart))
-        parts.append(
-            Errors(apart, found.time, np.log(table.time / found.time), np.log(table.joules / found.joules))
-        )
+        parts.append(Errors(apart, found.time, np.log(table.time / found.time), np.log(table.joules / found.joules)))
     return _joined(parts)
 
 
@@ -193,10 +191,10 @@ def text_of(model: PowerModel, made: date) -> str:
     """The file, to be read in a review."""
     c = model.curve
     lines = [
-        "# Power, time and energy of one GPU under a power cap or at a lower SM clock. What each figure means: docs/moves.md.",
+        "# Power, time and energy of one GPU under a power cap or at a lower SM clock; its figures: docs/moves.md.",
         "# Made by `make power-model` from benchmarks/fit/power_caps.csv; do not edit: change the table, make it anew.",
-        "# classes: sigma of the log of observed over predicted time and energy, by predicted slowdown, from runs left out",
-        "#   by network and by GPU; elsewhere: for architectures without any run, the worst GPU of those left out.",
+        "# classes: sigma of the log of observed over predicted time and energy, by predicted slowdown, of runs left",
+        "#   out by network and by GPU; elsewhere: for architectures without any run, the worst GPU of those left out.",
         "# typical: share of the room between rest and rated power that work draws where nobody measured it (stated).",
         f"schema: {POWER_SCHEMA}",
         "curve:",

@@ -18,8 +18,8 @@ CHECKS = ("tensor", "clock", "fp32", "precisions", "int8", "fp4", "memory", "nvl
 # Pascal has none: FP16 on the vector pipes).
 # Some parts are sold with half of it (A10G, L40, L20) or a capped rate (H20): their entries say so.
 FLOP_PER_CLOCK_PER_SM = {
-    "6.0": 256, "7.0": 1024, "7.5": 1024, "8.0": 2048, "8.6": 1024, "8.9": 1024, "9.0": 4096, "10.0": 8192, "10.3": 8192,
-    "12.0": 1024, "gfx942": 2048,
+    "6.0": 256, "7.0": 1024, "7.5": 1024, "8.0": 2048, "8.6": 1024, "8.9": 1024, "9.0": 4096, "10.0": 8192,
+    "10.3": 8192, "12.0": 1024, "gfx942": 2048,
 }  # fmt: skip
 
 # Parts sold with less than their architecture has (vendor datasheets of A10G, L40, L20 and H20): beside their siblings'

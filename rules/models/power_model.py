@@ -92,7 +92,7 @@ def load_power_model() -> PowerModel:
 
 
 def read_power_model(file: Traversable | Path | None = None) -> PowerModel:
-    """As `load_power_model`, from another file. Raises RulesError, with file and line, for what is not strictly that."""
+    """As `load_power_model`, from another file. Raises RulesError, with file and line, where it is not such a file."""
     top = packaged_fields(file, POWER_FILE, POWER_SCHEMA, "Make it anew with `make power-model`.")
     fitted = top.subtable("curve")
     curve = PowerCurve(

@@ -111,4 +111,3 @@ def _text(question: Question, source: GpuSku, target: GpuSku, found: Comparison)
     if found.assumed or found.sigma > 0.25:
         lines.append("  An answer to start from, not a recommendation: benchmark first.")
     return "\n".join(lines)
-

@@ -13,7 +13,7 @@ from ....rules.models.move_model import load_move_model
 from ....rules.models.power_model import load_power_model
 from ....rules.models.resting_power import load_resting_power
 from ...core.advice_types import Interval
-from ...core.formatting import figure, time_words
+from ...core.formatting import figure
 from ...moves.base.prediction import Refusal
 from ...moves.predict.clock_model import cap_range
 from ...moves.predict.sku_comparison import blocks
@@ -31,7 +31,10 @@ def add_slower(parser: argparse.ArgumentParser) -> None:
         "--sm-clock", type=parse_hertz, metavar="HZ", help="the same GPU (A A) at this SM clock: 1110MHz"
     )
     parser.add_argument(
-        "--power-at-work", type=parse_watts, metavar="W", help="what one GPU draws at work (default: what such work does)"
+        "--power-at-work",
+        type=parse_watts,
+        metavar="W",
+        help="what one GPU draws at work (default: what such work does)",
     )
 
 
@@ -108,9 +111,7 @@ def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _document(
-    options: argparse.Namespace, question: Question, sku: GpuSku, found: SlowerGpu
-) -> dict[str, object]:
+def _document(options: argparse.Namespace, question: Question, sku: GpuSku, found: SlowerGpu) -> dict[str, object]:
     return {
         "from": sku.name,
         "to": sku.name,
@@ -138,9 +139,9 @@ def _text(options: argparse.Namespace, question: Question, sku: GpuSku, found: S
     )
     lines = [
         f"{sku.name} {how}, {question.phase}, {question.precision}, {work_words(question)}",
-        f"  time       {time_words(found.time_ratio)}; the interval is to hold 80 % of such moves",
+        f"  time       {_words(found.time_ratio, 'faster', 'slower')}; the interval is to hold 80 % of such moves",
         f"  power      {found.watts_before:.0f} to {found.watts_after:.0f} W per GPU at work",
-        f"  energy     {_energy_words(found.joules_ratio)} for the same work",
+        f"  energy     {_words(found.joules_ratio, 'less', 'more')} for the same work",
     ]
     if found.unit is not None:
         before, after = figure(found.unit.joules_before), figure(found.unit.joules_after)
@@ -153,5 +154,7 @@ def _text(options: argparse.Namespace, question: Question, sku: GpuSku, found: S
     return lines
 
 
-def _energy_words(ratio: Interval) -> str:
-    return f"x{ratio.p50:.2f} ({ratio.p10:.2f} to {ratio.p90:.2f}), {'less' if ratio.p50 < 1 else 'more'}"
+def _words(ratio: Interval, below: str, above: str) -> str:
+    """A ratio with its interval, and which way it goes."""
+    way = "no change" if abs(ratio.p50 - 1) < 0.005 else below if ratio.p50 < 1 else above
+    return f"x{ratio.p50:.2f} ({ratio.p10:.2f} to {ratio.p90:.2f}), {way}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -29,6 +29,8 @@ SIGMA_CLOCK = 0.05  # of the log of the time ratio; the same GPU, so no efficien
 # cube through the same point part by as much (0.47 and 0.57 of the power above rest at half the clock).
 SIGMA_WATTS = 0.06
 WITHOUT_EFFECT = 0.01  # a cap that takes less of the power than this changes nothing
+# The power at rest, as telemetry tells it, may be too low by a fifth: what saves only then is not proposed.
+REST_MARGIN = 1.25
 _STEP = 0.05  # by which caps and clocks are weighed, as shares
 _KNEE_STEP = 0.01
 
@@ -136,9 +138,7 @@ def watts_at(watts: float, idle_watts: float, clock_share: float, model: PowerMo
     return min(watts, idle_watts) + above * max(drawn_at(model.curve, clock_share), 0.0)
 
 
-def at_clock(
-    time: Prediction, clock_share: float, *, watts: float, idle_watts: float, model: PowerModel
-) -> ClockMove:
+def at_clock(time: Prediction, clock_share: float, *, watts: float, idle_watts: float, model: PowerModel) -> ClockMove:
     """Time and energy at a clock; `time` is what was predicted for it."""
     sigma = math.hypot(time.sigma, SIGMA_WATTS * (1.0 - clock_share) / 0.25)
     return ClockMove(clock_share, time, watts, watts_at(watts, idle_watts, clock_share, model), sigma)
@@ -199,8 +199,8 @@ def predict_cap(sku: GpuSku, draw: Draw, cap_watts: float, model: PowerModel) ->
         return Refusal(
             coded(
                 "cap-below-knee",
-                "a cap of {cap_watts:.0f} W takes more energy for the same work than one of {knee_watts:.0f} W: it takes "
-                "so much longer",
+                "a cap of {cap_watts:.0f} W takes more energy for the same work than {knee_watts:.0f} W: it takes so "
+                "much longer",
                 cap_watts=cap_watts, knee_watts=turn,
             )
         )  # fmt: skip
@@ -221,7 +221,7 @@ def outside_range(sku: GpuSku, draw: Draw, cap_watts: float, model: PowerModel) 
         return Refusal(
             coded(
                 "cap-too-low",
-                "a cap of {cap_watts:.0f} W is below {share:.0%} of the limit, the lowest that any run was measured under",
+                "a cap of {cap_watts:.0f} W is below {share:.0%} of the limit, the lowest that was measured",
                 cap_watts=cap_watts, share=model.lowest_cap_share,
             )
         )  # fmt: skip
@@ -244,7 +244,9 @@ def basis_words(sku: GpuSku, model: PowerModel) -> str:
     """What a prediction under a cap rests on."""
     if model.measured(family(sku)):
         return f"{model.lines} measured lines of training under caps, some on {sku.architecture}"
-    return f"{model.lines} measured lines of training under caps, none of them on {sku.architecture}, so a wider interval"
+    return (
+        f"{model.lines} measured lines of training under caps, none of them on {sku.architecture}, so a wider interval"
+    )
 
 
 def knee(sku: GpuSku, draw: Draw, model: PowerModel) -> float | None:
@@ -271,7 +273,7 @@ def best_cap(
     """The cap (in steps of 5 % of the rated power, or among `caps_watts`) that saves most energy, with what it does.
 
     Only caps whose expected slowdown stays within `most_loss`, its 90th percentile within `most_loss_p90`, and whose
-    90th percentile of energy is a saving.
+    90th percentile of energy is a saving, even where the GPU draws more at rest than was told.
     """
     low, high = cap_range(sku, model)
     steps = caps_watts if caps_watts is not None else np.arange(high - _STEP * high, low - 1e-9, -_STEP * high).tolist()
@@ -283,6 +285,8 @@ def best_cap(
             refused = refused or found
             continue
         if found.loss > most_loss or found.prediction.interval.p90 > 1 + most_loss_p90 or not found.saves:
+            continue
+        if not weigh_cap(sku, replace(draw, rest_watts=REST_MARGIN * draw.rest_watts), cap, model).saves:
             continue
         if best is None or found.joules_ratio < best[0].joules_ratio:
             best = found, cap

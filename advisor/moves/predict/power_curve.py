@@ -8,7 +8,6 @@ run that waits for its host loses little. Everything is relative to the same run
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +15,6 @@ from numpy.typing import NDArray
 from ....rules.models.power_model import PowerCurve
 
 Array = NDArray[np.float64]
-N = TypeVar("N", float, Array)
 
 NORM = 3.0  # compute and memory within a kernel: the slower wins, softened as everywhere here (prediction.py)
 # Draw that is about to reach the cap is held a little already; this sharp, the loss at the cap itself is 4 %.
@@ -73,9 +71,9 @@ def clock_at(curve: PowerCurve, drawn: Array) -> Array:
     return np.clip(free ** (1 / curve.clock_exponent), _LEAST_CLOCK, 1.0)
 
 
-def drawn_at(curve: PowerCurve, clock: N) -> N:
+def drawn_at(curve: PowerCurve, clock: float) -> float:
     """The reverse: share of the power above rest that is drawn at this clock."""
-    return 1 - curve.follows + curve.follows * clock**curve.clock_exponent
+    return 1 - curve.follows + curve.follows * float(clock**curve.clock_exponent)
 
 
 def _held(at_work: Array, cap: Array) -> Array:

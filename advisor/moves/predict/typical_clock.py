@@ -108,7 +108,7 @@ def at_sm_clock(
         return Refusal(
             coded(
                 "sm-clock-outside-range",
-                "an SM clock of {mhz:.0f} MHz is outside the {low:.0f} to {high:.0f} MHz of {sku} that anything is known of",
+                "an SM clock of {mhz:.0f} MHz is outside the {low:.0f} to {high:.0f} MHz of {sku} that are known of",
                 mhz=clock_hertz / 1e6, low=low / 1e6, high=high / 1e6, sku=sku.name,
             )
         )  # fmt: skip
@@ -124,7 +124,9 @@ def at_sm_clock(
     total, follow = sum(parts.values()), sum(parts.get(name, 0.0) for name in FOLLOW)
     ratio = 1.0 + follow / total * (1.0 / share - 1.0)
     sigma = math.hypot(sigma_at(share), SIGMA_PARTS * (1.0 / share - 1.0))
-    time = Prediction(ratio, sigma, f"typical work, {follow / total:.0%} of it by the SM clock; power by one published point")
+    time = Prediction(
+        ratio, sigma, f"typical work, {follow / total:.0%} of it by the SM clock; power by one published point"
+    )
     rest = rest_watts(sku, tables.resting)
 
     def weighed(at_work: float) -> ClockMove:
