@@ -16,7 +16,7 @@ import pandas as pd
 
 from ....rules.catalog.types import GpuSku
 from ....rules.models.power_model import PowerModel
-from ...core.advice_types import Interval
+from ...core.advice_types import COUNTED_RISKS, Interval
 from ...core.coded_text import coded
 from ..base.prediction import Z90, Factors, Phase, Prediction, Refusal, Use, not_measured, time_ratio
 from ..base.sustained_rates import family
@@ -270,27 +270,30 @@ def best_cap(
     most_loss_p90: float,
     caps_watts: Iterable[float] | None = None,
 ) -> tuple[ClockMove, float] | Refusal:
-    """The cap (in steps of 5 % of the rated power, or among `caps_watts`) that saves most energy, with what it does.
+    """The cap to propose (in steps of 5 % of the rated power, or among `caps_watts`), with what it does: what saves
+    most energy at a low risk of being slower, else what saves most.
 
     Only caps whose expected slowdown stays within `most_loss`, its 90th percentile within `most_loss_p90`, and whose
     90th percentile of energy is a saving, even where the GPU draws more at rest than was told.
     """
     low, high = cap_range(sku, model)
     steps = caps_watts if caps_watts is not None else np.arange(high - _STEP * high, low - 1e-9, -_STEP * high).tolist()
-    best: tuple[ClockMove, float] | None = None
+    good: list[tuple[ClockMove, float]] = []
     refused: Refusal | None = None
+    told = False
     for cap in steps:
         found = predict_cap(sku, draw, cap, model)
         if isinstance(found, Refusal):
             refused = refused or found
             continue
+        told = True
         if found.loss > most_loss or found.prediction.interval.p90 > 1 + most_loss_p90 or not found.saves:
             continue
-        if not weigh_cap(sku, replace(draw, rest_watts=REST_MARGIN * draw.rest_watts), cap, model).saves:
-            continue
-        if best is None or found.joules_ratio < best[0].joules_ratio:
-            best = found, cap
-    return best or refused or _SAVES_NOTHING
+        if weigh_cap(sku, replace(draw, rest_watts=REST_MARGIN * draw.rest_watts), cap, model).saves:
+            good.append((found, cap))
+    if good:
+        return min(good, key=lambda one: (one[0].prediction.risk not in COUNTED_RISKS, one[0].joules_ratio))
+    return _SAVES_NOTHING if told or refused is None else refused
 
 
 _SAVES_NOTHING = Refusal(
