@@ -21,7 +21,7 @@ MUTATIONS ?= 100000
 PARALLEL := -n 2 --dist worksteal
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' __init__.py)
 .DEFAULT_GOAL := help
-.PHONY: help setup demo fuzz test test-all properties lint types contracts check bench accuracy evaluate model move-model golden picture mails removals screens build lock format clean standalone image sbom
+.PHONY: help setup demo fuzz test test-all properties lint types contracts check bench accuracy evaluate model move-model power-model golden picture mails removals screens build lock format clean standalone image sbom
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -81,7 +81,7 @@ accuracy: setup ## kinds and bottlenecks over 20 simulated fleets, with the conf
 fuzz: setup ## spoil what every reader reads, 100,000 times each (hours); MUTATIONS=N for another number
 	$(BIN)/python -m skuwise.benchmarks.fuzzing run --mutations $(MUTATIONS)
 
-evaluate: setup ## verdicts on real series, the generators, recordings, two weeks' backtest, moves on published pairs (about half an hour); SEEDS, THIRD_SEEDS, WEEKS
+evaluate: setup ## verdicts on real series, the generators, recordings, two weeks' backtest, moves on published pairs, power caps (about half an hour); SEEDS, THIRD_SEEDS, WEEKS
 	$(BIN)/python -m skuwise.benchmarks.evaluation.evaluate --third-seeds $(THIRD_SEEDS) --seeds $(SEEDS) \
 		--weeks $(WEEKS) --answers out/answers.csv
 
@@ -90,6 +90,9 @@ model: setup ## fit the weights of kinds anew from simulated fleets (some ten mi
 
 move-model: setup ## calibrate predicted moves anew on benchmarks/fit/sku_pairs.csv: rules/move_model.yaml
 	$(BIN)/python -m skuwise.benchmarks.fit.move_model
+
+power-model: setup ## fit power caps and clocks anew on benchmarks/fit/power_caps.csv: rules/power_model.yaml
+	$(BIN)/python -m skuwise.benchmarks.fit.power_model
 
 golden: setup ## write the golden files of the tests anew: look at the difference before committing
 	RENEW_GOLDEN=1 $(BIN)/python -m pytest tests/unit/advisor/render/test_render_formats.py tests/unit/project/test_statements.py \

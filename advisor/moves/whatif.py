@@ -14,6 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from ...rules.catalog.types import GpuSku, NodeSku, Price
+from ...rules.models.power_model import load_power_model
 from ..core.coded_text import CodedText, Scalar, coded
 from ..core.timestamps import day
 from .base.constraints import NODES_MIXED, NODES_SHARED, fewer_gpus_gates, gates
@@ -27,7 +28,7 @@ from .context.other_nodes import job_hours, link_of, no_figures
 from .kinds.mig_slice import fitting, per_gpu
 from .kinds.move_sku import paid_on_top
 from .market import ELSEWHERE
-from .predict.clock_model import ClockMove, PowerAtWork, predict_clock, watts_at
+from .predict.clock_model import PowerAtWork, at_clock, predict_clock
 from .predict.gpu_count_model import predict_count
 from .predict.mig_model import INSTANCE_BUSY, SliceFit
 from .waste.energy import JOULES_PER_KILOWATT_HOUR, worth_words
@@ -211,7 +212,7 @@ class _Reckoning:
                 )
             )
             return _both(time, found), None, None
-        move = ClockMove(share, found, drawn.watts, watts_at(drawn.watts, drawn.idle_watts, share))
+        move = at_clock(found, share, watts=drawn.watts, idle_watts=drawn.idle_watts, model=load_power_model())
         kwh = ClockChange(move, None, drawn.hours_per_month).joules_per_month / JOULES_PER_KILOWATT_HOUR
         worth = worth_words(self.scene.book, group, kwh)
         self.notes.append(

@@ -11,6 +11,8 @@
         ten workloads with their verdicts and reasons, half of them wrong, and nothing else
     python -m skuwise.benchmarks.evaluation.evaluate --pairs FILE
         predicted moves on a table of published pairs; --decode-pairs: of measured serving (docs/moves.md)
+    python -m skuwise.benchmarks.evaluation.evaluate --power-caps FILE
+        predicted time and energy on a table of runs under power caps (docs/moves.md)
 
 Sources come in the order of their worth: real series (real.py), the generators that nothing is fitted on (the newest
 first; `GENERATORS`), the first simulator over two weeks with a backtest (backtest.py), and the recordings of
@@ -40,6 +42,7 @@ from .backtest import Backtest, two_weeks
 from .decode import tell as tell_decode
 from .labelled import judged, score_of
 from .moves import tell as tell_moves
+from .power_caps import tell as tell_caps
 
 T = TypeVar("T")
 RECORDINGS = Path(__file__).parents[2] / "tests/data/recordings"
@@ -76,6 +79,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--pairs", type=Path, metavar="FILE", help="judge moves on this table, and nothing else")
     parser.add_argument("--decode-pairs", type=Path, metavar="FILE", help="judge times of a token, and nothing else")
+    parser.add_argument(
+        "--power-caps", type=Path, metavar="FILE", help="judge power caps on this table, and nothing else"
+    )
     parser.add_argument("--explain", type=int, metavar="N", help="explain N workloads, and nothing else")
     parser.add_argument("--wrong", action="store_true", help="print every workload that is judged wrong")
     parser.add_argument("--answers", type=Path, metavar="FILE", help="keep every answer as CSV, for sources.py to draw")
@@ -86,6 +92,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             tell_moves(options.pairs, wrong=options.wrong)
         elif options.decode_pairs is not None:
             tell_decode(options.decode_pairs, wrong=options.wrong)
+        elif options.power_caps is not None:
+            tell_caps(options.power_caps, wrong=options.wrong)
         elif options.labelled is not None:
             view = f"labelled series of {clean(options.labelled)}"
             _tell({view: score_of(judged(options.labelled, options.rules))}, wrong=options.wrong)
@@ -124,6 +132,7 @@ def _evaluate(options: argparse.Namespace) -> None:
         print("\n".join(backtest.told()))
     tell_moves(wrong=options.wrong)
     tell_decode(wrong=options.wrong)
+    tell_caps(wrong=options.wrong)
     answers = {name: score.kinds for name, score in every.items()}
     print("\n".join(sources.table(answers)))
     if options.answers is not None:

@@ -143,6 +143,7 @@ def _gpu(name: str, vendor: str, entry: Fields) -> tuple[GpuSku, GpuFacts, tuple
         aliases=entry.texts("aliases"),
         source=_source(entry),
         mig_profiles=tuple(_mig_profile(one) for one in entry.tables("mig_profiles")),
+        min_limit_watts=entry.number_or_none("min_limit_watts", above=0, maximum=3000),
     )
     unchecked = entry.table_or_none("unchecked")
     facts = GpuFacts(

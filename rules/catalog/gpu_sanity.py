@@ -14,11 +14,12 @@ from .types import GpuSku
 
 CHECKS = ("tensor", "clock", "fp32", "precisions", "int8", "fp4", "memory", "nvlink", "power")
 
-# Dense FP16 tensor FLOP per clock and SM, by compute capability (NVIDIA's architecture whitepapers; CDNA3: per CU).
+# Dense FP16 tensor FLOP per clock and SM, by compute capability (NVIDIA's architecture whitepapers; CDNA3: per CU;
+# Pascal has none: FP16 on the vector pipes).
 # Some parts are sold with half of it (A10G, L40, L20) or a capped rate (H20): their entries say so.
 FLOP_PER_CLOCK_PER_SM = {
-    "7.0": 1024, "7.5": 1024, "8.0": 2048, "8.6": 1024, "8.9": 1024, "9.0": 4096, "10.0": 8192, "10.3": 8192,
-    "12.0": 1024, "gfx942": 2048,
+    "6.0": 256, "7.0": 1024, "7.5": 1024, "8.0": 2048, "8.6": 1024, "8.9": 1024, "9.0": 4096, "10.0": 8192,
+    "10.3": 8192, "12.0": 1024, "gfx942": 2048,
 }  # fmt: skip
 
 # Parts sold with less than their architecture has (vendor datasheets of A10G, L40, L20 and H20): beside their siblings'
@@ -26,7 +27,7 @@ FLOP_PER_CLOCK_PER_SM = {
 _SOLD_WITH = {"A10G": 512, "L40": 512, "L20": 512, "H20-96GB": 1037}
 
 # FP32 FLOP per clock and SM: 64 cores up to GA100, 128 from GA10x on, a multiply-add counting twice (same sources).
-_FP32_PER_CLOCK_PER_SM = {"7.0": 128, "7.5": 128, "8.0": 128}
+_FP32_PER_CLOCK_PER_SM = {"6.0": 128, "7.0": 128, "7.5": 128, "8.0": 128}
 _FP32_ELSE = 256
 
 # What one GPU with each kind of memory delivers in the parts sold so far, GB/s: the widest range of the entries that
@@ -87,6 +88,8 @@ def _all(gpu: GpuSku, facts: GpuFacts) -> Iterator[tuple[str, str]]:
             yield "nvlink", f"NVLink {facts.nvlink_generation} gives {per_link:g} GB/s a link one way, not {found:g}"
     if not 30 <= gpu.tdp_watts <= 1500:
         yield "power", f"a power limit of {gpu.tdp_watts:g} W is not one GPU's"
+    if gpu.min_limit_watts is not None and not 0.1 * gpu.tdp_watts <= gpu.min_limit_watts <= gpu.tdp_watts:
+        yield "power", f"a lowest power limit of {gpu.min_limit_watts:g} W does not go with {gpu.tdp_watts:g} W"
 
 
 def _tensor(gpu: GpuSku, facts: GpuFacts) -> Iterator[tuple[str, str]]:

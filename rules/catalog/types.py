@@ -53,7 +53,8 @@ class MigProfile:
 class GpuSku:
     """One GPU. `dense_flops` maps precision (fp64, fp32, fp16, bf16, fp8, int8, fp4) to FLOP/s or OP/s.
 
-    `mig_profiles`: empty where the GPU has no MIG, or nobody listed the SMs of its instances.
+    `mig_profiles`: empty where the GPU has no MIG, or nobody listed the SMs of its instances. `min_limit_watts`: the
+    lowest power limit that its driver takes; None: nobody told it.
     """
 
     name: str
@@ -76,6 +77,7 @@ class GpuSku:
     aliases: tuple[str, ...]
     source: FigureSource
     mig_profiles: tuple[MigProfile, ...] = ()
+    min_limit_watts: float | None = None
 
     @property
     def nvlink_by_bridge(self) -> bool:

@@ -1,4 +1,7 @@
-"""``skuwise skus compare A B``: how long typical work takes on another GPU; always an answer, and its basis."""
+"""``skuwise skus compare A B``: how long typical work takes on another GPU; always an answer, and its basis.
+
+``skus compare A A --power-limit 500W`` and ``--sm-clock 1110MHz`` ask about the same GPU, slower (slower_gpu.py).
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from ...moves.base.sustained_rates import PRECISIONS
 from ...moves.predict.sku_comparison import Comparison, compare
 from ...moves.predict.typical_work import PhaseAsked, Question, batch_on, gpus_of_a_copy, profile_of
 from .options import add_catalog, add_model, asked_gpu, check_model, parse_whole
+from .slower_gpu import add_slower, asks_slower, tell_slower, work_words
 
 PHASES: tuple[PhaseAsked, ...] = ("training", "prefill", "decode", "mixed")
 
@@ -39,6 +43,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--input-tokens", type=parse_whole, metavar="N", help="tokens a request brings")
     parser.add_argument("--output-tokens", type=parse_whole, metavar="N", help="tokens it asks for")
+    add_slower(parser)
     add_catalog(parser)
 
 
@@ -71,6 +76,9 @@ def run(options: argparse.Namespace) -> int:
     catalog = load_catalog(options.rules)
     source, target = asked_gpu(catalog, options.source), asked_gpu(catalog, options.target)
     question = _question(options, source, target)
+    if asks_slower(options):
+        tell_slower(options, question, source, target, catalog)
+        return EXIT_DONE
     model = load_move_model()
     found = compare(question, source, target, catalog.gpus[model.profiles.reference], model)
     if options.format == "json":
@@ -113,7 +121,7 @@ def _text(question: Question, source: GpuSku, target: GpuSku, found: Comparison)
     ratio = found.time_ratio
     each = ", for each token" if found.in_flight else ""
     lines = [
-        f"{source.name} to {target.name}, {question.phase}, {question.precision}, {_work(question)}",
+        f"{source.name} to {target.name}, {question.phase}, {question.precision}, {work_words(question)}",
         f"  time       {time_words(ratio)}{each}; the interval is to hold 80 % of such moves",
         f"  speed      {found.speedup:.2f} times {'as many tokens a second' if found.in_flight else 'as fast'}",
     ]
@@ -127,12 +135,3 @@ def _text(question: Question, source: GpuSku, target: GpuSku, found: Comparison)
     if found.assumed or found.sigma > 0.25:
         lines.append("  An answer to start from, not a recommendation: benchmark first.")
     return "\n".join(lines)
-
-
-def _work(question: Question) -> str:
-    parts = [f"{question.gpus} GPU{'s' if question.gpus > 1 else ''} a copy"]
-    if question.params:
-        parts.insert(0, f"{question.params / 1e9:g} B parameters")
-    if profile_of(question) is None:
-        parts.append(f"{question.tokens[0]} tokens in and {question.tokens[1]} out")
-    return ", ".join(parts)

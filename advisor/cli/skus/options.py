@@ -14,6 +14,9 @@ from ....rules.catalog.types import GpuSku, NodeSku
 from ...moves.base.sustained_rates import PRECISIONS
 
 _UNITS = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
+_WATTS = re.compile(r"(\d{1,6}(?:\.\d{1,6})?)\s*W?", re.IGNORECASE)
+_CLOCK = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)\s*([kmg]?hz)?", re.IGNORECASE)
+_CLOCKS = {"": 1.0, "hz": 1.0, "khz": 1e3, "mhz": 1e6, "ghz": 1e9}
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?(?:e\d+)?)\s*([kmbt]?)", re.IGNORECASE)
 
 
@@ -52,6 +55,24 @@ def parse_amount(text: str) -> float:
     value = float(match[1]) * _UNITS[match[2].lower()] if match else math.nan
     if not 0 < value < 1e15:
         raise argparse.ArgumentTypeError(f"{text!r} is no amount; write 70B or 350M")
+    return value
+
+
+def parse_watts(text: str) -> float:
+    """Power of one GPU: 500, 500W."""
+    match = _WATTS.fullmatch(text.strip())
+    value = float(match[1]) if match else math.nan
+    if not 0 < value < 1e5:
+        raise argparse.ArgumentTypeError(f"{text!r} is no power; write 500 or 500W")
+    return value
+
+
+def parse_hertz(text: str) -> float:
+    """A clock: 1110MHz, 1.11GHz, 1110000000 (hertz)."""
+    match = _CLOCK.fullmatch(text.strip())
+    value = float(match[1]) * _CLOCKS[(match[2] or "").lower()] if match else math.nan
+    if not 1e6 <= value < 1e11:
+        raise argparse.ArgumentTypeError(f"{text!r} is no clock; write 1110MHz, or hertz")
     return value
 
 

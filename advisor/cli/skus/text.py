@@ -32,7 +32,7 @@ def _gpu_text(gpu: GpuSku, catalog: Catalog) -> str:
         ("memory", f"{gpu.mem_bytes / 1024**3:.1f} GiB at {gpu.mem_bandwidth_bytes_per_second / 1e9:g} GB/s"),
         ("NVLink one way", _rate(gpu.nvlink_bytes_per_second, "none")),
         ("PCIe one way", f"{gpu.pcie_bytes_per_second / 1e9:.1f} GB/s"),
-        ("power limit", f"{gpu.tdp_watts:g} W"),
+        ("power limit", f"{gpu.tdp_watts:g} W{_lowest_limit(gpu)}"),
         ("MIG slices", str(gpu.mig_slices_max) if gpu.mig_slices_max else "none"),
         *(
             (f"achieved, {name}", f"{share:.2f} of the peak" if share is not None else "not measured")
@@ -49,6 +49,11 @@ def _gpu_text(gpu: GpuSku, catalog: Catalog) -> str:
     ]
     prices = [price for node in catalog.nodes_of(gpu.name) for price in node.prices]
     return "\n".join([gpu.name, _pairs(rows), "", _prices(prices)])
+
+
+def _lowest_limit(gpu: GpuSku) -> str:
+    """The least that the driver lets it be capped at, where that is known."""
+    return "" if gpu.min_limit_watts is None else f", lowest {gpu.min_limit_watts:g} W"
 
 
 def _node_text(node: NodeSku, catalog: Catalog) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ...core.advice_types import Action, SavingsBaseline
 from ...core.coded_text import coded
 from ...core.formatting import spread, usd
+from ..base.prediction import Prediction
 from ..context.finding_context import ClockChange, series_label
 from ..context.fleet_context import FleetContext, GroupContext, Saving
 from ..context.move_context import DRAWS, DrawnRecommendation
@@ -34,9 +35,11 @@ def _option(series: GroupContext, change: ClockChange) -> DrawnRecommendation:
     price, saving = series.scene.book.power_of(group.nodes[0]), None
     then = "No dollars: rented nodes include their power, and no price file names a price of power for others."
     if price is not None:
-        slower = move.prediction.draw(series.scene.draws("clock", group.series_id), DRAWS)
+        joules = Prediction(move.joules_ratio, move.joules_sigma, "energy").draw(
+            series.scene.draws("clock", group.series_id), DRAWS
+        )
         paid = move.watts_before * change.work_hours * 3600 / JOULES_PER_KILOWATT_HOUR * price.usd_per_kwh
-        saving = Saving((1 - move.watts_after * slower / move.watts_before) * paid, (), paid, "energy")
+        saving = Saving((1 - joules) * paid, (), paid, "energy")
         then = (
             f"That is {usd(saving.interval.p50)} a month{spread(saving.interval)} at your price of power "
             f"({price.source}, {price.as_of})."
@@ -51,7 +54,8 @@ def _option(series: GroupContext, change: ClockChange) -> DrawnRecommendation:
         text=(
             f"{series_label(group)} under {how}: x{interval.p50:.2f} the time "
             f"({interval.p10:.2f} to {interval.p90:.2f}), {move.watts_before:.0f} to {move.watts_after:.0f} W per GPU "
-            f"at work, {kwh:,.0f} kWh a month less. {then}"
+            f"at work, {kwh:,.0f} kWh a month less ({(1 - move.joules.p90) * 100:.0f} to "
+            f"{(1 - move.joules.p10) * 100:.0f} % of its energy). {_unshown(change)}{then}"
         ),
         saving=saving, time_ratio=interval, realisation="energy", risk=move.prediction.risk,
         would_change_if=(
@@ -63,6 +67,13 @@ def _option(series: GroupContext, change: ClockChange) -> DrawnRecommendation:
         ),
         claim=series.base.claim(whole=False),
     )  # fmt: skip
+
+
+def _unshown(change: ClockChange) -> str:
+    """What a wide interval comes from."""
+    if change.cap_watts is None or change.move.shown:
+        return ""
+    return "No run under a cap was measured on this architecture, so the interval is wider. "
 
 
 def _state(snapshot: PredictionSnapshot, seen: Observation, _: bool) -> MoveState | None:

@@ -1,7 +1,8 @@
-"""Energy spent on a clock that the work does not need: memory-bound serving, and compute at its power limit."""
+"""Energy spent on a clock that the work does not need: memory-bound serving, and compute that a cap slows little."""
 
 from __future__ import annotations
 
+from ....rules.models.power_model import load_power_model
 from ....rules.policy.thresholds import WasteRule
 from ...core.advice_types import Evidence
 from ...core.formatting import usd
@@ -20,11 +21,12 @@ from ..context.rule_context import (
     measured_percentile,
     watts,
 )
-from ..predict.clock_model import ClockMove, lower_clock, power_at_work, power_cap
+from ..predict.clock_model import Draw, best_cap, lower_clock, power_at_work
 
 JOULES_PER_KILOWATT_HOUR = 3.6e6
-# Caps that are weighed, as shares of the rated power.
-_CAPS = (0.9, 0.85, 0.8, 0.7)
+# How far a change is trusted: by measured runs of the same architecture, by those of others, and clocks by one
+# published point of power against clock.
+_SURE_SHOWN, _SURE_ELSEWHERE, _SURE_CLOCK = 0.9, 0.7, 0.7
 
 
 def energy(scope: RuleContext, rule: WasteRule) -> RuleResult:
@@ -50,28 +52,23 @@ def _change(scope: RuleContext, rule: WasteRule, group: Group) -> ClockChange | 
     sku = scope.book.catalog.gpu(group.lead.gpu_sku) if group.lead.gpu_sku else None
     if sku is None or drawn is None:
         return None
+    model = load_power_model()
     if memory >= compute:
         use = group.feature("tensor_of_sustained_p95") or measured_percentile(group.use.u_c, 95)
         if use is None or use >= rule.value("u_c_p95_max"):
             return None
         move = lower_clock(
-            group.use, group.phase, watts=drawn.watts, idle_watts=drawn.idle_watts,
+            group.use, group.phase, watts=drawn.watts, idle_watts=drawn.idle_watts, model=model,
             most_loss=rule.value("clock_loss_max"),
         )  # fmt: skip
         return None if isinstance(move, Refusal) else ClockChange(move, None, drawn.hours_per_month)
     if drawn.peak_watts < rule.value("power_share_min") * sku.tdp_watts:
         return None
-    best: tuple[ClockMove, float] | None = None
-    for share in _CAPS:
-        move = power_cap(
-            group.use, group.phase, watts=drawn.watts, peak_watts=drawn.peak_watts, idle_watts=drawn.idle_watts,
-            cap_watts=share * sku.tdp_watts,
-        )  # fmt: skip
-        if isinstance(move, Refusal) or move.loss > rule.value("cap_loss_max"):
-            continue
-        if best is None or move.joules_ratio < best[0].joules_ratio:
-            best = (move, share * sku.tdp_watts)
-    return None if best is None else ClockChange(best[0], best[1], drawn.hours_per_month)
+    found = best_cap(
+        sku, Draw(drawn.watts, drawn.idle_watts, sku.tdp_watts, drawn.peak_watts), model,
+        most_loss=rule.value("cap_loss_max"), most_loss_p90=rule.value("cap_loss_p90_max"),
+    )  # fmt: skip
+    return None if isinstance(found, Refusal) else ClockChange(*found, drawn.hours_per_month)
 
 
 def _finding(scope: RuleContext, rule: WasteRule, group: Group, change: ClockChange) -> FindingContext:
@@ -93,11 +90,16 @@ def _finding(scope: RuleContext, rule: WasteRule, group: Group, change: ClockCha
         gpu_hours=group.gpu_hours,
         cost=_spent(scope, group, change),
         values={"power": watts(move.watts_before), "limit": way, "share": as_percent(1 - move.joules_ratio)},
-        # The curve of power over clock was published for one GPU.
-        sure=0.7 * group.lead.bottleneck.confidence,
+        sure=_sure(change) * group.lead.bottleneck.confidence,
         after=f"That is {saved:,.0f} kWh a month, {worth_words(scope.book, group, saved)}.",
     )  # fmt: skip
     return FindingContext(finding, group, group.nodes, clock=change)
+
+
+def _sure(change: ClockChange) -> float:
+    if change.cap_watts is None:
+        return _SURE_CLOCK
+    return _SURE_SHOWN if change.move.shown else _SURE_ELSEWHERE
 
 
 def worth_words(book: PriceBook, group: Group, kilowatt_hours: float) -> str:
@@ -120,7 +122,7 @@ def _spent(scope: RuleContext, group: Group, change: ClockChange) -> float | Non
 
 def _power_model(what: str) -> Reckoned:
     return Reckoned(
-        f"{what}, by the published curve of power over clock (docs/moves.md)", ("used",),
+        f"{what}, by the model of power caps and clocks (rules/power_model.yaml, docs/moves.md)", ("used",),
         "SELECT workload_id, node, gpu_uuid, ts, seconds, power_watts, tensor_sustained, hbm_sustained, clock_ratio"
         " FROM used WHERE now AND NOT idle",
     )  # fmt: skip

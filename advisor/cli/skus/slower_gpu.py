@@ -1,0 +1,160 @@
+"""``skuwise skus compare A A --power-limit W`` and ``--sm-clock HZ``: the same GPU, slower; what it saves and costs."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+
+from ....rules.base.errors import UsageError
+from ....rules.base.output import write_json, write_stdout
+from ....rules.catalog.loader import Catalog
+from ....rules.catalog.types import GpuSku
+from ....rules.models.move_model import load_move_model
+from ....rules.models.power_model import load_power_model
+from ....rules.models.resting_power import load_resting_power
+from ...core.advice_types import Interval
+from ...core.formatting import figure
+from ...moves.base.prediction import Refusal
+from ...moves.predict.clock_model import cap_range
+from ...moves.predict.sku_comparison import blocks
+from ...moves.predict.typical_clock import SlowerGpu, Tables, at_sm_clock, rest_watts, under_power_limit
+from ...moves.predict.typical_work import Question, profile_of
+from .options import parse_hertz, parse_watts
+
+
+def add_slower(parser: argparse.ArgumentParser) -> None:
+    slower = parser.add_mutually_exclusive_group()
+    slower.add_argument(
+        "--power-limit", type=parse_watts, metavar="W", help="the same GPU (A A) under this power cap: 500W"
+    )
+    slower.add_argument(
+        "--sm-clock", type=parse_hertz, metavar="HZ", help="the same GPU (A A) at this SM clock: 1110MHz"
+    )
+    parser.add_argument(
+        "--power-at-work",
+        type=parse_watts,
+        metavar="W",
+        help="what one GPU draws at work (default: what such work does)",
+    )
+
+
+def asks_slower(options: argparse.Namespace) -> bool:
+    """Whether a cap or a clock is asked about. Raises UsageError for a draw that goes with neither."""
+    asked = options.power_limit is not None or options.sm_clock is not None
+    if options.power_at_work is not None and not asked:
+        raise UsageError("--power-at-work needs --power-limit or --sm-clock.", "Say what the GPU is to be slowed to.")
+    return asked
+
+
+def tell_slower(
+    options: argparse.Namespace, question: Question, source: GpuSku, target: GpuSku, catalog: Catalog
+) -> None:
+    """Answer and print. Raises UsageError for two GPUs, and for what lies outside the GPU's range."""
+    option = "--power-limit" if options.power_limit is not None else "--sm-clock"
+    if source.name != target.name:
+        raise UsageError(
+            f"{option} asks about one GPU, and {source.name} and {target.name} are two.",
+            f"Write it twice: skuwise skus compare {target.name} {target.name} {option} ...",
+        )
+    tables = _tables(catalog)
+    watts = _at_work(options.power_at_work, source, tables)
+    if options.power_limit is not None:
+        found = under_power_limit(question, source, tables, options.power_limit, watts)
+    else:
+        found = at_sm_clock(question, source, tables, options.sm_clock, watts)
+    if isinstance(found, Refusal):
+        raise UsageError(f"{_sentence(found.reason.text)}.", _remedy(option, found.reason.code, source, tables))
+    blocked = (*blocks(question, source, target), *found.blocked_by)
+    if options.format == "json":
+        write_json(_document(options, question, source, found) | {"blocked_by": [asdict(why) for why in blocked]})
+    else:
+        lines = _text(options, question, source, found) + [f"  blocked    {why}" for why in blocked]
+        write_stdout("\n".join(lines) + "\n")
+
+
+def work_words(question: Question) -> str:
+    """What is asked about, as words of one line."""
+    parts = [f"{question.gpus} GPU{'s' if question.gpus > 1 else ''} a copy"]
+    if question.params:
+        parts.insert(0, f"{question.params / 1e9:g} B parameters")
+    if profile_of(question) is None:
+        parts.append(f"{question.tokens[0]} tokens in and {question.tokens[1]} out")
+    return ", ".join(parts)
+
+
+def _tables(catalog: Catalog) -> Tables:
+    moves = load_move_model()
+    return Tables(catalog.gpus[moves.profiles.reference], moves, load_power_model(), load_resting_power())
+
+
+def _at_work(watts: float | None, sku: GpuSku, tables: Tables) -> float | None:
+    rest = rest_watts(sku, tables.resting)
+    if watts is not None and not rest < watts <= sku.tdp_watts:
+        raise UsageError(
+            f"{watts:g} W is not what {sku.name} draws at work: more than the {rest:.0f} W at rest, and at most "
+            f"{sku.tdp_watts:g} W.",
+            "Give the mean of one GPU while it works.",
+        )
+    return watts
+
+
+def _remedy(option: str, code: str, sku: GpuSku, tables: Tables) -> str:
+    if code == "no-rate-at-precision":
+        return "Ask at another --precision."
+    if option == "--sm-clock":
+        return f"Ask for {sku.boost_hertz / 2e6:.0f}MHz to {sku.boost_hertz / 1e6:.0f}MHz."
+    low, high = cap_range(sku, tables.power)
+    return f"Ask for {max(low, tables.power.lowest_cap_share * high):.0f} to {high:.0f} W."
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _document(options: argparse.Namespace, question: Question, sku: GpuSku, found: SlowerGpu) -> dict[str, object]:
+    return {
+        "from": sku.name,
+        "to": sku.name,
+        "phase": question.phase,
+        "precision": question.precision,
+        "time_ratio": asdict(found.time_ratio),
+        "blocked_by": [],
+        "basis": found.basis,
+        "power_limit_watts": options.power_limit,
+        "sm_clock_hertz": options.sm_clock,
+        "watts": {"before": found.watts_before, "after": found.watts_after, "measured": found.told},
+        "joules_ratio": asdict(found.joules_ratio),
+        "joules_a_unit": None
+        if found.unit is None
+        else {"unit": found.unit.unit, "before": found.unit.joules_before, "after": found.unit.joules_after},
+        "knee_watts": found.knee_watts,
+    }
+
+
+def _text(options: argparse.Namespace, question: Question, sku: GpuSku, found: SlowerGpu) -> list[str]:
+    how = (
+        f"under a power cap of {options.power_limit:g} W"
+        if options.power_limit is not None
+        else f"at an SM clock of {options.sm_clock / 1e6:.0f} MHz, {found.clock_share:.0%} of its boost clock"
+    )
+    lines = [
+        f"{sku.name} {how}, {question.phase}, {question.precision}, {work_words(question)}",
+        f"  time       {_words(found.time_ratio, 'faster', 'slower')}; the interval is to hold 80 % of such moves",
+        f"  power      {found.watts_before:.0f} to {found.watts_after:.0f} W per GPU at work",
+        f"  energy     {_words(found.joules_ratio, 'less', 'more')} for the same work",
+    ]
+    if found.unit is not None:
+        before, after = figure(found.unit.joules_before), figure(found.unit.joules_after)
+        lines.append(f"  joules     {before} to {after} J per {found.unit.unit}, all GPUs of a copy together")
+    if found.knee_watts is not None:
+        lines.append(f"  knee       below {found.knee_watts:.0f} W the same work takes more energy again")
+    lines.append(f"  basis      {found.basis}")
+    if not found.told:
+        lines.append("  An answer to start from: --power-at-work W says what the GPU really draws.")
+    return lines
+
+
+def _words(ratio: Interval, below: str, above: str) -> str:
+    """A ratio with its interval, and which way it goes."""
+    way = "no change" if abs(ratio.p50 - 1) < 0.005 else below if ratio.p50 < 1 else above
+    return f"x{ratio.p50:.2f} ({ratio.p10:.2f} to {ratio.p90:.2f}), {way}"

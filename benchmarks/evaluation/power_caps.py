@@ -1,0 +1,312 @@
+"""How far predicted time and energy under power caps are off on measured runs: one section of `make evaluate`.
+
+    python -m skuwise.benchmarks.evaluation.power_caps                      the table that ships
+    python -m skuwise.benchmarks.evaluation.power_caps --power-caps FILE    another one (the format: docs/moves.md)
+    python -m skuwise.benchmarks.evaluation.power_caps --draw FILE.svg      predicted against measured
+
+What predicts is what recommends (`predict_cap`), from the run at its highest limit alone. Every network, then every
+GPU, is predicted with the curve and its errors calibrated on the others; a table given by path is predicted as shipped,
+since it was no part of the calibration. Beside it stands the formula that was used before. Last, what would be
+recommended for every run, held against the energy that was measured under that cap.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+from skuwise.advisor.moves.base.prediction import Refusal
+from skuwise.advisor.moves.predict.clock_model import LOWEST_SHARE, ClockMove, Draw, best_cap, weigh_cap
+from skuwise.rules.base.errors import EXIT_DONE, SkuwiseError
+from skuwise.rules.base.sanitize import clean
+from skuwise.rules.base.text_table import columns
+from skuwise.rules.catalog.loader import load_catalog
+from skuwise.rules.models.power_model import PowerModel, load_power_model
+from skuwise.rules.models.resting_power import load_resting_power
+from skuwise.rules.policy.thresholds import load_waste_rules
+
+from ..fit.power_caps import TABLE, Capped, read_caps
+from ..fit.power_model import calibrate
+
+HEAD = ("", "lines", "time median", "p90", "covers", "energy median", "p90", "covers")
+BITES = 1.02  # measured slowdown from which a cap is said to bite
+_COLOURS = ("#1b6ca8", "#c8553d", "#588157", "#8a5a9e", "#b08900", "#3d8b8b")
+_INK = "#444444"
+# The formula that this one took the place of: power above rest as 0.51 + 0.49 k^3, all time at work by the clock.
+_BEFORE_CLOCKED = 0.49
+
+
+@dataclass(frozen=True)
+class Told:
+    """One prediction beside what was measured: ratios to the run at the highest limit, and the 80 % intervals."""
+
+    capped: Capped
+    time: float
+    joules: float
+    time_between: tuple[float, float]
+    joules_between: tuple[float, float]
+
+    @property
+    def time_error(self) -> float:
+        return abs(self.time / self.capped.time - 1)
+
+    @property
+    def joules_error(self) -> float:
+        return abs(self.joules / self.capped.joules - 1)
+
+
+def bites(told: Told) -> bool:
+    """Whether the cap was seen to slow the run."""
+    return told.capped.time > BITES
+
+
+def draw_of(capped: Capped) -> Draw:
+    """What telemetry knows of the run before the cap."""
+    return Draw(capped.full.watts, capped.rest_watts, capped.full.limit_watts)
+
+
+def predict_lines(lines: Sequence[Capped], model: PowerModel) -> list[Told]:
+    """What the model says of these lines."""
+    return [_told(c, weigh_cap(c.full.gpu, draw_of(c), c.under.limit_watts, model)) for c in lines]
+
+
+def _told(capped: Capped, move: ClockMove) -> Told:
+    time, joules = move.prediction.interval, move.joules
+    return Told(capped, time.p50, joules.p50, (time.p10, time.p90), (joules.p10, joules.p90))
+
+
+def before(lines: Sequence[Capped]) -> tuple[list[Told], int]:
+    """What the formula of one published point said, and of how many lines it refused to tell: a cap above the mean
+    draw does nothing, below it the cap rules the clock and that all of the time, down to half of the clock."""
+    out: list[Told] = []
+    for c in lines:
+        rest, watts, cap = c.rest_watts, c.full.watts, c.under.limit_watts
+        time = joules = 1.0
+        if cap < watts:
+            cubed = ((cap - rest) / (watts - rest) - (1 - _BEFORE_CLOCKED)) / _BEFORE_CLOCKED
+            if cubed < LOWEST_SHARE**3:
+                continue
+            time = cubed ** (-1 / 3)
+            joules = time * cap / watts
+        out.append(Told(c, time, joules, (time, time), (joules, joules)))
+    return out, len(lines) - len(out)
+
+
+def held_out(lines: Sequence[Capped], by: Callable[[Capped], str]) -> list[Told]:
+    """Every group predicted by what was calibrated on the others."""
+    out: list[Told] = []
+    for name in sorted({by(c) for c in lines}):
+        model = calibrate([c for c in lines if by(c) != name])
+        out += predict_lines([c for c in lines if by(c) == name], model)
+    return out
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What would be recommended for one run: the cap, what was predicted and what was measured under it."""
+
+    capped: Capped
+    move: ClockMove
+
+    @property
+    def raises(self) -> bool:
+        return self.capped.joules > 1.0
+
+
+def proposals(lines: Sequence[Capped], model: PowerModel) -> list[Proposal]:
+    """For each run the cap that the rule `energy` would choose among those it was measured under; none for many."""
+    rule = load_waste_rules()["energy"]
+    runs: dict[tuple[str, str, str, int], list[Capped]] = {}
+    for c in lines:
+        runs.setdefault(c.full.run, []).append(c)
+    out: list[Proposal] = []
+    for run in runs.values():
+        by_cap = {c.under.limit_watts: c for c in run}
+        found = best_cap(
+            run[0].full.gpu, draw_of(run[0]), model, most_loss=rule.value("cap_loss_max"),
+            most_loss_p90=rule.value("cap_loss_p90_max"), caps_watts=sorted(by_cap, reverse=True),
+        )  # fmt: skip
+        if not isinstance(found, Refusal) and 1 - found[0].joules_ratio >= rule.value("saving_min"):
+            out.append(Proposal(by_cap[found[1]], found[0]))
+    return out
+
+
+def proposals_held_out(lines: Sequence[Capped], by: Callable[[Capped], str]) -> list[Proposal]:
+    """As `proposals`, each group by what was calibrated on the others."""
+    out: list[Proposal] = []
+    for name in sorted({by(c) for c in lines}):
+        model = calibrate([c for c in lines if by(c) != name])
+        out += proposals([c for c in lines if by(c) == name], model)
+    return out
+
+
+def row(name: str, told: Sequence[Told]) -> tuple[str, ...]:
+    """The figures of some lines, as text."""
+    if not told:
+        return name, "0", *("-",) * (len(HEAD) - 2)
+    time, joules = np.array([t.time_error for t in told]), np.array([t.joules_error for t in told])
+    inside = [low <= t.capped.time <= high for t in told for low, high in [t.time_between]]
+    energy = [low <= t.capped.joules <= high for t in told for low, high in [t.joules_between]]
+    sure = any(low < high for low, high in (t.time_between for t in told))
+    return (
+        name, str(len(told)), f"{np.median(time):.1%}", f"{np.percentile(time, 90):.1%}",
+        f"{np.mean(inside):.0%}" if sure else "-",
+        f"{np.median(joules):.1%}", f"{np.percentile(joules, 90):.1%}", f"{np.mean(energy):.0%}" if sure else "-",
+    )  # fmt: skip
+
+
+def tell(path: Path | None = None, *, wrong: bool = False, draw_to: Path | None = None) -> None:
+    """Print the tables. `path`: a table that nothing was calibrated on."""
+    catalog = load_catalog()
+    lines, refused = read_caps(path or TABLE, catalog, load_resting_power())
+    print(
+        f"\n== power caps, time and energy: {clean(path or TABLE.name)}, {len(lines)} lines below a run's highest limit"
+    )
+    for reason, count in refused.items():
+        print(f"refused {count}: {reason}")
+    if not lines:
+        print("nothing to predict")
+        return
+    old, silent = before(lines)
+    rows = [row("before: 0.51 + 0.49 k^3", old), row("  where the cap bites", [t for t in old if bites(t)])]
+    print(f"before: the formula refused {silent} of {len(lines)} lines; it gave no interval")
+    if path is not None:
+        model = load_power_model()
+        told = predict_lines(lines, model)
+        rows += _rows("as shipped", told)
+        proposed = {"as shipped": proposals(lines, model)}
+    else:
+        by_network, by_gpu = held_out(lines, lambda c: c.network), held_out(lines, lambda c: c.gpu)
+        rows += _rows("left out by network", by_network)
+        rows += _rows("left out by GPU", by_gpu)
+        told = by_gpu
+        proposed = {
+            "left out by network": proposals_held_out(lines, lambda c: c.network),
+            "left out by GPU": proposals_held_out(lines, lambda c: c.gpu),
+        }
+    print(columns(HEAD, rows, right=range(1, len(HEAD))))
+    runs = len({c.full.run for c in lines})
+    for name, found in proposed.items():
+        print(proposed_words(name, found, runs))
+    print(knee_words(told))
+    if wrong:
+        print("\n".join(_wrong(told)))
+    if draw_to is not None:
+        draw(told, draw_to)
+
+
+def _rows(name: str, told: Sequence[Told]) -> list[tuple[str, ...]]:
+    rows = [row(name, told), row("  where the cap bites", [t for t in told if bites(t)])]
+    rows += [row(f"  {gpu}", [t for t in told if t.capped.gpu == gpu]) for gpu in sorted({t.capped.gpu for t in told})]
+    networks = sorted({t.capped.network for t in told})
+    rows += [row(f"  {clean(net)}", [t for t in told if t.capped.network == net]) for net in networks]
+    return rows
+
+
+def proposed_words(name: str, found: Sequence[Proposal], runs: int) -> str:
+    """How many caps would be recommended, and what they did."""
+    if not found:
+        return f"{name}: no cap recommended for any of {runs} runs"
+    saved, slower = [1 - p.capped.joules for p in found], [p.capped.time for p in found]
+    return (
+        f"{name}: a cap recommended for {len(found)} of {runs} runs, {sum(p.raises for p in found)} of which took more "
+        f"energy; measured: {np.median(saved):.1%} saved at the median ({min(saved):.1%} to {max(saved):.1%}), "
+        f"x{np.median(slower):.2f} the time (x{max(slower):.2f} at most)"
+    )
+
+
+def knee_words(told: Sequence[Told]) -> str:
+    """How near the predicted cap of least energy comes to the measured one, of runs whose energy rises again below."""
+    runs: dict[tuple[str, str, str, int], list[Told]] = {}
+    for t in told:
+        runs.setdefault(t.capped.full.run, []).append(t)
+    steps, dearer = [], []
+    for run in runs.values():
+        caps = sorted(run, key=lambda t: t.capped.under.limit_watts)
+        least = min(range(len(caps)), key=lambda n: caps[n].capped.joules)
+        # Energy that rises by less than this from one cap to the next is the spread of one epoch.
+        if least == 0 or caps[0].capped.joules < 1.1 * caps[least].capped.joules:
+            continue
+        said = min(range(len(caps)), key=lambda n: caps[n].joules)
+        steps.append(abs(said - least))
+        dearer.append(caps[said].capped.joules / caps[least].capped.joules - 1)
+    if not steps:
+        return "knee: no run whose energy rises again"
+    near = sum(step <= 1 for step in steps)
+    return (
+        f"knee: of {len(steps)} runs whose energy rises again by a tenth below some cap, the predicted cap of least "
+        f"energy is at most one measured step off in {near}, and takes {np.median(dearer):.1%} more than the least "
+        f"at the median ({max(dearer):.1%} at most)"
+    )
+
+
+def _wrong(told: Sequence[Told]) -> list[str]:
+    worst = sorted(told, key=lambda t: -max(t.time_error, t.joules_error))[:20]
+    return [
+        f"{t.capped.gpu} {clean(' '.join(map(str, t.capped.full.work)))}, {t.capped.full.watts:.0f} W under "
+        f"{t.capped.under.limit_watts:.0f} W: time x{t.time:.2f} said, x{t.capped.time:.2f} measured; "
+        f"energy x{t.joules:.2f} said, x{t.capped.joules:.2f} measured"
+        for t in worst
+    ]
+
+
+def draw(told: Sequence[Told], path: Path) -> None:
+    """Predicted against measured, time and energy, a colour a GPU; the same lines give the same file."""
+    figure = Figure(figsize=(9.0, 5.0), layout="constrained")
+    sides = figure.subplots(1, 2)
+    names = sorted({t.capped.gpu for t in told})
+    for axes, title, value in (
+        (sides[0], "Time under a cap", lambda t: (t.capped.time, t.time)),
+        (sides[1], "Energy of the same work", lambda t: (t.capped.joules, t.joules)),
+    ):
+        points = [value(t) for t in told]
+        low, high = 0.9 * min(map(min, points)), 1.1 * max(map(max, points))
+        axes.plot([low, high], [low, high], color=_INK, linewidth=1, linestyle=(0, (4, 4)))
+        for number, name in enumerate(names):
+            own = [value(t) for t in told if t.capped.gpu == name]
+            axes.scatter(
+                [x for x, _ in own], [y for _, y in own], s=12, alpha=0.6, linewidths=0,
+                color=_COLOURS[number % len(_COLOURS)],
+                label=f"{name} ({len(own)} lines)" if axes is sides[0] else None,
+            )  # fmt: skip
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set_xlim(low, high)
+        axes.set_ylim(low, high)
+        ticks = [t for t in (0.6, 0.8, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0) if low <= t <= high]
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_ticks(ticks, labels=[f"{t:g}" for t in ticks])
+            axis.set_ticks([], minor=True)
+        axes.set_xlabel("measured, over the same run uncapped", color=_INK)
+        axes.set_ylabel("predicted", color=_INK)
+        axes.set_title(title, fontsize=11, color=_INK, loc="left")
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.tick_params(colors=_INK)
+        axes.grid(visible=True, linewidth=0.4, alpha=0.5)
+    figure.legend(fontsize=8, frameon=False, loc="outside lower left", ncols=4)
+    with rc_context({"svg.hashsalt": "skuwise", "svg.fonttype": "none"}):
+        figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--power-caps", type=Path, metavar="FILE", help="a table instead of the one that ships")
+    parser.add_argument("--wrong", action="store_true", help="print the twenty lines that are furthest off")
+    parser.add_argument("--draw", type=Path, metavar="FILE", help="draw predicted against measured there, as SVG")
+    options = parser.parse_args(argv)
+    try:
+        tell(options.power_caps, wrong=options.wrong, draw_to=options.draw)
+    except SkuwiseError as error:
+        print(f"power-caps: {error}", file=sys.stderr)
+        return error.exit_status
+    return EXIT_DONE
+
+
+if __name__ == "__main__":
+    sys.exit(main())

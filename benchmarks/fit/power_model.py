@@ -1,0 +1,245 @@
+"""Fits the model of power caps on measured runs and writes rules/power_model.yaml: `make power-model`.
+
+Five figures are fitted, over time and energy alike and every network on every GPU with the same weight; the exponent of
+the clock follows from the one published point of power against clock. How far predictions are off comes from lines that
+were left out of the fit, by network and by GPU (conformal): the 80th percentile of the absolute error over the normal's
+1.28, by class of predicted slowdown, every network on every GPU with the same weight. For an architecture without any
+run it is that of the worst of the GPUs that were left out: each of the four is of another architecture.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from skuwise.advisor.moves.base.prediction import Z90
+from skuwise.advisor.moves.predict.power_curve import Effect, under_cap
+from skuwise.rules.base.errors import EXIT_DONE, SkuwiseError
+from skuwise.rules.base.yaml_loader import packaged_rules
+from skuwise.rules.catalog.loader import load_catalog
+from skuwise.rules.models.power_model import CLASSES, POWER_FILE, POWER_SCHEMA, PowerCurve, PowerModel, Spread
+from skuwise.rules.models.resting_power import load_resting_power
+
+from .power_caps import SOURCE, TABLE, Capped, Table, read_caps
+
+# A100 serving at 1110 of 1410 MHz: a fifth less at its peak (POLCA, arXiv 2308.12908); 400 W, of them 60 at rest.
+POINT_CLOCK = 1110 / 1410
+POINT_DRAWN = (0.8 * 400 - 60) / (400 - 60)
+# What the fit starts from, and may not leave: follows, clocked, bursts, overlap, drawn_of_cap.
+START = (1.05, 0.25, 0.40, 6.0, 0.97)
+LEAST = (0.8, 0.02, 0.0, 1.0, 0.90)
+MOST = (1.3, 1.0, 1.0, 12.0, 1.0)
+NOISE = 0.03  # of the log: the same epoch, run twice, differs by as much; smaller errors weigh as their squares
+# Predicted slowdown up to which a cap does nothing, little and much: the mildest first, as CLASSES.
+BOUNDS = (1.02, 1.15, 1.5, math.inf)
+PRIOR_CELLS = 1.0  # a class that few networks and GPUs speak for is drawn to the prior
+PRIOR = {"without effect": 0.05, "light": 0.06, "heavy": 0.10, "deep": 0.20}
+# repeats of an epoch differ by 0.05; the rest is assumed
+# Share of the room between rest and rated power that work draws where nobody measured it.
+TYPICAL = {
+    "training": (0.85, "the middle of BERT's training on V100, A40 and RTX 6000 in the same runs"),
+    "fp32": (0.85, "as training"),
+    "prefill": (0.90, "prompts stand at the power limit (POLCA)"),
+    "one-pass": (0.60, "assumed: between training and decode"),
+    "mixed": (0.50, "assumed: between prefill and decode"),
+    "decode": (0.25, "decode on H200 draws 137 to 300 of 700 W"),
+}
+TYPICAL_SIGMA = (0.25, "assumed: decode on H200 alone spreads by a factor of two")
+
+Numbers = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Logs of observed over predicted, of lines that were left out; `slowdown`: what was predicted for them."""
+
+    capped: Sequence[Capped]
+    slowdown: Numbers
+    time: Numbers
+    joules: Numbers
+
+
+def predict(curve: PowerCurve, table: Table) -> Effect:
+    """What the curve says of every line, from its run at the highest limit alone."""
+    return under_cap(
+        curve, watts=table.watts, rest_watts=table.rest_watts, limit_watts=table.limit_watts, cap_watts=table.cap_watts
+    )
+
+
+def fit(capped: Sequence[Capped]) -> PowerCurve:
+    """The curve of least error over these lines."""
+    table, weights = Table.of(capped), _weights(capped)
+
+    def loss(x: Numbers) -> float:
+        found = predict(_curve(np.clip(x, LEAST, MOST)), table)
+        errors = np.log(table.time / found.time), np.log(table.joules / found.joules)
+        outside = float(np.sum(np.abs(x - np.clip(x, LEAST, MOST))))
+        return sum(float(np.sum(weights * (np.hypot(e, NOISE) - NOISE))) for e in errors) + outside
+
+    best = min(
+        (
+            minimize(loss, start, method="Nelder-Mead", options={"maxiter": 800, "xatol": 1e-3, "fatol": 1e-7})
+            for start in (np.array(START), np.array(START) * (1.05, 0.7, 0.7, 1.5, 0.99))
+        ),
+        key=lambda done: float(done.fun),
+    )
+    return _curve(np.clip(best.x, LEAST, MOST))
+
+
+def _curve(x: Numbers) -> PowerCurve:
+    follows, clocked, bursts, overlap, drawn = (round(float(v), 3) for v in x)
+    exponent = math.log((POINT_DRAWN - 1 + follows) / follows) / math.log(POINT_CLOCK)
+    return PowerCurve(follows, round(exponent, 3), clocked, bursts, overlap, drawn)
+
+
+def _weights(capped: Sequence[Capped]) -> Numbers:
+    """Every network on every GPU has one voice, however many batch sizes and limits it fills."""
+    counts = Counter((c.gpu, c.network) for c in capped)
+    weights = np.array([1.0 / counts[c.gpu, c.network] for c in capped])
+    return weights / weights.sum()
+
+
+def left_out(capped: Sequence[Capped], by: Callable[[Capped], str]) -> Errors:
+    """Every group predicted by what was fitted on the others; nothing where there is one group only."""
+    names = sorted({by(c) for c in capped})
+    parts: list[Errors] = []
+    for name in names if len(names) > 1 else ():
+        apart = [c for c in capped if by(c) == name]
+        table, found = Table.of(apart), predict(fit([c for c in capped if by(c) != name]), Table.of(apart))
+        parts.append(Errors(apart, found.time, np.log(table.time / found.time), np.log(table.joules / found.joules)))
+    return _joined(parts)
+
+
+def _joined(parts: Sequence[Errors]) -> Errors:
+    none = np.zeros(0)
+    return Errors(
+        [c for part in parts for c in part.capped],
+        np.concatenate([none, *(p.slowdown for p in parts)]),
+        np.concatenate([none, *(p.time for p in parts)]),
+        np.concatenate([none, *(p.joules for p in parts)]),
+    )
+
+
+def calibrate(capped: Sequence[Capped]) -> PowerModel:
+    """The curve and its errors from these lines alone."""
+    by_gpu = left_out(capped, lambda c: c.gpu)
+    errors = _joined([left_out(capped, lambda c: c.network), by_gpu])
+    classes: list[tuple[float, Spread]] = []
+    low = 0.0
+    for name, high in zip(CLASSES, BOUNDS, strict=True):
+        inside, apart = _within(errors, low, high), _within(by_gpu, low, high)
+        time, energy = _sigma(name, inside, inside.time), _sigma(name, inside, inside.joules)
+        worst = [
+            [_sigma(name, one, values(one)) for one in _each_gpu(apart)]
+            for values in (lambda e: e.time, lambda e: e.joules)
+        ]
+        spread = Spread(time, energy, max(time, *worst[0], 0.0), max(energy, *worst[1], 0.0), len(apart.capped))
+        classes.append((high, spread))
+        low = high
+    runs = {c.full.run for c in capped}
+    return PowerModel(
+        curve=fit(capped),
+        classes=tuple(classes),
+        architectures=frozenset(c.full.gpu.architecture.casefold() for c in capped),
+        lowest_cap_share=round(min(c.under.limit_watts / c.full.limit_watts for c in capped), 3),
+        typical={name: share for name, (share, _) in TYPICAL.items()},
+        typical_sigma=TYPICAL_SIGMA[0],
+        lines=len(capped),
+        runs=len(runs),
+        source=SOURCE,
+    )
+
+
+def _within(errors: Errors, low: float, high: float) -> Errors:
+    return _chosen(errors, (errors.slowdown > low) & (errors.slowdown <= high))
+
+
+def _each_gpu(errors: Errors) -> list[Errors]:
+    names = np.array([c.gpu for c in errors.capped])
+    return [_chosen(errors, names == name) for name in sorted(set(names.tolist()))]
+
+
+def _chosen(errors: Errors, which: NDArray[np.bool_]) -> Errors:
+    kept = [c for c, chosen in zip(errors.capped, which, strict=True) if chosen]
+    return replace(
+        errors, capped=kept, slowdown=errors.slowdown[which], time=errors.time[which], joules=errors.joules[which]
+    )
+
+
+def _sigma(name: str, errors: Errors, logs: Numbers) -> float:
+    """80th percentile over the normal's, every network on every GPU weighing the same, drawn to the prior."""
+    if not len(logs):
+        return PRIOR[name]
+    weights = _weights(errors.capped)
+    order = np.argsort(np.abs(logs))
+    at = int(min(np.searchsorted(np.cumsum(weights[order]), 0.8 - 1e-9), len(logs) - 1))
+    cells = len({(c.gpu, c.network) for c in errors.capped})
+    found = float(np.abs(logs)[order][at]) / Z90
+    return round((cells * found + PRIOR_CELLS * PRIOR[name]) / (cells + PRIOR_CELLS), 3)
+
+
+def text_of(model: PowerModel, made: date) -> str:
+    """The file, to be read in a review."""
+    c = model.curve
+    lines = [
+        "# Power, time and energy of one GPU under a power cap or at a lower SM clock; its figures: docs/moves.md.",
+        "# Made by `make power-model` from benchmarks/fit/power_caps.csv; do not edit: change the table, make it anew.",
+        "# classes: sigma of the log of observed over predicted time and energy, by predicted slowdown, of runs left",
+        "#   out by network and by GPU; elsewhere: for architectures without any run, the worst GPU of those left out.",
+        "# typical: share of the room between rest and rated power that work draws where nobody measured it (stated).",
+        f"schema: {POWER_SCHEMA}",
+        "curve:",
+        f"  follows: {c.follows:.3f}",
+        f"  clock_exponent: {c.clock_exponent:.3f}",
+        f"  clocked: {c.clocked:.3f}",
+        f"  bursts: {c.bursts:.3f}",
+        f"  overlap: {c.overlap:.3f}",
+        f"  drawn_of_cap: {c.drawn_of_cap:.3f}",
+        "classes:",
+    ]
+    for name, (high, s) in zip(CLASSES, model.classes, strict=True):
+        up_to = "" if math.isinf(high) else f", up_to: {high:g}"
+        lines += [
+            f"  - {{name: {name}{up_to}, lines: {s.lines}, time: {s.time:.3f}, energy: {s.energy:.3f},",
+            f"     time_elsewhere: {s.time_elsewhere:.3f}, energy_elsewhere: {s.energy_elsewhere:.3f}}}",
+        ]
+    lines.append(f"architectures: [{', '.join(sorted(model.architectures))}]")
+    lines.append(f"lowest_cap_share: {model.lowest_cap_share:.3f}")
+    lines.append("typical:")
+    lines += [f'  {name}: {{share: {share:.2f}, reason: "{why}"}}' for name, (share, why) in TYPICAL.items()]
+    lines += [f"typical_sigma: {TYPICAL_SIGMA[0]:.2f}", f'typical_sigma_reason: "{TYPICAL_SIGMA[1]}"']
+    lines += ["made:", f'  date: "{made.isoformat()}"', f"  lines: {model.lines}", f"  runs: {model.runs}"]
+    lines.append(f'  source: "{model.source}"')
+    return "\n".join(lines) + "\n"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--power-caps", type=Path, default=TABLE, metavar="FILE", help="the table of measured runs")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="instead of rules/power_model.yaml")
+    options = parser.parse_args(argv)
+    try:
+        capped, refused = read_caps(options.power_caps, load_catalog(), load_resting_power())
+        for reason, count in refused.items():
+            print(f"refused {count}: {reason}", file=sys.stderr)
+        model = calibrate(capped)
+        target = options.output or Path(str(packaged_rules())) / POWER_FILE
+        target.write_text(text_of(model, date.today()), encoding="utf-8")
+        print(f"{model.lines} lines of {model.runs} runs: {target}", file=sys.stderr)
+        return EXIT_DONE
+    except SkuwiseError as error:
+        print(f"power-model: {error}", file=sys.stderr)
+        return error.exit_status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
