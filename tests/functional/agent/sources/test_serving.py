@@ -165,4 +165,5 @@ def test_doctor_is_told_what_an_engine_tells_and_what_not() -> None:
         "generation_tokens_per_second": None,
         "time_to_first_token_seconds": "not-exported",
         "preemptions_per_second": "not-exported",
+        "time_per_output_token_seconds": "not-exported",
     }
