@@ -57,6 +57,18 @@ def spread(up_to: Mapping[float, float]) -> Counts | None:
     return tuple(counts)
 
 
+def bucket_shares(edges: Sequence[float]) -> list[Counts]:
+    """Of each bucket of a histogram (by its upper edges, in order), the share of its count that each of our bins takes:
+    what `spread` does to many histograms of the same edges at once."""
+    found, low = [], 0.0
+    for edge in edges:
+        counts = [0.0] * _BINS
+        _put(counts, low, edge, 1.0)
+        found.append(tuple(counts))
+        low = edge
+    return found
+
+
 def _put(counts: list[float], low: float, high: float, count: float) -> None:
     """Spread a bucket's count over the bins it lies in; what has no upper edge is in the last of all."""
     if high == inf:

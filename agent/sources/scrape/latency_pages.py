@@ -30,7 +30,7 @@ def _of(series: Sequence[Series], name: str, repeated: Collection[str]) -> Bucke
     named = [one for one in series if one.name == name]
     # SGLang tells the whole with an empty priority and each priority again.
     for one in [one for one in named if not one.labels.get("priority")] or named:
-        edge, value = _edge(one.labels.get("le", "")), one.value
+        edge, value = edge_of(one.labels.get("le", "")), one.value
         if edge is None or value is None or value < 0:
             continue
         key = tuple(sorted((k, v) for k, v in one.labels.items() if k != "le" and k not in repeated))
@@ -42,8 +42,8 @@ def _of(series: Sequence[Series], name: str, repeated: Collection[str]) -> Bucke
     return {edge: sum(own[edge] for own in parts.values()) for edge in sorted(common)}
 
 
-def _edge(text: str) -> float | None:
-    """A bucket's upper edge; None where it is no number above 0."""
+def edge_of(text: str) -> float | None:
+    """A bucket's upper edge in seconds, of its label ``le``; None where it is no number above 0."""
     try:
         edge = float(text) if len(text) <= 32 else 0.0
     except ValueError:

@@ -341,11 +341,14 @@ _MEANS: Mapping[str, Callable[[_Engine], Sequence[str]]] = {
 }
 
 
+def histograms_of(engine: _Engine) -> Mapping[str, Sequence[str]]:
+    """The names of an engine's histograms by what they are of (`latency_bins.MEASURES`); the first that is told counts.
+    """
+    return {measure: names(engine) for measure, names in zip(MEASURES, _MEANS.values(), strict=True)}
+
+
 def _histograms(engine: _Engine, series: Sequence[Series]) -> dict[str, Buckets]:
-    return {
-        measure: buckets_of(series, names(engine), _REPEATED)
-        for measure, names in zip(MEASURES, _MEANS.values(), strict=True)
-    }
+    return {measure: buckets_of(series, names, _REPEATED) for measure, names in histograms_of(engine).items()}
 
 
 def _rates(engine: _Engine, before: Mapping[str, float], now: Mapping[str, float], elapsed: float) -> dict[str, float]:
