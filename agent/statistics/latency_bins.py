@@ -111,8 +111,7 @@ def encode(counts: Sequence[float]) -> str:
 
 
 def decode(text: object) -> Counts | None:
-    """The counts of a stored text; None of what is none (a database is not to be trusted), and where it counts nothing.
-    """
+    """The counts of a stored text; None of what is no such text (no database is trusted), or counts nothing."""
     if not isinstance(text, str) or not 0 < len(text) <= _MAX_TEXT:
         return None
     parts = text.split(",")

@@ -24,8 +24,8 @@ _OF_OTHERS = frozenset({"swap-placement", "release", "schedule-off", "fix-first"
 _COUNTED = frozenset({"move-sku", "reduce-gpus"})
 _MEASURE = coded(
     "latency-not-measured",
-    "how long its requests wait is not measured: scrape the engine's time-to-first-token histogram and that of its time "
-    "per token before acting (serving_endpoints of the agent, or Prometheus)",
+    "how long its requests wait is not measured: scrape the engine's time-to-first-token histogram and that of its "
+    "time per token before acting (serving_endpoints of the agent, or Prometheus)",
 )
 
 
@@ -68,7 +68,7 @@ def held_to_class(r: Recommendation, base: Baseline) -> Recommendation:
 def unpredicted_words(latency: Latency) -> str:
     """That nobody knows whether the class holds, and what would tell."""
     return (
-        f"Whether its latency class {latency.label} holds cannot be predicted, so the risk is a step higher: scrape the "
+        f"Whether its latency class {latency.label} holds cannot be predicted, and that is a risk: scrape the "
         f"engine's histogram of {' and '.join(not_measured(latency))}."
     )
 

@@ -54,10 +54,10 @@ class _Engine(NamedTuple):
     gauges: Mapping[str, tuple[_Pick, ...]]
     rates: Mapping[str, tuple[_Pick, ...]]
     first_token: str  # a histogram's name, in seconds; empty: not told
-    output_token: tuple[str, ...]  # likewise of the time for each token after the first, newest name first
+    pace: tuple[str, ...]  # likewise of the time for each token after the first, newest name first
 
 
-def _engine(name: str, prefix: str, first_token: str = "", output_token: str = "", **metrics: str) -> _Engine:
+def _engine(name: str, prefix: str, first_token: str = "", pace: str = "", **metrics: str) -> _Engine:
     """An engine by the names of its series, without the prefix that all have; ``NAME/LABEL=VALUE`` is some of one."""
     picks: dict[str, tuple[_Pick, ...]] = {}
     for metric, names in metrics.items():
@@ -65,7 +65,7 @@ def _engine(name: str, prefix: str, first_token: str = "", output_token: str = "
         picks[metric] = tuple(_Pick(prefix + one, *rest) for one, *rest in parts)
     rates = {metric: one for metric, one in picks.items() if metric.endswith("_per_second")}
     gauges = {metric: one for metric, one in picks.items() if metric not in rates}
-    tokens = tuple(prefix + one for one in output_token.split())
+    tokens = tuple(prefix + one for one in pace.split())
     return _Engine(name, prefix, gauges, rates, first_token and prefix + first_token, tokens)
 
 
@@ -102,7 +102,7 @@ ENGINES = (
         "tgi",
         "tgi_",
         # No first token is told; the time per token is a mean for each request.
-        output_token="request_mean_time_per_token_duration",
+        pace="request_mean_time_per_token_duration",
         requests_running="batch_current_size",
         requests_waiting="queue_size",
         # Histograms over requests: their sums count tokens, when the request is done.
@@ -136,7 +136,7 @@ _TRITON_BLOCKS = "nv_trt_llm_kv_cache_block_metrics"
 
 def _names(engine: _Engine) -> set[str]:
     names = {pick.name for picks in (*engine.gauges.values(), *engine.rates.values()) for pick in picks}
-    histograms = [one for one in (engine.first_token, *engine.output_token) if one]
+    histograms = [one for one in (engine.first_token, *engine.pace) if one]
     return names | {f"{one}_{part}" for one in histograms for part in ("sum", "count", "bucket")}
 
 
@@ -337,13 +337,12 @@ def _counters(engine: _Engine, series: Sequence[Series]) -> dict[str, float]:
 # Means over what was counted between two pages, and the histograms whose sum and count tell them.
 _MEANS: Mapping[str, Callable[[_Engine], Sequence[str]]] = {
     "time_to_first_token_seconds": lambda engine: [engine.first_token] if engine.first_token else [],
-    "time_per_output_token_seconds": lambda engine: engine.output_token,
+    "time_per_output_token_seconds": lambda engine: engine.pace,
 }
 
 
 def histograms_of(engine: _Engine) -> Mapping[str, Sequence[str]]:
-    """The names of an engine's histograms by what they are of (`latency_bins.MEASURES`); the first that is told counts.
-    """
+    """The names of an engine's histograms by what they are of (`latency_bins.MEASURES`), the first to be asked first."""
     return {measure: names(engine) for measure, names in zip(MEASURES, _MEANS.values(), strict=True)}
 
 

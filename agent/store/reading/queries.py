@@ -216,10 +216,13 @@ _SERVING_SAMPLES = (
     " GROUP BY node, workload_id, engine, kv_percent"
 )
 # Rows of their own, with no sample and no second, tell how long requests waited, hour by hour (`latency_ts`).
-SERVING = Query(
-    f"{_SERVING_SAMPLES} UNION ALL SELECT node, workload_id, engine, first_token_bins, output_token_bins,"
+_SERVING_HOURS = (
+    "SELECT node, workload_id, engine, first_token_bins, output_token_bins,"
     " NULL, 0, NULL, 0.0, NULL, NULL, NULL, NULL, NULL, NULL, ts"
-    " FROM serving_hours WHERE ts > :start AND ts <= :end AND workload_id IS NOT NULL",
+    " FROM serving_hours WHERE ts > :start AND ts <= :end AND workload_id IS NOT NULL"
+)
+SERVING = Query(
+    " UNION ALL ".join((_SERVING_SAMPLES, _SERVING_HOURS)),
     _SERVING_TEXT,
     _SERVING_NUMBERS,
 )
