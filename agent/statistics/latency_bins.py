@@ -20,6 +20,9 @@ LATENCY_EDGES: tuple[float, ...] = (
 MEASURES = ("first_token", "output_token")
 # More buckets than any engine's histogram has; a page with more is not believed.
 MAX_BUCKETS = 256
+# A histogram whose last finite edge lies below says nothing of how long its slowest took, and is not read: the engines'
+# reach 8 s and more, and 2 s is the longest that a class lets people wait.
+REACH_SECONDS = 2.0
 _MOST = 1e15  # beyond lies no count
 _BINS = len(LATENCY_EDGES) + 1
 _MAX_TEXT = 40 * _BINS
@@ -31,8 +34,8 @@ def step_counts(before: Mapping[float, float], now: Mapping[float, float]) -> Co
     """What was counted between two pages, by our bins. Each maps an upper edge in seconds (``inf`` is the whole) to the
     count up to it.
 
-    None: nothing was counted, or it cannot be told: no finite edge, a count that went back (a restart), or counts that
-    fall from one edge to the next.
+    None: nothing was counted, or it cannot be told: no edges that reach far enough, a count that went back (a restart),
+    or counts that fall from one edge to the next.
     """
     if inf not in before or inf not in now:
         return None
@@ -43,7 +46,7 @@ def step_counts(before: Mapping[float, float], now: Mapping[float, float]) -> Co
 def spread(up_to: Mapping[float, float]) -> Counts | None:
     """Counts up to each edge, by our bins; None where there are none, or they cannot be."""
     edges = sorted(edge for edge in up_to if edge > 0)
-    if len(edges) < 2 or edges[-1] != inf or len(edges) > MAX_BUCKETS or not 0 < up_to[inf] <= _MOST:
+    if not can_tell(edges) or not 0 < up_to[inf] <= _MOST:
         return None
     counts = [0.0] * _BINS
     low, passed = 0.0, 0.0
@@ -55,6 +58,12 @@ def spread(up_to: Mapping[float, float]) -> Counts | None:
             _put(counts, low, edge, count)
         low, passed = edge, up_to[edge]
     return tuple(counts)
+
+
+def can_tell(edges: Sequence[float]) -> bool:
+    """Whether a histogram of these edges (in order) is one that latencies can be told from: it has a whole (``inf``),
+    and finite edges that reach far enough."""
+    return 2 <= len(edges) <= MAX_BUCKETS and edges[-1] == inf and edges[-2] >= REACH_SECONDS
 
 
 def bucket_shares(edges: Sequence[float]) -> list[Counts]:

@@ -59,10 +59,13 @@ def held_to_class(r: Recommendation, base: Baseline) -> Recommendation:
         return r
     if not not_measured(latency):
         return replace(r, text=f"{r.text} {kept_words(latency, slowdown)}")
+    # A move is credited beyond the right-sized present, and so is its risk: fewer GPUs of today's kind are a
+    # recommendation of its own, which carries what that risks.
+    own = slowdown if r.action == "reduce-gpus" else slowdown_of(r.time_ratio, base, gpus, held=base.right_gpus)
+    risk = raised_risk(r.risk) if own is not None and own.slower else r.risk
     return replace(
-        r, risk=raised_risk(r.risk), would_change_if=(*r.would_change_if, _MEASURE),
-        text=f"{r.text} {unpredicted_words(latency)}",
-    )  # fmt: skip
+        r, risk=risk, would_change_if=(*r.would_change_if, _MEASURE), text=f"{r.text} {unpredicted_words(latency)}"
+    )
 
 
 def unpredicted_words(latency: Latency) -> str:
@@ -73,13 +76,14 @@ def unpredicted_words(latency: Latency) -> str:
     )
 
 
-def slowdown_of(time: Interval, base: Baseline, gpus: int | None) -> Slowdown | None:
+def slowdown_of(time: Interval, base: Baseline, gpus: int | None, held: int | None = None) -> Slowdown | None:
     """What a move does to a service's requests; None: nothing that they feel. `gpus`: that carry the load then (None:
-    as many as today)."""
+    as many as before); `held`: that carry it before (None: as many as today)."""
     same = time == SAME_SPEED.interval
     # The same GPU differs from itself by chance alone, which is in what was measured already.
     ratio = Interval(1.0, 1.0, 1.0) if same else time
-    queue = 1.0
-    if gpus is not None and 0 < gpus < base.gpus and base.demand is not None:
-        queue = queue_factor(base.demand, base.demand * ratio.p50 * base.gpus / gpus)
+    queue, before = 1.0, base.gpus if held is None else held
+    if gpus is not None and 0 < gpus < before and base.demand is not None:
+        load = base.demand * base.gpus
+        queue = queue_factor(load / before, load * ratio.p50 / gpus)
     return None if same and queue == 1.0 else Slowdown(ratio, queue)

@@ -342,7 +342,7 @@ _MEANS: Mapping[str, Callable[[_Engine], Sequence[str]]] = {
 
 
 def histograms_of(engine: _Engine) -> Mapping[str, Sequence[str]]:
-    """The names of an engine's histograms by what they are of (`latency_bins.MEASURES`), the first to be asked first."""
+    """An engine's histograms by what they are of (`latency_bins.MEASURES`): their names, the first asked for first."""
     return {measure: names(engine) for measure, names in zip(MEASURES, _MEANS.values(), strict=True)}
 
 

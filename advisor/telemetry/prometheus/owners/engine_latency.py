@@ -8,7 +8,7 @@ import numpy as np
 
 from .....agent.sources.scrape.latency_pages import edge_of
 from .....agent.sources.scrape.serving import ENGINES, histograms_of
-from .....agent.statistics.latency_bins import MAX_BUCKETS, MEASURES, bucket_shares, encode
+from .....agent.statistics.latency_bins import MEASURES, bucket_shares, can_tell, encode
 from ..client.range_planner import Ask
 from ..client.response import Floats, SeriesAnswer
 from ..promql import promql as queries
@@ -66,9 +66,9 @@ def latency_asks(
 
 
 def _binned(buckets: Mapping[float, Floats]) -> Floats | None:
-    """Counts by row and bin; None where the buckets tell nothing (the whole alone, or no whole)."""
+    """Counts by row and bin; None where the buckets tell nothing (the whole alone, no whole, edges too low)."""
     edges = sorted(buckets)
-    if len(edges) < 2 or edges[-1] != np.inf or len(edges) > MAX_BUCKETS:
+    if not can_tell(edges):
         return None
     up_to = np.stack([buckets[edge] for edge in edges])
     with np.errstate(invalid="ignore"):

@@ -23,8 +23,8 @@ from skuwise.tests.support.served_pods import END, Served, replica_sets, served
 pytestmark = pytest.mark.slow
 ENGINES = {"prometheus": prometheus, "victoria-metrics": victoria}
 FIRST_NAME, TOKEN_NAME = "vllm:time_to_first_token_seconds", "vllm:inter_token_latency_seconds"
-FIRST = {"0.04": 0.2, "0.06": 0.5, "0.08": 0.8, "0.1": 0.95, "0.25": 0.995, "0.5": 1.0, "+Inf": 1.0}
-TOKENS = {"0.01": 0.0, "0.025": 0.5, "0.05": 0.95, "0.075": 1.0, "+Inf": 1.0}
+FIRST = {"0.04": 0.2, "0.06": 0.5, "0.08": 0.8, "0.1": 0.95, "0.25": 0.995, "0.5": 1.0, "2.5": 1.0, "+Inf": 1.0}
+TOKENS = {"0.01": 0.0, "0.025": 0.5, "0.05": 0.95, "0.075": 1.0, "2.5": 1.0, "+Inf": 1.0}
 
 
 def histogram(
