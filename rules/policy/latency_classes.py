@@ -131,10 +131,8 @@ def _classes(
         if len(says) > 200:
             raise fields.fault("says", "'says' is longer than 200 characters", "Shorten it.")
         source = fields.text_or_none("source") or f"{origin} rules ({fields.file}:{fields.table.line})"
-        into[name] = LatencyClass(
-            name, MappingProxyType(limits), *(" ".join(one.split()) for one in (says, fields.text("reason"), source)),
-            origin,
-        )  # fmt: skip
+        says, reason, source = (" ".join(one.split()) for one in (says, fields.text("reason"), source))
+        into[name] = LatencyClass(name, MappingProxyType(limits), says, reason, source, origin)
         fields.done()
 
 

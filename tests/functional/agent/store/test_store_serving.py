@@ -126,7 +126,7 @@ def test_what_servers_counted_is_added_up_by_the_hour_and_the_work_that_held_the
         kept = reader.query("SELECT ts, interval_seconds, workload_id, first_token_bins, output_token_bins"
                             " FROM serving_hours ORDER BY ts")  # fmt: skip
         rows = reader.fetch(queries.SERVING.sql, {"start": hour, "end": hour + 7200})
-    assert [row[0] - hour for row in kept] == [20.0, 30.0, 3590.0, 3610.0]
+    assert [float(str(row[0])) - hour for row in kept] == [20.0, 30.0, 3590.0, 3610.0]
     assert kept[0][1] == pytest.approx(20.04)
     assert all(row[3] is None for row in kept)
     assert decode(kept[0][4]) == tuple(2 * n for n in FAST)
