@@ -48,6 +48,7 @@ def load_rulebook(
     from ..rules.policy.custom import load_custom_rules  # noqa: PLC0415
     from ..rules.policy.exceptions import load_exceptions  # noqa: PLC0415
     from ..rules.policy.kind_priors import load_kind_priors  # noqa: PLC0415
+    from ..rules.policy.latency_classes import load_latency_classes  # noqa: PLC0415
     from .rulebook import Rulebook  # noqa: PLC0415
     from .verdicts.kinds.kind_signals import SHAPES, fingerprint  # noqa: PLC0415
     from .verdicts.kinds.kinds import WORKING  # noqa: PLC0415
@@ -66,6 +67,7 @@ def load_rulebook(
         kinds=thresholds.load_kind_thresholds(rules_dir),
         bottlenecks=thresholds.load_bottleneck_thresholds(rules_dir),
         kind_priors=load_kind_priors(rules_dir),
+        latency_classes=load_latency_classes(rules_dir),
         kind_model=corrected(model, correction) if correction is not None and fits else model,
         resting_power=load_resting_power(),
         move_model=load_move_model(),

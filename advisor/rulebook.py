@@ -18,6 +18,7 @@ from ..rules.models.resting_power import RestingPowers
 from ..rules.policy.custom import CustomRules
 from ..rules.policy.exceptions import Exceptions
 from ..rules.policy.kind_priors import KindPriors
+from ..rules.policy.latency_classes import LatencyClasses
 from ..rules.policy.thresholds import Threshold, WasteRule
 
 
@@ -25,9 +26,9 @@ from ..rules.policy.thresholds import Threshold, WasteRule
 class Rulebook:
     """What ships, with a site's own files over it. `own`: the team's prices; empty where it named no file. `hourly`: by
     the hour, from its settings and flags. `kinds`, `bottlenecks`: thresholds of the verdicts. `kind_priors`: what names
-    and owners say of kinds. `kind_model`: what shapes say, with `kind_correction` in it where the site has one;
-    `correction_left`: one that is for another version's model and is not in it. `resting_power`: what GPUs draw at
-    rest; `move_model`: what predictions of moves were worth."""
+    and owners say of kinds. `latency_classes`: how long those who ask a service may wait. `kind_model`: what shapes
+    say, with `kind_correction` in it where the site has one; `correction_left`: one that is for another version's model
+    and is not in it. `resting_power`: what GPUs draw at rest; `move_model`: what predictions of moves were worth."""
 
     catalog: Catalog
     rules: Mapping[str, WasteRule]
@@ -36,6 +37,7 @@ class Rulebook:
     kinds: Mapping[str, Threshold]
     bottlenecks: Mapping[str, Threshold]
     kind_priors: KindPriors
+    latency_classes: LatencyClasses
     kind_model: KindModel
     resting_power: RestingPowers
     move_model: MoveModel

@@ -145,6 +145,12 @@ SERVING_METRICS: tuple[Metric, ...] = (
     _served(
         "preemptions_per_second", "requests per second", 1e-3, "requests thrown out of the KV cache for want of room"
     ),
+    _served(
+        "time_per_output_token_seconds",
+        "seconds",
+        1e-5,
+        "mean over the tokens after the first that were given out in the interval (TGI: over its requests)",
+    ),
 )
 
 # Lower edges of the fixed bins in which the hours count seconds per ratio; the last bin is [1, inf).

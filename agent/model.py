@@ -180,7 +180,9 @@ class ServingSample:
 
     `endpoint` is the page's address, `engine` what speaks there (vllm, sglang, tgi, triton, tensorrt-llm). `values` are
     keyed by SERVING_METRICS; what is not in it the engine does not tell. `pids` listen there, as far as can be seen;
-    whose work they are is found out later (`workload_id`; None: not known, so the sample is the node's).
+    whose work they are is found out later (`workload_id`; None: not known, so the sample is the node's). `latency`:
+    what its histograms of latency counted in the interval, in the bins of `statistics/latency_bins.py`, by what they
+    are of (first_token, output_token).
     """
 
     ts: float
@@ -190,6 +192,7 @@ class ServingSample:
     values: Mapping[str, float]
     pids: frozenset[int] = frozenset()
     workload_id: str | None = None
+    latency: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
 
 EventKind = Literal[

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from ...rules.base.quantities import Amount, Moment, Share
 from ...rules.policy.labels import BottleneckLabel, KindLabel
@@ -90,6 +91,45 @@ class Scheduled:
     image: str | None = None
 
 
+LatencyBasis = Literal["site", "measured", "kind"]
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyFigures:
+    """How long the requests of a service's busy hours waited, in seconds. `counted`: requests, or tokens where it is of
+    tokens. A percentile is None where too few were counted for it."""
+
+    counted: Amount
+    p50: float | None
+    p90: float | None
+    p95: float | None
+    p99: float | None
+
+    def at(self, share: float) -> float | None:
+        """The percentile of this share (0.5, 0.9, 0.95 or 0.99); None: too few were counted."""
+        return {0.5: self.p50, 0.9: self.p90, 0.95: self.p95, 0.99: self.p99}[share]
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """How long those who ask a service may wait, and how long they do.
+
+    `label`: its class (rules/latency_classes.yaml); None: it keeps none today, so none is held against it. `basis`: the
+    site's word, its own measured times, or what its kind alone tells. `limits`: of the class, in seconds, by the keys
+    of the rules; what is not limited is not in it. `first_token`, `output_token`: measured over its busy hours, all
+    replicas of the series together; None: not measured. `busy_hours`: how many hours these are. `evidence`: why it has
+    this class.
+    """
+
+    label: str | None = field(metadata={"json": "class"})
+    basis: LatencyBasis
+    limits: Mapping[str, float] = field(default_factory=dict)
+    first_token: LatencyFigures | None = None
+    output_token: LatencyFigures | None = None
+    busy_hours: Amount = 0.0
+    evidence: tuple[CodedText, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class WorkloadVerdict:
     """One workload of the window and what it is. Times are Unix seconds; `cost_usd` None: price unknown.
@@ -97,7 +137,8 @@ class WorkloadVerdict:
     `basis` is allocation, process or activity (how its hold on the GPUs is known), `shared` whether another workload
     held the same GPUs. `features` are named numbers absent where they cannot be told. `command` is
     its command line, redacted by the agent; None: not kept. `gpu_part`: the part of a GPU that each of its GPUs is:
-    below 1 on MIG instances, whose hours and costs are that part of their GPU's.
+    below 1 on MIG instances, whose hours and costs are that part of their GPU's. `latency`: of a service, or of what a
+    site or an engine tells the latency of; None: nobody waits for it by the token.
     """
 
     id: str
@@ -119,6 +160,7 @@ class WorkloadVerdict:
     bottleneck: BottleneckVerdict
     phases: tuple[Phase, ...]
     coverage: Coverage
+    latency: Latency | None = None
     features: Mapping[str, float] = field(default_factory=dict, metadata=NOT_IN_JSON)
     framework: str | None = field(default=None, metadata=NOT_IN_JSON)
     command: str | None = field(default=None, metadata=NOT_IN_JSON)

@@ -14,6 +14,7 @@ from ..core.coded_text import coded
 from ..verdicts.types import Verdicts
 from .base.workload_groups import Group
 from .context.fleet_context import GroupContext
+from .context.latency_gate import held_to_class
 from .context.move_context import MoveContext, baseline_for
 from .context.other_nodes import candidates
 from .kinds.move_sku import move_option
@@ -41,7 +42,7 @@ def market_recommendations(
         found, _ = candidates(own, base, source, elsewhere(scene, here))
         best = list({c.node.provider: c for c in reversed(found) if c.saving > 0}.values())
         for candidate in sorted(best, key=lambda c: (not c.safe, -c.saving))[:SHOWN]:
-            r = move_option(GroupContext(own, verdicts, base), candidate).recommendation
+            r = held_to_class(move_option(GroupContext(own, verdicts, base), candidate).recommendation, base)
             out.append(replace(r, would_change_if=(_TERMS, *r.would_change_if)))
     return tuple(out)
 

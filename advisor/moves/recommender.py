@@ -14,6 +14,7 @@ from .choice import best_together, without_losers
 from .context.evidence import EvidenceGate, with_gap, without_claim
 from .context.finding_context import FindingContext
 from .context.fleet_context import FleetContext, GroupContext
+from .context.latency_gate import by_workload, through_latency
 from .context.move_context import DrawnRecommendation, MoveContext, baseline_for
 from .context.owner import ask_owners
 from .kinds.fix_first import block_until_fixed
@@ -31,7 +32,9 @@ def all_recommendations(
     fleet = FleetContext(scene, verdicts, groups, found, movable)
     options = block_until_fixed([option for kind in ALL_KINDS for option in kind.build(fleet)], movable)
     gate = EvidenceGate(verdicts, scene.floor_hours)
-    return _exclusive([_through(gate, option) for option in ask_owners(options, groups)]), notes
+    led = by_workload(movable)
+    held = [through_latency(_through(gate, option), led) for option in ask_owners(options, groups)]
+    return _exclusive(held), notes
 
 
 def _movable(

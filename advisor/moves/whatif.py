@@ -32,6 +32,7 @@ from .predict.clock_model import PowerAtWork, at_clock, predict_clock
 from .predict.gpu_count_model import predict_count
 from .predict.mig_model import INSTANCE_BUSY, SliceFit
 from .waste.energy import JOULES_PER_KILOWATT_HOUR, worth_words
+from .whatif_latency import with_latency
 from .whatif_result import Side, WhatIfChoice, WhatIfResult
 
 SEED = 20
@@ -50,7 +51,8 @@ def what_if(
     `drawn`: what its GPUs draw, for the clock; None: not measured. `predicted`: what is known already of a GPU behind a
     link, kept from one node to the next.
     """
-    return _Reckoning(scene, base, choice, drawn, predicted if predicted is not None else {}).outcome()
+    told = _Reckoning(scene, base, choice, drawn, predicted if predicted is not None else {}).outcome()
+    return with_latency(told, base)
 
 
 def survey(scene: MoveContext, base: Baseline, nodes: Iterable[NodeSku]) -> tuple[WhatIfResult, ...]:
@@ -263,9 +265,8 @@ class _Reckoning:
         if self.choice.gpus is not None and gpus < base.gpus and gpu.name == source.name:
             self.blocked += fewer_gpus_gates(base.group, gpus)
         if gpus < base.floor:
-            self.blocked.append(
-                coded("below-least-gpus", "{gpus} GPUs are the least that keep the service up", gpus=base.floor)
-            )
+            least = coded("below-least-gpus", "{gpus} GPUs are the least that keep the service up", gpus=base.floor)
+            self.blocked.append(least)
         return time
 
     def _load(self, time: Prediction, gpus: int, fit: SliceFit | None) -> float | None:

@@ -21,6 +21,7 @@ from ..core.verdict_types import (
     BottleneckVerdict,
     Coverage,
     KindVerdict,
+    Latency,
     Owner,
     Phase,
     Scheduled,
@@ -92,6 +93,7 @@ def one_workload(parts: Sequence[WorkloadVerdict], joined: Sequence[bool], domin
             dict(sorted((metric, reason) for metric, (reason, _) in lacks.items())),
             {metric: code for metric, (_, code) in sorted(lacks.items()) if code},
         ),
+        latency=_slowest([w.latency for w in parts if w.latency is not None]),
     )
 
 
@@ -180,6 +182,16 @@ def _phases(parts: Sequence[WorkloadVerdict]) -> tuple[Phase, ...]:
         else:
             out.append(phase)
     return tuple(sorted(out, key=lambda p: (p.start, p.end, p.kind, p.bottleneck)))
+
+
+def _slowest(parts: Sequence[Latency]) -> Latency | None:
+    """Percentiles do not add up: what is told is that of the shard where people wait longest."""
+
+    def key(one: Latency) -> tuple[float, float, str]:
+        first, token = (figures.at(0.9) if figures else None for figures in (one.first_token, one.output_token))
+        return (-1.0 if first is None else first, -1.0 if token is None else token, _text(one))
+
+    return max(parts, key=key, default=None)
 
 
 def _newest(ids: Iterable[str | None], workloads: Mapping[str, WorkloadVerdict]) -> str | None:

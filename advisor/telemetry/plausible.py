@@ -95,7 +95,7 @@ _OF_USES = MappingProxyType({"mem_used_bytes": _MEMORY})
 _STATISTICS = ("_mean", "_p95", "_max")
 _MOMENTS = frozenset(
     {"ts", "first_seen", "last_seen", "ts_start", "ts_end", "valid_from", "valid_to", "since", "until",
-     "last_active_ts", "first_ts", "submitted_at", "started_at", "ended_at"}
+     "last_active_ts", "first_ts", "latency_ts", "submitted_at", "started_at", "ended_at"}
 )  # fmt: skip
 # Without these a row says nothing, or nothing of when.
 _NEEDED = frozenset(

@@ -12,6 +12,7 @@ from ..rulebook import Rulebook
 from .accounting.bare_gpus import bare_gpus
 from .accounting.gpu_hour_accounting import occupancy
 from .accounting.instances import instances
+from .accounting.latency import with_latency
 from .accounting.nodes import node_facts
 from .accounting.workload_verdicts import series_hours, usage_of, workload_verdicts
 from .bottlenecks.judgement import JudgementInputs, judge_pieces, pieces_of
@@ -42,6 +43,7 @@ def judge(frame: Frame, book: Rulebook) -> Verdicts:
     workloads = with_series(workloads, runs, judge_pieces((r.piece for r in runs if r.piece is not None), inputs))
 
     workloads = with_correction_told(workloads, book.kind_correction)
+    workloads = with_latency(workloads, frame.serving, book.latency_classes)
 
     notes = [*frame.notes, *correction_left_aside(book.correction_left)]
     notes.extend(

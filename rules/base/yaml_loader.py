@@ -29,8 +29,8 @@ MAX_VALUES = 50_000
 SUFFIXES = (".yaml", ".yml")
 FOLDERS = ("gpus", "nodes", "waste", "custom")
 FILES = (
-    "bottlenecks.yaml", "exceptions.yaml", "kind_correction.yaml", "kind_priors.yaml", "kinds.yaml", "premiums.yaml",
-    "providers.yaml",
+    "bottlenecks.yaml", "exceptions.yaml", "kind_correction.yaml", "kind_priors.yaml", "kinds.yaml",
+    "latency_classes.yaml", "premiums.yaml", "providers.yaml",
 )  # fmt: skip
 TEAMS_FOLDER = "teams"
 TEAM_FILE = "team.yaml"

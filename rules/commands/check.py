@@ -23,6 +23,7 @@ from ..policy.custom import CustomRules, load_custom_rules
 from ..policy.exceptions import Exceptions, load_exceptions
 from ..policy.kind_priors import load_kind_priors
 from ..policy.labels import WORKING_KINDS
+from ..policy.latency_classes import load_latency_classes
 from ..policy.teams import load_teams
 from ..policy.thresholds import load_bottleneck_thresholds, load_kind_thresholds, load_waste_rules
 
@@ -49,6 +50,7 @@ def run(options: argparse.Namespace) -> int:
         "custom rules": lambda: len(load_custom_rules(options.rules)),
         "exceptions": lambda: len(_exceptions(options.rules).every),
         "priors of kinds": lambda: len(load_kind_priors(options.rules).every),
+        "classes of latency": lambda: len(load_latency_classes(options.rules).classes),
         "thresholds of kinds": lambda: len(load_kind_thresholds(options.rules)),
         "thresholds of bottlenecks": lambda: len(load_bottleneck_thresholds(options.rules)),
         "labels behind the correction of kinds": lambda: _correction_count(options.rules),

@@ -16,6 +16,7 @@ from ..policy.custom import CustomRule, CustomRules, load_custom_rules
 from ..policy.exceptions import RuleException, load_exceptions
 from ..policy.kind_priors import KindPrior, load_kind_priors
 from ..policy.labels import WORKING_KINDS
+from ..policy.latency_classes import LatencyClasses, load_latency_classes
 from ..policy.thresholds import Threshold, WasteRule, load_bottleneck_thresholds, load_kind_thresholds, load_waste_rules
 
 
@@ -34,6 +35,7 @@ def run(options: argparse.Namespace) -> int:
     }
     correction = load_kind_correction(options.rules, WORKING_KINDS)
     priors = load_kind_priors(options.rules)
+    latency = load_latency_classes(options.rules)
     if options.format == "json":
         document = {
             "schema": "skuwise.rules/1",
@@ -43,6 +45,7 @@ def run(options: argparse.Namespace) -> int:
             **{name: _thresholds_json(thresholds) for name, thresholds in groups.items()},
             "kind_correction": None if correction is None else _correction_json(correction),
             "kind_priors": [_prior_json(one) for one in priors.every],
+            "latency_classes": _latency_json(latency),
         }
         write_json(document)
         return EXIT_DONE
@@ -65,7 +68,32 @@ def run(options: argparse.Namespace) -> int:
         weights = ", ".join(f"{kind} {weight:+g}" for kind, weight in one.log_odds.items())
         write_lines(f"  {one.name} (by {one.of}, {one.origin}): {weights}")
         _print_sentences("because", (one.reason,))
+    _print_latency(latency)
     return EXIT_DONE
+
+
+def _latency_json(latency: LatencyClasses) -> dict[str, object]:
+    return {
+        "classes": [
+            {"class": one.name, **one.limits, "says": one.says, "reason": one.reason, "source": one.source,
+             "origin": one.origin}
+            for one in latency.classes.values()
+        ],
+        "services": [{"id": one.id, "class": one.label, "reason": one.reason} for one in latency.services],
+        "kinds": dict(latency.kinds),
+    }  # fmt: skip
+
+
+def _print_latency(latency: LatencyClasses) -> None:
+    write_lines("classes of latency, the strictest first:")
+    for one in latency.classes.values():
+        limits = ", ".join(f"{key.removesuffix('_seconds')} {value:g} s" for key, value in one.limits.items())
+        write_lines(f"  {one.name} ({one.origin}): {limits or 'no limit'}; {one.says}")
+        _wrapped(f"{one.reason} Source: {one.source}.", "      ")
+    for service in latency.services:
+        write_lines(f"  services {service.id}: {service.label}, {service.reason}")
+    for kind, label in latency.kinds.items():
+        write_lines(f"  of {kind} that tells no more: {label}")
 
 
 def _prior_json(one: KindPrior) -> dict[str, object]:

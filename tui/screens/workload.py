@@ -15,6 +15,7 @@ from textual.widgets import Static
 from ...advisor.core import formatting as words
 from ...advisor.core.advice_types import Advice, Finding, Recommendation
 from ...advisor.core.coded_text import CodedText
+from ...advisor.core.latency_words import latency_words
 from ...advisor.core.timestamps import minute, span
 from ...advisor.core.verdict_types import INFERRED, WorkloadVerdict
 from ...advisor.views import coverage
@@ -171,6 +172,7 @@ def _kind(w: WorkloadVerdict) -> Content:
         line(f"{w.kind.label}, confidence {words.percent(w.kind.confidence)}", "bold"),
         *_items(w.kind.evidence),
         *_items([f"It could also be: {others}."] if others else []),
+        *_items([f"Latency class: {latency_words(w.latency)}."] if w.latency is not None else []),
     )
 
 

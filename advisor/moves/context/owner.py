@@ -55,7 +55,7 @@ def _asked(option: DrawnRecommendation, groups: Sequence[Group]) -> DrawnRecomme
     # What is not advised anyway asks nothing of anybody.
     ask = "" if r.blocked_by else f" First ask who uses {_listed(nodes)}: no label or process names an owner."
     return replace(option, recommendation=replace(
-        r, risk=_raised(r.risk), blocked_by=(*r.blocked_by, why), would_change_if=(*r.would_change_if, _TELLS),
+        r, risk=raised_risk(r.risk), blocked_by=(*r.blocked_by, why), would_change_if=(*r.would_change_if, _TELLS),
         text=f"{r.text.rstrip()}{ask}",
     ))  # fmt: skip
 
@@ -66,5 +66,6 @@ def _listed(nodes: Collection[str]) -> str:
     return ", ".join(names) + (f" and {more} more node{'s' if more > 1 else ''}" if more else "")
 
 
-def _raised(risk: Risk) -> Risk:
+def raised_risk(risk: Risk) -> Risk:
+    """The risk one step higher; the highest stays."""
     return _STEPS[min(_STEPS.index(risk) + 1, len(_STEPS) - 1)]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ...core import formatting as words
 from ...core.advice_types import Advice, Recommendation
+from ...core.latency_words import latency_words
 from ...core.verdict_types import WorkloadVerdict
 from .. import coverage
 from ..finding_groups import FindingGroup, best, best_recommendation, cases, without_finding
@@ -132,10 +133,16 @@ def workloads(advice: Advice, lengths: Lengths) -> Section:
     )
     right = tuple(range(len(what), len(heads)))
     changing = [told for same in alike[: lengths.rows] if (told := phase_sentence(same[0])) is not None]
+    # What its kind alone tells says nothing of this service: `explain` tells it.
+    waiting = {
+        w.series_id: f"{w.name}: latency class {latency_words(w.latency)}."
+        for w, *_ in alike[: lengths.rows] if w.latency is not None and w.latency.basis != "kind"
+    }  # fmt: skip
     return section(
         "Workloads",
         Table(heads, rows, right, lengths.more(alike, lengths.rows)),
         lengths.bulleted(changing, lengths.phases),
+        lengths.bulleted(list(waiting.values()), lengths.phases),
     )
 
 

@@ -11,6 +11,7 @@ from ....rules.policy.thresholds import WasteRule
 from ...core import formatting as words
 from ...core.advice_types import Advice, Configuration, Finding, Recommendation
 from ...core.coded_text import CodedText
+from ...core.latency_words import latency_words
 from ...core.timestamps import minute, span
 from ...core.verdict_types import WorkloadVerdict
 from ..move_words import action_words
@@ -87,6 +88,8 @@ def _workload(w: WorkloadVerdict | None) -> Iterable[Section]:
         Bullets(tuple(map(str, w.bottleneck.evidence))),
         Table(("share of its time", "limit"), tuple((words.percent(value), label) for label, value in shares), (0,)),
     )
+    if w.latency is not None:
+        yield section(f"Latency class: {latency_words(w.latency)}", Bullets(tuple(map(str, w.latency.evidence))))
     shown = w.phases[-SHOWN_PHASES:]
     more = len(w.phases) - len(shown)
     yield section(

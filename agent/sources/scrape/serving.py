@@ -15,7 +15,9 @@ from ...base.safe_text import clean_text
 from ...config import AgentConfig
 from ...metrics import SERVING_METRICS
 from ...model import Absence, Capability, Gpu, Instant, Probe, Reading, ServingSample
+from ...statistics.latency_bins import MEASURES, step_counts
 from ..base import Fault, SourceContext, SourceSpec
+from .latency_pages import Buckets, buckets_of
 from .prometheus_text import Series
 from .scraper import FetchedPage, PageReader, Pages, Target
 
@@ -52,9 +54,10 @@ class _Engine(NamedTuple):
     gauges: Mapping[str, tuple[_Pick, ...]]
     rates: Mapping[str, tuple[_Pick, ...]]
     first_token: str  # a histogram's name, in seconds; empty: not told
+    pace: tuple[str, ...]  # likewise of the time for each token after the first, newest name first
 
 
-def _engine(name: str, prefix: str, first_token: str = "", **metrics: str) -> _Engine:
+def _engine(name: str, prefix: str, first_token: str = "", pace: str = "", **metrics: str) -> _Engine:
     """An engine by the names of its series, without the prefix that all have; ``NAME/LABEL=VALUE`` is some of one."""
     picks: dict[str, tuple[_Pick, ...]] = {}
     for metric, names in metrics.items():
@@ -62,7 +65,8 @@ def _engine(name: str, prefix: str, first_token: str = "", **metrics: str) -> _E
         picks[metric] = tuple(_Pick(prefix + one, *rest) for one, *rest in parts)
     rates = {metric: one for metric, one in picks.items() if metric.endswith("_per_second")}
     gauges = {metric: one for metric, one in picks.items() if metric not in rates}
-    return _Engine(name, prefix, gauges, rates, first_token and prefix + first_token)
+    tokens = tuple(prefix + one for one in pace.split())
+    return _Engine(name, prefix, gauges, rates, first_token and prefix + first_token, tokens)
 
 
 # Names as the engines' own documentation gives them; what one does not tell is left out and stays missing.
@@ -71,6 +75,9 @@ ENGINES = (
         "vllm",
         "vllm:",
         "time_to_first_token_seconds",
+        # The second is its name of old, told beside the first for some releases ("DEPRECATED: Use
+        # vllm:inter_token_latency_seconds instead"); the third counts requests by their mean, not tokens.
+        "inter_token_latency_seconds time_per_output_token_seconds request_time_per_output_token_seconds",
         # A ratio whatever it is called; the second name is that of releases before the V1 engine.
         kv_cache_usage="kv_cache_usage_perc gpu_cache_usage_perc",
         requests_running="num_requests_running",
@@ -83,6 +90,7 @@ ENGINES = (
         "sglang",
         "sglang:",
         "time_to_first_token_seconds",
+        "inter_token_latency_seconds time_per_output_token_seconds",
         kv_cache_usage="token_usage",
         requests_running="num_running_reqs",
         requests_waiting="num_queue_reqs",
@@ -93,6 +101,8 @@ ENGINES = (
     _engine(
         "tgi",
         "tgi_",
+        # No first token is told; the time per token is a mean for each request.
+        pace="request_mean_time_per_token_duration",
         requests_running="batch_current_size",
         requests_waiting="queue_size",
         # Histograms over requests: their sums count tokens, when the request is done.
@@ -112,6 +122,7 @@ ENGINES = (
         "tensorrt-llm",
         "trtllm_",
         "time_to_first_token_seconds",
+        "time_per_output_token_seconds",
         kv_cache_usage="kv_cache_utilization",
         requests_running="num_requests_running",
         requests_waiting="num_requests_waiting",
@@ -125,8 +136,8 @@ _TRITON_BLOCKS = "nv_trt_llm_kv_cache_block_metrics"
 
 def _names(engine: _Engine) -> set[str]:
     names = {pick.name for picks in (*engine.gauges.values(), *engine.rates.values()) for pick in picks}
-    histogram = engine.first_token
-    return names | ({f"{histogram}_sum", f"{histogram}_count"} if histogram else set())
+    histograms = [one for one in (engine.first_token, *engine.pace) if one]
+    return names | {f"{one}_{part}" for one in histograms for part in ("sum", "count", "bucket")}
 
 
 WANTED = frozenset(name for engine in ENGINES for name in _names(engine))
@@ -139,12 +150,14 @@ _NAME_PAGES = "Where one runs here, name its page in serving_endpoints (or set s
 
 
 class _State(NamedTuple):
-    """What was read of an endpoint last: its page's number and time, and its counters."""
+    """What was read of an endpoint last: its page's number and time, its counters, and its histograms by what they are
+    of (`latency_bins.MEASURES`)."""
 
     number: int
     engine: str
     instant: Instant
     counters: Mapping[str, float]
+    histograms: Mapping[str, Buckets]
 
 
 class ServingSource:
@@ -217,10 +230,11 @@ class ServingSource:
         engine = engine_of(page.series)
         self._faults[url] = self._fault(url, page, engine)
         if page.fault is not None or engine is None:
-            self._states[url] = _State(page.number, "", page.instant, {})
+            self._states[url] = _State(page.number, "", page.instant, {}, {})
             return None
         counters = _counters(engine, page.series)
-        self._states[url] = _State(page.number, engine.name, page.instant, counters)
+        histograms = _histograms(engine, page.series)
+        self._states[url] = _State(page.number, engine.name, page.instant, counters, histograms)
         if known is None or known.engine != engine.name:
             return None
         elapsed = page.instant.monotonic_seconds - known.instant.monotonic_seconds
@@ -229,7 +243,9 @@ class ServingSource:
         values = _gauges(engine, page.series) | _rates(engine, known.counters, counters, elapsed)
         if not values:
             return None
-        return ServingSample(page.instant.wall_seconds, elapsed, url, engine.name, values, page.pids)
+        steps = {name: step_counts(known.histograms[name], own) for name, own in histograms.items()}
+        latency = {name: counts for name, counts in steps.items() if counts is not None}
+        return ServingSample(page.instant.wall_seconds, elapsed, url, engine.name, values, page.pids, latency=latency)
 
     def _fault(self, url: str, page: FetchedPage, engine: _Engine | None) -> Absence | None:
         if (page.fault is None and engine is not None) or url not in self._named:
@@ -256,7 +272,7 @@ class ServingSource:
                 "source", subject, metric.name, "not-exported", f"This {engine.name} does not tell {metric.name}.",
                 "Nothing to do; a newer release of it may.",
             )  # fmt: skip
-            there = metric.name in told or (metric.name == "time_to_first_token_seconds" and "first_sum" in told)
+            there = metric.name in told or f"{metric.name}_sum" in told
             lines.append(Capability(self.name, "source", subject, metric.name, origin, None if there else silent))
         return lines
 
@@ -310,21 +326,38 @@ def _used_blocks(series: Sequence[Series]) -> list[float]:
 
 def _counters(engine: _Engine, series: Sequence[Series]) -> dict[str, float]:
     found = {metric: sum(values) for metric, picks in engine.rates.items() if (values := _first(series, picks))}
-    histogram = engine.first_token
-    for key, suffix in (("first_sum", "_sum"), ("first_count", "_count")):
-        values = _pick(series, _Pick(histogram + suffix)) if histogram else []
-        if values:
-            found[key] = sum(values)
+    for metric, histograms in _MEANS.items():
+        for suffix in ("_sum", "_count"):
+            values = _first(series, [_Pick(name + suffix) for name in histograms(engine)])
+            if values:
+                found[metric + suffix] = sum(values)
     return found
+
+
+# Means over what was counted between two pages, and the histograms whose sum and count tell them.
+_MEANS: Mapping[str, Callable[[_Engine], Sequence[str]]] = {
+    "time_to_first_token_seconds": lambda engine: [engine.first_token] if engine.first_token else [],
+    "time_per_output_token_seconds": lambda engine: engine.pace,
+}
+
+
+def histograms_of(engine: _Engine) -> Mapping[str, Sequence[str]]:
+    """An engine's histograms by what they are of (`latency_bins.MEASURES`): their names, the first asked for first."""
+    return {measure: names(engine) for measure, names in zip(MEASURES, _MEANS.values(), strict=True)}
+
+
+def _histograms(engine: _Engine, series: Sequence[Series]) -> dict[str, Buckets]:
+    return {measure: buckets_of(series, names, _REPEATED) for measure, names in histograms_of(engine).items()}
 
 
 def _rates(engine: _Engine, before: Mapping[str, float], now: Mapping[str, float], elapsed: float) -> dict[str, float]:
     """Rates of what both pages count; none of what went back, which is a restart."""
     steps = {key: now[key] - before[key] for key in now if key in before and now[key] >= before[key]}
     found = {metric: steps[metric] / elapsed for metric in engine.rates if metric in steps}
-    requests = steps.get("first_count")
-    if requests and "first_sum" in steps:
-        found["time_to_first_token_seconds"] = steps["first_sum"] / requests
+    for metric in _MEANS:
+        count = steps.get(f"{metric}_count")
+        if count and f"{metric}_sum" in steps:
+            found[metric] = steps[f"{metric}_sum"] / count
     return found
 
 

@@ -35,6 +35,7 @@ _STEPS: tuple[tuple[int, tuple[str, ...]], ...] = (
     (1004, ("0005_bursts",)),
     (1005, ("0006_scheduler",)),
     (1006, ("0007_slurm_jobs",)),
+    (1007, ("0008_latency",)),
 )
 SCHEMA_VERSION = _STEPS[-1][0]
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from functools import cache
 
 from ...model import PERIOD_SECONDS, Absence, AgentStats, Event, FabricPort, Gpu, Node, Workload
+from ...statistics.latency_bins import MEASURES as LATENCY_MEASURES
 from .burst_rows import COLUMNS as BURST_COLUMNS
 from .codec import (
     FABRIC_STEPS,
@@ -47,6 +48,9 @@ TABLES: dict[str, tuple[str, ...]] = {
     "absence": ("id", "node_id", *_fields(Absence), "since", "until"),
     "server": ("id", "node_id", "engine", "endpoint"),
     "serving_sample": ("id", "server_id", "workload_ref", "ts", "interval_ms", *(name for name, _ in SERVING_STEPS)),
+    "serving_hour": (
+        "id", "server_id", "workload_ref", "ts", "interval_ms", *(f"{measure}_bins" for measure in LATENCY_MEASURES),
+    ),
     "event": ("id", "node_id", *_fields(Event)),
     "gpu_burst": BURST_COLUMNS,
     "agent_stat": (*_fields(AgentStats), "node_id"),

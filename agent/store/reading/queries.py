@@ -196,33 +196,46 @@ FABRIC_HISTORY = Query(
     ("node", "device", "role"),
     ("port", "last_active_ts", "first_ts", "hours"),
 )
+_SERVING_TEXT = ("node", "workload_id", "engine", "first_token_bins", "output_token_bins")
+_SERVING_NUMBERS = (
+    "kv_percent", "samples", "preemptions", "seconds", "generated_tokens", "prompt_tokens", "running_seconds",
+    "running_max", "waiting_seconds", "waiting_max", "latency_ts",
+)  # fmt: skip
 # What inference servers told of themselves, counted by the percent of the KV cache in use (NULL: not told), so that a
 # percentile over 14 days takes no more than a hundred rows of a workload.
-SERVING = Query(
-    "SELECT node, workload_id, engine, CAST(kv_cache_usage * 100 AS INTEGER) AS kv_percent, count(*) AS samples,"
+_SERVING_SAMPLES = (
+    "SELECT node, workload_id, engine, NULL AS first_token_bins, NULL AS output_token_bins,"
+    " CAST(kv_cache_usage * 100 AS INTEGER) AS kv_percent, count(*) AS samples,"
     " sum(preemptions_per_second * interval_seconds) AS preemptions, sum(interval_seconds) AS seconds,"
     " sum(generation_tokens_per_second * interval_seconds) AS generated_tokens,"
     " sum(prompt_tokens_per_second * interval_seconds) AS prompt_tokens,"
     " sum(requests_running * interval_seconds) AS running_seconds, max(requests_running) AS running_max,"
-    " sum(requests_waiting * interval_seconds) AS waiting_seconds, max(requests_waiting) AS waiting_max"
+    " sum(requests_waiting * interval_seconds) AS waiting_seconds, max(requests_waiting) AS waiting_max,"
+    " NULL AS latency_ts"
     " FROM serving_samples WHERE ts > :start AND ts <= :end AND workload_id IS NOT NULL"
-    " GROUP BY node, workload_id, engine, kv_percent",
-    ("node", "workload_id", "engine"),
-    (
-        "kv_percent",
-        "samples",
-        "preemptions",
-        "seconds",
-        "generated_tokens",
-        "prompt_tokens",
-        "running_seconds",
-        "running_max",
-        "waiting_seconds",
-        "waiting_max",
-    ),
+    " GROUP BY node, workload_id, engine, kv_percent"
+)
+# Rows of their own, with no sample and no second, tell how long requests waited, hour by hour (`latency_ts`).
+_SERVING_HOURS = (
+    "SELECT node, workload_id, engine, first_token_bins, output_token_bins,"
+    " NULL, 0, NULL, 0.0, NULL, NULL, NULL, NULL, NULL, NULL, ts"
+    " FROM serving_hours WHERE ts > :start AND ts <= :end AND workload_id IS NOT NULL"
+)
+SERVING = Query(
+    " UNION ALL ".join((_SERVING_SAMPLES, _SERVING_HOURS)),
+    _SERVING_TEXT,
+    _SERVING_NUMBERS,
 )
 # The version of the schema from which on there is such a view.
 SERVING_SINCE = 1001
+_LATENCY_SINCE = 1007
+
+
+def serving_query(version: int) -> Query:
+    """`SERVING`, as a database of this version of the schema can answer it."""
+    return SERVING if version >= _LATENCY_SINCE else Query(_SERVING_SAMPLES, _SERVING_TEXT, _SERVING_NUMBERS)
+
+
 # When the newest node was last seen. An hour that was rolled up before it was over ends later than that.
 LAST_SEEN = "SELECT max(last_seen) FROM nodes"
 # Before this version of the schema the rollups' own tables held their times.

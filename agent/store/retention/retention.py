@@ -174,8 +174,9 @@ class RetentionJob:
         for table in ("gpu", "port"):
             self._drop_by_id(connection, table, "valid_to < ?", (oldest - 3600.0,))
         self._drop_up_to(connection, "agent_stat", "ts <=", now - limits.minutes_seconds)
-        if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'serving_sample'").fetchone():
-            self._drop_up_to(connection, "serving_sample", "ts <=", now - min(_SERVING_SECONDS, limits.minutes_seconds))
+        for table in ("serving_sample", "serving_hour"):
+            if connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchone():
+                self._drop_up_to(connection, table, "ts <=", now - min(_SERVING_SECONDS, limits.minutes_seconds))
 
     def _drop_by_id(self, connection: sqlite3.Connection, table: str, where: str, values: Sequence[object]) -> None:
         ids = iter(_column(connection, f"SELECT id FROM {table} WHERE {where} ORDER BY id", *values))  # noqa: S608

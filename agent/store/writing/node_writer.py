@@ -24,6 +24,7 @@ from ..file.codec import (
 from ..file.tables import TABLES, kept, write_rollups
 from .device_rows import DeviceRows
 from .event_rows import EventRows
+from .latency_rows import LatencyRows
 from .write_batch import Batch
 
 _ROLLUP_BATCH = 5000
@@ -86,6 +87,7 @@ class NodeWriter:
         self.id: int = found[0] if found else batch.next_id("node")
         self._first_seen: float = found[1] if found else ts
         self._events = EventRows(batch, self.id)
+        self._latency = LatencyRows(batch)
         self._last_seen = ts
         self._written_last_seen: float | None = None
         self.node = node
@@ -211,6 +213,7 @@ class NodeWriter:
         values = encode_values(sample.values.get, SERVING_STEPS)
         row = (number, server, held[0] if held else None, sample.ts, round(sample.interval_seconds * 1000), *values)
         self._batch.put_sample("serving_sample", number, row)
+        self._latency.add(sample, server, held[0] if held else None)
 
     # The bulk roads, for simulators and importers: written at once, in transactions of some thousand rows.
 

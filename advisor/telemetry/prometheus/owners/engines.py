@@ -21,6 +21,7 @@ from ..client.response import Floats, Grid, Labels, SeriesAnswer
 from ..promql import promql as queries
 from ..promql.engine_series import ENGINE_SERIES, REQUESTS
 from ..promql.labels import host_of
+from .engine_latency import LATENCY_COLUMNS, latency_counts, latency_row
 from .kube import PODS_A_QUERY
 
 Ranges = Callable[[Sequence[Ask], int], Mapping[str, SeriesAnswer]]
@@ -43,11 +44,13 @@ _LEVELS = {"requests_running": "running", "requests_waiting": "waiting"}
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """A page of metrics as its series name it; `pods`: (cluster, namespace, pod) that it may be."""
+    """A page of metrics as its series name it; `pods`: (cluster, namespace, pod) that it may be. `latency`: by measure,
+    what its histograms counted in each row, by bin."""
 
     engine: str
     pods: tuple[tuple[str, str, str], ...]
     rows: Mapping[str, Floats]
+    latency: Mapping[str, Floats]
 
 
 def read_engines(
@@ -61,11 +64,13 @@ def read_engines(
         return pd.DataFrame(columns=list(COLUMNS))
     answers = ranges(list(_asks(known, matches, grid.step)), series)
     pages = _pages(answers)
-    places = _places(instants, names, matches, [key for _, key in pages], grid) if pages else {}
+    latency = latency_counts(ranges, known, matches, grid.step, where=_WHERE, parts=_PARTS, series=series)
+    both = dict.fromkeys((*pages, *latency))
+    places = _places(instants, names, matches, [key for _, key in both], grid) if both else {}
     held = _held(uses)
     rows: list[dict[str, object]] = []
-    for (engine, key), measures in pages.items():
-        target = _Target(engine, _pods(key, places), measures)
+    for engine, key in both:
+        target = _Target(engine, _pods(key, places), pages.get((engine, key), {}), latency.get((engine, key), {}))
         rows += _rows(target, held, grid)
     return _summed(rows)
 
@@ -180,18 +185,22 @@ def _rows(target: _Target, held: Mapping[str, Sequence[_Use]], grid: Grid) -> It
     ]  # fmt: skip
     if not uses:
         return
-    told = np.any([~np.isnan(values) for values in target.rows.values()], axis=0)
+    told = np.any(
+        [~np.isnan(values) for values in target.rows.values()]
+        + [~np.isnan(values[:, 0]) for values in target.latency.values()],
+        axis=0,
+    )
     for n in np.nonzero(told)[0].tolist():
         end = grid.start + n * grid.step
         use = _holder(uses, end - grid.step, end)
         if use is not None:
             seconds = min(use.end, end) - max(use.start, end - grid.step)
-            yield {
-                "node": use.node,
-                "workload_id": use.workload,
-                "engine": target.engine,
-                **_values(target, n, seconds),
-            }
+            whose = {"node": use.node, "workload_id": use.workload, "engine": target.engine}
+            if target.rows:
+                yield {**whose, **_values(target, n, seconds)}
+            waited = latency_row(target.latency, n, end)
+            if waited is not None:
+                yield {**whose, **waited}
 
 
 def _holder(uses: Sequence[_Use], begin: float, end: float) -> _Use | None:
@@ -226,13 +235,17 @@ def _values(target: _Target, n: int, seconds: float) -> dict[str, float]:
 
 
 def _summed(rows: Sequence[Mapping[str, object]]) -> pd.DataFrame:
-    """A row for each percent of KV cache in use, as the agent's databases give them."""
+    """A row for each percent of KV cache in use, as the agent's databases give them; those of latency as they are."""
     if not rows:
         return pd.DataFrame(columns=list(COLUMNS))
-    table = pd.DataFrame(rows).reindex(columns=list(COLUMNS))
+    every = pd.DataFrame(rows).reindex(columns=list(COLUMNS))
+    table, waited = every[every["latency_ts"].isna()], every[every["latency_ts"].notna()]
+    if table.empty:
+        return waited.reset_index(drop=True)
     by = ["node", "workload_id", "engine", "kv_percent"]
     grouped = table.groupby(by, dropna=False, sort=True)
-    sums = grouped[[name for name in COLUMNS if name not in by]].sum(min_count=1)
+    sums = grouped[[name for name in COLUMNS if name not in (*by, *LATENCY_COLUMNS)]].sum(min_count=1)
     for name in ("running_max", "waiting_max"):
         sums[name] = grouped[name].max()
-    return sums.reset_index()[list(COLUMNS)]
+    summed = sums.reset_index().reindex(columns=list(COLUMNS))
+    return summed if waited.empty else pd.concat([summed, waited], ignore_index=True)

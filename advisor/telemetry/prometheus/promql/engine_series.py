@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .....agent.sources.scrape.serving import ENGINES
+from .....agent.sources.scrape.serving import ENGINES, histograms_of
 
 # How many requests an engine answered, by the name that its own documentation gives the counter.
 REQUESTS = {
@@ -15,5 +15,6 @@ REQUESTS = {
 ENGINE_SERIES = frozenset(
     {pick.name for one in ENGINES for picks in (*one.gauges.values(), *one.rates.values()) for pick in picks}
     | set(REQUESTS.values())
+    | {f"{name}_bucket" for one in ENGINES for names in histograms_of(one).values() for name in names}
 )
 """Series that are asked for; any of them makes a pod a server."""

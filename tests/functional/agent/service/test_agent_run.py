@@ -107,7 +107,8 @@ def test_every_view_is_filled_after_a_short_run(tmp_path: Path) -> None:
     views = [row["name"] for row in rows(db, "SELECT name FROM sqlite_master WHERE type = 'view'")]
     assert len(views) >= 14
     empty = [view for view in views if rows(db, f"SELECT count(*) AS n FROM {view}")[0]["n"] == 0]
-    assert empty == ["serving_samples", "events", "slurm_jobs"]  # no inference server, no failed GPU, no Slurm
+    # No failed GPU, no Slurm, no inference server.
+    assert empty == ["events", "slurm_jobs", "serving_samples", "serving_hours"]
 
 
 @pytest.mark.slow

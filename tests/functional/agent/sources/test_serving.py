@@ -6,6 +6,7 @@ import pytest
 from skuwise.agent.model import Instant, Reading, ServingSample
 from skuwise.agent.sources.scrape.scraper import PageReader
 from skuwise.agent.sources.scrape.serving import WELL_KNOWN, ServingSource
+from skuwise.agent.statistics.latency_bins import percentile
 from skuwise.tests.support.metrics_fixtures import SGLANG, TGI, TRITON, TRTLLM, VLLM, PagesAtHand, counted, serving
 
 URL = "http://127.0.0.1:8000/metrics"
@@ -165,4 +166,86 @@ def test_doctor_is_told_what_an_engine_tells_and_what_not() -> None:
         "generation_tokens_per_second": None,
         "time_to_first_token_seconds": "not-exported",
         "preemptions_per_second": "not-exported",
+        "time_per_output_token_seconds": "not-exported",
     }
+
+
+LATENCY = """{name}_bucket{{{{engine="0",le="0.05",model_name="m"}}}} {{fast}}
+{name}_bucket{{{{engine="0",le="0.1",model_name="m"}}}} {{most}}
+{name}_bucket{{{{engine="0",le="2.5",model_name="m"}}}} {{all}}
+{name}_bucket{{{{engine="0",le="+Inf",model_name="m"}}}} {{all}}
+{name}_sum{{{{engine="0",model_name="m"}}}} {{sum}}
+{name}_count{{{{engine="0",model_name="m"}}}} {{all}}
+"""
+
+
+def latency(name: str, step: int, *, begun: int = 0) -> str:
+    """The histogram's lines after `step` rounds: 100 were counted in each, half within 50 ms, 90 within 100 ms."""
+    n = step + begun
+    return LATENCY.format(name=name).format(fast=50 * n, most=90 * n, all=100 * n, sum=6.0 * n)
+
+
+@pytest.mark.parametrize(
+    ("page", "first", "token"),
+    [
+        (VLLM, None, "vllm:inter_token_latency_seconds"),
+        (VLLM, None, "vllm:time_per_output_token_seconds"),
+        (VLLM, None, "vllm:request_time_per_output_token_seconds"),
+        (SGLANG, "sglang:time_to_first_token_seconds", "sglang:inter_token_latency_seconds"),
+        (TGI, None, "tgi_request_mean_time_per_token_duration"),
+        (TRTLLM, None, "trtllm_time_per_output_token_seconds"),
+    ],
+)
+def test_histograms_of_latency_are_counted_in_bins_between_two_pages(page: str, first: str | None, token: str) -> None:
+    names = [name for name in (first, token) if name is not None]
+    pages = [counted(page, n) + "".join(latency(name, n) for name in names) for n in (0, 1)]
+    with serving(pages[0]) as (url, asked):
+        reader = PageReader()
+        source = ServingSource(reader, (url,))
+        source.probe()
+        first_reading = source.read(NOW)
+        source.close()
+    assert first_reading.serving == () and asked  # served over HTTP; one page tells no step
+    (sample,) = samples(*pages)
+    counts = sample.latency["output_token"]
+    assert sum(counts) == pytest.approx(100.0)
+    assert sample.values["time_per_output_token_seconds"] == pytest.approx(0.06)
+    assert percentile(counts, 0.9) == pytest.approx(0.1)
+    assert ("first_token" in sample.latency) == (first is not None)
+
+
+def test_the_newer_name_counts_once_where_both_are_told() -> None:
+    both = ("vllm:inter_token_latency_seconds", "vllm:time_per_output_token_seconds")
+    (sample,) = samples(*(counted(VLLM, n) + "".join(latency(name, n) for name in both) for n in (0, 1)))
+    assert sum(sample.latency["output_token"]) == pytest.approx(100.0)
+
+
+def test_a_histogram_that_began_anew_or_has_the_whole_alone_counts_nothing() -> None:
+    name = "vllm:inter_token_latency_seconds"
+    again, after = samples(*(counted(VLLM, 1) + latency(name, n) for n in (5, 0, 1)))
+    assert "output_token" not in again.latency and "time_per_output_token_seconds" not in again.values
+    assert sum(after.latency["output_token"]) == pytest.approx(100.0)
+    # The first token's histogram of this page has one edge below everything it counts, and the whole.
+    (plain,) = samples(counted(VLLM, 0), counted(VLLM, 1))
+    assert plain.values["time_to_first_token_seconds"] == pytest.approx(0.3) and plain.latency == {}
+
+
+@pytest.mark.parametrize("edge", ["", "often", "-0.1", "NaN", "1e999999999999999999999999999999999999", "0x1p4"])
+def test_an_edge_that_is_none_is_passed_over(edge: str) -> None:
+    name = "vllm:inter_token_latency_seconds"
+    pages = [counted(VLLM, n) + latency(name, n).replace('le="0.05"', f'le="{edge}"') for n in (0, 1)]
+    (sample,) = samples(*pages)
+    assert sum(sample.latency["output_token"]) == pytest.approx(100.0)
+    assert percentile(sample.latency["output_token"], 0.9) == pytest.approx(0.1)
+
+
+def test_data_parallel_parts_add_their_counts_and_ranks_that_repeat_do_not() -> None:
+    name = "vllm:inter_token_latency_seconds"
+
+    def page(n: int) -> str:
+        one = counted(VLLM, n) + latency(name, n)
+        rank = one.replace('engine="0"', 'engine="0",tp_rank="1"')
+        return one + rank + one.replace('engine="0"', 'engine="1"')
+
+    (sample,) = samples(page(0), page(1))
+    assert sum(sample.latency["output_token"]) == pytest.approx(200.0)

@@ -31,6 +31,7 @@ VIEWS = [
     "host_minutes",
     "host_samples",
     "nodes",
+    "serving_hours",
     "serving_samples",
     "slurm_jobs",
     "workload_gpus",

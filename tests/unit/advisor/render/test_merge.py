@@ -27,12 +27,22 @@ from skuwise.advisor.core.advice_types import (
     Summary,
 )
 from skuwise.advisor.core.coded_text import CodedText
-from skuwise.advisor.core.verdict_types import Alternative, BottleneckVerdict, Coverage, KindVerdict, Phase, Scheduled
+from skuwise.advisor.core.verdict_types import (
+    Alternative,
+    BottleneckVerdict,
+    Coverage,
+    KindVerdict,
+    Latency,
+    LatencyFigures,
+    Phase,
+    Scheduled,
+)
 from skuwise.advisor.pipeline import AdviseOptions, advise
 from skuwise.advisor.render import format_names, render
 from skuwise.advisor.render.json import load_schema
 from skuwise.advisor.shards.advice_parser import MAX_BYTES, Allowance, parse_advice
 from skuwise.advisor.shards.merge import merge_advice
+from skuwise.advisor.shards.merge_items import one_workload
 from skuwise.rules.base.errors import UsageError
 from skuwise.rules.catalog.types import Price
 from skuwise.tests.support.frame_builder import DECODE, FREE, TRAINING, FrameBuilder
@@ -593,3 +603,21 @@ def test_keys_of_the_first_contract_are_enough():
     assert told.nodes == ("b", "n1", "n2")
     with pytest.raises(UsageError, match="a cannot be merged: prices"):
         parse_advice(json.dumps(data | {"prices": 1}).encode(), "a")
+
+
+def test_of_a_services_latencies_the_slowest_shards_are_told_whatever_the_order():
+    def told(p90: float) -> Latency:
+        return Latency("documents", "measured", {}, LatencyFigures(2000.0, p90 / 2, p90, p90, None), busy_hours=3.0)
+
+    parts = [workload("chat", (name,), latency=told(p90)) for name, p90 in (("n1", 0.2), ("n2", 0.4))]
+    silent = workload("chat", ("n3",))
+    for order in ([*parts, silent], [silent, *reversed(parts)]):
+        assert one_workload(order, [False] * 3, 0.5).latency == told(0.4)
+    assert one_workload([silent, silent], [False] * 2, 0.5).latency is None
+
+
+def test_advice_of_before_there_were_latencies_is_read():
+    values = json.loads(GOLDEN.read_text())
+    for one in values["workloads"]:
+        del one["latency"]
+    assert {w.latency for w in parse_advice(json.dumps(values).encode(), "old").workloads} == {None}

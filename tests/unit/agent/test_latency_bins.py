@@ -1,0 +1,88 @@
+"""Histograms of latency in fixed bins: what two pages counted, added up, and percentiles of it."""
+
+from __future__ import annotations
+
+from math import inf, nan
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from skuwise.agent.statistics.latency_bins import (
+    LATENCY_EDGES,
+    added,
+    bucket_shares,
+    decode,
+    encode,
+    percentile,
+    spread,
+    step_counts,
+)
+
+VLLM = {0.05: 10.0, 0.1: 90.0, 0.25: 100.0, 2.5: 100.0, inf: 100.0}
+
+
+def test_counts_at_an_edge_of_ours_are_kept_and_percentiles_lie_within_their_bucket() -> None:
+    counts = spread(VLLM)
+    assert counts is not None
+    assert sum(counts[: LATENCY_EDGES.index(0.1) + 1]) == pytest.approx(90.0)
+    assert percentile(counts, 0.9) == pytest.approx(0.1)
+    assert percentile(counts, 0.5) == pytest.approx(0.075)  # half of the bucket from 50 to 100 ms
+    assert percentile(counts, 0.99) == pytest.approx(0.235)
+
+
+def test_what_lies_above_every_edge_is_told_as_the_last_of_ours() -> None:
+    counts = spread({2.0: 1.0, inf: 10.0})
+    assert counts is not None and counts[-1] == 9.0
+    assert percentile(counts, 0.9) == LATENCY_EDGES[-1]
+
+
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        ({}, VLLM),  # the first page alone
+        (VLLM, VLLM),  # nothing was counted
+        (VLLM, {0.05: 1.0, 0.1: 2.0, 2.5: 2.0, inf: 2.0}),  # it was started again
+        (VLLM, {0.05: 50.0, 0.1: 95.0, 2.5: 120.0, inf: 120.0}),  # fewer up to 100 ms than up to 50 ms came on top
+        ({inf: 5.0}, {inf: 9.0}),  # the whole alone
+        ({2.5: 5.0}, {2.5: 9.0}),  # no whole
+        ({0.1: 5.0, inf: 5.0}, {0.1: 9.0, inf: 10.0}),  # nothing is told of what took longer than 100 ms
+        ({2.5: 0.0, inf: 0.0}, {2.5: 1e300, inf: 1e300}),  # no count
+        ({2.5: 0.0, inf: 0.0}, {2.5: nan, inf: nan}),
+    ],
+)
+def test_a_step_that_cannot_be_told_is_none(before: dict[float, float], now: dict[float, float]) -> None:
+    assert step_counts(before, now) is None
+
+
+def test_an_edge_that_one_page_lacks_is_done_without() -> None:
+    step = step_counts({0.05: 0.0, 0.1: 0.0, 2.0: 0.0, inf: 0.0}, {0.05: 4.0, 2.0: 4.0, inf: 8.0})
+    assert step is not None
+    assert sum(step) == 8.0 and step[-1] == 4.0
+
+
+def test_many_histograms_at_once_are_spread_as_one() -> None:
+    edges = sorted(VLLM)
+    per_bucket = [VLLM[edge] - before for edge, before in zip(edges, [0.0, *(VLLM[e] for e in edges)], strict=False)]
+    shares = bucket_shares(edges)
+    summed = [sum(n * share[i] for n, share in zip(per_bucket, shares, strict=True)) for i in range(len(shares[0]))]
+    assert summed == pytest.approx(spread(VLLM))
+
+
+@given(st.lists(st.integers(0, 10**6), min_size=len(LATENCY_EDGES) + 1, max_size=len(LATENCY_EDGES) + 1))
+def test_what_is_kept_comes_back(counts: list[int]) -> None:
+    back = decode(encode(counts))
+    assert back == (tuple(map(float, counts)) if any(counts) else None)
+
+
+@pytest.mark.parametrize("text", ["", "1,two", "nan", "-1,2", "inf", ",".join(["1"] * 40), "1" * 5000, None, 7, b"1,2"])
+def test_a_text_that_is_none_of_ours_is_none(text: object) -> None:
+    assert decode(text) is None
+
+
+def test_hours_add_up() -> None:
+    one = spread(VLLM)
+    assert one is not None
+    both = added([one, one])
+    assert both is not None
+    assert sum(both) == pytest.approx(200.0)
+    assert added([]) is None
