@@ -53,6 +53,7 @@ class GpuSku:
     """One GPU. `dense_flops` maps precision (fp64, fp32, fp16, bf16, fp8, int8, fp4) to FLOP/s or OP/s.
 
     `mig_profiles`: empty where the GPU has no MIG, or nobody listed the SMs of its instances.
+    `xgmi_bytes_per_second`: of Infinity Fabric between AMD GPUs of one node, as `nvlink_bytes_per_second`.
     """
 
     name: str
@@ -75,6 +76,18 @@ class GpuSku:
     aliases: tuple[str, ...]
     source: FigureSource
     mig_profiles: tuple[MigProfile, ...] = ()
+    xgmi_bytes_per_second: float | None = None
+    xgmi_links: int | None = None
+
+    @property
+    def link_bytes_per_second(self) -> float | None:
+        """Between the GPUs of one node beside PCIe, of all links of one GPU, one way; None: they have PCIe alone."""
+        return self.nvlink_bytes_per_second or self.xgmi_bytes_per_second
+
+    @property
+    def link_name(self) -> str:
+        """What that link is called; of a GPU without one, what it would be."""
+        return "Infinity Fabric" if self.xgmi_bytes_per_second else "NVLink"
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,9 +74,9 @@ def rates_of(sku: GpuSku, precision: str = "bf16") -> Rates | None:
     if memory is None:
         assumed.append(f"the memory bandwidth that {sku.name} sustains")
         memory = _MEMORY
-    nvlink = bool(sku.nvlink_bytes_per_second)
-    if sku.nvlink_bytes_per_second:
-        link = sku.nvlink_bytes_per_second * (sku.achieved.link_allreduce or _LINK)
+    nvlink = bool(sku.link_bytes_per_second)
+    if sku.link_bytes_per_second:
+        link = sku.link_bytes_per_second * (sku.achieved.link_allreduce or _LINK)
     else:
         link = sku.pcie_bytes_per_second * PCIE_ALL_REDUCE
     return Rates(

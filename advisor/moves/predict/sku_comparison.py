@@ -83,7 +83,7 @@ def group_of(question: Question, source: GpuSku, target: GpuSku) -> str:
     """The group of moves whose published residuals tell how far this prediction may be off."""
     kind = kind_of(question)
     if question.gpus > 1 and kind in ("decode", "prefill", "mixed"):
-        links = [bool(sku.nvlink_bytes_per_second) for sku in (source, target)]
+        links = [bool(sku.link_bytes_per_second) for sku in (source, target)]
         if not all(links):
             return "tensor parallelism over PCIe"
     if question.mixture_of_experts and kind == "training":
@@ -172,11 +172,11 @@ def _memory(question: Question, target: GpuSku) -> CodedText | None:
 
 
 def _links(question: Question, source: GpuSku, target: GpuSku) -> CodedText | None:
-    if question.gpus <= PCIE_GROUP_MAX or target.nvlink_bytes_per_second or not source.nvlink_bytes_per_second:
+    if question.gpus <= PCIE_GROUP_MAX or target.link_bytes_per_second or not source.link_bytes_per_second:
         return None
     return coded(
-        "model-over-pcie", "{gpus} GPUs that work on one model talk over NVLink, and {sku} has PCIe only",
-        gpus=question.gpus, sku=target.name,
+        "model-over-pcie", "{gpus} GPUs that work on one model talk over {link}, and {sku} has PCIe only",
+        gpus=question.gpus, link=source.link_name, sku=target.name,
     )  # fmt: skip
 
 
@@ -184,7 +184,7 @@ def _host_bound(question: Question, source: GpuSku, target: GpuSku) -> CodedText
     if question.phase == "training" or question.params is None or question.params > HOST_BOUND_PARAMS:
         return None
     newer = family(target) == "blackwell" and family(source) != "blackwell"
-    if not newer or target.nvlink_bytes_per_second is None:
+    if not newer or target.link_bytes_per_second is None:
         return None
     return CodedText(
         "small-model-host-bound",

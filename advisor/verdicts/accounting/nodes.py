@@ -191,8 +191,10 @@ def _port_p995(rows: pd.DataFrame, port: pd.Series) -> list[float | None]:
 
 
 def _without_nvlink(index: GpuIndex, key: tuple[str, str]) -> bool:
-    """Whether neither the driver nor the catalog, which knows the GPU, tells of NVLink."""
-    return index.skus[key] is not None and bool(index.table["nvlink"].isna().get(key, default=True))
+    """Whether neither the driver nor the catalog, which knows the GPU, tells of a link beside PCIe."""
+    sku = index.skus[key]
+    known = sku is not None and sku.link_bytes_per_second is None
+    return known and bool(index.table["nvlink"].isna().get(key, default=True))
 
 
 def _nvlink_peaks(frame: Frame, rows: pd.DataFrame, whole: set[tuple[str, str]]) -> dict[str, float]:
