@@ -104,6 +104,7 @@ FEATURES: Mapping[str, tuple[str, str]] = {
     "cpu": ("ratio", "host CPU busy, mean of busy rows"),
     "io_wait": ("ratio", "host IO wait, mean of busy rows"),
     "power_watts": ("watts", "power per GPU, mean"),
+    "rest_watts": ("watts", "power per GPU while it stood idle with memory held, mean"),
     "power_over_idle": ("ratio", "power over the SKU's idle power, mean"),
     "throttled": ("ratio", "share of time with a throttle reason that costs speed"),
     "generated_tokens": ("count", "tokens that its inference servers told they generated in the window"),

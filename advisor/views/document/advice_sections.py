@@ -114,9 +114,17 @@ def _option(letter: str, r: Recommendation, lengths: Lengths) -> Section:
         r.text,
         f"Blocked by: {'; '.join(map(str, r.blocked_by))}." if r.blocked_by and lengths.whole else "",
         f"Decided: {words.decision_words(r.decision)}." if r.decision is not None else "",
+        Bullets(tuple(map(str, r.levers))),
         AsideBlock(sections.wrong_if(r.would_change_if, lengths)),
         Bullets(tuple(shown)),
     )
+
+
+def levers(advice: Advice, lengths: Lengths) -> tuple[Section, ...]:
+    """What a lower precision would change for services that no recommendation tells it of; none where there is none."""
+    shown = {r.workload for r in advice.recommendations if r.levers}
+    told = [f"{lengths.name(w.name)}: {one}" for w in advice.workloads if w.id not in shown for one in w.levers]
+    return (section("Levers, in no sum", lengths.bulleted(told, lengths.rows)),) if told else ()
 
 
 def workloads(advice: Advice, lengths: Lengths) -> Section:
