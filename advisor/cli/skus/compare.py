@@ -11,6 +11,7 @@ from ....rules.catalog.loader import Catalog, load_catalog
 from ....rules.catalog.types import GpuSku
 from ....rules.models.move_model import load_move_model
 from ...core.formatting import time_words
+from ...moves.predict.precision_levers import levers_of
 from ...moves.predict.sku_comparison import Comparison, compare
 from ...moves.predict.typical_work import Question, batch_on, gpus_of_a_copy, profile_of
 from .options import add_catalog, add_model, asked_gpu, check_model, parse_whole
@@ -76,6 +77,7 @@ def compare_typical(source: GpuSku, target: GpuSku, catalog: Catalog) -> tuple[t
 
 
 def _document(question: Question, source: GpuSku, target: GpuSku, found: Comparison) -> dict[str, object]:
+    levers = [asdict(one) for one in levers_of(question, target)]
     return {
         "from": source.name,
         "to": target.name,
@@ -84,6 +86,7 @@ def _document(question: Question, source: GpuSku, target: GpuSku, found: Compari
         "time_ratio": asdict(found.time_ratio),
         "blocked_by": [asdict(why) for why in found.blocked_by],
         "basis": found.basis,
+        **({"levers": levers} if levers else {}),
     }
 
 
@@ -100,6 +103,7 @@ def _text(question: Question, source: GpuSku, target: GpuSku, found: Comparison)
         lines.append(f"  in flight  {here:.0f} sequences on {source.name}, {there:.0f} on {target.name}")
     lines.append(f"  basis      {found.basis}")
     lines += [f"  blocked    {reason}" for reason in found.blocked_by]
+    lines += [f"  lever      {one}" for one in levers_of(question, target)]
     if found.assumed or found.sigma > 0.25:
         lines.append("  An answer to start from, not a recommendation: benchmark first.")
     return "\n".join(lines)

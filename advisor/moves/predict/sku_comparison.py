@@ -10,19 +10,17 @@ from ....rules.models.move_model import MoveModel, Residuals
 from ...core.advice_types import Interval
 from ...core.coded_text import CodedText, coded
 from ..base.constraints import (
-    BF16_CAPABILITY,
-    FP8_CAPABILITY,
     arm_host,
-    capability,
+    has_precision,
     lacks_precision,
     other_stack,
     room_bytes,
 )
 from ..base.prediction import Z90
 from ..base.sustained_rates import family, rates_of
+from .batch_memory import batch_too_large
 from .typical_work import Parts, Question, parts_of, profile_of
 
-FP4_CAPABILITY = (10, 0)
 # Tensor parallelism of 4 and more does not work over PCIe: 1 to 5 GB/s measured where NVLink has 330.
 PCIE_GROUP_MAX = 3
 # Llama-3.1-8B at batch 128 ran at 0.65x on B200 against H100, and 52 of 620 matched pairs were slower: below it the
@@ -117,7 +115,7 @@ def blocks(question: Question, source: GpuSku, target: GpuSku) -> tuple[CodedTex
     reasons = [
         other_stack(source, target) or arm_host(source, target),
         _precision(question, target),
-        _memory(question, target),
+        _memory(question, target) or batch_too_large(question, target),
         _links(question, source, target),
         _host_bound(question, source, target),
     ]
@@ -146,9 +144,7 @@ def _basis(question: Question, group: str, residuals: Residuals, assumed: tuple[
 
 
 def _precision(question: Question, target: GpuSku) -> CodedText | None:
-    needed = {"bf16": BF16_CAPABILITY, "fp8": FP8_CAPABILITY, "fp4": FP4_CAPABILITY}.get(question.precision)
-    has = capability(target)
-    if needed is None or has is None or has >= needed:
+    if has_precision(target, question.precision):
         return None
     return lacks_precision(target, question.precision.upper())
 

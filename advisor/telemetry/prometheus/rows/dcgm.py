@@ -119,7 +119,10 @@ def keyed_rows(
             mig_profile=labels.get("GPU_I_PROFILE"), uuid=uuid, driver_version=labels.get(DRIVER_LABEL),
         )  # fmt: skip
         if parent:
-            about.setdefault(parent + own[len(uuid) :], About(place, index, name, uuid=parent, driver_version=labels.get(DRIVER_LABEL)))
+            about.setdefault(
+                parent + own[len(uuid) :],
+                About(place, index, name, uuid=parent, driver_version=labels.get(DRIVER_LABEL)),
+            )
     weights = weights_of(counts)
     # Of several series of a GPU (a copy for each pod, two exporters) the fullest says how much of a row was seen.
     cells.put("n", counts, key, how="max")
