@@ -125,8 +125,8 @@ def one_finding(parts: Sequence[Finding], workloads: Mapping[str, WorkloadVerdic
 def one_recommendation(parts: Sequence[Recommendation], workloads: Mapping[str, WorkloadVerdict]) -> Recommendation:
     """A way out for the parts of one series. Parts where it is blocked bring nothing where it is open for others.
 
-    The percentiles of savings, in dollars and in energy, are summed, which holds where the parts turn out well or badly together; so few figures
-    give no better. The time ratio spans all parts.
+    The percentiles of savings, in dollars and in energy, are summed, which holds where the parts turn out well or badly
+    together; so few figures give no better. The time ratio spans all parts.
     """
     parts = [r for r in parts if not r.blocked_by] or parts
     workload = _newest((r.workload for r in parts), workloads)

@@ -249,7 +249,7 @@ class EvidenceGate:
 
 
 def all_seen(verdicts: Verdicts, nodes: Iterable[str]) -> bool:
-    """Whether every GPU of these nodes was observed, so that nobody unknown holds one: what is switched off is a node."""
+    """Whether every GPU of these nodes was observed: what is switched off is a node, with all of them."""
     known = [verdicts.inventory.nodes.get(name) for name in nodes]
     return all(one is not None and not one.unobserved and not one.surplus for one in known)
 

@@ -1,7 +1,7 @@
-"""Servers at rest most of the time: clocks that a CUDA context keeps up although nothing runs, let down between requests.
+"""Servers at rest most of the time: clocks that a context keeps up although nothing runs, let down between requests.
 
-A context raises the clocks to their highest and keeps them there. CUDA_DISABLE_PERF_BOOST=1 in the environment of the
-process leaves that to the load. Energy, never cash; the watts are the difference of the GPUs' own levels at rest.
+A CUDA context raises the clocks to their highest and keeps them there. CUDA_DISABLE_PERF_BOOST=1 in the environment
+of the process leaves that to the load. Energy, never cash; the watts are the difference of the GPUs' own levels at rest.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def _option(series: GroupContext, rest: _Rest) -> DrawnRecommendation | None:
         if blocked:
             interval = None
         elif price is not None:
-            saving = _worth(series, rest, kwh, price)
+            saving = _worth(rest, kwh, price)
     then = "" if kwh is None else f" {_money(price, saving)}"
     low, high = FIRST_REQUEST_SECONDS
     return series.recommend(
@@ -182,7 +182,7 @@ def _saved(series: GroupContext, rest: _Rest) -> Array:
     return each * rng.uniform(*RECOVERED, DRAWS) * rest.gpu_hours / 1000
 
 
-def _worth(series: GroupContext, rest: _Rest, kwh: Array, price: PowerPrice) -> Saving:
+def _worth(rest: _Rest, kwh: Array, price: PowerPrice) -> Saving:
     paid = float(rest.held_watts.mean()) * rest.gpu_hours / 1000 * price.usd_per_kwh
     return Saving(kwh * price.usd_per_kwh, (), paid, "energy")
 
@@ -246,7 +246,7 @@ def _watts_at_rest(snapshot: PredictionSnapshot, seen: Observation) -> float | N
 
 
 def _state(snapshot: PredictionSnapshot, seen: Observation, _: bool) -> MoveState | None:
-    """By its power at rest: past half of the way down is done. Figures are of whole runs; setting it takes a new one."""
+    """By its power at rest: past half of the way down is done. Figures are of whole runs; it takes a new one."""
     before, target = snapshot.before, snapshot.yardstick.rest_watts
     now = _watts_at_rest(snapshot, seen)
     if before is None or before.rest_watts is None or target is None or now is None or before.rest_watts <= target:

@@ -103,7 +103,7 @@ def _fewer(held: _Held) -> Iterator[CodedText]:
     for precision in usable(held.sku, held.model.precision):
         least = _least(held.needed(precision), held.sku, held.gpus)
         if least < before:
-            yield _lever("fewer-gpus", held, precision, held.sku, least)
+            yield _lever(held, precision, held.sku, least)
             before = least
 
 
@@ -118,7 +118,7 @@ def _smaller(held: _Held, sold: Sequence[tuple[GpuSku, int]]) -> Iterator[CodedT
             least = _least(held.needed(precision), sku, most)
             if least <= most:
                 shown += 1
-                yield _lever("smaller-gpus", held, precision, sku, least)
+                yield _lever(held, precision, sku, least)
                 break
 
 
@@ -140,7 +140,7 @@ def _sold(scene: MoveContext, group: Group, source: GpuSku) -> list[tuple[GpuSku
     return sorted(found.values(), key=lambda one: (-one[0].mem_bytes, one[0].name))
 
 
-def _lever(what: str, held: _Held, precision: str, sku: GpuSku, gpus: int) -> CodedText:
+def _lever(held: _Held, precision: str, sku: GpuSku, gpus: int) -> CodedText:
     model, weights = held.model, held.model.params * BYTES[precision]
     here, there = rates_of(held.sku, model.precision), rates_of(sku, precision)
     cache = "with the cache that its peak fills" if held.cache_told else "with all of its cache: how full is not told"
@@ -153,10 +153,10 @@ def _lever(what: str, held: _Held, precision: str, sku: GpuSku, gpus: int) -> Co
         rates = f"reading all of it once takes x{read:.2f} the time, matrix products have x{matrix:.2f} the rate"
         told = f"; {rates}{', by rates that are assumed in part' if assumed else ''}"
     return CodedText(
-        f"{what}-in-{precision}",
+        "lever-precision",
         f"if served in {precision.upper()}: the weights of {model.name} need {weights / 1e9:.0f} GB instead of "
-        f"{held.weights_bytes / 1e9:.0f}, {held.needed(precision) / 1e9:.0f} GB {cache}, which fit on {gpus} x {sku.name} "
-        f"a copy instead of {held.gpus} x {held.sku.name}{told}. {CHECK}",
+        f"{held.weights_bytes / 1e9:.0f}, {held.needed(precision) / 1e9:.0f} GB {cache}, which fit on {gpus} x "
+        f"{sku.name} a copy instead of {held.gpus} x {held.sku.name}{told}. {CHECK}",
         {
             "precision": precision, "precision_now": model.precision, "model": model.name, "params": model.params,
             "sku": sku.name, "gpus": gpus, "sku_now": held.sku.name, "gpus_now": held.gpus, "weights_bytes": weights,

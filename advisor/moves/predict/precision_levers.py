@@ -41,9 +41,9 @@ def levers_of(question: Question, target: GpuSku) -> tuple[CodedText, ...]:
             continue
         found.append(
             CodedText(
-                f"weights-fit-in-{precision}",
-                f"if served in {precision.upper()}: the weights need {weights / question.gpus / 1e9:.0f} GB per GPU instead "
-                f"of {question.weights_bytes / question.gpus / 1e9:.0f}, and {target.name} has room for "
+                "lever-weights-fit",
+                f"if served in {precision.upper()}: the weights need {weights / question.gpus / 1e9:.0f} GB per GPU "
+                f"instead of {question.weights_bytes / question.gpus / 1e9:.0f}, and {target.name} has room for "
                 f"{room / 1e9:.0f} GB. {CHECK}",
                 {
                     "sku": target.name, "precision": precision, "precision_now": question.precision,

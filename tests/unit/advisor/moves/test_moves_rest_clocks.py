@@ -1,4 +1,5 @@
-# pyright: reportOptionalMemberAccess=false
+# pyright: reportOptionalMemberAccess=false, reportOptionalOperand=false, reportArgumentType=false
+# pyright: reportOperatorIssue=false
 """Clocks that a CUDA context keeps up at rest: what letting them down saves, and what has to be known for it."""
 
 from __future__ import annotations
