@@ -108,7 +108,8 @@ def _option(
     watts = _drawn(fleet.verdicts, found, group) if all_of_them else None
     kwh = None if watts is None else watts * HOURS_PER_MONTH / 1000
     if kwh is not None:
-        then += f" By what {'its' if whole == 1 else 'their'} GPUs drew, {kwh:,.0f} kWh a month would not be drawn."
+        off = "By" if saving is not None else "Switched off until then, by"
+        then += f" {off} what {'its' if whole == 1 else 'their'} GPUs drew, {kwh:,.0f} kWh a month would not be drawn."
     key = group.identity if group else f"{node.cluster}/{node.node}"
     return recommend(
         "release", key, node.node_sku, "nothing",

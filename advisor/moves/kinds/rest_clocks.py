@@ -1,7 +1,7 @@
 """Servers at rest most of the time: clocks that a context keeps up although nothing runs, let down between requests.
 
 A CUDA context raises the clocks to their highest and keeps them there. CUDA_DISABLE_PERF_BOOST=1 in the environment
-of the process leaves that to the load. Energy, never cash; the watts are the difference of the GPUs' own levels at rest.
+of the process leaves that to the load. Energy, never cash; the watts are the difference of the GPUs' levels at rest.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from ..tracking.observation import Observation, PredictionSnapshot, hours
 
 ACTION: Action = "rest-clocks"
 VARIABLE = "CUDA_DISABLE_PERF_BOOST"
-SERVERS = (*AVAILABLE, "batch-inference")
+# Not what people type into: a notebook of one GPU would come to a dollar a month.
+SERVERS = ("online-inference", "batch-inference")
 # The first driver that knows the variable: NVIDIA's page of 580.105.08 (drivers/details/257493, November 2025).
 KNOWN_SINCE = (580, 105, 8)
 # Of its observed time: below it the server works more than it rests.
