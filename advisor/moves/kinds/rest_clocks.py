@@ -48,7 +48,7 @@ FIRST_REQUEST_SECONDS = (0.15, 0.22)
 SIGMA_OTHER_GPU = 0.06
 # Mean over the month of all its GPUs. Less than half of the smallest difference published (26 W) shows at no meter.
 WATTS_MIN = 13.0
-_VERSION = re.compile(r"(\d{1,5})\.(\d{1,5})(?:\.(\d{1,5}))?", re.ASCII)
+_VERSION = re.compile(r"\d{1,5}(?:\.\d{1,5}){1,3}", re.ASCII)
 
 _OWN, _NODE, _FLEET = "the same GPUs", "free GPUs of its node", "free GPUs of the same kind on other nodes"
 
@@ -234,10 +234,10 @@ def _driver_block(group: Group) -> CodedText | None:
     )  # fmt: skip
 
 
-def version_of(text: str | None) -> tuple[int, int, int] | None:
+def version_of(text: str | None) -> tuple[int, ...] | None:
     """A driver's version as numbers; None: not told, or no version."""
-    match = _VERSION.fullmatch(text.strip()) if text is not None else None
-    return (int(match[1]), int(match[2]), int(match[3] or 0)) if match else None
+    told = text.strip() if text is not None else ""
+    return tuple(map(int, told.split("."))) if _VERSION.fullmatch(told) else None
 
 
 def _watts_at_rest(snapshot: PredictionSnapshot, seen: Observation) -> float | None:
