@@ -6,13 +6,19 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import jsonschema
 import pytest
 from skuwise.__main__ import main
+from skuwise.advisor.core.advice_json import from_dict
 from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.verdict_types import KindVerdict
 from skuwise.advisor.moves.base.constraints import has_precision
 from skuwise.advisor.moves.levers.served_model import ServedModel, model_name, served_model, serves_language_model
 from skuwise.advisor.moves.predict.precision_levers import usable
+from skuwise.advisor.render import render
+from skuwise.advisor.render.json import load_schema
+from skuwise.advisor.views.document.explain_document import explain_sections
+from skuwise.advisor.views.document.model import Bullets
 from skuwise.rules.base.errors import RulesError
 from skuwise.rules.models.served_models import load_served_models
 from skuwise.tests.support.moves_builders import advice_of, catalog, gpus_of, node, usage, verdicts, workload
@@ -222,6 +228,27 @@ def test_a_table_of_models_that_cannot_be_is_refused(tmp_path, text, said):
     file.write_text(text)
     with pytest.raises(RulesError, match=said):
         load_served_models(file)
+
+
+@pytest.mark.parametrize("form", ["table", "markdown", "html", "json", "csv"])
+def test_every_format_tells_levers(form):
+    text = render(advice(kv=0.3), form)
+    assert "if served in FP8: the weights of llama-3.1-70b-instruct" in " ".join(text.split()).replace("&#32;", " ")
+
+
+def test_what_is_missing_is_explained_with_the_workload():
+    told = advice("vllm serve acme/our-70B -tp 4", kv=0.3)
+    (section,) = [one for one in explain_sections(told, told.workloads[0]) if one.title == "Levers, in no sum"]
+    (bullets,) = section.blocks
+    assert bullets == Bullets(("Not weighed: in which precision our-70b is served is not told.",))
+
+
+def test_json_reads_back_what_it_wrote():
+    told = advice(kv=0.3)
+    again = from_dict(json.loads(render(told, "json")))
+    assert again.workloads[0].levers == told.workloads[0].levers
+    assert [r.levers for r in again.recommendations] == [r.levers for r in told.recommendations]
+    jsonschema.validate(json.loads(render(told, "json")), load_schema())
 
 
 def test_an_uncertain_kind_changes_nothing_of_the_levers():
