@@ -196,6 +196,20 @@ def test_compare_names_the_precision_in_which_weights_fit(capsys):
     assert "levers" not in none
 
 
+def test_plans_name_the_precision_in_which_fewer_gpus_do(capsys):
+    words = ["skus", "plan", "--params", "70B", "--load", "20rps", "--latency", "1s", "--format", "json"]
+    assert main(words) == 0
+    told = json.loads(capsys.readouterr().out)
+    first = told["serving"][0]
+    (fp8, *_) = told["levers"]
+    assert fp8["fields"]["precision"] == "fp8"
+    assert fp8["fields"]["sku"] == first["gpu_sku"]
+    assert fp8["fields"]["gpus"] < fp8["fields"]["gpus_now"] == first["gpus"]
+    assert "$" not in fp8["text"]
+    assert main([*words, "--precision", "int4"]) == 0
+    assert "levers" not in json.loads(capsys.readouterr().out)
+
+
 def test_a_batch_whose_cache_does_not_fit_is_blocked_with_the_batch_that_does(capsys):
     words = ("H100-SXM5", "L40S", "--phase", "decode", "--params", "8B", "--gpus", "1")
     told = compared(capsys, *words, "--batch", "256")
