@@ -44,6 +44,7 @@ def load_rulebook(
     from ..rules.models.kind_model import load_kind_model  # noqa: PLC0415
     from ..rules.models.move_model import load_move_model  # noqa: PLC0415
     from ..rules.models.resting_power import load_resting_power  # noqa: PLC0415
+    from ..rules.models.served_models import load_served_models  # noqa: PLC0415
     from ..rules.policy import thresholds  # noqa: PLC0415
     from ..rules.policy.custom import load_custom_rules  # noqa: PLC0415
     from ..rules.policy.exceptions import load_exceptions  # noqa: PLC0415
@@ -71,6 +72,7 @@ def load_rulebook(
         kind_model=corrected(model, correction) if correction is not None and fits else model,
         resting_power=load_resting_power(),
         move_model=load_move_model(),
+        served_models=load_served_models(),
         own=load_prices(prices, catalog.nodes.keys(), today=today) if prices is not None else TeamPrices(),
         hourly=resolve_prices(hourly or StatedPrices(), catalog, today),
         kind_correction=correction if fits else None,

@@ -20,6 +20,7 @@ from .moves.context.finding_context import HOUR_SECONDS, listed, when_possible
 from .moves.context.judged_gpus import judged_gpus, unobserved_cost
 from .moves.context.move_context import MoveContext
 from .moves.context.rule_context import RuleContext
+from .moves.levers.service_levers import beside, levers_by_workload, with_levers
 from .moves.market import market_recommendations
 from .moves.predict.calibration import NO_SITE, Site
 from .moves.recommender import all_recommendations, decided, order, recoverable_cash
@@ -68,7 +69,8 @@ def advise_on(
     found, waste_notes = find_waste(scope, exceptions)
     own, own_notes = find_custom(scope, rulebook.custom, exceptions)
     ways, over = all_recommendations(scene, verdicts, groups, found)
-    ways = decided(ways, options.decisions)
+    told = levers_by_workload(scene, groups, rulebook.served_models)
+    ways = [beside(way, told) for way in decided(ways, options.decisions)]
     reconciliation, money_notes = reconcile(verdicts, book)
     cash, interval = recoverable_cash(ways)
     recommendations = order(ways)
@@ -108,7 +110,7 @@ def advise_on(
             gpu_hours_by_use=hours_by_use(verdicts.occupancy),
         ),
         prices=tuple(p for p in unique(named) if p.id in used | fleet),
-        workloads=with_costs(verdicts, book),
+        workloads=tuple(with_levers(w, told) for w in with_costs(verdicts, book)),
         findings=tuple(f.finding for f in (*found, *own)),
         recommendations=recommendations,
         notes=(*money_notes, *unowned, *verdicts.notes, *short, *waste_notes, *own_notes, *over, *scene.site.notes),

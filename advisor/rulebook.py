@@ -15,6 +15,7 @@ from ..rules.models.kind_correction import KindCorrection
 from ..rules.models.kind_model import KindModel
 from ..rules.models.move_model import MoveModel
 from ..rules.models.resting_power import RestingPowers
+from ..rules.models.served_models import ServedModels
 from ..rules.policy.custom import CustomRules
 from ..rules.policy.exceptions import Exceptions
 from ..rules.policy.kind_priors import KindPriors
@@ -28,7 +29,8 @@ class Rulebook:
     the hour, from its settings and flags. `kinds`, `bottlenecks`: thresholds of the verdicts. `kind_priors`: what names
     and owners say of kinds. `latency_classes`: how long those who ask a service may wait. `kind_model`: what shapes
     say, with `kind_correction` in it where the site has one; `correction_left`: one that is for another version's model
-    and is not in it. `resting_power`: what GPUs draw at rest; `move_model`: what predictions of moves were worth."""
+    and is not in it. `resting_power`: what GPUs draw at rest; `move_model`: what predictions of moves were worth;
+    `served_models`: what names of language models tell."""
 
     catalog: Catalog
     rules: Mapping[str, WasteRule]
@@ -41,6 +43,7 @@ class Rulebook:
     kind_model: KindModel
     resting_power: RestingPowers
     move_model: MoveModel
+    served_models: ServedModels = field(default_factory=ServedModels)
     own: TeamPrices = field(default_factory=TeamPrices)
     hourly: HourPrices = field(default_factory=HourPrices)
     kind_correction: KindCorrection | None = None

@@ -29,6 +29,7 @@ Action = Literal[
     "release",
     "lower-clock",
     "power-cap",
+    "rest-clocks",
     "fix-first",
 ]
 Realisation = Literal["cash-now", "cash-at", "capacity-freed", "energy"]
@@ -107,14 +108,15 @@ class SavingsBaseline:
 
     `usd_per_month`: what a month costs that the saving is taken off; None: no dollars are claimed. `nodes`: those that
     may fall free, where the recommendation is about nodes. `clock_share`: SM clock over today's; `usd_per_kwh`: of
-    energy. `off_hours`: begin and end (UTC hours) of the quiet part of the day. `site_factor`: what moves measured at
-    this site added to the predicted time (moves/predict/calibration.py).
+    energy. `rest_watts`: what one GPU is to draw at rest. `off_hours`: begin and end (UTC hours) of the quiet part of
+    the day. `site_factor`: what moves measured at this site added to the predicted time (moves/predict/calibration.py).
     """
 
     usd_per_month: float | None = None
     nodes: tuple[str, ...] = ()
     clock_share: float | None = None
     usd_per_kwh: float | None = None
+    rest_watts: float | None = None
     off_hours: tuple[int, int] | None = None
     site_factor: float = 1.0
 
@@ -129,6 +131,9 @@ class Rejected:
 class Recommendation:
     """One way out. `excludes` are ids of the recommendations it cannot be combined with.
 
+    `energy_saving_kwh_per_month` is energy that the GPUs would not draw, from measured power; None: not known, or it is
+    no saving of energy. It is in no sum. `levers` are what a lower precision would change ("if served in FP8 ..."),
+    each with what has to be checked first: never a saving, in no sum either.
     `break_even` says at which demand (share of today's peak) the move stops saving; None where demand plays no part.
     `available_from` is the date (ISO) from which a ``cash-at`` saving is cash. `decision` is what somebody decided on
     it (the ledger); None: nobody did, or the snooze is over. `yardstick` is no part of the JSON.
@@ -143,11 +148,13 @@ class Recommendation:
     time_ratio: Interval | None
     saving_usd_per_month: Interval | None
     freed_gpu_hours_per_month: Amount
+    energy_saving_kwh_per_month: Interval | None = field(default=None, kw_only=True)
     realisation: Realisation
     available_from: str | None = field(default=None, kw_only=True)
     risk: Risk
     blocked_by: tuple[CodedText, ...]
     rejected: tuple[Rejected, ...]
+    levers: tuple[CodedText, ...] = field(default=(), kw_only=True)
     would_change_if: tuple[CodedText, ...]
     prices: tuple[str, ...]
     break_even: str | None = field(default=None, kw_only=True)

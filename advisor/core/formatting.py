@@ -73,7 +73,18 @@ def claim_words(r: Recommendation) -> str:
     """What a recommendation brings; one that is blocked before it claims anything is no zero."""
     if _unclaimed(r):
         return "not claimed"
+    if r.saving_usd_per_month is None and r.realisation == "energy" and r.energy_saving_kwh_per_month is not None:
+        return f"{energy_words(r)} a month, energy"
     return saving_words(r.saving_usd_per_month, r.freed_gpu_hours_per_month, r.realisation)
+
+
+def energy_words(r: Recommendation) -> str:
+    """Energy a month that a recommendation saves, with its interval where there is one."""
+    kwh = r.energy_saving_kwh_per_month
+    if kwh is None:
+        return NONE
+    apart = round(kwh.p10) != round(kwh.p90)
+    return f"{kwh.p50:,.0f} kWh" + (f" ({kwh.p10:,.0f} to {kwh.p90:,.0f})" if apart else "")
 
 
 def freed_words(r: Recommendation, unit: str = "GPU-hours") -> str:

@@ -139,6 +139,9 @@ class WorkloadVerdict:
     its command line, redacted by the agent; None: not kept. `gpu_part`: the part of a GPU that each of its GPUs is:
     below 1 on MIG instances, whose hours and costs are that part of their GPU's. `latency`: of a service, or of what a
     site or an engine tells the latency of; None: nobody waits for it by the token.
+
+    `levers`: what a lower precision would change where it serves a language model, as of recommendations;
+    `levers_unknown`: why that could not be weighed. Both empty: there is nothing to gain, or it serves none.
     """
 
     id: str
@@ -161,6 +164,8 @@ class WorkloadVerdict:
     phases: tuple[Phase, ...]
     coverage: Coverage
     latency: Latency | None = None
+    levers: tuple[CodedText, ...] = field(default=(), kw_only=True)
+    levers_unknown: CodedText | None = field(default=None, kw_only=True)
     features: Mapping[str, float] = field(default_factory=dict, metadata=NOT_IN_JSON)
     framework: str | None = field(default=None, metadata=NOT_IN_JSON)
     command: str | None = field(default=None, metadata=NOT_IN_JSON)

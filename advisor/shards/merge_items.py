@@ -94,6 +94,8 @@ def one_workload(parts: Sequence[WorkloadVerdict], joined: Sequence[bool], domin
             {metric: code for metric, (_, code) in sorted(lacks.items()) if code},
         ),
         latency=_slowest([w.latency for w in parts if w.latency is not None]),
+        levers=_some(w.levers for w in parts),
+        levers_unknown=next(iter(_some((w.levers_unknown,) for w in parts if w.levers_unknown is not None)), None),
     )
 
 
@@ -125,8 +127,8 @@ def one_finding(parts: Sequence[Finding], workloads: Mapping[str, WorkloadVerdic
 def one_recommendation(parts: Sequence[Recommendation], workloads: Mapping[str, WorkloadVerdict]) -> Recommendation:
     """A way out for the parts of one series. Parts where it is blocked bring nothing where it is open for others.
 
-    The savings' percentiles are summed, which holds where the parts turn out well or badly together; so few figures
-    give no better. The time ratio spans all parts.
+    The percentiles of savings, in dollars and in energy, are summed, which holds where the parts turn out well or badly
+    together; so few figures give no better. The time ratio spans all parts.
     """
     parts = [r for r in parts if not r.blocked_by] or parts
     workload = _newest((r.workload for r in parts), workloads)
@@ -137,6 +139,7 @@ def one_recommendation(parts: Sequence[Recommendation], workloads: Mapping[str, 
     freed = added(r.freed_gpu_hours_per_month for r in parts)
     ratios = [r.time_ratio for r in parts if r.time_ratio is not None]
     action = min(parts, key=lambda r: r.action).action
+    energy = [r.energy_saving_kwh_per_month for r in parts]
     return Recommendation(
         id=parts[0].id,
         findings=_union(r.findings for r in parts),
@@ -147,10 +150,13 @@ def one_recommendation(parts: Sequence[Recommendation], workloads: Mapping[str, 
         time_ratio=_envelope(ratios, [r.source.gpu_count for r in parts]) if len(ratios) == len(parts) else None,
         saving_usd_per_month=saving,
         freed_gpu_hours_per_month=freed,
+        # Of a part whose energy is not known that of the whole is not either.
+        energy_saving_kwh_per_month=None if None in energy else added_intervals(e for e in energy if e is not None),
         realisation=realised,
         risk=_last(_RISKS, {r.risk for r in parts}),
         blocked_by=_some(r.blocked_by for r in parts),
         rejected=_first_by(_text, (x for r in parts for x in r.rejected)),
+        levers=_some(r.levers for r in parts),
         would_change_if=_some(r.would_change_if for r in parts),
         prices=_union(r.prices for r in parts),
         text=f"{_called(workload, workloads)}, in several shards: {action}, which brings "

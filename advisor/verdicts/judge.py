@@ -14,6 +14,7 @@ from .accounting.gpu_hour_accounting import occupancy
 from .accounting.instances import instances
 from .accounting.latency import with_latency
 from .accounting.nodes import node_facts
+from .accounting.rest_levels import rest_levels
 from .accounting.workload_verdicts import series_hours, usage_of, workload_verdicts
 from .bottlenecks.judgement import JudgementInputs, judge_pieces, pieces_of
 from .kinds.site_correction import correction_left_aside, with_correction_told
@@ -81,4 +82,5 @@ def judge(frame: Frame, book: Rulebook) -> Verdicts:
         inventory=inventory,
         instances=instances(frame, attribution, index),
         doubts=doubts,
+        rest_levels=rest_levels(frame, index, rows),
     )

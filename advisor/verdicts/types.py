@@ -59,6 +59,7 @@ class NodeFacts:
     `hours_observed`: observed GPU-hours over its GPU count. `span_hours`: hours the node is accounted for, from
     max(window start, first seen) to the window's end: hours before a node existed are not money.
     `fabric` None: the node shows no fabric port at all. `without_nvlink`: its GPUs are known to have none.
+    `driver_version`: of its GPUs; None: not told, or they differ.
     """
 
     node: str
@@ -77,6 +78,7 @@ class NodeFacts:
     gpu_name: str | None = None
     nvlink_util_p995: float | None = None
     without_nvlink: bool = False
+    driver_version: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +118,20 @@ class BareGpu:
 
 
 @dataclass(frozen=True, slots=True)
+class RestLevel:
+    """What one whole GPU draws at rest in the window, and at which SM clock over the clock behind its peak: while
+    somebody holds memory of it, and with nothing resident. None: it was not seen so, or it was not measured."""
+
+    node: str
+    gpu_uuid: str
+    gpu_sku: str | None
+    held_watts: float | None
+    free_watts: float | None
+    held_clock_ratio: float | None
+    free_clock_ratio: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class MigInstance:
     """One MIG instance that was there at the window's end. `compute`, `memory`: its slices; None: not known.
 
@@ -148,6 +164,7 @@ class Verdicts:
     that is started anew every day is still the same service); where not, the verdict's evidence says from when one will
     be possible.
     `inventory`: every GPU that exists, and what was observed of it. `instances`: the MIG instances at the window's end.
+    `rest_levels`: of every whole GPU that was seen at rest.
     `doubts`: readings that were not believed, by GPU and metric (advisor/verdicts/features/soundness.py).
     """
 
@@ -162,6 +179,7 @@ class Verdicts:
     inventory: Inventory = field(default_factory=Inventory)
     doubts: tuple[Doubt, ...] = ()
     instances: tuple[MigInstance, ...] = ()
+    rest_levels: tuple[RestLevel, ...] = ()
 
     def node(self, name: str) -> NodeFacts | None:
         return self._nodes.get(name)

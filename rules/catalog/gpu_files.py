@@ -110,6 +110,7 @@ def _gpu(name: str, vendor: str, entry: Fields) -> tuple[GpuSku, GpuFacts, tuple
     tensor = entry.subtable("tensor")
     memory = entry.subtable("memory")
     nvlink = entry.table_or_none("nvlink")
+    xgmi = entry.table_or_none("xgmi")
     pcie = entry.subtable("pcie")
     achieved = entry.table_or_none("achieved")
     memory_gb = memory.number("gb", above=0, maximum=4096)
@@ -144,6 +145,8 @@ def _gpu(name: str, vendor: str, entry: Fields) -> tuple[GpuSku, GpuFacts, tuple
         source=_source(entry),
         mig_profiles=tuple(_mig_profile(one) for one in entry.tables("mig_profiles")),
         min_limit_watts=entry.number_or_none("min_limit_watts", above=0, maximum=3000),
+        xgmi_bytes_per_second=xgmi.number("gb_per_second_one_way", above=0) * 1e9 if xgmi else None,
+        xgmi_links=xgmi.whole("links", minimum=1, maximum=64) if xgmi else None,
     )
     unchecked = entry.table_or_none("unchecked")
     facts = GpuFacts(

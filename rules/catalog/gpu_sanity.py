@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from .types import GpuSku
 
-CHECKS = ("tensor", "clock", "fp32", "precisions", "int8", "fp4", "memory", "nvlink", "power")
+CHECKS = ("tensor", "clock", "fp32", "precisions", "int8", "fp4", "memory", "nvlink", "xgmi", "power")
 
 # Dense FP16 tensor FLOP per clock and SM, by compute capability (NVIDIA's architecture whitepapers; CDNA3: per CU;
 # Pascal has none: FP16 on the vector pipes).
@@ -39,6 +39,8 @@ _BANDWIDTH_GB_PER_SECOND = {
 
 # One link, one way, GB/s (NVLink 2 to 4: 25; NVLink 5: 50). A bidirectional figure taken for one way doubles it.
 _NVLINK_GB_PER_SECOND_PER_LINK = {2: 25.0, 3: 25.0, 4: 25.0, 5: 50.0}
+# The same of Infinity Fabric between GPUs: AMD's datasheet of MI300X gives 128 GB/s a link for both ways.
+_XGMI_GB_PER_SECOND_PER_LINK = 64.0
 
 _TOLERANCE = 0.02  # rates are printed with three digits
 _FP32_TOLERANCE = 0.03
@@ -86,6 +88,12 @@ def _all(gpu: GpuSku, facts: GpuFacts) -> Iterator[tuple[str, str]]:
         found = gpu.nvlink_bytes_per_second / gpu.nvlink_links / 1e9
         if per_link is not None and not _near(found, per_link, _TOLERANCE):
             yield "nvlink", f"NVLink {facts.nvlink_generation} gives {per_link:g} GB/s a link one way, not {found:g}"
+    if gpu.xgmi_bytes_per_second is not None and gpu.xgmi_links:
+        found = gpu.xgmi_bytes_per_second / gpu.xgmi_links / 1e9
+        if not _near(found, _XGMI_GB_PER_SECOND_PER_LINK, _TOLERANCE):
+            yield "xgmi", f"Infinity Fabric gives {_XGMI_GB_PER_SECOND_PER_LINK:g} GB/s a link one way, not {found:g}"
+    if gpu.nvlink_bytes_per_second is not None and gpu.xgmi_bytes_per_second is not None:
+        yield "xgmi", "a GPU has NVLink or Infinity Fabric, not both"
     if not 30 <= gpu.tdp_watts <= 1500:
         yield "power", f"a power limit of {gpu.tdp_watts:g} W is not one GPU's"
     if gpu.min_limit_watts is not None and not 0.1 * gpu.tdp_watts <= gpu.min_limit_watts <= gpu.tdp_watts:

@@ -55,6 +55,7 @@ class GpuSku:
 
     `mig_profiles`: empty where the GPU has no MIG, or nobody listed the SMs of its instances. `min_limit_watts`: the
     lowest power limit that its driver takes; None: nobody told it.
+    `xgmi_bytes_per_second`: of Infinity Fabric between AMD GPUs of one node, as `nvlink_bytes_per_second`.
     """
 
     name: str
@@ -78,6 +79,18 @@ class GpuSku:
     source: FigureSource
     mig_profiles: tuple[MigProfile, ...] = ()
     min_limit_watts: float | None = None
+    xgmi_bytes_per_second: float | None = None
+    xgmi_links: int | None = None
+
+    @property
+    def link_bytes_per_second(self) -> float | None:
+        """Between the GPUs of one node beside PCIe, of all links of one GPU, one way; None: they have PCIe alone."""
+        return self.nvlink_bytes_per_second or self.xgmi_bytes_per_second
+
+    @property
+    def link_name(self) -> str:
+        """What that link is called; of a GPU without one, what it would be."""
+        return "Infinity Fabric" if self.xgmi_bytes_per_second else "NVLink"
 
     @property
     def nvlink_by_bridge(self) -> bool:

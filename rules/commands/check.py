@@ -19,6 +19,7 @@ from ..catalog.price_files import load_prices
 from ..catalog.providers import load_providers
 from ..models.kind_correction import load_kind_correction
 from ..models.resting_power import load_resting_power
+from ..models.served_models import load_served_models
 from ..policy.custom import CustomRules, load_custom_rules
 from ..policy.exceptions import Exceptions, load_exceptions
 from ..policy.kind_priors import load_kind_priors
@@ -45,6 +46,7 @@ def run(options: argparse.Namespace) -> int:
         "premiums": lambda: len(load_premiums(options.rules)),
         "providers": lambda: len(load_providers(options.rules)),
         "power at rest": lambda: len(load_resting_power().gpus),
+        "served models": lambda: len(load_served_models().by_name),
         "teams": lambda: len(load_teams(options.rules)),
         "waste rules": lambda: len(load_waste_rules(options.rules)),
         "custom rules": lambda: len(load_custom_rules(options.rules)),

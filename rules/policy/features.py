@@ -104,8 +104,10 @@ FEATURES: Mapping[str, tuple[str, str]] = {
     "cpu": ("ratio", "host CPU busy, mean of busy rows"),
     "io_wait": ("ratio", "host IO wait, mean of busy rows"),
     "power_watts": ("watts", "power per GPU, mean"),
+    "rest_watts": ("watts", "power per GPU while it stood idle with memory held, mean"),
     "power_over_idle": ("ratio", "power over the SKU's idle power, mean"),
     "throttled": ("ratio", "share of time with a throttle reason that costs speed"),
+    "kv_cache_used_p95": ("ratio", "KV cache in use as its inference servers told it, 95th percentile"),
     "generated_tokens": ("count", "tokens that its inference servers told they generated in the window"),
     "clock_ratio": ("ratio", "SM clock over the clock behind the peak, mean of busy rows"),
 }

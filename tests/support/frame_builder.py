@@ -53,6 +53,7 @@ class FrameBuilder:
     def node(
         self, name: str = "n1", gpus: int = 1, sku: str | None = "H100-SXM5",
         name_of_gpu: str = "NVIDIA H100 80GB HBM3", first_seen: float = START, gpu_count: int | None = None,
+        driver: str | None = None,
     ) -> list[str]:  # fmt: skip
         """A node and its GPUs; gives their uuids."""
         end = START + self.hours * HOUR
@@ -65,7 +66,8 @@ class FrameBuilder:
         for n, uuid in enumerate(uuids):
             self.gpus.append({"node": name, "gpu_uuid": uuid, "name": name_of_gpu, "sku": sku, "kind": "gpu",
                               "gpu_index": n, "mem_total_bytes": 80 * GIB, "power_limit_watts": 700.0,
-                              "nvlink_bytes_per_second": 450e9, "valid_from": first_seen})  # fmt: skip
+                              "driver_version": driver, "nvlink_bytes_per_second": 450e9,
+                              "valid_from": first_seen})  # fmt: skip
         return uuids
 
     def use(

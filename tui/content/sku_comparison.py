@@ -62,8 +62,9 @@ def _gpu_pairs(first: GpuSku, second: GpuSku, catalog: Catalog) -> tuple[Pair, .
     def share(value: float | None) -> str:
         return "not measured" if value is None else f"{value * 100:.0f} % of it"
 
-    def nvlink(gpu: GpuSku) -> str:
-        return "none" if gpu.nvlink_bytes_per_second is None else f"{gpu.nvlink_bytes_per_second / 1e9:,.0f} GB/s"
+    def link(gpu: GpuSku) -> str:
+        rate = gpu.link_bytes_per_second
+        return "none" if rate is None else f"{gpu.link_name} {rate / 1e9:,.0f} GB/s"
 
     def hourly(gpu: GpuSku) -> str:
         node = _cheapest_node(gpu, catalog)
@@ -78,7 +79,7 @@ def _gpu_pairs(first: GpuSku, second: GpuSku, catalog: Catalog) -> tuple[Pair, .
         ("memory", lambda g: f"{g.mem_bytes / 1024**3:.0f} GiB"),
         ("its bandwidth", lambda g: f"{g.mem_bandwidth_bytes_per_second / 1e9:,.0f} GB/s"),
         ("sustained of it", lambda g: share(g.achieved.mem)),
-        ("NVLink one way", nvlink),
+        ("link one way", link),
         ("power", lambda g: f"{g.tdp_watts:g} W"),
         ("MIG slices", lambda g: str(g.mig_slices_max or "none")),
         ("list price from", hourly),

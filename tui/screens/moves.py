@@ -162,6 +162,8 @@ def recommendation_pairs(advice: Advice, r: Recommendation) -> tuple[Pair, ...]:
         pairs.append(Pair("p10 to p90", "", f"{words.usd(saving.p10)} to {words.usd(saving.p90)}"))
     if r.freed_gpu_hours_per_month > 0:
         pairs.append(Pair("freed a month", "", words.hours(r.freed_gpu_hours_per_month, "GPU-h")))
+    if r.energy_saving_kwh_per_month is not None:
+        pairs.append(Pair("energy a month", "", f"-{words.energy_words(r)}"))
     return (*pairs, Pair("risk", "", r.risk))
 
 
@@ -172,6 +174,7 @@ def _reasons(advice: Advice, r: Recommendation) -> Content:
         line(r.text),
         *(line(f"Blocked: {one}", "$warning") for one in r.blocked_by),
         *([line(f"It {r.break_even}.")] if r.break_even else []),
+        *(line(f"{one}") for one in r.levers),
         *(line(f"Wrong if: {one}") for one in r.would_change_if),
         *([line(f"Decided: {words.decision_words(r.decision)}", "bold")] if r.decision else []),
         *(line(f"{p.sku}, {p.region}: {words.price_words(p)}", "$foreground-muted") for p in prices),

@@ -133,7 +133,7 @@ _GPUS = (
     Column("memory GiB", 11, lambda g: f"{g.mem_bytes / 1024**3:.0f}", lambda g: g.mem_bytes, right=True, falling=True),
     Column("memory GB/s", 12, lambda g: _scaled(g.mem_bandwidth_bytes_per_second, 1e9),
            lambda g: g.mem_bandwidth_bytes_per_second, right=True, falling=True),
-    Column("NVLink GB/s", 12, lambda g: _scaled(g.nvlink_bytes_per_second, 1e9), lambda g: g.nvlink_bytes_per_second,
+    Column("link GB/s", 12, lambda g: _scaled(g.link_bytes_per_second, 1e9), lambda g: g.link_bytes_per_second,
            right=True, falling=True),
     Column("W", 5, lambda g: f"{g.tdp_watts:g}", lambda g: g.tdp_watts, right=True, falling=True),
     Column("FP8 TFLOP/s", 12, lambda g: _scaled(g.dense_flops.get("fp8"), 1e12), lambda g: g.dense_flops.get("fp8"),

@@ -15,6 +15,7 @@ from ....rules.catalog.types import GpuSku
 from ....rules.models.move_model import load_move_model
 from ...core.formatting import time_words
 from ...moves.base.sustained_rates import PRECISIONS
+from ...moves.predict.precision_levers import levers_of
 from ...moves.predict.sku_comparison import Comparison, compare
 from ...moves.predict.typical_work import PhaseAsked, Question, batch_on, gpus_of_a_copy, profile_of
 from .options import add_catalog, add_model, asked_gpu, check_model, parse_whole
@@ -104,6 +105,7 @@ def _gpus(phase: str, params: float | None, precision: str, *skus: GpuSku) -> in
 
 
 def _document(question: Question, source: GpuSku, target: GpuSku, found: Comparison) -> dict[str, object]:
+    levers = [asdict(one) for one in levers_of(question, target)]
     return {
         "from": source.name,
         "to": target.name,
@@ -114,6 +116,7 @@ def _document(question: Question, source: GpuSku, target: GpuSku, found: Compari
         "basis": found.basis,
         "speedup": found.speedup,
         "outside": [asdict(why) for why in found.outside],
+        **({"levers": levers} if levers else {}),
     }
 
 
@@ -132,6 +135,7 @@ def _text(question: Question, source: GpuSku, target: GpuSku, found: Comparison)
     lines.append(f"  basis      {found.basis}")
     lines += [f"  outside    {reason}: the interval is wider" for reason in found.outside]
     lines += [f"  blocked    {reason}" for reason in found.blocked_by]
+    lines += [f"  lever      {one}" for one in levers_of(question, target)]
     if found.assumed or found.sigma > 0.25:
         lines.append("  An answer to start from, not a recommendation: benchmark first.")
     return "\n".join(lines)

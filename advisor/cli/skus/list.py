@@ -48,13 +48,13 @@ def _gpu_table(catalog: Catalog) -> str:
             *(_number(gpu.dense_flops.get(precision), 1e12) for precision in _SHOWN),
             f"{gpu.mem_bytes / 1024**3:.0f}",
             _number(gpu.mem_bandwidth_bytes_per_second, 1e9),
-            _number(gpu.nvlink_bytes_per_second, 1e9, none="none"),
+            _number(gpu.link_bytes_per_second, 1e9, none="none"),
             f"{gpu.tdp_watts:g}",
             gpu.source.grade or UNKNOWN,
         )
         for gpu in catalog.gpus.values()
     ]
-    header = ("GPU", "FP16 TFLOP/s", "FP8 TFLOP/s", "GiB", "memory GB/s", "NVLink GB/s one way", "W", "grade")
+    header = ("GPU", "FP16 TFLOP/s", "FP8 TFLOP/s", "GiB", "memory GB/s", "link GB/s one way", "W", "grade")
     notes = ["Dense rates per GPU. Grade C rests on memory or on a formula: verify it before you rely on it."]
     notes += [f"Also known, as information: {one.name} ({one.vendor})." for one in catalog.accelerators]
     return "\n".join([columns(header, rows, right=range(1, 7)), *notes])

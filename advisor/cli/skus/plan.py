@@ -18,6 +18,7 @@ from ...core.coded_text import CodedText, coded
 from ...core.formatting import usd
 from ...moves.base.sustained_rates import PRECISIONS
 from ...moves.predict.capacity_plan import CapacityPlan, Wanted, fastest_first_token, plan_serving, plan_training
+from ...moves.predict.plan_levers import levers_of_plan
 from .options import (
     add_catalog,
     add_model,
@@ -70,6 +71,7 @@ def run(options: argparse.Namespace) -> int:
     if not training and not serving:
         raise NothingToDo("No node of the catalog can train or serve this model.", _why(wanted, catalog, nodes))
     notes = [*_notes(wanted, training, "trains"), *_notes(wanted, serving, "serves", _why(wanted, catalog, nodes))]
+    levers = levers_of_plan(wanted, serving, catalog, model, nodes)
     if options.format == "json":
         document = {
             "schema": SCHEMA,
@@ -77,10 +79,11 @@ def run(options: argparse.Namespace) -> int:
             "training": [_json(plan) for plan in training[: _OTHERS + 1]],
             "serving": [_json(plan) for plan in serving[: _OTHERS + 1]],
             "notes": [asdict(note) for note in notes],
+            **({"levers": [asdict(one) for one in levers]} if levers else {}),
         }
         write_json(document)
     else:
-        write_stdout(f"{_text(wanted, training, serving, notes)}\n")
+        write_stdout(f"{_text(wanted, training, serving, (*notes, *levers))}\n")
     return EXIT_DONE
 
 

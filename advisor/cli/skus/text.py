@@ -30,7 +30,7 @@ def _gpu_text(gpu: GpuSku, catalog: Catalog) -> str:
         ("clock of the rates", f"{gpu.tensor_reference_hertz / 1e6:g} MHz"),
         *((f"dense {precision}", f"{rate / 1e12:g} T(FL)OP/s") for precision, rate in gpu.dense_flops.items()),
         ("memory", f"{gpu.mem_bytes / 1024**3:.1f} GiB at {gpu.mem_bandwidth_bytes_per_second / 1e9:g} GB/s"),
-        ("NVLink one way", _rate(gpu.nvlink_bytes_per_second, "none")),
+        (f"{gpu.link_name} one way", _rate(gpu.link_bytes_per_second, "none")),
         ("PCIe one way", f"{gpu.pcie_bytes_per_second / 1e9:.1f} GB/s"),
         ("power limit", f"{gpu.tdp_watts:g} W{_lowest_limit(gpu)}"),
         ("MIG slices", str(gpu.mig_slices_max) if gpu.mig_slices_max else "none"),

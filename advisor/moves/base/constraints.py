@@ -18,6 +18,11 @@ CPU_HEADROOM = 2.0  # a mean hides peaks: a host must offer twice what is busy o
 NVLINK = ("nvswitch", "nvlink-bridge", "xgmi")
 FP8_CAPABILITY = (8, 9)
 BF16_CAPABILITY = (8, 0)
+# Compute capability from which NVIDIA's tensor cores have a precision (CUDA C++ programming guide, compute
+# capabilities). Weights of four-bit integers compute in 16 bits: kernels for them exist from 7.5 on.
+PRECISION_CAPABILITY = {
+    "bf16": BF16_CAPABILITY, "fp8": FP8_CAPABILITY, "fp4": (10, 0), "int8": (7, 5), "int4": (7, 5),
+}  # fmt: skip
 
 # What stands against moves of several kinds.
 NODES_MIXED = coded("nodes-of-several-kinds", "its nodes are of several kinds, so each has to be weighed by hand")
@@ -248,6 +253,14 @@ def _host_bound(group: Group, source: GpuSku, target: GpuSku) -> CodedText | Non
         "well: a small published service ran at 0.65x the speed of H100 on B200",
         waits=waits,
     )
+
+
+def has_precision(sku: GpuSku, precision: str) -> bool:
+    """Whether a GPU computes in a precision; of other vendors, whether the catalog has its rate."""
+    needed, has = PRECISION_CAPABILITY.get(precision), capability(sku)
+    if has is None:
+        return precision == "int4" or precision in sku.dense_flops
+    return needed is None or has >= needed
 
 
 def capability(sku: GpuSku) -> tuple[int, int] | None:

@@ -369,7 +369,7 @@ def factors_between(source: GpuSku, target: GpuSku, network: tuple[Link, Link]) 
 
 
 def _nvlink(source: GpuSku, target: GpuSku) -> float | None:
-    peaks = _over(source.nvlink_bytes_per_second, target.nvlink_bytes_per_second)
+    peaks = _over(source.link_bytes_per_second, target.link_bytes_per_second)
     here, there = source.achieved.link_allreduce, target.achieved.link_allreduce
     # Two measured efficiencies, or none: a measured one against a prior would compare methods, not links.
     return peaks * here / there if peaks is not None and here is not None and there is not None else peaks

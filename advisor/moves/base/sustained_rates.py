@@ -76,9 +76,9 @@ def rates_of(sku: GpuSku, precision: str = "bf16") -> Rates | None:
         memory = _MEMORY
     # Bridges are sold apart, and join two cards: TensorRT-LLM 0.14 on A100-PCIe took three times as long as on A100-SXM
     # with two GPUs and more.
-    nvlink = bool(sku.nvlink_bytes_per_second) and not sku.nvlink_by_bridge
-    if sku.nvlink_bytes_per_second and nvlink:
-        link = sku.nvlink_bytes_per_second * (sku.achieved.link_allreduce or _LINK)
+    nvlink = bool(sku.link_bytes_per_second) and not sku.nvlink_by_bridge
+    if sku.link_bytes_per_second and nvlink:
+        link = sku.link_bytes_per_second * (sku.achieved.link_allreduce or _LINK)
     else:
         link = sku.pcie_bytes_per_second * PCIE_ALL_REDUCE
     return Rates(

@@ -248,6 +248,12 @@ class EvidenceGate:
         return {name: tuple(own) for name, own in found.items()}
 
 
+def all_seen(verdicts: Verdicts, nodes: Iterable[str]) -> bool:
+    """Whether every GPU of these nodes was observed: what is switched off is a node, with all of them."""
+    known = [verdicts.inventory.nodes.get(name) for name in nodes]
+    return all(one is not None and not one.unobserved and not one.surplus for one in known)
+
+
 def without_claim(r: Recommendation, subject: str, reasons: Iterable[CodedText]) -> Recommendation:
     """The recommendation without what it claims, and why. What was not observed leaves the risk open: it is high.
     `subject`: what it is called in a sentence."""
@@ -257,6 +263,7 @@ def without_claim(r: Recommendation, subject: str, reasons: Iterable[CodedText])
         time_ratio=None,
         saving_usd_per_month=None,
         freed_gpu_hours_per_month=0.0,
+        energy_saving_kwh_per_month=None,
         realisation="capacity-freed",
         risk="high",
         blocked_by=(*r.blocked_by, *why),

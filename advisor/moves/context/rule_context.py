@@ -90,7 +90,7 @@ class RuleContext:
             return sku.intra_node_link == "pcie"
         # Where nobody told which node it is, a GPU that is made without NVLink has none in any.
         gpu = self.book.catalog.gpu(node.gpu_sku) if node.gpu_sku else None
-        return gpu is not None and gpu.nvlink_bytes_per_second is None
+        return gpu is not None and gpu.link_bytes_per_second is None
 
     def has_nvlink(self, node: NodeFacts) -> bool:
         """Whether the catalog says that a node joins several GPUs by NVLink, or that its GPUs come on such boards

@@ -8,16 +8,16 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ....rules.catalog.types import Price
-from ...core.advice_types import Configuration, SavingsBaseline
+from ...core.advice_types import Configuration, Interval, SavingsBaseline
 from ...core.formatting import listed
 from ...core.timestamps import minute
-from ...verdicts.types import BareGpu, NodeFacts
+from ...verdicts.types import BareGpu, NodeFacts, Verdicts
 from ..base.pricing import cash_of
 from ..base.workload_groups import HOURS_PER_MONTH, Group
-from ..context.evidence import GAP_MAX, REST, EvidenceClaim
+from ..context.evidence import GAP_MAX, REST, EvidenceClaim, all_seen
 from ..context.finding_context import FindingContext, node_words, series_label
 from ..context.fleet_context import FleetContext, Saving, recommend
-from ..context.move_context import DRAWS, DrawnRecommendation, MoveContext
+from ..context.move_context import DRAWS, DrawnRecommendation
 from ..context.recommendation_kind import WEEK_HOURS, RecommendationKind
 from ..tracking.cost import cost_of_nodes_left
 from ..tracking.move_state import MoveState, by_freed_nodes
@@ -34,7 +34,7 @@ def _build(fleet: FleetContext) -> Iterator[DrawnRecommendation]:
     for found in fleet.found:
         if "release" not in found.answered_by:
             continue
-        of = _bare(fleet, found) if found.group is None else _held(fleet.scene, found, found.group)
+        of = _bare(fleet, found) if found.group is None else _held(fleet, found, found.group)
         if of is not None:
             yield of
 
@@ -59,7 +59,7 @@ def _bare(fleet: FleetContext, found: FindingContext) -> DrawnRecommendation | N
     who = f"{node.node} did nothing" if whole else f"{' and '.join(parts)} of {node.node} did nothing"
     what = f"{who} in {node.span_hours / 24:.0f} days."
     released, parts_held = frozenset(b.gpu_uuid for b in free), sum(b.part for b in free)
-    return _option(fleet.scene, found, None, (node,), released=released, gpus=parts_held, whole=whole, what=what)
+    return _option(fleet, found, None, (node,), released=released, gpus=parts_held, whole=whole, what=what)
 
 
 def free_gpus(free: Sequence[BareGpu]) -> int:
@@ -71,7 +71,7 @@ def free_gpus(free: Sequence[BareGpu]) -> int:
     return sum(1 for b in free if b.parent_uuid is None) + sum(1 for part in parts.values() if part >= WHOLE)
 
 
-def _held(scene: MoveContext, found: FindingContext, group: Group) -> DrawnRecommendation | None:
+def _held(fleet: FleetContext, found: FindingContext, group: Group) -> DrawnRecommendation | None:
     if not group.current:
         return None
     whole = 0 if group.shared else sum(1 for n in group.nodes if n.node in group.alone)
@@ -80,11 +80,11 @@ def _held(scene: MoveContext, found: FindingContext, group: Group) -> DrawnRecom
     them = "it" if group.gpu_count == 1 else "them"
     what = f"{series_label(group)} holds {held} on {node_words(group.nodes)} and does not use {them}."
     released, parts_held = frozenset(group.gpus), group.gpu_equivalents
-    return _option(scene, found, group, group.nodes, released=released, gpus=parts_held, whole=whole, what=what)
+    return _option(fleet, found, group, group.nodes, released=released, gpus=parts_held, whole=whole, what=what)
 
 
 def _option(
-    scene: MoveContext,
+    fleet: FleetContext,
     found: FindingContext,
     group: Group | None,
     nodes: Sequence[NodeFacts],
@@ -94,7 +94,7 @@ def _option(
     whole: int,
     what: str,
 ) -> DrawnRecommendation:
-    node, names = nodes[0], tuple(n.node for n in nodes)
+    node, names, scene = nodes[0], tuple(n.node for n in nodes), fleet.scene
     price = scene.book.saving_price(node)
     cash, saving = cash_of(price, whole, scene.at), None
     if cash is not None:
@@ -103,6 +103,13 @@ def _option(
         then = f"Give {'it' if whole == 1 else 'them'} back. {saving.sentence}"
     else:
         then = f"Free {'it' if gpus == 1 else 'them'} for other work: {_count(gpus)}. {_no_cash(price, whole)}"
+    # A node is switched off, or given back, as a whole: with every GPU of it.
+    all_of_them = whole == len(nodes) and gpus >= sum(n.gpu_count for n in nodes) and all_seen(fleet.verdicts, names)
+    watts = _drawn(fleet.verdicts, found, group) if all_of_them else None
+    kwh = None if watts is None else watts * HOURS_PER_MONTH / 1000
+    if kwh is not None:
+        off = "By" if saving is not None else "Switched off until then, by"
+        then += f" {off} what {'its' if whole == 1 else 'their'} GPUs drew, {kwh:,.0f} kWh a month would not be drawn."
     key = group.identity if group else f"{node.cluster}/{node.node}"
     return recommend(
         "release", key, node.node_sku, "nothing",
@@ -112,12 +119,32 @@ def _option(
         source=Configuration(node.gpu_sku or node.gpu_name, node.node_sku, math.ceil(gpus - 1e-9)),
         target=Configuration(None, None, 0),
         text=f"{what} {then}", saving=saving, freed_gpu_hours_per_month=gpus * HOURS_PER_MONTH,
+        energy_saving_kwh_per_month=None if kwh is None else Interval(kwh, kwh, kwh),
         risk="low" if group else "very-low",
         would_change_if=found.finding.would_change_if,
         yardstick=SavingsBaseline(nodes=tuple(sorted(names))),
         exclusive=f"release:{key}",
         claim=EvidenceClaim(names, REST, released, whole=saving is not None),
     )  # fmt: skip
+
+
+def _drawn(verdicts: Verdicts, found: FindingContext, group: Group | None) -> float | None:
+    """Watts that the GPUs drew at rest, all together; None: not measured of each of them.
+
+    The mean over the window is all that is known, so it stands for every month. Of instances nobody knows a power.
+    """
+    if group is None:
+        watts = [b.power_mean_watts for b in found.bare]
+        return sum(w for w in watts if w is not None) if watts and None not in watts and _wholes(found.bare) else None
+    usage = verdicts.usage_of({w.id for w in group.now})
+    rows = usage[usage["bottleneck"] == "idle"]
+    each = rows.groupby(["node", "gpu_uuid"])["power_watts"].mean()
+    told = len(each) == group.gpu_count and not rows["power_watts"].isna().any() and not group.sliced
+    return float(each.sum()) if told else None
+
+
+def _wholes(bare: Sequence[BareGpu]) -> bool:
+    return all(b.part >= 1 for b in bare)
 
 
 def _count(gpus: float) -> str:

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from ...core.advice_types import Risk, SavingsBaseline
+from ...core.advice_types import Interval, Risk, SavingsBaseline
 from ...core.coded_text import coded
+from ..base.prediction import percentiles
 from ..base.pricing import cash_of
 from ..base.workload_groups import AVAILABLE, HOURS_PER_MONTH
-from ..context.evidence import REST
+from ..context.evidence import REST, all_seen
 from ..context.finding_context import series_label
 from ..context.fleet_context import FleetContext, GroupContext, Saving
 from ..context.move_context import DRAWS, DrawnRecommendation
@@ -102,6 +103,7 @@ def _build(fleet: FleetContext) -> Iterator[DrawnRecommendation]:
 def _option(series: GroupContext, quiet: OffHours) -> DrawnRecommendation:
     """Its nodes off in its quiet hours, whole nodes for cash."""
     base, share = series.base, quiet.length / 24
+    kwh = _not_drawn(series, quiet)
     cash, saving = cash_of(base.price, base.right_nodes if base.whole and not base.mixed else 0, series.scene.at), None
     if cash is not None:
         draws = base.right_nodes_draws * cash.price.usd_per_hour * HOURS_PER_MONTH * share
@@ -116,8 +118,9 @@ def _option(series: GroupContext, quiet: OffHours) -> DrawnRecommendation:
         text=(
             f"{series_label(series.group)} was not used once between {quiet.begin:02d}:00 and {quiet.end:02d}:00 UTC "
             f"on {quiet.days} days (engine never above {OFF_ENGINE_MAX * 100:.0f} % in any sample). Switched off in "
-            f"these {quiet.length} hours, {then}"
+            f"these {quiet.length} hours, {then}{_energy_words(kwh)}"
         ),
+        energy_saving_kwh_per_month=kwh,
         saving=saving, freed_gpu_hours_per_month=base.gpus * HOURS_PER_MONTH * share, risk=quiet.risk,
         would_change_if=(
             coded("needed-at-that-hour", "somebody needs it at once at such an hour (on call, another time zone)"),
@@ -126,6 +129,33 @@ def _option(series: GroupContext, quiet: OffHours) -> DrawnRecommendation:
         yardstick=SavingsBaseline(off_hours=(quiet.begin, quiet.end)),
         claim=base.claim(whole=saving is not None, measures=REST),
     )  # fmt: skip
+
+
+def _not_drawn(series: GroupContext, quiet: OffHours) -> Interval | None:
+    """What its GPUs would not draw in a month of these hours, kWh, by what they drew in them; whole days drawn anew.
+
+    As its cash it is of the right-sized nodes. None: no whole node can be switched off, or power was not measured.
+    """
+    base = series.base
+    usage = series.verdicts.usage_of({w.id for w in base.group.now})
+    nodes = [n.node for n in base.group.nodes]
+    if not base.whole or base.mixed or usage.empty or not all_seen(series.verdicts, nodes):
+        return None
+    hour = (np.ceil(usage["ts"].to_numpy(float) / 3600).astype(np.int64) - 1) % 24
+    quiet_rows = usage[(hour - quiet.begin) % 24 < quiet.length]
+    if quiet_rows["power_watts"].isna().any() or quiet_rows.empty:
+        return None
+    day = np.floor(quiet_rows["ts"].to_numpy(float) / DAY_SECONDS)
+    watts = quiet_rows["power_watts"].groupby(day).mean().to_numpy(float)
+    picks = series.scene.draws("off-hours", base.group.series_id).integers(0, len(watts), (DRAWS, len(watts)))
+    gpus = min(base.gpus, base.right_nodes * base.gpus_per_node)
+    return percentiles(watts[picks].mean(axis=1) * gpus * HOURS_PER_MONTH * quiet.length / 24 / 1000)
+
+
+def _energy_words(kwh: Interval | None) -> str:
+    if kwh is None:
+        return ""
+    return f" By what its GPUs drew in these hours, {kwh.p50:,.0f} kWh a month would not be drawn."
 
 
 def _state(snapshot: PredictionSnapshot, seen: Observation, _: bool) -> MoveState | None:

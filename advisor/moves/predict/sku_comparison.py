@@ -10,20 +10,18 @@ from ....rules.models.move_model import MoveModel, Residuals
 from ...core.advice_types import Interval
 from ...core.coded_text import CodedText, coded
 from ..base.constraints import (
-    BF16_CAPABILITY,
-    FP8_CAPABILITY,
     arm_host,
-    capability,
+    has_precision,
     lacks_precision,
     other_stack,
     room_bytes,
 )
 from ..base.prediction import Z90
 from ..base.sustained_rates import family, rates_of
+from .batch_memory import batch_too_large
 from .calibrated_range import WIDER, outside
 from .typical_work import Parts, Question, batch_on, parts_of, profile_of
 
-FP4_CAPABILITY = (10, 0)
 # Tensor parallelism of 4 and more does not work over PCIe: 1 to 5 GB/s measured where NVLink has 330.
 PCIE_GROUP_MAX = 3
 # Llama-3.1-8B at batch 128 ran at 0.65x on B200 against H100, and 52 of 620 matched pairs were slower: below it the
@@ -141,7 +139,7 @@ def blocks(question: Question, source: GpuSku, target: GpuSku) -> tuple[CodedTex
     reasons = [
         other_stack(source, target) or arm_host(source, target),
         _precision(question, target),
-        _memory(question, target),
+        _memory(question, target) or batch_too_large(question, target),
         _links(question, source, target),
         _host_bound(question, source, target),
     ]
@@ -178,9 +176,7 @@ def _basis(question: Question, group: str, residuals: Residuals, assumed: tuple[
 
 
 def _precision(question: Question, target: GpuSku) -> CodedText | None:
-    needed = {"bf16": BF16_CAPABILITY, "fp8": FP8_CAPABILITY, "fp4": FP4_CAPABILITY}.get(question.precision)
-    has = capability(target)
-    if needed is None or has is None or has >= needed:
+    if has_precision(target, question.precision):
         return None
     return lacks_precision(target, question.precision.upper())
 
@@ -204,16 +200,16 @@ def _memory(question: Question, target: GpuSku) -> CodedText | None:
 
 
 def _joined(sku: GpuSku) -> bool:
-    """Whether all GPUs of a node talk over NVLink."""
-    return bool(sku.nvlink_bytes_per_second) and not sku.nvlink_by_bridge
+    """Whether all GPUs of a node talk over NVLink (or Infinity Fabric)."""
+    return bool(sku.link_bytes_per_second) and not sku.nvlink_by_bridge
 
 
 def _links(question: Question, source: GpuSku, target: GpuSku) -> CodedText | None:
     if question.gpus <= PCIE_GROUP_MAX or _joined(target) or not _joined(source):
         return None
     return coded(
-        "model-over-pcie", "{gpus} GPUs that work on one model talk over NVLink, and {sku} has PCIe only",
-        gpus=question.gpus, sku=target.name,
+        "model-over-pcie", "{gpus} GPUs that work on one model talk over {link}, and {sku} has PCIe only",
+        gpus=question.gpus, link=source.link_name, sku=target.name,
     )  # fmt: skip
 
 
@@ -221,7 +217,7 @@ def _host_bound(question: Question, source: GpuSku, target: GpuSku) -> CodedText
     if question.phase == "training" or question.params is None or question.params > HOST_BOUND_PARAMS:
         return None
     newer = family(target) == "blackwell" and family(source) != "blackwell"
-    if not newer or target.nvlink_bytes_per_second is None:
+    if not newer or target.link_bytes_per_second is None:
         return None
     return CodedText(
         "small-model-host-bound",

@@ -29,7 +29,8 @@ class Measure:
 
     `gpus`: mean number held; `gpu_hours_per_month`: at that rate. `busy`: share of the time in which their engines
     worked; `period_seconds`: of its steps; `busy_seconds_per_token`: GPU-seconds at work for each token generated;
-    `tokens_per_second`: generated, of the whole series; `watts`: of one GPU; `clock_ratio`: SM clock over the highest.
+    `tokens_per_second`: generated, of the whole series; `watts`: of one GPU; `clock_ratio`: SM clock over the highest;
+    `rest_watts`: of one GPU while it stood idle and held memory.
     """
 
     gpus: float
@@ -40,6 +41,7 @@ class Measure:
     tokens_per_second: float | None = None
     watts: float | None = None
     clock_ratio: float | None = None
+    rest_watts: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +185,7 @@ def measure(runs: Sequence[WorkloadVerdict], start: float, end: float) -> Measur
         tokens_per_second=tokens / elapsed if tokens > 0 and elapsed > 0 else None,
         watts=_mean(runs, "power_watts"),
         clock_ratio=_mean(runs, "clock_ratio"),
+        rest_watts=_mean(runs, "rest_watts"),
     )
 
 

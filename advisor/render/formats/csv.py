@@ -23,7 +23,9 @@ COLUMNS = (
     "row", "id", "name", "workload", "node", "rule_or_action", "label", "bottleneck", "severity_or_risk", "confidence",
     "start", "end", "gpu_sku", "node_sku", "gpu_count", "to_gpu_sku", "to_node_sku", "to_gpu_count", "gpu_hours",
     "cost_usd", "time_ratio_p10", "time_ratio_p50", "time_ratio_p90", "saving_usd_per_month_p10",
-    "saving_usd_per_month_p50", "saving_usd_per_month_p90", "freed_gpu_hours_per_month", "realisation", "blocked_by",
+    "saving_usd_per_month_p50", "saving_usd_per_month_p90", "freed_gpu_hours_per_month",
+    "energy_saving_kwh_per_month_p10", "energy_saving_kwh_per_month_p50", "energy_saving_kwh_per_month_p90", "levers",
+    "realisation", "blocked_by",
     "price_basis", "price_date", "price_source", "price_region_assumed", "decision", "text",
 )  # fmt: skip
 
@@ -81,6 +83,7 @@ def _rows(advice: Advice) -> list[dict[str, object]]:
             "label": w.kind.label, "bottleneck": w.bottleneck.label, "confidence": w.kind.confidence,
             "start": rfc3339(w.start), "end": rfc3339(w.end), "gpu_sku": w.gpu_sku, "node_sku": w.node_sku,
             "gpu_count": len(w.gpus), "gpu_hours": w.gpu_hours, "cost_usd": w.cost_usd,
+            "levers": "; ".join(map(str, w.levers)),
             **_price(sku_prices.get(w.node_sku or "") if w.cost_usd is not None else None),
         })  # fmt: skip
     for f in advice.findings:
@@ -100,6 +103,8 @@ def _rows(advice: Advice) -> list[dict[str, object]]:
             "to_node_sku": r.target.node_sku, "to_gpu_count": r.target.gpu_count,
             **_interval("time_ratio", r.time_ratio), **_interval("saving_usd_per_month", r.saving_usd_per_month),
             "freed_gpu_hours_per_month": r.freed_gpu_hours_per_month, "realisation": r.realisation,
+            **_interval("energy_saving_kwh_per_month", r.energy_saving_kwh_per_month),
+            "levers": "; ".join(map(str, r.levers)),
             "blocked_by": "; ".join(map(str, r.blocked_by)), **_price(known[0] if known else None),
             "decision": words.decision_words(r.decision) if r.decision else None, "text": r.text,
         })  # fmt: skip

@@ -174,7 +174,7 @@ def _gpu(node: str, index: int, sku: GpuSku) -> Gpu:
         power_limit_watts=sku.tdp_watts,
         nvlink_links=sku.nvlink_links,
         nvlink_bytes_per_second=sku.nvlink_bytes_per_second,
-        driver_version="580.95.05",
+        driver_version="580.105.08",
     )
 
 

@@ -41,6 +41,7 @@ def node_facts(
     fabric = _by_node(frame.fabric.assign(port_name=_port_names(frame.fabric)))
     history, nvlink = _by_node(frame.fabric_history), _nvlink_peaks(frame, rows, whole)
     nothing = frame.fabric.iloc[:0]
+    drivers = _drivers(frame)
     facts = []
     for row in records(frame.nodes.sort_values("node")):
         node = str(row["node"])
@@ -65,10 +66,22 @@ def node_facts(
                 span_hours=counted.span_hours,
                 gpu_name=next(iter(names)) if len(names) == 1 else None,
                 nvlink_util_p995=nvlink.get(node),
+                driver_version=drivers.get(node),
                 without_nvlink=bool(keys) and all(_without_nvlink(index, key) for key in keys),
             )
         )
     return tuple(facts)
+
+
+def _drivers(frame: Frame) -> dict[str, str]:
+    """Node -> the driver's version, where its GPUs tell one and the same."""
+    if "driver_version" not in frame.gpus:
+        return {}
+    told: dict[str, set[str]] = {}
+    for node, version in zip(frame.gpus["node"], frame.gpus["driver_version"], strict=True):
+        if isinstance(version, str) and version:
+            told.setdefault(str(node), set()).add(version)
+    return {node: next(iter(versions)) for node, versions in told.items() if len(versions) == 1}
 
 
 def _observed_hours(frame: Frame, attribution: Attribution) -> dict[str, float]:
@@ -191,8 +204,10 @@ def _port_p995(rows: pd.DataFrame, port: pd.Series) -> list[float | None]:
 
 
 def _without_nvlink(index: GpuIndex, key: tuple[str, str]) -> bool:
-    """Whether neither the driver nor the catalog, which knows the GPU, tells of NVLink."""
-    return index.skus[key] is not None and bool(index.table["nvlink"].isna().get(key, default=True))
+    """Whether neither the driver nor the catalog, which knows the GPU, tells of a link beside PCIe."""
+    sku = index.skus[key]
+    known = sku is not None and sku.link_bytes_per_second is None
+    return known and bool(index.table["nvlink"].isna().get(key, default=True))
 
 
 def _nvlink_peaks(frame: Frame, rows: pd.DataFrame, whole: set[tuple[str, str]]) -> dict[str, float]:

@@ -91,10 +91,13 @@ def _verdict(  # noqa: PLR0917
     kind = _with_floor(judged.kind, session, hours, book.floor_hours, frame.window)
     bottleneck = _explained(judged.bottleneck, coverage)
     kv_full = book.bottlenecks["capacity_kv_p95_min"].value
-    bottleneck = with_capacity(bottleneck, capacity_of(frame.serving, session.workload_id), kv_full)
+    capacity = capacity_of(frame.serving, session.workload_id)
+    bottleneck = with_capacity(bottleneck, capacity, kv_full)
     features, tokens = judged.features, tokens_of(frame.serving, session.workload_id)
     if tokens is not None:
         features = {**features, "generated_tokens": tokens}
+    if capacity is not None and capacity.kv_p95 is not None:
+        features = {**features, "kv_cache_used_p95": capacity.kv_p95}
     skus = [inputs.index.sku(*key) for key in session.gpus]
     names = {sku.name for sku in skus if sku is not None}
     node_skus = {node.node_sku for node in inputs.nodes_of(session)}

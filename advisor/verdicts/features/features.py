@@ -20,6 +20,7 @@ from ..types import NodeFacts
 from ..workloads.session import Session
 from ..workloads.sku_lookup import GpuIndex
 from .course import Course, course_features, longest_rest
+from .resting_power import FREE_MEM_RATIO
 
 Features = Mapping[str, float]
 Floats = npt.NDArray[np.float64]
@@ -126,6 +127,8 @@ def features(  # noqa: PLR0917
         _busy_features(out, shape.where(busy), w[busy])
         _bin_features(out, gpu, at, _sustained(session, index))
         _memory_features(out, gpu["gpu_uuid"], shape, at, kinds)
+        held = idle & (shape["mem"] >= FREE_MEM_RATIO)
+        _put(out, "rest_watts", _mean(shape["power"][held], w[held]))
         _put(out, "idle_run_hours", _mean(shape["idle_run_seconds"], w) / 3600)
         _put(out, "idle_stretch_hours", longest_rest(pd.factorize(gpu["gpu_uuid"][at])[0], idle, w) / 3600)
         _time_features(out, gpu, shape, at)

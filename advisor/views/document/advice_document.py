@@ -38,6 +38,7 @@ def advice_document(advice: Advice, lengths: Lengths, draw: Draw = lambda _: {})
             *(_report(story, charts, lengths) if lengths.whole else ()),
             *parts.findings(advice, lengths),
             *parts.unprompted(advice, lengths),
+            *parts.levers(advice, lengths),
             *parts.market(advice, lengths),
             *(() if missing else (told,)),
             sections.method(story, charts.get(MONEY)),

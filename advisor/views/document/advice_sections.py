@@ -115,9 +115,23 @@ def _option(letter: str, r: Recommendation, lengths: Lengths) -> Section:
         r.text,
         f"Blocked by: {'; '.join(map(str, r.blocked_by))}." if r.blocked_by and lengths.whole else "",
         f"Decided: {words.decision_words(r.decision)}." if r.decision is not None else "",
+        _levers_in_short(r),
         AsideBlock(sections.wrong_if(r.would_change_if, lengths)),
         Bullets(tuple(shown)),
     )
+
+
+def _levers_in_short(r: Recommendation) -> str:
+    """Where another precision would lead, for a section of its own tells the rest; empty where there is none."""
+    told = [one.fields for one in r.levers]
+    ways = [f"in {str(f.get('precision')).upper()} {f.get('gpus')} x {f.get('sku')} a copy" for f in told]
+    return f"Levers, in no sum: {', '.join(ways)}; see below." if ways else ""
+
+
+def levers(advice: Advice, lengths: Lengths) -> tuple[Section, ...]:
+    """What a lower precision would change, service by service; none where there is nothing to tell."""
+    told = [f"{lengths.name(w.name)}: {one}" for w in advice.workloads for one in w.levers]
+    return (section("Levers, in no sum", lengths.bulleted(told, lengths.rows)),) if told else ()
 
 
 def workloads(advice: Advice, lengths: Lengths) -> Section:

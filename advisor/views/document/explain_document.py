@@ -111,6 +111,8 @@ def _workload(w: WorkloadVerdict | None) -> Iterable[Section]:
         f"{span(w.coverage.resolution_seconds)}.",
         Bullets(tuple(f"{metric} is missing: {reason}" for metric, reason in w.coverage.missing.items())),
     )
+    unknown = (f"Not weighed: {w.levers_unknown}.",) if w.levers_unknown is not None else ()
+    yield _listed("Levers, in no sum", (*w.levers, *unknown))
     rows = tuple((n, words.figure(value), *FEATURES.get(n, ("", ""))) for n, value in w.features.items())
     yield section("Measured", Table(("feature", "value", "unit", "meaning"), rows, (1,)))
 
@@ -145,6 +147,7 @@ def _recommendation(advice: Advice, r: Recommendation) -> Iterable[Section]:
                 ("predicted time", words.time_words(r.time_ratio)),
                 ("saving", words.saving_words(r.saving_usd_per_month, r.freed_gpu_hours_per_month, r.realisation)),
                 ("freed", f"{words.hours(r.freed_gpu_hours_per_month)} a month"),
+                ("energy not drawn a month", words.energy_words(r)),
                 ("cash from", r.available_from or words.NONE),
                 ("break-even demand", r.break_even or words.NONE),
                 ("excludes", ", ".join(r.excludes) or words.NONE),
@@ -153,6 +156,7 @@ def _recommendation(advice: Advice, r: Recommendation) -> Iterable[Section]:
         ),
     )
     yield _listed("Blocked by", r.blocked_by)
+    yield _listed("Levers, in no sum", r.levers)
     yield _listed("Not chosen", (f"{one.sku}: {one.reason}" for one in r.rejected))
     yield from _overturned(advice, r.would_change_if, r.prices)
 

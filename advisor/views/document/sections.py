@@ -102,10 +102,12 @@ def _title(m: Move, lengths: Lengths) -> str:
 
 
 def gain(r: Recommendation) -> str:
-    """What a move brings a month: dollars with their interval, else GPU-hours."""
+    """What a move brings a month: dollars with their interval, else GPU-hours, else energy."""
     saving = r.saving_usd_per_month
     if saving is not None and saving.p50 > 0:
         return f"{words.usd(saving.p50)} a month{words.spread(saving)}"
+    if r.freed_gpu_hours_per_month <= 0 and r.energy_saving_kwh_per_month is not None:
+        return f"{words.energy_words(r)} a month"
     return f"{words.hours(r.freed_gpu_hours_per_month)} a month"
 
 

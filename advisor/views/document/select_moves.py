@@ -63,5 +63,6 @@ def _open(r: Recommendation) -> bool:
 
 
 def _gains(r: Recommendation) -> bool:
-    saving = r.saving_usd_per_month
-    return (saving is not None and saving.p50 > 0) or r.freed_gpu_hours_per_month > 0
+    saving, energy = r.saving_usd_per_month, r.energy_saving_kwh_per_month
+    saves = (saving is not None and saving.p50 > 0) or (energy is not None and energy.p50 > 0)
+    return saves or r.freed_gpu_hours_per_month > 0

@@ -140,7 +140,7 @@ NODES = _over_span(
 )
 GPUS = _over_span(
     "gpus",
-    ("node", "gpu_uuid", "name", "sku", "kind", "parent_uuid", "mig_profile"),
+    ("node", "gpu_uuid", "name", "sku", "kind", "parent_uuid", "mig_profile", "driver_version"),
     ("gpu_index", "slices", "mem_total_bytes", "power_limit_watts", "nvlink_links", "nvlink_bytes_per_second",
      "valid_from", "valid_to"),
     where=" WHERE valid_from <= :end AND (valid_to IS NULL OR valid_to >= :start)",

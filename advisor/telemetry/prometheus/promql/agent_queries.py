@@ -84,7 +84,7 @@ def agent_gpu_asks(present: Collection[str], matches: Sequence[str], step: float
 def agent_about_asks(matches: Sequence[str], step: float) -> list[Ask]:
     """What our agent's page says a GPU is, by row: which can change over a window."""
     row = _ByRow(matches, step)
-    info = (*AGENT_GPU_LABELS, "gpu_index", "sku", "kind", "name", "parent_uuid", "mig_profile")
+    info = (*AGENT_GPU_LABELS, "gpu_index", "sku", "kind", "name", "parent_uuid", "mig_profile", "driver_version")
     gauges = ("mem_total_bytes", "power_limit_watts", "nvlink_bytes_per_second")
     return [
         Ask("gpus", row.of("count_over_time", "skuwise_gpu_info"), info),

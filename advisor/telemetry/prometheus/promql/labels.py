@@ -25,9 +25,11 @@ NODE_LABELS = (
 )  # fmt: skip
 _WORKLOAD = ("pod", "namespace", "container", "pod_uid", "hpc_job")
 WORKLOAD_LABELS = (*_WORKLOAD, *(f"exported_{name}" for name in _WORKLOAD))
+# By which dcgm-exporter tells the driver's version on every series.
+DRIVER_LABEL = "DCGM_FI_DRIVER_VERSION"
 DCGM_LABELS = (
     "UUID", "gpu", "modelName", "GPU_I_PROFILE", "GPU_I_ID", "cluster", "pci_bus_id", *NODE_LABELS, *WORKLOAD_LABELS,
-    "job",
+    "job", DRIVER_LABEL,
 )  # fmt: skip
 # `cluster` in the page is the agent's own; an external label of this name would be the same for all.
 AGENT_NODE_LABELS = ("exported_node", "node", "instance")

@@ -17,7 +17,7 @@ from ..client.range_planner import Ask, Log
 from ..client.response import Floats, Grid, Labels, SeriesAnswer
 from ..discovery import Discovery
 from ..promql import promql as queries
-from ..promql.labels import gpu_of, node_of
+from ..promql.labels import DRIVER_LABEL, gpu_of, node_of
 from ..promql.promql import engine_asks
 from .gpus import About, GpuRows, count_samples, device_index, scrape_seconds
 from .homes import homes_of, reporter, reporters_note, unnamed_note, whole_gpu
@@ -116,10 +116,13 @@ def keyed_rows(
         place, index, name = homes.node(*whole), device_index(labels.get("gpu")), labels.get("modelName")
         about[own] = About(
             place, index, name, kind="mig" if parent else "gpu", parent=parent,
-            mig_profile=labels.get("GPU_I_PROFILE"), uuid=uuid,
+            mig_profile=labels.get("GPU_I_PROFILE"), uuid=uuid, driver_version=labels.get(DRIVER_LABEL),
         )  # fmt: skip
         if parent:
-            about.setdefault(parent + own[len(uuid) :], About(place, index, name, uuid=parent))
+            about.setdefault(
+                parent + own[len(uuid) :],
+                About(place, index, name, uuid=parent, driver_version=labels.get(DRIVER_LABEL)),
+            )
     weights = weights_of(counts)
     # Of several series of a GPU (a copy for each pod, two exporters) the fullest says how much of a row was seen.
     cells.put("n", counts, key, how="max")

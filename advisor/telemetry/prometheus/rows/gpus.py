@@ -32,6 +32,7 @@ class About:
     parent: str | None = None
     mig_profile: str | None = None
     uuid: str = ""
+    driver_version: str | None = None
 
 
 @dataclass
@@ -64,6 +65,7 @@ def agent_rows(grid: Grid, answers: Mapping[str, SeriesAnswer], bins: Mapping[st
             about[own] = About(
                 homes.node(*found), device_index(labels.get("gpu_index")), labels.get("name"), labels.get("sku"),
                 labels.get("kind", "gpu"), labels.get("parent_uuid"), labels.get("mig_profile"), found[0],
+                labels.get("driver_version"),
             )  # fmt: skip
 
     for name, answer in answers.items():

@@ -84,7 +84,7 @@ def gpu_table(gpus: GpuRows, catalog: Catalog) -> pd.DataFrame:
         row: dict[str, object] = {
             "node": one.node, "gpu_uuid": one.uuid or uuid, "name": one.name, "sku": one.sku or _sku(one.name, catalog),
             "kind": one.kind, "parent_uuid": one.parent, "mig_profile": one.mig_profile, "gpu_index": one.index,
-            "valid_from": start,
+            "driver_version": one.driver_version, "valid_from": start,
         }  # fmt: skip
         for name, matrix in columns.items():
             values = matrix[gpus.cells.rows[uuid]] if uuid in gpus.cells.rows else np.empty(0)

@@ -206,6 +206,21 @@ def test_a_lower_clock_is_seen_by_the_clock_and_measured_by_the_power() -> None:
     assert state_of("lower-clock", own, seen([replace(slow, features={})])) is None
 
 
+def test_clocks_at_rest_are_seen_and_measured_by_the_power_at_rest() -> None:
+    before = Measure(16.0, 16 * 730.0, rest_watts=120.0)
+    own = ground(yardstick=SavingsBaseline(500.0, usd_per_kwh=0.1, rest_watts=72.0), before=before)
+    down = workload("chat", ("n1", "n2"), features={"rest_watts": 74.0})
+    stand = state_of("rest-clocks", own, seen([down]))
+    assert stand.place == "target"
+    told = realised("rest-clocks", own, replace(stand, since=START), seen([down]))
+    assert told.saving_usd_per_month == pytest.approx(500.0 * (1 - 74 / 120))
+    up = replace(down, features={"rest_watts": 119.0})
+    assert state_of("rest-clocks", own, seen([up])).place == "source"
+    assert state_of("rest-clocks", own, seen([replace(down, features={})])) is None
+    unknown = replace(own, before=replace(before, rest_watts=None))
+    assert state_of("rest-clocks", unknown, seen([down])) is None
+
+
 def test_a_fault_is_mended_when_it_is_found_no_more() -> None:
     own = ground()
     runs = [workload("chat", ("n1",))]

@@ -18,6 +18,7 @@ from skuwise.tests.support.moves_builders import (
     PLAIN,
     START,
     advice_of,
+    bare,
     fabric,
     gpus_of,
     node,
@@ -166,6 +167,44 @@ def test_a_node_of_its_own_is_switched_off_for_cash_and_part_of_one_is_not():
     for way in ways(advice_of(verdicts([node(fabric=None)], pair, uses=[daily(w) for w in pair])), "schedule-off"):
         assert way.saving_usd_per_month is None
         assert way.realisation == "capacity-freed"
+
+
+def test_what_is_switched_off_says_what_it_would_not_draw():
+    w = tables(gpus=gpus_of("n1", 8))
+    use = daily(w)
+    night = use["g_max"] == 0.0
+    use["power_watts"] = np.where(night, 80.0, 400.0)
+    (way,) = ways(advice_of(verdicts([node(fabric=None)], [w], uses=[use])), "schedule-off")
+    kwh = 80.0 * 8 * 730 * 14 / 24 / 1000
+    assert way.energy_saving_kwh_per_month.p50 == pytest.approx(kwh)
+    assert f"{kwh:,.0f} kWh a month would not be drawn" in way.text
+    owned = advice_of(verdicts([node(fabric=None)], [w], uses=[use]), OWNED)
+    (own,) = ways(owned, "schedule-off")
+    assert own.saving_usd_per_month is None
+    assert own.energy_saving_kwh_per_month.p50 == pytest.approx(kwh)
+
+
+def test_energy_that_was_not_measured_or_is_of_no_whole_node_is_not_told():
+    w = tables(gpus=gpus_of("n1", 8))
+    blind = daily(w)
+    blind.loc[blind.index[5], "power_watts"] = np.nan
+    (way,) = ways(advice_of(verdicts([node(fabric=None)], [w], uses=[blind])), "schedule-off")
+    assert way.energy_saving_kwh_per_month is None
+    pair = [tables(gpu=0), tables(gpu=1)]
+    shared = advice_of(verdicts([node(fabric=None)], pair, uses=[daily(w) for w in pair]))
+    assert all(r.energy_saving_kwh_per_month is None for r in ways(shared, "schedule-off"))
+
+
+def test_a_free_node_says_what_it_draws_and_free_gpus_of_one_do_not():
+    free = [bare("n1", n) for n in range(8)]
+    (way,) = ways(advice_of(verdicts([node(fabric=None)], bare_gpus=free)), "release")
+    assert way.energy_saving_kwh_per_month.p50 == pytest.approx(8 * 70.0 * 730 / 1000)
+    assert "409 kWh a month would not be drawn" in way.text
+    dark = [*free[:7], bare("n1", 7, power_mean_watts=None)]
+    told = ways(advice_of(verdicts([node(fabric=None)], bare_gpus=dark)), "release")
+    assert all(r.energy_saving_kwh_per_month is None for r in told)
+    part = ways(advice_of(verdicts([node(fabric=None)], bare_gpus=free[:4])), "release")
+    assert all(r.energy_saving_kwh_per_month is None for r in part)
 
 
 def test_a_training_changes_places_once_and_first_of_all_on_owned_nodes():

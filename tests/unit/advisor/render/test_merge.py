@@ -420,7 +420,8 @@ def workloads_on(draw, name):
             cost_usd=draw(st.none() | HOURS.map(float)), phases=(phase,) if draw(st.booleans()) else (),
             kind=KindVerdict(draw(LABELS), draw(SHARE), draw(WORDS), (Alternative("batch-inference", draw(SHARE)),)),
             bottleneck=BottleneckVerdict(limit, draw(SHARE), {limit: 1.0}, draw(WORDS)),
-            coverage=Coverage(draw(SHARE), float(draw(HOURS)), dict.fromkeys(draw(NAMED), name)),
+            coverage=Coverage(draw(SHARE), float(draw(HOURS)), dict.fromkeys(draw(NAMED), name)), levers=draw(WORDS),
+            levers_unknown=draw(st.none() | st.just(CodedText("model-not-named", "no name"))),
         ))  # fmt: skip
     return tuple(out)
 
@@ -446,6 +447,7 @@ def shards_of(draw, name):
             realisation=draw(st.sampled_from(["cash-now", "cash-at", "energy", "capacity-freed"])),
             available_from=draw(st.sampled_from([None, "2027-01-01", "2027-02-01"])), prices=draw(NAMED),
             decision=draw(st.none() | st.builds(Decision, st.just("accepted"), HOURS.map(lambda n: START + n))),
+            energy_saving_kwh_per_month=draw(st.none() | st.just(saving)), levers=draw(WORDS),
         ))  # fmt: skip
     spread = draw(st.none() | st.builds(lambda m, d, u: Interval(m - d, m, m + u), *([HOURS.map(float)] * 3)))
     cost = draw(st.none() | HOURS.map(float))
@@ -597,7 +599,7 @@ def test_keys_of_the_first_contract_are_enough():
     for finding in data["findings"]:
         del finding["nodes"]
     for one in data["recommendations"]:
-        for key in ("break_even", "excludes", "available_from", "decision"):
+        for key in ("break_even", "excludes", "available_from", "decision", "levers", "energy_saving_kwh_per_month"):
             del one[key]
     told = merge_advice({"a": parse_advice(json.dumps(data | {"unknown": 1}).encode(), "a"), "b": shard("b")}, DOMINANT)
     assert told.nodes == ("b", "n1", "n2")

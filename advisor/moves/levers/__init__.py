@@ -1,0 +1,1 @@
+"""What other ways of serving would change: told beside recommendations, never as a saving."""

@@ -1,0 +1,187 @@
+"""What a lower precision would change for a service that runs: fewer GPUs a copy, or smaller ones, by what it holds.
+
+Weights follow from the model's size, the key-value cache from memory in use and how full its engine told the cache is.
+A lever is no saving: whether the answers stay good enough no counter tells. So no sum has it, and it names no dollar.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ....rules.catalog.types import GpuSku
+from ....rules.models.served_models import ServedModels
+from ...core.advice_types import Action, Recommendation
+from ...core.coded_text import CodedText, coded
+from ...core.verdict_types import WorkloadVerdict
+from ..base.constraints import arm_host, other_stack, room_bytes
+from ..base.sustained_rates import BYTES, rates_of
+from ..base.workload_groups import AVAILABLE, Group
+from ..context.move_context import DrawnRecommendation, MoveContext
+from ..predict.precision_levers import CHECK, usable
+from ..predict.sku_comparison import PCIE_GROUP_MAX
+from .served_model import ServedModel, served_model, serves_language_model
+
+SERVING = (*AVAILABLE, "batch-inference")
+# Recommendations about which GPUs, and how many: what a lever stands beside.
+BESIDE: tuple[Action, ...] = ("move-sku", "reduce-gpus", "mig-slice", "consolidate")
+_COPIES = (1, 2, 4, 8)
+# Memory in use may be this much below what the weights need by size: sizes are rounded, and some layers are shared.
+_SIZE_SLACK = 0.95
+_SMALLER_SHOWN = 2
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceLevers:
+    """Of one series: what a lower precision would change, or why that is not known. Both empty: nothing is gained."""
+
+    levers: tuple[CodedText, ...] = ()
+    unknown: CodedText | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What one copy holds. `cache_bytes`: the key-value cache that its peak needs, with whatever else lies beside the
+    weights; `cache_told`: its engine told how full the cache is, else all of it counts."""
+
+    model: ServedModel
+    gpus: int
+    sku: GpuSku
+    cache_bytes: float
+    cache_told: bool
+
+    @property
+    def weights_bytes(self) -> float:
+        return self.model.params * BYTES[self.model.precision]
+
+    def needed(self, precision: str) -> float:
+        return self.model.params * BYTES[precision] + self.cache_bytes
+
+
+def service_levers(scene: MoveContext, group: Group, known: ServedModels) -> ServiceLevers:
+    """The levers of a series. Nothing for what serves no language model, shares its GPUs, or is gone."""
+    lead = group.lead
+    fits = group.kind in SERVING and group.current and not group.shared and not group.sliced
+    if not fits or not serves_language_model(lead.framework, lead.command):
+        return ServiceLevers()
+    held = _held(scene, group, served_model(lead.command, known))
+    if isinstance(held, CodedText):
+        return ServiceLevers(unknown=held)
+    return ServiceLevers((*_fewer(held), *_smaller(held, _sold(scene, group, held.sku))))
+
+
+def _held(scene: MoveContext, group: Group, model: ServedModel | CodedText) -> _Held | CodedText:
+    if isinstance(model, CodedText):
+        return model
+    sku = scene.catalog.gpu(group.lead.gpu_sku) if group.lead.gpu_sku else None
+    if sku is None:
+        return coded("gpus-of-several-kinds", "its GPUs are not of one kind that the catalog has")
+    gpus = model.copy_gpus or (1 if group.gpus_per_replica == 1 else None)
+    if gpus is None or gpus > group.gpus_per_replica:
+        return coded(
+            "gpus-of-a-copy-unknown", "on how many GPUs one copy of {model} lies is not told", model=model.name
+        )
+    if group.mem_used_max is None:
+        return coded("memory-in-use-unknown", "how much of its GPUs' memory is in use was not measured")
+    used = group.mem_used_max * sku.mem_bytes * gpus
+    weights = model.params * BYTES[model.precision]
+    if weights * _SIZE_SLACK > used:
+        return CodedText(
+            "memory-contradicts-size",
+            f"{model.name} in {model.precision.upper()} would need {weights / 1e9:.0f} GB for its weights, and "
+            f"{used / 1e9:.0f} GB of {gpus} GPUs are in use: its size or its precision is another",
+            {"model": model.name, "weights_bytes": weights, "used_bytes": used, "gpus": gpus},
+        )
+    full = group.feature("kv_cache_used_p95")
+    cache = max(used - weights, 0.0) * (1.0 if full is None else full)
+    return _Held(model, gpus, sku, cache, full is not None)
+
+
+def _fewer(held: _Held) -> Iterator[CodedText]:
+    """Fewer GPUs of the kind it holds, where they would not do in today's precision."""
+    before = min(_least(held.needed(held.model.precision), held.sku, held.gpus), held.gpus)
+    for precision in usable(held.sku, held.model.precision):
+        least = _least(held.needed(precision), held.sku, held.gpus)
+        if least < before:
+            yield _lever(held, precision, held.sku, least)
+            before = least
+
+
+def _smaller(held: _Held, sold: Sequence[tuple[GpuSku, int]]) -> Iterator[CodedText]:
+    """GPUs with less memory of which no more would do, where they would not in today's precision."""
+    shown = 0
+    for sku, together in sold:
+        most = min(held.gpus, together, held.gpus if sku.link_bytes_per_second else PCIE_GROUP_MAX)
+        if _least(held.needed(held.model.precision), sku, most) <= most or shown >= _SMALLER_SHOWN:
+            continue
+        for precision in usable(sku, held.model.precision):
+            least = _least(held.needed(precision), sku, most)
+            if least <= most:
+                shown += 1
+                yield _lever(held, precision, sku, least)
+                break
+
+
+def _least(needed_bytes: float, sku: GpuSku, most: int) -> int:
+    """The least GPUs that hold so much, a power of two or `most`; more than `most`: it does not fit."""
+    room = room_bytes(sku.mem_bytes)
+    return next((n for n in sorted({*_COPIES, most}) if n <= most and needed_bytes <= n * room), most + 1)
+
+
+def _sold(scene: MoveContext, group: Group, source: GpuSku) -> list[tuple[GpuSku, int]]:
+    """GPUs with less memory that the provider sells there, the largest first, and how many a node has."""
+    found: dict[str, tuple[GpuSku, int]] = {}
+    for node in scene.book.for_sale(group.nodes[0]) if group.nodes else ():
+        gpu = scene.catalog.gpu(node.gpu)
+        if gpu is None or gpu.mem_bytes >= source.mem_bytes or other_stack(source, gpu) or arm_host(source, gpu):
+            continue
+        _, most = found.get(gpu.name, (gpu, 0))
+        found[gpu.name] = (gpu, max(most, node.gpu_count))
+    return sorted(found.values(), key=lambda one: (-one[0].mem_bytes, one[0].name))
+
+
+def _lever(held: _Held, precision: str, sku: GpuSku, gpus: int) -> CodedText:
+    model, weights = held.model, held.model.params * BYTES[precision]
+    here, there = rates_of(held.sku, model.precision), rates_of(sku, precision)
+    cache = "with the cache that its peak fills" if held.cache_told else "with all of its cache: how full is not told"
+    read = matrix = None
+    assumed, told = True, ""
+    if here is not None and there is not None:
+        read = held.needed(precision) / (gpus * there.memory) * held.gpus * here.memory / held.needed(model.precision)
+        matrix = gpus * there.matrix / (held.gpus * here.matrix)
+        assumed = bool(here.assumed or there.assumed)
+        rates = f"reading all of it once takes x{read:.2f} the time, matrix products have x{matrix:.2f} the rate"
+        told = f"; {rates}{', by rates that are assumed in part' if assumed else ''}"
+    return CodedText(
+        "lever-precision",
+        f"if served in {precision.upper()}: the weights of {model.name} need {weights / 1e9:.0f} GB instead of "
+        f"{held.weights_bytes / 1e9:.0f}, {held.needed(precision) / 1e9:.0f} GB {cache}, which fit on {gpus} x "
+        f"{sku.name} a copy instead of {held.gpus} x {held.sku.name}{told}. {CHECK}",
+        {
+            "precision": precision, "precision_now": model.precision, "model": model.name, "params": model.params,
+            "sku": sku.name, "gpus": gpus, "sku_now": held.sku.name, "gpus_now": held.gpus, "weights_bytes": weights,
+            "weights_bytes_now": held.weights_bytes, "cache_bytes": held.cache_bytes,
+            "cache_use_measured": held.cache_told, "room_bytes": gpus * room_bytes(sku.mem_bytes),
+            "read_time_ratio": read, "matrix_rate_ratio": matrix, "rates_assumed": assumed,
+        },
+    )  # fmt: skip
+
+
+def levers_by_workload(scene: MoveContext, groups: Sequence[Group], known: ServedModels) -> Mapping[str, ServiceLevers]:
+    """The levers of every series, under the id of its newest workload, which recommendations name."""
+    told = {group.lead.id: service_levers(scene, group, known) for group in groups}
+    return {id_: one for id_, one in told.items() if one.levers or one.unknown is not None}
+
+
+def with_levers(workload: WorkloadVerdict, told: Mapping[str, ServiceLevers]) -> WorkloadVerdict:
+    one = told.get(workload.id)
+    return workload if one is None else replace(workload, levers=one.levers, levers_unknown=one.unknown)
+
+
+def beside(option: DrawnRecommendation, told: Mapping[str, ServiceLevers]) -> DrawnRecommendation:
+    """The option with the levers of its work, where it is about which GPUs: they change nothing of what it claims."""
+    r: Recommendation = option.recommendation
+    one = told.get(r.workload or "")
+    if one is None or not one.levers or r.action not in BESIDE:
+        return option
+    return replace(option, recommendation=replace(r, levers=one.levers))

@@ -1,0 +1,62 @@
+"""What a lower precision would change for a question without telemetry: weights against memory."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from ....rules.catalog.types import GpuSku
+from ...core.coded_text import CodedText
+from ..base.constraints import has_precision, room_bytes
+from .typical_work import Question
+
+# Below each precision those that engines serve in, the least change first.
+LOWER = {
+    "fp32": ("bf16", "fp8", "int8", "fp4", "int4"),
+    "bf16": ("fp8", "int8", "fp4", "int4"),
+    "fp16": ("fp8", "int8", "fp4", "int4"),
+    "fp8": ("fp4", "int4"),
+    "int8": ("fp4", "int4"),
+}
+# What no arithmetic can tell. Every lever says it.
+CHECK = (
+    "Check first that its answers stay good enough on tasks of your own, and its latency at peak: no saving is counted"
+)
+_COPIES = (1, 2, 4, 8, 16)
+
+
+def levers_of(question: Question, target: GpuSku) -> tuple[CodedText, ...]:
+    """Lower precisions that `target` has, in which the weights fit the GPUs that were asked about or fewer of it, where
+    they do not as asked."""
+    if question.params is None or question.phase == "training":
+        return ()
+    room = room_bytes(target.mem_bytes)
+    if question.weights_bytes / question.gpus <= room:
+        return ()
+    found = []
+    for precision in usable(target, question.precision):
+        weights = replace(question, precision=precision).weights_bytes
+        least = next((n for n in _COPIES if weights <= n * room), None)
+        if least is None or least > question.gpus:
+            continue
+        found.append(
+            CodedText(
+                "lever-weights-fit",
+                f"if served in {precision.upper()}: the weights need {weights / question.gpus / 1e9:.0f} GB per GPU "
+                f"instead of {question.weights_bytes / question.gpus / 1e9:.0f}, and {target.name} has room for "
+                f"{room / 1e9:.0f} GB. {CHECK}",
+                {
+                    "sku": target.name, "precision": precision, "precision_now": question.precision,
+                    "weights_bytes": weights, "weights_bytes_now": question.weights_bytes, "room_bytes": room,
+                    "gpus": question.gpus, "gpus_at_least": math.ceil(weights / room),
+                },
+            )
+        )  # fmt: skip
+    return tuple(found)
+
+
+def usable(sku: GpuSku, precision: str) -> tuple[str, ...]:
+    """Precisions below `precision` that a GPU has, one a size: eight-bit integers only where there is no FP8, those of
+    four bits only where there is no FP4."""
+    has = [one for one in LOWER.get(precision, ()) if has_precision(sku, one)]
+    return tuple(one for one in has if not (one == "int8" and "fp8" in has) and not (one == "int4" and "fp4" in has))

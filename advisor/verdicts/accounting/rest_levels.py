@@ -1,0 +1,53 @@
+"""What each GPU draws at rest, with memory held and with nothing resident, and at which clock."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from ...core.frame import Frame
+from ..features.resting_power import FREE_MEM_RATIO
+from ..types import RestLevel
+from ..workloads.mig import whole_gpus
+from ..workloads.sku_lookup import GpuIndex
+
+Floats = npt.NDArray[np.float64]
+
+
+def rest_levels(frame: Frame, index: GpuIndex, rows: pd.DataFrame) -> tuple[RestLevel, ...]:
+    """Every whole GPU that was seen at rest, by node and id. `rows`: the measures of the frame's `gpu`, in its order.
+
+    The watts are the GPU's own levels, low quantiles of its quiet rows (`features/resting_power.py`); the clocks are
+    medians of the same rows. GPUs that are cut into instances are left out: their instances share one clock.
+    """
+    if frame.gpu.empty:
+        return ()
+    quiet = rows["quiet"].to_numpy(bool) & ~rows["fault"].to_numpy(bool)
+    memory, clock = rows["mem"].to_numpy(float), rows["clock_ratio"].to_numpy(float)
+    held, free = rows["rest_power"].to_numpy(float), rows["rest_free_power"].to_numpy(float)
+    whole = set(whole_gpus(frame).itertuples(index=False, name=None)) - set(frame.parents.values())
+    found = []
+    for key, at in frame.gpu.groupby(["node", "gpu_uuid"], sort=True).indices.items():
+        node, uuid = (str(part) for part in key)  # type: ignore[union-attr]
+        if (node, uuid) not in whole or not quiet[at].any():
+            continue
+        sku = index.sku(node, uuid)
+        resting = at[quiet[at]]
+        found.append(
+            RestLevel(
+                node, uuid, sku.name if sku else None,
+                _median(held[at]), _median(free[at]),
+                _median(clock[resting[memory[resting] >= FREE_MEM_RATIO]]),
+                _median(clock[resting[memory[resting] < FREE_MEM_RATIO]]),
+            )
+        )  # fmt: skip
+    return tuple(found)
+
+
+def _median(values: Floats) -> float | None:
+    known = values[np.isfinite(values)]
+    level = float(np.median(known)) if len(known) else math.nan
+    return level if math.isfinite(level) else None
