@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from .verdict_types import Latency, LatencyFigures
 
 # What is limited or measured, as people call it.
-MEASURES: Mapping[str, str] = {"first_token": "first token", "output_token": "each token after it"}
+MEASURES: Mapping[str, str] = {"first_token": "time to first token", "output_token": "time per token"}
 _BASES: Mapping[str, str] = {
     "site": "set by the site",
     "measured": "taken from what its engine measures today",
@@ -32,7 +32,8 @@ def latency_words(latency: Latency) -> str:
     label = f"{latency.label}, {_BASES[latency.basis]}" if latency.label else "none, for it keeps none today"
     if not measured:
         return f"{label}; not measured"
-    return f"{label}; in its {latency.busy_hours:g} busiest hours {', '.join(measured)}"
+    hours = "1 busy hour" if latency.busy_hours == 1 else f"{latency.busy_hours:g} busy hours"
+    return f"{label}; over {hours}: {'; '.join(measured)}"
 
 
 def _figures(figures: LatencyFigures) -> str:

@@ -119,8 +119,8 @@ def _latency(w: WorkloadVerdict, measured: _Measured, classes: LatencyClasses) -
             p90 = figures["first_token"].p90
             return given(None, "measured", coded(
                 "latency-class-none",
-                "It keeps no latency class today (first token {words} at p90 of its busy hours), so none is held "
-                "against it; a site's rules may set one.",
+                "It keeps no latency class today (time to first token {words} at p90 of its busy hours), so none is "
+                "held against it; a site's rules may set one.",
                 words="unknown" if p90 is None else seconds_words(p90),
             ))  # fmt: skip
     label = classes.kinds.get(kind)

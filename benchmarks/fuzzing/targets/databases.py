@@ -121,7 +121,7 @@ def _prepare(folder: Path) -> Prepared:
 
 
 # Queries that older databases have no tables for.
-_SINCE = {"SERVING": 1001, "SLURM_JOBS": 1006, "WORKLOADS": 1005}
+_SINCE = {"SERVING": 1007, "SLURM_JOBS": 1006, "WORKLOADS": 1005}
 
 
 def _check(tables: Mapping[str, Any]) -> None:

@@ -71,7 +71,7 @@ def test_a_move_that_breaks_a_limit_is_blocked_with_both_figures(action: Action)
 def test_a_move_that_keeps_the_class_says_by_how_much() -> None:
     way = held("lower-clock", SLOWER, latency())
     assert (way.blocked_by, way.risk) == ((), "low")
-    assert "is kept: first token 66 ms of 100 ms at p90" in way.text
+    assert "is kept: time to first token 66 ms of 100 ms at p90" in way.text
     assert "33 ms of 50 ms" in way.text
 
 
