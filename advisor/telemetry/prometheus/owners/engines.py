@@ -53,12 +53,12 @@ class _Target:
 def read_engines(
     ranges: Ranges, instants: Instants, names: Iterable[str], matches: Sequence[str], grid: Grid, *,
     uses: pd.DataFrame, series: int,
-) -> pd.DataFrame:  # fmt: skip
-    """The frame's table `serving`. `uses`: who held GPUs when, with ``namespace`` and ``pod``; `series`: how many are
-    expected of a measure. Empty where no engine is scraped or no pod holds GPUs."""
+) -> tuple[pd.DataFrame, pd.DataFrame]:  # fmt: skip
+    """The frame's tables `serving` and `tokens`. `uses`: who held GPUs when, with ``namespace`` and ``pod``; `series`:
+    how many are expected of a measure. Empty where no engine is scraped or no pod holds GPUs."""
     known = ENGINE_SERIES.intersection(names)
     if not known or uses.empty or "pod" not in uses:
-        return pd.DataFrame(columns=list(COLUMNS))
+        return _summed([]), _by_hour([])
     answers = ranges(list(_asks(known, matches, grid.step)), series)
     pages = _pages(answers)
     places = _places(instants, names, matches, [key for _, key in pages], grid) if pages else {}
@@ -67,7 +67,7 @@ def read_engines(
     for (engine, key), measures in pages.items():
         target = _Target(engine, _pods(key, places), measures)
         rows += _rows(target, held, grid)
-    return _summed(rows)
+    return _summed(rows), _by_hour(rows)
 
 
 def _asks(known: frozenset[str], matches: Sequence[str], step: float) -> Iterator[Ask]:
@@ -190,6 +190,7 @@ def _rows(target: _Target, held: Mapping[str, Sequence[_Use]], grid: Grid) -> It
                 "node": use.node,
                 "workload_id": use.workload,
                 "engine": target.engine,
+                "ts": end,
                 **_values(target, n, seconds),
             }
 
@@ -236,3 +237,11 @@ def _summed(rows: Sequence[Mapping[str, object]]) -> pd.DataFrame:
     for name in ("running_max", "waiting_max"):
         sums[name] = grouped[name].max()
     return sums.reset_index()[list(COLUMNS)]
+
+
+def _by_hour(rows: Sequence[Mapping[str, object]]) -> pd.DataFrame:
+    """Tokens by the row's end, as the agent's databases give them by the hour."""
+    told = pd.DataFrame(rows, columns=list(store.TOKENS.columns))
+    told = told[told["generated_tokens"].notna()]
+    by = [*store.TOKENS.text, "ts"]
+    return told.groupby(by, sort=True)[["seconds", "generated_tokens"]].sum().reset_index()[list(store.TOKENS.columns)]
