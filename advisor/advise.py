@@ -33,7 +33,7 @@ def load_rulebook(
 ) -> Rulebook:
     """Read what telemetry is judged by: what ships, a site's own rules and its prices over it.
 
-    `now`: Unix seconds; a price of a later day is refused. `hourly`: prices by the hour as somebody wrote them.
+    `now`: Unix seconds; a price of a later day is refused. `hourly`: prices by the hour as somebody wrote them, with what the settings say of energy.
     `with_correction`: whether a site's correction of kinds is used (not where one is fitted against what ships). Raises
     RulesError with file, line and remedy, and UsageError for a price by the hour that cannot be.
     """
@@ -55,6 +55,8 @@ def load_rulebook(
     catalog = load_catalog(rules_dir)
     today = datetime.fromtimestamp(now, UTC).date()
     rules, custom = thresholds.load_waste_rules(rules_dir), load_custom_rules(rules_dir)
+    stated = hourly or StatedPrices()
+    own = load_prices(prices, catalog.nodes.keys(), today=today) if prices is not None else TeamPrices()
     model = load_kind_model(WORKING, [shape.name for shape in SHAPES], fingerprint(SHAPES))
     correction = load_kind_correction(rules_dir, WORKING) if with_correction else None
     fits = correction is not None and correction.fits(model)
@@ -69,8 +71,9 @@ def load_rulebook(
         kind_model=corrected(model, correction) if correction is not None and fits else model,
         resting_power=load_resting_power(),
         move_model=load_move_model(),
-        own=load_prices(prices, catalog.nodes.keys(), today=today) if prices is not None else TeamPrices(),
-        hourly=resolve_prices(hourly or StatedPrices(), catalog, today),
+        own=own,
+        hourly=resolve_prices(stated, catalog, today),
+        energy=own.energy.over(stated.energy),
         kind_correction=correction if fits else None,
         correction_left=None if fits else correction,
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from ...rules.base.quantities import Amount, Moment, Share
 from ...rules.policy.labels import BottleneckLabel, KindLabel
 from .coded_text import CodedText
+from .energy_types import WorkloadEnergy
 
 NOT_IN_JSON: Mapping[str, object] = {"json": None}  # a field that the JSON does not have (codec.py)
 # The basis of work that was found by what its GPUs do alone: nobody is named as its owner.
@@ -97,7 +98,8 @@ class WorkloadVerdict:
     `basis` is allocation, process or activity (how its hold on the GPUs is known), `shared` whether another workload
     held the same GPUs. `features` are named numbers absent where they cannot be told. `command` is
     its command line, redacted by the agent; None: not kept. `gpu_part`: the part of a GPU that each of its GPUs is:
-    below 1 on MIG instances, whose hours and costs are that part of their GPU's.
+    below 1 on MIG instances, whose hours and costs are that part of their GPU's. `energy` None: not told (advice of an
+    earlier version).
     """
 
     id: str
@@ -119,6 +121,7 @@ class WorkloadVerdict:
     bottleneck: BottleneckVerdict
     phases: tuple[Phase, ...]
     coverage: Coverage
+    energy: WorkloadEnergy | None = field(default=None, kw_only=True)
     features: Mapping[str, float] = field(default_factory=dict, metadata=NOT_IN_JSON)
     framework: str | None = field(default=None, metadata=NOT_IN_JSON)
     command: str | None = field(default=None, metadata=NOT_IN_JSON)
