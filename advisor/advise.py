@@ -33,9 +33,10 @@ def load_rulebook(
 ) -> Rulebook:
     """Read what telemetry is judged by: what ships, a site's own rules and its prices over it.
 
-    `now`: Unix seconds; a price of a later day is refused. `hourly`: prices by the hour as somebody wrote them, with what the settings say of energy.
-    `with_correction`: whether a site's correction of kinds is used (not where one is fitted against what ships). Raises
-    RulesError with file, line and remedy, and UsageError for a price by the hour that cannot be.
+    `now`: Unix seconds; a price of a later day is refused. `hourly`: prices by the hour as somebody wrote
+    them, with what the settings say of energy. `with_correction`: whether a site's correction of kinds is used (not
+    where one is fitted against what ships). Raises RulesError with file, line and remedy, and UsageError for a price by
+    the hour that cannot be.
     """
     from ..rules.catalog.hour_prices import StatedPrices, resolve_prices  # noqa: PLC0415
     from ..rules.catalog.loader import load_catalog  # noqa: PLC0415

@@ -26,6 +26,7 @@ from ..core.verdict_types import (
     Scheduled,
     WorkloadVerdict,
 )
+from .merge_energy import workload_energy
 
 _KEPT = 20  # sentences, or pieces of evidence, of one verdict
 _SEVERITIES: tuple[Severity, ...] = ("low", "medium", "high")
@@ -92,6 +93,7 @@ def one_workload(parts: Sequence[WorkloadVerdict], joined: Sequence[bool], domin
             dict(sorted((metric, reason) for metric, (reason, _) in lacks.items())),
             {metric: code for metric, (_, code) in sorted(lacks.items()) if code},
         ),
+        energy=workload_energy([w.energy for w in parts]),
     )
 
 

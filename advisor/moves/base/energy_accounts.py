@@ -1,6 +1,6 @@
-"""Energy as the advice tells it: by workload, owner, node, GPU and fleet, with what it comes to by the site's figures.
+"""Energy as the advice tells it: by workload, owner, node, GPU and fleet, and what it comes to by the site's figures.
 
-Dollars of energy are the site's price of power, times its PUE, hour by hour of the day; they enter no other sum, for the
+Dollars of energy are the site's price of power, times its PUE, hour by hour of the day; they enter no other sum: the
 price of a rented node holds its power. Without a price there are no dollars, and without grams per kWh no carbon.
 """
 
@@ -20,6 +20,8 @@ from ...core.energy_sums import JOULES_PER_KWH, basis_of, joules_a_token, owners
 from ...core.energy_types import (
     PHASES,
     EnergyByUse,
+    EnergyFigure,
+    EnergyPhase,
     FleetEnergy,
     GpuEnergy,
     NodeEnergy,
@@ -56,8 +58,7 @@ def energy_accounts(
     by_workload = {str(key): part for key, part in own.groupby("workload_id", sort=False)}
     nothing = rows.iloc[:0]
     told = tuple(
-        replace(w, energy=_of_workload(by_workload.get(w.id, nothing), w, verdicts.tokens.get(w.id)))
-        for w in workloads
+        replace(w, energy=_of_workload(by_workload.get(w.id, nothing), w, verdicts.tokens.get(w.id))) for w in workloads
     )
     by_node = {str(key): part for key, part in rows.groupby("node", sort=False)}
     nodes = tuple(
@@ -109,12 +110,12 @@ def _stated(verdicts: Verdicts, book: PriceBook, site: SiteEnergy) -> tuple[Stat
                      None if one.region == ANY_REGION else one.region)
         for one in sorted(powers, key=lambda one: one.region)
     ]  # fmt: skip
-    named = (
+    named: tuple[tuple[EnergyFigure, SiteFigure | None], ...] = (
         ("usd_per_kwh", site.usd_per_kwh), ("pue", site.pue), ("co2_grams_per_kwh", site.co2_grams_per_kwh),
     )  # fmt: skip
     of_site = [
         StatedFigure(name, one.values[0] if len(one.values) == 1 else None, one.values if len(one.values) > 1 else (),
-                     one.source, one.as_of)  # type: ignore[arg-type] - one of the names
+                     one.source, one.as_of)
         for name, one in named
         if one is not None
     ]  # fmt: skip
@@ -169,7 +170,7 @@ def _phases(rows: pd.DataFrame) -> tuple[PhaseEnergy, ...]:
     return tuple(_phase(name, parts[name]) for name in PHASES if name in parts)
 
 
-def _phase(name: Any, rows: pd.DataFrame) -> PhaseEnergy:  # noqa: ANN401 - one of PHASES
+def _phase(name: EnergyPhase, rows: pd.DataFrame) -> PhaseEnergy:
     grams = _sum(rows["grams"])
     return PhaseEnergy(
         name, float(rows["gpu_hours"].sum()), _sum(rows["kwh"]),
@@ -206,15 +207,23 @@ def _of_fleet(
     free = idle["class"].isin(_NOBODYS)
     tokens, joules = joules_a_token(w.energy for w in workloads if w.energy is not None)
     figures = _figures(rows, every)
-    uses = [by_class.get(one, 0.0) for one in ("workload", "shared", "allocated_idle", "unallocated", "drained")]
     known = figures["kwh"]
+    unobserved = float(hours.loc[hours["class"] == "unobserved", "gpu_hours"].sum())
     return FleetEnergy(
         **figures,
         idle_held_kwh=None if known is None else float(idle.loc[~free, "kwh"].sum()),
         idle_free_kwh=None if known is None else float(idle.loc[free, "kwh"].sum()),
         by_use=None
         if known is None
-        else EnergyByUse(*uses, known, float(hours.loc[hours["class"] == "unobserved", "gpu_hours"].sum())),
+        else EnergyByUse(
+            by_class.get("workload", 0.0),
+            by_class.get("shared", 0.0),
+            by_class.get("allocated_idle", 0.0),
+            by_class.get("unallocated", 0.0),
+            by_class.get("drained", 0.0),
+            known,
+            unobserved,
+        ),
         phases=phases_together(w.energy.phases for w in workloads if w.energy is not None),
         owners=owners_of(workloads),
         generated_tokens=tokens,

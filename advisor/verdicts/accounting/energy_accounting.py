@@ -17,8 +17,8 @@ from ...core.frame import Frame
 from ...core.verdict_types import WorkloadVerdict
 from ..workloads.attribution import Attribution
 from ..workloads.inventory import Inventory
-from .gpu_hour_accounting import COLUMNS as PLACE
 from .energy_phases import phases_of_rows
+from .gpu_hour_accounting import COLUMNS as PLACE
 from .gpu_hour_accounting import placed
 from .measured_energy import RowEnergy
 
@@ -31,7 +31,7 @@ _KEYS = list(COLUMNS[:7])
 _SUMS = list(COLUMNS[7:])
 
 
-def energy_by_place(
+def energy_by_place(  # noqa: PLR0917
     frame: Frame,
     inventory: Inventory,
     attribution: Attribution,

@@ -93,9 +93,7 @@ def _observed(
     return table.groupby(keys, dropna=False, sort=True)["gpu_hours"].sum().reset_index()[COLUMNS]
 
 
-def placed(
-    frame: Frame, attribution: Attribution, idle: pd.Series, parts: npt.NDArray[np.float64]
-) -> pd.DataFrame:
+def placed(frame: Frame, attribution: Attribution, idle: pd.Series, parts: npt.NDArray[np.float64]) -> pd.DataFrame:
     """Every observed moment once: `COLUMNS` and its ``row`` in the frame's `gpu`. Instances stand under their GPU."""
     places = attribution.places
     if places.empty or frame.gpu.empty:

@@ -33,7 +33,8 @@ _COUNTS = ("gpu_util_n", "tensor_active_n", "dram_active_n", "power_watts_n", "e
 @dataclass(frozen=True)
 class RowEnergy:
     """For every row of the frame's `gpu`, in its order. `watts`: mean power over what was measured of it, NaN where
-    nothing was; `measured`: that as a share of its observed time; `counted`: share of its energy that a counter told."""
+    nothing was; `measured`: that as a share of its observed time; `counted`: of its energy, the share that a counter
+    told."""
 
     watts: Floats
     measured: Floats

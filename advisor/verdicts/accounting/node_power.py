@@ -17,9 +17,7 @@ from .measured_energy import RowEnergy
 P95 = 0.95
 
 
-def node_power(
-    frame: Frame, inventory: Inventory, index: GpuIndex, energy: RowEnergy
-) -> Mapping[str, NodePower]:
+def node_power(frame: Frame, inventory: Inventory, index: GpuIndex, energy: RowEnergy) -> Mapping[str, NodePower]:
     """Every node of the inventory. An interval counts where each GPU that the node has was measured in it: what is
     missing would make the node look lighter than it is."""
     whole = whole_gpus(frame)

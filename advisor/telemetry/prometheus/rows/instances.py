@@ -1,7 +1,7 @@
 """MIG instances and their GPU, as dcgm-exporter tells them: what is the GPU's stays with the GPU.
 
-An instance's series carry its GPU's power, energy, clocks and temperature. The GPU itself may have no series at all: then its
-power is what its instances repeat, and its memory in use is theirs together.
+An instance's series carry its GPU's power, energy, clocks and temperature. The GPU itself may have no series at all:
+then its power is what its instances repeat, and its memory in use is theirs together.
 """
 
 from __future__ import annotations
