@@ -28,9 +28,11 @@ from ..rules.policy.thresholds import Threshold, WasteRule
 class Rulebook:
     """What ships, with a site's own files over it. `own`: the team's prices; empty where it named no file. `hourly`: by
     the hour, from its settings and flags; `energy`: what the site says of power, PUE and carbon. `kinds`,
-    `bottlenecks`: thresholds of the verdicts. `kind_priors`: what names and owners say of kinds. `kind_model`: what shapes say, with `kind_correction` in it where the site has one;
-    `correction_left`: one that is for another version's model and is not in it. `resting_power`: what GPUs draw at
-    rest; `move_model`: what predictions of moves were worth."""
+    `bottlenecks`: thresholds of the verdicts. `kind_priors`: what names and owners say of kinds. `kind_model`: what
+    shapes say, with `kind_correction` in it where the site has one; `correction_left`: one that is for another
+    version's model and is not in it. `resting_power`: what GPUs draw at rest; `move_model`: what predictions of moves
+    were worth.
+    """
 
     catalog: Catalog
     rules: Mapping[str, WasteRule]

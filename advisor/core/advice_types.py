@@ -332,7 +332,8 @@ class Advice:
     `market`: what other providers would charge, apart from the recommendations and in no sum; None: it was not asked.
     `nodes`: every node that was looked at, by name, so that advice of shards can be joined and no node counted twice.
     `fabrics`: of each node that has one, by its name; `node_energy`: of every node's GPUs, likewise. `standings`: the
-    nodes with what the ledger needs of them; empty in advice that was read back from JSON. `fleet`: whose ledger is its; None likewise, or where nobody told.
+    nodes with what the ledger needs of them; empty in advice that was read back from JSON. `fleet`: whose ledger is
+    its; None likewise, or where nobody told.
     """
 
     generated_at: Moment
