@@ -59,11 +59,12 @@ def of_rows(seconds: Floats, told: Mapping[str, Floats], limit_watts: Floats) ->
     with np.errstate(invalid="ignore", divide="ignore"):
         joules = told["energy_joules_mean"] * samples
         every = np.fmax.reduce([told[name] for name in _COUNTS])
-        most = np.where(limit_watts > 0, LIMIT_ROOM * limit_watts, WATTS_MOST) * seconds
-        counted = (joules > 0) & (seconds > 0) & (joules <= most) & ~(joules > POWER_ROOM * power * seconds)
         # A counter that steps more rarely than it is read covers more than its samples: as long as it took at that
         # power.
-        covered = np.fmin(np.fmax(samples / every, np.where(power > 0, joules / (power * seconds), 0.0)), 1.0)
+        by_watts = np.where(power > 0, joules / (power * seconds), 0.0)
+        covered = np.fmin(np.fmax(samples / every, by_watts), 1.0)
+        most = np.where(limit_watts > 0, LIMIT_ROOM * limit_watts, WATTS_MOST) * covered * seconds
+        counted = (joules > 0) & (seconds > 0) & (joules <= most) & ~(joules > POWER_ROOM * power * seconds)
         covered = np.where(counted, covered, 0.0)
         known = np.isfinite(power) & (power > 0) & (seconds > 0)
         by_counter = np.where(counted, joules, 0.0)
