@@ -146,9 +146,7 @@ def advice_of(given: Verdicts, prices=(), seed: int = 1, *, options: AdviseOptio
 def founding() -> Verdicts:
     """Two replicas of a service, each on a whole InfiniBand node whose fabric is silent."""
     pair = [workload("chat", ("n1",)), workload("chat", ("n2",), id="w-chat-2")]
-    return drawing(
-        verdicts([node("n1"), node("n2")], pair, uses=[usage(w, u_n=0.2) for w in pair]), tokens_a_joule=2.0
-    )
+    return drawing(verdicts([node("n1"), node("n2")], pair, uses=[usage(w, u_n=0.2) for w in pair]), tokens_a_joule=2.0)
 
 
 def drawing(given: Verdicts, watts: float = 300.0, tokens_a_joule: float | None = None, **where) -> Verdicts:

@@ -1,4 +1,4 @@
-"""What a site says of its energy: in skuwise.toml and in a price file, by one set of checks; bad figures are refused."""
+"""What a site says of its energy, in skuwise.toml and in a price file: one set of checks, bad figures refused."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_settings_and_price_files_say_the_same_in_their_own_forms(tmp_path: Path
     )
     yaml = in_prices(
         tmp_path,
-        'usd_per_kwh: {value: 0.085, source: bill, as_of: 2026-11-01}\n  pue: {value: 1.25, source: bill, as_of: '
+        "usd_per_kwh: {value: 0.085, source: bill, as_of: 2026-11-01}\n  pue: {value: 1.25, source: bill, as_of: "
         f"2026-11-01}}\n  co2_grams_per_kwh: {{by_hour_utc: {HOURS}, source: bill, as_of: 2026-11-01}}",
     )
     assert toml == yaml
@@ -77,9 +77,11 @@ def test_a_figure_that_cannot_be_is_refused_in_one_sentence_with_a_remedy(tmp_pa
         stated(tmp_path, f"{name} = {{ {', '.join(part for part in (given, SOURCED) if part)} }}")
     assert said in toml.value.message and toml.value.message.count(". ") == 0
     assert f"energy.{name} in " in toml.value.message and toml.value.remedy.endswith((".", "?"))
-    yaml = given.replace(" = ", ": ")
+    yaml = ", ".join(part for part in (given.replace(" = ", ": "), "source: bill, as_of: 2026-11-01") if part)
     with pytest.raises(RulesError) as refused:
-        in_prices(tmp_path, f"{name}: {{{', '.join(part for part in (yaml, 'source: bill, as_of: 2026-11-01') if part)}}}")
+        in_prices(
+            tmp_path, f"{name}: {{{', '.join(part for part in (yaml, 'source: bill, as_of: 2026-11-01') if part)}}}"
+        )
     assert said in refused.value.message and "prices.yaml:" in refused.value.message
 
 

@@ -203,7 +203,8 @@ def test_a_nodes_power_is_of_moments_in_which_every_gpu_was_measured() -> None:
         ("training", "compute", False, "training"), ("fine-tuning", "nvlink", False, "training"),
         ("online-inference", "hbm-bandwidth", True, "decode"), ("online-inference", "compute", True, "prefill"),
         ("online-inference", "hbm-bandwidth", False, "inference"), ("batch-inference", "mixed", True, "inference"),
-        ("interactive", "idle", True, "interactive"), ("idle", "idle", True, "idle"), ("unknown", "idle", True, "not-told"),
+        ("interactive", "idle", True, "interactive"), ("idle", "idle", True, "idle"),
+        ("unknown", "idle", True, "not-told"),
     ],
 )  # fmt: skip
 def test_phases_are_called_as_people_call_them(kind: str, bottleneck: str, generates: bool, called: EnergyPhase):
