@@ -154,19 +154,14 @@ def workload_words(e: WorkloadEnergy) -> str:
 def node_words(e: NodeEnergy) -> str:
     """One line of a node: energy, and power against the rating of its GPUs."""
     if e.kwh is None:
-        return "Energy: not measured."
-    told = f"Energy: {kwh(e.kwh)}, {basis_words(e)}"
-    covered = coverage_words(e)
-    power = ""
-    if e.mean_watts is not None:
-        high = f"{watts(e.p95_watts)} at the 95th percentile{_rated(e)}"
-        power = f" GPUs together: {watts(e.mean_watts)} on average, {high}."
-    return f"{told}{f'; {covered}' if covered else ''}.{power}"
-
-
-def _rated(e: NodeEnergy) -> str:
+        return "energy not measured"
+    by = {"counter": "by counter", "power": "power x time", "both": "counter and power x time"}
+    told = f"{kwh(e.kwh)}, {by.get(e.basis or '', 'not measured')}"
+    if e.mean_watts is None:
+        return told
     share = load_of(e)
-    return "" if share is None else f", {words.percent(share)} of their limits together ({watts(e.rated_watts)})"
+    of = f", {words.percent(share)} of {watts(e.rated_watts)}" if share is not None else ""
+    return f"{told}; GPUs together {watts(e.mean_watts)}, 95th percentile {watts(e.p95_watts)}{of}"
 
 
 def load_of(e: NodeEnergy) -> float | None:
