@@ -19,10 +19,11 @@ TITLE = "Energy"
 _ROWS = 10  # of each table, unless all are wanted
 
 
-def energy_section(story: Story, lengths: Lengths) -> tuple[Section, ...]:
+def energy_section(story: Story, lengths: Lengths, *, narrow: bool = False) -> tuple[Section, ...]:
     """None where the advice tells nothing of energy (it is of an earlier version, or nothing was seen).
 
-    A mail has its sums, phases and largest workloads; the page of an advice its owners and nodes too.
+    A team's part has its sums, phases and workloads; a fleet its uses, owners and nodes too. `narrow`: the tables of a
+    mail, without what its sentences say.
     """
     e = story.advice.summary.energy
     if e is None:
@@ -39,8 +40,8 @@ def energy_section(story: Story, lengths: Lengths) -> tuple[Section, ...]:
             *told.money_words(e),
             _uses(e) if whole else None,
             _phases(e),
-            _owners(e, lengths) if whole else None,
-            _workloads(story.advice, lengths),
+            _owners(e, lengths, narrow) if whole else None,
+            _workloads(story.advice, lengths, narrow),
             _nodes(story.advice, lengths) if whole else None,
             AsideBlock(_rated(story.advice)) if whole else None,
         ),
@@ -83,7 +84,7 @@ def _phases(e: FleetEnergy) -> Table | None:
     return _table(heads, rows, (True, True, True, *priced))
 
 
-def _owners(e: FleetEnergy, lengths: Lengths) -> Table | None:
+def _owners(e: FleetEnergy, lengths: Lengths, narrow: bool) -> Table | None:
     heads = ("owner", "GPU-hours", *_HEADS[:2], "kWh a GPU-hour", *_HEADS[3:])
     if not any(one.owner for one in e.owners):
         return None
@@ -95,7 +96,7 @@ def _owners(e: FleetEnergy, lengths: Lengths) -> Table | None:
         rows.append((
             name, words.hours(hours, "").rstrip(), *_figures(one, each, one.joules_per_token),
         ))  # fmt: skip
-    shown = (True, True, True, True, True, *_shown(e))
+    shown = (True, True, *_shown(e, narrow))
     return _table(heads, rows, shown, lengths.more(e.owners, _most(lengths)))
 
 
@@ -110,13 +111,21 @@ def _figures(e: Energy, an_hour: float | None, joules: float | None) -> tuple[st
     )  # fmt: skip
 
 
-def _shown(e: FleetEnergy) -> tuple[bool, bool, bool, bool]:
-    """Which of the last columns hold anything at all."""
+def _shown(e: FleetEnergy, narrow: bool) -> tuple[bool, ...]:
+    """Which of `_HEADS` hold anything at all, and find room."""
     tokens = e.joules_per_token is not None
-    return tokens, tokens, e.usd is not None, e.co2_kg is not None
+    return (
+        True,
+        not narrow,
+        not (narrow and tokens),
+        tokens,
+        tokens and not narrow,
+        e.usd is not None,
+        e.co2_kg is not None,
+    )
 
 
-def _workloads(advice: Advice, lengths: Lengths) -> Table | None:
+def _workloads(advice: Advice, lengths: Lengths, narrow: bool) -> Table | None:
     """Who drew most; runs of one series and name in a line."""
     e = advice.summary.energy
     runs: dict[tuple[str, str], list[WorkloadEnergy]] = {}
@@ -135,7 +144,7 @@ def _workloads(advice: Advice, lengths: Lengths) -> Table | None:
         an_hour = busy / hours if hours > 0 else None
         rows.append((called, *_figures(sums, an_hour, joules_a_token(parts)[1])))
     return _table(
-        ("workload", *_HEADS), rows, (True, True, True, True, *_shown(e)), lengths.more(by_size, _most(lengths))
+        ("workload", *_HEADS), rows, (True, *_shown(e, narrow)), lengths.more(by_size, _most(lengths))
     )  # fmt: skip
 
 

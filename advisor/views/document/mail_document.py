@@ -41,7 +41,7 @@ def mail_document(
             *((sections.teams(story, lengths),) if len(story.teams) > 1 else ()),
             sections.idle(story, lengths),
             sections.fabric(story, charts.get(FABRIC), lengths),
-            *energy_section(story, lengths),
+            *energy_section(story, lengths, narrow=True),
             sections.coverage(story, lengths),
             accepted(story.outcomes, lengths),
             sections.method(story, charts.get(MONEY)),
