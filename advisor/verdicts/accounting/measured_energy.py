@@ -56,7 +56,7 @@ def row_energy(frame: Frame, index: GpuIndex) -> RowEnergy:
 def of_rows(seconds: Floats, told: Mapping[str, Floats], limit_watts: Floats) -> RowEnergy:
     """`seconds`: observed; `told`: columns of the frame's `gpu`, by name; `limit_watts`: NaN where it is not known."""
     power, samples = told["power_watts_mean"], told["energy_joules_n"]
-    with np.errstate(invalid="ignore", divide="ignore"):
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         joules = told["energy_joules_mean"] * samples
         every = np.fmax.reduce([told[name] for name in _COUNTS])
         # A counter that steps more rarely than it is read covers more than its samples: as long as it took at that
