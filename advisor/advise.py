@@ -33,9 +33,10 @@ def load_rulebook(
 ) -> Rulebook:
     """Read what telemetry is judged by: what ships, a site's own rules and its prices over it.
 
-    `now`: Unix seconds; a price of a later day is refused. `hourly`: prices by the hour as somebody wrote them.
-    `with_correction`: whether a site's correction of kinds is used (not where one is fitted against what ships). Raises
-    RulesError with file, line and remedy, and UsageError for a price by the hour that cannot be.
+    `now`: Unix seconds; a price of a later day is refused. `hourly`: prices by the hour as somebody wrote
+    them, with what the settings say of energy. `with_correction`: whether a site's correction of kinds is used (not
+    where one is fitted against what ships). Raises RulesError with file, line and remedy, and UsageError for a price by
+    the hour that cannot be.
     """
     from ..rules.catalog.hour_prices import StatedPrices, resolve_prices  # noqa: PLC0415
     from ..rules.catalog.loader import load_catalog  # noqa: PLC0415
@@ -57,6 +58,8 @@ def load_rulebook(
     catalog = load_catalog(rules_dir)
     today = datetime.fromtimestamp(now, UTC).date()
     rules, custom = thresholds.load_waste_rules(rules_dir), load_custom_rules(rules_dir)
+    stated = hourly or StatedPrices()
+    own = load_prices(prices, catalog.nodes.keys(), today=today) if prices is not None else TeamPrices()
     model = load_kind_model(WORKING, [shape.name for shape in SHAPES], fingerprint(SHAPES))
     correction = load_kind_correction(rules_dir, WORKING) if with_correction else None
     fits = correction is not None and correction.fits(model)
@@ -73,8 +76,9 @@ def load_rulebook(
         resting_power=load_resting_power(),
         move_model=load_move_model(),
         served_models=load_served_models(),
-        own=load_prices(prices, catalog.nodes.keys(), today=today) if prices is not None else TeamPrices(),
-        hourly=resolve_prices(hourly or StatedPrices(), catalog, today),
+        own=own,
+        hourly=resolve_prices(stated, catalog, today),
+        energy=own.energy.over(stated.energy),
         kind_correction=correction if fits else None,
         correction_left=None if fits else correction,
     )

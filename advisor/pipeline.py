@@ -14,6 +14,7 @@ from .core.formatting import counted, hours
 from .core.frame import Frame, Window
 from .core.timestamps import minute, span
 from .core.verdict_types import INFERRED
+from .moves.base.energy_accounts import energy_accounts
 from .moves.base.pricing import PriceBook, fabric_uses, prices_named, reconcile, standings, unique, with_costs
 from .moves.base.workload_groups import groups_of
 from .moves.context.finding_context import HOUR_SECONDS, listed, when_possible
@@ -86,6 +87,7 @@ def advise_on(
     short = (*_beginning(verdicts), *_too_little(verdicts, rulebook.floor_hours, generated_at))
     enough = judged_gpus(verdicts, scene.floor_hours, generated_at)
     waste = wasted((f.finding, f.group and f.group.series_id) for f in found)
+    energy = energy_accounts(verdicts, with_costs(verdicts, book), book, rulebook.energy)
     return Advice(
         generated_at=generated_at,
         start=window.start,
@@ -108,15 +110,17 @@ def advise_on(
             judged_from=enough.ready,
             floor_hours=scene.floor_hours,
             gpu_hours_by_use=hours_by_use(verdicts.occupancy),
+            energy=energy.fleet,
         ),
         prices=tuple(p for p in unique(named) if p.id in used | fleet),
-        workloads=tuple(with_levers(w, told) for w in with_costs(verdicts, book)),
+        workloads=tuple(with_levers(w, told) for w in energy.workloads),
         findings=tuple(f.finding for f in (*found, *own)),
         recommendations=recommendations,
         notes=(*money_notes, *unowned, *verdicts.notes, *short, *waste_notes, *own_notes, *over, *scene.site.notes),
         market=elsewhere,
         nodes=tuple(sorted(n.node for n in verdicts.nodes)),
         fabrics=fabric_uses(verdicts.nodes, book),
+        node_energy=energy.nodes,
         standings=standings(verdicts.nodes, book, enough.gpus),
         thresholds={DOMINANT: rulebook.bottlenecks[DOMINANT].value},
     )
@@ -127,7 +131,7 @@ def move_context_of(
 ) -> MoveContext:
     """What the moves of a window are weighed with. `generated_at`: Unix seconds; `site`: what moves done here say."""
     sizing, own = rulebook.rules[SIZING.id], rulebook.own
-    book = PriceBook(rulebook.catalog, tuple(own.prices), tuple(own.power), rulebook.hourly)
+    book = PriceBook(rulebook.catalog, tuple(own.prices), rulebook.power, rulebook.hourly)
     return MoveContext(
         catalog=rulebook.catalog, book=book, model=rulebook.move_model, headroom=sizing.value("headroom"),
         sizing=sizing, at=max(generated_at, window.end), window_hours=window.hours, seed=int(rng.integers(2**63)),

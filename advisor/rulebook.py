@@ -10,7 +10,10 @@ from dataclasses import dataclass, field
 
 from ..rules.catalog.hour_prices import HourPrices
 from ..rules.catalog.loader import Catalog
+from ..rules.catalog.node_files import ANY_REGION
 from ..rules.catalog.price_files import TeamPrices
+from ..rules.catalog.site_energy import SiteEnergy
+from ..rules.catalog.types import PowerPrice
 from ..rules.models.kind_correction import KindCorrection
 from ..rules.models.kind_model import KindModel
 from ..rules.models.move_model import MoveModel
@@ -26,7 +29,8 @@ from ..rules.policy.thresholds import Threshold, WasteRule
 @dataclass(frozen=True)
 class Rulebook:
     """What ships, with a site's own files over it. `own`: the team's prices; empty where it named no file. `hourly`: by
-    the hour, from its settings and flags. `kinds`, `bottlenecks`: thresholds of the verdicts. `kind_priors`: what names
+    the hour, from its settings and flags; `energy`: what the site says of power, PUE and carbon. `kinds`,
+    `bottlenecks`: thresholds of the verdicts. `kind_priors`: what names
     and owners say of kinds. `latency_classes`: how long those who ask a service may wait. `kind_model`: what shapes
     say, with `kind_correction` in it where the site has one; `correction_left`: one that is for another version's model
     and is not in it. `resting_power`: what GPUs draw at rest; `move_model`: what predictions of moves were worth;
@@ -46,8 +50,18 @@ class Rulebook:
     served_models: ServedModels = field(default_factory=ServedModels)
     own: TeamPrices = field(default_factory=TeamPrices)
     hourly: HourPrices = field(default_factory=HourPrices)
+    energy: SiteEnergy = field(default_factory=SiteEnergy)
     kind_correction: KindCorrection | None = None
     correction_left: KindCorrection | None = None
+
+    @property
+    def power(self) -> tuple[PowerPrice, ...]:
+        """Prices of electricity by region: the team's, and where none of them is for all regions the site's own, if
+        that does not change by the hour."""
+        site = self.energy.usd_per_kwh
+        if site is None or len(site.values) != 1 or any(one.region == ANY_REGION for one in self.own.power):
+            return tuple(self.own.power)
+        return (*self.own.power, PowerPrice(ANY_REGION, site.values[0], site.source, site.as_of))
 
     @property
     def floor_hours(self) -> float:

@@ -5,7 +5,8 @@
 gpu_hour_usd = { "H100-SXM5" = 2.10 }
 node_hour_usd = { "aws/p5.48xlarge" = 55.0 }
 ```
-In the environment: ``SKUWISE_PRICES_GPU_HOUR_USD="H100-SXM5=2.10, A100-SXM4-80GB=1.30"``.
+In the environment: ``SKUWISE_PRICES_GPU_HOUR_USD="H100-SXM5=2.10, A100-SXM4-80GB=1.30"``. What the site says of its
+energy stands in the section ``[energy]`` (`rules/catalog/site_energy.py`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +22,8 @@ from ...agent.config import SYSTEM_FILE
 from ...agent.settings_reader import read_section
 from ...rules.base.errors import UsageError
 from ...rules.catalog.hour_prices import GPU_FLAG, GPU_HOUR, NODE_HOUR, StatedPrice, StatedPrices, parse_flags
+from ...rules.catalog.site_energy import NAMES, SiteEnergy, stated_energy
+from ...rules.catalog.site_energy import SECTION as ENERGY
 
 if TYPE_CHECKING:
     from ..rulebook import Rulebook
@@ -47,7 +51,9 @@ def said_prices(
     """What the settings and `options` say. Raises UsageError for an unknown setting, or what is no price at all."""
     keys = {GPU_HOUR: ("gpu", _said), NODE_HOUR: ("node", _said)}
     given = read_section(SECTION, keys, environ, system_file=system_file, config_home=config_home)
-    return StatedPrices(**given, gpu_flags=parse_flags(options.gpu_hour_usd))
+    energy = {name: (name, partial(stated_energy, name)) for name in NAMES}
+    site = read_section(ENERGY, energy, environ, system_file=system_file, config_home=config_home)
+    return StatedPrices(**given, gpu_flags=parse_flags(options.gpu_hour_usd), energy=SiteEnergy(**site))
 
 
 def rulebook_of(options: argparse.Namespace, now: float) -> Rulebook:

@@ -19,6 +19,7 @@ from ...rules.policy.labels import BottleneckLabel
 from .advice_types import Advice, Finding, Recommendation, Reconciliation, Rejected
 from .codec import Codec, MisfitError
 from .coded_text import UNSPECIFIED, CodedText
+from .energy_types import FleetEnergy
 from .verdict_types import WorkloadVerdict
 
 SCHEMA = "skuwise.advice/1"
@@ -88,6 +89,7 @@ def from_dict(values: dict[str, Any]) -> Advice:
         raise MisfitError("ends before it begins", ("window",))
     advice = CODEC.decode(Advice, {**values, **values["window"]})
     _check_reconciliation(advice.summary.reconciliation)
+    _check_energy(advice.summary.energy)
     for name in ("workloads", "findings", "recommendations", "market"):
         _check_ids(name, getattr(advice, name) or ())
     for number, workload in enumerate(advice.workloads):
@@ -114,3 +116,12 @@ def _check_reconciliation(money: Reconciliation) -> None:
         raise MisfitError("is known in part only", place)
     if abs(math.fsum(known) - money.total) > _CLOSES * abs(money.total) + _CENT:
         raise MisfitError("does not add up to its total", place)
+
+
+def _check_energy(energy: FleetEnergy | None) -> None:
+    uses = energy.by_use if energy is not None else None
+    if uses is None:
+        return
+    parts = (uses.workloads, uses.shared, uses.allocated_idle, uses.unallocated, uses.drained)
+    if abs(math.fsum(parts) - uses.total) > _CLOSES * uses.total + _CENT:
+        raise MisfitError("does not add up to its total", ("summary", "energy", "by_use"))

@@ -13,6 +13,7 @@ from typing import Literal
 from ...rules.base.quantities import Amount, Moment, Share
 from ...rules.catalog.types import Price
 from .coded_text import CodedText
+from .energy_types import FleetEnergy, NodeEnergy
 from .verdict_types import (
     NOT_IN_JSON,
     WorkloadVerdict,
@@ -295,7 +296,7 @@ class Summary:
     GPU-hours, of nodes without a price too. `judged_gpu_count`: GPUs observed long enough to judge waste, which takes
     `floor_hours` of each; where it is 0, `wasted_usd` and `recoverable_usd_per_month` are None and not 0.
     `judged_from`: when more can be judged (Unix seconds); None: nothing is waiting, or only another window tells more.
-    None: not told (advice of an earlier version).
+    `energy`: what the GPUs drew. None: not told (advice of an earlier version).
     """
 
     gpu_count: int
@@ -313,6 +314,7 @@ class Summary:
     judged_from: Moment | None = None
     floor_hours: Amount | None = None
     gpu_hours_by_use: Reconciliation | None = None
+    energy: FleetEnergy | None = None
 
     @property
     def unobserved_gpu_count(self) -> int:
@@ -336,8 +338,9 @@ class Advice:
     `thresholds`: by name, those of its verdicts that merging judges by again; empty: those that ship (or not told).
     `market`: what other providers would charge, apart from the recommendations and in no sum; None: it was not asked.
     `nodes`: every node that was looked at, by name, so that advice of shards can be joined and no node counted twice.
-    `fabrics`: of each node that has one, by its name. `standings`: the nodes with what the ledger needs of them; empty
-    in advice that was read back from JSON. `fleet`: whose ledger is its; None likewise, or where nobody told.
+    `fabrics`: of each node that has one, by its name; `node_energy`: of every node's GPUs, likewise. `standings`: the
+    nodes with what the ledger needs of them; empty in advice that was read back from JSON. `fleet`: whose ledger is
+    its; None likewise, or where nobody told.
     """
 
     generated_at: Moment
@@ -348,6 +351,7 @@ class Advice:
     nodes: tuple[str, ...] = field(default=(), kw_only=True)
     summary: Summary
     fabrics: tuple[FabricUse, ...] = field(default=(), kw_only=True)
+    node_energy: tuple[NodeEnergy, ...] = field(default=(), kw_only=True)
     prices: tuple[Price, ...]
     workloads: tuple[WorkloadVerdict, ...]
     findings: tuple[Finding, ...]

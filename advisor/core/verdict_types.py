@@ -9,6 +9,7 @@ from typing import Literal
 from ...rules.base.quantities import Amount, Moment, Share
 from ...rules.policy.labels import BottleneckLabel, KindLabel
 from .coded_text import CodedText
+from .energy_types import WorkloadEnergy
 
 NOT_IN_JSON: Mapping[str, object] = {"json": None}  # a field that the JSON does not have (codec.py)
 # The basis of work that was found by what its GPUs do alone: nobody is named as its owner.
@@ -141,7 +142,8 @@ class WorkloadVerdict:
     site or an engine tells the latency of; None: nobody waits for it by the token.
 
     `levers`: what a lower precision would change where it serves a language model, as of recommendations;
-    `levers_unknown`: why that could not be weighed. Both empty: there is nothing to gain, or it serves none.
+    `levers_unknown`: why that could not be weighed. Both empty: there is nothing to gain, or it serves none. `energy`
+    None: not told (advice of an earlier version).
     """
 
     id: str
@@ -166,6 +168,7 @@ class WorkloadVerdict:
     latency: Latency | None = None
     levers: tuple[CodedText, ...] = field(default=(), kw_only=True)
     levers_unknown: CodedText | None = field(default=None, kw_only=True)
+    energy: WorkloadEnergy | None = field(default=None, kw_only=True)
     features: Mapping[str, float] = field(default_factory=dict, metadata=NOT_IN_JSON)
     framework: str | None = field(default=None, metadata=NOT_IN_JSON)
     command: str | None = field(default=None, metadata=NOT_IN_JSON)

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from ..core.advice_types import Advice, FabricUse, Finding, Recommendation, Reconciliation, Summary, Unobserved
+from ..core.energy_sums import figures_of, joules_a_token, owners_of, phases_together
+from ..core.energy_types import FleetEnergy
 from ..core.exclusions import counted_recommendations
 from ..core.totals import added_intervals
 from ..core.verdict_types import WorkloadVerdict
@@ -141,6 +144,7 @@ def _of_team(
             judged_gpu_count=judged,
             judged_from=advice.summary.judged_from,
             floor_hours=advice.summary.floor_hours,
+            energy=_energy(advice, workloads),
         ),
         prices=tuple(p for p in advice.prices if p.id in named or p.sku in used),
         workloads=tuple(workloads),
@@ -150,4 +154,24 @@ def _of_team(
         market=None,
         nodes=tuple(sorted(nodes)),
         fabrics=fabrics,
+        # A team's part of a node's power is no node's.
+        node_energy=(),
+    )
+
+
+def _energy(advice: Advice, workloads: Sequence[WorkloadVerdict]) -> FleetEnergy | None:
+    """What a team's workloads drew in the moments that were theirs alone; None: not told."""
+    fleet, told = advice.summary.energy, [w.energy for w in workloads if w.energy is not None]
+    if fleet is None or len(told) < len(workloads):
+        return None
+    figures: dict[str, Any] = {**figures_of(told)}
+    tokens, joules = joules_a_token(told)
+    return FleetEnergy(
+        **figures,
+        idle_held_kwh=figures["idle_kwh"],
+        phases=phases_together(one.phases for one in told),
+        owners=owners_of(workloads, lambda w: w.owner.user or w.owner.namespace or w.owner.account),
+        generated_tokens=tokens,
+        joules_per_token=joules,
+        figures=fleet.figures,
     )

@@ -16,6 +16,7 @@ from ..core.formatting import listed
 from ..core.timestamps import rfc3339
 from ..core.totals import added, added_intervals
 from ..core.verdict_types import WorkloadVerdict
+from .merge_energy import fleet_energy
 from .merge_items import one_finding, one_recommendation, one_workload
 from .merged_source import OF_JOINING, MergedSource, Shard, Spanning, read_source
 
@@ -56,7 +57,7 @@ def merge_advice(advice: Mapping[str, Advice], dominant: float) -> Advice:
         end=parts[0].end,
         source=origin.json(),
         thresholds={DOMINANT: dominant},
-        summary=_summary([a.summary for a in parts]),
+        summary=_summary([a.summary for a in parts], workloads),
         prices=prices,
         workloads=tuple(sorted(workloads, key=lambda w: (-w.gpu_hours, w.id))),
         findings=tuple(
@@ -70,6 +71,7 @@ def merge_advice(advice: Mapping[str, Advice], dominant: float) -> Advice:
         market=None if not asked else _ways((r for a in asked for r in a.market or ()), known),
         nodes=tuple(sorted({node for a in parts for node in _nodes(a)})),
         fabrics=tuple(sorted((f for a in parts for f in a.fabrics), key=lambda f: f.node)),
+        node_energy=tuple(sorted((n for a in parts for n in a.node_energy), key=lambda n: n.node)),
     )
 
 
@@ -126,7 +128,7 @@ def _twice(sets: Sequence[set[str]]) -> frozenset[str]:
     return frozenset(twice)
 
 
-def _summary(parts: Sequence[Summary]) -> Summary:
+def _summary(parts: Sequence[Summary], workloads: Sequence[WorkloadVerdict]) -> Summary:
     """Sums: no node stands in two shards, so no dollar does. What is not known of any shard stays unknown."""
     intervals = [s.recoverable_interval_usd_per_month for s in parts]
     uses = [s.gpu_hours_by_use for s in parts if s.gpu_hours_by_use is not None]
@@ -148,6 +150,7 @@ def _summary(parts: Sequence[Summary]) -> Summary:
         judged_from=min((s.judged_from for s in parts if s.judged_from is not None), default=None),
         floor_hours=min((s.floor_hours for s in parts if s.floor_hours is not None), default=None),
         gpu_hours_by_use=_reconciled(uses) if len(uses) == len(parts) else None,
+        energy=fleet_energy([s.energy for s in parts], workloads),
     )
 
 

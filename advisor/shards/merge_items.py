@@ -27,6 +27,7 @@ from ..core.verdict_types import (
     Scheduled,
     WorkloadVerdict,
 )
+from .merge_energy import workload_energy
 
 _KEPT = 20  # sentences, or pieces of evidence, of one verdict
 _SEVERITIES: tuple[Severity, ...] = ("low", "medium", "high")
@@ -96,6 +97,7 @@ def one_workload(parts: Sequence[WorkloadVerdict], joined: Sequence[bool], domin
         latency=_slowest([w.latency for w in parts if w.latency is not None]),
         levers=_some(w.levers for w in parts),
         levers_unknown=next(iter(_some((w.levers_unknown,) for w in parts if w.levers_unknown is not None)), None),
+        energy=workload_energy([w.energy for w in parts]),
     )
 
 

@@ -128,6 +128,7 @@ def with_jobs(frame: Frame, jobs: Iterable[SlurmJob] = (), *, cluster: str | Non
         uses=_again(frame.uses, "workload_id", touched, joined.uses),
         workloads=_again(frame.workloads, "workload_id", touched, list(joined.workloads.values())),
         serving=_renamed(frame.serving, joined),
+        tokens=_renamed(frame.tokens, joined),
         source={**frame.source, "slurm_runs": len(joined.runs)} if joined.runs else frame.source,
         notes=(*frame.notes, *_notes(joined)),
     )

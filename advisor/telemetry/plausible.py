@@ -47,6 +47,7 @@ _LINE = Range(0.0, 1e12, "bytes per second", "ports of 1.6 Tb/s (0.2 TB/s) are t
 _DISKS = Range(0.0, 1e12, "bytes per second", "the disks of a node read some 0.2 TB/s together")
 _MEMORY = Range(0.0, 1e13, "bytes", "the largest board has 0.3 TB, the largest host some TB")
 _CLOCK = Range(0.0, 1e10, "hertz", "no clock of a GPU reaches 10 GHz")
+_ENERGY = Range(0.0, 2e7, "joules", "the largest board draws 5 MJ in an hour")
 _POWER = Range(0.0, 3000.0, "watts", "the largest board draws 1.4 kW")
 _SAMPLES = Range(0.0, 1e5, "samples", "an hour at the agent's shortest interval (0.1 s) has 36,000")
 _COUNT = Range(0.0, 4096.0, "devices", "the store's limit of devices in a file")
@@ -63,6 +64,7 @@ OF_SAMPLES = MappingProxyType(
         "mem_used_bytes": _MEMORY, "power_watts": _POWER, "sm_clock_hertz": _CLOCK, "mem_clock_hertz": _CLOCK,
         "pcie_tx_bytes_per_second": _PCIE, "pcie_rx_bytes_per_second": _PCIE,
         "nvlink_tx_bytes_per_second": _NVLINK, "nvlink_rx_bytes_per_second": _NVLINK,
+        "energy_joules": _ENERGY,
         "throttle_reasons": Range(0.0, 2.0**53, "bitmask", "no bit has a sign"),
     }
 )  # fmt: skip
@@ -80,6 +82,7 @@ RANGES = MappingProxyType(
         "idle_run_seconds": Range(0.0, 3700.0, "seconds", "within an hour"),
         "period_seconds": Range(0.0, 3700.0, "seconds", "within an hour"),
         "gpu_util_n": _SAMPLES, "tensor_active_n": _SAMPLES, "dram_active_n": _SAMPLES, "power_watts_n": _SAMPLES,
+        "energy_joules": _ENERGY, "energy_joules_n": _SAMPLES,
         "util_n": _SAMPLES,
         "gpu_index": _COUNT, "gpu_count": _COUNT, "slices": _COUNT, "nvlink_links": _COUNT,
         "gpus": Range(0.0, 1e7, "GPUs", "of one job"),

@@ -10,11 +10,15 @@ from ..core.coded_text import CodedText, coded
 from ..core.frame import Frame
 from ..rulebook import Rulebook
 from .accounting.bare_gpus import bare_gpus
+from .accounting.energy_accounting import energy_by_place
 from .accounting.gpu_hour_accounting import occupancy
 from .accounting.instances import instances
 from .accounting.latency import with_latency
+from .accounting.measured_energy import row_energy
+from .accounting.node_power import node_power
 from .accounting.nodes import node_facts
 from .accounting.rest_levels import rest_levels
+from .accounting.token_energy import token_energy
 from .accounting.workload_verdicts import series_hours, usage_of, workload_verdicts
 from .bottlenecks.judgement import JudgementInputs, judge_pieces, pieces_of
 from .kinds.site_correction import correction_left_aside, with_correction_told
@@ -45,6 +49,7 @@ def judge(frame: Frame, book: Rulebook) -> Verdicts:
 
     workloads = with_correction_told(workloads, book.kind_correction)
     workloads = with_latency(workloads, frame.serving, book.latency_classes)
+    energy = row_energy(frame, index)
 
     notes = [*frame.notes, *correction_left_aside(book.correction_left)]
     notes.extend(
@@ -77,6 +82,9 @@ def judge(frame: Frame, book: Rulebook) -> Verdicts:
         ),
         occupancy=occupancy(frame, inventory, attribution, rows["idle"], parts),
         usage=usage_of(workload_rows, inputs),
+        energy=energy_by_place(frame, inventory, attribution, rows["idle"], parts, energy, workloads),
+        tokens=token_energy(frame, attribution, parts, energy),
+        power=node_power(frame, inventory, index, energy),
         waste_ready={v.id: hours.get(v.series_id, 0.0) >= book.floor_hours for v in workloads},
         notes=tuple(notes),
         inventory=inventory,

@@ -147,6 +147,28 @@ class MigInstance:
     held: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class TokenEnergy:
+    """Of one workload: `tokens` generated and `joules` drawn by all its GPUs in the same `hours` of the clock."""
+
+    tokens: float
+    joules: float
+    hours: float
+
+
+@dataclass(frozen=True, slots=True)
+class NodePower:
+    """Watts of all GPUs of a node at once; None: at no time was the power of all of them measured, or a limit is not
+    known. `mean`, `p95`, `highest`: over intervals of up to `interval_seconds`, each by its length. `rated`: the sum of
+    the GPUs' power limits."""
+
+    mean: float | None
+    p95: float | None
+    highest: float | None
+    rated: float | None
+    interval_seconds: float | None
+
+
 @dataclass(frozen=True)
 class Verdicts:
     """All that is known of a window before any move is thought of.
@@ -155,6 +177,8 @@ class Verdicts:
     `occupancy`: columns ``node, gpu_uuid, class, workload_id, gpu_hours`` (`accounting`); class is
     workload, shared, allocated_idle, unallocated, drained or unobserved, and a node's rows sum to GPU count x
     `span_hours`.
+    `energy`: where the joules of the same hours went (`accounting/energy_accounting.py`); `tokens`: by workload, what
+    was generated and drawn in the same hours; `power`: by node, of all its GPUs at once.
     `usage`: one row per workload, GPU and interval, for predictions: ``workload_id, node, gpu_uuid, ts, seconds``
     (observed by this workload), ``u_c, u_m, u_n, u_i, u_p`` (use relative to what the SKU sustains, NaN: unknown),
     ``c, m, n, i, p`` (relative to the peak), ``g, g_max`` (engine active, mean and highest), ``sm``, ``clock_ratio``,
@@ -176,6 +200,9 @@ class Verdicts:
     usage: pd.DataFrame
     waste_ready: Mapping[str, bool]
     notes: tuple[CodedText, ...] = ()
+    energy: pd.DataFrame = field(default_factory=pd.DataFrame)
+    tokens: Mapping[str, TokenEnergy] = field(default_factory=dict)
+    power: Mapping[str, NodePower] = field(default_factory=dict)
     inventory: Inventory = field(default_factory=Inventory)
     doubts: tuple[Doubt, ...] = ()
     instances: tuple[MigInstance, ...] = ()

@@ -181,6 +181,19 @@ class Fields:
                 raise fault(self.file, line, f"every item of {quoted(key)} must be text in {self.where}.", "Quote it.")
         return tuple(str(item) for item in value)
 
+    def numbers_or_none(self, key: str) -> tuple[float, ...] | None:
+        """A list of numbers; None where the key is absent."""
+        value = self._get(key, (Items,))
+        if value is None:
+            return None
+        assert isinstance(value, Items)
+        for item, line in zip(value, value.lines, strict=True):
+            if isinstance(item, bool) or not isinstance(item, (int, float)) or not abs(item) <= _MOST:
+                raise fault(
+                    self.file, line, f"every item of {quoted(key)} must be a number in {self.where}.", "Correct it."
+                )
+        return tuple(float(item) for item in value)  # type: ignore[arg-type] - checked above
+
     def table_or_none(self, key: str, where: str = "") -> Fields | None:
         value = self._get(key, (Table,))
         if value is None:

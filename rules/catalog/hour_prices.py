@@ -17,6 +17,7 @@ from ..base.errors import UsageError
 from ..base.sanitize import clean
 from ..base.typed_fields import suggest
 from .loader import Catalog
+from .site_energy import SiteEnergy
 
 GPU_HOUR = "gpu_hour_usd"
 NODE_HOUR = "node_hour_usd"
@@ -39,11 +40,13 @@ class StatedPrice:
 
 @dataclass(frozen=True, slots=True)
 class StatedPrices:
-    """What settings and flags say, unchecked. Flags go over settings, SKU by SKU."""
+    """What settings and flags say, unchecked. Flags go over settings, SKU by SKU. `energy`: the section ``[energy]``,
+    checked."""
 
     gpu: Sequence[StatedPrice] = ()
     node: Sequence[StatedPrice] = ()
     gpu_flags: Sequence[StatedPrice] = ()
+    energy: SiteEnergy = field(default_factory=SiteEnergy)
 
 
 @dataclass(frozen=True)

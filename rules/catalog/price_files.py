@@ -14,33 +14,35 @@ power:                             # optional: without it, energy is counted and
     usd_per_kwh: 0.085
     source: utility bill, October
     as_of: 2026-11-01
+energy:                            # optional: price of power, PUE and carbon of the site (`site_energy`)
+  pue: {value: 1.25, source: facility meter, as_of: 2026-10-01}
 ```
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 
 from ..base.sanitize import quoted
 from ..base.typed_fields import Fields, suggest
 from ..base.yaml_loader import read_table
+from .site_energy import SECTION, USD_PER_KWH_MAX, SiteEnergy, read_site_energy
 from .types import PowerPrice, Price
 
 BASES = ("list", "reserved", "owned", "committed", "negotiated")
 BINDING = ("reserved", "owned", "committed")  # money that is spent whatever runs, up to a day
-# No grid sells a kWh for more: what is above this is per MWh, or in another currency's small coin.
-USD_PER_KWH_MAX = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class TeamPrices:
-    """What one file says, in its order. `power` empty: what electricity costs is not known."""
+    """What one file says, in its order. `power` empty: what electricity costs is not known. `energy`: of the site."""
 
     prices: tuple[Price, ...] = ()
     power: tuple[PowerPrice, ...] = ()
+    energy: SiteEnergy = field(default_factory=SiteEnergy)
 
 
 def load_prices(path: Path, known_skus: Collection[str] | None = None, *, today: date | None = None) -> TeamPrices:
@@ -64,10 +66,12 @@ def load_prices(path: Path, known_skus: Collection[str] | None = None, *, today:
         if one.region in power:
             raise fields.fault("region", f"{quoted(one.region)} has a power price already", "Keep one.")
         power[one.region] = one
+    site = top.table_or_none(SECTION)
+    energy = SiteEnergy() if site is None else read_site_energy(site)
     top.done()
-    if not prices and not power:
-        raise top.fault(None, "no price is given", "List at least one under 'prices' or 'power'.")
-    return TeamPrices(tuple(prices.values()), tuple(power.values()))
+    if not prices and not power and energy == SiteEnergy():
+        raise top.fault(None, "no price is given", "List at least one under 'prices', 'power' or 'energy'.")
+    return TeamPrices(tuple(prices.values()), tuple(power.values()), energy)
 
 
 def _price(fields: Fields, known_skus: Collection[str] | None, today: date | None) -> Price:

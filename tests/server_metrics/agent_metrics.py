@@ -111,6 +111,8 @@ def _gpu_counters(devices: Devices, ticks: Floats) -> Iterator[Series]:
         return {
             "skuwise_gpu_observed_seconds_total": seconds,
             "skuwise_gpu_busy_seconds_total": own["duty"] * seconds,
+            "skuwise_gpu_energy_joules_total": own["energy_joules_mean"] * own["energy_joules_n"],
+            "skuwise_gpu_energy_observed_seconds_total": seconds.where(own["energy_joules_n"] > 0, 0.0),
             "skuwise_gpu_sm_active_squared_seconds_total": mean**2
             * (1 + own["sm_active_cv"].fillna(0.0) ** 2)
             * seconds,
@@ -122,6 +124,7 @@ def _gpu_counters(devices: Devices, ticks: Floats) -> Iterator[Series]:
 
     for name in (
         "skuwise_gpu_observed_seconds_total", "skuwise_gpu_busy_seconds_total",
+        "skuwise_gpu_energy_joules_total", "skuwise_gpu_energy_observed_seconds_total",
         "skuwise_gpu_sm_active_squared_seconds_total", "skuwise_gpu_throttled_seconds_total",
         "skuwise_gpu_throttle_reasons_observed_seconds_total",
     ):  # fmt: skip

@@ -35,6 +35,8 @@ def exporter_series(paths: Sequence[Path], window: Window, every_seconds: float 
             yield from part.gpu(name, column, scale)
     for part in parts:
         yield from part.free()
+    for part in parts:
+        yield from part.energy()
     for name in _NODE_NAMES:
         for part in parts:
             yield from part.host(name)
@@ -67,6 +69,7 @@ class _Node:
     """The minutes of one database."""
 
     def __init__(self, path: Path, window: Window, every: int) -> None:
+        self._every = max(every, 1)
         with open_reader(path) as reader:
             reader.text_factory = bytes
 
@@ -97,6 +100,18 @@ class _Node:
                 continue
             rest = (own["mem_total_bytes"] - own["mem_used_bytes_mean"]).to_numpy(float) / MIB
             yield from self._by_pod("DCGM_FI_DEV_FB_FREE", gpu, own["ts"].to_numpy(float), rest)
+
+    def energy(self) -> Iterator[Series]:
+        """Millijoules since the driver was loaded, which was an hour before the window."""
+        for _, gpu in self._gpus.iterrows():
+            own = self._minutes.get(str(gpu["gpu_uuid"]))
+            if own is None:
+                continue
+            # A minute that is left stands for those that were not.
+            drawn = self._every * (own["energy_joules_mean"] * own["energy_joules_n"]).to_numpy(float)
+            counted = 2.5e8 + np.floor(1000 * np.cumsum(np.nan_to_num(drawn)))
+            ts = own["ts"].to_numpy(float)
+            yield from self._by_pod("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", gpu, ts, counted)
 
     def host(self, name: str) -> Iterator[Series]:
         if name in ("node_uname_info", "node_dmi_info"):

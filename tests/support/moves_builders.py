@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -13,7 +14,7 @@ from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.frame import Window
 from skuwise.advisor.core.verdict_types import BottleneckVerdict, Coverage, KindVerdict, Owner, WorkloadVerdict
 from skuwise.advisor.pipeline import AdviseOptions, advise_on
-from skuwise.advisor.verdicts.types import BareGpu, FabricFacts, NodeFacts, Verdicts
+from skuwise.advisor.verdicts.types import BareGpu, FabricFacts, NodeFacts, NodePower, TokenEnergy, Verdicts
 from skuwise.advisor.verdicts.workloads.inventory import MEASURED, GpuCoverage, Inventory, NodeInventory
 from skuwise.rules.catalog.loader import Catalog, load_catalog
 from skuwise.tests.support.rulebooks import rulebook
@@ -145,4 +146,33 @@ def advice_of(given: Verdicts, prices=(), seed: int = 1, *, options: AdviseOptio
 def founding() -> Verdicts:
     """Two replicas of a service, each on a whole InfiniBand node whose fabric is silent."""
     pair = [workload("chat", ("n1",)), workload("chat", ("n2",), id="w-chat-2")]
-    return verdicts([node("n1"), node("n2")], pair, uses=[usage(w, u_n=0.2) for w in pair])
+    return drawing(verdicts([node("n1"), node("n2")], pair, uses=[usage(w, u_n=0.2) for w in pair]), tokens_a_joule=2.0)
+
+
+def drawing(given: Verdicts, watts: float = 300.0, tokens_a_joule: float | None = None, **where) -> Verdicts:
+    """The verdicts with every hour of their occupancy at so many watts by the counter, spread over the hours of the
+    day. `tokens_a_joule`: of each workload's energy; `where`: columns of the rows that read otherwise."""
+    seen = given.occupancy[given.occupancy["class"] != "unobserved"]
+    seen = seen[seen["gpu_hours"] > 0]
+    rows = []
+    for hour in range(24):
+        part = seen["gpu_hours"] / 24
+        joules = part * 3600 * watts
+        still = seen["class"].isin(("allocated_idle", "unallocated"))
+        phase = np.where(seen["workload_id"].isna(), "", np.where(still, "idle", "decode"))
+        rows.append(seen.assign(
+            idle=still, phase=phase, hour=hour, gpu_hours=part, measured_hours=part, joules=joules,
+            counted_joules=joules, **where,
+        ))  # fmt: skip
+    table = pd.concat(rows, ignore_index=True)
+    own = table[table["workload_id"].notna()].groupby("workload_id")["joules"].sum()
+    tokens = {
+        str(key): TokenEnergy(float(joules) * tokens_a_joule, float(joules), DAYS * 24.0)
+        for key, joules in own.items()
+        if tokens_a_joule is not None
+    }
+    power = {
+        n.node: NodePower(watts * n.gpu_count, watts * n.gpu_count, watts * n.gpu_count, 700.0 * n.gpu_count, 3600.0)
+        for n in given.nodes
+    }
+    return replace(given, energy=table, tokens=tokens, power=power)

@@ -16,6 +16,7 @@ from textual.widgets import Static
 
 from ...advisor.core import formatting as words
 from ...advisor.core.timestamps import minute, span
+from ...advisor.views.energy import node_words
 from ...rules.base.errors import SkuwiseError
 from ...rules.base.sanitize import clean
 from ..cell_text import fit, line, lines, spark
@@ -63,6 +64,7 @@ class NodePage(Page):
     def compose_data(self) -> ComposeResult:
         yield Static(id="node-name")
         yield Static(id="node-dark", classes="said")
+        yield Static(id="node-energy", classes="said")
         with VerticalScroll(id="devices"):
             with VerticalScroll(classes="half"):
                 with Vertical(classes="panel", id="gpu-panel"):
@@ -86,6 +88,10 @@ class NodePage(Page):
     def set_data(self, loaded: Loaded) -> None:
         known = [node for node in loaded.health.nodes if node.node == self._node]
         self._sku = (known[0].node_sku or "") if known else ""
+        drawn = self.query_one("#node-energy", Static)
+        told = [one for one in loaded.shown.node_energy if one.node == self._node]
+        drawn.display = bool(told)
+        drawn.update(lines(*(line(f"{loaded.window.name}: {node_words(one)}") for one in told)))
         dark = self.query_one("#node-dark", Static)
         dark.display = any(one.node == self._node for one in loaded.shown.summary.unobserved)
         dark.update(_dark(loaded, self._node))

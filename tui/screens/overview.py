@@ -10,8 +10,10 @@ from textual.content import Content
 from textual.widgets import Static
 
 from ...advisor.core import formatting as words
+from ...advisor.core.advice_types import Summary
 from ...advisor.views import coverage
 from ...advisor.views.aggregates import hours_by_bottleneck, hours_by_kind, observed_share
+from ...advisor.views.energy import kg, kwh, small
 from ...advisor.views.finding_groups import FindingGroup, best_recommendation, cases
 from ...advisor.views.move_words import action_words, wasted_hours
 from ..cell_text import cost_cell, line, lines
@@ -90,6 +92,7 @@ def _cost(loaded: Loaded) -> Content:
             line(f"wasted {words.hours(wasted)}{over}", "$warning" if wasted else "")
             if judged
             else line(f"waste: {coverage.not_judged(found)}"),
+            *_energy(s),
             *(line(note.text, "$foreground-muted") for note in loaded.advice.notes if note.code in words.PRICE_NOTES),
         )
     told = [
@@ -104,8 +107,26 @@ def _cost(loaded: Loaded) -> Content:
     return lines(
         line(f"{words.usd(s.cost_usd)} for {coverage.size_words(s)}", "bold"),
         *told,
+        *_energy(s),
         line(words.price_note(loaded.advice.prices), "$foreground-muted"),
     )
+
+
+def _energy(s: Summary) -> list[Content]:
+    """What the GPUs drew, in a line; nothing where it is not told."""
+    e = s.energy
+    if e is None:
+        return []
+    if e.kwh is None:
+        return [line("energy: not measured")]
+    parts = [f"energy {kwh(e.kwh)}, of it {kwh(e.idle_kwh)} at rest"]
+    if e.joules_per_token is not None:
+        parts.append(f"{small(e.joules_per_token)} J a generated token")
+    if e.usd is not None:
+        parts.append(f"{words.usd(e.usd)} of power")
+    if e.co2_kg is not None:
+        parts.append(f"{kg(e.co2_kg)} of CO2")
+    return [line("; ".join(parts))]
 
 
 def _coverage(loaded: Loaded) -> Content:

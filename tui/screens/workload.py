@@ -19,6 +19,7 @@ from ...advisor.core.latency_words import latency_words
 from ...advisor.core.timestamps import minute, span
 from ...advisor.core.verdict_types import INFERRED, WorkloadVerdict
 from ...advisor.views import coverage
+from ...advisor.views.energy import workload_words
 from ...advisor.views.move_words import action_words
 from ...advisor.views.phases import phase_reasons, phase_sentence
 from ..cell_text import line, lines
@@ -158,6 +159,7 @@ def _who(w: WorkloadVerdict) -> Content:
             f"{words.hours(w.gpu_hours)}{dollars}."
         ),
         *([line(f"{told}.")] if told else []),
+        *([line(workload_words(w.energy))] if w.energy is not None else []),
         line(f"{words.whose_words(w)}; id {w.id}", "$warning" if w.basis == INFERRED else "$foreground-muted"),
     )
 

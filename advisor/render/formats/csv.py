@@ -1,4 +1,4 @@
-"""The advice as CSV: a row of sums, then one per node with unobserved GPUs, workload, finding and recommendation.
+"""The advice as CSV: a row of sums, then one per node with unobserved GPUs, workload, node, finding and recommendation.
 
 It is safe to open in a spreadsheet.
 """
@@ -15,6 +15,7 @@ from ....rules.base.sanitize import clean
 from ....rules.catalog.types import Price
 from ...core import formatting as words
 from ...core.advice_types import Advice, Interval
+from ...core.energy_types import Energy
 from ...core.timestamps import rfc3339
 from ...views import coverage
 from ..format import Format
@@ -27,6 +28,9 @@ COLUMNS = (
     "energy_saving_kwh_per_month_p10", "energy_saving_kwh_per_month_p50", "energy_saving_kwh_per_month_p90", "levers",
     "realisation", "blocked_by",
     "price_basis", "price_date", "price_source", "price_region_assumed", "decision", "text",
+    "energy_kwh",
+    "energy_idle_kwh", "energy_basis", "energy_measured_gpu_hours", "joules_per_token", "tokens_per_second_per_watt",
+    "kwh_per_busy_gpu_hour", "power_usd", "co2_kg", "mean_watts", "p95_watts", "rated_watts",
 )  # fmt: skip
 
 
@@ -70,7 +74,7 @@ def _rows(advice: Advice) -> list[dict[str, object]]:
     rows.append({
         "row": "summary", "start": rfc3339(advice.start), "end": rfc3339(advice.end), "gpu_count": s.gpu_count,
         "gpu_hours": s.gpu_hours, "cost_usd": s.cost_usd,
-        "text": coverage.sentences(advice),
+        "text": coverage.sentences(advice), **_energy(s.energy),
     })  # fmt: skip
     for one in s.unobserved:
         rows.append({
@@ -84,8 +88,10 @@ def _rows(advice: Advice) -> list[dict[str, object]]:
             "start": rfc3339(w.start), "end": rfc3339(w.end), "gpu_sku": w.gpu_sku, "node_sku": w.node_sku,
             "gpu_count": len(w.gpus), "gpu_hours": w.gpu_hours, "cost_usd": w.cost_usd,
             "levers": "; ".join(map(str, w.levers)),
-            **_price(sku_prices.get(w.node_sku or "") if w.cost_usd is not None else None),
+            **_price(sku_prices.get(w.node_sku or "") if w.cost_usd is not None else None), **_energy(w.energy),
         })  # fmt: skip
+    for n in advice.node_energy:
+        rows.append({"row": "node", "node": n.node, "gpu_count": len(n.gpus), **_energy(n)})
     for f in advice.findings:
         rows.append({
             "row": "finding", "id": f.id, "name": names.get(f.workload or ""), "workload": f.workload,
@@ -120,6 +126,23 @@ def _price(price: Price | None) -> dict[str, object]:
         "price_source": price.source,
         "price_region_assumed": "yes" if price.region_assumed else "no",
     }
+
+
+# Of fleets, workloads and nodes; what one of them does not have is empty.
+_ENERGY = (
+    "joules_per_token", "tokens_per_second_per_watt", "kwh_per_busy_gpu_hour", "co2_kg", "mean_watts", "p95_watts",
+    "rated_watts",
+)  # fmt: skip
+
+
+def _energy(e: Energy | None) -> dict[str, object]:
+    if e is None:
+        return {}
+    return {
+        "energy_kwh": e.kwh, "energy_idle_kwh": e.idle_kwh, "energy_basis": e.basis,
+        "energy_measured_gpu_hours": e.measured_gpu_hours, "power_usd": e.usd,
+        **{name: getattr(e, name, None) for name in _ENERGY},
+    }  # fmt: skip
 
 
 def _interval(name: str, interval: Interval | None) -> dict[str, object]:

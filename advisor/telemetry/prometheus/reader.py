@@ -104,7 +104,7 @@ def read_frame(
         gpus, ports, asked.given, dmi=join.dmi, kube=join.kube, catalog=catalog, declared=declared
     )
     own, workloads = workloads_of(uses, found.window)
-    serving = read_engines(
+    serving, tokens = read_engines(
         asked.ask, asked.instants, found.names, reading.matches, grid, uses=uses, series=found.series
     )
     frame = Frame(
@@ -118,6 +118,7 @@ def read_frame(
         uses=own,
         absences=_absences(found, gpus, asked.given.get("nodes"), _without_rdma(asked, ports, join)),
         serving=serving,
+        tokens=tokens,
         requests=kube.requests,
         source={},
         external_labels=labels,

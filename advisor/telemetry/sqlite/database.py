@@ -106,6 +106,7 @@ def read_database(connection: ProcessReader, window: Window, refined: int) -> Pa
     parts.add("absences", listing(queries.ABSENCES, bounds))
     if connection.version >= queries.SERVING_SINCE:
         parts.add("serving", listing(queries.serving_query(connection.version), bounds))
+        parts.add("tokens", listing(queries.TOKENS, bounds))
     if connection.version >= SLURM_JOBS_SINCE:
         parts.add("jobs", listing(queries.SLURM_JOBS, bounds))
     history = {"level": FABRIC_ACTIVE_LEVEL, "end": window.end}

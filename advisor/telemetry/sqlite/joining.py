@@ -88,6 +88,7 @@ def join(read: Mapping[Path, Parts], window: Window, files: Sequence[Path], note
         notes=tuple(notes),
         fabric_history=_history_once(history),
         serving=serving,
+        tokens=_renamed_tokens(own.table("tokens"), renamed),
         jobs=jobs,
     )
 
@@ -95,9 +96,19 @@ def join(read: Mapping[Path, Parts], window: Window, files: Sequence[Path], note
 _LISTED: Mapping[str, Query] = {
     **{name: query for name, (query, _) in FAMILIES.items()},
     "nodes": queries.NODES, "gpus": queries.GPUS, "workloads": queries.WORKLOADS, "uses": queries.USES,
-    "absences": queries.ABSENCES, "serving": queries.SERVING, "jobs": queries.SLURM_JOBS,
+    "absences": queries.ABSENCES, "serving": queries.SERVING, "tokens": queries.TOKENS,
+    "jobs": queries.SLURM_JOBS,
     "fabric_history": queries.FABRIC_HISTORY,
 }  # fmt: skip
+
+
+def _renamed_tokens(tokens: pd.DataFrame, renamed: Mapping[tuple[str, str], str]) -> pd.DataFrame:
+    """Tokens, each hour once, under the ids of workloads that files told different things of."""
+    once = tokens.sort_values("seconds", kind="stable")
+    once = once.drop_duplicates(["node", "workload_id", "engine", "ts"], keep="last").sort_index()
+    keys = zip(once["workload_id"], once["node"], strict=True)
+    ids = pd.Series([renamed.get(key, key[0]) for key in keys], once.index, dtype=object)
+    return _plain(once.assign(workload_id=ids), queries.TOKENS)
 
 
 def _stacked(parts: Sequence[Sequence[pd.DataFrame]], columns: Sequence[str]) -> pd.DataFrame:

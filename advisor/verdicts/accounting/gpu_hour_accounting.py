@@ -37,7 +37,7 @@ def occupancy(
     """
     physical = whole_gpus(frame)
     parts = np.ones(len(frame.gpu)) if parts is None else parts
-    observed = _observed(frame, attribution, idle, physical, parts=parts)
+    observed = _observed(frame, attribution, idle, parts=parts)
     tables = [observed]
     totals = observed.groupby("node")["gpu_hours"].sum() if not observed.empty else pd.Series(dtype=float)
     per_gpu = (
@@ -83,13 +83,21 @@ def _observed(
     frame: Frame,
     attribution: Attribution,
     idle: pd.Series,
-    physical: pd.DataFrame,
     *,
     parts: npt.NDArray[np.float64],
 ) -> pd.DataFrame:
+    table = placed(frame, attribution, idle, parts)
+    if table.empty:
+        return pd.DataFrame(columns=COLUMNS)
+    keys = ["node", "gpu_uuid", "class", "workload_id"]
+    return table.groupby(keys, dropna=False, sort=True)["gpu_hours"].sum().reset_index()[COLUMNS]
+
+
+def placed(frame: Frame, attribution: Attribution, idle: pd.Series, parts: npt.NDArray[np.float64]) -> pd.DataFrame:
+    """Every observed moment once: `COLUMNS` and its ``row`` in the frame's `gpu`. Instances stand under their GPU."""
     places = attribution.places
     if places.empty or frame.gpu.empty:
-        return pd.DataFrame(columns=COLUMNS)
+        return pd.DataFrame(columns=[*COLUMNS, "row"])
     at = places["row"].to_numpy(int)
     table = pd.DataFrame(
         {
@@ -97,6 +105,7 @@ def _observed(
             "gpu_uuid": frame.gpu["gpu_uuid"].to_numpy()[at],
             "workload_id": places["workload_id"].to_numpy(),
             "gpu_hours": places["seconds"].to_numpy(float) * parts[at] / 3600,
+            "row": at,
         }
     )
     parent_of = frame.parents
@@ -112,6 +121,4 @@ def _observed(
         ["shared", "drained", "allocated_idle", "workload"],
         default="unallocated",
     )
-    table = table[table["gpu_hours"] > 0].merge(physical, on=["node", "gpu_uuid"])
-    keys = ["node", "gpu_uuid", "class", "workload_id"]
-    return table.groupby(keys, dropna=False, sort=True)["gpu_hours"].sum().reset_index()[COLUMNS]
+    return table[table["gpu_hours"] > 0].merge(whole_gpus(frame), on=["node", "gpu_uuid"])[[*COLUMNS, "row"]]

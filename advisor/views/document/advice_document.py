@@ -11,6 +11,7 @@ from ..finding_groups import best, cases
 from ..move_words import action_words
 from . import advice_sections as parts
 from . import head, sections
+from .energy_section import energy_section
 from .model import Bullets, Chart, Document, Section, section
 from .report_content import FABRIC, KINDS, MONEY, Story, story_of
 from .truncate import SCREEN, Lengths
@@ -36,6 +37,7 @@ def advice_document(advice: Advice, lengths: Lengths, draw: Draw = lambda _: {})
             parts.findings_table(advice, lengths),
             parts.workloads(advice, lengths),
             *(_report(story, charts, lengths) if lengths.whole else ()),
+            *energy_section(story, lengths),
             *parts.findings(advice, lengths),
             *parts.unprompted(advice, lengths),
             *parts.levers(advice, lengths),

@@ -18,6 +18,7 @@ from ..move_words import action_words
 from ..phases import phase_reasons, phase_rows
 from ..subjects import Subject, workload_of
 from .arithmetic import finding_arithmetic, recommendation_arithmetic, threshold_rows
+from .energy_section import energy_line
 from .model import Bullets, Section, Table, section
 
 SHOWN_PHASES = 14  # of a workload that turns often, the newest
@@ -76,6 +77,7 @@ def _workload(w: WorkloadVerdict | None) -> Iterable[Section]:
         f"{words.basis_words(w)}{shared}.",
         f"{minute(w.start)} to {minute(w.end)}: {words.hours(w.gpu_hours)}{_cost(w.cost_usd)}."
         + (f" Engine or framework: {w.framework}." if w.framework else ""),
+        energy_line(w),
     )
     others = ", ".join(f"{a.label} {words.percent(a.confidence)}" for a in w.kind.alternatives)
     yield _listed(

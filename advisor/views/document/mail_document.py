@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from .. import coverage
 from . import head, sections
+from .energy_section import energy_section
 from .model import Chart, Document
 from .outcomes import accepted
 from .report_content import FABRIC, KINDS, MONEY, Story
@@ -40,6 +41,7 @@ def mail_document(
             *((sections.teams(story, lengths),) if len(story.teams) > 1 else ()),
             sections.idle(story, lengths),
             sections.fabric(story, charts.get(FABRIC), lengths),
+            *energy_section(story, lengths, narrow=True),
             sections.coverage(story, lengths),
             accepted(story.outcomes, lengths),
             sections.method(story, charts.get(MONEY)),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ...core.advice_types import Advice, Interval
+from ...core.advice_types import Advice, Interval, Summary
 from ...ledger.outcomes import MoveOutcome
 from ..aggregates import (
     NOT_OBSERVED,
@@ -62,8 +62,9 @@ class Story:
     """One report. `team` None: the whole fleet.
 
     `advice` is what it tells of, for sums, prices and the lists that go with it; `has_before`: whether there is a week
-    before. `hours_by_kind`: kind -> GPU-hours. `moves`: every open move, what is worth most first. `observed`: share of
-    the workloads' GPU time that was observed (None: no workload). `teams`: empty where the fleet is not divided.
+    before. `kwh`: what the GPUs drew. `hours_by_kind`: kind -> GPU-hours. `moves`: every open move, what is worth most
+    first. `observed`: share of the workloads' GPU time that was observed (None: no workload). `teams`: empty where the
+    fleet is not divided.
     """
 
     team: str | None
@@ -74,6 +75,7 @@ class Story:
     wasted_usd: Change
     recoverable_usd_per_month: Change
     recoverable_interval_usd_per_month: Interval | None
+    kwh: Change
     hours_by_kind: Mapping[str, Change]
     moves: tuple[Move, ...]
     holdings: tuple[IdleGpus, ...]
@@ -126,6 +128,7 @@ def story_of(
         wasted_usd=change("wasted_usd"),
         recoverable_usd_per_month=change("recoverable_usd_per_month"),
         recoverable_interval_usd_per_month=now.recoverable_interval_usd_per_month,
+        kwh=Change(_kwh(now), _kwh(was)),
         hours_by_kind={
             kind: Change(kinds.get(kind, 0.0), kinds_before.get(kind, 0.0) if before is not None else None)
             for kind in sorted(
@@ -140,6 +143,10 @@ def story_of(
         outcomes=tuple(outcomes),
         teams=team_rows(teams or {}, teams_before),
     )
+
+
+def _kwh(summary: Summary | None) -> float | None:
+    return summary.energy.kwh if summary is not None and summary.energy is not None else None
 
 
 def team_rows(

@@ -28,6 +28,8 @@ GPU_NUMBERS = (
     "gpu_index", "ts", "interval_seconds", "observed_seconds",
     *(f"{m}_mean" for m in _GPU_MEAN), *(f"{m}_p95" for m in _GPU_P95), *(f"{m}_max" for m in _GPU_MAX),
     "gpu_util_n", "tensor_active_n", "dram_active_n", "power_watts_n", *_DYNAMICS, "mem_total_bytes",
+    # Joules a sample: times the samples, what the GPU's own counter grew by.
+    "energy_joules_mean", "energy_joules_n",
 )  # fmt: skip
 GPU_BIN_COLUMNS = ("sm_active_bins", "tensor_active_bins", "dram_active_bins", "nvlink_bins")
 FABRIC_TEXT = ("node", "device", "role", "link_layer")
@@ -80,6 +82,7 @@ GPU_SAMPLES = _over_span(
     GPU_TEXT,
     (
         "gpu_index", "ts", "interval_seconds", *_PIPES, *_CLOCKS, "throttle_reasons", *_LINKS, "mem_total_bytes",
+        "energy_joules",
     ),
 )  # fmt: skip
 FABRIC_SAMPLES = _over_span(
@@ -225,6 +228,16 @@ SERVING = Query(
     " UNION ALL ".join((_SERVING_SAMPLES, _SERVING_HOURS)),
     _SERVING_TEXT,
     _SERVING_NUMBERS,
+)
+# Tokens by hour (`ts`: its end), for what is held against the energy of the same hours. Seconds count where tokens were
+# told.
+TOKENS = Query(
+    "SELECT node, workload_id, engine, (CAST((ts - 0.001) / 3600 AS INTEGER) + 1) * 3600.0 AS ts,"
+    " sum(interval_seconds) AS seconds, sum(generation_tokens_per_second * interval_seconds) AS generated_tokens"
+    " FROM serving_samples WHERE ts > :start AND ts <= :end AND workload_id IS NOT NULL"
+    " AND generation_tokens_per_second IS NOT NULL GROUP BY 1, 2, 3, 4",
+    ("node", "workload_id", "engine"),
+    ("ts", "seconds", "generated_tokens"),
 )
 # The version of the schema from which on there is such a view.
 SERVING_SINCE = 1001

@@ -56,12 +56,12 @@ class _Target:
 def read_engines(
     ranges: Ranges, instants: Instants, names: Iterable[str], matches: Sequence[str], grid: Grid, *,
     uses: pd.DataFrame, series: int,
-) -> pd.DataFrame:  # fmt: skip
-    """The frame's table `serving`. `uses`: who held GPUs when, with ``namespace`` and ``pod``; `series`: how many are
-    expected of a measure. Empty where no engine is scraped or no pod holds GPUs."""
+) -> tuple[pd.DataFrame, pd.DataFrame]:  # fmt: skip
+    """The frame's tables `serving` and `tokens`. `uses`: who held GPUs when, with ``namespace`` and ``pod``; `series`:
+    how many are expected of a measure. Empty where no engine is scraped or no pod holds GPUs."""
     known = ENGINE_SERIES.intersection(names)
     if not known or uses.empty or "pod" not in uses:
-        return pd.DataFrame(columns=list(COLUMNS))
+        return _summed([]), _by_hour([])
     answers = ranges(list(_asks(known, matches, grid.step)), series)
     pages = _pages(answers)
     latency = latency_counts(ranges, known, matches, grid.step, where=_WHERE, parts=_PARTS, series=series)
@@ -72,7 +72,7 @@ def read_engines(
     for engine, key in both:
         target = _Target(engine, _pods(key, places), pages.get((engine, key), {}), latency.get((engine, key), {}))
         rows += _rows(target, held, grid)
-    return _summed(rows)
+    return _summed(rows), _by_hour(rows)
 
 
 def _asks(known: frozenset[str], matches: Sequence[str], step: float) -> Iterator[Ask]:
@@ -195,7 +195,7 @@ def _rows(target: _Target, held: Mapping[str, Sequence[_Use]], grid: Grid) -> It
         use = _holder(uses, end - grid.step, end)
         if use is not None:
             seconds = min(use.end, end) - max(use.start, end - grid.step)
-            whose = {"node": use.node, "workload_id": use.workload, "engine": target.engine}
+            whose = {"node": use.node, "workload_id": use.workload, "engine": target.engine, "ts": end}
             if target.rows:
                 yield {**whose, **_values(target, n, seconds)}
             waited = latency_row(target.latency, n, end)
@@ -249,3 +249,11 @@ def _summed(rows: Sequence[Mapping[str, object]]) -> pd.DataFrame:
         sums[name] = grouped[name].max()
     summed = sums.reset_index().reindex(columns=list(COLUMNS))
     return summed if waited.empty else pd.concat([summed, waited], ignore_index=True)
+
+
+def _by_hour(rows: Sequence[Mapping[str, object]]) -> pd.DataFrame:
+    """Tokens by the row's end, as the agent's databases give them by the hour."""
+    told = pd.DataFrame(rows, columns=list(store.TOKENS.columns))
+    told = told[told["generated_tokens"].notna()]
+    by = [*store.TOKENS.text, "ts"]
+    return told.groupby(by, sort=True)[["seconds", "generated_tokens"]].sum().reset_index()[list(store.TOKENS.columns)]

@@ -58,6 +58,9 @@ def agent_gpu_asks(present: Collection[str], matches: Sequence[str], step: float
             "throttled_fraction",
             row.share(f"{gpu}throttled_seconds_total", f"{gpu}throttle_reasons_observed_seconds_total"),
         ),
+        # The page's total begins anew with the agent, which `increase` allows for; it never goes back otherwise.
+        ("energy_joules", row.of("increase", f"{gpu}energy_joules_total")),
+        ("energy_seconds", row.of("increase", f"{gpu}energy_observed_seconds_total")),
         ("mem_used_bytes_max", row.of("max_over_time", f"{gpu}mem_used_bytes")),
         ("idle_run_seconds", row.of("max_over_time", f"{gpu}idle_run_seconds")),
         ("period_seconds", row.of("quantile_over_time", f"0.5, {gpu}period_seconds")),

@@ -67,6 +67,12 @@ DCGM_GAUGES: tuple[DcgmGauge, ...] = (
         if field.metric in _STATISTICS
     ),
 )
+# Millijoules since the driver was loaded.
+ENERGY_COUNTER = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"
+ENERGY = "energy_joules_mean"
+JOULES_PER_COUNT = 1e-3
+# What a sample may speak for at most: five minutes of a board beyond which there is none.
+MOST_JOULES_A_SAMPLE = 3000.0 * 300.0
 # Their sum is what a GPU has. The driver's reserve is told apart by newer releases only.
 _MEMORY = ("DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_FREE", "DCGM_FI_DEV_FB_RESERVED")
 # Samples are counted by the first of these that the server has, and by others for the GPUs that lack it.
@@ -132,6 +138,19 @@ def dcgm_asks(
     short = scrape_seconds is None or scrape_seconds < _TURN_SECONDS
     gauges = [gauge for gauge in DCGM_GAUGES if gauge.measure != "engine" or is_needed]
     return [*asks, *gauge_asks(gauges, present, selector(matches), step, ruled, short=short)]
+
+
+def energy_ask(present: Collection[str], matches: Sequence[str], step: float) -> Ask | None:
+    """Millijoules a sample by the GPU's own counter; None where the exporter does not tell.
+
+    A counter that goes back (the driver was loaded again, an exporter mixed up two GPUs) has grown by nobody knows how
+    much: such a row has none. By the sample, because a GPU's series may change its pod within a row.
+    """
+    if ENERGY_COUNTER not in present:
+        return None
+    rows = f"{ENERGY_COUNTER}{selector(matches)}{row_range(step)}"
+    query = f"(increase({rows}) / count_over_time({rows})) unless (resets({rows}) > 0)"
+    return Ask(ENERGY, query, DCGM_LABELS)
 
 
 def count_ask(name: str, matches: Sequence[str], step: float, uuids: Sequence[str] = ()) -> Ask:

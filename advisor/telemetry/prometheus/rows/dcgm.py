@@ -49,8 +49,9 @@ def read_dcgm(
     speaks of."""
     names, step = found.names, found.step
     asks = queries.dcgm_asks(names, matches, step, found.ruled, scrape_seconds=found.scrape_seconds)
-    answers = dict(asking.ranges(asks, found.dcgm_gpus))
-    counts = answers.pop("n")
+    energy = queries.energy_ask(names, matches, step)
+    answers = dict(asking.ranges([*asks, *([energy] if energy else [])], found.dcgm_gpus))
+    counts, joules = answers.pop("n"), answers.pop(queries.ENERGY, None)
     known = _known(answers, grid)
     used = _masks("gpu_util_mean", answers["gpu_util_mean"]) if "gpu_util_mean" in answers else {}
     silent = {device for device, own in known.items() if device not in used or (own & ~used[device]).any()}
@@ -67,7 +68,7 @@ def read_dcgm(
         counts = joined_counts(counts, asking.ranges([ask], found.dcgm_gpus)[ask.name])
     memory = queries.dcgm_memory_ask(names, matches)
     told = asking.daily(memory) if memory else []
-    rows, key_of = keyed_rows(grid, {"n": counts, **answers}, told, log, named=found.named, node=node)
+    rows, key_of = keyed_rows(grid, {"n": counts, **answers}, told, log, named=found.named, node=node, joules=joules)
     return rows, counts, key_of
 
 
@@ -84,8 +85,10 @@ def keyed_rows(
     *,
     named: Iterable[Labels] = (),
     node: NodeOf = node_of,
+    joules: SeriesAnswer | None = None,
 ) -> tuple[GpuRows, KeyOf]:
-    """The same, and the key of the rows that a series speaks of. `named`: labels of any series that names a GPU."""
+    """The same, and the key of the rows that a series speaks of. `named`: labels of any series that names a GPU.
+    `joules`: the answer to `queries.energy_ask`, which makes no row observed by itself."""
     cells: Cells[str] = Cells(grid)
     counts, who = answers["n"], whole_gpu(node)
     every = [*counts.labels, *(labels for name, one in answers.items() if name != "n" for labels in one.labels), *named]
@@ -147,6 +150,8 @@ def keyed_rows(
         told[instances] = np.nan
         cells.columns[name] = first_known((told, cells.column(f"engine_{statistic}")))
     count_samples(cells, samples)
+    if joules is not None:
+        _energy(cells, joules, key, weights, samples)
     cells.columns["mem_total_bytes"] = np.repeat(_memory(memory, cells.rows, key)[:, None], grid.count, axis=1)
     rows = GpuRows(cells, about)
     fold_instances(rows)
@@ -258,6 +263,20 @@ def _clipped(answer: SeriesAnswer) -> SeriesAnswer:
         over = cut[:, None] & (values > 1) & (values <= MOST_INSTANCE_RATIO)
     values[over] = 1.0
     return SeriesAnswer(answer.labels, values)
+
+
+def _energy(
+    cells: Cells[str], joules: SeriesAnswer, key: KeyOf, weights: Mapping[Labels, Floats], samples: Floats
+) -> None:
+    """The energy counter's growth of devices that have rows, as joules a sample with their count."""
+    cells.put(
+        queries.ENERGY, joules, lambda labels: own if (own := key(labels)) in cells.rows else None, weights=weights,
+        scale=queries.JOULES_PER_COUNT, most=queries.MOST_JOULES_A_SAMPLE,
+    )  # fmt: skip
+    grown = cells.column(queries.ENERGY)
+    grown = np.where(grown > 0, grown, np.nan)  # no GPU draws nothing: a counter that stands still is stuck
+    cells.columns[queries.ENERGY] = grown
+    cells.columns["energy_joules_n"] = np.where(np.isnan(grown), np.nan, samples)
 
 
 def _any_known(columns: Sequence[Floats]) -> npt.NDArray[np.bool_]:

@@ -17,6 +17,7 @@ from .series_to_rows import Cells, from_bins
 # An interval of scraping longer than this is not believed: a value says nothing of what came five minutes later.
 MAX_SCRAPE_SECONDS = 300.0
 _INDEX = re.compile(r"[0-9]{1,4}")
+_TOTALS = ("observed", "n", "energy_joules", "energy_seconds")
 _BINNED = ("gpu_util", "sm_active", "tensor_active", "dram_active", "nvlink")
 
 
@@ -70,7 +71,7 @@ def agent_rows(grid: Grid, answers: Mapping[str, SeriesAnswer], bins: Mapping[st
 
     for name, answer in answers.items():
         if name != "gpus":
-            how = "max" if name in ("observed", "n") or name.endswith("_max") else "mean"
+            how = "max" if name in _TOTALS or name.endswith("_max") else "mean"
             cells.put(name, answer, key, how=how)
     cells.columns["observed_seconds"] = np.minimum(cells.column("observed"), grid.step)
     for name in _BINNED:
@@ -84,6 +85,7 @@ def agent_rows(grid: Grid, answers: Mapping[str, SeriesAnswer], bins: Mapping[st
                     cells.columns[f"{name}_max"] = np.fmax(gauge, most)
     _dynamics(cells)
     count_samples(cells, cells.column("n"))
+    _energy(cells)
     return GpuRows(cells, about)
 
 
@@ -166,6 +168,16 @@ def count_samples(cells: Cells[str], samples: Floats) -> None:
     """Add how many samples stand behind a measure: all of the row's where it has a value."""
     for name in ("gpu_util", "tensor_active", "dram_active", "power_watts"):
         cells.columns[f"{name}_n"] = np.where(np.isnan(cells.column(f"{name}_mean")), np.nan, samples)
+
+
+def _energy(cells: Cells[str]) -> None:
+    """The energy counter's growth as joules a sample, and how many of the samples it covers."""
+    joules, seconds = cells.column("energy_joules"), cells.column("energy_seconds")
+    with np.errstate(invalid="ignore", divide="ignore"):
+        covered = np.minimum(seconds / cells.column("observed"), 1.0) * cells.column("n")
+        told = (joules > 0) & (covered > 0)
+        cells.columns["energy_joules_mean"] = np.where(told, joules / covered, np.nan)
+        cells.columns["energy_joules_n"] = np.where(told, covered, np.nan)
 
 
 def device_index(text: str | None) -> float:

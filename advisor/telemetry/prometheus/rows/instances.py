@@ -1,7 +1,7 @@
 """MIG instances and their GPU, as dcgm-exporter tells them: what is the GPU's stays with the GPU.
 
-An instance's series carry its GPU's power, clocks and temperature. The GPU itself may have no series at all: then its
-power is what its instances repeat, and its memory in use is theirs together.
+An instance's series carry its GPU's power, energy, clocks and temperature. The GPU itself may have no series at all:
+then its power is what its instances repeat, and its memory in use is theirs together.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from .series_to_rows import first_known
 # A ratio of an instance may be taken over a part of it, at most over one of the GPU's SMs; beyond lie blanks.
 MOST_INSTANCE_RATIO = 256.0
 # What an instance's series say of the whole GPU.
-_OF_THE_GPU = ("power_watts_mean",)
-_SAME = ("power_watts_mean", "sm_clock_hertz_mean", "mem_clock_hertz_mean")
+_OF_THE_GPU = ("power_watts_mean", "energy_joules_mean")
+_SAME = ("power_watts_mean", "energy_joules_mean", "sm_clock_hertz_mean", "mem_clock_hertz_mean")
+_COUNTS = ("power_watts_n", "energy_joules_n")
 _SUMMED = ("mem_used_bytes_mean",)
 _OF_USE = ("gpu_util_mean", "gpu_util_p95", "gpu_util_max")
 
@@ -45,7 +46,7 @@ def fold_instances(rows: GpuRows) -> None:
         observed = columns["observed_seconds"]
         divided = (observed[own] > 0).any(axis=0)
         observed[at] = np.fmax(observed[at], _over(observed[own], np.nanmax))
-        for name in ("n", "n_all", "power_watts_n"):
+        for name in ("n", "n_all", *_COUNTS):
             if name in columns:
                 columns[name][at] = np.fmax(columns[name][at], _over(columns[name][own], np.nanmax))
         for name in (one for one in _SAME if one in columns):
@@ -54,7 +55,7 @@ def fold_instances(rows: GpuRows) -> None:
             columns[name][at] = first_known((columns[name][at], _sum(columns[name][own], observed[own] > 0)))
         for name in (one for one in _OF_USE if one in columns):
             columns[name][at, divided] = np.nan
-        for name in (one for one in (*_OF_THE_GPU, "power_watts_n") if one in columns):
+        for name in (one for one in (*_OF_THE_GPU, *_COUNTS) if one in columns):
             columns[name][own] = np.nan
 
 

@@ -149,3 +149,20 @@ def test_a_database_of_before_is_read_without_its_latencies(tmp_path: Path) -> N
         writer.for_node(Node("n1"), T0).add_serving(replace(sample(T0 + 10), latency={"first_token": FAST}))
     with open_reader(path) as reader:
         assert reader.query("SELECT count(*) FROM serving_hours") == [(1,)]
+
+
+def test_the_advisor_reads_tokens_by_the_hour(tmp_path: Path) -> None:
+    path, begin = tmp_path / "node.db", T0 // 3600 * 3600
+    with Writer.open(path, now=lambda: begin + 9000) as writer:
+        node = writer.for_node(Node("n1"), begin)
+        node.set_workloads((WORK,), (), begin)
+        for at in (10.0, 3600.0, 3601.0, 7200.0):
+            node.add_serving(sample(begin + at, "w-1", generation_tokens_per_second=100.0))
+        node.add_serving(sample(begin + 20, "w-1", requests_running=1.0))  # it tells no tokens
+        node.add_serving(sample(begin + 30))
+    with open_reader(path) as reader:
+        rows = reader.fetch(queries.TOKENS.sql, {"start": begin, "end": begin + 9000})
+    told = to_table(rows, queries.TOKENS).sort_values("ts")
+    assert told["ts"].tolist() == [begin + 3600, begin + 7200]
+    assert told["seconds"].tolist() == pytest.approx([20.04, 20.04])
+    assert told["generated_tokens"].tolist() == pytest.approx([2004.0, 2004.0])

@@ -177,6 +177,7 @@ def test_shards_merge_into_the_same_coverage() -> None:
             for name in ("cost_usd", "observed_gpu_hours", "wasted_usd", "recoverable_usd_per_month")
         },
         reconciliation=read.summary.reconciliation,
+        energy=read.summary.energy,
     )
     other = replace(
         read, nodes=("m1",), workloads=(), findings=(), recommendations=(), fabrics=(),

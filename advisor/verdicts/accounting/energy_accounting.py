@@ -1,0 +1,75 @@
+"""Where every joule of the window went, by the same places as every GPU-hour (`gpu_hour_accounting`).
+
+A moment's energy is whose the moment is: a workload's, shared, nobody's, drained; energy of moments at rest is told
+apart. An instance has the part of its GPU's energy that its hours have of the GPU's. Hours that were not observed, and
+observed ones without power or counter, have no energy: they are counted as hours that were not measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from ...core.frame import Frame
+from ...core.verdict_types import WorkloadVerdict
+from ..workloads.attribution import Attribution
+from ..workloads.inventory import Inventory
+from .energy_phases import phases_of_rows
+from .gpu_hour_accounting import COLUMNS as PLACE
+from .gpu_hour_accounting import placed
+from .measured_energy import RowEnergy
+
+HOUR = 3600.0
+# `hour`: of the day, UTC. `idle`: whether the GPU stood idle. `phase`: what a workload did then (`energy_phases`).
+COLUMNS = (
+    *PLACE[:4], "idle", "phase", "hour", "gpu_hours", "measured_hours", "joules", "counted_joules",
+)  # fmt: skip
+_KEYS = list(COLUMNS[:7])
+_SUMS = list(COLUMNS[7:])
+
+
+def energy_by_place(  # noqa: PLR0917
+    frame: Frame,
+    inventory: Inventory,
+    attribution: Attribution,
+    idle: pd.Series,
+    parts: npt.NDArray[np.float64],
+    energy: RowEnergy,
+    workloads: Sequence[WorkloadVerdict],
+) -> pd.DataFrame:
+    """`COLUMNS`: a row for each GPU, use, workload, phase and hour of the day, with what was observed and measured.
+
+    Hours are those of the observed classes of `occupancy`, scaled as there; `joules` is of `measured_hours`, and of
+    them `counted_joules` by a counter.
+    """
+    table = placed(frame, attribution, idle, parts)
+    if table.empty:
+        return pd.DataFrame({name: pd.Series(dtype=float if name in _SUMS else object) for name in COLUMNS})
+    at = table["row"].to_numpy(int)
+    middle = (frame.gpu["ts"] - frame.gpu["interval_seconds"] / 2).to_numpy(float)[at]
+    table["idle"] = idle.to_numpy(bool)[at]
+    table["hour"] = (middle // HOUR % 24).astype(int)
+    table["phase"] = phases_of_rows(table["workload_id"], middle, table["idle"].to_numpy(bool), workloads)
+    table["measured_hours"] = table["gpu_hours"] * energy.measured[at]
+    watts = np.where(energy.measured[at] > 0, energy.watts[at], 0.0)
+    table["joules"] = watts * table["measured_hours"] * HOUR
+    table["counted_joules"] = table["joules"] * energy.counted[at]
+    sums = table.groupby(_KEYS, dropna=False, sort=True)[_SUMS].sum().reset_index()[list(COLUMNS)]
+    return _scaled(sums, inventory)
+
+
+def _scaled(table: pd.DataFrame, inventory: Inventory) -> pd.DataFrame:
+    """As hours are: where more was observed than a node's span holds, all of it is scaled down."""
+    totals = table.groupby("node")["gpu_hours"].sum()
+    scale = {
+        node: counted.gpu_count * counted.span_hours / float(totals[node])
+        for node, counted in inventory.nodes.items()
+        if node in totals.index and float(totals[node]) > counted.gpu_count * counted.span_hours
+    }
+    if scale:
+        factor = table["node"].map(scale).astype(float).where(table["node"].isin(list(scale)), 1.0)
+        table[_SUMS] = table[_SUMS].mul(factor, axis=0)
+    return table

@@ -1,0 +1,180 @@
+"""Energy in words: every figure with its unit and how it was measured, every dollar with its source and date."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from ...rules.base.sanitize import clean
+from ..core import formatting as words
+from ..core.energy_sums import total
+from ..core.energy_types import Energy, FleetEnergy, NodeEnergy, PhaseEnergy, StatedFigure, WorkloadEnergy
+
+# A site that wants dollars and carbon is told so once, in one sentence.
+NO_FIGURES = "No price of power and no carbon of the grid are set: [energy] in skuwise.toml gives dollars and CO2."
+NO_PRICE = "No price of power is set, so the energy has no dollars: usd_per_kwh in [energy] of skuwise.toml gives them."
+NO_CARBON = "No carbon of the grid is set, and none is assumed: co2_grams_per_kwh in [energy] of skuwise.toml gives it."
+APART = "Dollars of power are in no other sum: the price of a rented node holds its power."
+PHASE_WORDS = {"inference": "inference, not told apart", "not-told": "not told"}
+_UNITS = {"usd_per_kwh": "per kWh", "co2_grams_per_kwh": "g of CO2 per kWh"}
+
+
+def kwh(value: float | None, unit: str = " kWh") -> str:
+    """``1,234 kWh``; what is not measured is no zero."""
+    return _number(value, unit)
+
+
+def kg(value: float | None, unit: str = " kg") -> str:
+    return _number(value, unit)
+
+
+def watts(value: float | None, unit: str = " W") -> str:
+    return "unknown" if value is None else f"{value:,.0f}{unit}"
+
+
+def small(value: float | None) -> str:
+    """A figure of its own unit, to three digits; a dash where it is not told."""
+    return words.NONE if value is None else f"{value:,.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+
+
+def _number(value: float | None, unit: str) -> str:
+    if value is None or not math.isfinite(value):
+        return "unknown"
+    digits = 0 if abs(value) >= 100 or value == 0 else 1 if abs(value) >= 1 else 2
+    return f"{value:,.{digits}f}{unit}"
+
+
+def basis_words(e: Energy) -> str:
+    """How it was measured."""
+    match e.basis:
+        case "counter":
+            return "by the GPUs' energy counters"
+        case "power":
+            return "power times time, for no energy counter was read"
+        case "both":
+            share = (e.counted_kwh or 0.0) / (e.kwh or 1.0)
+            return f"{share * 100:.0f} % by the GPUs' energy counters, the rest power times time"
+        case _:
+            return "not measured"
+
+
+def coverage_words(e: Energy) -> str:
+    """In how many of the GPU-hours it was measured; empty where in all."""
+    every = e.measured_gpu_hours + e.unmeasured_gpu_hours
+    if e.unmeasured_gpu_hours < 0.0005 * every:
+        return ""
+    share = e.measured_gpu_hours / every
+    told = f"{min(share * 100, 99.9):.1f} %" if share > 0.99 else words.percent(share)
+    return f"measured in {told} of {words.hours(every)}"
+
+
+def drawn_words(e: Energy, whose: str) -> str:
+    """The first sentence: how much, how it was measured, and what is not in it."""
+    if e.kwh is None:
+        return f"What {whose} drew is not known: neither an energy counter nor power was read."
+    covered = coverage_words(e)
+    return (
+        f"{whose[:1].upper()}{whose[1:]} drew {kwh(e.kwh)}, {basis_words(e)}{f'; {covered}' if covered else ''}. Fans, "
+        "CPUs, power supplies and cooling are not in it."
+    )
+
+
+def idle_words(e: FleetEnergy) -> str:
+    """What was drawn at rest; empty where nothing was measured."""
+    if not e.kwh or e.idle_kwh is None:
+        return ""
+    told = f"At rest: {kwh(e.idle_kwh)} ({words.percent(e.idle_kwh / e.kwh)})"
+    if e.idle_free_kwh is None:
+        return f"{told}, while its workloads held the GPUs."
+    return f"{told}: {kwh(e.idle_held_kwh)} while somebody held the GPU, {kwh(e.idle_free_kwh)} while nobody did."
+
+
+def token_words(e: FleetEnergy | WorkloadEnergy) -> str:
+    """Joules a token, over what; empty where no engine tells tokens."""
+    if e.joules_per_token is None or e.generated_tokens is None:
+        return ""
+    per_watt = f", {small(1 / e.joules_per_token)} tokens a second per watt" if e.joules_per_token > 0 else ""
+    over = f"{e.generated_tokens:,.0f} tokens of the hours in which both were measured"
+    return f"{small(e.joules_per_token)} J a generated token{per_watt}, over {over}."
+
+
+def money_words(e: FleetEnergy) -> tuple[str, ...]:
+    """What it comes to by the site's figures, each with its source; or what to set."""
+    if e.kwh is None:
+        return ()
+    named = {one.name for one in e.figures}
+    if not named & {"usd_per_kwh", "co2_grams_per_kwh"}:
+        return (NO_FIGURES,)
+    parts = []
+    if e.usd is not None:
+        parts.append(f"{words.usd(e.usd)} of power")
+    if e.co2_kg is not None:
+        parts.append(f"{kg(e.co2_kg)} of CO2")
+    told = f"{' and '.join(parts)}, by the site's figures: {'; '.join(map(figure_words, e.figures))}." if parts else ""
+    without = "" if "pue" in named else "No PUE is set: cooling and losses are not in it."
+    missing = (
+        NO_PRICE if "usd_per_kwh" not in named else "", NO_CARBON if "co2_grams_per_kwh" not in named else "",
+    )  # fmt: skip
+    return tuple(one for one in (told, without, *missing, APART if e.usd is not None else "") if one)
+
+
+def figure_words(f: StatedFigure) -> str:
+    """``$0.085 per kWh, 2026-11-01 (utility bill, October)``; by the hour: its lowest and highest."""
+
+    sign = "$" if f.name == "usd_per_kwh" else ""
+    hours = [f"{sign}{one:,.4g}" for one in sorted(f.by_hour_utc)]
+    value = f"{sign}{f.value:,.4g}" if f.value is not None else f"{hours[0]} to {hours[-1]}"
+    value = f"PUE {value}" if f.name == "pue" else f"{value} {_UNITS[f.name]}"
+    value += "" if f.value is not None else " by the hour, UTC"
+    where = f" in {clean(f.region)}" if f.region else ""
+    return f"{value}{where}, {clean(f.as_of)} ({clean(f.source)})"
+
+
+def workload_words(e: WorkloadEnergy) -> str:
+    """One line of a workload's card."""
+    if e.kwh is None:
+        return "Energy: not measured."
+    parts = [f"Energy: {kwh(e.kwh)}, {basis_words(e)}"]
+    if covered := coverage_words(e):
+        parts.append(covered)
+    if e.idle_kwh:
+        parts.append(f"{kwh(e.idle_kwh)} at rest")
+    if e.joules_per_token is not None and e.tokens_per_second_per_watt is not None:
+        parts.append(f"{small(e.joules_per_token)} J a generated token")
+        parts.append(f"{small(e.tokens_per_second_per_watt)} tokens a second per watt")
+    elif e.kwh_per_busy_gpu_hour is not None:
+        parts.append(f"{small(e.kwh_per_busy_gpu_hour)} kWh a busy GPU-hour")
+    if e.usd is not None:
+        parts.append(f"{words.usd(e.usd)} of power")
+    if e.co2_kg is not None:
+        parts.append(f"{kg(e.co2_kg)} of CO2")
+    return f"{'; '.join(parts)}."
+
+
+def node_words(e: NodeEnergy) -> str:
+    """One line of a node: energy, and power against the rating of its GPUs."""
+    if e.kwh is None:
+        return "energy not measured"
+    by = {"counter": "by counter", "power": "power x time", "both": "counter and power x time"}
+    told = f"{kwh(e.kwh)}, {by.get(e.basis or '', 'not measured')}"
+    if e.mean_watts is None:
+        return told
+    share = load_of(e)
+    of = f", {words.percent(share)} of {watts(e.rated_watts)}" if share is not None else ""
+    return f"{told}; GPUs together {watts(e.mean_watts)}, 95th percentile {watts(e.p95_watts)}{of}"
+
+
+def load_of(e: NodeEnergy) -> float | None:
+    """The 95th percentile of a node's GPU power over their limits; None: one is not known."""
+    if e.p95_watts is None or not e.rated_watts:
+        return None
+    return e.p95_watts / e.rated_watts
+
+
+def phase_name(p: PhaseEnergy) -> str:
+    return PHASE_WORDS.get(p.phase, p.phase)
+
+
+def together(parts: Sequence[WorkloadEnergy]) -> tuple[float | None, float | None]:
+    """kWh and kWh at rest of several runs."""
+    return total(p.kwh for p in parts), total(p.idle_kwh for p in parts)

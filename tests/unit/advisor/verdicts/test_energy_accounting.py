@@ -1,0 +1,216 @@
+"""Energy of hand-made hours: by counter or power, whose it was, at rest or not, against tokens, and by phase."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from skuwise.advisor.core.coded_text import CodedText
+from skuwise.advisor.core.energy_types import EnergyPhase
+from skuwise.advisor.core.frame import Frame
+from skuwise.advisor.core.verdict_types import Phase
+from skuwise.advisor.verdicts.accounting.energy_phases import phase_name
+from skuwise.advisor.verdicts.accounting.measured_energy import of_rows
+from skuwise.advisor.verdicts.judge import judge
+from skuwise.advisor.verdicts.types import Verdicts
+from skuwise.agent.store.reading import queries
+from skuwise.tests.support.frame_builder import DECODE, FREE, HELD, HOUR, START, TRAINING, FrameBuilder
+from skuwise.tests.support.rulebooks import rulebook
+from skuwise.tests.support.seeds import examples
+
+NAN = float("nan")
+LIMIT = 700.0
+KWH = 3.6e6
+
+
+def row(power: float = NAN, joules: float = NAN, samples: float = 60.0, seconds: float = 60.0, limit: float = LIMIT):
+    """(watts, measured share, counted share) of one row whose counter grew by `joules` over `samples` of 60."""
+    told = {
+        "gpu_util_n": 60.0, "tensor_active_n": NAN, "dram_active_n": NAN, "power_watts_n": 60.0,
+        "energy_joules_n": samples, "power_watts_mean": power, "energy_joules_mean": joules / samples if samples else 0,
+    }  # fmt: skip
+    found = of_rows(np.array([seconds]), {name: np.array([value]) for name, value in told.items()}, np.array([limit]))
+    return tuple(float(one[0]) for one in (found.watts, found.measured, found.counted))
+
+
+@pytest.mark.parametrize(
+    ("given", "watts", "measured", "counted"),
+    [
+        ({"power": 400.0, "joules": 24_000.0}, 400.0, 1.0, 1.0),
+        # The counter's word goes over that of the readings.
+        ({"power": 380.0, "joules": 24_000.0}, 400.0, 1.0, 1.0),
+        ({"power": 400.0}, 400.0, 1.0, 0.0),
+        # Half of the samples: the rest of the row is power times time.
+        ({"power": 400.0, "joules": 12_000.0, "samples": 30.0}, 400.0, 1.0, 0.5),
+        # A counter that steps every other second has half of the samples and all of the energy.
+        ({"power": 400.0, "joules": 24_000.0, "samples": 30.0}, 400.0, 1.0, 1.0),
+        # Without power, what the counter missed is not measured.
+        ({"joules": 12_000.0, "samples": 30.0}, 400.0, 0.5, 1.0),
+        ({}, NAN, 0.0, 0.0),
+        # A step back that was taken for growth: more than the limit allows, or than power tells.
+        ({"power": 400.0, "joules": 9e6}, 400.0, 1.0, 0.0),
+        ({"power": 100.0, "joules": 24_000.0}, 100.0, 1.0, 0.0),
+        ({"joules": 9e6}, NAN, 0.0, 0.0),
+        # Where nobody tells a limit, no board draws 3 kW.
+        ({"joules": 150_000.0, "limit": NAN}, 2_500.0, 1.0, 1.0),
+        ({"joules": 240_000.0, "limit": NAN}, NAN, 0.0, 0.0),
+        ({"power": 400.0, "joules": -5.0}, 400.0, 1.0, 0.0),
+        ({"power": 400.0, "joules": 0.0}, 400.0, 1.0, 0.0),
+        # A power of 0 is no reading.
+        ({"power": 0.0}, NAN, 0.0, 0.0),
+        ({"power": 400.0, "joules": 100.0, "seconds": 0.0}, NAN, 0.0, 0.0),
+    ],
+)
+def test_a_rows_energy_is_its_counters_else_power_times_time_and_never_a_filled_zero(given, watts, measured, counted):
+    assert row(**given) == pytest.approx((watts, measured, counted), nan_ok=True)
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(
+    st.floats(1, 3000) | st.just(NAN), st.floats(-1e7, 1e9) | st.just(NAN), st.floats(0, 60), st.floats(0, 60),
+)  # fmt: skip
+def test_whatever_is_told_no_row_draws_more_than_its_limit_allows_or_less_than_nothing(power, joules, samples, seconds):
+    watts, measured, counted = row(power, joules, samples, seconds)
+    assert 0 <= measured <= 1 and 0 <= counted <= 1
+    assert np.isnan(watts) == (measured == 0)
+    most = np.fmax(1.2 * LIMIT, power) * (1 + 1e-9)
+    assert np.isnan(watts) or 0 < watts <= most
+
+
+def judged(b: FrameBuilder) -> Verdicts:
+    return judge(b.frame(), rulebook())
+
+
+def kwh(table: pd.DataFrame, **where: object) -> float:
+    for name, value in where.items():
+        table = table[table[name] == value]
+    return float(table["joules"].sum()) / KWH
+
+
+def test_every_joule_has_one_place_and_rest_is_told_apart() -> None:
+    b = FrameBuilder(hours=48)
+    uuids = b.node(gpus=4)
+    b.use(TRAINING, uuid=uuids[0])
+    b.use(HELD, uuid=uuids[1])
+    b.use(DECODE, uuid=uuids[2])
+    b.use(FREE, uuid=uuids[3])
+    b.work("trains", [("n1", uuids[0])])
+    b.work("holds", [("n1", uuids[1])])
+    b.work("one", [("n1", uuids[2])])
+    b.work("other", [("n1", uuids[2])])
+    table = judged(b).energy
+    assert kwh(table) == pytest.approx(48 * (0.6 + 0.11 + 0.28 + 0.07), rel=1e-6)
+    assert kwh(table, **{"class": "workload"}) == pytest.approx(48 * 0.6, rel=1e-6)
+    assert kwh(table, **{"class": "shared"}) == pytest.approx(48 * 0.28, rel=1e-6)
+    assert kwh(table, workload_id="holds", idle=True) == pytest.approx(48 * 0.11, rel=1e-6)
+    assert kwh(table, **{"class": "unallocated", "idle": True}) == pytest.approx(48 * 0.07, rel=1e-6)
+    assert set(table["hour"]) == set(range(24)) and table["counted_joules"].sum() == 0
+    assert set(table.loc[table["workload_id"] == "trains", "phase"]) == {"training"}
+    assert set(table.loc[table["workload_id"] == "holds", "phase"]) == {"idle"}
+
+
+def test_hours_without_power_have_no_energy_and_are_counted() -> None:
+    b = FrameBuilder(hours=48)
+    b.node()
+    b.use({name: value for name, value in TRAINING.items() if name != "power_watts"}, end=24)
+    b.use(TRAINING, start=24)
+    b.work("w", [("n1", "GPU-n1-0")])
+    table = judged(b).energy
+    assert table["gpu_hours"].sum() == pytest.approx(48) and table["measured_hours"].sum() == pytest.approx(24)
+    assert kwh(table) == pytest.approx(24 * 0.6, rel=1e-6)
+
+
+def test_a_counter_is_used_hour_by_hour_where_it_can_be_believed() -> None:
+    b = FrameBuilder(hours=4)
+    b.node()
+    good, back = 650.0, 5e6
+    b.use(TRAINING, energy_joules_mean=[good, back, good, NAN], energy_joules_n=3600.0, power_watts_n=3600.0)
+    b.work("w", [("n1", "GPU-n1-0")])
+    table = judged(b).energy
+    assert kwh(table) == pytest.approx(2 * 0.65 + 2 * 0.6, rel=1e-6)
+    assert float(table["counted_joules"].sum()) / KWH == pytest.approx(2 * 0.65, rel=1e-6)
+
+
+def test_an_instance_has_its_part_of_the_gpus_energy_and_the_parts_sum_to_it() -> None:
+    b = FrameBuilder(hours=48)
+    b.node()
+    b.use({"power_watts": 350.0, "mem_used_bytes": 0.0})
+    for number in (1, 2):
+        uuid = f"MIG-n1-{number}"
+        b.gpus.append(b.gpus[0] | {"gpu_uuid": uuid, "kind": "mig", "parent_uuid": "GPU-n1-0",
+                                   "mig_profile": "3g.40gb", "power_limit_watts": None})  # fmt: skip
+        b.use({name: DECODE[name] for name in ("sm_active", "tensor_active", "dram_active")}, uuid=uuid)
+    b.work("served", [("n1", "MIG-n1-1")])
+    verdicts = judged(b)
+    hours = verdicts.occupancy.groupby("class")["gpu_hours"].sum()
+    assert kwh(verdicts.energy) == pytest.approx(48 * 0.35, rel=1e-6)
+    assert kwh(verdicts.energy, workload_id="served") == pytest.approx(hours["workload"] * 0.35, rel=1e-6)
+    assert set(verdicts.energy["gpu_uuid"]) == {"GPU-n1-0"}
+
+
+def with_tokens(b: FrameBuilder, hours: list[tuple[int, float, float]], workload: str = "w") -> Frame:
+    """Hours with (number, seconds told, tokens)."""
+    rows = [("n1", workload, "vllm", START + (n + 1) * HOUR, seconds, tokens) for n, seconds, tokens in hours]
+    return replace(b.frame(), tokens=pd.DataFrame(rows, columns=list(queries.TOKENS.columns)))
+
+
+def test_tokens_are_held_against_the_energy_of_the_same_hours_alone() -> None:
+    b = FrameBuilder(hours=6)
+    uuids = b.node(gpus=2)
+    b.use({name: value for name, value in DECODE.items() if name != "power_watts"}, uuid=uuids[0], start=0, end=1)
+    b.use(DECODE, uuid=uuids[0], start=1)
+    b.use(DECODE, uuid=uuids[1])
+    b.work("w", [("n1", uuid) for uuid in uuids])
+    # Hour 0 has no power of one GPU, hour 2 half of its tokens, hour 5 none.
+    told = [(0, 3600.0, 9e6), (1, 3600.0, 1e6), (2, 1800.0, 5e5), (3, 3600.0, 1e6), (4, 3500.0, 1e6)]
+    found = judge(with_tokens(b, told), rulebook()).tokens["w"]
+    assert (found.tokens, found.hours) == (3e6, pytest.approx(3.0))
+    assert found.joules == pytest.approx(3 * HOUR * 2 * 280.0, rel=1e-6)
+
+
+def test_tokens_of_shared_gpus_and_of_strangers_are_held_against_nothing() -> None:
+    b = FrameBuilder(hours=4)
+    b.node()
+    b.use(DECODE)
+    b.work("w", [("n1", "GPU-n1-0")])
+    b.work("beside", [("n1", "GPU-n1-0")])
+    assert judge(with_tokens(b, [(1, 3600.0, 1e6)]), rulebook()).tokens == {}
+    assert judge(with_tokens(b, [(1, 3600.0, 1e6)], "nobody"), rulebook()).tokens == {}
+
+
+def test_a_nodes_power_is_of_moments_in_which_every_gpu_was_measured() -> None:
+    b = FrameBuilder(hours=20)
+    uuids = b.node(gpus=2)
+    b.use(DECODE, uuid=uuids[0])
+    b.use(TRAINING, uuid=uuids[1], start=0, end=10)
+    b.use({name: value for name, value in TRAINING.items() if name != "power_watts"}, uuid=uuids[1], start=10)
+    b.node("n2", gpus=1, gpu_count=2)
+    b.use(FREE, node="n2", uuid="GPU-n2-0")
+    power = judged(b).power
+    one = power["n1"]
+    assert (one.mean, one.p95, one.highest) == pytest.approx((880.0, 880.0, 880.0), rel=1e-5)
+    assert one.rated == 1400.0 and one.interval_seconds == HOUR
+    assert (power["n2"].mean, power["n2"].rated) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "bottleneck", "generates", "called"),
+    [
+        ("training", "compute", False, "training"), ("fine-tuning", "nvlink", False, "training"),
+        ("online-inference", "hbm-bandwidth", True, "decode"), ("online-inference", "compute", True, "prefill"),
+        ("online-inference", "hbm-bandwidth", False, "inference"), ("batch-inference", "mixed", True, "inference"),
+        ("interactive", "idle", True, "interactive"), ("idle", "idle", True, "idle"),
+        ("unknown", "idle", True, "not-told"),
+    ],
+)  # fmt: skip
+def test_phases_are_called_as_people_call_them(kind: str, bottleneck: str, generates: bool, called: EnergyPhase):
+    assert phase_name(Phase(0.0, 1.0, kind, bottleneck), generates=generates) == called
+
+
+def test_an_evaluation_is_told_from_its_evidence() -> None:
+    phase = Phase(0.0, 1.0, "batch-inference", "compute", (CodedText("evaluates", "It infers for an hour."),))
+    assert phase_name(phase, generates=True) == "evaluation"

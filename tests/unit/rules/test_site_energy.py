@@ -1,0 +1,122 @@
+"""What a site says of its energy, in skuwise.toml and in a price file: one set of checks, bad figures refused."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import pytest
+from skuwise.advisor.advise import load_rulebook
+from skuwise.advisor.cli.price_options import said_prices
+from skuwise.agent.config import load_config
+from skuwise.rules.base.errors import RulesError, UsageError
+from skuwise.rules.catalog.hour_prices import StatedPrices
+from skuwise.rules.catalog.price_files import load_prices
+from skuwise.rules.catalog.site_energy import SiteEnergy, SiteFigure
+from skuwise.rules.catalog.types import PowerPrice
+
+SOURCED = 'source = "bill", as_of = "2026-11-01"'
+HOURS = [100.0 + n for n in range(24)]
+
+
+def stated(tmp_path: Path, text: str, environ: dict[str, str] | None = None) -> SiteEnergy:
+    file = tmp_path / "skuwise.toml"
+    file.write_text(f"[energy]\n{text}\n")
+    options = argparse.Namespace(gpu_hour_usd=[])
+    return said_prices(options, environ or {}, system_file=file, config_home=tmp_path / "none").energy
+
+
+def in_prices(tmp_path: Path, text: str) -> SiteEnergy:
+    file = tmp_path / "prices.yaml"
+    file.write_text(f"energy:\n  {text}\n")
+    return load_prices(file).energy
+
+
+def test_settings_and_price_files_say_the_same_in_their_own_forms(tmp_path: Path) -> None:
+    toml = stated(
+        tmp_path,
+        f"usd_per_kwh = {{ value = 0.085, {SOURCED} }}\npue = {{ value = 1.25, source = 'bill', as_of = 2026-11-01 }}\n"
+        f"co2_grams_per_kwh = {{ by_hour_utc = {HOURS}, {SOURCED} }}",
+    )
+    yaml = in_prices(
+        tmp_path,
+        "usd_per_kwh: {value: 0.085, source: bill, as_of: 2026-11-01}\n  pue: {value: 1.25, source: bill, as_of: "
+        f"2026-11-01}}\n  co2_grams_per_kwh: {{by_hour_utc: {HOURS}, source: bill, as_of: 2026-11-01}}",
+    )
+    assert toml == yaml
+    assert toml.usd_per_kwh == SiteFigure((0.085,), "bill", "2026-11-01")
+    carbon = toml.co2_grams_per_kwh
+    assert carbon is not None and [carbon.at(hour) for hour in (0, 5, 23)] == [100.0, 105.0, 123.0]
+    assert toml.pue is not None and toml.pue.at(7) == 1.25
+    assert stated(tmp_path, "") == SiteEnergy()
+
+
+BAD = [
+    ("co2_grams_per_kwh", "value = 0", "above 0 and at most 2500"),
+    ("co2_grams_per_kwh", "value = -3", "above 0 and at most 2500"),
+    ("co2_grams_per_kwh", 'value = "green"', "'value' must be a number"),
+    ("co2_grams_per_kwh", "value = 380000", "above 0 and at most 2500"),
+    ("co2_grams_per_kwh", "by_hour_utc = [1, 2]", "'by_hour_utc' has 2 values"),
+    ("co2_grams_per_kwh", f"by_hour_utc = {[*HOURS[:23], 0]}", "above 0 and at most 2500"),
+    ("co2_grams_per_kwh", f"by_hour_utc = {[*HOURS[:23], 'x']}", "every item of 'by_hour_utc' must be a number"),
+    ("co2_grams_per_kwh", f"value = 3, by_hour_utc = {HOURS}", "give either 'value' or 'by_hour_utc'"),
+    ("co2_grams_per_kwh", "", "give either 'value' or 'by_hour_utc'"),
+    ("pue", "value = 0.9", "from 1 to 3"),
+    ("pue", "value = 3.5", "from 1 to 3"),
+    ("pue", "value = true", "'value' must be a number"),
+    ("usd_per_kwh", "value = 0", "above 0 and at most 5"),
+    ("usd_per_kwh", "value = 85", "above 0 and at most 5"),
+    ("usd_per_kwh", "valeu = 1", "give either 'value' or 'by_hour_utc'"),
+    ("usd_per_kwh", "value = 1, unit = 3", "unknown key 'unit'"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "given", "said"), BAD)
+def test_a_figure_that_cannot_be_is_refused_in_one_sentence_with_a_remedy(tmp_path, name, given, said):
+    with pytest.raises(UsageError) as toml:
+        stated(tmp_path, f"{name} = {{ {', '.join(part for part in (given, SOURCED) if part)} }}")
+    assert said in toml.value.message and toml.value.message.count(". ") == 0
+    assert f"energy.{name} in " in toml.value.message and toml.value.remedy.endswith((".", "?"))
+    yaml = ", ".join(part for part in (given.replace(" = ", ": "), "source: bill, as_of: 2026-11-01") if part)
+    with pytest.raises(RulesError) as refused:
+        in_prices(tmp_path, f"{name}: {{{yaml}}}")
+    assert said in refused.value.message and "prices.yaml:" in refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("pue = 1.3", "energy.pue in .* is no table of a value with its source"),
+        ("pue = { value = 1.3 }", "'source' is missing"),
+        ("pue = { value = 1.3, source = 'x' }", "'as_of' is missing"),
+        ("pue = { value = 1.3, source = 'x', as_of = 'May' }", "'as_of' must be a date"),
+        ("pue = { value = nan, source = 'x', as_of = '2026-11-01' }", "is not a number"),
+        ("carbon = 3", "Unknown setting 'carbon' of energy"),
+    ],
+)
+def test_settings_without_a_source_a_date_or_a_name_are_refused(tmp_path, text, said):
+    with pytest.raises(UsageError, match=said):
+        stated(tmp_path, text)
+
+
+def test_a_bare_number_in_a_price_file_is_refused_with_an_example(tmp_path: Path) -> None:
+    with pytest.raises(RulesError, match="'pue' is no mapping of a value with its source") as refused:
+        in_prices(tmp_path, "pue: 1.3")
+    assert "as_of" in refused.value.remedy
+
+
+def test_a_price_file_goes_over_the_settings_figure_by_figure(tmp_path: Path) -> None:
+    site = stated(tmp_path, f"usd_per_kwh = {{ value = 0.1, {SOURCED} }}\npue = {{ value = 1.2, {SOURCED} }}")
+    file = tmp_path / "prices.yaml"
+    file.write_text("energy:\n  pue: {value: 1.5, source: meter, as_of: 2026-10-01}\n")
+    book = load_rulebook(None, file, 1_790_000_000.0, StatedPrices(energy=site))
+    assert book.energy.pue == SiteFigure((1.5,), "meter", "2026-10-01")
+    assert book.energy.usd_per_kwh == SiteFigure((0.1,), "bill", "2026-11-01")
+    # Rules that reckon what a lower clock saves take the site's price for electricity, too.
+    assert book.power == (PowerPrice("global", 0.1, "bill", "2026-11-01"),)
+
+
+def test_the_agent_leaves_the_section_to_the_advisor(tmp_path: Path) -> None:
+    file = tmp_path / "skuwise.toml"
+    file.write_text(f"interval = '2s'\n[energy]\npue = {{ value = 1.2, {SOURCED} }}\n")
+    assert load_config({"config": file}, {}).interval_seconds == 2
