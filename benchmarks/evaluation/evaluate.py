@@ -10,9 +10,8 @@
     python -m skuwise.benchmarks.evaluation.evaluate --explain 10
         ten workloads with their verdicts and reasons, half of them wrong, and nothing else
     python -m skuwise.benchmarks.evaluation.evaluate --pairs FILE
-        predicted moves on a table of published pairs (docs/moves.md)
-    python -m skuwise.benchmarks.evaluation.evaluate --power-caps FILE
-        predicted time and energy on a table of runs under power caps (docs/moves.md)
+        predicted moves on a table of published pairs; --decode-pairs: of measured serving; --power-caps: predicted
+        time and energy on a table of runs under power caps (docs/moves.md)
 
 Sources come in the order of their worth: real series (real.py), the generators that nothing is fitted on (the newest
 first; `GENERATORS`), the first simulator over two weeks with a backtest (backtest.py), and the recordings of
@@ -39,6 +38,7 @@ from ..scoring import Answer, Score, told
 from . import explained, real, sources
 from .accuracy import parse_seeds
 from .backtest import Backtest, two_weeks
+from .decode import tell as tell_decode
 from .labelled import judged, score_of
 from .moves import tell as tell_moves
 from .power_caps import tell as tell_caps
@@ -77,6 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--rules", type=Path, metavar="DIR", help="judge labelled and real series by a site's own rules"
     )
     parser.add_argument("--pairs", type=Path, metavar="FILE", help="judge moves on this table, and nothing else")
+    parser.add_argument("--decode-pairs", type=Path, metavar="FILE", help="judge times of a token, and nothing else")
     parser.add_argument(
         "--power-caps", type=Path, metavar="FILE", help="judge power caps on this table, and nothing else"
     )
@@ -88,6 +89,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if options.pairs is not None:
             tell_moves(options.pairs, wrong=options.wrong)
+        elif options.decode_pairs is not None:
+            tell_decode(options.decode_pairs, wrong=options.wrong)
         elif options.power_caps is not None:
             tell_caps(options.power_caps, wrong=options.wrong)
         elif options.labelled is not None:
@@ -127,6 +130,7 @@ def _evaluate(options: argparse.Namespace) -> None:
     if backtest.fleets:
         print("\n".join(backtest.told()))
     tell_moves(wrong=options.wrong)
+    tell_decode(wrong=options.wrong)
     tell_caps(wrong=options.wrong)
     answers = {name: score.kinds for name, score in every.items()}
     print("\n".join(sources.table(answers)))

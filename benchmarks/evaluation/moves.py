@@ -26,8 +26,9 @@ from skuwise.rules.catalog.loader import Catalog, load_catalog
 from skuwise.rules.catalog.types import GpuSku
 from skuwise.rules.models.move_model import MoveModel, Profiles, load_move_model, load_profiles
 
-from ..fit.move_model import Seen, calibrate, look
-from ..fit.sku_pairs import TABLE, Pair, read_pairs
+from ..fit.decode_pairs import DECODE_TABLE, read_runs
+from ..fit.move_model import Measured, Seen, calibrate, look, measure
+from ..fit.sku_pairs import NEWER_TABLE, TABLE, Pair, read_pairs, read_published
 
 CHANGE = math.log(1.2)  # a change of more than 20 %, whose direction must be right
 
@@ -68,11 +69,13 @@ def predict_pairs(pairs: Iterable[Pair], model: MoveModel, reference: GpuSku) ->
     return out
 
 
-def held_out(seen: Sequence[Seen], by: Callable[[Pair], str], profiles: Profiles, reference: GpuSku) -> list[Told]:
-    """Every group predicted by what was calibrated on the others."""
+def held_out(
+    seen: Sequence[Seen], measured: Measured, by: Callable[[Pair], str], profiles: Profiles, reference: GpuSku
+) -> list[Told]:
+    """Every group predicted by what was calibrated on the others; `measured` is of serving that no line is of."""
     out: list[Told] = []
     for group in sorted({by(s.pair) for s in seen}):
-        model = calibrate([s for s in seen if by(s.pair) != group], profiles)
+        model = calibrate([s for s in seen if by(s.pair) != group], measured, profiles)
         out += predict_pairs([s.pair for s in seen if by(s.pair) == group], model, reference)
     return out
 
@@ -120,7 +123,7 @@ def report(sections: Mapping[str, Sequence[Told]], *, wrong: bool) -> Iterable[s
             continue
         rows = [row("all", told)]
         for source in sorted({t.pair.source for t in told}):
-            rows.append(row(source[:44], [t for t in told if t.pair.source == source]))
+            rows.append(row(_short(source), [t for t in told if t.pair.source == source]))
         for kind in sorted({kind_of(t.pair.question) for t in told}):
             rows.append(row(kind, [t for t in told if kind_of(t.pair.question) == kind]))
         yield f"\n== {name}"
@@ -133,24 +136,43 @@ def report(sections: Mapping[str, Sequence[Told]], *, wrong: bool) -> Iterable[s
                 )
 
 
-def evaluate(path: Path, catalog: Catalog) -> tuple[dict[str, list[Told]], dict[str, int]]:
-    """Everything there is to say of a table, and what was refused of it."""
+def _short(source: str) -> str:
+    """Its beginning and its end: tables of one repository begin alike."""
+    return source if len(source) <= 64 else f"{source[:30]}...{source[-31:]}"
+
+
+def evaluate(path: Path | None, catalog: Catalog) -> tuple[dict[str, list[Told]], dict[str, int]]:
+    """Everything there is to say of a table (None: of those that ship), and what was refused of it."""
     profiles = load_profiles()
     reference = catalog.gpus[profiles.reference]
-    pairs, refused = read_pairs(path, catalog)
     sections: dict[str, list[Told]] = {}
-    if path.resolve() == TABLE.resolve():
-        seen = look(pairs, profiles, reference)
-        sections["moves, held out by model"] = held_out(seen, lambda p: p.family, profiles, reference)
-        sections["moves, held out by source"] = held_out(seen, lambda p: p.source, profiles, reference)
-    else:
+    if path is not None:
+        pairs, refused = read_pairs(path, catalog)
         sections["moves, as shipped"] = predict_pairs(pairs, load_move_model(), reference)
+    else:
+        pairs, refused = read_published(catalog)
+        runs, unread = read_runs(DECODE_TABLE, catalog)
+        refused |= unread
+        measured = measure(runs, profiles, reference)
+        seen = look([p for p in pairs if p.alike], profiles, reference, measured.factors)
+        sections["moves, held out by model"] = held_out(seen, measured, lambda p: p.family, profiles, reference)
+        sections["moves, held out by source"] = held_out(seen, measured, lambda p: p.source, profiles, reference)
+        first, _ = read_pairs(TABLE, catalog)
+        alone = calibrate(look(first, profiles, reference, measured.factors), measured, profiles)
+        newer, _ = read_pairs(NEWER_TABLE, catalog)
+        sections["newer lines, calibrated on the first table alone"] = predict_pairs(
+            [p for p in newer if p.alike], alone, reference
+        )
+        unlike = [p for p in pairs if not p.alike]
+        sections["lines whose two systems did not do quite the same"] = predict_pairs(
+            unlike, load_move_model(), reference
+        )
     sections["ratio of printed FLOP/s"] = printed(pairs, printed_flops)
     sections["ratio of printed memory bandwidths"] = printed(pairs, printed_bandwidth)
     return sections, refused
 
 
-def tell(path: Path = TABLE, *, wrong: bool = False) -> None:
+def tell(path: Path | None = None, *, wrong: bool = False) -> None:
     """Print the section."""
     sections, refused = evaluate(path, load_catalog())
     print("\n".join(report(sections, wrong=wrong)))
@@ -160,7 +182,7 @@ def tell(path: Path = TABLE, *, wrong: bool = False) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=Path, default=TABLE, metavar="FILE", help="a table of published pairs")
+    parser.add_argument("--pairs", type=Path, metavar="FILE", help="a table of published pairs")
     parser.add_argument("--wrong", action="store_true", help="print the twenty worst lines of each")
     options = parser.parse_args(argv)
     try:

@@ -1,6 +1,7 @@
 """Calibrates the move model on published pairs and writes rules/move_model.yaml: `make move-model`.
 
-Two things are fitted and nothing else: how much faster or slower an architecture is at a class of work than its
+Three things are fitted and nothing else: what a step of generation takes beyond sustained rates (`decode_fit.py`, on
+measured times per output token), how much faster or slower an architecture is at a class of work than its
 sustained rates say (Hopper being the measure; ridge, so that few lines move little), and how far predictions are off,
 by group of moves. A group's sigma comes from lines of models that were left out of the offsets (conformal by model):
 the 80th percentile of the absolute error over the normal's 1.28, every model with the same weight, drawn toward a
@@ -26,25 +27,46 @@ from skuwise.rules.base.errors import EXIT_DONE, SkuwiseError
 from skuwise.rules.base.yaml_loader import packaged_rules
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.rules.catalog.types import GpuSku
-from skuwise.rules.models.move_model import MODEL_FILE, MODEL_SCHEMA, MoveModel, Profiles, Residuals, load_profiles
+from skuwise.rules.models.move_model import (
+    DECODE_FACTORS,
+    DECODE_SECONDS,
+    MODEL_FILE,
+    MODEL_SCHEMA,
+    CalibratedRange,
+    DecodeFactors,
+    MoveModel,
+    Profiles,
+    Residuals,
+    load_profiles,
+)
 
-from .sku_pairs import TABLE, Pair, read_pairs
+from .decode_fit import fit_decode
+from .decode_pairs import DECODE_TABLE, SOURCE, DecodeRun, read_runs
+from .sku_pairs import TABLES, Pair, read_published
 
 BASE = "hopper"
 RIDGE = 1.0  # in models: a class and architecture that one model speaks for is believed by half
 PRIOR_MODELS = 0.5
+VOICE_LINES = 8  # lines from which a model has a whole voice
 ASSUMED = "stated: a rate that nobody published"
 SERVING = "between the spread of 593 matched serving configurations and their error when left out by model"
-# H100 to H200 1.02 to 1.27 (and 0.04 that the model is off at the median), H100 to B200 1.28 to 2.05.
-SPREAD = "tenth to ninetieth percentile of 593 matched serving configurations"
+UNTOLD = "decode without a batch, published lines left out by model"
+EXPERTS = "stated: engines of mixtures of experts change within months by more than GPUs differ"
+FIRST_TOKEN = "stated: a time to first token holds the engine's own work and its queue"
 PRIORS = {
     "training, within generations": (0.16, "rates known, NeuSight's set"),
     "training, across generations": (0.16, "rates known, NeuSight's set"),
+    "training of small networks, within generations": (0.16, "rates known, NeuSight's set"),
+    "training of small networks, across generations": (0.20, "between rates known and decode"),
     "training of mixtures of experts": (0.40, "35 % error on four published pairs: benchmark first"),
     "decode, within generations": (0.14, SERVING),
     "decode, across generations": (0.22, SERVING),
-    "decode at a batch, within generations": (0.10, SPREAD),
-    "decode at a batch, across generations": (0.18, SPREAD),
+    "decode at a batch, within generations": (0.11, UNTOLD),
+    "decode at a batch, across generations": (0.11, UNTOLD),
+    "decode of experts at a batch, within generations": (0.20, EXPERTS),
+    "decode of experts at a batch, across generations": (0.30, EXPERTS),
+    "prefill at a batch, within generations": (0.20, FIRST_TOKEN),
+    "prefill at a batch, across generations": (0.30, FIRST_TOKEN),
     "prefill, within generations": (0.16, "rates known, NeuSight's set"),
     "prefill, across generations": (0.20, "between rates known and decode"),
     "mixed, within generations": (0.14, SERVING),
@@ -78,9 +100,42 @@ class Seen:
         return self.pair.observed - self.bare - own.get(family(self.pair.b), 0.0) + own.get(family(self.pair.a), 0.0)
 
 
-def look(pairs: Iterable[Pair], profiles: Profiles, reference: GpuSku) -> list[Seen]:
+Errors = Mapping[str, Sequence[tuple[str, str, float]]]  # group -> model, source, log of observed over predicted time
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What measured serving tells: the factors of a step of generation, offsets, and errors of models left out."""
+
+    factors: DecodeFactors
+    offsets: Mapping[str, Mapping[str, float]]
+    errors: Errors
+    pairs: Sequence[Pair]
+
+
+def measure(runs: Sequence[DecodeRun], profiles: Profiles, reference: GpuSku) -> Measured:
+    """Fits the factors to all runs; the errors are of models left out of factors and offsets."""
+
+    def pairs_of(of: Sequence[DecodeRun]) -> list[Pair]:
+        return [pair for run in of for pair in (run.decode, run.prefill) if pair is not None]
+
+    def seen(of: Sequence[DecodeRun], factors: DecodeFactors) -> list[Seen]:
+        return look(pairs_of(of), profiles, reference, factors)
+
+    errors: dict[str, list[tuple[str, str, float]]] = defaultdict(list)
+    for held in sorted({run.family for run in runs}):
+        others = [run for run in runs if run.family != held]
+        factors = fit_decode(others, reference, profiles)
+        offsets = fit_offsets(seen(others, factors))
+        _note(errors, held, seen([run for run in runs if run.family == held], factors), offsets)
+    factors = fit_decode(runs, reference, profiles)
+    return Measured(factors, fit_offsets(seen(runs, factors)), errors, pairs_of(runs))
+
+
+def look(pairs: Iterable[Pair], profiles: Profiles, reference: GpuSku, factors: DecodeFactors) -> list[Seen]:
     """Predict every line once, without offsets."""
-    bare = MoveModel(profiles, {}, {name: Residuals(sigma, 0, 0, 0, basis) for name, (sigma, basis) in PRIORS.items()})
+    groups = {name: Residuals(sigma, 0, 0, 0, basis) for name, (sigma, basis) in PRIORS.items()}
+    bare = MoveModel(profiles, factors, {}, groups, {})
     out = []
     for pair in pairs:
         found = compare(pair.question, pair.a, pair.b, reference, bare)
@@ -96,18 +151,50 @@ def look(pairs: Iterable[Pair], profiles: Profiles, reference: GpuSku) -> list[S
     return out
 
 
-def calibrate(seen: Sequence[Seen], profiles: Profiles) -> MoveModel:
-    """Offsets and group errors from these lines alone."""
+def calibrate(seen: Sequence[Seen], measured: Measured, profiles: Profiles) -> MoveModel:
+    """Offsets and group errors from these lines, and what measured serving adds of its own classes."""
     errors: dict[str, list[tuple[str, str, float]]] = defaultdict(list)
+    for name, found in measured.errors.items():
+        errors[name] += found
     for held in sorted({s.pair.family for s in seen}):
         # Classes are fitted apart, so those without this model need not be fitted anew.
         kinds = {s.kind for s in seen if s.pair.family == held}
         offsets = fit_offsets([s for s in seen if s.pair.family != held and s.kind in kinds])
-        for one in seen:
-            if one.pair.family == held:
-                errors[one.assumed or one.group].append((held, one.pair.source, one.error(offsets)))
+        _note(errors, held, [s for s in seen if s.pair.family == held], offsets)
     groups = {name: _residuals(name, errors.get(name, [])) for name in PRIORS}
-    return MoveModel(profiles, fit_offsets(seen), groups)
+    # Of a class that both have, the first token at a batch, measured serving has by far the more lines.
+    offsets = {**fit_offsets(seen), **measured.offsets}
+    return MoveModel(profiles, measured.factors, offsets, groups, ranges_of([s.pair for s in seen], measured.pairs))
+
+
+def ranges_of(*tables: Iterable[Pair]) -> dict[str, CalibratedRange]:
+    """By class of work, what its lines are of."""
+    kinds: dict[str, list[Pair]] = defaultdict(list)
+    for table in tables:
+        for pair in table:
+            kinds[kind_of(pair.question)].append(pair)
+    return {kind: _range(pairs) for kind, pairs in sorted(kinds.items())}
+
+
+def _range(pairs: Sequence[Pair]) -> CalibratedRange:
+    params = [p.question.params for p in pairs if p.question.params]
+    batches = [float(p.question.sequences) for p in pairs if p.question.sequences]
+    return CalibratedRange(
+        (min(params), max(params)) if params else None,
+        (min(batches), max(batches)) if batches else None,
+        frozenset(p.question.precision for p in pairs),
+        frozenset(family(sku) for p in pairs for sku in (p.a, p.b)),
+    )
+
+
+def _note(
+    errors: dict[str, list[tuple[str, str, float]]],
+    held: str,
+    lines: Iterable[Seen],
+    offsets: Mapping[str, Mapping[str, float]],
+) -> None:
+    for one in lines:
+        errors[one.assumed or one.group].append((held, one.pair.source, one.error(offsets)))
 
 
 def fit_offsets(seen: Iterable[Seen]) -> dict[str, dict[str, float]]:
@@ -141,22 +228,30 @@ def _residuals(name: str, errors: list[tuple[str, str, float]]) -> Residuals:
     per_model: dict[str, int] = defaultdict(int)
     for model, _, _ in errors:
         per_model[model] += 1
-    order = sorted((abs(error), 1.0 / per_model[model]) for model, _, error in errors)
-    cumulated = np.cumsum([weight for _, weight in order]) / len(per_model)
+    # A model with a few lines has a part of a voice, so that one odd line alone is not half of what is known.
+    voice = {model: min(count / VOICE_LINES, 1.0) for model, count in per_model.items()}
+    voices = sum(voice.values())
+    order = sorted((abs(error), voice[model] / per_model[model]) for model, _, error in errors)
+    cumulated = np.cumsum([weight for _, weight in order]) / voices
     quantile = order[int(min(np.searchsorted(cumulated, 0.8 - 1e-9), len(order) - 1))][0]
-    sigma = (len(per_model) * quantile / Z90 + PRIOR_MODELS * prior) / (len(per_model) + PRIOR_MODELS)
+    sigma = (voices * quantile / Z90 + PRIOR_MODELS * prior) / (voices + PRIOR_MODELS)
     sources = len({source for _, source, _ in errors})
     return Residuals(round(sigma, 3), len(errors), len(per_model), sources, f"prior {prior:g}: {basis}")
 
 
-def text_of(model: MoveModel, pairs: Sequence[Pair], made: date) -> str:
+def text_of(model: MoveModel, pairs: Sequence[Pair], runs: int, made: date) -> str:
     """The file, to be read in a review."""
     lines = [
         "# How far predictions of time were off on published pairs, by group of moves, and what architectures add.",
-        "# Made by `make move-model` from benchmarks/fit/sku_pairs.csv; do not edit: change the table, make it anew.",
+        "# Made by `make move-model` from benchmarks/fit/*_pairs.csv; do not edit: change the tables, make it anew.",
+        "# decode: what a step of generation takes beyond sustained rates; seconds of a layer's launches and of an",
+        "# exchange between GPUs, factors before the time to read weights and cache and to multiply.",
         "# offsets: log of time beyond what sustained rates say, by class of work and architecture; hopper is 0.",
+        "# ranges: by class of work, what its lines are of; beyond it intervals are wider.",
         "# sigma: standard deviation of the log of observed over predicted time; models left out one by one.",
         f"schema: {MODEL_SCHEMA}",
+        "decode:",
+        *(f"  {name}: {getattr(model.decode, name):g}" for name in (*DECODE_SECONDS, *DECODE_FACTORS)),
         "offsets:",
     ]
     for kind, values in model.offsets.items():
@@ -168,26 +263,43 @@ def text_of(model: MoveModel, pairs: Sequence[Pair], made: date) -> str:
             f"    {{sigma: {r.sigma:.3f}, pairs: {r.pairs}, models: {r.models}, sources: {r.sources},",
             f'     basis: "{r.basis}"}}',
         ]
-    lines += ["made:", f'  date: "{made.isoformat()}"', f'  pairs: "{len(pairs)}"']
-    lines.append(f'  sources: "{"; ".join(sorted({p.source for p in pairs}))}"')
+    lines.append("ranges:")
+    for name, known in model.ranges.items():
+        lines += [
+            f'  "{name}":',
+            *(f"    {key}: {{least: {span[0]:.4g}, most: {span[1]:.4g}}}" for key, span in _spans(known)),
+            f"    precisions: [{', '.join(sorted(known.precisions))}]",
+            f"    architectures: [{', '.join(sorted(known.architectures))}]",
+        ]
+    lines += ["made:", f'  date: "{made.isoformat()}"', f'  pairs: "{len(pairs)}"', f'  runs: "{runs}"']
+    lines.append(f'  sources: "{"; ".join(sorted({p.source for p in pairs} | {SOURCE}))}"')
     return "\n".join(lines) + "\n"
+
+
+def _spans(known: CalibratedRange) -> Iterable[tuple[str, tuple[float, float]]]:
+    return [(key, span) for key, span in (("params", known.params), ("batch", known.batch)) if span is not None]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=Path, default=TABLE, metavar="FILE", help="the table of published pairs")
+    parser.add_argument("--pairs", type=Path, action="append", metavar="FILE", help="instead of the tables that ship")
     parser.add_argument("--output", type=Path, metavar="FILE", help="instead of rules/move_model.yaml")
     options = parser.parse_args(argv)
     try:
         catalog = load_catalog()
         profiles = load_profiles()
-        pairs, refused = read_pairs(options.pairs, catalog)
+        pairs, refused = read_published(catalog, options.pairs or TABLES)
+        runs, unread = read_runs(DECODE_TABLE, catalog)
+        refused |= unread
         for reason, count in refused.items():
             print(f"refused {count}: {reason}", file=sys.stderr)
-        model = calibrate(look(pairs, profiles, catalog.gpus[profiles.reference]), profiles)
+        reference = catalog.gpus[profiles.reference]
+        measured = measure(runs, profiles, reference)
+        alike = [pair for pair in pairs if pair.alike]
+        model = calibrate(look(alike, profiles, reference, measured.factors), measured, profiles)
         target = options.output or Path(str(packaged_rules())) / MODEL_FILE
-        target.write_text(text_of(model, pairs, date.today()), encoding="utf-8")
-        print(f"{len(pairs)} pairs, {len(model.groups)} groups: {target}", file=sys.stderr)
+        target.write_text(text_of(model, alike, len(runs), date.today()), encoding="utf-8")
+        print(f"{len(alike)} pairs, {len(runs)} measured, {len(model.groups)} groups: {target}", file=sys.stderr)
         return EXIT_DONE
     except SkuwiseError as error:
         print(f"move-model: {error}", file=sys.stderr)

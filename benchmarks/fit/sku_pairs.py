@@ -10,6 +10,8 @@ from __future__ import annotations
 import csv
 import math
 import re
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
@@ -21,6 +23,10 @@ from skuwise.rules.catalog.loader import Catalog
 from skuwise.rules.catalog.types import GpuSku
 
 TABLE = Path(__file__).with_name("sku_pairs.csv")
+NEWER_TABLE = Path(__file__).with_name("sku_pairs_newer.csv")
+TABLES = (TABLE, NEWER_TABLE)
+# What a line says of itself where the two systems did not do quite the same: such lines are scored, never fitted on.
+_UNLIKE = (" other parallelism", " other microbatch", " other software", " own batch each")
 NEEDED = ("model", "workload", "precision", "gpu_a", "gpu_b", "metric", "value_a", "value_b", "source")
 # MLPerf names no precision for training: FP8 where the library has it, else BF16.
 PRECISION_NAMES = {"mlperf-default(fp8/bf16)": "bf16"}
@@ -37,6 +43,11 @@ class Pair:
     a: GpuSku
     b: GpuSku
     observed: float
+
+    @property
+    def alike(self) -> bool:
+        """Whether both GPUs did the same work in the same way, as far as the line tells."""
+        return not any(said in self.model for said in _UNLIKE)
 
     @property
     def family(self) -> str:
@@ -65,6 +76,17 @@ def read_pairs(path: Path, catalog: Catalog) -> tuple[list[Pair], dict[str, int]
     return pairs, refused
 
 
+def read_published(catalog: Catalog, tables: Iterable[Path] = TABLES) -> tuple[list[Pair], dict[str, int]]:
+    """The lines of several tables, as `read_pairs` has those of one."""
+    pairs: list[Pair] = []
+    refused: Counter[str] = Counter()
+    for table in tables:
+        found, reasons = read_pairs(table, catalog)
+        pairs += found
+        refused.update(reasons)
+    return pairs, dict(refused)
+
+
 def _pair(line: dict[str, str], catalog: Catalog, where: str) -> Pair | str:
     gpus = [catalog.gpu(line[column]) for column in ("gpu_a", "gpu_b")]
     for name, sku in zip((line["gpu_a"], line["gpu_b"]), gpus, strict=True):
@@ -79,7 +101,7 @@ def _pair(line: dict[str, str], catalog: Catalog, where: str) -> Pair | str:
         return f"unknown workload {line['workload']}"
     if precision not in PRECISIONS:
         return f"unknown precision {line['precision']}"
-    values = [_number(line, column, where) for column in ("value_a", "value_b")]
+    values = [number_of(line, column, where) for column in ("value_a", "value_b")]
     if not all(v and v > 0 for v in values):
         return "a value that is missing, zero or negative"
     value_a, value_b = values
@@ -93,11 +115,11 @@ def _question(
     line: dict[str, str], phase: PhaseAsked, precision: str, where: str, gpus: tuple[GpuSku, GpuSku]
 ) -> Question:
     text = line["model"]
-    size, parallel = _SIZE.search(text), re.search(r"\bTP(\d+)|(\d+)xGPU", text)
+    parallel = re.search(r"\bTP(\d+)|(\d+)xGPU", text)
     tokens, prompt = re.search(r"\s(\d+)/(\d+)\b", text), re.search(r"\bISL(\d+)\b", text)
     batch = re.search(r"\bbs(\d+)\b", text)
     told = {
-        "params": float(size[1]) * (1e9 if size[2] in "bB" else 1e6) if size else None,
+        "params": size_of(text),
         "gpus": float(parallel[1] or parallel[2]) if parallel else None,
         "batch": float(batch[1]) if batch else None,
         "input_tokens": float((tokens or prompt)[1]) if tokens or prompt else None,  # type: ignore[index]
@@ -105,7 +127,7 @@ def _question(
     }
 
     def known(column: str) -> float | None:
-        given = _number(line, column, where)
+        given = number_of(line, column, where)
         return told.get(column) if given is None else given
 
     def whole(column: str) -> int | None:
@@ -115,7 +137,7 @@ def _question(
     return Question(
         phase=phase,
         precision=precision,
-        gpus=whole("gpus") or gpus_of_a_copy(known("params"), precision, *gpus),
+        gpus=whole("gpus") or gpus_of_a_copy(known("params"), precision, *gpus, training=phase == "training"),
         params=known("params"),
         active_params=known("active_params"),
         batch=whole("batch"),
@@ -124,7 +146,14 @@ def _question(
     )
 
 
-def _number(line: dict[str, str], column: str, where: str) -> float | None:
+def size_of(text: str) -> float | None:
+    """Parameters as a model's name gives them (70B); None: it gives none."""
+    size = _SIZE.search(text)
+    return float(size[1]) * (1e9 if size[2] in "bB" else 1e6) if size else None
+
+
+def number_of(line: dict[str, str], column: str, where: str) -> float | None:
+    """A cell's number; None: it is empty. Raises UsageError for text and what is not finite."""
     text = line.get(column) or ""
     if not text:
         return None

@@ -135,7 +135,7 @@ def _gpu(name: str, vendor: str, entry: Fields) -> tuple[GpuSku, GpuFacts, tuple
         achieved=Achieved(
             *(
                 achieved.number_or_none(key, above=0, maximum=1)
-                for key in ("bf16_gemm", "fp8_gemm", "mem", "link_allreduce", "fp32_gemm")
+                for key in ("bf16_gemm", "fp8_gemm", "fp4_gemm", "mem", "link_allreduce", "fp32_gemm")
             )
         )
         if achieved

@@ -27,6 +27,7 @@ class Achieved:
 
     bf16_gemm: float | None = None
     fp8_gemm: float | None = None
+    fp4_gemm: float | None = None
     mem: float | None = None
     link_allreduce: float | None = None
     fp32_gemm: float | None = None
@@ -77,6 +78,12 @@ class GpuSku:
     source: FigureSource
     mig_profiles: tuple[MigProfile, ...] = ()
     min_limit_watts: float | None = None
+
+    @property
+    def nvlink_by_bridge(self) -> bool:
+        """Whether its NVLink is a bridge that joins two cards (of H200 NVL four), where somebody put one in: modules on
+        a board are always joined."""
+        return bool(self.nvlink_bytes_per_second) and self.form_factor.startswith("PCIe")
 
 
 @dataclass(frozen=True, slots=True)

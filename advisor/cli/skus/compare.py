@@ -14,12 +14,13 @@ from ....rules.catalog.loader import Catalog, load_catalog
 from ....rules.catalog.types import GpuSku
 from ....rules.models.move_model import load_move_model
 from ...core.formatting import time_words
+from ...moves.base.sustained_rates import PRECISIONS
 from ...moves.predict.sku_comparison import Comparison, compare
-from ...moves.predict.typical_work import Question, batch_on, gpus_of_a_copy, profile_of
+from ...moves.predict.typical_work import PhaseAsked, Question, batch_on, gpus_of_a_copy, profile_of
 from .options import add_catalog, add_model, asked_gpu, check_model, parse_whole
 from .slower_gpu import add_slower, asks_slower, tell_slower, work_words
 
-PHASES = ("training", "prefill", "decode", "mixed")
+PHASES: tuple[PhaseAsked, ...] = ("training", "prefill", "decode", "mixed")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -33,6 +34,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--batch", type=parse_whole, metavar="B", help="sequences at a time (default: what memory holds)"
     )
+    parser.add_argument(
+        "--attention-copies", type=parse_whole, default=1, metavar="N",
+        help="copies of the attention layers on these GPUs, each with its own batch (attention data parallelism)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--cache-precision", choices=PRECISIONS, metavar="P", help="of the key-value cache (default: by the weights')"
+    )
     parser.add_argument("--input-tokens", type=parse_whole, metavar="N", help="tokens a request brings")
     parser.add_argument("--output-tokens", type=parse_whole, metavar="N", help="tokens it asks for")
     add_slower(parser)
@@ -44,15 +52,23 @@ def _question(options: argparse.Namespace, source: GpuSku, target: GpuSku) -> Qu
     if options.active_params and not options.params:
         raise UsageError("--active-params needs --params.", "Give the size of the whole model as well.")
     check_model(options)
+    gpus = options.gpus or _gpus(options.phase, options.params, options.precision, source, target)
+    if gpus % options.attention_copies:
+        raise UsageError(
+            f"--attention-copies {options.attention_copies} does not divide {gpus} GPUs.",
+            "Every copy of the attention layers takes as many GPUs (--gpus).",
+        )
     return Question(
         phase=options.phase,
         precision=options.precision,
-        gpus=options.gpus or gpus_of_a_copy(options.params, options.precision, source, target),
+        gpus=gpus,
         params=options.params,
         active_params=options.active_params,
         batch=options.batch,
         input_tokens=options.input_tokens,
         output_tokens=options.output_tokens,
+        attention_copies=options.attention_copies,
+        cache_precision=options.cache_precision,
     )
 
 
@@ -75,12 +91,16 @@ def run(options: argparse.Namespace) -> int:
 def compare_typical(source: GpuSku, target: GpuSku, catalog: Catalog) -> tuple[tuple[str, Comparison], ...]:
     """Typical work of each phase in 16 bits, as ``skus compare A B --phase P`` has it."""
     model = load_move_model()
-    gpus = gpus_of_a_copy(None, "bf16", source, target)
     reference = catalog.gpus[model.profiles.reference]
-    return tuple(
-        (phase, compare(Question(phase=phase, precision="bf16", gpus=gpus), source, target, reference, model))
-        for phase in PHASES
-    )
+
+    def asked(phase: PhaseAsked) -> Question:
+        return Question(phase=phase, precision="bf16", gpus=_gpus(phase, None, "bf16", source, target))
+
+    return tuple((phase, compare(asked(phase), source, target, reference, model)) for phase in PHASES)
+
+
+def _gpus(phase: str, params: float | None, precision: str, *skus: GpuSku) -> int:
+    return gpus_of_a_copy(params, precision, *skus, training=phase == "training")
 
 
 def _document(question: Question, source: GpuSku, target: GpuSku, found: Comparison) -> dict[str, object]:
@@ -92,21 +112,25 @@ def _document(question: Question, source: GpuSku, target: GpuSku, found: Compari
         "time_ratio": asdict(found.time_ratio),
         "blocked_by": [asdict(why) for why in found.blocked_by],
         "basis": found.basis,
+        "speedup": found.speedup,
+        "outside": [asdict(why) for why in found.outside],
     }
 
 
 def _text(question: Question, source: GpuSku, target: GpuSku, found: Comparison) -> str:
     ratio = found.time_ratio
+    each = ", for each token" if found.in_flight else ""
     lines = [
         f"{source.name} to {target.name}, {question.phase}, {question.precision}, {work_words(question)}",
-        f"  time       {time_words(ratio)}; the interval is to hold 80 % of such moves",
-        f"  speed      {1 / ratio.p50:.2f} times as fast",
+        f"  time       {time_words(ratio)}{each}; the interval is to hold 80 % of such moves",
+        f"  speed      {found.speedup:.2f} times {'as many tokens a second' if found.in_flight else 'as fast'}",
     ]
     if profile_of(question) is None:
         profiles = load_move_model().profiles
         here, there = (batch_on(question, sku.mem_bytes, profiles) for sku in (source, target))
         lines.append(f"  in flight  {here:.0f} sequences on {source.name}, {there:.0f} on {target.name}")
     lines.append(f"  basis      {found.basis}")
+    lines += [f"  outside    {reason}: the interval is wider" for reason in found.outside]
     lines += [f"  blocked    {reason}" for reason in found.blocked_by]
     if found.assumed or found.sigma > 0.25:
         lines.append("  An answer to start from, not a recommendation: benchmark first.")

@@ -64,9 +64,9 @@ def run(options: argparse.Namespace) -> int:
     gpu = asked_gpu(catalog, options.gpu).name if options.gpu else None
     wanted = _wanted(options)
     nodes = [node for node in nodes_of_provider(catalog, options.provider) if gpu in (None, node.gpu)]
-    profiles = load_move_model().profiles
-    training = plan_training(wanted, catalog, profiles, nodes)
-    serving = plan_serving(wanted, catalog, profiles, nodes)
+    model = load_move_model()
+    training = plan_training(wanted, catalog, model, nodes)
+    serving = plan_serving(wanted, catalog, model, nodes)
     if not training and not serving:
         raise NothingToDo("No node of the catalog can train or serve this model.", _why(wanted, catalog, nodes))
     notes = [*_notes(wanted, training, "trains"), *_notes(wanted, serving, "serves", _why(wanted, catalog, nodes))]
@@ -120,7 +120,7 @@ def _load(text: str | None, output_tokens: int) -> float | None:
 
 
 def _why(wanted: Wanted, catalog: Catalog, nodes: Sequence[NodeSku]) -> str:
-    fastest = fastest_first_token(wanted, catalog, load_move_model().profiles, nodes)
+    fastest = fastest_first_token(wanted, catalog, load_move_model(), nodes)
     if fastest is None:
         return "No node with a list price and measured GPUs holds weights and cache: ask for less context or batch."
     if wanted.first_token_seconds and fastest > wanted.first_token_seconds:

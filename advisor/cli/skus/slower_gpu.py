@@ -83,8 +83,8 @@ def work_words(question: Question) -> str:
 
 
 def _tables(catalog: Catalog) -> Tables:
-    profiles = load_move_model().profiles
-    return Tables(catalog.gpus[profiles.reference], profiles, load_power_model(), load_resting_power())
+    moves = load_move_model()
+    return Tables(catalog.gpus[moves.profiles.reference], moves, load_power_model(), load_resting_power())
 
 
 def _at_work(watts: float | None, sku: GpuSku, tables: Tables) -> float | None:

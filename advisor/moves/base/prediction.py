@@ -387,8 +387,9 @@ def _sigma(source: GpuSku, target: GpuSku, use: Use, phase: Phase, model: MoveMo
     if source.name == target.name:
         return SIGMA_ACHIEVED_KNOWN, "same GPU, another network"
     compute_heavy = np.nanmean(use.u_c) > np.nanmean(use.u_m)
-    # Counters show the load as it is: the same batch there, so that more memory brings no more sequences.
-    kind = "training" if phase == "training" else "prefill" if compute_heavy else "decode at a batch"
+    # Counters show the load as it is: the same batch there, so that more memory brings no more sequences. They do not
+    # show experts, so decode is taken to be as hard to predict as theirs.
+    kind = "training" if phase == "training" else "prefill" if compute_heavy else "decode of experts at a batch"
     group = f"{kind}, {'within' if family(source) == family(target) else 'across'} generations"
     return model.groups[group].sigma, group
 

@@ -37,7 +37,7 @@ _MEASURED = {"hopper": (0.82, 989.4e12 / 700), "ampere": (0.80, 312e12 / 400), "
 _OTHER = 0.60  # an architecture of which no figure is known at all
 _FP32 = 0.75  # SGEMM: 0.73 on H100, 0.88 on A100, 0.28 on L4 (which its 72 W limit)
 _MEMORY = 0.84  # the middle of 0.77 to 0.92
-_FP4 = 0.50  # B300's best NVFP4 GEMM reached 0.42 of the printed rate
+_FP4 = 0.50  # B200 0.53 to 0.59, B300 0.42 of the printed rate
 _CLOCK_LIMITS = (0.8, 1.25)
 _LINK = 0.70  # NVLink all-reduce, measured at 0.66 to 0.80
 # Share of PCIe's one-way rate that an all-reduce reaches between GPUs of one node: L40S measured 0.63 with two GPUs and
@@ -74,8 +74,10 @@ def rates_of(sku: GpuSku, precision: str = "bf16") -> Rates | None:
     if memory is None:
         assumed.append(f"the memory bandwidth that {sku.name} sustains")
         memory = _MEMORY
-    nvlink = bool(sku.nvlink_bytes_per_second)
-    if sku.nvlink_bytes_per_second:
+    # Bridges are sold apart, and join two cards: TensorRT-LLM 0.14 on A100-PCIe took three times as long as on A100-SXM
+    # with two GPUs and more.
+    nvlink = bool(sku.nvlink_bytes_per_second) and not sku.nvlink_by_bridge
+    if sku.nvlink_bytes_per_second and nvlink:
         link = sku.nvlink_bytes_per_second * (sku.achieved.link_allreduce or _LINK)
     else:
         link = sku.pcie_bytes_per_second * PCIE_ALL_REDUCE
@@ -109,6 +111,8 @@ def _matrix_share(sku: GpuSku, precision: str, assumed: list[str]) -> float:
         return sku.achieved.fp32_gemm or _FP32
     if precision == "fp8" and sku.achieved.fp8_gemm is not None:
         return sku.achieved.fp8_gemm
+    if precision == "fp4" and sku.achieved.fp4_gemm is not None:
+        return sku.achieved.fp4_gemm
     if precision in ("fp4", "int8", "fp64") and precision in sku.dense_flops:
         assumed.append(f"the {precision.upper()} rate that {sku.name} sustains")
     if precision == "fp4" and "fp4" in sku.dense_flops:

@@ -13,14 +13,12 @@ from dataclasses import dataclass, replace
 
 from ....rules.catalog.loader import Catalog
 from ....rules.catalog.types import GpuSku, NodeSku, Price
-from ....rules.models.move_model import Profiles
+from ....rules.models.move_model import MoveModel
 from ..base.constraints import NVLINK, room_bytes
 from ..base.sustained_rates import rates_of
 from .sku_comparison import PCIE_GROUP_MAX, blocks
-from .typical_work import Question, parts_of, serving_times
+from .typical_work import STATE_BYTES, Question, parts_of, serving_times
 
-# Mixed-precision Adam: weights and gradients in 16 bits, a master copy and two moments in 32 (ZeRO, arXiv 1910.02054).
-STATE_BYTES = 16.0
 # Activations of a layer that are kept to work on it, per token and hidden unit (arXiv 2205.05198), and of each layer's
 # input, which is all that full recomputation keeps.
 LAYER_BYTES, INPUT_BYTES = 34.0, 2.0
@@ -99,32 +97,32 @@ class CapacityPlan:
         return self.nodes * self.offer.price.usd_per_hour
 
 
-def plan_training(wanted: Wanted, catalog: Catalog, profiles: Profiles, nodes: Iterable[NodeSku]) -> list[CapacityPlan]:
+def plan_training(wanted: Wanted, catalog: Catalog, model: MoveModel, nodes: Iterable[NodeSku]) -> list[CapacityPlan]:
     """Every node that can train the model, the cheapest run first, one a GPU and provider. Empty: none can."""
     found = []
     for offer in _for_sale(catalog, nodes, wanted.train_precision):
-        plan = _training_on(wanted, offer, catalog.gpus[profiles.reference], profiles)
+        plan = _training_on(wanted, offer, catalog.gpus[model.profiles.reference], model)
         if plan is not None:
             found.append(plan)
     return _best(found, "usd_per_million_tokens")
 
 
-def plan_serving(wanted: Wanted, catalog: Catalog, profiles: Profiles, nodes: Iterable[NodeSku]) -> list[CapacityPlan]:
+def plan_serving(wanted: Wanted, catalog: Catalog, model: MoveModel, nodes: Iterable[NodeSku]) -> list[CapacityPlan]:
     """Every node that can serve it within the latencies, the cheapest first, one a GPU and provider; empty: none."""
     found = []
-    reference = catalog.gpus[profiles.reference]
+    reference = catalog.gpus[model.profiles.reference]
     for offer in _for_sale(catalog, nodes, wanted.precision):
         for gpus in REPLICA_GPUS:
-            plan = _serving_on(wanted, offer, gpus, reference, profiles)
+            plan = _serving_on(wanted, offer, gpus, reference, model)
             if plan is not None:
                 found.append(plan)
     return _best(found, "usd_per_hour")
 
 
-def fastest_first_token(wanted: Wanted, catalog: Catalog, profiles: Profiles, nodes: Iterable[NodeSku]) -> float | None:
+def fastest_first_token(wanted: Wanted, catalog: Catalog, model: MoveModel, nodes: Iterable[NodeSku]) -> float | None:
     """The shortest time to a first token that any node reaches, in seconds; None: none holds the model."""
     any_latency = replace(wanted, first_token_seconds=None, token_seconds=None)
-    times = [p.figures["first_token_seconds"] for p in plan_serving(any_latency, catalog, profiles, nodes)]
+    times = [p.figures["first_token_seconds"] for p in plan_serving(any_latency, catalog, model, nodes)]
     return min(times, default=None)
 
 
@@ -141,14 +139,14 @@ def _for_sale(catalog: Catalog, nodes: Iterable[NodeSku], precision: str) -> Ite
         yield Offer(node, gpu, min(node.prices, key=lambda p: (p.usd_per_hour, p.region)))
 
 
-def _training_on(wanted: Wanted, offer: Offer, reference: GpuSku, profiles: Profiles) -> CapacityPlan | None:
+def _training_on(wanted: Wanted, offer: Offer, reference: GpuSku, model: MoveModel) -> CapacityPlan | None:
     node, gpu, price = offer.node, offer.gpu, offer.price
     question = Question("training", wanted.train_precision, params=wanted.params, active_params=wanted.active_params)
-    standard, parts = rates_of(reference, wanted.train_precision), parts_of(question, gpu, reference, profiles)
+    standard, parts = rates_of(reference, wanted.train_precision), parts_of(question, gpu, reference, model)
     if standard is None or parts is None:
         return None
     # Model FLOPs a second of one GPU: the reference reaches its profile's share of what it sustains.
-    speed = standard.matrix * profiles.shares["training"]["matrix"] / sum(parts.values())
+    speed = standard.matrix * model.profiles.shares["training"]["matrix"] / sum(parts.values())
     per_token = 6.0 * question.computed_params
     gpus = _training_gpus(wanted, question, gpu)
     if wanted.train_tokens and wanted.train_days:
@@ -196,7 +194,7 @@ def _training_gpus(wanted: Wanted, question: Question, gpu: GpuSku) -> int:
     return math.ceil(STATE_BYTES * wanted.params / left) if left > 0 else 0
 
 
-def _serving_on(wanted: Wanted, offer: Offer, gpus: int, reference: GpuSku, profiles: Profiles) -> CapacityPlan | None:
+def _serving_on(wanted: Wanted, offer: Offer, gpus: int, reference: GpuSku, model: MoveModel) -> CapacityPlan | None:
     node, gpu, price = offer.node, offer.gpu, offer.price
     if gpus > node.gpu_count or (gpus > PCIE_GROUP_MAX and node.intra_node_link not in NVLINK):
         return None
@@ -210,7 +208,7 @@ def _serving_on(wanted: Wanted, offer: Offer, gpus: int, reference: GpuSku, prof
     weights, each = question.weights_bytes / gpus, question.kv_bytes_per_token * wanted.context / gpus
     if weights + each * (wanted.batch or 1) > room:
         return None
-    times = serving_times(question, gpu, reference, profiles, token_seconds=wanted.token_seconds)
+    times = serving_times(question, gpu, reference, model, token_seconds=wanted.token_seconds)
     if times is None or (wanted.first_token_seconds and times.first_token_seconds > wanted.first_token_seconds):
         return None
     replicas = 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ....rules.catalog.types import GpuSku
 from ....rules.models.move_model import MoveModel, Residuals
@@ -20,7 +20,8 @@ from ..base.constraints import (
 )
 from ..base.prediction import Z90
 from ..base.sustained_rates import family, rates_of
-from .typical_work import Parts, Question, parts_of, profile_of
+from .calibrated_range import WIDER, outside
+from .typical_work import Parts, Question, batch_on, parts_of, profile_of
 
 FP4_CAPABILITY = (10, 0)
 # Tensor parallelism of 4 and more does not work over PCIe: 1 to 5 GB/s measured where NVLink has 330.
@@ -36,7 +37,9 @@ SIGMA_NOTHING_KNOWN = 0.7
 class Comparison:
     """Time on the target over time on the source, what forbids the move, and what the answer rests on.
 
-    `group`: the group of moves whose residuals gave the interval; `assumed`: figures that nobody published.
+    `group`: the group of moves whose residuals gave the interval; `assumed`: figures that nobody published; `outside`:
+    in which ways the question lies outside what was calibrated. `in_flight`: where a batch of decoding was asked for,
+    the sequences that memory holds of it, here and there; the time is that of one token then.
     """
 
     time_ratio: Interval
@@ -45,6 +48,14 @@ class Comparison:
     group: str
     sigma: float
     assumed: tuple[str, ...]
+    outside: tuple[CodedText, ...] = ()
+    in_flight: tuple[float, float] | None = None
+
+    @property
+    def speedup(self) -> float:
+        """Work a second there over here: with a batch, more sequences in flight do more, though each waits longer."""
+        here, there = self.in_flight or (1.0, 1.0)
+        return there / here / self.time_ratio.p50
 
 
 def compare(question: Question, source: GpuSku, target: GpuSku, reference: GpuSku, model: MoveModel) -> Comparison:
@@ -52,8 +63,8 @@ def compare(question: Question, source: GpuSku, target: GpuSku, reference: GpuSk
     blocked = blocks(question, source, target)
     if source.name == target.name:
         return Comparison(Interval(1.0, 1.0, 1.0), blocked, "same GPU", "same GPU", 0.0, ())
-    here = parts_of(question, source, reference, model.profiles)
-    there = parts_of(question, target, reference, model.profiles)
+    here = parts_of(question, source, reference, model)
+    there = parts_of(question, target, reference, model)
     group = group_of(question, source, target)
     if here is None or there is None:
         ratio = source.mem_bandwidth_bytes_per_second / target.mem_bandwidth_bytes_per_second
@@ -61,7 +72,8 @@ def compare(question: Question, source: GpuSku, target: GpuSku, reference: GpuSk
         basis = f"assumed: the catalog has no {question.precision.upper()} rate of {missing}; memory bandwidths alone"
         return _answer(ratio, SIGMA_NOTHING_KNOWN, blocked, basis, "nothing known", (basis,))
     kind = kind_of(question)
-    ratio = _total(there) / _total(here)
+    in_flight = _in_flight(question, source, target, model)
+    ratio = _total(there) / _total(here) * (in_flight[1] / in_flight[0] if in_flight else 1.0)
     ratio *= math.exp(model.offset(kind, family(target)) - model.offset(kind, family(source)))
     assumed = assumptions(question, source, target)
     residuals = model.groups[group]
@@ -71,26 +83,36 @@ def compare(question: Question, source: GpuSku, target: GpuSku, reference: GpuSk
         # Of two GPUs with unpublished figures either may be off.
         unknown = sum(1 for sku in (source, target) if assumptions(question, sku))
         sigma = max(sigma, model.groups[doubtful].sigma * math.sqrt(unknown))
-    return _answer(ratio, sigma, blocked, _basis(question, group, residuals, assumed), group, assumed)
+    beyond = outside(question, kind, model.ranges.get(kind), source, target)
+    sigma *= WIDER ** len(beyond)
+    answer = _answer(ratio, sigma, blocked, _basis(question, group, residuals, assumed), group, assumed)
+    return replace(answer, outside=beyond, in_flight=in_flight)
 
 
 def kind_of(question: Question) -> str:
-    """The class of work, by which predictions are corrected and their errors grouped."""
-    return profile_of(question) or question.phase
+    """The class of work, by which predictions are corrected and their errors grouped.
+
+    Work at a batch that was told is apart: it was measured as the time of one token (decode) or of the first (prefill).
+    """
+    profile = profile_of(question)
+    if profile == "training" and question.small_training:
+        return "training of small networks"
+    if profile is not None or question.batch is None or question.phase not in ("decode", "prefill"):
+        return profile or question.phase
+    if question.phase == "prefill":
+        return "prefill at a batch"
+    return "decode of experts at a batch" if question.mixture_of_experts else "decode at a batch"
 
 
 def group_of(question: Question, source: GpuSku, target: GpuSku) -> str:
     """The group of moves whose published residuals tell how far this prediction may be off."""
     kind = kind_of(question)
-    if question.gpus > 1 and kind in ("decode", "prefill", "mixed"):
-        links = [bool(sku.nvlink_bytes_per_second) for sku in (source, target)]
-        if not all(links):
-            return "tensor parallelism over PCIe"
+    spread = question.gpus > 1 and kind.split()[0] in ("decode", "prefill", "mixed")
+    if spread and not (_joined(source) and _joined(target)):
+        return "tensor parallelism over PCIe"
     if question.mixture_of_experts and kind == "training":
         return "training of mixtures of experts"
     relation = "within" if family(source) == family(target) else "across"
-    if kind == "decode" and question.batch is not None:
-        return f"decode at a batch, {relation} generations"
     return f"{kind}, {relation} generations"
 
 
@@ -100,8 +122,10 @@ def assumptions(question: Question, *skus: GpuSku) -> tuple[str, ...]:
     for sku in skus:
         rates = rates_of(sku, question.precision)
         found += rates.assumed if rates else ()
-    # INT8 rates of both sides were never measured anywhere: the residuals hold that already.
-    return tuple(a for a in dict.fromkeys(found) if not (question.precision == "int8" and "INT8" in a))
+    # INT8 rates of both sides were never measured anywhere, and serving at a batch was measured in FP4 as a whole: the
+    # residuals hold that already.
+    known = ("INT8",) if not kind_of(question).endswith("at a batch") else ("INT8", "FP4")
+    return tuple(a for a in dict.fromkeys(found) if not any(f"the {name} rate" in a for name in known))
 
 
 def assumed_group(question: Question, source: GpuSku, target: GpuSku) -> str | None:
@@ -129,6 +153,14 @@ def _answer(  # noqa: PLR0917
 ) -> Comparison:
     spread = math.exp(Z90 * sigma)
     return Comparison(Interval(ratio / spread, ratio, ratio * spread), blocked, basis, group, sigma, assumed)
+
+
+def _in_flight(question: Question, source: GpuSku, target: GpuSku, model: MoveModel) -> tuple[float, float] | None:
+    """Sequences in flight here and there where a batch of decoding is asked for."""
+    if question.phase != "decode" or question.batch is None or profile_of(question) is not None:
+        return None
+    here, there = (batch_on(question, sku.mem_bytes, model.profiles) for sku in (source, target))
+    return here, there
 
 
 def _total(parts: Parts) -> float:
@@ -171,8 +203,13 @@ def _memory(question: Question, target: GpuSku) -> CodedText | None:
     )
 
 
+def _joined(sku: GpuSku) -> bool:
+    """Whether all GPUs of a node talk over NVLink."""
+    return bool(sku.nvlink_bytes_per_second) and not sku.nvlink_by_bridge
+
+
 def _links(question: Question, source: GpuSku, target: GpuSku) -> CodedText | None:
-    if question.gpus <= PCIE_GROUP_MAX or target.nvlink_bytes_per_second or not source.nvlink_bytes_per_second:
+    if question.gpus <= PCIE_GROUP_MAX or _joined(target) or not _joined(source):
         return None
     return coded(
         "model-over-pcie", "{gpus} GPUs that work on one model talk over NVLink, and {sku} has PCIe only",

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ....rules.catalog.types import GpuSku
-from ....rules.models.move_model import Profiles
+from ....rules.models.move_model import MoveModel
 from ....rules.models.power_model import PowerModel
 from ....rules.models.resting_power import RestingPowers
 from ...core.advice_types import Interval
@@ -28,7 +28,6 @@ from .clock_model import (
     sigma_at,
     weigh_cap,
 )
-from .sku_comparison import kind_of
 from .typical_work import Question, parts_of, profile_of
 
 FOLLOW = ("matrix", "vector", "latency")  # the parts that wait for the SM clock
@@ -39,10 +38,10 @@ SMALLEST_DRAW = 0.02  # of the room between rest and rated power: less is no wor
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """What ships that this needs: the reference GPU, typical work, the model of power, and rest by GPU."""
+    """What ships that this needs: the reference GPU, typical work, the model of power, rest by GPU."""
 
     reference: GpuSku
-    profiles: Profiles
+    moves: MoveModel
     power: PowerModel
     resting: RestingPowers
 
@@ -112,7 +111,7 @@ def at_sm_clock(
                 mhz=clock_hertz / 1e6, low=low / 1e6, high=high / 1e6, sku=sku.name,
             )
         )  # fmt: skip
-    parts = parts_of(question, sku, tables.reference, tables.profiles)
+    parts = parts_of(question, sku, tables.reference, tables.moves)
     if parts is None:
         return Refusal(
             coded(
@@ -143,9 +142,14 @@ def rest_watts(sku: GpuSku, resting: RestingPowers) -> float:
     return (resting.low_share + resting.high_share) / 2 * sku.tdp_watts
 
 
+def _class_of(question: Question) -> str:
+    """The class of work by which its draw is told."""
+    return profile_of(question) or question.phase
+
+
 def _typical_watts(question: Question, sku: GpuSku, tables: Tables, rest: float, off: float) -> float:
     """What such work draws on such a GPU, `off` standard deviations from the middle."""
-    share = tables.power.typical[kind_of(question)] * math.exp(off * tables.power.typical_sigma)
+    share = tables.power.typical[_class_of(question)] * math.exp(off * tables.power.typical_sigma)
     return rest + min(share, 1.0) * max(sku.tdp_watts - rest, 0.0)
 
 
@@ -168,7 +172,7 @@ def _answer(  # noqa: PLR0917
         little, much = (weighed(_typical_watts(question, sku, tables, rest, off)) for off in (-Z90, Z90))
         time_sigma = math.hypot(time_sigma, _apart(little.prediction.median, much.prediction.median))
         joules_sigma = math.hypot(joules_sigma, _apart(little.joules_ratio, much.joules_ratio))
-        basis += f"; {middle:.0f} W at work is typical of {kind_of(question)}, not measured"
+        basis += f"; {middle:.0f} W at work is typical of {_class_of(question)}, not measured"
     return SlowerGpu(
         time_ratio=_interval(move.prediction.median, time_sigma),
         joules_ratio=_interval(move.joules_ratio, joules_sigma),
@@ -193,12 +197,14 @@ def _interval(median: float, sigma: float) -> Interval:
 
 
 def _unit(question: Question, sku: GpuSku, tables: Tables, watts: float, ratio: float) -> UnitOfWork | None:
-    """Joules a token of language models, whose times can be reckoned; None for other work and for training."""
-    parts = parts_of(question, sku, tables.reference, tables.profiles)
+    """Joules a token of language models, or a request that is mostly prompt; None for other work and for training,
+    whose times cannot be reckoned."""
+    parts = parts_of(question, sku, tables.reference, tables.moves)
     if profile_of(question) is not None or parts is None:
         return None
     tokens_in, tokens_out = question.tokens
-    prompts = question.phase == "prefill" or tokens_out <= 1
-    name, count = ("input token", tokens_in) if prompts else ("output token", tokens_out)
+    name, count = ("output token", tokens_out) if tokens_out > 1 else ("input token", tokens_in)
+    if question.phase == "prefill" and tokens_out > 1:
+        name, count = "request", 1
     each = sum(parts.values()) * watts * question.gpus / max(count, 1)
     return UnitOfWork(name, each, each * ratio)

@@ -13,21 +13,32 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from ....rules.catalog.types import GpuSku
-from ....rules.models.move_model import Profiles
+from ....rules.models.move_model import MoveModel, Profiles
 from ..base.constraints import room_bytes
-from ..base.prediction import NORM
 from ..base.sustained_rates import BYTES, Rates, clock_ratio, rates_of
+from .decode_step import StepTerms, step_parts
 
 PhaseAsked = Literal["training", "prefill", "decode", "mixed"]
 # Tokens of a request where nothing is said, by phase: as the published lines that are called so have them.
 TOKENS = {"prefill": (2048, 128), "decode": (128, 2048), "mixed": (1024, 1024)}
 PARAMS = 8e9  # where no size is said: the middle of what is published on one GPU
+# Engines give the cache nine tenths of what their weights and the driver leave (TensorRT-LLM's default), which is less
+# cautious than what a move may be asked to hold (`room_bytes`).
+ENGINE_SHARE = 0.9
+ENGINE_BYTES = 2e9
+# Mixed-precision Adam: weights and gradients in 16 bits, a master copy and two moments in 32 (ZeRO, arXiv 1910.02054).
+STATE_BYTES = 16.0
+SMALL_PARAMS = 1e9  # networks below it are trained on one GPU, and wait longer for launches, input and memory
 ONE_PASS_PARAMS = 4e9  # models below it that generate nothing are vision, language encoders and the like
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked about; None: not said. `gpus` work together on one copy of the model (tensor parallelism)."""
+    """What is asked about; None: not said. `gpus` work together on one copy of the model (tensor parallelism).
+
+    `attention_copies`: how many copies of the attention layers stand on these GPUs (attention data parallelism), each
+    with `batch` sequences of its own. `cache_precision`: of the key-value cache.
+    """
 
     phase: PhaseAsked
     precision: str
@@ -37,6 +48,13 @@ class Question:
     batch: int | None = None
     input_tokens: int | None = None
     output_tokens: int | None = None
+    attention_copies: int = 1
+    cache_precision: str | None = None
+
+    @property
+    def sequences(self) -> int | None:
+        """Sequences that are to be in flight on all its GPUs; None: not said."""
+        return None if self.batch is None else self.batch * self.attention_copies
 
     @property
     def weights_bytes(self) -> float:
@@ -62,9 +80,16 @@ class Question:
         )
 
     @property
+    def generated(self) -> int:
+        """Tokens that are generated one by one: a single one falls out of reading the prompt."""
+        out = self.tokens[1]
+        return out if out > 1 else 0
+
+    @property
     def kv_bytes_per_token(self) -> float:
-        """Of the key-value cache; in 8 bits where the weights are so or smaller."""
-        return self.shape.kv_per_token * (1.0 if BYTES[self.precision] <= 1 else 2.0)
+        """Of the key-value cache; where its precision is not said, in 8 bits if the weights are so or smaller."""
+        precision = self.cache_precision or self.precision
+        return self.shape.kv_per_token * (1.0 if BYTES[precision] <= 1 else 2.0)
 
     def touched_bytes(self, batch: float) -> float:
         """Weights read for one step: of a mixture of experts the more, the more sequences choose among them."""
@@ -74,6 +99,13 @@ class Question:
     @property
     def mixture_of_experts(self) -> bool:
         return bool(self.params and self.active_params and self.active_params < 0.9 * self.params)
+
+    @property
+    def small_training(self) -> bool:
+        """Training of a network that is no large language model: small, or on one GPU where its size is not told."""
+        if self.phase != "training":
+            return False
+        return self.gpus == 1 if self.params is None else self.params < SMALL_PARAMS
 
     @property
     def one_pass(self) -> bool:
@@ -101,7 +133,7 @@ class ModelShape:
 Parts = Mapping[str, float]
 
 
-def parts_of(question: Question, sku: GpuSku, reference: GpuSku, profiles: Profiles) -> Parts | None:
+def parts_of(question: Question, sku: GpuSku, reference: GpuSku, model: MoveModel) -> Parts | None:
     """Time of one unit of work on `sku` by part: matrix, memory, vector, links, latency.
 
     Seconds a request for language models, else relative to the reference; the same unit on every GPU, so that sums can
@@ -110,6 +142,7 @@ def parts_of(question: Question, sku: GpuSku, reference: GpuSku, profiles: Profi
     rates, standard = rates_of(sku, question.precision), rates_of(reference, question.precision)
     if rates is None or standard is None:
         return None
+    profiles = model.profiles
     profile = profile_of(question)
     if profile is not None:
         shares = profiles.shares[profile]
@@ -119,21 +152,18 @@ def parts_of(question: Question, sku: GpuSku, reference: GpuSku, profiles: Profi
             "vector": shares["vector"] * standard.vector / rates.vector,
             "latency": shares["latency"] * clock_ratio(standard.clock_hertz, rates.clock_hertz),
         }
-    here, here_batch = _request(question, sku.mem_bytes, rates, profiles)
-    there, batch = _request(question, reference.mem_bytes, standard, profiles)
-    # What no faster GPU shortens is a share of the reference's time, and spread over the sequences in flight.
-    share = profiles.latency_share(batch)
-    step = share / (1 - share) * there["decode"] * batch / here_batch
-    # Without a batch, prompts are read many at a time.
-    in_flight = question.tokens[0] * question.batch if question.batch else math.inf
+    clock = clock_ratio(standard.clock_hertz, rates.clock_hertz)
+    terms, batch = step_terms(question, sku.mem_bytes, rates, model.profiles, clock)
+    # What no faster GPU shortens of reading a prompt is a share of the reference's time.
+    in_flight = question.tokens[0] * question.sequences / question.gpus if question.sequences else math.inf
     prompt = profiles.prompt_latency_share(in_flight)
-    fixed = step + prompt / (1 - prompt) * there["prefill"]
-    return {
-        "matrix": here["prefill"],
-        "memory": here["decode"],
-        "links": here["links"],
-        "latency": fixed * clock_ratio(standard.clock_hertz, rates.clock_hertz),
-    }
+    reading = model.decode.products * 2.0 * question.computed_params * question.tokens[0] / question.gpus
+    fixed = prompt / (1 - prompt) * reading / standard.matrix * clock
+    generated = question.generated
+    if not generated:
+        return {"matrix": reading / rates.matrix, "memory": 0.0, "links": float(terms.links) / batch, "latency": fixed}
+    step = {name: float(seconds) * generated / batch for name, seconds in step_parts(terms, model.decode).items()}
+    return {**step, "latency": step["latency"] + fixed}
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,17 +177,20 @@ class ServingTimes:
 
 
 def serving_times(
-    question: Question, sku: GpuSku, reference: GpuSku, profiles: Profiles, token_seconds: float | None = None
+    question: Question, sku: GpuSku, reference: GpuSku, model: MoveModel, token_seconds: float | None = None
 ) -> ServingTimes | None:
     """The times of a language model's requests on `sku`. `token_seconds`: the longest a token may take; fewer sequences
     are put in flight until that is kept. None: no rate for the precision, or not even one sequence keeps it."""
-    batch = math.floor(batch_on(question, sku.mem_bytes, profiles))
+    # What is planned keeps to what a move may be asked to hold.
+    room = room_bytes(sku.mem_bytes) * question.gpus - question.weights_bytes
+    cautious = room / (question.kv_bytes_per_token * max(sum(question.tokens), 1))
+    batch = max(math.floor(min(batch_on(question, sku.mem_bytes, model.profiles), cautious)), 1)
     while True:
         tried = replace(question, batch=batch)
-        parts = parts_of(tried, sku, reference, profiles)
+        parts = parts_of(tried, sku, reference, model)
         if parts is None:
             return None
-        alone = parts_of(replace(question, batch=1, output_tokens=1), sku, reference, profiles)
+        alone = parts_of(replace(question, batch=1, output_tokens=1), sku, reference, model)
         assert alone is not None
         each = sum(parts.values())
         per_token = each * batch / max(tried.tokens[1], 1)
@@ -178,42 +211,58 @@ def profile_of(question: Question) -> str | None:
 
 
 def batch_on(question: Question, mem_bytes: float, profiles: Profiles) -> float:
-    """Sequences in flight: as told, else as many as memory holds up to what engines run; at least 1."""
-    if question.batch is not None:
-        # Who tells a batch has seen it run; how large the cache of that model is, only its authors know.
-        return float(question.batch)
-    tokens_in, tokens_out = question.tokens
-    room = room_bytes(mem_bytes) * question.gpus - question.weights_bytes
-    kept = room / (question.kv_bytes_per_token * (tokens_in + tokens_out))
+    """Sequences in flight: as told where memory holds them, else as many as it holds, up to what engines run."""
+    kept = sequences_held(question, mem_bytes)
+    if question.sequences is not None:
+        # More than memory holds wait. Where not even one fits, the weights do not: that is said apart.
+        return float(question.sequences) if kept < 1 else min(float(question.sequences), kept)
     return max(min(float(profiles.sequences_max), kept), 1.0)
 
 
-def gpus_of_a_copy(params: float | None, precision: str, *skus: GpuSku) -> int:
-    """GPUs that hold one copy where nobody says: the least power of two at which weights leave half of the room."""
+def sequences_held(question: Question, mem_bytes: float) -> float:
+    """Sequences whose cache fits beside the weights, with all their tokens; negative where the weights do not fit."""
+    room = ENGINE_SHARE * (mem_bytes - ENGINE_BYTES) * question.gpus - ENGINE_SHARE * question.weights_bytes
+    return room / (question.kv_bytes_per_token * max(sum(question.tokens), 1))
+
+
+def gpus_of_a_copy(params: float | None, precision: str, *skus: GpuSku, training: bool = False) -> int:
+    """GPUs that hold one copy where nobody says: the least power of two at which weights leave half of the room.
+
+    Of training: at which its sharded states do; at most those of one node.
+    """
     room = min(room_bytes(sku.mem_bytes) for sku in skus)
+    if training:
+        return next((n for n in (1, 2, 4) if STATE_BYTES * (params or PARAMS) <= n * room), 8)
     weights = (params or PARAMS) * BYTES[precision]
     return next((n for n in (1, 2, 4, 8, 16) if weights <= n * room / 2), 16)
 
 
-def _request(question: Question, mem_bytes: float, rates: Rates, profiles: Profiles) -> tuple[dict[str, float], float]:
-    """Seconds of one request in a full batch: reading the prompt, generating, talking over links; and the batch."""
+def step_terms(
+    question: Question, mem_bytes: float, rates: Rates, profiles: Profiles, clock: float = 1.0
+) -> tuple[StepTerms, float]:
+    """What one step of generation asks for, with the prompts that arrive meanwhile, and the sequences in flight.
+
+    Where nothing is generated, the step is one that reads the prompts of all. `clock`: by how much longer launches take
+    than on the reference.
+    """
     tokens_in, tokens_out = question.tokens
-    generated = tokens_out if tokens_out > 1 else 0
     batch = batch_on(question, mem_bytes, profiles)
+    prompts = batch * tokens_in / max(question.generated, 1)
     matrix, memory = question.gpus * rates.matrix, question.gpus * rates.memory
     flops = 2.0 * question.computed_params
-    product = _soft_max(question.touched_bytes(batch) / memory, flops * batch / matrix)
-    cache = batch * (tokens_in + tokens_out / 2) * question.kv_bytes_per_token
-    attention = profiles.attention_reads * cache / memory
+    shape, experts = question.shape, question.mixture_of_experts
     # Two all-reduces a layer over activations of 16 bits.
-    reduced = question.shape.layers * 2 * question.shape.hidden * 2.0
-    ring = 2.0 * (question.gpus - 1) / question.gpus
-    return {
-        "prefill": flops * tokens_in / matrix,
-        "decode": (product + attention) * generated / batch,
-        "links": reduced * ring / rates.all_reduce * (tokens_in + generated),
-    }, batch
-
-
-def _soft_max(a: float, b: float) -> float:
-    return (a**NORM + b**NORM) ** (1.0 / NORM)
+    exchanges = 2 * shape.layers if question.gpus > 1 else 0.0
+    reduced = exchanges * shape.hidden * 2.0 * 2.0 * (question.gpus - 1) / question.gpus / rates.all_reduce
+    terms = StepTerms(
+        dense_layers=0.0 if experts else shape.layers * clock,
+        expert_layers=shape.layers * clock if experts else 0.0,
+        exchanges=exchanges * clock,
+        sequences=batch,
+        weights=question.touched_bytes(batch) / memory,
+        products=flops * batch / matrix,
+        cache=batch * (tokens_in + tokens_out / 2) * question.kv_bytes_per_token / memory,
+        prompts=flops * prompts / matrix,
+        links=reduced * (prompts + (batch if question.generated else 0.0)),
+    )
+    return terms, batch

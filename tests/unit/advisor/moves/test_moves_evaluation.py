@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from skuwise.benchmarks.evaluation import moves
-from skuwise.benchmarks.fit import move_model
+from skuwise.benchmarks.evaluation import decode, moves
+from skuwise.benchmarks.fit import decode_pairs, move_model
 from skuwise.benchmarks.fit import sku_pairs as pairs
 from skuwise.rules.base.errors import UsageError
 from skuwise.rules.catalog.loader import load_catalog
@@ -34,9 +34,19 @@ def table(folder: Path, *lines: dict[str, str]) -> Path:
 
 
 @pytest.fixture(scope="module")
-def seen():
-    found, _ = pairs.read_pairs(pairs.TABLE, CATALOG)
-    return move_model.look(found, PROFILES, REFERENCE)
+def runs():
+    return decode_pairs.read_runs(decode_pairs.DECODE_TABLE, CATALOG)[0]
+
+
+@pytest.fixture(scope="module")
+def measured(runs):
+    return move_model.measure(runs, PROFILES, REFERENCE)
+
+
+@pytest.fixture(scope="module")
+def seen(measured):
+    found, _ = pairs.read_published(CATALOG)
+    return move_model.look([pair for pair in found if pair.alike], PROFILES, REFERENCE, measured.factors)
 
 
 def test_a_line_tells_what_its_model_and_its_columns_say(tmp_path):
@@ -83,15 +93,17 @@ def test_every_line_of_the_table_names_its_source_and_few_are_refused():
     assert set(refused) == {"unknown GPU GH200-120GB-doc-label"}
 
 
-def test_the_calibration_that_ships_is_the_one_of_the_table(seen):
-    made, shipped = move_model.calibrate(seen, PROFILES), load_move_model()
+def test_the_calibration_that_ships_is_the_one_of_the_tables(seen, measured):
+    made, shipped = move_model.calibrate(seen, measured, PROFILES), load_move_model()
     assert made.offsets == shipped.offsets
+    assert made.decode == shipped.decode
+    assert set(made.ranges) == set(shipped.ranges)
     assert {name: r.sigma for name, r in made.groups.items()} == {name: r.sigma for name, r in shipped.groups.items()}
 
 
 @pytest.mark.parametrize("by", ["family", "source"])
-def test_predictions_hold_on_what_was_left_out(seen, by):
-    told = moves.held_out(seen, lambda pair: getattr(pair, by), PROFILES, REFERENCE)
+def test_predictions_hold_on_what_was_left_out(seen, measured, by):
+    told = moves.held_out(seen, measured, lambda pair: getattr(pair, by), PROFILES, REFERENCE)
     errors = [one.error for one in told]
     moved = [one for one in told if one.changes]
     assert len(told) == len(seen)
@@ -108,6 +120,48 @@ def test_printed_peaks_are_worse(seen):
         assert np.median([t.error for t in moves.printed(given, rate)]) > 2 * mine
 
 
+def test_measured_serving_holds_on_families_left_out(seen, runs):
+    def without(family):
+        kept = move_model.measure([run for run in runs if run.family != family], PROFILES, REFERENCE)
+        return move_model.calibrate(seen, kept, PROFILES)
+
+    told, _ = decode.held_out_runs(runs, lambda run: run.family, without, CATALOG)
+    errors = [one.error for one in told]
+    moved = [one for one in told if one.changes]
+    assert len(told) == len(runs) == 492
+    assert np.median(errors) <= 0.12
+    assert np.percentile(errors, 90) <= 0.30
+    assert sum(one.same_direction for one in moved) >= 0.95 * len(moved)
+    assert sum(one.covered for one in told) >= 0.76 * len(told)
+
+
+def test_tables_of_measured_serving_tell_gpus_and_count_what_they_refuse(tmp_path):
+    with decode_pairs.DECODE_TABLE.open(newline="") as stream:
+        line = next(one for one in csv.DictReader(stream) if one["tp_size"] == "64.0")
+    odd = [{"gpu_b": "H999"}, {"precision": "fp7"}, {"model": "Acme/Unsized"}, {"tpot_ms_a": "0"}, {"concurrency": ""}]
+    file = table(tmp_path, line, *({**line, **one} for one in odd))
+    (found,), refused = decode_pairs.read_runs(file, CATALOG)
+    assert found.decode.question.gpus == 8  # the table says 64: 8 GPUs for tensors times 8 for experts
+    assert sum(refused.values()) == len(odd)
+    assert refused["unknown size of Acme/Unsized"] == 1
+    with pytest.raises(UsageError, match="concurrency is 'many'"):
+        decode_pairs.read_runs(table(tmp_path, {**line, "concurrency": "many"}), CATALOG)
+    (tmp_path / "t.csv").write_text("model,gpu_a\nx,y\n")
+    with pytest.raises(UsageError, match="has no column precision"):
+        decode_pairs.read_runs(tmp_path / "t.csv", CATALOG)
+    with pytest.raises(UsageError, match="cannot be read"):
+        decode_pairs.read_runs(tmp_path / "none.csv", CATALOG)
+
+
+def test_measured_serving_of_another_table_is_scored_as_shipped(tmp_path, capsys):
+    with decode_pairs.DECODE_TABLE.open(newline="") as stream:
+        lines = list(csv.DictReader(stream))[:5]
+    decode.tell(table(tmp_path, *lines, {**lines[0], "gpu_a": "H999"}), wrong=True)
+    out = capsys.readouterr().out
+    assert "time of a token, as shipped" in out
+    assert "refused 1 lines: unknown GPU H999" in out
+
+
 def test_a_class_that_one_model_speaks_for_is_believed_by_half(seen):
     one = next(
         s
@@ -118,8 +172,8 @@ def test_a_class_that_one_model_speaks_for_is_believed_by_half(seen):
     assert alone["training"]["ampere"] == pytest.approx(-one.error({}) / 2, abs=1e-3)
 
 
-def test_a_group_without_data_keeps_its_prior_and_few_data_widen_it(seen):
-    bare = move_model.calibrate([s for s in seen if s.kind != "decode"], PROFILES).groups
+def test_a_group_without_data_keeps_its_prior_and_few_data_widen_it(seen, measured):
+    bare = move_model.calibrate([s for s in seen if s.kind != "decode"], measured, PROFILES).groups
     assert bare["decode, across generations"].pairs == 0
     assert bare["decode, across generations"].sigma == move_model.PRIORS["decode, across generations"][0]
 

@@ -21,9 +21,38 @@ def test_json_has_the_agreed_shape(capsys):
     )
     document = json.loads(out)
     assert status == 0
-    assert list(document) == ["from", "to", "phase", "precision", "time_ratio", "blocked_by", "basis"]
+    assert list(document) == [
+        "from",
+        "to",
+        "phase",
+        "precision",
+        "time_ratio",
+        "blocked_by",
+        "basis",
+        "speedup",
+        "outside",
+    ]
     assert list(document["time_ratio"]) == ["p10", "p50", "p90"]
     assert document["time_ratio"]["p50"] > 3
+
+
+def test_a_batch_is_answered_by_the_token_and_says_what_lies_outside(capsys):
+    words = ("H100", "H200-SXM", "--phase", "decode", "--precision", "fp8", "--params", "5000B", "--gpus", "64")
+    status, out, _ = run(capsys, *words, "--batch", "9999", "--attention-copies", "2", "--cache-precision", "bf16")
+    assert status == 0
+    assert "for each token" in out
+    assert "not 5,000 B: the interval is wider" in out
+    assert "times as many tokens a second" in out
+    status, out, _ = run(capsys, *words, "--batch", "9999", "--format", "json")
+    document = json.loads(out)
+    assert {"size-not-calibrated", "batch-not-calibrated"} <= {one["code"] for one in document["outside"]}
+    assert document["speedup"] > 1  # more sequences in flight, though each of them waits longer
+
+
+def test_copies_of_the_attention_layers_divide_the_gpus(capsys):
+    status, _, err = run(capsys, "H100", "H200-SXM", "--gpus", "8", "--attention-copies", "3")
+    assert status == 2
+    assert "does not divide 8 GPUs" in err
 
 
 def test_the_table_says_the_basis_and_what_forbids(capsys):

@@ -8,10 +8,10 @@ from skuwise.__main__ import main
 from skuwise.advisor.moves.base.constraints import room_bytes
 from skuwise.advisor.moves.predict.capacity_plan import Wanted, plan_serving, plan_training
 from skuwise.rules.catalog.loader import load_catalog
-from skuwise.rules.models.move_model import load_profiles
+from skuwise.rules.models.move_model import load_move_model
 
 CATALOG = load_catalog()
-PROFILES = load_profiles()
+MODEL = load_move_model()
 LLAMA = Wanted(70e9, None, "fp8", "bf16", input_tokens=7680, output_tokens=512)
 
 
@@ -20,11 +20,11 @@ def nodes(**wanted):
 
 
 def training(wanted=LLAMA, **which):
-    return plan_training(wanted, CATALOG, PROFILES, nodes(**which))
+    return plan_training(wanted, CATALOG, MODEL, nodes(**which))
 
 
 def serving(wanted=LLAMA, **which):
-    return plan_serving(wanted, CATALOG, PROFILES, nodes(**which))
+    return plan_serving(wanted, CATALOG, MODEL, nodes(**which))
 
 
 def test_states_of_training_are_sixteen_bytes_a_parameter_over_all_gpus():

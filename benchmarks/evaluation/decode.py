@@ -1,0 +1,147 @@
+"""How far the predicted time of a generated token is off on measured serving: one section of `make evaluate`.
+
+    python -m skuwise.benchmarks.evaluation.decode                        the table that ships
+    python -m skuwise.benchmarks.evaluation.decode --decode-pairs FILE    another one (the format: docs/moves.md)
+
+What predicts is `skuwise skus compare` at the batch that was run. Every model family is predicted with factors, offsets
+and errors calibrated on the others; so is every engine. A table given by path is predicted as shipped. Beside it stand
+the times to first token of the same runs, where memory held all requests.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from skuwise.advisor.moves.base.sustained_rates import family
+from skuwise.advisor.moves.predict.sku_comparison import group_of
+from skuwise.rules.base.errors import EXIT_DONE, SkuwiseError
+from skuwise.rules.base.sanitize import clean
+from skuwise.rules.base.text_table import columns
+from skuwise.rules.catalog.loader import Catalog, load_catalog
+from skuwise.rules.models.move_model import MoveModel, load_move_model, load_profiles
+
+from ..fit.decode_pairs import DECODE_TABLE, DecodeRun, read_runs
+from ..fit.move_model import calibrate, look, measure
+from ..fit.sku_pairs import TABLE, read_pairs
+from .moves import Told, predict_pairs, row
+
+HEADER = ("moves", "pairs", "median error", "p90", "direction", "80 % interval")
+
+
+def held_out_runs(
+    runs: Sequence[DecodeRun],
+    by: Callable[[DecodeRun], str],
+    model_without: Callable[[str], MoveModel],
+    catalog: Catalog,
+) -> tuple[list[Told], list[Told]]:
+    """Every group predicted by the model without it: times of a token, and of the first."""
+    decode: list[Told] = []
+    first: list[Told] = []
+    for group in sorted({by(run) for run in runs}):
+        model = model_without(group)
+        own = [run for run in runs if by(run) == group]
+        tokens, firsts = predicted(own, model, catalog)
+        decode += tokens
+        first += firsts
+    return decode, first
+
+
+def predicted(runs: Iterable[DecodeRun], model: MoveModel, catalog: Catalog) -> tuple[list[Told], list[Told]]:
+    """What the model says of these runs: times of a token, and of the first."""
+    reference = catalog.gpus[model.profiles.reference]
+    runs = list(runs)
+    first = [run.prefill for run in runs if run.prefill is not None]
+    return predict_pairs([run.decode for run in runs], model, reference), predict_pairs(first, model, reference)
+
+
+def sections(path: Path, catalog: Catalog) -> tuple[dict[str, list[Told]], dict[str, int]]:
+    """Everything there is to say of a table, and what was refused of it."""
+    runs, refused = read_runs(path, catalog)
+    if path.resolve() != DECODE_TABLE.resolve():
+        decode, first = predicted(runs, load_move_model(), catalog)
+        return {"time of a token, as shipped": decode, "time to first token, as shipped": first}, refused
+    profiles = load_profiles()
+    reference = catalog.gpus[profiles.reference]
+    published, _ = read_pairs(TABLE, catalog)
+    seen = look(published, profiles, reference, load_move_model().decode)
+
+    def without(by: Callable[[DecodeRun], str]) -> Callable[[str], MoveModel]:
+        return lambda group: calibrate(
+            seen, measure([run for run in runs if by(run) != group], profiles, reference), profiles
+        )
+
+    out: dict[str, list[Told]] = {}
+    for name, by in (("family", lambda run: run.family), ("engine", lambda run: run.engine)):
+        decode, first = held_out_runs(runs, by, without(by), catalog)
+        out[f"time of a token, held out by {name}"] = decode
+        out[f"time to first token, held out by {name}"] = first
+    return out, refused
+
+
+def report(told: Mapping[str, Sequence[Told]], *, wrong: bool) -> Iterable[str]:
+    """Tables: in all, by group of moves, by family and by the GPUs."""
+    for name, lines in told.items():
+        if not lines:
+            yield f"\n== {name}: no pair"
+            continue
+        rows = [row("all", lines)]
+        for of in (_group, _family, _gpus):
+            for key in sorted({of(t) for t in lines}):
+                rows.append(row(key, [t for t in lines if of(t) == key]))
+        yield f"\n== {name}"
+        yield columns(HEADER, rows, right=range(1, 6))
+        each = [np.mean([t.covered for t in lines if _family(t) == key]) for key in sorted({_family(t) for t in lines})]
+        yield f"every family with one voice: {np.mean(each):.0%} covered"
+        if wrong:
+            yield from (_line(t) for t in sorted(lines, key=lambda t: -t.error)[:20])
+
+
+def _group(told: Told) -> str:
+    return group_of(told.pair.question, told.pair.a, told.pair.b)
+
+
+def _family(told: Told) -> str:
+    return clean(told.pair.model)
+
+
+def _gpus(told: Told) -> str:
+    within = " (one generation)" if family(told.pair.a) == family(told.pair.b) else ""
+    return f"{told.pair.a.name} to {told.pair.b.name}{within}"
+
+
+def _line(told: Told) -> str:
+    question = told.pair.question
+    return (
+        f"  {_family(told)} {question.precision}, {question.gpus} GPUs, {question.tokens[0]} tokens in, "
+        f"{question.sequences} in flight, {told.pair.a.name} to {told.pair.b.name}: x{np.exp(told.pair.observed):.2f}, "
+        f"predicted x{np.exp(told.predicted):.2f}"
+    )
+
+
+def tell(path: Path = DECODE_TABLE, *, wrong: bool = False) -> None:
+    """Print the section."""
+    told, refused = sections(path, load_catalog())
+    print("\n".join(report(told, wrong=wrong)))
+    for reason, count in sorted(refused.items()):
+        print(f"refused {count} lines: {clean(reason)}")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--decode-pairs", type=Path, default=DECODE_TABLE, metavar="FILE", help="measured serving")
+    parser.add_argument("--wrong", action="store_true", help="print the twenty worst lines of each")
+    options = parser.parse_args(argv)
+    try:
+        tell(options.decode_pairs, wrong=options.wrong)
+        return EXIT_DONE
+    except SkuwiseError as error:
+        print(f"decode: {error}", file=sys.stderr)
+        return error.exit_status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

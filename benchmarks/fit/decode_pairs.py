@@ -1,0 +1,132 @@
+"""Measured serving on two GPUs: tables of the columns of ``decode_pairs.csv``.
+
+The table that ships are 492 matched configurations of ai-dynamo/aiconfigurator's silicon samples (Apache-2.0), medians
+over runs of the same one. Times are means: to the first token, and of each token after it.
+
+GPUs of a configuration: `tp_size`, except for mixtures of experts. There the table's tensor or attention parallelism is
+in places the product of the parallelism of the experts (``tp_size`` 64 with experts over 8 x 8, with the times of the 8
+GPUs of the line beside it), so that the experts' own figures tell how many GPUs there are.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from skuwise.advisor.moves.base.sustained_rates import PRECISIONS
+from skuwise.advisor.moves.predict.typical_work import Question, sequences_held
+from skuwise.rules.base.errors import UsageError
+from skuwise.rules.catalog.loader import Catalog
+
+from .sku_pairs import Pair, number_of, size_of
+
+DECODE_TABLE = Path(__file__).with_name("decode_pairs.csv")
+SOURCE = "ai-dynamo/aiconfigurator silicon samples, matched configurations"
+NEEDED = (
+    "model", "precision", "input_tokens", "output_tokens", "concurrency", "tp_size", "attention_dp_size", "moe_tp_size",
+    "moe_ep_size", "gpu_a", "gpu_b", "ttft_ms_a", "ttft_ms_b", "tpot_ms_a", "tpot_ms_b",
+)  # fmt: skip
+# Parameters and those that one token passes through, as the models' cards on Hugging Face give them; of others the
+# table has to tell (`params`, `active_params`), or the name (70B).
+MODELS: Mapping[str, tuple[float, float]] = {
+    "minimax-m2": (229e9, 10e9),
+    "deepseek-v3": (671e9, 37e9),
+    "deepseek-r1": (671e9, 37e9),
+    "kimi-k2": (1.04e12, 32e9),
+    "gpt-oss-120b": (117e9, 5.1e9),
+    "gpt-oss-20b": (21e9, 3.6e9),
+    "qwen3-235b-a22b": (235e9, 22e9),
+    "qwen3-30b-a3b": (30.5e9, 3.3e9),
+    "mixtral-8x7b": (46.7e9, 12.9e9),
+    "mixtral-8x22b": (141e9, 39e9),
+    "glm-4.5": (355e9, 32e9),
+}
+
+
+@dataclass(frozen=True)
+class DecodeRun:
+    """One configuration on two GPUs: `decode` is of the time of a token, `prefill` of the first; None: requests waited.
+
+    `token_seconds`: on the one and on the other.
+    """
+
+    decode: Pair
+    prefill: Pair | None
+    token_seconds: tuple[float, float]
+    engine: str = ""
+
+    @property
+    def family(self) -> str:
+        """What is left out together."""
+        return self.decode.family
+
+
+def read_runs(path: Path, catalog: Catalog) -> tuple[list[DecodeRun], dict[str, int]]:
+    """The lines of a table, and how many were refused for which reason. Raises UsageError where it is no such table."""
+    runs: list[DecodeRun] = []
+    refused: dict[str, int] = {}
+    try:
+        with path.open(encoding="utf-8", newline="") as stream:
+            reader = csv.DictReader(stream)
+            missing = [name for name in NEEDED if name not in (reader.fieldnames or ())]
+            if missing:
+                raise UsageError(f"{path} has no column {', '.join(missing)}.", "The format is in docs/moves.md.")
+            for number, line in enumerate(reader, 2):
+                found = _run(line, catalog, f"{path}:{number}")
+                if isinstance(found, str):
+                    refused[found] = refused.get(found, 0) + 1
+                else:
+                    runs.append(found)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UsageError(f"{path} cannot be read as a table ({error}).", "Check the file.") from None
+    return runs, refused
+
+
+def _run(line: dict[str, str], catalog: Catalog, where: str) -> DecodeRun | str:
+    a, b = (catalog.gpu(line[column]) for column in ("gpu_a", "gpu_b"))
+    if a is None or b is None:
+        return f"unknown GPU {line['gpu_a'] if a is None else line['gpu_b']}"
+    if line["precision"] not in PRECISIONS:
+        return f"unknown precision {line['precision']}"
+    params, active = _parameters(line, where)
+    if params is None:
+        return f"unknown size of {line['model']}"
+    told = {name: number_of(line, name, where) for name in (*NEEDED[2:9], *NEEDED[11:])}
+    if not all(value and value > 0 for value in told.values()):
+        return "a value that is missing, zero or negative"
+    at = {name: value for name, value in told.items() if value is not None}
+    experts = bool(active and active < 0.9 * params)
+    gpus, copies = _layout(at, experts=experts)
+    question = Question(
+        phase="decode", precision=line["precision"], gpus=gpus, params=params, active_params=active,
+        batch=int(at["concurrency"]), input_tokens=int(at["input_tokens"]), output_tokens=int(at["output_tokens"]),
+        attention_copies=copies,
+    )  # fmt: skip
+    first = None
+    if all(sequences_held(question, sku.mem_bytes) >= (question.sequences or 1) for sku in (a, b)):
+        asked = replace(question, phase="prefill", output_tokens=1)
+        first = Pair(line["model"], SOURCE, asked, a, b, math.log(at["ttft_ms_b"] / at["ttft_ms_a"]))
+    seconds = (at["tpot_ms_a"] / 1e3, at["tpot_ms_b"] / 1e3)
+    decode = Pair(line["model"], SOURCE, question, a, b, math.log(seconds[1] / seconds[0]))
+    return DecodeRun(decode, first, seconds, line.get("backend") or "")
+
+
+def _layout(at: Mapping[str, float], *, experts: bool) -> tuple[int, int]:
+    """GPUs of one copy, and copies of the attention layers on them."""
+    tensor, copies = int(at["tp_size"]), int(at["attention_dp_size"])
+    if not experts:
+        return tensor, 1
+    gpus = tensor if tensor == copies else max(int(at["moe_tp_size"]), int(at["moe_ep_size"]), 1)
+    return gpus, gpus if copies > 1 else 1
+
+
+def _parameters(line: dict[str, str], where: str) -> tuple[float | None, float | None]:
+    params, active = (number_of(line, name, where) for name in ("params", "active_params"))
+    if params is not None:
+        return params, active
+    name = line["model"].rsplit("/", 1)[-1].casefold()
+    known = next((sizes for start, sizes in MODELS.items() if name.startswith(start)), None)
+    return known or (size_of(name), None)
