@@ -10,9 +10,8 @@
     python -m skuwise.benchmarks.evaluation.evaluate --explain 10
         ten workloads with their verdicts and reasons, half of them wrong, and nothing else
     python -m skuwise.benchmarks.evaluation.evaluate --pairs FILE
-        predicted moves on a table of published pairs; --decode-pairs: of measured serving (docs/moves.md)
-    python -m skuwise.benchmarks.evaluation.evaluate --power-caps FILE
-        predicted time and energy on a table of runs under power caps (docs/moves.md)
+        predicted moves on a table of published pairs; --decode-pairs: of measured serving; --power-caps: predicted
+        time and energy on a table of runs under power caps (docs/moves.md)
 
 Sources come in the order of their worth: real series (real.py), the generators that nothing is fitted on (the newest
 first; `GENERATORS`), the first simulator over two weeks with a backtest (backtest.py), and the recordings of

@@ -28,7 +28,6 @@ from .clock_model import (
     sigma_at,
     weigh_cap,
 )
-from .sku_comparison import kind_of
 from .typical_work import Question, parts_of, profile_of
 
 FOLLOW = ("matrix", "vector", "latency")  # the parts that wait for the SM clock
@@ -39,7 +38,7 @@ SMALLEST_DRAW = 0.02  # of the room between rest and rated power: less is no wor
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """What ships that this needs: the reference GPU, typical work, the model of power, and rest by GPU."""
+    """What ships that this needs: the reference GPU, typical work, the model of power, rest by GPU."""
 
     reference: GpuSku
     moves: MoveModel
@@ -144,8 +143,8 @@ def rest_watts(sku: GpuSku, resting: RestingPowers) -> float:
 
 
 def _class_of(question: Question) -> str:
-    """The class of work whose typical draw is stated: training, prefill, decode, whatever its batch and its size."""
-    return kind_of(question).split()[0]
+    """The class of work by which its draw is told."""
+    return profile_of(question) or question.phase
 
 
 def _typical_watts(question: Question, sku: GpuSku, tables: Tables, rest: float, off: float) -> float:
@@ -198,12 +197,14 @@ def _interval(median: float, sigma: float) -> Interval:
 
 
 def _unit(question: Question, sku: GpuSku, tables: Tables, watts: float, ratio: float) -> UnitOfWork | None:
-    """Joules a token of language models, whose times can be reckoned; None for other work and for training."""
+    """Joules a token of language models, or a request that is mostly prompt; None for other work and for training,
+    whose times cannot be reckoned."""
     parts = parts_of(question, sku, tables.reference, tables.moves)
     if profile_of(question) is not None or parts is None:
         return None
     tokens_in, tokens_out = question.tokens
-    prompts = question.phase == "prefill" or tokens_out <= 1
-    name, count = ("input token", tokens_in) if prompts else ("output token", tokens_out)
+    name, count = ("output token", tokens_out) if tokens_out > 1 else ("input token", tokens_in)
+    if question.phase == "prefill" and tokens_out > 1:
+        name, count = "request", 1
     each = sum(parts.values()) * watts * question.gpus / max(count, 1)
     return UnitOfWork(name, each, each * ratio)

@@ -29,7 +29,7 @@ def test_a_cap_is_answered_with_time_watts_and_joules(capsys):
     assert found["watts"]["after"] < 500
     assert found["watts"]["measured"]
     assert found["joules_ratio"]["p50"] < 1
-    assert found["joules_a_unit"]["unit"] == "input token"
+    assert found["joules_a_unit"]["unit"] == "request"
     ratio = found["joules_a_unit"]["after"] / found["joules_a_unit"]["before"]
     assert ratio == pytest.approx(found["joules_ratio"]["p50"])
     assert found["power_limit_watts"] == 500
