@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...core.advice_types import Action, SavingsBaseline
+from ...core.advice_types import Action, Interval, SavingsBaseline
 from ...core.coded_text import coded
 from ...core.formatting import spread, usd
 from ..base.prediction import Prediction
@@ -57,7 +57,8 @@ def _option(series: GroupContext, change: ClockChange) -> DrawnRecommendation:
             f"at work, {kwh:,.0f} kWh a month less ({(1 - move.joules.p90) * 100:.0f} to "
             f"{(1 - move.joules.p10) * 100:.0f} % of its energy). {_unshown(change)}{then}"
         ),
-        saving=saving, time_ratio=interval, realisation="energy", risk=move.prediction.risk,
+        saving=saving, energy_saving_kwh_per_month=_saved(change), time_ratio=interval, realisation="energy",
+        risk=move.prediction.risk,
         would_change_if=(
             coded("latency-target", "a latency target leaves no room for the slowdown"),
             coded("clocks-reset", "the driver or the scheduler sets clocks anew at every start"),
@@ -67,6 +68,12 @@ def _option(series: GroupContext, change: ClockChange) -> DrawnRecommendation:
         ),
         claim=series.base.claim(whole=False),
     )  # fmt: skip
+
+
+def _saved(change: ClockChange) -> Interval:
+    """Kilowatt-hours a month at work that the same work would not take."""
+    drawn, joules = change.move.watts_before * change.work_hours / 1000, change.move.joules
+    return Interval((1 - joules.p90) * drawn, (1 - joules.p50) * drawn, (1 - joules.p10) * drawn)
 
 
 def _unshown(change: ClockChange) -> str:
