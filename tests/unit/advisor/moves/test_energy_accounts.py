@@ -33,8 +33,8 @@ def test_dollars_and_carbon_follow_the_hours_of_the_day_and_the_pue():
     ]  # fmt: skip
     # They are in no other dollar: the nodes' cost is what it was.
     assert advice.summary.cost_usd == advice_of(founding()).summary.cost_usd
-    assert sum(w.energy.usd for w in advice.workloads) == pytest.approx(e.usd)
-    assert sum(n.usd for n in advice.node_energy) == pytest.approx(e.usd)
+    assert sum(w.energy.usd or 0 for w in advice.workloads) == pytest.approx(e.usd)
+    assert sum(n.usd or 0 for n in advice.node_energy) == pytest.approx(e.usd)
 
 
 def test_the_price_files_power_of_the_nodes_region_stands_in():

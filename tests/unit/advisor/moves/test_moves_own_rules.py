@@ -171,6 +171,7 @@ def test_the_documentation_shows_what_works(tmp_path):
         "exceptions.yaml",
         "custom/slow-input.yaml",
         "kind_priors.yaml",
+        "latency_classes.yaml",
     }
     told = advice(one(train({"cpu": 0.9, "engine_active": 0.4})), tmp_path, named)
     (finding,) = found(told, "custom/slow-input")
