@@ -130,7 +130,7 @@ def _text(question: Question, source: GpuSku, target: GpuSku, found: Comparison)
     ]
     if profile_of(question) is None:
         profiles = load_move_model().profiles
-        here, there = (batch_on(question, sku.mem_bytes, profiles) for sku in (source, target))
+        here, there = found.in_flight or (batch_on(question, sku.mem_bytes, profiles) for sku in (source, target))
         lines.append(f"  in flight  {here:.0f} sequences on {source.name}, {there:.0f} on {target.name}")
     lines.append(f"  basis      {found.basis}")
     lines += [f"  outside    {reason}: the interval is wider" for reason in found.outside]

@@ -20,7 +20,7 @@ from ..base.prediction import Z90
 from ..base.sustained_rates import family, rates_of
 from .batch_memory import batch_too_large
 from .calibrated_range import WIDER, outside
-from .typical_work import Parts, Question, batch_on, parts_of, profile_of
+from .typical_work import Parts, Question, batch_on, parts_of, profile_of, sequences_held
 
 # Tensor parallelism of 4 and more does not work over PCIe: 1 to 5 GB/s measured where NVLink has 330.
 PCIE_GROUP_MAX = 3
@@ -61,6 +61,9 @@ def compare(question: Question, source: GpuSku, target: GpuSku, reference: GpuSk
     blocked = blocks(question, source, target)
     if source.name == target.name:
         return Comparison(Interval(1.0, 1.0, 1.0), blocked, "same GPU", "same GPU", 0.0, ())
+    if min(sequences_held(question, sku.mem_bytes) for sku in (source, target)) < 1:
+        # One of them cannot hold the model at all, and is blocked: the answer is for as many in flight on both.
+        question = replace(question, within_memory=False)
     here = parts_of(question, source, reference, model)
     there = parts_of(question, target, reference, model)
     group = group_of(question, source, target)

@@ -37,7 +37,8 @@ class Question:
     """What is asked about; None: not said. `gpus` work together on one copy of the model (tensor parallelism).
 
     `attention_copies`: how many copies of the attention layers stand on these GPUs (attention data parallelism), each
-    with `batch` sequences of its own. `cache_precision`: of the key-value cache.
+    with `batch` sequences of its own. `cache_precision`: of the key-value cache. `within_memory`: whether no more
+    sequences are in flight than memory holds.
     """
 
     phase: PhaseAsked
@@ -50,6 +51,7 @@ class Question:
     output_tokens: int | None = None
     attention_copies: int = 1
     cache_precision: str | None = None
+    within_memory: bool = True
 
     @property
     def sequences(self) -> int | None:
@@ -215,7 +217,8 @@ def batch_on(question: Question, mem_bytes: float, profiles: Profiles) -> float:
     kept = sequences_held(question, mem_bytes)
     if question.sequences is not None:
         # More than memory holds wait. Where not even one fits, the weights do not: that is said apart.
-        return float(question.sequences) if kept < 1 else min(float(question.sequences), kept)
+        most = kept if question.within_memory and kept >= 1 else math.inf
+        return min(float(question.sequences), most)
     return max(min(float(profiles.sequences_max), kept), 1.0)
 
 
@@ -228,11 +231,11 @@ def sequences_held(question: Question, mem_bytes: float) -> float:
 def gpus_of_a_copy(params: float | None, precision: str, *skus: GpuSku, training: bool = False) -> int:
     """GPUs that hold one copy where nobody says: the least power of two at which weights leave half of the room.
 
-    Of training: at which its sharded states do; at most those of one node.
+    Of training: at which its sharded states do, at most those of one node; all of them where no size is told.
     """
     room = min(room_bytes(sku.mem_bytes) for sku in skus)
     if training:
-        return next((n for n in (1, 2, 4) if STATE_BYTES * (params or PARAMS) <= n * room), 8)
+        return 8 if params is None else next((n for n in (1, 2, 4) if STATE_BYTES * params <= n * room), 8)
     weights = (params or PARAMS) * BYTES[precision]
     return next((n for n in (1, 2, 4, 8, 16) if weights <= n * room / 2), 16)
 
