@@ -46,9 +46,14 @@ def _frees(r: Recommendation) -> bool:
     return _open(r) and r.freed_gpu_hours_per_month > 0
 
 
+def _spares(r: Recommendation) -> bool:
+    kwh = r.energy_saving_kwh_per_month
+    return _open(r) and r.realisation == "energy" and kwh is not None and kwh.p50 > 0
+
+
 def best_recommendation(case: FindingGroup) -> Recommendation | None:
     """The first way out that is open and gains something, as they are ranked; None: nothing gains today."""
-    return next((r for r in case.ways_out if _saves(r) or _frees(r)), None)
+    return next((r for r in case.ways_out if _saves(r) or _frees(r) or _spares(r)), None)
 
 
 def best(case: FindingGroup) -> str:
@@ -60,6 +65,8 @@ def best(case: FindingGroup) -> str:
         return "What would save cash here is tied to a later date or too risky to recommend: try it first."
     if any(map(_frees, case.ways_out)):
         return "Nothing here saves cash; GPU-hours can be freed for other work."
+    if any(map(_spares, case.ways_out)):
+        return "Nothing here saves cash; energy can be saved, at a cost in time that each option names."
     if case.ways_out and all(r.blocked_by for r in case.ways_out):
         return "Nothing saves here today: every option is blocked, and the reasons stand with each."
     return "Nothing saves here today. Leave it as it is, or act when what is named below changes."
