@@ -57,9 +57,7 @@ def test_a_mixed_fleet_gets_a_recommendation_of_every_kind_of_move(tmp_path: Pat
     open_ = [r for r in advice.recommendations if not r.blocked_by]
     # One fleet may have no service of several replicas with room to spare; another has.
     other = advised(tmp_path / "other.db", "mixed", 9.0, 0)
-    # No server of these fleets is at rest most of the time (test_moves_rest_clocks.py has some).
-    everything = set(get_args(Action)) - {"rest-clocks"}
-    assert {r.action for r in (*open_, *other.recommendations) if not r.blocked_by} == everything
+    assert {r.action for r in (*open_, *other.recommendations) if not r.blocked_by} == set(get_args(Action))
     findings = {f.id: f for f in advice.findings}
     mended = next(r for r in open_ if r.action == "fix-first")
     others = [r for r in advice.recommendations if r.workload == mended.workload and r.action != "fix-first"]
