@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -246,9 +246,16 @@ class Builder:
             self.add(Placed(workload, model, {sim.node.node: gpus}, runs, "allocation", truth))
 
     def add(self, placed: Placed) -> None:
-        """Place a workload, unless it never ran in the window."""
-        if placed.runs:
-            self._placed.append(placed)
+        """Place a workload, unless it never ran in the window. No scheduler gives one number to two jobs."""
+        if not placed.runs:
+            return
+        others = {one.workload.workload_id: one.workload for one in self._placed}
+        workload = placed.workload
+        cluster = next(n.sim.node.cluster for n in self._nodes if n.sim.node.node in placed.nodes)
+        while others.get(workload.workload_id, workload) != workload:
+            workload = identities.next_job(workload, cluster)
+        truth = replace(placed.truth, workload_id=workload.workload_id)
+        self._placed.append(replace(placed, workload=workload, truth=truth))
 
     def runs(
         self, rng: np.random.Generator, start: float, stop: float, *, restarts: int, pause: tuple[float, float]

@@ -5,6 +5,8 @@ Ids and frameworks come from the agent's own functions, so that they are those a
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from ....agent.inventory.identity.ids import series_id, workload_id
@@ -45,6 +47,14 @@ def slurm_job(rng: np.random.Generator, cluster: str, *, names: tuple[str, ...],
         framework=None if silent else framework_of(command.split()),
         command=None if silent else command,
     )
+
+
+def next_job(job: Workload, cluster: str) -> Workload:
+    """The same job under the next number; of what has no number, under another id."""
+    if job.job_id is None:
+        return replace(job, workload_id=workload_id(cluster, job.scheduler, "next", job.workload_id))
+    number = str(int(job.job_id) + 1)
+    return replace(job, job_id=number, workload_id=workload_id(cluster, job.scheduler, number))
 
 
 def pod(
