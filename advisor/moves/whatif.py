@@ -31,7 +31,7 @@ from .market import ELSEWHERE
 from .predict.clock_model import PowerAtWork, at_clock, predict_clock
 from .predict.gpu_count_model import predict_count
 from .predict.mig_model import INSTANCE_BUSY, SliceFit
-from .waste.energy import JOULES_PER_KILOWATT_HOUR, worth_words
+from .waste.energy import worth_words
 from .whatif_latency import with_latency
 from .whatif_result import Side, WhatIfChoice, WhatIfResult
 
@@ -215,15 +215,10 @@ class _Reckoning:
             )
             return _both(time, found), None, None
         move = at_clock(found, share, watts=drawn.watts, idle_watts=drawn.idle_watts, model=load_power_model())
-        kwh = ClockChange(move, None, drawn.hours_per_month).joules_per_month / JOULES_PER_KILOWATT_HOUR
-        worth = worth_words(self.scene.book, group, kwh)
-        self.notes.append(
-            CodedText(
-                "clock-saves",
-                f"The clock saves {kwh:,.0f} kWh a month, {worth}.",
-                {"joules_per_month": kwh * JOULES_PER_KILOWATT_HOUR},
-            )
-        )
+        change = ClockChange(move, None, drawn.hours_per_month)
+        kwh = change.kwh_per_month
+        worth, joules = worth_words(self.scene.book, group, kwh), {"joules_per_month": change.joules_per_month}
+        self.notes.append(CodedText("clock-saves", f"The clock saves {kwh:,.0f} kWh a month, {worth}.", joules))
         return _both(time, found), kwh, move.watts_after
 
     def _count(self, time: Prediction, fit: SliceFit | None) -> int:

@@ -27,6 +27,7 @@ from skuwise.rules.models.move_model import MoveModel, load_move_model, load_pro
 from ..fit.decode_pairs import DECODE_TABLE, DecodeRun, read_runs
 from ..fit.move_model import calibrate, look, measure
 from ..fit.sku_pairs import TABLE, read_pairs
+from ..fit.tables import refused_lines
 from .moves import Told, predict_pairs, row
 
 HEADER = ("moves", "pairs", "median error", "p90", "direction", "80 % interval")
@@ -126,8 +127,8 @@ def tell(path: Path = DECODE_TABLE, *, wrong: bool = False) -> None:
     """Print the section."""
     told, refused = sections(path, load_catalog())
     print("\n".join(report(told, wrong=wrong)))
-    for reason, count in sorted(refused.items()):
-        print(f"refused {count} lines: {clean(reason)}")
+    for line in refused_lines(refused):
+        print(line)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import math
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +29,8 @@ from skuwise.rules.models.move_model import MoveModel, Profiles, load_move_model
 
 from ..fit.decode_pairs import DECODE_TABLE, read_runs
 from ..fit.move_model import Measured, Seen, calibrate, look, measure
-from ..fit.sku_pairs import NEWER_TABLE, TABLE, Pair, read_pairs, read_published
+from ..fit.sku_pairs import NEWER_TABLE, TABLE, Pair, read_pairs
+from ..fit.tables import refused_lines
 
 CHANGE = math.log(1.2)  # a change of more than 20 %, whose direction must be right
 
@@ -150,18 +152,18 @@ def evaluate(path: Path | None, catalog: Catalog) -> tuple[dict[str, list[Told]]
         pairs, refused = read_pairs(path, catalog)
         sections["moves, as shipped"] = predict_pairs(pairs, load_move_model(), reference)
     else:
-        pairs, refused = read_published(catalog)
-        runs, unread = read_runs(DECODE_TABLE, catalog)
-        refused |= unread
-        measured = measure(runs, profiles, reference)
-        seen = look([p for p in pairs if p.alike], profiles, reference, measured.factors)
-        sections["moves, held out by model"] = held_out(seen, measured, lambda p: p.family, profiles, reference)
-        sections["moves, held out by source"] = held_out(seen, measured, lambda p: p.source, profiles, reference)
-        first, _ = read_pairs(TABLE, catalog)
-        alone = calibrate(look(first, profiles, reference, measured.factors), measured, profiles)
-        newer, _ = read_pairs(NEWER_TABLE, catalog)
+        first, refused = read_pairs(TABLE, catalog)
+        newer, unread = read_pairs(NEWER_TABLE, catalog)
+        pairs, refused = [*first, *newer], dict(Counter(refused) + Counter(unread))
+        measured = measure(read_runs(DECODE_TABLE, catalog)[0], profiles, reference)
+        seen, seen_newer = (
+            look([p for p in table if p.alike], profiles, reference, measured.factors) for table in (first, newer)
+        )
+        every = [*seen, *seen_newer]
+        sections["moves, held out by model"] = held_out(every, measured, lambda p: p.family, profiles, reference)
+        sections["moves, held out by source"] = held_out(every, measured, lambda p: p.source, profiles, reference)
         sections["newer lines, calibrated on the first table alone"] = predict_pairs(
-            [p for p in newer if p.alike], alone, reference
+            [s.pair for s in seen_newer], calibrate(seen, measured, profiles), reference
         )
         unlike = [p for p in pairs if not p.alike]
         sections["lines whose two systems did not do quite the same"] = predict_pairs(
@@ -176,8 +178,8 @@ def tell(path: Path | None = None, *, wrong: bool = False) -> None:
     """Print the section."""
     sections, refused = evaluate(path, load_catalog())
     print("\n".join(report(sections, wrong=wrong)))
-    for reason, count in sorted(refused.items()):
-        print(f"refused {count} lines: {clean(reason)}")
+    for line in refused_lines(refused):
+        print(line)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -10,7 +10,6 @@ GPUs of the line beside it), so that the experts' own figures tell how many GPUs
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -18,10 +17,11 @@ from pathlib import Path
 
 from skuwise.advisor.moves.base.sustained_rates import PRECISIONS
 from skuwise.advisor.moves.predict.typical_work import Question, sequences_held
-from skuwise.rules.base.errors import UsageError
 from skuwise.rules.catalog.loader import Catalog
+from skuwise.rules.models.served_models import load_served_models
 
 from .sku_pairs import Pair, number_of, size_of
+from .tables import read_table
 
 DECODE_TABLE = Path(__file__).with_name("decode_pairs.csv")
 SOURCE = "ai-dynamo/aiconfigurator silicon samples, matched configurations"
@@ -29,19 +29,13 @@ NEEDED = (
     "model", "precision", "input_tokens", "output_tokens", "concurrency", "tp_size", "attention_dp_size", "moe_tp_size",
     "moe_ep_size", "gpu_a", "gpu_b", "ttft_ms_a", "ttft_ms_b", "tpot_ms_a", "tpot_ms_b",
 )  # fmt: skip
-# Parameters and those that one token passes through, as the models' cards on Hugging Face give them; of others the
-# table has to tell (`params`, `active_params`), or the name (70B).
+# Parameters and those that one token passes through, of models that rules/served_models.yaml lacks. Of others
+# the table has to tell (`params`, `active_params`), or the name (70B).
 MODELS: Mapping[str, tuple[float, float]] = {
     "minimax-m2": (229e9, 10e9),
-    "deepseek-v3": (671e9, 37e9),
-    "deepseek-r1": (671e9, 37e9),
     "kimi-k2": (1.04e12, 32e9),
-    "gpt-oss-120b": (117e9, 5.1e9),
-    "gpt-oss-20b": (21e9, 3.6e9),
     "qwen3-235b-a22b": (235e9, 22e9),
     "qwen3-30b-a3b": (30.5e9, 3.3e9),
-    "mixtral-8x7b": (46.7e9, 12.9e9),
-    "mixtral-8x22b": (141e9, 39e9),
     "glm-4.5": (355e9, 32e9),
 }
 
@@ -66,23 +60,7 @@ class DecodeRun:
 
 def read_runs(path: Path, catalog: Catalog) -> tuple[list[DecodeRun], dict[str, int]]:
     """The lines of a table, and how many were refused for which reason. Raises UsageError where it is no such table."""
-    runs: list[DecodeRun] = []
-    refused: dict[str, int] = {}
-    try:
-        with path.open(encoding="utf-8", newline="") as stream:
-            reader = csv.DictReader(stream)
-            missing = [name for name in NEEDED if name not in (reader.fieldnames or ())]
-            if missing:
-                raise UsageError(f"{path} has no column {', '.join(missing)}.", "The format is in docs/moves.md.")
-            for number, line in enumerate(reader, 2):
-                found = _run(line, catalog, f"{path}:{number}")
-                if isinstance(found, str):
-                    refused[found] = refused.get(found, 0) + 1
-                else:
-                    runs.append(found)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UsageError(f"{path} cannot be read as a table ({error}).", "Check the file.") from None
-    return runs, refused
+    return read_table(path, NEEDED, lambda line, where: _run(line, catalog, where))
 
 
 def _run(line: dict[str, str], catalog: Catalog, where: str) -> DecodeRun | str:
@@ -129,4 +107,9 @@ def _parameters(line: dict[str, str], where: str) -> tuple[float | None, float |
         return params, active
     name = line["model"].rsplit("/", 1)[-1].casefold()
     known = next((sizes for start, sizes in MODELS.items() if name.startswith(start)), None)
-    return known or (size_of(name), None)
+    if known is not None:
+        return known
+    served = load_served_models().of(name)
+    if served is not None and served.params is not None:
+        return served.params, served.active_params
+    return size_of(name), None

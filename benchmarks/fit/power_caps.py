@@ -10,7 +10,6 @@ each line the median over optimizers.
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,11 +17,12 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from skuwise.rules.base.errors import UsageError
 from skuwise.rules.base.sanitize import clean
 from skuwise.rules.catalog.loader import Catalog
 from skuwise.rules.catalog.types import GpuSku
 from skuwise.rules.models.resting_power import RestingPowers
+
+from .tables import read_table
 
 TABLE = Path(__file__).with_name("power_caps.csv")
 SOURCE = "training traces of ml-energy/zeus (NSDI 2023), Apache-2.0"
@@ -96,22 +96,7 @@ class Table:
 def read_caps(path: Path, catalog: Catalog, resting: RestingPowers) -> tuple[list[Capped], dict[str, int]]:
     """The lines below each run's highest limit, and how many were refused for which reason. Raises UsageError where the
     file is no such table."""
-    lines: list[Line] = []
-    refused: dict[str, int] = {}
-    try:
-        with path.open(encoding="utf-8", newline="") as stream:
-            reader = csv.DictReader(stream)
-            missing = [name for name in NEEDED if name not in (reader.fieldnames or ())]
-            if missing:
-                raise UsageError(f"{path} has no column {', '.join(missing)}.", "The format is in docs/moves.md.")
-            for row in reader:
-                found = _line(row, catalog)
-                if isinstance(found, str):
-                    refused[found] = refused.get(found, 0) + 1
-                else:
-                    lines.append(found)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UsageError(f"{path} cannot be read as a table ({error}).", "Check the file.") from None
+    lines, refused = read_table(path, NEEDED, lambda row, _: _line(row, catalog))
     return _capped(lines, resting, refused), refused
 
 

@@ -7,7 +7,6 @@ absent, what the model's text says is taken (70B, TP8, 128/2048, ISL2048 bs1). N
 
 from __future__ import annotations
 
-import csv
 import math
 import re
 from collections import Counter
@@ -21,6 +20,8 @@ from skuwise.advisor.moves.predict.typical_work import PhaseAsked, Question, gpu
 from skuwise.rules.base.errors import UsageError
 from skuwise.rules.catalog.loader import Catalog
 from skuwise.rules.catalog.types import GpuSku
+
+from .tables import read_table
 
 TABLE = Path(__file__).with_name("sku_pairs.csv")
 NEWER_TABLE = Path(__file__).with_name("sku_pairs_newer.csv")
@@ -57,23 +58,7 @@ class Pair:
 
 def read_pairs(path: Path, catalog: Catalog) -> tuple[list[Pair], dict[str, int]]:
     """The lines of a table, and how many were refused for which reason. Raises UsageError where it is no such table."""
-    pairs: list[Pair] = []
-    refused: dict[str, int] = {}
-    try:
-        with path.open(encoding="utf-8", newline="") as stream:
-            reader = csv.DictReader(stream)
-            missing = [name for name in NEEDED if name not in (reader.fieldnames or ())]
-            if missing:
-                raise UsageError(f"{path} has no column {', '.join(missing)}.", "The format is in docs/moves.md.")
-            for number, line in enumerate(reader, 2):
-                found = _pair(line, catalog, f"{path}:{number}")
-                if isinstance(found, str):
-                    refused[found] = refused.get(found, 0) + 1
-                else:
-                    pairs.append(found)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UsageError(f"{path} cannot be read as a table ({error}).", "Check the file.") from None
-    return pairs, refused
+    return read_table(path, NEEDED, lambda line, where: _pair(line, catalog, where))
 
 
 def read_published(catalog: Catalog, tables: Iterable[Path] = TABLES) -> tuple[list[Pair], dict[str, int]]:

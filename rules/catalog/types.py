@@ -88,6 +88,11 @@ class GpuSku:
         return self.nvlink_bytes_per_second or self.xgmi_bytes_per_second
 
     @property
+    def joined_on_board(self) -> bool:
+        """Whether such a link joins all GPUs of a node: those of modules do, bridges between cards do not."""
+        return bool(self.link_bytes_per_second) and not self.nvlink_by_bridge
+
+    @property
     def link_name(self) -> str:
         """What that link is called; of a GPU without one, what it would be."""
         return "Infinity Fabric" if self.xgmi_bytes_per_second else "NVLink"

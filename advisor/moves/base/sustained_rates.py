@@ -57,7 +57,6 @@ class Rates:
     vector: float
     memory: float
     all_reduce: float
-    nvlink: bool
     pcie: float
     clock_hertz: float
     assumed: tuple[str, ...]
@@ -76,8 +75,7 @@ def rates_of(sku: GpuSku, precision: str = "bf16") -> Rates | None:
         memory = _MEMORY
     # Bridges are sold apart, and join two cards: TensorRT-LLM 0.14 on A100-PCIe took three times as long as on A100-SXM
     # with two GPUs and more.
-    nvlink = bool(sku.link_bytes_per_second) and not sku.nvlink_by_bridge
-    if sku.link_bytes_per_second and nvlink:
+    if sku.link_bytes_per_second and sku.joined_on_board:
         link = sku.link_bytes_per_second * (sku.achieved.link_allreduce or _LINK)
     else:
         link = sku.pcie_bytes_per_second * PCIE_ALL_REDUCE
@@ -86,7 +84,6 @@ def rates_of(sku: GpuSku, precision: str = "bf16") -> Rates | None:
         vector=sku.dense_flops.get("fp32", peak / 16),
         memory=sku.mem_bandwidth_bytes_per_second * memory,
         all_reduce=link,
-        nvlink=nvlink,
         pcie=sku.pcie_bytes_per_second,
         clock_hertz=sku.boost_hertz,
         assumed=tuple(assumed),

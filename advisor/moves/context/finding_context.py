@@ -9,6 +9,7 @@ from typing import Literal
 from ....rules.catalog.fabric_premium import Premium
 from ....rules.policy.thresholds import WasteRule
 from ...core.advice_types import Action, Finding, Severity
+from ...core.energy_sums import JOULES_PER_KWH
 from ...core.formatting import listed
 from ...core.frame import Window
 from ...core.timestamps import rfc3339
@@ -37,6 +38,16 @@ class ClockChange:
     def joules_per_month(self) -> float:
         """What it saves a month, for the same work."""
         return (1.0 - self.move.joules_ratio) * self.move.watts_before * self.work_hours * HOUR_SECONDS
+
+    @property
+    def drawn_kwh_per_month(self) -> float:
+        """What the work takes a month as it runs today."""
+        return self.move.watts_before * self.work_hours * HOUR_SECONDS / JOULES_PER_KWH
+
+    @property
+    def kwh_per_month(self) -> float:
+        """What it saves, in kilowatt-hours."""
+        return self.joules_per_month / JOULES_PER_KWH
 
 
 @dataclass(frozen=True)

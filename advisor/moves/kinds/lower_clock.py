@@ -15,7 +15,6 @@ from ..context.recommendation_kind import RecommendationKind
 from ..tracking.cost import SLACK_SECONDS, MoveCost
 from ..tracking.move_state import MoveState, Place
 from ..tracking.observation import Observation, PredictionSnapshot, hours, measure
-from ..waste.energy import JOULES_PER_KILOWATT_HOUR
 
 CAP: Action = "power-cap"
 CLOCK: Action = "lower-clock"
@@ -31,14 +30,14 @@ def _build(fleet: FleetContext) -> Iterator[DrawnRecommendation]:
 def _option(series: GroupContext, change: ClockChange) -> DrawnRecommendation:
     """The change that a finding carries. Dollars only where the team pays for the power."""
     group, move, interval = series.group, change.move, change.move.prediction.interval
-    kwh = change.joules_per_month / JOULES_PER_KILOWATT_HOUR
+    kwh = change.kwh_per_month
     price, saving = series.scene.book.power_of(group.nodes[0]), None
     then = "No dollars: rented nodes include their power, and no price file names a price of power for others."
     if price is not None:
         joules = Prediction(move.joules_ratio, move.joules_sigma, "energy").draw(
             series.scene.draws("clock", group.series_id), DRAWS
         )
-        paid = move.watts_before * change.work_hours * 3600 / JOULES_PER_KILOWATT_HOUR * price.usd_per_kwh
+        paid = change.drawn_kwh_per_month * price.usd_per_kwh
         saving = Saving((1 - joules) * paid, (), paid, "energy")
         then = (
             f"That is {usd(saving.interval.p50)} a month{spread(saving.interval)} at your price of power "
@@ -72,7 +71,7 @@ def _option(series: GroupContext, change: ClockChange) -> DrawnRecommendation:
 
 def _saved(change: ClockChange) -> Interval:
     """Kilowatt-hours a month at work that the same work would not take."""
-    drawn, joules = change.move.watts_before * change.work_hours / 1000, change.move.joules
+    drawn, joules = change.drawn_kwh_per_month, change.move.joules
     return Interval((1 - joules.p90) * drawn, (1 - joules.p50) * drawn, (1 - joules.p10) * drawn)
 
 

@@ -17,11 +17,10 @@ def batch_too_large(question: Question, target: GpuSku) -> CodedText | None:
     """
     if question.params is None or question.batch is None or question.phase == "training":
         return None
-    context = sum(question.tokens)
-    each = question.kv_bytes_per_token * context / question.gpus
+    context, each = sum(question.tokens), question.sequence_bytes / question.gpus
     weights, room = question.weights_bytes / question.gpus, room_bytes(target.mem_bytes)
     needed = weights + question.batch * each
-    if needed <= room or weights > room or each <= 0:
+    if needed <= room or weights > room:
         return None
     most = math.floor((room - weights) / each)
     return CodedText(

@@ -109,7 +109,7 @@ def group_of(question: Question, source: GpuSku, target: GpuSku) -> str:
     """The group of moves whose published residuals tell how far this prediction may be off."""
     kind = kind_of(question)
     spread = question.gpus > 1 and kind.split()[0] in ("decode", "prefill", "mixed")
-    if spread and not (_joined(source) and _joined(target)):
+    if spread and not (source.joined_on_board and target.joined_on_board):
         return "tensor parallelism over PCIe"
     if question.mixture_of_experts and kind == "training":
         return "training of mixtures of experts"
@@ -202,13 +202,8 @@ def _memory(question: Question, target: GpuSku) -> CodedText | None:
     )
 
 
-def _joined(sku: GpuSku) -> bool:
-    """Whether all GPUs of a node talk over NVLink (or Infinity Fabric)."""
-    return bool(sku.link_bytes_per_second) and not sku.nvlink_by_bridge
-
-
 def _links(question: Question, source: GpuSku, target: GpuSku) -> CodedText | None:
-    if question.gpus <= PCIE_GROUP_MAX or _joined(target) or not _joined(source):
+    if question.gpus <= PCIE_GROUP_MAX or target.joined_on_board or not source.joined_on_board:
         return None
     return coded(
         "model-over-pcie", "{gpus} GPUs that work on one model talk over {link}, and {sku} has PCIe only",

@@ -93,6 +93,11 @@ class Question:
         precision = self.cache_precision or self.precision
         return self.shape.kv_per_token * (1.0 if BYTES[precision] <= 1 else 2.0)
 
+    @property
+    def sequence_bytes(self) -> float:
+        """The key-value cache of one sequence with all its tokens."""
+        return self.kv_bytes_per_token * max(sum(self.tokens), 1)
+
     def touched_bytes(self, batch: float) -> float:
         """Weights read for one step: of a mixture of experts the more, the more sequences choose among them."""
         active = self.computed_params / (self.params or PARAMS)
@@ -185,8 +190,8 @@ def serving_times(
     are put in flight until that is kept. None: no rate for the precision, or not even one sequence keeps it."""
     # What is planned keeps to what a move may be asked to hold.
     room = room_bytes(sku.mem_bytes) * question.gpus - question.weights_bytes
-    cautious = room / (question.kv_bytes_per_token * max(sum(question.tokens), 1))
-    batch = max(math.floor(min(batch_on(question, sku.mem_bytes, model.profiles), cautious)), 1)
+    held = room / question.sequence_bytes
+    batch = max(math.floor(min(batch_on(question, sku.mem_bytes, model.profiles), held)), 1)
     while True:
         tried = replace(question, batch=batch)
         parts = parts_of(tried, sku, reference, model)
@@ -225,7 +230,7 @@ def batch_on(question: Question, mem_bytes: float, profiles: Profiles) -> float:
 def sequences_held(question: Question, mem_bytes: float) -> float:
     """Sequences whose cache fits beside the weights, with all their tokens; negative where the weights do not fit."""
     room = ENGINE_SHARE * (mem_bytes - ENGINE_BYTES) * question.gpus - ENGINE_SHARE * question.weights_bytes
-    return room / (question.kv_bytes_per_token * max(sum(question.tokens), 1))
+    return room / question.sequence_bytes
 
 
 def gpus_of_a_copy(params: float | None, precision: str, *skus: GpuSku, training: bool = False) -> int:

@@ -23,7 +23,6 @@ from ..context.rule_context import (
 )
 from ..predict.clock_model import Draw, best_cap, lower_clock, power_at_work
 
-JOULES_PER_KILOWATT_HOUR = 3.6e6
 # How far a change is trusted: by measured runs of the same architecture, by those of others, and clocks by one
 # published point of power against clock.
 _SURE_SHOWN, _SURE_ELSEWHERE, _SURE_CLOCK = 0.9, 0.7, 0.7
@@ -73,7 +72,7 @@ def _change(scope: RuleContext, rule: WasteRule, group: Group) -> ClockChange | 
 
 def _finding(scope: RuleContext, rule: WasteRule, group: Group, change: ClockChange) -> FindingContext:
     move = change.move
-    saved = change.joules_per_month / JOULES_PER_KILOWATT_HOUR
+    saved = change.kwh_per_month
     way = "a lower SM clock" if change.cap_watts is None else f"a power cap of {change.cap_watts:.0f} W"
     finding = finding_of(
         scope, rule, group,
@@ -116,7 +115,7 @@ def _spent(scope: RuleContext, group: Group, change: ClockChange) -> float | Non
     price = scope.book.power_of(group.nodes[0])
     if price is None:
         return None
-    month = change.joules_per_month / JOULES_PER_KILOWATT_HOUR * price.usd_per_kwh
+    month = change.kwh_per_month * price.usd_per_kwh
     return month * scope.verdicts.window.hours / HOURS_PER_MONTH
 
 
