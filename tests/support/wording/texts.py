@@ -52,7 +52,8 @@ def sources(root: Path = ROOT) -> list[Path]:
         ]
     found += sorted((root / "docs").rglob("*.md"))
     found += [p for p in sorted((root / "tests" / "golden").rglob("*")) if p.is_file()]
-    return [p for p in found if "__pycache__" not in p.parts and p.is_file()]
+    # The lists of words by which secrets are found are no sentences.
+    return [p for p in found if not {"__pycache__", "redaction"} & set(p.parts) and p.is_file()]
 
 
 def shown(path: Path) -> Iterator[Shown]:
