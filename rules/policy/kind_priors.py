@@ -43,7 +43,7 @@ ABOUT: Mapping[str, str] = MappingProxyType(
         "image": "the image of the container that holds the GPUs, without registry's port, tag and digest",
         "program": "the command line and the workload's name, for what is run",
         "task": "the command line and the workload's name, for what it is run for",
-        "owner": "the kind of the Kubernetes object that made the pods; deployment-like if only the pod's name is available",
+        "owner": "the kind of the Kubernetes object that made the pods; deployment-like if only a pod name is known",
         "scheduler": "slurm, kubernetes, docker or process",
         "partition": "Slurm's partition",
         "qos": "Slurm's QOS",

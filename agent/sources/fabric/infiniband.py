@@ -25,8 +25,8 @@ _FAULTS = table_of(
     ),
     Fault(
         "restricted",
-        "The HCA's firmware or driver refuses this counter to this function (EINVAL), as on a DGX or a virtual machine. "
-        "The agent does not retry, to keep the kernel's log clean.",
+        "The HCA's firmware or driver refuses this counter to this function (EINVAL), as on a DGX or a virtual "
+        "machine. The agent does not retry, to keep the kernel's log clean.",
         "Sample where the physical function is, or ask its owner to lift the restriction (mlxprivhost).",
     ),
     Fault(

@@ -265,7 +265,7 @@ def test_a_driver_changed_under_the_agent_makes_it_end_for_a_restart_once(start:
     tmp.manager.close()
     (tmp.folder / "notify").unlink()
     agent = start(version + GPUS, supervised=True)
-    assert "580.1.2" in agent.said("to be started again")
+    assert "580.1.2" in agent.said("Stopping for a restart")
     assert agent.process.wait(timeout=30) == 1
     assert agent.rows("SELECT count(*) AS n FROM absences WHERE reason = 'self-restart'")[0]["n"] == 1
     assert agent.manager is not None
