@@ -142,14 +142,10 @@ def findings(advice: Advice, options: PageOptions = SHORT) -> Section:
         largest = sorted(same, key=lambda f: (-_usd([f]), -f.gpu_hours, f.id))[: each or (1 if len(same) == 1 else 0)]
         rows += [(f"  {brief(titles.resource(f), _NAME)}", brief(short[f.id], 20), _cost([f], advice)) for f in largest]
     left = len(ordered) - len(kept)
+    more = f"and {left} more rules: --section findings" if left > 0 else ""
     return section(
         "Findings",
-        Table(
-            ("finding", "id", "cost/month"),
-            tuple(rows),
-            (2,),
-            f"and {left} more rules: --section findings" if left > 0 else "",
-        ),
+        Table(("finding", "id", "cost/month"), tuple(rows), (2,), more),
         "Costs of different findings can overlap; 'Wasted' counts each GPU-hour once." if len(groups) > 1 else "",
     )
 
