@@ -13,7 +13,8 @@ from rich.padding import Padding
 from rich.text import Text
 
 from ...rules.base.sanitize import clean
-from ..views.document.model import AsideBlock, Block, Bullets, Chart, Document, Figures, Section, Table
+from ..views.document.model import AsideBlock, Block, Bullets, Chart, Document, Figures, Link, Section, Table
+from .command_lines import command_lines
 from .console import console_of, hanging, line, table, written
 
 MAIL_WIDTH = 72
@@ -26,6 +27,8 @@ def document_text(document: Document, *, width: int = 100, color: bool = False) 
     _title(console, document.heading, "=")
     for text in filter(None, (document.window, document.summary)):
         line(console, text)
+    if document.link is not None:
+        _block(console, document.link, 0)
     if document.tiles:
         tiles = tuple((t.label, f"{t.value}  ({t.change})" if t.change else t.value) for t in document.tiles)
         console.print()
@@ -101,6 +104,20 @@ def _block(console: Console, block: Block, depth: int) -> None:
         case Chart():
             hanging(console, block.alt, by)
         case AsideBlock():
-            hanging(console, f"{block.text} {block.command}".rstrip(), by)
+            _aside(console, block, by)
+        case Link():
+            # Whole, however long: an address that is folded leads nowhere.
+            console.file.write(f"{' ' * by}{clean(block.text)}: {clean(block.url)}\n")
         case _:
             hanging(console, block, by)
+
+
+def _aside(console: Console, aside: AsideBlock, by: int) -> None:
+    """A sentence, and its command behind it where both fit into a line, else in lines that a shell reads as one."""
+    text, command = clean(aside.text), clean(aside.command)
+    if len(text) + 1 + len(command) <= console.width - by or not command:
+        hanging(console, f"{text} {command}".rstrip(), by)
+        return
+    hanging(console, text, by)
+    for one in command_lines(command, console.width - by - _INDENT):
+        console.file.write(f"{' ' * (by + _INDENT)}{one}\n")

@@ -10,9 +10,10 @@ from .. import coverage
 from ..finding_groups import best, cases
 from ..move_words import action_words
 from . import advice_sections as parts
-from . import head, sections
+from . import head, mail_sections, sections
 from .energy_section import energy_section
 from .model import Bullets, Chart, Document, Section, section
+from .reader_commands import ReaderCommands
 from .report_content import FABRIC, KINDS, MONEY, Story, story_of
 from .truncate import SCREEN, Lengths
 
@@ -53,7 +54,7 @@ def advice_document(advice: Advice, lengths: Lengths, draw: Draw = lambda _: {})
 def _report(story: Story, charts: Mapping[str, Chart], lengths: Lengths) -> tuple[Section, ...]:
     return (
         sections.kinds("What the GPUs did", story, charts.get(KINDS)),
-        sections.moves(story, lengths),
+        mail_sections.recommendations(story, lengths, ReaderCommands()),
         sections.idle(story, lengths),
         sections.fabric(story, charts.get(FABRIC), lengths),
     )
