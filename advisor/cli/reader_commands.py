@@ -27,7 +27,7 @@ def reader_commands(options: argparse.Namespace, settings: ReportSettings, host:
             *_files("--rules", options.rules), *_files("--prices", options.prices),
             *_flags("--gpu-hour-usd", options.gpu_hour_usd),
         ),
-        ledger="--no-ledger" if options.no_ledger else _joined(*_files("--ledger", options.ledger)),
+        ledger=_joined(*_files("--ledger", options.ledger)),
         host=named,
     )  # fmt: skip
 

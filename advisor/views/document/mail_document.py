@@ -53,7 +53,8 @@ def mail_document(
         link=Link("Dashboard", dashboard.page) if dashboard.page else None,
         sections=(
             mail_sections.recommendations(story, lengths, commands, dashboard),
-            mail_sections.comparison(story, charts.get(KINDS), lengths, commands),
+            mail_sections.comparison(story, charts.get(KINDS)),
+            *mail_sections.changes(story, lengths, commands),
             *((sections.teams(story, lengths),) if len(story.teams) > 1 else ()),
             sections.idle(story, lengths),
             sections.fabric(story, charts.get(FABRIC), lengths),

@@ -51,7 +51,8 @@ def headline(story: Story) -> str:
 def summary(story: Story) -> str:
     """What was observed, what the dollars rest on, and what could not be judged."""
     a, s = story.advice, story.advice.summary
-    seen = f"{coverage.observed_time(a)}; {coverage.size_words(s)}."
+    seen = f"{coverage.size_words(s)}."
+    seen = seen[:1].upper() + seen[1:]
     if s.cost_usd is None:
         if s.nothing_judged:
             return f"{seen} {coverage.why_not_judged(s)}"

@@ -50,16 +50,15 @@ def _card(number: int, m: Move, lengths: Lengths, commands: ReaderCommands, dash
     url = dashboard.of(m.workload, m.node) if dashboard is not None else ""
     return section(
         f"{number}. {lengths.sentence(m.title, 120)}: {m.gain}",
-        lengths.sentence(m.evidence),
+        lengths.sentence(m.evidence or r.text),
         Figures(
             (
                 ("Gain", sections.gain(r)),
-                ("Available", sections.realisation_words(r.realisation, r.available_from, lengths)),
-                ("Predicted time", words.time_words(r.time_ratio)),
+                ("Kind of gain", sections.realisation_words(r.realisation, r.available_from, lengths)),
+                *((("Predicted time", words.time_words(r.time_ratio)),) if r.time_ratio is not None else ()),
                 ("Risk", r.risk),
             )
         ),
-        lengths.sentence(r.text),
         AsideBlock(sections.wrong_if(r.would_change_if, lengths)),
         Link("Dashboard", url) if url else None,
         AsideBlock(commands.lead, commands.explain(m.id)),
@@ -89,8 +88,8 @@ def _folded(story: Story) -> str:
     return f"{many} not listed{least}."
 
 
-def comparison(story: Story, chart: Chart | None, lengths: Lengths, commands: ReaderCommands) -> Section:
-    """This week against the last: figures, GPU-hours by kind, then what is new, resolved and done."""
+def comparison(story: Story, chart: Chart | None) -> Section:
+    """This week against the last: figures, and GPU-hours by kind."""
     told = sections.kinds_words(story.hours_by_kind) if chart is None and story.hours_by_kind else ""
     return section(
         "This week compared with last week",
@@ -98,7 +97,6 @@ def comparison(story: Story, chart: Chart | None, lengths: Lengths, commands: Re
         _figures(story) if story.has_before else None,
         told,
         chart,
-        _changes(story, lengths, commands),
     )
 
 
@@ -126,11 +124,11 @@ def _figures(story: Story) -> Table:
     return Table(("", "this week", "last week", "change"), tuple(r for r in rows if r is not None), (1, 2, 3))
 
 
-def _changes(story: Story, lengths: Lengths, commands: ReaderCommands) -> Section | None:
-    """New, resolved and done since last week; None where there is no week before and nothing was done."""
+def changes(story: Story, lengths: Lengths, commands: ReaderCommands) -> tuple[Section, ...]:
+    """New, resolved and done since last week; nothing where there is no week before and nothing was done."""
     c = story.changes
     if not c.compared and not c.done:
-        return None
+        return ()
     done = [
         f"{lengths.sentence(o.about, 80)}: {o.action}"
         + (f" (saves {words.usd(o.realised_saving_usd_per_month)}/month, measured)"
@@ -143,13 +141,15 @@ def _changes(story: Story, lengths: Lengths, commands: ReaderCommands) -> Sectio
         *_rows("Done", done, lengths),
     ]
     if not rows:
-        return section("Changes since last week", "No finding is new or resolved.")
+        return (section("Changes since last week", "No finding is new or resolved."),)
     smaller = words.counted(c.smaller, "smaller change")
-    return section(
-        "Changes since last week",
-        Table(("", "what"), tuple(rows)),
-        AsideBlock(f"{smaller} not listed.") if c.smaller else None,
-        AsideBlock("History:", commands.ledger_list()) if done else None,
+    return (
+        section(
+            "Changes since last week",
+            Table(("change", "what"), tuple(rows)),
+            AsideBlock(f"{smaller} not listed.") if c.smaller else None,
+            AsideBlock("History:", commands.ledger_list()) if done else None,
+        ),
     )
 
 

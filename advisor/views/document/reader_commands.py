@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass, replace
 
-from ...core.timestamps import rfc3339
+from ...core.timestamps import day, rfc3339
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,10 @@ class ReaderCommands:
 
     def of_window(self, start: float, end: float) -> ReaderCommands:
         """The same for a window (Unix seconds)."""
-        return replace(self, window=f"--since {(end - start) / 3600:g}h --until {rfc3339(end)}")
+        days = (end - start) / 86400
+        length = f"{days:g}d" if days == round(days) else f"{(end - start) / 3600:g}h" if end > start else ""
+        until = day(end) if end % 86400 == 0 else rfc3339(end)
+        return replace(self, window=f"--since {length} --until {until}" if length else "")
 
     def explain(self, id_: str) -> str:
         """All about one recommendation, finding or workload."""
