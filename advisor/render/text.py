@@ -113,11 +113,10 @@ def _block(console: Console, block: Block, depth: int) -> None:
 
 
 def _aside(console: Console, aside: AsideBlock, by: int) -> None:
-    """A sentence, and its command behind it where both fit into a line, else in lines that a shell reads as one."""
-    text, command = clean(aside.text), clean(aside.command)
-    if len(text) + 1 + len(command) <= console.width - by or not command:
-        hanging(console, f"{text} {command}".rstrip(), by)
-        return
-    hanging(console, text, by)
-    for one in command_lines(command, console.width - by - _INDENT):
+    """A sentence, and its command in lines of its own: whole on a screen, for what is folded cannot be pasted; in a mail
+    folded so that a shell reads it as one."""
+    hanging(console, aside.text, by)
+    command = clean(aside.command)
+    folds = console.width <= MAIL_WIDTH
+    for one in command_lines(command, console.width - by - _INDENT) if folds else filter(None, [command]):
         console.file.write(f"{' ' * (by + _INDENT)}{one}\n")
