@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from ...rules.base.errors import UsageError
-from ...rules.base.typed_fields import suggest
+from ...rules.base.suggestions import suggest
 from ...rules.catalog.loader import Catalog
 from ...rules.catalog.types import GpuSku
 from ..core.advice_types import Advice, Finding, Recommendation

@@ -11,7 +11,7 @@ from pathlib import Path
 from ....rules.base.errors import NothingToDo, SkuwiseError, StoreError, UsageError
 from ....rules.base.output import say
 from ....rules.base.sanitize import clean
-from ....rules.base.typed_fields import suggest
+from ....rules.base.suggestions import suggest
 from ...ledger.entries import LedgerEntry
 from ...ledger.file.paths import default_ledger_path, every_ledger, folder_of
 from ...ledger.file.store import Ledger
