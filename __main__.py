@@ -107,7 +107,7 @@ def _dispatch(name: str, arguments: list[str], commands: Mapping[str, Command]) 
     command = commands[name]
     try:
         options = command_parser(f"skuwise {name}", command).parse_args(arguments)
-        options.commands = commands
+        options.commands, options.typed = commands, ["skuwise", name, *arguments]
         return int(options.run(options))
     except ModuleNotFoundError as error:
         # Commands import what is heavy only where they use it, so the gap may show as late as here.

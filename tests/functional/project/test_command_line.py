@@ -27,8 +27,14 @@ def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         ("advize", "Unknown command 'advize'. Did you mean advise?"),
         ("zzz", "Unknown command 'zzz'. Run 'skuwise --help' for a list of commands."),
         ("--halp", "Unknown option '--halp'. Did you mean --help?"),
-        ("agent onec", "Unknown command 'skuwise agent onec'. Did you mean once? Run 'skuwise agent --help' for usage."),
-        ("advise --formt json", "Unknown option '--formt'. Did you mean --format? Run 'skuwise advise --help' for usage."),
+        (
+            "agent onec",
+            "Unknown command 'skuwise agent onec'. Did you mean once? Run 'skuwise agent --help' for usage.",
+        ),
+        (
+            "advise --formt json",
+            "Unknown option '--formt'. Did you mean --format? Run 'skuwise advise --help' for usage.",
+        ),
         (
             "advise --db x --formt=json",
             "Unknown option '--formt'. Did you mean --format? Run 'skuwise advise --help' for usage.",
