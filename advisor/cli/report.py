@@ -15,7 +15,7 @@ from ...agent.model import Instant
 from ...rules.base.errors import EXIT_DONE, NothingToDo, UsageError
 from ...rules.base.output import say, write_stdout
 from ...rules.base.sanitize import clean
-from ...rules.base.typed_fields import suggest
+from ...rules.base.suggestions import suggest
 from ..core.timestamps import minute, parse_moment
 from ..mail.outbox import Outbox, default_outbox
 from ..mail.routes import Routes, load_routes
