@@ -108,7 +108,7 @@ def _dispatch(name: str, arguments: list[str], commands: Mapping[str, Command]) 
     from .rules.base.command_registry import configure_command  # noqa: PLC0415
 
     _, text, extra = command = commands[name]
-    needs = f"It needs the extra {extra!r}: pip install 'skuwise[{extra}]'" if extra else None
+    needs = f"Requires the extra {extra!r}. From a checkout: pip install '.[{extra}]'" if extra else None
     parser = argparse.ArgumentParser(prog=f"skuwise {name}", description=text, epilog=needs)
     try:
         configure_command(parser, command)
@@ -118,9 +118,11 @@ def _dispatch(name: str, arguments: list[str], commands: Mapping[str, Command]) 
         # Commands import what is heavy only where they use it, so the gap may show as late as here.
         if error.name is None or error.name.partition(".")[0] == "skuwise":
             raise
+        from .rules.base.own_command import install_command  # noqa: PLC0415 - only a gap asks for it
+
         raise SkuwiseError(
-            f"'skuwise {name}' needs the Python package {error.name}, which is not installed here.",
-            f"Install it with: pip install 'skuwise[{extra or 'all'}]'",
+            f"'skuwise {name}' needs the Python package {error.name}, which is not installed.",
+            f"Install it: {install_command(extra or 'all')}",
         ) from error
 
 
