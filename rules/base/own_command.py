@@ -33,7 +33,7 @@ def command_words(*, program: Path, interpreter: Path, folder: Path, path: str) 
     if not os.access(program, os.X_OK):
         return f"{_shown(interpreter, folder)} -m skuwise"
     found = shutil.which("skuwise", path=path)
-    if found is not None and Path(found).is_absolute() and os.path.samefile(found, program):
+    if found is not None and Path(found).is_absolute() and Path(found).samefile(program):
         return "skuwise"
     return _shown(program, folder)
 
@@ -78,16 +78,16 @@ def wanted_by(extra: str, requires: list[str]) -> list[str]:
             continue
         name, _, named = requirement.partition("[")
         if name.strip() == "skuwise":
-            inner = [one for each in named.rstrip("] ").split(",") for one in wanted_by(each.strip(), requires)]
-            found += [one for one in inner if one not in found]
-        elif requirement not in found:
+            for each in named.rstrip("] ").split(","):
+                found += wanted_by(each.strip(), requires)
+        else:
             found.append(requirement.replace(" ", ""))
-    return found
+    return list(dict.fromkeys(found))
 
 
 def _shown(program: Path, folder: Path) -> str:
     """`program` as a word of a shell: relative where it lies below `folder`."""
-    absolute = Path(os.path.abspath(program))
+    absolute = program.absolute()
     try:
         inside = absolute.relative_to(folder)
     except ValueError:
