@@ -11,6 +11,13 @@ install_lock() {
     total=$(grep -c '^[a-z0-9].*==' "$lock")
     { pip_install --progress-bar off $HASHED -r "$lock" 2>&1 || echo 'skuwise: pip failed'; } | tee "$log" | progress
     if tail -n 1 "$log" | grep -q '^skuwise: pip failed$'; then failed; fi
+    [ "$kind" != run ] || slim
+}
+
+# Users run none of the packages' own tests (50 MB), and the setuptools that comes with Python 3.11 is too old for us.
+slim() {
+    "$folder/bin/python" -m pip --disable-pip-version-check uninstall --quiet --yes setuptools >"$log" 2>&1
+    find "$folder/lib" -depth -type d -name tests -exec rm -rf {} +
 }
 
 # One line that is rewritten on a terminal; elsewhere a line for every tenth package.
