@@ -113,9 +113,11 @@ def _dispatch(name: str, arguments: list[str], commands: Mapping[str, Command]) 
         # Commands import what is heavy only where they use it, so the gap may show as late as here.
         if error.name is None or error.name.partition(".")[0] == "skuwise":
             raise
+        from .rules.base.own_command import install_command  # noqa: PLC0415 - only a gap asks for it
+
         raise SkuwiseError(
             f"'skuwise {name}' needs the Python package {error.name}, which is not installed.",
-            f"Install it: pip install 'skuwise[{command.extra or 'all'}]'",
+            f"Install it: {install_command(command.extra or 'all')}",
         ) from error
 
 

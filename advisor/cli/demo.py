@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from ...rules.base.errors import EXIT_DONE, UsageError
 from ...rules.base.output import say, write_stdout, write_whole
+from ...rules.base.own_command import own_command
 from ..advise import load_rulebook, read_and_advise
 from ..moves.waste.idle_fabric import RULE as FOUNDING
 from ..render import render
@@ -93,17 +95,19 @@ def _has_gpus() -> bool:
 
 
 def _next(fleet: Path, report: Path, own: Path | None) -> str:
+    """Commands that run when pasted into the shell that started the demo."""
+    skuwise, db, founding = own_command(), shlex.quote(str(fleet)), shlex.quote(str(fleet.with_name("founding.db")))
     lines = [
         "",
-        f"The full report: {report}",
+        f"Full report: {report}",
         "Try next:",
-        f"  skuwise advise --db {fleet}",
-        f"  skuwise advise --db {fleet} --format json",
-        "  skuwise simulate founding --db founding.db && skuwise advise --db founding.db",
-        "  skuwise skus show azure/Standard_ND96isr_H100_v5",
-        "  skuwise rules list",
-        "  skuwise agent doctor",
+        f"  {skuwise} advise --db {db}",
+        f"  {skuwise} advise --db {db} --format json",
+        f"  {skuwise} simulate founding --db {founding} && {skuwise} advise --db {founding}",
+        f"  {skuwise} skus show azure/Standard_ND96isr_H100_v5",
+        f"  {skuwise} rules list",
+        f"  {skuwise} agent doctor",
     ]
     if own is not None:
-        lines.append(f"  skuwise agent run --db {own}          (30 hours of it allow a first verdict of waste)")
+        lines.append(f"  {skuwise} agent run --db {shlex.quote(str(own))}   # waste can be judged after 30 hours")
     return "\n".join([*lines, ""])
