@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import shutil
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from ...rules.base.own_command import own_command
 from ..mail.settings import ReportSettings
 from ..views.document.reader_commands import ReaderCommands
-
-_NAME = "skuwise"
 
 
 def reader_commands(options: argparse.Namespace, settings: ReportSettings, host: str) -> ReaderCommands:
@@ -21,7 +18,7 @@ def reader_commands(options: argparse.Namespace, settings: ReportSettings, host:
     source = _flags("--db", _absolute(options.db)) if options.db else _flags("--prometheus", (options.prometheus,))
     named = settings.command_host or (host if options.db and not settings.command else "")
     return ReaderCommands(
-        program=settings.command or program(sys.argv[0]),
+        program=settings.command or own_command(anywhere=True),
         source=_joined(source, *(_flags("--match", options.match)), *_files("--jobs", options.jobs)),
         book=_joined(
             *_files("--rules", options.rules), *_files("--prices", options.prices),
@@ -30,18 +27,6 @@ def reader_commands(options: argparse.Namespace, settings: ReportSettings, host:
         ledger=_joined(*_files("--ledger", options.ledger)),
         host=named,
     )  # fmt: skip
-
-
-def program(called: str) -> str:
-    """``skuwise`` where a shell finds this installation by that name; else what starts it. `called`: as this process
-    was."""
-    path = Path(called)
-    if path.name != _NAME:
-        return f"{shlex.quote(sys.executable)} -m {_NAME}"
-    found = shutil.which(_NAME)
-    if found is not None and path.exists() and Path(found).samefile(path):
-        return _NAME
-    return shlex.quote(str(path.absolute()))
 
 
 def _absolute(paths: Iterable[Path]) -> list[str]:

@@ -36,13 +36,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_source_choice(parser, required=False)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--preview", type=Path, metavar="DIR", help="write each mail to DIR as .eml and .html")
-    what.add_argument("--send", action="store_true", help="send mails that were not sent yet; without report.send: a dry run")
+    what.add_argument(
+        "--send", action="store_true", help="send mails that were not sent yet; without report.send: a dry run"
+    )
     parser.add_argument("--teams", type=Path, metavar="FILE", help="routes: the workloads and addresses of each team")
     parser.add_argument("--only", metavar="TEAM", help="only the mail of TEAM")
     parser.add_argument(
-        "--week", metavar="DATE", help="the week that contains DATE, Monday to Monday, UTC (default: the last complete week)"
+        "--week",
+        metavar="DATE",
+        help="the week that contains DATE, Monday to Monday, UTC (default: the last complete week)",
     )
-    parser.add_argument("--rules", type=Path, metavar="DIR", help="folder with your own rules, which override the built-in ones")
+    parser.add_argument(
+        "--rules", type=Path, metavar="DIR", help="folder with your own rules, which override the built-in ones"
+    )
     add_prices(parser)
     add_ledger(parser)
 

@@ -113,8 +113,8 @@ def _block(console: Console, block: Block, depth: int) -> None:
 
 
 def _aside(console: Console, aside: AsideBlock, by: int) -> None:
-    """A sentence, and its command in lines of its own: whole on a screen, for what is folded cannot be pasted; in a mail
-    folded so that a shell reads it as one."""
+    """A sentence, and its command in lines of its own: whole on a screen, where a folded one cannot be pasted; in a
+    mail folded so that a shell reads it as one."""
     hanging(console, aside.text, by)
     command = clean(aside.command)
     folds = console.width <= MAIL_WIDTH

@@ -20,7 +20,7 @@ from ..rulebook import Rulebook
 from ..telemetry.source import Source
 from ..views.document.dashboard import Dashboard
 from ..views.document.mail_document import ReaderLinks
-from ..views.document.reader_commands import ReaderCommands
+from ..views.document.reader_commands import NO_COMMANDS, ReaderCommands
 from .weekly import FLEET, Report, WeeklyReports
 from .weeks import WEEK_SECONDS, Week, check_over
 
@@ -40,7 +40,7 @@ class ReportJob:
     only: str | None
     say: Callable[[str], None]
     named: bool = True
-    commands: ReaderCommands = ReaderCommands()
+    commands: ReaderCommands = NO_COMMANDS
 
     @property
     def fleet(self) -> TeamRoute:

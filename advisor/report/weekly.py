@@ -32,8 +32,8 @@ class Report:
 @dataclass(frozen=True, slots=True)
 class WeeklyReports:
     """What letters are made of. `before`: the week before, None: there is none. `told`: what a team, by its name, was
-    told within the cooldown. `with_empty`: whether a team of which the week has nothing is written to. `links`: where its
-    readers go on."""
+    told within the cooldown. `with_empty`: whether a team of which the week has nothing is written to. `links`: where
+    its readers go on."""
 
     advice: Advice
     before: Advice | None

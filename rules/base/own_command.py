@@ -14,22 +14,23 @@ from urllib.parse import unquote, urlparse
 _ROOT = Path(__file__).resolve().parents[2]
 
 
-def own_command() -> str:
+def own_command(*, anywhere: bool = False) -> str:
     """The words that stand for ``skuwise`` in a command to paste into the shell that runs us.
 
     ``skuwise`` where the PATH leads to this installation; else the path of its program, relative below the current
-    folder; else this interpreter with ``-m skuwise``.
+    folder; else this interpreter with ``-m skuwise``. `anywhere`: no path is relative, for a reader in another folder.
     """
     return command_words(
         program=Path(sys.executable) if getattr(sys, "frozen", False) else Path(sys.prefix, "bin", "skuwise"),
         interpreter=Path(sys.executable),
-        folder=Path.cwd(),
+        folder=None if anywhere else Path.cwd(),
         path=os.environ.get("PATH", ""),
     )
 
 
-def command_words(*, program: Path, interpreter: Path, folder: Path, path: str) -> str:
-    """The same for an installation with `program` and `interpreter`, called from `folder` with this PATH."""
+def command_words(*, program: Path, interpreter: Path, folder: Path | None, path: str) -> str:
+    """The same for an installation with `program` and `interpreter`, called from `folder` (None: from anywhere) with
+    this PATH."""
     if not os.access(program, os.X_OK):
         return f"{_shown(interpreter, folder)} -m skuwise"
     found = shutil.which("skuwise", path=path)
@@ -85,9 +86,11 @@ def wanted_by(extra: str, requires: list[str]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _shown(program: Path, folder: Path) -> str:
+def _shown(program: Path, folder: Path | None) -> str:
     """`program` as a word of a shell: relative where it lies below `folder`."""
     absolute = program.absolute()
+    if folder is None:
+        return shlex.quote(str(absolute))
     try:
         inside = absolute.relative_to(folder)
     except ValueError:

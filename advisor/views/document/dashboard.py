@@ -65,3 +65,6 @@ class Dashboard:
             return quote(values[match[1]][:_NAME_MAX], safe="", errors="backslashreplace")
 
         return _PLACEHOLDER.sub(value, self.template)
+
+
+NO_DASHBOARD = Dashboard()

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 from .. import coverage
 from . import head, mail_head, mail_sections, sections
-from .dashboard import Dashboard
+from .dashboard import NO_DASHBOARD, Dashboard
 from .energy_section import energy_section
 from .model import Chart, Document, Link
 from .outcomes import accepted
-from .reader_commands import ReaderCommands
+from .reader_commands import NO_COMMANDS, ReaderCommands
 from .report_content import FABRIC, KINDS, MONEY, Story
 from .truncate import Brevity, Lengths
 
@@ -20,8 +20,8 @@ from .truncate import Brevity, Lengths
 class ReaderLinks:
     """Where the reader of a mail goes on: the commands that print details, and the site's dashboard."""
 
-    commands: ReaderCommands = ReaderCommands()
-    dashboard: Dashboard = Dashboard()
+    commands: ReaderCommands = NO_COMMANDS
+    dashboard: Dashboard = NO_DASHBOARD
 
 
 NO_LINKS = ReaderLinks()

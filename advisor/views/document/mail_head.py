@@ -66,7 +66,7 @@ def summary(story: Story) -> str:
 
 def tiles(story: Story) -> tuple[Tile, ...]:
     """Spend, waste and savings a month, with the week's figures in smaller type."""
-    a, s = story.advice, story.advice.summary
+    s = story.advice.summary
 
     def judged(label: str, value: str, change: str = "") -> Tile:
         """What is no zero where nothing was judged, and says of how many GPUs it is known where some were."""

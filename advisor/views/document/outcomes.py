@@ -72,7 +72,5 @@ def _realised(o: MoveOutcome, lengths: Lengths) -> str:
 
 def _figures(usd: float | None, freed: float | None, ratio: float | None) -> str:
     """Dollars, else GPU-hours, and the time; empty where none is known."""
-    gain = (
-        f"{words.usd(usd)}/month" if usd is not None else f"{words.hours(freed)}/month" if freed is not None else ""
-    )
+    gain = f"{words.usd(usd)}/month" if usd is not None else f"{words.hours(freed)}/month" if freed is not None else ""
     return ", ".join(part for part in (gain, f"x{ratio:.2f} the time" if ratio is not None else "") if part)

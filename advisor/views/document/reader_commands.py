@@ -53,3 +53,6 @@ class ReaderCommands:
 
     def _command(self, *words: str) -> str:
         return " ".join(word for word in (self.program, *words) if word)
+
+
+NO_COMMANDS = ReaderCommands()

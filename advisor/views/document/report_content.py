@@ -63,9 +63,10 @@ class Story:
     """One report. `team` None: the whole fleet.
 
     `advice` is what it tells of, for sums, prices and the lists that go with it; `has_before`: whether there is a week
-    before. `kwh`: what the GPUs drew. `hours_by_kind`: kind -> GPU-hours. `moves`: every open move, what is worth most
-    first. `changes`: what is new, resolved and done since the week before. `observed`: share of the workloads' GPU time that was observed (None: no workload). `teams`: empty where the
-    fleet is not divided.
+    before. `kwh`: what the GPUs drew. `hours_by_kind`: kind -> GPU-hours. `moves`: every open
+    recommendation that is worth showing, what is worth most first. `changes`: what is new, resolved and done since the
+    week before. `observed`: share of the workloads' GPU time that was observed (None: no workload). `teams`: empty
+    where the fleet is not divided.
     """
 
     team: str | None

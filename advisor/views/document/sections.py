@@ -12,7 +12,7 @@ from ...core.timestamps import minute
 from ...core.verdict_types import INFERRED
 from .. import coverage as cover
 from ..aggregates import FabricSum, IdleGpus
-from .model import AsideBlock, Chart, Figures, Section, Table, section
+from .model import Chart, Section, Table, section
 from .report_content import Change, Story, TeamRow
 from .truncate import Lengths
 
