@@ -16,6 +16,7 @@ from ...rules.base.output import say, write_stdout, write_whole
 from ...rules.base.own_command import own_command
 from ..advise import load_rulebook, read_and_advise
 from ..core.advice_types import Advice
+from ..core.ids import short_id
 from ..ledger.sync import LedgerSync
 from ..mail.routes import Routes
 from ..mail.settings import ReportSettings
@@ -66,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
     say("4/4  Writing the weekly report")
     _write_mails(fleet, mails, book, now)
     text = document_text(
-        advice_page(advice, PageOptions(again=again, rows=_ROWS)), width=terminal_width(), color=wants_color()
+        advice_page(advice, PageOptions(rows=_ROWS)), width=terminal_width(), color=wants_color()
     )
     write_stdout(f"\n{text}\n{_next(advice, again, (fleet, page, mails), own)}")
     return EXIT_DONE
@@ -146,7 +147,7 @@ def _next(advice: Advice, again: Again, files: tuple[Path, Path, Path], own: Pat
     """The files, and commands that run when pasted into the shell that started the demo."""
     fleet, page, mails = files
     commands = [("all recommendations, findings and workloads", again.command("advise", "--all"))]
-    commands += [("details of the first recommendation", again.command("explain", r.id))
+    commands += [("details of the first recommendation", again.command("explain", short_id(r.id)))
                  for r in shown_recommendations(advice)[:1]]  # fmt: skip
     commands += [
         ("the screens, in a terminal", again.command("tui")),
