@@ -1,11 +1,14 @@
 # Every target sets up what it needs; `make help` lists them.
-PYTHON ?= python3
+# The program for new environments; without it the first suitable one of python3, python3.13, python3.12, python3.11.
+PYTHON ?=
+# Two environments: what tests and tools need, and what users run. VENV=DIR puts the one that is asked for elsewhere.
 VENV ?= .venv
+ELSEWHERE := $(if $(filter file,$(origin VENV)),,$(VENV))
+RUN_VENV := $(or $(ELSEWHERE),.venv-run)
 BIN := $(VENV)/bin
 LOCK := requirements/dev.lock
-# Every file of every lock is checked, and none is built: what builds a source archive would come without a hash.
-PIP := $(BIN)/python -m pip --disable-pip-version-check
-HASHED := --require-hashes --only-binary=:all:
+# ENVIRONMENT KIND GOAL LOCK DIR: checks the machine first, makes the environment whole or not at all.
+ENVIRONMENT := PYTHON="$(PYTHON)" sh deploy/setup/environment.sh
 # For every Python from 3.11 on and every platform; the hashes are those of all files of a version.
 COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest --generate-hashes \
 	--annotation-style line --custom-compile-command "make lock" $(UPGRADE)
@@ -21,23 +24,24 @@ MUTATIONS ?= 100000
 PARALLEL := -n 2 --dist worksteal
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' __init__.py)
 .DEFAULT_GOAL := help
-.PHONY: help setup demo fuzz test test-all properties lint types contracts check bench accuracy evaluate model move-model power-model golden picture mails removals screens build lock format clean standalone image sbom
+.PHONY: help setup runtime sbom-tool install demo fuzz test test-all properties lint types contracts check bench accuracy evaluate model move-model power-model golden picture mails removals screens build lock format clean standalone image image-archive sbom release
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
-$(VENV)/.installed: pyproject.toml $(LOCK)
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "skuwise needs Python 3.11 or newer; set PYTHON=..." >&2; exit 1; }
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "no venv module: install python3-venv" >&2; exit 1; }
-	$(PIP) install --quiet $(HASHED) -r $(LOCK)
-	$(PIP) install --quiet --no-index --no-deps --no-build-isolation -e .
-	@$(PIP) check >/dev/null || { $(PIP) check >&2; echo "the lock does not fit pyproject.toml: run make lock" >&2; exit 1; }
-	@touch $@
+setup: ## make the environment of tests and tools with the locked versions, hashes checked
+	@$(ENVIRONMENT) dev test $(LOCK) "$(VENV)" "$(ELSEWHERE)"
 
-setup: $(VENV)/.installed ## make the virtual environment with the locked versions, hashes checked
+runtime: # always checked: it is remade where the lock changed, and takes skuwise anew where the checkout did
+	@$(ENVIRONMENT) run $(or $(GOAL),demo) requirements/run.lock "$(RUN_VENV)" "$(ELSEWHERE)"
 
-demo: setup ## the main job: simulate a small fleet, advise, explain the founding case
-	$(BIN)/skuwise demo
+install: GOAL = install
+install: runtime ## install skuwise from this checkout into .venv-run, or VENV=DIR
+	@echo "Installed: $(abspath $(RUN_VENV))/bin/skuwise"
+	@echo "To call it as skuwise in this shell: export PATH=\"$(abspath $(RUN_VENV))/bin:\$$PATH\""
+
+demo: runtime ## the main job: simulate a small fleet, advise, explain the founding case
+	@"$(RUN_VENV)/bin/skuwise" demo
 
 test: setup ## the quick suite: everything but what is marked slow
 	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not hardware"
@@ -119,15 +123,14 @@ standalone: setup ## the agent as one folder for nodes with an old Python, in di
 	$(BIN)/python deploy/standalone/build.py
 
 image: ## the agent's image (ENGINE=docker or podman)
+	@command -v $(ENGINE) >/dev/null || { echo "skuwise: $(ENGINE) is not installed. Use ENGINE=docker or ENGINE=podman." >&2; exit 1; }
 	$(ENGINE) build -f deploy/container/Containerfile -t skuwise-agent:$(VERSION) .
 
-$(VENV)/sbom/.installed: requirements/sbom.lock | setup
-	$(BIN)/python -m venv $(VENV)/sbom
-	$(VENV)/sbom/bin/python -m pip install --quiet --disable-pip-version-check $(HASHED) -r requirements/sbom.lock
-	@touch $@
+sbom-tool: setup
+	@$(ENVIRONMENT) tool sbom requirements/sbom.lock "$(VENV)/sbom"
 
 BILL = $(VENV)/sbom/bin/python deploy/sbom.py --python $(BIN)/python
-sbom: setup $(VENV)/sbom/.installed ## bills of materials (CycloneDX JSON) of all, of the agent and of its image, in dist/
+sbom: sbom-tool ## bills of materials (CycloneDX JSON) of all, of the agent and of its image, in dist/
 	$(BILL) --name skuwise --lock requirements/all.lock --out dist/skuwise-$(VERSION).cdx.json
 	$(BILL) --name skuwise-agent --lock requirements/agent.lock --out dist/skuwise-agent-$(VERSION).cdx.json
 	$(BILL) --name skuwise-agent --lock requirements/agent.lock --base "$$(sed -n 's/^ARG BASE=//p' deploy/container/Containerfile)" \
@@ -137,6 +140,7 @@ lock: setup ## resolve the locks anew and keep versions that still fit; UPGRADE=
 	$(COMPILE) --extra dev pyproject.toml -o $(LOCK)
 	$(COMPILE) -c $(LOCK) --extra kubernetes pyproject.toml -o requirements/agent.lock
 	$(COMPILE) -c $(LOCK) --extra all --extra kubernetes pyproject.toml -o requirements/all.lock
+	$(COMPILE) -c $(LOCK) --extra all pyproject.toml -o requirements/run.lock
 	$(COMPILE) -c $(LOCK) requirements/build.in -o requirements/build.lock
 	$(COMPILE) -c $(LOCK) --extra kubernetes pyproject.toml requirements/build.in requirements/standalone.in \
 		-o requirements/standalone.lock
@@ -149,4 +153,4 @@ format: setup ## let ruff write
 	$(BIN)/ruff format .
 
 clean: ## remove what was built
-	rm -rf $(VENV) build dist *.egg-info out
+	rm -rf .venv .venv-run build dist *.egg-info out

@@ -1,85 +1,121 @@
-"""`skuwise demo`: the whole way on one machine, no GPU needed."""
+"""`skuwise demo`: the full pipeline on simulated data; needs no GPU."""
 
 from __future__ import annotations
 
 import argparse
+import shlex
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
+from ...agent.base.self_command import child_command
 from ...rules.base.errors import EXIT_DONE, UsageError
 from ...rules.base.output import say, write_stdout, write_whole
+from ...rules.base.own_command import own_command
 from ..advise import load_rulebook, read_and_advise
-from ..moves.waste.idle_fabric import RULE as FOUNDING
+from ..core.advice_types import Advice
+from ..core.ids import short_id
+from ..ledger.sync import LedgerSync
+from ..mail.routes import Routes
+from ..mail.settings import ReportSettings
 from ..render import render
-from ..render.text import document_text, sections_text
+from ..render.text import document_text
+from ..report.preview import write_previews
+from ..report.run import ReportJob
+from ..report.weeks import reported_week
+from ..rulebook import Rulebook
 from ..simulate.simulator import simulate
-from ..views.document.advice_document import case_sections, overview_document
+from ..telemetry.source import Databases
+from ..views.document.advice_page import advice_page
+from ..views.document.page_options import Again, PageOptions, Rows
+from ..views.document.reader_commands import ReaderCommands
+from ..views.worth import shown_recommendations
 from .output import terminal_width, wants_color
 
 # A node's own GPUs are sampled this long; enough to see that it works, far too short for advice.
 OWN_GPUS_SECONDS = 5
-_HOUR = 3600
+DAYS = 14  # two whole weeks of the report, so that one can be compared with the other
+_MINUTES_SECONDS = 2 * 3600.0
+_ROWS = Rows(recommendations=5, findings=8, rules=6, workloads=5, notes=3)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Give `parser` the demo's options."""
     parser.add_argument(
-        "--dir", type=Path, metavar="DIR", help="where to put the files (default: a new temporary folder)"
+        "--dir", type=Path, metavar="DIR", help="folder for the files (default: a new temporary folder)"
     )
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="another seed, another fleet (default: 0)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the simulated fleet (default: 0)")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Simulate a fleet, sample this machine's own GPUs if it has any, advise, and say what to try next."""
-    folder = _folder(options.dir)
-    fleet, report = folder / "fleet.db", folder / "report.md"
-    now = time.time()
-    say(f"1/3  simulating 14 days of a small fleet (no real machine is watched) into {fleet}")
-    simulate(
-        "small",
-        fleet,
-        days=14,
-        seed=options.seed,
-        until=now // _HOUR * _HOUR,
-        progress=lambda text: say(f"     {text}"),
-    )
+    """Simulate a fleet, sample this machine's own GPUs if it has any, advise, and print the next commands."""
+    folder, now = _folder(options.dir), time.time()
+    fleet, page, mails = folder / "fleet.db", folder / "advice.html", folder / "mail"
+    if fleet.exists():
+        raise UsageError(f"{fleet} already exists.", "Remove it, or use another folder with --dir.")
+    week = reported_week(None, now)
+    say(f"1/4  Simulating {DAYS} days of a fleet of 13 nodes (about 30 s)")
+    _simulate(fleet, options.seed, week.end)
     own = _sample_own_gpus(folder)
-    say("3/3  reading it and weighing every way out")
-    _, advice = read_and_advise([fleet], load_rulebook(None, None, now), now=now)
-    width, color = terminal_width(), wants_color()
-    write_whole(report, render(advice, "markdown"))
-    write_stdout(document_text(overview_document(advice), width=width, color=color))
-    write_stdout(sections_text(case_sections(advice, FOUNDING.id), width=width, color=color))
-    write_stdout(_next(fleet, report, own))
+    say("3/4  Analyzing the fleet")
+    book = load_rulebook(None, None, now)
+    _, advice = read_and_advise([fleet], book, now=now)
+    again = Again(own_command(), f"--db {shlex.quote(str(fleet))}")
+    write_whole(page, render(advice, "html", page=PageOptions(whole=True, again=again)))
+    say("4/4  Writing the weekly report")
+    _write_mails(fleet, mails, book, now)
+    text = document_text(
+        advice_page(advice, PageOptions(rows=_ROWS)), width=terminal_width(), color=wants_color()
+    )
+    write_stdout(f"\n{text}\n{_next(advice, again, (fleet, page, mails), own)}")
     return EXIT_DONE
 
 
 def _folder(asked: Path | None) -> Path:
-    if asked is None:
-        return Path(tempfile.mkdtemp(prefix="skuwise-demo-"))
     try:
+        if asked is None:
+            return Path(tempfile.mkdtemp(prefix="skuwise-demo-"))
         asked.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"Cannot make the folder {asked}: {error.strerror}.", "Name another with --dir.") from error
+        what = f"the folder {asked}" if asked is not None else "a temporary folder"
+        raise UsageError(f"Cannot create {what}: {error.strerror}.", "Use another folder with --dir.") from error
     return asked
 
 
+def _simulate(fleet: Path, seed: int, until: float) -> None:
+    """Write the fleet's database; where that fails, nothing of it is left, so that the next run can begin anew."""
+    live = sys.stderr.isatty()
+
+    def progress(text: str) -> None:
+        if live:
+            print(f"\r     {text:<40}", end="", file=sys.stderr, flush=True)  # noqa: T201 - progress, not data
+
+    try:
+        simulate(
+            "small", fleet, days=DAYS, seed=seed, until=until, minutes_seconds=_MINUTES_SECONDS, progress=progress
+        )  # fmt: skip
+    except BaseException:
+        for ending in ("", "-wal", "-shm"):
+            fleet.with_name(f"{fleet.name}{ending}").unlink(missing_ok=True)
+        raise
+    finally:
+        if live:
+            print(f"\r{'':<46}\r", end="", file=sys.stderr, flush=True)  # noqa: T201
+
+
 def _sample_own_gpus(folder: Path) -> Path | None:
-    """Run the real agent here for some seconds where NVML answers; say plainly what was done."""
+    """Run the real agent here for some seconds where NVML answers."""
     db = folder / "this-machine.db"
-    command = [sys.executable, "-m", "skuwise", "agent", "run", "--db", str(db), "--duration", f"{OWN_GPUS_SECONDS}s"]
     if not _has_gpus():
-        say("2/3  this machine has no GPU that NVML can read, so none is sampled (skuwise agent doctor says why)")
+        say("2/4  No GPU found on this machine: nothing to sample here")
         return None
-    say(
-        f"2/3  sampling this machine's own GPUs for {OWN_GPUS_SECONDS} s into {db}; kept apart from the simulated fleet"
-    )
+    say(f"2/4  Sampling the GPUs of this machine for {OWN_GPUS_SECONDS} s")
+    command = child_command("skuwise", "agent", "run", "--db", str(db), "--duration", f"{OWN_GPUS_SECONDS}s")
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own command
     if done.returncode != 0:
-        say(f"     it could not be done: {done.stderr.strip()}")
+        say(f"     Sampling failed: {done.stderr.strip()}")
         return None
     return db
 
@@ -92,18 +128,43 @@ def _has_gpus() -> bool:
     return bool(gpus_here(AgentConfig(), SystemClock().now()))
 
 
-def _next(fleet: Path, report: Path, own: Path | None) -> str:
-    lines = [
-        "",
-        f"The full report: {report}",
-        "Try next:",
-        f"  skuwise advise --db {fleet}",
-        f"  skuwise advise --db {fleet} --format json",
-        "  skuwise simulate founding --db founding.db && skuwise advise --db founding.db",
-        "  skuwise skus show azure/Standard_ND96isr_H100_v5",
-        "  skuwise rules list",
-        "  skuwise agent doctor",
+def _write_mails(fleet: Path, folder: Path, book: Rulebook, now: float) -> None:
+    """The mail of the last week, as its administrators would receive it; nothing of this user's settings counts."""
+    job = ReportJob(
+        ReportSettings(), Routes(), Databases((fleet,)), book, LedgerSync(None, named=False, say=_quiet),
+        reported_week(None, now), now, None, _quiet,
+        commands=ReaderCommands(own_command(anywhere=True), f"--db {shlex.quote(str(fleet.absolute()))}"),
+    )  # fmt: skip
+    for _ in write_previews(job, folder):
+        pass
+
+
+def _quiet(text: str) -> None:
+    """Nothing: the demo narrates itself."""
+
+
+def _next(advice: Advice, again: Again, files: tuple[Path, Path, Path], own: Path | None) -> str:
+    """The files, and commands that run when pasted into the shell that started the demo."""
+    fleet, page, mails = files
+    commands = [("all recommendations, findings and workloads", again.command("advise", "--all"))]
+    commands += [("details of the first recommendation", again.command("explain", short_id(r.id)))
+                 for r in shown_recommendations(advice)[:1]]  # fmt: skip
+    commands += [
+        ("the screens, in a terminal", again.command("tui")),
+        ("what can be measured on this machine", f"{again.program} agent doctor"),
     ]
     if own is not None:
-        lines.append(f"  skuwise agent run --db {own}          (30 hours of it allow a first verdict of waste)")
-    return "\n".join([*lines, ""])
+        collect = f"{again.program} agent run --db {shlex.quote(str(own))}"
+        commands.append(("collect here; waste is judged after 30 hours", collect))
+    return "\n".join(
+        [
+            "Files",
+            f"  {page}  (the whole advice: open it in a browser)",
+            f"  {mails / 'fleet.html'}  (the weekly mail)",
+            f"  {fleet}  (the simulated telemetry)",
+            "",
+            "Next",
+            *(line for what, command in commands for line in (f"  # {what}", f"  {command}")),
+            "",
+        ]
+    )

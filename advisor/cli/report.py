@@ -1,9 +1,10 @@
-"""``skuwise report``: the week's letters, shown (--preview) or sent (--send)."""
+"""``skuwise report``: the week's mails, as files (--preview) or sent (--send)."""
 
 from __future__ import annotations
 
 import argparse
 import os
+import socket
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -11,16 +12,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from ...agent.model import Instant
-from ...rules.base.errors import EXIT_DONE, NothingToDo, SkuwiseError, UsageError
-from ...rules.base.output import say, write_stdout, write_whole
+from ...rules.base.errors import EXIT_DONE, NothingToDo, UsageError
+from ...rules.base.output import say, write_stdout
 from ...rules.base.sanitize import clean
-from ...rules.base.typed_fields import suggest
+from ...rules.base.suggestions import suggest
 from ..core.timestamps import minute, parse_moment
-from ..mail.mime import NOBODY, Envelope, compose, file_names, inlined, message_id
 from ..mail.outbox import Outbox, default_outbox
 from ..mail.routes import Routes, load_routes
 from ..mail.settings import ReportSettings, load_mail_settings
-from ..report.letters import preview_index
+from ..report.preview import write_previews
 from ..report.run import ReportJob
 from ..report.send import Clocks, send
 from ..report.weeks import NotOverError, Week, reported_week
@@ -28,20 +28,27 @@ from ..telemetry.source import Source, add_source_choice, source_of
 from .options import add_ledger, ledger_beside
 from .output import cores
 from .price_options import add_prices, rulebook_of
+from .reader_commands import reader_commands
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Give `parser` the options of ``skuwise report``."""
     add_source_choice(parser, required=False)
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--preview", type=Path, metavar="DIR", help="write each letter there as .eml and .html")
-    what.add_argument("--send", action="store_true", help="send what was not sent yet; without report.send, say what")
-    parser.add_argument("--teams", type=Path, metavar="FILE", help="routes: which team's what is, and its addresses")
-    parser.add_argument("--only", metavar="TEAM", help="this team alone")
-    parser.add_argument(
-        "--week", metavar="DATE", help="the week with this day, Monday to Monday, UTC (default: the last that is over)"
+    what.add_argument("--preview", type=Path, metavar="DIR", help="write each mail to DIR as .eml and .html")
+    what.add_argument(
+        "--send", action="store_true", help="send mails that were not sent yet; without report.send: a dry run"
     )
-    parser.add_argument("--rules", type=Path, metavar="DIR", help="your own rules, laid out like ours, over ours")
+    parser.add_argument("--teams", type=Path, metavar="FILE", help="routes: the workloads and addresses of each team")
+    parser.add_argument("--only", metavar="TEAM", help="only the mail of TEAM")
+    parser.add_argument(
+        "--week",
+        metavar="DATE",
+        help="the week that contains DATE, Monday to Monday, UTC (default: the last complete week)",
+    )
+    parser.add_argument(
+        "--rules", type=Path, metavar="DIR", help="folder with your own rules, which override the built-in ones"
+    )
     add_prices(parser)
     add_ledger(parser)
 
@@ -56,8 +63,8 @@ def run(options: argparse.Namespace) -> int:
         return _preview(job, options.preview)
     if week.end > now:
         raise UsageError(
-            f"The week of {week.name} is over at {minute(week.end)}; half a week is not sent.",
-            "Use --preview, or name the week before.",
+            f"The week of {week.name} ends at {minute(week.end)}. An incomplete week is not sent.",
+            "Use --preview, or set --week to an earlier week.",
         )
     if not settings.send:
         return _dry_run(job)
@@ -92,22 +99,23 @@ def _job(options: argparse.Namespace, settings: ReportSettings, week: Week, now:
     names = [team.name for team in routes.teams]
     if options.only is not None and options.only not in names:
         raise UsageError(
-            f"There is no team {options.only!r} in the routes.", suggest(options.only, names) or "Name one that is."
+            f"Unknown team {options.only!r}.", suggest(options.only, names) or "Use a team of the routes file."
         )
     options.ledger = options.ledger or (None if options.no_ledger else settings.ledger)
     options.rules, options.prices = options.rules or settings.rules, options.prices or settings.prices
+    source = _source(options, settings)
     return ReportJob(
-        settings, routes, _source(options, settings), rulebook_of(options, now), ledger_beside(options), week, now,
-        options.only, say, options.week is not None,
+        settings, routes, source, rulebook_of(options, now), ledger_beside(options), week, now, options.only, say,
+        options.week is not None, reader_commands(options, settings, socket.gethostname()),
     )  # fmt: skip
 
 
 def _source(options: argparse.Namespace, settings: ReportSettings) -> Source:
     if options.db is None and options.prometheus is None:
         if not settings.db and not settings.prometheus:
-            raise UsageError("Nothing to report on is named.", "Give --db or --prometheus, or set report.db.")
+            raise UsageError("No telemetry source configured.", "Use --db or --prometheus, or set report.db.")
         if settings.db and settings.prometheus:
-            raise UsageError("The settings name both report.db and report.prometheus.", "Keep one of them.")
+            raise UsageError("Both report.db and report.prometheus are set.", "Remove one of them.")
         options.db, options.prometheus = list(settings.db) or None, settings.prometheus or None
         options.match = options.match or list(settings.match)
     return source_of(options, say, cores())
@@ -115,24 +123,8 @@ def _source(options: argparse.Namespace, settings: ReportSettings) -> Source:
 
 def _preview(job: ReportJob, folder: Path) -> int:
     """Write every letter, and print the names of the files."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise SkuwiseError(f"{folder} cannot be made: {error.strerror}.", "Name another folder.") from error
-    sender = job.settings.sender or NOBODY
-    teams = [team.name for team in job.teams]
-    names = dict(zip(teams, file_names(teams), strict=True))
-    for report in job.reports(job.teams):
-        id_ = message_id(job.week.name, report.team.name, sender)
-        envelope = Envelope(sender, report.team.to, job.list_unsubscribe)
-        message = compose(report.letter, envelope, message_id=id_, date=job.now)
-        for ending, text in ((".eml", message.decode("ascii")), (".html", inlined(report.letter))):
-            path = folder / f"{names[report.team.name]}{ending}"
-            write_whole(path, text, into_devices=False)
-            write_stdout(f"{path}\n")
-    index = folder / "index.csv"
-    write_whole(index, preview_index(teams, [names[team] for team in teams]), into_devices=False)
-    write_stdout(f"{index}\n")
+    for path in write_previews(job, folder):
+        write_stdout(f"{path}\n")
     return EXIT_DONE
 
 
@@ -140,7 +132,7 @@ def _dry_run(job: ReportJob) -> int:
     """Make every letter and say to whom it would go."""
     for report in job.reports(job.teams):
         webhook = ("its webhook",) if report.team.webhook_url_file else ()
-        told = ", ".join((*report.team.to, *webhook)) or "nobody"
+        told = ", ".join((*report.team.to, *webhook)) or "no recipient"
         say(f"would be sent to {told}: {clean(report.letter.subject)}")
-    say("Nothing was sent: set send = true in [report] of the settings when the previews are as you want them.")
+    say("Dry run, nothing was sent. To send: set send = true in section [report] of skuwise.toml.")
     return EXIT_DONE

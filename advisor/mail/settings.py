@@ -28,6 +28,7 @@ from ...agent.base.setting_values import (
 from ...agent.config import SYSTEM_FILE
 from ...agent.settings_reader import read_section
 from ...rules.base.errors import UsageError
+from ..views.document.dashboard import PLACEHOLDERS, url_fault
 from .addresses import bare_address, sender_address
 
 SECTION = "report"
@@ -36,6 +37,8 @@ Security = Literal["starttls", "tls", "none"]
 _PORTS: Mapping[Security, int] = {"starttls": 587, "tls": 465, "none": 25}
 _DAY_SECONDS = 86400.0
 _UNSUBSCRIBE = re.compile(r"(?:mailto:|https://)[^\x00-\x20<>,\x7f-\U0010ffff]{3,500}")  # it stands in a header
+_COMMAND_MAX = 200
+_COMMAND = re.compile(r"[A-Za-z0-9 _./:=@%+,-]*", re.ASCII)  # nothing in it means anything to a shell
 _HOST = re.compile(r"[A-Za-z0-9.:_-]{1,253}", re.ASCII)
 
 
@@ -49,7 +52,9 @@ class ReportSettings:
     of which the week has nothing. `cooldown_seconds`: for so long nobody is told of the same move at length again.
     `outbox`: its file; None: the usual place. `smtp_host` empty: nothing can be sent. `smtp_security` ``none`` is for
     loopback only. `smtp_timeout_seconds`: for connecting, and for each mail. `webhook_url_file`: the file with the
-    address that is told of the fleet; empty: none.
+    address that is told of the fleet; empty: none. `dashboard_url`: a template of links to the site's own dashboard;
+    empty: none. `command`: how readers start skuwise; empty: as this run was started. `command_host`: the machine on
+    which they do; empty: this one, where databases are read.
     """
 
     db: tuple[Path, ...] = ()
@@ -76,6 +81,9 @@ class ReportSettings:
     smtp_timeout_seconds: float = 60.0
     webhook_url_file: str = ""
     webhook_proxy: str = ""
+    dashboard_url: str = ""
+    command: str = ""
+    command_host: str = ""
 
     @property
     def port(self) -> int:
@@ -136,6 +144,30 @@ def _host(value: object, what: str) -> str:
     return value
 
 
+def _dashboard(value: object, what: str) -> str:
+    url = text_value(value, what)
+    fault = url_fault(url) if url else None
+    if fault is not None:
+        names = ", ".join(f"{{{name}}}" for name in PLACEHOLDERS)
+        raise UsageError(f"{what} {fault}.", f"Use https://HOST/PATH; allowed placeholders: {names}.")
+    return url
+
+
+def _command(value: object, what: str) -> str:
+    """Words of a shell that start skuwise, in one line."""
+    told = text_value(value, what)
+    if len(told) > _COMMAND_MAX or not _COMMAND.fullmatch(told):
+        raise UsageError(
+            f"{what} has characters other than letters, digits, spaces and _./:=@%+,-.",
+            'Use a plain command, as in "kubectl exec deploy/skuwise -- skuwise".',
+        )
+    return told
+
+
+def _command_host(value: object, what: str) -> str:
+    return _host(value, what) if value != "" else ""
+
+
 _READERS: Mapping[str, Reader] = {
     "db": paths_value, "match": texts_value, "teams": path_value, "rules": path_value, "prices": path_value,
     "ledger": path_value, "send": parse_flag,
@@ -144,6 +176,7 @@ _READERS: Mapping[str, Reader] = {
     "outbox": path_value, "mails_per_minute": whole_value(1, 6000), "smtp_host": _host,
     "smtp_port": whole_value(1, 65535),
     "smtp_security": among("starttls", "tls", "none"), "smtp_timeout_seconds": seconds_value(1, 600, "1 s to 10 min"),
+    "dashboard_url": _dashboard, "command": _command, "command_host": _command_host,
 }  # fmt: skip
 KEYS = {
     {"sender": "from"}.get(f.name, f.name.removesuffix("_seconds")): (f.name, _READERS.get(f.name, text_value))

@@ -57,7 +57,7 @@ def kinds_chart(kinds: Mapping[str, Change]) -> Chart | None:
     row, head, left, room = 32, 26 if compared else 4, 122, _WIDTH - 122 - 54
     ink = _Ink(head + row * len(rows))
     if compared:
-        ink.legend([("this week", _NOW), ("week before", _GREY)])
+        ink.legend([("this week", _NOW), ("last week", _GREY)])
     for place, (kind, change) in enumerate(rows):
         y, now = head + row * place, change.now or 0.0
         thick = 12 if change.before is not None else 16
@@ -70,7 +70,7 @@ def kinds_chart(kinds: Mapping[str, Change]) -> Chart | None:
 
 
 def money_chart(money: Reconciliation) -> Chart | None:
-    """Where every dollar went, as one bar. None: no price is known, or it went one way."""
+    """The cost breakdown as one bar. None: no price is known, or there is one part only."""
     parts = [(part, value, _PARTS[part]) for part, value in words.money_parts(money)]
     return _bar(parts, MONEY, "Cost breakdown")
 
@@ -82,8 +82,8 @@ def fabric_chart(fabrics: Sequence[FabricSum]) -> Chart | None:
         sum(getattr(f, part) or 0.0 for f in priced) for part in ("cost_usd", "silent_usd", "unseen_usd")
     )
     used = paid - silent - unseen
-    parts = [("in use", used, _NOW), ("carried nothing", silent, _WASTE), ("not observed", unseen, _GREY)]
-    return _bar(parts, FABRIC, "What was paid for the fabrics")
+    parts = [("in use", used, _NOW), ("no traffic", silent, _WASTE), ("not observed", unseen, _GREY)]
+    return _bar(parts, FABRIC, "Fabric cost")
 
 
 def _bar(parts: Sequence[tuple[str, float, str]], name: str, title: str) -> Chart | None:
@@ -99,7 +99,7 @@ def _bar(parts: Sequence[tuple[str, float, str]], name: str, title: str) -> Char
         ink.box(left, head, _WIDTH * value / total, 24, color)
         left += _WIDTH * value / total
     told = "; ".join(f"{part} {words.usd(value)} ({words.percent(value / total)})" for part, value, _ in parts if value)
-    return ink.chart(name, f"{title}: {told}; together {words.usd(total)}.")
+    return ink.chart(name, f"{title}: {told} (total {words.usd(total)}).")
 
 
 class _Ink:

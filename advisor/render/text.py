@@ -13,7 +13,8 @@ from rich.padding import Padding
 from rich.text import Text
 
 from ...rules.base.sanitize import clean
-from ..views.document.model import AsideBlock, Block, Bullets, Chart, Document, Figures, Section, Table
+from ..views.document.model import AsideBlock, Block, Bullets, Chart, Document, Figures, Link, Section, Table
+from .command_lines import command_lines
 from .console import console_of, hanging, line, table, written
 
 MAIL_WIDTH = 72
@@ -26,6 +27,8 @@ def document_text(document: Document, *, width: int = 100, color: bool = False) 
     _title(console, document.heading, "=")
     for text in filter(None, (document.window, document.summary)):
         line(console, text)
+    if document.link is not None:
+        _block(console, document.link, 0)
     if document.tiles:
         tiles = tuple((t.label, f"{t.value}  ({t.change})" if t.change else t.value) for t in document.tiles)
         console.print()
@@ -101,9 +104,19 @@ def _block(console: Console, block: Block, depth: int) -> None:
         case Chart():
             hanging(console, block.alt, by)
         case AsideBlock():
-            hanging(console, block.text, by)
-            if block.command:
-                # Whole, however long: what is folded cannot be pasted.
-                console.file.write(f"{' ' * (by + _INDENT)}{clean(block.command)}\n")
+            _aside(console, block, by)
+        case Link():
+            # Whole, however long: an address that is folded leads nowhere.
+            console.file.write(f"{' ' * by}{clean(block.text)}: {clean(block.url)}\n")
         case _:
             hanging(console, block, by)
+
+
+def _aside(console: Console, aside: AsideBlock, by: int) -> None:
+    """A sentence, and its command in lines of its own: whole on a screen, where a folded one cannot be pasted; in a
+    mail folded so that a shell reads it as one."""
+    hanging(console, aside.text, by)
+    command = clean(aside.command)
+    folds = console.width <= MAIL_WIDTH
+    for one in command_lines(command, console.width - by - _INDENT) if folds else filter(None, [command]):
+        console.file.write(f"{' ' * (by + _INDENT)}{one}\n")

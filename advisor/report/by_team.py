@@ -145,6 +145,7 @@ def _of_team(
             judged_from=advice.summary.judged_from,
             floor_hours=advice.summary.floor_hours,
             energy=_energy(advice, workloads),
+            min_saving_usd_per_month=advice.summary.min_saving_usd_per_month,
         ),
         prices=tuple(p for p in advice.prices if p.id in named or p.sku in used),
         workloads=tuple(workloads),

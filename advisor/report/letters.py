@@ -15,7 +15,7 @@ from ..render.format import Screen
 from ..render.formats.csv import csv_text
 from ..render.html import mail_html
 from ..render.text import mail_text
-from ..views.document.mail_document import mail_document
+from ..views.document.mail_document import NO_LINKS, ReaderLinks, mail_document
 from ..views.document.report_content import Story, TeamRow
 from ..views.document.truncate import Lengths
 
@@ -28,16 +28,16 @@ _PLAIN_MAX = 512 * 1024
 _LISTS = ("csv", "json")  # the formats of the lists
 
 
-def letter_of(story: Story, *, lists_max: int = LISTS_MAX) -> Letter:
+def letter_of(story: Story, *, links: ReaderLinks = NO_LINKS, lists_max: int = LISTS_MAX) -> Letter:
     """The mail of a story, before anybody is addressed. `lists_max`: bytes of all its lists together."""
     charts = charts_of(story)
     lists, left_out = _fitting(_lists(story), lists_max)
     lengths = Lengths()
-    page = mail_document(story, charts, lengths, left_out)
+    page = mail_document(story, charts, lengths, left_out, links)
     html = mail_html(page)
     while len(html.encode()) > HTML_MAX and lengths.rows:
         lengths = lengths.halved()
-        page = mail_document(story, charts, lengths, left_out)
+        page = mail_document(story, charts, lengths, left_out, links)
         html = mail_html(page)
     return Letter(
         subject=page.title[:SUBJECT_MAX],

@@ -18,6 +18,9 @@ from ..mail.settings import ReportSettings
 from ..pipeline import WINDOW_NOTES
 from ..rulebook import Rulebook
 from ..telemetry.source import Source
+from ..views.document.dashboard import Dashboard
+from ..views.document.mail_document import ReaderLinks
+from ..views.document.reader_commands import NO_COMMANDS, ReaderCommands
 from .weekly import FLEET, Report, WeeklyReports
 from .weeks import WEEK_SECONDS, Week, check_over
 
@@ -25,7 +28,7 @@ from .weeks import WEEK_SECONDS, Week, check_over
 @dataclass(frozen=True)
 class ReportJob:
     """`only`: one team's name; None: all. `now`: Unix seconds; `beside`: the ledger. `named`: somebody asked for
-    this week; else it is the last one by the clock."""
+    this week; else it is the last one by the clock. `commands`: how readers of the letters run skuwise."""
 
     settings: ReportSettings
     routes: Routes
@@ -37,6 +40,7 @@ class ReportJob:
     only: str | None
     say: Callable[[str], None]
     named: bool = True
+    commands: ReaderCommands = NO_COMMANDS
 
     @property
     def fleet(self) -> TeamRoute:
@@ -58,14 +62,14 @@ class ReportJob:
     def reports(self, teams: tuple[TeamRoute, ...], *, noting: bool = False) -> Iterator[Report]:
         """Read the week and the one before, and make the letters of `teams`. `noting`: the ledger notes what they
         propose, so that whoever reads of a move can decide on it."""
-        self.say(f"reading the week of {self.week.name} (Monday 00:00 to Monday 00:00, UTC) ...")
+        self.say(f"reading the week of {self.week.name} (Monday to Monday, UTC) ...")
         self.beside.check()
         advice = self._read(self.week, self.beside)
         if self.week.end > self.now:
-            self.say(f"the week is not over: it is told up to {minute(self.now)}")
+            self.say(f"the week is not over: this report ends at {minute(self.now)}")
             unfinished = CodedText(
                 "week-not-over",
-                f"The window is a week that is not over: it is told up to {minute(self.now)}.",
+                f"The week is not over: this report ends at {minute(self.now)}.",
                 {"until_ts": self.now},
             )
             advice = replace(advice, notes=(unfinished, *advice.notes))
@@ -80,6 +84,7 @@ class ReportJob:
         making = WeeklyReports(
             advice, before, move_outcomes(own.entries(), self.now), self.routes, lambda team: self._was_told(own, team),
             with_empty=self.settings.no_data == "short",
+            links=ReaderLinks(self.commands, Dashboard(self.settings.dashboard_url)),
         )  # fmt: skip
         return making.reports(teams)
 
@@ -111,10 +116,10 @@ class ReportJob:
         try:
             before = self._read(Week(self.week.start - WEEK_SECONDS), own)
         except NothingToDo:
-            self.say("there is no week before to compare with")
+            self.say("no data of the week before: nothing to compare with")
             return None
         if any(note.code in WINDOW_NOTES for note in before.notes):
-            self.say("the week before is not known as a whole: nothing is compared with it")
+            self.say("the data of the week before is incomplete: nothing to compare with")
             return None
         return before
 

@@ -9,6 +9,7 @@ from ..core.advice_types import Advice, Fleet
 from ..ledger.outcomes import MoveOutcome
 from ..mail.letter import Letter
 from ..mail.routes import Routes, TeamRoute
+from ..views.document.mail_document import NO_LINKS, ReaderLinks
 from ..views.document.report_content import story_of
 from .by_team import outcomes_of, split_by_team
 from .letters import letter_of
@@ -31,7 +32,8 @@ class Report:
 @dataclass(frozen=True, slots=True)
 class WeeklyReports:
     """What letters are made of. `before`: the week before, None: there is none. `told`: what a team, by its name, was
-    told within the cooldown. `with_empty`: whether a team of which the week has nothing is written to."""
+    told within the cooldown. `with_empty`: whether a team of which the week has nothing is written to. `links`: where
+    its readers go on."""
 
     advice: Advice
     before: Advice | None
@@ -39,6 +41,7 @@ class WeeklyReports:
     routes: Routes
     told: Callable[[str], frozenset[str]]
     with_empty: bool = True
+    links: ReaderLinks = NO_LINKS
 
     def reports(self, teams: Sequence[TeamRoute]) -> Iterator[Report]:
         """The letters of `teams`, one after the other; the team "" is the fleet."""
@@ -58,7 +61,7 @@ class WeeklyReports:
                     outcomes_of(self.outcomes, parts, team.name), team=team.name, told=told,
                 )  # fmt: skip
             if self.with_empty or not story.empty:
-                yield Report(team, letter_of(story), story.told_in_full, self.advice.fleet)
+                yield Report(team, letter_of(story, links=self.links), story.told_in_full, self.advice.fleet)
 
     def _parts(self, advice: Advice) -> Mapping[str | None, Advice]:
         names = [team.name for team in self.routes.teams]

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..core.advice_types import Advice, Recommendation
-from ..core.exclusions import compatible
+from ..core.exclusions import compatible, counted_recommendations
 from ..core.worth import Worth
 
 
@@ -34,13 +34,15 @@ def is_open(r: Recommendation) -> bool:
 
 
 def shown_recommendations(advice: Advice) -> tuple[Recommendation, ...]:
-    """The open ones that are worth showing, what is worth most first, none that an earlier or an accepted one
-    excludes."""
+    """The open ones that are worth showing, what is worth most first, none that an accepted one excludes. Of those that
+    exclude one another, one whose cash the savings count comes before what is worth more: the list adds up to them."""
     worth = Worth(advice)
     settled = [r for r in advice.recommendations if r.decision is not None and r.decision.state in ("accepted", "done")]
     ranked = worth.ranked(r for r in advice.recommendations if is_open(r) and worth.shows(r))
+    counted = {r.id for r in counted_recommendations(advice.recommendations)}
     ids = {r.id for r in settled}
-    return tuple(r for r in compatible((*settled, *ranked)) if r.id not in ids)
+    first = sorted(ranked, key=lambda r: r.id not in counted)
+    return worth.ranked(r for r in compatible((*settled, *first)) if r.id not in ids)
 
 
 def folded(advice: Advice, shown: Iterable[Recommendation] = ()) -> Folded:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from ....rules.base.sanitize import clean
 from ...core.advice_types import Advice
 from ...views.document.advice_document import advice_document
-from ...views.document.model import AsideBlock, Block, Bullets, Chart, Document, Figures, Section, Table
+from ...views.document.model import AsideBlock, Block, Bullets, Chart, Document, Figures, Link, Section, Table
 from ...views.document.truncate import WHOLE
 from ..format import Format, Screen
 
@@ -61,6 +61,8 @@ def _block(block: Block, level: int) -> Iterator[str]:
             yield from (*(f"- {escape(item)}" for item in block.items), "")
         case Chart():
             yield from (escape(block.alt), "")
+        case Link():
+            yield from (f"{escape(block.text)}: <{block.url}>", "")
         case AsideBlock():
             yield from (f"{escape(block.text)} {_code(block.command)}".rstrip(), "")
         case _:

@@ -50,6 +50,14 @@ class AsideBlock:
 
 
 @dataclass(frozen=True, slots=True)
+class Link:
+    """An http or https address that a reader may open, with its name in words."""
+
+    text: str
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
 class Chart:
     """A picture, and in `alt` what it says, for whoever does not see it. `name`: letters; `width`, `height`: CSS px."""
 
@@ -69,7 +77,7 @@ class Section:
 
 
 # A bare text is a sentence or a paragraph of them.
-Block = Union[str, Table, Figures, Bullets, AsideBlock, Chart, Section]  # noqa: UP007 - Section is named before it is there
+Block = Union[str, Table, Figures, Bullets, AsideBlock, Link, Chart, Section]  # noqa: UP007 - Section is named before it is there
 
 
 def section(title: str, *blocks: Block | None) -> Section:
@@ -83,6 +91,8 @@ def _empty(block: Block) -> bool:
             return not block
         case AsideBlock():
             return not block.text
+        case Link():
+            return not block.url
         case Table() | Figures():
             return not block.rows
         case Bullets():
@@ -94,7 +104,7 @@ def _empty(block: Block) -> bool:
 @dataclass(frozen=True, slots=True)
 class Document:
     """A whole page. `title` serves as a mail's subject, `heading` stands above; `summary` is what a mail client shows
-    before it is opened."""
+    before it is opened; `link`: to the site's dashboard."""
 
     title: str
     heading: str
@@ -103,3 +113,4 @@ class Document:
     tiles: tuple[Tile, ...]
     sections: tuple[Section, ...]
     footer: tuple[str, ...] = ()
+    link: Link | None = None

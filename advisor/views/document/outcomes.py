@@ -1,4 +1,4 @@
-"""The section on what became of accepted moves: what was predicted, what was measured, and what turned back."""
+"""The section on accepted recommendations: what was predicted, what was measured, and what was reverted."""
 
 from __future__ import annotations
 
@@ -7,25 +7,27 @@ from collections.abc import Sequence
 from ...core import formatting as words
 from ...core.timestamps import day
 from ...ledger.outcomes import MoveOutcome
-from .model import AsideBlock, Bullets, Figures, Section, section
+from .model import AsideBlock, Figures, Section, section
+from .reader_commands import ReaderCommands
 from .truncate import Lengths
 
 
-def accepted(outcomes: Sequence[MoveOutcome], lengths: Lengths) -> Section:
-    title = "What was accepted, and what it saved"
+def accepted(outcomes: Sequence[MoveOutcome], lengths: Lengths, commands: ReaderCommands) -> Section:
+    title = "Accepted recommendations and their savings"
     if not outcomes:
         return section(title, "No accepted or completed recommendation is on record.")
     shown = outcomes[: lengths.rows]
-    rest = f"and {len(outcomes) - len(shown)} more: skuwise ledger list has them all."
     return section(
         title,
         _saved(outcomes),
-        *(_card(number, o, lengths) for number, o in enumerate(shown, 1)),
-        Bullets((rest,) if len(outcomes) > len(shown) else ()),
+        *(_card(number, o, lengths, commands) for number, o in enumerate(shown, 1)),
+        AsideBlock(f"{len(outcomes) - len(shown)} more:", commands.ledger_list())
+        if len(outcomes) > len(shown)
+        else None,
     )
 
 
-def _card(number: int, o: MoveOutcome, lengths: Lengths) -> Section:
+def _card(number: int, o: MoveOutcome, lengths: Lengths, commands: ReaderCommands) -> Section:
     when = o.done_at if o.done_at is not None else o.accepted_at
     return section(
         f"{number}. {lengths.sentence(o.about, 80)}: {o.state}{f', {day(when)}' if when is not None else ''}",
@@ -38,12 +40,12 @@ def _card(number: int, o: MoveOutcome, lengths: Lengths) -> Section:
                 ("Measured", _realised(o, lengths)),
             )
         ),
-        AsideBlock("Look closer:", lengths.name(f"skuwise ledger show {o.id}")),
+        AsideBlock(commands.lead, commands.ledger_show(lengths.name(o.id))),
     )
 
 
 def _saved(outcomes: Sequence[MoveOutcome]) -> str:
-    """What is saved today by what was measured: moves that went back save nothing any more."""
+    """The savings that were measured and last: what was reverted saves nothing any more."""
     done = [o for o in outcomes if o.state == "done" and o.realised_saving_usd_per_month is not None]
     if not done:
         return ""
@@ -51,8 +53,8 @@ def _saved(outcomes: Sequence[MoveOutcome]) -> str:
     predicted = [o.predicted_saving_usd_per_month for o in done]
     known = sum(p.p50 for p in predicted if p is not None)
     of = f", of {words.usd(known)} predicted." if None not in predicted else "."
-    moves = "1 move was measured" if len(done) == 1 else f"{len(done)} moves were measured"
-    return f"{moves}: {words.usd(real)} a month saved{of}"
+    moves = "1 recommendation was measured" if len(done) == 1 else f"{len(done)} recommendations were measured"
+    return f"{moves}: {words.usd(real)}/month saved{of}"
 
 
 def _predicted(o: MoveOutcome) -> str:
@@ -70,7 +72,5 @@ def _realised(o: MoveOutcome, lengths: Lengths) -> str:
 
 def _figures(usd: float | None, freed: float | None, ratio: float | None) -> str:
     """Dollars, else GPU-hours, and the time; empty where none is known."""
-    gain = (
-        f"{words.usd(usd)} a month" if usd is not None else f"{words.hours(freed)} a month" if freed is not None else ""
-    )
+    gain = f"{words.usd(usd)}/month" if usd is not None else f"{words.hours(freed)}/month" if freed is not None else ""
     return ", ".join(part for part in (gain, f"x{ratio:.2f} the time" if ratio is not None else "") if part)

@@ -22,6 +22,7 @@ from ..aggregates import (
     observed_share,
 )
 from .select_moves import Move, moves_of
+from .week_changes import WeekChanges, week_changes
 
 TOLD_IN_FULL = 3  # moves of one report
 KINDS, MONEY, FABRIC = "kinds", "money", "fabric"  # the charts' names
@@ -62,9 +63,10 @@ class Story:
     """One report. `team` None: the whole fleet.
 
     `advice` is what it tells of, for sums, prices and the lists that go with it; `has_before`: whether there is a week
-    before. `kwh`: what the GPUs drew. `hours_by_kind`: kind -> GPU-hours. `moves`: every open move, what is worth most
-    first. `observed`: share of the workloads' GPU time that was observed (None: no workload). `teams`: empty where the
-    fleet is not divided.
+    before. `kwh`: what the GPUs drew. `hours_by_kind`: kind -> GPU-hours. `moves`: every open
+    recommendation that is worth showing, what is worth most first. `changes`: what is new, resolved and done since the
+    week before. `observed`: share of the workloads' GPU time that was observed (None: no workload). `teams`: empty
+    where the fleet is not divided.
     """
 
     team: str | None
@@ -84,6 +86,7 @@ class Story:
     blind_spots: tuple[MissingMetric, ...]
     outcomes: tuple[MoveOutcome, ...]
     teams: tuple[TeamRow, ...]
+    changes: WeekChanges
 
     @property
     def told_in_full(self) -> tuple[str, ...]:
@@ -142,6 +145,7 @@ def story_of(
         blind_spots=blind_spots(advice),
         outcomes=tuple(outcomes),
         teams=team_rows(teams or {}, teams_before),
+        changes=week_changes(advice, before, outcomes),
     )
 
 

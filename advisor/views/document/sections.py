@@ -13,9 +13,8 @@ from ...core.verdict_types import INFERRED
 from .. import coverage as cover
 from ..aggregates import FabricSum, IdleGpus
 from ..note_groups import note_groups
-from .model import AsideBlock, Chart, Figures, Section, Table, section
-from .report_content import TOLD_IN_FULL, Change, Story, TeamRow
-from .select_moves import Move
+from .model import Chart, Section, Table, section
+from .report_content import Change, Story, TeamRow
 from .truncate import Lengths
 
 AS_BEFORE = "as before"
@@ -37,83 +36,20 @@ def kinds_words(hours_by_kind: Mapping[str, Change]) -> str:
     return f"GPU-hours by kind: {told}."
 
 
-def moves(story: Story, lengths: Lengths) -> Section:
-    """The moves worth most in full; those told within the cooldown, and all others, in a line each."""
-    new = [m for m in story.moves if not m.told]
-    others = [*new[TOLD_IN_FULL:], *(m for m in story.moves if m.told)]
-    if not story.moves:
-        return section("Recommendations", _no_move(story))
-
-    def row(m: Move) -> tuple[str, ...]:
-        return (
-            f"{_title(m, lengths)}{' (reported before)' if m.told else ''}",
-            gain(m.recommendation),
-            lengths.name(m.id),
-        )
-
-    return section(
-        "Recommendations",
-        "" if new else "Nothing new this week. Still open from earlier reports:",
-        *(_card(number, m, lengths) for number, m in enumerate(new[:TOLD_IN_FULL], 1)),
-        Table(
-            ("other moves", "gain", "id"), tuple(map(row, others[: lengths.moves])), (),
-            lengths.more(others, lengths.moves),
-        ),
-    )  # fmt: skip
-
-
-def _no_move(story: Story) -> str:
-    s = story.advice.summary
-    if s.nothing_judged and s.gpu_count:
-        return f"No recommendation yet. {cover.why_not_judged(s)}"
-    blocked = sum(bool(r.blocked_by) for r in story.advice.recommendations)
-    if story.advice.recommendations:
-        of = f"{blocked} of {len(story.advice.recommendations)} blocked; skuwise advise shows the reasons"
-        return (
-            "No recommendation gains anything today: each is blocked, set aside or saves nothing"
-            f"{f' ({of})' if blocked else ''}."
-        )
-    if s.partly_judged:
-        return f"No recommendation that gains anything was found on the GPUs that were judged ({cover.judged_of(s)})."
-    return "No recommendation that gains anything was found."
-
-
-def _card(number: int, m: Move, lengths: Lengths) -> Section:
-    r = m.recommendation
-    return section(
-        f"{number}. {_title(m, lengths)}",
-        *(lengths.sentence(text) for text in (m.evidence, r.text)),
-        Figures(
-            (
-                ("Gain", gain(r)),
-                ("Cash or capacity", realisation_words(r.realisation, r.available_from, lengths)),
-                ("Predicted time", words.time_words(r.time_ratio)),
-                ("Risk", r.risk),
-            )
-        ),
-        AsideBlock(wrong_if(r.would_change_if, lengths)),
-        AsideBlock("Details:", lengths.name(f"skuwise explain {m.id}")),
-    )
-
-
 def wrong_if(conditions: Sequence[CodedText], lengths: Lengths) -> str:
     """What would overturn a verdict, in a sentence; empty where nothing is known to."""
     told = [words.clause(lengths.sentence(condition, 240)) for condition in conditions[: lengths.conditions]]
     return f"This would change if {', or if '.join(told)}." if told else ""
 
 
-def _title(m: Move, lengths: Lengths) -> str:
-    return f"{lengths.sentence(m.about, 120)}: {lengths.sentence(m.title, 120)}"
-
-
 def gain(r: Recommendation) -> str:
-    """What a move brings a month: dollars with their interval, else GPU-hours, else energy."""
+    """What a recommendation saves: dollars with their interval, else GPU-hours, else energy."""
     saving = r.saving_usd_per_month
     if saving is not None and saving.p50 > 0:
-        return f"{words.usd(saving.p50)} a month{words.spread(saving)}"
+        return f"{words.usd(saving.p50)}/month{words.spread(saving)}"
     if r.freed_gpu_hours_per_month <= 0 and r.energy_saving_kwh_per_month is not None:
-        return f"{words.energy_words(r)} a month"
-    return f"{words.hours(r.freed_gpu_hours_per_month)} a month"
+        return f"{words.energy_words(r)}/month"
+    return f"{words.hours(r.freed_gpu_hours_per_month)}/month"
 
 
 def realisation_words(realisation: Realisation, available_from: str | None, lengths: Lengths) -> str:

@@ -214,7 +214,7 @@ def _unknown(why: str, remedy: str) -> Absence:
 
 
 _NO_GRPC = "grpcio is not installed"
-_GRPC_REMEDY = "Install it beside the agent: pip install 'skuwise[kubernetes]'."
+_GRPC_REMEDY = "Install it in the agent's environment: pip install grpcio."
 _ANSWER_REMEDY = "Check the kubelet, and that its pod-resources v1 is enabled (Kubernetes 1.20 and newer)."
 _PERMISSION_REMEDY = "Run the agent's pod as root with /var/lib/kubelet/pod-resources mounted; it only reads."
 _DEVICE_REMEDY = "Let the device plugin name devices by UUID (its default); what it gave by other names stays unknown."

@@ -78,14 +78,14 @@ def test_long_names_that_begin_alike_are_each_cut_whole():
 
 def test_the_story_has_its_order_in_both_forms():
     order = [
-        "This week against last", "Recommendations", "Every team", "Idle and held GPUs, by owner",
-        "The fabric: what was paid and what was used", "Coverage",
-        "What was accepted, and what it saved", "Method and reconciliation", "Prices",
+        "Recommendations", "This week compared with last week", "Changes since last week", "Every team",
+        "Idle and held GPUs, by owner", "The fabric: what was paid and what was used", "Coverage",
+        "Accepted recommendations and their savings", "Method and reconciliation", "Prices",
     ]  # fmt: skip
     made = letter(before=fleet(end=END - WEEK), teams=split_by_team(fleet(), by_namespace))
     assert titles(made.html) == order
     lines = made.text.splitlines()
-    assert [line for line, under in pairwise(lines) if under and not under.strip("-")][:9] == order
+    assert [line for line, under in pairwise(lines) if under and not under.strip("-")][:10] == order
 
 
 def test_the_plain_text_is_a_full_report_of_72_columns():
@@ -93,10 +93,10 @@ def test_the_plain_text_is_a_full_report_of_72_columns():
     assert max(map(len, made.text.splitlines())) <= 72
     flat = " ".join(made.text.split())
     for said in (
-        "was 8,064, +100 %", "$71,774 a month ($64,596 to $78,951)", "cash, now", "Risk very-low",
+        "+100 % on last week", "$71,774/month ($64,596 to $78,951)", "cash, now", "Risk very-low",
         "This would change if the node is not to be had in the numbers needed.", "skuwise explain r-w-0-1",
         "3 of 12 fabrics carried no traffic that needs one: $4,955 of $19,822", "Nobody measured what it sustains.",
-        "$950 a month saved, of $1,000 predicted", "cost breakdown", "list price, 2026-09-19",
+        "$950/month saved, of $1,000 predicted", "cost breakdown", "list price, 2026-09-19",
         "idle 4,032, was 2,016",
     ):  # fmt: skip
         assert said in flat, said
@@ -141,8 +141,8 @@ def test_outcomes_say_what_was_predicted_what_came_of_it_and_why_nothing_is_know
     back = outcome("r-4", "chat-9", state="regressed", why="It holds 16 GPUs again.")
     html = " ".join(letter(outcomes=(outcome(), waits, freed, back)).html.split())
     for said in (
-        "1 move was measured: $950 a month saved, of $1,000 predicted.", "$950 a month", "it was not seen done yet",
-        "700 GPU-hours a month", "650 GPU-hours a month, x1.05 the time", "chat-9: regressed",
+        "1 recommendation was measured: $950/month saved, of $1,000 predicted.", "$950/month", "it was not seen done yet",
+        "700 GPU-hours/month", "650 GPU-hours/month, x1.05 the time", "chat-9: regressed",
         "It holds 16 GPUs again.",
     ):  # fmt: skip
         assert said in html, said
@@ -152,7 +152,7 @@ def test_without_prices_hours_are_told_and_no_dollar_is():
     made = letter(unpriced(fleet()), unpriced(fleet(end=END - WEEK)))
     for told in (made.subject, made.text, made.html):
         assert "$" not in told
-    assert "5,840 GPU-hours a month" in made.text
+    assert "5,840 GPU-hours/month" in made.text
     assert "capacity for other work, no cash" in made.text
     assert "No price is known" in made.text
 
@@ -167,8 +167,8 @@ def test_workloads_without_a_cost_among_others_are_counted():
 
 def test_no_data_is_a_short_story_that_says_so():
     made = letter(nothing(), team="search")
-    assert made.subject.startswith("search: no GPU work observed")
-    assert "not told apart as this team's" in " ".join(made.text.split())
+    assert made.subject.startswith("GPU report, team search: no GPU work observed")
+    assert "telemetry does not show that it is this team's" in " ".join(made.text.split())
     assert len(made.text.splitlines()) < 20
     assert (made.images, made.attachments) == ((), ())
 
@@ -176,7 +176,7 @@ def test_no_data_is_a_short_story_that_says_so():
 def test_a_week_without_one_before_and_a_week_that_is_not_over_are_said():
     half = replace(fleet(), generated_at=END - 2 * 86400.0)
     flat = " ".join(letter(half).text.split())
-    assert "There is no week before to compare with." in flat
+    assert "No complete data of the week before: nothing to compare with." in flat
     assert "The week is not over" in flat
     assert "not over" not in letter().text
 
@@ -226,7 +226,7 @@ def test_large_lists_are_packed_and_those_too_large_are_named():
     assert len(json.loads(gzip.decompress(packed[name].data))["workloads"]) == 400
     short = letter_of(story_of(advice, None), lists_max=len(packed[name].data) + 10)
     assert [a.name for a in short.attachments] == [name]
-    assert "Too large for a mail: skuwise-2026-11-09.csv;" in " ".join(short.text.split())
+    assert "Too large for a mail: skuwise-2026-11-09.csv. To print it: skuwise advise" in " ".join(short.text.split())
 
 
 def test_styles_are_inlined_and_nothing_is_fetched():
