@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 
 from ...rules.base.errors import EXIT_DONE, UsageError
 from ...rules.base.output import say
+from ...rules.base.typed_again import program
 from ..advise import no_garbage_collection, read_and_advise
 from ..render import format_names
 from ..telemetry.source import source_arguments, source_of
 from ..views.document.page_options import SECTIONS, PageOptions
-from .again import again_of, program
+from .again import again_of
 from .options import add_ledger, add_source, ledger_beside
 from .output import cores, print_advice
 from .price_options import rulebook_of
@@ -24,6 +25,12 @@ if TYPE_CHECKING:
     from ..core.frame import Frame
 
 _TABLE = "table"
+
+EXAMPLES = (
+    "skuwise advise --db node.db",
+    "skuwise advise --prometheus http://localhost:9090 --match 'cluster=\"eu\"' --since 7d",
+    "skuwise advise --db node.db --format json --output advice.json",
+)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -40,6 +40,8 @@ DAYS = 14  # two whole weeks of the report, so that one can be compared with the
 _MINUTES_SECONDS = 2 * 3600.0
 _ROWS = Rows(recommendations=5, findings=8, rules=6, workloads=5, notes=3)
 
+EXAMPLES = ("skuwise demo --dir demo",)
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Give `parser` the demo's options."""

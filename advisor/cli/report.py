@@ -30,24 +30,27 @@ from .output import cores
 from .price_options import add_prices, rulebook_of
 from .reader_commands import reader_commands
 
+EXAMPLES = (
+    "skuwise report --db node.db --teams teams.toml --preview mails",
+    "skuwise report --db node.db --teams teams.toml --send",
+)
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Give `parser` the options of ``skuwise report``."""
     add_source_choice(parser, required=False)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--preview", type=Path, metavar="DIR", help="write each mail to DIR as .eml and .html")
-    what.add_argument(
-        "--send", action="store_true", help="send mails that were not sent yet; without report.send: a dry run"
-    )
-    parser.add_argument("--teams", type=Path, metavar="FILE", help="routes: the workloads and addresses of each team")
-    parser.add_argument("--only", metavar="TEAM", help="only the mail of TEAM")
+    what.add_argument("--send", action="store_true", help="send mails not sent yet; with report.send unset, list them")
+    parser.add_argument("--teams", type=Path, metavar="FILE", help="routes file: teams, their workloads and addresses")
+    parser.add_argument("--only", metavar="TEAM", help="report for this team only")
     parser.add_argument(
         "--week",
         metavar="DATE",
-        help="the week that contains DATE, Monday to Monday, UTC (default: the last complete week)",
+        help="week that contains this day, Monday to Monday, UTC (default: the last full week)",
     )
     parser.add_argument(
-        "--rules", type=Path, metavar="DIR", help="folder with your own rules, which override the built-in ones"
+        "--rules", type=Path, metavar="DIR", help="folder of site rules, which override the built-in ones"
     )
     add_prices(parser)
     add_ledger(parser)

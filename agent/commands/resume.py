@@ -12,6 +12,8 @@ from .options import settings_of
 
 __all__ = ["configure", "run"]
 
+EXAMPLES = ("skuwise agent resume",)
+
 
 def run(options: argparse.Namespace) -> int:
     ask(settings_of(options).control_socket, {"command": "resume"})
