@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from . import __doc__ as about
 from . import __version__
 from .rules.base.command import Command
-from .rules.base.errors import EXIT_FAILED, SkuwiseError
+from .rules.base.errors import EXIT_FAILED, SkuwiseError, UsageError
 from .rules.base.last_resort import explained
 from .rules.base.streams import OutputError, discard, own_streams
 
@@ -44,7 +44,7 @@ def _help(commands: Mapping[str, Command]) -> str:
         "commands:",
     ]
     lines += [f"  {name:<10} {one.text}" for name, one in commands.items()]
-    return "\n".join([*lines, "", "skuwise COMMAND --help tells all about one of them."])
+    return "\n".join([*lines, "", "Run 'skuwise COMMAND --help' for details."])
 
 
 def main(argv: Sequence[str] | None = None, commands: Mapping[str, Command] = COMMANDS) -> int:
@@ -101,27 +101,33 @@ def _shown(text: str) -> str:
 
 def _dispatch(name: str, arguments: list[str], commands: Mapping[str, Command]) -> int:
     if name not in commands:
-        print(f"skuwise: there is no command {name!r}. skuwise --help lists them.", file=sys.stderr)  # noqa: T201
-        return 2
-    import argparse  # noqa: PLC0415 - what lists the commands needs no parser
+        raise _unknown(name, commands)
+    from .rules.base.command_registry import command_parser  # noqa: PLC0415 - what lists the commands needs no parser
 
-    from .rules.base.command_registry import configure_command  # noqa: PLC0415
-
-    _, text, extra = command = commands[name]
-    needs = f"It needs the extra {extra!r}: pip install 'skuwise[{extra}]'" if extra else None
-    parser = argparse.ArgumentParser(prog=f"skuwise {name}", description=text, epilog=needs)
+    command = commands[name]
     try:
-        configure_command(parser, command)
-        options = parser.parse_args(arguments)
+        options = command_parser(f"skuwise {name}", command).parse_args(arguments)
+        options.commands, options.typed = commands, ["skuwise", name, *arguments]
         return int(options.run(options))
     except ModuleNotFoundError as error:
         # Commands import what is heavy only where they use it, so the gap may show as late as here.
         if error.name is None or error.name.partition(".")[0] == "skuwise":
             raise
         raise SkuwiseError(
-            f"'skuwise {name}' needs the Python package {error.name}, which is not installed here.",
-            f"Install it with: pip install 'skuwise[{extra or 'all'}]'",
+            f"'skuwise {name}' needs the Python package {error.name}, which is not installed.",
+            f"Install it: pip install 'skuwise[{command.extra or 'all'}]'",
         ) from error
+
+
+def _unknown(name: str, commands: Mapping[str, Command]) -> UsageError:
+    from .rules.base.sanitize import quoted  # noqa: PLC0415
+    from .rules.base.suggestions import suggest  # noqa: PLC0415
+
+    if name.startswith("-"):
+        near, what = suggest(name, ("--help", "--version", "--debug")), "option"
+    else:
+        near, what = suggest(name, commands), "command"
+    return UsageError(f"Unknown {what} {quoted(name)}.", near or "Run 'skuwise --help' for a list of commands.")
 
 
 if __name__ == "__main__":

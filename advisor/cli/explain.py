@@ -5,24 +5,22 @@ from __future__ import annotations
 import argparse
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ...rules.base.errors import EXIT_DONE, UsageError
 from ...rules.base.output import say, write_stdout, write_whole
+from ...rules.base.typed_again import typed_with
 from ..advise import read_and_advise
 from ..core.advice_types import Advice, Finding, Recommendation
 from ..core.verdict_types import Owner, WorkloadVerdict
 from ..telemetry.source import source_of
-from ..views.subjects import _LISTED, Subject, find, recommended, runs_of, workload_of
+from ..views.subjects import Subject, find, recommended, runs_of, workload_of
 from .options import add_ledger, add_source, ledger_beside
 from .output import terminal_width
 from .price_options import rulebook_of
 from .skus.options import asked_gpu
 
-if TYPE_CHECKING:
-    pass
-
 _TEXT_WIDTH_MAX = 100
+_RUNS_LISTED = 5
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -69,11 +67,11 @@ def run(options: argparse.Namespace) -> int:
     frame, advice = read_and_advise(
         source, book, since=options.since, until=options.until, now=now, ledger=ledger,
     )  # fmt: skip
-    subject = find(advice, options.id)
+    subject = find(advice, options.id, typed_with(options, options.id))
     runs = runs_of(advice, options.id)
     if subject in runs and len(runs) > 1:
-        others = ", ".join(run.id for run in runs[1 : 1 + _LISTED])
-        say(f"Slurm job {options.id} ran {len(runs)} times in this window; this is the newest run (others: {others})")
+        others = ", ".join(run.id for run in runs[1 : 1 + _RUNS_LISTED])
+        say(f"Slurm job {options.id} ran {len(runs)} times in this window; showing the newest run (others: {others})")
     columns = terminal_width(_TEXT_WIDTH_MAX)
     if options.query:
         if options.rows is not None:

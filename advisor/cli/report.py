@@ -14,7 +14,7 @@ from ...agent.model import Instant
 from ...rules.base.errors import EXIT_DONE, NothingToDo, SkuwiseError, UsageError
 from ...rules.base.output import say, write_stdout, write_whole
 from ...rules.base.sanitize import clean
-from ...rules.base.typed_fields import suggest
+from ...rules.base.suggestions import suggest
 from ..core.timestamps import minute, parse_moment
 from ..mail.mime import NOBODY, Envelope, compose, file_names, inlined, message_id
 from ..mail.outbox import Outbox, default_outbox

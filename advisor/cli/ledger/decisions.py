@@ -10,6 +10,7 @@ import time
 from ....rules.base.errors import EXIT_DONE, UsageError
 from ....rules.base.output import say
 from ....rules.base.sanitize import clean
+from ....rules.base.typed_again import typed_with
 from ...core.timestamps import minute
 from ...ledger.entries import Act, LedgerEvent
 from .entries import add_id, find_entry, open_ledgers
@@ -27,7 +28,7 @@ def add_decision(parser: argparse.ArgumentParser, *, why_required: bool = False)
 def record_decision(options: argparse.Namespace, act: Act, until: float | None = None) -> int:
     """Add a decision by whoever runs the command. The only place of the ledger that knows the clock and the user."""
     event = decision_event(act, time.time(), options.by, until, options.why)
-    ledger, entry = find_entry(open_ledgers(options.ledger), options.id)
+    ledger, entry = find_entry(open_ledgers(options.ledger), options.id, typed_with(options, options.id))
     ledger.add(entry.proposal.id, event)
     ending = f" until {minute(until)}" if until is not None else ""
     say(f"{entry.proposal.id} ({clean(entry.proposal.action)}, {clean(entry.proposal.about)}) is {act}{ending}.")

@@ -9,6 +9,7 @@ from dataclasses import replace
 from ....rules.base.errors import EXIT_DONE, UsageError
 from ....rules.base.output import say
 from ....rules.base.sanitize import clean
+from ....rules.base.typed_again import typed_with
 from ...ledger.entries import LedgerEntry
 from ...ledger.records import EventFigures, Trial
 from ...moves.recommendation_kinds import KINDS
@@ -24,7 +25,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Note that a trial begins. What it came to is noted by later advice."""
     now = time.time()
-    ledger, entry = find_entry(open_ledgers(options.ledger), options.id)
+    ledger, entry = find_entry(open_ledgers(options.ledger), options.id, typed_with(options, options.id))
     check_trial(entry, now)
     begun = decision_event("trial", now, options.by, None, options.why)
     trial = Trial(typed_text(options.replica))

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 from ....rules.base.errors import UsageError
-from ....rules.base.typed_fields import suggest
+from ....rules.base.suggestions import suggest
 from ....rules.catalog.loader import Catalog
 from ....rules.catalog.types import GpuSku, NodeSku
 from ...moves.base.sustained_rates import PRECISIONS
