@@ -90,7 +90,7 @@ def test_the_first_hour(tmp_path: Path) -> None:
             ("screens: the first page as a picture", one) for one in run(picture, here, {**environ, "PATH": path})
         ]
     text = transcript(steps)
-    print(text)
+    print(text)  # noqa: T201 - the transcript is what this test is for
     if os.environ.get("FIRST_HOUR"):
         kept = Path(os.environ["FIRST_HOUR"])
         kept.write_text(text)

@@ -11,8 +11,8 @@ Node = Mapping[str, Any]
 HEAD = """# JSON schema of the advice
 
 Read the output of `skuwise advise --format json` with these fields. The schema name is `skuwise.advice/1`: fields are
-added, never renamed or removed. The file is `advisor/render/schema/advice-1.schema.json`. This page is generated from it;
-`make golden` writes it.
+added, never renamed or removed. The file is `advisor/render/schema/advice-1.schema.json`. This page is generated from
+it; `make golden` writes it.
 
 Base units are in the names (`_usd`, `_bytes`, `_hours`). Ratios are 0 to 1. Times are RFC 3339, UTC. `null` means not
 available. Programs read `code` and its fields, never the text beside it ([statements](../statements.md)).
