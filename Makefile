@@ -100,7 +100,7 @@ power-model: setup ## fit power caps and clocks anew on benchmarks/fit/power_cap
 
 golden: setup ## write the golden files of the tests anew: look at the difference before committing
 	RENEW_GOLDEN=1 $(BIN)/python -m pytest tests/unit/advisor/render/test_render_formats.py tests/unit/project/test_statements.py \
-		tests/functional/tui/test_tui_screens.py
+		tests/unit/project/test_reference_pages.py tests/functional/tui/test_tui_screens.py
 
 picture: setup ## draw the pictures of the documentation anew
 	$(BIN)/python docs/tools/rooms.py

@@ -1,4 +1,4 @@
-"""The README's commands, run in its order by a new user in an empty folder, on a node behind the NVML stub."""
+"""The commands of docs/simulate.md, run in their order by a new user in an empty folder; README names two commands."""
 
 from __future__ import annotations
 
@@ -12,10 +12,6 @@ import pytest
 from skuwise.tests.nvmlstub import stub_env
 
 ROOT = Path(__file__).parents[3]
-# What a reader would stop by hand, the test stops by itself.
-UNTIL_STOPPED = {"skuwise agent run --db node.db": "skuwise agent run --db node.db --duration 1s"}
-# 30 hours of data are needed for a verdict; after a second the command says so and reports nothing to work on.
-STATUS = {"skuwise advise --db node.db": {0, 3}, "skuwise advise --db node.db --format json": {0, 3}}
 
 
 def commands(page: Path) -> list[str]:
@@ -24,17 +20,25 @@ def commands(page: Path) -> list[str]:
     return [line for line in lines if line.startswith("skuwise ")]
 
 
+def test_the_readme_fits_one_screen_and_names_the_apt_line_and_two_commands() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert len(text.splitlines()) <= 60
+    blocks = re.findall(r"^```\w*\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    lines = [line.split("  #")[0].strip() for block in blocks for line in block.splitlines()]
+    assert lines == ["sudo apt-get install git make gcc libc6-dev python3-venv", "make demo", "make test"]
+    assert text.count("![") == 1
+
+
 @pytest.mark.slow
-def test_every_command_of_the_readme_works_as_shown(tmp_path: Path) -> None:
-    shown = commands(ROOT / "README.md")
-    assert len(shown) >= 10
+def test_every_command_that_needs_no_gpu_works_as_shown(tmp_path: Path) -> None:
+    shown = commands(ROOT / "docs/simulate.md")
+    assert len(shown) >= 12
     environment = stub_env(tmp_path, "[gpu 0-1]\nsm_active = 0.5\n")
     for line in shown:
-        arguments = shlex.split(UNTIL_STOPPED.get(line, line))[1:]
         done = subprocess.run(
-            [sys.executable, "-m", "skuwise", *arguments],
+            [sys.executable, "-m", "skuwise", *shlex.split(line)[1:]],
             cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=400,
         )  # fmt: skip
-        assert done.returncode in STATUS.get(line, {0}), f"{line}\n{done.stderr}"
+        assert done.returncode == 0, f"{line}\n{done.stderr}"
         assert done.stdout or done.stderr
         assert "Traceback" not in done.stderr

@@ -1,0 +1,63 @@
+"""docs/reference/commands.md: every command with its options, from the parsers."""
+
+from __future__ import annotations
+
+from skuwise.__main__ import COMMANDS
+from skuwise.rules.base.parsers import Option, ParsedCommand, every_parser, options_of
+
+HEAD = """# Commands
+
+Look up a command and its options here, or run `skuwise COMMAND --help`. This page is generated from the parsers; `make
+golden` writes it.
+
+Data goes to stdout, progress and notes to stderr. Exit status: 0 done, 1 failed, 2 wrong usage, 3 nothing to work on.
+`skuwise --version` prints the version. `--debug` prints a traceback with an error.
+
+"""
+
+
+def page() -> str:
+    """The page as it should be, for the commands of today."""
+    commands = list(every_parser(COMMANDS))
+    groups = {one.words[0] for one in commands if len(one.words) > 1}
+    index = ["| command | purpose |", "|---|---|"]
+    index += [f"| [`skuwise {_name(one)}`](#{_anchor(one)}) | {_cell(one.text)} |" for one in commands]
+    return HEAD + "\n".join(index) + "\n\n" + "\n".join(_section(one, groups) for one in commands)
+
+
+def _section(command: ParsedCommand, groups: set[str]) -> str:
+    lines = [f"## skuwise {_name(command)}", "", f"{_sentence(command.text)}", ""]
+    if len(command.words) == 1 and command.words[0] in groups:
+        return "\n".join([*lines[:-1], "Run it with one of its subcommands.", ""])
+    options = [one for one in options_of(command.parser) if "--help" not in one.names]
+    if options:
+        lines += ["| option | meaning |", "|---|---|", *(_row(one) for one in options), ""]
+    return "\n".join(lines)
+
+
+def _row(option: Option) -> str:
+    value = f" {option.value}" if option.value else ""
+    spelled = ", ".join(option.names) + value if option.names else (option.value or "")
+    notes = [] if not option.names or not option.required else ["required"]
+    if option.choices and not (option.value and option.choices[0] in option.value):
+        notes.append("one of: " + ", ".join(option.choices))
+    if option.repeats and "repeat" not in option.help and "more than once" not in option.help:
+        notes.append("repeatable")
+    text = "; ".join([option.help, *notes] if option.help else notes)
+    return f"| `{_cell(spelled)}` | {_cell(text)} |"
+
+
+def _name(command: ParsedCommand) -> str:
+    return " ".join(command.words)
+
+
+def _anchor(command: ParsedCommand) -> str:
+    return "-".join(("skuwise", *command.words))
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}."
