@@ -98,7 +98,7 @@ def commands(path: str) -> list[str]:
     told = dict(re.findall(r'^(\w+)="(.*)"$', text, re.MULTILINE))
     text = text.replace("$HASHED", told.get("HASHED", "")).replace("pip_install ", "pip install ")
     parts = [part.strip() for line in text.splitlines() for part in re.split(r"&&|\{ ", line)]
-    return [part for part in parts if re.search(r"pip\S* .*\binstall\b", part) and not part.startswith("#")]
+    return [part for part in parts if re.search(r"pip\S* .*\binstall\b", part) and not part.startswith(("#", "PIP_"))]
 
 
 @pytest.mark.parametrize("path", INSTALLS)
