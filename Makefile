@@ -14,6 +14,7 @@ COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --fork
 	--annotation-style line --custom-compile-command "make lock" $(UPGRADE)
 UPGRADE ?=
 ENGINE ?= podman
+IMAGE ?= yes
 SEEDS ?= 0-14
 THIRD_SEEDS ?= 0-3
 # Repeats the draws of a run of the property tests that printed this seed.
@@ -24,7 +25,7 @@ MUTATIONS ?= 100000
 PARALLEL := -n 2 --dist worksteal
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' __init__.py)
 .DEFAULT_GOAL := help
-.PHONY: help setup runtime sbom-tool install demo fuzz test test-all properties lint types contracts check bench accuracy evaluate model move-model power-model golden picture mails removals screens build lock format clean standalone image image-archive sbom release
+.PHONY: help setup runtime sbom-tool install demo fuzz test test-all properties lint types contracts check bench accuracy evaluate model move-model power-model golden picture mails removals screens build lock format clean standalone image image-archive standalone-in-container sbom release
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -123,7 +124,7 @@ standalone: setup ## the agent as one folder for nodes with an old Python, in di
 	$(BIN)/python deploy/standalone/build.py
 
 image: ## the agent's image (ENGINE=docker or podman)
-	@command -v $(ENGINE) >/dev/null || { echo "skuwise: $(ENGINE) is not installed. Use ENGINE=docker or ENGINE=podman." >&2; exit 1; }
+	@sh deploy/setup/engine.sh $(ENGINE)
 	$(ENGINE) build -f deploy/container/Containerfile -t skuwise-agent:$(VERSION) .
 
 sbom-tool: setup
@@ -135,6 +136,24 @@ sbom: sbom-tool ## bills of materials (CycloneDX JSON) of all, of the agent and 
 	$(BILL) --name skuwise-agent --lock requirements/agent.lock --out dist/skuwise-agent-$(VERSION).cdx.json
 	$(BILL) --name skuwise-agent --lock requirements/agent.lock --base "$$(sed -n 's/^ARG BASE=//p' deploy/container/Containerfile)" \
 		--out dist/skuwise-agent-image-$(VERSION).cdx.json
+
+image-archive: image
+	mkdir -p dist
+	$(ENGINE) save --output dist/skuwise-agent-$(VERSION)-image.tar skuwise-agent:$(VERSION)
+	gzip --no-name --force dist/skuwise-agent-$(VERSION)-image.tar
+
+# Where glibc is old, so that it runs on old nodes too.
+standalone-in-container:
+	$(ENGINE) build -f deploy/standalone/Containerfile --output dist .
+
+release: setup ## sdist, wheel, self-contained agent, image, bills of materials and checksums, in dist/; IMAGE=no needs no container engine
+	@test -z "$$(git status --porcelain)" || { echo "skuwise: The checkout has uncommitted changes. Commit or remove them first." >&2; exit 1; }
+	@test "$(IMAGE)" = no || sh deploy/setup/engine.sh $(ENGINE)
+	rm -rf dist
+	$(MAKE) build $(if $(filter no,$(IMAGE)),standalone,standalone-in-container image-archive) sbom
+	cd dist && sha256sum -- * > .SHA256SUMS && mv .SHA256SUMS SHA256SUMS
+	@cat dist/SHA256SUMS
+	@test "$(IMAGE)" != no || echo "Not included: the image. The self-contained agent runs on this machine's glibc and newer." >&2
 
 lock: setup ## resolve the locks anew and keep versions that still fit; UPGRADE=--upgrade takes the newest
 	$(COMPILE) --extra dev pyproject.toml -o $(LOCK)

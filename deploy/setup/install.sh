@@ -101,5 +101,5 @@ failed() {
         stop "No locked wheel of $name fits $("$folder/bin/python" --version 2>&1) on $(uname -m). Set PYTHON to another" \
             "version (3.11 to 3.14)."
     fi
-    stop "The environment $folder cannot be made: $(grep . "$log" | tail -n 1 | cut -c 1-300) Run again: make $goal"
+    stop "The environment $folder cannot be made: $(grep -v '^skuwise: pip failed$' "$log" | grep . | tail -n 1 | cut -c 1-300). Run again: make $goal"
 }

@@ -39,9 +39,9 @@ def offered(folder: Path) -> Path:
 
 
 def install(folder: Path, lock: str) -> subprocess.CompletedProcess[str]:
-    """As the Makefile does, with a folder for the index."""
-    makefile = (ROOT / "Makefile").read_text()
-    (flags,) = re.findall(r"^HASHED := (.*)$", makefile, re.MULTILINE)
+    """As the make targets do, with a folder for the index."""
+    script = (ROOT / "deploy/setup/install.sh").read_text()
+    (flags,) = re.findall(r'^HASHED="(.*)"$', script, re.MULTILINE)
     (folder / "lock").write_text(lock)
     pip = [sys.executable, "-m", "pip", "--isolated", "--disable-pip-version-check", "install", "--no-index"]
     where = ["--find-links", str(folder), "--target", str(folder / "there")]

@@ -12,7 +12,7 @@ from skuwise.deploy.sbom import Locked, locked, normalized  # pyright: ignore[re
 
 ROOT = Path(__file__).parents[3]
 REQUIREMENTS = ROOT / "requirements"
-NAMES = ("agent", "all", "build", "dev", "peers", "sbom", "schemas", "standalone")
+NAMES = ("agent", "all", "build", "dev", "peers", "run", "sbom", "schemas", "standalone")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
@@ -51,7 +51,8 @@ def test_a_lock_holds_versions_and_hashes_and_names_no_place(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "extras"), [("dev", ("dev",)), ("all", ("all", "kubernetes")), ("agent", ("kubernetes",))]
+    ("name", "extras"),
+    [("dev", ("dev",)), ("all", ("all", "kubernetes")), ("run", ("all",)), ("agent", ("kubernetes",))],
 )
 def test_what_the_project_asks_for_is_locked_at_a_version_that_it_takes(name: str, extras: tuple[str, ...]) -> None:
     found = lock(name)
@@ -82,22 +83,28 @@ def test_wheels_of_other_platforms_and_pythons_are_accepted() -> None:
         assert len(lock("agent")[name].sha256) >= 8, name
 
 
-INSTALLS = ("Makefile", ".ci/run", "deploy/container/Containerfile", "deploy/standalone/Containerfile")
+INSTALLS = (
+    "Makefile",
+    "deploy/setup/install.sh",
+    ".ci/run",
+    "deploy/container/Containerfile",
+    "deploy/standalone/Containerfile",
+)
 
 
 def commands(path: str) -> list[str]:
     """What the file runs, with its variables for pip's flags put in."""
     text = re.sub(r"\\\n\s*", " ", (ROOT / path).read_text())
-    told = dict(re.findall(r"^(\w+) :?= (.*)$", text, re.MULTILINE))
-    for name in ("HASHED", "PIP"):
-        text = text.replace(f"$({name})", told.get(name, ""))
-    return [part for line in text.splitlines() for part in line.split("&&") if re.search(r"pip\S* .*\binstall\b", part)]
+    told = dict(re.findall(r'^(\w+)="(.*)"$', text, re.MULTILINE))
+    text = text.replace("$HASHED", told.get("HASHED", "")).replace("pip_install ", "pip install ")
+    parts = [part.strip() for line in text.splitlines() for part in re.split(r"&&|\{ ", line)]
+    return [part for part in parts if re.search(r"pip\S* .*\binstall\b", part) and not part.startswith(("#", "PIP_"))]
 
 
 @pytest.mark.parametrize("path", INSTALLS)
 def test_whatever_is_installed_from_an_index_has_its_hash(path: str) -> None:
     found = commands(path)
-    assert found or path in (".ci/run", "deploy/standalone/Containerfile")
+    assert found or path in ("Makefile", ".ci/run", "deploy/standalone/Containerfile")
     for command in found:
         offline = "--no-index" in command and "--no-deps" in command
         assert offline or ("--require-hashes" in command and "--only-binary=:all:" in command), command
@@ -118,6 +125,7 @@ def test_programs_that_install_from_a_lock_ask_for_its_hashes(path: str) -> None
 def test_nothing_builds_in_an_environment_that_is_fetched_without_hashes() -> None:
     for path in (
         "Makefile",
+        "deploy/setup/install.sh",
         "deploy/container/Containerfile",
         "deploy/standalone/build.py",
         "tests/support/shared_artifacts.py",

@@ -1,0 +1,253 @@
+"""What a machine may lack before `make demo` and `make test`: one sentence with its remedy, and nothing half-made.
+
+The programs of a bare machine are links in a folder of their own; its Pythons are scripts that answer as one would.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+TOOLS = (
+    *("sh", "awk", "cat", "cp", "cut", "df", "dirname", "find", "grep", "head", "id", "ls", "mkdir", "mktemp", "mv"),
+    *("rm", "sed", "sha256sum", "sort", "tail", "tar", "tee", "tr", "uname", "xargs"),
+)
+# A Python of some version: {venv} 0 where it can make environments, {pip} what pip prints, {status} how that ends.
+PYTHON = """#!/bin/sh
+case "$*" in
+*'"%d.%d"'*) echo {version} ;;
+*'import venv, ensurepip'*) exit {venv} ;;
+--version) echo 'Python {version}.0' ;;
+'-m venv '*) mkdir -p "$3/bin" "$3/lib" && cp "$0" "$3/bin/python" ;;
+*install*--require-hashes*) printf '%s\\n' '{pip}'; exit {status} ;;
+esac
+"""
+NO_NETWORK = (
+    "WARNING: Retrying (Retry(total=0)) after connection broken by NewConnectionError: [Errno -3] Temporary failure in "
+    "name resolution: /simple/numpy/\nERROR: No matching distribution found for numpy==2.4.6"
+)
+DISK_FULL = "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device"
+CHANGED = "ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE."
+NO_WHEEL = "ERROR: No matching distribution found for numpy==2.4.6 (from -r requirements/run.lock (line 3))"
+
+
+@dataclass(frozen=True)
+class Bare:
+    """A machine with few programs, and a checkout on it."""
+
+    bin: Path
+    checkout: Path
+
+    def has(self, *programs: str) -> Bare:
+        for one in programs:
+            found = shutil.which(one)
+            if found is None:
+                pytest.skip(f"{one} is not installed")
+            (self.bin / one).symlink_to(found)
+        return self
+
+    def has_python(
+        self, name: str = "python3", version: str = "3.11", *, venv: int = 0, pip: str = "", status: int = 0
+    ) -> Bare:
+        self.has_program(name, PYTHON.format(version=version, venv=venv, pip=pip, status=status))
+        return self
+
+    def has_program(self, name: str, text: str) -> None:
+        (self.bin / name).unlink(missing_ok=True)
+        (self.bin / name).write_text(text)
+        (self.bin / name).chmod(0o755)
+
+    def sets_up(self, kind: str = "tool", given: str = "", **more: str) -> subprocess.CompletedProcess[str]:
+        place = given or f".venv-{kind}"
+        command = ["/bin/sh", "deploy/setup/environment.sh", kind, "demo", "requirements/run.lock", place, given]
+        environment = {"PATH": str(self.bin), "LC_ALL": "C", "HOME": str(self.bin.parent), **more}
+        return subprocess.run(
+            command, cwd=self.checkout, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            check=False,
+        )  # fmt: skip
+
+    def left(self) -> list[str]:
+        return sorted(path.name for path in self.checkout.iterdir() if path.name.startswith(".venv"))
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Bare:
+    machine = Bare(tmp_path / "bin", tmp_path / "checkout")
+    machine.bin.mkdir()
+    shutil.copytree(ROOT / "deploy/setup", machine.checkout / "deploy/setup")
+    (machine.checkout / "requirements").mkdir()
+    shutil.copy(ROOT / "requirements/run.lock", machine.checkout / "requirements")
+    return machine.has(*TOOLS)
+
+
+def sentence(done: subprocess.CompletedProcess[str]) -> str:
+    """The last line, which tells what is wrong: the only one that is not progress."""
+    assert done.returncode == 1, done.stderr
+    assert done.stdout == ""
+    assert done.stderr.isascii() and "Traceback" not in done.stderr
+    told = [line for line in done.stderr.splitlines() if line.startswith("skuwise: ")]
+    assert told == [done.stderr.splitlines()[-1]], done.stderr
+    return told[0]
+
+
+def test_no_python(bare: Bare) -> None:
+    assert "apt-get install python3 python3-venv" in sentence(bare.sets_up())
+    assert bare.left() == []
+
+
+def test_only_python_3_10(bare: Bare) -> None:
+    told = sentence(bare.has_python(version="3.10").sets_up())
+    assert "Python 3.11 or newer is required, but python3 is Python 3.10." in told
+    assert "apt-get install python3.11 python3.11-venv" in told and "PYTHON=" in told
+    assert bare.left() == []
+
+
+@pytest.mark.parametrize("name", ["python3.11", "python3.12", "python3.13"])
+def test_a_newer_python_beside_3_10_is_taken(bare: Bare, name: str) -> None:
+    done = bare.has_python(version="3.10").has_python(name, name.removeprefix("python")).sets_up()
+    assert done.returncode == 0, done.stderr
+    assert f"Python {name.removeprefix('python')}.0" in done.stderr
+    assert bare.left() == [".venv-tool"]
+
+
+def test_a_python_that_can_make_environments_goes_before_one_that_cannot(bare: Bare) -> None:
+    done = bare.has_python(venv=1).has_python("python3.13", "3.13").sets_up()
+    assert done.returncode == 0 and "Python 3.13.0" in done.stderr
+
+
+def test_the_python_that_was_named_is_the_only_one_tried(bare: Bare) -> None:
+    bare.has_python().has_python("older", "3.9")
+    assert "but older is Python 3.9" in sentence(bare.sets_up(PYTHON="older"))
+    assert "PYTHON=absent is not a Python that runs" in sentence(bare.sets_up(PYTHON="absent"))
+
+
+@pytest.mark.parametrize(
+    ("name", "package"),
+    [("python3", "python3-venv"), ("python3.12", "python3.12-venv"), ("python3.13", "python3.13-venv")],
+)
+def test_no_venv_module(bare: Bare, name: str, package: str) -> None:
+    told = sentence(bare.has_python(name, "3.12" if name == "python3" else name[6:], venv=1).sets_up())
+    assert told.startswith(f"skuwise: Not installed: the venv module of {name}.") and told.endswith(
+        f"install {package}"
+    )
+    assert bare.left() == []
+
+
+def test_all_that_tests_lack_is_named_at_once(bare: Bare) -> None:
+    told = sentence(bare.has_python(venv=1).sets_up("dev"))
+    assert told.endswith("apt-get install python3-venv gcc libc6-dev git")
+    assert "a C compiler" in told and bare.left() == []
+
+
+def test_a_compiler_without_the_headers_of_the_c_library(bare: Bare) -> None:
+    bare.has_python().has("git").has_program("cc", "#!/bin/sh\necho 'stdio.h: No such file' >&2\nexit 1\n")
+    assert sentence(bare.sets_up("dev")).endswith("apt-get install gcc libc6-dev")
+
+
+def test_a_user_is_told_to_call_apt_with_sudo_and_root_is_not(bare: Bare) -> None:
+    for user, line in (("0", ": apt-get install"), ("1000", ": sudo apt-get install")):
+        bare.has_program("id", f"#!/bin/sh\necho {user}\n")
+        assert line in sentence(bare.sets_up())
+
+
+@pytest.mark.parametrize(
+    ("pip", "words"),
+    [
+        (NO_NETWORK, "pip cannot reach its package index. Check the network"),
+        (DISK_FULL, "is full: setting up needs"),
+        (CHANGED, "A downloaded package is not the locked one"),
+        (NO_WHEEL, "No locked wheel of numpy==2.4.6 fits Python 3.11.0"),
+        ("ERROR: something else went wrong", "cannot be made: ERROR: something else went wrong"),
+    ],
+)
+def test_what_fails_half_way_leaves_nothing_and_the_next_run_starts_anew(bare: Bare, pip: str, words: str) -> None:
+    assert words in sentence(bare.has_python(pip=pip, status=1).sets_up())
+    assert bare.left() == []
+    assert bare.has_python().sets_up().returncode == 0
+    assert (bare.checkout / ".venv-tool/.installed").exists()
+
+
+def test_a_disk_without_room_is_seen_before_anything_is_made(bare: Bare) -> None:
+    bare.has_python().has_program("df", "#!/bin/sh\nprintf 'Filesystem\\nx 1 1 10240 1%% /\\n'\n")
+    told = sentence(bare.sets_up())
+    assert "needs 200 MB, 10 MB are free" in told and "VENV=DIR" in told
+    assert bare.left() == []
+
+
+def test_an_environment_that_works_is_back_when_its_renewal_fails(bare: Bare) -> None:
+    assert bare.has_python().sets_up().returncode == 0
+    (bare.checkout / ".venv-tool/kept").touch()
+    with (bare.checkout / "requirements/run.lock").open("a") as lock:
+        lock.write("# changed\n")
+    bare.has_program("python3", PYTHON.format(version="3.11", venv=0, pip=NO_NETWORK, status=1))
+    assert "cannot reach" in sentence(bare.sets_up())
+    assert bare.left() == [".venv-tool"] and (bare.checkout / ".venv-tool/kept").exists()
+    assert bare.has_python().sets_up().returncode == 0
+    assert not (bare.checkout / ".venv-tool/kept").exists()
+
+
+def test_one_that_is_up_to_date_is_left_as_it_is(bare: Bare) -> None:
+    assert bare.has_python().sets_up().returncode == 0
+    (bare.checkout / ".venv-tool/kept").touch()
+    done = bare.sets_up()
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert (bare.checkout / ".venv-tool/kept").exists()
+
+
+def test_a_half_made_environment_is_made_anew(bare: Bare) -> None:
+    """As an earlier version left one where the venv module was missing."""
+    (bare.checkout / ".venv-tool/bin").mkdir(parents=True)
+    (bare.checkout / ".venv-tool/pyvenv.cfg").touch()
+    assert bare.has_python().sets_up().returncode == 0
+    assert not (bare.checkout / ".venv-tool/pyvenv.cfg").exists()
+
+
+def test_an_environment_whose_python_is_gone_is_made_anew(bare: Bare) -> None:
+    assert bare.has_python().sets_up().returncode == 0
+    (bare.checkout / ".venv-tool/bin/python").unlink()
+    assert bare.sets_up().returncode == 0
+    assert (bare.checkout / ".venv-tool/bin/python").exists()
+
+
+def test_a_run_that_was_killed_leaves_what_was_there_before(bare: Bare) -> None:
+    assert bare.has_python().sets_up().returncode == 0
+    place = bare.checkout / ".venv-tool"
+    (place / "kept").touch()
+    place.rename(bare.checkout / ".venv-tool.before")
+    place.mkdir()
+    (place / ".unfinished").touch()
+    assert bare.sets_up().returncode == 0
+    assert (place / "kept").exists() and bare.left() == [".venv-tool"]
+
+
+def test_a_folder_that_make_did_not_make_is_not_touched(bare: Bare, tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "thesis").touch()
+    assert "make did not create it" in sentence(bare.has_python().sets_up(given=str(mine)))
+    assert (mine / "thesis").exists()
+
+
+def test_the_two_environments_do_not_replace_one_another(bare: Bare, tmp_path: Path) -> None:
+    place = str(tmp_path / "one")
+    assert bare.has_python().sets_up("tool", given=place).returncode == 0
+    assert "environment of other make targets" in sentence(bare.sets_up("run", given=place))
+    assert (tmp_path / "one/.installed").exists()
+
+
+def test_an_environment_elsewhere(bare: Bare, tmp_path: Path) -> None:
+    place = tmp_path / "a/new folder"
+    assert bare.has_python().sets_up(given=str(place)).returncode == 0
+    assert (place / ".installed").exists() and bare.left() == []
+
+
+@pytest.mark.parametrize(("engine", "words"), [("absent", "is not installed"), ("false", "does not answer")])
+def test_a_release_without_a_container_engine_names_the_way_without(bare: Bare, engine: str, words: str) -> None:
+    done = subprocess.run(["sh", ROOT / "deploy/setup/engine.sh", engine], capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and words in done.stderr and "IMAGE=no" in done.stderr
+    assert len(done.stderr.splitlines()) == 1

@@ -1,0 +1,167 @@
+"""A bare Debian 12 with the packages of the documentation: the first commands of a new user, and what may go wrong.
+
+The root is made by debootstrap and entered by chroot; pip reaches the index that this side's pip is set to. Times of
+the demo are printed (``-s``), none is asserted. Python 3.10 and 3.13, which Debian 12 has not, are in
+``tests/functional/project/test_setup.py``, as scripts that answer as they would.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from skuwise.tests.support.shared_artifacts import PROJECT, once
+from skuwise.tests.system.machine import must, skip_without
+
+pytestmark = [pytest.mark.slow, pytest.mark.system]
+
+APT = re.search(r"^sudo apt-get install (git .*)$", (PROJECT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
+CERTIFICATES = "/opt/index.crt"
+USER = "someone"
+MEGABYTES = 400
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+# Settings of pip that name files of this side would lead nowhere inside.
+INDEX = ("PIP_INDEX_URL", "PIP_PROXY", "HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "NO_PROXY", "no_proxy")
+
+
+def _make(folder: Path) -> None:
+    root = folder / "root"
+    must("debootstrap", "--variant=minbase", "bookworm", root, skip="debootstrap cannot make a root")
+    shutil.copy("/etc/resolv.conf", root / "etc/resolv.conf")
+    assert APT is not None
+    install = f"apt-get -qq update && apt-get -qq install --no-install-recommends -y {APT[1]}"
+    must("chroot", root, "env", "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C", "sh", "-c", install, skip="no mirror")
+    must("chroot", root, "useradd", "--create-home", USER)
+    bundle = os.environ.get("PIP_CERT", "/etc/ssl/certs/ca-certificates.crt")
+    if Path(bundle).exists():
+        shutil.copy(bundle, root / CERTIFICATES.lstrip("/"))
+    must("git", "clone", "--quiet", PROJECT, root / "src/skuwise")
+    # What is not committed yet is tested as well.
+    changed = must("git", "-C", PROJECT, "diff", "HEAD", "--binary")
+    if changed:
+        subprocess.run(["git", "-C", root / "src/skuwise", "apply"], input=changed, text=True, check=True)
+
+
+class Debian:
+    """The root with a checkout that belongs to one user, changed in a layer that goes with the test."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def run(
+        self, command: str, user: str = "root", *, before: tuple[str, ...] = ()
+    ) -> subprocess.CompletedProcess[str]:
+        home = "/root" if user == "root" else f"/home/{user}"
+        known = [f"{name}={os.environ[name]}" for name in INDEX if name in os.environ]
+        certificates = [f"PIP_CERT={CERTIFICATES}"] if (self.root / CERTIFICATES.lstrip("/")).exists() else []
+        inside = [
+            "chroot",
+            f"--userspec={user}",
+            self.root,
+            "/usr/bin/env",
+            "-i",
+            f"HOME={home}",
+            f"PATH={PATH}",
+            "LC_ALL=C",
+        ]
+        words = [*before, *map(str, inside), *known, *certificates, "sh", "-c", f"cd /src/skuwise && {command}"]
+        return subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+
+    def left(self) -> list[str]:
+        return sorted(path.name for path in (self.root / "src/skuwise").glob(".venv*"))
+
+
+@pytest.fixture
+def debian(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Debian]:
+    skip_without("chroot", "mount", "unshare")
+    lower = once(tmp_path_factory, "bare-debian", _make) / "root"
+    root = tmp_path / "root"
+    for name in ("upper", "work", "root"):
+        (tmp_path / name).mkdir()
+    layers = f"lowerdir={lower},upperdir={tmp_path / 'upper'},workdir={tmp_path / 'work'}"
+    must("mount", "-t", "overlay", "overlay", "-o", layers, root, skip="no overlay can be mounted here")
+    try:
+        must("mount", "-t", "proc", "proc", root / "proc")
+        must("mount", "--bind", "/dev", root / "dev")
+        yield Debian(root)
+    finally:
+        subprocess.run(["umount", "--recursive", "--lazy", root], check=False)
+
+
+def sentence(done: subprocess.CompletedProcess[str]) -> str:
+    assert done.returncode != 0, done.stdout
+    told = [line for line in done.stderr.splitlines() if line.startswith("skuwise: ")]
+    assert len(told) == 1 and "Traceback" not in done.stderr, done.stderr
+    return told[0]
+
+
+@pytest.mark.parametrize("user", ["root", USER])
+def test_the_demo_runs_and_so_does_what_it_prints(debian: Debian, user: str) -> None:
+    debian.run(f"chown -R {user} /src")
+    began = time.monotonic()
+    done = debian.run("make demo", user)
+    print(f"make demo as {user}: {time.monotonic() - began:.0f} s")  # noqa: T201 - what a person wants to know of it
+    assert done.returncode == 0, done.stderr
+    assert "fetched 50 of" in done.stderr and "installing" in done.stderr
+    assert debian.left() == [".venv-run"]
+    size = int(must("du", "-sm", debian.root / "src/skuwise/.venv-run").split()[0])
+    assert size < MEGABYTES
+    shown = [line.strip() for line in done.stdout.split("Try next:")[1].splitlines() if line.strip()]
+    assert len(shown) >= 5
+    for line in shown:
+        pasted = debian.run(line, user)
+        assert pasted.returncode == 0 or "agent doctor" in line, f"{line}: {pasted.stderr}"
+        assert "not found" not in pasted.stderr
+    again = debian.run("make install", user)
+    assert again.returncode == 0 and again.stderr == "" and "bin/skuwise" in again.stdout
+
+
+def test_without_network(debian: Debian) -> None:
+    done = debian.run("make demo", before=("unshare", "--net"))
+    assert "pip cannot reach its package index" in sentence(done)
+    assert debian.left() == []
+
+
+def test_without_the_venv_module(debian: Debian) -> None:
+    debian.run("apt-get -qq remove -y python3-venv python3.11-venv")
+    told = sentence(debian.run("make demo"))
+    assert told.endswith("Install: apt-get install python3-venv")
+    assert debian.left() == []
+
+
+def test_without_a_compiler(debian: Debian) -> None:
+    debian.run("apt-get -qq remove -y gcc libc6-dev")
+    told = sentence(debian.run("make test"))
+    assert told.endswith("Install: apt-get install gcc libc6-dev")
+    assert debian.left() == []
+
+
+def test_on_a_read_only_checkout(debian: Debian) -> None:
+    checkout = debian.root / "src/skuwise"
+    must("mount", "--bind", checkout, checkout)
+    must("mount", "-o", "remount,bind,ro", checkout)
+    told = sentence(debian.run("make demo"))
+    (remedy,) = re.findall(r"elsewhere: (make demo .*)$", told)
+    done = debian.run(remedy)
+    assert done.returncode == 0, done.stderr
+    assert "/root/.cache/skuwise/run/bin/skuwise advise" in done.stdout
+    assert "not writable" in sentence(debian.run("make test"))
+
+
+def test_on_a_disk_that_is_full_half_way(debian: Debian) -> None:
+    disk = debian.root / "mnt"
+    must("mount", "-t", "tmpfs", "-o", "size=250m", "tmpfs", disk)
+    assert "is full: setting up needs 600 MB" in sentence(debian.run("make demo VENV=/mnt/venv"))
+    # A disk that is filled by others only later: at first it has room.
+    liar = debian.root / "usr/local/bin/df"
+    liar.write_text("#!/bin/sh\nprintf 'Filesystem\\nx 1 1 9999999 1%% /\\n'\n")
+    liar.chmod(0o755)
+    assert "is full" in sentence(debian.run(shlex.join(["make", "demo", "VENV=/mnt/venv"])))
+    assert list(disk.iterdir()) == []
