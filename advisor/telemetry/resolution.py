@@ -152,7 +152,7 @@ def refine(
         note = coded(
             "hours-shared-by-overlap",
             "{hours} hours contain the start or end of a workload. {most} of them are read per minute; "
-                    "the others are divided by overlap.",
+            "the others are divided by overlap.",
             hours=len(cut), most=most,
         )  # fmt: skip
         cut = cut.iloc[:most]

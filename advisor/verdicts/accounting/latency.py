@@ -120,7 +120,7 @@ def _latency(w: WorkloadVerdict, measured: _Measured, classes: LatencyClasses) -
             return given(None, "measured", coded(
                 "latency-class-none",
                 "No latency class: time to first token is {words} (p90, busy hours), above every class "
-                        "limit. Set a class in the site's rules if one applies.",
+                "limit. Set a class in the site's rules if one applies.",
                 words="unknown" if p90 is None else seconds_words(p90),
             ))  # fmt: skip
     label = classes.kinds.get(kind)

@@ -215,7 +215,7 @@ def _suspect(rows: pd.DataFrame, weights: Floats) -> list[CodedText]:
         coded(
             "suspect-waits-least",
             "Suspect: GPU {gpu_index:.0f} of {node} ({gpu_uuid}). It waits {waits:.0%} of the time, the "
-                    "other GPUs {others_wait:.0%}, for the same work.",
+            "other GPUs {others_wait:.0%}, for the same work.",
             **who, waits=waits[0], others_wait=waits[1],
         )
         if waits[1] - waits[0] >= _WORTH_NAMING
@@ -230,7 +230,7 @@ def _suspect(rows: pd.DataFrame, weights: Floats) -> list[CodedText]:
             coded(
                 "suspect-is-throttled",
                 "SM clock of the suspect: {clock:.0%} of the other GPUs' clock. Throttled "
-                        "{throttled:.0%} of the time, the others {others_throttled:.0%}.",
+                "{throttled:.0%} of the time, the others {others_throttled:.0%}.",
                 clock=clock[0] / clock[1], throttled=held[0], others_throttled=held[1],
             )
         )  # fmt: skip
@@ -278,7 +278,7 @@ def _numbers(label: str, rows: pd.DataFrame, weights: npt.NDArray[np.float64]) -
         coded(
             "use-of-the-gpu",
             "Memory bandwidth {u_m:.0%} and compute {u_c:.0%} of what this GPU sustains; engine active "
-                    "{engine:.0%} of the time.",
+            "{engine:.0%} of the time.",
             u_m=mean("label_m"), u_c=mean("label_c"), engine=mean("g"),
         )
     )  # fmt: skip

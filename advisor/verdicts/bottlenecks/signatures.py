@@ -71,7 +71,7 @@ def _checkpoints(rows: pd.DataFrame, weights: Floats) -> list[CodedText]:
             coded(
                 "checkpoint-cost",
                 "Work in those hours is {less:.1%} lower: a loss of {seconds:.0f} s per such hour, "
-                        "{of_all:.1%} of all its time.",
+                "{of_all:.1%} of all its time.",
                 less=less, seconds=_HOUR * less, of_all=less * share,
             )
         )  # fmt: skip
@@ -83,7 +83,7 @@ def _checkpoints(rows: pd.DataFrame, weights: Floats) -> list[CodedText]:
             coded(
                 "checkpoint-cost-at-most",
                 "Engine idle for {rests:.0f} s of such an hour: a loss of at most {seconds:.0f} s per "
-                        "such hour.",
+                "such hour.",
                 rests=max(rests, 0.0), seconds=most_lost,
             )
         )  # fmt: skip

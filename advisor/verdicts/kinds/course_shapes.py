@@ -179,7 +179,7 @@ COURSE_SHAPES: tuple[KindSignal, ...] = (
     KindSignal(
         "memory-pool", _pool,
         "{mem_level:.0%} of the memory is allocated once and never changes: typical of an engine that "
-                "preallocates.",
+        "preallocates.",
         (O, B), (T, F, I),
     ),
     KindSignal(
@@ -263,7 +263,7 @@ COURSE_SHAPES: tuple[KindSignal, ...] = (
         lambda f: min(ramp(f.get("active_swing"), 0.1, 0.04), ramp(f.get("active_engine"), 0.95, 0.85))
         * ramp(f.get("active_share"), 0.95, 1.0) * ramp(f.get("elapsed_hours"), 12.0, 24.0),
         "Load is the same in every hour and below the limit ({active_engine:.0%} of the time): too even "
-                "for user demand.",
+        "for user demand.",
         (T, F, B),
         (O, I),
     ),

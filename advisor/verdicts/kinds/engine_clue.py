@@ -60,7 +60,7 @@ def _said(shown: str, engine: EngineFacts) -> CodedText:
         return coded(
             "engine-within-training",
             "Metrics of {engines} ({figures}) come from within training work: typical of generation "
-                    "during training, not counted as a sign of serving.",
+            "during training, not counted as a sign of serving.",
             figures=figures, **known,
         )  # fmt: skip
     if shown == COUNTED_NONE:

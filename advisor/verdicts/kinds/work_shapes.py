@@ -24,7 +24,7 @@ WORK_SHAPES: tuple[KindSignal, ...] = (
         "periodic",
         lambda f: _periodic(f, 0.3, 0.8) * ramp(f.get("period_strength"), 0.2, 0.7),
         "Step of {period_seconds:.0f} s repeats in {period_share:.0%} of its busy time (autocorrelation "
-                "{period_strength:.2f}).",
+        "{period_strength:.2f}).",
         (T, F), (O, B, I),
     ),
     KindSignal("aperiodic", lambda f: _periodic(f, 0.3, 0.05), "No repeated step of 1 to 120 s.", (O, B, I), (T, F)),
