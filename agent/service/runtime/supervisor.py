@@ -145,7 +145,7 @@ class Supervisor:
         elif not self._refused_restart:
             self._refused_restart = True
             why = "It did so within the hour already." if lately else "That could not be remembered."
-            why = why if self.notifier.supervised else "Nobody would start it again."
+            why = why if self.notifier.supervised else "nothing would start it again."
             self.say(f"{reason} The agent does not restart itself: {why}")
 
     # Requests.

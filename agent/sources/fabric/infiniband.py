@@ -15,7 +15,7 @@ from .ports import METRICS, PortFiles, find_ports, parse_port_state, parse_rate
 _FAULTS = table_of(
     Fault(
         "port-not-active",
-        "The port is not ACTIVE, so its silence says nothing.",
+        "The port is not ACTIVE, so no traffic is expected on it.",
         "Check its cable and the subnet manager if it should be in use.",
     ),
     Fault(
@@ -34,7 +34,7 @@ _FAULTS = table_of(
         "The port has no byte counters of a known family.",
         "Report the driver and its counters' names.",
     ),
-    Fault("counter-saturated", "The 32-bit counter stands at its end and counts no more.", "Reset it (perfquery -R)."),
+    Fault("counter-saturated", "The 32-bit counter has reached its maximum and no longer counts.", "Reset it (perfquery -R)."),
 )
 
 
