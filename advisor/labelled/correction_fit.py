@@ -149,7 +149,7 @@ def _enough(examples: Sequence[Example]) -> None:
         )
     if len(groups) < 3:
         raise NothingToDo(
-            f"All labels belong to {len(groups)} workloads: too few to validate a correction.",
+            f"All labels belong to {counted(len(groups), 'workload')}: too few to validate a correction.",
             "Add labels of other workloads.",
         )
 

@@ -61,7 +61,7 @@ class CellRule:
         if value is None:
             return None if self.optional else "nothing"
         if not isinstance(value, (int, float) if self.kind is float else self.kind):
-            return f"a value that is not a {_KINDS[self.kind]}"
+            return f"a value that is not of type {_KINDS[self.kind]}"
         if isinstance(value, str):
             return _text_fault(value, self.words)
         if isinstance(value, int | float) and not self.least <= value <= self.most:

@@ -12,7 +12,7 @@ from ...rules.catalog.types import Price
 from ..core.advice_types import Advice, Finding, Recommendation, Reconciliation, Summary
 from ..core.coded_text import UNSPECIFIED, distinct
 from ..core.dominant_label import DOMINANT
-from ..core.formatting import listed
+from ..core.formatting import counted, listed
 from ..core.timestamps import rfc3339
 from ..core.totals import added, added_intervals
 from ..core.verdict_types import WorkloadVerdict
@@ -204,8 +204,8 @@ def _refuse_shared_nodes(named: Mapping[str, Advice]) -> None:
         shared = sorted(nodes & owner.keys())
         if shared:
             raise UsageError(
-                f"{len(shared)} node{'s stand' if len(shared) > 1 else ' stands'} in {owner[shared[0]]} and in {name}, "
-                f"and would count twice: {listed([clean(n)[:60] for n in shared])}.",
+                f"{counted(len(shared), 'node')} in both {owner[shared[0]]} and {name} "
+                f"would count twice: {listed([clean(n)[:60] for n in shared])}.",
                 "Assign each node to one shard. If clusters share a node name, rename one of the nodes.",
             )
         owner |= dict.fromkeys(nodes, name)

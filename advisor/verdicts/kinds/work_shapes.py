@@ -74,13 +74,13 @@ WORK_SHAPES: tuple[KindSignal, ...] = (
     KindSignal(
         "bandwidth-bound",
         lambda f: ramp(octaves(f), 0.0, 1.0),
-        "Memory bandwidth used {memory_times:.1f} times as much as compute, typical of decoding tokens.",
+        "Memory bandwidth use is {memory_times:.1f} times the compute use, typical of decoding tokens.",
         (O, B), (T, F),
     ),
     KindSignal(
         "compute-bound",
         lambda f: ramp(octaves(f), 0.0, -1.0),
-        "Compute used {compute_times:.1f} times as much as memory bandwidth.",
+        "Compute use is {compute_times:.1f} times the memory bandwidth use.",
         (T, F, B), (O, I),
     ),
     KindSignal(
