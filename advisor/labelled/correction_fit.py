@@ -19,6 +19,7 @@ import numpy.typing as npt
 from ...rules.base.errors import NothingToDo
 from ...rules.models.kind_correction import SHIFT_MAX, CrossValidation, KindCorrection, digest
 from ...rules.models.kind_model import KindModel
+from ..core.formatting import counted
 from ..verdicts.features.features import Features
 from ..verdicts.kinds.kind_signals import SHAPES, levels
 from ..verdicts.kinds.kinds import WORKING

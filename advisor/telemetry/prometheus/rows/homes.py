@@ -77,7 +77,7 @@ def homes_of(counts: SeriesAnswer, named: Iterable[Labels], who: Who, log: Log) 
         log.add(
             coded(
                 "gpus-under-several-nodes",
-                "{gpus} GPUs are reported under several nodes at once ({gpu_uuid}: {nodes}). Each counts "
+                "GPUs reported under several nodes at once: {gpus} ({gpu_uuid}: {nodes}). Each counts "
                 "once, on the node that reported it longest.",
                 gpus=len(twice),
                 gpu_uuid=uuid,
@@ -89,7 +89,7 @@ def homes_of(counts: SeriesAnswer, named: Iterable[Labels], who: Who, log: Log) 
         log.add(
             coded(
                 "gpus-under-another-node",
-                "{gpus} GPUs are reported under one node after another ({gpu_uuid}: {nodes}), as after a "
+                "GPUs reported under one node after another: {gpus} ({gpu_uuid}: {nodes}), as after a "
                 "node was renamed. Each counts once.",
                 gpus=len(moved),
                 gpu_uuid=uuid,
@@ -114,7 +114,7 @@ def reporters_note(counts: SeriesAnswer, who: Who, log: Log) -> set[tuple[str, s
         log.add(
             coded(
                 "gpus-reported-twice",
-                "{gpus} GPUs are reported by more than one exporter or target ({gpu_uuid}). Each counts once.",
+                "GPUs reported by more than one exporter or target: {gpus} ({gpu_uuid}). Each counts once.",
                 gpus=len(several), gpu_uuid=first[0],
             )
         )  # fmt: skip
@@ -134,7 +134,7 @@ def unnamed_note(series: Iterable[Labels], node_of: Callable[[Labels], str | Non
         log.add(
             coded(
                 "label-missing",
-                "{gpus} GPUs ({first}) are not counted: their dcgm-exporter time series have no label "
+                "GPUs not counted: {gpus} ({first}). Their dcgm-exporter time series have no label "
                 "{label}. Keep that label in metric_relabel_configs.",
                 label=label,
                 gpus=len(gpus),

@@ -202,7 +202,7 @@ def test_an_empty_database_and_an_empty_window_say_what_there_is(tmp_path: Path)
     path = tmp_path / "n1.db"
     with Writer.open(path) as writer:
         writer.for_node(Node("n1"), T0)
-    with pytest.raises(NothingToDo, match="holds no samples yet"):
+    with pytest.raises(NothingToDo, match="No samples yet"):
         read_frame([path])
     with Writer.open(path) as writer:
         _hours(_node(writer), 5)

@@ -123,6 +123,6 @@ def test_labels_that_cannot_be_learnt_from_are_counted_with_the_reason() -> None
     kept, left = usable(found, 0.995)
     assert [one.about for one in kept] == ["a"]
     assert sorted(left) == [
-        "idle whenever it was observed", "kept for judging", "labelled idle, which is counted and not likened",
+        "idle whenever it was observed", "kept for validation", "labeled idle: idleness is counted, not classified",
         "not observed",
     ]  # fmt: skip

@@ -397,8 +397,8 @@ def test_the_command_lists_and_decides(path: str, capsys) -> None:
         (["accept", "r-0"], 2, "knows no recommendation"),
         (["accept", ""], 2, "knows no recommendation"),
         (["snooze", MOVE.id, "--until", "2020-01-01"], 2, "is past, so nothing would be snoozed"),
-        (["snooze", MOVE.id, "--until", "9999-12-31T23:59:59-23:59"], 2, "is not a moment in time"),
-        (["snooze", MOVE.id, "--until", "soon"], 2, "'soon' is not a moment in time"),
+        (["snooze", MOVE.id, "--until", "9999-12-31T23:59:59-23:59"], 2, "Invalid time"),
+        (["snooze", MOVE.id, "--until", "soon"], 2, "'soon' Invalid time"),
         (["dismiss", MOVE.id, "--why", "  "], 2, "The reason is empty. Say why"),
     ],
 )

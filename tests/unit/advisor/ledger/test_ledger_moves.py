@@ -76,7 +76,7 @@ def test_a_move_is_followed_from_proposed_to_done_and_its_saving_measured(beside
     assert outcome.predicted_saving_usd_per_month.p50 == pytest.approx(SAVING, rel=1e-3)
     assert outcome.realised_saving_usd_per_month == pytest.approx(outcome.predicted_saving_usd_per_month.p50)
     assert outcome.realised_time_ratio is None
-    assert outcome.reason_missing == "no server told its tokens"
+    assert outcome.reason_missing == "no token counts from the server"
     measured = entry_of(beside, move.id).realised
     assert measured.usd_per_month_before - measured.usd_per_month_after == pytest.approx(SAVING, rel=1e-3)
     assert measured.gpu_hours_per_month_after == pytest.approx(16 * 730)
@@ -84,7 +84,7 @@ def test_a_move_is_followed_from_proposed_to_done_and_its_saving_measured(beside
     capsys.readouterr()
     assert main(["ledger", "show", move.id[:8], "--ledger", str(beside.path)]) == 0
     shown = capsys.readouterr().out
-    assert "$14,355 a month saved ($143,547 to $129,192 a month)" in shown
+    assert "$14,355/month saved ($143,547 to $129,192 a month)" in shown
     assert "at list price, 2026-09-19" in shown
     assert "accepted by ann" in shown
     assert main(["ledger", "list", "--state", "done", "--format", "json", "--ledger", str(beside.path)]) == 0

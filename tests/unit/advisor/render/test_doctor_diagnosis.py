@@ -146,10 +146,7 @@ def test_a_node_without_a_driver_is_told_so_and_not_to_choose_another_window() -
         assert "no-driver" in codes(found)
         error = nothing_observed(found)
         assert error.exit_status == 3
-        assert (
-            str(error)
-            == "The GPUs of n1 cannot be read: The NVIDIA driver is not loaded. Load it with modprobe nvidia."
-        )
+        assert str(error) == "GPUs of n1 cannot be read: The NVIDIA driver is not loaded. Load it with modprobe nvidia."
         assert "--since" not in str(error)
 
 
@@ -228,7 +225,7 @@ def test_too_little_data_says_how_much_more_is_needed() -> None:
     assert "too-little-data" in codes(found)
     found = diagnosed(replace(node(), gpus=short), begin=NOW - 3 * HOUR, observed_hours=3.0)
     (gap,) = [one for one in found.gaps if one.code == "too-little-data"]
-    assert gap.add == "let 27.0 h more of data come in"
+    assert gap.add == "wait for 27.0 h more of data"
     assert found.readiness.hours_left == 27.0
 
 

@@ -201,7 +201,7 @@ def test_a_row_that_cannot_be_read_is_counted_and_many_are_refused(tmp_path: Pat
     assert (found.rows, found.skipped, found.first_skipped) == (3, 1, 3)
     assert only(bill).hours == 48.0
     many = Export(export(tmp_path, [FOCUS, FOCUS | bad, FOCUS | bad]))
-    with pytest.raises(UsageError, match="2 of 3 rows cannot be read, the first is row 3"):
+    with pytest.raises(UsageError, match="2 of 3 rows cannot be read, starting with row 3"):
         list(many.charges())
 
 

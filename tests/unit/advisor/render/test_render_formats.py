@@ -235,7 +235,7 @@ def test_nothing_found_claims_no_more_than_was_judged():
     young = advice_of(verdicts([node(hours_observed=0.004, fabric=None)], []))
     for form in ("table", "markdown"):
         text = render(young, form)
-        assert "No waste was found in this window" not in text
+        assert "No waste found in this window" not in text
         assert "14 s of data" in text
 
 
