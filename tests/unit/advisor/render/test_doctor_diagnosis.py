@@ -86,7 +86,7 @@ def test_where_everything_is_told_nothing_is_missing() -> None:
     assert (found.expected, found.observed, found.unobserved) == (8, 8, ())
     assert found.nodes[0].usd_per_hour is not None
     assert found.readiness.ready_nodes == 1
-    assert "Nothing is missing." in render_diagnosis_text(found)
+    assert "No gaps found." in render_diagnosis_text(found)
 
 
 def test_a_gpu_less_than_the_sku_has_is_unobserved_and_every_metric_lacks_it() -> None:
