@@ -173,7 +173,7 @@ def _dialect(path: Path, names: Sequence[str]) -> _Dialect:
             f"{path} is neither a FOCUS export nor an AWS cost and usage report.", f"FOCUS has the columns {missing}."
         )
     raise UsageError(
-        f"Columns missing from {path} (detected format: {nearest.name}): {missing}.", "Export it with these columns."
+        f"Columns missing from {path}, which looks like {nearest.name}: {missing}.", "Export it with these columns."
     )
 
 

@@ -146,7 +146,7 @@ def test_a_node_without_a_driver_is_told_so_and_not_to_choose_another_window() -
         assert "no-driver" in codes(found)
         error = nothing_observed(found)
         assert error.exit_status == 3
-        assert str(error) == "GPUs of n1 cannot be read: The NVIDIA driver is not loaded. Load it with modprobe nvidia."
+        assert str(error) == "The GPUs of n1 cannot be read: The NVIDIA driver is not loaded. Load it with modprobe nvidia."
         assert "--since" not in str(error)
 
 
@@ -182,7 +182,7 @@ def test_a_region_that_is_not_known_is_assumed_and_says_so() -> None:
     assert (state.usd_per_hour, state.assumed_region, state.region) == (price.usd_per_hour, "eastus", None)
     (gap,) = found.gaps
     assert gap.code == "region-unknown" and "topology.kubernetes.io/region" in gap.add
-    assert "unknown, assumed eastus" in render_diagnosis_text(found)
+    assert "unknown, eastus assumed" in render_diagnosis_text(found)
     jsonschema.validate(told_json := json.loads(render_diagnosis_json(found)), load_diagnosis_schema())
     assert told_json["nodes"][0]["price_region_assumed"] == "eastus"
     assert diagnosed(node()).nodes[0].assumed_region is None

@@ -191,7 +191,7 @@ def test_settings_of_a_report(tmp_path: Path) -> None:
         ("smtp_security = 'none'\nsmtp_host = 'smtp.example.org'", "is another machine"),
         ("smtp_security = 'ssl'", "none of starttls, tls, none"),
         ("smtp_host = 'smtp.example.org\\n'", "no name of a host"),
-        ("smtp_port = 99999", "no number from 1"),
+        ("smtp_port = 99999", "not a number from 1"),
         ("smtp_username = 'u'", "has no password"),
         ("from = 'gpus@example.org\\r\\nBcc: x@example.org'", "no mail address"),
         ("administrators = ['x']", "no mail address"),
@@ -199,7 +199,7 @@ def test_settings_of_a_report(tmp_path: Path) -> None:
         ("list_unsubscribe = 'javascript:x'", "neither mailto: nor https:"),
         ("no_data = 'long'", "none of short, none"),
         ("smtp_timeout = '2h'", "outside 1 s to 10 min"),
-        ("mails_per_minute = 0", "no number from 1"),
+        ("mails_per_minute = 0", "not a number from 1"),
         ("db = 'x'\nteams = 3", "must be text"),
     ],
 )

@@ -157,10 +157,10 @@ def test_a_row_that_says_whose_it_is_names_no_node_of_another(provider, found) -
 @pytest.mark.parametrize(
     ("row", "status", "said"),
     [
-        (FOCUS | {"BillingCurrency": "EUR"}, 2, "row 2 is in 'EUR', and only US dollars are reckoned with"),
+        (FOCUS | {"BillingCurrency": "EUR"}, 2, "row 2: unsupported currency 'EUR'"),
         ({"a": "1", "b": "2"}, 2, "neither a FOCUS export nor an AWS cost and usage report"),
-        ({k: v for k, v in FOCUS.items() if k != "EffectiveCost"}, 2, "looks like a FOCUS export, lacks EffectiveCost"),
-        ({k: v for k, v in AWS.items() if k != "lineItem/UsageAmount"}, 2, "lacks lineItem/UsageAmount"),
+        ({k: v for k, v in FOCUS.items() if k != "EffectiveCost"}, 2, "looks like a FOCUS export: EffectiveCost"),
+        ({k: v for k, v in AWS.items() if k != "lineItem/UsageAmount"}, 2, "report: lineItem/UsageAmount"),
         (FOCUS | {"SkuPriceDetails": "Standard_D2s_v5"}, 3, "charges no GPU node that the catalog knows"),
     ],
 )
