@@ -159,7 +159,7 @@ def _beginning(verdicts: Verdicts) -> tuple[CodedText, ...]:
     return (
         CodedText(
             "telemetry-begins-late",
-            f"The window is {span(verdicts.window.seconds)} long, and telemetry begins at {minute(first)}.",
+            f"The window is {span(verdicts.window.seconds)} long, but telemetry starts at {minute(first)}.",
             {"window_seconds": verdicts.window.seconds, "first_ts": first},
         ),
     )
@@ -173,9 +173,9 @@ def _unowned(verdicts: Verdicts) -> tuple[CodedText, ...]:
     share = f"{len(found):,} of {counted(len(verdicts.workloads), 'workload')}"
     gpu_hours = sum(w.gpu_hours for w in found)
     text = (
-        f"The owner of {share} ({hours(gpu_hours)}) is unknown: no scheduler, label or process "
-        "names them, so they were inferred from what their GPUs do. Verdicts on them are less sure, and their "
-        "recommendations are blocked: ask who uses the nodes first. 'skuwise doctor' prints what to add for owners."
+        f"The owner of {share} ({hours(gpu_hours)}) is unknown: no scheduler, label or process names it, "
+        "so the workload is inferred from GPU activity. Verdicts are less certain, and recommendations "
+        "are blocked until the owner is confirmed. For remedies run 'skuwise doctor'."
     )
     fields = {"workloads": len(found), "of": len(verdicts.workloads), "gpu_hours": gpu_hours}
     return (CodedText("owners-unknown", text, fields),)
@@ -194,7 +194,7 @@ def _too_little(verdicts: Verdicts, floor: float, at: float) -> tuple[CodedText,
     return (
         CodedText(
             "too-little-data",
-            f"No verdict on waste for {listed(names)}: {held} of data, and waste is judged from {floor:g} h on. {then}",
+            f"Too little data on {listed(names)}: {held} of the {floor:g} h that waste detection needs. {then}",
             {"nodes": ", ".join(names), "hours": most.hours_observed, "needed_hours": floor},
         ),
     )

@@ -91,10 +91,10 @@ class Export:
                 yield from self._charges(_Lines(file))
         except OSError as error:
             raise UsageError(
-                f"{self.path} cannot be read: {error.strerror or error}.", "Name an export as CSV, plain or gzip."
+                f"Cannot read {self.path}: {error.strerror or error}.", "Use an export as CSV, plain or gzip."
             ) from error
         except (EOFError, csv.Error, gzip.zlib.error) as error:  # type: ignore[attr-defined]
-            raise UsageError(f"{self.path} is damaged: {error}.", "Export it anew.") from error
+            raise UsageError(f"{self.path} is damaged: {error}.", "Export it again.") from error
 
     def _charges(self, lines: _Lines) -> Iterator[Charge]:
         reader = csv.reader(lines)
@@ -111,7 +111,7 @@ class Export:
             currency = (cells.get("billingcurrency") or cells.get("lineitemcurrencycode") or "USD").strip().upper()
             if currency != "USD":
                 raise UsageError(
-                    f"{self.path}, row {number} is in {currency[:8]!r}, and only US dollars are reckoned with.",
+                    f"{self.path}, row {number}: unsupported currency {currency[:8]!r}.",
                     "Export it in USD.",
                 )
             try:
@@ -124,9 +124,9 @@ class Export:
                 yield charge
         if self.skipped > max(UNREADABLE_MAX * self.rows, 1):
             raise UsageError(
-                f"{self.path}: {self.skipped} of {self.rows} rows cannot be read, the first is row "
+                f"{self.path}: {self.skipped} of {self.rows} rows cannot be read, starting with row "
                 f"{self.first_skipped}.",
-                "Look at its times and numbers: RFC 3339, and a point before decimals.",
+                "Use RFC 3339 times, and a point as decimal separator.",
             )
 
 
@@ -172,7 +172,9 @@ def _dialect(path: Path, names: Sequence[str]) -> _Dialect:
         raise UsageError(
             f"{path} is neither a FOCUS export nor an AWS cost and usage report.", f"FOCUS has the columns {missing}."
         )
-    raise UsageError(f"{path}, which looks like {nearest.name}, lacks {missing}.", "Export it with these columns.")
+    raise UsageError(
+        f"Columns missing from {path}, which looks like {nearest.name}: {missing}.", "Export it with these columns."
+    )
 
 
 def _focus(row: Mapping[str, str]) -> Charge | None:

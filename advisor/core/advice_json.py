@@ -95,7 +95,7 @@ def from_dict(values: dict[str, Any]) -> Advice:
     for number, workload in enumerate(advice.workloads):
         if not workload.bottleneck.time_shares.keys() <= set(get_args(BottleneckLabel)):
             place = ("workloads", number, "bottleneck", "time_shares")
-            raise MisfitError("has a label that is none of a bottleneck", place)
+            raise MisfitError("has an unknown bottleneck label", place)
     return advice
 
 
@@ -103,7 +103,7 @@ def _check_ids(name: str, items: Iterable[WorkloadVerdict | Finding | Recommenda
     counts = Counter(item.id for item in items)
     id_, count = max(counts.items(), key=lambda one: one[1], default=("", 0))
     if count > 1:
-        raise MisfitError(f"holds the id {clean(id_)[:60]} twice", (name,))
+        raise MisfitError(f"has the id {clean(id_)[:60]} twice", (name,))
 
 
 def _check_reconciliation(money: Reconciliation) -> None:
@@ -113,7 +113,7 @@ def _check_reconciliation(money: Reconciliation) -> None:
     if money.total is None and not known:
         return
     if money.total is None or len(known) != len(parts):
-        raise MisfitError("is known in part only", place)
+        raise MisfitError("is incomplete", place)
     if abs(math.fsum(known) - money.total) > _CLOSES * abs(money.total) + _CENT:
         raise MisfitError("does not add up to its total", place)
 

@@ -152,7 +152,7 @@ class Codec:
             if not isinstance(value, list):
                 raise MisfitError("is not a list")
             if length is not None and len(value) != length:
-                raise MisfitError(f"does not hold {length} values")
+                raise MisfitError(f"does not have {length} values")
             found: list[Any] = []
             try:
                 for item in value:
@@ -207,7 +207,7 @@ def anything(value: Any, _: object = None, depth: int = _DEPTH) -> dict[str, obj
         inner = [one.values() if isinstance(one, dict) else one for one in level]
         level = [one for values in inner for one in values if isinstance(one, dict | list)]
     if level:
-        raise MisfitError("is nested too deep")
+        raise MisfitError("is nested too deeply")
     if not isinstance(value, dict):
         raise MisfitError("is not a mapping")
     return value
@@ -289,7 +289,7 @@ def _word(kind: Any) -> Read:  # noqa: ANN401
 
     def read(value: Any, _: Any) -> str:  # noqa: ANN401
         if _text(value, kind) not in words:
-            raise MisfitError(f"is none of {', '.join(sorted(words))}")
+            raise MisfitError(f"is not one of {', '.join(sorted(words))}")
         return value
 
     return read
@@ -318,4 +318,4 @@ def _date(value: Any, _: Any) -> float:  # noqa: ANN401
             return parse_moment(text)
     except UsageError:
         pass
-    raise MisfitError("is not a moment in RFC 3339, UTC")
+    raise MisfitError("is not an RFC 3339 time in UTC")

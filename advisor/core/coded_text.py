@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from string import Formatter
 
 Scalar = str | int | float | bool | None
 # Of statements of a version that told no codes.
 UNSPECIFIED = "unspecified"
+_TWO_STOPS = re.compile(r"(?<!\.)\.\.(?=\s|$)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +29,21 @@ class CodedText:
         return self.text
 
 
+class _SentenceFormatter(Formatter):
+    """`str.format` with percentages as the rest of the output has them, as in ``16 %``."""
+
+    def format_field(self, value: object, format_spec: str) -> str:
+        text = str(super().format_field(value, format_spec))
+        return f"{text[:-1]} %" if format_spec.endswith("%") else text
+
+
 def coded(code: str, template: str, /, **fields: Scalar) -> CodedText:
-    """A statement whose text is `template` (`str.format`) filled with `fields`."""
-    return CodedText(code, template.format(**fields), fields)
+    """A statement whose text is `template` (as for `str.format`) filled with `fields`.
+
+    Percentages read ``16 %``. A value that is a sentence leaves one full stop, not two.
+    """
+    text = _SentenceFormatter().vformat(template, (), fields)
+    return CodedText(code, _TWO_STOPS.sub(".", text), fields)
 
 
 def distinct(statements: Iterable[CodedText]) -> tuple[CodedText, ...]:
@@ -42,4 +57,8 @@ def all_of(statements: Sequence[CodedText]) -> CodedText:
     if len(statements) == 1:
         return statements[0]
     codes = " ".join(one.code for one in statements)
-    return CodedText("several-reasons", "; ".join(one.text for one in statements), {"codes": codes})
+    return CodedText(
+        "several-reasons",
+        "; ".join([*(one.text.rstrip(".") for one in statements[:-1]), statements[-1].text]),
+        {"codes": codes},
+    )

@@ -24,20 +24,20 @@ def secret(name: str, environ: Mapping[str, str], *, private: bool = False) -> s
         folder = environ.get("CREDENTIALS_DIRECTORY")
         if not folder:
             raise UsageError(
-                f"{name} is a systemd credential, and no credentials are given to this process.",
-                "Give a path, or set LoadCredential= in the unit.",
+                f"No systemd credentials are available to this process, but {name} is one.",
+                "Use a path, or set LoadCredential= in the unit.",
             )
         path, private = Path(folder) / name, False
     try:
         with open_stream(path) as file:
             if private and stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077:
-                raise UsageError(f"The file {path} may be read by others than its owner.", "chmod 0600 it.")
+                raise UsageError(f"The file {path} is readable by other users.", "Run chmod 0600 on it.")
             content = file.read(MAX_SECRET_BYTES + 1)
         text = content.decode("utf-8").strip()
     except OSError as error:
-        raise UsageError(f"The file {path} cannot be read: {error.strerror}.", "Mend the setting.") from error
+        raise UsageError(f"Cannot read the file {path}: {error.strerror}.", "Fix the setting or the file.") from error
     except UnicodeDecodeError:
-        raise UsageError(f"The file {path} holds no text.", "Put the secret there, and nothing else.") from None
+        raise UsageError(f"The file {path} is not text.", "Write only the secret to the file.") from None
     if not text or len(content) > MAX_SECRET_BYTES or not text.isprintable():
-        raise UsageError(f"The file {path} holds no secret of one line.", "Put it there, and nothing else.")
+        raise UsageError(f"The file {path} does not hold exactly one line.", "Write one line to the file: the secret.")
     return text

@@ -14,8 +14,8 @@ from .timestamps import day
 from .verdict_types import INFERRED, Owner, Scheduled, WorkloadVerdict
 
 NONE = "-"
-MARKET = "Other providers, shown apart and counted nowhere"
-NO_MARKET = "No other provider that the catalog knows would be cheaper."
+MARKET = "Other providers, for comparison only"
+NO_MARKET = "No cheaper provider in the catalog."
 # Codes of the notes that say which nodes have no price, and what to write to get dollars.
 PRICE_NOTES = frozenset({"prices-missing", "prices-and-skus-missing"})
 LISTED = 4  # names in one sentence; the rest is counted
@@ -65,7 +65,7 @@ def saving_words(saving: Interval | None, freed: float, realisation: str) -> str
     """What a recommendation brings: cash a month, or GPU-hours freed."""
     if saving is not None:
         if saving.p90 <= 0:
-            return f"nothing: {usd(-saving.p50)} a month dearer" if saving.p50 < 0 else "nothing"
+            return f"none: costs {usd(-saving.p50)} a month more" if saving.p50 < 0 else "nothing"
         return f"{usd(saving.p50)} a month{spread(saving)}, {realisation}"
     return f"{hours(freed)} a month, {realisation}" if freed > 0 else "no cash, no GPU-hours"
 
@@ -73,7 +73,7 @@ def saving_words(saving: Interval | None, freed: float, realisation: str) -> str
 def claim_words(r: Recommendation) -> str:
     """What a recommendation brings; one that is blocked before it claims anything is no zero."""
     if _unclaimed(r):
-        return "not claimed"
+        return "not estimated"
     if r.saving_usd_per_month is None and r.realisation == "energy" and r.energy_saving_kwh_per_month is not None:
         return f"{energy_words(r)} a month, energy"
     return saving_words(r.saving_usd_per_month, r.freed_gpu_hours_per_month, r.realisation)
@@ -216,13 +216,13 @@ def owner_words(owner: Owner) -> str:
 def whose_words(w: WorkloadVerdict) -> str:
     """Whose work it is; of work that nobody is named for, whom to ask."""
     if w.basis == INFERRED:
-        return f"owner unknown, inferred from activity: ask who uses {listed(w.nodes) or 'its nodes'}"
+        return f"owner unknown, inferred from activity; ask the users of {listed(w.nodes) or 'its nodes'}"
     return owner_words(w.owner) or "owner unknown"
 
 
 def basis_words(w: WorkloadVerdict) -> str:
     """How its hold on the GPUs is known."""
-    how = {"allocation": "given by a scheduler", "process": "held by processes", INFERRED: "inferred from activity"}
+    how = {"allocation": "allocated by a scheduler", "process": "held by processes", INFERRED: "inferred from activity"}
     return how.get(w.basis, w.basis)
 
 
@@ -267,8 +267,8 @@ def clause(text: str) -> str:
 def nothing_found(notes: Iterable[CodedText]) -> str:
     """No finding, in a sentence that does not claim more than was judged."""
     if any(True for _ in notes):
-        return "No waste was found; the notes say what could not be judged."
-    return "No waste was found in this window."
+        return "No waste found; the notes list what could not be evaluated."
+    return "No waste found in this window."
 
 
 def recoverable(summary: Summary) -> str:

@@ -10,8 +10,8 @@ from .verdict_types import Latency, LatencyFigures
 MEASURES: Mapping[str, str] = {"first_token": "time to first token", "output_token": "time per token"}
 _BASES: Mapping[str, str] = {
     "site": "set by the site",
-    "measured": "taken from what its engine measures today",
-    "kind": "taken from its kind",
+    "measured": "measured from its engine",
+    "kind": "default for its kind",
 }
 
 

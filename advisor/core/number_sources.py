@@ -83,8 +83,9 @@ def of_spare_gpus(column: str) -> str:
 def by_labels(what: str) -> Reckoned:
     """A number of the labels that the judge gave to rows: `what` it is of them."""
     formula = (
-        "each row has the label (bottleneck) of the first question of rules/bottlenecks.yaml that its measures answer, "
-        f"or another that the kind of work settles (docs/method.md); the number is {what}"
+        "each row has the label (bottleneck) of the first matching question of rules/bottlenecks.yaml, "
+        "or another label that follows from the kind of work (docs/method.md). The number is "
+        f"{what}"
     )
     return Reckoned(
         formula, ("used",),

@@ -14,15 +14,15 @@ _MOMENT = re.compile(r"\d{4}-\d{2}-\d{2}([Tt ]\d{2}:\d{2}:\d{2}(\.\d{1,9})?([Zz]
 def parse_moment(text: str) -> float:
     """Unix seconds of an RFC 3339 moment (``2026-03-01T00:00:00Z``) or of a date's first second, UTC."""
     stripped = text.strip()
-    remedy = "Write it in RFC 3339, as in 2026-03-01T00:00:00Z, or as a date."
+    remedy = "Use RFC 3339, for example 2026-03-01T00:00:00Z, or a date."
     if not _MOMENT.fullmatch(stripped):
-        raise UsageError(f"{text!r} is not a moment in time.", remedy)
+        raise UsageError(f"Invalid time {text!r}.", remedy)
     try:
         moment = datetime.fromisoformat(stripped.upper().replace("Z", "+00:00"))
         ts = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
         rfc3339(ts)  # an offset may carry it out of the years that can be written
     except (ValueError, OverflowError) as error:
-        raise UsageError(f"{text!r} is not a moment in time.", remedy) from error
+        raise UsageError(f"Invalid time {text!r}.", remedy) from error
     return ts
 
 

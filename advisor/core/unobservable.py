@@ -50,7 +50,7 @@ def blind_nodes(absences: pd.DataFrame) -> Mapping[str, Blind]:
 def of_reason(reason: str) -> Blind:
     """What is known where only the reason's code is: the agent's page carries no sentences."""
     if reason == "no-driver":
-        remedy = "Install or load the NVIDIA driver; nvidia-smi shows whether it works."
+        remedy = "Install or load the NVIDIA driver; check with nvidia-smi."
         return Blind(reason, "The agent found no working NVIDIA driver.", remedy)
     return Blind(reason, f"The agent reports {reason}.", "")
 
@@ -61,8 +61,8 @@ def unreadable(nodes: Mapping[str, Blind]) -> NothingToDo:
     for node, why in nodes.items():
         by_reason.setdefault(why, []).append(node)
     told = "; ".join(
-        f"the GPUs of {listed(sorted(names))} cannot be read: {clause(why.detail)}" for why, names in by_reason.items()
+        f"GPUs of {listed(sorted(names))} cannot be read: {clause(why.detail)}" for why, names in by_reason.items()
     )
     remedies = dict.fromkeys(why.remedy for why in by_reason if why.remedy)
-    doctor = "'skuwise agent doctor' on the node tells more."
+    doctor = "For details run 'skuwise agent doctor' on the node."
     return NothingToDo(f"{told[:1].upper()}{told[1:]}.", " ".join((*remedies, doctor)))

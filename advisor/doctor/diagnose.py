@@ -91,10 +91,10 @@ def _unobserved(
     absent = next((one for one in node.absences if one.metric in ("*", "gpu")), None)
     found = []
     if absent is not None and observed == 0 and missing > 0:
-        reason = absent.detail or f"The agent says of this node's GPUs: {absent.reason}."
+        reason = absent.detail or f"The agent reports for the GPUs of this node: {absent.reason}."
         return (Unobserved(node.node, (*named, *unnamed), reason, absent.reason),)
     if named:
-        reason, code = "A series names it, and no metric of it was observed in the window.", "no-samples"
+        reason, code = "A time series names this GPU, but no metric of it was reported in the window.", "no-samples"
         if observed == 0:
             reason, code = "No exporter or agent reported metrics of this node's GPUs in the window.", "no-exporter"
         found.append(Unobserved(node.node, named, reason, code))
@@ -102,14 +102,14 @@ def _unobserved(
         has = {
             "node SKU": f"The node's SKU has {expected} GPUs",
             "declared": f"The node declares {expected} GPUs",
-            "requested": f"Pods on the node requested {expected} GPUs",
-        }.get(source, f"{expected} GPUs are named")
+            "requested": f"Pods requested {expected} GPUs on the node",
+        }.get(source, f"Time series name {expected} GPUs")
         if observed == 0 and not named:
             found.append(
-                Unobserved(node.node, unnamed, f"{has}, and no exporter or agent reports any of them.", "no-exporter")
+                Unobserved(node.node, unnamed, f"{has}, but no exporter or agent reports any of them.", "no-exporter")
             )
         else:
-            said = f"{has}, and only {observed + len(named)} are named by any series."
+            said = f"{has}, but only {observed + len(named)} appear in any time series."
             found.append(Unobserved(node.node, unnamed, said, "not-named"))
     return tuple(found)
 

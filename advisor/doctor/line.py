@@ -46,7 +46,7 @@ def coverage_line(frame: Frame, advice: Advice, command: str) -> str | None:
         parts.append("no fabric counters")
     if poor and len(frame.nodes) and frame.nodes["region"].isna().all():
         parts.append("region unknown")
-    return f"Coverage: {'; '.join(parts)}. Run '{command}' for what to add." if parts else None
+    return f"Coverage: {'; '.join(parts)}. For remedies run '{command}'." if parts else None
 
 
 def _known(frame: Frame) -> dict[str, int]:

@@ -111,7 +111,7 @@ def read_server(
     at = sorted(seen.moments())
     if not at:
         raise NothingToDo(
-            f"{asked.client.url} has no samples of GPUs between {minute(window.start)} and {minute(end)}.",
+            f"No GPU samples on {asked.client.url} between {minute(window.start)} and {minute(end)}.",
             "Choose another window with --since and --until.",
         )
     if at[0] > 0:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from ...agent.sources.scrape.dcgm import FIELDS
 
 _OF_FIELD = {field.metric: field.csv for field in FIELDS}
-DCGM_FILE = "dcgm-exporter's CSV of counters (-f, or the Helm value customMetrics)"
+DCGM_FILE = "dcgm-exporter's counters CSV (-f, or the Helm value customMetrics)"
 # Measure -> lines of dcgm-exporter's CSV of counters.
 CSV: Mapping[str, tuple[str, ...]] = {
     "engine_active": ("DCGM_FI_PROF_GR_ENGINE_ACTIVE, gauge, Ratio of time the graphics engine is active.",),
@@ -24,18 +24,20 @@ CSV: Mapping[str, tuple[str, ...]] = {
     "pcie": (_OF_FIELD["pcie_tx_bytes_per_second"], _OF_FIELD["pcie_rx_bytes_per_second"]),
 }
 LOSES: Mapping[str, str] = {
-    "engine_active": "Whether these GPUs work at all is unknown: no finding of idle GPUs, no kind of their workloads.",
-    "sm_active": "Busy GPUs that use few SMs are not found, and launch-bound work is hard to tell from communication.",
-    "tensor_active": "Compute-bound work cannot be told from other work: no bottleneck, no move to another GPU.",
-    "dram_active": "Memory bandwidth in use is unknown: every move that needs it (fewer GPUs, another GPU) is blocked.",
-    "mem_used": "Memory that is held is unknown: no held-idle finding, no smaller GPU or MIG slice.",
-    "power": "Faulty telemetry, throttling and energy are not judged.",
-    "clocks": "Throttled GPUs are not found, and no lower clock is recommended.",
-    "nvlink": "NVLink in use is unknown: idle NVLink is not found, no node without NVLink is recommended.",
-    "pcie": "Work that waits for PCIe is not found.",
+    "engine_active": "GPU activity is unknown: idle GPUs are not detected, and workloads get no kind.",
+    "sm_active": (
+        "Busy GPUs that use few SMs are not detected. Launch-bound work is hard to distinguish from communication."
+    ),
+    "tensor_active": "Compute-bound work is not detected: no bottleneck verdicts, no recommendation of another GPU.",
+    "dram_active": "Memory bandwidth is unknown: recommendations that need it (fewer GPUs, another GPU) are blocked.",
+    "mem_used": "Memory use is unknown: no held-idle finding, no recommendation of a smaller GPU or MIG slice.",
+    "power": "Faulty telemetry, throttling and energy are not evaluated.",
+    "clocks": "Throttled GPUs are not detected, and no lower clock is recommended.",
+    "nvlink": "NVLink use is unknown: idle NVLink is not detected, and no node without NVLink is recommended.",
+    "pcie": "Work that waits for PCIe is not detected.",
 }
 ALLOW_LIST = "--metric-labels-allowlist=nodes=[topology.kubernetes.io/region,node.kubernetes.io/instance-type]"
-KUBE_FILE = "the scrape configuration of kube-state-metrics (and its --metric-allowlist, where one is set)"
+KUBE_FILE = "the scrape configuration of kube-state-metrics (and its --metric-allowlist if set)"
 KUBE_SERIES = (
     "metric_relabel_configs: [{source_labels: [__name__], action: keep, regex: "
     "kube_pod_(owner|info|created|start_time|labels|container_info|container_resource_requests|status_phase)"

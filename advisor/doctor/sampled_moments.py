@@ -51,7 +51,7 @@ class Asker:
             return SeriesAnswer.nothing(grid.count)
 
     def _note(self, error: SkuwiseError) -> None:
-        note = coded("doctor-question-refused", "A question could not be asked: {error}", error=error.message)
+        note = coded("doctor-question-refused", "A query failed: {error}", error=error.message)
         if note not in self.notes:
             self.notes.append(note)
 
@@ -82,7 +82,7 @@ def newest(asker: Asker, counted: Callable[[str], str], window: Window) -> float
             return min(fine if fine is not None else hit, window.end)
         end -= DAY
     raise NothingToDo(
-        f"{asker.client.url} has no samples of GPUs between {minute(window.start)} and {minute(window.end)}.",
+        f"No GPU samples on {asker.client.url} between {minute(window.start)} and {minute(window.end)}.",
         "Choose another window with --since and --until.",
     )
 

@@ -107,9 +107,7 @@ def _read_databases(
     spans = held.spans
     known = [one for one in spans.values() if one is not None]
     if not known:
-        raise NothingToDo(
-            f"{files[0]} holds no samples yet.", "Let the agent run for a while, or name another database."
-        )
+        raise NothingToDo(f"No samples yet in {files[0]}.", "Let the agent run for a while, or use another database.")
     end = until
     if end is None:
         latest = max(one[1] for one in known)
@@ -129,8 +127,8 @@ def _read_databases(
     if not found.seen and not any(found.absences.values()):
         first, last = min(one[0] for one in known), max(one[1] for one in known)
         raise NothingToDo(
-            f"There is no data between {minute(window.start)} and {minute(window.end)}: the databases hold data from "
-            f"{minute(first)} to {minute(last)}.",
+            f"No data between {minute(window.start)} and {minute(window.end)}: the databases have data "
+            f"from {minute(first)} to {minute(last)}.",
             "Choose another window with --since and --until.",
         )
     return _told(found, window, files)

@@ -44,7 +44,7 @@ def _head(console: Console, found: Diagnosis) -> None:
             f"{span(found.window.seconds)} observed.",
         )
     else:
-        line(console, f"Window {window}: no telemetry of any GPU.")
+        line(console, f"Window {window}: no GPU telemetry.")
     line(console, _readiness(found))
     if found.mig_instances:
         parents = sum(1 for node in found.nodes if node.mig_instances)
@@ -71,29 +71,29 @@ def _source(found: Diagnosis) -> str:
 def _readiness(found: Diagnosis) -> str:
     ready = found.readiness
     if not found.observed:
-        return "Verdicts: none possible, no GPU is observed."
+        return "Waste detection: not possible, no GPU is observed."
     if ready.hours_left > 0:
         return (
-            f"Verdicts on waste: possible after {span(ready.hours_left * 3600)} more of data "
-            f"({ready.floor_hours:g} h of a node are needed, {ready.best_hours:.1f} h are there)."
+            f"Waste detection: possible after {span(ready.hours_left * 3600)} more of data "
+            f"({ready.floor_hours:g} h per node required, {ready.best_hours:.1f} h available)."
         )
     return (
-        f"Verdicts on waste: possible on {ready.ready_nodes} of {len(found.nodes)} nodes "
-        f"({ready.floor_hours:g} h or more of data)."
+        f"Waste detection: possible on {ready.ready_nodes} of {len(found.nodes)} nodes (at least "
+        f"{ready.floor_hours:g} h of data)."
     )
 
 
 def _nodes(console: Console, found: Diagnosis) -> None:
     differing = [node for node in found.nodes if node.unobserved or node.expected == 0]
     if not differing:
-        line(console, "Every GPU that is known to exist is observed.")
+        line(console, "All known GPUs are observed.")
         console.print()
         return
-    line(console, "Nodes with GPUs that are not observed", "bold")
+    line(console, "Nodes with unobserved GPUs", "bold")
     rows = [_node_row(node) for node in differing[:SHOWN_NODES]]
     console.print(table(("node", "expected", "by", "named", "observed", "why"), rows))
     if len(differing) > SHOWN_NODES:
-        line(console, f"and {len(differing) - SHOWN_NODES} more: --format json lists them all.")
+        line(console, f"and {len(differing) - SHOWN_NODES} more nodes; --format json lists all of them.")
     console.print()
 
 
@@ -112,10 +112,10 @@ def _node_row(node: NodeState) -> tuple[str, ...]:
 def _metrics(console: Console, found: Diagnosis) -> None:
     line(console, "Metrics", "bold")
     console.print(
-        table(("metric", "known on", "of the window", "resolution"), [_metric_row(one) for one in found.metrics])
+        table(("metric", "available on", "of the window", "resolution"), [_metric_row(one) for one in found.metrics])
     )
     if found.sampled:
-        line(console, f"Shares are those of {found.sampled} moments of the window.")
+        line(console, f"Shares refer to {found.sampled} sampled times of the window.")
     console.print()
 
 
@@ -138,23 +138,23 @@ def _around(console: Console, found: Diagnosis) -> None:
         share = labels.labeled_gpu_hours / labels.busy_gpu_hours
         line(
             console,
-            f"Workload labels: {labels.labeled_gpus} of {labels.busy_gpus} GPUs that worked name a pod or job "
-            f"({words.percent(share)} of the busy GPU-hours)",
+            f"Workload labels: {labels.labeled_gpus} of {labels.busy_gpus} active GPUs have a pod or job "
+            f"name ({words.percent(share)} of the busy GPU-hours)",
         )
     elif found.observed:
-        line(console, "Workload labels: no GPU worked at the moments looked at")
+        line(console, "Workload labels: no GPU was active at the sampled times")
     if found.pods is not None:
         line(
             console,
-            f"Pod owners: kube-state-metrics tells those of {found.pods.owned} of {found.pods.on_gpus} pods on GPUs",
+            f"Pod owners: kube-state-metrics reports owners of {found.pods.owned} of {found.pods.on_gpus} pods on GPUs",
         )
     with_ports = [node for node in found.nodes if node.fabric_ports]
     if with_ports:
         line(console, f"Fabric: ports observed on {_names([node.node for node in with_ports])}")
     elif any(node.fabric_seen for node in found.nodes):
-        line(console, "Fabric: no InfiniBand port observed; Ethernet counters are")
+        line(console, "Fabric: no InfiniBand port metrics; Ethernet counters available")
     else:
-        line(console, "Fabric: not observed on any node")
+        line(console, "Fabric: no metrics on any node")
     console.print()
 
 
@@ -170,27 +170,27 @@ def _money(console: Console, found: Diagnosis) -> None:
     ]
     if rows:
         line(console, "Prices", "bold")
-        console.print(table(("node type", "region", "price of a node", "nodes", "which"), rows))
+        console.print(table(("node type", "region", "node price", "nodes", "which"), rows))
         console.print()
 
 
 def _region(node: NodeState) -> str:
     region = node.region or "unknown"
-    return f"{region}, assumed {node.assumed_region}" if node.assumed_region else region
+    return f"{region}, {node.assumed_region} assumed" if node.assumed_region else region
 
 
 def _gaps(console: Console, found: Diagnosis) -> None:
     if not found.gaps:
-        line(console, "Nothing is missing.")
+        line(console, "No gaps found.")
         return
-    line(console, f"What is missing ({len(found.gaps)})", "bold")
+    line(console, f"Gaps ({len(found.gaps)})", "bold")
     for number, gap in enumerate(found.gaps, 1):
         _gap(console, number, gap)
 
 
 def _gap(console: Console, number: int, gap: TelemetryGap) -> None:
     line(console, f"{number}. {gap.what} ({gap.code})", "bold")
-    indented(console, f"Loses: {gap.loses}", _INDENT)
+    indented(console, f"Effect: {gap.loses}", _INDENT)
     if gap.nodes:
         indented(console, f"Nodes: {_names(gap.nodes)}", _INDENT)
     if gap.add and gap.where:

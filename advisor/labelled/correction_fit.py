@@ -19,6 +19,7 @@ import numpy.typing as npt
 from ...rules.base.errors import NothingToDo
 from ...rules.models.kind_correction import SHIFT_MAX, CrossValidation, KindCorrection, digest
 from ...rules.models.kind_model import KindModel
+from ..core.formatting import counted
 from ..verdicts.features.features import Features
 from ..verdicts.kinds.kind_signals import SHAPES, levels
 from ..verdicts.kinds.kinds import WORKING
@@ -92,13 +93,13 @@ def usable(found: Iterable[Judged], idle_share_min: float) -> tuple[list[Example
     left: Counter[str] = Counter()
     for one in found:
         if one.label.part == "judge":
-            left["kept for judging"] += 1
+            left["kept for validation"] += 1
         elif one.label.kind not in WORKING:
-            left["labelled idle, which is counted and not likened"] += 1
+            left["labeled idle: idleness is counted, not classified"] += 1
         elif one.verdict is None or one.verdict.features.get("hours", 0.0) <= 0:
             left["not observed"] += 1
         elif one.verdict.features.get("idle_share", 0.0) >= idle_share_min:
-            left["at rest whenever it was observed"] += 1
+            left["idle whenever it was observed"] += 1
         else:
             kept.append(Example(one.label.kind, one.group, one.about, one.verdict.features))
     return kept, left
@@ -113,9 +114,9 @@ def fit_correction(examples: Sequence[Example], model: KindModel) -> Fitted:
     before, after = _scores(table.base, table), _scores(outside / temperature, table)
     if after[1] >= before[1] or after[0] < before[0]:
         raise NothingToDo(
-            f"A correction does not help on labels that were left out: right in {after[0]:.0%} instead of "
-            f"{before[0]:.0%}, mean surprise {after[1]:.2f} instead of {before[1]:.2f}.",
-            "What ships is kept. More labels, above all of kinds that are confused, may change that.",
+            f"A correction does not improve accuracy on held-out labels: {100 * after[0]:.0f} % correct "
+            f"instead of {100 * before[0]:.0f} %, log loss {after[1]:.2f} instead of {before[1]:.2f}.",
+            "The shipped model stays in use. Add labels, above all of kinds that are confused.",
         )
     shifts = _fit(table, _telling(table))
     counted = Counter(one.kind for one in examples)
@@ -139,17 +140,17 @@ def _enough(examples: Sequence[Example]) -> None:
     kinds, groups = {one.kind for one in examples}, {one.group for one in examples}
     if len(examples) < LEAST:
         raise NothingToDo(
-            f"{len(examples)} labels can be used, and {LEAST} are the fewest that a correction is fitted on.",
+            f"Too few labels: {len(examples)} are usable, a correction needs {LEAST}.",
             "Add labels of work that ran for hours.",
         )
     if len(kinds) < 2:
         raise NothingToDo(
-            f"All labels are of one kind, {next(iter(kinds))}: they cannot tell it from others.",
-            "Add labels of the kinds that it is taken for.",
+            f"All labels have the same kind, {next(iter(kinds))}: a correction needs at least two kinds.",
+            "Add labels of the kinds that are confused with it.",
         )
     if len(groups) < 3:
         raise NothingToDo(
-            f"All labels are of {len(groups)} workloads: none can be left out to try a correction on.",
+            f"All labels belong to {counted(len(groups), 'workload')}: too few to validate a correction.",
             "Add labels of other workloads.",
         )
 

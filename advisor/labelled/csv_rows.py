@@ -37,7 +37,7 @@ class Row:
     def need(self, name: str) -> str:
         found = self.text(name)
         if not found:
-            raise self.error(f"{name} is empty", f"Give every row a {name}.")
+            raise self.error(f"{name} is empty", f"Set {name} in every row.")
         return found
 
     def number(self, name: str, most: float, least: float = 0.0) -> float | None:
@@ -50,10 +50,10 @@ class Row:
         except ValueError:
             value = math.nan
         if not math.isfinite(value):
-            raise self.error(f"{name} is {clean(told)[:40]!r}, not a number", "Leave a missing value empty.")
+            raise self.error(f"invalid {name}: {clean(told)[:40]!r} is not a number", "Leave a missing value empty.")
         if not least <= value <= most:
             raise self.error(
-                f"{name} is {value:g}, which is not between {least:g} and {most:g}",
+                f"invalid {name}: {value:g} is not between {least:g} and {most:g}",
                 "Use the units of docs/metrics.md (ratios 0..1, bytes, seconds); leave a missing value empty.",
             )
         return value
@@ -73,11 +73,13 @@ def rows_of(path: Path, allowed: frozenset[str], required: frozenset[str]) -> It
     except UnicodeDecodeError as error:
         raise UsageError(f"{name} is not UTF-8 text.", "Save it as UTF-8.") from error
     except csv.Error as error:
-        raise UsageError(f"{name} is not sound CSV: {error}.", "Write it with a CSV writer.") from error
+        raise UsageError(
+            f"{name} is not valid CSV: {error}.", "Fix the file, or write it with a CSV library."
+        ) from error
     except (EOFError, gzip.BadGzipFile, ZlibError) as error:
-        raise UsageError(f"{name} is no sound gzip file.", "Pack it anew.") from error
+        raise UsageError(f"{name} is not a valid gzip file.", "Compress it again.") from error
     except OSError as error:
-        raise UsageError(f"{name} cannot be read: {error.strerror}.", "Name a file that can.") from error
+        raise UsageError(f"Cannot read {name}: {error.strerror}.", "Use a readable file.") from error
 
 
 def _rows(path: Path, name: str, allowed: frozenset[str], required: frozenset[str]) -> Iterator[Row]:
@@ -85,14 +87,14 @@ def _rows(path: Path, name: str, allowed: frozenset[str], required: frozenset[st
         reader = csv.reader(file, strict=True)
         header = [cell.strip() for cell in next(reader, [])]
         if not header:
-            raise UsageError(f"{name}:1: there is no header.", "Name the columns in the first line.")
+            raise UsageError(f"{name}:1: no header.", "Write the column names in the first line.")
         if double := sorted({cell for cell in header if header.count(cell) > 1}):
-            raise UsageError(f"{name}:1: the column {clean(double[0])!r} stands twice.", "Name each column once.")
+            raise UsageError(f"{name}:1: duplicate column {clean(double[0])!r}.", "Remove one of them.")
         if unknown := [cell for cell in header if cell not in allowed]:
             known = ", ".join(sorted(allowed))
-            raise UsageError(f"{name}:1: there is no column {clean(unknown[0])[:40]!r}.", f"There are {known}.")
+            raise UsageError(f"{name}:1: unknown column {clean(unknown[0])[:40]!r}.", f"Use these columns: {known}.")
         if lacking := sorted(required - set(header)):
-            raise UsageError(f"{name}:1: the column {lacking[0]} is missing.", "Add it.")
+            raise UsageError(f"{name}:1: missing column {lacking[0]}.", "Add it.")
         count = 0
         for cells in reader:
             if not any(cell.strip() for cell in cells):
@@ -100,11 +102,13 @@ def _rows(path: Path, name: str, allowed: frozenset[str], required: frozenset[st
             row = Row(path, reader.line_num, dict(zip(header, cells, strict=False)))
             count += 1
             if len(cells) != len(header):
-                raise row.error(f"{len(cells)} cells under {len(header)} columns", "Quote cells that hold commas.")
+                raise row.error(f"{len(cells)} cells under {len(header)} columns", "Quote cells that contain commas.")
             if any(len(cell) > MAX_CELL or "\0" in cell for cell in cells):
-                raise row.error(f"a cell is longer than {MAX_CELL} characters or holds a NUL", "Shorten it.")
+                raise row.error(
+                    f"a cell is longer than {MAX_CELL} characters or contains a NUL character", "Shorten it."
+                )
             if count > MAX_ROWS:
-                raise row.error(f"this is row {count}, more than are read", "Split the file.")
+                raise row.error(f"too many rows: row {count} is over the limit", "Split the file.")
             yield row
 
 
@@ -115,7 +119,7 @@ def _opened(path: Path) -> Iterator[TextIO]:
         with gzip.open(path) as packed:
             whole = packed.read(MAX_UNPACKED + 1)
         if len(whole) > MAX_UNPACKED:
-            raise UsageError(f"{clean(path.name)} holds more than {MAX_UNPACKED >> 20} MiB.", "Unpack or split it.")
+            raise UsageError(f"{clean(path.name)} is larger than {MAX_UNPACKED >> 20} MiB.", "Unpack or split it.")
         yield TextIOWrapper(BytesIO(whole), encoding="utf-8-sig", newline="")
     else:
         with path.open(encoding="utf-8-sig", newline="") as text:

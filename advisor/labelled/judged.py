@@ -39,12 +39,12 @@ def judged_folder(folder: Path, scratch: Path, book: Rulebook, leave: Part | Non
     """Judge everything that the folder labels. `scratch`: an empty folder for databases. `leave`: labels of this part
     come without a verdict. Raises UsageError."""
     if not folder.is_dir():
-        raise UsageError(f"{clean(folder)} is no folder.", "Name one that holds labels.csv and series.")
+        raise UsageError(f"{clean(folder)} is not a folder.", "Use a folder with labels.csv and series.")
     labels = read_labels(folder)
     recordings = sorted(folder.glob(f"*{RECORDING}"))
     if not labels and not recordings:
         raise UsageError(
-            f"{clean(folder)} holds no {LABELS} and no recording.", "docs/method.md says what it may hold."
+            f"No {LABELS} and no recording in {clean(folder)}.", "See docs/method.md for the expected files."
         )
     for label in labels:
         if leave is not None and label.part == leave:
@@ -64,7 +64,7 @@ def judged_folder(folder: Path, scratch: Path, book: Rulebook, leave: Part | Non
 def _of_databases(folder: Path, labels: Sequence[Label], book: Rulebook) -> Iterator[Judged]:
     """Labels of workloads in the folder's node databases; those of one span are judged together."""
     if labels and not any(folder.glob("*.db")):
-        raise UsageError(f"{labels[0].where}: the folder holds no node database.", "Put *.db files beside labels.csv.")
+        raise UsageError(f"{labels[0].where}: no node database in the folder.", "Put *.db files next to labels.csv.")
     spans: dict[tuple[float | None, float | None], list[Label]] = {}
     for label in labels:
         spans.setdefault((label.start, label.end), []).append(label)
@@ -78,7 +78,8 @@ def _of_databases(folder: Path, labels: Sequence[Label], book: Rulebook) -> Iter
             found = [w for w in judged.values() if label.workload in (w.id, w.name)]
             if len(found) > 1:
                 raise UsageError(
-                    f"{label.where}: {clean(label.workload)!r} names {len(found)} workloads.", "Give the workload_id."
+                    f"{label.where}: ambiguous name {clean(label.workload)!r}, {len(found)} workloads match.",
+                    "Use the workload_id.",
                 )
             group = label.group or (found[0].series_id if found else "") or str(label.workload)
             yield Judged(label, found[0] if found else None, clean(f"{label.workload} {label.source}"), group)

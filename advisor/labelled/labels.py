@@ -57,7 +57,10 @@ def read_labels(folder: Path) -> tuple[Label, ...]:
         if label.file is not None:
             begin, stop = label.start or 0.0, label.end or float("inf")
             if any(begin < later and earlier < stop for earlier, later in spans.get(label.file, [])):
-                raise row.error(f"another label of {label.file.name} covers the same time", "Let labels not overlap.")
+                raise row.error(
+                    f"another label of {label.file.name} covers the same time",
+                    "Change the labels so that they do not overlap.",
+                )
             spans.setdefault(label.file, []).append((begin, stop))
         labels.append(label)
     return tuple(labels)
@@ -66,11 +69,11 @@ def read_labels(folder: Path) -> tuple[Label, ...]:
 def _label(folder: Path, row: Row) -> Label:
     workload, name = row.text("workload"), row.text("file")
     if bool(workload) == bool(name):
-        raise row.error("a label is of a workload or of a file", "Fill in one of the two.")
+        raise row.error("a label needs either a workload or a file", "Set one of the two.")
     bottleneck = row.text("bottleneck")
     start, end = _moment(row, "start"), _moment(row, "end")
     if start is not None and end is not None and end <= start:
-        raise row.error("end is not after start", "Give the span from its start to its end.")
+        raise row.error("end is not after start", "Set start and end of the time span.")
     return Label(
         where=f"{LABELS}:{row.line}",
         workload=workload or None,
@@ -93,7 +96,7 @@ def _moment(row: Row, name: str) -> float | None:
     try:
         return parse_moment(told)
     except UsageError as error:
-        raise row.error(f"{name} is {clean(told)[:40]!r}, which is no moment", error.remedy) from error
+        raise row.error(f"invalid {name}: {clean(told)[:40]!r} is not a time", error.remedy) from error
 
 
 def _file(folder: Path, row: Row, name: str) -> Path:
@@ -102,5 +105,8 @@ def _file(folder: Path, row: Row, name: str) -> Path:
     series = name.endswith((".csv", f".csv{PACKED}")) and name.removesuffix(PACKED) != LABELS
     plain = Path(name).name == name and series and "\0" not in name
     if not plain or not path.is_file() or path.resolve().parent != folder.resolve():
-        raise row.error(f"{clean(name)[:80]!r} is no CSV file of this folder", "Name one by its bare name.")
+        raise row.error(
+            f"invalid file {clean(name)[:80]!r}: expected a CSV file in this folder",
+            "Use the name of a file in this folder, without a path.",
+        )
     return path

@@ -74,7 +74,7 @@ def read_series(path: Path, fabric: Path | None = None) -> dict[str, NodeSeries]
         index = row.number("gpu_index", 4094)
         uuid = row.text("gpu_uuid") or (f"GPU-{index:.0f}" if index is not None else "")
         if not uuid:
-            raise row.error("neither gpu_uuid nor gpu_index is given", "Give every row one of them.")
+            raise row.error("neither gpu_uuid nor gpu_index is set", "Set one of them in every row.")
         node = nodes.setdefault(row.need("node"), _Node())
         moment = _moment(node, row, uuid)
         total = row.number("mem_total_bytes", _MOST["bytes"])
@@ -82,7 +82,7 @@ def read_series(path: Path, fabric: Path | None = None) -> dict[str, NodeSeries]
         node.gpus[uuid] = (known[0], int(total) if total is not None else known[1])
         moment.gpus[uuid] = _values(row, metrics)
     if not nodes:
-        raise UsageError(f"{clean(path.name)} holds no rows.", "Give it some, or take its label away.")
+        raise UsageError(f"No rows in {clean(path.name)}.", "Add rows, or remove its label.")
     if fabric is not None:
         _read_fabric(fabric, nodes)
     return {name: _series(path, node) for name, node in nodes.items()}
@@ -94,7 +94,9 @@ def _read_fabric(path: Path, nodes: dict[str, _Node]) -> None:
     names = frozenset({"ts", "interval_seconds", "node", *facts, *metrics})
     for row in rows_of(path, names, frozenset({"ts", "node", "device"})):
         if row.need("node") not in nodes:
-            raise row.error(f"the node {clean(row.text('node'))!r} has no GPU rows", "Name it as the GPU file does.")
+            raise row.error(
+                f"the node {clean(row.text('node'))!r} has no GPU rows", "Use the node name of the GPU file."
+            )
         port = FabricPort(
             row.need("device"), int(row.number("port", 255) or 1),
             row.choice("role", _ROLES, "unknown"),  # type: ignore[arg-type]
@@ -104,7 +106,9 @@ def _read_fabric(path: Path, nodes: dict[str, _Node]) -> None:
         node = nodes[row.text("node")]
         moment = _moment(node, row, f"port {port.key}", known_only=True)
         if node.ports.setdefault(port.key, port) != port:
-            raise row.error(f"{clean(port.key)} changes its role, link layer or line rate", "Say it alike in all rows.")
+            raise row.error(
+                f"{clean(port.key)} changes its role, link layer or line rate", "Use the same values in all rows."
+            )
         moment.fabric[port.key] = _values(row, metrics)
         moment.states[port.key] = row.text("state") or "ACTIVE"
 
@@ -115,9 +119,11 @@ def _moment(node: _Node, row: Row, device: str, *, known_only: bool = False) -> 
     ts = row.number("ts", _LAST_TS, _FIRST_TS)
     assert ts is not None
     if ts <= node.last.get(device, 0.0):
-        raise row.error(f"the ts of {clean(device)} does not go forward", "Sort the rows by time, one a moment.")
+        raise row.error(f"ts of {clean(device)} does not increase", "Sort the rows by time, with one row per time.")
     if known_only and ts not in node.moments:
-        raise row.error("no GPU row of this node has this ts", "Bring the fabric's rows to the moments of the GPUs'.")
+        raise row.error(
+            "no GPU row of this node has this ts", "Use the timestamps of the GPU rows for the fabric rows."
+        )
     node.last[device] = ts
     interval = row.number("interval_seconds", 86400.0)
     moment = node.moments.setdefault(ts, _Moment(row.line, interval))
@@ -146,7 +152,7 @@ def _series(path: Path, node: _Node) -> NodeSeries:
         interval = moment.interval or guess
         if not interval:
             raise UsageError(
-                f"{clean(path.name)}:{moment.line}: nothing tells how long the interval of this row is.",
+                f"{clean(path.name)}:{moment.line}: unknown interval length of this row.",
                 "Add the column interval_seconds.",
             )
         ticks.append(Tick(ts, interval, moment.gpus, moment.fabric, moment.states))

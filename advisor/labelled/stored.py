@@ -42,7 +42,7 @@ def store_series(label: Label, catalog: Catalog, database: Path) -> Stored:
     series = read_series(label.file, beside)
     sku = catalog.gpu(label.gpu) if label.gpu else None
     if label.gpu and sku is None:
-        raise UsageError(f"{label.where}: the catalog has no GPU {clean(label.gpu)!r}.", "skuwise skus list names all.")
+        raise UsageError(f"{label.where}: unknown GPU {clean(label.gpu)!r}.", "Run skuwise skus list for all names.")
     nodes: list[_Node] = []
     for name, one in series.items():
         gpus = tuple(
@@ -58,7 +58,7 @@ def store_series(label: Label, catalog: Catalog, database: Path) -> Stored:
     first, last = _span(series.values())
     window = Window(max(first, label.start or first), min(last, label.end or last))
     if window.end <= window.start:
-        raise UsageError(f"{label.where}: {label.file.name} holds nothing of that span.", "Correct start and end.")
+        raise UsageError(f"{label.where}: no data in {label.file.name} for that time span.", "Correct start and end.")
     workload_id = _store(database, f"{label.file.name}/{label.start}", nodes, window)
     return Stored(database, window, workload_id)
 

@@ -62,7 +62,7 @@ def as_text(entries: Sequence[LedgerEntry], left_out: int, now: float, width: in
     """The ledger as a person reads it: a table, then what was decided and seen of each."""
     more = f"{left_out} more are blocked, expired or in another state; --all lists them.\n" if left_out else ""
     if not entries:
-        return more or "The ledger is empty.\n"
+        return more or "No recommendations in the ledger yet.\n"
     rows, history = [], []
     for entry in sorted(entries, key=lambda e: (STATES.index(e.decision(now).state), -(_saving(e)), e.proposal.id)):
         p = entry.proposal
@@ -100,8 +100,10 @@ def entry_text(entry: LedgerEntry, now: float, width: int) -> str:
         saving = words.saving_words(ground.saving_usd_per_month, p.freed_gpu_hours_per_month, p.realisation)
         lines.append(("predicted", f"{saving}{priced}; time: {words.time_words(ground.time_ratio)}"))
     else:
-        saving = f"{words.usd(p.saving_usd_per_month)} a month" if p.saving_usd_per_month is not None else "no cash"
-        lines.append(("predicted", f"{saving}; {'blocked' if p.blocked else 'no baseline to compare with'}"))
+        saving = (
+            f"{words.usd(p.saving_usd_per_month)}/month" if p.saving_usd_per_month is not None else "no cash saving"
+        )
+        lines.append(("predicted", f"{saving}; {'it is blocked' if p.blocked else 'nothing to measure it against'}"))
     lines += [("measured", line) for line in _measured_lines(told)] if told else [("measured", "not done yet")]
     trial = trial_words(entry)
     lines += [("trial", trial)] if trial else []
@@ -110,10 +112,10 @@ def entry_text(entry: LedgerEntry, now: float, width: int) -> str:
 
 
 def _measured_lines(told: Realised) -> list[str]:
-    over = f"over {told.hours:,.0f} h up to {minute(told.until)}; on the target since {minute(told.since)}"
+    over = f"measured over {told.hours:,.0f} h until {minute(told.until)}; done on {minute(told.since)}"
     if told.saving_usd_per_month is not None:
         cost = f"{words.usd(told.usd_per_month_before)} to {words.usd(told.usd_per_month_after)} a month"
-        saving = f"{words.usd(told.saving_usd_per_month)} a month saved ({cost}), {over}"
+        saving = f"{words.usd(told.saving_usd_per_month)}/month saved ({cost}), {over}"
     else:
         saving = f"saving unknown: {told.saving_missing}"
     before, after = told.gpu_hours_per_month_before, told.gpu_hours_per_month_after
@@ -129,12 +131,12 @@ def trial_words(entry: LedgerEntry) -> str | None:
     if last is None or last.act == "tried":
         return last.why if last is not None else None
     if entry.last("trial", "done") is not last:
-        return f"Begun on {minute(last.at)}; the rest moved before there was a verdict."
+        return f"Started on {minute(last.at)}; the other replicas moved before it had a result."
     replica = last.figures.trial.replica if last.figures.trial else None
     who = f"replica {replica}" if replica else "one replica"
     return (
-        f"Begun on {minute(last.at)}; no verdict yet. It needs {TRIAL_HOURS:.0f} h of {who} on "
-        f"{entry.proposal.target_config} beside the other replicas on the source, measured by 'skuwise advise'."
+        f"Started on {minute(last.at)}; no result yet. It needs {TRIAL_HOURS:.0f} h of {who} on "
+        f"{entry.proposal.target_config} next to unchanged replicas, observed by 'skuwise advise'."
     )
 
 

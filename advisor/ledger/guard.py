@@ -61,11 +61,11 @@ class CellRule:
         if value is None:
             return None if self.optional else "nothing"
         if not isinstance(value, (int, float) if self.kind is float else self.kind):
-            return f"what is no {_KINDS[self.kind]}"
+            return f"a value that is not of type {_KINDS[self.kind]}"
         if isinstance(value, str):
             return _text_fault(value, self.words)
         if isinstance(value, int | float) and not self.least <= value <= self.most:
-            return "what is no moment" if self.most == YEAR_10000 else "a number that cannot be"
+            return "an invalid time" if self.most == YEAR_10000 else "a number out of range"
         return None
 
 
@@ -79,7 +79,7 @@ WHOLE, FLAG = CellRule(int, least=0, most=_MOST_WHOLE), CellRule(int, least=0, m
 
 def _text_fault(value: str, words: Collection[str] | None) -> str | None:
     if not value.isascii() and any("\udc80" <= sign <= "\udcff" for sign in value):
-        return "what is no UTF-8"
+        return "text that is not UTF-8"
     return "an unknown word" if words is not None and value not in words else None
 
 
@@ -131,7 +131,7 @@ class Guarded:
         """The one row of a table that must be there. Raises sqlite3.DataError where it is not, or there are more."""
         found = self.rows(table, where, parameters)
         if len(found) != 1:
-            raise sqlite3.DataError(f"{table} holds {len(found)} rows of what must be one")
+            raise sqlite3.DataError(f"{table} has {len(found)} rows, expected one")
         return found[0]
 
     def fetch(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
@@ -149,7 +149,7 @@ def _value(column: CellRule, cell: Any, where: str) -> Any:  # noqa: ANN401
     try:
         return column.read(cell)
     except (ValueError, RecursionError) as error:
-        raise sqlite3.DataError(f"{where} holds what cannot be read") from error
+        raise sqlite3.DataError(f"{where} holds an unreadable value") from error
 
 
 def sqlite_text(text: str) -> str:
@@ -179,9 +179,9 @@ def guarded(
 def reason(error: Exception) -> str:
     """What one of UNREADABLE says, harmless for one line: SQLite repeats what stands in the file."""
     if isinstance(error, UnicodeDecodeError):
-        return "its schema holds what is no UTF-8"
+        return "its schema is not UTF-8"
     if isinstance(error, MemoryError):
-        return "it asks for more memory than its size can need"
+        return "it needs more memory than a file of its size can"
     return clean(str(error)[:_MOST_WORDS])
 
 
@@ -190,7 +190,7 @@ def check_header(path: Path) -> None:
     with path.open("rb") as file:
         header = file.read(_HEADER)
     if header.startswith(_MAGIC) and int.from_bytes(header[56:60], "big") not in (0, _UTF8):
-        raise sqlite3.DataError("its texts are not kept in UTF-8")
+        raise sqlite3.DataError("its text encoding is not UTF-8")
 
 
 def check_pages(connection: sqlite3.Connection, meter: Meter) -> None:
@@ -199,7 +199,7 @@ def check_pages(connection: sqlite3.Connection, meter: Meter) -> None:
     told = meter.fetch(connection, "PRAGMA integrity_check(1)")
     if told != [("ok",)]:
         first = " ".join(str(told[0][0]).split()) if told else "no answer"
-        raise sqlite3.DataError(f"its pages contradict one another: {first[:100]}")
+        raise sqlite3.DataError(f"its pages are inconsistent: {first[:100]}")
 
 
 def _check_form(connection: sqlite3.Connection, form: FileForm, meter: Meter) -> dict[str, frozenset[str]]:
@@ -215,7 +215,7 @@ def _check_form(connection: sqlite3.Connection, form: FileForm, meter: Meter) ->
         if name not in columns:
             if name in form.later:
                 continue
-            raise sqlite3.DataError(f"it holds no table {name}")
+            raise sqlite3.DataError(f"it has no table {name}")
         lacking = [one for one, column in expected.items() if one not in columns[name] and not column.optional]
         if lacking:
             raise sqlite3.DataError(f"{name} has no column {lacking[0]}")
@@ -224,7 +224,7 @@ def _check_form(connection: sqlite3.Connection, form: FileForm, meter: Meter) ->
 
 def _check_object(form: FileForm, type_: object, name: object, sql: object) -> None:
     if not isinstance(name, str) or not name.isascii() or not name.isprintable() or '"' in name:
-        raise sqlite3.DataError("it has an object that a ledger does not have")
+        raise sqlite3.DataError("it has an object with an invalid name")
     if type_ == "table":
         _check_sql(name, sql, "TABLE")
     elif type_ == "index":
@@ -233,24 +233,24 @@ def _check_object(form: FileForm, type_: object, name: object, sql: object) -> N
     elif not (
         (type_ == "trigger" and sql == (form.triggers or {}).get(name)) or (type_ == "view" and name in form.views)
     ):
-        raise sqlite3.DataError(f"it has an object that a ledger does not have, the {type_} {name}")
+        raise sqlite3.DataError(f"it has an unexpected object, the {type_} {name}")
 
 
 def _check_sql(name: str, sql: object, kind: str) -> None:
     """A table or an index that computes nothing."""
     plain = isinstance(sql, str) and len(sql) <= _MOST_SQL and re.match(rf"CREATE (UNIQUE )?{kind}\b", sql)
     if not plain:
-        raise sqlite3.DataError(f"{name} is no plain {kind.lower()}")
+        raise sqlite3.DataError(f"{name} is not a plain {kind.lower()}")
     bare = _NAME.sub("x", str(sql))  # names in quotes are no keywords
     is_plain = _INDEX.fullmatch(bare) if kind == "INDEX" else _PLAIN.fullmatch(bare) and not _COMPUTES.search(bare)
     if not is_plain:
-        raise sqlite3.DataError(f"{name} is no plain {kind.lower()}: it computes something")
+        raise sqlite3.DataError(f"{name} is not a plain {kind.lower()}: it contains expressions")
 
 
 def _columns(connection: sqlite3.Connection, table: str, meter: Meter) -> frozenset[str]:
     rows = meter.fetch(connection, f'PRAGMA table_xinfo("{table}")')
     if any(row[6] for row in rows):
-        raise sqlite3.DataError(f"{table} has a column that is computed")
+        raise sqlite3.DataError(f"{table} has a computed column")
     return frozenset(str(row[1]) for row in rows)
 
 

@@ -56,7 +56,7 @@ def _outcome(entry: LedgerEntry, state: DecisionState) -> MoveOutcome:
     if measured is not None:
         missing = measured.saving_missing or measured.time_missing
     elif ground is None:
-        missing = "nothing is kept to measure it against: it was always blocked, or proposed by an older skuwise"
+        missing = "no baseline stored: it was always blocked, or proposed by an older skuwise"
     else:
         missing = "not done yet"
     return MoveOutcome(

@@ -14,9 +14,7 @@ from .records import Realised
 
 # A change of load beyond this is said; assumed: less is what one week differs from the next without any cause.
 LOAD_CHANGED = 0.25
-_NOT_PREDICTED = MoveCost(
-    None, "no dollars were predicted: nodes are rented whole, and none was expected to become free"
-)
+_NOT_PREDICTED = MoveCost(None, "no dollars were predicted: nodes are rented whole, and no node becomes free")
 
 
 def realised(action: str, ground: PredictionSnapshot, stand: MoveState, seen: Observation) -> Realised:
@@ -32,7 +30,9 @@ def realised(action: str, ground: PredictionSnapshot, stand: MoveState, seen: Ob
     held = measure(runs, max(stand.since, seen.start), seen.end)
     told = [*cost.said]
     if load is not None and abs(load - 1) > LOAD_CHANGED:
-        told.append(f"The work asked of it is x{load:.2f} of what it was, so time and cost are not the move's alone.")
+        told.append(
+            f"Load is x{load:.2f} of the load before, so the change in time and cost is not due to this change alone."
+        )
     return Realised(
         since=stand.since,
         until=seen.end,
@@ -57,11 +57,11 @@ def _time(ground: PredictionSnapshot, after: Measure | None) -> tuple[float | No
     if ground.time_ratio is None:
         return None, "no time was predicted"
     if after is None or ground.before is None:
-        return None, "its speed is unknown"
+        return None, "no throughput data"
     found = rate_ratio(after, ground.before, serving=ground.serving)
     if found is not None:
         return found[0], None
-    return None, "no server reported its tokens" if ground.serving else "its load shows no steps"
+    return None, "no token counts from the server" if ground.serving else "no steps detected in its load"
 
 
 def rate_ratio(after: Measure, before: Measure, *, serving: bool) -> tuple[float, str] | None:
@@ -72,11 +72,11 @@ def rate_ratio(after: Measure, before: Measure, *, serving: bool) -> tuple[float
     if serving:
         if after.busy_seconds_per_token and before.busy_seconds_per_token:
             per_gpu = after.busy_seconds_per_token / before.busy_seconds_per_token
-            return per_gpu, "GPU-seconds at work for each token"
+            return per_gpu, "GPU-seconds of work per token"
         return None
     same = abs(after.gpus / before.gpus - 1) < 0.05 if before.gpus > 0 else False
     if same and after.period_seconds and before.period_seconds:
-        return after.period_seconds / before.period_seconds, "the length of its steps"
+        return after.period_seconds / before.period_seconds, "step length"
     return None
 
 

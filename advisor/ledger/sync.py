@@ -70,7 +70,7 @@ class LedgerSync:
         except StoreError as error:
             self.say(f"no ledger: {error}")
         except OSError as error:
-            self.say(f"no ledger: {error.filename} cannot be read: {error.strerror}.")
+            self.say(f"no ledger: cannot read {error.filename}: {error.strerror}.")
         return replace(self, path=None, home=None, fleet=fleet)
 
     def entries(self) -> tuple[LedgerEntry, ...]:
@@ -119,13 +119,15 @@ class LedgerSync:
             ledger = beside.written(now)
             new = ledger.propose(proposals(advice), now, happened, fleet=advice.fleet)
         except StoreError as error:
-            self.say(f"not noted in the ledger: {error}")
+            self.say(f"not recorded in the ledger: {error}")
             return
         for id_, event in told:
             if event.act in ("done", "regressed", "tried"):
                 self.say(f"{id_} is {event.act}: {clean(event.why or '')}")
         count = len(advice.recommendations)
-        self.say(f"{count} {'recommendation' if count == 1 else 'recommendations'} noted in {ledger.path} ({new} new)")
+        self.say(
+            f"{count} {('recommendation' if count == 1 else 'recommendations')} recorded in {ledger.path} ({new} new)"
+        )
 
     def written(self, now: float) -> Ledger:
         """The ledger to write to. That of a fleet is begun, with what older ledgers hold of it: the one for all fleets
@@ -157,14 +159,17 @@ class LedgerSync:
                 if path == self.home:
                     kept = retire_ledger(self.home, now)
                     told = (
-                        f"{taken} of its {found[2]} recommendations are surely of this one and stand in {ledger.path}"
+                        (
+                            f"{taken} of its {found[2]} recommendations belong to this fleet and are copied "
+                            f"to {ledger.path}"
+                        )
                         if found is not None
-                        else "it is damaged, or no ledger"
+                        else "damaged, or not a ledger"
                     )
-                    self.say(f"the ledger for all fleets, {self.home}, is kept as {kept}: {told}")
+                    self.say(f"the old ledger for all fleets, {self.home}, is renamed to {kept}: {told}")
         except OSError as error:
             raise StoreError(
-                f"The ledger {self.home} cannot be set aside: {error.strerror}.", "Name another file with --ledger."
+                f"Cannot rename the ledger {self.home}: {error.strerror}.", "Use another file with --ledger."
             ) from error
 
     def _own(self) -> tuple[LedgerEntry, ...]:
@@ -186,7 +191,7 @@ class LedgerSync:
             return (), (), 0
         except StoreError as error:
             if patient:
-                self.say(f"decisions of before do not count: {error}")
+                self.say(f"earlier decisions are ignored: {error}")
             elif not isinstance(error, DamagedLedgerError):
                 raise
             return None
@@ -207,10 +212,10 @@ class LedgerSync:
         if entries and (fleets or is_foreign(entries, fleet)):
             whose = f" ({names_of(fleets)})" if fleets else ""
             mixed = any(known.simulated != fleet.simulated for known in fleets)
-            why = "simulated and real telemetry do not mix" if mixed else "they have no GPU in common"
+            why = "simulated and real telemetry cannot share a ledger" if mixed else "the fleets have no GPU in common"
             raise UsageError(
-                f"The ledger {path} belongs to another fleet{whose} than this source ({clean(fleet.name)}): {why}.",
-                "Leave out --ledger, or name another file.",
+                f"The ledger {path} belongs to another fleet{whose}, not to this source ({clean(fleet.name)}): {why}.",
+                "Remove --ledger, or use another file.",
             )
 
 
@@ -298,4 +303,6 @@ def _told(interval: Interval | None) -> Interval | None:
 
 
 def _configuration(c: Configuration) -> str:
-    return f"{c.gpu_count} x {c.gpu_sku or 'unknown GPU'} on {c.node_sku or 'a node not known'}" if c.gpu_count else "-"
+    return (
+        f"{c.gpu_count} x {c.gpu_sku or 'unknown GPU'} on {c.node_sku or 'unknown node type'}" if c.gpu_count else "-"
+    )

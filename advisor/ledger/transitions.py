@@ -88,7 +88,7 @@ def _done(
     undone = entry.last("regressed")
     if undone is not None and stand.since <= _seen_until(undone) and not _is_well(told):
         return None
-    how = "" if asked else "Done unasked. "
+    how = "" if asked else "Done without being accepted. "
     return LedgerEvent(
         "done", now, BY_ITSELF, None, f"{how}{stand.told} {measured_words(told)}", EventFigures(realised=told)
     )
@@ -106,7 +106,7 @@ def _after(
         back = (seen.end - max(stand.since, last.until)) / 3600
         if min(back, stand.hours) < DONE_HOURS:
             return None
-        return _regressed(replace(last, saving_usd_per_month=None, saving_missing="it was moved back"), stand.told, now)
+        return _regressed(replace(last, saving_usd_per_month=None, saving_missing="it was reverted"), stand.told, now)
     if stand.place != "target" or seen.end <= last.until:
         return None
     told = realised(p.action, ground, replace(stand, since=last.since), seen)
@@ -114,7 +114,7 @@ def _after(
     if why is not None:
         return _regressed(told, why, now)
     if p.id in seen.open and seen.start >= last.since:
-        return LedgerEvent("proposed", now, BY_ITSELF, None, "Telemetry since it was done asks for more of the same.")
+        return LedgerEvent("proposed", now, BY_ITSELF, None, "New telemetry supports the same recommendation again.")
     noted = entry.last("done", "measured")
     first = last.saving_usd_per_month is None and told.saving_usd_per_month is not None
     # By what telemetry tells of the time: a clock that once ran ahead would put the next one off.
@@ -138,11 +138,11 @@ def _wrong(told: Realised) -> str | None:
     promised = predicted.p50 if predicted is not None else 0.0
     if saving is not None and promised > 0 and told.hours >= GONE_HOURS and saving <= GONE_SHARE * promised:
         more = f" {told.confounders[0]}" if told.confounders else ""
-        return f"It saves {usd(saving)} a month of {usd(promised)} predicted.{more}"
+        return f"Saving: {usd(saving)}/month of {usd(promised)}/month predicted.{more}"
     ratio, interval = told.time_ratio, told.predicted_time_ratio
     most = interval.p90 * (1 + SLOW_MARGIN) if interval is not None else math.inf
     if ratio is not None and interval is not None and told.hours >= SLOW_HOURS and ratio > most:
-        return f"It takes x{ratio:.2f} the time, and at most x{interval.p90:.2f} was predicted (nine in ten)."
+        return f"Time for the same work: x{ratio:.2f}, above the predicted maximum of x{interval.p90:.2f} (p90)."
     return None
 
 
@@ -160,13 +160,13 @@ def measured_words(told: Realised) -> str:
     if told.saving_usd_per_month is not None:
         predicted = told.predicted_saving_usd_per_month
         of = f" (predicted: {usd(predicted.p50)}{spread(predicted)})" if predicted else ""
-        said.append(f"It saves {usd(told.saving_usd_per_month)} a month{of}.")
+        said.append(f"Saving: {usd(told.saving_usd_per_month)}/month{of}.")
     else:
-        said.append(f"Its saving is not measured: {told.saving_missing}.")
+        said.append(f"Saving not measured: {told.saving_missing}.")
     if told.time_ratio is not None:
         predicted = told.predicted_time_ratio
         of = f" (predicted: x{predicted.p50:.2f}, {predicted.p10:.2f} to {predicted.p90:.2f})" if predicted else ""
-        said.append(f"The same work takes x{told.time_ratio:.2f} the time{of}.")
+        said.append(f"Time for the same work: x{told.time_ratio:.2f}{of}.")
     elif told.predicted_time_ratio is not None:
-        said.append(f"Its time is not measured: {told.time_missing}.")
+        said.append(f"Time not measured: {told.time_missing}.")
     return " ".join([*said, *told.confounders])

@@ -51,8 +51,8 @@ def trial_result(
     p = ground.time_ratio
     went = verdict if verdict == "as predicted" else f"{verdict} than predicted"
     why = (
-        f"The trial went {went}: x{ratio:.2f} the time by {by} (predicted: x{p.p50:.2f}, {p.p10:.2f} to {p.p90:.2f}), "
-        f"over {together:.0f} h beside the others."
+        f"The trial went {went}: x{ratio:.2f} the time, measured by {by} (predicted: x{p.p50:.2f}, "
+        f"{p.p10:.2f} to {p.p90:.2f}), {together:.0f} h next to the other replicas."
     )
     return why, TrialResult(verdict, ratio, together, by)
 
@@ -79,4 +79,4 @@ def _by_load(there: float | None, here: float | None, one: Measure, other: Measu
     """Replicas behind one balancer get the same requests, so the times they are busy compare their speeds."""
     if there is None or not here or max(one.busy or 1.0, other.busy or 1.0) > BUSY_MAX:
         return None
-    return there / here, "the time its engines are busy, if requests are spread evenly"
+    return there / here, "engine busy time (assuming evenly distributed requests)"

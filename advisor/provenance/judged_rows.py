@@ -101,7 +101,7 @@ def judged_tables(frame: Frame, book: Rulebook) -> Tables:
 def write_rows(tables: Tables, path: Path) -> None:
     """The tables as a new SQLite file at `path`. Raises UsageError where it cannot be written."""
     if path.exists():
-        raise UsageError(f"{path} is there already.", "Name a new file for the rows.")
+        raise UsageError(f"{path} already exists.", "Use a new file name.")
     try:
         with closing(sqlite3.connect(path)) as db, db:
             for name, columns in TABLES.items():
@@ -113,7 +113,7 @@ def write_rows(tables: Tables, path: Path) -> None:
             db.execute("CREATE INDEX by_gpu ON judged_rows (node, gpu_uuid)")
             db.execute("CREATE INDEX by_row ON gpu_time (row)")
     except sqlite3.Error as error:
-        raise UsageError(f"The rows cannot be written to {path}: {error}.", "Name another file.") from None
+        raise UsageError(f"Cannot write the rows to {path}: {error}.", "Use another file.") from None
 
 
 def _gpu_rows(judged: MeasuredRows) -> pd.DataFrame:

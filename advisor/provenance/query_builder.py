@@ -29,8 +29,8 @@ _PORT = (
     "util_p95",
 )
 _WITH_ROWS = (
-    "Numbers are SELECTs on the rows that were judged. To have them, name a file: --query --rows rows.db",
-    "Then save a query as query.sql, and: sqlite3 -readonly -line rows.db < query.sql",
+    "Numbers are SELECTs on the evaluated rows. To get these rows in a file: --query --rows rows.db",
+    "Then save a query as query.sql, and run: sqlite3 -readonly -line rows.db < query.sql",
 )
 
 
@@ -66,7 +66,7 @@ def queries_for(subject: Subject) -> FindingQueries:
             rows = with_clause(source.blocks, values) + filled_sql(source.rows, values) + ";"
             reckoned.append((evidence, source.formula, rows))
         else:
-            where = source.where if isinstance(source, Outside) else "nobody said where it comes from"
+            where = source.where if isinstance(source, Outside) else "unknown source"
             outside.append((evidence, where))
     statement = _statement(numbers, values)
     origin = _view_rows(subject) if kind == "sqlite" else ()
@@ -81,16 +81,18 @@ def how_to_run(advice: Advice) -> tuple[str, ...]:
         seconds = float(step) if isinstance(step, int | float) else 3600.0
         measures = asked.items() if isinstance(asked, Mapping) else ()
         return (
-            f"The rows were asked of {source.get('url')}/api/v1/query_range with start={advice.start + seconds:.0f}, "
-            f"end={advice.end:.0f}, step={seconds:g}, a measure each:",
+            (
+                f"The rows come from {source.get('url')}/api/v1/query_range with "
+                f"start={advice.start + seconds:.0f}, end={advice.end:.0f}, step={seconds:g}, one query per "
+                "metric:"
+            ),
             *(f"  {name}: {query}" for name, queries in measures for query in queries),
             *_WITH_ROWS,
         )
     databases = source.get("databases")
     files = [str(name) for name in databases] if isinstance(databases, list | tuple) else []
     return (
-        "The rows were read from the public views (which, stands with each finding) of: "
-        + " ".join(_word(name) for name in files),
+        "The rows come from the public views (listed with each finding) of: " + " ".join(_word(name) for name in files),
         *_WITH_ROWS,
     )
 
@@ -98,7 +100,7 @@ def how_to_run(advice: Advice) -> tuple[str, ...]:
 def _kind(advice: Advice) -> str:
     kind = str(advice.source.get("kind"))
     if kind not in ("sqlite", "prometheus"):
-        raise UsageError(f"There are no queries for a source of kind {kind!r} yet.", "Read databases with --db.")
+        raise UsageError(f"There are no queries for a source of kind {kind!r} yet.", "Use databases with --db.")
     return kind
 
 

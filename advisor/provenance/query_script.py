@@ -31,25 +31,25 @@ def render_queries(
         lines.append("")
         note(f"Finding {finding.id}, {finding.rule}: {finding.text}")
         if answer.origin:
-            note("Its rows were made of these, where they were believed:")
+            note("Its rows come from these, where the data is valid:")
             lines.extend(f"--   {line}" for line in answer.origin)
         if answer.statement is not None:
-            note("This gives:")
+            note("Result:")
             lines.extend(f"--   {_line_of(e)}" for e in answer.numbers)
             lines.append(answer.statement)
         if answer.outside:
-            note("Telemetry does not hold:")
+            note("Not from telemetry:")
             for evidence, where in answer.outside:
                 note(f"{_line_of(evidence)}: from {where}", "  ")
         for formula, rows, evidence in _by_formula(answer):
-            note("No query gives these; they are reckoned from the rows below:")
+            note("Computed from the rows below, not by a query:")
             for one in evidence:
                 note(_line_of(one), "  ")
             for sentence in formula:
                 note(sentence, "  ")
             lines.append(rows)
     if not asked:
-        note("No finding stands behind this: it rests on no number of telemetry alone.")
+        note("No finding: it does not depend on a number from telemetry alone.")
     return "\n".join(lines) + "\n"
 
 

@@ -106,7 +106,7 @@ BLOCKS: Mapping[str, Block] = {
         ("used",),
     ),
     "held_idle": Block(
-        "GPU-hours that each workload held a GPU which stood idle",
+        "GPU-hours for which each workload held an idle GPU",
         "SELECT t.holder AS workload_id, sum(t.seconds * r.part) / 3600 AS hours\n"
         "FROM gpu_time t JOIN judged_rows r ON r.row = t.row\n"
         "WHERE t.state = 'held' AND r.idle AND t.holder IN ({members})\n"
@@ -118,8 +118,7 @@ BLOCKS: Mapping[str, Block] = {
         ("used",),
     ),
     "spare": Block(
-        "the time in which nobody held these GPUs while in service; what is left of a GPU beside its instances tells "
-        "nothing",
+        "the time in which no workload held these GPUs while in service; the rest of a sliced GPU is not counted",
         "SELECT r.*, t.seconds FROM judged_rows r JOIN gpu_time t ON t.row = r.row\n"
         "WHERE t.state = 'nobody' AND t.seconds > 0 AND (r.instance OR r.part >= 1)\n"
         "    AND r.node IN ({finding_nodes}) AND r.gpu_uuid IN (\n    {gpus}\n)",

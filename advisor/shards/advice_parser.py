@@ -24,7 +24,7 @@ PATIENCE_SECONDS = 300.0  # of a pipe: what writes it may be asking a fleet's Pr
 # By json_weight, which is 7.7 times the text of honest advice.
 _MAX_WEIGHT = 400 * 1024**2
 _MAX_WEIGHT_TOGETHER = 2 * _MAX_WEIGHT
-_ANEW = "Write it anew with skuwise advise --format json."
+_ANEW = "Create it again with skuwise advise --format json."
 _DIGITS_MAX = 18
 
 
@@ -38,12 +38,12 @@ class Allowance:
         """Count a file's content. Raises UsageError where it is too much, by itself or with those before it."""
         weight = json_memory_bytes(data)
         if weight > _MAX_WEIGHT:
-            raise UsageError(f"{name} is made of far more parts than advice of its size is.", _ANEW)
+            raise UsageError(f"Invalid file {name}: more elements than advice of its size can have.", _ANEW)
         self._bytes_left -= len(data)
         self._weight_left -= weight
         if self._bytes_left < 0 or self._weight_left < 0:
             raise UsageError(
-                f"With {name} the files are more than {MAX_BYTES_TOGETHER // 1024**2} MiB of advice.",
+                f"Too much advice: with {name} the files exceed {MAX_BYTES_TOGETHER // 1024**2} MiB.",
                 "Merge fewer shards at once.",
             )
 
@@ -62,7 +62,9 @@ def read_advice(
             # A pipe tells no size.
             data = b"" if too_large else file.read(MAX_BYTES + 1)
     except OSError as error:
-        raise UsageError(f"Cannot read {name}: {error.strerror}.", "Name files of advice.") from error
+        raise UsageError(
+            f"Cannot read {name}: {error.strerror}.", "Use files written by skuwise advise --format json."
+        ) from error
     if too_large or len(data) > MAX_BYTES:
         raise UsageError(f"{name} is larger than {MAX_BYTES // 1024**2} MiB.", "Give each shard fewer nodes.")
     (allowance or Allowance()).take(data, name)
@@ -75,14 +77,18 @@ def parse_advice(data: bytes, name: str) -> Advice:
         values = json.loads(data.decode(), parse_constant=_no_number, parse_float=_float, parse_int=_int)
     except (ValueError, RecursionError) as error:
         where = f" at line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        told = "" if data.rstrip().endswith(b"}") else "Was it cut off? "
+        told = "" if data.rstrip().endswith(b"}") else "The file may be truncated. "
         raise UsageError(f"{name} is not valid JSON{where}.", f"{told}{_ANEW}") from error
     schema = values.get("schema") if isinstance(values, dict) else None
     if not isinstance(schema, str):
-        raise UsageError(f"{name} is no advice.", "Name files that skuwise advise --format json wrote.")
+        raise UsageError(f"{name} is not skuwise advice.", "Use files written by skuwise advise --format json.")
     if schema != SCHEMA:
-        remedy = "Update skuwise." if schema.startswith("skuwise.advice/") else "Name files of advice."
-        raise UsageError(f"{name} holds {clean(schema)[:60]}, and this version reads {SCHEMA}.", remedy)
+        remedy = (
+            "Update skuwise."
+            if schema.startswith("skuwise.advice/")
+            else "Use files written by skuwise advise --format json."
+        )
+        raise UsageError(f"Unsupported schema in {name}: {clean(schema)[:60]}. This version reads {SCHEMA}.", remedy)
     try:
         advice = from_dict(values)
         read_source(advice.source)
@@ -92,7 +98,7 @@ def parse_advice(data: bytes, name: str) -> Advice:
 
 
 def _no_number(text: str) -> float:
-    raise ValueError(f"{text} is no number of JSON")
+    raise ValueError(f"{text} is not a JSON number")
 
 
 def _float(text: str) -> float:

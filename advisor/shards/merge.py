@@ -12,7 +12,7 @@ from ...rules.catalog.types import Price
 from ..core.advice_types import Advice, Finding, Recommendation, Reconciliation, Summary
 from ..core.coded_text import UNSPECIFIED, distinct
 from ..core.dominant_label import DOMINANT
-from ..core.formatting import listed
+from ..core.formatting import counted, listed
 from ..core.timestamps import rfc3339
 from ..core.totals import added, added_intervals
 from ..core.verdict_types import WorkloadVerdict
@@ -180,8 +180,8 @@ def _refuse_other_windows(named: Mapping[str, Advice]) -> None:
     for name, a in others:
         if (a.start, a.end) != (first[1].start, first[1].end):
             raise UsageError(
-                f"{first[0]} speaks of {_window(first[1])} and {name} of {_window(a)}: they do not add up.",
-                "Advise all shards with the same --since and --until.",
+                f"The windows differ: {first[0]} covers {_window(first[1])}, {name} covers {_window(a)}.",
+                "Run advise on all shards with the same --since and --until.",
             )
 
 
@@ -196,8 +196,8 @@ def _dominant(named: Mapping[str, Advice], otherwise: float) -> float:
     for name, share in others:
         if share != first[1]:
             raise UsageError(
-                f"{first[0]} was judged by {DOMINANT} {first[1]:g} and {name} by {share:g}: together they say nothing.",
-                "Advise all shards with the same --rules.",
+                f"The rules differ: {DOMINANT} is {first[1]:g} in {first[0]} and {share:g} in {name}.",
+                "Run advise on all shards with the same --rules.",
             )
     return first[1]
 
@@ -209,9 +209,9 @@ def _refuse_shared_nodes(named: Mapping[str, Advice]) -> None:
         shared = sorted(nodes & owner.keys())
         if shared:
             raise UsageError(
-                f"{len(shared)} node{'s stand' if len(shared) > 1 else ' stands'} in {owner[shared[0]]} and in {name}, "
-                f"and would count twice: {listed([clean(n)[:60] for n in shared])}.",
-                "Give every node to one shard; where clusters use one name for two nodes, name them apart.",
+                f"{counted(len(shared), 'node')} in both {owner[shared[0]]} and {name} "
+                f"would count twice: {listed([clean(n)[:60] for n in shared])}.",
+                "Assign each node to one shard. If clusters share a node name, rename one of the nodes.",
             )
         owner |= dict.fromkeys(nodes, name)
 
@@ -228,7 +228,7 @@ def _prices(named: Mapping[str, Advice]) -> tuple[Price, ...]:
             known, where = found.setdefault(price.id, (price, name))
             if known != price:
                 raise UsageError(
-                    f"{where} and {name} state different prices under the id {clean(price.id)[:80]}.",
-                    "Advise all shards with the same --prices and the same version of skuwise.",
+                    f"The prices differ: {where} and {name} have different prices for id {clean(price.id)[:80]}.",
+                    "Run advise on all shards with the same --prices and the same version of skuwise.",
                 )
     return tuple(price for _, (price, _) in sorted(found.items()))

@@ -120,8 +120,10 @@ def one_finding(parts: Sequence[Finding], workloads: Mapping[str, WorkloadVerdic
         price=_same(f.price for f in parts),
         confidence=min(f.confidence for f in parts),
         would_change_if=_some(f.would_change_if for f in parts),
-        text=f"{_called(workload, workloads)} on {len(nodes)} nodes that lie in several shards: {rule}, "
-        f"{hours(spent)}, {usd(cost)} in the window. Each shard judged its part by itself.",
+        text=(
+            f"{_called(workload, workloads)} on {len(nodes)} nodes in several shards: {rule}, "
+            f"{hours(spent)}, {usd(cost)} in the window. Each shard was evaluated separately."
+        ),
         nodes=nodes,
     )
 
@@ -162,8 +164,10 @@ def one_recommendation(parts: Sequence[Recommendation], workloads: Mapping[str, 
         changes=_some(r.changes for r in parts),
         would_change_if=_some(r.would_change_if for r in parts),
         prices=_union(r.prices for r in parts),
-        text=f"{_called(workload, workloads)}, in several shards: {action}, which brings "
-        f"{saving_words(saving, freed, realised)}. Each shard reckoned its part by itself.",
+        text=(
+            f"{_called(workload, workloads)}, in several shards: {action}, saving "
+            f"{saving_words(saving, freed, realised)}. Each shard was evaluated separately."
+        ),
         break_even=_same(r.break_even for r in parts),
         excludes=_union(r.excludes for r in parts),
         available_from=max((r.available_from or "" for r in paying if r.realisation == realised), default="") or None,
@@ -215,7 +219,7 @@ def _newest(ids: Iterable[str | None], workloads: Mapping[str, WorkloadVerdict])
 
 def _called(workload: str | None, workloads: Mapping[str, WorkloadVerdict]) -> str:
     known = workloads.get(workload or "")
-    return f"The workload {known.name}" if known else "What was found"
+    return f"Workload {known.name}" if known else "Finding"
 
 
 def _configuration(parts: Sequence[Configuration]) -> Configuration:

@@ -60,11 +60,12 @@ class MergedSource:
         series, workloads = self.spanning.series, self.spanning.workloads
         if not series:
             return ()
-        what = f"{len(series)} series {'lies' if len(series) == 1 else 'lie'} in several shards"
+        what = f"{len(series)} series {('spans' if len(series) == 1 else 'span')} several shards"
         text = (
-            f"{what} ({listed(series)}), {len(workloads)} of their workloads at once. Each shard "
-            "judged its part by itself: traffic between the parts, ranks that wait for one another and the number of "
-            "GPUs that all parts need were not seen together. One shard for all of it would tell."
+            f"{what} ({listed(series)}) and run {len(workloads)} workloads at once. Each shard was "
+            "evaluated separately. Traffic between shards, ranks that wait for one another and the "
+            "total number of GPUs needed are not covered. Put these workloads in one shard to cover "
+            "them."
         )
         return (CodedText("series-in-several-shards", text, {"series": len(series), "workloads": len(workloads)}),)
 
@@ -76,10 +77,9 @@ class MergedSource:
         if len(known) < 2 or down + up < 0.005 * max(abs(middle), 1.0):
             return ()
         text = (
-            f"What can be recovered is the sum of the medians of {len(known)} shards. Its p10 and p90 are the sums of "
-            "theirs, which holds if all shards turn out well or badly together; if they were independent, "
-            f"{usd(middle - down)} to {usd(middle + up)} would be about right. Joint draws over all shards were not "
-            "made."
+            f"Recoverable cost is the sum of the medians of {len(known)} shards. Its p10 and p90 are "
+            "summed too, which assumes that savings of all shards vary together. For independent shards "
+            f"the range would be about {usd(middle - down)} to {usd(middle + up)}."
         )
         return (CodedText("medians-summed", text, {"shards": len(known), "p10": middle - down, "p90": middle + up}),)
 

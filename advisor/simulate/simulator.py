@@ -64,9 +64,9 @@ def simulate(
     Raises UsageError where the scenario is unknown, the length makes no sense, or a file is already there.
     """
     if not 1 / 24 <= days <= 400:
-        raise UsageError(f"A window of {days:g} days cannot be simulated.", "Choose between 0.05 and 400 days.")
+        raise UsageError(f"Invalid window of {days:g} days.", "Use 0.05 to 400 days.")
     if seed < 0:
-        raise UsageError(f"A seed is not negative, and {seed} is.", "Choose 0 or more.")
+        raise UsageError(f"Invalid seed {seed}: it is negative.", "Use 0 or more.")
     end = float(np.floor(until / HOUR) * HOUR)
     start = end - float(np.round(days * 24)) * HOUR
     fleet = plan_fleet(scenario, seed=seed, start=start, end=end)
@@ -133,7 +133,7 @@ def _files(path: Path, fleet: FleetPlan) -> list[Path]:
 def _refuse_existing(files: set[Path]) -> None:
     there = sorted(file for file in files if file.exists())
     if there:
-        raise UsageError(f"{there[0]} is already there.", "Name another path with --db, or remove it first.")
+        raise UsageError(f"{there[0]} already exists.", "Use another path with --db, or remove the file.")
 
 
 def _truths(fleet: FleetPlan, nodes: Sequence[PlannedNode]) -> tuple[Truth, ...]:

@@ -352,21 +352,21 @@ def _notes(joined: _Joined) -> tuple[CodedText, ...]:
         said.append(
             coded(
                 "jobs-of-another-cluster",
-                "Jobs of cluster {clusters} in Slurm's job table were not joined: the nodes name another cluster. Set "
-                "slurm.cluster to Slurm's name of this one.",
+                "Jobs of cluster {clusters} in Slurm's job table not used: the nodes name another "
+                "cluster. Set slurm.cluster to Slurm's name of this cluster.",
                 clusters=names,
             )
         )
     fewer, more = _counts(joined)
-    by_table, kept = "by Slurm's job table", "; they keep their numbers"
-    held = "GPUs than Slurm's job table says; the observed GPUs are used"
+    by_table, kept = "in Slurm's job table", "; they keep their numbers"
+    held = "GPUs than in Slurm's job table; the observed GPUs are used"
     for code, jobs, what in (
-        ("jobs-ran-elsewhere", joined.elsewhere, f"ran on other nodes or at another time {by_table}{kept}"),
-        ("jobs-with-several-runs", joined.doubtful, f"have several runs at once in Slurm's job table{kept}"),
-        ("jobs-of-another-user", joined.others, f"belong to another user {by_table} than was observed{kept}"),
+        ("jobs-ran-elsewhere", joined.elsewhere, f"ran on other nodes or at other times {by_table}{kept}"),
+        ("jobs-with-several-runs", joined.doubtful, f"have several runs at the same time in Slurm's job table{kept}"),
+        ("jobs-of-another-user", joined.others, f"have another user {by_table} than the one observed{kept}"),
         (
             "jobs-held-longer", joined.longer,
-            "held GPUs beyond the times of Slurm's job table; the observed times are used",
+            "held GPUs outside their times in Slurm's job table; the observed times are used",
         ),
         ("jobs-held-more-gpus", more, f"held more {held}"),
         ("jobs-held-fewer-gpus", fewer, f"held fewer {held}"),

@@ -66,7 +66,7 @@ def read_live(
         reader = stack.enter_context(reading.open(path))
         seen = _last_seen(reader, node)
         if seen is None:
-            raise StoreError(f"{path} does not know {node} any more.", "Read the source anew with r.")
+            raise StoreError(f"No node {node} in {path}.", "Press r to read the source again.")
         end = min(seen, now - BEHIND_SECONDS) if now - seen < LIVE_SECONDS else seen
         if before is not None and not (before.ends and before.ends[-1] <= seen):
             before = None  # another file stands there

@@ -151,8 +151,8 @@ def refine(
     if len(cut) > most:
         note = coded(
             "hours-shared-by-overlap",
-            "{hours} hours hold the start or end of a workload; {most} of them were read by the minute, the others are "
-            "shared out by overlap.",
+            "{hours} hours contain the start or end of a workload. {most} of them are read per minute; "
+            "the others are divided by overlap.",
             hours=len(cut), most=most,
         )  # fmt: skip
         cut = cut.iloc[:most]

@@ -161,24 +161,25 @@ def add_source_choice(parser: argparse.ArgumentParser, *, required: bool = True)
     choice = parser.add_mutually_exclusive_group(required=required)
     choice.add_argument(
         "--db", action="append", type=Path, metavar="PATH",
-        help="database, or folder of node databases; repeatable",
+        help="database, or folder of node databases (repeatable)",
     )  # fmt: skip
     choice.add_argument(
         "--prometheus", metavar="URL",
-        help="URL of a server with the Prometheus API; connection settings: section [prometheus] of skuwise.toml",
+        help=("URL of a server with the Prometheus API (connection settings: section [prometheus] of "
+                "skuwise.toml)"),
     )  # fmt: skip
     parser.add_argument(
         "--match", action="append", default=[], metavar="LABEL=\"V\"",
-        help='with --prometheus: only series with this label, as in cluster="eu"; repeatable',
+        help='with --prometheus: read only time series with this label, for example cluster="eu" (repeatable)',
     )  # fmt: skip
     parser.add_argument(
         "--no-cache", action="store_true",
-        help="with --prometheus: do not read or write the cache of query results",
+        help="with --prometheus: neither read nor write the cache of answers",
     )  # fmt: skip
     parser.add_argument(
         "--jobs", type=Path, metavar="FILE",
-        help="Slurm job table (output of sacct --parsable2) for names, owners and times (default: slurm.jobs of "
-        "skuwise.toml)",
+        help=("Slurm's job table as written by sacct --parsable2, for names, owners and times (default: "
+                "setting slurm.jobs)"),
     )  # fmt: skip
     return choice
 
@@ -188,11 +189,13 @@ def source_of(options: argparse.Namespace, progress: Callable[[str], None], proc
     jobs = job_table(options.jobs, os.environ, progress)
     if options.prometheus is None:
         if options.match:
-            raise UsageError("--match requires --prometheus.", "Remove --match, or read from a server.")
+            raise UsageError("--match requires --prometheus.", "Add --prometheus URL, or remove --match.")
         return Databases(tuple(options.db), processes, jobs)
     for match in options.match:
         if not _MATCHER.fullmatch(match):
-            raise UsageError(f"Invalid label matcher {match!r}.", 'Use LABEL="VALUE", or !=, =~, !~ in place of =.')
+            raise UsageError(
+                f"Invalid label matcher {match!r}.", 'Use LABEL="VALUE", or one of the operators !=, =~, !~.'
+            )
     return PrometheusServer(
         options.prometheus, tuple(options.match), dict(os.environ), progress, cached=not options.no_cache, jobs=jobs
     )

@@ -55,7 +55,7 @@ def judge(frame: Frame, book: Rulebook) -> Verdicts:
     notes.extend(
         coded(
             "gpu-without-figures",
-            "The catalog has no GPU named {name}: what it sustains is not known, so its advice is limited.",
+            "GPU {name} is not in the catalog: its sustained rates are unknown, and its recommendations are limited.",
             name=name,
         )
         for name in index.unknown
@@ -64,7 +64,7 @@ def judge(frame: Frame, book: Rulebook) -> Verdicts:
     notes.extend(
         CodedText(
             "gpus-cannot-be-read",
-            f"The GPUs of {node} cannot be read: {why.words}",
+            f"GPUs of {node} cannot be read: {why.words}",
             {"node": node, "because": why.reason},
         )
         for node, why in sorted(measured.blind.items())

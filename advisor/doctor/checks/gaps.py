@@ -24,7 +24,7 @@ _UNLABELED_SHARE = 0.1
 _UNNAMED_SHARE = 0.1
 # In a line that people copy.
 _SKUS_SHOWN = 3
-_DOCTOR = "run skuwise agent doctor on these nodes"
+_DOCTOR = "run 'skuwise agent doctor' on these nodes"
 
 
 def gaps_of(  # noqa: PLR0917
@@ -63,7 +63,7 @@ def _unobserved(told: SourceCoverage, nodes: Sequence[NodeState]) -> Iterator[Te
         for one in node.absences
         if one.metric in ("*", "gpu")
     }
-    loses = "Their cost is shown as unobserved, and no node that has one of them is recommended for release."
+    loses = "Their cost is shown as unobserved. Nodes with such a GPU are not recommended for release."
     for (code, reason), found in by_reason.items():
         names = tuple(dict.fromkeys(name for name, _ in found))
         count = sum(number for _, number in found)
@@ -71,17 +71,23 @@ def _unobserved(told: SourceCoverage, nodes: Sequence[NodeState]) -> Iterator[Te
         if code == "no-exporter":
             gap = (
                 f"{what}: no exporter or agent reports them.",
-                "run dcgm-exporter on these nodes (a DaemonSet that tolerates their taints), or skuwise agent run",
+                (
+                    "run dcgm-exporter on these nodes (a DaemonSet that tolerates their taints), or run the "
+                    "skuwise agent"
+                ),
             )
         elif code == "not-named":
             gap = (
-                f"{what}: their nodes have more GPUs than any series names.",
-                "on these nodes compare nvidia-smi -L with dcgm-exporter's page; restart it where a GPU is missing",
+                f"{what}: their nodes have more GPUs than the time series name.",
+                (
+                    "on these nodes, compare nvidia-smi -L with the metrics of dcgm-exporter; restart "
+                    "dcgm-exporter if a GPU is missing"
+                ),
             )
         elif code == "no-samples":
             gap = (
-                f"{what}: series name them without any value.",
-                "look into dcgm-exporter's log; restart it and its host engine",
+                f"{what}: their time series have no values.",
+                "check the log of dcgm-exporter; restart it and its host engine",
             )
         else:
             gap = (f"{what} and cannot be read: {reason}", remedy_of.get((code, reason)) or _DOCTOR)  # fmt: skip
@@ -94,7 +100,7 @@ def _unobserved(told: SourceCoverage, nodes: Sequence[NodeState]) -> Iterator[Te
                 if one.metric in ("*", "gpu"):
                     yield TelemetryGap(
                         "no-driver" if one.reason == "no-driver" else "gpus-unobserved",
-                        f"The GPUs of this node cannot be read: {one.detail or one.reason}", loses, "",
+                        f"GPUs of this node cannot be read: {one.detail or one.reason}", loses, "",
                         one.remedy or _DOCTOR, (node.node,),
                     )  # fmt: skip
                     break
@@ -104,20 +110,21 @@ def _data(told: SourceCoverage, readiness: Readiness) -> Iterator[TelemetryGap]:
     if readiness.hours_left > 0 and told.observed_hours:
         yield TelemetryGap(
             "too-little-data",
-            f"The window holds {span(readiness.best_hours * 3600)} of data of a node at most.",
-            f"No verdict on waste is given below {readiness.floor_hours:g} h.",
+            f"Too little data: at most {span(readiness.best_hours * 3600)} per node in the window.",
+            f"No waste detection below {readiness.floor_hours:g} h.",
             "",
             "choose a longer window with --since"
             if told.window.hours < readiness.floor_hours
-            else f"let {span(readiness.hours_left * 3600)} more of data come in",
+            else f"wait for {span(readiness.hours_left * 3600)} more of data",
         )
     hours = max((told.window.end - told.begin) / 3600, 1e-9)
     if told.observed_hours and told.observed_hours < WINDOW_SHARE * hours:
         yield TelemetryGap(
             "window-has-holes",
-            f"Of {span(hours * 3600)} since telemetry began, {span(told.observed_hours * 3600)} are observed.",
-            "What happened in the holes is unknown; recommendations that need the whole window are withheld.",
-            "alerts of the monitoring server", "alert on up == 0 of the exporters' jobs",
+            f"Gaps in the data: {span(told.observed_hours * 3600)} observed of {span(hours * 3600)} "
+            "since telemetry began.",
+            "Activity in the gaps is unknown. Recommendations that need the whole window are withheld.",
+            "alerts of the monitoring server", "alert on up == 0 for the jobs of the exporters",
         )  # fmt: skip
 
 
@@ -131,7 +138,7 @@ def _measures(told: SourceCoverage, catalog: Catalog, metrics: Sequence[MetricCo
             continue
         behind = tuple(sorted(set(lacking) - agents))
         own = tuple(sorted(set(lacking) & agents))
-        what = f"{one.title[0].upper()}{one.title[1:]} is measured on {one.having} of {one.of} GPUs."
+        what = f"{one.title[0].upper()}{one.title[1:]}: measured on {one.having} of {one.of} GPUs."
         if behind:
             yield TelemetryGap(
                 f"no-{one.metric.replace('_', '-')}", what, remedies.LOSES[one.metric], remedies.DCGM_FILE,
@@ -171,18 +178,18 @@ def _networks(told: SourceCoverage, catalog: Catalog, nodes: Sequence[NodeState]
         elif not state.fabric_seen:
             silent.append(node.node)
     on_server = told.source.get("kind") == "prometheus"
-    where = "node_exporter's flags (in a container also --path.sysfs=/host/sys)" if on_server else ""
+    where = "the flags of node_exporter (in a container also --path.sysfs=/host/sys)" if on_server else ""
     if unseen:
         yield TelemetryGap(
             "no-infiniband",
-            f"No InfiniBand port is observed on {_counted(len(unseen), 'node')} whose type has InfiniBand.",
-            "Idle fabrics are not found, and network-bound work cannot be told from launch-bound work.",
+            f"No InfiniBand port metrics on {_counted(len(unseen), 'node')} of a type with InfiniBand.",
+            "Idle fabrics are not detected. Network-bound and launch-bound work cannot be distinguished.",
             where, remedies.INFINIBAND_FLAG if on_server else _DOCTOR, tuple(unseen),
         )  # fmt: skip
     if silent:
         yield TelemetryGap(
-            "no-network", f"No network counters of {_counted(len(silent), 'node')}.",
-            "Whether they have a fabric and use it is unknown: multi-GPU jobs that wait stay without a bottleneck.",
+            "no-network", f"No network counters on {_counted(len(silent), 'node')}.",
+            "Fabric presence and use are unknown. Multi-GPU jobs that wait get no bottleneck verdict.",
             where,
             f"{remedies.INFINIBAND_FLAG} {remedies.ETHERNET_FLAG}" if on_server else _DOCTOR,
             tuple(silent),
@@ -193,9 +200,9 @@ def _host(told: SourceCoverage) -> Iterator[TelemetryGap]:
     without = tuple(sorted(node.node for node in told.nodes if not node.known.get("host")))
     if without and told.source.get("kind") == "prometheus":
         yield TelemetryGap(
-            "no-host", f"No CPU counters of {_counted(len(without), 'node')}.",
-            "Work that waits for CPU or disk is not found, and firmware does not tell the provider.",
-            "node_exporter's flags, on these nodes", remedies.HOST_FLAG, without,
+            "no-host", f"No CPU counters on {_counted(len(without), 'node')}.",
+            "Work that waits for CPU or disk is not detected, and the provider is not detected from firmware.",
+            "the flags of node_exporter on these nodes", remedies.HOST_FLAG, without,
         )  # fmt: skip
 
 
@@ -212,16 +219,19 @@ def _labels(told: SourceCoverage, labels: Labels) -> Iterator[TelemetryGap]:
     share = missing / labels.busy_gpu_hours
     if told.source.get("kind") == "prometheus":
         where, add = (
-            ("the environment of dcgm-exporter's container", remedies.PODS_FLAG)
+            ("the environment of the dcgm-exporter container", remedies.PODS_FLAG)
             if told.kubernetes
-            else ("dcgm-exporter's flags, where Slurm's prolog writes job ids there", remedies.SLURM_FLAG)
+            else (
+                "the flags of dcgm-exporter, with the directory to which Slurm's prolog writes job ids",
+                remedies.SLURM_FLAG,
+            )
         )
     else:
         where, add = "", _DOCTOR
     yield TelemetryGap(
-        "no-workload-labels", f"{percent(share)} of the busy GPU-hours name no pod and no job.",
-        "Whose work that is remains unknown: it is found by its activity alone ('unattributed on NODE'), its verdicts "
-        "are less sure, and its recommendations wait until somebody asked who uses the node.",
+        "no-workload-labels", f"{percent(share)} of the busy GPU-hours have no pod or job label.",
+        "The owner of that work is unknown. It is inferred from activity ('unattributed on NODE'), its "
+        "verdicts are less certain, and its recommendations are blocked until the owner is confirmed.",
         where, add, nodes,
     )  # fmt: skip
 
@@ -233,9 +243,10 @@ def _slurm(told: SourceCoverage) -> Iterator[TelemetryGap]:
         is_server = told.source.get("kind") == "prometheus"
         yield TelemetryGap(
             "slurm-jobs-unnamed",
-            f"{unnamed} of {_counted(slurm.jobs, 'Slurm job')} are known by number only.",
-            "No name, user or account; runs of one job script are not one series, and requeued runs are one workload.",
-            "where Slurm's commands are",
+            f"{unnamed} of {_counted(slurm.jobs, 'Slurm job')} have a number only.",
+            "Name, user and account are unknown. Runs of one job script do not form a series, and "
+            "requeued runs count as one workload.",
+            "a host with Slurm's commands",
             "skuwise slurm import --since 14d --output jobs.txt, then --jobs jobs.txt"
             if is_server
             else "skuwise slurm import --since 14d on each node, or skuwise agent install --with-slurm",
@@ -248,27 +259,28 @@ def _money(told: SourceCoverage, catalog: Catalog, nodes: Sequence[NodeState]) -
     unnamed = tuple(node.node for node in unpriced if node.node_sku is None)
     regionless = tuple(node.node for node in unpriced if node.node_sku in catalog.nodes and node.region is None)
     assumed = tuple(node.node for node in nodes if node.assumed_region is not None)
-    loses = "Their cost and their savings are in GPU-hours, not in dollars."
+    loses = "Cost and savings are shown in GPU-hours, not in dollars."
     on_server = told.source.get("kind") == "prometheus"
     if told.kubernetes and on_server:
-        allow = ("kube-state-metrics' flags", remedies.ALLOW_LIST)
+        allow = ("the flags of kube-state-metrics", remedies.ALLOW_LIST)
     elif on_server:
-        allow = ("", "set the price of a GPU-hour, or run skuwise agent run there: it reads type and region")
+        allow = ("", "set the price of a GPU-hour, or run the skuwise agent there, which reads type and region")
     else:
         allow = ("/etc/skuwise/node-labels on the nodes", remedies.NODE_LABELS)
     if unnamed:
         yield TelemetryGap(
-            "node-sku-unknown", f"The type of {_counted(len(unnamed), 'node')} is unknown.", loses, *allow, unnamed
+            "node-sku-unknown", f"Unknown node type on {_counted(len(unnamed), 'node')}.", loses, *allow, unnamed
         )
     if regionless:
-        what = f"The region of {_counted(len(regionless), 'node')} is unknown."
+        what = f"Unknown region on {_counted(len(regionless), 'node')}."
         yield TelemetryGap("region-unknown", what, loses, *allow, regionless)
     if assumed:
         named = any(node.region is not None for node in nodes if node.assumed_region is not None)
         yield TelemetryGap(
             "region-unknown",
-            f"The region of {_counted(len(assumed), 'node')} is unknown{' or has no price' if named else ''}.",
-            "Costs use the provider's reference region (region assumed); savings use the lowest price of any region.",
+            f"Unknown region{(' or no price for it' if named else '')} on {_counted(len(assumed), 'node')}.",
+            "Costs use the provider's reference region (region assumed). Savings use the lowest price of "
+            "any region.",
             *allow, assumed,
         )  # fmt: skip
     if not unpriced:
@@ -278,7 +290,7 @@ def _money(told: SourceCoverage, catalog: Catalog, nodes: Sequence[NodeState]) -
     flags = " ".join(f"{GPU_FLAG} {sku}=2.10" for sku in skus or ["H100-SXM5"])
     yield TelemetryGap(
         "no-price", f"No price for {_counted(len(unpriced), 'node')}.", loses,
-        f"skuwise.toml, with your prices (or {flags})", remedies.price_line(skus), names,
+        f"skuwise.toml, with your prices (or pass {flags})", remedies.price_line(skus), names,
     )  # fmt: skip
 
 
@@ -286,17 +298,20 @@ def _exporters(told: SourceCoverage, metrics: Sequence[MetricCoverage]) -> Itera
     renamed = tuple(sorted(node.node for node in told.nodes if node.renamed_from))
     if renamed:
         yield TelemetryGap(
-            "hostname-is-a-pod", f"dcgm-exporter calls {_counted(len(renamed), 'node')} by the name of its own pod.",
-            "A node gets a new name whenever the pod is replaced, and joins no series of node_exporter or Kubernetes.",
-            "env of dcgm-exporter's container", remedies.HOSTNAME_ENV, renamed,
+            "hostname-is-a-pod",
+            f"dcgm-exporter reports {_counted(len(renamed), 'node')} under the name of its own pod.",
+            "Each new pod looks like a new node, and the node does not match time series of "
+            "node_exporter or Kubernetes.",
+            "the env of the dcgm-exporter container", remedies.HOSTNAME_ENV, renamed,
         )  # fmt: skip
     on_server = told.source.get("kind") == "prometheus"
     names = {one.name for one in told.exporters}
     if on_server and told.kubernetes and "kube-state-metrics" not in names:
         yield TelemetryGap(
-            "no-kube-state-metrics", "Pods are named, and kube-state-metrics is not scraped.",
-            "GPUs that pods request on nodes without any exporter are not counted; regions and owners are unknown.",
-            "scrape_configs of the server", "job_name: kube-state-metrics",
+            "no-kube-state-metrics", "Pods have names, but kube-state-metrics is not scraped.",
+            "GPUs that pods request on nodes without an exporter are not counted. Regions and owners are "
+            "unknown.",
+            "scrape_configs of the Prometheus server", "job_name: kube-state-metrics",
         )  # fmt: skip
     slowest = max(
         (one.resolution_seconds for one in metrics if one.metric in GPU_MEASURES and one.resolution_seconds),
@@ -305,8 +320,8 @@ def _exporters(told: SourceCoverage, metrics: Sequence[MetricCoverage]) -> Itera
     if on_server and slowest > _COARSE_SECONDS:
         yield TelemetryGap(
             "coarse-samples", f"GPUs are sampled every {span(slowest)}.",
-            "Turns of work and waiting that are shorter than that are not seen.",
-            "scrape_configs of the server, at the exporters' jobs", remedies.SCRAPE_LINE,
+            "Changes between work and waiting that are shorter are not visible.",
+            "scrape_configs of the Prometheus server, for the jobs of the exporters", remedies.SCRAPE_LINE,
         )  # fmt: skip
 
 

@@ -208,15 +208,15 @@ def _absences(answers: Mapping[str, SeriesAnswer], known: NodeNames) -> dict[str
         if node is None or not (labels.get("scope") == "gpu" or labels.get("subject") in (None, *DRIVER_NAMES)):
             continue
         reason = labels.get("reason", "unknown")
-        detail, remedy = _WORDS.get(reason, (f"The agent reports {reason}.", "Run skuwise agent doctor there."))
+        detail, remedy = _WORDS.get(reason, (f"The agent reports {reason}.", "Run 'skuwise agent doctor' on the node."))
         found.setdefault(known.matched(node) or node, {})[Absent("*", reason, detail, remedy)] = None
     return {node: tuple(sorted(own, key=lambda one: one.reason != "no-driver")) for node, own in found.items()}
 
 
 _WORDS = {
     "no-driver": (
-        "There is no NVIDIA driver on this node, or it is not loaded.",
-        "Install or load the NVIDIA driver; nvidia-smi shows whether it works.",
+        "No NVIDIA driver on this node, or it is not loaded.",
+        "Install or load the NVIDIA driver; check with nvidia-smi.",
     ),
 }
 

@@ -55,17 +55,17 @@ def owner_gaps(told: PodCoverage | None) -> Iterator[TelemetryGap]:
     if without:
         yield TelemetryGap(
             "pod-owners-unknown",
-            f"kube-state-metrics tells no owner of {without} of {told.on_gpus} pods on GPUs.",
-            "Their work is named by their pods' names: pods that train together are several workloads, and what they "
-            "belong to, their images and their start are unknown.",
+            f"No owner from kube-state-metrics for {without} of {told.on_gpus} pods on GPUs.",
+            "Their work is named after its pods. Pods that train together count as several workloads; "
+            "owner, image and start are unknown.",
             remedies.KUBE_FILE, remedies.KUBE_SERIES,
         )  # fmt: skip
     elif told.missing:
         yield TelemetryGap(
             "pod-owners-unknown",
-            f"kube-state-metrics lacks {', '.join(told.missing)}.",
-            "Deployments and CronJobs are read from the names of their ReplicaSets and Jobs; without "
-            "kube_pod_container_info images are unknown.",
+            f"Metrics missing from kube-state-metrics: {', '.join(told.missing)}.",
+            "Deployments and CronJobs are derived from the names of their ReplicaSets and Jobs. Without "
+            "kube_pod_container_info, images are unknown.",
             remedies.KUBE_FILE, remedies.KUBE_SERIES,
         )  # fmt: skip
 

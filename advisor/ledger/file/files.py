@@ -26,7 +26,7 @@ def check_place(path: Path, *, alone: bool = False) -> None:
     folder = path.parent.stat()
     everybodys = bool(folder.st_mode & stat.S_IWOTH)
     if everybodys and alone:
-        raise OSError(errno.EPERM, "everybody may write to its folder (chmod o-w)")
+        raise OSError(errno.EPERM, "its folder is writable by all users (chmod o-w)")
     names = (path, path.with_name(f"{path.name}-journal")) if everybodys else (path,)
     for name in names:
         _check_file(name, everybodys=everybodys)
@@ -40,14 +40,14 @@ def _check_file(path: Path, *, everybodys: bool) -> None:
     ours = found.st_uid in (0, os.geteuid())
     if stat.S_ISLNK(found.st_mode):
         if everybodys or not ours:
-            raise OSError(errno.ELOOP, "it is a link that somebody else may have made")
+            raise OSError(errno.ELOOP, "it is a link that another user may have made")
         if not path.exists():
-            raise OSError(errno.ENOENT, "it is a link to a file that is not there")
+            raise OSError(errno.ENOENT, "it is a link to a missing file")
         found = path.stat()
     elif everybodys and not ours:
-        raise OSError(errno.EPERM, "it is another user's, in a folder that everybody may write to")
+        raise OSError(errno.EPERM, "it belongs to another user, in a folder that is writable by all users")
     if not stat.S_ISREG(found.st_mode):
-        raise OSError(errno.EINVAL, "it is no plain file")
+        raise OSError(errno.EINVAL, "it is not a regular file")
 
 
 def begin_file(path: Path, *, alone: bool = False) -> None:
@@ -92,11 +92,11 @@ def locked(path: Path, *, alone: bool = False, wait_seconds: float = 0.0) -> Ite
         handle = os.open(path, flags, _PRIVATE)
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise OSError(errno.ELOOP, f"its lock {path.name} is a link") from error
+            raise OSError(errno.ELOOP, f"its lock file {path.name} is a link") from error
         raise
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise OSError(errno.EINVAL, f"its lock {path.name} is no plain file")
+            raise OSError(errno.EINVAL, f"its lock file {path.name} is not a regular file")
         _lock(handle, wait_seconds)
         yield
     finally:

@@ -39,7 +39,9 @@ def every_ledger(home: Path) -> list[Path]:
     try:
         return [*sorted(folder_of(home).glob("*.db")), *([home] if home.exists() else [])]
     except OSError as error:
-        raise StoreError(f"The ledgers in {home.parent} cannot be read: {error.strerror}.", "Name one.") from error
+        raise StoreError(
+            f"Cannot read the ledgers in {home.parent}: {error.strerror}.", "Use --ledger to name one."
+        ) from error
 
 
 def ledger_of(home: Path, fleet: Fleet) -> tuple[Path, tuple[str, ...]]:
@@ -54,14 +56,14 @@ def ledger_of(home: Path, fleet: Fleet) -> tuple[Path, tuple[str, ...]]:
     try:
         files = sorted(folder.glob("*.db"))
     except OSError as error:
-        raise StoreError(f"{folder} cannot be read: {error.strerror}.", "Name a ledger with --ledger.") from error
+        raise StoreError(f"Cannot read {folder}: {error.strerror}.", "Use --ledger to name a ledger.") from error
     for path in files:
         try:
             fleets = Ledger(path).fleets()
         except NothingToDo:
             continue
         except DamagedLedgerError as error:
-            said.append(f"left out, as it does not tell whose it is: {error.message}")
+            said.append(f"ignored ledger of an unknown fleet: {error.message}")
             continue
         except StoreError as error:
             closed = closed or error
@@ -103,12 +105,12 @@ def one_at_a_time(home: Path) -> Iterator[None]:
             held.enter_context(locked(folder / ".lock", wait_seconds=_WAIT_SECONDS))
         except BlockingIOError as error:
             raise StoreError(
-                f"Another process has held the ledgers in {folder} for {_WAIT_SECONDS:.0f} s.",
-                "Try again when it is done.",
+                f"Another process has locked the ledgers in {folder} for {_WAIT_SECONDS:.0f} s.",
+                "Try again after it ends.",
             ) from error
         except OSError as error:
             raise StoreError(
-                f"Ledgers cannot be written in {folder}: {error.strerror}.",
-                "Name a file that you may write with --ledger.",
+                f"Cannot write ledgers in {folder}: {error.strerror}.",
+                "Use --ledger with a file that you can write.",
             ) from error
         yield

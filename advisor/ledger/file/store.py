@@ -244,20 +244,20 @@ class Ledger:
             if version // 1000 > VERSION // 1000:
                 own = f"{version // 1000}.{version % 1000}"
                 raise StoreError(
-                    f"The ledger {self.path} was written by a newer skuwise (version {own}); this one knows "
-                    f"{VERSION // 1000}.x.",
-                    "Update skuwise here, or name another ledger with --ledger.",
+                    f"The ledger {self.path} was written by a newer skuwise (version {own}); this "
+                    f"version reads {VERSION // 1000}.x.",
+                    "Update skuwise, or use another ledger with --ledger.",
                 )
             return True
         if number or version or connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
             raise DamagedLedgerError(
-                f"{self.path} is a database, but not a ledger; it was left untouched.",
-                "Name another file with --ledger.",
+                f"{self.path} is a database, but not a ledger; it was not changed.",
+                "Use another file with --ledger.",
             )
         return False
 
     def _nothing(self) -> NothingToDo:
-        return NothingToDo(f"No ledger at {self.path} yet.", "Run 'skuwise advise' to create it.")
+        return NothingToDo(f"No ledger at {self.path} yet.", "Run 'skuwise advise' to create one.")
 
     @contextmanager
     def _told(self, done: str) -> Iterator[None]:
@@ -266,7 +266,7 @@ class Ledger:
             yield
         except OSError as error:
             raise StoreError(
-                f"The ledger {self.path} cannot be {done}: {error.strerror}.", "Name another file with --ledger."
+                f"The ledger {self.path} cannot be {done}: {error.strerror}.", "Use another file with --ledger."
             ) from error
         except UNREADABLE as error:
             raise _error(self.path, done, error) from error
@@ -284,21 +284,19 @@ def _error(path: Path, done: str, error: Exception) -> StoreError:
     name, said = getattr(error, "sqlite_errorname", ""), reason(error)
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
         return DamagedLedgerError(
-            f"The ledger {path} is damaged or no database ({said}); it was left untouched.",
-            "Save what is left with: sqlite3 FILE .recover; or name another file with --ledger.",
+            f"The ledger {path} is damaged or not a database ({said}); it was not changed.",
+            "Recover its content with: sqlite3 FILE .recover; or use another file with --ledger.",
         )
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-        return StoreError(f"Another process holds the ledger {path}.", "Try again when it is done.")
+        return StoreError(f"The ledger {path} is locked by another process.", "Try again after it ends.")
     if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
-        why = "it, or its folder, may not be written here" if done == "written" else "it may not be opened here"
-        return StoreError(
-            f"The ledger {path} cannot be {done}: {why}.", "Name a file that you may write with --ledger."
-        )
+        why = "no permission to write the file or its folder" if done == "written" else "no permission to open it"
+        return StoreError(f"The ledger {path} cannot be {done}: {why}.", "Use --ledger with a file that you can write.")
     if name.startswith(("SQLITE_FULL", "SQLITE_IOERR")):
         return StoreError(f"The ledger {path} cannot be {done}: {said}.", "Check the disk, then try again.")
     if isinstance(error, sqlite3.DataError) or not isinstance(error, sqlite3.Error):
         return DamagedLedgerError(
             f"The ledger {path} cannot be {done}: {said}.",
-            "Name another file with --ledger; this one was left untouched (sqlite3 FILE .recover saves what is left).",
+            "Use another file with --ledger; this one was not changed (sqlite3 FILE .recover recovers its content).",
         )
-    return StoreError(f"The ledger {path} cannot be {done}: {said}.", "Name another file with --ledger.")
+    return StoreError(f"The ledger {path} cannot be {done}: {said}.", "Use another file with --ledger.")

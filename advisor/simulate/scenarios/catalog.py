@@ -17,35 +17,35 @@ from .varied_fleet import varied
 
 SCENARIOS: Mapping[str, str] = {
     "training": "multi-node training over InfiniBand, bound by compute, with checkpoints, stalls and restarts",
-    "fine-tuning": "jobs of hours on one node, one after the other: NVLink busy, no traffic between nodes",
+    "fine-tuning": "jobs of a few hours on one node, one after another: NVLink busy, no traffic between nodes",
     "decode": "online serving with daily load on preallocated memory, bound by HBM bandwidth",
-    "idle": "GPUs that nobody used, and GPUs held by a process after its job",
+    "idle": "unused GPUs, and GPUs held by a process after its job",
     "founding": "online serving on 8xH100 InfiniBand nodes whose fabric is silent",
-    "moved": "the service of `founding` after its move to nodes without the fabric, for a window after that one",
-    "small": "the commonest kinds together on 13 H100, H200, A100 and L40S nodes: what skuwise demo shows",
+    "moved": "the service of `founding` after its move to nodes without the fabric, in a later window",
+    "small": "the most common kinds together on 13 H100, H200, A100 and L40S nodes: shown by skuwise demo",
     "single-gpu": "training on one GPU each: A10G, T4, L4 and A100",
-    "input-bound": "days of training that waits for its loaders: slow storage, or decoding that takes all cores",
+    "input-bound": "days of training that waits for its data loaders: slow storage, or decoding that uses all cores",
     "ethernet": "data-parallel training on PCIe nodes whose network is too slow for it",
     "nvlink-bound": "tensor- and expert-parallel training within a node, bound by NVLink, on A100 and B200",
     "pcie-bound": "models larger than their GPU, read over PCIe for every step",
-    "launch-bound": "small models in eager mode: kernels too short to fill anything",
+    "launch-bound": "small models in eager mode: kernels too short to fill the GPU",
     "straggler": "training in which one rank is late and all others wait for it",
-    "throttled": "training on GPUs slowed down by a low power limit, warm air or a power brake",
+    "throttled": "training on GPUs slowed by a low power limit, warm air or a power brake",
     "checkpoints": "training that writes long synchronous checkpoints over the storage network",
     "prefill-heavy": "long prompts with short answers, bound by compute",
-    "light": "services with a request now and then: never idle, never full",
-    "standby": "warm replicas that answer probes, and a group that is tried every few days",
+    "light": "services with an occasional request: never idle, never full",
+    "standby": "warm replicas that only answer probes, and a group that is tried every few days",
     "experts": "mixture-of-experts serving across nodes: every token crosses the fabric",
     "disaggregated": "prefill on one node and decode on another, caches sent over the fabric",
     "rdma-storage": "training and serving whose storage is reached over the compute fabric",
     "batch": "batch inference: generation, embedding, and media that host cores decode",
     "notebooks": "interactive work in working hours on A100, T4 and A10G",
     "mig": "GPUs cut into instances: notebooks, small services and small training",
-    "telemetry-fault": "work that goes on while the profiling counters stand at zero",
+    "telemetry-fault": "work that runs while the profiling counters report zero",
     "phases": "training by day and serving at night, and a training job that evaluates",
-    "mixed": "sixteen nodes among which every kind of move pays",
-    "assorted": "kinds, GPUs and sizes drawn apart from one another: what the model of kinds learns from",
-    "varied": "every kind in many sorts, lengths and courses, none with a sign of its own: to learn kinds from",
+    "mixed": "sixteen nodes on which every kind of recommendation pays",
+    "assorted": "kinds, GPUs and sizes drawn independently: training data of the kind model",
+    "varied": "every kind in many variants, lengths and histories without metadata: training data of the kind model",
     "fleet": "every kind and every node type together (allow a minute)",
 }
 
@@ -54,7 +54,7 @@ def plan(scenario: str, builder: Builder) -> FleetPlan:
     """The fleet of a scenario. Raises UsageError for a name that is not in SCENARIOS."""
     layout = _LAYOUTS.get(scenario)
     if layout is None:
-        raise UsageError(f"There is no scenario {scenario!r}.", f"Choose one of: {', '.join(SCENARIOS)}.")
+        raise UsageError(f"Unknown scenario {scenario!r}.", f"Choose one of: {', '.join(SCENARIOS)}.")
     layout(builder)
     return builder.fleet()
 

@@ -22,9 +22,9 @@ _DEFAULT_FIELDS = ("tensor_active", "dram_active")
 _PAGE_SECONDS = 30  # dcgm-exporter's own interval
 # What the driver tells of a MIG instance: its memory, and GPM where the GPU has it.
 _OF_INSTANCES = ("mem_used_bytes", *_PROFILED)
-_WHOLE = "The driver tells this of the whole GPU only; see the instance's parent."
-_NO_GPM = "This GPU has no GPM, and no dcgm-exporter runs here."
-_NOT_EXPORTED = "The exporter's list does not have this field."
+_WHOLE = "The driver reports this for the whole GPU only; see the parent of the instance."
+_NO_GPM = "This GPU has no GPM, and no dcgm-exporter runs on this node."
+_NOT_EXPORTED = "The exporter does not export this field."
 
 
 def sensed(

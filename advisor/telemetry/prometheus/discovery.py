@@ -131,9 +131,8 @@ def discover(
         if blind:
             raise unreadable(blind)
         raise NothingToDo(
-            f"{client.url} ({server}) has no series of GPUs between {minute(latest - since_seconds)} and "
-            f"{minute(latest)}.",
-            "Scrape the agent (--listen) or dcgm-exporter, or look at --match, --since and --until.",
+            f"No GPU metrics on {client.url} ({server}) between {minute(latest - since_seconds)} and {minute(latest)}.",
+            "Scrape the agent (--listen) or dcgm-exporter, or check --match, --since and --until.",
         )
     anchors = (*own, *exported)
     window, step = _window(client, matches, anchors, since=since_seconds, until=until, now=now)
@@ -189,9 +188,9 @@ def server_of(client: Client) -> Server:
     try:
         one = client.scalar("vector(1)", 0.0)
     except (RefusedError, AnswerError) as error:
-        raise SourceError(f"{client.url} does not answer as Prometheus does: {error.message}", error.remedy) from None
+        raise SourceError(f"{client.url} does not answer like Prometheus: {error.message}", error.remedy) from None
     if one != 1.0:
-        raise SourceError(f"{client.url} does not compute as Prometheus does.", "Check the URL.")
+        raise SourceError(f"{client.url} does not evaluate queries like Prometheus.", "Check the URL.")
     about = client.about("buildinfo")
     version = about.get("version")
     version = clean_text(version)[:40] if isinstance(version, str) else ""
@@ -203,7 +202,7 @@ def server_of(client: Client) -> Server:
     flags = client.about("flags")
     wanted = ("query.max-samples", "query.timeout", "query.lookback-delta", "storage.tsdb.retention.time")
     limits = {name: clean_text(str(flags[name]))[:40] for name in wanted if name in flags}
-    return Server("Prometheus" if limits else "a server of Prometheus' API", version, limits)
+    return Server("Prometheus" if limits else "a server with the Prometheus API", version, limits)
 
 
 def _speaks_metricsql(client: Client) -> bool:
@@ -250,12 +249,12 @@ def _window(
                 break
         else:
             raise NothingToDo(
-                f"{client.url} has no samples of GPUs between {minute(start)} and {minute(end)}.",
+                f"No GPU samples on {client.url} between {minute(start)} and {minute(end)}.",
                 "Choose another window with --since and --until.",
             )
         start = math.floor((end - since) / step) * step
     if end <= start:
-        raise NothingToDo("The window is shorter than one row of telemetry.", "Choose a longer one with --since.")
+        raise NothingToDo("The window is shorter than one row of telemetry.", "Choose a longer window with --since.")
     return Window(start, end), step
 
 
@@ -292,8 +291,8 @@ def _series(client: Client, names: Sequence[str], matches: Sequence[str], window
             count = _count(client, f"count(last_over_time({name}{selector(matches)}[{seconds:.0f}s]))", window.end)
             if count > most:
                 raise SourceError(
-                    f"{count} series of {name} match, and {most} are the most that is read at once.",
-                    "Narrow them with --match and advise by shard, or raise prometheus.max_series.",
+                    f"Too many time series of {name}: {count} match, the limit is {most}.",
+                    "Use --match to select fewer and run advise on shards, or raise prometheus.max_series.",
                 )
             found = max(found, count)
         if found:
@@ -338,11 +337,11 @@ def advice_notes(found: Discovery) -> tuple[CodedText, ...]:
         for one in lacking:
             why = ""
             if one.metric.startswith("nvlink") and _NVLINK_TOTAL in names:
-                why = f" ({_NVLINK_TOTAL} holds both directions in MB/s, so it is not used)"
+                why = f" ({_NVLINK_TOTAL} is the sum of both directions and is not used)"
             notes.append(
                 CodedText(
                     "dcgm-field-missing",
-                    f"dcgm-exporter does not tell {one.metric}{why}: add '{one.csv}' to its CSV of counters.",
+                    f"No {one.metric} from dcgm-exporter{why}. Add '{one.csv}' to its counters CSV.",
                     {"metric": one.metric, "csv": one.csv},
                 )
             )
@@ -350,28 +349,28 @@ def advice_notes(found: Discovery) -> tuple[CodedText, ...]:
         notes.append(
             coded(
                 "no-fabric-series",
-                "No series tells of a fabric: run node_exporter with --collector.infiniband, or the agent; without one "
-                "nothing is said of idle fabrics.",
+                "No fabric metrics: idle fabrics are not detected. Run node_exporter with "
+                "--collector.infiniband, or run the agent.",
             )
         )
     if found.core_series > MAX_CORE_SERIES:
         notes.append(
             coded(
                 "too-many-core-series",
-                "The host's processors are not read: {series} series of cores are too many; narrow --match.",
+                "Host CPU metrics are not read: {series} time series of cores are too many. Use a narrower --match.",
                 series=found.core_series,
             )
         )
     if found.scrape_seconds is not None and found.scrape_seconds > 90 and found.dcgm_gpus and not found.agent_gpus:
         notes.append(
             coded(
-                "scraped-seldom", "GPUs are scraped every {seconds:.0f} s: scrape_interval 30s would show more.",
+                "scraped-seldom", "GPUs are scraped every {seconds:.0f} s. Set scrape_interval to 30s for more detail.",
                 seconds=found.scrape_seconds,
             )
         )  # fmt: skip
     if found.agent_gpus and AGENT_SERIES not in names:
         notes.append(
-            coded("no-workloads-told", "The agent tells of no workloads: see 'skuwise agent doctor' on a node.")
+            coded("no-workloads-told", "No workloads reported by the agent. Run 'skuwise agent doctor' on a node.")
         )
     return tuple(notes)
 
@@ -383,6 +382,6 @@ def lacking_fields(found: Discovery) -> dict[str, tuple[str, str]]:
         if not any(name in found.names for name in one.names):
             out[one.metric] = (
                 f"dcgm-exporter does not export {one.names[0]}.",
-                f"Add '{one.csv}' to its CSV of counters.",
+                f"Add '{one.csv}' to its counters CSV.",
             )
     return out

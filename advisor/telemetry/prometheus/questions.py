@@ -51,7 +51,7 @@ class Questions:
             series = _SERIES.search(query)
             what = series.group() if series is not None else query.split("(", maxsplit=1)[0]
             self._runner.log.add(
-                coded("question-refused", "{what} could not be asked: {error}", what=what, error=error.message)
+                coded("question-refused", "Query for {what} failed: {error}", what=what, error=error.message)
             )
             return SeriesAnswer.nothing(1)
 
@@ -72,7 +72,7 @@ class Questions:
     def _note_progress(self, name: str) -> None:
         self._number += 1
         if self._number % 10 == 0:
-            self._progress(f"{self._number} measures read ({name})")
+            self._progress(f"{self._number} metrics read ({name})")
 
 
 @dataclass

@@ -85,12 +85,12 @@ def read_frame(
     if not len(gpus.cells.rows) or not (gpus.cells.column("observed_seconds") > 0).any():
         if asked.exporters and not any(map(gpu_of, asked.exporters)):
             raise NothingToDo(
-                "No series of dcgm-exporter has the label UUID, by which GPUs are told apart.",
+                "No dcgm-exporter time series has the label UUID, which identifies GPUs.",
                 "Keep that label in metric_relabel_configs.",
             )
         said = f" ({log.notes[0]})" if log.notes else ""
         raise NothingToDo(
-            f"There is no GPU data between {minute(found.window.start)} and {minute(found.window.end)}{said}.",
+            f"No GPU data between {minute(found.window.start)} and {minute(found.window.end)}{said}.",
             "Choose another window with --since and --until.",
         )
     counts = nodes.gpu_counts(gpus.about)
@@ -162,7 +162,7 @@ def _recognize(reading: ServerReading, found: Discovery, labels: Mapping[str, st
     except SourceError as error:
         log.add(
             coded(
-                "answers-not-cached", "Answers are not cached: what the server held before cannot be asked. {error}",
+                "answers-not-cached", "Answers are not cached: the query for the server's history failed. {error}",
                 error=error.message,
             )
         )  # fmt: skip
@@ -170,9 +170,7 @@ def _recognize(reading: ServerReading, found: Discovery, labels: Mapping[str, st
     marks, told = past.marks(found.window), json.dumps(sorted(labels.items()))
     cache.mark = lambda grid: None if (mark := marks(grid)) is None else f"{told} {mark}"
     if past.told and past.differs(cache.told_before(past.query, past.told)):
-        reading.progress(
-            f"another server answers at {reading.client.url} than last time: no answer kept from that one is used"
-        )
+        reading.progress(f"another server answers at {reading.client.url} than last time: cached answers are not used")
 
 
 def _gpus(asked: Questions, grid: Grid, log: Log, kube: KubeState) -> tuple[GpuRows, pd.DataFrame, KeyOf | None]:
@@ -331,6 +329,6 @@ def _greeting(found: Discovery) -> str:
     scraped = f", scraped every {span(found.scrape_seconds)}" if found.scrape_seconds else ""
     window: Window = found.window
     return (
-        f"{found.server}: {found.series} series of GPUs from {', '.join(found.exporters)}{scraped}; "
+        f"{found.server}: {found.series} GPU time series from {', '.join(found.exporters)}{scraped}; "
         f"{minute(window.start)} to {minute(window.end)}"
     )

@@ -62,10 +62,10 @@ def load_prometheus_settings(
 
 def _headers(value: object, what: str) -> dict[str, str]:
     if not isinstance(value, dict) or not all(isinstance(v, str) and v.isprintable() for v in value.values()):
-        raise UsageError(f"{what} is no table of texts.", 'Write { "X-Name" = "value" }.')
+        raise UsageError(f"Invalid {what}: expected a table of strings.", 'Use { "X-Name" = "value" }.')
     for header in value:
         if not _HEADER.fullmatch(header):
-            raise UsageError(f"{what} names an impossible header.", "Use letters, digits and hyphens.")
+            raise UsageError(f"Invalid header name in {what}.", "Use letters, digits and hyphens.")
     return dict(value)
 
 

@@ -23,10 +23,10 @@ from ..trust.trust import CONTRADICTION, TWO_PLACES, Conflict, DisbelievedNode, 
 from ..trust.witnesses import FAMILIES, NODE_FACTS, claims, find_conflicts, in_two_places, node_copies, row_dicts
 from .database import Parts
 
-_REMEDY = "Remove the one that is wrong: 'skuwise agent snapshot' on the node makes a good copy."
+_REMEDY = "Remove the wrong one. 'skuwise agent snapshot' on the node makes a valid copy."
 _SENTENCES = {
-    CONTRADICTION: "{files} contradict one another about {node}, so neither is believed.",
-    TWO_PLACES: "{files} tell of the same GPUs on two nodes at once, so they are not believed about {node}.",
+    CONTRADICTION: "{files} contradict one another about {node}: none of them is used for this node.",
+    TWO_PLACES: "{files} report the same GPUs on two nodes at once: none of them is used for {node}.",
 }
 
 
@@ -150,8 +150,8 @@ def _say_lost(own: _Joining, read: Mapping[Path, Parts]) -> None:
 
 
 _LOST = {
-    "rows": "told of a time or a coverage that cannot be: left out.",
-    "values": "held values that cannot be measurements: these count as missing.",
+    "rows": "with an impossible time or coverage are ignored.",
+    "values": "contain impossible measurements, which count as missing.",
 }
 
 
@@ -172,8 +172,8 @@ def _drop_repeated(own: _Joining) -> None:
         if lost:
             files = sorted({str(own.files[n]) for n in set(some["file"])})
             text = (
-                f"{listed(files)}: {counted(lost, 'row')} told the same moment of a device in different ways and were "
-                "left out."
+                f"{listed(files)}: {counted(lost, 'row')} with conflicting values for the same time and "
+                "device are ignored."
             )
             own.notes.append(CodedText("moments-told-twice", text, {"files": ", ".join(files), "rows": lost}))
         own.tables[name] = resolve.concat([rows[~again], good], list(rows.columns))
@@ -190,8 +190,8 @@ def _trust(own: _Joining) -> Trust:
         own.notes.append(
             CodedText(
                 "speaks-for-others",
-                f"{own.files[file]} tells of {listed(names)} too, of which other databases are the own ones: it is "
-                "not believed about them.",
+                f"{own.files[file]} also reports on {listed(names)}, which have databases of their own: "
+                "it is not used for these nodes.",
                 {"path": str(own.files[file]), "nodes": ", ".join(names)},
             )
         )
@@ -224,7 +224,7 @@ def _note(own: _Joining, refusal: DisbelievedNode) -> CodedText:
 def _told_of(own: _Joining, refusal: DisbelievedNode) -> str:
     files = [str(own.files[n]) for n in refusal.files]
     if len(files) == 1:
-        return f"{files[0]} tells of the same GPUs on two nodes at once, so it is not believed about {refusal.node}."
+        return f"{files[0]} reports the same GPUs on two nodes at once: it is not used for {refusal.node}."
     return _SENTENCES[refusal.code].format(files=listed(files), node=refusal.node)
 
 
@@ -291,7 +291,7 @@ def _join_copies(own: _Joining, elsewhere: frozenset[tuple[int, str]]) -> None:
             own.notes.append(
                 coded(
                     "rows-in-several-databases",
-                    "{rows} {what} rows stood in more than one database and were counted once.",
+                    "{rows} {what} rows appear in more than one database and count once.",
                     rows=len(some) - len(kept), what=what,
                 )
             )  # fmt: skip
@@ -321,7 +321,7 @@ def _one_node_each(own: _Joining, trust: Trust) -> pd.DataFrame:
             own.notes.append(
                 coded(
                     "machines-with-one-name",
-                    "{machines} machines are called {node}: their figures are mixed; give each node a name of its own.",
+                    "{machines} machines have the name {node}, and their data is mixed. Give each node a unique name.",
                     machines=int(count),
                     node=str(name),
                 )

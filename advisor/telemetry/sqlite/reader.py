@@ -68,7 +68,7 @@ def _read_frame(
         known = [span for span in spans.values() if span is not None]
         if not known:
             raise NothingToDo(
-                f"{_names(files)} holds no samples yet.", "Let the agent run for a while, or name another database."
+                f"No samples yet in {_names(files)}.", "Let the agent run for a while, or use another database."
             )
         said: list[CodedText] = []
         chosen = window or _default_window(_ends(spans, nodes), since_seconds, until, now, said)
@@ -87,7 +87,7 @@ def _read_frame(
             break
     notes += said
     notes.extend(
-        coded("no-samples", "{path} holds no samples.", path=str(path)) for path, span in spans.items() if span is None
+        coded("no-samples", "No samples in {path}.", path=str(path)) for path, span in spans.items() if span is None
     )
     parts = {path: read for path, read in told.items() if isinstance(read, Parts)}
     wanted = [path for path in wanted if path in spans]
@@ -99,13 +99,13 @@ def _read_frame(
             raise unreadable(blind)
         if chosen.start <= first and chosen.end >= last:
             raise NothingToDo(
-                f"{_names(files)} holds no data of GPUs: it has data of {_nodes(frame)} from {minute(first)} to "
-                f"{minute(last)}, and none of a GPU.",
-                "Run 'skuwise agent doctor' on the node: it says why its GPUs cannot be read.",
+                f"No GPU data in {_names(files)}: it has data of {_nodes(frame)} from {minute(first)} to "
+                f"{minute(last)}, but of no GPU.",
+                "Run 'skuwise agent doctor' on the node to see why its GPUs cannot be read.",
             )
         raise NothingToDo(
-            f"There is no GPU data between {minute(chosen.start)} and {minute(chosen.end)}: {_names(files)} holds data "
-            f"from {minute(first)} to {minute(last)}.",
+            f"No GPU data between {minute(chosen.start)} and {minute(chosen.end)}: {_names(files)} has "
+            f"data from {minute(first)} to {minute(last)}.",
             "Choose another window with --since and --until.",
         )
     return with_unnamed_work(frame, wanted, apart)
@@ -119,13 +119,13 @@ def database_files(paths: Sequence[Path]) -> list[Path]:
             # A pipe or a link to nothing is left out with a note, like any other file that cannot be read.
             inside = sorted(p for p in path.glob("*.db") if not p.is_dir())
             if not inside:
-                raise UsageError(f"The folder {path} holds no *.db file.", "Name a folder of node databases.")
+                raise UsageError(f"No *.db file in folder {path}.", "Use a folder of node databases.")
             files.extend(inside)
         else:
             files.append(path)
     unique = list(dict.fromkeys(files))
     if not unique:
-        raise UsageError("No database is named.", "Give one with --db PATH.")
+        raise UsageError("No database given.", "Use --db PATH.")
     return unique
 
 
@@ -158,7 +158,7 @@ def file_spans(files: Sequence[Path], apart: ReadingProcess) -> FileSpans:
 
 def left_out(path: Path, error: SkuwiseError) -> CodedText:
     """The note on a file of several that cannot be read."""
-    text = f"Left out: {error}" if str(path) in str(error) else f"Left out: {path}. {error}"
+    text = f"Ignored: {error}" if str(path) in str(error) else f"Ignored: {path}. {error}"
     return CodedText("file-left-out", text, {"path": str(path), "error": str(error)})
 
 
@@ -180,12 +180,12 @@ def _default_window(
         if now is not None and latest > now + CLOCK_TOLERANCE_SECONDS:
             # A clock that is ahead must not move the window of the others either.
             sound = [end for end in known if end <= now + CLOCK_TOLERANCE_SECONDS]
-            until_then = f"with the newest row that is not, {minute(max(sound))}" if sound else "now"
+            until_then = f"at the latest valid row, {minute(max(sound))}" if sound else "now"
             notes.append(
                 CodedText(
                     "clock-ahead",
-                    f"Some rows are dated {minute(latest)}, later than now ({minute(now)}): a node's clock is ahead; "
-                    f"the window ends {until_then}.",
+                    f"Some rows are dated {minute(latest)}, later than now ({minute(now)}): the clock of "
+                    f"a node is ahead. The window ends {until_then}.",
                     {"latest_ts": latest, "now_ts": now},
                 )
             )

@@ -41,7 +41,7 @@ _OWN_SHARE = 0.9
 _MOST_HEAD_BYTES = 1 << 20
 _MOST_TOLD = 4096
 _END_SECONDS = 1.0
-_LEFT_OUT = "Take a snapshot of it, or leave the file out."
+_LEFT_OUT = "Take a snapshot of it, or remove the file from --db."
 
 _ERRORS = {kind.__name__: kind for kind in (NothingToDo, StoreError, UsageError)}
 Parameters = Mapping[str, object]
@@ -66,7 +66,7 @@ class ProcessReader:
         try:
             return columns_to_table(told, query, lost)
         except (ValueError, IndexError) as error:
-            raise self._apart.gave_up(self.path, "what was read of it makes no sense") from error
+            raise self._apart.gave_up(self.path, "it returned invalid data") from error
 
     def _ask(self, sql: str, parameters: Parameters | None, forms: str) -> Unpacked:
         from ..ipc_checks import Unpacked  # noqa: PLC0415
@@ -77,7 +77,7 @@ class ProcessReader:
         try:
             return Unpacked.of(head, body, forms)
         except ValueError as error:
-            raise self._apart.gave_up(self.path, "what was read of it makes no sense") from error
+            raise self._apart.gave_up(self.path, "it returned invalid data") from error
 
 
 class ReadingProcess:
@@ -155,7 +155,7 @@ class ReadingProcess:
         head, _ = self.ask(path, task)
         version = head.get("version")
         if not isinstance(version, int):
-            raise self.gave_up(path, "what was read of it makes no sense")
+            raise self.gave_up(path, "it returned invalid data")
         try:
             yield ProcessReader(self, path, version)
         finally:
@@ -172,11 +172,11 @@ class ReadingProcess:
         try:
             head, body = self._exchange(task, begin + self._left(path), self._most_bytes(path))
         except TimeoutError:
-            raise self.gave_up(path, f"reading it takes longer than {self._bounds[path].seconds:.0f} s") from None
+            raise self.gave_up(path, f"reading takes longer than {self._bounds[path].seconds:.0f} s") from None
         except (OSError, EOFError):
-            raise self.gave_up(path, f"the process that read it {self._ending()}") from None
+            raise self.gave_up(path, f"the reading process {self._ending()}") from None
         except ValueError as error:
-            raise self.gave_up(path, f"what was read of it {error}") from error
+            raise self.gave_up(path, f"the reading process returned data that {error}") from error
         except BaseException:  # half an answer would be taken for the next one's
             self.close()
             raise
@@ -189,7 +189,7 @@ class ReadingProcess:
     def gave_up(self, path: Path, why: str) -> StoreError:
         """Note that a file is not to be opened again, and end the process that read it."""
         self.close()
-        self._given_up[path] = error = StoreError(f"{path} cannot be read: {why}.", _LEFT_OUT)
+        self._given_up[path] = error = StoreError(f"Cannot read {path}: {why}.", _LEFT_OUT)
         return error
 
     def _left(self, path: Path) -> float:
@@ -206,7 +206,7 @@ class ReadingProcess:
             head, _ = self._receive(self._now() + _START_SECONDS, 0)
         except (OSError, EOFError, ValueError) as error:
             self.close()
-            raise _no_process("it does not answer") from error
+            raise _no_process("no answer") from error
         self._is_ready = "ready" in head
 
     def _exchange(self, task: Mapping[str, object], until: float, most: int) -> tuple[Mapping[str, Any], memoryview]:
@@ -221,13 +221,13 @@ class ReadingProcess:
         """A frame. Raises TimeoutError, EOFError, OSError, ValueError (it is none, or too large)."""
         head_bytes, body_bytes = FRAME.unpack(self._take(FRAME.size, until))
         if head_bytes > _MOST_HEAD_BYTES or body_bytes > most:
-            raise ValueError("is more than its size can hold")
+            raise ValueError("exceeds the size of the file")
         try:
             head = json.loads(bytes(self._take(head_bytes, until)))
         except (ValueError, RecursionError) as error:
-            raise ValueError("makes no sense") from error
+            raise ValueError("is invalid") from error
         if not isinstance(head, dict):
-            raise ValueError("makes no sense")
+            raise ValueError("is invalid")
         return head, self._take(body_bytes, until)
 
     def _take(self, count: int, until: float) -> memoryview:
@@ -257,7 +257,7 @@ class ReadingProcess:
                 status = self._process.wait(_END_SECONDS)
         if status is not None and status < 0:
             with contextlib.suppress(ValueError):
-                return f"was ended ({signal.Signals(-status).name})"
+                return f"was ended by {signal.Signals(-status).name}"
         return "ended"
 
 
@@ -265,8 +265,10 @@ def _told(path: Path, error: object) -> SkuwiseError:
     match error:
         case [str(kind), str(message), str(remedy)] if kind in _ERRORS:
             return _ERRORS[kind](message[:_MOST_TOLD], remedy[:_MOST_TOLD])
-    return StoreError(f"{path} cannot be read: what was read of it makes no sense.", _LEFT_OUT)
+    return StoreError(f"Cannot read {path}: it returned invalid data.", _LEFT_OUT)
 
 
 def _no_process(why: str) -> StoreError:
-    return StoreError(f"The process that reads databases cannot be started: {why}.", "Try again; look at the machine.")
+    return StoreError(
+        f"Cannot start the process that reads databases: {why}.", "Check memory and load, then try again."
+    )

@@ -86,8 +86,8 @@ def workloads_believed(
         if renamed:
             parted, nodes = {old for old, _ in renamed}, sorted({node for _, node in renamed})
             text = (
-                f"Databases say different things of {counted(len(parted), 'workload')}: what each says is told of its "
-                f"own nodes alone ({listed(nodes)})."
+                f"Databases disagree about {counted(len(parted), 'workload')}: each database is used for "
+                f"its own nodes only ({listed(nodes)})."
             )
             notes.append(CodedText("workloads-told-apart", text, {"workloads": len(parted), "nodes": ", ".join(nodes)}))
             keys = zip(serving["workload_id"], serving["node"], strict=True)
@@ -220,8 +220,8 @@ def jobs_believed(
     }  # fmt: skip
     if doubtful:
         text = (
-            f"Databases say different things of {counted(len(doubtful), 'run')} of Slurm's job table; none of it is "
-            "used for them."
+            f"Databases disagree about {counted(len(doubtful), 'run')} of Slurm's job table. The job "
+            "table is not used for these runs."
         )
         notes.append(CodedText("job-runs-in-doubt", text, {"runs": len(doubtful)}))
     keep = [mine and _run(row) not in doubtful for row, mine in zip(rows, own, strict=True)]

@@ -128,7 +128,7 @@ def _fault_words(share: float, named: Sequence[str]) -> str | None:
     """Why a GPU's signals contradict one another, if they do in more than a blip of its time."""
     if share < FAULT_SHARE_MIN:
         return None
-    return " ".join((*named, f"One of the two is wrong, in {share:.0%} of its free time."))
+    return " ".join((*named, f"One of the two signals is wrong, in {100 * share:.0f} % of the GPU's free time."))
 
 
 def _average(values: pd.Series, weights: np.ndarray) -> float | None:

@@ -104,7 +104,7 @@ def _latency(w: WorkloadVerdict, measured: _Measured, classes: LatencyClasses) -
     said = classes.set_for(w.owner, w.name, w.series_id)
     if said is not None:
         why = coded(
-            "latency-class-set", "Its latency class is {label}: {reason} (the site's rules, {entry}).",
+            "latency-class-set", "Latency class {label}: {reason} (site rules, entry {entry}).",
             label=said.label, reason=said.reason.rstrip("."), entry=said.id,
         )  # fmt: skip
         return given(said.label, "site", why)
@@ -113,27 +113,27 @@ def _latency(w: WorkloadVerdict, measured: _Measured, classes: LatencyClasses) -
         kept = next((one for one in classes.classes.values() if one.limits and _keeps(one, figures)), None)
         told = _limits_words(kept, figures) if kept is not None else None
         if kept is not None and told is not None:
-            text = "Its latency class is {label}, the strictest that it keeps today: {told}."
+            text = "Latency class {label}: the strictest class that it meets today ({told})."
             return given(kept.name, "measured", coded("latency-class-kept", text, label=kept.name, told=told))
         if _loosest_is_judged(classes, figures):
             p90 = figures["first_token"].p90
             return given(None, "measured", coded(
                 "latency-class-none",
-                "It keeps no latency class today (time to first token {words} at p90 of its busy hours), so none is "
-                "held against it; a site's rules may set one.",
+                "No latency class: time to first token is {words} (p90, busy hours), above every class "
+                "limit. Set a class in the site's rules if one applies.",
                 words="unknown" if p90 is None else seconds_words(p90),
             ))  # fmt: skip
     label = classes.kinds.get(kind)
     if label is None:
         return None
     because = (
-        "no engine's histograms tell how long its requests wait" if not figures
-        else "its engine does not tell its time to the first token" if "first_token" not in figures
-        else "too few requests were counted to take it from how long they wait"
+        "no engine histogram reports how long its requests wait" if not figures
+        else "its engine does not report time to first token" if "first_token" not in figures
+        else "too few requests were counted to measure it"
     )  # fmt: skip
     return given(label, "kind", coded(
         "latency-class-of-kind",
-        "Its latency class is {label}, taken from its kind ({kind}): no site's rule names it, and {because}.",
+        "Latency class {label}: default for {kind}. No site rule names the workload, and {because}.",
         label=label, kind=kind, because=because,
     ))  # fmt: skip
 
@@ -161,5 +161,5 @@ def _limits_words(one: LatencyClass, figures: Mapping[str, LatencyFigures]) -> s
         measure, share = LIMITS[key]
         value = figures[measure].at(share) if measure in figures else None
         if value is not None:
-            parts.append(f"{NAMES[measure]} {seconds_words(value)} of {seconds_words(limit)} at p{share * 100:.0f}")
+            parts.append(f"{NAMES[measure]} {seconds_words(value)} at p{share * 100:.0f}, limit {seconds_words(limit)}")
     return ", ".join(parts)

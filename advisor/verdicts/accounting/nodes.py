@@ -127,9 +127,12 @@ def _fabric(frame: Frame, node: str, rows: pd.DataFrame, history: pd.DataFrame |
     others = tuple(sorted(set(port[~compute])))
     if not ports:
         reason = (
-            "Its only port is not known to be of a compute fabric; set fabric_roles if it is."
+            "Unknown whether its only port belongs to a compute fabric. Set fabric_roles if it does."
             if len(others) == 1
-            else f"None of its {len(others)} ports is known to be of a compute fabric; set fabric_roles if one is."
+            else (
+                f"Unknown whether any of its {len(others)} ports belongs to a compute fabric. Set "
+                "fabric_roles if one does."
+            )
         )
         layer = "Ethernet" if (rows["link_layer"] == "Ethernet").all() else None
         return FabricFacts(
@@ -148,16 +151,17 @@ def _fabric(frame: Frame, node: str, rows: pd.DataFrame, history: pd.DataFrame |
     if len(down):
         port_name, share = str(down.index[0]), float(down.iloc[0])
         reason = coded(
-            "port-down", "Port {port} was ACTIVE in only {share:.0%} of the time: down is not silent.",
+            "port-down", "Port {port} was ACTIVE only {share:.0%} of the time. A port that is down does not count as "
+                    "an idle fabric.",
             port=port_name, share=share,
         )  # fmt: skip
     elif len(unread):
         reason = _absence(frame, node) or coded(
-            "port-counters-unread", "The counters of port {port} could not be read.", port=str(unread.index[0])
+            "port-counters-unread", "No counters available for port {port}.", port=str(unread.index[0])
         )
     elif rates.isna().any():
         unrated = str(rates.index[rates.isna()][0])
-        reason = coded("line-rate-unknown", "The line rate of port {port} is not known.", port=unrated)
+        reason = coded("line-rate-unknown", "Unknown line rate of port {port}.", port=unrated)
     peak = None if any(p is None for p in peaks) else max(p for p in peaks if p is not None)
     return FabricFacts(
         ports_compute=ports,
@@ -273,7 +277,7 @@ def _absence(frame: Frame, node: str) -> CodedText | None:
         if row["reason"] in ("no-fabric",):
             continue
         reason = str(row["reason"])
-        return CodedText(reason, text(row["detail"]) or f"The fabric cannot be read ({reason}).")
+        return CodedText(reason, text(row["detail"]) or f"Fabric counters not available ({reason}).")
     return None
 
 

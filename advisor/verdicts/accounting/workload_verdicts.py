@@ -161,7 +161,7 @@ def _coverage(piece: Piece, features: Mapping[str, float], inputs: JudgementInpu
             name = inputs.index.table["name"].get(key, "unknown") if len(inputs.index.table) else "unknown"
             missing["sku"] = coded(
                 "sku-not-in-catalog",
-                "The catalog has no GPU named {name}, so what it sustains is not known.",
+                "GPU {name} is not in the catalog: its sustained rates are unknown.",
                 name=str(name),
             )
             break
@@ -178,7 +178,8 @@ def _coverage(piece: Piece, features: Mapping[str, float], inputs: JudgementInpu
 
 def _never_measured(what: str, sku: str) -> CodedText:
     return coded(
-        "sustained-rate-unknown", "What {what} a {sku} sustains has not been measured; use is held against nothing.",
+        "sustained-rate-unknown",
+        "Sustained {what} of {sku} has not been measured: utilization relative to it is unknown.",
         what=what, sku=sku,
     )  # fmt: skip
 
@@ -196,7 +197,7 @@ def _reason(session: Session, metric: str, inputs: JudgementInputs) -> CodedText
         for row in records(own):
             reason, detail = str(row["reason"]), row["detail"]
             return CodedText(reason, detail if isinstance(detail, str) and detail else reason)
-    return coded("not-measured", "It was not measured on these GPUs, and no reason was left.")
+    return coded("not-measured", "No data for these GPUs, and no reason recorded.")
 
 
 def _with_floor(kind: KindVerdict, session: Session, hours: float, floor_hours: float, window: Window) -> KindVerdict:
@@ -209,22 +210,22 @@ def _with_floor(kind: KindVerdict, session: Session, hours: float, floor_hours: 
         floor = f"{floor_hours:.0f} h"
         said = CodedText(
             "ended-too-early",
-            f"It ended after {span(hours * 3600)} of data: too little for a verdict on waste ({floor}).",
+            f"Ended after {span(hours * 3600)} of data: waste detection needs {floor}.",
             fields,
         )
     elif window.hours < floor_hours <= (window.end - session.first_seen) / 3600:
         said = CodedText(
             "window-too-short",
-            f"A window of {span(window.seconds)} is too short for a verdict on waste; over "
-            f"{floor_hours:.0f} h or more (--since) one may be possible.",
+            f"Window of {span(window.seconds)} is too short for waste detection. Use --since to cover "
+            f"{floor_hours:.0f} h or more.",
             {**fields, "window_seconds": window.seconds},
         )
     else:
         ready = window.end + (floor_hours - hours) * 3600
         said = CodedText(
             "waste-not-judged-yet",
-            f"{span(hours * 3600)} of data are too little for a verdict on waste; at {floor_hours:.0f} h, from "
-            f"{minute(ready)} on if it keeps running, one will be possible.",
+            f"{span(hours * 3600)} of data so far: waste detection needs {floor_hours:.0f} h, reached at "
+            f"{minute(ready)} if the workload keeps running.",
             {**fields, "ready_ts": ready},
         )
     return KindVerdict(kind.label, kind.confidence, (*kind.evidence, said), kind.alternatives)
@@ -237,7 +238,7 @@ def _explained(verdict: BottleneckVerdict, coverage: Coverage) -> BottleneckVerd
     said = tuple(
         CodedText(
             "metric-missing",
-            f"{metric} is missing: {reason}",
+            f"No data for {metric}: {reason}",
             {"metric": metric, "because": coverage.missing_codes.get(metric)},
         )
         for metric, reason in coverage.missing.items()

@@ -11,6 +11,7 @@ import pandas as pd
 from ....rules.policy.labels import KindLabel
 from ...core.coded_text import CodedText, Scalar, coded
 from ...core.dominant_label import leading, ruling
+from ...core.formatting import clause, percent
 from ...core.verdict_types import BottleneckVerdict, KindVerdict
 from ..kinds.clue import Clue
 from .links import SETTLES
@@ -57,7 +58,7 @@ def judge_bottleneck(
     total = float(weights.sum())
     if total <= 0:
         return BottleneckVerdict(
-            "unknown", 0.0, {"unknown": 1.0}, (coded("nothing-observed", "Nothing of it was observed."),)
+            "unknown", 0.0, {"unknown": 1.0}, (coded("nothing-observed", "No data for this workload."),)
         )
     own = rows.iloc[at]
     labels = own["label"].to_numpy()
@@ -80,25 +81,25 @@ def judge_bottleneck(
     at_rest = kind.label == "interactive" and exact.get("idle", 0.0) >= _PERSON_RESTS
     if kind.label == "idle" or ruled == "idle" or at_rest:
         share = shares.get("idle", 0.0)
-        said = coded("idle-share", "Idle in {share:.0%} of the time.", share=share)
+        said = coded("idle-share", "Idle {share:.0%} of the time.", share=share)
         return BottleneckVerdict("idle", _confidence(share, coverage), shares, (said,))
     busy = seconds.drop("idle", errors="ignore")
     if busy.empty or busy.sum() <= 0:
-        return BottleneckVerdict("unknown", 0.0, shares, (coded("never-at-work", "It was never seen at work."),))
+        return BottleneckVerdict("unknown", 0.0, shares, (coded("never-at-work", "No activity observed."),))
     lead = leading({label: value for label, value in exact.items() if label != "idle"})
     share = float(busy[lead] / busy.sum())
-    evidence = [coded(f"limited-by-{lead}", f"{_NAMES[lead]} in {{share:.0%}} of its busy time.", share=share)]
+    evidence = [coded(f"limited-by-{lead}", f"{_NAMES[lead]}: {{share:.0%}} of its busy time.", share=share)]
     if share < dominant:
-        names = ", ".join(f"{_NAMES[str(k)].lower()} {v / busy.sum():.0%}" for k, v in busy.items())
+        names = ", ".join(f"{clause(_NAMES[str(k)])} {percent(v / busy.sum())}" for k, v in busy.items())
         evidence = [
-            CodedText("no-single-limit", f"No single limit rules its busy time: {names}.", _of_busy(busy, busy.sum()))
+            CodedText("no-single-limit", f"No single bottleneck in its busy time: {names}.", _of_busy(busy, busy.sum()))
         ]
     else:
         others = busy.drop(lead)
         others = others[others >= _WORTH_NAMING * busy.sum()]
-        names = ", ".join(f"{_NAMES[str(k)].lower()} {v / busy.sum():.0%}" for k, v in others.items())
+        names = ", ".join(f"{clause(_NAMES[str(k)])} {percent(v / busy.sum())}" for k, v in others.items())
         if names:
-            evidence.append(CodedText("other-limits", f"Beside it: {names}.", _of_busy(others, busy.sum())))
+            evidence.append(CodedText("other-limits", f"Other bottlenecks: {names}.", _of_busy(others, busy.sum())))
     chosen = labels == lead
     ruling_rows = own[chosen]
     evidence.extend(_numbers(ruled, ruling_rows, weights[chosen]))
@@ -134,8 +135,8 @@ def _doubts(label: str, rows: pd.DataFrame) -> tuple[float, list[CodedText]]:
                 said.append(
                     coded(
                         "efficiency-assumed",
-                        "What {what} this GPU sustains was never measured: the middle of other GPUs is assumed, for "
-                        "this label alone.",
+                        "Sustained {what} of this GPU has not been measured. The median of other GPUs is "
+                        "assumed for this verdict only.",
                         what=what,
                     )
                 )
@@ -145,8 +146,7 @@ def _doubts(label: str, rows: pd.DataFrame) -> tuple[float, list[CodedText]]:
         said.append(
             coded(
                 "samples-are-means",
-                "Samples of {seconds:.0f} s are means over many steps: what waits for what within them was not seen, "
-                "only the levels.",
+                "Samples of {seconds:.0f} s average over many steps: levels are visible, waits within a step are not.",
                 seconds=seconds,
             )
         )
@@ -155,8 +155,8 @@ def _doubts(label: str, rows: pd.DataFrame) -> tuple[float, list[CodedText]]:
             said.append(
                 coded(
                     "compute-or-link",
-                    "Compute at {compute:.0%} and a link at {link:.0%}: either may be the limit; samples of 1 s would "
-                    "tell.",
+                    "Compute at {compute:.0%} and a link at {link:.0%}: either may be the bottleneck. "
+                    "Samples of 1 s would show which.",
                     compute=float(rows["label_c"].mean()),
                     link=float(rival),
                 )
@@ -165,7 +165,7 @@ def _doubts(label: str, rows: pd.DataFrame) -> tuple[float, list[CodedText]]:
             said.append(
                 coded(
                     "compute-or-rank",
-                    "It may be bound by compute, or wait for one of its ranks; samples of 1 s would tell.",
+                    "Either compute-bound or waiting for one of its ranks. Samples of 1 s would show which.",
                 )
             )
     return factor, said
@@ -184,8 +184,8 @@ def _unsettled(rows: pd.DataFrame) -> list[CodedText]:
     return [
         coded(
             "waits-for-launches-or-gpus",
-            "Its engine is active {engine:.0%} of the time while compute and memory are hardly used: it waits for "
-            "launches or for other GPUs, and what is not measured would tell which.",
+            "Engine active {engine:.0%} of the time, compute and memory hardly used: it waits for kernel "
+            "launches or for other GPUs. The missing metrics would show which.",
             engine=float(rows["g"].mean()),
         ),
         *(sentence for name, sentence in SETTLES.items() if name in lacks),
@@ -201,7 +201,7 @@ def _suspect(rows: pd.DataFrame, weights: Floats) -> list[CodedText]:
     late = table["late"].to_numpy(bool)
     by_gpu = seconds[late].groupby([table[name].to_numpy()[late] for name in ("node", "gpu_uuid", "gpu_index")]).sum()
     if by_gpu.empty or by_gpu.max() < _SUSPECT_SHARE_MIN * by_gpu.sum():
-        return [coded("no-single-suspect", "Which GPU is late changes: no single one is the suspect.")]
+        return [coded("no-single-suspect", "No single suspect: the late GPU changes over time.")]
     node, uuid, number = by_gpu.idxmax()
     suspect = (table["gpu_uuid"] == uuid).to_numpy(bool) & late
     one, others = table[suspect], table[~late]
@@ -214,14 +214,14 @@ def _suspect(rows: pd.DataFrame, weights: Floats) -> list[CodedText]:
     said = [
         coded(
             "suspect-waits-least",
-            "The suspect is GPU {gpu_index:.0f} of {node} ({gpu_uuid}): it waits {waits:.0%} of the time while the "
-            "others wait {others_wait:.0%}, for the same work.",
+            "Suspect: GPU {gpu_index:.0f} of {node} ({gpu_uuid}). It waits {waits:.0%} of the time, the "
+            "other GPUs {others_wait:.0%}, for the same work.",
             **who, waits=waits[0], others_wait=waits[1],
         )
         if waits[1] - waits[0] >= _WORTH_NAMING
         else coded(
             "suspect-is-slower",
-            "The suspect is GPU {gpu_index:.0f} of {node} ({gpu_uuid}): it does the same work more slowly.",
+            "Suspect: GPU {gpu_index:.0f} of {node} ({gpu_uuid}). It does the same work more slowly.",
             **who,
         )
     ]  # fmt: skip
@@ -229,8 +229,8 @@ def _suspect(rows: pd.DataFrame, weights: Floats) -> list[CodedText]:
         said.append(
             coded(
                 "suspect-is-throttled",
-                "Its SM clock is {clock:.0%} of the others', and throttle reasons hold {throttled:.0%} of its time "
-                "against {others_throttled:.0%} of theirs.",
+                "SM clock of the suspect: {clock:.0%} of the other GPUs' clock. Throttled "
+                "{throttled:.0%} of the time, the others {others_throttled:.0%}.",
                 clock=clock[0] / clock[1], throttled=held[0], others_throttled=held[1],
             )
         )  # fmt: skip
@@ -247,18 +247,18 @@ def _confidence(share: float, coverage: float) -> float:
 
 
 _NAMES = {
-    "compute": "Compute limits it",
-    "hbm-bandwidth": "Memory bandwidth limits it",
-    "nvlink": "NVLink limits it",
-    "network": "The network between nodes limits it",
-    "pcie": "PCIe limits it",
-    "host-input": "It waits for the host or its input",
-    "straggler": "It waits in collectives",
-    "latency": "Launches and dependencies limit it",
-    "throttled": "It is throttled",
-    "idle": "It is idle",
-    "mixed": "Compute and memory bandwidth limit it alike",
-    "unknown": "No limit can be named",
+    "compute": "Compute-bound",
+    "hbm-bandwidth": "Memory-bandwidth-bound",
+    "nvlink": "NVLink-bound",
+    "network": "Bound by the network between nodes",
+    "pcie": "PCIe-bound",
+    "host-input": "Waiting for the host or its input",
+    "straggler": "Waiting in collectives",
+    "latency": "Bound by kernel launches and dependencies",
+    "throttled": "Throttled",
+    "idle": "Idle",
+    "mixed": "Bound by compute and memory bandwidth",
+    "unknown": "Unknown bottleneck",
 }
 
 
@@ -277,20 +277,20 @@ def _numbers(label: str, rows: pd.DataFrame, weights: npt.NDArray[np.float64]) -
     use = told(
         coded(
             "use-of-the-gpu",
-            "It uses {u_m:.0%} of the memory bandwidth and {u_c:.0%} of the compute that this GPU sustains, with the "
-            "engine active {engine:.0%} of the time.",
+            "Memory bandwidth {u_m:.0%} and compute {u_c:.0%} of what this GPU sustains; engine active "
+            "{engine:.0%} of the time.",
             u_m=mean("label_m"), u_c=mean("label_c"), engine=mean("g"),
         )
     )  # fmt: skip
     i, carried = mean("i"), mean("wire_bytes")
     port = CodedText(
         "port-rate",
-        f"The busiest port of its nodes carries {carried / 1e9:.2g} GB/s.",
+        f"Busiest network port: {carried / 1e9:.2g} GB/s.",
         {"bytes_per_second": carried},
     )
     quiet = CodedText(
         "ports-quiet",
-        f"The ports of its nodes are quiet: the busiest carries {carried / 1e6:.3g} MB/s.",
+        f"Network ports nearly silent: the busiest carries {carried / 1e6:.3g} MB/s.",
         {"bytes_per_second": carried},
     )
     special: dict[str, list[CodedText]] = {
@@ -298,7 +298,7 @@ def _numbers(label: str, rows: pd.DataFrame, weights: npt.NDArray[np.float64]) -
             *told(
                 coded(
                     "fabric-use",
-                    "The fabric runs at {fabric:.0%} of line rate, above half of it in {busy_share:.0%} of seconds.",
+                    "Fabric at {fabric:.0%} of line rate (mean); above 50 % in {busy_share:.0%} of seconds.",
                     fabric=i, busy_share=mean("i_share"),
                 )
             ),
@@ -307,13 +307,13 @@ def _numbers(label: str, rows: pd.DataFrame, weights: npt.NDArray[np.float64]) -
         ],
         "latency": [
             *told(quiet),
-            *told(coded("nvlink-quiet", "NVLink is quiet: {nvlink:.1%} of its peak.", nvlink=mean("n"))),
+            *told(coded("nvlink-quiet", "NVLink nearly silent: {nvlink:.1%} of its peak.", nvlink=mean("n"))),
         ],
         "nvlink": [
             *told(
                 coded(
                     "nvlink-use",
-                    "NVLink runs at {nvlink:.0%} of its peak and is busy in {busy_share:.0%} of seconds.",
+                    "NVLink at {nvlink:.0%} of its peak (mean), busy in {busy_share:.0%} of seconds.",
                     nvlink=mean("n"), busy_share=mean("n_share"),
                 )
             ),
@@ -322,28 +322,27 @@ def _numbers(label: str, rows: pd.DataFrame, weights: npt.NDArray[np.float64]) -
         "pcie": told(
             coded(
                 "pcie-use",
-                "PCIe runs at {pcie:.0%} of its peak in the mean and {pcie_p95:.0%} at the 95th percentile.",
+                "PCIe at {pcie:.0%} of its peak (mean), {pcie_p95:.0%} at the 95th percentile.",
                 pcie=mean("p"), pcie_p95=mean("p_p95"),
             )
         ),
         "throttled": told(
             coded(
                 "throttle-reasons",
-                "Throttle reasons hold {throttled:.0%} of the time and the SM clock is {clock:.0%} of the one behind "
-                "the peak.",
+                "Throttled {throttled:.0%} of the time; SM clock {clock:.0%} of the clock of the peak rate.",
                 throttled=mean("throttled"), clock=mean("clock_ratio"),
             )
         ),
         "host-input": told(
             coded(
-                "host-use", "Host CPU is {cpu:.0%} busy, IO wait {io_wait:.0%}.",
+                "host-use", "Host CPU {cpu:.0%} busy, IO wait {io_wait:.0%}.",
                 cpu=mean("cpu"), io_wait=mean("io_wait"),
             )
         ),
         "straggler": told(
             coded(
                 "ranks-poll",
-                "SMs are active {sm:.0%} of the time while tensor and memory stand still: they poll.",
+                "SMs active {sm:.0%} of the time, tensor cores and memory nearly idle: the ranks poll.",
                 sm=mean("sm"),
             )
         ),
@@ -353,6 +352,6 @@ def _numbers(label: str, rows: pd.DataFrame, weights: npt.NDArray[np.float64]) -
 
 def _tensor_falls(correlation: float) -> CodedText:
     return coded(
-        "tensor-falls", "Tensor activity falls while it is busy (correlation {correlation:.2f}).",
+        "tensor-falls", "Tensor activity falls as link traffic rises (correlation {correlation:.2f}).",
         correlation=correlation,
     )  # fmt: skip

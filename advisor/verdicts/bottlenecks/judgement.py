@@ -25,8 +25,7 @@ from .bottleneck_verdict import judge_bottleneck
 INFERRED_SHARE = 0.9
 _FROM_ACTIVITY = coded(
     "inferred-from-activity",
-    "Inferred from activity: what its GPUs hold and do tells when it ran and which GPUs are its own. No scheduler, "
-    "label or process names the work.",
+    "Inferred from GPU activity: run times and GPUs are estimates. No scheduler, label or process names this workload.",
 )
 
 

@@ -57,7 +57,8 @@ def with_capacity(verdict: BottleneckVerdict, capacity: Capacity | None, kv_p95_
         said.append(
             coded(
                 "kv-cache-full",
-                "hbm-capacity: its KV cache is {kv_p95:.0%} full at the 95th percentile of {hours:.0f} h.",
+                "KV cache {kv_p95:.0%} full (95th percentile, {hours:.0f} h): limited by GPU memory "
+                "capacity (hbm-capacity).",
                 kv_p95=capacity.kv_p95,
                 hours=capacity.hours,
             )
@@ -66,7 +67,8 @@ def with_capacity(verdict: BottleneckVerdict, capacity: Capacity | None, kv_p95_
         said.append(
             coded(
                 "kv-cache-preempted",
-                "hbm-capacity: {requests:.0f} requests lost their place in the KV cache in {hours:.0f} h.",
+                "{requests:.0f} requests preempted from the KV cache in {hours:.0f} h: limited by GPU "
+                "memory capacity (hbm-capacity).",
                 requests=capacity.preemptions,
                 hours=capacity.hours,
             )

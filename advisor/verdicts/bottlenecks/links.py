@@ -203,31 +203,31 @@ def _mates(sessions: Sequence[Session]) -> dict[str, str]:
 SETTLES = {
     "nvlink": coded(
         "missing-nvlink",
-        "NVLink traffic is not measured: add the lines of DCGM_FI_PROF_NVLINK_TX_BYTES and "
-        "DCGM_FI_PROF_NVLINK_RX_BYTES to dcgm-exporter's CSV of counters (-f), or run the agent.",
+        "No NVLink traffic data. Add DCGM_FI_PROF_NVLINK_TX_BYTES and DCGM_FI_PROF_NVLINK_RX_BYTES to "
+        "dcgm-exporter's counters CSV (-f), or run the agent.",
     ),
     "pcie": coded(
         "missing-pcie",
-        "PCIe traffic is not measured: add the lines of DCGM_FI_PROF_PCIE_TX_BYTES and "
-        "DCGM_FI_PROF_PCIE_RX_BYTES to dcgm-exporter's CSV of counters (-f), or run the agent.",
+        "No PCIe traffic data. Add DCGM_FI_PROF_PCIE_TX_BYTES and DCGM_FI_PROF_PCIE_RX_BYTES to "
+        "dcgm-exporter's counters CSV (-f), or run the agent.",
     ),
     "ports": coded(
         "missing-ports",
-        "No network port of its nodes is measured: run node_exporter with --collector.netdev, "
-        "--collector.netclass and --collector.infiniband, or the agent.",
+        "No network port data for its nodes. Run node_exporter with --collector.netdev, "
+        "--collector.netclass and --collector.infiniband, or run the agent.",
     ),
     "rdma": coded(
         "missing-rdma",
-        "Nothing tells whether its nodes have InfiniBand: run node_exporter with --collector.infiniband (and "
+        "Unknown whether its nodes have InfiniBand. Run node_exporter with --collector.infiniband (and "
         "keep node_scrape_collector_success), or label the nodes with their instance type.",
     ),
     "ethernet": coded(
         "missing-ethernet",
-        "Its InfiniBand ports carry nothing, so it may exchange over Ethernet, which is not measured: run "
-        "node_exporter with --collector.netdev and --collector.netclass.",
+        "Its InfiniBand ports carry no traffic, and Ethernet is not measured. Run node_exporter with "
+        "--collector.netdev and --collector.netclass.",
     ),
     "gap": coded(
         "missing-gap",
-        "A network port of its nodes was not read for part of the time: see that node_exporter is scraped throughout.",
+        "Network port data of its nodes has gaps. Check that node_exporter is scraped all the time.",
     ),
 }

@@ -54,8 +54,9 @@ def _checkpoints(rows: pd.DataFrame, weights: Floats) -> list[CodedText]:
     out = [
         CodedText(
             "checkpoint-bursts",
-            f"Its host writes in bursts of {rate / 1e9:.2g} GB/s in {share:.0%} of its busy hours, {written / 1e9:.3g} "
-            f"GB in such an hour, as checkpoints do: {writing:.0f} s of writing an hour at least.",
+            f"Host write bursts of {rate / 1e9:.2g} GB/s in {100 * share:.0f} % of its busy hours, "
+            f"typical of checkpoints: {written / 1e9:.3g} GB and at least {writing:.0f} s of writing per "
+            "such hour.",
             {"bytes_per_second": rate, "share": share, "bytes_per_hour": written, "seconds_per_hour": writing},
         )
     ]
@@ -69,7 +70,7 @@ def _checkpoints(rows: pd.DataFrame, weights: Floats) -> list[CodedText]:
         out.append(
             coded(
                 "checkpoint-cost",
-                "In those hours it does {less:.1%} less than in the others, which is {seconds:.0f} s of each and "
+                "Work in those hours is {less:.1%} lower: a loss of {seconds:.0f} s per such hour, "
                 "{of_all:.1%} of all its time.",
                 less=less, seconds=_HOUR * less, of_all=less * share,
             )
@@ -81,7 +82,8 @@ def _checkpoints(rows: pd.DataFrame, weights: Floats) -> list[CodedText]:
         out.append(
             coded(
                 "checkpoint-cost-at-most",
-                "Its engine rests for {rests:.0f} s of such an hour, so they cost it {seconds:.0f} s of each at most.",
+                "Engine idle for {rests:.0f} s of such an hour: a loss of at most {seconds:.0f} s per "
+                "such hour.",
                 rests=max(rests, 0.0), seconds=most_lost,
             )
         )  # fmt: skip
@@ -91,7 +93,7 @@ def _checkpoints(rows: pd.DataFrame, weights: Floats) -> list[CodedText]:
 def _communication(rows: pd.DataFrame, weights: Floats, *, trains: bool) -> list[CodedText]:
     """The time that each link takes at least: its busy seconds, or what its mean would fill."""
     out: list[CodedText] = []
-    usual = "; 15 to 30 % is usual of large training" if trains else ""
+    usual = "; 15 to 30 % is typical of large training" if trains else ""
     for code, words, busy, use, carried in (
         ("communication-nvlink", "NVLink", "n_share", "u_n", "nvlink_bytes"),
         ("communication-fabric", "the fabric", "i_share", "i", "wire_bytes"),
@@ -104,8 +106,8 @@ def _communication(rows: pd.DataFrame, weights: Floats, *, trains: bool) -> list
         out.append(
             CodedText(
                 code,
-                f"It communicates over {words} for {share:.0%} of its busy time at least, {rate / 1e9:.3g} GB/s in "
-                f"the mean{usual}.",
+                f"Communication over {words}: at least {100 * share:.0f} % of its busy time, "
+                f"{rate / 1e9:.3g} GB/s (mean){usual}.",
                 {"share": share, "bytes_per_second": rate},
             )
         )
@@ -121,8 +123,8 @@ def _spinning(rows: pd.DataFrame, weights: Floats) -> list[CodedText]:
     return [
         coded(
             "collectives-spin",
-            "For {share:.0%} of its busy time its engines run while tensor cores and memory stand nearly still, as "
-            "collectives that poll do.",
+            "Engine busy, tensor cores and memory nearly idle for {share:.0%} of its busy time: typical "
+            "of collectives that poll.",
             share=share,
         )
     ]
@@ -136,11 +138,11 @@ def _waiting(rows: pd.DataFrame, weights: Floats) -> list[CodedText]:
     lost = rows["lost"].to_numpy(float)
     known = waiting & np.isfinite(lost)
     if not known.any():
-        return [coded("ranks-wait", "Ranks wait for a late one in {share:.0%} of its busy time.", share=share)]
+        return [coded("ranks-wait", "Ranks wait for a slow rank {share:.0%} of its busy time.", share=share)]
     return [
         coded(
             "ranks-wait-and-lose",
-            "Ranks wait for a late one in {share:.0%} of its busy time, and lose {lost:.0%} of that.",
+            "Ranks wait for a slow rank {share:.0%} of its busy time and lose {lost:.0%} of that time.",
             share=share, lost=_mean(lost[known], weights[known]),
         )
     ]  # fmt: skip

@@ -91,8 +91,8 @@ def power_doubts(frame: Frame, rows: pd.DataFrame, contradicted: Mask) -> list[D
     power, rest = rows["power"].to_numpy(float), rows["rest_watts"].to_numpy(float)
     sentences: Mapping[int, str] = {
         first: (
-            f"Power {np.nanmean(power[own]):.0f} W (mean), above the {np.nanmax(rest[own]):.0f} W that rest with a "
-            f"context explains, against {silent_words(rows, own)}"
+            f"Power {np.nanmean(power[own]):.0f} W (mean), at most {np.nanmax(rest[own]):.0f} W expected "
+            f"at rest; {silent_words(rows, own)}"
         )
         for first, own in by_gpu(frame.gpu, at).items()
     }

@@ -218,17 +218,17 @@ def _impossible(table: _Table) -> None:
         if gone.any():
             table.remove(metric, gone)
             called = _NAMES.get(metric, metric)
-            table.doubt(metric, BLANK, gone & blank, f"{called} is a DCGM blank value, not a reading,")
-            table.doubt(metric, BEYOND, gone & ~blank, f"{called} is outside what a GPU can report")
+            table.doubt(metric, BLANK, gone & blank, f"{called}: DCGM blank value, not a reading,")
+            table.doubt(metric, BEYOND, gone & ~blank, f"{called}: outside the range that a GPU can report")
         if clipped.any():
-            sentence = f"{_NAMES[metric]} is above 1 and counted as 1"
+            sentence = f"{_NAMES[metric]}: above 1, counted as 1,"
             table.doubt(metric, CLIPPED, clipped, sentence)
     used, total = table.get("mem_used_bytes_mean"), table.get("mem_total_bytes")
     with np.errstate(invalid="ignore"):
         over = used > 1.05 * total
     if over.any():
         table.remove("mem_used_bytes", over)
-        table.doubt("mem_used_bytes", BEYOND, over, "memory in use exceeds the memory that the GPU has")
+        table.doubt("mem_used_bytes", BEYOND, over, "Memory in use above the memory size of the GPU")
 
 
 def _runs(order: Ints, gpu: Ints, values: Floats) -> tuple[Ints, Ints]:
@@ -281,7 +281,7 @@ def _frozen(table: _Table) -> None:
                 found[metric] = found.get(metric, at) | at
     for metric, at in found.items():
         table.remove(metric, at)
-        table.doubt(metric, FROZEN, at, f"{_NAMES[metric]} repeats one value to the last digit")
+        table.doubt(metric, FROZEN, at, f"{_NAMES[metric]}: the same value repeated to the last digit")
 
 
 def _one_way(table: _Table) -> None:
@@ -295,7 +295,7 @@ def _one_way(table: _Table) -> None:
             if at.any():
                 table.remove(metric, at)
                 said, beside = ("sent", "received") if metric == ways[0] else ("received", "sent")
-                table.doubt(metric, STUCK, at, f"{called} traffic {said} 0 beside traffic {beside}")
+                table.doubt(metric, STUCK, at, f"{called} traffic {said} 0 but {beside} above 0")
 
 
 def _zero(table: _Table, metric: str) -> Mask:
@@ -323,7 +323,7 @@ def _zeros(table: _Table) -> Mask:
         table.remove("gpu_util", stuck | low)
         clear = stuck & (most >= WORKS_MIN)
         sentences = {
-            first: f"GPU_UTIL 0 against {_against(table, rows, _PROFILED[:1] + _PROFILED[2:4])}"
+            first: f"GPU_UTIL 0 %, but {_against(table, rows, _PROFILED[:1] + _PROFILED[2:4])}"
             for first, rows in by_gpu(table.gpu, clear).items()
         }
         table.doubts += doubts_of(table.gpu, clear, metric="gpu_util", code=STUCK, sentences=sentences)
@@ -333,7 +333,7 @@ def _zeros(table: _Table) -> Mask:
             names = [
                 n for n in ("tensor_active", "dram_active", "sm_active") if not np.isnan(table.get(f"{n}_mean")[first])
             ]
-            sentences[first] = f"GPU_UTIL {percent(util[rows])} (mean) against {_listed(names)} 0"
+            sentences[first] = f"GPU_UTIL {percent(util[rows])} (mean), but {_listed(names)} 0"
         metrics = "tensor_active, dram_active, sm_active"
         table.doubts += doubts_of(table.gpu, silent, metric=metrics, code=SILENT, sentences=sentences)
         for metric in _PROFILED:
@@ -342,14 +342,14 @@ def _zeros(table: _Table) -> Mask:
         at = _zero(table, metric) & works
         if at.any():
             table.remove(metric, at)
-            table.doubt(metric, STUCK, at, f"{_NAMES[metric]} 0 while the engine works")
+            table.doubt(metric, STUCK, at, f"{_NAMES[metric]}: 0 while the engine is active")
     with np.errstate(invalid="ignore"):
         unknown = _zero(table, "tensor_active") & works & np.isnan(np.fmax(*(
             table.get(f"{name}_mean") for name in ("fp32_active", "fp64_active")
         )))  # fmt: skip
     if unknown.any():
         table.remove("tensor_active", unknown)
-        sentence = "Tensor activity 0 while the engine works, and no other pipe is exported: compute used is unknown"
+        sentence = "Tensor activity 0 while the engine is active, and no other pipe is exported: compute use is unknown"
         table.doubt("tensor_active", NO_PIPE, unknown, sentence)
     return silent
 

@@ -59,19 +59,18 @@ def _said(shown: str, engine: EngineFacts) -> CodedText:
     if shown == WITHIN_TRAINING:
         return coded(
             "engine-within-training",
-            "Series of {engines} ({figures}) come from within work that trains: generation for a training looks so, "
-            "and they decide nothing.",
+            "Metrics of {engines} ({figures}) come from within training work: typical of generation "
+            "during training, not counted as a sign of serving.",
             figures=figures, **known,
         )  # fmt: skip
     if shown == COUNTED_NONE:
         return coded(
             "engine-counted-none",
-            "Series of {engines} come from it, but in {hours:.0f} h they counted no request: a server that nobody "
-            "asked anything, or an engine inside other work.",
+            "Metrics of {engines} show no request in {hours:.0f} h: an unused server, or an engine inside other work.",
             **known,
         )
     return coded(
-        "engine-serves", "It serves: series of {engines} come from it ({figures}).", figures=figures, **known
+        "engine-serves", "Inference server: metrics of {engines} ({figures}).", figures=figures, **known
     )  # fmt: skip
 
 
@@ -79,13 +78,13 @@ def _figures(engine: EngineFacts) -> str:
     """What was counted, in words and units; the time at least."""
     parts = [f"{engine.hours:.0f} h observed"]
     if engine.generated_tokens_per_second is not None:
-        parts.append(f"{engine.generated_tokens_per_second:.1f} tokens generated a second")
+        parts.append(f"{engine.generated_tokens_per_second:.1f} tokens/s generated")
     if engine.prompt_tokens_per_second is not None:
-        parts.append(f"{engine.prompt_tokens_per_second:.1f} read a second")
+        parts.append(f"{engine.prompt_tokens_per_second:.1f} prompt tokens/s")
     if engine.running is not None:
-        parts.append(f"{engine.running:.1f} requests at a time")
+        parts.append(f"{engine.running:.1f} requests running")
     if engine.waiting is not None:
         parts.append(f"{engine.waiting:.1f} waiting")
     if engine.kv_cache is not None:
-        parts.append(f"KV cache {engine.kv_cache:.0%} full at the 95th percentile")
+        parts.append(f"KV cache {100 * engine.kv_cache:.0f} % full (95th percentile)")
     return ", ".join(parts)

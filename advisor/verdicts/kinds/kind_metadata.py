@@ -83,28 +83,28 @@ def _said(of: str, line: KindPrior, text: str, found: str) -> CodedText:
     """The sentence of a line, in which outside text is harmless and short."""
     what = clean(line.says)
     if of == "framework":
-        return coded("framework", "Its framework is {name}, {what}.", name=text, what=what)
+        return coded("framework", "Framework {name}, {what}.", name=text, what=what)
     if of == "image":
-        return coded("image", "Its image {image} is made for {what}.", image=text, what=what)
+        return coded("image", "Image {image}: made for {what}.", image=text, what=what)
     if of == "program":
-        return coded("command-names", "Its command names {what}.", what=what)
+        return coded("command-names", "Command names {what}.", what=what)
     if of == "task":
-        return coded("command-says", "Its command or name says “{word}”: {what}.", word=found, what=what)
+        return coded("command-says", "Command or name contains “{word}”: {what}.", word=found, what=what)
     if of == "job-name":
-        return coded("job-is-called", "Its job is called “{name}”: {what}.", name=text, what=what)
+        return coded("job-is-called", "Job name “{name}”: {what}.", name=text, what=what)
     if of == "scheduler":
-        return coded("started-by", "It was started by {name}, {what}.", name=text.capitalize(), what=what)
+        return coded("started-by", "Started by {name}, {what}.", name=text.capitalize(), what=what)
     if of == "owner" and text == DEPLOYMENT_LIKE:
         return coded(
-            "pod-of-a-deployment", "Its pod is named like one of a Kubernetes Deployment, {what}.", what=what
+            "pod-of-a-deployment", "Pod name like that of a Kubernetes Deployment, {what}.", what=what
         )  # fmt: skip
     if of == "owner":
-        return coded("run-by-kubernetes", "Kubernetes runs it as a {kind}, {what}.", kind=text, what=what)
+        return coded("run-by-kubernetes", "Run by Kubernetes as a {kind}, {what}.", kind=text, what=what)
     if of == "partition":
-        return coded("partition-says", "It ran in the partition {name}: {what}.", name=text, what=what)
+        return coded("partition-says", "Slurm partition {name}: {what}.", name=text, what=what)
     if of == "qos":
-        return coded("qos-says", "It ran with the QOS {name}: {what}.", name=text, what=what)
+        return coded("qos-says", "Slurm QOS {name}: {what}.", name=text, what=what)
     if of == "namespace":
-        return coded("namespace-says", "It runs in the namespace {name}: {what}.", name=text, what=what)
-    held = "an instance of a GPU" if text == "mig-instance" else "a GPU that others use as well"
-    return coded("holds-a-part", "It holds {held}, {what}.", held=held, what=what)
+        return coded("namespace-says", "Namespace {name}: {what}.", name=text, what=what)
+    held = "a MIG instance" if text == "mig-instance" else "a GPU shared with other workloads"
+    return coded("holds-a-part", "Holds {held}, {what}.", held=held, what=what)

@@ -59,7 +59,7 @@ def judge_kind(
     ceiling = _ceiling(features, named=bool(names))
     measured = any(name in features for name in ("engine_active", "sm_active", "hbm_utilization"))
     if not measured and not clues:
-        return KindVerdict("unknown", 0.0, (coded("activity-not-measured", "Nothing of its activity was measured."),))
+        return KindVerdict("unknown", 0.0, (coded("activity-not-measured", "No activity data."),))
     scores: dict[KindLabel, float] = dict.fromkeys(LABELS, 0.0)
     rested = features.get("idle_share", 0.0)
     in_many_hours = features.get("active_share", 0.0) > thresholds["idle_active_hours_max"].value
@@ -68,7 +68,7 @@ def judge_kind(
     if rested >= thresholds["idle_share_min"].value > rested * observed:
         said = coded(
             "rest-hardly-observed",
-            "It rested in {rested:.0%} of what was observed, and only {observed:.0%} of its time was.",
+            "Idle in {rested:.0%} of the observed time, but only {observed:.0%} of its time was observed.",
             rested=rested, observed=observed,
         )  # fmt: skip
         return KindVerdict("unknown", 0.0, (said,), (Alternative("idle", round(rested * observed, 3)),))
@@ -127,8 +127,8 @@ def _faults(share: float) -> Iterator[CodedText]:
     if share > 0:
         yield coded(
             "telemetry-faulty",
-            "Its signals contradict one another in {share:.0%} of the time (power or engine high, activity zero): a "
-            "fault of the telemetry, not idleness.",
+            "Signals contradict one another {share:.0%} of the time (power or engine high, activity "
+            "zero): a telemetry fault, not idleness.",
             share=share,
         )
 
@@ -144,15 +144,15 @@ def _idleness(features: Features, thresholds: Mapping[str, Threshold]) -> Clue:
     share = features.get("idle_share", 0.0)
     most, level = thresholds["idle_engine_max"].value, features.get("mem_level", 0.0)
     said = coded(
-        "stood-idle", "Engine and memory stood below {most:.0%} in {share:.0%} of the time.", most=most, share=share
+        "stood-idle", "Engine and memory activity below {most:.0%} in {share:.0%} of the time.", most=most, share=share
     )
     over = features.get("power_over_idle")
     held = over is not None and over >= thresholds["held_power_over_idle_min"].value
     if held or level >= 0.02:
-        power = "" if over is None else f", power {over:.1f} times idle"
+        power = "" if over is None else f", power {over:.1f} times the idle level"
         said = CodedText(
             "stood-idle-and-held",
-            f"{said.text} It holds the GPU all the same: {level:.0%} of the memory{power}.",
+            f"{said.text} The GPU is still held: {100 * level:.0f} % of the memory{power}.",
             {**said.fields, "mem_level": level, "power_over_idle": over},
         )
     return Clue({"idle": _IDLE}, said)
@@ -170,7 +170,7 @@ def _ordered(clues: Sequence[Clue], label: KindLabel, names: frozenset[int]) -> 
             began = text if text[1:2].isupper() else text[:1].lower() + text[1:]
             yield CodedText(
                 "speaks-against",
-                f"Against it: {began}",
+                f"Evidence against: {began}",
                 {"clue": clue.reason.code, **clue.reason.fields},
             )
 
@@ -179,18 +179,18 @@ def _limits(features: Features, label: KindLabel) -> Iterator[CodedText]:
     """What data of this sort cannot tell."""
     hours = _observed_hours(features)
     if hours < 1:
-        yield CodedText("minutes-observed", f"Only {60 * hours:.0f} minutes of it were observed.", {"hours": hours})
+        yield CodedText("minutes-observed", f"Only {60 * hours:.0f} minutes of data.", {"hours": hours})
     if label not in _RUNS_ON:
         return
     if features.get("gpus") == 1:
         yield coded(
             "one-gpu-looks-alike",
-            "On one GPU training and batch inference look alike: no links, nothing to be in step.",
+            "On one GPU, training and batch inference look alike: there is no traffic between GPUs to compare.",
         )
     if not is_fine(features):
         yield coded(
             "samples-show-no-step",
-            "Samples {seconds:.0f} s apart show no step: training and batch inference are told apart by memory, writes "
-            "and length of life alone.",
+            "No steps visible in samples {seconds:.0f} s apart: only memory, writes and run time "
+            "distinguish training from batch inference.",
             seconds=features["resolution_seconds"],
         )

@@ -32,7 +32,7 @@ class _Witness:
 _WITNESSES = (
     _Witness(
         "settled-by-seconds",
-        "samples a second apart (skuwise's agent on its node)",
+        "samples one second apart (run the skuwise agent on its node)",
         lambda f: f.get("resolution_seconds", 1.0) > PERIOD_INTERVAL_MAX_SECONDS,
         ("periodic", "aperiodic", "uneven-seconds", "even-seconds", "pauses"),
     ),
@@ -50,7 +50,7 @@ _WITNESSES = (
     ),
     _Witness(
         "settled-by-fabric",
-        "traffic of its nodes' fabric ports (node_infiniband_port_data_*_bytes_total)",
+        "traffic of the fabric ports of its nodes (node_infiniband_port_data_*_bytes_total)",
         lambda f: "fabric_utilization" not in f and f.get("nodes", 1.0) > 1,
         ("fabric-busy", "fabric-silent"),
     ),
@@ -62,13 +62,13 @@ _WITNESSES = (
     ),
     _Witness(
         "settled-by-a-day",
-        "a whole day of it",
+        "one full day of data",
         lambda f: f.get("elapsed_hours", 0.0) < 20.0 and not f.get("ended"),
         ("never-rests", "seldom-at-work", "rests-at-night", "on-or-off"),
     ),
     _Witness(
         "settled-by-days",
-        "three days of it and a weekend",
+        "three days of data including a weekend",
         lambda f: f.get("elapsed_hours", 0.0) >= 20.0 and "weekend_level" not in f and not f.get("ended"),
         ("same-hours", "working-hours", "daily", "weekends-off", "weekends-too"),
     ),
@@ -96,13 +96,13 @@ def settled_by(
     return [said for _, said in found[:2]]
 
 
-_OWNER = "who runs it (the owner of its pods from kube-state-metrics, Slurm's job table, or its command)"
+_OWNER = "its owner (pod owner from kube-state-metrics, Slurm's job table, or its command)"
 
 
 def _said(code: str, what: str, log_odds: float, first: str, second: str) -> CodedText:
     text = coded(
         code,
-        "What would settle it: {what}, up to {odds:.0f} to 1 between {first} and {second}.",
+        "Would decide between {first} and {second} (by up to {odds:.0f} to 1): {what}.",
         what=what, odds=math.exp(min(log_odds, 7.0)), first=first, second=second,
     )  # fmt: skip
     return text

@@ -19,7 +19,7 @@ def with_correction_told(
         return list(workloads)
     said = coded(
         "kind-correction-applied",
-        "A site's correction was applied: how shapes speak for kinds was fitted on {labels} workloads labelled there.",
+        "The site's kind correction is applied, fitted on {labels} workloads labeled at this site.",
         labels=correction.count,
     )
     return [_told(one, said) for one in workloads]
@@ -36,7 +36,7 @@ def correction_left_aside(correction: KindCorrection | None) -> Iterator[CodedTe
     if correction is not None:
         yield coded(
             "kind-correction-outdated",
-            "The site's correction of kinds, fitted on {labels} labelled workloads, is not applied: it is for the "
-            "model of another version. 'skuwise kinds fit' makes it anew.",
+            "The site's kind correction ({labels} labeled workloads) is not applied: it belongs to "
+            "another model version. Run 'skuwise kinds fit' to fit it again.",
             labels=correction.count,
         )

@@ -25,11 +25,11 @@ LEARNING = ("training", "fine-tuning")
 INFERENCE = ("online-inference", "batch-inference")
 _EVALUATES = coded(
     "evaluates",
-    "It infers for an hour or two at a time within a job that learns, as an evaluation does: nobody is served so.",
+    "Inference for an hour or two at a time within a training job, typical of evaluation, not of serving.",
 )
-_STOOD_STILL = coded("stood-still", "Engine and memory stood still.")
-_FABRIC_USED = coded("phase-uses-fabric", "The fabric of its nodes is in use.")
-_FABRIC_SILENT = coded("phase-without-fabric", "The fabric carries nothing.")
+_STOOD_STILL = coded("stood-still", "Engine and memory idle.")
+_FABRIC_USED = coded("phase-uses-fabric", "Fabric of its nodes in use.")
+_FABRIC_SILENT = coded("phase-without-fabric", "No fabric traffic.")
 
 
 def judge_phases(
@@ -102,7 +102,7 @@ def _phase(judged: Judgement, behaviour: Behaviour) -> Phase:
     evidence = [*judged.kind.evidence[:1], *judged.bottleneck.evidence[:1]]
     if judged.kind.label == "unknown" and judged.kind.alternatives:
         kinds = _likely(judged.kind)
-        evidence.insert(0, coded("likely-by-shape", "By its shape {kinds}.", kinds=kinds))
+        evidence.insert(0, coded("likely-by-shape", "Most likely kind by activity: {kinds}.", kinds=kinds))
     if behaviour.fabric is not None:
         evidence.append(_FABRIC_USED if behaviour.fabric else _FABRIC_SILENT)
     return Phase(0.0, 0.0, judged.kind.label, judged.bottleneck.label, tuple(evidence))
@@ -120,8 +120,7 @@ def _whole(whole: Judgement, lead: Judgement, others: list[tuple[float, Judgemen
     said = tuple(
         coded(
             "does-something-else",
-            "In {share:.0%} of its time it does something else, by its shape {kinds} ({bottleneck}), whatever its name "
-            "says.",
+            "{share:.0%} of its time is another activity: by its pattern {kinds}, bottleneck {bottleneck}.",
             share=share,
             kinds=_likely(judged.kind),
             bottleneck=judged.bottleneck.label,
@@ -134,7 +133,7 @@ def _whole(whole: Judgement, lead: Judgement, others: list[tuple[float, Judgemen
     if not others:
         about = coded(
             "judged-while-at-work",
-            "This is said of the hours in which it works: for {idle:.0%} of its time it is idle.", idle=idle,
+            "This verdict covers its active hours. The workload is idle {idle:.0%} of the time.", idle=idle,
         )  # fmt: skip
         return dataclasses.replace(whole, kind=dataclasses.replace(lead.kind, evidence=(*lead.kind.evidence, about)))
     kind = dataclasses.replace(lead.kind, evidence=(*said, *lead.kind.evidence))
@@ -145,7 +144,7 @@ def _whole(whole: Judgement, lead: Judgement, others: list[tuple[float, Judgemen
 def _likely(kind: KindVerdict) -> str:
     if kind.label != "unknown":
         return kind.label
-    return " or ".join(a.label for a in kind.alternatives[:2]) or "of no known kind"
+    return " or ".join(a.label for a in kind.alternatives[:2]) or "an unknown kind"
 
 
 def _merged(turned: tuple[Turn, ...], told: Mapping[Behaviour, Phase]) -> tuple[Phase, ...]:

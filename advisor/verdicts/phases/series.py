@@ -94,7 +94,7 @@ def _agreed(known: list[WorkloadVerdict], open_: list[WorkloadVerdict]) -> KindV
     like = [v for v in known if v.kind.label == label]
     said = CodedText(
         "told-by-its-series",
-        f"It is too short to tell by itself; {len(like)} other {_runs(len(like))} of the same series: {label}.",
+        f"Too short to classify alone; {len(like)} other {_runs(len(like))} of the same series: {label}.",
         {"runs": len(like), "kind": label},
     )
     confidence = AGREEMENT_MIN * max(v.kind.confidence for v in like)
@@ -122,7 +122,7 @@ def _as_one(runs: ShortRuns, kind: KindVerdict) -> KindVerdict | None:
         return None
     said = CodedText(
         "judged-with-its-series",
-        f"It is one of {len(runs.ids)} short runs of the same series, {span(runs.seconds)} together, judged as one.",
+        f"One of {len(runs.ids)} short runs of the same series ({span(runs.seconds)} in total), evaluated together.",
         {"runs": len(runs.ids), "seconds": runs.seconds},
     )
     return dataclasses.replace(kind, evidence=(said, *kind.evidence))

@@ -281,7 +281,7 @@ def _why_silent(frame: Frame, node: str, others: bool, blind: Blind | None) -> t
             if detail:
                 return f"{detail} {remedy or ''}".strip(), str(row["reason"])
     if others:
-        return "A series names it, and no metric of it was observed in the window.", "no-samples"
+        return "A time series names this GPU, but no metric of it was reported in the window.", "no-samples"
     return "No exporter or agent reported metrics of this node's GPUs in the window.", "no-exporter"
 
 
@@ -289,10 +289,10 @@ def _why_unnamed(source: str, count: int, named: int) -> tuple[str, str]:
     has = {
         "node SKU": f"The node's SKU has {count} GPUs",
         "declared": f"The node declares {count} GPUs",
-        "requested": f"Pods on the node requested {count} GPUs",
-        "named": f"{count} GPUs are named",
+        "requested": f"Pods requested {count} GPUs on the node",
+        "named": f"Time series name {count} GPUs",
     }[source]
-    said = "no series names any of them" if named == 0 else f"only {named} are named by any series"
+    said = "no time series names any of them" if named == 0 else f"only {named} appear in any time series"
     return f"{has}, and {said}.", "not-named"
 
 

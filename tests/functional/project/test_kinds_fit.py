@@ -49,7 +49,7 @@ def test_a_correction_is_fitted_shown_checked_and_told_where_it_is_applied(
     rules.mkdir()
     assert main(["kinds", "fit", str(folder), "--output", str(rules / CORRECTION_FILE)]) == 0
     told = capsys.readouterr().err
-    assert "1 label is not used: kept for judging" in told
+    assert "1 label is not used: kept for validation" in told
     assert "12 labelled workloads; each left out in turn, right in" in told
     assert "no label of fine-tuning, batch-inference, interactive" in told
 
@@ -73,7 +73,7 @@ def test_too_few_labels_end_with_a_sentence_and_write_nothing(
 ) -> None:
     out = tmp_path / CORRECTION_FILE
     assert main(["kinds", "fit", str(_labelled(tmp_path / "few", 4)), "--output", str(out)]) == 3
-    assert "4 labels can be used, and 10 are the fewest" in capsys.readouterr().err
+    assert "4 are usable, a correction needs 10" in capsys.readouterr().err
     assert not out.exists()
 
 

@@ -61,8 +61,8 @@ def test_a_wrong_folder_ends_with_one_sentence_and_its_status(tmp_path, capsys) 
 @pytest.mark.parametrize(
     ("labels", "series", "said"),
     [
-        ("kind\ntraining\n", None, "labels.csv:2: a label is of a workload or of a file"),
-        (LABELS + "s.csv,w,training,,,,,\n", None, "labels.csv:2: a label is of a workload or of a file"),
+        ("kind\ntraining\n", None, "labels.csv:2: a label needs either a workload or a file"),
+        (LABELS + "s.csv,w,training,,,,,\n", None, "labels.csv:2: a label needs either a workload or a file"),
         (LABELS + "s.csv,,unknown,,,,,\n", None, "labels.csv:2: kind is 'unknown'"),
         (LABELS + "s.csv,,,,,,,\n", None, "labels.csv:2: kind is ''"),
         (LABELS + "s.csv,,training,slow,,,,\n", None, "labels.csv:2: bottleneck is 'slow'"),
@@ -73,27 +73,27 @@ def test_a_wrong_folder_ends_with_one_sentence_and_its_status(tmp_path, capsys) 
         (LABELS + "labels.csv,,training,,,,,\n", None, "labels.csv:2: 'labels.csv' is no CSV file"),
         (LABELS + "s\0.csv,,training,,,,,\n", None, "labels.csv"),
         (LABELS + "s.csv,,training,,2030-01-01,,,\n", None, "labels.csv:2: s.csv holds nothing of that span"),
-        (LABELS + "s.csv,,training,,,,Z9000,\n", None, "labels.csv:2: the catalog has no GPU 'Z9000'"),
+        (LABELS + "s.csv,,training,,,,Z9000,\n", None, "labels.csv:2: unknown GPU 'Z9000'"),
         (LABELS + ",w,training,,,,,\n", None, "labels.csv:2: the folder holds no node database"),
-        ("kind,colour\n", None, "labels.csv:1: there is no column 'colour'"),
-        ("kind,kind\n", None, "labels.csv:1: the column 'kind' stands twice"),
-        ("file\n", None, "labels.csv:1: the column kind is missing"),
+        ("kind,colour\n", None, "labels.csv:1: unknown column 'colour'"),
+        ("kind,kind\n", None, "labels.csv:1: duplicate column 'kind'"),
+        ("file\n", None, "labels.csv:1: missing column kind"),
         ("", None, "labels.csv:1: there is no header"),
         (LABELS + LABEL, HEADER, "s.csv holds no rows"),
-        (LABELS + LABEL, HEADER + "1790000060,n,0,50\n", "s.csv:2: dram_active is 50, which is not between 0 and 1.5"),
-        (LABELS + LABEL, HEADER + "1790000060,n,0,nan\n", "s.csv:2: dram_active is 'nan', not a number"),
-        (LABELS + LABEL, HEADER + "1790000060,n,0,1e999\n", "s.csv:2: dram_active is '1e999', not a number"),
+        (LABELS + LABEL, HEADER + "1790000060,n,0,50\n", "s.csv:2: invalid dram_active: 50 is not between 0 and 1.5"),
+        (LABELS + LABEL, HEADER + "1790000060,n,0,nan\n", "s.csv:2: invalid dram_active: 'nan' is not a number"),
+        (LABELS + LABEL, HEADER + "1790000060,n,0,1e999\n", "s.csv:2: invalid dram_active: '1e999' is not a number"),
         (LABELS + LABEL, HEADER + "1790000060,n,0,-0.1\n", "s.csv:2: dram_active is -0.1"),
         (LABELS + LABEL, HEADER + "1790000060000,n,0,0.1\n", "s.csv:2: ts is 1.79e+12"),
         (LABELS + LABEL, HEADER + "1790000060,n,,0.1\n", "s.csv:2: neither gpu_uuid nor gpu_index"),
         (LABELS + LABEL, HEADER + "1790000060,,0,0.1\n", "s.csv:2: node is empty"),
         (LABELS + LABEL, HEADER + ",n,0,0.1\n", "s.csv:2: ts is empty"),
         (LABELS + LABEL, HEADER + "1790000060,n,0\n", "s.csv:2: 3 cells under 4 columns"),
-        (LABELS + LABEL, HEADER + ROWS + ROWS, "s.csv:4: the ts of GPU-0 does not go forward"),
+        (LABELS + LABEL, HEADER + ROWS + ROWS, "s.csv:4: ts of GPU-0 does not increase"),
         (LABELS + LABEL, HEADER + "1790000060,n,0,0.1\n", "s.csv:2: nothing tells how long the interval"),
         (LABELS + LABEL, HEADER + f"1790000060,{'n' * 5000},0,0.1\n", "s.csv:2: a cell is longer"),
         (LABELS + LABEL, HEADER + '1790000060,"n,0,0.1\n', "s.csv is not sound CSV"),
-        (LABELS + LABEL, "ts,node,watts\n", "s.csv:1: there is no column 'watts'"),
+        (LABELS + LABEL, "ts,node,watts\n", "s.csv:1: unknown column 'watts'"),
         (LABELS + LABEL, b"\xff\xfe\x00", "s.csv is not UTF-8 text"),
     ],
 )  # fmt: skip
@@ -131,5 +131,5 @@ def test_a_link_out_of_the_folder_is_not_followed(tmp_path):
     folder.mkdir()
     (folder / "labels.csv").write_text(LABELS + LABEL)
     (folder / "s.csv").symlink_to(tmp_path / "secret.csv")
-    with pytest.raises(UsageError, match="is no CSV file of this folder"):
+    with pytest.raises(UsageError, match="expected a CSV file in this folder"):
         list(judged_folder(folder, tmp_path, rulebook()))

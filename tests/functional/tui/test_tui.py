@@ -106,7 +106,7 @@ def test_a_workload_is_found_opened_and_left() -> None:
         await s.shows("1 of 2 workloads")
         assert "[red]x" not in s.screen
         await s.press("enter", "enter")
-        await s.shows("Its framework is vllm, a serving engine.")
+        await s.shows("Framework vllm, a serving engine.")
         await s.press("escape")
         await s.press("escape")
         await s.shows("2 of 2 workloads")
@@ -259,11 +259,11 @@ def test_an_empty_database_and_one_that_is_not_there_are_told(tmp_path: Path) ->
 
     async def steps(s: Session) -> None:
         await s.until(lambda: s.app.state.error is not None)
-        await s.shows("holds no samples yet.")
+        await s.shows("No samples yet")
         assert "[b]empty.db" in s.screen.replace("\n", "")
         empty.unlink()
         await s.press("r")
-        await s.until(lambda: "holds no samples" not in (s.app.state.error or "holds no samples"))
+        await s.until(lambda: "No samples" not in (s.app.state.error or "No samples"))
         await s.shows("No data")
 
     drive(steps, SourceLoader(Databases((empty,)), ledger=None, clock=lambda: NOW), size=(200, 24))

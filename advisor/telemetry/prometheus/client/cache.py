@@ -145,7 +145,10 @@ def _strangers(folder: Path) -> str:
     except OSError:
         return ""
     if about.st_uid not in (0, os.geteuid()) or about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        return "Answers are not cached: other users can write to the folder that prometheus.cache names."
+        return (
+            "Answers are not cached: other users can write to the folder in prometheus.cache. Remove their "
+            "write permission."
+        )
     return ""
 
 

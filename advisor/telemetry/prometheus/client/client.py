@@ -112,9 +112,14 @@ def _names(document: Mapping[str, object]) -> tuple[str, ...]:
     if data is None:
         return ()
     if not isinstance(data, list) or not all(isinstance(name, str) for name in data):
-        raise AnswerError("The server's list of metric names is no list of texts.", "Is this the query API?")
+        raise AnswerError(
+            "Invalid list of metric names: expected strings.",
+            "Check that --prometheus is the URL of a Prometheus query API.",
+        )
     if len(data) > MAX_NAMES:
-        raise TooMuchError(f"The server tells of {len(data)} names of metrics.", "Narrow the window or the match.")
+        raise TooMuchError(
+            f"The server has too many metric names: {len(data)}.", "Use a shorter window or a narrower --match."
+        )
     return tuple(data)
 
 
@@ -124,14 +129,15 @@ def check_url(url: str) -> str:
         parts = urlsplit(url)
         _ = parts.port
     except ValueError:
-        raise UsageError("--prometheus has a wrong address.", "Write http://HOST:PORT.") from None
+        raise UsageError("Invalid URL in --prometheus.", "Use http://HOST:PORT.") from None
     if parts.username is not None or parts.password is not None:
         raise UsageError(
-            "--prometheus holds a user or a password.", "Set prometheus.username and prometheus.password_file instead."
+            "Invalid URL in --prometheus: it contains a user or a password.",
+            "Set prometheus.username and prometheus.password_file instead.",
         )
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
         # Not repeated: a token may stand in it, or a password behind a scheme that was forgotten.
-        raise UsageError("--prometheus is no address of a server.", "Write http://HOST:PORT, or with a path.")
+        raise UsageError("Invalid URL in --prometheus.", "Use http://HOST:PORT, optionally with a path.")
     if not url.isprintable() or " " in url:
-        raise UsageError("--prometheus has a wrong address.", "Write http://HOST:PORT.")
+        raise UsageError("Invalid URL in --prometheus.", "Use http://HOST:PORT.")
     return url.rstrip("/")

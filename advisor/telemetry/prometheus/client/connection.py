@@ -138,31 +138,34 @@ class LimitedSession(QuietSession):
             except _LateError:
                 self._unanswered(begun)
                 raise TooMuchError(
-                    f"The server did not answer within {self._timeout:g} s.",
-                    "Narrow the window or the match, or raise prometheus.timeout.",
+                    f"No answer from the server within {self._timeout:g} s.",
+                    "Use a shorter window or a narrower --match, or raise prometheus.timeout.",
                 ) from None
             except DecodeError:
                 raise AnswerError(
-                    f"The answer of {self.url} cannot be decoded.", "Look at what compresses it, such as a proxy."
+                    f"The answer of {self.url} cannot be decoded.", "Check the compression, for example in a proxy."
                 ) from None
             except (requests.RequestException, HTTPError, HTTPException) as error:
                 if last or isinstance(error, requests.exceptions.SSLError):
                     raise unreachable(self.url, error) from None
             except OSError as error:  # requests says so of files of certificates
                 raise UsageError(
-                    f"A file of certificates cannot be read: {clean_text(str(error))}.", "Mend the setting."
+                    f"Cannot read a certificate file: {clean_text(str(error))}.",
+                    "Fix the certificate paths in [prometheus].",
                 ) from None
             else:
                 if too_much or last:
                     # Not worth asking again as it is.
                     self._unanswered(begun)
                     raise (TooMuchError if reply.status in (503, 504) or too_much else RefusedError)(
-                        f"The server answers {reply.status}{said}.", "Ask for less, or try again later."
+                        f"The server returned HTTP {reply.status}{said}.",
+                        "Use a shorter window or a narrower --match, or try again later.",
                     )
                 if reply.retry_after > self._left(begun):
                     raise UnreachableError(
-                        f"{self.url} answers {reply.status}{said}, and wants {reply.retry_after:g} s of peace.",
-                        "Try again after that, or raise prometheus.timeout.",
+                        f"{self.url} returned HTTP {reply.status}{said} and asks to retry after "
+                        f"{reply.retry_after:g} s.",
+                        "Try again later, or raise prometheus.timeout.",
                     )
                 pause = max(pause, reply.retry_after)
             self._sleep(min(pause, MAX_PAUSE_SECONDS))
@@ -181,8 +184,8 @@ class LimitedSession(QuietSession):
         seconds = self._monotonic() - self._unanswered_since
         if seconds >= MOST_TIMEOUTS * self._timeout:
             raise UnreachableError(
-                f"{self.url} has answered nothing for {seconds:.0f} s.",
-                "Look at its load, or raise prometheus.timeout.",
+                f"No answer from {self.url} for {seconds:.0f} s.",
+                "Check the load of the server, or raise prometheus.timeout.",
             ) from None
 
     @contextmanager
@@ -226,7 +229,8 @@ class LimitedSession(QuietSession):
                 body += piece
                 if len(body) > self._max_bytes:
                     raise TooMuchError(
-                        f"An answer is larger than {self._max_bytes / 1e6:g} MB.", "Narrow the window or the match."
+                        f"Answer too large: more than {self._max_bytes / 1e6:g} MB.",
+                        "Use a shorter window or a narrower --match.",
                     )
             return _Reply(response.status_code, body, wanted_pause(response.headers.get("Retry-After")))
 
@@ -234,12 +238,14 @@ class LimitedSession(QuietSession):
         """The answer's JSON, once it is known what it takes."""
         body = reply.body
         if (series := body.count(b'"metric"')) > MAX_ANSWER_SERIES:
-            raise TooMuchError(f"An answer holds {series} series.", "Narrow the match, or advise by shard.")
+            raise TooMuchError(
+                f"Answer too large: {series} time series.", "Use a narrower --match, or run advise on shards."
+            )
         weight = json_memory_bytes(body)
         if weight > self._room.most_bytes:
             raise TooMuchError(
-                f"An answer of {len(body) / 1e6:.0f} MB is made of too many parts ({series} series).",
-                "Narrow the window or the match, or advise by shard.",
+                f"Answer too large: {len(body) / 1e6:.0f} MB with {series} time series.",
+                "Use a shorter window or a narrower --match, or run advise on shards.",
             )
         with self._room.taking(weight):
             document = document_of(reply.status, body)
@@ -261,12 +267,14 @@ class LimitedSession(QuietSession):
             headers["X-Scope-OrgID"] = settings.tenant
         if settings.bearer_token_file:
             if settings.username:
-                raise UsageError("The settings give both a bearer token and a user.", "Keep one of them.")
+                raise UsageError(
+                    "Conflicting settings: both a bearer token and a user name are set.", "Remove one of them."
+                )
             headers["Authorization"] = f"Bearer {secret(settings.bearer_token_file, environ)}"
         for name, value in headers.items():
             if not value.isascii() or value != value.strip():
                 raise UsageError(
-                    f"What is to be sent as {name} cannot stand in a header.",
-                    "Give it in ASCII, without blanks around it.",
+                    f"Invalid value of header {name}: only ASCII is allowed, without spaces around it.",
+                    "Fix the header value.",
                 )
         self.headers.update({"User-Agent": "skuwise", **headers})

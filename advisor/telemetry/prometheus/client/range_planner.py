@@ -117,7 +117,7 @@ class Runner:
                         if parts.too_many:
                             self.log.add(
                                 coded(
-                                    "measure-not-answered", "{measure} is missing: {error}",
+                                    "measure-not-answered", "No data for {measure}: {error}",
                                     measure=first.name, error=str(parts.too_many),
                                 )
                             )  # fmt: skip
@@ -152,7 +152,8 @@ class Runner:
         if told.left_out:
             self.log.add(
                 coded(
-                    "labels-too-long", "{measure}: series with a label of more than {most} characters were left out.",
+                    "labels-too-long",
+                    "{measure}: time series with a label of more than {most} characters are ignored.",
                     measure=ask.name, most=MAX_LABEL,
                 )
             )  # fmt: skip
@@ -165,7 +166,7 @@ class Runner:
         self.log.add(
             CodedText(
                 "measure-missing-for-a-time",
-                f"{ask.name} is missing from {minute(start)} to {minute(grid.end)}: {error.message}",
+                f"No data for {ask.name} from {minute(start)} to {minute(grid.end)}: {error.message}",
                 {"measure": ask.name, "start_ts": start, "end_ts": grid.end, "error": error.message},
             )
         )
@@ -215,10 +216,10 @@ class _Joining:
             at = np.fromiter(map(self._row, answer.labels), dtype=np.intp, count=len(answer.labels))
             rows = len(self._labels)
             if rows > self._most_rows:
-                self._refuse(f"the server told of {rows} series or more, far beyond those that it counted.")
+                self._refuse(f"the server returned at least {rows} time series, far more than it counted.")
             # Once as they came, and once in their place.
             elif not self._held.take(answer.values.size + (rows - before) * self._whole.count):
-                self._refuse("the server told of far more series than it counted.")
+                self._refuse("the server returned far more time series than it counted.")
             else:
                 self._parts.append((grid, at, answer.values))
 
@@ -253,7 +254,7 @@ class _Joining:
 
     def _refuse(self, why: str) -> None:
         self._held.allow(sum(told.size for _, _, told in self._parts))
-        self.too_many = f"{why} Narrow the match, or advise by shard."
+        self.too_many = f"{why} Use a narrower --match, or run advise on shards."
         self._rows.clear()
         self._labels.clear()
         self._parts.clear()

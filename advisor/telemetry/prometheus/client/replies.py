@@ -27,19 +27,22 @@ def document_of(status: int, body: bytearray) -> Mapping[str, object]:
     """The JSON object of an answer. Raises SourceError for one that holds no data."""
     if status in (401, 403):
         raise UnreachableError(
-            f"The server refuses us ({status}).", "Set prometheus.bearer_token_file or prometheus.username."
+            f"Access denied by the server (HTTP {status}).", "Set prometheus.bearer_token_file or prometheus.username."
         )
     if 300 <= status < 400:
-        raise UnreachableError(f"The server sends us elsewhere ({status}).", "Give the address that it sends to.")
+        raise UnreachableError(
+            f"The server redirected the request (HTTP {status}); redirects are not followed.",
+            "Use the URL of the redirect's target.",
+        )
     if status == 404:
-        raise RefusedError("The server has no such path (404).", "Check the URL: it must be the API's root.")
+        raise RefusedError("Path not found on the server (HTTP 404).", "Check the URL: it must be the API's root.")
     if status != 200:
         kind = TooMuchError if status == 413 or is_too_much(body) else RefusedError
-        raise kind(f"The server answers {status}{error_words(body)}.", "Ask for less, or mend the match.")
+        raise kind(f"The server returned HTTP {status}{error_words(body)}.", "Use a shorter window, or fix --match.")
     document = decode_document(body)
     if document.get("status") != "success":
         kind = TooMuchError if is_too_much(body) else RefusedError
-        raise kind(f"The server answers with an error{error_words(body)}.", "Ask for less, or mend the match.")
+        raise kind(f"The server returned an error{error_words(body)}.", "Use a shorter window, or fix --match.")
     return document
 
 
@@ -76,16 +79,16 @@ def wanted_pause(header: str | None) -> float:
 def unreachable(url: str, error: Exception) -> UnreachableError:
     """Why a server cannot be reached, by what requests or urllib3 raised."""
     kinds = (
-        (requests.exceptions.SSLError, "its certificate is not accepted", "Set prometheus.ca_file."),
-        (requests.exceptions.ProxyError, "the proxy does not answer", "Check prometheus.proxy."),
-        (requests.exceptions.Timeout, "it does not answer in time", "Check the address and the network."),
+        (requests.exceptions.SSLError, "certificate not accepted", "Set prometheus.ca_file."),
+        (requests.exceptions.ProxyError, "no answer from the proxy", "Check prometheus.proxy."),
+        (requests.exceptions.Timeout, "timeout", "Check the address and the network."),
         (
             (requests.exceptions.ConnectionError, HTTPError, HTTPException),
-            "no connection can be made, or it broke",
-            "Is the server running?",
+            "connection failed or was closed",
+            "Check that the server is running.",
         ),
     )
     for kind, why, remedy in kinds:
         if isinstance(error, kind):
-            return UnreachableError(f"{url} cannot be read: {why}.", remedy)
-    return UnreachableError(f"{url} cannot be read ({type(error).__name__}).", "Check the address.")
+            return UnreachableError(f"Cannot read {url}: {why}.", remedy)
+    return UnreachableError(f"Cannot read {url} ({type(error).__name__}).", "Check the URL.")

@@ -69,10 +69,10 @@ def decode_document(body: bytes | bytearray) -> Mapping[str, object]:
         document = orjson.loads(body)
     except orjson.JSONDecodeError:
         start = body[:64].lstrip().lower()
-        found = "an HTML page" if start.startswith((b"<!doctype", b"<html")) else "no JSON, or a part of some"
-        raise AnswerError(f"The server answered with {found}.", "Check the URL: it must be the API's root.") from None
+        found = "an HTML page" if start.startswith((b"<!doctype", b"<html")) else "invalid or incomplete JSON"
+        raise AnswerError(f"The server returned {found}.", "Check the URL: it must be the API's root.") from None
     if not isinstance(document, dict):
-        raise AnswerError("The server's answer is no JSON object.", "Check the URL: it must be the API's root.")
+        raise AnswerError("Invalid answer: expected a JSON object.", "Check the URL: it must be the API's root.")
     return document
 
 
@@ -84,7 +84,7 @@ def notes_of(document: Mapping[str, object]) -> tuple[str, ...]:
         if key == "warnings" and isinstance(found, list):
             said += [clean_text(one)[:MAX_NOTE] for one in found[:8] if isinstance(one, str)]
     if document.get("isPartial") is True:
-        said.append("The server says that its answer is partial.")
+        said.append("The server reports a partial answer.")
     return tuple(dict.fromkeys(said))
 
 
@@ -104,17 +104,23 @@ def read_matrix(document: Mapping[str, object], grid: Grid, kept: Sequence[str] 
     whole = _result(document, ("matrix",))
     if len(whole) * grid.count > MAX_CELLS:
         raise TooMuchError(
-            f"An answer holds {len(whole)} series at {grid.count} moments.", "Narrow the match, or advise by shard."
+            f"Answer too large: {len(whole)} time series with {grid.count} points each.",
+            "Use a narrower --match, or run advise on shards.",
         )
     result = [one for one in whole if _is_short(one, kept)]
     cleaned: dict[str, str] = {}
     labels = tuple(_labels(one, kept, cleaned) for one in result)
     lists = [one.get("values") for one in result]
     if not all(isinstance(pairs, list) for pairs in lists):
-        raise AnswerError("A series in the server's answer has no values.", "Is this Prometheus' query API?")
+        raise AnswerError(
+            "Invalid answer: a time series has no values.",
+            "Check that --prometheus is the URL of a Prometheus query API.",
+        )
     pairs = [pair for own in lists for pair in own]  # type: ignore[union-attr] - lists, as just seen
     if not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
-        raise AnswerError("A value in the server's answer is no pair.", "Is this Prometheus' query API?")
+        raise AnswerError(
+            "Invalid answer: a value is not a pair.", "Check that --prometheus is the URL of a Prometheus query API."
+        )
     flat = list(chain.from_iterable(pairs))
     del pairs
     at, numbers = _moments(flat[::2]), _numbers(flat[1::2])
@@ -124,7 +130,10 @@ def read_matrix(document: Mapping[str, object], grid: Grid, kept: Sequence[str] 
             place = np.rint((at - grid.start) / grid.step)
             off = ~(np.abs(grid.start + place * grid.step - at) <= 1.0)
         if off.any() or place.min() < 0 or place.max() >= grid.count:
-            raise AnswerError("The server answered for moments that were not asked for.", "Is this the query API?")
+            raise AnswerError(
+                "Invalid answer: it contains times that were not requested.",
+                "Check that --prometheus is the URL of a Prometheus query API.",
+            )
         numbers[~np.isfinite(numbers)] = np.nan
         row = np.repeat(np.arange(len(result)), [len(own) for own in lists])  # type: ignore[arg-type]
         values[row, place.astype(int)] = numbers
@@ -134,11 +143,17 @@ def read_matrix(document: Mapping[str, object], grid: Grid, kept: Sequence[str] 
 def _moments(told: Sequence[object]) -> Floats:
     """Unix seconds, which JSON has as numbers."""
     if not set(map(type, told)) <= {int, float}:
-        raise AnswerError("A series in the server's answer holds no moments.", "Is this the query API?")
+        raise AnswerError(
+            "Invalid answer: a time series has invalid timestamps.",
+            "Check that --prometheus is the URL of a Prometheus query API.",
+        )
     try:
         return np.fromiter(map(float, told), dtype=float, count=len(told))  # type: ignore[arg-type] - numbers, as seen
     except OverflowError:
-        raise AnswerError("A series in the server's answer holds no moments.", "Is this the query API?") from None
+        raise AnswerError(
+            "Invalid answer: a time series has invalid timestamps.",
+            "Check that --prometheus is the URL of a Prometheus query API.",
+        ) from None
 
 
 def _numbers(told: Sequence[object]) -> Floats:
@@ -148,18 +163,25 @@ def _numbers(told: Sequence[object]) -> Floats:
             raise ValueError
         return np.fromiter(map(float, told), dtype=float, count=len(told))  # type: ignore[arg-type]
     except (TypeError, ValueError):
-        raise AnswerError("A series in the server's answer holds no numbers.", "Is this the query API?") from None
+        raise AnswerError(
+            "Invalid answer: a time series has values that are not numbers.",
+            "Check that --prometheus is the URL of a Prometheus query API.",
+        ) from None
 
 
 def _result(document: Mapping[str, object], kinds: Sequence[str]) -> list[Mapping[str, object]]:
     data = document.get("data")
     if not isinstance(data, dict) or data.get("resultType") not in kinds:
-        raise AnswerError("The server's answer holds no result of a query.", "Is this Prometheus' query API?")
+        raise AnswerError(
+            "Invalid answer: no query result.", "Check that --prometheus is the URL of a Prometheus query API."
+        )
     result = data.get("result")
     if data["resultType"] == "scalar":
         return [{"metric": {}, "value": result}]
     if not isinstance(result, list) or not all(isinstance(one, dict) for one in result):
-        raise AnswerError("The server's answer holds no list of series.", "Is this Prometheus' query API?")
+        raise AnswerError(
+            "Invalid answer: no list of time series.", "Check that --prometheus is the URL of a Prometheus query API."
+        )
     return result
 
 
@@ -178,13 +200,19 @@ def _labels(one: Mapping[str, object], kept: Sequence[str] | None, cleaned: dict
     """The labels that are kept. `cleaned`: texts that were made harmless already, most of which come again."""
     metric = one.get("metric")
     if not isinstance(metric, dict):
-        raise AnswerError("A series in the server's answer has no labels.", "Is this Prometheus' query API?")
+        raise AnswerError(
+            "Invalid answer: a time series has no labels.",
+            "Check that --prometheus is the URL of a Prometheus query API.",
+        )
     names = metric if kept is None else [name for name in kept if name in metric]
     out = {}
     for name in names:
         value = metric[name]
         if not isinstance(value, str):
-            raise AnswerError("A label in the server's answer is no text.", "Is this Prometheus' query API?")
+            raise AnswerError(
+                "Invalid answer: a label is not a string.",
+                "Check that --prometheus is the URL of a Prometheus query API.",
+            )
         if value:
             # Prometheus 3 lets a name be any text.
             own = name if kept is not None else _harmless(name, cleaned)
@@ -211,5 +239,7 @@ def is_clean(labels: Mapping[str, object]) -> bool:
 
 def _pair(value: object) -> list[object]:
     if not isinstance(value, list) or len(value) != 2:
-        raise AnswerError("A value in the server's answer is no pair.", "Is this Prometheus' query API?")
+        raise AnswerError(
+            "Invalid answer: a value is not a pair.", "Check that --prometheus is the URL of a Prometheus query API."
+        )
     return value

@@ -17,4 +17,4 @@ ENGINE_SERIES = frozenset(
     | set(REQUESTS.values())
     | {f"{name}_bucket" for one in ENGINES for names in histograms_of(one).values() for name in names}
 )
-"""Series that are asked for; any of them makes a pod a server."""
+"Series that are asked for; any of them makes a pod a server."

@@ -330,8 +330,8 @@ def _without_contradictions(
         log.add(
             coded(
                 "exporters-contradict",
-                "Two exporters contradict one another about {gpus} GPUs for {gpu_hours:.0f} GPU-hours ({first}); what "
-                "they say of these hours counts as unknown.",
+                "Two exporters report conflicting values for {gpus} GPUs during {gpu_hours:.0f} "
+                "GPU-hours ({first}). These hours count as unknown.",
                 gpus=len(contradicted),
                 gpu_hours=hours,
                 first=str(first),

@@ -77,8 +77,8 @@ def homes_of(counts: SeriesAnswer, named: Iterable[Labels], who: Who, log: Log) 
         log.add(
             coded(
                 "gpus-under-several-nodes",
-                "{gpus} GPUs are reported under several nodes at once ({gpu_uuid}: {nodes}); each counts once, where "
-                "it was seen most.",
+                "GPUs reported under several nodes at once: {gpus} ({gpu_uuid}: {nodes}). Each counts "
+                "once, on the node that reported it longest.",
                 gpus=len(twice),
                 gpu_uuid=uuid,
                 nodes=", ".join(sorted(names)),
@@ -89,8 +89,8 @@ def homes_of(counts: SeriesAnswer, named: Iterable[Labels], who: Who, log: Log) 
         log.add(
             coded(
                 "gpus-under-another-node",
-                "{gpus} GPUs are reported under one node after another ({gpu_uuid}: {nodes}), as of a node that was "
-                "renamed; each counts once.",
+                "GPUs reported under one node after another: {gpus} ({gpu_uuid}: {nodes}), as after a "
+                "node was renamed. Each counts once.",
                 gpus=len(moved),
                 gpu_uuid=uuid,
                 nodes=", ".join(names),
@@ -114,7 +114,7 @@ def reporters_note(counts: SeriesAnswer, who: Who, log: Log) -> set[tuple[str, s
         log.add(
             coded(
                 "gpus-reported-twice",
-                "{gpus} GPUs are reported by more than one exporter or target ({gpu_uuid}); each counts once.",
+                "GPUs reported by more than one exporter or target: {gpus} ({gpu_uuid}). Each counts once.",
                 gpus=len(several), gpu_uuid=first[0],
             )
         )  # fmt: skip
@@ -134,8 +134,8 @@ def unnamed_note(series: Iterable[Labels], node_of: Callable[[Labels], str | Non
         log.add(
             coded(
                 "label-missing",
-                "Series of dcgm-exporter without the label {label} speak of {gpus} GPUs ({first}), which cannot be "
-                "counted. Keep that label in metric_relabel_configs.",
+                "GPUs not counted: {gpus} ({first}). Their dcgm-exporter time series have no label "
+                "{label}. Keep that label in metric_relabel_configs.",
                 label=label,
                 gpus=len(gpus),
                 first=str(min(gpus)),

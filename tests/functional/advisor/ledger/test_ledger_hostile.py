@@ -79,7 +79,7 @@ def test_a_lock_that_is_a_link_costs_its_target_nothing(tmp_path: Path, outbox: 
     target = tmp_path / "precious"
     target.write_text("all that I have")
     (tmp_path / "outbox.db.lock").symlink_to(target)
-    with pytest.raises(StoreError, match=r"its lock outbox\.db\.lock is a link"), outbox.sending():
+    with pytest.raises(StoreError, match=r"its lock file outbox\.db\.lock is a link"), outbox.sending():
         pass
     home = tmp_path / "state" / "ledger.db"
     (home.parent / "ledgers").mkdir(parents=True)
@@ -108,7 +108,7 @@ def test_an_outbox_is_not_kept_where_everybody_may_write(tmp_path: Path) -> None
     folder.mkdir()
     for bits in (0o777, 0o1777):
         folder.chmod(bits)
-        with pytest.raises(StoreError, match="everybody may write to its folder"):
+        with pytest.raises(StoreError, match="its folder is writable by all users"):
             Outbox(folder / "outbox.db").queue(parcel("ads"), NOW)
         assert not list(folder.iterdir())
 
@@ -119,7 +119,7 @@ def test_no_link_in_an_open_folder_is_followed(tmp_path: Path, ledger: Ledger) -
     folder.chmod(0o1777)
     (folder / "ledger.db").symlink_to(ledger.path)
     for call in (Ledger(folder / "ledger.db").entries, lambda: Ledger(folder / "ledger.db").propose([MOVE], NOW)):
-        with pytest.raises(StoreError, match="a link that somebody else may have made"):
+        with pytest.raises(StoreError, match="a link that another user may have made"):
             call()
     # In one's own folder it is one's own link.
     (tmp_path / "mine.db").symlink_to(ledger.path)
@@ -131,7 +131,7 @@ def test_what_another_user_lays_there_is_refused(tmp_path: Path, ledger: Ledger)
     link = tmp_path / "theirs.db"
     link.symlink_to(ledger.path)
     os.chown(link, 12345, 12345, follow_symlinks=False)
-    with pytest.raises(StoreError, match="a link that somebody else may have made"):
+    with pytest.raises(StoreError, match="a link that another user may have made"):
         Ledger(link).entries()
     folder = tmp_path / "open"
     folder.mkdir()
@@ -294,13 +294,13 @@ def test_a_ledger_with_holes_or_of_any_length_ends_soon(tmp_path: Path, ledger: 
         ("mails.content", "NULL", "is not what was queued"),
         ("mails.content", "x'00'", "is not what was queued"),
         ("mails.digest", "NULL", "mails.digest holds nothing"),
-        ("mails.channel", "'carrier pigeon'", "mails.channel holds a word that is not known"),
-        ("mails.team", "CAST(x'ff' AS TEXT)", "mails.team holds what is no UTF-8"),
+        ("mails.channel", "'carrier pigeon'", "mails.channel holds an unknown word"),
+        ("mails.team", "CAST(x'ff' AS TEXT)", "mails.team holds text that is not UTF-8"),
         ("deliveries.recipient", "'a@b.example\r\nRCPT TO:<x@y>'", "which is no mail address"),
         ("deliveries.recipient", "x'61'", "deliveries.recipient holds what is no text"),
         ("deliveries.attempts", "NULL", "deliveries.attempts holds nothing"),
         ("deliveries.attempts", "1e300", "deliveries.attempts holds what is no whole number"),
-        ("deliveries.next_at", "9e999", "deliveries.next_at holds what is no moment"),
+        ("deliveries.next_at", "9e999", "deliveries.next_at holds an invalid time"),
         ("deliveries.lived_seconds", "'x'", "deliveries.lived_seconds holds what is no number"),
     ],
 )
@@ -418,7 +418,7 @@ def test_on_a_full_disk_nothing_is_queued_in_part_and_nothing_sent_that_cannot_b
 def test_on_a_full_disk_the_ledger_stays_as_it_was(ledger: Ledger) -> None:
     before = ledger.entries()
     told, _ = in_a_process(ledger.path, ledger.path.stat().st_size, "propose")
-    assert len(told) == 1 and "Look at the disk" in told[0]
+    assert len(told) == 1 and "Check the disk" in told[0]
     assert ledger.entries() == before
 
 

@@ -235,7 +235,7 @@ def test_a_server_that_is_down_is_an_error_and_the_next_run_sends(
     ("arguments", "status", "said"),
     [
         (["--week", "2999-01-01", "--send"], 2, "is to come"),
-        (["--week", "yesterday", "--send"], 2, "is not a moment"),
+        (["--week", "yesterday", "--send"], 2, "Invalid time"),
         (["--week", "2001-01-01", "--preview", "p"], 3, ""),
         (["--teams", "none.toml", "--send"], 2, "cannot be read"),
         (["--send", "--preview", "p"], 2, "not allowed"),

@@ -78,7 +78,7 @@ def test_another_server_behind_the_same_address_is_not_told_from_the_answers_of_
     assert first.gpus["gpu_uuid"].tolist() == again.gpus["gpu_uuid"].tolist() == ["GPU-a"]
     assert second.gpus["gpu_uuid"].tolist() == ["GPU-b"]
     assert [one for one in heard if "another server answers" in one] == [
-        f"another server answers at {fake.url} than last time: no answer kept from that one is used"
+        f"another server answers at {fake.url} than last time: cached answers are not used"
     ]
     assert len([one for one in said if "another server answers" in one]) == 2
 
@@ -276,10 +276,13 @@ def test_a_ledger_that_was_named_is_its_fleets(run, simulated: Path, tmp_path: P
     named, empty = tmp_path / "named.db", tmp_path / "empty.db"
     run("advise", "--db", real, "--ledger", named)
     run("advise", "--db", real, "--ledger", named)
-    for database, why in ((simulated, "simulated and real telemetry do not mix"), (other, "no GPU in common")):
+    for database, why in (
+        (simulated, "simulated and real telemetry cannot share a ledger"),
+        (other, "no GPU in common"),
+    ):
         before = named.read_bytes()
         out, said = run("advise", "--db", database, "--ledger", named, status=2)
-        assert not out and why in said and "Leave out --ledger" in said
+        assert not out and why in said and "Remove --ledger" in said
         assert said.splitlines()[-1].count(named.name) == 1 and named.read_bytes() == before
     empty.touch()
     run("advise", "--db", other, "--ledger", empty)
@@ -386,7 +389,7 @@ def test_an_old_ledger_that_cannot_be_read_is_set_aside_whole(run, simulated: Pa
     home.write_text("not a ledger " * 99)
     said = run("advise", "--db", simulated)[1]
     (kept,) = home.parent.glob("ledger.old-*.db")
-    assert f"the ledger for all fleets, {home}, is kept as {kept}: it is damaged, or no ledger" in said
+    assert f"the old ledger for all fleets, {home}, is renamed to {kept}: damaged, or not a ledger" in said
     assert kept.read_text().startswith("not a ledger") and not home.exists()
     home.write_text("once more " * 99)
     run("advise", "--db", simulated)
@@ -411,10 +414,10 @@ def test_a_ledger_whose_identity_is_damaged_is_left_out_untouched(run, simulated
         db.execute(spoil)
     before = own.read_bytes()
     said = run("advise", "--db", simulated)[1]
-    assert "left out, as it does not tell whose it is" in said
+    assert "ignored ledger of an unknown fleet" in said
     assert own.read_bytes() == before and len(files(tmp_path)) == 2
     said = run("advise", "--db", simulated, "--ledger", own, status=1)[1]
-    assert f"The ledger {own} cannot be read: " in said and "Name another file with --ledger" in said
+    assert f"The ledger {own} cannot be read: " in said and "Use another file with --ledger" in said
 
 
 @pytest.mark.slow

@@ -139,7 +139,7 @@ def test_a_server_that_is_busy_for_ever_is_left_and_one_answer_makes_it_a_new_on
         assert client.scalar("b", 0.0) == 1.0
         with pytest.raises(TooMuchError, match="503"):
             client.scalar("c", 0.0)
-        with pytest.raises(UnreachableError, match="answered nothing"):
+        with pytest.raises(UnreachableError, match="No answer from"):
             for _ in range(5):
                 try:
                     client.scalar("d", 0.0)
@@ -281,7 +281,7 @@ def test_what_go_writes_as_no_number_is_none(value: str) -> None:
     body = _MATRIX % b'{"metric":{},"values":[[3600,%s]]}' % value.encode()
     with (
         FakePrometheus(lambda _: Reply(body)).running() as fake,
-        pytest.raises(AnswerError, match="no numbers"),
+        pytest.raises(AnswerError, match="not numbers"),
     ):
         of_prometheus(fake.url, 30.0).range("up", GRID)
 

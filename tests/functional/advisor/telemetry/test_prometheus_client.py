@@ -58,7 +58,7 @@ def series(one: bytes) -> bytes:
         (b"<!DOCTYPE html><html>log in</html>", "HTML page"),
         (b'{"status":"success","data":{"resultType":"matrix","res', "no JSON"),
         (b'{"status":"success","data":[]}', "no result"),
-        (b"[1, 2]", "no JSON object"),
+        (b"[1, 2]", "expected a JSON object"),
         (b"[" * 100_000, "no JSON"),
         (series(b'{"metric":{},"values":7}'), "no values"),
         (series(b'{"metric":{"a":1},"values":[]}'), "no text"),
@@ -197,7 +197,7 @@ def test_refusal_and_redirection_end_the_run(status: int) -> None:
 def test_warnings_and_partial_answers_are_told() -> None:
     with FakePrometheus(lambda r: matrix(r, ({}, 1), warnings=["store \x07down"], isPartial=True)).running() as fake:
         told = Client(fake.url, PrometheusSettings(), {}).range("up", GRID)
-    assert told.notes == ("store down", "The server says that its answer is partial.")
+    assert told.notes == ("store down", "The server reports a partial answer.")
 
 
 def test_secrets_come_from_files_and_go_into_headers_only(tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ def test_an_engines_series_are_its_pods_and_of_nobody_else(engine: str, tmp_path
         assert said.fields["requests_waiting"] == pytest.approx(1.0)
         assert said.fields["kv_cache_usage"] == pytest.approx(0.25)
         assert "vllm" in said.text
-        assert "tokens generated a second" in said.text
+        assert "tokens/s generated" in said.text
     assert "engine-counted-none" in [one.code for one in found["node-2"].kind.evidence]
     for node in ("node-3", "node-4", "node-5"):
         assert not [one for one in found[node].kind.evidence if one.code.startswith("engine")]

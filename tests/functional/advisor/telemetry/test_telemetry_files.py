@@ -222,4 +222,4 @@ def test_where_too_many_hours_are_cut_those_of_the_shortest_workloads_are_read_b
     assert sorted({(ts - T0 - 1) // HOUR for ts in by_minute}) == [40, 41]
     assert float(gpu["observed_seconds"].sum()) == 48 * HOUR
     (note,) = told.notes
-    assert note.text.startswith("4 hours hold the start or end of a workload; 2 of them")
+    assert note.text.startswith("4 hours contain the start or end of a workload. 2 of them")

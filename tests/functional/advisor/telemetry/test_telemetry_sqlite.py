@@ -183,7 +183,7 @@ def test_a_folder_of_nodes_and_two_machines_of_one_name(tmp_path: Path) -> None:
         _hours(_node(writer, "n2"), 5, "n2")
     frame = read_frame([tmp_path])
     assert frame.nodes["node"].tolist() == ["n1", "n2"]
-    assert any("2 machines are called n1" in note.text for note in frame.notes)
+    assert any("2 machines have the name n1" in note.text for note in frame.notes)
     assert len(frame.gpu) == 15
 
 
@@ -202,7 +202,7 @@ def test_an_empty_database_and_an_empty_window_say_what_there_is(tmp_path: Path)
     path = tmp_path / "n1.db"
     with Writer.open(path) as writer:
         writer.for_node(Node("n1"), T0)
-    with pytest.raises(NothingToDo, match="holds no samples yet"):
+    with pytest.raises(NothingToDo, match="No samples yet"):
         read_frame([path])
     with Writer.open(path) as writer:
         _hours(_node(writer), 5)

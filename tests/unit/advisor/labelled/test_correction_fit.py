@@ -75,10 +75,10 @@ def test_the_same_labels_give_the_same_correction_in_any_order() -> None:
 @pytest.mark.parametrize(
     ("found", "words"),
     [
-        (examples(LEAST - 1), "9 labels can be used"),
-        ([], "0 labels can be used"),
-        (examples(30, ("training",)), "of one kind, training"),
-        ([replace(one, group="one") for one in examples(30)], "of 1 workloads"),
+        (examples(LEAST - 1), "9 are usable"),
+        ([], "0 are usable"),
+        (examples(30, ("training",)), "have the same kind, training"),
+        ([replace(one, group="one") for one in examples(30)], "belong to 1 workload:"),
     ],
 )
 def test_too_few_labels_are_refused(found: list[Example], words: str) -> None:
@@ -91,7 +91,7 @@ def test_what_does_not_help_on_labels_left_out_is_refused() -> None:
     good = corrected(flat_model(), fit_correction(found, flat_model()).correction)
     sure = replace(good, temperature=good.temperature / 20)  # right, and as sure as can be
     kinds = np.random.default_rng(1).permutation([one.kind for one in found])
-    with pytest.raises(NothingToDo, match="does not help on labels that were left out"):
+    with pytest.raises(NothingToDo, match="does not improve accuracy on held-out labels"):
         fit_correction(found, sure)
     with pytest.raises(NothingToDo, match="does not help"):
         # Labels at random: nothing of one tells of another, beside how often a kind is labelled at all.
@@ -123,6 +123,6 @@ def test_labels_that_cannot_be_learnt_from_are_counted_with_the_reason() -> None
     kept, left = usable(found, 0.995)
     assert [one.about for one in kept] == ["a"]
     assert sorted(left) == [
-        "at rest whenever it was observed", "kept for judging", "labelled idle, which is counted and not likened",
+        "idle whenever it was observed", "kept for validation", "labeled idle: idleness is counted, not classified",
         "not observed",
     ]  # fmt: skip

@@ -97,7 +97,7 @@ def test_figures_that_we_cannot_have_written_are_told_as_damage(tmp_path: Path, 
             "INSERT INTO events (recommendation, act, at, by, figures) VALUES (?, 'done', 1, 'x', ?)", (MOVE.id, text)
         )
         db.commit()
-    with pytest.raises(StoreError, match="figures holds what cannot be read"):
+    with pytest.raises(StoreError, match="figures holds an unreadable value"):
         Ledger(path).entries()
 
 

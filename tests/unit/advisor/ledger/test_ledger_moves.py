@@ -54,7 +54,7 @@ def test_a_move_is_followed_from_proposed_to_done_and_its_saving_measured(beside
     ledger.add(move.id, LedgerEvent("accepted", END + 10, "ann"))
     (waiting,) = move_outcomes(ledger.entries(), END + 11)
     assert (waiting.state, waiting.accepted_at, waiting.done_at) == ("accepted", END + 10, None)
-    assert waiting.reason_missing == "it was not seen done yet"
+    assert waiting.reason_missing == "not done yet"
 
     beside.note(fleet(3.5, beside=beside), END + 3.5 * DAY)  # half a day there is too little
     assert entry_of(beside, move.id).decision(END + 3.5 * DAY).state == "accepted"
@@ -76,7 +76,7 @@ def test_a_move_is_followed_from_proposed_to_done_and_its_saving_measured(beside
     assert outcome.predicted_saving_usd_per_month.p50 == pytest.approx(SAVING, rel=1e-3)
     assert outcome.realised_saving_usd_per_month == pytest.approx(outcome.predicted_saving_usd_per_month.p50)
     assert outcome.realised_time_ratio is None
-    assert outcome.reason_missing == "no server told its tokens"
+    assert outcome.reason_missing == "no token counts from the server"
     measured = entry_of(beside, move.id).realised
     assert measured.usd_per_month_before - measured.usd_per_month_after == pytest.approx(SAVING, rel=1e-3)
     assert measured.gpu_hours_per_month_after == pytest.approx(16 * 730)
@@ -84,7 +84,7 @@ def test_a_move_is_followed_from_proposed_to_done_and_its_saving_measured(beside
     capsys.readouterr()
     assert main(["ledger", "show", move.id[:8], "--ledger", str(beside.path)]) == 0
     shown = capsys.readouterr().out
-    assert "$14,355 a month saved ($143,547 to $129,192 a month)" in shown
+    assert "$14,355/month saved ($143,547 to $129,192 a month)" in shown
     assert "at list price, 2026-09-19" in shown
     assert "accepted by ann" in shown
     assert main(["ledger", "list", "--state", "done", "--format", "json", "--ledger", str(beside.path)]) == 0
@@ -104,7 +104,7 @@ def test_what_nobody_accepted_is_noted_as_done_unasked(beside, first) -> None:
     beside.note(fleet(4.5), END + 4.5 * DAY)
     entry = entry_of(beside, the_move(first).id)
     assert entry.decision(END + 5 * DAY).state == "done"
-    assert entry.last("done").why.startswith("Done unasked. It runs on")
+    assert entry.last("done").why.startswith("Done without being accepted. It runs on")
     (outcome,) = move_outcomes([entry], END + 5 * DAY)
     assert outcome.accepted_at is None
 
@@ -127,7 +127,7 @@ def test_a_move_that_is_undone_regresses_is_open_again_and_is_told_again(beside,
     assert ledger.mailed_since("team-a", END) == {"r-other"}
     (outcome,) = move_outcomes(ledger.entries(), now)
     assert (outcome.state, outcome.realised_saving_usd_per_month) == ("regressed", None)
-    assert outcome.reason_missing == "it was moved back"
+    assert outcome.reason_missing == "it was reverted"
 
     advice = fleet(10, back=back, beside=beside)
     again = next(r for r in advice.recommendations if r.id == move.id)  # the same id, though the series ran on both

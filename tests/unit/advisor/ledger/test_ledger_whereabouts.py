@@ -58,7 +58,7 @@ def test_a_count_that_fell_by_itself_must_last_a_week(acts, days, seen_as) -> No
     entry = LedgerEntry(proposal, START, END, tuple(LedgerEvent(act, START + 1, "ann") for act in acts))
     found = ledger_events([entry], seen(runs, (("n1", END), ("n2", fell))), END)
     assert [event.act for _, event in found] == seen_as
-    assert not any(acts == () and "Done unasked." not in event.why for _, event in found)
+    assert not any(acts == () and "Done without being accepted." not in event.why for _, event in found)
 
 
 def test_a_job_is_measured_over_a_week_by_the_time_it_held_its_nodes() -> None:
@@ -244,13 +244,13 @@ def test_time_is_measured_by_the_tokens_of_a_service_and_the_steps_of_a_job() ->
         "move-sku", service, stand, seen([moved_run(engine_active=0.6, generated_tokens=3000.0 * 4 * DAY)])
     )
     assert busier.confounders == (
-        "The work asked of it is x1.50 of what it was, so time and cost are not the move's alone.",
+        "Load is x1.50 of the load before, so the change in time and cost is not due to this change alone.",
     )
     job = replace(service, serving=False)
     steps = realised("move-sku", job, stand, seen([moved_run(period_seconds=5.0, period_share=0.9)]))
     assert steps.time_ratio == pytest.approx(1.25)
     blurred = realised("move-sku", job, stand, seen([moved_run(period_seconds=5.0, period_share=0.2)]))
-    assert (blurred.time_ratio, blurred.time_missing) == (None, "no steps were seen in its load")
+    assert (blurred.time_ratio, blurred.time_missing) == (None, "no steps detected in its load")
 
 
 def test_a_move_that_is_far_slower_than_predicted_regresses() -> None:
@@ -268,7 +268,7 @@ def test_a_move_that_is_far_slower_than_predicted_regresses() -> None:
     since = replace(done, figures=EventFigures(replace(done.figures.realised, until=END - DAY)))
     entry = replace(entry, events=(*entry.events, since))
     (slow,) = after(0.8, entry)  # x1.60, and 1.25 was the 90th percentile
-    assert (slow.act, slow.why[:30]) == ("regressed", "It takes x1.60 the time, and a")
+    assert (slow.act, slow.why[:30]) == ("regressed", "Time for the same work: x1.60,")
     assert after(0.65, entry) == []  # x1.30: past it by less than a tenth
 
 
@@ -288,7 +288,7 @@ def test_a_trial_holds_one_replica_against_the_rest(busy, verdict) -> None:
     assert event.act == "tried"
     assert event.figures.tried == TrialResult(
         verdict, pytest.approx(busy / 0.4), pytest.approx(96.0),
-        "the time its engines are busy, if requests are spread evenly",
+        "engine busy time (assuming evenly distributed requests)",
     )  # fmt: skip
     assert f"x{busy / 0.4:.2f} the time" in event.why
 

@@ -86,7 +86,7 @@ def test_where_everything_is_told_nothing_is_missing() -> None:
     assert (found.expected, found.observed, found.unobserved) == (8, 8, ())
     assert found.nodes[0].usd_per_hour is not None
     assert found.readiness.ready_nodes == 1
-    assert "Nothing is missing." in render_diagnosis_text(found)
+    assert "No gaps found." in render_diagnosis_text(found)
 
 
 def test_a_gpu_less_than_the_sku_has_is_unobserved_and_every_metric_lacks_it() -> None:
@@ -146,10 +146,7 @@ def test_a_node_without_a_driver_is_told_so_and_not_to_choose_another_window() -
         assert "no-driver" in codes(found)
         error = nothing_observed(found)
         assert error.exit_status == 3
-        assert (
-            str(error)
-            == "The GPUs of n1 cannot be read: The NVIDIA driver is not loaded. Load it with modprobe nvidia."
-        )
+        assert str(error) == "The GPUs of n1 cannot be read: The NVIDIA driver is not loaded. Load it with modprobe nvidia."
         assert "--since" not in str(error)
 
 
@@ -185,7 +182,7 @@ def test_a_region_that_is_not_known_is_assumed_and_says_so() -> None:
     assert (state.usd_per_hour, state.assumed_region, state.region) == (price.usd_per_hour, "eastus", None)
     (gap,) = found.gaps
     assert gap.code == "region-unknown" and "topology.kubernetes.io/region" in gap.add
-    assert "unknown, assumed eastus" in render_diagnosis_text(found)
+    assert "unknown, eastus assumed" in render_diagnosis_text(found)
     jsonschema.validate(told_json := json.loads(render_diagnosis_json(found)), load_diagnosis_schema())
     assert told_json["nodes"][0]["price_region_assumed"] == "eastus"
     assert diagnosed(node()).nodes[0].assumed_region is None
@@ -228,7 +225,7 @@ def test_too_little_data_says_how_much_more_is_needed() -> None:
     assert "too-little-data" in codes(found)
     found = diagnosed(replace(node(), gpus=short), begin=NOW - 3 * HOUR, observed_hours=3.0)
     (gap,) = [one for one in found.gaps if one.code == "too-little-data"]
-    assert gap.add == "let 27.0 h more of data come in"
+    assert gap.add == "wait for 27.0 h more of data"
     assert found.readiness.hours_left == 27.0
 
 

@@ -191,7 +191,7 @@ def test_settings_of_a_report(tmp_path: Path) -> None:
         ("smtp_security = 'none'\nsmtp_host = 'smtp.example.org'", "is another machine"),
         ("smtp_security = 'ssl'", "none of starttls, tls, none"),
         ("smtp_host = 'smtp.example.org\\n'", "no name of a host"),
-        ("smtp_port = 99999", "no number from 1"),
+        ("smtp_port = 99999", "not a number from 1"),
         ("smtp_username = 'u'", "has no password"),
         ("from = 'gpus@example.org\\r\\nBcc: x@example.org'", "no mail address"),
         ("administrators = ['x']", "no mail address"),
@@ -199,7 +199,7 @@ def test_settings_of_a_report(tmp_path: Path) -> None:
         ("list_unsubscribe = 'javascript:x'", "neither mailto: nor https:"),
         ("no_data = 'long'", "none of short, none"),
         ("smtp_timeout = '2h'", "outside 1 s to 10 min"),
-        ("mails_per_minute = 0", "no number from 1"),
+        ("mails_per_minute = 0", "not a number from 1"),
         ("db = 'x'\nteams = 3", "must be text"),
     ],
 )
@@ -213,14 +213,14 @@ def test_a_password_that_others_can_read_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "password"
     file.write_text("hunter2\n")
     file.chmod(0o640)
-    with pytest.raises(UsageError, match="by others than its owner") as told:
+    with pytest.raises(UsageError, match="by other users") as told:
         secret(str(file), {}, private=True)
     assert "hunter2" not in str(told.value)
     file.chmod(0o600)
     assert secret(str(file), {}, private=True) == "hunter2"
     file.chmod(0o440)
     assert secret("password", {"CREDENTIALS_DIRECTORY": str(tmp_path)}, private=True) == "hunter2"
-    with pytest.raises(UsageError, match="no credentials are given"):
+    with pytest.raises(UsageError, match="No systemd credentials"):
         secret("password", {}, private=True)
 
 

@@ -157,10 +157,10 @@ def test_a_row_that_says_whose_it_is_names_no_node_of_another(provider, found) -
 @pytest.mark.parametrize(
     ("row", "status", "said"),
     [
-        (FOCUS | {"BillingCurrency": "EUR"}, 2, "row 2 is in 'EUR', and only US dollars are reckoned with"),
+        (FOCUS | {"BillingCurrency": "EUR"}, 2, "row 2: unsupported currency 'EUR'"),
         ({"a": "1", "b": "2"}, 2, "neither a FOCUS export nor an AWS cost and usage report"),
-        ({k: v for k, v in FOCUS.items() if k != "EffectiveCost"}, 2, "looks like a FOCUS export, lacks EffectiveCost"),
-        ({k: v for k, v in AWS.items() if k != "lineItem/UsageAmount"}, 2, "lacks lineItem/UsageAmount"),
+        ({k: v for k, v in FOCUS.items() if k != "EffectiveCost"}, 2, "looks like a FOCUS export: EffectiveCost"),
+        ({k: v for k, v in AWS.items() if k != "lineItem/UsageAmount"}, 2, "report: lineItem/UsageAmount"),
         (FOCUS | {"SkuPriceDetails": "Standard_D2s_v5"}, 3, "charges no GPU node that the catalog knows"),
     ],
 )
@@ -201,7 +201,7 @@ def test_a_row_that_cannot_be_read_is_counted_and_many_are_refused(tmp_path: Pat
     assert (found.rows, found.skipped, found.first_skipped) == (3, 1, 3)
     assert only(bill).hours == 48.0
     many = Export(export(tmp_path, [FOCUS, FOCUS | bad, FOCUS | bad]))
-    with pytest.raises(UsageError, match="2 of 3 rows cannot be read, the first is row 3"):
+    with pytest.raises(UsageError, match="2 of 3 rows cannot be read, starting with row 3"):
         list(many.charges())
 
 

@@ -187,7 +187,7 @@ def test_numbers_that_no_query_gives_are_told_with_their_formula() -> None:
     advice = advice_of(founding())
     evidence = (Evidence("held_back", 0.3, 0.2, "ratio"), Evidence("fabric_premium", 9.0, None, "USD"))
     text = script(advice, replace(advice.findings[0], rule="fix-first", evidence=evidence))
-    assert "No query gives these" in text
+    assert "Computed from the rows below" in text
     assert "held_back: each row has the label" in " ".join(text.replace("-- ", "").split())
     assert isinstance(source_of(replace(advice.findings[0], rule="idle-fabric"), "fabric_premium"), Outside)
     assert source_of(advice.findings[0], "no-such-metric") is None

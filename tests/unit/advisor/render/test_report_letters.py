@@ -133,7 +133,7 @@ def test_what_was_told_before_is_named_and_not_told_again():
 
 
 def test_outcomes_say_what_was_predicted_what_came_of_it_and_why_nothing_is_known():
-    waits = outcome("r-2", realised_saving_usd_per_month=None, reason_missing="it was not seen done yet")
+    waits = outcome("r-2", realised_saving_usd_per_month=None, reason_missing="not done yet")
     freed = outcome(
         "r-3", predicted_saving_usd_per_month=None, predicted_freed_gpu_hours_per_month=700.0,
         realised_saving_usd_per_month=None, realised_freed_gpu_hours_per_month=650.0, realised_time_ratio=1.05,
@@ -141,7 +141,7 @@ def test_outcomes_say_what_was_predicted_what_came_of_it_and_why_nothing_is_know
     back = outcome("r-4", "chat-9", state="regressed", why="It holds 16 GPUs again.")
     html = " ".join(letter(outcomes=(outcome(), waits, freed, back)).html.split())
     for said in (
-        "1 recommendation was measured: $950/month saved, of $1,000 predicted.", "$950/month", "it was not seen done yet",
+        "1 recommendation was measured: $950/month saved, of $1,000 predicted.", "$950/month", "not done yet",
         "700 GPU-hours/month", "650 GPU-hours/month, x1.05 the time", "chat-9: regressed",
         "It holds 16 GPUs again.",
     ):  # fmt: skip

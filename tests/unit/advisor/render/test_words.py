@@ -26,7 +26,7 @@ def test_a_range_of_days_ends_in_a_day(as_of: list[str], told: str) -> None:
 
 def test_work_without_a_name_says_whom_to_ask() -> None:
     assert whose_words(workload(owner=Owner(), basis=INFERRED)) == (
-        "owner unknown, inferred from activity: ask who uses n1"
+        "owner unknown, inferred from activity; ask the users of n1"
     )
     assert whose_words(workload(owner=Owner(), basis="allocation")) == "owner unknown"
     assert whose_words(workload(owner=Owner(user="ann", account="ml"))) == "user ann, account ml"

@@ -122,9 +122,9 @@ def test_a_server_that_counted_requests_serves_whoever_owns_it() -> None:
     found = clues(session(controller_kind="Job"), {}, BUSY)
     assert found[0].reason.code == "engine-serves"
     assert all(lead(found, "online-inference", kind) >= 1.5 for kind in ("training", "batch-inference", "interactive"))
-    assert "120.0 tokens generated a second" in found[0].reason.text
+    assert "120.0 tokens/s generated" in found[0].reason.text
     assert "0.5 waiting" in found[0].reason.text
-    assert "KV cache 42% full" in found[0].reason.text
+    assert "KV cache 42 % full" in found[0].reason.text
 
 
 STEPS = {"period_share": 0.8, "nvlink_utilization": 0.3, "nodes": 4.0, "fabric_utilization": 0.2}

@@ -47,7 +47,7 @@ def without(*names: str) -> dict[str, float]:
 @pytest.mark.parametrize(
     ("features", "weights", "code", "series"),
     [
-        ({**WHOLE, "resolution_seconds": 60.0}, {"periodic": 2.0}, "settled-by-seconds", "a second apart"),
+        ({**WHOLE, "resolution_seconds": 60.0}, {"periodic": 2.0}, "settled-by-seconds", "one second apart"),
         (without("tensor_utilization"), {"compute_bound": 2.0}, "settled-by-pipes", "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE"),
         (without("hbm_utilization"), {"thin_seconds": 2.0}, "settled-by-pipes", "DCGM_FI_PROF_DRAM_ACTIVE"),
         ({**WHOLE, "gpus": 4.0}, {"collectives": 2.0}, "settled-by-nvlink", "DCGM_FI_PROF_NVLINK_TX_BYTES"),
@@ -56,7 +56,7 @@ def without(*names: str) -> dict[str, float]:
             {**without("mem_level", "mem_hourly_cv"), "resolution_seconds": 60.0}, {"memory_moves": 2.0},
             "settled-by-memory", "DCGM_FI_DEV_FB_USED",
         ),
-        ({**WHOLE, "elapsed_hours": 6.0}, {"rests_at_night": 2.0}, "settled-by-a-day", "a whole day"),
+        ({**WHOLE, "elapsed_hours": 6.0}, {"rests_at_night": 2.0}, "settled-by-a-day", "one full day"),
         (without("weekend_level"), {"weekends_off": 2.0}, "settled-by-days", "a weekend"),
     ],
 )  # fmt: skip

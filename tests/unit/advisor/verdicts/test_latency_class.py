@@ -62,7 +62,7 @@ def test_what_nobody_measured_is_taken_from_its_kind_and_said_so() -> None:
     told = latency_of(workload())
     assert told is not None
     assert (told.label, told.basis, told.first_token) == ("waited-for", "kind", None)
-    assert "no engine's histograms" in told.evidence[0].text
+    assert "no engine histogram" in told.evidence[0].text
 
 
 def test_too_few_requests_and_an_engine_without_first_tokens_tell_no_class() -> None:
@@ -71,7 +71,7 @@ def test_too_few_requests_and_an_engine_without_first_tokens_tell_no_class() -> 
     assert few is not None and tokens is not None
     assert few.basis == tokens.basis == "kind"
     assert "too few" in few.evidence[0].text
-    assert "first token" in tokens.evidence[0].text
+    assert "time to first token" in tokens.evidence[0].text
     assert few.first_token is not None and few.first_token.p50 is not None and few.first_token.p99 is None
 
 
@@ -95,7 +95,7 @@ def test_a_sites_word_comes_first_whatever_is_measured(tmp_path: Path) -> None:
     told = latency_of(own, row("w-chat", END, TOO_SLOW), classes=classes)
     assert told is not None
     assert (told.label, told.basis) == ("interactive", "site")
-    assert told.evidence[0].text == "Its latency class is interactive: people type (the site's rules, a)."
+    assert told.evidence[0].text == "Latency class interactive: people type (site rules, entry a)."
     assert latency_of(workload(owner=own.owner, kind="training"), classes=classes) is not None
 
 

@@ -59,7 +59,7 @@ def test_training_and_compute(catalog: Catalog) -> None:
     assert verdict.gpu_hours == pytest.approx(2 * 96)
     assert verdict.cost_usd is None
     assert sum(verdict.bottleneck.time_shares.values()) == pytest.approx(1)
-    assert any("repeats a step of 8 s" in sentence.text for sentence in verdict.kind.evidence)
+    assert any("Step of 8 s repeats" in sentence.text for sentence in verdict.kind.evidence)
 
 
 def test_decode_follows_the_day_and_is_bound_by_memory(catalog: Catalog) -> None:
@@ -173,7 +173,7 @@ def test_without_profiling_counters_nothing_is_invented(catalog: Catalog) -> Non
     )  # fmt: skip
     verdict = judge(b.frame(), rulebook(catalog)).workloads[0]
     assert verdict.coverage.missing["tensor_active"] == "This GPU has no GPM."
-    assert "no reason was left" in verdict.coverage.missing["dram_active"]
+    assert "no reason recorded" in verdict.coverage.missing["dram_active"]
     assert verdict.bottleneck.label == "unknown"
     assert any("This GPU has no GPM." in sentence.text for sentence in verdict.bottleneck.evidence)
     assert "hbm_of_sustained" not in verdict.features
@@ -210,7 +210,7 @@ def test_an_empty_frame_has_nodes_without_hours(catalog: Catalog) -> None:
 def test_below_the_floor_no_waste_and_the_text_says_from_when(catalog: Catalog) -> None:
     verdicts = _judged(catalog, TRAINING, hours=12)
     assert verdicts.waste_ready == {"w": False}
-    assert any("30 h, from 20" in sentence.text for sentence in verdicts.workloads[0].kind.evidence)
+    assert any("30 h, reached at 20" in sentence.text for sentence in verdicts.workloads[0].kind.evidence)
     assert _judged(catalog, TRAINING, hours=31).waste_ready == {"w": True}
 
 
@@ -227,7 +227,7 @@ def test_a_sites_floor_is_the_one_that_counts_and_is_told(catalog: Catalog, tmp_
     b.work("w", [("n1", uuid)])
     book = rulebook(catalog, rules=load_waste_rules(tmp_path))
     advice = advise(b.frame(), book, AdviseOptions(0.0), np.random.default_rng(1))
-    assert any("40 h, from 20" in sentence.text for sentence in advice.workloads[0].kind.evidence)
+    assert any("40 h, reached at 20" in sentence.text for sentence in advice.workloads[0].kind.evidence)
 
 
 def test_a_clock_that_is_off_neither_loses_rows_nor_breaks_the_account(catalog: Catalog) -> None:
@@ -369,7 +369,7 @@ def test_a_fabric_that_is_down_is_not_silent(catalog: Catalog) -> None:
     assert fabric is not None
     assert not fabric.readable
     assert fabric.util_p995 is None
-    assert "down is not silent" in (fabric.reason or "")
+    assert "was ACTIVE only" in (fabric.reason or "")
 
 
 def test_a_fabric_without_counters_or_without_known_role_is_not_judged(catalog: Catalog) -> None:
@@ -378,7 +378,7 @@ def test_a_fabric_without_counters_or_without_known_role_is_not_judged(catalog: 
     fabric = _with_port(catalog, unread).nodes[0].fabric
     assert fabric is not None
     assert not fabric.readable
-    assert "could not be read" in (fabric.reason or "")
+    assert "No counters available" in (fabric.reason or "")
     unknown = FrameBuilder(hours=4)
     unknown.port(0.0, role="unknown")
     fabric = _with_port(catalog, unknown).nodes[0].fabric

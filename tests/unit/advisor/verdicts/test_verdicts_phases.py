@@ -142,7 +142,7 @@ def test_a_node_that_trains_by_day_and_serves_by_night(catalog: Catalog) -> None
     assert all(phase.evidence for phase in verdict.phases)
     # It is what most of its time is, and says that the rest is something else.
     assert (verdict.kind.label, verdict.bottleneck.label) == ("training", "compute")
-    assert any("42% of its time it does something else" in sentence.text for sentence in verdict.kind.evidence)
+    assert any("42 % of its time is another activity" in sentence.text for sentence in verdict.kind.evidence)
 
 
 def test_a_name_for_the_whole_does_not_hide_another_shape(catalog: Catalog) -> None:

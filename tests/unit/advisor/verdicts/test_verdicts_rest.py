@@ -126,7 +126,7 @@ def test_power_that_only_work_explains_is_a_fault_with_both_signals_named(board)
     verdicts = judge(frame, rulebook(CATALOG))
     (doubt,) = [d for d in verdicts.doubts if d.code in CONTRADICTIONS]
     assert (doubt.code, doubt.hours) == (POWER, pytest.approx(30))
-    assert doubt.text.startswith(f"Power {0.85 * board.limit + 0.145:.0f} W (mean), above the ")
+    assert doubt.text.startswith(f"Power {0.85 * board.limit + 0.145:.0f} W (mean), at most ")
     assert "GPU_UTIL 0 %" in doubt.text and "over 30.0 h from" in doubt.text
 
 

@@ -131,7 +131,7 @@ def test_a_repeated_value_is_not_measured_and_zero_at_rest_is() -> None:
     assert clean.gpu["power_watts_mean"].isna().to_list() == at.tolist()
     (doubt,) = doubts
     assert (doubt.metric, doubt.code, doubt.hours, doubt.start) == ("power_watts", FROZEN, 28, START + 20 * 3600)
-    assert "repeats one value to the last digit over 28.0 h from" in doubt.text
+    assert "the same value repeated to the last digit over 28.0 h from" in doubt.text
     assert sound(built(FREE))[1] == ()
 
 
@@ -183,7 +183,7 @@ def test_counters_at_zero_beside_a_busy_engine_are_named_with_hours() -> None:
     assert found.contradicted.tolist() == [False] * 17 + [True] * 31
     (doubt,) = found.doubts
     assert doubt.code == SILENT
-    assert doubt.text.startswith("GPU_UTIL 97 % (mean) against tensor, DRAM and SM activity 0 over 31.0 h from ")
+    assert doubt.text.startswith("GPU_UTIL 97 % (mean), but tensor, DRAM and SM activity 0 over 31.0 h from ")
     assert found.frame.gpu["dram_active_mean"].isna().sum() == 31
 
 
@@ -194,7 +194,7 @@ def test_one_counter_at_zero_while_the_engine_works_is_missing() -> None:
     clean, doubts = sound(built({**TRAINING, "gpu_util": 0.0}))
     assert clean.gpu["gpu_util_mean"].isna().all()
     assert codes(doubts) == {("gpu_util", STUCK)}
-    assert "GPU_UTIL 0 against SM activity 85 %" in doubts[0].text
+    assert "GPU_UTIL 0 %, but SM activity 85 %" in doubts[0].text
 
 
 def test_tensor_at_zero_tells_the_compute_used_only_beside_another_pipe() -> None:
