@@ -164,8 +164,8 @@ def consistent(
         notes.append(
             CodedText(
                 "finding-contradicted",
-                f"{one.finding.rule} is not said of {of[:1].lower()}{of[1:]}: what {group.lead.name} shows contradicts "
-                f"it ({code}).",
+                f"No {one.finding.rule} finding for {of[:1].lower()}{of[1:]}: data of {group.lead.name} contradict it "
+                f"({code}).",
                 {"rule": one.finding.rule, "workload": group.lead.id, "evidence": code},
             )
         )

@@ -23,7 +23,7 @@ from .kinds.move_sku import move_option
 ELSEWHERE = "data, egress, terms or capacity"
 # Of each workload, so many providers.
 SHOWN = 3
-_TERMS = coded("terms-elsewhere", "{terms} at another provider cost more than the difference", terms=ELSEWHERE)
+_TERMS = coded("terms-elsewhere", "{terms} at the other provider cost more than the savings", terms=ELSEWHERE)
 
 
 def market_recommendations(

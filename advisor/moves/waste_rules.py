@@ -47,7 +47,7 @@ def find_waste(scope: RuleContext, exceptions: Exceptions) -> tuple[tuple[Findin
     """
     alone = sorted(set(scope.rules) ^ set(RULES))
     if alone:
-        raise LookupError(f"{', '.join(alone)}: a rule needs both its file in rules/waste and its module.")
+        raise LookupError(f"{', '.join(alone)}: a rule needs both a file in rules/waste and a module.")
     found: list[FindingContext] = []
     notes: list[CodedText] = []
     for described in RULES.values():
@@ -109,7 +109,7 @@ def _excepted(
     silent = [
         CodedText(
             "silenced-by-exception",
-            f"{rule} says nothing of {listed(names)}, by the exception {why.id} ({why.origin}): {why.reason}",
+            f"{rule} skips {listed(names)}. Exception {why.id} ({why.origin}): {why.reason}",
             {"rule": rule, "exception": why.id, "origin": why.origin, "reason": why.reason},
         )
         for (rule, why), names in silenced.items()

@@ -71,7 +71,7 @@ def compare(question: Question, source: GpuSku, target: GpuSku, reference: GpuSk
         ratio = source.mem_bandwidth_bytes_per_second / target.mem_bandwidth_bytes_per_second
         missing = (source if here is None else target).name
         basis = f"assumed: the catalog has no {question.precision.upper()} rate of {missing}; memory bandwidths alone"
-        return _answer(ratio, SIGMA_NOTHING_KNOWN, blocked, basis, "nothing known", (basis,))
+        return _answer(ratio, SIGMA_NOTHING_KNOWN, blocked, basis, "no data", (basis,))
     kind = kind_of(question)
     in_flight = _in_flight(question, source, target, model)
     ratio = _total(there) / _total(here) * (in_flight[1] / in_flight[0] if in_flight else 1.0)
@@ -170,7 +170,7 @@ def _total(parts: Parts) -> float:
 
 def _basis(question: Question, group: str, residuals: Residuals, assumed: tuple[str, ...]) -> str:
     if assumed:
-        return f"assumed: nobody published {' or '.join(assumed)}"
+        return f"assumed: no published data on {' or '.join(assumed)}"
     told = "typical work" if question.params is None else f"work of {question.params / 1e9:g} B parameters"
     if residuals.pairs:
         models = f"{residuals.models} model{'s' if residuals.models > 1 else ''}"
@@ -196,8 +196,8 @@ def _memory(question: Question, target: GpuSku) -> CodedText | None:
     least = math.ceil(question.weights_bytes / room)
     return CodedText(
         "weights-too-large",
-        f"the weights alone need {each / 1e9:.0f} GB per GPU, and {target.name} has room for {room / 1e9:.0f} GB: "
-        f"{least} GPUs at least",
+        f"the weights alone need {each / 1e9:.0f} GB per GPU; {target.name} has room for {room / 1e9:.0f} GB (at least "
+        f"{least} GPUs needed)",
         {"sku": target.name, "needed_bytes": each, "room_bytes": room, "gpus_at_least": least},
     )
 
@@ -206,7 +206,7 @@ def _links(question: Question, source: GpuSku, target: GpuSku) -> CodedText | No
     if question.gpus <= PCIE_GROUP_MAX or target.joined_on_board or not source.joined_on_board:
         return None
     return coded(
-        "model-over-pcie", "{gpus} GPUs that work on one model talk over {link}, and {sku} has PCIe only",
+        "model-over-pcie", "{gpus} GPUs of one model communicate over {link}, and {sku} has only PCIe",
         gpus=question.gpus, link=source.link_name, sku=target.name,
     )  # fmt: skip
 
@@ -219,7 +219,7 @@ def _host_bound(question: Question, source: GpuSku, target: GpuSku) -> CodedText
         return None
     return CodedText(
         "small-model-host-bound",
-        f"a model of {question.params / 1e9:g} B is bound by its host on {target.name}: a published one ran at 0.65x "
-        "the speed of H100; benchmark first",
+        f"a {question.params / 1e9:g} B model is limited by its host on {target.name} (a published one ran at 0.65x "
+        "the speed of H100); benchmark first",
         {"sku": target.name, "params": question.params},
     )

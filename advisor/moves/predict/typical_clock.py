@@ -107,7 +107,7 @@ def at_sm_clock(
         return Refusal(
             coded(
                 "sm-clock-outside-range",
-                "an SM clock of {mhz:.0f} MHz is outside the {low:.0f} to {high:.0f} MHz of {sku} that are known of",
+                "an SM clock of {mhz:.0f} MHz is outside the known range of {sku} ({low:.0f} to {high:.0f} MHz)",
                 mhz=clock_hertz / 1e6, low=low / 1e6, high=high / 1e6, sku=sku.name,
             )
         )  # fmt: skip
@@ -124,7 +124,9 @@ def at_sm_clock(
     ratio = 1.0 + follow / total * (1.0 / share - 1.0)
     sigma = math.hypot(sigma_at(share), SIGMA_PARTS * (1.0 / share - 1.0))
     time = Prediction(
-        ratio, sigma, f"typical work, {follow / total:.0%} of it by the SM clock; power by one published point"
+        ratio,
+        sigma,
+        f"typical work, {follow / total:.0%} of it limited by the SM clock; power from one published point",
     )
     rest = rest_watts(sku, tables.resting)
 
@@ -172,7 +174,7 @@ def _answer(  # noqa: PLR0917
         little, much = (weighed(_typical_watts(question, sku, tables, rest, off)) for off in (-Z90, Z90))
         time_sigma = math.hypot(time_sigma, _apart(little.prediction.median, much.prediction.median))
         joules_sigma = math.hypot(joules_sigma, _apart(little.joules_ratio, much.joules_ratio))
-        basis += f"; {middle:.0f} W at work is typical of {_class_of(question)}, not measured"
+        basis += f"; {middle:.0f} W while busy is typical of {_class_of(question)}, not measured"
     return SlowerGpu(
         time_ratio=_interval(move.prediction.median, time_sigma),
         joules_ratio=_interval(move.joules_ratio, joules_sigma),

@@ -68,7 +68,7 @@ def held_idle(scope: RuleContext, rule: WasteRule) -> RuleResult:
             notes.append(
                 CodedText(
                     "held-idle-seen-too-short",
-                    f"{group.lead.name} seems to hold GPUs without using them, in {seen} of data. {then}",
+                    f"{group.lead.name} appears to hold GPUs without using them ({seen} of data). {then}",
                     {"workload": group.lead.name, "hours": least.hours_observed, "needed_hours": floor},
                 )
             )
@@ -199,7 +199,7 @@ def _finding(scope: RuleContext, rule: WasteRule, group: Group, held: float, sha
     cost = scope.cost(held, group.nodes)
     since = _idle_since(verdicts, group)
     last = () if since is None else (Evidence("last_worked", rfc3339(since), None, "time (UTC)"),)
-    told = "" if since is None else f"It last worked on {minute(since)}. "
+    told = "" if since is None else f"Last activity: {minute(since)}. "
     finding = finding_of(
         scope, rule, group,
         evidence=(

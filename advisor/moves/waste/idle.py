@@ -65,7 +65,7 @@ def idle(scope: RuleContext, rule: WasteRule) -> RuleResult:
             notes.append(
                 CodedText(
                     "idle-seen-too-short",
-                    f"{node.node} looks idle, but only {seen} of it were observed. {then}",
+                    f"{node.node} appears idle, but has only {seen} of data. {then}",
                     {"node": node.node, "hours": node.hours_observed, "needed_hours": rule.value("coverage_hours")},
                 )
             )
@@ -86,8 +86,8 @@ def _dark(scope: RuleContext, node: NodeFacts, bare: BareGpu) -> float:
 def _held_by(idle: Sequence[BareGpu]) -> str:
     held = sum(b.held_hours > GAP_MAX * b.hours for b in idle)
     if not held:
-        return "No workload held them."
-    return f"No label names a workload on them, and memory of {held} of them is held."
+        return "No workload holds them."
+    return f"No label names a workload on them; {held} have memory in use."
 
 
 def _finding(

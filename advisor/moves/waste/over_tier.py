@@ -27,7 +27,7 @@ from ..context.rule_context import (
 _SURE_OF_ANY = 0.8
 # The same of a bandwidth that was read off its siblings, whose shares differ by up to an eighth.
 _SURE_OF_UNMEASURED = 0.8
-_ASSUMED = " (at the lowest share of its bandwidth that a GPU of its architecture was measured to sustain)"
+_ASSUMED = " (assumed: lowest sustained share measured for its architecture)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +122,9 @@ def _finding(
         * group.lead.bottleneck.confidence
         * (_SURE_OF_UNMEASURED if cheaper.assumed else 1.0),
         after=(
-            f"{cheaper.node.name} reads {cheaper.bandwidth:.2f} times as fast{how} for {usd(cheaper.usd_less)} less "
-            f"a GPU-hour: {usd(cost)} in the window, {dated((scope.book.saving_price(group.nodes[0]), cheaper.price))}."
+            f"{cheaper.node.gpu} ({cheaper.node.name}) has {cheaper.bandwidth:.2f} times the memory bandwidth{how} "
+            f"for {usd(cheaper.usd_less)} less per GPU-hour: {usd(cost)} in the window, "
+            f"{dated((scope.book.saving_price(group.nodes[0]), cheaper.price))}."
         ),
     )  # fmt: skip
     return FindingContext(finding, group, group.nodes)
@@ -137,12 +138,12 @@ RULE = RuleDescription(
     waste="tier",
     metrics={
         "compute_use_p95": Sql(("tensor_seconds", "used"), reached("tensor", 0.95)),
-        "bound_by_memory": by_labels("the hours labelled hbm-bandwidth over all that are not idle"),
-        "cheaper_sku": Outside("the catalog and the prices: the cheapest such node of this provider and region"),
+        "bound_by_memory": by_labels("hours labelled hbm-bandwidth over all non-idle hours"),
+        "cheaper_sku": Outside("catalog and prices: the cheapest such node of this provider and region"),
         "cheaper_sku_bandwidth": Outside(
-            "the catalog: memory bandwidth times its sustained share (achieved.mem), of the cheaper GPU over this one"
+            "catalog: memory bandwidth times its sustained share (achieved.mem), of the cheaper GPU over this one"
         ),
-        "price_less": Outside("the prices: of a node over its GPUs, here less there"),
+        "price_less": Outside("prices: node price over its GPUs, here minus there"),
         "gpu_hours": GPU_HOURS,
     },
 )

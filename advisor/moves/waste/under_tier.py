@@ -67,7 +67,7 @@ RULE = RuleDescription(
     answered_by={"swap-placement": 2, "move-sku": 4},
     waste="none",
     metrics={
-        "bound_by_link": by_labels("the hours labelled network, or pcie and nvlink, over all that are not idle"),
+        "bound_by_link": by_labels("hours labelled network, or pcie and nvlink, over all non-idle hours"),
         "link_use_p50": Sql(("used",), percentile_of("used", "{link}", 0.5)),
         "hours_observed": HOURS_OBSERVED,
     },
