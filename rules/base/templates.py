@@ -15,8 +15,9 @@ PLACEHOLDERS = frozenset(
     {
         "workload", "node", "nodes", "node_count", "gpus", "gpu_sku", "gpu_count", "node_sku", "kind", "hours",
         "gpu_hours", "cost", "price", "since", "last_active", "fabric", "line_rate", "util", "engine", "sm", "dram",
-        "power", "idle_power", "power_words", "held_by", "whose", "traffic", "mem_used", "u_max", "u_label", "count_needed",
+        "power", "idle_power", "power_words", "held_by", "whose", "mem_used", "u_max", "u_label", "count_needed",
         "confidence", "span", "share", "lost", "link", "limit", "cause", "bottleneck", "cheaper_sku", "mem_gb",
+        "traffic",
     }
 )  # fmt: skip
 
