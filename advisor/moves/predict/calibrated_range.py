@@ -46,7 +46,7 @@ def _ways(question: Question, known: CalibratedRange, source: GpuSku, target: Gp
     if precision not in {_SAME.get(one, one) for one in known.precisions}:
         yield CodedText(
             "precision-not-calibrated",
-            f"published lines are in {', '.join(sorted(p.upper() for p in known.precisions))}, not "
+            f"published benchmarks use {', '.join(sorted(p.upper() for p in known.precisions))}, not "
             f"{question.precision.upper()}",
             {"precision": question.precision},
         )

@@ -213,7 +213,8 @@ def outside_range(sku: GpuSku, draw: Draw, cap_watts: float, model: PowerModel) 
     if not low <= cap_watts <= high:
         return Refusal(
             coded(
-                "cap-outside-range", "a cap of {cap_watts:.0f} W is outside the {low:.0f} to {high:.0f} W of {sku}",
+                "cap-outside-range",
+                "a cap of {cap_watts:.0f} W is outside the {low:.0f} to {high:.0f} W range of {sku}",
                 cap_watts=cap_watts, low=low, high=high, sku=sku.name,
             )
         )  # fmt: skip

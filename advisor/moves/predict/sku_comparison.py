@@ -126,7 +126,7 @@ def assumptions(question: Question, *skus: GpuSku) -> tuple[str, ...]:
     # INT8 rates of both sides were never measured anywhere, and serving at a batch was measured in FP4 as a whole: the
     # residuals hold that already.
     known = ("INT8",) if not kind_of(question).endswith("at a batch") else ("INT8", "FP4")
-    return tuple(a for a in dict.fromkeys(found) if not any(f"the {name} rate" in a for name in known))
+    return tuple(a for a in dict.fromkeys(found) if not any(f"sustained {name} rate" in a for name in known))
 
 
 def assumed_group(question: Question, source: GpuSku, target: GpuSku) -> str | None:

@@ -107,7 +107,7 @@ def at_sm_clock(
         return Refusal(
             coded(
                 "sm-clock-outside-range",
-                "an SM clock of {mhz:.0f} MHz is outside the known range of {sku} ({low:.0f} to {high:.0f} MHz)",
+                "an SM clock of {mhz:.0f} MHz is outside the {low:.0f} to {high:.0f} MHz range of {sku}",
                 mhz=clock_hertz / 1e6, low=low / 1e6, high=high / 1e6, sku=sku.name,
             )
         )  # fmt: skip

@@ -87,7 +87,7 @@ def _held_by(idle: Sequence[BareGpu]) -> str:
     held = sum(b.held_hours > GAP_MAX * b.hours for b in idle)
     if not held:
         return "No workload holds them."
-    return f"No label names a workload on them; {held} have memory in use."
+    return f"No label names a workload on them; memory in use on {held} of them."
 
 
 def _finding(
