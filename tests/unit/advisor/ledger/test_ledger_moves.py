@@ -153,7 +153,7 @@ def test_a_saving_that_never_came_regresses_after_a_week_and_tells_why(beside, f
         beside.note(fleet(days, kept=True), END + days * DAY)
     entry = entry_of(beside, id_)
     assert [e.act for e in entry.events] == ["proposed", "done", "regressed"]
-    assert "predicted. n1 and n2 that it left are still there" in entry.events[-1].why
+    assert "predicted. n1 and n2 are still present" in entry.events[-1].why
     beside.note(fleet(14), END + 14 * DAY)  # they were given back after all
     assert entry_of(beside, id_).decision(END + 14 * DAY).state == "done"
 
