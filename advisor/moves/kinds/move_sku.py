@@ -110,7 +110,7 @@ def move_option(series: GroupContext, best: Candidate, rejected: tuple[Rejected,
         saving = Saving.in_cash(cash, best.draws, _paid(scene, base), best.price)
         if saving.interval.p50 <= 0:
             blocked.append(
-                coded("nothing-saved", "no savings: it costs at least as much as the current GPUs after right-sizing")
+                coded("nothing-saved", "no savings: its price is not below that of the current GPUs after right-sizing")
             )
     ratio = best.prediction.median
     speed = "the same time" if abs(ratio - 1) < 0.005 else f"{ratio:.2f}x the time"

@@ -111,7 +111,7 @@ def _finding(
             Evidence("cheaper_sku", cheaper.node.name, None, "node SKU"),
             Evidence(
                 "cheaper_sku_bandwidth", cheaper.bandwidth, rule.value("bandwidth_min"),
-                "ratio of the present SKU's sustained bandwidth",
+                "ratio of the current SKU's sustained bandwidth",
             ),
             Evidence("price_less", cheaper.usd_less, None, "USD per GPU-hour"),
         ),
