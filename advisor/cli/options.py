@@ -18,6 +18,7 @@ from .price_options import add_prices
 if TYPE_CHECKING:
     from ..ledger.sync import LedgerSync
 
+SINCE = 14 * 86400.0  # seconds
 MAX_WINDOW_DAYS = 3650  # hours of ten years; nothing is kept for longer
 
 
@@ -25,7 +26,7 @@ def add_source(parser: argparse.ArgumentParser) -> None:
     """The options that say which telemetry is read, and by which rules and prices it is judged."""
     add_source_choice(parser)
     parser.add_argument(
-        "--since", type=_duration, default=14 * 86400.0, metavar="DURATION",
+        "--since", type=_duration, default=SINCE, metavar="DURATION",
         help="length of the window, as in 24h or 14d (default: 14d)",
     )  # fmt: skip
     parser.add_argument(

@@ -10,6 +10,7 @@ import sys
 from ...rules.base.output import say, write_stdout, write_whole
 from ..core.advice_types import Advice
 from ..render import render
+from ..views.document.page_options import PageOptions
 
 _WIDTH_OF_A_PIPE = 120
 
@@ -30,10 +31,10 @@ def wants_color() -> bool:
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
-def print_advice(advice: Advice, options: argparse.Namespace) -> None:
-    """The advice in `options.format`, to the file `options.output` or to stdout."""
+def print_advice(advice: Advice, options: argparse.Namespace, page: PageOptions | None = None) -> None:
+    """The advice in `options.format`, to the file `options.output` or to stdout. `page`: what of it a text shows."""
     color = options.output is None and wants_color()
-    text = render(advice, options.format, width=terminal_width(), color=color)
+    text = render(advice, options.format, width=terminal_width(), color=color, page=page)
     if options.output is None:
         write_stdout(text)
     else:
