@@ -127,7 +127,7 @@ def move_option(
     if saving is not None:
         text += f" {saving.sentence}"
     if fabric is not None:
-        text += f" Its fabric is faster than the present one: {fabric}."
+        text += f" Its fabric is faster than the current one: {fabric}."
     if best.prediction.risk not in COUNTED_RISKS:
         text += " This is an experiment, not a recommendation: the slowdown may exceed 10 %."
     return series.recommend(

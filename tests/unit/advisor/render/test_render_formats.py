@@ -171,7 +171,7 @@ def test_every_dollar_of_the_text_has_a_date_and_a_source():
     assert "at list price, 2026-" in out
     assert "public GPU price survey" in out
     assert "InfiniBand fabric" in out
-    assert "carried nothing" in out
+    assert "carried no traffic" in out
     assert f"({DAYS:g} of {DAYS:g} days observed)" in out
 
 
@@ -241,7 +241,7 @@ def test_nothing_found_claims_no_more_than_was_judged():
 
 def test_the_story_tells_the_case_and_each_way_out_in_sentences():
     told = " ".join(sections_text(case_sections(advice_of(founding()), "idle-fabric")).split())
-    assert "carried nothing" in told
+    assert "carried no traffic" in told
     assert all(way in told for way in ("same GPU, other node:", "another GPU:", "fewer GPUs:", "swap with training:"))
     assert "Wrong if" in told
     assert sections_text(case_sections(empty(), "idle-fabric")) == ""
