@@ -250,8 +250,8 @@ def _host_bound(group: Group, source: GpuSku, target: GpuSku) -> CodedText | Non
         return None
     return coded(
         "host-bound",
-        "it waits for its host and launches in {waits:.0%} of its busy time, as it would on a faster GPU "
-        "(0.65x the speed of H100 in a published case on B200)",
+        "it waits for its host and launches in {waits:.0%} of its busy time, and so would a faster GPU "
+        "(a published service: 0.65x the speed of H100 on B200)",
         waits=waits,
     )
 

@@ -221,4 +221,4 @@ def test_several_skus_and_unknown_ones_are_told_in_one_line():
     assert "(L4 and L40S; 1 with GPUs not in the catalog)" in line.text
     assert "--gpu-hour-usd L4=PRICE --gpu-hour-usd L40S=PRICE" in line.text
     (alone,) = [n for n in advice_of(verdicts(made[2:])).notes if n.code == "prices-and-skus-missing"]
-    assert alone.text.startswith("No price for 1 node (n2): their GPUs are not in the catalog")
+    assert alone.text.startswith("No price for 1 node (n2): GPUs not in the catalog")
