@@ -26,7 +26,7 @@ def all_recommendations(
 ) -> tuple[tuple[DrawnRecommendation, ...], tuple[CodedText, ...]]:
     """All recommendations of a window with their draws, and notes on what brings nothing because it is over.
 
-    What has to be mended comes before any move of the same work. A finished series that did not recur gets none.
+    A fix comes before any move of the same work. A finished series that did not recur gets none.
     """
     movable, notes = _movable(scene, verdicts, groups, found)
     fleet = FleetContext(scene, verdicts, groups, found, movable)

@@ -1,7 +1,7 @@
 """What if: one workload on a node, a count, a slice, a clock and a price that somebody chose.
 
-The same model as the ways out, asked without a finding. Where those fall silent because something forbids the move,
-this answers as far as it can and says what stands against it; where a figure is missing, it says which.
+The same model as the recommendations, without a finding. Where there is none because something forbids the move, this
+answers as far as it can and names what blocks it; where a figure is missing, it names the figure.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def what_if(
 
 
 def survey(scene: MoveContext, base: Baseline, nodes: Iterable[NodeSku]) -> tuple[WhatIfResult, ...]:
-    """Each of these nodes, as if it alone were chosen: what is open and saves most first, what cannot be told last."""
+    """Each of these nodes, as if it alone were chosen: what is open and saves most first, unknown last."""
     predicted: dict[tuple[str, Link], Prediction | Refusal] = {}
     found = [what_if(scene, base, WhatIfChoice(node.name), predicted=predicted) for node in nodes]
 
@@ -69,7 +69,7 @@ def survey(scene: MoveContext, base: Baseline, nodes: Iterable[NodeSku]) -> tupl
 
 @dataclass
 class _Reckoning:
-    """One choice while it is reckoned: what stands against it and what is missing gather here."""
+    """One choice during its calculation: collects what blocks it and what is missing."""
 
     scene: MoveContext
     base: Baseline
@@ -263,7 +263,7 @@ class _Reckoning:
         return time
 
     def _load(self, time: Prediction, gpus: int, fit: SliceFit | None) -> float | None:
-        """95th percentile of a service's load then; above the headroom it stands against the choice."""
+        """95th percentile of a service's load then; above the headroom it blocks the choice."""
         base, most = self.base, self.scene.headroom
         if self.jobs or base.demand is None:
             return None
@@ -362,7 +362,7 @@ class _Reckoning:
     def _no_cash(self, then: Side) -> None:
         base = self.base
         if self.stays and then.nodes >= base.nodes:
-            return  # nothing falls free, and nobody said so
+            return  # nothing becomes free, and nothing was expected to
         if base.mixed:
             self.blocked.append(NODES_MIXED)
         elif not base.whole:

@@ -98,7 +98,7 @@ def _pack(nodes: Sequence[NodeFacts], held: dict[str, list[WorkloadVerdict]]) ->
 
 
 def _apart(workload: WorkloadVerdict, there: Sequence[WorkloadVerdict]) -> bool:
-    """Replicas of one series that stand on nodes apart stay so."""
+    """Replicas of one series on different nodes stay on different nodes."""
     return all(w.series_id != workload.series_id for w in there)
 
 

@@ -35,7 +35,7 @@ def _build(fleet: FleetContext) -> Iterator[DrawnRecommendation]:
 
 
 def fitting(sku: GpuSku | None, group: Group, headroom: float) -> tuple[SliceFit, ...]:
-    """Every instance of its GPU for one replica, weighed, the smallest first. Empty: it cannot be asked.
+    """Every instance of its GPU for one replica, evaluated, the smallest first. Empty: it cannot be asked.
 
     Asked only of replicas that hold one whole GPU each.
     """

@@ -46,7 +46,7 @@ def other_gpu(series: GroupContext, skip: frozenset[str]) -> tuple[DrawnRecommen
     """The best other node of the same provider and region, and why every other was rejected.
 
     `skip`: node SKUs that another recommendation covers. None where no candidate could be predicted and priced; where
-    the best one saves nothing, it stands with what it would cost and is blocked.
+    the best one saves nothing, it has what it would cost and is blocked.
     """
     scene, base, node = series.scene, series.base, series.group.nodes[0]
     source = scene.catalog.gpu(base.group.lead.gpu_sku) if base.group.lead.gpu_sku else None

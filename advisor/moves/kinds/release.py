@@ -1,4 +1,4 @@
-"""GPUs that nobody uses given back: free ones, and those that work holds without using them."""
+"""Unused GPUs released: free ones, and those that a workload holds without using them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ..tracking.cost import cost_of_nodes_left
 from ..tracking.move_state import MoveState, by_freed_nodes
 from ..tracking.observation import Observation, PredictionSnapshot, hours
 
-# A GPU that nobody used in this share of its node's hours is free, not between two jobs.
+# A GPU unused in this share of its node's hours is free, not between two jobs.
 FREE_SHARE = 0.9
 # Instances that divide a GPU wholly add up to all of it, but for rounding.
 WHOLE = 0.999
@@ -132,7 +132,7 @@ def _option(
 def _drawn(verdicts: Verdicts, found: FindingContext, group: Group | None) -> float | None:
     """Watts that the GPUs drew at rest, all together; None: not measured of each of them.
 
-    The mean over the window is all that is known, so it stands for every month. Of instances nobody knows a power.
+    Only the mean over the window is known, so it applies to every month. Instances have no power of their own.
     """
     if group is None:
         watts = [b.power_mean_watts for b in found.bare]
@@ -173,7 +173,7 @@ def _let_go(snapshot: PredictionSnapshot, seen: Observation) -> MoveState | None
         since = max(min(w.start for w in now), seen.start)
         return MoveState("source", since, hours(now, since), f"It holds {len({g for w in now for g in w.gpus})} GPUs.")
     left = max((w.end for w in seen.series(snapshot.series_id)), default=seen.start)
-    # Whether it let go or the agent fell silent: the nodes must have told since, or be gone for good.
+    # Released, or an agent that stopped reporting: the nodes must have reported since, or be gone.
     known = [n for n in snapshot.yardstick.nodes if n in seen.nodes and not seen.gone(n)]
     if any(seen.last_seen(n) <= left + 3600 for n in known):
         return None

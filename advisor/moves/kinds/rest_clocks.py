@@ -110,7 +110,7 @@ def _rest_of(series: GroupContext, levels: Mapping[tuple[str, str], RestLevel]) 
 
 
 def _free(one: RestLevel, all_: Iterable[RestLevel]) -> tuple[float, str] | None:
-    """What a GPU draws with nothing resident, and who tells: itself, its node, the fleet; None: nobody."""
+    """What a GPU draws without a process, and the source: itself, its node, the fleet; None: no data."""
     own = _free_watts(one)
     if own is not None:
         return own, _OWN

@@ -1,4 +1,4 @@
-"""Nodes switched off in the hours of the day in which nobody ever uses them."""
+"""Nodes shut down in the hours of the day in which they are never used."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from ..tracking.cost import SLACK_SECONDS, MoveCost, price_then
 from ..tracking.move_state import MoveState
 from ..tracking.observation import Observation, PredictionSnapshot, spans
 
-# The highest engine activity of an hour up to which nobody used it: monitors and health checks stay below.
+# The highest engine activity of an unused hour: monitors and health checks stay below.
 OFF_ENGINE_MAX = 0.05
 # Shorter than this, loading the models again eats what is saved.
 OFF_HOURS_MIN = 6
-# A working week and two days: fewer mornings tell nothing of a habit.
+# A working week and two days: fewer mornings do not show a habit.
 OFF_DAYS_MIN = 7
 # Nights in a row that a service must have been off: one may be an outage, two a week-end.
 NIGHTS_MIN = 3
@@ -59,7 +59,7 @@ class OffHours:
 def off_hours(usage: pd.DataFrame) -> OffHours | None:
     """The longest stretch of the day in which none of these GPUs ever worked. None: there is none, or too few days.
 
-    An hour that was not observed tells nothing; the highest sample counts, not the mean.
+    An hour without data is ignored; the highest sample counts, not the mean.
     """
     if "g_max" not in usage or usage.empty:
         return None

@@ -146,7 +146,7 @@ def _predicted(scene: MoveContext, serving: Group, training: Group) -> Predictio
 
 
 def _starved_hours(training: Group, groups: Sequence[Group]) -> tuple[float, int]:
-    """GPU-hours of the window in which training starved on these nodes, and how many other trainings that counts."""
+    """GPU-hours of the window in which training on these nodes waited for the network, and how many other trainings."""
     names = {n.node for n in training.nodes}
     starved = [
         (w.gpu_hours, g is training)

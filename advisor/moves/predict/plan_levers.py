@@ -18,7 +18,7 @@ def levers_of_plan(
     wanted: Wanted, serving: Sequence[CapacityPlan], catalog: Catalog, model: MoveModel, nodes: Iterable[NodeSku]
 ) -> tuple[CodedText, ...]:
     """Lower precisions in which fewer GPUs do. `serving`: the plans in the precision that was asked for, the proposal
-    first; empty: no node serves it so. Precisions whose rates nobody measured are in no plan."""
+    first; empty: no node serves it so. Precisions without measured rates are in no plan."""
     there = list(nodes)
     least = serving[0].gpus if serving else None
     found = []

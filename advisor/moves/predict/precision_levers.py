@@ -18,7 +18,7 @@ LOWER = {
     "fp8": ("fp4", "int4"),
     "int8": ("fp4", "int4"),
 }
-# What no arithmetic can tell. Every lever says it.
+# What arithmetic cannot show. Every lever includes it.
 CHECK = "First check the quality of its answers on your own tasks, and its latency at peak. No savings are counted"
 _COPIES = (1, 2, 4, 8, 16)
 

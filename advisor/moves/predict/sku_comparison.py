@@ -1,4 +1,4 @@
-"""Two GPUs for the same work without telemetry: typical work, always an answer, and on what basis it stands."""
+"""Two GPUs for the same work without telemetry: typical work, always an answer, and its basis."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SIGMA_NOTHING_KNOWN = 0.7
 class Comparison:
     """Time on the target over time on the source, what forbids the move, and what the answer rests on.
 
-    `group`: the group of moves whose residuals gave the interval; `assumed`: figures that nobody published; `outside`:
+    `group`: the group of moves whose residuals gave the interval; `assumed`: unpublished figures; `outside`:
     in which ways the question lies outside what was calibrated. `in_flight`: where a batch of decoding was asked for,
     the sequences that memory holds of it, here and there; the time is that of one token then.
     """
@@ -93,7 +93,7 @@ def compare(question: Question, source: GpuSku, target: GpuSku, reference: GpuSk
 def kind_of(question: Question) -> str:
     """The class of work, by which predictions are corrected and their errors grouped.
 
-    Work at a batch that was told is apart: it was measured as the time of one token (decode) or of the first (prefill).
+    Work at a given batch is separate: it was measured as the time of one token (decode) or of the first (prefill).
     """
     profile = profile_of(question)
     if profile == "training" and question.small_training:
@@ -106,7 +106,7 @@ def kind_of(question: Question) -> str:
 
 
 def group_of(question: Question, source: GpuSku, target: GpuSku) -> str:
-    """The group of moves whose published residuals tell how far this prediction may be off."""
+    """The group of moves whose published residuals give the error of this prediction."""
     kind = kind_of(question)
     spread = question.gpus > 1 and kind.split()[0] in ("decode", "prefill", "mixed")
     if spread and not (source.joined_on_board and target.joined_on_board):
@@ -118,7 +118,7 @@ def group_of(question: Question, source: GpuSku, target: GpuSku) -> str:
 
 
 def assumptions(question: Question, *skus: GpuSku) -> tuple[str, ...]:
-    """Figures behind the answer that nobody published, in words."""
+    """Unpublished figures behind the answer, in words."""
     found: list[str] = []
     for sku in skus:
         rates = rates_of(sku, question.precision)

@@ -1,6 +1,6 @@
 """Typical work on one GPU under a power cap or at a lower SM clock, without telemetry: time, watts, joules.
 
-Where nobody says what the work draws, its class does (rules/power_model.yaml), within a wide interval. At a lower clock
+Without a given power of the work, its class sets it (rules/power_model.yaml), within a wide interval. At a lower clock
 matrix products, vector work and latency take longer by as much; memory and links do not.
 """
 
@@ -200,7 +200,7 @@ def _interval(median: float, sigma: float) -> Interval:
 
 def _unit(question: Question, sku: GpuSku, tables: Tables, watts: float, ratio: float) -> UnitOfWork | None:
     """Joules a token of language models, or a request that is mostly prompt; None for other work and for training,
-    whose times cannot be reckoned."""
+    whose times are unknown."""
     parts = parts_of(question, sku, tables.reference, tables.moves)
     if profile_of(question) is not None or parts is None:
         return None

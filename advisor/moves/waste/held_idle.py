@@ -98,7 +98,7 @@ def _left(usage: pd.DataFrame, kind: str, rule: WasteRule) -> bool:
     if usage.empty:
         return kind == "idle"
     rests = _rests(usage, rule)
-    if rests.before is None:  # never at work: all of it is one rest, and nobody knows what for
+    if rests.before is None:  # never at work: all of it is one rest, for an unknown reason
         return kind == "idle" or rests.last_hours >= rule.value("rest_hours")
     if rests.last_hours < rule.value("rest_times") * rests.before:
         return False

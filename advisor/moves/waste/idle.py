@@ -1,4 +1,4 @@
-"""GPUs that nobody held and that did nothing."""
+"""Free GPUs without activity."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from ..context.rule_context import (
 # A GPU counts as idle where nearly all of the time that nobody held it was idle: else somebody unseen worked there. The
 # same share by which work is called idle (rules/kinds.yaml), so that a label that is missing makes nothing idle.
 IDLE_OF_UNHELD = 0.95
-# A MIG instance that nobody used in half of its node's hours is not between two pieces of work.
+# A MIG instance unused in half of its node's hours is not between two pieces of work.
 IDLE_INSTANCE_SHARE = 0.5
 
 

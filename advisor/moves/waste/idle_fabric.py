@@ -38,7 +38,7 @@ from ..context.rule_context import (
     would_change_if,
 )
 
-# A kind nobody could tell leaves the fabric's purpose open, unless it is a trace of the node's hours.
+# An unknown kind leaves the fabric's purpose open, unless it is a trace of the node's hours.
 UNKNOWN_SHARE = 0.05
 # What is left of that doubt where work only reads memory: recommenders train like that too.
 _OF_READING = 0.5
@@ -169,7 +169,7 @@ def _may_need_it(working: Mapping[str, float], by_series: Mapping[str, Group], r
             return True
         in_all += part * likely * (_OF_READING if _only_reads(group, rule) else 1.0)
         limit = min(limit, rule.value("training_confidence_max"))
-        # The hours in which it trained, or nobody can tell what it did, though most of its time is something else.
+        # The hours in which it trained, or did something unknown, though most of its time is something else.
         shares = group.kind_shares
         doubtful = sum(share for kind, share in shares.items() if kind in (*TRAINING, "unknown"))
         if doubtful > 0 and doubtful * part >= UNKNOWN_SHARE:

@@ -33,7 +33,7 @@ def idle_nvlink(scope: RuleContext, rule: WasteRule) -> RuleResult:
     found: list[FindingContext] = []
     limit = rule.value("util_p995_max")
     for group in scope.seen:
-        # Of several GPUs whose work nobody could tell, training is not ruled out.
+        # For work of unknown kind on several GPUs, training is not excluded.
         if group.kind in (*TRAINING, "unknown") and group.gpus_per_replica > 1:
             continue
         if not all(scope.has_nvlink(n) for n in group.nodes):

@@ -33,7 +33,7 @@ _ASSUMED = " (assumed: lowest sustained share measured for its architecture)"
 @dataclass(frozen=True, slots=True)
 class _Cheaper:
     """`usd_less`: how much less a GPU-hour costs there. `bandwidth`: what its memory sustains, over the present;
-    `assumed`: nobody measured it there."""
+    `assumed`: it was not measured there."""
 
     node: NodeSku
     price: Price
@@ -83,12 +83,12 @@ def _cheaper(scope: RuleContext, rule: WasteRule, group: Group) -> _Cheaper | No
 
 
 def _sustained(sku: GpuSku | None) -> float | None:
-    """Bytes per second that memory-bound work reaches; None: nobody measured it."""
+    """Bytes per second that memory-bound work reaches; None: not measured."""
     return sku.mem_bandwidth_bytes_per_second * sku.achieved.mem if sku is not None and sku.achieved.mem else None
 
 
 def _sustained_at_least(sku: GpuSku | None, known: Iterable[GpuSku]) -> float | None:
-    """The same of a GPU that nobody measured: its bandwidth at the lowest share that one of its architecture reached,
+    """The same of a GPU without measurement: its bandwidth at the lowest share that one of its architecture reached,
     for memory and its controller come with that. None: none of them was measured."""
     shares = [
         one.achieved.mem

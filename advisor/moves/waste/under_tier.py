@@ -23,7 +23,7 @@ def under_tier(scope: RuleContext, rule: WasteRule) -> RuleResult:
     """Training bound by the network on nodes without RDMA, or by PCIe on nodes without NVLink."""
     found: list[FindingContext] = []
     for group in scope.seen:
-        # Work that nobody could name waits in collectives as training does, unless it is likelier to answer requests.
+        # Work of unknown kind waits in collectives as training does, unless it is likelier to answer requests.
         trains = kind_chance(group, *TRAINING)
         if group.kind not in TRAINING and (group.kind != "unknown" or trains <= kind_chance(group, *AVAILABLE)):
             continue
