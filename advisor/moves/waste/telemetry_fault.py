@@ -30,8 +30,8 @@ from ..context.rule_context import (
 
 
 def telemetry_fault(scope: RuleContext, rule: WasteRule) -> RuleResult:
-    """Nodes whose counters do not change while their GPUs draw power, or the reverse: one finding for each set of nodes,
-    whatever ran there."""
+    """Nodes whose counters do not change while their GPUs draw power, or the reverse: one finding for each set of
+    nodes, whatever ran there."""
     found: list[FindingContext] = []
     notes: list[CodedText] = []
     by_nodes: dict[tuple[str, ...], list[Group]] = {}
