@@ -1,7 +1,7 @@
 """One place between verdicts and findings: no finding contradicts what its own workload shows.
 
 A rule judges by its thresholds; a verdict by shapes, shares of time and the words of engines. The two may rest on other
-statistics of the same data, and where they disagree one of them is wrong, and nobody knows which. Then the finding is
+statistics of the same data, and where they disagree one of them is wrong, but not known which. Then the finding is
 not told: a note says which evidence it contradicts. What is compared are codes and measures, never words.
 """
 
@@ -83,7 +83,7 @@ def _either(*questions: Callable[[Verdicts, Group, FindingContext], str | None])
 
 
 def _not_its_fault(_: Verdicts, group: Group, found: FindingContext) -> str | None:
-    """A fault that others of its limits outweigh is not what comes first."""
+    """A fault that its other bottlenecks outweigh does not come first."""
     fault = found.fault
     if fault is None:
         return None
@@ -164,8 +164,8 @@ def consistent(
         notes.append(
             CodedText(
                 "finding-contradicted",
-                f"{one.finding.rule} is not said of {of[:1].lower()}{of[1:]}: what {group.lead.name} shows contradicts "
-                f"it ({code}).",
+                f"No {one.finding.rule} finding for {of[:1].lower()}{of[1:]}: data of {group.lead.name} contradict it "
+                f"({code}).",
                 {"rule": one.finding.rule, "workload": group.lead.id, "evidence": code},
             )
         )
@@ -173,7 +173,7 @@ def consistent(
 
 
 def _answered(one: FindingContext, kept: Sequence[FindingContext]) -> bool:
-    """Whether what is given back altogether is also told to be held in too great a number."""
+    """Whether GPUs to be released altogether also have a finding of too many GPUs."""
     return one.finding.rule == "too-many-gpus" and any(
         other.finding.rule == "held-idle" and other.group is one.group for other in kept
     )

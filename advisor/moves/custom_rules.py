@@ -34,8 +34,8 @@ def custom_findings(scope: RuleContext, custom: CustomRules) -> RuleResult:
                 notes.append(
                     CodedText(
                         "custom-rule-seen-too-short",
-                        f"{own.rule.id} seems to hold for {series_label(group)}, in {seen} of data; "
-                        f"it speaks from {own.coverage_hours:g} h on.",
+                        f"{own.rule.id} appears to apply to {series_label(group)} ({seen} of data); "
+                        f"a finding needs {own.coverage_hours:g} h.",
                         {"rule": own.rule.id, "hours": group.observed_hours, "needed_hours": own.coverage_hours},
                     )
                 )

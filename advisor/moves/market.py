@@ -1,6 +1,6 @@
 """What other providers would charge for the same work: shown apart, and never summed.
 
-A search for the cheapest provider is arbitrage, not right-sizing: data, egress, terms and capacity are not weighed.
+A search for the cheapest provider is arbitrage, not right-sizing: data, egress, terms and capacity are not evaluated.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from .context.move_context import MoveContext, baseline_for
 from .context.other_nodes import candidates
 from .kinds.move_sku import move_option
 
-# What no price of a node tells of a move to another provider.
+# What the price of a node does not show of a move to another provider.
 ELSEWHERE = "data, egress, terms or capacity"
 # Of each workload, so many providers.
 SHOWN = 3
-_TERMS = coded("terms-elsewhere", "{terms} at another provider cost more than the difference", terms=ELSEWHERE)
+_TERMS = coded("terms-elsewhere", "{terms} at the other provider cost more than the savings", terms=ELSEWHERE)
 
 
 def market_recommendations(

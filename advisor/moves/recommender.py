@@ -26,7 +26,7 @@ def all_recommendations(
 ) -> tuple[tuple[DrawnRecommendation, ...], tuple[CodedText, ...]]:
     """All recommendations of a window with their draws, and notes on what brings nothing because it is over.
 
-    What has to be mended comes before any move of the same work. A finished series that did not recur gets none.
+    A fix comes before any move of the same work. A finished series that did not recur gets none.
     """
     movable, notes = _movable(scene, verdicts, groups, found)
     fleet = FleetContext(scene, verdicts, groups, found, movable)
@@ -52,10 +52,10 @@ def _movable(
         own = by_group.get(group.series_id, {})
         if not group.recurs:
             if group.series_id not in faulty and own:
-                ended = "has moved to other nodes" if group.moved else "has ended and did not recur"
+                ended = "moved to other nodes" if group.moved else "ended and did not recur"
                 notes.append(
                     coded(
-                        "work-is-over", "{workload} {ended}: what it wasted there cannot be saved next month.",
+                        "work-is-over", "{workload} {ended}; its past waste there is not recoverable.",
                         workload=group.lead.name, ended=ended,
                     )
                 )  # fmt: skip

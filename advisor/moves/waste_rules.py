@@ -53,7 +53,7 @@ def find_waste(scope: RuleContext, exceptions: Exceptions) -> tuple[tuple[Findin
     """
     alone = sorted(set(scope.rules) ^ set(RULES))
     if alone:
-        raise LookupError(f"{', '.join(alone)}: a rule needs both its file in rules/waste and its module.")
+        raise LookupError(f"{', '.join(alone)}: a rule needs both a file in rules/waste and a module.")
     found: list[FindingContext] = []
     notes: list[CodedText] = []
     for described in RULES.values():
@@ -102,7 +102,7 @@ def excused(groups: Sequence[Group], exceptions: Exceptions, at: float) -> tuple
 def _excepted(
     scope: RuleContext, found: Iterable[FindingContext], notes: Iterable[CodedText], exceptions: Exceptions
 ) -> tuple[tuple[FindingContext, ...], tuple[CodedText, ...]]:
-    """The findings that stand, and the notes with one more for every exception that silenced some."""
+    """The findings that remain, and the notes with one more for every exception that silenced some."""
     kept: list[FindingContext] = []
     silenced: dict[tuple[str, RuleException], list[str]] = {}
     for one in found:
@@ -115,7 +115,7 @@ def _excepted(
     silent = [
         CodedText(
             "silenced-by-exception",
-            f"{rule} says nothing of {listed(names)}, by the exception {why.id} ({why.origin}): {why.reason}",
+            f"{rule} skips {listed(names)}. Exception {why.id} ({why.origin}): {why.reason}",
             {"rule": rule, "exception": why.id, "origin": why.origin, "reason": why.reason},
         )
         for (rule, why), names in silenced.items()
@@ -140,7 +140,7 @@ def wasted(found: Iterable[tuple[Finding, str | None]]) -> float:
 
     GPU-hours without use count whole. What is paid too much for the others (the fabric, NVLink, a GPU of too high a
     tier) counts for the rest of them, and a tier's difference only beyond what its links add. What work loses by
-    waiting is no part of it: nobody knows how much of that another node or a mended input would give back.
+    waiting is no part of it: how much of that another node or a fixed input recovers is unknown.
     """
     total = 0.0
     surplus: dict[str, float] = {}
@@ -165,5 +165,5 @@ def wasted(found: Iterable[tuple[Finding, str | None]]) -> float:
 
 
 def wasted_hours(findings: Iterable[Finding]) -> float:
-    """GPU-hours that nobody used, where no price says what they cost."""
+    """Unused GPU-hours without a price."""
     return sum(f.gpu_hours for f in findings if waste_of(f.rule) in UNUSED)

@@ -1,7 +1,7 @@
 """What if: one workload on a node, a count, a slice, a clock and a price that somebody chose.
 
-The same model as the ways out, asked without a finding. Where those fall silent because something forbids the move,
-this answers as far as it can and says what stands against it; where a figure is missing, it says which.
+The same model as the recommendations, without a finding. Where there is none because something forbids the move, this
+answers as far as it can and names what blocks it; where a figure is missing, it names the figure.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def what_if(
 
 
 def survey(scene: MoveContext, base: Baseline, nodes: Iterable[NodeSku]) -> tuple[WhatIfResult, ...]:
-    """Each of these nodes, as if it alone were chosen: what is open and saves most first, what cannot be told last."""
+    """Each of these nodes, as if it alone were chosen: what is open and saves most first, unknown last."""
     predicted: dict[tuple[str, Link], Prediction | Refusal] = {}
     found = [what_if(scene, base, WhatIfChoice(node.name), predicted=predicted) for node in nodes]
 
@@ -69,7 +69,7 @@ def survey(scene: MoveContext, base: Baseline, nodes: Iterable[NodeSku]) -> tupl
 
 @dataclass
 class _Reckoning:
-    """One choice while it is reckoned: what stands against it and what is missing gather here."""
+    """One choice during its calculation: collects what blocks it and what is missing."""
 
     scene: MoveContext
     base: Baseline
@@ -129,9 +129,9 @@ class _Reckoning:
     def _gpu(self) -> GpuSku | None:
         """The GPU then; None: it is not known, and `missing` says so."""
         if self.source is None:
-            self.missing.append(coded("gpus-not-in-catalog", "the catalog has no figures for its GPUs"))
+            self.missing.append(coded("gpus-not-in-catalog", "the catalog has no data for its GPUs"))
         elif not self.base.group.nodes:
-            self.missing.append(coded("nodes-unknown", "none of its nodes is known"))
+            self.missing.append(coded("nodes-unknown", "its nodes are unknown"))
         elif self.stays:
             return self.source
         elif self.target is None:
@@ -149,7 +149,7 @@ class _Reckoning:
             self.blocked += gates(group, source, self.base.sku, gpu, self.target)
             if self.target.provider != group.nodes[0].provider:
                 self.notes.append(
-                    coded("another-provider", "Another provider: {terms} is not reckoned.", terms=ELSEWHERE)
+                    coded("another-provider", "Different provider: {terms} not included.", terms=ELSEWHERE)
                 )
         key = gpu.name, link
         if key not in self.predicted:
@@ -167,21 +167,21 @@ class _Reckoning:
             return (time if fit.prediction is None else _both(time, fit.prediction)), fit
         if gpu.name != source.name:
             why = coded(
-                "slice-of-another-gpu", "a slice of {gpu} is not predicted from whole {today}: choose the same GPU",
+                "slice-of-another-gpu", "no prediction for a slice of {gpu} from whole {today}; choose the same GPU",
                 gpu=gpu.name, today=source.name,
             )  # fmt: skip
         elif group.shared:
             why = coded(
-                "slice-of-shared-gpu", "its GPUs are shared, and a slice is reckoned for work that has a GPU to itself"
+                "slice-of-shared-gpu", "its GPUs are shared; slices are predicted only for work with a whole GPU"
             )
         elif group.gpus_per_replica != 1:
             why = coded(
-                "slice-of-larger-replica", "a slice is reckoned for replicas of one GPU, and these hold {gpus}",
+                "slice-of-larger-replica", "slices are predicted only for replicas of one GPU; these have {gpus}",
                 gpus=group.gpus_per_replica,
             )  # fmt: skip
         else:
             why = coded(
-                "no-such-instance", "the catalog knows no instance {instance} of {gpu}", instance=asked, gpu=source.name
+                "no-such-instance", "the catalog has no instance {instance} of {gpu}", instance=asked, gpu=source.name
             )
         self.missing.append(why)
         return time, None
@@ -196,7 +196,7 @@ class _Reckoning:
             self.missing.append(
                 coded(
                     "clock-of-another-gpu",
-                    "a clock is predicted for whole GPUs of today's kind: choose those, or the full clock",
+                    "clocks are predicted only for whole GPUs of the current model; choose those, or the full clock",
                 )
             )
             return time, None, None
@@ -210,7 +210,7 @@ class _Reckoning:
             self.missing.append(
                 coded(
                     "power-not-measured",
-                    "its power at work was not measured, so what a lower clock saves is not known",
+                    "savings of a lower clock unknown: no data on busy power",
                 )
             )
             return _both(time, found), None, None
@@ -218,7 +218,7 @@ class _Reckoning:
         change = ClockChange(move, None, drawn.hours_per_month)
         kwh = change.kwh_per_month
         worth, joules = worth_words(self.scene.book, group, kwh), {"joules_per_month": change.joules_per_month}
-        self.notes.append(CodedText("clock-saves", f"The clock saves {kwh:,.0f} kWh a month, {worth}.", joules))
+        self.notes.append(CodedText("clock-saves", f"The clock saves {kwh:,.0f} kWh/month, {worth}.", joules))
         return _both(time, found), kwh, move.watts_after
 
     def _count(self, time: Prediction, fit: SliceFit | None) -> int:
@@ -229,9 +229,7 @@ class _Reckoning:
         if chosen is not None or self.jobs:
             return chosen or base.gpus
         if base.demand is None:
-            self.missing.append(
-                coded("count-unknown", "the demand was not measured, so how many GPUs carry it is not known")
-            )
+            self.missing.append(coded("count-unknown", "required GPU count unknown: no demand data"))
             return base.gpus
         if _as_fast(time):
             return base.right_gpus
@@ -260,12 +258,12 @@ class _Reckoning:
         if self.choice.gpus is not None and gpus < base.gpus and gpu.name == source.name:
             self.blocked += fewer_gpus_gates(base.group, gpus)
         if gpus < base.floor:
-            least = coded("below-least-gpus", "{gpus} GPUs are the least that keep the service up", gpus=base.floor)
+            least = coded("below-least-gpus", "the service needs at least {gpus} GPUs", gpus=base.floor)
             self.blocked.append(least)
         return time
 
     def _load(self, time: Prediction, gpus: int, fit: SliceFit | None) -> float | None:
-        """95th percentile of a service's load then; above the headroom it stands against the choice."""
+        """95th percentile of a service's load then; above the headroom it blocks the choice."""
         base, most = self.base, self.scene.headroom
         if self.jobs or base.demand is None:
             return None
@@ -276,8 +274,8 @@ class _Reckoning:
             self.blocked.append(
                 CodedText(
                     "overloaded",
-                    f"the 95th percentile of load would be {load_words(load)} of what they sustain, and "
-                    f"{load_words(most)} is the most they should carry",
+                    f"the 95th percentile of load would be {load_words(load)} of what they sustain "
+                    f"(limit {load_words(most)})",
                     {"load": load, "headroom": most},
                 )
             )
@@ -305,12 +303,12 @@ class _Reckoning:
             sku = target.name if target is not None else base.group.lead.node_sku or "node"
             region = known.region if known is not None else node.region or "any region"
             return Price(
-                f"chosen:{sku}", sku, region, self.choice.usd_per_hour, "chosen", "typed here", day(self.scene.at)
+                f"chosen:{sku}", sku, region, self.choice.usd_per_hour, "chosen", "entered here", day(self.scene.at)
             )
         if known is None:
             where = f" in {node.region}" if node.region and not self.stays else ""
             what = f"{target.name if target else 'its nodes'}{where}"
-            self.missing.append(coded("price-unknown", "no price of {what} is known: give one", what=what))
+            self.missing.append(coded("price-unknown", "no price for {what}; set one", what=what))
         return known
 
     def _ended(
@@ -346,7 +344,7 @@ class _Reckoning:
             self.missing.append(
                 coded(
                     "todays-price-unknown",
-                    "the price of the present nodes is not known, so nothing can be held against it",
+                    "no price for the current nodes, so no comparison",
                 )
             )
         if base.price is None or then.price is None:
@@ -364,7 +362,7 @@ class _Reckoning:
     def _no_cash(self, then: Side) -> None:
         base = self.base
         if self.stays and then.nodes >= base.nodes:
-            return  # nothing falls free, and nobody said so
+            return  # nothing becomes free, and nothing was expected to
         if base.mixed:
             self.blocked.append(NODES_MIXED)
         elif not base.whole:
@@ -372,7 +370,7 @@ class _Reckoning:
         elif self.stays:
             self.notes.append(
                 coded(
-                    "capacity-no-cash", "The present nodes are {basis}: what falls free is capacity, no cash.",
+                    "capacity-no-cash", "The current nodes are {basis}: freed nodes are capacity, not cash.",
                     basis=base.price.basis if base.price is not None else "unknown",
                 )
             )  # fmt: skip

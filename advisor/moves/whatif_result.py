@@ -1,4 +1,4 @@
-"""A question about one workload and its answer: what was chosen, today beside then, and what stands against it."""
+"""A question about one workload and its answer: what was chosen, now and then, and what blocks it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class WhatIfResult:
-    """What a choice comes to. `then` None: it cannot be reckoned, and `missing` says why.
+    """The result of a choice. `then` None: there is no prediction, and `missing` has the reason.
 
     `saving_usd_per_month`: cash; None: none can be claimed. `of_count_usd_per_month`: the part of its p50 that today's
     GPUs would save by their right-sized count alone. `energy_kwh_per_month`: what a lower clock saves. `blocked_by`:
@@ -66,7 +66,7 @@ class WhatIfResult:
 
     @property
     def open(self) -> bool:
-        """Whether nothing is known to stand against it."""
+        """Whether nothing is known to block it."""
         return not self.blocked_by and not self.missing
 
     @property

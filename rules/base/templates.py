@@ -17,6 +17,7 @@ PLACEHOLDERS = frozenset(
         "gpu_hours", "cost", "price", "since", "last_active", "fabric", "line_rate", "util", "engine", "sm", "dram",
         "power", "idle_power", "power_words", "held_by", "whose", "mem_used", "u_max", "u_label", "count_needed",
         "confidence", "span", "share", "lost", "link", "limit", "cause", "bottleneck", "cheaper_sku", "mem_gb",
+        "traffic",
     }
 )  # fmt: skip
 

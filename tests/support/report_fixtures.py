@@ -112,7 +112,7 @@ def _finding(w: WorkloadVerdict, rule: str, hours: float) -> Finding:
         id=f"f-{w.id}", rule=rule, severity="high", workload=w.id, node=w.nodes[0], gpus=w.gpus, nodes=w.nodes,
         evidence=(Evidence("fabric_util_p995", 0.0005, 0.01, "ratio of line rate"),), gpu_hours=hours,
         cost_usd=1651.8 if rule == "idle-fabric" else 12.29 * hours, price=f"{IB}@eastus", confidence=0.9,
-        would_change_if=(CodedText("soon", "A job that spans nodes is to run there soon."),),
+        would_change_if=(CodedText("soon", "Jobs that span nodes will run there soon."),),
         text=f"The service {w.name} ({w.owner.namespace}) runs on {w.nodes[0]} and shows {rule}. That is not cheap.",
     )  # fmt: skip
 

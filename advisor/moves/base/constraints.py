@@ -25,14 +25,14 @@ PRECISION_CAPABILITY = {
 }  # fmt: skip
 
 # What stands against moves of several kinds.
-NODES_MIXED = coded("nodes-of-several-kinds", "its nodes are of several kinds, so each has to be weighed by hand")
+NODES_MIXED = coded("nodes-of-several-kinds", "its nodes have several types; evaluate each by hand")
 WHICH_NODES = coded(
     "nodes-to-give-up-unclear",
-    "its nodes are of several kinds, so which of them to give up has to be weighed by hand",
+    "its nodes have several types; choose by hand which of them to release",
 )
-NODES_SHARED = coded("nodes-shared", "other work sits on the same nodes, so none of them would fall free")
-GPUS_SHARED = coded("gpus-shared", "its GPUs are shared with other work, which would have to move as well")
-_SLICED = coded("holds-mig-instances", "it holds MIG instances, parts of GPUs whose rest others may hold")
+NODES_SHARED = coded("nodes-shared", "other work runs on the same nodes, so none of them becomes free")
+GPUS_SHARED = coded("gpus-shared", "its GPUs are shared with other work that must move as well")
+_SLICED = coded("holds-mig-instances", "it holds MIG instances of GPUs that other work may share")
 
 
 def gates(
@@ -59,21 +59,21 @@ def fewer_gpus_gates(group: Group, gpus: int) -> tuple[CodedText, ...]:
     reasons = [_shared(group)]
     excused = group.kept.get("surplus")
     if excused is not None:
-        reasons.append(coded("kept-by-exception", "its GPUs are kept by the exception {id}", id=excused.id))
+        reasons.append(coded("kept-by-exception", "exception {id} keeps its GPUs", id=excused.id))
     if group.phase == "training":
-        reasons.append(coded("training-runs-longer", "training on fewer GPUs runs longer by as much: nothing is saved"))
+        reasons.append(
+            coded("training-runs-longer", "training on fewer GPUs takes proportionally longer and saves nothing")
+        )
     if group.demand_p95 is None:
         lacking = " and ".join(USE_NAMES[name] for name in group.lacking)
         lacking = lacking or "its use"
-        reasons.append(
-            coded("demand-unknown", "{lacking} was not measured, so the demand is not known", lacking=lacking)
-        )
+        reasons.append(coded("demand-unknown", "demand unknown: no data on {lacking}", lacking=lacking))
     elif gpus % max(group.gpus_per_replica, 1) and group.may_use_nvlink:
         reasons.append(
             coded(
                 "replica-over-nvlink",
-                "the GPUs of a replica talk over NVLink (tensor parallelism): whether the model fits on fewer is not "
-                "known (memory needed unknown)",
+                "the GPUs of a replica communicate over NVLink (tensor parallelism), and the required memory is "
+                "unknown",
             )
         )
     return tuple(r for r in reasons if r)
@@ -94,16 +94,17 @@ def other_stack(source: GpuSku, target: GpuSku) -> CodedText | None:
     if source.vendor.lower() == target.vendor.lower():
         return None
     return coded(
-        "other-software-stack", "{sku} needs another software stack ({vendor})", sku=target.name, vendor=target.vendor
+        "other-software-stack",
+        "{sku} needs a different software stack ({vendor})",
+        sku=target.name,
+        vendor=target.vendor,
     )
 
 
 def arm_host(source: GpuSku, target: GpuSku) -> CodedText | None:
     # Grace superchips (GH200, GB200, GB300) sit beside an Arm processor.
     if re.match(r"G[HB]\d", target.name) and not re.match(r"G[HB]\d", source.name):
-        return coded(
-            "arm-host", "{sku} comes with an Arm host, and software built for x86 does not run there", sku=target.name
-        )
+        return coded("arm-host", "{sku} has an Arm host, which does not run x86 software", sku=target.name)
     return None
 
 
@@ -113,8 +114,8 @@ def _split(group: Group, node: NodeSku) -> CodedText | None:
         return None
     return coded(
         "node-too-small",
-        "{together} GPUs of one workload work on one node, this one has {gpu_count}, and whether they can be parted is "
-        "not known",
+        "one workload uses {together} GPUs on one node, this node has {gpu_count}, and no data show that it can be "
+        "split",
         together=together, gpu_count=node.gpu_count,
     )  # fmt: skip
 
@@ -129,12 +130,12 @@ def _host(group: Group, source_node: NodeSku | None, node: NodeSku) -> CodedText
     if busy is None:
         return coded(
             "cpu-need-unknown",
-            "it has {there:.0f} CPU threads per GPU against {here:.0f}, and how many are needed was not measured",
+            "it has {there:.0f} CPU threads per GPU instead of {here:.0f}, and the CPU need was not measured",
             there=there, here=here,
         )  # fmt: skip
     if there < CPU_HEADROOM * busy * here:
         return coded(
-            "too-few-cpus", "it has {there:.0f} CPU threads per GPU, and {busy:.0f} are busy on average today",
+            "too-few-cpus", "it has {there:.0f} CPU threads per GPU, but {busy:.0f} are busy on average",
             there=there, busy=busy * here,
         )  # fmt: skip
     return None
@@ -158,7 +159,7 @@ def _precision(source: GpuSku, target: GpuSku) -> CodedText | None:
     if there < BF16_CAPABILITY <= here:
         return lacks_precision(target, "BF16")
     if there < FP8_CAPABILITY <= here:
-        return coded("precision-unknown", "the precision in use is not known, and {sku} has no FP8", sku=target.name)
+        return coded("precision-unknown", "precision in use unknown, and {sku} has no FP8", sku=target.name)
     return None
 
 
@@ -168,13 +169,13 @@ def _memory(group: Group, source: GpuSku, target: GpuSku) -> CodedText | None:
     if group.preallocates:
         return CodedText(
             "memory-preallocated",
-            f"memory needed unknown: the engine fills whatever memory it finds, and {target.name} has "
-            f"{target.mem_bytes / 1e9:.0f} GB against {source.mem_bytes / 1e9:.0f} GB",
+            f"required memory unknown: the engine allocates all available memory, and {target.name} has "
+            f"{target.mem_bytes / 1e9:.0f} GB instead of {source.mem_bytes / 1e9:.0f} GB",
             {"sku": target.name, "mem_bytes": target.mem_bytes, "mem_bytes_today": source.mem_bytes},
         )
     if group.mem_used_max is None:
         return coded(
-            "memory-not-measured", "memory needed unknown: its use was not measured, and {sku} has less",
+            "memory-not-measured", "required memory unknown: no memory data, and {sku} has less memory",
             sku=target.name,
         )  # fmt: skip
     needed = group.mem_used_max * source.mem_bytes
@@ -183,7 +184,7 @@ def _memory(group: Group, source: GpuSku, target: GpuSku) -> CodedText | None:
         return None
     return CodedText(
         "memory-too-small",
-        f"it used up to {needed / 1e9:.0f} GB per GPU, and {target.name} has room for {room / 1e9:.0f} GB",
+        f"it uses up to {needed / 1e9:.0f} GB per GPU; {target.name} has room for {room / 1e9:.0f} GB",
         {"sku": target.name, "needed_bytes": needed, "room_bytes": room},
     )
 
@@ -196,13 +197,13 @@ def _nvlink(group: Group, source_node: NodeSku | None, node: NodeSku) -> CodedTe
         if not group.uses_nvlink:
             return coded(
                 "nvlink-not-measured",
-                "what its GPUs say to one another over NVLink was not measured, and this node joins them by PCIe only",
+                "NVLink traffic of its GPUs was not measured, and this node connects GPUs only by PCIe",
             )
-        return coded("nvlink-missing", "its GPUs talk over NVLink, and this node joins them by PCIe only")
+        return coded("nvlink-missing", "its GPUs use NVLink, and this node connects GPUs only by PCIe")
     in_one_node = group.gpus_per_replica if source_node is None else min(group.gpus_per_replica, source_node.gpu_count)
     if node.gpu_count < in_one_node:
         return coded(
-            "nvlink-group-too-small", "{together} GPUs work together over NVLink, and this node has {gpu_count}",
+            "nvlink-group-too-small", "{together} GPUs work together over NVLink, but this node has {gpu_count}",
             together=in_one_node, gpu_count=node.gpu_count,
         )  # fmt: skip
     return None
@@ -212,7 +213,7 @@ def _fabric(group: Group, source_node: NodeSku | None, node: NodeSku) -> CodedTe
     excused = group.kept.get("fabric")
     if excused is not None and not node.fabric.rdma and (source_node is None or source_node.fabric.rdma is not False):
         return coded(
-            "fabric-by-exception", "it may need its fabric, by the exception {id}, and this node has none",
+            "fabric-by-exception", "it may need its fabric (exception {id}), and this node has none",
             id=excused.id,
         )  # fmt: skip
     spans = group.phase == "training" and any(len(w.nodes) > 1 for w in group.workloads)
@@ -222,19 +223,19 @@ def _fabric(group: Group, source_node: NodeSku | None, node: NodeSku) -> CodedTe
         return None
     if not node.fabric.rdma:
         if unknown and not spans:
-            return coded("fabric-not-measured", "what its fabric carries was not measured, and this node has none")
+            return coded("fabric-not-measured", "its fabric traffic was not measured, and this node has no fabric")
         what = "training that spans nodes" if spans else "work that uses the fabric"
-        return coded("fabric-missing", "{what} never loses its fabric, and this node has none", what=what)
+        return coded("fabric-missing", "{what} needs a fabric, and this node has none", what=what)
     if source_node is None or not source_node.fabric.bytes_per_second:
         return None
     here = source_node.fabric.bytes_per_second / source_node.gpu_count
     if not node.fabric.bytes_per_second:
-        return coded("fabric-rate-unknown", "how fast its fabric is per GPU is not known")
+        return coded("fabric-rate-unknown", "fabric rate per GPU unknown")
     there = node.fabric.bytes_per_second / node.gpu_count
     if there < here:
         return CodedText(
             "fabric-slower",
-            f"its fabric is slower per GPU ({there * 8e-9:.0f} against {here * 8e-9:.0f} Gb/s)",
+            f"its fabric is slower per GPU ({there * 8e-9:.0f} instead of {here * 8e-9:.0f} Gb/s)",
             {"bytes_per_second": there, "bytes_per_second_today": here},
         )
     return None
@@ -249,8 +250,8 @@ def _host_bound(group: Group, source: GpuSku, target: GpuSku) -> CodedText | Non
         return None
     return coded(
         "host-bound",
-        "its host and its launches set the pace in {waits:.0%} of its busy time, and a faster GPU waits for them as "
-        "well: a small published service ran at 0.65x the speed of H100 on B200",
+        "it waits for its host and launches in {waits:.0%} of its busy time, and so would a faster GPU "
+        "(a published service: 0.65x the speed of H100 on B200)",
         waits=waits,
     )
 

@@ -84,12 +84,14 @@ def _broken(latency: Latency, slowdown: Slowdown, of: tuple[str, float, float, f
     bound = f"the {seconds_words(limit)} of its latency class {latency.label}"
     if math.isinf(slowdown.queue):
         return CodedText(
-            "latency-without-end", f"{where} would grow without end, above {bound}: the GPUs left cannot keep up", told
+            "latency-without-end",
+            f"{where} would grow without limit, above {bound}, because the remaining GPUs cannot keep up",
+            told,
         )
     return CodedText(
         "latency-class-broken",
-        f"{where} would be {seconds_words(measured * slowdown.at_most)} at most, above {bound} "
-        f"({seconds_words(measured)} today x {slowdown.at_most:.2f})",
+        f"{where} would reach up to {seconds_words(measured * slowdown.at_most)}, above {bound} "
+        f"({seconds_words(measured)} now, times {slowdown.at_most:.2f})",
         {**told, "predicted_seconds": measured * slowdown.at_most, "queue_factor": slowdown.queue},
     )
 
@@ -101,7 +103,7 @@ def kept_words(latency: Latency, slowdown: Slowdown) -> str:
         for measure, figures, share, limit in held_limits(latency)
         if figures is not None and (value := figures.at(share)) is not None
     ]
-    return f"Its latency class {latency.label} is kept: {', '.join(parts)}." if parts else ""
+    return f"Latency class {latency.label} is met: {', '.join(parts)}." if parts else ""
 
 
 def not_measured(latency: Latency) -> tuple[str, ...]:

@@ -42,7 +42,9 @@ SAME_GPU = "same GPU"  # what a prediction rests on that predicts no change
 SIGMA_ACHIEVED_KNOWN = 0.16
 SIGMA_CHANGED_PARALLELISM = 0.40
 _MODERN = ("hopper", "blackwell")
-_NETWORK_UNKNOWN = coded("network-unknown", "the work uses the network between nodes, and the target's is not known")
+_NETWORK_UNKNOWN = coded(
+    "network-unknown", "the work uses the network between nodes, and that of the target is unknown"
+)
 
 
 # A use counts as measured where it is known in this share of the observed time.
@@ -189,7 +191,7 @@ def predict(
         return Refusal(
             coded(
                 "communication-exposed",
-                "communication that nothing hides would take {there:.0%} of the time, {here:.0%} today",
+                "exposed communication would take {there:.0%} of the time (now {here:.0%})",
                 there=there, here=here,
             )
         )  # fmt: skip
@@ -205,7 +207,7 @@ def not_measured(use: Use, *names: str) -> Refusal | None:
     if not lacking:
         return None
     told, were = " and ".join(USE_NAMES[name] for name in lacking), "was" if len(lacking) == 1 else "were"
-    return Refusal(CodedText("use-not-measured", f"{told} {were} not measured on the present GPUs", {"lacking": told}))
+    return Refusal(CodedText("use-not-measured", f"{told} {were} not measured on the current GPUs", {"lacking": told}))
 
 
 def demand(use: Use) -> Array:
@@ -346,13 +348,11 @@ def factors_between(source: GpuSku, target: GpuSku, network: tuple[Link, Link]) 
     here, there = rates_of(source), rates_of(target)
     for sku, rates in ((source, here), (target, there)):
         if rates is None:
-            return Refusal(
-                coded("rate-not-in-catalog", "the catalog has no 16-bit tensor rate for {sku}", sku=sku.name)
-            )
+            return Refusal(coded("rate-not-in-catalog", "the catalog has no 16-bit tensor rate of {sku}", sku=sku.name))
         if rates.assumed:
             return Refusal(
                 coded(
-                    "rates-not-published", "nobody has published {rates}, and printed peaks mislead",
+                    "rates-not-published", "no published data on {rates}; nominal peaks are misleading",
                     rates=" or ".join(rates.assumed),
                 )
             )  # fmt: skip
@@ -385,7 +385,7 @@ def _modern(sku: GpuSku) -> bool:
 
 def _sigma(source: GpuSku, target: GpuSku, use: Use, phase: Phase, model: MoveModel) -> tuple[float, str]:
     if source.name == target.name:
-        return SIGMA_ACHIEVED_KNOWN, "same GPU, another network"
+        return SIGMA_ACHIEVED_KNOWN, "same GPU, different network"
     compute_heavy = np.nanmean(use.u_c) > np.nanmean(use.u_m)
     # Counters show the load as it is: the same batch there, so that more memory brings no more sequences. They do not
     # show experts, so decode is taken to be as hard to predict as theirs.

@@ -60,7 +60,7 @@ def fabric_uses(nodes: Sequence[NodeFacts], book: PriceBook) -> tuple[FabricUse,
                     hours=0.0, util_p995=None, util_max=None,
                     cost_usd=premium.usd_per_hour * node.span_hours if premium else None,
                     assumed=premium is not None and premium.assumed,
-                    unseen=f"The fabric was not observed. {FABRIC_REMEDY}",
+                    unseen=f"No fabric data. {FABRIC_REMEDY}",
                 )
             )  # fmt: skip
         if fabric is not None and not lacks_fabric(book, node):
@@ -209,20 +209,20 @@ def unpriced_notes(nodes: Sequence[NodeFacts], of: int) -> tuple[CodedText, ...]
     whole = len(nodes) == of
     fields = {"nodes": len(nodes), "of": of, "gpus": ", ".join(skus)}
     what = f"No price for {len(nodes)}{'' if whole else f' of {of}'} {'node' if of == 1 else 'nodes'}"
-    out = "" if whole else ", whose hours are in no dollar figure"
+    out = "" if whole else ", not included in dollar amounts"
     if not skus:
         names = listed([n.node for n in nodes])
         text = (
-            f"{what} ({names}){out}: their GPUs are not in the catalog, or of several kinds. Set provider, region and "
-            "node_sku in the agent's settings, or use a price file with --prices."
+            f"{what} ({names}){out}: GPUs not in the catalog, or of several models. Set provider, region and node_sku "
+            "in the agent's configuration, or use a price file (--prices)."
         )
         return (CodedText("prices-and-skus-missing", text, fields),)
     rest = len(nodes) - known
-    told = listed(skus) + (f"; {rest} with GPUs that the catalog does not name" if rest else "")
+    told = listed(skus) + (f"; {rest} with GPUs not in the catalog" if rest else "")
     shown = skus[:_SKUS_SHOWN]
     table = ", ".join(f'"{sku}" = YOUR_PRICE' for sku in shown)
     flags = " ".join(f"{GPU_FLAG} {sku}=PRICE" for sku in shown)
-    text = f"{what} ({told}){out}: add {GPU_HOUR} = {{ {table} }} under [prices] in skuwise.toml, or {flags}."
+    text = f"{what} ({told}){out}. Set {GPU_HOUR} = {{ {table} }} under [prices] in skuwise.toml, or {flags}."
     return (CodedText("prices-missing", text, fields),)
 
 
@@ -234,10 +234,10 @@ def assumed_notes(nodes: Sequence[NodeFacts], book: PriceBook) -> tuple[CodedTex
     regions = listed(sorted({f"{n.provider or p.sku.partition('/')[0]} {p.region}" for n, p in prices}))
     unknown = [n for n, _ in prices if n.region is None]
     count = f"{len(prices)} {'node' if len(prices) == 1 else 'nodes'}"
-    why = "No region is known" if len(unknown) == len(prices) else "No region with a price is known"
+    why = "No region" if len(unknown) == len(prices) else "No region with a price"
     text = (
-        f"{why} for {count} ({listed(sorted({p.sku for _, p in prices}))}): costs use the price of {regions}, region "
-        "assumed; savings use the lowest price of any region. Allow the node label topology.kubernetes.io/region in "
-        "kube-state-metrics, or give your prices with --prices."
+        f"{why} for {count} ({listed(sorted({p.sku for _, p in prices}))}). Costs use the price of {regions} (region "
+        "assumed); savings use the lowest price of any region. Allow the node label topology.kubernetes.io/region in "
+        "kube-state-metrics, or set prices with --prices."
     )
     return (CodedText("region-assumed", text, {"nodes": len(prices), "without_region": len(unknown)}),)

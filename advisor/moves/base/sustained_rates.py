@@ -71,7 +71,7 @@ def rates_of(sku: GpuSku, precision: str = "bf16") -> Rates | None:
     share = _matrix_share(sku, precision, assumed)
     memory = sku.achieved.mem
     if memory is None:
-        assumed.append(f"the memory bandwidth that {sku.name} sustains")
+        assumed.append(f"the sustained memory bandwidth of {sku.name}")
         memory = _MEMORY
     # Bridges are sold apart, and join two cards: TensorRT-LLM 0.14 on A100-PCIe took three times as long as on A100-SXM
     # with two GPUs and more.
@@ -104,19 +104,19 @@ def family(sku: GpuSku) -> str:
 def _matrix_share(sku: GpuSku, precision: str, assumed: list[str]) -> float:
     if precision == "fp32":
         if sku.achieved.fp32_gemm is None:
-            assumed.append(f"the FP32 rate that {sku.name} sustains")
+            assumed.append(f"the sustained FP32 rate of {sku.name}")
         return sku.achieved.fp32_gemm or _FP32
     if precision == "fp8" and sku.achieved.fp8_gemm is not None:
         return sku.achieved.fp8_gemm
     if precision == "fp4" and sku.achieved.fp4_gemm is not None:
         return sku.achieved.fp4_gemm
     if precision in ("fp4", "int8", "fp64") and precision in sku.dense_flops:
-        assumed.append(f"the {precision.upper()} rate that {sku.name} sustains")
+        assumed.append(f"the sustained {precision.upper()} rate of {sku.name}")
     if precision == "fp4" and "fp4" in sku.dense_flops:
         return _FP4
     if sku.achieved.bf16_gemm is not None:
         return sku.achieved.bf16_gemm
-    assumed.append(f"the matrix rate that {sku.name} sustains")
+    assumed.append(f"the sustained matrix rate of {sku.name}")
     known = _MEASURED.get(family(sku))
     if known is None:
         return _OTHER

@@ -80,7 +80,7 @@ class EvidenceGate:
         for name in claim.nodes:
             node = self.verdicts.inventory.nodes.get(name)
             if node is None:
-                reasons.append(coded("node-unknown", "nothing is known of {node}", node=name))
+                reasons.append(coded("node-unknown", "no data for {node}", node=name))
                 continue
             reasons += self._node(node, claim)
         return tuple(dict.fromkeys(reasons))
@@ -108,14 +108,14 @@ class EvidenceGate:
             reasons.append(
                 CodedText(
                     "gpus-not-observed",
-                    f"{node.unobserved_count} of {node.gpu_count} GPUs of {node.node} were not observed: {told}",
+                    f"no data for {node.unobserved_count} of {node.gpu_count} GPUs of {node.node}: {told}",
                     {"node": node.node, "gpus": node.unobserved_count, "of": node.gpu_count, "because": one.code},
                 )
             )
         if claim.whole and node.surplus:
             reasons.append(
                 coded(
-                    "sku-in-doubt", "{node} shows {surplus} more GPUs than its SKU has, so its SKU is in doubt",
+                    "sku-in-doubt", "{node} reports {surplus} more GPUs than its SKU has, so its SKU is doubtful",
                     node=node.node, surplus=node.surplus,
                 )
             )  # fmt: skip
@@ -124,9 +124,7 @@ class EvidenceGate:
             reasons += self._accounted(node)
         if claim.host and node.host_hours < self._enough_hours:
             reasons.append(
-                coded(
-                    "cores-not-measured", "how busy the cores of {node} are was not measured all along", node=node.node
-                )
+                coded("cores-not-measured", "CPU use of {node} was not measured for the whole window", node=node.node)
             )
         if node.node in claim.fabric:
             reasons += self._fabric(node)
@@ -135,12 +133,12 @@ class EvidenceGate:
     def _observed(self, node: NodeInventory, claim: EvidenceClaim) -> list[CodedText]:
         own, inventory = self._gpus(node.node, claim), self.verdicts.inventory
         if not own:
-            return [coded("no-gpu-observed", "none of the GPUs of {node} was observed", node=node.node)]
+            return [coded("no-gpu-observed", "no data for any GPU of {node}", node=node.node)]
         least = min(own, key=lambda gpu: gpu.hours)
         if least.hours < self.floor_hours:
             return [
                 coded(
-                    "observed-too-short", "{node} was observed for {hours:.1f} h of the {needed_hours:g} h needed",
+                    "observed-too-short", "only {hours:.1f} h of data for {node}, {needed_hours:g} h needed",
                     node=node.node, hours=least.hours, needed_hours=self.floor_hours,
                 )
             ]  # fmt: skip
@@ -149,7 +147,7 @@ class EvidenceGate:
             return [
                 CodedText(
                     "not-observed-since",
-                    f"{node.node} was not observed after {minute(last)}",
+                    f"no data for {node.node} after {minute(last)}",
                     {"node": node.node, "ts": last},
                 )
             ]
@@ -157,8 +155,7 @@ class EvidenceGate:
             return [
                 coded(
                     "observed-in-part",
-                    "{node} was observed in {hours:.0f} of {window_hours:.0f} h: what its GPUs did in the rest is not "
-                    "known",
+                    "{node} has data for {hours:.0f} of {window_hours:.0f} h",
                     node=node.node, hours=least.hours, window_hours=inventory.hours,
                 )
             ]  # fmt: skip
@@ -170,7 +167,7 @@ class EvidenceGate:
                 reasons.append(
                     CodedText(
                         "measure-missing",
-                        f"{NAMES[measure]} was not measured on {which}{node.node}",
+                        f"no {NAMES[measure]} data for {which}{node.node}",
                         {"measure": measure, "node": node.node, "gpus": len(lacking), "of": len(own)},
                     )
                 )
@@ -183,7 +180,7 @@ class EvidenceGate:
             reasons.append(
                 CodedText(
                     "pods-not-named",
-                    f"{listed(list(node.unaccounted_pods))} requested GPUs of {node.node}, and no metric names "
+                    f"{listed(list(node.unaccounted_pods))} requested GPUs of {node.node}, but no metric names "
                     f"{'it' if len(node.unaccounted_pods) == 1 else 'them'}",
                     {"node": node.node, "pods": ", ".join(node.unaccounted_pods)},
                 )
@@ -191,14 +188,12 @@ class EvidenceGate:
         inventory = self.verdicts.inventory
         bare, most = self._bare.get(node.node, ()), GAP_MAX * inventory.hours
         if any(one.busy_hours > most for one in bare):
-            reasons.append(
-                coded("worked-for-nobody", "GPUs of {node} worked for nobody that a label names", node=node.node)
-            )
+            reasons.append(coded("worked-for-nobody", "GPUs of {node} worked without a workload label", node=node.node))
         held = [one for one in bare if one.held_hours > most]
         if held:
             reasons.append(
                 coded(
-                    "memory-held-by-nobody", "memory of {gpus} GPUs of {node} is held by work that no label names",
+                    "memory-held-by-nobody", "memory of {gpus} GPUs of {node} is in use without a workload label",
                     gpus=len(held), node=node.node,
                 )
             )  # fmt: skip
@@ -207,11 +202,11 @@ class EvidenceGate:
     def _fabric(self, node: NodeInventory) -> list[CodedText]:
         facts = self.verdicts.node(node.node)
         if facts is None or facts.fabric is None:
-            return [coded("fabric-not-observed", "the fabric of {node} was not observed", node=node.node)]
+            return [coded("fabric-not-observed", "no fabric data for {node}", node=node.node)]
         if not facts.fabric.readable:
             return [
                 coded(
-                    "fabric-unreadable", "the fabric of {node} cannot be judged: {because}",
+                    "fabric-unreadable", "fabric data of {node} not usable: {because}",
                     node=node.node, because=(facts.fabric.reason or "not readable").rstrip("."),
                 )
             ]  # fmt: skip
@@ -219,8 +214,8 @@ class EvidenceGate:
             return [
                 coded(
                     "fabric-counters-still",
-                    "not a byte was counted on the fabric of {node} in {share:.0%} of the time, though work there "
-                    "spans nodes: its counters may stand still",
+                    "fabric counters of {node} did not change in {share:.0%} of the time although work there spans "
+                    "nodes; they may be stuck",
                     node=node.node, share=facts.fabric.still_share,
                 )
             ]  # fmt: skip
@@ -228,7 +223,7 @@ class EvidenceGate:
             return [
                 coded(
                     "fabric-observed-in-part",
-                    "the fabric of {node} was observed in {hours:.0f} of {window_hours:.0f} h",
+                    "fabric data of {node} cover {hours:.0f} of {window_hours:.0f} h",
                     node=node.node, hours=facts.fabric.hours, window_hours=self.verdicts.inventory.hours,
                 )
             ]  # fmt: skip
@@ -271,11 +266,11 @@ def without_claim(r: Recommendation, subject: str, reasons: Iterable[CodedText])
         break_even=None,
         available_from=None,
         yardstick=SavingsBaseline(nodes=r.yardstick.nodes, site_factor=r.yardstick.site_factor),
-        text=f"{subject} is not advised: {all_of(why).text}.",
+        text=f"{subject} is not recommended: {all_of(why).text}.",
     )
 
 
 def with_gap(r: Recommendation, gap: float) -> Recommendation:
     """The recommendation with the part of the window that nobody observed, where there is one."""
     percent = math.ceil(gap * 1000 - 1e-9) / 10
-    return r if percent < 0.1 else replace(r, text=f"{r.text} {percent:g} % of the window was not observed.")
+    return r if percent < 0.1 else replace(r, text=f"{r.text} {percent:g} % of the window has no data.")

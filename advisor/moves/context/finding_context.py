@@ -85,7 +85,7 @@ def series_label(group: Group) -> str:
         kind = kind.removesuffix(" job")
     others = len({w.name for w in group.now} - {lead.name})
     owner = lead.owner.team or lead.owner.namespace or lead.owner.account or lead.owner.user
-    about = ", ".join(filter(None, (owner, f"with {others} like it" if others else None)))
+    about = ", ".join(filter(None, (owner, f"{others} similar" if others else None)))
     return f"The {kind} {lead.name}" + (f" ({about})" if about else "")
 
 
@@ -96,10 +96,10 @@ def when_possible(hours: float, floor: float, window: Window, at: float, node: N
     from `at` (Unix seconds), the moment of the advice: what was not sampled while an agent stood still is lost.
     """
     if window.hours < floor and window.end - node.first_seen >= floor * HOUR_SECONDS:
-        return f"A verdict is possible over a longer window: --since {floor:g}h or more."
+        return f"For a verdict, use a longer window: --since {floor:g}h or more."
     if node.last_seen > window.end + HOUR_SECONDS:
-        return "A verdict may be possible over a later window: there is newer data, see --until."
-    return f"A verdict will be possible from {rfc3339(_ready(hours, floor, window, at))} on, if telemetry continues."
+        return "For a verdict, use a later window (--until); newer data are available."
+    return f"A verdict is possible from {rfc3339(_ready(hours, floor, window, at))} if telemetry continues."
 
 
 def ready_at(hours: float, floor: float, window: Window, at: float, node: NodeFacts) -> float | None:

@@ -58,10 +58,10 @@ class Saving:
         """What the move saves or costs a month, with the price it rests on and when it is cash."""
         saved = self.interval.p50
         if saved <= 0:
-            worse = f"It costs {usd(-saved)} a month more" if saved < 0 else "It saves nothing"
+            worse = f"Costs {usd(-saved)}/month more" if saved < 0 else "Saves nothing"
             return f"{worse}, {dated(self.prices)}."
-        when = f" from {self.date} on, when the commitment ends" if self.realisation == "cash-at" else ""
-        return f"It saves {usd(saved)} a month{spread(self.interval)}{when}, {dated(self.prices)}."
+        when = f" from {self.date}, when the commitment ends" if self.realisation == "cash-at" else ""
+        return f"Saves {usd(saved)}/month{spread(self.interval)}{when}, {dated(self.prices)}."
 
 
 def recommend(

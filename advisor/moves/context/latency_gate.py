@@ -24,8 +24,8 @@ _OF_OTHERS = frozenset({"swap-placement", "release", "schedule-off", "fix-first"
 _COUNTED = frozenset({"move-sku", "reduce-gpus"})
 _MEASURE = coded(
     "latency-not-measured",
-    "how long its requests wait is not measured: scrape the engine's time-to-first-token histogram and that of its "
-    "time per token before acting (serving_endpoints of the agent, or Prometheus)",
+    "the latency of its requests is not measured; scrape the engine's histograms of time to first token and "
+    "time per token first (serving_endpoints of the agent, or Prometheus)",
 )
 
 
@@ -53,7 +53,7 @@ def held_to_class(r: Recommendation, base: Baseline) -> Recommendation:
         return r
     broken = broken_limits(latency, slowdown)
     if broken:
-        text = r.text if r.blocked_by else f"{r.text} Not advised: {all_of(broken).text}."
+        text = r.text if r.blocked_by else f"{r.text} Not recommended: {all_of(broken).text}."
         return replace(r, blocked_by=(*r.blocked_by, *broken), text=text)
     if r.blocked_by or not slowdown.slower:
         return r
@@ -71,8 +71,8 @@ def held_to_class(r: Recommendation, base: Baseline) -> Recommendation:
 def unpredicted_words(latency: Latency) -> str:
     """That nobody knows whether the class holds, and what would tell."""
     return (
-        f"Whether its latency class {latency.label} holds cannot be predicted, and that is a risk: scrape the "
-        f"engine's histogram of {' and '.join(not_measured(latency))}."
+        f"Risk: no prediction for its latency class {latency.label}. Scrape the engine's histogram of "
+        f"{' and '.join(not_measured(latency))}."
     )
 
 

@@ -86,7 +86,7 @@ def _weigh(  # noqa: PLR0917
     if closed:
         return closed
     if price is None:
-        return (coded("no-price-in-region", "no price is known in this region"),)
+        return (coded("no-price-in-region", "no price in this region"),)
     link = link_of(target)
     prediction = predicted.get((gpu.name, link))
     if prediction is None:
@@ -103,7 +103,7 @@ def _weigh(  # noqa: PLR0917
         draws = (here - nodes * price.usd_per_hour * ratio) * job_hours(scene, base)
     else:
         if base.demand is None:
-            return (coded("demand-not-measured", "the demand was not measured"),)
+            return (coded("demand-not-measured", "no demand data"),)
         gpus = int(gpus_needed(base, np.array([base.demand * prediction.median]), scene.headroom)[0])
         nodes = int(nodes_for(gpus, target.gpu_count))
         drawn = nodes_for(gpus_needed(base, base.demand_draws * ratio, scene.headroom), target.gpu_count)
@@ -118,7 +118,7 @@ def job_hours(scene: MoveContext, base: Baseline) -> float:
 
 
 def no_figures(gpu: str) -> CodedText:
-    return coded("gpu-not-in-catalog", "the catalog has no figures for {gpu}", gpu=gpu)
+    return coded("gpu-not-in-catalog", "the catalog has no data for {gpu}", gpu=gpu)
 
 
 def link_of(sku: NodeSku | None) -> Link:
@@ -145,16 +145,16 @@ def break_even(scene: MoveContext, base: Baseline, candidate: Candidate) -> str 
         above = next((d for d, s in zip(DEMANDS[today:], saves[today:], strict=True) if not s), None)
         below = next((d for d, s in zip(DEMANDS[today::-1], saves[today::-1], strict=True) if not s), None)
         # From where it stops saving.
-        told = [f"above {above:.2f} x" if above else "", f"at or below {below:.2f} x" if below else ""]
+        told = [f"above {above:.2f}x" if above else "", f"at or below {below:.2f}x" if below else ""]
         limits = " and ".join(t for t in told if t)
-        return f"stops saving {limits} today's peak demand" if limits else None
+        return f"stops saving {limits} the current peak demand" if limits else None
     lower = [d for d, s in zip(DEMANDS[:today], saves[:today], strict=True) if s]
     higher = [d for d, s in zip(DEMANDS[today:], saves[today:], strict=True) if s]
     if lower:
-        return f"would save at {max(lower):.2f} x today's peak demand"
+        return f"saves at {max(lower):.2f}x the current peak demand"
     if higher:
-        return f"would save at {min(higher):.2f} x today's peak demand"
-    return f"saves at no demand up to {DEMANDS[-1]:g} x today's peak"
+        return f"saves at {min(higher):.2f}x the current peak demand"
+    return f"saves at no demand up to {DEMANDS[-1]:g}x the current peak"
 
 
 def _cost(base: Baseline, demands: Array, peak: float, headroom: float, per_node: int) -> Array:

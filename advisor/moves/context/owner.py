@@ -18,8 +18,8 @@ from .move_context import DrawnRecommendation
 _STEPS: tuple[Risk, ...] = ("very-low", "low", "medium", "high")
 _TELLS = coded(
     "work-inferred",
-    "The GPUs of this work are used by several people or jobs: which belong together was inferred from their activity. "
-    "Pod labels or Slurm's prolog would tell.",
+    "The GPUs of this work belong to several people or jobs. The grouping is inferred from their activity; pod labels "
+    "or the Slurm prolog make it certain.",
 )
 _NAMED = 3
 
@@ -49,7 +49,7 @@ def _asked(option: DrawnRecommendation, groups: Sequence[Group]) -> DrawnRecomme
     nodes = sorted({node for group in groups for w in group.now for node in w.nodes})
     why = CodedText(
         "owner-unknown",
-        f"the owner of this work is unknown: ask who uses {_listed(nodes)} before acting",
+        f"the owner of this work is unknown; ask who uses {_listed(nodes)} before you act",
         {"nodes": ", ".join(nodes)},
     )
     # What is not advised anyway asks nothing of anybody.

@@ -24,7 +24,7 @@ from .finding_context import FindingContext, Waste, clamped_confidence, node_wor
 # Time wasted below this share of what was held is the gap between two pieces of work, not something to act on.
 MIN_SHARE = 0.1
 # What a text says of the power of MIG instances.
-OF_WHOLE_GPUS = "power measured for the whole GPU only"
+OF_WHOLE_GPUS = "power is measured only for the whole GPU"
 # A series that stood idle for this share of its time was not seen at work (as the judge of bottlenecks has it).
 IDLE_SHARE = 0.95
 # In the names of GPUs that are modules of a board with NVLink, not cards.
@@ -106,8 +106,8 @@ class RuleContext:
     def cost_words(self, cost: float | None, nodes: Sequence[NodeFacts]) -> str:
         price = self.book.of(nodes[0]) if nodes else None
         if cost is None or price is None:
-            return "What that costs is not known, because the price of the node is not."
-        return f"That is {usd(cost)} in the window, {dated((price,))}."
+            return "Cost unknown: no price for the node."
+        return f"Cost: {usd(cost)} in the window, {dated((price,))}."
 
 
 def seen_at_work(group: Group, rule: WasteRule) -> bool:
@@ -259,12 +259,12 @@ def measured_percentile(values: np.ndarray, q: float) -> float | None:
 
 
 def as_percent(value: float | None) -> str | None:
-    return None if value is None else "under 0.1 %" if 0 < value < 0.001 else f"{value * 100:.3g} %"
+    return None if value is None else "below 0.1 %" if 0 < value < 0.001 else f"{value * 100:.3g} %"
 
 
 def power_words(power: float | None, idle: float | None) -> str:
     """Power drawn beside that at rest, both in watts."""
-    return f"power {watts(power) or 'unknown'} against {watts(idle) or 'unknown'} idle"
+    return f"power {watts(power) or 'unknown'}, idle level {watts(idle) or 'unknown'}"
 
 
 def watts(value: float | None) -> str | None:

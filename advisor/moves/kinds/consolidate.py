@@ -98,7 +98,7 @@ def _pack(nodes: Sequence[NodeFacts], held: dict[str, list[WorkloadVerdict]]) ->
 
 
 def _apart(workload: WorkloadVerdict, there: Sequence[WorkloadVerdict]) -> bool:
-    """Replicas of one series that stand on nodes apart stay so."""
+    """Replicas of one series on different nodes stay on different nodes."""
     return all(w.series_id != workload.series_id for w in there)
 
 
@@ -117,16 +117,13 @@ def _option(
     gpus, freed_gpus = sum(n.gpu_count for n in nodes), sum(n.gpu_count for n in packing.freed)
     moved = sorted({g.lead.name for g in groups if any(n.node in names for n in g.nodes)})
     text = (
-        f"{listed(moved)} {'moves' if len(moved) == 1 else 'move'} from {listed(sorted(names))} to the free GPUs of "
-        f"{left} other {'node' if left == 1 else 'nodes'} of the same kind, at the same speed; {freed} of {count} "
-        f"nodes {'falls' if freed == 1 else 'fall'} free. "
+        f"Move {listed(moved)} from {listed(sorted(names))} to the free GPUs of {left} other "
+        f"{'node' if left == 1 else 'nodes'} of the same type, at the same speed. This frees {freed} of {count} nodes. "
     )
     if blocked:
-        text += f"Not possible today: {all_of(blocked).text}."
+        text += f"Not possible now: {all_of(blocked).text}."
     else:
-        text += (
-            saving.sentence if saving else "No dollars are claimed: the nodes are bound, or their price is not known."
-        )
+        text += saving.sentence if saving else "No cash savings: the nodes are committed, or their price is unknown."
     emptied = (f.finding for f in fleet.found if "consolidate" in f.answered_by)
     return recommend(
         "consolidate", first.cluster, first.node_sku, *sorted(n.node for n in nodes),
@@ -136,8 +133,8 @@ def _option(
         text=text, saving=saving, time_ratio=SAME_SPEED.interval, risk="low", blocked_by=blocked,
         freed_gpu_hours_per_month=freed_gpus * HOURS_PER_MONTH,
         would_change_if=(
-            coded("workloads-apart", "the workloads may not share a node (tenants, noisy neighbours, local disks)"),
-            coded("kept-for-growth", "free GPUs are kept on purpose for growth"),
+            coded("workloads-apart", "the workloads may not share a node (tenants, noisy neighbors, local disks)"),
+            coded("kept-for-growth", "free GPUs are reserved for growth"),
         ),
         yardstick=SavingsBaseline(nodes=tuple(sorted(n.node for n in nodes))),
         exclusive=f"pool:{first.cluster}/{first.node_sku}",
@@ -156,7 +153,7 @@ def _blocked(groups: Sequence[Group], count: int, freed: int) -> tuple[CodedText
     return (
         CodedText(
             "cores-too-busy",
-            f"the hosts' cores would be busy {after * 100:.0f} % of the time on average, above {CPU_MAX * 100:.0f} %",
+            f"host CPUs would be {after * 100:.0f} % busy on average (limit {CPU_MAX * 100:.0f} %)",
             {"busy": after, "most": CPU_MAX},
         ),
     )
@@ -186,15 +183,14 @@ def _of_instances(node: NodeFacts, packing: Packing) -> DrawnRecommendation:
         time_ratio=SAME_SPEED.interval, risk="low", freed_gpu_hours_per_month=freed * HOURS_PER_MONTH,
         changes=(coded(_PACKED, "MIG instances of {node} packed together", node=node.node),),
         would_change_if=(
-            coded("instance-in-the-way", "an instance that stays lies where the profile that moves in cannot begin"),
-            coded("instances-apart", "the instances may not share a GPU (tenants), or must not start again"),
+            coded("instance-in-the-way", "another instance occupies the placement that the moved profile needs"),
+            coded("instances-apart", "the instances may not share a GPU (tenants), or must not restart"),
         ),
         text=(
-            f"Pack the held MIG instances of {node.node} onto {left} of {freed + left} "
-            f"{sku or 'GPUs'}: {moved} {'instance' if moved == 1 else 'instances'} ({kinds}) "
-            f"{'starts' if moved == 1 else 'start'} again on another GPU of the node, at the same speed; "
-            f"{freed} {'GPU falls' if freed == 1 else 'GPUs fall'} free for other work. No dollars are claimed: "
-            "GPUs are not given back one by one."
+            f"Pack the MIG instances in use on {node.node} onto {left} of {freed + left} "
+            f"{sku or 'GPUs'}: restart {moved} {'instance' if moved == 1 else 'instances'} ({kinds}) on another GPU "
+            f"of the node, at the same speed. This frees {freed} {'GPU' if freed == 1 else 'GPUs'} for other work. "
+            "No cash savings: single GPUs cannot be returned."
         ),
         exclusive=f"mig:{node.cluster}/{node.node}",
         # The free instances of the GPUs that fall free are free already.

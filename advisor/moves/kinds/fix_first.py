@@ -1,4 +1,4 @@
-"""What comes before any move: mend what holds the work back, or what reports on it."""
+"""What comes before any move: fix the bottleneck of the work, or the telemetry that reports on it."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ _TITLES = {
     "throttled": "Fix the throttled GPUs of {}",
     _COUNTERS: "Restart the profiling counters of {}",
 }
-_TELEMETRY = "restart its profiling counters (after an XID, DCGM and its exporter) and look again"
+_TELEMETRY = "restart DCGM and its exporter (needed after an XID error), then check the counters again"
 
 
 def _build(fleet: FleetContext) -> Iterator[DrawnRecommendation]:
-    """Faulty telemetry is mended whatever runs there; what holds work back, where the work goes on."""
+    """Faulty telemetry is fixed whatever runs there; a bottleneck only where the work goes on."""
     for found in fleet.found:
         if "fix-first" in found.answered_by and found.fault is None:
-            yield mend(fleet.scene, found)
+            yield fix(fleet.scene, found)
     for series in fleet.movable:
         for found in _faults(series):
-            yield mend(series.scene, found)
+            yield fix(series.scene, found)
 
 
 def block_until_fixed(
     options: Iterable[DrawnRecommendation], movable: Iterable[GroupContext]
 ) -> list[DrawnRecommendation]:
-    """The moves of work that has to be mended first: shown, and blocked until then."""
+    """The moves of work that needs a fix first: shown, and blocked until then."""
     faults = {series.group.series_id: found for series in movable for found in _faults(series)}
     return [_blocked(option, faults.get(option.exclusive.partition(":")[2])) for option in options]
 
@@ -56,29 +56,29 @@ def _blocked(option: DrawnRecommendation, found: FindingContext | None) -> Drawn
         return option
     why = coded(
         "mend-first",
-        "what holds it back comes first ({fault}): its use of the GPUs will be another once that is mended",
+        "fix its bottleneck first ({fault}): its GPU use changes with the fix",
         fault=found.fault,
     )
     return replace(option, recommendation=replace(r, blocked_by=(*r.blocked_by, why)))
 
 
-def mend(scene: MoveContext, found: FindingContext) -> DrawnRecommendation:
-    """What to do about a fault. What it frees is an upper bound."""
+def fix(scene: MoveContext, found: FindingContext) -> DrawnRecommendation:
+    """The fix of a fault. What it frees is an upper bound."""
     group, fault, node = found.group, found.fault, found.nodes[0]
     freed = 0.0
     if group is not None and fault is not None and found.finding.cost_usd is not None and scene.window_hours > 0:
         freed = found.finding.gpu_hours / scene.window_hours * HOURS_PER_MONTH
     if fault is None:
-        then = "Until then no figure of it can be relied on."
+        then = "Its metrics are not reliable until then."
     elif freed > 0:
-        then = f"That gives back up to {freed:,.0f} GPU-hours a month; how much of it, only the mended job shows."
+        then = f"Recovers up to {freed:,.0f} GPU-hours/month; the actual gain is known once the fix is in place."
     else:
-        then = "How much that gives back is not known."
+        then = "The gain is unknown."
     if group is not None:
         who, key = series_label(group), group.series_id
         held = Configuration(group.lead.gpu_sku, group.lead.node_sku, group.gpu_count)
     else:
-        who, key = f"The free GPUs of {node.node}", f"{node.cluster}/{node.node}"
+        who, key = f"Free GPUs of {node.node}", f"{node.cluster}/{node.node}"
         held = Configuration(node.gpu_sku or node.gpu_name, node.node_sku, len(found.finding.gpus))
     what = REMEDIES[fault] if fault is not None else _TELEMETRY
     return recommend(
@@ -86,10 +86,10 @@ def mend(scene: MoveContext, found: FindingContext) -> DrawnRecommendation:
         findings=(found.finding.id,),
         workload=group.lead.id if group else None,
         source=held, target=held,
-        text=f"{who}: {what}, before it is moved or resized. {then}",
+        text=f"{who}: {what}. Do this before you move or resize it. {then}",
         freed_gpu_hours_per_month=freed,
         changes=(coded(_FAULT, "first fix: {fault}", fault=fault or _COUNTERS),),
-        # Mending slows nothing down; new kernels or larger batches change how the work runs.
+        # A fix slows nothing down; new kernels or larger batches change how the work runs.
         risk="low" if fault == "latency" else "very-low",
         would_change_if=found.finding.would_change_if,
         exclusive=f"mend:{key}",
@@ -101,8 +101,8 @@ def _state(snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> M
     if not now:
         return None
     if proposed:
-        return MoveState("source", seen.start, hours(now), "What was to be mended is still found.")
-    return MoveState("target", seen.end, hours(now), "What was to be mended is not found any more.")
+        return MoveState("source", seen.start, hours(now), "The fault is still present.")
+    return MoveState("target", seen.end, hours(now), "The fault is no longer present.")
 
 
 def _title(r: Recommendation, of: TitleSubject) -> str:
@@ -116,9 +116,9 @@ KIND = RecommendationKind(
     build=_build,
     title=_title,
     words=lambda _: "fix first",
-    subject="Fixing it first",
+    subject="The fix",
     state=_state,
     done_hours=0.0,
-    unasked_hours=None,  # a fault that went away by itself is nobody's move
+    unasked_hours=None,  # a fault that disappears by itself is not a move
     by_absence=True,
 )

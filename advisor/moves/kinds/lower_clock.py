@@ -1,4 +1,4 @@
-"""The same GPUs on a slower clock: a lower SM clock, or a power cap. It saves energy, never cash."""
+"""The same GPUs at a lower clock: a lower SM clock, or a power cap. It saves energy, never cash."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _option(series: GroupContext, change: ClockChange) -> DrawnRecommendation:
     group, move, interval = series.group, change.move, change.move.prediction.interval
     kwh = change.kwh_per_month
     price, saving = series.scene.book.power_of(group.nodes[0]), None
-    then = "No dollars: rented nodes include their power, and no price file names a price of power for others."
+    then = "No dollar value: rented nodes include power, and no price file sets a power price for other nodes."
     if price is not None:
         joules = Prediction(move.joules_ratio, move.joules_sigma, "energy").draw(
             series.scene.draws("clock", group.series_id), DRAWS
@@ -40,28 +40,28 @@ def _option(series: GroupContext, change: ClockChange) -> DrawnRecommendation:
         paid = change.drawn_kwh_per_month * price.usd_per_kwh
         saving = Saving((1 - joules) * paid, (), paid, "energy")
         then = (
-            f"That is {usd(saving.interval.p50)} a month{spread(saving.interval)} at your price of power "
+            f"Saves {usd(saving.interval.p50)}/month{spread(saving.interval)} at the configured power price "
             f"({price.source}, {price.as_of})."
         )
     how = (
-        f"an SM clock at {move.clock_share * 100:.0f} % of today's"
+        f"an SM clock at {move.clock_share * 100:.0f} % of the current one"
         if change.cap_watts is None
         else f"a power cap of {change.cap_watts:.0f} W per GPU"
     )
     return series.recommend(
         CLOCK if change.cap_watts is None else CAP, place="clock",
         text=(
-            f"{series_label(group)} under {how}: x{interval.p50:.2f} the time "
-            f"({interval.p10:.2f} to {interval.p90:.2f}), {move.watts_before:.0f} to {move.watts_after:.0f} W per GPU "
-            f"at work, {kwh:,.0f} kWh a month less ({(1 - move.joules.p90) * 100:.0f} to "
+            f"{series_label(group)} with {how}: {interval.p50:.2f}x the time "
+            f"({interval.p10:.2f} to {interval.p90:.2f}), {move.watts_after:.0f} W per busy GPU instead of "
+            f"{move.watts_before:.0f} W. Saves {kwh:,.0f} kWh/month ({(1 - move.joules.p90) * 100:.0f} to "
             f"{(1 - move.joules.p10) * 100:.0f} % of its energy). {_unshown(change)}{then}"
         ),
         changes=(_change(change),),
         saving=saving, energy_saving_kwh_per_month=_saved(change), time_ratio=interval, realisation="energy",
         risk=move.prediction.risk,
         would_change_if=(
-            coded("latency-target", "a latency target leaves no room for the slowdown"),
-            coded("clocks-reset", "the driver or the scheduler sets clocks anew at every start"),
+            coded("latency-target", "latency targets leave no room for the slowdown"),
+            coded("clocks-reset", "the driver or the scheduler resets clocks at every start"),
         ),
         yardstick=SavingsBaseline(
             clock_share=move.clock_share, usd_per_kwh=price.usd_per_kwh if price is not None else None
@@ -87,7 +87,7 @@ def _unshown(change: ClockChange) -> str:
     """What a wide interval comes from."""
     if change.cap_watts is None or change.move.shown:
         return ""
-    return "No run under a cap was measured on this architecture, so the interval is wider. "
+    return "The interval is wide because no capped run was measured on this architecture. "
 
 
 def _state(snapshot: PredictionSnapshot, seen: Observation, _: bool) -> MoveState | None:
@@ -99,17 +99,17 @@ def _state(snapshot: PredictionSnapshot, seen: Observation, _: bool) -> MoveStat
         return None
     ratio = sum(told) / len(told)
     place: Place = "target" if ratio <= before.clock_ratio * (1 + share) / 2 else "source"
-    words = f"Its SM clock at work is {ratio / before.clock_ratio:.2f} of what it was."
+    words = f"Its SM clock while busy is {ratio / before.clock_ratio:.2f}x the earlier clock."
     return MoveState(place, seen.end, hours(now), words)
 
 
 def _cost(snapshot: PredictionSnapshot, state: MoveState, seen: Observation) -> MoveCost:
     if seen.start < state.since - SLACK_SECONDS:
-        return MoveCost(None, "the window still holds days from before the move")
+        return MoveCost(None, "the window still includes days before the change")
     after = measure(seen.series(snapshot.series_id), seen.start, seen.end)
     before, price, paid = snapshot.before, snapshot.yardstick.usd_per_kwh, snapshot.yardstick.usd_per_month
     if price is None or paid is None or before is None or before.watts is None or after is None or after.watts is None:
-        return MoveCost(None, "its power was not measured")
+        return MoveCost(None, "no power data")
     kwh = (before.watts - after.watts) / 1000 * after.gpu_hours_per_month
     return MoveCost(paid - kwh * price)
 
@@ -130,7 +130,7 @@ KIND = RecommendationKind(
     build=_build,
     title=_title,
     words=lambda r: "lower SM clock" if r.action == CLOCK else "lower power limit",
-    subject="A slower clock",
+    subject="A lower clock",
     state=_state,
     cost=_cost,
 )

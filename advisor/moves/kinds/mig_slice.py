@@ -35,7 +35,7 @@ def _build(fleet: FleetContext) -> Iterator[DrawnRecommendation]:
 
 
 def fitting(sku: GpuSku | None, group: Group, headroom: float) -> tuple[SliceFit, ...]:
-    """Every instance of its GPU for one replica, weighed, the smallest first. Empty: it cannot be asked.
+    """Every instance of its GPU for one replica, evaluated, the smallest first. Empty: it cannot be asked.
 
     Asked only of replicas that hold one whole GPU each.
     """
@@ -78,13 +78,13 @@ def _option(series: GroupContext, fits: Sequence[SliceFit]) -> DrawnRecommendati
         draws = np.maximum(base.right_nodes_draws - left, 0.0) * cash.price.usd_per_hour * HOURS_PER_MONTH
         saving = Saving.in_cash(cash, np.broadcast_to(draws, (DRAWS,)), base.month_usd(base.right_nodes))
     if blocked or fit is None or time is None:
-        text = f"A MIG instance instead of a whole {group.lead.gpu_sku or 'GPU'} is not advised: {blocked[0]}."
+        text = f"A MIG instance instead of a whole {group.lead.gpu_sku or 'GPU'} is not recommended: {blocked[0]}."
     else:
-        then = f"No whole node falls free by that alone: {freed:.1f} GPUs are freed for other work, no dollars."
+        then = f"This frees {freed:.1f} GPUs for other work. No cash savings: no whole node becomes free."
         text = (
-            f"{series_label(group)} on {fit.name} for each of its {base.gpus} GPUs: {per_gpu(fit)} fit on one, a step "
-            f"takes {time.median:.2f} of the time, and the instance is busy in {fit.load * 100:.0f} % of it at the "
-            f"95th percentile. {saving.sentence if saving else then}"
+            f"{series_label(group)} fits on {fit.name} instead of each of its {base.gpus} GPUs "
+            f"({per_gpu(fit)} per GPU). A step takes {time.median:.2f}x the time; the instance is "
+            f"{fit.load * 100:.0f} % busy at the 95th percentile. {saving.sentence if saving else then}"
         )
     return series.recommend(
         "mig-slice",
@@ -94,8 +94,8 @@ def _option(series: GroupContext, fits: Sequence[SliceFit]) -> DrawnRecommendati
         blocked_by=blocked,
         rejected=tuple(Rejected(f.name, all_of(f.blocked_by)) for f in fits if f.blocked_by),
         would_change_if=(
-            coded("instance-outgrown", "its demand or its memory grows beyond the instance"),
-            coded("rest-not-taken", "nobody else takes the rest of the GPU"),
+            coded("instance-outgrown", "its demand or memory exceeds the instance"),
+            coded("rest-not-taken", "no other work uses the rest of the GPU"),
         ),
         claim=base.claim(whole=saving is not None, fabric=base.has_fabric),
     )  # fmt: skip
@@ -108,7 +108,7 @@ def _none_fits(fits: Sequence[SliceFit]) -> CodedText:
     why = all_of(last.blocked_by or (coded("whole-gpu", "it is the whole GPU"),))
     return CodedText(
         "no-instance-fits",
-        f"no instance fits: {last.name}: {why.text}",
+        f"no MIG instance fits ({last.name}: {why.text})",
         {"instance": last.name, "because": str(why.fields.get("codes", why.code))},
     )
 

@@ -24,7 +24,7 @@ from ..context.recommendation_kind import RecommendationKind, TitleSubject
 from ..tracking.move_state import Fits, MoveState, by_runs, stands_on
 from ..tracking.observation import Observation, PredictionSnapshot
 
-PRICE_UNKNOWN = coded("price-of-its-node-unknown", "the price of its node is not known")
+PRICE_UNKNOWN = coded("price-of-its-node-unknown", "no price for its node")
 
 
 def _build(fleet: FleetContext) -> Iterator[DrawnRecommendation]:
@@ -46,16 +46,16 @@ def other_gpu(series: GroupContext, skip: frozenset[str]) -> tuple[DrawnRecommen
     """The best other node of the same provider and region, and why every other was rejected.
 
     `skip`: node SKUs that another recommendation covers. None where no candidate could be predicted and priced; where
-    the best one saves nothing, it stands with what it would cost and is blocked.
+    the best one saves nothing, it has what it would cost and is blocked.
     """
     scene, base, node = series.scene, series.base, series.group.nodes[0]
     source = scene.catalog.gpu(base.group.lead.gpu_sku) if base.group.lead.gpu_sku else None
     if source is None:
         return None, ()
     if not node.provider:
-        return None, (Rejected("any other GPU", coded("provider-unknown", "the provider of its nodes is not known")),)
+        return None, (Rejected("any other GPU", coded("provider-unknown", "provider of its nodes unknown")),)
     if base.price is None or base.mixed:
-        why = PRICE_UNKNOWN if base.price is None else coded("nodes-mixed", "its nodes are of several kinds")
+        why = PRICE_UNKNOWN if base.price is None else coded("nodes-mixed", "its nodes have several types")
         return None, (Rejected("any other GPU", why),)
     sold = [
         (n, scene.book.beside(node, n.name))
@@ -79,24 +79,24 @@ def other_gpu(series: GroupContext, skip: frozenset[str]) -> tuple[DrawnRecommen
 
 def paid_on_top(base: Baseline) -> CodedText:
     basis = base.price.basis if base.price is not None else "unknown"
-    return coded("paid-on-top", "the present nodes are {basis}: others would be paid on top", basis=basis)
+    return coded("paid-on-top", "the current nodes are {basis}; other nodes would cost extra", basis=basis)
 
 
 def _worse(candidate: Candidate, best: Candidate) -> CodedText:
-    told = f"x{candidate.prediction.median:.2f} the time, {candidate.gpus} GPUs needed"
+    told = f"{candidate.prediction.median:.2f}x the time, {candidate.gpus} GPUs needed"
     fields = {
         "time_ratio": candidate.prediction.median,
         "gpus": candidate.gpus,
         "saving_usd_per_month": candidate.saving,
     }
     if candidate.saving > best.saving:
-        more = f"would save {usd(candidate.saving)} a month"
-        risk = f"at {candidate.prediction.risk} risk of being slower by more than a tenth"
+        more = f"would save {usd(candidate.saving)}/month"
+        risk = f"{candidate.prediction.risk} risk of a slowdown above 10 %"
         return CodedText("riskier", f"{told}, {more}, {risk}", {**fields, "risk": candidate.prediction.risk})
     if candidate.saving <= 0:
-        dearer = f"{usd(-candidate.saving)} a month dearer than the right-sized present"
+        dearer = f"{usd(-candidate.saving)}/month more expensive than the current GPUs after right-sizing"
         return CodedText("dearer", f"{told}, {dearer}", fields)
-    return CodedText("saves-less", f"{told}, saves less ({usd(candidate.saving)} a month)", fields)
+    return CodedText("saves-less", f"{told}, saves less ({usd(candidate.saving)}/month)", fields)
 
 
 def move_option(
@@ -116,20 +116,20 @@ def move_option(
         saving = Saving.in_cash(cash, best.draws, _paid(scene, base), best.price)
         if saving.interval.p50 <= 0:
             blocked.append(
-                coded("nothing-saved", "nothing saves: it costs as much or more than the right-sized present")
+                coded("nothing-saved", "no savings: its price is not below that of the current GPUs after right-sizing")
             )
     ratio = best.prediction.median
-    speed = "the same time" if abs(ratio - 1) < 0.005 else f"{ratio:.2f} of the time"
+    speed = "the same time" if abs(ratio - 1) < 0.005 else f"{ratio:.2f}x the time"
     text = (
         f"{series_label(series.group)} on {best.gpus} {best.node.gpu} ({best.nodes} x {best.node.name}): a step takes "
-        f"{speed} ({best.prediction.basis}), credited beyond the present SKU at {base.right_gpus} GPUs."
+        f"{speed} ({best.prediction.basis}). Baseline: {base.right_gpus} current GPUs (right-sized)."
     )
     if saving is not None:
         text += f" {saving.sentence}"
     if fabric is not None:
-        text += f" Its fabric is faster than the present one: {fabric}."
+        text += f" Its fabric is faster than the current one: {fabric}."
     if best.prediction.risk not in COUNTED_RISKS:
-        text += " An experiment, not a recommendation: it may well be slower by more than a tenth."
+        text += " This is an experiment, not a recommendation: the slowdown may exceed 10 %."
     return series.recommend(
         "move-sku", best.node.name,
         target=Configuration(best.node.gpu, best.node.name, best.gpus),
@@ -140,10 +140,10 @@ def move_option(
             *((fabric,) if fabric is not None else ()),
         ),
         would_change_if=(
-            coded("work-changes", "batch size, precision or model changes: a figure of one never predicts another"),
+            coded("work-changes", "the batch size, precision or model changes"),
             coded(
                 "host-is-the-limit",
-                "the host is the limit on the faster GPU, which counters of the slower one do not show",
+                "the host is the bottleneck on the faster GPU, which counters of the slower one do not show",
             ),
         ),
         break_even=break_even(scene, base, best),
@@ -168,19 +168,19 @@ def _paid(scene: MoveContext, base: Baseline) -> float | None:
 
 
 def _no_other_gpu(series: GroupContext, rejected: tuple[Rejected, ...]) -> DrawnRecommendation:
-    """Every other GPU was looked at, and why it does not fit."""
+    """Why none of the other GPUs fits."""
     node = series.group.nodes[0]
     where = f"{node.provider} in {node.region or 'an unknown region'}" if node.provider else "an unknown provider"
-    why = coded("no-other-gpu", "none of the other GPUs at {where} fits or can be predicted and priced", where=where)
+    why = coded("no-other-gpu", "no other GPU at {where} fits, or its speed or price is unknown", where=where)
     return series.recommend(
         "move-sku", "another-gpu",
         target=Configuration(None, None, series.base.right_gpus),
-        text=f"Another GPU is not advised: {why}.",
+        text=f"Another GPU is not recommended: {why}.",
         risk="high", blocked_by=(why,), rejected=rejected,
         would_change_if=(
             coded(
                 "needs-become-known",
-                "the memory and the precision that the work needs become known, or a missing figure does",
+                "the required memory and precision, or another missing value, become known",
             ),
         ),
     )  # fmt: skip
@@ -202,16 +202,14 @@ def without_fabric(series: GroupContext, found: FindingContext) -> DrawnRecommen
         saving = Saving.in_cash(cash, draws, base.month_usd(base.right_nodes), price)
         text += f" {saving.sentence}"
         if saving.interval.p50 <= 0:
-            blocked.append(coded("fabric-costs-nothing", "nothing saves: the fabric adds nothing to the price here"))
+            blocked.append(coded("fabric-costs-nothing", "no savings: the fabric adds nothing to the price here"))
     else:
         if not blocked:
             basis = base.price.basis if base.price else "unknown"
             blocked.append(
-                coded(
-                    "rented-on-top", "the present nodes are {basis}: renting others would be paid on top", basis=basis
-                )
+                coded("rented-on-top", "the current nodes are {basis}; renting others would cost extra", basis=basis)
             )
-        text += f" Not possible today: {all_of(blocked).text}."
+        text += f" Not possible now: {all_of(blocked).text}."
     return series.recommend(
         "move-sku", twin.name if twin else "no-fabric",
         findings=(found.finding.id,),
@@ -219,8 +217,8 @@ def without_fabric(series: GroupContext, found: FindingContext) -> DrawnRecommen
         text=text, saving=saving, time_ratio=SAME_SPEED.interval, risk=SAME_SPEED.risk, blocked_by=blocked,
         changes=differences(base.sku, group.lead.gpu_sku, twin) if twin is not None else (),
         would_change_if=(
-            coded("fabric-comes-to-use", "the service comes to share experts or key-value caches between nodes"),
-            coded("twin-not-to-be-had", "the node without the fabric is not to be had in the numbers needed"),
+            coded("fabric-comes-to-use", "the service will share experts or key-value caches between nodes"),
+            coded("twin-not-to-be-had", "the node without the fabric is not available in sufficient numbers"),
         ),
         break_even=None if blocked else "saves at any demand",
         claim=base.claim(whole=True, fabric=True),
@@ -239,21 +237,23 @@ def _move_blocks(base: Baseline) -> list[CodedText]:
     if not base.whole:
         reasons.append(NODES_SHARED)
     if base.price is None:
-        reasons.append(coded("present-price-unknown", "the price of the present node is not known"))
+        reasons.append(coded("present-price-unknown", "no price for the current node"))
     return reasons
 
 
 def _no_twin(base: Baseline, node: NodeFacts, twins: list[NodeSku]) -> CodedText:
     where = f"{node.provider or 'this provider'} in {node.region or 'this region'}"
     if base.sku is None:
-        return coded("node-sku-unknown", "the node's SKU is not known, so neither is its twin without the fabric")
+        return coded(
+            "node-sku-unknown", "the node's SKU is unknown, so no equivalent node without the fabric can be found"
+        )
     if twins:
         return coded(
-            "twin-without-price", "{where} has no known price for {sku}, the same node without the fabric",
+            "twin-without-price", "no price at {where} for {sku}, the same node without the fabric",
             where=where, sku=twins[0].name,
         )  # fmt: skip
     return coded(
-        "no-twin", "{where} sells no node with {gpu} and without the fabric that the catalog knows",
+        "no-twin", "the catalog has no {gpu} node without the fabric at {where}",
         where=where, gpu=base.group.lead.gpu_sku,
     )  # fmt: skip
 
@@ -263,16 +263,16 @@ def _twin_text(base: Baseline, twin: NodeSku | None, price: Price | None, found:
     if twin is None or price is None:
         premium = found.premium
         assumed = (
-            f" If there were one, it would cost about {premium.share * 100:.1f} % less than today's "
-            f"{usd(premium.price.usd_per_hour)} an hour (assumed, from pairs at other providers)."
+            f" Such a node would cost about {premium.share * 100:.1f} % less than the current "
+            f"{usd(premium.price.usd_per_hour)}/hour (assumed, from node pairs at other providers)."
             if premium is not None and premium.assumed
             else ""
         )
         return f"The same {gpu} on a node without the fabric runs the work at the same speed.{assumed}"
     return (
-        f"The same {gpu} on {twin.name}, without the fabric, runs the work at the same speed; reckoned for "
-        f"{base.right_gpus} GPUs at {usd(price.usd_per_hour)} against "
-        f"{usd(base.price.usd_per_hour if base.price else None)} a node-hour."
+        f"The same {gpu} on {twin.name}, without the fabric, runs the work at the same speed. {base.right_gpus} GPUs "
+        f"needed, at {usd(price.usd_per_hour)} instead of "
+        f"{usd(base.price.usd_per_hour if base.price else None)} per node-hour."
     )
 
 

@@ -45,14 +45,14 @@ def _option(series: GroupContext) -> DrawnRecommendation:
         draws = (base.nodes - base.right_nodes_draws) * cash.price.usd_per_hour * HOURS_PER_MONTH
         saving = Saving.in_cash(cash, draws, base.month_usd(base.nodes))
     if blocked:
-        text = f"Fewer {group.lead.gpu_sku or 'GPUs'} for the same work is not advised: {blocked[0]}."
+        text = f"Fewer {group.lead.gpu_sku or 'GPUs'} for the same work are not recommended: {blocked[0]}."
     else:
         load = None if base.demand is None else base.demand * base.gpus / base.right_gpus
-        then = f"No whole node falls free to be given back: {freed} GPUs are freed for other work, no dollars."
+        then = f"This frees {freed} GPUs for other work. No cash savings: no whole node becomes free."
         text = (
-            f"{series_label(group)} keeps {base.right_gpus} of {base.gpus} {group.lead.gpu_sku or 'GPUs'}: at the 95th "
-            f"percentile of demand the load rises from {load_words(base.demand)} to {load_words(load)} of what they "
-            f"sustain. {saving.sentence if saving else then}"
+            f"{series_label(group)} needs {base.right_gpus} of its {base.gpus} {group.lead.gpu_sku or 'GPUs'}. At the "
+            f"95th percentile of demand, load rises from {load_words(base.demand)} to {load_words(load)} of what "
+            f"they sustain. {saving.sentence if saving else then}"
         )
     return series.recommend(
         "reduce-gpus", place="count",
@@ -61,8 +61,8 @@ def _option(series: GroupContext) -> DrawnRecommendation:
         time_ratio=None if blocked else SAME_SPEED.interval,
         freed_gpu_hours_per_month=0.0 if blocked else freed * HOURS_PER_MONTH,
         would_change_if=(
-            coded("peaks-hidden", "demand peaks within minutes that an hour's mean hides"),
-            coded("replicas-apart", "replicas are kept apart for availability or for tenants"),
+            coded("peaks-hidden", "demand peaks last minutes and are invisible in hourly means"),
+            coded("replicas-apart", "replicas are separated for availability or tenants"),
         ),
         break_even=None if blocked else _growth_limit(scene, base),
         claim=base.claim(whole=saving is not None, fabric=base.has_fabric),
@@ -71,23 +71,23 @@ def _option(series: GroupContext) -> DrawnRecommendation:
 
 def _nothing_to_take(base: Baseline, headroom: float) -> CodedText:
     peak = f"the 95th percentile of demand is {load_words(base.demand)}"
-    load = f"nothing can be taken away: {peak} of what {base.gpus} GPUs"
+    load = f"no GPU is surplus: {peak} of what {base.gpus} GPUs"
     fields = {"load": base.demand, "gpus": base.gpus}
     if base.demand is not None and base.demand * base.gpus <= headroom * (base.gpus - 1):
         if base.unit > 1 and base.floor < base.gpus:
             return CodedText(
                 "replicas-not-split",
-                f"{load} sustain, and they come in replicas of {base.unit} that are not split",
+                f"{load} sustain, and replicas of {base.unit} GPUs are not split",
                 {**fields, "replica_gpus": base.unit},
             )
         return CodedText(
             "least-gpus-held",
-            f"{load} sustain, but {base.floor} are the least that keep the service up",
+            f"{load} sustain, but the service needs at least {base.floor}",
             {**fields, "least_gpus": base.floor},
         )
     return CodedText(
         "load-too-high",
-        f"{load} sustain, and {load_words(headroom)} is the most they should carry",
+        f"{load} sustain (limit for fewer GPUs: {load_words(headroom)})",
         {**fields, "headroom": headroom},
     )
 
@@ -97,7 +97,7 @@ def _growth_limit(scene: MoveContext, base: Baseline) -> str | None:
     if base.demand is None or base.demand <= 0:
         return None
     limit = scene.headroom * (base.gpus - base.unit) / (base.gpus * base.demand)
-    return f"stops saving above {limit:.2f} x today's peak demand" if math.isfinite(limit) else None
+    return f"stops saving above {limit:.2f}x the current peak demand" if math.isfinite(limit) else None
 
 
 def _risk(scene: MoveContext, base: Baseline) -> Risk:
@@ -123,7 +123,7 @@ def _state(snapshot: PredictionSnapshot, seen: Observation, _: bool) -> MoveStat
     for end, held in _counts(runs):
         if held > least if fewer else 0 < held < most:
             since = max(since, end)
-    told = f"It holds {count} GPUs, where it held {most}, since {minute(since)}."
+    told = f"It holds {count} GPUs since {minute(since)} (before: {most})."
     return MoveState("target" if fewer else "source", since, hours(runs, since), told)
 
 

@@ -1,4 +1,4 @@
-"""GPUs that nobody uses given back: free ones, and those that work holds without using them."""
+"""Unused GPUs released: free ones, and those that a workload holds without using them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ..tracking.cost import cost_of_nodes_left
 from ..tracking.move_state import MoveState, by_freed_nodes
 from ..tracking.observation import Observation, PredictionSnapshot, hours
 
-# A GPU that nobody used in this share of its node's hours is free, not between two jobs.
+# A GPU unused in this share of its node's hours is free, not between two jobs.
 FREE_SHARE = 0.9
 # Instances that divide a GPU wholly add up to all of it, but for rounding.
 WHOLE = 0.999
@@ -57,8 +57,8 @@ def _bare(fleet: FleetContext, found: FindingContext) -> DrawnRecommendation | N
     cut = sum(1 for b in free if b.part < 1)
     parts = [f"{len(free) - cut} {'GPU' if len(free) - cut == 1 else 'GPUs'}"] if len(free) > cut else []
     parts += [f"{cut} MIG {'instance' if cut == 1 else 'instances'}"] if cut else []
-    who = f"{node.node} did nothing" if whole else f"{' and '.join(parts)} of {node.node} did nothing"
-    what = f"{who} in {node.span_hours / 24:.0f} days."
+    who = f"{node.node} idle" if whole else f"{' and '.join(parts)} of {node.node} idle"
+    what = f"{who} for {node.span_hours / 24:.0f} days."
     released, parts_held = frozenset(b.gpu_uuid for b in free), sum(b.part for b in free)
     return _option(fleet, found, None, (node,), released=released, gpus=parts_held, whole=whole, what=what)
 
@@ -101,16 +101,16 @@ def _option(
     if cash is not None:
         month = whole * cash.price.usd_per_hour * HOURS_PER_MONTH
         saving = Saving.in_cash(cash, np.full(DRAWS, month), month)
-        then = f"Give {'it' if whole == 1 else 'them'} back. {saving.sentence}"
+        then = f"Return or shut down the {'node' if whole == 1 else f'{whole} nodes'}. {saving.sentence}"
     else:
-        then = f"Free {'it' if gpus == 1 else 'them'} for other work: {_count(gpus)}. {_no_cash(price, whole)}"
+        then = f"Release {_count(gpus)} for other work. {_no_cash(price, whole)}"
     # A node is switched off, or given back, as a whole: with every GPU of it.
     all_of_them = whole == len(nodes) and gpus >= sum(n.gpu_count for n in nodes) and all_seen(fleet.verdicts, names)
     watts = _drawn(fleet.verdicts, found, group) if all_of_them else None
     kwh = None if watts is None else watts * HOURS_PER_MONTH / 1000
     if kwh is not None:
-        off = "By" if saving is not None else "Switched off until then, by"
-        then += f" {off} what {'its' if whole == 1 else 'their'} GPUs drew, {kwh:,.0f} kWh a month would not be drawn."
+        off = "This also" if saving is not None else "A shutdown until then"
+        then += f" {off} saves {kwh:,.0f} kWh/month (measured idle power of the GPUs)."
     key = group.identity if group else f"{node.cluster}/{node.node}"
     return recommend(
         "release", key, node.node_sku, "nothing",
@@ -132,7 +132,7 @@ def _option(
 def _drawn(verdicts: Verdicts, found: FindingContext, group: Group | None) -> float | None:
     """Watts that the GPUs drew at rest, all together; None: not measured of each of them.
 
-    The mean over the window is all that is known, so it stands for every month. Of instances nobody knows a power.
+    Only the mean over the window is known, so it applies to every month. Instances have no power of their own.
     """
     if group is None:
         watts = [b.power_mean_watts for b in found.bare]
@@ -152,15 +152,15 @@ def _count(gpus: float) -> str:
     """GPUs to be freed; parts of them where instances are."""
     if abs(gpus - round(gpus)) < 0.005:
         return f"{round(gpus)} {'GPU' if round(gpus) == 1 else 'GPUs'}"
-    return f"{gpus:.2f} GPUs, as parts"
+    return f"{gpus:.2f} GPUs (MIG instances)"
 
 
 def _no_cash(price: Price | None, whole: int) -> str:
     if price is None:
-        return "The price of the node is not known, so no dollars are stated."
+        return "Savings unknown: no price for the node."
     if not whole:
-        return "Nodes are rented whole and none falls free, so no dollars are claimed."
-    return f"The node is {price.basis} ({price.source}, {price.as_of}), so no dollars come back."
+        return "No cash savings: nodes are rented as a whole, and none becomes free."
+    return f"No cash savings: the node is {price.basis} ({price.source}, {price.as_of})."
 
 
 def _state(snapshot: PredictionSnapshot, seen: Observation, _: bool) -> MoveState | None:
@@ -173,12 +173,12 @@ def _let_go(snapshot: PredictionSnapshot, seen: Observation) -> MoveState | None
         since = max(min(w.start for w in now), seen.start)
         return MoveState("source", since, hours(now, since), f"It holds {len({g for w in now for g in w.gpus})} GPUs.")
     left = max((w.end for w in seen.series(snapshot.series_id)), default=seen.start)
-    # Whether it let go or the agent fell silent: the nodes must have told since, or be gone for good.
+    # Released, or an agent that stopped reporting: the nodes must have reported since, or be gone.
     known = [n for n in snapshot.yardstick.nodes if n in seen.nodes and not seen.gone(n)]
     if any(seen.last_seen(n) <= left + 3600 for n in known):
         return None
-    what = f"{listed(known)} told of nobody else" if known else "its nodes send nothing any more"
-    return MoveState("target", left, (seen.end - left) / 3600, f"It holds no GPU since {minute(left)}; {what}.")
+    what = f"no other workload on {listed(known)}" if known else "its nodes report no data"
+    return MoveState("target", left, (seen.end - left) / 3600, f"It has held no GPU since {minute(left)}; {what}.")
 
 
 def _title(r: Recommendation, of: TitleSubject) -> str:

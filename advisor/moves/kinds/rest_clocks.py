@@ -50,7 +50,7 @@ SIGMA_OTHER_GPU = 0.06
 WATTS_MIN = 13.0
 _VERSION = re.compile(r"\d{1,5}(?:\.\d{1,5}){1,3}", re.ASCII)
 
-_OWN, _NODE, _FLEET = "the same GPUs", "free GPUs of its node", "free GPUs of the same kind on other nodes"
+_OWN, _NODE, _FLEET = "the same GPUs", "free GPUs of its node", "free GPUs of the same model on other nodes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ def _rest_of(series: GroupContext, levels: Mapping[tuple[str, str], RestLevel]) 
 
 
 def _free(one: RestLevel, all_: Iterable[RestLevel]) -> tuple[float, str] | None:
-    """What a GPU draws with nothing resident, and who tells: itself, its node, the fleet; None: nobody."""
+    """What a GPU draws without a process, and the source: itself, its node, the fleet; None: no data."""
     own = _free_watts(one)
     if own is not None:
         return own, _OWN
@@ -134,15 +134,15 @@ def _option(series: GroupContext, rest: _Rest) -> DrawnRecommendation | None:
     if kwh is not None and float(np.median(kwh)) < WATTS_MIN * HOURS_PER_MONTH / 1000:
         return None
     held = float(rest.held_watts.mean())
-    what = f"{series_label(group)} is at rest in {percent(rest.share)} of its time and draws {held:.0f} W a GPU then"
+    what = f"{series_label(group)} is idle in {percent(rest.share)} of its time and draws {held:.0f} W per idle GPU"
     price, saving, told = series.scene.book.power_of(group.nodes[0]), None, ""
     if kwh is None:
-        told = "; what its GPUs would draw at lower clocks was not seen, so no figure is stated."
+        told = ". Savings unknown: no data on idle power at lower clocks."
     else:
         free, interval = float(rest.free_watts.mean()), percentiles(kwh)
         told = (
-            f", with nothing resident {free:.0f} W ({rest.basis}): {interval.p50:,.0f} kWh a month "
-            f"({interval.p10:,.0f} to {interval.p90:,.0f}) that the clocks alone take."
+            f", {free:.0f} W without a process ({rest.basis}). The idle clocks cost {interval.p50:,.0f} kWh/month "
+            f"({interval.p10:,.0f} to {interval.p90:,.0f})."
         )
         if blocked:
             interval = None
@@ -153,15 +153,15 @@ def _option(series: GroupContext, rest: _Rest) -> DrawnRecommendation | None:
     return series.recommend(
         ACTION, "clocks-by-load", place="rest",
         text=(
-            f"{what}{told} Start it with {VARIABLE}=1 in its environment: its clocks then follow the load. The first "
-            f"request after a rest takes {low:.2f} to {high:.2f} s longer (measured on H100 and A100).{then}"
+            f"{what}{told} Set {VARIABLE}=1 in its environment, so that its clocks follow the load. The first "
+            f"request after an idle period takes {low:.2f} to {high:.2f} s longer (measured on H100 and A100).{then}"
         ),
         saving=saving, energy_saving_kwh_per_month=percentiles(kwh) if kwh is not None and not blocked else None,
         realisation="energy", risk="medium" if group.kind in AVAILABLE else "low", blocked_by=blocked,
         would_change_if=(
             CodedText(
                 "first-request-after-rest",
-                f"a request that comes after a rest may not wait {low:.2f} to {high:.2f} s longer",
+                f"requests after an idle period must not wait {low:.2f} to {high:.2f} s longer",
                 {"extra_seconds_low": low, "extra_seconds_high": high},
             ),
             coded("context-kept-up", "another process on the same GPU keeps its clocks up"),
@@ -190,11 +190,11 @@ def _worth(rest: _Rest, kwh: Array, price: PowerPrice) -> Saving:
 
 def _money(price: PowerPrice | None, saving: Saving | None) -> str:
     if price is None:
-        return "No dollars: rented nodes include their power, and no price file names a price of power for others."
+        return "No dollar value: rented nodes include power, and no price file sets a power price for other nodes."
     if saving is None:
         return ""
     return (
-        f"That is {usd(saving.interval.p50)} a month{spread(saving.interval)} at your price of power "
+        f"Saves {usd(saving.interval.p50)}/month{spread(saving.interval)} at the configured power price "
         f"({price.source}, {price.as_of})."
     )
 
@@ -204,15 +204,14 @@ def _level_block(rest: _Rest) -> CodedText | None:
         return None
     return coded(
         "rest-level-not-seen",
-        "no GPU of its kind was seen at rest with nothing resident and its clocks down: an hour of one without any "
-        "process would show what the clocks take",
+        "no idle power data of such a GPU without a process and with low clocks; one hour of such data is enough",
     )
 
 
 def _clock_block(rest: _Rest) -> CodedText | None:
     if rest.clock_ratio is not None:
         return None
-    return coded("rest-clock-not-measured", "the SM clock of its GPUs at rest was not measured: it may be down already")
+    return coded("rest-clock-not-measured", "no SM clock data of its idle GPUs; the clock may be low already")
 
 
 def _driver_block(group: Group) -> CodedText | None:
@@ -222,14 +221,14 @@ def _driver_block(group: Group) -> CodedText | None:
     unknown = next((name for name, _, version in told if version is None), None)
     if unknown is not None:
         return coded(
-            "driver-unknown", "the driver of {node} is not known, and {variable} takes {needed} or later",
+            "driver-unknown", "driver version of {node} unknown; {variable} needs {needed} or later",
             node=unknown, variable=VARIABLE, needed=needed,
         )  # fmt: skip
     name, words, oldest = min(told, key=lambda one: one[2] or ())
     if oldest is None or oldest >= KNOWN_SINCE:
         return None
     return coded(
-        "driver-too-old", "the driver of {node} is {driver_version}, and {variable} takes {needed} or later",
+        "driver-too-old", "driver of {node} is {driver_version}; {variable} needs {needed} or later",
         node=name, driver_version=words, variable=VARIABLE, needed=needed,
     )  # fmt: skip
 
@@ -253,17 +252,17 @@ def _state(snapshot: PredictionSnapshot, seen: Observation, _: bool) -> MoveStat
     if before is None or before.rest_watts is None or target is None or now is None or before.rest_watts <= target:
         return None
     place: Place = "target" if now <= (before.rest_watts + target) / 2 else "source"
-    words = f"It draws {now:.0f} W a GPU at rest, and drew {before.rest_watts:.0f}."
+    words = f"Idle power per GPU: {now:.0f} W (before: {before.rest_watts:.0f} W)."
     return MoveState(place, seen.end, hours(seen.now(snapshot.series_id)), words)
 
 
 def _cost(snapshot: PredictionSnapshot, state: MoveState, seen: Observation) -> MoveCost:
     if seen.start < state.since - SLACK_SECONDS:
-        return MoveCost(None, "the window still holds days from before the move")
+        return MoveCost(None, "the window still includes days before the change")
     before, price, paid = snapshot.before, snapshot.yardstick.usd_per_kwh, snapshot.yardstick.usd_per_month
     now = _watts_at_rest(snapshot, seen)
     if price is None or paid is None or before is None or not before.rest_watts or now is None:
-        return MoveCost(None, "its power at rest, or what power costs, is not known")
+        return MoveCost(None, "idle power or power price unknown")
     return MoveCost(paid * now / before.rest_watts)
 
 
@@ -277,7 +276,7 @@ KIND = RecommendationKind(
     build=_build,
     title=_title,
     words=lambda _: "lower idle clocks",
-    subject="Lowering the clocks at rest",
+    subject="Lowering the idle clocks",
     state=_state,
     cost=_cost,
     unasked_hours=WEEK_HOURS,

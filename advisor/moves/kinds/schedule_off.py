@@ -1,4 +1,4 @@
-"""Nodes switched off in the hours of the day in which nobody ever uses them."""
+"""Nodes shut down in the hours of the day in which they are never used."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from ..tracking.cost import SLACK_SECONDS, MoveCost, price_then
 from ..tracking.move_state import MoveState
 from ..tracking.observation import Observation, PredictionSnapshot, spans
 
-# The highest engine activity of an hour up to which nobody used it: monitors and health checks stay below.
+# The highest engine activity of an unused hour: monitors and health checks stay below.
 OFF_ENGINE_MAX = 0.05
 # Shorter than this, loading the models again eats what is saved.
 OFF_HOURS_MIN = 6
-# A working week and two days: fewer mornings tell nothing of a habit.
+# A working week and two days: fewer mornings do not show a habit.
 OFF_DAYS_MIN = 7
 # Nights in a row that a service must have been off: one may be an outage, two a week-end.
 NIGHTS_MIN = 3
@@ -59,7 +59,7 @@ class OffHours:
 def off_hours(usage: pd.DataFrame) -> OffHours | None:
     """The longest stretch of the day in which none of these GPUs ever worked. None: there is none, or too few days.
 
-    An hour that was not observed tells nothing; the highest sample counts, not the mean.
+    An hour without data is ignored; the highest sample counts, not the mean.
     """
     if "g_max" not in usage or usage.empty:
         return None
@@ -110,16 +110,16 @@ def _option(series: GroupContext, quiet: OffHours) -> DrawnRecommendation:
         draws = base.right_nodes_draws * cash.price.usd_per_hour * HOURS_PER_MONTH * share
         saving = Saving.in_cash(cash, np.broadcast_to(draws, (DRAWS,)), base.month_usd(base.right_nodes))
     then = (
-        f"its nodes are not paid for. {saving.sentence}"
+        f"its nodes cost nothing. {saving.sentence}"
         if saving is not None
-        else f"its {base.gpus} GPUs are free for other work; no whole node falls free, so no dollars are claimed."
+        else f"its {base.gpus} GPUs are free for other work. No cash savings: no whole node becomes free."
     )
     return series.recommend(
         "schedule-off",
         text=(
-            f"{series_label(series.group)} was not used once between {quiet.begin:02d}:00 and {quiet.end:02d}:00 UTC "
-            f"on {quiet.days} days (engine never above {OFF_ENGINE_MAX * 100:.0f} % in any sample). Switched off in "
-            f"these {quiet.length} hours, {then}{_energy_words(kwh)}"
+            f"{series_label(series.group)} was unused between {quiet.begin:02d}:00 and {quiet.end:02d}:00 UTC on "
+            f"{quiet.days} days (no sample with engine activity above {OFF_ENGINE_MAX * 100:.0f} %). During a daily "
+            f"shutdown of {quiet.length} hours, {then}{_energy_words(kwh)}"
         ),
         energy_saving_kwh_per_month=kwh,
         changes=(
@@ -129,8 +129,8 @@ def _option(series: GroupContext, quiet: OffHours) -> DrawnRecommendation:
         ),
         saving=saving, freed_gpu_hours_per_month=base.gpus * HOURS_PER_MONTH * share, risk=quiet.risk,
         would_change_if=(
-            coded("needed-at-that-hour", "somebody needs it at once at such an hour (on call, another time zone)"),
-            coded("memory-lost", "what it holds in memory is lost when it is switched off"),
+            coded("needed-at-that-hour", "somebody needs it during these hours (on call, another time zone)"),
+            coded("memory-lost", "it must not lose its memory contents at shutdown"),
         ),
         yardstick=SavingsBaseline(off_hours=(quiet.begin, quiet.end)),
         claim=base.claim(whole=saving is not None, measures=REST),
@@ -161,7 +161,7 @@ def _not_drawn(series: GroupContext, quiet: OffHours) -> Interval | None:
 def _energy_words(kwh: Interval | None) -> str:
     if kwh is None:
         return ""
-    return f" By what its GPUs drew in these hours, {kwh.p50:,.0f} kWh a month would not be drawn."
+    return f" This also saves {kwh.p50:,.0f} kWh/month (measured power of these hours)."
 
 
 def _state(snapshot: PredictionSnapshot, seen: Observation, _: bool) -> MoveState | None:
@@ -184,22 +184,22 @@ def _state(snapshot: PredictionSnapshot, seen: Observation, _: bool) -> MoveStat
     if nights >= NIGHTS_MIN:
         since = latest - (nights - 1) * DAY_SECONDS
         return MoveState(
-            "target", since, nights * 24.0, f"It held nothing in its quiet hours in {nights} nights on end."
+            "target", since, nights * 24.0, f"It held no GPUs during quiet hours for {nights} consecutive nights."
         )
     if kept >= NIGHTS_MIN:
         since = latest - (kept - 1) * DAY_SECONDS
-        return MoveState("source", since, kept * 24.0, f"It held its GPUs through {kept} nights on end.")
-    return MoveState("between", seen.end, 0.0, "Its nights differ.")
+        return MoveState("source", since, kept * 24.0, f"It held its GPUs for {kept} consecutive nights.")
+    return MoveState("between", seen.end, 0.0, "Its use at night varies.")
 
 
 def _paid_part(snapshot: PredictionSnapshot, state: MoveState, seen: Observation) -> MoveCost:
     if seen.start < state.since - SLACK_SECONDS:
-        return MoveCost(None, "the window still holds days from before the move")
+        return MoveCost(None, "the window still includes days before the change")
     known = [seen.nodes[n] for n in snapshot.nodes if n in seen.nodes]
     prices = [price_then(snapshot, seen, n.node) for n in known]
     span = (seen.end - seen.start) / 3600
     if not known or any(p is None for p in prices) or span <= 0:
-        return MoveCost(None, "no price is known for its nodes")
+        return MoveCost(None, "no price for its nodes")
     # A node that goes on reporting through the night is on, and paid for.
     usd = sum((p or 0.0) * min(n.hours_observed / span, 1.0) for p, n in zip(prices, known, strict=True))
     return MoveCost(min(usd * HOURS_PER_MONTH, snapshot.yardstick.usd_per_month or usd * HOURS_PER_MONTH))
@@ -217,7 +217,7 @@ KIND = RecommendationKind(
     build=_build,
     title=_title,
     words=lambda _: "switch off at night",
-    subject="Switching the nodes off in quiet hours",
+    subject="Shutting the nodes down in quiet hours",
     state=_state,
     cost=_paid_part,
     unasked_hours=WEEK_HOURS,

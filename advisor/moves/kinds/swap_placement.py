@@ -1,4 +1,4 @@
-"""The swap: serving on a silent fabric changes places with training that starves for one. Nothing is bought."""
+"""The swap: serving on an idle fabric trades nodes with training that needs one. Nothing is bought."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _best(
             continue
         reason = _unfit(fleet.scene, group, training, fleet.groups)
         if reason is None and training.series_id in taken:
-            reason = coded("swaps-already", "it changes places with another service already")
+            reason = coded("swaps-already", "it is part of another swap")
         if reason is not None:
             reasons.append((training.lead.name, reason))
             continue
@@ -70,7 +70,7 @@ def _best(
     if open_:
         _, partner, option = max(open_, key=lambda one: (one[0], one[1]))
         return partner, option
-    why = "no training in this fleet starves for want of a fabric"
+    why = "no training workload in this fleet waits for a missing fabric"
     codes = " ".join(reason.code for _, reason in reasons[:3])
     more = f" ({'; '.join(f'{name}: {reason.text}' for name, reason in reasons[:3])})" if reasons else ""
     return None, _no_partner(group, found, CodedText("no-swap-partner", f"{why}{more}", {"because": codes or None}))
@@ -80,29 +80,29 @@ def _unfit(scene: MoveContext, serving: Group, training: Group, groups: Sequence
     here, there = serving.nodes[0], training.nodes[0]
     waits = _waits(training)
     if _fabric_rate(scene, there) is not None and _has_rdma(scene, there):
-        return coded("has-a-fabric", "its nodes have a fabric already")
+        return coded("has-a-fabric", "its nodes have a fabric")
     if waits < STARVES:
         return CodedText(
             "hardly-waits",
-            f"the network or PCIe holds it back in only {waits * 100:.0f} % of its time",
+            f"it waits for the network or PCIe in only {waits * 100:.0f} % of its time",
             {"share": waits},
         )
     if (here.provider, here.region) != (there.provider, there.region):
-        return coded("runs-elsewhere", "it runs at another provider or in another region")
+        return coded("runs-elsewhere", "it runs at a different provider or in a different region")
     if here.gpu_sku != there.gpu_sku:
         return coded(
             "other-gpus", "it runs on {gpu}, not on {wanted}",
             gpu=there.gpu_sku or "unknown GPUs", wanted=here.gpu_sku or "the same GPUs",
         )  # fmt: skip
     if {n.gpu_count for n in serving.nodes} != {n.gpu_count for n in training.nodes}:
-        return coded("other-gpu-count", "its nodes hold another number of GPUs")
+        return coded("other-gpu-count", "its nodes have a different number of GPUs")
     if len(training.nodes) > len(serving.nodes):
         return coded(
-            "more-nodes", "it needs {nodes} nodes, and the service holds {held}",
+            "more-nodes", "it needs {nodes} nodes, but the service has {held}",
             nodes=len(training.nodes), held=len(serving.nodes),
         )  # fmt: skip
     if any(n.node not in serving.alone for n in serving.nodes) or _others(training, groups):
-        return coded("swapped-nodes-shared", "other work sits on the nodes that would be swapped")
+        return coded("swapped-nodes-shared", "other work runs on the nodes to swap")
     return None
 
 
@@ -146,7 +146,7 @@ def _predicted(scene: MoveContext, serving: Group, training: Group) -> Predictio
 
 
 def _starved_hours(training: Group, groups: Sequence[Group]) -> tuple[float, int]:
-    """GPU-hours of the window in which training starved on these nodes, and how many other trainings that counts."""
+    """GPU-hours of the window in which training on these nodes waited for the network, and how many other trainings."""
     names = {n.node for n in training.nodes}
     starved = [
         (w.gpu_hours, g is training)
@@ -165,17 +165,18 @@ def _option(fleet: FleetContext, serving: Group, found: FindingContext, training
     starved_hours, others = _starved_hours(training, fleet.groups)
     month = starved_hours / fleet.scene.window_hours * HOURS_PER_MONTH if fleet.scene.window_hours > 0 else 0.0
     freed = month * max(1.0 - prediction.median, 0.0) if prediction else 0.0
-    more = f" (as did {others} other trainings there in this window, taken to gain alike)" if others else ""
+    more = f" (assumed for {others} more training workloads there)" if others else ""
     told = (
-        f"the training takes {prediction.median:.2f} of its time ({prediction.interval.p10:.2f} to "
-        f"{prediction.interval.p90:.2f}) where it starved{more}"
+        f"the training takes {prediction.median:.2f}x the time ({prediction.interval.p10:.2f} to "
+        f"{prediction.interval.p90:.2f}) where it waited for the network{more}"
         if prediction
-        else "how much faster the training runs cannot be told, for its present network was not measured"
+        else "the speed-up of the training is unknown because its network was not measured"
     )
+    name = series_label(serving)
     text = (
-        f"{series_label(serving)} and the training {training.lead.name} change places: the training "
-        f"gets {node_words(found.nodes[:count])} with the fabric, the service gets {node_words(training.nodes)}. The "
-        f"service runs at the same speed (x1.00); {told}. Nothing is bought and no cash comes back: GPU-hours do."
+        f"Swap the nodes of {name[:1].lower()}{name[1:]} and training {training.lead.name}. The training gets "
+        f"{node_words(found.nodes[:count])} with the fabric; the service gets {node_words(training.nodes)}. The "
+        f"service keeps its speed (1.00x the time); {told}. The swap costs nothing and saves GPU-hours, not cash."
     )
     return recommend(
         "swap-placement", serving.series_id, serving.series_id, training.series_id,
@@ -187,7 +188,7 @@ def _option(fleet: FleetContext, serving: Group, found: FindingContext, training
         text=text, time_ratio=prediction.interval if prediction else None, freed_gpu_hours_per_month=freed,
         risk=prediction.risk if prediction else "medium",
         would_change_if=(
-            coded("training-ends", "the training ends and does not come back"),
+            coded("training-ends", "the training ends and does not run again"),
             coded(
                 "places-apart",
                 "the service and the training may not share a tenant, a network zone or a data set's location",
@@ -208,10 +209,10 @@ def _no_partner(group: Group, found: FindingContext, why: CodedText) -> DrawnRec
         findings=(found.finding.id,),
         workload=group.lead.id,
         source=held, target=held,
-        text=f"A swap with training that lacks a fabric would cost nothing, but there is no partner: {why}.",
+        text=f"No swap possible: {why}.",
         risk="very-low", blocked_by=(why,),
         would_change_if=(
-            coded("training-comes", "training that spans nodes comes to the same provider and region without a fabric"),
+            coded("training-comes", "multi-node training without a fabric will run at the same provider and region"),
         ),
         exclusive=f"place:{group.series_id}",
     )  # fmt: skip

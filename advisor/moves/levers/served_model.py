@@ -74,7 +74,7 @@ def serves_language_model(framework: str | None, command: str | None) -> bool:
 def served_model(command: str | None, known: ServedModels) -> ServedModel | CodedText:
     """The model of a serving command, or why it is not known, as a clause."""
     if command is None:
-        return coded("command-not-known", "the command that serves it is not known, and with it the model")
+        return coded("command-not-known", "serving command unknown, so the model is unknown")
     words = _words(command)
     flags = _flags(words)
     told = next((flags[name] for name in _MODEL_FLAGS if name in flags), None) or _positional(words)
@@ -84,10 +84,10 @@ def served_model(command: str | None, known: ServedModels) -> ServedModel | Code
     family = known.of(name)
     params = family.params if family is not None and family.params is not None else _size(name)
     if params is None:
-        return coded("model-size-unknown", "how large {model} is cannot be told from its name", model=name)
+        return coded("model-size-unknown", "the name of {model} does not contain its size", model=name)
     precision = _precision(name, flags, family.precision if family is not None else None)
     if precision is None:
-        return coded("model-precision-unknown", "in which precision {model} is served is not told", model=name)
+        return coded("model-precision-unknown", "serving precision of {model} unknown", model=name)
     cache = flags.get("kv-cache-dtype", "auto").lower()
     return ServedModel(name, params, precision, 8 if cache.startswith(("fp8", "int8")) else 16, _copy_gpus(flags))
 

@@ -75,21 +75,19 @@ def _held(scene: MoveContext, group: Group, model: ServedModel | CodedText) -> _
         return model
     sku = scene.catalog.gpu(group.lead.gpu_sku) if group.lead.gpu_sku else None
     if sku is None:
-        return coded("gpus-of-several-kinds", "its GPUs are not of one kind that the catalog has")
+        return coded("gpus-of-several-kinds", "its GPUs have several models, or are not in the catalog")
     gpus = model.copy_gpus or (1 if group.gpus_per_replica == 1 else None)
     if gpus is None or gpus > group.gpus_per_replica:
-        return coded(
-            "gpus-of-a-copy-unknown", "on how many GPUs one copy of {model} lies is not told", model=model.name
-        )
+        return coded("gpus-of-a-copy-unknown", "number of GPUs per copy of {model} unknown", model=model.name)
     if group.mem_used_max is None:
-        return coded("memory-in-use-unknown", "how much of its GPUs' memory is in use was not measured")
+        return coded("memory-in-use-unknown", "no data on GPU memory in use")
     used = group.mem_used_max * sku.mem_bytes * gpus
     weights = model.params * BYTES[model.precision]
     if weights * _SIZE_SLACK > used:
         return CodedText(
             "memory-contradicts-size",
-            f"{model.name} in {model.precision.upper()} would need {weights / 1e9:.0f} GB for its weights, and "
-            f"{used / 1e9:.0f} GB of {gpus} GPUs are in use: its size or its precision is another",
+            f"{model.name} in {model.precision.upper()} needs {weights / 1e9:.0f} GB for its weights, but only "
+            f"{used / 1e9:.0f} GB of {gpus} GPUs are in use; its size or precision is different",
             {"model": model.name, "weights_bytes": weights, "used_bytes": used, "gpus": gpus},
         )
     full = group.feature("kv_cache_used_p95")
@@ -143,20 +141,20 @@ def _sold(scene: MoveContext, group: Group, source: GpuSku) -> list[tuple[GpuSku
 def _lever(held: _Held, precision: str, sku: GpuSku, gpus: int) -> CodedText:
     model, weights = held.model, held.model.params * BYTES[precision]
     here, there = rates_of(held.sku, model.precision), rates_of(sku, precision)
-    cache = "with the cache that its peak fills" if held.cache_told else "with all of its cache: how full is not told"
+    cache = "with its peak cache" if held.cache_told else "with its full cache (use unknown)"
     read = matrix = None
     assumed, told = True, ""
     if here is not None and there is not None:
         read = held.needed(precision) / (gpus * there.memory) * held.gpus * here.memory / held.needed(model.precision)
         matrix = gpus * there.matrix / (held.gpus * here.matrix)
         assumed = bool(here.assumed or there.assumed)
-        rates = f"reading all of it once takes x{read:.2f} the time, matrix products have x{matrix:.2f} the rate"
-        told = f"; {rates}{', by rates that are assumed in part' if assumed else ''}"
+        rates = f"Reading all of it takes {read:.2f}x the time; matrix products run at {matrix:.2f}x the rate"
+        told = f" {rates}{' (some rates assumed)' if assumed else ''}."
     return CodedText(
         "lever-precision",
-        f"if served in {precision.upper()}: the weights of {model.name} need {weights / 1e9:.0f} GB instead of "
-        f"{held.weights_bytes / 1e9:.0f}, {held.needed(precision) / 1e9:.0f} GB {cache}, which fit on {gpus} x "
-        f"{sku.name} a copy instead of {held.gpus} x {held.sku.name}{told}. {CHECK}",
+        f"if served in {precision.upper()}: {gpus} x {sku.name} per copy instead of {held.gpus} x {held.sku.name}. "
+        f"The weights of {model.name} need {weights / 1e9:.0f} GB instead of {held.weights_bytes / 1e9:.0f} GB, "
+        f"{held.needed(precision) / 1e9:.0f} GB {cache}.{told} {CHECK}",
         {
             "precision": precision, "precision_now": model.precision, "model": model.name, "params": model.params,
             "sku": sku.name, "gpus": gpus, "sku_now": held.sku.name, "gpus_now": held.gpus, "weights_bytes": weights,

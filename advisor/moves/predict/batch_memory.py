@@ -25,8 +25,8 @@ def batch_too_large(question: Question, target: GpuSku) -> CodedText | None:
     most = math.floor((room - weights) / each)
     return CodedText(
         "batch-too-large",
-        f"{question.batch} sequences of {context} tokens need {needed / 1e9:,.0f} GB per GPU with the weights, and "
-        f"{target.name} has room for {room / 1e9:.0f} GB: {most} sequences at most, by the cache of a dense model",
+        f"{question.batch} sequences of {context} tokens and the weights need {needed / 1e9:,.0f} GB per GPU; "
+        f"{target.name} has room for {room / 1e9:.0f} GB, at most {most} sequences (dense model)",
         {
             "sku": target.name, "batch": question.batch, "batch_at_most": most, "needed_bytes": needed,
             "room_bytes": room, "cache_bytes_per_sequence": each,

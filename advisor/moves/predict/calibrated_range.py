@@ -22,7 +22,7 @@ def outside(
 ) -> tuple[CodedText, ...]:
     """In which ways the question lies outside, with the figures; empty: in none. `kind`: the class of work."""
     if known is None:
-        return (CodedText("class-not-calibrated", f"no published line is of {kind}", {"kind": kind}),)
+        return (CodedText("class-not-calibrated", f"no published benchmark of {kind}", {"kind": kind}),)
     return tuple(_ways(question, known, source, target))
 
 
@@ -32,21 +32,21 @@ def _ways(question: Question, known: CalibratedRange, source: GpuSku, target: Gp
         least, most = known.params
         yield CodedText(
             "size-not-calibrated",
-            f"published lines are of models of {_size(least)} to {_size(most)} B parameters, not {_size(params)} B",
+            f"published benchmarks cover {_size(least)} to {_size(most)} B parameters, not {_size(params)} B",
             {"params": params, "least": least, "most": most},
         )
     if batch is not None and known.batch is not None and _beyond(batch, known.batch):
         least, most = known.batch
         yield CodedText(
             "batch-not-calibrated",
-            f"published lines have {least:.0f} to {most:.0f} sequences in flight, not {batch}",
+            f"published benchmarks have {least:.0f} to {most:.0f} sequences in flight, not {batch}",
             {"batch": batch, "least": least, "most": most},
         )
     precision = _SAME.get(question.precision, question.precision)
     if precision not in {_SAME.get(one, one) for one in known.precisions}:
         yield CodedText(
             "precision-not-calibrated",
-            f"published lines are in {', '.join(sorted(p.upper() for p in known.precisions))}, not "
+            f"published benchmarks use {', '.join(sorted(p.upper() for p in known.precisions))}, not "
             f"{question.precision.upper()}",
             {"precision": question.precision},
         )
@@ -54,7 +54,7 @@ def _ways(question: Question, known: CalibratedRange, source: GpuSku, target: Gp
         if family(sku) not in known.architectures:
             yield CodedText(
                 "architecture-not-calibrated",
-                f"no published line of such work is on {sku.architecture} ({sku.name})",
+                f"no published benchmark of such work on {sku.architecture} ({sku.name})",
                 {"sku": sku.name, "architecture": family(sku)},
             )
 

@@ -50,7 +50,7 @@ class Site:
         """The prediction as this site bears it out. Its spread stays: few moves narrow nothing."""
         if not self.cases or isinstance(prediction, Refusal):
             return prediction
-        basis = f"{prediction.basis}, x{self.factor:.2f} by {_moves(self.cases)} measured here"
+        basis = f"{prediction.basis}, times {self.factor:.2f} from {_moves(self.cases)} measured here"
         return replace(prediction, median=prediction.median * self.factor, basis=basis)
 
     @property
@@ -61,7 +61,7 @@ class Site:
             said.append(
                 CodedText(
                     "site-factor",
-                    f"Times on other GPUs are predicted at x{self.factor:.2f} of what the model says, by "
+                    f"Predicted times on other GPUs are {self.factor:.2f}x those of the model, based on "
                     f"{_moves(self.cases)} measured here.",
                     {"factor": self.factor, "moves": self.cases},
                 )
@@ -71,9 +71,9 @@ class Site:
             said.append(
                 CodedText(
                     "savings-measured",
-                    f"{_moves(self.savings).capitalize()} done here saved {usd(measured)} a month, "
-                    f"{percent(measured / predicted)} of the {usd(predicted)} predicted; what is predicted now is not "
-                    "scaled by that.",
+                    f"{_moves(self.savings).capitalize()} completed here saved {usd(measured)}/month, "
+                    f"{percent(measured / predicted)} of the predicted {usd(predicted)}/month. Predictions are not "
+                    "scaled by this.",
                     {"moves": self.savings, "predicted_usd_per_month": predicted, "measured_usd_per_month": measured},
                 )
             )

@@ -115,7 +115,7 @@ def predict_clock(use: Use, phase: Phase, clock_share: float) -> Prediction | Re
     if not LOWEST_SHARE <= clock_share <= 1.0:
         return Refusal(
             coded(
-                "clock-unknown", "nothing is known about clocks below {lowest:.0%} of today's or above it",
+                "clock-unknown", "no data on clocks below {lowest:.0%} of the current clock, or above it",
                 lowest=LOWEST_SHARE,
             )
         )  # fmt: skip
@@ -124,7 +124,7 @@ def predict_clock(use: Use, phase: Phase, clock_share: float) -> Prediction | Re
         return refused
     slower = 1.0 / clock_share
     ratio = time_ratio(use, phase, Factors(c=slower, latency=slower))
-    return Prediction(ratio, sigma_at(clock_share), f"SM clock at {clock_share:.0%} of today's")
+    return Prediction(ratio, sigma_at(clock_share), f"SM clock at {clock_share:.0%} of the current one")
 
 
 def sigma_at(clock_share: float) -> float:
@@ -155,7 +155,7 @@ def lower_clock(
     best: ClockMove | None = None
     refused = Refusal(
         coded(
-            "clock-needed", "a lower SM clock costs more than {most_loss:.0%} of time: the work needs the clock",
+            "clock-needed", "a lower SM clock makes the work more than {most_loss:.0%} slower",
             most_loss=most_loss,
         )
     )  # fmt: skip
@@ -190,7 +190,7 @@ def predict_cap(sku: GpuSku, draw: Draw, cap_watts: float, model: PowerModel) ->
     if 1 - move.watts_after / draw.watts < WITHOUT_EFFECT:
         return Refusal(
             coded(
-                "cap-without-effect", "a cap of {cap_watts:.0f} W changes nothing: the GPU draws {watts:.0f} W at work",
+                "cap-without-effect", "a cap of {cap_watts:.0f} W has no effect: the busy GPU draws {watts:.0f} W",
                 cap_watts=cap_watts, watts=draw.watts,
             )
         )  # fmt: skip
@@ -199,8 +199,8 @@ def predict_cap(sku: GpuSku, draw: Draw, cap_watts: float, model: PowerModel) ->
         return Refusal(
             coded(
                 "cap-below-knee",
-                "a cap of {cap_watts:.0f} W takes more energy for the same work than {knee_watts:.0f} W: it takes so "
-                "much longer",
+                "a cap of {cap_watts:.0f} W uses more energy for the same work than {knee_watts:.0f} W, because the "
+                "work takes longer",
                 cap_watts=cap_watts, knee_watts=turn,
             )
         )  # fmt: skip
@@ -213,7 +213,8 @@ def outside_range(sku: GpuSku, draw: Draw, cap_watts: float, model: PowerModel) 
     if not low <= cap_watts <= high:
         return Refusal(
             coded(
-                "cap-outside-range", "a cap of {cap_watts:.0f} W is outside the {low:.0f} to {high:.0f} W of {sku}",
+                "cap-outside-range",
+                "a cap of {cap_watts:.0f} W is outside the {low:.0f} to {high:.0f} W range of {sku}",
                 cap_watts=cap_watts, low=low, high=high, sku=sku.name,
             )
         )  # fmt: skip
@@ -221,7 +222,7 @@ def outside_range(sku: GpuSku, draw: Draw, cap_watts: float, model: PowerModel) 
         return Refusal(
             coded(
                 "cap-too-low",
-                "a cap of {cap_watts:.0f} W is below {share:.0%} of the limit, the lowest that was measured",
+                "a cap of {cap_watts:.0f} W is below {share:.0%} of the limit, the lowest cap with measurements",
                 cap_watts=cap_watts, share=model.lowest_cap_share,
             )
         )  # fmt: skip
@@ -243,10 +244,8 @@ def weigh_cap(sku: GpuSku, draw: Draw, cap_watts: float, model: PowerModel) -> C
 def basis_words(sku: GpuSku, model: PowerModel) -> str:
     """What a prediction under a cap rests on."""
     if model.measured(family(sku)):
-        return f"{model.lines} measured lines of training under caps, some on {sku.architecture}"
-    return (
-        f"{model.lines} measured lines of training under caps, none of them on {sku.architecture}, so a wider interval"
-    )
+        return f"{model.lines} training runs under caps, some on {sku.architecture}"
+    return f"{model.lines} training runs under caps, none on {sku.architecture} (wider interval)"
 
 
 def knee(sku: GpuSku, draw: Draw, model: PowerModel) -> float | None:
@@ -296,9 +295,7 @@ def best_cap(
     return _SAVES_NOTHING if told or refused is None else refused
 
 
-_SAVES_NOTHING = Refusal(
-    coded("saves-no-energy", "no energy would be saved for sure within the slowdown that is allowed")
-)
+_SAVES_NOTHING = Refusal(coded("saves-no-energy", "no certain energy savings within the allowed slowdown"))
 
 
 def _effect(draw: Draw, caps: Array, model: PowerModel) -> tuple[Array, Array, Array, Array]:

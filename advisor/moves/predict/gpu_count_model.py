@@ -24,7 +24,7 @@ def ring_share(gpus: int) -> float:
 def count_factors(here: int, there: int) -> Factors:
     """How much longer each resource takes per GPU with `there` GPUs instead of `here` for the same work."""
     if min(here, there) < 1:
-        raise ValueError("a count of GPUs is at least 1")
+        raise ValueError("GPU count must be at least 1")
     each = here / there
     ring = ring_share(there) / ring_share(here) if here > 1 else None
     return Factors(c=each, m=each, p=each, n=ring, i=ring)
@@ -41,6 +41,6 @@ def predict_count(use: Use, phase: Phase, here: int, there: int) -> Prediction |
     if refused is not None:
         return refused
     if here == 1:
-        return Refusal(coded("exchange-not-seen", "what several GPUs would exchange cannot be seen on one"))
+        return Refusal(coded("exchange-not-seen", "one GPU does not show the traffic between several"))
     ratio = time_ratio(use, phase, count_factors(here, there))
-    return Prediction(ratio, SIGMA_CHANGED_PARALLELISM, "parallelism changes: benchmark first")
+    return Prediction(ratio, SIGMA_CHANGED_PARALLELISM, "parallelism changes; benchmark first")

@@ -91,13 +91,13 @@ def weigh_slices(
         if isinstance(found, Refusal):
             blocked.append(found.reason)
         if needed_bytes is None:
-            blocked.append(coded("instance-memory-unknown", "memory needed unknown: an instance has less of it"))
+            blocked.append(coded("instance-memory-unknown", "required memory unknown, and an instance has less"))
         elif needed_bytes > room_bytes(mem):
             room = room_bytes(mem)
             blocked.append(
                 CodedText(
                     "instance-too-small",
-                    f"it needs {needed_bytes / 1e9:.0f} GB, and the instance has room for {room / 1e9:.0f} GB",
+                    f"it needs {needed_bytes / 1e9:.0f} GB; the instance has room for {room / 1e9:.0f} GB",
                     {"needed_bytes": needed_bytes, "room_bytes": room},
                 )
             )
@@ -105,7 +105,7 @@ def weigh_slices(
             blocked.append(
                 coded(
                     INSTANCE_BUSY,
-                    "it would be busy {load:.0%} of the time at the 95th percentile, above {headroom:.0%}",
+                    "load would be {load:.0%} at the 95th percentile (limit {headroom:.0%})",
                     load=load, headroom=headroom,
                 )
             )  # fmt: skip

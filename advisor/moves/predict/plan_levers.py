@@ -18,7 +18,7 @@ def levers_of_plan(
     wanted: Wanted, serving: Sequence[CapacityPlan], catalog: Catalog, model: MoveModel, nodes: Iterable[NodeSku]
 ) -> tuple[CodedText, ...]:
     """Lower precisions in which fewer GPUs do. `serving`: the plans in the precision that was asked for, the proposal
-    first; empty: no node serves it so. Precisions whose rates nobody measured are in no plan."""
+    first; empty: no node serves it so. Precisions without measured rates are in no plan."""
     there = list(nodes)
     least = serving[0].gpus if serving else None
     found = []
@@ -30,12 +30,12 @@ def levers_of_plan(
         best = min(alike, key=lambda plan: plan.gpus, default=None) if serving else next(iter(alike), None)
         if best is None or (least is not None and best.gpus >= least):
             continue
-        now = f"instead of {least}" if least is not None else "where none does as asked"
+        now = f"instead of {least}" if least is not None else "(none at the given precision)"
         found.append(
             CodedText(
                 "lever-plan",
-                f"if served in {precision.upper()}, with a cache of 8 bits: {best.gpus} x {best.offer.gpu.name} {now}, "
-                f"{best.group_gpus} a copy of the model. {CHECK}",
+                f"if served in {precision.upper()} with an 8-bit cache: {best.gpus} x {best.offer.gpu.name} {now}, "
+                f"{best.group_gpus} per copy of the model. {CHECK}",
                 {
                     "precision": precision, "precision_now": wanted.precision, "sku": best.offer.gpu.name,
                     "gpus": best.gpus, "gpus_now": least, "gpus_a_copy": best.group_gpus,

@@ -18,10 +18,8 @@ LOWER = {
     "fp8": ("fp4", "int4"),
     "int8": ("fp4", "int4"),
 }
-# What no arithmetic can tell. Every lever says it.
-CHECK = (
-    "Check first that its answers stay good enough on tasks of your own, and its latency at peak: no saving is counted"
-)
+# What arithmetic cannot show. Every lever includes it.
+CHECK = "First check the quality of its answers on your own tasks, and its latency at peak. No savings are counted"
 _COPIES = (1, 2, 4, 8, 16)
 
 
@@ -43,7 +41,7 @@ def levers_of(question: Question, target: GpuSku) -> tuple[CodedText, ...]:
             CodedText(
                 "lever-weights-fit",
                 f"if served in {precision.upper()}: the weights need {weights / question.gpus / 1e9:.0f} GB per GPU "
-                f"instead of {question.weights_bytes / question.gpus / 1e9:.0f}, and {target.name} has room for "
+                f"instead of {question.weights_bytes / question.gpus / 1e9:.0f} GB; {target.name} has room for "
                 f"{room / 1e9:.0f} GB. {CHECK}",
                 {
                     "sku": target.name, "precision": precision, "precision_now": question.precision,

@@ -1,4 +1,4 @@
-"""Two GPUs for the same work without telemetry: typical work, always an answer, and on what basis it stands."""
+"""Two GPUs for the same work without telemetry: typical work, always an answer, and its basis."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SIGMA_NOTHING_KNOWN = 0.7
 class Comparison:
     """Time on the target over time on the source, what forbids the move, and what the answer rests on.
 
-    `group`: the group of moves whose residuals gave the interval; `assumed`: figures that nobody published; `outside`:
+    `group`: the group of moves whose residuals gave the interval; `assumed`: unpublished figures; `outside`:
     in which ways the question lies outside what was calibrated. `in_flight`: where a batch of decoding was asked for,
     the sequences that memory holds of it, here and there; the time is that of one token then.
     """
@@ -71,7 +71,7 @@ def compare(question: Question, source: GpuSku, target: GpuSku, reference: GpuSk
         ratio = source.mem_bandwidth_bytes_per_second / target.mem_bandwidth_bytes_per_second
         missing = (source if here is None else target).name
         basis = f"assumed: the catalog has no {question.precision.upper()} rate of {missing}; memory bandwidths alone"
-        return _answer(ratio, SIGMA_NOTHING_KNOWN, blocked, basis, "nothing known", (basis,))
+        return _answer(ratio, SIGMA_NOTHING_KNOWN, blocked, basis, "no data", (basis,))
     kind = kind_of(question)
     in_flight = _in_flight(question, source, target, model)
     ratio = _total(there) / _total(here) * (in_flight[1] / in_flight[0] if in_flight else 1.0)
@@ -93,7 +93,7 @@ def compare(question: Question, source: GpuSku, target: GpuSku, reference: GpuSk
 def kind_of(question: Question) -> str:
     """The class of work, by which predictions are corrected and their errors grouped.
 
-    Work at a batch that was told is apart: it was measured as the time of one token (decode) or of the first (prefill).
+    Work at a given batch is separate: it was measured as the time of one token (decode) or of the first (prefill).
     """
     profile = profile_of(question)
     if profile == "training" and question.small_training:
@@ -106,7 +106,7 @@ def kind_of(question: Question) -> str:
 
 
 def group_of(question: Question, source: GpuSku, target: GpuSku) -> str:
-    """The group of moves whose published residuals tell how far this prediction may be off."""
+    """The group of moves whose published residuals give the error of this prediction."""
     kind = kind_of(question)
     spread = question.gpus > 1 and kind.split()[0] in ("decode", "prefill", "mixed")
     if spread and not (source.joined_on_board and target.joined_on_board):
@@ -118,7 +118,7 @@ def group_of(question: Question, source: GpuSku, target: GpuSku) -> str:
 
 
 def assumptions(question: Question, *skus: GpuSku) -> tuple[str, ...]:
-    """Figures behind the answer that nobody published, in words."""
+    """Unpublished figures behind the answer, in words."""
     found: list[str] = []
     for sku in skus:
         rates = rates_of(sku, question.precision)
@@ -126,7 +126,7 @@ def assumptions(question: Question, *skus: GpuSku) -> tuple[str, ...]:
     # INT8 rates of both sides were never measured anywhere, and serving at a batch was measured in FP4 as a whole: the
     # residuals hold that already.
     known = ("INT8",) if not kind_of(question).endswith("at a batch") else ("INT8", "FP4")
-    return tuple(a for a in dict.fromkeys(found) if not any(f"the {name} rate" in a for name in known))
+    return tuple(a for a in dict.fromkeys(found) if not any(f"sustained {name} rate" in a for name in known))
 
 
 def assumed_group(question: Question, source: GpuSku, target: GpuSku) -> str | None:
@@ -170,7 +170,7 @@ def _total(parts: Parts) -> float:
 
 def _basis(question: Question, group: str, residuals: Residuals, assumed: tuple[str, ...]) -> str:
     if assumed:
-        return f"assumed: nobody published {' or '.join(assumed)}"
+        return f"assumed: no published data on {' or '.join(assumed)}"
     told = "typical work" if question.params is None else f"work of {question.params / 1e9:g} B parameters"
     if residuals.pairs:
         models = f"{residuals.models} model{'s' if residuals.models > 1 else ''}"
@@ -196,8 +196,8 @@ def _memory(question: Question, target: GpuSku) -> CodedText | None:
     least = math.ceil(question.weights_bytes / room)
     return CodedText(
         "weights-too-large",
-        f"the weights alone need {each / 1e9:.0f} GB per GPU, and {target.name} has room for {room / 1e9:.0f} GB: "
-        f"{least} GPUs at least",
+        f"the weights alone need {each / 1e9:.0f} GB per GPU; {target.name} has room for {room / 1e9:.0f} GB (at least "
+        f"{least} GPUs needed)",
         {"sku": target.name, "needed_bytes": each, "room_bytes": room, "gpus_at_least": least},
     )
 
@@ -206,7 +206,7 @@ def _links(question: Question, source: GpuSku, target: GpuSku) -> CodedText | No
     if question.gpus <= PCIE_GROUP_MAX or target.joined_on_board or not source.joined_on_board:
         return None
     return coded(
-        "model-over-pcie", "{gpus} GPUs that work on one model talk over {link}, and {sku} has PCIe only",
+        "model-over-pcie", "{gpus} GPUs of one model communicate over {link}, and {sku} has only PCIe",
         gpus=question.gpus, link=source.link_name, sku=target.name,
     )  # fmt: skip
 
@@ -219,7 +219,7 @@ def _host_bound(question: Question, source: GpuSku, target: GpuSku) -> CodedText
         return None
     return CodedText(
         "small-model-host-bound",
-        f"a model of {question.params / 1e9:g} B is bound by its host on {target.name}: a published one ran at 0.65x "
-        "the speed of H100; benchmark first",
+        f"a {question.params / 1e9:g} B model is limited by its host on {target.name} (a published one ran at 0.65x "
+        "the speed of H100); benchmark first",
         {"sku": target.name, "params": question.params},
     )

@@ -1,6 +1,6 @@
 """Typical work on one GPU under a power cap or at a lower SM clock, without telemetry: time, watts, joules.
 
-Where nobody says what the work draws, its class does (rules/power_model.yaml), within a wide interval. At a lower clock
+Without a given power of the work, its class sets it (rules/power_model.yaml), within a wide interval. At a lower clock
 matrix products, vector work and latency take longer by as much; memory and links do not.
 """
 
@@ -107,7 +107,7 @@ def at_sm_clock(
         return Refusal(
             coded(
                 "sm-clock-outside-range",
-                "an SM clock of {mhz:.0f} MHz is outside the {low:.0f} to {high:.0f} MHz of {sku} that are known of",
+                "an SM clock of {mhz:.0f} MHz is outside the {low:.0f} to {high:.0f} MHz range of {sku}",
                 mhz=clock_hertz / 1e6, low=low / 1e6, high=high / 1e6, sku=sku.name,
             )
         )  # fmt: skip
@@ -124,7 +124,9 @@ def at_sm_clock(
     ratio = 1.0 + follow / total * (1.0 / share - 1.0)
     sigma = math.hypot(sigma_at(share), SIGMA_PARTS * (1.0 / share - 1.0))
     time = Prediction(
-        ratio, sigma, f"typical work, {follow / total:.0%} of it by the SM clock; power by one published point"
+        ratio,
+        sigma,
+        f"typical work, {follow / total:.0%} of it limited by the SM clock; power from one published point",
     )
     rest = rest_watts(sku, tables.resting)
 
@@ -172,7 +174,7 @@ def _answer(  # noqa: PLR0917
         little, much = (weighed(_typical_watts(question, sku, tables, rest, off)) for off in (-Z90, Z90))
         time_sigma = math.hypot(time_sigma, _apart(little.prediction.median, much.prediction.median))
         joules_sigma = math.hypot(joules_sigma, _apart(little.joules_ratio, much.joules_ratio))
-        basis += f"; {middle:.0f} W at work is typical of {_class_of(question)}, not measured"
+        basis += f"; {middle:.0f} W while busy is typical of {_class_of(question)}, not measured"
     return SlowerGpu(
         time_ratio=_interval(move.prediction.median, time_sigma),
         joules_ratio=_interval(move.joules_ratio, joules_sigma),
@@ -198,7 +200,7 @@ def _interval(median: float, sigma: float) -> Interval:
 
 def _unit(question: Question, sku: GpuSku, tables: Tables, watts: float, ratio: float) -> UnitOfWork | None:
     """Joules a token of language models, or a request that is mostly prompt; None for other work and for training,
-    whose times cannot be reckoned."""
+    whose times are unknown."""
     parts = parts_of(question, sku, tables.reference, tables.moves)
     if profile_of(question) is not None or parts is None:
         return None

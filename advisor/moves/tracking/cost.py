@@ -35,28 +35,28 @@ def held_cost(snapshot: PredictionSnapshot, state: MoveState, seen: Observation)
     now = {node for w in seen.now(snapshot.series_id) for node in w.nodes}
     always = serves(runs)  # a service holds its nodes between two runs, a job does not
     if not always and seen.end - begin < JOB_SECONDS:
-        return MoveCost(None, "a job is measured over a week at least")
+        return MoveCost(None, "a job needs at least a week of data")
     names = sorted(now if always else {node for w in runs for node in w.nodes})
     usd = 0.0
     said: list[str] = []
     for name in names:
         price = price_then(snapshot, seen, name)
         if price is None:
-            return MoveCost(None, f"no price is known for {name}")
+            return MoveCost(None, f"no price for {name}")
         there = [w for w in runs if name in w.nodes]
         share = 1.0 if always else hours(there, begin, seen.end) * 3600 / (seen.end - begin)
         others = {w.name for w in seen.holders(name) if w.series_id != snapshot.series_id}
         if others:
             mine = sum(len(w.gpus) / len(w.nodes) for w in seen.holders(name) if w.series_id == snapshot.series_id)
             share *= min(mine / max(seen.nodes[name].gpu_count, 1), 1.0)
-            said.append(f"On {name} there is other work, so only its own GPUs are counted.")
+            said.append(f"{name} runs other work, so only its own GPUs count.")
         usd += price * share * HOURS_PER_MONTH
     left, kept = _still_paid(snapshot, seen, now) if always else (0.0, [])
     unsure = [n for n in kept if seen.silent(n)]
     if unsure:
         return MoveCost(None, _unsure(unsure))
     if kept:
-        said.append(f"{listed(kept)} that it left {'is' if len(kept) == 1 else 'are'} still there, and counted.")
+        said.append(f"{listed(kept)} {'is' if len(kept) == 1 else 'are'} still present after the move, and counted.")
     return MoveCost(usd + left, None, tuple(said))
 
 
@@ -79,19 +79,19 @@ def cost_of_nodes_left(snapshot: PredictionSnapshot, _: MoveState, seen: Observa
         return MoveCost(None, _unsure(unsure))
     prices = [price_then(snapshot, seen, n) for n in still]
     if any(p is None for p in prices):
-        return MoveCost(None, f"no price is known for {listed(still)}")
+        return MoveCost(None, f"no price for {listed(still)}")
     usd = sum(p for p in prices if p is not None) * HOURS_PER_MONTH
     nodes = max(len(snapshot.yardstick.nodes), 1)
     staying = round(nodes * snapshot.target.gpu_count / max(snapshot.source.gpu_count, 1))
     more = len(still) - staying
-    said = (f"{more} of {listed(snapshot.yardstick.nodes)} that was to go is still there.",) if more > 0 else ()
+    said = (f"{more} of {listed(snapshot.yardstick.nodes)} is still present.",) if more > 0 else ()
     # A release may name more nodes than fall free whole: those cost as much before as after.
     return MoveCost(min(usd, snapshot.yardstick.usd_per_month or usd), None, said)
 
 
 def _unsure(nodes: list[str]) -> str:
     days = f"{GONE_SECONDS / 86400:.0f} days"
-    return f"{listed(nodes)} fell silent a short while ago; after {days} without a word a node counts as given back"
+    return f"{listed(nodes)} stopped reporting recently; a node counts as returned after {days} without data"
 
 
 def cost_after(snapshot: PredictionSnapshot, state: MoveState, seen: Observation) -> MoveCost:

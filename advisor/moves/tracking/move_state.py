@@ -42,10 +42,10 @@ def by_runs(snapshot: PredictionSnapshot, seen: Observation, there: Fits, here: 
     arrived = [w for w in now if there(w)]
     if len(arrived) == len(now):
         since, own = since_last(runs, there, seen.start)
-        return MoveState("target", since, hours(own, since), f"It runs on {name} alone since {minute(since)}.")
+        return MoveState("target", since, hours(own, since), f"It has run only on {name} since {minute(since)}.")
     if all(here(w) for w in now):
         since, own = since_last(runs, here, seen.start)
-        return MoveState("source", since, hours(own, since), f"It runs where it ran before since {minute(since)}.")
+        return MoveState("source", since, hours(own, since), f"It has run on its original nodes since {minute(since)}.")
     since = min((w.start for w in arrived), default=seen.end)
     return MoveState("between", since, hours(arrived), f"{len(arrived)} of its {len(now)} runs are on {name}.")
 
@@ -66,10 +66,10 @@ def by_freed_nodes(snapshot: PredictionSnapshot, seen: Observation) -> MoveState
             left = max((w.end for w in seen.on_node.get(node, ())), default=seen.start)
             free.append((left, f"{node} is empty"))
         elif not pooled and holders and _filled(node, seen):
-            free.append((max(min(w.start for w in holders), seen.start), f"{node} carries work"))
+            free.append((max(min(w.start for w in holders), seen.start), f"{node} is in use"))
     if len(free) < wanted:
         still = [n for n in nodes if not seen.gone(n)]
-        return MoveState("source", seen.start, (seen.end - seen.start) / 3600, f"{listed(still)}: as before.")
+        return MoveState("source", seen.start, (seen.end - seen.start) / 3600, f"No change: {listed(still)}.")
     free = sorted(free)[:wanted]
     since = free[-1][0]
     told = f"Since {minute(since)}: {listed([what for _, what in free])}."

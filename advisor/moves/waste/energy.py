@@ -90,7 +90,7 @@ def _finding(scope: RuleContext, rule: WasteRule, group: Group, change: ClockCha
         cost=_spent(scope, group, change),
         values={"power": watts(move.watts_before), "limit": way, "share": as_percent(1 - move.joules_ratio)},
         sure=_sure(change) * group.lead.bottleneck.confidence,
-        after=f"That is {saved:,.0f} kWh a month, {worth_words(scope.book, group, saved)}.",
+        after=f"Savings: {saved:,.0f} kWh/month, {worth_words(scope.book, group, saved)}.",
     )  # fmt: skip
     return FindingContext(finding, group, group.nodes, clock=change)
 
@@ -102,12 +102,12 @@ def _sure(change: ClockChange) -> float:
 
 
 def worth_words(book: PriceBook, group: Group, kilowatt_hours: float) -> str:
-    """What so much energy comes to in dollars, with the price's source, or why in none."""
+    """The dollar value of so much energy, with the price's source, or why there is none."""
     price = book.power_of(group.nodes[0])
     if price is None:
-        return "worth no dollars here: the price file names no price of power for nodes of your own"
+        return "no dollar value: the price file sets no power price for on-premises nodes"
     value = kilowatt_hours * price.usd_per_kwh
-    return f"{usd(value)} at your price of power ({price.source}, {price.as_of})"
+    return f"{usd(value)} at the configured power price ({price.source}, {price.as_of})"
 
 
 def _spent(scope: RuleContext, group: Group, change: ClockChange) -> float | None:
@@ -140,10 +140,10 @@ RULE = RuleDescription(
             "SELECT sum(power_watts * seconds) / sum(seconds) FROM used"
             " WHERE now AND NOT idle AND power_watts IS NOT NULL",
         ),
-        "power_after": _power_model("the power that the same rows would draw"),
-        "energy_saved": _power_model("energy of the same work, 1 less after over before"),
-        "energy_saved_per_month": _power_model("that share of the energy of a month at this power"),
-        "slowdown_expected": _power_model("the time that the same work takes longer"),
+        "power_after": _power_model("predicted power of the same rows"),
+        "energy_saved": _power_model("energy of the same work: 1 minus after over before"),
+        "energy_saved_per_month": _power_model("this share of the monthly energy at this power"),
+        "slowdown_expected": _power_model("additional time for the same work"),
         "gpu_hours": GPU_HOURS,
     },
 )

@@ -1,4 +1,4 @@
-"""Work held back by what no other GPU would change: its input, its launches, one late rank, a throttled clock."""
+"""Work with a bottleneck that no other GPU removes: its input, its launches, one slow rank, a throttled clock."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from ..context.rule_context import (
     is_job,
 )
 
-# What is done about each, as a clause after "Before anything is moved, ".
+# The fix of each, as an imperative clause.
 REMEDIES = {
-    "host-input": "give it faster input: more loader processes, data on local disks, decoding on the GPU",
-    "latency": "give it larger kernels: CUDA graphs, compilation, larger batches, fused operators",
-    "straggler": "mend or replace the late GPU, or its host",
-    "throttled": "mend what throttles it: cooling, the power limit, the power supply",
+    "host-input": "speed up its input: more loader processes, data on local disks, decoding on the GPU",
+    "latency": "use larger kernels: CUDA graphs, compilation, larger batches, fused operators",
+    "straggler": "repair or replace the slow GPU or its host",
+    "throttled": "fix the cause of throttling: cooling, power limit or power supply",
 }
 _CAUSES = {
     "host-input": "waits for its input",
     "latency": "waits for launches",
-    "straggler": "waits for one late rank",
-    "throttled": "runs at a lowered clock",
+    "straggler": "waits for one slow rank",
+    "throttled": "runs at a throttled clock",
 }
 
 
-# Work that waits for its network looks like these: where the network holds it back too, nobody is told to change it.
+# Work that waits for its network looks like these: where the network is a bottleneck too, there is no finding.
 _LIKE_THE_NETWORK = ("latency", "straggler")
 
 
 def fix_first(scope: RuleContext, rule: WasteRule) -> RuleResult:
-    """Jobs that such a fault holds back in a good part of their busy time."""
+    """Jobs with such a bottleneck in a good part of their busy time."""
     found: list[FindingContext] = []
     # Its own floor is hours: what recurs in runs of a night each is a fault in each of them.
     for group in scope.at_work:
@@ -59,7 +59,7 @@ def fix_first(scope: RuleContext, rule: WasteRule) -> RuleResult:
 
 
 def lost_share(scope: RuleContext, group: Group, label: str) -> float | None:
-    """The share of its GPU-hours that mending it brings back at most; None: what is lost was not measured."""
+    """The share of its GPU-hours that a fix recovers at most; None: the loss was not measured."""
     usage = scope.verdicts.usage_of({w.id for w in group.workloads})
     held = usage["seconds"].to_numpy(float)
     total = held.sum()
@@ -74,7 +74,7 @@ def lost_share(scope: RuleContext, group: Group, label: str) -> float | None:
         lost = {
             "host-input": 1 - column("g"),
             "latency": 1 - column("sm"),
-            # Where no share was told, the whole row was spent in a collective.
+            # Where no share was measured, the whole row was spent in a collective.
             "straggler": np.where(np.isfinite(column("lost")), column("lost"), 1.0),
             "throttled": 1 - column("clock_ratio"),
         }[label]
@@ -91,9 +91,9 @@ def _finding(scope: RuleContext, rule: WasteRule, group: Group, label: str, shar
     cost = None if lost is None else scope.cost(hours, group.nodes)
     price = scope.book.of(group.nodes[0])
     told = (
-        "What it loses by that is not known."
+        "Loss: unknown."
         if lost is None
-        else f"It loses up to {hours:,.0f} GPU-hours by that"
+        else f"Loss: up to {hours:,.0f} GPU-hours"
         + (f", {usd(cost)} in the window, {dated((price,))}." if cost is not None and price is not None else ".")
     )
     finding = finding_of(
@@ -107,7 +107,7 @@ def _finding(scope: RuleContext, rule: WasteRule, group: Group, label: str, shar
         cost=cost,
         values={"share": as_percent(share), "bottleneck": label, "cause": _CAUSES[label]},
         sure=group.lead.bottleneck.confidence,
-        after=f"{told} Before anything is moved, {REMEDIES[label]}.",
+        after=f"{told} Fix: {REMEDIES[label]}.",
     )  # fmt: skip
     return FindingContext(finding, group, group.nodes, fault=label)
 
@@ -120,8 +120,8 @@ RULE = RuleDescription(
     answered_by={"fix-first": 1},
     waste="none",
     metrics={
-        "held_back": by_labels("the hours with this label over all that are not idle"),
-        "lost_at_most": by_labels("the part of each such row that the engine (or the clock) rested, over all hours"),
-        "bottleneck": by_labels("the one of host-input, latency, straggler and throttled with most hours"),
+        "held_back": by_labels("hours with this label over all non-idle hours"),
+        "lost_at_most": by_labels("idle part of the engine (or the clock) in each such row, over all hours"),
+        "bottleneck": by_labels("the label with most hours: host-input, latency, straggler or throttled"),
     },
 )

@@ -68,7 +68,7 @@ def held_idle(scope: RuleContext, rule: WasteRule) -> RuleResult:
             notes.append(
                 CodedText(
                     "held-idle-seen-too-short",
-                    f"{group.lead.name} seems to hold GPUs without using them, in {seen} of data. {then}",
+                    f"{group.lead.name} appears to hold GPUs without using them ({seen} of data). {then}",
                     {"workload": group.lead.name, "hours": least.hours_observed, "needed_hours": floor},
                 )
             )
@@ -98,7 +98,7 @@ def _left(usage: pd.DataFrame, kind: str, rule: WasteRule) -> bool:
     if usage.empty:
         return kind == "idle"
     rests = _rests(usage, rule)
-    if rests.before is None:  # never at work: all of it is one rest, and nobody knows what for
+    if rests.before is None:  # never at work: all of it is one rest, for an unknown reason
         return kind == "idle" or rests.last_hours >= rule.value("rest_hours")
     if rests.last_hours < rule.value("rest_times") * rests.before:
         return False
@@ -199,7 +199,7 @@ def _finding(scope: RuleContext, rule: WasteRule, group: Group, held: float, sha
     cost = scope.cost(held, group.nodes)
     since = _idle_since(verdicts, group)
     last = () if since is None else (Evidence("last_worked", rfc3339(since), None, "time (UTC)"),)
-    told = "" if since is None else f"It last worked on {minute(since)}. "
+    told = "" if since is None else f"Last activity: {minute(since)}. "
     finding = finding_of(
         scope, rule, group,
         evidence=(

@@ -1,4 +1,4 @@
-"""GPUs that nobody held and that did nothing."""
+"""Free GPUs without activity."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from ..context.rule_context import (
 # A GPU counts as idle where nearly all of the time that nobody held it was idle: else somebody unseen worked there. The
 # same share by which work is called idle (rules/kinds.yaml), so that a label that is missing makes nothing idle.
 IDLE_OF_UNHELD = 0.95
-# A MIG instance that nobody used in half of its node's hours is not between two pieces of work.
+# A MIG instance unused in half of its node's hours is not between two pieces of work.
 IDLE_INSTANCE_SHARE = 0.5
 
 
@@ -65,7 +65,7 @@ def idle(scope: RuleContext, rule: WasteRule) -> RuleResult:
             notes.append(
                 CodedText(
                     "idle-seen-too-short",
-                    f"{node.node} looks idle, but only {seen} of it were observed. {then}",
+                    f"{node.node} appears idle, but has only {seen} of data. {then}",
                     {"node": node.node, "hours": node.hours_observed, "needed_hours": rule.value("coverage_hours")},
                 )
             )
@@ -86,8 +86,8 @@ def _dark(scope: RuleContext, node: NodeFacts, bare: BareGpu) -> float:
 def _held_by(idle: Sequence[BareGpu]) -> str:
     held = sum(b.held_hours > GAP_MAX * b.hours for b in idle)
     if not held:
-        return "No workload held them."
-    return f"No label names a workload on them, and memory of {held} of them is held."
+        return "No workload holds them."
+    return f"No label names a workload on them; memory in use on {held} of them."
 
 
 def _finding(

@@ -38,7 +38,7 @@ from ..context.rule_context import (
     would_change_if,
 )
 
-# A kind nobody could tell leaves the fabric's purpose open, unless it is a trace of the node's hours.
+# An unknown kind leaves the fabric's purpose open, unless it is a trace of the node's hours.
 UNKNOWN_SHARE = 0.05
 # What is left of that doubt where work only reads memory: recommenders train like that too.
 _OF_READING = 0.5
@@ -107,7 +107,7 @@ def _dark(nodes: Sequence[str]) -> list[CodedText]:
     return [
         CodedText(
             "fabrics-not-observed",
-            f"The fabric of {of} was not observed: idle fabrics cannot be found there. {FABRIC_REMEDY}",
+            f"No fabric data for {of}, so idle fabrics cannot be found there. {FABRIC_REMEDY}",
             {"nodes": ", ".join(nodes)},
         )
     ]
@@ -133,12 +133,12 @@ def _unjudged(node: NodeFacts, fabric: FabricFacts, rule: WasteRule, window: Win
     """Why there is no verdict; None: there is one; `_SAID`: for want of data, which the node's note says."""
     floor = rule.value("coverage_hours")
     if not fabric.readable:
-        return coded("counters-unreadable", "{why}.", why=(fabric.reason or "Its counters cannot be read").rstrip("."))
+        return coded("counters-unreadable", "{why}.", why=(fabric.reason or "Counters not readable").rstrip("."))
     if fabric.hours >= floor and fabric.util_p995 is not None:
         return None
     if node.hours_observed < floor:
         return _SAID
-    observed = f"{span(fabric.hours * 3600)} observed of {floor:g} h needed."
+    observed = f"{span(fabric.hours * 3600)} of data, {floor:g} h needed."
     return CodedText(
         "fabric-seen-too-short",
         f"{observed} {when_possible(fabric.hours, floor, window, at, node)}",
@@ -169,7 +169,7 @@ def _may_need_it(working: Mapping[str, float], by_series: Mapping[str, Group], r
             return True
         in_all += part * likely * (_OF_READING if _only_reads(group, rule) else 1.0)
         limit = min(limit, rule.value("training_confidence_max"))
-        # The hours in which it trained, or nobody can tell what it did, though most of its time is something else.
+        # The hours in which it trained, or did something unknown, though most of its time is something else.
         shares = group.kind_shares
         doubtful = sum(share for kind, share in shares.items() if kind in (*TRAINING, "unknown"))
         if doubtful > 0 and doubtful * part >= UNKNOWN_SHARE:
@@ -225,7 +225,8 @@ def _finding(
         "node_sku": nodes[0].node_sku,
         "fabric": fabrics[0].link_layer or "network",
         "line_rate": _line_rate(fabrics[0]),
-        "util": f"{(max(util * 100, LEAST_PERCENT) if util > 0 else 0.0):.3g} %",
+        "util": _percent(util),
+        "traffic": _traffic(util, _most(f.util_max for f in fabrics)),
         "hours": f"{observed:.0f}",
         "span": f"{observed / 24:.0f} days",
         "last_active": _last_active(fabrics),
@@ -234,7 +235,7 @@ def _finding(
     text = f"{fill(rule.text, values)} {_cost_words(known if cost is not None else [], nodes, cost, rented)}"
     others = len(series) - 1
     if others:
-        text += f" {others} other {'workload' if others == 1 else 'workloads'} ran there too, none that needs a fabric."
+        text += f" {others} other {'workload' if others == 1 else 'workloads'} ran there too; none needs a fabric."
     ambiguity = _training_confidence(lead.lead)
     coverage = lead.lead.coverage
     premium = known[0] if cost is not None else None
@@ -295,6 +296,17 @@ def _util(fabrics: Sequence[FabricFacts]) -> float:
     return max(p995 if highest is None else min(p995, highest) for p995, highest in bounds)
 
 
+def _percent(util: float) -> str:
+    return f"{(max(util * 100, LEAST_PERCENT) if util > 0 else 0.0):.3g} %"
+
+
+def _traffic(util: float, highest: float | None) -> str:
+    """What the fabric carried: nothing at all, or nothing or little in nearly all seconds."""
+    if util > 0:
+        return f"used at most {_percent(util)} of its line rate in 99.5 % of seconds"
+    return "carried no traffic" if highest == 0 else "carried no traffic in 99.5 % of seconds"
+
+
 def _line_rate(fabric: FabricFacts) -> str | None:
     if not fabric.line_rate_bytes_per_second:
         return None
@@ -306,33 +318,31 @@ def _last_active(fabrics: Sequence[FabricFacts]) -> str:
     seen = [f.last_active_ts for f in fabrics if f.last_active_ts is not None]
     known = min(max(f.hours_known, f.hours) for f in fabrics)
     if not seen:
-        return f"not once in the {known / 24:.0f} days on record"
+        return f"none in {known / 24:.0f} days of history"
     return f"{day(max(seen))}"
 
 
 def _cost_words(premiums: Sequence[Premium], nodes: Sequence[NodeFacts], cost: float | None, rented: bool) -> str:
     if cost is None or not premiums:
         if rented:
-            return "What it costs is not known: the catalog has no such node without it, and calls it no RDMA fabric."
-        return "What the fabric costs is not known, because the price of the node is not."
+            return "Cost unknown: the catalog has no such node without the fabric, and does not list it as RDMA."
+        return "Cost unknown: no price for the node."
     first = premiums[0]
     when = dated((first.price,))
     month = sum(p.usd_per_hour for p in premiums) * HOURS_PER_MONTH
     if not first.assumed and first.usd_per_hour == 0:
-        return f"The fabric costs nothing extra: the same node without it has the same price ({when})."
+        return f"The fabric has no extra cost: the same node without it has the same price ({when})."
     whose = "a node's" if len(nodes) == 1 else "each node's"
-    total = f"{usd(month)} a month" if len(nodes) == 1 else f"{usd(month)} a month for {len(nodes)} nodes"
+    total = f"{usd(month)}/month" if len(nodes) == 1 else f"{usd(month)}/month for {len(nodes)} nodes"
     if first.assumed:
         return (
-            "Its price is assumed, for no such node without it has a price here on the same terms: "
-            f"{first.share * 100:.1f} % of {whose} "
-            f"{usd(first.price.usd_per_hour)} an hour (the difference that pairs at other providers show), "
-            f"{usd(first.usd_per_hour)} an hour, {total}, {when}."
+            f"Assumed cost: {usd(first.usd_per_hour)}/hour ({total}), {first.share * 100:.1f} % of {whose} "
+            f"{usd(first.price.usd_per_hour)}/hour, {when}. The share is that of node pairs at other providers."
         )
     assert first.twin is not None
     return (
-        f"The fabric is {usd(first.usd_per_hour)} of {whose} {usd(first.price.usd_per_hour)} an hour, {total}: "
-        f"{first.twin.sku} is the same without it, {when}."
+        f"Cost of the fabric: {usd(first.usd_per_hour)} of {whose} {usd(first.price.usd_per_hour)}/hour ({total}), "
+        f"{when}. Same node without it: {first.twin.sku}."
     )
 
 
@@ -353,8 +363,8 @@ RULE = RuleDescription(
         "fabric_hours_known": Sql((), "SELECT min(hours) FROM port_history WHERE node IN ({finding_nodes})"),
         "compute_ports": Sql(("fabrics",), "SELECT sum(ports) FROM fabrics"),
         "fabric_premium": Outside(
-            "the node's price less that of the same node without the fabric, at the same provider and region; the "
-            "finding says which, or which share was assumed (rules/premiums.yaml)"
+            "the node's price minus that of the same node without the fabric, same provider and region. The finding "
+            "names the node, or the assumed share (rules/premiums.yaml)"
         ),
     },
     judges_nodes=True,

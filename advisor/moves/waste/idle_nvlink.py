@@ -33,7 +33,7 @@ def idle_nvlink(scope: RuleContext, rule: WasteRule) -> RuleResult:
     found: list[FindingContext] = []
     limit = rule.value("util_p995_max")
     for group in scope.seen:
-        # Of several GPUs whose work nobody could tell, training is not ruled out.
+        # For work of unknown kind on several GPUs, training is not excluded.
         if group.kind in (*TRAINING, "unknown") and group.gpus_per_replica > 1:
             continue
         if not all(scope.has_nvlink(n) for n in group.nodes):
@@ -90,21 +90,31 @@ def _finding(
         evidence=evidence,
         gpu_hours=group.gpu_hours,
         cost=cost,
-        values={"util": as_percent(util), "whose": "between its own GPUs" if peak is None else "whoever ran there"},
+        values={
+            "util": as_percent(util), "traffic": _traffic(util),
+            "whose": "between its GPUs" if peak is None else "whatever ran there",
+        },
         sure=1.0 if group.gpus_per_replica == 1 else group.lead.kind.confidence,
         after=_cost_words(cost, premiums),
     )  # fmt: skip
     return FindingContext(finding, group, group.nodes, premium=premiums[0] if premiums else None)
 
 
+def _traffic(util: float) -> str:
+    """What NVLink carried: nothing, or little in nearly all seconds."""
+    if util > 0:
+        return f"used at most {as_percent(util)} of one direction in 99.5 % of seconds"
+    return "carried no traffic in 99.5 % of seconds"
+
+
 def _cost_words(cost: float | None, premiums: list[Premium]) -> str:
     if cost is None or not premiums:
-        return "What NVLink adds to the price is not known."
+        return "Price share of NVLink: unknown."
     first = premiums[0]
     share = f"{first.share * 100:.0f} % of the node's price, {usd(cost)} in the window, {dated((first.price,))}"
     if first.twin is not None:
-        return f"Over {first.twin.sku}, the same GPU as a PCIe card and a slower part as well, it adds {share}."
-    return f"What it adds is assumed, from pairs at other providers: {share}."
+        return f"NVLink adds {share}, compared with {first.twin.sku} (PCIe card, a slower GPU as well)."
+    return f"NVLink adds an assumed {share} (from node pairs at other providers)."
 
 
 RULE = RuleDescription(
@@ -122,7 +132,7 @@ RULE = RuleDescription(
             " FROM used",
         ),
         "hours_observed": NODE_HOURS,
-        "nvlink_premium": Outside("the prices of this node and of one without NVLink, or rules/premiums.yaml"),
+        "nvlink_premium": Outside("prices of this node and of one without NVLink, or rules/premiums.yaml"),
         "gpu_hours": GPU_HOURS,
     },
     line=ReferenceLine("NVLink sent", "util_p995_max", "idle NVLink up to"),

@@ -61,7 +61,7 @@ def _finding(scope: RuleContext, rule: WasteRule, group: Group, most: float) -> 
         cost=None,
         values={"mem_used": as_percent(most), "mem_gb": None if size is None else f"{most * size / 1e9:.0f}"},
         sure=max(group.lead.kind.confidence, _SURE_OF_ANY),
-        after="Memory has no price of its own; what a smaller card or a slice would save stands with the ways out.",
+        after="Memory has no separate price; see the recommendations for the savings of a smaller GPU or a slice.",
     )  # fmt: skip
     return FindingContext(finding, group, group.nodes)
 

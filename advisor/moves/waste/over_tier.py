@@ -27,13 +27,13 @@ from ..context.rule_context import (
 _SURE_OF_ANY = 0.8
 # The same of a bandwidth that was read off its siblings, whose shares differ by up to an eighth.
 _SURE_OF_UNMEASURED = 0.8
-_ASSUMED = " (at the lowest share of its bandwidth that a GPU of its architecture was measured to sustain)"
+_ASSUMED = " (assumed: lowest sustained share measured for its architecture)"
 
 
 @dataclass(frozen=True, slots=True)
 class _Cheaper:
     """`usd_less`: how much less a GPU-hour costs there. `bandwidth`: what its memory sustains, over the present;
-    `assumed`: nobody measured it there."""
+    `assumed`: it was not measured there."""
 
     node: NodeSku
     price: Price
@@ -83,12 +83,12 @@ def _cheaper(scope: RuleContext, rule: WasteRule, group: Group) -> _Cheaper | No
 
 
 def _sustained(sku: GpuSku | None) -> float | None:
-    """Bytes per second that memory-bound work reaches; None: nobody measured it."""
+    """Bytes per second that memory-bound work reaches; None: not measured."""
     return sku.mem_bandwidth_bytes_per_second * sku.achieved.mem if sku is not None and sku.achieved.mem else None
 
 
 def _sustained_at_least(sku: GpuSku | None, known: Iterable[GpuSku]) -> float | None:
-    """The same of a GPU that nobody measured: its bandwidth at the lowest share that one of its architecture reached,
+    """The same of a GPU without measurement: its bandwidth at the lowest share that one of its architecture reached,
     for memory and its controller come with that. None: none of them was measured."""
     shares = [
         one.achieved.mem
@@ -111,7 +111,7 @@ def _finding(
             Evidence("cheaper_sku", cheaper.node.name, None, "node SKU"),
             Evidence(
                 "cheaper_sku_bandwidth", cheaper.bandwidth, rule.value("bandwidth_min"),
-                "ratio of the present SKU's sustained bandwidth",
+                "ratio of the current SKU's sustained bandwidth",
             ),
             Evidence("price_less", cheaper.usd_less, None, "USD per GPU-hour"),
         ),
@@ -122,8 +122,9 @@ def _finding(
         * group.lead.bottleneck.confidence
         * (_SURE_OF_UNMEASURED if cheaper.assumed else 1.0),
         after=(
-            f"{cheaper.node.name} reads {cheaper.bandwidth:.2f} times as fast{how} for {usd(cheaper.usd_less)} less "
-            f"a GPU-hour: {usd(cost)} in the window, {dated((scope.book.saving_price(group.nodes[0]), cheaper.price))}."
+            f"{cheaper.node.gpu} ({cheaper.node.name}) has {cheaper.bandwidth:.2f} times the memory bandwidth{how} "
+            f"for {usd(cheaper.usd_less)} less per GPU-hour: {usd(cost)} in the window, "
+            f"{dated((scope.book.saving_price(group.nodes[0]), cheaper.price))}."
         ),
     )  # fmt: skip
     return FindingContext(finding, group, group.nodes)
@@ -138,12 +139,12 @@ RULE = RuleDescription(
     waste="tier",
     metrics={
         "compute_use_p95": Sql(("tensor_seconds", "used"), reached("tensor", 0.95)),
-        "bound_by_memory": by_labels("the hours labelled hbm-bandwidth over all that are not idle"),
-        "cheaper_sku": Outside("the catalog and the prices: the cheapest such node of this provider and region"),
+        "bound_by_memory": by_labels("hours labelled hbm-bandwidth over all non-idle hours"),
+        "cheaper_sku": Outside("catalog and prices: the cheapest such node of this provider and region"),
         "cheaper_sku_bandwidth": Outside(
-            "the catalog: memory bandwidth times its sustained share (achieved.mem), of the cheaper GPU over this one"
+            "catalog: memory bandwidth times its sustained share (achieved.mem), of the cheaper GPU over this one"
         ),
-        "price_less": Outside("the prices: of a node over its GPUs, here less there"),
+        "price_less": Outside("prices: node price over its GPUs, here minus there"),
         "gpu_hours": GPU_HOURS,
     },
 )

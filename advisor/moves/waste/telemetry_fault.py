@@ -30,7 +30,7 @@ from ..context.rule_context import (
 
 
 def telemetry_fault(scope: RuleContext, rule: WasteRule) -> RuleResult:
-    """Nodes whose counters stand still while their GPUs draw power, or the other way round: one finding for each set of
+    """Nodes whose counters do not change while their GPUs draw power, or the reverse: one finding for each set of
     nodes, whatever ran there."""
     found: list[FindingContext] = []
     notes: list[CodedText] = []
@@ -43,8 +43,8 @@ def telemetry_fault(scope: RuleContext, rule: WasteRule) -> RuleResult:
         notes += [
             CodedText(
                 "signals-contradict",
-                f"No verdict on waste of {g.lead.name}: its signals contradict one another in "
-                f"{g.fault_share * 100:.0f} % of the time, a fault of the telemetry.",
+                f"No waste verdict for {g.lead.name}: its metrics contradict each other in "
+                f"{g.fault_share * 100:.0f} % of the time (telemetry fault).",
                 {"workload": g.lead.name, "share": g.fault_share},
             )
             for g in groups
@@ -59,7 +59,7 @@ def telemetry_fault(scope: RuleContext, rule: WasteRule) -> RuleResult:
 def _of_groups(scope: RuleContext, rule: WasteRule, groups: list[Group]) -> FindingContext:
     """`groups`: on the same nodes, the largest first."""
     group, share = groups[0], max(g.fault_share for g in groups)
-    others = f"It is one of {len(groups)} that ran there so." if len(groups) > 1 else ""
+    others = f"{len(groups)} workloads there show this." if len(groups) > 1 else ""
     doubts = contradictions(scope.verdicts, groups)
     finding = finding_of(
         scope, rule, group,
@@ -162,8 +162,10 @@ RULE = RuleDescription(
         "contradiction": Sql(("used",), weighted("fault")),
         "engine_active": Sql(("used",), weighted("engine_active")),
         "tensor_active": Sql(("used",), weighted("tensor_use")),
-        "contradiction_hours": Outside("the rows of the one GPU whose two signals disagree longest (docs/method.md)"),
-        "contradiction_since": Outside("the first of the rows of that GPU in which its two signals disagree"),
+        "contradiction_hours": Outside(
+            "rows of the GPU with the longest contradiction of two signals (docs/method.md)"
+        ),
+        "contradiction_since": Outside("first row of that GPU with this contradiction"),
         "power_over_idle": Sql(
             ("used", "spare"), f"SELECT coalesce(({weighted('power_over_idle')}), ({SPARE_POWER_OVER_IDLE}))"
         ),

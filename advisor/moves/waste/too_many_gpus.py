@@ -33,7 +33,7 @@ def too_many_gpus(scope: RuleContext, rule: WasteRule) -> RuleResult:
         asked = group.demand_p95
         if group.kind in TRAINING or group.gpu_count < 2 or asked is None:
             continue
-        # What nobody could tell keeps its count where it may well be training.
+        # Work of unknown kind keeps its count where it may well be training.
         if group.kind == "unknown" and kind_chance(group, *TRAINING) > rule.value("training_chance_max"):
             continue
         if group.observed_hours < rule.value("coverage_hours"):

@@ -23,7 +23,7 @@ def under_tier(scope: RuleContext, rule: WasteRule) -> RuleResult:
     """Training bound by the network on nodes without RDMA, or by PCIe on nodes without NVLink."""
     found: list[FindingContext] = []
     for group in scope.seen:
-        # Work that nobody could name waits in collectives as training does, unless it is likelier to answer requests.
+        # Work of unknown kind waits in collectives as training does, unless it is likelier to answer requests.
         trains = kind_chance(group, *TRAINING)
         if group.kind not in TRAINING and (group.kind != "unknown" or trains <= kind_chance(group, *AVAILABLE)):
             continue
@@ -68,7 +68,7 @@ RULE = RuleDescription(
     answered_by={"swap-placement": 2, "move-sku": 4},
     waste="none",
     metrics={
-        "bound_by_link": by_labels("the hours labelled network, or pcie and nvlink, over all that are not idle"),
+        "bound_by_link": by_labels("hours labelled network, or pcie and nvlink, over all non-idle hours"),
         "link_use_p50": Sql(("used",), percentile_of("used", "{link}", 0.5)),
         "hours_observed": HOURS_OBSERVED,
     },

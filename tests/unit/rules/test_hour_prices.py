@@ -176,11 +176,11 @@ def test_a_node_that_somebody_owns_frees_capacity():
     advice = advice_of(verdicts([at], bare_gpus=tuple(bare("idle", i) for i in range(8))), hourly=HOURLY)
     (found,) = [r for r in advice.recommendations if r.action == "release"]
     assert (found.realisation, found.saving_usd_per_month) == ("capacity-freed", None)
-    assert f"The node is owned (your setting, gpu_hour_usd, {DAY})" in found.text
+    assert f"the node is owned (your setting, gpu_hour_usd, {DAY})" in found.text
 
 
 LINE = (
-    'No price for {} nodes (H100-SXM5): add gpu_hour_usd = {{ "H100-SXM5" = YOUR_PRICE }} under [prices] in '
+    'No price for {} nodes (H100-SXM5). Set gpu_hour_usd = {{ "H100-SXM5" = YOUR_PRICE }} under [prices] in '
     "skuwise.toml, or --gpu-hour-usd H100-SXM5=PRICE."
 )
 
@@ -218,7 +218,7 @@ def test_a_fleet_priced_in_part_has_units_in_its_cells():
 def test_several_skus_and_unknown_ones_are_told_in_one_line():
     made = [node(f"n{i}", None, provider=None, region=None, gpu_sku=sku) for i, sku in enumerate(["L40S", "L4", None])]
     (line,) = [n for n in advice_of(verdicts(made)).notes if n.code == "prices-missing"]
-    assert "(L4 and L40S; 1 with GPUs that the catalog does not name)" in line.text
+    assert "(L4 and L40S; 1 with GPUs not in the catalog)" in line.text
     assert "--gpu-hour-usd L4=PRICE --gpu-hour-usd L40S=PRICE" in line.text
     (alone,) = [n for n in advice_of(verdicts(made[2:])).notes if n.code == "prices-and-skus-missing"]
-    assert alone.text.startswith("No price for 1 node (n2): their GPUs are not in the catalog")
+    assert alone.text.startswith("No price for 1 node (n2): GPUs not in the catalog")

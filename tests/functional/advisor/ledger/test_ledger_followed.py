@@ -37,7 +37,7 @@ def test_a_move_is_followed_through_the_store_and_held_against_what_was_charged(
     run("simulate", "moved", "--db", fleet / "after.db", "--days", "3.5", "--seed", "5", "--until", AFTER)
     advice = json.loads(run("advise", "--db", fleet, "--ledger", ledger, "--format", "json"))
     assert not [r for r in advice["recommendations"] if r["workload"] and r["from"]["node_sku"] == H100_IB]
-    assert any("has moved to other nodes" in note["text"] for note in advice["notes"])
+    assert any(note["fields"].get("ended") == "moved to other nodes" for note in advice["notes"])
     (done,) = listed("--state", "done")
     assert (done["id"], done["realised"]["since"]) == (move["id"], BEFORE)
     assert done["predicted"]["saving_usd_per_month"]["p50"] == pytest.approx(SAVING, rel=1e-3)

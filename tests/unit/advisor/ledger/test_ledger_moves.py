@@ -63,10 +63,10 @@ def test_a_move_is_followed_from_proposed_to_done_and_its_saving_measured(beside
     entry = entry_of(beside, move.id)
     done = entry.last("done")
     assert entry.decision(END + 5 * DAY).state == "done"
-    assert "alone since" in done.why
+    assert "has run only on" in done.why
     assert "Unasked" not in done.why
-    assert "n1 and n2 fell silent a short while ago" in entry.realised.saving_missing
-    assert any(line.startswith(f"{move.id} is done: It runs on {PLAIN}") for line in said)
+    assert "n1 and n2 stopped reporting recently" in entry.realised.saving_missing
+    assert any(line.startswith(f"{move.id} is done: It has run only on {PLAIN}") for line in said)
 
     advice = fleet(7, beside=beside)
     assert not advice.recommendations  # neither the old nodes nor the move itself
@@ -123,7 +123,7 @@ def test_a_move_that_is_undone_regresses_is_open_again_and_is_told_again(beside,
     beside.note(fleet(9.5, back=back), now)
     entry = entry_of(beside, move.id)
     assert entry.decision(now).state == "regressed"
-    assert "It runs where it ran before since" in entry.decision(now).why
+    assert "It has run on its original nodes since" in entry.decision(now).why
     assert ledger.mailed_since("team-a", END) == {"r-other"}
     (outcome,) = move_outcomes(ledger.entries(), now)
     assert (outcome.state, outcome.realised_saving_usd_per_month) == ("regressed", None)
@@ -146,14 +146,14 @@ def test_a_saving_that_never_came_regresses_after_a_week_and_tells_why(beside, f
     assert entry.decision(END + 5 * DAY).state == "done"
     # Both pairs are paid for now: the two nodes that it left were to go.
     assert entry.realised.saving_usd_per_month == pytest.approx(-2 * 88.488 * 730, rel=1e-3)
-    assert entry.realised.confounders == ("n1 and n2 that it left are still there, and counted.",)
+    assert entry.realised.confounders == ("n1 and n2 are still present after the move, and counted.",)
     beside.note(fleet(9, kept=True), END + 9 * DAY)
     assert entry_of(beside, id_).decision(END + 9 * DAY).state == "done"
     for days in (10.5, 11):  # a second look tells it once
         beside.note(fleet(days, kept=True), END + days * DAY)
     entry = entry_of(beside, id_)
     assert [e.act for e in entry.events] == ["proposed", "done", "regressed"]
-    assert "predicted. n1 and n2 that it left are still there" in entry.events[-1].why
+    assert "predicted. n1 and n2 are still present" in entry.events[-1].why
     beside.note(fleet(14), END + 14 * DAY)  # they were given back after all
     assert entry_of(beside, id_).decision(END + 14 * DAY).state == "done"
 
@@ -228,12 +228,12 @@ def test_a_site_is_applied_to_predictions_told_and_off_without_moves() -> None:
     assert NO_SITE.applied(predicted) is predicted
     own = Site(1.05, 3, (1000.0, 930.0), 2).applied(predicted)
     assert (own.median, own.sigma) == (pytest.approx(0.84), 0.12)
-    assert own.basis == "training, across generations, x1.05 by 3 moves measured here"
+    assert own.basis == "training, across generations, times 1.05 from 3 moves measured here"
     refused = Refusal(CodedText("said", "no"))
     assert Site(1.05, 3).applied(refused) == refused
     assert [note.text for note in Site(1.0, 0, (1000.0, 930.0), 2).notes] == [
-        "2 moves done here saved $930 a month, 93 % of the $1,000 predicted; what is predicted now is not scaled by "
-        "that.",
+        "2 moves completed here saved $930/month, 93 % of the predicted $1,000/month. Predictions are not scaled by "
+        "this.",
     ]
 
 

@@ -52,7 +52,7 @@ def test_an_empty_cache_lets_fp8_fit_half_of_the_gpus():
     assert f["read_time_ratio"] == pytest.approx((70e9 + f["cache_bytes"]) * 2 / (140e9 + f["cache_bytes"]))
     assert f["matrix_rate_ratio"] == pytest.approx(1.0, abs=0.25)
     assert fewer.text.startswith("if served in FP8: ")
-    assert "Check first that its answers stay good enough" in fewer.text
+    assert "First check the quality of its answers" in fewer.text
     assert "$" not in fewer.text
 
 
@@ -247,14 +247,14 @@ def test_a_table_of_models_that_cannot_be_is_refused(tmp_path, text, said):
 @pytest.mark.parametrize("form", ["table", "markdown", "html", "json", "csv"])
 def test_every_format_tells_levers(form):
     text = render(advice(kv=0.3), form)
-    assert "if served in FP8: the weights of llama-3.1-70b-instruct" in " ".join(text.split()).replace("&#32;", " ")
+    assert "The weights of llama-3.1-70b-instruct need" in " ".join(text.split()).replace("&#32;", " ")
 
 
 def test_what_is_missing_is_explained_with_the_workload():
     told = advice("vllm serve acme/our-70B -tp 4", kv=0.3)
     (section,) = [one for one in explain_sections(told, told.workloads[0]) if one.title == "Levers, in no sum"]
     (bullets,) = section.blocks
-    assert bullets == Bullets(("Not weighed: in which precision our-70b is served is not told.",))
+    assert bullets == Bullets(("Not weighed: serving precision of our-70b unknown.",))
 
 
 def test_json_reads_back_what_it_wrote():

@@ -170,11 +170,16 @@ def test_an_unmeasured_part_with_less_power_is_not_taken_for_its_siblings_equal(
 @pytest.mark.parametrize(
     ("source", "target", "more", "reason"),
     [
-        ("H100", "L40S", {"phase": "decode", "precision": "fp8", "params": 70e9, "gpus": 4}, "PCIe only"),
+        ("H100", "L40S", {"phase": "decode", "precision": "fp8", "params": 70e9, "gpus": 4}, "only PCIe"),
         ("H100", "A100", {"phase": "decode", "precision": "fp8"}, "no FP8"),
         ("H100", "T4", {"phase": "training", "precision": "bf16"}, "no BF16"),
-        ("H200-SXM", "H100", {"phase": "decode", "precision": "bf16", "params": 70e9}, "GPUs at least"),
-        ("H100", "B200-SXM", {"phase": "decode", "precision": "fp8", "params": 8e9, "batch": 128}, "bound by its host"),
+        ("H200-SXM", "H100", {"phase": "decode", "precision": "bf16", "params": 70e9}, "GPUs needed"),
+        (
+            "H100",
+            "B200-SXM",
+            {"phase": "decode", "precision": "fp8", "params": 8e9, "batch": 128},
+            "limited by its host",
+        ),
         ("H100", "MI300X", {"phase": "decode", "precision": "fp8"}, "software stack"),
         ("H100", "GH200-96GB", {"phase": "decode", "precision": "fp8"}, "Arm host"),
     ],

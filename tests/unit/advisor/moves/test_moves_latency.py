@@ -63,7 +63,7 @@ def test_a_move_that_breaks_a_limit_is_blocked_with_both_figures(action: Action)
     assert why.fields["predicted_seconds"] == pytest.approx(0.047 * 1.1)
     assert (why.fields["limit_seconds"], why.fields["class"]) == (0.05, "interactive")
     assert why.fields["measure"] == "output_token"
-    assert "52 ms" in why.text and "50 ms" in why.text and "47 ms today" in why.text
+    assert "52 ms" in why.text and "50 ms" in why.text and "47 ms now" in why.text
     assert why.text in way.text
     assert way.risk == "low"
 
@@ -71,7 +71,7 @@ def test_a_move_that_breaks_a_limit_is_blocked_with_both_figures(action: Action)
 def test_a_move_that_keeps_the_class_says_by_how_much() -> None:
     way = held("lower-clock", SLOWER, latency())
     assert (way.blocked_by, way.risk) == ((), "low")
-    assert "is kept: time to first token 66 ms of 100 ms at p90" in way.text
+    assert "is met: time to first token 66 ms of 100 ms at p90" in way.text
     assert "33 ms of 50 ms" in way.text
 
 
@@ -135,7 +135,7 @@ def test_fewer_gpus_make_requests_wait() -> None:
     assert why.fields["queue_factor"] == pytest.approx(1.75, rel=0.1)
     assert why.fields["time_ratio"] == 1.0
     roomy = held_to_class(proposed("reduce-gpus", SAME_SPEED.interval, 8), weighed(latency(first=0.03, token=0.02))[1])
-    assert roomy.blocked_by == () and "is kept" in roomy.text
+    assert roomy.blocked_by == () and "is met" in roomy.text
     assert held_to_class(proposed("reduce-gpus", SAME_SPEED.interval, 4), base).blocked_by[0].code == (
         "latency-without-end"
     )

@@ -59,7 +59,7 @@ def test_nodes_without_a_price_are_named_and_left_out():
     r, notes = reconcile(verdicts([node("n1"), node("n2", None)], []), PriceBook(catalog()))
     assert r.total == pytest.approx(336 * HOUR)
     assert [note.text for note in notes] == [
-        "No price for 1 of 2 nodes (H100-SXM5), whose hours are in no dollar figure: add gpu_hour_usd = "
+        "No price for 1 of 2 nodes (H100-SXM5), not included in dollar amounts. Set gpu_hour_usd = "
         '{ "H100-SXM5" = YOUR_PRICE } under [prices] in skuwise.toml, or --gpu-hour-usd H100-SXM5=PRICE.',
     ]
     none, _ = reconcile(verdicts([node("n2", None)], []), PriceBook(catalog()))

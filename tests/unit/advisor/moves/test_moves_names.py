@@ -22,5 +22,5 @@ def test_a_job_that_has_a_number_alone_is_called_a_job_once() -> None:
 
 
 def test_a_series_of_several_names_says_how_many_more_there_are() -> None:
-    assert series_label(group("held-0", "held-1", "held-2")) == "The idle job held-0 (ann, with 2 like it)"
+    assert series_label(group("held-0", "held-1", "held-2")) == "The idle job held-0 (ann, 2 similar)"
     assert series_label(group("api", "api", kind="online-inference")) == "The online inference service api (ann)"

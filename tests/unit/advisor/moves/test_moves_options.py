@@ -60,14 +60,13 @@ def test_where_no_twin_is_sold_it_is_said_and_the_premium_is_called_assumed():
     assert twin.blocked_by
     assert twin.saving_usd_per_month is None
     assert "assumed" in twin.text
-    assert "assumed" in advice.findings[0].text
+    assert "Assumed cost" in advice.findings[0].text
 
 
 def test_a_twin_that_is_sold_on_other_terms_is_not_called_unsold():
     price = Price("p", IB, "eastus", 60.0, "owned", "books", "2026-10-01")
     text = advice_of(founding(), (price,)).findings[0].text
-    assert "assumed" in text
-    assert "on the same terms" in text
+    assert "Assumed cost" in text
 
 
 def test_owned_nodes_free_capacity_and_no_cash():
@@ -105,7 +104,7 @@ def test_training_that_starves_swaps_with_the_silent_service():
     assert swap.saving_usd_per_month is None
     assert swap.realisation == "capacity-freed"
     assert swap.freed_gpu_hours_per_month == pytest.approx(16 * 730 * (1 - swap.time_ratio.p50), rel=1e-6)
-    assert "x1.00" in swap.text
+    assert "1.00x the time" in swap.text
 
 
 def test_without_a_partner_the_swap_says_why():
@@ -123,11 +122,11 @@ def group_of(w, **use):
     [
         ({}, {}, "azure/Standard_ND96amsr_A100_v4", "no FP8"),
         ({}, {}, "azure/Standard_ND96is_MI300X_v5", "software stack"),
-        ({}, {}, "aws/g6.48xlarge", "memory needed unknown"),
-        ({"features": {}}, {"memory": 0.8}, "aws/g6e.48xlarge", "used up to"),
-        ({"features": {}}, {"memory": 0.1, "u_n": 0.3}, "aws/g6e.48xlarge", "by PCIe only"),
+        ({}, {}, "aws/g6.48xlarge", "required memory unknown"),
+        ({"features": {}}, {"memory": 0.8}, "aws/g6e.48xlarge", "uses up to"),
+        ({"features": {}}, {"memory": 0.1, "u_n": 0.3}, "aws/g6e.48xlarge", "only by PCIe"),
         ({"shared": True}, {}, "azure/Standard_ND96isr_H200_v5", "shared"),
-        ({"nodes": ("n1", "n2"), "kind": "training"}, {}, PLAIN, "never loses its fabric"),
+        ({"nodes": ("n1", "n2"), "kind": "training"}, {}, PLAIN, "needs a fabric"),
         ({}, {"u_n": 0.3}, "azure/Standard_ND128isr_NDR_GB200_v6", "Arm"),
     ],
 )

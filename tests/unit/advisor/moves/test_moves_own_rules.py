@@ -104,8 +104,8 @@ def test_every_run_must_meet_it_and_the_one_nearest_the_threshold_is_shown(tmp_p
 def test_below_its_coverage_a_custom_rule_says_what_it_lacks(tmp_path):
     told = advice(one(train()), tmp_path, {"custom/a.yaml": RULE + "coverage_hours: 400\n"})
     assert not found(told, "custom/slow-input")
-    (note,) = [n for n in told.notes if n.text.startswith("custom/slow-input seems to hold for The training job job")]
-    assert note.text.endswith("it speaks from 400 h on.")
+    (note,) = [n for n in told.notes if n.text.startswith("custom/slow-input appears to apply to The training job job")]
+    assert note.text.endswith("a finding needs 400 h.")
 
 
 def test_confidence_falls_with_coverage(tmp_path):
@@ -156,7 +156,7 @@ def test_an_exception_silences_a_rule_and_says_so(tmp_path, changes, exceptions,
     assert bool(found(told, "idle-fabric")) is (why is None)
     said = [n for n in told.notes if n.code == "silenced-by-exception" and n.fields["rule"] == "idle-fabric"]
     assert len(said) == (why is not None)
-    assert all(f"by the exception {why}: " in n.text for n in said)
+    assert all(f"Exception {why}: " in n.text for n in said)
 
 
 DOCS = Path(__file__).parents[4] / "docs" / "rules.md"

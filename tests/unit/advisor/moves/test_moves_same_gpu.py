@@ -74,7 +74,7 @@ def test_light_work_fits_a_small_slice_and_heavy_work_none():
     assert load_on_slice(H100, profile("1g.10gb"), DECODE)[0] > 1
 
 
-@pytest.mark.parametrize(("needed", "reason"), [(None, "memory needed unknown"), (70e9, "room for")])
+@pytest.mark.parametrize(("needed", "reason"), [(None, "required memory unknown"), (70e9, "room for")])
 def test_memory_blocks_a_slice(needed, reason):
     found = weigh_slices(H100, LIGHT, "serving", needed_bytes=needed, headroom=0.7)
     assert any(reason in r.text for r in found[0].blocked_by)

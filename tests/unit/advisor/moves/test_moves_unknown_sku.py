@@ -31,4 +31,4 @@ def test_one_unknown_node_leaves_the_others_priced():
     stranger = node("n9", "acme/x900-8", gpu_sku=None, gpu_name="NVIDIA X900")
     both = advice_of(verdicts([*given.nodes, stranger], given.workloads, uses=[usage(w) for w in given.workloads]))
     assert both.summary.cost_usd == advice_of(given).summary.cost_usd
-    assert any("No price for 1 of 3 nodes (n9), whose hours are in no dollar figure" in n.text for n in both.notes)
+    assert any("No price for 1 of 3 nodes (n9), not included in dollar amounts" in n.text for n in both.notes)

@@ -14,12 +14,14 @@ def test_memory_that_no_label_names_is_not_given_back_and_the_finding_says_so(he
     gpus = [bare("n1", i, held_hours=336.0 if i < held else 0.0) for i in range(4)]
     given = advice_of(verdicts([node()], bare_gpus=gpus))
     (found,) = [one for one in given.findings if one.rule == "idle"]
-    assert (f"memory of {held} of them is held" in found.text) == (held > 0)
-    assert ("No workload held them." in found.text) == (held == 0)
+    assert (f"memory in use on {held} of them" in found.text) == (held > 0)
+    assert ("No workload holds them." in found.text) == (held == 0)
     released = [one for one in given.recommendations if one.action == "release"]
     assert [one.source.gpu_count for one in released] == ([4 - held] if held < 4 else [])
     if held == 3:
-        assert released[0].text.startswith("1 GPU of n1 did nothing") and "Free it for other work" in released[0].text
+        assert (
+            released[0].text.startswith("1 GPU of n1 idle for") and "Release 1 GPU for other work" in released[0].text
+        )
 
 
 def test_the_advice_says_how_much_work_has_no_owner_and_asks_where_something_could_be_done() -> None:

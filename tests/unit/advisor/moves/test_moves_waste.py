@@ -34,7 +34,7 @@ def test_a_service_on_a_silent_fabric_is_found_once_with_all_its_nodes():
     assert rules(advice) == ["idle-fabric"]
     assert found.nodes == ("n1", "n2")
     assert found.workload in {"w-chat", "w-chat-2"}
-    assert "not once in the 14 days on record" in found.text
+    assert "Last traffic: none in 14 days of history" in found.text
     assert found.cost_usd == pytest.approx(9.832 * 336 * 2)
     assert "list price" in found.text
     assert found.would_change_if
@@ -44,7 +44,7 @@ def test_a_service_on_a_silent_fabric_is_found_once_with_all_its_nodes():
 def test_the_last_use_is_told_by_its_date():
     given = founding()
     nodes = tuple(replace(n, fabric=fabric(last_active_ts=START - 40 * 86400)) for n in given.nodes)
-    assert "2026-" in one(advice_of(replace(given, nodes=nodes)), "idle-fabric").text.split("Last used:")[1][:20]
+    assert "2026-" in one(advice_of(replace(given, nodes=nodes)), "idle-fabric").text.split("Last traffic:")[1][:20]
 
 
 @pytest.mark.parametrize("kind", ["training", "fine-tuning", "unknown"])
@@ -150,7 +150,7 @@ def test_the_date_of_a_verdict_counts_the_hours_that_are_missing():
     """Ten of a hundred hours were sampled: the other twenty are still to come, whenever the node was first seen."""
     gappy = node(first_seen=END - 100 * 3600, hours_observed=10.0, span_hours=100.0, fabric=None)
     notes = advice_of(verdicts([gappy], [])).notes
-    assert any(f"possible from {rfc3339(END + 20 * 3600)} on" in n.text for n in notes)
+    assert any(f"possible from {rfc3339(END + 20 * 3600)} if" in n.text for n in notes)
     assert any(n.code == "telemetry-begins-late" for n in notes)
 
 
@@ -211,7 +211,7 @@ def test_too_many_gpus_says_how_many_would_do():
     assert fewer.target.gpu_count == 16
     assert fewer.realisation == "cash-now"
     assert fewer.saving_usd_per_month.p50 == pytest.approx(2 * 98.32 * 730)
-    assert "x today's peak demand" in fewer.break_even
+    assert "x the current peak demand" in fewer.break_even
 
 
 @pytest.mark.parametrize(("kind", "said"), [("online-inference", True), ("interactive", False)])
@@ -285,5 +285,5 @@ def test_held_idle_says_since_when():
     advice = advice_of(verdicts([node()], [w], uses=[used], idle_hours={w.id: 8 * 236.0}))
     (finding,) = [f for f in advice.findings if f.rule == "held-idle"]
     assert finding.gpu_hours == pytest.approx(8 * 236)
-    assert f"It last worked on {minute(last)}." in finding.text
+    assert f"Last activity: {minute(last)}." in finding.text
     assert {e.metric: e.value for e in finding.evidence}["last_worked"] == rfc3339(last)

@@ -61,7 +61,7 @@ def test_work_that_fills_nothing_gets_a_slice_and_no_dollars_for_part_of_a_node(
         ({"features": {"g": 0.5, "mem_flat": 1.0}}, {}, None),  # memory needed unknown, and no finding asks
         ({"shared": True}, {}, None),
         ({}, {"u_n": 0.3}, "NVLink"),
-        ({}, {"u_c": 0.9, "u_m": 0.5, "g": 0.98}, "busy"),
+        ({}, {"u_c": 0.9, "u_m": 0.5, "g": 0.98}, "load would be"),
     ],
 )
 def test_a_slice_is_refused_with_its_reason(changes, use, said):
@@ -177,7 +177,7 @@ def test_what_is_switched_off_says_what_it_would_not_draw():
     (way,) = ways(advice_of(verdicts([node(fabric=None)], [w], uses=[use])), "schedule-off")
     kwh = 80.0 * 8 * 730 * 14 / 24 / 1000
     assert way.energy_saving_kwh_per_month.p50 == pytest.approx(kwh)
-    assert f"{kwh:,.0f} kWh a month would not be drawn" in way.text
+    assert f"saves {kwh:,.0f} kWh/month" in way.text
     owned = advice_of(verdicts([node(fabric=None)], [w], uses=[use]), OWNED)
     (own,) = ways(owned, "schedule-off")
     assert own.saving_usd_per_month is None
@@ -199,7 +199,7 @@ def test_a_free_node_says_what_it_draws_and_free_gpus_of_one_do_not():
     free = [bare("n1", n) for n in range(8)]
     (way,) = ways(advice_of(verdicts([node(fabric=None)], bare_gpus=free)), "release")
     assert way.energy_saving_kwh_per_month.p50 == pytest.approx(8 * 70.0 * 730 / 1000)
-    assert "409 kWh a month would not be drawn" in way.text
+    assert "saves 409 kWh/month" in way.text
     dark = [*free[:7], bare("n1", 7, power_mean_watts=None)]
     told = ways(advice_of(verdicts([node(fabric=None)], bare_gpus=dark)), "release")
     assert all(r.energy_saving_kwh_per_month is None for r in told)

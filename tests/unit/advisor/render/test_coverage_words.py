@@ -157,7 +157,7 @@ def test_every_unobserved_gpu_is_some_teams_or_nobodys() -> None:
 def test_a_fabric_that_was_not_observed_is_said_and_is_not_silent() -> None:
     a = advice()
     told = next(note for note in a.notes if note.code == "fabrics-not-observed")
-    assert "2 nodes (n2 and n3) was not observed: idle fabrics cannot be found there." in told.text
+    assert "No fabric data for 2 nodes (n2 and n3), so idle fabrics cannot be found there." in told.text
     assert "node_exporter with --collector.infiniband" in told.text
     lost = [use for use in a.fabrics if use.unseen]
     assert [use.node for use in lost] == ["n2", "n3"]
