@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
-from textual.containers import Vertical, VerticalScroll
+from textual.containers import Vertical
 from textual.widgets import Static
 
 from ...advisor.core import formatting as words
@@ -14,6 +14,7 @@ from ...advisor.core.timestamps import minute, span
 from ..cell_text import line, lines
 from ..state import Loaded
 from ..widgets.columns import Column
+from ..widgets.movement import Scroll
 from ..widgets.table import ItemTable
 from .base_page import Header, Page
 
@@ -42,7 +43,7 @@ class Doctor(Page):
         with Vertical(classes="panel fills") as panel:
             panel.border_title = "Cannot be read"
             yield ItemTable(_LACKS, empty="Nothing is missing.", identity=_identity, id="lacks")
-        with VerticalScroll(classes="panel fills", id="notes") as panel:
+        with Scroll(classes="panel fills", id="notes") as panel:
             panel.border_title = "Why, and notes"
             yield Static(classes="said")
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Container, Vertical, VerticalScroll
+from textual.containers import Container, Vertical
 from textual.content import Content
 from textual.message import Message
 from textual.widgets import Static
@@ -19,6 +19,7 @@ from ..cell_text import line, lines
 from ..content.whatif_text import NOTICED
 from ..state import Loaded
 from ..widgets.columns import Column
+from ..widgets.movement import Scroll
 from ..widgets.side_by_side import Pair, SideBySide
 from ..widgets.table import ItemTable
 from .base_page import Page, TextWanted, WhatIfWanted, WorkloadWanted
@@ -61,7 +62,7 @@ class Moves(Page):
                 with Vertical(classes="panel fills") as panel:
                     panel.border_title = "Capacity, energy and what gains nothing today"
                     yield ItemTable(_OTHER, empty="Nothing else is proposed.", identity=_id, id="capacity")
-            with VerticalScroll(classes="panel", id="told") as panel:
+            with Scroll(classes="panel", id="told") as panel:
                 panel.border_title = "Before and after"
                 yield Static(id="way", classes="said")
                 yield SideBySide()

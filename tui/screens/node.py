@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical, VerticalScroll
+from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Static
 
@@ -23,6 +23,7 @@ from ..cell_text import fit, line, lines, spark
 from ..data.background_jobs import Tell
 from ..data.loaders import Loader
 from ..state import Loaded
+from ..widgets.movement import Scroll
 from ..widgets.sparklines import Sparklines, SparklineSeries, short, top_of
 from ..widgets.table import Column, ItemTable
 from .base_page import Header, Page, WorkloadWanted, WorkWanted
@@ -65,8 +66,8 @@ class NodePage(Page):
         yield Static(id="node-name")
         yield Static(id="node-dark", classes="said")
         yield Static(id="node-energy", classes="said")
-        with VerticalScroll(id="devices"):
-            with VerticalScroll(classes="half"):
+        with Scroll(id="devices"):
+            with Scroll(classes="half"):
                 with Vertical(classes="panel", id="gpu-panel"):
                     yield ItemTable(
                         self._gpu_columns(), empty="No GPU of this node was observed.", identity=_key, id="gpus"
@@ -74,7 +75,7 @@ class NodePage(Page):
                 with Vertical(classes="panel", id="port-panel") as panel:
                     panel.border_title = "HCAs"
                     yield ItemTable(_PORTS, empty="No port was observed.", identity=_key, id="ports")
-            with VerticalScroll(classes="half", id="course-panels"):
+            with Scroll(classes="half", id="course-panels"):
                 with Vertical(classes="panel", id="chosen") as panel:
                     yield Sparklines(empty="Nothing was measured.", id="courses")
                 with Vertical(classes="panel") as panel:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.containers import Vertical, VerticalScroll
+from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Static
 
@@ -20,6 +20,7 @@ from ..cell_text import cost_cell, line, lines
 from ..state import FINDINGS_WINDOW, Loaded
 from ..widgets.bars import Bars, hours_short, quantities
 from ..widgets.columns import Column
+from ..widgets.movement import Scroll
 from ..widgets.table import ItemTable
 from .base_page import Page, TextWanted, WorkloadWanted
 
@@ -37,7 +38,7 @@ class Overview(Page):
 
     def compose_data(self) -> ComposeResult:
         found = ItemTable(_COLUMNS, empty="No waste was found.", identity=lambda row: row[1].finding.id, id="findings")
-        with VerticalScroll(id="board"):
+        with Scroll(id="board"):
             with Vertical(classes="half"):
                 with Vertical(classes="panel") as panel:
                     panel.border_title = "Money"

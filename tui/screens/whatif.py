@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from rich.cells import cell_len
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Container, Vertical, VerticalScroll
+from textual.containers import Container, Vertical
 from textual.content import Content
 from textual.widgets import Static
 
@@ -25,6 +25,7 @@ from ..data.background_jobs import Tell
 from ..data.loaders import Loader
 from ..state import Loaded
 from ..widgets.columns import Column
+from ..widgets.movement import Scroll
 from ..widgets.search_table import SearchTable
 from ..widgets.side_by_side import SideBySide
 from ..widgets.table import ItemTable
@@ -86,7 +87,7 @@ class WhatIf(Page):
                     id="nodes",
                 )
                 yield SearchTable(table, "nodes")
-            with VerticalScroll(classes="panel fills", id="then") as panel:
+            with Scroll(classes="panel fills", id="then") as panel:
                 panel.border_title = "Today and then"
                 yield SideBySide(id="sides")
                 yield Static(classes="said")

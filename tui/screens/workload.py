@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical, VerticalScroll
+from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Static
 
@@ -27,6 +27,7 @@ from ..data.background_jobs import Tell
 from ..data.loaders import Loader
 from ..state import Loaded
 from ..widgets.bars import Bars, Quantity, hours_short
+from ..widgets.movement import Scroll
 from ..widgets.plot import Legended, TimePlot
 from ..widgets.roofline_plot import RooflinePlot
 from .base_page import Header, Page, WhatIfWanted, WorkWanted
@@ -61,7 +62,7 @@ class WorkloadPage(Page):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("i", "what_if", "What if")]
 
     def compose_data(self) -> ComposeResult:
-        with VerticalScroll(id="story"):
+        with Scroll(id="story"):
             yield Static(id="who", classes="said")
             with Vertical(classes="panel", id="kind") as panel:
                 panel.border_title = "Kind"
