@@ -34,7 +34,7 @@ from .screens.dialogs.decision_dialog import DecisionAnswer, DecisionDialog
 from .screens.dialogs.input_dialog import InputDialog
 from .screens.dialogs.text_viewer import TextViewer, help_text, plain_text
 from .screens.menu import MENU
-from .screens.moves import DecisionWanted
+from .screens.recommendations import DecisionWanted
 from .screens.node import NodePage
 from .screens.whatif import WhatIf
 from .screens.workload import WorkloadPage

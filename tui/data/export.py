@@ -34,7 +34,7 @@ def sheets_of(screen: Screen[object]) -> list[Sheet]:
             continue
         if isinstance(widget, Sheeted):
             found.append(widget.sheet(_title(widget)))
-        elif isinstance(widget, Static) and widget.has_class("said") and isinstance(widget.content, Content):
+        elif isinstance(widget, Static) and widget.has_class("prose") and isinstance(widget.content, Content):
             text = widget.content.plain
             if text.strip():
                 found.append(Sheet(_title(widget), text=text))

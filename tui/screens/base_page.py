@@ -22,6 +22,8 @@ from ..widgets.notice import Notice
 from ..widgets.search_table import SearchTable
 from ..widgets.topbar import Header, TopBar
 
+_VAST = 160  # columns of a terminal in which a list and its details are side by side
+
 
 class StateWanted(Message):
     """A page has come up and wants what is known."""
@@ -132,6 +134,7 @@ class Page(Screen[None]):
         self.post_message(StateWanted(self))
 
     def on_resize(self) -> None:
+        self.set_class(self.size.width >= _VAST, "-vast")
         self.post_message(StateWanted(self))
 
     def update_state(self, state: State) -> None:

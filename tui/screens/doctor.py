@@ -45,7 +45,7 @@ class Doctor(Page):
             yield ItemTable(_LACKS, empty="Nothing is missing.", identity=_identity, id="lacks")
         with Scroll(classes="panel fills", id="notes") as panel:
             panel.border_title = "Why, and notes"
-            yield Static(classes="said")
+            yield Static(classes="prose")
 
     def on_mount(self) -> None:
         self.query_one("#lacks").focus()
@@ -70,7 +70,7 @@ class Doctor(Page):
                 *([line(lack.remedy)] if lack.remedy not in lack.detail else []),
             ]
         told += [line(f"Note: {note}") for note in self._notes]
-        self.query_one("#notes > .said", Static).update(lines(*told) if told else line("Nothing to note."))
+        self.query_one("#notes > .prose", Static).update(lines(*told) if told else line("Nothing to note."))
 
 
 def _identity(lack: Lack) -> str:

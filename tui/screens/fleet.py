@@ -62,9 +62,9 @@ class FleetPage(Page):
     def compose_data(self) -> ComposeResult:
         with Vertical(classes="panel fills", id="map") as panel:
             panel.border_title = "Fleet"
-            yield Static(classes="said", id="legend")
+            yield Static(classes="prose", id="legend")
             yield HeatMap(_place, empty="Drawing the fleet ...")
-            yield Static(classes="said", id="spot")
+            yield Static(classes="prose", id="spot")
 
     def on_mount(self) -> None:
         self.query_one(HeatMap).focus()

@@ -64,8 +64,8 @@ class NodePage(Page):
 
     def compose_data(self) -> ComposeResult:
         yield Static(id="node-name")
-        yield Static(id="node-dark", classes="said")
-        yield Static(id="node-energy", classes="said")
+        yield Static(id="node-dark", classes="prose")
+        yield Static(id="node-energy", classes="prose")
         with Scroll(id="devices"):
             with Scroll(classes="half"):
                 with Vertical(classes="panel", id="gpu-panel"):

@@ -42,7 +42,7 @@ class Overview(Page):
             with Vertical(classes="half"):
                 with Vertical(classes="panel") as panel:
                     panel.border_title = "Money"
-                    yield Static(id="cost", classes="said")
+                    yield Static(id="cost", classes="prose")
                     yield Bars(words.usd, empty="No price is known.", id="money")
                 with Vertical(classes="panel fills", id="found") as panel:
                     panel.border_title = "Found"
@@ -56,7 +56,7 @@ class Overview(Page):
                     yield Bars(hours_short, empty="No GPU-hours.", id="bottlenecks")
                 with Vertical(classes="panel") as panel:
                     panel.border_title = "Coverage"
-                    yield Static(id="coverage", classes="said")
+                    yield Static(id="coverage", classes="prose")
 
     def on_mount(self) -> None:
         self.query_one(ItemTable).focus()

@@ -32,7 +32,7 @@ from ..widgets.table import ItemTable
 from .base_page import Header, Page, WorkWanted
 from .dialogs.input_dialog import InputDialog
 from .dialogs.picker import Picker
-from .moves import DecisionWanted
+from .recommendations import DecisionWanted
 from .workloads import workload_table
 
 if TYPE_CHECKING:
@@ -74,8 +74,8 @@ class WhatIf(Page):
         self._outcome: WhatIfResult | None = None
 
     def compose_data(self) -> ComposeResult:
-        yield Static(id="subject", classes="said")
-        yield Static(id="knobs", classes="said")
+        yield Static(id="subject", classes="prose")
+        yield Static(id="knobs", classes="prose")
         with Container(id="asked"):
             with Vertical(classes="panel fills", id="targets") as panel:
                 panel.border_title = "Where"
@@ -90,7 +90,7 @@ class WhatIf(Page):
             with Scroll(classes="panel fills", id="then") as panel:
                 panel.border_title = "Today and then"
                 yield SideBySide(id="sides")
-                yield Static(classes="said")
+                yield Static(classes="prose")
 
     def on_mount(self) -> None:
         self.query_one(ItemTable).focus()
@@ -164,7 +164,7 @@ class WhatIf(Page):
         self._outcome = outcome
         self.query_one("#knobs", Static).update(knob_words(bench, outcome))
         self.query_one("#sides", SideBySide).set_data(("today", "then"), whatif_pairs(bench, outcome))
-        self.query_one("#then > .said", Static).update(answer_words(outcome, self._proposed(outcome)))
+        self.query_one("#then > .prose", Static).update(answer_words(outcome, self._proposed(outcome)))
 
     def on_item_table_moved(self, event: ItemTable.Moved) -> None:
         if self._choice is not None:

@@ -63,15 +63,15 @@ class WorkloadPage(Page):
 
     def compose_data(self) -> ComposeResult:
         with Scroll(id="story"):
-            yield Static(id="who", classes="said")
+            yield Static(id="who", classes="prose")
             with Vertical(classes="panel", id="kind") as panel:
                 panel.border_title = "Kind"
-                yield Static(classes="said")
+                yield Static(classes="prose")
             with Vertical(classes="panel", id="held") as panel:
                 panel.border_title = "Held back by, GPU-hours"
-                yield Static(classes="said")
+                yield Static(classes="prose")
                 yield Bars(hours_short, empty="No share of its time is known.", id="shares")
-            yield Static(_SHORT, classes="said", id="short")
+            yield Static(_SHORT, classes="prose", id="short")
             for name, title, _, top in _PLOTS:
                 with Vertical(classes="panel plot", id=f"over-{name}") as panel:
                     panel.border_title = title
@@ -79,16 +79,16 @@ class WorkloadPage(Page):
             with Vertical(classes="panel", id="roof") as panel:
                 panel.border_title = "What its GPU sustains, and others"
                 yield Legended(RooflinePlot(id="roofs"))
-                yield Static(classes="said")
+                yield Static(classes="prose")
             with Vertical(classes="panel", id="found-here") as panel:
                 panel.border_title = "Found"
-                yield Static(classes="said")
+                yield Static(classes="prose")
             with Vertical(classes="panel", id="out") as panel:
                 panel.border_title = "Ways out"
-                yield Static(classes="said")
+                yield Static(classes="prose")
             with Vertical(classes="panel", id="cover") as panel:
                 panel.border_title = "Coverage"
-                yield Static(classes="said")
+                yield Static(classes="prose")
 
     def on_mount(self) -> None:
         self.query_one("#short").display = False
@@ -146,7 +146,7 @@ class WorkloadPage(Page):
         self.post_message(WhatIfWanted(self._workload))
 
     def _say(self, panel: str, told: Content) -> None:
-        self.query_one(f"{panel} > .said", Static).update(told)
+        self.query_one(f"{panel} > .prose", Static).update(told)
 
 
 def _who(w: WorkloadVerdict) -> Content:

@@ -159,7 +159,7 @@ def test_decisions_ask_for_what_they_need_and_reach_the_ledger() -> None:
 
     async def steps(s: Session) -> None:
         await s.ready()
-        await s.press(KEY["moves"])
+        await s.press(KEY["recommendations"])
         await s.shows("$7,177")
         await s.press("d", "enter")
         await s.shows("The reason is empty.")

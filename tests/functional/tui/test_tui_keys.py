@@ -121,11 +121,11 @@ SCENES: dict[str, list[Press]] = {
         ("WorkloadPage", "i", kind),
         ("Page", "escape", kind),
     ],
-    "moves": [
-        *((owner, key, kind) for way in "azd" for owner, key in (("Moves", way), ("DecisionDialog", "escape"))),
-        ("Moves", "i", kind),
+    "recommendations": [
+        *((owner, key, kind) for way in "azd" for owner, key in (("Recommendations", way), ("DecisionDialog", "escape"))),
+        ("Recommendations", "i", kind),
         ("Page", "escape", kind),
-        ("Moves", "o", kind),
+        ("Recommendations", "o", kind),
         ("Page", "escape", kind),
     ],
     "whatif": [

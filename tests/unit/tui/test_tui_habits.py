@@ -22,7 +22,7 @@ from skuwise.tui.widgets.columns import Column, lay_out
 from skuwise.tui.widgets.exportable import Sheet
 from skuwise.tui.widgets.table import Arrangement
 
-FULL = Preferences("skuwise-mono", 86400.0, "moves", {"moves.cash": Arrangement(("of", "risk"), "risk", True)})
+FULL = Preferences("skuwise-mono", 86400.0, "recommendations", {"recommendations.list": Arrangement(("of", "risk"), "risk", True)})
 TABLE = Sheet("Found", ("name", "value"), lambda: [(HOSTILE, "=1+1"), ("chat", "-$7")])
 TEXT = Sheet("Why", text="one\n\x1b[2Jtwo")
 ABOUT = {"source": "[b]fleet.db", "window": "14d"}
