@@ -70,6 +70,7 @@ def load_rulebook(
         exceptions=load_exceptions(rules_dir, known_rules=(*rules, *custom.ids)),
         kinds=thresholds.load_kind_thresholds(rules_dir),
         bottlenecks=thresholds.load_bottleneck_thresholds(rules_dir),
+        reporting=thresholds.load_reporting_thresholds(rules_dir),
         kind_priors=load_kind_priors(rules_dir),
         latency_classes=load_latency_classes(rules_dir),
         kind_model=corrected(model, correction) if correction is not None and fits else model,

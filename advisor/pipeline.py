@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from .core.formatting import counted, hours
 from .core.frame import Frame, Window
 from .core.timestamps import minute, span
 from .core.verdict_types import INFERRED
+from .core.worth import marked
 from .moves.base.energy_accounts import energy_accounts
 from .moves.base.pricing import PriceBook, fabric_uses, prices_named, reconcile, standings, unique, with_costs
 from .moves.base.workload_groups import groups_of
@@ -88,30 +89,31 @@ def advise_on(
     enough = judged_gpus(verdicts, scene.floor_hours, generated_at)
     waste = wasted((f.finding, f.group and f.group.series_id) for f in found)
     energy = energy_accounts(verdicts, with_costs(verdicts, book), book, rulebook.energy)
-    return Advice(
+    summary = Summary(
+        gpu_count=verdicts.inventory.gpu_count or sum(n.gpu_count for n in verdicts.nodes),
+        gpu_hours=sum(n.gpu_count * n.span_hours for n in verdicts.nodes),
+        cost_usd=reconciliation.total,
+        # What was not judged is unknown, and no zero.
+        wasted_usd=waste if priced and (enough.count or waste) else None,
+        recoverable_usd_per_month=cash if priced and (enough.count or cash) else None,
+        reconciliation=reconciliation,
+        recoverable_interval_usd_per_month=interval,
+        unobserved=unobserved_cost(verdicts.inventory.unobserved, verdicts, book),
+        window_hours=window.hours,
+        observed_hours=verdicts.inventory.observed_hours,
+        observed_gpu_hours=verdicts.inventory.observed_gpu_hours,
+        judged_gpu_count=enough.count,
+        judged_from=enough.ready,
+        floor_hours=scene.floor_hours,
+        gpu_hours_by_use=hours_by_use(verdicts.occupancy),
+        energy=energy.fleet,
+    )
+    whole = Advice(
         generated_at=generated_at,
         start=window.start,
         end=window.end,
         source=dict(source),
-        summary=Summary(
-            gpu_count=verdicts.inventory.gpu_count or sum(n.gpu_count for n in verdicts.nodes),
-            gpu_hours=sum(n.gpu_count * n.span_hours for n in verdicts.nodes),
-            cost_usd=reconciliation.total,
-            # What was not judged is unknown, and no zero.
-            wasted_usd=waste if priced and (enough.count or waste) else None,
-            recoverable_usd_per_month=cash if priced and (enough.count or cash) else None,
-            reconciliation=reconciliation,
-            recoverable_interval_usd_per_month=interval,
-            unobserved=unobserved_cost(verdicts.inventory.unobserved, verdicts, book),
-            window_hours=window.hours,
-            observed_hours=verdicts.inventory.observed_hours,
-            observed_gpu_hours=verdicts.inventory.observed_gpu_hours,
-            judged_gpu_count=enough.count,
-            judged_from=enough.ready,
-            floor_hours=scene.floor_hours,
-            gpu_hours_by_use=hours_by_use(verdicts.occupancy),
-            energy=energy.fleet,
-        ),
+        summary=replace(summary, min_saving_usd_per_month=rulebook.min_saving(summary)),
         prices=tuple(p for p in unique(named) if p.id in used | fleet),
         workloads=tuple(with_levers(w, told) for w in energy.workloads),
         findings=tuple(f.finding for f in (*found, *own)),
@@ -124,6 +126,7 @@ def advise_on(
         standings=standings(verdicts.nodes, book, enough.gpus),
         thresholds={DOMINANT: rulebook.bottlenecks[DOMINANT].value},
     )
+    return marked(whole)
 
 
 def move_context_of(

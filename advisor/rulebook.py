@@ -5,8 +5,9 @@ Nothing here reads a file: `advise.load_rulebook` does, once a run, and what jud
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..rules.catalog.hour_prices import HourPrices
 from ..rules.catalog.loader import Catalog
@@ -23,14 +24,18 @@ from ..rules.policy.custom import CustomRules
 from ..rules.policy.exceptions import Exceptions
 from ..rules.policy.kind_priors import KindPriors
 from ..rules.policy.latency_classes import LatencyClasses
-from ..rules.policy.thresholds import Threshold, WasteRule
+from ..rules.policy.thresholds import SITE, Threshold, WasteRule
+from .core.advice_types import Summary
+from .core.worth import min_saving
+
+MIN_SAVING, MIN_SAVING_SHARE = "min_saving_usd_per_month", "min_saving_share_of_spend"
 
 
 @dataclass(frozen=True)
 class Rulebook:
     """What ships, with a site's own files over it. `own`: the team's prices; empty where it named no file. `hourly`: by
     the hour, from its settings and flags; `energy`: what the site says of power, PUE and carbon. `kinds`,
-    `bottlenecks`: thresholds of the verdicts. `kind_priors`: what names
+    `bottlenecks`: thresholds of the verdicts; `reporting`: of what lists and mails show. `kind_priors`: what names
     and owners say of kinds. `latency_classes`: how long those who ask a service may wait. `kind_model`: what shapes
     say, with `kind_correction` in it where the site has one; `correction_left`: one that is for another version's model
     and is not in it. `resting_power`: what GPUs draw at rest; `move_model`: what predictions of moves were worth;
@@ -48,6 +53,7 @@ class Rulebook:
     resting_power: RestingPowers
     move_model: MoveModel
     served_models: ServedModels = field(default_factory=ServedModels)
+    reporting: Mapping[str, Threshold] = field(default_factory=dict)
     own: TeamPrices = field(default_factory=TeamPrices)
     hourly: HourPrices = field(default_factory=HourPrices)
     energy: SiteEnergy = field(default_factory=SiteEnergy)
@@ -62,6 +68,19 @@ class Rulebook:
         if site is None or len(site.values) != 1 or any(one.region == ANY_REGION for one in self.own.power):
             return tuple(self.own.power)
         return (*self.own.power, PowerPrice(ANY_REGION, site.values[0], site.source, site.as_of))
+
+    def min_saving(self, summary: Summary) -> float:
+        """The gain in US dollars a month below which lists and mails leave a recommendation out."""
+        usd, share = (self.reporting.get(name) for name in (MIN_SAVING, MIN_SAVING_SHARE))
+        return min_saving(summary, *(one.value for one in (usd, share) if usd is not None and one is not None))
+
+    def with_min_saving(self, usd: float, source: str) -> Rulebook:
+        """The same with `usd` as the minimum gain, whatever the fleet spends."""
+        told = {
+            MIN_SAVING: Threshold(usd, "usd-per-month", "window", "set for this run", source, SITE),
+            MIN_SAVING_SHARE: Threshold(math.inf, "ratio", "window", "set for this run", source, SITE),
+        }
+        return replace(self, reporting={**self.reporting, **told})
 
     @property
     def floor_hours(self) -> float:

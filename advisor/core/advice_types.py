@@ -137,7 +137,9 @@ class Recommendation:
     each with what has to be checked first: never a saving, in no sum either.
     `break_even` says at which demand (share of today's peak) the move stops saving; None where demand plays no part.
     `available_from` is the date (ISO) from which a ``cash-at`` saving is cash. `decision` is what somebody decided on
-    it (the ledger); None: nobody did, or the snooze is over. `yardstick` is no part of the JSON.
+    it (the ledger); None: nobody did, or the snooze is over. `changes`: what differs at the target beside the count of
+    GPUs, with the reason where its fabric is dearer. `shown`: whether lists and mails show it (core/worth.py); None:
+    not evaluated yet. `yardstick` is no part of the JSON.
     """
 
     id: str
@@ -156,11 +158,13 @@ class Recommendation:
     blocked_by: tuple[CodedText, ...]
     rejected: tuple[Rejected, ...]
     levers: tuple[CodedText, ...] = field(default=(), kw_only=True)
+    changes: tuple[CodedText, ...] = field(default=(), kw_only=True)
     would_change_if: tuple[CodedText, ...]
     prices: tuple[str, ...]
     break_even: str | None = field(default=None, kw_only=True)
     excludes: tuple[str, ...] = field(default=(), kw_only=True)
     decision: Decision | None = field(default=None, kw_only=True)
+    shown: bool | None = field(default=None, kw_only=True)
     text: str
     yardstick: SavingsBaseline = field(default_factory=SavingsBaseline, metadata=NOT_IN_JSON)
 
@@ -296,7 +300,8 @@ class Summary:
     GPU-hours, of nodes without a price too. `judged_gpu_count`: GPUs observed long enough to judge waste, which takes
     `floor_hours` of each; where it is 0, `wasted_usd` and `recoverable_usd_per_month` are None and not 0.
     `judged_from`: when more can be judged (Unix seconds); None: nothing is waiting, or only another window tells more.
-    `energy`: what the GPUs drew. None: not told (advice of an earlier version).
+    `energy`: what the GPUs drew. `min_saving_usd_per_month`: the gain below which lists and mails leave a
+    recommendation out. None: not reported (advice of an earlier version).
     """
 
     gpu_count: int
@@ -315,6 +320,7 @@ class Summary:
     floor_hours: Amount | None = None
     gpu_hours_by_use: Reconciliation | None = None
     energy: FleetEnergy | None = None
+    min_saving_usd_per_month: Amount | None = None
 
     @property
     def unobserved_gpu_count(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 
 from ...rules.base.sanitize import clean
@@ -159,6 +160,22 @@ def cost_head(text: str, priced: bool) -> str:
 def counted(number: int, what: str) -> str:
     """``1 GPU``, ``8 GPUs``."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+_GPU_FAMILY = re.compile(r"[A-Z]{1,2}[0-9]+[A-Z]?(?=-|$)")
+
+
+def gpu_name(sku: str | None) -> str:
+    """What people call a GPU in a title: ``H100`` of ``H100-SXM5``; names without such a family stay whole."""
+    if sku is None:
+        return "GPU"
+    family = _GPU_FAMILY.match(sku)
+    return family.group() if family else sku
+
+
+def gpus(count: int, sku: str | None, adjective: str = "") -> str:
+    """``8 H100s``, ``1 idle L4``."""
+    return counted(count, f"{adjective} {gpu_name(sku)}".strip())
 
 
 def listed(names: Sequence[str]) -> str:

@@ -39,6 +39,12 @@ def waste_of(rule_id: str) -> Waste:
     return described.waste if described is not None else "none"
 
 
+def fact_of(rule_id: str) -> str:
+    """What findings of a rule say of their resource, for a title; of rules of one's own, their id."""
+    described = RULES.get(rule_id)
+    return described.fact if described is not None else rule_id
+
+
 def find_waste(scope: RuleContext, exceptions: Exceptions) -> tuple[tuple[FindingContext, ...], tuple[CodedText, ...]]:
     """Every finding of the window, and the notes that say where no verdict was possible and from when one will be.
 

@@ -16,6 +16,7 @@ from ..core.formatting import listed
 from ..core.timestamps import rfc3339
 from ..core.totals import added, added_intervals
 from ..core.verdict_types import WorkloadVerdict
+from ..core.worth import marked
 from .merge_energy import fleet_energy
 from .merge_items import one_finding, one_recommendation, one_workload
 from .merged_source import OF_JOINING, MergedSource, Shard, Spanning, read_source
@@ -51,7 +52,7 @@ def merge_advice(advice: Mapping[str, Advice], dominant: float) -> Advice:
         if note.code not in OF_JOINING and not (note.code == UNSPECIFIED and note.text in own)
     )
     asked = [a for a in parts if a.market is not None]
-    return Advice(
+    whole = Advice(
         generated_at=max(a.generated_at for a in parts),
         start=parts[0].start,
         end=parts[0].end,
@@ -73,6 +74,7 @@ def merge_advice(advice: Mapping[str, Advice], dominant: float) -> Advice:
         fabrics=tuple(sorted((f for a in parts for f in a.fabrics), key=lambda f: f.node)),
         node_energy=tuple(sorted((n for a in parts for n in a.node_energy), key=lambda n: n.node)),
     )
+    return marked(whole)
 
 
 def _workloads(parts: Sequence[Advice], before: Sequence[MergedSource], dominant: float) -> list[WorkloadVerdict]:
@@ -151,6 +153,9 @@ def _summary(parts: Sequence[Summary], workloads: Sequence[WorkloadVerdict]) -> 
         floor_hours=min((s.floor_hours for s in parts if s.floor_hours is not None), default=None),
         gpu_hours_by_use=_reconciled(uses) if len(uses) == len(parts) else None,
         energy=fleet_energy([s.energy for s in parts], workloads),
+        min_saving_usd_per_month=max(
+            (s.min_saving_usd_per_month for s in parts if s.min_saving_usd_per_month is not None), default=None
+        ),
     )
 
 

@@ -159,6 +159,7 @@ def one_recommendation(parts: Sequence[Recommendation], workloads: Mapping[str, 
         blocked_by=_some(r.blocked_by for r in parts),
         rejected=_first_by(_text, (x for r in parts for x in r.rejected)),
         levers=_some(r.levers for r in parts),
+        changes=_some(r.changes for r in parts),
         would_change_if=_some(r.would_change_if for r in parts),
         prices=_union(r.prices for r in parts),
         text=f"{_called(workload, workloads)}, in several shards: {action}, which brings "

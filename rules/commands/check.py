@@ -26,7 +26,12 @@ from ..policy.kind_priors import load_kind_priors
 from ..policy.labels import WORKING_KINDS
 from ..policy.latency_classes import load_latency_classes
 from ..policy.teams import load_teams
-from ..policy.thresholds import load_bottleneck_thresholds, load_kind_thresholds, load_waste_rules
+from ..policy.thresholds import (
+    load_bottleneck_thresholds,
+    load_kind_thresholds,
+    load_reporting_thresholds,
+    load_waste_rules,
+)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -55,6 +60,7 @@ def run(options: argparse.Namespace) -> int:
         "classes of latency": lambda: len(load_latency_classes(options.rules).classes),
         "thresholds of kinds": lambda: len(load_kind_thresholds(options.rules)),
         "thresholds of bottlenecks": lambda: len(load_bottleneck_thresholds(options.rules)),
+        "thresholds of reporting": lambda: len(load_reporting_thresholds(options.rules)),
         "labels behind the correction of kinds": lambda: _correction_count(options.rules),
     }
     if options.prices is not None:

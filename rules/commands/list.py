@@ -17,7 +17,14 @@ from ..policy.exceptions import RuleException, load_exceptions
 from ..policy.kind_priors import KindPrior, load_kind_priors
 from ..policy.labels import WORKING_KINDS
 from ..policy.latency_classes import LatencyClasses, load_latency_classes
-from ..policy.thresholds import Threshold, WasteRule, load_bottleneck_thresholds, load_kind_thresholds, load_waste_rules
+from ..policy.thresholds import (
+    Threshold,
+    WasteRule,
+    load_bottleneck_thresholds,
+    load_kind_thresholds,
+    load_reporting_thresholds,
+    load_waste_rules,
+)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -32,6 +39,7 @@ def run(options: argparse.Namespace) -> int:
     groups = {
         "kinds": load_kind_thresholds(options.rules),
         "bottlenecks": load_bottleneck_thresholds(options.rules),
+        "reporting": load_reporting_thresholds(options.rules),
     }
     correction = load_kind_correction(options.rules, WORKING_KINDS)
     priors = load_kind_priors(options.rules)

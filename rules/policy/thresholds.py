@@ -1,4 +1,5 @@
-"""Thresholds and texts of the rules, as frozen values: ``waste/*.yaml``, ``kinds.yaml``, ``bottlenecks.yaml``.
+"""Thresholds and texts of the rules, as frozen values: ``waste/*.yaml``, ``kinds.yaml``, ``bottlenecks.yaml``,
+``reporting.yaml``.
 
 Rules hold numbers and sentences, never expressions: what is compared with what is code in the advisor. A site's file
 of the same name (``--rules DIR``) replaces single thresholds, the severity or the texts; it cannot invent a threshold.
@@ -22,7 +23,7 @@ from .teams import Team, load_teams, team_of
 
 SEVERITIES = ("low", "medium", "high")
 RESOLUTIONS = ("sample", "second", "minute", "hour", "window")
-UNITS = ("ratio", "hours", "minutes", "seconds", "count", "correlation", "bytes", "watts")
+UNITS = ("ratio", "hours", "minutes", "seconds", "count", "correlation", "bytes", "watts", "usd-per-month")
 # What a finding is about. Nodes and their telemetry are nobody's workload: no team can set a rule about them apart.
 NODES = "nodes"
 ABOUT = ("workloads", NODES)
@@ -113,6 +114,11 @@ def load_kind_thresholds(rules_dir: Path | None = None) -> Mapping[str, Threshol
 def load_bottleneck_thresholds(rules_dir: Path | None = None) -> Mapping[str, Threshold]:
     """The thresholds by which a sample's bottleneck is told."""
     return _threshold_file("bottlenecks.yaml", rules_dir)
+
+
+def load_reporting_thresholds(rules_dir: Path | None = None) -> Mapping[str, Threshold]:
+    """The thresholds by which lists and mails show a recommendation."""
+    return _threshold_file("reporting.yaml", rules_dir)
 
 
 def _waste_rule(fields: Fields, rule_id: str, base: WasteRule | None, origin: str) -> WasteRule:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from ...core.advice_types import Action, Recommendation
+from ...core.formatting import listed
 from ..tracking.cost import CostAfter, cost_after
 from ..tracking.move_state import Fits, MoveState
 from ..tracking.observation import Observation, PredictionSnapshot
@@ -20,12 +21,32 @@ WEEK_HOURS = 7 * 24.0
 
 
 @dataclass(frozen=True, slots=True)
+class TitleSubject:
+    """What a recommendation is about, as its title names it: the workload's name (None: no workload), and the nodes
+    that its findings name."""
+
+    workload: str | None = None
+    nodes: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The workload, else the nodes, else the fleet."""
+        return self.workload or listed(self.nodes) or "the fleet"
+
+    @property
+    def place(self) -> str:
+        """`` on gpu-009``; empty where no node is known."""
+        return f" on {listed(self.nodes)}" if self.nodes else ""
+
+
+@dataclass(frozen=True, slots=True)
 class RecommendationKind:
     """All that the program knows of a kind of recommendation beside the labels of its actions (`advice_types.Action`):
     each module in ``moves/kinds`` has one, named KIND.
 
     `rank`: its place among the kinds where recommendations exclude one another. `build`: all of them in a fleet.
-    `words`: one in a few words; `subject`: it as the subject of "... is not advised".
+    `title`: one as an action with its object; `words`: one in a few words, for a narrow column; `subject`: it as the
+    subject of "... is not recommended".
 
     What became of it: `state` tells where it stands by what was seen (None: that does not tell; the last argument:
     whether it is recommended there again), `cost` what its nodes cost since. It is done after `done_hours` at its
@@ -39,6 +60,7 @@ class RecommendationKind:
     actions: tuple[Action, ...]
     rank: int
     build: Callable[[FleetContext], Iterable[DrawnRecommendation]]
+    title: Callable[[Recommendation, TitleSubject], str]
     words: Callable[[Recommendation], str]
     subject: str
     state: Callable[[PredictionSnapshot, Observation, bool], MoveState | None]

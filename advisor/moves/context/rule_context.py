@@ -161,7 +161,8 @@ class RuleDescription:
     """All that the program knows of a waste rule beside its thresholds and texts (``rules/waste/<id>.yaml``): the
     module of each rule in ``moves/waste`` has one, named RULE.
 
-    `rank`: the place of its findings among those of the others. `metrics`: where each metric of its evidence comes from
+    `rank`: the place of its findings among those of the others. `fact`: what it finds, in a title after what it is
+    about ("gpu-009: idle GPUs"). `metrics`: where each metric of its evidence comes from
     (``explain --query``), GPU-hours and cost included where a query gives them. `answered_by`: the recommendations that
     answer it, each with the place of this reason among others for the same (1 is the first); how telemetry shows such
     an answer done, undone or without effect is theirs to tell. `waste`: what it is of the money, and so what an
@@ -171,6 +172,7 @@ class RuleDescription:
 
     id: str
     rank: int
+    fact: str
     judge: Judge
     metrics: Mapping[str, NumberSource]
     answered_by: Mapping[Action, int]

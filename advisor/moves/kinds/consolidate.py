@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...core.advice_types import Configuration, SavingsBaseline
+from ...core.advice_types import Configuration, Recommendation, SavingsBaseline
 from ...core.coded_text import CodedText, all_of, coded
+from ...core.formatting import gpus as gpus_words
 from ...core.verdict_types import WorkloadVerdict
 from ...verdicts.types import NodeFacts, Verdicts
 from ..base.pricing import cash_of
@@ -17,10 +18,11 @@ from ..context.evidence import WORK, EvidenceClaim
 from ..context.finding_context import listed
 from ..context.fleet_context import SAME_SPEED, FleetContext, Saving, recommend
 from ..context.move_context import DRAWS, DrawnRecommendation
-from ..context.recommendation_kind import WEEK_HOURS, RecommendationKind
+from ..context.recommendation_kind import WEEK_HOURS, RecommendationKind, TitleSubject
 from ..predict.mig_packing import COVERAGE_HOURS, Packing, pack
 from ..tracking.move_state import by_freed_nodes
 
+_PACKED = "instances-packed"
 # Share of a host's cores that the work of several nodes may keep busy on one, on average.
 CPU_MAX = 0.6
 
@@ -182,6 +184,7 @@ def _of_instances(node: NodeFacts, packing: Packing) -> DrawnRecommendation:
         source=Configuration(sku, node.node_sku, freed + left),
         target=Configuration(sku, node.node_sku, left),
         time_ratio=SAME_SPEED.interval, risk="low", freed_gpu_hours_per_month=freed * HOURS_PER_MONTH,
+        changes=(coded(_PACKED, "MIG instances of {node} packed together", node=node.node),),
         would_change_if=(
             coded("instance-in-the-way", "an instance that stays lies where the profile that moves in cannot begin"),
             coded("instances-apart", "the instances may not share a GPU (tenants), or must not start again"),
@@ -200,11 +203,21 @@ def _of_instances(node: NodeFacts, packing: Packing) -> DrawnRecommendation:
     )  # fmt: skip
 
 
+def _title(r: Recommendation, of: TitleSubject) -> str:
+    node = next((one.fields["node"] for one in r.changes if one.code == _PACKED), None)
+    if node is not None:
+        kept = gpus_words(r.target.gpu_count, r.source.gpu_sku)
+        return f"Pack the MIG instances of {node} onto {kept} instead of {r.source.gpu_count}"
+    freed = gpus_words(r.source.gpu_count - r.target.gpu_count, r.source.gpu_sku)
+    return f"Pack the work{of.place} onto other nodes to empty {freed}"
+
+
 KIND = RecommendationKind(
     actions=("consolidate",),
     rank=9,
     build=_build,
-    words=lambda _: "fewer nodes",
+    title=_title,
+    words=lambda _: "pack onto fewer nodes",
     subject="Packing this work onto fewer nodes",
     state=lambda snapshot, seen, _: by_freed_nodes(snapshot, seen),
     unasked_hours=WEEK_HOURS,

@@ -5,17 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from ...core.advice_types import Configuration
+from ...core.advice_types import Configuration, Recommendation
 from ...core.coded_text import coded
 from ..base.workload_groups import HOURS_PER_MONTH
 from ..context.finding_context import FindingContext, series_label
 from ..context.fleet_context import FleetContext, GroupContext, recommend
 from ..context.move_context import DrawnRecommendation, MoveContext
-from ..context.recommendation_kind import RecommendationKind
+from ..context.recommendation_kind import RecommendationKind, TitleSubject
 from ..tracking.move_state import MoveState
 from ..tracking.observation import Observation, PredictionSnapshot, hours
 from ..waste.fix_first import REMEDIES
 
+_FAULT = "fault"
+_COUNTERS = "telemetry"
+_TITLES = {
+    "host-input": "Speed up the input of {}",
+    "latency": "Use larger kernels or CUDA graphs in {}",
+    "straggler": "Fix or replace the slow GPU of {}",
+    "throttled": "Fix the throttled GPUs of {}",
+    _COUNTERS: "Restart the profiling counters of {}",
+}
 _TELEMETRY = "restart its profiling counters (after an XID, DCGM and its exporter) and look again"
 
 
@@ -79,6 +88,7 @@ def mend(scene: MoveContext, found: FindingContext) -> DrawnRecommendation:
         source=held, target=held,
         text=f"{who}: {what}, before it is moved or resized. {then}",
         freed_gpu_hours_per_month=freed,
+        changes=(coded(_FAULT, "first fix: {fault}", fault=fault or _COUNTERS),),
         # Mending slows nothing down; new kernels or larger batches change how the work runs.
         risk="low" if fault == "latency" else "very-low",
         would_change_if=found.finding.would_change_if,
@@ -95,12 +105,18 @@ def _state(snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> M
     return MoveState("target", seen.end, hours(now), "What was to be mended is not found any more.")
 
 
+def _title(r: Recommendation, of: TitleSubject) -> str:
+    fault = next((str(one.fields["fault"]) for one in r.changes if one.code == _FAULT), "")
+    return _TITLES.get(fault, "Fix {} first").format(of.name)
+
+
 KIND = RecommendationKind(
     actions=("fix-first",),
     rank=1,
     build=_build,
-    words=lambda _: "mend it first",
-    subject="Mending it first",
+    title=_title,
+    words=lambda _: "fix first",
+    subject="Fixing it first",
     state=_state,
     done_hours=0.0,
     unasked_hours=None,  # a fault that went away by itself is nobody's move

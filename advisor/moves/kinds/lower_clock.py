@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...core.advice_types import Action, Interval, SavingsBaseline
-from ...core.coded_text import coded
+from ...core.advice_types import Action, Interval, Recommendation, SavingsBaseline
+from ...core.coded_text import CodedText, coded
 from ...core.formatting import spread, usd
 from ..base.prediction import Prediction
 from ..context.finding_context import ClockChange, series_label
 from ..context.fleet_context import FleetContext, GroupContext, Saving
 from ..context.move_context import DRAWS, DrawnRecommendation
-from ..context.recommendation_kind import RecommendationKind
+from ..context.recommendation_kind import RecommendationKind, TitleSubject
 from ..tracking.cost import SLACK_SECONDS, MoveCost
 from ..tracking.move_state import MoveState, Place
 from ..tracking.observation import Observation, PredictionSnapshot, hours, measure
@@ -56,6 +56,7 @@ def _option(series: GroupContext, change: ClockChange) -> DrawnRecommendation:
             f"at work, {kwh:,.0f} kWh a month less ({(1 - move.joules.p90) * 100:.0f} to "
             f"{(1 - move.joules.p10) * 100:.0f} % of its energy). {_unshown(change)}{then}"
         ),
+        changes=(_change(change),),
         saving=saving, energy_saving_kwh_per_month=_saved(change), time_ratio=interval, realisation="energy",
         risk=move.prediction.risk,
         would_change_if=(
@@ -67,6 +68,13 @@ def _option(series: GroupContext, change: ClockChange) -> DrawnRecommendation:
         ),
         claim=series.base.claim(whole=False),
     )  # fmt: skip
+
+
+def _change(change: ClockChange) -> CodedText:
+    if change.cap_watts is not None:
+        return coded("power-limit", "power limit {watts:.0f} W per GPU", watts=change.cap_watts)
+    share = change.move.clock_share
+    return CodedText("sm-clock", f"SM clock at {share * 100:.0f} % of today's", {"share": share})
 
 
 def _saved(change: ClockChange) -> Interval:
@@ -106,11 +114,22 @@ def _cost(snapshot: PredictionSnapshot, state: MoveState, seen: Observation) -> 
     return MoveCost(paid - kwh * price)
 
 
+def _title(r: Recommendation, of: TitleSubject) -> str:
+    told = {key: value for one in r.changes for key, value in one.fields.items()}
+    if r.action == CAP:
+        watts = told.get("watts")
+        to = f" to {watts:.0f} W per GPU" if isinstance(watts, float | int) else ""
+        return f"Lower the power limit of {of.name}{to}"
+    share = told.get("share")
+    return f"Lower the SM clock of {of.name}" + (f" to {share * 100:.0f} %" if isinstance(share, float | int) else "")
+
+
 KIND = RecommendationKind(
     actions=(CLOCK, CAP),
     rank=8,
     build=_build,
-    words=lambda r: "a lower clock" if r.action == CLOCK else "a power cap",
+    title=_title,
+    words=lambda r: "lower SM clock" if r.action == CLOCK else "lower power limit",
     subject="A slower clock",
     state=_state,
     cost=_cost,

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ....rules.catalog.types import GpuSku
-from ...core.advice_types import COUNTED_RISKS, Configuration, Rejected
+from ...core.advice_types import COUNTED_RISKS, Configuration, Recommendation, Rejected
 from ...core.coded_text import CodedText, all_of, coded
+from ...core.formatting import gpus as gpus_words
 from ...core.verdict_types import WorkloadVerdict
 from ..base.constraints import GPUS_SHARED, WHICH_NODES, fewer_gpus_gates
 from ..base.pricing import cash_of
@@ -17,7 +18,7 @@ from ..base.workload_groups import HOURS_PER_MONTH, Group
 from ..context.finding_context import series_label
 from ..context.fleet_context import FleetContext, GroupContext, Saving
 from ..context.move_context import DRAWS, DrawnRecommendation, nodes_for
-from ..context.recommendation_kind import RecommendationKind
+from ..context.recommendation_kind import RecommendationKind, TitleSubject
 from ..predict.mig_model import SliceFit, weigh_slices
 from ..tracking.move_state import by_runs
 
@@ -117,11 +118,17 @@ def _sliced(w: WorkloadVerdict) -> bool:
     return bool(w.gpus) and all(gpu.startswith("MIG-") for gpu in w.gpus)
 
 
+def _title(r: Recommendation, of: TitleSubject) -> str:
+    held, kept = gpus_words(r.source.gpu_count, r.source.gpu_sku), gpus_words(r.target.gpu_count, r.target.gpu_sku)
+    return f"Run {of.name} on MIG instances of {kept} instead of {held}"
+
+
 KIND = RecommendationKind(
     actions=("mig-slice",),
     rank=5,
     build=_build,
-    words=lambda _: "a slice of a GPU",
+    title=_title,
+    words=lambda _: "use MIG instances",
     subject="MIG instances instead of whole GPUs",
     state=lambda snapshot, seen, _: by_runs(snapshot, seen, _sliced, lambda w: not _sliced(w), "MIG instances"),
     frees=True,

@@ -9,7 +9,7 @@ from ....rules.catalog.fabric_premium import twins_without_fabric
 from ....rules.catalog.types import NodeSku, Price
 from ...core.advice_types import COUNTED_RISKS, Configuration, Recommendation, Rejected, SavingsBaseline
 from ...core.coded_text import CodedText, all_of, coded
-from ...core.formatting import usd
+from ...core.formatting import gpus, usd
 from ...verdicts.types import NodeFacts
 from ..base.constraints import NODES_MIXED, NODES_SHARED
 from ..base.pricing import cash_of
@@ -18,8 +18,9 @@ from ..context.evidence import WORK, EvidenceClaim
 from ..context.finding_context import FindingContext, series_label
 from ..context.fleet_context import SAME_SPEED, FleetContext, GroupContext, Saving
 from ..context.move_context import Baseline, DrawnRecommendation, MoveContext
+from ..context.node_differences import differences, fabric_reason
 from ..context.other_nodes import Candidate, break_even, candidates, job_hours
-from ..context.recommendation_kind import RecommendationKind
+from ..context.recommendation_kind import RecommendationKind, TitleSubject
 from ..tracking.move_state import Fits, MoveState, by_runs, stands_on
 from ..tracking.observation import Observation, PredictionSnapshot
 
@@ -71,7 +72,9 @@ def other_gpu(series: GroupContext, skip: frozenset[str]) -> tuple[DrawnRecommen
         if candidate.node.gpu not in seen:
             seen.add(candidate.node.gpu)
             rejected[candidate.node.gpu] = Rejected(candidate.node.name, _worse(candidate, best))
-    return move_option(series, best, tuple(rejected.values())), ()
+    priced = [n for n, price in sold if price is not None]
+    why = fabric_reason(base.sku, best.node, priced, [c.node for c in kept])
+    return move_option(series, best, tuple(rejected.values()), why), ()
 
 
 def paid_on_top(base: Baseline) -> CodedText:
@@ -96,8 +99,11 @@ def _worse(candidate: Candidate, best: Candidate) -> CodedText:
     return CodedText("saves-less", f"{told}, saves less ({usd(candidate.saving)} a month)", fields)
 
 
-def move_option(series: GroupContext, best: Candidate, rejected: tuple[Rejected, ...] = ()) -> DrawnRecommendation:
-    """The recommendation to move to a candidate; blocked where nothing is saved by it."""
+def move_option(
+    series: GroupContext, best: Candidate, rejected: tuple[Rejected, ...] = (), fabric: CodedText | None = None
+) -> DrawnRecommendation:
+    """The recommendation to move to a candidate; blocked where nothing is saved by it. `fabric`: why its fabric may be
+    dearer than the present one."""
     scene, base = series.scene, series.base
     cash = cash_of(base.price, base.right_nodes if base.whole else 0, scene.at)
     blocked: list[CodedText] = []
@@ -120,6 +126,8 @@ def move_option(series: GroupContext, best: Candidate, rejected: tuple[Rejected,
     )
     if saving is not None:
         text += f" {saving.sentence}"
+    if fabric is not None:
+        text += f" Its fabric is faster than the present one: {fabric}."
     if best.prediction.risk not in COUNTED_RISKS:
         text += " An experiment, not a recommendation: it may well be slower by more than a tenth."
     return series.recommend(
@@ -127,6 +135,10 @@ def move_option(series: GroupContext, best: Candidate, rejected: tuple[Rejected,
         target=Configuration(best.node.gpu, best.node.name, best.gpus),
         text=text, saving=saving, time_ratio=best.prediction.interval, risk=best.prediction.risk,
         blocked_by=blocked, rejected=rejected,
+        changes=(
+            *differences(base.sku, series.group.lead.gpu_sku, best.node),
+            *((fabric,) if fabric is not None else ()),
+        ),
         would_change_if=(
             coded("work-changes", "batch size, precision or model changes: a figure of one never predicts another"),
             coded(
@@ -205,6 +217,7 @@ def without_fabric(series: GroupContext, found: FindingContext) -> DrawnRecommen
         findings=(found.finding.id,),
         target=Configuration(group.lead.gpu_sku, twin.name if twin else None, base.right_gpus),
         text=text, saving=saving, time_ratio=SAME_SPEED.interval, risk=SAME_SPEED.risk, blocked_by=blocked,
+        changes=differences(base.sku, group.lead.gpu_sku, twin) if twin is not None else (),
         would_change_if=(
             coded("fabric-comes-to-use", "the service comes to share experts or key-value caches between nodes"),
             coded("twin-not-to-be-had", "the node without the fabric is not to be had in the numbers needed"),
@@ -275,13 +288,29 @@ def _trial(snapshot: PredictionSnapshot) -> Fits | None:
 
 
 def _words(r: Recommendation) -> str:
-    return "same GPU, other node" if r.target.gpu_sku == r.source.gpu_sku else "another GPU"
+    return "move to other nodes" if r.target.gpu_sku == r.source.gpu_sku else "move to other GPUs"
+
+
+def _title(r: Recommendation, of: TitleSubject) -> str:
+    """``Move chat from azure/A to azure/B (same GPU, no InfiniBand)``: source, target, and what differs."""
+    here, there = r.source, r.target
+    if there.node_sku is None:
+        return f"Move {of.name} off {here.node_sku or here.gpu_sku or 'its nodes'}"
+    differs = [one.text for one in r.changes]
+    if here.gpu_count != there.gpu_count:
+        differs.append(f"{gpus(there.gpu_count, there.gpu_sku)} instead of {gpus(here.gpu_count, here.gpu_sku)}")
+    elif not differs:
+        same = here.gpu_sku == there.gpu_sku
+        differs.append("same GPU" if same else f"{there.gpu_sku} instead of {here.gpu_sku}")
+    why = f" ({', '.join(differs)})"
+    return f"Move {of.name} from {here.node_sku or here.gpu_sku or 'its nodes'} to {there.node_sku}{why}"
 
 
 KIND = RecommendationKind(
     actions=("move-sku",),
     rank=6,
     build=_build,
+    title=_title,
     words=_words,
     subject="A move to other nodes",
     state=_state,

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ...core.advice_types import Configuration, Risk
+from ...core.advice_types import Configuration, Recommendation, Risk
 from ...core.coded_text import CodedText, coded
+from ...core.formatting import gpus as gpus_words
 from ...core.timestamps import minute
 from ...core.verdict_types import WorkloadVerdict
 from ..base.constraints import WHICH_NODES, fewer_gpus_gates
@@ -18,7 +19,7 @@ from ..base.workload_groups import HOURS_PER_MONTH
 from ..context.finding_context import series_label
 from ..context.fleet_context import SAME_SPEED, FleetContext, GroupContext, Saving
 from ..context.move_context import Baseline, DrawnRecommendation, MoveContext, gpus_needed, load_words, nodes_for
-from ..context.recommendation_kind import WEEK_HOURS, RecommendationKind
+from ..context.recommendation_kind import WEEK_HOURS, RecommendationKind, TitleSubject
 from ..tracking.move_state import MoveState, stands_on
 from ..tracking.observation import Observation, PredictionSnapshot, hours
 
@@ -137,11 +138,16 @@ def _counts(runs: Sequence[WorkloadVerdict]) -> Iterator[tuple[float, int]]:
             held[gpu] += by
 
 
+def _title(r: Recommendation, of: TitleSubject) -> str:
+    return f"Reduce {of.name} from {r.source.gpu_count} to {gpus_words(r.target.gpu_count, r.source.gpu_sku)}"
+
+
 KIND = RecommendationKind(
     actions=("reduce-gpus",),
     rank=4,
     build=_build,
-    words=lambda _: "fewer GPUs",
+    title=_title,
+    words=lambda _: "reduce GPUs",
     subject="Fewer GPUs for the same work",
     state=_state,
     unasked_hours=WEEK_HOURS,

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ....rules.catalog.types import Price
-from ...core.advice_types import Configuration, Interval, SavingsBaseline
+from ...core.advice_types import Configuration, Interval, Recommendation, SavingsBaseline
+from ...core.formatting import gpus as gpus_words
 from ...core.formatting import listed
 from ...core.timestamps import minute
 from ...verdicts.types import BareGpu, NodeFacts, Verdicts
@@ -18,7 +19,7 @@ from ..context.evidence import GAP_MAX, REST, EvidenceClaim, all_seen
 from ..context.finding_context import FindingContext, node_words, series_label
 from ..context.fleet_context import FleetContext, Saving, recommend
 from ..context.move_context import DRAWS, DrawnRecommendation
-from ..context.recommendation_kind import WEEK_HOURS, RecommendationKind
+from ..context.recommendation_kind import WEEK_HOURS, RecommendationKind, TitleSubject
 from ..tracking.cost import cost_of_nodes_left
 from ..tracking.move_state import MoveState, by_freed_nodes
 from ..tracking.observation import Observation, PredictionSnapshot, hours
@@ -180,12 +181,18 @@ def _let_go(snapshot: PredictionSnapshot, seen: Observation) -> MoveState | None
     return MoveState("target", left, (seen.end - left) / 3600, f"It holds no GPU since {minute(left)}; {what}.")
 
 
+def _title(r: Recommendation, of: TitleSubject) -> str:
+    held = f" held by {of.workload}" if of.workload is not None else ""
+    return f"Release {gpus_words(r.source.gpu_count, r.source.gpu_sku, 'idle')}{held}{of.place}"
+
+
 KIND = RecommendationKind(
     actions=("release",),
     rank=2,
     build=_build,
+    title=_title,
     words=lambda _: "release",
-    subject="Giving these GPUs back",
+    subject="Releasing these GPUs",
     state=_state,
     cost=cost_of_nodes_left,
     unasked_hours=WEEK_HOURS,

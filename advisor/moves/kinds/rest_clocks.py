@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ....rules.catalog.types import PowerPrice
-from ...core.advice_types import Action, SavingsBaseline
+from ...core.advice_types import Action, Recommendation, SavingsBaseline
 from ...core.coded_text import CodedText, coded
-from ...core.formatting import percent, spread, usd
+from ...core.formatting import gpus, percent, spread, usd
 from ...verdicts.types import RestLevel
 from ..base.prediction import Array, percentiles
 from ..base.workload_groups import AVAILABLE, HOURS_PER_MONTH, Group
@@ -23,7 +23,7 @@ from ..context.evidence import REST
 from ..context.finding_context import series_label
 from ..context.fleet_context import FleetContext, GroupContext, Saving
 from ..context.move_context import DRAWS, DrawnRecommendation
-from ..context.recommendation_kind import WEEK_HOURS, RecommendationKind
+from ..context.recommendation_kind import WEEK_HOURS, RecommendationKind, TitleSubject
 from ..tracking.cost import SLACK_SECONDS, MoveCost
 from ..tracking.move_state import MoveState, Place
 from ..tracking.observation import Observation, PredictionSnapshot, hours
@@ -267,12 +267,17 @@ def _cost(snapshot: PredictionSnapshot, state: MoveState, seen: Observation) -> 
     return MoveCost(paid * now / before.rest_watts)
 
 
+def _title(r: Recommendation, of: TitleSubject) -> str:
+    return f"Lower the clocks of {of.name} at rest ({gpus(r.source.gpu_count, r.source.gpu_sku)})"
+
+
 KIND = RecommendationKind(
     actions=(ACTION,),
     rank=10,
     build=_build,
-    words=lambda _: "lower clocks at rest",
-    subject="Letting the clocks down at rest",
+    title=_title,
+    words=lambda _: "lower idle clocks",
+    subject="Lowering the clocks at rest",
     state=_state,
     cost=_cost,
     unasked_hours=WEEK_HOURS,

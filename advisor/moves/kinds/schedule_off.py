@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from ...core.advice_types import Interval, Risk, SavingsBaseline
+from ...core.advice_types import Interval, Recommendation, Risk, SavingsBaseline
 from ...core.coded_text import coded
 from ..base.prediction import percentiles
 from ..base.pricing import cash_of
@@ -17,7 +17,7 @@ from ..context.evidence import REST, all_seen
 from ..context.finding_context import series_label
 from ..context.fleet_context import FleetContext, GroupContext, Saving
 from ..context.move_context import DRAWS, DrawnRecommendation
-from ..context.recommendation_kind import WEEK_HOURS, RecommendationKind
+from ..context.recommendation_kind import WEEK_HOURS, RecommendationKind, TitleSubject
 from ..tracking.cost import SLACK_SECONDS, MoveCost, price_then
 from ..tracking.move_state import MoveState
 from ..tracking.observation import Observation, PredictionSnapshot, spans
@@ -33,6 +33,7 @@ NIGHTS_MIN = 3
 # Share of its quiet hours that a service which is switched off may still hold its GPUs for.
 OFF_SHARE_MAX = 0.1
 DAY_SECONDS = 86400.0
+_OFF = "off-hours"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +122,11 @@ def _option(series: GroupContext, quiet: OffHours) -> DrawnRecommendation:
             f"these {quiet.length} hours, {then}{_energy_words(kwh)}"
         ),
         energy_saving_kwh_per_month=kwh,
+        changes=(
+            coded(
+                _OFF, "switched off {begin:02d}:00 to {end:02d}:00 UTC", begin=quiet.begin, end=quiet.end
+            ),
+        ),
         saving=saving, freed_gpu_hours_per_month=base.gpus * HOURS_PER_MONTH * share, risk=quiet.risk,
         would_change_if=(
             coded("needed-at-that-hour", "somebody needs it at once at such an hour (on call, another time zone)"),
@@ -199,11 +205,18 @@ def _paid_part(snapshot: PredictionSnapshot, state: MoveState, seen: Observation
     return MoveCost(min(usd * HOURS_PER_MONTH, snapshot.yardstick.usd_per_month or usd * HOURS_PER_MONTH))
 
 
+def _title(r: Recommendation, of: TitleSubject) -> str:
+    hours = next((one.fields for one in r.changes if one.code == _OFF), None)
+    when = "at night" if hours is None else f"from {hours['begin']:02d}:00 to {hours['end']:02d}:00 UTC"
+    return f"Switch off the nodes of {of.name} {when}"
+
+
 KIND = RecommendationKind(
     actions=("schedule-off",),
     rank=7,
     build=_build,
-    words=lambda _: "off at night",
+    title=_title,
+    words=lambda _: "switch off at night",
     subject="Switching the nodes off in quiet hours",
     state=_state,
     cost=_paid_part,

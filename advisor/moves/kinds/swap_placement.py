@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...core.advice_types import Configuration
+from ...core.advice_types import Configuration, Recommendation
 from ...core.coded_text import CodedText, coded
 from ...verdicts.types import NodeFacts
 from ..base.prediction import SIGMA_ACHIEVED_KNOWN, Prediction
@@ -16,10 +16,11 @@ from ..context.evidence import WORK, EvidenceClaim
 from ..context.finding_context import FindingContext, node_words, series_label
 from ..context.fleet_context import FleetContext, recommend
 from ..context.move_context import DrawnRecommendation, MoveContext
-from ..context.recommendation_kind import RecommendationKind
+from ..context.recommendation_kind import RecommendationKind, TitleSubject
 from .move_sku import KIND as MOVE
 
 STARVES = 0.2  # share of its time that training waits for the network (communication takes 0.15 to 0.30 of large jobs)
+_PARTNER = "partner"
 _WAITS = ("network", "pcie")
 
 
@@ -182,6 +183,7 @@ def _option(fleet: FleetContext, serving: Group, found: FindingContext, training
         workload=serving.lead.id,
         source=Configuration(serving.lead.gpu_sku, serving.lead.node_sku, gpus),
         target=Configuration(training.lead.gpu_sku, training.lead.node_sku, gpus),
+        changes=(coded(_PARTNER, "the training {training} moves to its nodes", training=training.lead.name),),
         text=text, time_ratio=prediction.interval if prediction else None, freed_gpu_hours_per_month=freed,
         risk=prediction.risk if prediction else "medium",
         would_change_if=(
@@ -215,12 +217,18 @@ def _no_partner(group: Group, found: FindingContext, why: CodedText) -> DrawnRec
     )  # fmt: skip
 
 
+def _title(r: Recommendation, of: TitleSubject) -> str:
+    partner = next((one.fields["training"] for one in r.changes if one.code == _PARTNER), None)
+    return f"Swap the nodes of {of.name} and " + (f"the training {partner}" if partner else "a training")
+
+
 KIND = RecommendationKind(
     actions=("swap-placement",),
     rank=3,
     build=_build,
+    title=_title,
     words=lambda _: "swap with training",
-    subject="A change of places",
+    subject="A swap of nodes",
     state=MOVE.state,
     of_another=True,  # the time is the training's
 )

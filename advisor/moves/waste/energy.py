@@ -130,6 +130,7 @@ def _power_model(what: str) -> Reckoned:
 RULE = RuleDescription(
     id="energy",
     rank=10,
+    fact="clock higher than the work needs",
     judge=energy,
     answered_by={"lower-clock": 1, "power-cap": 1},
     waste="none",

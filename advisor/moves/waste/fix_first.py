@@ -115,6 +115,7 @@ def _finding(scope: RuleContext, rule: WasteRule, group: Group, label: str, shar
 RULE = RuleDescription(
     id="fix-first",
     rank=5,
+    fact="slowed by a fault",
     judge=fix_first,
     answered_by={"fix-first": 1},
     waste="none",

@@ -235,6 +235,7 @@ _HELD_IDLE = Sql(
 RULE = RuleDescription(
     id="held-idle",
     rank=3,
+    fact="holds idle GPUs",
     judge=held_idle,
     answered_by={"release": 1},
     waste="unused",

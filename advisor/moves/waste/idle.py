@@ -169,6 +169,7 @@ _IDLE_HOURS = "SELECT sum(seconds * part) / 3600 FROM spare WHERE idle"
 RULE = RuleDescription(
     id="idle",
     rank=2,
+    fact="idle GPUs",
     judge=idle,
     answered_by={"release": 1, "consolidate": 1},
     waste="unused",

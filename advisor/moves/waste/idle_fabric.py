@@ -339,6 +339,7 @@ def _cost_words(premiums: Sequence[Premium], nodes: Sequence[NodeFacts], cost: f
 RULE = RuleDescription(
     id="idle-fabric",
     rank=1,
+    fact="network fabric unused",
     judge=idle_fabric,
     answered_by={"swap-placement": 1, "move-sku": 1, "reduce-gpus": 2},
     waste="fabric",

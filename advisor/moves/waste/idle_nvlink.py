@@ -110,6 +110,7 @@ def _cost_words(cost: float | None, premiums: list[Premium]) -> str:
 RULE = RuleDescription(
     id="idle-nvlink",
     rank=8,
+    fact="NVLink unused",
     judge=idle_nvlink,
     answered_by={"move-sku": 2},
     waste="nvlink",

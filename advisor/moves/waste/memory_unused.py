@@ -69,6 +69,7 @@ def _finding(scope: RuleContext, rule: WasteRule, group: Group, most: float) -> 
 RULE = RuleDescription(
     id="memory-unused",
     rank=9,
+    fact="GPU memory mostly unused",
     judge=memory_unused,
     answered_by={"mig-slice": 2, "move-sku": WEAK},
     waste="none",

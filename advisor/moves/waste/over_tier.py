@@ -132,6 +132,7 @@ def _finding(
 RULE = RuleDescription(
     id="over-tier",
     rank=7,
+    fact="a cheaper GPU is enough",
     judge=over_tier,
     answered_by={"move-sku": 3},
     waste="tier",

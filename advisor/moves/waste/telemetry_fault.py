@@ -154,6 +154,7 @@ def _of_node(rule: WasteRule, node: NodeFacts, bare: list[BareGpu]) -> FindingCo
 RULE = RuleDescription(
     id=FAULT_RULE,
     rank=11,
+    fact="contradictory telemetry",
     judge=telemetry_fault,
     answered_by={"fix-first": 1},
     waste="none",

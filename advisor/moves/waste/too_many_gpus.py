@@ -144,6 +144,7 @@ _PEAKS = (
 RULE = RuleDescription(
     id="too-many-gpus",
     rank=4,
+    fact="more GPUs than the load needs",
     judge=too_many_gpus,
     answered_by={"reduce-gpus": 1, "mig-slice": 1, "move-sku": 5},
     waste="surplus",

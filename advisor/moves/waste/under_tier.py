@@ -63,6 +63,7 @@ def _finding(
 RULE = RuleDescription(
     id="under-tier",
     rank=6,
+    fact="waits for a slow link",
     judge=under_tier,
     answered_by={"swap-placement": 2, "move-sku": 4},
     waste="none",

@@ -1,0 +1,115 @@
+"""Titles: a recommendation as an action with its object and its gain, a finding as a resource, a fact and its cost."""
+
+from __future__ import annotations
+
+from ..core import formatting as words
+from ..core.advice_types import Advice, Finding, Interval, Recommendation
+from ..core.worth import HOURS_PER_MONTH
+from .move_words import fact_of, recommendation_action
+
+_NAME_MAX = 48  # of a workload in a title
+_UNITS = ((1e9, "B"), (1e6, "M"), (1e3, "k"))
+_SURE = 0.01  # half-width of an interval, of its median, up to which a figure stands as it is
+
+
+class Titles:
+    """The titles of one advice, its names looked up once: for lists of many."""
+
+    def __init__(self, advice: Advice) -> None:
+        self._names = {w.id: _short(w.name) for w in advice.workloads}
+        self._nodes = {w.id: w.nodes for w in advice.workloads}
+        self._found = {f.id: f.nodes or ((f.node,) if f.node else ()) for f in advice.findings}
+
+    def of(self, r: Recommendation) -> str:
+        nodes = tuple(sorted({n for f in r.findings for n in self._found.get(f, ())}))
+        workload = r.workload or ""
+        return recommendation_action(r, self._names.get(workload), nodes or self._nodes.get(workload, ()))
+
+    def resource(self, f: Finding) -> str:
+        """The workload's name, else the nodes."""
+        return self._names.get(f.workload or "") or words.listed(self._found.get(f.id, ())) or "the fleet"
+
+
+def recommendation_title(r: Recommendation, advice: Advice) -> str:
+    """``Release 8 idle H100s on gpu-009``."""
+    return Titles(advice).of(r)
+
+
+def gain_text(r: Recommendation, advice: Advice) -> str:  # noqa: ARG001 - every text of the titles takes both
+    """``saves $72k/month``, ``frees 2,920 GPU-hours/month``, ``saves 418 kWh/month``; as exact as its interval is."""
+    saving, kwh = r.saving_usd_per_month, r.energy_saving_kwh_per_month
+    if saving is not None:
+        if saving.p50 < 0:
+            return f"costs {usd_per_month(saving.p50 * -1, _turned(saving))} more"
+        when = f" from {r.available_from}" if r.realisation == "cash-at" and r.available_from else ""
+        return f"saves {usd_per_month(saving.p50, saving)}{when}" if saving.p50 > 0 else "saves nothing"
+    if r.freed_gpu_hours_per_month > 0:
+        most = "up to " if r.action == "fix-first" else ""
+        return f"frees {most}{words.hours(r.freed_gpu_hours_per_month)}/month"
+    if kwh is not None and kwh.p50 > 0:
+        return f"saves {_rounded(kwh.p50, kwh):,.0f} kWh/month"
+    return "no gain claimed" if r.blocked_by else "no cash, no GPU-hours"
+
+
+def titled(r: Recommendation, advice: Advice) -> str:
+    """``Release 8 idle H100s on gpu-009 (saves $71,774/month)``."""
+    return f"{recommendation_title(r, advice)} ({gain_text(r, advice)})"
+
+
+def finding_title(f: Finding, advice: Advice) -> str:
+    """``gpu-009: idle GPUs ($23.9k/month)``: the resource, the fact, and what it costs at this rate."""
+    return f"{Titles(advice).resource(f)}: {fact_of(f.rule)} ({finding_cost(f, advice)})"
+
+
+def finding_cost(f: Finding, advice: Advice) -> str:
+    """``$23,922/month``, or GPU-hours where no price is known."""
+    cost = monthly(f.cost_usd, advice)
+    if cost is not None:
+        return usd_per_month(cost)
+    hours = monthly(f.gpu_hours, advice)
+    return f"{words.hours(hours)}/month" if hours is not None else words.hours(f.gpu_hours)
+
+
+def monthly(value: float | None, advice: Advice) -> float | None:
+    """What a figure of the window is in a month of 730 hours, if the window is like it. None: unknown."""
+    hours = (advice.end - advice.start) / 3600
+    return None if value is None or hours <= 0 else value / hours * HOURS_PER_MONTH
+
+
+def usd_per_month(value: float, interval: Interval | None = None) -> str:
+    """``$71,774/month``; ``$72k/month`` where the interval supports no more."""
+    return f"{rounded_usd(value, interval)}/month"
+
+
+def rounded_usd(value: float, interval: Interval | None = None) -> str:
+    """Dollars to what the interval supports, at least two digits; without one as they are."""
+    if interval is None or _is_sure(interval):
+        return words.usd(value)
+    near = _rounded(value, interval)
+    for unit, sign in _UNITS:
+        if abs(near) >= 10 * unit or (abs(near) >= unit and near % unit == 0 and unit > 1e3):
+            return f"${near / unit:,.3g}{sign}" if abs(near) < 1000 * unit else f"${near / unit:,.0f}{sign}"
+    return f"${near:,.0f}"
+
+
+def _is_sure(interval: Interval) -> bool:
+    return abs(interval.p90 - interval.p10) / 2 <= _SURE * max(abs(interval.p50), 1.0)
+
+
+def _rounded(value: float, interval: Interval) -> float:
+    if value == 0 or _is_sure(interval):
+        return value
+    digits = 2 - len(f"{abs(value):.0f}")
+    return round(value, min(digits, 0))
+
+
+def _turned(interval: Interval) -> Interval:
+    return Interval(-interval.p90, -interval.p50, -interval.p10)
+
+
+def _short(name: str) -> str:
+    """A name cut in the middle, so that beginnings and ends stay."""
+    if len(name) <= _NAME_MAX:
+        return name
+    head = _NAME_MAX // 2
+    return f"{name[:head]}…{name[-(_NAME_MAX - head - 1) :]}"
