@@ -34,8 +34,8 @@ from .screens.dialogs.decision_dialog import DecisionAnswer, DecisionDialog
 from .screens.dialogs.input_dialog import InputDialog
 from .screens.dialogs.text_viewer import TextViewer, help_text, plain_text
 from .screens.menu import MENU
-from .screens.recommendations import DecisionWanted
 from .screens.node import NodePage
+from .screens.recommendations import DecisionWanted
 from .screens.whatif import WhatIf
 from .screens.workload import WorkloadPage
 from .state import WINDOWS, Loaded, State, WindowChoice, with_decision
@@ -213,7 +213,10 @@ class SkuwiseApp(HabitsApp):
     # Getting about
 
     def action_page(self, name: str) -> None:
-        if isinstance(self.screen, Page):
+        page = self.screen
+        if isinstance(page, Page):
+            if page.workload is not None and name != page.NAME:
+                self.state = replace(self.state, workload=page.workload)
             self.switch_mode(name)
 
     def on_top_bar_chosen(self, message: TopBar.Chosen) -> None:

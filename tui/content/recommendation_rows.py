@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from ...advisor.core import formatting as words
 from ...advisor.core.advice_types import Advice, Recommendation
 from ...advisor.core.ids import short_ids
-from ...advisor.views.move_words import action_words
+from ...advisor.views.titles import Titles
+from ...advisor.views.worth import folded, is_open, worth_showing
 
-NO_GAIN, BLOCKED, SET_ASIDE = "no gain", "blocked", "set aside"
+_SETTLED = ("accepted", "done")  # decisions that people follow
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,42 +24,30 @@ class RecommendationRow:
 
 
 def recommendation_rows(advice: Advice) -> tuple[RecommendationRow, ...]:
-    """Every recommendation, as it is ranked."""
-    names = short_ids(r.id for r in advice.recommendations)
-    return tuple(
-        RecommendationRow(r, title(advice, r), names[r.id], _folded(r)) for r in advice.recommendations
-    )
+    """Every recommendation: those worth showing first, cash before the rest, the largest savings first."""
+    names, titles = short_ids(r.id for r in advice.recommendations), Titles(advice)
+    rows = [RecommendationRow(r, titles.of(r), names[r.id], _folded(advice, r)) for r in advice.recommendations]
+    return tuple(sorted(rows, key=lambda row: (row.folded is not None, row.recommendation.rank)))
 
 
-def title(advice: Advice, r: Recommendation) -> str:
-    """What to do with what."""
-    return f"{_about(advice, r)}: {action_words(r)}, {words.target_words(r)}"
-
-
-def fold_words(rows: tuple[RecommendationRow, ...]) -> str:
-    """``9 more save nothing now: 5 blocked, 4 no gain``; empty: there are none."""
+def fold_words(rows: tuple[RecommendationRow, ...], advice: Advice) -> str:
+    """``9 more recommendations: 5 blocked, 4 below $100/month``; empty: there are none."""
     counts: dict[str, int] = {}
     for row in rows:
         if row.folded is not None:
             counts[row.folded] = counts.get(row.folded, 0) + 1
     if not counts:
         return ""
-    told = ", ".join(f"{count} {why}" for why, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])))
-    return f"{sum(counts.values())} more save nothing now: {told}"
+    least = words.usd(folded(advice).minimum, "/month")
+    told = ", ".join(
+        f"{count} {why.format(least=least)}" for why, count in sorted(counts.items(), key=lambda one: (-one[1], one[0]))
+    )
+    return f"{words.counted(sum(counts.values()), 'more recommendation')}: {told}"
 
 
-def _folded(r: Recommendation) -> str | None:
-    if r.decision is not None:
-        return SET_ASIDE if r.set_aside and r.decision.state != "done" else None
+def _folded(advice: Advice, r: Recommendation) -> str | None:
+    if r.decision is not None and not is_open(r):
+        return r.decision.state if r.set_aside and r.decision.state not in _SETTLED else None
     if r.blocked_by:
-        return BLOCKED
-    saving, energy = r.saving_usd_per_month, r.energy_saving_kwh_per_month
-    gains = (saving is not None and saving.p50 > 0) or r.freed_gpu_hours_per_month > 0
-    return None if gains or (energy is not None and energy.p50 > 0) else NO_GAIN
-
-
-def _about(advice: Advice, r: Recommendation) -> str:
-    """The workload's name, or its nodes'."""
-    name = next((w.name for w in advice.workloads if w.id == r.workload), "")
-    nodes = (words.listed(f.nodes) for f in advice.findings if f.id in r.findings and f.nodes)
-    return name or next(nodes, "") or "the fleet"
+        return "blocked"
+    return None if worth_showing(r, advice) else "below {least}"

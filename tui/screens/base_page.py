@@ -124,7 +124,12 @@ class Page(Screen[None]):
 
     @property
     def subject(self) -> str | None:
-        """Id of the finding, the way out or the workload that is chosen; None: there is none."""
+        """Id of the finding, the recommendation or the workload that is chosen; None: there is none."""
+        return None
+
+    @property
+    def workload(self) -> str | None:
+        """Id of the workload that the cursor is on, or that what it is on is about; None: there is none."""
         return None
 
     def on_mount(self) -> None:

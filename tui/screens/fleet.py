@@ -49,7 +49,7 @@ class FleetPage(Page):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("m", "measure(1)", "Measure"),
         Binding("M", "measure(-1)", "Measure before", show=False),
-        Binding("g", "group", "Group"),
+        Binding("v", "group", "Group"),
         Binding("o", "workload", "Workload", show=False),
     ]
 
@@ -95,6 +95,11 @@ class FleetPage(Page):
     @property
     def measure(self) -> MapMeasure:
         return MEASURES[self._measure]
+
+    @property
+    def workload(self) -> str | None:
+        spot = self.query_one(HeatMap).item
+        return spot.gpu.workload if isinstance(spot, Spot) and spot.gpu is not None else None
 
     def action_measure(self, by: int) -> None:
         self._measure = (self._measure + by) % len(MEASURES)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from .base_page import Page
 from .doctor import Doctor
 from .fleet import FleetPage
-from .recommendations import Recommendations
 from .overview import Overview
+from .recommendations import Recommendations
 from .skus import Skus
 from .whatif import WhatIf
 from .workloads import Workloads

@@ -86,6 +86,11 @@ class NodePage(Page):
         self.query_one("#gpus").focus()
         self.set_interval(_LOOK_SECONDS, self._look)
 
+    @property
+    def workload(self) -> str | None:
+        device: Device | None = self.query_one("#gpus", ItemTable).item
+        return device.work[0][0] if device is not None and device.work else None
+
     def set_data(self, loaded: Loaded) -> None:
         known = [node for node in loaded.health.nodes if node.node == self._node]
         self._sku = (known[0].node_sku or "") if known else ""

@@ -25,6 +25,8 @@ from ..widgets.table import ItemTable
 from .base_page import Header, Page, TextWanted, WhatIfWanted, WorkloadWanted
 from .dialogs.decision_dialog import Verb
 
+_FRAME = 4  # lines of the list beside its items: border, titles, and the line of what is folded
+_LEAST = 8
 
 
 class DecisionWanted(Message):
@@ -39,10 +41,10 @@ class DecisionWanted(Message):
 class Recommendations(Page):
     NAME, LABEL = "recommendations", "Recommendations"
     ABOUT: ClassVar[str] = (
-        "What to change, the largest savings first. Savings are dollars in cash; freed GPU-hours are capacity and are in "
-        "no sum. u shows or hides the recommendations that save nothing now. a accepts, z snoozes and d dismisses a "
-        "recommendation, as 'skuwise ledger' does; the sums follow when the source is read again. o opens the workload, "
-        "i opens What if, enter shows the details."
+        "What to change, the largest savings first. Savings are dollars in cash. Freed GPU-hours are capacity and "
+        "count in no sum. u shows or hides recommendations that are blocked or below the minimum gain. a accepts, "
+        "z snoozes and d dismisses a recommendation, as 'skuwise ledger' does. The sums follow when the source is read again. o opens the "
+        "workload, i opens What if, enter shows the details."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("a", "decide('accepted')", "Accept"),
@@ -93,12 +95,23 @@ class Recommendations(Page):
         self.query_one(ItemTable).set_data(
             shown, coverage.not_judged_short(summary) if summary.nothing_judged else _NONE
         )
-        folded = fold_words(self._rows)
+        folded = fold_words(self._rows, loaded.advice)
         told = f"{folded}; u {'hides' if self._unfolded else 'shows'} them" if folded else ""
         drawn = self.query_one("#folded", Static)
         drawn.display = bool(folded)
         drawn.update(line(told, "$foreground-muted"))
+        self._share()
         self._tell()
+
+    def on_resize(self) -> None:
+        super().on_resize()
+        self.call_after_refresh(self._share)
+
+    def _share(self) -> None:
+        """Below one another, the list has the lines it needs, up to a good half."""
+        beside, room = self.has_class("-vast"), self.query_one("#proposed").size.height
+        needed = max(self.query_one(ItemTable).total, 1) + _FRAME
+        self.query_one("#listed").styles.height = "1fr" if beside else min(needed, max(room * 5 // 9, _LEAST))
 
     @property
     def _chosen(self) -> RecommendationRow | None:
@@ -213,17 +226,24 @@ def _saving_words(row: RecommendationRow) -> str:
 
 
 def _freed(row: RecommendationRow) -> str:
-    return words.freed_words(row.recommendation, "h") if row.recommendation.freed_gpu_hours_per_month > 0 else words.NONE
+    return (
+        words.freed_words(row.recommendation, "h") if row.recommendation.freed_gpu_hours_per_month > 0 else words.NONE
+    )
+
+
+def _time(row: RecommendationRow) -> str:
+    ratio = row.recommendation.time_ratio
+    return words.NONE if ratio is None else f"x{ratio.p50:.2f}"
 
 
 _NONE = "No recommendations: no change saves cash, GPU-hours or energy now."
 _COLUMNS = (
-    Column("recommendation", 24, lambda row: row.title, grows=True, middle=True),
+    Column("recommendation", 44, lambda row: row.title, grows=True, middle=True),
     Column("saves/month", 11, _saving_words, _saving, right=True, falling=True),
-    Column("frees GPU-h/month", 17, _freed, lambda row: row.recommendation.freed_gpu_hours_per_month, right=True,
+    Column("frees/month", 11, _freed, lambda row: row.recommendation.freed_gpu_hours_per_month, right=True,
            falling=True),
     Column("risk", 8, lambda row: row.recommendation.risk),
     Column("status", 14, _standing),
     Column("id", 10, lambda row: row.id),
-    Column("predicted time", 14, lambda row: words.time_words(row.recommendation.time_ratio)),
+    Column("time", 5, _time),
 )  # fmt: skip

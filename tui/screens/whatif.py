@@ -23,7 +23,7 @@ from ..cell_text import fit, line
 from ..content.whatif_text import answer_words, cost_change, knob_words, whatif_pairs
 from ..data.background_jobs import Tell
 from ..data.loaders import Loader
-from ..state import Loaded
+from ..state import Loaded, State
 from ..widgets.columns import Column
 from ..widgets.movement import Scroll
 from ..widgets.search_table import SearchTable
@@ -68,6 +68,7 @@ class WhatIf(Page):
         """`id_`: the workload, None: the one whose ways out come first. `node`: the node to begin with."""
         super().__init__(header)
         self._workload, self._node = id_, node
+        self._asked_by_menu, self._from = id_ is None, None  # the workload that another page was left on
         self._subject = Content("")
         self._bench: Workbench | None = None
         self._choice: WhatIfChoice | None = None
@@ -99,8 +100,22 @@ class WhatIf(Page):
     def subject(self) -> str | None:
         return self._workload
 
+    @property
+    def workload(self) -> str | None:
+        return self._workload
+
+    def update_state(self, state: State) -> None:
+        """The page of the menu follows the workload that the cursor was on."""
+        if state.workload is not None and self._asked_by_menu and state.workload != self._from:
+            self._from = self._workload = state.workload
+            self._node = self._choice = None
+            if self._loaded is not None and self._loaded is state.loaded:
+                self._ask_about(state.workload)
+        super().update_state(state)
+
     def set_data(self, loaded: Loaded) -> None:
-        id_ = self._workload or _first(loaded)
+        wanted = self._workload if self._workload and loaded.workload(self._workload) is not None else None
+        id_ = wanted or _first(loaded)
         if id_ is None:
             self.query_one("#subject", Static).update(
                 line("No workload was observed, so there is nothing to ask about.")

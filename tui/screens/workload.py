@@ -100,6 +100,10 @@ class WorkloadPage(Page):
     def subject(self) -> str | None:
         return self._workload
 
+    @property
+    def workload(self) -> str | None:
+        return self._workload
+
     def set_data(self, loaded: Loaded) -> None:
         w = loaded.workload(self._workload)
         if w is None:

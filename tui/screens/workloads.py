@@ -39,6 +39,10 @@ class Workloads(Page):
         chosen = self.query_one(ItemTable).item
         return chosen.id if chosen is not None else None
 
+    @property
+    def workload(self) -> str | None:
+        return self.subject
+
     def set_data(self, loaded: Loaded) -> None:
         self.query_one(SearchTable).set_data(list(loaded.shown.workloads))
 
