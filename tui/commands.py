@@ -19,11 +19,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     from ..advisor.telemetry.source import add_source_choice  # noqa: PLC0415
 
     choice = add_source_choice(parser)
-    choice.add_argument("--demo", action="store_true", help="a small simulated fleet, the same every time")
+    choice.add_argument("--demo", action="store_true", help="a small simulated fleet, always the same")
     parser.add_argument(
-        "--workload", metavar="ID", help="open this workload: its id, the id's beginning, its name, or a Slurm job id"
+        "--workload", metavar="ID", help="open this workload: id, start of the id, name, or Slurm job id"
     )
-    parser.add_argument("--rules", type=Path, metavar="DIR", help="your own rules, laid out like ours, over ours")
+    parser.add_argument("--rules", type=Path, metavar="DIR", help="folder of your rules; they override skuwise's own")
     add_prices(parser)
     add_ledger(parser)
 
@@ -31,12 +31,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Draw on the terminal until somebody quits. Raises UsageError where there is none."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise UsageError(
-            "skuwise tui draws on a terminal, and this is none.", "Use 'skuwise advise', which prints text or JSON."
-        )
+        raise UsageError("skuwise tui needs a terminal.", "Use 'skuwise advise', which prints text or JSON.")
     if os.environ.get("TERM") == "dumb":
         raise UsageError(
-            "This terminal cannot place text (TERM=dumb).", "Use another one, or 'skuwise advise', which prints text."
+            "This terminal cannot position text (TERM=dumb).", "Use 'skuwise advise', which prints text or JSON."
         )
     from ..advisor.cli.price_options import said_prices  # noqa: PLC0415
     from ..advisor.telemetry.source import source_of  # noqa: PLC0415
@@ -47,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
     mono = bool(os.environ.get("NO_COLOR")) or not has_colours(os.environ.get("TERM", ""))
     if options.demo:
         if options.match:
-            raise UsageError("--match narrows what a server is asked for.", "Leave it out with --demo.")
+            raise UsageError("--match is for --prometheus.", "Remove it with --demo.")
         with DemoLoader() as loader:
             SkuwiseApp(loader, clock=lambda: DEMO_NOW, monochrome=mono, workload=options.workload).run()
         return EXIT_DONE

@@ -40,12 +40,12 @@ _COURSES = ("SM active", "tensor active", "DRAM active", "NVLink sent", "memory 
 class NodePage(Page):
     NAME = "fleet"
     ABOUT: ClassVar[str] = (
-        "One node: GPUs, HCAs and the host with their newest values, and the course of the line that the cursor is on. "
-        "m chooses the measure whose course stands in the table of GPUs. Where the source is a node's own database, "
-        "what is shown moves every second, some seconds behind now, because the agent writes ten seconds at once. "
-        "Otherwise the newest rows are shown, and how old they are. Enter on a GPU opens what holds it."
+        "One node: GPUs, HCAs and the host with their newest values, and the history of the selected line. Press m "
+        "to select the metric whose history the table of GPUs shows. With a node's own database, the values update "
+        "every second, some seconds late, because the agent writes every ten seconds. Other sources show the "
+        "newest rows and their age. Enter on a GPU opens its workload."
     )
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("m", "measure", "Measure")]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("m", "measure", "Metric")]
 
     def __init__(self, header: Header, node: str, gpu: str | None, clock: Callable[[], float]) -> None:
         """`gpu`: the uuid of the GPU to begin with, None: the first. `clock` gives Unix seconds."""
@@ -77,10 +77,10 @@ class NodePage(Page):
                     yield ItemTable(_PORTS, empty="No port was observed.", identity=_key, id="ports")
             with Scroll(classes="half", id="course-panels"):
                 with Vertical(classes="panel", id="chosen") as panel:
-                    yield Sparklines(empty="Nothing was measured.", id="courses")
+                    yield Sparklines(empty="No data.", id="courses")
                 with Vertical(classes="panel") as panel:
                     panel.border_title = "Host"
-                    yield Sparklines(empty="Nothing was measured.", id="host")
+                    yield Sparklines(empty="No data.", id="host")
 
     def on_mount(self) -> None:
         self.query_one("#gpus").focus()
@@ -243,10 +243,10 @@ class NodePage(Page):
         from ...advisor.telemetry.live import LIVE_SECONDS  # noqa: PLC0415
 
         every = f"every {span(series.interval_seconds)}" if series.interval_seconds else "one sample"
-        return f"live, {every}, {told}" if age < LIVE_SECONDS else f"not live: the newest samples, {told}"
+        return f"live, {every}, {told}" if age < LIVE_SECONDS else f"not live: newest samples, {told}"
 
     def _gpu_columns(self) -> tuple[Column, ...]:
-        course = _CourseColumn("course", 12, _key, grows=True, gauge=lambda gpu: gpu.gauge(_COURSES[self._course]))
+        course = _CourseColumn("history", 12, _key, grows=True, gauge=lambda gpu: gpu.gauge(_COURSES[self._course]))
         return (Column("GPU", 16, _gpu_words, middle=True), course, *(_gauge_column(*one) for one in _GPU_COLUMNS))
 
 
@@ -308,6 +308,6 @@ _PORTS = (
     _CourseColumn("sent", 12, _key, grows=True, gauge=lambda port: port.gauge("sent")),
     _gauge_column("sent", "GB/s", 6),
     _gauge_column("received", "received", 8),
-    Column("what", 18, lambda device: device.about),
+    Column("port", 18, lambda device: device.about),
     _gauge_column("waited", "waited /s", 9),
 )  # fmt: skip

@@ -93,7 +93,7 @@ class Overview(Page):
         self.query_one("#bottlenecks", Bars).set_data(quantities(hours_by_bottleneck(shown).items()))
         self.query_one("#coverage", Static).update(_coverage(loaded))
         self.query_one(ItemTable).set_data(_rows(loaded.advice), coverage.nothing_found_short(loaded.advice))
-        self._share()
+        self.call_after_refresh(self._share)
 
         def work(loader: Loader, tell: Tell) -> Callable[[], None]:  # noqa: ARG001 - it is soon done
             history = waste_history(loaded.frame, shown)

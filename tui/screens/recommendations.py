@@ -42,9 +42,10 @@ class Recommendations(Page):
     NAME, LABEL = "recommendations", "Recommendations"
     ABOUT: ClassVar[str] = (
         "What to change, the largest savings first. Savings are dollars in cash. Freed GPU-hours are capacity and "
-        "count in no sum. u shows or hides recommendations that are blocked or below the minimum gain. a accepts, "
-        "z snoozes and d dismisses a recommendation, as 'skuwise ledger' does. The sums follow when the source is read again. o opens the "
-        "workload, i opens What if, enter shows the details."
+        "count in no sum. Recommendations that are blocked or below the minimum gain are folded; press u to show "
+        "them. Press a to accept, z to snooze and d to dismiss a recommendation, as with 'skuwise ledger'. The "
+        "sums follow when the source is read again. Press o for the workload, i for What if, enter for the "
+        "details."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("a", "decide('accepted')", "Accept"),
@@ -100,7 +101,7 @@ class Recommendations(Page):
         drawn = self.query_one("#folded", Static)
         drawn.display = bool(folded)
         drawn.update(line(told, "$foreground-muted"))
-        self._share()
+        self.call_after_refresh(self._share)
         self._tell()
 
     def on_resize(self) -> None:
@@ -208,11 +209,11 @@ def _reasons(advice: Advice, r: Recommendation) -> Content:
     )
 
 
-def _standing(row: RecommendationRow) -> str:
+def _status(row: RecommendationRow) -> str:
     r = row.recommendation
     if r.decision is not None:
         return r.decision.state
-    return "blocked" if r.blocked_by else f"from {r.available_from}" if r.available_from else r.realisation
+    return "blocked" if r.blocked_by else f"from {r.available_from}" if r.available_from else _STATUS[r.realisation]
 
 
 def _saving(row: RecommendationRow) -> float | None:
@@ -226,9 +227,7 @@ def _saving_words(row: RecommendationRow) -> str:
 
 
 def _freed(row: RecommendationRow) -> str:
-    return (
-        words.freed_words(row.recommendation, "h") if row.recommendation.freed_gpu_hours_per_month > 0 else words.NONE
-    )
+    return words.freed_words(r, "GPU-h") if (r := row.recommendation).freed_gpu_hours_per_month > 0 else words.NONE
 
 
 def _time(row: RecommendationRow) -> str:
@@ -236,6 +235,7 @@ def _time(row: RecommendationRow) -> str:
     return words.NONE if ratio is None else f"x{ratio.p50:.2f}"
 
 
+_STATUS = {"cash-now": "cash now", "cash-at": "cash later", "capacity-freed": "capacity", "energy": "energy"}
 _NONE = "No recommendations: no change saves cash, GPU-hours or energy now."
 _COLUMNS = (
     Column("recommendation", 44, lambda row: row.title, grows=True, middle=True),
@@ -243,7 +243,7 @@ _COLUMNS = (
     Column("frees/month", 11, _freed, lambda row: row.recommendation.freed_gpu_hours_per_month, right=True,
            falling=True),
     Column("risk", 8, lambda row: row.recommendation.risk),
-    Column("status", 14, _standing),
     Column("id", 10, lambda row: row.id),
+    Column("status", 10, _status),
     Column("time", 5, _time),
 )  # fmt: skip

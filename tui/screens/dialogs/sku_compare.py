@@ -26,7 +26,7 @@ class SkuComparisonDialog(ModalScreen[None]):
 
     def compose(self) -> ComposeResult:
         with Scroll(classes="window") as scroll:
-            scroll.border_title = "Beside each other"
+            scroll.border_title = "Comparison"
             yield SideBySide()
             yield Static(self._times())
         yield KeyFooter()
@@ -39,7 +39,7 @@ class SkuComparisonDialog(ModalScreen[None]):
         first, second = self._told.heads
         return lines(
             Content(""),
-            line(f"Time of typical work on {second}, over that on {first}", "bold $primary"),
+            line(f"Time of typical work on {second}, relative to {first}", "bold $primary"),
             *(line(one) for one in self._told.times),
             Content(""),
             *(line(one, "$foreground-muted") for one in self._told.notes),
