@@ -18,7 +18,7 @@ from ...advisor.views import coverage
 from ...advisor.views.aggregates import hours_by_bottleneck, hours_by_kind, observed_share
 from ...advisor.views.energy import kg, kwh, small
 from ...advisor.views.finding_groups import FindingGroup, best_recommendation, cases
-from ...advisor.views.move_words import wasted_hours
+from ...advisor.views.move_words import waste_of, wasted_hours
 from ...advisor.views.titles import Titles, monthly
 from ..cell_text import cost_cell, line, lines
 from ..content.waste_history import WasteHistory, waste_history
@@ -105,6 +105,9 @@ class Overview(Page):
         """Draw the waste over time; where there is none, why."""
         if self.is_attached:
             self.query_one("#wasted").border_title = f"Waste over time, {loaded.window.name}, by rule"
+            found, whole = sum(one.total for one in history.rules), loaded.shown.summary.wasted_usd
+            overlap = history.priced and whole is not None and found > 1.01 * whole
+            self.query_one("#wasted").border_subtitle = f"rules overlap; total {words.usd(whole)}" if overlap else ""
             self.query_one(WasteChart).set_data(history, coverage.nothing_found_short(loaded.shown))
 
     def on_resize(self) -> None:
@@ -209,12 +212,14 @@ def _coverage(loaded: Loaded) -> Content:
 
 @dataclass(frozen=True, slots=True)
 class _FindingRow:
-    """A finding with the recommendation that saves most of it. `id`: short."""
+    """A finding with the recommendation that saves most of it. `id`: short. `wastes`: its rule claims
+    waste; others find time that work loses, or energy."""
 
     group: FindingGroup
     resource: str
     recommendation: str
     id: str
+    wastes: bool
 
 
 def _rows(advice: Advice) -> list[_FindingRow]:
@@ -223,7 +228,15 @@ def _rows(advice: Advice) -> list[_FindingRow]:
     for group in cases(advice):
         best = best_recommendation(group)
         action = titles.of(best) if best is not None else words.NONE
-        rows.append(_FindingRow(group, titles.resource(group.finding), action, names[group.finding.id]))
+        rows.append(
+            _FindingRow(
+                group,
+                titles.resource(group.finding),
+                action,
+                names[group.finding.id],
+                waste_of(group.finding.rule) != "none",
+            )
+        )
     return rows
 
 
@@ -232,13 +245,17 @@ def _saving(row: _FindingRow) -> float | None:
     return best.saving_usd_per_month.p50 if best is not None and best.saving_usd_per_month is not None else None
 
 
+def _wasted(row: _FindingRow) -> str:
+    return cost_cell(row.group.finding.cost_usd, row.group.finding.gpu_hours) if row.wastes else words.NONE
+
+
 _COLUMNS = (
     Column("resource", 14, lambda row: row.resource, grows=True, middle=True),
     Column("finding", 12, lambda row: row.group.finding.rule),
     Column("saves/month", 11, lambda row: words.NONE if _saving(row) is None else words.usd(_saving(row)), _saving,
            right=True, falling=True),
-    Column("wasted", 7, lambda row: cost_cell(row.group.finding.cost_usd, row.group.finding.gpu_hours),
-           lambda row: row.group.finding.cost_usd, right=True, falling=True),
+    Column("wasted", 7, _wasted, lambda row: row.group.finding.cost_usd if row.wastes else None, right=True,
+           falling=True),
     Column("id", 10, lambda row: row.id),
     Column("best recommendation", 24, lambda row: row.recommendation, middle=True),
     Column("severity", 8, lambda row: row.group.finding.severity),

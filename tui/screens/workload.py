@@ -19,6 +19,7 @@ from ...advisor.core.timestamps import minute, span
 from ...advisor.core.verdict_types import INFERRED, WorkloadVerdict
 from ...advisor.views import coverage
 from ...advisor.views.energy import workload_words
+from ...advisor.views.move_words import waste_of
 from ...advisor.views.phases import phase_reasons, phase_sentence
 from ...advisor.views.titles import titled
 from ..cell_text import line, lines
@@ -193,13 +194,18 @@ def _held(w: WorkloadVerdict) -> Content:
     )
 
 
+def _claims(f: Finding) -> str:
+    """Whether a finding claims waste, or what time and energy it is about."""
+    return "wasted" if waste_of(f.rule) != "none" else "affects"
+
+
 def _found(advice: Advice, findings: Sequence[Finding]) -> Content:
     if not findings:
         return line(coverage.nothing_found_words(advice))
     told: list[Content] = []
     for f in findings:
         cost = words.cost(f.cost_usd, f.gpu_hours, priced=True)
-        told.append(line(f"{f.rule}: {f.severity}, {cost} wasted in the findings' window", "bold"))
+        told.append(line(f"{f.rule}: {f.severity}, {_claims(f)} {cost} in the findings' window", "bold"))
         told.append(line(f.text))
         told += _items([words.evidence_words(e) for e in f.evidence])
         told += [Content.assemble("Changes if: ", line(one)) for one in f.would_change_if]

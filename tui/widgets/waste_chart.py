@@ -67,14 +67,14 @@ class WasteChart(Widget):
         history, room = self._history, self.size.width - _NAMED - 1
         if history is None or not history.rules or room < _TICK:
             return Content.styled(self._empty, "$foreground-muted")
-        bands = _bands(history.rules, max((self.size.height - 1) // _LEAST, 1))
-        tall = min(max((self.size.height - 1) // len(bands), 1), _TALLEST)
-        drawn = [per_cell(one.values, room) for one in bands]
+        shown = bands(history.rules, max((self.size.height - 1) // _LEAST, 1))
+        tall = min(max((self.size.height - 1) // len(shown), 1), _TALLEST)
+        drawn = [per_cell(one.values, room) for one in shown]
         hours, width = drawn[0][0], len(drawn[0][1])
         times = max(room // width, 1)  # cells for each value
         top = max(max(cells) for _, cells in drawn)
         told: list[Content] = []
-        for one, (_, cells) in zip(bands, drawn, strict=True):
+        for one, (_, cells) in zip(shown, drawn, strict=True):
             wide = [value if value > 0 else None for value in cells for _ in range(times)]
             names = (
                 [one.rule, self._amount(one), *[""] * tall][:tall] if tall > 1 else [f"{one.rule} {self._amount(one)}"]
@@ -97,7 +97,7 @@ class WasteChart(Widget):
         return fit(f"max {most}", _NAMED) + " " + told
 
 
-def _bands(rules: tuple[RuleWaste, ...], most: int) -> tuple[RuleWaste, ...]:
+def bands(rules: tuple[RuleWaste, ...], most: int) -> tuple[RuleWaste, ...]:
     """The largest, and the rest as one."""
     most = min(most, _MOST_BANDS)
     if len(rules) <= most:

@@ -43,7 +43,7 @@ def test_the_page_is_there_before_the_data_and_tells_how_reading_goes() -> None:
         for told in ("$7,177 a month recoverable", "idle-fabric", "online-inference", "at list price"):
             await s.shows(told)
 
-    drive(steps, HandLoader(gate=gate))
+    drive(steps, HandLoader(gate=gate), size=(120, 40))
 
 
 def test_reading_can_be_stopped_and_begun_again() -> None:
@@ -127,7 +127,7 @@ def test_a_story_shows_evidence_a_plot_findings_and_what_would_overturn_them() -
                      "Changes if: ", "saves $7,177/month", "of its GPU time was observed"):  # fmt: skip
             await s.shows(told)
 
-    drive(steps, size=(120, 220), workload="chat")
+    drive(steps, size=(120, 300), workload="chat")
 
 
 def test_of_one_interval_no_course_is_drawn() -> None:
@@ -380,3 +380,82 @@ def test_on_a_real_terminal_it_starts_and_ends_at_once_even_while_it_reads(tmp_p
     assert os.waitstatus_to_exitcode(status) == 0
     assert b"recoverable of" not in told
     assert b"Traceback" not in told
+
+
+@pytest.mark.slow
+def test_what_if_opens_on_the_workload_that_the_cursor_is_on() -> None:
+    async def steps(s: Session) -> None:
+        await s.ready()
+        await s.press(KEY["workloads"])
+        await s.shows("2 of 2 workloads")
+        table = s.app.screen.query_one(ItemTable)
+        for _ in range(2):
+            wanted = table.item.id
+            await s.press(KEY["whatif"])
+            await s.until(lambda wanted=wanted: isinstance(s.app.screen, WhatIf) and s.app.screen.workload == wanted)
+            await s.until(
+                lambda wanted=wanted: s.app.screen._bench is not None and s.app.screen._bench.workload == wanted
+            )
+            await s.press(KEY["workloads"], "j")
+        assert table.cursor == 1
+
+    drive(steps)
+
+
+@pytest.mark.slow
+def test_recommendations_below_the_minimum_fold_into_a_line_and_unfold() -> None:
+    async def steps(s: Session) -> None:
+        await s.ready()
+        await s.press(KEY["recommendations"])
+        await s.shows("more recommendation")
+        table = s.app.screen.query_one(ItemTable)
+        shown = table.total
+        assert "u shows them" in s.screen
+        assert "r-" in "".join(table.sheet("").rows[0])
+        await s.press("u")
+        await s.shows("u hides them")
+        assert table.total == len(s.app.state.loaded.advice.recommendations) > shown
+
+    drive(steps, size=(120, 40))
+
+
+@pytest.mark.slow
+def test_window_and_page_belong_to_the_source() -> None:
+    first = {}
+
+    async def choose(s: Session) -> None:
+        await s.ready()
+        await s.press("W", KEY["doctor"])
+        first["memory"] = s.app.memory
+
+    async def other(s: Session) -> None:
+        await s.ready()
+        assert (s.app.state.window.name, s.app.current_mode) == ("14d", "overview")
+        first["memory"] = s.app.memory
+
+    async def again(s: Session) -> None:
+        await s.ready()
+        assert (s.app.state.window.name, s.app.current_mode) == ("7d", "doctor")
+
+    drive(choose)
+    drive(other, HandLoader(key="another"), memory=first["memory"])
+    drive(again, memory=first["memory"])
+
+
+def test_a_fleet_of_one_node_and_one_without_any_work_fill_the_overview() -> None:
+    whole = fleet()
+    idle = replace(whole.advice, workloads=(), findings=(), recommendations=(), notes=())
+    none = replace(whole, advice=idle, shown=idle, frame=replace(whole.frame, gpu=whole.frame.gpu.iloc[:0]))
+
+    async def steps(s: Session) -> None:
+        await s.ready()
+        await s.shows("Waste over time, 14d, by rule")
+        assert s.screen.count("No waste was found") == 2
+        await s.press(KEY["recommendations"])
+        await s.shows("No recommendations: no change saves")
+        await s.press(KEY["whatif"])
+        await s.shows("No workloads in this window.")
+
+    drive(steps, HandLoader(held=none), size=(120, 40))
+    one = replace(whole, frame=replace(whole.frame, gpu=whole.frame.gpu[whole.frame.gpu["node"] == "n1"]))
+    drive(lambda s: s.shows("over-tier"), HandLoader(held=one), size=(120, 40))
