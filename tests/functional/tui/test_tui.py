@@ -124,7 +124,7 @@ def test_a_story_shows_evidence_a_plot_findings_and_what_would_overturn_them() -
         for told in ("online-inference, confidence", "Use of the GPUs, %", "DRAM active, %", "DRAM sustained: 88",
                      "idle fabric up to 1%: 0.5", "◆ this workload", "71 % of the memory roof that",
                      "idle-fabric: ",
-                     "Changes if: ", "saves $7,177/month", "of its GPU time was observed"):  # fmt: skip
+                     "Changes if: ", "$7,177/month), risk very-low", "of its GPU time was observed"):  # fmt: skip
             await s.shows(told)
 
     drive(steps, size=(120, 300), workload="chat")
@@ -352,13 +352,16 @@ def test_the_demo_shows_the_founding_case_and_keeps_a_decision() -> None:
 
 
 @pytest.mark.slow
-def test_on_a_real_terminal_it_starts_and_ends_at_once_even_while_it_reads(tmp_path: Path) -> None:
+@pytest.mark.parametrize("about", [{}, {"LC_ALL": "C", "NO_COLOR": "1"}], ids=["usual", "C locale, no colors"])
+def test_on_a_real_terminal_it_starts_and_ends_at_once_even_while_it_reads(
+    about: dict[str, str], tmp_path: Path
+) -> None:
     """Quitting does not wait for the simulation, which takes far longer than the first page."""
     child, terminal = pty.fork()
     if child == 0:
         os.execve(
             sys.executable, [sys.executable, "-m", "skuwise", "tui", "--demo"],
-            {**os.environ, "TERM": "xterm-256color", "TMPDIR": str(tmp_path)},
+            {**os.environ, "TERM": "xterm-256color", "TMPDIR": str(tmp_path), **about},
         )  # fmt: skip
     told, asked, ends = b"", False, time.monotonic() + 120
     try:
