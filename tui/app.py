@@ -17,7 +17,7 @@ from ..rules.base.sanitize import clean
 from .app_base import HabitsApp
 from .data.background_jobs import JobDone, JobFailed, Jobs, JobTold, Tell, settle
 from .data.loaders import Loader
-from .data.preferences import Preferences
+from .data.preferences import Preferences, View
 from .data.time_window import WINDOW_HINT, next_window, parse_window, window_of
 from .screens.base_page import (
     Back,
@@ -34,8 +34,8 @@ from .screens.dialogs.decision_dialog import DecisionAnswer, DecisionDialog
 from .screens.dialogs.input_dialog import InputDialog
 from .screens.dialogs.text_viewer import TextViewer, help_text, plain_text
 from .screens.menu import MENU
-from .screens.moves import DecisionWanted
 from .screens.node import NodePage
+from .screens.recommendations import DecisionWanted
 from .screens.whatif import WhatIf
 from .screens.workload import WorkloadPage
 from .state import WINDOWS, Loaded, State, WindowChoice, with_decision
@@ -56,13 +56,13 @@ class SkuwiseApp(HabitsApp):
     CSS_PATH = "skuwise.tcss"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (120, "-wide")]  # noqa: RUF012 - as Textual declares it
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("w", "window(1)", "Span"),
-        Binding("W", "window(-1)", "Shorter span", show=False),
-        Binding("c", "own_window", "A window of your own", show=False),
-        Binding("r", "reload", "Read"),
-        Binding("b", "query", "Queries behind it", show=False),
-        Binding("exclamation_mark", "why", "Why it failed", show=False, key_display="!"),
-        Binding("t", "theme", "Colours on and off", show=False),
+        Binding("w", "window(1)", "Window"),
+        Binding("W", "window(-1)", "Shorter window", show=False),
+        Binding("c", "own_window", "Custom window", show=False),
+        Binding("r", "reload", "Read again"),
+        Binding("b", "query", "Queries behind the numbers", show=False),
+        Binding("exclamation_mark", "why", "Why reading failed", show=False, key_display="!"),
+        Binding("t", "theme", "Colors on or off", show=False),
         Binding("question_mark", "help", "Help", key_display="?"),
         Binding("q", "quit", "Quit"),
     ]  # fmt: skip
@@ -72,14 +72,15 @@ class SkuwiseApp(HabitsApp):
         memory: Preferences | None = None, told: str | None = None, menu: Sequence[type[Page]] = MENU,
     ) -> None:  # fmt: skip
         memory = memory or Preferences()
-        super().__init__(memory, monochrome)
+        super().__init__(memory, loader.key, monochrome)
         self._loader, self._clock, self._wanted = loader, clock, workload
         self._header = Header(clean(loader.name), tuple((page.NAME, page.LABEL) for page in menu))
         self._first = menu[0].NAME
-        self._begin, self._told = memory.page if memory.page in dict(self._header.tabs) else self._first, told
+        view = memory.views.get(loader.key, View())
+        self._begin, self._told = view.page if view.page in dict(self._header.tabs) else self._first, told
         self.source = self._header.source
         self.jobs = Jobs(self.post_message)
-        self.state = State(window=window_of(memory.window_seconds), now=clock(), progress="starting")
+        self.state = State(window=window_of(view.window_seconds), now=clock(), progress="starting")
         for theme in THEMES:
             self.register_theme(theme)
         known = memory.theme if memory.theme in {theme.name for theme in THEMES} else COLOURS.name
@@ -102,13 +103,13 @@ class SkuwiseApp(HabitsApp):
             yield SystemCommand(label, f"Go to {label}", lambda page=page: self.action_page(page))
         for window in WINDOWS:
             yield SystemCommand(
-                f"Window {window.name}", "Sums, shares and plots over it", lambda w=window: self._choose(w)
+                f"Window {window.name}", "Sums, shares and plots of this window", lambda w=window: self._choose(w)
             )
-        yield SystemCommand("Window ...", "A length, or from when to when", self.action_own_window)
-        yield SystemCommand("Read anew", "Read the source again", self.action_reload)
-        yield SystemCommand("Colours on and off", "The theme without colours, or with", self.action_theme)
-        yield SystemCommand("Help", "What this page is for, and its keys", self.action_help)
-        yield SystemCommand("Quit", "Leave skuwise", self.action_quit)
+        yield SystemCommand("Window ...", "A length, or start and end", self.action_own_window)
+        yield SystemCommand("Read again", "Read the source again", self.action_reload)
+        yield SystemCommand("Colors on or off", "Switch between the color and the monochrome theme", self.action_theme)
+        yield SystemCommand("Help", "About this page, and its keys", self.action_help)
+        yield SystemCommand("Quit", "Quit skuwise", self.action_quit)
 
     # Reading, and the state
 
@@ -188,19 +189,19 @@ class SkuwiseApp(HabitsApp):
 
     def action_why(self) -> None:
         if self.state.error is not None:
-            self.push_screen(TextViewer("Why it could not be read anew", plain_text(self.state.error)))
+            self.push_screen(TextViewer("Why reading failed", plain_text(self.state.error)))
 
     def action_query(self) -> None:
         """The queries behind the numbers of what is chosen."""
         loaded, page = self.state.loaded, self.screen
         subject = page.subject if isinstance(page, Page) else None
         if loaded is None or subject is None:
-            self.notify("Choose a finding, a way out or a workload first.")
+            self.notify("Select a finding, a recommendation or a workload first.")
             return
 
         def work(tell: Tell) -> Callable[[], None]:  # noqa: ARG001 - it is soon done
             told = self._loader.queries(loaded, subject)
-            return lambda: self._read_over("The queries behind it", told)
+            return lambda: self._read_over("Queries behind the numbers", told)
 
         self.jobs.start("query", work)
 
@@ -213,7 +214,10 @@ class SkuwiseApp(HabitsApp):
     # Getting about
 
     def action_page(self, name: str) -> None:
-        if isinstance(self.screen, Page):
+        page = self.screen
+        if isinstance(page, Page):
+            if page.workload is not None and name != page.NAME:
+                self.state = replace(self.state, workload=page.workload)
             self.switch_mode(name)
 
     def on_top_bar_chosen(self, message: TopBar.Chosen) -> None:
@@ -247,7 +251,7 @@ class SkuwiseApp(HabitsApp):
         if found is not None:
             self.push_screen(
                 TextViewer(
-                    "All about it", lambda width: plain_text(render_explained(advice, found, None, width=width))(width)
+                    "Details", lambda width: plain_text(render_explained(advice, found, None, width=width))(width)
                 )
             )
 
@@ -271,12 +275,13 @@ class SkuwiseApp(HabitsApp):
         page = self.screen
         if not isinstance(page, Page):
             return
-        keys: dict[str, str] = {}
+        keys: dict[str, list[str]] = {}  # by what they do
         for active in page.active_bindings.values():
-            binding = active.binding
-            if binding.description and not binding.system:
-                keys.setdefault(self.get_key_display(binding), binding.description)
-        self.push_screen(TextViewer("Help", help_text(page.ABOUT, list(keys.items()))))
+            binding, shown = active.binding, self.get_key_display(active.binding)
+            if binding.description and not binding.system and shown not in keys.get(binding.description, ()):
+                keys.setdefault(binding.description, []).append(shown)
+        listed = [(" ".join(own), what) for what, own in keys.items()]
+        self.push_screen(TextViewer("Help", help_text(page.ABOUT, listed)))
 
     def action_theme(self) -> None:
         self.theme = (COLOURS if self.theme == MONOCHROME.name else MONOCHROME).name

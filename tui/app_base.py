@@ -14,7 +14,7 @@ from ..advisor.core.timestamps import rfc3339
 from ..rules.base.sanitize import clean
 from .data.background_jobs import Jobs
 from .data.export import KINDS, markdown, path_of, render_export, sheets_of, tabbed
-from .data.preferences import Preferences
+from .data.preferences import Preferences, View
 from .screens.base_page import Page
 from .screens.dialogs.column_picker import ColumnPicker
 from .screens.dialogs.input_dialog import InputDialog
@@ -35,18 +35,21 @@ class HabitsApp(App[None]):
     source: str
     jobs: Jobs
 
-    def __init__(self, memory: Preferences, forced: bool) -> None:
-        """`forced`: the theme is not for choosing, so that the one remembered stays so."""
+    def __init__(self, memory: Preferences, source_key: str, forced: bool) -> None:
+        """`source_key`: whose window and page are remembered. `forced`: the theme was not chosen, so that the one
+        remembered is kept."""
         super().__init__()
+        self._recalled, self._source_key = memory, source_key
         self._tables, self._theme = dict(memory.tables), memory.theme if forced else None
 
     @property
     def memory(self) -> Preferences:
-        """What is to be remembered."""
+        """What to remember."""
         window = self.state.window
-        # A window of certain days is of those days: it is not what somebody wants to see next week.
-        seconds = window.seconds if window.until is None else None
-        return Preferences(self._theme or self.theme, seconds, self.current_mode, self._tables)
+        # A window of certain days is of those days: nobody wants it next week.
+        view = View(window.seconds if window.until is None else None, self.current_mode)
+        kept = replace(self._recalled, theme=self._theme or self.theme, tables=self._tables)
+        return kept.with_view(self._source_key, view)
 
     # Columns and order
 
@@ -77,17 +80,17 @@ class HabitsApp(App[None]):
         """The chosen line of the table that has the keys; elsewhere the page."""
         table = self.screen.focused
         if isinstance(table, ItemTable) and table.item is not None:
-            self._copy(tabbed(table.line()), "The line")
+            self._copy(tabbed(table.line()), "Line")
         else:
             self.action_copy_all()
 
     def action_copy_all(self) -> None:
         if isinstance(self.screen, Page):
-            self._copy(markdown(sheets_of(self.screen), self._about()), "The page, as Markdown,")
+            self._copy(markdown(sheets_of(self.screen), self._about()), "Page (Markdown)")
 
     def _copy(self, text: str, what: str) -> None:
         self.copy_to_clipboard(text)
-        self.notify(f"{what} was handed to the terminal's clipboard ({len(text):,} characters).", markup=False)
+        self.notify(f"{what} copied to the terminal's clipboard ({len(text):,} characters).", markup=False)
 
     def action_export(self) -> None:
         page = self.screen
@@ -109,12 +112,12 @@ class HabitsApp(App[None]):
                 write_whole(
                     path, plain_svg(svg, "skuwise") if kind == ".svg" else render_export(kind, sheets, about, focused)
                 )
-                return lambda: self.notify(f"Written to {clean(path)}.", markup=False)
+                return lambda: self.notify(f"Wrote {clean(path)}.", markup=False)
 
             self.jobs.start("exporting", work)
 
-        hint = f"a file of a kind it says: {', '.join(KINDS)}; CSV holds the table that has the keys"
-        self.push_screen(InputDialog("Export what is on the screen", hint, path_of, f"skuwise-{page.NAME}.csv"), named)
+        hint = f"a file that ends in {', '.join(KINDS)}; CSV contains the focused table"
+        self.push_screen(InputDialog("Export this page", hint, path_of, f"skuwise-{page.NAME}.csv"), named)
 
     def _about(self) -> dict[str, str]:
         """What the figures of a page rest on."""

@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
     mono = bool(os.environ.get("NO_COLOR")) or not has_colours(os.environ.get("TERM", ""))
     if options.demo:
         if options.match:
-            raise UsageError("--match narrows what a server is asked for.", "Leave it out with --demo.")
+            raise UsageError("--match is for --prometheus.", "Remove it with --demo.")
         with DemoLoader() as loader:
             SkuwiseApp(loader, clock=lambda: DEMO_NOW, monochrome=mono, workload=options.workload).run()
         return EXIT_DONE

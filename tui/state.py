@@ -38,8 +38,8 @@ FINDINGS_WINDOW = WINDOWS[-1]
 
 @dataclass(frozen=True)
 class Loaded:
-    """What one reading gave. `advice`: findings and ways out, over `FINDINGS_WINDOW`; `shown`: sums, kinds and shares
-    of `window`, which was chosen; `frame`: the telemetry of it. `at`: when it was read, Unix seconds.
+    """What one reading gave. `advice`: findings and recommendations, over `FINDINGS_WINDOW`; `shown`: sums, kinds and
+    shares of `window`, which was chosen; `frame`: the telemetry of it. `at`: when it was read, Unix seconds.
     """
 
     window: WindowChoice
@@ -56,13 +56,15 @@ class Loaded:
 
 @dataclass(frozen=True)
 class State:
-    """`progress`: what is being done (None: nothing); `error`: why the last reading failed; `now`: Unix seconds."""
+    """`progress`: what is being done (None: nothing); `error`: why the last reading failed; `now`: Unix seconds;
+    `workload`: the one that the cursor was on when the page was left (None: none was)."""
 
     window: WindowChoice
     now: float
     loaded: Loaded | None = None
     progress: str | None = None
     error: str | None = None
+    workload: str | None = None
 
     @property
     def stale(self) -> bool:

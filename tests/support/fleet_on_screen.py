@@ -81,6 +81,7 @@ class HandLoader:
     held: Loaded | SkuwiseError | None = None
     gate: Event | None = None
     name: str = "fleet.db"
+    key: str = "fleet"
     windows: list[str] = field(default_factory=list)
     decided: list[tuple[str, str, float | None, str | None]] = field(default_factory=list)
 

@@ -118,7 +118,7 @@ class FleetMap:
         if by == "fabric":
             return node.fabric
         if by == "SKU":
-            return node.node_sku or _gpu_skus(node) or "SKU not known"
+            return node.node_sku or _gpu_skus(node) or "unknown SKU"
         counts: dict[str, int] = {}
         for spot in self.spots(node):
             owner = self.owner(spot)

@@ -35,7 +35,7 @@ def compared(first: GpuSku | NodeSku, second: GpuSku | NodeSku, catalog: Catalog
     else:
         raise TypeError("a GPU and a node are not to be compared")
     if source is None or target is None:
-        times, notes = (), ("The catalog does not know both GPUs.",)
+        times, notes = (), ("A GPU is not in the catalog.",)
     else:
         times, notes = _times(source, target, catalog)
     return SkuComparison((first.name, second.name), pairs, times, (*notes, *_prices(first, second, catalog)))
@@ -60,7 +60,7 @@ def _gpu_pairs(first: GpuSku, second: GpuSku, catalog: Catalog) -> tuple[Pair, .
         return "none" if value is None else f"{value / 1e12:,.0f} TFLOP/s"
 
     def share(value: float | None) -> str:
-        return "not measured" if value is None else f"{value * 100:.0f} % of it"
+        return "not measured" if value is None else f"{value * 100:.0f} %"
 
     def link(gpu: GpuSku) -> str:
         rate = gpu.link_bytes_per_second
@@ -69,16 +69,16 @@ def _gpu_pairs(first: GpuSku, second: GpuSku, catalog: Catalog) -> tuple[Pair, .
     def hourly(gpu: GpuSku) -> str:
         node = _cheapest_node(gpu, catalog)
         price = _cheapest(node) if node is not None else None
-        return f"{words.usd(price.usd_per_hour / node.gpu_count)} a GPU-hour" if node and price else _UNKNOWN
+        return f"{words.usd(price.usd_per_hour / node.gpu_count)} /GPU-hour" if node and price else _UNKNOWN
 
     told = (
         ("architecture", lambda g: g.architecture),
         ("FP16", lambda g: rate(g, "fp16")),
         ("FP8", lambda g: rate(g, "fp8")),
-        ("sustained", lambda g: share(g.achieved.bf16_gemm)),
+        ("sustained compute", lambda g: share(g.achieved.bf16_gemm)),
         ("memory", lambda g: f"{g.mem_bytes / 1024**3:.0f} GiB"),
-        ("its bandwidth", lambda g: f"{g.mem_bandwidth_bytes_per_second / 1e9:,.0f} GB/s"),
-        ("sustained of it", lambda g: share(g.achieved.mem)),
+        ("memory bandwidth", lambda g: f"{g.mem_bandwidth_bytes_per_second / 1e9:,.0f} GB/s"),
+        ("sustained memory", lambda g: share(g.achieved.mem)),
         ("link one way", link),
         ("power", lambda g: f"{g.tdp_watts:g} W"),
         ("MIG slices", lambda g: str(g.mig_slices_max or "none")),
@@ -98,8 +98,8 @@ def _node_pairs(first: NodeSku, second: NodeSku) -> tuple[Pair, ...]:
 
     told = (
         ("GPUs", lambda n: f"{n.gpu_count} x {n.gpu}"),
-        ("a node-hour from", hourly),
-        ("a GPU-hour", each),
+        ("price/node-hour", hourly),
+        ("/GPU-hour", each),
         ("fabric", words.fabric_words),
         ("link", lambda n: n.intra_node_link),
         ("CPUs", lambda n: f"{n.vcpus} virtual" if n.vcpus is not None else _UNKNOWN),

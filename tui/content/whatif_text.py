@@ -36,9 +36,9 @@ def whatif_pairs(bench: Workbench, o: WhatIfResult) -> tuple[Pair, ...]:
     pairs = [
         Pair("node", _node(today), _node(then)),
         Pair("GPUs", _gpus(today), _gpus(then)),
-        Pair("a node-hour", _price(today.price), _price(then.price)),
-        Pair("as of", _dated(today.price), _dated(then.price)),
-        Pair("cost a month", words.usd(today.usd_per_month), words.usd(then.usd_per_month)),
+        Pair("price/node-hour", _price(today.price), _price(then.price)),
+        Pair("price of", _dated(today.price), _dated(then.price)),
+        Pair("cost/month", words.usd(today.usd_per_month), words.usd(then.usd_per_month)),
     ]
     if o.time_ratio is not None:
         ratio = o.time_ratio
@@ -47,11 +47,11 @@ def whatif_pairs(bench: Workbench, o: WhatIfResult) -> tuple[Pair, ...]:
         pairs.append(Pair("time", "x1.00", f"x{ratio.p50:.2f} {told}", "$warning" if worse else ""))
         pairs.append(Pair("p10 to p90", "", f"x{ratio.p10:.2f} to x{ratio.p90:.2f}"))
     if today.load is not None:
-        most = f"load, most {words.percent(bench.scene.headroom)}"
+        most = f"load, max {words.percent(bench.scene.headroom)}"
         pairs.append(Pair(most, words.percent(today.load), words.percent(then.load)))
     if today.watts is not None:
-        there = "not known" if then.watts is None else f"{then.watts:.0f} W"
-        pairs.append(Pair("W a GPU at work", f"{today.watts:.0f} W", there))
+        there = "unknown" if then.watts is None else f"{then.watts:.0f} W"
+        pairs.append(Pair("W per busy GPU", f"{today.watts:.0f} W", there))
     return tuple(pairs)
 
 
@@ -61,7 +61,7 @@ def knob_words(bench: Workbench, o: WhatIfResult) -> Content:
     needed = o.then.gpus if o.then is not None else bench.base.gpus
     by = "as today" if bench.base.group.phase == "training" else "by demand"
     count = f"{needed}, {by}" if c.gpus is None else f"{c.gpus}"
-    price = "known" if c.usd_per_hour is None else f"{words.usd(c.usd_per_hour)} typed"
+    price = "catalog" if c.usd_per_hour is None else f"{words.usd(c.usd_per_hour)} entered"
     knobs = (
         ("GPUs", count, "- +"), ("slice", c.profile or "none", "m"), ("clock", f"{c.clock_share * 100:.0f} %", "< >"),
         ("price", price, "p"),
@@ -79,13 +79,13 @@ def answer_words(o: WhatIfResult, proposed: Recommendation | None) -> Content:
     """What it comes to, what stands against it, and what the dollars rest on."""
     told = [Content(""), *_comes_to(o)]
     if o.risk is not None:
-        told.append(line(f"Risk of being slower by more than a tenth: {o.risk}; the time rests on: {o.basis}."))
+        told.append(line(f"Risk of more than 10 % slower: {o.risk}; basis of the time: {o.basis}."))
     told += [line(f"Blocked: {one}.", "$warning") for one in o.blocked_by]
-    told += [line(f"Not known: {one}.", "$warning") for one in o.missing]
+    told += [line(f"Unknown: {one}.", "$warning") for one in o.missing]
     told += [line(one) for one in o.notes]
     if proposed is not None:
         state = f", {words.decision_words(proposed.decision)}" if proposed.decision is not None else "; a accepts it"
-        told.append(line(f"The advice proposes this: {proposed.id}{state}.", "$success"))
+        told.append(line(f"Recommended as {proposed.id}{state}.", "$success"))
     told += [line(f"{p.sku}, {p.region}: {words.price_words(p)}", "$foreground-muted") for p in o.prices]
     return lines(*told)
 
@@ -95,21 +95,21 @@ def _comes_to(o: WhatIfResult) -> list[Content]:
     told: list[Content] = []
     if saving is not None:
         dated = words.dated(o.prices)
-        when = f" from {o.available_from} on" if o.available_from else ""
+        when = f" from {o.available_from}" if o.available_from else ""
         if saving.p50 > 0:
-            cash = f"{words.usd(saving.p50)} a month{words.spread(saving)} in cash{when}"
+            cash = f"{words.usd(saving.p50)}/month{words.spread(saving)} in cash{when}"
             told.append(line(f"Saves {cash}, {dated}", "$success bold"))
         elif saving.p50 < 0:
-            more = f"{words.usd(-saving.p50)} a month more{words.spread(saving)}"
+            more = f"{words.usd(-saving.p50)}/month more{words.spread(saving)}"
             told.append(line(f"Costs {more}, {dated}", "$error bold"))
         else:
-            told.append(line("Saves nothing and costs nothing", "bold"))
+            told.append(line("Same cost", "bold"))
         if o.of_count_usd_per_month:
-            told.append(line(f"Of it, fewer GPUs of today's kind alone: {words.usd(o.of_count_usd_per_month)}"))
+            told.append(line(f"Of this, from fewer GPUs of today's SKU: {words.usd(o.of_count_usd_per_month)}/month"))
     elif o.then is not None:
-        told.append(line(f"No cash; the nodes would cost {cost_change(o)} a month", "bold"))
+        told.append(line(f"No cash savings; the nodes' cost changes by {cost_change(o)}/month", "bold"))
     if o.freed_gpu_hours_per_month > 0:
-        told.append(line(f"Frees {words.hours(o.freed_gpu_hours_per_month)} a month: capacity, apart from cash"))
+        told.append(line(f"Frees {words.hours(o.freed_gpu_hours_per_month)}/month of capacity (not cash)"))
     return told
 
 

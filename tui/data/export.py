@@ -34,7 +34,7 @@ def sheets_of(screen: Screen[object]) -> list[Sheet]:
             continue
         if isinstance(widget, Sheeted):
             found.append(widget.sheet(_title(widget)))
-        elif isinstance(widget, Static) and widget.has_class("said") and isinstance(widget.content, Content):
+        elif isinstance(widget, Static) and widget.has_class("prose") and isinstance(widget.content, Content):
             text = widget.content.plain
             if text.strip():
                 found.append(Sheet(_title(widget), text=text))
@@ -45,11 +45,11 @@ def path_of(text: str) -> Path:
     """A file that somebody named. Raises UsageError for a kind we do not write, and for a file that is there."""
     path = Path(text).expanduser()
     if not text or path.suffix.casefold() not in KINDS:
-        raise UsageError(f"{text!r} does not say which kind of file it is.", f"End it in {', '.join(KINDS)}.")
+        raise UsageError(f"Invalid file name {text!r}: unknown type.", f"Use a name that ends in {', '.join(KINDS)}.")
     if path.exists() or path.is_symlink():
-        raise UsageError(f"{path} is there already.", "Name another file.")
+        raise UsageError(f"{path} exists already.", "Use another name.")
     if not path.absolute().parent.is_dir():
-        raise UsageError(f"There is no folder {path.absolute().parent}.", "Name a folder that is there.")
+        raise UsageError(f"Folder {path.absolute().parent} does not exist.", "Use an existing folder.")
     return path
 
 

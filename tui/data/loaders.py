@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 from ...advisor.core.advice_types import Advice, Decision
 from ...rules.base.errors import UsageError
 from ..state import FINDINGS_WINDOW, Loaded, WindowChoice
+from .preferences import source_key
 
 if TYPE_CHECKING:
     from ...advisor.core.frame import Frame
@@ -34,6 +35,7 @@ class Loader(Protocol):
     """`name`: what is read, for people. Calls are made on threads and may take long."""
 
     name: str
+    key: str  # the same in every run over the same source
 
     def load(self, window: WindowChoice, kept: Advice | None, tell: Tell) -> Loaded:
         """Read. `kept`: findings that still hold, where only the window was changed. Raises SkuwiseError."""
@@ -74,7 +76,7 @@ class SourceLoader:
     ) -> None:
         self._source, self._ledger, self._rules_dir, self._prices = source, ledger, rules_dir, prices
         self._named, self._home, self._clock, self._hourly = ledger_named, ledger_home, clock, hourly
-        self.name = _name(source)
+        self.name, self.key = _name(source), _key(source)
 
     def load(self, window: WindowChoice, kept: Advice | None, tell: Tell) -> Loaded:
         """Read and judge the findings' window, unless `kept` tells it, and the chosen one where it is another."""
@@ -90,7 +92,7 @@ class SourceLoader:
             tell(f"reading {one.name} of telemetry")
             return read_and_advise(
                 _telling(self._source, tell), book, now=now, since=one.seconds, until=one.until, ledger=beside,
-                read=lambda: tell(f"judging {one.name} of telemetry"),
+                read=lambda: tell(f"analyzing {one.name} of telemetry"),
             )  # fmt: skip
 
         frame, shown = read(window)
@@ -107,7 +109,7 @@ class SourceLoader:
 
         beside = self._beside().of(advice.fleet)
         if beside.path is None:
-            raise UsageError("There is no ledger to keep decisions in.", "Start without --no-ledger, or name one.")
+            raise UsageError("No ledger to keep decisions in.", "Start without --no-ledger, or set --ledger.")
         now = self._clock()
         event = decision_event(act, now, None, until, why)
         ledger = beside.written(now)
@@ -149,6 +151,7 @@ class DemoLoader:
     """Simulates a small fleet into a temporary folder, once, and loads from there. Leaving it removes the folder."""
 
     name = f"demo: the simulated fleet '{DEMO_SCENARIO}'"
+    key = source_key(("demo",))
 
     def __init__(self, scenario: str = DEMO_SCENARIO, days: float = 14) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="skuwise-tui-", ignore_cleanup_errors=True)
@@ -208,3 +211,11 @@ def _name(source: Source) -> str:
     from ...advisor.telemetry.source import Databases  # noqa: PLC0415
 
     return listed([str(path) for path in source.paths]) if isinstance(source, Databases) else source.url
+
+
+def _key(source: Source) -> str:
+    from ...advisor.telemetry.source import Databases  # noqa: PLC0415
+
+    if isinstance(source, Databases):
+        return source_key(sorted(str(path.resolve()) for path in source.paths))
+    return source_key((source.url, *source.matches))

@@ -2,29 +2,49 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ...rules.base.errors import SkuwiseError, UsageError
 from ...rules.base.files import read_bounded
 from ..widgets.table import Arrangement
 
-SCHEMA = "skuwise.tui/1"
+SCHEMA = "skuwise.tui/2"
+_SCHEMA_1 = "skuwise.tui/1"  # one window and one page for every source
 _LARGEST = 64 * 1024  # bytes; ours is some kB
 _TEXT_MAX = 200
-_REMEDY = "It is not used; the next one replaces it."
+_MOST_SOURCES = 100
+_REMEDY = "It is ignored and replaced at exit."
+
+
+@dataclass(frozen=True)
+class View:
+    """What was shown of one source. None: nothing is remembered of it."""
+
+    window_seconds: float | None = None
+    page: str | None = None
 
 
 @dataclass(frozen=True)
 class Preferences:
-    """None: nothing is remembered of it. `tables`: by ``page.table``."""
+    """`theme` None: none is remembered. `tables`: by ``page.table``. `views`: by `source_key`, the newest last."""
 
     theme: str | None = None
-    window_seconds: float | None = None
-    page: str | None = None
     tables: Mapping[str, Arrangement] = field(default_factory=dict)
+    views: Mapping[str, View] = field(default_factory=dict)
+
+    def with_view(self, source: str, view: View) -> Preferences:
+        """The same with the view of a source as the newest; of too many the oldest go."""
+        others = [(key, one) for key, one in self.views.items() if key != source]
+        return replace(self, views=dict([*others, (source, view)][-_MOST_SOURCES:]))
+
+
+def source_key(names: Sequence[str]) -> str:
+    """A short key of a source, by what it is read from: the file holds no path and no URL."""
+    return hashlib.sha256("\x1f".join(names).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def preferences_path(environment: Mapping[str, str]) -> Path | None:
@@ -58,8 +78,7 @@ def keep(path: Path | None, memory: Preferences) -> str | None:
     told = {
         "schema": SCHEMA,
         "theme": memory.theme,
-        "window_seconds": memory.window_seconds,
-        "page": memory.page,
+        "views": {key: {"window_seconds": v.window_seconds, "page": v.page} for key, v in memory.views.items()},
         "tables": {
             name: {"columns": list(one.columns), "by": one.by, "turned": one.turned}
             for name, one in sorted(memory.tables.items())
@@ -70,23 +89,36 @@ def keep(path: Path | None, memory: Preferences) -> str | None:
         write_whole(path, json.dumps(told, indent=2) + "\n")
     except (OSError, SkuwiseError) as error:
         why = error.strerror if isinstance(error, OSError) else error
-        return str(UsageError(f"What was chosen is not remembered: {why}", f"Look at {path}."))
+        return str(UsageError(f"Settings of the screens are not saved: {why}", f"Check {path}."))
     return None
 
 
 def _read(told: object) -> Preferences:
-    if not isinstance(told, dict) or told.get("schema") != SCHEMA:
+    if not isinstance(told, dict) or told.get("schema") not in (SCHEMA, _SCHEMA_1):
         raise ValueError(f"its schema is not {SCHEMA}")
-    extra = told.keys() - {"schema", "theme", "window_seconds", "page", "tables"}
+    own = {"window_seconds", "page"} if told["schema"] == _SCHEMA_1 else {"views"}
+    extra = told.keys() - {"schema", "theme", "tables"} - own
     if extra:
-        raise ValueError(f"it holds {min(map(str, extra))!r}, which is not known")
-    tables = told.get("tables") or {}
-    if not isinstance(tables, dict):
-        raise ValueError("tables is not an object")
+        raise ValueError(f"unknown key {min(map(str, extra))!r}")
+    tables, views = _object(told, "tables"), _object(told, "views")
     return Preferences(
-        _text(told, "theme"), _seconds(told.get("window_seconds")), _text(told, "page"),
+        _text(told, "theme"),
         {str(name)[:_TEXT_MAX]: _arrangement(one) for name, one in tables.items()},
-    )  # fmt: skip
+        {str(key)[:_TEXT_MAX]: _view(one) for key, one in [*views.items()][-_MOST_SOURCES:]},
+    )
+
+
+def _object(told: Mapping[str, object], name: str) -> Mapping[str, object]:
+    value = told.get(name) or {}
+    if not isinstance(value, dict):
+        raise ValueError(f"{name} is not an object")
+    return value
+
+
+def _view(told: object) -> View:
+    if not isinstance(told, dict) or told.keys() != {"window_seconds", "page"}:
+        raise ValueError("a view needs window_seconds and page")
+    return View(_seconds(told["window_seconds"]), _text(told, "page"))
 
 
 def _arrangement(told: object) -> Arrangement:
@@ -104,12 +136,12 @@ def _seconds(value: object) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
-        raise ValueError("window_seconds is no length of time")
+        raise ValueError("invalid window_seconds")
     return float(value)
 
 
 def _text(told: Mapping[str, object], name: str) -> str | None:
     value = told.get(name)
     if value is not None and (not isinstance(value, str) or len(value) > _TEXT_MAX):
-        raise ValueError(f"{name} is no short text")
+        raise ValueError(f"invalid {name}")
     return value

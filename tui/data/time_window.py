@@ -9,7 +9,7 @@ from ...agent.base.durations import parse_duration
 from ...rules.base.errors import UsageError
 from ..state import FINDINGS_WINDOW, WINDOWS, WindowChoice
 
-WINDOW_HINT = "a length up to now, as 3d or 36h, or two times in UTC: 2026-11-01 to 2026-11-03"
+WINDOW_HINT = "a length until now (3d, 36h), or two times in UTC (2026-11-01 to 2026-11-03)"
 _BETWEEN = re.compile(r"\s+to\s+|\s*\.\.\s*|\s+", re.ASCII)
 _DAY_SECONDS, _MOST_SECONDS = 86400.0, 3 * 366 * 86400.0
 _LEAST_SECONDS = 60.0
@@ -25,9 +25,9 @@ def parse_window(text: str, now: float) -> WindowChoice:
     if len(ends) == 2:
         start, end = (parse_moment(part) for part in ends)
         if end <= start:
-            raise UsageError("The second time is not later than the first.", "Give the earlier one first.")
+            raise UsageError("The end is not after the start.", "Enter the earlier time first.")
         if start >= now:
-            raise UsageError(f"{minute(start)} is to come.", "Give a window that has begun.")
+            raise UsageError(f"{minute(start)} is in the future.", "Enter an earlier start.")
         whole_days = all(part % _DAY_SECONDS == 0 for part in (start, end))
         name = " to ".join(day(part) if whole_days else minute(part).removesuffix(" UTC") for part in (start, end))
         return _bounded(WindowChoice(name, end - start, end))
@@ -36,7 +36,7 @@ def parse_window(text: str, now: float) -> WindowChoice:
 
 def _bounded(window: WindowChoice) -> WindowChoice:
     if not _LEAST_SECONDS <= window.seconds <= _MOST_SECONDS:
-        raise UsageError("A window is a minute long at least and three years at most.", "Write it like 3d or 36h.")
+        raise UsageError("A window must be between one minute and three years.", "Use a length such as 3d or 36h.")
     known = next((w for w in WINDOWS if w.seconds == window.seconds and window.until is None), None)
     return known or window
 

@@ -22,6 +22,8 @@ from ..widgets.notice import Notice
 from ..widgets.search_table import SearchTable
 from ..widgets.topbar import Header, TopBar
 
+_VAST = 160  # columns of a terminal in which a list and its details are side by side
+
 
 class StateWanted(Message):
     """A page has come up and wants what is known."""
@@ -122,7 +124,12 @@ class Page(Screen[None]):
 
     @property
     def subject(self) -> str | None:
-        """Id of the finding, the way out or the workload that is chosen; None: there is none."""
+        """Id of the finding, the recommendation or the workload that is chosen; None: there is none."""
+        return None
+
+    @property
+    def workload(self) -> str | None:
+        """Id of the workload that the cursor is on, or that what it is on is about; None: there is none."""
         return None
 
     def on_mount(self) -> None:
@@ -132,6 +139,7 @@ class Page(Screen[None]):
         self.post_message(StateWanted(self))
 
     def on_resize(self) -> None:
+        self.set_class(self.size.width >= _VAST, "-vast")
         self.post_message(StateWanted(self))
 
     def update_state(self, state: State) -> None:

@@ -1,11 +1,11 @@
-"""The health of the telemetry: nodes and when they were last heard, what cannot be read and why, and the notes."""
+"""The health of the telemetry: the age of each node's data, which metrics are missing and why, and the notes."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
-from textual.containers import Vertical, VerticalScroll
+from textual.containers import Vertical
 from textual.widgets import Static
 
 from ...advisor.core import formatting as words
@@ -14,6 +14,7 @@ from ...advisor.core.timestamps import minute, span
 from ..cell_text import line, lines
 from ..state import Loaded
 from ..widgets.columns import Column
+from ..widgets.movement import Scroll
 from ..widgets.table import ItemTable
 from .base_page import Header, Page
 
@@ -26,9 +27,9 @@ NodeRow = tuple["NodeHealth", float]
 class Doctor(Page):
     NAME, LABEL = "doctor", "Doctor"
     ABOUT: ClassVar[str] = (
-        "What the figures rest on: the nodes with the age of their newest data, what could not be read on them at the "
-        "end of the window, and the notes of the advice. Below stands why the chosen line cannot be read, and what to "
-        "do about it. 'skuwise agent doctor' on a node tells more."
+        "The data behind the figures: each node with the age of its newest data, and the metrics that were not "
+        "available at the end of the window. The last panel shows why the selected metric is missing, how to fix "
+        "it, and the notes of the advice. Run 'skuwise agent doctor' on a node for details."
     )
 
     def __init__(self, header: Header) -> None:
@@ -38,13 +39,13 @@ class Doctor(Page):
     def compose_data(self) -> ComposeResult:
         with Vertical(classes="panel fills") as panel:
             panel.border_title = "Nodes"
-            yield ItemTable(_NODES, empty="No node is known.", identity=lambda row: row[0].node, id="nodes")
+            yield ItemTable(_NODES, empty="No nodes.", identity=lambda row: row[0].node, id="nodes")
         with Vertical(classes="panel fills") as panel:
-            panel.border_title = "Cannot be read"
+            panel.border_title = "Metrics not available"
             yield ItemTable(_LACKS, empty="Nothing is missing.", identity=_identity, id="lacks")
-        with VerticalScroll(classes="panel fills", id="notes") as panel:
-            panel.border_title = "Why, and notes"
-            yield Static(classes="said")
+        with Scroll(classes="panel fills", id="notes") as panel:
+            panel.border_title = "Reason, remedy and notes"
+            yield Static(classes="prose")
 
     def on_mount(self) -> None:
         self.query_one("#lacks").focus()
@@ -69,7 +70,7 @@ class Doctor(Page):
                 *([line(lack.remedy)] if lack.remedy not in lack.detail else []),
             ]
         told += [line(f"Note: {note}") for note in self._notes]
-        self.query_one("#notes > .said", Static).update(lines(*told) if told else line("Nothing to note."))
+        self.query_one("#notes > .prose", Static).update(lines(*told) if told else line("No notes."))
 
 
 def _identity(lack: Lack) -> str:
@@ -87,16 +88,16 @@ def _age_words(row: NodeRow) -> str:
 
 
 _NODES = (
-    Column("node", 16, lambda row: row[0].node, grows=True),
+    Column("node", 16, lambda row: row[0].node, grows=True, middle=True),
     Column("SKU", 30, lambda row: row[0].node_sku or "unknown"),
     Column("GPUs", 5, lambda row: "?" if row[0].gpu_count is None else str(row[0].gpu_count),
            lambda row: row[0].gpu_count, right=True, falling=True),
-    Column("last heard", 14, _age_words, _age, right=True, falling=True),
-    Column("cannot read", 12, lambda row: str(row[0].lacks), lambda row: row[0].lacks, right=True, falling=True),
+    Column("last data", 14, _age_words, _age, right=True, falling=True),
+    Column("missing metrics", 16, lambda row: str(row[0].lacks), lambda row: row[0].lacks, right=True, falling=True),
 )  # fmt: skip
 _LACKS = (
     Column("metric", 20, lambda lack: lack.metric, grows=True),
-    Column("of", 8, lambda lack: lack.scope),
+    Column("scope", 8, lambda lack: lack.scope),
     Column("reason", 22, lambda lack: lack.reason),
     Column("devices", 8, lambda lack: f"{lack.devices:,}", lambda lack: lack.devices, right=True, falling=True),
     Column("nodes", 6, lambda lack: f"{len(lack.nodes):,}", lambda lack: len(lack.nodes), right=True, falling=True),

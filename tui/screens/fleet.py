@@ -40,16 +40,16 @@ _ROOM_FOR_LEGEND = 14  # lines of the terminal
 class FleetPage(Page):
     NAME, LABEL = "fleet", "Fleet"
     ABOUT: ClassVar[str] = (
-        "Every GPU as a cell, every node as a row of cells with its name: the mean over the window of what m chooses. "
-        "g groups by SKU, by fabric (the compute ports observed) or by team. The arrows move by GPU, n and N by "
-        "node; below the map stands what the cursor is on. The fabric is the node's: its ports belong to all its GPUs. "
-        "A dot is what was not measured; × is a GPU that exists and of which nothing was observed: the line below the "
-        "map says why. Enter opens the node."
+        "Every GPU as a cell, every node as a row of cells. Press m to select the metric, a mean over the window. "
+        "Press v to group by SKU, by fabric (the compute ports observed) or by team. The arrows move by GPU, n and "
+        "N by node. The lines below the map describe the selected GPU. Fabric values belong to the node: all its "
+        "GPUs share the ports. A dot is a value that was not measured. × is a GPU that exists but was not "
+        "observed, with the reason below the map. Enter opens the node."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("m", "measure(1)", "Measure"),
-        Binding("M", "measure(-1)", "Measure before", show=False),
-        Binding("g", "group", "Group"),
+        Binding("m", "measure(1)", "Metric"),
+        Binding("M", "measure(-1)", "Previous metric", show=False),
+        Binding("v", "group", "Group"),
         Binding("o", "workload", "Workload", show=False),
     ]
 
@@ -62,9 +62,9 @@ class FleetPage(Page):
     def compose_data(self) -> ComposeResult:
         with Vertical(classes="panel fills", id="map") as panel:
             panel.border_title = "Fleet"
-            yield Static(classes="said", id="legend")
+            yield Static(classes="prose", id="legend")
             yield HeatMap(_place, empty="Drawing the fleet ...")
-            yield Static(classes="said", id="spot")
+            yield Static(classes="prose", id="spot")
 
     def on_mount(self) -> None:
         self.query_one(HeatMap).focus()
@@ -95,6 +95,11 @@ class FleetPage(Page):
     @property
     def measure(self) -> MapMeasure:
         return MEASURES[self._measure]
+
+    @property
+    def workload(self) -> str | None:
+        spot = self.query_one(HeatMap).item
+        return spot.gpu.workload if isinstance(spot, Spot) and spot.gpu is not None else None
 
     def action_measure(self, by: int) -> None:
         self._measure = (self._measure + by) % len(MEASURES)
@@ -205,9 +210,9 @@ class FleetPage(Page):
             return self._two(f"{named} · not observed", gpu.unobserved)
         measure = self.measure
         told = f" · {measure.name} {value_words(found.value(spot, measure), measure)}" if measure.of is not None else ""
-        work = "no workload held it" if gpu.workload is None else gpu.workload
+        work = "no workload" if gpu.workload is None else gpu.workload
         if verdict is not None:
-            held = f"held back by {verdict.bottleneck.label}"
+            held = f"bottleneck {verdict.bottleneck.label}"
             work = f"{verdict.kind.label}, {held} · {found.owner(spot)} · {verdict.name}"
         return self._two(name + told, work)
 

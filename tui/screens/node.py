@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical, VerticalScroll
+from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Static
 
@@ -23,6 +23,7 @@ from ..cell_text import fit, line, lines, spark
 from ..data.background_jobs import Tell
 from ..data.loaders import Loader
 from ..state import Loaded
+from ..widgets.movement import Scroll
 from ..widgets.sparklines import Sparklines, SparklineSeries, short, top_of
 from ..widgets.table import Column, ItemTable
 from .base_page import Header, Page, WorkloadWanted, WorkWanted
@@ -39,12 +40,12 @@ _COURSES = ("SM active", "tensor active", "DRAM active", "NVLink sent", "memory 
 class NodePage(Page):
     NAME = "fleet"
     ABOUT: ClassVar[str] = (
-        "One node: GPUs, HCAs and the host with their newest values, and the course of the line that the cursor is on. "
-        "m chooses the measure whose course stands in the table of GPUs. Where the source is a node's own database, "
-        "what is shown moves every second, some seconds behind now, because the agent writes ten seconds at once. "
-        "Otherwise the newest rows are shown, and how old they are. Enter on a GPU opens what holds it."
+        "One node: GPUs, HCAs and the host with their newest values, and the history of the selected line. Press m "
+        "to select the metric whose history the table of GPUs shows. With a node's own database, the values update "
+        "every second, some seconds late, because the agent writes every ten seconds. Other sources show the "
+        "newest rows and their age. Enter on a GPU opens its workload."
     )
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("m", "measure", "Measure")]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("m", "measure", "Metric")]
 
     def __init__(self, header: Header, node: str, gpu: str | None, clock: Callable[[], float]) -> None:
         """`gpu`: the uuid of the GPU to begin with, None: the first. `clock` gives Unix seconds."""
@@ -63,10 +64,10 @@ class NodePage(Page):
 
     def compose_data(self) -> ComposeResult:
         yield Static(id="node-name")
-        yield Static(id="node-dark", classes="said")
-        yield Static(id="node-energy", classes="said")
-        with VerticalScroll(id="devices"):
-            with VerticalScroll(classes="half"):
+        yield Static(id="node-dark", classes="prose")
+        yield Static(id="node-energy", classes="prose")
+        with Scroll(id="devices"):
+            with Scroll(classes="half"):
                 with Vertical(classes="panel", id="gpu-panel"):
                     yield ItemTable(
                         self._gpu_columns(), empty="No GPU of this node was observed.", identity=_key, id="gpus"
@@ -74,16 +75,21 @@ class NodePage(Page):
                 with Vertical(classes="panel", id="port-panel") as panel:
                     panel.border_title = "HCAs"
                     yield ItemTable(_PORTS, empty="No port was observed.", identity=_key, id="ports")
-            with VerticalScroll(classes="half", id="course-panels"):
+            with Scroll(classes="half", id="course-panels"):
                 with Vertical(classes="panel", id="chosen") as panel:
-                    yield Sparklines(empty="Nothing was measured.", id="courses")
+                    yield Sparklines(empty="No data.", id="courses")
                 with Vertical(classes="panel") as panel:
                     panel.border_title = "Host"
-                    yield Sparklines(empty="Nothing was measured.", id="host")
+                    yield Sparklines(empty="No data.", id="host")
 
     def on_mount(self) -> None:
         self.query_one("#gpus").focus()
         self.set_interval(_LOOK_SECONDS, self._look)
+
+    @property
+    def workload(self) -> str | None:
+        device: Device | None = self.query_one("#gpus", ItemTable).item
+        return device.work[0][0] if device is not None and device.work else None
 
     def set_data(self, loaded: Loaded) -> None:
         known = [node for node in loaded.health.nodes if node.node == self._node]
@@ -237,10 +243,10 @@ class NodePage(Page):
         from ...advisor.telemetry.live import LIVE_SECONDS  # noqa: PLC0415
 
         every = f"every {span(series.interval_seconds)}" if series.interval_seconds else "one sample"
-        return f"live, {every}, {told}" if age < LIVE_SECONDS else f"not live: the newest samples, {told}"
+        return f"live, {every}, {told}" if age < LIVE_SECONDS else f"not live: newest samples, {told}"
 
     def _gpu_columns(self) -> tuple[Column, ...]:
-        course = _CourseColumn("course", 12, _key, grows=True, gauge=lambda gpu: gpu.gauge(_COURSES[self._course]))
+        course = _CourseColumn("history", 12, _key, grows=True, gauge=lambda gpu: gpu.gauge(_COURSES[self._course]))
         return (Column("GPU", 16, _gpu_words, middle=True), course, *(_gauge_column(*one) for one in _GPU_COLUMNS))
 
 
@@ -302,6 +308,6 @@ _PORTS = (
     _CourseColumn("sent", 12, _key, grows=True, gauge=lambda port: port.gauge("sent")),
     _gauge_column("sent", "GB/s", 6),
     _gauge_column("received", "received", 8),
-    Column("what", 18, lambda device: device.about),
+    Column("port", 18, lambda device: device.about),
     _gauge_column("waited", "waited /s", 9),
 )  # fmt: skip

@@ -1,61 +1,76 @@
-"""The first page: the money, where the GPU-hours went, what was found, and what the telemetry covers."""
+"""The first page: savings and cost, the findings, waste over time, GPU-hours by use, and coverage."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.containers import Vertical, VerticalScroll
+from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Static
 
 from ...advisor.core import formatting as words
-from ...advisor.core.advice_types import Summary
+from ...advisor.core.advice_types import Advice, Summary
+from ...advisor.core.ids import short_ids
 from ...advisor.views import coverage
 from ...advisor.views.aggregates import hours_by_bottleneck, hours_by_kind, observed_share
 from ...advisor.views.energy import kg, kwh, small
 from ...advisor.views.finding_groups import FindingGroup, best_recommendation, cases
-from ...advisor.views.move_words import action_words, wasted_hours
+from ...advisor.views.move_words import waste_of, wasted_hours
+from ...advisor.views.titles import Titles, monthly
 from ..cell_text import cost_cell, line, lines
+from ..content.waste_history import WasteHistory, waste_history
+from ..data.background_jobs import Tell
+from ..data.loaders import Loader
 from ..state import FINDINGS_WINDOW, Loaded
 from ..widgets.bars import Bars, hours_short, quantities
 from ..widgets.columns import Column
+from ..widgets.movement import Scroll
 from ..widgets.table import ItemTable
-from .base_page import Page, TextWanted, WorkloadWanted
+from ..widgets.waste_chart import WasteChart
+from .base_page import Page, TextWanted, WorkloadWanted, WorkWanted
 
 _NOTES = 3
 _DARK = 3  # reasons why GPUs were not observed
+_FRAME = 2  # lines of a panel's border
+_LEAST_FOUND = 9
 
 
 class Overview(Page):
     NAME, LABEL = "overview", "Overview"
     ABOUT: ClassVar[str] = (
-        "What the GPUs cost in the window and where it went; what is recoverable in cash; what was found, the "
-        f"costliest first. Findings are judged over {FINDINGS_WINDOW.name}, whichever window is shown, because waste "
-        "needs 30 hours of data. Enter on a finding opens its workload."
+        "What is recoverable, what the GPUs cost, and the findings, the largest savings first. Waste over time spreads "
+        "each finding over the hours in which its GPUs were observed. Findings are judged over "
+        f"{FINDINGS_WINDOW.name}, for every window shown, because waste needs 30 hours of data. Enter on a finding "
+        "opens its workload."
     )
 
     def compose_data(self) -> ComposeResult:
-        found = ItemTable(_COLUMNS, empty="No waste was found.", identity=lambda row: row[1].finding.id, id="findings")
-        with VerticalScroll(id="board"):
-            with Vertical(classes="half"):
+        found = ItemTable(_COLUMNS, empty="No waste found.", identity=lambda row: row.group.finding.id, id="findings")
+        with Scroll(id="board"):
+            with Vertical(classes="half", id="money-half"):
                 with Vertical(classes="panel") as panel:
-                    panel.border_title = "Money"
-                    yield Static(id="cost", classes="said")
-                    yield Bars(words.usd, empty="No price is known.", id="money")
-                with Vertical(classes="panel fills", id="found") as panel:
-                    panel.border_title = "Found"
+                    panel.border_title = "Savings and cost"
+                    yield Static(id="cost", classes="prose")
+                    yield Bars(words.usd, empty="No price available.", id="money")
+                with Vertical(classes="panel", id="found") as panel:
+                    panel.border_title = "Findings"
                     yield found
-            with Vertical(classes="half"):
+                with Vertical(classes="panel", id="wasted") as panel:
+                    panel.border_title = "Waste over time"
+                    yield WasteChart(id="history")
+            with Vertical(classes="half", id="use-half"):
                 with Vertical(classes="panel") as panel:
-                    panel.border_title = "GPU-hours by kind"
+                    panel.border_title = "GPU-hours by kind of work"
                     yield Bars(hours_short, empty="No GPU-hours.", id="kinds")
                 with Vertical(classes="panel") as panel:
-                    panel.border_title = "GPU-hours by what holds the work back"
+                    panel.border_title = "GPU-hours by bottleneck"
                     yield Bars(hours_short, empty="No GPU-hours.", id="bottlenecks")
                 with Vertical(classes="panel") as panel:
                     panel.border_title = "Coverage"
-                    yield Static(id="coverage", classes="said")
+                    yield Static(id="coverage", classes="prose")
 
     def on_mount(self) -> None:
         self.query_one(ItemTable).focus()
@@ -63,7 +78,12 @@ class Overview(Page):
     @property
     def subject(self) -> str | None:
         row = self.query_one(ItemTable).item
-        return row[1].finding.id if row is not None else None
+        return row.group.finding.id if row is not None else None
+
+    @property
+    def workload(self) -> str | None:
+        row = self.query_one(ItemTable).item
+        return row.group.finding.workload if row is not None else None
 
     def set_data(self, loaded: Loaded) -> None:
         shown = loaded.shown
@@ -72,21 +92,47 @@ class Overview(Page):
         self.query_one("#kinds", Bars).set_data(quantities(hours_by_kind(shown).items()))
         self.query_one("#bottlenecks", Bars).set_data(quantities(hours_by_bottleneck(shown).items()))
         self.query_one("#coverage", Static).update(_coverage(loaded))
-        names = {w.id: w.name for w in loaded.advice.workloads}
-        rows = [(names.get(case.finding.workload or "", ""), case) for case in cases(loaded.advice)]
-        self.query_one(ItemTable).set_data(rows, coverage.nothing_found_short(loaded.advice))
+        self.query_one(ItemTable).set_data(_rows(loaded.advice), coverage.nothing_found_short(loaded.advice))
+        self.call_after_refresh(self._share)
+
+        def work(loader: Loader, tell: Tell) -> Callable[[], None]:  # noqa: ARG001 - it is soon done
+            history = waste_history(loaded.frame, shown)
+            return lambda: self.draw(history, loaded)
+
+        self.post_message(WorkWanted("waste", work))
+
+    def draw(self, history: WasteHistory, loaded: Loaded) -> None:
+        """Draw the waste over time; where there is none, why."""
+        if self.is_attached:
+            self.query_one("#wasted").border_title = f"Waste over time, {loaded.window.name}, by rule"
+            found, whole = sum(one.total for one in history.rules), loaded.shown.summary.wasted_usd
+            overlap = history.priced and whole is not None and found > 1.01 * whole
+            self.query_one("#wasted").border_subtitle = f"rules overlap; total {words.usd(whole)}" if overlap else ""
+            self.query_one(WasteChart).set_data(history, coverage.nothing_found_short(loaded.shown))
+
+    def on_resize(self) -> None:
+        super().on_resize()
+        self.call_after_refresh(self._share)
+
+    def _share(self) -> None:
+        """Give the findings the lines they need, up to half of those that the history leaves."""
+        found, table = self.query_one("#found"), self.query_one(ItemTable)
+        needed = max(table.total, 1) + 1 + _FRAME
+        room = self.query_one(".half").size.height - self.query_one(".panel").outer_size.height
+        found.styles.height = min(needed, max(room * 3 // 5, _LEAST_FOUND)) if self.has_class("-wide") else _LEAST_FOUND
 
     def on_item_table_opened(self, event: ItemTable.Opened) -> None:
-        finding = event.item[1].finding
+        finding = event.item.group.finding
         self.post_message(WorkloadWanted(finding.workload) if finding.workload else TextWanted(finding.id))
 
 
 def _cost(loaded: Loaded) -> Content:
+    """The savings first, and the spend of a month beside them; then the window's own figures."""
     s, found = loaded.shown.summary, loaded.advice.summary
-    over = f" over {FINDINGS_WINDOW.name}" if loaded.shown is not loaded.advice else ""
+    over = f" in {FINDINGS_WINDOW.name}" if loaded.shown is not loaded.advice else ""
+    judged = not found.nothing_judged
     if not words.has_prices(s):
         wasted = wasted_hours(loaded.advice.findings)
-        judged = not found.nothing_judged
         return lines(
             line(coverage.size_words(s), "bold"),
             line(f"wasted {words.hours(wasted)}{over}", "$warning" if wasted else "")
@@ -95,21 +141,34 @@ def _cost(loaded: Loaded) -> Content:
             *_energy(s),
             *(line(note.text, "$foreground-muted") for note in loaded.advice.notes if note.code in words.PRICE_NOTES),
         )
+    spend = monthly(s.cost_usd, loaded.shown)
+    cash = found.recoverable_usd_per_month
+    share = f" ({words.percent(cash / spend)})" if cash and spend else ""
+    per_month = f" of {words.usd(spend)}/month spend{share}" if spend is not None else ""
     told = [
-        line(f"wasted {coverage.wasted_words(found)}{over}", "$warning" if found.wasted_usd else ""),
         line(
-            f"recoverable in cash {coverage.recoverable_words(found)}",
-            "$success" if found.recoverable_usd_per_month else "",
+            f"{coverage.recoverable_words(found)} recoverable{per_month}",
+            "$success bold" if found.recoverable_usd_per_month else "bold",
+        ),
+        line(
+            f"wasted {_monthly_waste(loaded)}{coverage.wasted_words(found)}{over}",
+            "$warning" if found.wasted_usd else "",
         ),
     ]
-    if found.nothing_judged and found.wasted_usd is None:
-        told = [line(f"waste and recoverable cash: {coverage.not_judged(found)}")]
+    if not judged and found.wasted_usd is None:
+        told = [line(f"waste and savings: {coverage.not_judged(found)}")]
     return lines(
-        line(f"{words.usd(s.cost_usd)} for {coverage.size_words(s)}", "bold"),
         *told,
+        line(f"cost {words.usd(s.cost_usd)} in this window: {coverage.size_words(s)}"),
         *_energy(s),
         line(words.price_note(loaded.advice.prices), "$foreground-muted"),
     )
+
+
+def _monthly_waste(loaded: Loaded) -> str:
+    """The waste of a month, to stand beside the savings of one; empty where it is unknown or nothing."""
+    month = monthly(loaded.advice.summary.wasted_usd, loaded.advice)
+    return f"{words.usd(month)}/month; in the window " if month else ""
 
 
 def _energy(s: Summary) -> list[Content]:
@@ -119,9 +178,9 @@ def _energy(s: Summary) -> list[Content]:
         return []
     if e.kwh is None:
         return [line("energy: not measured")]
-    parts = [f"energy {kwh(e.kwh)}, of it {kwh(e.idle_kwh)} at rest"]
+    parts = [f"energy {kwh(e.kwh)}, of it {kwh(e.idle_kwh)} idle"]
     if e.joules_per_token is not None:
-        parts.append(f"{small(e.joules_per_token)} J a generated token")
+        parts.append(f"{small(e.joules_per_token)} J per generated token")
     if e.usd is not None:
         parts.append(f"{words.usd(e.usd)} of power")
     if e.co2_kg is not None:
@@ -143,36 +202,61 @@ def _coverage(loaded: Loaded) -> Content:
     if share is not None:
         told.append(line(f"{words.percent(share)} of the workloads' GPU time was observed"))
     if health.lacks:
-        told.append(line(f"Measures that cannot be read: {len(health.lacks):,} (Doctor tells why)", "$warning"))
+        told.append(line(f"Metrics not available: {len(health.lacks):,} (see Doctor)", "$warning"))
     notes = loaded.advice.notes
     told += [line(f"Note: {note}") for note in notes[:_NOTES]]
     if len(notes) > _NOTES:
-        told.append(line(f"and {len(notes) - _NOTES} more notes: Doctor tells them"))
+        told.append(line(f"and {len(notes) - _NOTES} more notes (see Doctor)"))
     return lines(*told)
 
 
-def _of(row: tuple[str, FindingGroup]) -> str:
-    name, case = row
-    return name or words.listed(case.finding.nodes) or case.finding.node or words.NONE
+@dataclass(frozen=True, slots=True)
+class _FindingRow:
+    """A finding with the recommendation that saves most of it. `id`: short. `wastes`: its rule claims
+    waste; others find time that work loses, or energy."""
+
+    group: FindingGroup
+    resource: str
+    recommendation: str
+    id: str
+    wastes: bool
 
 
-def _saving(row: tuple[str, FindingGroup]) -> float | None:
-    way = best_recommendation(row[1])
-    return way.saving_usd_per_month.p50 if way is not None and way.saving_usd_per_month is not None else None
+def _rows(advice: Advice) -> list[_FindingRow]:
+    titles, names = Titles(advice), short_ids(f.id for f in advice.findings)
+    rows = []
+    for group in cases(advice):
+        best = best_recommendation(group)
+        action = titles.of(best) if best is not None else words.NONE
+        rows.append(
+            _FindingRow(
+                group,
+                titles.resource(group.finding),
+                action,
+                names[group.finding.id],
+                waste_of(group.finding.rule) != "none",
+            )
+        )
+    return rows
 
 
-def _way(row: tuple[str, FindingGroup]) -> str:
-    way = best_recommendation(row[1])
-    return action_words(way) if way is not None else "none that saves"
+def _saving(row: _FindingRow) -> float | None:
+    best = best_recommendation(row.group)
+    return best.saving_usd_per_month.p50 if best is not None and best.saving_usd_per_month is not None else None
+
+
+def _wasted(row: _FindingRow) -> str:
+    return cost_cell(row.group.finding.cost_usd, row.group.finding.gpu_hours) if row.wastes else words.NONE
 
 
 _COLUMNS = (
-    Column("of", 16, _of, grows=True),
-    Column("finding", 13, lambda row: row[1].finding.rule),
-    Column("saves a month", 14, lambda row: words.NONE if _saving(row) is None else words.usd(_saving(row)), _saving,
+    Column("resource", 14, lambda row: row.resource, grows=True, middle=True),
+    Column("finding", 12, lambda row: row.group.finding.rule),
+    Column("saves/month", 11, lambda row: words.NONE if _saving(row) is None else words.usd(_saving(row)), _saving,
            right=True, falling=True),
-    Column("cost so far", 12, lambda row: cost_cell(row[1].finding.cost_usd, row[1].finding.gpu_hours),
-           lambda row: row[1].finding.cost_usd, right=True, falling=True),
-    Column("best way out", 20, _way),
-    Column("severity", 9, lambda row: row[1].finding.severity),
+    Column("wasted", 7, _wasted, lambda row: row.group.finding.cost_usd if row.wastes else None, right=True,
+           falling=True),
+    Column("id", 10, lambda row: row.id),
+    Column("best recommendation", 24, lambda row: row.recommendation, middle=True),
+    Column("severity", 8, lambda row: row.group.finding.severity),
 )  # fmt: skip

@@ -29,13 +29,13 @@ class Skus(Page):
     NAME, LABEL = "skus", "SKUs"
     NEEDS_DATA = False
     ABOUT: ClassVar[str] = (
-        "The catalog that verdicts and prices rest on. g shows GPUs, n nodes; / searches, s sorts. Rates are dense, "
-        "links one way; prices are list prices of the whole node, with their date. Enter tells every figure with its "
-        "source. Space marks; v compares the two marked, or the marked one with the chosen one."
+        "The catalog of GPUs and nodes behind verdicts and prices. Press n to switch between GPUs and nodes, / to "
+        "search, s to sort. Compute rates are dense, links are one way. Prices are list prices of the whole node, "
+        "with their date. Enter shows every figure with its source. Press space to mark a line. Press v to compare "
+        "the two marked lines, or the marked and the selected one."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("g", "table('gpus')", "GPUs"),
-        Binding("n", "table('nodes')", "Nodes"),
+        Binding("n", "table", "GPUs / nodes"),
         Binding("v", "compare", "Compare"),
     ]
 
@@ -70,8 +70,9 @@ class Skus(Page):
         self.query_one("#gpus", SearchTable).set_data(list(catalog.gpus.values()))
         self.query_one("#nodes", SearchTable).set_data(list(catalog.nodes.values()))
 
-    def action_table(self, which: str) -> None:
-        self.query_one(ContentSwitcher).current = which
+    def action_table(self) -> None:
+        switcher = self.query_one(ContentSwitcher)
+        switcher.current = which = "nodes" if switcher.current == "gpus" else "gpus"
         self.query_one(f"#{which} ItemTable").focus()
 
     def action_compare(self) -> None:
@@ -79,7 +80,7 @@ class Skus(Page):
         table = self.query_one(f"#{self.query_one(ContentSwitcher).current} ItemTable", ItemTable)
         two = [*table.marked, *([table.item] if table.item not in table.marked else [])][:2]
         if len(two) < 2 or self._catalog is None:
-            self.notify("Mark one with space, go to another, and press v.")
+            self.notify("Mark one line with space, select another, and press v.")
             return
         catalog, (first, second) = self._catalog, two
 
@@ -97,7 +98,7 @@ class Skus(Page):
         if self._catalog is not None:
             from ...advisor.cli.skus.text import sku_text  # noqa: PLC0415 - it is not needed at the start
 
-            self.post_message(ReadingWanted("From the catalog", sku_text(event.item, self._catalog)))
+            self.post_message(ReadingWanted("Catalog entry", sku_text(event.item, self._catalog)))
 
 
 def _name(sku: GpuSku | NodeSku) -> str:
@@ -127,7 +128,7 @@ def _priced(node: NodeSku) -> str:
 
 _READING = "Reading the catalog ..."
 _GPUS = (
-    Column("GPU", 14, _name, grows=True),
+    Column("GPU", 14, _name, grows=True, middle=True),
     Column("FP16 TFLOP/s", 13, lambda g: _scaled(g.dense_flops.get("fp16"), 1e12), lambda g: g.dense_flops.get("fp16"),
            right=True, falling=True),
     Column("memory GiB", 11, lambda g: f"{g.mem_bytes / 1024**3:.0f}", lambda g: g.mem_bytes, right=True, falling=True),
@@ -141,11 +142,11 @@ _GPUS = (
     Column("architecture", 14, lambda g: g.architecture),
 )  # fmt: skip
 _NODES = (
-    Column("node", 30, _name, grows=True),
+    Column("node", 30, _name, grows=True, middle=True),
     Column("GPUs", 16, lambda n: f"{n.gpu_count} x {n.gpu}"),
-    Column("USD/h from", 11, lambda n: words.NONE if _cheapest(n) is None else f"{_cheapest(n):,.2f}", _cheapest,
+    Column("$/node-hour", 12, lambda n: words.NONE if _cheapest(n) is None else f"{_cheapest(n):,.2f}", _cheapest,
            right=True, falling=True),
     Column("fabric", 22, words.fabric_words),
     Column("link", 10, lambda n: n.intra_node_link),
-    Column("where, when", 26, _priced),
+    Column("region, date", 22, _priced),
 )  # fmt: skip

@@ -9,29 +9,30 @@ from typing import TYPE_CHECKING, ClassVar
 from rich.cells import cell_len
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Container, Vertical, VerticalScroll
+from textual.containers import Container, Vertical
 from textual.content import Content
 from textual.widgets import Static
 
 from ...advisor.core import formatting as words
 from ...advisor.core.advice_types import Recommendation
 from ...advisor.core.verdict_types import WorkloadVerdict
-from ...advisor.views.move_words import action_words
+from ...advisor.views.titles import recommendation_title
 from ...rules.base.errors import UsageError
 from ...rules.base.sanitize import clean
 from ..cell_text import fit, line
 from ..content.whatif_text import answer_words, cost_change, knob_words, whatif_pairs
 from ..data.background_jobs import Tell
 from ..data.loaders import Loader
-from ..state import Loaded
+from ..state import Loaded, State
 from ..widgets.columns import Column
+from ..widgets.movement import Scroll
 from ..widgets.search_table import SearchTable
 from ..widgets.side_by_side import SideBySide
 from ..widgets.table import ItemTable
 from .base_page import Header, Page, WorkWanted
 from .dialogs.input_dialog import InputDialog
 from .dialogs.picker import Picker
-from .moves import DecisionWanted
+from .recommendations import DecisionWanted
 from .workloads import workload_table
 
 if TYPE_CHECKING:
@@ -45,51 +46,52 @@ _CLOCK_STEP, _CLOCK_LOWEST = 5, 50  # percent; below half the clock nothing is k
 class WhatIf(Page):
     NAME, LABEL = "whatif", "What if"
     ABOUT: ClassVar[str] = (
-        "What one workload would come to elsewhere or otherwise. Choose a node in the table (the first line is "
-        "today's), then the count of GPUs, a MIG slice, the clock or a price: the answer is reckoned at once, by the "
-        "same model as the ways out, from the findings' window. Nothing is changed by looking. a accepts the way out "
-        "that proposes this very change, where there is one."
+        "One workload on other hardware or with other settings. Select a node in the table (the first line is "
+        "today's), then the number of GPUs, a MIG slice, the clock or a price. The prediction uses the model of "
+        "the recommendations and the telemetry of the findings' window. Nothing is changed or saved. Press a to "
+        "accept the recommendation that proposes this change, if there is one."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("o", "workload", "Workload"),
         Binding("plus,equals_sign", "count(1)", "More GPUs", key_display="+"),
         Binding("minus", "count(-1)", "Fewer GPUs", key_display="-"),
         Binding("m", "slice(1)", "Slice"),
-        Binding("M", "slice(-1)", "The slice before", show=False),
+        Binding("M", "slice(-1)", "Previous slice", show=False),
         Binding("less_than_sign,comma", "clock(-1)", "Lower clock", key_display="<", show=False),
         Binding("greater_than_sign,full_stop", "clock(1)", "Higher clock", key_display=">", show=False),
         Binding("p", "price", "Price"),
-        Binding("x", "forget", "As it is"),
+        Binding("x", "forget", "Reset"),
         Binding("a", "accept", "Accept"),
     ]
 
     def __init__(self, header: Header, id_: str | None = None, node: str | None = None) -> None:
-        """`id_`: the workload, None: the one whose ways out come first. `node`: the node to begin with."""
+        """`id_`: the workload, None: the one with the first recommendation. `node`: the node to begin with."""
         super().__init__(header)
         self._workload, self._node = id_, node
+        self._asked_by_menu, self._from = id_ is None, None  # the workload that another page was left on
         self._subject = Content("")
         self._bench: Workbench | None = None
         self._choice: WhatIfChoice | None = None
         self._outcome: WhatIfResult | None = None
 
     def compose_data(self) -> ComposeResult:
-        yield Static(id="subject", classes="said")
-        yield Static(id="knobs", classes="said")
+        yield Static(id="subject", classes="prose")
+        yield Static(id="knobs", classes="prose")
         with Container(id="asked"):
             with Vertical(classes="panel fills", id="targets") as panel:
-                panel.border_title = "Where"
+                panel.border_title = "Nodes"
                 table = ItemTable(
                     TARGET_COLUMNS,
-                    empty="Reckoning ...",
+                    empty="Calculating ...",
                     search=_target_text,
                     identity=lambda o: o.choice.node or "",
                     id="nodes",
                 )
                 yield SearchTable(table, "nodes")
-            with VerticalScroll(classes="panel fills", id="then") as panel:
-                panel.border_title = "Today and then"
+            with Scroll(classes="panel fills", id="then") as panel:
+                panel.border_title = "Today and after"
                 yield SideBySide(id="sides")
-                yield Static(classes="said")
+                yield Static(classes="prose")
 
     def on_mount(self) -> None:
         self.query_one(ItemTable).focus()
@@ -98,12 +100,24 @@ class WhatIf(Page):
     def subject(self) -> str | None:
         return self._workload
 
+    @property
+    def workload(self) -> str | None:
+        return self._workload
+
+    def update_state(self, state: State) -> None:
+        """The page of the menu follows the workload that the cursor was on."""
+        if state.workload is not None and self._asked_by_menu and state.workload != self._from:
+            self._from = self._workload = state.workload
+            self._node = self._choice = None
+            if self._loaded is not None and self._loaded is state.loaded:
+                self._ask_about(state.workload)
+        super().update_state(state)
+
     def set_data(self, loaded: Loaded) -> None:
-        id_ = self._workload or _first(loaded)
+        wanted = self._workload if self._workload and loaded.workload(self._workload) is not None else None
+        id_ = wanted or _first(loaded)
         if id_ is None:
-            self.query_one("#subject", Static).update(
-                line("No workload was observed, so there is nothing to ask about.")
-            )
+            self.query_one("#subject", Static).update(line("No workloads in this window."))
             return
         self._ask_about(id_)
 
@@ -111,7 +125,7 @@ class WhatIf(Page):
         loaded = self._loaded
         w = loaded.workload(id_) if loaded is not None else None
         if loaded is None or w is None:
-            self.query_one("#subject", Static).update(line("This workload is not in what was read.", "$warning"))
+            self.query_one("#subject", Static).update(line("This workload is not in the data.", "$warning"))
             return
         self._workload = id_
         name = fit(w.name, min(cell_len(clean(w.name)), _NAME_MAX))
@@ -137,7 +151,7 @@ class WhatIf(Page):
             return
         if bench is None:
             self.query_one("#knobs", Static).update(
-                line("The findings' window does not hold this workload, so nothing can be reckoned of it.", "$warning")
+                line("No data for this workload in the findings' window, so no prediction is possible.", "$warning")
             )
             return
         from ...advisor.moves.whatif_result import WhatIfChoice  # noqa: PLC0415 - it needs numpy: not at the start
@@ -147,7 +161,7 @@ class WhatIf(Page):
         self.query_one("#knobs", Static).update("")
         group = bench.base.group
         if group.replicas > 1:
-            told = f"  one of {group.replicas} that run together: {group.gpu_count} GPUs"
+            told = f"  {group.replicas} replicas, {group.gpu_count} GPUs in total"
             self.query_one("#subject", Static).update(Content.assemble(self._subject, told))
         kept = self._choice if same and self._choice is not None else WhatIfChoice(self._node)
         self.query_one(SearchTable).set_data([bench.ask(WhatIfChoice()), *bench.targets])
@@ -162,8 +176,8 @@ class WhatIf(Page):
             return
         self._outcome = outcome
         self.query_one("#knobs", Static).update(knob_words(bench, outcome))
-        self.query_one("#sides", SideBySide).set_data(("today", "then"), whatif_pairs(bench, outcome))
-        self.query_one("#then > .said", Static).update(answer_words(outcome, self._proposed(outcome)))
+        self.query_one("#sides", SideBySide).set_data(("today", "after"), whatif_pairs(bench, outcome))
+        self.query_one("#then > .prose", Static).update(answer_words(outcome, self._proposed(outcome)))
 
     def on_item_table_moved(self, event: ItemTable.Moved) -> None:
         if self._choice is not None:
@@ -214,8 +228,8 @@ class WhatIf(Page):
                 self._choose(replace(self._choice, usd_per_hour=answer[0]))
 
         told = "" if choice.usd_per_hour is None else f"{choice.usd_per_hour:g}"
-        hint = "US dollars for one node and one hour; empty: the price that is known"
-        self.app.push_screen(InputDialog("The price of such a node", hint, price_of, told), taken)
+        hint = "US dollars per node-hour; empty: the catalog's price"
+        self.app.push_screen(InputDialog("Price of this node", hint, price_of, told), taken)
 
     def action_forget(self) -> None:
         """All but the node as it is."""
@@ -232,19 +246,19 @@ class WhatIf(Page):
                 self._node = self._choice = None
                 self._ask_about(w.id)
 
-        choosing = Picker("Which workload", workload_table("choosing"), loaded.advice.workloads, "workloads")
+        choosing = Picker("Select a workload", workload_table("choosing"), loaded.advice.workloads, "workloads")
         self.app.push_screen(choosing, chosen)
 
     def action_accept(self) -> None:
         r = self._proposed(self._outcome) if self._outcome is not None else None
         if r is not None:
-            what = f"{action_words(r)}, {words.target_words(r)}"
+            what = recommendation_title(r, self._loaded.advice) if self._loaded is not None else r.id
             self.post_message(DecisionWanted("accepted", r.id, what))
         elif self._outcome is not None:
-            self.notify("The advice proposes no such change, so the ledger has nothing to accept.", severity="warning")
+            self.notify("No recommendation proposes this change, so there is nothing to accept.", severity="warning")
 
     def _proposed(self, outcome: WhatIfResult) -> Recommendation | None:
-        """The way out of the advice that is this very change."""
+        """The recommendation that is this change."""
         if self._loaded is None or self._bench is None:
             return None
         ids = {w.id for w in self._bench.base.group.workloads}
@@ -262,19 +276,19 @@ def price_of(text: str) -> tuple[float | None]:
     except ValueError:
         value = -1.0
     if not 0 <= value < 1e6:
-        raise UsageError(f"{text!r} is no price of a node-hour.", "Write a number such as 98.32.")
+        raise UsageError(f"Invalid price {text!r}.", "Use US dollars per node-hour, such as 98.32.")
     return (value,)
 
 
 def _first(loaded: Loaded) -> str | None:
-    """The workload whose way out comes first; else the largest."""
+    """The workload with the first recommendation; else the largest."""
     ways = (r.workload for r in loaded.advice.recommendations if r.workload)
     return next(ways, None) or next((w.id for w in loaded.advice.workloads), None)
 
 
 def _target_text(o: WhatIfResult) -> str:
     then = o.then
-    return "\n".join((o.choice.node or "as it is", then.gpu or "" if then is not None else ""))
+    return "\n".join((o.choice.node or "today", then.gpu or "" if then is not None else ""))
 
 
 def _saving(o: WhatIfResult) -> float | None:
@@ -286,7 +300,7 @@ def _standing(o: WhatIfResult) -> str:
     """The saving, or in a word why none is claimed; the answer beside it says more."""
     if o.open:
         return words.NONE if o.saving_usd_per_month is None else words.usd(o.saving_usd_per_month.p50)
-    return "blocked" if o.blocked_by else "not known"
+    return "blocked" if o.blocked_by else "unknown"
 
 
 def _gpus(o: WhatIfResult) -> str:
@@ -294,12 +308,12 @@ def _gpus(o: WhatIfResult) -> str:
 
 
 TARGET_COLUMNS = (
-    Column("node", 18, lambda o: o.choice.node or "as it is", grows=True, middle=True),
+    Column("node", 18, lambda o: o.choice.node or "today", grows=True, middle=True),
     Column("saves/month", 11, _standing, _saving, right=True, falling=True),
     Column("time", 5, lambda o: f"x{o.time_ratio.p50:.2f}" if o.time_ratio else words.NONE,
            lambda o: o.time_ratio.p50 if o.time_ratio else None, right=True),
     Column("costs/month", 11, lambda o: words.usd(o.then.usd_per_month if o.then else None),
            lambda o: o.then.usd_per_month if o.then else None, right=True),
     Column("GPUs", 15, _gpus, lambda o: o.then.gpus if o.then else None),
-    Column("more or less", 12, cost_change, right=True),
+    Column("difference", 11, cost_change, right=True),
 )  # fmt: skip

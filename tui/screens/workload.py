@@ -1,5 +1,4 @@
-"""The story of one workload: what it is, what holds it back, what it did over time, what was found, what would
-overturn it."""
+"""One workload: its kind, its bottleneck, its metrics over time, the findings, and what would change them."""
 
 from __future__ import annotations
 
@@ -8,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical, VerticalScroll
+from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Static
 
@@ -20,13 +19,15 @@ from ...advisor.core.timestamps import minute, span
 from ...advisor.core.verdict_types import INFERRED, WorkloadVerdict
 from ...advisor.views import coverage
 from ...advisor.views.energy import workload_words
-from ...advisor.views.move_words import action_words
+from ...advisor.views.move_words import waste_of
 from ...advisor.views.phases import phase_reasons, phase_sentence
+from ...advisor.views.titles import titled
 from ..cell_text import line, lines
 from ..data.background_jobs import Tell
 from ..data.loaders import Loader
 from ..state import Loaded
 from ..widgets.bars import Bars, Quantity, hours_short
+from ..widgets.movement import Scroll
 from ..widgets.plot import Legended, TimePlot
 from ..widgets.roofline_plot import RooflinePlot
 from .base_page import Header, Page, WhatIfWanted, WorkWanted
@@ -43,15 +44,16 @@ _PLOTS = (
 )
 
 
-_SHORT = "Its course over time: this window holds one interval of it only. A longer one (w) shows more."
+_SHORT = "No history: this window holds only one interval of this workload. A longer window (w) shows more."
 
 
 class WorkloadPage(Page):
     NAME = "workloads"
     ABOUT: ClassVar[str] = (
-        "One workload: its kind with the evidence, the shares of its time by what held it back, its course over the "
-        "window with what it is held against (dotted), its place under the roofs of its GPU and of others, every "
-        "finding with what would overturn it, and the ways out. i asks what if, escape leads back."
+        "One workload: its kind with the evidence, its time by bottleneck, and its metrics over the window with "
+        "reference values (dotted). The roofline shows its place for its own GPU and for others. Below are the "
+        "findings, the recommendations, and what would change each of them. Press i for What if, escape to go "
+        "back."
     )
 
     def __init__(self, header: Header, id_: str) -> None:
@@ -61,33 +63,33 @@ class WorkloadPage(Page):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("i", "what_if", "What if")]
 
     def compose_data(self) -> ComposeResult:
-        with VerticalScroll(id="story"):
-            yield Static(id="who", classes="said")
+        with Scroll(id="story"):
+            yield Static(id="who", classes="prose")
             with Vertical(classes="panel", id="kind") as panel:
                 panel.border_title = "Kind"
-                yield Static(classes="said")
+                yield Static(classes="prose")
             with Vertical(classes="panel", id="held") as panel:
-                panel.border_title = "Held back by, GPU-hours"
-                yield Static(classes="said")
-                yield Bars(hours_short, empty="No share of its time is known.", id="shares")
-            yield Static(_SHORT, classes="said", id="short")
+                panel.border_title = "Bottleneck, GPU-hours"
+                yield Static(classes="prose")
+                yield Bars(hours_short, empty="No data.", id="shares")
+            yield Static(_SHORT, classes="prose", id="short")
             for name, title, _, top in _PLOTS:
                 with Vertical(classes="panel plot", id=f"over-{name}") as panel:
                     panel.border_title = title
                     yield Legended(TimePlot(top, id=name))
             with Vertical(classes="panel", id="roof") as panel:
-                panel.border_title = "What its GPU sustains, and others"
+                panel.border_title = "Roofline of its GPU and of others"
                 yield Legended(RooflinePlot(id="roofs"))
-                yield Static(classes="said")
+                yield Static(classes="prose")
             with Vertical(classes="panel", id="found-here") as panel:
-                panel.border_title = "Found"
-                yield Static(classes="said")
+                panel.border_title = "Findings"
+                yield Static(classes="prose")
             with Vertical(classes="panel", id="out") as panel:
-                panel.border_title = "Ways out"
-                yield Static(classes="said")
+                panel.border_title = "Recommendations"
+                yield Static(classes="prose")
             with Vertical(classes="panel", id="cover") as panel:
                 panel.border_title = "Coverage"
-                yield Static(classes="said")
+                yield Static(classes="prose")
 
     def on_mount(self) -> None:
         self.query_one("#short").display = False
@@ -99,10 +101,14 @@ class WorkloadPage(Page):
     def subject(self) -> str | None:
         return self._workload
 
+    @property
+    def workload(self) -> str | None:
+        return self._workload
+
     def set_data(self, loaded: Loaded) -> None:
         w = loaded.workload(self._workload)
         if w is None:
-            self.query_one("#who", Static).update(line("This workload is not in what was read last.", "$warning"))
+            self.query_one("#who", Static).update(line("This workload is not in the data.", "$warning"))
             return
         findings = [f for f in loaded.advice.findings if f.workload == w.id]
         ways = [r for r in loaded.advice.recommendations if r.workload == w.id]
@@ -112,7 +118,7 @@ class WorkloadPage(Page):
         shares = sorted(w.bottleneck.time_shares.items(), key=lambda item: -item[1])
         self.query_one("#shares", Bars).set_data([Quantity(label, share * w.gpu_hours) for label, share in shares])
         self._say("#found-here", _found(loaded.advice, findings))
-        self._say("#out", _out(ways))
+        self._say("#out", _out(loaded.advice, ways))
         self._say("#cover", _cover(w))
 
         def work(loader: Loader, tell: Tell) -> Callable[[], None]:  # noqa: ARG001 - it is soon done
@@ -145,7 +151,7 @@ class WorkloadPage(Page):
         self.post_message(WhatIfWanted(self._workload))
 
     def _say(self, panel: str, told: Content) -> None:
-        self.query_one(f"{panel} > .said", Static).update(told)
+        self.query_one(f"{panel} > .prose", Static).update(told)
 
 
 def _who(w: WorkloadVerdict) -> Content:
@@ -173,7 +179,7 @@ def _kind(w: WorkloadVerdict) -> Content:
     return lines(
         line(f"{w.kind.label}, confidence {words.percent(w.kind.confidence)}", "bold"),
         *_items(w.kind.evidence),
-        *_items([f"It could also be: {others}."] if others else []),
+        *_items([f"Alternatives: {others}."] if others else []),
         *_items([f"Latency class: {latency_words(w.latency)}."] if w.latency is not None else []),
     )
 
@@ -188,39 +194,43 @@ def _held(w: WorkloadVerdict) -> Content:
     )
 
 
+def _claims(f: Finding) -> str:
+    """Whether a finding claims waste, or what time and energy it is about."""
+    return "wasted" if waste_of(f.rule) != "none" else "affects"
+
+
 def _found(advice: Advice, findings: Sequence[Finding]) -> Content:
     if not findings:
         return line(coverage.nothing_found_words(advice))
     told: list[Content] = []
     for f in findings:
         cost = words.cost(f.cost_usd, f.gpu_hours, priced=True)
-        told.append(line(f"{f.rule}: {f.severity}, {cost} in the findings' window", "bold"))
+        told.append(line(f"{f.rule}: {f.severity}, {_claims(f)} {cost} in the findings' window", "bold"))
         told.append(line(f.text))
         told += _items([words.evidence_words(e) for e in f.evidence])
-        told += [Content.assemble("Wrong if: ", line(one)) for one in f.would_change_if]
+        told += [Content.assemble("Changes if: ", line(one)) for one in f.would_change_if]
     return lines(*told)
 
 
-def _out(ways: Sequence[Recommendation]) -> Content:
+def _out(advice: Advice, ways: Sequence[Recommendation]) -> Content:
     if not ways:
-        return line("None: nothing is proposed for this workload.")
+        return line("No recommendations for this workload.")
     told: list[Content] = []
     for r in ways:
-        saving = words.saving_words(r.saving_usd_per_month, r.freed_gpu_hours_per_month, r.realisation)
-        told.append(line(f"{action_words(r)} to {words.target_words(r)}: {saving}, risk {r.risk}", "bold"))
+        told.append(line(f"{titled(r, advice)}, risk {r.risk}, id {r.id}", "bold"))
         told.append(line(f"Predicted time {words.time_words(r.time_ratio)}. {r.text}"))
         told += [Content.assemble("Blocked: ", line(one)) for one in r.blocked_by]
-        told += [Content.assemble("Wrong if: ", line(one)) for one in r.would_change_if]
+        told += [Content.assemble("Changes if: ", line(one)) for one in r.would_change_if]
         if r.decision is not None:
-            told.append(line(f"Decided: {words.decision_words(r.decision)}"))
+            told.append(line(f"Decision: {words.decision_words(r.decision)}"))
     return lines(*told)
 
 
 def _cover(w: WorkloadVerdict) -> Content:
     return lines(
         line(
-            f"{words.percent(w.coverage.fraction)} of its GPU time was observed, a sample every "
+            f"{words.percent(w.coverage.fraction)} of its GPU time was observed, one sample every "
             f"{span(w.coverage.resolution_seconds)}."
         ),
-        *_items([f"{metric} is missing: {reason}" for metric, reason in w.coverage.missing.items()]),
+        *_items([f"{metric} not available: {reason}" for metric, reason in w.coverage.missing.items()]),
     )

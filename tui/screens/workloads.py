@@ -8,6 +8,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from ...advisor.core import formatting as words
+from ...advisor.core.ids import short_id
 from ...advisor.core.verdict_types import WorkloadVerdict
 from ..cell_text import cost_cell
 from ..content.fleet_measures import owner_of
@@ -21,9 +22,9 @@ from .base_page import Page, WhatIfWanted, WorkloadWanted
 class Workloads(Page):
     NAME, LABEL = "workloads", "Workloads"
     ABOUT: ClassVar[str] = (
-        "Every workload of the window: what kind of work it is, what holds it back, what it took. / searches names, "
-        "owners, nodes, kinds and bottlenecks; s sorts by the next column, S turns the order, a click on a heading "
-        "does both. Enter opens a workload, i asks what if of it."
+        "Every workload of the window: its kind, its bottleneck, its GPU-hours and its cost. Press / to search "
+        "names, ids, owners, nodes, kinds and bottlenecks. Press s to sort by the next column, S to reverse the "
+        "order, or click a title. Enter opens a workload, i opens What if."
     )
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("i", "what_if", "What if")]
@@ -39,6 +40,10 @@ class Workloads(Page):
         chosen = self.query_one(ItemTable).item
         return chosen.id if chosen is not None else None
 
+    @property
+    def workload(self) -> str | None:
+        return self.subject
+
     def set_data(self, loaded: Loaded) -> None:
         self.query_one(SearchTable).set_data(list(loaded.shown.workloads))
 
@@ -52,7 +57,7 @@ class Workloads(Page):
 
 
 def owner_cell(w: WorkloadVerdict) -> str:
-    """The most that is known of whose it is."""
+    """The owner, as exactly as is known."""
     return owner_of(w) or "unknown"
 
 
@@ -68,16 +73,17 @@ def _search(w: WorkloadVerdict) -> str:
 
 
 _COLUMNS = (
-    Column("workload", 18, lambda w: w.name, grows=True),
+    Column("workload", 18, lambda w: w.name, grows=True, middle=True),
     Column("kind", 16, lambda w: w.kind.label),
-    Column("held back by", 14, lambda w: w.bottleneck.label),
+    Column("bottleneck", 14, lambda w: w.bottleneck.label),
     Column("GPUs", 5, lambda w: str(len(w.gpus)), lambda w: float(len(w.gpus)), right=True, falling=True),
     Column("GPU-hours", 10, lambda w: words.hours(w.gpu_hours, ""), lambda w: w.gpu_hours, right=True, falling=True),
     Column("cost", 10, lambda w: cost_cell(w.cost_usd, w.gpu_hours), lambda w: w.cost_usd, right=True, falling=True),
-    Column("sure", 5, lambda w: words.percent(w.kind.confidence), lambda w: w.kind.confidence, right=True,
+    Column("confidence", 11, lambda w: words.percent(w.kind.confidence), lambda w: w.kind.confidence, right=True,
            falling=True),
     Column("GPU", 12, lambda w: w.gpu_sku or "unknown"),
-    Column("owner", 14, owner_cell),
+    Column("id", 10, lambda w: short_id(w.id)),
+    Column("owner", 14, owner_cell, middle=True),
     Column("nodes", 16, lambda w: words.listed(w.nodes)),
     Column("observed", 8, lambda w: words.percent(w.coverage.fraction), lambda w: w.coverage.fraction, right=True,
            falling=True),
@@ -86,4 +92,4 @@ _COLUMNS = (
 
 def workload_table(id_: str) -> ItemTable:
     """A table of workloads, the largest first."""
-    return ItemTable(_COLUMNS, empty="No workload was observed in this window.", search=_search, sorted_by=4, id=id_)
+    return ItemTable(_COLUMNS, empty="No workloads in this window.", search=_search, sorted_by=4, id=id_)

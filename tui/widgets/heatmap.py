@@ -19,6 +19,7 @@ from textual.strip import Strip
 from ...rules.base.sanitize import clean
 from ..cell_text import fit, fit_middle
 from ..color_scale import Mark
+from .movement import movement
 
 _NAME_MOST, _NAME_LEAST, _GAP = 18, 4, 2
 _WIDTHS = (7, 5, 2)  # cells of the terminal for a cell of the map, the widest first that leaves all on the screen
@@ -51,16 +52,13 @@ class HeatMap(ScrollView, can_focus=True):
     """`paint` gives the mark of an item at a width. It posts `Moved` and `Opened` with the item of the cursor."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("left", "step(-1)", "GPU to the left", show=False),
-        Binding("right", "step(1)", "GPU to the right", show=False),
-        Binding("up", "climb(-1)", "Up", show=False),
-        Binding("down", "climb(1)", "Down", show=False),
+        Binding("left", "step(-1)", "Previous GPU", show=False),
+        Binding("right", "step(1)", "Next GPU", show=False),
+        *movement("climb(-1)", "climb(1)", "end(0)", "end(-1)"),
         Binding("pageup", "page(-1)", "Page up", show=False),
         Binding("pagedown", "page(1)", "Page down", show=False),
-        Binding("home", "end(0)", "First", show=False),
-        Binding("end", "end(-1)", "Last", show=False),
         Binding("n", "tile(1)", "Next node", show=False),
-        Binding("N", "tile(-1)", "Node before", show=False),
+        Binding("N", "tile(-1)", "Previous node", show=False),
         Binding("enter", "open", "Node"),
     ]
     COMPONENT_CLASSES: ClassVar[set[str]] = {"map--title", "map--name", "map--here", "map--empty", "map--cursor"}
@@ -184,11 +182,17 @@ class HeatMap(ScrollView, can_focus=True):
             self._go(self._nearest(to, place))
 
     def action_page(self, by: int) -> None:
+        self._by_lines(by * max(self.size.height - 1, 1))
+
+    def action_half(self, by: int) -> None:
+        self._by_lines(by * max(self.size.height // 2, 1))
+
+    def _by_lines(self, by: int) -> None:
         if not self._items:
             return
         line = self._line_of[self.cursor]
         place = self._place(line, self.cursor)
-        to = min(max(line + by * max(self.size.height - 1, 1), 0), len(self._lines) - 1)
+        to = min(max(line + by, 0), len(self._lines) - 1)
         if not self._lines[to].tiles:
             to += 1
         self._go(self._nearest(to, place))

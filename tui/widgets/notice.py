@@ -22,7 +22,7 @@ class Notice(Static):
 
 def notice(state: State) -> Content:
     if state.error is not None:
-        return lines(line("No data", "$error bold"), Content(""), line(state.error), Content(""), line("r tries again"))
+        return lines(line("No data", "$error bold"), Content(""), line(state.error), Content(""), line("r reads again"))
     if state.progress is not None:
         return lines(line(f"{state.progress} ..."), Content(""), line("escape stops it", "$foreground-muted"))
-    return lines(line("Reading was stopped."), Content(""), line("r reads"))
+    return lines(line("Reading stopped."), Content(""), line("r reads"))

@@ -32,7 +32,7 @@ class SearchTable(Vertical):
         self._table, self._what = table, what
 
     def compose(self) -> ComposeResult:
-        yield Input(placeholder=f"words that {self._what} hold; enter keeps them, escape forgets them")
+        yield Input(placeholder=f"search {self._what}; enter keeps the filter, escape clears it")
         yield self._table
         yield Static(classes="finder--count")
 
@@ -67,6 +67,6 @@ class SearchTable(Vertical):
 
     def _count(self) -> None:
         order = self._table.order
-        by = f", by {order[0]} {'falling' if order[1] else 'rising'}" if order else ""
+        by = f", by {order[0]}, {'descending' if order[1] else 'ascending'}" if order else ""
         told = f"{len(self._table.shown):,} of {self._table.total:,} {self._what}{by}"
         self.query_one(".finder--count", Static).update(line(told), layout=False)

@@ -19,6 +19,7 @@ from textual.strip import Strip
 from ..cell_text import fit
 from .columns import GAP, Column, Layout, lay_out
 from .exportable import Sheet
+from .movement import movement
 
 MARK = "● "
 _PART = 500  # items looked at between two keys
@@ -37,17 +38,14 @@ class ItemTable(ScrollView, can_focus=True):
     """Items in rows. It posts `Moved` when the cursor stands on another item and `Opened` when one is chosen."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up", "move(-1)", "Up", show=False),
-        Binding("down", "move(1)", "Down", show=False),
+        *movement("move(-1)", "move(1)", "end(0)", "end(-1)"),
         Binding("pageup", "page(-1)", "Page up", show=False),
         Binding("pagedown", "page(1)", "Page down", show=False),
-        Binding("home", "end(0)", "First", show=False),
-        Binding("end", "end(-1)", "Last", show=False),
-        Binding("left", "shift(-1)", "Columns to the left", show=False),
-        Binding("right", "shift(1)", "Columns to the right", show=False),
+        Binding("left", "shift(-1)", "Previous columns", show=False),
+        Binding("right", "shift(1)", "More columns", show=False),
         Binding("enter", "open", "Open"),
         Binding("s", "sort", "Sort"),
-        Binding("S", "turn", "Turn the order", show=False),
+        Binding("S", "turn", "Reverse the order", show=False),
         Binding("space", "mark", "Mark", show=False),
         Binding("f", "columns", "Columns", show=False),
     ]
@@ -116,6 +114,7 @@ class ItemTable(ScrollView, can_focus=True):
         self._sorted_by, self._turned, self._shift = sorted_by, False, 0
         self._chosen = list(range(len(self._columns)))
         self._layout: Layout | None = None
+        self._needs: Sequence[int] | None = None  # by column, of the items there are
         self._width, self._base = 0, Style()
         self._items: list[Any] = []
         self._haystack: list[str] = []  # of as many items as it has been made for
@@ -185,7 +184,7 @@ class ItemTable(ScrollView, can_focus=True):
         """Show other items; the cursor stays on the same one where it is still there. `empty`: what now stands where no
         item is; None: as before."""
         self._items, self._empty = list(items), empty or self._empty
-        self._haystack = []
+        self._haystack, self._needs = [], None
         self._arrange()
         self.call_after_refresh(self._prepare)
 
@@ -236,6 +235,9 @@ class ItemTable(ScrollView, can_focus=True):
 
     def action_page(self, by: int) -> None:
         self._go(self.cursor + by * max(self.size.height - 2, 1))
+
+    def action_half(self, by: int) -> None:
+        self._go(self.cursor + by * max((self.size.height - 1) // 2, 1))
 
     def action_end(self, at: int) -> None:
         self._go(len(self._shown) - 1 if at < 0 else 0)
@@ -331,7 +333,9 @@ class ItemTable(ScrollView, can_focus=True):
         return self.scrollable_content_region.width
 
     def _lay_out(self) -> Layout:
-        return lay_out(self._columns, self._chosen, self._shift, self._room)
+        if self._needs is None:
+            self._needs = [column.need(self._items) for column in self._columns]
+        return lay_out(self._columns, self._chosen, self._shift, self._room, self._needs)
 
     def render_lines(self, crop: Region) -> list[Strip]:
         """What all lines have in common is reckoned once a drawing: styles and places took most of its time."""
@@ -368,4 +372,4 @@ class ItemTable(ScrollView, can_focus=True):
         return (" " * GAP).join(cells) + marks
 
     def _nothing(self) -> str:
-        return f"Nothing holds '{self._needle}'." if self._items else self._empty
+        return f"No match for '{self._needle}'." if self._items else self._empty

@@ -90,9 +90,9 @@ def standing_words(state: State) -> str:
     if state.progress is not None:
         parts.append(f"{state.progress} ...")
     elif state.error is not None and state.loaded is not None:
-        parts.append("not read anew: ! tells why")
+        parts.append("reading failed: ! shows why")
     elif state.stale:
-        parts.append("old: r reads anew")
+        parts.append("old: r reads again")
     if state.loaded is not None:
         parts += [f"read {state.age} ago", f"data to {minute(state.loaded.shown.end)}"]
     return " · ".join([*parts, ""])

@@ -100,7 +100,7 @@ async def keys() -> None:
         )
         pages = {
             page: (lambda page=page: app.action_page(page), 1)
-            for page in ("overview", "moves", "whatif", "skus", "doctor", "workloads", "fleet")
+            for page in ("overview", "recommendations", "whatif", "skus", "doctor", "workloads", "fleet")
         }
         print("pages, the first five of them for the first time:")
         await told(app.screen, pages)

@@ -15,8 +15,10 @@ import skuwise.tui
 from skuwise.rules.base.errors import StoreError
 from skuwise.tests.support.fleet_on_screen import HandLoader, many
 from skuwise.tests.support.tui_session import KEY, Session, drive
+from skuwise.tui.data.preferences import View
 from skuwise.tui.screens.menu import MENU
 from skuwise.tui.widgets.heatmap import HeatMap
+from skuwise.tui.widgets.movement import Scroll
 from skuwise.tui.widgets.table import ItemTable
 from textual.binding import Binding
 from textual.widgets import ContentSwitcher, Input, SelectionList
@@ -76,6 +78,14 @@ def messages(s: Session) -> object:
     return len(s.app._notifications)
 
 
+def chosen_line(s: Session) -> object:
+    return s.app.screen.query_one(SelectionList).highlighted
+
+
+def scrolled(s: Session) -> object:
+    return s.app.screen.query_one(Scroll).scroll_offset
+
+
 def tells(s: Session) -> object:
     return s.screen
 
@@ -93,6 +103,7 @@ SCENES: dict[str, list[Press]] = {
         ("SkuwiseApp", "r", lambda s: len(s.app._loader.windows)),
         ("SkuwiseApp", "t", lambda s: s.app.theme),
         ("SkuwiseApp", "question_mark", kind),
+        *(("Scroll", key, scrolled) for key in ("j", "k", "ctrl+d", "ctrl+u", "G", "g", "down", "up", "end", "home")),
         ("TextViewer", "escape", kind),
         ("SkuwiseApp", "b", kind),
         ("TextViewer", "q", kind),
@@ -107,11 +118,16 @@ SCENES: dict[str, list[Press]] = {
     ],
     "workloads": [
         *(("ItemTable", key, cursor) for key in ("down", "up", "pagedown", "pageup", "end", "home")),
+        *(("ItemTable", key, cursor) for key in ("j", "k", "ctrl+d", "ctrl+u", "G", "g")),
         ("ItemTable", "right", head),
         ("ItemTable", "left", head),
         ("ItemTable", "s", order),
         ("ItemTable", "S", order),
         ("ItemTable", "f", kind),
+        *(
+            ("Choices", key, chosen_line)
+            for key in ("j", "k", "G", "g", "ctrl+d", "ctrl+u", "down", "up", "end", "home")
+        ),
         ("ColumnPicker", "escape", kind),
         ("SearchTable", "slash", lambda s: isinstance(s.app.screen.focused, Input)),
         ("Page", "escape", lambda s: isinstance(s.app.screen.focused, Input)),
@@ -121,11 +137,16 @@ SCENES: dict[str, list[Press]] = {
         ("WorkloadPage", "i", kind),
         ("Page", "escape", kind),
     ],
-    "moves": [
-        *((owner, key, kind) for way in "azd" for owner, key in (("Moves", way), ("DecisionDialog", "escape"))),
-        ("Moves", "i", kind),
+    "recommendations": [
+        *(
+            (owner, key, kind)
+            for way in "azd"
+            for owner, key in (("Recommendations", way), ("DecisionDialog", "escape"))
+        ),
+        ("Recommendations", "u", tells),
+        ("Recommendations", "i", kind),
         ("Page", "escape", kind),
-        ("Moves", "o", kind),
+        ("Recommendations", "o", kind),
         ("Page", "escape", kind),
     ],
     "whatif": [
@@ -144,7 +165,7 @@ SCENES: dict[str, list[Press]] = {
     ],
     "skus": [
         ("Skus", "n", lambda s: s.app.screen.query_one(ContentSwitcher).current),
-        ("Skus", "g", lambda s: s.app.screen.query_one(ContentSwitcher).current),
+        ("Skus", "n", lambda s: s.app.screen.query_one(ContentSwitcher).current),
         ("ItemTable", "space", marked),
         ("ItemTable", "down", cursor),
         ("Skus", "v", kind),
@@ -152,11 +173,12 @@ SCENES: dict[str, list[Press]] = {
     ],
     "fleet": [
         *(("HeatMap", key, spot) for key in ("right", "left", "down", "up", "end", "home", "n", "N")),
+        *(("HeatMap", key, spot) for key in ("j", "k", "ctrl+d", "ctrl+u", "G", "g")),
         ("HeatMap", "pagedown", spot),
         ("HeatMap", "pageup", spot),
         ("FleetPage", "m", tells),
         ("FleetPage", "M", tells),
-        ("FleetPage", "g", tells),
+        ("FleetPage", "v", tells),
         ("FleetPage", "o", kind),
         ("Page", "escape", kind),
         ("HeatMap", "enter", kind),
@@ -164,6 +186,7 @@ SCENES: dict[str, list[Press]] = {
         ("Page", "escape", kind),
     ],
 }
+VI = frozenset("jkgG")
 FILES = {"a.csv": "chat", "b.json": '"skuwise.screen/1"', "c.md": "| chat |", "d.svg": "<svg"}
 # Pressed by a test of its own, below.
 ELSEWHERE = {("SkuwiseApp", "exclamation_mark"), ("SkuwiseApp", "q")}
@@ -175,8 +198,10 @@ def bindings() -> set[tuple[str, str]]:
     for module in pkgutil.walk_packages(skuwise.tui.__path__, "skuwise.tui."):
         for name, owner in inspect.getmembers(importlib.import_module(module.name), inspect.isclass):
             if owner.__module__ == module.name:
-                own = (b for b in owner.__dict__.get("BINDINGS", ()) if isinstance(b, Binding))
+                own = [b for b in owner.__dict__.get("BINDINGS", ()) if isinstance(b, Binding)]
                 found |= {(name, binding.key.partition(",")[0]) for binding in own}
+                # vi's keys are pressed beside the arrows.
+                found |= {(name, key) for binding in own for key in binding.key.split(",") if key in VI}
     return found
 
 
@@ -259,7 +284,7 @@ def test_columns_are_chosen_and_copied_and_searched_lines_alone_are_exported(tmp
         await s.until(lambda: kind(s) == "InputDialog")
         s.app.screen.query_one(Input).value = str(tmp_path / "a.csv")
         await s.press("enter")
-        await s.shows("is there already.")
+        await s.shows("exists already.")
 
     drive(steps, size=(120, 30))
 
@@ -324,5 +349,5 @@ def test_what_an_earlier_run_chose_is_there_again_and_what_was_damaged_is_told()
 
     drive(choose)
     drive(again, memory=first["memory"], told="tui.json is damaged.")
-    forgotten = replace(first["memory"], theme="no-such", page="nowhere", window_seconds=1e-9)
+    forgotten = replace(first["memory"], theme="no-such", views={"fleet": View(1e-9, "nowhere")})
     drive(lambda s: s.until(lambda: s.app.theme == "skuwise" and s.app.current_mode == "overview"), memory=forgotten)

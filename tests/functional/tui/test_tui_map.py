@@ -30,7 +30,7 @@ def test_the_map_is_walked_by_gpu_and_by_node_changes_its_measure_and_its_groups
         await s.press(KEY["fleet"])
         await s.shows("azure/Standard_ND96isr_H100_v5 · 2 nodes, 16 GPUs · mean 85 %")
         await s.shows("n1 · GPU 0 H100-SXM5 · SM active 85 %")
-        await s.shows("online-inference, held back by hbm-bandwidth · ann · chat")
+        await s.shows("online-inference, bottleneck hbm-bandwidth · ann · chat")
         for key, where in (("right", ("n1", 1)), ("down", ("n2", 1)), ("left", ("n2", 0)), ("left", ("n1", 7)),
                            ("n", ("n2", 0)), ("end", ("n2", 7)), ("N", ("n1", 0)), ("home", ("n1", 0)),
                            ("up", ("n1", 0)), ("pagedown", ("n2", 0)), ("pageup", ("n1", 0))):  # fmt: skip
@@ -111,7 +111,7 @@ def test_a_terminal_that_cannot_place_text_is_told() -> None:
     status = os.waitpid(child, 0)[1]
     os.close(terminal)
     assert os.waitstatus_to_exitcode(status) == 2
-    assert b"cannot place text (TERM=dumb)" in told
+    assert b"cannot position text (TERM=dumb)" in told
 
 
 def test_a_terminal_that_nobody_knows_may_have_colours() -> None:

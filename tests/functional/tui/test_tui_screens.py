@@ -30,16 +30,16 @@ BESIDE = (
     ("node", "fleet", ("enter",), "no live data here"),
     ("workload", "workloads", ("enter",), "confidence"),
     ("help", "overview", ("question_mark",), "Help"),
-    ("window", "overview", ("c",), "a length up to now"),
-    ("asking", "moves", ("a",), "enter decides"),
-    ("finding", "moves", ("enter",), "All about it"),
-    ("sku", "skus", ("enter",), "From the catalog"),
-    ("comparing", "skus", ("space", "down", "v"), "Beside each other"),
-    ("choosing", "whatif", ("o",), "Which workload"),
-    ("columns", "workloads", ("f",), "space chooses"),
+    ("window", "overview", ("c",), "a length until now"),
+    ("asking", "recommendations", ("a",), "enter confirms"),
+    ("finding", "recommendations", ("enter",), "Details"),
+    ("sku", "skus", ("enter",), "Catalog entry"),
+    ("comparing", "skus", ("space", "down", "v"), "Comparison"),
+    ("choosing", "whatif", ("o",), "Select a workload"),
+    ("columns", "workloads", ("f",), "space selects"),
 )
 # What each page shows when all is read.
-THERE = {"overview": "recoverable in cash", "fleet": "SM active 85 %", "workloads": "2 of 2", "moves": "$7,177",
+THERE = {"overview": "recoverable of", "fleet": "SM active 85 %", "workloads": "2 of 2", "recommendations": "$7,177",
          "whatif": "", "skus": "FP16", "doctor": "tensor_active"}  # fmt: skip
 
 

@@ -193,9 +193,9 @@ def test_a_window_is_a_length_or_two_times(text: str, name: str, seconds: float,
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "not a span"), ("[red]", "not a span"), ("0h", "not a span"), ("1s", "a minute long"),
-        ("9999d", "three years"), ("2026-08-03 to 2026-08-01", "not later"), ("2026-08-01 to soon", "Invalid time"),
-        ("2999-01-01 to 2999-01-02", "to come"),
+        ("", "not a span"), ("[red]", "not a span"), ("0h", "not a span"), ("1s", "one minute"),
+        ("9999d", "three years"), ("2026-08-03 to 2026-08-01", "not after"), ("2026-08-01 to soon", "Invalid time"),
+        ("2999-01-01 to 2999-01-02", "in the future"),
     ],
 )  # fmt: skip
 def test_what_is_no_window_is_said(text: str, why: str) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,14 +16,17 @@ from skuwise.tests.support.fleet_on_screen import HOSTILE, HandLoader, fleet
 from skuwise.tui.content.sku_comparison import compared
 from skuwise.tui.content.whatif_text import answer_words, cost_change, knob_words, whatif_pairs
 from skuwise.tui.data.export import markdown, path_of, render_export, tabbed
-from skuwise.tui.data.preferences import SCHEMA, Preferences, keep, preferences_path, recall
+from skuwise.tui.data.preferences import SCHEMA, Preferences, View, keep, preferences_path, recall, source_key
 from skuwise.tui.screens.whatif import price_of
 from skuwise.tui.svg import plain_svg
 from skuwise.tui.widgets.columns import Column, lay_out
 from skuwise.tui.widgets.exportable import Sheet
 from skuwise.tui.widgets.table import Arrangement
 
-FULL = Preferences("skuwise-mono", 86400.0, "moves", {"moves.cash": Arrangement(("of", "risk"), "risk", True)})
+FULL = Preferences(
+    "skuwise-mono", {"recommendations.list": Arrangement(("recommendation", "risk"), "risk", True)},
+    {"one": View(86400.0, "recommendations"), "two": View(None, None)},
+)  # fmt: skip
 TABLE = Sheet("Found", ("name", "value"), lambda: [(HOSTILE, "=1+1"), ("chat", "-$7")])
 TEXT = Sheet("Why", text="one\n\x1b[2Jtwo")
 ABOUT = {"source": "[b]fleet.db", "window": "14d"}
@@ -86,13 +90,16 @@ def test_what_is_kept_is_recalled_and_nothing_is_said_of_a_file_that_is_not_ther
 @pytest.mark.parametrize(
     "text",
     [
-        "", "{", "[]", "[" * 100_000, '{"schema": "skuwise.tui/2"}', "x" * 70_000, "\xff\xfe",
+        "", "{", "[]", "[" * 100_000, '{"schema": "skuwise.tui/3"}', "x" * 70_000, "\xff\xfe",
         json.dumps({"schema": SCHEMA, "more": 1}),
         json.dumps({"schema": SCHEMA, "theme": 7}),
-        json.dumps({"schema": SCHEMA, "window_seconds": True}),
-        json.dumps({"schema": SCHEMA, "window_seconds": -1}),
-        '{"schema": "skuwise.tui/1", "window_seconds": NaN}',
-        json.dumps({"schema": SCHEMA, "page": "p" * 300}),
+        json.dumps({"schema": SCHEMA, "window_seconds": 60}),
+        json.dumps({"schema": SCHEMA, "views": [1]}),
+        json.dumps({"schema": SCHEMA, "views": {"a": {"page": "x"}}}),
+        json.dumps({"schema": SCHEMA, "views": {"a": {"page": None, "window_seconds": True}}}),
+        json.dumps({"schema": SCHEMA, "views": {"a": {"page": None, "window_seconds": -1}}}),
+        '{"schema": "skuwise.tui/2", "views": {"a": {"page": null, "window_seconds": NaN}}}',
+        json.dumps({"schema": SCHEMA, "views": {"a": {"page": "p" * 300, "window_seconds": None}}}),
         json.dumps({"schema": SCHEMA, "tables": [1]}),
         json.dumps({"schema": SCHEMA, "tables": {"a": {"columns": ["x"]}}}),
         json.dumps({"schema": SCHEMA, "tables": {"a": {"columns": [1], "by": None, "turned": False}}}),
@@ -104,14 +111,42 @@ def test_a_damaged_file_is_told_of_and_not_used(text: str, tmp_path: Path) -> No
     path.write_bytes(text.encode("latin-1"))
     memory, told = recall(path)
     assert memory == Preferences()
-    assert "It is not used; the next one replaces it." in told
+    assert "It is ignored and replaced at exit." in told
     assert keep(path, FULL) is None
     assert recall(path) == (FULL, None)
 
 
+def test_a_file_of_the_first_version_keeps_theme_and_tables(tmp_path: Path) -> None:
+    path = tmp_path / "tui.json"
+    table = {"columns": ["of"], "by": None, "turned": False}
+    path.write_text(json.dumps({"schema": "skuwise.tui/1", "theme": "skuwise", "window_seconds": 60, "page": "fleet",
+                                "tables": {"fleet.x": table}}))  # fmt: skip
+    assert recall(path) == (Preferences("skuwise", {"fleet.x": Arrangement(("of",))}), None)
+
+
+def test_each_source_has_its_view_and_of_too_many_the_oldest_go() -> None:
+    memory = Preferences()
+    for n in range(150):
+        memory = memory.with_view(f"s{n}", View(float(n + 1), "fleet"))
+    memory = memory.with_view("s149", View(7.0, None))
+    assert len(memory.views) == 100
+    assert next(iter(memory.views)) == "s50"
+    assert memory.views["s149"] == View(7.0, None)
+    keys = {source_key(names) for names in ([], ["a"], ["b"], ["a", "b"], ["a\x1f", "b"], ["\udcff"])}
+    assert len(keys) == 6
+
+
+def test_a_home_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
+    if os.geteuid() == 0:
+        (tmp_path / "home").write_text("a file in the place of the folder")
+    else:
+        (tmp_path / "home").mkdir(mode=0o500)
+    assert "are not saved" in (keep(tmp_path / "home" / "skuwise" / "tui.json", FULL) or "")
+
+
 def test_where_nothing_can_be_written_or_read_a_sentence_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    assert "is not remembered" in keep(tmp_path / "file" / "tui.json", FULL)
+    assert "are not saved" in keep(tmp_path / "file" / "tui.json", FULL)
     (tmp_path / "tui.json").mkdir()
     assert "Cannot read" in recall(tmp_path / "tui.json")[1]
 
@@ -143,7 +178,7 @@ def test_a_price_is_read_as_people_write_it(text: str, value: float | None) -> N
 
 @pytest.mark.parametrize("text", ["x", "-1", "1e9", "nan", "inf", "1 2"])
 def test_what_is_no_price_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="no price"):
+    with pytest.raises(UsageError, match="Invalid price"):
         price_of(text)
 
 
@@ -151,20 +186,20 @@ def test_an_answer_names_the_source_and_the_date_of_every_dollar_and_what_is_mis
     bench = HandLoader().bench(fleet(), "w-serve", lambda _: None)
     first = bench.targets[0]
     told = answer_words(first, None).plain
-    assert "Saves $7,177 a month in cash, at list price, 2026-09-19" in told
+    assert "Saves $7,177/month in cash, at list price, 2026-09-19" in told
     for price in first.prices:
         assert price.source in told
         assert price.as_of in told
     pairs = {pair.name: (pair.first, pair.second) for pair in whatif_pairs(bench, first)}
-    assert pairs["a node-hour"] == ("$98.32 eastus", "$88.49 eastus")
+    assert pairs["price/node-hour"] == ("$98.32 eastus", "$88.49 eastus")
     assert pairs["GPUs"] == ("8 x H100-SXM5", "8 x H100-SXM5")
     assert cost_change(first) == "-$7,177"
     assert "8, by demand" in knob_words(bench, first).plain
     unknown = next(o for o in bench.targets if o.missing and o.then is None)
-    assert f"Not known: {unknown.missing[0]}." in answer_words(unknown, None).plain
+    assert f"Unknown: {unknown.missing[0]}." in answer_words(unknown, None).plain
     assert whatif_pairs(bench, unknown) == ()
     dearer = replace(first, saving_usd_per_month=replace(first.saving_usd_per_month, p10=-3e3, p50=-2e3, p90=-1e3))
-    assert "Costs $2,000 a month more" in answer_words(dearer, None).plain
+    assert "Costs $2,000/month more" in answer_words(dearer, None).plain
 
 
 def test_two_skus_are_told_with_the_times_of_the_command_and_the_sources_of_their_prices() -> None:
@@ -177,4 +212,4 @@ def test_two_skus_are_told_with_the_times_of_the_command_and_the_sources_of_thei
     nodes = compared(ib, plain, catalog)
     assert nodes.heads == (ib.name, plain.name)
     assert all("same time" in time for time in nodes.times)
-    assert {p.name for p in nodes.pairs if p.first != p.second} >= {"a node-hour from", "fabric"}
+    assert {p.name for p in nodes.pairs if p.first != p.second} >= {"price/node-hour", "fabric"}

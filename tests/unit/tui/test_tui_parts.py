@@ -80,8 +80,8 @@ def test_data_grow_old_and_a_failed_reading_makes_them_old_at_once() -> None:
     assert not state.stale
     assert "read 1 min ago" in standing_words(state)
     assert replace(state, now=NOW + STALE_SECONDS + 1).stale
-    assert "r reads anew" in standing_words(replace(state, now=NOW + STALE_SECONDS + 1))
-    assert "not read anew" in standing_words(replace(state, error="gone"))
+    assert "r reads again" in standing_words(replace(state, now=NOW + STALE_SECONDS + 1))
+    assert "reading failed" in standing_words(replace(state, error="gone"))
     assert not State(window=WINDOWS[0], now=NOW).stale
 
 
@@ -149,7 +149,7 @@ def test_a_decision_is_kept_beside_what_was_proposed_and_heeded_by_the_next_read
     }
     with pytest.raises(UsageError, match="reason is empty"):
         loader.decide(advice, first, "dismissed", None, " ")
-    with pytest.raises(UsageError, match="no ledger"):
+    with pytest.raises(UsageError, match="No ledger"):
         SourceLoader(Databases(()), ledger=None).decide(advice, first, "accepted", None, None)
 
 
@@ -214,7 +214,7 @@ def test_without_a_terminal_it_says_so_and_ends(arguments: list[str], capsys: py
     assert main(["tui", *arguments]) == 2
     told = capsys.readouterr()
     assert told.out == ""
-    assert "draws on a terminal" in told.err
+    assert "needs a terminal" in told.err
     assert len(told.err.splitlines()) == 1
 
 

@@ -18,9 +18,9 @@ from ...cell_text import line
 Verb = Literal["accepted", "snoozed", "dismissed"]
 _MONTH_SECONDS = 30 * 86400.0
 _TITLES: dict[Verb, str] = {
-    "accepted": "Accept: it will be done, and counts until it is.",
-    "snoozed": "Snooze: not now, and not counted until then.",
-    "dismissed": "Dismiss: it will not be done, and is not counted.",
+    "accepted": "Accept: will be done; its savings count until then.",
+    "snoozed": "Snooze: not now; its savings do not count until the date.",
+    "dismissed": "Dismiss: will not be done; its savings do not count.",
 }
 
 
@@ -36,7 +36,7 @@ class DecisionAnswer:
 class DecisionDialog(ModalScreen[DecisionAnswer | None]):
     """Gives the answer, or None where somebody thought better of it."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "Leave it")]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "Cancel")]
 
     def __init__(self, act: Verb, what: str, now: float) -> None:
         """`what`: the recommendation in words; `now`: Unix seconds."""
@@ -49,11 +49,11 @@ class DecisionDialog(ModalScreen[DecisionAnswer | None]):
             yield Static(line(_TITLES[self._act], "bold"))
             yield Static(line(self._what))
             if self._act == "snoozed":
-                yield Input(day(self._now + _MONTH_SECONDS), placeholder="until: a date, UTC", id="until")
-            needed = "why (needed)" if self._act == "dismissed" else "why (may stay empty)"
+                yield Input(day(self._now + _MONTH_SECONDS), placeholder="until: date, UTC", id="until")
+            needed = "reason (required)" if self._act == "dismissed" else "reason (optional)"
             yield Input(placeholder=needed, id="why", max_length=2000)
             yield Static(classes="wrong")
-            yield Static(line("enter decides, escape leaves it as it is", "$foreground-muted"))
+            yield Static(line("enter confirms, escape cancels", "$foreground-muted"))
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()
@@ -68,10 +68,10 @@ class DecisionDialog(ModalScreen[DecisionAnswer | None]):
     def _answer(self) -> DecisionAnswer:
         why = self.query_one("#why", Input).value.strip() or None
         if self._act == "dismissed" and why is None:
-            raise UsageError("The reason is empty.", "Say why: whoever finds this in a year will ask.")
+            raise UsageError("The reason is empty.", "Enter one: it is kept with the decision.")
         if self._act != "snoozed":
             return DecisionAnswer(self._act, None, why)
         until = parse_moment(self.query_one("#until", Input).value)
         if until <= self._now:
-            raise UsageError(f"{day(until)} is past.", "Give a date that is to come.")
+            raise UsageError(f"{day(until)} is in the past.", "Enter a later date.")
         return DecisionAnswer(self._act, until, why)

@@ -23,7 +23,7 @@ class InputDialog(ModalScreen[Value | None], Generic[Value]):
     `parse` raises SkuwiseError for what cannot be meant; its sentence stands below the text.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "Leave it")]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "Cancel")]
 
     def __init__(self, title: str, hint: str, parse: Callable[[str], Value], text: str = "") -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class InputDialog(ModalScreen[Value | None], Generic[Value]):
             yield Static(line(self._hint, "$foreground-muted"))
             yield Input(self._text, max_length=2000)
             yield Static(classes="wrong")
-            yield Static(line("enter takes it, escape leaves it", "$foreground-muted"))
+            yield Static(line("enter confirms, escape cancels", "$foreground-muted"))
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()

@@ -18,7 +18,7 @@ from ...widgets.table import ItemTable
 class Picker(ModalScreen[Any]):
     """Gives the item, or None where somebody thought better of it. `what`: the items' name in the plural."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "Leave it")]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "Cancel")]
 
     def __init__(self, title: str, table: ItemTable, items: Sequence[Any], what: str) -> None:
         super().__init__()

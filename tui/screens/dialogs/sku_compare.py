@@ -6,7 +6,6 @@ from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
@@ -14,6 +13,7 @@ from textual.widgets import Static
 from ...cell_text import line, lines
 from ...content.sku_comparison import SkuComparison
 from ...widgets.key_footer import KeyFooter
+from ...widgets.movement import Scroll
 from ...widgets.side_by_side import SideBySide
 
 
@@ -25,21 +25,21 @@ class SkuComparisonDialog(ModalScreen[None]):
         self._told = told
 
     def compose(self) -> ComposeResult:
-        with VerticalScroll(classes="window") as scroll:
-            scroll.border_title = "Beside each other"
+        with Scroll(classes="window") as scroll:
+            scroll.border_title = "Comparison"
             yield SideBySide()
             yield Static(self._times())
         yield KeyFooter()
 
     def on_mount(self) -> None:
-        self.query_one(VerticalScroll).focus()
+        self.query_one(Scroll).focus()
         self.query_one(SideBySide).set_data(self._told.heads, self._told.pairs)
 
     def _times(self) -> Content:
         first, second = self._told.heads
         return lines(
             Content(""),
-            line(f"Time of typical work on {second}, over that on {first}", "bold $primary"),
+            line(f"Time of typical work on {second}, relative to {first}", "bold $primary"),
             *(line(one) for one in self._told.times),
             Content(""),
             *(line(one, "$foreground-muted") for one in self._told.notes),

@@ -8,13 +8,13 @@ from typing import ClassVar
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from ...cell_text import fit, line, lines
 from ...widgets.key_footer import KeyFooter
+from ...widgets.movement import Scroll
 
 
 class TextViewer(ModalScreen[None]):
@@ -27,13 +27,13 @@ class TextViewer(ModalScreen[None]):
         self._title, self._text = title, text
 
     def compose(self) -> ComposeResult:
-        with VerticalScroll(classes="window") as scroll:
+        with Scroll(classes="window") as scroll:
             scroll.border_title = Content(self._title)
             yield Static()
         yield KeyFooter()
 
     def on_mount(self) -> None:
-        self.query_one(VerticalScroll).focus()
+        self.query_one(Scroll).focus()
         self.call_after_refresh(self._draw)
 
     def on_resize(self, event: events.Resize) -> None:  # noqa: ARG002 - the inner size is what counts

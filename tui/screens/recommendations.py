@@ -1,0 +1,249 @@
+"""The recommendations, what each changes, and the decisions on them."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Container, Vertical
+from textual.content import Content
+from textual.message import Message
+from textual.widgets import Static
+
+from ...advisor.core import formatting as words
+from ...advisor.core.advice_types import Advice, Configuration, Recommendation
+from ...advisor.views import coverage
+from ..cell_text import line, lines
+from ..content.recommendation_rows import RecommendationRow, fold_words, recommendation_rows
+from ..content.whatif_text import NOTICED
+from ..state import Loaded
+from ..widgets.columns import Column
+from ..widgets.movement import Scroll
+from ..widgets.side_by_side import Pair, SideBySide
+from ..widgets.table import ItemTable
+from .base_page import Header, Page, TextWanted, WhatIfWanted, WorkloadWanted
+from .dialogs.decision_dialog import Verb
+
+_FRAME = 4  # lines of the list beside its items: border, titles, and the line of what is folded
+_LEAST = 8
+
+
+class DecisionWanted(Message):
+    """Somebody decides on a recommendation. `what`: it in words."""
+
+    def __init__(self, act: Verb, id_: str, what: str) -> None:
+        super().__init__()
+        self.act: Verb = act
+        self.id, self.what = id_, what
+
+
+class Recommendations(Page):
+    NAME, LABEL = "recommendations", "Recommendations"
+    ABOUT: ClassVar[str] = (
+        "What to change, the largest savings first. Savings are dollars in cash. Freed GPU-hours are capacity and "
+        "count in no sum. Recommendations that are blocked or below the minimum gain are folded; press u to show "
+        "them. Press a to accept, z to snooze and d to dismiss a recommendation, as with 'skuwise ledger'. The "
+        "sums follow when the source is read again. Press o for the workload, i for What if, enter for the "
+        "details."
+    )
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("a", "decide('accepted')", "Accept"),
+        Binding("z", "decide('snoozed')", "Snooze"),
+        Binding("d", "decide('dismissed')", "Dismiss"),
+        Binding("i", "what_if", "What if"),
+        Binding("u", "unfold", "All / with savings", show=False),
+        Binding("o", "workload", "Workload", show=False),
+    ]
+
+    def __init__(self, header: Header) -> None:
+        super().__init__(header)
+        self._rows: tuple[RecommendationRow, ...] = ()
+        self._unfolded = False
+
+    def compose_data(self) -> ComposeResult:
+        with Container(id="proposed"):
+            with Vertical(classes="panel fills", id="listed") as panel:
+                panel.border_title = "Recommendations"
+                yield ItemTable(_COLUMNS, empty=_NONE, identity=lambda row: row.recommendation.id, id="list")
+                yield Static(id="folded")
+            with Scroll(classes="panel", id="chosen") as panel:
+                panel.border_title = "Before and after"
+                yield Static(id="title", classes="prose")
+                yield SideBySide()
+                yield Static(id="reasons", classes="prose")
+
+    def on_mount(self) -> None:
+        self.query_one(ItemTable).focus()
+
+    @property
+    def subject(self) -> str | None:
+        row = self._chosen
+        return row.recommendation.id if row is not None else None
+
+    @property
+    def workload(self) -> str | None:
+        row = self._chosen
+        return row.recommendation.workload if row is not None else None
+
+    def set_data(self, loaded: Loaded) -> None:
+        self._rows = recommendation_rows(loaded.advice)
+        self._list(loaded)
+
+    def _list(self, loaded: Loaded) -> None:
+        summary = loaded.advice.summary
+        shown = [row for row in self._rows if self._unfolded or row.folded is None]
+        self.query_one(ItemTable).set_data(
+            shown, coverage.not_judged_short(summary) if summary.nothing_judged else _NONE
+        )
+        folded = fold_words(self._rows, loaded.advice)
+        told = f"{folded}; u {'hides' if self._unfolded else 'shows'} them" if folded else ""
+        drawn = self.query_one("#folded", Static)
+        drawn.display = bool(folded)
+        drawn.update(line(told, "$foreground-muted"))
+        self.call_after_refresh(self._share)
+        self._tell()
+
+    def on_resize(self) -> None:
+        super().on_resize()
+        self.call_after_refresh(self._share)
+
+    def _share(self) -> None:
+        """Below one another, the list has the lines it needs, up to a good half."""
+        beside, room = self.has_class("-vast"), self.query_one("#proposed").size.height
+        needed = max(self.query_one(ItemTable).total, 1) + _FRAME
+        self.query_one("#listed").styles.height = "1fr" if beside else min(needed, max(room * 5 // 9, _LEAST))
+
+    @property
+    def _chosen(self) -> RecommendationRow | None:
+        return self.query_one(ItemTable).item
+
+    def on_item_table_moved(self) -> None:
+        self._tell()
+
+    def on_item_table_opened(self, event: ItemTable.Opened) -> None:
+        self.post_message(TextWanted(event.item.recommendation.id))
+
+    def action_unfold(self) -> None:
+        self._unfolded = not self._unfolded
+        if self._loaded is not None:
+            self._list(self._loaded)
+
+    def action_workload(self) -> None:
+        if self.workload is not None:
+            self.post_message(WorkloadWanted(self.workload))
+
+    def action_what_if(self) -> None:
+        row = self._chosen
+        if row is not None and row.recommendation.workload:
+            self.post_message(WhatIfWanted(row.recommendation.workload, row.recommendation.target.node_sku))
+        elif row is not None:
+            self.notify("No workload uses these nodes, so there is nothing to predict.")
+
+    def action_decide(self, act: Verb) -> None:
+        row = self._chosen
+        if row is not None:
+            self.post_message(DecisionWanted(act, row.recommendation.id, row.title))
+
+    def _tell(self) -> None:
+        row, loaded = self._chosen, self._loaded
+        title, reasons = self.query_one("#title", Static), self.query_one("#reasons", Static)
+        beside = self.query_one(SideBySide)
+        if row is None or loaded is None:
+            title.update("")
+            reasons.update("")
+            beside.set_data(("", ""), ())
+            return
+        title.update(line(row.title, "bold"))
+        beside.set_data(("today", "after"), recommendation_pairs(loaded.advice, row.recommendation))
+        reasons.update(_reasons(loaded.advice, row.recommendation))
+
+
+def recommendation_pairs(advice: Advice, r: Recommendation) -> tuple[Pair, ...]:
+    """Before and after, as far as a recommendation says."""
+    prices = {p.sku: p for p in advice.prices if p.id in r.prices}
+
+    def price(c: Configuration) -> str:
+        known = prices.get(c.node_sku or "")
+        return words.usd(known.usd_per_hour) if known is not None else words.NONE
+
+    def gpus(c: Configuration) -> str:
+        return f"{c.gpu_count} x {c.gpu_sku or 'unknown'}" if c.gpu_count else "none"
+
+    def node(c: Configuration) -> str:
+        return (c.node_sku or "").rpartition("/")[2] or words.NONE
+
+    ratio, saving = r.time_ratio, r.saving_usd_per_month
+    pairs = [
+        Pair("node", node(r.source), node(r.target)),
+        Pair("GPUs", gpus(r.source), gpus(r.target)),
+        Pair("price/node-hour", price(r.source), price(r.target)),
+    ]
+    if ratio is not None:
+        pairs.append(Pair("time", "x1.00", f"x{ratio.p50:.2f}", "$warning" if ratio.p50 > NOTICED else ""))
+        pairs.append(Pair("p10 to p90", "", f"x{ratio.p10:.2f} to x{ratio.p90:.2f}"))
+    if saving is not None:
+        when = f" from {r.available_from}" if r.available_from else ""
+        pairs.append(Pair("saves/month", "", f"{words.usd(saving.p50)}{when}", "$success" if saving.p50 > 0 else ""))
+        if words.spread(saving):
+            pairs.append(Pair("p10 to p90", "", f"{words.usd(saving.p10)} to {words.usd(saving.p90)}"))
+    if r.freed_gpu_hours_per_month > 0:
+        pairs.append(Pair("frees/month", "", words.hours(r.freed_gpu_hours_per_month, "GPU-h")))
+    if r.energy_saving_kwh_per_month is not None:
+        pairs.append(Pair("energy/month", "", f"-{words.energy_words(r)}"))
+    return (*pairs, Pair("risk", "", r.risk))
+
+
+def _reasons(advice: Advice, r: Recommendation) -> Content:
+    prices = [p for p in advice.prices if p.id in r.prices]
+    return lines(
+        Content(""),
+        line(r.text),
+        *(line(f"Blocked: {one}", "$warning") for one in r.blocked_by),
+        *([line(f"This recommendation {r.break_even}.")] if r.break_even else []),
+        *(line(f"{one}") for one in r.levers),
+        *(line(f"Changes if: {one}") for one in r.would_change_if),
+        *([line(f"Decided: {words.decision_words(r.decision)}", "bold")] if r.decision else []),
+        *(line(f"{p.sku}, {p.region}: {words.price_words(p)}", "$foreground-muted") for p in prices),
+        line(f"id {r.id}; b shows the queries behind the numbers", "$foreground-muted"),
+    )
+
+
+def _status(row: RecommendationRow) -> str:
+    r = row.recommendation
+    if r.decision is not None:
+        return r.decision.state
+    return "blocked" if r.blocked_by else f"from {r.available_from}" if r.available_from else _STATUS[r.realisation]
+
+
+def _saving(row: RecommendationRow) -> float | None:
+    saving = row.recommendation.saving_usd_per_month
+    return saving.p50 if saving is not None else None
+
+
+def _saving_words(row: RecommendationRow) -> str:
+    saving = _saving(row)
+    return words.NONE if saving is None else words.usd(saving)
+
+
+def _freed(row: RecommendationRow) -> str:
+    return words.freed_words(r, "GPU-h") if (r := row.recommendation).freed_gpu_hours_per_month > 0 else words.NONE
+
+
+def _time(row: RecommendationRow) -> str:
+    ratio = row.recommendation.time_ratio
+    return words.NONE if ratio is None else f"x{ratio.p50:.2f}"
+
+
+_STATUS = {"cash-now": "cash now", "cash-at": "cash later", "capacity-freed": "capacity", "energy": "energy"}
+_NONE = "No recommendations: no change saves cash, GPU-hours or energy now."
+_COLUMNS = (
+    Column("recommendation", 44, lambda row: row.title, grows=True, middle=True),
+    Column("saves/month", 11, _saving_words, _saving, right=True, falling=True),
+    Column("frees/month", 11, _freed, lambda row: row.recommendation.freed_gpu_hours_per_month, right=True,
+           falling=True),
+    Column("risk", 8, lambda row: row.recommendation.risk),
+    Column("id", 10, lambda row: row.id),
+    Column("status", 10, _status),
+    Column("time", 5, _time),
+)  # fmt: skip
