@@ -116,7 +116,7 @@ def _address(value: object, _what: str) -> Address | None:
 
 def _roles(value: object, what: str) -> Mapping[str, Role]:
     if not isinstance(value, dict) or not all(role in get_args(Role) for role in value.values()):
-        raise UsageError(f"{what} must map devices to {', '.join(get_args(Role))}.", "Mend the table.")
+        raise UsageError(f"{what} must map devices to {', '.join(get_args(Role))}.", "Fix the table.")
     return dict(value)
 
 
@@ -144,7 +144,7 @@ def _urls(value: object, what: str) -> tuple[str, ...]:
         try:
             split_url(url)
         except PageError as error:
-            raise UsageError(f"{what} has a wrong address: {error.message}", "Mend it.") from None
+            raise UsageError(f"{what} has a wrong address: {error.message}", "Fix it.") from None
     return tuple(urls)
 
 

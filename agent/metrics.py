@@ -41,7 +41,7 @@ def _served(name: str, unit: str, quantum: float, meaning: str) -> Metric:
 GPU_METRICS: tuple[Metric, ...] = (
     _ratio(
         "gpu_util",
-        "share of time at least one kernel ran; says nothing about how much of the GPU it used",
+        "share of time at least one kernel ran, however little of the GPU it used",
         "nvmlDeviceGetUtilizationRates.gpu",
     ),
     _ratio("sm_active", "share of time an SM had a warp resident, averaged over the SMs", "GPM SM_UTIL", "DCGM 1002"),
@@ -143,7 +143,7 @@ SERVING_METRICS: tuple[Metric, ...] = (
         "mean over the requests that got their first token in the interval",
     ),
     _served(
-        "preemptions_per_second", "requests per second", 1e-3, "requests thrown out of the KV cache for want of room"
+        "preemptions_per_second", "requests per second", 1e-3, "requests evicted from the KV cache because it was full"
     ),
     _served(
         "time_per_output_token_seconds",

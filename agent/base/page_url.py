@@ -21,12 +21,12 @@ def split_url(url: str) -> tuple[str, int, str]:
         parts = urlsplit(url)
         port = parts.port or 80
     except ValueError:
-        raise PageError("bad-url", "The address of the page cannot be read.", "Mend it in the settings.") from None
+        raise PageError("bad-url", "The address of the page cannot be read.", "Fix it in the settings.") from None
     odd = any(ord(c) <= 32 or ord(c) > 126 for c in url)
     if parts.scheme != "http" or not parts.hostname or parts.username or parts.password or odd:
         raise PageError(
             "bad-url",
             "The address of a page must be http://HOST:PORT/PATH, without a user name.",
-            "Mend it in the settings.",
+            "Fix it in the settings.",
         )
     return parts.hostname, port, (parts.path or "/") + (f"?{parts.query}" if parts.query else "")

@@ -36,7 +36,7 @@ def texts_value(value: object, what: str) -> tuple[str, ...]:
     """A list of texts."""
     items = items_of(value)
     if not isinstance(items, list) or not all(isinstance(item, str) and item and item.isprintable() for item in items):
-        raise UsageError(f"{what} is no list of texts.", 'Write ["one", "another"].')
+        raise UsageError(f"{what} is not a list of texts.", 'Write ["one", "another"].')
     return tuple(items)
 
 
@@ -70,7 +70,7 @@ def whole_value(least: int, most: int) -> Reader:
     def read(value: object, what: str) -> int:
         told = clean(value)
         if not _WHOLE.fullmatch(told) or not least <= int(told) <= most:
-            raise UsageError(f"{what} is no number from {least} to {most}.", "Choose one inside.")
+            raise UsageError(f"{what} is not a number from {least} to {most}.", "Choose one inside.")
         return int(told)
 
     return read

@@ -20,7 +20,7 @@ def run(options: argparse.Namespace) -> int:
     path = settings_of(options).control_socket
     answer = ask(path, {"command": "pause", "seconds": parse_duration(options.pause_for)})
     if answer.get("released"):
-        write_stdout(f"The GPUs are let go; the agent takes them up again in {options.pause_for}, or on resume.\n")
+        write_stdout(f"The GPUs are released; the agent samples them again in {options.pause_for}, or on resume.\n")
         return EXIT_DONE
-    write_stdout("The driver does not answer; the agent lets go of the GPUs as soon as it does.\n")
+    write_stdout("The driver does not answer; the agent releases the GPUs as soon as it does.\n")
     return EXIT_FAILED

@@ -15,5 +15,5 @@ __all__ = ["configure", "run"]
 
 def run(options: argparse.Namespace) -> int:
     ask(settings_of(options).control_socket, {"command": "resume"})
-    write_stdout("The agent takes the GPUs up again.\n")
+    write_stdout("The agent samples the GPUs again.\n")
     return EXIT_DONE

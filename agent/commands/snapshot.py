@@ -16,7 +16,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "file", nargs="?", type=Path, metavar="FILE",
         help="a file, or a folder for NODE.db (default: snapshot_folder)",
     )  # fmt: skip
-    parser.add_argument("--rollups-only", action="store_true", help="leave the samples out: minutes and hours tell")
+    parser.add_argument("--rollups-only", action="store_true", help="copy minutes and hours only, without samples")
     parser.add_argument("--db", metavar="PATH", help="the database to copy")
     add_config(parser)
 

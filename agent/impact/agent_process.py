@@ -125,7 +125,7 @@ def _once_it_answers(
             sleep(_ASK_EVERY_SECONDS)  # it is not there yet
             continue
         return RunningAgent(psutil.Process(process.pid), gpus if isinstance(gpus, int) else 0)
-    said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or ["it said nothing"]
+    said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or ["no output"]
     raise SourceError(f"The agent to be measured did not start: {said[-1][:300]}", "Try: skuwise agent run.")
 
 

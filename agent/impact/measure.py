@@ -151,5 +151,5 @@ def measure_impact(
     minutes = asked.rounds * len(MODES) * (first + settle_seconds + 1) / 60
     say(f"one run takes {first:.1f} s, {asked.rounds} rounds of {len(MODES)} runs about {minutes:.0f} min")
     if first < 1:
-        say("a run of less than a second tells little: let the work take some seconds")
+        say("a run of less than a second is too short to compare: use work that takes some seconds")
     return run_rounds(work.meaning, run, MODES, asked.rounds, rng=rng, say=say), notes

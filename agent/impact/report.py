@@ -49,7 +49,7 @@ def impact_table(impact: Impact, notes: tuple[str, ...] = ()) -> str:
         )
         for result in impact.modes
     ]
-    head = ("AGENT", "WORK SLOWER BY", f"{LEVEL:.0%} INTERVAL", "TELLS FROM NONE", "ITS OWN CPU", "ITS MEMORY")
+    head = ("AGENT", "WORK SLOWER BY", f"{LEVEL:.0%} INTERVAL", "DETECTABLE FROM", "ITS OWN CPU", "ITS MEMORY")
     alone = impact.seconds[OFF.name]
     parts = [
         columns(head, rows),

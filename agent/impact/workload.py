@@ -52,14 +52,15 @@ class WorkUnit:
             seconds = math.nan
         if not 0 < seconds < math.inf:
             raise SourceError(
-                f"The work's last line is no number of seconds: {text[:80]!r}.", "Leave --work-prints out, or mend it."
+                f"The work's last line is not a number of seconds: {text[:80]!r}.",
+                "Leave out --work-prints, or fix what the work prints.",
             )
         return seconds
 
 
 def _last_line(output: bytes) -> str:
     lines = output.decode("utf-8", "replace").strip().splitlines()
-    return lines[-1] if lines else "nothing was said"
+    return lines[-1] if lines else "no output"
 
 
 def users_work(command: str, *, is_printed: bool) -> WorkUnit:

@@ -62,7 +62,7 @@ class DraDevices:
         if told is not None:
             return self._told(told, device)
         if match is None:
-            return None, f"{device} is no name that NVIDIA's driver gives a GPU"
+            return None, f"{device} is not a device name that NVIDIA's DRA driver uses"
         number, is_part = int(match.group(1)), "-mig-" in device
         by_minor, by_index = self._minors.get(number), self._indexes.get(number)
         if by_minor is None or by_minor != by_index:

@@ -53,7 +53,7 @@ OPTIONS: Mapping[str, InstallOption] = {
     "report": InstallOption(
         ("skuwise-report.service", "skuwise-report.timer"),
         "the weekly report, on the host where advice is read",
-        "The weekly report, once the settings say to whom: systemctl enable --now skuwise-report.timer",
+        "The weekly report, once recipients are configured: systemctl enable --now skuwise-report.timer",
     ),
     # It talks to slurmdbd or slurmrestd over the network.
     "slurm": InstallOption(
@@ -133,7 +133,9 @@ def _place(name: str) -> str:
 def _quoted(path: Path) -> str:
     text = str(path)
     if any(character in text for character in "\"'\\\n") or not text.isprintable():
-        raise SkuwiseError(f"The path {text!r} cannot stand in a unit.", "Install skuwise under a plain path.")
+        raise SkuwiseError(
+            f"The path {text!r} cannot be used in a systemd unit.", "Install skuwise under a plain path."
+        )
     escaped = text.replace("%", "%%").replace("$", "$$")
     return f'"{escaped}"' if " " in escaped else escaped
 
@@ -153,7 +155,7 @@ def refuse_what_others_can_write(
     for checked, path in enumerate(_to_check(executables, installation.folders)):
         _refuse(path, owners, "a service started from it runs", f", from {path} down and all folders above")
         if checked >= _MOST_CHECKED:
-            raise SkuwiseError(f"There are too many files below {installation.folders[0]} to look at.", "Use a venv.")
+            raise SkuwiseError(f"There are too many files below {installation.folders[0]} to check.", "Use a venv.")
 
 
 def refuse_scripts_that_others_can_write(root: Path, owners: frozenset[int] = frozenset({0})) -> None:
@@ -200,7 +202,7 @@ def _why_unsafe(path: Path, owners: frozenset[int]) -> str | None:
     try:
         about = path.lstat()
     except OSError as error:
-        return f"cannot be looked at ({error.strerror})"
+        return f"cannot be checked ({error.strerror})"
     if about.st_uid not in owners:
         return f"belongs to user {about.st_uid}"
     if stat.S_ISLNK(about.st_mode):
@@ -225,7 +227,9 @@ def install(files: tuple[PlannedFile, ...], root: Path, say: Callable[[str], Non
         return
     for file in files:
         if file.path.exists() and not _is_ours(file.path):
-            raise SkuwiseError(f"{file.path} is there and not ours.", "Move it away, or keep it and do not install.")
+            raise SkuwiseError(
+                f"{file.path} exists and was not written by skuwise.", "Move it away, or keep it and do not install."
+            )
     try:
         for file in files:
             file.path.parent.mkdir(parents=True, exist_ok=True)
@@ -252,8 +256,8 @@ def _next_steps(files: tuple[PlannedFile, ...]) -> list[str]:
         f"  Epilog=/{_SCRIPTS}/epilog.sh",
         "  PrologFlags=Alloc,Contain",
         "  Where slurm.conf names a prolog and an epilog already, call these two from them (not with '.').",
-        "  skuwise agent doctor says what is still missing, and which GPU each of Slurm's indices means.",
-        f"Whoever takes this node out of service: /{_SCRIPTS}/drained.sh REASON, and --clear afterwards.",
+        "  skuwise agent doctor lists what is still missing, and the GPU of each Slurm index.",
+        f"To take this node out of service: /{_SCRIPTS}/drained.sh REASON, and --clear afterwards.",
     ]
     names = {file.path.name for file in files}
     steps += [option.next_step for option in OPTIONS.values() if names.issuperset(option.files)]

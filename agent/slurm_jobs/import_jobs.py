@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
     now, environ = time.time(), os.environ
     settings = load_slurm_settings(environ)
     if options.file is not None and options.since is not None:
-        raise UsageError("--since says what sacct is asked for.", "Leave it out where FILE is named.")
+        raise UsageError("--since applies to sacct only.", "Leave it out when FILE is given.")
     since = None if options.since is None else now - parse_duration(options.since)
     zone = parse_zone(options.time_zone, "--time-zone") if options.time_zone else settings.time_zone
 

@@ -81,7 +81,7 @@ COMES_BACK = "Nothing to do: the next interval counts."
 GAPS: Mapping[str, Fault] = table_of(
     Fault("first-reading", "A rate needs two readings; this was the first.", COMES_BACK),
     Fault("counter-reset", "The counter went back (a reset or a wrap), so there is no rate.", COMES_BACK),
-    Fault("long-gap", "Nobody looked for too long; a mean over that time would hide what happened.", COMES_BACK),
+    Fault("long-gap", "The gap between two readings is too long for a meaningful mean.", COMES_BACK),
 )
 
 

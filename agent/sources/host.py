@@ -32,8 +32,8 @@ _METRICS: Mapping[str, str] = {
 _PROCFS = "Give the agent the host's procfs (--path.procfs)."
 _FAULTS: Mapping[str, Fault] = table_of(
     *GAPS.values(),
-    Fault("not-readable", "The file cannot be read or does not say it.", _PROCFS),
-    Fault("no-disk", "No physical disk is seen here.", "Nothing to do on a diskless node; else check --path.sysfs."),
+    Fault("not-readable", "The file cannot be read or lacks the value.", _PROCFS),
+    Fault("no-disk", "No physical disk was found here.", "Nothing to do on a diskless node; else check --path.sysfs."),
     Fault("no-time-passed", "No CPU time passed between two readings.", "Sample less often."),
 )
 

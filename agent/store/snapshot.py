@@ -71,7 +71,7 @@ def _check_target(db: Path, target: Path) -> None:
     except OSError as error:
         raise StoreError(f"{target} cannot be replaced: {error.strerror}.", "Name another file.") from error
     if not header.empty and not header.ours:
-        raise UsageError(f"{target} is no database of skuwise's; it was left untouched.", "Name another file.")
+        raise UsageError(f"{target} is not a skuwise database; it was left untouched.", "Name another file.")
 
 
 @contextlib.contextmanager

@@ -48,7 +48,7 @@ PRIOR = {"without effect": 0.05, "light": 0.06, "heavy": 0.10, "deep": 0.20}
 TYPICAL = {
     "training": (0.85, "the middle of BERT's training on V100, A40 and RTX 6000 in the same runs"),
     "fp32": (0.85, "as training"),
-    "prefill": (0.90, "prompts stand at the power limit (POLCA)"),
+    "prefill": (0.90, "prompts run at the power limit (POLCA)"),
     "one-pass": (0.60, "assumed: between training and decode"),
     "mixed": (0.50, "assumed: between prefill and decode"),
     "decode": (0.25, "decode on H200 draws 137 to 300 of 700 W"),

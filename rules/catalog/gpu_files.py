@@ -83,7 +83,7 @@ def load_gpus(rules_dir: Path | None = None) -> GpuLibrary:
             top.done()
     for name, one in facts.items():
         for sentence in check_gpu(gpus[name], one):
-            raise entries[name].fault(None, sentence, "Correct the figure, or say under 'unchecked' why it stands.")
+            raise entries[name].fault(None, sentence, "Correct the figure, or give the reason under 'unchecked'.")
     index = _index(((name, (name, *gpu.aliases)) for name, gpu in gpus.items()), entries)
     asked = _index(asked_as.items(), entries)
     return GpuLibrary(

@@ -87,7 +87,7 @@ def _price(fields: Fields, known_skus: Collection[str] | None, today: date | Non
     if until is not None and basis not in BINDING:
         raise fields.fault(
             "committed_until",
-            f"a {basis} price binds nobody, so it has no 'committed_until'",
+            f"a {basis} price is no commitment, so it has no 'committed_until'",
             f"Remove it, or make the basis one of {', '.join(BINDING)}.",
         )
     if until is not None and today is not None and until < today.isoformat():

@@ -121,7 +121,7 @@ def _check(one: Fields, name: str, key: str, value: float) -> None:
     else:
         # 0 would tell of free power, or of power without carbon: nobody's grid has that, and left out it is not told.
         wrong, bounds = not 0 < value <= most, f"above 0 and at most {most:g}"
-        remedy = "Leave the figure out where it is not known."
+        remedy = "Leave out the figure if it is unknown."
     if wrong:
         raise one.fault(key, f"{value:g} is no {name}: it is {bounds}", remedy)
 

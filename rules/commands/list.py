@@ -93,7 +93,7 @@ def _print_latency(latency: LatencyClasses) -> None:
     for service in latency.services:
         write_lines(f"  services {service.id}: {service.label}, {service.reason}")
     for kind, label in latency.kinds.items():
-        write_lines(f"  of {kind} that tells no more: {label}")
+        write_lines(f"  other {kind}: {label}")
 
 
 def _prior_json(one: KindPrior) -> dict[str, object]:
@@ -166,7 +166,7 @@ def _fitting(one: RuleException) -> str:
     said = [f"{part} {', '.join(sorted(names))}" for part, names in parts if names]
     if said:
         return "; ".join(said)
-    return f"all work of team {one.team.name}" if one.team else "nothing until a site says whose work it is"
+    return f"all work of team {one.team.name}" if one.team else "nothing until a site names the owner"
 
 
 def _changed(own: WasteRule, base: WasteRule) -> Mapping[str, Threshold]:

@@ -32,7 +32,7 @@ from .kind_model import KindModel
 SCHEMA = "skuwise.kind-correction/1"
 CORRECTION_FILE = "kind_correction.yaml"
 SHIFT_MAX = 5.0  # log-odds: what is fitted with its penalty stays far below
-_REMEDY = "Make it anew with `skuwise kinds fit`."
+_REMEDY = "Make it again with `skuwise kinds fit`."
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 _LABELS_MAX = 1_000_000
 
@@ -164,7 +164,7 @@ def correction_document(correction: KindCorrection) -> str:
     scores = correction.cross_validated
     lines = [
         "# This site's own correction of how shapes speak for kinds: shifts of log-odds against the model that ships.",
-        "# Made by `skuwise kinds fit` from labelled work; do not edit: add labels and make it anew.",
+        "# Made by `skuwise kinds fit` from labelled work; do not edit: add labels and make it again.",
         f"schema: {SCHEMA}",
         f'model: "{correction.model}"',
         f"labels: {{{', '.join(f'{label}: {count}' for label, count in correction.labels.items())}}}",

@@ -52,7 +52,7 @@ def load_kind_model(
     Raises RulesError, with file and line, where it is not for exactly them: another fingerprint, a shape or a label
     too many or too few, a weight that is no finite number of plausible size.
     """
-    remedy = "Make it anew with `make model`."
+    remedy = "Make it again with `make model`."
     fields = packaged_fields(file, FILE, SCHEMA, remedy)
     own = fields.text("fingerprint")
     intercepts = _by_label(fields.subtable("intercepts"), labels)

@@ -147,7 +147,7 @@ def load_move_model() -> MoveModel:
 
 def read_move_model(file: Traversable | Path | None = None, profiles: Profiles | None = None) -> MoveModel:
     """As `load_move_model`, from another calibration file. Raises RulesError, with file and line."""
-    top = packaged_fields(file, MODEL_FILE, MODEL_SCHEMA, "Make it anew with `make move-model`.")
+    top = packaged_fields(file, MODEL_FILE, MODEL_SCHEMA, "Make it again with `make move-model`.")
     decode = _decode(top.subtable("decode"))
     offsets = {
         kind: {name: entry.number(name, minimum=-1, maximum=1) for name in entry.table}

@@ -93,7 +93,7 @@ def load_power_model() -> PowerModel:
 
 def read_power_model(file: Traversable | Path | None = None) -> PowerModel:
     """As `load_power_model`, from another file. Raises RulesError, with file and line, where it is not such a file."""
-    top = packaged_fields(file, POWER_FILE, POWER_SCHEMA, "Make it anew with `make power-model`.")
+    top = packaged_fields(file, POWER_FILE, POWER_SCHEMA, "Make it again with `make power-model`.")
     fitted = top.subtable("curve")
     curve = PowerCurve(
         follows=fitted.number("follows", above=0, maximum=2),
@@ -106,7 +106,7 @@ def read_power_model(file: Traversable | Path | None = None) -> PowerModel:
     classes = tuple(_class(one) for one in top.tables("classes"))
     bounds = [up_to for up_to, _ in classes]
     if bounds != sorted(set(bounds)) or not bounds or bounds[-1] != float("inf"):
-        raise top.fault("classes", "'classes' must rise, the last without 'up_to'", "Make it anew.")
+        raise top.fault("classes", "'classes' must rise, the last without 'up_to'", "Make it again.")
     typical = top.subtable("typical")
     shares: dict[str, float] = {}
     for name, entry in typical.entries(lambda name: f"typical {quoted(name)}"):

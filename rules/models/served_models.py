@@ -53,6 +53,6 @@ def load_served_models(file: Traversable | Path | None = None) -> ServedModels:
         )
         for begin in entry.texts("names"):
             if found.setdefault(begin, model) is not model:
-                raise entry.fault("names", f"{quoted(begin)} of {quoted(name)} stands there already", "Keep one.")
+                raise entry.fault("names", f"{quoted(begin)} of {quoted(name)} exists already", "Keep one.")
     top.done()
     return ServedModels(MappingProxyType(found))

@@ -143,7 +143,7 @@ def _exception(name: str, fields: Fields, base: RuleException | None, layer: _La
     source = fields.text_or_none("source") or f"{layer.origin} rules ({fields.file}:{fields.table.line})"
     match = _match(fields.table_or_none("match"), layer)
     if not match and layer.origin == SITE:
-        raise fields.fault(None, "'match' is missing", "Say whose work it is: an owner, a name, a node or a command.")
+        raise fields.fault(None, "'match' is missing", "Name the work: an owner, a name, a node or a command.")
     until = fields.date_or_none("until")
     fields.done()
     return RuleException(

@@ -24,7 +24,7 @@ FEATURES: Mapping[str, tuple[str, str]] = {
     "gpus": ("count", "GPUs held"),
     "nodes": ("count", "nodes used"),
     "resolution_seconds": ("seconds", "median distance of the samples behind the rows"),
-    "idle_share": ("ratio", "share of the observed time in which the GPU stood idle"),
+    "idle_share": ("ratio", "share of the observed time in which the GPU was idle"),
     "fault_share": ("ratio", "share of the observed time in which the signals contradict one another"),
     "engine_active": ("ratio", "engine active, mean"),
     "engine_active_max": ("ratio", "engine active, highest"),
@@ -46,7 +46,7 @@ FEATURES: Mapping[str, tuple[str, str]] = {
     "nvlink_of_sustained": ("ratio", "NVLink utilization over what all-reduce sustains, mean"),
     "fabric_of_sustained": (
         "ratio",
-        "fabric utilization (nobody measured what a fabric sustains: the line rate), mean",
+        "fabric utilization (share of the line rate; no measured sustained rate exists), mean",
     ),
     "pcie_of_sustained": ("ratio", "PCIe utilization, mean"),
     "tensor_of_sustained_p95": ("ratio", "95th percentile of tensor_of_sustained from the merged bins (upper bound)"),
@@ -104,11 +104,11 @@ FEATURES: Mapping[str, tuple[str, str]] = {
     "cpu": ("ratio", "host CPU busy, mean of busy rows"),
     "io_wait": ("ratio", "host IO wait, mean of busy rows"),
     "power_watts": ("watts", "power per GPU, mean"),
-    "rest_watts": ("watts", "power per GPU while it stood idle with memory held, mean"),
+    "rest_watts": ("watts", "power per GPU while idle with memory held, mean"),
     "power_over_idle": ("ratio", "power over the SKU's idle power, mean"),
     "throttled": ("ratio", "share of time with a throttle reason that costs speed"),
-    "kv_cache_used_p95": ("ratio", "KV cache in use as its inference servers told it, 95th percentile"),
-    "generated_tokens": ("count", "tokens that its inference servers told they generated in the window"),
+    "kv_cache_used_p95": ("ratio", "KV cache in use as reported by its inference servers, 95th percentile"),
+    "generated_tokens": ("count", "generated tokens as reported by its inference servers, in the window"),
     "clock_ratio": ("ratio", "SM clock over the clock behind the peak, mean of busy rows"),
 }
 

@@ -43,7 +43,7 @@ ABOUT: Mapping[str, str] = MappingProxyType(
         "image": "the image of the container that holds the GPUs, without registry's port, tag and digest",
         "program": "the command line and the workload's name, for what is run",
         "task": "the command line and the workload's name, for what it is run for",
-        "owner": "the kind of the Kubernetes object that made the pods; deployment-like where only a pod's name tells",
+        "owner": "the kind of the Kubernetes object that made the pods; deployment-like if only a pod name is known",
         "scheduler": "slurm, kubernetes, docker or process",
         "partition": "Slurm's partition",
         "qos": "Slurm's QOS",
@@ -129,7 +129,7 @@ def load_kind_priors(rules_dir: Path | None = None) -> KindPriors:
                 raise table.fault(name, f"{quoted(name)} must be small letters, digits and dashes", "Rename it.")
             found[name] = _line(name, entry, origin)
         if len(found) > LINES_MAX:
-            raise top.fault("priors", f"more than {LINES_MAX} lines", "Say it with fewer: a line takes many words.")
+            raise top.fault("priors", f"more than {LINES_MAX} lines", "Use fewer: a line takes many words.")
         top.done()
     by_subject: dict[str, list[KindPrior]] = {}
     for line in (*site.values(), *(one for name, one in shipped.items() if name not in site)):
@@ -141,7 +141,7 @@ def _line(name: str, fields: Fields, origin: str) -> KindPrior:
     of = fields.text("of", tuple(ABOUT))
     names, words = fields.texts("names"), fields.texts("words")
     if not names and not words:
-        raise fields.fault("words", "neither 'names' nor 'words' tell what it fits", "Give one of them.")
+        raise fields.fault("words", "neither 'names' nor 'words' is given", "Give one of them.")
     if len(names) + len(words) > PATTERNS_MAX:
         raise fields.fault("words", f"more than {PATTERNS_MAX} names and words", "Make several lines of it.")
     for one in (*names, *words):
@@ -151,7 +151,7 @@ def _line(name: str, fields: Fields, origin: str) -> KindPrior:
     hours = fields.number_or_none("hours_min", minimum=0, maximum=_DAYS)
     says, reason = (" ".join(fields.text(key).split()) for key in ("says", "reason"))
     if len(says) > 200:
-        raise fields.fault("says", "'says' is longer than 200 characters", "Shorten it: it stands within a sentence.")
+        raise fields.fault("says", "'says' is longer than 200 characters", "Shorten it: it is part of a sentence.")
     fields.done()
     return KindPrior(
         name, of, frozenset(one.lower() for one in names), words, _compiled(fields, words), hours or 0.0, weights, says,

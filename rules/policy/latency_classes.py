@@ -147,7 +147,7 @@ def _services(table: Fields | None, known: Mapping[str, LatencyClass]) -> tuple[
         match.done()
         fields.done()
         if not (one.owners or one.names or one.series):
-            raise fields.fault("match", "'match' names nobody", "Say whose service it is: an owner, name or series.")
+            raise fields.fault("match", "'match' names no service", "Name the service: an owner, name or series.")
         found.append(one)
     if table is not None and len(found) > _ENTRIES_MAX:
         raise table.fault(None, f"more than {_ENTRIES_MAX} services", "Name namespaces instead of single services.")

@@ -54,7 +54,7 @@ def run_work(name: str, seconds: float, *, python: str, device: str = "cuda:0", 
         check=False,
     )
     if done.returncode not in (0, _EXIT_NOTHING):
-        last = done.stderr.strip().splitlines()[-1:] or ["it said nothing"]
+        last = done.stderr.strip().splitlines()[-1:] or ["no output"]
         raise SourceError(f"The workload {name} failed: {last[0][:300]}.", f"Try it alone: {' '.join(command)}")
     line: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     if "skipped" in line:
@@ -112,4 +112,4 @@ def _has_ticks(database: Path) -> bool:
 
 
 def _tail(log: Path) -> str:
-    return (log.read_text(errors="replace").strip().splitlines() or ["it said nothing"])[-1][:300]
+    return (log.read_text(errors="replace").strip().splitlines() or ["no output"])[-1][:300]

@@ -99,7 +99,7 @@ class PagesAtHand:
     def fail(self, url: str, reason: str, at_seconds: float) -> None:
         before = self.pages.get(url)
         instant = Instant(1_790_000_000.0 + at_seconds, at_seconds)
-        error = PageError(reason, "It did not work.", "Mend it.")
+        error = PageError(reason, "It did not work.", "Fix it.")
         self.pages[url] = FetchedPage(before.number + 1 if before else 1, instant, fault=error)
 
     def start(self, targets: Sequence[Target]) -> None:

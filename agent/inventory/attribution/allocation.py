@@ -140,7 +140,7 @@ _NO_SCHEDULER = Absence(
     "allocation",
     "*",
     "allocation-unknown",
-    "No scheduler is in sight on this node, so nothing says to whom its GPUs were given; processes show who uses them.",
+    "No scheduler was found on this node, so GPU allocations are unknown; processes show who uses the GPUs.",
     "With Slurm, name /etc/skuwise/slurm/prolog.sh and epilog.sh in slurm.conf (skuwise agent install writes them); "
     "with Kubernetes, mount the kubelet's pod-resources.",
 )

@@ -209,7 +209,7 @@ def _more(names: Sequence[str]) -> str:
 
 
 def _unknown(why: str, remedy: str) -> Absence:
-    detail = f"Which GPUs the kubelet gave to which pod is not known: {why}."
+    detail = f"GPU allocations of pods are unknown: {why}."
     return Absence("source", "allocation", "kubernetes", "allocation-unknown", detail, remedy)
 
 
@@ -219,7 +219,7 @@ _ANSWER_REMEDY = "Check the kubelet, and that its pod-resources v1 is enabled (K
 _PERMISSION_REMEDY = "Run the agent's pod as root with /var/lib/kubelet/pod-resources mounted; it only reads."
 _DEVICE_REMEDY = "Let the device plugin name devices by UUID (its default); what it gave by other names stays unknown."
 _DEVICE_UNKNOWN = "The kubelet gave devices that the driver does not name"
-_DRA_UNKNOWN = "Dynamic resource allocation gave devices of which it is not known which GPU they are"
+_DRA_UNKNOWN = "Dynamic resource allocation gave devices that match no GPU"
 _DRA_REMEDY = (
     "Write kubectl get resourceslices -o json to a file whenever they change, and name it in [kubernetes] "
     "resource_slices_file."

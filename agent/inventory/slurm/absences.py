@@ -38,7 +38,7 @@ def slurm_absences(
     `resolved`: what is known of each job's devices."""
     details: dict[str, str] = {}
     if untold or (files.missing is not None and not has_claims):
-        which = f"For {_some(untold)} nothing says" if untold else "Nothing says"
+        which = f"For {_some(untold)} there is no record of" if untold else "There is no record of"
         why = f"; {files.missing}" if files.missing else ": they began before the prolog was installed, or it failed"
         details["allocation-unknown"] = f"{which} which GPUs Slurm gave to a job{why}."
     if stale:
@@ -56,7 +56,7 @@ def slurm_absences(
     if unnamed:
         said = _some([f"{job}: {', '.join(one.unknown)}" for job, one in unnamed.items()])
         why = f": {explained.why}" if explained.why else ""
-        details["allocation-unresolved"] = f"Which GPUs Slurm's indices mean is not known ({said}){why}."
+        details["allocation-unresolved"] = f"Slurm's GPU indices match no GPU ({said}){why}."
     remedies = {**_REMEDIES, "allocation-unresolved": _DRIVER_FIRST} if explained.driver_is_silent else _REMEDIES
     return frozenset(
         Absence("source", "allocation", "slurm", reason, detail, remedies[reason]) for reason, detail in details.items()

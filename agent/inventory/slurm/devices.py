@@ -66,7 +66,7 @@ class Resolver:
     def resolve(self, name: str, given: Sequence[str] | None, gres: Gres, evidence: ProcessEvidence) -> Resolution:
         """The GPUs of the job whose cgroup is `name`. `given`: what ``SLURM_JOB_GPUS`` holds; None: nobody told."""
         if not self.devices.whole:
-            why = "the driver does not tell which GPUs are here (see what doctor says of nvml)"
+            why = "the driver does not list the GPUs here (see nvml in skuwise agent doctor)"
             return Resolution(unknown=tuple(given or ()), why=why, driver_is_silent=True)
         lists = job_lists(self.cgroups, name)
         proven, bound = self._from_cgroup(lists, given, gres) if lists is not None else (None, None)
@@ -152,7 +152,7 @@ class Resolver:
             uuids: tuple[str, ...] | None = None
             if _UUID.fullmatch(name):
                 uuids = self.devices.resolve((name,))[0] or None
-                why = why or ("" if uuids else "the driver knows no such device")
+                why = why or ("" if uuids else "the driver has no such device")
             elif name.isdecimal():
                 if units is None:
                     units, reason = self._units(gres)
@@ -183,7 +183,10 @@ class Resolver:
         if not gres.is_sorted:
             return [], gres.why
         if gres.count != len(self.devices.whole) or any(self.devices.parts(g.uuid) for g in self.devices.whole):
-            return [], "gres.conf has AutoDetect without device files (File=), which does not say which index is which"
+            return (
+                [],
+                "gres.conf has AutoDetect without device files (File=), which leaves the order of the indices open",
+            )
         return self._sorted([(gpu.uuid,) for gpu in self.devices.whole])
 
     def _sorted(self, units: Sequence[tuple[str, ...] | None]) -> tuple[list[tuple[str, ...] | None], str]:

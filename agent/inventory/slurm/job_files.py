@@ -100,10 +100,10 @@ def parse_job_file(raw: bytes, job_id: str) -> JobFile | str | None:
     if not values.keys() >= _REQUIRED or values["version"] != "2":
         return "not of version 2"
     if values["job_id"] != job_id:
-        return "another job's id than its name says"
+        return "another job's id than in its name"
     devices = parse_devices(values["gpus"])
     if devices is None:
-        return "a list of GPUs that is none"
+        return "an invalid list of GPUs"
     start, sluid = values.get("start", ""), values.get("sluid", "")
     if (start and not _START.fullmatch(start)) or (sluid and not _SLUID.fullmatch(sluid)):
         return "a start or SLUID that is none"

@@ -79,7 +79,7 @@ class SlurmConfReader:
         first = found[0]
         if any((one.units, one.files, one.is_sorted) != (first.units, first.files, first.is_sorted) for one in found):
             named = ", ".join(str(one.folder) for one in found)
-            return Gres(why=f"the settings in {named} differ, and nothing says which of them slurmd reads")
+            return Gres(why=f"the settings in {named} differ, and slurmd may read any of them")
         return first
 
     def _candidates(self, told_conf: str | None) -> list[Path]:

@@ -89,7 +89,7 @@ def reading_table(node: Node, survey: Survey, sampled: Sampled) -> str:
     if sampled.absences:
         count = len(sampled.absences)
         told = "1 reading is absent" if count == 1 else f"{count} readings are absent"
-        parts += ["", f"{told}; 'skuwise agent doctor' says why."]
+        parts += ["", f"{told}; run 'skuwise agent doctor' for the reason."]
     return "\n".join(parts)
 
 

@@ -113,11 +113,9 @@ def _script_line(config: SlurmConfig, kind: str) -> Capability:
     name, title = _SCRIPTS[kind], kind.capitalize()
     value = config.value(kind)
     if not value:
-        detail = f"{title} is not set ({config.origin}), so nobody writes down which GPUs a job was given."
+        detail = f"{title} is not set ({config.origin}), so the GPUs given to a job are not recorded."
         if kind == "epilog":
-            detail = (
-                f"Epilog is not set ({config.origin}), so the end of a job is not written down, and its file stays."
-            )
+            detail = f"Epilog is not set ({config.origin}), so the end of a job is not recorded, and its file remains."
         return _line(kind, "", _absence(kind, f"{kind}-not-configured", detail, INSTALL_PROLOG))
     paths = [path for one in value.split(",") for path in sorted(glob.glob(one.strip()))]  # noqa: PTH207 - a pattern of any path
     ours = [path for path in paths if Path(path).name == name and "skuwise" in path]
@@ -131,7 +129,7 @@ def _script_line(config: SlurmConfig, kind: str) -> Capability:
     closed = [path for path in paths if not _is_executable(Path(path))]
     if not paths:
         detail = f"{title}={value} ({config.origin}) is not there, which drains the node."
-        return _line(kind, value, _absence(kind, f"{kind}-missing", detail, "Run skuwise agent install, or mend it."))
+        return _line(kind, value, _absence(kind, f"{kind}-missing", detail, "Run skuwise agent install, or fix it."))
     if closed:
         detail = f"{closed[0]} may not be executed, which drains the node."
         return _line(kind, value, _absence(kind, f"{kind}-not-executable", detail, f"chmod 0755 {closed[0]}"))
@@ -146,7 +144,7 @@ def _flags_lines(config: SlurmConfig) -> list[Capability]:
     lines: list[Capability] = []
     if "contain" not in flags:
         when = "" if "alloc" in flags else " Without Alloc the prolog runs only with a job's first step."
-        detail = f"PrologFlags lacks Contain ({config.origin}): a file whose job is gone may be told late.{when}"
+        detail = f"PrologFlags lacks Contain ({config.origin}): a file whose job has ended may be noticed late.{when}"
         lines.append(_line("flags", "", _absence("flags", "prolog-flags", detail, "Set PrologFlags=Alloc,Contain.")))
     tracking = config.value("proctracktype").lower()
     if tracking in _WITHOUT_CGROUP:
@@ -167,7 +165,7 @@ def _folder_line(folder: Path, root_uids: frozenset[int]) -> Capability:
     try:
         about = folder.lstat()
     except OSError as error:
-        detail = f"{folder}, where the prolog writes, cannot be seen ({error.strerror})."
+        detail = f"{folder}, where the prolog writes, cannot be read ({error.strerror})."
         absence = _absence("folder", "folder-missing", detail, f"{make} (skuwise agent install writes it).")
     else:
         if not stat.S_ISDIR(about.st_mode) or about.st_uid not in root_uids or about.st_mode & 0o022:
@@ -190,7 +188,7 @@ def _devices_line(settings: SlurmConfReader, gpus: Sequence[Gpu], procfs: Path, 
     found = [resolver.resolve("", (str(index),), gres, ProcessEvidence()) for index in range(number)]
     if not found or any(one.unknown for one in found):
         why = next((one.why for one in found if one.why), gres.why) or "no GPUs are configured"
-        detail = f"Which GPU an index of Slurm's is cannot be told: {why}."
+        detail = f"Slurm's GPU indices match no GPU: {why}."
         remedy = (
             "Let gres.conf name the device file of every GPU (File=/dev/nvidia[0-7]), and set slurm_conf to its folder."
         )

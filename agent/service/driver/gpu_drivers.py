@@ -8,7 +8,7 @@ from ...model import Gpu, Instant
 from ...sources.base import Fault, UnreadGpu
 from .guard import GuardedDriver
 
-_NONE = Fault("no-backend", "This agent knows no kind of GPU.", "Install one that does.")
+_NONE = Fault("no-backend", "This agent is built without a GPU driver.", "Install the full agent.")
 
 
 class GpuDrivers:

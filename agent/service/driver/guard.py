@@ -28,8 +28,8 @@ RETRY_SECONDS = 60.0  # a driver that comes up late is taken up within this
 
 PAUSED = Fault(
     "paused",
-    "The agent was told to let go of the GPUs.",
-    "skuwise agent resume takes them up again; it happens by itself when the pause is over.",
+    "The agent was paused and has released the GPUs.",
+    "Run skuwise agent resume; the agent also resumes when the pause is over.",
 )
 _Job = Literal["open", "probe", "read", "close"]
 
@@ -71,8 +71,7 @@ class GuardedDriver:
         self._hung = Fault(
             "driver-hung",
             f"The {backend.vendor} driver does not answer; everything else is still read.",
-            "See the kernel log for an XID; the GPU or the node may need a reset. The agent goes on by itself once it "
-            "answers.",
+            "See the kernel log for an XID; the GPU or the node may need a reset. The agent continues once it answers.",
         )
         self._job: _Job | None = None
         self._call: Call | None = None

@@ -81,7 +81,7 @@ HOST_INTEGRALS = tuple(one for metric in HOST_METRICS if (one := integral_of("ho
 
 _NEVER = (None, None)
 GPU_COUNTERS: tuple[tuple[MetricFamily, Callable[[GpuTotals], float | None]], ...] = (
-    (seconds_family("gpu_observed", "Time in which the GPU was seen."), lambda t: t.observed_seconds),
+    (seconds_family("gpu_observed", "Time in which the GPU was observed."), lambda t: t.observed_seconds),
     (
         make_family("gpu_energy", "counter", "Energy by the GPU's own counter.", "joules"),
         lambda t: t.energy_joules if t.energy_seconds else None,

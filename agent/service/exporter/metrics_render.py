@@ -97,7 +97,7 @@ def _render_gpus(page: MetricsText, snapshot: Snapshot, node: str) -> None:
         ("bytes_per_second", "gpu_nvlink", "nvlink_bytes_per_second"),
     ):
         page.add(
-            make_family(name, "gauge", f"What the driver says of the GPU: {field}.", unit),
+            make_family(name, "gauge", f"Reported by the driver: {field}.", unit),
             [(gpu_labels(node, g.uuid, g), getattr(g, field)) for g in known.values()],
         )
     for family, get in GPU_COUNTERS:
@@ -191,7 +191,7 @@ def _render_host(page: MetricsText, snapshot: Snapshot, node: Node) -> None:
     page.add(make_family("node", "info", "The node that this page is about."), [(labels, 1)])
     page.add(make_family("node_gpus", "gauge", "GPUs that the node should have."), [(here, node.gpu_count)])
     seen = snapshot.host.observed_seconds
-    page.add(seconds_family("host_observed", "Time in which the host was seen."), [(here, seen or None)])
+    page.add(seconds_family("host_observed", "Time in which the host was observed."), [(here, seen or None)])
     _render_integrals(page, HOST_INTEGRALS, [(here, snapshot.host)], snapshot.ticks)
 
 
@@ -215,10 +215,10 @@ def _render_events(page: MetricsText, snapshot: Snapshot, node: str) -> None:
         if kind == "xid":
             xids.append((f'{gpu_labels(node, uuid, known.get(uuid))},xid="{code}"', count))
     page.add(
-        make_family("gpu_events", "counter", "Events that the driver told of, by kind."),
+        make_family("gpu_events", "counter", "Events that the driver reported, by kind."),
         [(f'{gpu_labels(node, u, known.get(u))},event="{kind}"', count) for (u, kind), count in by_kind.items()],
     )
-    page.add(make_family("gpu_xid_events", "counter", "XID errors that the driver told of, by number."), xids)
+    page.add(make_family("gpu_xid_events", "counter", "XID errors that the driver reported, by number."), xids)
 
 
 def _render_absences(page: MetricsText, snapshot: Snapshot, node: str) -> None:

@@ -257,7 +257,7 @@ def _opening(agent: Agent, config: AgentConfig) -> str:
     parts = f" ({instances} MIG instances)" if instances else ""
     what = f"{gpus} GPUs{parts}, {ports} fabric ports and the host"
     text = f"sampling {what} every {config.interval_seconds:g} s into {config.db}"
-    return text if gpus else f"{text}; no GPU can be read: 'skuwise agent doctor' says why"
+    return text if gpus else f"{text}; no GPU can be read: run 'skuwise agent doctor' for the reason"
 
 
 def say_on_stderr(text: str) -> None:

@@ -140,12 +140,12 @@ class Supervisor:
         # What cannot be written down would be done again a minute after the restart.
         if self.notifier.supervised and not lately and self.instance.note_restart(wall):
             self._event(name, "self-restart", f"{reason} The agent restarted itself.", wall)
-            self.say(f"{reason} Ending, to be started again")
+            self.say(f"{reason} Stopping for a restart")
             self.restart_reason = reason
         elif not self._refused_restart:
             self._refused_restart = True
-            why = "It did so within the hour already." if lately else "That could not be remembered."
-            why = why if self.notifier.supervised else "Nobody would start it again."
+            why = "it did so within the last hour." if lately else "the restart could not be recorded."
+            why = why if self.notifier.supervised else "no service manager would start it again."
             self.say(f"{reason} The agent does not restart itself: {why}")
 
     # Requests.

@@ -88,7 +88,7 @@ class EthernetSource(PortSource):
             return configured, "configured"
         if name in managed:
             return "management", "carries the default route"
-        return "unknown", "nothing tells what it is for"
+        return "unknown", "its role is unknown"
 
     def _parse_state(self, raw: bytes) -> str:
         # Drivers that do not keep the state say "unknown" while they work (Documentation/networking/operstates).

@@ -15,7 +15,7 @@ from .ports import METRICS, PortFiles, find_ports, parse_port_state, parse_rate
 _FAULTS = table_of(
     Fault(
         "port-not-active",
-        "The port is not ACTIVE, so its silence says nothing.",
+        "The port is not ACTIVE, so no traffic is expected on it.",
         "Check its cable and the subnet manager if it should be in use.",
     ),
     Fault(
@@ -25,16 +25,20 @@ _FAULTS = table_of(
     ),
     Fault(
         "restricted",
-        "The HCA's firmware or driver refuses this counter to this function (EINVAL, as restricted functions of a DGX "
-        "and of virtual machines do), and each try would fill the kernel's log: it is not tried again.",
-        "Sample where the physical function is, or have who owns it lift the restriction (mlxprivhost).",
+        "The HCA's firmware or driver refuses this counter to this function (EINVAL), as on a DGX or a virtual "
+        "machine. The agent does not retry, to keep the kernel's log clean.",
+        "Sample where the physical function is, or ask its owner to lift the restriction (mlxprivhost).",
     ),
     Fault(
         "unknown-counters",
         "The port has no byte counters of a known family.",
         "Report the driver and its counters' names.",
     ),
-    Fault("counter-saturated", "The 32-bit counter stands at its end and counts no more.", "Reset it (perfquery -R)."),
+    Fault(
+        "counter-saturated",
+        "The 32-bit counter has reached its maximum and no longer counts.",
+        "Reset it (perfquery -R).",
+    ),
 )
 
 

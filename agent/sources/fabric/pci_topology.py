@@ -105,12 +105,12 @@ def place_nics(
         if nic.link_layer == "EFA":
             return Placement("compute", "EFA exists for the compute fabric")
         if not placed and _NAMED_COMPUTE.search(nic.device):
-            return Placement("compute", "named as an InfiniBand compute port; the PCI tree does not tell")
+            return Placement("compute", "named as an InfiniBand compute port; the PCI tree is inconclusive")
         if not placed and _NAMED_MANAGEMENT.search(nic.device):
-            return Placement("management", "named as accelerated networking; the PCI tree does not tell")
+            return Placement("management", "named as accelerated networking; the PCI tree is inconclusive")
         if one_each and nic.link_layer == "InfiniBand":
-            return Placement("compute", "as many InfiniBand NICs as GPUs; the PCI tree does not tell")
-        return Placement("unknown", "nothing ties it to a GPU")
+            return Placement("compute", "as many InfiniBand NICs as GPUs; the PCI tree is inconclusive")
+        return Placement("unknown", "not attached to a GPU")
 
     return {nic.device: place(nic) for nic in nics}
 

@@ -31,7 +31,9 @@ DEVICE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@:-]{0,63}")
 _BACK = "It is picked up again when it is back."
 _FAULTS = table_of(
     *GAPS.values(),
-    Fault("port-not-active", "The port is not up, so its silence says nothing.", "Check its cable if it should be up."),
+    Fault(
+        "port-not-active", "The port is not up, so no traffic is expected on it.", "Check its cable if it should be up."
+    ),
     Fault("device-gone", "The device went away.", _BACK),
     Fault("vanished", "The counter went away.", _BACK),
     Fault("no-permission", "The counter may not be read by this user.", "Let the agent's user read sysfs."),

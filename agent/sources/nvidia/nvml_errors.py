@@ -26,7 +26,7 @@ _DCGM_REMEDY = (
     "Run dcgm-exporter with its profiling fields switched on (DCGM_FI_PROF_SM_ACTIVE and the others) and read those."
 )
 _FAULTS = {
-    UNINITIALIZED: Fault(NO_DRIVER, "The NVIDIA driver let go of this agent.", "Restart the agent."),
+    UNINITIALIZED: Fault(NO_DRIVER, "The NVIDIA driver disconnected this agent.", "Restart the agent."),
     NOT_SUPPORTED: Fault("not-supported", "This GPU does not report it.", STAYS_MISSING),
     NO_PERMISSION: Fault(
         "no-permission",
@@ -42,12 +42,12 @@ _FAULTS = {
     GPU_IS_LOST: Fault(
         "gpu-lost",
         "The GPU has fallen off the bus.",
-        "See the kernel log for its XID; it needs a reset or a reboot. The agent tries again by itself.",
+        "See the kernel log for its XID; it needs a reset or a reboot. The agent tries again.",
     ),
     RESET_REQUIRED: Fault(
         "reset-required",
         "The GPU needs a reset before it can be used.",
-        "Pause the agent (skuwise agent pause) and reset the GPU. The agent tries again by itself.",
+        "Pause the agent (skuwise agent pause) and reset the GPU. The agent tries again.",
     ),
     LIB_RM_VERSION_MISMATCH: Fault(
         DRIVER_MISMATCH,
@@ -56,33 +56,33 @@ _FAULTS = {
     ),
 }
 
-RELEASED = Fault("released", "The agent has let go of the GPUs.", "skuwise agent resume takes them up again.")
+RELEASED = Fault("released", "The agent has released the GPUs.", "Run skuwise agent resume to sample them again.")
 NOT_OPEN = Fault(NO_DRIVER, "The NVIDIA driver has not been opened yet.", "Wait for the agent to start.")
 NO_GPM = Fault(
     "no-gpm",
-    "This GPU cannot tell how busy its units are (GPM came with Hopper); utilisation is no substitute.",
+    "This GPU does not report activity of its units (GPM requires Hopper or newer); utilization is no substitute.",
     _DCGM_REMEDY,
 )
 NO_GPM_DRIVER = Fault(
     "no-gpm",
-    "This driver has no GPM, so how busy the GPU's units are is not known.",
+    "This driver has no GPM, so the activity of the GPU's units is unknown.",
     f"Upgrade the driver. Or: {_DCGM_REMEDY}",
 )
-MIG_WHOLE = Fault("mig", "The driver tells this of the whole GPU only; see the instance's parent.", STAYS_MISSING)
+MIG_WHOLE = Fault("mig", "The driver reports this for the whole GPU only; see the instance's parent.", STAYS_MISSING)
 MIG_UTILISATION = Fault(
-    "mig", "The driver does not tell the utilisation of a GPU in MIG mode; its instances have GPM.", STAYS_MISSING
+    "mig", "The driver does not report utilization of a GPU in MIG mode; its instances have GPM.", STAYS_MISSING
 )
 MIG_SHARED = Fault(
     "mig-shared",
     "Several compute instances share this GPU instance, and its counters are of all of them together.",
-    "Give each piece of work a GPU instance of its own where its use is to be known.",
+    "Give each workload its own GPU instance to measure its use.",
 )
 NO_NVLINK = Fault(
     "no-nvlink", "This GPU has no active NVLink.", "Nothing to do, unless it should have: see nvidia-smi nvlink -s."
 )
 NO_COUNTER = Fault("not-supported", "This GPU's driver does not count this traffic.", _DCGM_REMEDY)
-NOT_A_NUMBER = Fault("not-a-number", "The driver answered with a value that is no number.", _REPORT)
-OUT_OF_RANGE = Fault("out-of-range", "The driver answered with a value that cannot be.", _REPORT)
+NOT_A_NUMBER = Fault("not-a-number", "The driver returned a value that is not a number.", _REPORT)
+OUT_OF_RANGE = Fault("out-of-range", "The driver returned an impossible value.", _REPORT)
 TOO_SOON = Fault("too-soon", "GPM needs 100 ms between two samples.", "Sample at an interval above 0.1 s.")
 NOT_UPDATED = Fault("not-updated", "The driver has not refreshed its counter since the last reading.", COMES_BACK)
 

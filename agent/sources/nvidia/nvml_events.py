@@ -56,7 +56,7 @@ _HUNG = Fault(
     "Waiting for the driver's events does not return; XID and ECC errors are in the kernel log only.",
     "See the kernel log; the GPU or the node may need a reset.",
 )
-_STARTING = Fault("not-read-yet", "Nobody has asked for the driver's events yet.", "Look again.")
+_STARTING = Fault("not-read-yet", "The driver's events have not been read yet.", "Try again.")
 
 
 def nvml_event(kind: int, data: int, instance: int, uuid: str | None, ts: float) -> Event:
@@ -231,7 +231,7 @@ class EventSource:
     def _keep(self, event: Event) -> None:
         with self._lock:
             if event.key not in self._arrived and len(self._arrived) >= _MOST_WAITING:
-                event = Event(event.ts, None, "other", None, "more kinds of events than are told apart", 1, event.ts)
+                event = Event(event.ts, None, "other", None, "other kinds of events", 1, event.ts)
             known = self._arrived.get(event.key)
             again = event if known is None else replace(known, count=known.count + 1, last_ts=event.ts)
             self._arrived[event.key] = again

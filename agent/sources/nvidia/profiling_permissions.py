@@ -18,7 +18,7 @@ _PERFMON_DROP_IN = (
     "(driver R565 and newer; CAP_SYS_ADMIN before)"
 )
 _OPEN_TO_ALL = (
-    "options nvidia NVreg_RestrictProfilingToAdminUsers=0 in /etc/modprobe.d, and load the driver anew; every user of "
+    "options nvidia NVreg_RestrictProfilingToAdminUsers=0 in /etc/modprobe.d, and reload the driver; every user of "
     "the node may then profile"
 )
 

@@ -70,7 +70,7 @@ def write_recording(path: Path, header: RecordingHeader, ticks: Iterable[Tick]) 
         _decode(path, lines)
         data = "".join(f"{line}\n" for line in lines).encode()
     except FormatError as error:
-        raise SourceError(f"The recording {path} cannot be written: {error}.", "Mend what is recorded.") from error
+        raise SourceError(f"The recording {path} cannot be written: {error}.", "Fix what is recorded.") from error
     if len(data) > MAX_BYTES:
         raise SourceError(f"The recording {path} would hold more than {MAX_BYTES} bytes.", "Record a shorter time.")
     part = path.with_name(f".{path.name}.part")
@@ -132,7 +132,7 @@ def _decode(path: Path, lines: Iterable[str]) -> Recording:
     if not ticks:
         raise SourceError(f"The recording {path} holds no ticks.", _REMEDY)
     if len(ticks) != count:
-        raise SourceError(f"The recording {path} holds {len(ticks)} ticks where its header says {count}.", _REMEDY)
+        raise SourceError(f"The recording {path} holds {len(ticks)} ticks, but its header announces {count}.", _REMEDY)
     return Recording(header, tuple(ticks))
 
 

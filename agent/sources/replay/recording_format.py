@@ -174,7 +174,7 @@ def _dump(data: Mapping[str, object]) -> str:
     try:
         return json.dumps(data, allow_nan=False, separators=(",", ":"), ensure_ascii=True)
     except (TypeError, ValueError) as error:
-        raise FormatError(f"it holds what JSON cannot say ({error})") from error
+        raise FormatError(f"it holds a value that JSON does not support ({error})") from error
 
 
 def _load(line: str) -> object:
@@ -184,7 +184,7 @@ def _load(line: str) -> object:
     def pairs(items: list[tuple[str, object]]) -> dict[str, object]:
         found = dict(items)
         if len(found) != len(items):
-            raise FormatError("it says the same key twice")
+            raise FormatError("it has the same key twice")
         return found
 
     try:
@@ -273,7 +273,7 @@ def _check_positive(number: float, where: str) -> None:
 
 def _check_known(data: Mapping[str, object], known: set[str] | frozenset[str], where: str) -> None:
     if unknown := sorted(data.keys() - known):
-        raise FormatError(f"{where} names {_show(unknown[0])}, which is not known")
+        raise FormatError(f"{where} names {_show(unknown[0])}, which is unknown")
 
 
 def _check_values(values: Mapping[str, float], names: frozenset[str], where: str) -> None:
@@ -289,4 +289,4 @@ def _check_time(text: str) -> None:
     try:
         datetime.fromisoformat(text)
     except ValueError as error:
-        raise FormatError(f"made.at is {_show(text)}, which is no time") from error
+        raise FormatError(f"made.at is {_show(text)}, which is not a time") from error

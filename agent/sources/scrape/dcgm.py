@@ -85,11 +85,11 @@ _BLANK = Fault("dcgm-blank", "The exporter has no value for it yet.", _EXPORTER_
 _MEANINGS = (
     _BLANK,
     Fault("dcgm-blank", "DCGM did not find the field on this GPU.", _EXPORTER_LOG),
-    Fault("not-supported", "DCGM says that this GPU does not report it.", STAYS_MISSING),
+    Fault("not-supported", "DCGM reports that this GPU does not support it.", STAYS_MISSING),
     Fault("no-permission", "DCGM may not read it.", "Run dcgm-exporter as root, with CAP_SYS_ADMIN."),
 )
-_NOT_A_NUMBER = Fault("not-a-number", "The exporter's value is no number.", _EXPORTER_LOG)
-_OUT_OF_RANGE = Fault("out-of-range", "The exporter's value cannot be.", "On MIG, update DCGM (NVIDIA/DCGM#152).")
+_NOT_A_NUMBER = Fault("not-a-number", "The exporter's value is not a number.", _EXPORTER_LOG)
+_OUT_OF_RANGE = Fault("out-of-range", "The exporter's value is impossible.", "On MIG, update DCGM (NVIDIA/DCGM#152).")
 _AMBIGUOUS = Fault(
     "ambiguous", "The exporter's page gives several different values for this GPU.", "Run one dcgm-exporter per node."
 )
@@ -316,7 +316,7 @@ def _unasked(config: AgentConfig, _gpus: Sequence[Gpu], lines: Sequence[Capabili
         return None
     return Fault(
         "not-configured",
-        "dcgm_url is empty, so dcgm-exporter's page is not read, which could tell what GPM cannot here.",
+        "dcgm_url is empty, so dcgm-exporter's page is not read, which may report what GPM does not.",
         "Set dcgm_url to the page's address.",
     )
 

@@ -83,7 +83,7 @@ def _address(host: str, port: int, *, remote: bool, seconds: float) -> tuple[int
         except TimeoutError:
             raise PageError("page-too-slow", "The host's name was not resolved in time.", "See its resolver.") from None
         except OSError:
-            raise PageError("unreachable", "The host's name is not known.", "Mend its address.") from None
+            raise PageError("unreachable", "The host name is unknown.", "Fix its address.") from None
         return family, (str(sockaddr[0]), port)
     if not remote and not ip.is_loopback:
         raise _not_loopback()
@@ -94,7 +94,7 @@ def _not_loopback() -> PageError:
     return PageError(
         "not-loopback",
         "Only pages of this node (127.0.0.1, ::1, localhost) are read.",
-        "Set scrape_remote = true to read pages elsewhere, where nobody between can change them.",
+        "Set scrape_remote = true to read pages of other hosts, on a network you trust.",
     )
 
 
@@ -114,7 +114,9 @@ def _answer(pieces: Iterator[bytes], wanted: Collection[str], max_bytes: int) ->
             break
         body = b""
     if announced is not None and got < announced:
-        raise PageError("page-cut", "The page is shorter than its server said.", "See its server's log.")
+        raise PageError(
+            "page-cut", "The page is shorter than the length its server announced.", "See its server's log."
+        )
     return parser.finish()
 
 
@@ -128,7 +130,7 @@ def _head(pieces: Iterator[bytes]) -> tuple[bytes, bytes]:
             return before, body
         if len(head) > _MAX_HEAD_BYTES or not head.startswith(b"HTTP/"[: len(head)]):
             break
-    raise PageError("not-http", "What answers there does not speak HTTP.", "Mend its address.")
+    raise PageError("not-http", "The server at that address does not speak HTTP.", "Fix its address.")
 
 
 def _check(head: bytes, max_bytes: int) -> int | None:
@@ -136,10 +138,12 @@ def _check(head: bytes, max_bytes: int) -> int | None:
     first, *lines = head.split(b"\r\n")
     found = _STATUS.fullmatch(first)
     if found is None:
-        raise PageError("not-http", "What answers there does not speak HTTP.", "Mend its address.")
+        raise PageError("not-http", "The server at that address does not speak HTTP.", "Fix its address.")
     status = int(found.group(1))
     if 300 <= status < 400:
-        raise PageError("redirected", "The page sends elsewhere; that is not followed.", "Set the address it is at.")
+        raise PageError(
+            "redirected", "The server redirected the request; redirects are not followed.", "Set the address it is at."
+        )
     if status != 200:
         raise PageError("http-status", f"The page answers with status {status}.", "See its server's log.")
     split = (line.lower().partition(b":") for line in lines)
@@ -152,7 +156,7 @@ def _check(head: bytes, max_bytes: int) -> int | None:
     if announced is None:
         return None
     if not announced.isdigit() or len(announced) > 18:
-        raise PageError("not-http", "The page's length is no number.", "See its server's log.")
+        raise PageError("not-http", "The page's length is not a number.", "See its server's log.")
     if int(announced) > max_bytes:
         raise _too_large(max_bytes)
     return int(announced)

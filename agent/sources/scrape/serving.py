@@ -144,7 +144,7 @@ WANTED = frozenset(name for engine in ENGINES for name in _names(engine))
 _NOT_A_SERVER = Fault(
     "not-a-server",
     "The page has no metrics of vLLM, SGLang, TGI, Triton or TensorRT-LLM.",
-    "Switch its metrics on (SGLang: --enable-metrics), or mend serving_endpoints (trtllm-serve: /prometheus/metrics).",
+    "Switch its metrics on (SGLang: --enable-metrics), or fix serving_endpoints (trtllm-serve: /prometheus/metrics).",
 )
 _NAME_PAGES = "Where one runs here, name its page in serving_endpoints (or set serving_discover)."
 
@@ -269,7 +269,7 @@ class ServingSource:
         lines: list[Capability] = []
         for metric in SERVING_METRICS:
             silent = Absence(
-                "source", subject, metric.name, "not-exported", f"This {engine.name} does not tell {metric.name}.",
+                "source", subject, metric.name, "not-exported", f"This {engine.name} does not report {metric.name}.",
                 "Nothing to do; a newer release of it may.",
             )  # fmt: skip
             there = metric.name in told or f"{metric.name}_sum" in told
@@ -370,7 +370,7 @@ def _build(context: SourceContext) -> ServingSource:
 def _unasked(config: AgentConfig, gpus: Sequence[Gpu], _lines: Sequence[Capability]) -> Fault | None:
     if not gpus or config.serving_endpoints:
         return None
-    detail = "No inference server's page is named, so the use of KV caches, queues and tokens is not known."
+    detail = "No inference server's metrics page is configured, so the use of KV caches, queues and tokens is unknown."
     if config.serving_discover:
         detail = "No inference server's page was found at the engines' usual ports on this node."
     return Fault("not-configured", detail, _NAME_PAGES)

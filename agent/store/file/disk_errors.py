@@ -20,7 +20,7 @@ from .integrity import is_damage
 _FULL = ("disk-full", "Free some space on the disk that holds the database.")
 _READ_ONLY = ("store-read-only", "Make the database and its folder writable for the agent.")
 _BUSY = ("store-busy", "Another process holds the database locked: end it.")
-_ERRS = ("disk-error", "Look at the disk that holds the database: it does not take what is written.")
+_ERRS = ("disk-error", "Check the disk that holds the database: writes to it fail.")
 _UNREACHABLE = ("store-unreachable", "Make sure that the folder of the database is still there and writable.")
 
 _MOST_SAID = 200
@@ -123,7 +123,7 @@ def held_absence(path: Path, reason: str, why: str, remedy: str, hold_ticks: int
 def lost_absence(reason: str, hold_ticks: int) -> Absence:
     """What is recorded of the time whose ticks were let go. `reason`: why they could not be written."""
     detail = f"The database could not be written ({reason}) for longer than {hold_ticks} ticks."
-    return store_absence("ticks-lost", detail, "See the reason that stood before it.")
+    return store_absence("ticks-lost", detail, "See the reason reported before it.")
 
 
 def _has_no_room(path: Path, room_bytes: int) -> bool:

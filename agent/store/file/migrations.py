@@ -250,7 +250,7 @@ def _damaged(said: str) -> _Unusable:
         f"it is damaged ({said})",
         "damaged",
         reason="damaged-database-set-aside",
-        remedy="Save what is left of the kept file with: sqlite3 FILE .recover; look at the disk.",
+        remedy="Save what is left of the kept file with: sqlite3 FILE .recover; check the disk.",
     )
 
 

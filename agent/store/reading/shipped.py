@@ -90,7 +90,7 @@ def _check_tables(connection: sqlite3.Connection, tables: Mapping[str, ShippedTa
     told = {str(name).lower(): (kind, str(sql)) for kind, name, sql in made}
     for name, table in tables.items():
         if name not in told:
-            raise _NotOurs(f"it has no table {name!r}, which its version of the schema brings")
+            raise _NotOurs(f"it has no table {name!r}, which its version of the schema includes")
         kind, sql = told[name]
         # The statement decides what SQLite takes it for, whatever the schema calls it.
         if kind != "table" or not _PLAIN.match(sql):

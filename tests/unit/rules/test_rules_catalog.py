@@ -257,7 +257,7 @@ def test_electricity_has_a_price_by_region(tmp_path):
         (PRICES, "prices: []\n", "no price is given"),
         ("2027-06-30", "2027-02-30", "'committed_until' must be a date"),
         ("2027-06-30", "2026-11-20", "prices.yaml:6: the commitment to azure/Standard_ND96isr_H100_v5 ended on 2026"),
-        ("committed\n", "list\n", "prices.yaml:6: a list price binds nobody"),
+        ("committed\n", "list\n", "prices.yaml:6: a list price is no commitment"),
         (PRICES, POWER.replace("0.085", "0"), "prices.yaml:2: 'usd_per_kwh' is 0 and must be above 0"),
         (PRICES, POWER.replace("0.085", "85"), "prices.yaml:2: 'usd_per_kwh' is 85 and must be at most 5"),
         (PRICES, POWER.replace("source: bill, ", "", 1), "prices.yaml:2: 'source' is missing"),

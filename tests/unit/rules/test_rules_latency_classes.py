@@ -60,7 +60,7 @@ def test_a_site_adds_classes_changes_figures_and_says_whose_is_which(tmp_path: P
     ("text", "said"),
     [
         ("services:\n  a: {class: interactve, match: {name: [x]}, reason: r}\n", "unknown class 'interactve'"),
-        ("services:\n  a: {class: batch, match: {}, reason: r}\n", "names nobody"),
+        ("services:\n  a: {class: batch, match: {}, reason: r}\n", "names no service"),
         ("services:\n  a: {class: batch, match: {pod: [x]}, reason: r}\n", "pod"),
         ("services:\n  a: {class: batch, match: {name: [x]}}\n", "reason"),
         ("classes:\n  fast: {first_token_p90_seconds: 0, reason: r}\n", "at least 0.005"),

@@ -310,7 +310,7 @@ def test_the_epilog_takes_the_allocation_away(node: Node) -> None:
 def test_names_chosen_by_users_do_not_reach_past_their_line(node: Node) -> None:
     node.prolog("42", "0,$(id)", SLURM_JOB_ACCOUNT="../../etc")
     found = read_job_files(node.folder, TRUSTED)
-    assert found.refused == (("42-0.job", "a list of GPUs that is none"),)
+    assert found.refused == (("42-0.job", "an invalid list of GPUs"),)
     hostile = "\x1b[31m`id`$(id)%s%n\\n" + "x" * 5000 + "\ngpus=0-7\ncomplete=1"
     node.prolog("42", "0", SLURM_JOB_ACCOUNT=hostile, SLURM_JOB_PARTITION="\ngpus=0-7", SLURM_JOB_NAME="%d;id")
     (job,) = read_job_files(node.folder, TRUSTED).jobs

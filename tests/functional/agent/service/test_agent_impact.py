@@ -57,7 +57,7 @@ def test_what_the_work_prints_counts_where_that_is_asked_for() -> None:
 @pytest.mark.parametrize("printed", ["", "soon", "nan", "-1", "inf"])
 def test_a_last_line_that_is_no_time_is_refused(printed: str) -> None:
     work = users_work(f"echo {shlex.quote(printed)}", is_printed=True)
-    with pytest.raises(SourceError, match="no number of seconds"):
+    with pytest.raises(SourceError, match="not a number of seconds"):
         work.run(os.environ)
 
 

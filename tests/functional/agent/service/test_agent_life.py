@@ -145,7 +145,7 @@ def test_a_driver_that_answers_again_is_read_again_and_the_late_reading_is_dropp
 def test_pause_lets_go_of_the_driver_and_resume_takes_it_up(start: Callable[..., Running]) -> None:
     agent = start()
     agent.said("2 GPUs")
-    assert "let go" in agent.ask("pause", "--for", "30m").stdout
+    assert "are released" in agent.ask("pause", "--for", "30m").stdout
     assert read_calls(agent.folder)["gpm.live_samples"] == 0  # written by the stub at nvmlShutdown
     status = json.loads(agent.ask("status", "--format", "json").stdout)
     assert status["state"] == "paused"
@@ -265,14 +265,14 @@ def test_a_driver_changed_under_the_agent_makes_it_end_for_a_restart_once(start:
     tmp.manager.close()
     (tmp.folder / "notify").unlink()
     agent = start(version + GPUS, supervised=True)
-    assert "580.1.2" in agent.said("to be started again")
+    assert "580.1.2" in agent.said("Stopping for a restart")
     assert agent.process.wait(timeout=30) == 1
     assert agent.rows("SELECT count(*) AS n FROM absences WHERE reason = 'self-restart'")[0]["n"] == 1
     assert agent.manager is not None
     agent.manager.close()
     (tmp.folder / "notify").unlink()
     again = start(version + GPUS, supervised=True)
-    assert "within the hour" in again.said("does not restart itself")
+    assert "within the last hour" in again.said("does not restart itself")
     assert again.stop() == 0
 
 

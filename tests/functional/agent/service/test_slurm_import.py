@@ -354,7 +354,7 @@ def test_slurmrestd_is_asked_in_the_version_that_it_knows(tmp_path: Path, unix: 
     ("answer", "said"),
     [
         ((401, b""), "refuses the token"), ((500, b""), "status 500"), ((302, b""), "status 302"),
-        ((200, b"{"), "not JSON"), ((200, b'{"errors": []}'), "no list of jobs"), ((404, b""), "knows no version"),
+        ((200, b"{"), "not JSON"), ((200, b'{"errors": []}'), "no list of jobs"), ((404, b""), "no data version"),
     ],
 )  # fmt: skip
 def test_a_slurmrestd_that_does_not_answer_well_is_told(answer: tuple[int, bytes], said: str) -> None:

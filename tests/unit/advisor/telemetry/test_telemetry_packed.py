@@ -39,7 +39,7 @@ def test_tables_notes_and_errors_come_back_as_they_were() -> None:
         {"gpu": [table(), empty_table(["a", "b"])], "text": [table()[["node"]]]},
         [NOTE],
     )
-    told = {Path("a.db"): parts, Path("b.db"): StoreError("Broken.", "Mend it."), Path("c.db"): Parts()}
+    told = {Path("a.db"): parts, Path("b.db"): StoreError("Broken.", "Fix it."), Path("c.db"): Parts()}
     back = read_told(io.BytesIO(packed(told)))
     assert list(back) == list(told)
     one, other = parts, back[Path("a.db")]
@@ -51,7 +51,7 @@ def test_tables_notes_and_errors_come_back_as_they_were() -> None:
             pd.testing.assert_frame_equal(its, mine)
     error = back[Path("b.db")]
     assert isinstance(error, StoreError)
-    assert (error.message, error.remedy) == ("Broken.", "Mend it.")
+    assert (error.message, error.remedy) == ("Broken.", "Fix it.")
 
 
 @pytest.mark.parametrize("column", [[1, 2, 3], [True, False, True], pd.Series(["a", 1.0, None], dtype=object)])

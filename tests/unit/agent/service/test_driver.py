@@ -193,7 +193,7 @@ def test_a_driver_hung_for_a_minute_ends_the_agent_once_an_hour(tmp_path: Path) 
     again.attendant.attend()
     again.attendant.attend()
     assert again.attendant.restart_reason is None
-    assert sum("within the hour" in line for line in again.said) == 1
+    assert sum("within the last hour" in line for line in again.said) == 1
     again.instance.release()
     session.answers.set()
 

@@ -176,7 +176,7 @@ def test_the_last_minute_of_claims_is_told(site: Site, tmp_path: Path) -> None:
     db = tmp_path / "node.db"
     now = 1_790_000_000.0
     assert recent_allocations(db, now=lambda: now) is None
-    wrong = Absence("source", "allocation", "slurm", "allocation-contradicted", "It disagrees.", "Mend it.")
+    wrong = Absence("source", "allocation", "slurm", "allocation-contradicted", "It disagrees.", "Fix it.")
     with Writer.open(db, now=lambda: now) as writer:
         to = writer.for_node(NodeRow("n1"), now - 30)
         to.set_gpus(GPUS, now - 30)

@@ -97,16 +97,16 @@ BAD_LINES: dict[str, tuple[Edit, str]] = {
     "unknown key in the label": (lambda x: x[0]["label"].update(colour="blue"), "unknown key 'colour'"),
     "unknown key in a GPU": (lambda x: x[0]["gpus"][0].update(price=1), "unknown key 'price'"),
     "unknown key in a tick": (lambda x: x[1].update(gpu={}), "unknown key 'gpu'"),
-    "unknown metric": (lambda x: x[1]["gpus"]["GPU-0"].update(sm_util=1), "'sm_util', which is not known"),
-    "unknown truth": (lambda x: x[0]["truth"].update(tflops=1), "'tflops', which is not known"),
-    "unknown device": (lambda x: x[1]["gpus"].update({"GPU-9": {}}), "'GPU-9', which is not known"),
-    "unknown port": (lambda x: x[1]["port_states"].update(mlx9="ACTIVE"), "'mlx9', which is not known"),
+    "unknown metric": (lambda x: x[1]["gpus"]["GPU-0"].update(sm_util=1), "'sm_util', which is unknown"),
+    "unknown truth": (lambda x: x[0]["truth"].update(tflops=1), "'tflops', which is unknown"),
+    "unknown device": (lambda x: x[1]["gpus"].update({"GPU-9": {}}), "'GPU-9', which is unknown"),
+    "unknown port": (lambda x: x[1]["port_states"].update(mlx9="ACTIVE"), "'mlx9', which is unknown"),
     "newer schema": (lambda x: x[0].update(schema="skuwise.recording/2"), "not skuwise.recording/1"),
     "no label": (lambda x: x[0].pop("label"), "lacks label"),
     "wrong kind": (lambda x: x[0]["label"].update(kind="mining"), "label.kind is 'mining'"),
     "wrong method": (lambda x: x[0]["made"].update(method="memory"), "made.method is 'memory'"),
     "time without a zone": (lambda x: x[0]["made"].update(at="2026-01-02T03:04:05"), "RFC 3339"),
-    "time that is none": (lambda x: x[0]["made"].update(at="2026-13-02T03:04:05Z"), "is no time"),
+    "time that is none": (lambda x: x[0]["made"].update(at="2026-13-02T03:04:05Z"), "is not a time"),
     "text for a number": (lambda x: x[1]["gpus"]["GPU-0"].update(sm_active="1"), "not a number"),
     "null for missing": (lambda x: x[1]["gpus"]["GPU-0"].update(sm_active=None), "not a number"),
     "true for a number": (lambda x: x[1]["gpus"]["GPU-0"].update(sm_active=True), "not a number"),
@@ -129,7 +129,7 @@ BAD_LINES: dict[str, tuple[Edit, str]] = {
     "deep nesting": (lambda x: x.__setitem__(1, "[" * 200_000), "is not JSON"),
     "endless digits": (lambda x: x.__setitem__(1, '{"ts":' + "9" * 5000 + ',"interval_seconds":1}'), "is not JSON"),
     "count that is none": (lambda x: x[0].update(tick_count=-1), "not a count"),
-    "lines missing": (lambda x: x.pop(), "holds 2 ticks where its header says 3"),
+    "lines missing": (lambda x: x.pop(), "holds 2 ticks, but its header announces 3"),
     "only a header": (lambda x: x.__delitem__(slice(1, None)), "holds no ticks"),
     "nothing": (lambda x: x.clear(), "is empty"),
 }
@@ -216,10 +216,10 @@ def test_files_that_are_no_recording_are_refused(path: Path, tmp_path: Path) -> 
 def test_what_a_reader_would_refuse_is_not_written(path: Path) -> None:
     bad: dict[str, tuple[RecordingHeader, list[Tick]]] = {
         "holds no ticks": (HEADER, []),
-        "what JSON cannot say": (HEADER, [tick(1, power_watts=float("nan"))]),
-        "which is not known": (HEADER, [tick(1, watts=1.0)]),
+        "a value that JSON does not support": (HEADER, [tick(1, power_watts=float("nan"))]),
+        "which is unknown": (HEADER, [tick(1, watts=1.0)]),
         "does not come after": (HEADER, [tick(2), tick(1)]),
-        "is not known": (dataclasses.replace(HEADER, truth={"luck": 1.0}), [tick(1)]),
+        "is unknown": (dataclasses.replace(HEADER, truth={"luck": 1.0}), [tick(1)]),
     }
     for expected, (header, ticks) in bad.items():
         with pytest.raises(SourceError, match=expected):
