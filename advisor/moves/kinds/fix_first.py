@@ -16,7 +16,6 @@ from ..tracking.move_state import MoveState
 from ..tracking.observation import Observation, PredictionSnapshot, hours
 from ..waste.fix_first import REMEDIES
 
-_FAULT = "fault"
 _COUNTERS = "telemetry"
 _TITLES = {
     "host-input": "Speed up the input of {}",
@@ -106,7 +105,7 @@ def _state(snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> M
 
 
 def _title(r: Recommendation, of: TitleSubject) -> str:
-    fault = next((str(one.fields["fault"]) for one in r.changes if one.code == _FAULT), "")
+    fault = next((str(one.fields["fault"]) for one in r.changes if one.code == "fault"), "")
     return _TITLES.get(fault, "Fix {} first").format(of.name)
 
 

@@ -75,7 +75,7 @@ def _recoverable(advice: Advice) -> tuple[str, str]:
     if cash is None:
         return (coverage.not_judged(s) if s.nothing_judged else "unknown"), ""
     free = freed_hours(advice)
-    also = f"also {words.hours(free)}/month of capacity" if free > 0 else ""
+    also = f"also up to {words.hours(free)}/month of capacity" if free > 0 else ""
     spread = words.spread(s.recoverable_interval_usd_per_month).strip(" ()")
     told = f"{usd_per_month(cash)} in cash" if cash else "no cash savings available now"
     return told, "; ".join(part for part in (spread, also) if part)

@@ -82,14 +82,15 @@ def recommendations(advice: Advice, options: PageOptions = SHORT) -> Section:
     worth = Worth(advice)
 
     def row(r: Recommendation) -> tuple[str, str]:
-        more = f"{r.risk.replace('-', ' ')} risk"
+        more = [gain_text(r, advice)]
         if r.saving_usd_per_month is None and r.freed_gpu_hours_per_month > 0 and worth.gpu_hour_usd(r) is not None:
-            more = f"worth {head.short_usd(worth.usd(r).p50)}, {more}"
+            more.append(f"worth {head.short_usd(worth.usd(r).p50)}")
+        more.append(f"{r.risk.replace('-', ' ')} risk")
         if r.blocked_by:
-            more = f"blocked: {'; '.join(map(str, r.blocked_by))}"
+            more = [f"blocked: {'; '.join(map(str, r.blocked_by))}"]
         elif r.decision is not None and r.decision.state != "proposed":
-            more += f", {words.decision_words(r.decision)}"
-        return brief(short[r.id], 20), f"{brief(titles.of(r), _TITLE)} ({gain_text(r, advice)}, {more})"
+            more.append(words.decision_words(r.decision))
+        return brief(short[r.id], 20), f"{brief(titles.of(r), _TITLE)} ({', '.join(more)})"
 
     return section(
         "Recommendations",
@@ -229,7 +230,9 @@ def notes(advice: Advice, options: PageOptions = SHORT) -> tuple[Section, ...]:
         spots = [f"{b.why} ({b.what} of {words.counted(b.workloads, 'workload')})" for b in blind_spots(advice)]
         told = [*dark, *(note.text for note in advice.notes), *spots]
     else:
-        groups = [brief(group.text, _NOTE) for group in note_groups(advice.notes)]
+        # Without any price, the head has the note on prices already.
+        skip = words.PRICE_NOTES if advice.summary.cost_usd is None else frozenset[str]()
+        groups = [brief(group.text, _NOTE) for group in note_groups(advice.notes) if group.code not in skip]
         told = [*dark, *groups, *([missing] if missing else [])]
     most = options.rows.notes if options.short and not options.verbose else len(told)
     more = f"{len(told) - most} more kinds of notes" if len(told) > most else ""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ...core import formatting as words
 from ...core.advice_types import Advice, Recommendation
+from ...core.coded_text import CodedText
 from ...core.latency_words import latency_words
 from ...core.verdict_types import WorkloadVerdict
 from ...core.worth import Worth
@@ -46,7 +47,7 @@ def _case(  # noqa: PLR0917
                 ("Id", f.id),
             )
         ),
-        AsideBlock(sections.wrong_if(f.would_change_if, lengths)),
+        *_conditions(f.would_change_if, lengths),
         AsideBlock("Details:", again.command("explain", f.id)) if again is not None else None,
         *options_of(case.recommendations, advice, titles, lengths),
         best(case) if case.recommendations else None,
@@ -89,9 +90,15 @@ def _option(r: Recommendation, advice: Advice, titles: Titles, lengths: Lengths)
         f"Blocked by: {'; '.join(map(str, r.blocked_by))}." if r.blocked_by else "",
         f"Decision: {words.decision_words(r.decision)}." if r.decision is not None else "",
         _levers_in_short(r),
-        AsideBlock(sections.wrong_if(r.would_change_if, lengths)),
+        *_conditions(r.would_change_if, lengths),
         Bullets(tuple(rejected)),
     )
+
+
+def _conditions(conditions: Sequence[CodedText], lengths: Lengths) -> tuple[Block, ...]:
+    """What would change a verdict, one a line; none where nothing is known to."""
+    told = [words.clause(str(one)) for one in conditions[: lengths.conditions]]
+    return ("This would change if:", Bullets(tuple(told))) if told else ()
 
 
 def _levers_in_short(r: Recommendation) -> str:
