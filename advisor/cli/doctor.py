@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...rules.base.errors import EXIT_DONE, NothingToDo
 from ...rules.base.output import say, write_stdout
+from ...rules.base.progress import progress
 from ..telemetry.source import Databases, Source, source_of
 from .options import add_source
 from .output import terminal_width, wants_color
@@ -37,8 +38,8 @@ def run(options: argparse.Namespace) -> int:
 
     now = time.time()
     book = rulebook_of(options, now)
-    say("reading the source ...")
-    told = examine_source(source_of(options, say), book, since=options.since, until=options.until, now=now)
+    with progress("reading the source", "databases"):
+        told = examine_source(source_of(options, say), book, since=options.since, until=options.until, now=now)
     found = diagnose_source(told, book, now)
     if options.format == "json":
         write_stdout(render_diagnosis_json(found))

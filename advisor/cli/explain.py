@@ -15,7 +15,7 @@ from ..core.verdict_types import Owner, WorkloadVerdict
 from ..telemetry.source import source_of
 from ..views.subjects import Subject, find, recommended, runs_of, workload_of
 from .options import add_ledger, add_source, ledger_beside
-from .output import terminal_width
+from .output import EVALUATING, cores, reading_telemetry, terminal_width
 from .price_options import rulebook_of
 from .skus.options import asked_gpu
 
@@ -63,17 +63,17 @@ def run(options: argparse.Namespace) -> int:
 
     if options.rows is not None and not options.query:
         raise UsageError("--rows requires --query.", "Add --query.")
-    source = source_of(options, say)
     now = time.time()
     book = rulebook_of(options, now)
     catalog = book.catalog
     asked = [asked_gpu(catalog, name) for name in options.against]
     ledger = ledger_beside(options)
     ledger.check()
-    say("reading telemetry ...")
-    frame, advice = read_and_advise(
-        source, book, since=options.since, until=options.until, now=now, ledger=ledger,
-    )  # fmt: skip
+    with reading_telemetry(options) as reading:
+        frame, advice = read_and_advise(
+            source_of(options, say, cores(), reading.step), book, since=options.since, until=options.until, now=now,
+            ledger=ledger, read=lambda: reading.stage(EVALUATING),
+        )  # fmt: skip
     subject = find(advice, options.id, typed_with(options, options.id))
     runs = runs_of(advice, options.id)
     if subject in runs and len(runs) > 1:

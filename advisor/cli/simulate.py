@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import sys
 import time
 from collections import Counter
 from pathlib import Path
 
 from ...agent.base.durations import parse_duration
 from ...rules.base.errors import EXIT_DONE
+from ...rules.base.progress import progress
+from ...rules.base.typed_again import program
 from ..core.timestamps import parse_moment, rfc3339
 from ..simulate.scenarios.catalog import SCENARIOS
 from ..simulate.simulator import MINUTES_SECONDS, SimulationReport, simulate
@@ -49,16 +50,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    report = simulate(
-        options.scenario,
-        options.db,
-        days=options.days,
-        seed=options.seed,
-        until=parse_moment(options.until) if options.until else time.time(),
-        minutes_seconds=parse_duration(options.minutes) if options.minutes else MINUTES_SECONDS,
-        samples_seconds=parse_duration(options.samples) if options.samples else 0,
-        progress=lambda line: print(f"skuwise: {line}", file=sys.stderr),  # noqa: T201
-    )
+    with progress(f"simulating {options.scenario}", "nodes") as simulating:
+        report = simulate(
+            options.scenario,
+            options.db,
+            days=options.days,
+            seed=options.seed,
+            until=parse_moment(options.until) if options.until else time.time(),
+            minutes_seconds=parse_duration(options.minutes) if options.minutes else MINUTES_SECONDS,
+            samples_seconds=parse_duration(options.samples) if options.samples else 0,
+            steps=simulating.step,
+        )
     print(_text(report, options.db))  # noqa: T201
     return EXIT_DONE
 
@@ -70,5 +72,5 @@ def _text(report: SimulationReport, path: Path) -> str:
         f"{report.scenario}, seed {report.seed}: {len(report.nodes)} nodes, {report.gpu_count} GPUs, "
         f"{rfc3339(report.start)} to {rfc3339(report.end)}\n"
         f"workloads: {listed} (the truth about each is in the table truth)\n"
-        f"next: skuwise advise --db {shlex.quote(str(path))}"
+        f"next: {program()} advise --db {shlex.quote(str(path))}"
     )

@@ -87,7 +87,7 @@ def fix(scene: MoveContext, found: FindingContext) -> DrawnRecommendation:
         source=held, target=held,
         text=f"{who}: {what}. Do this before you move or resize it. {then}",
         freed_gpu_hours_per_month=freed,
-        changes=(coded(_FAULT, "first fix: {fault}", fault=fault or _COUNTERS),),
+        changes=(coded("fault", "first fix: {fault}", fault=fault or _COUNTERS),),
         # A fix slows nothing down; new kernels or larger batches change how the work runs.
         risk="low" if fault == "latency" else "very-low",
         would_change_if=found.finding.would_change_if,
