@@ -68,9 +68,7 @@ def run(options: argparse.Namespace) -> int:
     write_whole(page, render(advice, "html", page=PageOptions(whole=True, again=again)))
     say("4/4  Writing the weekly report")
     _write_mails(fleet, mails, book, now)
-    text = document_text(
-        advice_page(advice, PageOptions(rows=_ROWS)), width=terminal_width(), color=wants_color()
-    )
+    text = document_text(advice_page(advice, PageOptions(rows=_ROWS)), width=terminal_width(), color=wants_color())
     write_stdout(f"\n{text}\n{_next(advice, again, (fleet, page, mails), own)}")
     return EXIT_DONE
 

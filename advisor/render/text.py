@@ -21,8 +21,9 @@ MAIL_WIDTH = 72
 _INDENT = 2
 
 
-def document_text(document: Document, *, width: int = 100, color: bool = False) -> str:
-    """The whole page, `width` columns wide; without `color` it holds no escape sequence at all."""
+def document_text(document: Document, *, width: int = 100, color: bool = False, fold: bool = False) -> str:
+    """The whole page, `width` columns wide; without `color` it holds no escape sequence at all. `fold`: commands are
+    folded, as a shell reads them, too."""
     out, console = console_of(width, color)
     _title(console, document.heading, "=")
     for text in filter(None, (document.window, document.summary)):
@@ -35,7 +36,7 @@ def document_text(document: Document, *, width: int = 100, color: bool = False) 
         _block(console, Figures(tiles), 1)
     for one in document.sections:
         console.print()
-        _section(console, one, 0)
+        _section(console, one, 0, fold)
     for text in ("", *document.footer) if document.footer else ():
         line(console, text)
     return written(out)
@@ -43,7 +44,7 @@ def document_text(document: Document, *, width: int = 100, color: bool = False) 
 
 def mail_text(document: Document) -> str:
     """The page as a mail's plain text, its footer behind the mark of a signature."""
-    text = document_text(replace(document, footer=()), width=MAIL_WIDTH)
+    text = document_text(replace(document, footer=()), width=MAIL_WIDTH, fold=True)
     out, console = console_of(MAIL_WIDTH, color=False)
     for sentence in document.footer:
         line(console, sentence)
@@ -67,7 +68,7 @@ def _title(console: Console, title: str, rule: str) -> None:
         line(console, rule * min(len(clean(title)), console.width))
 
 
-def _section(console: Console, section: Section, depth: int) -> None:
+def _section(console: Console, section: Section, depth: int, fold: bool = False) -> None:
     if depth == 0:
         _title(console, section.title, "-")
     else:
@@ -76,7 +77,7 @@ def _section(console: Console, section: Section, depth: int) -> None:
     for block in section.blocks:
         if before is not None and (_apart(block, depth) or _apart(before, depth)):
             console.print()
-        _block(console, block, depth)
+        _block(console, block, depth, fold)
         before = block
 
 
@@ -85,11 +86,11 @@ def _apart(block: Block, depth: int) -> bool:
     return isinstance(block, Table) or (isinstance(block, Section) and depth == 0)
 
 
-def _block(console: Console, block: Block, depth: int) -> None:
+def _block(console: Console, block: Block, depth: int, fold: bool = False) -> None:
     by = _INDENT * depth
     match block:
         case Section():
-            _section(console, block, depth + 1)
+            _section(console, block, depth + 1, fold)
         case Table():
             console.print(Padding(table(block.heads, block.rows, block.right), (0, 0, 0, by)))
             if block.more:
@@ -104,7 +105,7 @@ def _block(console: Console, block: Block, depth: int) -> None:
         case Chart():
             hanging(console, block.alt, by)
         case AsideBlock():
-            _aside(console, block, by)
+            _aside(console, block, by, fold)
         case Link():
             # Whole, however long: an address that is folded leads nowhere.
             console.file.write(f"{' ' * by}{clean(block.text)}: {clean(block.url)}\n")
@@ -112,11 +113,10 @@ def _block(console: Console, block: Block, depth: int) -> None:
             hanging(console, block, by)
 
 
-def _aside(console: Console, aside: AsideBlock, by: int) -> None:
+def _aside(console: Console, aside: AsideBlock, by: int, fold: bool) -> None:
     """A sentence, and its command in lines of its own: whole on a screen, where a folded one cannot be pasted; in a
     mail folded so that a shell reads it as one."""
     hanging(console, aside.text, by)
     command = clean(aside.command)
-    folds = console.width <= MAIL_WIDTH
-    for one in command_lines(command, console.width - by - _INDENT) if folds else filter(None, [command]):
+    for one in command_lines(command, console.width - by - _INDENT) if fold else filter(None, [command]):
         console.file.write(f"{' ' * (by + _INDENT)}{one}\n")

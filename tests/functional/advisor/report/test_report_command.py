@@ -263,7 +263,7 @@ def test_a_week_that_is_not_over_is_said_and_not_sent(
     site(send=True)
     today = rfc3339(time.time())
     assert main(["report", "--week", today, "--send"]) == 2
-    assert "half a week is not sent" in capsys.readouterr().err
+    assert "An incomplete week is not sent" in capsys.readouterr().err
     # Telemetry begins a day before this week, so that the week before is known in part only.
     now, said = parse_moment("2026-03-08T12:00:00Z"), []
     job = ReportJob(

@@ -29,7 +29,7 @@ from skuwise.tests.support.partly_observed import HOURS, advice, advised, azure,
 from skuwise.tui.content.fleet_measures import fleet_map, unobserved
 
 NOTHING = Reconciliation(None, None, None, None, None, None, None)
-ZEROS = ("wasted $0", "Of it wasted $0", "No GPU was found idle", "No waste found in this window", "(7.0 days)")
+ZEROS = ("wasted $0", "Wasted $0", "No GPU was found idle", "No waste found in this window", "(7.0 days)")
 
 
 def flat(text: str) -> str:
@@ -110,7 +110,7 @@ def test_a_mail_of_15_hours_says_so_from_its_subject_on() -> None:
     subject, text, html = mailed(advised(short()))
     assert "15 of 168 h observed" in subject
     for told in (text, html):
-        assert "Of it wasted" in told
+        assert "Wasted" in told
         assert "not judged" in told
         assert "Idleness was not judged on any of the 8 GPUs" in told
         assert not [zero for zero in ZEROS if zero in told]
@@ -128,7 +128,7 @@ def test_where_all_was_judged_the_words_are_plain() -> None:
     assert a.summary.wasted_usd == 0
     text = mailed(a)[1]
     assert "No GPU was idle or held without use." in text
-    assert "all 8 GPUs, 384 GPU-hours" in text
+    assert "All 8 GPUs, 384 GPU-hours" in text
     assert mailed(a)[0].count("observed") == 0
 
 
