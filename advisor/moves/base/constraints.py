@@ -114,8 +114,7 @@ def _split(group: Group, node: NodeSku) -> CodedText | None:
         return None
     return coded(
         "node-too-small",
-        "one workload uses {together} GPUs on one node, this node has {gpu_count}, and no data show that it can be "
-        "split",
+        "one workload uses {together} GPUs per node, this node has {gpu_count}, and the work may not be divisible",
         together=together, gpu_count=node.gpu_count,
     )  # fmt: skip
 

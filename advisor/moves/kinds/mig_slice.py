@@ -81,9 +81,10 @@ def _option(series: GroupContext, fits: Sequence[SliceFit]) -> DrawnRecommendati
         text = f"A MIG instance instead of a whole {group.lead.gpu_sku or 'GPU'} is not recommended: {blocked[0]}."
     else:
         then = f"This frees {freed:.1f} GPUs for other work. No cash savings: no whole node becomes free."
+        whole = "a whole GPU" if base.gpus == 1 else f"each of its {base.gpus} GPUs"
         text = (
-            f"{series_label(group)} fits on {fit.name} instead of each of its {base.gpus} GPUs "
-            f"({per_gpu(fit)} per GPU). A step takes {time.median:.2f}x the time; the instance is "
+            f"{series_label(group)} fits on {fit.name} instead of {whole} ({per_gpu(fit)} instances "
+            f"per GPU). A step takes {time.median:.2f}x the time; the instance is "
             f"{fit.load * 100:.0f} % busy at the 95th percentile. {saving.sentence if saving else then}"
         )
     return series.recommend(

@@ -122,7 +122,7 @@ def move_option(
     speed = "the same time" if abs(ratio - 1) < 0.005 else f"{ratio:.2f}x the time"
     text = (
         f"{series_label(series.group)} on {best.gpus} {best.node.gpu} ({best.nodes} x {best.node.name}): a step takes "
-        f"{speed} ({best.prediction.basis}). Baseline: {base.right_gpus} current GPUs (right-sized)."
+        f"{speed} ({best.prediction.basis}). Baseline: {_gpus(base.right_gpus)} now (right-sized)."
     )
     if saving is not None:
         text += f" {saving.sentence}"
@@ -150,6 +150,10 @@ def move_option(
         yardstick=SavingsBaseline(site_factor=scene.site.factor),
         claim=_claim(base),
     )  # fmt: skip
+
+
+def _gpus(count: int) -> str:
+    return f"{count} {'GPU' if count == 1 else 'GPUs'}"
 
 
 def _claim(base: Baseline) -> EvidenceClaim:

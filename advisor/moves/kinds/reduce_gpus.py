@@ -70,8 +70,7 @@ def _option(series: GroupContext) -> DrawnRecommendation:
 
 
 def _nothing_to_take(base: Baseline, headroom: float) -> CodedText:
-    peak = f"the 95th percentile of demand is {load_words(base.demand)}"
-    load = f"no GPU is surplus: {peak} of what {base.gpus} GPUs"
+    load = f"the 95th percentile of demand is {load_words(base.demand)} of what {base.gpus} GPUs"
     fields = {"load": base.demand, "gpus": base.gpus}
     if base.demand is not None and base.demand * base.gpus <= headroom * (base.gpus - 1):
         if base.unit > 1 and base.floor < base.gpus:

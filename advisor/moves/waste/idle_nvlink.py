@@ -103,7 +103,8 @@ def _finding(
 def _traffic(util: float) -> str:
     """What NVLink carried: nothing, or little in nearly all seconds."""
     if util > 0:
-        return f"used at most {as_percent(util)} of one direction in 99.5 % of seconds"
+        most = "less than 0.1 %" if util < 0.001 else f"at most {as_percent(util)}"
+        return f"used {most} of one direction in 99.5 % of seconds"
     return "carried no traffic in 99.5 % of seconds"
 
 

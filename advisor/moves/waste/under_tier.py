@@ -35,7 +35,7 @@ def under_tier(scope: RuleContext, rule: WasteRule) -> RuleResult:
         share = network + inside
         if share < rule.value("share_min"):
             continue
-        link, use = ("network", group.use.u_i) if network >= inside else ("PCIe", group.use.u_p)
+        link, use = ("the network", group.use.u_i) if network >= inside else ("PCIe", group.use.u_p)
         found.append(_finding(scope, rule, group, share=share, link=link, line=measured_percentile(use, 50)))
     return found, []
 
