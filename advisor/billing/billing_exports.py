@@ -91,7 +91,7 @@ class Export:
                 yield from self._charges(_Lines(file))
         except OSError as error:
             raise UsageError(
-                f"Cannot read {self.path}: {error.strerror or error}.", "Use an export as CSV, plain or gzip."
+                f"{self.path} cannot be read: {error.strerror or error}.", "Use an export as CSV, plain or gzip."
             ) from error
         except (EOFError, csv.Error, gzip.zlib.error) as error:  # type: ignore[attr-defined]
             raise UsageError(f"{self.path} is damaged: {error}.", "Export it again.") from error

@@ -35,7 +35,7 @@ def secret(name: str, environ: Mapping[str, str], *, private: bool = False) -> s
             content = file.read(MAX_SECRET_BYTES + 1)
         text = content.decode("utf-8").strip()
     except OSError as error:
-        raise UsageError(f"Cannot read the file {path}: {error.strerror}.", "Fix the setting or the file.") from error
+        raise UsageError(f"{path} cannot be read: {error.strerror}.", "Fix the setting or the file.") from error
     except UnicodeDecodeError:
         raise UsageError(f"The file {path} is not text.", "Write only the secret to the file.") from None
     if not text or len(content) > MAX_SECRET_BYTES or not text.isprintable():

@@ -79,7 +79,7 @@ def rows_of(path: Path, allowed: frozenset[str], required: frozenset[str]) -> It
     except (EOFError, gzip.BadGzipFile, ZlibError) as error:
         raise UsageError(f"{name} is not a valid gzip file.", "Compress it again.") from error
     except OSError as error:
-        raise UsageError(f"Cannot read {name}: {error.strerror}.", "Use a readable file.") from error
+        raise UsageError(f"{name} cannot be read: {error.strerror}.", "Use a readable file.") from error
 
 
 def _rows(path: Path, name: str, allowed: frozenset[str], required: frozenset[str]) -> Iterator[Row]:

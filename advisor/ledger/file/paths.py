@@ -56,7 +56,7 @@ def ledger_of(home: Path, fleet: Fleet) -> tuple[Path, tuple[str, ...]]:
     try:
         files = sorted(folder.glob("*.db"))
     except OSError as error:
-        raise StoreError(f"Cannot read {folder}: {error.strerror}.", "Use --ledger to name a ledger.") from error
+        raise StoreError(f"{folder} cannot be read: {error.strerror}.", "Use --ledger to name a ledger.") from error
     for path in files:
         try:
             fleets = Ledger(path).fleets()

@@ -189,7 +189,7 @@ class ReadingProcess:
     def gave_up(self, path: Path, why: str) -> StoreError:
         """Note that a file is not to be opened again, and end the process that read it."""
         self.close()
-        self._given_up[path] = error = StoreError(f"Cannot read {path}: {why}.", _LEFT_OUT)
+        self._given_up[path] = error = StoreError(f"{path} cannot be read: {why}.", _LEFT_OUT)
         return error
 
     def _left(self, path: Path) -> float:
@@ -265,10 +265,10 @@ def _told(path: Path, error: object) -> SkuwiseError:
     match error:
         case [str(kind), str(message), str(remedy)] if kind in _ERRORS:
             return _ERRORS[kind](message[:_MOST_TOLD], remedy[:_MOST_TOLD])
-    return StoreError(f"Cannot read {path}: it returned invalid data.", _LEFT_OUT)
+    return StoreError(f"{path} cannot be read: it returned invalid data.", _LEFT_OUT)
 
 
 def _no_process(why: str) -> StoreError:
     return StoreError(
-        f"Cannot start the process that reads databases: {why}.", "Check memory and load, then try again."
+        f"The process that reads databases cannot be started: {why}.", "Check memory and load, then try again."
     )

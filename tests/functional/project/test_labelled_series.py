@@ -54,8 +54,8 @@ def test_a_wrong_folder_ends_with_one_sentence_and_its_status(tmp_path, capsys) 
     assert evaluate.main(["--labelled", str(tmp_path / "none")]) == 2
     assert evaluate.main(["--labelled", str(tmp_path)]) == 2
     first, second = capsys.readouterr().err.splitlines()
-    assert "is no folder" in first
-    assert "holds no labels.csv and no recording" in second
+    assert "is not a folder" in first
+    assert "No labels.csv and no recording in" in second
 
 
 @pytest.mark.parametrize(
@@ -66,33 +66,33 @@ def test_a_wrong_folder_ends_with_one_sentence_and_its_status(tmp_path, capsys) 
         (LABELS + "s.csv,,unknown,,,,,\n", None, "labels.csv:2: kind is 'unknown'"),
         (LABELS + "s.csv,,,,,,,\n", None, "labels.csv:2: kind is ''"),
         (LABELS + "s.csv,,training,slow,,,,\n", None, "labels.csv:2: bottleneck is 'slow'"),
-        (LABELS + "s.csv,,training,,yesterday,,,\n", None, "labels.csv:2: start is 'yesterday'"),
+        (LABELS + "s.csv,,training,,yesterday,,,\n", None, "labels.csv:2: invalid start: 'yesterday' is not a time"),
         (LABELS + "s.csv,,training,,2026-09-22,2026-09-21,,\n", None, "labels.csv:2: end is not after start"),
         (LABELS + LABEL + LABEL, None, "labels.csv:3: another label of s.csv covers the same time"),
-        (LABELS + "../s.csv,,training,,,,,\n", None, "labels.csv:2: '../s.csv' is no CSV file"),
-        (LABELS + "labels.csv,,training,,,,,\n", None, "labels.csv:2: 'labels.csv' is no CSV file"),
+        (LABELS + "../s.csv,,training,,,,,\n", None, "labels.csv:2: invalid file '../s.csv'"),
+        (LABELS + "labels.csv,,training,,,,,\n", None, "labels.csv:2: invalid file 'labels.csv'"),
         (LABELS + "s\0.csv,,training,,,,,\n", None, "labels.csv"),
-        (LABELS + "s.csv,,training,,2030-01-01,,,\n", None, "labels.csv:2: s.csv holds nothing of that span"),
+        (LABELS + "s.csv,,training,,2030-01-01,,,\n", None, "labels.csv:2: no data in s.csv for that time span"),
         (LABELS + "s.csv,,training,,,,Z9000,\n", None, "labels.csv:2: unknown GPU 'Z9000'"),
-        (LABELS + ",w,training,,,,,\n", None, "labels.csv:2: the folder holds no node database"),
+        (LABELS + ",w,training,,,,,\n", None, "labels.csv:2: no node database in the folder"),
         ("kind,colour\n", None, "labels.csv:1: unknown column 'colour'"),
         ("kind,kind\n", None, "labels.csv:1: duplicate column 'kind'"),
         ("file\n", None, "labels.csv:1: missing column kind"),
-        ("", None, "labels.csv:1: there is no header"),
-        (LABELS + LABEL, HEADER, "s.csv holds no rows"),
+        ("", None, "labels.csv:1: no header"),
+        (LABELS + LABEL, HEADER, "No rows in s.csv"),
         (LABELS + LABEL, HEADER + "1790000060,n,0,50\n", "s.csv:2: invalid dram_active: 50 is not between 0 and 1.5"),
         (LABELS + LABEL, HEADER + "1790000060,n,0,nan\n", "s.csv:2: invalid dram_active: 'nan' is not a number"),
         (LABELS + LABEL, HEADER + "1790000060,n,0,1e999\n", "s.csv:2: invalid dram_active: '1e999' is not a number"),
-        (LABELS + LABEL, HEADER + "1790000060,n,0,-0.1\n", "s.csv:2: dram_active is -0.1"),
-        (LABELS + LABEL, HEADER + "1790000060000,n,0,0.1\n", "s.csv:2: ts is 1.79e+12"),
+        (LABELS + LABEL, HEADER + "1790000060,n,0,-0.1\n", "s.csv:2: invalid dram_active: -0.1"),
+        (LABELS + LABEL, HEADER + "1790000060000,n,0,0.1\n", "s.csv:2: invalid ts: 1.79e+12"),
         (LABELS + LABEL, HEADER + "1790000060,n,,0.1\n", "s.csv:2: neither gpu_uuid nor gpu_index"),
         (LABELS + LABEL, HEADER + "1790000060,,0,0.1\n", "s.csv:2: node is empty"),
         (LABELS + LABEL, HEADER + ",n,0,0.1\n", "s.csv:2: ts is empty"),
         (LABELS + LABEL, HEADER + "1790000060,n,0\n", "s.csv:2: 3 cells under 4 columns"),
         (LABELS + LABEL, HEADER + ROWS + ROWS, "s.csv:4: ts of GPU-0 does not increase"),
-        (LABELS + LABEL, HEADER + "1790000060,n,0,0.1\n", "s.csv:2: nothing tells how long the interval"),
+        (LABELS + LABEL, HEADER + "1790000060,n,0,0.1\n", "s.csv:2: unknown interval length"),
         (LABELS + LABEL, HEADER + f"1790000060,{'n' * 5000},0,0.1\n", "s.csv:2: a cell is longer"),
-        (LABELS + LABEL, HEADER + '1790000060,"n,0,0.1\n', "s.csv is not sound CSV"),
+        (LABELS + LABEL, HEADER + '1790000060,"n,0,0.1\n', "s.csv is not valid CSV"),
         (LABELS + LABEL, "ts,node,watts\n", "s.csv:1: unknown column 'watts'"),
         (LABELS + LABEL, b"\xff\xfe\x00", "s.csv is not UTF-8 text"),
     ],

@@ -90,5 +90,5 @@ def unreachable(url: str, error: Exception) -> UnreachableError:
     )
     for kind, why, remedy in kinds:
         if isinstance(error, kind):
-            return UnreachableError(f"Cannot read {url}: {why}.", remedy)
-    return UnreachableError(f"Cannot read {url} ({type(error).__name__}).", "Check the URL.")
+            return UnreachableError(f"{url} cannot be read: {why}.", remedy)
+    return UnreachableError(f"{url} cannot be read ({type(error).__name__}).", "Check the URL.")

@@ -99,7 +99,7 @@ def test_a_lock_keeps_what_it_holds_and_is_its_owners(tmp_path: Path, outbox: Ou
     assert lock.read_text() == "something"
     lock.unlink()
     os.mkfifo(lock)
-    with pytest.raises(StoreError, match="no plain file"), outbox.sending():
+    with pytest.raises(StoreError, match="not a regular file"), outbox.sending():
         pass
 
 
@@ -139,7 +139,7 @@ def test_what_another_user_lays_there_is_refused(tmp_path: Path, ledger: Ledger)
     shutil.copy(ledger.path, folder / "ledger.db")
     (folder / "ledger.db-journal").write_bytes(b"")
     os.chown(folder / "ledger.db-journal", 12345, 12345)
-    with pytest.raises(StoreError, match="another user's"):
+    with pytest.raises(StoreError, match="belongs to another user"):
         Ledger(folder / "ledger.db").entries()
 
 
@@ -208,15 +208,15 @@ def test_what_a_killed_process_left_half_written_is_undone(tmp_path: Path, ledge
 
 FORMS = [
     ("CREATE TRIGGER mine AFTER INSERT ON {t} BEGIN DELETE FROM {t}; END", "trigger mine"),
-    ("CREATE INDEX mine ON {t}(abs({c}))", "mine is no plain index"),
-    ("CREATE INDEX mine ON {t}({c}) WHERE {c} > 'a'", "mine is no plain index"),
+    ("CREATE INDEX mine ON {t}(abs({c}))", "mine is not a plain index"),
+    ("CREATE INDEX mine ON {t}({c}) WHERE {c} > 'a'", "mine is not a plain index"),
     ("CREATE VIEW mine AS SELECT 1", "view mine"),
-    ("ALTER TABLE {t} ADD COLUMN mine AS (zeroblob(1000000000))", "{t} is no plain table"),
-    ("ALTER TABLE {t} ADD COLUMN mine TEXT CHECK (length(mine) > 5)", "{t} is no plain table"),
+    ("ALTER TABLE {t} ADD COLUMN mine AS (zeroblob(1000000000))", "{t} is not a plain table"),
+    ("ALTER TABLE {t} ADD COLUMN mine TEXT CHECK (length(mine) > 5)", "{t} is not a plain table"),
     ("DROP TABLE {t}; CREATE VIEW {t} AS SELECT 1 AS {c}", "view {t}"),
     ("DROP TABLE {t}", "no table {t}"),
     ("ALTER TABLE {t} RENAME COLUMN {c} TO mine", "{t} has no column {c}"),
-    ("CREATE VIRTUAL TABLE mine USING fts5(a)", "mine is no plain table"),
+    ("CREATE VIRTUAL TABLE mine USING fts5(a)", "mine is not a plain table"),
 ]
 
 
@@ -297,11 +297,11 @@ def test_a_ledger_with_holes_or_of_any_length_ends_soon(tmp_path: Path, ledger: 
         ("mails.channel", "'carrier pigeon'", "mails.channel holds an unknown word"),
         ("mails.team", "CAST(x'ff' AS TEXT)", "mails.team holds text that is not UTF-8"),
         ("deliveries.recipient", "'a@b.example\r\nRCPT TO:<x@y>'", "which is no mail address"),
-        ("deliveries.recipient", "x'61'", "deliveries.recipient holds what is no text"),
+        ("deliveries.recipient", "x'61'", "deliveries.recipient holds a value that is not of type text"),
         ("deliveries.attempts", "NULL", "deliveries.attempts holds nothing"),
-        ("deliveries.attempts", "1e300", "deliveries.attempts holds what is no whole number"),
+        ("deliveries.attempts", "1e300", "deliveries.attempts holds a value that is not of type whole number"),
         ("deliveries.next_at", "9e999", "deliveries.next_at holds an invalid time"),
-        ("deliveries.lived_seconds", "'x'", "deliveries.lived_seconds holds what is no number"),
+        ("deliveries.lived_seconds", "'x'", "deliveries.lived_seconds holds a value that is not of type number"),
     ],
 )
 def test_a_cell_of_the_outbox_that_we_never_wrote_sends_nothing(

@@ -73,7 +73,7 @@ def test_a_gpu_in_constant_use_gives_full_rows_with_what_is_exported_and_nan_for
 def test_what_would_make_the_advice_better_is_said() -> None:
     with FakePrometheus(DcgmServer()).running() as fake:
         notes = "\n".join(map(str, read(fake).notes))
-    assert "add 'DCGM_FI_PROF_SM_ACTIVE, gauge" in notes and "--collector.infiniband" in notes
+    assert "Add 'DCGM_FI_PROF_SM_ACTIVE, gauge" in notes and "--collector.infiniband" in notes
 
 
 def test_without_until_the_window_ends_with_the_newest_data() -> None:
@@ -91,7 +91,7 @@ def test_without_until_the_window_ends_with_the_newest_data() -> None:
 def test_a_million_series_are_refused_with_their_count() -> None:
     with (
         FakePrometheus(DcgmServer(count=1_000_000)).running() as fake,
-        pytest.raises(SourceError, match="1000000 series") as caught,
+        pytest.raises(SourceError, match="1000000 match") as caught,
     ):
         read(fake)
     assert "--match" in caught.value.remedy
@@ -99,7 +99,10 @@ def test_a_million_series_are_refused_with_their_count() -> None:
 
 
 def test_a_server_without_gpus_is_said() -> None:
-    with FakePrometheus(DcgmServer(names=("up",))).running() as fake, pytest.raises(NothingToDo, match="no series"):
+    with (
+        FakePrometheus(DcgmServer(names=("up",))).running() as fake,
+        pytest.raises(NothingToDo, match="No GPU metrics"),
+    ):
         read(fake)
 
 
@@ -139,7 +142,7 @@ def test_a_day_over_the_servers_limit_is_asked_in_halves_and_comes_out_the_same(
     with FakePrometheus(DcgmServer(by_query={"avg_over_time(DCGM_FI_DEV_GPU_UTIL": narrow})).running() as fake:
         frame = read(fake)
     assert len(frame.gpu) == 48 and (frame.gpu["gpu_util_mean"] == 0.5).all()
-    assert not any("missing" in note.text for note in frame.notes)
+    assert not any("measure-" in note.code for note in frame.notes)
 
 
 def test_an_hour_that_cannot_be_had_is_missing_and_named() -> None:
@@ -151,7 +154,7 @@ def test_an_hour_that_cannot_be_had_is_missing_and_named() -> None:
     with FakePrometheus(DcgmServer(by_query={"avg_over_time(DCGM_FI_DEV_GPU_UTIL": broken})).running() as fake:
         frame = read(fake)
     assert len(frame.gpu) == 48 and frame.gpu["gpu_util_mean"].isna().sum() == 1
-    assert any(note.text.startswith("gpu_util_mean is missing from") for note in frame.notes)
+    assert any(note.text.startswith("No data for gpu_util_mean from") for note in frame.notes)
 
 
 def test_warnings_of_the_server_stand_in_the_notes_and_such_answers_are_not_kept(tmp_path: Path) -> None:

@@ -170,7 +170,7 @@ def test_the_same_rows_in_two_files_count_once_with_a_note(tmp_path: Path) -> No
             _used(node, T0, T0 + hours * HOUR)
     frame = read_frame([tmp_path])
     assert len(frame.gpu) == 30
-    assert any("24 GPU rows stood in more than one database" in note.text for note in frame.notes)
+    assert any("24 GPU rows appear in more than one database" in note.text for note in frame.notes)
     assert len(frame.nodes) == len(frame.gpus) == len(frame.uses) == 1
     assert frame.uses["ts_end"].tolist() == [T0 + 30 * HOUR]
 
@@ -206,12 +206,12 @@ def test_an_empty_database_and_an_empty_window_say_what_there_is(tmp_path: Path)
         read_frame([path])
     with Writer.open(path) as writer:
         _hours(_node(writer), 5)
-    with pytest.raises(NothingToDo, match="holds data from 2026-09-21 14:00 UTC to 2026-09-21 19:00 UTC"):
+    with pytest.raises(NothingToDo, match="has data from 2026-09-21 14:00 UTC to 2026-09-21 19:00 UTC"):
         read_frame([path], Window(T0 - 100 * HOUR, T0 - 50 * HOUR))
 
 
 def test_nothing_named_is_a_usage_error(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="holds no"):
+    with pytest.raises(UsageError, match=r"No \*\.db file"):
         read_frame([tmp_path])
     with pytest.raises(UsageError, match="does not exist"):
         read_frame([tmp_path / "missing.db"])

@@ -118,7 +118,7 @@ def test_a_file_does_not_speak_for_nodes_that_have_files_of_their_own(folder: Pa
     change(folder / "n0.db", f"{ZERO}, unobserved_seconds = {coverage}")
     frame = read_frame([folder])
     assert_same(honest, frame)
-    assert any("n0.db tells of n1, n2 and n3 too" in note.text for note in frame.notes)
+    assert any("n0.db also reports on n1, n2 and n3" in note.text for note in frame.notes)
     assert not refused(frame)
 
 
@@ -130,7 +130,7 @@ def test_the_node_of_copies_that_contradict_one_another_is_refused_by_name_and_n
     assert refused(frame) == {"n2": CONTRADICTION}
     assert_same(honest, frame, without=["n2"])
     (note,) = [note for note in frame.notes if note.code == "databases-contradicting-copies"]
-    assert "copy.db" in note.text and "n2.db" in note.text and "n2, so neither is believed" in note.text
+    assert "copy.db" in note.text and "n2.db" in note.text and "n2: none of them is used" in note.text
     inventory = inventory_of(frame, lambda _: 8, blind_nodes(frame.absences))
     (dark,) = [one for one in inventory.unobserved if one.node == "n2" and one.code == CONTRADICTION]
     assert list(dark.gpus) == of("n2") and "contradict" in dark.reason
@@ -247,7 +247,7 @@ def test_nobody_renames_or_takes_over_the_work_of_other_nodes(folder: Path) -> N
     assert_same(honest, frame, without=["n9"])
     theirs = set(frame.uses.loc[frame.uses["node"] == "n9", "workload_id"])
     assert len(theirs) == 1 and not theirs & set(honest.uses["workload_id"])
-    assert any("say different things of 1 workload" in note.text for note in frame.notes)
+    assert any("disagree about 1 workload" in note.text for note in frame.notes)
 
 
 @pytest.mark.slow

@@ -113,7 +113,7 @@ def test_what_runs_too_long_is_ended_from_outside(honest: Path, tmp_path: Path) 
     with ReadingProcess(lambda _: bounds) as apart:
         with apart.open(honest) as reader:
             assert reader.fetch("SELECT node FROM nodes")
-        too_long = "slow.db: reading takes longer than 1 s"
+        too_long = "slow.db cannot be read: reading takes longer than 1 s"
         with pytest.raises(StoreError, match=re.escape(too_long)), apart.open(slow) as reader:
             os.kill(_child(apart), signal.SIGSTOP)  # as one long step of SQLite's, which no callback ends
             reader.fetch("SELECT node FROM nodes")
@@ -127,7 +127,7 @@ def test_a_process_that_is_killed_is_named_by_the_file_it_read(honest: Path, tmp
     other = tmp_path / "other.db"
     shutil.copyfile(honest, other)
     with ReadingProcess() as apart:
-        ended = "other.db: the reading process was ended by SIGKILL"
+        ended = "other.db cannot be read: the reading process was ended by SIGKILL"
         with pytest.raises(StoreError, match=re.escape(ended)), apart.open(other) as reader:
             os.kill(_child(apart), signal.SIGKILL)
             reader.fetch("SELECT node FROM nodes")

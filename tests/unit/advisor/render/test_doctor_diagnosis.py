@@ -146,7 +146,10 @@ def test_a_node_without_a_driver_is_told_so_and_not_to_choose_another_window() -
         assert "no-driver" in codes(found)
         error = nothing_observed(found)
         assert error.exit_status == 3
-        assert str(error) == "The GPUs of n1 cannot be read: The NVIDIA driver is not loaded. Load it with modprobe nvidia."
+        assert (
+            str(error)
+            == "The GPUs of n1 cannot be read: The NVIDIA driver is not loaded. Load it with modprobe nvidia."
+        )
         assert "--since" not in str(error)
 
 
