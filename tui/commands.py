@@ -11,6 +11,11 @@ from pathlib import Path
 from ..rules.base.errors import EXIT_DONE, UsageError
 from ..rules.base.sanitize import clean
 
+EXAMPLES = (
+    "skuwise tui --demo",
+    "skuwise tui --db node.db",
+)
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Give `parser` the options of ``skuwise tui``."""
@@ -19,11 +24,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     from ..advisor.telemetry.source import add_source_choice  # noqa: PLC0415
 
     choice = add_source_choice(parser)
-    choice.add_argument("--demo", action="store_true", help="a small simulated fleet, the same every time")
+    choice.add_argument("--demo", action="store_true", help="show a small simulated fleet")
+    parser.add_argument("--workload", metavar="ID", help="open this workload: ID, name, job ID, node or NAME@NODE")
     parser.add_argument(
-        "--workload", metavar="ID", help="open this workload: its id, the id's beginning, its name, or a Slurm job id"
+        "--rules", type=Path, metavar="DIR", help="folder of site rules, which override the built-in ones"
     )
-    parser.add_argument("--rules", type=Path, metavar="DIR", help="your own rules, laid out like ours, over ours")
     add_prices(parser)
     add_ledger(parser)
 
@@ -31,12 +36,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Draw on the terminal until somebody quits. Raises UsageError where there is none."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise UsageError(
-            "skuwise tui draws on a terminal, and this is none.", "Use 'skuwise advise', which prints text or JSON."
-        )
+        raise UsageError("skuwise tui needs a terminal.", "Use 'skuwise advise', which prints text or JSON.")
     if os.environ.get("TERM") == "dumb":
         raise UsageError(
-            "This terminal cannot place text (TERM=dumb).", "Use another one, or 'skuwise advise', which prints text."
+            "This terminal does not support full-screen programs (TERM=dumb).",
+            "Use another terminal, or 'skuwise advise', which prints plain text.",
         )
     from ..advisor.cli.price_options import said_prices  # noqa: PLC0415
     from ..advisor.telemetry.source import source_of  # noqa: PLC0415

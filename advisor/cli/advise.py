@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 
 from ...rules.base.errors import EXIT_DONE, UsageError
 from ...rules.base.output import say
+from ...rules.base.typed_again import program
 from ..advise import no_garbage_collection, read_and_advise
 from ..render import format_names
 from ..telemetry.source import source_arguments, source_of
 from ..views.document.page_options import SECTIONS, PageOptions
-from .again import again_of, program
+from .again import again_of
 from .options import add_ledger, add_source, ledger_beside
-from .output import cores, print_advice
+from .output import EVALUATING, cores, print_advice, reading_telemetry
 from .price_options import rulebook_of
 
 if TYPE_CHECKING:
@@ -24,6 +25,12 @@ if TYPE_CHECKING:
     from ..core.frame import Frame
 
 _TABLE = "table"
+
+EXAMPLES = (
+    "skuwise advise --db node.db",
+    "skuwise advise --prometheus http://localhost:9090 --match 'cluster=\"eu\"' --since 7d",
+    "skuwise advise --db node.db --format json --output advice.json",
+)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -68,11 +75,10 @@ def run(options: argparse.Namespace) -> int:
     book = rulebook_of(options, now)
     if options.min_saving is not None:
         book = book.with_min_saving(options.min_saving, "--min-saving")
-    say("reading telemetry ...")
-    with no_garbage_collection():
+    with no_garbage_collection(), reading_telemetry(options) as reading:
         frame, advice = read_and_advise(
-            source_of(options, say, cores()), book, since=options.since, until=options.until,
-            now=now, ledger=ledger, with_market=options.market,
+            source_of(options, say, cores(), reading.step), book, since=options.since, until=options.until,
+            now=now, ledger=ledger, with_market=options.market, read=lambda: reading.stage(EVALUATING),
         )  # fmt: skip
     print_advice(advice, options, page)
     _say_coverage(frame, advice, options)

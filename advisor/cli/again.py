@@ -4,33 +4,19 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import shutil
-import sys
-from pathlib import Path
 
+from ...rules.base.typed_again import program
 from ..core.timestamps import rfc3339
 from ..telemetry.source import source_arguments
 from ..views.document.page_options import Again
 from .options import SINCE
 
-_NAME = "skuwise"
 _UNITS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
 
 def again_of(options: argparse.Namespace) -> Again:
     """The source, the window, the rules, the prices and the ledger of `options`, quoted for a shell."""
     return Again(program(), " ".join(part for part in (source_arguments(options), *_others(options)) if part))
-
-
-def program() -> str:
-    """``skuwise`` where the shell finds this installation by that name; else what does call it."""
-    called = Path(sys.argv[0])
-    found = shutil.which(_NAME)
-    if called.name == "__main__.py":
-        return f"{shlex.quote(sys.executable)} -m {_NAME}"
-    if called.name != _NAME or (found is not None and Path(found).resolve() == called.resolve()):
-        return _NAME
-    return shlex.quote(str(called))
 
 
 def _others(options: argparse.Namespace) -> list[str]:

@@ -21,16 +21,23 @@ class ParsedCommand(NamedTuple):
 
 
 def every_parser(commands: Mapping[str, Command], prog: str = "skuwise") -> Iterator[ParsedCommand]:
-    """Every command, and after a group its subcommands, in the order of the help. Loads every command's module.
+    """Every command, and after a group its subcommands, in the order of the help. Loads every command's module;
+    commands whose extra is not installed are left out.
 
     The commands of an installation are `skuwise.__main__.COMMANDS`.
     """
     for name, command in commands.items():
-        parser = command_parser(f"{prog} {name}", command)
+        try:
+            parser = command_parser(f"{prog} {name}", command)
+            inner = subparsers_of(parser)
+        except ModuleNotFoundError:
+            if not command.extra:
+                raise
+            continue
         yield ParsedCommand((name,), command.text, parser)
         texts = _helps(parser)
-        for inner, own in subparsers_of(parser).items():
-            yield ParsedCommand((name, inner), texts.get(inner, ""), own)
+        for word, own in inner.items():
+            yield ParsedCommand((name, word), texts.get(word, ""), own)
 
 
 def _helps(parser: argparse.ArgumentParser) -> Mapping[str, str]:

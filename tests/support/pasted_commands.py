@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 _QUOTED = re.compile(r"'(skuwise (?:[^'\n]|'[^'\n]*')*?)'(?=[\s.,;:)]|$)|`(skuwise [^`\n]+)`", re.MULTILINE)
-_AT_END = re.compile(r"(?:^|[:>$] +|next: )(skuwise [a-z].*)$", re.MULTILINE)
+_AT_END = re.compile(r"(?:^|[:>$] +|next: )(skuwise [a-z]+(?: .*)?)$", re.MULTILINE)
 # What stands for a word of the reader's own: such a line is a form, not a command.
 _PLACEHOLDER = re.compile(r"\b[A-Z][A-Z_]{1,}\b(?!=)|\.\.\.|…|\[")
 
@@ -49,7 +48,7 @@ def launcher(folder: Path) -> Path:
     place = folder / "bin"
     place.mkdir(parents=True, exist_ok=True)
     script = place / "skuwise"
-    script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m skuwise "$@"\n')
+    script.write_text(f"#!{sys.executable}\nimport sys\n\nfrom skuwise.__main__ import main\n\nsys.exit(main())\n")
     script.chmod(0o755)
     return place
 

@@ -24,17 +24,15 @@ def add_place(parser: argparse.ArgumentParser) -> None:
     """Which ledger is meant."""
     parser.add_argument(
         "--ledger", type=Path, metavar="PATH",
-        help="the ledger (default: every fleet's in $XDG_STATE_HOME/skuwise/ledgers, in ~/.local/state where that is "
-        "not set)",
+        help="ledger file (default: the ledgers of all fleets in $XDG_STATE_HOME/skuwise/ledgers; that variable "
+        "defaults to ~/.local/state)",
     )  # fmt: skip
 
 
 def add_id(parser: argparse.ArgumentParser) -> None:
     """Which recommendation of which ledger is meant."""
     parser.add_argument(
-        "id",
-        metavar="ID",
-        help="a recommendation: its ID or the first 4 characters of it, or the name of its workload or node",
+        "id", metavar="ID", help="recommendation: its ID (4 characters or more), its workload or its node"
     )
     add_place(parser)
 
@@ -55,7 +53,7 @@ def open_ledgers(asked: Path | None) -> list[LedgerEntries]:
     """
     home = default_ledger_path(os.environ) if asked is None else None
     if asked is None and home is None:
-        raise UsageError("There is no home folder for a ledger.", "Name one with --ledger.")
+        raise UsageError("No home folder for a ledger.", "Set --ledger PATH.")
     found: list[LedgerEntries] = []
     first: SkuwiseError | None = None
     for path in [asked] if asked is not None else every_ledger(home) if home is not None else []:
@@ -72,9 +70,7 @@ def open_ledgers(asked: Path | None) -> list[LedgerEntries]:
     if found:
         return found
     where = folder_of(home) if home is not None else asked
-    raise first or NothingToDo(
-        f"There is no ledger in {where} yet.", "'skuwise advise' begins one and notes what it proposes."
-    )
+    raise first or NothingToDo(f"No ledger in {where} yet.", "Run 'skuwise advise' to create it.")
 
 
 def find_entry(

@@ -14,6 +14,8 @@ from .entries import add_id, find_entry, open_ledgers
 
 _WIDTH_MAX = 120
 
+EXAMPLES = ("skuwise ledger show r-5603c79e",)
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add_id(parser)

@@ -14,9 +14,14 @@ from .documents import SCHEMA, gpu_json, node_json
 from .options import add_catalog
 from .text import Sku, sku_text
 
+EXAMPLES = (
+    "skuwise skus show H100-SXM5",
+    "skuwise skus show aws/p5.48xlarge",
+)
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME", help="a GPU (H100-SXM5, 'NVIDIA L40S') or node (aws/p5.48xlarge)")
+    parser.add_argument("name", metavar="NAME", help="GPU (H100-SXM5, 'NVIDIA L40S') or node (aws/p5.48xlarge)")
     add_catalog(parser)
 
 
