@@ -72,7 +72,7 @@ def kinds_chart(kinds: Mapping[str, Change]) -> Chart | None:
 def money_chart(money: Reconciliation) -> Chart | None:
     """Where every dollar went, as one bar. None: no price is known, or it went one way."""
     parts = [(part, value, _PARTS[part]) for part, value in words.money_parts(money)]
-    return _bar(parts, MONEY, "Where the money went")
+    return _bar(parts, MONEY, "Cost breakdown")
 
 
 def fabric_chart(fabrics: Sequence[FabricSum]) -> Chart | None:

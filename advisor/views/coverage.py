@@ -155,16 +155,16 @@ def idleness(summary: Summary) -> str:
     """No idle GPU was found, in a sentence that says of how many that is known."""
     judged, count = summary.judged_gpu_count, summary.gpu_count
     if judged is None or not count:
-        return "No GPU was found idle or held without use, among those that were observed long enough."
+        return "No GPU was idle or held without use, of those that were observed long enough."
     if judged == 0:
         later = f"; it is possible from {minute(summary.judged_from)}" if summary.judged_from is not None else ""
         return f"Idleness was not judged on any of the {count:,} GPUs{later}."
     if judged < count:
         return (
-            f"Idleness was judged on {judged:,} of {count:,} GPUs: none of these was idle or held without use. Of the "
-            "others it is not known."
+            f"Idleness was judged on {judged:,} of {count:,} GPUs: none of these was idle or held without use. The "
+            "other GPUs: no data."
         )
-    return "No GPU was found idle, and none held without use."
+    return "No GPU was idle or held without use."
 
 
 def unobserved_rows(summary: Summary) -> tuple[tuple[str, ...], ...]:

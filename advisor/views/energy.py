@@ -11,11 +11,13 @@ from ..core.energy_sums import total
 from ..core.energy_types import Energy, FleetEnergy, NodeEnergy, PhaseEnergy, StatedFigure, WorkloadEnergy
 
 # A site that wants dollars and carbon is told so once, in one sentence.
-NO_FIGURES = "No price of power and no carbon of the grid are set: [energy] in skuwise.toml gives dollars and CO2."
-NO_PRICE = "No price of power is set, so the energy has no dollars: usd_per_kwh in [energy] of skuwise.toml gives them."
-NO_CARBON = "No carbon of the grid is set, and none is assumed: co2_grams_per_kwh in [energy] of skuwise.toml gives it."
-APART = "Dollars of power are in no other sum: the price of a rented node holds its power."
-PHASE_WORDS = {"inference": "inference, not told apart", "not-told": "not told"}
+NO_FIGURES = (
+    "Cost and CO2 of energy: not configured. Set usd_per_kwh and co2_grams_per_kwh in [energy] of skuwise.toml."
+)
+NO_PRICE = "Cost of energy: not configured. Set usd_per_kwh in [energy] of skuwise.toml."
+NO_CARBON = "CO2 of energy: not configured. Set co2_grams_per_kwh in [energy] of skuwise.toml."
+APART = "The cost of power is not included in any other sum: the price of a rented node includes its power."
+PHASE_WORDS = {"inference": "inference, phase unknown", "not-told": "phase unknown"}
 _UNITS = {"usd_per_kwh": "per kWh", "co2_grams_per_kwh": "g of CO2 per kWh"}
 
 
@@ -50,7 +52,7 @@ def basis_words(e: Energy) -> str:
         case "counter":
             return "by the GPUs' energy counters"
         case "power":
-            return "power times time, for no energy counter was read"
+            return "power times time (no energy counter available)"
         case "both":
             share = (e.counted_kwh or 0.0) / (e.kwh or 1.0)
             return f"{share * 100:.0f} % by the GPUs' energy counters, the rest power times time"
@@ -71,11 +73,11 @@ def coverage_words(e: Energy) -> str:
 def drawn_words(e: Energy, whose: str) -> str:
     """The first sentence: how much, how it was measured, and what is not in it."""
     if e.kwh is None:
-        return f"What {whose} drew is not known: neither an energy counter nor power was read."
+        return f"Energy of {whose}: unknown. No energy counter and no power reading is available."
     covered = coverage_words(e)
     return (
         f"{whose[:1].upper()}{whose[1:]} drew {kwh(e.kwh)}, {basis_words(e)}{f'; {covered}' if covered else ''}. Fans, "
-        "CPUs, power supplies and cooling are not in it."
+        "CPUs, power supplies and cooling are not included."
     )
 
 
@@ -86,16 +88,16 @@ def idle_words(e: FleetEnergy) -> str:
     told = f"At rest: {kwh(e.idle_kwh)} ({words.percent(e.idle_kwh / e.kwh)})"
     if e.idle_free_kwh is None:
         return f"{told}, while its workloads held the GPUs."
-    return f"{told}: {kwh(e.idle_held_kwh)} while somebody held the GPU, {kwh(e.idle_free_kwh)} while nobody did."
+    return f"{told}: {kwh(e.idle_held_kwh)} on held GPUs, {kwh(e.idle_free_kwh)} on free GPUs."
 
 
 def token_words(e: FleetEnergy | WorkloadEnergy) -> str:
     """Joules a token, over what; empty where no engine tells tokens."""
     if e.joules_per_token is None or e.generated_tokens is None:
         return ""
-    per_watt = f", {small(1 / e.joules_per_token)} tokens a second per watt" if e.joules_per_token > 0 else ""
+    per_watt = f", {small(1 / e.joules_per_token)} tokens per second per watt" if e.joules_per_token > 0 else ""
     over = f"{e.generated_tokens:,.0f} tokens of the hours in which both were measured"
-    return f"{small(e.joules_per_token)} J a generated token{per_watt}, over {over}."
+    return f"{small(e.joules_per_token)} J per generated token{per_watt}, over {over}."
 
 
 def money_words(e: FleetEnergy) -> tuple[str, ...]:
@@ -111,7 +113,7 @@ def money_words(e: FleetEnergy) -> tuple[str, ...]:
     if e.co2_kg is not None:
         parts.append(f"{kg(e.co2_kg)} of CO2")
     told = f"{' and '.join(parts)}, by the site's figures: {'; '.join(map(figure_words, e.figures))}." if parts else ""
-    without = "" if "pue" in named else "No PUE is set: cooling and losses are not in it."
+    without = "" if "pue" in named else "No PUE is set: cooling and losses are not included."
     missing = (
         NO_PRICE if "usd_per_kwh" not in named else "", NO_CARBON if "co2_grams_per_kwh" not in named else "",
     )  # fmt: skip
@@ -140,10 +142,10 @@ def workload_words(e: WorkloadEnergy) -> str:
     if e.idle_kwh:
         parts.append(f"{kwh(e.idle_kwh)} at rest")
     if e.joules_per_token is not None and e.tokens_per_second_per_watt is not None:
-        parts.append(f"{small(e.joules_per_token)} J a generated token")
-        parts.append(f"{small(e.tokens_per_second_per_watt)} tokens a second per watt")
+        parts.append(f"{small(e.joules_per_token)} J per generated token")
+        parts.append(f"{small(e.tokens_per_second_per_watt)} tokens per second per watt")
     elif e.kwh_per_busy_gpu_hour is not None:
-        parts.append(f"{small(e.kwh_per_busy_gpu_hour)} kWh a busy GPU-hour")
+        parts.append(f"{small(e.kwh_per_busy_gpu_hour)} kWh per busy GPU-hour")
     if e.usd is not None:
         parts.append(f"{words.usd(e.usd)} of power")
     if e.co2_kg is not None:

@@ -25,7 +25,7 @@ class Habit:
 
 
 def habits(phases: Sequence[Phase]) -> tuple[Habit, ...]:
-    """What the phases come to, the longest first."""
+    """The phases gathered by what they do, the longest first."""
     together: dict[tuple[str, str, tuple[CodedText, ...]], list[Phase]] = {}
     for phase in phases:
         together.setdefault((phase.kind, phase.bottleneck, phase.evidence), []).append(phase)

@@ -115,7 +115,7 @@ def roof_of(sku: GpuSku) -> Roof | None:
     peak = sku.dense_flops[precision]
     eta_compute, eta_memory = sku.achieved.bf16_gemm, sku.achieved.mem
     missing = [
-        f"Nobody has published the {what} that {sku.name} sustains: only its printed peak is drawn."
+        f"No published {what} that {sku.name} sustains: only its specified peak is drawn."
         for what, eta in (("matrix rate", eta_compute), ("memory bandwidth", eta_memory))
         if eta is None
     ]
@@ -138,9 +138,9 @@ def roofline(workload: WorkloadVerdict, sku: GpuSku | None, targets: Sequence[Gp
     source = roof_of(sku) if sku is not None else None
     if any(uuid.startswith("MIG-") for uuid in workload.gpus):
         source = None
-        missing.append("It runs on MIG instances, and which part of the GPU's peaks is theirs is not counted here.")
+        missing.append("It runs on MIG instances, so the peaks of the whole GPU do not apply.")
     elif sku is None:
-        missing.append("Its GPUs are not one SKU of the catalog, so there is no roof to hold it against.")
+        missing.append("Its GPUs are not one SKU of the catalog, so there is no roof to compare with.")
     elif source is None:
         missing.append(f"The catalog has no 16-bit tensor rate for {sku.name}, so there is no roof to draw.")
     place = _place(workload, source, missing) if source is not None else None
@@ -175,7 +175,7 @@ def _place(workload: WorkloadVerdict, source: Roof, missing: list[str]) -> Roofl
     ):
         if share is None:
             reason = workload.coverage.missing.get(metric, "nothing of it was measured.")
-            missing.append(f"{what} is not known: {reason}")
+            missing.append(f"{what} is unknown: {reason}")
         elif share <= 0:
             missing.append(f"{what} is zero, so it has no place between two logarithmic axes.")
     if compute is None or memory is None or compute <= 0 or memory <= 0:
@@ -183,7 +183,7 @@ def _place(workload: WorkloadVerdict, source: Roof, missing: list[str]) -> Roofl
     if busy_compute != busy_memory:  # one over busy time, the other over all: their ratio would be no intensity
         compute, memory = (workload.features.get(f"{name}_utilization", math.nan) for name in ("tensor", "hbm"))
         if not (_positive(compute) and _positive(memory)):
-            missing.append("Compute and memory are not known over the same time.")
+            missing.append("Compute and memory are unknown over the same time.")
             return None
     return RooflinePoint(
         flop_per_second=compute * source.peak_flop_per_second,
@@ -218,7 +218,7 @@ def _limits(workload: WorkloadVerdict, sku: GpuSku | None, place: RooflinePoint 
             else "Its vector pipes' work is not counted."
         )
     if not place.busy:
-        found.append("How long its engine was active is not known: the place is the mean over all its time.")
+        found.append("The active time of its engine is unknown: the point is the mean over all its time.")
     return tuple(found)
 
 

@@ -8,7 +8,6 @@ from ..core.worth import HOURS_PER_MONTH
 from .move_words import fact_of, recommendation_action
 
 _NAME_MAX = 48  # of a workload in a title
-_UNITS = ((1e9, "B"), (1e6, "M"), (1e3, "k"))
 _SURE = 0.01  # half-width of an interval, of its median, up to which a figure stands as it is
 
 
@@ -86,10 +85,9 @@ def rounded_usd(value: float, interval: Interval | None = None) -> str:
     if interval is None or _is_sure(interval):
         return words.usd(value)
     near = _rounded(value, interval)
-    for unit, sign in _UNITS:
-        if abs(near) >= 10 * unit or (abs(near) >= unit and near % unit == 0 and unit > 1e3):
-            return f"${near / unit:,.3g}{sign}" if abs(near) < 1000 * unit else f"${near / unit:,.0f}{sign}"
-    return f"${near:,.0f}"
+    if abs(near) >= 1e6:
+        return f"${near / 1e6:,.{1 if abs(near) < 1e7 else 0}f}M"
+    return f"${near / 1e3:,.0f}k" if abs(near) >= 1e4 else f"${near:,.0f}"
 
 
 def _is_sure(interval: Interval) -> bool:

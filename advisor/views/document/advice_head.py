@@ -42,7 +42,7 @@ def short_usd(value: float) -> str:
 def basis(advice: Advice) -> str:
     """What the dollars rest on; without any, what to set to get them."""
     if advice.summary.cost_usd is not None:
-        return f"Prices: {words.price_note(advice.prices).removeprefix('at ')}. A month has 730 hours."
+        return f"Costs are {words.price_note(advice.prices)}. A month has 730 hours."
     hints = [brief(note, _HINT_LENGTH) for note in advice.notes if note.code in words.PRICE_NOTES]
     return " ".join(hints) if hints else "No price is known. Costs are in GPU-hours."
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from ...core import formatting as words
@@ -15,7 +16,7 @@ from ..aggregates import blind_spots
 from ..move_words import fact_of
 from ..note_groups import note_groups
 from ..titles import Titles, gain_text, monthly, rounded_usd
-from ..worth import Folded, folded, shown_recommendations, small_recommendations
+from ..worth import Folded, folded, is_open, shown_recommendations, small_recommendations
 from . import advice_head as head
 from . import advice_sections as parts
 from . import sections
@@ -55,7 +56,7 @@ def _more(advice: Advice, options: PageOptions, lengths: Lengths) -> list[Sectio
     """The sections that only `options` bring."""
     story: Story = story_of(advice, None)
     every = {
-        "coverage": lambda: (sections.coverage(story, lengths),),
+        "coverage": lambda: (sections.coverage(story, lengths, notes=False),),
         "energy": lambda: energy_section(story, lengths),
         "idle": lambda: (sections.idle(story, lengths),),
         "fabric": lambda: (sections.fabric(story, None, lengths),),
@@ -74,7 +75,8 @@ def recommendations(advice: Advice, options: PageOptions = SHORT) -> Section:
     most = options.rows.recommendations if options.short else len(shown)
     small = () if options.short else small_recommendations(advice)
     blocked = [r for r in advice.recommendations if r.blocked_by]
-    listed = [*shown[:most], *small, *(blocked if options.verbose else ())]
+    decided = [r for r in advice.recommendations if not is_open(r) and not r.blocked_by]
+    listed = [*shown[:most], *small, *(() if options.short else decided), *(blocked if options.verbose else ())]
     short, titles = short_ids(r.id for r in advice.recommendations), Titles(advice)
 
     worth = Worth(advice)
@@ -94,6 +96,7 @@ def recommendations(advice: Advice, options: PageOptions = SHORT) -> Section:
         "" if shown else _no_recommendation(advice),
         Figures(tuple(map(row, listed))),
         _left_out(len(shown) - most, "" if small else _small_words(rest), 0 if options.verbose else len(blocked)),
+        _decisions(decided) if options.short else "",
     )
 
 
@@ -106,6 +109,12 @@ def _no_recommendation(advice: Advice) -> str:
     if s.partly_judged:
         return f"No recommendation for the GPUs that were judged ({coverage.judged_of(s)})."
     return "No recommendation: nothing saves enough now."
+
+
+def _decisions(decided: Sequence[Recommendation]) -> str:
+    """``Decided: 2 accepted, 1 dismissed.``; empty where nothing was."""
+    states = Counter(r.decision.state for r in decided if r.decision is not None)
+    return f"Decided: {', '.join(f'{count:,} {state}' for state, count in sorted(states.items()))}." if states else ""
 
 
 def _small_words(rest: Folded) -> str:
@@ -138,18 +147,14 @@ def findings(advice: Advice, options: PageOptions = SHORT) -> Section:
     short, titles = short_ids(f.id for f in advice.findings), Titles(advice)
     rows: list[tuple[str, ...]] = []
     for rule, same in kept:
-        rows.append((f"{brief(fact_of(rule), _NAME + 8)} ({len(same):,})", "", _cost(same, advice)))
+        rows.append((f"{brief(fact_of(rule), _NAME + 8)} ({len(same):,})", brief(rule, 20), _cost(same, advice)))
         largest = sorted(same, key=lambda f: (-_usd([f]), -f.gpu_hours, f.id))[: each or (1 if len(same) == 1 else 0)]
         rows += [(f"  {brief(titles.resource(f), _NAME)}", brief(short[f.id], 20), _cost([f], advice)) for f in largest]
     left = len(ordered) - len(kept)
+    more = f"and {left} more rules: --section findings" if left > 0 else ""
     return section(
         "Findings",
-        Table(
-            ("finding", "id", "cost/month"),
-            tuple(rows),
-            (2,),
-            f"and {left} more rules: --section findings" if left > 0 else "",
-        ),
+        Table(("finding", "id", "cost/month"), tuple(rows), (2,), more),
         "Costs of different findings can overlap; 'Wasted' counts each GPU-hour once." if len(groups) > 1 else "",
     )
 
@@ -216,11 +221,16 @@ def _workload_cost(same: Sequence[WorkloadVerdict], advice: Advice) -> str:
 def notes(advice: Advice, options: PageOptions = SHORT) -> tuple[Section, ...]:
     """What limits the verdicts: notes by code, counted; all of them where asked. None where there is nothing."""
     missing = _missing(advice)
+    dark = [
+        brief(f"{gpus} {'GPU' if gpus == '1' else 'GPUs'} not observed on {nodes}: {reason}", _NOTE)
+        for nodes, gpus, reason, _ in coverage.unobserved_rows(advice.summary)
+    ]
     if options.verbose:
         spots = [f"{b.why} ({b.what} of {words.counted(b.workloads, 'workload')})" for b in blind_spots(advice)]
-        told = [*(note.text for note in advice.notes), *spots]
+        told = [*dark, *(note.text for note in advice.notes), *spots]
     else:
-        told = [brief(group.text, _NOTE) for group in note_groups(advice.notes)] + ([missing] if missing else [])
+        groups = [brief(group.text, _NOTE) for group in note_groups(advice.notes)]
+        told = [*dark, *groups, *([missing] if missing else [])]
     most = options.rows.notes if options.short and not options.verbose else len(told)
     more = f"{len(told) - most} more kinds of notes" if len(told) > most else ""
     return (section("Notes", Bullets((*told[:most], *((more,) if more else ())))),) if told else ()
@@ -251,7 +261,7 @@ def _next(advice: Advice, options: PageOptions) -> tuple[Section, ...]:
     first = next((r.id for r in shown_recommendations(advice)), None) or next((f.id for f in advice.findings), None)
     if first is not None:
         rows.append(_command("Evidence and calculation of one id:", again, "explain", _short_of(first, advice)))
-    if options.short:
+    if options.short and advice.workloads:
         rows.append(
             _command("All sections (--section NAME for one, --verbose for every reason):", again, "advise", "--all")
         )

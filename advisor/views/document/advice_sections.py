@@ -18,6 +18,8 @@ from .model import AsideBlock, Block, Bullets, Figures, Section, Table, section
 from .page_options import Again
 from .truncate import Lengths
 
+_REJECTED = 3  # node types of one recommendation, with their reasons
+
 
 def findings(advice: Advice, lengths: Lengths, again: Again | None = None) -> tuple[Section, ...]:
     """Every finding with its evidence and its recommendations; none where nothing was found."""
@@ -46,7 +48,7 @@ def _case(  # noqa: PLR0917
         ),
         AsideBlock(sections.wrong_if(f.would_change_if, lengths)),
         AsideBlock("Details:", again.command("explain", f.id)) if again is not None else None,
-        *options_of(Worth(advice).ranked(case.recommendations), advice, titles, lengths),
+        *options_of(case.recommendations, advice, titles, lengths),
         best(case) if case.recommendations else None,
     )
 
@@ -72,8 +74,8 @@ def options_of(ways: Sequence[Recommendation], advice: Advice, titles: Titles, l
 
 
 def _option(r: Recommendation, advice: Advice, titles: Titles, lengths: Lengths) -> Section:
-    rejected = [f"Rejected {one.sku}: {one.reason}." for one in r.rejected[: lengths.rejected]]
-    more = len(r.rejected) - lengths.rejected
+    rejected = [f"Rejected {one.sku}: {one.reason}." for one in r.rejected[:_REJECTED]]
+    more = len(r.rejected) - _REJECTED
     if more > 0:
         rejected.append(f"{more} more node types rejected; reasons in --format json.")
     figures = (

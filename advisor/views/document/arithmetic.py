@@ -1,4 +1,4 @@
-"""Why a finding's thresholds are what they are, and how its dollars and those of a recommendation are reckoned."""
+"""Why a finding's thresholds are what they are, and how its dollars and those of a recommendation are calculated."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...core import formatting as words
 from ...core.advice_types import Advice, Configuration, Finding, Recommendation
 from ...moves.base.workload_groups import HOURS_PER_MONTH
 
-# A product that differs by more from what was claimed is not how it was reckoned.
+# A product that differs by more from what was claimed is not how it was calculated.
 _SAME = 0.005
 
 
@@ -33,7 +33,7 @@ def finding_arithmetic(advice: Advice, finding: Finding, catalog: Catalog) -> It
     if isinstance(premium, float):
         hours = cost / premium if premium else 0.0
         yield (
-            f"{hours:,.1f} node-hours of fabric observed x {words.usd(premium)} that it adds to a node-hour = "
+            f"{hours:,.1f} node-hours observed x {words.usd(premium)} a node-hour for the fabric = "
             f"{words.usd(cost)} in the window."
         )
     elif node is not None:
@@ -54,9 +54,8 @@ def recommendation_arithmetic(advice: Advice, r: Recommendation, catalog: Catalo
     saving = r.saving_usd_per_month
     if saving is not None:
         yield (
-            f"Saved a month: {words.usd(saving.p50)} in the middle, {words.usd(saving.p10)} in the 10th percentile and "
-            f"{words.usd(saving.p90)} in the 90th, against the same SKU at its right-sized count; from joint draws of "
-            "the demand and the predicted time."
+            f"Savings a month: {words.usd(saving.p50)} (median; 10th percentile {words.usd(saving.p10)}, 90th "
+            f"percentile {words.usd(saving.p90)}). The baseline is the same SKU at its right-sized count."
         )
 
 

@@ -53,7 +53,7 @@ def _change(story: Story) -> str:
     if story.kwh.now is None or story.kwh.before is None:
         return ""
     change = change_words(story.kwh)
-    return f"The week before it was {told.kwh(story.kwh.before)}{f' ({change})' if change else ''}."
+    return f"The week before: {told.kwh(story.kwh.before)}{f' ({change})' if change else ''}."
 
 
 def _uses(e: FleetEnergy) -> Table | None:
@@ -67,8 +67,8 @@ def _uses(e: FleetEnergy) -> Table | None:
     rows = [(name, told.kwh(value, ""), words.percent(value / u.total)) for name, value in parts if value]
     lost = words.hours(u.unobserved_gpu_hours) if u.unobserved_gpu_hours > 0 else ""
     return Table(
-        ("where the energy went", "kWh", "share"),
-        (*rows, ("together", told.kwh(u.total, ""), ""), *((("not observed", "unknown", lost),) if lost else ())),
+        ("energy breakdown", "kWh", "share"),
+        (*rows, ("total", told.kwh(u.total, ""), ""), *((("not observed", "unknown", lost),) if lost else ())),
         (1, 2),
     )  # fmt: skip
 
@@ -85,14 +85,14 @@ def _phases(e: FleetEnergy) -> Table | None:
 
 
 def _owners(e: FleetEnergy, lengths: Lengths, narrow: bool) -> Table | None:
-    heads = ("owner", "GPU-hours", *_HEADS[:2], "kWh a GPU-hour", *_HEADS[3:])
+    heads = ("owner", "GPU-hours", *_HEADS[:2], "kWh per GPU-hour", *_HEADS[3:])
     if not any(one.owner for one in e.owners):
         return None
     rows = []
     for one in e.owners[: _most(lengths)]:
         hours = one.measured_gpu_hours
         each = one.kwh / hours if one.kwh is not None and hours > 0 else None
-        name = "nobody is named" if one.owner is None else lengths.name(one.owner)
+        name = "unknown owner" if one.owner is None else lengths.name(one.owner)
         rows.append((
             name, words.hours(hours, "").rstrip(), *_figures(one, each, one.joules_per_token),
         ))  # fmt: skip
@@ -101,7 +101,7 @@ def _owners(e: FleetEnergy, lengths: Lengths, narrow: bool) -> Table | None:
 
 
 # Of all tables of who drew what.
-_HEADS = ("kWh", "at rest", "kWh a busy GPU-hour", "J a token", "tokens/s per W", "power cost", "kg CO2")
+_HEADS = ("kWh", "at rest", "kWh per busy GPU-hour", "J per token", "tokens/s per W", "power cost", "kg CO2")
 
 
 def _figures(e: Energy, an_hour: float | None, joules: float | None) -> tuple[str, ...]:
@@ -168,8 +168,8 @@ def _rated(advice: Advice) -> str:
     if not any(n.rated_watts for n in advice.node_energy):
         return ""
     return (
-        "Limits are the power limits of a node's GPUs together, with nothing for the rest of the node; the 95th "
-        "percentile is of intervals in which each of its GPUs was measured, up to an hour long."
+        "Limits: the sum of the power limits of a node's GPUs, without the rest of the node. The 95th percentile "
+        "covers intervals of up to an hour in which every GPU of the node was measured."
     )
 
 

@@ -12,6 +12,7 @@ from ...core.timestamps import minute
 from ...core.verdict_types import INFERRED
 from .. import coverage as cover
 from ..aggregates import FabricSum, IdleGpus
+from ..note_groups import note_groups
 from .model import AsideBlock, Chart, Figures, Section, Table, section
 from .report_content import TOLD_IN_FULL, Change, Story, TeamRow
 from .select_moves import Move
@@ -41,14 +42,18 @@ def moves(story: Story, lengths: Lengths) -> Section:
     new = [m for m in story.moves if not m.told]
     others = [*new[TOLD_IN_FULL:], *(m for m in story.moves if m.told)]
     if not story.moves:
-        return section("What to move", _no_move(story))
+        return section("Recommendations", _no_move(story))
 
     def row(m: Move) -> tuple[str, ...]:
-        return f"{_title(m, lengths)}{' (told before)' if m.told else ''}", gain(m.recommendation), lengths.name(m.id)
+        return (
+            f"{_title(m, lengths)}{' (reported before)' if m.told else ''}",
+            gain(m.recommendation),
+            lengths.name(m.id),
+        )
 
     return section(
-        "What to move",
-        "" if new else "Nothing new this week. What was told before is still open:",
+        "Recommendations",
+        "" if new else "Nothing new this week. Still open from earlier reports:",
         *(_card(number, m, lengths) for number, m in enumerate(new[:TOLD_IN_FULL], 1)),
         Table(
             ("other moves", "gain", "id"), tuple(map(row, others[: lengths.moves])), (),
@@ -87,14 +92,14 @@ def _card(number: int, m: Move, lengths: Lengths) -> Section:
             )
         ),
         AsideBlock(wrong_if(r.would_change_if, lengths)),
-        AsideBlock("Look closer:", lengths.name(f"skuwise explain {m.id}")),
+        AsideBlock("Details:", lengths.name(f"skuwise explain {m.id}")),
     )
 
 
 def wrong_if(conditions: Sequence[CodedText], lengths: Lengths) -> str:
     """What would overturn a verdict, in a sentence; empty where nothing is known to."""
     told = [words.clause(lengths.sentence(condition, 240)) for condition in conditions[: lengths.conditions]]
-    return f"Wrong if {', or if '.join(told)}." if told else ""
+    return f"This would change if {', or if '.join(told)}." if told else ""
 
 
 def _title(m: Move, lengths: Lengths) -> str:
@@ -126,7 +131,7 @@ def idle(story: Story, lengths: Lengths) -> Section:
         return section(title, cover.idleness(story.advice.summary), _unowned(story, lengths))
 
     def row(h: IdleGpus) -> tuple[str, ...]:
-        owner = "nobody held them" if h.owner is None else lengths.name(h.owner)
+        owner = "not held" if h.owner is None else lengths.name(h.owner)
         what = words.listed([lengths.name(n) for n in h.names])
         cost = words.cost(h.cost_usd, h.gpu_hours, priced=True)
         return owner, what, str(h.gpus), bare_hours(h.gpu_hours), cost
@@ -137,7 +142,7 @@ def idle(story: Story, lengths: Lengths) -> Section:
     )
     return section(
         title,
-        f"Idleness was {cover.judged_of(s)}; of the others it is not known." if s.partly_judged else "",
+        f"Idleness was {cover.judged_of(s)}; no data for the others." if s.partly_judged else "",
         _unowned(story, lengths),
         Table(heads, rows, tuple(range(2, len(heads))), lengths.more(story.holdings, lengths.rows)),
     )
@@ -169,10 +174,10 @@ def fabric(story: Story, chart: Chart | None, lengths: Lengths) -> Section:
         where = "in the fleet" if story.team is None else "on the nodes that this team has to itself"
         return section(title, f"No fabric was observed {where}.")
     unknown, count = sum(f.nodes - f.judged for f in story.fabrics), sum(f.nodes for f in story.fabrics)
-    some = f"Of {words.counted(unknown, 'fabric')} it is not known: not observed, or not for long enough."
+    some = f"{words.counted(unknown, 'fabric')} without a verdict: not observed, or not for long enough."
 
     def row(f: FabricSum) -> tuple[str, ...]:
-        name = lengths.name(f.node_sku or "a node not known")
+        name = lengths.name(f.node_sku or "unknown node")
         return (
             f"{name}, {lengths.name(f.kind, 20)}" if f.kind else name, str(f.nodes), words.usd(f.cost_usd),
             words.percent(f.util_p995) if f.util_p995 is not None else "not observed",
@@ -184,7 +189,7 @@ def fabric(story: Story, chart: Chart | None, lengths: Lengths) -> Section:
         for f in story.fabrics
         if f.unseen and f.reasons
     ]
-    heads: tuple[str, ...] = ("node", "nodes", "paid", "busiest 0.5 %", "silent")
+    heads: tuple[str, ...] = ("node", "nodes", "cost", "99.5th percentile", "unused")
     rows = tuple(map(row, story.fabrics[: lengths.rows]))
     if all(f.cost_usd is None for f in story.fabrics):
         heads, rows = (*heads[:2], *heads[3:]), tuple((*r[:2], *r[3:]) for r in rows)
@@ -203,19 +208,20 @@ def _silent_words(fabrics: Sequence[FabricSum]) -> str:
     judged, quiet = sum(f.judged for f in fabrics), sum(f.silent for f in fabrics)
     paid = [f.cost_usd for f in fabrics if f.cost_usd is not None]
     assumed = ", in part assumed" if any(f.assumed for f in fabrics) else ""
-    unpriced = "what they cost is not known."
+    unpriced = "their cost is unknown."
     if not judged:
         paid_words = f"the fabrics add {words.usd(sum(paid))} to their nodes' price{assumed}." if paid else unpriced
-        return f"Whether a fabric carried anything was not judged; {paid_words}"
-    of = f"{judged} fabrics" if judged == sum(f.nodes for f in fabrics) else f"{judged} fabrics that were judged"
-    said = f"{quiet} of {of} carried nothing that needs one"
+        return f"No verdict on fabric traffic; {paid_words}"
+    of = f"{judged} fabrics" if judged == sum(f.nodes for f in fabrics) else f"{judged} fabrics with a verdict"
+    said = f"{quiet} of {of} carried no traffic that needs one"
     if not paid:
         return f"{said}; {unpriced}"
     silent = words.usd(sum(f.silent_usd or 0.0 for f in fabrics))
     return f"{said}: {silent} of {words.usd(sum(paid))} that the fabrics add to their nodes' price{assumed}."
 
 
-def coverage(story: Story, lengths: Lengths) -> Section:
+def coverage(story: Story, lengths: Lengths, *, notes: bool = True) -> Section:
+    """What was observed, and what is missing. `notes`: with the advice's notes, grouped."""
     a = story.advice
     early = (
         f"The week is not over: it ends {minute(a.end)}, and this was written {minute(a.generated_at)}."
@@ -235,23 +241,23 @@ def coverage(story: Story, lengths: Lengths) -> Section:
         f"{lengths.sentence(b.why, 240)} ({lengths.name(b.what)} of {words.counted(b.workloads, 'workload')})"
         for b in story.blind_spots
     ]
-    missing += [lengths.sentence(note, 320) for note in a.notes]
+    missing += [lengths.sentence(group.text, 320) for group in note_groups(a.notes) if notes]
     rows = cover.unobserved_rows(a.summary)
     whole = not missing and not rows and story.observed is not None and story.observed >= cover.WHOLE_MIN
     shown = tuple(
         (lengths.name(who, 96), n, lengths.sentence(why, 240), cost) for who, n, why, cost in rows[: lengths.rows]
     )
     return section(
-        "What was not observed",
+        "Coverage",
         f"{cover.observed_time(a)}; {cover.gpus_words(a.summary)}.",
         early,
         observed,
-        f"Hours that nobody observed cost {words.usd(lost)}." if lost else "",
-        f"{words.counted(unpriced, 'workload')} without a cost: the node has no price, or all its GPUs were shared. "
-        "They are in no dollar of a team."
+        f"Hours without telemetry cost {words.usd(lost)}." if lost else "",
+        f"{words.counted(unpriced, 'workload')} without a cost: its node has no price, or all its GPUs were shared. "
+        "They are not included in any team's cost."
         if unpriced
         else "",
-        "Every figure that the verdicts need was observed." if whole else "",
+        "All metrics that the verdicts need were observed." if whole else "",
         Table(cover.HEADS, shown, (1, 3), lengths.more(rows, lengths.rows)),
         lengths.bulleted(missing),
     )
@@ -283,7 +289,7 @@ def teams(story: Story, lengths: Lengths) -> Section:
 def prices(known: Sequence[Price], lengths: Lengths) -> Section:
     """What every dollar rests on, with its date and its source."""
     if not known:
-        return section("Prices", "No price is known: costs are in GPU-hours, savings are unknown.")
+        return section("Prices", "No price is known. Costs are in GPU-hours; savings in dollars are unknown.")
     told = [
         f"{lengths.name(p.sku)}, {lengths.name(p.region, 24)}: {lengths.sentence(words.price_words(p), 200)}"
         for p in known
@@ -297,23 +303,23 @@ def method(story: Story, chart: Chart | None) -> Section:
     table = None
     if story.team is not None:
         money = (
-            "This report's dollars are those of the hours that the team's workloads held alone, idle ones included; "
-            "shared GPUs, free nodes and hours that nobody observed stand in the fleet's report. The interval of the "
-            "cash to gain takes all moves to turn out well or badly together."
+            "This report counts the hours that the team's workloads held alone, idle hours included. Shared GPUs, free "
+            "nodes and hours without telemetry are in the fleet's report. The savings interval assumes that all "
+            "recommendations turn out well or badly together."
         )
     elif total is None:
-        money = "No price is known, so no dollar is stated."
+        money = "No price is known, so no costs in dollars are shown."
     else:
-        money = "Every dollar of the nodes is accounted for once; the parts sum to the nodes' prices times their hours."
+        money = "Every node-hour is counted once; the parts sum to the nodes' prices times their hours."
         rows = (*((name, words.usd(v), words.percent(v / total if total else None)) for name, v in parts),
-                ("together", words.usd(total), ""))  # fmt: skip
-        table = Table(("where the money went", "US dollars", "share"), rows, (1, 2))
+                ("total", words.usd(total), ""))  # fmt: skip
+        table = Table(("cost breakdown", "US dollars", "share"), rows, (1, 2))
     return section(
         "Method and reconciliation",
         money,
-        "What a workload is and what holds it back follows from sampled counters; intervals are 10th to 90th "
-        "percentiles. Savings are against the same SKU at its right-sized count, and count once where moves exclude "
-        "one another. What is owned or bound comes back as capacity, never as cash.",
+        "Kinds and bottlenecks of workloads follow from sampled counters. Intervals are 10th to 90th percentiles. "
+        "The baseline of savings is the same SKU at its right-sized count. Recommendations that exclude one another "
+        "count once. Owned and committed nodes free capacity, never cash.",
         chart if table is not None else None,
         table,
     )
