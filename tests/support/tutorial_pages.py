@@ -58,14 +58,17 @@ def environment(folder: Path, base: Mapping[str, str]) -> dict[str, str]:
     return {**base, **own, "HOME": str(folder), "PATH": path, "TERM": "xterm-256color"}
 
 
-def run(blocks: Sequence[Block], folder: Path, environ: Mapping[str, str]) -> list[Ran]:
-    """Run each block where the one before left the shell: its folder and its exported variables."""
+def run(blocks: Sequence[Block], folder: Path, environ: Mapping[str, str], shows: str = "GPU") -> list[Ran]:
+    """Run each block where the one before left the shell: its folder and its exported variables.
+
+    `shows`: what a block on a terminal shows once it has its data.
+    """
     done: list[Ran] = []
     current = dict(environ)
     for block in blocks:
         began = time.monotonic()
         if block.key is not None:
-            status, output = _on_a_terminal(block, folder, current)
+            status, output = _on_a_terminal(block, folder, current, shows)
         else:
             after = folder / ".environment"
             script = f"{block.text}\nstatus=$?\nenv -0 > {shlex.quote(str(after))}\nexit $status\n"
@@ -84,7 +87,7 @@ def run(blocks: Sequence[Block], folder: Path, environ: Mapping[str, str]) -> li
     return done
 
 
-def _on_a_terminal(block: Block, folder: Path, environ: Mapping[str, str]) -> tuple[int, str]:
+def _on_a_terminal(block: Block, folder: Path, environ: Mapping[str, str], shows: str) -> tuple[int, str]:
     """Run a block on a terminal of its own; when the pages are there, press its key."""
     child, terminal = pty.fork()
     if child == 0:
@@ -99,7 +102,7 @@ def _on_a_terminal(block: Block, folder: Path, environ: Mapping[str, str]) -> tu
                 except OSError:  # the program ended
                     break
             # Pressed again until it ends: a program that still starts may not have heard the first.
-            if b"GPU" in shown and time.monotonic() - pressed > 5:
+            if shows.encode() in shown and time.monotonic() - pressed > 5:
                 os.write(terminal, (block.key or "q").encode())
                 pressed = time.monotonic()
         else:

@@ -82,7 +82,7 @@ def test_the_first_hour(tmp_path: Path) -> None:
         done = run(at[:cut], here, environ)
         chosen = json.loads((here / "advice.json").read_text())["recommendations"][0]["id"]
         rest = [replace(one, text=one.text.replace(" ID", f" {chosen}")) for one in at[cut:]]
-        done += run(rest, here, {**environ, "PROM": url})
+        done += run(rest, here, {**environ, "PROM": url}, shows="spare-01")
         steps += [(f"tutorial: {one.block.title}", one) for one in done]
         picture = [Block(f"python -m skuwise.tests.support.page_picture {url} page.svg\n")]
         path = f"{Path(sys.executable).parent}{os.pathsep}{environ['PATH']}"

@@ -35,7 +35,7 @@ def test_the_tutorial_on_prometheus_works_as_shown(server: str, tmp_path: Path) 
     assert advice["summary"]["recoverable_usd_per_month"] > 0
     chosen = advice["recommendations"][0]["id"]
     rest = [replace(one, text=one.text.replace(" ID", f" {chosen}")) for one in at[cut:]]
-    done = [*first, *run(rest, tmp_path, {**environ, "PROM": server})]
+    done = [*first, *run(rest, tmp_path, {**environ, "PROM": server}, shows="spare-01")]
     for one in done:
         assert one.status == 0, f"{one.block.title}\n{one.output[-2000:]}"
         assert "Traceback" not in one.output

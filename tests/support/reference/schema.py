@@ -51,7 +51,7 @@ def _fields(node: Node, path: str) -> Iterator[tuple[str, str, str]]:
 def _kind(node: Node) -> str:
     if "$ref" in node:
         name = str(node["$ref"]).rsplit("/", 1)[-1]
-        return f"[{name}](#{name})"
+        return f"[{name}](#{name})" if str(node["$ref"]).startswith("#/$defs/") else f"as `{name}`"
     if "const" in node:
         return f"`{node['const']}`"
     if "enum" in node:

@@ -47,6 +47,21 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert missing == []
 
 
+def heading_anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    plain = [
+        re.sub(r"\[([^\]]*)\]\([^)]*\)|[`*]", r"\1", text) for text in re.findall(r"^#+ (.*)$", page.read_text(), re.M)
+    ]
+    return {re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-") for text in plain}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_anchors_of_links_are_headings(page: Path) -> None:
+    targets = re.findall(r"\]\(([^)#\s]*)#([^)]+)\)", page.read_text())
+    ours = [((page.parent / name) if name else page, anchor) for name, anchor in targets if "://" not in name]
+    assert [(str(p), anchor) for p, anchor in ours if p.suffix == ".md" and anchor not in heading_anchors(p)] == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_commands_shown_are_commands_there_are(page: Path) -> None:
     shown = [line.split()[1] for block in code_blocks(page) for line in block if line.startswith("skuwise ")]
