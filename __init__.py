@@ -1,3 +1,3 @@
-"""skuwise watches what GPU workloads really use and says which hardware they should run on."""
+"""Measure what GPU workloads use, and recommend the hardware they should run on."""
 
 __version__ = "0.1.0"

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from . import __doc__ as about
 from . import __version__
 from .rules.base.command import Command
-from .rules.base.errors import EXIT_FAILED, SkuwiseError
+from .rules.base.errors import EXIT_FAILED, SkuwiseError, UsageError
 from .rules.base.last_resort import explained
 from .rules.base.streams import OutputError, discard, own_streams
 
@@ -16,22 +16,28 @@ _CLI = "skuwise.advisor.cli"
 
 # Every command, in the order of the help. A new one is its own file and one line here.
 COMMANDS: Mapping[str, Command] = {
-    "agent": Command("skuwise.agent.commands", "sample this node's GPUs, links and host into SQLite"),
-    "advise": Command(f"{_CLI}.advise", "say what each workload is, what is wasted, and what to move", "advisor"),
-    "explain": Command(f"{_CLI}.explain", "one workload, finding or recommendation with all its evidence", "advisor"),
-    "doctor": Command(f"{_CLI}.doctor", "what a source can tell, what is missing, and the line to add", "advisor"),
-    "slurm": Command("skuwise.agent.slurm_jobs.commands", "import the names, owners and times of Slurm's jobs"),
-    "tui": Command("skuwise.tui.commands", "see the fleet, understand one workload, decide, in a terminal", "tui"),
-    "skus": Command(f"{_CLI}.skus", "the catalog of GPUs, nodes and prices"),
-    "prices": Command(f"{_CLI}.prices", "a price file from an export of what was really charged", "advisor"),
+    "agent": Command("skuwise.agent.commands", "sample the GPUs, links and host of this node into SQLite"),
+    "advise": Command(f"{_CLI}.advise", "report what each workload is, what is wasted and what to change", "advisor"),
+    "explain": Command(f"{_CLI}.explain", "show the evidence of one workload, finding or recommendation", "advisor"),
+    "doctor": Command(
+        f"{_CLI}.doctor", "report what telemetry a source has, and how to add what is missing", "advisor"
+    ),
+    "slurm": Command("skuwise.agent.slurm_jobs.commands", "import names, owners and times of Slurm jobs"),
+    "tui": Command("skuwise.tui.commands", "browse the fleet and its recommendations in the terminal", "tui"),
+    "skus": Command(f"{_CLI}.skus", "list, show and compare GPUs, nodes and prices"),
+    "prices": Command(f"{_CLI}.prices", "create a price file from a billing export", "advisor"),
     "rules": Command("skuwise.rules.commands", "list or check the rules and thresholds"),
-    "kinds": Command(f"{_CLI}.kinds", "a site's own correction of kinds, from work that it labelled", "advisor"),
-    "ledger": Command(f"{_CLI}.ledger", "what was recommended, and what was decided on it", "advisor"),
-    "report": Command(f"{_CLI}.report", "the weekly report: one mail for each team, shown or sent", "advisor"),
-    "serve": Command(f"{_CLI}.serve", "reports, snapshots and cache on a schedule, without systemd", "advisor"),
-    "merge": Command(f"{_CLI}.merge", "the advice of several shards into one", "advisor"),
-    "simulate": Command(f"{_CLI}.simulate", "make a labelled fleet, for trying and testing", "advisor"),
-    "demo": Command(f"{_CLI}.demo", "the whole way on this machine, no GPU needed", "advisor"),
+    "kinds": Command(f"{_CLI}.kinds", "fit the classification of workloads to labeled work of your site", "advisor"),
+    "ledger": Command(f"{_CLI}.ledger", "list recommendations and record decisions on them", "advisor"),
+    "report": Command(f"{_CLI}.report", "preview or send the weekly report, one mail per team", "advisor"),
+    "serve": Command(f"{_CLI}.serve", "run reports, snapshots and caching on a schedule, without systemd", "advisor"),
+    "merge": Command(f"{_CLI}.merge", "merge the advice of several shards", "advisor"),
+    "simulate": Command(f"{_CLI}.simulate", "simulate a fleet, to try skuwise or to test it", "advisor"),
+    "demo": Command(f"{_CLI}.demo", "run the full pipeline on simulated data; no GPU needed", "advisor"),
+    "completion": Command(
+        "skuwise.rules.commands.completion", "print a completion script for bash, zsh or fish", "all"
+    ),
+    "man": Command("skuwise.rules.commands.man", "print the manual page"),
 }
 
 
@@ -44,7 +50,7 @@ def _help(commands: Mapping[str, Command]) -> str:
         "commands:",
     ]
     lines += [f"  {name:<10} {one.text}" for name, one in commands.items()]
-    return "\n".join([*lines, "", "skuwise COMMAND --help tells all about one of them."])
+    return "\n".join([*lines, "", "Run 'skuwise COMMAND --help' for details."])
 
 
 def main(argv: Sequence[str] | None = None, commands: Mapping[str, Command] = COMMANDS) -> int:
@@ -101,27 +107,33 @@ def _shown(text: str) -> str:
 
 def _dispatch(name: str, arguments: list[str], commands: Mapping[str, Command]) -> int:
     if name not in commands:
-        print(f"skuwise: there is no command {name!r}. skuwise --help lists them.", file=sys.stderr)  # noqa: T201
-        return 2
-    import argparse  # noqa: PLC0415 - what lists the commands needs no parser
+        raise _unknown(name, commands)
+    from .rules.base.command_registry import command_parser  # noqa: PLC0415 - what lists the commands needs no parser
 
-    from .rules.base.command_registry import configure_command  # noqa: PLC0415
-
-    _, text, extra = command = commands[name]
-    needs = f"It needs the extra {extra!r}: pip install 'skuwise[{extra}]'" if extra else None
-    parser = argparse.ArgumentParser(prog=f"skuwise {name}", description=text, epilog=needs)
+    command = commands[name]
     try:
-        configure_command(parser, command)
-        options = parser.parse_args(arguments)
+        options = command_parser(f"skuwise {name}", command).parse_args(arguments)
+        options.commands, options.typed = commands, [name, *arguments]
         return int(options.run(options))
     except ModuleNotFoundError as error:
         # Commands import what is heavy only where they use it, so the gap may show as late as here.
         if error.name is None or error.name.partition(".")[0] == "skuwise":
             raise
         raise SkuwiseError(
-            f"'skuwise {name}' needs the Python package {error.name}, which is not installed here.",
-            f"Install it with: pip install 'skuwise[{extra or 'all'}]'",
+            f"'skuwise {name}' needs the Python package {error.name}, which is not installed.",
+            f"Install it: pip install 'skuwise[{command.extra or 'all'}]'",
         ) from error
+
+
+def _unknown(name: str, commands: Mapping[str, Command]) -> UsageError:
+    from .rules.base.sanitize import quoted  # noqa: PLC0415
+    from .rules.base.suggestions import suggest  # noqa: PLC0415
+
+    if name.startswith("-"):
+        near, what = suggest(name, ("--help", "--version", "--debug")), "option"
+    else:
+        near, what = suggest(name, commands), "command"
+    return UsageError(f"Unknown {what} {quoted(name)}.", near or "Run 'skuwise --help' for a list of commands.")
 
 
 if __name__ == "__main__":

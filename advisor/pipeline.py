@@ -14,7 +14,8 @@ from .core.formatting import counted, hours
 from .core.frame import Frame, Window
 from .core.timestamps import minute, span
 from .core.verdict_types import INFERRED
-from .core.worth import marked
+from .core.worth import MIN_SAVING_SHARE as MIN_SAVING_PART
+from .core.worth import MIN_SAVING_USD, marked, min_saving
 from .moves.base.energy_accounts import energy_accounts
 from .moves.base.pricing import PriceBook, fabric_uses, prices_named, reconcile, standings, unique, with_costs
 from .moves.base.workload_groups import groups_of
@@ -28,7 +29,7 @@ from .moves.predict.calibration import NO_SITE, Site
 from .moves.recommender import all_recommendations, decided, order, recoverable_cash
 from .moves.waste.too_many_gpus import RULE as SIZING
 from .moves.waste_rules import excused, find_custom, find_waste, wasted
-from .rulebook import Rulebook
+from .rulebook import MIN_SAVING, MIN_SAVING_SHARE, Rulebook
 from .verdicts.accounting.gpu_hour_accounting import hours_by_use
 from .verdicts.judge import judge
 from .verdicts.types import Verdicts
@@ -113,7 +114,7 @@ def advise_on(
         start=window.start,
         end=window.end,
         source=dict(source),
-        summary=replace(summary, min_saving_usd_per_month=rulebook.min_saving(summary)),
+        summary=replace(summary, min_saving_usd_per_month=_min_saving(rulebook, summary)),
         prices=tuple(p for p in unique(named) if p.id in used | fleet),
         workloads=tuple(with_levers(w, told) for w in energy.workloads),
         findings=tuple(f.finding for f in (*found, *own)),
@@ -127,6 +128,14 @@ def advise_on(
         thresholds={DOMINANT: rulebook.bottlenecks[DOMINANT].value},
     )
     return marked(whole)
+
+
+def _min_saving(rulebook: Rulebook, summary: Summary) -> float:
+    """The gain in US dollars a month below which lists and mails leave a recommendation out."""
+    usd, share = (rulebook.reporting.get(name) for name in (MIN_SAVING, MIN_SAVING_SHARE))
+    return min_saving(
+        summary, usd.value if usd is not None else MIN_SAVING_USD, share.value if share is not None else MIN_SAVING_PART
+    )
 
 
 def move_context_of(

@@ -25,8 +25,6 @@ from ..rules.policy.exceptions import Exceptions
 from ..rules.policy.kind_priors import KindPriors
 from ..rules.policy.latency_classes import LatencyClasses
 from ..rules.policy.thresholds import SITE, Threshold, WasteRule
-from .core.advice_types import Summary
-from .core.worth import min_saving
 
 MIN_SAVING, MIN_SAVING_SHARE = "min_saving_usd_per_month", "min_saving_share_of_spend"
 
@@ -68,11 +66,6 @@ class Rulebook:
         if site is None or len(site.values) != 1 or any(one.region == ANY_REGION for one in self.own.power):
             return tuple(self.own.power)
         return (*self.own.power, PowerPrice(ANY_REGION, site.values[0], site.source, site.as_of))
-
-    def min_saving(self, summary: Summary) -> float:
-        """The gain in US dollars a month below which lists and mails leave a recommendation out."""
-        usd, share = (self.reporting.get(name) for name in (MIN_SAVING, MIN_SAVING_SHARE))
-        return min_saving(summary, *(one.value for one in (usd, share) if usd is not None and one is not None))
 
     def with_min_saving(self, usd: float, source: str) -> Rulebook:
         """The same with `usd` as the minimum gain, whatever the fleet spends."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..rules.base.errors import UsageError
 from ..rules.base.sanitize import quoted
-from ..rules.base.typed_fields import suggest
+from ..rules.base.suggestions import suggest
 from .base.setting_values import Reader
 from .config import AGENT_VARIABLES, ENVIRONMENT_PREFIX, SYSTEM_FILE, read_sections
 

@@ -260,12 +260,14 @@ class SkuwiseApp(HabitsApp):
         wanted, self._wanted = self._wanted, None
         if wanted is None:
             return
+        from ..advisor.core.naming import AmbiguousError  # noqa: PLC0415
         from ..advisor.views.subjects import find  # noqa: PLC0415
 
         try:
             found = find(loaded.advice, wanted)
         except SkuwiseError as error:
-            self.notify(clean(error), severity="error", markup=False)
+            said = error.brief if isinstance(error, AmbiguousError) else error
+            self.notify(clean(said), severity="error", markup=False)
             return
         self.post_message(WorkloadWanted(found.id) if isinstance(found, WorkloadVerdict) else TextWanted(found.id))
 

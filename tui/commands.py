@@ -11,6 +11,11 @@ from pathlib import Path
 from ..rules.base.errors import EXIT_DONE, UsageError
 from ..rules.base.sanitize import clean
 
+EXAMPLES = (
+    "skuwise tui --demo",
+    "skuwise tui --db node.db",
+)
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Give `parser` the options of ``skuwise tui``."""
@@ -19,11 +24,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     from ..advisor.telemetry.source import add_source_choice  # noqa: PLC0415
 
     choice = add_source_choice(parser)
-    choice.add_argument("--demo", action="store_true", help="a small simulated fleet, always the same")
+    choice.add_argument("--demo", action="store_true", help="show a small simulated fleet")
+    parser.add_argument("--workload", metavar="ID", help="open this workload: ID, name, job ID, node or NAME@NODE")
     parser.add_argument(
-        "--workload", metavar="ID", help="open this workload: id, start of the id, name, or Slurm job id"
+        "--rules", type=Path, metavar="DIR", help="folder of site rules, which override the built-in ones"
     )
-    parser.add_argument("--rules", type=Path, metavar="DIR", help="folder of your rules; they override skuwise's own")
     add_prices(parser)
     add_ledger(parser)
 
@@ -34,7 +39,8 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError("skuwise tui needs a terminal.", "Use 'skuwise advise', which prints text or JSON.")
     if os.environ.get("TERM") == "dumb":
         raise UsageError(
-            "This terminal cannot position text (TERM=dumb).", "Use 'skuwise advise', which prints text or JSON."
+            "This terminal does not support full-screen programs (TERM=dumb).",
+            "Use another terminal, or 'skuwise advise', which prints plain text.",
         )
     from ..advisor.cli.price_options import said_prices  # noqa: PLC0415
     from ..advisor.telemetry.source import source_of  # noqa: PLC0415

@@ -23,13 +23,15 @@ from .output import terminal_width, wants_color
 OWN_GPUS_SECONDS = 5
 _HOUR = 3600
 
+EXAMPLES = ("skuwise demo --dir demo",)
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Give `parser` the demo's options."""
     parser.add_argument(
-        "--dir", type=Path, metavar="DIR", help="where to put the files (default: a new temporary folder)"
+        "--dir", type=Path, metavar="DIR", help="folder for the files (default: a new temporary folder)"
     )
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="another seed, another fleet (default: 0)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the random numbers (default: 0)")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...rules.base.errors import EXIT_DONE, NothingToDo
 from ...rules.base.output import say, write_stdout
+from ...rules.base.progress import progress
 from ..telemetry.source import Databases, Source, source_of
 from .options import add_source
 from .output import terminal_width, wants_color
@@ -18,11 +19,16 @@ if TYPE_CHECKING:
     from ..doctor.types import Diagnosis
     from ..rulebook import Rulebook
 
+EXAMPLES = (
+    "skuwise doctor --db node.db",
+    "skuwise doctor --prometheus http://localhost:9090",
+)
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Give `parser` the options of doctor."""
     add_source(parser)
-    parser.add_argument("--format", choices=("table", "json"), default="table", help="what to print (default: table)")
+    parser.add_argument("--format", choices=("table", "json"), default="table", help="output format (default: table)")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -32,8 +38,8 @@ def run(options: argparse.Namespace) -> int:
 
     now = time.time()
     book = rulebook_of(options, now)
-    say("examining the source ...")
-    told = examine_source(source_of(options, say), book, since=options.since, until=options.until, now=now)
+    with progress("reading the source", "databases"):
+        told = examine_source(source_of(options, say), book, since=options.since, until=options.until, now=now)
     found = diagnose_source(told, book, now)
     if options.format == "json":
         write_stdout(render_diagnosis_json(found))
@@ -88,10 +94,10 @@ def nothing_observed(found: Diagnosis) -> NothingToDo:
         )
     if found.nodes:
         return NothingToDo(
-            f"No metric of any GPU is observed; {found.expected} GPUs are expected on {len(found.nodes)} nodes.",
-            "Scrape dcgm-exporter or the agent (--listen) there, or look at --match, --since and --until.",
+            f"No GPU metrics observed; {found.expected} GPUs expected on {len(found.nodes)} nodes.",
+            "Scrape dcgm-exporter or the agent (--listen) there, or check --match, --since and --until.",
         )
     return NothingToDo(
         "The source has no GPU telemetry and names no node with GPUs.",
-        "Scrape dcgm-exporter or the agent (--listen), or look at --match, --since and --until.",
+        "Scrape dcgm-exporter or the agent (--listen), or check --match, --since and --until.",
     )

@@ -5,24 +5,27 @@ from __future__ import annotations
 import argparse
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ...rules.base.errors import EXIT_DONE, UsageError
 from ...rules.base.output import say, write_stdout, write_whole
+from ...rules.base.typed_again import typed_with
 from ..advise import read_and_advise
 from ..core.advice_types import Advice, Finding, Recommendation
 from ..core.verdict_types import Owner, WorkloadVerdict
 from ..telemetry.source import source_of
-from ..views.subjects import _LISTED, Subject, find, recommended, runs_of, workload_of
+from ..views.subjects import Subject, find, recommended, runs_of, workload_of
 from .options import add_ledger, add_source, ledger_beside
-from .output import terminal_width
+from .output import EVALUATING, cores, reading_telemetry, terminal_width
 from .price_options import rulebook_of
 from .skus.options import asked_gpu
 
-if TYPE_CHECKING:
-    pass
-
 _TEXT_WIDTH_MAX = 100
+_RUNS_LISTED = 5
+
+EXAMPLES = (
+    "skuwise explain --db node.db r-5603c79e",
+    "skuwise explain --db node.db app-32@serve-02 --roofline app-32.svg",
+)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -30,21 +33,23 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_source(parser)
     parser.add_argument(
         "id", metavar="ID",
-        help="id of a workload, a finding or a recommendation, its beginning, a workload's name, or a Slurm job id "
-        "(12345, or 22_7 of an array)",
+        help="ID of a workload, finding or recommendation (4 characters or more), a workload name, a job ID "
+        "(12345, 22_7), a node, or NAME@NODE",
     )  # fmt: skip
-    parser.add_argument("--roofline", type=Path, metavar="FILE.svg", help="draw the workload's roofline there as well")
+    parser.add_argument(
+        "--roofline", type=Path, metavar="FILE.svg", help="also write the roofline of the workload as SVG"
+    )
     parser.add_argument(
         "--against", action="append", default=[], metavar="SKU",
-        help="a GPU to hold the roofline against; repeatable (default: those that are recommended)",
+        help="GPU to compare in the roofline; repeatable (default: the recommended ones)",
     )  # fmt: skip
     parser.add_argument(
         "--query", action="store_true",
-        help="print the queries behind every number of the finding (of a recommendation: of its findings) instead",
+        help="print the SQL or PromQL queries behind every number instead",
     )  # fmt: skip
     parser.add_argument(
         "--rows", type=Path, metavar="FILE.db",
-        help="with --query: write the rows that the advice judged there, for the queries to run on",
+        help="with --query: write the evaluated rows to this database, for the queries to run on",
     )  # fmt: skip
     add_ledger(parser)
 
@@ -57,23 +62,23 @@ def run(options: argparse.Namespace) -> int:
     from ..views.roofline import roofline  # noqa: PLC0415
 
     if options.rows is not None and not options.query:
-        raise UsageError("--rows goes with --query.", "Add --query.")
-    source = source_of(options, say)
+        raise UsageError("--rows requires --query.", "Add --query.")
     now = time.time()
     book = rulebook_of(options, now)
     catalog = book.catalog
     asked = [asked_gpu(catalog, name) for name in options.against]
     ledger = ledger_beside(options)
     ledger.check()
-    say("reading telemetry ...")
-    frame, advice = read_and_advise(
-        source, book, since=options.since, until=options.until, now=now, ledger=ledger,
-    )  # fmt: skip
-    subject = find(advice, options.id)
+    with reading_telemetry(options) as reading:
+        frame, advice = read_and_advise(
+            source_of(options, say, cores(), reading.step), book, since=options.since, until=options.until, now=now,
+            ledger=ledger, read=lambda: reading.stage(EVALUATING),
+        )  # fmt: skip
+    subject = find(advice, options.id, typed_with(options, options.id))
     runs = runs_of(advice, options.id)
     if subject in runs and len(runs) > 1:
-        others = ", ".join(run.id for run in runs[1 : 1 + _LISTED])
-        say(f"Slurm job {options.id} ran {len(runs)} times in this window; this is the newest run (others: {others})")
+        others = ", ".join(run.id for run in runs[1 : 1 + _RUNS_LISTED])
+        say(f"Slurm job {options.id} ran {len(runs)} times in this window; showing the newest run (others: {others})")
     columns = terminal_width(_TEXT_WIDTH_MAX)
     if options.query:
         if options.rows is not None:
@@ -86,14 +91,16 @@ def run(options: argparse.Namespace) -> int:
         own = catalog.gpu(workload.gpu_sku) if workload.gpu_sku else None
         drawn = roofline(workload, own, asked or recommended(advice, workload, catalog))
     elif options.roofline is not None:
-        raise UsageError(f"{options.id} is about nodes that nobody used.", "Only a workload has a roofline.")
+        raise UsageError(
+            f"{options.id} concerns unused nodes, which have no roofline.", "Remove --roofline, or give a workload."
+        )
     owner = workload.owner if workload is not None else Owner()
     rules = {name: rule.of(owner) for name, rule in book.rules.items()}
     rules |= {own.rule.id: own.rule for own in book.custom.of(owner)}
     write_stdout(render_explained(advice, subject, drawn, width=columns, catalog=catalog, rules=rules))
     if drawn is not None and options.roofline is not None:
         write_whole(options.roofline, render_svg(drawn))
-        say(f"drawn to {options.roofline}")
+        say(f"roofline written to {options.roofline}")
     return EXIT_DONE
 
 

@@ -18,6 +18,7 @@ from .price_options import add_prices
 if TYPE_CHECKING:
     from ..ledger.sync import LedgerSync
 
+SINCE = 14 * 86400.0  # seconds
 MAX_WINDOW_DAYS = 3650  # hours of ten years; nothing is kept for longer
 
 
@@ -25,14 +26,16 @@ def add_source(parser: argparse.ArgumentParser) -> None:
     """The options that say which telemetry is read, and by which rules and prices it is judged."""
     add_source_choice(parser)
     parser.add_argument(
-        "--since", type=_duration, default=14 * 86400.0, metavar="DURATION",
-        help="length of the window, as in 24h or 14d (default: 14d)",
+        "--since", type=_duration, default=SINCE, metavar="DURATION",
+        help="length of the time window, as in 24h or 14d (default: 14d)",
     )  # fmt: skip
     parser.add_argument(
         "--until", type=_moment, metavar="TIME",
-        help="end of the window, RFC 3339 (default: the newest data)",
+        help="end of the time window, RFC 3339 in UTC (default: the newest data)",
     )  # fmt: skip
-    parser.add_argument("--rules", type=Path, metavar="DIR", help="your own rules, laid out like ours, over ours")
+    parser.add_argument(
+        "--rules", type=Path, metavar="DIR", help="folder of site rules, which override the built-in ones"
+    )
     add_prices(parser)
 
 
@@ -41,10 +44,10 @@ def add_ledger(parser: argparse.ArgumentParser) -> None:
     choice = parser.add_mutually_exclusive_group()
     choice.add_argument(
         "--ledger", type=Path, metavar="PATH",
-        help="what was decided on recommendations (default: the fleet's own in $XDG_STATE_HOME/skuwise/ledgers, where "
-        "that can be used)",
+        help="ledger file with the decisions on recommendations (default: the one of the fleet in "
+        "$XDG_STATE_HOME/skuwise/ledgers, if writable)",
     )  # fmt: skip
-    choice.add_argument("--no-ledger", action="store_true", help="mark no decisions and note nothing")
+    choice.add_argument("--no-ledger", action="store_true", help="show no decisions and record no recommendations")
 
 
 def ledger_beside(options: argparse.Namespace) -> LedgerSync:

@@ -8,9 +8,13 @@ import shutil
 import sys
 
 from ...rules.base.output import say, write_stdout, write_whole
+from ...rules.base.progress import Progress, plain, progress
 from ..core.advice_types import Advice
 from ..render import render
+from ..views.document.page_options import PageOptions
 
+# What follows the reading of telemetry.
+EVALUATING = "evaluating workloads"
 _WIDTH_OF_A_PIPE = 120
 
 
@@ -26,14 +30,20 @@ def terminal_width(most: int | None = None) -> int:
 
 
 def wants_color() -> bool:
-    """Whether stdout is a terminal whose user has nothing against colours."""
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    """Whether stdout is a terminal that takes colors, and neither NO_COLOR nor SKUWISE_PLAIN is set."""
+    dumb = os.environ.get("TERM") == "dumb"
+    return sys.stdout.isatty() and not (dumb or os.environ.get("NO_COLOR") or plain(os.environ))
 
 
-def print_advice(advice: Advice, options: argparse.Namespace) -> None:
-    """The advice in `options.format`, to the file `options.output` or to stdout."""
+def reading_telemetry(options: argparse.Namespace) -> Progress:
+    """Progress of reading what the options name, on stderr."""
+    return progress("reading telemetry", "databases" if options.prometheus is None else "measures")
+
+
+def print_advice(advice: Advice, options: argparse.Namespace, page: PageOptions | None = None) -> None:
+    """The advice in `options.format`, to the file `options.output` or to stdout. `page`: what of it a text shows."""
     color = options.output is None and wants_color()
-    text = render(advice, options.format, width=terminal_width(), color=color)
+    text = render(advice, options.format, width=terminal_width(), color=color, page=page)
     if options.output is None:
         write_stdout(text)
     else:

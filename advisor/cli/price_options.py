@@ -33,10 +33,12 @@ SECTION = "prices"
 
 def add_prices(parser: argparse.ArgumentParser) -> None:
     """The options that say what is really paid."""
-    parser.add_argument("--prices", type=Path, metavar="FILE", help="your own prices, before list prices")
+    parser.add_argument(
+        "--prices", type=Path, metavar="FILE", help="price file of your site; takes precedence over list prices"
+    )
     parser.add_argument(
         GPU_FLAG, action="append", default=[], metavar="SKU=PRICE", dest="gpu_hour_usd",
-        help="your US dollars per GPU-hour of a GPU, as in H100-SXM5=2.10; repeatable "
+        help="price of a GPU in US dollars per GPU-hour, as in H100-SXM5=2.10; repeatable "
         "(default: gpu_hour_usd in [prices] of skuwise.toml)",
     )  # fmt: skip
 

@@ -14,7 +14,7 @@ from ...agent.model import Instant
 from ...rules.base.errors import EXIT_DONE, NothingToDo, SkuwiseError, UsageError
 from ...rules.base.output import say, write_stdout, write_whole
 from ...rules.base.sanitize import clean
-from ...rules.base.typed_fields import suggest
+from ...rules.base.suggestions import suggest
 from ..core.timestamps import minute, parse_moment
 from ..mail.mime import NOBODY, Envelope, compose, file_names, inlined, message_id
 from ..mail.outbox import Outbox, default_outbox
@@ -29,19 +29,28 @@ from .options import add_ledger, ledger_beside
 from .output import cores
 from .price_options import add_prices, rulebook_of
 
+EXAMPLES = (
+    "skuwise report --db node.db --teams teams.toml --preview mails",
+    "skuwise report --db node.db --teams teams.toml --send",
+)
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Give `parser` the options of ``skuwise report``."""
     add_source_choice(parser, required=False)
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--preview", type=Path, metavar="DIR", help="write each letter there as .eml and .html")
-    what.add_argument("--send", action="store_true", help="send what was not sent yet; without report.send, say what")
-    parser.add_argument("--teams", type=Path, metavar="FILE", help="routes: which team's what is, and its addresses")
-    parser.add_argument("--only", metavar="TEAM", help="this team alone")
+    what.add_argument("--preview", type=Path, metavar="DIR", help="write each mail to DIR as .eml and .html")
+    what.add_argument("--send", action="store_true", help="send mails not sent yet; with report.send unset, list them")
+    parser.add_argument("--teams", type=Path, metavar="FILE", help="routes file: teams, their workloads and addresses")
+    parser.add_argument("--only", metavar="TEAM", help="report for this team only")
     parser.add_argument(
-        "--week", metavar="DATE", help="the week with this day, Monday to Monday, UTC (default: the last that is over)"
+        "--week",
+        metavar="DATE",
+        help="week that contains this day, Monday to Monday, UTC (default: the last full week)",
     )
-    parser.add_argument("--rules", type=Path, metavar="DIR", help="your own rules, laid out like ours, over ours")
+    parser.add_argument(
+        "--rules", type=Path, metavar="DIR", help="folder of site rules, which override the built-in ones"
+    )
     add_prices(parser)
     add_ledger(parser)
 

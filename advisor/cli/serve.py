@@ -226,6 +226,9 @@ class Children:
                 child.kill()
 
 
+EXAMPLES = ("skuwise serve",)
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
     """``skuwise serve`` takes everything from the settings."""
 

@@ -3,47 +3,64 @@
 from __future__ import annotations
 
 import argparse
-import sys
+import shlex
 import time
 from collections import Counter
 from pathlib import Path
 
 from ...agent.base.durations import parse_duration
 from ...rules.base.errors import EXIT_DONE
+from ...rules.base.progress import progress
+from ...rules.base.typed_again import program
 from ..core.timestamps import parse_moment, rfc3339
 from ..simulate.scenarios.catalog import SCENARIOS
 from ..simulate.simulator import MINUTES_SECONDS, SimulationReport, simulate
 
+EXAMPLES = (
+    "skuwise simulate founding --db founding.db",
+    "skuwise simulate small --db small.db --days 7 --seed 3",
+)
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of ``skuwise simulate``; sets ``run``."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     width = max(map(len, SCENARIOS))
     parser.epilog = "\n".join(["scenarios:", *(f"  {name:<{width}}  {text}" for name, text in SCENARIOS.items())])
-    parser.add_argument("scenario", metavar="SCENARIO", help="which fleet to make (see below)")
+    parser.add_argument("scenario", metavar="SCENARIO", choices=SCENARIOS, help="fleet to simulate (see below)")
     parser.add_argument(
-        "--db", metavar="PATH", type=Path, required=True, help="FILE.db for one database, else a folder with one a node"
+        "--db",
+        metavar="PATH",
+        type=Path,
+        required=True,
+        help="FILE.db for one database, else a folder with one database per node",
     )
-    parser.add_argument("--days", metavar="N", type=float, default=14, help="length of the window (default: 14)")
-    parser.add_argument("--seed", metavar="N", type=int, default=0, help="another seed, another fleet (default: 0)")
-    parser.add_argument("--until", metavar="T", help="end of the window, RFC 3339 (default: the last full hour)")
     parser.add_argument(
-        "--minutes", metavar="SPAN", help=f"how far back minutes are kept (default: {MINUTES_SECONDS / 3600:g}h)"
+        "--days", metavar="N", type=float, default=14, help="length of the time window in days (default: 14)"
     )
-    parser.add_argument("--samples", metavar="SPAN", help="how far back 1 s samples are kept (default: none)")
+    parser.add_argument("--seed", metavar="N", type=int, default=0, help="seed of the random numbers (default: 0)")
+    parser.add_argument(
+        "--until", metavar="T", help="end of the time window, RFC 3339 in UTC (default: the last full hour)"
+    )
+    parser.add_argument(
+        "--minutes", metavar="SPAN", help=f"age of the oldest minute, as in 48h (default: {MINUTES_SECONDS / 3600:g}h)"
+    )
+    parser.add_argument(
+        "--samples", metavar="SPAN", help="age of the oldest 1 s sample, as in 2h (default: no samples)"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
-    report = simulate(
-        options.scenario,
-        options.db,
-        days=options.days,
-        seed=options.seed,
-        until=parse_moment(options.until) if options.until else time.time(),
-        minutes_seconds=parse_duration(options.minutes) if options.minutes else MINUTES_SECONDS,
-        samples_seconds=parse_duration(options.samples) if options.samples else 0,
-        progress=lambda line: print(f"skuwise: {line}", file=sys.stderr),  # noqa: T201
-    )
+    with progress(f"simulating {options.scenario}", "nodes") as simulating:
+        report = simulate(
+            options.scenario,
+            options.db,
+            days=options.days,
+            seed=options.seed,
+            until=parse_moment(options.until) if options.until else time.time(),
+            minutes_seconds=parse_duration(options.minutes) if options.minutes else MINUTES_SECONDS,
+            samples_seconds=parse_duration(options.samples) if options.samples else 0,
+            steps=simulating.step,
+        )
     print(_text(report, options.db))  # noqa: T201
     return EXIT_DONE
 
@@ -55,5 +72,5 @@ def _text(report: SimulationReport, path: Path) -> str:
         f"{report.scenario}, seed {report.seed}: {len(report.nodes)} nodes, {report.gpu_count} GPUs, "
         f"{rfc3339(report.start)} to {rfc3339(report.end)}\n"
         f"workloads: {listed} (the truth about each is in the table truth)\n"
-        f"next: skuwise advise --db {path}"
+        f"next: {program()} advise --db {shlex.quote(str(path))}"
     )

@@ -60,20 +60,20 @@ def _realised(told: Realised) -> dict[str, object]:
 
 def as_text(entries: Sequence[LedgerEntry], left_out: int, now: float, width: int) -> str:
     """The ledger as a person reads it: a table, then what was decided and seen of each."""
-    more = f"{left_out} more: blocked, expired or in another state; --all lists them.\n" if left_out else ""
+    more = f"{left_out} more are blocked, expired or in another state; --all lists them.\n" if left_out else ""
     if not entries:
-        return more or "The ledger holds no recommendation yet.\n"
+        return more or "The ledger is empty.\n"
     rows, history = [], []
     for entry in sorted(entries, key=lambda e: (STATES.index(e.decision(now).state), -(_saving(e)), e.proposal.id)):
         p = entry.proposal
-        saving = f"{words.usd(p.saving_usd_per_month)} a month" if p.saving_usd_per_month is not None else words.NONE
+        saving = words.usd(p.saving_usd_per_month) if p.saving_usd_per_month is not None else words.NONE
         rows.append(
             (p.id, state_words(entry, now), p.action, p.about, p.target_config, saving, _measured(entry),
              minute(entry.last_proposed))
         )  # fmt: skip
         told = [f"{p.id}: {event_words(e)}" for e in entry.events if e.by and e.act not in ("proposed", "expired")]
         history += [textwrap.fill(clean(line), width, subsequent_indent="    ") for line in told]
-    heads = ("id", "state", "action", "of", "to", "saving", "measured", "last proposed")
+    heads = ("ID", "state", "action", "of", "to", "saving/month", "measured/month", "last proposed")
     table = columns(heads, rows, right=(5, 6))
     return table + "\n" + ("\n" + "\n".join(history) + "\n" if history else "") + more
 
@@ -101,8 +101,8 @@ def entry_text(entry: LedgerEntry, now: float, width: int) -> str:
         lines.append(("predicted", f"{saving}{priced}; time: {words.time_words(ground.time_ratio)}"))
     else:
         saving = f"{words.usd(p.saving_usd_per_month)} a month" if p.saving_usd_per_month is not None else "no cash"
-        lines.append(("predicted", f"{saving}; {'it is blocked' if p.blocked else 'nothing to measure it against'}"))
-    lines += [("measured", line) for line in _measured_lines(told)] if told else [("measured", "not seen done yet")]
+        lines.append(("predicted", f"{saving}; {'blocked' if p.blocked else 'no baseline to compare with'}"))
+    lines += [("measured", line) for line in _measured_lines(told)] if told else [("measured", "not done yet")]
     trial = trial_words(entry)
     lines += [("trial", trial)] if trial else []
     lines += [("history", event_words(e)) for e in entry.events]
@@ -110,16 +110,16 @@ def entry_text(entry: LedgerEntry, now: float, width: int) -> str:
 
 
 def _measured_lines(told: Realised) -> list[str]:
-    over = f"over {told.hours:,.0f} h up to {minute(told.until)}; it stands there since {minute(told.since)}"
+    over = f"over {told.hours:,.0f} h up to {minute(told.until)}; on the target since {minute(told.since)}"
     if told.saving_usd_per_month is not None:
         cost = f"{words.usd(told.usd_per_month_before)} to {words.usd(told.usd_per_month_after)} a month"
         saving = f"{words.usd(told.saving_usd_per_month)} a month saved ({cost}), {over}"
     else:
-        saving = f"saving not known: {told.saving_missing}"
+        saving = f"saving unknown: {told.saving_missing}"
     before, after = told.gpu_hours_per_month_before, told.gpu_hours_per_month_after
     held = f"{words.hours(before)} to {words.hours(after)} a month"
-    time = f"time x{told.time_ratio:.2f}" if told.time_ratio is not None else f"time not known: {told.time_missing}"
-    load = f"load x{told.load_ratio:.2f}" if told.load_ratio is not None else "load not known"
+    time = f"time x{told.time_ratio:.2f}" if told.time_ratio is not None else f"time unknown: {told.time_missing}"
+    load = f"load x{told.load_ratio:.2f}" if told.load_ratio is not None else "load unknown"
     return [saving, held, time, load, *told.confounders]
 
 
@@ -129,12 +129,12 @@ def trial_words(entry: LedgerEntry) -> str | None:
     if last is None or last.act == "tried":
         return last.why if last is not None else None
     if entry.last("trial", "done") is not last:
-        return f"Begun on {minute(last.at)}; the rest moved before it came to a verdict."
+        return f"Begun on {minute(last.at)}; the rest moved before there was a verdict."
     replica = last.figures.trial.replica if last.figures.trial else None
     who = f"replica {replica}" if replica else "one replica"
     return (
         f"Begun on {minute(last.at)}; no verdict yet. It needs {TRIAL_HOURS:.0f} h of {who} on "
-        f"{entry.proposal.target_config} beside the others where they were, seen by 'skuwise advise'."
+        f"{entry.proposal.target_config} beside the other replicas on the source, measured by 'skuwise advise'."
     )
 
 
@@ -148,7 +148,7 @@ def _measured(entry: LedgerEntry) -> str:
     told = entry.realised
     if told is None or told.saving_usd_per_month is None:
         return words.NONE
-    return f"{words.usd(told.saving_usd_per_month)} a month"
+    return words.usd(told.saving_usd_per_month)
 
 
 def _once(lines: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:

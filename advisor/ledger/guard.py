@@ -80,7 +80,7 @@ WHOLE, FLAG = CellRule(int, least=0, most=_MOST_WHOLE), CellRule(int, least=0, m
 def _text_fault(value: str, words: Collection[str] | None) -> str | None:
     if not value.isascii() and any("\udc80" <= sign <= "\udcff" for sign in value):
         return "what is no UTF-8"
-    return "a word that is not known" if words is not None and value not in words else None
+    return "an unknown word" if words is not None and value not in words else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +206,7 @@ def _check_form(connection: sqlite3.Connection, form: FileForm, meter: Meter) ->
     """The columns of each table. Raises sqlite3.DataError, naming the object, for what we cannot have made."""
     found = meter.fetch(connection, "SELECT type, name, sql FROM sqlite_master LIMIT ?", (_MOST_OBJECTS + 1,))
     if len(found) > _MOST_OBJECTS:
-        raise sqlite3.DataError("it consists of more tables than a file of ours")
+        raise sqlite3.DataError("it has more tables than a ledger")
     for type_, name, sql in found:
         _check_object(form, type_, name, sql)
     tables = [str(name) for type_, name, _ in found if type_ == "table"]
@@ -224,7 +224,7 @@ def _check_form(connection: sqlite3.Connection, form: FileForm, meter: Meter) ->
 
 def _check_object(form: FileForm, type_: object, name: object, sql: object) -> None:
     if not isinstance(name, str) or not name.isascii() or not name.isprintable() or '"' in name:
-        raise sqlite3.DataError("it holds an object whose name is none of ours")
+        raise sqlite3.DataError("it has an object that a ledger does not have")
     if type_ == "table":
         _check_sql(name, sql, "TABLE")
     elif type_ == "index":
@@ -233,7 +233,7 @@ def _check_object(form: FileForm, type_: object, name: object, sql: object) -> N
     elif not (
         (type_ == "trigger" and sql == (form.triggers or {}).get(name)) or (type_ == "view" and name in form.views)
     ):
-        raise sqlite3.DataError(f"it holds what is none of ours, the {type_} {name}")
+        raise sqlite3.DataError(f"it has an object that a ledger does not have, the {type_} {name}")
 
 
 def _check_sql(name: str, sql: object, kind: str) -> None:
@@ -262,7 +262,7 @@ def bounded_json(text: str) -> Any:  # noqa: ANN401
 
 
 def _refuse(text: str) -> NoReturn:
-    raise ValueError(f"{text[:20]} is no number")
+    raise ValueError(f"{text[:20]} is not a number")
 
 
 def _whole(text: str) -> int:

@@ -58,7 +58,7 @@ def _outcome(entry: LedgerEntry, state: DecisionState) -> MoveOutcome:
     elif ground is None:
         missing = "nothing is kept to measure it against: it was always blocked, or proposed by an older skuwise"
     else:
-        missing = "it was not seen done yet"
+        missing = "not done yet"
     return MoveOutcome(
         id=p.id,
         about=p.about,

@@ -14,7 +14,9 @@ from .records import Realised
 
 # A change of load beyond this is said; assumed: less is what one week differs from the next without any cause.
 LOAD_CHANGED = 0.25
-_NOT_PREDICTED = MoveCost(None, "no dollars were predicted: nodes are rented whole, and none was to fall free")
+_NOT_PREDICTED = MoveCost(
+    None, "no dollars were predicted: nodes are rented whole, and none was expected to become free"
+)
 
 
 def realised(action: str, ground: PredictionSnapshot, stand: MoveState, seen: Observation) -> Realised:
@@ -55,11 +57,11 @@ def _time(ground: PredictionSnapshot, after: Measure | None) -> tuple[float | No
     if ground.time_ratio is None:
         return None, "no time was predicted"
     if after is None or ground.before is None:
-        return None, "nothing tells how fast it works"
+        return None, "its speed is unknown"
     found = rate_ratio(after, ground.before, serving=ground.serving)
     if found is not None:
         return found[0], None
-    return None, "no server told its tokens" if ground.serving else "no steps were seen in its load"
+    return None, "no server reported its tokens" if ground.serving else "its load shows no steps"
 
 
 def rate_ratio(after: Measure, before: Measure, *, serving: bool) -> tuple[float, str] | None:

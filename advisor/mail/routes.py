@@ -22,8 +22,8 @@ from pathlib import Path
 
 from ...rules.base.errors import UsageError
 from ...rules.base.sanitize import QUOTED_MAX, clean, quoted
+from ...rules.base.suggestions import suggest
 from ...rules.base.toml import read_toml
-from ...rules.base.typed_fields import suggest
 from ..core.verdict_types import WorkloadVerdict
 from .addresses import bare_address
 

@@ -10,6 +10,7 @@ from . import formats
 
 if TYPE_CHECKING:
     from ..core.advice_types import Advice
+    from ..views.document.page_options import PageOptions
     from .format import Format
 
 
@@ -28,8 +29,9 @@ def format_named(name: str) -> Format:
     return found
 
 
-def render(advice: Advice, form: str, *, width: int = 100, color: bool = False) -> str:
-    """The advice in the format of this name. `width` and `color` concern text on a screen only."""
-    from .format import Screen  # noqa: PLC0415
+def render(advice: Advice, form: str, *, width: int = 100, color: bool = False, page: PageOptions | None = None) -> str:
+    """The advice in the format of this name. `width` and `color` concern text on a screen only, as do the sections of
+    `page` (None: the short page, without commands)."""
+    from .format import SHORT, Screen  # noqa: PLC0415
 
-    return format_named(form).render(advice, Screen(width, color))
+    return format_named(form).render(advice, Screen(width, color, page or SHORT))

@@ -6,14 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..core.advice_types import Advice
+from ..views.document.page_options import SHORT, PageOptions
 
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """What is known of the place where a text is read. `width`: columns; `color`: whether escape sequences work."""
+    """Where and how a text is read. `width`: columns; `color`: whether escape sequences work; `page`: what is shown."""
 
     width: int = 100
     color: bool = False
+    page: PageOptions = SHORT
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,6 +101,9 @@ def _block(console: Console, block: Block, depth: int) -> None:
         case Chart():
             hanging(console, block.alt, by)
         case AsideBlock():
-            hanging(console, f"{block.text} {block.command}".rstrip(), by)
+            hanging(console, block.text, by)
+            if block.command:
+                # Whole, however long: what is folded cannot be pasted.
+                console.file.write(f"{' ' * (by + _INDENT)}{clean(block.command)}\n")
         case _:
             hanging(console, block, by)

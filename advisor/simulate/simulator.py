@@ -10,6 +10,7 @@ import numpy as np
 
 from ...agent.store.writing.writer import Writer
 from ...rules.base.errors import UsageError
+from ...rules.base.progress import Steps, no_steps
 from ...rules.catalog.loader import load_catalog
 from .base.fleet_plan import FleetPlan, PlannedNode, Truth
 from .base.skus import NODE_SKUS
@@ -52,6 +53,7 @@ def simulate(
     nodes: Collection[str] = (),
     scraped: bool = False,
     progress: Callable[[str], None] = lambda _: None,
+    steps: Steps = no_steps,
 ) -> SimulationReport:
     """Write a labelled fleet to `path`: one file where it ends in ``.db``, else a folder with a file for each node.
 
@@ -88,6 +90,7 @@ def simulate(
     try:
         for number, (node, file) in enumerate(zip(fleet.nodes, files, strict=True), start=1):
             progress(f"{node.sim.node.node} ({number} of {len(fleet.nodes)})")
+            steps(number - 1, len(fleet.nodes))
             if writer is not None:
                 _write(writer, fleet, node, span)
                 continue

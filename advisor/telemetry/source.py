@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...rules.base.errors import SkuwiseError, UsageError
+from ...rules.base.progress import Steps, no_steps
 
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
@@ -61,7 +62,7 @@ class JobTable:
         except SkuwiseError as error:
             if not self.optional:
                 raise
-            self.say(f"Slurm's job table is not used: {error}")
+            self.say(f"Slurm job table not used: {error}")
             return []
         for line in found.warnings():
             self.say(line)
@@ -70,11 +71,12 @@ class JobTable:
 
 @dataclass(frozen=True)
 class Databases:
-    """Files, or folders of them. `processes`: how many may read many files side by side."""
+    """Files, or folders of them. `processes`: how many may read many files side by side; `steps`: files read."""
 
     paths: tuple[Path, ...]
     processes: int = 1
     jobs: JobTable = field(default_factory=JobTable)
+    steps: Steps = no_steps
 
     def read(self, catalog: Catalog, *, since: float, until: float | None, now: float) -> Frame:  # noqa: ARG002
         """The frame of a window: `since` seconds up to `until` (None: the newest data)."""
@@ -85,7 +87,13 @@ class Databases:
             from .sqlite.reader import read_frame  # noqa: PLC0415 - it takes as long as the process to be ready
 
             frame = read_frame(
-                self.paths, since_seconds=since, until=until, now=now, processes=self.processes, apart=apart
+                self.paths,
+                since_seconds=since,
+                until=until,
+                now=now,
+                processes=self.processes,
+                apart=apart,
+                steps=self.steps,
             )
         return self.jobs.join(frame)
 
@@ -104,7 +112,7 @@ class Databases:
 @dataclass(frozen=True)
 class PrometheusServer:
     """A server. `matches`: label matchers of every query; `environ`: where settings and credentials are named.
-    `cached`: whether answers of earlier runs are used, and this run's kept."""
+    `cached`: whether answers of earlier runs are used, and this run's kept. `steps`: measures read."""
 
     url: str
     matches: tuple[str, ...] = ()
@@ -112,6 +120,7 @@ class PrometheusServer:
     progress: Callable[[str], None] = lambda _: None
     cached: bool = True
     jobs: JobTable = field(default_factory=JobTable)
+    steps: Steps = no_steps
 
     def read(self, catalog: Catalog, *, since: float, until: float | None, now: float) -> Frame:
         """The frame of a window: `since` seconds up to `until` (None: the newest data)."""
@@ -131,7 +140,7 @@ class PrometheusServer:
                 client, Cache(folder, scope), self.matches, now,
                 concurrency=settings.concurrency, max_series=settings.max_series,
                 fabric_roles=load_config({}, self.environ).fabric_roles, team_labels=load_team_labels(self.environ),
-                progress=self.progress,
+                progress=self.progress, steps=self.steps,
             )  # fmt: skip
             return self.jobs.join(read_frame(reading, catalog, since_seconds=since, until=until))
         finally:
@@ -161,40 +170,51 @@ def add_source_choice(parser: argparse.ArgumentParser, *, required: bool = True)
     choice = parser.add_mutually_exclusive_group(required=required)
     choice.add_argument(
         "--db", action="append", type=Path, metavar="PATH",
-        help="a database, or a folder of node databases; may be given more than once",
+        help="database, or folder of node databases; repeatable",
     )  # fmt: skip
     choice.add_argument(
         "--prometheus", metavar="URL",
-        help="a server of Prometheus' API; how it is reached stands in [prometheus] of the settings",
+        help="URL of a server with the Prometheus API; connection settings: section [prometheus] of skuwise.toml",
     )  # fmt: skip
     parser.add_argument(
         "--match", action="append", default=[], metavar="LABEL=\"V\"",
-        help='with --prometheus: only series with this label, as in cluster="eu"; may be given more than once',
+        help='with --prometheus: only series with this label, as in cluster="eu"; repeatable',
     )  # fmt: skip
     parser.add_argument(
         "--no-cache", action="store_true",
-        help="with --prometheus: use no answers kept from earlier runs, and keep none",
+        help="with --prometheus: do not read or write the cache of query results",
     )  # fmt: skip
     parser.add_argument(
         "--jobs", type=Path, metavar="FILE",
-        help="Slurm's job table, as sacct --parsable2 writes it, for names, owners and times (default: slurm.jobs of "
-        "the settings)",
+        help="Slurm job table (output of sacct --parsable2) for names, owners and times (default: slurm.jobs of "
+        "skuwise.toml)",
     )  # fmt: skip
     return choice
 
 
-def source_of(options: argparse.Namespace, progress: Callable[[str], None], processes: int = 1) -> Source:
-    """The source that the options name. Raises UsageError for a matcher that is none."""
+def source_of(
+    options: argparse.Namespace, progress: Callable[[str], None], processes: int = 1, steps: Steps = no_steps
+) -> Source:
+    """The source that the options name. `progress`: notes on the way; `steps`: databases or measures read.
+
+    Raises UsageError for an invalid matcher.
+    """
     jobs = job_table(options.jobs, os.environ, progress)
     if options.prometheus is None:
         if options.match:
-            raise UsageError("--match narrows what a server is asked for.", "Use it with --prometheus.")
-        return Databases(tuple(options.db), processes, jobs)
+            raise UsageError("--match requires --prometheus.", "Remove --match, or read from a server.")
+        return Databases(tuple(options.db), processes, jobs, steps)
     for match in options.match:
         if not _MATCHER.fullmatch(match):
-            raise UsageError(f"{match!r} is no label matcher.", 'Write LABEL="VALUE", or with !=, =~, !~.')
+            raise UsageError(f"Invalid label matcher {match!r}.", 'Use LABEL="VALUE", or !=, =~, !~ in place of =.')
     return PrometheusServer(
-        options.prometheus, tuple(options.match), dict(os.environ), progress, cached=not options.no_cache, jobs=jobs
+        options.prometheus,
+        tuple(options.match),
+        dict(os.environ),
+        progress,
+        cached=not options.no_cache,
+        jobs=jobs,
+        steps=steps,
     )
 
 

@@ -1,51 +1,74 @@
-"""The thing that somebody names: a workload, a finding or a recommendation, by its id, its name or its job."""
+"""The workload, finding or recommendation that somebody names."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable
 
-from ...rules.base.errors import UsageError
-from ...rules.base.typed_fields import suggest
 from ...rules.catalog.loader import Catalog
 from ...rules.catalog.types import GpuSku
 from ..core.advice_types import Advice, Finding, Recommendation
+from ..core.formatting import usd
+from ..core.naming import AmbiguousError, Named, matching, unknown
+from ..core.timestamps import day
 from ..core.verdict_types import WorkloadVerdict
 
-# So many characters of an id are enough where they name one thing only.
-PREFIX_MIN = 4
-
-
-_LISTED = 5
-
-
 _JOB = re.compile(r"[0-9]{1,10}(_[0-9]{1,10})?")
-
+_CASH = ("cash-now", "cash-at")
 
 Subject = WorkloadVerdict | Finding | Recommendation
 
 
-def find(advice: Advice, asked: str) -> Subject:
-    """What an id, the beginning of one, or a workload's name means. Raises UsageError where that is not one thing."""
-    every: Sequence[Subject] = (*advice.workloads, *advice.findings, *advice.recommendations)
+def find(advice: Advice, asked: str, command: Callable[[str], str] = "skuwise explain {}".format) -> Subject:
+    """What `asked` names: an id or its beginning, a name, a job id, a node, or ``name@node``.
+
+    Of a Slurm job that ran several times it is the newest run. `command` gives the command line for an id, for the
+    list of candidates. Raises AmbiguousError for several things, UsageError for none.
+    """
     runs = runs_of(advice, asked)
-    ways = (
-        lambda one: one.id == asked,
-        lambda one: one is next(iter(runs), None),
-        lambda one: isinstance(one, WorkloadVerdict) and one.name == asked,
-        lambda one: len(asked) >= PREFIX_MIN and one.id.startswith(asked),
-    )
-    for fits in ways:
-        found = [one for one in every if fits(one)]
-        if len(found) == 1:
-            return found[0]
-        if found:
-            ids = ", ".join(one.id for one in found[:_LISTED])
-            more = f" and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
-            raise UsageError(f"{asked!r} means {len(found)} things: {ids}{more}.", "Give one of these ids.")
-    known = [*(one.id for one in every), *(w.name for w in advice.workloads)]
-    near = suggest(asked, known) or "'skuwise advise --format json' lists every id."
-    raise UsageError(f"Nothing in this window is called {asked!r}.", near)
+    if runs:
+        return runs[0]
+    every = {one.id: one for one in (*advice.workloads, *advice.findings, *advice.recommendations)}
+    names = named_of(advice)
+    found = matching(asked, names)
+    if not found:
+        raise unknown(asked, names, "in this window", "'skuwise advise --format json' lists every ID.")
+    if len(found) > 1:
+        raise AmbiguousError(asked, found, command)
+    return every[found[0].id]
+
+
+def named_of(advice: Advice) -> list[Named]:
+    """Everything of an advice that has an id. A workload is found by its name and its nodes; what is about a node
+    alone by the node."""
+    workloads = {one.id: one for one in advice.workloads}
+    window = f"{day(advice.start)} to {day(advice.end)}"
+    named = [_workload(one) for one in advice.workloads]
+    for finding in advice.findings:
+        about = workloads.get(finding.workload or "")
+        nodes = finding.nodes or ((finding.node,) if finding.node else ())
+        what = f"finding: {finding.rule}" + (f" of {about.name}" if about else "")
+        named.append(Named(finding.id, what, "", () if about else nodes, (), window, usd(finding.cost_usd)))
+    for one in advice.recommendations:
+        about = workloads.get(one.workload or "")
+        what = f"recommendation: {one.action}" + (f" of {about.name}" if about else "")
+        named.append(Named(one.id, what, when=window, cost=_saving(one)))
+    return named
+
+
+def _workload(one: WorkloadVerdict) -> Named:
+    about = one.scheduled
+    task = f"{about.array_job_id}_{about.array_task_id}" if about.array_job_id and about.array_task_id else None
+    jobs = tuple(job for job in (about.job_id, task) if job)
+    when = f"{day(one.start)} to {day(one.end)}"
+    return Named(one.id, f"workload: {one.name}, {one.kind.label}", one.name, one.nodes, jobs, when, usd(one.cost_usd))
+
+
+def _saving(one: Recommendation) -> str:
+    interval = one.saving_usd_per_month
+    if interval is None or one.realisation not in _CASH:
+        return ""
+    return f"saves {usd(interval.p50)}/month"
 
 
 def runs_of(advice: Advice, asked: str) -> list[WorkloadVerdict]:
@@ -55,9 +78,7 @@ def runs_of(advice: Advice, asked: str) -> list[WorkloadVerdict]:
         return []
 
     def is_asked(one: WorkloadVerdict) -> bool:
-        about = one.scheduled
-        task = f"{about.array_job_id}_{about.array_task_id}" if about.array_job_id and about.array_task_id else None
-        return about.name == "slurm" and number in (about.job_id, task)
+        return one.scheduled.name == "slurm" and number in _workload(one).jobs
 
     return sorted(filter(is_asked, advice.workloads), key=lambda one: one.start, reverse=True)
 

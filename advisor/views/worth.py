@@ -12,11 +12,14 @@ from ..core.worth import Worth
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """Recommendations that a list leaves out: how many, and their value a month in US dollars, each that excludes
-    another counted once. `minimum`: the gain below which one is left out."""
+    """Recommendations that a list leaves out: how many, and what they gain a month, those that exclude one another
+    counted once: US dollars claimed, GPU-hours freed and energy saved where no dollars are claimed. `minimum`: the gain
+    in US dollars a month below which one is left out."""
 
     count: int
     usd_per_month: float
+    gpu_hours_per_month: float
+    kwh_per_month: float
     minimum: float
 
 
@@ -40,12 +43,23 @@ def shown_recommendations(advice: Advice) -> tuple[Recommendation, ...]:
     return tuple(r for r in compatible((*settled, *ranked)) if r.id not in ids)
 
 
-def folded(advice: Advice, shown: Iterable[Recommendation] | None = None) -> Folded:
-    """The open ones with a gain that are not worth showing. `shown`: also leave out those (default: none)."""
-    worth, known = Worth(advice), {r.id for r in shown or ()}
-    rest = [
-        r
-        for r in worth.ranked(advice.recommendations)
-        if is_open(r) and r.id not in known and not worth.shows(r) and worth.usd(r).p50 > 0
-    ]
-    return Folded(len(rest), sum(worth.usd(r).p50 for r in compatible(rest)), worth.minimum)
+def folded(advice: Advice, shown: Iterable[Recommendation] = ()) -> Folded:
+    """The open ones with a gain that are not worth showing. `shown`: are left out as well."""
+    worth, known = Worth(advice), {r.id for r in shown}
+    rest = [r for r in small_recommendations(advice) if r.id not in known]
+    usd = hours = kwh = 0.0
+    for r in compatible(rest):
+        if r.saving_usd_per_month is not None:
+            usd += r.saving_usd_per_month.p50
+        elif r.freed_gpu_hours_per_month > 0:
+            hours += r.freed_gpu_hours_per_month
+        elif r.energy_saving_kwh_per_month is not None:
+            kwh += r.energy_saving_kwh_per_month.p50
+    return Folded(len(rest), usd, hours, kwh, worth.minimum)
+
+
+def small_recommendations(advice: Advice) -> tuple[Recommendation, ...]:
+    """The open ones that gain something and are not worth showing, what is worth most first."""
+    worth = Worth(advice)
+    open_ = (r for r in advice.recommendations if is_open(r) and not worth.shows(r) and worth.usd(r).p50 > 0)
+    return worth.ranked(open_)

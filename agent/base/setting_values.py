@@ -10,7 +10,7 @@ from typing import Any
 
 from ...rules.base.errors import UsageError
 from ...rules.base.sanitize import clean
-from ...rules.base.typed_fields import suggest
+from ...rules.base.suggestions import suggest
 from .durations import parse_duration
 
 # (a value as the file or the environment has it, which key of which file it is) -> the value; raises UsageError.

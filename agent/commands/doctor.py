@@ -20,17 +20,26 @@ from .options import LOOK_SECONDS, add_trees, settings_of
 # How long the built-in probe of --impact works at a time: a whole burst and the rest after it.
 _PROBE_SECONDS = 10.0
 
+EXAMPLES = (
+    "skuwise agent doctor",
+    "skuwise agent doctor --impact --rounds 5",
+)
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add_trees(parser)
-    parser.add_argument("--format", choices=("table", "json"), default="table")
-    group = parser.add_argument_group("what watching costs")
+    parser.add_argument("--format", choices=("table", "json"), default="table", help="output format (default: table)")
+    group = parser.add_argument_group("cost of sampling")
     group.add_argument(
-        "--impact", action="store_true", help="measure how much slower work gets: without an agent, at 1 Hz, in bursts"
+        "--impact", action="store_true", help="measure the slowdown of work: without an agent, at 1 Hz and in bursts"
     )
-    group.add_argument("--work", metavar="CMD", help="a unit of your work, run many times (default: a probe, no GPU)")
-    group.add_argument("--work-prints", action="store_true", help="CMD's last line is the seconds its unit took")
-    group.add_argument("--rounds", metavar="N", type=int, default=10, help="how often each is run (default: 10)")
+    group.add_argument(
+        "--work", metavar="CMD", help="command that runs one unit of your work (default: a built-in probe without GPU)"
+    )
+    group.add_argument(
+        "--work-prints", action="store_true", help="read the duration in seconds from the last line that CMD prints"
+    )
+    group.add_argument("--rounds", metavar="N", type=int, default=10, help="number of runs of each case (default: 10)")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -38,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
     if options.impact:
         return _measure(options, config)
     if options.work is not None or options.work_prints:
-        raise UsageError("--work is for the measurement.", "Add --impact.")
+        raise UsageError("--work requires --impact.", "Add --impact.")
     seen = probe_node(config, os.environ, SystemClock(), LOOK_SECONDS, with_costs=True)
     survey = seen.agent.survey
     recorded = recent_allocations(config.db)

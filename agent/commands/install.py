@@ -10,6 +10,8 @@ from ...rules.base.output import write_stdout
 from ..service import install
 from ..service.install import Installation
 
+EXAMPLES = ("skuwise agent install --dry-run",)
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add_target(parser)
@@ -21,8 +23,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def add_target(parser: argparse.ArgumentParser) -> None:
     """Where files are written or removed, and whether they are."""
-    parser.add_argument("--dry-run", action="store_true", help="print what would be done")
-    parser.add_argument("--root", metavar="DIR", type=Path, default=Path("/"), help="into this tree")
+    parser.add_argument("--dry-run", action="store_true", help="print the changes without making them")
+    parser.add_argument(
+        "--root", metavar="DIR", type=Path, default=Path("/"), help="root of the file system to write to (default: /)"
+    )
 
 
 def run(options: argparse.Namespace) -> int:

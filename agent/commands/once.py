@@ -12,10 +12,15 @@ from ..service.diagnostics import once
 from ..service.diagnostics.probe import probe_node
 from .options import LOOK_SECONDS, add_trees, settings_of
 
+EXAMPLES = (
+    "skuwise agent once",
+    "skuwise agent once --format json",
+)
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add_trees(parser)
-    parser.add_argument("--format", choices=("table", "json"), default="table")
+    parser.add_argument("--format", choices=("table", "json"), default="table", help="output format (default: table)")
 
 
 def run(options: argparse.Namespace) -> int:

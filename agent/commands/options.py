@@ -14,21 +14,25 @@ _SETTINGS = ("config", "db", "interval", "socket", "duration", "listen", "path_s
 
 def add_config(parser: argparse.ArgumentParser) -> None:
     """Which settings are meant."""
-    parser.add_argument("--config", metavar="FILE", help="settings from this file, in place of the usual ones")
+    parser.add_argument(
+        "--config",
+        metavar="FILE",
+        help="settings file (default: /etc/skuwise/skuwise.toml and the one in ~/.config/skuwise)",
+    )
 
 
 def add_trees(parser: argparse.ArgumentParser) -> None:
     """What is read, for commands that sample."""
     add_config(parser)
-    parser.add_argument("--path.sysfs", dest="path_sysfs", metavar="DIR", help="read this tree in place of /sys")
-    parser.add_argument("--path.procfs", dest="path_procfs", metavar="DIR", help="read this tree in place of /proc")
+    parser.add_argument("--path.sysfs", dest="path_sysfs", metavar="DIR", help="root of sysfs (default: /sys)")
+    parser.add_argument("--path.procfs", dest="path_procfs", metavar="DIR", help="root of procfs (default: /proc)")
 
 
 def add_running_agent(parser: argparse.ArgumentParser) -> None:
     """Which running agent is meant."""
     add_config(parser)
-    parser.add_argument("--db", metavar="PATH", help="the database of the agent that is meant")
-    parser.add_argument("--socket", metavar="PATH", help="the agent's socket, where it is not the usual one")
+    parser.add_argument("--db", metavar="PATH", help="database of the agent (default: from the settings)")
+    parser.add_argument("--socket", metavar="PATH", help="control socket of the agent (default: from the settings)")
 
 
 def settings_of(options: argparse.Namespace) -> AgentConfig:

@@ -12,8 +12,10 @@ from .options import settings_of
 
 __all__ = ["configure", "run"]
 
+EXAMPLES = ("skuwise agent resume",)
+
 
 def run(options: argparse.Namespace) -> int:
     ask(settings_of(options).control_socket, {"command": "resume"})
-    write_stdout("The agent takes the GPUs up again.\n")
+    write_stdout("The agent samples the GPUs again.\n")
     return EXIT_DONE

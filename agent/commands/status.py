@@ -9,10 +9,12 @@ from ...rules.base.output import write_json, write_lines
 from ..service.runtime.control import ask
 from .options import add_running_agent, settings_of
 
+EXAMPLES = ("skuwise agent status --format json",)
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add_running_agent(parser)
-    parser.add_argument("--format", choices=("table", "json"), default="table")
+    parser.add_argument("--format", choices=("table", "json"), default="table", help="output format (default: table)")
 
 
 def run(options: argparse.Namespace) -> int:

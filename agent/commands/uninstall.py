@@ -11,6 +11,8 @@ from .install import add_target as configure
 
 __all__ = ["configure", "run"]
 
+EXAMPLES = ("skuwise agent uninstall --dry-run",)
+
 
 def run(options: argparse.Namespace) -> int:
     removed = uninstall(options.root, lambda text: write_stdout(f"{text}\n"), dry_run=options.dry_run)

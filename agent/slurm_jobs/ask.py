@@ -84,7 +84,7 @@ def _ask(  # noqa: PLR0917
             raise _UnknownFieldError
         if done.returncode != 0:
             raise SkuwiseError(
-                f"sacct failed with status {done.returncode}: {said or 'it said nothing'}",
+                f"sacct failed with status {done.returncode}: {said or 'no error message'}",
                 "Run sacct --allusers as this user; slurmdbd must be reachable, and PrivateData must not hide jobs.",
             )
         out.seek(0)

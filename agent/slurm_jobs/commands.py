@@ -5,6 +5,6 @@ from ...rules.base.command import Command
 COMMANDS = {
     "import": Command(
         "skuwise.agent.slurm_jobs.import_jobs",
-        "names, users, partitions, states and exact times of Slurm's jobs, from sacct or slurmrestd",
+        "import names, users, partitions, states and times of Slurm jobs from sacct or slurmrestd",
     )
 }

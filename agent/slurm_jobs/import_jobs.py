@@ -24,26 +24,28 @@ _DEFAULT_SINCE_SECONDS = 7 * 86400.0
 # A job may reach slurmdbd late, and clocks differ.
 _OVERLAP_SECONDS = 3600.0
 
+EXAMPLES = ("skuwise slurm import --since 7d --output jobs.txt",)
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "file", nargs="?", metavar="FILE",
-        help="what sacct --parsable2 (or --json) wrote, '-' for stdin (default: run sacct, or ask slurm.slurmrestd)",
+        help="output of sacct --parsable2 or --json, '-' for stdin (default: run sacct or query slurm.slurmrestd)",
     )  # fmt: skip
     parser.add_argument(
         "--since", metavar="DURATION",
-        help="how far back sacct is asked, as in 7d (default: since the last import, 7d the first time)",
+        help="age of the oldest job to query, as in 7d (default: since the last import; 7d the first time)",
     )  # fmt: skip
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("--db", type=Path, metavar="PATH", help="the node's database (default: the agent's)")
+    where.add_argument("--db", type=Path, metavar="PATH", help="database of the node (default: the one of the agent)")
     where.add_argument(
         "--output", type=Path, metavar="FILE",
-        help="a job table for --jobs instead: new runs are added to what it holds",
+        help="add new runs to this job table instead, for --jobs of other commands",
     )  # fmt: skip
     parser.add_argument(
-        "--time-zone", metavar="NAME", help="where sacct wrote FILE, as in Europe/Berlin (default: this machine's)"
+        "--time-zone", metavar="NAME", help="time zone of FILE, as in Europe/Berlin (default: of this machine)"
     )
-    parser.add_argument("--cluster", metavar="NAME", help="Slurm's name of this cluster, where the agent's is another")
+    parser.add_argument("--cluster", metavar="NAME", help="cluster name in Slurm, if the agent uses another")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -51,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
     now, environ = time.time(), os.environ
     settings = load_slurm_settings(environ)
     if options.file is not None and options.since is not None:
-        raise UsageError("--since says what sacct is asked for.", "Leave it out where FILE is named.")
+        raise UsageError("--since applies to a query of sacct, not to FILE.", "Remove --since or FILE.")
     since = None if options.since is None else now - parse_duration(options.since)
     zone = parse_zone(options.time_zone, "--time-zone") if options.time_zone else settings.time_zone
 

@@ -27,7 +27,7 @@ def list_entries(document: bytes, name: str) -> Iterator[object]:
         if key != name:
             _, at = _value(document, at)
         elif found:
-            raise ValueError("the list stands there twice")
+            raise ValueError("the list appears twice")
         elif document[at : at + 1] != b"[":
             raise KeyError(name)
         else:

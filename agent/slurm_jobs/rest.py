@@ -48,7 +48,7 @@ def ask_slurmrestd(
             if status != http.client.NOT_FOUND or settings.slurmrestd_version:
                 return _jobs(status, body, keep)
     raise SkuwiseError(
-        f"slurmrestd knows no version of its data from {_VERSIONS[-1]} to {_VERSIONS[0]}.",
+        f"slurmrestd offers no API version from {_VERSIONS[-1]} to {_VERSIONS[0]}.",
         "Set slurm.slurmrestd_version, and load its plugin openapi/slurmdbd.",
     )
 

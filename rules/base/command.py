@@ -9,7 +9,8 @@ class Command(NamedTuple):
     """One command: its module, one line of help, and the extra of the installation that it needs ("": none).
 
     The module has `configure`, which gives a parser its options, and `run`, which takes them and returns the exit
-    status; the module of a group has `COMMANDS` instead, by the names of its subcommands.
+    status; the module of a group has `COMMANDS` instead, by the names of its subcommands. `EXAMPLES` of the module
+    are commands to paste, for the end of its help.
     """
 
     module: str

@@ -45,7 +45,7 @@ def read_bounded(path: Path, limit_bytes: int, patience_seconds: float = PATIENC
         while left > 0:
             if ends is not None:
                 left_seconds = max(0.0, ends - time.monotonic())
-                _wait(descriptor, left_seconds, f"nobody wrote it to its end within {patience_seconds:g} s")
+                _wait(descriptor, left_seconds, f"its end was not written within {patience_seconds:g} s")
             try:
                 piece = os.read(descriptor, min(left, _PIECE_BYTES))
             except BlockingIOError:
@@ -115,9 +115,9 @@ class _PatientPipe(io.RawIOBase):
         """Until there is something to read, or its end. Raises TimeoutError."""
         now = time.monotonic()
         if now >= self._ends:
-            raise TimeoutError(errno.ETIMEDOUT, f"it has not come to its end in {MOST_SECONDS / 60:g} min")
+            raise TimeoutError(errno.ETIMEDOUT, f"its end was not reached in {MOST_SECONDS / 60:g} min")
         seconds = min(self._patience_seconds, self._ends - now)
-        _wait(self._descriptor, seconds, f"nobody wrote into it for {self._patience_seconds:g} s")
+        _wait(self._descriptor, seconds, f"no data was written to it for {self._patience_seconds:g} s")
 
     def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override] - typeshed has Buffer
         while True:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import date
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -12,7 +12,8 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from .errors import RulesError
-from .sanitize import QUOTED_MAX, quoted
+from .sanitize import quoted
+from .suggestions import suggest
 from .yaml_loader import Items, Table, fault, layers, packaged_rules, read_table
 
 T = TypeVar("T")
@@ -29,14 +30,6 @@ def _is_date(text: str) -> bool:
         return _ISO_DATE.fullmatch(text) is not None and date.fromisoformat(text).isoformat() == text
     except ValueError:
         return False
-
-
-def suggest(word: str, known: Iterable[str], renamed: Mapping[str, str] = MappingProxyType({})) -> str:
-    """A remedy that names what was probably meant. `renamed`: names of earlier versions with those of today."""
-    if word in renamed:
-        return f"It is called {renamed[word]} now: write that."
-    near = difflib.get_close_matches(word[:QUOTED_MAX], list(known), n=3, cutoff=0.6)
-    return f"Did you mean {' or '.join(one[:QUOTED_MAX] for one in near)}?" if near else ""
 
 
 class Fields:

@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 from ..base.errors import UsageError
 from ..base.sanitize import clean
-from ..base.typed_fields import suggest
+from ..base.suggestions import suggest
 from .loader import Catalog
 from .site_energy import SiteEnergy
 

@@ -27,7 +27,8 @@ from datetime import date
 from pathlib import Path
 
 from ..base.sanitize import quoted
-from ..base.typed_fields import Fields, suggest
+from ..base.suggestions import suggest
+from ..base.typed_fields import Fields
 from ..base.yaml_loader import read_table
 from .site_energy import SECTION, USD_PER_KWH_MAX, SiteEnergy, read_site_energy
 from .types import PowerPrice, Price

@@ -33,13 +33,20 @@ from ..policy.thresholds import (
     load_waste_rules,
 )
 
+EXAMPLES = (
+    "skuwise rules check",
+    "skuwise rules check my-rules --prices prices.yaml",
+)
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("rules", type=Path, nargs="?", metavar="DIR", help="a site's own rules")
-    parser.add_argument("--prices", type=Path, metavar="FILE", help="a team's prices, to be checked as well")
+    parser.add_argument(
+        "rules", type=Path, nargs="?", metavar="DIR", help="folder of site rules (default: check the built-in ones)"
+    )
+    parser.add_argument("--prices", type=Path, metavar="FILE", help="price file to check as well")
     parser.add_argument(
         GPU_FLAG, action="append", default=[], metavar="SKU=PRICE", dest="gpu_hour_usd",
-        help="US dollars per GPU-hour of a GPU, to be checked as well; repeatable",
+        help="price in US dollars per GPU-hour to check as well; repeatable",
     )  # fmt: skip
 
 
@@ -50,36 +57,36 @@ def run(options: argparse.Namespace) -> int:
         "nodes": lambda: len(load_catalog(options.rules).nodes),
         "premiums": lambda: len(load_premiums(options.rules)),
         "providers": lambda: len(load_providers(options.rules)),
-        "power at rest": lambda: len(load_resting_power().gpus),
+        "idle power": lambda: len(load_resting_power().gpus),
         "served models": lambda: len(load_served_models().by_name),
         "teams": lambda: len(load_teams(options.rules)),
         "waste rules": lambda: len(load_waste_rules(options.rules)),
         "custom rules": lambda: len(load_custom_rules(options.rules)),
         "exceptions": lambda: len(_exceptions(options.rules).every),
-        "priors of kinds": lambda: len(load_kind_priors(options.rules).every),
-        "classes of latency": lambda: len(load_latency_classes(options.rules).classes),
-        "thresholds of kinds": lambda: len(load_kind_thresholds(options.rules)),
-        "thresholds of bottlenecks": lambda: len(load_bottleneck_thresholds(options.rules)),
+        "kind priors": lambda: len(load_kind_priors(options.rules).every),
+        "latency classes": lambda: len(load_latency_classes(options.rules).classes),
+        "kind thresholds": lambda: len(load_kind_thresholds(options.rules)),
+        "bottleneck thresholds": lambda: len(load_bottleneck_thresholds(options.rules)),
         "thresholds of reporting": lambda: len(load_reporting_thresholds(options.rules)),
-        "labels behind the correction of kinds": lambda: _correction_count(options.rules),
+        "labels of the kind correction": lambda: _correction_count(options.rules),
     }
     if options.prices is not None:
         parts["prices"] = lambda: _price_count(options.prices, options.rules)
     if options.gpu_hour_usd:
         said = StatedPrices(gpu_flags=parse_flags(options.gpu_hour_usd))
-        parts["prices by the GPU-hour"] = lambda: len(
+        parts["prices per GPU-hour"] = lambda: len(
             resolve_prices(said, load_catalog(options.rules), datetime.now(UTC).date()).gpu
         )
     wrong = 0
     for name, load in parts.items():
         try:
-            write_lines(f"{name}: {load()}, right")
+            write_lines(f"{name}: {load()}, valid")
         except (RulesError, UsageError) as error:
             wrong += 1
             write_lines(f"{name}: {error}")
     if wrong:
         parts_wrong = "1 part" if wrong == 1 else f"{wrong} parts"
-        raise RulesError(f"{parts_wrong} of the rules cannot be used.", "Correct the lines named above.")
+        raise RulesError(f"{parts_wrong} of the rules cannot be used.", "Fix the lines above.")
     _print_limits(load_gpus(options.rules))
     return EXIT_DONE
 

@@ -9,6 +9,8 @@ from ..base.output import write_lines
 from ..base.text_table import columns
 from ..policy.features import FEATURES
 
+EXAMPLES = ("skuwise rules features",)
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """It has no options."""

@@ -26,10 +26,14 @@ from ..policy.thresholds import (
     load_waste_rules,
 )
 
+EXAMPLES = ("skuwise rules list",)
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--format", choices=("table", "json"), default="table")
-    parser.add_argument("--rules", type=Path, metavar="DIR", help="a site's own rules, over those that ship")
+    parser.add_argument("--format", choices=("table", "json"), default="table", help="output format (default: table)")
+    parser.add_argument(
+        "--rules", type=Path, metavar="DIR", help="folder of site rules, which override the built-in ones"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -71,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
         write_lines("")
     if correction is not None:
         _print_correction(correction)
-    write_lines("priors of kinds, in log-odds:")
+    write_lines("priors of workload kinds, in log-odds:")
     for one in priors.every:
         weights = ", ".join(f"{kind} {weight:+g}" for kind, weight in one.log_odds.items())
         write_lines(f"  {one.name} (by {one.of}, {one.origin}): {weights}")
@@ -93,7 +97,7 @@ def _latency_json(latency: LatencyClasses) -> dict[str, object]:
 
 
 def _print_latency(latency: LatencyClasses) -> None:
-    write_lines("classes of latency, the strictest first:")
+    write_lines("latency classes, the strictest first:")
     for one in latency.classes.values():
         limits = ", ".join(f"{key.removesuffix('_seconds')} {value:g} s" for key, value in one.limits.items())
         write_lines(f"  {one.name} ({one.origin}): {limits or 'no limit'}; {one.says}")
@@ -101,7 +105,7 @@ def _print_latency(latency: LatencyClasses) -> None:
     for service in latency.services:
         write_lines(f"  services {service.id}: {service.label}, {service.reason}")
     for kind, label in latency.kinds.items():
-        write_lines(f"  of {kind} that tells no more: {label}")
+        write_lines(f"  {kind} without other evidence: {label}")
 
 
 def _prior_json(one: KindPrior) -> dict[str, object]:
@@ -119,7 +123,7 @@ def _every(custom: CustomRules) -> list[tuple[CustomRule, str | None]]:
 
 
 def _print_rule(rule: WasteRule) -> None:
-    write_lines(f"{rule.id}: severity {rule.severity}, rests on data by the {rule.resolution}")
+    write_lines(f"{rule.id}: severity {rule.severity}, evaluated per {rule.resolution}")
     _print_thresholds(rule.thresholds)
     _print_sentences("never flagged", _filled(rule.exceptions, rule))
     _print_sentences("would change if", _filled(rule.would_change_if, rule))
@@ -149,8 +153,8 @@ def _print_exception(one: RuleException) -> None:
 def _print_correction(correction: KindCorrection) -> None:
     scores = correction.cross_validated
     counted = ", ".join(f"{count} {label}" for label, count in correction.labels.items())
-    write_lines(f"the site's correction of kinds, from {counted}:")
-    write_lines(f"  left out in turn, right in {scores.right_after:.0%} instead of {scores.right_before:.0%}")
+    write_lines(f"correction of workload kinds by the site, from {counted}:")
+    write_lines(f"  leave-one-out accuracy {scores.right_after:.0%} instead of {scores.right_before:.0%}")
     for name, shifts in [("kinds themselves", correction.intercepts), *correction.shapes.items()]:
         told = ", ".join(f"{label} {value:+.2f}" for label, value in shifts.items())
         _wrapped(f"{name}: {told or 'not shifted'}", "  ")
@@ -174,7 +178,7 @@ def _fitting(one: RuleException) -> str:
     said = [f"{part} {', '.join(sorted(names))}" for part, names in parts if names]
     if said:
         return "; ".join(said)
-    return f"all work of team {one.team.name}" if one.team else "nothing until a site says whose work it is"
+    return f"all work of team {one.team.name}" if one.team else "nothing until the site sets the owners"
 
 
 def _changed(own: WasteRule, base: WasteRule) -> Mapping[str, Threshold]:

@@ -25,7 +25,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from ..base.sanitize import quoted
-from ..base.typed_fields import Fields, suggest
+from ..base.suggestions import suggest
+from ..base.typed_fields import Fields
 from ..base.yaml_loader import read_table, rules_root
 from .kind_model import KindModel
 

@@ -13,7 +13,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from ..base.sanitize import quoted
-from ..base.typed_fields import Fields, packaged_fields, suggest
+from ..base.suggestions import suggest
+from ..base.typed_fields import Fields, packaged_fields
 
 SCHEMA = "skuwise.kind-model/1"
 FILE = "kind_model.yaml"

@@ -27,8 +27,9 @@ from types import MappingProxyType
 from typing import get_args
 
 from ..base.sanitize import quoted
+from ..base.suggestions import suggest
 from ..base.templates import check_template
-from ..base.typed_fields import Fields, suggest
+from ..base.typed_fields import Fields
 from ..base.yaml_loader import read_table, rules_root, yaml_files
 from .features import FEATURES, RENAMED
 from .labels import KindLabel

@@ -23,7 +23,8 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from ..base.sanitize import quoted
-from ..base.typed_fields import Fields, suggest
+from ..base.suggestions import suggest
+from ..base.typed_fields import Fields
 from ..base.yaml_loader import packaged_rules, read_table, rules_root
 from .owners import OwnerLike, Owners, read_owners
 from .teams import Team, load_teams, team_of

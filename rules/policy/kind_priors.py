@@ -29,7 +29,8 @@ from types import MappingProxyType
 from typing import get_args
 
 from ..base.sanitize import quoted
-from ..base.typed_fields import Fields, suggest
+from ..base.suggestions import suggest
+from ..base.typed_fields import Fields
 from ..base.yaml_loader import layers, read_table
 from .labels import KindLabel
 from .thresholds import SHIPPED, SITE

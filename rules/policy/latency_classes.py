@@ -31,7 +31,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from ..base.sanitize import quoted
-from ..base.typed_fields import Fields, suggest
+from ..base.suggestions import suggest
+from ..base.typed_fields import Fields
 from ..base.yaml_loader import layers, read_table
 from .labels import WORKING_KINDS
 from .owners import OwnerLike, Owners, read_owners

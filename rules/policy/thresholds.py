@@ -15,8 +15,9 @@ from pathlib import Path
 from types import MappingProxyType
 
 from ..base.sanitize import quoted
+from ..base.suggestions import suggest
 from ..base.templates import check_template
-from ..base.typed_fields import Fields, suggest
+from ..base.typed_fields import Fields
 from ..base.yaml_loader import layers, packaged_rules, read_table, rules_root, yaml_files
 from .owners import OwnerLike
 from .teams import Team, load_teams, team_of

@@ -203,7 +203,12 @@ def _telling(source: Source, tell: Tell) -> Source:
     """A server is read in many steps: it tells each of them, and stops there when reading was called off."""
     from ...advisor.telemetry.source import PrometheusServer  # noqa: PLC0415
 
-    return replace(source, progress=tell) if isinstance(source, PrometheusServer) else source
+    def step(done: int, total: int | None) -> None:
+        tell(f"{done} of {total} databases read, {100 * done // total} %" if total else f"{done} measures read")
+
+    if isinstance(source, PrometheusServer):
+        return replace(source, progress=tell, steps=step)
+    return replace(source, steps=step)
 
 
 def _name(source: Source) -> str:

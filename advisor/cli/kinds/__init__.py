@@ -6,5 +6,5 @@ _HERE = "skuwise.advisor.cli.kinds"
 
 # In the order of the help. A new one is its own file and one line here.
 COMMANDS = {
-    "fit": Command(f"{_HERE}.fit", "a site's own correction, from work that it labelled"),
+    "fit": Command(f"{_HERE}.fit", "fit a correction from labeled work"),
 }

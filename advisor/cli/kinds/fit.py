@@ -18,13 +18,17 @@ if TYPE_CHECKING:
 
     from ...labelled.correction_fit import Fitted
 
+EXAMPLES = ("skuwise kinds fit labeled --output kind_correction.yaml",)
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "labelled", type=Path, metavar="DIR", help="labels.csv and what it labels: series, node databases"
+        "labelled", type=Path, metavar="DIR", help="folder with labels.csv and the labeled series or node databases"
     )
-    parser.add_argument("--rules", type=Path, metavar="RULES", help="the site's own rules, over those that ship")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="write there instead of to stdout, all or nothing")
+    parser.add_argument(
+        "--rules", type=Path, metavar="RULES", help="folder of site rules, which override the built-in ones"
+    )
+    parser.add_argument("--output", type=Path, metavar="FILE", help="write to FILE instead of stdout, all or nothing")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -37,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
     from ...labelled.judged import judged_folder  # noqa: PLC0415
 
     book = load_rulebook(options.rules, None, time.time(), with_correction=False)
-    say("judging what is labelled ...")
+    say("classifying labeled work ...")
     with tempfile.TemporaryDirectory() as scratch:
         examples, left = usable(
             judged_folder(options.labelled, Path(scratch), book, leave="judge"), book.kinds["idle_share_min"].value
@@ -52,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
         write_stdout(text)
     else:
         write_whole(options.output, text)
-        say(f"written to {options.output}; as {CORRECTION_FILE} in a folder of rules it is used with --rules")
+        say(f"written to {options.output}; name it {CORRECTION_FILE} in a folder of rules and use it with --rules")
     return EXIT_DONE
 
 
@@ -62,14 +66,14 @@ def _told(fitted: Fitted) -> Iterator[str]:
     correction = fitted.correction
     scores = correction.cross_validated
     yield (
-        f"{correction.count} labelled workloads; each left out in turn, right in {scores.right_after:.0%} instead of "
+        f"{correction.count} labeled workloads; leave-one-out accuracy {scores.right_after:.0%} instead of "
         f"{scores.right_before:.0%}, mean surprise {scores.loss_after:.2f} instead of {scores.loss_before:.2f}"
     )
     missing = [kind for kind in WORKING if kind not in correction.labels]
     if missing:
-        yield f"no label of {', '.join(missing)}: whether these are still told right was not tried"
+        yield f"no label of {', '.join(missing)}: their accuracy was not tested"
     for doubt in fitted.doubts:
         yield (
-            f"is this label right? {doubt.about}: labelled {doubt.labelled}, and without it the others say "
+            f"doubtful label: {doubt.about} is labeled {doubt.labelled}; the other labels predict "
             f"{doubt.said} ({doubt.confidence:.2f})"
         )

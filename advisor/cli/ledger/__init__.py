@@ -6,10 +6,10 @@ _HERE = "skuwise.advisor.cli.ledger"
 
 # In the order of the help. A new one is its own file and one line here.
 COMMANDS = {
-    "list": Command(f"{_HERE}.list", "what was recommended, its state, and who decided what, when and why"),
-    "show": Command(f"{_HERE}.show", "one recommendation: what was predicted, what was measured, and its history"),
-    "accept": Command(f"{_HERE}.accept", "it will be done; it counts until it is"),
-    "snooze": Command(f"{_HERE}.snooze", "not now: it is not counted until then"),
-    "dismiss": Command(f"{_HERE}.dismiss", "it will not be done; it is not counted any more"),
-    "trial": Command(f"{_HERE}.trial", "one replica goes first: the next advice compares it with the rest"),
+    "list": Command(f"{_HERE}.list", "list recommendations with their state and decisions"),
+    "show": Command(f"{_HERE}.show", "show one recommendation: prediction, measurement and history"),
+    "accept": Command(f"{_HERE}.accept", "accept a recommendation; it counts as open until it is done"),
+    "snooze": Command(f"{_HERE}.snooze", "postpone a recommendation until a date"),
+    "dismiss": Command(f"{_HERE}.dismiss", "reject a recommendation, with a reason"),
+    "trial": Command(f"{_HERE}.trial", "start a trial: move one replica first and compare it with the rest"),
 }

@@ -6,6 +6,8 @@ import argparse
 
 from .decisions import add_decision, record_decision
 
+EXAMPLES = ("skuwise ledger accept r-5603c79e --by ann",)
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add_decision(parser)

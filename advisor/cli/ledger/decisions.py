@@ -10,6 +10,7 @@ import time
 from ....rules.base.errors import EXIT_DONE, UsageError
 from ....rules.base.output import say
 from ....rules.base.sanitize import clean
+from ....rules.base.typed_again import typed_with
 from ...core.timestamps import minute
 from ...ledger.entries import Act, LedgerEvent
 from .entries import add_id, find_entry, open_ledgers
@@ -20,14 +21,14 @@ _TYPED_MAX = 2000
 def add_decision(parser: argparse.ArgumentParser, *, why_required: bool = False) -> None:
     """What is decided on, by whom and why."""
     add_id(parser)
-    parser.add_argument("--by", metavar="NAME", help="who decided it (default: your user name)")
-    parser.add_argument("--why", required=why_required, metavar="REASON")
+    parser.add_argument("--by", metavar="NAME", help="name of the person who decides (default: your user name)")
+    parser.add_argument("--why", required=why_required, metavar="REASON", help="reason of the decision")
 
 
 def record_decision(options: argparse.Namespace, act: Act, until: float | None = None) -> int:
     """Add a decision by whoever runs the command. The only place of the ledger that knows the clock and the user."""
     event = decision_event(act, time.time(), options.by, until, options.why)
-    ledger, entry = find_entry(open_ledgers(options.ledger), options.id)
+    ledger, entry = find_entry(open_ledgers(options.ledger), options.id, typed_with(options, options.id))
     ledger.add(entry.proposal.id, event)
     ending = f" until {minute(until)}" if until is not None else ""
     say(f"{entry.proposal.id} ({clean(entry.proposal.action)}, {clean(entry.proposal.about)}) is {act}{ending}.")
@@ -38,13 +39,13 @@ def decision_event(act: Act, now: float, by: str | None, until: float | None, wh
     """A decision as it is kept. `by` None: the user of this process. Raises UsageError where something is missing."""
     reason = typed_text(why)
     if act == "snoozed" and (until is None or until <= now):
-        past = f"{minute(until)} is past" if until is not None else "No end is given"
+        past = f"{minute(until)} is in the past" if until is not None else "No end of the snooze is given"
         raise UsageError(
-            f"{past}, so nothing would be snoozed.",
-            f"Give a date that is to come (--until); by the clock of this machine it is {minute(now)}.",
+            f"{past}.",
+            f"Set --until to a future date; the time of this machine is {minute(now)}.",
         )
     if act == "dismissed" and reason is None:
-        raise UsageError("The reason is empty.", "Say why (--why): whoever finds this in a year will ask.")
+        raise UsageError("The reason is empty.", "Set --why to the reason of the decision.")
     return LedgerEvent(act, now, typed_text(by) or _user(), until, reason)
 
 

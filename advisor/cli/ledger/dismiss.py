@@ -6,6 +6,8 @@ import argparse
 
 from .decisions import add_decision, record_decision
 
+EXAMPLES = ("skuwise ledger dismiss r-5603c79e --why 'reserved until March'",)
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add_decision(parser, why_required=True)

@@ -4,35 +4,36 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ....rules.base.errors import NothingToDo, SkuwiseError, StoreError, UsageError
 from ....rules.base.output import say
 from ....rules.base.sanitize import clean
-from ....rules.base.typed_fields import suggest
+from ...core.formatting import usd
+from ...core.naming import AmbiguousError, Named, matching, unknown
+from ...core.timestamps import day
 from ...ledger.entries import LedgerEntry
 from ...ledger.file.paths import default_ledger_path, every_ledger, folder_of
 from ...ledger.file.store import Ledger
 from ...ledger.identity import names_of
-
-# So many characters of an id are enough where they name one thing only (as for explain).
-_PREFIX_MIN = 4
 
 
 def add_place(parser: argparse.ArgumentParser) -> None:
     """Which ledger is meant."""
     parser.add_argument(
         "--ledger", type=Path, metavar="PATH",
-        help="the ledger (default: every fleet's in $XDG_STATE_HOME/skuwise/ledgers, in ~/.local/state where that is "
-        "not set)",
+        help="ledger file (default: the ledgers of all fleets in $XDG_STATE_HOME/skuwise/ledgers; that variable "
+        "defaults to ~/.local/state)",
     )  # fmt: skip
 
 
 def add_id(parser: argparse.ArgumentParser) -> None:
     """Which recommendation of which ledger is meant."""
-    parser.add_argument("id", metavar="ID", help="id of a recommendation, or its beginning")
+    parser.add_argument(
+        "id", metavar="ID", help="recommendation: its ID (4 characters or more), its workload or its node"
+    )
     add_place(parser)
 
 
@@ -52,7 +53,7 @@ def open_ledgers(asked: Path | None) -> list[LedgerEntries]:
     """
     home = default_ledger_path(os.environ) if asked is None else None
     if asked is None and home is None:
-        raise UsageError("There is no home folder for a ledger.", "Name one with --ledger.")
+        raise UsageError("No home folder for a ledger.", "Set --ledger PATH.")
     found: list[LedgerEntries] = []
     first: SkuwiseError | None = None
     for path in [asked] if asked is not None else every_ledger(home) if home is not None else []:
@@ -69,38 +70,45 @@ def open_ledgers(asked: Path | None) -> list[LedgerEntries]:
     if found:
         return found
     where = folder_of(home) if home is not None else asked
-    raise first or NothingToDo(
-        f"There is no ledger in {where} yet.", "'skuwise advise' begins one and notes what it proposes."
-    )
+    raise first or NothingToDo(f"No ledger in {where} yet.", "Run 'skuwise advise' to create it.")
 
 
-def find_entry(every: Sequence[LedgerEntries], asked: str) -> tuple[Ledger, LedgerEntry]:
-    """The entry of an id, or of the beginning of one, and the ledger that holds it. Raises as `entry_of_id` does."""
-    entry = entry_of_id([e for one in every for e in one.entries], asked)
+def find_entry(
+    every: Sequence[LedgerEntries], asked: str, command: Callable[[str], str] = "skuwise ledger show {}".format
+) -> tuple[Ledger, LedgerEntry]:
+    """The entry that `asked` names, and the ledger that holds it. Raises as `entry_of_id` does."""
+    entry = entry_of_id([e for one in every for e in one.entries], asked, command)
     own = [one for one in every if entry in one.entries]
     return own[0].ledger, entry
 
 
-def entry_of_id(entries: Sequence[LedgerEntry], asked: str) -> LedgerEntry:
-    """The entry of an id, or of the beginning of one. Raises UsageError where that is not one, NothingToDo for none."""
+def entry_of_id(
+    entries: Sequence[LedgerEntry], asked: str, command: Callable[[str], str] = "skuwise ledger show {}".format
+) -> LedgerEntry:
+    """The entry of an id or its beginning, of a workload's or node's name, or of ``name@node``.
+
+    `command` gives the command line for an id, for the list of candidates. Raises AmbiguousError for several,
+    UsageError for none, NothingToDo where the ledger is empty.
+    """
     if not entries:
-        raise NothingToDo("The ledger holds no recommendation yet.", "'skuwise advise' notes what it proposes.")
-    ids = list(dict.fromkeys(e.proposal.id for e in entries))
-    found = [e for e in entries if e.proposal.id == asked] or [
-        e for e in entries if len(asked) >= _PREFIX_MIN and e.proposal.id.startswith(asked)
-    ]
-    if len(found) == 1:
-        return found[0]
-    names = list(dict.fromkeys(e.proposal.id for e in found))
-    if len(names) == 1:
+        raise NothingToDo("The ledger is empty.", "Run 'skuwise advise' to record recommendations.")
+    names = {entry.proposal.id: _named(entry) for entry in entries}
+    found = matching(asked, list(names.values()))
+    if not found:
+        raise unknown(asked, list(names.values()), "in the ledger", "'skuwise ledger list --all' lists every ID.")
+    if len(found) > 1:
+        raise AmbiguousError(asked, found, command)
+    same = [entry for entry in entries if entry.proposal.id == found[0].id]
+    if len(same) > 1:
         raise UsageError(
-            f"{names[0]} stands in {len(found)} ledgers: two fleets have work of the same name.",
-            "Name the ledger with --ledger; 'skuwise ledger list' shows them.",
+            f"{found[0].id} is in {len(same)} ledgers: two fleets have work of the same name.",
+            "Select one ledger with --ledger PATH; 'skuwise ledger list' shows their paths.",
         )
-    if found:
-        raise UsageError(
-            f"{asked!r} means {len(found)} recommendations: {', '.join(names)}.",
-            "Give one of these ids.",
-        )
-    near = suggest(asked, ids) or "'skuwise ledger list --all' lists every id."
-    raise UsageError(f"The ledger knows no recommendation {asked!r}.", near)
+    return same[0]
+
+
+def _named(entry: LedgerEntry) -> Named:
+    p = entry.proposal
+    nodes = p.ground.yardstick.nodes if p.ground is not None else ()
+    cost = f"saves {usd(p.saving_usd_per_month)}/month" if p.saving_usd_per_month else ""
+    return Named(p.id, f"{p.action} of {p.about}", p.about, nodes, (), day(entry.last_proposed), cost)

@@ -15,12 +15,19 @@ from .entries import add_place, open_ledgers
 
 SCHEMA = "skuwise.ledger/1"
 
+EXAMPLES = (
+    "skuwise ledger list",
+    "skuwise ledger list --state accepted --format json",
+)
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add_place(parser)
-    parser.add_argument("--state", choices=STATES, help="only what is in this state")
-    parser.add_argument("--all", action="store_true", help="also what is blocked or expired")
-    parser.add_argument("--format", choices=("table", "json"), default="table")
+    parser.add_argument(
+        "--state", choices=STATES, help="only recommendations in this state (default: all but blocked and expired ones)"
+    )
+    parser.add_argument("--all", action="store_true", help="also list blocked and expired recommendations")
+    parser.add_argument("--format", choices=("table", "json"), default="table", help="output format (default: table)")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -7,11 +7,14 @@ import time
 
 from ....rules.base.errors import EXIT_DONE
 from ....rules.base.output import write_stdout
+from ....rules.base.typed_again import typed_with
 from ...ledger.formatting import entry_text
 from ..output import terminal_width
 from .entries import add_id, find_entry, open_ledgers
 
 _WIDTH_MAX = 120
+
+EXAMPLES = ("skuwise ledger show r-5603c79e",)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -19,6 +22,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    _, entry = find_entry(open_ledgers(options.ledger), options.id)
+    _, entry = find_entry(open_ledgers(options.ledger), options.id, typed_with(options, options.id))
     write_stdout(entry_text(entry, time.time(), terminal_width(_WIDTH_MAX)))
     return EXIT_DONE

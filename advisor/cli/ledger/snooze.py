@@ -7,10 +7,12 @@ import argparse
 from ...core.timestamps import parse_moment
 from .decisions import add_decision, record_decision
 
+EXAMPLES = ("skuwise ledger snooze r-5603c79e --until 2027-01-15",)
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add_decision(parser)
-    parser.add_argument("--until", required=True, metavar="DATE", help="RFC 3339 or a date, UTC")
+    parser.add_argument("--until", required=True, metavar="DATE", help="end of the snooze: a date or RFC 3339, UTC")
 
 
 def run(options: argparse.Namespace) -> int:

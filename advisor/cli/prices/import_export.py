@@ -23,13 +23,19 @@ from ...telemetry.source import add_source_choice, source_of
 SCHEMA = "skuwise.prices/1"
 _SERVICES = 5  # of what is no GPU node, so many are named
 
+EXAMPLES = ("skuwise prices import focus.csv --output prices.yaml",)
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("export", type=Path, metavar="EXPORT", help="the export")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="write the price file there, for --prices")
+    parser.add_argument("export", type=Path, metavar="EXPORT", help="billing export: CSV, plain or gzip")
+    parser.add_argument(
+        "--output", type=Path, metavar="FILE", help="write the price file, for --prices of other commands"
+    )
     add_source_choice(parser, required=False)
-    parser.add_argument("--rules", type=Path, metavar="DIR", help="a site's own catalog files, over those that ship")
-    parser.add_argument("--format", choices=("table", "json"), default="table")
+    parser.add_argument(
+        "--rules", type=Path, metavar="DIR", help="folder of site rules, which override the built-in catalog"
+    )
+    parser.add_argument("--format", choices=("table", "json"), default="table", help="output format (default: table)")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -39,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
     if not bill.lines:
         raise NothingToDo(
             f"{options.export} charges no GPU node that the catalog knows ({export.rows} rows).",
-            "Give instance types in a column of their own, or the nodes in --rules DIR.",
+            "Add a column of instance types to the export, or the nodes to --rules DIR.",
         )
     observed = _observed(options, bill) if options.db or options.prometheus or options.match else None
     found, without = compare_bill(bill, observed or ())

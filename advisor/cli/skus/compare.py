@@ -23,27 +23,35 @@ from .slower_gpu import add_slower, asks_slower, tell_slower, work_words
 
 PHASES: tuple[PhaseAsked, ...] = ("training", "prefill", "decode", "mixed")
 
+EXAMPLES = ("skuwise skus compare H100-SXM5 L40S --phase decode --params 13B",)
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("source", metavar="A", help="the GPU the work runs on (H100-SXM5)")
-    parser.add_argument("target", metavar="B", help="the GPU it might run on")
-    parser.add_argument("--phase", choices=PHASES, default="mixed", help="what the work is (default: mixed)")
+    parser.add_argument("source", metavar="A", help="GPU that the work runs on, as in H100-SXM5")
+    parser.add_argument("target", metavar="B", help="GPU to compare it with")
+    parser.add_argument("--phase", choices=PHASES, default="mixed", help="phase of the work (default: mixed)")
     add_model(parser)
     parser.add_argument(
-        "--gpus", type=parse_whole, metavar="N", help="GPUs that work on one copy (default: what holds it)"
+        "--gpus",
+        type=parse_whole,
+        metavar="N",
+        help="GPUs per copy of the model (default: as many as its memory needs)",
     )
     parser.add_argument(
-        "--batch", type=parse_whole, metavar="B", help="sequences at a time (default: what memory holds)"
+        "--batch", type=parse_whole, metavar="B", help="concurrent sequences (default: as many as fit in memory)"
     )
     parser.add_argument(
         "--attention-copies", type=parse_whole, default=1, metavar="N",
-        help="copies of the attention layers on these GPUs, each with its own batch (attention data parallelism)",
+        help="copies of the attention layers on these GPUs, each with its own batch (default: 1)",
     )  # fmt: skip
     parser.add_argument(
-        "--cache-precision", choices=PRECISIONS, metavar="P", help="of the key-value cache (default: by the weights')"
+        "--cache-precision",
+        choices=PRECISIONS,
+        metavar="P",
+        help="precision of the key-value cache (default: as the weights)",
     )
-    parser.add_argument("--input-tokens", type=parse_whole, metavar="N", help="tokens a request brings")
-    parser.add_argument("--output-tokens", type=parse_whole, metavar="N", help="tokens it asks for")
+    parser.add_argument("--input-tokens", type=parse_whole, metavar="N", help="input tokens per request")
+    parser.add_argument("--output-tokens", type=parse_whole, metavar="N", help="output tokens per request")
     add_slower(parser)
     add_catalog(parser)
 
@@ -125,7 +133,7 @@ def _text(question: Question, source: GpuSku, target: GpuSku, found: Comparison)
     each = ", for each token" if found.in_flight else ""
     lines = [
         f"{source.name} to {target.name}, {question.phase}, {question.precision}, {work_words(question)}",
-        f"  time       {time_words(ratio)}{each}; the interval is to hold 80 % of such moves",
+        f"  time       {time_words(ratio)}{each}; 80 % prediction interval",
         f"  speed      {found.speedup:.2f} times {'as many tokens a second' if found.in_flight else 'as fast'}",
     ]
     if profile_of(question) is None:
@@ -137,5 +145,5 @@ def _text(question: Question, source: GpuSku, target: GpuSku, found: Comparison)
     lines += [f"  blocked    {reason}" for reason in found.blocked_by]
     lines += [f"  lever      {one}" for one in levers_of(question, target)]
     if found.assumed or found.sigma > 0.25:
-        lines.append("  An answer to start from, not a recommendation: benchmark first.")
+        lines.append("  This is a rough estimate, not a recommendation. Benchmark first.")
     return "\n".join(lines)

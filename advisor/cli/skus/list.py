@@ -17,6 +17,11 @@ from .text import UNKNOWN
 
 _SHOWN = ("fp16", "fp8")
 
+EXAMPLES = (
+    "skuwise skus list",
+    "skuwise skus list --provider aws",
+)
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add_provider(parser)

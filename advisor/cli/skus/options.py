@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 from ....rules.base.errors import UsageError
-from ....rules.base.typed_fields import suggest
+from ....rules.base.suggestions import suggest
 from ....rules.catalog.loader import Catalog
 from ....rules.catalog.types import GpuSku, NodeSku
 from ...moves.base.sustained_rates import PRECISIONS
@@ -22,8 +22,10 @@ _AMOUNT = re.compile(r"(\d+(?:\.\d+)?(?:e\d+)?)\s*([kmbt]?)", re.IGNORECASE)
 
 def add_catalog(parser: argparse.ArgumentParser) -> None:
     """Which catalog is read, and how it is printed."""
-    parser.add_argument("--format", choices=("table", "json"), default="table")
-    parser.add_argument("--rules", type=Path, metavar="DIR", help="a site's own catalog files, over those that ship")
+    parser.add_argument("--format", choices=("table", "json"), default="table", help="output format (default: table)")
+    parser.add_argument(
+        "--rules", type=Path, metavar="DIR", help="folder of site rules, which override the built-in catalog"
+    )
 
 
 def add_provider(parser: argparse.ArgumentParser) -> None:
@@ -31,22 +33,25 @@ def add_provider(parser: argparse.ArgumentParser) -> None:
 
 
 def add_model(parser: argparse.ArgumentParser, *, params_required: bool = False) -> None:
-    """What is known of a model, for the commands that reckon without telemetry."""
+    """What is known of a model, for the commands that estimate without telemetry."""
     parser.add_argument(
         "--params", type=parse_amount, metavar="N", required=params_required, help="parameters of the model: 70B, 350M"
     )
     parser.add_argument(
-        "--active-params", type=parse_amount, metavar="N", help="those a token passes through (mixture of experts): 13B"
+        "--active-params",
+        type=parse_amount,
+        metavar="N",
+        help="parameters used per token (mixture of experts): 13B (default: all)",
     )
     parser.add_argument(
-        "--precision", choices=PRECISIONS, default="bf16", help="of weights and arithmetic (default: bf16)"
+        "--precision", choices=PRECISIONS, default="bf16", help="precision of weights and arithmetic (default: bf16)"
     )
 
 
 def check_model(options: argparse.Namespace) -> None:
     """Raises UsageError for a model whose part is larger than the whole."""
     if options.active_params and options.active_params > options.params:
-        raise UsageError("--active-params is larger than --params.", "A token passes through a part of the model.")
+        raise UsageError("--active-params is larger than --params.", "Give at most the value of --params.")
 
 
 def parse_amount(text: str) -> float:
@@ -54,7 +59,7 @@ def parse_amount(text: str) -> float:
     match = _AMOUNT.fullmatch(text.strip())
     value = float(match[1]) * _UNITS[match[2].lower()] if match else math.nan
     if not 0 < value < 1e15:
-        raise argparse.ArgumentTypeError(f"{text!r} is no amount; write 70B or 350M")
+        raise argparse.ArgumentTypeError(f"{text!r} is not an amount. Use a number with a unit, as in 70B or 350M")
     return value
 
 
@@ -63,7 +68,7 @@ def parse_watts(text: str) -> float:
     match = _WATTS.fullmatch(text.strip())
     value = float(match[1]) if match else math.nan
     if not 0 < value < 1e5:
-        raise argparse.ArgumentTypeError(f"{text!r} is no power; write 500 or 500W")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a power. Use watts, as in 500 or 500W")
     return value
 
 
@@ -72,14 +77,14 @@ def parse_hertz(text: str) -> float:
     match = _CLOCK.fullmatch(text.strip())
     value = float(match[1]) * _CLOCKS[(match[2] or "").lower()] if match else math.nan
     if not 1e6 <= value < 1e11:
-        raise argparse.ArgumentTypeError(f"{text!r} is no clock; write 1110MHz, or hertz")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a clock. Use 1110MHz, or hertz")
     return value
 
 
 def parse_whole(text: str) -> int:
     """A whole number above zero."""
     if not text.isdecimal() or not 0 < int(text) <= 10**9:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number above zero")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above zero. Use a whole number above zero")
     return int(text)
 
 
@@ -87,7 +92,7 @@ def asked_gpu(catalog: Catalog, name: str) -> GpuSku:
     """The GPU a person means. Raises UsageError, with what was probably meant."""
     found = catalog.gpu_asked(name)
     if found is None:
-        near = suggest(name, [*catalog.gpus]) or "'skuwise skus list' names them all."
+        near = suggest(name, [*catalog.gpus]) or "Run 'skuwise skus list' for a list."
         raise UsageError(f"The catalog has no GPU {name!r}.", near)
     return found
 
@@ -96,5 +101,5 @@ def nodes_of_provider(catalog: Catalog, provider: str | None) -> list[NodeSku]:
     """The nodes of a provider; None: of all. Raises UsageError for one that the catalog does not know."""
     known = sorted({node.provider for node in catalog.nodes.values()})
     if provider is not None and provider not in known:
-        raise UsageError(f"The catalog has no provider {provider!r}.", f"It has {', '.join(known)}.")
+        raise UsageError(f"The catalog has no provider {provider!r}.", f"Use {', '.join(known)}.")
     return [node for node in catalog.nodes.values() if provider in (None, node.provider)]

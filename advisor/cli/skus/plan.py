@@ -37,24 +37,36 @@ _OUTPUT_MAX = 512  # tokens of an answer where nothing is said
 _OTHERS = 4  # other GPUs shown beside the proposal
 _LOAD = re.compile(r"(\d{1,9}(?:\.\d{1,6})?) ?(rps|tps)", re.IGNORECASE | re.ASCII)
 
+EXAMPLES = ("skuwise skus plan --params 70B --load 20rps --latency 500ms",)
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add_model(parser, params_required=True)
     parser.add_argument(
-        "--context", type=parse_whole, default=CONTEXT, metavar="N", help="tokens in and out of one request"
+        "--context",
+        type=parse_whole,
+        default=CONTEXT,
+        metavar="N",
+        help="input and output tokens per request (default: 8192)",
     )
     parser.add_argument(
-        "--output-tokens", type=parse_whole, metavar="N", help="of them generated (default: 512 at most)"
+        "--output-tokens",
+        type=parse_whole,
+        metavar="N",
+        help="output tokens per request (default: a quarter of the context, 512 at most)",
     )
-    parser.add_argument("--batch", type=parse_whole, metavar="B", help="sequences a replica must hold at a time")
-    parser.add_argument("--load", metavar="RATE", help="to be served: 20rps (requests) or 5000tps (output tokens)")
-    parser.add_argument("--latency", metavar="SPAN", help="longest time to the first token: 500ms, 2s")
-    parser.add_argument("--token-latency", metavar="SPAN", help="longest time for each further token: 50ms")
+    parser.add_argument("--batch", type=parse_whole, metavar="B", help="concurrent sequences per replica")
+    parser.add_argument("--load", metavar="RATE", help="load to serve: 20rps (requests/s) or 5000tps (output tokens/s)")
+    parser.add_argument("--latency", metavar="SPAN", help="maximum time to first token: 500ms, 2s")
+    parser.add_argument("--token-latency", metavar="SPAN", help="maximum time per output token: 50ms")
     parser.add_argument(
-        "--train-precision", choices=PRECISIONS, default="bf16", help="arithmetic in training (default: bf16)"
+        "--train-precision",
+        choices=PRECISIONS,
+        default="bf16",
+        help="precision of arithmetic in training (default: bf16)",
     )
     parser.add_argument("--train-tokens", type=parse_amount, metavar="N", help="tokens to train on: 1.4T")
-    parser.add_argument("--train-time", metavar="SPAN", help="how long that may take: 30d (with --train-tokens)")
+    parser.add_argument("--train-time", metavar="SPAN", help="maximum time of training: 30d (with --train-tokens)")
     add_provider(parser)
     parser.add_argument("--gpu", metavar="GPU", help="only nodes with this GPU")
     add_catalog(parser)
@@ -95,7 +107,7 @@ def _wanted(options: argparse.Namespace) -> Wanted:
     if output >= options.context:
         raise UsageError("--output-tokens leaves no room for a prompt in --context.", "Give a longer context.")
     if options.train_time and not options.train_tokens:
-        raise UsageError("--train-time needs --train-tokens.", "Say how many tokens are to be trained on.")
+        raise UsageError("--train-time needs --train-tokens.", "Set --train-tokens.")
     return Wanted(
         params=options.params,
         active_params=options.active_params,
@@ -177,9 +189,9 @@ def _text(
     lines += ["", *map(str, notes)] if notes else []
     lines += [
         "",
-        "Reckoned from typical work, for dense transformers with grouped-query attention; benchmark before you buy. "
+        "Estimated from typical work, for dense transformers with grouped-query attention. Benchmark before you buy. "
         "List prices;",
-        "the cheapest of all providers unless --provider is given: that is not advice to change yours.",
+        "the cheapest of all providers unless --provider is set. This is no advice to change your provider.",
     ]
     return "\n".join(lines)
 

@@ -6,7 +6,7 @@ import argparse
 
 from ....rules.base.errors import EXIT_DONE, UsageError
 from ....rules.base.output import write_json, write_lines
-from ....rules.base.typed_fields import suggest
+from ....rules.base.suggestions import suggest
 from ....rules.catalog.gpu_files import normalise
 from ....rules.catalog.loader import Catalog, load_catalog
 from ....rules.catalog.types import GpuSku, NodeSku
@@ -14,9 +14,14 @@ from .documents import SCHEMA, gpu_json, node_json
 from .options import add_catalog
 from .text import Sku, sku_text
 
+EXAMPLES = (
+    "skuwise skus show H100-SXM5",
+    "skuwise skus show aws/p5.48xlarge",
+)
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME", help="a GPU (H100-SXM5, 'NVIDIA L40S') or node (aws/p5.48xlarge)")
+    parser.add_argument("name", metavar="NAME", help="GPU (H100-SXM5, 'NVIDIA L40S') or node (aws/p5.48xlarge)")
     add_catalog(parser)
 
 

@@ -25,16 +25,16 @@ from .options import parse_hertz, parse_watts
 def add_slower(parser: argparse.ArgumentParser) -> None:
     slower = parser.add_mutually_exclusive_group()
     slower.add_argument(
-        "--power-limit", type=parse_watts, metavar="W", help="the same GPU (A A) under this power cap: 500W"
+        "--power-limit", type=parse_watts, metavar="W", help="compare the same GPU (A A) under this power limit: 500W"
     )
     slower.add_argument(
-        "--sm-clock", type=parse_hertz, metavar="HZ", help="the same GPU (A A) at this SM clock: 1110MHz"
+        "--sm-clock", type=parse_hertz, metavar="HZ", help="compare the same GPU (A A) at this SM clock: 1110MHz"
     )
     parser.add_argument(
         "--power-at-work",
         type=parse_watts,
         metavar="W",
-        help="what one GPU draws at work (default: what such work does)",
+        help="power draw of one GPU at work (default: typical for this work)",
     )
 
 
@@ -42,7 +42,7 @@ def asks_slower(options: argparse.Namespace) -> bool:
     """Whether a cap or a clock is asked about. Raises UsageError for a draw that goes with neither."""
     asked = options.power_limit is not None or options.sm_clock is not None
     if options.power_at_work is not None and not asked:
-        raise UsageError("--power-at-work needs --power-limit or --sm-clock.", "Say what the GPU is to be slowed to.")
+        raise UsageError("--power-at-work needs --power-limit or --sm-clock.", "Add one of them.")
     return asked
 
 
@@ -139,7 +139,7 @@ def _text(options: argparse.Namespace, question: Question, sku: GpuSku, found: S
     )
     lines = [
         f"{sku.name} {how}, {question.phase}, {question.precision}, {work_words(question)}",
-        f"  time       {_words(found.time_ratio, 'faster', 'slower')}; the interval is to hold 80 % of such moves",
+        f"  time       {_words(found.time_ratio, 'faster', 'slower')}; 80 % prediction interval",
         f"  power      {found.watts_before:.0f} to {found.watts_after:.0f} W per GPU at work",
         f"  energy     {_words(found.joules_ratio, 'less', 'more')} for the same work",
     ]
@@ -150,7 +150,7 @@ def _text(options: argparse.Namespace, question: Question, sku: GpuSku, found: S
         lines.append(f"  knee       below {found.knee_watts:.0f} W the same work takes more energy again")
     lines.append(f"  basis      {found.basis}")
     if not found.told:
-        lines.append("  An answer to start from: --power-at-work W says what the GPU really draws.")
+        lines.append("  This is a rough estimate. Set --power-at-work W to the measured draw of the GPU.")
     return lines
 
 

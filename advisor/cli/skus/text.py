@@ -85,7 +85,7 @@ def _interconnect_rows(node: NodeSku, catalog: Catalog) -> list[tuple[str, str]]
     rows = []
     for part, premium in interconnect(node, catalog):
         cost = f"{premium.usd_per_hour:.3f} USD/h, {premium.share * 100:.1f} % of the price in {premium.price.region}"
-        basis = f"assumed ({premium.prior}, from pairs elsewhere): no pair here tells it"
+        basis = f"assumed ({premium.prior}, from pairs elsewhere): no pair of nodes here shows it"
         if premium.twin is not None:
             twin = catalog.nodes[premium.twin.sku]
             slower = (

@@ -257,9 +257,7 @@ class Ledger:
         return False
 
     def _nothing(self) -> NothingToDo:
-        return NothingToDo(
-            f"There is no ledger at {self.path} yet.", "'skuwise advise' begins one and notes what it proposes."
-        )
+        return NothingToDo(f"No ledger at {self.path} yet.", "Run 'skuwise advise' to create it.")
 
     @contextmanager
     def _told(self, done: str) -> Iterator[None]:
@@ -297,7 +295,7 @@ def _error(path: Path, done: str, error: Exception) -> StoreError:
             f"The ledger {path} cannot be {done}: {why}.", "Name a file that you may write with --ledger."
         )
     if name.startswith(("SQLITE_FULL", "SQLITE_IOERR")):
-        return StoreError(f"The ledger {path} cannot be {done}: {said}.", "Look at the disk, then try again.")
+        return StoreError(f"The ledger {path} cannot be {done}: {said}.", "Check the disk, then try again.")
     if isinstance(error, sqlite3.DataError) or not isinstance(error, sqlite3.Error):
         return DamagedLedgerError(
             f"The ledger {path} cannot be {done}: {said}.",

@@ -10,8 +10,8 @@ from ..format import Format, Screen
 from ..html import page_html
 
 
-def _render(advice: Advice, _: Screen) -> str:
-    return page_html(advice_document(advice, WHOLE, charts_of))
+def _render(advice: Advice, screen: Screen) -> str:
+    return page_html(advice_document(advice, WHOLE, charts_of, screen.page.again))
 
 
 FORMAT = Format("text/html", ".html", _render)

@@ -83,8 +83,8 @@ def _code(text: str) -> str:
     return "" if not text else f"`{clean(text)}`" if "`" not in text else escape(text)
 
 
-def _render(advice: Advice, _: Screen) -> str:
-    return document_markdown(advice_document(advice, WHOLE))
+def _render(advice: Advice, screen: Screen) -> str:
+    return document_markdown(advice_document(advice, WHOLE, again=screen.page.again))
 
 
 FORMAT = Format("text/markdown", ".md", _render)

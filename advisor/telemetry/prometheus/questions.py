@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ....rules.base.progress import Steps
 from ...core.coded_text import coded
 from .client.client import RefusedError
 from .client.range_planner import DAY, Ask, Runner
@@ -25,10 +26,8 @@ _ABOUT_NODES = frozenset({"nodes", "node GPUs"})
 class Questions:
     """Asks for measures, and keeps the answers that tell of nodes."""
 
-    def __init__(
-        self, runner: Runner, found: Discovery, matches: tuple[str, ...], progress: Callable[[str], None]
-    ) -> None:
-        self._runner, self.found, self.matches, self._progress = runner, found, matches, progress
+    def __init__(self, runner: Runner, found: Discovery, matches: tuple[str, ...], steps: Steps) -> None:
+        self._runner, self.found, self.matches, self._steps = runner, found, matches, steps
         self.given: dict[str, SeriesAnswer] = {}
         self.queries: dict[str, list[str]] = {}  # by measure, of each exporter: what a person may ask again
         self._number = 0
@@ -69,10 +68,9 @@ class Questions:
     def _note(self, ask: Ask) -> None:
         self.queries.setdefault(ask.name, []).append(ask.query)
 
-    def _note_progress(self, name: str) -> None:
+    def _note_progress(self, _: str) -> None:
         self._number += 1
-        if self._number % 10 == 0:
-            self._progress(f"{self._number} measures read ({name})")
+        self._steps(self._number, None)
 
 
 @dataclass

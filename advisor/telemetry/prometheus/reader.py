@@ -12,6 +12,7 @@ import pandas as pd
 from ....agent.model import Role
 from ....agent.store.reading import queries as store
 from ....rules.base.errors import NothingToDo, SourceError
+from ....rules.base.progress import Steps, no_steps
 from ....rules.catalog.loader import Catalog
 from ...core.coded_text import coded
 from ...core.frame import Frame, Window
@@ -58,6 +59,7 @@ class ServerReading:
     fabric_roles: Mapping[str, Role] = field(default_factory=dict)
     team_labels: tuple[str, ...] = ()
     progress: Callable[[str], None] = lambda _: None
+    steps: Steps = no_steps
 
 
 def read_frame(
@@ -78,7 +80,7 @@ def read_frame(
     labels = external_labels(reading.client)
     _recognize(reading, found, labels, log)
     runner = Runner(reading.client, reading.cache, log, reading.concurrency, reading.now)
-    asked = Questions(runner, found, reading.matches, reading.progress)
+    asked = Questions(runner, found, reading.matches, reading.steps)
     grid = Grid(found.window.start + found.step, found.window.end, found.step)
     kube = read_kube(asked.ask, asked.instant, found, reading.matches, grid)
     gpus, uses, key_of = _gpus(asked, grid, log, kube)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -59,9 +59,13 @@ def span_of(connection: ProcessReader) -> tuple[float, float] | None:
 
 
 def read_each(
-    paths: Sequence[Path], window: Window, refined: int, apart: ReadingProcess
+    paths: Sequence[Path],
+    window: Window,
+    refined: int,
+    apart: ReadingProcess,
+    read: Callable[[], None] = lambda: None,
 ) -> dict[Path, Parts | SkuwiseError]:
-    """Each database by itself: its tables, or why it cannot be read."""
+    """Each database by itself: its tables, or why it cannot be read. `read` is called after each."""
     told: dict[Path, Parts | SkuwiseError] = {}
     for path in paths:
         try:
@@ -69,6 +73,7 @@ def read_each(
                 told[path] = read_database(reader, window, refined)
         except SkuwiseError as error:
             told[path] = error
+        read()
     return told
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO
 
 from ....agent.base.self_command import child_command
+from ....rules.base.progress import Steps, no_steps
 from ...core.frame import Window
 from .database import read_each
 from .ipc import Told, read_told, write_told
@@ -27,8 +28,23 @@ from .reading_process import ReadingProcess
 FILES_A_PROCESS = 12
 
 
-def read_parallel(paths: Sequence[Path], window: Window, refined: int, processes: int, apart: ReadingProcess) -> Told:
-    """What `read_each` tells of these files, in their order, from up to `processes` processes."""
+def read_parallel(
+    paths: Sequence[Path],
+    window: Window,
+    refined: int,
+    processes: int,
+    apart: ReadingProcess,
+    *,
+    steps: Steps = no_steps,
+) -> Told:
+    """What `read_each` tells of these files, in their order, from up to `processes` processes. `steps`: files read."""
+    done = 0
+
+    def read(count: int = 1) -> None:
+        nonlocal done
+        done += count
+        steps(done, len(paths))
+
     count = max(1, min(processes, len(paths) // FILES_A_PROCESS))
     # This process reads on while the others start, write and are read: their share is smaller by that.
     ahead = FILES_A_PROCESS if count > 1 else 0
@@ -36,9 +52,10 @@ def read_parallel(paths: Sequence[Path], window: Window, refined: int, processes
     shares[0] = [*paths[:ahead], *shares[0]]
     children = [_Child(share, window, refined) for share in shares[1:]]
     try:
-        told = read_each(shares[0], window, refined, apart)
+        told = read_each(shares[0], window, refined, apart, read)
         for child in children:
             told |= child.answer() or read_each(child.paths, window, refined, apart)
+            read(len(child.paths))
     finally:
         for child in children:
             child.end()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ....agent.store.reading import queries
 from ....rules.base.errors import NothingToDo, SkuwiseError, UsageError
+from ....rules.base.progress import Steps, no_steps
 from ...core.coded_text import CodedText, coded
 from ...core.formatting import listed
 from ...core.frame import Frame, Window
@@ -36,6 +37,7 @@ def read_frame(
     now: float | None = None,
     processes: int = 1,
     apart: ReadingProcess | None = None,
+    steps: Steps = no_steps,
 ) -> Frame:
     """The telemetry of a window from one or more databases.
 
@@ -43,12 +45,19 @@ def read_frame(
     that end within two hours, what half of them have); its start is moved back to the full hour, because the past is
     kept in hours. `now` (Unix seconds) guards against nodes whose clock runs ahead: rows from the future do not move
     the window. `processes`: how many may read many files side by side. `apart`: who reads the files, if somebody does
-    already. Raises `NothingToDo` where the window holds no data.
+    already. `steps`: files read, of all. Raises `NothingToDo` where the window holds no data.
     """
     with apart or ReadingProcess() as reading:
         files = database_files(paths)
         return _read_frame(
-            files, reading, window=window, since_seconds=since_seconds, until=until, now=now, processes=processes
+            files,
+            reading,
+            window=window,
+            since_seconds=since_seconds,
+            until=until,
+            now=now,
+            processes=processes,
+            steps=steps,
         )
 
 
@@ -61,6 +70,7 @@ def _read_frame(
     until: float | None,
     now: float | None,
     processes: int,
+    steps: Steps,
 ) -> Frame:
     held = file_spans(files, apart)
     spans, nodes, notes = held.spans, held.nodes, held.notes
@@ -74,7 +84,7 @@ def _read_frame(
         chosen = window or _default_window(_ends(spans, nodes), since_seconds, until, now, said)
         wanted = [path for path, span in spans.items() if span and span[0] < chosen.end and span[1] > chosen.start]
         refined = resolve.MAX_REFINED_HOURS_IN_ALL // max(len(wanted), 1)
-        told = read_parallel(wanted, chosen, refined, processes, apart)
+        told = read_parallel(wanted, chosen, refined, processes, apart, steps=steps)
         lost = {path: error for path, error in told.items() if isinstance(error, SkuwiseError)}
         if lost and len(lost) == sum(span is not None for span in spans.values()):
             raise next(iter(lost.values()))

@@ -51,7 +51,7 @@ def test_a_module_put_there_is_a_format_and_one_taken_away_is_none(
     with pytest.raises(SystemExit) as ended:
         main(asked)
     assert ended.value.code == 2
-    assert "invalid choice: 'toy'" in capsys.readouterr().err
+    assert "Invalid value 'toy' for --format" in capsys.readouterr().err
 
 
 def test_a_module_that_describes_no_format_is_told(folder: Path) -> None:

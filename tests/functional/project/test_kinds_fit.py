@@ -50,11 +50,11 @@ def test_a_correction_is_fitted_shown_checked_and_told_where_it_is_applied(
     assert main(["kinds", "fit", str(folder), "--output", str(rules / CORRECTION_FILE)]) == 0
     told = capsys.readouterr().err
     assert "1 label is not used: kept for judging" in told
-    assert "12 labelled workloads; each left out in turn, right in" in told
+    assert "12 labeled workloads; leave-one-out accuracy" in told
     assert "no label of fine-tuning, batch-inference, interactive" in told
 
     assert main(["rules", "check", str(rules)]) == 0
-    assert "labels behind the correction of kinds: 12, right" in capsys.readouterr().out
+    assert "labels of the kind correction: 12, valid" in capsys.readouterr().out
     assert main(["rules", "list", "--rules", str(rules)]) == 0
     assert "the site's correction of kinds, from 6 training, 6 online-inference:" in capsys.readouterr().out
 

@@ -67,7 +67,7 @@ def test_a_command_is_one_file_and_one_line(folder: Path, capsys: pytest.Capture
     assert main(["toy", "--times", "2"], commands) == 3
     assert capsys.readouterr().out.split() == ["toy", "toy"]
     assert main(["toy"]) == 2, "without its line it is gone"
-    assert "no command 'toy'" in capsys.readouterr().err
+    assert "Unknown command 'toy'" in capsys.readouterr().err
 
 
 def test_a_subcommand_is_one_file_and_one_line_of_its_group(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -85,15 +85,15 @@ def test_what_is_no_file_of_text_is_refused_in_a_sentence(tmp_path: Path, reader
 
 def test_a_pipe_that_nobody_writes_is_left(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(TimeoutError, match="nobody wrote it to its end"):
+    with pytest.raises(TimeoutError, match="its end was not written"):
         read_bounded(tmp_path / "pipe", 100, 0.05)
-    with pytest.raises(TimeoutError, match="nobody wrote into it"):
+    with pytest.raises(TimeoutError, match="no data was written to it"):
         open_stream(tmp_path / "pipe", 0.05)
 
 
 def test_advice_that_nobody_writes_is_left(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(UsageError, match="nobody wrote into it for"):
+    with pytest.raises(UsageError, match="no data was written to it for"):
         read_advice(tmp_path / "pipe", patience_seconds=0.05)
 
 
@@ -129,7 +129,7 @@ def test_a_job_table_that_falls_silent_is_left(tmp_path: Path, said: bytes, way:
     try:
         os.write(keeps, said)
         path = tmp_path / "pipe" if way == "path" else None
-        with pytest.raises(UsageError, match="nobody wrote into it for") as caught:
+        with pytest.raises(UsageError, match="no data was written to it for") as caught:
             read_job_table(path, patience_seconds=0.05, stdin=reads)
         assert "Let sacct write a file" in str(caught.value.remedy)
         os.fstat(reads)  # stdin is not ours to close

@@ -54,7 +54,7 @@ def test_a_move_is_followed_from_proposed_to_done_and_its_saving_measured(beside
     ledger.add(move.id, LedgerEvent("accepted", END + 10, "ann"))
     (waiting,) = move_outcomes(ledger.entries(), END + 11)
     assert (waiting.state, waiting.accepted_at, waiting.done_at) == ("accepted", END + 10, None)
-    assert waiting.reason_missing == "it was not seen done yet"
+    assert waiting.reason_missing == "not done yet"
 
     beside.note(fleet(3.5, beside=beside), END + 3.5 * DAY)  # half a day there is too little
     assert entry_of(beside, move.id).decision(END + 3.5 * DAY).state == "accepted"
@@ -76,7 +76,7 @@ def test_a_move_is_followed_from_proposed_to_done_and_its_saving_measured(beside
     assert outcome.predicted_saving_usd_per_month.p50 == pytest.approx(SAVING, rel=1e-3)
     assert outcome.realised_saving_usd_per_month == pytest.approx(outcome.predicted_saving_usd_per_month.p50)
     assert outcome.realised_time_ratio is None
-    assert outcome.reason_missing == "no server told its tokens"
+    assert outcome.reason_missing == "no server reported its tokens"
     measured = entry_of(beside, move.id).realised
     assert measured.usd_per_month_before - measured.usd_per_month_after == pytest.approx(SAVING, rel=1e-3)
     assert measured.gpu_hours_per_month_after == pytest.approx(16 * 730)
@@ -198,7 +198,7 @@ def test_the_command_begins_a_trial_and_shows_what_it_still_needs(beside, first,
     assert "accepted, on trial" in capsys.readouterr().out
     fewer = next(r for r in first.recommendations if r.action == "reduce-gpus")
     assert main(["ledger", "trial", fewer.id, "--ledger", path]) == UsageError.exit_status
-    assert "no single replica can go first" in capsys.readouterr().err
+    assert "a single replica cannot move first" in capsys.readouterr().err
 
 
 # ---- fed back

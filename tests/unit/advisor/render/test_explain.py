@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from skuwise.advisor.core.advice_types import Decision
 from skuwise.advisor.core.coded_text import CodedText
+from skuwise.advisor.core.naming import AmbiguousError
 from skuwise.advisor.core.verdict_types import Alternative, BottleneckVerdict, Coverage, KindVerdict, Owner, Phase
 from skuwise.advisor.render.explain import render_explained
 from skuwise.advisor.views.roofline import roofline
@@ -42,12 +43,44 @@ def test_an_id_its_beginning_and_a_name_that_is_one_workloads_are_found() -> Non
 
 @pytest.mark.parametrize(
     ("asked", "said"),
-    [("chat", "w-chat, w-chat-2"), ("w-ch", "means 2 things"), ("f-0", "Nothing"), ("", "Nothing"),
+    [("chat", "w-chat .*w-chat-2"), ("w-ch", "matches 2 items"), ("f-0", "No match"), ("", "No match"),
      ("w-chat-3", "Did you mean w-chat-2")],
 )  # fmt: skip
 def test_what_is_not_one_thing_is_refused_with_what_there_is(asked, said) -> None:
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=f"(?s){said}"):
         find(advice_of(founding()), asked)
+
+
+def test_a_name_of_several_lists_them_with_a_command_for_each_that_names_one() -> None:
+    advice = advice_of(founding())
+    with pytest.raises(AmbiguousError) as caught:
+        find(advice, "chat", "skuwise explain --db 'a b.db' {}".format)
+    error = caught.value
+    assert error.message == "'chat' matches 2 items."
+    assert error.remedy.startswith("Choose one:\n\nID ")
+    lines = [line for line in error.remedy.splitlines() if line.startswith("  skuwise explain --db 'a b.db' ")]
+    found = [find(advice, line.split()[-1]) for line in lines]
+    assert {one.id for one in found} == {one.id for one in advice.workloads if one.name == "chat"}
+    assert error.brief == "'chat' matches 2 items. Use one of these IDs: w-chat, w-chat-2."
+
+
+def test_a_node_and_a_name_at_a_node_are_found() -> None:
+    there, other = workload("serve", nodes=("node-1",)), replace(workload("x", nodes=("node-2",)), name="serve")
+    advice = advice_of(verdicts([node("node-1"), node("node-2")], [there, other]))
+    assert find(advice, "serve@node-1").id == there.id
+    assert find(advice, "serve@node-2").id == other.id
+    assert find(advice, "node-2").id == other.id
+    with pytest.raises(AmbiguousError, match=r"matches 2 items"):
+        find(advice, "serve")
+    with pytest.raises(UsageError, match="Did you mean node-2 or node-1"):
+        find(advice, "node-22")
+
+
+def test_a_short_id_as_tables_show_it_is_found_with_and_without_its_prefix() -> None:
+    full = replace(workload("serve"), id="w-7d371f986d36691d")
+    advice = advice_of(verdicts([node()], [full]))
+    assert find(advice, "w-7d371f98").id == find(advice, "7d371f98").id == full.id
+    assert find(advice, " w-7d37 ").id == full.id
 
 
 def test_a_workload_is_told_with_all_its_evidence() -> None:

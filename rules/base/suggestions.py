@@ -1,0 +1,26 @@
+"""What was probably meant: the nearest known names to a word that is none of them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+from .sanitize import QUOTED_MAX
+
+_NEAR = 3
+
+
+def nearest(word: str, known: Iterable[str]) -> list[str]:
+    """The known names most like `word`, the nearest first; none where nothing is like it."""
+    cut = word[:QUOTED_MAX]
+    near = difflib.get_close_matches(cut, list(known), n=_NEAR, cutoff=0.6)
+    return [one[:QUOTED_MAX] for one in near]
+
+
+def suggest(word: str, known: Iterable[str], renamed: Mapping[str, str] = MappingProxyType({})) -> str:
+    """A remedy that names what was probably meant. `renamed`: names of earlier versions with those of today."""
+    if word in renamed:
+        return f"Use its new name, {renamed[word]}."
+    near = nearest(word, known)
+    return f"Did you mean {' or '.join(near)}?" if near else ""

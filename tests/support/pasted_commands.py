@@ -1,0 +1,73 @@
+"""Commands that skuwise prints, taken from its output and run as somebody would paste them: by a shell.
+
+`commands_in` finds them: lines that begin with the command's name, what stands between quotation marks or after
+"Run", and the ends of lines such as ``Details: skuwise explain ID``. `paste` runs one in a folder, with ``skuwise`` on
+the PATH being this checkout.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+_QUOTED = re.compile(r"'(skuwise (?:[^'\n]|'[^'\n]*')*?)'(?=[\s.,;:)]|$)|`(skuwise [^`\n]+)`", re.MULTILINE)
+_AT_END = re.compile(r"(?:^|[:>$] +|next: )(skuwise [a-z]+(?: .*)?)$", re.MULTILINE)
+# What stands for a word of the reader's own: such a line is a form, not a command.
+_PLACEHOLDER = re.compile(r"\b[A-Z][A-Z_]{1,}\b(?!=)|\.\.\.|…|\[")
+
+
+def commands_in(text: str, *, forms: bool = False) -> list[str]:
+    """Every command line in a text, once, in order. `forms`: those with placeholders (``COMMAND --help``) too.
+
+    A line that its printer wrapped is joined: continuation lines are indented deeper or begin with ``-``.
+    """
+    found: dict[str, None] = {}
+    joined = re.sub(r"\\\n\s+", "", text)
+    for quoted, ticked in _QUOTED.findall(joined):
+        found[(quoted or ticked).strip()] = None
+    for line in joined.splitlines():
+        bare = line.strip(" │|-*")
+        at = _AT_END.search(bare)
+        if at is not None:
+            command = re.split(r"\s{2,}|  #|\s+\(", at[1].strip())[0].rstrip(".")
+            found[command] = None
+    return [one for one in found if forms or not _PLACEHOLDER.search(_without_values(one))]
+
+
+def _without_values(command: str) -> str:
+    """The command without quoted words and paths, whose capitals are nobody's placeholders."""
+    return re.sub(r"'[^']*'|\S*/\S*|\$\w+", "x", command)
+
+
+def launcher(folder: Path) -> Path:
+    """A folder for the PATH with a ``skuwise`` that runs this checkout."""
+    place = folder / "bin"
+    place.mkdir(parents=True, exist_ok=True)
+    script = place / "skuwise"
+    script.write_text(f"#!{sys.executable}\nimport sys\n\nfrom skuwise.__main__ import main\n\nsys.exit(main())\n")
+    script.chmod(0o755)
+    return place
+
+
+def paste(
+    command: str, folder: Path, environ: Mapping[str, str] | None = None, timeout: float = 300.0
+) -> subprocess.CompletedProcess[str]:
+    """Run a printed command line by ``sh -c`` in `folder`. Settings and ledgers of the user do not count."""
+    home = folder / "home"
+    home.mkdir(exist_ok=True)
+    own = {
+        **os.environ, "HOME": str(home), "XDG_STATE_HOME": str(home / "state"), "XDG_CONFIG_HOME": str(home / "config"),
+        "PATH": f"{launcher(folder)}:{os.environ.get('PATH', '')}", **(environ or {}),
+    }  # fmt: skip
+    return subprocess.run(
+        ["sh", "-c", command], cwd=folder, env=own, capture_output=True, text=True, check=False, timeout=timeout
+    )
+
+
+def worked(done: subprocess.CompletedProcess[str], allowed: frozenset[int] = frozenset({0})) -> bool:
+    """Whether a pasted command did what it says: no wrong usage, no traceback, a status that was to be expected."""
+    return done.returncode in allowed and "Traceback" not in done.stderr and "Unknown" not in done.stderr
