@@ -204,7 +204,7 @@ def _telling(source: Source, tell: Tell) -> Source:
     from ...advisor.telemetry.source import PrometheusServer  # noqa: PLC0415
 
     def step(done: int, total: int | None) -> None:
-        tell(f"{done} of {total} databases read" if total else f"{done} measures read")
+        tell(f"{done} of {total} databases read, {100 * done // total} %" if total else f"{done} measures read")
 
     if isinstance(source, PrometheusServer):
         return replace(source, progress=tell, steps=step)

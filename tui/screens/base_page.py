@@ -22,7 +22,7 @@ from ..widgets.notice import Notice
 from ..widgets.search_table import SearchTable
 from ..widgets.topbar import Header, TopBar
 
-_VAST = 160  # columns of a terminal in which a list and its details are side by side
+_VAST = 200  # columns of a terminal in which a list and its details are side by side
 
 
 class StateWanted(Message):

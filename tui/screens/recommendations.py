@@ -238,7 +238,7 @@ def _time(row: RecommendationRow) -> str:
 _STATUS = {"cash-now": "cash now", "cash-at": "cash later", "capacity-freed": "capacity", "energy": "energy"}
 _NONE = "No recommendations: no change saves cash, GPU-hours or energy now."
 _COLUMNS = (
-    Column("recommendation", 44, lambda row: row.title, grows=True, middle=True),
+    Column("recommendation", 40, lambda row: row.title, grows=True, middle=True),
     Column("saves/month", 11, _saving_words, _saving, right=True, falling=True),
     Column("frees/month", 11, _freed, lambda row: row.recommendation.freed_gpu_hours_per_month, right=True,
            falling=True),

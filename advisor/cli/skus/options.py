@@ -59,7 +59,7 @@ def parse_amount(text: str) -> float:
     match = _AMOUNT.fullmatch(text.strip())
     value = float(match[1]) * _UNITS[match[2].lower()] if match else math.nan
     if not 0 < value < 1e15:
-        raise argparse.ArgumentTypeError(f"invalid amount: {text!r}. Use a number with a unit, as in 70B or 350M")
+        raise argparse.ArgumentTypeError(f"{text!r} is not an amount. Use a number with a unit, as in 70B or 350M")
     return value
 
 
@@ -68,7 +68,7 @@ def parse_watts(text: str) -> float:
     match = _WATTS.fullmatch(text.strip())
     value = float(match[1]) if match else math.nan
     if not 0 < value < 1e5:
-        raise argparse.ArgumentTypeError(f"invalid power: {text!r}. Use watts, as in 500 or 500W")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a power. Use watts, as in 500 or 500W")
     return value
 
 
@@ -77,14 +77,14 @@ def parse_hertz(text: str) -> float:
     match = _CLOCK.fullmatch(text.strip())
     value = float(match[1]) * _CLOCKS[(match[2] or "").lower()] if match else math.nan
     if not 1e6 <= value < 1e11:
-        raise argparse.ArgumentTypeError(f"invalid clock: {text!r}. Use 1110MHz, or hertz")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a clock. Use 1110MHz, or hertz")
     return value
 
 
 def parse_whole(text: str) -> int:
     """A whole number above zero."""
     if not text.isdecimal() or not 0 < int(text) <= 10**9:
-        raise argparse.ArgumentTypeError(f"invalid number: {text!r}. Use a whole number above zero")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above zero. Use a whole number above zero")
     return int(text)
 
 

@@ -54,7 +54,7 @@ def test_a_correction_is_fitted_shown_checked_and_told_where_it_is_applied(
     assert "no label of fine-tuning, batch-inference, interactive" in told
 
     assert main(["rules", "check", str(rules)]) == 0
-    assert "labels behind the correction of kinds: 12, right" in capsys.readouterr().out
+    assert "labels of the kind correction: 12, valid" in capsys.readouterr().out
     assert main(["rules", "list", "--rules", str(rules)]) == 0
     assert "the site's correction of kinds, from 6 training, 6 online-inference:" in capsys.readouterr().out
 

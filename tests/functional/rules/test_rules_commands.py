@@ -35,7 +35,7 @@ def skus(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 def test_rules_check_passes_for_what_ships_wherever_it_is_called(tmp_path):
     done = skuwise("rules", "check", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    assert re.search(r"^gpus: \d+, right$", done.stdout, re.MULTILINE)
+    assert re.search(r"^gpus: \d+, valid$", done.stdout, re.MULTILINE)
     assert "grade C" in done.stdout
 
 
@@ -47,7 +47,7 @@ def test_rules_check_names_every_wrong_part_with_its_line(tmp_path):
     assert done.returncode == 2
     assert "idle.yaml:2: unknown key 'fooo' in rule 'idle'" in done.stdout
     assert "kinds.yaml:1: tags" in done.stdout
-    assert re.search(r"^gpus: \d+, right$", done.stdout, re.MULTILINE)
+    assert re.search(r"^gpus: \d+, valid$", done.stdout, re.MULTILINE)
     assert done.stderr.startswith("skuwise: 2 parts of the rules cannot be used.")
     assert "Traceback" not in done.stderr
 
@@ -210,7 +210,7 @@ def test_skus_show_says_unknown_where_nothing_is_known(capsys):
         (("show", "H1000-SXM5"), "Did you mean H100-SXM5"),
         (("show", "ND96isr_H200"), "Did you mean azure/Standard_ND96isr_H200_v5?"),
         (("show", "zzz"), "'skuwise skus list' names all it has."),
-        (("list", "--provider", "acme"), "The catalog has no provider 'acme'. It has aws, azure,"),
+        (("list", "--provider", "acme"), "The catalog has no provider 'acme'. Use aws, azure,"),
     ],
 )
 def test_what_the_catalog_lacks_is_said_with_a_remedy(capsys, arguments, part):

@@ -111,7 +111,7 @@ def test_a_terminal_that_cannot_place_text_is_told() -> None:
     status = os.waitpid(child, 0)[1]
     os.close(terminal)
     assert os.waitstatus_to_exitcode(status) == 2
-    assert b"cannot position text (TERM=dumb)" in told
+    assert b"does not support full-screen programs (TERM=dumb)" in told
 
 
 def test_a_terminal_that_nobody_knows_may_have_colours() -> None:

@@ -125,7 +125,7 @@ def test_help_names_the_extra_that_a_command_needs() -> None:
     ("arguments", "status", "words"),
     [
         ([], 2, "commands:"),
-        (["nonsense"], 2, "there is no command"),
+        (["nonsense"], 2, "Unknown command 'nonsense'"),
         (["--version"], 0, "skuwise "),
         (["agent"], 2, ""),
     ],

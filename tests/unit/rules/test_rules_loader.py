@@ -166,4 +166,4 @@ def test_a_key_of_an_earlier_version_is_refused_with_the_name_of_today():
     ):
         with pytest.raises(RulesError, match=r"file\.yaml:2: unknown key 'diu'") as caught:
             read(Fields("file.yaml", parse(text), "rule 'mine'", {"diu": "diurnal_share"}))
-        assert caught.value.remedy == "It is called diurnal_share now: write that."
+        assert caught.value.remedy == "Use its new name, diurnal_share."

@@ -85,9 +85,9 @@ def test_what_is_no_file_of_text_is_refused_in_a_sentence(tmp_path: Path, reader
 
 def test_a_pipe_that_nobody_writes_is_left(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(TimeoutError, match="nobody wrote it to its end"):
+    with pytest.raises(TimeoutError, match="its end was not written"):
         read_bounded(tmp_path / "pipe", 100, 0.05)
-    with pytest.raises(TimeoutError, match="nobody wrote into it"):
+    with pytest.raises(TimeoutError, match="no data was written to it"):
         open_stream(tmp_path / "pipe", 0.05)
 
 

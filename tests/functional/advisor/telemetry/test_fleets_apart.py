@@ -222,7 +222,7 @@ def test_an_id_of_two_fleets_is_asked_about_and_the_list_names_both(run, simulat
     id_ = advice(run, "--db", simulated)["recommendations"][0]["id"]
     run("advise", "--db", real)
     said = run("ledger", "accept", id_, status=2)[1]
-    assert f"{id_} stands in 2 ledgers" in said and "--ledger" in said
+    assert f"{id_} is in 2 ledgers" in said and "--ledger" in said
     mine, theirs = files(tmp_path)
     run("ledger", "accept", id_, "--ledger", mine)
     text = run("ledger", "list")[0]

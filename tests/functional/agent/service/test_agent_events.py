@@ -81,7 +81,7 @@ def test_an_xid_is_kept_and_a_pause_lets_go_of_the_events_too(start: Callable[..
     assert agent.rows("SELECT gpu_uuid, kind, code, count, detail FROM events") == [
         (A, "xid", 79, 1, "GPU has fallen off the bus")
     ]
-    assert "let go" in agent.ask("pause", "--for", "10m")
+    assert "released" in agent.ask("pause", "--for", "10m")
     calls = read_calls(agent.folder)  # written when the driver was let go
     assert (calls["events.live_sets"], calls["nvmlEventSetFree"]) == (0, 1)
     agent.ask("resume")
@@ -112,7 +112,7 @@ def test_a_wait_for_events_that_hangs_stops_nothing(start: Callable[..., Agent])
     agent.until(lambda: bool(agent.rows(absent)))
     ((since,),) = agent.rows(absent)
     agent.until(lambda: bool(agent.rows(f"SELECT 1 FROM gpu_samples WHERE ts > {since} + 1")))
-    assert "let go" in agent.ask("pause", "--for", "10m")
+    assert "released" in agent.ask("pause", "--for", "10m")
     assert agent.stop() == 0
 
 

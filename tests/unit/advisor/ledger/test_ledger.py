@@ -237,9 +237,9 @@ def test_where_nothing_can_be_written_the_reason_is_told(tmp_path: Path) -> None
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="cannot be written"):
         Ledger(tmp_path / "file" / "ledger.db").propose([MOVE], NOW)
-    with pytest.raises(NothingToDo, match="No ledger at"):
+    with pytest.raises(NothingToDo, match="No ledger"):
         Ledger(tmp_path / "none.db").entries()
-    with pytest.raises(NothingToDo, match="No ledger at"):
+    with pytest.raises(NothingToDo, match="No ledger"):
         Ledger(tmp_path / "none.db").add(MOVE.id, LedgerEvent("accepted", NOW, "ann"))
     assert not (tmp_path / "none.db").exists()
 
@@ -347,7 +347,7 @@ def test_advice_does_without_a_ledger_that_nobody_asked_for(tmp_path: Path) -> N
     beside = LedgerSync(tmp_path / "ledger.db", False, said.append)
     assert beside.decisions(NOW) == {}
     beside.note(advice_of(founding()), NOW)
-    assert [text.split(":")[0] for text in said] == ["no ledger", "not recorded in the ledger"]
+    assert [text.split(":")[0] for text in said] == ["No ledger", "not noted in the ledger"]
     with pytest.raises(StoreError):
         LedgerSync(tmp_path / "ledger.db", True, said.append).decisions(NOW)
 
@@ -380,7 +380,7 @@ def test_the_command_lists_and_decides(path: str, capsys) -> None:
     assert main(["ledger", "list", "--ledger", path]) == 0
     out = capsys.readouterr().out
     assert "snoozed until 2999-01-01" in out
-    assert "$1,234/month" in out or "$1,235/month" in out
+    assert "$1,234" in out or "$1,235" in out
     assert main(["ledger", "accept", MOVE.id, "--by", "bob", "--ledger", path]) == 0
     assert main(["ledger", "dismiss", MOVE.id, "--why", "gone", "--ledger", path]) == 0
     capsys.readouterr()
@@ -395,14 +395,14 @@ def test_the_command_lists_and_decides(path: str, capsys) -> None:
 @pytest.mark.parametrize(
     ("arguments", "status", "said"),
     [
-        (["accept", "r-nothing"], 2, "knows no recommendation 'r-nothing'"),
+        (["accept", "r-nothing"], 2, "No match for 'r-nothing' in the ledger"),
         (["accept", "r-0123456789ac"], 2, "Did you mean r-0123456789ab?"),
-        (["accept", "r-0"], 2, "knows no recommendation"),
-        (["accept", ""], 2, "knows no recommendation"),
-        (["snooze", MOVE.id, "--until", "2020-01-01"], 2, "is past, so nothing would be snoozed"),
-        (["snooze", MOVE.id, "--until", "9999-12-31T23:59:59-23:59"], 2, "Invalid time"),
-        (["snooze", MOVE.id, "--until", "soon"], 2, "'soon' Invalid time"),
-        (["dismiss", MOVE.id, "--why", "  "], 2, "The reason is empty. Say why"),
+        (["accept", "r-0"], 2, "No match for"),
+        (["accept", ""], 2, "No match for"),
+        (["snooze", MOVE.id, "--until", "2020-01-01"], 2, "is in the past"),
+        (["snooze", MOVE.id, "--until", "9999-12-31T23:59:59-23:59"], 2, "is not a moment in time"),
+        (["snooze", MOVE.id, "--until", "soon"], 2, "'soon' is not a moment in time"),
+        (["dismiss", MOVE.id, "--why", "  "], 2, "The reason is empty. Set --why"),
     ],
 )
 def test_what_cannot_be_decided_is_refused_in_one_sentence(path, capsys, arguments, status, said) -> None:
@@ -415,7 +415,7 @@ def test_what_cannot_be_decided_is_refused_in_one_sentence(path, capsys, argumen
 
 def test_without_a_ledger_the_command_says_how_one_begins(tmp_path: Path, capsys) -> None:
     assert main(["ledger", "list", "--ledger", str(tmp_path / "none.db")]) == 3
-    assert "Run 'skuwise advise' to create one." in capsys.readouterr().err
+    assert "Run 'skuwise advise' to create it" in capsys.readouterr().err
 
 
 def test_blocked_and_expired_ones_are_listed_on_demand(ledger: Ledger, capsys) -> None:

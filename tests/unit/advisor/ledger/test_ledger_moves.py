@@ -198,7 +198,7 @@ def test_the_command_begins_a_trial_and_shows_what_it_still_needs(beside, first,
     assert "accepted, on trial" in capsys.readouterr().out
     fewer = next(r for r in first.recommendations if r.action == "reduce-gpus")
     assert main(["ledger", "trial", fewer.id, "--ledger", path]) == UsageError.exit_status
-    assert "no single replica can go first" in capsys.readouterr().err
+    assert "a single replica cannot move first" in capsys.readouterr().err
 
 
 # ---- fed back

@@ -93,10 +93,10 @@ def test_the_commands_of_the_page_on_moves_answer(capsys):
         (("H100", "H999"), "no GPU 'H999'"),
         (("H100", "L40S", "--active-params", "13B"), "needs --params"),
         (("H100", "L40S", "--params", "7B", "--active-params", "13B"), "larger than --params"),
-        (("H100", "L40S", "--params", "-3"), "no amount"),
-        (("H100", "L40S", "--params", "1e99"), "no amount"),
+        (("H100", "L40S", "--params", "-3"), "not an amount"),
+        (("H100", "L40S", "--params", "1e99"), "not an amount"),
         (("H100", "L40S", "--batch", "0"), "above zero"),
-        (("H100", "L40S", "--precision", "fp7"), "invalid choice"),
+        (("H100", "L40S", "--precision", "fp7"), "Invalid value"),
     ],
 )
 def test_bad_input_is_refused_in_a_sentence(capsys, words, told):

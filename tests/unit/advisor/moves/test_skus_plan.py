@@ -118,14 +118,14 @@ def test_the_table_names_fabric_memory_and_price(capsys):
     assert "Training, bf16" in out
     assert "Serving, bf16" in out
     assert "at list price, 2026" in out
-    assert "benchmark before you buy" in out
+    assert "Benchmark before you buy" in out
 
 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
         ((), "--params"),
-        (("--params", "0"), "no amount"),
+        (("--params", "0"), "not an amount"),
         (("--params", "7B", "--active-params", "9B"), "larger than --params"),
         (("--params", "7B", "--load", "many"), "no rate"),
         (("--params", "7B", "--load", "0rps"), "no rate"),
