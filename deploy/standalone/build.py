@@ -63,7 +63,8 @@ def check_shared_python() -> None:
     except OSError:
         packages.append(f"libpython{sysconfig.get_python_version()}")
     if packages:
-        raise SystemExit(
+        names = " ".join(packages)
+        raise SystemExit(f"skuwise: The self-contained build needs more packages. Install: apt-get install {names}")
             f"skuwise: Not installed: {', '.join(packages)}. Install: apt-get install {' '.join(packages)}"
         )
 
