@@ -8,6 +8,7 @@ large it is and how long it takes to start.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import hashlib
 import os
 import platform
@@ -37,6 +38,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
     parser.add_argument("--out", type=Path, default=ROOT / "dist", metavar="DIR", help="where the archive goes")
     options = parser.parse_args()
+    check_shared_python()
     with tempfile.TemporaryDirectory(prefix="skuwise-standalone-") as scratch:
         folder = freeze(Path(scratch))
         version = output([folder / "skuwise", "--version"]).split()[1]
@@ -50,6 +52,21 @@ def main() -> int:
         print(f"packed {archive.stat().st_size / 1e6:.1f} MB, unpacked {unpacked / 1e6:.1f} MB")
         print(f"starts in {start_seconds(folder):.2f} s (skuwise --version, median of {_STARTS})")
     return 0
+
+
+def check_shared_python() -> None:
+    """PyInstaller needs Python's shared library and objdump, which Debian has in packages of their own."""
+    packages = [] if shutil.which("objdump") else ["binutils"]
+    library = str(sysconfig.get_config_var("INSTSONAME") or "")
+    try:
+        ctypes.CDLL(library if ".so" in library else None)
+    except OSError:
+        packages.append(f"libpython{sysconfig.get_python_version()}")
+    if packages:
+        names = " ".join(packages)
+        raise SystemExit(f"skuwise: The self-contained build needs more packages. Install: apt-get install {names}")
+            f"skuwise: Not installed: {', '.join(packages)}. Install: apt-get install {' '.join(packages)}"
+        )
 
 
 def freeze(scratch: Path) -> Path:
