@@ -71,8 +71,15 @@ def finding_cost(f: Finding, advice: Advice) -> str:
 
 def monthly(value: float | None, advice: Advice) -> float | None:
     """What a figure of the window is in a month of 730 hours, if the window is like it. None: unknown."""
-    hours = (advice.end - advice.start) / 3600
+    hours = covered_hours(advice)
     return None if value is None or hours <= 0 else value / hours * HOURS_PER_MONTH
+
+
+def covered_hours(advice: Advice) -> float:
+    """Hours of the window from its first telemetry on: before it, nothing has a cost."""
+    begins = (note.fields.get("first_ts") for note in advice.notes if note.code == "telemetry-begins-late")
+    first = max((float(at) for at in begins if isinstance(at, int | float)), default=advice.start)
+    return (advice.end - max(first, advice.start)) / 3600
 
 
 def usd_per_month(value: float, interval: Interval | None = None) -> str:

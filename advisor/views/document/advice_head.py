@@ -6,7 +6,7 @@ from ...core import formatting as words
 from ...core.advice_types import Advice
 from ...core.exclusions import compatible
 from .. import coverage
-from ..titles import monthly, usd_per_month
+from ..titles import covered_hours, monthly, usd_per_month
 from ..worth import shown_recommendations
 from .model import Tile
 from .truncate import brief
@@ -93,7 +93,7 @@ def _hours(value: float, advice: Advice) -> str:
 
 
 def _days(advice: Advice) -> str:
-    hours = (advice.end - advice.start) / 3600
+    hours = covered_hours(advice)
     return f"{hours / 24:,.3g} days" if hours >= 48 else f"{hours:,.3g} h"
 
 
