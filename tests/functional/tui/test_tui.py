@@ -147,7 +147,7 @@ def test_a_deep_link_to_nothing_says_so() -> None:
     async def steps(s: Session) -> None:
         await s.ready()
         await s.until(lambda: bool(s.app._notifications))
-        assert "Nothing in this window is called '[b]'" in next(iter(s.app._notifications)).message
+        assert "No match for '[b]' in this window" in next(iter(s.app._notifications)).message
         assert s.app.current_mode == "overview"
 
     drive(steps, workload="[b]")
