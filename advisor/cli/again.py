@@ -14,6 +14,7 @@ from ..views.document.page_options import Again
 from .options import SINCE
 
 _NAME = "skuwise"
+_MAIN = Path(__file__).resolve().parents[2] / "__main__.py"
 _UNITS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
 
@@ -26,7 +27,7 @@ def program() -> str:
     """``skuwise`` where the shell finds this installation by that name; else what does call it."""
     called = Path(sys.argv[0])
     found = shutil.which(_NAME)
-    if called.name == "__main__.py":
+    if called.resolve() == _MAIN:
         return f"{shlex.quote(sys.executable)} -m {_NAME}"
     if called.name != _NAME or (found is not None and Path(found).resolve() == called.resolve()):
         return _NAME

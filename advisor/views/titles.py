@@ -8,7 +8,6 @@ from ..core.worth import HOURS_PER_MONTH
 from .move_words import fact_of, recommendation_action
 
 _NAME_MAX = 48  # of a workload in a title
-_UNITS = ((1e9, "B"), (1e6, "M"), (1e3, "k"))
 _SURE = 0.01  # half-width of an interval, of its median, up to which a figure stands as it is
 
 
@@ -72,8 +71,15 @@ def finding_cost(f: Finding, advice: Advice) -> str:
 
 def monthly(value: float | None, advice: Advice) -> float | None:
     """What a figure of the window is in a month of 730 hours, if the window is like it. None: unknown."""
-    hours = (advice.end - advice.start) / 3600
+    hours = covered_hours(advice)
     return None if value is None or hours <= 0 else value / hours * HOURS_PER_MONTH
+
+
+def covered_hours(advice: Advice) -> float:
+    """Hours of the window from its first telemetry on: before it, nothing has a cost."""
+    begins = (note.fields.get("first_ts") for note in advice.notes if note.code == "telemetry-begins-late")
+    first = max((float(at) for at in begins if isinstance(at, int | float)), default=advice.start)
+    return (advice.end - max(first, advice.start)) / 3600
 
 
 def usd_per_month(value: float, interval: Interval | None = None) -> str:
@@ -86,10 +92,9 @@ def rounded_usd(value: float, interval: Interval | None = None) -> str:
     if interval is None or _is_sure(interval):
         return words.usd(value)
     near = _rounded(value, interval)
-    for unit, sign in _UNITS:
-        if abs(near) >= 10 * unit or (abs(near) >= unit and near % unit == 0 and unit > 1e3):
-            return f"${near / unit:,.3g}{sign}" if abs(near) < 1000 * unit else f"${near / unit:,.0f}{sign}"
-    return f"${near:,.0f}"
+    if abs(near) >= 1e6:
+        return f"${near / 1e6:,.{1 if abs(near) < 1e7 else 0}f}M"
+    return f"${near / 1e3:,.0f}k" if abs(near) >= 1e4 else f"${near:,.0f}"
 
 
 def _is_sure(interval: Interval) -> bool:

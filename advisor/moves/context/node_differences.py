@@ -6,11 +6,6 @@ from collections.abc import Collection
 
 from ....rules.catalog.types import NodeSku
 from ...core.coded_text import CodedText, coded
-from ...core.worth import DEARER_FABRIC
-
-# Codes of the changes: the GPU, and the fabric.
-SAME_GPU, OTHER_GPU = "same-gpu", "other-gpu"
-FABRIC_DROPPED, FABRIC_OTHER = "fabric-dropped", "fabric-other"
 
 _KINDS = {
     "infiniband": "InfiniBand", "ethernet": "Ethernet", "roce": "RoCE", "efa": "EFA", "tcpx": "TCPX",
@@ -23,16 +18,20 @@ _SAME_RATE = 1.1
 def differences(source: NodeSku | None, gpu: str | None, target: NodeSku) -> tuple[CodedText, ...]:
     """What changes at `target`, the GPU first, then the fabric. `source` None: the present node's SKU is unknown."""
     same = gpu == target.gpu
-    told = [coded(SAME_GPU, "same GPU") if same else coded(OTHER_GPU, "{gpu} instead of {of}", gpu=target.gpu, of=gpu)]
+    told = [
+        coded("same-gpu", "same GPU") if same else coded("other-gpu", "{gpu} instead of {of}", gpu=target.gpu, of=gpu)
+    ]
     if source is None:
         return tuple(told)
     here, there = _kind(source), _kind(target)
     if source.fabric.rdma and not target.fabric.rdma:
-        told.append(coded(FABRIC_DROPPED, "no {fabric}", fabric=here))
+        told.append(coded("fabric-dropped", "no {fabric}", fabric=here))
     elif dearer_fabric(source, target):
-        told.append(coded(DEARER_FABRIC, "{to} instead of {of}", to=_rated(target), of=_rated(source)))
+        alike = _rated(source) == _rated(target)
+        to = f"{_rated(target)} with RDMA" if alike else f"{_rated(target)} instead of {_rated(source)}"
+        told.append(coded("fabric-added", "fabric {to}", to=to))
     elif here != there:
-        told.append(coded(FABRIC_OTHER, "{to} instead of {of}", to=there, of=here))
+        told.append(coded("fabric-other", "{to} instead of {of}", to=there, of=here))
     return tuple(told)
 
 

@@ -22,7 +22,6 @@ from ..context.recommendation_kind import WEEK_HOURS, RecommendationKind, TitleS
 from ..predict.mig_packing import COVERAGE_HOURS, Packing, pack
 from ..tracking.move_state import by_freed_nodes
 
-_PACKED = "instances-packed"
 # Share of a host's cores that the work of several nodes may keep busy on one, on average.
 CPU_MAX = 0.6
 
@@ -181,7 +180,7 @@ def _of_instances(node: NodeFacts, packing: Packing) -> DrawnRecommendation:
         source=Configuration(sku, node.node_sku, freed + left),
         target=Configuration(sku, node.node_sku, left),
         time_ratio=SAME_SPEED.interval, risk="low", freed_gpu_hours_per_month=freed * HOURS_PER_MONTH,
-        changes=(coded(_PACKED, "MIG instances of {node} packed together", node=node.node),),
+        changes=(coded("instances-packed", "MIG instances of {node} packed together", node=node.node),),
         would_change_if=(
             coded("instance-in-the-way", "another instance occupies the placement that the moved profile needs"),
             coded("instances-apart", "the instances may not share a GPU (tenants), or must not restart"),
@@ -200,7 +199,7 @@ def _of_instances(node: NodeFacts, packing: Packing) -> DrawnRecommendation:
 
 
 def _title(r: Recommendation, of: TitleSubject) -> str:
-    node = next((one.fields["node"] for one in r.changes if one.code == _PACKED), None)
+    node = next((one.fields["node"] for one in r.changes if one.code == "instances-packed"), None)
     if node is not None:
         kept = gpus_words(r.target.gpu_count, r.source.gpu_sku)
         return f"Pack the MIG instances of {node} onto {kept} instead of {r.source.gpu_count}"

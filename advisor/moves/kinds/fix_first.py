@@ -16,7 +16,6 @@ from ..tracking.move_state import MoveState
 from ..tracking.observation import Observation, PredictionSnapshot, hours
 from ..waste.fix_first import REMEDIES
 
-_FAULT = "fault"
 _COUNTERS = "telemetry"
 _TITLES = {
     "host-input": "Speed up the input of {}",
@@ -88,7 +87,7 @@ def fix(scene: MoveContext, found: FindingContext) -> DrawnRecommendation:
         source=held, target=held,
         text=f"{who}: {what}. Do this before you move or resize it. {then}",
         freed_gpu_hours_per_month=freed,
-        changes=(coded(_FAULT, "first fix: {fault}", fault=fault or _COUNTERS),),
+        changes=(coded("fault", "first fix: {fault}", fault=fault or _COUNTERS),),
         # A fix slows nothing down; new kernels or larger batches change how the work runs.
         risk="low" if fault == "latency" else "very-low",
         would_change_if=found.finding.would_change_if,
@@ -106,7 +105,7 @@ def _state(snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> M
 
 
 def _title(r: Recommendation, of: TitleSubject) -> str:
-    fault = next((str(one.fields["fault"]) for one in r.changes if one.code == _FAULT), "")
+    fault = next((str(one.fields["fault"]) for one in r.changes if one.code == "fault"), "")
     return _TITLES.get(fault, "Fix {} first").format(of.name)
 
 

@@ -299,7 +299,8 @@ def _title(r: Recommendation, of: TitleSubject) -> str:
     """``Move chat from azure/A to azure/B (same GPU, no InfiniBand)``: source, target, and what differs."""
     here, there = r.source, r.target
     if there.node_sku is None:
-        return f"Move {of.name} off {here.node_sku or here.gpu_sku or 'its nodes'}"
+        same = there.gpu_sku is not None and there.gpu_sku == here.gpu_sku
+        return f"Move {of.name} to {'a node without the fabric' if same else 'another GPU type'}"
     differs = [one.text for one in r.changes]
     if here.gpu_count != there.gpu_count:
         differs.append(f"{gpus(there.gpu_count, there.gpu_sku)} instead of {gpus(here.gpu_count, here.gpu_sku)}")

@@ -138,6 +138,8 @@ def _counts(runs: Sequence[WorkloadVerdict]) -> Iterator[tuple[float, int]]:
 
 
 def _title(r: Recommendation, of: TitleSubject) -> str:
+    if r.target.gpu_count >= r.source.gpu_count:
+        return f"Reduce the {gpus_words(r.source.gpu_count, r.source.gpu_sku)} of {of.name}"
     return f"Reduce {of.name} from {r.source.gpu_count} to {gpus_words(r.target.gpu_count, r.source.gpu_sku)}"
 
 

@@ -33,7 +33,6 @@ NIGHTS_MIN = 3
 # Share of its quiet hours that a service which is switched off may still hold its GPUs for.
 OFF_SHARE_MAX = 0.1
 DAY_SECONDS = 86400.0
-_OFF = "off-hours"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +123,7 @@ def _option(series: GroupContext, quiet: OffHours) -> DrawnRecommendation:
         energy_saving_kwh_per_month=kwh,
         changes=(
             coded(
-                _OFF, "switched off {begin:02d}:00 to {end:02d}:00 UTC", begin=quiet.begin, end=quiet.end
+                "off-hours", "switched off {begin:02d}:00 to {end:02d}:00 UTC", begin=quiet.begin, end=quiet.end
             ),
         ),
         saving=saving, freed_gpu_hours_per_month=base.gpus * HOURS_PER_MONTH * share, risk=quiet.risk,
@@ -206,7 +205,7 @@ def _paid_part(snapshot: PredictionSnapshot, state: MoveState, seen: Observation
 
 
 def _title(r: Recommendation, of: TitleSubject) -> str:
-    hours = next((one.fields for one in r.changes if one.code == _OFF), None)
+    hours = next((one.fields for one in r.changes if one.code == "off-hours"), None)
     when = "at night" if hours is None else f"from {hours['begin']:02d}:00 to {hours['end']:02d}:00 UTC"
     return f"Switch off the nodes of {of.name} {when}"
 

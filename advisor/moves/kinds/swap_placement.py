@@ -20,7 +20,6 @@ from ..context.recommendation_kind import RecommendationKind, TitleSubject
 from .move_sku import KIND as MOVE
 
 STARVES = 0.2  # share of its time that training waits for the network (communication takes 0.15 to 0.30 of large jobs)
-_PARTNER = "partner"
 _WAITS = ("network", "pcie")
 
 
@@ -184,7 +183,7 @@ def _option(fleet: FleetContext, serving: Group, found: FindingContext, training
         workload=serving.lead.id,
         source=Configuration(serving.lead.gpu_sku, serving.lead.node_sku, gpus),
         target=Configuration(training.lead.gpu_sku, training.lead.node_sku, gpus),
-        changes=(coded(_PARTNER, "the training {training} moves to its nodes", training=training.lead.name),),
+        changes=(coded("partner", "the training {training} moves to its nodes", training=training.lead.name),),
         text=text, time_ratio=prediction.interval if prediction else None, freed_gpu_hours_per_month=freed,
         risk=prediction.risk if prediction else "medium",
         would_change_if=(
@@ -219,7 +218,7 @@ def _no_partner(group: Group, found: FindingContext, why: CodedText) -> DrawnRec
 
 
 def _title(r: Recommendation, of: TitleSubject) -> str:
-    partner = next((one.fields["training"] for one in r.changes if one.code == _PARTNER), None)
+    partner = next((one.fields["training"] for one in r.changes if one.code == "partner"), None)
     return f"Swap the nodes of {of.name} and " + (f"the training {partner}" if partner else "a training")
 
 

@@ -48,7 +48,7 @@ def advice_document(
             *parts.unprompted(advice, lengths),
             *parts.levers(advice, lengths),
             *parts.market(advice, lengths),
-            sections.coverage(story, lengths),
+            sections.coverage(story, lengths, notes=False),
             sections.method(story, charts.get(MONEY)),
             sections.prices(advice.prices, lengths),
         ),

@@ -6,7 +6,7 @@ from ...core import formatting as words
 from ...core.advice_types import Advice
 from ...core.exclusions import compatible
 from .. import coverage
-from ..titles import monthly, usd_per_month
+from ..titles import covered_hours, monthly, usd_per_month
 from ..worth import shown_recommendations
 from .model import Tile
 from .truncate import brief
@@ -42,7 +42,7 @@ def short_usd(value: float) -> str:
 def basis(advice: Advice) -> str:
     """What the dollars rest on; without any, what to set to get them."""
     if advice.summary.cost_usd is not None:
-        return f"Prices: {words.price_note(advice.prices).removeprefix('at ')}. A month has 730 hours."
+        return f"Costs are {words.price_note(advice.prices)}. A month has 730 hours."
     hints = [brief(note, _HINT_LENGTH) for note in advice.notes if note.code in words.PRICE_NOTES]
     return " ".join(hints) if hints else "No price is known. Costs are in GPU-hours."
 
@@ -75,7 +75,7 @@ def _recoverable(advice: Advice) -> tuple[str, str]:
     if cash is None:
         return (coverage.not_judged(s) if s.nothing_judged else "unknown"), ""
     free = freed_hours(advice)
-    also = f"also {words.hours(free)}/month of capacity" if free > 0 else ""
+    also = f"also up to {words.hours(free)}/month of capacity" if free > 0 else ""
     spread = words.spread(s.recoverable_interval_usd_per_month).strip(" ()")
     told = f"{usd_per_month(cash)} in cash" if cash else "no cash savings available now"
     return told, "; ".join(part for part in (spread, also) if part)
@@ -93,7 +93,7 @@ def _hours(value: float, advice: Advice) -> str:
 
 
 def _days(advice: Advice) -> str:
-    hours = (advice.end - advice.start) / 3600
+    hours = covered_hours(advice)
     return f"{hours / 24:,.3g} days" if hours >= 48 else f"{hours:,.3g} h"
 
 

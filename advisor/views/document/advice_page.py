@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from ...core import formatting as words
@@ -15,7 +16,7 @@ from ..aggregates import blind_spots
 from ..move_words import fact_of
 from ..note_groups import note_groups
 from ..titles import Titles, gain_text, monthly, rounded_usd
-from ..worth import Folded, folded, shown_recommendations, small_recommendations
+from ..worth import Folded, folded, is_open, shown_recommendations, small_recommendations
 from . import advice_head as head
 from . import advice_sections as parts
 from . import sections
@@ -55,7 +56,7 @@ def _more(advice: Advice, options: PageOptions, lengths: Lengths) -> list[Sectio
     """The sections that only `options` bring."""
     story: Story = story_of(advice, None)
     every = {
-        "coverage": lambda: (sections.coverage(story, lengths),),
+        "coverage": lambda: (sections.coverage(story, lengths, notes=False),),
         "energy": lambda: energy_section(story, lengths),
         "idle": lambda: (sections.idle(story, lengths),),
         "fabric": lambda: (sections.fabric(story, None, lengths),),
@@ -74,26 +75,29 @@ def recommendations(advice: Advice, options: PageOptions = SHORT) -> Section:
     most = options.rows.recommendations if options.short else len(shown)
     small = () if options.short else small_recommendations(advice)
     blocked = [r for r in advice.recommendations if r.blocked_by]
-    listed = [*shown[:most], *small, *(blocked if options.verbose else ())]
+    decided = [r for r in advice.recommendations if not is_open(r) and not r.blocked_by]
+    listed = [*shown[:most], *small, *(() if options.short else decided), *(blocked if options.verbose else ())]
     short, titles = short_ids(r.id for r in advice.recommendations), Titles(advice)
 
     worth = Worth(advice)
 
     def row(r: Recommendation) -> tuple[str, str]:
-        more = f"{r.risk.replace('-', ' ')} risk"
+        more = [gain_text(r, advice)]
         if r.saving_usd_per_month is None and r.freed_gpu_hours_per_month > 0 and worth.gpu_hour_usd(r) is not None:
-            more = f"worth {head.short_usd(worth.usd(r).p50)}, {more}"
+            more.append(f"worth {head.short_usd(worth.usd(r).p50)}")
+        more.append(f"{r.risk.replace('-', ' ')} risk")
         if r.blocked_by:
-            more = f"blocked: {'; '.join(map(str, r.blocked_by))}"
+            more = [f"blocked: {'; '.join(map(str, r.blocked_by))}"]
         elif r.decision is not None and r.decision.state != "proposed":
-            more += f", {words.decision_words(r.decision)}"
-        return brief(short[r.id], 20), f"{brief(titles.of(r), _TITLE)} ({gain_text(r, advice)}, {more})"
+            more.append(words.decision_words(r.decision))
+        return brief(short[r.id], 20), f"{brief(titles.of(r), _TITLE)} ({', '.join(more)})"
 
     return section(
         "Recommendations",
         "" if shown else _no_recommendation(advice),
         Figures(tuple(map(row, listed))),
         _left_out(len(shown) - most, "" if small else _small_words(rest), 0 if options.verbose else len(blocked)),
+        _decisions(decided) if options.short else "",
     )
 
 
@@ -106,6 +110,12 @@ def _no_recommendation(advice: Advice) -> str:
     if s.partly_judged:
         return f"No recommendation for the GPUs that were judged ({coverage.judged_of(s)})."
     return "No recommendation: nothing saves enough now."
+
+
+def _decisions(decided: Sequence[Recommendation]) -> str:
+    """``Decided: 2 accepted, 1 dismissed.``; empty where nothing was."""
+    states = Counter(r.decision.state for r in decided if r.decision is not None)
+    return f"Decided: {', '.join(f'{count:,} {state}' for state, count in sorted(states.items()))}." if states else ""
 
 
 def _small_words(rest: Folded) -> str:
@@ -138,7 +148,7 @@ def findings(advice: Advice, options: PageOptions = SHORT) -> Section:
     short, titles = short_ids(f.id for f in advice.findings), Titles(advice)
     rows: list[tuple[str, ...]] = []
     for rule, same in kept:
-        rows.append((f"{brief(fact_of(rule), _NAME + 8)} ({len(same):,})", "", _cost(same, advice)))
+        rows.append((f"{brief(fact_of(rule), _NAME + 8)} ({len(same):,})", brief(rule, 20), _cost(same, advice)))
         largest = sorted(same, key=lambda f: (-_usd([f]), -f.gpu_hours, f.id))[: each or (1 if len(same) == 1 else 0)]
         rows += [(f"  {brief(titles.resource(f), _NAME)}", brief(short[f.id], 20), _cost([f], advice)) for f in largest]
     left = len(ordered) - len(kept)
@@ -212,11 +222,18 @@ def _workload_cost(same: Sequence[WorkloadVerdict], advice: Advice) -> str:
 def notes(advice: Advice, options: PageOptions = SHORT) -> tuple[Section, ...]:
     """What limits the verdicts: notes by code, counted; all of them where asked. None where there is nothing."""
     missing = _missing(advice)
+    dark = [
+        brief(f"{gpus} {'GPU' if gpus == '1' else 'GPUs'} not observed on {nodes}: {reason}", _NOTE)
+        for nodes, gpus, reason, _ in coverage.unobserved_rows(advice.summary)
+    ]
     if options.verbose:
         spots = [f"{b.why} ({b.what} of {words.counted(b.workloads, 'workload')})" for b in blind_spots(advice)]
-        told = [*(note.text for note in advice.notes), *spots]
+        told = [*dark, *(note.text for note in advice.notes), *spots]
     else:
-        told = [brief(group.text, _NOTE) for group in note_groups(advice.notes)] + ([missing] if missing else [])
+        # Without any price, the head has the note on prices already.
+        skip = words.PRICE_NOTES if advice.summary.cost_usd is None else frozenset[str]()
+        groups = [brief(group.text, _NOTE) for group in note_groups(advice.notes) if group.code not in skip]
+        told = [*dark, *groups, *([missing] if missing else [])]
     most = options.rows.notes if options.short and not options.verbose else len(told)
     more = f"{len(told) - most} more kinds of notes" if len(told) > most else ""
     return (section("Notes", Bullets((*told[:most], *((more,) if more else ())))),) if told else ()
@@ -247,7 +264,7 @@ def _next(advice: Advice, options: PageOptions) -> tuple[Section, ...]:
     first = next((r.id for r in shown_recommendations(advice)), None) or next((f.id for f in advice.findings), None)
     if first is not None:
         rows.append(_command("Evidence and calculation of one id:", again, "explain", _short_of(first, advice)))
-    if options.short:
+    if options.short and advice.workloads:
         rows.append(
             _command("All sections (--section NAME for one, --verbose for every reason):", again, "advise", "--all")
         )

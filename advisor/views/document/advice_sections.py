@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ...core import formatting as words
 from ...core.advice_types import Advice, Recommendation
+from ...core.coded_text import CodedText
 from ...core.latency_words import latency_words
 from ...core.verdict_types import WorkloadVerdict
 from ...core.worth import Worth
@@ -17,6 +18,8 @@ from . import sections
 from .model import AsideBlock, Block, Bullets, Figures, Section, Table, section
 from .page_options import Again
 from .truncate import Lengths
+
+_REJECTED = 3  # node types of one recommendation, with their reasons
 
 
 def findings(advice: Advice, lengths: Lengths, again: Again | None = None) -> tuple[Section, ...]:
@@ -44,9 +47,9 @@ def _case(  # noqa: PLR0917
                 ("Id", f.id),
             )
         ),
-        AsideBlock(sections.wrong_if(f.would_change_if, lengths)),
+        *_conditions(f.would_change_if, lengths),
         AsideBlock("Details:", again.command("explain", f.id)) if again is not None else None,
-        *options_of(Worth(advice).ranked(case.recommendations), advice, titles, lengths),
+        *options_of(case.recommendations, advice, titles, lengths),
         best(case) if case.recommendations else None,
     )
 
@@ -72,8 +75,8 @@ def options_of(ways: Sequence[Recommendation], advice: Advice, titles: Titles, l
 
 
 def _option(r: Recommendation, advice: Advice, titles: Titles, lengths: Lengths) -> Section:
-    rejected = [f"Rejected {one.sku}: {one.reason}." for one in r.rejected[: lengths.rejected]]
-    more = len(r.rejected) - lengths.rejected
+    rejected = [f"Rejected {one.sku}: {one.reason}." for one in r.rejected[:_REJECTED]]
+    more = len(r.rejected) - _REJECTED
     if more > 0:
         rejected.append(f"{more} more node types rejected; reasons in --format json.")
     figures = (
@@ -87,9 +90,15 @@ def _option(r: Recommendation, advice: Advice, titles: Titles, lengths: Lengths)
         f"Blocked by: {'; '.join(map(str, r.blocked_by))}." if r.blocked_by else "",
         f"Decision: {words.decision_words(r.decision)}." if r.decision is not None else "",
         _levers_in_short(r),
-        AsideBlock(sections.wrong_if(r.would_change_if, lengths)),
+        *_conditions(r.would_change_if, lengths),
         Bullets(tuple(rejected)),
     )
+
+
+def _conditions(conditions: Sequence[CodedText], lengths: Lengths) -> tuple[Block, ...]:
+    """What would change a verdict, one a line; none where nothing is known to."""
+    told = [words.clause(str(one)) for one in conditions[: lengths.conditions]]
+    return ("This would change if:", Bullets(tuple(told))) if told else ()
 
 
 def _levers_in_short(r: Recommendation) -> str:

@@ -12,6 +12,7 @@ from ...core.timestamps import minute
 from ...core.verdict_types import INFERRED
 from .. import coverage as cover
 from ..aggregates import FabricSum, IdleGpus
+from ..note_groups import note_groups
 from .model import AsideBlock, Chart, Figures, Section, Table, section
 from .report_content import TOLD_IN_FULL, Change, Story, TeamRow
 from .select_moves import Move
@@ -219,7 +220,8 @@ def _silent_words(fabrics: Sequence[FabricSum]) -> str:
     return f"{said}: {silent} of {words.usd(sum(paid))} that the fabrics add to their nodes' price{assumed}."
 
 
-def coverage(story: Story, lengths: Lengths) -> Section:
+def coverage(story: Story, lengths: Lengths, *, notes: bool = True) -> Section:
+    """What was observed, and what is missing. `notes`: with the advice's notes, grouped."""
     a = story.advice
     early = (
         f"The week is not over: it ends {minute(a.end)}, and this was written {minute(a.generated_at)}."
@@ -239,7 +241,7 @@ def coverage(story: Story, lengths: Lengths) -> Section:
         f"{lengths.sentence(b.why, 240)} ({lengths.name(b.what)} of {words.counted(b.workloads, 'workload')})"
         for b in story.blind_spots
     ]
-    missing += [lengths.sentence(note, 320) for note in a.notes]
+    missing += [lengths.sentence(group.text, 320) for group in note_groups(a.notes) if notes]
     rows = cover.unobserved_rows(a.summary)
     whole = not missing and not rows and story.observed is not None and story.observed >= cover.WHOLE_MIN
     shown = tuple(

@@ -12,6 +12,7 @@ from skuwise.advisor.cli.price_options import add_prices, said_prices
 from skuwise.advisor.core import formatting as words
 from skuwise.advisor.moves.base.pricing import PriceBook, fabric_premium
 from skuwise.advisor.render import render
+from skuwise.advisor.views.document.page_options import PageOptions
 from skuwise.rules.base.errors import UsageError
 from skuwise.rules.catalog.hour_prices import HourPrices, StatedPrice, StatedPrices, parse_flags, resolve_prices
 from skuwise.rules.catalog.types import Price
@@ -168,7 +169,9 @@ def test_on_premises_one_line_gives_dollars_and_no_cash():
     assert advice.summary.recoverable_usd_per_month == 0
     assert all(r.saving_usd_per_month is None for r in advice.recommendations)
     assert all(p.basis == "owned" for p in advice.prices)
-    assert "your setting, gpu_hour_usd" in render(advice, "table", width=160, color=False)
+    assert "at owned price" in render(advice, "table", width=160, color=False)
+    page = PageOptions(sections=("prices",))
+    assert "your setting, gpu_hour_usd" in render(advice, "table", width=160, color=False, page=page)
 
 
 def test_a_node_that_somebody_owns_frees_capacity():
@@ -191,9 +194,9 @@ def test_without_any_price_costs_are_gpu_hours_and_one_line_says_how_to_get_doll
     assert [note.text for note in advice.notes].count(line) == 1
     table = render(advice, "table", width=160, color=False)
     assert line in " ".join(table.split())
-    assert "cost (GPU-hours)" in table
-    assert "GPU-hours so far" in table
-    head = [one for one in table.splitlines() if one.startswith("  Cost in GPU-hours  ")]
+    assert table.count(line[:40]) == 1
+    assert "Workloads by GPU-hours" in table
+    head = [one for one in table.splitlines() if one.startswith("  GPU-hours  ")]
     assert len(head) == 1
     assert "$" not in table
     text = render(advice, "markdown", width=160, color=False)
@@ -202,7 +205,7 @@ def test_without_any_price_costs_are_gpu_hours_and_one_line_says_how_to_get_doll
         assert "unknown" not in text.partition(part)[2].partition("\n## ")[0].replace("are unknown", "")
     html = render(advice, "html", width=160, color=False)
     assert "cost (GPU-hours)" in html
-    assert "Cost in GPU-hours" in html
+    assert "GPU-hours/month" in html
     assert "$" not in html.partition("</style>")[2]
 
 
@@ -211,8 +214,8 @@ def test_a_fleet_priced_in_part_has_units_in_its_cells():
     work = [workload("paid", ("n1",)), workload("lost", ("n2",), node_sku=None)]
     table = render(advice_of(verdicts(both, work)), "table", width=160, color=False)
     lost = next(one for one in table.splitlines() if one.startswith("lost "))
-    assert lost.endswith("2,688  2,688 GPU-hours")  # held, with its unit in the head, and the cost
-    assert "No price for 1 of 2 nodes (H100-SXM5), whose hours are in no dollar figure" in " ".join(table.split())
+    assert lost.endswith("5,840 GPU-hours")  # a month of them, with the unit
+    assert "No price for 1 of 2 nodes (H100-SXM5), not included in dollar amounts" in " ".join(table.split())
 
 
 def test_several_skus_and_unknown_ones_are_told_in_one_line():

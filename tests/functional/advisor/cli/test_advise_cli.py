@@ -62,7 +62,7 @@ def test_output_is_written_whole_or_not_at_all(founding, tmp_path, capsys):
     target = tmp_path / "report.md"
     target.write_text("old")
     assert main(["advise", "--db", str(founding), "--format", "markdown", "--output", str(target)]) == 0
-    assert target.read_text().startswith("# Advice for ")
+    assert target.read_text().startswith("# GPU fleet: ")
     assert [p.name for p in tmp_path.iterdir()] == ["report.md"]
     assert capsys.readouterr().out == ""
     assert main(["advise", "--db", str(founding), "--output", str(tmp_path / "none" / "x.txt")]) == 1
@@ -134,7 +134,7 @@ def test_explain_tells_a_workload_and_draws_its_roofline(founding, tmp_path, cap
     asked = ["explain", "--db", str(founding), workload["id"], "--roofline", str(picture), "--against", "L40S"]
     assert main(asked) == 0
     said = capsys.readouterr()
-    assert "Held back by: hbm-bandwidth" in said.out
+    assert "Bottleneck: hbm-bandwidth" in said.out
     assert "On L40S the roof at this intensity is x0." in said.out
     assert f"drawn to {picture}" in said.err
     assert ElementTree.parse(picture).getroot().tag.endswith("svg")

@@ -91,7 +91,7 @@ def test_mail_and_page_read_on_a_phone_in_light_and_dark_and_fetch_nothing(tmp_p
             shown = told[which]
             assert shown["reaches"] <= shown["width"], which
             assert shown["width"] <= PHONE
-            assert "What to move" in shown["text"]
+            assert "Recommendations" in shown["text"]
             assert "<script>top.hit=1</script>" in shown["text"]  # as words
             assert shown["scripts"] == 0
             assert shown["pictures"]

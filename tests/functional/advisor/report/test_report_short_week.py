@@ -25,7 +25,7 @@ to = ["serving@example.org"]
 """
 # Words that state a zero, an absence or a whole week.
 UNTRUE = (
-    "(7.0 days)", "(7 days)", "No GPU was found idle", "No waste was found", "No move was found", "wasted $0",
+    "(7.0 days)", "(7 days)", "No GPU was idle", "No waste was found", "No move was found", "wasted $0",
     "No cash", "gains anything was found", "Every figure that the verdicts need was observed",
 )  # fmt: skip
 

@@ -25,6 +25,7 @@ from skuwise.advisor.moves.recommender import recoverable_cash
 from skuwise.advisor.pipeline import AdviseOptions, advise_on
 from skuwise.advisor.render import render
 from skuwise.advisor.render.json import load_schema, to_dict
+from skuwise.advisor.views.document.page_options import PageOptions
 from skuwise.rules.base.errors import NothingToDo, StoreError
 from skuwise.tests.support.file_modes import bound_by_modes
 from skuwise.tests.support.moves_builders import advice_of, catalog, founding
@@ -295,8 +296,10 @@ def test_what_was_set_aside_is_marked_and_not_counted(state, open_advice: Advice
     assert {r.id for r in advice.recommendations} == {r.id for r in open_advice.recommendations}
     assert {r.id for r in advice.recommendations if r.set_aside} == counted
     for form in ("table", "markdown", "csv", "json"):
-        assert state in render(advice, form)
-        assert "a warm standby" in render(advice, form)
+        told = render(advice, form, page=PageOptions(whole=True))
+        assert state in told
+        assert "a warm standby" in told
+    assert f"Decided: {len(counted)} {state}." in render(advice, "table")
     document = to_dict(advice)
     jsonschema.validate(json.loads(render(advice, "json")), load_schema())
     assert {r["id"] for r in document["recommendations"] if r["decision"]} == counted
@@ -305,7 +308,7 @@ def test_what_was_set_aside_is_marked_and_not_counted(state, open_advice: Advice
 def test_what_was_accepted_counts_until_it_is_done(open_advice: Advice) -> None:
     accepted = decided({r.id: Decision("accepted", NOW, "ann") for r in open_advice.recommendations})
     assert accepted.summary == open_advice.summary
-    assert "accepted by ann" in render(accepted, "table")
+    assert "accepted by ann" in render(accepted, "table", page=PageOptions(whole=True))
 
 
 def test_when_the_best_is_dismissed_the_next_best_of_its_set_counts() -> None:

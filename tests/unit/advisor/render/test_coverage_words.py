@@ -29,7 +29,7 @@ from skuwise.tests.support.partly_observed import HOURS, advice, advised, azure,
 from skuwise.tui.content.fleet_measures import fleet_map, unobserved
 
 NOTHING = Reconciliation(None, None, None, None, None, None, None)
-ZEROS = ("wasted $0", "Of it wasted $0", "No GPU was found idle", "No waste was found in this window", "(7.0 days)")
+ZEROS = ("wasted $0", "Of it wasted $0", "No GPU was idle", "No waste was found in this window", "(7.0 days)")
 
 
 def flat(text: str) -> str:
@@ -74,11 +74,11 @@ def test_every_renderer_tells_the_same_count() -> None:
     assert sum(unobserved(spot) is not None for spot in spots) == 10
 
 
-def test_coverage_stands_in_the_first_line() -> None:
-    first, *_ = render(advice(), "table", width=200).splitlines()
-    assert first.startswith("Advice for ")
-    assert "2 of 2 days observed" in first
-    assert "10 not observed (see below)" in first
+def test_coverage_stands_in_the_first_lines() -> None:
+    first, _, window, *_ = render(advice(), "table", width=200).splitlines()
+    assert first.startswith("GPU fleet: $")
+    assert "2 of 2 days observed" in window
+    assert "10 not observed" in window
     assert "10 of 32 GPUs not observed" in mailed(advice())[0]
     rows = csv.DictReader(io.StringIO(render(advice(), "csv")))
     assert next(rows)["row"] == "summary"
@@ -127,7 +127,7 @@ def test_where_all_was_judged_the_words_are_plain() -> None:
     assert a.summary.judged_gpu_count == a.summary.gpu_count == 8
     assert a.summary.wasted_usd == 0
     text = mailed(a)[1]
-    assert "No GPU was found idle, and none held without use." in text
+    assert "No GPU was idle or held without use." in text
     assert "all 8 GPUs, 384 GPU-hours" in text
     assert mailed(a)[0].count("observed") == 0
 
@@ -162,7 +162,7 @@ def test_a_fabric_that_was_not_observed_is_said_and_is_not_silent() -> None:
     lost = [use for use in a.fabrics if use.unseen]
     assert [use.node for use in lost] == ["n2", "n3"]
     assert "not observed" in mailed(a)[1]
-    assert "0 of 2 fabrics that were judged carried nothing" in mailed(a)[1]
+    assert "0 of 2 fabrics with a verdict carried no traffic" in mailed(a)[1]
 
 
 def test_shards_merge_into_the_same_coverage() -> None:

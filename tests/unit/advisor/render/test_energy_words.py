@@ -127,22 +127,22 @@ def test_a_teams_week_is_told_in_kwh_dollars_carbon_and_joules_a_token():
     page = mail_document(story, {}, Lengths())
     text = mail_text(page)
     assert "The team's workloads drew 672 kWh, by the GPUs' energy counters." in text.replace("\n", " ")
-    assert "0.25 J a generated token, 4 tokens a second per watt" in text
+    assert "0.25 J per generated token, 4 tokens per second per watt" in text
     flat = re.sub(r"\s+", " ", text)
     assert "$87.36 of power and 185 kg of CO2, by the site's figures: $0.1 per kWh, 2026-11-01 (utility bill)" in flat
     assert "PUE 1.3, 2026-10-01 (meter); 200 to 223 g of CO2 per kWh by the hour, UTC, 2026-11-01" in flat
-    assert "The week before it was 672 kWh (as before)." in flat and words.APART in flat
+    assert "The week before: 672 kWh (as before)." in flat and words.APART in flat
     assert "Energy" in mail_html(page)
 
 
 def test_the_section_says_what_was_at_rest_and_what_a_site_may_set():
     said = [block for block in section_text(fleet()).blocks if isinstance(block, str)]
-    assert "At rest: 1,344 kWh (67 %): 672 kWh while somebody held the GPU, 672 kWh while nobody did." in said
+    assert "At rest: 1,344 kWh (67 %): 672 kWh on held GPUs, 672 kWh on free GPUs." in said
     bare = [block for block in section_text(advice_of(founding())).blocks if isinstance(block, str)]
     assert words.NO_FIGURES in bare
     power = advice_of(founding(), energy=SiteEnergy(SITE.usd_per_kwh))
     told = [block for block in section_text(power).blocks if isinstance(block, str)]
-    assert words.NO_CARBON in told and "No PUE is set: cooling and losses are not in it." in told
+    assert words.NO_CARBON in told and "No PUE is set: cooling and losses are not included." in told
     carbon = advice_of(founding(), energy=replace(SITE, usd_per_kwh=None))
     assert words.NO_PRICE in [block for block in section_text(carbon).blocks if isinstance(block, str)]
 
@@ -162,7 +162,7 @@ def test_what_was_not_measured_is_never_told_as_zero():
     assert words.kwh(None) == "unknown" and words.watts(None) == "unknown" and words.small(None) == "-"
     nothing = Energy(**NOTHING)
     assert words.drawn_words(nothing, "the GPUs") == (
-        "What the GPUs drew is not known: neither an energy counter nor power was read."
+        "Energy of the GPUs: unknown. No energy counter and no power reading is available."
     )
     assert words.node_words(NodeEnergy(**NOTHING, node="n1")) == "energy not measured"
     half = Energy(10.0, 4.0, 5.0, 5.0, 0.0, basis="both")

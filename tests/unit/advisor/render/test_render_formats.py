@@ -19,6 +19,7 @@ from skuwise.advisor.render.formats.markdown import escape
 from skuwise.advisor.render.json import load_schema
 from skuwise.advisor.render.text import document_text, sections_text
 from skuwise.advisor.views.document.advice_document import case_sections, overview_document
+from skuwise.advisor.views.document.page_options import PageOptions
 from skuwise.tests.support.golden_files import FOLDER, renewed
 from skuwise.tests.support.moves_builders import (
     DAYS,
@@ -167,7 +168,8 @@ def test_the_table_keeps_within_its_width(width):
 
 
 def test_every_dollar_of_the_text_has_a_date_and_a_source():
-    out = " ".join(render(advice_of(founding()), "table").split())
+    page = PageOptions(whole=True, verbose=True)
+    out = " ".join(render(advice_of(founding()), "table", page=page).split())
     assert "at list price, 2026-" in out
     assert "public GPU price survey" in out
     assert "InfiniBand fabric" in out
@@ -181,7 +183,7 @@ def test_where_nothing_saves_it_says_so():
     h200 = node(sku=sku, region="eastus2", gpu_sku="H200-SXM")
     advice = advice_of(verdicts([h200], [chat], uses=[usage(chat, u_n=0.2)]))
     for form in ("table", "markdown"):
-        assert "Nothing saves here today" in " ".join(render(advice, form).split())
+        assert "No recommendation: nothing saves enough now." in " ".join(render(advice, form).split())
 
 
 def test_nothing_found_is_said_in_words():
@@ -226,9 +228,9 @@ def test_what_saves_most_is_read_first_and_runs_of_a_series_are_one_line():
                 occupancy=pd.concat([quiet.occupancy, verdicts([spare]).occupancy], ignore_index=True))
     )  # fmt: skip
     page = document_text(overview_document(advice), width=120)
-    assert page.index("1  idle ") < page.index("2  idle-fabric")
+    assert page.index("Release 8 idle H100s on spare") < page.index("Move chat from")
     assert "chat (2 runs)" in page
-    assert "16 H100-SXM5" in page
+    assert "16 H100" in page
 
 
 def test_nothing_found_claims_no_more_than_was_judged():
@@ -239,10 +241,11 @@ def test_nothing_found_claims_no_more_than_was_judged():
         assert "14 s of data" in text
 
 
-def test_the_story_tells_the_case_and_each_way_out_in_sentences():
+def test_the_story_has_the_case_and_each_recommendation_in_sentences():
     told = " ".join(sections_text(case_sections(advice_of(founding()), "idle-fabric")).split())
     assert "carried no traffic" in told
-    assert all(way in told for way in ("same GPU, other node:", "another GPU:", "fewer GPUs:", "swap with training:"))
-    assert "Wrong if" in told
+    titles = ("Move chat from", "Move chat to another GPU type", "Reduce the 16 H100s", "Swap the nodes of chat")
+    assert all(title in told for title in titles)
+    assert "This would change if" in told
     assert sections_text(case_sections(empty(), "idle-fabric")) == ""
     assert "\x1b" not in sections_text(case_sections(hostile_advice("\x1b[31m[red]"), "idle-fabric"))

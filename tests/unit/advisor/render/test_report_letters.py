@@ -78,8 +78,8 @@ def test_long_names_that_begin_alike_are_each_cut_whole():
 
 def test_the_story_has_its_order_in_both_forms():
     order = [
-        "This week against last", "What to move", "Every team", "Idle and held GPUs, by owner",
-        "The fabric: what was paid and what was used", "What was not observed",
+        "This week against last", "Recommendations", "Every team", "Idle and held GPUs, by owner",
+        "The fabric: what was paid and what was used", "Coverage",
         "What was accepted, and what it saved", "Method and reconciliation", "Prices",
     ]  # fmt: skip
     made = letter(before=fleet(end=END - WEEK), teams=split_by_team(fleet(), by_namespace))
@@ -94,9 +94,9 @@ def test_the_plain_text_is_a_full_report_of_72_columns():
     flat = " ".join(made.text.split())
     for said in (
         "was 8,064, +100 %", "$71,774 a month ($64,596 to $78,951)", "cash, now", "Risk very-low",
-        "Wrong if the node is not to be had in the numbers needed.", "skuwise explain r-w-0-1",
-        "3 of 12 fabrics carried nothing that needs one: $4,955 of $19,822", "Nobody measured what it sustains.",
-        "$950 a month saved, of $1,000 predicted", "where the money went", "list price, 2026-09-19",
+        "This would change if the node is not to be had in the numbers needed.", "skuwise explain r-w-0-1",
+        "3 of 12 fabrics carried no traffic that needs one: $4,955 of $19,822", "Nobody measured what it sustains.",
+        "$950 a month saved, of $1,000 predicted", "cost breakdown", "list price, 2026-09-19",
         "idle 4,032, was 2,016",
     ):  # fmt: skip
         assert said in flat, said
@@ -126,8 +126,8 @@ def test_a_fleets_table_is_cut_with_a_sign_and_whole_in_its_list():
 def test_what_was_told_before_is_named_and_not_told_again():
     story = story_of(fleet(), None)
     again = letter(told=frozenset(m.id for m in story.moves))
-    assert "Nothing new this week. What was told before is still open:" in again.text
-    assert "Look closer" not in again.text
+    assert "Nothing new this week. Still open from earlier reports:" in again.text
+    assert "Details:" not in again.text
     flat = " ".join(again.text.split())
     assert all(m.id in flat for m in story.moves)
 

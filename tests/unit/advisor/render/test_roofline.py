@@ -56,7 +56,7 @@ def test_what_nobody_measured_has_no_sustained_roof_and_says_so() -> None:
     assert roof.sustained_at(100.0) is None
     found = drawn(targets=[replace(L4, achieved=replace(L4.achieved, bf16_gemm=None))])
     assert found.bound_on(found.targets[0]) is None
-    assert any("Nobody has published the matrix rate that L4 sustains" in sentence for sentence in found.missing)
+    assert any("No published matrix rate that L4 sustains" in sentence for sentence in found.missing)
 
 
 def test_a_gpu_without_bf16_is_held_against_fp16() -> None:
@@ -66,12 +66,12 @@ def test_a_gpu_without_bf16_is_held_against_fp16() -> None:
 @pytest.mark.parametrize(
     ("features", "said"),
     [
-        ({"hbm_per_engine": 0.5}, "Tensor activity is not known: not on this GPU."),
-        ({"tensor_per_engine": 0.5}, "DRAM activity is not known"),
+        ({"hbm_per_engine": 0.5}, "Tensor activity is unknown: not on this GPU."),
+        ({"tensor_per_engine": 0.5}, "DRAM activity is unknown"),
         ({"tensor_per_engine": 0.0, "hbm_per_engine": 0.5}, "Tensor activity is zero"),
-        ({"tensor_per_engine": float("nan"), "hbm_per_engine": float("inf")}, "Tensor activity is not known"),
-        ({"tensor_per_engine": 0.5, "hbm_utilization": 0.5}, "not known over the same time"),
-        ({}, "Tensor activity is not known"),
+        ({"tensor_per_engine": float("nan"), "hbm_per_engine": float("inf")}, "Tensor activity is unknown"),
+        ({"tensor_per_engine": 0.5, "hbm_utilization": 0.5}, "unknown over the same time"),
+        ({}, "Tensor activity is unknown"),
     ],
 )
 def test_without_a_place_the_reason_is_told(features, said) -> None:

@@ -1,0 +1,218 @@
+"""The page of ``skuwise advise``: two screens whatever the fleet, ranked by one key, with nothing below the minimum."""
+
+import random
+from dataclasses import replace
+
+import pytest
+from skuwise.advisor.core.advice_types import Advice, Configuration, Interval, Recommendation, Reconciliation, Summary
+from skuwise.advisor.core.coded_text import CodedText
+from skuwise.advisor.core.worth import Worth, marked, min_saving
+from skuwise.advisor.render import render
+from skuwise.advisor.render.formats.table import LINES_MAX
+from skuwise.advisor.views.document.page_options import Again, PageOptions
+from skuwise.advisor.views.note_groups import note_groups
+from skuwise.advisor.views.titles import finding_title, gain_text, monthly, recommendation_title, rounded_usd, titled
+from skuwise.advisor.views.worth import folded, shown_recommendations, worth_showing
+from skuwise.tests.support.report_fixtures import END, WEEK, fleet, unpriced
+
+ACTIONS = (
+    "move-sku", "reduce-gpus", "mig-slice", "consolidate", "schedule-off", "swap-placement", "release", "lower-clock",
+    "power-cap", "rest-clocks", "fix-first",
+)  # fmt: skip
+RULES = ("idle", "held-idle", "idle-fabric", "energy", "fix-first", "under-tier", "over-tier", "site-rule")
+AGAIN = Again("skuwise", "--db '/data/two words.db' --since 7d")
+
+
+def nothing() -> Advice:
+    none = Reconciliation(None, None, None, None, None, None, None)
+    summary = Summary(0, 0.0, None, None, None, none)
+    return Advice(END, END - WEEK, END, {"kind": "sqlite"}, summary, (), (), (), ())
+
+
+def way(saving: tuple[float, float, float] | None = None, freed: float = 0.0, **changes: object) -> Recommendation:
+    (base,) = fleet(1, 1).recommendations
+    told = replace(
+        base, saving_usd_per_month=Interval(*saving) if saving else None, freed_gpu_hours_per_month=freed, shown=None,
+        realisation="cash-now" if saving else "capacity-freed",
+    )  # fmt: skip
+    return replace(told, **changes)
+
+
+def with_ways(*ways: Recommendation, minimum: float = 100.0) -> Advice:
+    base = fleet(1, 1)
+    named = [replace(r, id=f"r-{n:012x}") for n, r in enumerate(ways)]
+    summary = replace(base.summary, min_saving_usd_per_month=minimum)
+    return marked(replace(base, recommendations=tuple(named), summary=summary))
+
+
+def crowded(seed: int, nodes: int) -> Advice:
+    """A fleet of so many nodes with hundreds of findings, long names, blocked options, and notes of every kind."""
+    rng = random.Random(seed)
+    base = fleet(nodes // 4, 4)
+    workloads = [replace(w, name=f"{w.name}-{'x' * rng.choice((0, 5, 60, 400))}") for w in base.workloads]
+    findings = [
+        replace(f, id=f"f-{n:012x}", rule=rng.choice((*RULES, f"own-{n % 40}")), cost_usd=rng.choice((None, 9.0, 9e6)))
+        for n, f in enumerate(base.findings * 3)
+    ]
+    ways = []
+    for n, r in enumerate(base.recommendations * 5):
+        p50 = rng.choice((1.34, 2.35, 1676.0, 71_774.0, -30.0))
+        wide = rng.choice((0.0, 0.2, 3.0)) * abs(p50)
+        saving = None if rng.random() < 0.4 else Interval(p50 - wide, p50, p50 + wide)
+        ways.append(
+            replace(
+                r, id=f"r-{n:012x}", action=rng.choice(ACTIONS), saving_usd_per_month=saving, excludes=(),
+                freed_gpu_hours_per_month=rng.choice((0.0, 3.0, 2920.0)), findings=(rng.choice(findings).id,),
+                energy_saving_kwh_per_month=rng.choice((None, Interval(-5.0, 40.0, 90.0), Interval(9e4, 1e5, 2e5))),
+                blocked_by=() if rng.random() < 0.5 else (CodedText("because", "of a long reason " * 20),),
+                target=rng.choice((r.target, Configuration("L40S", f"aws/{'g6e' * 30}", 4))),
+            )
+        )  # fmt: skip
+    notes = tuple(
+        CodedText(f"code-{n % 30}", f"note {n} {'of some length ' * rng.choice((1, 30))}") for n in range(500)
+    )
+    told = replace(
+        base, workloads=tuple(workloads), findings=tuple(findings), recommendations=tuple(ways), notes=notes,
+        market=tuple(ways[:50]) if rng.random() < 0.5 else None,
+    )  # fmt: skip
+    return marked(told)
+
+
+@pytest.mark.parametrize("nodes", [4, 62, 1000])
+@pytest.mark.parametrize("width", [60, 80, 100, 200])
+def test_the_page_fits_two_screens_whatever_the_fleet(nodes: int, width: int, seed: int = 7) -> None:
+    advice = crowded(seed + nodes, nodes)
+    text = render(advice, "table", width=width, page=PageOptions(again=AGAIN))
+    assert text.count("\n") <= LINES_MAX == 100
+    assert all(title in text for title in ("Recommendations", "Findings", "Workloads by cost", "Notes", "Next"))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_is_shown_reaches_the_minimum_and_stands_in_the_order_of_one_key(seed: int) -> None:
+    advice = crowded(seed, 40)
+    worth, shown = Worth(advice), shown_recommendations(advice)
+    values = [worth.usd(r) for r in shown]
+    assert [v.p50 for v in values] == sorted((v.p50 for v in values), reverse=True)
+    assert all(v.p50 >= worth.minimum and v.p10 > 0 for v in values)
+    assert not any(r.blocked_by for r in shown)
+    assert all(worth_showing(r, advice) for r in shown)
+
+
+def test_a_small_dollar_never_ranks_above_a_large_one_whatever_the_action() -> None:
+    small, large = way((2.3, 2.35, 2.4), action="swap-placement"), way((1600, 1676, 1700), action="schedule-off")
+    freed = way(None, 2920.0)  # at 12.29 US dollars a GPU-hour
+    shown = shown_recommendations(with_ways(small, large, freed, minimum=1.0))
+    assert [r.action for r in shown] == [freed.action, "schedule-off", "swap-placement"]
+
+
+def test_what_is_below_the_minimum_or_uncertain_is_folded_and_stays_in_the_json() -> None:
+    advice = with_ways(way((-25, 1.34, 29)), way((-10, 5000, 9000)), way((80, 99, 120)), way((90, 101, 120)))
+    assert [r.shown for r in advice.recommendations] == [False, False, False, True]
+    rest = folded(advice)
+    assert (rest.count, rest.minimum) == (3, 100.0)
+    assert rest.usd_per_month == pytest.approx(1.34 + 5000 + 99)
+    assert '"shown": false' in render(advice, "json")
+    assert "3 below $100/month or uncertain (total $5,100/month)" in " ".join(render(advice, "table").split())
+
+
+def test_energy_and_freed_hours_are_compared_in_dollars() -> None:
+    energy = way(None, 0.0, energy_saving_kwh_per_month=Interval(900.0, 1000.0, 1100.0), realisation="energy")
+    few = way(None, 8.0)  # 98 US dollars at their price
+    advice = with_ways(energy, few, way(None, 9.0))
+    assert [r.shown for r in advice.recommendations] == [True, False, True]
+    assert gain_text(energy, advice) == "saves 1,000 kWh/month"
+
+
+def test_a_dearer_fabric_needs_its_reason() -> None:
+    added = CodedText("fabric-added", "InfiniBand 3200 Gb/s instead of Ethernet")
+    reason = CodedText("fabric-included", "H100-SXM5 is sold only with InfiniBand here")
+    advice = with_ways(way((900, 1000, 1100), changes=(added,)), way((900, 1000, 1100), changes=(added, reason)))
+    assert [r.shown for r in advice.recommendations] == [False, True]
+    assert "sold only with InfiniBand" in render(advice, "table", width=200)
+
+
+def test_the_minimum_is_the_lesser_of_100_dollars_and_a_percent_of_the_spend() -> None:
+    summary = replace(fleet(1, 1).summary, window_hours=730.0)
+    assert min_saving(replace(summary, cost_usd=1e6)) == 100.0
+    assert min_saving(replace(summary, cost_usd=2000.0)) == pytest.approx(20.0)
+    assert min_saving(replace(summary, cost_usd=2000.0), 250.0, float("inf")) == 250.0
+
+
+def test_titles_are_actions_with_source_and_target() -> None:
+    advice = fleet(1, 2)
+    moved = next(r for r in advice.recommendations if r.action == "move-sku")
+    assert "from azure/Standard_ND96isr_H100_v5 to azure/Standard_ND96is_H100_v5" in recommendation_title(moved, advice)
+    released = replace(moved, action="release", target=Configuration(None, None, 0))
+    assert recommendation_title(released, advice).startswith("Release 8 idle H100s held by ")
+    assert titled(moved, advice).endswith("(saves $7,200/month)")
+    other = replace(moved, action="of-another-version")
+    assert "of-another-version" in recommendation_title(other, advice)
+    found = finding_title(advice.findings[0], advice)
+    assert ": " in found and found.endswith("/month)")
+
+
+@pytest.mark.parametrize(
+    ("value", "interval", "told"),
+    [
+        (71_774.0, None, "$71,774"),
+        (71_774.0, (71_774.0, 71_774.0, 71_774.0), "$71,774"),
+        (71_774.0, (60_000.0, 71_774.0, 80_000.0), "$72k"),
+        (1676.0, (900.0, 1676.0, 2500.0), "$1,700"),
+        (1_234_567.0, (9e5, 1_234_567.0, 2e6), "$1.2M"),
+        (42.0, (20.0, 42.0, 60.0), "$42"),
+    ],
+)
+def test_figures_are_rounded_to_what_their_interval_supports(value, interval, told) -> None:
+    assert rounded_usd(value, Interval(*interval) if interval else None) == told
+
+
+def test_many_notes_of_a_kind_are_one_line() -> None:
+    over = [CodedText("work-is-over", f"run-{n} has ended and did not recur.") for n in range(84)]
+    advice = replace(fleet(1, 1), notes=(*over, CodedText("prices-missing", "No price.")))
+    assert len(note_groups(advice.notes)) == 2
+    for form in ("table", "markdown", "html"):
+        text = render(advice, form)
+        assert "84 workloads ended" in text and "run-7 has ended" not in text
+    text = render(advice, "table")
+    assert text.index("Findings") < text.index("84 workloads ended")
+    assert "run-83 ended" in render(advice, "table", page=PageOptions(verbose=True))
+
+
+def test_a_month_is_scaled_from_the_first_telemetry_on() -> None:
+    advice = fleet(1, 1)
+    late = CodedText("telemetry-begins-late", "Telemetry begins late.", {"first_ts": END - WEEK / 7})
+    assert monthly(24.0, replace(advice, notes=(late,))) == pytest.approx(730.0)
+    assert monthly(168.0, advice) == pytest.approx(730.0)
+
+
+def test_nothing_at_all_and_no_price_are_plain_sentences() -> None:
+    empty = render(nothing(), "table", page=PageOptions(again=AGAIN))
+    assert "No GPU was observed in this window, so there is nothing to recommend." in " ".join(empty.split())
+    assert "No workload was observed in this window." in empty
+    assert "Next" not in empty
+    without = render(unpriced(fleet()), "table")
+    assert "No price is known" in without and "$" not in without and "GPU-hours/month" in without
+
+
+def test_commands_are_whole_and_quoted_as_they_were_given() -> None:
+    text = render(fleet(), "table", width=60, page=PageOptions(again=AGAIN))
+    commands = [line.strip() for line in text.splitlines() if line.strip().startswith("skuwise ")]
+    assert commands[0].startswith("skuwise explain --db '/data/two words.db' --since 7d r-w-")
+    assert commands[1] == "skuwise advise --db '/data/two words.db' --since 7d --all"
+
+
+def test_single_sections_and_the_whole_page() -> None:
+    advice = crowded(3, 40)
+    only = render(advice, "table", page=PageOptions(sections=("workloads",)))
+    assert "\nWorkloads by cost\n" in only and "\nFindings\n" not in only
+    assert all(w.id in only for w in advice.workloads)
+    whole = render(advice, "table", page=PageOptions(whole=True))
+    assert "Method and reconciliation" in whole and "\nPrices\n" in whole and "Findings in detail" not in whole
+    verbose = render(advice, "table", page=PageOptions(whole=True, verbose=True))
+    assert "Findings in detail" in verbose and "blocked: of a long reason" in " ".join(verbose.split())
+
+
+def test_the_page_has_no_escape_sequence_in_a_pipe_and_is_plain_ascii_but_for_names() -> None:
+    text = render(fleet(), "table", page=PageOptions(again=AGAIN))
+    assert "\x1b" not in text
+    assert text.isascii()
