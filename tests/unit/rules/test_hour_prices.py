@@ -215,7 +215,7 @@ def test_a_fleet_priced_in_part_has_units_in_its_cells():
     table = render(advice_of(verdicts(both, work)), "table", width=160, color=False)
     lost = next(one for one in table.splitlines() if one.startswith("lost "))
     assert lost.endswith("5,840 GPU-hours")  # a month of them, with the unit
-    assert "No price for 1 of 2 nodes (H100-SXM5), whose hours are in no dollar figure" in " ".join(table.split())
+    assert "No price for 1 of 2 nodes (H100-SXM5), not included in dollar amounts" in " ".join(table.split())
 
 
 def test_several_skus_and_unknown_ones_are_told_in_one_line():

@@ -19,6 +19,7 @@ from skuwise.advisor.render import render
 from skuwise.advisor.render.json import load_schema
 from skuwise.advisor.views.document.explain_document import explain_sections
 from skuwise.advisor.views.document.model import Bullets
+from skuwise.advisor.views.document.page_options import PageOptions
 from skuwise.rules.base.errors import RulesError
 from skuwise.rules.models.served_models import load_served_models
 from skuwise.tests.support.moves_builders import advice_of, catalog, gpus_of, node, usage, verdicts, workload
@@ -234,7 +235,7 @@ def test_int8_is_missing_below_turing(capsys):
         ("models: {x: {names: [a], precision: fp7}}", "precision"),
         ("models: {x: {names: [a], precision: bf16, billions: -1}}", "billions"),
         ("models: {x: {names: [a], precision: bf16, active_billions: 3}}", "active_billions"),
-        ("models: {x: {names: [a], precision: bf16}, y: {names: [a], precision: fp8}}", "stands there already"),
+        ("models: {x: {names: [a], precision: bf16}, y: {names: [a], precision: fp8}}", "exists already"),
     ],
 )
 def test_a_table_of_models_that_cannot_be_is_refused(tmp_path, text, said):
@@ -246,15 +247,19 @@ def test_a_table_of_models_that_cannot_be_is_refused(tmp_path, text, said):
 
 @pytest.mark.parametrize("form", ["table", "markdown", "html", "json", "csv"])
 def test_every_format_tells_levers(form):
-    text = render(advice(kv=0.3), form)
+    text = render(advice(kv=0.3), form, page=PageOptions(whole=True, verbose=True))
     assert "The weights of llama-3.1-70b-instruct need" in " ".join(text.split()).replace("&#32;", " ")
 
 
 def test_what_is_missing_is_explained_with_the_workload():
     told = advice("vllm serve acme/our-70B -tp 4", kv=0.3)
-    (section,) = [one for one in explain_sections(told, told.workloads[0]) if one.title == "Levers, in no sum"]
+    (section,) = [
+        one
+        for one in explain_sections(told, told.workloads[0])
+        if one.title == "Lower precision (not included in any sum)"
+    ]
     (bullets,) = section.blocks
-    assert bullets == Bullets(("Not weighed: serving precision of our-70b unknown.",))
+    assert bullets == Bullets(("Not evaluated: serving precision of our-70b unknown.",))
 
 
 def test_json_reads_back_what_it_wrote():

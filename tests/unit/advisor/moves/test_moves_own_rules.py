@@ -23,6 +23,7 @@ from skuwise.advisor.pipeline import AdviseOptions, advise_on
 from skuwise.advisor.render import format_names, render
 from skuwise.advisor.render.explain import render_explained
 from skuwise.advisor.render.json import load_schema
+from skuwise.advisor.views.document.page_options import PageOptions
 from skuwise.rules.catalog.price_files import load_prices
 from skuwise.tests.support.moves_builders import END, catalog, fabric, node, usage, verdicts, workload
 
@@ -193,7 +194,7 @@ HOSTILE = "\u202e[red]x[/red]<script>alert(1)</script>|=cmd|' /C calc'!A0 {workl
 def test_hostile_rules_have_no_effect_in_any_format(tmp_path, form):
     own = RULE.replace('"{workload}: CPUs {cpu} busy at {power_watts}."', json.dumps("=1+1 " + HOSTILE))
     told = advice(one(train()), tmp_path, {"custom/a.yaml": own})
-    text = render(told, form)
+    text = render(told, form, page=PageOptions(whole=True, verbose=True))
     assert "\u202e" not in text
     assert "\u202e" not in render_explained(told, found(told, "custom/slow-input")[0], None, width=100)
     if form in ("markdown", "html"):
