@@ -29,7 +29,14 @@ from skuwise.tests.support.partly_observed import HOURS, advice, advised, azure,
 from skuwise.tui.content.fleet_measures import fleet_map, unobserved
 
 NOTHING = Reconciliation(None, None, None, None, None, None, None)
-ZEROS = ("wasted $0", "Wasted $0", "No GPU was idle", "No GPU was found idle", "No waste found in this window", "(7.0 days)")
+ZEROS = (
+    "wasted $0",
+    "Wasted $0",
+    "No GPU was idle",
+    "No GPU was found idle",
+    "No waste found in this window",
+    "(7.0 days)",
+)
 
 
 def flat(text: str) -> str:
