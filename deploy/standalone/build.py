@@ -65,8 +65,6 @@ def check_shared_python() -> None:
     if packages:
         names = " ".join(packages)
         raise SystemExit(f"skuwise: The self-contained build needs more packages. Install: apt-get install {names}")
-            f"skuwise: Not installed: {', '.join(packages)}. Install: apt-get install {' '.join(packages)}"
-        )
 
 
 def freeze(scratch: Path) -> Path:
