@@ -157,7 +157,7 @@ class LedgerSync:
                 if path == self.home:
                     kept = retire_ledger(self.home, now)
                     told = (
-                        f"{taken} of its {found[2]} recommendations are surely of this one and stand in {ledger.path}"
+                        f"{taken} of its {found[2]} recommendations belong to this fleet and are now in {ledger.path}"
                         if found is not None
                         else "it is damaged, or no ledger"
                     )

@@ -61,7 +61,7 @@ def ledger_of(home: Path, fleet: Fleet) -> tuple[Path, tuple[str, ...]]:
         except NothingToDo:
             continue
         except DamagedLedgerError as error:
-            said.append(f"left out, as it does not tell whose it is: {error.message}")
+            said.append(f"left out, as its fleet is unknown: {error.message}")
             continue
         except StoreError as error:
             closed = closed or error

@@ -411,7 +411,7 @@ def test_a_ledger_whose_identity_is_damaged_is_left_out_untouched(run, simulated
         db.execute(spoil)
     before = own.read_bytes()
     said = run("advise", "--db", simulated)[1]
-    assert "left out, as it does not tell whose it is" in said
+    assert "left out, as its fleet is unknown" in said
     assert own.read_bytes() == before and len(files(tmp_path)) == 2
     said = run("advise", "--db", simulated, "--ledger", own, status=1)[1]
     assert f"The ledger {own} cannot be read: " in said and "Name another file with --ledger" in said
