@@ -159,10 +159,7 @@ class LedgerSync:
                 if path == self.home:
                     kept = retire_ledger(self.home, now)
                     told = (
-                        (
-                            f"{taken} of its {found[2]} recommendations belong to this fleet and are copied "
-                            f"to {ledger.path}"
-                        )
+                        f"{taken} of its {found[2]} recommendations belong to this fleet and are now in {ledger.path}"
                         if found is not None
                         else "damaged, or not a ledger"
                     )
