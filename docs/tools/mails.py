@@ -14,6 +14,8 @@ from skuwise.advisor.mail.mime import inlined
 from skuwise.advisor.report.by_team import split_by_team
 from skuwise.advisor.report.letters import letter_of
 from skuwise.advisor.simulate.simulator import simulate
+from skuwise.advisor.views.document.mail_document import ReaderLinks
+from skuwise.advisor.views.document.reader_commands import ReaderCommands
 from skuwise.advisor.views.document.report_content import story_of
 
 UNTIL = 1_794_787_200.0  # 2026-11-16T00:00:00Z: the pictures are the same whenever they are drawn
@@ -21,6 +23,7 @@ WEEK = 7 * 86400.0
 FOLDER = Path("docs/screens")
 # CSS px of width and height; the fleet's mail on a desk, a team's on a phone.
 DESK, PHONE = (800, 1280), (360, 1280)
+LINKS = ReaderLinks(ReaderCommands("skuwise", "--db /srv/skuwise/fleet", host="gpu-admin"))
 COLOURS = 64  # of the files, to keep them small
 
 
@@ -34,8 +37,8 @@ def main() -> None:
             for end in (UNTIL, UNTIL - WEEK)
         )
         parts, parts_before = split_by_team(now, team_of), split_by_team(before, team_of)
-        fleet = letter_of(story_of(now, before, teams=parts, teams_before=parts_before))
-        ads = letter_of(story_of(parts["ads"], parts_before["ads"], team="ads"))
+        fleet = letter_of(story_of(now, before, teams=parts, teams_before=parts_before), links=LINKS)
+        ads = letter_of(story_of(parts["ads"], parts_before["ads"], team="ads"), links=LINKS)
         for letter, which, size in ((fleet, "report", DESK), (ads, "report-phone", PHONE)):
             for scheme in ("light", "dark"):
                 draw(letter, size, scheme, folder, FOLDER / f"{which}-{scheme}.png")
