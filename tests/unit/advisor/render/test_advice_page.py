@@ -175,7 +175,7 @@ def test_many_notes_of_a_kind_are_one_line() -> None:
         assert "84 workloads ended" in text and "run-7 has ended" not in text
     text = render(advice, "table")
     assert text.index("Findings") < text.index("84 workloads ended")
-    assert "run-83 ended" in render(advice, "table", page=PageOptions(verbose=True))
+    assert "run-83 has ended" in render(advice, "table", page=PageOptions(verbose=True))
 
 
 def test_a_month_is_scaled_from_the_first_telemetry_on() -> None:
