@@ -11,6 +11,7 @@ from pathlib import Path
 from ...agent.base.durations import parse_duration
 from ...rules.base.errors import EXIT_DONE
 from ...rules.base.progress import progress
+from ...rules.base.typed_again import program
 from ..core.timestamps import parse_moment, rfc3339
 from ..simulate.scenarios.catalog import SCENARIOS
 from ..simulate.simulator import MINUTES_SECONDS, SimulationReport, simulate
