@@ -25,7 +25,7 @@ MUTATIONS ?= 100000
 PARALLEL := -n 2 --dist worksteal
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' __init__.py)
 .DEFAULT_GOAL := help
-.PHONY: help setup runtime sbom-tool install demo fuzz test test-all properties lint types contracts check bench accuracy evaluate model move-model power-model golden picture mails removals screens build lock format clean standalone image image-archive standalone-in-container sbom release
+.PHONY: help setup runtime sbom-tool install demo fuzz test test-all properties lint types contracts words check bench accuracy evaluate model move-model power-model golden picture mails removals screens build lock format clean standalone image image-archive standalone-in-container sbom release
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -63,7 +63,10 @@ types: setup ## pyright
 contracts: setup ## import-linter: imports go down only
 	$(BIN)/lint-imports
 
-check: lint types contracts test ## all that must hold before a commit
+words: setup ## hold every text that users see to rules/wording.yaml
+	$(BIN)/python docs/tools/wording/check.py
+
+check: lint types contracts words test ## all that must hold before a commit
 
 bench: setup ## the figures of docs/benchmarks.md, printed
 	$(BIN)/python -m skuwise.benchmarks.performance.agent.tick

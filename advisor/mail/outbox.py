@@ -220,8 +220,8 @@ class Outbox:
             return StoreError(sentence, _ELSEWHERE)
         return DamagedError(
             sentence,
-            "It was left untouched: mend it (sqlite3 FILE .recover), or move it away: then the week is queued anew, "
-            "and who received it already receives it twice.",
+            "Repair it (sqlite3 FILE .recover), or move it away: the week is then queued again, and recipients who have it "
+            "get it twice.",
         )
 
     def _check(self, db: Database) -> bool:

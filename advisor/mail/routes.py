@@ -95,7 +95,7 @@ def load_routes(file: Path) -> Routes:
     administrators = _addresses(file, "administrators", table.get("administrators", []))
     teams_table = table.get("teams", {})
     if not isinstance(teams_table, dict):
-        raise _fault(file, "teams", "is no table.", "Write [teams.NAME] above each team.")
+        raise _fault(file, "teams", "is not a table.", "Write [teams.NAME] above each team.")
     teams: list[TeamRoute] = []
     found: list[tuple[str, str, str]] = []
     for name, entry in teams_table.items():
@@ -128,9 +128,11 @@ def _read(file: Path) -> Mapping[str, object]:
 def _team(file: Path, name: str, entry: object) -> TeamRoute:
     key = f"teams.{name}"
     if not name.strip() or not name.isprintable() or len(name) > _MAX_NAME:
-        raise _fault(file, key, f"is no name of a team: printable, at most {_MAX_NAME} characters.", "Rename it.")
+        raise _fault(
+            file, key, f"is not a valid team name: use at most {_MAX_NAME} printable characters.", "Rename it."
+        )
     if not isinstance(entry, dict):
-        raise _fault(file, key, "is no table.", "Write [teams.NAME] above its keys.")
+        raise _fault(file, key, "is not a table.", "Write [teams.NAME] above its keys.")
     for own in entry:
         if own not in _TEAM_KEYS:
             remedy = suggest(own, _TEAM_KEYS) or f"Known: {', '.join(_TEAM_KEYS)}."
@@ -138,9 +140,9 @@ def _team(file: Path, name: str, entry: object) -> TeamRoute:
     to = _addresses(file, f"{key}.to", entry.get("to", []))
     webhook = entry.get("webhook_url_file", "")
     if not isinstance(webhook, str) or not (webhook == "" or webhook.isprintable()):
-        raise _fault(file, f"{key}.webhook_url_file", "is no path.", "Name the file that holds the address.")
+        raise _fault(file, f"{key}.webhook_url_file", "is not a path.", "Name the file that holds the address.")
     if not to and not webhook:
-        raise _fault(file, key, "tells nobody.", 'Add to = ["team@example.org"].')
+        raise _fault(file, key, "has no recipient.", 'Add to = ["team@example.org"].')
     if not any(entry.get(part) for part in PARTS):
         raise _fault(file, key, "matches nothing.", f"Add one of {', '.join(PARTS)}.")
     return TeamRoute(name, to, webhook)
@@ -156,11 +158,11 @@ def _matchers(file: Path, team: str, entry: Mapping[str, object]) -> Iterator[tu
             raise _fault(file, key, "is no list of names.", 'Write ["name", "beginning-*"], or leave the key out.')
         for matcher in matchers:
             if not isinstance(matcher, str) or not matcher.strip() or not matcher.isprintable():
-                raise _fault(file, key, "holds what is no name.", "Write names in quotes.")
+                raise _fault(file, key, "holds a value that is not text.", "Write names in quotes.")
             if matcher == "*" or "*" in matcher[:-1]:
                 raise _fault(
-                    file, key, f"holds {quoted(matcher)}: a star stands at the end of a beginning only.",
-                    "What fits no team goes to the administrators by itself.",
+                    file, key, f"holds {quoted(matcher)}: a star is allowed only at the end of a prefix.",
+                    "Workloads without a team go to the administrators.",
                 )  # fmt: skip
             yield part, matcher
 

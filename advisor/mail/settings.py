@@ -140,7 +140,7 @@ def _unsubscribe(value: object, what: str) -> str:
 
 def _host(value: object, what: str) -> str:
     if not isinstance(value, str) or not _HOST.fullmatch(value):
-        raise UsageError(f"{what} is no name of a host.", "Write smtp.example.org; the port stands in smtp_port.")
+        raise UsageError(f"{what} is not a host name.", "Write smtp.example.org; set the port in smtp_port.")
     return value
 
 

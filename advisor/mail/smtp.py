@@ -77,7 +77,7 @@ class SmtpCarrier:
             for recipient in parcel.recipients:
                 replies.setdefault(recipient, Reply("later", f"the connection broke: {_kind(error)}"))
             if self._broken >= _MOST_BROKEN:
-                self._down = self._down or self._fault("breaks every connection", "Look at its log.")
+                self._down = self._down or self._fault("breaks every connection", "Check its log.")
         return replies
 
     def close(self) -> None:
@@ -255,7 +255,7 @@ def _context(settings: ReportSettings) -> ssl.SSLContext | None:
         return ssl.create_default_context(cafile=settings.smtp_ca_file or None)
     except (OSError, ssl.SSLError) as error:
         raise UsageError(
-            f"The certificates in {settings.smtp_ca_file} cannot be read: {_kind(error)}.", "Mend report.smtp_ca_file."
+            f"The certificates in {settings.smtp_ca_file} cannot be read: {_kind(error)}.", "Fix report.smtp_ca_file."
         ) from error
 
 

@@ -38,7 +38,7 @@ def send(job: ReportJob, outbox: Outbox, environ: Mapping[str, str], time: Clock
     """Queue what was never queued of the week, then send what waits. Raises SkuwiseError where somebody has yet to
     receive something or never will."""
     if not any(_expected(team) for team in job.teams):
-        raise UsageError("Nobody is named who is told.", "Set administrators in [report] or in the routes.")
+        raise UsageError("No recipients configured.", "Set administrators in [report] or in the routes.")
     carriers = _carriers(job, environ)
     with outbox.sending():
         routed = _digest(job)

@@ -20,9 +20,9 @@ class NotOverError(SkuwiseError):
 
     def __init__(self, week: Week, newest: float) -> None:
         super().__init__(
-            f"By the telemetry the week of {week.name} is not over: the newest is of {minute(newest)}.",
-            "Look at the clock of this machine, and whether anything is collected; "
-            f"--week {week.name} sends what there is.",
+            f"The telemetry of the week of {week.name} is incomplete: the newest data is of {minute(newest)}.",
+            "Check the clock of this machine and the collection of data. "
+            f"--week {week.name} reports the data there is.",
         )
         self.newest = newest
 

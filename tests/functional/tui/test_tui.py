@@ -396,9 +396,9 @@ def test_what_if_opens_on_the_workload_that_the_cursor_is_on() -> None:
             wanted = table.item.id
             await s.press(KEY["whatif"])
             await s.until(lambda wanted=wanted: isinstance(s.app.screen, WhatIf) and s.app.screen.workload == wanted)
-            await s.until(
-                lambda wanted=wanted: s.app.screen._bench is not None and s.app.screen._bench.workload == wanted
-            )
+            page = s.app.screen
+            assert isinstance(page, WhatIf)
+            await s.until(lambda page=page, wanted=wanted: page._bench is not None and page._bench.workload == wanted)
             await s.press(KEY["workloads"], "j")
         assert table.cursor == 1
 

@@ -20,7 +20,7 @@ def test_a_rule_has_what_its_findings_cost_in_the_hours_of_their_gpus() -> None:
     wanted: dict[str, float] = {}
     for f in loaded.advice.findings:
         if waste_of(f.rule) != "none":
-            wanted[f.rule] = wanted.get(f.rule, 0.0) + f.cost_usd
+            wanted[f.rule] = wanted.get(f.rule, 0.0) + (f.cost_usd or 0.0)
     assert history.priced
     assert history.unplaced == 0
     assert {one.rule: one.total for one in history.rules} == pytest.approx(wanted)

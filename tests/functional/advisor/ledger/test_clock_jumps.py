@@ -257,6 +257,6 @@ def test_nothing_that_cannot_be_is_taken_for_a_week() -> None:
     week = week_of(NOW)
     for newest in (None, week.end, week.end - HOUR, week.end - 40 * 7 * DAY):
         check_over(week, newest)
-    with pytest.raises(NotOverError, match="is not over: the newest is of"):
+    with pytest.raises(NotOverError, match="is incomplete: the newest data is of"):
         check_over(week, week.end - DAY)
     assert math.isclose(week.end - week.start, 7 * DAY)
