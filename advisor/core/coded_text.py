@@ -53,12 +53,25 @@ def distinct(statements: Iterable[CodedText]) -> tuple[CodedText, ...]:
 
 
 def all_of(statements: Sequence[CodedText]) -> CodedText:
-    """Several statements as one: the only one as it is, of more the codes in `fields`, parted by spaces."""
+    """Several statements as one text of several sentences: the only one as it is, of more the codes in `fields`,
+    separated by spaces."""
     if len(statements) == 1:
         return statements[0]
     codes = " ".join(one.code for one in statements)
     return CodedText(
         "several-reasons",
-        "; ".join([*(one.text.rstrip(".") for one in statements[:-1]), statements[-1].text]),
+        ". ".join(
+            [
+                statements[0].text.rstrip("."),
+                *(_begun(one.text.rstrip(".")) for one in statements[1:-1]),
+                _begun(statements[-1].text),
+            ]
+        ),
         {"codes": codes},
     )
+
+
+def _begun(text: str) -> str:
+    """`text` as the beginning of a sentence; a name at its start keeps its spelling."""
+    first = text.partition(" ")[0]
+    return text[:1].upper() + text[1:] if first.isalpha() and first.islower() else text

@@ -220,7 +220,7 @@ class Outbox:
             return StoreError(sentence, _ELSEWHERE)
         return DamagedError(
             sentence,
-            "Repair it (sqlite3 FILE .recover), or move it away: the week is then queued again, and recipients who have it "
+            "Repair it (sqlite3 FILE .recover), or move it away: the week is then queued again, and its recipients "
             "get it twice.",
         )
 

@@ -55,7 +55,7 @@ def gpus_of(name: str, count: int = 8) -> tuple[str, ...]:
 
 def workload(name: str = "chat", nodes: tuple[str, ...] = ("n1",), *, kind="online-inference", **changes):
     gpus = changes.pop("gpus", tuple(g for n in nodes for g in gpus_of(n)))
-    verdict = kind if isinstance(kind, KindVerdict) else KindVerdict(kind, 0.95, (CodedText("said", "said so"),))
+    verdict = kind if isinstance(kind, KindVerdict) else KindVerdict(kind, 0.95, (CodedText("said", "by its shape"),))
     start, end = changes.get("start", START), changes.get("end", END)
     values = {
         "id": f"w-{name}", "series_id": f"s-{name}", "name": name, "owner": Owner(user="ann"), "nodes": nodes,

@@ -101,7 +101,7 @@ def _workload(t: int, n: int, team: str, name: Callable[[str], str], end: float,
         id=f"w-{key}", series_id=f"s-{key}", name=called, owner=Owner(namespace=team, user=name("ann")),
         nodes=(name(f"node-{key}"),), gpus=tuple(f"GPU-{key}-{i}" for i in range(8)), gpu_sku="H100-SXM5", node_sku=IB,
         start=end - WEEK, end=end, gpu_hours=hours, cost_usd=12.29 * hours,
-        kind=KindVerdict("idle" if n == 1 else KINDS[n % len(KINDS)], 0.95, (CodedText("said", "said so"),)),
+        kind=KindVerdict("idle" if n == 1 else KINDS[n % len(KINDS)], 0.95, (CodedText("said", "by its shape"),)),
         bottleneck=BottleneckVerdict("hbm-bandwidth", 0.9, {"hbm-bandwidth": 1.0}), phases=(),
         coverage=Coverage(0.98, 1.0, {"u_c": "Nobody measured what it sustains."} if n == 0 else {}),
     )  # fmt: skip

@@ -11,6 +11,8 @@ _KINDS = {
     "infiniband": "InfiniBand", "ethernet": "Ethernet", "roce": "RoCE", "efa": "EFA", "tcpx": "TCPX",
     "none": "no fabric", "unknown": "an unknown network",
 }  # fmt: skip
+# Codes of `fabric_reason`.
+FABRIC_REASONS = frozenset(("fabric-included", "fabric-cheaper", "fabric-needed"))
 # Line rates of one kind that differ by less are the same fabric.
 _SAME_RATE = 1.1
 

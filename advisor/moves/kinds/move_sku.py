@@ -18,7 +18,7 @@ from ..context.evidence import WORK, EvidenceClaim
 from ..context.finding_context import FindingContext, series_label
 from ..context.fleet_context import SAME_SPEED, FleetContext, GroupContext, Saving
 from ..context.move_context import Baseline, DrawnRecommendation, MoveContext
-from ..context.node_differences import differences, fabric_reason
+from ..context.node_differences import FABRIC_REASONS, differences, fabric_reason
 from ..context.other_nodes import Candidate, break_even, candidates, job_hours
 from ..context.recommendation_kind import RecommendationKind, TitleSubject
 from ..tracking.move_state import Fits, MoveState, by_runs, stands_on
@@ -301,13 +301,14 @@ def _title(r: Recommendation, of: TitleSubject) -> str:
     if there.node_sku is None:
         same = there.gpu_sku is not None and there.gpu_sku == here.gpu_sku
         return f"Move {of.name} to {'a node without the fabric' if same else 'another GPU type'}"
-    differs = [one.text for one in r.changes]
+    differs = [one.text for one in r.changes if one.code not in FABRIC_REASONS]
+    reasons = [f". Reason: {one.text}" for one in r.changes if one.code in FABRIC_REASONS]
     if here.gpu_count != there.gpu_count:
         differs.append(f"{gpus(there.gpu_count, there.gpu_sku)} instead of {gpus(here.gpu_count, here.gpu_sku)}")
     elif not differs:
         same = here.gpu_sku == there.gpu_sku
         differs.append("same GPU" if same else f"{there.gpu_sku} instead of {here.gpu_sku}")
-    why = f" ({', '.join(differs)})"
+    why = f" ({', '.join(differs)}){''.join(reasons)}"
     return f"Move {of.name} from {here.node_sku or here.gpu_sku or 'its nodes'} to {there.node_sku}{why}"
 
 

@@ -71,7 +71,7 @@ def _best(
         return partner, option
     why = "no training workload in this fleet waits for a missing fabric"
     codes = " ".join(reason.code for _, reason in reasons[:3])
-    more = f" ({'; '.join(f'{name}: {reason.text}' for name, reason in reasons[:3])})" if reasons else ""
+    more = "".join(f". Not {name}: {reason.text}" for name, reason in reasons[:3])
     return None, _no_partner(group, found, CodedText("no-swap-partner", f"{why}{more}", {"because": codes or None}))
 
 

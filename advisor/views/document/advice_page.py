@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from ...core import formatting as words
 from ...core.advice_types import Advice, Finding, Recommendation
+from ...core.coded_text import all_of
 from ...core.exclusions import compatible
 from ...core.ids import short_ids
 from ...core.verdict_types import WorkloadVerdict
@@ -87,8 +88,8 @@ def recommendations(advice: Advice, options: PageOptions = SHORT) -> Section:
             more.append(f"worth {head.short_usd(worth.usd(r).p50)}")
         more.append(f"{r.risk.replace('-', ' ')} risk")
         if r.blocked_by:
-            more = [f"blocked: {'; '.join(map(str, r.blocked_by))}"]
-        elif r.decision is not None and r.decision.state != "proposed":
+            return brief(short[r.id], 20), f"{brief(titles.of(r), _TITLE)}. Blocked: {all_of(r.blocked_by).text}"
+        if r.decision is not None and r.decision.state != "proposed":
             more.append(words.decision_words(r.decision))
         return brief(short[r.id], 20), f"{brief(titles.of(r), _TITLE)} ({', '.join(more)})"
 

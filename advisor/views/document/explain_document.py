@@ -167,12 +167,12 @@ def _recommendation(advice: Advice, r: Recommendation) -> Iterable[Section]:
 
 
 def _findings(advice: Advice, findings: Sequence[Finding]) -> Section:
-    return _listed("Findings", (f"{finding_title(f, advice)} [{f.severity}, {f.id}]: {f.text}" for f in findings))
+    return _listed("Findings", (f"{finding_title(f, advice)} [{f.severity}, {f.id}]. {f.text}" for f in findings))
 
 
 def _recommendations(advice: Advice, ways: Sequence[Recommendation]) -> Section:
     ranked = sorted(Worth(advice).ranked(ways), key=lambda r: bool(r.blocked_by))
-    return _listed("Recommendations", (f"{_titled(r, advice)} [{r.risk} risk, {r.id}]: {r.text}" for r in ranked))
+    return _listed("Recommendations", (f"{_titled(r, advice)} [{r.risk} risk, {r.id}]. {r.text}" for r in ranked))
 
 
 def _titled(r: Recommendation, advice: Advice) -> str:

@@ -39,7 +39,7 @@ def kinds_words(hours_by_kind: Mapping[str, Change]) -> str:
 def wrong_if(conditions: Sequence[CodedText], lengths: Lengths) -> str:
     """What would overturn a verdict, in a sentence; empty where nothing is known to."""
     told = [words.clause(lengths.sentence(condition, 240)) for condition in conditions[: lengths.conditions]]
-    return f"This would change if {', or if '.join(told)}." if told else ""
+    return f"This would change if {'. It would also change if '.join(told)}." if told else ""
 
 
 def gain(r: Recommendation) -> str:

@@ -78,7 +78,7 @@ def complaints(texts: Iterable[Shown], wording: Wording) -> Iterator[Complaint]:
             for sentence in sentences(one.text):
                 if (count := len(words(sentence))) > wording.max_words:
                     yield Complaint(
-                        one.path, one.line, f"{count} words in a sentence: {' '.join(sentence.split())[:110]}"
+                        one.path, one.line, f"{count} words in a sentence: {' '.join(sentence.split())[:160]}"
                     )
 
 

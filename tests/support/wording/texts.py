@@ -141,7 +141,7 @@ def _markdown(path: Path, source: str) -> Iterator[Shown]:
 
 
 def _prose(text: str) -> str:
-    without_code = re.sub(r"`[^`]*`", "{}", text)
+    without_code = re.sub(r"\{[^{}]*\}", "{}", re.sub(r"`[^`]*`", "{}", text))
     return re.sub(r"\]\([^)]*\)", "]", without_code)
 
 
@@ -182,9 +182,11 @@ def _template(path: Path, source: str) -> Iterator[Shown]:
 
 def _golden(path: Path, source: str) -> Iterator[Shown]:
     """Lines as they are: a sentence may go on over several, which the texts it is made of are checked for."""
-    bare = source
+    # A name that a table cuts off, and what ends a cell or a paragraph.
+    bare = re.sub(r"\S+│", " ", source)
     if path.suffix in (".html", ".svg"):
-        bare = re.sub(r"<(style|script)\b.*?</\1>", "", source, flags=re.DOTALL)
+        bare = re.sub(r"<(style|script)\b.*?</\1>", "", bare, flags=re.DOTALL)
+        bare = re.sub(r"</?(?:td|th|tr|p|div|h\d|li|ul|table|text|tspan)\b[^>]*>|<br[^>]*>", "\n", bare)
         bare = re.sub(r"<[^>]*>", " ", bare).replace("&#160;", " ")
     if path.suffix == ".json":
         for one in _values(json.loads(source)):

@@ -112,7 +112,7 @@ def test_codes_and_fields_come_back_from_json_and_texts_of_before_are_read(both)
 def test_statements_join_and_stand_once() -> None:
     first, second = coded("a-b", "{n} rows", n=1), coded("c", "none")
     assert all_of((first,)) is first
-    assert all_of((first, second)) == CodedText("several-reasons", "1 rows; none")
+    assert all_of((first, second)) == CodedText("several-reasons", "1 rows. None")
     assert all_of((first, second)).fields == {"codes": "a-b c"}
     twice = CodedText("a-b", "1 rows", {"n": 1.01})
     assert distinct((second, twice, first)) == distinct((first, second, twice)) == (first, second)
