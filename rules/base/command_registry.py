@@ -13,7 +13,11 @@ from .parser import Parser, examples_text
 
 def command_parser(prog: str, command: Command) -> Parser:
     """The parser of one command of the top level, with its options or subcommands. Raises as `configure_command`."""
-    needs = f"Requires: pip install 'skuwise[{command.extra}]'" if command.extra else ""
+    needs = (
+        f"Requires the extra {command.extra!r}. In a checkout: pip install '.[{command.extra}]'"
+        if command.extra
+        else ""
+    )
     parser = Parser(prog=prog, description=sentence(command.text), epilog=needs)
     configure_command(parser, command)
     return parser

@@ -50,7 +50,7 @@ def test_a_correction_is_fitted_shown_checked_and_told_where_it_is_applied(
     assert main(["kinds", "fit", str(folder), "--output", str(rules / CORRECTION_FILE)]) == 0
     told = capsys.readouterr().err
     assert "1 label is not used: kept for validation" in told
-    assert "12 labelled workloads; each left out in turn, right in" in told
+    assert "12 labeled workloads; leave-one-out accuracy" in told
     assert "no label of fine-tuning, batch-inference, interactive" in told
 
     assert main(["rules", "check", str(rules)]) == 0
@@ -90,6 +90,6 @@ def test_a_packed_series_that_is_broken_or_swells_is_refused(
             file.write(b"\n" * (1 << 20))
     assert main(["kinds", "fit", str(tmp_path)]) == 2
     broken, cut, swollen = [line for line in capsys.readouterr().err.splitlines() if line.startswith("skuwise:")]
-    assert "s.csv.gz is no sound gzip file" in broken
-    assert "s.csv.gz is no sound gzip file" in cut
+    assert "s.csv.gz is not a valid gzip file" in broken
+    assert "s.csv.gz is not a valid gzip file" in cut
     assert "holds more than 64 MiB" in swollen

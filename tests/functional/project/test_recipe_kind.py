@@ -40,6 +40,7 @@ KIND = RecommendationKind(
     actions=("toy-rename",),
     rank=50,
     build=_build,
+    title=lambda _, of: f"Rename {of.name}",
     words=lambda _: "another name",
     subject="Another name",
     state=_state,

@@ -51,6 +51,7 @@ RULE = RuleDescription(
     judge=toy_large,
     answered_by={"reduce-gpus": 9},
     waste="surplus",
+    fact="holds many GPUs",
     metrics={"gpus_held": GPU_COUNT},
 )
 '''

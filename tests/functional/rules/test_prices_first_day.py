@@ -114,7 +114,7 @@ def test_a_wrong_price_is_one_sentence_with_exit_status_2(command, hall, tmp_pat
 
 def test_rules_check_takes_a_price_by_the_gpu_hour(capsys) -> None:
     assert main(["rules", "check", "--gpu-hour-usd", "H100-SXM5=2.10"]) == 0
-    assert "prices by the GPU-hour: 1, right" in capsys.readouterr().out
+    assert "prices by the GPU-hour: 1, valid" in capsys.readouterr().out
 
 
 @pytest.fixture(scope="module", params=ENGINES)

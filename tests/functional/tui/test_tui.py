@@ -453,7 +453,7 @@ def test_a_fleet_of_one_node_and_one_without_any_work_fill_the_overview() -> Non
     async def steps(s: Session) -> None:
         await s.ready()
         await s.shows("Waste over time, 14d, by rule")
-        assert s.screen.count("No waste was found") == 2
+        assert s.screen.count("No waste found") == 2
         await s.press(KEY["recommendations"])
         await s.shows("No recommendations: no change saves")
         await s.press(KEY["whatif"])

@@ -121,7 +121,7 @@ def test_a_file_that_vanished_was_replaced_or_is_locked_is_told_and_a_new_one_be
     told = read_live(path, "n1", T0 + 51, series)
     assert [device.key for device in told.of("gpu")] == ["GPU-9"]
     assert told.ends[-1] < series.ends[-1]
-    with pytest.raises(StoreError, match="does not know n7"):
+    with pytest.raises(StoreError, match="No node n7"):
         read_live(path, "n7", T0 + 51)
     path.write_bytes(b"no database at all" * 100)
     with pytest.raises(SkuwiseError):

@@ -67,7 +67,7 @@ def test_a_server_tells_how_far_it_was_read_and_reading_it_can_be_stopped(tmp_pa
     with FakePrometheus(server).running() as fake:
 
         async def steps(s: Session) -> None:
-            await s.shows("1 GPU time series from")
+            await s.shows("measures read")
             await s.press("escape")
             await s.shows("Reading stopped.")
             gate.set()

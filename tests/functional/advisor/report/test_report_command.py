@@ -271,7 +271,7 @@ def test_a_week_that_is_not_over_is_said_and_not_sent(
         Week(parse_moment("2026-03-08")), now, None, said.append,
     )  # fmt: skip
     (report,) = job.reports(job.teams)
-    assert "a week that is not over: it is told up to 2026-03-08 12:00 UTC" in " ".join(report.letter.text.split())
+    assert "week is not over: this report ends at 2026-03-08 12:00 UTC" in " ".join(report.letter.text.split())
     assert "the week before is not known as a whole: nothing is compared with it" in said
 
 

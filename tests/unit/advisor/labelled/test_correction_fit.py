@@ -1,4 +1,4 @@
-"""A site's correction: fitted from few labels, tried on those left out, refused where it does not help."""
+"""A site's correction: fitted from few labels, tried on those left out, refused where it does not improve."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_what_does_not_help_on_labels_left_out_is_refused() -> None:
     kinds = np.random.default_rng(1).permutation([one.kind for one in found])
     with pytest.raises(NothingToDo, match="does not improve accuracy on held-out labels"):
         fit_correction(found, sure)
-    with pytest.raises(NothingToDo, match="does not help"):
+    with pytest.raises(NothingToDo, match="does not improve"):
         # Labels at random: nothing of one tells of another, beside how often a kind is labelled at all.
         evenly = replace(flat_model(), intercepts={k: 3.0 if k in kinds else -3.0 for k in WORKING})
         fit_correction([replace(one, kind=str(kind)) for one, kind in zip(found, kinds, strict=True)], evenly)

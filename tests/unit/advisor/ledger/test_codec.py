@@ -93,10 +93,10 @@ def test_keys_of_later_versions_are_left_out_and_those_of_earlier_ones_have_thei
     ({"from": {}}, "from.share", "is missing"),
     ({"parts": {"share": 1}}, "parts", "is not a list"),
     ({"parts": [{"share": 1}, {"share": 1.5}]}, "parts[1].share", "is not between 0 and 1"),
-    ({"parts": [{"share": 1, "word": "\x1b"}]}, "parts[0].word", "is none of high, low"),
+    ({"parts": [{"share": 1, "word": "\x1b"}]}, "parts[0].word", "is not one of high, low"),
     ({"pair": [1]}, "pair", "does not have 2 values"),
     ({"shares": {"two\nlines": None}}, r"shares.two\x0alines", "is not a number"),
-    ({"told": json.loads("[" * 20 + "]" * 20)}, "told", "is nested too deep"),
+    ({"told": json.loads("[" * 20 + "]" * 20)}, "told", "is nested too deeply"),
     ({"value": []}, "value", "is not a number"),
     ({"shared": 1}, "shared", "is neither true nor false"),
 ])  # fmt: skip

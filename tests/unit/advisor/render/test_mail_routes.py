@@ -190,7 +190,7 @@ def test_settings_of_a_report(tmp_path: Path) -> None:
         ("smtp_password = 'hunter2'", "Unknown setting 'smtp_password'"),
         ("smtp_security = 'none'\nsmtp_host = 'smtp.example.org'", "is another machine"),
         ("smtp_security = 'ssl'", "none of starttls, tls, none"),
-        ("smtp_host = 'smtp.example.org\\n'", "no name of a host"),
+        ("smtp_host = 'smtp.example.org\\n'", "not a host name"),
         ("smtp_port = 99999", "not a number from 1"),
         ("smtp_username = 'u'", "has no password"),
         ("from = 'gpus@example.org\\r\\nBcc: x@example.org'", "no mail address"),

@@ -31,7 +31,7 @@ def test_the_page_says_what_was_decided_and_what_others_would_charge():
     kept = replace(way, decision=Decision("dismissed", END, "ann", None, "a <warm> standby"))
     html = render(replace(advice, recommendations=(kept,), market=(way,)), "html")
     assert "Decision: dismissed by ann on 2026-11-16: a &lt;warm&gt; standby." in html
-    assert "Other providers, shown apart and counted nowhere" in html
+    assert "Other providers, for comparison only" in html
     assert "Other providers" not in render(advice, "html")
 
 

@@ -122,7 +122,7 @@ def test_a_task_known_by_its_array_alone_is_found() -> None:
     ("job", "said"),
     [
         (run(node_list="n2"), "ran on other nodes"),
-        (run(start=30, end=40), "at another time"),
+        (run(start=30, end=40), "at other times"),
         (run(cluster="other"), "cluster 'other'"),
     ],
 )

@@ -67,7 +67,7 @@ def test_what_is_missing_and_would_tell_is_named_with_its_odds(
     assert codes(found) == [code]
     assert series in found[0].text
     assert found[0].fields["odds"] == pytest.approx(math.exp(2.0))
-    assert "up to 7 to 1 between training and batch-inference" in found[0].text
+    assert "between training and batch-inference (by up to 7 to 1)" in found[0].text
 
 
 def test_nothing_is_named_where_nothing_is_missing_or_what_is_missing_would_say_little() -> None:
