@@ -56,7 +56,7 @@ def test_a_correction_is_fitted_shown_checked_and_told_where_it_is_applied(
     assert main(["rules", "check", str(rules)]) == 0
     assert "labels of the kind correction: 12, valid" in capsys.readouterr().out
     assert main(["rules", "list", "--rules", str(rules)]) == 0
-    assert "the site's correction of kinds, from 6 training, 6 online-inference:" in capsys.readouterr().out
+    assert "correction of workload kinds by the site, from 6 training, 6 online-inference:" in capsys.readouterr().out
 
     scratch = tmp_path / "scratch"
     scratch.mkdir()
@@ -92,4 +92,4 @@ def test_a_packed_series_that_is_broken_or_swells_is_refused(
     broken, cut, swollen = [line for line in capsys.readouterr().err.splitlines() if line.startswith("skuwise:")]
     assert "s.csv.gz is not a valid gzip file" in broken
     assert "s.csv.gz is not a valid gzip file" in cut
-    assert "holds more than 64 MiB" in swollen
+    assert "is larger than 64 MiB" in swollen

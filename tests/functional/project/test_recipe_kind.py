@@ -75,7 +75,7 @@ def test_a_kind_is_a_label_and_a_module_added_and_removed(tree: RecipeTree) -> N
     assert [r for r in after if r is not toy] == before
     assert toy["freed_gpu_hours_per_month"] == 7.0
     explained = tree.run("explain", toy["id"], *WINDOW, "--until", END)
-    assert "another name" in explained.stdout
+    assert "Rename " in explained.stdout
     accepted = tree.run("ledger", "accept", toy["id"], "--by", "ann", "--ledger", "ledger.db")
     assert accepted.returncode == 0, accepted.stderr
     advise(tree)  # a day later its own module tells that it is done

@@ -101,8 +101,8 @@ def test_a_rule_is_two_files_added_and_removed(tree: RecipeTree) -> None:
 @pytest.mark.parametrize(
     ("files", "said"),
     [
-        ({"rules/waste/toy-large.yaml": YAML}, "toy-large: a rule needs both its file in rules/waste and its module"),
-        ({"advisor/moves/waste/toy_large.py": MODULE}, "toy-large: a rule needs both its file in rules/waste and its"),
+        ({"rules/waste/toy-large.yaml": YAML}, "toy-large: a rule needs both a file in rules/waste and a module"),
+        ({"advisor/moves/waste/toy_large.py": MODULE}, "toy-large: a rule needs both a file in rules/waste and a"),
         ({**FILES, "advisor/moves/waste/toy_large.py": "x = 1\n"}, "needs a RuleDescription named RULE"),
         ({**FILES, "advisor/moves/waste/toy_large.py": MODULE.replace('    rank=50,\n', "")}, "argument: 'rank'"),
         ({**FILES, "advisor/moves/waste/toy_large.py": MODULE.replace('{"gpus_held": GPU_COUNT}', "{}")}, "metrics"),

@@ -93,13 +93,13 @@ def test_a_mail_without_a_price_says_gpu_hours_and_how_to_get_dollars(hall, tmp_
     assert main(["report", "--db", str(hall), "--preview", str(tmp_path / "out"), "--week", last, "--no-ledger"]) == 0
     (page,) = (tmp_path / "out").glob("*.html")
     html = page.read_text()
-    assert "Cost in GPU-hours" in html
+    assert "Idle GPU-hours this week" in html
     assert "gpu_hour_usd" in html
     assert "unknown</" not in html
     again = tmp_path / "again"
     arguments = ["report", "--db", str(hall), "--preview", str(again), "--week", last, "--no-ledger"]
     assert main([*arguments, "--gpu-hour-usd", "H100-SXM5=2.10"]) == 0
-    assert "Cost in GPU-hours" not in next(again.glob("*.html")).read_text()
+    assert "Idle GPU-hours this week" not in next(again.glob("*.html")).read_text()
 
 
 @pytest.mark.parametrize("command", [["advise", "--db"], ["report", "--preview", "out", "--db"], ["rules", "check"]])
@@ -114,7 +114,7 @@ def test_a_wrong_price_is_one_sentence_with_exit_status_2(command, hall, tmp_pat
 
 def test_rules_check_takes_a_price_by_the_gpu_hour(capsys) -> None:
     assert main(["rules", "check", "--gpu-hour-usd", "H100-SXM5=2.10"]) == 0
-    assert "prices by the GPU-hour: 1, valid" in capsys.readouterr().out
+    assert "prices per GPU-hour: 1, valid" in capsys.readouterr().out
 
 
 @pytest.fixture(scope="module", params=ENGINES)

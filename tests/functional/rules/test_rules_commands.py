@@ -56,7 +56,7 @@ def test_rules_list_gives_each_threshold_with_its_reason():
     done = skuwise("rules", "list")
     assert done.returncode == 0
     assert "util_p995_max = 0.01 (ratio, by the second, shipped)" in done.stdout
-    assert "99.5 % of" in done.stdout
+    assert "99.5th percentile" in done.stdout
 
 
 def test_rules_list_as_json():

@@ -272,7 +272,7 @@ def test_a_week_that_is_not_over_is_said_and_not_sent(
     )  # fmt: skip
     (report,) = job.reports(job.teams)
     assert "week is not over: this report ends at 2026-03-08 12:00 UTC" in " ".join(report.letter.text.split())
-    assert "the week before is not known as a whole: nothing is compared with it" in said
+    assert "the data of the week before is incomplete: nothing to compare with" in said
 
 
 def test_sending_needs_a_server_a_sender_and_somebody(

@@ -210,7 +210,7 @@ def test_the_command_makes_a_fleet_and_says_what(tmp_path, capsys):
 
     parser = argparse.ArgumentParser()
     configure(parser)
-    assert all(name in parser.format_help() for name in SCENARIOS)
+    assert all(f"  {name} " in str(parser.epilog) for name in SCENARIOS)
     path = tmp_path / "d.db"
     options = parser.parse_args(
         ["decode", "--db", str(path), "--days", "0.25", "--until", "2025-11-21T00:30:00Z", "--minutes", "1h"]
@@ -219,5 +219,5 @@ def test_the_command_makes_a_fleet_and_says_what(tmp_path, capsys):
     said = capsys.readouterr()
     assert "8 GPUs" in said.out
     assert "2025-11-21T00:00:00Z" in said.out
-    assert "serve-01" in said.err or "1 node" in said.err
+    assert said.err == "simulating decode ...\n"
     assert count(path, "gpu_hours") == 6 * 8

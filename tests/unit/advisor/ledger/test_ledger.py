@@ -347,7 +347,7 @@ def test_advice_does_without_a_ledger_that_nobody_asked_for(tmp_path: Path) -> N
     beside = LedgerSync(tmp_path / "ledger.db", False, said.append)
     assert beside.decisions(NOW) == {}
     beside.note(advice_of(founding()), NOW)
-    assert [text.split(":")[0] for text in said] == ["no ledger", "not noted in the ledger"]
+    assert [text.split(":")[0] for text in said] == ["no ledger", "not recorded in the ledger"]
     with pytest.raises(StoreError):
         LedgerSync(tmp_path / "ledger.db", True, said.append).decisions(NOW)
 

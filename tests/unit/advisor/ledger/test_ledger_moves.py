@@ -104,7 +104,7 @@ def test_what_nobody_accepted_is_noted_as_done_unasked(beside, first) -> None:
     beside.note(fleet(4.5), END + 4.5 * DAY)
     entry = entry_of(beside, the_move(first).id)
     assert entry.decision(END + 5 * DAY).state == "done"
-    assert entry.last("done").why.startswith("Done without being accepted. It runs on")
+    assert entry.last("done").why.startswith("Done without being accepted. It has run only on")
     (outcome,) = move_outcomes([entry], END + 5 * DAY)
     assert outcome.accepted_at is None
 

@@ -255,7 +255,8 @@ def test_explain_finds_a_job_by_its_number_and_of_several_runs_the_newest() -> N
     assert find(advice, "22").id == "w-b"
     assert [one.id for one in runs_of(advice, "22")] == ["w-b", "w-a"]
     assert find(advice, "20_7").id == "w-a"
-    for nobody in ("23", "7", "22 OR 1", "2" * 40):
+    assert find(advice, "23").id == "w-c"
+    for nobody in ("7", "22 OR 1", "2" * 40):
         with pytest.raises(UsageError):
             find(advice, nobody)
 
