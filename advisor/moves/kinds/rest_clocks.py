@@ -134,7 +134,7 @@ def _option(series: GroupContext, rest: _Rest) -> DrawnRecommendation | None:
     if kwh is not None and float(np.median(kwh)) < WATTS_MIN * HOURS_PER_MONTH / 1000:
         return None
     held = float(rest.held_watts.mean())
-    what = f"{series_label(group)} is idle in {percent(rest.share)} of its time and draws {held:.0f} W per idle GPU"
+    what = f"{series_label(group)} is idle in {percent(rest.share)} of its time. It draws {held:.0f} W per idle GPU"
     price, saving, told = series.scene.book.power_of(group.nodes[0]), None, ""
     if kwh is None:
         told = ". Savings unknown: no data on idle power at lower clocks."
