@@ -40,7 +40,7 @@ class Shown:
 
 def sources(root: Path = ROOT) -> list[Path]:
     """The files that hold texts for users."""
-    found = [root / "__main__.py", root / "__init__.py", root / "README.md", root / "CONTRIBUTING.md"]
+    found = [root / name for name in ("__main__.py", "__init__.py", "README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
     for folder in ("agent", "advisor", "tui", "rules"):
         found += sorted((root / folder).rglob("*.py"))
     for folder in ("rules", "advisor/render", "deploy", "systemd"):
