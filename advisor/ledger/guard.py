@@ -233,7 +233,7 @@ def _check_object(form: FileForm, type_: object, name: object, sql: object) -> N
     elif not (
         (type_ == "trigger" and sql == (form.triggers or {}).get(name)) or (type_ == "view" and name in form.views)
     ):
-        raise sqlite3.DataError(f"it has an unexpected object, the {type_} {name}")
+        raise sqlite3.DataError(f"it has an object that a ledger does not have, the {type_} {name}")
 
 
 def _check_sql(name: str, sql: object, kind: str) -> None:

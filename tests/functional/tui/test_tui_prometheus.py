@@ -46,7 +46,7 @@ def test_a_server_is_shown_and_what_was_read_stays_with_its_age_when_it_goes(tmp
             gone.set()
             clock[0] = NOW + 3600
             await s.press("r")
-            await s.shows("not read anew: ! tells why")
+            await s.shows("reading failed: ! shows why")
             await s.shows("read 1.0 h ago")
             assert "50 W" in s.screen
             await s.press("exclamation_mark")

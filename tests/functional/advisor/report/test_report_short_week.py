@@ -25,8 +25,8 @@ to = ["serving@example.org"]
 """
 # Words that state a zero, an absence or a whole week.
 UNTRUE = (
-    "(7.0 days)", "(7 days)", "No GPU was idle", "No waste was found", "No move was found", "wasted $0",
-    "No cash", "gains anything was found", "Every figure that the verdicts need was observed",
+    "(7.0 days)", "(7 days)", "No GPU was idle", "No waste found", "No recommendation: nothing saves", "wasted $0",
+    "No cash", "All metrics that the verdicts need were observed",
 )  # fmt: skip
 
 

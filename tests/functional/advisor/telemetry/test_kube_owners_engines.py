@@ -273,7 +273,7 @@ def test_doctor_counts_the_pods_whose_owner_is_told(client: Client) -> None:
     at_the_end = 3 + 4 + 6 + 1 + 1 + 2 + 2  # chat, tune, big, store, loop, bare and untold, the predictors
     assert told.pods == PodCoverage(at_the_end, at_the_end - 1)
     (gap,) = owner_gaps(told.pods)
-    assert "no owner of 1 of 19 pods" in gap.what
+    assert "No owner from kube-state-metrics for 1 of 19 pods" in gap.what
     assert "kube_pod_(owner|info" in gap.add
 
 

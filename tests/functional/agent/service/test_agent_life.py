@@ -145,7 +145,7 @@ def test_a_driver_that_answers_again_is_read_again_and_the_late_reading_is_dropp
 def test_pause_lets_go_of_the_driver_and_resume_takes_it_up(start: Callable[..., Running]) -> None:
     agent = start()
     agent.said("2 GPUs")
-    assert "are released" in agent.ask("pause", "--for", "30m").stdout
+    assert "GPUs released" in agent.ask("pause", "--for", "30m").stdout
     assert read_calls(agent.folder)["gpm.live_samples"] == 0  # written by the stub at nvmlShutdown
     status = json.loads(agent.ask("status", "--format", "json").stdout)
     assert status["state"] == "paused"
