@@ -14,6 +14,7 @@ from skuwise.advisor.render import render
 from skuwise.advisor.simulate.simulator import simulate
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.advisor.verdicts.judge import judge
+from skuwise.advisor.views.document.page_options import PageOptions
 from skuwise.tests.support.rulebooks import rulebook
 
 UNTIL = 1_790_000_000.0
@@ -58,8 +59,8 @@ def test_phases_are_those_of_the_truth(made: Path) -> None:
 @pytest.mark.slow
 def test_text_and_json_tell_the_phases(made: Path) -> None:
     _, advice = read_and_advise([made], rulebook(), now=UNTIL)
-    text = render(advice, "table", width=160, color=False)
-    assert "changes what it does: training (compute) in" in text
+    text = render(advice, "table", width=160, color=False, page=PageOptions(whole=True))
+    assert "training (compute) in" in text
     told = json.loads(render(advice, "json", width=100, color=False))
     several = [w for w in told["workloads"] if len(w["phases"]) > 1]
     assert len(several) == 2

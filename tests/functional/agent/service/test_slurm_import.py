@@ -465,7 +465,7 @@ def test_a_job_table_of_the_settings_that_is_not_there_yet_stops_nobody(tmp_path
     missing = {"SKUWISE_SLURM_JOBS": str(tmp_path / "none.txt")}
     done = skuwise(*advise, environ=missing)
     assert done.returncode == 0, done.stderr
-    assert b"job table is not used" in done.stderr
+    assert b"job table not used" in done.stderr
     named = skuwise(*advise, "--jobs", str(tmp_path / "none.txt"))
     assert named.returncode == 2
     (tmp_path / "empty.txt").touch()
