@@ -182,7 +182,7 @@ def _details(advice: Advice, options: PageOptions, lengths: Lengths) -> tuple[Se
     return parts.findings(advice, lengths, options.again) if options.verbose else ()
 
 
-def workloads(advice: Advice, options: PageOptions = SHORT) -> Section:
+def workloads(advice: Advice, options: PageOptions = SHORT, lengths: Lengths = SCREEN) -> Section:
     """The workloads that cost most; replicas and restarts of one series in a line."""
     if not advice.workloads:
         return section("Workloads", "No workload was observed in this window.")
@@ -205,6 +205,7 @@ def workloads(advice: Advice, options: PageOptions = SHORT) -> Section:
     return section(
         f"Workloads by {'cost' if priced else 'GPU-hours'}",
         Table(heads, tuple(map(row, shown)), (5,), f"and {left:,} more: --section workloads" if left > 0 else ""),
+        *(() if options.short else parts.remarks(shown, lengths)),
     )
 
 

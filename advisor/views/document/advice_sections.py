@@ -126,18 +126,23 @@ def workloads(advice: Advice, lengths: Lengths) -> Section:
         words.has_prices(advice.summary),
     )
     right = tuple(range(len(what), len(heads)))
-    changing = [told for one in same[: lengths.rows] if (told := phase_sentence(one[0])) is not None]
-    # What its kind alone tells says nothing of this service: `explain` tells it.
-    waiting = {
-        w.series_id: f"{w.name}: latency class {latency_words(w.latency)}."
-        for w, *_ in same[: lengths.rows] if w.latency is not None and w.latency.basis != "kind"
-    }  # fmt: skip
     return section(
         "Workloads",
         Table(heads, rows, right, lengths.more(same, lengths.rows)),
-        lengths.bulleted(changing, lengths.phases),
-        lengths.bulleted(list(waiting.values()), lengths.phases),
+        *remarks(same[: lengths.rows], lengths),
     )
+
+
+def remarks(same: Sequence[Sequence[WorkloadVerdict]], lengths: Lengths) -> tuple[Block | None, ...]:
+    """What a line of a table cannot show: the phases of workloads that change, and measured latency classes."""
+    changing = [told for one in same if (told := phase_sentence(one[0])) is not None]
+    # What its kind alone tells says nothing of this service: `explain` tells it.
+    waiting = {
+        w.series_id: f"{w.name}: latency class {latency_words(w.latency)}."
+        for w, *_ in same
+        if w.latency is not None and w.latency.basis != "kind"
+    }
+    return lengths.bulleted(changing, lengths.phases), lengths.bulleted(list(waiting.values()), lengths.phases)
 
 
 def alike(workloads: Sequence[WorkloadVerdict]) -> list[list[WorkloadVerdict]]:

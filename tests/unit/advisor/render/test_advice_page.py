@@ -209,7 +209,7 @@ def test_single_sections_and_the_whole_page() -> None:
     whole = render(advice, "table", page=PageOptions(whole=True))
     assert "Method and reconciliation" in whole and "\nPrices\n" in whole and "Findings in detail" not in whole
     verbose = render(advice, "table", page=PageOptions(whole=True, verbose=True))
-    assert "Findings in detail" in verbose and "blocked: of a long reason" in " ".join(verbose.split())
+    assert "Findings in detail" in verbose and "Blocked: of a long reason" in " ".join(verbose.split())
 
 
 def test_the_page_has_no_escape_sequence_in_a_pipe_and_is_plain_ascii_but_for_names() -> None:
