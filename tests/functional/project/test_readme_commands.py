@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[3]
 
 def commands(page: Path) -> list[str]:
     blocks = re.findall(r"^```\w*\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
-    lines = [line.split("  #")[0].strip() for block in blocks for line in block.splitlines()]
+    lines = [line.split("  #")[0].rstrip() for block in blocks for line in block.splitlines()]
     return [line for line in lines if line.startswith("skuwise ")]
 
 
