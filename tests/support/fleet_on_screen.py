@@ -41,7 +41,7 @@ def fleet() -> Loaded:
     b.work("w-train", [("n2", f"GPU-n2-{n}") for n in range(8)], name=HOSTILE, series="s2", user="[b]bob")
     b.absences.append(
         {"node": "n2", "gpu_uuid": "GPU-n2-0", "scope": "gpu", "metric": "tensor_active", "reason": "no-gpm",
-         "detail": f"The driver reports {HOSTILE}", "remedy": "Ask it.", "since": START}
+         "detail": f"The driver gave {HOSTILE}", "remedy": "Ask it.", "since": START}
     )  # fmt: skip
     frame = b.frame()
     advice = advise(frame, rulebook(), AdviseOptions(NOW), np.random.default_rng(1))

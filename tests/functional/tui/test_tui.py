@@ -110,7 +110,7 @@ def test_a_workload_is_found_opened_and_left() -> None:
         await s.press("escape")
         await s.press("escape")
         await s.shows("2 of 2 workloads")
-        assert "[red]x[/red] [@click…" in s.screen
+        assert "[red]x[/re…" in s.screen
         await s.press("escape")
         await s.shows("Savings and cost")
 
@@ -168,6 +168,7 @@ def test_decisions_ask_for_what_they_need_and_reach_the_ledger() -> None:
         await s.press("d", *"no", "enter")
         await s.until(lambda: len(loader.decided) == 1)
         await s.shows("dismissed")
+        await s.press("u")  # what is decided is folded away
         await s.press("z")
         until = s.app.screen.query_one("#until", Input)
         until.value = "2020-01-01"
@@ -181,7 +182,8 @@ def test_decisions_ask_for_what_they_need_and_reach_the_ledger() -> None:
     (first, second) = loader.decided
     assert first[1:] == ("dismissed", None, "no")
     assert second[1:] == ("snoozed", 1_790_812_800.0, None)
-    assert first[0] == second[0] == next(r.id for r in fleet().advice.recommendations if r.counts)
+    assert first[0] == next(r.id for r in fleet().advice.recommendations if r.counts)
+    assert second[0] in {r.id for r in fleet().advice.recommendations}
 
 
 @pytest.mark.slow
@@ -273,7 +275,7 @@ def test_an_empty_database_and_one_that_is_not_there_are_told(tmp_path: Path) ->
 def test_the_mouse_turns_pages_sorts_chooses_and_opens() -> None:
     async def steps(s: Session) -> None:
         await s.ready()
-        await s.pilot.click(TopBar, offset=(26, 0))
+        await s.pilot.click(TopBar, offset=(17, 0))
         await s.shows("by GPU-hours, descending")
         table = s.app.screen.query_one(ItemTable)
         await s.pilot.click(ItemTable, offset=(2, 0))
@@ -281,13 +283,13 @@ def test_the_mouse_turns_pages_sorts_chooses_and_opens() -> None:
         assert [w.name[:4] for w in table.shown] == ["[red", "chat"]
         await s.pilot.click(ItemTable, offset=(2, 0))
         assert table.order == ("workload", True)
-        assert "+6 ›" in s.screen
+        assert "+7 ›" in s.screen
         await s.press(*["right"] * 20)
         assert "‹ " in s.screen
         assert "observed" in s.screen
         assert "›" not in s.screen
         await s.press(*["left"] * 20)
-        assert "+6 ›" in s.screen
+        assert "+7 ›" in s.screen
         await s.pilot.click(ItemTable, offset=(2, 2))
         assert table.item.id == "w-train"
         assert s.app.screen.query(ItemTable)
