@@ -11,7 +11,7 @@ from ..titles import Titles, gain_text
 from . import advice_head as top
 from . import advice_page as page
 from . import advice_sections as parts
-from . import head, sections
+from . import footer, sections
 from .energy_section import energy_section
 from .model import Bullets, Chart, Document, Section, section
 from .page_options import Again, PageOptions
@@ -52,7 +52,7 @@ def advice_document(
             sections.method(story, charts.get(MONEY)),
             sections.prices(advice.prices, lengths),
         ),
-        footer=(head.written(story),),
+        footer=(footer.written(story),),
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from .. import coverage
-from . import head, mail_head, mail_sections, sections
+from . import footer, mail_head, mail_sections, sections
 from .dashboard import NO_DASHBOARD, Dashboard
 from .energy_section import energy_section
 from .model import Chart, Document, Link
@@ -64,7 +64,7 @@ def mail_document(
             sections.method(story, charts.get(MONEY)),
             sections.prices(a.prices, lengths),
         ),
-        footer=(*((too_large,) if left_out else ()), head.written(story)),
+        footer=(*((too_large,) if left_out else ()), footer.written(story)),
     )  # fmt: skip
 
 
@@ -85,4 +85,4 @@ def _empty(story: Story) -> Document:
             "lists all teams and what was not observed."
         )
     title, heading = mail_head.subject(story), mail_head.heading(story)
-    return Document(title, heading, window, said, (), (), (head.written(story),))
+    return Document(title, heading, window, said, (), (), (footer.written(story),))
