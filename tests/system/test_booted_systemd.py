@@ -136,7 +136,7 @@ def test_install_start_kill_hang_stall_fill_and_restart(machine: Node) -> None:
     until(lambda: bool(machine.rows(f"SELECT 1 FROM gpu_samples WHERE ts > {restarted}")))
 
     # Pause lets go, resume takes up; a loop that stands still is ended by the watchdog and started again.
-    assert "let go" in machine.run(PYTHON, "-m", "skuwise", "agent", "pause")
+    assert "GPUs released" in machine.run(PYTHON, "-m", "skuwise", "agent", "pause")
     assert "paused" in machine.run(PYTHON, "-m", "skuwise", "agent", "status")
     machine.run(PYTHON, "-m", "skuwise", "agent", "resume")
     restarts = int(machine.shows("NRestarts"))
