@@ -9,19 +9,19 @@ from __future__ import annotations
 import difflib
 import math
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_args
 
 from ..rules.base.errors import UsageError
 from ..rules.base.sanitize import QUOTED_MAX, clean, quoted
-from ..rules.base.toml import read_toml
+from ..rules.base.toml import line_of, read_toml
 from .base.address import Address, parse_listen
 from .base.durations import parse_bytes, parse_duration
 from .base.page_url import PageError, split_url
 from .base.retention_limits import MIN_BYTES, MIN_HOURS_SECONDS, MIN_MINUTES_SECONDS, MIN_RAW_SECONDS, Limits
-from .base.setting_values import Reader, items_of, parse_flag, parse_labels, seconds_value, span_seconds
+from .base.setting_values import Reader, items_of, parse_flag, parse_labels, read_value, seconds_value, span_seconds
 from .model import Role
 
 SYSTEM_FILE = Path("/etc/skuwise/skuwise.toml")
@@ -249,9 +249,12 @@ def read_sections(
     """
     found: list[tuple[str, Mapping[str, Any]]] = []
     for path in (system_file, (config_home or _config_home(environ)) / USER_FILE):
-        table = _read_file(path, must_exist=False).get(name)
+        whole = _read_file(path, must_exist=False)
+        table = whole.get(name)
         if table is not None and not isinstance(table, dict):
-            raise UsageError(f"{name} in {path} is no table.", f"Write [{name}] above its settings.")
+            raise UsageError(
+                f"{name} in {path}{line_of(whole, name)} is no table.", f"Write [{name}] above its settings."
+            )
         if table is not None:
             found.append((str(path), table))
     return found
@@ -291,20 +294,25 @@ def _nearest(word: str, known: Mapping[str, object]) -> str:
 
 def _apply(config: AgentConfig, values: Mapping[str, Any], origin: str) -> AgentConfig:
     changes: dict[str, Any] = {}
-    own = values.get(KUBERNETES)
-    if isinstance(own, dict):
-        values = {key: value for key, value in values.items() if key != KUBERNETES}
-        values |= {f"{KUBERNETES}_{key}": value for key, value in own.items()}
-    for key, value in values.items():
+    for key, value, line in _flat(values):
         if key in ADVISOR_SECTIONS and isinstance(value, dict):
             continue
         if key not in _KEYS:
-            raise UsageError(f"Unknown setting {quoted(key)} in {origin}.", _nearest(key, _KEYS))
+            raise UsageError(f"Unknown setting {quoted(key)} in {origin}{line}.", _nearest(key, _KEYS))
         name, read = _KEYS[key]
-        chosen = read(value, f"{key} in {origin}")
+        chosen = read_value(read, value, f"{key} in {origin}{line}")
         limit = name.removeprefix("limits.")
         if limit == name:
             changes[name] = chosen
         else:
             changes["limits"] = replace(changes.get("limits", config.limits), **{limit: chosen})
     return replace(config, **changes) if changes else config
+
+
+def _flat(values: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:
+    """Each setting with its line; those of [kubernetes] by the names that they have here."""
+    for key, value in values.items():
+        if key == KUBERNETES and isinstance(value, dict):
+            yield from ((f"{KUBERNETES}_{own}", what, line_of(value, own)) for own, what in value.items())
+        else:
+            yield key, value, line_of(values, key)

@@ -10,7 +10,8 @@ from typing import Any
 from ..rules.base.errors import UsageError
 from ..rules.base.sanitize import quoted
 from ..rules.base.suggestions import suggest
-from .base.setting_values import Reader
+from ..rules.base.toml import line_of
+from .base.setting_values import Reader, read_value
 from .config import AGENT_VARIABLES, ENVIRONMENT_PREFIX, SYSTEM_FILE, read_sections
 
 
@@ -34,9 +35,10 @@ def read_section(
     found: dict[str, Any] = {}
     for origin, table in (*layers, ("the environment", own)):
         for key, value in table.items():
+            place = f"{origin}{line_of(table, key)}"
             if key not in keys:
                 remedy = suggest(key, keys) or f"Known are {', '.join(sorted(keys))}."
-                raise UsageError(f"Unknown setting {quoted(key)} of {section} in {origin}.", remedy)
+                raise UsageError(f"Unknown setting {quoted(key)} of {section} in {place}.", remedy)
             field, read = keys[key]
-            found[field] = read(value, f"{section}.{key} in {origin}")
+            found[field] = read_value(read, value, f"{section}.{key} in {place}")
     return found

@@ -23,7 +23,7 @@ from pathlib import Path
 from ...rules.base.errors import UsageError
 from ...rules.base.sanitize import QUOTED_MAX, clean, quoted
 from ...rules.base.suggestions import suggest
-from ...rules.base.toml import read_toml
+from ...rules.base.toml import line_of, read_toml
 from ..core.verdict_types import WorkloadVerdict
 from .addresses import bare_address
 
@@ -91,21 +91,22 @@ def load_routes(file: Path) -> Routes:
     table = _read(file)
     for key in table:
         if key not in _KEYS:
-            raise _fault(file, key, "is no key of a routes file.", suggest(key, _KEYS) or f"Known: {', '.join(_KEYS)}.")
-    administrators = _addresses(file, "administrators", table.get("administrators", []))
+            remedy = suggest(key, _KEYS) or f"Known: {', '.join(_KEYS)}."
+            raise _fault(_at(file, table, key), key, "is no key of a routes file.", remedy)
+    administrators = _addresses(_at(file, table, "administrators"), "administrators", table.get("administrators", []))
     teams_table = table.get("teams", {})
     if not isinstance(teams_table, dict):
-        raise _fault(file, "teams", "is not a table.", "Write [teams.NAME] above each team.")
+        raise _fault(_at(file, table, "teams"), "teams", "is not a table.", "Write [teams.NAME] above each team.")
     teams: list[TeamRoute] = []
     found: list[tuple[str, str, str]] = []
     for name, entry in teams_table.items():
-        teams.append(_team(file, name, entry))
+        teams.append(_team(file, _at(file, teams_table, name), name, entry))
         found += [(part, matcher, name) for part, matcher in _matchers(file, name, entry)]
-    _check_overlaps(file, found)
+    _check_overlaps(file, teams_table, found)
     return Routes(administrators, tuple(teams), {(part, matcher): name for part, matcher, name in found})
 
 
-def _check_overlaps(file: Path, found: Sequence[tuple[str, str, str]]) -> None:
+def _check_overlaps(file: Path, teams: Mapping[str, object], found: Sequence[tuple[str, str, str]]) -> None:
     """Raises UsageError where some name fits two of the (part, matcher, team)."""
     # In order, whatever begins with a matcher stands right behind it.
     ordered = sorted((part, matcher.removesuffix("*"), matcher, team) for part, matcher, team in found)
@@ -113,8 +114,8 @@ def _check_overlaps(file: Path, found: Sequence[tuple[str, str, str]]) -> None:
         if part == next_part and (start == next_start or (matcher.endswith("*") and next_start.startswith(start))):
             first = f"{quoted(matcher)} of teams.{clean(team)[:QUOTED_MAX]}"
             raise _fault(
-                file, f"teams.{owner}.{part}", f"holds {quoted(other)}, which overlaps {first}.",
-                "Let each name fit one matcher.",
+                _at(file, teams[owner], part), f"teams.{owner}.{part}",
+                f"holds {quoted(other)}, which overlaps {first}.", "Let each name fit one matcher.",
             )  # fmt: skip
 
 
@@ -125,56 +126,61 @@ def _read(file: Path) -> Mapping[str, object]:
         raise UsageError(f"The routes file {file} cannot be read: {error.strerror}.", "Name one that can.") from error
 
 
-def _team(file: Path, name: str, entry: object) -> TeamRoute:
+def _team(file: Path, place: str, name: str, entry: object) -> TeamRoute:
     key = f"teams.{name}"
     if not name.strip() or not name.isprintable() or len(name) > _MAX_NAME:
         raise _fault(
-            file, key, f"is not a valid team name: use at most {_MAX_NAME} printable characters.", "Rename it."
+            place, key, f"is not a valid team name: use at most {_MAX_NAME} printable characters.", "Rename it."
         )
     if not isinstance(entry, dict):
-        raise _fault(file, key, "is not a table.", "Write [teams.NAME] above its keys.")
+        raise _fault(place, key, "is not a table.", "Write [teams.NAME] above its keys.")
     for own in entry:
         if own not in _TEAM_KEYS:
             remedy = suggest(own, _TEAM_KEYS) or f"Known: {', '.join(_TEAM_KEYS)}."
-            raise _fault(file, f"{key}.{own}", "is no key of a team.", remedy)
-    to = _addresses(file, f"{key}.to", entry.get("to", []))
+            raise _fault(_at(file, entry, own), f"{key}.{own}", "is no key of a team.", remedy)
+    to = _addresses(_at(file, entry, "to"), f"{key}.to", entry.get("to", []))
     webhook = entry.get("webhook_url_file", "")
     if not isinstance(webhook, str) or not (webhook == "" or webhook.isprintable()):
-        raise _fault(file, f"{key}.webhook_url_file", "is not a path.", "Name the file that holds the address.")
+        place = _at(file, entry, "webhook_url_file")
+        raise _fault(place, f"{key}.webhook_url_file", "is not a path.", "Name the file that holds the address.")
     if not to and not webhook:
-        raise _fault(file, key, "has no recipient.", 'Add to = ["team@example.org"].')
+        raise _fault(place, key, "has no recipient.", 'Add to = ["team@example.org"].')
     if not any(entry.get(part) for part in PARTS):
-        raise _fault(file, key, "matches nothing.", f"Add one of {', '.join(PARTS)}.")
+        raise _fault(place, key, "matches nothing.", f"Add one of {', '.join(PARTS)}.")
     return TeamRoute(name, to, webhook)
 
 
 def _matchers(file: Path, team: str, entry: Mapping[str, object]) -> Iterator[tuple[str, str]]:
     for part in PARTS:
-        key = f"teams.{team}.{part}"
+        key, place = f"teams.{team}.{part}", _at(file, entry, part)
         matchers = entry.get(part)
         if matchers is None:
             continue
         if not isinstance(matchers, list) or not matchers:
-            raise _fault(file, key, "is no list of names.", 'Write ["name", "beginning-*"], or leave the key out.')
+            raise _fault(place, key, "is no list of names.", 'Write ["name", "beginning-*"], or leave the key out.')
         for matcher in matchers:
             if not isinstance(matcher, str) or not matcher.strip() or not matcher.isprintable():
-                raise _fault(file, key, "holds a value that is not text.", "Write names in quotes.")
+                raise _fault(place, key, "holds a value that is not text.", "Write names in quotes.")
             if matcher == "*" or "*" in matcher[:-1]:
                 raise _fault(
-                    file, key, f"holds {quoted(matcher)}: a star is allowed only at the end of a prefix.",
+                    place, key, f"holds {quoted(matcher)}: a star is allowed only at the end of a prefix.",
                     "Workloads without a team go to the administrators.",
                 )  # fmt: skip
             yield part, matcher
 
 
-def _addresses(file: Path, key: str, value: object) -> tuple[str, ...]:
+def _addresses(place: str, key: str, value: object) -> tuple[str, ...]:
     if not isinstance(value, list):
-        raise _fault(file, key, "is no list of addresses.", 'Write ["ann@example.org"].')
-    found = tuple(bare_address(one, f"{file}: {key}") for one in value)
+        raise _fault(place, key, "is no list of addresses.", 'Write ["ann@example.org"].')
+    found = tuple(bare_address(one, f"{place}: {key}") for one in value)
     if len({address.lower() for address in found}) < len(found):
-        raise _fault(file, key, "names an address twice.", "Name it once.")
+        raise _fault(place, key, "names an address twice.", "Name it once.")
     return found
 
 
-def _fault(file: Path, key: str, sentence: str, remedy: str) -> UsageError:
-    return UsageError(f"{file}: {clean(key)[:QUOTED_MAX]} {sentence}", remedy)
+def _at(file: Path, values: object, key: str) -> str:
+    return f"{file}{line_of(values, key)}"
+
+
+def _fault(place: str, key: str, sentence: str, remedy: str) -> UsageError:
+    return UsageError(f"{place}: {clean(key)[:QUOTED_MAX]} {sentence}", remedy)

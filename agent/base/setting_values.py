@@ -20,6 +20,16 @@ _LABEL = re.compile(r"(?:[a-z0-9.-]{1,253}/)?[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[
 _YES_NO = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
+def read_value(read: Reader, value: object, what: str) -> object:
+    """The value as `read` has it; an error of its that does not name the setting begins with it (UsageError)."""
+    try:
+        return read(value, what)
+    except UsageError as error:
+        if what in error.message:
+            raise
+        raise UsageError(f"{what}: {error.message}", error.remedy) from None
+
+
 def text_value(value: object, what: str) -> str:
     """One line of text; it may be empty."""
     if not isinstance(value, str) or not (value == "" or value.isprintable()):
