@@ -70,15 +70,6 @@ def saving_words(saving: Interval | None, freed: float, realisation: str) -> str
     return f"{hours(freed)} a month, {realisation}" if freed > 0 else "no cash, no GPU-hours"
 
 
-def claim_words(r: Recommendation) -> str:
-    """What a recommendation brings; one that is blocked before it claims anything is no zero."""
-    if _unclaimed(r):
-        return "not estimated"
-    if r.saving_usd_per_month is None and r.realisation == "energy" and r.energy_saving_kwh_per_month is not None:
-        return f"{energy_words(r)} a month, energy"
-    return saving_words(r.saving_usd_per_month, r.freed_gpu_hours_per_month, r.realisation)
-
-
 def energy_words(r: Recommendation) -> str:
     """Energy a month that a recommendation saves, with its interval where there is one."""
     kwh = r.energy_saving_kwh_per_month
@@ -152,11 +143,6 @@ def cost(usd_known: float | None, gpu_hours: float, priced: bool) -> str:
     return hours(gpu_hours) if priced else hours(gpu_hours, "").rstrip()
 
 
-def cost_head(text: str, priced: bool) -> str:
-    """The head of such a column: ``cost so far``, or ``GPU-hours so far``."""
-    return text if priced else text.replace("cost", "GPU-hours").replace("Cost", "GPU-hours")
-
-
 def counted(number: int, what: str) -> str:
     """``1 GPU``, ``8 GPUs``."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"
@@ -191,14 +177,6 @@ def decision_words(decision: Decision) -> str:
     by = f" by {decision.by}" if decision.by else ""
     why = f": {decision.why}" if decision.why else ""
     return f"{decision.state}{until}{by} on {day(decision.since)}{why}"
-
-
-def target_words(r: Recommendation) -> str:
-    """Where a recommendation leads, in words."""
-    if r.target.gpu_count == 0:
-        return "nothing held"
-    name = r.target.node_sku or r.target.gpu_sku
-    return f"{r.target.gpu_count} GPUs on {name.rpartition('/')[2]}" if name else "nothing found"
 
 
 def fabric_words(node: NodeSku) -> str:

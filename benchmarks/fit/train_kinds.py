@@ -73,9 +73,6 @@ class Fitted:
     intercepts: Matrix
     temperature: float
 
-    def probabilities(self, x: Matrix) -> Matrix:
-        return softmax((x @ self.weights.T + self.intercepts) / self.temperature)
-
 
 @dataclass(frozen=True, slots=True)
 class Table:

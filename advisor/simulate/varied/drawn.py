@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from ....rules.policy.labels import BottleneckLabel
-from ..base.hardware import SimGpu
 from ..base.load import Model
 from ..base.seeded_rng import log_uniform, salt
 from .courses import Course, Flat, Grown, Restless, Sawtooth, Stepped
@@ -61,8 +60,3 @@ def of_an_allocator(rng: np.random.Generator, period_seconds: float) -> Course:
     if draw < 0.85:
         return Sawtooth(salt(rng), 0.8 * level, 0.2 * level, period_seconds)
     return Stepped(salt(rng), 0.6 * level, level, log_uniform(rng, 600, 20000), rng.uniform(0.3, 0.9))
-
-
-def slice_width(gpu: SimGpu) -> float:
-    """How much smaller than 80 GB it is: small devices hold small models."""
-    return gpu.sku.mem_bytes / 80e9

@@ -120,9 +120,6 @@ class Slot:
     def key(self) -> str:
         return self.uuid if self.instance is None else f"{self.uuid}/gi{self.instance}"
 
-    def is_free(self, start: float, end: float) -> bool:
-        return all(end <= a or start >= b for a, b in self.busy)
-
 
 @dataclass(slots=True)
 class Machine:
