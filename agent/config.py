@@ -294,13 +294,13 @@ def _nearest(word: str, known: Mapping[str, object]) -> str:
 
 def _apply(config: AgentConfig, values: Mapping[str, Any], origin: str) -> AgentConfig:
     changes: dict[str, Any] = {}
-    for key, value, line in _flat(values):
-        if key in ADVISOR_SECTIONS and isinstance(value, dict):
+    for key, table, own in _flat(values):
+        if key in ADVISOR_SECTIONS and isinstance(table[own], dict):
             continue
         if key not in _KEYS:
-            raise UsageError(f"Unknown setting {quoted(key)} in {origin}{line}.", _nearest(key, _KEYS))
+            raise UsageError(f"Unknown setting {quoted(key)} in {origin}{line_of(table, own)}.", _nearest(key, _KEYS))
         name, read = _KEYS[key]
-        chosen = read_value(read, value, f"{key} in {origin}{line}")
+        chosen = read_value(read, table, own, f"{key} in {origin}")
         limit = name.removeprefix("limits.")
         if limit == name:
             changes[name] = chosen
@@ -309,10 +309,10 @@ def _apply(config: AgentConfig, values: Mapping[str, Any], origin: str) -> Agent
     return replace(config, **changes) if changes else config
 
 
-def _flat(values: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:
-    """Each setting with its line; those of [kubernetes] by the names that they have here."""
+def _flat(values: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any], str]]:
+    """Each setting's name, and the table and the key that hold it; those of [kubernetes] by their names here."""
     for key, value in values.items():
         if key == KUBERNETES and isinstance(value, dict):
-            yield from ((f"{KUBERNETES}_{own}", what, line_of(value, own)) for own, what in value.items())
+            yield from ((f"{KUBERNETES}_{own}", value, own) for own in value)
         else:
-            yield key, value, line_of(values, key)
+            yield key, values, key

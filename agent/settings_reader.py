@@ -34,11 +34,12 @@ def read_section(
     own = {key: environ[name] for name, key in named.items() if key in keys or name not in AGENT_VARIABLES}
     found: dict[str, Any] = {}
     for origin, table in (*layers, ("the environment", own)):
-        for key, value in table.items():
-            place = f"{origin}{line_of(table, key)}"
+        for key in table:
             if key not in keys:
                 remedy = suggest(key, keys) or f"Known are {', '.join(sorted(keys))}."
-                raise UsageError(f"Unknown setting {quoted(key)} of {section} in {place}.", remedy)
+                raise UsageError(
+                    f"Unknown setting {quoted(key)} of {section} in {origin}{line_of(table, key)}.", remedy
+                )
             field, read = keys[key]
-            found[field] = read_value(read, value, f"{section}.{key} in {place}")
+            found[field] = read_value(read, table, key, f"{section}.{key} in {origin}")
     return found

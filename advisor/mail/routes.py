@@ -92,15 +92,15 @@ def load_routes(file: Path) -> Routes:
     for key in table:
         if key not in _KEYS:
             remedy = suggest(key, _KEYS) or f"Known: {', '.join(_KEYS)}."
-            raise _fault(_at(file, table, key), key, "is no key of a routes file.", remedy)
-    administrators = _addresses(_at(file, table, "administrators"), "administrators", table.get("administrators", []))
+            raise _fault(_At(file, table, key), key, "is no key of a routes file.", remedy)
+    administrators = _addresses(_At(file, table, "administrators"), "administrators", table.get("administrators", []))
     teams_table = table.get("teams", {})
     if not isinstance(teams_table, dict):
-        raise _fault(_at(file, table, "teams"), "teams", "is not a table.", "Write [teams.NAME] above each team.")
+        raise _fault(_At(file, table, "teams"), "teams", "is not a table.", "Write [teams.NAME] above each team.")
     teams: list[TeamRoute] = []
     found: list[tuple[str, str, str]] = []
     for name, entry in teams_table.items():
-        teams.append(_team(file, _at(file, teams_table, name), name, entry))
+        teams.append(_team(file, _At(file, teams_table, name), name, entry))
         found += [(part, matcher, name) for part, matcher in _matchers(file, name, entry)]
     _check_overlaps(file, teams_table, found)
     return Routes(administrators, tuple(teams), {(part, matcher): name for part, matcher, name in found})
@@ -114,7 +114,7 @@ def _check_overlaps(file: Path, teams: Mapping[str, object], found: Sequence[tup
         if part == next_part and (start == next_start or (matcher.endswith("*") and next_start.startswith(start))):
             first = f"{quoted(matcher)} of teams.{clean(team)[:QUOTED_MAX]}"
             raise _fault(
-                _at(file, teams[owner], part), f"teams.{owner}.{part}",
+                _At(file, teams[owner], part), f"teams.{owner}.{part}",
                 f"holds {quoted(other)}, which overlaps {first}.", "Let each name fit one matcher.",
             )  # fmt: skip
 
@@ -126,7 +126,7 @@ def _read(file: Path) -> Mapping[str, object]:
         raise UsageError(f"The routes file {file} cannot be read: {error.strerror}.", "Name one that can.") from error
 
 
-def _team(file: Path, place: str, name: str, entry: object) -> TeamRoute:
+def _team(file: Path, place: _At, name: str, entry: object) -> TeamRoute:
     key = f"teams.{name}"
     if not name.strip() or not name.isprintable() or len(name) > _MAX_NAME:
         raise _fault(
@@ -137,11 +137,11 @@ def _team(file: Path, place: str, name: str, entry: object) -> TeamRoute:
     for own in entry:
         if own not in _TEAM_KEYS:
             remedy = suggest(own, _TEAM_KEYS) or f"Known: {', '.join(_TEAM_KEYS)}."
-            raise _fault(_at(file, entry, own), f"{key}.{own}", "is no key of a team.", remedy)
-    to = _addresses(_at(file, entry, "to"), f"{key}.to", entry.get("to", []))
+            raise _fault(_At(file, entry, own), f"{key}.{own}", "is no key of a team.", remedy)
+    to = _addresses(_At(file, entry, "to"), f"{key}.to", entry.get("to", []))
     webhook = entry.get("webhook_url_file", "")
     if not isinstance(webhook, str) or not (webhook == "" or webhook.isprintable()):
-        place = _at(file, entry, "webhook_url_file")
+        place = _At(file, entry, "webhook_url_file")
         raise _fault(place, f"{key}.webhook_url_file", "is not a path.", "Name the file that holds the address.")
     if not to and not webhook:
         raise _fault(place, key, "has no recipient.", 'Add to = ["team@example.org"].')
@@ -152,7 +152,7 @@ def _team(file: Path, place: str, name: str, entry: object) -> TeamRoute:
 
 def _matchers(file: Path, team: str, entry: Mapping[str, object]) -> Iterator[tuple[str, str]]:
     for part in PARTS:
-        key, place = f"teams.{team}.{part}", _at(file, entry, part)
+        key, place = f"teams.{team}.{part}", _At(file, entry, part)
         matchers = entry.get(part)
         if matchers is None:
             continue
@@ -169,18 +169,29 @@ def _matchers(file: Path, team: str, entry: Mapping[str, object]) -> Iterator[tu
             yield part, matcher
 
 
-def _addresses(place: str, key: str, value: object) -> tuple[str, ...]:
+def _addresses(place: _At, key: str, value: object) -> tuple[str, ...]:
     if not isinstance(value, list):
         raise _fault(place, key, "is no list of addresses.", 'Write ["ann@example.org"].')
-    found = tuple(bare_address(one, f"{place}: {key}") for one in value)
+    try:
+        found = tuple(bare_address(one, key) for one in value)
+    except UsageError as error:
+        raise UsageError(f"{place}: {error.message}", error.remedy) from None
     if len({address.lower() for address in found}) < len(found):
         raise _fault(place, key, "names an address twice.", "Name it once.")
     return found
 
 
-def _at(file: Path, values: object, key: str) -> str:
-    return f"{file}{line_of(values, key)}"
+@dataclass(frozen=True, slots=True)
+class _At:
+    """Where a key is: ``FILE:LINE``. Written out, which reads the file's lines, where something is wrong alone."""
+
+    file: Path
+    values: object
+    key: str
+
+    def __str__(self) -> str:
+        return f"{self.file}{line_of(self.values, self.key)}"
 
 
-def _fault(place: str, key: str, sentence: str, remedy: str) -> UsageError:
+def _fault(place: _At, key: str, sentence: str, remedy: str) -> UsageError:
     return UsageError(f"{place}: {clean(key)[:QUOTED_MAX]} {sentence}", remedy)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from ...rules.base.errors import UsageError
 from ...rules.base.sanitize import clean
 from ...rules.base.suggestions import suggest
+from ...rules.base.toml import line_of
 from .durations import parse_duration
 
 # (a value as the file or the environment has it, which key of which file it is) -> the value; raises UsageError.
@@ -20,14 +21,15 @@ _LABEL = re.compile(r"(?:[a-z0-9.-]{1,253}/)?[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[
 _YES_NO = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
-def read_value(read: Reader, value: object, what: str) -> object:
-    """The value as `read` has it; an error of its that does not name the setting begins with it (UsageError)."""
+def read_value(read: Reader, values: Mapping[str, object], key: str, what: str) -> object:
+    """The value of `key` as `read` has it. An error of its is raised with the line of the key behind `what`, which
+    begins it where it does not name the setting (UsageError)."""
     try:
-        return read(value, what)
+        return read(values[key], what)
     except UsageError as error:
-        if what in error.message:
-            raise
-        raise UsageError(f"{what}: {error.message}", error.remedy) from None
+        place = f"{what}{line_of(values, key)}"
+        told = error.message.replace(what, place, 1) if what in error.message else f"{place}: {error.message}"
+        raise UsageError(told, error.remedy) from None
 
 
 def text_value(value: object, what: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,12 @@ to = 2
 [report]
 to = 3
 '''
+
+
+def refused(work: Callable[[], object]) -> str:
+    with pytest.raises(UsageError) as error:
+        work()
+    return error.value.message
 
 
 def read(tmp_path: Path, text: str) -> TomlTable:
@@ -98,9 +105,7 @@ def test_keys_of_drawn_files_have_their_lines(
 def test_a_setting_that_is_wrong_is_named_with_its_line(tmp_path: Path, text: str, words: str) -> None:
     file = tmp_path / "skuwise.toml"
     file.write_text(text)
-    with pytest.raises(UsageError) as error:
-        load_config({"config": file}, {})
-    assert error.value.message == words.format(file=file)
+    assert refused(lambda: load_config({"config": file}, {})) == words.format(file=file)
 
 
 @pytest.mark.parametrize(
@@ -114,9 +119,9 @@ def test_a_setting_that_is_wrong_is_named_with_its_line(tmp_path: Path, text: st
 def test_a_section_that_is_wrong_is_named_with_its_line(tmp_path: Path, text: str, words: str) -> None:
     file = tmp_path / "skuwise.toml"
     file.write_text(text)
-    with pytest.raises(UsageError) as error:
-        read_section("report", {"folder": ("folder", path_value)}, {}, system_file=file, config_home=tmp_path)
-    assert error.value.message == words.format(file=file)
+    keys = {"folder": ("folder", path_value)}
+    told = refused(lambda: read_section("report", keys, {}, system_file=file, config_home=tmp_path))
+    assert told == words.format(file=file)
 
 
 @pytest.mark.parametrize(
@@ -141,6 +146,4 @@ def test_a_section_that_is_wrong_is_named_with_its_line(tmp_path: Path, text: st
 def test_a_route_that_is_wrong_is_named_with_its_line(tmp_path: Path, text: str, words: str) -> None:
     file = tmp_path / "routes.toml"
     file.write_text(text)
-    with pytest.raises(UsageError) as error:
-        load_routes(file)
-    assert error.value.message == words.format(file=file)
+    assert refused(lambda: load_routes(file)) == words.format(file=file)
