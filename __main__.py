@@ -19,9 +19,14 @@ COMMANDS: Mapping[str, Command] = {
     "agent": Command("skuwise.agent.commands", "sample the GPUs, links and host of this node into SQLite"),
     "advise": Command(f"{_CLI}.advise", "report what each workload is, what is wasted and what to change", "advisor"),
     "explain": Command(f"{_CLI}.explain", "show the evidence of one workload, finding or recommendation", "advisor"),
+    "job": Command(f"{_CLI}.job", "show the card of one job, or list the jobs of a user, most idle first", "advisor"),
     "doctor": Command(
         f"{_CLI}.doctor", "report what telemetry a source has, and how to add what is missing", "advisor"
     ),
+    "watch": Command(
+        f"{_CLI}.watch", "report and notify held idle GPUs, hangs and dead telemetry as they happen", "advisor"
+    ),
+    "idle": Command(f"{_CLI}.idle", "report whether a workload, node or GPU has been idle, for scripts", "advisor"),
     "slurm": Command("skuwise.agent.slurm_jobs.commands", "import names, owners and times of Slurm jobs"),
     "tui": Command("skuwise.tui.commands", "browse the fleet and its recommendations in the terminal", "tui"),
     "skus": Command(f"{_CLI}.skus", "list, show and compare GPUs, nodes and prices"),
@@ -29,8 +34,10 @@ COMMANDS: Mapping[str, Command] = {
     "rules": Command("skuwise.rules.commands", "list or check the rules and thresholds"),
     "kinds": Command(f"{_CLI}.kinds", "fit the classification of workloads to labeled work of your site", "advisor"),
     "ledger": Command(f"{_CLI}.ledger", "list recommendations and record decisions on them", "advisor"),
+    "incidents": Command(f"{_CLI}.incidents", "list, acknowledge and snooze the incidents of the watch", "advisor"),
     "report": Command(f"{_CLI}.report", "preview or send the weekly report, one mail per team", "advisor"),
     "serve": Command(f"{_CLI}.serve", "run reports, snapshots and caching on a schedule, without systemd", "advisor"),
+    "monitoring": Command(f"{_CLI}.monitoring", "write Prometheus rules and Grafana dashboards", "advisor"),
     "merge": Command(f"{_CLI}.merge", "merge the advice of several shards", "advisor"),
     "simulate": Command(f"{_CLI}.simulate", "simulate a fleet, to try skuwise or to test it", "advisor"),
     "demo": Command(f"{_CLI}.demo", "run the full pipeline on simulated data; no GPU needed", "advisor"),

@@ -207,7 +207,7 @@ _STUB_PREFIX = "SKUWISE_NVML_"
 # The table [kubernetes] is the agent's and the advisor's; its keys have this before them.
 KUBERNETES = "kubernetes"
 # Tables of the files, and beginnings of variables, that are the advisor's: it reads them itself.
-ADVISOR_SECTIONS = frozenset({"energy", "prices", "prometheus", "report", "serve", "slurm"})
+ADVISOR_SECTIONS = frozenset({"energy", "prices", "prometheus", "report", "serve", "slurm", "watch"})
 _ADVISOR_PREFIXES = tuple(f"{ENVIRONMENT_PREFIX}{name.upper()}_" for name in ADVISOR_SECTIONS)
 
 

@@ -31,6 +31,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add_prices(parser)
     add_ledger(parser)
+    parser.add_argument(
+        "--incidents", type=Path, metavar="PATH",
+        help="incidents file of 'skuwise watch' (default: the one that 'skuwise incidents' reads)",
+    )  # fmt: skip
 
 
 def run(options: argparse.Namespace) -> int:
@@ -60,6 +64,7 @@ def run(options: argparse.Namespace) -> int:
     loader = SourceLoader(
         source, ledger=options.ledger, ledger_named=options.ledger is not None, ledger_home=_ledger_home(options),
         rules_dir=options.rules, prices=options.prices, hourly=said_prices(options, os.environ),
+        incidents=_incidents(options),
     )  # fmt: skip
     place = preferences_path(os.environ)
     memory, told = recall(place)
@@ -90,3 +95,15 @@ def _ledger_home(options: argparse.Namespace) -> Path | None:
     from ..advisor.ledger.file.paths import default_ledger_path  # noqa: PLC0415
 
     return None if options.no_ledger or options.ledger is not None else default_ledger_path(os.environ)
+
+
+def _incidents(options: argparse.Namespace) -> Path | None:
+    """The file of the watch; None: there is no home for one."""
+    from ..advisor.incidents.settings import load_watch_settings  # noqa: PLC0415
+    from ..advisor.incidents.store import default_incidents  # noqa: PLC0415
+
+    asked = options.incidents or load_watch_settings(os.environ).state
+    try:
+        return asked or default_incidents(os.environ)
+    except UsageError:
+        return None

@@ -22,15 +22,18 @@ SINCE = 14 * 86400.0  # seconds
 MAX_WINDOW_DAYS = 3650  # hours of ten years; nothing is kept for longer
 
 
-def add_source(parser: argparse.ArgumentParser) -> None:
-    """The options that say which telemetry is read, and by which rules and prices it is judged."""
-    add_source_choice(parser)
+def add_source(
+    parser: argparse.ArgumentParser, *, required: bool = True, since: float = SINCE, since_words: str = "14d"
+) -> None:
+    """The options that say which telemetry is read, and by which rules and prices it is judged. `since`: the default
+    window, seconds, which `since_words` says."""
+    add_source_choice(parser, required=required)
     parser.add_argument(
-        "--since", type=_duration, default=SINCE, metavar="DURATION",
-        help="length of the time window, as in 24h or 14d (default: 14d)",
+        "--since", type=duration, default=since, metavar="DURATION",
+        help=f"length of the time window, as in 24h or 14d (default: {since_words})",
     )  # fmt: skip
     parser.add_argument(
-        "--until", type=_moment, metavar="TIME",
+        "--until", type=moment, metavar="TIME",
         help="end of the time window, RFC 3339 in UTC (default: the newest data)",
     )  # fmt: skip
     parser.add_argument(
@@ -67,15 +70,17 @@ def _typed(parse: Callable[[str], float], text: str) -> float:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
-def _duration(text: str) -> float:
+def duration(text: str) -> float:
+    """A length of time as typed (``2h``), seconds. Raises ArgumentTypeError."""
     seconds = _typed(parse_duration, text)
     if seconds > MAX_WINDOW_DAYS * 86400:
         raise argparse.ArgumentTypeError(f"{text} is longer than {MAX_WINDOW_DAYS} days. Choose a shorter window.")
     return seconds
 
 
-def _moment(text: str) -> float:
-    moment = _typed(parse_moment, text)
-    if moment < 0:
+def moment(text: str) -> float:
+    """A moment as typed, Unix seconds. Raises ArgumentTypeError."""
+    ts = _typed(parse_moment, text)
+    if ts < 0:
         raise argparse.ArgumentTypeError(f"{text} is before 1970. Choose a later time.")
-    return moment
+    return ts

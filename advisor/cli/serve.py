@@ -1,4 +1,4 @@
-"""``skuwise serve``: reports, snapshots and the cache on a schedule, where there is no systemd (a container).
+"""``skuwise serve``: reports, watch, snapshots and the cache on a schedule, where there is no systemd (a container).
 
 Each job is a command of this installation in a process of its own: its memory is given back when it ends, and one that
 fails takes nothing with it. What a job must remember (what was sent) lies on the disk, so that a container that was
@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
@@ -26,6 +27,7 @@ from apscheduler.triggers.cron import CronTrigger
 from apscheduler.triggers.interval import IntervalTrigger
 from apscheduler.util import undefined
 
+from ...agent.base.address import Address, parse_listen
 from ...agent.base.clock import SystemClock
 from ...agent.base.self_command import child_command
 from ...agent.base.setting_values import Reader, among, parse_flag, path_value, seconds_value, whole_value
@@ -35,7 +37,11 @@ from ...agent.settings_reader import read_section
 from ...agent.slurm_jobs.settings import SlurmImportSettings, load_slurm_settings
 from ...rules.base.errors import EXIT_DONE, EXIT_FAILED, UsageError
 from ...rules.base.output import say
+from ..incidents.settings import WatchSettings, load_watch_settings
+from ..incidents.store import default_incidents
 from ..mail.settings import ReportSettings, load_mail_settings
+from ..monitoring.site_state import PageLimits
+from .serve_page import ServedPage, WatchLog
 
 SECTION = "serve"
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -48,9 +54,11 @@ _STOP_SECONDS = 20.0  # containers are killed 30 s after they were asked to stop
 @dataclass(frozen=True, slots=True)
 class ServeSettings:
     """`report`: whether the weekly report is run, on `report_day` at `report_hour` (UTC), within the `spread_seconds`
-    after it, and again every `retry_seconds` while it fails. `snapshot_db` is copied to `snapshot_folder` every
-    `snapshot_every_seconds`; None: it is not. `cache_every_seconds`: how often the answers of ``report.prometheus`` are
-    fetched ahead.
+    after it, and again every `retry_seconds` while it fails. `watch`: whether the last hours are evaluated, every
+    ``watch.every``. `snapshot_db` is copied to `snapshot_folder` every `snapshot_every_seconds`; None: it is not.
+    `cache_every_seconds`: how often the answers of ``report.prometheus`` are fetched ahead. `listen`: where the page of
+    metrics is served; None: nowhere. `advice`: the file with the advice that it tells of; None: ``serve-advice.json``
+    beside the incidents. `series_max`, `stale_seconds`: as `PageLimits`.
     """
 
     report: bool = True
@@ -58,17 +66,30 @@ class ServeSettings:
     report_hour: int = 6
     spread_seconds: float = 900.0
     retry_seconds: float = 900.0
+    watch: bool = True
     snapshot_db: Path | None = None
     snapshot_folder: Path | None = None
     snapshot_every_seconds: float = 3600.0
     cache_every_seconds: float = 6 * 3600.0
+    listen: Address | None = None
+    advice: Path | None = None
+    series_max: int = 500
+    stale_seconds: float = _DAY_SECONDS
+
+
+def _listen(value: object, what: str) -> Address:
+    if not isinstance(value, str):
+        raise UsageError(f"{what} is not an address to listen on.", 'Write "127.0.0.1:9478".')
+    return parse_listen(value)
 
 
 _EVERY = seconds_value(60, 7 * _DAY_SECONDS, "1 min to a week")
 _READERS: Mapping[str, Reader] = {
     "report": parse_flag, "report_day": among(*DAYS), "report_hour": whole_value(0, 23),
-    "spread_seconds": seconds_value(0, _DAY_SECONDS, "0 to a day"), "retry_seconds": _EVERY, "snapshot_db": path_value,
-    "snapshot_folder": path_value, "snapshot_every_seconds": _EVERY, "cache_every_seconds": _EVERY,
+    "spread_seconds": seconds_value(0, _DAY_SECONDS, "0 to a day"), "retry_seconds": _EVERY, "watch": parse_flag,
+    "snapshot_db": path_value, "snapshot_folder": path_value, "snapshot_every_seconds": _EVERY,
+    "cache_every_seconds": _EVERY,
+    "listen": _listen, "advice": path_value, "series_max": whole_value(0, 5000), "stale_seconds": _EVERY,
 }  # fmt: skip
 _KEYS = {f.name.removesuffix("_seconds"): (f.name, _READERS[f.name]) for f in fields(ServeSettings)}
 
@@ -97,7 +118,10 @@ def load_serve_settings(
 
 
 def scheduled_commands(
-    settings: ServeSettings, report: ReportSettings, slurm: SlurmImportSettings | None = None
+    settings: ServeSettings,
+    report: ReportSettings,
+    slurm: SlurmImportSettings | None = None,
+    watch: WatchSettings | None = None,
 ) -> tuple[ScheduledCommand, ...]:
     """What is to be run, and when. Raises UsageError where that is nothing."""
     found: list[ScheduledCommand] = []
@@ -116,19 +140,35 @@ def scheduled_commands(
                 "report", ("report", "--send"), weekly, at_start=True, retry_seconds=settings.retry_seconds
             )
         )
+    if settings.watch and watch is not None and (report.db or report.prometheus):
+        # Sending is a setting of its own. A pass that takes longer than the interval loses turns, and does not pile up.
+        found.append(ScheduledCommand("watch", ("watch", "--once"), _every(watch.every_seconds), at_start=True))
     if settings.snapshot_db is not None:
         copy = (
             "agent", "snapshot", str(settings.snapshot_folder), "--rollups-only", "--db", str(settings.snapshot_db),
         )  # fmt: skip
         found.append(ScheduledCommand("snapshot", copy, _every(settings.snapshot_every_seconds)))
+    if settings.listen is not None and report.db and not report.prometheus:
+        databases = [part for db in report.db for part in ("--db", str(db))]
+        told = ("advise", *databases, "--no-ledger", "--format", "json", "--output", str(advice_file(settings)))
+        found.append(ScheduledCommand("advice", told, _every(settings.cache_every_seconds), at_start=True))
     if report.prometheus:
         matches = [part for match in report.match for part in ("--match", match)]
         # Whatever asks for the window later finds its days answered.
-        fetch = ("advise", "--prometheus", report.prometheus, *matches, "--no-ledger", "--output", os.devnull)
-        found.append(ScheduledCommand("cache", fetch, _every(settings.cache_every_seconds)))
+        kept = ("--output", os.devnull)
+        if settings.listen is not None:
+            kept = ("--format", "json", "--output", str(advice_file(settings)))
+        fetch = ("advise", "--prometheus", report.prometheus, *matches, "--no-ledger", *kept)
+        every = _every(settings.cache_every_seconds)
+        found.append(ScheduledCommand("cache", fetch, every, at_start=settings.listen is not None))
     if not found:
         raise UsageError("There is nothing to do on a schedule.", "Set report.db or report.prometheus in the settings.")
     return tuple(found)
+
+
+def advice_file(settings: ServeSettings, environ: Mapping[str, str] = os.environ) -> Path:
+    """Where the advice lies that the page of metrics tells of. Raises UsageError where there is no home folder."""
+    return settings.advice or default_incidents(environ).with_name("serve-advice.json")
 
 
 def _every(span_seconds: float) -> IntervalTrigger:
@@ -236,9 +276,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:  # noqa: ARG001 - it has none
     """Run until SIGTERM or SIGINT."""
     environ = os.environ
-    planned = scheduled_commands(
-        load_serve_settings(environ), load_mail_settings(environ), load_slurm_settings(environ)
-    )
+    settings, watching = load_serve_settings(environ), load_watch_settings(environ)
+    planned = scheduled_commands(settings, load_mail_settings(environ), load_slurm_settings(environ), watching)
     stop = threading.Event()
 
     def ask_to_stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - a handler's signature
@@ -248,12 +287,16 @@ def run(options: argparse.Namespace) -> int:  # noqa: ARG001 - it has none
         signal.signal(number, ask_to_stop)
     children = Children()
     scheduler = BackgroundScheduler(timezone=UTC)
-    serving = CommandSchedule(scheduler, children.run, lambda: datetime.now(UTC))
+    log = WatchLog(children.run, time.time, time.monotonic)
+    serving = CommandSchedule(scheduler, log.run, lambda: datetime.now(UTC))
+    page = _page(settings, log, environ)
     for job in planned:
         serving.add(job)
     scheduler.start()
     for job in planned:
         say(f"{job.name}: {' '.join(job.arguments)}")
+    if page is not None:
+        page.start()
     sys.stderr.flush()
     clock = SystemClock()
     watch = ClockWatch(clock.now())
@@ -261,8 +304,27 @@ def run(options: argparse.Namespace) -> int:  # noqa: ARG001 - it has none
         if watch.was_set(clock.now()):
             say("the clock was set: everything on the schedule is run now")
             serving.clock_set()
+        if page is not None:
+            page.look()
         scheduler.wakeup()  # it counts the time until its next job by a clock that stands still in a suspend
     say("stopping")
+    if page is not None:
+        page.stop()
     children.stop()
     scheduler.shutdown(wait=True)
     return EXIT_DONE
+
+
+def _page(settings: ServeSettings, log: WatchLog, environ: Mapping[str, str]) -> ServedPage | None:
+    if settings.listen is None:
+        return None
+    incidents = load_watch_settings(environ).state or default_incidents(environ)
+    limits = PageLimits(settings.series_max, settings.stale_seconds)
+    return ServedPage(
+        settings.listen,
+        advice=advice_file(settings, environ),
+        incidents=incidents,
+        limits=limits,
+        watch=lambda: log.standing,
+        say=say,
+    )

@@ -14,6 +14,14 @@ from .outbox import DamagedParcelError, Outbox
 from .parcel import Channel, Parcel, Reply
 
 
+@dataclass(frozen=True)
+class Clocks:
+    """The clocks, and how to wait."""
+
+    now: Callable[[], Instant]
+    sleep: Callable[[float], None]
+
+
 class CarrierDownError(SkuwiseError):
     """Nothing can be handed over just now. Nobody is given up for it: all of it waits for the next run."""
 
@@ -53,15 +61,21 @@ def send_waiting(
     mails_per_minute: int,
     say: Callable[[str], None],
     only: str | None = None,
+    batch: str = "",
+    most_seconds: float | None = None,
 ) -> Tally:
-    """Try everything that is due once; of the team `only` where one is named.
+    """Try everything that is due once; of the team `only` where one is named, of batches that begin with `batch`. After
+    `most_seconds` no further mail is begun.
 
     The caller holds the outbox (`Outbox.sending`).
     """
     sent, refused, carried = 0, [], 0
     down: dict[Channel, SkuwiseError] = {}
+    began = clock()
     try:
-        for number in outbox.due(clock(), only):
+        for number in outbox.due(began, only, batch):
+            if most_seconds is not None and clock().monotonic_seconds - began.monotonic_seconds >= most_seconds:
+                break
             try:
                 parcel = outbox.load(number, clock())
             except DamagedParcelError as error:

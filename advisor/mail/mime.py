@@ -58,8 +58,9 @@ def message_id(week: str, team: str, sender: Address) -> str:
     return f"<skuwise.{week}.{told}@{sender.domain}>"
 
 
-def compose(letter: Letter, envelope: Envelope, *, message_id: str, date: float) -> bytes:
-    """The message as it goes over the wire: text, HTML with its images, and files. `date`: Unix seconds.
+def compose(letter: Letter, envelope: Envelope, *, message_id: str, date: float, in_reply_to: str = "") -> bytes:
+    """The message as it goes over the wire: text, HTML with its images, and files. `date`: Unix seconds. `in_reply_to`:
+    the id of the mail that this one follows; empty: none.
 
     7-bit throughout, lines within RFC 5322's limit, headers as RFC 2047 encodes them.
     """
@@ -70,6 +71,9 @@ def compose(letter: Letter, envelope: Envelope, *, message_id: str, date: float)
     message["Subject"] = clean_text(letter.subject, _MAX_SUBJECT).replace("=?", "= ?")
     message["Date"] = datetime.fromtimestamp(date, UTC)
     message["Message-ID"] = message_id
+    if in_reply_to:
+        message["In-Reply-To"] = in_reply_to
+        message["References"] = in_reply_to
     if envelope.list_unsubscribe:
         message["List-Unsubscribe"] = f"<{envelope.list_unsubscribe}>"
     message["Auto-Submitted"] = "auto-generated"  # RFC 3834: nobody's absence note answers it

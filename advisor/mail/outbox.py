@@ -12,7 +12,7 @@ import hashlib
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sqlite_utils import Database
@@ -25,13 +25,37 @@ from ..ledger.file.files import begin_file, check_place, locked
 from ..ledger.file.paths import default_ledger_path
 from ..ledger.guard import UNREADABLE, Guarded, check_pages, guarded, reason
 from .addresses import bare_address
-from .parcel import Parcel, Reply
+from .parcel import Channel, Parcel, Reply
 from .rows import APPLICATION_ID, FORM, VERSION, begin_tables, begin_try, bring_up, end_try, left, those_waiting
 
 _BUSY_SECONDS = 10.0
 # A mail has some 10 MB at most; thousands may wait.
 _MOST_BYTES, _CELL_BYTES = 16 << 30, 32 << 20
 _CHECKED_BYTES = 64 << 20  # looking through so many pages takes half a second
+
+
+# For so long the outbox knows what a mail informs of; reminders of an incident refer to the mail that opened it.
+_ABOUT_SECONDS = 90 * 86400.0
+_DELIVERIES = """
+    SELECT item, week, team, channel, recipient, message_id
+    FROM about JOIN mails ON mails.id = about.mail JOIN deliveries ON deliveries.mail = mails.id
+"""
+_ASKED_AT_ONCE = 500  # SQLite takes some thousands of parameters
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """A delivery that was queued at some time. `batch`: the week or batch of its mail, `message_id`: its id."""
+
+    batch: str
+    team: str
+    channel: Channel
+    recipient: str
+    message_id: str
+
+
+class OutboxHeldError(SkuwiseError):
+    """Another sender holds the outbox."""
 
 
 class DamagedError(StoreError):
@@ -57,13 +81,15 @@ class Outbox:
         self.path = path
 
     @contextmanager
-    def sending(self) -> Iterator[None]:
-        """Hold the outbox for one sender. Raises SkuwiseError where another holds it; a killed one holds nothing."""
+    def sending(self, *, wait_seconds: float = 0.0) -> Iterator[None]:
+        """Hold the outbox for one sender. Raises SkuwiseError where another holds it for `wait_seconds`; a killed one
+        holds nothing."""
         with ExitStack() as held:
             try:
-                held.enter_context(locked(self.path.with_name(f"{self.path.name}.lock"), alone=True))
+                lock = self.path.with_name(f"{self.path.name}.lock")
+                held.enter_context(locked(lock, alone=True, wait_seconds=wait_seconds))
             except BlockingIOError as error:
-                raise SkuwiseError(f"Another skuwise sends from {self.path}.", "Let it end first.") from error
+                raise OutboxHeldError(f"Another skuwise sends from {self.path}.", "Let it end first.") from error
             except OSError as error:
                 raise StoreError(f"The outbox {self.path} cannot be used: {error.strerror}.", _ELSEWHERE) from error
             with self._open(looking_through=True):
@@ -106,14 +132,46 @@ class Outbox:
                  "reply": ""}
                 for r in fresh
             )  # fmt: skip
+            if parcel.about:
+                old = "(SELECT id FROM mails WHERE queued_at < ?)"
+                db.execute(f"DELETE FROM about WHERE mail IN {old}", [now - _ABOUT_SECONDS])  # noqa: S608 - ours
+                db.table("about").insert_all(({"mail": mail, "item": item} for item in parcel.about), ignore=True)
         return len(fresh)
 
-    def due(self, now: Instant, team: str | None = None) -> tuple[int, ...]:
-        """The mails that wait for somebody and may be tried at `now`, the oldest first; of `team` alone where named."""
+    def about(self, items: Sequence[str]) -> Mapping[str, tuple[Queued, ...]]:
+        """Each of the keys that a parcel was ever queued about (`Parcel.about`), with its deliveries."""
+        found: dict[str, list[Queued]] = {}
+        asked = list(dict.fromkeys(items))
+        with self._open() as (_, file):
+            for begin in range(0, len(asked), _ASKED_AT_ONCE):
+                part = asked[begin : begin + _ASKED_AT_ONCE]
+                marks = ", ".join("?" * len(part))
+                for item, *cells in file.fetch(f"{_DELIVERIES} WHERE item IN ({marks}) ORDER BY mails.id", part):
+                    batch, team, channel, recipient, id_ = map(str, cells)
+                    queued = Queued(batch, team, "mail" if channel == "mail" else "webhook", recipient, id_)
+                    found.setdefault(str(item), []).append(queued)
+        return {item: tuple(each) for item, each in found.items()}
+
+    def waiting_for(self, batch: str) -> frozenset[tuple[str, str, str]]:
+        """(team, channel, recipient) of all that has yet to arrive of batches whose names begin with `batch`."""
+        query = (
+            "SELECT team, channel, recipient FROM deliveries JOIN mails ON mails.id = mail "
+            "WHERE state = 'queued' AND substr(week, 1, ?) = ?"
+        )
+        with self._open() as (_, file):
+            found = file.fetch(query, [len(batch), batch])
+        return frozenset((str(team), str(channel), str(to)) for team, channel, to in found)
+
+    def due(self, now: Instant, team: str | None = None, batch: str = "") -> tuple[int, ...]:
+        """The mails that wait for somebody and may be tried at `now`, the oldest first; of `team` alone where named,
+        and of batches whose names begin with `batch`."""
         with self._open() as (_, file):
             due = {row["mail"] for row in those_waiting(file) if left(row, now) <= 0}
             if team is not None:
                 due &= {int(row[0]) for row in file.fetch("SELECT id FROM mails WHERE team = ?", [team])}
+            if batch:
+                query = "SELECT id FROM mails WHERE substr(week, 1, ?) = ?"
+                due &= {int(row[0]) for row in file.fetch(query, [len(batch), batch])}
             return tuple(sorted(due))
 
     def waiting(self) -> int:

@@ -24,7 +24,7 @@ from ...rules.base.errors import UsageError
 from ...rules.base.sanitize import QUOTED_MAX, clean, quoted
 from ...rules.base.suggestions import suggest
 from ...rules.base.toml import line_of, read_toml
-from ..core.verdict_types import WorkloadVerdict
+from ..core.verdict_types import Owner, WorkloadVerdict
 from .addresses import bare_address
 
 # In the order in which they decide. `label` is the team that telemetry names by itself; `sku` a GPU's or a node's.
@@ -61,16 +61,19 @@ class Routes:
 
     def whose(self, workload: WorkloadVerdict) -> str | None:
         """The team whose a workload is; None: nobody's. By its nodes only where all of them are one team's."""
-        owner = workload.owner
-        names = {
+        return self.whose_owner(workload.owner, workload.nodes, workload.gpu_sku, workload.node_sku)
+
+    def whose_owner(self, owner: Owner, nodes: Sequence[str], gpu_sku: str | None, node_sku: str | None) -> str | None:
+        """The team of what has this owner and runs on these nodes; None: no team."""
+        names: Mapping[str, Sequence[str | None]] = {
             "label": (owner.team,), "namespace": (owner.namespace,), "account": (owner.account,),
-            "user": (owner.user,), "node": workload.nodes,
+            "user": (owner.user,), "node": nodes,
         }  # fmt: skip
         for part, values in names.items():
             teams = {self._fits(part, value) for value in values}
             if len(teams) == 1 and (team := teams.pop()) is not None:
                 return team
-        return self._fits("sku", workload.gpu_sku) or self._fits("sku", workload.node_sku)
+        return self._fits("sku", gpu_sku) or self._fits("sku", node_sku)
 
     def whose_node(self, node: str) -> str | None:
         """The team whose a node is by its name; None: nobody's."""

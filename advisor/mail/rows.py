@@ -15,7 +15,7 @@ from .parcel import Reply
 from .patience import GIVE_UP_SECONDS, left_seconds, lived_seconds, pause_seconds
 
 APPLICATION_ID = 0x736B756F  # "skuo"
-VERSION = 1001  # PRAGMA user_version: major x 1000 + minor; a minor step only adds
+VERSION = 1002  # PRAGMA user_version: major x 1000 + minor; a minor step only adds
 MAX_REPLY = 300  # characters, and bytes
 # What a try will write beside the reply: six numbers.
 _MORE_BYTES = 64
@@ -45,7 +45,10 @@ FORM = FileForm(
             "result": CellRule(str, optional=True, words=("accepted", "later", "refused")), "reply": OPTIONAL_TEXT,
         },
         "weeks": {"week": TEXT, "digest": TEXT, "queued_at": MOMENT},
+        # What minor version 2 added: the keys of what a mail informs of.
+        "about": {"mail": WHOLE, "item": TEXT},
     },
+    later=frozenset({"about"}),
     views=frozenset({"audit"}),
 )  # fmt: skip
 
@@ -57,9 +60,14 @@ def begin_tables(db: Database) -> None:
     )
     db.table("attempts").create(FORM.kinds("attempts"), pk="seq", foreign_keys=[("mail", "mails", "id")])
     db.table("weeks").create(FORM.kinds("weeks"), pk=("week", "digest"))
+    _begin_about(db)
     db.create_view("audit", _AUDIT)
     db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     db.execute(f"PRAGMA user_version = {VERSION}")
+
+
+def _begin_about(db: Database) -> None:
+    db.table("about").create(FORM.kinds("about"), pk=("item", "mail"), foreign_keys=[("mail", "mails", "id")])
 
 
 def bring_up(db: Database) -> None:
@@ -70,6 +78,8 @@ def bring_up(db: Database) -> None:
     for column in _ADDED:
         if column not in there:
             db.execute(f"ALTER TABLE deliveries ADD COLUMN {column} REAL")
+    if not db.table("about").exists():
+        _begin_about(db)
     db.execute(f"PRAGMA user_version = {VERSION}")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from http.client import HTTPException
 
 import requests
@@ -22,17 +22,19 @@ _MAX_ANSWER = 200
 
 
 def payload(letter: Letter) -> bytes:
-    """The subject and the beginning of the plain text. Nothing in it is a mention, a link or markup."""
+    """The subject and the beginning of the plain text, in `MAX_CHARACTERS` at most. Nothing in it is a mention, a link
+    or markup."""
+    subject = _escaped(clean_text(letter.subject, _MAX_SUBJECT)).replace("*", "")
     lines: list[str] = []
-    room = MAX_CHARACTERS
+    room = MAX_CHARACTERS - len(subject) - len("**\n```\n...\n```")
     for line in letter.text.splitlines():
-        room -= len(line) + 1
+        escaped = _escaped(line).replace("```", "'''")
+        room -= len(escaped) + 1
         if room < 0:
             lines.append("...")
             break
-        lines.append(line)
-    body = _escaped("\n".join(lines)).replace("```", "'''")
-    subject = _escaped(clean_text(letter.subject, _MAX_SUBJECT)).replace("*", "")
+        lines.append(escaped)
+    body = "\n".join(lines)
     return json.dumps({"text": f"*{subject}*\n```\n{body}\n```"}).encode("ascii")
 
 
@@ -43,10 +45,13 @@ def _escaped(text: str) -> str:
 
 class WebhookCarrier:
     """Posts to the webhook of each team. `urls`: by team, "" being the fleet; `timeout_seconds`: from connecting to the
-    end of the answer; `proxy` empty: none is used."""
+    end of the answer; `proxy` empty: none is used; `unreadable`: teams whose webhook is not available now."""
 
-    def __init__(self, urls: Mapping[str, str], *, timeout_seconds: float, proxy: str = "") -> None:
+    def __init__(
+        self, urls: Mapping[str, str], *, timeout_seconds: float, proxy: str = "", unreadable: Collection[str] = ()
+    ) -> None:
         self._urls = urls
+        self._unreadable = frozenset(unreadable)
         self._timeout = timeout_seconds
         self._adapter = DeadlineAdapter()
         self._session = QuietSession()
@@ -60,6 +65,8 @@ class WebhookCarrier:
 
     def carry(self, parcel: Parcel) -> Mapping[str, Reply]:
         """Post it once. Redirects are not followed: they would carry the report elsewhere."""
+        if parcel.team in self._unreadable:
+            return dict.fromkeys(parcel.recipients, Reply("later", "the file with its webhook cannot be read"))
         return dict.fromkeys(parcel.recipients, self._post(self._urls.get(parcel.team), parcel.content))
 
     def close(self) -> None:

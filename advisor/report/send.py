@@ -5,33 +5,21 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
-from ...agent.model import Instant
 from ...rules.base.errors import EXIT_DONE, SkuwiseError, UsageError
 from ...rules.base.sanitize import clean
-from ..core.credentials import secret
 from ..core.timestamps import span
-from ..mail.delivery import Carrier, Tally, send_waiting
+from ..mail.carriers import WEBHOOK, carriers_of
+from ..mail.delivery import Clocks, Tally, send_waiting
 from ..mail.mime import NOBODY, Envelope, compose, message_id
 from ..mail.outbox import Outbox
 from ..mail.parcel import Channel, Parcel
 from ..mail.routes import TeamRoute
-from ..mail.settings import check_webhook
-from ..mail.smtp import SmtpCarrier
-from ..mail.webhook import WebhookCarrier, payload
+from ..mail.webhook import payload
 from .run import ReportJob
 
-# Stands for a webhook where a mail has an address: the webhook's own is a secret.
-WEBHOOK = "webhook"
-
-
-@dataclass(frozen=True)
-class Clocks:
-    """The clocks, and how to wait."""
-
-    now: Callable[[], Instant]
-    sleep: Callable[[float], None]
+# A pass of the watch sends from the same outbox for two minutes at most.
+_WAIT_SECONDS = 150.0
 
 
 def send(job: ReportJob, outbox: Outbox, environ: Mapping[str, str], time: Clocks) -> int:
@@ -39,8 +27,8 @@ def send(job: ReportJob, outbox: Outbox, environ: Mapping[str, str], time: Clock
     receive something or never will."""
     if not any(_expected(team) for team in job.teams):
         raise UsageError("No recipients configured.", "Set administrators in [report] or in the routes.")
-    carriers = _carriers(job, environ)
-    with outbox.sending():
+    carriers = carriers_of(job.settings, job.teams, environ)
+    with outbox.sending(wait_seconds=_WAIT_SECONDS):
         routed = _digest(job)
         if not outbox.is_queued(job.week.name, routed):
             job.check_over()
@@ -97,22 +85,3 @@ def _expected(team: TeamRoute) -> list[tuple[str, str, str]]:
 def _digest(job: ReportJob) -> str:
     """Names the routes by which a week is queued: where they change, it is looked at again."""
     return hashlib.sha256(json.dumps([_expected(team) for team in job.teams]).encode()).hexdigest()
-
-
-def _carriers(job: ReportJob, environ: Mapping[str, str]) -> dict[Channel, Carrier]:
-    """The ways that the settings and routes name. Secrets are read here, before anything is made or sent."""
-    settings = job.settings
-    carriers: dict[Channel, Carrier] = {}
-    if settings.smtp_host or any(team.to for team in job.teams):
-        file = settings.smtp_password_file
-        carriers["mail"] = SmtpCarrier(settings, secret(file, environ, private=True) if file else "")
-    urls = {
-        team.name: check_webhook(secret(team.webhook_url_file, environ, private=True), team.webhook_url_file)
-        for team in job.teams
-        if team.webhook_url_file
-    }
-    # Also where there is none any more: it gives up what still waits for one.
-    carriers["webhook"] = WebhookCarrier(
-        urls, timeout_seconds=settings.smtp_timeout_seconds, proxy=settings.webhook_proxy
-    )
-    return carriers

@@ -6,7 +6,8 @@ import argparse
 import os
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from ...agent.base.slurm_job import SlurmJob
     from ...rules.catalog.loader import Catalog
     from ..core.frame import Frame
+    from ..core.recent import Recent
+    from ..rulebook import Rulebook
+    from .prometheus.reader import ServerReading
 
 _MATCHER = re.compile(r'[a-zA-Z_][a-zA-Z0-9_]*\s*(=|!=|=~|!~)\s*"([^"\\\n]|\\.)*"', re.ASCII)
 
@@ -97,6 +101,15 @@ class Databases:
             )
         return self.jobs.join(frame)
 
+    def recent(self, book: Rulebook, *, lookback_seconds: float, now: float, until: float | None = None) -> Recent:
+        """The last `lookback_seconds` of the fleet, for the watch."""
+        from .recent.sqlite import read_recent  # noqa: PLC0415
+
+        return read_recent(
+            self.paths, book.catalog, book.kind_priors, lookback_seconds=lookback_seconds, now=now, until=until,
+            processes=self.processes, join_jobs=self.jobs.join,
+        )  # fmt: skip
+
     def newest(self, now: float) -> float | None:
         """The end of the newest data by the clocks of the nodes (Unix seconds); None: there is none, or all of it is
         later than `now`. A node whose clock is ahead tells nothing."""
@@ -124,10 +137,28 @@ class PrometheusServer:
 
     def read(self, catalog: Catalog, *, since: float, until: float | None, now: float) -> Frame:
         """The frame of a window: `since` seconds up to `until` (None: the newest data)."""
+        from .prometheus.reader import read_frame  # noqa: PLC0415
+
+        with self._reading(now) as reading:
+            return self.jobs.join(read_frame(reading, catalog, since_seconds=since, until=until))
+
+    def recent(self, book: Rulebook, *, lookback_seconds: float, now: float, until: float | None = None) -> Recent:
+        """The last `lookback_seconds` of the fleet, for the watch."""
+        from .recent.prometheus import read_recent  # noqa: PLC0415
+
+        with self._reading(now) as reading:
+            return read_recent(
+                reading, book.catalog, book.kind_priors, lookback_seconds=lookback_seconds, until=until,
+                join_jobs=self.jobs.join,
+            )  # fmt: skip
+
+    @contextmanager
+    def _reading(self, now: float) -> Iterator[ServerReading]:
+        """How the server is read, by its settings."""
         from ...agent.config import load_config  # noqa: PLC0415
         from .prometheus.client.cache import Cache, cache_folder  # noqa: PLC0415
         from .prometheus.client.client import Client  # noqa: PLC0415
-        from .prometheus.reader import ServerReading, read_frame  # noqa: PLC0415
+        from .prometheus.reader import ServerReading  # noqa: PLC0415
         from .prometheus.settings import load_prometheus_settings  # noqa: PLC0415
         from .teams import load_team_labels  # noqa: PLC0415
 
@@ -136,13 +167,12 @@ class PrometheusServer:
         try:
             scope = f"{client.url}\n{settings.identity!r}"
             folder = cache_folder(settings.cache, self.environ) if self.cached else None
-            reading = ServerReading(
+            yield ServerReading(
                 client, Cache(folder, scope), self.matches, now,
                 concurrency=settings.concurrency, max_series=settings.max_series,
                 fabric_roles=load_config({}, self.environ).fabric_roles, team_labels=load_team_labels(self.environ),
                 progress=self.progress, steps=self.steps,
             )  # fmt: skip
-            return self.jobs.join(read_frame(reading, catalog, since_seconds=since, until=until))
         finally:
             client.close()
 

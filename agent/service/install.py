@@ -55,6 +55,12 @@ OPTIONS: Mapping[str, InstallOption] = {
         "the weekly report, on the host where advice is read",
         "The weekly report, once recipients are configured: systemctl enable --now skuwise-report.timer",
     ),
+    # The same host.
+    "watch": InstallOption(
+        ("skuwise-watch.service",),
+        "the watch for incidents, on the host where advice is read",
+        "The watch, once a source is configured: systemctl enable --now skuwise-watch.service",
+    ),
     # It talks to slurmdbd or slurmrestd over the network.
     "slurm": InstallOption(
         ("skuwise-slurm.service", "skuwise-slurm.timer"),
@@ -65,7 +71,7 @@ OPTIONS: Mapping[str, InstallOption] = {
 # What runs by itself, in the order in which it is stopped.
 _UNITS = (
     "skuwise-slurm.timer", "skuwise-slurm.service", "skuwise-report.timer", "skuwise-report.service",
-    "skuwise-snapshot.timer", "skuwise-agent.service", "skuwise-environ.service",
+    "skuwise-watch.service", "skuwise-snapshot.timer", "skuwise-agent.service", "skuwise-environ.service",
 )  # fmt: skip
 _SHEBANG = "#!/bin/sh\n"
 _MOST_CHECKED = 200_000

@@ -24,7 +24,18 @@ from .teams import Team, load_teams, team_of
 
 SEVERITIES = ("low", "medium", "high")
 RESOLUTIONS = ("sample", "second", "minute", "hour", "window")
-UNITS = ("ratio", "hours", "minutes", "seconds", "count", "correlation", "bytes", "watts", "usd-per-month")
+UNITS = (
+    "ratio",
+    "hours",
+    "minutes",
+    "seconds",
+    "count",
+    "correlation",
+    "bytes",
+    "watts",
+    "usd-per-month",
+    "bytes-per-second",
+)
 # What a finding is about. Nodes and their telemetry are nobody's workload: no team can set a rule about them apart.
 NODES = "nodes"
 ABOUT = ("workloads", NODES)
@@ -109,17 +120,17 @@ def _waste_layer(layer: Traversable | Path, base: Mapping[str, WasteRule], origi
 
 def load_kind_thresholds(rules_dir: Path | None = None) -> Mapping[str, Threshold]:
     """The thresholds by which a workload's kind is told."""
-    return _threshold_file("kinds.yaml", rules_dir)
+    return load_threshold_file("kinds.yaml", rules_dir)
 
 
 def load_bottleneck_thresholds(rules_dir: Path | None = None) -> Mapping[str, Threshold]:
     """The thresholds by which a sample's bottleneck is told."""
-    return _threshold_file("bottlenecks.yaml", rules_dir)
+    return load_threshold_file("bottlenecks.yaml", rules_dir)
 
 
 def load_reporting_thresholds(rules_dir: Path | None = None) -> Mapping[str, Threshold]:
     """The thresholds by which lists and mails show a recommendation."""
-    return _threshold_file("reporting.yaml", rules_dir)
+    return load_threshold_file("reporting.yaml", rules_dir)
 
 
 def _waste_rule(fields: Fields, rule_id: str, base: WasteRule | None, origin: str) -> WasteRule:
@@ -149,7 +160,8 @@ def _waste_rule(fields: Fields, rule_id: str, base: WasteRule | None, origin: st
     )
 
 
-def _threshold_file(name: str, rules_dir: Path | None) -> Mapping[str, Threshold]:
+def load_threshold_file(name: str, rules_dir: Path | None) -> Mapping[str, Threshold]:
+    """The thresholds of one of our files, with a site's file of the same name over it. Raises RulesError."""
     found: Mapping[str, Threshold] | None = None
     for layer in layers(rules_dir):
         file: Traversable | Path = layer.joinpath(name)

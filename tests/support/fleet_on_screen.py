@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache
+from pathlib import Path
 from threading import Event
 
 import numpy as np
@@ -82,6 +83,7 @@ class HandLoader:
     gate: Event | None = None
     name: str = "fleet.db"
     key: str = "fleet"
+    incidents: Path | None = None
     windows: list[str] = field(default_factory=list)
     decided: list[tuple[str, str, float | None, str | None]] = field(default_factory=list)
 

@@ -32,10 +32,12 @@ _QUERY_WIDTH = 96
 
 
 class Loader(Protocol):
-    """`name`: what is read, for people. Calls are made on threads and may take long."""
+    """`name`: what is read, for people; `incidents`: the file of the watch, None: there is no place for one. Calls are
+    made on threads and may take long."""
 
     name: str
     key: str  # the same in every run over the same source
+    incidents: Path | None
 
     def load(self, window: WindowChoice, kept: Advice | None, tell: Tell) -> Loaded:
         """Read. `kept`: findings that still hold, where only the window was changed. Raises SkuwiseError."""
@@ -73,10 +75,12 @@ class SourceLoader:
         prices: Path | None = None,
         hourly: StatedPrices | None = None,
         clock: Callable[[], float] = time.time,
+        incidents: Path | None = None,
     ) -> None:
         self._source, self._ledger, self._rules_dir, self._prices = source, ledger, rules_dir, prices
         self._named, self._home, self._clock, self._hourly = ledger_named, ledger_home, clock, hourly
         self.name, self.key = _name(source), _key(source)
+        self.incidents = incidents
 
     def load(self, window: WindowChoice, kept: Advice | None, tell: Tell) -> Loaded:
         """Read and judge the findings' window, unless `kept` tells it, and the chosen one where it is another."""
@@ -152,6 +156,7 @@ class DemoLoader:
 
     name = f"demo: the simulated fleet '{DEMO_SCENARIO}'"
     key = source_key(("demo",))
+    incidents: Path | None = None
 
     def __init__(self, scenario: str = DEMO_SCENARIO, days: float = 14) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="skuwise-tui-", ignore_cleanup_errors=True)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from .base_page import Page
 from .doctor import Doctor
 from .fleet import FleetPage
+from .incidents import Incidents
 from .overview import Overview
 from .recommendations import Recommendations
 from .skus import Skus
 from .whatif import WhatIf
 from .workloads import Workloads
 
-MENU: tuple[type[Page], ...] = (Overview, FleetPage, Workloads, Recommendations, WhatIf, Skus, Doctor)
+MENU: tuple[type[Page], ...] = (Overview, FleetPage, Workloads, Recommendations, WhatIf, Skus, Doctor, Incidents)

@@ -46,7 +46,12 @@ def decision_event(act: Act, now: float, by: str | None, until: float | None, wh
         )
     if act == "dismissed" and reason is None:
         raise UsageError("The reason is empty.", "Set --why to the reason of the decision.")
-    return LedgerEvent(act, now, typed_text(by) or _user(), until, reason)
+    return LedgerEvent(act, now, deciding_user(by), until, reason)
+
+
+def deciding_user(by: str | None) -> str:
+    """Who decides, as it is kept: the name that was typed, else the user of this process."""
+    return typed_text(by) or _user()
 
 
 def typed_text(text: str | None) -> str | None:

@@ -117,9 +117,10 @@ def discover(
     until: float | None,
     now: float,
     max_series: int,
+    step: float | None = None,
 ) -> Discovery:
-    """Find out. Raises NothingToDo where the server has no GPU telemetry, SourceError where it cannot be asked or has
-    more series than `max_series`."""
+    """Find out; `step`: how long a row is to be (None: by the length of the window), seconds. Raises NothingToDo where
+    the server has no GPU telemetry, SourceError where it cannot be asked or has more series than `max_series`."""
     server = server_of(client)
     latest = until if until is not None else now
     names = _names(client, matches, latest - since_seconds, latest)
@@ -135,7 +136,7 @@ def discover(
             "Scrape the agent (--listen) or dcgm-exporter, or check --match, --since and --until.",
         )
     anchors = (*own, *exported)
-    window, step = _window(client, matches, anchors, since=since_seconds, until=until, now=now)
+    window, step = _window(client, matches, anchors, since=since_seconds, until=until, now=now, step=step)
     agents = _series(client, own, matches, window, max_series)
     gpus = _series(client, exported, matches, window, max_series)
     cores = 0
@@ -231,11 +232,12 @@ def _names(client: Client, matches: Sequence[str], start: float, end: float) -> 
 
 
 def _window(
-    client: Client, matches: Sequence[str], anchors: Sequence[str], *, since: float, until: float | None, now: float
-) -> tuple[Window, float]:
+    client: Client, matches: Sequence[str], anchors: Sequence[str], *, since: float, until: float | None, now: float,
+    step: float | None = None,
+) -> tuple[Window, float]:  # fmt: skip
     """The window in whole rows up to the newest data, and how long a row is."""
     latest = until if until is not None else now
-    step = HOUR if since >= SHORT_WINDOW_SECONDS else SHORT_STEP_SECONDS
+    step = step or (HOUR if since >= SHORT_WINDOW_SECONDS else SHORT_STEP_SECONDS)
     end = math.floor(latest / step) * step
     start = math.floor((latest - since) / step) * step
     if until is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -26,14 +26,24 @@ _ABOUT_NODES = frozenset({"nodes", "node GPUs"})
 class Questions:
     """Asks for measures, and keeps the answers that tell of nodes."""
 
-    def __init__(self, runner: Runner, found: Discovery, matches: tuple[str, ...], steps: Steps) -> None:
-        self._runner, self.found, self.matches, self._steps = runner, found, matches, steps
+    def __init__(
+        self,
+        runner: Runner,
+        found: Discovery,
+        matches: tuple[str, ...],
+        steps: Steps,
+        *,
+        shaped: Callable[[Ask], Ask | None] = lambda ask: ask,
+    ) -> None:
+        """`shaped`: what an ask becomes before it is asked; None: it is left out."""
+        self._runner, self.found, self.matches, self._steps, self._shaped = runner, found, matches, steps, shaped
         self.given: dict[str, SeriesAnswer] = {}
         self.queries: dict[str, list[str]] = {}  # by measure, of each exporter: what a person may ask again
         self._number = 0
         self.exporters: Sequence[Labels] = ()  # of dcgm-exporter's series: which target tells of which node
 
     def ask(self, asks: Sequence[Ask], series: int) -> dict[str, SeriesAnswer]:
+        asks = [ask for one in asks if (ask := self._shaped(one)) is not None]
         answers: dict[str, SeriesAnswer] = {}
         runner = replace(self._runner, progress=self._note_progress)
         for ask, answer in runner.matrices(asks, self.found.window, self.found.step, series):

@@ -83,7 +83,7 @@ def read_frame(
     asked = Questions(runner, found, reading.matches, reading.steps)
     grid = Grid(found.window.start + found.step, found.window.end, found.step)
     kube = read_kube(asked.ask, asked.instant, found, reading.matches, grid)
-    gpus, uses, key_of = _gpus(asked, grid, log, kube)
+    gpus, uses, key_of = read_gpus(asked, grid, log, kube)
     if not len(gpus.cells.rows) or not (gpus.cells.column("observed_seconds") > 0).any():
         if asked.exporters and not any(map(gpu_of, asked.exporters)):
             raise NothingToDo(
@@ -97,11 +97,11 @@ def read_frame(
         )
     counts = nodes.gpu_counts(gpus.about)
     kube = kube.named_as(counts, (labels for labels in asked.exporters))
-    uses = _owned(asked, uses, kube, grid, reading.team_labels)
+    uses = with_owners(asked, uses, kube, grid, reading.team_labels)
     declared = declared_gpus(kube, uses, {one.node for one in gpus.about.values() if one.kind == "mig"})
     counts = {**{node: one.gpus for node, one in declared.items()}, **counts}
     join = HostInfo(asked, counts, found)
-    ports, hosts = _beside(asked, grid, counts, join, reading.fabric_roles)
+    ports, hosts = read_ports_and_hosts(asked, grid, counts, join, reading.fabric_roles)
     node_table = nodes.node_table(
         gpus, ports, asked.given, dmi=join.dmi, kube=join.kube, catalog=catalog, declared=declared
     )
@@ -113,7 +113,7 @@ def read_frame(
         window=found.window,
         nodes=node_table,
         gpus=nodes.gpu_table(gpus, catalog),
-        gpu=_gpu_table(gpus, catalog),
+        gpu=gpu_rows_table(gpus, catalog),
         fabric=_fabric_table(ports),
         host=hosts.table(store.HOST_HOURS.columns, {"node": lambda key: key}),
         workloads=workloads,
@@ -133,7 +133,7 @@ def read_frame(
     return replace(frame, source=source, notes=(*log.notes, *advice_notes(found)))
 
 
-def _owned(
+def with_owners(
     asked: Questions, uses: pd.DataFrame, kube: KubeState, grid: Grid, team_labels: tuple[str, ...]
 ) -> pd.DataFrame:
     """The uses with what kube-state-metrics tells of the pods that hold GPUs."""
@@ -175,7 +175,7 @@ def _recognize(reading: ServerReading, found: Discovery, labels: Mapping[str, st
         reading.progress(f"another server answers at {reading.client.url} than last time: cached answers are not used")
 
 
-def _gpus(asked: Questions, grid: Grid, log: Log, kube: KubeState) -> tuple[GpuRows, pd.DataFrame, KeyOf | None]:
+def read_gpus(asked: Questions, grid: Grid, log: Log, kube: KubeState) -> tuple[GpuRows, pd.DataFrame, KeyOf | None]:
     """Rows of GPUs of both roads, the uses of GPUs by workloads, and whose rows a series of dcgm-exporter speaks of."""
     found, matches, step = asked.found, asked.matches, asked.found.step
     empty = GpuRows(Cells(grid))
@@ -202,7 +202,7 @@ def _gpus(asked: Questions, grid: Grid, log: Log, kube: KubeState) -> tuple[GpuR
     return rows, pd.concat(filled, ignore_index=True) if filled else pd.DataFrame(), key_of
 
 
-def _beside(
+def read_ports_and_hosts(
     asked: Questions, grid: Grid, counts: Mapping[str, int], join: HostInfo, roles: Mapping[str, Role]
 ) -> tuple[PortRows, Cells[str]]:
     """Rows of fabric ports and hosts, of both roads."""
@@ -246,7 +246,7 @@ def _ethernet(asked: Questions, grid: Grid, nodes: int, join: HostInfo, roles: M
     return ethernet.ethernet_ports(grid, answers, about, node_of=join.node, configured=roles)
 
 
-def _gpu_table(gpus: GpuRows, catalog: Catalog) -> pd.DataFrame:
+def gpu_rows_table(gpus: GpuRows, catalog: Catalog) -> pd.DataFrame:
     about = gpus.about
 
     def node(uuid: str) -> str:

@@ -61,12 +61,17 @@ class ProcessReader:
         """All rows of a query of ours, as `to_table` gives them; `lost` counts what was not believed."""
         from ..tables import columns_to_table  # noqa: PLC0415
 
-        forms = "t" * len(query.text) + "n" * len(query.numbers) + "t" * len(query.bins)
-        told = self._ask(query.sql, parameters, forms)
+        told = self.columns(query, parameters)
         try:
             return columns_to_table(told, query, lost)
         except (ValueError, IndexError) as error:
             raise self._apart.gave_up(self.path, "it returned invalid data") from error
+
+    def columns(self, query: Query, parameters: Parameters) -> Unpacked:
+        """The columns of a query of ours as they came: of the right kind, and not yet held against any range."""
+        return self._ask(
+            query.sql, parameters, "t" * len(query.text) + "n" * len(query.numbers) + "t" * len(query.bins)
+        )
 
     def _ask(self, sql: str, parameters: Parameters | None, forms: str) -> Unpacked:
         from ..ipc_checks import Unpacked  # noqa: PLC0415

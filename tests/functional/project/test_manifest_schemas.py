@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-MANIFESTS = [ROOT / "deploy/kubernetes" / name for name in ("namespace.yaml", "daemonset.yaml", "metrics.yaml")]
+MANIFESTS = [
+    ROOT / "deploy/kubernetes" / name for name in ("namespace.yaml", "daemonset.yaml", "metrics.yaml", "watch.yaml")
+]
 SCHEMAS = ROOT / "requirements/schemas.lock"
 
 
@@ -32,7 +34,7 @@ def test_every_manifest_is_what_kubernetes_takes(tmp_path: Path) -> None:
     for version in ("1.25", "1.37"):
         done = validate(validator, version, *MANIFESTS)
         assert done.returncode == 0, done.stdout + done.stderr
-        assert (done.stdout + done.stderr).count("passed for resource") == 5
+        assert (done.stdout + done.stderr).count("passed for resource") == 8
     wrong = tmp_path / "daemonset.yaml"
     wrong.write_text(MANIFESTS[1].read_text().replace("hostPID:", "hostPid:"))
     done = validate(validator, "1.37", wrong)

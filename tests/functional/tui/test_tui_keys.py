@@ -189,7 +189,10 @@ SCENES: dict[str, list[Press]] = {
 VI = frozenset("jkgG")
 FILES = {"a.csv": "chat", "b.json": '"skuwise.screen/1"', "c.md": "| chat |", "d.svg": "<svg"}
 # Pressed by a test of its own, below.
-ELSEWHERE = {("SkuwiseApp", "exclamation_mark"), ("SkuwiseApp", "q")}
+# The page of incidents has a file of its own: test_tui_incidents.py.
+ELSEWHERE = {
+    ("SkuwiseApp", "exclamation_mark"), ("SkuwiseApp", "q"), *(("Incidents", key) for key in ("a", "z", "r")),
+}  # fmt: skip
 
 
 def bindings() -> set[tuple[str, str]]:

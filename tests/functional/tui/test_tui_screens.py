@@ -40,7 +40,8 @@ BESIDE = (
 )
 # What each page shows when all is read.
 THERE = {"overview": "recoverable of", "fleet": "SM active 85 %", "workloads": "2 of 2", "recommendations": "$7,177",
-         "whatif": "", "skus": "FP16", "doctor": "tensor_active"}  # fmt: skip
+         "whatif": "", "skus": "FP16", "doctor": "tensor_active",
+         "incidents": "skuwise watch SOURCE"}  # fmt: skip
 
 
 def drawn(s: Session) -> list[str]:

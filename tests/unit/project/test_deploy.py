@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -14,6 +15,9 @@ import pytest
 import yaml
 from skuwise import __version__
 from skuwise.__main__ import COMMANDS
+from skuwise.advisor.incidents.settings import load_watch_settings
+from skuwise.advisor.incidents.store import default_incidents
+from skuwise.advisor.mail.settings import load_mail_settings
 from skuwise.agent.config import SYSTEM_FILE, AgentConfig, load_config
 from skuwise.rules.base.command_registry import configure_command
 from skuwise.rules.base.errors import UsageError
@@ -22,7 +26,8 @@ from skuwise.tests.support.containerfile import every, stages, variables
 ROOT = Path(__file__).parents[3]
 KUBERNETES = ROOT / "deploy/kubernetes"
 IMAGE = ROOT / "deploy/container/Containerfile"
-CONTAINERFILES = [IMAGE, ROOT / "deploy/standalone/Containerfile"]
+ADVISOR_IMAGE = ROOT / "deploy/container/advisor.Containerfile"
+CONTAINERFILES = [IMAGE, ADVISOR_IMAGE, ROOT / "deploy/standalone/Containerfile"]
 POD_IP = "10.0.3.7"
 
 Manifest = dict[str, Any]
@@ -66,7 +71,7 @@ def settings(agent: Manifest) -> AgentConfig:
     return load_config(flags, values, system_file=KUBERNETES / SYSTEM_FILE.name, config_home=Path("/nonexistent"))
 
 
-@pytest.mark.parametrize("path", CONTAINERFILES, ids=lambda path: path.parent.name)
+@pytest.mark.parametrize("path", CONTAINERFILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_what_the_build_copies_is_there_and_is_all_that_the_wheel_needs(path: Path) -> None:
     before, build, _ = stages(path)
     copied = {source for one in every(build, "COPY") for source in one.words[:-1]}
@@ -176,15 +181,108 @@ def test_the_page_is_listened_on_where_it_is_probed_and_scraped(agent: Manifest)
 
 def test_kustomize_finds_its_files_and_this_version(pod: Manifest, agent: Manifest) -> None:
     whole = kustomization()
-    listed = set(whole["resources"]) | {"kustomization.yaml", "podmonitor.yaml"}
+    listed = set(whole["resources"]) | {"kustomization.yaml", "podmonitor.yaml", "watch.yaml"}
     assert {path.name for path in KUBERNETES.glob("*.yaml")} == listed
     (generated,) = whole["configMapGenerator"]
     assert generated["files"] == [SYSTEM_FILE.name] and (KUBERNETES / SYSTEM_FILE.name).exists()
     volumes = {volume["name"]: volume for volume in pod["volumes"]}
     assert volumes["settings"]["configMap"]["name"] == generated["name"]
-    (image,) = whole["images"]
-    assert agent["image"] == f"{image['name']}:{image['newTag']}" == f"skuwise-agent:{__version__}"
+    images = [f"{image['name']}:{image['newTag']}" for image in whole["images"]]
+    assert images == [agent["image"], watch_pod()["containers"][0]["image"]]
+    assert images == [f"skuwise-agent:{__version__}", f"skuwise-advisor:{__version__}"]
     assert manifests()["Namespace"]["metadata"]["name"] == whole["namespace"]
+
+
+def watch_pod() -> Manifest:
+    return manifests()["Deployment"]["spec"]["template"]["spec"]
+
+
+def test_the_watchs_image_runs_every_command_as_a_numbered_user() -> None:
+    _, _, final = stages(ADVISOR_IMAGE)
+    (start,), (default,) = (every(final, name) for name in ("ENTRYPOINT", "CMD"))
+    assert start.command == ["/opt/skuwise/bin/skuwise"] and default.command[0] in COMMANDS
+    assert every(final, "USER")[-1].text == "65532:65532"
+    given = variables(final)
+    (made,) = [one.text for one in every(final, "RUN")]
+    for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME"):
+        assert f" {given[name]}" in made
+    # The same base and build as the agent's: what is checked of one holds for the other.
+    ours, agents = stages(ADVISOR_IMAGE), stages(IMAGE)
+    assert ours[0] == agents[0]
+    assert [one.text.replace("run.lock", "agent.lock") for one in ours[1]] == [one.text for one in agents[1]]
+
+
+def test_one_watcher_at_a_time_whose_state_outlives_the_pod() -> None:
+    deployment, pod = manifests()["Deployment"], watch_pod()
+    assert (deployment["spec"]["replicas"], deployment["spec"]["strategy"]) == (1, {"type": "Recreate"})
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    assert deployment["spec"]["selector"]["matchLabels"] == labels
+    assert labels != manifests()["DaemonSet"]["spec"]["selector"]["matchLabels"]
+    (container,) = pod["containers"]
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    at = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
+    assert volumes.keys() == {mount["name"] for mount in at.values()}
+    given = {one["name"]: one["value"] for one in container["env"]}
+    claim = volumes[at[given["XDG_STATE_HOME"]]["name"]]["persistentVolumeClaim"]["claimName"]
+    assert claim == manifests()["PersistentVolumeClaim"]["metadata"]["name"]
+    # A volume's root may belong to everybody; the folder in it is made for this user alone.
+    assert default_incidents(given).parent == Path(given["XDG_STATE_HOME"]) / "skuwise"
+    assert volumes[at[given["XDG_CACHE_HOME"]]["name"]]["emptyDir"]["sizeLimit"]
+    assert volumes[at[given["CREDENTIALS_DIRECTORY"]]["name"]]["secret"]["optional"] is True
+    assert (
+        volumes[at[str(SYSTEM_FILE.parent)]["name"]]["configMap"]["name"]
+        == manifests()["ConfigMap"]["metadata"]["name"]
+    )
+
+
+def test_the_watchs_pod_may_do_nothing_that_it_does_not_need() -> None:
+    pod = watch_pod()
+    (container,) = pod["containers"]
+    assert pod["automountServiceAccountToken"] is False and pod["enableServiceLinks"] is False
+    assert not {"hostPID", "hostNetwork", "hostIPC", "serviceAccountName"} & pod.keys()
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["runAsUser"] == pod["securityContext"]["fsGroup"] == 65532
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "privileged": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert not [volume for volume in pod["volumes"] if "hostPath" in volume]
+    assert {name for kind in container["resources"].values() for name in kind} == {"cpu", "memory"}
+    assert "memory" in container["resources"]["limits"]
+
+
+@pytest.mark.parametrize("suggested", [False, True], ids=["as it is", "with every suggestion"])
+def test_the_watchs_settings_are_settings(tmp_path: Path, suggested: bool) -> None:
+    text = manifests()["ConfigMap"]["data"]["skuwise.toml"]
+    file = tmp_path / "skuwise.toml"
+    file.write_text(re.sub(r"^# (?=\w+ = )", "", text, flags=re.MULTILINE) if suggested else text)
+    report = load_mail_settings({}, system_file=file, config_home=tmp_path)
+    watch = load_watch_settings({}, system_file=file, config_home=tmp_path)
+    assert report.prometheus and watch.send is False
+    assert (bool(report.smtp_host), bool(watch.alertmanager_url)) == (suggested, suggested)
+
+
+def test_the_watchs_command_is_one_that_there_is() -> None:
+    words = watch_pod()["containers"][0]["args"]
+    pytest.importorskip(COMMANDS[words[0]].module)
+    parser = argparse.ArgumentParser()
+    configure_command(parser, COMMANDS[words[0]])
+    assert parser.parse_args(words[1:]).send is False
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+def test_kustomize_takes_the_watch_in(tmp_path: Path) -> None:
+    shutil.copytree(KUBERNETES, tmp_path / "k")
+    file = tmp_path / "k/kustomization.yaml"
+    file.write_text(file.read_text().replace("# - watch.yaml", "- watch.yaml"))
+    command = ["kubectl", "kustomize", str(tmp_path / "k")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    made = [one for one in yaml.safe_load_all(done.stdout) if one["metadata"]["name"].startswith("skuwise-watch")]
+    assert {one["kind"] for one in made} == {"ConfigMap", "PersistentVolumeClaim", "Deployment"}
+    assert {one["metadata"]["namespace"] for one in made} == {kustomization()["namespace"]}
 
 
 @pytest.mark.parametrize(

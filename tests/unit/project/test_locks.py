@@ -88,6 +88,7 @@ INSTALLS = (
     "deploy/setup/install.sh",
     ".ci/run",
     "deploy/container/Containerfile",
+    "deploy/container/advisor.Containerfile",
     "deploy/standalone/Containerfile",
 )
 
@@ -127,6 +128,7 @@ def test_nothing_builds_in_an_environment_that_is_fetched_without_hashes() -> No
         "Makefile",
         "deploy/setup/install.sh",
         "deploy/container/Containerfile",
+        "deploy/container/advisor.Containerfile",
         "deploy/standalone/build.py",
         "tests/support/shared_artifacts.py",
     ):

@@ -59,12 +59,27 @@ def read_engines(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:  # fmt: skip
     """The frame's tables `serving` and `tokens`. `uses`: who held GPUs when, with ``namespace`` and ``pod``; `series`:
     how many are expected of a measure. Empty where no engine is scraped or no pod holds GPUs."""
+    rows = engine_rows(ranges, instants, names, matches, grid, uses=uses, series=series)
+    return _summed(rows), _by_hour(rows)
+
+
+def engine_rows(
+    ranges: Ranges, instants: Instants, names: Iterable[str], matches: Sequence[str], grid: Grid, *,
+    uses: pd.DataFrame, series: int, with_latency: bool = True,
+) -> list[dict[str, object]]:  # fmt: skip
+    """Row by row what engines had to do: ``node, workload_id, engine, ts`` and the amounts of `read_engines`.
+    `with_latency`: whether rows of how long requests waited are among them."""
+    names = frozenset(names)
     known = ENGINE_SERIES.intersection(names)
     if not known or uses.empty or "pod" not in uses:
-        return _summed([]), _by_hour([])
+        return []
     answers = ranges(list(_asks(known, matches, grid.step)), series)
     pages = _pages(answers)
-    latency = latency_counts(ranges, known, matches, grid.step, where=_WHERE, parts=_PARTS, series=series)
+    latency = (
+        latency_counts(ranges, known, matches, grid.step, where=_WHERE, parts=_PARTS, series=series)
+        if with_latency
+        else {}
+    )
     both = dict.fromkeys((*pages, *latency))
     places = _places(instants, names, matches, [key for _, key in both], grid) if both else {}
     held = _held(uses)
@@ -72,7 +87,7 @@ def read_engines(
     for engine, key in both:
         target = _Target(engine, _pods(key, places), pages.get((engine, key), {}), latency.get((engine, key), {}))
         rows += _rows(target, held, grid)
-    return _summed(rows), _by_hour(rows)
+    return rows
 
 
 def _asks(known: frozenset[str], matches: Sequence[str], step: float) -> Iterator[Ask]:

@@ -8,6 +8,7 @@ import socket
 import sqlite3
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from email.headerregistry import Address
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -453,3 +454,24 @@ def test_what_is_not_due_any_more_when_it_is_loaded_is_not_sent(tmp_path: Path, 
         say=desk.said.append,
     )  # fmt: skip
     assert (tally.sent, tally.waiting, hook.posted) == (0, 1, [])
+
+
+def test_an_outbox_of_an_older_skuwise_learns_what_a_mail_is_about(tmp_path: Path, server: MailServer) -> None:
+    desk = Desk(tmp_path, server)
+    desk.queue("search", "a@example.org")
+    with contextlib.closing(sqlite3.connect(desk.outbox.path)) as connection:
+        connection.execute("DROP TABLE about")
+        connection.execute("PRAGMA user_version = 1001")
+        connection.commit()
+    assert desk.outbox.about(["i-1/0"]) == {}
+    parcel = Parcel(
+        "watch-1", "search", "mail", "<one@example.org>", "s", b"\r\n", ("a@example.org",), ("i-1/0", "i-2/0")
+    )
+    assert desk.outbox.queue(parcel, NOW) == 1 and desk.outbox.queue(parcel, NOW) == 0
+    found = desk.outbox.about(["i-1/0", "i-2/0", "i-3/0"])
+    assert set(found) == {"i-1/0", "i-2/0"} and found["i-1/0"][0].message_id == "<one@example.org>"
+    assert desk.outbox.waiting_for("watch-") == {("search", "mail", "a@example.org")}
+    assert desk.outbox.known(WEEK) == {("search", "mail", "a@example.org")}
+    # What it is about is forgotten after a while; that it was sent is not.
+    assert desk.outbox.queue(replace(parcel, week="watch-2", about=("i-4/0",)), NOW + 100 * 86400.0) == 1
+    assert set(desk.outbox.about(["i-1/0", "i-4/0"])) == {"i-4/0"}

@@ -13,7 +13,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from apscheduler.events import EVENT_JOB_MAX_INSTANCES
 from apscheduler.schedulers.background import BackgroundScheduler
+from apscheduler.triggers.interval import IntervalTrigger
 from skuwise.advisor.cli.serve import (
     Children,
     CommandSchedule,
@@ -22,7 +24,9 @@ from skuwise.advisor.cli.serve import (
     load_serve_settings,
     scheduled_commands,
 )
+from skuwise.advisor.incidents.settings import WatchSettings
 from skuwise.advisor.mail.settings import ReportSettings
+from skuwise.advisor.simulate.simulator import simulate
 from skuwise.agent.slurm_jobs.settings import SlurmImportSettings
 from skuwise.rules.base.errors import UsageError
 
@@ -74,6 +78,48 @@ def test_slurms_job_table_is_kept_where_the_settings_name_it() -> None:
         scheduled_commands(ServeSettings(), ReportSettings(), SlurmImportSettings(jobs=Path("/jobs.txt")))
 
 
+def test_the_watch_is_run_where_a_source_is_configured() -> None:
+    watch = WatchSettings(every_seconds=120)
+    for report in (ReportSettings(db=(Path("/a.db"),)), BY_NAME):
+        job = named(scheduled_commands(ServeSettings(), report, None, watch))["watch"]
+        # Whether anything is sent is the setting watch.send's; a failure waits for its turn, which is minutes away.
+        assert job.arguments == ("watch", "--once") and job.at_start and job.retry_seconds is None
+        first = job.trigger.get_next_fire_time(None, SUNDAY)
+        assert first is not None and job.trigger.get_next_fire_time(first, first) == first + timedelta(minutes=2)
+    assert "watch" not in named(scheduled_commands(ServeSettings(watch=False), BY_NAME, None, watch))
+    with pytest.raises(UsageError, match="nothing to do"):
+        scheduled_commands(ServeSettings(), ReportSettings(), None, watch)
+
+
+def test_a_pass_that_takes_longer_than_its_interval_does_not_pile_up() -> None:
+    skipped, go_on = threading.Semaphore(0), threading.Event()
+    lock, at_once, most = threading.Lock(), 0, 0
+
+    def run(_: Sequence[str]) -> int:
+        nonlocal at_once, most
+        with lock:
+            at_once += 1
+            most = max(most, at_once)
+        go_on.wait(60)
+        with lock:
+            at_once -= 1
+        return 0
+
+    scheduler = BackgroundScheduler(timezone=UTC)
+    scheduler.add_listener(lambda _: skipped.release(), EVENT_JOB_MAX_INSTANCES)
+    serving = CommandSchedule(scheduler, run, lambda: datetime.now(UTC))
+    every = IntervalTrigger(timezone=UTC)
+    every.interval = timedelta(milliseconds=20)
+    serving.add(ScheduledCommand("watch", ("watch", "--once"), every, at_start=True))
+    scheduler.start()
+    try:
+        assert all(skipped.acquire(timeout=60) for _ in range(5))
+    finally:
+        go_on.set()
+        scheduler.shutdown(wait=True)
+    assert most == 1
+
+
 def test_a_report_is_run_at_the_start_and_again_while_it_fails(scheduler: BackgroundScheduler) -> None:
     status, ran = [1], []
 
@@ -115,7 +161,15 @@ def test_a_report_that_was_killed_or_could_not_begin_is_run_again(
 
 @pytest.mark.parametrize(
     "text",
-    ["report_day = 'monday'", "report_hour = 24", "retry = 0", "snapshot_db = '/a'", "snapshots = true", "report = 7"],
+    [
+        "report_day = 'monday'",
+        "report_hour = 24",
+        "retry = 0",
+        "snapshot_db = '/a'",
+        "snapshots = true",
+        "report = 7",
+        "watch = 'sometimes'",
+    ],
 )
 def test_settings_that_cannot_be_are_refused(tmp_path: Path, text: str) -> None:
     file = tmp_path / "skuwise.toml"
@@ -157,3 +211,22 @@ def test_it_runs_until_it_is_asked_to_stop(tmp_path: Path) -> None:
         assert process.wait() == 0
         too_long.cancel()
     assert "report ended with status 2: it waits for its next turn\n" in told and told[-1] == "stopping\n"
+
+
+@pytest.mark.slow
+def test_it_runs_the_watch_where_a_source_is_configured(tmp_path: Path) -> None:
+    simulate("idle", tmp_path / "fleet", days=1, until=time.time() // 3600 * 3600, minutes_seconds=86400)
+    config = tmp_path / "skuwise/skuwise.toml"
+    config.parent.mkdir()
+    config.write_text(f"[report]\ndb = ['{tmp_path / 'fleet'}']\n[serve]\nreport = false\n")
+    environ = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path / "state")}
+    state = tmp_path / "state/skuwise/incidents.db"
+    with subprocess.Popen([sys.executable, "-m", "skuwise", "serve"], env=environ, stderr=subprocess.PIPE) as process:
+        ends = time.monotonic() + 120
+        while not state.exists() and time.monotonic() < ends:
+            time.sleep(0.1)
+        process.send_signal(signal.SIGTERM)
+        _, told = process.communicate(timeout=60)
+    assert process.returncode == 0 and state.exists(), told
+    assert b"watch: watch --once\n" in told and b"Traceback" not in told
+    assert state.stat().st_mode & 0o777 == 0o600

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import argparse
 import functools
 import json
 import os
 import re
+import shlex
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+from skuwise.__main__ import COMMANDS
+from skuwise.advisor.simulate.simulator import simulate
 from skuwise.agent.inventory.slurm.job_files import read_job_files
 from skuwise.agent.service.install import (
     MARK,
@@ -22,6 +28,7 @@ from skuwise.agent.service.install import (
     refuse_what_others_can_write,
     uninstall,
 )
+from skuwise.rules.base.command_registry import configure_command
 from skuwise.rules.base.errors import SkuwiseError
 from skuwise.tests.support.prometheus_engines import needed
 
@@ -204,6 +211,60 @@ def test_systemd_understands_every_line_of_the_imports_units() -> None:
     assert faults == []
 
 
+def test_the_watch_is_written_only_where_it_is_asked_for(tmp_path: Path) -> None:
+    said: list[str] = []
+    installation = Installation(Path("/srv/skuwise/bin/python"), ())
+    unit = tmp_path / "etc/systemd/system/skuwise-watch.service"
+    install(plan_files(installation, tmp_path), tmp_path, said.append, dry_run=False)
+    assert not unit.exists() and "skuwise-watch" not in "".join(said)
+    install(plan_files(installation, tmp_path, ("watch",)), tmp_path, said.append, dry_run=False)
+    assert "\nExecStart=/srv/skuwise/bin/python -m skuwise watch\n" in unit.read_text()
+    assert "enable --now skuwise-watch.service" in said[-1]
+    assert uninstall(tmp_path, said.append, dry_run=False) == 9
+    assert not unit.exists()
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
+def test_systemd_understands_every_line_of_the_watchs_unit() -> None:
+    unit = str(UNITS / "skuwise-watch.service")
+    done = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True, check=False)
+    faults = [line for line in done.stderr.splitlines() if "skuwise-watch" in line and "is not executable" not in line]
+    assert faults == []
+
+
+def directives(name: str) -> dict[str, list[str]]:
+    """The lines of a unit by key, in their order."""
+    found: dict[str, list[str]] = {}
+    for line in (UNITS / name).read_text().splitlines():
+        key, equals, value = line.partition("=")
+        if equals and not line.startswith("#"):
+            found.setdefault(key, []).append(value)
+    return found
+
+
+def test_the_watch_and_the_report_share_user_folders_and_secrets() -> None:
+    watch, report = directives("skuwise-watch.service"), directives("skuwise-report.service")
+    for key in ("User", "Group", "UMask", "StateDirectory", "CacheDirectory", "ConfigurationDirectory"):
+        assert watch[key] == report[key], key
+    assert {"XDG_STATE_HOME=%S", "XDG_CACHE_HOME=%C"} <= set(watch["Environment"][0].split())
+    assert set(report["LoadCredential"]) < set(watch["LoadCredential"])
+    # Wrong settings end it; everything else is tried again.
+    assert (watch["Restart"], watch["RestartPreventExitStatus"]) == (["always"], ["2"])
+
+
+@pytest.mark.parametrize("unit", sorted(UNITS.glob("*.service")), ids=lambda path: path.stem)
+def test_every_unit_starts_a_command_that_there_is(unit: Path) -> None:
+    (command,) = directives(unit.name)["ExecStart"]
+    program, *words = shlex.split(command)
+    if program != "/usr/bin/skuwise":
+        assert words[:2] == ["-m", "skuwise.agent.inventory.processes.environ_helper"]
+        return
+    pytest.importorskip(COMMANDS[words[0]].module)
+    parser = argparse.ArgumentParser()
+    configure_command(parser, COMMANDS[words[0]])
+    assert callable(parser.parse_args(words[1:]).run)
+
+
 # Tenths of systemd's exposure level, 0 to 100; docs/operations.md explains what is left.
 EXPOSURE = {
     "systemd/skuwise-agent.service": 15,
@@ -211,6 +272,7 @@ EXPOSURE = {
     "systemd/skuwise-report.service": 11,
     "systemd/skuwise-slurm.service": 12,
     "systemd/skuwise-snapshot.service": 2,
+    "systemd/skuwise-watch.service": 11,
     "deploy/fleet/skuwise-advise@.service": 11,
     "deploy/fleet/skuwise-merge.service": 2,
 }
@@ -239,3 +301,31 @@ def test_the_page_names_what_is_left_of_the_agents_exposure_and_why() -> None:
     left = [row["name"].partition("=/")[0].rstrip("=") for row in rows if row.get("exposure") and not row.get("set")]
     assert left
     assert [name for name in left if f"`{name}" not in text] == []
+
+
+@pytest.mark.slow
+def test_the_watchs_unit_runs_until_it_is_stopped_and_keeps_its_state_beside_the_reports(tmp_path: Path) -> None:
+    """Its command and environment as the unit has them; the settings are a user's, and the user is ours."""
+    simulate("idle", tmp_path / "fleet", days=1, until=time.time() // 3600 * 3600, minutes_seconds=86400)
+    config = tmp_path / "config/skuwise/skuwise.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text(f"[report]\ndb = ['{tmp_path / 'fleet'}']\n")
+    unit = directives("skuwise-watch.service")
+    given = dict(pair.split("=", 1) for line in unit["Environment"] for pair in line.split())
+    places = {"%S": str(tmp_path / "state"), "%C": str(tmp_path / "cache")}
+    environ = {**os.environ, **{name: places.get(value, value) for name, value in given.items()}}
+    environ["XDG_CONFIG_HOME"] = str(tmp_path / "config")
+    (command,) = unit["ExecStart"]
+    words = [sys.executable, "-m", "skuwise", *shlex.split(command)[1:]]
+    state = tmp_path / "state/skuwise/incidents.db"
+    with subprocess.Popen(words, env=environ, stderr=subprocess.PIPE, text=True) as process:
+        ends = time.monotonic() + 120
+        while not state.exists() and time.monotonic() < ends:
+            time.sleep(0.1)
+        second = subprocess.run([*words, "--once"], env=environ, capture_output=True, text=True, check=False)
+        process.send_signal(signal.SIGTERM)
+        _, told = process.communicate(timeout=60)
+    assert state.parent == tmp_path / "state" / unit["StateDirectory"][0] and state.exists(), told
+    assert process.returncode == 0 and "Traceback" not in told
+    # Two watchers of the same incidents would notify twice.
+    assert second.returncode == 1 and "Traceback" not in second.stderr

@@ -1,0 +1,226 @@
+"""The card of a workload, from a judged window that holds its life."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+import numpy as np
+
+from ..core.advice_types import Advice
+from ..core.card_types import Asked, Card, CardPrice, CardState, Compared, Course, Judged
+from ..core.formatting import price_words
+from ..core.frame import Frame
+from ..core.records import records
+from ..core.scalars import known
+from ..core.verdict_types import WorkloadVerdict
+from ..moves.base.energy_accounts import energy_accounts
+from ..moves.base.price_book import PriceBook
+from ..moves.base.pricing import with_costs
+from ..rulebook import Rulebook
+from ..telemetry.job_table import names_in_row
+from ..verdicts.judge import judge
+from ..verdicts.types import Verdicts
+from .measured import course_of, reasons_of, use_of
+from .next_step import next_step
+from .runs import RUNNING_SECONDS
+
+_NO_JOB_TABLE = "not in the job table (run 'skuwise slurm import', or use --jobs)"
+# Telemetry that is older than this says nothing of what runs now.
+_FRESH_SECONDS = 3600.0
+# Data that begin later than the job by more than a rollup were lost.
+_CUT_SECONDS = 300.0
+
+
+@dataclass(frozen=True)
+class JudgedWindow:
+    """A window that cards are made from. `advice`: None where no workload of it has data enough for recommendations;
+    `now`: Unix seconds."""
+
+    frame: Frame
+    verdicts: Verdicts
+    workloads: tuple[WorkloadVerdict, ...]
+    prices: PriceBook
+    advice: Advice | None
+    now: float
+
+    def workload(
+        self, ids: Sequence[str], job: str | None = None, start: float | None = None
+    ) -> WorkloadVerdict | None:
+        """The workload of one of these ids; else the run of this Slurm job that began nearest to `start`: a job table
+        gives its runs ids of their own."""
+        for w in self.workloads:
+            if w.id in ids:
+                return w
+        runs = [w for w in self.workloads if job and w.scheduled.name == "slurm" and job in _numbers(w)]
+        return min(runs, key=lambda w: abs(w.start - (start or w.start)), default=None)
+
+
+def judge_window(
+    frame: Frame, book: Rulebook, now: float, *, seed: int, with_moves: bool | None = None
+) -> JudgedWindow:
+    """Judge what was read. `with_moves`: whether recommendations are made; None: where some workload has the data for
+    them. `seed`: of their intervals."""
+    verdicts = judge(frame, book)
+    prices = PriceBook(book.catalog, tuple(book.own.prices), book.power, book.hourly)
+    wanted = any(verdicts.waste_ready.values()) if with_moves is None else with_moves
+    if wanted:
+        from ..pipeline import AdviseOptions, advise_on  # noqa: PLC0415 - of a card most jobs do without
+
+        advice = advise_on(verdicts, book, AdviseOptions(now), np.random.default_rng(seed), source=frame.source)
+        return JudgedWindow(frame, verdicts, advice.workloads, prices, advice, now)
+    energy = energy_accounts(verdicts, with_costs(verdicts, prices), prices, book.energy)
+    return JudgedWindow(frame, verdicts, energy.workloads, prices, None, now)
+
+
+def card_of(
+    window: JudgedWindow,
+    w: WorkloadVerdict,
+    *,
+    seen_until: float | None = None,
+    life: tuple[float, float] | None = None,
+    earlier: Sequence[tuple[float, float | None]] = (),
+    course: Course | None = None,
+) -> Card:
+    """The card of one workload. `seen_until`: the newest data of its nodes (None: the window's end). `life`: its start
+    and end where the window holds only a part. `earlier`: GPU-hours and SM activity of runs of its series. `course`:
+    finer than the window tells."""
+    start, end = life or (w.start, w.end)
+    end = max(start, end)
+    newest = window.frame.window.end if seen_until is None else seen_until
+    state = _state(w, end, newest, window.now)
+    use = use_of(window.frame, window.verdicts, w)
+    judged = Judged(
+        w.kind.label, w.kind.confidence, w.bottleneck.label, w.bottleneck.confidence,
+        {key: value for key, value in w.bottleneck.time_shares.items() if value > 0},
+    )  # fmt: skip
+    price, rate = _price(window, w)
+    cost = w.cost_usd
+    found = [f for f in window.advice.findings if f.workload == w.id] if window.advice else []
+    moves = [r for r in window.advice.recommendations if r.workload == w.id] if window.advice else []
+    elapsed = end - start
+    per_hour = cost / w.gpu_hours if cost is not None and w.gpu_hours > 0 else None
+    idle = use.idle_gpu_hours
+    return Card(
+        id=w.id, series_id=w.series_id, name=w.name, cluster=_cluster(window, w), scheduler=w.scheduled.name,
+        job_id=_numbers(w)[-1] if _numbers(w) else None, namespace=w.owner.namespace, pod=_pod(window, w),
+        owner=w.owner,
+        generated_at=window.now, state=state, scheduler_state=w.scheduled.state, restarts=w.scheduled.restarts,
+        start=start, end=end, elapsed_seconds=elapsed, nodes=w.nodes, gpu_sku=w.gpu_sku, gpu_count=len(w.gpus),
+        gpu_part=w.gpu_part, shared=w.shared, basis=w.basis, gpu_hours=w.gpu_hours, asked=_asked(window, w),
+        judged=judged, use=use, course=course or course_of(window.verdicts, w),
+        kwh=w.energy.kwh if w.energy else None, energy_basis=w.energy.basis if w.energy else None,
+        cost_usd=cost, idle_usd=None if per_hour is None or idle is None else per_hour * idle,
+        price=None if price is None or rate is None else price,
+        compared=compared_with(earlier, per_hour),
+        next_step=next_step(
+            w, judged, use, state=state, elapsed_seconds=w.end - w.start, findings=found, recommendations=moves
+        ),
+        missing=_missing(window, w, use, has_price=price is not None),
+        data_since=w.start if w.start - start > _CUT_SECONDS else None,
+    )  # fmt: skip
+
+
+def compared_with(earlier: Sequence[tuple[float, float | None]], usd_per_gpu_hour: float | None) -> Compared | None:
+    """Medians of earlier runs; their cost at this run's price, so that use is compared and not prices. None: there are
+    none."""
+    if not earlier:
+        return None
+    hours = median(one for one, _ in earlier)
+    sm = [one for _, one in earlier if one is not None]
+    return Compared(
+        len(earlier), hours, median(sm) if sm else None, None if usd_per_gpu_hour is None else hours * usd_per_gpu_hour
+    )
+
+
+def earlier_in(window: JudgedWindow, w: WorkloadVerdict) -> list[tuple[float, float | None]]:
+    """Other runs of the same series in the window that began before this one."""
+    return [
+        (other.gpu_hours, other.features.get("sm_active"))
+        for other in window.workloads
+        if other.series_id == w.series_id and other.id != w.id and other.start < w.start and other.gpu_hours > 0
+    ]
+
+
+def with_kept(card: Card, kept: Sequence[Card]) -> Card:
+    """The card compared with runs of its series that are kept, where telemetry has fewer of them."""
+    others = [one for one in kept if one.id != card.id and one.series_id == card.series_id and one.start < card.start]
+    if len(others) <= (card.compared.runs if card.compared else 0):
+        return card
+    rate = card.cost_usd / card.gpu_hours if card.cost_usd is not None and card.gpu_hours > 0 else None
+    return replace(card, compared=compared_with([(one.gpu_hours, one.use.sm_active) for one in others], rate))
+
+
+def _state(w: WorkloadVerdict, end: float, newest: float, now: float) -> CardState:
+    told = (w.scheduled.state or "").upper()
+    if told and told not in ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED"):
+        return "ended"
+    if end < newest - RUNNING_SECONDS:
+        return "ended"
+    return "running" if abs(now - newest) <= _FRESH_SECONDS else "unknown"
+
+
+def _numbers(w: WorkloadVerdict) -> list[str]:
+    s = w.scheduled
+    return names_in_row({"job_id": s.job_id, "array_job_id": s.array_job_id, "array_task_id": s.array_task_id})
+
+
+def _cluster(window: JudgedWindow, w: WorkloadVerdict) -> str | None:
+    return next((n.cluster for name in w.nodes if (n := window.verdicts.node(name)) is not None and n.cluster), None)
+
+
+def _pod(window: JudgedWindow, w: WorkloadVerdict) -> str | None:
+    rows = window.frame.workloads
+    if rows.empty or "pod" not in rows:
+        return None
+    own = rows.loc[rows["workload_id"] == w.id, "pod"].dropna()
+    return str(own.iloc[0]) if len(own) and own.iloc[0] else None
+
+
+def _price(window: JudgedWindow, w: WorkloadVerdict) -> tuple[CardPrice | None, float | None]:
+    """The price of its first priced node, and of one of its GPUs for an hour."""
+    for name in w.nodes:
+        node = window.verdicts.node(name)
+        found = window.prices.of(node) if node is not None else None
+        rate = window.prices.per_gpu_hour(node) if node is not None else None
+        if found is not None and rate is not None:
+            return CardPrice(found.id, rate, found.basis, found.source, found.as_of, price_words(found)), rate
+    return None, None
+
+
+def _asked(window: JudgedWindow, w: WorkloadVerdict) -> Asked:
+    """What a job table, or the requests of its pods, say that it asked for."""
+    jobs, requests = window.frame.jobs, window.frame.requests
+    if w.scheduled.name == "slurm" and not jobs.empty:
+        wanted = set(_numbers(w))
+        rows = [row for row in records(jobs) if wanted & set(names_in_row(row))]
+        rows.sort(key=lambda row: abs((known(row.get("started_at")) or 0.0) - w.start))
+        if rows:
+            row = rows[0]
+            return Asked(known(row.get("gpus")), known(row.get("cpus")), known(row.get("mem_bytes")))
+    if w.scheduled.name == "slurm":
+        return Asked(reason=_NO_JOB_TABLE)
+    pod = _pod(window, w)
+    if pod and not requests.empty:
+        own = requests[(requests["pod"] == pod) & (requests["namespace"] == w.owner.namespace)]
+        if len(own):
+            newest = own[own["ts_end"] == own["ts_end"].max()]
+            return Asked(gpus=float(newest["count"].sum()))
+    if w.basis == "allocation":
+        return Asked(gpus=float(len(w.gpus)))
+    return Asked(reason="no scheduler reports a request")
+
+
+def _missing(window: JudgedWindow, w: WorkloadVerdict, use: object, *, has_price: bool) -> Mapping[str, str]:
+    nodes = [n for name in w.nodes if (n := window.verdicts.node(name)) is not None]
+    fabric = next((n.fabric.reason for n in nodes if n.fabric is not None and n.fabric.reason), None)
+    if fabric is None and nodes and all(n.fabric is None for n in nodes):
+        fabric = "no fabric port is reported"
+    nvlink = "this GPU has no NVLink" if nodes and all(n.without_nvlink for n in nodes) else None
+    why = dict(reasons_of(w, use, has_fabric=fabric, nvlink=nvlink))  # type: ignore[arg-type]
+    if w.energy is None or w.energy.kwh is None:
+        why["kwh"] = "its GPUs are shared" if w.shared else "no energy counter and no power reading is available"
+    if w.cost_usd is None:
+        why["cost_usd"] = "its GPUs are shared" if w.shared and has_price else "no price for its nodes is known"
+    return why

@@ -1,0 +1,130 @@
+"""Runs of jobs as they are listed before one is judged, and which of them somebody names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from ...rules.base.errors import NothingToDo, UsageError
+from ...rules.base.sanitize import quoted
+from ..core.naming import AmbiguousError, Named, matching, unknown
+from ..core.timestamps import minute
+from ..core.verdict_types import Owner
+
+# A run that was seen within so long of its node's newest data is taken to run on: two minutes of rollups and a tick.
+RUNNING_SECONDS = 180.0
+_JOB = re.compile(r"[0-9]{1,10}(_[0-9]{1,10})?")
+_NOTHING = "Use a Slurm job ID, a workload ID (w-...), a pod name, NAMESPACE/POD or a workload name."
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of a job. Times are Unix seconds. `seen_until`: the newest data of its nodes; `places`: files that have
+    rows of it (empty where the source is a server)."""
+
+    id: str
+    series_id: str
+    name: str
+    start: float
+    end: float
+    scheduler: str = "process"
+    job_id: str | None = None
+    task: str | None = None
+    array_job_id: str | None = None
+    cluster: str | None = None
+    namespace: str | None = None
+    pod: str | None = None
+    owner: Owner = field(default_factory=Owner)
+    nodes: tuple[str, ...] = ()
+    seen_until: float = 0.0
+    places: tuple[str, ...] = ()
+
+    @property
+    def is_running(self) -> bool:
+        return self.end >= self.seen_until - RUNNING_SECONDS
+
+    @property
+    def jobs(self) -> tuple[str, ...]:
+        """What its scheduler calls it: its id, ``22_7`` of an array's task, each with its cluster as well."""
+        own = tuple(dict.fromkeys(one for one in (self.job_id, self.task) if one))
+        if not self.cluster:
+            return own
+        return (*own, *(f"{self.cluster}/{one}" for one in own), *(f"{one}@{self.cluster}" for one in own))
+
+    @property
+    def shown_job(self) -> str | None:
+        """The id that its user knows."""
+        return self.task or self.job_id
+
+    def named(self, name: str | None = None) -> Named:
+        """For the resolver, under `name`."""
+        job = f", job {self.shown_job}" if self.shown_job else ""
+        pod = f", pod {self.namespace}/{self.pod}" if self.pod else ""
+        what = f"{self.name or 'workload'}{job}{pod}"
+        when = f"{minute(self.start)} to {minute(self.end)}"
+        return Named(self.id, what, self.name if name is None else name, self.nodes, self.jobs, when)
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The run that was named. `others`: earlier runs of the same job, newest first (it was requeued)."""
+
+    run: Run
+    others: tuple[Run, ...] = ()
+
+
+def joined(parts: Iterable[Run]) -> list[Run]:
+    """Parts of the same runs, each from one node's file, as whole runs."""
+    found: dict[str, Run] = {}
+    for part in parts:
+        run = found.get(part.id)
+        found[part.id] = part if run is None else replace(
+            run,
+            start=min(run.start, part.start), end=max(run.end, part.end),
+            seen_until=max(run.seen_until, part.seen_until),
+            nodes=tuple(sorted({*run.nodes, *part.nodes})),
+            places=tuple(dict.fromkeys((*run.places, *part.places))),
+        )  # fmt: skip
+    return list(found.values())
+
+
+def named_run(
+    asked: str, runs: Sequence[Run], command: Callable[[str], str], near: Callable[[], Sequence[Run]] = tuple
+) -> Chosen:
+    """The run that `asked` names: an id, a job, a task, a name, a pod, NAMESPACE/POD, the beginning of an id.
+
+    Of a job that was requeued it is the newest run. `near`: more runs, for suggestions. Raises AmbiguousError for
+    several jobs, NothingToDo for none.
+    """
+    word = asked.strip()
+    by_id = {run.id: run for run in runs}
+    ways = (
+        [run.named() for run in runs if _JOB.fullmatch(word) is None or word in run.jobs],
+        [run.named() for run in runs if run.array_job_id is not None and run.array_job_id == word],
+        [run.named(run.pod or "") for run in runs],
+        [run.named(f"{run.namespace}/{run.pod}") for run in runs if run.namespace and run.pod],
+    )
+    for number, every in enumerate(ways):
+        found = every if number == 1 else [one for one in matching(word, every) if word not in one.nodes]
+        if not found:
+            continue
+        chosen = [by_id[one.id] for one in found]
+        if len(chosen) == 1:
+            return Chosen(chosen[0])
+        keys = {(run.cluster, run.scheduler, run.shown_job) for run in chosen}
+        if len(keys) == 1 and chosen[0].shown_job and number != 1:
+            ordered = sorted(chosen, key=lambda run: run.start, reverse=True)
+            return Chosen(ordered[0], tuple(ordered[1:]))
+        raise AmbiguousError(asked, sorted(found, key=lambda one: one.when, reverse=True), command)
+    raise _none(word, [run.named() for run in (*runs, *near())])
+
+
+def _none(asked: str, every: Sequence[Named]) -> NothingToDo:
+    told: UsageError = unknown(asked, every, "among the jobs of this source", _NOTHING)
+    return NothingToDo(told.message, told.remedy)
+
+
+def no_jobs(where: str, asked: str) -> NothingToDo:
+    """That a list of jobs is empty."""
+    return NothingToDo(f"No jobs of {quoted(asked)} {where}.", "Check the name, or use a longer --since.")

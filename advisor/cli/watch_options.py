@@ -1,0 +1,61 @@
+"""What `watch` and `idle` share: the source, and a reading of its last hours."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...rules.base.errors import UsageError
+from ...rules.base.output import say
+from ..mail.settings import load_mail_settings
+from ..telemetry.source import Source, add_source_choice, source_of
+from .options import moment
+from .output import cores
+from .price_options import add_prices
+
+if TYPE_CHECKING:
+    from ..core.recent import Recent
+    from ..rulebook import Rulebook
+
+# Beyond the longest limit: what tells a pause from an end lies before it.
+MARGIN_SECONDS = 1.5 * 3600.0
+
+
+def add_watched(parser: argparse.ArgumentParser) -> None:
+    """The options that say what is watched, and by which rules and prices."""
+    add_source_choice(parser, required=False)
+    parser.add_argument(
+        "--rules", type=Path, metavar="DIR", help="folder of site rules, which override the built-in ones"
+    )
+    parser.add_argument(
+        "--until", type=moment, metavar="TIME",
+        help="evaluate the data as of this time, RFC 3339 in UTC (default: now)",
+    )  # fmt: skip
+    add_prices(parser)
+
+
+def watched_source(options: argparse.Namespace) -> Source:
+    """The source that options name, else the one of the weekly report, which is put into `options` for whoever prints
+    commands. Raises UsageError where neither names one."""
+    if not options.db and options.prometheus is None:
+        report = load_mail_settings(os.environ)
+        if not report.prometheus and not report.db:
+            raise UsageError(
+                "No telemetry source.", "Add --db PATH or --prometheus URL, or set report.db in skuwise.toml."
+            )
+        options.prometheus = report.prometheus or None
+        options.db = None if report.prometheus else list(report.db)
+        options.match = [*options.match, *(report.match if report.prometheus else ())]
+    return source_of(options, say, cores())
+
+
+def read_priced(
+    source: Source, book: Rulebook, *, lookback_seconds: float, now: float, until: float | None = None
+) -> Recent:
+    """The last hours of a source, with prices. `until`: the moment as of which they are read; None: `now`."""
+    from ..watch.prices import priced  # noqa: PLC0415
+
+    at = now if until is None else until
+    return priced(source.recent(book, lookback_seconds=lookback_seconds, now=at, until=until), book)

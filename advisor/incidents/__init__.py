@@ -1,0 +1,1 @@
+"""The state of incidents on disk: opened, reminded, acknowledged, resolved."""

@@ -1,0 +1,1 @@
+"""Who is told of incidents, in what words, and by which channel."""

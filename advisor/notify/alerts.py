@@ -1,0 +1,97 @@
+"""Incidents as alerts of Alertmanager's API v2: labels, which name an alert, and annotations, which may change.
+
+Labels stay the same from pass to pass, so that Alertmanager keeps one alert of each incident; only where the severity
+changes, the alert under the old one runs out after three passes. That somebody acknowledged or snoozed an incident is
+an annotation: Alertmanager's own silences decide whom it notifies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from ...agent.base.safe_text import clean_text
+from ..core.advice_types import Severity
+from ..core.formatting import evidence_words
+from ..core.incident_types import Incident
+from ..core.timestamps import minute, rfc3339
+from ..views.document.incident_mail import summary_words
+from ..views.document.incident_words import Item, line_words, where_words
+from .letters import Writing
+
+# An open alert that is not sent again ends after so many passes: the watch itself is down.
+PASSES = 3
+RESOLVED_SECONDS = 3600.0  # for so long an ended one is sent again: Alertmanager may have been down
+LABEL_MAX, ANNOTATION_MAX = 100, 800
+# As Prometheus' alerting rules usually name severities.
+SEVERITIES: Mapping[Severity, str] = {"high": "critical", "medium": "warning", "low": "info"}
+_EVIDENCE_MAX = 6
+# Alertmanager's receivers write values as they are into Slack's markup and into HTML.
+_PLAIN = str.maketrans({"<": "‹", ">": "›"})
+
+Alert = Mapping[str, object]
+
+
+def alerts_of(
+    incidents: Sequence[Incident], now: float, writing: Writing, team_of: Callable[[Incident], str | None]
+) -> list[Alert]:
+    """The open ones, and those that ended within the last hour. `now`: Unix seconds; `team_of`: the team that the
+    routes give."""
+    return [
+        _alert(one, now, writing, team_of(one))
+        for one in incidents
+        if one.resolved_at is None or one.resolved_at > now - RESOLVED_SECONDS
+    ]
+
+
+def _alert(one: Incident, now: float, writing: Writing, team: str | None) -> Alert:
+    starts = min(one.since, one.opened_at, now)
+    until = one.resolved_at
+    ends = now + PASSES * writing.settings.every_seconds if until is None else min(max(until, starts), now)
+    alert: dict[str, object] = {
+        "labels": _labels(one, team), "annotations": _annotations(one, writing),
+        "startsAt": rfc3339(starts), "endsAt": rfc3339(max(ends, starts + 1.0)),
+    }  # fmt: skip
+    subject = one.sighting.subject
+    dashboard = replace(writing.dashboard, team=team or "", start=starts, end=max(starts, min(ends, now)))
+    url = dashboard.of(subject.workload_id or "", subject.nodes[0] if subject.nodes else "") or dashboard.page
+    return {**alert, "generatorURL": url} if url else alert
+
+
+def _labels(one: Incident, team: str | None) -> dict[str, str]:
+    """Each names one thing; what is unknown, or several, is left out."""
+    sighting = one.sighting
+    subject, owner = sighting.subject, sighting.subject.owner
+    named = {
+        "alertname": "Skuwise" + "".join(word.capitalize() for word in sighting.kind.split("-")),
+        "severity": SEVERITIES[sighting.severity], "incident": one.id, "kind": sighting.kind,
+        "subject": subject.key, "workload": subject.name if subject.workload_id is not None else None,
+        "job_id": subject.job_id, "pod": subject.pod, "holder": subject.holder, "team": team or owner.team,
+        "namespace": owner.namespace, "user": owner.user, "account": owner.account,
+        "node": subject.nodes[0] if len(subject.nodes) == 1 else None, "gpu_sku": subject.gpu_sku,
+    }  # fmt: skip
+    values = {name: _plain(value, LABEL_MAX) for name, value in named.items() if value is not None}
+    return {name: value for name, value in values.items() if value}
+
+
+def _annotations(one: Incident, writing: Writing) -> dict[str, str]:
+    sighting = one.sighting
+    item = Item(one, "resolved" if one.resolved_at is not None else "opened")
+    evidence = "; ".join(evidence_words(e) for e in sighting.evidence[:_EVIDENCE_MAX])
+    subject = sighting.subject
+    command = (
+        writing.commands.job(subject.workload_id) if subject.workload_id is not None else writing.commands.show(one.id)
+    )
+    told = {
+        "summary": line_words(item), "description": f"{summary_words(item)} {evidence}".strip(),
+        "next": sighting.do_next.text, "command": command, "acknowledge": writing.commands.acknowledge(one.id),
+        "code": sighting.code, "nodes": where_words(subject), "price": sighting.price_source or "",
+        "acknowledged_by": one.acknowledged_by or "",
+        "snoozed_until": minute(one.snoozed_until) if one.snoozed_until is not None else "",
+    }  # fmt: skip
+    values = {name: _plain(value, ANNOTATION_MAX) for name, value in told.items()}
+    return {name: value for name, value in values.items() if value}
+
+
+def _plain(value: str, most: int) -> str:
+    return clean_text(value, most).translate(_PLAIN)

@@ -1,0 +1,95 @@
+"""A card as Slurm's AdminComment, beside what jobstats writes there.
+
+jobstats keeps ``JS1:`` and base64 of gzipped JSON, decodes all that follows the prefix, and reads the field from
+``sacct --parsable2``, where ``|`` ends it (PrincetonUniversity/jobstats, jobstats.py, read in November 2026). So ours
+follows behind, in letters that neither a shell, sacct nor CSV minds, and behind ``AA==``: base64 that ends there, in
+one zero byte, which gzip takes for padding. Python's decoder reads nothing beyond it.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import gzip
+import re
+import zlib
+
+from ....rules.base.errors import UsageError
+from ...core.card_types import Card
+
+PREFIX = "SKW1:"
+_JOBSTATS = "JS1:"
+_BEHIND = ";AA==;"
+_SEPARATOR = ";"
+# Slurm's database keeps 64 KiB (a column of type text); messages and shells take less kindly to long ones.
+MOST_BYTES = 16384
+_OURS = re.compile(rf"(?:;AA==)?;?{PREFIX}[A-Za-z0-9.,=:_-]*")
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
+_SHARES, _SHARE_MIN = 2, 0.005
+
+
+def compact(card: Card) -> str:
+    """``SKW1:w=1f2e3d4c,gpus=8,h=17.9,idle=3.1,sm=42,tc=12,mem=76,kind=training,bn=host-input:62,next=host-input``.
+
+    h, idle: GPU-hours; sm, tc, mem: percent (SM activity, tensor activity, peak of memory); kwh; usd. What is missing
+    is left out.
+    """
+    use, judged = card.use, card.judged
+    peak, total = use.mem_peak_bytes, use.mem_total_bytes
+    memory = peak / total if peak is not None and total else None
+    step = _word(card.next_step.code.removeprefix("card-"))
+    ordered = sorted(judged.time_shares.items(), key=lambda one: -one[1])
+    shares = [(label, share) for label, share in ordered if share >= _SHARE_MIN][:_SHARES]
+    parts = {
+        "w": _word(card.id.removeprefix("w-")), "gpus": f"{card.gpu_count}", "h": _number(card.gpu_hours),
+        "idle": _number(use.idle_gpu_hours), "sm": _percent(use.sm_active), "tc": _percent(use.tensor_active),
+        "mem": _percent(memory), "kind": _word(judged.kind),
+        "bn": ":".join(f"{_word(label)}:{share * 100:.0f}" for label, share in shares),
+        "kwh": _number(card.kwh), "usd": _number(card.cost_usd), "next": step,
+    }  # fmt: skip
+    return PREFIX + ",".join(f"{key}={value}" for key, value in parts.items() if value)
+
+
+def admin_comment(card: Card, existing: str = "") -> str:
+    """The comment with the card in it; what somebody else wrote stays, and an older card of ours is replaced.
+
+    Raises UsageError where that would be too long for Slurm, or would keep jobstats from reading its own.
+    """
+    kept = _OURS.sub("", existing.strip("\n\r\t "))
+    if existing.startswith(PREFIX):
+        kept = kept.lstrip(_SEPARATOR)
+    if "\n" in kept or "\r" in kept or "\0" in kept:
+        raise UsageError("The job's AdminComment spans several lines.", "It was left as it is.")
+    ours = compact(card)
+    if not kept:
+        return ours
+    if kept.startswith(_JOBSTATS) and not _is_jobstats(kept):
+        # Their words for "nothing kept" are told from data by their length.
+        raise UsageError(
+            "The job's AdminComment is a note of jobstats that nothing may follow.", "It was left as it is."
+        )
+    joined = f"{kept}{_BEHIND if kept.startswith(_JOBSTATS) else _SEPARATOR}{ours}"
+    if len(joined.encode("utf-8", "surrogateescape")) > MOST_BYTES:
+        raise UsageError(f"The job's AdminComment would exceed {MOST_BYTES:,} bytes.", "It was left as it is.")
+    return joined
+
+
+def _is_jobstats(text: str) -> bool:
+    try:
+        return gzip.decompress(base64.b64decode(text.removeprefix(_JOBSTATS).encode("ascii"))) != b""
+    except (ValueError, binascii.Error, OSError, EOFError, zlib.error, UnicodeEncodeError):
+        return False
+
+
+def _word(text: str) -> str:
+    return _UNSAFE.sub("_", text)[:64]
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}" if value >= 0.001 or value == 0 else "0"
+
+
+def _percent(value: float | None) -> str:
+    return "" if value is None else f"{value * 100:.0f}"

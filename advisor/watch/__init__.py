@@ -1,0 +1,1 @@
+"""What is certain within hours: a reading of the last hours in, sightings out. Pure."""

@@ -1,0 +1,141 @@
+"""deploy/slurm/epilog-slurmctld.sh, with stand-ins for squeue, scontrol and skuwise: hostile values, exit 0."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[3] / "deploy/slurm/epilog-slurmctld.sh"
+CARD = "SKW1:w=1"
+HOSTILE = "$(touch pwned);`touch pwned`;\"'\n\x1b[2J --existing=x"
+
+pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
+
+
+class Controller:
+    """A folder with stand-ins that note how they are called, one argument a line."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.bin = folder, folder / "bin"
+        self.bin.mkdir()
+        self.conf = folder / "card.conf"
+        self.put("squeue", f"cat {folder}/comment")
+        self.put("skuwise", f"echo '{CARD}'")
+        self.put("scontrol", ":")
+        (folder / "comment").write_text("\n")
+
+    def put(self, name: str, then: str) -> None:
+        file = self.bin / name
+        file.write_text(
+            f'#!/bin/bash\nfor one in "$@"; do printf "%q\\n" "$one"; done >>{self.folder}/{name}.calls\n{then}\n'
+        )
+        file.chmod(0o755)
+
+    def calls(self, name: str) -> list[str]:
+        file = self.folder / f"{name}.calls"
+        return file.read_text().splitlines() if file.exists() else []
+
+    def run(self, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+        own = {
+            "SKUWISE_EPILOG_PATH": f"{self.bin}:/usr/bin:/bin", "SKUWISE_EPILOG_CONFIG": str(self.conf),
+            "SLURM_JOB_ID": "4711",
+        }  # fmt: skip
+        return subprocess.run(
+            ["bash", str(SCRIPT), *arguments], env={**own, **environ}, cwd=self.folder, capture_output=True, text=True,
+            check=False, timeout=30,
+        )  # fmt: skip
+
+
+@pytest.fixture
+def controller(tmp_path: Path) -> Controller:
+    made = Controller(tmp_path)
+    made.conf.write_text("SOURCE=/var/lib/skuwise\nDELAY_SECONDS=0\nTIMEOUT_SECONDS=5\n")
+    return made
+
+
+def test_the_card_is_written_for_the_job(controller: Controller) -> None:
+    assert controller.run("--now").returncode == 0
+    assert controller.calls("skuwise") == [
+        "job", "4711", "--db", "/var/lib/skuwise", "--format", "admin-comment", "--existing=",
+    ]  # fmt: skip
+    assert controller.calls("scontrol") == ["update", "JobId=4711", f"AdminComment={CARD}"]
+
+
+def test_what_is_there_is_handed_on_as_one_argument(controller: Controller) -> None:
+    (controller.folder / "comment").write_text("JS1:H4sI; $(touch pwned) --format k8s-event   \n")
+    controller.run("--now")
+    assert controller.calls("skuwise")[-1] == r"--existing=JS1:H4sI\;\ \$\(touch\ pwned\)\ --format\ k8s-event"
+    assert not (controller.folder / "pwned").exists()
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {"SLURM_JOB_ID": HOSTILE}, {"SLURM_JOB_ID": ""}, {"SLURM_JOB_ID": "-1"}, {"SLURM_JOB_ID": "4711 --all"},
+        {"SLURM_JOB_ID": "12345678901"},
+    ],
+)  # fmt: skip
+def test_what_is_no_job_id_is_no_job(controller: Controller, environ: dict[str, str]) -> None:
+    assert controller.run("--now", **environ).returncode == 0
+    assert controller.calls("skuwise") == controller.calls("scontrol") == controller.calls("squeue") == []
+
+
+def test_hostile_names_in_the_environment_do_nothing(controller: Controller) -> None:
+    names = dict.fromkeys(("SLURM_JOB_NAME", "SLURM_JOB_USER", "SLURM_JOB_PARTITION", "IFS", "HOME"), HOSTILE)
+    assert controller.run("--now", **names).returncode == 0
+    assert not (controller.folder / "pwned").exists() and controller.calls("scontrol")[1] == "JobId=4711"
+
+
+@pytest.mark.parametrize(
+    "then",
+    [
+        "exit 3", "echo", "echo 'no card'", "printf 'SKW1:a\\nSKW1:b\\n'",
+        "printf SKW1:; head -c 20000 /dev/zero | tr '\\0' S", "sleep 9",
+    ],
+)  # fmt: skip
+def test_without_a_card_nothing_is_changed(controller: Controller, then: str) -> None:
+    controller.conf.write_text("SOURCE=/db\nDELAY_SECONDS=0\nTIMEOUT_SECONDS=1\n")
+    controller.put("skuwise", then)
+    assert controller.run("--now").returncode == 0
+    assert controller.calls("scontrol") == []
+
+
+def test_a_comment_that_cannot_be_read_is_not_written_over(controller: Controller) -> None:
+    controller.put("squeue", "exit 1")
+    assert controller.run("--now").returncode == 0
+    assert controller.calls("skuwise") == controller.calls("scontrol") == []
+
+
+@pytest.mark.parametrize("conf", [None, "", "SOURCE=\n", "SOURCE=/db\nSOURCE_FLAG=--rules\n"])
+def test_without_settings_it_does_nothing(controller: Controller, conf: str | None) -> None:
+    controller.conf.unlink()
+    if conf is not None:
+        controller.conf.write_text(conf)
+    assert controller.run("--now").returncode == 0 and controller.calls("skuwise") == []
+
+
+def test_settings_are_taken_literally(controller: Controller) -> None:
+    controller.conf.write_text("SOURCE=/db $(touch pwned); x\nDELAY_SECONDS=$(touch pwned)0\nDELAY_SECONDS=0\n")
+    controller.run("--now")
+    assert controller.calls("skuwise")[3] == r"/db\ \$\(touch\ pwned\)\;\ x"
+    assert not (controller.folder / "pwned").exists()
+
+
+def test_it_returns_before_the_card_is_there_and_a_failing_scontrol_fails_no_job(controller: Controller) -> None:
+    controller.put("skuwise", f"while [ ! -e {controller.folder}/go ]; do sleep 0.05; done; echo '{CARD}'")
+    controller.put("scontrol", "exit 1")
+    done = controller.run()
+    assert done.returncode == 0 and (done.stdout, done.stderr) == ("", "")
+    assert controller.calls("scontrol") == []
+    (controller.folder / "go").touch()
+    for _ in range(200):
+        if len(controller.calls("scontrol")) == 3:
+            break
+        time.sleep(0.05)
+    assert controller.calls("scontrol")[-1] == f"AdminComment={CARD}"
+    assert os.access(SCRIPT, os.X_OK)

@@ -1,0 +1,116 @@
+"""What tests of the incidents share: sightings made by hand, and a watch that runs passes without a disk."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+
+from skuwise.advisor.core.advice_types import Evidence, Severity
+from skuwise.advisor.core.coded_text import coded
+from skuwise.advisor.core.incident_types import Incident, IncidentEvent, IncidentKind, Sighting, Subject, WatchPass
+from skuwise.advisor.core.verdict_types import Owner
+from skuwise.advisor.incidents.settings import WatchSettings
+from skuwise.advisor.incidents.transitions import Advance, advance
+
+NOW = 1_794_787_200.0  # 2026-11-16T00:00:00Z
+MINUTE, HOUR, DAY, YEAR = 60.0, 3600.0, 86400.0, 365 * 86400.0
+GPUS = 8.0
+RATE = 3.0  # USD per GPU-hour
+# Markup of two kinds, an escape that clears the screen, a new line, text that runs backwards.
+HOSTILE = "[red]x[/red] [@click=app.quit]y[/] \x1b[2J\r\nBcc: a \u202egnp.exe"
+
+
+def sighting(
+    name: str = "train", *, since: float = NOW - 2 * HOUR, until: float = NOW, kind: IncidentKind = "held-idle",
+    nodes: tuple[str, ...] = ("n1",), hours: float | None = None, priced: bool = True, code: str = "worked-before",
+    severity: Severity = "medium", gpus: float = GPUS, key: str | None = None,
+) -> Sighting:  # fmt: skip
+    """GPUs of `name`, idle from `since` to `until`, all of it observed unless `hours` (GPU-hours) says otherwise."""
+    key = key or f"workload:{name}"
+    own = hours if hours is not None else gpus * max(until - since, 0.0) / HOUR
+    subject = Subject(
+        key, name, nodes, tuple(f"GPU-{n}" for n in range(int(gpus))), gpus, "H100-SXM5", "azure/x",
+        workload_id=name if key.startswith("workload:") else None, holder="job", scheduler="slurm", job_id=f"7{name}",
+        owner=Owner(team="search", user="ann"),
+    )  # fmt: skip
+    return Sighting(
+        f"{kind}:{key}", kind, code, severity, subject, since, since - MINUTE, own, gpus * RATE if priced else None,
+        own * RATE if priced else None, "at list price, 2026-09-19 (azure.com)" if priced else None,
+        (Evidence("engine", 0.0004, 0.015, "ratio"), Evidence("power_watts", 106.0, None, "W")),
+        coded("held-idle", "{gpus:.0f} H100s held by {name} were not used for {hours:.1f} h", gpus=gpus, name=name,
+              hours=(until - since) / HOUR),
+        coded("release-gpus", "Stop {name} or cancel its job", name=name),
+    )  # fmt: skip
+
+
+@dataclass
+class Watch:
+    """A watch that keeps its incidents in memory. `now` is the watcher's clock, `data` that of the telemetry; `begin`
+    is when the sightings began; `view` limits what a pass can see of them. `lost`: no telemetry in between."""
+
+    now: float = NOW
+    data: float = NOW
+    settings: WatchSettings = field(default_factory=WatchSettings)
+    incidents: dict[str, Incident] = field(default_factory=dict)
+    events: list[IncidentEvent] = field(default_factory=list)
+    view: float = DAY
+
+    def known(self) -> tuple[Incident, ...]:
+        """As `IncidentStore.current`."""
+        return tuple(
+            one for one in self.incidents.values()
+            if one.resolved_at is None or not one.resolution_told or one.resolved_at >= self.now - DAY
+        )  # fmt: skip
+
+    def step(
+        self, found: Collection[Sighting] = (), seconds: float = 5 * MINUTE, *, unknown: Collection[str] = (),
+        live: Collection[str] = ("n1", "n2"), held: Collection[str] | None = None,
+    ) -> Advance:  # fmt: skip
+        """One pass after `seconds`."""
+        self.live(seconds)
+        return self.take(found, unknown=unknown, live=live, held=held)
+
+    def on(self, since: float, seconds: float = 5 * MINUTE) -> Advance:
+        """One pass after `seconds` that finds GPUs idle since then."""
+        self.live(seconds)
+        return self.take([self.idle(since)])
+
+    def live(self, seconds: float) -> None:
+        self.now += seconds
+        self.data += seconds
+
+    def take(
+        self, found: Collection[Sighting] = (), *, unknown: Collection[str] = (),
+        live: Collection[str] = ("n1", "n2"), held: Collection[str] | None = None,
+    ) -> Advance:  # fmt: skip
+        """One pass now."""
+        looked = WatchPass(
+            self.now, self.data, tuple(found), frozenset(unknown), frozenset(live),
+            held=None if held is None else frozenset(held),
+        )  # fmt: skip
+        done = advance(self.known(), looked, self.settings)
+        self.incidents |= {one.id: one for one in done.incidents}
+        self.events += done.events
+        return done
+
+    def idle(self, since: float, name: str = "train", **about) -> Sighting:
+        """What a pass sees of GPUs that are idle since then: no more than its view."""
+        return sighting(name, since=max(since, self.data - self.view), until=self.data, **about)
+
+    def told(self) -> list[tuple[str, int]]:
+        return [(one.kind, one.number) for one in self.events]
+
+    @property
+    def only(self) -> Incident:
+        (one,) = self.incidents.values()
+        return one
+
+
+def opened(*sightings: Sighting, now: float = NOW) -> Advance:
+    """What a first pass makes of these."""
+    nodes = frozenset(node for one in sightings for node in one.subject.nodes)
+    return advance((), WatchPass(now, now, sightings, live_nodes=nodes), WatchSettings())
+
+
+def renamed(one: Sighting, name: str) -> Sighting:
+    return replace(one, subject=replace(one.subject, name=name), text=coded("held-idle", "{name} is idle", name=name))

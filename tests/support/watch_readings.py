@@ -1,0 +1,175 @@
+"""Readings of the last hours, minute by minute, for tests of the watch: one node or several, and who holds what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from skuwise.advisor.core.incident_types import WatchPass
+from skuwise.advisor.core.recent import Detail, Hold, Recent, RecentGpu, RecentNode, Rows
+from skuwise.advisor.core.verdict_types import Owner
+from skuwise.advisor.incidents.settings import WatchSettings
+from skuwise.advisor.watch.evaluate import evaluate
+from skuwise.advisor.watch.limits import Criteria
+from skuwise.rules.models.resting_power import load_resting_power
+from skuwise.rules.policy.watch import load_watch_rules
+
+END = 1_790_000_400.0
+HOURS = 13.5
+MINUTES = int(HOURS * 60)
+SKU = "H100-SXM5"
+CRITERIA = Criteria(WatchSettings(), load_watch_rules(), load_resting_power())
+
+# One minute of a GPU: training, at rest with a context, free, spinning in a collective.
+TRAINING = {
+    "observed": 1.0, "engine": 0.97, "engine_max": 1.0, "util": 0.97, "sm": 0.8, "tensor": 0.45, "dram": 0.5,
+    "power_watts": 620.0, "mem_used_ratio": 0.8, "links_bytes_per_second": 4e10, "sm_clock_hertz": 1.755e9,
+    "throttled": 0.0,
+}  # fmt: skip
+REST = {
+    **TRAINING, "engine": 0.0, "engine_max": 0.0, "util": 0.0, "sm": 0.0, "tensor": 0.0, "dram": 0.0,
+    "power_watts": 115.0, "links_bytes_per_second": 1e5,
+}  # fmt: skip
+FREE = {**REST, "power_watts": 70.0, "mem_used_ratio": 0.001}
+SPIN = {
+    **TRAINING, "engine": 1.0, "util": 1.0, "sm": 0.06, "tensor": 0.0, "dram": 0.01, "power_watts": 180.0,
+    "links_bytes_per_second": 1e5,
+}  # fmt: skip
+MISSING = dict.fromkeys(TRAINING, np.nan)
+QUIET_HOST = {
+    "cpu_util": 0.03, "disk_bytes_per_second": 2e5, "network_bytes_per_second": 1e5, "fabric_bytes_per_second": 0.0,
+    "fabric_line_bytes_per_second": 4e11, "fabric_up": 1.0,
+}  # fmt: skip
+Course = Sequence[tuple[int, Mapping[str, float]]]  # (minutes, what each of them shows), the last one ends at the end
+
+
+def laid(course: Course, names: Sequence[str]) -> dict[str, np.ndarray]:
+    """A course as arrays over the whole span; before it nothing was observed."""
+    out = {name: np.full(MINUTES, np.nan, dtype=np.float32) for name in names}
+    at = MINUTES
+    for minutes, values in reversed(course):
+        begin = max(at - minutes, 0)
+        for name in names:
+            out[name][begin:at] = values.get(name, np.nan)
+        at = begin
+    return out
+
+
+def _coarse(values: np.ndarray, name: str) -> np.ndarray:
+    rows = values.reshape(len(values), MINUTES // 5, 5)
+    known = np.isfinite(rows)
+    count = known.sum(axis=2)
+    if name == "observed":
+        return np.nan_to_num(rows).mean(axis=2).astype(np.float32)
+    if name == "engine_max":
+        return np.where(count, np.where(known, rows, -1).max(axis=2), np.nan).astype(np.float32)
+    return np.where(count, np.nan_to_num(rows).sum(axis=2) / np.maximum(count, 1), np.nan).astype(np.float32)
+
+
+def detail(courses: Sequence[Course], names: Sequence[str], end: float = END) -> Detail:
+    """Several subjects, fine and coarse."""
+    lines = [laid(course, names) for course in courses]
+    whole = {name: np.array([line[name] for line in lines]).reshape(len(lines), MINUTES) for name in names}
+    start = end - MINUTES * 60.0
+    fine = Rows(end - 7200.0, 60.0, 120, {name: values[:, -120:] for name, values in whole.items()})
+    coarse = Rows(start, 300.0, MINUTES // 5, {name: _coarse(values, name) for name, values in whole.items()})
+    return Detail(fine, coarse)
+
+
+@dataclass(frozen=True)
+class Work:
+    """A workload of a reading: its GPUs by (node, index), what each shows, what its engine shows (None: it has none).
+    `started`: minutes before the end."""
+
+    name: str
+    gpus: Sequence[tuple[str, int]]
+    course: Course
+    holder: str = "job"
+    started: int = MINUTES + 60
+    engine: Course | None = None
+    basis: str = "process"
+    courses: Mapping[int, Course] = field(default_factory=dict)  # of single GPUs, by place
+
+
+def reading(
+    works: Sequence[Work],
+    *,
+    hosts: Mapping[str, Course] | None = None,
+    now: float = END + 60.0,
+    nodes: Mapping[str, Mapping[str, object]] | None = None,
+    free: Sequence[tuple[str, int]] = (),
+) -> Recent:
+    """A reading of these workloads. `hosts`: by node, what differs from a quiet host; `nodes`: fields of nodes;
+    `free`: GPUs that nobody holds."""
+    places: dict[tuple[str, int], int] = {}
+    courses: list[Course] = []
+    for work in works:
+        for n, gpu in enumerate(work.gpus):
+            if gpu not in places:
+                places[gpu] = len(courses)
+                courses.append(work.courses.get(n, work.course))
+    for gpu in free:
+        places[gpu] = len(courses)
+        courses.append(((MINUTES, FREE),))
+    names = sorted({node for node, _ in places})
+    gpus = tuple(
+        RecentGpu(node, f"GPU-{node}-{n}", n, SKU, power_limit_watts=700.0, last_seen=_last(courses[place]))
+        for (node, n), place in places.items()
+    )
+    about = nodes or {}
+    last = {name: max((g.last_seen or 0.0 for g in gpus if g.node == name), default=0.0) for name in names}
+    found = tuple(
+        RecentNode(
+            **{
+                "node": name, "sku": "aws/p5.48xlarge", "usd_per_gpu_hour": 6.88, "price_id": "p",
+                "price_source": "list price, 2026-11-01", "gpus_expected": 8, "last_seen": last[name],
+                **about.get(name, {}),
+            }
+        )
+        for name in names
+    )  # fmt: skip
+    holders: dict[tuple[str, int], int] = {}
+    for work in works:
+        for gpu in work.gpus:
+            holders[gpu] = holders.get(gpu, 0) + 1
+    holds = tuple(
+        Hold(
+            f"w-{work.name}", f"s-{work.name}", work.name, work.holder, Owner(user="ann"),  # type: ignore[arg-type]
+            tuple(places[gpu] for gpu in work.gpus), END - work.started * 60.0, work.basis,
+            shared=any(holders[gpu] > 1 for gpu in work.gpus), engine=work.engine is not None,
+            scheduler="slurm" if work.holder == "job" else "kubernetes", job_id=work.name,
+        )
+        for work in works
+    )  # fmt: skip
+    host = [tuple((hosts or {}).get(name, ((MINUTES, QUIET_HOST),))) for name in names]
+    service = [work.engine or () for work in works]
+    return Recent(
+        now, END, gpus, found, holds, detail(courses, tuple(TRAINING)), detail(host, tuple(QUIET_HOST)),
+        detail(service, ("requests_running", "requests_waiting", "tokens_per_second")),
+    )  # fmt: skip
+
+
+def _last(course: Course) -> float | None:
+    """The end of the newest minute with data."""
+    at = END
+    for minutes, values in reversed(course):
+        if np.isfinite(values.get("observed", np.nan)):
+            return at
+        at -= minutes * 60.0
+    return None
+
+
+def eight(node: str = "n1") -> list[tuple[str, int]]:
+    """The GPUs of a node."""
+    return [(node, n) for n in range(8)]
+
+
+def watch(recent: Recent) -> WatchPass:
+    """What the watch says of a reading, by the limits and thresholds that ship."""
+    return evaluate(recent, CRITERIA)
+
+
+def found(recent: Recent) -> list[tuple[str, str, str]]:
+    """(kind, code, subject) of all sightings."""
+    return sorted((one.kind, one.code, one.subject.name) for one in watch(recent).sightings)

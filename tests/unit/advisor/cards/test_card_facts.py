@@ -1,0 +1,122 @@
+"""What a card says of jobs whose truth is known: good, hung, never started, short, partly used, shared, MIG."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from skuwise.advisor.cards.build import card_of, compared_with, with_kept
+from skuwise.advisor.core.card_types import COURSE_SPANS
+from skuwise.tests.support.card_cases import HOUR, MINUTE, busy_then_idle, card, only_card, window_of
+from skuwise.tests.support.frame_builder import START, TRAINING, FrameBuilder
+
+
+def test_a_job_that_works_has_nothing_to_change() -> None:
+    told = only_card(window_of(busy_then_idle(6, 0)))
+    assert told.next_step.code == "card-nothing"
+    assert told.gpu_hours == pytest.approx(48.0)
+    assert told.use.idle_gpu_hours == 0.0 and told.use.idle_since is None and told.use.unused == 0
+    assert told.use.sm_active == pytest.approx(0.85, abs=0.01)
+    assert told.cost_usd == pytest.approx(48 * 98.32 / 8, rel=0.01) and told.price is not None
+    assert "list price" in told.price.text and told.price.as_of in told.price.text
+
+
+def test_a_job_that_hangs_is_told_with_its_idle_hours_and_its_last_activity() -> None:
+    told = only_card(window_of(busy_then_idle(5, 3)))
+    assert told.state == "running" and told.next_step.code == "card-stopped"
+    assert told.use.idle_gpu_hours == pytest.approx(24.0, abs=0.5)
+    assert told.use.idle_since == pytest.approx(START + 5 * HOUR, abs=2 * MINUTE)
+    assert told.idle_usd == pytest.approx(24 * 98.32 / 8, rel=0.03)
+
+
+def test_what_ended_long_ago_does_not_hang_but_held_its_gpus() -> None:
+    built = busy_then_idle(5, 3)
+    frame = built.frame()
+    told = only_card(window_of(built, now=frame.window.end), seen_until=frame.window.end + HOUR)
+    assert told.state == "ended" and told.next_step.code == "card-held-after-work"
+
+
+def test_a_job_that_never_touched_its_gpus() -> None:
+    told = only_card(window_of(busy_then_idle(0, 2)))
+    assert told.next_step.code == "card-never-worked" and told.use.unused == 8
+    assert told.use.idle_gpu_hours == pytest.approx(16.0)
+
+
+def test_gpus_that_did_nothing_are_counted() -> None:
+    told = only_card(window_of(busy_then_idle(2, 0, used=4)))
+    assert told.next_step.text == "Reduce to 4 GPUs: 4 of 8 did nothing."
+    assert told.use.idle_gpu_hours == pytest.approx(8.0)
+
+
+def test_forty_minutes_are_enough_for_facts_and_one_is_not() -> None:
+    built = FrameBuilder(hours=1)
+    uuids = built.node("n1", gpus=1)
+    built.use(TRAINING, uuid=uuids[0], interval=MINUTE)
+    built.work("w-1", [("n1", uuids[0])], end=40 / 60, scheduler="slurm", job_id="7")
+    told = only_card(window_of(built))
+    assert told.elapsed_seconds == pytest.approx(2400) and told.next_step.code == "card-nothing"
+    assert len(told.course.sm_active) == 40 and sum(told.judged.time_shares.values()) == pytest.approx(1)
+
+    built.workloads.clear()
+    built.uses.clear()
+    built.work("w-1", [("n1", uuids[0])], end=1 / 60, scheduler="slurm", job_id="7")
+    assert only_card(window_of(built)).next_step.code == "card-too-little"
+
+
+def test_missing_is_told_with_its_reason_and_is_no_zero() -> None:
+    built = FrameBuilder(hours=2)
+    uuids = built.node("n1", gpus=1, sku=None, name_of_gpu="Unknown GPU")
+    bare = {"gpu_util": 0.5, "mem_used_bytes": 1e9}
+    built.use(bare, uuid=uuids[0], interval=MINUTE)
+    built.work("w-1", [("n1", uuids[0])])
+    told = only_card(window_of(built))
+    assert told.use.sm_active is None and told.missing["sm_active"]
+    assert told.kwh is None and told.missing["kwh"]
+    assert told.cost_usd is None and told.idle_usd is None and told.missing["cost_usd"]
+    assert told.use.fabric is None and told.missing["fabric"]
+
+
+def test_shared_gpus_have_no_cost_of_their_own() -> None:
+    built = busy_then_idle(2, 0)
+    built.work("w-2", [("n1", "GPU-n1-0")], shared=1, name="other")
+    for use in built.uses:
+        if use["gpu_uuid"] == "GPU-n1-0":
+            use["shared"] = 1.0
+    window = window_of(built)
+    other = next(w for w in window.workloads if w.id == "w-2")
+    told = card_of(window, other)
+    assert told.shared and told.cost_usd is None and told.missing["cost_usd"] == "its GPUs are shared"
+
+
+def test_the_course_spreads_rows_over_its_life() -> None:
+    told = only_card(window_of(busy_then_idle(2, 2)))
+    levels = told.course.sm_active
+    assert len(levels) == COURSE_SPANS
+    first, second = levels[: COURSE_SPANS // 2], levels[COURSE_SPANS // 2 :]
+    assert all(one is not None and one > 0.8 for one in first)
+    assert all(one is not None and one < 0.05 for one in second)
+
+
+def test_a_clock_that_runs_ahead_gives_no_negative_life() -> None:
+    built = busy_then_idle(2, 0)
+    told = only_card(window_of(built), life=(START + 9 * HOUR, START + HOUR))
+    assert told.elapsed_seconds == 0 and told.end >= told.start
+
+
+def test_a_job_whose_telemetry_ended_is_not_said_to_run() -> None:
+    built = busy_then_idle(2, 0)
+    assert only_card(window_of(built, now=START + 100 * HOUR)).state == "unknown"
+
+
+def test_earlier_runs_are_compared_by_their_medians() -> None:
+    told = compared_with([(10.0, 0.5), (20.0, None), (30.0, 0.7)], 2.0)
+    assert told is not None and (told.runs, told.gpu_hours, told.sm_active, told.cost_usd) == (3, 20.0, 0.6, 40.0)
+    assert compared_with([], 2.0) is None
+
+
+def test_kept_runs_of_the_series_count_where_telemetry_has_fewer() -> None:
+    now = card(compared=None)
+    before = [replace(now, id=f"w-{n}", start=now.start - n * HOUR, gpu_hours=float(n)) for n in (1, 2, 3)]
+    compared = with_kept(now, [now, *before]).compared
+    assert compared is not None and compared.runs == 3 and compared.gpu_hours == 2.0
+    assert with_kept(now, [now]).compared is None

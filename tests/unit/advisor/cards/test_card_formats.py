@@ -1,0 +1,190 @@
+"""A card in its formats: bounded, valid, and harmless whatever a job calls itself."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import gzip
+import io
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from importlib.resources import files
+
+import jsonschema
+import pytest
+import yaml
+from skuwise.advisor.cards.card_json import card_text as json_text
+from skuwise.advisor.core.card_types import Asked, Card
+from skuwise.advisor.core.coded_text import CodedText
+from skuwise.advisor.core.verdict_types import Owner
+from skuwise.advisor.render.cards.admin_comment import MOST_BYTES, admin_comment, compact
+from skuwise.advisor.render.cards.html import card_html, list_html
+from skuwise.advisor.render.cards.kubernetes import NOTE_MAX, annotation_manifest, event_manifest
+from skuwise.advisor.render.cards.listing import list_csv, list_json, list_text
+from skuwise.advisor.render.cards.markdown import card_markdown, list_markdown
+from skuwise.advisor.render.cards.text import card_text, sparkline
+from skuwise.advisor.views.card_list import card_list, worst_first
+from skuwise.rules.base.errors import UsageError
+from skuwise.tests.support.card_cases import HOSTILE, card
+
+SCHEMA = json.loads(files("skuwise.advisor.render").joinpath("schema", "card-1.schema.json").read_text("utf-8"))
+
+
+UNMEASURED = (
+    "sm_active", "tensor_active", "engine_active", "mem_peak_bytes", "mem_total_bytes", "fabric", "nvlink", "cpu",
+    "io_wait", "disk_read_bytes_per_second", "disk_write_bytes_per_second", "idle_gpu_hours", "unused",
+)  # fmt: skip
+
+
+def hostile() -> Card:
+    return card(
+        name=HOSTILE * 5, job_id=HOSTILE, cluster=HOSTILE, nodes=(HOSTILE,) * 9, gpu_sku=HOSTILE,
+        owner=Owner(HOSTILE, HOSTILE, HOSTILE, HOSTILE), asked=Asked(reason=HOSTILE), scheduler_state=HOSTILE,
+        next_step=CodedText("card-x", HOSTILE * 30), missing={"kwh": HOSTILE * 9}, kwh=None, cost_usd=None, restarts=2,
+        namespace=HOSTILE, pod=HOSTILE,
+    )  # fmt: skip
+
+
+def bare() -> Card:
+    """A card of which nothing is known."""
+    whole = card()
+    use = replace(whole.use, **dict.fromkeys(UNMEASURED))
+    return replace(whole, use=use, kwh=None, cost_usd=None, idle_usd=None, price=None, compared=None, asked=Asked())
+
+
+@pytest.mark.parametrize("made", [card, hostile, bare])
+@pytest.mark.parametrize("ascii_only", [False, True])
+def test_text_has_at_most_25_lines_of_100_columns_and_no_control_characters(made, ascii_only: bool) -> None:
+    text = card_text(made(), ascii_only=ascii_only)
+    lines = text.rstrip("\n").split("\n")
+    assert len(lines) <= 25 and max(map(len, lines)) <= 100
+    assert all(one.isprintable() for one in lines)
+    assert lines[-1].startswith("Next step") or "Next step" in text
+    assert text.isascii() or not ascii_only
+
+
+def test_what_is_unknown_says_so() -> None:
+    text = card_text(bare())
+    for label in ("SM activity", "Memory", "Energy", "Idle", "Cost", "Fabric", "Asked for"):
+        assert re.search(rf"^{label} +unknown: ", text, re.MULTILINE), label
+
+
+def test_a_sparkline_shows_levels_and_gaps() -> None:
+    assert sparkline((0.0, 0.5, 1.0, None, -1.0, 9.0), ascii_only=False) == "▁▅█·▁█"
+    assert sparkline((0.0, 1.0, None), ascii_only=True) == "_#?"
+
+
+@pytest.mark.parametrize("made", [card, hostile, bare])
+def test_json_is_what_its_schema_says(made) -> None:
+    values = json.loads(json_text(made()))
+    jsonschema.validate(values, SCHEMA, format_checker=jsonschema.FormatChecker())
+    listed = json.loads(list_json([made()]))
+    assert listed["schema"] == "skuwise.cards/1" and listed["cards"] == [values]
+
+
+class _Tags(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        assert not any(name.startswith("on") or name in ("src", "href") for name, _ in attrs)
+
+
+@pytest.mark.parametrize("page", [card_html(hostile()), list_html(card_list([hostile()]))])
+def test_html_runs_nothing_and_loads_nothing(page: str) -> None:
+    tags = _Tags()
+    tags.feed(page)
+    assert "script" not in tags.tags and "\x1b" not in page and "\u202e" not in page
+    assert "&lt;script&gt;" in page
+
+
+def test_markdown_keeps_its_table() -> None:
+    for text in (card_markdown(hostile()), list_markdown(card_list([hostile()]))):
+        rows = [line for line in text.split("\n") if line.startswith("|")]
+        assert "<script>" not in text and len({line.count("|") - line.count("\\|") for line in rows}) == 1
+
+
+def test_csv_is_no_formula() -> None:
+    row = next(csv.DictReader(io.StringIO(list_csv([hostile()]))))
+    assert row["name"].startswith("'=") and row["cost_usd"] == "" and "\x1b" not in row["name"]
+
+
+def test_the_list_is_worst_first_with_a_total() -> None:
+    cheap, dear, unknown = card(id="w-1", idle_usd=1.0), card(id="w-2", idle_usd=50.0), card(id="w-3", idle_usd=None)
+    assert [one.id for one in worst_first([cheap, unknown, dear])] == ["w-2", "w-1", "w-3"]
+    text = list_text(card_list(worst_first([cheap, dear, bare()])), 120)
+    assert text.rstrip().endswith(
+        "Total: 3 jobs, 48.0 GPU-hours, 6.2 of them idle, $393 ($51.00 idle) (idle hours unknown for 1; "
+        "cost unknown for 1)"
+    )
+    assert max(map(len, text.split("\n")[:-2])) <= 120
+
+
+def js1(nodes: dict[str, object]) -> str:
+    return "JS1:" + base64.b64encode(gzip.compress(json.dumps({"nodes": nodes}).encode(), mtime=0)).decode()
+
+
+@pytest.mark.parametrize("length", range(12))
+def test_jobstats_still_reads_its_own_comment(length: int) -> None:
+    """As jobstats.py does: base64 of all behind the prefix, gzip, JSON; sacct's fields end at a bar."""
+    nodes: dict[str, object] = {"n" * length: {"cpus": 64}}
+    joined = admin_comment(hostile(), js1(nodes))
+    assert json.loads(gzip.decompress(base64.b64decode(joined[4:])))["nodes"] == nodes
+    assert "|" not in joined and '"' not in joined and "SKW1:" in joined
+
+
+@pytest.mark.parametrize("before", ["", "kept by ops", js1({"n": 1}), "a;b;"])
+def test_a_comment_is_kept_and_ours_is_replaced(before: str) -> None:
+    once = admin_comment(card(), before)
+    assert once.startswith(before) and once.count("SKW1:") == 1
+    assert admin_comment(card(), once) == once
+    newer = admin_comment(card(gpu_hours=99.0), once)
+    assert newer.count("SKW1:") == 1 and "h=99" in newer and newer.startswith(before)
+
+
+@pytest.mark.parametrize("before", ["x" * MOST_BYTES, "two\nlines", "JS1:Short", "JS1:None", "JS1:!!!!"])
+def test_a_comment_that_cannot_be_joined_is_left(before: str) -> None:
+    with pytest.raises(UsageError):
+        admin_comment(card(), before)
+
+
+def test_the_compact_form_has_harmless_letters_alone() -> None:
+    assert re.fullmatch(r"SKW1:[A-Za-z0-9.,=:_-]+", compact(hostile()))
+    assert compact(card()) == (
+        "SKW1:w=1f2e3d4c5b6a7988,gpus=8,h=16,idle=3.1,sm=42,tc=12,mem=72,kind=training,bn=host-input:62:compute:38,"
+        "kwh=6.2,usd=197,next=host-input"
+    )
+
+
+def pod_card(**changes: object) -> Card:
+    return card(scheduler="kubernetes", namespace="ads", pod="chat-7f9c", job_id=None, **changes)
+
+
+def test_the_event_is_one_of_the_api() -> None:
+    step = CodedText("card-x", HOSTILE * 40)
+    event = yaml.safe_load(event_manifest(pod_card(name=HOSTILE, next_step=step)))
+    assert event["apiVersion"] == "events.k8s.io/v1" and event["kind"] == "Event"
+    assert event["regarding"] == {"apiVersion": "v1", "kind": "Pod", "namespace": "ads", "name": "chat-7f9c"}
+    assert event["metadata"]["namespace"] == "ads" and event["type"] == "Warning"
+    assert len(event["note"].encode()) < NOTE_MAX and "Next step" in event["note"]
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", event["eventTime"])
+    assert len(event["reason"]) <= 128 and len(event["action"]) <= 128
+
+
+def test_the_annotation_names_the_pod() -> None:
+    patch = yaml.safe_load(annotation_manifest(pod_card()))
+    assert patch["metadata"]["name"] == "chat-7f9c"
+    assert patch["metadata"]["annotations"]["skuwise.dev/card"].startswith("SKW1:")
+
+
+@pytest.mark.parametrize("made", [card, hostile, lambda: replace(pod_card(), namespace="UP")])
+def test_what_is_no_pod_has_no_manifest(made) -> None:
+    one = made() if made is not hostile else replace(hostile(), scheduler="kubernetes")
+    with pytest.raises(UsageError):
+        event_manifest(replace(one, pod=one.pod if one.namespace else None))
+    with pytest.raises(UsageError):
+        annotation_manifest(one)

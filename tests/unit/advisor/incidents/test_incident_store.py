@@ -1,0 +1,188 @@
+"""The file of incidents: what comes back of what was written, decisions beside a pass, and what is kept how long."""
+
+from __future__ import annotations
+
+import sqlite3
+import stat
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from skuwise.advisor.core.incident_types import Incident, IncidentEvent, WatchPass
+from skuwise.advisor.incidents.settings import WatchSettings
+from skuwise.advisor.incidents.store import IncidentStore, default_incidents
+from skuwise.advisor.incidents.transitions import Advance, advance
+from skuwise.rules.base.errors import SkuwiseError, UsageError
+from skuwise.tests.support.incident_builders import DAY, HOSTILE, HOUR, NOW, YEAR, opened, renamed, sighting
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> IncidentStore:
+    return IncidentStore(tmp_path / "state" / "incidents.db")
+
+
+def over(one: Incident, at: float) -> Advance:
+    after = replace(
+        one, state="resolved", resolved_at=at, updated_at=at, resolution="works-again", resolution_told=True
+    )
+    return Advance((after,), (IncidentEvent(one.id, "resolved", -1, at),))
+
+
+def test_what_was_written_comes_back_as_it_was(store: IncidentStore) -> None:
+    first = opened(sighting("a"), renamed(sighting("b", priced=False), HOSTILE + "\udcff"))
+    store.commit(first)
+    assert set(store.current()) == set(store.listed()) == set(first.incidents)
+    assert [event for event, _ in store.untold()] == list(first.events)
+    changed = replace(
+        first.incidents[0], silent_since=NOW + 1, snoozed_until=None, reminders=3, told_at=NOW + 2, reopenings=2,
+        updated_at=NOW + 3, gpu_hours=99.0, cost_usd=None, data_until=NOW,
+    )  # fmt: skip
+    store.commit(Advance((changed,)))
+    assert next(one for one in store.current() if one.id == changed.id) == changed
+
+
+def test_a_file_that_is_not_there_is_empty_and_reading_does_not_make_it(store: IncidentStore) -> None:
+    event = IncidentEvent("i-1", "opened", 0, NOW)
+    assert (store.current(), store.listed(), store.untold(), store.told(event)) == ((), (), (), frozenset())
+    with pytest.raises(UsageError, match="there are none yet"):
+        store.acknowledge("i-1", "ann", NOW)
+    store.commit(Advance())
+    assert not store.path.exists()
+
+
+def test_the_file_is_its_owners_alone(store: IncidentStore) -> None:
+    with store.watching():
+        assert stat.S_IMODE(store.path.stat().st_mode) == 0o600
+        assert store.current() == ()
+
+
+def test_two_watchers_of_one_file_are_one_too_many(store: IncidentStore) -> None:
+    with store.watching():
+        with pytest.raises(SkuwiseError, match="Another skuwise watch uses"), IncidentStore(store.path).watching():
+            pass
+        store.commit(opened(sighting()))  # the lock is no lock of the file
+        assert len(IncidentStore(store.path).current()) == 1
+    with store.watching():
+        pass
+
+
+def test_who_was_told_is_known_until_it_is_settled(store: IncidentStore) -> None:
+    done = opened(sighting("a"), sighting("b"))
+    store.commit(done)
+    first, second = done.events
+    store.note_queued("2026-11-16T00", [first, second], "mail:ann@example.org", NOW)
+    store.note_queued("2026-11-16T00", [first], "mail:ann@example.org", NOW + 5)
+    store.note_queued("2026-11-16T00", [first], "webhook:search", NOW)
+    assert store.told(first) == {"mail:ann@example.org", "webhook:search"}
+    assert store.told(second) == {"mail:ann@example.org"}
+    store.settle([first])
+    assert [event for event, _ in store.untold()] == [second]
+    store.commit(Advance(done.incidents, (first,)))  # the same event again
+    assert [event for event, _ in store.untold()] == [second]
+
+
+def test_events_come_in_the_order_of_writing_whatever_their_clock_says(store: IncidentStore) -> None:
+    for number, at in ((1, NOW + YEAR), (2, NOW)):
+        store.commit(opened(sighting(f"w{number}"), now=at))
+    assert [one.sighting.subject.name for _, one in store.untold()] == ["w1", "w2"]
+
+
+def test_a_decision_is_not_undone_by_a_pass_that_began_before_it(store: IncidentStore) -> None:
+    settings = WatchSettings(remind_every_seconds=HOUR)
+    store.commit(opened(sighting("a"), sighting("b"), sighting("c")))
+    ids = {one.sighting.subject.name: one.id for one in store.current()}
+    later = NOW + 2 * HOUR
+    found = WatchPass(later, later, tuple(sighting(n, until=later) for n in "abc"), live_nodes=frozenset({"n1"}))
+    begun = advance(store.current(), found, settings)
+    assert [one.kind for one in begun.events] == ["reminded"] * 3
+    taken = store.acknowledge(ids["a"][:8], "ann", later + 1)
+    assert (taken.state, taken.acknowledged_by, taken.acknowledged_at) == ("acknowledged", "ann", later + 1)
+    assert store.snooze("b", later + DAY, later + 1).snoozed_until == later + DAY
+    store.commit(begun)
+    after = {one.sighting.subject.name: one for one in store.current()}
+    assert after["a"].state == "acknowledged" and after["a"].acknowledged_by == "ann"
+    assert after["a"].last_seen_at == later and after["b"].snoozed_until == later + DAY
+    # A reminder of what is taken care of is none any more.
+    assert [(e.kind, one.sighting.subject.name) for e, one in store.untold()][3:] == [("reminded", "c")]
+    # It is over all the same, and told.
+    store.commit(over(after["a"], later + 5))
+    with pytest.raises(UsageError, match="was resolved on"):
+        store.acknowledge(ids["a"], "ann", later + 6)
+
+
+def test_an_id_is_known_by_its_beginning_where_that_is_one_alone(store: IncidentStore) -> None:
+    store.commit(opened(sighting("a"), sighting("b")))
+    whole = store.current()[0]
+    assert store.acknowledge(whole.id, "ann", NOW).id == whole.id
+    with pytest.raises(UsageError, match="No match for 'i-nothing'"):
+        store.acknowledge("i-nothing", "ann", NOW)
+    with pytest.raises(UsageError, match="matches 2 items"):
+        store.acknowledge("n1", "ann", NOW)
+    with pytest.raises(UsageError, match="is in the past"):
+        store.snooze(whole.id, NOW, NOW)
+
+
+def test_what_is_over_is_listed_for_a_day_and_kept_for_ninety(store: IncidentStore) -> None:
+    done = opened(sighting("a"))
+    store.commit(done)
+    store.note_queued("x", done.events, "mail:ann", NOW)
+    store.commit(over(done.incidents[0], NOW + HOUR))
+    assert len(store.current()) == 1 and store.listed() == () and len(store.listed(resolved_since=NOW)) == 1
+    for day in range(1, 91):
+        store.commit(opened(sighting("b"), now=NOW + HOUR + day * DAY - 1))
+    gone = done.incidents[0].id
+    assert gone not in {one.id for one in store.current()}
+    assert gone in {one.id for one in store.listed(resolved_since=NOW)}
+    store.commit(opened(sighting("c"), now=NOW + 91 * DAY))
+    assert gone not in {one.id for one in store.listed(resolved_since=0.0)}
+    assert store.told(done.events[0]) == frozenset() and gone not in {one.id for _, one in store.untold()}
+
+
+def test_a_clock_that_jumps_by_a_year_throws_nothing_away(store: IncidentStore) -> None:
+    done = opened(sighting("a"))
+    store.commit(done)
+    store.commit(over(done.incidents[0], NOW + HOUR))
+    for at in (NOW + YEAR, NOW + 2 * HOUR, NOW + YEAR, NOW + 3 * HOUR):
+        store.commit(opened(sighting("b"), now=at))
+    assert done.incidents[0].id in {one.id for one in store.listed(resolved_since=0.0)}
+
+
+def test_what_nobody_was_told_to_be_over_is_current_however_old(store: IncidentStore) -> None:
+    done = opened(sighting("a"))
+    store.commit(done)
+    (after,) = over(done.incidents[0], NOW).incidents
+    store.commit(Advance((replace(after, resolution_told=False, reopenings=1),)))
+    for day in range(1, 5):
+        store.commit(opened(sighting("b"), now=NOW + day * DAY))
+    assert after.id in {one.id for one in store.current()}
+
+
+def test_figures_of_numpy_are_written_as_numbers(store: IncidentStore) -> None:
+    (one,) = opened(sighting(hours=2.5)).incidents
+    odd = replace(
+        one,
+        gpu_hours=np.float32(2.5),
+        cost_usd=np.float64(7.5),
+        opened_at=np.float64(NOW),
+        silent_since=np.float64(1.0),
+    )
+    odd = replace(odd, sighting=replace(odd.sighting, gpu_hours=np.float32(2.5), usd_per_hour=np.float32("nan")))
+    store.commit(Advance((odd,)))
+    (back,) = store.current()
+    assert (back.gpu_hours, back.cost_usd, back.opened_at, back.silent_since) == (2.5, 7.5, NOW, 1.0)
+    assert back.sighting.gpu_hours == 2.5 and back.sighting.usd_per_hour is None
+
+
+def test_anybody_may_read_the_file_with_sqlite(store: IncidentStore) -> None:
+    store.commit(opened(sighting()))
+    with closing(sqlite3.connect(store.path)) as db:
+        (row,) = db.execute("SELECT state, gpu_hours, json_extract(sighting, '$.subject.name') FROM incidents")
+    assert row == ("open", 16.0, "train")
+
+
+def test_the_usual_place_is_beside_the_ledger() -> None:
+    assert default_incidents({"XDG_STATE_HOME": "/s"}) == Path("/s/skuwise/incidents.db")
+    with pytest.raises(UsageError, match="No home folder"):
+        default_incidents({})

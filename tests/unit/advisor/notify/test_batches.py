@@ -1,0 +1,124 @@
+"""Who is informed of what: one message a recipient, one item an incident."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from skuwise.advisor.core.incident_types import Incident
+from skuwise.advisor.incidents.settings import WatchSettings
+from skuwise.advisor.mail.delivery import Clocks
+from skuwise.advisor.mail.outbox import Outbox
+from skuwise.advisor.mail.routes import Routes, TeamRoute
+from skuwise.advisor.mail.settings import ReportSettings
+from skuwise.advisor.notify.batches import Batch, Untold, batches_of, key_of
+from skuwise.advisor.notify.desk import Desk, Recipient
+from skuwise.agent.model import Instant
+from skuwise.tests.support.incident_fixtures import NOW, ended, event, incident
+
+SEARCH = Recipient("search", "mail", "a@example.org")
+HOOK = Recipient("search", "webhook", "webhook")
+OPS = Recipient("", "mail", "ops@example.org")
+
+
+def made(
+    untold: Untold, *to: Recipient, told: dict[str, set[str]] | None = None, knows: bool = False,
+    busy: Sequence[Recipient] = (), recipients: Callable[[Incident], Sequence[Recipient]] | None = None,
+) -> tuple[tuple[Batch, ...], frozenset[str]]:  # fmt: skip
+    return batches_of(untold, recipients or (lambda _: to), told or {}, lambda _, __: knows, lambda one: one in busy)
+
+
+def kinds(batches: Sequence[Batch]) -> list[list[str]]:
+    return [[item.kind for item in one.items] for one in batches]
+
+
+def test_one_message_a_recipient_whatever_it_is_about() -> None:
+    one, two, three = incident(1), incident(2), ended(incident(3))
+    untold = [(event(one), one), (event(two, "reminded"), two), (event(three, "resolved"), three)]
+    batches, waiting = made(untold, SEARCH, HOOK, knows=True)
+    assert [(one.team, one.channel, len(one.items)) for one in batches] == [
+        ("search", "mail", 3),
+        ("search", "webhook", 3),
+    ]
+    assert kinds(batches)[0] == ["opened", "reminded", "resolved"] and not waiting
+
+
+def test_addresses_of_a_team_share_a_mail_unless_one_has_it_already() -> None:
+    one = incident(1)
+    other = replace(SEARCH, address="b@example.org")
+    batches, _ = made([(event(one), one)], SEARCH, other)
+    assert [batch.recipients for batch in batches] == [(SEARCH, other)]
+    batches, _ = made([(event(one), one)], SEARCH, other, told={key_of(event(one)): {SEARCH.key}})
+    assert [batch.recipients for batch in batches] == [(other,)]
+
+
+def test_an_address_of_two_teams_is_informed_once() -> None:
+    one = incident(1)
+    batches, _ = made([(event(one), one)], SEARCH, replace(SEARCH, team=""), OPS)
+    assert [(batch.team, batch.recipients) for batch in batches] == [("search", (SEARCH,)), ("", (OPS,))]
+
+
+def test_what_began_and_ended_unseen_is_one_line_and_an_end_without_a_beginning_is_none() -> None:
+    over = ended(incident(1))
+    both = [(event(over), over), (event(over, "resolved"), over)]
+    assert kinds(made(both, SEARCH)[0]) == [["over"]]
+    assert made(both[1:], SEARCH, knows=False)[0] == ()
+    assert kinds(made(both[1:], SEARCH, knows=True)[0]) == [["resolved"]]
+    # Somebody who had the beginning reads of its end.
+    had = made(both, SEARCH, told={key_of(both[0][0]): {SEARCH.key}}, knows=True)
+    assert kinds(had[0]) == [["resolved"]]
+
+
+def test_what_came_back_is_not_reported_as_resolved_and_several_events_are_one_item() -> None:
+    one = incident(1)
+    came_back = [(event(one), one), (event(one, "resolved"), one), (event(one, "reminded"), one)]
+    batches, _ = made(came_back, SEARCH)
+    assert kinds(batches) == [["opened"]] and len(batches[0].events) == 3
+    assert kinds(made(came_back[1:], SEARCH, knows=True)[0]) == [["reminded"]]
+    assert made(came_back[1:2], SEARCH, knows=True)[0] == ()
+
+
+def test_a_reminder_of_what_has_ended_is_dropped() -> None:
+    over = ended(incident(1))
+    assert made([(event(over, "reminded"), over)], SEARCH, knows=True)[0] == ()
+
+
+def test_a_new_recipient_reads_of_what_is_open_by_its_next_reminder() -> None:
+    one = replace(incident(1), reminders=1)
+    assert made([], SEARCH)[0] == ()
+    assert kinds(made([(event(one, "reminded"), one)], SEARCH, knows=False)[0]) == [["reminded"]]
+
+
+def test_nothing_is_queued_for_a_recipient_whom_an_earlier_message_has_yet_to_reach() -> None:
+    one = incident(1)
+    batches, waiting = made([(event(one), one)], SEARCH, OPS, busy=[SEARCH])
+    assert [batch.recipients for batch in batches] == [(OPS,)] and waiting == {key_of(event(one))}
+
+
+def test_a_batch_has_the_same_name_whatever_the_order_and_another_for_others() -> None:
+    pairs = [(event(one), one) for one in (incident(1), incident(2))]
+    (first,), (again,) = made(pairs, SEARCH)[0], made(pairs[::-1], SEARCH)[0]
+    assert first.name == again.name and first.name.startswith("watch-")
+    names = {first.name, made(pairs, OPS)[0][0].name, made(pairs, HOOK)[0][0].name, made(pairs[:1], SEARCH)[0][0].name}
+    assert len(names) == 4
+
+
+def desk(routes: Routes) -> Desk:
+    report = ReportSettings(administrators=("ops@example.org",), webhook_url_file="/hook")
+    clocks = Clocks(lambda: Instant(NOW, 0.0), lambda _: None)
+    return Desk(routes, report, WatchSettings(), Outbox(None), clocks, print)  # type: ignore[arg-type] - never opened
+
+
+def test_incidents_follow_the_routes_of_the_report_and_platform_matters_reach_the_administrators_too() -> None:
+    teams = (TeamRoute("search", ("a@example.org",)), TeamRoute("infra", ("b@example.org",)))
+    routes = Routes((), teams, {("user", "alice"): "search", ("node", "gpu-*"): "infra"})
+    at = desk(routes)
+    assert [one.key for one in at.recipients(incident(1))] == ["mail:a@example.org"]
+    assert at.team_of(incident(1, user="bob")) == "infra"  # by its node
+    nobody = incident(1, user="bob", node="cpu-1")
+    assert [one.key for one in at.recipients(nobody)] == ["mail:ops@example.org", "webhook:"]
+    silent = incident(1, kind="telemetry-dead", code="node-silent", workload=False)
+    assert [one.key for one in at.recipients(silent)] == ["mail:b@example.org", "mail:ops@example.org", "webhook:"]
+    slow = incident(1, kind="fault-clock", code="clock-stuck-low")
+    assert [one.team for one in at.recipients(slow)] == ["search", "", ""]
+    assert desk(Routes(("boss@example.org",))).fleet.to == ("boss@example.org",)

@@ -1,0 +1,172 @@
+"""The texts: subjects, facts, digests of thousands, names from outside."""
+
+from __future__ import annotations
+
+import argparse
+import email
+import importlib
+import json
+import re
+import shlex
+import unicodedata
+from collections.abc import Callable
+from dataclasses import replace
+from email.policy import default as default_policy
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from skuwise.advisor.core.advice_types import Evidence
+from skuwise.advisor.core.coded_text import CodedText
+from skuwise.advisor.core.incident_types import Incident, IncidentKind, Resolution
+from skuwise.advisor.incidents.settings import WatchSettings
+from skuwise.advisor.incidents.snooze_end import parse_until
+from skuwise.advisor.mail.mime import NOBODY, Envelope, compose
+from skuwise.advisor.mail.webhook import MAX_CHARACTERS
+from skuwise.advisor.notify.letters import Writing, letter_of, webhook_json
+from skuwise.advisor.views.document.dashboard import Dashboard
+from skuwise.advisor.views.document.incident_commands import IncidentCommands
+from skuwise.advisor.views.document.incident_words import KINDS, RESOLUTIONS, Item, subject_of
+from skuwise.advisor.views.document.reader_commands import ReaderCommands
+from skuwise.tests.support.incident_fixtures import HOSTILE, NOW, ended, incident
+
+WRITING = Writing(WatchSettings(), IncidentCommands(ReaderCommands(source="--prometheus https://prom.example.org")))
+MAIL_MAX = 100_000
+
+
+def opened(one: Incident) -> Item:
+    return Item(one, "opened")
+
+
+def slack(*items: Item, writing: Writing = WRITING) -> str:
+    letter = letter_of(items, "search", NOW, writing)
+    return str(json.loads(webhook_json(items, letter.subject, writing))["text"])
+
+
+def test_a_subject_has_the_fact_the_owner_and_the_cost() -> None:
+    one = incident(1)
+    assert subject_of(opened(one)) == (
+        "[skuwise] 8 H100-SXM5 held idle for 2.1 h on gpu-009 (alice, job 4711): $51 so far"
+    )
+    assert subject_of(Item(one, "reminded")).startswith("[skuwise] Reminder: 8 H100-SXM5 held idle")
+    assert subject_of(Item(ended(one), "resolved")) == (
+        "[skuwise] Resolved: 8 H100-SXM5 held idle for 3.1 h on gpu-009 (alice, job 4711), works again: $51"
+    )
+    assert subject_of(opened(incident(1, cost=None))).endswith("(alice, job 4711): 16.8 GPU-hours so far")
+    assert subject_of(opened(incident(1, user=None))).endswith("(owner unknown, job 4711): $51 so far")
+    silent = incident(1, kind="telemetry-dead", code="node-silent", workload=False, gpus=0, cost=None)
+    assert subject_of(opened(silent)) == "[skuwise] No telemetry for 2.1 h on gpu-009"
+
+
+@pytest.mark.parametrize("code", [
+    "worked-before", "never-worked", "no-work-in-view", "no-process", "pattern-ended", "collectives-spin",
+    "node-silent", "gpu-missing", "counters-stuck", "source-stale", "slowdown-throttle", "clock-stuck-low",
+    "fabric-silent", "port-down", "a-code-of-later",
+])  # fmt: skip
+@pytest.mark.parametrize("kind", get_args(IncidentKind))
+def test_every_kind_and_code_has_words(kind: IncidentKind, code: str) -> None:
+    one = incident(1, kind=kind, code=code)
+    letter = letter_of([opened(one)], "", NOW, WRITING)
+    assert "2.1 h" in letter.subject and KINDS[kind] in letter.text
+
+
+def test_every_resolution_has_words() -> None:
+    for resolution in get_args(Resolution):
+        text = letter_of([Item(ended(incident(1), resolution=resolution), "resolved")], "", NOW, WRITING).text
+        assert RESOLUTIONS[resolution] in " ".join(text.split())
+
+
+def test_a_letter_has_evidence_what_to_do_and_how_to_go_on() -> None:
+    letter = letter_of([opened(incident(1))], "search", NOW, WRITING)
+    text = " ".join(letter.text.split())
+    for words in (
+        "longest_rest 2.1 2 h", "16.8 GPU-hours, $51", "AWS list price, 2026-09-19", "Last work 2026-11-24 03:54 UTC",
+        "Ask the owner", "skuwise job w-000001 --prometheus https://prom.example.org",
+        "skuwise incidents acknowledge i-00000001", "skuwise incidents snooze i-00000001 --until 1d",
+        "job_limit in section",
+        "The limit for this kind of holder is 2 h", "Reminders are sent every 24 h",
+    ):  # fmt: skip
+        assert words in text, words
+    assert "<table" in letter.html and "i-00000001" in letter.html
+    silent = incident(2, kind="telemetry-dead", code="node-silent", workload=False)
+    assert "skuwise incidents show i-00000002" in letter_of([opened(silent)], "", NOW, WRITING).text
+    # What is over asks for nothing.
+    over = letter_of([Item(ended(incident(1)), "resolved")], "search", NOW, WRITING).text
+    assert "acknowledge" not in over and "Next step" not in over
+
+
+def test_a_digest_names_the_worst_and_counts_the_rest() -> None:
+    items = [opened(incident(n, cost=float(n), user=f"u{n % 3}")) for n in range(1, 31)]
+    items[4] = opened(replace(items[4].incident, sighting=replace(items[4].incident.sighting, severity="high")))
+    items += [Item(incident(n, cost=1000.0), "reminded") for n in (41, 42)]
+    items += [Item(ended(incident(51, cost=2000.0)), "resolved"), Item(ended(incident(52, cost=3.5)), "over")]
+    letter = letter_of(items, "search", NOW, WRITING)
+    assert letter.subject.startswith("[skuwise] 34 incidents (30 new, 2 still open, 1 resolved, 1 ended): $4,4")
+    named = set(re.findall(r"i-[0-9a-f]{8}", letter.text))
+    assert len(named) == 20 and {"i-00000005", "i-00000033", "i-00000029"} <= named
+    text = " ".join(letter.text.split())
+    assert "14 more" in text and "Ended" in text and "GPUs held idle u1" in text
+    assert "Prices: AWS list price, 2026-09-19." in text
+
+
+def test_a_digest_of_5000_is_small(record_property: Callable[[str, object], None]) -> None:
+    long = "x" * 300
+    items = [
+        opened(incident(n, cost=float(n), user=f"{long}{n % 700}", node=f"{long}{n}", name=long)) for n in range(5000)
+    ]
+    letter = letter_of(items, "search", NOW, WRITING)
+    mail = compose(letter, Envelope(NOBODY, ("a@example.org",)), message_id="<x@example.org>", date=NOW)
+    record_property("mail_bytes", len(mail))
+    assert len(mail) < MAIL_MAX and "5,000 incidents" in letter.subject
+    assert "4,980 more" in letter.text
+    assert len(slack(*items)) <= MAX_CHARACTERS
+
+
+def hostile(number: int = 1) -> Incident:
+    one = incident(number, user=HOSTILE, node=HOSTILE, name=HOSTILE, namespace=HOSTILE)
+    subject = replace(one.sighting.subject, job_id=HOSTILE, pod=HOSTILE, gpu_sku=HOSTILE, workload_id=HOSTILE)
+    sighting = replace(
+        one.sighting, subject=subject, price_source=HOSTILE, text=CodedText("x", HOSTILE), code=HOSTILE,
+        do_next=CodedText("x", HOSTILE), evidence=(Evidence(HOSTILE, HOSTILE, HOSTILE, HOSTILE),),
+    )  # fmt: skip
+    return replace(one, sighting=sighting, acknowledged_by=HOSTILE)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_names_from_outside_end_no_header_and_are_no_markup(count: int) -> None:
+    items = [opened(hostile(n)) for n in range(count)]
+    writing = replace(WRITING, dashboard=Dashboard("https://g.example.org/{workload}/{node}/{team}"))
+    letter = letter_of(items, HOSTILE, NOW, writing)
+    content = compose(letter, Envelope(NOBODY, ("a@example.org",)), message_id="<x@example.org>", date=NOW)
+    message = email.message_from_bytes(content, policy=default_policy)
+    assert message["Bcc"] is None and message["To"] == "a@example.org"
+    assert "\n" not in str(message["Subject"]) and content.isascii()
+    assert "<b>" not in letter.html and "<!channel>" not in letter.html
+    for text in (letter.subject, letter.text.replace("\n", ""), letter.html.replace("\n", "")):
+        assert not {c for c in text if unicodedata.category(c) in ("Cc", "Cf", "Cs")}
+    told = slack(*items, writing=writing)
+    assert "<" not in told and told.count("```") == 2 and len(told) <= MAX_CHARACTERS
+    assert "\u202e" not in told and "\x1b" not in told
+
+
+def test_every_command_is_one_that_skuwise_has() -> None:
+    commands = IncidentCommands(state=Path("/var/lib/a b/incidents.db"))
+    printed = [
+        commands.acknowledge("i-00000001"), commands.show("i-00000001"), commands.snooze("i-00000001"), commands.list()
+    ]  # fmt: skip
+    assert all("--state '/var/lib/a b/incidents.db'" in one for one in printed)
+    for one in printed:
+        name, act, *words = shlex.split(one)[1:]
+        assert name == "incidents"
+        module = importlib.import_module(f"skuwise.advisor.cli.incidents.{act}")
+        parser = argparse.ArgumentParser()
+        module.configure(parser)
+        assert parser.parse_args(words).state == Path("/var/lib/a b/incidents.db")
+    assert parse_until(shlex.split(commands.snooze("i-1"))[5], NOW) == NOW + 86400.0
+
+
+def test_a_dashboard_is_linked_with_the_incident_s_window() -> None:
+    writing = replace(WRITING, dashboard=Dashboard("https://g.example.org/d?w={workload}&from={from}&to={to}"))
+    html = letter_of([opened(incident(1))], "search", NOW, writing).html
+    since = incident(1).since * 1000
+    assert f"https://g.example.org/d?w=w-000001&amp;from={since:.0f}&amp;to={NOW * 1000:.0f}" in html

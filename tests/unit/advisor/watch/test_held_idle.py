@@ -1,0 +1,149 @@
+"""Held and unused GPUs: by kind of holder, what is given time, and what is never called idle."""
+
+from __future__ import annotations
+
+import pytest
+from skuwise.tests.support.watch_readings import (
+    END,
+    FREE,
+    MINUTES,
+    MISSING,
+    QUIET_HOST,
+    REST,
+    TRAINING,
+    Work,
+    eight,
+    found,
+    reading,
+    watch,
+)
+
+LIMITS = {"job": 120, "notebook": 240, "service": 720, "process": 240}
+QUEUE = {"requests_running": 0.0, "requests_waiting": 3.0, "tokens_per_second": 0.0}
+EMPTY = {"requests_running": 0.0, "requests_waiting": 0.0, "tokens_per_second": 0.0}
+
+
+def idle_for(minutes: int, holder: str = "job", **more) -> Work:
+    return Work("1", eight(), ((MINUTES - minutes, TRAINING), (minutes, REST)), holder, **more)
+
+
+def held(recent) -> list[str]:
+    return [code for kind, code, _ in found(recent) if kind == "held-idle"]
+
+
+@pytest.mark.parametrize(("holder", "limit"), LIMITS.items())
+def test_each_kind_of_holder_has_its_own_limit(holder, limit):
+    assert held(reading([idle_for(limit - 10, holder)])) == []
+    assert held(reading([idle_for(limit + 6, holder)])) == ["worked-before"]
+
+
+def test_hours_dollars_and_evidence_are_those_of_the_rest():
+    (one,) = [s for s in watch(reading([idle_for(180)])).sightings if s.kind == "held-idle"]
+    assert one.gpu_hours == pytest.approx(8 * 3.0, rel=0.02)
+    assert one.cost_usd == pytest.approx(8 * 3.0 * 6.88, rel=0.02)
+    assert one.price_source == "list price, 2026-11-01"
+    assert one.last_work == pytest.approx(END - 180 * 60, abs=300)
+    told = {e.metric: (e.value, e.unit) for e in one.evidence}
+    assert told["power"] == (pytest.approx(115.0), "watts per GPU")
+    assert told["idle"][1] == "minutes" and told["idle"][0] == pytest.approx(180, abs=3)
+    assert "8 H100-SXM5 on n1 held idle for" in one.text.text and "job 1 (ann)" in one.text.text
+
+
+def test_work_that_never_began_is_told_from_work_that_stopped():
+    never = Work("2", eight(), ((150, REST),), started=150)
+    assert held(reading([never])) == ["never-worked"]
+    before_view = Work("3", eight(), ((MINUTES, REST),))
+    assert held(reading([before_view])) == ["no-work-in-view"]
+
+
+def test_an_allocation_without_a_process_has_the_shortest_limit():
+    alone = Work("4", eight(), ((40, FREE),), started=40, basis="allocation")
+    assert held(reading([alone])) == ["no-process"]
+    assert held(reading([Work("4", eight(), ((20, FREE),), started=20, basis="allocation")])) == []
+    # With memory held somebody is there, whatever the scheduler calls it.
+    assert held(reading([Work("4", eight(), ((40, REST),), started=40, basis="allocation")])) == []
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        {"network_bytes_per_second": 1.2e8}, {"disk_bytes_per_second": 4e8}, {"cpu_util": 0.6},
+    ],
+    ids=["download", "data loading", "preprocessing"],
+)  # fmt: skip
+def test_what_its_hosts_prepare_is_given_time(host):
+    busy = ((MINUTES - 180, QUIET_HOST), (180, {**QUIET_HOST, **host}))
+    never = Work("5", eight(), ((180, REST),), started=180)
+    assert held(reading([never], hosts={"n1": busy})) == []
+    assert held(reading([never])) == ["never-worked"]
+
+
+@pytest.mark.parametrize(("busy_minutes", "codes"), [(3, ["worked-before"]), (15, [])])
+def test_a_short_burst_of_a_host_is_no_preparation(busy_minutes, codes):
+    burst = {**QUIET_HOST, "network_bytes_per_second": 1.2e8}
+    host = ((MINUTES - 40, QUIET_HOST), (busy_minutes, burst), (40 - busy_minutes, QUIET_HOST))
+    assert held(reading([idle_for(130)], hosts={"n1": host})) == codes
+
+
+def test_preparation_is_not_given_time_for_ever():
+    busy = ((MINUTES - 600, QUIET_HOST), (600, {**QUIET_HOST, "cpu_util": 0.6}))
+    never = Work("5", eight(), ((600, REST),), started=600)
+    assert held(reading([never], hosts={"n1": busy})) == ["never-worked"]
+
+
+def test_a_host_that_another_workload_keeps_busy_prepares_nothing_for_this_one():
+    busy = ((MINUTES - 180, QUIET_HOST), (180, {**QUIET_HOST, "disk_bytes_per_second": 4e8}))
+    idle = Work("6", eight()[:4], ((180, REST),), started=180)
+    other = Work("7", eight()[4:], ((MINUTES, TRAINING),))
+    assert held(reading([idle, other], hosts={"n1": busy})) == ["never-worked"]
+
+
+def test_a_service_with_a_queue_is_not_idle_and_one_without_requests_is():
+    idle = [(MINUTES, REST)]
+    stalled = Work("s", eight(), idle, "service", engine=((MINUTES, QUEUE),))
+    assert held(reading([stalled])) == []
+    asked = Work("s", eight(), idle, "service", engine=((MINUTES, EMPTY),))
+    assert held(reading([asked])) == ["no-work-in-view"]
+
+
+def test_light_work_is_work():
+    light = {**REST, "engine": 0.02, "engine_max": 0.3, "util": 0.02, "dram": 0.01}
+    course = [(59, REST), (1, light)] * 13
+    assert held(reading([Work("l", eight(), course, "notebook")])) == []
+
+
+@pytest.mark.parametrize("gap", [20, 90, 180])
+def test_missing_telemetry_is_no_idleness(gap):
+    course = ((MINUTES - gap - 60, TRAINING), (50, REST), (gap, MISSING), (10, REST))
+    assert held(reading([Work("m", eight(), course)])) == []
+
+
+def test_a_gpu_that_is_not_observed_may_work():
+    work = idle_for(180, courses={3: ((MINUTES - 180, TRAINING), (180, MISSING))})
+    assert held(reading([work])) == []
+
+
+def test_counters_that_stand_still_while_power_is_drawn_are_a_fault_and_no_idleness():
+    stuck = {**REST, "power_watts": 600.0}
+    recent = reading([Work("c", eight(), ((MINUTES - 180, TRAINING), (180, stuck)))])
+    assert held(recent) == []
+    assert {(k, c) for k, c, _ in found(recent)} == {("telemetry-dead", "counters-stuck")}
+
+
+def test_one_source_alone_never_says_idle():
+    blind = {"observed": 1.0, "engine": 0.0, "engine_max": 0.0, "util": 0.0, "mem_used_ratio": 0.8}
+    assert held(reading([Work("b", eight(), ((MINUTES, blind),))])) == []
+    two = {**blind, "power_watts": 110.0}
+    assert held(reading([Work("b", eight(), ((MINUTES, two),))])) == ["no-work-in-view"]
+
+
+def test_each_sharer_of_an_idle_gpu_is_charged_its_part():
+    works = [Work(name, [("n1", 0)], ((MINUTES, REST),), "notebook") for name in ("a", "b")]
+    sightings = [s for s in watch(reading(works)).sightings if s.kind == "held-idle"]
+    assert sum(s.gpu_hours for s in sightings) == pytest.approx(13.5, rel=0.02)
+
+
+def test_hostile_names_stay_on_one_line_and_without_escapes():
+    name = "evil\x1b[31m\n<b>'; DROP"
+    (one,) = watch(reading([Work(name, eight(), ((MINUTES, REST),), "notebook")])).sightings
+    assert "\x1b" not in one.text.text and "\n" not in one.text.text

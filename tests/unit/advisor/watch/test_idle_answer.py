@@ -1,0 +1,87 @@
+"""`skuwise idle`: idle is said only where all of it was observed at rest for so long."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from skuwise.advisor.core.naming import matching
+from skuwise.advisor.watch.idle_answer import idle_answer, target_of, targets
+from skuwise.tests.support.watch_readings import (
+    CRITERIA,
+    END,
+    FREE,
+    MINUTES,
+    MISSING,
+    QUIET_HOST,
+    REST,
+    TRAINING,
+    Work,
+    eight,
+    reading,
+)
+
+TWO_HOURS = 7200.0
+
+
+def ask(recent, name: str | None, longer_than: float = TWO_HOURS):
+    found = matching(name, targets(recent)) if name is not None else [None]
+    assert len(found) == 1
+    return idle_answer(recent, target_of(recent, found[0]), longer_than, CRITERIA)
+
+
+def state(recent, name: str | None, longer_than: float = TWO_HOURS) -> tuple[str, str]:
+    answer = ask(recent, name, longer_than)
+    return answer.state, answer.reason.code
+
+
+def idle_for(minutes: int, *gpus) -> Work:
+    return Work("4711", gpus or eight(), ((MINUTES - minutes, TRAINING), (minutes, REST)))
+
+
+@pytest.mark.parametrize("name", ["4711", "w-4711", "node:n1", None])
+def test_a_workload_its_node_and_the_source_are_idle_together(name):
+    answer = ask(reading([idle_for(150)]), name)
+    assert (answer.state, answer.gpu_count) == ("idle", 8)
+    assert answer.idle_since == pytest.approx(END - 150 * 60, abs=300)
+    assert answer.last_work == pytest.approx(END - 150 * 60, abs=300)
+
+
+def test_work_within_the_time_is_busy_and_says_when():
+    assert state(reading([idle_for(60)]), "4711") == ("busy", "gpu-activity")
+    assert state(reading([idle_for(60)]), "4711", 1800.0) == ("idle", "idle")
+
+
+def test_one_gpu_of_a_node_may_be_idle_while_the_node_is_not():
+    recent = reading([idle_for(180, ("n1", 0)), Work("2", [("n1", 1)], ((MINUTES, TRAINING),))])
+    assert state(recent, "GPU-n1-0") == ("idle", "idle")
+    assert state(recent, "node:n1") == ("busy", "gpu-activity")
+
+
+def test_requests_and_preparation_are_work():
+    waiting = {"requests_running": 0.0, "requests_waiting": 1.0, "tokens_per_second": 0.0}
+    service = Work("s", eight(), ((MINUTES, REST),), "service", engine=((MINUTES, waiting),))
+    assert state(reading([service]), "w-s") == ("busy", "requests")
+    assert state(reading([service]), "node:n1") == ("busy", "requests")
+    busy = ((MINUTES - 30, QUIET_HOST), (30, {**QUIET_HOST, "network_bytes_per_second": 2e8}))
+    assert state(reading([idle_for(180)], hosts={"n1": busy}), "4711") == ("busy", "host-activity")
+
+
+def test_what_was_not_observed_is_not_known():
+    dark = Work("4711", eight(), ((MINUTES - 200, TRAINING), (100, REST), (60, MISSING), (40, REST)))
+    assert state(reading([dark]), "4711") == ("unknown", "too-little-observed")
+    silent = Work("4711", eight(), ((MINUTES - 200, TRAINING), (170, REST), (30, MISSING)))
+    assert state(reading([silent, Work("2", eight("n2"), ((MINUTES, TRAINING),))]), "4711") == (
+        "unknown", "idle-node-silent",
+    )  # fmt: skip
+    assert state(reading([idle_for(180)], now=END + 7200), "4711") == ("unknown", "data-stale")
+    young = Work("4711", eight(), ((30, REST),), started=30)
+    assert state(reading([young]), "4711") == ("unknown", "too-young")
+
+
+def test_an_empty_node_is_idle_and_a_node_without_gpus_is_not_known():
+    recent = reading([], free=eight("n3"))
+    assert state(recent, "n3") == ("idle", "idle")
+    assert FREE["power_watts"] < REST["power_watts"]
+    nothing = replace(recent, gpus=(), gpu=reading([]).gpu)
+    assert idle_answer(nothing, target_of(nothing, None), TWO_HOURS, CRITERIA).state == "unknown"

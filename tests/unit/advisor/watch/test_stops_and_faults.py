@@ -1,0 +1,179 @@
+"""Jobs that stopped, dead telemetry, clocks of faults, silent fabrics; and what only looks like them."""
+
+from __future__ import annotations
+
+import pytest
+from skuwise.tests.support.watch_readings import (
+    END,
+    FREE,
+    MINUTES,
+    MISSING,
+    QUIET_HOST,
+    REST,
+    SPIN,
+    TRAINING,
+    Work,
+    eight,
+    found,
+    reading,
+    watch,
+)
+
+BOTH = [*eight("n1"), *eight("n2")]
+
+
+def of(kind: str, recent) -> list[str]:
+    return [code for one, code, _ in found(recent) if one == kind]
+
+
+def trained(*then, gpus=None, **more) -> Work:
+    return Work("1", gpus or eight(), ((MINUTES - sum(n for n, _ in then), TRAINING), *then), **more)
+
+
+@pytest.mark.parametrize(("last", "code"), [(REST, "pattern-ended"), (SPIN, "collectives-spin")])
+def test_a_job_that_makes_no_progress_stopped(last, code):
+    assert of("stopped", reading([trained((9, last))])) == [code]
+    assert of("stopped", reading([trained((6, last))])) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "minutes", "codes"),
+    [
+        (((MINUTES - 13, TRAINING),), 13, ["pattern-ended"]), (((MINUTES - 10, TRAINING),), 10, []),
+        ([(30, TRAINING), (5, REST)] * 20, 17, []), ([(30, TRAINING), (5, REST)] * 20, 26, ["pattern-ended"]),
+    ],
+)  # fmt: skip
+def test_a_job_of_one_gpu_is_told_early_if_it_never_paused(before, minutes, codes):
+    course = [*before, (5, TRAINING), (minutes, REST)]
+    assert of("stopped", reading([Work("1", [("n1", 0)], course)])) == codes
+
+
+BLIND = {"sm": 0.0, "tensor": 0.0, "dram": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("work", "spin", "codes"),
+    [
+        ({"links_bytes_per_second": float("nan")}, {"links_bytes_per_second": float("nan")}, ["collectives-spin"]),
+        ({"links_bytes_per_second": float("nan")}, {"links_bytes_per_second": float("nan"), "power_watts": 600.0}, []),
+        (BLIND, BLIND, ["collectives-spin"]),
+        (BLIND, {**BLIND, "power_watts": 450.0}, []),
+        (BLIND, {**BLIND, "links_bytes_per_second": 3e10}, []),
+    ],
+    ids=["links not measured", "and power as before", "counters at 0", "and power as before", "and links as before"],
+)
+def test_a_spin_shows_in_links_and_power_where_the_rest_is_missing(work, spin, codes):
+    course = [(MINUTES - 12, {**TRAINING, **work}), (12, {**SPIN, **spin})]
+    assert of("stopped", reading([Work("1", eight(), course)])) == codes
+
+
+def test_ranks_that_rest_while_others_spin_stopped_together():
+    mixed = trained((10, SPIN), courses={0: ((MINUTES - 10, TRAINING), (10, REST))})
+    assert of("stopped", reading([mixed])) == ["collectives-spin"]
+
+
+def test_one_rank_that_works_on_is_progress():
+    mixed = trained((10, SPIN), courses={0: ((MINUTES, TRAINING),)})
+    assert of("stopped", reading([mixed])) == []
+
+
+def test_a_pause_no_longer_than_those_before_is_a_pause():
+    checkpoints = [*[(50, TRAINING), (10, REST)] * 12, (38, TRAINING)]
+    assert of("stopped", reading([Work("1", eight(), [*checkpoints, (12, REST)])])) == []
+    assert of("stopped", reading([Work("1", eight(), [*checkpoints, (22, REST)])])) == ["pattern-ended"]
+
+
+@pytest.mark.parametrize(
+    "host", [{"disk_bytes_per_second": 2e9}, {"cpu_util": 0.5}, {"fabric_bytes_per_second": 4e10}],
+    ids=["checkpoint", "evaluation", "storage over the fabric"],
+)  # fmt: skip
+def test_hosts_that_work_make_it_a_pause(host):
+    busy = ((MINUTES - 14, QUIET_HOST), (14, {**QUIET_HOST, **host}))
+    assert of("stopped", reading([trained((14, REST))], hosts={"n1": busy})) == []
+    assert of("stopped", reading([trained((14, SPIN))], hosts={"n1": busy})) == []
+
+
+def test_a_job_without_host_data_gets_more_time():
+    nothing = ((MINUTES, {}),)
+    assert of("stopped", reading([trained((10, REST))], hosts={"n1": nothing})) == []
+    assert of("stopped", reading([trained((13, REST))], hosts={"n1": nothing})) == ["pattern-ended"]
+
+
+def test_notebooks_services_and_young_jobs_have_no_pattern_that_ends():
+    for holder in ("notebook", "service"):
+        assert of("stopped", reading([trained((30, REST), holder=holder)])) == []
+    assert of("stopped", reading([Work("2", eight(), ((10, TRAINING), (30, REST)), started=40)])) == []
+
+
+def test_missing_data_are_no_stop():
+    assert of("stopped", reading([trained((12, MISSING))])) == []
+    half = trained((30, REST), courses={0: ((MINUTES - 30, TRAINING), (30, MISSING))})
+    assert of("stopped", reading([half])) == []
+
+
+def test_a_job_of_which_only_utilization_is_known_may_spin_unseen():
+    only = {"observed": 1.0, "engine": 1.0, "engine_max": 1.0, "util": 1.0, "power_watts": 180.0}
+    assert of("stopped", reading([Work("1", eight(), ((MINUTES, only),))])) == []
+
+
+def test_a_node_that_fell_silent_is_named_with_its_workload_and_nothing_else_is_said_of_it():
+    silent = Work("9", eight("n2"), ((MINUTES - 30, TRAINING), (30, MISSING)))
+    told = watch(reading([trained(), silent]))
+    assert [(s.code, s.subject.key) for s in told.sightings] == [("node-silent", "node:n2")]
+    assert "job 9 (ann)" in told.sightings[0].text.text
+    assert told.sightings[0].since == END - 30 * 60
+    assert "workload:w-9" in told.unknown and told.live_nodes == {"n1"}
+
+
+def test_a_drained_node_may_be_silent():
+    silent = Work("9", eight("n2"), ((MINUTES - 30, TRAINING), (30, MISSING)))
+    assert found(reading([trained(), silent], nodes={"n2": {"drained": True}})) == []
+
+
+def test_a_gpu_that_vanished_from_a_node_that_reports():
+    gone = trained(courses={5: ((MINUTES - 40, TRAINING), (40, MISSING))})
+    assert found(reading([gone])) == [("telemetry-dead", "gpu-missing", "GPU 5 of n1")]
+
+
+def test_a_source_whose_newest_data_are_old_allows_one_statement_only():
+    told = watch(reading([trained((200, REST))], now=END + 3 * 3600))
+    assert [s.code for s in told.sightings] == ["source-stale"]
+    assert told.unknown == {"workload:w-1"} and not told.live_nodes
+
+
+def test_a_busy_gpu_at_a_fraction_of_its_peers_clock():
+    slow = {**TRAINING, "sm_clock_hertz": 345e6, "power_watts": 200.0}
+    work = trained(courses={2: ((MINUTES - 60, TRAINING), (60, slow))})
+    (one,) = watch(reading([work])).sightings
+    assert (one.kind, one.code, one.subject.name) == ("fault-clock", "clock-stuck-low", "GPU 2 of n1")
+    assert one.subject.workload_id == "w-1" and "345 MHz" in one.text.text and "1755 MHz" in one.text.text
+    braked = {**slow, "throttled": 1.0}
+    every = Work("1", eight(), ((MINUTES - 60, TRAINING), (60, braked)))
+    assert of("fault-clock", reading([every])) == ["slowdown-throttle"] * 8
+
+
+def test_a_clock_that_was_set_for_all_is_no_fault():
+    capped = {**TRAINING, "sm_clock_hertz": 900e6}
+    assert found(reading([Work("1", eight(), ((MINUTES - 60, TRAINING), (60, capped)))])) == []
+
+
+def test_a_fabric_that_fell_silent_under_a_job_on_two_nodes():
+    used = {**QUIET_HOST, "fabric_bytes_per_second": 8e10}
+    silent = ((MINUTES - 12, used), (12, QUIET_HOST))
+    work = trained(gpus=BOTH)
+    assert of("fabric-silent", reading([work], hosts={"n1": silent, "n2": silent})) == ["fabric-silent"]
+    down = ((MINUTES - 12, used), (12, {**QUIET_HOST, "fabric_up": 0.875}))
+    assert of("fabric-silent", reading([work], hosts={"n1": silent, "n2": down})) == ["port-down"]
+    assert of("fabric-silent", reading([work], hosts=dict.fromkeys(("n1", "n2"), ((MINUTES, QUIET_HOST),)))) == []
+    unknown = ((MINUTES - 12, used), (12, {**QUIET_HOST, "fabric_bytes_per_second": float("nan")}))
+    assert of("fabric-silent", reading([work], hosts={"n1": silent, "n2": unknown})) == []
+    # Where the GPUs do not work either it is a job that stopped, and the fabric only shows it.
+    stopped = trained((12, SPIN), gpus=BOTH)
+    assert found(reading([stopped], hosts={"n1": silent, "n2": silent}))[0][0] == "stopped"
+    assert of("fabric-silent", reading([stopped], hosts={"n1": silent, "n2": silent})) == []
+
+
+def test_free_gpus_and_an_empty_fleet_are_no_incident():
+    assert found(reading([], free=eight())) == []
+    assert found(reading([trained()], free=[("n2", 0)])) == []
+    assert FREE["mem_used_ratio"] < 0.005

@@ -1,0 +1,261 @@
+"""The open incidents of the watch: what is wrong today, what it costs so far, and who takes care of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Container, Vertical
+from textual.content import Content
+from textual.widgets import Static
+
+from ...advisor.core import formatting as words
+from ...advisor.core.timestamps import minute
+from ...rules.base.errors import SkuwiseError, UsageError
+from ..cell_text import line, lines
+from ..data.background_jobs import Tell
+from ..data.loaders import Loader
+from ..state import Loaded, State
+from ..widgets.columns import Column
+from ..widgets.movement import Scroll
+from ..widgets.table import ItemTable
+from .base_page import Header, Page, ReadingWanted, WorkWanted
+from .dialogs.input_dialog import InputDialog
+
+if TYPE_CHECKING:
+    from ...advisor.core.incident_types import Incident  # it needs numpy: not at the start
+
+_AGAIN_SECONDS = 30.0
+_FRAME = 3  # lines of the list beside its items: border and titles
+_LEAST = 8
+_WIDTH = 96
+_LABEL_WIDTH = 12
+_NAME_MAX = 200
+_NONE = "No open incidents."
+
+
+class Incidents(Page):
+    NAME, LABEL = "incidents", "Incidents"
+    NEEDS_DATA = False
+    ABOUT: ClassVar[str] = (
+        "Open incidents of 'skuwise watch', the most severe and expensive first: GPUs held but idle, jobs that stopped "
+        "working, missing telemetry, reduced clocks and silent fabric. Costs are those observed so far. Press a to "
+        "acknowledge an incident: there are no reminders until it is resolved. Press z to snooze it: there are no "
+        "reminders until then. Press r to read the incidents again; the page does so every 30 seconds. The last panel "
+        "shows the evidence and the command with more details; enter shows it alone."
+    )
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("a", "acknowledge", "Acknowledge"),
+        Binding("z", "snooze", "Snooze"),
+        Binding("r", "reread", "Read again"),
+    ]
+
+    def __init__(self, header: Header) -> None:
+        super().__init__(header)
+        self._now = 0.0
+        self._problem: tuple[str, ...] = ()
+
+    def compose_data(self) -> ComposeResult:
+        with Container(id="proposed"):
+            with Vertical(classes="panel fills", id="listed") as panel:
+                panel.border_title = "Open incidents"
+                yield ItemTable(_COLUMNS, empty="Reading the incidents ...", id="incident-table")
+            with Scroll(classes="panel", id="chosen") as panel:
+                panel.border_title = "Evidence"
+                yield Static(id="told", classes="prose")
+
+    def on_mount(self) -> None:
+        self.query_one(ItemTable).focus()
+        self.set_interval(_AGAIN_SECONDS, self._again)
+
+    def on_screen_resume(self) -> None:
+        self.action_reread()
+
+    def _again(self) -> None:
+        if self.is_current:
+            self.action_reread()
+
+    def set_data(self, loaded: Loaded) -> None:
+        """Incidents are the watch's own: they do not depend on what was read here."""
+
+    def update_state(self, state: State) -> None:
+        super().update_state(state)
+        self._now = state.now
+
+    def action_reread(self) -> None:
+        self._do("incidents", lambda _: None)
+
+    def _do(self, slot: str, decide: Callable[[Path], str | None]) -> None:
+        """Decide something on the file of incidents, off the loop, then show what it holds. `decide` gives what to
+        notify."""
+
+        def work(loader: Loader, tell: Tell) -> Callable[[], None]:  # noqa: ARG001 - it is soon done
+            from ...advisor.incidents.store import IncidentStore  # noqa: PLC0415 - not needed at the start
+
+            path = loader.incidents
+            if path is None or not path.exists():
+                return lambda: self.set_incidents((), _begun(path))
+            try:
+                said = decide(path)
+                found = IncidentStore(path).listed()
+            except UsageError as error:  # of one decision: what is listed still holds
+                told = str(error)
+                return lambda: self.notify(told, severity="error", markup=False)
+            except SkuwiseError as error:
+                told = str(error)
+                return lambda: self.set_incidents((), ("Incidents cannot be read.", told))
+            return lambda: self.set_incidents(found, (), said)
+
+        self.post_message(WorkWanted(slot, work))
+
+    def set_incidents(
+        self, incidents: Sequence[Incident], problem: tuple[str, ...] = (), said: str | None = None
+    ) -> None:
+        """Show what was read. `problem`: why there is nothing, in lines; `said`: what was decided."""
+        from ...advisor.incidents.formatting import by_urgency  # noqa: PLC0415
+
+        if not self.is_mounted:
+            return
+        self._problem = problem
+        self.query_one(ItemTable).set_data([Row(one, self._now) for one in by_urgency(incidents)], _NONE)
+        if said is not None:
+            self.notify(said, markup=False)
+        self.call_after_refresh(self._share)
+        self._tell()
+
+    def on_resize(self) -> None:
+        super().on_resize()
+        self.call_after_refresh(self._share)
+
+    def _share(self) -> None:
+        """Below one another, the list has the lines it needs, up to a good half."""
+        beside, room = self.has_class("-vast"), self.query_one("#proposed").size.height
+        needed = max(self.query_one(ItemTable).total, 1) + _FRAME
+        self.query_one("#listed").styles.height = "1fr" if beside else min(needed, max(room * 5 // 9, _LEAST))
+
+    @property
+    def _chosen(self) -> Incident | None:
+        row = self.query_one(ItemTable).item
+        return row.incident if row is not None else None
+
+    def on_item_table_moved(self) -> None:
+        self._tell()
+
+    def on_item_table_opened(self, event: ItemTable.Opened) -> None:
+        from ...advisor.incidents.formatting import as_text  # noqa: PLC0415
+
+        self.post_message(ReadingWanted("Incident", as_text(event.item.incident, self._now, _WIDTH)))
+
+    def _tell(self) -> None:
+        one, told = self._chosen, self.query_one("#told", Static)
+        if one is not None:
+            from ...advisor.incidents.formatting import details  # noqa: PLC0415
+
+            told.update(lines(*(_detail(label, text) for label, text in details(one, self._now))))
+        else:
+            told.update(lines(*(line(one) for one in self._problem)))
+
+    def action_acknowledge(self) -> None:
+        one = self._chosen
+        if one is None:
+            return
+        from ...advisor.cli.ledger.decisions import deciding_user  # noqa: PLC0415
+
+        def decide(by: str | None) -> None:
+            if by is not None:
+                now = self._now
+                self._do("incident decision", lambda path: _acknowledged(path, one, by, now))
+
+        self.app.push_screen(
+            InputDialog(
+                "Acknowledge: no reminders until it is resolved.", f"{_title(one)}. Your name:",
+                lambda text: deciding_user(text[:_NAME_MAX]), deciding_user(None),
+            ),
+            decide,
+        )  # fmt: skip
+
+    def action_snooze(self) -> None:
+        one = self._chosen
+        if one is None:
+            return
+        from ...advisor.incidents.snooze_end import HINT, parse_until  # noqa: PLC0415
+
+        now = self._now
+
+        def decide(until: float | None) -> None:
+            if until is not None:
+                self._do("incident decision", lambda path: _snoozed(path, one, until, now))
+
+        self.app.push_screen(
+            InputDialog(
+                "Snooze: no reminders until then.", f"{_title(one)}. Until: {HINT}",
+                lambda text: parse_until(text, now), "8h",
+            ),
+            decide,
+        )  # fmt: skip
+
+
+class Row:
+    """An incident in the list, as of `now` (Unix seconds)."""
+
+    def __init__(self, incident: Incident, now: float) -> None:
+        from ...advisor.incidents.formatting import owner_words, state_word, title  # noqa: PLC0415
+
+        self.id, self.incident = incident.id, incident
+        self.title, self.state, self.owner = title(incident), state_word(incident, now), owner_words(incident)
+
+
+def _title(one: Incident) -> str:
+    from ...advisor.incidents.formatting import title  # noqa: PLC0415
+
+    return title(one)
+
+
+def _acknowledged(path: Path, one: Incident, by: str, now: float) -> str:
+    from ...advisor.incidents.store import IncidentStore  # noqa: PLC0415
+
+    IncidentStore(path).acknowledge(one.id, by, now)
+    return f"{one.id} is acknowledged."
+
+
+def _snoozed(path: Path, one: Incident, until: float, now: float) -> str:
+    from ...advisor.incidents.store import IncidentStore  # noqa: PLC0415
+
+    IncidentStore(path).snooze(one.id, until, now)
+    return f"{one.id} is snoozed until {minute(until)}."
+
+
+def _begun(path: Path | None) -> tuple[str, ...]:
+    """How the watch is started."""
+    return (
+        "The watch is not running yet.",
+        "Start it: skuwise watch SOURCE, or the service skuwise-watch.",
+        f"Incidents file: {path}" if path is not None else "No incidents file here. Set --incidents PATH.",
+    )
+
+
+def _detail(label: str, text: str) -> Content:
+    return Content.assemble(Content.styled(f"{label:<{_LABEL_WIDTH}}", "$foreground-muted"), line(text))
+
+
+def _cost(usd: float | None) -> str:
+    return words.NONE if usd is None else words.usd(usd)
+
+
+_RANKS = {"high": 0.0, "medium": 1.0, "low": 2.0}
+_COLUMNS = (
+    Column("incident", 30, lambda row: row.title, grows=True, middle=True),
+    Column("state", 12, lambda row: row.state),
+    Column("severity", 8, lambda row: row.incident.sighting.severity,
+           lambda row: _RANKS[row.incident.sighting.severity]),
+    Column("cost", 7, lambda row: _cost(row.incident.cost_usd), lambda row: row.incident.cost_usd, right=True,
+           falling=True),
+    Column("GPU-hours", 9, lambda row: words.hours(row.incident.gpu_hours, "").strip(),
+           lambda row: row.incident.gpu_hours, right=True, falling=True),
+    Column("since", 20, lambda row: minute(row.incident.since), lambda row: row.incident.since),
+    Column("owner", 22, lambda row: row.owner),
+    Column("id", 14, lambda row: row.id),
+)  # fmt: skip
