@@ -11,6 +11,7 @@ from skuwise.tui.app import SkuwiseApp
 from skuwise.tui.data.loaders import Loader
 from skuwise.tui.screens.menu import MENU
 from textual.pilot import Pilot
+from textual.widgets import Static
 
 PATIENCE_STEPS = 3000  # two minutes: a busy machine may take its time
 KEY = {page.NAME: str(number) for number, page in enumerate(MENU, 1)}
@@ -36,6 +37,10 @@ class Session:
 
     async def shows(self, text: str) -> None:
         await self.until(lambda: text in self.screen)
+
+    def told(self, selector: str) -> str:
+        """What a text says, however its lines break: a path of this machine may take any length."""
+        return str(self.app.screen.query_one(selector, Static).content)
 
     async def press(self, *keys: str) -> None:
         await self.pilot.press(*keys)
