@@ -39,18 +39,20 @@ LINEAR_WITHIN = 1.15
 LIMIT = "limit for 64 nodes: 15 s on 2 cores, 1 GB"
 
 
-def make_fleet() -> tuple[FleetPlan, list[PlannedNode]]:
-    """The plan and the nodes chosen from it."""
+def make_fleet(start: float, end: float, *, nodes: int = NODES, times: int = 2) -> tuple[FleetPlan, list[PlannedNode]]:
+    """The plan and the nodes chosen from it. `times`: how often the scenario is planned, each with its own seed."""
     catalog = load_catalog()
     skus = {name: (catalog.nodes[name], catalog.gpus[catalog.nodes[name].gpu]) for name in NODE_SKUS}
-    builder = Builder(skus, SEED, UNTIL - DAYS * 86400.0, UNTIL)
-    plan("fleet", builder)
-    builder.seed = SEED + 1
+    builder = Builder(skus, SEED, start, end)
     fleet = plan("fleet", builder)
+    for more in range(1, times):
+        builder.seed = SEED + more
+        fleet = plan("fleet", builder)
     groups = together(fleet)
     np.random.default_rng(SEED).shuffle(groups)  # pyright: ignore[reportArgumentType]
     chosen = [node for group in groups for node in group if len(node.sim.gpus) == GPUS]
-    return fleet, chosen[:NODES]
+    assert len(chosen) >= nodes
+    return fleet, chosen[:nodes]
 
 
 def together(fleet: FleetPlan) -> list[list[PlannedNode]]:
@@ -67,8 +69,8 @@ def together(fleet: FleetPlan) -> list[list[PlannedNode]]:
 
 def write(folder: Path, part: str) -> None:
     """`part`: ``nodes`` for a file each, ``fleet`` for one file of all."""
-    fleet, nodes = make_fleet()
     start = UNTIL - DAYS * 86400.0
+    fleet, nodes = make_fleet(start, UNTIL)
     span = {"seed": SEED, "start": start, "end": UNTIL, "minutes_from": UNTIL - MINUTES_SECONDS, "samples_from": UNTIL}
     one = Writer.open(folder / "fleet.db", now=lambda: UNTIL) if part == "fleet" else None
     for number, node in enumerate(nodes):
