@@ -164,6 +164,12 @@ def gpus(count: int, sku: str | None, adjective: str = "") -> str:
     return counted(count, f"{adjective} {gpu_name(sku)}".strip())
 
 
+def gpu_amount(count: float, sku: str | None) -> str:
+    """Whole GPUs as they are counted; of MIG instances the part of a GPU that they are: ``0.14 A100``."""
+    whole = round(count)
+    return gpus(whole, sku) if abs(count - whole) < 1e-6 else f"{count:.2g} {gpu_name(sku)}"
+
+
 def listed(names: Sequence[str]) -> str:
     """``a``, ``a and b``, ``a, b, c and 5 more``."""
     if len(names) > LISTED:

@@ -43,10 +43,7 @@ def title(one: Incident) -> str:
     name = subject.name if len(subject.name) <= _NAME_MAX else f"{subject.name[: _NAME_MAX - 1]}…"
     if subject.gpu_count <= 0 or one.sighting.kind == "telemetry-dead":
         return f"{name}: {kind}"
-    whole = subject.gpu_count == int(subject.gpu_count)
-    count = int(subject.gpu_count) if whole else 0
-    gpus = words.gpus(count, subject.gpu_sku) if whole else f"{subject.gpu_count:g} {words.gpu_name(subject.gpu_sku)}"
-    return f"{name}: {gpus} {kind}"
+    return f"{name}: {words.gpu_amount(subject.gpu_count, subject.gpu_sku)} {kind}"
 
 
 def state_word(one: Incident, now: float) -> str:
@@ -110,7 +107,7 @@ def details(one: Incident, now: float) -> list[tuple[str, str]]:
     """What is known of an incident, as labels and texts; a label stands before the first of its lines. Texts hold what
     came from outside."""
     found, subject = one.sighting, one.sighting.subject
-    gpus = f"{subject.gpu_count:g} x {subject.gpu_sku or 'unknown GPU'}" if subject.gpu_count else ""
+    gpus = f"{subject.gpu_count:.3g} x {subject.gpu_sku or 'unknown GPU'}" if subject.gpu_count else ""
     held = ", ".join(part for part in (gpus, f"on {words.listed(subject.nodes)}" if subject.nodes else "") if part)
     job = f" job {subject.job_id}" if subject.job_id and subject.scheduler == "slurm" else ""
     lines = [

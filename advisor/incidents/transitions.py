@@ -5,6 +5,9 @@ that jumps alone resolves nothing. What comes back within an hour goes on as the
 that it is over is told that it came back, once; after that nobody is told that it is over before it stayed so. That
 hour doubles with each incident that the same subject had within a day. So a subject that flaps for a day makes a
 handful of notifications.
+
+GPUs that a workload holds and does not use are one incident, however they are found: a job that stopped is found as
+held but idle once its last work has left the view, and its incident goes on as that.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..core.ids import stable_id
-from ..core.incident_types import EventKind, Incident, IncidentEvent, Resolution, Sighting, WatchPass
+from ..core.incident_types import EventKind, Incident, IncidentEvent, IncidentKind, Resolution, Sighting, WatchPass
 from .settings import WatchSettings
 
 _HOUR, _DAY = 3600.0, 86400.0
@@ -24,6 +27,7 @@ _MOST_DOUBLINGS = 3
 # A node that reported nothing for so long, by both clocks, is gone, and what was open there is over.
 GONE_SECONDS = 7 * _DAY
 FINAL = -2  # the number of the event that something is over at last
+_UNUSED: Mapping[IncidentKind, IncidentKind] = {"stopped": "held-idle", "held-idle": "stopped"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +49,18 @@ def advance(known: Sequence[Incident], found: WatchPass, settings: WatchSettings
     for one in clamped:
         counts[one.sighting.id] = counts.get(one.sighting.id, 0) + (one.resolved_at is not None)
     sightings = {one.id: one for one in reversed(found.sightings)}
+    unused = {(one.kind, one.subject.key): one.id for one in found.sightings if one.kind in _UNUSED}
     now: list[Incident] = []
     for before, one in zip(known, clamped, strict=True):
         earlier = counts[one.sighting.id] - (one.resolved_at is not None)
         sighting = sightings.get(one.sighting.id) if latest[one.sighting.id] is one else None
+        if sighting is None and one.resolved_at is None and one.sighting.kind in _UNUSED:
+            other = unused.get((_UNUSED[one.sighting.kind], one.sighting.subject.key))
+            own = latest.get(other) if other is not None else None
+            sighting = sightings.get(other) if other is not None and (own is None or own.resolved_at) else None
         after = step.known(one, sighting, earlier)
         if sighting is not None and after.resolved_at is None:
-            del sightings[one.sighting.id]
+            del sightings[sighting.id]
         if after is not before:
             now.append(after)
     now += [step.opened(sighting) for sighting in found.sightings if sightings.pop(sighting.id, None) is not None]

@@ -51,8 +51,10 @@ def evaluate(recent: Recent, criteria: Criteria) -> WatchPass:
 
 
 def _once(found: list[Sighting]) -> list[Sighting]:
-    """Each sighting once, the most expensive first."""
-    every = {one.id: one for one in found}
+    """Each sighting once, the most expensive first. A job that stopped is not told again as held but idle: it is one
+    fault, and its GPU-hours and dollars count once."""
+    over = {one.subject.key for one in found if one.kind == "stopped"}
+    every = {one.id: one for one in found if not (one.kind == "held-idle" and one.subject.key in over)}
     return sorted(every.values(), key=lambda one: (-(one.cost_usd or 0.0), -one.gpu_hours, one.id))
 
 

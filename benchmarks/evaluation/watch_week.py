@@ -334,16 +334,17 @@ def judged(week: Week, spans: Sequence[Span], settings: WatchSettings, criteria:
     for span in spans:
         limit = _limit(by_id[span.workload])
 
-        def found(kind: str, by: float, of: Span = span) -> bool:
-            ok = any(of.start < moment <= of.start + by for moment in shown.get((kind, of.workload), ()))
+        def found(by: float, *kinds: str, of: Span = span) -> bool:
+            moments = [moment for kind in kinds for moment in shown.get((kind, of.workload), ())]
+            ok = any(of.start < moment <= of.start + by for moment in moments)
             if not ok:
-                tally.lines.append(f"  missed {kind} by {by / 60:.0f} min: {of}")
+                tally.lines.append(f"  missed {' and '.join(kinds)} by {by / 60:.0f} min: {of}")
             return ok
 
         if span.holder == "job" and span.end - span.start >= 1200:
-            tally.hangs.setdefault(span.what, []).append(found("stopped", 900))
+            tally.hangs.setdefault(span.what, []).append(found(900, "stopped"))
         if span.what == "rest" and span.end - span.start > limit + 600:
-            tally.held.setdefault(span.holder, []).append(found("held-idle", limit + 600))
+            tally.held.setdefault(span.holder, []).append(found(limit + 600, "held-idle", "stopped"))
 
 
 def told(name: str, hits: Mapping[str, Sequence[bool]]) -> None:

@@ -6,21 +6,29 @@ import argparse
 import time
 
 from ....rules.base.errors import EXIT_DONE
-from ....rules.base.output import write_stdout
-from ...incidents.formatting import as_text
+from ....rules.base.output import write_json, write_stdout
+from ...incidents.formatting import as_dict, as_text
 from ..output import terminal_width
 from .state_file import add_id, asked_incident, open_state
 
+SCHEMA = "skuwise.incident/1"
 _WIDTH_MAX = 120
 
-EXAMPLES = ("skuwise incidents show i-5603c79e",)
+EXAMPLES = (
+    "skuwise incidents show i-5603c79e",
+    "skuwise incidents show i-5603c79e --format json",
+)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--format", choices=("table", "json"), default="table", help="output format (default: table)")
     add_id(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    one = asked_incident(options, open_state(options.state))
-    write_stdout(as_text(one, time.time(), terminal_width(_WIDTH_MAX)))
+    one, now = asked_incident(options, open_state(options.state)), time.time()
+    if options.format == "json":
+        write_json({"schema": SCHEMA, "incident": as_dict(one, now)})
+    else:
+        write_stdout(as_text(one, now, terminal_width(_WIDTH_MAX)))
     return EXIT_DONE

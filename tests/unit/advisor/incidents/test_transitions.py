@@ -273,3 +273,27 @@ def test_figures_that_are_none_do_not_get_in(value: float) -> None:
     one = watch.only
     assert math.isfinite(one.since) and one.gpu_hours == 0.0 and one.cost_usd is None
     assert one.sighting.subject.gpu_count == 0.0
+
+
+@pytest.mark.parametrize(("first", "then"), [("stopped", "held-idle"), ("held-idle", "stopped")])
+def test_unused_gpus_of_a_workload_are_one_incident_however_they_are_found(first, then) -> None:
+    watch = Watch()
+    watch.take([watch.idle(BEGAN, kind=first)])
+    id_ = watch.only.id
+    for _ in range(12):
+        watch.live(5 * MINUTE)
+        watch.take([watch.idle(BEGAN, kind=then)], held=["workload:train"])
+    assert watch.told() == [("opened", 0)]
+    assert (watch.only.id, watch.only.sighting.kind, watch.only.since) == (id_, then, BEGAN)
+    assert watch.only.gpu_hours == pytest.approx(3 * GPUS)
+    watch.step([watch.idle(BEGAN, "other", kind=then), sighting(kind="fabric-silent")])
+    assert sorted(one.sighting.kind for one in watch.incidents.values()) == sorted([then, then, "fabric-silent"])
+
+
+def test_a_job_that_works_and_stops_again_after_its_incident_is_another() -> None:
+    watch = Watch()
+    watch.take([watch.idle(BEGAN, kind="stopped")])
+    for _ in range(12 * 30):
+        watch.step(held=["workload:train"])
+    watch.step([watch.idle(watch.data - HOUR)])
+    assert [one.sighting.kind for one in watch.incidents.values()] == ["stopped", "held-idle"]

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from skuwise.advisor.watch.evaluate import scene_of
+from skuwise.advisor.watch.held_idle import held_idle
 from skuwise.tests.support.watch_readings import (
+    CRITERIA,
     END,
     FREE,
     MINUTES,
@@ -28,7 +31,8 @@ def idle_for(minutes: int, holder: str = "job", **more) -> Work:
 
 
 def held(recent) -> list[str]:
-    return [code for kind, code, _ in found(recent) if kind == "held-idle"]
+    """By this judge alone: a job that stopped is told as that."""
+    return [one.code for one in held_idle(scene_of(recent, CRITERIA))]
 
 
 @pytest.mark.parametrize(("holder", "limit"), LIMITS.items())
@@ -38,7 +42,7 @@ def test_each_kind_of_holder_has_its_own_limit(holder, limit):
 
 
 def test_hours_dollars_and_evidence_are_those_of_the_rest():
-    (one,) = [s for s in watch(reading([idle_for(180)])).sightings if s.kind == "held-idle"]
+    (one,) = held_idle(scene_of(reading([idle_for(180)]), CRITERIA))
     assert one.gpu_hours == pytest.approx(8 * 3.0, rel=0.02)
     assert one.cost_usd == pytest.approx(8 * 3.0 * 6.88, rel=0.02)
     assert one.price_source == "list price, 2026-11-01"

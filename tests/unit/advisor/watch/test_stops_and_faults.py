@@ -67,6 +67,14 @@ def test_a_spin_shows_in_links_and_power_where_the_rest_is_missing(work, spin, c
     assert of("stopped", reading([Work("1", eight(), course)])) == codes
 
 
+def test_a_job_that_stopped_is_not_told_again_as_held_idle():
+    recent = reading([trained((150, REST))])
+    assert of("stopped", recent) == ["pattern-ended"]
+    assert of("held-idle", recent) == []
+    # Where its work has left the view it is held idle.
+    assert of("held-idle", reading([trained((MINUTES, REST))])) == ["no-work-in-view"]
+
+
 def test_ranks_that_rest_while_others_spin_stopped_together():
     mixed = trained((10, SPIN), courses={0: ((MINUTES - 10, TRAINING), (10, REST))})
     assert of("stopped", reading([mixed])) == ["collectives-spin"]
