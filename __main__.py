@@ -116,7 +116,9 @@ def _dispatch(name: str, arguments: list[str], commands: Mapping[str, Command]) 
     if name not in commands:
         raise _unknown(name, commands)
     from .rules.base.command_registry import command_parser  # noqa: PLC0415 - what lists the commands needs no parser
+    from .rules.base.heap import use_one_arena  # noqa: PLC0415
 
+    use_one_arena()
     command = commands[name]
     try:
         options = command_parser(f"skuwise {name}", command).parse_args(arguments)

@@ -148,9 +148,9 @@ class _Watcher:
 
     def _notify(self) -> bool:
         """Tell people what is new; whether something failed, which was said."""
+        from ..mail.delivery import Clocks  # noqa: PLC0415
         from ..notify.desk import desk_of  # noqa: PLC0415
         from ..notify.dispatch import dispatch  # noqa: PLC0415
-        from ..report.send import Clocks  # noqa: PLC0415
 
         report = load_mail_settings(os.environ)
         clock = SystemClock()

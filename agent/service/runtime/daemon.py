@@ -13,7 +13,7 @@ from ....rules.base.errors import SkuwiseError, StoreError
 from ...base.clock import SystemClock
 from ...config import AgentConfig
 from ...sampler import run_loop
-from ..exporter.process_stats import resident_bytes, use_one_arena
+from ..exporter.process_stats import resident_bytes
 from .assembly import Agent, assemble
 from .control import ControlServer
 from .jobs import roll_all, start_jobs
@@ -68,7 +68,6 @@ def run_agent(
     the start for a reason that does not pass (`PatientWriter` waits for the others), or the last ticks could not be
     written.
     """
-    use_one_arena()
     clock = SystemClock()
     notifier = Notifier(environ)
     signals = Signals(clock.wake)

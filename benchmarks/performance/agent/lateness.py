@@ -25,12 +25,13 @@ from skuwise.agent.base.retention_limits import Limits
 from skuwise.agent.config import AgentConfig
 from skuwise.agent.model import PERIOD_SECONDS, Period
 from skuwise.agent.sampler import run_loop
-from skuwise.agent.service.exporter.process_stats import resident_bytes, use_one_arena
+from skuwise.agent.service.exporter.process_stats import resident_bytes
 from skuwise.agent.service.runtime.assembly import assemble
 from skuwise.agent.service.runtime.jobs import prune, roll_all, roll_minutes, take_burst
 from skuwise.agent.service.runtime.recorder import Recorder
 from skuwise.agent.service.runtime.run_database import RunDatabase
 from skuwise.agent.store.rollup.rollups import RollupJob
+from skuwise.rules.base.heap import use_one_arena
 
 LIMIT = "limit: p99 under 20 ms"
 RAW_HOURS = 4.0  # of seconds before the run

@@ -24,13 +24,14 @@ from skuwise.agent.base.retention_limits import Limits
 from skuwise.agent.config import AgentConfig
 from skuwise.agent.model import Instant
 from skuwise.agent.sampler import run_loop
-from skuwise.agent.service.exporter.process_stats import resident_bytes, use_one_arena
+from skuwise.agent.service.exporter.process_stats import resident_bytes
 from skuwise.agent.service.runtime.assembly import Agent, assemble
 from skuwise.agent.service.runtime.recorder import Recorder
 from skuwise.agent.service.runtime.run_database import RunDatabase
 from skuwise.agent.store.file.wal import checkpoint
 from skuwise.agent.store.retention.retention import RetentionJob
 from skuwise.agent.store.rollup.rollups import RollupJob
+from skuwise.rules.base.heap import use_one_arena
 from skuwise.tests.nvmlstub import StubClock
 from skuwise.tests.support.stepped_clock import SteppedClock
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -47,6 +49,15 @@ def test_a_dry_run_says_so_and_the_table_names_owner_and_cost(fleet, home, capsy
     told = capsys.readouterr()
     assert "evaluated, data up to 2026-11-24 00:00 UTC" in told.out and "held but idle" in told.out
     assert "nothing was sent" in told.err
+
+
+def test_a_pass_loads_nothing_that_draws(fleet, home):
+    code = "import sys\nfrom skuwise.__main__ import main\nmain(sys.argv[1:])\nprint('matplotlib' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *watched(fleet)], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert "held but idle" in done.stdout, done.stderr
+    assert done.stdout.splitlines()[-1] == "False"
 
 
 def test_old_data_are_one_incident_and_no_verdict(fleet, home, capsys):

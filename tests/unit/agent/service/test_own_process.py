@@ -11,7 +11,7 @@ from skuwise.agent.service.exporter.process_stats import resident_bytes, started
 
 _HEAPS = """
 import threading
-from skuwise.agent.service.exporter.process_stats import use_one_arena
+from skuwise.rules.base.heap import use_one_arena
 {first}
 threads = [threading.Thread(target=lambda: [b"x" * 4096 for _ in range(1000)]) for _ in range(4)]
 for thread in threads: thread.start()
