@@ -240,11 +240,14 @@ def test_every_page_fits_its_terminal_and_shows_outside_text_as_it_is(size: tupl
             assert isinstance(s.app.screen, Page)
             if page == "skus":
                 await s.shows("V100-SXM2-16GB")
+            if page == "incidents":
+                await s.shows("No open incidents.")
             lines = s.lines
             assert len(lines) == size[1]
             assert [cell_len(line) for line in lines] == [size[0]] * size[1]
             assert all(line.isprintable() for line in lines)
             seen[page] = "\n".join(lines)
+        await s.press(KEY["doctor"])
         await s.pilot.resize_terminal(40, 10)
         await s.pilot.resize_terminal(*size)
         await s.until(lambda: "\n".join(s.lines) == seen["doctor"])
