@@ -108,7 +108,6 @@ def told(
 def test_sightings_are_those_of_the_fleet(told: tuple[Recent, WatchPass]) -> None:
     _, found = told
     assert sorted((one.kind, one.code, one.subject.nodes) for one in found.sightings) == [
-        ("held-idle", "worked-before", ("idle",)),
         ("stopped", "collectives-spin", ("hung",)),
         ("stopped", "pattern-ended", ("idle",)),
         ("telemetry-dead", "gpu-missing", ("half",)),
@@ -137,7 +136,7 @@ def test_rows_and_holders_are_what_was_written(told: tuple[Recent, WatchPass]) -
 
 def test_the_idle_job_is_charged_since_its_last_work(told: tuple[Recent, WatchPass]) -> None:
     _, found = told
-    (idle,) = [one for one in found.sightings if one.kind == "held-idle"]
+    (idle,) = [one for one in found.sightings if one.subject.nodes == ("idle",)]
     assert idle.last_work == pytest.approx(END - 180 * 60, abs=400)
     assert idle.gpu_hours == pytest.approx(6.0, rel=0.05)
     assert idle.subject.owner.namespace == "team"
