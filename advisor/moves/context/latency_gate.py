@@ -45,24 +45,28 @@ def through_latency(option: DrawnRecommendation, led: Mapping[str, GroupContext]
 def held_to_class(r: Recommendation, base: Baseline) -> Recommendation:
     """The recommendation as the class of its service leaves it. `base`: of that service."""
     latency = base.group.lead.latency
-    if r.action in _OF_OTHERS or r.time_ratio is None or latency is None or not latency.limits:
+    # What is blocked predicts no time; fewer of the same GPUs still are as risky as if it did.
+    time = SAME_SPEED.interval if r.time_ratio is None and r.action == "reduce-gpus" else r.time_ratio
+    if r.action in _OF_OTHERS or time is None or latency is None or not latency.limits:
         return r
     gpus = r.target.gpu_count if r.action in _COUNTED else None
-    slowdown = slowdown_of(r.time_ratio, base, gpus)
+    slowdown = slowdown_of(time, base, gpus)
     if slowdown is None:
         return r
     broken = broken_limits(latency, slowdown)
     if broken:
         text = r.text if r.blocked_by else f"{r.text} Not recommended: {all_of(broken).text}."
         return replace(r, blocked_by=(*r.blocked_by, *broken), text=text)
-    if r.blocked_by or not slowdown.slower:
+    if not slowdown.slower:
         return r
     if not not_measured(latency):
-        return replace(r, text=f"{r.text} {kept_words(latency, slowdown)}")
+        return r if r.blocked_by else replace(r, text=f"{r.text} {kept_words(latency, slowdown)}")
     # A move is credited beyond the right-sized present, and so is its risk: fewer GPUs of today's kind are a
     # recommendation of its own, which carries what that risks.
-    own = slowdown if r.action == "reduce-gpus" else slowdown_of(r.time_ratio, base, gpus, held=base.right_gpus)
+    own = slowdown if r.action == "reduce-gpus" else slowdown_of(time, base, gpus, held=base.right_gpus)
     risk = raised_risk(r.risk) if own is not None and own.slower else r.risk
+    if r.blocked_by:
+        return replace(r, risk=risk)
     return replace(
         r, risk=risk, would_change_if=(*r.would_change_if, _MEASURE), text=f"{r.text} {unpredicted_words(latency)}"
     )

@@ -31,6 +31,7 @@ def test_the_whole_fleet_has_claims_that_can_be_lost() -> None:
 @given(st.integers(0, 2**32 - 1))
 @example(0)
 @example(97802259)  # memory without its size, of a GPU that is held by what no label names
+@example(6069)  # the region of some nodes of a service whose latency nobody measures
 def test_what_is_removed_from_a_fleet_claims_nothing_new(seed: int) -> None:
     frame, advice = whole()
     one = removal(frame, np.random.default_rng(seed))
