@@ -17,6 +17,7 @@ ENGINE ?= podman
 IMAGE ?= yes
 SEEDS ?= 0-14
 THIRD_SEEDS ?= 0-3
+PLAN_SEEDS ?= 0-11
 # Repeats the draws of a run of the property tests that printed this seed.
 SEED ?=
 WEEKS ?= 0-2
@@ -25,7 +26,7 @@ MUTATIONS ?= 100000
 PARALLEL := -n 2 --dist worksteal
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' __init__.py)
 .DEFAULT_GOAL := help
-.PHONY: help setup runtime sbom-tool install demo fuzz test test-all properties lint types contracts words check bench accuracy evaluate model move-model power-model golden picture mails removals screens build lock format clean standalone image image-archive standalone-in-container sbom release
+.PHONY: help setup runtime sbom-tool install demo fuzz test test-all properties lint types contracts words check bench accuracy evaluate plan-execution model move-model power-model golden picture mails removals screens build lock format clean standalone image image-archive standalone-in-container sbom release
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -92,6 +93,9 @@ fuzz: setup ## spoil what every reader reads, 100,000 times each (hours); MUTATI
 evaluate: setup ## verdicts on real series, the generators, recordings, two weeks' backtest, moves on published pairs, power caps (about half an hour); SEEDS, THIRD_SEEDS, WEEKS
 	$(BIN)/python -m skuwise.benchmarks.evaluation.evaluate --third-seeds $(THIRD_SEEDS) --seeds $(SEEDS) \
 		--weeks $(WEEKS) --answers out/answers.csv
+
+plan-execution: setup ## plans carried out in simulation, promised against measured (about 20 minutes of one core); PLAN_SEEDS
+	$(BIN)/python -m skuwise.benchmarks.evaluation.plan_execution --seeds $(PLAN_SEEDS)
 
 model: setup ## fit the weights of kinds anew from simulated fleets (some ten minutes): rules/kind_model.yaml
 	$(BIN)/python -m skuwise.benchmarks.fit.train_kinds

@@ -18,6 +18,7 @@ _CLI = "skuwise.advisor.cli"
 COMMANDS: Mapping[str, Command] = {
     "agent": Command("skuwise.agent.commands", "sample the GPUs, links and host of this node into SQLite"),
     "advise": Command(f"{_CLI}.advise", "report what each workload is, what is wasted and what to change", "advisor"),
+    "plan": Command(f"{_CLI}.plan", "plan which nodes to return, when and in which order", "advisor"),
     "explain": Command(f"{_CLI}.explain", "show the evidence of one workload, finding or recommendation", "advisor"),
     "job": Command(f"{_CLI}.job", "show the card of one job, or list the jobs of a user, most idle first", "advisor"),
     "doctor": Command(
@@ -31,9 +32,13 @@ COMMANDS: Mapping[str, Command] = {
     "tui": Command("skuwise.tui.commands", "browse the fleet and its recommendations in the terminal", "tui"),
     "skus": Command(f"{_CLI}.skus", "list, show and compare GPUs, nodes and prices"),
     "prices": Command(f"{_CLI}.prices", "create a price file from a billing export", "advisor"),
+    "showback": Command(f"{_CLI}.showback", "split the cost of nodes by team, in FOCUS columns", "advisor"),
     "rules": Command("skuwise.rules.commands", "list or check the rules and thresholds"),
     "kinds": Command(f"{_CLI}.kinds", "fit the classification of workloads to labeled work of your site", "advisor"),
     "ledger": Command(f"{_CLI}.ledger", "list recommendations and record decisions on them", "advisor"),
+    "patch": Command(
+        f"{_CLI}.patch", "print what a human applies for an accepted recommendation, and its undo", "advisor"
+    ),
     "incidents": Command(f"{_CLI}.incidents", "list, acknowledge and snooze the incidents of the watch", "advisor"),
     "report": Command(f"{_CLI}.report", "preview or send the weekly report, one mail per team", "advisor"),
     "serve": Command(f"{_CLI}.serve", "run reports, snapshots and caching on a schedule, without systemd", "advisor"),

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .core.advice_types import Advice
     from .core.frame import Frame
     from .ledger.sync import LedgerSync
+    from .pipeline import Reasoned
     from .rulebook import Rulebook
 
 # One seed for all runs: the same data give the same intervals.
@@ -102,10 +103,29 @@ def read_and_advise(
     `source`: a list of paths stands for databases. `ledger`: where decisions and measured moves of the fleet stand;
     which is its own is known when it was read. `with_market`: whether other providers are looked at, too.
     """
+    frame, found = read_and_reason(
+        source, book, now=now, since=since, until=until, ledger=ledger, with_market=with_market, read=read
+    )
+    return frame, found.advice
+
+
+def read_and_reason(
+    source: Source | list[Path],
+    book: Rulebook,
+    *,
+    now: float,
+    since: float = 14 * 86400.0,
+    until: float | None = None,
+    ledger: LedgerSync | None = None,
+    with_market: bool = False,
+    read: Callable[[], None] = lambda: None,
+) -> tuple[Frame, Reasoned]:
+    """As `read_and_advise`; the advice comes with what it was made of."""
     import numpy as np  # noqa: PLC0415
 
-    from .pipeline import AdviseOptions, advise  # noqa: PLC0415
+    from .pipeline import AdviseOptions, reason_on  # noqa: PLC0415
     from .telemetry.fleet_identity import fleet_of  # noqa: PLC0415
+    from .verdicts.judge import judge  # noqa: PLC0415
 
     source = Databases(tuple(source)) if isinstance(source, list) else source
     frame = source.read(book.catalog, since=since, until=until, now=now)
@@ -115,7 +135,9 @@ def read_and_advise(
     options = AdviseOptions(now, with_market=with_market)
     if own is not None:
         options = replace(options, decisions=own.decisions(now), site=own.site(now))
-    return frame, replace(advise(frame, book, options, np.random.default_rng(SEED)), fleet=fleet)
+    verdicts = judge(frame, book)
+    found = reason_on(verdicts, book, options, np.random.default_rng(SEED), source=frame.source)
+    return frame, replace(found, advice=replace(found.advice, fleet=fleet))
 
 
 @contextmanager

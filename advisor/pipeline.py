@@ -18,10 +18,10 @@ from .core.worth import MIN_SAVING_SHARE as MIN_SAVING_PART
 from .core.worth import MIN_SAVING_USD, marked, min_saving
 from .moves.base.energy_accounts import energy_accounts
 from .moves.base.pricing import PriceBook, fabric_uses, prices_named, reconcile, standings, unique, with_costs
-from .moves.base.workload_groups import groups_of
+from .moves.base.workload_groups import Group, groups_of
 from .moves.context.finding_context import HOUR_SECONDS, listed, when_possible
 from .moves.context.judged_gpus import judged_gpus, unobserved_cost
-from .moves.context.move_context import MoveContext
+from .moves.context.move_context import DrawnRecommendation, MoveContext
 from .moves.context.rule_context import RuleContext
 from .moves.levers.service_levers import beside, levers_by_workload, with_levers
 from .moves.market import market_recommendations
@@ -50,6 +50,18 @@ class AdviseOptions:
     with_market: bool = False
 
 
+@dataclass(frozen=True)
+class Reasoned:
+    """An advice with what it was made of, for what goes on from there (a plan). `options`: all recommendations with
+    their joint draws."""
+
+    advice: Advice
+    verdicts: Verdicts
+    scene: MoveContext
+    groups: tuple[Group, ...]
+    options: tuple[DrawnRecommendation, ...]
+
+
 def advise(frame: Frame, book: Rulebook, options: AdviseOptions, rng: np.random.Generator) -> Advice:
     """Everything there is to say about a frame. `rng` draws the intervals: a seed makes the advice repeatable."""
     return advise_on(judge(frame, book), book, options, rng, source=frame.source)
@@ -64,6 +76,18 @@ def advise_on(
     source: Mapping[str, object],
 ) -> Advice:
     """The moves and the money of verdicts that are already given."""
+    return reason_on(verdicts, rulebook, options, rng, source=source).advice
+
+
+def reason_on(
+    verdicts: Verdicts,
+    rulebook: Rulebook,
+    options: AdviseOptions,
+    rng: np.random.Generator,
+    *,
+    source: Mapping[str, object],
+) -> Reasoned:
+    """The advice of verdicts that are already given, with what it rests on."""
     window, rules, exceptions, generated_at = verdicts.window, rulebook.rules, rulebook.exceptions, options.generated_at
     scene = move_context_of(window, rulebook, generated_at, rng, site=options.site)
     book = scene.book
@@ -127,7 +151,7 @@ def advise_on(
         standings=standings(verdicts.nodes, book, enough.gpus),
         thresholds={DOMINANT: rulebook.bottlenecks[DOMINANT].value},
     )
-    return marked(whole)
+    return Reasoned(marked(whole), verdicts, scene, tuple(groups), tuple(ways))
 
 
 def _min_saving(rulebook: Rulebook, summary: Summary) -> float:

@@ -87,7 +87,7 @@ class SkuwiseApp(HabitsApp):
         self.theme = MONOCHROME.name if monochrome else known or COLOURS.name
         for number, page in enumerate(menu, 1):
             self.add_mode(page.NAME, lambda page=page: page(self._header))
-            self.bind(str(number), f"page('{page.NAME}')", description=page.LABEL, show=False)
+            self.bind(str(number % 10), f"page('{page.NAME}')", description=page.LABEL, show=False)
 
     def on_mount(self) -> None:
         self.switch_mode(self._begin)
@@ -139,7 +139,7 @@ class SkuwiseApp(HabitsApp):
         if message.slot == "reading":
             self._become(progress=clean(message.text))
         elif isinstance(self.screen, Page):
-            self.screen.narrate(clean(message.text))
+            self.screen.narrate(message.slot, clean(message.text))
 
     def on_job_done(self, message: JobDone) -> None:
         if not self.jobs.current(message):

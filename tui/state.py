@@ -11,6 +11,7 @@ from ..advisor.core.verdict_types import WorkloadVerdict
 
 if TYPE_CHECKING:
     from ..advisor.core.frame import Frame
+    from ..advisor.pipeline import Reasoned
     from ..advisor.telemetry.health import Health
 
 # What was read longer ago is marked as old: a rollup of minutes is long past then.
@@ -39,7 +40,8 @@ FINDINGS_WINDOW = WINDOWS[-1]
 @dataclass(frozen=True)
 class Loaded:
     """What one reading gave. `advice`: findings and recommendations, over `FINDINGS_WINDOW`; `shown`: sums, kinds and
-    shares of `window`, which was chosen; `frame`: the telemetry of it. `at`: when it was read, Unix seconds.
+    shares of `window`, which was chosen; `frame`: the telemetry of it. `at`: when it was read, Unix seconds. `found`:
+    what `advice` was made of, together with `frame`; None: `frame` is of another window than the findings.
     """
 
     window: WindowChoice
@@ -48,6 +50,7 @@ class Loaded:
     frame: Frame
     health: Health
     at: float
+    found: Reasoned | None = None
 
     def workload(self, id_: str) -> WorkloadVerdict | None:
         """As the chosen window tells it, or else the findings' window."""

@@ -219,8 +219,8 @@ def _aws(row: Mapping[str, str]) -> Charge | None:
     elif kind == "RIFee":
         parts = ("reservationunusedamortizedupfrontfeeforbillingperiod", "reservationunusedrecurringfee")
         effective, status = sum(_number(row.get(part, "") or "0") for part in parts), "unused"
-    elif kind in ("SavingsPlanNegation", "SavingsPlanUpfrontFee"):
-        effective = 0.0
+    elif kind in ("SavingsPlanNegation", "SavingsPlanUpfrontFee") or (kind == "Fee" and _is_of_a_reservation(row)):
+        effective = 0.0  # an upfront fee is spread over the rows that it covers, and over what is unused
     else:
         effective = billed
     use = kind in ("Usage", *used)
@@ -241,6 +241,10 @@ def _aws(row: Mapping[str, str]) -> Charge | None:
         provider="aws",
         ends=ends,
     )
+
+
+def _is_of_a_reservation(row: Mapping[str, str]) -> bool:
+    return bool(row.get("reservationreservationarn", "").strip())
 
 
 _DIALECTS = (

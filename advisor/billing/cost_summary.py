@@ -116,7 +116,9 @@ def sum_up(charges: Iterable[Charge], catalog: Catalog) -> Bill:
     for charge in charges:
         bill.billed += charge.billed
         bill.effective += charge.effective
-        bill.start, bill.end = min(bill.start, charge.start), max(bill.end, charge.end)
+        # A purchase that is spread over other rows is dated by the term of its commitment, years beyond the export.
+        spread = charge.effective == 0 and charge.billed != 0 and charge.hours is None
+        bill.start, bill.end = min(bill.start, charge.start), max(bill.end, charge.start if spread else charge.end)
         if charge.commitment == "unused":
             bill.unused += charge.effective
             continue

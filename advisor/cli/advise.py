@@ -82,7 +82,7 @@ def run(options: argparse.Namespace) -> int:
         )  # fmt: skip
     print_advice(advice, options, page)
     _say_coverage(frame, advice, options)
-    ledger.note(advice, now)
+    ledger.note(advice, now, frame)
     return EXIT_DONE
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...rules.base.errors import EXIT_DONE, NothingToDo, SkuwiseError, UsageError
-from ...rules.base.output import say, write_stdout, write_whole
+from ...rules.base.output import say, write_output
 from ...rules.base.progress import plain
 from ...rules.base.sanitize import clean, quoted
 from ...rules.base.typed_again import typed_with
@@ -143,7 +143,7 @@ def _one(options: argparse.Namespace, reading: CardReading | None, store: CardSt
             raise
     else:
         card = _longer(card, store)
-    _print(options, _card_text(card, options))
+    write_output(_card_text(card, options), options.output)
     if not options.no_keep and store is not None and card.kept_at is None and card.state == "ended":
         _keep(store, [card], now)
     return EXIT_DONE
@@ -196,7 +196,7 @@ def _many(options: argparse.Namespace, reading: CardReading | None, store: CardS
     cards = worst_first(found)
     if not cards:
         raise no_jobs("in this window", options.user or options.account or options.namespace)
-    _print(options, _list_text(cards, options))
+    write_output(_list_text(cards, options), options.output)
     if not options.no_keep and store is not None:
         _keep(store, [card for card in cards if card.kept_at is None], now)
     return EXIT_DONE
@@ -272,11 +272,3 @@ def _ascii_only(options: argparse.Namespace) -> bool:
         return False
     encoding = (sys.stdout.encoding or "ascii").lower().replace("-", "")
     return not encoding.startswith("utf") or os.environ.get("TERM") in ("dumb", "linux") or plain(os.environ)
-
-
-def _print(options: argparse.Namespace, text: str) -> None:
-    if options.output is None:
-        write_stdout(text)
-    else:
-        write_whole(options.output, text)
-        say(f"written to {options.output}")

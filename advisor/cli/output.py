@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 
-from ...rules.base.output import say, write_stdout, write_whole
+from ...rules.base.output import write_output
 from ...rules.base.progress import Progress, plain, progress
 from ..core.advice_types import Advice
 from ..render import render
@@ -44,8 +44,4 @@ def print_advice(advice: Advice, options: argparse.Namespace, page: PageOptions 
     """The advice in `options.format`, to the file `options.output` or to stdout. `page`: what of it a text shows."""
     color = options.output is None and wants_color()
     text = render(advice, options.format, width=terminal_width(), color=color, page=page)
-    if options.output is None:
-        write_stdout(text)
-    else:
-        write_whole(options.output, text)
-        say(f"written to {options.output}")
+    write_output(text, options.output)

@@ -79,6 +79,20 @@ class LedgerEntry:
         return next((e for e in reversed(self.events) if e.act in acts), None)
 
     @property
+    def open_trial(self) -> tuple[LedgerEvent, tuple[LedgerEvent, ...]] | None:
+        """How the trial that is under way began, and what telemetry told of it since, oldest first; None: no trial is
+        under way."""
+        told: list[LedgerEvent] = []
+        for event in reversed(self.events):
+            if event.act in ("tried", "done"):
+                return None
+            if event.act == "trial" and event.figures.progress is None:
+                return event, tuple(reversed(told))
+            if event.act == "trial":
+                told.append(event)
+        return None
+
+    @property
     def realised(self) -> Realised | None:
         """The newest measurement; None: it was never done, or not since it regressed and was decided on anew."""
         told = self.last("done", "measured", "regressed")

@@ -14,7 +14,8 @@ from ..core import formatting as words
 from ..core.advice_types import DecisionState
 from ..core.timestamps import minute, rfc3339
 from .entries import LedgerEntry, LedgerEvent
-from .records import TRIAL_HOURS, Realised
+from .records import Realised
+from .trials.words import is_progress, trial_dict, trial_words
 
 # In the order in which they are listed: what waits for somebody first.
 STATES: tuple[DecisionState, ...] = (
@@ -43,6 +44,7 @@ def as_dict(entry: LedgerEntry, now: float) -> dict[str, object]:
         },
         "realised": _realised(entry.realised) if entry.realised else None,
         "trial": trial_words(entry),
+        "trial_result": trial_dict(entry),
         "history": [
             {"act": e.act, "at": rfc3339(e.at), "by": e.by, "why": e.why,
              "until": rfc3339(e.until) if e.until is not None else None}
@@ -71,7 +73,9 @@ def as_text(entries: Sequence[LedgerEntry], left_out: int, now: float, width: in
             (p.id, state_words(entry, now), p.action, p.about, p.target_config, saving, _measured(entry),
              minute(entry.last_proposed))
         )  # fmt: skip
-        told = [f"{p.id}: {event_words(e)}" for e in entry.events if e.by and e.act not in ("proposed", "expired")]
+        kept = [e for e in entry.events if e.by and e.act not in ("proposed", "expired") and not is_progress(e)]
+        trial = [f"on trial: {trial_words(entry)}"] if entry.open_trial is not None else []
+        told = [f"{p.id}: {line}" for line in (*map(event_words, kept), *trial)]
         history += [textwrap.fill(clean(line), width, subsequent_indent="    ") for line in told]
     heads = ("ID", "state", "action", "of", "to", "saving/month", "measured/month", "last proposed")
     table = columns(heads, rows, right=(5, 6))
@@ -86,8 +90,9 @@ def state_words(entry: LedgerEntry, now: float) -> str:
     return f"{state}, on trial" if trial is not None and trial.act == "trial" else state
 
 
-def entry_text(entry: LedgerEntry, now: float, width: int) -> str:
-    """One entry in full: what was predicted, what was measured, its trial, and its history."""
+def entry_text(entry: LedgerEntry, now: float, width: int, plan: str | None = None) -> str:
+    """One entry in full: what was predicted, what was measured, its trial, and its history. `plan`: the step of a plan
+    that it is, in words."""
     p, ground, told = entry.proposal, entry.proposal.ground, entry.realised
     lines = [
         ("id", p.id),
@@ -107,7 +112,8 @@ def entry_text(entry: LedgerEntry, now: float, width: int) -> str:
     lines += [("measured", line) for line in _measured_lines(told)] if told else [("measured", "not done yet")]
     trial = trial_words(entry)
     lines += [("trial", trial)] if trial else []
-    lines += [("history", event_words(e)) for e in entry.events]
+    lines += [("plan", plan)] if plan else []
+    lines += [("history", event_words(e)) for e in entry.events if not is_progress(e)]
     return "\n".join(_labelled(label, text, width) for label, text in _once(lines)) + "\n"
 
 
@@ -123,21 +129,6 @@ def _measured_lines(told: Realised) -> list[str]:
     time = f"time x{told.time_ratio:.2f}" if told.time_ratio is not None else f"time unknown: {told.time_missing}"
     load = f"load x{told.load_ratio:.2f}" if told.load_ratio is not None else "load unknown"
     return [saving, held, time, load, *told.confounders]
-
-
-def trial_words(entry: LedgerEntry) -> str | None:
-    """What a trial came to, or what it still needs; None: there was none."""
-    last = entry.last("trial", "tried")
-    if last is None or last.act == "tried":
-        return last.why if last is not None else None
-    if entry.last("trial", "done") is not last:
-        return f"Started on {minute(last.at)}; the other replicas moved before it had a result."
-    replica = last.figures.trial.replica if last.figures.trial else None
-    who = f"replica {replica}" if replica else "one replica"
-    return (
-        f"Started on {minute(last.at)}; no result yet. It needs {TRIAL_HOURS:.0f} h of {who} on "
-        f"{entry.proposal.target_config} next to unchanged replicas, observed by 'skuwise advise'."
-    )
 
 
 def event_words(event: LedgerEvent) -> str:

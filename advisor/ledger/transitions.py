@@ -14,7 +14,7 @@ from ..moves.tracking.observation import Observation, PredictionSnapshot
 from .entries import BY_ITSELF, LedgerEntry, LedgerEvent
 from .realised_savings import realised
 from .records import EventFigures, Realised
-from .trial import trial_result
+from .trials.events import trial_event
 
 # A saving is gone where less than a tenth of it is left after a week (fleets are resized by the week), and back from
 # half of it on, so that one number in between does not tell both by turns.
@@ -38,11 +38,9 @@ def ledger_events(entries: Iterable[LedgerEntry], seen: Observation, now: float)
         ground = entry.proposal.ground
         if ground is None or seen.end < ground.seen_until - _DAY:
             continue  # an older window than the proposal rests on
-        trial = trial_result(entry, ground, seen, now)
+        trial = trial_event(entry, ground, seen, now)
         if trial is not None:
-            found.append(
-                (entry.proposal.id, LedgerEvent("tried", now, BY_ITSELF, None, trial[0], EventFigures(tried=trial[1])))
-            )
+            found.append((entry.proposal.id, trial))
         event = _event(entry, ground, seen, now)
         if event is not None:
             found.append((entry.proposal.id, event))
@@ -66,7 +64,8 @@ def _event(entry: LedgerEntry, ground: PredictionSnapshot, seen: Observation, no
 
 def _looks_there(source: str, ground: PredictionSnapshot, seen: Observation) -> bool:
     """Whether a window shows the fleet of a proposal: what another source, or a part, does not show is not gone."""
-    if not set(source.split(", ")) & set(seen.source.split(", ")):
+    unknown = set(ground.yardstick.nodes).difference(seen.nodes)
+    if not seen.shows_part_of(source) or (unknown and not seen.shows_all_of(source)):
         return False
     staying = ground.fleet - len(ground.yardstick.nodes)
     return len(set(seen.nodes).difference(ground.yardstick.nodes)) >= SAME_FLEET_SHARE * staying

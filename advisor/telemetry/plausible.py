@@ -90,7 +90,8 @@ RANGES = MappingProxyType(
         "nvlink_bytes_per_second": _NVLINK,
         "shared": Range(0.0, 1.0, "flag", "no or yes"), "restarts": Range(0.0, 1e9, "restarts", "a count"),
         "kv_percent": Range(0.0, 101.0, "percent", "of the KV cache"), "samples": _AMOUNT, "preemptions": _AMOUNT,
-        "generated_tokens": _AMOUNT, "seconds": _SECONDS, "hours": Range(0.0, 1e7, "hours", "a thousand years"),
+        "generated_tokens": _AMOUNT, "seconds": _SECONDS, "queue_seconds": _SECONDS,
+        "hours": Range(0.0, 1e7, "hours", "a thousand years"),
     }
 )  # fmt: skip
 # What a use of a GPU tells has the name of a measure.

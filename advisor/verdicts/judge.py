@@ -22,7 +22,7 @@ from .accounting.token_energy import token_energy
 from .accounting.workload_verdicts import series_hours, usage_of, workload_verdicts
 from .bottlenecks.judgement import JudgementInputs, judge_pieces, pieces_of
 from .kinds.site_correction import correction_left_aside, with_correction_told
-from .measured_rows import measured_rows
+from .measured_rows import MeasuredRows, measured_rows
 from .phases.change_points import cut_pieces
 from .phases.phase_verdicts import judge_phases
 from .phases.series import short_runs, with_series
@@ -31,7 +31,11 @@ from .types import Verdicts
 
 def judge(frame: Frame, book: Rulebook) -> Verdicts:
     """Everything the frame says about its workloads, nodes and GPUs. Linear in the rows of the frame."""
-    measured = measured_rows(frame, book)
+    return judge_rows(measured_rows(frame, book), book)
+
+
+def judge_rows(measured: MeasuredRows, book: Rulebook) -> Verdicts:
+    """The same of rows that are measured already, for who needs them beside the verdicts."""
     frame, inventory, index = measured.frame, measured.inventory, measured.index
     attribution, rows, parts, doubts = measured.attribution, measured.rows, measured.parts, measured.doubts
     workload_rows, places = attribution.workload_rows, attribution.places

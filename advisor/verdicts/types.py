@@ -57,7 +57,8 @@ class NodeFacts:
     """One node in the window. `gpu_sku`: the catalog's name, None where it has none (`gpu_name`: the driver's).
 
     `hours_observed`: observed GPU-hours over its GPU count. `span_hours`: hours the node is accounted for, from
-    max(window start, first seen) to the window's end: hours before a node existed are not money.
+    max(window start, first seen) to the window's end, or to when the node left: hours in which it did not exist are
+    not money.
     `fabric` None: the node shows no fabric port at all. `without_nvlink`: its GPUs are known to have none.
     `driver_version`: of its GPUs; None: not told, or they differ.
     """

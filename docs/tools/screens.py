@@ -25,6 +25,7 @@ SCREENS: dict[str, tuple[tuple[int, int], tuple[str, ...]]] = {
     "skus": ((120, 24), (KEY["skus"],)),
     "compare": ((120, 36), (KEY["skus"], "slash", *"h100", "enter", "down", "space", "up", "v")),
     "doctor": ((120, 24), (KEY["doctor"],)),
+    "plan": ((120, 36), (KEY["plan"], "tab", "tab")),
 }
 _PATIENCE_STEPS = 3000
 

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from .errors import SkuwiseError
@@ -40,16 +40,26 @@ def _takes_text(path: Path) -> bool:
     return str(path).startswith(("/dev/", "/proc/")) or path.is_char_device() or path.is_fifo()
 
 
-def write_whole(path: Path, text: str | Iterable[str], *, into_devices: bool = True, mode: int | None = None) -> None:
+def _encoded(content: str | bytes | Iterable[str]) -> Iterator[bytes]:
+    """As a file holds it: text as UTF-8, in which what it lacks is written out."""
+    if isinstance(content, bytes):
+        yield content
+        return
+    for part in (content,) if isinstance(content, str) else content:
+        yield part.encode("utf-8", "backslashreplace")
+
+
+def write_whole(
+    path: Path, content: str | bytes | Iterable[str], *, into_devices: bool = True, mode: int | None = None
+) -> None:
     """Write a file so that a reader sees the old one or the new one, never a part. `mode` None: as the umask has it.
 
     A link is replaced, not followed. A device or a pipe is written into: it must not become a file. `into_devices`:
     False where the name is ours and not the caller's choice: what lies there, a pipe too, is replaced.
     """
-    parts = (text,) if isinstance(text, str) else text
     if into_devices and _takes_text(path):
         try:
-            path.write_text("".join(parts), encoding="utf-8", errors="backslashreplace", newline="")
+            path.write_bytes(b"".join(_encoded(content)))
         except OSError as error:
             raise SkuwiseError(f"Cannot write {path}: {error.strerror}.", "Name an ordinary file.") from error
         return
@@ -59,8 +69,8 @@ def write_whole(path: Path, text: str | Iterable[str], *, into_devices: bool = T
         raise SkuwiseError(f"Cannot write {path}: {error.strerror}.", "Name a folder you can write to.") from error
     temporary = Path(name)
     try:
-        with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace", newline="") as file:
-            file.writelines(parts)
+        with os.fdopen(handle, "wb") as file:
+            file.writelines(_encoded(content))
         if mode is None:
             umask = os.umask(0)
             os.umask(umask)
@@ -75,3 +85,14 @@ def write_whole(path: Path, text: str | Iterable[str], *, into_devices: bool = T
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def write_output(content: str | bytes, output: Path | None, told: str = "written to {output}") -> None:
+    """A command's result to a file, which is said on stderr, or to stdout, which takes text alone. `told`: what is
+    said."""
+    if output is None:
+        assert isinstance(content, str)
+        write_stdout(content)
+    else:
+        write_whole(output, content)
+        say(told.format(output=clean(str(output))))

@@ -11,14 +11,18 @@ from threading import Event
 import numpy as np
 from skuwise.advisor.cli.explain import queries_of
 from skuwise.advisor.core.advice_types import Advice, Decision
-from skuwise.advisor.pipeline import AdviseOptions, advise
+from skuwise.advisor.pipeline import AdviseOptions, reason_on
+from skuwise.advisor.plan.planner import Planner
+from skuwise.advisor.plan.solve import SolverBudget
 from skuwise.advisor.rulebook import Rulebook
 from skuwise.advisor.telemetry.health import health_of
+from skuwise.advisor.verdicts.judge import judge
 from skuwise.advisor.views.subjects import find
 from skuwise.advisor.views.whatif_session import Workbench, workbench
 from skuwise.rules.base.errors import SkuwiseError
 from skuwise.tests.support.frame_builder import DECODE, HOUR, START, TRAINING, FrameBuilder
 from skuwise.tests.support.rulebooks import rulebook
+from skuwise.tui.data.loaders import PlanMaker
 from skuwise.tui.state import FINDINGS_WINDOW, Loaded, WindowChoice, with_decision
 
 HOURS = 48
@@ -28,12 +32,13 @@ HOSTILE = "[red]x[/red] [@click=app.quit]y[/] \x1b[2J \u202egnp.exe 数据処理
 
 
 @cache
-def fleet() -> Loaded:
-    """A service on an InfiniBand node whose fabric is silent, training on another, and something it cannot read."""
+def fleet(priced: bool = True) -> Loaded:
+    """A service on an InfiniBand node whose fabric is silent, training on another, and something it cannot read.
+    `priced`: the SKU of the nodes is known, and with it what they cost."""
     b = FrameBuilder(hours=HOURS)
     for node in ("n1", "n2"):
         b.node(node, 8)
-        b.nodes[-1] |= {"provider": "azure", "region": "eastus"}
+        b.nodes[-1] |= {"provider": "azure", "region": "eastus"} if priced else {"node_sku": None}
         b.port(0.0002 if node == "n1" else 0.4, node)
     for n in range(8):
         b.use(DECODE, "n1", f"GPU-n1-{n}", wave="dram_active")
@@ -45,8 +50,15 @@ def fleet() -> Loaded:
          "detail": f"The driver gave {HOSTILE}", "remedy": "Ask it.", "since": START}
     )  # fmt: skip
     frame = b.frame()
-    advice = advise(frame, rulebook(), AdviseOptions(NOW), np.random.default_rng(1))
-    return Loaded(FINDINGS_WINDOW, advice, advice, frame, health_of(frame), NOW)
+    book = rulebook()
+    found = reason_on(judge(frame, book), book, AdviseOptions(NOW), np.random.default_rng(1), source=frame.source)
+    return Loaded(FINDINGS_WINDOW, found.advice, found.advice, frame, health_of(frame), NOW, found)
+
+
+def planner(loaded: Loaded) -> Planner:
+    """One thread and a clock that stands: the plan of a small fleet, which is proven, is the same in every run."""
+    assert loaded.found is not None
+    return Planner(loaded.found, loaded.frame, SolverBudget(30.0, 30.0, workers=1), lambda: 0.0)
 
 
 def many(count: int) -> Loaded:
@@ -77,13 +89,15 @@ def wide(loaded: Loaded, nodes: int) -> Loaded:
 
 @dataclass
 class HandLoader:
-    """Gives what it holds, or raises it. `gate`: reading waits for it. It keeps what it was asked for."""
+    """Gives what it holds, or raises it. `gate`: reading waits for it. `plans`: what plans; None: the real planner. It
+    keeps what it was asked for."""
 
     held: Loaded | SkuwiseError | None = None
     gate: Event | None = None
     name: str = "fleet.db"
     key: str = "fleet"
     incidents: Path | None = None
+    plans: PlanMaker | None = None
     windows: list[str] = field(default_factory=list)
     decided: list[tuple[str, str, float | None, str | None]] = field(default_factory=list)
 
@@ -109,6 +123,9 @@ class HandLoader:
 
     def bench(self, loaded: Loaded, workload: str, tell: Callable[[str], None]) -> Workbench | None:
         return workbench(loaded.frame, loaded.advice.workloads, workload, self.rulebook(), NOW)
+
+    def planner(self, loaded: Loaded, tell: Callable[[str], None]) -> PlanMaker:
+        return self.plans if self.plans is not None else planner(loaded)
 
     def rulebook(self) -> Rulebook:
         return rulebook()

@@ -17,7 +17,10 @@ import pytest
 from skuwise.tests.server_metrics.prometheus_series import Series, import_lines, openmetrics
 
 START_SECONDS = 30.0
-_PACKAGES = {"promtool": "prometheus", "systemd-analyze": "systemd"}
+_PACKAGES = {
+    "promtool": "prometheus", "systemd-analyze": "systemd", "kubectl": "kubernetes-client", "sbatch": "slurm-client",
+    "scontrol": "slurm-client", "munged": "munge",
+}  # fmt: skip
 
 
 def needed(*programs: str) -> None:

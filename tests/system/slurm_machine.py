@@ -300,8 +300,9 @@ class SlurmMachine(Machine):
     def job_state(self, job: str) -> str:
         return self.run("squeue", "-h", "-t", "all", "-j", job, "-o", "%T", check=False)
 
-    def wait_empty(self, seconds: float = 180) -> None:
-        """Until no job is queued, running or completing."""
+    def wait_empty(self, seconds: float = 420) -> None:
+        """Until no job is queued, running or completing. A node that does not answer while the controller reads its
+        settings anew takes jobs again after the next ping: 300 s at most."""
         until(lambda: self.run("squeue", "-h", "-t", "PD,R,CG,S") == "", seconds, "an empty queue")
 
     def accounting(self) -> list[AccountedJob]:

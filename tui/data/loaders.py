@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from ...advisor.core.advice_types import Advice, Decision
-from ...rules.base.errors import UsageError
+from ...rules.base.errors import NothingToDo, UsageError
 from ..state import FINDINGS_WINDOW, Loaded, WindowChoice
 from .preferences import source_key
 
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from ...advisor.core.frame import Frame
     from ...advisor.ledger.entries import Act
     from ...advisor.ledger.sync import LedgerSync
+    from ...advisor.pipeline import Reasoned
+    from ...advisor.plan.limits import FleetChange, PlanRequest
+    from ...advisor.plan.result import Plan
     from ...advisor.rulebook import Rulebook
     from ...advisor.telemetry.source import Source
     from ...advisor.views.whatif_session import Workbench
@@ -29,6 +32,21 @@ Tell = Callable[[str], None]
 DEMO_NOW = 1_794_787_200.0
 DEMO_SCENARIO = "small"
 _QUERY_WIDTH = 96
+
+
+class PlanMaker(Protocol):
+    """Answers what the nodes of one look at a fleet could do. Calls take as long as the search for a plan."""
+
+    def plan(
+        self,
+        request: PlanRequest,
+        change: FleetChange = ...,
+        on_first: Callable[[Plan], None] | None = None,
+        wanted: Callable[[], None] = ...,
+    ) -> Plan:
+        """See `advisor.plan.planner.Planner`. What `on_first` or `wanted` raises ends the search. Raises
+        SkuwiseError."""
+        ...
 
 
 class Loader(Protocol):
@@ -59,6 +77,10 @@ class Loader(Protocol):
         """A workload of the findings' window laid out for questions; None: it is not in it. Raises SkuwiseError."""
         ...
 
+    def planner(self, loaded: Loaded, tell: Tell) -> PlanMaker:
+        """What plans the fleet of the findings' window. Raises SkuwiseError."""
+        ...
+
 
 class SourceLoader:
     """Loads from databases or a server, with the ledger beside it. `ledger` None: the fleet's own, beside the file
@@ -84,26 +106,33 @@ class SourceLoader:
 
     def load(self, window: WindowChoice, kept: Advice | None, tell: Tell) -> Loaded:
         """Read and judge the findings' window, unless `kept` tells it, and the chosen one where it is another."""
-        from ...advisor.advise import read_and_advise  # noqa: PLC0415
         from ...advisor.telemetry.health import health_of  # noqa: PLC0415
 
         now = self._clock()
+        read = self._reader(now, tell)
+        frame, found = read(window)
+        if window == FINDINGS_WINDOW:
+            # What a plan is made of is kept where it costs no second frame.
+            return Loaded(window, found.advice, found.advice, frame, health_of(frame), now, found)
+        shown, advice = found.advice, kept or read(FINDINGS_WINDOW)[1].advice
+        return Loaded(window, advice, shown, frame, health_of(frame), now)
+
+    def _reader(self, now: float, tell: Tell) -> Callable[[WindowChoice], tuple[Frame, Reasoned]]:
+        """What reads and judges a window. Raises SkuwiseError, and so does what it gives."""
+        from ...advisor.advise import read_and_reason  # noqa: PLC0415
+
         beside = self._beside()
         beside.check()
         book = self.rulebook()
 
-        def read(one: WindowChoice) -> tuple[Frame, Advice]:
+        def read(one: WindowChoice) -> tuple[Frame, Reasoned]:
             tell(f"reading {one.name} of telemetry")
-            return read_and_advise(
+            return read_and_reason(
                 _telling(self._source, tell), book, now=now, since=one.seconds, until=one.until, ledger=beside,
                 read=lambda: tell(f"analyzing {one.name} of telemetry"),
             )  # fmt: skip
 
-        frame, shown = read(window)
-        advice = kept
-        if advice is None or window == FINDINGS_WINDOW:
-            advice = shown if window == FINDINGS_WINDOW else read(FINDINGS_WINDOW)[1]
-        return Loaded(window, advice, shown, frame, health_of(frame), now)
+        return read
 
     def decide(self, advice: Advice, id_: str, act: Act, until: float | None, why: str | None) -> Decision:
         """Note what the advice proposes, as ``skuwise advise`` does, and then the decision."""
@@ -144,6 +173,17 @@ class SourceLoader:
         at = loaded.advice.generated_at
         own = self._beside().of(loaded.advice.fleet)
         return workbench(frame, loaded.advice.workloads, workload, book, at, site=own.site(at))
+
+    def planner(self, loaded: Loaded, tell: Tell) -> PlanMaker:
+        """Plan from what was judged; telemetry is read and judged again where another window is shown."""
+        from ...advisor.plan.planner import Planner  # noqa: PLC0415 - it needs the solver
+
+        frame, found = loaded.frame, loaded.found
+        if found is None:
+            frame, found = self._reader(loaded.at, tell)(FINDINGS_WINDOW)
+        if not found.verdicts.nodes:
+            raise NothingToDo("No node with GPUs in this window.", "Use another source.")
+        return Planner(found, frame, None, time.monotonic)
 
     def _beside(self) -> LedgerSync:
         from ...advisor.ledger.sync import LedgerSync  # noqa: PLC0415
@@ -187,6 +227,9 @@ class DemoLoader:
 
     def bench(self, loaded: Loaded, workload: str, tell: Tell) -> Workbench | None:
         return self._source(tell).bench(loaded, workload, tell)
+
+    def planner(self, loaded: Loaded, tell: Tell) -> PlanMaker:
+        return self._source(tell).planner(loaded, tell)
 
     def _source(self, tell: Tell) -> SourceLoader:
         from ...advisor.simulate.simulator import simulate  # noqa: PLC0415

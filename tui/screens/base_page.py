@@ -119,8 +119,8 @@ class Page(Screen[None]):
         """Show what was read."""
         raise NotImplementedError
 
-    def narrate(self, text: str) -> None:
-        """Say what is being done of the work that the page wanted."""
+    def narrate(self, slot: str, text: str) -> None:
+        """Say what is being done in a slot. Another page may have wanted it."""
 
     @property
     def subject(self) -> str | None:

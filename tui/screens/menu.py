@@ -7,9 +7,12 @@ from .doctor import Doctor
 from .fleet import FleetPage
 from .incidents import Incidents
 from .overview import Overview
+from .plan import PlanPage
 from .recommendations import Recommendations
 from .skus import Skus
 from .whatif import WhatIf
 from .workloads import Workloads
 
-MENU: tuple[type[Page], ...] = (Overview, FleetPage, Workloads, Recommendations, WhatIf, Skus, Doctor, Incidents)
+MENU: tuple[type[Page], ...] = (
+    Overview, FleetPage, Workloads, Recommendations, WhatIf, Skus, Doctor, Incidents, PlanPage,
+)  # fmt: skip

@@ -141,9 +141,10 @@ class WhatIf(Page):
 
         self.post_message(WorkWanted("bench", work))
 
-    def narrate(self, text: str) -> None:
+    def narrate(self, slot: str, text: str) -> None:
         """Say what is being done before the question can be asked."""
-        self.query_one("#knobs", Static).update(line(f"{text} ...", "$warning"))
+        if slot == "bench":
+            self.query_one("#knobs", Static).update(line(f"{text} ...", "$warning"))
 
     def set_session(self, bench: Workbench | None) -> None:
         """Take the workload laid out; None: nothing is known of it in the findings' window."""

@@ -56,10 +56,10 @@ class TopBar(Widget):
 
     def _names(self) -> list[tuple[str, str]]:
         """Each page with what stands for it; where not all names fit, the other pages are numbers."""
-        whole = [(page, f" {number} {label} ") for number, (page, label) in enumerate(self._header.tabs, 1)]
+        whole = [(page, f" {number % 10} {label} ") for number, (page, label) in enumerate(self._header.tabs, 1)]
         if sum(len(name) for _, name in whole) <= self.size.width:
             return whole
-        return [(p, name if p == self._here else f" {number} ") for number, (p, name) in enumerate(whole, 1)]
+        return [(p, name if p == self._here else f" {number % 10} ") for number, (p, name) in enumerate(whole, 1)]
 
     def _standing(self) -> Content:
         """Window, what it is read from, how old it is, what is being done."""

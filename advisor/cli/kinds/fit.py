@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ....rules.base.errors import EXIT_DONE
-from ....rules.base.output import say, write_stdout, write_whole
+from ....rules.base.output import say, write_output
 from ....rules.base.sanitize import clean
 from ....rules.models.kind_correction import CORRECTION_FILE, correction_document
 
@@ -52,11 +52,8 @@ def run(options: argparse.Namespace) -> int:
     for line in _told(fitted):
         say(clean(line))
     text = correction_document(fitted.correction)
-    if options.output is None:
-        write_stdout(text)
-    else:
-        write_whole(options.output, text)
-        say(f"written to {options.output}; name it {CORRECTION_FILE} in a folder of rules and use it with --rules")
+    told = f"written to {{output}}; name it {CORRECTION_FILE} in a folder of rules and use it with --rules"
+    write_output(text, options.output, told)
     return EXIT_DONE
 
 

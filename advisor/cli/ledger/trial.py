@@ -11,7 +11,8 @@ from ....rules.base.output import say
 from ....rules.base.sanitize import clean
 from ....rules.base.typed_again import typed_with
 from ...ledger.entries import LedgerEntry
-from ...ledger.records import EventFigures, Trial
+from ...ledger.records import TRIAL_HOURS, EventFigures, Trial
+from ...ledger.trials.start import basis_words, outlook
 from ...moves.recommendation_kinds import KINDS
 from .decisions import add_decision, decision_event, typed_text
 from .entries import find_entry, open_ledgers
@@ -21,7 +22,9 @@ EXAMPLES = ("skuwise ledger trial r-5603c79e --replica chat-0",)
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add_decision(parser)
-    parser.add_argument("--replica", metavar="NAME", help="name or ID of the replica (default: the one on the target)")
+    parser.add_argument(
+        "--replica", metavar="NAME", help="pod, node or ID of the replica (default: the one on the target)"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -29,6 +32,14 @@ def run(options: argparse.Namespace) -> int:
     now = time.time()
     ledger, entry = find_entry(open_ledgers(options.ledger), options.id, typed_with(options, options.id))
     check_trial(entry, now)
+    ground = entry.proposal.ground
+    assert ground is not None
+    expected = outlook(ground, typed_text(options.replica))
+    if expected.refused is not None:
+        reason = clean(expected.refused.text).removesuffix(expected.remedy).rstrip()
+        raise UsageError(f"{entry.proposal.id} cannot be tried: {reason}", expected.remedy)
+    for warning in expected.warnings:
+        say(f"warning: {clean(warning.text)}")
     begun = decision_event("trial", now, options.by, None, options.why)
     trial = Trial(typed_text(options.replica))
     ledger.add(entry.proposal.id, replace(begun, figures=EventFigures(trial=trial)))
@@ -37,6 +48,8 @@ def run(options: argparse.Namespace) -> int:
         f"{entry.proposal.id} ({clean(entry.proposal.action)}, {clean(entry.proposal.about)}) is on trial. "
         f"{clean(who)} moves to {clean(entry.proposal.target_config)}; 'skuwise advise' compares it with the rest."
     )
+    if expected.basis is not None:
+        say(f"{basis_words(expected.basis)} A verdict needs {TRIAL_HOURS:.0f} h and comes within 7 days.")
     return EXIT_DONE
 
 

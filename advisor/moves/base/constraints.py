@@ -46,7 +46,7 @@ def gates(
         _memory(group, source, target),
         arm_host(source, target),
         _nvlink(group, source_node, node),
-        _split(group, node),
+        _split(group, node, source, target),
         _host(group, source_node, node),
         _fabric(group, source_node, node),
         _host_bound(group, source, target),
@@ -108,9 +108,16 @@ def arm_host(source: GpuSku, target: GpuSku) -> CodedText | None:
     return None
 
 
-def _split(group: Group, node: NodeSku) -> CodedText | None:
+def _split(group: Group, node: NodeSku, source: GpuSku, target: GpuSku) -> CodedText | None:
     together = max((-(-len(w.gpus) // max(len(w.nodes), 1)) for w in group.now), default=1)
-    if node.gpu_count >= together or (_quiet(group, "n") and _quiet(group, "p")):
+    if node.gpu_count >= together:
+        return None
+    # Cards that have PCIe alone, and hardly use it, may still hold parts of one model: it must fit where fewer are.
+    share = group.mem_needed_max
+    whole = None if share is None else share * source.mem_bytes * together
+    fits = whole is not None and whole <= room_bytes(target.mem_bytes) * node.gpu_count
+    linked = any(not n.without_nvlink for n in group.nodes)
+    if (fits or linked) and _quiet(group, "n") and _quiet(group, "p"):
         return None
     return coded(
         "node-too-small",

@@ -102,9 +102,9 @@ def _weigh(  # noqa: PLR0917
         here = base.nodes * base.price.usd_per_hour
         draws = (here - nodes * price.usd_per_hour * ratio) * job_hours(scene, base)
     else:
-        if base.demand is None:
+        if base.sized_demand is None:
             return (coded("demand-not-measured", "no demand data"),)
-        gpus = int(gpus_needed(base, np.array([base.demand * prediction.median]), scene.headroom)[0])
+        gpus = int(gpus_needed(base, np.array([base.sized_demand * prediction.median]), scene.headroom)[0])
         nodes = int(nodes_for(gpus, target.gpu_count))
         drawn = nodes_for(gpus_needed(base, base.demand_draws * ratio, scene.headroom), target.gpu_count)
         draws = (base.right_nodes_draws * base.price.usd_per_hour - drawn * price.usd_per_hour) * HOURS_PER_MONTH

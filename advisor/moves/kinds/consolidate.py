@@ -135,7 +135,7 @@ def _option(
             coded("workloads-apart", "the workloads may not share a node (tenants, noisy neighbors, local disks)"),
             coded("kept-for-growth", "free GPUs are reserved for growth"),
         ),
-        yardstick=SavingsBaseline(nodes=tuple(sorted(n.node for n in nodes))),
+        yardstick=SavingsBaseline(nodes=tuple(sorted(n.node for n in nodes)), freed=tuple(sorted(names))),
         exclusive=f"pool:{first.cluster}/{first.node_sku}",
         also=frozenset(f"{way}:{g.series_id}" for g in groups for way in ("place", "count")),
         claim=EvidenceClaim(tuple(n.node for n in nodes), WORK, whole=True, host=True),

@@ -64,7 +64,8 @@ def _option(series: GroupContext, change: ClockChange) -> DrawnRecommendation:
             coded("clocks-reset", "the driver or the scheduler resets clocks at every start"),
         ),
         yardstick=SavingsBaseline(
-            clock_share=move.clock_share, usd_per_kwh=price.usd_per_kwh if price is not None else None
+            clock_share=move.clock_share, usd_per_kwh=price.usd_per_kwh if price is not None else None,
+            cap_watts=change.cap_watts,
         ),
         claim=series.base.claim(whole=False),
     )  # fmt: skip

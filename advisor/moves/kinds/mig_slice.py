@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ....rules.catalog.types import GpuSku
-from ...core.advice_types import COUNTED_RISKS, Configuration, Recommendation, Rejected
+from ...core.advice_types import COUNTED_RISKS, Configuration, Recommendation, Rejected, SavingsBaseline
 from ...core.coded_text import CodedText, all_of, coded
 from ...core.formatting import gpus as gpus_words
 from ...core.verdict_types import WorkloadVerdict
@@ -98,6 +98,7 @@ def _option(series: GroupContext, fits: Sequence[SliceFit]) -> DrawnRecommendati
             coded("instance-outgrown", "its demand or memory exceeds the instance"),
             coded("rest-not-taken", "no other work uses the rest of the GPU"),
         ),
+        yardstick=SavingsBaseline(mig_profile=fit.name if fit is not None else None),
         claim=base.claim(whole=saving is not None, fabric=base.has_fabric),
     )  # fmt: skip
 

@@ -174,7 +174,7 @@ def _let_go(snapshot: PredictionSnapshot, seen: Observation) -> MoveState | None
         return MoveState("source", since, hours(now, since), f"It holds {len({g for w in now for g in w.gpus})} GPUs.")
     left = max((w.end for w in seen.series(snapshot.series_id)), default=seen.start)
     # Released, or an agent that stopped reporting: the nodes must have reported since, or be gone.
-    known = [n for n in snapshot.yardstick.nodes if n in seen.nodes and not seen.gone(n)]
+    known = [n for n in snapshot.yardstick.nodes if not seen.gone(n)]
     if any(seen.last_seen(n) <= left + 3600 for n in known):
         return None
     what = f"no other workload on {listed(known)}" if known else "its nodes report no data"

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...core.advice_types import Configuration, Recommendation
+from ...core.advice_types import Configuration, Recommendation, SavingsBaseline
 from ...core.coded_text import CodedText, coded
 from ...verdicts.types import NodeFacts
 from ..base.prediction import SIGMA_ACHIEVED_KNOWN, Prediction
@@ -193,6 +193,7 @@ def _option(fleet: FleetContext, serving: Group, found: FindingContext, training
                 "the service and the training may not share a tenant, a network zone or a data set's location",
             ),
         ),
+        yardstick=SavingsBaseline(partner=training.lead.name),
         exclusive=f"place:{serving.series_id}",
         claim=EvidenceClaim(
             tuple(dict.fromkeys(n.node for n in (*serving.nodes, *training.nodes))), WORK, whole=True,

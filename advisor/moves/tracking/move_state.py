@@ -62,12 +62,16 @@ def by_freed_nodes(snapshot: PredictionSnapshot, seen: Observation) -> MoveState
         holders = seen.holders(node)
         if seen.gone(node):
             free.append((seen.last_seen(node), f"{node} is gone"))
-        elif pooled and not holders:
+        elif pooled and not holders and not seen.silent(node):
             left = max((w.end for w in seen.on_node.get(node, ())), default=seen.start)
             free.append((left, f"{node} is empty"))
         elif not pooled and holders and _filled(node, seen):
             free.append((max(min(w.start for w in holders), seen.start), f"{node} is in use"))
     if len(free) < wanted:
+        # Nobody knows whether one that is silent is empty, or where one is that is not shown at all.
+        unsure = [n for n in nodes if seen.silent(n) and (pooled or n not in seen.nodes)]
+        if len(free) + len(unsure) >= wanted:
+            return None
         still = [n for n in nodes if not seen.gone(n)]
         return MoveState("source", seen.start, (seen.end - seen.start) / 3600, f"No change: {listed(still)}.")
     free = sorted(free)[:wanted]

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from ....rules.base.quantities import Moment
 from ...core.advice_types import Advice, Configuration, Interval, NodeStanding, SavingsBaseline
+from ...core.gone import GONE_SECONDS
 from ...core.verdict_types import WorkloadVerdict
+from ...core.work_hours import HoursOf
 from ..base.workload_groups import AVAILABLE, CURRENT_SECONDS, HOURS_PER_MONTH, holding_now
 
 # Steps are taken for told where so much of the busy time has a period.
 PERIOD_SHARE_MIN = 0.5
-# A node from which nothing came for three days is gone: an agent that failed on a Friday is back on Monday.
-GONE_SECONDS = 3 * 86400.0
 # Nodes of one fleet end their records within the hour that is being rolled up.
 SILENT_SECONDS = 2 * 3600.0
 
@@ -45,12 +45,32 @@ class Measure:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkloadAddress:
+    """How a scheduler knows a workload, for whoever changes it there. None: not told, or it has no such thing.
+
+    `scheduler`: slurm, kubernetes, docker or process; `name`: of the controller or the job; `controller_kind`: the kind
+    of the Kubernetes object that made its pods.
+    """
+
+    scheduler: str
+    name: str
+    namespace: str | None = None
+    controller_kind: str | None = None
+    user: str | None = None
+    account: str | None = None
+    partition: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class PredictionSnapshot:
     """What a prediction rested on, kept so that the move can be recognised in later telemetry and measured.
 
     `series_id`: None for a move of nodes; `serving`: whether people or requests wait for it. `nodes`: held by it then.
+    `address`: how its scheduler knows it; None: a move of nodes, or an older skuwise noted it.
     `usd_per_hour`: node SKU -> the node's price then, so that both sides are reckoned in the same prices; `prices`:
     these in words. `seen_until`: end of the telemetry it rests on (Unix seconds); `fleet`: nodes it showed.
+    `replicas`: names of the runs that held GPUs then (empty: an older version did not keep them); `queue`: whether
+    their engines told how many requests are at work, `requests`: whether they counted them (None: not known).
     """
 
     series_id: str | None
@@ -66,13 +86,20 @@ class PredictionSnapshot:
     prices: str
     seen_until: Moment
     fleet: int = 0
+    address: WorkloadAddress | None = None
+    replicas: tuple[str, ...] = ()
+    queue: bool | None = None
+    requests: bool | None = None
 
 
 @dataclass(frozen=True)
 class Observation:
     """A window of telemetry and what was advised on it. `start`, `end`: Unix seconds; `source`: where it lay.
 
-    `proposed`: ids of everything that was recommended; `open`: of what nothing blocks.
+    `proposed`: ids of everything that was recommended; `open`: of what nothing blocks. `work`: the hours of single
+    workloads; None: nothing finer than whole runs is at hand. `queues`: workloads whose engines tell how many requests
+    are at work, `counting`: those that count them; None: not looked at. `pods`: the pods that workloads are, by their
+    ids.
     """
 
     start: float
@@ -82,6 +109,10 @@ class Observation:
     nodes: Mapping[str, NodeStanding]
     proposed: frozenset[str]
     open: frozenset[str]
+    work: HoursOf | None = None
+    queues: frozenset[str] | None = None
+    counting: frozenset[str] | None = None
+    pods: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def _series(self) -> dict[str, list[WorkloadVerdict]]:
@@ -102,6 +133,11 @@ class Observation:
         """Its runs in the window, in the order of their ends."""
         return self._series.get(series_id or "", ())
 
+    def names(self, w: WorkloadVerdict) -> tuple[str, ...]:
+        """What a run can be called by: its pod first, where it is one."""
+        pod = self.pods.get(w.id)
+        return (*((pod,) if pod else ()), w.name, w.id, *w.nodes)
+
     def now(self, series_id: str | None) -> tuple[WorkloadVerdict, ...]:
         """Its runs that hold GPUs at the end of the window; empty: none did in the last day."""
         runs = self.series(series_id)
@@ -113,13 +149,25 @@ class Observation:
         return [w for w in self.on_node.get(node, ()) if w.end >= self.end - CURRENT_SECONDS]
 
     def gone(self, node: str) -> bool:
-        """Whether nothing came from a node for three days."""
-        known = self.nodes.get(node)
-        return known is None or known.last_seen < self.end - GONE_SECONDS
+        """Whether nothing came from a node for three days. A window that is shorter tells that of none."""
+        return self.last_seen(node) < self.end - GONE_SECONDS if node in self.nodes else self.tells_gone
 
     def silent(self, node: str) -> bool:
-        """Whether nothing came from a node lately, and not for so long yet that it is gone."""
-        return not self.gone(node) and self.nodes[node].last_seen < self.end - SILENT_SECONDS
+        """Whether nothing came from a node lately, and not for so long, as far as the window tells, that it is gone."""
+        return not self.gone(node) and (node not in self.nodes or self.last_seen(node) < self.end - SILENT_SECONDS)
+
+    @property
+    def tells_gone(self) -> bool:
+        """Whether the window is so long that what it does not show at all is gone."""
+        return self.end - self.start >= GONE_SECONDS
+
+    def shows_part_of(self, source: str) -> bool:
+        """Whether any of it lay where other telemetry did (`source` in words)."""
+        return not _places(source).isdisjoint(_places(self.source))
+
+    def shows_all_of(self, source: str) -> bool:
+        """Whether all of the other telemetry's places were read: else what is not shown may lie in the rest."""
+        return _places(source) <= _places(self.source)
 
     def last_seen(self, node: str) -> float:
         """When a node was last seen; one that the window does not show: before it (Unix seconds)."""
@@ -127,7 +175,14 @@ class Observation:
         return known.last_seen if known is not None else self.start
 
 
-def observation_of(advice: Advice) -> Observation:
+def observation_of(
+    advice: Advice,
+    work: HoursOf | None = None,
+    queues: frozenset[str] | None = None,
+    counting: frozenset[str] | None = None,
+    pods: Mapping[str, str] | None = None,
+) -> Observation:
+    """`work`, `queues`, `counting`, `pods`: what the telemetry tells beside its advice, where it is at hand."""
     return Observation(
         start=advice.start,
         end=advice.end,
@@ -136,6 +191,10 @@ def observation_of(advice: Advice) -> Observation:
         nodes={n.node: n for n in advice.standings},
         proposed=frozenset(r.id for r in advice.recommendations),
         open=frozenset(r.id for r in advice.recommendations if not r.blocked_by),
+        work=work,
+        queues=queues,
+        counting=counting,
+        pods=pods or {},
     )
 
 
@@ -143,6 +202,10 @@ def source_words(advice: Advice) -> str:
     """Where the telemetry lay, in words."""
     databases = advice.source.get("databases", ())
     return ", ".join(str(name) for name in databases) or str(advice.source.get("url", ""))  # type: ignore[union-attr]
+
+
+def _places(source: str) -> set[str]:
+    return set(source.split(", "))
 
 
 def spans(

@@ -27,13 +27,14 @@ def token_energy(frame: Frame, attribution: Attribution, parts: Floats, energy: 
     Where another workload held the same GPUs, an hour's energy is not the workload's alone, and the hour is left out.
     """
     told = frame.tokens
+    told = told[told["generated_tokens"].notna()] if not told.empty else told
     if told.empty or attribution.workload_rows.empty or frame.gpu.empty:
         return {}
     # Rows of some servers are longer than an hour, and so are the moments of their tokens.
     step = max(HOUR, float(frame.gpu["interval_seconds"].max()))
     hours = np.ceil(frame.gpu["ts"].to_numpy(float) / step - 1e-9)
     wanted = set(told["workload_id"].astype(str))
-    held = _held(attribution, parts, frame.gpu["ts"].to_numpy(float), hours, wanted)
+    held = held_hours(attribution, parts, frame.gpu["ts"].to_numpy(float), hours, wanted)
     own = _own(attribution, parts, energy, hours, wanted)
     engines = told.groupby("workload_id")[["node", "engine"]].apply(lambda rows: len(rows.drop_duplicates()))
     tokens = told.assign(hour=np.ceil(told["ts"].to_numpy(float) / step - 1e-9))
@@ -52,7 +53,7 @@ def token_energy(frame: Frame, attribution: Attribution, parts: Floats, energy: 
     }
 
 
-def _held(
+def held_hours(
     attribution: Attribution, parts: Floats, ends: Floats, hours: Floats, wanted: set[str]
 ) -> pd.DataFrame:  # fmt: skip
     """By workload and hour: `held` GPU-seconds (an instance is its part), and `wall` seconds of the clock."""

@@ -17,6 +17,7 @@ import pandas as pd
 
 from ...core.advice_types import Unobserved
 from ...core.frame import Frame
+from ...core.gone import GONE_SECONDS
 from ...core.intervals import most_at_once, peak
 from ...core.records import records, text
 from ...core.unobservable import Blind
@@ -67,9 +68,10 @@ class NodeInventory:
     window. `surplus`: how many more GPUs were seen at once than the node's SKU has. `unaccounted_pods`: those that
     requested GPUs of it in the last day of the window (``namespace/pod``) and that no metric names as holders.
     `host_hours`: hours in which the use of its host's cores was observed.
-    `moved_to`: the node under whose name all of its GPUs were seen afterwards (it was renamed), and `end`, when (Unix
-    seconds): from then on they count there. `span_hours`: hours it is accounted for, from when it was first seen: hours
-    before a node existed are no money spent.
+    `moved_to`: the node under whose name all of its GPUs were seen afterwards (it was renamed): from `end` on they
+    count there. `end`: when it was renamed or left, Unix seconds; None: it is there until the window's end.
+    `span_hours`: hours it is accounted for, from when it was first seen until then: hours in which a node did not exist
+    are no money spent.
     """
 
     node: str
@@ -210,11 +212,25 @@ def _without_renamed(nodes: dict[str, NodeInventory]) -> dict[str, NodeInventory
 def _with_spans(nodes: Mapping[str, NodeInventory], frame: Frame) -> dict[str, NodeInventory]:
     """Nodes with the hours they are accounted for. One that was renamed goes on under its other name."""
     first = dict(zip(frame.nodes["node"].astype(str), frame.nodes["first_seen"].astype(float), strict=True))
+    left = _left(nodes, frame)
     out = {}
     for name, node in nodes.items():
-        end = frame.window.end if node.end is None else min(node.end, frame.window.end)
-        out[name] = replace(node, span_hours=max(end - max(frame.window.start, first[name]), 0.0) / HOUR_SECONDS)
+        ends = [at for at in (node.end, left.get(name)) if at is not None]
+        end = min([*ends, frame.window.end])
+        span = max(end - max(frame.window.start, first[name]), 0.0) / HOUR_SECONDS
+        out[name] = replace(node, end=end if ends else None, span_hours=span)
     return out
+
+
+def _left(nodes: Mapping[str, NodeInventory], frame: Frame) -> dict[str, float]:
+    """Node -> when it was last seen (Unix seconds), of those that are gone while others are still seen: where the whole
+    source ends, nobody left."""
+    told = zip(frame.nodes["node"].astype(str), frame.nodes["last_seen"].astype(float), strict=True)
+    last = {
+        name: max([seen, *(gpu.last_ts for gpu in nodes[name].observed)]) for name, seen in told if np.isfinite(seen)
+    }
+    newest = min(max(last.values(), default=frame.window.end), frame.window.end)
+    return {name: seen for name, seen in last.items() if seen < newest - GONE_SECONDS}
 
 
 def _observed_hours(frame: Frame) -> float:

@@ -21,7 +21,7 @@ _GPU_P95 = ("gpu_util", "sm_active", "tensor_active", "dram_active", "power_watt
 _GPU_MAX = ("gpu_util", "sm_active", "tensor_active", "dram_active", "mem_used_bytes")
 _DYNAMICS = tuple(GPU_DYNAMICS)
 _FABRIC = ["tx_bytes_per_second", "rx_bytes_per_second", "xmit_wait_per_second"]
-_HOST = ["cpu_util", "io_wait", "disk_read_bytes_per_second", "disk_write_bytes_per_second"]
+_HOST = ["cpu_util", "io_wait", "mem_used_bytes", "disk_read_bytes_per_second", "disk_write_bytes_per_second"]
 
 GPU_TEXT = ("node", "gpu_uuid")
 GPU_NUMBERS = (
@@ -229,15 +229,19 @@ SERVING = Query(
     _SERVING_TEXT,
     _SERVING_NUMBERS,
 )
-# Tokens by hour (`ts`: its end), for what is held against the energy of the same hours. Seconds count where tokens were
-# told.
+# Tokens and the queue by hour (`ts`: its end), to be held against the energy of the same hours or another replica.
+# `seconds` count where tokens were told, `queue_seconds` where requests at work were.
 TOKENS = Query(
     "SELECT node, workload_id, engine, (CAST((ts - 0.001) / 3600 AS INTEGER) + 1) * 3600.0 AS ts,"
-    " sum(interval_seconds) AS seconds, sum(generation_tokens_per_second * interval_seconds) AS generated_tokens"
+    " sum(CASE WHEN generation_tokens_per_second IS NULL THEN 0.0 ELSE interval_seconds END) AS seconds,"
+    " sum(generation_tokens_per_second * interval_seconds) AS generated_tokens,"
+    " sum(CASE WHEN requests_running IS NULL THEN 0.0 ELSE interval_seconds END) AS queue_seconds,"
+    " sum(requests_running * interval_seconds) AS running_seconds,"
+    " sum(requests_waiting * interval_seconds) AS waiting_seconds"
     " FROM serving_samples WHERE ts > :start AND ts <= :end AND workload_id IS NOT NULL"
-    " AND generation_tokens_per_second IS NOT NULL GROUP BY 1, 2, 3, 4",
+    " AND (generation_tokens_per_second IS NOT NULL OR requests_running IS NOT NULL) GROUP BY 1, 2, 3, 4",
     ("node", "workload_id", "engine"),
-    ("ts", "seconds", "generated_tokens"),
+    ("ts", "seconds", "generated_tokens", "queue_seconds", "running_seconds", "waiting_seconds"),
 )
 # The version of the schema from which on there is such a view.
 SERVING_SINCE = 1001

@@ -19,6 +19,7 @@ def _prepare(folder: Path) -> Prepared:
     from skuwise.advisor.core.advice_types import Configuration, Fleet, Interval, SavingsBaseline
     from skuwise.advisor.ledger.entries import LedgerEvent, Proposal
     from skuwise.advisor.ledger.file.store import Ledger
+    from skuwise.advisor.ledger.plans.standing import standing_of
     from skuwise.advisor.ledger.records import EventFigures, Trial, TrialResult
     from skuwise.advisor.moves.tracking.observation import Measure, PredictionSnapshot
 
@@ -48,6 +49,9 @@ def _prepare(folder: Path) -> Prepared:
         ),
     )
     honest.note_mailed("ann@example.org", ["r-1", "r-2"], NOW)
+    kept = _plan(fleet)
+    honest.keep_plan(kept, _kept(), {})
+    honest.note_plan(kept.fleet, _emptied)
     seeds = [Seed("ledger", packed(str(path)))]
     place = folder / "own"
 
@@ -64,15 +68,49 @@ def _prepare(folder: Path) -> Prepared:
         finite(ledger.fleets(), "a fleet", texts=False)
         ledger.mailed()
         ledger.mailed_since("ann@example.org", NOW - DAY)
+        plans = ledger.plans()
+        finite([standing_of(plan, entries, NOW + 5 * DAY) for plan in plans], "a plan", texts=False)
         if zlib.crc32(data) % 3 == 0:
             ledger.recover()
             ledger.propose(proposals[:2], NOW + 4 * DAY, lambda _: [], fleet=fleet)
             ledger.add("r-1", LedgerEvent("dismissed", NOW + 4 * DAY, "ann", why="no"))
             ledger.note_mailed("ann@example.org", ["r-3"], NOW + 4 * DAY)
+            ledger.note_plan(kept.fleet, _emptied)
+            ledger.keep_plan(kept, _kept(), {})
+            finite(ledger.plans(), "a plan after it was written to", texts=False)
             finite(ledger.entries(), "an entry after it was written to", texts=False)
         return entries
 
     return Prepared(seeds, read, by_sqlite())
+
+
+def _plan(fleet: Any) -> Any:
+    from skuwise.advisor.core.advice_types import Interval
+    from skuwise.advisor.ledger.identity import fleet_key
+    from skuwise.advisor.ledger.plans.records import KeptCash, KeptNode, KeptPlan, KeptStep, StepParts, named
+
+    steps = (
+        KeptStep(1, "relocate", None, None, "s", "chat", "ads", "Move chat", "low", StepParts({"n1": 0}, ("n1",))),
+        KeptStep(2, "option", "move-sku", "r-1", "s", "chat", None, "Move", None, StepParts({}, (), (1,), ("new",))),
+    )
+    nodes = (
+        KeptNode("n1", "return", "pool", "aws/p5.48xlarge", 8, 71000.0, "cash-at", "2027-01-01", 1, False),
+        KeptNode("new", "rent", "pool", "aws/g6e.12xlarge", 4, 7000.0, None, None, 2, False),
+    )
+    cash = (KeptCash("2027-01-01", 1, Interval(1.0, 2.0, 3.0)),)
+    return named(KeptPlan("", fleet_key(fleet), "x", "cash", NOW, "ann", NOW, NOW, "fleet.db", 4, cash, steps, nodes))
+
+
+def _kept() -> Any:
+    from skuwise.advisor.ledger.plans.records import PlanEvent
+
+    return PlanEvent("kept", NOW, "ann")
+
+
+def _emptied(_: Any) -> Any:
+    from skuwise.advisor.ledger.plans.records import PlanEvent
+
+    return [PlanEvent("empty", NOW + DAY, "skuwise", None, None, "n1", NOW, NOW + DAY)]
 
 
 def _yardstick(kind: type) -> Any:

@@ -163,6 +163,15 @@ SCENES: dict[str, list[Press]] = {
         ("WhatIf", "o", kind),
         ("Picker", "escape", kind),
     ],
+    "plan": [
+        *((owner, key, kind) for way in "azd" for owner, key in (("PlanPage", way), ("DecisionDialog", "escape"))),
+        *((owner, key, kind) for way in "oi" for owner, key in (("PlanPage", way), ("Page", "escape"))),
+        *((owner, key, kind) for way in "wm" for owner, key in (("PlanPage", way), ("InputDialog", "escape"))),
+        ("PlanPage", "r", tells),
+        ("PlanPage", "x", tells),
+        ("PlanPage", "g", tells),
+        ("PlanPage", "R", lambda s: len(s.app._loader.windows)),
+    ],
     "skus": [
         ("Skus", "n", lambda s: s.app.screen.query_one(ContentSwitcher).current),
         ("Skus", "n", lambda s: s.app.screen.query_one(ContentSwitcher).current),
@@ -229,6 +238,12 @@ def test_each_key_of_a_page_does_something(page: str) -> None:
             await s.until(lambda: s.app.screen._outcome is not None)
         if page == "fleet":
             await s.until(lambda: spot(s) is not None)
+        if page == "plan":
+            await s.shows("No better plan")
+            # The first step rents a node: there is nothing to decide on.
+            s.app.screen.query_one("#steps").focus()
+            await s.press("down")
+            await s.shows("Step 2: Move chat")
         if page == "skus":
             await s.shows("V100-SXM2-16GB")
         for owner, key, see in SCENES[page]:

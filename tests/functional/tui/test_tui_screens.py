@@ -37,11 +37,12 @@ BESIDE = (
     ("comparing", "skus", ("space", "down", "v"), "Comparison"),
     ("choosing", "whatif", ("o",), "Select a workload"),
     ("columns", "workloads", ("f",), "space selects"),
+    ("changing", "plan", ("w",), "commas between them"),
 )
 # What each page shows when all is read.
 THERE = {"overview": "recoverable of", "fleet": "SM active 85 %", "workloads": "2 of 2", "recommendations": "$7,177",
          "whatif": "", "skus": "FP16", "doctor": "tensor_active",
-         "incidents": "skuwise watch SOURCE"}  # fmt: skip
+         "incidents": "skuwise watch SOURCE", "plan": "No better plan exists"}  # fmt: skip
 
 
 def drawn(s: Session) -> list[str]:

@@ -267,8 +267,15 @@ def _summed(rows: Sequence[Mapping[str, object]]) -> pd.DataFrame:
 
 
 def _by_hour(rows: Sequence[Mapping[str, object]]) -> pd.DataFrame:
-    """Tokens by the row's end, as the agent's databases give them by the hour."""
-    told = pd.DataFrame(rows, columns=list(store.TOKENS.columns))
-    told = told[told["generated_tokens"].notna()]
-    by = [*store.TOKENS.text, "ts"]
-    return told.groupby(by, sort=True)[["seconds", "generated_tokens"]].sum().reset_index()[list(store.TOKENS.columns)]
+    """Tokens and the queue by the row's end, as the agent's databases give them by the hour."""
+    names = ["generated_tokens", "running_seconds", "waiting_seconds"]
+    told = pd.DataFrame(rows, columns=[*store.TOKENS.text, "ts", "seconds", *names])
+    told = told[told["generated_tokens"].notna() | told["running_seconds"].notna()]
+    seconds = told["seconds"].astype(float)
+    told = told.assign(
+        seconds=seconds.where(told["generated_tokens"].notna(), 0.0),
+        queue_seconds=seconds.where(told["running_seconds"].notna(), 0.0),
+    )
+    grouped = told.groupby([*store.TOKENS.text, "ts"], sort=True)
+    sums = grouped[["seconds", "queue_seconds"]].sum().join(grouped[names].sum(min_count=1))
+    return sums.reset_index()[list(store.TOKENS.columns)]

@@ -12,6 +12,7 @@ import struct
 import sys
 import threading
 from array import array
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -141,6 +142,15 @@ def test_nothing_is_left_running(honest: Path) -> None:
     assert not Path(f"/proc/{child}").exists()
 
 
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """SIGINT raises KeyboardInterrupt, as in a terminal: Python leaves it ignored where a job in the background did."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_ends_all_at_once(honest: Path) -> None:
     with ReadingProcess(lambda _: replace(bounds_of(0), seconds=600.0)) as apart:
         apart.start()

@@ -55,11 +55,11 @@ def test_what_telemetry_tells_is_a_state_like_a_decision(acts, after_days, state
 def any_of(kind, name: str = "") -> st.SearchStrategy:
     """Values of a type whose numbers can be; `name`: of the field."""
     if kind is float:
-        return st.floats(0, 2.5e11) if name in ("since", "until", "seen_until") else st.floats(-1e300, 1e300)
+        return st.floats(0, 2.5e11) if name in ("since", "until", "seen_until", "due") else st.floats(-1e300, 1e300)
     if kind is int:
         return st.integers(0, 2**53)  # every whole number is a count
     if types.NoneType in get_args(kind):
-        return st.none() | any_of(next(one for one in get_args(kind) if one is not types.NoneType))
+        return st.none() | any_of(next(one for one in get_args(kind) if one is not types.NoneType), name)
     if get_origin(kind) is Mapping:
         return st.dictionaries(st.text(max_size=9), any_of(float), max_size=3)
     if get_origin(kind) is tuple:

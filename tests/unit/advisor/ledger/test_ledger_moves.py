@@ -187,9 +187,15 @@ def test_what_was_accepted_keeps_the_prediction_it_was_accepted_with(beside, fir
 
 def test_the_command_begins_a_trial_and_shows_what_it_still_needs(beside, first, capsys) -> None:
     move, path = the_move(first), str(beside.path)
+    told = {"engine_active": 0.4, "generated_tokens": 1e6}
+    busy = tuple(replace(w, features={**w.features, **told}) for w in first.workloads)
+    beside.note(replace(first, workloads=busy), END + 5)
     Ledger(beside.path).add(move.id, LedgerEvent("accepted", END + 10, "ann"))  # it does not expire
     assert main(["ledger", "trial", move.id, "--replica", "chat-7\x1b[31m", "--by", "ann", "--ledger", path]) == 0
-    capsys.readouterr()
+    told = capsys.readouterr().err
+    assert "\x1b" not in told
+    assert "warning: No replica is named chat-7" in told
+    assert "The comparison rests on GPU-seconds of work per token." in told
     assert main(["ledger", "show", move.id, "--ledger", path]) == 0
     shown = capsys.readouterr().out
     assert "\x1b" not in shown

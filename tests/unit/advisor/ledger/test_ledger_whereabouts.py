@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -12,7 +11,7 @@ from skuwise.advisor.core.advice_types import Configuration, SavingsBaseline
 from skuwise.advisor.core.verdict_types import WorkloadVerdict
 from skuwise.advisor.ledger.entries import LedgerEntry, LedgerEvent, Proposal
 from skuwise.advisor.ledger.realised_savings import realised
-from skuwise.advisor.ledger.records import EventFigures, TrialResult, from_json
+from skuwise.advisor.ledger.records import EventFigures
 from skuwise.advisor.ledger.transitions import ledger_events
 from skuwise.advisor.moves.recommendation_kinds import KINDS
 from skuwise.advisor.moves.tracking.move_state import MoveState
@@ -129,11 +128,35 @@ def test_what_another_source_does_not_show_is_not_gone() -> None:
     entry = LedgerEntry(proposal, START, START, (LedgerEvent("accepted", START, "ann"),))
     assert [e.act for _, e in ledger_events([entry], seen([], source="fleet.db"), END)] == ["done"]
     assert ledger_events([entry], seen([], source="other.db"), END) == []
+    of_two = replace(entry, proposal=replace(proposal, source="fleet.db, n1.db"))
+    assert ledger_events([of_two], seen([], source="fleet.db"), END) == []
+    assert [e.act for _, e in ledger_events([of_two], seen([], source="n1.db, fleet.db"), END)] == ["done"]
     # Nor is what a part of the same fleet does not show.
     of_ten = replace(entry, proposal=replace(proposal, ground=replace(own, fleet=10)))
     nodes = [(f"m{n}", END) for n in range(9)]
     assert ledger_events([of_ten], seen([], nodes[:3], source="fleet.db, more.db"), END) == []
     assert [e.act for _, e in ledger_events([of_ten], seen([], nodes, source="fleet.db, more.db"), END)] == ["done"]
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+def test_a_window_too_short_to_tell_that_a_node_is_gone_tells_nothing_of_it(pooled: bool) -> None:
+    own = ground(**FREED)
+    if pooled:
+        own = replace(own, source=Configuration("H100-SXM5", IB, 16), target=Configuration("H100-SXM5", IB, 8))
+        own = replace(own, yardstick=replace(own.yardstick, nodes=("n1", "n2")))
+    action = "consolidate" if pooled else "release"
+    runs = [workload("chat", ("n2",))]
+    short = replace(seen(runs, (("n2", END),)), start=END - 2 * DAY)
+    assert state_of(action, own, short) is None
+    assert state_of(action, own, replace(short, start=END - 4 * DAY)).place == "target"
+
+
+def test_a_node_that_is_silent_is_not_known_to_be_empty() -> None:
+    own = ground(**{**FREED, "source": Configuration("H100-SXM5", IB, 16), "target": Configuration("H100-SXM5", IB, 8),
+                    "yardstick": SavingsBaseline(2 * 98.32 * 730, nodes=("n1", "n2"))})  # fmt: skip
+    runs = [workload("chat", ("n1",), end=END - 2 * DAY), workload("chat", ("n2",), id="w-2")]
+    assert state_of("consolidate", own, seen(runs, (("n1", END - 2 * DAY), ("n2", END)))) is None
+    assert state_of("consolidate", own, seen(runs, (("n1", END), ("n2", END)))).place == "target"
 
 
 def test_held_gpus_are_let_go_only_where_their_nodes_still_tell() -> None:
@@ -270,35 +293,3 @@ def test_a_move_that_is_far_slower_than_predicted_regresses() -> None:
     (slow,) = after(0.8, entry)  # x1.60, and 1.25 was the 90th percentile
     assert (slow.act, slow.why[:30]) == ("regressed", "Time for the same work: x1.60,")
     assert after(0.65, entry) == []  # x1.30: past it by less than a tenth
-
-
-def trial_entry(own: PredictionSnapshot, replica: str | None = None) -> LedgerEntry:
-    proposal = Proposal("r-1", "move-sku", "chat", "a", "b", None, 0.0, "cash-now", "low", False, "t", "fleet.db", own)
-    begun = from_json(EventFigures, json.dumps({"trial": {"replica": replica} if replica else {}}))
-    return LedgerEntry(proposal, START, START, (LedgerEvent("trial", END - 5 * DAY, "ann", figures=begun),))
-
-
-@pytest.mark.parametrize(
-    ("busy", "verdict"), [(0.4, "as predicted"), (0.52, "as predicted"), (0.6, "worse"), (0.3, "better")]
-)
-def test_a_trial_holds_one_replica_against_the_rest(busy, verdict) -> None:
-    own = ground(target=L40S, time_ratio=RATIO)
-    rest = workload("chat", ("n1",), features={"engine_active": 0.4})
-    ((_, event),) = ledger_events([trial_entry(own)], seen([rest, moved_run(engine_active=busy)]), END)
-    assert event.act == "tried"
-    assert event.figures.tried == TrialResult(
-        verdict, pytest.approx(busy / 0.4), pytest.approx(96.0),
-        "engine busy time (assuming evenly distributed requests)",
-    )  # fmt: skip
-    assert f"x{busy / 0.4:.2f} the time" in event.why
-
-
-def test_a_trial_waits_for_a_day_for_its_replica_and_for_something_that_tells() -> None:
-    own = ground(target=L40S, time_ratio=RATIO)
-    rest, tried = workload("chat", ("n1",), features={"engine_active": 0.4}), moved_run(engine_active=0.4)
-    assert ledger_events([trial_entry(own)], seen([rest]), END) == []
-    assert ledger_events([trial_entry(own)], seen([rest, replace(tried, start=END - 0.9 * DAY)]), END) == []
-    assert ledger_events([trial_entry(own, "canary")], seen([rest, tried]), END) == []
-    assert ledger_events([trial_entry(own, tried.id)], seen([rest, tried]), END)
-    full = replace(rest, features={"engine_active": 0.97})  # a full engine does not tell how much more it could do
-    assert ledger_events([trial_entry(own)], seen([full, tried]), END) == []

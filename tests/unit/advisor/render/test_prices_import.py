@@ -110,6 +110,21 @@ def test_an_aws_report_takes_what_each_kind_of_row_really_costs(tmp_path: Path) 
     assert (price.basis, price.committed_until, price.as_of) == ("committed", "2027-05-01", "2026-09-01")
 
 
+@pytest.mark.parametrize("column", ["reservation/ReservationARN", "reservation_reservation_a_r_n"])
+def test_the_upfront_fee_of_a_reservation_is_spread_over_what_it_covers(tmp_path: Path, column: str) -> None:
+    """AWS lists the fee in the month of the purchase, and its part in the effective cost of each hour too."""
+    own = {"product/instanceType": "", column: "arn:aws:ec2:us-east-1:1:reserved-instances/r"}
+    fee = {"lineItem/LineItemType": "Fee", "lineItem/UnblendedCost": "300000", "lineItem/UsageType": "HeavyUsage:p5",
+           "lineItem/UsageEndDate": "2029-09-01T00:00:00Z"}  # fmt: skip
+    used = {"lineItem/LineItemType": "DiscountedUsage", "lineItem/UnblendedCost": "0", column: own[column],
+            "reservation/EffectiveCost": "822"}  # fmt: skip
+    other = {"lineItem/LineItemType": "Fee", "lineItem/UnblendedCost": "50", "product/instanceType": "", column: " "}
+    bill = read(export(tmp_path, [AWS | fee | own, AWS | used, AWS | other]))
+    assert (bill.effective, bill.billed) == (pytest.approx(822 + 50), pytest.approx(300_050))
+    assert only(bill).effective == pytest.approx(822)
+    assert bill.end - bill.start == DAY  # of the charges, not of the reservation's term
+
+
 def test_the_newer_aws_report_differs_in_its_columns_alone(tmp_path: Path) -> None:
     renamed = {
         "savingsPlan/SavingsPlanEffectiveCost": "savings_plan_savings_plan_effective_cost",

@@ -155,7 +155,8 @@ def test_an_instance_has_its_part_of_the_gpus_energy_and_the_parts_sum_to_it() -
 def with_tokens(b: FrameBuilder, hours: list[tuple[int, float, float]], workload: str = "w") -> Frame:
     """Hours with (number, seconds told, tokens)."""
     rows = [("n1", workload, "vllm", START + (n + 1) * HOUR, seconds, tokens) for n, seconds, tokens in hours]
-    return replace(b.frame(), tokens=pd.DataFrame(rows, columns=list(queries.TOKENS.columns)))
+    columns = ["node", "workload_id", "engine", "ts", "seconds", "generated_tokens"]
+    return replace(b.frame(), tokens=pd.DataFrame(rows, columns=columns).reindex(columns=list(queries.TOKENS.columns)))
 
 
 def test_tokens_are_held_against_the_energy_of_the_same_hours_alone() -> None:

@@ -1,0 +1,303 @@
+"""Showback: who held every GPU-hour of every node on every day, and what it cost.
+
+A node's price x hours is split by GPU-hours, so that its rows sum to it: of the hours that were a workload's alone,
+those in which its GPUs worked (used) and those in which they stood idle (held idle); hours that several held at once
+(shared pool); and those of nobody (unallocated, drained, unobserved). What the compute fabric adds to a node's price is
+taken out of the used hours as a category of its own; all other hours keep their whole price.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from ...rules.catalog.types import Price
+from ..core.coded_text import CodedText
+from ..core.formatting import counted, listed
+from ..core.frame import Frame
+from ..core.gone import GONE_SECONDS
+from ..core.records import records
+from ..core.verdict_types import WorkloadVerdict
+from ..moves.base.price_book import PriceBook
+from ..moves.base.pricing import assumed_notes, fabric_uses, unpriced_notes
+from ..moves.waste.idle_fabric import RULE as IDLE_FABRIC
+from ..rulebook import Rulebook
+from ..verdicts.accounting.daily_hours import DAY, NodeSpan, daily_hours, node_spans
+from ..verdicts.accounting.token_hours import token_hours
+from ..verdicts.judge import judge_rows
+from ..verdicts.measured_rows import measured_rows
+from ..verdicts.types import NodeFacts, Verdicts
+
+Category = Literal["used", "held-idle", "fabric-premium", "shared-pool", "unallocated", "drained", "unobserved"]
+# In this order rows and columns stand. The first three are a workload's, the others nobody's.
+OWNED: tuple[Category, ...] = ("used", "held-idle", "fabric-premium")
+UNOWNED: tuple[Category, ...] = ("shared-pool", "unallocated", "drained", "unobserved")
+CATEGORIES = (*OWNED, *UNOWNED)
+# Class of an hour in the accounting -> its category.
+_CATEGORY: Mapping[str, Category] = {
+    "workload": "used", "allocated_idle": "held-idle", "shared": "shared-pool", "unallocated": "unallocated",
+    "drained": "drained", "unobserved": "unobserved",
+}  # fmt: skip
+DIGITS = 6  # of a dollar, and of an hour
+# The team of a workload; None: not known.
+Whose = Callable[[WorkloadVerdict], str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class ShowbackNode:
+    """A node and its price. `hours`: for which it is accounted for, from `start` to `end` (Unix seconds).
+
+    `price` None: not known, or the node shows no GPU that its price could be shared by. `list_usd_per_hour`: the
+    catalog's, where it has one of exactly this node and region. `fabric_usd_per_hour`: what the compute fabric adds to
+    the price; None: no such fabric, or not known. `fabric_assumed`: by a prior. `fabric_used`: whether it carried more
+    than an idle fabric does; None: not observed.
+    """
+
+    node: str
+    cluster: str
+    provider: str | None
+    region: str | None
+    node_sku: str | None
+    gpu_sku: str | None
+    gpu_count: int
+    start: float
+    end: float
+    hours: float
+    price: Price | None
+    list_usd_per_hour: float | None
+    fabric_usd_per_hour: float | None
+    fabric_assumed: bool
+    fabric_used: bool | None
+
+    @property
+    def usd(self) -> float | None:
+        """Price x hours: what its rows sum to."""
+        return self.price.usd_per_hour * self.hours if self.price is not None else None
+
+
+@dataclass(frozen=True, slots=True)
+class ShowbackWorkload:
+    """Who a row is of. `told_tokens`: whether its engines reported tokens at all."""
+
+    id: str
+    series_id: str
+    name: str
+    kind: str
+    team: str | None
+    namespace: str | None
+    account: str | None
+    told_tokens: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ShowbackRow:
+    """A node's hours of one day in one category. `start`, `end`: Unix seconds.
+
+    `gpu_hours`: 0 of a fabric's premium, whose hours stand in the row of use. `node_hours`: the part of the node's
+    hours that the row pays for; times the node's price they are `usd` (None: no price). `tokens`, `token_usd`:
+    generated in hours in which the workload's engines told them, and what its GPUs on this node cost in these hours;
+    None: not told.
+    """
+
+    start: float
+    end: float
+    node: str
+    category: Category
+    workload: str | None
+    gpu_hours: float
+    node_hours: float
+    usd: float | None
+    tokens: float | None = None
+    token_usd: float | None = None
+
+
+@dataclass(frozen=True)
+class Showback:
+    """`start`, `end`: of the window, Unix seconds. `rows`: by node, day, category and workload."""
+
+    generated_at: float
+    start: float
+    end: float
+    source: Mapping[str, object]
+    nodes: tuple[ShowbackNode, ...]
+    workloads: Mapping[str, ShowbackWorkload]
+    rows: tuple[ShowbackRow, ...]
+    notes: tuple[CodedText, ...]
+
+
+def showback_of(frame: Frame, rulebook: Rulebook, *, now: float, whose: Whose) -> Showback:
+    """The frame's showback. `now`: Unix seconds."""
+    measured = measured_rows(frame, rulebook)
+    verdicts = judge_rows(measured, rulebook)
+    book = PriceBook(rulebook.catalog, tuple(rulebook.own.prices), rulebook.power, rulebook.hourly)
+    attribution, parts = measured.attribution, measured.parts
+    hours = daily_hours(
+        measured.frame, measured.inventory, attribution, measured.rows["idle"], parts, verdicts.occupancy
+    )
+    spans = node_spans(measured.frame, measured.inventory)
+    nodes = _nodes(verdicts, book, spans, rulebook)
+    tokens = _tokens(records(token_hours(measured.frame, attribution, parts)), nodes)
+    told = set(measured.frame.tokens["workload_id"].astype(str)) if not measured.frame.tokens.empty else set()
+    rows = tuple(_rows(records(hours), nodes, tokens))
+    return Showback(
+        generated_at=now, start=verdicts.window.start, end=verdicts.window.end, source=dict(frame.source),
+        nodes=tuple(nodes.values()), workloads={w.id: _workload(w, whose, told) for w in verdicts.workloads}, rows=rows,
+        notes=(*_notes(verdicts, book, nodes.values(), rows), *verdicts.notes),
+    )  # fmt: skip
+
+
+def _workload(w: WorkloadVerdict, whose: Whose, told: set[str]) -> ShowbackWorkload:
+    return ShowbackWorkload(
+        w.id,
+        w.series_id,
+        w.name,
+        w.kind.label,
+        whose(w) or None,
+        w.owner.namespace or None,
+        w.owner.account or None,
+        w.id in told,
+    )
+
+
+def _nodes(
+    verdicts: Verdicts, book: PriceBook, spans: Mapping[str, NodeSpan], rulebook: Rulebook
+) -> dict[str, ShowbackNode]:
+    """Those that are accounted for, by name, in their order."""
+    silent = rulebook.rules[IDLE_FABRIC.id].value("util_p995_max")
+    fabrics = {use.node: use for use in fabric_uses(verdicts.nodes, book)}
+    out = {}
+    for node in sorted(verdicts.nodes, key=lambda n: n.node):
+        span = spans.get(node.node)
+        if span is None:
+            continue
+        price = book.of(node) if node.gpu_count > 0 else None
+        use = fabrics.get(node.node)
+        premium = use.cost_usd / node.span_hours if price and use and use.cost_usd is not None else None
+        out[node.node] = ShowbackNode(
+            node=node.node, cluster=node.cluster, provider=node.provider, region=node.region, node_sku=node.node_sku,
+            gpu_sku=node.gpu_sku, gpu_count=node.gpu_count, start=span.start, end=span.end, hours=node.span_hours,
+            price=price, list_usd_per_hour=_list_price(node, price, book),
+            fabric_usd_per_hour=premium, fabric_assumed=premium is not None and use is not None and use.assumed,
+            fabric_used=use.util_p995 > silent if use is not None and use.util_p995 is not None else None,
+        )  # fmt: skip
+    return out
+
+
+def _list_price(node: NodeFacts, price: Price | None, book: PriceBook) -> float | None:
+    if price is not None and price.basis == "list":
+        return price.usd_per_hour
+    listed_price = book.catalog.price(node.node_sku, node.region) if node.node_sku and node.region else None
+    return listed_price.usd_per_hour if listed_price is not None else None
+
+
+# (workload, node, day) -> tokens (None: its engine is on another node) and dollars (None: no price).
+_Tokens = Mapping[tuple[str, str, float], tuple[float | None, float | None]]
+
+
+def _tokens(rows: Iterable[Mapping[str, object]], nodes: Mapping[str, ShowbackNode]) -> _Tokens:
+    """Where one of a workload's nodes has no price, its tokens of the day have no cost: half a cost is none."""
+    out: dict[tuple[str, str, float], tuple[float | None, float | None]] = {}
+    unpriced: set[tuple[str, float]] = set()
+    for row in rows:
+        node = nodes.get(str(row["node"]))
+        if node is None:
+            continue
+        rate = node.price.usd_per_hour / node.gpu_count if node.price is not None else None
+        made, hours = float(row["generated_tokens"]), float(row["gpu_hours"])  # type: ignore[arg-type]
+        workload, day = str(row["workload_id"]), float(row["day"])  # type: ignore[arg-type]
+        if rate is None:
+            unpriced.add((workload, day))
+        out[workload, node.node, day] = (
+            made if made > 0 else None, None if rate is None else round(rate * hours, DIGITS)
+        )  # fmt: skip
+    return {key: (made, None if (key[0], key[2]) in unpriced else usd) for key, (made, usd) in out.items()}
+
+
+def _rows(
+    hours: Iterable[Mapping[str, object]], nodes: Mapping[str, ShowbackNode], tokens: _Tokens
+) -> Iterator[ShowbackRow]:
+    """Rows of every node, rounded so that they sum to its price x hours to the last digit."""
+    own: dict[str, list[tuple[float, Category, str, float]]] = {}
+    for row in hours:
+        entry = (float(row["day"]), _CATEGORY[str(row["class"])], str(row["workload_id"]), float(row["gpu_hours"]))  # type: ignore[arg-type]
+        own.setdefault(str(row["node"]), []).append(entry)
+    for name, node in nodes.items():
+        yield from _rows_of(node, own.get(name, ()), tokens)
+
+
+def _rows_of(
+    node: ShowbackNode, hours: Sequence[tuple[float, Category, str, float]], tokens: _Tokens
+) -> Iterator[ShowbackRow]:
+    price = node.price.usd_per_hour if node.price is not None else None
+    share = min((node.fabric_usd_per_hour or 0.0) / price, 1.0) if price else 0.0
+    gpu_sum, node_sum, usd_sum = _Rounded(), _Rounded(), _Rounded()
+    placed: set[tuple[str, float]] = set()
+    for day, category, workload, gpu_hours in sorted(hours, key=lambda one: (one[0], CATEGORIES.index(one[1]), one[2])):
+        start, end = max(day, node.start), min(day + DAY, node.end)
+        node_hours = gpu_hours / node.gpu_count if node.gpu_count else 0.0
+        premium = share if category == "used" else 0.0
+        made: tuple[float | None, float | None] = (None, None)
+        if category in OWNED and (workload, day) not in placed:
+            # Once a day, whichever of its rows comes first: sums count nothing twice.
+            placed.add((workload, day))
+            made = tokens.get((workload, node.node, day), made)
+        pieces: list[tuple[Category, float, float]] = [(category, 1.0 - premium, gpu_hours)]
+        if premium > 0:
+            pieces.append(("fabric-premium", premium, 0.0))
+        for kind, part, own in pieces:
+            rounded = gpu_sum.add(own)
+            paid = node_sum.add(node_hours * part)
+            usd = usd_sum.add(node_hours * part * price) if price is not None else None
+            if rounded or paid or usd:
+                yield ShowbackRow(
+                    start, end, node.node, kind, workload or None, rounded, paid, usd,
+                    *(made if kind == category else (None, None)),
+                )  # fmt: skip
+
+
+class _Rounded:
+    """Rounds what is added so that the sum of all of it is the rounded sum: no error grows with the count of rows."""
+
+    def __init__(self) -> None:
+        self._exact = self._given = 0.0
+
+    def add(self, value: float) -> float:
+        self._exact += value
+        total = round(self._exact, DIGITS)
+        step = round(total - self._given, DIGITS)
+        self._given = total
+        return step
+
+
+def _notes(
+    verdicts: Verdicts, book: PriceBook, nodes: Iterable[ShowbackNode], rows: Sequence[ShowbackRow]
+) -> tuple[CodedText, ...]:
+    """What the dollars rest on, and which nodes have none."""
+    nodes = tuple(nodes)
+    without = [n.node for n in nodes if n.price is None]
+    facts = [n for n in verdicts.nodes if n.node in without]
+    notes = list(unpriced_notes(facts, len(nodes)))
+    if without:
+        text = (
+            f"No cost for {counted(len(without), 'node')} without a price ({listed(without)}): the rows have GPU-hours "
+            "and an empty cost."
+        )
+        notes.append(CodedText("showback-without-price", text, {"nodes": ", ".join(without)}))
+    known = verdicts.inventory.nodes
+    left = [n.node for n in nodes if known[n.node].end is not None and known[n.node].moved_to is None]
+    if left:
+        text = (
+            f"{counted(len(left), 'node')} ({listed(left)}) sent no data for the last {GONE_SECONDS / DAY:.0f} days or "
+            "longer: counted until the last data."
+        )
+        notes.append(CodedText("nodes-that-left", text, {"nodes": ", ".join(left)}))
+    notes += assumed_notes(verdicts.nodes, book)
+    assumed = [n.node for n in nodes if n.fabric_assumed]
+    if assumed and any(row.category == "fabric-premium" for row in rows):
+        text = (
+            f"Assumed fabric premium for {counted(len(assumed), 'node')} ({listed(assumed)}): the catalog has no price "
+            "of the same node without the fabric, so the share is that of node pairs at other providers."
+        )
+        notes.append(CodedText("fabric-premium-assumed", text, {"nodes": ", ".join(assumed)}))
+    return tuple(notes)

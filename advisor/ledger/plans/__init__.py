@@ -1,0 +1,1 @@
+"""A plan that is followed: what was planned, what telemetry tells of it since, and where it stands."""

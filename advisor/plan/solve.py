@@ -1,0 +1,221 @@
+"""From a problem to a layout: a fast first answer, a bound, then the solver until it is proven or time is over."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from .carriers import Carrier, by_kind, by_size
+from .draft import Answer, Draft
+from .found import answer_of, fixed_to, hint_of, holds, restricted, slotted, tidied
+from .model import Basis, PlanModel
+from .needs import Needs
+from .packing import Hint, by_gain, packed
+from .problem import Layout, PlanOption, Problem
+from .solvers import Solution, by_cp_sat, by_highs
+from .worth import SCALE, Worth
+
+# Hours whose demand the model knows from the start, a pool; others follow where an answer breaks them.
+HOURS_FIRST, ROUNDS = 6, 6
+# Pairs of kind and node that the model takes: more make it slower than what it finds is worth.
+PAIRS_MAX = 30_000
+# Of the time that is left what the solver gets at once: the rest is for hours that come to be known.
+FIRST_SHARE, LEAST_SECONDS = 0.75, 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class SolverBudget:
+    """Wall seconds for the bound and for the layout; `workers`: threads."""
+
+    bound_seconds: float = 10.0
+    layout_seconds: float = 12.0
+    workers: int = 2
+    # Within this share of the bound there is nothing more to be looked for.
+    enough: float = 0.002
+
+    @classmethod
+    def within(cls, seconds: float) -> SolverBudget:
+        return cls(bound_seconds=0.45 * seconds, layout_seconds=0.55 * seconds)
+
+    @classmethod
+    def of(cls, problem: Problem) -> SolverBudget:
+        """For 20 nodes under 2 s in all, for 200 under 30 s, whatever else the machine does."""
+        share = min(max((len(problem.nodes) - 10) / 90, 0.08), 1.0)
+        return cls(bound_seconds=10.0 * share, layout_seconds=12.0 * share)
+
+
+class Search:
+    """One problem and the best answer to it so far. `bound`: of the goal in hundredths, net of what is missing."""
+
+    def __init__(self, problem: Problem, budget: SolverBudget, wanted: Callable[[], None] = lambda: None) -> None:
+        self.problem, self.budget, self.wanted = problem, budget, wanted
+        self.needs, self.worth = Needs(problem), Worth(problem)
+        draft = Draft(problem, self.needs)
+        self.rooms, self.today = draft.rooms, draft.today
+        self.best = draft.answer()
+        self.bound = math.inf
+        self.hours = {pool: self._first_hours(pool) for pool in problem.pools}
+
+    def score(self, answer: Answer) -> int:
+        value = self.worth.of(answer.chosen, answer.places, answer.kept)
+        return value - self.worth.lack * sum(answer.short.values())
+
+    def offer(self, answer: Answer) -> None:
+        if self.score(answer) > self.score(self.best):
+            self.best = answer
+
+    def done(self, enough: float) -> bool:
+        return self.score(self.best) >= self.bound - max(enough * abs(self._net(self.bound)), 0.5)
+
+    def _net(self, bound: float) -> float:
+        """Of the goal alone."""
+        return bound + self.worth.lack * sum(self.best.short.values())
+
+    def layout(self, seconds: float) -> Layout:
+        best = self.best
+        value = self.worth.of(best.chosen, best.places, best.kept)
+        bound = max(self._net(self.bound), value)
+        return Layout(
+            best.chosen, best.places, best.kept, best.short, value / SCALE, bound / SCALE, seconds,
+            proven=value >= bound - 0.5,
+        )  # fmt: skip
+
+    def _first_hours(self, pool: str) -> set[int]:
+        """The hours in which the pool's work, as it is, asks for most."""
+        asked, nodes = self.needs.base[pool], self.needs.whole[pool]
+        picked = set(np.argsort(-asked, kind="stable")[:HOURS_FIRST].tolist())
+        return picked | set(np.argsort(-nodes, kind="stable")[:2].tolist())
+
+    def quick(self) -> None:
+        """Changes as they are, then none of them: the better of both."""
+        for options in (by_gain(self.problem), ()):
+            self.offer(packed(self.problem, self.needs, self.worth, Hint(options)))
+        asked = self.needs.asked(self.best.chosen.values())
+        for pool, known in self.hours.items():
+            known.update(np.argsort(-asked[pool], kind="stable")[:HOURS_FIRST].tolist())
+
+    def model(self, carriers: Sequence[Carrier], *, whole: bool) -> PlanModel:
+        made = PlanModel(Basis(self.problem, self.rooms, self.needs, self.worth, self.today), carriers, whole=whole)
+        made.hours(self.hours)
+        return made
+
+    def _near(self) -> float:
+        """How far from a bound is near enough for a solver, in hundredths. It is not a share of the solver's objective:
+        that counts what is missing, too, and would hide the rest."""
+        aim = abs(self._net(self.bound)) if math.isfinite(self.bound) else sum(self.worth.node.values())
+        return max(self.budget.enough / 2 * aim, 0.5)
+
+    def places_of(self, model: PlanModel, seconds: float) -> Solution:
+        self.wanted()
+        return by_cp_sat(model.cp, seconds, self._near(), self.budget.workers)
+
+    def bound_of(self, model: PlanModel, seconds: float) -> Solution:
+        self.wanted()
+        found = by_highs(model.cp, seconds, self._near())
+        if found.values or math.isfinite(found.bound):
+            return found
+        hint_of(model, self.best)
+        return self.places_of(model, seconds)
+
+    def bounded(self, seconds: float) -> None:
+        """The bound of what any layout can reach, and what can be made of the answer that reaches it."""
+        left = seconds
+        for _ in range(ROUNDS):
+            model = self.model(by_size(self.rooms), whole=False)
+            found = self.bound_of(model, left * FIRST_SHARE)
+            left -= found.seconds
+            self.bound = min(self.bound, found.bound)
+            if not found.values:
+                return
+            chosen = [o for o in self.problem.options if found.value(model.take[o.id])]
+            drop = [n.name for n in self.problem.nodes if not n.rented and not found.value(model.keep[n.name])]
+            self._packed(chosen, drop)
+            self._realized(model, found)
+            if not self._learned(model, found) or left < LEAST_SECONDS:
+                return
+
+    def _packed(self, chosen: Sequence[PlanOption], drop: Sequence[str]) -> None:
+        load = {name: len(room.pieces) for name, room in self.rooms.rooms.items()}
+        order = sorted(drop, key=lambda name: (load[name], -self.worth.node[name], name))
+        ranked = sorted(chosen, key=lambda o: (len(o.needs), o.id))
+        self.offer(packed(self.problem, self.needs, self.worth, Hint(ranked, order)))
+        self.offer(packed(self.problem, self.needs, self.worth, Hint(ranked)))
+
+    def _realized(self, relaxed: PlanModel, found: Solution) -> None:
+        """Places for all that the relaxed answer moves and starts, if there are any."""
+        if self.score(self.best) >= found.objective - 0.5:
+            return
+        made = self.model(slotted(by_kind(self.rooms), relaxed, found, 6), whole=True)
+        fixed_to(made, relaxed, found)
+        places = self.places_of(made, self.budget.layout_seconds / 4)
+        if places.values:
+            self._offer(made, places)
+
+    def _offer(self, model: PlanModel, found: Solution) -> Answer | None:
+        """The answer, if it keeps what the model may not know."""
+        answer = answer_of(model, found, self.needs)
+        if not holds(self.problem, self.needs, answer):
+            return None
+        self.offer(tidied(self.problem, self.needs, self.worth, answer))
+        return answer
+
+    def _learned(self, model: PlanModel, found: Solution) -> bool:
+        """Whether there are worse hours for what was found than those that the model knew: it knows them now."""
+        chosen = [o for o in self.problem.options if found.value(model.take[o.id])]
+        asked, wholes = self.needs.asked(chosen), self.needs.nodes(chosen)
+        fresh = False
+        for pool, nodes in self.problem.pools.items():
+            room = sum(n.gpus for n in nodes if found.value(model.keep[n.name]))
+            room -= sum(found.value(model.rows.divided[n.name]) for n in nodes if n.name in model.rows.divided)
+            known = self.hours[pool]
+            worst = np.argsort(-asked[pool], kind="stable")[:HOURS_FIRST].tolist()
+            if asked[pool][worst[0]] > max(room, *(asked[pool][t] for t in known)):
+                fresh = True
+                known.update(worst)
+            busiest = int(np.argmax(wholes[pool]))
+            if wholes[pool][busiest] > max(wholes[pool][t] for t in known):
+                fresh = True
+                known.add(busiest)
+        return fresh
+
+    def placed(self, seconds: float) -> None:
+        """Places for all: the best answer that the solver finds from the one there is."""
+        carriers = by_kind(self.rooms)
+        fewer = restricted(carriers, self.rooms, self.best, PAIRS_MAX)
+        left = seconds
+        for _ in range(ROUNDS):
+            model = self.model(fewer, whole=True)
+            hint_of(model, self.best)
+            found = self.places_of(model, left * FIRST_SHARE)
+            left -= found.seconds
+            if fewer is carriers:
+                self.bound = min(self.bound, found.bound)
+            if not found.values:
+                return
+            self._offer(model, found)
+            if not self._learned(model, found) or left < LEAST_SECONDS:
+                return
+
+
+def solve(
+    problem: Problem,
+    budget: SolverBudget,
+    clock: Callable[[], float],
+    on_first: Callable[[Layout], None] | None = None,
+    wanted: Callable[[], None] = lambda: None,
+) -> Layout:
+    """The best layout that was found. `clock`: seconds, to tell how long it took. `on_first`: is given the first
+    answer, which keeps every rule but has no bound yet (infinite). `wanted`: is called before each run of a solver;
+    what it raises ends the search."""
+    begun = clock()
+    search = Search(problem, budget, wanted)
+    search.quick()
+    if on_first is not None:
+        on_first(search.layout(clock() - begun))
+    search.bounded(budget.bound_seconds)
+    if not search.done(budget.enough):
+        search.placed(budget.layout_seconds)
+    return search.layout(clock() - begun)

@@ -1,0 +1,1 @@
+"""Fleets on which plans are made, executed and measured anew."""

@@ -1,0 +1,260 @@
+"""What tests of patches share: accepted recommendations of every action, and sample manifests to apply them to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from skuwise.advisor.core.advice_types import Configuration, SavingsBaseline
+from skuwise.advisor.ledger.entries import LedgerEntry, LedgerEvent, Proposal
+from skuwise.advisor.ledger.file.store import Ledger
+from skuwise.advisor.moves.tracking.observation import Measure, WorkloadAddress
+from skuwise.advisor.patches.build import patch_for
+from skuwise.advisor.patches.model import PatchSet, Target
+from skuwise.advisor.patches.subject import Asked, GivenFile, Subject
+from skuwise.tests.support.ledger_builders import ground
+from skuwise.tests.support.moves_builders import IB, PLAIN, catalog
+
+NOW = 1_790_000_000.0
+ID = "r-0123456789ab"
+H100 = Configuration("H100-SXM5", IB, 16)
+SERVICE = WorkloadAddress("kubernetes", "chat", "llm", "Deployment", account="nlp")
+
+# Action -> what its prediction rests on, beside the common part.
+GROUNDS = {
+    "move-sku": {"target": Configuration("H100-SXM5", PLAIN, 16)},
+    "swap-placement": {
+        "target": Configuration("H100-SXM5", PLAIN, 16), "yardstick": SavingsBaseline(partner="pretrain"),
+    },
+    "reduce-gpus": {"target": replace(H100, gpu_count=8)},
+    "mig-slice": {
+        "source": replace(H100, gpu_count=2), "target": replace(H100, gpu_count=1), "nodes": ("n1",),
+        "yardstick": SavingsBaseline(mig_profile="1g.10gb"),
+    },
+    "release": {"target": Configuration(None, None, 0)},
+    "consolidate": {
+        "series_id": None, "address": None, "nodes": (), "target": replace(H100, gpu_count=8),
+        "yardstick": SavingsBaseline(nodes=("n1", "n2"), freed=("n2",)),
+    },
+    "schedule-off": {"yardstick": SavingsBaseline(off_hours=(22, 6))},
+    "rest-clocks": {"yardstick": SavingsBaseline(rest_watts=70.0)},
+    "lower-clock": {
+        "yardstick": SavingsBaseline(clock_share=0.8), "before": Measure(16.0, 11_680.0, clock_ratio=1.0),
+    },
+    "power-cap": {"yardstick": SavingsBaseline(cap_watts=500.0)},
+    "fix-first": {},
+}  # fmt: skip
+
+
+def accepted(action: str, about: str = "chat", text: str = "What was measured.", **changes) -> LedgerEntry:
+    """A recommendation as the ledger has it after it was accepted. `changes`: of its ground."""
+    told = ground(**{"target": H100, "address": SERVICE, **GROUNDS[action], **changes})
+    proposal = Proposal(
+        ID, action, about, "16 x H100-SXM5 on A", "16 x H100-SXM5 on B", 100.0, 0.0, "cash-now", "low", False, text,
+        "fleet.db", told,
+    )  # fmt: skip
+    events = (LedgerEvent("proposed", NOW - 60, "skuwise"), LedgerEvent("accepted", NOW, "ann"))
+    return LedgerEntry(proposal, NOW - 60, NOW, events)
+
+
+def subject(action: str, *manifests: tuple[str, str], entry: LedgerEntry | None = None, **asked) -> Subject:
+    """What a patch is made of. `manifests`: name and text of each."""
+    entry = entry or accepted(action)
+    given = tuple(GivenFile(Path("/srv") / name, text.encode("utf-8", "surrogatepass")) for name, text in manifests)
+    assert entry.proposal.ground is not None
+    return Subject(entry, entry.proposal.ground, catalog(), Asked(manifests=given, **asked))
+
+
+def patch_of(action: str, target: Target, *manifests: tuple[str, str], **asked) -> PatchSet:
+    return patch_for(subject(action, *manifests, **asked), target)
+
+
+def kept_in(path: Path, *entries: LedgerEntry) -> None:
+    """A ledger with these recommendations."""
+    for entry in entries:
+        Ledger(path).propose((entry.proposal,), NOW - 60)
+        for event in entry.events[1:]:
+            Ledger(path).add(entry.proposal.id, event)
+
+
+DEPLOYMENT = """\
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: chat
+  namespace: llm
+  labels: {app: chat}
+spec:
+  replicas: REPLICAS
+  selector:
+    matchLabels: {app: chat}
+  template:
+    metadata:
+      labels: {app: chat}
+    spec:
+      nodeSelector:
+        node.kubernetes.io/instance-type: Standard_ND96isr_H100_v5
+      containers:
+        - name: proxy
+          image: envoyproxy/envoy:v1.31
+        - name: server
+          image: vllm/vllm-openai:v0.9.0
+          env:
+            - {name: MODEL, value: "70b"}
+            - {name: OLD, value: "on"}
+          resources:
+            limits: {nvidia.com/gpu: GPUS, memory: 64Gi}
+            requests: {nvidia.com/gpu: "GPUS", cpu: "1e1"}
+"""
+
+STATEFUL_SET = """\
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: chat, namespace: llm, annotations: {team: nlp}}
+spec:
+  replicas: REPLICAS
+  serviceName: chat
+  selector: {matchLabels: {app: chat}}
+  template:
+    metadata: {labels: {app: chat}}
+    spec:
+      affinity:
+        nodeAffinity:
+          requiredDuringSchedulingIgnoredDuringExecution:
+            nodeSelectorTerms:
+              - matchExpressions:
+                  - {key: node.kubernetes.io/instance-type, operator: In, values: [Standard_ND96isr_H100_v5]}
+                  - {key: zone, operator: NotIn, values: ["2"]}
+      containers:
+        - name: server
+          image: vllm/vllm-openai:v0.9.0
+          resources: {limits: {nvidia.com/gpu: GPUS}}
+"""
+
+JOB = """\
+apiVersion: batch/v1
+kind: Job
+metadata: {name: chat, namespace: llm}
+spec:
+  parallelism: REPLICAS
+  completions: REPLICAS
+  template:
+    spec:
+      restartPolicy: Never
+      containers:
+        - name: embed
+          image: example.org/embed:1
+          resources: {limits: {nvidia.com/gpu: GPUS}}
+"""
+
+# A custom resource: the API server has no strategic merge patch for it.
+PYTORCH_JOB = """\
+apiVersion: kubeflow.org/v1
+kind: PyTorchJob
+metadata: {name: chat, namespace: llm}
+spec:
+  pytorchReplicaSpecs:
+    Worker:
+      replicas: REPLICAS
+      restartPolicy: OnFailure
+      template:
+        spec:
+          containers:
+            - name: pytorch
+              image: example.org/train:1
+              resources: {limits: {nvidia.com/gpu: GPUS}}
+"""
+
+CLUSTER_QUEUE = """\
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: ClusterQueue
+metadata: {name: gpus}
+spec:
+  namespaceSelector: {}
+  resourceGroups:
+    - coveredResources: [cpu, nvidia.com/gpu]
+      flavors:
+        - name: h100-ib
+          resources:
+            - {name: cpu, nominalQuota: "960"}
+            - {name: nvidia.com/gpu, nominalQuota: 32}
+"""
+
+NODES = """\
+apiVersion: v1
+kind: List
+items:
+  - apiVersion: v1
+    kind: Node
+    metadata: {name: n1}
+    spec: {providerID: "azure:///1", unschedulable: true}
+  - apiVersion: v1
+    kind: Node
+    metadata: {name: n2, annotations: {a: b}}
+    spec: {providerID: "azure:///2"}
+"""
+
+BATCH_SCRIPT = """\
+#!/bin/bash
+#SBATCH --job-name=chat
+#SBATCH -p train --nodes=2
+#SBATCH --gres=gpu:h100:8   # whole nodes
+# a comment
+
+srun python serve.py
+#SBATCH --gres=gpu:1
+"""
+
+ONE_GPU_SCRIPT = "#!/bin/bash\n#SBATCH --partition=train\n#SBATCH --gres=gpu:1\nsrun python serve.py"
+
+SLURM_CONF = """\
+NodeName=n1 NodeAddr=127.0.0.1 Port=17001 CPUs=96 RealMemory=1000 Gres=gpu:h100:8 Feature=h100 State=CLOUD
+NodeName=n[2-4] NodeAddr=127.0.0.1 Port=[17002-17004] CPUs=96 RealMemory=1000 Gres=gpu:h100:8 Feature=h100 State=CLOUD
+NodeName=m[1-2] NodeAddr=127.0.0.1 Port=[17005-17006] CPUs=96 RealMemory=1000 Gres=gpu:8 State=CLOUD
+PartitionName=train Nodes=n[1-4] Default=YES State=UP
+PartitionName=plain Nodes=m[1-2] State=UP
+"""
+
+GRES_CONF = """\
+# GPUs of each node
+NodeName=n1 Name=gpu Type=h100 File=/dev/nvidia[0-7]
+NodeName=n[2-4] Name=gpu Type=h100 File=/dev/nvidia[0-7]
+"""
+
+LIMITS = "index, power.limit [W]\n0, 700.00 W\n1, 650.50 W\n"
+# GPUs 0 and 1 are divided for others.
+MIG_STATE = """\
+version: v1
+mig-configs:
+  current:
+  - devices: [0, 1]
+    mig-enabled: true
+    mig-devices:
+      3g.40gb: 2
+  - devices: [2, 3, 4, 5, 6, 7]
+    mig-enabled: false
+    mig-devices: {}
+"""
+
+
+def sized(manifest: str, replicas: int, gpus: int) -> str:
+    return manifest.replace("REPLICAS", str(replicas)).replace("GPUS", str(gpus))
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A manifest, and with how many replicas and GPUs each it is of one action."""
+
+    name: str
+    text: str
+    strategic: bool = True
+
+    def of(self, action: str) -> str:
+        return sized(self.text, 2, 1) if action == "mig-slice" else sized(self.text, 2, 8)
+
+
+SAMPLES = (
+    Sample("deployment", DEPLOYMENT), Sample("statefulset", STATEFUL_SET), Sample("job", JOB),
+    Sample("pytorchjob", PYTORCH_JOB, strategic=False),
+)  # fmt: skip
+KUBERNETES_ACTIONS = ("move-sku", "swap-placement", "reduce-gpus", "mig-slice", "rest-clocks", "release")

@@ -1,0 +1,57 @@
+"""Plans on hand-built verdicts: fleets whose best plan is known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from skuwise.advisor.core.frame import Frame
+from skuwise.advisor.core.verdict_types import Owner
+from skuwise.advisor.pipeline import AdviseOptions, reason_on
+from skuwise.advisor.plan.limits import NO_CHANGE, FleetChange, PlanRequest
+from skuwise.advisor.plan.planner import Planner
+from skuwise.advisor.plan.result import Plan
+from skuwise.advisor.plan.solve import SolverBudget
+from skuwise.advisor.verdicts.types import Verdicts
+from skuwise.tests.support.moves_builders import END, PLAIN, catalog, gpus_of, node, usage, workload
+from skuwise.tests.support.rulebooks import rulebook
+
+NOTHING = pd.DataFrame()
+
+
+def planner(given: Verdicts, prices=(), *, host: pd.DataFrame = NOTHING, decisions=None) -> Planner:
+    """A planner of verdicts. Who holds what follows from the workloads themselves."""
+    found = reason_on(
+        given, rulebook(catalog(), prices=prices), AdviseOptions(END, decisions=decisions or {}),
+        np.random.default_rng(1), source={"kind": "sqlite", "databases": ["fleet.db"]},
+    )  # fmt: skip
+    uses = pd.DataFrame(
+        [(w.id, g.split("-")[1], g, w.end) for w in given.workloads for g in w.gpus],
+        columns=["workload_id", "node", "gpu_uuid", "ts_end"],
+    )
+    frame = Frame(
+        given.window, NOTHING, NOTHING, NOTHING, NOTHING, host, NOTHING, uses, NOTHING, {"kind": "sqlite"}
+    )  # fmt: skip
+    return Planner(found, frame, SolverBudget(2.0, 4.0, 1), lambda: 0.0)
+
+
+def plan_of(given: Verdicts, prices=(), change: FleetChange = NO_CHANGE, **request) -> Plan:
+    return planner(given, prices).plan(PlanRequest(**{"reserve_nodes": 0, **request}), change)
+
+
+def plain_node(name: str, **changes):
+    """A node without a fabric."""
+    return node(name, PLAIN, **{"fabric": None, **changes})
+
+
+def replica(name: str, where: str, gpus: range, *, of: str = "chat", team: str | None = None, **changes):
+    """One replica of a service on some GPUs of one node."""
+    return workload(
+        of, (where,), id=f"w-{name}", series_id=f"s-{of}",
+        gpus=tuple(gpus_of(where)[i] for i in gpus), owner=Owner(team=team, user="ann"),
+        **{"node_sku": PLAIN, **changes},
+    )  # fmt: skip
+
+
+def busy(w, level: float = 0.6):
+    """Use at a level that no smaller count of GPUs could carry."""
+    return usage(w, u_c=0.1, u_m=level)

@@ -1,0 +1,247 @@
+"""What showback splits: it sums to the nodes' price x hours whatever the fleet, and agrees with the advice."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import pytest
+from skuwise.advisor.billing.showback import CATEGORIES, Showback
+from skuwise.advisor.billing.showback_sums import groups_of, node_checks, sum_rows, unowned_of, whole_check
+from skuwise.advisor.moves.base.price_book import PriceBook
+from skuwise.advisor.moves.base.pricing import reconcile
+from skuwise.advisor.verdicts.accounting.gpu_hour_accounting import hours_by_use
+from skuwise.advisor.verdicts.judge import judge
+from skuwise.tests.support.frame_builder import DECODE, FREE, HOUR, START, FrameBuilder
+from skuwise.tests.support.rulebooks import rulebook
+from skuwise.tests.support.showback_fleets import RATE, known, price, random_fleet, split, with_tokens
+
+DAY = 86400.0
+
+
+def by_category(showback: Showback) -> dict[str, tuple[float, float]]:
+    out = {}
+    for category in CATEGORIES:
+        rows = [row for row in showback.rows if row.category == category]
+        if rows:
+            out[category] = (sum(row.usd or 0.0 for row in rows), sum(row.gpu_hours for row in rows))
+    return out
+
+
+def test_a_node_with_known_hours_is_split_by_them() -> None:
+    found = by_category(split(known().frame(), price(usd=80.0)))
+    share = 1 - found["fabric-premium"][0] / (found["used"][0] + found["fabric-premium"][0])
+    assert found["used"] == (pytest.approx(4 * 48 * 10 * share, abs=1e-5), 192.0)
+    assert found["held-idle"] == (pytest.approx(960.0), 96.0)
+    assert found["unallocated"] == (pytest.approx(960.0), 96.0)
+    assert found["fabric-premium"][1] == 0 and 0.5 < share < 1
+    assert sum(usd for usd, _ in found.values()) == pytest.approx(80 * 48)
+
+
+def test_rows_are_cut_at_midnight_and_at_the_window() -> None:
+    rows = split(known().frame()).rows
+    days = {(row.start, row.end) for row in rows}
+    assert all(start // DAY == (end - 1) // DAY for start, end in days)
+    assert min(start for start, _ in days) == START and max(end for _, end in days) == START + 48 * HOUR
+    hours = {start: (end - start) / 3600 for start, end in days}
+    for start, period in hours.items():
+        assert sum(row.gpu_hours for row in rows if row.start == start) == pytest.approx(8 * period, abs=1e-5)
+        assert sum(row.usd or 0 for row in rows if row.start == start) == pytest.approx(RATE * period, abs=1e-4)
+        assert sum(row.node_hours for row in rows if row.start == start) == pytest.approx(period, abs=1e-5)
+
+
+def test_a_row_over_midnight_is_divided_by_time() -> None:
+    builder = FrameBuilder(hours=48)
+    (uuid,) = builder.node("n1")
+    # One row from 20 hours on over the next 8: midnight lies in it.
+    builder.use(DECODE, "n1", uuid, start=0, end=48, interval=8 * HOUR)
+    builder.work("w", [("n1", uuid)])
+    hours: dict[float, float] = defaultdict(float)
+    for row in split(builder.frame()).rows:
+        hours[row.start] += row.gpu_hours
+    assert {(start, round(h, 5)) for start, h in hours.items()} == {
+        (max(day, START), round((min(day + DAY, START + 48 * HOUR) - max(day, START)) / 3600, 5))
+        for day in (START // DAY * DAY + n * DAY for n in range(4))
+        if day < START + 48 * HOUR
+    }
+
+
+def test_nodes_that_were_there_for_hours_cost_these_hours_and_are_named() -> None:
+    b = FrameBuilder(hours=24 * 14)
+    for day in range(14):
+        uuids = b.node(f"spot-{day}", gpus=8, first_seen=START + day * DAY)
+        b.nodes[-1]["last_seen"] = START + day * DAY + 8 * HOUR
+        for uuid in uuids:
+            b.use(DECODE, f"spot-{day}", uuid, start=day * 24, end=day * 24 + 8)
+    (stays,) = b.node("stays")
+    b.use(DECODE, "stays", stays)
+    showback = split(b.frame())
+    left = [node for node in showback.nodes if node.node.startswith("spot") and node.hours == 8.0]
+    assert len(left) == 11 and all(node.end == node.start + 8 * HOUR for node in left)
+    names = {node.node for node in left}
+    assert not [row for row in showback.rows if row.node in names and row.category == "unobserved"]
+    assert sum(row.usd or 0 for row in showback.rows if row.node in names) == pytest.approx(11 * 8 * RATE)
+    (note,) = [n for n in showback.notes if n.code == "nodes-that-left"]
+    assert set(str(note.fields["nodes"]).split(", ")) == names
+
+
+@pytest.mark.parametrize("number", range(40))
+def test_whatever_the_fleet_the_parts_sum_to_price_times_hours(number, seed_of) -> None:
+    frame, prices = random_fleet(seed_of(number))
+    showback = split(frame, *prices)
+    checks = node_checks(showback)
+    assert all(check.closes for check in checks.values()) and whole_check(tuple(checks.values())).closes
+    for node in showback.nodes:
+        own = [row for row in showback.rows if row.node == node.node]
+        assert sum(row.gpu_hours for row in own) == pytest.approx(node.gpu_count * node.hours, abs=2e-6)
+        if node.price is None:
+            assert {row.usd for row in own} <= {None}
+        else:
+            assert sum(row.usd for row in own) == pytest.approx(node.price.usd_per_hour * node.hours, abs=2e-6)  # type: ignore[misc]
+        assert all(row.gpu_hours >= 0 and row.node_hours >= 0 and (row.usd or 0) >= 0 for row in own)
+        assert all(node.start <= row.start < row.end <= node.end for row in own)
+        assert all(row.start // DAY == (row.end - 1e-3) // DAY for row in own)
+        for start, end in {(row.start, row.end) for row in own}:
+            of_day = sum(row.gpu_hours for row in own if row.start == start)
+            assert of_day == pytest.approx(node.gpu_count * (end - start) / 3600, rel=1e-3, abs=1e-5)
+
+
+@pytest.mark.parametrize("number", range(12))
+def test_whatever_the_fleet_it_agrees_with_the_reconciliation_of_the_advice(number, seed_of) -> None:
+    frame, prices = random_fleet(seed_of(100 + number))
+    book = rulebook(prices=prices)
+    verdicts = judge(frame, book)
+    told, _ = reconcile(verdicts, PriceBook(book.catalog, tuple(book.own.prices), book.power, book.hourly))
+    hours = hours_by_use(verdicts.occupancy)
+    showback = split(frame, *prices)
+    whole = sum_rows(showback.rows)
+
+    def usd(*names: str) -> float:
+        return sum(value for name, value in whole.usd.items() if name in names)
+
+    def gpu_hours(name: str) -> float:
+        return sum(value for category, value in whole.gpu_hours.items() if category == name)
+
+    if told.total is None:
+        assert whole.total_usd is None
+    else:
+        assert told.workloads is not None
+        assert usd("used", "fabric-premium") == pytest.approx(told.workloads, abs=1e-4)
+        assert usd("held-idle") == pytest.approx(told.allocated_idle, abs=1e-4)
+        assert usd("shared-pool") == pytest.approx(told.shared, abs=1e-4)
+        assert usd("unallocated") == pytest.approx(told.unallocated, abs=1e-4)
+        assert usd("unobserved") == pytest.approx(told.unobserved, abs=1e-4)
+    assert gpu_hours("used") == pytest.approx(hours.workloads, abs=1e-4)
+    assert gpu_hours("held-idle") == pytest.approx(hours.allocated_idle, abs=1e-4)
+    assert gpu_hours("shared-pool") == pytest.approx(hours.shared, abs=1e-4)
+    assert gpu_hours("unobserved") == pytest.approx(hours.unobserved, abs=1e-4)
+
+
+@pytest.mark.slow
+def test_random_fleets_hold_what_the_properties_are_about(seed_of) -> None:
+    seen: set[str] = set()
+    for number in range(40):
+        frame, prices = random_fleet(seed_of(number))
+        showback = split(frame, *prices)
+        seen |= {row.category for row in showback.rows}
+        seen |= {"no price" for node in showback.nodes if node.price is None}
+    assert seen >= {"used", "held-idle", "fabric-premium", "shared-pool", "unallocated", "unobserved", "no price"}
+
+
+@pytest.mark.parametrize(("util", "used"), [(0.4, True), (0.0, False), (None, None)])
+def test_a_fabric_premium_says_whether_the_fabric_was_used(util, used) -> None:
+    showback = split(known(fabric=util).frame())
+    (node,) = showback.nodes
+    assert node.fabric_used is used
+    assert node.fabric_usd_per_hour is not None and 0 < node.fabric_usd_per_hour < RATE
+    premium = [row for row in showback.rows if row.category == "fabric-premium"]
+    # Half of the node's GPU-hours are used, and the premium is taken out of those alone.
+    assert sum(row.usd or 0 for row in premium) == pytest.approx(node.fabric_usd_per_hour * 48 / 2, abs=1e-4)
+    assert {row.workload for row in premium} == {"w-train"}
+
+
+def test_an_assumed_premium_is_said() -> None:
+    codes = {note.code: note for note in split(known().frame(), price(basis="owned")).notes}
+    assert codes["fabric-premium-assumed"].fields == {"nodes": "n1"}
+
+
+def test_without_a_price_there_are_hours_and_no_cost() -> None:
+    builder = FrameBuilder(hours=30)
+    (uuid,) = builder.node("lone")
+    builder.use(FREE, "lone", uuid)
+    showback = split(builder.frame())
+    assert {row.usd for row in showback.rows} == {None} and sum(row.gpu_hours for row in showback.rows) == 30
+    notes = {note.code: note for note in showback.notes}
+    assert "lone" in notes["showback-without-price"].text and "prices-missing" in notes
+    assert sum_rows(showback.rows).total_usd is None
+    assert whole_check(tuple(node_checks(showback).values())).closes
+
+
+def test_a_dollar_per_million_tokens_is_of_the_hours_that_have_both() -> None:
+    # 10 hours of tokens; the other 38 hours of the workload cost nothing per token.
+    frame = with_tokens(known().frame(), "w-train", 3.6e6, hours=range(20, 30))
+    (group,) = [g for g in groups_of(split(frame), "workload") if g.name == "train"]
+    assert group.sums.tokens == pytest.approx(3.6e7)
+    assert group.sums.usd_per_million_tokens == pytest.approx(4 * RATE / 8 / 3.6)
+    assert group.tokens_unknown is None
+
+
+def test_tokens_stand_once_a_day_whatever_the_rows() -> None:
+    frame = with_tokens(known().frame(), "w-train", 1000.0, hours=range(48))
+    rows = split(frame).rows
+    told = [row for row in rows if row.tokens is not None]
+    assert sum(row.tokens for row in told) == pytest.approx(48_000)  # type: ignore[misc]
+    assert {row.category for row in told} == {"used"} and len(told) == len({row.start for row in rows})
+
+
+def _scarce(frame):
+    told = with_tokens(frame, "w-train", 1000.0, hours=range(3))
+    told.tokens["seconds"] = 600.0
+    return told
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        (lambda frame: frame, "token-cost-not-reported"),
+        (_scarce, "token-cost-too-rare"),
+    ],
+)
+def test_why_there_is_no_cost_per_token(change, code) -> None:
+    frame = change(known().frame())
+    (group,) = [g for g in groups_of(split(frame), "workload") if g.name == "train"]
+    assert group.sums.usd_per_million_tokens is None
+    assert group.tokens_unknown is not None and group.tokens_unknown.code == code
+
+
+def test_tokens_of_a_node_without_a_price_have_no_cost() -> None:
+    builder = FrameBuilder(hours=30)
+    (uuid,) = builder.node("lone")
+    builder.use(DECODE, "lone", uuid)
+    builder.work("w", [("lone", uuid)])
+    frame = with_tokens(builder.frame(), "w", 1000.0, hours=range(30), node="lone")
+    (group,) = groups_of(split(frame), "team")
+    assert group.sums.tokens == pytest.approx(30_000) and group.sums.token_usd is None
+    assert group.tokens_unknown is not None and group.tokens_unknown.code == "token-cost-without-price"
+
+
+def test_groups_are_by_what_is_asked_and_the_unnamed_come_last() -> None:
+    showback = split(known(namespace="zoo", account="acc").frame(), whose=lambda w: "t" if w.name == "held" else None)
+    named = {by: [g.name for g in groups_of(showback, by)] for by in ("team", "namespace", "account", "workload")}
+    assert named["team"] == ["t", None] and named["namespace"] == ["zoo", "lab"]
+    assert named["account"] == ["acc", None] and named["workload"] == ["train", "held"]
+    assert set(unowned_of(showback)) == {"unallocated"}
+    whole = sum_rows(showback.rows).total_usd or 0.0
+    parts = [g.sums.total_usd or 0.0 for g in groups_of(showback, "team")]
+    assert sum(parts) + sum(s.total_usd or 0.0 for s in unowned_of(showback).values()) == pytest.approx(whole)
+
+
+def test_what_several_hold_is_nobodys() -> None:
+    builder = FrameBuilder(hours=24)
+    uuids = builder.node("n1", gpus=8)
+    for uuid in uuids:
+        builder.use(DECODE, "n1", uuid)
+    for name in ("a", "b"):
+        builder.work(f"w-{name}", [("n1", uuid) for uuid in uuids], name=name, series=f"s-{name}")
+    showback = split(builder.frame())
+    assert {(row.category, row.workload) for row in showback.rows} == {("shared-pool", None)}
+    assert groups_of(showback, "team") == ()

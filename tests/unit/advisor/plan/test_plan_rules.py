@@ -1,0 +1,317 @@
+"""Single rules of a plan, each with a fleet small enough to see what the answer must be."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from skuwise.advisor.core.coded_text import CodedText
+from skuwise.advisor.plan.build import as_today, reserve_of
+from skuwise.advisor.plan.draft import Answer
+from skuwise.advisor.plan.found import tidied
+from skuwise.advisor.plan.limits import PlanRequest
+from skuwise.advisor.plan.needs import Needs
+from skuwise.advisor.plan.problem import FOREVER, Layout, PlanNode, PlanOption, PlanSeries, PlanUnit, Problem
+from skuwise.advisor.plan.solve import SolverBudget, solve
+from skuwise.advisor.plan.steps import sequence
+from skuwise.advisor.plan.worth import Worth
+from skuwise.tests.support.plan_checker import broken_rules
+from skuwise.tests.support.plan_steps import wrong_steps
+
+NOW = 1_790_000_000.0
+
+
+def node(name: str, **more: Any) -> PlanNode:
+    return PlanNode(name, more.pop("pool", "p"), "gpu", "sku", more.pop("gpus", 8), more.pop("usd", 10.0), **more)
+
+
+def service(name: str, places: Mapping[str, int] | list[tuple[str, int]], peak: float = 0.0, **more: Any) -> PlanSeries:
+    """Replicas by (node, GPUs). `more`: of the series `apart`, `tenant`, `pool`; the rest of each unit."""
+    pairs = list(places.items()) if isinstance(places, Mapping) else places
+    own = {key: more.pop(key) for key in ("apart", "tenant", "pool") if key in more}
+    units = tuple(PlanUnit(f"{name}{i}", name, {at: gpus}, **more) for i, (at, gpus) in enumerate(pairs))
+    hours = np.array([0.0, peak])
+    return PlanSeries(
+        name, name, "team", own.pop("pool", "p"), "online-inference", False, units, hours, np.zeros(2), **own
+    )  # fmt: skip
+
+
+def fleet(nodes: list[PlanNode], series: list[PlanSeries], *options: PlanOption, **more: Any) -> Problem:
+    return Problem(tuple(nodes), tuple(series), options, more.pop("goal", "cash"), NOW, **more)
+
+
+def planned(problem: Problem) -> Layout:
+    layout = solve(problem, SolverBudget(3, 3), time.perf_counter)
+    assert broken_rules(problem, layout) == []
+    return layout
+
+
+def test_two_half_empty_nodes_become_one() -> None:
+    layout = planned(fleet([node("a"), node("b")], [service("s", {"a": 3}), service("t", {"b": 4})]))
+    assert len(layout.kept) == 1
+    assert layout.value == 7300 - 50
+    assert layout.proven
+
+
+def test_a_node_bound_for_good_is_not_cash_but_it_is_a_node() -> None:
+    nodes = [node("a", bound_until=FOREVER), node("b", bound_until=FOREVER)]
+    series = [service("s", {"a": 3}), service("t", {"b": 4})]
+    assert planned(fleet(nodes, series)).value == 0
+    assert planned(fleet(nodes, series, goal="nodes")).value == 0.98
+
+
+def test_demand_at_its_peak_keeps_a_node() -> None:
+    series = [service("s", {"a": 3}, peak=6), service("t", {"b": 4}, peak=4)]
+    assert planned(fleet([node("a"), node("b")], series)).kept == {"a", "b"}
+    # Where the peaks are not at the same hour they share a node.
+    apart = replace(series[0], demand=np.array([6.0, 0.0])), replace(series[1], demand=np.array([0.0, 5.0]))
+    assert planned(fleet([node("a"), node("b")], [*apart])).kept == {"a", "b"}
+    lower = replace(apart[0], demand=np.array([4.0, 0.0])), apart[1]
+    assert len(planned(fleet([node("a"), node("b")], [*lower])).kept) == 1
+
+
+def test_demand_above_everything_is_told_and_changes_nothing() -> None:
+    layout = planned(fleet([node("a"), node("b")], [service("s", {"a": 8}, peak=50), service("t", {"b": 8})]))
+    assert layout.short == {"p": 42}
+    assert layout.places == {"s0": "a", "t0": "b"}
+    assert layout.kept == {"a", "b"}
+
+
+def test_what_is_missing_is_rented() -> None:
+    nodes = [node("a"), node("r", rented=True), node("r2", rented=True)]
+    layout = planned(fleet(nodes, [service("s", {"a": 8}, peak=12)]))
+    assert len(layout.kept) == 2
+    assert layout.short == {}
+
+
+def test_replicas_stay_apart() -> None:
+    nodes = [node(name) for name in "abc"]
+    series = [service("s", {"a": 2, "b": 2}), service("t", {"c": 2})]
+    assert len(planned(fleet(nodes, series)).kept) == 2
+
+
+def test_a_linked_unit_needs_an_island_of_its_own() -> None:
+    def nodes(islands: tuple[int, ...]) -> list[PlanNode]:
+        return [node("a", islands=islands), node("b", islands=islands)]
+
+    series = [service("s", {"a": 3}, linked=True), service("t", [("b", 3)], linked=True)]
+    third = service("u", {"a": 1})
+    assert len(planned(fleet(nodes((4, 4)), [*series, third])).kept) == 1
+    assert len(planned(fleet(nodes((5, 2)), [*series, third])).kept) == 2
+    loose = [service("s", {"a": 3}), service("t", {"b": 3}), third]
+    assert len(planned(fleet(nodes((5, 2)), loose)).kept) == 1
+
+
+def test_memory_of_the_gpus_must_be_enough() -> None:
+    small, large = node("a", gpu_mem_bytes=40e9), node("b", gpu_mem_bytes=80e9, bound_until=None, usd=20.0)
+    known = [service("s", {"a": 2}), service("t", {"b": 2}, gpu_mem_bytes_each=30e9)]
+    assert planned(fleet([small, large], known)).kept == {"a"}
+    unknown = [service("s", {"a": 2}), service("t", {"b": 2})]
+    assert planned(fleet([small, large], unknown)).kept == {"b"}
+
+
+def test_instances_share_gpus_by_their_placements() -> None:
+    nodes = [node("a", gpus=1, mig=True), node("b", gpus=1, mig=True)]
+    fits = [service("s", {"a": 1}, mig=(3, 4)), service("t", {"b": 1}, mig=(4, 4))]
+    assert len(planned(fleet(nodes, fits)).kept) == 1
+    # Two of 4g do not: each begins at the first memory slice.
+    two = [service("s", {"a": 1}, mig=(4, 4)), service("t", {"b": 1}, mig=(4, 4))]
+    assert len(planned(fleet(nodes, two)).kept) == 2
+    whole = [service("s", {"a": 1}, mig=(1, 1)), service("t", {"b": 1})]
+    assert len(planned(fleet(nodes, whole)).kept) == 2
+    without = [replace(n, mig=False) for n in nodes]
+    assert len(planned(fleet(without, fits)).kept) == 2
+
+
+def test_the_reserve_is_where_the_largest_unit_could_start_again() -> None:
+    nodes = [node(name) for name in "abc"]
+    series = [service("s", {"a": 4}), service("t", {"b": 3}), service("u", {"c": 1})]
+    # 8 GPUs on one node hold all; with 4 in reserve 4 have to be free on one node.
+    assert len(planned(fleet(nodes, series)).kept) == 1
+    assert len(planned(fleet(nodes, series, reserve={"p": 4})).kept) == 2
+    full = [service("s", {"a": 8}), service("t", {"b": 5}), service("u", {"c": 3})]
+    # Nowhere are 8 free today, so 5 are enough: the reserve of 1 alone would leave two nodes... which are full.
+    layout = planned(fleet(nodes, full, reserve={"p": 1}))
+    assert layout.kept == {"a", "b", "c"}
+
+
+def test_tenants_do_not_share_a_node() -> None:
+    series = [service("s", {"a": 2}, tenant="x"), service("t", {"b": 2}, tenant="y")]
+    assert len(planned(fleet([node("a"), node("b")], series)).kept) == 1
+    assert len(planned(fleet([node("a"), node("b")], series, tenants_apart=True)).kept) == 2
+
+
+def test_what_is_beyond_a_limit_today_may_go_on() -> None:
+    nodes = [node("a", cpu_cores=4.0), node("b", cpu_cores=64.0)]
+    series = [service("s", [("a", 2), ("a", 2)], cpu_cores=8.0, apart=1), service("t", {"b": 8}, cpu_cores=1.0)]
+    layout = planned(fleet(nodes, series))
+    assert layout.places == {"s0": "a", "s1": "a", "t0": "b"}
+
+
+def test_what_does_not_move_keeps_its_node_and_may_end() -> None:
+    fixed = CodedText("fixed", "it may not move")
+    series = [service("s", {"a": 2}, fixed=fixed), service("t", {"b": 2}, fixed=fixed)]
+    assert planned(fleet([node("a"), node("b")], series)).kept == {"a", "b"}
+    release = PlanOption("r", "t", "release", None, 0, 0, "low", keeps_units=False)
+    assert planned(fleet([node("a"), node("b")], series, release)).kept == {"a"}
+
+
+def test_options_that_exclude_or_need_one_another() -> None:
+    nodes = [node(name) for name in "abc"]
+    series = [service(name, {name: 8}) for name in "abc"]
+    ends = [PlanOption(f"r{name}", name, "release", None, 0, 0, "low", keeps_units=False) for name in "abc"]
+    assert planned(fleet(nodes, series, *ends)).kept == frozenset()
+    one = [ends[0], replace(ends[1], excludes=frozenset({"ra"})), ends[2]]
+    assert len(planned(fleet(nodes, series, *one)).kept) == 1
+    needs = [replace(ends[0], needs=frozenset({"rb"})), replace(ends[1], excludes=frozenset({"rc"})), ends[2]]
+    assert set(planned(fleet(nodes, series, *needs)).chosen) == {"a", "b"}
+    assert len(planned(fleet(nodes, series, *ends, max_moves=2)).kept) == 1
+
+
+def job(name: str, gpus: float, nodes: float, **more: Any) -> PlanSeries:
+    return PlanSeries(
+        name, name, "team", more.pop("pool", "p"), "training", True, (), np.array([0.0, gpus]), np.array([0.0, nodes])
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("free", "moves"), [((4, 4), False), ((8, 0), True)])
+def test_jobs_that_go_elsewhere_get_whole_nodes_there(free: tuple[int, int], moves: bool) -> None:
+    """Eight GPUs that are free in parts on two nodes start no run that takes eight of one."""
+    fixed = CodedText("fixed", "it may not move")
+    nodes = [node("a", usd=40.0), node("x", pool="q"), node("y", pool="q")]
+    there = [service(f"s{at}", {at: 8 - left}, pool="q", fixed=fixed)
+             for at, left in zip("xy", free, strict=True) if left < 8]  # fmt: skip
+    move = PlanOption("r", "j", "move-sku", "q", 1, 8, "low", node_gpus=8)
+    layout = planned(fleet(nodes, [job("j", 8.0, 1.0), *there], move))
+    assert set(layout.chosen) == ({"j"} if moves else set())
+    # Its runs are the scheduler's affair: no replica of it has a node.
+    assert layout.places.keys() == {f"s{at}0" for at, left in zip("xy", free, strict=True) if left < 8}
+    torn = replace(move, node_gpus=0)
+    assert set(planned(fleet(nodes, [job("j", 8.0, 1.0), *there], torn)).chosen) == {"j"}
+
+
+def test_jobs_go_to_no_nodes_that_are_not_there() -> None:
+    nowhere = PlanOption("r", "j", "move-sku", "q", 1, 8, "low", node_gpus=8)
+    assert planned(fleet([node("a")], [job("j", 8.0, 1.0)], nowhere)).chosen == {}
+
+
+def test_what_goes_to_a_pool_that_rents_waits_for_it() -> None:
+    """Where its replica itself has a node already, the reserve there needs another."""
+    nodes = [node("a", usd=90.0), node("x", pool="q"), node("y", pool="q", rented=True)]
+    move = PlanOption("r", "s", "move-sku", "q", 1, 8, "low", keeps_units=False)
+    problem = fleet(nodes, [service("s", {"a": 8})], move, reserve={"q": 8})
+    layout = planned(problem)
+    steps = sequence(problem, layout)
+    assert [(s.kind, s.after) for s in steps] == [("rent", ()), ("option", (0,))]
+
+
+def test_a_step_of_jobs_comes_after_what_empties_their_nodes() -> None:
+    nodes = [node("a", usd=90.0), node("x", pool="q"), node("y", pool="q")]
+    there = [service("s", {"x": 4}, pool="q"), service("t", {"y": 4}, pool="q")]
+    problem = fleet(
+        nodes, [job("j", 8.0, 1.0), *there], PlanOption("r", "j", "move-sku", "q", 1, 8, "low", node_gpus=8)
+    )
+    layout = planned(problem)
+    steps = sequence(problem, layout)
+    assert wrong_steps(problem, layout, steps) == []
+    assert [(s.kind, s.after) for s in steps] == [("relocate", ()), ("option", (0,))]
+    assert steps[1].frees == ("a",)
+
+
+def test_two_nodes_have_two_names() -> None:
+    with pytest.raises(ValueError, match="same name"):
+        fleet([node("a"), node("a", pool="q")], [])
+
+
+def test_without_anything_there_is_a_plan() -> None:
+    layout = planned(fleet([], []))
+    assert (layout.value, layout.kept, layout.places) == (0.0, frozenset(), {})
+
+
+def test_empty_nodes_without_a_price_come_back_by_any_goal() -> None:
+    """Whatever else there is to gain, and those without jobs first."""
+    owned = [node(f"o{k}", pool="q", bound_until=FOREVER, drains=k == 1) for k in range(3)]
+    packs = [node("a"), node("b")]
+    series = [service("s", {"a": 3}), service("t", {"b": 4}), service("u", {"o2": 4}, pool="q")]
+    assert planned(fleet([*packs, *owned], series)).kept & {"o0", "o1", "o2"} == {"o2"}
+    wanted = [service("s", {"a": 3}), service("t", {"b": 4}), job("j", 12.0, 0.0, pool="q")]
+    kept = planned(fleet([*packs, *owned], wanted)).kept
+    assert kept & {"o0", "o1", "o2"} in ({"o1", "o0"}, {"o1", "o2"})
+
+
+def test_what_is_pinned_does_not_end() -> None:
+    fixed = CodedText("fixed", "it may not move")
+    series = service("s", {"a": 4, "b": 4, "c": 4}, fixed=fixed)
+    series = replace(series, units=(replace(series.units[0], pinned=True), *series.units[1:]))
+    nodes = [node(name) for name in "abc"]
+    release = PlanOption("r", "s", "release", None, 0, 0, "low", keeps_units=False)
+    assert planned(fleet(nodes, [series], release)).chosen == {}
+    one = PlanOption("r", "s", "reduce-gpus", "p", 1, 4, "low")
+    assert planned(fleet(nodes, [series], one)).places == {"s0": "a"}
+
+
+def test_a_series_in_two_pools_is_counted_in_each() -> None:
+    fixed = CodedText("fixed", "it may not move")
+    series = service("s", {"a": 6, "x": 6}, peak=14)
+    series = replace(series, units=(series.units[0], replace(series.units[1], fixed=fixed)), spread=True)
+    nodes = [node("a"), node("b"), node("x", pool="q"), node("y", pool="q")]
+    layout = planned(fleet(nodes, [series]))
+    assert (layout.short, len(layout.kept), layout.places["s1"]) == ({}, 2, "x")
+    problem = fleet(nodes, [series], PlanOption("r", "s", "release", None, 0, 0, "low", keeps_units=False))
+    assert planned(problem).kept == frozenset()
+    assert [problem.needed(pool, {}).max() for pool in "pq"] == [7.0, 7.0]
+
+
+def test_a_closed_node_takes_nothing_where_tenants_are_apart() -> None:
+    series = [service("s", {"a": 3}, tenant="x"), service("t", {"b": 3}, tenant="x")]
+    both = fleet([node("a"), node("b")], series, tenants_apart=True, fixed_gpus={"a": 1, "b": 1})
+    one = fleet([node("a"), node("b")], series, tenants_apart=True, fixed_gpus={"a": 1}, closed=frozenset({"a"}))
+    assert planned(both).kept == {"a", "b"}
+    assert planned(replace(one, closed=frozenset())).kept == {"a"}
+    assert planned(one).kept == {"a", "b"}
+
+
+def test_gpus_in_mig_mode_are_neither_a_reserve_nor_room_for_jobs() -> None:
+    """Two nodes of 8 GPUs, 7 of them divided into 7 instances each: 2 are free."""
+    units = [(name, 1) for name in "ab" for _ in range(49)]
+    instances = service("s", units, mig=(1, 1), apart=49)
+    problem = fleet([node("a", mig=True), node("b", mig=True)], [instances, job("j", 5.0, 0.0)])
+    cut, crowded = as_today(problem)
+    assert crowded == {"p": 3}
+    assert cut.by_series["j"].demand.max() == 2.0
+    wanted, kept = reserve_of(replace(problem, series=(instances,)), PlanRequest(reserve_nodes=1))
+    assert (wanted, kept) == ({"p": 8}, {"p": 2})
+
+
+@pytest.mark.parametrize(("cores", "kept"), [(64.0, {"b"}), (1.0, {"n"})])
+def test_no_node_is_rented_while_one_alike_that_would_do_is_given_up(cores: float, kept: set[str]) -> None:
+    """A solver that is near enough may: the two cost the same. Of two that would do, that with jobs is kept."""
+    nodes = [
+        node("a", cpu_cores=cores), node("b", drains=True, cpu_cores=cores), node("n", rented=True), node("x", pool="q")
+    ]  # fmt: skip
+    move = PlanOption("r", "s", "move-sku", "p", 1, 8, "low", keeps_units=False, cpu_cores_each=4.0)
+    problem = fleet(nodes, [service("s", {"x": 8}, pool="q")], move)
+    needs, chosen = Needs(problem), {"s": move}
+    answer = Answer(chosen, {"r#0": "n"}, frozenset({"n"}), {})
+    tidy = tidied(problem, needs, Worth(problem), answer)
+    assert tidy == Answer(chosen, dict.fromkeys(["r#0"], *kept), frozenset(kept), {})
+    layout = Layout(chosen, tidy.places, tidy.kept, {}, 0.0, 0.0, 0.0, proven=False)
+    assert broken_rules(problem, layout) == []
+
+
+def test_what_is_rented_for_the_reserve_alone_makes_way_too() -> None:
+    nodes = [node("a"), node("b"), node("n", rented=True)]
+    problem = fleet(nodes, [service("s", {"a": 8})], reserve={"p": 8})
+    answer = Answer({}, {"s0": "a"}, frozenset({"a", "n"}), {})
+    assert tidied(problem, Needs(problem), Worth(problem), answer).kept == {"a", "b"}
+
+
+def test_a_rented_node_stays_where_one_alike_is_too_small() -> None:
+    nodes = [node("a"), node("b", gpus=4), node("n", rented=True)]
+    problem = fleet(nodes, [service("s", {"a": 8}), service("t", {"b": 4}, peak=8)])
+    answer = Answer({}, {"s0": "a", "t0": "n"}, frozenset({"a", "n"}), {})
+    assert tidied(problem, Needs(problem), Worth(problem), answer) == answer

@@ -1,0 +1,56 @@
+"""The solver of plans: no rule is broken, what it finds is the best there is, and the bound is one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+from skuwise.advisor.plan.problem import Layout
+from skuwise.advisor.plan.solve import SolverBudget, solve
+from skuwise.tests.support.plan_checker import broken_rules
+from skuwise.tests.support.plan_exhaustive import best_value, score, tiny_problem
+from skuwise.tests.support.plan_fleets import small_problem
+
+BUDGET = SolverBudget(bound_seconds=3, layout_seconds=3)
+
+
+@pytest.mark.parametrize("number", range(25))
+def test_neither_the_first_answer_nor_the_last_breaks_a_rule(number: int, seed_of: Callable[[int], int]) -> None:
+    problem = small_problem(seed_of(number))
+    first: list[Layout] = []
+    layout = solve(problem, BUDGET, time.perf_counter, first.append)
+    assert broken_rules(problem, first[0]) == []
+    assert broken_rules(problem, layout) == []
+    assert score(problem, layout) >= score(problem, first[0]) - 1e-6
+    assert layout.bound >= layout.value
+
+
+class UnwantedError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("answers", [0, 1])
+def test_a_search_that_nobody_wants_any_more_runs_no_solver(answers: int) -> None:
+    first: list[Layout] = []
+    asked: list[int] = []
+
+    def wanted() -> None:
+        asked.append(len(first))
+        if len(asked) > answers:
+            raise UnwantedError
+
+    with pytest.raises(UnwantedError):
+        solve(small_problem(3), SolverBudget(30, 30, enough=-1.0), time.perf_counter, first.append, wanted)
+    assert len(first) == 1
+    assert asked == [1] * (answers + 1)
+
+
+# Tiny fleets that are searched through in well under a second.
+@pytest.mark.parametrize("number", [0, 2, 3, 5, 6, 8, 11, 12])
+def test_of_a_tiny_fleet_the_best_layout_is_found_and_proven(number: int) -> None:
+    problem = tiny_problem(number)
+    layout = solve(problem, SolverBudget(enough=0.0), time.perf_counter)
+    assert broken_rules(problem, layout) == []
+    assert score(problem, layout) == pytest.approx(best_value(problem), abs=0.02)
+    assert layout.proven
