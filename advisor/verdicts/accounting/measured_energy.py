@@ -57,21 +57,22 @@ def of_rows(seconds: Floats, told: Mapping[str, Floats], limit_watts: Floats) ->
     """`seconds`: observed; `told`: columns of the frame's `gpu`, by name; `limit_watts`: NaN where it is not known."""
     power, samples = told["power_watts_mean"], told["energy_joules_n"]
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        joules = told["energy_joules_mean"] * samples
+        # All in watts over the row's time: a product with seconds and its division lose digits where seconds are tiny.
+        counter = told["energy_joules_mean"] * samples / seconds
         every = np.fmax.reduce([told[name] for name in _COUNTS])
         # A counter that steps more rarely than it is read covers more than its samples: as long as it took at that
         # power.
-        by_watts = np.where(power > 0, joules / (power * seconds), 0.0)
+        by_watts = np.where(power > 0, counter / power, 0.0)
         covered = np.fmin(np.fmax(samples / every, by_watts), 1.0)
-        most = np.where(limit_watts > 0, LIMIT_ROOM * limit_watts, WATTS_MOST) * covered * seconds
-        counted = (joules > 0) & (seconds > 0) & (joules <= most) & ~(joules > POWER_ROOM * power * seconds)
+        most = np.where(limit_watts > 0, LIMIT_ROOM * limit_watts, WATTS_MOST) * covered
+        counted = (counter > 0) & (seconds > 0) & (counter <= most) & ~(counter > POWER_ROOM * power)
         covered = np.where(counted, covered, 0.0)
         known = np.isfinite(power) & (power > 0) & (seconds > 0)
-        by_counter = np.where(counted, joules, 0.0)
-        by_power = np.where(known, power * (1.0 - covered) * seconds, 0.0)
+        by_counter = np.where(counted, counter, 0.0)
+        by_power = np.where(known, power * (1.0 - covered), 0.0)
         measured = np.where(known, 1.0, covered)
         total = by_counter + by_power
-        watts = np.where(measured > 0, total / (measured * seconds), np.nan)
+        watts = np.where(measured > 0, total / measured, np.nan)
         share = np.where(total > 0, by_counter / total, 0.0)
     return RowEnergy(watts, measured, share)
 

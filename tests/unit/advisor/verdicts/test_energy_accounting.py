@@ -63,6 +63,8 @@ def row(power: float = NAN, joules: float = NAN, samples: float = 60.0, seconds:
         # A power of 0 is no reading.
         ({"power": 0.0}, NAN, 0.0, 0.0),
         ({"power": 400.0, "joules": 100.0, "seconds": 0.0}, NAN, 0.0, 0.0),
+        # The smallest time there is: drawn by a run of CI, where power times time lost its digits.
+        ({"power": 840.75, "samples": 0.0, "seconds": 5e-324}, 840.75, 1.0, 0.0),
     ],
 )
 def test_a_rows_energy_is_its_counters_else_power_times_time_and_never_a_filled_zero(given, watts, measured, counted):
