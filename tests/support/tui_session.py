@@ -14,6 +14,7 @@ from textual.pilot import Pilot
 from textual.widgets import Static
 
 PATIENCE_STEPS = 3000  # two minutes: a busy machine may take its time
+STILL_FRAMES = 8
 KEY = {page.NAME: str(number) for number, page in enumerate(MENU, 1)}
 
 
@@ -37,6 +38,17 @@ class Session:
 
     async def shows(self, text: str) -> None:
         await self.until(lambda: text in self.screen)
+
+    async def still(self) -> str:
+        """The screen once it stands: a page that says its last word lays its panels out in the frames after it."""
+        seen, frames = "", 0
+        for _ in range(PATIENCE_STEPS):
+            await self.pilot.pause(0.04)
+            frames = frames + 1 if self.screen == seen else 0
+            seen = self.screen
+            if frames == STILL_FRAMES:
+                return seen
+        raise AssertionError(f"The screen never stood still:\n{self.screen}")
 
     def told(self, selector: str) -> str:
         """What a text says, however its lines break: a path of this machine may take any length."""

@@ -90,7 +90,7 @@ def test_every_page_and_a_node_survive_a_tiny_terminal_and_come_back_as_they_wer
                 await s.shows("SM active")
             if page == "plan":
                 await s.shows("No better plan")
-            before = s.screen
+            before = await s.still()
             await s.pilot.resize_terminal(40, 10)
             await s.until(lambda: [cell_len(line) for line in s.lines] == [40] * 10)
             await s.pilot.resize_terminal(100, 30)
