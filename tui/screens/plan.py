@@ -223,6 +223,7 @@ class PlanPage(Page):
         self._answered, self._plan, self._searching = self._question, plan, searching
         if not searching:
             self._plans[self._question] = plan
+            self._close()
         self._tell_wrong("")
         self._draw()
 
@@ -230,12 +231,17 @@ class PlanPage(Page):
         """Say why there is no such plan, and go back to the question before."""
         if asked is not self._asked or not self.is_attached:
             return
+        self._close()
         before = self._answered
         if before is not None and before != self._question:
             self._ask(before)
         else:
             self._tell_quality("", "")
         self._tell_wrong(why)
+
+    def _close(self) -> None:
+        """Take no more answers to the newest question: its first one comes another way, and may come after the last."""
+        self._asked = object()
 
     # Drawing
 

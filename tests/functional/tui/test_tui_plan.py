@@ -164,6 +164,39 @@ def test_a_first_answer_is_shown_while_a_better_one_is_searched_for() -> None:
     drive(steps, HandLoader(plans=fake), size=(160, 50))
 
 
+class Overtaken(FakePlanner):
+    """Keeps the way of its first answer, which the page may get after the last one: they come on two ways."""
+
+    def plan(self, request, change=NO_CHANGE, on_first=None, wanted=lambda: None):
+        assert on_first is not None
+        self.late = on_first
+        return super().plan(request, change, None, wanted)
+
+
+def test_a_first_answer_that_comes_after_the_last_one_is_not_shown() -> None:
+    fake = Overtaken([solved()])
+
+    async def steps(s: Session) -> None:
+        await at_the_page(s)
+        fake.late(nothing())
+        await s.still()
+        assert PROVEN in s.screen and HEAD in s.screen and "searching" not in s.screen
+
+    drive(steps, HandLoader(plans=fake), size=(160, 50))
+
+
+def test_a_first_answer_that_comes_after_a_refusal_is_not_shown() -> None:
+    fake = Overtaken([NothingToDo("No node with GPUs.", "Use another source.")])
+
+    async def steps(s: Session) -> None:
+        await at_the_page(s, "No node with GPUs.")
+        fake.late(solved())
+        await s.still()
+        assert "No node with GPUs." in s.screen and "searching" not in s.screen and HEAD not in s.screen
+
+    drive(steps, HandLoader(plans=fake), size=(160, 50))
+
+
 def test_a_plan_that_is_not_proven_says_how_far_it_may_be_from_the_best() -> None:
     plan = solved()
     far = replace(plan, solver=replace(plan.solver, proven=False, gap=0.003, seconds=19.96))
