@@ -3,6 +3,7 @@ kube-state-metrics that contradict each other. Each takes a fleet's series and g
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
@@ -26,13 +27,13 @@ _OLD = {"instance": "10.0.0.9:8080"}
 
 
 def mischievous(found: Iterable[Series], share: float, rng: np.random.Generator) -> list[Series]:
-    """Some names of pods and of their owners are hostile; the same name is the same wherever it stands, and no two
-    become one."""
+    """A share of the names of pods and of their owners is hostile, never fewer; the same name is the same wherever it
+    stands, and no two become one."""
     found = list(found)
     names = sorted({str(one.labels[key]) for one in found for key in NAMED if one.labels.get(key)} - {"<none>"})
     bad = {name: _MISCHIEF[n % len(_MISCHIEF)].replace("{}", name) for n, name in enumerate(names)}
     # What begins with a name derives from it: a pod whose owner is hostile need not be.
-    chosen = {name: text for name, text in bad.items() if rng.random() < share}
+    chosen = {names[n]: bad[names[n]] for n in rng.permutation(len(names))[: math.ceil(share * len(names))]}
     return by_name(replace(one, labels=_renamed(one.labels, chosen)) for one in found)
 
 
