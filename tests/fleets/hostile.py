@@ -31,9 +31,9 @@ def mischievous(found: Iterable[Series], share: float, rng: np.random.Generator)
     stands, and no two become one."""
     found = list(found)
     names = sorted({str(one.labels[key]) for one in found for key in NAMED if one.labels.get(key)} - {"<none>"})
-    bad = {name: _MISCHIEF[n % len(_MISCHIEF)].replace("{}", name) for n, name in enumerate(names)}
     # What begins with a name derives from it: a pod whose owner is hostile need not be.
-    chosen = {names[n]: bad[names[n]] for n in rng.permutation(len(names))[: math.ceil(share * len(names))]}
+    some = rng.permutation(len(names))[: math.ceil(share * len(names))]
+    chosen = {names[n]: _MISCHIEF[n % len(_MISCHIEF)].replace("{}", names[n]) for n in some}
     return by_name(replace(one, labels=_renamed(one.labels, chosen)) for one in found)
 
 
