@@ -28,7 +28,7 @@ FIRST_SHARE, LEAST_SECONDS = 0.75, 0.05
 
 @dataclass(frozen=True, slots=True)
 class SolverBudget:
-    """Wall seconds for the bound and for the layout; `workers`: threads."""
+    """Seconds of two quiet cores for the bound and for the layout; `workers`: threads."""
 
     bound_seconds: float = 10.0
     layout_seconds: float = 12.0

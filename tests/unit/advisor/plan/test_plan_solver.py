@@ -11,6 +11,7 @@ from skuwise.advisor.plan.solve import SolverBudget, solve
 from skuwise.tests.support.plan_checker import broken_rules
 from skuwise.tests.support.plan_exhaustive import best_value, score, tiny_problem
 from skuwise.tests.support.plan_fleets import small_problem
+from skuwise.tests.support.plan_fleets_large import large_problem
 
 BUDGET = SolverBudget(bound_seconds=3, layout_seconds=3)
 
@@ -24,6 +25,14 @@ def test_neither_the_first_answer_nor_the_last_breaks_a_rule(number: int, seed_o
     assert broken_rules(problem, layout) == []
     assert score(problem, layout) >= score(problem, first[0]) - 1e-6
     assert layout.bound >= layout.value
+
+
+@pytest.mark.parametrize("number", [0, 2, 6, 7])
+def test_the_same_fleet_has_the_same_plan_again(number: int) -> None:
+    problem = large_problem(number, nodes=14, series=70)
+    first, *others = [solve(problem, SolverBudget(30, 30), time.perf_counter) for _ in range(4)]
+    for other in others:
+        assert (other.chosen, other.places, other.kept) == (first.chosen, first.places, first.kept)
 
 
 class UnwantedError(Exception):
