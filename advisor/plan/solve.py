@@ -31,7 +31,7 @@ class SolverBudget:
     """Seconds of two quiet cores for the bound and for the layout; `workers`: threads."""
 
     bound_seconds: float = 10.0
-    layout_seconds: float = 12.0
+    layout_seconds: float = 11.0
     workers: int = 2
     # Within this share of the bound there is nothing more to be looked for.
     enough: float = 0.002
@@ -44,7 +44,7 @@ class SolverBudget:
     def of(cls, problem: Problem) -> SolverBudget:
         """For 20 nodes under 2 s in all, for 200 under 30 s, whatever else the machine does."""
         share = min(max((len(problem.nodes) - 10) / 90, 0.08), 1.0)
-        return cls(bound_seconds=10.0 * share, layout_seconds=12.0 * share)
+        return cls(bound_seconds=10.0 * share, layout_seconds=11.0 * share)
 
 
 class Search:
@@ -150,7 +150,7 @@ class Search:
             return
         made = self.model(slotted(by_kind(self.rooms), relaxed, found, 6), whole=True)
         fixed_to(made, relaxed, found)
-        places = self.places_of(made, self.budget.layout_seconds / 4)
+        places = self.places_of(made, self.budget.layout_seconds / 3)
         if places.values:
             self._offer(made, places)
 

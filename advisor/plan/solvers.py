@@ -21,7 +21,7 @@ _OPEN = 2.0**62
 SEED = 20
 # CP-SAT counts its work in a unit of its own, the same on every machine: so much in a second of two quiet cores, and
 # how many times the seconds it may take for it elsewhere (benchmarks/performance/advisor/plan_solver.py).
-WORK_PER_SECOND, PATIENCE = 0.33, 1.5
+WORK_PER_SECOND, PATIENCE = 0.4, 1.5
 
 
 @dataclass(frozen=True)
