@@ -79,7 +79,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--seconds",
         type=_seconds,
         metavar="S",
-        help="longest search for a better plan (default: 1 to 22, by the number of nodes)",
+        help="longest search for a better plan (default: 3 to 32, by the number of nodes)",
     )
     add_keep(parser)
     add_ledger(parser)

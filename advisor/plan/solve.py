@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from .model import Basis, PlanModel
 from .needs import Needs
 from .packing import Hint, by_gain, packed
 from .problem import Layout, PlanOption, Problem
-from .solvers import Solution, by_cp_sat, by_highs
+from .solvers import PATIENCE, Solution, by_cp_sat, by_highs
 from .worth import SCALE, Worth
 
 # Hours whose demand the model knows from the start, a pool; others follow where an answer breaks them.
@@ -24,6 +24,8 @@ HOURS_FIRST, ROUNDS = 6, 6
 PAIRS_MAX = 30_000
 # Of the time that is left what the solver gets at once: the rest is for hours that come to be known.
 FIRST_SHARE, LEAST_SECONDS = 0.75, 0.05
+# What realizing the bound's answer gets, of the time for the layout and beside it.
+REALIZED_SHARE = 1 / 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +38,23 @@ class SolverBudget:
     # Within this share of the bound there is nothing more to be looked for.
     enough: float = 0.002
 
+    @property
+    def longest_seconds(self) -> float:
+        """Wall seconds that a search with one round of the bound takes where the machine is slow."""
+        return self.bound_seconds + PATIENCE * (1 + REALIZED_SHARE) * self.layout_seconds
+
+    def scaled(self, share: float) -> SolverBudget:
+        return replace(self, bound_seconds=self.bound_seconds * share, layout_seconds=self.layout_seconds * share)
+
     @classmethod
     def within(cls, seconds: float) -> SolverBudget:
-        return cls(bound_seconds=0.45 * seconds, layout_seconds=0.55 * seconds)
+        """For a search that ends in so many wall seconds."""
+        return cls().scaled(seconds / cls().longest_seconds)
 
     @classmethod
     def of(cls, problem: Problem) -> SolverBudget:
-        """For 20 nodes under 2 s in all, for 200 under 30 s, whatever else the machine does."""
-        share = min(max((len(problem.nodes) - 10) / 90, 0.08), 1.0)
-        return cls(bound_seconds=10.0 * share, layout_seconds=11.0 * share)
+        """On two quiet cores for 20 nodes some 2 s at most in all, for 200 under 30 s."""
+        return cls().scaled(min(max((len(problem.nodes) - 10) / 90, 0.08), 1.0))
 
 
 class Search:
@@ -150,7 +160,7 @@ class Search:
             return
         made = self.model(slotted(by_kind(self.rooms), relaxed, found, 6), whole=True)
         fixed_to(made, relaxed, found)
-        places = self.places_of(made, self.budget.layout_seconds / 3)
+        places = self.places_of(made, self.budget.layout_seconds * REALIZED_SHARE)
         if places.values:
             self._offer(made, places)
 

@@ -10,7 +10,6 @@ import argparse
 import math
 import statistics
 import time
-from dataclasses import replace
 
 from skuwise.advisor.plan.carriers import by_size
 from skuwise.advisor.plan.problem import GOALS, Goal, Layout
@@ -28,10 +27,7 @@ def measured(nodes: int, goal: Goal, seeds: int, times: float) -> None:
     workloads, options = [], []
     for seed in range(seeds):
         problem = large_problem(seed, nodes=nodes, series=nodes * WORKLOADS_A_NODE, goal=goal)
-        budget = SolverBudget.of(problem)
-        budget = replace(
-            budget, bound_seconds=budget.bound_seconds * times, layout_seconds=budget.layout_seconds * times
-        )
+        budget = SolverBudget.of(problem).scaled(times)
         firsts: list[Layout] = []
         workloads.append(len(problem.series))
         options.append(len(problem.options))

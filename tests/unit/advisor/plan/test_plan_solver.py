@@ -35,6 +35,13 @@ def test_the_same_fleet_has_the_same_plan_again(number: int) -> None:
         assert (other.chosen, other.places, other.kept) == (first.chosen, first.places, first.kept)
 
 
+@pytest.mark.parametrize("seconds", [0.1, 20.0, 3600.0])
+def test_a_search_within_seconds_leaves_room_for_a_slow_machine(seconds: float) -> None:
+    budget = SolverBudget.within(seconds)
+    assert budget.longest_seconds == pytest.approx(seconds)
+    assert budget.bound_seconds + budget.layout_seconds < seconds
+
+
 class UnwantedError(Exception):
     pass
 
