@@ -123,12 +123,14 @@ class _Rows:
             self.instance = np.array([key in parent_of for key in keys], dtype=np.bool_)
         self.gpu = pd.MultiIndex.from_arrays([node, physical]).factorize()[0].astype(np.intp)
         util, sm, m, c = (values.to_numpy(float) for values in (table["gpu_util_mean"], out["sm"], out["m"], out["c"]))
-        self.power = out["power"].to_numpy(float)
+        self.power, burst = out["power"].to_numpy(float), out["sm_p95"].to_numpy(float)
         profiled = ~np.isnan(sm) | ~np.isnan(m)
         with np.errstate(invalid="ignore"):
             # Without the engine no counter may show a trace of work: a stuck one would hide it. SMs that wait show less
             # than the memory they wait for, so both must be known: without one of them a row must not become idle.
-            self.engine_known = ~np.isnan(util) | ((sm < TRACE) & (m < TRACE) & ~(c >= TRACE))
+            # Nor may a twentieth of the seconds show one: the engine was busy for longer than any SM.
+            traceless = (sm < TRACE) & (m < TRACE) & ~(c >= TRACE) & ~(burst >= TRACE)
+            self.engine_known = ~np.isnan(util) | traceless
         self.known = ~np.isnan(util) | profiled
         self.two_sources = ~np.isnan(util) & profiled
         self.all_quiet, self.others_work = quiet, np.zeros(len(table), dtype=np.bool_)

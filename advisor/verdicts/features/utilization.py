@@ -103,7 +103,8 @@ def measures(frame: Frame, index: GpuIndex, ports: pd.DataFrame, book: Rulebook)
     busy = (out["g"] >= engine_max) | (out["sm"] >= engine_max) | (out["m"] >= level["idle_dram_max"])
     busy |= (out["c"] >= engine_max) | (out["v"] >= engine_max)
     # A mean hides bursts: where a twentieth of the seconds worked, the GPU was in use.
-    busy |= _p95_at_most(gpu, "gpu_util").fillna(_p95_at_most(gpu, "sm_active")) >= engine_max
+    out["sm_p95"] = _p95_at_most(gpu, "sm_active")
+    busy |= _p95_at_most(gpu, "gpu_util").fillna(out["sm_p95"]) >= engine_max
     out["quiet"] = ~busy
     return pd.concat([out, _fabric(frame, link_busy), _host(frame)], axis=1), _at_rows(gpu, ports)
 

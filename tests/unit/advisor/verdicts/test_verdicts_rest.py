@@ -87,6 +87,7 @@ def test_no_metric_that_is_replaced_makes_a_gpu_idle_that_worked(
 @settings(deadline=None, max_examples=examples(12))
 @given(WAYS, st.lists(st.sampled_from(METRICS), unique=True, max_size=3), st.sampled_from(["blank", "gone"]))
 @example((211, drawn(np.random.default_rng(211), "light")), ["dram_active"], "blank")  # a trace that memory alone shows
+@example((144, drawn(np.random.default_rng(144), "light")), ["gpu_util"], "blank")  # bursts that the engine alone shows
 def test_less_data_never_makes_a_row_idle(drawn_way: tuple[int, Way], gone: list[str], how: str) -> None:
     seed, way = drawn_way
     frame = one(way, seed)
