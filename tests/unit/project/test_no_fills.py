@@ -26,7 +26,7 @@ JUSTIFIED: dict[str, dict[str, str]] = {
         'eta_link = sku["eta_link"].fillna(1.0)': "the catalog's figure, not telemetry: use relative to the peak",
         'out["n_share"] = _share_above(gpu["nvlink_bins"], link_busy * eta_link).fillna(':
             "one measurement for another of the same thing",
-        'busy |= _p95_at_most(gpu, "gpu_util").fillna(_p95_at_most(gpu, "sm_active")) >= engine_max':
+        'busy |= _p95_at_most(gpu, "gpu_util").fillna(out["sm_p95"]) >= engine_max':
             "can only make a row busy",
         'return gpu[f"{name}_p95"].fillna(pd.Series(bound, index=gpu.index))': "an upper bound of use",
         'return observed.fillna(prior.where(sku["power_limit"].notna()))': "idle power for words",
