@@ -40,7 +40,7 @@ def measures(frame: Frame, index: GpuIndex, ports: pd.DataFrame, book: Rulebook)
     `port_traffic`).
 
     `quiet`: rows in which no known counter shows work; whether they are at rest is told by power (`resting_power`).
-    Where the catalog knows a GPU but
+    `sm_p95`: of SM activity; where nobody told it, the most that it can have been. Where the catalog knows a GPU but
     nobody measured what it sustains, the middle of the others is assumed. A second counts as busy (`i_share`,
     `n_share`, `p_share`) from a share of the network's or PCIe's rate, or of what NVLink sustains, on.
     """
