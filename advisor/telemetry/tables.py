@@ -41,12 +41,12 @@ def to_table(rows: Sequence[Sequence[object]], query: Query, lost: Lost | None =
         return empty_table(query.columns)
     texts, numbers = len(query.text), len(query.numbers)
     columns = list(zip(*rows, strict=True))
-    return _table(
+    return table_of(
         query,
         len(rows),
         [_distinct(column) for column in columns[:texts]],
         [_as_numbers(column) for column in columns[texts : texts + numbers]],
-        [_distinct(column) for column in columns[texts + numbers :]],
+        [_parse_bins(*_distinct(column)) for column in columns[texts + numbers :]],
         lost,
     )
 
@@ -60,17 +60,18 @@ def columns_to_table(told: Unpacked, query: Query, lost: Lost | None = None) -> 
     plain = [column for column in told.columns if isinstance(column, np.ndarray)]
     if len(coded) != texts + len(query.bins) or len(plain) != numbers:
         raise ValueError("other columns")
-    return _table(query, told.count, coded[:texts], plain, coded[texts:], lost)
+    return table_of(query, told.count, coded[:texts], plain, [_parse_bins(*column) for column in coded[texts:]], lost)
 
 
-def _table(  # noqa: PLR0917
+def table_of(  # noqa: PLR0917
     query: Query,
     count: int,
     texts: Sequence[Coded],
     numbers: Sequence[npt.NDArray[Any]],
-    bins: Sequence[Coded],
+    bins: Sequence[BinsArray],
     lost: Lost | None,
 ) -> pd.DataFrame:
+    """Columns of `query` as a table, as `to_table` gives it: texts by their distinct ones, numbers as they came."""
     block = np.empty((len(numbers), count))
     # A row that does not say what it is about, or when, says nothing.
     lacking = np.zeros(count, dtype=np.bool_)
@@ -90,8 +91,7 @@ def _table(  # noqa: PLR0917
         table.insert(n, name, pd.Series(cells, dtype=object, copy=False))
         if is_needed(name):
             lacking |= pd.isna(cells)
-    for name, column in zip(query.bins, bins, strict=True):
-        parsed = _parse_bins(*column)
+    for name, parsed in zip(query.bins, bins, strict=True):
         if "observed_seconds" in query.numbers:
             wrong |= _without_excess(parsed, table["observed_seconds"].to_numpy(float))
         table[name] = parsed

@@ -32,6 +32,7 @@ if TYPE_CHECKING:  # it begins before pandas is there, and is ready when that is
     from ....agent.store.reading.queries import Query
     from ..ipc_checks import Unpacked
     from ..plausible import Lost
+    from .stored_rows import StoredTables
 
 _MODULE = "skuwise.agent.store.reading.reading_child"
 # A machine that is overloaded takes seconds to start a program; one that takes longer starts none.
@@ -52,6 +53,7 @@ class ProcessReader:
 
     def __init__(self, apart: ReadingProcess, path: Path, version: int) -> None:
         self._apart, self.path, self.version = apart, path, version
+        self._stored: StoredTables | None = None
 
     def fetch(self, sql: str, parameters: Parameters | None = None) -> list[tuple[object, ...]]:
         """All rows of a SELECT of ours. What is no valid UTF-8 is shown as such."""
@@ -61,11 +63,25 @@ class ProcessReader:
         """All rows of a query of ours, as `to_table` gives them; `lost` counts what was not believed."""
         from ..tables import columns_to_table  # noqa: PLC0415
 
+        stored = self._rollup(query, parameters, lost)
+        if stored is not None:
+            return stored
         told = self.columns(query, parameters)
         try:
             return columns_to_table(told, query, lost)
         except (ValueError, IndexError) as error:
             raise self._apart.gave_up(self.path, "it returned invalid data") from error
+
+    def _rollup(self, query: Query, parameters: Parameters, lost: Lost | None) -> pd.DataFrame | None:
+        """The rows of a view of rollups, from its tables; None for another query, or where they are not plain."""
+        from ....agent.store.reading.stored_rollups import STORED_SINCE, stored_rollups  # noqa: PLC0415
+        from .stored_rows import StoredTables  # noqa: PLC0415
+
+        stored = stored_rollups().get(query) if self.version >= STORED_SINCE else None
+        if stored is None:
+            return None
+        self._stored = self._stored or StoredTables(self.columns)
+        return self._stored.table(stored, parameters, lost)
 
     def columns(self, query: Query, parameters: Parameters) -> Unpacked:
         """The columns of a query of ours as they came: of the right kind, and not yet held against any range."""
