@@ -14,7 +14,7 @@ from ....rules.base.errors import NothingToDo, StoreError, UsageError
 from ..file.disk_errors import damaged_error, said_by
 from ..file.migrations import SCHEMA_VERSION, foreign_error, read_header, schema_version
 from .bounds import Bounds, BoundsError, Meter, Parameters, Rows, allow_reading, bounds_of, disk_bytes, hold
-from .shipped import FIRST_VERSION, put_views
+from .shipped import FIRST_VERSION, Shipped, ours_over, put_views
 
 _BUSY_SECONDS = 5.0
 _REMEDY = "Take a snapshot of it, or check it with sqlite3."
@@ -38,7 +38,7 @@ class Reader(sqlite3.Connection):
     address = ""  # the URI by which it was opened
     path = Path()
     meter = Meter(bounds_of(0))  # each has its own
-    _public: tuple[str, ...] = ()
+    _ours: Shipped | None = None
 
     @property
     def version(self) -> int:
@@ -48,7 +48,8 @@ class Reader(sqlite3.Connection):
     def views(self) -> tuple[str, ...]:
         """What may be queried: the public views, and ``truth`` where a simulator left it."""
         truth = self.execute("SELECT name FROM main.sqlite_master WHERE type = 'table' AND name = 'truth'").fetchall()
-        return tuple(sorted([*self._public, *(name for (name,) in truth)]))
+        public = self._ours.views if self._ours is not None else ()
+        return tuple(sorted([*public, *(name for (name,) in truth)]))
 
     def columns(self, view: str) -> tuple[str, ...]:
         """The columns of a view. Raises StoreError for a name that is not one."""
@@ -90,8 +91,13 @@ class Reader(sqlite3.Connection):
         finally:
             self.set_authorizer(None)
 
+    def over_tables(self, sql: str) -> str:
+        """A statement of ours on the views, for a reader without them (`begin`)."""
+        return sql if self._ours is None else self._ours.over_tables(sql)
+
     def begin(self, path: Path, bounds: Bounds, *, on_disk: bool) -> None:
-        """Bounds first, then a look at the file, and our views over its tables. Raises StoreError, NothingToDo."""
+        """Bounds first, then a look at the file, and our views over its tables, but `on_disk`: who reads file after
+        file names them in each statement (`over_tables`). Raises StoreError, NothingToDo."""
         self.path, self.meter = path, Meter(bounds)
         # A name that is not UTF-8 is shown as such, and does not keep all others from being read.
         self.text_factory = _text
@@ -101,9 +107,11 @@ class Reader(sqlite3.Connection):
             self.execute("SELECT count(*) FROM sqlite_master, json_each('[]')").fetchone()
             version = self.version
             _check_version(path, version)
-            self.execute("PRAGMA query_only = 0")
-            self._public = put_views(self, path, version)
-            self.execute("PRAGMA query_only = 1")
+            self._ours = ours_over(self, path, version)
+            if not on_disk:
+                self.execute("PRAGMA query_only = 0")
+                put_views(self, self._ours)
+                self.execute("PRAGMA query_only = 1")
 
 
 def open_reader(path: Path, bounds: Bounds | None = None, *, on_disk: bool = False) -> Reader:

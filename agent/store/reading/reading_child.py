@@ -67,7 +67,7 @@ class Served:
         meter = self._reader.meter
         waiting: list[tuple[object, ...]] = []
         rows = weight = held = 0
-        for part in meter.parts(self._reader, sql, parameters):
+        for part in meter.parts(self._reader, self._reader.over_tables(sql), parameters):
             waiting += part
             rows += len(part)
             weight += weight_of(part)
