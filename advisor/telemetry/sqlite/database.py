@@ -89,6 +89,7 @@ def read_database(connection: ProcessReader, window: Window, refined: int) -> Pa
     def listing(query: Query, parameters: dict[str, float]) -> pd.DataFrame:
         return connection.table(query, parameters, lost)
 
+    _read_ahead(connection, window)
     nodes = listing(queries.NODES, {})
     # The agent always writes both; where somebody took one out, the window is all that is known.
     nodes = nodes.fillna({"first_seen": window.start, "last_seen": window.end})
@@ -114,7 +115,25 @@ def read_database(connection: ProcessReader, window: Window, refined: int) -> Pa
         parts.add("tokens", listing(queries.TOKENS, bounds))
     if connection.version >= SLURM_JOBS_SINCE:
         parts.add("jobs", listing(queries.SLURM_JOBS, bounds))
-    history = {"level": FABRIC_ACTIVE_LEVEL, "end": window.end}
-    parts.add("fabric_history", listing(queries.FABRIC_HISTORY, history))
+    parts.add("fabric_history", listing(queries.FABRIC_HISTORY, _history(window)))
     parts.add("lost", lost.table())
     return parts
+
+
+def _read_ahead(connection: ProcessReader, window: Window) -> None:
+    """What is asked for of every database, whatever it holds."""
+    bounds = {"start": window.start, "end": window.end}
+    families = [family.hours for family in (resolve.GPU, resolve.FABRIC, resolve.HOST)]
+    connection.ahead_of_rollups(families)
+    asked = [queries.USES, *families, queries.GPUS, queries.workloads_query(connection.version), queries.ABSENCES]
+    if connection.version >= queries.SERVING_SINCE:
+        asked += [queries.serving_query(connection.version), queries.TOKENS]
+    if connection.version >= SLURM_JOBS_SINCE:
+        asked.append(queries.SLURM_JOBS)
+    connection.ahead(
+        [(queries.NODES, {}), *((query, bounds) for query in asked), (queries.FABRIC_HISTORY, _history(window))]
+    )
+
+
+def _history(window: Window) -> dict[str, float]:
+    return {"level": FABRIC_ACTIVE_LEVEL, "end": window.end}

@@ -15,9 +15,10 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +47,7 @@ _LEFT_OUT = "Take a snapshot of it, or remove the file from --db."
 
 _ERRORS = {kind.__name__: kind for kind in (NothingToDo, StoreError, UsageError)}
 Parameters = Mapping[str, object]
+Answer = tuple[Mapping[str, Any], memoryview]
 
 
 class ProcessReader:
@@ -53,7 +55,29 @@ class ProcessReader:
 
     def __init__(self, apart: ReadingProcess, path: Path, version: int) -> None:
         self._apart, self.path, self.version = apart, path, version
-        self._stored: StoredTables | None = None
+        self._ahead: dict[str, Answer] = {}
+
+    def ahead(self, asked: Sequence[tuple[Query, Parameters]]) -> None:
+        """Have several tables read in one go, for whoever asks for them next, once each: one by one they wait for one
+        another longer than they take. What cannot be read fails when it is asked for."""
+        parts = [part for query, span in asked for part in self._parts(query, span)]
+        tasks = [{"sql": one.sql, "parameters": dict(span), "forms": _forms(one)} for one, span in parts]
+        with contextlib.suppress(StoreError):
+            told = self._apart.ask_all(self.path, {"do": "fetch_all", "asked": tasks}, len(tasks))
+            self._ahead |= dict(zip(map(_key, tasks), told, strict=True))
+
+    def ahead_of_rollups(self, asked: Sequence[Query]) -> None:
+        """Have the devices read in one go whose rows the queries ask for."""
+        from .stored_rows import rollup_of  # noqa: PLC0415
+
+        rollups = [rollup_of(query, self.version) for query in asked]
+        self.ahead([(stored.devices, {}) for stored in rollups if stored is not None])
+
+    def _parts(self, query: Query, span: Parameters) -> Sequence[tuple[Query, Parameters]]:
+        from .stored_rows import rollup_of  # noqa: PLC0415
+
+        stored = rollup_of(query, self.version)
+        return [(query, span)] if stored is None else self._tables.parts(stored, span)
 
     def fetch(self, sql: str, parameters: Parameters | None = None) -> list[tuple[object, ...]]:
         """All rows of a SELECT of ours. What is no valid UTF-8 is shown as such."""
@@ -74,31 +98,38 @@ class ProcessReader:
 
     def _rollup(self, query: Query, parameters: Parameters, lost: Lost | None) -> pd.DataFrame | None:
         """The rows of a view of rollups, from its tables; None for another query, or where they are not plain."""
-        from ....agent.store.reading.stored_rollups import STORED_SINCE, stored_rollups  # noqa: PLC0415
+        from .stored_rows import rollup_of  # noqa: PLC0415
+
+        stored = rollup_of(query, self.version)
+        return None if stored is None else self._tables.table(stored, parameters, lost)
+
+    @cached_property
+    def _tables(self) -> StoredTables:
         from .stored_rows import StoredTables  # noqa: PLC0415
 
-        stored = stored_rollups().get(query) if self.version >= STORED_SINCE else None
-        if stored is None:
-            return None
-        self._stored = self._stored or StoredTables(self.columns)
-        return self._stored.table(stored, parameters, lost)
+        return StoredTables(self.columns)
 
     def columns(self, query: Query, parameters: Parameters) -> Unpacked:
         """The columns of a query of ours as they came: of the right kind, and not yet held against any range."""
-        return self._ask(
-            query.sql, parameters, "t" * len(query.text) + "n" * len(query.numbers) + "t" * len(query.bins)
-        )
+        return self._ask(query.sql, parameters, _forms(query))
 
     def _ask(self, sql: str, parameters: Parameters | None, forms: str) -> Unpacked:
         from ..ipc_checks import Unpacked  # noqa: PLC0415
 
-        head, body = self._apart.ask(
-            self.path, {"do": "fetch", "sql": sql, "parameters": dict(parameters or {}), "forms": forms}
-        )
+        task = {"sql": sql, "parameters": dict(parameters or {}), "forms": forms}
+        head, body = self._ahead.pop(_key(task), None) or self._apart.ask(self.path, {"do": "fetch", **task})
         try:
             return Unpacked.of(head, body, forms)
         except ValueError as error:
             raise self._apart.gave_up(self.path, "it returned invalid data") from error
+
+
+def _forms(query: Query) -> str:
+    return "t" * len(query.text) + "n" * len(query.numbers) + "t" * len(query.bins)
+
+
+def _key(task: Mapping[str, object]) -> str:
+    return json.dumps(task, sort_keys=True)
 
 
 class ReadingProcess:
@@ -184,14 +215,18 @@ class ReadingProcess:
                 with contextlib.suppress(OSError):
                     self._tell({"do": "close"})
 
-    def ask(self, path: Path, task: Mapping[str, object]) -> tuple[Mapping[str, Any], memoryview]:
+    def ask(self, path: Path, task: Mapping[str, object]) -> Answer:
         """The answer to a task about a file, from whoever reads it. Raises what it tells, or StoreError."""
+        return self.ask_all(path, task, 1)[0]
+
+    def ask_all(self, path: Path, task: Mapping[str, object], count: int) -> list[Answer]:
+        """The answers to a task of `count` parts. Raises what is told of any of them, or StoreError."""
         if path in self._given_up:
             raise self._given_up[path]
         self._be_ready()
         begin = self._now()
         try:
-            head, body = self._exchange(task, begin + self._left(path), self._most_bytes(path))
+            told = self._exchange(task, count, begin + self._left(path), self._most_bytes(path))
         except TimeoutError:
             raise self.gave_up(path, f"reading takes longer than {self._bounds[path].seconds:.0f} s") from None
         except (OSError, EOFError):
@@ -203,9 +238,9 @@ class ReadingProcess:
             raise
         finally:
             self._spent[path] = self._spent.get(path, 0.0) + self._now() - begin
-        if "error" in head:
-            raise _told(path, head["error"])
-        return head, body
+        if "error" in told[-1][0]:
+            raise _told(path, told[-1][0]["error"])
+        return told
 
     def gave_up(self, path: Path, why: str) -> StoreError:
         """Note that a file is not to be opened again, and end the process that read it."""
@@ -230,15 +265,20 @@ class ReadingProcess:
             raise _no_process("no answer") from error
         self._is_ready = "ready" in head
 
-    def _exchange(self, task: Mapping[str, object], until: float, most: int) -> tuple[Mapping[str, Any], memoryview]:
+    def _exchange(self, task: Mapping[str, object], count: int, until: float, most: int) -> list[Answer]:
+        """As many answers as there are to be, or one that tells of an error."""
         self._tell(task)
-        return self._receive(until, most)
+        told: list[Answer] = []
+        while len(told) < count and not (told and "error" in told[-1][0]):
+            told.append(self._receive(until, most))
+            most -= len(told[-1][1])
+        return told
 
     def _tell(self, task: Mapping[str, object]) -> None:
         assert self._process is not None and self._process.stdin is not None
         self._process.stdin.write(json.dumps(task).encode() + b"\n")
 
-    def _receive(self, until: float, most: int) -> tuple[Mapping[str, Any], memoryview]:
+    def _receive(self, until: float, most: int) -> Answer:
         """A frame. Raises TimeoutError, EOFError, OSError, ValueError (it is none, or too large)."""
         head_bytes, body_bytes = FRAME.unpack(self._take(FRAME.size, until))
         if head_bytes > _MOST_HEAD_BYTES or body_bytes > most:

@@ -23,9 +23,11 @@ from ....agent.store.reading.stored_rollups import (
     COUNTS,
     DEVICES_AT_ONCE,
     STEPS_A_SECOND,
+    STORED_SINCE,
     Cell,
     Count,
     StoredRollup,
+    stored_rollups,
 )
 from ....rules.base.errors import StoreError
 from ...core.histogram_array import WIDTH, BinsArray
@@ -45,6 +47,11 @@ _LEADING_DIGITS = re.compile(rb"\s*[+-]?\d+", re.ASCII)
 Ask = Callable[[Query, Mapping[str, object]], Unpacked]
 
 
+def rollup_of(query: Query, version: int) -> StoredRollup | None:
+    """How a query is answered from tables of a database whose schema has this version; None: it is not."""
+    return stored_rollups().get(query) if version >= STORED_SINCE else None
+
+
 @dataclass(slots=True)
 class StoredTables:
     """Reads rollups of one open database. `ask`: a query of ours, as columns."""
@@ -53,7 +60,7 @@ class StoredTables:
     _devices: dict[Query, Devices] = field(default_factory=dict)
     _counts: dict[int, bytes] | None = None
 
-    def table(self, stored: StoredRollup, span: Mapping[str, float], lost: Lost | None) -> pd.DataFrame | None:
+    def table(self, stored: StoredRollup, span: Mapping[str, object], lost: Lost | None) -> pd.DataFrame | None:
         """The rows of a span, as `tables.to_table` gives those of the view; None where they are not as the store
         writes them."""
         try:
@@ -72,7 +79,12 @@ class StoredTables:
         numbers = view_numbers(stored, ends, matrix, devices, place, counts)
         return table_of(stored.query, len(ends), texts, numbers, [BinsArray(one) for one in bins], lost)
 
-    def _read(self, stored: StoredRollup, span: Mapping[str, float]) -> tuple[Floats, Floats, list[Bins]] | None:
+    def parts(self, stored: StoredRollup, span: Mapping[str, object]) -> list[tuple[Query, Mapping[str, object]]]:
+        """What `table` asks for."""
+        asked = [{**span, "first": first, "last": last} for first, last in self._devices_of(stored).blocks()]
+        return [(query, one) for one in asked for query in (stored.rows, stored.bins) if query is not None]
+
+    def _read(self, stored: StoredRollup, span: Mapping[str, object]) -> tuple[Floats, Floats, list[Bins]] | None:
         """Ends, cells and bins of all rows, in the order of the view."""
         width = _OWN + len(stored.cells)
         ends, parts = [np.empty(0)], [np.empty((0, width))]

@@ -13,7 +13,7 @@ import resource
 import signal
 import sqlite3
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +80,12 @@ class Served:
         meter.charge(sum(column.weight for column in columns) - held)
         return frame({"rows": rows}, columns)
 
+    def fetch_all(self, asked: list[dict[str, Any]]) -> Iterator[bytes | memoryview]:
+        """A frame for each of several statements, as `fetch` gives it: asked one by one they would wait for one another
+        longer than they take."""
+        for one in asked:
+            yield from self.fetch(**one)
+
     def close(self) -> Answer:
         """Nobody waits for an answer."""
         if self._reader is not None:
@@ -122,7 +128,9 @@ def main() -> None:
     sqlite3.connect(":memory:").execute(f"PRAGMA hard_heap_limit = {_HEAP_BYTES}").fetchall()
     shipped(SCHEMA_VERSION)
     served, given = Served(), sys.stdout.buffer
-    does: dict[str, Callable[..., Answer]] = {"open": served.open, "fetch": served.fetch, "close": served.close}
+    does: dict[str, Callable[..., Answer]] = {
+        "open": served.open, "fetch": served.fetch, "fetch_all": served.fetch_all, "close": served.close,
+    }  # fmt: skip
     _answer(given, frame({"ready": os.getpid()}))
     for line in sys.stdin.buffer:
         task = json.loads(line)
