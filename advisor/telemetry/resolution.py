@@ -125,6 +125,14 @@ def _after(
     return concat(parts, query.columns)
 
 
+@dataclass(frozen=True)
+class Refinement:
+    """Minutes that stand in for hours: `minutes`, and of each hour ``node, gpu_uuid, hour`` (its end)."""
+
+    minutes: pd.DataFrame
+    hours: pd.DataFrame
+
+
 def refine(
     fetch: Fetch, gpu: pd.DataFrame, uses: pd.DataFrame, window: Window, minutes_from: float | None, *, most: int
 ) -> tuple[pd.DataFrame, CodedText | None]:
@@ -132,8 +140,41 @@ def refine(
 
     `minutes_from`: where the minutes of this database begin, None where it has none. `most`: hours to do that for.
     """
+    found, note = refinement(fetch, gpu, uses, window, minutes_from, most=most)
+    return (gpu if found is None else with_minutes(gpu, [found])), note
+
+
+def with_minutes(gpu: pd.DataFrame, found: Sequence[Refinement]) -> pd.DataFrame:
+    """`gpu` with the minutes in place of their hours; of an hour that several tell, the first."""
+    if not found:
+        return gpu
+    hours = pd.concat([one.hours for one in found])
+    if hours.duplicated().any():
+        found = _once(found)
+    replaced = pd.MultiIndex.from_frame(gpu[["node", "gpu_uuid", "ts"]]).isin(pd.MultiIndex.from_frame(hours))
+    is_hour = gpu["interval_seconds"].to_numpy(float) > MINUTE
+    return concat([gpu[~(replaced & is_hour)], *(one.minutes for one in found)], list(gpu.columns))
+
+
+def _once(found: Sequence[Refinement]) -> list[Refinement]:
+    kept: list[Refinement] = []
+    seen = pd.MultiIndex.from_frame(found[0].hours[:0])
+    for one in found:
+        own = pd.MultiIndex.from_frame(one.hours)
+        again = own[own.isin(seen)]
+        ends = one.minutes[["node", "gpu_uuid"]].assign(hour=np.ceil(one.minutes["ts"] / HOUR) * HOUR)
+        told = pd.MultiIndex.from_frame(ends).isin(again)
+        kept.append(Refinement(one.minutes[~told], one.hours[~own.isin(seen)]))
+        seen = seen.append(own)
+    return kept
+
+
+def refinement(
+    fetch: Fetch, gpu: pd.DataFrame, uses: pd.DataFrame, window: Window, minutes_from: float | None, *, most: int
+) -> tuple[Refinement | None, CodedText | None]:
+    """The minutes that `refine` puts in; None: none."""
     if gpu.empty or uses.empty or minutes_from is None:
-        return gpu, None
+        return None, None
     edges = pd.concat(
         [
             uses[["node", "gpu_uuid"]].assign(edge=uses[end], length=uses["ts_end"] - uses["ts_start"])
@@ -157,15 +198,14 @@ def refine(
         )  # fmt: skip
         cut = cut.iloc[:most]
     if cut.empty:
-        return gpu, note
+        return None, note
     stamps = sorted(cut["ts"].unique())
     minutes = concat([fetch(queries.GPU_MINUTES, ts - HOUR, ts) for ts in stamps], queries.GPU_MINUTES.columns)
     if minutes.empty:
-        return gpu, note
+        return None, note
     minutes["hour"] = np.ceil(minutes["ts"] / HOUR) * HOUR
     covered = minutes.groupby(["node", "gpu_uuid", "hour"])["observed_seconds"].sum().rename("covered").reset_index()
     cut = cut.merge(covered, left_on=["node", "gpu_uuid", "ts"], right_on=["node", "gpu_uuid", "hour"])
     cut = cut[cut["covered"] >= 0.9 * cut["observed_seconds"]][["node", "gpu_uuid", "hour"]]
     chosen = minutes.merge(cut, on=["node", "gpu_uuid", "hour"]).drop(columns="hour")
-    replaced = pd.MultiIndex.from_frame(gpu[["node", "gpu_uuid", "ts"]]).isin(pd.MultiIndex.from_frame(cut))
-    return concat([gpu[~(replaced & is_hour.to_numpy())], chosen], list(gpu.columns)), note
+    return Refinement(chosen, cut), note

@@ -80,18 +80,24 @@ def with_unnamed_work(frame: Frame, paths: Sequence[Path], apart: ReadingProcess
     frame = with_activity(frame, Minutes(believed, apart))
     if len(frame.uses) == before:
         return frame
-    gpu, uses, notes = frame.gpu, activity_uses(frame), list(frame.notes)
+    uses, notes = activity_uses(frame), list(frame.notes)
+    found: list[resolve.Refinement] = []
     most = resolve.MAX_REFINED_HOURS_IN_ALL // max(len(paths), 1)
     for path, nodes in believed.items():
         try:
             with apart.open(path) as reader:
-                gpu, note = _refined(reader, gpu, uses, frame.window, most, nodes)
+                own, note = _refined(reader, frame.gpu, uses, frame.window, most, nodes)
         except SkuwiseError:
             continue
+        if own is not None:
+            found.append(own)
         if note and note not in notes:
             notes.append(note)
-    if gpu is not frame.gpu:
-        gpu = gpu.sort_values(["node", "gpu_uuid", "ts"], kind="stable", ignore_index=True)
+    gpu = frame.gpu
+    if found:
+        gpu = resolve.with_minutes(gpu, found).sort_values(
+            ["node", "gpu_uuid", "ts"], kind="stable", ignore_index=True
+        )
     return replace(frame, gpu=gpu, notes=tuple(notes))
 
 
@@ -102,7 +108,7 @@ def _refined(  # noqa: PLR0917
     window: Window,
     most: int,
     nodes: Collection[str] | None,
-) -> tuple[pd.DataFrame, CodedText | None]:
+) -> tuple[resolve.Refinement | None, CodedText | None]:
     names = {str(row[0]) for row in reader.fetch(queries.NODES_SEEN)}
     names = names if nodes is None else names.intersection(nodes)
     begin = reader.fetch(queries.minutes_begin(reader.version), {})[0][0]
@@ -114,4 +120,4 @@ def _refined(  # noqa: PLR0917
 
     own = uses[uses["node"].isin(names)]
     most = min(most, resolve.MAX_REFINED_HOURS * len(names))
-    return resolve.refine(fetch, gpu, own, window, minutes_from, most=most)
+    return resolve.refinement(fetch, gpu, own, window, minutes_from, most=most)

@@ -9,6 +9,7 @@ the disk) and in what they give. The answers are measured and checked like those
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import select
@@ -43,6 +44,7 @@ _OWN_SHARE = 0.9
 _MOST_HEAD_BYTES = 1 << 20
 _MOST_TOLD = 4096
 _END_SECONDS = 1.0
+_PIPE_BYTES = 1 << 20
 _LEFT_OUT = "Take a snapshot of it, or remove the file from --db."
 
 _ERRORS = {kind.__name__: kind for kind in (NothingToDo, StoreError, UsageError)}
@@ -87,7 +89,7 @@ class ProcessReader:
         """All rows of a query of ours, as `to_table` gives them; `lost` counts what was not believed."""
         from ..tables import columns_to_table  # noqa: PLC0415
 
-        stored = self._rollup(query, parameters, lost)
+        stored = self.rollup(query, parameters, lost)
         if stored is not None:
             return stored
         told = self.columns(query, parameters)
@@ -96,7 +98,7 @@ class ProcessReader:
         except (ValueError, IndexError) as error:
             raise self._apart.gave_up(self.path, "it returned invalid data") from error
 
-    def _rollup(self, query: Query, parameters: Parameters, lost: Lost | None) -> pd.DataFrame | None:
+    def rollup(self, query: Query, parameters: Parameters, lost: Lost | None = None) -> pd.DataFrame | None:
         """The rows of a view of rollups, from its tables; None for another query, or where they are not plain."""
         from .stored_rows import rollup_of  # noqa: PLC0415
 
@@ -173,6 +175,9 @@ class ReadingProcess:
         self._process, self._is_ready = process, False
         assert process.stdout is not None
         os.set_blocking(process.stdout.fileno(), False)
+        # The usual 64 kB have the two wait for one another tens of times an answer.
+        with contextlib.suppress(AttributeError, OSError):
+            fcntl.fcntl(process.stdout.fileno(), fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 
     def close(self) -> None:
         """End the process, whatever it is doing."""
