@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +10,7 @@ import pandas as pd
 
 from ....rules.policy.labels import KindLabel
 from ...core.coded_text import CodedText, Scalar, coded
+from ...core.column_rows import ColumnRows, known_mean, known_median
 from ...core.dominant_label import leading, ruling
 from ...core.formatting import clause, percent
 from ...core.verdict_types import BottleneckVerdict, KindVerdict
@@ -39,7 +40,7 @@ _SUSPECT_SHARE_MIN = 0.5
 
 
 def judge_bottleneck(
-    rows: pd.DataFrame,
+    own: ColumnRows,
     workload_rows: pd.DataFrame,
     *,
     kind: KindVerdict,
@@ -47,35 +48,34 @@ def judge_bottleneck(
     coverage: float,
     dominant: float,
 ) -> BottleneckVerdict:
-    """One workload's verdict from the labels of its rows (`rows` are those of the whole frame).
+    """One workload's verdict from the labels of its rows: `own`, of the measures, in the order of `workload_rows`.
 
     `kind`: what it is, or, where nothing is said of that, what it is likelier to be, unless `clues` (what people and
     schedulers say of it) say otherwise.
     `coverage`: share of its time that was observed; `dominant`: share of the busy time that a label needs to rule.
     """
-    at = workload_rows["row"].to_numpy(int)
     weights = workload_rows["seconds"].to_numpy(float)
     total = float(weights.sum())
     if total <= 0:
         return BottleneckVerdict(
             "unknown", 0.0, {"unknown": 1.0}, (coded("nothing-observed", "No data for this workload."),)
         )
-    own = rows.iloc[at]
-    labels = own["label"].to_numpy()
+    labels = own["label"]
     # In a row that it began or ended in, the engine also rested because it was not there.
     whole = workload_rows["whole"].to_numpy(bool)
     if _likely(kind, clues, _JOBS):
-        starved = whole & own["starved"].to_numpy(bool)
-        labels = np.where(starved & np.isin(labels.astype(str), _MASKS_HOST), "host-input", labels)
+        starved = whole & own.flags("starved")
+        masked = pd.Series(labels).isin(_MASKS_HOST).to_numpy()
+        labels = np.where(starved & masked, "host-input", labels)
     elif _likely(kind, clues, _ON_DEMAND):
         if kind.label != "unknown":
-            labels = np.where(labels == "host-input", own["hostless"].to_numpy(), labels)
+            labels = np.where(labels == "host-input", own["hostless"], labels)
         # Only its busy time counts: how seldom it is asked says nothing of what limits it then.
-        labels = np.where((labels == "unknown") & own["thin"].to_numpy(bool), "latency", labels)
-    labels = np.where((labels == "host-input") & ~whole, own["hostless"].to_numpy(), labels)
-    seconds = pd.Series(weights).groupby(labels).sum().sort_values(ascending=False)
-    shares = {str(label): round(float(value) / total, 4) for label, value in seconds.items()}
-    exact = {str(label): float(value) / total for label, value in seconds.items()}
+        labels = np.where((labels == "unknown") & own.flags("thin"), "latency", labels)
+    labels = np.where((labels == "host-input") & ~whole, own["hostless"], labels)
+    seconds = _by_label(labels, weights)
+    shares = {label: round(value / total, 4) for label, value in seconds.items()}
+    exact = {label: value / total for label, value in seconds.items()}
     ruled = ruling(exact, dominant)
     # Where somebody sits in front of it, most of the time is theirs: no limit of the GPU holds it back.
     at_rest = kind.label == "interactive" and exact.get("idle", 0.0) >= _PERSON_RESTS
@@ -83,35 +83,42 @@ def judge_bottleneck(
         share = shares.get("idle", 0.0)
         said = coded("idle-share", "Idle {share:.0%} of the time.", share=share)
         return BottleneckVerdict("idle", _confidence(share, coverage), shares, (said,))
-    busy = seconds.drop("idle", errors="ignore")
-    if busy.empty or busy.sum() <= 0:
+    busy = {label: value for label, value in seconds.items() if label != "idle"}
+    worked = sum(busy.values())
+    if worked <= 0:
         return BottleneckVerdict("unknown", 0.0, shares, (coded("never-at-work", "No activity observed."),))
     lead = leading({label: value for label, value in exact.items() if label != "idle"})
-    share = float(busy[lead] / busy.sum())
+    share = busy[lead] / worked
     evidence = [coded(f"limited-by-{lead}", f"{_NAMES[lead]}: {{share:.0%}} of its busy time.", share=share)]
     if share < dominant:
-        names = ", ".join(f"{clause(_NAMES[str(k)])} {percent(v / busy.sum())}" for k, v in busy.items())
+        names = ", ".join(f"{clause(_NAMES[k])} {percent(v / worked)}" for k, v in busy.items())
         evidence = [
-            CodedText("no-single-limit", f"No single bottleneck in its busy time: {names}.", _of_busy(busy, busy.sum()))
+            CodedText("no-single-limit", f"No single bottleneck in its busy time: {names}.", _of_busy(busy, worked))
         ]
     else:
-        others = busy.drop(lead)
-        others = others[others >= _WORTH_NAMING * busy.sum()]
-        names = ", ".join(f"{clause(_NAMES[str(k)])} {percent(v / busy.sum())}" for k, v in others.items())
+        others = {k: v for k, v in busy.items() if k != lead and v >= _WORTH_NAMING * worked}
+        names = ", ".join(f"{clause(_NAMES[k])} {percent(v / worked)}" for k, v in others.items())
         if names:
-            evidence.append(CodedText("other-limits", f"Other bottlenecks: {names}.", _of_busy(others, busy.sum())))
+            evidence.append(CodedText("other-limits", f"Other bottlenecks: {names}.", _of_busy(others, worked)))
     chosen = labels == lead
-    ruling_rows = own[chosen]
+    ruling_rows = own.where(chosen)
     evidence.extend(_numbers(ruled, ruling_rows, weights[chosen]))
     if ruled == "straggler":
         evidence.extend(_suspect(own, weights))
     working = labels != "idle"
-    evidence.extend(signatures(own[working], weights[working], trains=kind.label in _TRAINING))
+    evidence.extend(signatures(own.where(working), weights[working], trains=kind.label in _TRAINING))
     if ruled == "unknown":
         evidence.extend(_unsettled(ruling_rows))
     doubt, doubts = _doubts(ruled, ruling_rows)
     confidence = round(doubt * _confidence(share, coverage), 3)
     return BottleneckVerdict(ruled, confidence, shares, (*evidence, *doubts))  # type: ignore[arg-type]
+
+
+def _by_label(labels: npt.NDArray[np.object_], weights: Floats) -> dict[str, float]:
+    """Seconds of each label, the most first; of as many, by name."""
+    codes, names = pd.factorize(labels)
+    sums = np.bincount(codes, weights=weights, minlength=len(names))
+    return {str(name): float(sums[n]) for n, name in sorted(enumerate(names), key=lambda one: (-sums[one[0]], one[1]))}
 
 
 def _likely(kind: KindVerdict, clues: Sequence[Clue], kinds: tuple[KindLabel, ...]) -> bool:
@@ -124,7 +131,7 @@ def _likely(kind: KindVerdict, clues: Sequence[Clue], kinds: tuple[KindLabel, ..
     return sum(other.confidence for other in kind.alternatives if other.label in kinds) > 0.5
 
 
-def _doubts(label: str, rows: pd.DataFrame) -> tuple[float, list[CodedText]]:
+def _doubts(label: str, rows: ColumnRows) -> tuple[float, list[CodedText]]:
     """A factor on the confidence, and a sentence for each reason."""
     factor = 1.0
     said: list[CodedText] = []
@@ -140,8 +147,8 @@ def _doubts(label: str, rows: pd.DataFrame) -> tuple[float, list[CodedText]]:
                         what=what,
                     )
                 )
-    if rows["coarse"].any() and label not in ("idle", "throttled"):
-        seconds = float(rows["sample_seconds"].median())
+    if rows.flags("coarse").any() and label not in ("idle", "throttled"):
+        seconds = known_median(rows.floats("sample_seconds"))
         factor *= _COARSE
         said.append(
             coded(
@@ -150,15 +157,15 @@ def _doubts(label: str, rows: pd.DataFrame) -> tuple[float, list[CodedText]]:
                 seconds=seconds,
             )
         )
-        rival = rows[["i", "u_n", "wire"]].max(axis=1).mean()
+        rival = known_mean(rows.highest(("i", "u_n", "wire")))
         if label == "unknown" and rival >= 0.2:
             said.append(
                 coded(
                     "compute-or-link",
                     "Compute at {compute:.0%} and a link at {link:.0%}: either may be the bottleneck. "
                     "Samples of 1 s would show which.",
-                    compute=float(rows["label_c"].mean()),
-                    link=float(rival),
+                    compute=rows.mean("label_c"),
+                    link=rival,
                 )
             )
         elif label == "compute" and _may_poll(rows):
@@ -171,12 +178,12 @@ def _doubts(label: str, rows: pd.DataFrame) -> tuple[float, list[CodedText]]:
     return factor, said
 
 
-def _may_poll(rows: pd.DataFrame) -> bool:
+def _may_poll(rows: ColumnRows) -> bool:
     """Whether ranks with full SMs do less than half of what they could: polling looks like that, too."""
-    return bool(rows["several"].any() and rows["sm"].mean() >= 0.8 and rows["label_c"].mean() < 0.5)
+    return bool(rows.flags("several").any() and rows.mean("sm") >= 0.8 and rows.mean("label_c") < 0.5)
 
 
-def _unsettled(rows: pd.DataFrame) -> list[CodedText]:
+def _unsettled(rows: ColumnRows) -> list[CodedText]:
     """Where links that nobody measured leave open what it waits for: which, and what would settle it."""
     lacks = {name for text in set(rows["lacks"]) for name in str(text).split(",") if name}
     if not lacks:
@@ -186,28 +193,28 @@ def _unsettled(rows: pd.DataFrame) -> list[CodedText]:
             "waits-for-launches-or-gpus",
             "Engine active {engine:.0%} of the time, compute and memory hardly used: it waits for kernel "
             "launches or for other GPUs. The missing metrics would show which.",
-            engine=float(rows["g"].mean()),
+            engine=rows.mean("g"),
         ),
         *(sentence for name, sentence in SETTLES.items() if name in lacks),
     ]
 
 
-def _suspect(rows: pd.DataFrame, weights: Floats) -> list[CodedText]:
+def _suspect(rows: ColumnRows, weights: Floats) -> list[CodedText]:
     """Which GPU the others wait for: the one that waits least, or does the same work at a lower clock."""
-    slowed = (rows["late"] | rows["waiting"]).to_numpy(bool)
+    slowed = rows.flags("late") | rows.flags("waiting")
     if not slowed.any():
         return []
-    table, seconds = rows[slowed], pd.Series(weights[slowed])
-    late = table["late"].to_numpy(bool)
-    by_gpu = seconds[late].groupby([table[name].to_numpy()[late] for name in ("node", "gpu_uuid", "gpu_index")]).sum()
+    table, seconds = rows.where(slowed), pd.Series(weights[slowed])
+    late = table.flags("late")
+    by_gpu = seconds[late].groupby([table[name][late] for name in ("node", "gpu_uuid", "gpu_index")]).sum()
     if by_gpu.empty or by_gpu.max() < _SUSPECT_SHARE_MIN * by_gpu.sum():
         return [coded("no-single-suspect", "No single suspect: the late GPU changes over time.")]
     node, uuid, number = by_gpu.idxmax()
-    suspect = (table["gpu_uuid"] == uuid).to_numpy(bool) & late
-    one, others = table[suspect], table[~late]
+    suspect = (table["gpu_uuid"] == uuid) & late
+    one, others = table.where(suspect), table.where(~late)
 
     def told(name: str) -> tuple[float, float]:
-        return float(one[name].mean()), float(others[name].mean())
+        return one.mean(name), others.mean(name)
 
     waits, clock, held = told("waits"), told("clock_ratio"), told("throttled")
     who = {"gpu_index": float(number), "node": str(node), "gpu_uuid": str(uuid)}
@@ -237,8 +244,8 @@ def _suspect(rows: pd.DataFrame, weights: Floats) -> list[CodedText]:
     return said
 
 
-def _of_busy(seconds: pd.Series, busy: float) -> dict[str, Scalar]:
-    return {str(label): float(value / busy) for label, value in seconds.items()}
+def _of_busy(seconds: Mapping[str, float], busy: float) -> dict[str, Scalar]:
+    return {label: value / busy for label, value in seconds.items()}
 
 
 def _confidence(share: float, coverage: float) -> float:
@@ -262,11 +269,11 @@ _NAMES = {
 }
 
 
-def _numbers(label: str, rows: pd.DataFrame, weights: npt.NDArray[np.float64]) -> list[CodedText]:
+def _numbers(label: str, rows: ColumnRows, weights: npt.NDArray[np.float64]) -> list[CodedText]:
     """The figures behind the label, over the rows that carry it."""
 
     def mean(name: str) -> float:
-        v = rows[name].to_numpy(float)
+        v = rows.floats(name)
         ok = ~np.isnan(v)
         return float(np.average(v[ok], weights=weights[ok])) if weights[ok].sum() > 0 else float("nan")
 

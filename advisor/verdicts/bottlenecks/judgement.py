@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from ...core.coded_text import coded
+from ...core.column_rows import ColumnRows, Columns, columns_of
 from ...core.frame import Frame
 from ...core.verdict_types import INFERRED, Alternative, BottleneckVerdict, KindVerdict, Scheduled
 from ...rulebook import Rulebook
-from ..features.features import Columns, columns_of, features
+from ..features.features import features
 from ..kinds.kind_metadata import metadata_clues
 from ..kinds.kinds import judge_kind
 from ..types import NodeFacts
@@ -113,6 +114,7 @@ def _judged(piece: Piece, inputs: JudgementInputs) -> Judgement:
         nodes,
         book.kinds,
     )
+    rows = ColumnRows(inputs.row_columns, workload_rows["row"].to_numpy(int))
     judged: Judgement | None = None
     engine = inputs.engines.get(session.workload_id)
     both = ((_nameless(session), None), (session, engine))
@@ -120,7 +122,7 @@ def _judged(piece: Piece, inputs: JudgementInputs) -> Judgement:
         clues = tuple(metadata_clues(own, told, facts, book.kind_priors))
         kind = judge_kind(clues, told, book.kinds, book.kind_model, since_seen)
         bottleneck = judge_bottleneck(
-            inputs.rows, workload_rows, kind=kind, clues=clues, coverage=piece.observed_share,
+            rows, workload_rows, kind=kind, clues=clues, coverage=piece.observed_share,
             dominant=book.bottlenecks["dominant_share_min"].value,
         )  # fmt: skip
         if session.basis == INFERRED:

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from ...core.coded_text import CodedText, coded
+from ...core.column_rows import ColumnRows
 
 Floats = npt.NDArray[np.float64]
 
@@ -23,13 +23,13 @@ _COMMUNICATION_MIN = 0.15
 _WAITING_MIN = 0.1
 
 
-def signatures(rows: pd.DataFrame, weights: Floats, *, trains: bool) -> list[CodedText]:
+def signatures(rows: ColumnRows, weights: Floats, *, trains: bool) -> list[CodedText]:
     """What is seen of them in a workload's busy rows. `weights`: seconds; `trains`: whether it is training, whose hosts
     write checkpoints."""
     if not len(rows) or weights.sum() <= 0:
         return []
     said = _checkpoints(rows, weights) if trains else []
-    if rows["several"].any():
+    if rows.flags("several").any():
         said += [*_communication(rows, weights, trains=trains), *_spinning(rows, weights), *_waiting(rows, weights)]
     return said
 
@@ -41,9 +41,9 @@ def _mean(values: npt.ArrayLike, weights: Floats) -> float:
     return float(np.average(v[ok], weights=weights[ok])) if weights[ok].sum() > 0 else float("nan")
 
 
-def _checkpoints(rows: pd.DataFrame, weights: Floats) -> list[CodedText]:
+def _checkpoints(rows: ColumnRows, weights: Floats) -> list[CodedText]:
     """Hours in which the host writes in bursts, and how much less is done in them than in the others."""
-    mean, most = (rows[name].to_numpy(float) for name in ("disk_write", "disk_write_max"))
+    mean, most = (rows.floats(name) for name in ("disk_write", "disk_write_max"))
     known = np.isfinite(mean) & np.isfinite(most)
     burst = known & (most >= _BURST_BYTES_PER_SECOND) & (most >= _BURST_OVER_MEAN * mean)
     if weights[burst].sum() <= 0:
@@ -61,9 +61,9 @@ def _checkpoints(rows: pd.DataFrame, weights: Floats) -> list[CodedText]:
         )
     ]
     quiet = known & ~burst
-    work = rows["c"].to_numpy(float)
+    work = rows.floats("c")
     if not np.isfinite(work[known]).any():
-        work = rows["g"].to_numpy(float)
+        work = rows.floats("g")
     with_them, without = _mean(work[burst], weights[burst]), _mean(work[quiet], weights[quiet])
     if min(weights[burst].sum(), weights[quiet].sum()) >= _HOURS_MIN * _HOUR and without > 0 and np.isfinite(with_them):
         less = float(np.clip(1 - with_them / without, 0.0, 1.0))
@@ -76,7 +76,7 @@ def _checkpoints(rows: pd.DataFrame, weights: Floats) -> list[CodedText]:
             )
         )  # fmt: skip
         return out
-    rests = _HOUR * _mean(1 - rows["g"].to_numpy(float)[burst], weights[burst])
+    rests = _HOUR * _mean(1 - rows.floats("g")[burst], weights[burst])
     if np.isfinite(rests):
         most_lost = min(writing, max(rests, 0.0))
         out.append(
@@ -90,7 +90,7 @@ def _checkpoints(rows: pd.DataFrame, weights: Floats) -> list[CodedText]:
     return out
 
 
-def _communication(rows: pd.DataFrame, weights: Floats, *, trains: bool) -> list[CodedText]:
+def _communication(rows: ColumnRows, weights: Floats, *, trains: bool) -> list[CodedText]:
     """The time that each link takes at least: its busy seconds, or what its mean would fill."""
     out: list[CodedText] = []
     usual = "; 15 to 30 % is typical of large training" if trains else ""
@@ -114,10 +114,10 @@ def _communication(rows: pd.DataFrame, weights: Floats, *, trains: bool) -> list
     return out
 
 
-def _spinning(rows: pd.DataFrame, weights: Floats) -> list[CodedText]:
+def _spinning(rows: ColumnRows, weights: Floats) -> list[CodedText]:
     # Over samples longer than the turns, work and waiting are one mean, and the figure is no measurement.
-    fine = ~rows["coarse"].to_numpy(bool)
-    share = _mean(np.where(fine, rows["waits"].to_numpy(float), np.nan), weights)
+    fine = ~rows.flags("coarse")
+    share = _mean(np.where(fine, rows.floats("waits"), np.nan), weights)
     if not share >= _WAITING_MIN:
         return []
     return [
@@ -130,12 +130,12 @@ def _spinning(rows: pd.DataFrame, weights: Floats) -> list[CodedText]:
     ]
 
 
-def _waiting(rows: pd.DataFrame, weights: Floats) -> list[CodedText]:
-    waiting = rows["waiting"].to_numpy(bool)
+def _waiting(rows: ColumnRows, weights: Floats) -> list[CodedText]:
+    waiting = rows.flags("waiting")
     share = float(weights[waiting].sum() / weights.sum())
     if share < _WAITING_MIN:
         return []
-    lost = rows["lost"].to_numpy(float)
+    lost = rows.floats("lost")
     known = waiting & np.isfinite(lost)
     if not known.any():
         return [coded("ranks-wait", "Ranks wait for a slow rank {share:.0%} of its busy time.", share=share)]

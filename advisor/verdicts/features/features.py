@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from ....rules.policy.thresholds import Threshold
+from ...core.column_rows import ColumnRows, Columns, known_median
 from ...core.frame import Window
-from ...core.histogram_array import BinsArray, bins_quantile
+from ...core.histogram_array import bins_quantile
 from ..types import NodeFacts
 from ..workloads.session import Session
 from ..workloads.sku_lookup import GpuIndex
@@ -46,33 +46,6 @@ DRIFT_HOURS_MIN = 8
 PERIOD_INTERVAL_MAX_SECONDS = 1.5
 
 
-Columns = Mapping[str, npt.NDArray]
-
-
-def columns_of(table: pd.DataFrame) -> Columns:
-    """A table's columns as arrays, those of bins as matrices (`BinsArray`). Hundreds of workloads ask for dozens of
-    them each, and pandas makes a Series anew each time."""
-    columns = ((str(name), table[name].array) for name in table.columns)
-    return {name: one.matrix if isinstance(one, BinsArray) else one.to_numpy() for name, one in columns}
-
-
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """Some rows of a table by column, each taken when it is asked for."""
-
-    table: Columns
-    at: Ints
-
-    def __len__(self) -> int:
-        return len(self.at)
-
-    def __getitem__(self, name: str) -> npt.NDArray:
-        return self.table[name][self.at]
-
-    def where(self, mask: npt.NDArray[np.bool_]) -> _Rows:
-        return _Rows(self.table, self.at[mask])
-
-
 def features(  # noqa: PLR0917
     session: Session,
     workload_rows: pd.DataFrame,
@@ -91,7 +64,7 @@ def features(  # noqa: PLR0917
     out: dict[str, float] = {}
     weights = workload_rows["seconds"].to_numpy(float)
     at = workload_rows["row"].to_numpy(int)
-    rows = _Rows(row_columns, at)
+    rows = ColumnRows(row_columns, at)
     out["hours"] = float(weights.sum()) / 3600
     out["elapsed_hours"] = (session.end - session.start) / 3600
     out["span_hours"] = (session.last_seen - session.first_seen) / 3600
@@ -157,7 +130,7 @@ def _sustained(session: Session, index: GpuIndex) -> tuple[float, float]:
     return (achieved.bf16_gemm or math.nan, achieved.mem or math.nan) if achieved is not None else (math.nan, math.nan)
 
 
-def _busy_features(out: dict[str, float], busy: _Rows, weights: Floats) -> None:
+def _busy_features(out: dict[str, float], busy: ColumnRows, weights: Floats) -> None:
     if not len(busy) or weights.sum() <= 0:
         return
     for name, measure in (("tensor", "u_c"), ("hbm", "u_m")):
@@ -173,12 +146,12 @@ def _busy_features(out: dict[str, float], busy: _Rows, weights: Floats) -> None:
     if out.get("resolution_seconds", 1.0) <= PERIOD_INTERVAL_MAX_SECONDS:
         found = ~np.isnan(busy["period_strength"])
         out["period_share"] = float(weights[found].sum() / weights.sum())
-        _put(out, "period_seconds", _median(busy["period_seconds"]))
-        _put(out, "period_strength", _median(busy["period_strength"]))
+        _put(out, "period_seconds", known_median(busy["period_seconds"]))
+        _put(out, "period_strength", known_median(busy["period_strength"]))
     for name in (
         "sm_active_cv", "nvlink_symmetry", "fabric_symmetry", "tensor_fabric_correlation", "tensor_nvlink_correlation",
     ):  # fmt: skip
-        _put(out, name, _median(busy[name]))
+        _put(out, name, known_median(busy[name]))
     for name in ("cpu", "io_wait", "clock_ratio"):
         _put(out, name, _mean(busy[name], weights))
     most = busy["disk_write_max"]
@@ -204,7 +177,7 @@ def _bin_features(out: dict[str, float], gpu: Columns, at: Ints, etas: tuple[flo
 def _memory_features(
     out: dict[str, float],
     uuid: npt.NDArray[np.object_],
-    shape: _Rows,
+    shape: ColumnRows,
     index: npt.NDArray[np.intp],
     kinds: Mapping[str, Threshold],
 ) -> None:
@@ -233,7 +206,7 @@ def _memory_features(
         out["mem_flat"] = float(out["mem_cv"] <= cv_max and low <= out["mem_level"] <= high)
 
 
-def _time_features(out: dict[str, float], gpu: Columns, shape: _Rows, index: npt.NDArray[np.intp]) -> None:
+def _time_features(out: dict[str, float], gpu: Columns, shape: ColumnRows, index: npt.NDArray[np.intp]) -> None:
     """Features of the hourly course: daily wave, swing, and whether its GPUs move together."""
     ends = np.ceil(gpu["ts"][index] / 3600)
     hours, hour = np.unique(ends, return_inverse=True)
@@ -308,11 +281,6 @@ def _mean(values: Floats, weights: Floats) -> float:
 
 def _known(values: Floats) -> Floats:
     return values[~np.isnan(values)]
-
-
-def _median(values: Floats) -> float:
-    known = _known(values)
-    return float(np.median(known)) if len(known) else math.nan
 
 
 def _p95(values: Floats) -> float:

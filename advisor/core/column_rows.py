@@ -1,0 +1,68 @@
+"""Some rows of a table as arrays by column: hundreds of workloads ask for dozens of columns each, and pandas makes a
+Series anew each time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from .histogram_array import BinsArray
+
+Columns = Mapping[str, npt.NDArray]
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.intp]
+
+
+def columns_of(table: pd.DataFrame) -> Columns:
+    """A table's columns as arrays, those of bins as matrices (`BinsArray`)."""
+    columns = ((str(name), table[name].array) for name in table.columns)
+    return {name: one.matrix if isinstance(one, BinsArray) else one.to_numpy() for name, one in columns}
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnRows:
+    """The rows `at` of a table by column, each taken when it is asked for."""
+
+    table: Columns
+    at: Ints
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+    def __getitem__(self, name: str) -> npt.NDArray:
+        return self.table[name][self.at]
+
+    def where(self, mask: npt.NDArray[np.bool_]) -> ColumnRows:
+        return ColumnRows(self.table, self.at[mask])
+
+    def floats(self, name: str) -> Floats:
+        return self[name].astype(np.float64, copy=False)
+
+    def flags(self, name: str) -> npt.NDArray[np.bool_]:
+        return self[name].astype(np.bool_, copy=False)
+
+    def mean(self, name: str) -> float:
+        """The plain mean of what is known; NaN: nothing is."""
+        return known_mean(self.floats(name))
+
+    def highest(self, names: Sequence[str]) -> Floats:
+        """In each row the highest known of several columns; NaN: none is."""
+        return reduce(np.fmax, [self.floats(name) for name in names])
+
+
+def known_mean(values: Floats) -> float:
+    """The plain mean of what is known; NaN: nothing is."""
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else math.nan
+
+
+def known_median(values: Floats) -> float:
+    """The median of what is known; NaN: nothing is."""
+    known = values[~np.isnan(values)]
+    return float(np.median(known)) if len(known) else math.nan
