@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Sequence
 from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ....agent.metrics import BIN_EDGES
 from ...core.coded_text import CodedText, coded
 from ...core.frame import Frame
 from ...core.histogram_array import BinsArray, bins_quantile
@@ -18,12 +19,12 @@ from ..workloads.attribution import Attribution
 from ..workloads.inventory import Inventory
 from ..workloads.mig import whole_gpus
 from ..workloads.sku_lookup import GpuIndex
+from .port_totals import NodePorts, PortTotals, port_totals
 
 # A port that was ACTIVE in less than this share of its observed time was down: its silence proves nothing.
 ACTIVE_SHARE_MIN = 0.99
 # A link that was read for less of its time is not known: what it carried in the rest may be all that it carries.
 KNOWN_MIN = 0.95
-_EDGES = np.array(BIN_EDGES)
 
 Floats = npt.NDArray[np.float64]
 
@@ -38,9 +39,8 @@ def node_facts(
     for key in index.skus:
         if key in whole:
             gpus_of.setdefault(key[0], []).append(key)
-    fabric = _by_node(frame.fabric.assign(port_name=_port_names(frame.fabric)))
+    fabric = port_totals(frame.fabric)
     history, nvlink = _by_node(frame.fabric_history), _nvlink_peaks(frame, rows, whole)
-    nothing = frame.fabric.iloc[:0]
     drivers = _drivers(frame)
     facts = []
     for row in records(frame.nodes.sort_values("node")):
@@ -62,7 +62,7 @@ def node_facts(
                 first_seen=float(row["first_seen"]),
                 last_seen=float(row["last_seen"]),
                 hours_observed=seen.get(node, 0.0) / max(counted.gpu_count, 1),
-                fabric=_fabric(frame, node, fabric.get(node, nothing), history.get(node)),
+                fabric=_fabric(frame, node, fabric.get(node), history.get(node)),
                 span_hours=counted.span_hours,
                 gpu_name=next(iter(names)) if len(names) == 1 else None,
                 nvlink_util_p995=nvlink.get(node),
@@ -104,28 +104,15 @@ def _by_node(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
     return {str(node): rows for node, rows in table.groupby("node", sort=False)} if not table.empty else {}
 
 
-def _port_names(fabric: pd.DataFrame) -> pd.Series:
-    """``device/port`` of every row."""
-    if fabric.empty:
-        return pd.Series(dtype=object)
-    code = fabric.groupby(["device", "port"], sort=False).ngroup().to_numpy()
-    first = fabric.iloc[np.unique(code, return_index=True)[1]]
-    names = [f"{device}/{int(port)}" for device, port in zip(first["device"], first["port"], strict=True)]
-    return pd.Series(np.array(names, dtype=object)[code], index=fabric.index)
-
-
-def _fabric(frame: Frame, node: str, rows: pd.DataFrame, history: pd.DataFrame | None) -> FabricFacts | None:
-    """`rows`, `history`: those of the node."""
-    if rows.empty:
+def _fabric(frame: Frame, node: str, ports: NodePorts | None, history: pd.DataFrame | None) -> FabricFacts | None:
+    """`ports`, `history`: those of the node."""
+    if ports is None:
         absent = _absence(frame, node)
         if absent is None:
             return None
         return FabricFacts((), (), False, absent.text, None, None, 0.0, None, None, code=absent.code)
-    port = rows["port_name"]
-    compute = rows["role"] == "compute"
-    ports = tuple(sorted(set(port[compute])))
-    others = tuple(sorted(set(port[~compute])))
-    if not ports:
+    own, others = ports.compute, ports.others
+    if not own:
         reason = (
             "Unknown whether its only port belongs to a compute fabric. Set fabric_roles if it does."
             if len(others) == 1
@@ -134,77 +121,48 @@ def _fabric(frame: Frame, node: str, rows: pd.DataFrame, history: pd.DataFrame |
                 "fabric_roles if one does."
             )
         )
-        layer = "Ethernet" if (rows["link_layer"] == "Ethernet").all() else None
+        layer = "Ethernet" if ports.ethernet else None
         return FabricFacts(
             (), others, False, reason, None, None, 0.0, None, None, link_layer=layer, code="no-compute-port"
         )  # fmt: skip
-    own, key = rows[compute], port[compute]
     last, known = _history(own, frame.fabric_history.empty, history)
-    by_port = own.groupby(key)
-    seconds = own["observed_seconds"].where(own["util_mean"].notna()).groupby(key).sum()
-    rates = by_port["line_rate_bytes_per_second"].last()
-    active = by_port["active_fraction"].mean()
-    peaks = _port_p995(own, key)
+    down = [port for port in own if port.active_share < ACTIVE_SHARE_MIN]
+    unread = [port for port in own if port.seconds <= 0]
+    unrated = [port for port in own if np.isnan(port.line_rate)]
     reason = None
-    down = active[active < ACTIVE_SHARE_MIN]
-    unread = seconds[seconds <= 0]
-    if len(down):
-        port_name, share = str(down.index[0]), float(down.iloc[0])
+    if down:
         reason = coded(
             "port-down", "Port {port} was ACTIVE only {share:.0%} of the time. A port that is down does not count as "
                     "an idle fabric.",
-            port=port_name, share=share,
+            port=down[0].name, share=down[0].active_share,
         )  # fmt: skip
-    elif len(unread):
+    elif unread:
         reason = _absence(frame, node) or coded(
-            "port-counters-unread", "No counters available for port {port}.", port=str(unread.index[0])
+            "port-counters-unread", "No counters available for port {port}.", port=unread[0].name
         )
-    elif rates.isna().any():
-        unrated = str(rates.index[rates.isna()][0])
-        reason = coded("line-rate-unknown", "Unknown line rate of port {port}.", port=unrated)
+    elif unrated:
+        reason = coded("line-rate-unknown", "Unknown line rate of port {port}.", port=unrated[0].name)
+    peaks = [port.util_p995 for port in own]
     peak = None if any(p is None for p in peaks) else max(p for p in peaks if p is not None)
     return FabricFacts(
-        ports_compute=ports,
+        ports_compute=tuple(port.name for port in own),
         ports_other=others,
         readable=reason is None,
         reason=reason.text if reason is not None else None,
         code=reason.code if reason is not None else None,
         util_p995=peak if reason is None else None,
-        util_max=_or_none(own["util_max"].max()),
-        hours=float(seconds.min() / 3600),
+        util_max=_highest(port.util_max for port in own),
+        hours=min(port.seconds for port in own) / 3600,
         last_active_ts=last,
-        line_rate_bytes_per_second=None if rates.isna().any() else float(rates.sum()),
-        link_layer=text(own["link_layer"].iloc[-1]),
+        line_rate_bytes_per_second=None if unrated else sum(port.line_rate for port in own),
+        link_layer=text(own[-1].link_layer),
         hours_known=known,
-        still_share=_still_share(own, key),
+        still_share=max((port.still_seconds / port.seconds for port in own if port.seconds > 0), default=0.0),
     )
 
 
-def _still_share(own: pd.DataFrame, port: pd.Series) -> float:
-    seconds = own["observed_seconds"].where(own["util_mean"].notna(), 0.0)
-    still = seconds.where((own["util_max"].fillna(own["util_mean"]) == 0), 0.0)
-    shares = still.groupby(port).sum() / seconds.groupby(port).sum().where(lambda total: total > 0)
-    return 0.0 if shares.isna().all() else float(shares.max())
-
-
-def _port_p995(rows: pd.DataFrame, port: pd.Series) -> list[float | None]:
-    """The 99.5th percentile of each port's seconds: merged bins; rows without bins count with their highest value."""
-    code, names = pd.factorize(port)
-    bins = cast("BinsArray", rows["util_bins"].array)
-    have = ~bins.isna()
-    total = np.zeros((len(names), len(_EDGES)))
-    np.add.at(total, code[have], bins.matrix[have])
-    most = rows["util_max"].to_numpy(float)
-    bare = ~have & ~np.isnan(most)
-    if bare.any():
-        weight, whose, from_max = rows["observed_seconds"].to_numpy(float)[bare], code[bare], most[bare]
-        # A row whose highest second lies in this bin, and whose 95th percentile lies where it lies: 95 % of its seconds
-        # are no higher than the latter.
-        p95 = rows["util_p95"].to_numpy(float)[bare]
-        for values, share in ((from_max, 0.05), (np.where(np.isnan(p95), from_max, p95), 0.95)):
-            slots = np.clip(np.searchsorted(_EDGES, values, side="right") - 1, 0, len(_EDGES) - 1)
-            np.add.at(total, (whose, slots), share * weight)
-    return [_p995(own) for own in total]
+def _highest(values: Iterable[float]) -> float | None:
+    return max((value for value in values if not np.isnan(value)), default=None)
 
 
 def _without_nvlink(index: GpuIndex, key: tuple[str, str]) -> bool:
@@ -252,19 +210,21 @@ def _p995(seconds: Floats) -> float | None:
     return bins_quantile(seconds, 0.995)
 
 
-def _history(own: pd.DataFrame, blind: bool, history: pd.DataFrame | None) -> tuple[float | None, float]:
+def _history(
+    own: Sequence[PortTotals], blind: bool, history: pd.DataFrame | None
+) -> tuple[float | None, float]:
     """When the compute fabric last carried anything, and hours of records of it.
 
-    `own`: its rows of the compute ports; `history`: what the road knows beyond the window, unless it is `blind` to it.
+    `own`: its compute ports; `history`: what the road knows beyond the window, unless it is `blind` to it.
     """
-    active = own.loc[own["util_max"] >= 0.01, "ts"].max()
+    active = _highest(port.last_active_ts for port in own)
     if blind:
-        return _or_none(active), float(own.groupby(["device", "port"])["observed_seconds"].sum().min() / 3600)
+        return active, min(port.observed_seconds for port in own) / 3600
     known = history[history["role"] == "compute"] if history is not None else None
     if known is None or known.empty:
         return None, 0.0
-    last = [v for v in (known["last_active_ts"].max(), active) if not np.isnan(v)]
-    return (float(max(last)) if last else None), float(known["hours"].min())
+    last = _highest((float(known["last_active_ts"].max()), math.nan if active is None else active))
+    return last, float(known["hours"].min())
 
 
 def _absence(frame: Frame, node: str) -> CodedText | None:
@@ -279,7 +239,3 @@ def _absence(frame: Frame, node: str) -> CodedText | None:
         reason = str(row["reason"])
         return CodedText(reason, text(row["detail"]) or f"Fabric counters not available ({reason}).")
     return None
-
-
-def _or_none(value: float) -> float | None:
-    return None if value is None or np.isnan(value) else float(value)

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
+from skuwise.advisor.core.column_rows import ColumnRows, columns_of
 from skuwise.advisor.verdicts.bottlenecks.signatures import signatures
 
 HOUR = 3600.0
@@ -17,8 +18,12 @@ QUIET = {
 BURST = {**QUIET, "disk_write": 5e7, "disk_write_max": 5e8}
 
 
+def table(rows):
+    return ColumnRows(columns_of(pd.DataFrame(rows)), np.arange(len(rows)))
+
+
 def told(*rows, trains=True):
-    said = signatures(pd.DataFrame(rows), np.full(len(rows), HOUR), trains=trains)
+    said = signatures(table(rows), np.full(len(rows), HOUR), trains=trains)
     return {one.code: dict(one.fields) for one in said}
 
 
@@ -77,4 +82,4 @@ def test_waiting_ranks_are_told_with_what_they_lose():
 
 
 def test_of_nothing_nothing_is_told():
-    assert signatures(pd.DataFrame([QUIET])[:0], np.empty(0), trains=True) == []
+    assert signatures(table([QUIET]).where(np.array([False])), np.empty(0), trains=True) == []
