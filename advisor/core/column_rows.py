@@ -25,6 +25,11 @@ def columns_of(table: pd.DataFrame) -> Columns:
     return {name: one.matrix if isinstance(one, BinsArray) else one.to_numpy() for name, one in columns}
 
 
+def rows_of(table: pd.DataFrame) -> ColumnRows:
+    """All rows of a table."""
+    return ColumnRows(columns_of(table), np.arange(len(table)))
+
+
 @dataclass(frozen=True, slots=True)
 class ColumnRows:
     """The rows `at` of a table by column, each taken when it is asked for."""
@@ -46,6 +51,21 @@ class ColumnRows:
 
     def flags(self, name: str) -> npt.NDArray[np.bool_]:
         return self[name].astype(np.bool_, copy=False)
+
+    def groups(self, name: str) -> dict[str, ColumnRows]:
+        """The rows of each text of a column, in the order in which they come first; those without one are left out."""
+        codes, names = pd.factorize(self[name])
+        order = np.argsort(codes, kind="stable")
+        ends = np.searchsorted(codes[order], np.arange(len(names) + 1))
+        return {
+            str(text): ColumnRows(self.table, self.at[order[ends[n] : ends[n + 1]]]) for n, text in enumerate(names)
+        }
+
+    def total(self, name: str) -> float | None:
+        """The sum of what is known; None where nothing is."""
+        values = self.floats(name)
+        known = values[~np.isnan(values)]
+        return float(known.sum()) if len(known) else None
 
     def mean(self, name: str) -> float:
         """The plain mean of what is known; NaN: nothing is."""

@@ -16,6 +16,7 @@ import pandas as pd
 from ....rules.catalog.node_files import ANY_REGION
 from ....rules.catalog.site_energy import SiteEnergy, SiteFigure
 from ....rules.catalog.types import PowerPrice
+from ...core.column_rows import ColumnRows, rows_of
 from ...core.energy_sums import JOULES_PER_KWH, basis_of, joules_a_token, owners_of, phases_together
 from ...core.energy_types import (
     PHASES,
@@ -53,14 +54,14 @@ def energy_accounts(
     """`workloads`: those of the verdicts, as the advice has them."""
     if not verdicts.nodes or verdicts.energy.empty:
         return EnergyAccounts(None, tuple(workloads), ())
-    rows = _with_money(verdicts, book, site)
-    own = rows[rows["class"].isin(_OWN)]
-    by_workload = {str(key): part for key, part in own.groupby("workload_id", sort=False)}
-    nothing = rows.iloc[:0]
+    table = _with_money(verdicts, book, site)
+    rows = rows_of(table)
+    by_workload = rows.where(table["class"].isin(_OWN).to_numpy(bool)).groups("workload_id")
+    nothing = rows.where(np.zeros(len(rows), dtype=np.bool_))
     told = tuple(
         replace(w, energy=_of_workload(by_workload.get(w.id, nothing), w, verdicts.tokens.get(w.id))) for w in workloads
     )
-    by_node = {str(key): part for key, part in rows.groupby("node", sort=False)}
+    by_node = rows.groups("node")
     nodes = tuple(
         _of_node(by_node.get(n.node, nothing), n, verdicts) for n in sorted(verdicts.nodes, key=lambda one: one.node)
     )
@@ -122,36 +123,30 @@ def _stated(verdicts: Verdicts, book: PriceBook, site: SiteEnergy) -> tuple[Stat
     return (*of_regions, *of_site)
 
 
-def _figures(rows: pd.DataFrame, gpu_hours: float | None = None) -> dict[str, Any]:
+def _figures(rows: ColumnRows, gpu_hours: float | None = None) -> dict[str, Any]:
     """The fields of `Energy`. `gpu_hours`: all hours there are, where some were not observed at all."""
-    measured = float(rows["measured_hours"].sum())
-    every = float(rows["gpu_hours"].sum()) if gpu_hours is None else gpu_hours
-    kwh, counted = _sum(rows["kwh"]), _sum(rows["counted"])
-    grams = _sum(rows["grams"])
+    measured = rows.total("measured_hours") or 0.0
+    every = (rows.total("gpu_hours") or 0.0) if gpu_hours is None else gpu_hours
+    kwh, counted = rows.total("kwh"), rows.total("counted")
+    grams = rows.total("grams")
     return {
         "kwh": kwh,
         "counted_kwh": counted,
         "measured_gpu_hours": measured,
         "unmeasured_gpu_hours": max(every - measured, 0.0),
-        "idle_kwh": None if kwh is None else float(rows.loc[rows["idle"].to_numpy(bool), "kwh"].sum()),
-        "usd": _sum(rows["usd"]),
+        "idle_kwh": None if kwh is None else rows.where(rows.flags("idle")).total("kwh") or 0.0,
+        "usd": rows.total("usd"),
         "co2_kg": None if grams is None else grams / _GRAMS_PER_KG,
         "basis": basis_of(kwh, counted),
     }
 
 
-def _sum(values: pd.Series) -> float | None:
-    """The sum of what is known; None where nothing is."""
-    known = values.dropna()
-    return float(known.sum()) if len(known) else None
-
-
-def _of_workload(rows: pd.DataFrame, w: WorkloadVerdict, tokens: TokenEnergy | None) -> WorkloadEnergy:
-    busy = rows[~rows["idle"].to_numpy(bool)] if len(rows) else rows
-    hours, kwh = float(busy["measured_hours"].sum()), _sum(busy["kwh"])
+def _of_workload(rows: ColumnRows, w: WorkloadVerdict, tokens: TokenEnergy | None) -> WorkloadEnergy:
+    busy = rows.where(~rows.flags("idle"))
+    hours, kwh = busy.total("measured_hours") or 0.0, busy.total("kwh")
     # What was not observed of its time, or was shared with others, has no energy of its own; hours that the verdict
     # counts and the accounting does not are among those that were not measured.
-    figures = _figures(rows, max(float(rows["gpu_hours"].sum()), w.gpu_hours))
+    figures = _figures(rows, max(rows.total("gpu_hours") or 0.0, w.gpu_hours))
     per_token = tokens.joules / tokens.tokens if tokens is not None else None
     return WorkloadEnergy(
         **figures,
@@ -165,25 +160,25 @@ def _of_workload(rows: pd.DataFrame, w: WorkloadVerdict, tokens: TokenEnergy | N
     )
 
 
-def _phases(rows: pd.DataFrame) -> tuple[PhaseEnergy, ...]:
-    parts = {str(key): own for key, own in rows.groupby("phase", sort=False)} if len(rows) else {}
+def _phases(rows: ColumnRows) -> tuple[PhaseEnergy, ...]:
+    parts = rows.groups("phase")
     return tuple(_phase(name, parts[name]) for name in PHASES if name in parts)
 
 
-def _phase(name: EnergyPhase, rows: pd.DataFrame) -> PhaseEnergy:
-    grams = _sum(rows["grams"])
+def _phase(name: EnergyPhase, rows: ColumnRows) -> PhaseEnergy:
+    grams = rows.total("grams")
     return PhaseEnergy(
-        name, float(rows["gpu_hours"].sum()), _sum(rows["kwh"]),
-        None if rows["cost"].isna().any() else float(rows["cost"].sum()),
-        _sum(rows["usd"]), None if grams is None else grams / _GRAMS_PER_KG,
+        name, rows.total("gpu_hours") or 0.0, rows.total("kwh"),
+        None if np.isnan(rows.floats("cost")).any() else rows.total("cost") or 0.0,
+        rows.total("usd"), None if grams is None else grams / _GRAMS_PER_KG,
     )  # fmt: skip
 
 
-def _of_node(rows: pd.DataFrame, node: NodeFacts, verdicts: Verdicts) -> NodeEnergy:
+def _of_node(rows: ColumnRows, node: NodeFacts, verdicts: Verdicts) -> NodeEnergy:
     power = verdicts.power.get(node.node)
     gpus = tuple(
-        GpuEnergy(str(uuid), _sum(own["kwh"]), _sum(own["counted"]), float(own["measured_hours"].sum()))
-        for uuid, own in (rows.groupby("gpu_uuid", sort=True) if len(rows) else ())
+        GpuEnergy(str(uuid), own.total("kwh"), own.total("counted"), own.total("measured_hours") or 0.0)
+        for uuid, own in sorted(rows.groups("gpu_uuid").items())
     )
     return NodeEnergy(
         **_figures(rows, node.gpu_count * node.span_hours),
@@ -198,21 +193,21 @@ def _of_node(rows: pd.DataFrame, node: NodeFacts, verdicts: Verdicts) -> NodeEne
 
 
 def _of_fleet(
-    rows: pd.DataFrame, workloads: Sequence[WorkloadVerdict], verdicts: Verdicts, stated: tuple[StatedFigure, ...]
+    rows: ColumnRows, workloads: Sequence[WorkloadVerdict], verdicts: Verdicts, stated: tuple[StatedFigure, ...]
 ) -> FleetEnergy:
-    by_class: Mapping[str, float] = {str(k): float(v) for k, v in rows.groupby("class")["kwh"].sum().items()}
+    by_class: Mapping[str, float] = {name: own.total("kwh") or 0.0 for name, own in rows.groups("class").items()}
     every = sum(n.gpu_count * n.span_hours for n in verdicts.nodes)
     hours = verdicts.occupancy
-    idle = rows[rows["idle"].to_numpy(bool)]
-    free = idle["class"].isin(_NOBODYS)
+    idle = rows.where(rows.flags("idle"))
+    free = pd.Series(idle["class"]).isin(_NOBODYS).to_numpy(bool)
     tokens, joules = joules_a_token(w.energy for w in workloads if w.energy is not None)
     figures = _figures(rows, every)
     known = figures["kwh"]
     unobserved = float(hours.loc[hours["class"] == "unobserved", "gpu_hours"].sum())
     return FleetEnergy(
         **figures,
-        idle_held_kwh=None if known is None else float(idle.loc[~free, "kwh"].sum()),
-        idle_free_kwh=None if known is None else float(idle.loc[free, "kwh"].sum()),
+        idle_held_kwh=None if known is None else idle.where(~free).total("kwh") or 0.0,
+        idle_free_kwh=None if known is None else idle.where(free).total("kwh") or 0.0,
         by_use=None
         if known is None
         else EnergyByUse(

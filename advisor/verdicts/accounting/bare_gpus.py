@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from ...core.column_rows import ColumnRows
 from ...core.frame import Frame
 from ...core.verdict_types import INFERRED
 from ..doubts import Doubt
@@ -18,6 +19,8 @@ from ..workloads.sku_lookup import GpuIndex
 
 # Share of a GPU's memory that the driver and a display may take without any work on it.
 HELD_MEM_RATIO = 0.01
+_MEASURES = ("fault", "idle", "g", "g_max", "m", "power", "idle_power", "mem")
+Floats = npt.NDArray[np.float64]
 FAULT_SHARE_MIN = 0.05  # of the time: less is a blip (as in rules/waste/telemetry-fault.yaml)
 
 
@@ -51,21 +54,20 @@ def bare_gpus(
     if nobody.empty:
         return ()
     at = nobody["row"].to_numpy(int)
-    free = rows.iloc[at].reset_index(drop=True)
-    gpu = frame.gpu.iloc[at]
+    gpu = frame.gpu.iloc[at][["node", "gpu_uuid", "ts", "interval_seconds", "observed_seconds"]].reset_index(drop=True)
     seconds = nobody["seconds"].to_numpy(float)
-    free["weight"] = seconds * parts[at]
-    free["part"] = parts[at]
     # What a row tells that somebody held for a part of it may be theirs.
     whole = seconds >= 0.98 * gpu["observed_seconds"].to_numpy(float)
-    free["unnamed"] = np.where(whole, seconds, 0.0)
-    free["node"], free["gpu_uuid"] = gpu["node"].to_numpy(), gpu["gpu_uuid"].to_numpy()
-    free["ts"], free["begin"] = gpu["ts"].to_numpy(), (gpu["ts"] - gpu["interval_seconds"]).to_numpy()
+    columns = {name: rows[name].to_numpy()[at] for name in _MEASURES} | {
+        "weight": seconds * parts[at], "part": parts[at], "unnamed": np.where(whole, seconds, 0.0),
+        "ts": gpu["ts"].to_numpy(float), "begin": (gpu["ts"] - gpu["interval_seconds"]).to_numpy(float),
+    }  # fmt: skip
     contradicted = _contradictions(doubts)
     inferred = _inferred_busy_hours(frame, attribution, rows)
     out = []
-    for (node, uuid), own in free.groupby(["node", "gpu_uuid"], sort=True):
-        w = own["weight"].to_numpy(float)
+    for (node, uuid), places_of in gpu.groupby(["node", "gpu_uuid"], sort=True).indices.items():
+        own = ColumnRows(columns, places_of)
+        w = own["weight"]
         if w.sum() <= 0:
             continue
         above = parent_of.get((str(node), str(uuid)))
@@ -77,14 +79,14 @@ def bare_gpus(
                 gpu_uuid=str(uuid),
                 gpu_sku=sku.name if sku else None,
                 hours=float(w.sum() / 3600),
-                idle_hours=float(w[own["idle"].to_numpy(bool)].sum() / 3600),
+                idle_hours=float(w[own.flags("idle")].sum() / 3600),
                 engine_mean=_average(own["g"], w),
-                engine_max=_or_none(own["g_max"].max()),
+                engine_max=_highest(own["g_max"]),
                 dram_mean=_average(own["m"], w),
                 power_mean_watts=_average(own["power"], w),
                 idle_power_watts=_average(own["idle_power"], w),
                 mem_used_ratio=_average(own["mem"], w),
-                busy_hours=_hours_of(own["unnamed"], ~own["idle"]) + inferred.get((str(node), str(uuid)), 0.0),
+                busy_hours=_hours_of(own["unnamed"], ~own.flags("idle")) + inferred.get((str(node), str(uuid)), 0.0),
                 held_hours=_hours_of(own["unnamed"], own["mem"] >= HELD_MEM_RATIO),
                 first_ts=float(own["begin"].min()),
                 last_ts=float(own["ts"].max()),
@@ -112,8 +114,8 @@ def _inferred_busy_hours(frame: Frame, attribution: Attribution, rows: pd.DataFr
     return {(str(node), str(uuid)): float(hours) for (node, uuid), hours in totals.items()}  # type: ignore[misc]
 
 
-def _hours_of(seconds: pd.Series, chosen: pd.Series) -> float:
-    return float(seconds[chosen.to_numpy(bool)].sum()) / 3600
+def _hours_of(seconds: Floats, chosen: npt.NDArray[np.bool_]) -> float:
+    return float(seconds[chosen].sum()) / 3600
 
 
 def _contradictions(doubts: Sequence[Doubt]) -> dict[tuple[str, str], list[str]]:
@@ -131,11 +133,11 @@ def _fault_words(share: float, named: Sequence[str]) -> str | None:
     return " ".join((*named, f"One of the two signals is wrong, in {100 * share:.0f} % of the GPU's free time."))
 
 
-def _average(values: pd.Series, weights: np.ndarray) -> float | None:
-    v = values.to_numpy(float)
-    ok = ~np.isnan(v)
-    return float(np.average(v[ok], weights=weights[ok])) if weights[ok].sum() > 0 else None
+def _average(values: Floats, weights: Floats) -> float | None:
+    ok = ~np.isnan(values)
+    return float(np.average(values[ok], weights=weights[ok])) if weights[ok].sum() > 0 else None
 
 
-def _or_none(value: float) -> float | None:
-    return None if value is None or np.isnan(value) else float(value)
+def _highest(values: Floats) -> float | None:
+    known = values[~np.isnan(values)]
+    return float(known.max()) if len(known) else None
