@@ -56,10 +56,14 @@ _MOST = {
 }  # fmt: skip
 # A GPU under power never draws 0 W, and its clocks and its memory are never 0.
 _NEVER_ZERO = frozenset({"power_watts", "mem_total_bytes", *_CLOCKS})
-# DCGM's blanks and what becomes of them in narrower or wider numbers; each is followed by "not found", "not supported".
-_BLANKS = np.array([2.0**31, 2.0**32, 2.0**47, 2.0**63, 2.0**64, float(0x7FFFFFF0)])
-_SCALES = (1.0, 1e3, 1e6, 1024.0, 1024.0**2)
-_BLANK_NEAR = 32.0
+# DCGM's blanks and what becomes of them in narrower or wider numbers, in the units that a metric may be kept in; each is
+# followed by "not found", "not supported".
+_PLAIN_BLANKS = np.array([2.0**31, 2.0**32, 2.0**47, 2.0**63, 2.0**64, float(0x7FFFFFF0)])
+_UNITS = np.array([1.0, 1e3, 1e6, 1024.0, 1024.0**2])
+_BLANKS = np.sort(np.outer(_UNITS, _PLAIN_BLANKS).ravel())
+_BLANK_NEAR = np.outer(_UNITS, np.maximum(32.0, 1e-12 * _PLAIN_BLANKS)).ravel()[
+    np.argsort(np.outer(_UNITS, _PLAIN_BLANKS).ravel())
+]
 
 # An engine this busy leaves a trace in every counter of the profiler.
 WORKS_MIN = 0.05
@@ -186,10 +190,11 @@ class _same(dict[int, str]):  # noqa: N801 - a mapping that answers every row al
 def _is_blank(values: Floats) -> Mask:
     """Which values are one of DCGM's blanks, in any unit."""
     out = np.zeros(len(values), dtype=np.bool_)
-    large = np.nonzero(np.abs(values) > 1e7)[0]
-    for scale in _SCALES:
-        plain = values[large, None] / scale
-        out[large] |= (np.abs(plain - _BLANKS) <= np.maximum(_BLANK_NEAR, 1e-12 * _BLANKS)).any(axis=1)
+    large = np.nonzero(values >= _BLANKS[0] - _BLANK_NEAR[0])[0]
+    plain = values[large]
+    above = np.minimum(np.searchsorted(_BLANKS, plain), len(_BLANKS) - 1)
+    for at in (above, np.maximum(above - 1, 0)):
+        out[large] |= np.abs(plain - _BLANKS[at]) <= _BLANK_NEAR[at]
     return out
 
 
