@@ -24,6 +24,8 @@ from ..file.codec import (
     rollup_period,
 )
 from .queries import (
+    ACTIVITY,
+    ACTIVITY_THINNED,
     FABRIC_HOURS,
     FABRIC_MINUTES,
     GPU_HOURS,
@@ -92,14 +94,16 @@ class StoredRollup:
 @cache
 def stored_rollups() -> Mapping[Query, StoredRollup]:
     """Of each query on rollups how its tables answer it."""
-    tables: Mapping[RollupTable, Query] = {
-        "gpu_hour": GPU_HOURS, "gpu_minute": GPU_MINUTES, "fabric_hour": FABRIC_HOURS, "fabric_minute": FABRIC_MINUTES,
-        "host_hour": HOST_HOURS, "host_minute": HOST_MINUTES,
+    tables: Mapping[Query, RollupTable] = {
+        GPU_HOURS: "gpu_hour", GPU_MINUTES: "gpu_minute", FABRIC_HOURS: "fabric_hour", FABRIC_MINUTES: "fabric_minute",
+        HOST_HOURS: "host_hour", HOST_MINUTES: "host_minute", ACTIVITY: "gpu_minute",
     }  # fmt: skip
-    return {query: _stored(table, query) for table, query in tables.items()}
+    found = {query: _stored(table, query) for query, table in tables.items()}
+    thinned = " AND p.ts / 60 % CAST(:every AS INTEGER) = 0"
+    return {**found, ACTIVITY_THINNED: _stored("gpu_minute", ACTIVITY_THINNED, thinned)}
 
 
-def _stored(table: RollupTable, query: Query) -> StoredRollup:
+def _stored(table: RollupTable, query: Query, where: str = "") -> StoredRollup:
     kind, period = rollup_kind(table), rollup_period(table)
     texts, told = _DEVICES[kind]
     measures = {measure.name: (measure, n) for n, measure in enumerate(MEASURES[kind])}
@@ -119,8 +123,8 @@ def _stored(table: RollupTable, query: Query) -> StoredRollup:
         query,
         PERIOD_SECONDS[period],
         _devices(kind, texts, told),
-        _periods(table, (*_OWN, *places)),
-        _periods(table, query.bins) if query.bins else None,
+        _periods(table, (*_OWN, *places), where),
+        _periods(table, query.bins, where) if query.bins else None,
         tuple(places),
         numbers,
     )
@@ -145,13 +149,13 @@ def _devices(kind: str, texts: tuple[str, ...], numbers: tuple[str, ...]) -> Que
     return Query(f"SELECT {node}, {told} FROM {source} ORDER BY d.id", ("node", *texts), (*numbers, "id"))  # noqa: S608
 
 
-def _periods(table: RollupTable, columns: tuple[str, ...]) -> Query:
+def _periods(table: RollupTable, columns: tuple[str, ...], where: str) -> Query:
     period = rollup_period(table)
     first = f"p.ts / {PERIOD_SECONDS[period]:.0f} * {DEVICES}"
     cells = ", ".join(f"r.{name}" for name in columns)
     sql = (
         f"SELECT (SELECT json_group_array(json_array({cells})) FROM {table} r"  # noqa: S608 - constants of the store
         f" WHERE r.id BETWEEN {first} + CAST(:first AS INTEGER) AND {first} + CAST(:last AS INTEGER)) AS rows, p.ts"
-        f" FROM {period} p WHERE p.ts > :start AND p.ts <= :end"
+        f" FROM {period} p WHERE p.ts > :start AND p.ts <= :end{where}"
     )
     return Query(sql, ("rows",), ("ts",))

@@ -23,6 +23,7 @@ from skuwise.agent.store.writing.writer import Writer
 
 HOUR = 1_790_002_800
 SPAN = {"start": HOUR - 7200.0, "end": HOUR + 3 * 3600.0}
+EVERY = {"every": 2.0}
 QUERIES: dict[RollupTable, Query] = {
     "gpu_hour": queries.GPU_HOURS, "gpu_minute": queries.GPU_MINUTES, "fabric_hour": queries.FABRIC_HOURS,
     "fabric_minute": queries.FABRIC_MINUTES, "host_hour": queries.HOST_HOURS, "host_minute": queries.HOST_MINUTES,
@@ -79,11 +80,12 @@ def cell(name: str, rng: np.random.Generator, seconds: int) -> object:
 def both(path: Path, query: Query, lost: tuple[Lost, Lost] | None = None) -> tuple[pd.DataFrame, pd.DataFrame, bool]:
     """What is read of the tables, what the view tells, and whether the first came from the tables."""
     mine, theirs = lost or (Lost(), Lost())
+    span = SPAN | (EVERY if ":every" in query.sql else {})
     with ReadingProcess() as apart, apart.open(path) as there, open_reader(path) as here:
         return (
-            there.table(query, SPAN, mine),
-            to_table(here.fetch(query.sql, SPAN), query, theirs),
-            there.rollup(query, SPAN) is not None,
+            there.table(query, span, mine),
+            to_table(here.fetch(query.sql, span), query, theirs),
+            there.rollup(query, span) is not None,
         )
 
 
@@ -91,7 +93,7 @@ def both(path: Path, query: Query, lost: tuple[Lost, Lost] | None = None) -> tup
 def test_tables_tell_what_their_views_tell(tmp_path: Path, seed: int) -> None:
     path = database(tmp_path / "n.db", 5)
     fill(path, seed)
-    for query in QUERIES.values():
+    for query in (*QUERIES.values(), queries.ACTIVITY, queries.ACTIVITY_THINNED):
         lost = Lost(), Lost()
         mine, theirs, is_stored = both(path, query, lost)
         assert is_stored and len(theirs) >= 3
