@@ -37,7 +37,7 @@ def by_minute(frame: Frame, nodes: Collection[str]) -> Frame:
                 continue
             with suppress(SkuwiseError), apart.open(path) as reader:
                 for name, rows in _fine(reader, frame, own).items():
-                    found[name].append(rows[rows["node"].isin(own)])
+                    found[name] += [part[part["node"].isin(own)] for part in rows]
     tables = {name: resolve.concat(found[name], getattr(frame, name).columns) for name in _FAMILIES}
     if tables["gpu"].empty:
         return frame
@@ -45,15 +45,17 @@ def by_minute(frame: Frame, nodes: Collection[str]) -> Frame:
     return replace(frame, **{name: rows.sort_values("ts", ignore_index=True) for name, rows in keyed.items()})
 
 
-def _fine(reader: ProcessReader, frame: Frame, nodes: Collection[str]) -> dict[str, pd.DataFrame]:
+def _fine(reader: ProcessReader, frame: Frame, nodes: Collection[str]) -> dict[str, list[pd.DataFrame]]:
     """Minutes of each family; none where the database knows none of the nodes."""
     last = reader.fetch(queries.NODES_SEEN)
     seen = {str(node): at for node, at in last if node in nodes and isinstance(at, float)}
     if not seen:
         return {}
 
-    def fetch(query: Query, start: float, end: float) -> pd.DataFrame:
-        return reader.table(query, {"start": start, "end": end})
+    def fetch(
+        query: Query, start: float, end: float, *, devices: Collection[resolve.Device] | None = None
+    ) -> list[pd.DataFrame]:
+        return [reader.table(query, {"start": start, "end": end}, devices=devices)]
 
     return {
         name: resolve.read_family(fetch, replace(family, hours=family.minutes), frame.window, seen)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import pandas as pd
@@ -23,7 +24,16 @@ SAMPLES_SPAN_SECONDS = 6 * HOUR
 # shortest workloads first: the rest are attributed by overlap, which a long one does not notice.
 MAX_REFINED_HOURS, MAX_REFINED_HOURS_IN_ALL = 400, 2000
 
-Fetch = Callable[[Query, float, float], pd.DataFrame]
+Device = tuple[str, str]  # node and GPU
+
+
+class Fetch(Protocol):
+    """Gives the rows of a query in (start, end], as tables that need not be in order. `devices`: of which GPUs they are
+    wanted (None: of all); those of others may come, too."""
+
+    def __call__(
+        self, query: Query, start: float, end: float, *, devices: Collection[Device] | None = None
+    ) -> Sequence[pd.DataFrame]: ...
 
 
 @dataclass(frozen=True)
@@ -56,32 +66,35 @@ HOST = RowFamily(
 )
 
 
-def read_family(fetch: Fetch, family: RowFamily, window: Window, last_seen: dict[str, float]) -> pd.DataFrame:
-    """All rows of a family in the window, each moment told once, by the coarsest rows that lie inside the window.
+def read_family(fetch: Fetch, family: RowFamily, window: Window, last_seen: dict[str, float]) -> list[pd.DataFrame]:
+    """All rows of a family in the window, each moment told once, by the coarsest rows that lie inside the window; as
+    tables that are not empty, each with as many of the family's columns as its rows have.
 
     `last_seen`: node -> when it was last seen, so that a node long gone is not searched for minutes.
     """
-    hours = fetch(family.hours, window.start, window.end)
-    hours = _from(hours, window.start)
-    parts = [hours]
+    hours = _from(fetch(family.hours, window.start, window.end), window.start)
+    parts = list(hours)
     first_hour = np.ceil(window.start / HOUR) * HOUR
-    if first_hour > window.start and not hours.empty:
-        parts.append(fetch(family.minutes, window.start, min(first_hour, window.end)))
+    if first_hour > window.start and hours:
+        parts += fetch(family.minutes, window.start, min(first_hour, window.end))
     floors = _floors(hours, last_seen, window.start)
     minutes = _after(fetch, family.minutes, floors, last_seen, window.end + MINUTE - 1e-6)
     minutes = _from(minutes, window.start)
-    parts.append(minutes)
+    parts += minutes
     floors = _floors(minutes, last_seen, floors)
     floors = {node: max(floor, window.end - SAMPLES_SPAN_SECONDS) for node, floor in floors.items()}
-    samples = _after(fetch, family.samples, floors, last_seen, window.end)
+    samples = concat(_after(fetch, family.samples, floors, last_seen, window.end), family.samples.columns)
     parts.append(family.fold(samples, family.minutes.columns))
-    return concat(parts, family.hours.columns)
+    return [part for part in parts if not part.empty]
 
 
-def _from(rows: pd.DataFrame, start: float) -> pd.DataFrame:
+def _from(parts: Sequence[pd.DataFrame], start: float) -> list[pd.DataFrame]:
     """The rows that do not begin before `start`."""
-    late = rows["ts"] - rows["interval_seconds"] >= start - 1.0
-    return rows if late.all() else rows[late]
+    kept = []
+    for rows in parts:
+        late = (rows["ts"] - rows["interval_seconds"] >= start - 1.0).to_numpy(bool)
+        kept.append(rows if late.all() else rows[late])
+    return [rows for rows in kept if not rows.empty]
 
 
 def concat(parts: Sequence[pd.DataFrame], columns: Sequence[str]) -> pd.DataFrame:
@@ -101,9 +114,14 @@ def with_columns(table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
     return out.assign(**{name: BinsArray.missing(len(out)) for name in lacking})
 
 
-def _floors(rows: pd.DataFrame, last_seen: dict[str, float], default: float | dict[str, float]) -> dict[str, float]:
-    """Node -> end of what `rows` tells of it."""
-    ends = rows.groupby("node")["ts"].max().to_dict() if not rows.empty else {}
+def _floors(
+    parts: Sequence[pd.DataFrame], last_seen: dict[str, float], default: float | dict[str, float]
+) -> dict[str, float]:
+    """Node -> end of what the rows tell of it."""
+    ends: dict[str, float] = {}
+    for rows in parts:
+        for node, end in rows.groupby("node")["ts"].max().items() if not rows.empty else ():
+            ends[str(node)] = max(float(end), ends.get(str(node), float(end)))
     if isinstance(default, dict):
         return {node: float(ends.get(node, default[node])) for node in last_seen}
     return {node: float(ends.get(node, default)) for node in last_seen}
@@ -111,18 +129,18 @@ def _floors(rows: pd.DataFrame, last_seen: dict[str, float], default: float | di
 
 def _after(
     fetch: Fetch, query: Query, floors: dict[str, float], last_seen: dict[str, float], end: float
-) -> pd.DataFrame:
+) -> list[pd.DataFrame]:
     """Rows newer than each node's floor; nodes with the same floor share a query."""
     by_floor: dict[float, set[str]] = {}
     for node, floor in floors.items():
         if min(end, last_seen[node] + MINUTE) > floor:
             by_floor.setdefault(floor, set()).add(node)
-    parts = []
+    parts: list[pd.DataFrame] = []
     for floor, nodes in by_floor.items():
         until = min(end, max(last_seen[node] for node in nodes) + MINUTE)
-        rows = fetch(query, floor, until)
-        parts.append(rows[rows["node"].isin(nodes)])
-    return concat(parts, query.columns)
+        found = (rows[rows["node"].isin(nodes)] for rows in fetch(query, floor, until) if not rows.empty)
+        parts += [rows for rows in found if not rows.empty]
+    return parts
 
 
 @dataclass(frozen=True)
@@ -134,26 +152,44 @@ class Refinement:
 
 
 def refine(
-    fetch: Fetch, gpu: pd.DataFrame, uses: pd.DataFrame, window: Window, minutes_from: float | None, *, most: int
-) -> tuple[pd.DataFrame, CodedText | None]:
+    fetch: Fetch,
+    gpu: Sequence[pd.DataFrame],
+    uses: pd.DataFrame,
+    window: Window,
+    minutes_from: float | None,
+    *,
+    most: int,
+) -> tuple[Sequence[pd.DataFrame], CodedText | None]:
     """Put minutes in place of the hours that the start or end of a workload cuts, where the minutes still exist.
 
-    `minutes_from`: where the minutes of this database begin, None where it has none. `most`: hours to do that for.
+    `gpu`: rows of GPUs, in any number of tables. `minutes_from`: where the minutes of this database begin, None where
+    it has none. `most`: hours to do that for.
     """
     found, note = refinement(fetch, gpu, uses, window, minutes_from, most=most)
     return (gpu if found is None else with_minutes(gpu, [found])), note
 
 
-def with_minutes(gpu: pd.DataFrame, found: Sequence[Refinement]) -> pd.DataFrame:
+def with_minutes(gpu: Sequence[pd.DataFrame], found: Sequence[Refinement]) -> list[pd.DataFrame]:
     """`gpu` with the minutes in place of their hours; of an hour that several tell, the first."""
     if not found:
-        return gpu
+        return list(gpu)
     hours = pd.concat([one.hours for one in found])
     if hours.duplicated().any():
         found = _once(found)
-    replaced = pd.MultiIndex.from_frame(gpu[["node", "gpu_uuid", "ts"]]).isin(pd.MultiIndex.from_frame(hours))
-    is_hour = gpu["interval_seconds"].to_numpy(float) > MINUTE
-    return concat([gpu[~(replaced & is_hour)], *(one.minutes for one in found)], list(gpu.columns))
+    replaced = pd.MultiIndex.from_frame(hours)
+    return [*(_without(rows, replaced) for rows in gpu), *(one.minutes for one in found)]
+
+
+def _without(rows: pd.DataFrame, hours: pd.MultiIndex) -> pd.DataFrame:
+    """The rows but those of these hours (node, GPU, end)."""
+    # Few hours are cut: only rows that end with one are looked at closely.
+    is_hour = rows["interval_seconds"].to_numpy(float) > MINUTE
+    at = np.flatnonzero(is_hour & np.isin(rows["ts"].to_numpy(float), hours.get_level_values(2).to_numpy(float)))
+    if not len(at):
+        return rows
+    gone = np.zeros(len(rows), dtype=np.bool_)
+    gone[at] = pd.MultiIndex.from_frame(rows[["node", "gpu_uuid", "ts"]].iloc[at]).isin(hours)
+    return rows[~gone]
 
 
 def _once(found: Sequence[Refinement]) -> list[Refinement]:
@@ -170,10 +206,16 @@ def _once(found: Sequence[Refinement]) -> list[Refinement]:
 
 
 def refinement(
-    fetch: Fetch, gpu: pd.DataFrame, uses: pd.DataFrame, window: Window, minutes_from: float | None, *, most: int
+    fetch: Fetch,
+    gpu: Sequence[pd.DataFrame],
+    uses: pd.DataFrame,
+    window: Window,
+    minutes_from: float | None,
+    *,
+    most: int,
 ) -> tuple[Refinement | None, CodedText | None]:
     """The minutes that `refine` puts in; None: none."""
-    if gpu.empty or uses.empty or minutes_from is None:
+    if not any(len(rows) for rows in gpu) or uses.empty or minutes_from is None:
         return None, None
     edges = pd.concat(
         [
@@ -186,8 +228,10 @@ def refinement(
     in_window = (edges["edge"] > window.start) & (edges["edge"] < window.end)
     kept = edges["ts"] - HOUR >= minutes_from - MINUTE
     cut = edges.loc[inside & in_window & kept, ["node", "gpu_uuid", "ts"]].drop_duplicates()
-    is_hour = gpu["interval_seconds"] > MINUTE
-    cut = cut.merge(gpu.loc[is_hour, ["node", "gpu_uuid", "ts", "observed_seconds"]], on=["node", "gpu_uuid", "ts"])
+    told = ["node", "gpu_uuid", "ts", "observed_seconds"]
+    stamps = cut["ts"].unique()
+    near = [rows.loc[(rows["interval_seconds"] > MINUTE) & rows["ts"].isin(stamps), told] for rows in gpu if len(rows)]
+    cut = cut.merge(pd.concat(near), on=["node", "gpu_uuid", "ts"])
     note = None
     if len(cut) > most:
         note = coded(
@@ -199,8 +243,12 @@ def refinement(
         cut = cut.iloc[:most]
     if cut.empty:
         return None, note
-    stamps = sorted(cut["ts"].unique())
-    minutes = concat([fetch(queries.GPU_MINUTES, ts - HOUR, ts) for ts in stamps], queries.GPU_MINUTES.columns)
+    of_hour = {
+        float(ts): {(str(node), str(uuid)) for node, uuid in zip(own["node"], own["gpu_uuid"], strict=True)}
+        for ts, own in cut.groupby("ts")  # type: ignore[arg-type] - one key
+    }
+    fetched = [fetch(queries.GPU_MINUTES, ts - HOUR, ts, devices=own) for ts, own in of_hour.items()]
+    minutes = concat([rows for part in fetched for rows in part], queries.GPU_MINUTES.columns)
     if minutes.empty:
         return None, note
     minutes["hour"] = np.ceil(minutes["ts"] / HOUR) * HOUR

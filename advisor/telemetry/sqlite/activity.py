@@ -95,7 +95,7 @@ def with_unnamed_work(frame: Frame, paths: Sequence[Path], apart: ReadingProcess
             notes.append(note)
     gpu = frame.gpu
     if found:
-        gpu = resolve.with_minutes(gpu, found).sort_values(
+        gpu = resolve.concat(resolve.with_minutes([gpu], found), list(gpu.columns)).sort_values(
             ["node", "gpu_uuid", "ts"], kind="stable", ignore_index=True
         )
     return replace(frame, gpu=gpu, notes=tuple(notes))
@@ -114,10 +114,12 @@ def _refined(  # noqa: PLR0917
     begin = reader.fetch(queries.minutes_begin(reader.version), {})[0][0]
     minutes_from = float(begin) if isinstance(begin, (int, float)) else None
 
-    def fetch(query: Query, start: float, end: float) -> pd.DataFrame:
-        rows = reader.table(query, {"start": start, "end": end})
-        return rows if nodes is None else rows[rows["node"].isin(names)]
+    def fetch(
+        query: Query, start: float, end: float, *, devices: Collection[Device] | None = None
+    ) -> list[pd.DataFrame]:
+        rows = reader.table(query, {"start": start, "end": end}, devices=devices)
+        return [rows if nodes is None else rows[rows["node"].isin(names)]]
 
     own = uses[uses["node"].isin(names)]
     most = min(most, resolve.MAX_REFINED_HOURS * len(names))
-    return resolve.refinement(fetch, gpu, own, window, minutes_from, most=most)
+    return resolve.refinement(fetch, [gpu], own, window, minutes_from, most=most)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,8 +30,8 @@ class Parts:
     tables: dict[str, list[pd.DataFrame]] = field(default_factory=dict)
     notes: list[CodedText] = field(default_factory=list)
 
-    def add(self, name: str, table: pd.DataFrame) -> None:
-        self.tables.setdefault(name, []).append(table)
+    def add(self, name: str, *tables: pd.DataFrame) -> None:
+        self.tables.setdefault(name, []).extend(tables)
 
     def take(self, other: Parts) -> None:
         for name, tables in other.tables.items():
@@ -83,8 +83,10 @@ def read_database(connection: ProcessReader, window: Window, refined: int) -> Pa
     bounds = {"start": window.start, "end": window.end}
     lost = Lost()
 
-    def fetch(query: Query, start: float, end: float) -> pd.DataFrame:
-        return connection.table(query, {"start": start, "end": end}, lost)
+    def fetch(
+        query: Query, start: float, end: float, *, devices: Collection[resolve.Device] | None = None
+    ) -> list[pd.DataFrame]:
+        return [connection.table(query, {"start": start, "end": end}, lost, devices=devices)]
 
     def listing(query: Query, parameters: dict[str, float]) -> pd.DataFrame:
         return connection.table(query, parameters, lost)
@@ -95,16 +97,16 @@ def read_database(connection: ProcessReader, window: Window, refined: int) -> Pa
     nodes = nodes.fillna({"first_seen": window.start, "last_seen": window.end})
     last_seen: dict[str, float] = dict(zip(nodes["node"], nodes["last_seen"], strict=True))
     uses = listing(queries.USES, bounds)
-    gpu = resolve.read_family(fetch, resolve.GPU, window, last_seen)
+    gpu: Sequence[pd.DataFrame] = resolve.read_family(fetch, resolve.GPU, window, last_seen)
     begin = connection.fetch(queries.minutes_begin(connection.version), {})[0][0]
     minutes_from = float(begin) if isinstance(begin, (int, float)) else None
     most = min(refined, resolve.MAX_REFINED_HOURS * len(nodes))
     gpu, note = resolve.refine(fetch, gpu, uses, window, minutes_from, most=most)
     if note:
         parts.notes.append(note)
-    parts.add("gpu", gpu)
-    parts.add("fabric", resolve.read_family(fetch, resolve.FABRIC, window, last_seen))
-    parts.add("host", resolve.read_family(fetch, resolve.HOST, window, last_seen))
+    parts.add("gpu", *gpu)
+    parts.add("fabric", *resolve.read_family(fetch, resolve.FABRIC, window, last_seen))
+    parts.add("host", *resolve.read_family(fetch, resolve.HOST, window, last_seen))
     parts.add("nodes", nodes)
     parts.add("gpus", listing(queries.GPUS, bounds))
     parts.add("workloads", listing(queries.workloads_query(connection.version), bounds))

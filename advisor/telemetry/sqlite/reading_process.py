@@ -16,7 +16,7 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import cached_property
@@ -34,7 +34,7 @@ if TYPE_CHECKING:  # it begins before pandas is there, and is ready when that is
     from ....agent.store.reading.queries import Query
     from ..ipc_checks import Unpacked
     from ..plausible import Lost
-    from .stored_rows import StoredTables
+    from .stored_rows import Device, StoredTables
 
 _MODULE = "skuwise.agent.store.reading.reading_child"
 # A machine that is overloaded takes seconds to start a program; one that takes longer starts none.
@@ -59,10 +59,12 @@ class ProcessReader:
         self._apart, self.path, self.version = apart, path, version
         self._ahead: dict[str, Answer] = {}
 
-    def ahead(self, asked: Sequence[tuple[Query, Parameters]]) -> None:
+    def ahead(self, asked: Sequence[tuple[Query, Parameters]], devices: Collection[Device] | None = None) -> None:
         """Have several tables read in one go, for whoever asks for them next, once each: one by one they wait for one
         another longer than they take. What cannot be read fails when it is asked for."""
-        parts = [part for query, span in asked for part in self._parts(query, span)]
+        parts = [part for query, span in asked for part in self._parts(query, span, devices)]
+        if not parts:
+            return
         tasks = [{"sql": one.sql, "parameters": dict(span), "forms": _forms(one)} for one, span in parts]
         with contextlib.suppress(StoreError):
             told = self._apart.ask_all(self.path, {"do": "fetch_all", "asked": tasks}, len(tasks))
@@ -75,21 +77,31 @@ class ProcessReader:
         rollups = [rollup_of(query, self.version) for query in asked]
         self.ahead([(stored.devices, {}) for stored in rollups if stored is not None])
 
-    def _parts(self, query: Query, span: Parameters) -> Sequence[tuple[Query, Parameters]]:
+    def _parts(
+        self, query: Query, span: Parameters, devices: Collection[Device] | None
+    ) -> Sequence[tuple[Query, Parameters]]:
         from .stored_rows import rollup_of  # noqa: PLC0415
 
         stored = rollup_of(query, self.version)
-        return [(query, span)] if stored is None else self._tables.parts(stored, span)
+        return [(query, span)] if stored is None else self._tables.parts(stored, span, devices)
 
     def fetch(self, sql: str, parameters: Parameters | None = None) -> list[tuple[object, ...]]:
         """All rows of a SELECT of ours. What is no valid UTF-8 is shown as such."""
         return self._ask(sql, parameters, "").rows()
 
-    def table(self, query: Query, parameters: Parameters, lost: Lost | None = None) -> pd.DataFrame:
-        """All rows of a query of ours, as `to_table` gives them; `lost` counts what was not believed."""
+    def table(
+        self,
+        query: Query,
+        parameters: Parameters,
+        lost: Lost | None = None,
+        *,
+        devices: Collection[Device] | None = None,
+    ) -> pd.DataFrame:
+        """All rows of a query of ours, as `to_table` gives them; `lost` counts what was not believed. `devices`: of
+        which GPUs (node, uuid) they are wanted; those of others may come, too."""
         from ..tables import columns_to_table  # noqa: PLC0415
 
-        stored = self.rollup(query, parameters, lost)
+        stored = self.rollup(query, parameters, lost, devices=devices)
         if stored is not None:
             return stored
         told = self.columns(query, parameters)
@@ -98,12 +110,19 @@ class ProcessReader:
         except (ValueError, IndexError) as error:
             raise self._apart.gave_up(self.path, "it returned invalid data") from error
 
-    def rollup(self, query: Query, parameters: Parameters, lost: Lost | None = None) -> pd.DataFrame | None:
+    def rollup(
+        self,
+        query: Query,
+        parameters: Parameters,
+        lost: Lost | None = None,
+        *,
+        devices: Collection[Device] | None = None,
+    ) -> pd.DataFrame | None:
         """The rows of a view of rollups, from its tables; None for another query, or where they are not plain."""
         from .stored_rows import rollup_of  # noqa: PLC0415
 
         stored = rollup_of(query, self.version)
-        return None if stored is None else self._tables.table(stored, parameters, lost)
+        return None if stored is None else self._tables.table(stored, parameters, lost, devices)
 
     @cached_property
     def _tables(self) -> StoredTables:

@@ -1,6 +1,6 @@
 """Tables of rollups from the texts that a database's own tables give (`agent/store/reading/stored_rollups.py`).
 
-What comes is a stranger's: a text that is not rows of plain numbers is not taken apart here. `stored_columns` then gives
+What comes is a stranger's: a text that is not rows of plain numbers is not taken apart here. `StoredTables` then gives
 None, and the caller reads the same rows through the view, cell by cell.
 """
 
@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
-import orjson
 import pandas as pd
 
 from ....agent.store.file.codec import DEVICES
@@ -30,20 +28,22 @@ from ....agent.store.reading.stored_rollups import (
     stored_rollups,
 )
 from ....rules.base.errors import StoreError
-from ...core.histogram_array import WIDTH, BinsArray
+from ...core.histogram_array import BinsArray
 from ..ipc_checks import Texts, Unpacked
 from ..plausible import Lost
-from ..tables import MAX_NUMBER, empty_table, table_of
+from ..tables import empty_table, table_of
+from .stored_bins import Bins, bins_of_texts
 
 Floats = npt.NDArray[np.float64]
-Bins = npt.NDArray[np.float32]
 _OWN = 4  # id, samples, set of counts, time not observed
 # What plain rows are written with: digits, signs, points, exponents, brackets, commas and null.
-_PLAIN = b"0123456789+-.eE,[]nul"
-_ZERO = ord("0")
+_PLAIN = b"0123456789+-.eE,[]nul\n"
+_NOTHING = b"[]"
+_APART = 16
 _LEADING_DIGITS = re.compile(rb"\s*[+-]?\d+", re.ASCII)
 
 
+Device = tuple[str, str]  # node and GPU
 Ask = Callable[[Query, Mapping[str, object]], Unpacked]
 
 
@@ -60,11 +60,17 @@ class StoredTables:
     _devices: dict[Query, Devices] = field(default_factory=dict)
     _counts: dict[int, bytes] | None = None
 
-    def table(self, stored: StoredRollup, span: Mapping[str, object], lost: Lost | None) -> pd.DataFrame | None:
-        """The rows of a span, as `tables.to_table` gives those of the view; None where they are not as the store
-        writes them."""
+    def table(
+        self,
+        stored: StoredRollup,
+        span: Mapping[str, object],
+        lost: Lost | None,
+        wanted: Collection[Device] | None = None,
+    ) -> pd.DataFrame | None:
+        """The rows of a span, as `tables.to_table` gives those of the view, in another order; None where they are not
+        as the store writes them. `wanted`: of these GPUs, and of others beside them."""
         try:
-            read = self._read(stored, span)
+            read = self._read(stored, span, wanted)
         except StoreError:  # what the view answers decides
             return None
         if read is None:
@@ -79,34 +85,43 @@ class StoredTables:
         numbers = view_numbers(stored, ends, matrix, devices, place, counts)
         return table_of(stored.query, len(ends), texts, numbers, [BinsArray(one) for one in bins], lost)
 
-    def parts(self, stored: StoredRollup, span: Mapping[str, object]) -> list[tuple[Query, Mapping[str, object]]]:
+    def parts(
+        self, stored: StoredRollup, span: Mapping[str, object], wanted: Collection[Device] | None = None
+    ) -> list[tuple[Query, Mapping[str, object]]]:
         """What `table` asks for."""
-        asked = [{**span, "first": first, "last": last} for first, last in self._devices_of(stored).blocks()]
+        asked = [{**span, "first": first, "last": last} for first, last in self._devices_of(stored).blocks(wanted)]
         return [(query, one) for one in asked for query in (stored.rows, stored.bins) if query is not None]
 
-    def _read(self, stored: StoredRollup, span: Mapping[str, object]) -> tuple[Floats, Floats, list[Bins]] | None:
-        """Ends, cells and bins of all rows, in the order of the view."""
+    def _read(
+        self, stored: StoredRollup, span: Mapping[str, object], wanted: Collection[Device] | None
+    ) -> tuple[Floats, Floats, list[Bins]] | None:
+        """Ends, cells and bins of all rows."""
         width = _OWN + len(stored.cells)
         ends, parts = [np.empty(0)], [np.empty((0, width))]
         bins: list[list[Bins]] = []
-        for first, last in self._devices_of(stored).blocks():
+        for first, last in self._devices_of(stored).blocks(wanted):
             asked = {**span, "first": first, "last": last}
-            rows = stored_numbers(PeriodTexts.of(self.ask(stored.rows, asked)), width)
-            if rows is None:
+            told = PeriodTexts.of(self.ask(stored.rows, asked))
+            matrix = stored_numbers(told, width)
+            if matrix is None:
                 return None
-            ends.append(rows[0])
-            parts.append(rows[1])
+            ends.append(np.repeat(told.ends, told.rows))
+            parts.append(matrix)
             if stored.bins is not None:
-                some = stored_bins(PeriodTexts.of(self.ask(stored.bins, asked)), len(stored.query.bins))
+                binned = PeriodTexts.of(self.ask(stored.bins, asked))
                 # A live database may have gone on between the two.
-                if some is None or len(some[0]) != len(rows[0]):
+                if not np.array_equal(binned.ends, told.ends):
+                    return None
+                some = bins_of_texts(binned.texts, told.rows, len(stored.query.bins))
+                if some is None:
                     return None
                 bins.append(some)
         stamps, cells = np.concatenate(ends), np.concatenate(parts)
+        joined = [np.concatenate(column) for column in zip(*bins, strict=True)]
         known = np.isin(cells[:, 0].astype(np.int64) % DEVICES, self._devices_of(stored).ids)
-        order = np.argsort(stamps[known], kind="stable")
-        joined = [np.concatenate(column)[known][order] for column in zip(*bins, strict=True)]
-        return stamps[known][order], cells[known][order], joined
+        if known.all():
+            return stamps, cells, joined
+        return stamps[known], cells[known], [column[known] for column in joined]
 
     def _devices_of(self, stored: StoredRollup) -> Devices:
         if stored.devices not in self._devices:
@@ -139,82 +154,70 @@ class Devices:
         numbers = dict(zip(stored.devices.numbers, plain, strict=True))
         return cls(numbers.pop("id").astype(np.int64), texts, numbers)
 
-    def blocks(self) -> list[tuple[int, int]]:
-        """First and last id of each lot of devices that is asked for at once."""
-        lots = range(0, len(self.ids), DEVICES_AT_ONCE)
-        return [(int(self.ids[n]), int(self.ids[min(n + DEVICES_AT_ONCE, len(self.ids)) - 1])) for n in lots]
+    def blocks(self, wanted: Collection[Device] | None = None) -> list[tuple[int, int]]:
+        """First and last id of each lot of devices that is asked for at once; of all devices, or so that those GPUs
+        are among them."""
+        ids = self.ids if wanted is None or "gpu_uuid" not in self.texts else self.ids[self._are_among(wanted)]
+        # What lies between two that are wanted is not, but a statement more costs more than some devices more.
+        parts = np.split(ids, np.flatnonzero(np.diff(ids) > _APART) + 1) if len(ids) else []
+        return [lot for part in parts for lot in _lots(part)]
+
+    def _are_among(self, wanted: Collection[Device]) -> npt.NDArray[np.bool_]:
+        nodes, gpus = (self._plain(name) for name in ("node", "gpu_uuid"))
+        return np.array([device in wanted for device in zip(nodes, gpus, strict=True)], dtype=np.bool_)
+
+    def _plain(self, name: str) -> list[str]:
+        codes, distinct = self.texts[name]
+        texts = [cell.decode("utf-8", "replace") if isinstance(cell, bytes) else str(cell) for cell in distinct]
+        return [texts[code] if code >= 0 else "" for code in codes.tolist()]
+
+
+def _lots(ids: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
+    """First and last of ascending ids, no more than `DEVICES_AT_ONCE` apart."""
+    found: list[tuple[int, int]] = []
+    while len(ids):
+        count = int(np.searchsorted(ids, ids[0] + DEVICES_AT_ONCE))
+        found.append((int(ids[0]), int(ids[count - 1])))
+        ids = ids[count:]
+    return found
 
 
 @dataclass(frozen=True, slots=True)
 class PeriodTexts:
-    """Periods, and of each the JSON of its rows."""
+    """Periods, of each the JSON of its rows, and how many those are."""
 
     ends: Floats
     texts: Sequence[bytes]
+    rows: Sequence[int]
 
     @classmethod
     def of(cls, told: Unpacked) -> PeriodTexts:
         codes, ends = told.columns
         assert isinstance(codes, Texts) and isinstance(ends, np.ndarray)
-        return cls(ends, [codes.distinct[code] if code >= 0 else b"[]" for code in codes.codes.tolist()])
+        texts = [codes.distinct[code] if code >= 0 else _NOTHING for code in codes.codes.tolist()]
+        return cls(ends, texts, [0 if text == _NOTHING else text.count(b"],[") + 1 for text in texts])
 
 
-def stored_numbers(told: PeriodTexts, width: int) -> tuple[Floats, Floats] | None:
-    """The end of each row's period, and the matrix of its `width` cells, NaN where there is none; None: not plain."""
-    filled = [text != b"[]" for text in told.texts]
-    texts = [text for text, has in zip(told.texts, filled, strict=True) if has]
+def stored_numbers(told: PeriodTexts, width: int) -> Floats | None:
+    """The matrix of all rows' `width` cells, NaN where there is none; None: not plain."""
+    texts = [text for text, rows in zip(told.texts, told.rows, strict=True) if rows]
     if not texts:
-        return np.empty(0), np.empty((0, width))
-    if any(text.translate(None, _PLAIN) or not (text.startswith(b"[[") and text.endswith(b"]]")) for text in texts):
+        return np.empty((0, width))
+    if not all(text.startswith(b"[[") and text.endswith(b"]]") for text in texts):
         return None
-    counts = [text.count(b"],[") + 1 for text in texts]
-    lines = b"\n".join(text[2:-2] for text in texts).replace(b"],[", b"\n").replace(b"null", b"")
+    lines = b"\n".join([text[2:-2] for text in texts])
+    if lines.translate(None, _PLAIN):
+        return None
+    lines = lines.replace(b"],[", b"\n").replace(b"null", b"")
     try:
         table = pd.read_csv(io.BytesIO(lines), header=None, dtype=np.float64, skip_blank_lines=False, engine="c")
     except ValueError:
         return None
     matrix = table.to_numpy()
-    if matrix.shape != (sum(counts), width):
-        return None
-    return np.repeat(told.ends[filled], counts), matrix
+    return matrix if matrix.shape == (sum(told.rows), width) else None
 
 
-def stored_bins(told: PeriodTexts, columns: int) -> list[Bins] | None:
-    """Of each column the seconds in each bin, a row for each row of the periods; None: not as the store writes it."""
-    try:
-        cells = list(chain.from_iterable(chain.from_iterable(map(orjson.loads, told.texts))))
-        matrix = _decoded(cells)
-    except (TypeError, ValueError):
-        return None
-    return None if len(cells) % columns else [matrix[n::columns] for n in range(columns)]
-
-
-def _decoded(cells: Sequence[str | None]) -> Bins:
-    """Cells as `codec.encode_bins` writes them, NaN all along where there is none. Raises ValueError and TypeError."""
-    filled = np.array([cell is not None for cell in cells], dtype=np.bool_)
-    texts = [cell for cell in cells if cell is not None]
-    out = np.full((len(cells), WIDTH), np.nan, dtype=np.float32)
-    if not texts:
-        return out
-    heads = np.frombuffer("".join([text[:4] for text in texts]).encode("ascii"), dtype=np.uint8)
-    if len(heads) != 4 * len(texts) or not ((heads >= _ZERO) & (heads <= _ZERO + 9)).all():
-        raise ValueError("bins without their place")
-    digits = (heads.reshape(-1, 4) - _ZERO).astype(np.int64)
-    before, behind = digits[:, 0] * 10 + digits[:, 1], digits[:, 2] * 10 + digits[:, 3]
-    told = WIDTH - before - behind
-    if not np.array_equal(told, [text.count(",") + 1 for text in texts]):
-        raise ValueError("bins of another number")
-    seconds = np.array(orjson.loads("[" + ",".join([text[4:] for text in texts]) + "]"), dtype=np.float64)
-    if not ((seconds >= 0) & (seconds <= MAX_NUMBER)).all():
-        raise ValueError("no seconds")
-    zeros = np.zeros((len(texts), WIDTH), dtype=np.float32)
-    at = np.arange(WIDTH)
-    zeros[(at >= before[:, None]) & (at < (WIDTH - behind)[:, None])] = seconds
-    out[filled] = zeros
-    return out
-
-
-def view_numbers(
+def view_numbers(  # noqa: PLR0917
     stored: StoredRollup, ends: Floats, matrix: Floats, devices: Devices, place: npt.NDArray[np.intp],
     counts: Mapping[int, bytes],
 ) -> list[Floats]:  # fmt: skip

@@ -36,8 +36,9 @@ _ROWS_AT_ONCE = 64
 # Functions that a statement of ours may call: none that makes much out of little in one step.
 CHEAP_FUNCTIONS = frozenset(
     {
-        "abs", "avg", "ceil", "coalesce", "count", "floor", "ifnull", "iif", "json_array", "json_group_array",
-        "julianday", "length", "lower", "max", "min", "nullif", "round", "strftime", "substr", "sum", "total", "typeof", "unixepoch", "upper",
+        "abs", "avg", "ceil", "coalesce", "count", "floor", "ifnull", "iif", "json_array",
+        "json_group_array", "julianday", "length", "lower", "max", "min", "nullif", "round", "strftime", "substr", "sum", "total", "typeof",
+        "unixepoch", "upper",
     }
 )  # fmt: skip
 
