@@ -124,6 +124,22 @@ class Lost:
                     name = node if isinstance(node, str) else ""
                     into[name] = into.get(name, 0) + 1
 
+    def take(self, other: Lost) -> None:
+        """Add what another counted."""
+        for told, into in ((other.rows, self.rows), (other.values, self.values)):
+            for name, count in told.items():
+                into[name] = into.get(name, 0) + count
+
+    @classmethod
+    def of(cls, table: pd.DataFrame) -> Lost:
+        """From what `table` gave."""
+        nodes, rows, values = ([] if table.empty else table[name].tolist() for name in ("node", "rows", "values"))
+        counted = (
+            {str(node): int(count) for node, count in zip(nodes, counts, strict=True) if count}
+            for counts in (rows, values)
+        )
+        return cls(*counted)
+
     def table(self) -> pd.DataFrame:
         """``node, rows, values``, as a table that goes with the others."""
         names = sorted({*self.rows, *self.values})

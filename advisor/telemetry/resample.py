@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -54,8 +54,8 @@ def _fine(reader: ProcessReader, frame: Frame, nodes: Collection[str]) -> dict[s
 
     def fetch(
         query: Query, start: float, end: float, *, devices: Collection[resolve.Device] | None = None
-    ) -> list[pd.DataFrame]:
-        return [reader.table(query, {"start": start, "end": end}, devices=devices)]
+    ) -> Sequence[pd.DataFrame]:
+        return reader.tables(query, {"start": start, "end": end}, devices=devices)
 
     return {
         name: resolve.read_family(fetch, replace(family, hours=family.minutes), frame.window, seen)

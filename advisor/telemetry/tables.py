@@ -102,6 +102,14 @@ def table_of(  # noqa: PLR0917
     return table[~gone].reset_index(drop=True) if gone.any() else table
 
 
+def joined(parts: Sequence[pd.DataFrame], columns: Sequence[str]) -> pd.DataFrame:
+    """Tables of the same columns under one another, without the empty ones."""
+    filled = [part for part in parts if not part.empty]
+    if len(filled) < 2:
+        return filled[0] if filled else empty_table(columns)
+    return pd.concat(filled, ignore_index=True)
+
+
 def empty_table(columns: Sequence[str]) -> pd.DataFrame:
     """No rows. Made as one block: most tables of a file are empty, and a column apart for each costs milliseconds."""
     return pd.DataFrame(np.empty((0, len(columns)), dtype=object), columns=list(columns))

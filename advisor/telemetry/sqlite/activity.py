@@ -18,6 +18,7 @@ from .. import resolution as resolve
 from ..activity.apply import activity_uses, with_activity
 from ..activity.owned import Device, column, engine_use
 from ..activity.series import DeviceSeries
+from ..stacking import stacked
 from ..trust.trust import Believed, believed_of
 from .reading_process import ProcessReader, ReadingProcess
 
@@ -95,9 +96,8 @@ def with_unnamed_work(frame: Frame, paths: Sequence[Path], apart: ReadingProcess
             notes.append(note)
     gpu = frame.gpu
     if found:
-        gpu = resolve.concat(resolve.with_minutes([gpu], found), list(gpu.columns)).sort_values(
-            ["node", "gpu_uuid", "ts"], kind="stable", ignore_index=True
-        )
+        parts = [(0, rows) for rows in resolve.with_minutes([gpu], found)]
+        gpu = stacked(parts, queries.GPU_HOURS, (*resolve.GPU.keys, "ts")).drop(columns="file")
     return replace(frame, gpu=gpu, notes=tuple(notes))
 
 
@@ -116,9 +116,9 @@ def _refined(  # noqa: PLR0917
 
     def fetch(
         query: Query, start: float, end: float, *, devices: Collection[Device] | None = None
-    ) -> list[pd.DataFrame]:
-        rows = reader.table(query, {"start": start, "end": end}, devices=devices)
-        return [rows if nodes is None else rows[rows["node"].isin(names)]]
+    ) -> Sequence[pd.DataFrame]:
+        rows = reader.tables(query, {"start": start, "end": end}, devices=devices)
+        return rows if nodes is None else [part[part["node"].isin(names)] for part in rows if not part.empty]
 
     own = uses[uses["node"].isin(names)]
     most = min(most, resolve.MAX_REFINED_HOURS * len(names))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -39,6 +39,18 @@ class Parts:
         self.notes.extend(other.notes)
 
 
+Span = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """A large file whose hours others read, too. `own`: the part of the window whose hours are read here; `others`:
+    gives for each other part its hours, or the part itself where nobody could read it."""
+
+    own: Span
+    others: Callable[[], Iterator[Parts | Span]]
+
+
 def span_of(connection: ProcessReader) -> tuple[float, float] | None:
     """Start and end of all the data in a database, Unix seconds; None where it has none."""
     spans = [
@@ -63,35 +75,80 @@ def read_each(
     window: Window,
     refined: int,
     apart: ReadingProcess,
+    *,
     read: Callable[[], None] = lambda: None,
+    shared: Shared | None = None,
 ) -> dict[Path, Parts | SkuwiseError]:
-    """Each database by itself: its tables, or why it cannot be read. `read` is called after each."""
+    """Each database by itself: its tables, or why it cannot be read. `read` is called after each. `shared`: who else
+    reads hours of them."""
     told: dict[Path, Parts | SkuwiseError] = {}
     for path in paths:
         try:
             with apart.open(path) as reader:
-                told[path] = read_database(reader, window, refined)
+                told[path] = read_database(reader, window, refined, shared)
         except SkuwiseError as error:
             told[path] = error
         read()
     return told
 
 
-def read_database(connection: ProcessReader, window: Window, refined: int) -> Parts:
-    """The tables of one database. `refined`: hours that may be read by the minute. Raises StoreError."""
+def read_part(path: Path, part: Span, apart: ReadingProcess) -> Parts | SkuwiseError:
+    """The hours of one database in a part of a window: GPUs, fabric and host, and what was not believed."""
+    parts, lost = Parts(), Lost()
+    try:
+        with apart.open(path) as reader:
+            reader.ahead_of_rollups(list(_HOURS.values()))
+            bounds = {"start": part[0], "end": part[1]}
+            reader.ahead([(query, bounds) for query in _HOURS.values()])
+            for name, query in _HOURS.items():
+                parts.add(name, *reader.tables(query, bounds, lost))
+    except SkuwiseError as error:
+        return error
+    parts.add("lost", lost.table())
+    return parts
+
+
+_HOURS = {"gpu": resolve.GPU.hours, "fabric": resolve.FABRIC.hours, "host": resolve.HOST.hours}
+
+
+def _hours_of(connection: ProcessReader, shared: Shared, lost: Lost) -> Mapping[Query, Sequence[pd.DataFrame]]:
+    """All hours of the window, by query."""
+    found = {query: list(connection.tables(query, _bounds(shared.own), lost)) for query in _HOURS.values()}
+    for told in shared.others():
+        for name, query in _HOURS.items():
+            if isinstance(told, Parts):
+                found[query] += told.tables.get(name, [])
+            else:
+                found[query] += connection.tables(query, _bounds(told), lost)
+        for table in told.tables.get("lost", []) if isinstance(told, Parts) else ():
+            lost.take(Lost.of(table))
+    return found
+
+
+def _bounds(span: Span) -> dict[str, float]:
+    return {"start": span[0], "end": span[1]}
+
+
+def read_database(connection: ProcessReader, window: Window, refined: int, shared: Shared | None = None) -> Parts:
+    """The tables of one database. `refined`: hours that may be read by the minute; `shared`: who else reads its hours.
+    Raises StoreError."""
     parts = Parts()
     bounds = {"start": window.start, "end": window.end}
     lost = Lost()
 
     def fetch(
         query: Query, start: float, end: float, *, devices: Collection[resolve.Device] | None = None
-    ) -> list[pd.DataFrame]:
-        return [connection.table(query, {"start": start, "end": end}, lost, devices=devices)]
+    ) -> Sequence[pd.DataFrame]:
+        if query in hours:
+            return hours[query]
+        return connection.tables(query, {"start": start, "end": end}, lost, devices=devices)
 
     def listing(query: Query, parameters: dict[str, float]) -> pd.DataFrame:
         return connection.table(query, parameters, lost)
 
-    _read_ahead(connection, window)
+    sharing = shared or Shared((window.start, window.end), lambda: iter(()))
+    _read_ahead(connection, window, sharing.own)
+    hours = _hours_of(connection, sharing, lost)
     nodes = listing(queries.NODES, {})
     # The agent always writes both; where somebody took one out, the window is all that is known.
     nodes = nodes.fillna({"first_seen": window.start, "last_seen": window.end})
@@ -122,18 +179,23 @@ def read_database(connection: ProcessReader, window: Window, refined: int) -> Pa
     return parts
 
 
-def _read_ahead(connection: ProcessReader, window: Window) -> None:
-    """What is asked for of every database, whatever it holds."""
-    bounds = {"start": window.start, "end": window.end}
-    families = [family.hours for family in (resolve.GPU, resolve.FABRIC, resolve.HOST)]
-    connection.ahead_of_rollups(families)
-    asked = [queries.USES, *families, queries.GPUS, queries.workloads_query(connection.version), queries.ABSENCES]
+def _read_ahead(connection: ProcessReader, window: Window, own: Span) -> None:
+    """What is asked for of every database, whatever it holds, in the order in which it is taken. `own`: of which hours
+    are read here."""
+    bounds = _bounds((window.start, window.end))
+    connection.ahead_of_rollups(list(_HOURS.values()))
+    asked = [queries.USES, queries.GPUS, queries.workloads_query(connection.version), queries.ABSENCES]
     if connection.version >= queries.SERVING_SINCE:
         asked += [queries.serving_query(connection.version), queries.TOKENS]
     if connection.version >= SLURM_JOBS_SINCE:
         asked.append(queries.SLURM_JOBS)
     connection.ahead(
-        [(queries.NODES, {}), *((query, bounds) for query in asked), (queries.FABRIC_HISTORY, _history(window))]
+        [
+            *((query, _bounds(own)) for query in _HOURS.values()),
+            (queries.NODES, {}),
+            *((query, bounds) for query in asked),
+            (queries.FABRIC_HISTORY, _history(window)),
+        ]
     )
 
 

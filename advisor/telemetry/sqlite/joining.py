@@ -16,6 +16,7 @@ from ...core.formatting import counted, listed
 from ...core.frame import Frame, Window
 from .. import resolution as resolve
 from ..plausible import observed_most
+from ..stacking import stacked
 from ..trust import copies
 from ..trust.copies import Copy
 from ..trust.holders import jobs_believed, workloads_believed
@@ -40,16 +41,23 @@ class _Joining:
     notes: list[CodedText]
     told: dict[str, object] = field(default_factory=dict)  # codes and fields beside the notes
     seen: dict[tuple[int, str], Copy] = field(default_factory=dict)
+    ordered: set[str] = field(default_factory=set)  # tables whose rows are in the frame's order
 
     def table(self, name: str) -> pd.DataFrame:
         return self.tables[name]
 
 
 def join(read: Mapping[Path, Parts], window: Window, files: Sequence[Path], notes: list[CodedText]) -> Frame:
-    """One frame of what was read of each file. `files`: all that were named; `notes`: what was said so far."""
+    """One frame of what was read of each file, whose rows are taken out of it. `files`: all that were named; `notes`:
+    what was said so far."""
     own = _Joining(list(read), window, {}, notes)
     for name, query in _LISTED.items():
-        own.tables[name] = _stacked([part.tables.get(name, []) for part in read.values()], query.columns)
+        if name in _ORDER:
+            rows = [(n, table) for n, part in enumerate(read.values()) for table in part.tables.pop(name, [])]
+            own.tables[name] = stacked(rows, query, _ORDER[name])
+            own.ordered.add(name)
+        else:
+            own.tables[name] = _listed([part.tables.get(name, []) for part in read.values()], query.columns)
     for part in read.values():
         notes.extend(part.notes)
     _say_lost(own, read)
@@ -78,9 +86,9 @@ def join(read: Mapping[Path, Parts], window: Window, files: Sequence[Path], note
         window=window,
         nodes=nodes,
         gpus=_plain(gpus.drop_duplicates(["node", "gpu_uuid"], keep="last"), queries.GPUS),
-        gpu=_rows(own, "gpu", ["node", "gpu_uuid", "ts"]),
-        fabric=_rows(own, "fabric", ["node", "device", "port", "ts"]),
-        host=_rows(own, "host", ["node", "ts"]),
+        gpu=_rows(own, "gpu"),
+        fabric=_rows(own, "fabric"),
+        host=_rows(own, "host"),
         workloads=workloads,
         uses=uses,
         absences=_absences_once(_plain(absences, queries.ABSENCES)),
@@ -93,6 +101,8 @@ def join(read: Mapping[Path, Parts], window: Window, files: Sequence[Path], note
     )
 
 
+# The order of the frame's rows.
+_ORDER = {name: (*family.keys, "ts") for name, (_, family) in FAMILIES.items()}
 _LISTED: Mapping[str, Query] = {
     **{name: query for name, (query, _) in FAMILIES.items()},
     "nodes": queries.NODES, "gpus": queries.GPUS, "workloads": queries.WORKLOADS, "uses": queries.USES,
@@ -111,7 +121,7 @@ def _renamed_tokens(tokens: pd.DataFrame, renamed: Mapping[tuple[str, str], str]
     return _plain(once.assign(workload_id=ids), queries.TOKENS)
 
 
-def _stacked(parts: Sequence[Sequence[pd.DataFrame]], columns: Sequence[str]) -> pd.DataFrame:
+def _listed(parts: Sequence[Sequence[pd.DataFrame]], columns: Sequence[str]) -> pd.DataFrame:
     """Tables under one another, with the number of their file."""
     tables = [
         resolve.with_columns(table, columns).assign(file=n) for n, own in enumerate(parts) for table in own
@@ -124,8 +134,14 @@ def _plain(table: pd.DataFrame, query: Query) -> pd.DataFrame:
     return table[list(query.columns)].reset_index(drop=True)
 
 
-def _rows(own: _Joining, name: str, order: list[str]) -> pd.DataFrame:
-    return _plain(own.table(name).sort_values(order, kind="stable"), FAMILIES[name][0])
+def _rows(own: _Joining, name: str) -> pd.DataFrame:
+    """The rows of a family in the frame's order, taken out of what is joined."""
+    rows = own.tables.pop(name)
+    if name not in own.ordered:
+        rows = rows.sort_values(list(_ORDER[name]), kind="stable")
+    del rows["file"]
+    rows.index = pd.RangeIndex(len(rows))
+    return rows
 
 
 def _say_lost(own: _Joining, read: Mapping[Path, Parts]) -> None:
@@ -177,6 +193,7 @@ def _drop_repeated(own: _Joining) -> None:
             )
             own.notes.append(CodedText("moments-told-twice", text, {"files": ", ".join(files), "rows": lost}))
         own.tables[name] = resolve.concat([rows[~again], good], list(rows.columns))
+        own.ordered.discard(name)
 
 
 def _trust(own: _Joining) -> Trust:
@@ -296,6 +313,7 @@ def _join_copies(own: _Joining, elsewhere: frozenset[tuple[int, str]]) -> None:
                 )
             )  # fmt: skip
         own.tables[name] = resolve.concat([rows[~doubtful], kept.drop(columns="era")], list(rows.columns))
+        own.ordered.discard(name)
 
 
 def _believed(own: _Joining, trust: Trust) -> dict[str, list[str]] | None:

@@ -72,8 +72,8 @@ def _read_frame(
     processes: int,
     steps: Steps,
 ) -> Frame:
-    held = file_spans(files, apart)
-    spans, nodes, notes = held.spans, held.nodes, held.notes
+    known_files = file_spans(files, apart)
+    spans, nodes, notes = known_files.spans, known_files.nodes, known_files.notes
     while True:
         known = [span for span in spans.values() if span is not None]
         if not known:
@@ -82,9 +82,10 @@ def _read_frame(
             )
         said: list[CodedText] = []
         chosen = window or _default_window(_ends(spans, nodes), since_seconds, until, now, said)
-        wanted = [path for path, span in spans.items() if span and span[0] < chosen.end and span[1] > chosen.start]
+        held = {path: span for path, span in spans.items() if span and span[0] < chosen.end and span[1] > chosen.start}
+        wanted = list(held)
         refined = resolve.MAX_REFINED_HOURS_IN_ALL // max(len(wanted), 1)
-        told = read_parallel(wanted, chosen, refined, processes, apart, steps=steps)
+        told = read_parallel(held, chosen, refined, processes, apart, steps=steps)
         lost = {path: error for path, error in told.items() if isinstance(error, SkuwiseError)}
         if lost and len(lost) == sum(span is not None for span in spans.values()):
             raise next(iter(lost.values()))

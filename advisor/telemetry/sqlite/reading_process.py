@@ -16,6 +16,7 @@ import select
 import signal
 import subprocess
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -57,18 +58,47 @@ class ProcessReader:
 
     def __init__(self, apart: ReadingProcess, path: Path, version: int) -> None:
         self._apart, self.path, self.version = apart, path, version
+        self._awaited: deque[str] = deque()
         self._ahead: dict[str, Answer] = {}
+        self._most = 0
 
     def ahead(self, asked: Sequence[tuple[Query, Parameters]], devices: Collection[Device] | None = None) -> None:
-        """Have several tables read in one go, for whoever asks for them next, once each: one by one they wait for one
-        another longer than they take. What cannot be read fails when it is asked for."""
+        """Have several tables read in one go, for whoever asks for them next, once each and best in this order: the
+        next is read while somebody makes something of the last. What cannot be read fails when it is asked for."""
         parts = [part for query, span in asked for part in self._parts(query, span, devices)]
         if not parts:
             return
+        self.drain()
         tasks = [{"sql": one.sql, "parameters": dict(span), "forms": _forms(one)} for one, span in parts]
         with contextlib.suppress(StoreError):
-            told = self._apart.ask_all(self.path, {"do": "fetch_all", "asked": tasks}, len(tasks))
-            self._ahead |= dict(zip(map(_key, tasks), told, strict=True))
+            self._apart.tell(self.path, {"do": "fetch_all", "asked": tasks})
+            self._awaited.extend(map(_key, tasks))
+            self._most = self._apart.most_bytes(self.path)
+
+    def drain(self) -> None:
+        """Take what was asked for ahead and is not taken yet: the next answer would be taken for it."""
+        with contextlib.suppress(SkuwiseError):
+            while self._awaited:
+                self._take_next()
+
+    def _take_next(self) -> None:
+        """The next answer of those asked for ahead. Raises what it tells; then none of the others comes."""
+        key = self._awaited.popleft()
+        try:
+            head, body = self._ahead[key] = self._apart.answer(self.path, self._most)
+        except BaseException:
+            self._awaited.clear()
+            raise
+        del head
+        self._most -= len(body)
+
+    def _taken_ahead(self, key: str) -> Answer | None:
+        while key in self._awaited and key not in self._ahead:
+            try:
+                self._take_next()
+            except StoreError:
+                return None  # by itself it fails again, or not
+        return self._ahead.pop(key, None)
 
     def ahead_of_rollups(self, asked: Sequence[Query]) -> None:
         """Have the devices read in one go whose rows the queries ask for."""
@@ -89,26 +119,31 @@ class ProcessReader:
         """All rows of a SELECT of ours. What is no valid UTF-8 is shown as such."""
         return self._ask(sql, parameters, "").rows()
 
-    def table(
+    def table(self, query: Query, parameters: Parameters, lost: Lost | None = None) -> pd.DataFrame:
+        """All rows of a query of ours, as `to_table` gives them; `lost` counts what was not believed."""
+        from ..tables import columns_to_table, joined  # noqa: PLC0415
+
+        stored = self.rollup(query, parameters, lost)
+        if stored is not None:
+            return joined(stored, query.columns)
+        told = self.columns(query, parameters)
+        try:
+            return columns_to_table(told, query, lost)
+        except (ValueError, IndexError) as error:
+            raise self._apart.gave_up(self.path, "it returned invalid data") from error
+
+    def tables(
         self,
         query: Query,
         parameters: Parameters,
         lost: Lost | None = None,
         *,
         devices: Collection[Device] | None = None,
-    ) -> pd.DataFrame:
-        """All rows of a query of ours, as `to_table` gives them; `lost` counts what was not believed. `devices`: of
-        which GPUs (node, uuid) they are wanted; those of others may come, too."""
-        from ..tables import columns_to_table  # noqa: PLC0415
-
+    ) -> Sequence[pd.DataFrame]:
+        """The same in several tables, in no order. `devices`: of which GPUs (node, uuid) they are wanted; those of
+        others may come, too."""
         stored = self.rollup(query, parameters, lost, devices=devices)
-        if stored is not None:
-            return stored
-        told = self.columns(query, parameters)
-        try:
-            return columns_to_table(told, query, lost)
-        except (ValueError, IndexError) as error:
-            raise self._apart.gave_up(self.path, "it returned invalid data") from error
+        return [self.table(query, parameters, lost)] if stored is None else stored
 
     def rollup(
         self,
@@ -117,12 +152,12 @@ class ProcessReader:
         lost: Lost | None = None,
         *,
         devices: Collection[Device] | None = None,
-    ) -> pd.DataFrame | None:
+    ) -> Sequence[pd.DataFrame] | None:
         """The rows of a view of rollups, from its tables; None for another query, or where they are not plain."""
         from .stored_rows import rollup_of  # noqa: PLC0415
 
         stored = rollup_of(query, self.version)
-        return None if stored is None else self._tables.table(stored, parameters, lost, devices)
+        return None if stored is None else self._tables.tables(stored, parameters, lost, devices)
 
     @cached_property
     def _tables(self) -> StoredTables:
@@ -138,7 +173,11 @@ class ProcessReader:
         from ..ipc_checks import Unpacked  # noqa: PLC0415
 
         task = {"sql": sql, "parameters": dict(parameters or {}), "forms": forms}
-        head, body = self._ahead.pop(_key(task), None) or self._apart.ask(self.path, {"do": "fetch", **task})
+        told = self._taken_ahead(_key(task))
+        if told is None:
+            self.drain()
+            told = self._apart.ask(self.path, {"do": "fetch", **task})
+        head, body = told
         try:
             return Unpacked.of(head, body, forms)
         except ValueError as error:
@@ -232,25 +271,48 @@ class ReadingProcess:
         version = head.get("version")
         if not isinstance(version, int):
             raise self.gave_up(path, "it returned invalid data")
+        reader = ProcessReader(self, path, version)
         try:
-            yield ProcessReader(self, path, version)
+            yield reader
         finally:
+            reader.drain()
             if self._process is not None and path not in self._given_up:
                 with contextlib.suppress(OSError):
                     self._tell({"do": "close"})
 
     def ask(self, path: Path, task: Mapping[str, object]) -> Answer:
         """The answer to a task about a file, from whoever reads it. Raises what it tells, or StoreError."""
-        return self.ask_all(path, task, 1)[0]
+        self.tell(path, task)
+        return self.answer(path, self.most_bytes(path))
 
-    def ask_all(self, path: Path, task: Mapping[str, object], count: int) -> list[Answer]:
-        """The answers to a task of `count` parts. Raises what is told of any of them, or StoreError."""
+    def tell(self, path: Path, task: Mapping[str, object]) -> None:
+        """Give out a task about a file, whose answers are then to be taken. Raises StoreError."""
         if path in self._given_up:
             raise self._given_up[path]
         self._be_ready()
+        with self._counted(path):
+            self._tell(task)
+
+    def answer(self, path: Path, most: int) -> Answer:
+        """The next answer about a file, of `most` bytes. Raises what it tells, or StoreError."""
+        if path in self._given_up:
+            raise self._given_up[path]
+        with self._counted(path):
+            told = self._receive(self._now() + self._left(path), most)
+        if "error" in told[0]:
+            raise _told(path, told[0]["error"])
+        return told
+
+    def most_bytes(self, path: Path) -> int:
+        """How much the answers about a file may give in all."""
+        return self._bounds[path].given_bytes
+
+    @contextmanager
+    def _counted(self, path: Path) -> Iterator[None]:
+        """Count the time as spent on a file, and give that up where the one who reads it fails."""
         begin = self._now()
         try:
-            told = self._exchange(task, count, begin + self._left(path), self._most_bytes(path))
+            yield
         except TimeoutError:
             raise self.gave_up(path, f"reading takes longer than {self._bounds[path].seconds:.0f} s") from None
         except (OSError, EOFError):
@@ -262,9 +324,6 @@ class ReadingProcess:
             raise
         finally:
             self._spent[path] = self._spent.get(path, 0.0) + self._now() - begin
-        if "error" in told[-1][0]:
-            raise _told(path, told[-1][0]["error"])
-        return told
 
     def gave_up(self, path: Path, why: str) -> StoreError:
         """Note that a file is not to be opened again, and end the process that read it."""
@@ -274,9 +333,6 @@ class ReadingProcess:
 
     def _left(self, path: Path) -> float:
         return self._bounds[path].seconds - self._spent.get(path, 0.0)
-
-    def _most_bytes(self, path: Path) -> int:
-        return self._bounds[path].given_bytes
 
     def _be_ready(self) -> None:
         self.start()
@@ -288,15 +344,6 @@ class ReadingProcess:
             self.close()
             raise _no_process("no answer") from error
         self._is_ready = "ready" in head
-
-    def _exchange(self, task: Mapping[str, object], count: int, until: float, most: int) -> list[Answer]:
-        """As many answers as there are to be, or one that tells of an error."""
-        self._tell(task)
-        told: list[Answer] = []
-        while len(told) < count and not (told and "error" in told[-1][0]):
-            told.append(self._receive(until, most))
-            most -= len(told[-1][1])
-        return told
 
     def _tell(self, task: Mapping[str, object]) -> None:
         assert self._process is not None and self._process.stdin is not None

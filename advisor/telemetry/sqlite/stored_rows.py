@@ -10,6 +10,7 @@ import io
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +41,9 @@ _OWN = 4  # id, samples, set of counts, time not observed
 _PLAIN = b"0123456789+-.eE,[]nul\n"
 _NOTHING = b"[]"
 _APART = 16
+# Rows of a statement: their texts stay below some 5 MB, and one is read while the last is taken apart.
+ROWS_AT_ONCE = 12_000
+_MOST_STATEMENTS = 500
 _LEADING_DIGITS = re.compile(rb"\s*[+-]?\d+", re.ASCII)
 
 
@@ -60,68 +64,82 @@ class StoredTables:
     _devices: dict[Query, Devices] = field(default_factory=dict)
     _counts: dict[int, bytes] | None = None
 
-    def table(
+    def tables(
         self,
         stored: StoredRollup,
         span: Mapping[str, object],
         lost: Lost | None,
         wanted: Collection[Device] | None = None,
-    ) -> pd.DataFrame | None:
-        """The rows of a span, as `tables.to_table` gives those of the view, in another order; None where they are not
-        as the store writes them. `wanted`: of these GPUs, and of others beside them."""
+    ) -> list[pd.DataFrame] | None:
+        """The rows of a span, as `tables.to_table` gives those of the view, in another order and in tables of some
+        thousand rows; None where they are not as the store writes them. `wanted`: of these GPUs, and of others beside
+        them."""
+        own = Lost()
+        found: list[pd.DataFrame] = []
         try:
-            read = self._read(stored, span, wanted)
+            for asked in self._asked(stored, span, wanted):
+                table = self._table(stored, asked, own)
+                if table is None:
+                    return None
+                found.append(table)
         except StoreError:  # what the view answers decides
             return None
-        if read is None:
-            return None
-        ends, matrix, bins = read
-        if not len(ends):
-            return empty_table(stored.query.columns)
-        devices = self._devices_of(stored)
-        place = np.searchsorted(devices.ids, matrix[:, 0].astype(np.int64) % DEVICES)
-        counts = self._sets_of_counts() if not np.isnan(matrix[:, 2]).all() else {}
-        texts = [(codes[place], distinct) for codes, distinct in (devices.texts[name] for name in stored.query.text)]
-        numbers = view_numbers(stored, ends, matrix, devices, place, counts)
-        return table_of(stored.query, len(ends), texts, numbers, [BinsArray(one) for one in bins], lost)
+        if lost is not None:
+            lost.take(own)
+        return [table for table in found if not table.empty]
 
     def parts(
         self, stored: StoredRollup, span: Mapping[str, object], wanted: Collection[Device] | None = None
     ) -> list[tuple[Query, Mapping[str, object]]]:
-        """What `table` asks for."""
-        asked = [{**span, "first": first, "last": last} for first, last in self._devices_of(stored).blocks(wanted)]
+        """What `tables` asks for."""
+        asked = self._asked(stored, span, wanted)
         return [(query, one) for one in asked for query in (stored.rows, stored.bins) if query is not None]
 
-    def _read(
+    def _asked(
         self, stored: StoredRollup, span: Mapping[str, object], wanted: Collection[Device] | None
-    ) -> tuple[Floats, Floats, list[Bins]] | None:
-        """Ends, cells and bins of all rows."""
-        width = _OWN + len(stored.cells)
-        ends, parts = [np.empty(0)], [np.empty((0, width))]
-        bins: list[list[Bins]] = []
+    ) -> list[Mapping[str, object]]:
+        """The parameters of each statement: so many devices and so much time that its rows are some thousand."""
+        start, end = span["start"], span["end"]
+        assert isinstance(start, (int, float)) and isinstance(end, (int, float))
+        found: list[Mapping[str, object]] = []
         for first, last in self._devices_of(stored).blocks(wanted):
-            asked = {**span, "first": first, "last": last}
-            told = PeriodTexts.of(self.ask(stored.rows, asked))
-            matrix = stored_numbers(told, width)
-            if matrix is None:
+            periods = max(1, ROWS_AT_ONCE // (last - first + 1))
+            length = max(periods * stored.seconds, (end - start) / _MOST_STATEMENTS)
+            edges = [*np.arange(start, end, length).tolist(), end]
+            found += [
+                {**span, "start": begin, "end": until, "first": first, "last": last}
+                for begin, until in pairwise(edges)
+            ]  # fmt: skip
+        return found
+
+    def _table(self, stored: StoredRollup, asked: Mapping[str, object], lost: Lost) -> pd.DataFrame | None:
+        width = _OWN + len(stored.cells)
+        told = PeriodTexts.of(self.ask(stored.rows, asked))
+        binned = None if stored.bins is None else PeriodTexts.of(self.ask(stored.bins, asked))
+        matrix = stored_numbers(told, width)
+        if matrix is None:
+            return None
+        bins: list[Bins] = []
+        if binned is not None:
+            # A live database may have gone on between the two.
+            if not np.array_equal(binned.ends, told.ends):
                 return None
-            ends.append(np.repeat(told.ends, told.rows))
-            parts.append(matrix)
-            if stored.bins is not None:
-                binned = PeriodTexts.of(self.ask(stored.bins, asked))
-                # A live database may have gone on between the two.
-                if not np.array_equal(binned.ends, told.ends):
-                    return None
-                some = bins_of_texts(binned.texts, told.rows, len(stored.query.bins))
-                if some is None:
-                    return None
-                bins.append(some)
-        stamps, cells = np.concatenate(ends), np.concatenate(parts)
-        joined = [np.concatenate(column) for column in zip(*bins, strict=True)]
-        known = np.isin(cells[:, 0].astype(np.int64) % DEVICES, self._devices_of(stored).ids)
-        if known.all():
-            return stamps, cells, joined
-        return stamps[known], cells[known], [column[known] for column in joined]
+            some = bins_of_texts(binned.texts, told.rows, len(stored.query.bins))
+            if some is None:
+                return None
+            bins = some
+        if not len(matrix):
+            return empty_table(stored.query.columns)
+        devices = self._devices_of(stored)
+        ends, ids = np.repeat(told.ends, told.rows), matrix[:, 0].astype(np.int64) % DEVICES
+        known = np.isin(ids, devices.ids)
+        if not known.all():
+            ends, matrix, ids, bins = ends[known], matrix[known], ids[known], [one[known] for one in bins]
+        place = np.searchsorted(devices.ids, ids)
+        counts = self._sets_of_counts() if not np.isnan(matrix[:, 2]).all() else {}
+        texts = [(codes[place], distinct) for codes, distinct in (devices.texts[name] for name in stored.query.text)]
+        numbers = view_numbers(stored, ends, matrix, devices, place, counts)
+        return table_of(stored.query, len(ends), texts, numbers, [BinsArray(one) for one in bins], lost)
 
     def _devices_of(self, stored: StoredRollup) -> Devices:
         if stored.devices not in self._devices:

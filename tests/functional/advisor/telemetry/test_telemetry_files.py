@@ -16,7 +16,7 @@ import pytest
 from skuwise.advisor.core.frame import Frame, Window
 from skuwise.advisor.telemetry.sqlite.database import Parts, read_each
 from skuwise.advisor.telemetry.sqlite.ipc import read_told
-from skuwise.advisor.telemetry.sqlite.parallel_read import FILES_A_PROCESS, read_parallel
+from skuwise.advisor.telemetry.sqlite.parallel_read import dealt, read_parallel
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.advisor.telemetry.sqlite.reading_process import ReadingProcess
 from skuwise.advisor.verdicts.judge import judge
@@ -172,14 +172,15 @@ def same_tables(mine: list[pd.DataFrame], theirs: list[pd.DataFrame]) -> None:
 @pytest.mark.slow
 def test_two_processes_read_what_one_reads(tmp_path: Path) -> None:
     first = make(tmp_path, "n1", hours=2)
-    for number in range(2 * FILES_A_PROCESS - 1):
+    for number in range(22):
         shutil.copy(first, tmp_path / f"copy{number:02d}.db")
     with closing(sqlite3.connect(tmp_path / "copy21.db")) as connection:  # one of the child's share
         connection.execute("DROP TABLE gpu_hour")
     window = Window(T0, T0 + 2 * HOUR)
     files = sorted(tmp_path.glob("*.db"))
     with ReadingProcess() as apart:
-        one, two = (read_parallel(files, window, 10, processes, apart) for processes in (1, 2))
+        spans = dict.fromkeys(files, (T0, T0 + 2 * HOUR))
+        one, two = (read_parallel(spans, window, 10, n, apart, bytes_a_process=1 << 20) for n in (1, 2))
     assert list(one) == list(two) == files
     for mine, other in zip(one.values(), two.values(), strict=True):
         if isinstance(mine, Parts) and isinstance(other, Parts):
@@ -192,7 +193,7 @@ def test_two_processes_read_what_one_reads(tmp_path: Path) -> None:
 
 def test_the_process_beside_answers_with_what_it_read(tmp_path: Path) -> None:
     files = [make(tmp_path, "n1", hours=2), tmp_path / "none.db"]
-    task = {"paths": [str(path) for path in files], "window": [T0, T0 + 2 * HOUR], "refined": 10}
+    task = {"paths": [str(path) for path in files], "parts": {}, "window": [T0, T0 + 2 * HOUR], "refined": 10}
     command = child_command("skuwise.advisor.telemetry.sqlite.parallel_read")
     with tempfile.TemporaryFile() as answer:  # as the program has it
         subprocess.run(command, input=json.dumps(task).encode(), stdout=answer, check=True)
@@ -207,6 +208,48 @@ def test_the_process_beside_answers_with_what_it_read(tmp_path: Path) -> None:
         same_tables(tables, there.tables[name])
     assert type(told[files[1]]) is type(here[files[1]])
     assert str(told[files[1]]) == str(here[files[1]])
+
+
+def test_a_large_file_is_read_by_two_processes(tmp_path: Path) -> None:
+    path, small = make(tmp_path, "n1", hours=20), make(tmp_path, "n2", hours=2)
+    window = Window(T0 + HOUR, T0 + 20 * HOUR)
+    spans = {path: (T0, T0 + 20 * HOUR), small: (T0, T0 + 2 * HOUR)}
+    with ReadingProcess() as apart:
+        told = {n: read_parallel(spans, window, 10, n, apart, bytes_a_process=1 << 19) for n in (1, 2)}
+    for file in spans:
+        one, two = (told[n][file] for n in (1, 2))
+        assert isinstance(one, Parts)
+        assert isinstance(two, Parts)
+        assert one.tables.keys() == two.tables.keys()
+        for name, tables in one.tables.items():
+            if not tables:
+                assert not two.tables[name]
+                continue
+            mine, theirs = (pd.concat(some, ignore_index=True) for some in (tables, two.tables[name]))
+            order = [column for column in ("ts", "node", "gpu_uuid", "device") if column in mine]
+            same_tables(*([some.sort_values(order, ignore_index=True) if order else some] for some in (mine, theirs)))
+
+
+@pytest.mark.parametrize("broken", ["exit 3", "echo []", "cat > /dev/null; head -c 100 /dev/urandom"])
+def test_what_a_process_beside_does_not_read_is_read_here(tmp_path: Path, broken: str) -> None:
+    path = make(tmp_path, "n1", hours=20)
+    window, spans = Window(T0, T0 + 20 * HOUR), {path: (T0, T0 + 20 * HOUR)}
+    with ReadingProcess() as apart:
+        told = read_parallel(spans, window, 10, 2, apart, bytes_a_process=1 << 19, command=("/bin/sh", "-c", broken))[
+            path
+        ]
+    assert isinstance(told, Parts)
+    gpu = pd.concat(told.tables["gpu"])
+    assert sorted(gpu["ts"].unique()) == [T0 + HOUR * n for n in range(1, 21)]
+
+
+def test_files_are_dealt_out_by_their_size() -> None:
+    files = {Path(name): size for name, size in (("a", 10), ("b", 90), ("c", 10), ("d", 10), ("e", 10))}
+    shares = dealt(files, 2)
+    assert [path for share in shares for path in share] != []
+    assert Path("b") not in {path for share in shares for path in share}
+    assert sorted(path.name for share in shares for path in share) == ["a", "c", "d", "e"]
+    assert dealt(files, 1) == [list(files)]
 
 
 def test_where_too_many_hours_are_cut_those_of_the_shortest_workloads_are_read_by_the_minute(tmp_path: Path) -> None:
