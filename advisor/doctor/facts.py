@@ -15,6 +15,9 @@ from ...rules.catalog.loader import Catalog
 
 Scope = Literal["gpu", "node"]
 
+# Below this share of a window something is said of its holes.
+WINDOW_SHARE = 0.9
+
 
 @dataclass(frozen=True, slots=True)
 class CoverageMeasure:

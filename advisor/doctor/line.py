@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from ..core.advice_types import Advice
 from ..core.frame import Frame
 from ..core.timestamps import span
-from .checks.gaps import WINDOW_SHARE
+from .facts import WINDOW_SHARE
 
 # Measure -> the columns of the frame's `gpu` of which one is enough to tell it.
 _CORE: Mapping[str, tuple[str, ...]] = {

@@ -10,14 +10,12 @@ from ....rules.catalog.loader import Catalog
 from ...core.formatting import percent
 from ...core.timestamps import span
 from .. import remedies
-from ..facts import GPU_MEASURES, NodeCoverage, SourceCoverage, applies
+from ..facts import GPU_MEASURES, WINDOW_SHARE, NodeCoverage, SourceCoverage, applies
 from ..types import Labels, MetricCoverage, NodeState, Readiness, TelemetryGap
 from .kubernetes import owner_gaps
 
 # Samples that lie farther apart than this are worth a line: shorter turns of work and waiting are not seen.
 _COARSE_SECONDS = 90.0
-# Below this share of a window something is said of its holes.
-WINDOW_SHARE = 0.9
 # Of busy GPU-hours: so many may be without a label before a line is written.
 _UNLABELED_SHARE = 0.1
 # Of Slurm's jobs: so many may be without a name before a line is written.
