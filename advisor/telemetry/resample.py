@@ -14,6 +14,7 @@ from ...agent.store.reading.queries import Query
 from ...rules.base.errors import SkuwiseError
 from ..core.frame import Frame
 from . import resolution as resolve
+from .only import Only
 from .sqlite.reading_process import ProcessReader, ReadingProcess
 from .trust.trust import believed_of
 
@@ -52,10 +53,8 @@ def _fine(reader: ProcessReader, frame: Frame, nodes: Collection[str]) -> dict[s
     if not seen:
         return {}
 
-    def fetch(
-        query: Query, start: float, end: float, *, devices: Collection[resolve.Device] | None = None
-    ) -> Sequence[pd.DataFrame]:
-        return reader.tables(query, {"start": start, "end": end}, devices=devices)
+    def fetch(query: Query, start: float, end: float, *, only: Only | None = None) -> Sequence[pd.DataFrame]:
+        return reader.tables(query, {"start": start, "end": end}, only=only)
 
     return {
         name: resolve.read_family(fetch, replace(family, hours=family.minutes), frame.window, seen)

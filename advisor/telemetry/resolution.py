@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,6 +15,7 @@ from ..core.coded_text import CodedText, coded
 from ..core.frame import Window
 from ..core.histogram_array import BinsArray
 from . import tables
+from .only import Only
 
 HOUR = 3600.0
 MINUTE = 60.0
@@ -24,15 +25,13 @@ SAMPLES_SPAN_SECONDS = 6 * HOUR
 # shortest workloads first: the rest are attributed by overlap, which a long one does not notice.
 MAX_REFINED_HOURS, MAX_REFINED_HOURS_IN_ALL = 400, 2000
 
-Device = tuple[str, str]  # node and GPU
-
 
 class Fetch(Protocol):
-    """Gives the rows of a query in (start, end], as tables that need not be in order. `devices`: of which GPUs they are
-    wanted (None: of all); those of others may come, too."""
+    """Gives the rows of a query in (start, end], as tables that need not be in order. `only`: of whom they are wanted
+    (None: of all); those of others may come, too."""
 
     def __call__(
-        self, query: Query, start: float, end: float, *, devices: Collection[Device] | None = None
+        self, query: Query, start: float, end: float, *, only: Only | None = None
     ) -> Sequence[pd.DataFrame]: ...
 
 
@@ -138,7 +137,9 @@ def _after(
     parts: list[pd.DataFrame] = []
     for floor, nodes in by_floor.items():
         until = min(end, max(last_seen[node] for node in nodes) + MINUTE)
-        found = (rows[rows["node"].isin(nodes)] for rows in fetch(query, floor, until) if not rows.empty)
+        found = (
+            rows[rows["node"].isin(nodes)] for rows in fetch(query, floor, until, only=Only(nodes)) if not rows.empty
+        )
         parts += [rows for rows in found if not rows.empty]
     return parts
 
@@ -247,7 +248,7 @@ def refinement(
         float(ts): {(str(node), str(uuid)) for node, uuid in zip(own["node"], own["gpu_uuid"], strict=True)}
         for ts, own in cut.groupby("ts")  # type: ignore[arg-type] - one key
     }
-    fetched = [fetch(queries.GPU_MINUTES, ts - HOUR, ts, devices=own) for ts, own in of_hour.items()]
+    fetched = [fetch(queries.GPU_MINUTES, ts - HOUR, ts, only=Only(gpus=own)) for ts, own in of_hour.items()]
     minutes = concat([rows for part in fetched for rows in part], queries.GPU_MINUTES.columns)
     if minutes.empty:
         return None, note

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ...rules.base.errors import SkuwiseError, UsageError
 from ...rules.base.progress import Steps, no_steps
+from .cache_folder import cache_folder
 
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
@@ -75,12 +76,14 @@ class JobTable:
 
 @dataclass(frozen=True)
 class Databases:
-    """Files, or folders of them. `processes`: how many may read many files side by side; `steps`: files read."""
+    """Files, or folders of them. `processes`: how many may read many files side by side; `steps`: files read; `kept`:
+    the folder in which hours are kept for the next look, None: nowhere."""
 
     paths: tuple[Path, ...]
     processes: int = 1
     jobs: JobTable = field(default_factory=JobTable)
     steps: Steps = no_steps
+    kept: Path | None = None
 
     def read(self, catalog: Catalog, *, since: float, until: float | None, now: float) -> Frame:  # noqa: ARG002
         """The frame of a window: `since` seconds up to `until` (None: the newest data)."""
@@ -88,6 +91,7 @@ class Databases:
 
         with ReadingProcess() as apart:
             apart.start()
+            from .cache_folder import CacheFolder  # noqa: PLC0415
             from .sqlite.reader import read_frame  # noqa: PLC0415 - it takes as long as the process to be ready
 
             frame = read_frame(
@@ -97,6 +101,7 @@ class Databases:
                 now=now,
                 processes=self.processes,
                 apart=apart,
+                kept=CacheFolder(self.kept),
                 steps=self.steps,
             )
         return self.jobs.join(frame)
@@ -213,7 +218,7 @@ def add_source_choice(parser: argparse.ArgumentParser, *, required: bool = True)
     )  # fmt: skip
     parser.add_argument(
         "--no-cache", action="store_true",
-        help="with --prometheus: neither read nor write the cache of answers",
+        help="neither read nor write the cache of answers and of databases' hours",
     )  # fmt: skip
     parser.add_argument(
         "--jobs", type=Path, metavar="FILE",
@@ -234,7 +239,8 @@ def source_of(
     if options.prometheus is None:
         if options.match:
             raise UsageError("--match requires --prometheus.", "Add --prometheus URL, or remove --match.")
-        return Databases(tuple(options.db), processes, jobs, steps)
+        kept = None if options.no_cache else cache_folder(None, os.environ, "databases")
+        return Databases(tuple(options.db), processes, jobs, steps, kept)
     for match in options.match:
         if not _MATCHER.fullmatch(match):
             raise UsageError(

@@ -110,6 +110,11 @@ def joined(parts: Sequence[pd.DataFrame], columns: Sequence[str]) -> pd.DataFram
     return pd.concat(filled, ignore_index=True)
 
 
+def cut(table: pd.DataFrame, mask: npt.NDArray[np.bool_]) -> pd.DataFrame:
+    """The rows of a mask; the table itself where that is all of them."""
+    return table if mask.all() else table[mask]
+
+
 def empty_table(columns: Sequence[str]) -> pd.DataFrame:
     """No rows. Made as one block: most tables of a file are empty, and a column apart for each costs milliseconds."""
     return pd.DataFrame(np.empty((0, len(columns)), dtype=object), columns=list(columns))

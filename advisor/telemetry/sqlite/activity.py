@@ -18,6 +18,7 @@ from .. import resolution as resolve
 from ..activity.apply import activity_uses, with_activity
 from ..activity.owned import Device, column, engine_use
 from ..activity.series import DeviceSeries
+from ..only import Only
 from ..stacking import stacked
 from ..trust.trust import Believed, believed_of
 from .reading_process import ProcessReader, ReadingProcess
@@ -114,10 +115,8 @@ def _refined(  # noqa: PLR0917
     begin = reader.fetch(queries.minutes_begin(reader.version), {})[0][0]
     minutes_from = float(begin) if isinstance(begin, (int, float)) else None
 
-    def fetch(
-        query: Query, start: float, end: float, *, devices: Collection[Device] | None = None
-    ) -> Sequence[pd.DataFrame]:
-        rows = reader.tables(query, {"start": start, "end": end}, devices=devices)
+    def fetch(query: Query, start: float, end: float, *, only: Only | None = None) -> Sequence[pd.DataFrame]:
+        rows = reader.tables(query, {"start": start, "end": end}, only=only)
         return rows if nodes is None else [part[part["node"].isin(names)] for part in rows if not part.empty]
 
     own = uses[uses["node"].isin(names)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,7 +15,9 @@ from ....rules.base.errors import SkuwiseError
 from ...core.coded_text import CodedText
 from ...core.frame import Window
 from .. import resolution as resolve
+from ..only import Only
 from ..plausible import LAST_DAY, Lost
+from .kept_hours import KeptHours, Look
 from .reading_process import ProcessReader, ReadingProcess
 
 # A port that exceeds this share of its line rate in some second of an hour was in use in that hour (advice.md: the
@@ -78,14 +80,15 @@ def read_each(
     *,
     read: Callable[[], None] = lambda: None,
     shared: Shared | None = None,
+    kept: KeptHours | None = None,
 ) -> dict[Path, Parts | SkuwiseError]:
     """Each database by itself: its tables, or why it cannot be read. `read` is called after each. `shared`: who else
-    reads hours of them."""
+    reads hours of them; `kept`: where hours are kept."""
     told: dict[Path, Parts | SkuwiseError] = {}
     for path in paths:
         try:
             with apart.open(path) as reader:
-                told[path] = read_database(reader, window, refined, shared)
+                told[path] = read_database(reader, window, refined, shared, kept)
         except SkuwiseError as error:
             told[path] = error
         read()
@@ -97,10 +100,10 @@ def read_part(path: Path, part: Span, apart: ReadingProcess) -> Parts | SkuwiseE
     parts, lost = Parts(), Lost()
     try:
         with apart.open(path) as reader:
-            reader.ahead_of_rollups(list(_HOURS.values()))
+            reader.ahead_of_rollups(list(HOURS.values()))
             bounds = {"start": part[0], "end": part[1]}
-            reader.ahead([(query, bounds) for query in _HOURS.values()])
-            for name, query in _HOURS.items():
+            reader.ahead([(query, bounds) for query in HOURS.values()])
+            for name, query in HOURS.items():
                 parts.add(name, *reader.tables(query, bounds, lost))
     except SkuwiseError as error:
         return error
@@ -108,47 +111,70 @@ def read_part(path: Path, part: Span, apart: ReadingProcess) -> Parts | SkuwiseE
     return parts
 
 
-_HOURS = {"gpu": resolve.GPU.hours, "fabric": resolve.FABRIC.hours, "host": resolve.HOST.hours}
+HOURS = {"gpu": resolve.GPU.hours, "fabric": resolve.FABRIC.hours, "host": resolve.HOST.hours}
 
 
-def _hours_of(connection: ProcessReader, shared: Shared, lost: Lost) -> Mapping[Query, Sequence[pd.DataFrame]]:
-    """All hours of the window, by query."""
-    found = {query: list(connection.tables(query, _bounds(shared.own), lost)) for query in _HOURS.values()}
-    for told in shared.others():
-        for name, query in _HOURS.items():
+def _hours_of(
+    connection: ProcessReader, spans: Sequence[Span], shared: Shared | None, look: Look | None, lost: Lost
+) -> Mapping[Query, Sequence[pd.DataFrame]]:
+    """All hours of the window and, where they are kept, of whole days around it; by query. `spans`: to be read here."""
+    own = Lost()
+    found: dict[str, list[pd.DataFrame]] = {name: [] for name in HOURS}
+    is_plain = True
+    for span in spans:
+        for name, query in HOURS.items():
+            rows = connection.rollup(query, _bounds(span), own)
+            is_plain &= rows is not None
+            found[name] += [connection.table(query, _bounds(span), own)] if rows is None else rows
+    for told in shared.others() if shared is not None else ():
+        for name, query in HOURS.items():
             if isinstance(told, Parts):
-                found[query] += told.tables.get(name, [])
+                found[name] += told.tables.get(name, [])
             else:
-                found[query] += connection.tables(query, _bounds(told), lost)
+                found[name] += connection.tables(query, _bounds(told), own)
         for table in told.tables.get("lost", []) if isinstance(told, Parts) else ():
-            lost.take(Lost.of(table))
-    return found
+            own.take(Lost.of(table))
+    # What was not believed is to be said at each look.
+    if look is not None and is_plain and not own.rows and not own.values:
+        look.keep(found)
+    lost.take(own)
+    kept = {} if look is None else look.tables
+    return {query: [*kept.get(name, ()), *found[name]] for name, query in HOURS.items()}
 
 
 def _bounds(span: Span) -> dict[str, float]:
     return {"start": span[0], "end": span[1]}
 
 
-def read_database(connection: ProcessReader, window: Window, refined: int, shared: Shared | None = None) -> Parts:
-    """The tables of one database. `refined`: hours that may be read by the minute; `shared`: who else reads its hours.
-    Raises StoreError."""
+def read_database(
+    connection: ProcessReader,
+    window: Window,
+    refined: int,
+    shared: Shared | None = None,
+    kept: KeptHours | None = None,
+) -> Parts:
+    """The tables of one database. `refined`: hours that may be read by the minute; `shared`: who else reads its hours;
+    `kept`: where hours are kept. Raises StoreError."""
     parts = Parts()
     bounds = {"start": window.start, "end": window.end}
     lost = Lost()
 
-    def fetch(
-        query: Query, start: float, end: float, *, devices: Collection[resolve.Device] | None = None
-    ) -> Sequence[pd.DataFrame]:
+    def fetch(query: Query, start: float, end: float, *, only: Only | None = None) -> Sequence[pd.DataFrame]:
         if query in hours:
             return hours[query]
-        return connection.tables(query, {"start": start, "end": end}, lost, devices=devices)
+        return connection.tables(query, {"start": start, "end": end}, lost, only=only)
 
     def listing(query: Query, parameters: dict[str, float]) -> pd.DataFrame:
         return connection.table(query, parameters, lost)
 
-    sharing = shared or Shared((window.start, window.end), lambda: iter(()))
-    _read_ahead(connection, window, sharing.own)
-    hours = _hours_of(connection, sharing, lost)
+    connection.ahead_of_rollups(list(HOURS.values()))
+    look = None if kept is None else kept.look(connection, (window.start, window.end))
+    if look is not None and look.good:
+        shared = None  # little is left to read
+    whole = [(window.start, window.end)] if look is None else look.spans()
+    spans = whole if shared is None else [shared.own]
+    _read_ahead(connection, window, spans)
+    hours = _hours_of(connection, spans, shared, look, lost)
     nodes = listing(queries.NODES, {})
     # The agent always writes both; where somebody took one out, the window is all that is known.
     nodes = nodes.fillna({"first_seen": window.start, "last_seen": window.end})
@@ -179,11 +205,10 @@ def read_database(connection: ProcessReader, window: Window, refined: int, share
     return parts
 
 
-def _read_ahead(connection: ProcessReader, window: Window, own: Span) -> None:
-    """What is asked for of every database, whatever it holds, in the order in which it is taken. `own`: of which hours
-    are read here."""
+def _read_ahead(connection: ProcessReader, window: Window, spans: Sequence[Span]) -> None:
+    """What is asked for of every database, whatever it holds, in the order in which it is taken. `spans`: of which
+    hours are read here."""
     bounds = _bounds((window.start, window.end))
-    connection.ahead_of_rollups(list(_HOURS.values()))
     asked = [queries.USES, queries.GPUS, queries.workloads_query(connection.version), queries.ABSENCES]
     if connection.version >= queries.SERVING_SINCE:
         asked += [queries.serving_query(connection.version), queries.TOKENS]
@@ -191,7 +216,7 @@ def _read_ahead(connection: ProcessReader, window: Window, own: Span) -> None:
         asked.append(queries.SLURM_JOBS)
     connection.ahead(
         [
-            *((query, _bounds(own)) for query in _HOURS.values()),
+            *((query, _bounds(span)) for span in spans for query in HOURS.values()),
             (queries.NODES, {}),
             *((query, bounds) for query in asked),
             (queries.FABRIC_HISTORY, _history(window)),

@@ -11,6 +11,7 @@ from __future__ import annotations
 import gc
 import io
 import json
+import math
 import subprocess
 import sys
 import tempfile
@@ -25,9 +26,11 @@ from ....agent.base.self_command import child_command
 from ....agent.store.reading.bounds import disk_bytes
 from ....rules.base.progress import Steps, no_steps
 from ...core.frame import Window
+from ..cache_folder import CacheFolder
 from ..resolution import HOUR
-from .database import Parts, Shared, Span, read_each, read_part
+from .database import HOURS, Parts, Shared, Span, read_each, read_part
 from .ipc import Told, read_told, write_told
+from .kept_hours import DAY, KeptHours
 from .reading_process import ReadingProcess
 
 # Bytes of databases that are worth a process: it takes as long to start as this process takes to read half as many.
@@ -46,12 +49,14 @@ def read_parallel(
     apart: ReadingProcess,
     *,
     steps: Steps = no_steps,
+    kept: KeptHours | None = None,
     bytes_a_process: int = BYTES_A_PROCESS,
     command: tuple[str, ...] = (),
 ) -> Told:
     """What `read_each` tells of these files, in their order, from up to `processes` processes.
 
-    `spans`: of each file what it holds data for. `steps`: files read. `bytes_a_process`: what is worth one.
+    `spans`: of each file what it holds data for. `steps`: files read. `kept`: where hours are kept.
+    `bytes_a_process`: what is worth a process.
     `command`: another program than this module's, to be told and to answer as it does.
     """
     done = 0
@@ -62,17 +67,28 @@ def read_parallel(
         steps(done, len(spans))
 
     weights = {path: disk_bytes(path) + _BYTES_A_FILE for path in spans}
+    if kept is not None:
+        weights |= {
+            path: _BYTES_A_FILE for path, weight in weights.items() if weight > bytes_a_process and kept.has(path)
+        }
     shares = dealt(weights, max(1, min(processes, sum(weights.values()) // bytes_a_process)))
     large = [path for path in spans if not any(path in share for share in shares)]
-    cuts = {path: _cuts(spans[path], window, len(shares)) for path in large}
+    # Days that are to be kept are read whole.
+    begin = window.start if kept is None else math.floor(window.start / DAY) * DAY
+    cuts = {path: _cuts(spans[path], Window(begin, window.end), len(shares)) for path in large}
     children = [
         _Child(
-            share, {path: cut[n + 1] for path, cut in cuts.items()}, window, refined, command or child_command(__name__)
+            share,
+            {path: cut[n + 1] for path, cut in cuts.items()},
+            window,
+            refined,
+            kept,
+            command or child_command(__name__),
         )
         for n, share in enumerate(shares[1:])
     ]
     try:
-        told = read_each(shares[0], window, refined, apart, read=read)
+        told = read_each(shares[0], window, refined, apart, read=read, kept=kept)
         for path in large:
             rest = cuts[path][1:]
 
@@ -80,9 +96,11 @@ def read_parallel(
                 for child, part in zip(children, rest, strict=True):
                     yield child.part(path) or part
 
-            told |= read_each([path], window, refined, apart, read=read, shared=Shared(cuts[path][0], beside))
+            told |= read_each(
+                [path], window, refined, apart, read=read, shared=Shared(cuts[path][0], beside), kept=kept
+            )
         for child in children:
-            told |= child.files() or read_each(child.paths, window, refined, apart)
+            told |= child.files() or read_each(child.paths, window, refined, apart, kept=kept)
             read(len(child.paths))
     finally:
         for child in children:
@@ -119,12 +137,13 @@ def _cuts(span: Span, window: Window, count: int) -> list[Span]:
 class _Child:
     """A process that reads some of the files, and of some the hours of a part of the window."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0917
         self,
         paths: Sequence[Path],
         parts: Mapping[Path, Span],
         window: Window,
         refined: int,
+        kept: KeptHours | None,
         command: Sequence[str],
     ) -> None:
         self.paths = paths
@@ -135,6 +154,7 @@ class _Child:
         task = {
             "paths": [str(path) for path in paths], "parts": {str(path): list(part) for path, part in parts.items()},
             "window": [window.start, window.end], "refined": refined,
+            "kept": None if kept is None or kept.folder.path is None else str(kept.folder.path),
         }  # fmt: skip
         try:
             self._answer = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `end`
@@ -186,8 +206,11 @@ def main() -> None:
     """The child: its share on stdin, the tables on stdout."""
     gc.disable()  # it ends before garbage matters, and looking for it took a sixth of the time
     task = json.load(sys.stdin)
+    kept = KeptHours(CacheFolder(Path(task["kept"])), HOURS) if task["kept"] else None
     with ReadingProcess() as apart:
-        told = read_each([Path(path) for path in task["paths"]], Window(*task["window"]), task["refined"], apart)
+        told = read_each(
+            [Path(path) for path in task["paths"]], Window(*task["window"]), task["refined"], apart, kept=kept
+        )
         parts = {Path(path): read_part(Path(path), (part[0], part[1]), apart) for path, part in task["parts"].items()}
     write_told(told, sys.stdout.buffer)
     write_told(parts, sys.stdout.buffer)

@@ -16,9 +16,11 @@ from ...core.frame import Frame, Window
 from ...core.timestamps import minute
 from ...core.unobservable import blind_nodes, unreadable
 from .. import resolution as resolve
+from ..cache_folder import CacheFolder
 from .activity import with_unnamed_work
-from .database import Parts, span_of
+from .database import HOURS, Parts, span_of
 from .joining import join
+from .kept_hours import KeptHours
 from .parallel_read import read_parallel
 from .reading_process import ReadingProcess
 
@@ -37,6 +39,7 @@ def read_frame(
     now: float | None = None,
     processes: int = 1,
     apart: ReadingProcess | None = None,
+    kept: CacheFolder | None = None,
     steps: Steps = no_steps,
 ) -> Frame:
     """The telemetry of a window from one or more databases.
@@ -45,7 +48,8 @@ def read_frame(
     that end within two hours, what half of them have); its start is moved back to the full hour, because the past is
     kept in hours. `now` (Unix seconds) guards against nodes whose clock runs ahead: rows from the future do not move
     the window. `processes`: how many may read many files side by side. `apart`: who reads the files, if somebody does
-    already. `steps`: files read, of all. Raises `NothingToDo` where the window holds no data.
+    already. `kept`: where hours are kept for the next look. `steps`: files read, of all. Raises `NothingToDo` where the
+    window holds no data.
     """
     with apart or ReadingProcess() as reading:
         files = database_files(paths)
@@ -57,6 +61,7 @@ def read_frame(
             until=until,
             now=now,
             processes=processes,
+            kept=None if kept is None else KeptHours(kept, HOURS),
             steps=steps,
         )
 
@@ -70,6 +75,7 @@ def _read_frame(
     until: float | None,
     now: float | None,
     processes: int,
+    kept: KeptHours | None,
     steps: Steps,
 ) -> Frame:
     known_files = file_spans(files, apart)
@@ -85,7 +91,7 @@ def _read_frame(
         held = {path: span for path, span in spans.items() if span and span[0] < chosen.end and span[1] > chosen.start}
         wanted = list(held)
         refined = resolve.MAX_REFINED_HOURS_IN_ALL // max(len(wanted), 1)
-        told = read_parallel(held, chosen, refined, processes, apart, steps=steps)
+        told = read_parallel(held, chosen, refined, processes, apart, steps=steps, kept=kept)
         lost = {path: error for path, error in told.items() if isinstance(error, SkuwiseError)}
         if lost and len(lost) == sum(span is not None for span in spans.values()):
             raise next(iter(lost.values()))
@@ -119,6 +125,8 @@ def _read_frame(
             f"data from {minute(first)} to {minute(last)}.",
             "Choose another window with --since and --until.",
         )
+    if kept is not None:
+        kept.prune()
     return with_unnamed_work(frame, wanted, apart)
 
 

@@ -17,7 +17,7 @@ import signal
 import subprocess
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import cached_property
@@ -33,9 +33,11 @@ if TYPE_CHECKING:  # it begins before pandas is there, and is ready when that is
     import pandas as pd
 
     from ....agent.store.reading.queries import Query
+    from ....agent.store.reading.stored_rollups import StoredRollup
     from ..ipc_checks import Unpacked
+    from ..only import Only
     from ..plausible import Lost
-    from .stored_rows import Device, StoredTables
+    from .stored_rows import StoredTables
 
 _MODULE = "skuwise.agent.store.reading.reading_child"
 # A machine that is overloaded takes seconds to start a program; one that takes longer starts none.
@@ -62,10 +64,10 @@ class ProcessReader:
         self._ahead: dict[str, Answer] = {}
         self._most = 0
 
-    def ahead(self, asked: Sequence[tuple[Query, Parameters]], devices: Collection[Device] | None = None) -> None:
+    def ahead(self, asked: Sequence[tuple[Query, Parameters]], only: Only | None = None) -> None:
         """Have several tables read in one go, for whoever asks for them next, once each and best in this order: the
         next is read while somebody makes something of the last. What cannot be read fails when it is asked for."""
-        parts = [part for query, span in asked for part in self._parts(query, span, devices)]
+        parts = [part for query, span in asked for part in self._parts(query, span, only)]
         if not parts:
             return
         self.drain()
@@ -107,13 +109,11 @@ class ProcessReader:
         rollups = [rollup_of(query, self.version) for query in asked]
         self.ahead([(stored.devices, {}) for stored in rollups if stored is not None])
 
-    def _parts(
-        self, query: Query, span: Parameters, devices: Collection[Device] | None
-    ) -> Sequence[tuple[Query, Parameters]]:
+    def _parts(self, query: Query, span: Parameters, only: Only | None) -> Sequence[tuple[Query, Parameters]]:
         from .stored_rows import rollup_of  # noqa: PLC0415
 
         stored = rollup_of(query, self.version)
-        return [(query, span)] if stored is None else self._tables.parts(stored, span, devices)
+        return [(query, span)] if stored is None else self._tables.parts(stored, span, only)
 
     def fetch(self, sql: str, parameters: Parameters | None = None) -> list[tuple[object, ...]]:
         """All rows of a SELECT of ours. What is no valid UTF-8 is shown as such."""
@@ -138,11 +138,10 @@ class ProcessReader:
         parameters: Parameters,
         lost: Lost | None = None,
         *,
-        devices: Collection[Device] | None = None,
+        only: Only | None = None,
     ) -> Sequence[pd.DataFrame]:
-        """The same in several tables, in no order. `devices`: of which GPUs (node, uuid) they are wanted; those of
-        others may come, too."""
-        stored = self.rollup(query, parameters, lost, devices=devices)
+        """The same in several tables, in no order. `only`: of whom they are wanted; those of others may come, too."""
+        stored = self.rollup(query, parameters, lost, only=only)
         return [self.table(query, parameters, lost)] if stored is None else stored
 
     def rollup(
@@ -151,13 +150,21 @@ class ProcessReader:
         parameters: Parameters,
         lost: Lost | None = None,
         *,
-        devices: Collection[Device] | None = None,
+        only: Only | None = None,
     ) -> Sequence[pd.DataFrame] | None:
         """The rows of a view of rollups, from its tables; None for another query, or where they are not plain."""
         from .stored_rows import rollup_of  # noqa: PLC0415
 
         stored = rollup_of(query, self.version)
-        return None if stored is None else self._tables.tables(stored, parameters, lost, devices)
+        return None if stored is None else self._tables.tables(stored, parameters, lost, only)
+
+    def devices(self, stored: StoredRollup) -> Unpacked:
+        """The devices of a rollup, as they came."""
+        return self._tables.devices(stored)
+
+    def sets_of_counts(self) -> Mapping[int, bytes]:
+        """The counts of samples that rollups name, by id."""
+        return self._tables.sets_of_counts()
 
     @cached_property
     def _tables(self) -> StoredTables:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -31,6 +31,7 @@ from ....agent.store.reading.stored_rollups import (
 from ....rules.base.errors import StoreError
 from ...core.histogram_array import BinsArray
 from ..ipc_checks import Texts, Unpacked
+from ..only import Only
 from ..plausible import Lost
 from ..tables import empty_table, table_of
 from .stored_bins import Bins, bins_of_texts
@@ -47,7 +48,6 @@ _MOST_STATEMENTS = 500
 _LEADING_DIGITS = re.compile(rb"\s*[+-]?\d+", re.ASCII)
 
 
-Device = tuple[str, str]  # node and GPU
 Ask = Callable[[Query, Mapping[str, object]], Unpacked]
 
 
@@ -61,6 +61,7 @@ class StoredTables:
     """Reads rollups of one open database. `ask`: a query of ours, as columns."""
 
     ask: Ask
+    _told: dict[Query, Unpacked] = field(default_factory=dict)
     _devices: dict[Query, Devices] = field(default_factory=dict)
     _counts: dict[int, bytes] | None = None
 
@@ -69,15 +70,15 @@ class StoredTables:
         stored: StoredRollup,
         span: Mapping[str, object],
         lost: Lost | None,
-        wanted: Collection[Device] | None = None,
+        only: Only | None = None,
     ) -> list[pd.DataFrame] | None:
         """The rows of a span, as `tables.to_table` gives those of the view, in another order and in tables of some
-        thousand rows; None where they are not as the store writes them. `wanted`: of these GPUs, and of others beside
-        them."""
+        thousand rows; None where they are not as the store writes them. `only`: of whom they are wanted; those of
+        others come, too."""
         own = Lost()
         found: list[pd.DataFrame] = []
         try:
-            for asked in self._asked(stored, span, wanted):
+            for asked in self._asked(stored, span, only):
                 table = self._table(stored, asked, own)
                 if table is None:
                     return None
@@ -89,20 +90,18 @@ class StoredTables:
         return [table for table in found if not table.empty]
 
     def parts(
-        self, stored: StoredRollup, span: Mapping[str, object], wanted: Collection[Device] | None = None
+        self, stored: StoredRollup, span: Mapping[str, object], only: Only | None = None
     ) -> list[tuple[Query, Mapping[str, object]]]:
         """What `tables` asks for."""
-        asked = self._asked(stored, span, wanted)
+        asked = self._asked(stored, span, only)
         return [(query, one) for one in asked for query in (stored.rows, stored.bins) if query is not None]
 
-    def _asked(
-        self, stored: StoredRollup, span: Mapping[str, object], wanted: Collection[Device] | None
-    ) -> list[Mapping[str, object]]:
+    def _asked(self, stored: StoredRollup, span: Mapping[str, object], only: Only | None) -> list[Mapping[str, object]]:
         """The parameters of each statement: so many devices and so much time that its rows are some thousand."""
         start, end = span["start"], span["end"]
         assert isinstance(start, (int, float)) and isinstance(end, (int, float))
         found: list[Mapping[str, object]] = []
-        for first, last in self._devices_of(stored).blocks(wanted):
+        for first, last in self._devices_of(stored).blocks(only):
             periods = max(1, ROWS_AT_ONCE // (last - first + 1))
             length = max(periods * stored.seconds, (end - start) / _MOST_STATEMENTS)
             edges = [*np.arange(start, end, length).tolist(), end]
@@ -136,17 +135,24 @@ class StoredTables:
         if not known.all():
             ends, matrix, ids, bins = ends[known], matrix[known], ids[known], [one[known] for one in bins]
         place = np.searchsorted(devices.ids, ids)
-        counts = self._sets_of_counts() if not np.isnan(matrix[:, 2]).all() else {}
+        counts = self.sets_of_counts() if not np.isnan(matrix[:, 2]).all() else {}
         texts = [(codes[place], distinct) for codes, distinct in (devices.texts[name] for name in stored.query.text)]
         numbers = view_numbers(stored, ends, matrix, devices, place, counts)
         return table_of(stored.query, len(ends), texts, numbers, [BinsArray(one) for one in bins], lost)
 
+    def devices(self, stored: StoredRollup) -> Unpacked:
+        """The devices of a rollup as they came."""
+        if stored.devices not in self._told:
+            self._told[stored.devices] = self.ask(stored.devices, {})
+        return self._told[stored.devices]
+
     def _devices_of(self, stored: StoredRollup) -> Devices:
         if stored.devices not in self._devices:
-            self._devices[stored.devices] = Devices.of(stored, self.ask(stored.devices, {}))
+            self._devices[stored.devices] = Devices.of(stored, self.devices(stored))
         return self._devices[stored.devices]
 
-    def _sets_of_counts(self) -> dict[int, bytes]:
+    def sets_of_counts(self) -> dict[int, bytes]:
+        """Counts of samples by id, as the store writes them."""
         if self._counts is None:
             texts, ids = self.ask(COUNTS, {}).columns
             assert isinstance(texts, Texts) and isinstance(ids, np.ndarray)
@@ -172,17 +178,18 @@ class Devices:
         numbers = dict(zip(stored.devices.numbers, plain, strict=True))
         return cls(numbers.pop("id").astype(np.int64), texts, numbers)
 
-    def blocks(self, wanted: Collection[Device] | None = None) -> list[tuple[int, int]]:
-        """First and last id of each lot of devices that is asked for at once; of all devices, or so that those GPUs
-        are among them."""
-        ids = self.ids if wanted is None or "gpu_uuid" not in self.texts else self.ids[self._are_among(wanted)]
+    def blocks(self, only: Only | None = None) -> list[tuple[int, int]]:
+        """First and last id of each lot of devices that is asked for at once; of all devices, or so that those who
+        are wanted are among them."""
+        ids = self.ids if only is None else self.ids[self._are_among(only)]
         # What lies between two that are wanted is not, but a statement more costs more than some devices more.
         parts = np.split(ids, np.flatnonzero(np.diff(ids) > _APART) + 1) if len(ids) else []
         return [lot for part in parts for lot in _lots(part)]
 
-    def _are_among(self, wanted: Collection[Device]) -> npt.NDArray[np.bool_]:
-        nodes, gpus = (self._plain(name) for name in ("node", "gpu_uuid"))
-        return np.array([device in wanted for device in zip(nodes, gpus, strict=True)], dtype=np.bool_)
+    def _are_among(self, only: Only) -> npt.NDArray[np.bool_]:
+        nodes = self._plain("node")
+        gpus = self._plain("gpu_uuid") if "gpu_uuid" in self.texts else [None] * len(nodes)
+        return np.array([only.takes(node, gpu) for node, gpu in zip(nodes, gpus, strict=True)], dtype=np.bool_)
 
     def _plain(self, name: str) -> list[str]:
         codes, distinct = self.texts[name]

@@ -37,8 +37,8 @@ _ROWS_AT_ONCE = 64
 CHEAP_FUNCTIONS = frozenset(
     {
         "abs", "avg", "ceil", "coalesce", "count", "floor", "ifnull", "iif", "json_array",
-        "json_group_array", "julianday", "length", "lower", "max", "min", "nullif", "round", "strftime", "substr", "sum", "total", "typeof",
-        "unixepoch", "upper",
+        "json_group_array", "julianday", "length", "lower", "max", "min", "nullif", "round", "strftime", "substr",
+        "sum", "total", "typeof", "unixepoch", "upper",
     }
 )  # fmt: skip
 

@@ -79,7 +79,9 @@ class StoredRollup:
     `rows`: a statement that gives, for each period in (``:start``, ``:end``], its end and the JSON of its rows of the
     devices ``:first`` to ``:last``: first the id, the samples, the set of counts and the time not observed, then
     `cells`. `bins`: the same of the cells of bins, as `codec.encode_bins` writes them; None: it has none.
-    `devices`: the columns that a row takes from its device, with the device's id last.
+    `devices`: the columns that a row takes from its device, with the device's id last. `marks`: of each UTC day in the
+    span (as a number since 1970, by the ends of its periods) how many rows it has, and sums of what stands in them:
+    where they are as before, so are its rows.
     """
 
     query: Query
@@ -89,6 +91,7 @@ class StoredRollup:
     bins: Query | None
     cells: tuple[str, ...]
     numbers: Mapping[str, Cell | Count]
+    marks: Query
 
 
 @cache
@@ -127,6 +130,7 @@ def _stored(table: RollupTable, query: Query, where: str = "") -> StoredRollup:
         _periods(table, query.bins, where) if query.bins else None,
         tuple(places),
         numbers,
+        _marks(table, tuple(places), query.bins, where),
     )
 
 
@@ -159,3 +163,17 @@ def _periods(table: RollupTable, columns: tuple[str, ...], where: str) -> Query:
         f" FROM {period} p WHERE p.ts > :start AND p.ts <= :end{where}"
     )
     return Query(sql, ("rows",), ("ts",))
+
+
+def _marks(table: RollupTable, cells: tuple[str, ...], bins: tuple[str, ...], where: str) -> Query:
+    period = rollup_period(table)
+    first = f"p.ts / {PERIOD_SECONDS[period]:.0f} * {DEVICES}"
+    # What shows a change is summed, and no more: a sum of every cell takes as long as reading half of them.
+    summed = ("id", "samples", "sample_counts", "unobserved_seconds", *(one for one in cells if one.endswith("_mean")))
+    sums = [*(f"total(r.{name})" for name in summed), *(f"total(length(r.{name}))" for name in bins)]
+    sql = (
+        f"SELECT (p.ts - 1) / 86400 AS day, count(*), {', '.join(sums)}"  # noqa: S608 - constants of the store
+        f" FROM {period} p CROSS JOIN {table} r ON r.id BETWEEN {first} AND {first} + {DEVICES - 1}"
+        f" WHERE p.ts > :start AND p.ts <= :end{where} GROUP BY day"
+    )
+    return Query(sql, (), ("day", "count", *(f"sum_{n}" for n in range(len(sums)))))

@@ -1,0 +1,267 @@
+"""Hours kept for the next look: what is read is the same with and without them, whatever became of the files."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from skuwise.advisor.core.frame import Frame
+from skuwise.advisor.telemetry.cache_folder import CacheFolder, cache_folder
+from skuwise.advisor.telemetry.sqlite.database import HOURS
+from skuwise.advisor.telemetry.sqlite.kept_hours import DAY, SUFFIX, KeptHours
+from skuwise.advisor.telemetry.sqlite.reader import read_frame
+from skuwise.advisor.telemetry.sqlite.reading_process import ReadingProcess
+from skuwise.agent.metrics import BIN_EDGES
+from skuwise.agent.model import FabricPort, Gpu, Node, Workload
+from skuwise.agent.store.file.codec import encode_bins
+from skuwise.agent.store.writing.writer import Writer
+from skuwise.rules.base.errors import NothingToDo
+
+HOUR = 3600.0
+T0 = 1_790_035_200.0  # a midnight, UTC
+GPU_COLUMNS = ("ts", "device", "observed_seconds", "gpu_util_mean", "sm_active_mean", "power_watts_mean")
+PORT_COLUMNS = ("ts", "device", "observed_seconds", "util_mean", "util_max")
+assert T0 % DAY == 0
+
+
+def put(path: Path, hours: range, level: float = 0.5, node: str = "n1") -> Path:
+    """Hours of a node with two GPUs and a port."""
+    gpus = [f"GPU-{node}-{n}" for n in range(2)]
+    with Writer.open(path, now=lambda: T0) as writer:
+        about = Node(node, "c", machine_id=f"m-{node}", gpu_count=2)
+        own = writer.for_node(about, T0)
+        own.set_gpus([Gpu(one, n, "NVIDIA H100 80GB HBM3", mem_total_bytes=80 << 30) for n, one in enumerate(gpus)], T0)
+        own.set_ports([FabricPort("mlx5_0", 1, "compute", "InfiniBand", 50e9)], T0)
+        ends = [T0 + (hour + 1) * HOUR for hour in hours]
+        own.put_rollups(
+            "gpu_hour", GPU_COLUMNS, [(ts, one, HOUR, level, level / 2, 300.0) for ts in ends for one in gpus]
+        )
+        own.put_rollups("fabric_hour", PORT_COLUMNS, [(ts, "mlx5_0/1", HOUR, 0.1, 0.4) for ts in ends])
+        own.put_workload_use(Workload("w", "s", "train", "slurm"), gpus[0], T0, ends[-1], "allocation")
+        own.set_node(about, ends[-1])
+    return path
+
+
+def both(path: Path, kept: Path, processes: int = 1) -> tuple[Frame, Frame]:
+    """What is read with what is kept, and without."""
+    return read_frame([path], kept=CacheFolder(kept), processes=processes), read_frame([path])
+
+
+def same(mine: Frame, theirs: Frame) -> None:
+    assert mine.notes == theirs.notes
+    for name in ("gpu", "fabric", "host", "uses", "nodes"):
+        pd.testing.assert_frame_equal(getattr(mine, name), getattr(theirs, name), check_exact=True)
+
+
+def good_days(path: Path, kept: Path, end: float) -> tuple[int, ...]:
+    """Of which days of a file what is kept still holds."""
+    with ReadingProcess() as apart, apart.open(path) as reader:
+        look = KeptHours(CacheFolder(kept), HOURS).look(reader, (T0, end))
+    return () if look is None else tuple(sorted(day - int(T0 // DAY) for day in look.good))
+
+
+def kept_file(kept: Path) -> Path:
+    (one,) = kept.glob(f"*{SUFFIX}")
+    return one
+
+
+def test_days_that_are_over_are_read_once(tmp_path: Path) -> None:
+    path, kept = put(tmp_path / "n.db", range(60)), tmp_path / "kept"
+    same(*both(path, kept))
+    assert good_days(path, kept, T0 + 60 * HOUR) == (0, 1)
+    same(*both(path, kept))
+    put(path, range(60, 75))  # an hour later, and the third day is over
+    same(*both(path, kept))
+    assert good_days(path, kept, T0 + 75 * HOUR) == (0, 1, 2)
+
+
+def test_what_is_kept_is_what_is_given(tmp_path: Path) -> None:
+    """A file whose kept hours say something else: that is what a look gives, so the others were really read once."""
+    path, kept = put(tmp_path / "n.db", range(48)), tmp_path / "kept"
+    read_frame([path], kept=CacheFolder(kept))
+    hours = KeptHours(CacheFolder(kept), HOURS)
+    with ReadingProcess() as apart, apart.open(path) as reader:
+        look = hours.look(reader, (T0, T0 + 48 * HOUR))
+        assert look is not None
+        tables = {name: pd.concat(some) if some else pd.DataFrame() for name, some in look.tables.items()}
+        tables["gpu"] = tables["gpu"].assign(gpu_util_mean=0.125)
+        hours.keep(look.name, {day: look.marks[day] for day in look.good}, tables)
+    assert set(read_frame([path], kept=CacheFolder(kept)).gpu["gpu_util_mean"]) == {0.125}
+
+
+@pytest.mark.parametrize(
+    ("statement", "left"),
+    [
+        ("UPDATE gpu_hour SET gpu_util_mean = gpu_util_mean + 1 WHERE id = (SELECT min(id) FROM gpu_hour)", (1,)),
+        ("DELETE FROM gpu_hour WHERE id = (SELECT min(id) FROM gpu_hour)", (1,)),
+        ("UPDATE fabric_hour SET unobserved_seconds = 9 WHERE id = (SELECT min(id) FROM fabric_hour)", (1,)),
+        ("UPDATE gpu_hour SET sm_active_bins = '0225100' WHERE id = (SELECT min(id) FROM gpu_hour)", (1,)),
+        ("UPDATE node SET node = 'renamed'", ()),
+        ("UPDATE gpu SET mem_total_bytes = 1 << 35", ()),
+        ("INSERT INTO sample_counts VALUES (77, '000001')", ()),
+        ("DELETE FROM gpu_hour", ()),
+    ],
+)
+def test_a_day_that_was_changed_is_read_anew(tmp_path: Path, statement: str, left: tuple[int, ...]) -> None:
+    path, kept = put(tmp_path / "n.db", range(50)), tmp_path / "kept"
+    read_frame([path], kept=CacheFolder(kept))
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute(statement)
+    assert good_days(path, kept, T0 + 50 * HOUR) == left
+    if statement == "DELETE FROM gpu_hour":
+        with pytest.raises(NothingToDo):
+            read_frame([path], kept=CacheFolder(kept))
+    else:
+        same(*both(path, kept))
+
+
+def test_another_file_of_the_same_name_is_another(tmp_path: Path) -> None:
+    path, kept = put(tmp_path / "n.db", range(50)), tmp_path / "kept"
+    read_frame([path], kept=CacheFolder(kept))
+    put(tmp_path / "other.db", range(50), level=0.7).replace(path)
+    assert good_days(path, kept, T0 + 50 * HOUR) == ()
+    same(*both(path, kept))
+
+
+def cut_short(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def flipped(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def of_another_version(path: Path) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"skuwise-hours-1", b"skuwise-hours-0", 1))
+
+
+def emptied(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def a_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def a_link(path: Path) -> None:
+    path.rename(path.with_name("there"))
+    path.symlink_to("there")
+
+
+@pytest.mark.parametrize("spoil", [cut_short, flipped, of_another_version, emptied, a_pipe, a_link])
+def test_what_does_not_read_back_is_nothing(tmp_path: Path, spoil: Callable[[Path], None]) -> None:
+    path, kept = put(tmp_path / "n.db", range(50)), tmp_path / "kept"
+    read_frame([path], kept=CacheFolder(kept))
+    spoil(kept_file(kept))
+    assert good_days(path, kept, T0 + 50 * HOUR) == ()
+    same(*both(path, kept))
+    assert good_days(path, kept, T0 + 50 * HOUR) == (0, 1)
+
+
+HEADS = [
+    (b'"version": ["', b'"version": [["'), (b'"days": {', b'"days": [{'), (b'"arrays": [["<f8"', b'"arrays": [["<f2"'),
+    (b'"number"', b'"bins"'), (b'"gpu_uuid"', b'"gpu_uuie"'), (b'["<f8", [', b'["<f8", [-'),
+    (b'"gpu": [', b'"gpv": ['),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("told", "by"), HEADS)
+def test_a_head_that_says_something_else_is_none(tmp_path: Path, told: bytes, by: bytes) -> None:
+    path, folder = put(tmp_path / "n.db", range(50)), tmp_path / "kept"
+    read_frame([path], kept=CacheFolder(folder))
+    cache, form = CacheFolder(folder), b"skuwise-hours-1\n"
+    content = cache.read(kept_file(folder).name, form, 1 << 30)
+    assert content is not None and told in bytes(content)
+    cache.write(kept_file(folder).name, form, bytes(content).replace(told, by, 1))
+    assert good_days(path, folder, T0 + 50 * HOUR) == ()
+    same(*both(path, folder))
+
+
+def test_a_file_that_grows_meanwhile_loses_nothing(tmp_path: Path) -> None:
+    path, kept = put(tmp_path / "n.db", range(30)), tmp_path / "kept"
+    for hours in range(31, 60, 4):
+        put(path, range(hours - 1, hours + 3))
+        same(*both(path, kept))
+
+
+def test_nothing_is_kept_where_others_could_write(tmp_path: Path) -> None:
+    path, kept = put(tmp_path / "n.db", range(50)), tmp_path / "kept"
+    kept.mkdir()
+    kept.chmod(0o777)
+    assert "other users can write" in CacheFolder(kept).refused
+    same(*both(path, kept))
+    assert not list(kept.iterdir())
+
+
+def test_a_folder_that_cannot_be_made_costs_nothing(tmp_path: Path) -> None:
+    path = put(tmp_path / "n.db", range(50))
+    (tmp_path / "file").write_text("")
+    same(*both(path, tmp_path / "file" / "kept"))
+
+
+def test_only_its_owner_reads_what_is_kept(tmp_path: Path) -> None:
+    path, kept = put(tmp_path / "n.db", range(50)), tmp_path / "kept"
+    read_frame([path], kept=CacheFolder(kept))
+    assert kept.stat().st_mode & 0o077 == 0
+    assert kept_file(kept).stat().st_mode & 0o077 == 0
+
+
+def test_rows_that_are_not_believed_are_told_at_each_look(tmp_path: Path) -> None:
+    path, kept = put(tmp_path / "n.db", range(50)), tmp_path / "kept"
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("UPDATE gpu_hour SET unobserved_seconds = -100000 WHERE id = (SELECT min(id) FROM gpu_hour)")
+    first, second = (read_frame([path], kept=CacheFolder(kept)) for _ in range(2))
+    assert any(note.code == "implausible-rows" for note in first.notes)
+    same(second, first)
+
+
+def test_two_processes_keep_what_one_keeps(tmp_path: Path) -> None:
+    for n in range(30):
+        put(tmp_path / f"n{n:02d}.db", range(26), level=0.1 + n / 100, node=f"n{n}")
+    mine, theirs = (read_frame([tmp_path], kept=CacheFolder(tmp_path / "kept"), processes=n) for n in (2, 1))
+    same(mine, theirs)
+    assert len(list((tmp_path / "kept").glob(f"*{SUFFIX}"))) == 30
+
+
+def test_files_that_nobody_used_for_the_longest_go(tmp_path: Path) -> None:
+    cache, form = CacheFolder(tmp_path / "kept"), b"form\n"
+    for n in range(4):
+        cache.write(f"{n}{SUFFIX}", form, bytes(100))
+        os.utime(tmp_path / "kept" / f"{n}{SUFFIX}", (T0 + n, T0 + n))
+    (tmp_path / "kept" / f"{SUFFIX}.half").write_bytes(b"x")
+    os.utime(tmp_path / "kept" / f"{SUFFIX}.half", (T0 - 2 * DAY, T0 - 2 * DAY))
+    cache.prune(SUFFIX, 300)
+    assert sorted(one.name for one in (tmp_path / "kept").iterdir()) == [f"2{SUFFIX}", f"3{SUFFIX}"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "environ", "there"),
+    [
+        (None, {"HOME": "/home/a"}, "/home/a/.cache/skuwise/databases"),
+        (None, {"HOME": "/home/a", "XDG_CACHE_HOME": "/c"}, "/c/skuwise/databases"),
+        (None, {"HOME": "relative"}, None), (None, {}, None), ("", {"HOME": "/home/a"}, None), ("/own", {}, "/own"),
+    ],
+)  # fmt: skip
+def test_where_hours_are_kept(setting: str | None, environ: dict[str, str], there: str | None) -> None:
+    assert cache_folder(setting, environ, "databases") == (None if there is None else Path(there))
+
+
+def test_bins_are_kept_too(tmp_path: Path) -> None:
+    path, kept = put(tmp_path / "n.db", range(50)), tmp_path / "kept"
+    seconds = np.zeros(len(BIN_EDGES))
+    seconds[3] = 1800.5
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("UPDATE gpu_hour SET tensor_active_bins = ?", (encode_bins(seconds.tolist()),))
+    same(*both(path, kept))
+    mine, _ = both(path, kept)
+    assert mine.gpu["tensor_active_bins"].array.matrix[:, 3].tolist() == [1800.5] * 100
