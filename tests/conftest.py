@@ -71,6 +71,7 @@ def seed_of(request: pytest.FixtureRequest) -> Callable[[int], int]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_files_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Neither the settings nor the ledger of whoever runs the tests."""
+    """Neither the settings nor the ledger nor the cache of whoever runs the tests."""
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
     os.environ["XDG_CONFIG_HOME"] = str(tmp_path_factory.mktemp("config"))
     os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
