@@ -67,6 +67,48 @@ _METRIC = struct.Struct("@IIdPPP")
 _ROOM = 1024  # metrics; newer drivers know more than the binding, so leave more room than either
 
 
+_unpack_all = struct.Struct("@" + "4xId24x" * len(_ALL)).unpack_from  # of each answer its code and its value
+
+
+def _usual(answers: memoryview) -> dict[str, float] | None:
+    """The answers to `_ALL`, where each was told and lies in its range; None: they are to be looked at one by one.
+
+    Written out because a tick finds the CPU's caches cold: this touches half of what a loop over `_ALL` does.
+    """
+    (
+        c1, sm, c2, occupancy, c3, tensor, c4, dram, c5, fp64, c6, fp32, c7, fp16,
+        c8, pcie_tx, c9, pcie_rx, c10, nvlink_rx, c11, nvlink_tx,
+    ) = _unpack_all(answers)  # fmt: skip
+    if (
+        c1 | c2 | c3 | c4 | c5 | c6 | c7 | c8 | c9 | c10 | c11 == 0
+        and 0.0 <= sm <= 100.0
+        and 0.0 <= occupancy <= 100.0
+        and 0.0 <= tensor <= 100.0
+        and 0.0 <= dram <= 100.0
+        and 0.0 <= fp64 <= 100.0
+        and 0.0 <= fp32 <= 100.0
+        and 0.0 <= fp16 <= 100.0
+        and 0.0 <= pcie_tx <= _MOST_MIB
+        and 0.0 <= pcie_rx <= _MOST_MIB
+        and 0.0 <= nvlink_rx <= _MOST_MIB
+        and 0.0 <= nvlink_tx <= _MOST_MIB
+    ):
+        return {
+            "sm_active": sm * _PERCENT,
+            "sm_occupancy": occupancy * _PERCENT,
+            "tensor_active": tensor * _PERCENT,
+            "dram_active": dram * _PERCENT,
+            "fp64_active": fp64 * _PERCENT,
+            "fp32_active": fp32 * _PERCENT,
+            "fp16_active": fp16 * _PERCENT,
+            "pcie_tx_bytes_per_second": pcie_tx * _MIB,
+            "pcie_rx_bytes_per_second": pcie_rx * _MIB,
+            "nvlink_rx_bytes_per_second": nvlink_rx * _MIB,
+            "nvlink_tx_bytes_per_second": nvlink_tx * _MIB,
+        }
+    return None
+
+
 class _Pair:
     """Two sample buffers of one GPU, for the life of the session."""
 
@@ -92,7 +134,7 @@ class GpmSource(GpuReader):
 
     def __init__(self, session: NvmlSession, max_gap_seconds: float, metrics: Collection[str] | None = None) -> None:
         super().__init__(session)
-        self._asked = tuple(one for one in _ALL if metrics is None or one.metric in metrics)
+        self._asked = _ALL if metrics is None else tuple(one for one in _ALL if one.metric in metrics)
         self._max_gap = max_gap_seconds
         self._pairs: dict[str, _Pair] = {}
         self._no_gpm: dict[tuple[str, Fault], tuple[Absence, ...]] = {}
@@ -169,6 +211,14 @@ class GpmSource(GpuReader):
         code = self._metrics_get(request)
         if code != 0:
             return self._refused(device, pair, code, instant)
+        values = _usual(self._answers) if pair.asked is _ALL else None
+        if values is not None:
+            if pair.absent:
+                self._absent.extend(pair.absent)
+            return values
+        return self._one_by_one(device, pair, count)
+
+    def _one_by_one(self, device: NvmlDevice, pair: _Pair, count: int) -> dict[str, float] | None:
         values: dict[str, float] = {}
         answers = _METRIC.iter_unpack(self._answers[: count * _METRIC.size])
         for (metric, _, scale, most), (_, metric_code, value, _, _, _) in zip(pair.asked, answers, strict=True):
