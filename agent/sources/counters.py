@@ -32,6 +32,16 @@ class CounterRate:
         self._last: float | None = None
         self._at = 0.0
 
+    @property
+    def last(self) -> float | None:
+        """What the counter stood at when it was last read; None: not known."""
+        return self._last
+
+    @property
+    def read_at(self) -> float:
+        """When that was, monotonic seconds."""
+        return self._at
+
     def rate(self, value: float, monotonic_seconds: float, wrap_seconds: float = math.inf) -> float | NoRate:
         """Per-second rate since the last value, or a `NoRate`. `wrap_seconds`: the shortest time of one whole turn."""
         last, elapsed = self._last, monotonic_seconds - self._at

@@ -40,10 +40,13 @@ class SysfsFile:
         self._fd = fd
         return data
 
-    def read_all(self, chunk: int = 4096, limit: int = 1 << 20) -> bytes:
-        """The whole file, up to `limit` bytes; procfs hands long files out a page at a time."""
+    def read_all(self, chunk: int = 4096, limit: int = 1 << 20, longest_line: int = 4096) -> bytes:
+        """The whole file, up to `limit` bytes; procfs hands long files out a page at a time.
+
+        It ends where another of its lines (of `longest_line` bytes at most) would have found room in the page.
+        """
         data = self.read(chunk)
-        if not data or self._fd is None:
+        if len(data) <= chunk - longest_line or self._fd is None:
             return data
         parts, length = [data], len(data)
         while length < limit and (data := os.pread(self._fd, chunk, length)):
