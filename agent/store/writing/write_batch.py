@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ....rules.base.errors import StoreError
-from ...model import Absence
+from ...model import Absence, Tick
 from ..file.codec import DEVICES, Cell, storable
 from ..file.disk_errors import held_absence, lost_absence, passing, write_error
 from ..file.integrity import is_damage, mark_of, marked
@@ -41,6 +41,9 @@ class Batch:
         self._log: tuple[int, int] | None = None  # known after the first commit that is written
         self._rows: dict[str, dict[object, Sequence[Cell]]] = {table: {} for table in TABLES}
         self._samples: dict[str, list[Sequence[Cell]]] = {table: [] for table in INSERTS}
+        # Ticks that are not rows yet, by node: those of a commit are made rows together, while the code that does it is
+        # in the CPU's caches. `before_write` does it at the latest.
+        self.unpacked: dict[int, list[Tick]] = {}
         self._workloads: dict[str, Sequence[Cell]] = {}
         # Ticks that were let go, by node: when the first of them began, when the last ended.
         self._gaps: dict[int, tuple[float, float]] = {}
@@ -72,7 +75,7 @@ class Batch:
 
     @property
     def waiting_ticks(self) -> int:
-        return len(self._samples["tick"])
+        return len(self._samples["tick"]) + sum(map(len, self.unpacked.values()))
 
     def close(self) -> None:
         """Let go of the file; what waits is lost."""
