@@ -81,7 +81,9 @@ class GaugeCalls:
             "nvmlDeviceGetCurrentClocksThrottleReasons"
         )
         kernels, sm, mem = (ctypes.c_uint.from_buffer(room, place) for place in (_UTIL_AT, _SM_AT, _MEM_AT))
-        self._add("gpu_util", session.function("nvmlDeviceGetUtilizationRates"), (ctypes.byref(kernels),), kernels, 0.01)
+        self._add(
+            "gpu_util", session.function("nvmlDeviceGetUtilizationRates"), (ctypes.byref(kernels),), kernels, 0.01
+        )
         self._add_memory()
         self._add("sm_clock_hertz", clock, (pynvml.NVML_CLOCK_SM, ctypes.byref(sm)), sm, 1e6)
         self._add("mem_clock_hertz", clock, (pynvml.NVML_CLOCK_MEM, ctypes.byref(mem)), mem, 1e6)
