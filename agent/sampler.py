@@ -22,7 +22,7 @@ from .model import (
     ServingSample,
     Tick,
 )
-from .sources.base import SlowSource, Source
+from .sources.base import NOTHING_READ, SlowSource, Source
 
 _V = TypeVar("_V")
 
@@ -31,7 +31,6 @@ MIN_SPACING_SECONDS = 0.102
 # Slewing moves a clock by at most 0.5 ms a second (adjtimex); half a second between two ticks was a step.
 CLOCK_STEP_SECONDS = 0.5
 REPORT_SECONDS = 60.0  # what watching costs is told so often
-_UNREAD = Reading()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +72,10 @@ class Sampler:
     @property
     def wants_probe(self) -> bool:
         """Whether a source has found other devices than it named."""
-        return any(getattr(source, "wants_probe", False) for source in self.sources)
+        for source in self.sources:  # noqa: SIM110 - asked at each tick, and a generator costs more than it does
+            if getattr(source, "wants_probe", False):
+                return True
+        return False
 
     def probe(self) -> Survey:
         """Ask each source what is here. A source that fails is one capability line saying so."""
@@ -95,17 +97,22 @@ class Sampler:
         tick = Tick(
             ts=instant.wall_seconds,
             interval_seconds=self._interval(instant),
-            gpus=_merge_devices([r.gpus for r in readings]),
-            fabric=_merge_devices([r.fabric for r in readings]),
-            port_states=_first([r.port_states for r in readings]),
-            host=_first([r.host for r in readings]),
+            gpus=_merge_devices([r.gpus for r in readings if r.gpus]),
+            fabric=_merge_devices([r.fabric for r in readings if r.fabric]),
+            port_states=_first([r.port_states for r in readings if r.port_states]),
+            host=_first([r.host for r in readings if r.host]),
         )
-        looked = [r.processes for r in readings if r.processes is not None]
-        processes = tuple(p for found in looked for p in found) if looked else None
         self._last = instant
-        serving = tuple(one for r in readings for one in r.serving)
-        events = tuple(one for r in readings for one in r.events)
-        return Sampled(tick, processes, self._all_absences(readings), serving, events)
+        serving = tuple([one for r in readings if r.serving for one in r.serving])
+        events = tuple([one for r in readings if r.events for one in r.events])
+        return Sampled(tick, _all_processes(readings), self._all_absences(readings), serving, events)
+
+    def read_gpus(self, instant: Instant) -> Reading:
+        """Read every source at `instant`, for what they tell of GPUs alone."""
+        readings = self._read_all(instant)
+        self._last = instant
+        gpus = _merge_devices([r.gpus for r in readings if r.gpus])
+        return Reading(gpus=gpus, processes=_all_processes(readings), absences=self._all_absences(readings))
 
     def close(self) -> None:
         """Close every source, whatever one of them raises."""
@@ -117,7 +124,7 @@ class Sampler:
 
     def _read_all(self, instant: Instant) -> list[Reading]:
         """In the order of rank, not of reading."""
-        readings = [_UNREAD] * len(self.sources)
+        readings = [NOTHING_READ] * len(self.sources)
         for source in self._slow:
             source.begin(instant)
         for place in self._order:
@@ -132,11 +139,8 @@ class Sampler:
         return elapsed if elapsed <= self.max_gap_seconds else self.interval_seconds
 
     def _all_absences(self, readings: Sequence[Reading]) -> frozenset[Absence]:
-        parts = (*(reading.absences for reading in readings), *(reading.provides for reading in readings))
-        unchanged = len(parts) == len(self._absence_parts) and all(
-            new is old or new == old for new, old in zip(parts, self._absence_parts, strict=True)
-        )
-        if not unchanged:
+        parts = (*[reading.absences for reading in readings], *[reading.provides for reading in readings])
+        if parts != self._absence_parts:  # the same objects are not compared further
             self._absence_parts = parts
             provided = frozenset[tuple[str, str]]().union(*(reading.provides for reading in readings))
             absences = frozenset[Absence]().union(*(reading.absences for reading in readings))
@@ -170,9 +174,14 @@ def _failure(source: Source, error: Exception) -> Absence:
     )
 
 
+def _all_processes(readings: Sequence[Reading]) -> tuple[GpuProcess, ...] | None:
+    looked = [r.processes for r in readings if r.processes is not None]
+    return tuple(p for found in looked for p in found) if looked else None
+
+
 def _merge_devices(parts: Sequence[Mapping[str, Mapping[str, float]]]) -> dict[str, Mapping[str, float]]:
-    merged: dict[str, Mapping[str, float]] = {}
-    for part in parts:
+    merged: dict[str, Mapping[str, float]] = dict(parts[0]) if parts else {}
+    for part in parts[1:]:
         for device, values in part.items():
             known = merged.get(device)
             merged[device] = values if known is None else {**values, **known}
@@ -181,7 +190,7 @@ def _merge_devices(parts: Sequence[Mapping[str, Mapping[str, float]]]) -> dict[s
 
 def _first(parts: Sequence[Mapping[str, _V]]) -> dict[str, _V]:
     merged: dict[str, _V] = {}
-    for part in reversed(parts):
+    for part in parts[::-1]:
         merged.update(part)
     return merged
 

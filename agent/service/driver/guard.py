@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from ...model import Absence, Gpu, Instant, Probe, Reading
-from ...sampler import Sampled, Sampler
+from ...sampler import Sampler
 from ...sources.base import Fault
 from ...sources.gpu_backend import DRIVER_MISMATCH, NO_DRIVER, GpuBackend, GpuDriver
 from .relief import Relief
@@ -225,11 +226,11 @@ class GuardedDriver:
 
     def _begin_reading(self, instant: Instant) -> None:
         self._read_at = instant
-        call = Call(lambda: self._inner.sample(instant))
+        call = Call(partial(self._inner.read_gpus, instant))
         self._note("read", instant, call)
         relief = self.relief
         if relief is not None and instant.monotonic_seconds >= self._aloof_until:
-            if relief.away(lambda: self._worker.here(call)):
+            if relief.away(partial(self._worker.here, call)):
                 return
         self._worker.hand(call)
         call.wait(USUAL_SECONDS)
@@ -246,15 +247,15 @@ class GuardedDriver:
         self._call = self._job = None
         if call.error is not None:
             raise call.error
-        sampled = call.result
-        assert isinstance(sampled, Sampled)
+        reading = call.result
+        assert isinstance(reading, Reading)
         if self.driver.fault is not None:
             self._retry_at = now + self._limits.retry
         if self._stale:
             # The reading before was taken later than its instant says, so this one's rates would be wrong.
             self._stale = False
             return Reading(absences=self._all_blind(self._hung))
-        return Reading(gpus=sampled.tick.gpus, processes=sampled.processes, absences=sampled.absences)
+        return reading
 
     def _next_step(self, instant: Instant) -> None:
         """With no job outstanding: let go where a pause wants it, open where it is time."""

@@ -18,7 +18,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from ...model import Absence, Capability, FabricPort, Instant, Probe, Reading, Role
-from ..base import GAPS, STAYS_MISSING, AbsenceSet, Fault, table_of
+from ..base import GAPS, NOTHING_READ, STAYS_MISSING, AbsenceSet, Fault, table_of
 from ..counters import NoRate
 from ..sysfs_file import SysfsFile
 from .plain_port import PlainPort
@@ -132,7 +132,7 @@ class PortSource:
             self._looked_at = now
             self._notice_changes()
         if not self._ports:
-            return Reading(absences=self._absent.only(self.no_ports)) if self.no_ports is not None else Reading()
+            return Reading(absences=self._absent.only(self.no_ports)) if self.no_ports is not None else NOTHING_READ
         fabric: dict[str, Mapping[str, float]] = {}
         states: dict[str, str] = {}
         for port in self._ports:

@@ -21,7 +21,7 @@ from .nvml_errors import (
     OUT_OF_RANGE,
     TOO_SOON,
 )
-from .nvml_fields import NvmlCall
+from .nvml_fields import NvmlCall, argument_of
 from .nvml_session import GpuReader, NvmlDevice, NvmlSession
 
 
@@ -64,6 +64,7 @@ _ROUNDING_SECONDS = 1e-6
 # nvmlReturn, value and three pointers to text.
 _HEAD = struct.Struct("@IIPP")
 _METRIC = struct.Struct("@IIdPPP")
+_VERSION = pynvml.NVML_GPM_METRICS_GET_VERSION
 _ROOM = 1024  # metrics; newer drivers know more than the binding, so leave more room than either
 
 
@@ -112,11 +113,15 @@ def _usual(answers: memoryview) -> dict[str, float] | None:
 class _Pair:
     """Two sample buffers of one GPU, for the life of the session."""
 
-    __slots__ = ("absent", "asked", "buffers", "epoch", "newest", "taken_at")
+    __slots__ = ("absent", "addresses", "asked", "buffers", "epoch", "handle", "newest", "taken_at")
 
-    def __init__(self, epoch: int, buffers: tuple[ctypes.c_void_p, ctypes.c_void_p], asked: tuple[_Asked, ...]) -> None:
-        self.epoch = epoch
+    def __init__(
+        self, device: NvmlDevice, buffers: tuple[ctypes.c_void_p, ctypes.c_void_p], asked: tuple[_Asked, ...]
+    ) -> None:
+        self.epoch = device.epoch
+        self.handle = argument_of(device.handle)
         self.buffers = buffers
+        self.addresses = (buffers[0].value, buffers[1].value)
         self.newest = 0  # which of the two holds the last sample
         self.taken_at: float | None = None  # when it was taken; None: it holds nothing to compare with
         self.asked = asked
@@ -192,23 +197,21 @@ class GpmSource(GpuReader):
         if elapsed is not None and 0 <= elapsed < MIN_SECONDS - _ROUNDING_SECONDS:
             return self._nothing(device, pair, TOO_SOON)
         spare = 1 - pair.newest
-        code = self._take(device, pair.buffers[spare])
+        if device.instance is None and self._sample_get is not None:
+            code = self._sample_get(pair.handle, pair.buffers[spare])
+        else:
+            code = self._take(device, pair.buffers[spare])
         if code != 0:
             return self._refused(device, pair, code, instant)
-        older, pair.newest, pair.taken_at = pair.buffers[pair.newest], spare, monotonic
+        older, pair.newest, pair.taken_at = pair.newest, spare, monotonic
         if elapsed is None:
             return self._nothing(device, pair, GAPS["first-reading"])
         if not 0 < elapsed <= self._max_gap:
             return self._nothing(device, pair, GAPS["long-gap"])
-        return self._compare(device, pair, older, instant)
-
-    def _compare(
-        self, device: NvmlDevice, pair: _Pair, older: ctypes.c_void_p, instant: Instant
-    ) -> dict[str, float] | None:
-        request, count, newer = self._request, len(pair.asked), pair.buffers[pair.newest]
-        _HEAD.pack_into(request, 0, pynvml.NVML_GPM_METRICS_GET_VERSION, count, older.value, newer.value)
+        count, addresses = len(pair.asked), pair.addresses
+        _HEAD.pack_into(self._request, 0, _VERSION, count, addresses[older], addresses[spare])
         assert self._metrics_get is not None
-        code = self._metrics_get(request)
+        code = self._metrics_get(self._request)
         if code != 0:
             return self._refused(device, pair, code, instant)
         values = _usual(self._answers) if pair.asked is _ALL else None
@@ -261,7 +264,7 @@ class GpmSource(GpuReader):
         known = self._pairs.get(device.uuid)
         try:
             buffers = known.buffers if known else (self._alloc(), self._alloc())
-            pair = self._pairs[device.uuid] = _Pair(device.epoch, buffers, self._asked)
+            pair = self._pairs[device.uuid] = _Pair(device, buffers, self._asked)
         except pynvml.NVMLError as error:
             device.no_gpm = self._session.meaning(int(getattr(error, "value", pynvml.NVML_ERROR_UNKNOWN)))
             return None

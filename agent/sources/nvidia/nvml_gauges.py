@@ -158,7 +158,6 @@ class GpuGauges:
         self._calls = calls
         self._handle = fields.argument_of(device.handle)
         self._rate = CounterRate(max_gap_seconds)
-        self._energy_last: tuple[float, float] | None = None  # joules, monotonic seconds
         self._list = session.function("nvmlDeviceGetComputeRunningProcesses_v3") or session.function(
             "nvmlDeviceGetComputeRunningProcesses_v2"
         )
@@ -206,15 +205,14 @@ class GpuGauges:
         code, millijoules = block.ask(self._handle)
         if code != 0:
             return code
-        joules, last = millijoules / 1e3, self._energy_last
-        if last is not None and last[0] == joules:
+        joules, last, since = millijoules / 1e3, self._rate.last, self._rate.at
+        if last == joules:
             return NOT_UPDATED  # no GPU draws nothing: its next step covers this time too
         rate = self._rate.rate(joules, monotonic)
-        self._energy_last = (joules, monotonic)
-        if isinstance(rate, NoRate) or last is None:
-            return GAPS[rate.reason if isinstance(rate, NoRate) else "first-reading"]
+        if isinstance(rate, NoRate):
+            return GAPS[rate.reason]
         values["power_watts"] = rate
-        values["energy_joules"] = rate * (monotonic - last[1])
+        values["energy_joules"] = rate * (monotonic - since)
         return None
 
     def processes(self) -> tuple[Literal[0], list[tuple[int, int | None]]] | tuple[int, None]:
