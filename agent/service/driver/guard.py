@@ -229,9 +229,9 @@ class GuardedDriver:
         call = Call(partial(self._inner.read_gpus, instant))
         self._note("read", instant, call)
         relief = self.relief
-        if relief is not None and instant.monotonic_seconds >= self._aloof_until:
-            if relief.away(partial(self._worker.here, call)):
-                return
+        alone = relief is not None and instant.monotonic_seconds >= self._aloof_until
+        if relief is not None and alone and relief.away(partial(self._worker.here, call)):
+            return
         self._worker.hand(call)
         call.wait(USUAL_SECONDS)
 

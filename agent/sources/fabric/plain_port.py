@@ -8,13 +8,9 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping
 
-from ...model import Role
 from ..counters import CounterRate, NoRate
 from .ports import METRICS, CounterFamily, PortFiles
 
-# Nothing is decided by what these ports waited for: their wait is a mean over some seconds.
-_SELDOM_ROLES: Collection[Role] = ("storage", "management")
-_SELDOM_SECONDS = 5.0
 _NOT_TOLD = {METRICS[2]: "not-supported"}
 _NOTHING: Mapping[str, str] = {}
 _DIGITS = 32  # a counter of 64 bits has 20
@@ -29,7 +25,7 @@ class PlainPort:
     the firmware, is read only where nothing moved.
     """
 
-    def __init__(self, port: PortFiles, role: Role, active: Collection[bytes], saturated: int | None) -> None:
+    def __init__(self, port: PortFiles, active: Collection[bytes], saturated: int | None) -> None:
         sent, received = _only(port, 0), _only(port, 1)
         waited = _only(port, 2)
         told = waited is not None or not port.families.get(METRICS[2])
@@ -45,24 +41,22 @@ class PlainPort:
         self._never: Mapping[str, str] = _NOT_TOLD
         if waited is not None:
             self._waited_file, self._waited, self._never = waited.files[0], waited.rate, _NOTHING
-        self._pace = _SELDOM_SECONDS if role in _SELDOM_ROLES else 0.0
 
     def read(self, now: float) -> _Values | None:
         """Rates since the last reading; None where this port is to be looked at closely."""
         sent, received, waited = self._sent, self._received, self._waited
         was_sent, was_received, waits = sent.last, received.last, None
         try:
-            if was_sent is None and self._state.read() not in self._active:
-                return None
             # Ten ports with three counters each: what a call of Python's costs counts here.
             fd = self._sent_file.fd
             sends = int(self._sent_file.read() if fd is None else os.pread(fd, _DIGITS, 0))
             fd = self._received_file.fd
             receives = int(self._received_file.read() if fd is None else os.pread(fd, _DIGITS, 0))
-            if waited is not None and (not self._pace or now - waited.at >= self._pace):
+            if waited is not None:
                 fd = self._waited_file.fd
                 waits = int(self._waited_file.read() if fd is None else os.pread(fd, _DIGITS, 0))
-            if sends == was_sent and receives == was_received and self._state.read() not in self._active:
+            moved = was_sent is not None and was_received is not None and (sends > was_sent or receives > was_received)
+            if not moved and self._state.read() not in self._active:
                 return None
         except (OSError, ValueError):
             self.usable = False  # until it is looked for anew

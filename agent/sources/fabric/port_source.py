@@ -49,7 +49,8 @@ class PortSource:
 
     What a kind of port has of its own: `faults` beside the common ones; `refusals`, the errors after which a file is
     not read again; `no_file`, what it means that a counter's file is gone; `saturated`, where its counters may stop;
-    `active_texts`, what the state's file of a port that works usually says; `listed`, the metrics that doctor speaks of; `no_ports`, the absence where there are none.
+    `active_texts`, what the state's file of a port that works usually says; `listed`, the metrics that doctor speaks
+    of; `no_ports`, the absence where there are none.
     """
 
     name: str
@@ -110,7 +111,7 @@ class PortSource:
         self._down_when_probed = {key for key, (_, reason) in states.items() if reason is not None}
         lines = [line for port in self._ports for line in self._capabilities(port, states[port.key][1])]
         self._plain = {
-            port.key: PlainPort(port, self._roles[port.key][0], self.active_texts, self.saturated)
+            port.key: PlainPort(port, self.active_texts, self.saturated)
             for port in self._ports
             if not self._refused.intersection(file.path for file in port.files)
         }
@@ -141,32 +142,35 @@ class PortSource:
             told = None
             if plain is not None and plain.usable and not self._gone and key not in self._down_when_probed:
                 told = plain.read(now)
-            if told is not None:
+            if told is None:
+                told = self._read_closely(port, now, states)
+            else:
                 states[key] = ACTIVE
-                values, missing = told
-                if values:
-                    fabric[key] = values
-                if missing:
-                    self._add_missing(key, missing)
-                continue
-            state, reason = self._state(port)
-            if state:
-                states[key] = state
-            if reason is not None:
-                port.forget()
-                self._absent.add(key, "*", self._faults[reason])
-                continue
-            if key in self._down_when_probed:
-                self.wants_probe = True
-            if not port.known_counters:
-                self._absent.add(key, "*", self._faults["unknown-counters"])
-                continue
-            values, missing = self._read_port(port, now)
+            values, missing = told
             if values:
                 fabric[key] = values
             if missing:
                 self._add_missing(key, missing)
         return Reading(fabric=fabric, port_states=states, absences=self._absent.finish())
+
+    def _read_closely(
+        self, port: PortFiles, now: float, states: dict[str, str]
+    ) -> tuple[Mapping[str, float], Mapping[str, str]]:
+        """What any port tells, and why the rest is missing; its state goes into `states`."""
+        key = port.key
+        state, reason = self._state(port)
+        if state:
+            states[key] = state
+        if reason is not None:
+            port.forget()
+            self._absent.add(key, "*", self._faults[reason])
+            return {}, {}
+        if key in self._down_when_probed:
+            self.wants_probe = True
+        if not port.known_counters:
+            self._absent.add(key, "*", self._faults["unknown-counters"])
+            return {}, {}
+        return self._read_port(port, now)
 
     def close(self) -> None:
         """Let go of every file. Idempotent."""

@@ -1,6 +1,6 @@
 """What the driver tells of its own accord: XID errors, ECC errors, changes of MIG.
 
-Waiting for events blocks, so it happens on a thread of its own, in waits of half a second: whoever wants the GPUs let
+Waiting for events blocks, so it happens on a thread of its own, in waits of a second: whoever wants the GPUs let
 go waits no longer. The loop only takes what has arrived. A wait that never returns costs that thread and nothing else;
 what it had told before is kept.
 """
@@ -22,8 +22,8 @@ from ..base import NOTHING_READ, STAYS_MISSING, Fault
 from .nvml_errors import FUNCTION_NOT_FOUND, NOT_SUPPORTED, TIMEOUT, code_of
 from .nvml_session import NvmlDevice, NvmlSession
 
-WAIT_MILLISECONDS = 500
-# How long a session that closes waits for the thread: a wait ends in half a second, unless the driver hangs.
+WAIT_MILLISECONDS = 1000  # each end of a wait wakes the thread, which costs a tenth of a tick
+# How long a session that closes waits for the thread: a wait ends in a second, unless the driver hangs.
 _LEAVE_SECONDS = 2.0
 _FIRST_LOOK_SECONDS = 1.0
 # A wait that is this late is none that will return soon.

@@ -20,6 +20,7 @@ from ..file.codec import (
     encode_values,
     rollup_kind,
     row_encoder,
+    values_encoder,
 )
 from ..file.tables import TABLES, kept, write_rollups
 from .device_rows import DeviceRows
@@ -29,6 +30,7 @@ from .write_batch import Batch
 
 _ROLLUP_BATCH = 5000
 _TICK_BATCH = 500
+_encode_gpu, _encode_port, _encode_host = map(values_encoder, (GPU_STEPS, FABRIC_STEPS, HOST_STEPS))
 _NO_VALUES: Mapping[str, float] = {}
 
 
@@ -317,7 +319,7 @@ class NodeWriter:
             if device is None:
                 self._unknown.add(uuid)
             elif values:
-                gpus.append([base + device, *encode_values(values.get, GPU_STEPS)])
+                gpus.append([base + device, *_encode_gpu(values)])
         states, fabric = tick.port_states, tick.fabric
         ports: list[list[Cell]] = []
         for key in states if states.keys() >= fabric.keys() else {**states, **fabric}:
@@ -329,8 +331,8 @@ class NodeWriter:
             active = None if state is None else int(state == "ACTIVE")
             values = fabric.get(key, _NO_VALUES)
             said = None if active else state  # the usual word is not kept with every sample
-            ports.append([base + device, active, said, *encode_values(values.get, FABRIC_STEPS)])
-        host = encode_values(tick.host.get, HOST_STEPS)
+            ports.append([base + device, active, said, *_encode_port(values)])
+        host = _encode_host(tick.host)
         self._batch.put_tick([number, self.id, tick.ts, round(tick.interval_seconds * 1000), *host], gpus, ports)
 
     def _put_absence(self, absence: Absence, since: float, until: float | None) -> list[Cell]:
