@@ -22,7 +22,7 @@ from .model import (
     ServingSample,
     Tick,
 )
-from .sources.base import SlowSource, Source
+from .sources.base import NOTHING_READ, SlowSource, Source
 
 _V = TypeVar("_V")
 
@@ -30,7 +30,7 @@ _V = TypeVar("_V")
 MIN_SPACING_SECONDS = 0.102
 # Slewing moves a clock by at most 0.5 ms a second (adjtimex); half a second between two ticks was a step.
 CLOCK_STEP_SECONDS = 0.5
-_UNREAD = Reading()
+REPORT_SECONDS = 60.0  # what watching costs is told so often
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,10 @@ class Sampler:
     @property
     def wants_probe(self) -> bool:
         """Whether a source has found other devices than it named."""
-        return any(getattr(source, "wants_probe", False) for source in self.sources)
+        for source in self.sources:  # noqa: SIM110 - asked at each tick, and a generator costs more than it does
+            if getattr(source, "wants_probe", False):
+                return True
+        return False
 
     def probe(self) -> Survey:
         """Ask each source what is here. A source that fails is one capability line saying so."""
@@ -94,17 +97,22 @@ class Sampler:
         tick = Tick(
             ts=instant.wall_seconds,
             interval_seconds=self._interval(instant),
-            gpus=_merge_devices([r.gpus for r in readings]),
-            fabric=_merge_devices([r.fabric for r in readings]),
-            port_states=_first([r.port_states for r in readings]),
-            host=_first([r.host for r in readings]),
+            gpus=_merge_devices([r.gpus for r in readings if r.gpus]),
+            fabric=_merge_devices([r.fabric for r in readings if r.fabric]),
+            port_states=_first([r.port_states for r in readings if r.port_states]),
+            host=_first([r.host for r in readings if r.host]),
         )
-        looked = [r.processes for r in readings if r.processes is not None]
-        processes = tuple(p for found in looked for p in found) if looked else None
         self._last = instant
-        serving = tuple(one for r in readings for one in r.serving)
-        events = tuple(one for r in readings for one in r.events)
-        return Sampled(tick, processes, self._all_absences(readings), serving, events)
+        serving = tuple([one for r in readings if r.serving for one in r.serving])
+        events = tuple([one for r in readings if r.events for one in r.events])
+        return Sampled(tick, _all_processes(readings), self._all_absences(readings), serving, events)
+
+    def read_gpus(self, instant: Instant) -> Reading:
+        """Read every source at `instant`, for what they tell of GPUs alone."""
+        readings = self._read_all(instant)
+        self._last = instant
+        gpus = _merge_devices([r.gpus for r in readings if r.gpus])
+        return Reading(gpus=gpus, processes=_all_processes(readings), absences=self._all_absences(readings))
 
     def close(self) -> None:
         """Close every source, whatever one of them raises."""
@@ -116,7 +124,7 @@ class Sampler:
 
     def _read_all(self, instant: Instant) -> list[Reading]:
         """In the order of rank, not of reading."""
-        readings = [_UNREAD] * len(self.sources)
+        readings = [NOTHING_READ] * len(self.sources)
         for source in self._slow:
             source.begin(instant)
         for place in self._order:
@@ -131,11 +139,8 @@ class Sampler:
         return elapsed if elapsed <= self.max_gap_seconds else self.interval_seconds
 
     def _all_absences(self, readings: Sequence[Reading]) -> frozenset[Absence]:
-        parts = (*(reading.absences for reading in readings), *(reading.provides for reading in readings))
-        unchanged = len(parts) == len(self._absence_parts) and all(
-            new is old or new == old for new, old in zip(parts, self._absence_parts, strict=True)
-        )
-        if not unchanged:
+        parts = (*[reading.absences for reading in readings], *[reading.provides for reading in readings])
+        if parts != self._absence_parts:  # the same objects are not compared further
             self._absence_parts = parts
             provided = frozenset[tuple[str, str]]().union(*(reading.provides for reading in readings))
             absences = frozenset[Absence]().union(*(reading.absences for reading in readings))
@@ -169,9 +174,14 @@ def _failure(source: Source, error: Exception) -> Absence:
     )
 
 
+def _all_processes(readings: Sequence[Reading]) -> tuple[GpuProcess, ...] | None:
+    looked = [r.processes for r in readings if r.processes is not None]
+    return tuple(p for found in looked for p in found) if looked else None
+
+
 def _merge_devices(parts: Sequence[Mapping[str, Mapping[str, float]]]) -> dict[str, Mapping[str, float]]:
-    merged: dict[str, Mapping[str, float]] = {}
-    for part in parts:
+    merged: dict[str, Mapping[str, float]] = dict(parts[0]) if parts else {}
+    for part in parts[1:]:
         for device, values in part.items():
             known = merged.get(device)
             merged[device] = values if known is None else {**values, **known}
@@ -180,9 +190,108 @@ def _merge_devices(parts: Sequence[Mapping[str, Mapping[str, float]]]) -> dict[s
 
 def _first(parts: Sequence[Mapping[str, _V]]) -> dict[str, _V]:
     merged: dict[str, _V] = {}
-    for part in reversed(parts):
+    for part in parts[::-1]:
         merged.update(part)
     return merged
+
+
+class SamplingLoop:
+    """Samples every `sampler.interval_seconds` until `duration_seconds` are over or `stopped()`.
+
+    `stopped` is asked once a tick, when its time has come or the clock was woken.
+
+    Ticks stand on a fixed monotonic grid: a late one does not shift the rest, and ticks that could not be taken are
+    counted as missed, never made up. No two are closer than `MIN_SPACING_SECONDS`, so that each has a GPM value: an
+    interval of 0.1 s gives some 9.8 ticks a second. `stepped` hears of every step of the wall clock: by how many
+    seconds, and the time after it.
+    """
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        clock: Clock,
+        keep: Callable[[Sampled], None],
+        report: Callable[[AgentStats], None],
+        rss_bytes: Callable[[], int],
+        *,
+        duration_seconds: float | None = None,
+        stopped: Callable[[], bool] = lambda: False,
+        stepped: Callable[[float, float], None] = lambda _step, _ts: None,
+    ) -> None:
+        self._sampler, self._clock = sampler, clock
+        self._keep, self._report, self._rss_bytes = keep, report, rss_bytes
+        self._duration, self._stopped, self._stepped = duration_seconds, stopped, stepped
+        self.kept = 0
+        self._start: Instant | None = None
+        self._primed = False
+        self._taking: Instant | None = None  # the tick that is being taken
+        self._number, self._missed = 0, 0
+        self._last_began = 0.0
+        self._offset, self._offset_at_start = 0.0, 0.0
+        self._last_report, self._last_cpu = 0.0, 0.0
+        self._worst_late, self._worst_tick = 0.0, 0.0
+
+    def run(self) -> None:
+        """Until the end; or, where another thread was stuck in it while it read, from the same reading on."""
+        start = self._start
+        if start is None:
+            start = self._start = self._clock.now()
+            self._offset = self._offset_at_start = start.wall_seconds - start.monotonic_seconds
+            self._last_report, self._last_cpu = start.monotonic_seconds, self._clock.cpu_seconds()
+            self._last_began = start.monotonic_seconds
+        if not self._primed:
+            self._sampler.prime(start)
+            self._primed = True
+        while self._taking is not None or self._next(start.monotonic_seconds):
+            self._take()
+        end = self._clock.now()
+        if self.kept:
+            self._tell(end)
+
+    def _next(self, start: float) -> bool:
+        """Wait for the next tick's time. False: there is none."""
+        interval, clock = self._sampler.interval_seconds, self._clock
+        self._number += 1
+        on_grid = start + self._number * interval
+        if self._duration is not None and on_grid - start > self._duration + interval / 2:
+            return False
+        due = max(on_grid, self._last_began + MIN_SPACING_SECONDS)
+        clock.wait_until(due)
+        if self._stopped():
+            return False
+        began = clock.now()
+        self._last_began = began.monotonic_seconds
+        self._worst_late = max(self._worst_late, began.monotonic_seconds - due)
+        last_offset, self._offset = self._offset, began.wall_seconds - began.monotonic_seconds
+        if abs(self._offset - last_offset) >= CLOCK_STEP_SECONDS:
+            self._stepped(self._offset - last_offset, began.wall_seconds)
+        skipped = int((began.monotonic_seconds - on_grid) // interval)
+        self._missed, self._number = self._missed + skipped, self._number + skipped
+        self._taking = began
+        return True
+
+    def _take(self) -> None:
+        """Read and keep the tick whose time has come."""
+        began = self._taking
+        assert began is not None
+        sampled = self._sampler.sample(began)
+        self._taking = None
+        self._keep(sampled)
+        self.kept += 1
+        ended = self._clock.now()
+        self._worst_tick = max(self._worst_tick, ended.monotonic_seconds - began.monotonic_seconds)
+        if ended.monotonic_seconds - self._last_report >= REPORT_SECONDS:
+            self._tell(ended)
+            self._last_report, self._missed = ended.monotonic_seconds, 0
+            self._worst_late = self._worst_tick = 0.0
+
+    def _tell(self, now: Instant) -> None:
+        """Report what watching cost since this was last told."""
+        cpu = self._clock.cpu_seconds()
+        spent, self._last_cpu = cpu - self._last_cpu, cpu
+        moved = self._offset - self._offset_at_start
+        late, tick = self._worst_late, self._worst_tick
+        self._report(AgentStats(now.wall_seconds, spent, self._rss_bytes(), tick, late, self._missed, moved))
 
 
 def run_loop(
@@ -195,54 +304,10 @@ def run_loop(
     duration_seconds: float | None = None,
     stopped: Callable[[], bool] = lambda: False,
     stepped: Callable[[float, float], None] = lambda _step, _ts: None,
-    report_every_seconds: float = 60.0,
 ) -> int:
-    """Sample every `sampler.interval_seconds` until `duration_seconds` are over or `stopped()`. Returns ticks kept.
-
-    `stopped` is asked once a tick, when its time has come or the clock was woken.
-
-    Ticks stand on a fixed monotonic grid: a late one does not shift the rest, and ticks that could not be taken are
-    counted as missed, never made up. No two are closer than `MIN_SPACING_SECONDS`, so that each has a GPM value: an
-    interval of 0.1 s gives some 9.8 ticks a second. `stepped` hears of every step of the wall clock: by how many
-    seconds, and the time after it.
-    """
-    interval = sampler.interval_seconds
-    start = clock.now()
-    offset = offset_at_start = start.wall_seconds - start.monotonic_seconds
-    sampler.prime(start)
-    last_report, last_cpu = start.monotonic_seconds, clock.cpu_seconds()
-    last_began = start.monotonic_seconds
-    kept, missed, number, worst_late, worst_tick = 0, 0, 0, 0.0, 0.0
-    while True:
-        number += 1
-        on_grid = start.monotonic_seconds + number * interval
-        if duration_seconds is not None and on_grid - start.monotonic_seconds > duration_seconds + interval / 2:
-            break
-        due = max(on_grid, last_began + MIN_SPACING_SECONDS)
-        clock.wait_until(due)
-        if stopped():
-            break
-        began = clock.now()
-        last_began = began.monotonic_seconds
-        late = max(0.0, began.monotonic_seconds - due)
-        last_offset, offset = offset, began.wall_seconds - began.monotonic_seconds
-        if abs(offset - last_offset) >= CLOCK_STEP_SECONDS:
-            stepped(offset - last_offset, began.wall_seconds)
-        skipped = int((began.monotonic_seconds - on_grid) // interval)
-        missed, number = missed + skipped, number + skipped
-        keep(sampler.sample(began))
-        kept += 1
-        ended = clock.now()
-        worst_late = max(worst_late, late)
-        worst_tick = max(worst_tick, ended.monotonic_seconds - began.monotonic_seconds)
-        if ended.monotonic_seconds - last_report >= report_every_seconds:
-            cpu = clock.cpu_seconds()
-            spent = cpu - last_cpu
-            moved = offset - offset_at_start
-            report(AgentStats(ended.wall_seconds, spent, rss_bytes(), worst_tick, worst_late, missed, moved))
-            last_report, last_cpu, missed, worst_late, worst_tick = ended.monotonic_seconds, cpu, 0, 0.0, 0.0
-    end = clock.now()
-    if kept:
-        spent, moved = clock.cpu_seconds() - last_cpu, offset - offset_at_start
-        report(AgentStats(end.wall_seconds, spent, rss_bytes(), worst_tick, worst_late, missed, moved))
-    return kept
+    """`SamplingLoop` on this thread, to its end. Returns ticks kept."""
+    loop = SamplingLoop(
+        sampler, clock, keep, report, rss_bytes, duration_seconds=duration_seconds, stopped=stopped, stepped=stepped
+    )
+    loop.run()
+    return loop.kept

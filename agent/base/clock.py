@@ -30,8 +30,8 @@ class Clock(Protocol):
 class SystemClock:
     """The real clocks. The monotonic one goes on while the machine sleeps, so a suspend is a gap like any other.
 
-    `attend` is called at the beginning of every wait and every few seconds of a long one, and whenever `wake` was
-    called; the wait ends early where it returns True.
+    `attend` is called every few seconds of a long wait, and whenever `wake` was called, before or during it; the wait
+    ends early where it returns True.
     """
 
     def __init__(self) -> None:
@@ -57,12 +57,11 @@ class SystemClock:
         os.eventfd_write(self._wake_fd, 1)
 
     def wait_until(self, monotonic_seconds: float) -> None:
-        while not self.attend():
-            left = monotonic_seconds - time.clock_gettime(time.CLOCK_BOOTTIME)
-            if left <= 0:
-                return
+        while (left := monotonic_seconds - time.clock_gettime(time.CLOCK_BOOTTIME)) > 0:
             woken, _, _ = select.select((self._wake_fd,), (), (), min(left, _ATTEND_SECONDS))
             if woken:
                 os.eventfd_read(self._wake_fd)
             elif left <= _ATTEND_SECONDS:
+                return
+            if self.attend():
                 return

@@ -43,6 +43,9 @@ class Source(Protocol):
         ...
 
 
+NOTHING_READ = Reading()  # where there is nothing to say
+
+
 @runtime_checkable
 class SlowSource(Protocol):
     """A source whose reading may take long: it begins, the others read, then `read` waits for what it began."""

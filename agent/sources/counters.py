@@ -25,17 +25,17 @@ class CounterRate:
     counter can wrap, because a delta that looks sound may lack whole turns.
     """
 
-    __slots__ = ("_at", "_last", "max_gap_seconds")
+    __slots__ = ("at", "last", "max_gap_seconds")
 
     def __init__(self, max_gap_seconds: float) -> None:
         self.max_gap_seconds = max_gap_seconds
-        self._last: float | None = None
-        self._at = 0.0
+        self.last: float | None = None  # what it stood at when it was last read; None: not known
+        self.at = 0.0  # when that was, monotonic seconds
 
     def rate(self, value: float, monotonic_seconds: float, wrap_seconds: float = math.inf) -> float | NoRate:
         """Per-second rate since the last value, or a `NoRate`. `wrap_seconds`: the shortest time of one whole turn."""
-        last, elapsed = self._last, monotonic_seconds - self._at
-        self._last, self._at = value, monotonic_seconds
+        last, elapsed = self.last, monotonic_seconds - self.at
+        self.last, self.at = value, monotonic_seconds
         if last is None:
             return _FIRST_READING
         if value < last:
@@ -48,7 +48,7 @@ class CounterRate:
 
     def forget(self) -> None:
         """Drop what is known (the counter's device went away)."""
-        self._last = None
+        self.last = None
 
 
 class CounterRates:

@@ -1,7 +1,7 @@
 """What the agent is told of one GPU vendor. Everything else it knows of that vendor stands in the vendor's own folder.
 
 `GPU_BACKENDS` (`agent/sources/gpu_backends.py`) lists them, one line each. A node may have none of them, one, or
-several at once: each gets a guarded thread of its own (`agent/service/driver`), and an empty list is an agent without
+several at once: each gets a guard of its own (`agent/service/driver`), and an empty list is an agent without
 GPUs.
 """
 
@@ -38,8 +38,8 @@ class BurstReader(Protocol):
 class GpuDriver(Protocol):
     """One vendor's driver, open or not.
 
-    All of it may hang, so it is called on the guard's thread alone; `fault`, `version` and `unread_gpus` only look at
-    what is known and are asked from the loop's.
+    All of it may hang, so the guard calls it where that does no harm, one call at a time and not always from the same
+    thread; `fault`, `version` and `unread_gpus` only look at what is known and are asked from the loop's.
     """
 
     @property

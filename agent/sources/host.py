@@ -20,6 +20,7 @@ from .sysfs_file import SysfsFile
 _SECTOR_BYTES = 512
 # Its columns: major, minor, name, reads, merged, sectors read, ms, writes, merged, sectors written (the same document).
 _DISK = re.compile(rb"^ *\d+ +\d+ (\S+) \d+ \d+ (\d{1,20}) \d+ \d+ \d+ (\d{1,20}) ", re.MULTILINE)
+_LONGEST_LINE = 1024  # 17 counters of 20 digits and a name
 _MOST_DIGITS = 20  # the kernel's counters have 64 bits
 _MEMORY = re.compile(rb"^MemTotal: +(\d{1,20}) kB$.*?^MemAvailable: +(\d{1,20}) kB$", re.MULTILINE | re.DOTALL)
 _DISK_METRICS = ("disk_read_bytes_per_second", "disk_write_bytes_per_second")
@@ -155,7 +156,7 @@ class HostSource:
     def _disk_lines(self) -> list[tuple[bytes, bytes, bytes]] | None:
         """(name, sectors read, sectors written) of every block device; None where procfs does not say."""
         try:
-            return _DISK.findall(self._diskstats.read_all())
+            return _DISK.findall(self._diskstats.read_all(longest_line=_LONGEST_LINE))
         except OSError:
             return None
 

@@ -16,17 +16,17 @@ class SysfsFile:
     An ordinary file (a fixture) must be rewritten in place: one that was replaced by rename is not noticed.
     """
 
-    __slots__ = ("_fd", "path")
+    __slots__ = ("fd", "path")
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._fd: int | None = None
+        self.fd: int | None = None  # None: it is opened when it is read
 
     def read(self, size: int = 128) -> bytes:
         """The first `size` bytes. Raises `OSError`; a stale descriptor is opened once more first."""
-        if self._fd is not None:
+        if self.fd is not None:
             try:
-                return os.pread(self._fd, size, 0)
+                return os.pread(self.fd, size, 0)
             except OSError as error:
                 self.close()
                 if error.errno not in _STALE:
@@ -37,22 +37,25 @@ class SysfsFile:
         except OSError:
             os.close(fd)
             raise
-        self._fd = fd
+        self.fd = fd
         return data
 
-    def read_all(self, chunk: int = 4096, limit: int = 1 << 20) -> bytes:
-        """The whole file, up to `limit` bytes; procfs hands long files out a page at a time."""
+    def read_all(self, chunk: int = 4096, limit: int = 1 << 20, longest_line: int = 4096) -> bytes:
+        """The whole file, up to `limit` bytes; procfs hands long files out a page at a time.
+
+        It ends where another of its lines (of `longest_line` bytes at most) would have found room in the page.
+        """
         data = self.read(chunk)
-        if not data or self._fd is None:
+        if len(data) <= chunk - longest_line or self.fd is None:
             return data
         parts, length = [data], len(data)
-        while length < limit and (data := os.pread(self._fd, chunk, length)):
+        while length < limit and (data := os.pread(self.fd, chunk, length)):
             parts.append(data)
             length += len(data)
         return b"".join(parts)
 
     def close(self) -> None:
         """Let the descriptor go; the next read opens the path anew."""
-        fd, self._fd = self._fd, None  # first: a close that fails has let go all the same, and the number may be reused
+        fd, self.fd = self.fd, None  # first: a close that fails has let go all the same, and the number may be reused
         if fd is not None:
             os.close(fd)

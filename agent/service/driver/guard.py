@@ -1,21 +1,25 @@
-"""A GPU driver on a thread of its own, with a deadline per read: a hung one costs its GPUs, never the loop.
+"""A GPU driver with a deadline per read: a hung one costs its GPUs, never the loop.
 
-A driver that wedges leaves its caller in a call that does not return. So every call of it happens on one worker thread;
-the loop hands it a job, waits until the deadline and goes on without it. While a job is outstanding the GPUs are absent
-(``driver-hung``) and nobody asks again: one stuck thread is all that a wedged driver gets.
+A driver that wedges leaves its caller in a call that does not return. So it is opened, looked at and closed on a worker
+thread; the loop hands it a job, waits until the deadline and goes on without it. Readings of a driver that has always
+answered at once are made on the loop's own thread, where there is a `Relief` to take the loop over; for some minutes
+after one that was late they are handed over too. While a job is outstanding the GPUs are absent (``driver-hung``) and
+nobody asks again: one stuck thread is all that a wedged driver gets.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from ...model import Absence, Gpu, Instant, Probe, Reading
-from ...sampler import Sampled, Sampler
+from ...sampler import Sampler
 from ...sources.base import Fault
 from ...sources.gpu_backend import DRIVER_MISMATCH, NO_DRIVER, GpuBackend, GpuDriver
+from .relief import Relief
 from .worker import Aside, Call, Worker
 
 # Eight GPUs answer in some milliseconds; a busy driver was seen to take a few hundred.
@@ -23,7 +27,9 @@ READ_SECONDS = 1.0
 # NVIDIA's without persistence mode wakes every GPU, some seconds each on a node of eight.
 OPEN_SECONDS = 20.0
 CLOSE_SECONDS = 5.0
-_USUAL_SECONDS = 0.05  # waited before the others read: longer, and their counters would be older than their instant
+USUAL_SECONDS = 0.05  # waited before the others read: longer, and their counters would be older than their instant
+# How long a driver that was late is read on its own thread: to be taken over at each tick would cost more.
+CALM_SECONDS = 600.0
 RETRY_SECONDS = 60.0  # a driver that comes up late is taken up within this
 
 PAUSED = Fault(
@@ -79,6 +85,9 @@ class GuardedDriver:
         self._overdue = False  # it has been given all the time there is
         self._stale = False  # an answer came too late: what is read next has no sound start to count from
         self._begun: Instant | None = None
+        self.relief: Relief | None = None  # set while the loop may read the driver on its own thread
+        self._read_at: Instant | None = None  # of the reading that is outstanding
+        self._aloof_until = 0.0  # until then it is read on the driver's thread
         self._unreadable: Fault | None = None
         self._retry_at = 0.0
         self._look_at = 0.0
@@ -123,6 +132,10 @@ class GuardedDriver:
         """Hand the reading to the driver's thread; it is done in a moment, unless the driver is slow or hung."""
         self._begun = instant
         now = instant.monotonic_seconds
+        if self._read_at is instant and self._call is not None:
+            # The thread before this one is still at it: from here on it is as if it had been handed over.
+            self._unreadable, self._aloof_until = None, now + CALM_SECONDS
+            return
         self._settle()
         self._overdue = self._overdue or now - self._began > self._limits.open
         if self._paused_until is not None and now >= self._paused_until:
@@ -132,7 +145,7 @@ class GuardedDriver:
         self._unreadable = self._why_blind()
         if self._unreadable is None:
             self._look_for_a_change(now)
-            self._start("read", instant, lambda: self._inner.sample(instant)).wait(_USUAL_SECONDS)
+            self._begin_reading(instant)
 
     def close(self) -> None:
         """Let go of the driver, where it lets us. Idempotent."""
@@ -211,6 +224,17 @@ class GuardedDriver:
 
     # Inside.
 
+    def _begin_reading(self, instant: Instant) -> None:
+        self._read_at = instant
+        call = Call(partial(self._inner.read_gpus, instant))
+        self._note("read", instant, call)
+        relief = self.relief
+        alone = relief is not None and instant.monotonic_seconds >= self._aloof_until
+        if relief is not None and alone and relief.away(partial(self._worker.here, call)):
+            return
+        self._worker.hand(call)
+        call.wait(USUAL_SECONDS)
+
     def _open(self, instant: Instant) -> Probe:
         self.driver.open(instant)
         return self._look()
@@ -223,15 +247,15 @@ class GuardedDriver:
         self._call = self._job = None
         if call.error is not None:
             raise call.error
-        sampled = call.result
-        assert isinstance(sampled, Sampled)
+        reading = call.result
+        assert isinstance(reading, Reading)
         if self.driver.fault is not None:
             self._retry_at = now + self._limits.retry
         if self._stale:
             # The reading before was taken later than its instant says, so this one's rates would be wrong.
             self._stale = False
             return Reading(absences=self._all_blind(self._hung))
-        return Reading(gpus=sampled.tick.gpus, processes=sampled.processes, absences=sampled.absences)
+        return reading
 
     def _next_step(self, instant: Instant) -> None:
         """With no job outstanding: let go where a pause wants it, open where it is time."""
@@ -247,10 +271,15 @@ class GuardedDriver:
             self._waited(self._limits.read)
 
     def _start(self, job: _Job, instant: Instant, function: Callable[[], object]) -> Call:
+        call = Call(function)
+        self._note(job, instant, call)
+        self._worker.hand(call)
+        return call
+
+    def _note(self, job: _Job, instant: Instant, call: Call) -> None:
         self._job, self._began, self._overdue = job, instant.monotonic_seconds, False
         self._last_fault = self.driver.fault
-        self._call = self._worker.start(function)
-        return self._call
+        self._call = call
 
     def _waited(self, seconds: float) -> bool:
         """Wait for the outstanding job and take what it brought. False: it is still outstanding."""

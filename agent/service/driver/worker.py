@@ -66,20 +66,37 @@ class Aside(Call):
 
 
 class Worker:
-    """A thread that does one job after the other. It dies with the process, stuck or not."""
+    """A thread that does one job after the other. It dies with the process, stuck or not.
+
+    Another thread may do a job itself in between (`here`): there are never two at once.
+    """
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._jobs: SimpleQueue[Call | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._turn = threading.Lock()  # whoever does a job holds it
 
     def start(self, function: Callable[[], object]) -> Call:
+        call = Call(function)
+        self.hand(call)
+        return call
+
+    def hand(self, call: Call) -> None:
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
             self._thread.start()
-        call = Call(function)
         self._jobs.put(call)
-        return call
+
+    def here(self, call: Call) -> bool:
+        """Do a job on the caller's thread, as long as this one does none. Whether that was so."""
+        if not self._turn.acquire(blocking=False):
+            return False
+        try:
+            call.run()
+        finally:
+            self._turn.release()
+        return True
 
     def aside(self, steps: Iterator[object]) -> Aside | None:
         """Do `steps` while nothing else waits. From any thread; None where the worker's own is not running.
@@ -102,7 +119,9 @@ class Worker:
         aside: Aside | None = None
         while True:
             if aside is not None and self._jobs.empty():
-                if aside.step():
+                with self._turn:
+                    ended = aside.step()
+                if ended:
                     aside = None
                 continue
             call = self._jobs.get()
@@ -111,4 +130,5 @@ class Worker:
             if isinstance(call, Aside):
                 aside = call
             else:
-                call.run()
+                with self._turn:
+                    call.run()

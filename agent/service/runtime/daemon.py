@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Literal
 from ....rules.base.errors import SkuwiseError, StoreError
 from ...base.clock import SystemClock
 from ...config import AgentConfig
-from ...sampler import run_loop
+from ...sampler import SamplingLoop
+from ..driver.guard import USUAL_SECONDS
+from ..driver.relief import Relief
 from ..exporter.process_stats import resident_bytes
 from .assembly import Agent, assemble
 from .control import ControlServer
@@ -181,7 +183,7 @@ class _Life:
         clock.attend = stopping
         stack.callback(setattr, clock, "attend", lambda: False)
         began = clock.now().monotonic_seconds
-        kept = run_loop(
+        loop = SamplingLoop(
             agent.sampler,
             clock,
             recorder.keep,
@@ -191,8 +193,9 @@ class _Life:
             stopped=stopping,
             stepped=attendant.clock_stepped,
         )
+        _run(loop, agent)
         self.restart_reason = attendant.restart_reason
-        return kept, clock.now().monotonic_seconds - began
+        return loop.kept, clock.now().monotonic_seconds - began
 
     def _start_jobs(self, agent: Agent) -> Callable[[], None]:
         """Start the jobs. Returns what stops them."""
@@ -248,6 +251,24 @@ class _Life:
             return None
         stack.callback(server.close)
         return server
+
+
+def _run(loop: SamplingLoop, agent: Agent) -> None:
+    """Run the loop on a thread that reads the drivers itself, and that another one replaces where a driver keeps it."""
+    try:
+        relief = Relief(USUAL_SECONDS)
+    except OSError:
+        loop.run()  # the drivers are read on their own threads
+        return
+    guards = agent.drivers.guards
+    for guard in guards:
+        guard.relief = relief
+    try:
+        relief.run(loop.run)
+    finally:
+        for guard in guards:
+            guard.relief = None
+        relief.close()
 
 
 def _opening(agent: Agent, config: AgentConfig) -> str:

@@ -99,7 +99,7 @@ class Recorder:
         faults: frozenset[Absence] = frozenset((fault,)) if fault else _NOTHING
         page = self._metrics.absences if self._metrics is not None else _NOTHING
         parts = (absences, self._attribution.absences, self._bursts.absences, faults, page)
-        if len(parts) == len(self._last_absences) and all(map(_same, parts, self._last_absences)):
+        if parts == self._last_absences:  # the same objects are not compared further
             return
         self._last_absences = parts
         whole = frozenset[Absence]().union(*parts)
@@ -119,7 +119,3 @@ class Recorder:
         self._node_writer.set_ports(survey.ports, ts)
         if self._metrics is not None:
             self._metrics.totals.set_survey(survey)
-
-
-def _same(one: frozenset[Absence], other: frozenset[Absence]) -> bool:
-    return one is other or one == other

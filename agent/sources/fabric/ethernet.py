@@ -33,6 +33,8 @@ class EthernetSource(PortSource):
 
     name = "ethernet"
     listed = tuple(_COUNTERS)
+    # Drivers that do not keep the state say "unknown" while they work (Documentation/networking/operstates).
+    active_texts = (b"up\n", b"unknown\n")
 
     def __init__(
         self, sysfs: Path, procfs: Path, max_gap_seconds: float, roles: Mapping[str, Role] | None = None
@@ -91,8 +93,7 @@ class EthernetSource(PortSource):
         return "unknown", "its role is unknown"
 
     def _parse_state(self, raw: bytes) -> str:
-        # Drivers that do not keep the state say "unknown" while they work (Documentation/networking/operstates).
-        return ACTIVE if raw in (b"up\n", b"unknown\n") else clean_text(raw, 32).upper()
+        return ACTIVE if raw in self.active_texts else clean_text(raw, 32).upper()
 
     def _parse_rate(self, text: str) -> float | None:
         """Its driver may not say (-1)."""

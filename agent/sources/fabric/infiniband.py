@@ -54,6 +54,7 @@ class InfinibandSource(PortSource):
     no_file = "vanished"
     # 32-bit PMA counters may stop at their end instead of wrapping (InfiniBand specification, PortCounters).
     saturated = 0xFFFFFFFF
+    active_texts = (b"4: ACTIVE\n",)
     no_ports = Absence(
         "source",
         "infiniband",
@@ -93,7 +94,7 @@ class InfinibandSource(PortSource):
         }
 
     def _parse_state(self, raw: bytes) -> str:
-        return ACTIVE if raw == b"4: ACTIVE\n" else parse_port_state(raw)
+        return ACTIVE if raw in self.active_texts else parse_port_state(raw)
 
     def _parse_rate(self, text: str) -> float | None:
         return parse_rate(text)

@@ -18,9 +18,10 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from ...model import Absence, Capability, FabricPort, Instant, Probe, Reading, Role
-from ..base import GAPS, STAYS_MISSING, AbsenceSet, Fault, table_of
+from ..base import GAPS, NOTHING_READ, STAYS_MISSING, AbsenceSet, Fault, table_of
 from ..counters import NoRate
 from ..sysfs_file import SysfsFile
+from .plain_port import PlainPort
 from .ports import METRICS, CounterFamily, Direction, PortFiles
 
 ACTIVE = "ACTIVE"
@@ -48,7 +49,8 @@ class PortSource:
 
     What a kind of port has of its own: `faults` beside the common ones; `refusals`, the errors after which a file is
     not read again; `no_file`, what it means that a counter's file is gone; `saturated`, where its counters may stop;
-    `listed`, the metrics that doctor speaks of; `no_ports`, the absence where there are none.
+    `active_texts`, what the state's file of a port that works usually says; `listed`, the metrics that doctor speaks
+    of; `no_ports`, the absence where there are none.
     """
 
     name: str
@@ -56,6 +58,7 @@ class PortSource:
     refusals: Collection[int] = ()
     no_file = "device-gone"
     saturated: int | None = None
+    active_texts: Collection[bytes] = ()
     listed: Sequence[Direction] = METRICS
     no_ports: Absence | None = None
 
@@ -65,6 +68,7 @@ class PortSource:
         self._configured: Mapping[str, Role] = roles or {}
         self._faults = {**_FAULTS, **self.faults}
         self._ports: tuple[PortFiles, ...] = ()
+        self._plain: dict[str, PlainPort] = {}  # by the port's key: those that are as usual
         self._roles: dict[str, tuple[Role, str]] = {}  # by the port's key: its role, and what tells it
         self._down_when_probed: set[str] = set()  # their line rate is not known
         self._listing: frozenset[str] = frozenset()
@@ -106,6 +110,11 @@ class PortSource:
         states = {port.key: self._state(port) for port in self._ports}
         self._down_when_probed = {key for key, (_, reason) in states.items() if reason is not None}
         lines = [line for port in self._ports for line in self._capabilities(port, states[port.key][1])]
+        self._plain = {
+            port.key: PlainPort(port, self.active_texts, self.saturated)
+            for port in self._ports
+            if not self._refused.intersection(file.path for file in port.files)
+        }
         if not self._ports and self.no_ports is not None:
             lines = [Capability(self.name, "source", self.name, "*", str(self._class), self.no_ports)]
         return Probe(ports=tuple(self._describe(port) for port in self._ports), capabilities=tuple(lines))
@@ -124,29 +133,44 @@ class PortSource:
             self._looked_at = now
             self._notice_changes()
         if not self._ports:
-            return Reading(absences=self._absent.only(self.no_ports)) if self.no_ports is not None else Reading()
+            return Reading(absences=self._absent.only(self.no_ports)) if self.no_ports is not None else NOTHING_READ
         fabric: dict[str, Mapping[str, float]] = {}
         states: dict[str, str] = {}
         for port in self._ports:
             key = port.key
-            state, reason = self._state(port)
-            if state:
-                states[key] = state
-            if reason is not None:
-                port.forget()
-                self._absent.add(key, "*", self._faults[reason])
-                continue
-            if key in self._down_when_probed:
-                self.wants_probe = True
-            if not port.known_counters:
-                self._absent.add(key, "*", self._faults["unknown-counters"])
-                continue
-            values, missing = self._read_port(port, now)
+            plain = self._plain.get(key)
+            told = None
+            if plain is not None and plain.usable and not self._gone and key not in self._down_when_probed:
+                told = plain.read(now)
+            if told is None:
+                told = self._read_closely(port, now, states)
+            else:
+                states[key] = ACTIVE
+            values, missing = told
             if values:
                 fabric[key] = values
             if missing:
                 self._add_missing(key, missing)
         return Reading(fabric=fabric, port_states=states, absences=self._absent.finish())
+
+    def _read_closely(
+        self, port: PortFiles, now: float, states: dict[str, str]
+    ) -> tuple[Mapping[str, float], Mapping[str, str]]:
+        """What any port tells, and why the rest is missing; its state goes into `states`."""
+        key = port.key
+        state, reason = self._state(port)
+        if state:
+            states[key] = state
+        if reason is not None:
+            port.forget()
+            self._absent.add(key, "*", self._faults[reason])
+            return {}, {}
+        if key in self._down_when_probed:
+            self.wants_probe = True
+        if not port.known_counters:
+            self._absent.add(key, "*", self._faults["unknown-counters"])
+            return {}, {}
+        return self._read_port(port, now)
 
     def close(self) -> None:
         """Let go of every file. Idempotent."""

@@ -68,6 +68,11 @@ class PortFiles:
     def known_counters(self) -> bool:
         return bool(self.families.get("tx_bytes_per_second")) and bool(self.families.get("rx_bytes_per_second"))
 
+    @property
+    def files(self) -> tuple[SysfsFile, ...]:
+        counters = (f for families in self.families.values() for family in families for f in family.files)
+        return (self.state, self.rate, *counters)
+
     def forget(self) -> None:
         """Drop what the counters stood at."""
         for families in self.families.values():
@@ -76,11 +81,7 @@ class PortFiles:
 
     def close(self) -> None:
         """Let go of every file. Idempotent."""
-        for file in (
-            self.state,
-            self.rate,
-            *(f for fs in self.families.values() for family in fs for f in family.files),
-        ):
+        for file in self.files:
             file.close()
 
 

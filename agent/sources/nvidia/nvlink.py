@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import pynvml
 
-from ...model import Absence, Capability, Instant, Probe
-from ..base import GAPS, Fault
+from ...model import Absence, Capability, Instant, Probe, Reading
+from ..base import GAPS, NOTHING_READ, Fault
 from ..counters import CounterRates, NoRate
 from . import nvml_fields as fields
 from .nvml_errors import INVALID_ARGUMENT, NO_COUNTER, NO_NVLINK, NOT_SUPPORTED, counter_wrap
@@ -132,6 +132,13 @@ class NvlinkSource(GpuReader):
                 lines += [self._line(device, counters, counted) for counted in counters.counted]
                 lines += [Capability(self.name, "gpu", device.uuid, a.metric, "NVML fields", a) for a in counters.never]
         return Probe(capabilities=tuple(lines))
+
+    def read(self, instant: Instant) -> Reading:
+        """What the counters of GPUs without GPM tell."""
+        for device in self._session.current(instant):
+            if device.no_gpm is not None or device.lost is not None:
+                return super().read(instant)
+        return NOTHING_READ if self._session.fault is None else super().read(instant)
 
     def close(self) -> None:
         """Forget the counters; the handles are the session's."""

@@ -8,10 +8,9 @@ import pynvml
 
 from ...model import Absence, Capability, Gpu, GpuProcess, Instant, Probe, Reading
 from ..base import GAPS, Fault
-from ..counters import CounterRates
 from .mig import instance_slices, mig_profile_in
 from .nvml_errors import MIG_UTILISATION, NOT_SUPPORTED, text_of
-from .nvml_gauges import ORIGINS, GpuGauges, gauges_of
+from .nvml_gauges import ORIGINS, Gauges, GpuGauges
 from .nvml_session import GpuReader, NvmlDevice, NvmlSession
 
 PROCESSES_EVERY_SECONDS = 10.0  # a process list costs more than all gauges; work that matters lives longer
@@ -27,7 +26,7 @@ class NvmlSource(GpuReader):
         self, session: NvmlSession, max_gap_seconds: float, processes_every_seconds: float = PROCESSES_EVERY_SECONDS
     ) -> None:
         super().__init__(session)
-        self._rates = CounterRates(max_gap_seconds)
+        self._made = Gauges(session, max_gap_seconds)
         self._gauges: dict[str, GpuGauges] = {}
         self._every = processes_every_seconds - _JITTER_SECONDS
         self._primed = False  # the loop throws the first reading away: a process list would be lost with it
@@ -77,6 +76,7 @@ class NvmlSource(GpuReader):
         """Let go of every GPU, for all sources of the session."""
         self._session.close()
         self._gauges.clear()
+        self._made.forget()
 
     def _read_device(self, device: NvmlDevice, instant: Instant) -> dict[str, float] | None:
         if device.lost is not None:
@@ -84,9 +84,8 @@ class NvmlSource(GpuReader):
             return None
         gauges = self._gauges.get(device.uuid)
         if gauges is None or gauges.epoch != device.epoch:
-            gauges = self._gauges[device.uuid] = gauges_of(self._session, device)
-            self._rates.forget(device.uuid)
-        values, missing = gauges.read(self._rates, device.uuid, instant.monotonic_seconds)
+            gauges = self._gauges[device.uuid] = self._made.of(device)
+        values, missing = gauges.read(instant.monotonic_seconds)
         for metric, why in missing:
             known = _in_mig_mode(device, metric, why)
             fault = known if isinstance(known, Fault) else self._session.failed(device, known, instant)
@@ -141,8 +140,8 @@ class NvmlSource(GpuReader):
     def _capabilities(self, device: NvmlDevice) -> list[Capability]:
         if device.lost is not None:
             return [self._line(device, "*", device.lost)]
-        gauges = gauges_of(self._session, device)
-        _, missing = gauges.read(CounterRates(1.0), device.uuid, 0.0)
+        gauges = self._made.of(device)
+        _, missing = gauges.read(0.0)
         why = {metric: self._meaning(_in_mig_mode(device, metric, one)) for metric, one in missing}
         lines = [self._line(device, metric, why.get(metric)) for metric in ORIGINS]
         code, _ = gauges.processes()

@@ -1,6 +1,6 @@
 """What the driver tells of its own accord: XID errors, ECC errors, changes of MIG.
 
-Waiting for events blocks, so it happens on a thread of its own, in waits of half a second: whoever wants the GPUs let
+Waiting for events blocks, so it happens on a thread of its own, in waits of a second: whoever wants the GPUs let
 go waits no longer. The loop only takes what has arrived. A wait that never returns costs that thread and nothing else;
 what it had told before is kept.
 """
@@ -18,12 +18,12 @@ import pynvml
 
 from ...base.xids import XID_MEANINGS
 from ...model import Absence, Capability, Event, EventKind, Instant, Probe, Reading
-from ..base import STAYS_MISSING, Fault
+from ..base import NOTHING_READ, STAYS_MISSING, Fault
 from .nvml_errors import FUNCTION_NOT_FOUND, NOT_SUPPORTED, TIMEOUT, code_of
 from .nvml_session import NvmlDevice, NvmlSession
 
-WAIT_MILLISECONDS = 500
-# How long a session that closes waits for the thread: a wait ends in half a second, unless the driver hangs.
+WAIT_MILLISECONDS = 1000  # each end of a wait wakes the thread, which costs a tenth of a tick
+# How long a session that closes waits for the thread: a wait ends in a second, unless the driver hangs.
 _LEAVE_SECONDS = 2.0
 _FIRST_LOOK_SECONDS = 1.0
 # A wait that is this late is none that will return soon.
@@ -56,6 +56,7 @@ _HUNG = Fault(
     "Waiting for the driver's events does not return; XID and ECC errors are in the kernel log only.",
     "See the kernel log; the GPU or the node may need a reset.",
 )
+_NO_ABSENCES: frozenset[Absence] = frozenset()
 _STARTING = Fault("not-read-yet", "The driver's events have not been read yet.", "Try again.")
 
 
@@ -104,7 +105,7 @@ class EventSource:
         self._arrived: dict[tuple[str | None, str, int | None], Event] = {}
         self._lock = threading.Lock()  # of what has arrived
         self._watch: _Watch | None = None
-        self._absences: frozenset[Absence] = frozenset()
+        self._absences = _NO_ABSENCES
         session.after_open(self._begin)
         session.before_close(self._end)
 
@@ -132,6 +133,10 @@ class EventSource:
         if self._arrived:
             with self._lock:
                 events, self._arrived = tuple(self._arrived.values()), {}
+        watch = self._watch
+        if not events and watch is not None and not watch.refused and self._why_deaf() is None:
+            self._absences = _NO_ABSENCES
+            return NOTHING_READ
         now = self._why_not()
         if now != self._absences:
             self._absences = now

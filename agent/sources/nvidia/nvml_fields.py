@@ -21,6 +21,11 @@ _DOUBLE, _UINT, _ULONG, _ULONGLONG, _LONGLONG, _INT, _USHORT = range(7)  # nvmlV
 NvmlCall = Callable[..., int]
 
 
+def argument_of(handle: object) -> object:
+    """A GPU's handle as ctypes passes it on: made once, it is not converted again at each call."""
+    return ctypes.c_void_p.from_param(ctypes.cast(handle, ctypes.c_void_p).value)  # type: ignore[arg-type]
+
+
 class FieldBlock:
     """The same fields of one GPU, asked again and again."""
 
@@ -33,6 +38,14 @@ class FieldBlock:
     def read(self) -> int:
         """Ask for all. Returns NVML's code for the call; each field has its own in `values`."""
         return self._call(self._handle, self._count, self._buffer)
+
+    def ask(self, handle: object) -> tuple[int, int | float]:
+        """The first field of another GPU: NVML's code, of the call or of the field, and the number."""
+        code = self._call(handle, self._count, self._buffer)
+        if code:
+            return code, 0
+        _, _, _, _, kind, code, raw = _ENTRY.unpack_from(self._buffer)
+        return code, raw if kind == _ULONGLONG or code else _number(kind, raw)
 
     def values(self) -> list[tuple[int, int | float]]:
         """(NVML code, number) of each field, in order."""

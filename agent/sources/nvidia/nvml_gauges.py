@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+import struct
+from collections.abc import Collection
 from typing import Literal, NamedTuple, Protocol
 
 import pynvml
 
 from ...metrics import GPU_METRICS
 from ..base import GAPS, Fault
-from ..counters import CounterRates, NoRate
+from ..counters import CounterRate, NoRate
 from . import nvml_fields as fields
 from .gpm import UNITS
 from .nvml_errors import DRIVER_GONE, FUNCTION_NOT_FOUND, GPU_GONE, MIG_UTILISATION, MIG_WHOLE, NOT_UPDATED
@@ -38,6 +40,11 @@ _WHOLE: tuple[Complaint, ...] = tuple(
 _MAX_PROCESSES = 4096  # more than a GPU can hold contexts for
 NOT_AVAILABLE = (1 << 64) - 1  # NVML_VALUE_NOT_AVAILABLE as unsigned long long
 
+# Where the calls of a GPU leave their numbers: nvmlUtilization_t, two clocks, nvmlTemperature_v1_t, the reasons and
+# nvmlMemory_v2_t. Of the structures only the numbers that are kept are unpacked.
+_UTIL_AT, _SM_AT, _MEM_AT, _TEMPERATURE_AT, _REASONS_AT, _MEMORY_AT = 0, 8, 12, 16, 32, 40
+_ROOM = struct.Struct("=I4xII8xi4xQ32xQ")
+
 
 class _Cell(Protocol):
     """A C number that the driver writes to."""
@@ -50,85 +57,128 @@ class _Gauge(NamedTuple):
 
     metric: str
     call: fields.NvmlCall
-    arguments: tuple[object, ...]
+    arguments: tuple[object, ...]  # behind the GPU's handle
     cell: _Cell
     scale: float
+
+
+class GaugeCalls:
+    """The calls that read a GPU's gauges, and the one piece of memory that the driver answers into.
+
+    It is the same for all GPUs of a source, which are read one after the other: a tick finds the CPU's caches cold, and
+    what is used for the second GPU is warm already.
+    """
+
+    def __init__(self, session: NvmlSession, metrics: Collection[str] | None = None) -> None:
+        self._session = session
+        self._wanted = metrics
+        self.gauges: list[_Gauge] = []
+        self.missing: list[Complaint] = []  # what this driver has no function for
+        room = self._room = ctypes.create_string_buffer(_ROOM.size)
+        clock = session.function("nvmlDeviceGetClockInfo")
+        # The second name is the first one's before R535.
+        reasons = session.function("nvmlDeviceGetCurrentClocksEventReasons") or session.function(
+            "nvmlDeviceGetCurrentClocksThrottleReasons"
+        )
+        kernels, sm, mem = (ctypes.c_uint.from_buffer(room, place) for place in (_UTIL_AT, _SM_AT, _MEM_AT))
+        self._add(
+            "gpu_util", session.function("nvmlDeviceGetUtilizationRates"), (ctypes.byref(kernels),), kernels, 0.01
+        )
+        self._add_memory()
+        self._add("sm_clock_hertz", clock, (pynvml.NVML_CLOCK_SM, ctypes.byref(sm)), sm, 1e6)
+        self._add("mem_clock_hertz", clock, (pynvml.NVML_CLOCK_MEM, ctypes.byref(mem)), mem, 1e6)
+        self._add_temperature()
+        bits = ctypes.c_ulonglong.from_buffer(room, _REASONS_AT)
+        self._add("throttle_reasons", reasons, (ctypes.byref(bits),), bits, 1.0)
+        # In the order of `read`; None where it cannot read all of them.
+        self._all = None if self.missing or metrics is not None else [(g.call, *g.arguments) for g in self.gauges]
+        call = session.function("nvmlDeviceGetFieldValues") if metrics is None else None
+        self.energy = fields.FieldBlock(call, None, ((fields.ENERGY, 0),)) if call else None
+        self.power = session.function("nvmlDeviceGetPowerUsage")
+        self.power_cell = ctypes.c_uint()
+
+    def read(self, handle: object) -> dict[str, float] | None:
+        """Every gauge of a GPU; None where the driver does not answer each, and is to be asked one by one."""
+        if self._all is None:
+            return None
+        (util, a), (memory, b), (clock, sm_kind, c), (_, mem_kind, d), (temperature, *e), (events, f) = self._all
+        if (
+            util(handle, a)
+            or memory(handle, b)
+            or clock(handle, sm_kind, c)
+            or clock(handle, mem_kind, d)
+            or temperature(handle, *e)
+            or events(handle, f)
+        ):
+            return None
+        kernels, sm, mem, celsius, reasons, used = _ROOM.unpack_from(self._room)
+        return {
+            "gpu_util": kernels * 0.01,
+            "mem_used_bytes": used * 1.0,
+            "sm_clock_hertz": sm * 1e6,
+            "mem_clock_hertz": mem * 1e6,
+            "temperature_celsius": celsius * 1.0,
+            "throttle_reasons": reasons * 1.0,
+        }
+
+    def _add_memory(self) -> None:
+        memory = pynvml.c_nvmlMemory_v2_t.from_buffer(self._room, _MEMORY_AT)
+        memory.version = pynvml.nvmlMemory_v2  # v1 counts the driver's reserve as used since R510
+        used = ctypes.c_ulonglong.from_buffer(self._room, _MEMORY_AT + pynvml.c_nvmlMemory_v2_t.used.offset)
+        call = self._session.function("nvmlDeviceGetMemoryInfo_v2")
+        self._add("mem_used_bytes", call, (ctypes.byref(memory),), used, 1.0)
+
+    def _add_temperature(self) -> None:
+        kind = pynvml.c_nvmlTemperature_v1_t
+        versioned = kind.from_buffer(self._room, _TEMPERATURE_AT)
+        celsius = ctypes.c_int.from_buffer(self._room, _TEMPERATURE_AT + kind.temperature.offset)
+        metric, call = "temperature_celsius", self._session.function("nvmlDeviceGetTemperature")
+        arguments: tuple[object, ...] = (pynvml.NVML_TEMPERATURE_GPU, ctypes.byref(celsius))
+        if call is None:  # the plain function is to go in CUDA 14
+            versioned.version, versioned.sensorType = pynvml.nvmlTemperature_v1, pynvml.NVML_TEMPERATURE_GPU
+            call, arguments = self._session.function("nvmlDeviceGetTemperatureV"), (ctypes.byref(versioned),)
+        self._add(metric, call, arguments, celsius, 1.0)
+
+    def _add(
+        self, metric: str, call: fields.NvmlCall | None, arguments: tuple[object, ...], cell: _Cell, scale: float
+    ) -> None:
+        if self._wanted is not None and metric not in self._wanted:
+            return
+        if call is None:
+            self.missing.append((metric, FUNCTION_NOT_FOUND))
+        else:
+            self.gauges.append(_Gauge(metric, call, arguments, cell, scale))
 
 
 class GpuGauges:
     """What NVML says of one GPU at one moment. Built for one handle; a new handle needs a new object."""
 
-    def __init__(self, session: NvmlSession, device: NvmlDevice) -> None:
+    def __init__(self, session: NvmlSession, device: NvmlDevice, calls: GaugeCalls, max_gap_seconds: float) -> None:
         self.epoch = device.epoch
-        self._handle = device.handle
-        self._missing: list[Complaint] = []
-        self._gauges: list[_Gauge] = []
-        self._power_cell = ctypes.c_uint()
-        self._power = session.function("nvmlDeviceGetPowerUsage")
-        self._power_arguments = (device.handle, ctypes.byref(self._power_cell))
-        fields_call = session.function("nvmlDeviceGetFieldValues")
-        self._energy = fields.FieldBlock(fields_call, self._handle, ((fields.ENERGY, 0),)) if fields_call else None
-        self._energy_last: tuple[float, float] | None = None  # joules, monotonic seconds
-        self._add_gauges(session)
+        self._calls = calls
+        self._handle = fields.argument_of(device.handle)
+        self._rate = CounterRate(max_gap_seconds)
         self._list = session.function("nvmlDeviceGetComputeRunningProcesses_v3") or session.function(
             "nvmlDeviceGetComputeRunningProcesses_v2"
         )
         self._room = (pynvml.c_nvmlProcessInfo_v2_t * 64)()
         self._count = ctypes.c_uint()
 
-    def _add_gauges(self, session: NvmlSession) -> None:
-        util = pynvml.c_nvmlUtilization_t()
-        kernels = ctypes.c_uint.from_buffer(util, pynvml.c_nvmlUtilization_t.gpu.offset)
-        sm, mem, reasons = ctypes.c_uint(), ctypes.c_uint(), ctypes.c_ulonglong()
-        add, ref, clock = self._add, ctypes.byref, session.function("nvmlDeviceGetClockInfo")
-        add("gpu_util", session.function("nvmlDeviceGetUtilizationRates"), (ref(util),), (kernels, 0.01))
-        self._add_memory(session)
-        add("sm_clock_hertz", clock, (pynvml.NVML_CLOCK_SM, ref(sm)), (sm, 1e6))
-        add("mem_clock_hertz", clock, (pynvml.NVML_CLOCK_MEM, ref(mem)), (mem, 1e6))
-        self._add_temperature(session)
-        # The second name is the first one's before R535.
-        current = session.function("nvmlDeviceGetCurrentClocksEventReasons") or session.function(
-            "nvmlDeviceGetCurrentClocksThrottleReasons"
-        )
-        add("throttle_reasons", current, (ref(reasons),), (reasons, 1.0))
-
-    def _add_memory(self, session: NvmlSession) -> None:
-        memory = pynvml.c_nvmlMemory_v2_t()
-        memory.version = pynvml.nvmlMemory_v2  # v1 counts the driver's reserve as used since R510
-        used = ctypes.c_ulonglong.from_buffer(memory, pynvml.c_nvmlMemory_v2_t.used.offset)
-        call = session.function("nvmlDeviceGetMemoryInfo_v2")
-        self._add("mem_used_bytes", call, (ctypes.byref(memory),), (used, 1.0))
-
-    def _add_temperature(self, session: NvmlSession) -> None:
-        metric, call = "temperature_celsius", session.function("nvmlDeviceGetTemperature")
-        if call is not None:
-            celsius = ctypes.c_uint()
-            self._add(metric, call, (pynvml.NVML_TEMPERATURE_GPU, ctypes.byref(celsius)), (celsius, 1.0))
-            return
-        versioned = pynvml.c_nvmlTemperature_v1_t()  # the plain function is to go in CUDA 14
-        versioned.version, versioned.sensorType = pynvml.nvmlTemperature_v1, pynvml.NVML_TEMPERATURE_GPU
-        cell = ctypes.c_int.from_buffer(versioned, pynvml.c_nvmlTemperature_v1_t.temperature.offset)
-        self._add(metric, session.function("nvmlDeviceGetTemperatureV"), (ctypes.byref(versioned),), (cell, 1.0))
-
-    def _add(
-        self, metric: str, call: fields.NvmlCall | None, arguments: tuple[object, ...], read: tuple[_Cell, float]
-    ) -> None:
-        if call is None:
-            self._missing.append((metric, FUNCTION_NOT_FOUND))
-        else:
-            self._gauges.append(_Gauge(metric, call, (self._handle, *arguments), *read))
-
-    def read(self, rates: CounterRates, key: str, monotonic: float) -> tuple[dict[str, float], list[Complaint]]:
+    def read(self, monotonic: float) -> tuple[dict[str, float], list[Complaint]]:
         """Values by metric, and what is missing. Stops at a complaint that GPU or driver is gone."""
-        values, missing, gone = self._read_gauges()
-        if gone:
-            return values, missing
-        why = self._read_energy(rates, key, monotonic, values)
+        missing: list[Complaint] = []
+        values = self._calls.read(self._handle)
+        if values is None:
+            values, missing, gone = self._read_gauges()
+            if gone:
+                return values, missing
+        why = self._read_energy(monotonic, values)
         if why:
             missing.append(("energy_joules", why))
-            code = self._power(*self._power_arguments) if self._power else FUNCTION_NOT_FOUND
+            power, cell = self._calls.power, self._calls.power_cell
+            code = power(self._handle, ctypes.byref(cell)) if power else FUNCTION_NOT_FOUND
             if code == 0:
-                values["power_watts"] = self._power_cell.value / 1e3
+                values["power_watts"] = cell.value / 1e3
             else:
                 missing.append(("power_watts", code))
         return values, missing
@@ -136,9 +186,9 @@ class GpuGauges:
     def _read_gauges(self) -> tuple[dict[str, float], list[Complaint], bool]:
         """Values, what is missing, and whether GPU or driver turned out to be gone."""
         values: dict[str, float] = {}
-        missing = list(self._missing)
-        for metric, call, arguments, cell, scale in self._gauges:
-            code = call(*arguments)
+        missing = list(self._calls.missing)
+        for metric, call, arguments, cell, scale in self._calls.gauges:
+            code = call(self._handle, *arguments)
             if code == 0:
                 values[metric] = cell.value * scale
             else:
@@ -147,26 +197,22 @@ class GpuGauges:
                     return values, missing, True
         return values, missing, False
 
-    def _read_energy(
-        self, rates: CounterRates, key: str, monotonic: float, values: dict[str, float]
-    ) -> int | Fault | None:
+    def _read_energy(self, monotonic: float, values: dict[str, float]) -> int | Fault | None:
         """Energy and mean power since the last reading into `values`, or why not."""
-        code = self._energy.read() if self._energy is not None else FUNCTION_NOT_FOUND
+        block = self._calls.energy
+        if block is None:
+            return FUNCTION_NOT_FOUND
+        code, millijoules = block.ask(self._handle)
         if code != 0:
             return code
-        assert self._energy is not None
-        ((code, millijoules),) = self._energy.values()
-        if code != 0:
-            return code
-        joules, last = millijoules / 1e3, self._energy_last
-        if last is not None and last[0] == joules:
+        joules, last, since = millijoules / 1e3, self._rate.last, self._rate.at
+        if last == joules:
             return NOT_UPDATED  # no GPU draws nothing: its next step covers this time too
-        rate = rates.rate(key, joules, monotonic)
-        self._energy_last = (joules, monotonic)
-        if isinstance(rate, NoRate) or last is None:
-            return GAPS[rate.reason if isinstance(rate, NoRate) else "first-reading"]
+        rate = self._rate.rate(joules, monotonic)
+        if isinstance(rate, NoRate):
+            return GAPS[rate.reason]
         values["power_watts"] = rate
-        values["energy_joules"] = rate * (monotonic - last[1])
+        values["energy_joules"] = rate * (monotonic - since)
         return None
 
     def processes(self) -> tuple[Literal[0], list[tuple[int, int | None]]] | tuple[int, None]:
@@ -190,15 +236,29 @@ class GpuGauges:
 class InstanceGauges(GpuGauges):
     """As `GpuGauges`, for a MIG instance: its memory and its processes, in one call a tick."""
 
-    def read(self, rates: CounterRates, key: str, monotonic: float) -> tuple[dict[str, float], list[Complaint]]:  # noqa: ARG002
+    def read(self, monotonic: float) -> tuple[dict[str, float], list[Complaint]]:  # noqa: ARG002
         """Its memory, and why the rest is missing. Nothing here is a rate."""
         values, missing, _ = self._read_gauges()
         return values, [*missing, *_WHOLE]
 
-    def _add_gauges(self, session: NvmlSession) -> None:
-        self._add_memory(session)
 
+class Gauges:
+    """Makes the gauges of devices, on calls that they share."""
 
-def gauges_of(session: NvmlSession, device: NvmlDevice) -> GpuGauges:
-    """The gauges that a device has."""
-    return GpuGauges(session, device) if device.instance is None else InstanceGauges(session, device)
+    def __init__(self, session: NvmlSession, max_gap_seconds: float) -> None:
+        self._session = session
+        self._max_gap = max_gap_seconds
+        self._calls: GaugeCalls | None = None
+        self._instance_calls: GaugeCalls | None = None
+
+    def of(self, device: NvmlDevice) -> GpuGauges:
+        """The gauges that a device has."""
+        if device.instance is None:
+            self._calls = self._calls or GaugeCalls(self._session)
+            return GpuGauges(self._session, device, self._calls, self._max_gap)
+        self._instance_calls = self._instance_calls or GaugeCalls(self._session, ("mem_used_bytes",))
+        return InstanceGauges(self._session, device, self._instance_calls, self._max_gap)
+
+    def forget(self) -> None:
+        """The session is closed; its next driver may have other functions."""
+        self._calls = self._instance_calls = None

@@ -16,7 +16,7 @@ from ...base.page_url import PageError
 from ...base.safe_text import clean_text
 from ...config import AgentConfig
 from ...model import Absence, Capability, Gpu, Instant, Probe, Reading
-from ..base import STAYS_MISSING, Fault, SourceContext, SourceSpec, UnreadGpu
+from ..base import NOTHING_READ, STAYS_MISSING, Fault, SourceContext, SourceSpec, UnreadGpu
 from .prometheus_text import Series
 from .scraper import FetchedPage, PageReader, Pages, Target
 
@@ -148,13 +148,13 @@ class DcgmSource:
         """The values of a page that arrived since the last reading; nothing where none did."""
         devices = self._unread()
         if not devices:
-            return Reading()
+            return NOTHING_READ
         if not self._started:
             self._start()
         primed, self._primed = self._primed, True
         page = self._reader.latest(self._target.url)
         if page is None or not primed:
-            return Reading()
+            return NOTHING_READ
         if page.number != self._seen:
             self._seen = page.number
             return self._take(page, devices)

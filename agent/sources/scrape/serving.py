@@ -16,7 +16,7 @@ from ...config import AgentConfig
 from ...metrics import SERVING_METRICS
 from ...model import Absence, Capability, Gpu, Instant, Probe, Reading, ServingSample
 from ...statistics.latency_bins import MEASURES, step_counts
-from ..base import Fault, SourceContext, SourceSpec
+from ..base import NOTHING_READ, Fault, SourceContext, SourceSpec
 from .latency_pages import Buckets, buckets_of
 from .prometheus_text import Series
 from .scraper import FetchedPage, PageReader, Pages, Target
@@ -200,7 +200,7 @@ class ServingSource:
         """A sample of each page that arrived since the last reading and has one before it."""
         del instant  # samples carry the time of their page
         if not self._urls:
-            return Reading()
+            return NOTHING_READ
         if not self._started:
             self._start()
         samples: list[ServingSample] = []

@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import floor, isfinite
+from operator import itemgetter, mul
 from typing import Literal
 
 from ...metrics import (
@@ -165,6 +166,22 @@ def encode_values(get: Callable[[str], float | None], steps: Sequence[tuple[str,
         return [None if (value := get(name)) is None else floor(value * k + 0.5) for name, k in steps]
     except (ValueError, OverflowError, TypeError):
         return [encode_number(get(name), k) for name, k in steps]
+
+
+def values_encoder(steps: Sequence[tuple[str, float]]) -> Callable[[Mapping[str, float]], list[int | None]]:
+    """`encode_values` for readings that mostly have all their values: what can be prepared is."""
+    take = itemgetter(*(name for name, _ in steps))
+    factors = tuple(k for _, k in steps)
+
+    def encode(values: Mapping[str, float]) -> list[int | None]:
+        if len(values) >= len(factors):
+            try:
+                return [floor(scaled + 0.5) for scaled in map(mul, take(values), factors)]
+            except (KeyError, ValueError, OverflowError, TypeError):  # the careful road takes them
+                pass
+        return encode_values(values.get, steps)
+
+    return encode
 
 
 def encode_bins(bins: object) -> str | None:

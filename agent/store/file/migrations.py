@@ -344,7 +344,8 @@ def _put(unborn: Path, place: Path) -> None:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)
+    # One thread writes at a time, but not always the same: the loop moves to another where a driver keeps the first.
+    connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
     try:
         connection.execute("PRAGMA journal_mode = WAL").fetchone()
         set_up(connection, WRITER_CHECKPOINT_PAGES)

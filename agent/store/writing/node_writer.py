@@ -20,6 +20,7 @@ from ..file.codec import (
     encode_values,
     rollup_kind,
     row_encoder,
+    values_encoder,
 )
 from ..file.tables import TABLES, kept, write_rollups
 from .device_rows import DeviceRows
@@ -29,6 +30,7 @@ from .write_batch import Batch
 
 _ROLLUP_BATCH = 5000
 _TICK_BATCH = 500
+_encode_gpu, _encode_port, _encode_host = map(values_encoder, (GPU_STEPS, FABRIC_STEPS, HOST_STEPS))
 _NO_VALUES: Mapping[str, float] = {}
 
 
@@ -81,7 +83,7 @@ class NodeWriter:
     def __init__(self, batch: Batch, schedule: Schedule, node: Node, ts: float) -> None:
         self._batch = batch
         self._schedule = schedule
-        self.unknown_devices: set[str] = set()
+        self._unknown: set[str] = set()
         connection = batch.connection
         found = connection.execute("SELECT id, first_seen FROM node WHERE node = ?", (node.node,)).fetchone()
         self.id: int = found[0] if found else batch.next_id("node")
@@ -91,8 +93,9 @@ class NodeWriter:
         self._last_seen = ts
         self._written_last_seen: float | None = None
         self.node = node
-        self._gpus = DeviceRows(batch, self.id, "gpu", self.unknown_devices)
-        self._ports = DeviceRows(batch, self.id, "port", self.unknown_devices)
+        self._unpacked = batch.unpacked.setdefault(self.id, [])
+        self._gpus = DeviceRows(batch, self.id, "gpu", self._unknown)
+        self._ports = DeviceRows(batch, self.id, "port", self._unknown)
         self._absences: dict[tuple[str, str, str, str], list[Cell]] = {}
         self._absence_set: frozenset[Absence] | None = None
         self._uses: dict[tuple[str, str, str, bool], _Use] | None = None
@@ -100,6 +103,11 @@ class NodeWriter:
         self._load()
         self.set_node(node, ts)
         batch.before_write.append(self._touch)
+
+    @property
+    def unknown_devices(self) -> set[str]:
+        self._pack()
+        return self._unknown
 
     def set_node(self, node: Node, ts: float) -> None:
         """What the node is now; the last word counts."""
@@ -109,10 +117,12 @@ class NodeWriter:
 
     def set_gpus(self, gpus: Iterable[Gpu], ts: float) -> None:
         """The GPUs that are here from `ts` on. A changed GPU gets a new row, a GPU not named any more is closed."""
+        self._pack()
         self._gpus.set({gpu.uuid: gpu for gpu in gpus}, ts)
 
     def set_ports(self, ports: Iterable[FabricPort], ts: float) -> None:
         """The fabric ports that are here from `ts` on, as `set_gpus`."""
+        self._pack()
         self._ports.set({port.key: port for port in ports}, ts)
 
     def set_absences(self, absences: Iterable[Absence], ts: float) -> None:
@@ -182,7 +192,11 @@ class NodeWriter:
 
     def add_tick(self, tick: Tick) -> None:
         """Keep one tick. It waits in memory and is committed in batches (`Writer.open`)."""
-        self._add_tick(tick, commit=True)
+        self._hold(tick)
+        if self._schedule.is_due(tick.ts):
+            self._schedule.restart()
+            self._pack()
+            self._batch.commit()
 
     def add_agent_stats(self, stats: AgentStats) -> None:
         """Keep what watching cost."""
@@ -196,7 +210,7 @@ class NodeWriter:
         """Keep what a burst told. That of a GPU nobody named is not kept."""
         device = self._gpus.ids.get(burst.gpu_uuid)
         if device is None:
-            self.unknown_devices.add(burst.gpu_uuid)
+            self._unknown.add(burst.gpu_uuid)
             return
         row = minute_row(burst, device)
         self._batch.put_sample("gpu_burst", int(str(row[0])), row)
@@ -222,7 +236,7 @@ class NodeWriter:
         source = iter(ticks)
         while batch := list(islice(source, _TICK_BATCH)):
             for tick in batch:
-                self._add_tick(tick, commit=False)
+                self._hold(tick)
             self._batch.commit_or_raise()
 
     def put_rollups(self, table: RollupTable, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -278,41 +292,48 @@ class NodeWriter:
         use = _Use(number, row[0], self.id, gpu_uuid, ts_start, ts_end, basis, shared, mem_used_bytes)
         self._batch.put_row("workload_use", number, use.row)
 
+    def _hold(self, tick: Tick) -> None:
+        self._unpacked.append(tick)
+        self._last_seen = max(self._last_seen, tick.ts)
+
     def _touch(self) -> None:
-        """Let the node's row wait where the node was seen since it was last written."""
+        """Let the ticks wait as rows, and the node's row where the node was seen since it was last written."""
+        self._pack()
         if self._written_last_seen == self._last_seen:
             return
         self._written_last_seen = self._last_seen
         self._batch.put_row("node", self.id, (self.id, *kept(self.node), self._first_seen, self._last_seen))
 
-    def _add_tick(self, tick: Tick, *, commit: bool) -> None:
+    def _pack(self) -> None:
+        """Make rows of the ticks held, of the devices that are here: to be done before other devices are."""
+        for tick in self._unpacked:
+            self._put_tick(tick)
+        self._unpacked.clear()
+
+    def _put_tick(self, tick: Tick) -> None:
         number = self._batch.next_id("tick")
         base = number * DEVICES
         gpus: list[list[Cell]] = []
         for uuid, values in tick.gpus.items():
             device = self._gpus.ids.get(uuid)
             if device is None:
-                self.unknown_devices.add(uuid)
+                self._unknown.add(uuid)
             elif values:
-                gpus.append([base + device, *encode_values(values.get, GPU_STEPS)])
+                gpus.append([base + device, *_encode_gpu(values)])
+        states, fabric = tick.port_states, tick.fabric
         ports: list[list[Cell]] = []
-        for key in {**tick.port_states, **tick.fabric}:
+        for key in states if states.keys() >= fabric.keys() else {**states, **fabric}:
             device = self._ports.ids.get(key)
             if device is None:
-                self.unknown_devices.add(key)
+                self._unknown.add(key)
                 continue
-            state = tick.port_states.get(key)
+            state = states.get(key)
             active = None if state is None else int(state == "ACTIVE")
-            values = tick.fabric.get(key, _NO_VALUES)
+            values = fabric.get(key, _NO_VALUES)
             said = None if active else state  # the usual word is not kept with every sample
-            ports.append([base + device, active, said, *encode_values(values.get, FABRIC_STEPS)])
-        host = encode_values(tick.host.get, HOST_STEPS)
-        row = [number, self.id, tick.ts, round(tick.interval_seconds * 1000), *host]
-        self._last_seen = max(self._last_seen, tick.ts)
-        self._batch.put_tick(row, gpus, ports)
-        if commit and self._schedule.is_due(tick.ts):
-            self._schedule.restart()
-            self._batch.commit()
+            ports.append([base + device, active, said, *_encode_port(values)])
+        host = _encode_host(tick.host)
+        self._batch.put_tick([number, self.id, tick.ts, round(tick.interval_seconds * 1000), *host], gpus, ports)
 
     def _put_absence(self, absence: Absence, since: float, until: float | None) -> list[Cell]:
         number = self._batch.next_id("absence")

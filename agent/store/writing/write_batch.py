@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ....rules.base.errors import StoreError
-from ...model import Absence
+from ...model import Absence, Tick
 from ..file.codec import DEVICES, Cell, storable
 from ..file.disk_errors import held_absence, lost_absence, passing, write_error
 from ..file.integrity import is_damage, mark_of, marked
 from ..file.tables import INSERTS, TABLES, upsert
-from ..file.wal import LOG_KEPT_BYTES, checkpoint, log_bytes, log_path, transaction
+from ..file.wal import LOG_KEPT_BYTES, checkpoint, log_path, transaction
 
 _CACHED_WORKLOADS = 4096
 # The jobs bring the log home each minute. A writer without them does it itself, at every so many refused commits.
@@ -38,9 +38,13 @@ class Batch:
         self.before_write: list[Callable[[], None]] = []
         self._connection: sqlite3.Connection | None = connection
         self._file = _identity(path)
+        self._log_path = log_path(path)  # where links lead is asked once; what they lead to is told by `_identity`
         self._log: tuple[int, int] | None = None  # known after the first commit that is written
         self._rows: dict[str, dict[object, Sequence[Cell]]] = {table: {} for table in TABLES}
         self._samples: dict[str, list[Sequence[Cell]]] = {table: [] for table in INSERTS}
+        # Ticks that are not rows yet, by node: those of a commit are made rows together, while the code that does it is
+        # in the CPU's caches. `before_write` does it at the latest.
+        self.unpacked: dict[int, list[Tick]] = {}
         self._workloads: dict[str, Sequence[Cell]] = {}
         # Ticks that were let go, by node: when the first of them began, when the last ended.
         self._gaps: dict[int, tuple[float, float]] = {}
@@ -72,7 +76,7 @@ class Batch:
 
     @property
     def waiting_ticks(self) -> int:
-        return len(self._samples["tick"])
+        return len(self._samples["tick"]) + sum(map(len, self.unpacked.values()))
 
     def close(self) -> None:
         """Let go of the file; what waits is lost."""
@@ -171,7 +175,7 @@ class Batch:
 
     def _transact(self, write: Callable[[sqlite3.Connection], object]) -> None:
         connection = self.connection
-        log = log_path(self.path)
+        log = self._log_path
         if _identity(self.path) != self._file or (self._log is not None and _identity(log) != self._log):
             # Written on, an unlinked file would take every sample and show none.
             raise StoreError(
@@ -217,9 +221,15 @@ class Batch:
             raise write_error(self.path, error) from error
         self._hold(known[0], str(error), known[1])
 
+    def _log_bytes(self) -> int:
+        try:
+            return self._log_path.stat().st_size
+        except OSError:
+            return 0
+
     def _log_is_held(self) -> bool:
         """Whether the log outgrew its limit because a reader holds it; then nothing more is written into it."""
-        if log_bytes(self.path) <= self.max_log_bytes:
+        if self._log_bytes() <= self.max_log_bytes:
             return False
         self._refused += 1
         if self._refused % _REFUSED_COMMITS == 1:
@@ -231,7 +241,7 @@ class Batch:
                 return True
         self._hold(
             "log-held",
-            f"a reader has held its log of {log_bytes(self.path) / 1e6:.0f} MB in one long transaction",
+            f"a reader has held its log of {self._log_bytes() / 1e6:.0f} MB in one long transaction",
             f"End the program that reads {self.path.name} (fuser names it), or let it read a snapshot.",
         )
         return True

@@ -23,7 +23,7 @@ _PAGE_BYTES = resource.getpagesize()
 def snapshot() -> dict[str, float]:
     """CPU seconds so far. A thread has a clock of its own (pthread_getcpuclockid)."""
     found = {"at": time.monotonic(), "process": time.process_time(), "loop": 0.0, "driver": 0.0}
-    names = {"MainThread": "loop", "nvml": "driver"}
+    names = {"MainThread": "loop", "loop": "loop", "nvml": "driver"}
     for thread in threading.enumerate():
         if thread.name in names and thread.ident is not None:
             found[names[thread.name]] += time.clock_gettime(time.pthread_getcpuclockid(thread.ident))

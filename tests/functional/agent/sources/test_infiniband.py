@@ -148,6 +148,26 @@ def test_down_and_up_between_two_readings_of_counters_is_no_rate(tmp_path: Path)
     assert source.read(at(2)).fabric == {}
 
 
+def test_a_port_that_moved_something_is_not_asked_for_its_state(tmp_path: Path) -> None:
+    """It was active in the interval; one that stood still, or went back, may be down."""
+    tree, source = one_nic(tmp_path)
+    source.probe()
+    source.read(at(0))
+    tree.state("mlx5_0", "1: DOWN")
+    tree.counter("mlx5_0", "port_rcv_data", 250)
+    moved = source.read(at(1))
+    assert moved.port_states == {"mlx5_0/1": "ACTIVE"}
+    assert moved.fabric["mlx5_0/1"]["rx_bytes_per_second"] == 1000.0
+    still = source.read(at(2))
+    assert still.port_states == {"mlx5_0/1": "DOWN"} and still.fabric == {}
+    assert reasons(still) == {("mlx5_0/1", "*"): "port-not-active"}
+    tree.state("mlx5_0", "4: ACTIVE")
+    assert reasons(source.read(at(3))) == {("mlx5_0/1", "*"): "first-reading"}
+    tree.state("mlx5_0", "1: DOWN")
+    tree.counter("mlx5_0", "port_rcv_data", 10)  # as its driver leaves it after a reset
+    assert reasons(source.read(at(4))) == {("mlx5_0/1", "*"): "port-not-active"}
+
+
 def test_resets_wraps_and_long_gaps_are_gaps(tmp_path: Path) -> None:
     tree, source = one_nic(
         tmp_path, Port(counters={"port_xmit_data": 900, "port_rcv_data": 0, "port_xmit_wait": 2**32 - 2})

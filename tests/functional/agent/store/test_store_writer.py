@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
@@ -162,6 +163,20 @@ def test_a_gpu_that_went_away_and_came_back(path: Path, writer: Writer, node: No
         (T0 + 20, None),
     ]
     assert rows(path, "SELECT ts FROM gpu_samples WHERE gpu_uuid = 'GPU-1'") == [(T0 + 21,)]
+
+
+def test_a_tick_is_of_the_gpu_as_it_was_then(path: Path, writer: Writer, node: NodeWriter) -> None:
+    """Ticks become rows later, together; a change of the GPU comes in between."""
+    node.add_tick(tick(T0 + 1, sm_active=0.5))
+    assert writer.waiting_ticks == 1
+    node.set_gpus([dataclasses.replace(gpu, power_limit_watts=300.0) for gpu in GPUS], T0 + 2)
+    node.add_tick(tick(T0 + 3, sm_active=0.5))
+    assert writer.waiting_ticks == 2
+    writer.commit()
+    assert writer.waiting_ticks == 0
+    limits = "SELECT s.ts, g.power_limit_watts FROM gpu_sample r JOIN gpu g ON g.id = r.id % 4096 JOIN tick s"
+    found = rows(path, f"{limits} ON s.id = r.id / 4096 WHERE g.gpu_uuid = 'GPU-1' ORDER BY 1")
+    assert found == [(T0 + 1, 700.0), (T0 + 3, 300.0)]
 
 
 def test_devices_beyond_the_ids_are_named_not_mixed_up(path: Path, writer: Writer, node: NodeWriter) -> None:

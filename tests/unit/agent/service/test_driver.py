@@ -11,67 +11,17 @@ from pathlib import Path
 
 import pytest
 from skuwise.agent.base.clock import SystemClock
-from skuwise.agent.model import Absence, Gpu, Instant, Probe, Reading
+from skuwise.agent.model import Absence
 from skuwise.agent.service.driver.gpu_drivers import GpuDrivers
 from skuwise.agent.service.driver.guard import Deadlines, GuardedDriver
 from skuwise.agent.service.runtime.control import ControlServer
 from skuwise.agent.service.runtime.db_lock import DatabaseLock
 from skuwise.agent.service.runtime.notify import Notifier
 from skuwise.agent.service.runtime.supervisor import Supervisor
-from skuwise.agent.sources.base import Fault, UnreadGpu
-from skuwise.agent.sources.gpu_backend import NO_DRIVER, GpuBackend
+from skuwise.agent.sources.gpu_backend import GpuBackend
+from skuwise.tests.support.hanging_driver import Gpus, Session, at, reasons
 
 SHORT = Deadlines(read=0.5, open=0.5, close=0.5, retry=60.0)
-
-
-class Session:
-    """A driver over no library: opening succeeds, hangs or finds nothing."""
-
-    version = None
-
-    def __init__(self, here: bool = True) -> None:
-        self.fault: Fault | None = Fault(NO_DRIVER, "It is not open.", "")
-        self.here = here
-        self.answers = threading.Event()
-        self.answers.set()
-        self.gpus = Gpus(self)
-        self.sources = (self.gpus,)
-        self.beside = ()
-
-    def open(self, instant: Instant) -> None:
-        self.answers.wait()
-        self.fault = None if self.here else self.fault
-
-    def close(self) -> None:
-        self.fault = Fault("released", "It is closed.", "")
-
-    def burst_reader(self, max_gap_seconds: float, metrics: object) -> None:
-        return None
-
-    def unread_gpus(self) -> list[UnreadGpu]:
-        return []
-
-
-class Gpus:
-    """One GPU; `read` hangs while the session does."""
-
-    name = "nvml"
-
-    def __init__(self, session: Session) -> None:
-        self.session = session
-        self.reads = 0
-
-    def probe(self) -> Probe:
-        return Probe(gpus=(Gpu("GPU-1", 0, "H100"),))
-
-    def read(self, instant: Instant) -> Reading:
-        self.reads += 1
-        self.session.answers.wait()
-        return Reading(gpus={"GPU-1": {"power_watts": 300.0}})
-
-    def close(self) -> None:
-        self.session.answers.wait()
-        self.session.close()
 
 
 def driver(session: Session, sysfs: Path = Path("/nonexistent")) -> tuple[GuardedDriver, Gpus]:
@@ -80,14 +30,6 @@ def driver(session: Session, sysfs: Path = Path("/nonexistent")) -> tuple[Guarde
 
 def _backend(name: str) -> GpuBackend:
     return GpuBackend(name, name.upper(), "no library", (name,), lambda _: Session(), "module/nvidia/version")
-
-
-def at(seconds: float) -> Instant:
-    return Instant(1.8e9 + seconds, seconds)
-
-
-def reasons(reading: Reading) -> set[tuple[str, str]]:
-    return {(one.subject, one.reason) for one in reading.absences}
 
 
 def finish(guarded: GuardedDriver) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import struct
 
 import pynvml
 import pytest
 from skuwise.agent.sources.base import GAPS, AbsenceSet
 from skuwise.agent.sources.nvidia import gpm, nvml_fields
+from skuwise.agent.sources.nvidia import nvml_gauges as gauges
 from skuwise.agent.sources.nvidia.nvml_errors import NO_GPM, fault_of
 from skuwise.agent.sources.nvidia.nvml_fields import FieldBlock
 
@@ -95,3 +97,43 @@ def test_the_packed_layouts_are_those_of_the_binding():
     assert (metric.nvmlReturn.offset, metric.value.offset) == (4, 8)
     assert pynvml.c_nvmlGpmMetricsGet_t.metrics.offset == gpm._HEAD.size
     assert gpm._ROOM >= pynvml.NVML_GPM_METRIC_MAX
+
+
+@pytest.mark.parametrize(
+    ("place", "code", "value", "whole"),
+    [
+        (0, 0, 100.0, True),
+        (0, 0, 100.05, False),
+        (3, 0, math.nan, False),
+        (5, 0, -0.1, False),
+        (9, 3, 1.0, False),
+        (10, 0, 99e6, True),
+        (10, 0, 2e8, False),
+        (8, 0, math.inf, False),
+    ],
+)
+def test_gpm_answers_are_taken_together_only_where_each_is_sound(place, code, value, whole):
+    answers = bytearray(gpm._METRIC.size * len(gpm._ALL))
+    for number, asked in enumerate(gpm._ALL):
+        told = (code, value) if number == place else (0, 50.0)
+        gpm._METRIC.pack_into(answers, number * gpm._METRIC.size, asked.number, *told, 0, 0, 0)
+    values = gpm._usual(memoryview(answers))
+    assert (values is not None) == whole
+    if values is not None:
+        assert list(values) == [asked.metric for asked in gpm._ALL]
+        assert values[gpm._ALL[place].metric] == value * gpm._ALL[place].scale
+
+
+def test_where_the_gauges_leave_their_numbers_is_where_the_bindings_structures_have_them():
+    places = (
+        (gauges._UTIL_AT, pynvml.c_nvmlUtilization_t, "gpu"),
+        (gauges._TEMPERATURE_AT, pynvml.c_nvmlTemperature_v1_t, "temperature"),
+        (gauges._MEMORY_AT, pynvml.c_nvmlMemory_v2_t, "used"),
+    )
+    room = bytearray(gauges._ROOM.size)
+    for number, (at, structure, field) in enumerate(places, start=1):
+        setattr(structure.from_buffer(room, at), field, number)
+    for number, at in ((4, gauges._SM_AT), (5, gauges._MEM_AT)):
+        ctypes.c_uint.from_buffer(room, at).value = number
+    ctypes.c_ulonglong.from_buffer(room, gauges._REASONS_AT).value = 6
+    assert gauges._ROOM.unpack(room) == (1, 4, 5, 2, 6, 3)

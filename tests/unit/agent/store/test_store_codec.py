@@ -28,6 +28,7 @@ from skuwise.agent.store.file.codec import (
     row_id,
     storable,
     stored_columns,
+    values_encoder,
 )
 from skuwise.agent.store.file.migrations import migrate, migrations
 from skuwise.agent.store.file.tables import TABLES, write_rollups
@@ -203,6 +204,17 @@ def test_a_value_is_kept_within_half_a_quantum(value: float, step: tuple[str, fl
     (stored,) = encode_values({step[0]: value}.get, [step])
     assert stored is not None
     assert abs(stored / step[1] - value) <= 0.5 / step[1] * (1 + 1e-9) + value * 1e-15
+
+
+_ODD = st.sampled_from([math.nan, math.inf, -math.inf, 1e300, None, "text", True])
+
+
+@given(st.dictionaries(st.sampled_from([name for name, _ in GPU_STEPS]), st.floats(-1e13, 1e13) | _ODD))
+def test_the_prepared_encoder_gives_what_the_plain_one_does(reading: dict[str, float]) -> None:
+    whole = {name: 0.5 for name, _ in GPU_STEPS} | reading
+    encode = values_encoder(GPU_STEPS)
+    for values in (whole, reading):
+        assert encode(values) == encode_values(values.get, GPU_STEPS)
 
 
 def test_what_is_no_number_is_missing() -> None:

@@ -1,0 +1,83 @@
+"""A thread that calls a driver itself, and another one that takes over where the driver does not return.
+
+To hand every reading to a thread of the driver's wakes two threads at each tick, which costs more than the reading. So
+the loop's thread reads, and is itself what a hung driver may keep: its work then goes on, at the very tick where it
+stopped, on a new thread. The main thread does nothing but wait for that: the timer that wakes it is set before each
+reading and cleared after it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+from ...base.timer import Timer
+
+_T = TypeVar("_T")
+
+
+class Relieved(BaseException):
+    """This thread was away for so long that another one took over its work: it must touch nothing and end."""
+
+
+class Relief:
+    """Runs one piece of work on a thread, and on another where that one does not return from `away` within `seconds`.
+
+    Raises OSError from its constructor where the kernel has no timer.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._timer = Timer(seconds)
+        self._lock = threading.Lock()  # of whose turn it is
+        self._turn = 0
+        self._away = False
+        self._ended = False
+        self._error: BaseException | None = None
+
+    def run(self, work: Callable[[], None]) -> None:
+        """Wait, on this thread, until `work` has ended. Raises what it raises.
+
+        It is called anew, on another thread, where the one before is away for too long; it goes on from there.
+        """
+        self._ended, self._error = False, None
+        self._begin(work)
+        while not self._ended:
+            self._timer.wait()
+            with self._lock:
+                stuck, self._away = self._away, False
+                self._turn += stuck
+            if stuck:
+                self._begin(work)
+        if self._error is not None:
+            raise self._error
+
+    def away(self, function: Callable[[], _T]) -> _T:
+        """Call what may never return, from the thread of `work`. Raises Relieved where it returned too late."""
+        turn = self._turn
+        self._away = True
+        self._timer.set()
+        result = function()
+        with self._lock:
+            if self._turn != turn:
+                raise Relieved
+            self._away = False
+        self._timer.clear()
+        return result
+
+    def close(self) -> None:
+        self._timer.close()
+
+    def _begin(self, work: Callable[[], None]) -> None:
+        # It dies with the process, stuck or not.
+        threading.Thread(target=self._live, args=(work,), name="loop", daemon=True).start()
+
+    def _live(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Relieved:
+            return
+        except BaseException as error:  # it is the main thread's, which waits for the end
+            self._error = error
+        self._ended = True
+        self._timer.fire()

@@ -1,0 +1,192 @@
+"""A loop that reads the driver itself: what a hung, a slow and a failing driver do to it."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from skuwise.agent.base.timer import Timer
+from skuwise.agent.model import Instant, Probe, Reading
+from skuwise.agent.sampler import Sampled, Sampler, SamplingLoop
+from skuwise.agent.service.driver.guard import CALM_SECONDS, Deadlines, GuardedDriver
+from skuwise.agent.service.driver.relief import Relief
+from skuwise.agent.service.driver.worker import Call, Worker
+from skuwise.agent.sources.gpu_backend import GpuBackend
+from skuwise.tests.support.hanging_driver import Session, at, reasons
+from skuwise.tests.support.stepped_clock import SteppedClock
+
+SOON = 0.02
+
+
+def guarded(session: Session, **deadlines: float) -> GuardedDriver:
+    backend = GpuBackend("nvml", "NVML", "no library", ("nvml",), lambda _: Session())
+    limits = Deadlines(**{"read": 0.1, "open": 30.0, "close": 0.1, "retry": 60.0, **deadlines})
+    driver = GuardedDriver(backend, session, 1.0, 10.0, deadlines=limits)
+    driver.open(at(0))
+    return driver
+
+
+class Host:
+    """A source beside the driver: at which instants it was read, and by which thread."""
+
+    name = "host"
+
+    def __init__(self) -> None:
+        self.read_at: list[float] = []
+        self.threads: list[int] = []
+
+    def probe(self) -> Probe:
+        return Probe()
+
+    def read(self, instant: Instant) -> Reading:
+        self.read_at.append(instant.monotonic_seconds)
+        self.threads.append(threading.get_ident())
+        return Reading(host={"cpu_util": 0.5})
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class Run:
+    """An agent's loop over a driver that may hang and the host, relieved as the daemon does it."""
+
+    def __init__(self, session: Session, seconds: float) -> None:
+        self.driver, self.host, self.kept = guarded(session), Host(), list[Sampled]()
+        self.hang_after: int | None = None
+        self.session = session
+        sampler = Sampler([self.driver, self.host], 1.0, 10.0)
+        self.loop = SamplingLoop(
+            sampler, SteppedClock(1.8e9), self.keep, lambda _: None, lambda: 0, duration_seconds=seconds
+        )
+
+    def keep(self, sampled: Sampled) -> None:
+        self.kept.append(sampled)
+        if len(self.kept) == self.hang_after:
+            self.session.answers.clear()
+
+    def live(self) -> None:
+        relief = self.driver.relief = Relief(SOON)
+        relief.run(self.loop.run)
+        self.driver.relief = None
+        relief.close()
+
+
+@pytest.mark.parametrize("after", [None, 0, 3])
+def test_a_driver_that_hangs_costs_no_tick_of_the_others(after: int | None) -> None:
+    """`after` so many ticks; 0: at the very first reading, which is thrown away; None: never."""
+    session = Session()
+    run = Run(session, 6.0)
+    run.hang_after = after
+    if after == 0:
+        session.answers.clear()
+    run.live()
+    assert run.loop.kept == len(run.kept) == 6
+    assert run.host.read_at == [float(n) for n in range(7)]  # each tick once, the first one to count from
+    assert {one.tick.interval_seconds for one in run.kept} == {1.0}
+    whole = 6 if after is None else after
+    assert [bool(one.tick.gpus) for one in run.kept] == [number < whole for number in range(6)]
+    blind = {("nvml", "driver-hung"), ("GPU-1", "driver-hung")}
+    for one in run.kept[whole:]:
+        assert {(a.subject, a.reason) for a in one.absences} == blind
+    session.answers.set()
+    assert len(set(run.host.threads)) == (2 if after else 1)  # from the hang on another one reads
+
+
+def test_the_thread_that_was_kept_touches_nothing_when_it_comes_back() -> None:
+    session = Session()
+    run = Run(session, 4.0)
+    run.hang_after = 2
+    run.live()
+    kept = len(run.kept)
+    stuck = [one for one in threading.enumerate() if one.name == "loop"]
+    session.answers.set()
+    for thread in stuck:
+        thread.join(60)
+    assert not any(thread.is_alive() for thread in stuck)
+    assert len(run.kept) == kept == 4
+    # What it brought is late: its rates would count from a reading of unknown time.
+    assert reasons(run.driver.read(at(50))) == {("nvml", "driver-hung"), ("GPU-1", "driver-hung")}
+    assert run.driver.read(at(51)).gpus
+
+
+def test_a_driver_that_was_late_is_read_on_its_own_thread_for_some_minutes() -> None:
+    session = Session()
+    driver = guarded(session, read=60.0)
+    threads: list[int] = []
+    read = session.gpus.read
+
+    def watched(instant: Instant) -> Reading:
+        threads.append(threading.get_ident())
+        return read(instant)
+
+    session.gpus.read = watched  # type: ignore[method-assign]
+    session.answers.clear()
+    relief = driver.relief = Relief(SOON)
+    first, later = at(1), [at(2), at(1 + CALM_SECONDS - 1), at(1 + CALM_SECONDS)]
+    told: list[Reading] = []
+    lives: list[int] = []
+
+    def work() -> None:
+        lives.append(threading.get_ident())
+        driver.begin(first)
+        session.answers.set()
+        told.append(driver.read(first))
+        told.extend(driver.read(instant) for instant in later)
+
+    relief.run(work)
+    assert all(reading.gpus for reading in told) and len(told) == 4  # slow is not hung: nothing is lost
+    assert len(lives) == 2 and threads[0] == lives[0]
+    assert threads[1] == threads[2] and threads[1] not in lives
+    assert threads[3] == lives[1]
+    driver.relief = None
+    relief.close()
+    driver.close()
+
+
+def test_what_the_work_raises_is_raised_to_who_waits() -> None:
+    relief = Relief(SOON)
+
+    def work() -> None:
+        relief.away(lambda: None)
+        raise ValueError("the disk is gone")
+
+    with pytest.raises(ValueError, match="the disk is gone"):
+        relief.run(work)
+    said: list[str] = []
+    relief.run(lambda: said.append("again"))
+    assert said == ["again"]
+    relief.close()
+
+
+def test_a_timer_that_is_cleared_does_not_run_off() -> None:
+    timer = Timer(SOON)
+    timer.set()
+    timer.wait()
+    timer.set()
+    timer.clear()
+    timer.fire()
+    timer.wait()
+    woken = threading.Event()
+    waiting = threading.Thread(target=lambda: (timer.wait(), woken.set()), daemon=True)
+    waiting.start()
+    assert not woken.wait(5 * SOON)
+    timer.fire()
+    assert woken.wait(60)
+    timer.close()
+    timer.close()
+
+
+def test_a_job_is_done_here_only_while_the_thread_does_none() -> None:
+    worker = Worker("test")
+    begun, go_on = threading.Event(), threading.Event()
+    idle = Call(threading.get_ident)
+    assert worker.here(idle) and idle.done and idle.result == threading.get_ident()
+    busy = worker.start(lambda: begun.set() or go_on.wait(60))
+    assert begun.wait(60)
+    refused = Call(threading.get_ident)
+    assert not worker.here(refused) and not refused.done
+    go_on.set()
+    assert busy.wait(60)
+    worker.hand(refused)
+    assert refused.wait(60) and refused.result != threading.get_ident()
+    worker.stop()
