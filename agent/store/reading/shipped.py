@@ -79,9 +79,7 @@ def shipped(version: int) -> Shipped:
                     connection.execute(statement)
         made = connection.execute("SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
         tables = {
-            name: ShippedTable(sql, _single(sql), _columns(connection, name))
-            for kind, name, sql in made
-            if kind == "table"
+            name: ShippedTable(sql, _single(sql), _columns(connection, name)) for kind, name, sql in made if kind == "table"
         }
     views = {name: sql.replace("CREATE VIEW", "CREATE TEMP VIEW", 1) for kind, name, sql in made if kind == "view"}
     return Shipped(tables, views, frozenset(sql for kind, _, sql in made if kind == "index"))
