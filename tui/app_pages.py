@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from textual import events
-from textual.app import AwaitMount
 from textual.geometry import Region
 from textual.timer import Timer
-from textual.widget import Widget
+from textual.widget import AwaitMount, Widget
 
 from .app_base import HabitsApp
 from .data.preferences import Preferences

@@ -14,5 +14,5 @@ def put(place: Static, told: Content) -> None:
         return
     width = place.content_region.width
     place.update(told, layout=False)
-    if not width or told.get_height(place.styles, width) != place.content_region.height:
+    if not width or told.get_height({}, width) != place.content_region.height:
         place.refresh(layout=True)
