@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import ClassVar
 
 from textual.app import SystemCommand
@@ -14,7 +15,7 @@ from ..advisor.core.advice_types import Decision
 from ..advisor.core.verdict_types import WorkloadVerdict
 from ..rules.base.errors import SkuwiseError
 from ..rules.base.sanitize import clean
-from .app_base import HabitsApp
+from .app_pages import PagesApp
 from .data.background_jobs import JobDone, JobFailed, Jobs, JobTold, Tell, settle
 from .data.loaders import Loader
 from .data.preferences import Preferences, View
@@ -45,7 +46,7 @@ from .widgets.topbar import Header, TopBar
 _CLOCK_SECONDS = 5.0
 
 
-class SkuwiseApp(HabitsApp):
+class SkuwiseApp(PagesApp):
     """`loader` is asked for all data; `clock` gives Unix seconds. `workload`: opened when the data are there.
 
     `menu`: the pages, each with its number as its key. `monochrome`: begin without colours, whatever is remembered.
@@ -72,9 +73,10 @@ class SkuwiseApp(HabitsApp):
         memory: Preferences | None = None, told: str | None = None, menu: Sequence[type[Page]] = MENU,
     ) -> None:  # fmt: skip
         memory = memory or Preferences()
-        super().__init__(memory, loader.key, monochrome)
-        self._loader, self._clock, self._wanted = loader, clock, workload
         self._header = Header(clean(loader.name), tuple((page.NAME, page.LABEL) for page in menu))
+        pages = [(page.NAME, partial(page, self._header)) for page in menu]
+        super().__init__(memory, loader.key, monochrome, pages)
+        self._loader, self._clock, self._wanted = loader, clock, workload
         self._first = menu[0].NAME
         view = memory.views.get(loader.key, View())
         self._begin, self._told = view.page if view.page in dict(self._header.tabs) else self._first, told
@@ -86,7 +88,6 @@ class SkuwiseApp(HabitsApp):
         known = memory.theme if memory.theme in {theme.name for theme in THEMES} else COLOURS.name
         self.theme = MONOCHROME.name if monochrome else known or COLOURS.name
         for number, page in enumerate(menu, 1):
-            self.add_mode(page.NAME, lambda page=page: page(self._header))
             self.bind(str(number % 10), f"page('{page.NAME}')", description=page.LABEL, show=False)
 
     def on_mount(self) -> None:
@@ -131,7 +132,8 @@ class SkuwiseApp(HabitsApp):
             self.screen.update_state(self.state)
 
     def _tick(self) -> None:
-        self._become()
+        if self.is_running:  # there is no screen any more as it ends
+            self._become()
 
     def on_job_told(self, message: JobTold) -> None:
         if not self.jobs.current(message):
@@ -142,12 +144,13 @@ class SkuwiseApp(HabitsApp):
             self.screen.narrate(message.slot, clean(message.text))
 
     def on_job_done(self, message: JobDone) -> None:
-        if not self.jobs.current(message):
+        if not self.is_running or not self.jobs.current(message):  # as it ends, pages lose their widgets
             return
         result = message.result
         if message.slot == "reading":
             self._become(loaded=result, progress=None, error=None)
             self._open_wanted(result)
+            self.prepare()
         elif message.slot == "deciding":
             self._decided(*result)
         else:  # what a screen asked for: a function that hands it over
@@ -209,7 +212,8 @@ class SkuwiseApp(HabitsApp):
         self.push_screen(TextViewer(title, plain_text(told)))
 
     def on_state_wanted(self, message: StateWanted) -> None:
-        message.page.update_state(self.state)
+        if message.page in self.screen_stack:  # not one that is only being prepared
+            message.page.update_state(self.state)
 
     # Getting about
 
@@ -235,10 +239,10 @@ class SkuwiseApp(HabitsApp):
             self.switch_mode(self._first)
 
     def on_workload_wanted(self, message: WorkloadWanted) -> None:
-        self.push_screen(WorkloadPage(self._header, message.id))
+        self.push_screen(self.shaped(WorkloadPage(self._header, message.id)))
 
     def on_node_wanted(self, message: NodeWanted) -> None:
-        self.push_screen(NodePage(self._header, message.node, message.gpu, self._clock))
+        self.push_screen(self.shaped(NodePage(self._header, message.node, message.gpu, self._clock)))
 
     def on_text_wanted(self, message: TextWanted) -> None:
         loaded = self.state.loaded
@@ -295,7 +299,7 @@ class SkuwiseApp(HabitsApp):
         self._read_over(message.title, message.text)
 
     def on_what_if_wanted(self, message: WhatIfWanted) -> None:
-        self.push_screen(WhatIf(self._header, message.workload, message.node))
+        self.push_screen(self.shaped(WhatIf(self._header, message.workload, message.node)))
 
     def on_decision_wanted(self, message: DecisionWanted) -> None:
         def decide(answer: DecisionAnswer | None) -> None:

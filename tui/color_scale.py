@@ -55,6 +55,23 @@ def value_mark(share: float | None, told: str, width: int, *, mono: bool) -> Mar
     return Mark(label.center(width), _step_style(step))
 
 
+class ValueMarks:
+    """The marks of one measure on one scale, each made once: thousands of cells have some hundred between them. `top`:
+    where the scale ends."""
+
+    def __init__(self, top: float, *, mono: bool) -> None:
+        self._top, self._mono = top, mono
+        self._made: dict[tuple[str, int, int], Mark] = {}
+
+    def of(self, value: float, width: int) -> Mark:
+        share, told = min(max(value / self._top, 0.0), 1.0), f"{value:.0f}"
+        key = (told, _shade_number(share) if self._mono else round(share * (len(_CIVIDIS) - 1)), width)
+        known = self._made.get(key)
+        if known is None:
+            known = self._made[key] = value_mark(share, told, width, mono=self._mono)
+        return known
+
+
 def unobserved_mark(width: int, *, mono: bool) -> Mark:
     """A GPU of which nothing was observed: neither a value nor a gap in one."""
     return Mark(
@@ -84,4 +101,8 @@ def _style(colour: tuple[int, int, int], *, dark: bool) -> Style:
 
 def shade_of(share: float) -> str:
     """Five shades; the lowest is what is next to nothing, as against a gap for what is missing."""
-    return _SHADES[min(int(share * (len(_SHADES) - 1) + 0.95), len(_SHADES) - 1)]
+    return _SHADES[_shade_number(share)]
+
+
+def _shade_number(share: float) -> int:
+    return min(int(share * (len(_SHADES) - 1) + 0.95), len(_SHADES) - 1)

@@ -1,18 +1,12 @@
 """The charts of a report as small PNGs, and in words for whoever does not see them. No outside text is drawn.
 
 Their ground is transparent and their ink a grey of middle lightness: it keeps 4.2:1 on white and on a dark page alike,
-so that a mail client may turn the colours around it as it likes. They are drawn on the bare figure: matplotlib's axes
-and legends take several times as long, and a fleet has hundreds of teams.
+so that a mail client may turn the colours around it as it likes.
 """
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
-
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 
 from ..core import formatting as words
 from ..core.advice_types import Reconciliation
@@ -20,6 +14,7 @@ from ..views.aggregates import NOT_OBSERVED, FabricSum
 from ..views.document.model import Chart
 from ..views.document.report_content import FABRIC, KINDS, MONEY, Change, Story
 from ..views.document.sections import kinds_words
+from .ink import Ink, Words
 
 _INK = "#7b7b7b"
 # Blue and vermilion of the Okabe-Ito palette, which colour-blind readers can tell apart; each keeps 3:1 on white and on
@@ -30,24 +25,23 @@ _PARTS = {
     "drained": "#a569a0", "not observed": _GREY,
 }  # fmt: skip
 _WIDTH = 420  # CSS px, near a phone's width, so that the words stay legible there
-_DPI, _DENSITY = 96, 2  # CSS px to an inch; device pixels to one of them
-_POINTS = 9  # of all words
 _KINDS_MAX = 8
 _LEGEND = 3  # entries in a line
 
 
-def charts_of(story: Story) -> dict[str, Chart]:
-    """The charts that say something about a story, by name. A team's other figures are few, and stand in sentences."""
+def charts_of(story: Story, lettering: Words) -> dict[str, Chart]:
+    """The charts that say something about a story, by name. A team's other figures are few, and stand in sentences.
+    `lettering`: kept from one story to the next, for most words are in all of them."""
     whole = story.team is None
     drawn = {
-        KINDS: kinds_chart(story.hours_by_kind),
-        FABRIC: fabric_chart(story.fabrics) if whole else None,
-        MONEY: money_chart(story.advice.summary.reconciliation) if whole else None,
+        KINDS: kinds_chart(story.hours_by_kind, lettering),
+        FABRIC: fabric_chart(story.fabrics, lettering) if whole else None,
+        MONEY: money_chart(story.advice.summary.reconciliation, lettering) if whole else None,
     }
     return {name: chart for name, chart in drawn.items() if chart is not None}
 
 
-def kinds_chart(kinds: Mapping[str, Change]) -> Chart | None:
+def kinds_chart(kinds: Mapping[str, Change], lettering: Words) -> Chart | None:
     """GPU-hours by kind, this week over the week before. None: there are not two kinds to compare."""
     top = max((max(change.now or 0.0, change.before or 0.0) for change in kinds.values()), default=0.0)
     rows = [(kind, c) for kind, c in kinds.items() if max(c.now or 0.0, c.before or 0.0) > top / 1000][:_KINDS_MAX]
@@ -55,7 +49,7 @@ def kinds_chart(kinds: Mapping[str, Change]) -> Chart | None:
         return None
     compared = any(change.before is not None for _, change in rows)
     row, head, left, room = 32, 26 if compared else 4, 122, _WIDTH - 122 - 54
-    ink = _Ink(head + row * len(rows))
+    ink = _Drawing(head + row * len(rows), lettering)
     if compared:
         ink.legend([("this week", _NOW), ("last week", _GREY)])
     for place, (kind, change) in enumerate(rows):
@@ -69,13 +63,13 @@ def kinds_chart(kinds: Mapping[str, Change]) -> Chart | None:
     return ink.chart(KINDS, kinds_words(kinds))
 
 
-def money_chart(money: Reconciliation) -> Chart | None:
+def money_chart(money: Reconciliation, lettering: Words) -> Chart | None:
     """The cost breakdown as one bar. None: no price is known, or there is one part only."""
     parts = [(part, value, _PARTS[part]) for part, value in words.money_parts(money)]
-    return _bar(parts, MONEY, "Cost breakdown")
+    return _bar(parts, MONEY, "Cost breakdown", lettering)
 
 
-def fabric_chart(fabrics: Sequence[FabricSum]) -> Chart | None:
+def fabric_chart(fabrics: Sequence[FabricSum], lettering: Words) -> Chart | None:
     """What was paid for the fabrics, by whether they carried anything. None: no price is known, or all did the same."""
     priced = [f for f in fabrics if f.cost_usd is not None]
     paid, silent, unseen = (
@@ -83,17 +77,17 @@ def fabric_chart(fabrics: Sequence[FabricSum]) -> Chart | None:
     )
     used = paid - silent - unseen
     parts = [("in use", used, _NOW), ("no traffic", silent, _WASTE), ("not observed", unseen, _GREY)]
-    return _bar(parts, FABRIC, "Fabric cost")
+    return _bar(parts, FABRIC, "Fabric cost", lettering)
 
 
-def _bar(parts: Sequence[tuple[str, float, str]], name: str, title: str) -> Chart | None:
+def _bar(parts: Sequence[tuple[str, float, str]], name: str, title: str, lettering: Words) -> Chart | None:
     """One bar of parts with their dollars and colours. None: there are not two of them to compare."""
     total = sum(value for _, value, _ in parts)
     shown = [part for part in parts if part[1] > 0.005 * total]
     if total <= 0 or len(shown) < 2:
         return None
     head = 8 + 18 * -(-len(shown) // _LEGEND)
-    ink, left = _Ink(head + 28), 0.0
+    ink, left = _Drawing(head + 28, lettering), 0.0
     ink.legend([(part, color) for part, _, color in shown])
     for _, value, color in parts:
         ink.box(left, head, _WIDTH * value / total, 24, color)
@@ -102,24 +96,13 @@ def _bar(parts: Sequence[tuple[str, float, str]], name: str, title: str) -> Char
     return ink.chart(name, f"{title}: {told} (total {words.usd(total)}).")
 
 
-class _Ink:
-    """A bare figure, in CSS pixels from its upper left."""
+class _Drawing:
+    """A chart as wide as all of them, in CSS pixels from its upper left."""
 
-    def __init__(self, height: int) -> None:
+    def __init__(self, height: int, lettering: Words) -> None:
         self._height = height
-        self._figure = Figure(figsize=(_WIDTH / _DPI, height / _DPI), dpi=_DPI * _DENSITY)
-        FigureCanvasAgg(self._figure)
-
-    def box(self, x: float, y: float, width: float, height: float, color: str) -> None:
-        corner = (x / _WIDTH, 1 - (y + height) / self._height)
-        size = (width / _WIDTH, height / self._height)
-        self._figure.add_artist(Rectangle(corner, *size, color=color, linewidth=0, transform=self._figure.transFigure))
-
-    def word(self, x: float, y: float, text: str, align: str = "left") -> None:
-        self._figure.text(
-            x / _WIDTH, 1 - y / self._height, text, color=_INK, fontsize=_POINTS, ha=align, va="center_baseline",
-            parse_math=False,
-        )  # fmt: skip
+        self._ink = Ink(_WIDTH, height, _INK, lettering)
+        self.box, self.word = self._ink.box, self._ink.word
 
     def legend(self, entries: Sequence[tuple[str, str]]) -> None:
         for place, (name, color) in enumerate(entries):
@@ -128,7 +111,4 @@ class _Ink:
             self.word(x + 15, y + 9, name)
 
     def chart(self, name: str, alt: str) -> Chart:
-        out = io.BytesIO()
-        # No version within: the same figures give the same bytes.
-        self._figure.savefig(out, format="png", transparent=True, metadata={"Software": None})
-        return Chart(name, out.getvalue(), alt, _WIDTH, self._height)
+        return Chart(name, self._ink.png(), alt, _WIDTH, self._height)

@@ -14,6 +14,7 @@ from ..render.charts import charts_of
 from ..render.format import Screen
 from ..render.formats.csv import csv_text
 from ..render.html import mail_html
+from ..render.ink import Words
 from ..render.text import mail_text
 from ..views.document.mail_document import NO_LINKS, ReaderLinks, mail_document
 from ..views.document.report_content import Story, TeamRow
@@ -28,9 +29,12 @@ _PLAIN_MAX = 512 * 1024
 _LISTS = ("csv", "json")  # the formats of the lists
 
 
-def letter_of(story: Story, *, links: ReaderLinks = NO_LINKS, lists_max: int = LISTS_MAX) -> Letter:
-    """The mail of a story, before anybody is addressed. `lists_max`: bytes of all its lists together."""
-    charts = charts_of(story)
+def letter_of(
+    story: Story, *, links: ReaderLinks = NO_LINKS, lists_max: int = LISTS_MAX, lettering: Words | None = None
+) -> Letter:
+    """The mail of a story, before anybody is addressed. `lists_max`: bytes of all its lists together; `lettering`: kept
+    from one mail to the next, so that the words of their charts are drawn once."""
+    charts = charts_of(story, lettering or Words())
     lists, left_out = _fitting(_lists(story), lists_max)
     lengths = Lengths()
     page = mail_document(story, charts, lengths, left_out, links)

@@ -10,6 +10,7 @@ from ..ledger.outcomes import MoveOutcome
 from ..ledger.plans.standing import PlanStanding
 from ..mail.letter import Letter
 from ..mail.routes import Routes, TeamRoute
+from ..render.ink import Words
 from ..views.document.mail_document import NO_LINKS, ReaderLinks
 from ..views.document.report_content import story_of
 from .by_team import outcomes_of, plan_of, split_by_team
@@ -49,6 +50,7 @@ class WeeklyReports:
         """The letters of `teams`, one after the other; the team "" is the fleet."""
         parts = self._parts(self.advice)
         parts_before = self._parts(self.before) if self.before is not None else None
+        lettering = Words()
         for team in teams:
             told = self.told(team.name)
             if team.name == FLEET.name:
@@ -64,7 +66,8 @@ class WeeklyReports:
                     plan=plan_of(self.plan, parts, team.name),
                 )  # fmt: skip
             if self.with_empty or not story.empty:
-                yield Report(team, letter_of(story, links=self.links), story.told_in_full, self.advice.fleet)
+                letter = letter_of(story, links=self.links, lettering=lettering)
+                yield Report(team, letter, story.told_in_full, self.advice.fleet)
 
     def _parts(self, advice: Advice) -> Mapping[str | None, Advice]:
         names = [team.name for team in self.routes.teams]

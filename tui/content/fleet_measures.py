@@ -84,8 +84,49 @@ class FleetMap:
         """Where the measure's scale ends."""
         if measure.top is not None or measure.of is None:
             return measure.top or 1.0
-        values = (measure.of(gpu) for node in self.nodes for gpu in node.gpus)
-        return nice(max((value for value in values if value is not None), default=0.0))
+        if measure.name not in self._tops:
+            values = (measure.of(gpu) for node in self.nodes for gpu in node.gpus)
+            self._tops[measure.name] = nice(max((value for value in values if value is not None), default=0.0))
+        return self._tops[measure.name]
+
+    @cached_property
+    def _tops(self) -> dict[str, float]:
+        return {}
+
+    @cached_property
+    def any_dark(self) -> bool:
+        """Whether of some GPU nothing was observed."""
+        return any(gpu.unobserved is not None for node in self.nodes for gpu in node.gpus)
+
+    @cached_property
+    def short_names(self) -> Mapping[str, str]:
+        """Of the nodes, as `shortened`."""
+        return shortened([node.node for node in self.nodes])
+
+    @cached_property
+    def _titles(self) -> dict[tuple[str, str], tuple[str, ...]]:
+        return {}
+
+    def titles(self, by: str, measure: MapMeasure) -> tuple[str, ...]:
+        """Of the groups, in their order: ``azure/ND96 · 12 nodes, 96 GPUs · mean 62 %``."""
+        known = self._titles.get((by, measure.name))
+        if known is None:
+            known = tuple(self._title(name, nodes, measure) for name, nodes in self.grouped(by))
+            self._titles[by, measure.name] = known
+        return known
+
+    def _title(self, name: str, nodes: Sequence[NodeUse], measure: MapMeasure) -> str:
+        count = sum(len(self.spots(node)) for node in nodes)
+        told = f"{name} · {_counted(len(nodes), 'node')}, {_counted(count, 'GPU')}"
+        dark = sum(gpu.unobserved is not None for node in nodes for gpu in node.gpus) if self.any_dark else 0
+        if dark:
+            told += f", {dark:,} not observed"
+        of = measure.of
+        if of is not None:
+            values = [value for node in nodes for gpu in node.gpus if (value := of(gpu)) is not None]
+            if values:
+                told += f" · mean {value_words(sum(values) / len(values), measure)}"
+        return told
 
     @cached_property
     def _spots(self) -> dict[int, tuple[Spot, ...]]:
@@ -192,6 +233,10 @@ def value_words(value: float | None, measure: MapMeasure) -> str:
 def _rounded(value: float) -> float:
     """To what a person needs: whole numbers from 10 on."""
     return round(value) if value >= 10 else float(f"{value:.2g}")
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def _gpu_skus(node: NodeUse) -> str:

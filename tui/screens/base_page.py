@@ -8,11 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar
 
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
+from textual.geometry import Size
 from textual.message import Message
 from textual.screen import Screen
+from textual.widget import Widget
 
 from ..data.background_jobs import Tell
 from ..data.loaders import Loader
@@ -97,12 +100,16 @@ class Page(Screen[None]):
     ABOUT: ClassVar[str] = ""
     # Whether the page needs telemetry; without, it is shown at once.
     NEEDS_DATA: ClassVar[bool] = True
+    # Whether data may be put into it before anybody comes: where that asks for no search, and for no work that another
+    # page could want at the same time.
+    AHEAD: ClassVar[bool] = False
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "back", "Back", show=False)]
 
     def __init__(self, header: Header) -> None:
         super().__init__()
         self._header = header
         self._loaded: Loaded | None = None
+        self.set_class(self.NEEDS_DATA, "-empty", update=False)
 
     def compose(self) -> ComposeResult:
         yield TopBar(self._header, self.NAME)
@@ -119,6 +126,12 @@ class Page(Screen[None]):
         """Show what was read."""
         raise NotImplementedError
 
+    def begin_at(self, selector: str | type[Widget]) -> None:
+        """Put the focus on a widget. A page that is built as the program ends may have none."""
+        for widget in self.query(selector):
+            widget.focus()
+            return
+
     def narrate(self, slot: str, text: str) -> None:
         """Say what is being done in a slot. Another page may have wanted it."""
 
@@ -132,10 +145,42 @@ class Page(Screen[None]):
         """Id of the workload that the cursor is on, or that what it is on is about; None: there is none."""
         return None
 
-    def on_mount(self) -> None:
-        self.set_class(self.NEEDS_DATA, "-empty")
+    def shape(self, size: Size, *, empty: bool) -> None:
+        """Take the classes that belong to a terminal of this size, before there are widgets that would be styled anew
+        for each of them. `empty`: nothing was read yet."""
+        across = self.app.HORIZONTAL_BREAKPOINTS or []
+        wide = self._get_breakpoint_classes(size.width, across)
+        named = {name: name in wide for _, name in across}
+        self.update_classes({**named, "-vast": size.width >= _VAST, "-empty": empty and self.NEEDS_DATA}, update=False)
 
-    def on_screen_resume(self) -> None:
+    @property
+    def stands(self) -> bool:
+        """Whether all its widgets are there."""
+        return self.is_mounted and all(one.is_mounted for one in self.walk_children(Widget))
+
+    @property
+    def laid_out(self) -> bool:
+        """Whether it can be painted as it is."""
+        return self.stands and bool(self.size)
+
+    def renew(self, state: State) -> bool:
+        """Take data before anybody comes; False: it has them, or must not yet."""
+        if not self.AHEAD or state.loaded is None or state.loaded is self._loaded:
+            return False
+        self.update_state(state)
+        return True
+
+    def lay_out(self, size: Size) -> bool:
+        """Lay the widgets out before anybody comes; False: they are."""
+        if self.size == size and not self._layout_required:
+            return False
+        self._refresh_layout(size)
+        self._layout_required = False
+        return True
+
+    def on_screen_resume(self, event: events.ScreenResume) -> None:
+        # Nothing outdates styles while a page is away: another theme is noticed when it comes back.
+        event.refresh_styles = False
         self.post_message(StateWanted(self))
 
     def on_resize(self) -> None:

@@ -26,6 +26,7 @@ NodeRow = tuple["NodeHealth", float]
 
 class Doctor(Page):
     NAME, LABEL = "doctor", "Doctor"
+    AHEAD = True
     ABOUT: ClassVar[str] = (
         "The data behind the figures: each node with the age of its newest data, and the metrics that were not "
         "available at the end of the window. The last panel shows why the selected metric is missing, how to fix "
@@ -48,7 +49,7 @@ class Doctor(Page):
             yield Static(classes="prose")
 
     def on_mount(self) -> None:
-        self.query_one("#lacks").focus()
+        self.begin_at("#lacks")
 
     def set_data(self, loaded: Loaded) -> None:
         self._notes = loaded.shown.notes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 from rich.text import Text
@@ -13,7 +13,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from ..cell_text import fit, line, lines
-from ..color_scale import KINDS, MISSING, Mark, kind_mark, unobserved_mark, value_mark
+from ..color_scale import KINDS, MISSING, Mark, ValueMarks, kind_mark, unobserved_mark, value_mark
 from ..content.fleet_measures import (
     GROUPINGS,
     MEASURES,
@@ -21,7 +21,6 @@ from ..content.fleet_measures import (
     MapMeasure,
     Spot,
     fleet_map,
-    shortened,
     unobserved,
     value_words,
 )
@@ -30,6 +29,7 @@ from ..data.loaders import Loader
 from ..state import Loaded
 from ..themes import MONOCHROME
 from ..widgets.heatmap import MOST_IN_A_TILE, HeatMap, MapBand, MapTile
+from ..widgets.prose import put
 from .base_page import Header, NodeWanted, Page, WorkloadWanted, WorkWanted
 
 _EDGES = 4  # border and padding of a panel
@@ -39,6 +39,7 @@ _ROOM_FOR_LEGEND = 14  # lines of the terminal
 
 class FleetPage(Page):
     NAME, LABEL = "fleet", "Fleet"
+    AHEAD = True
     ABOUT: ClassVar[str] = (
         "Every GPU as a cell, every node as a row of cells. Press m to select the metric, a mean over the window. "
         "Press v to group by SKU, by fabric (the compute ports observed) or by team. The arrows move by GPU, n and "
@@ -56,6 +57,7 @@ class FleetPage(Page):
     def __init__(self, header: Header) -> None:
         super().__init__(header)
         self._map: FleetMap | None = None
+        self._tiles: Mapping[int, Sequence[MapTile]] = {}
         self._measure, self._by = 0, 0
         self._window = ""
 
@@ -67,7 +69,7 @@ class FleetPage(Page):
             yield Static(classes="prose", id="spot")
 
     def on_mount(self) -> None:
-        self.query_one(HeatMap).focus()
+        self.begin_at(HeatMap)
         self.watch(self.app, "theme", self._draw, init=False)
 
     def set_data(self, loaded: Loaded) -> None:
@@ -77,13 +79,16 @@ class FleetPage(Page):
             from ...advisor.telemetry.fleet_map import nodes_with_gpus  # noqa: PLC0415 - it needs pandas
 
             found = fleet_map(nodes_with_gpus(loaded.frame, loaded.shown.summary.unobserved), loaded.shown)
-            return lambda: self.set_map(found)
+            tiles = tiles_of(found)
+            for by in GROUPINGS:  # what is made here is not made at a key
+                found.titles(by, MEASURES[0])
+            return lambda: self.set_map(found, tiles)
 
         self.post_message(WorkWanted("fleet", work))
 
-    def set_map(self, found: FleetMap) -> None:
-        """Show a fleet."""
-        self._map = found
+    def set_map(self, found: FleetMap, tiles: Mapping[int, Sequence[MapTile]]) -> None:
+        """Show a fleet. `tiles`: as `tiles_of`."""
+        self._map, self._tiles = found, tiles
         self._draw()
 
     def on_resize(self) -> None:
@@ -104,7 +109,8 @@ class FleetPage(Page):
     def action_measure(self, by: int) -> None:
         self._measure = (self._measure + by) % len(MEASURES)
         if self._map is not None:
-            self.query_one(HeatMap).repaint(self._titles(self._map), self._paint(self._map))
+            titles = self._map.titles(GROUPINGS[self._by], self.measure)
+            self.query_one(HeatMap).repaint(titles, self._paint(self._map))
             self._tell()
 
     def action_group(self) -> None:
@@ -117,7 +123,7 @@ class FleetPage(Page):
             self.post_message(WorkloadWanted(verdict.id))
 
     def on_heat_map_moved(self) -> None:
-        self._tell()
+        self._tell_spot()
 
     def on_heat_map_opened(self, event: HeatMap.Opened) -> None:
         gpu = event.item.gpu
@@ -131,28 +137,13 @@ class FleetPage(Page):
         found = self._map
         if found is None:
             return
-        names = shortened([node.node for node in found.nodes])
+        by = GROUPINGS[self._by]
         bands = [
-            MapBand(title, tuple(tile for node in nodes for tile in _tiles(names[node.node], found.spots(node))))
-            for title, (_, nodes) in zip(self._titles(found), found.grouped(GROUPINGS[self._by]), strict=True)
+            MapBand(title, tuple(tile for node in nodes for tile in self._tiles[id(node)]))
+            for title, (_, nodes) in zip(found.titles(by, self.measure), found.grouped(by), strict=True)
         ]
         self.query_one(HeatMap).set_data(bands, self._paint(found))
         self._tell()
-
-    def _titles(self, found: FleetMap) -> list[str]:
-        """``azure/ND96 · 12 nodes, 96 GPUs · mean 62 %``."""
-        titles = []
-        for name, nodes in found.grouped(GROUPINGS[self._by]):
-            all_spots = [spot for node in nodes for spot in found.spots(node)]
-            told = f"{name} · {_counted(len(nodes), 'node')}, {_counted(len(all_spots), 'GPU')}"
-            dark = sum(unobserved(spot) is not None for spot in all_spots)
-            if dark:
-                told += f", {dark:,} not observed"
-            values = [v for spot in all_spots if (v := found.value(spot, self.measure)) is not None]
-            if values:
-                told += f" · mean {value_words(sum(values) / len(values), self.measure)}"
-            titles.append(told)
-        return titles
 
     def _paint(self, found: FleetMap) -> Callable[[Spot, int], Mark]:
         measure, mono, top = self.measure, self._mono, found.top(self.measure)
@@ -166,33 +157,44 @@ class FleetPage(Page):
 
             return kind
 
+        of, marks = measure.of, ValueMarks(top, mono=mono)
+
         def value(spot: Spot, width: int) -> Mark:
-            if unobserved(spot) is not None:
-                return unobserved_mark(width, mono=mono)
-            known = found.value(spot, measure)
-            if known is None:
+            gpu = spot.gpu
+            if gpu is None:
                 return value_mark(None, "", width, mono=mono)
-            return value_mark(known / top, f"{known:.0f}", width, mono=mono)
+            if gpu.unobserved is not None:
+                return unobserved_mark(width, mono=mono)
+            known = of(gpu)
+            return marks.of(known, width) if known is not None else value_mark(None, "", width, mono=mono)
 
         return value
 
     def _tell(self) -> None:
-        found, spot = self._map, self.query_one(HeatMap).item
-        if found is None or not isinstance(spot, Spot):
+        """What stands around the map."""
+        found = self._map
+        if found is None or self.query_one(HeatMap).item is None:
             return
-        self.query_one("#map").border_title = Content(f"Fleet: {self.measure.name}, by {GROUPINGS[self._by]}")
-        self.query_one("#legend", Static).update(self._legend(found))
-        self.query_one("#spot", Static).update(self._spot(found, spot))
+        told, panel = Content(f"Fleet: {self.measure.name}, by {GROUPINGS[self._by]}"), self.query_one("#map")
+        if str(panel.border_title) != told.plain:  # each setting paints the whole panel
+            panel.border_title = told
+        put(self.query_one("#legend", Static), self._legend(found))
+        self._tell_spot()
+
+    def _tell_spot(self) -> None:
+        found, spot = self._map, self.query_one(HeatMap).item
+        if found is not None and isinstance(spot, Spot):
+            put(self.query_one("#spot", Static), self._spot(found, spot))
 
     def _legend(self, found: FleetMap) -> Content:
         measure, mono = self.measure, self._mono
         if measure.of is None:
-            dark = [_drawn(unobserved_mark(1, mono=mono)), " not observed  "] if _any_dark(found) else []
+            dark = [_drawn(unobserved_mark(1, mono=mono)), " not observed  "] if found.any_dark else []
             parts = [Content.assemble(_drawn(kind_mark(kind, 3, mono=mono)), f" {kind}  ") for kind in KINDS]
             return Content.assemble(*dark, *parts, f"{MISSING} none")
         ramp = [_drawn(value_mark(n / (_STEPS - 1), "", 1, mono=mono)) for n in range(_STEPS)]
         told = Content.assemble("0 ", *ramp, f" {value_words(found.top(measure), measure)}")
-        if _any_dark(found):
+        if found.any_dark:
             told = Content.assemble(told, "   ", _drawn(unobserved_mark(1, mono=mono)), " not observed")
         for more in (f"   {MISSING} not measured", f"   mean over {self._window}"):
             if told.cell_length + len(more) <= self._room:
@@ -224,22 +226,19 @@ class FleetPage(Page):
         return max(self.size.width - _EDGES, 20)
 
 
+def tiles_of(found: FleetMap) -> dict[int, list[MapTile]]:
+    """The tiles of each node, by its identity: names may recur from one cluster to another."""
+    return {id(node): _tiles(found.short_names[node.node], found.spots(node)) for node in found.nodes}
+
+
 def _tiles(name: str, places: tuple[Spot, ...]) -> list[MapTile]:
     """A node's GPUs in tiles; from the second on the name stands for itself."""
     parts = [places[at : at + MOST_IN_A_TILE] for at in range(0, len(places), MOST_IN_A_TILE)]
     return [MapTile(name if n == 0 else f"{name} +{n * MOST_IN_A_TILE}", part) for n, part in enumerate(parts)]
 
 
-def _any_dark(found: FleetMap) -> bool:
-    return any(unobserved(spot) is not None for node in found.nodes for spot in found.spots(node))
-
-
 def _place(spot: Spot) -> tuple[str, str]:
     return spot.node.node, spot.gpu.gpu_uuid if spot.gpu is not None else ""
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def _drawn(mark: Mark) -> Content:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container, Vertical
@@ -68,10 +69,10 @@ class Incidents(Page):
                 yield Static(id="told", classes="prose")
 
     def on_mount(self) -> None:
-        self.query_one(ItemTable).focus()
+        self.begin_at(ItemTable)
         self.set_interval(_AGAIN_SECONDS, self._again)
 
-    def on_screen_resume(self) -> None:
+    def on_screen_resume(self, event: events.ScreenResume) -> None:  # noqa: ARG002 - Page has its own, called as well
         self.action_reread()
 
     def _again(self) -> None:

@@ -83,7 +83,7 @@ class NodePage(Page):
                     yield Sparklines(empty="No data.", id="host")
 
     def on_mount(self) -> None:
-        self.query_one("#gpus").focus()
+        self.begin_at("#gpus")
         self.set_interval(_LOOK_SECONDS, self._look)
 
     @property

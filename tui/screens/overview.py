@@ -73,7 +73,7 @@ class Overview(Page):
                     yield Static(id="coverage", classes="prose")
 
     def on_mount(self) -> None:
-        self.query_one(ItemTable).focus()
+        self.begin_at(ItemTable)
 
     @property
     def subject(self) -> str | None:

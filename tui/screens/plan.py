@@ -123,7 +123,7 @@ class PlanPage(Page):
                     yield Static(classes="prose")
 
     def on_mount(self) -> None:
-        self.query_one("#pools").focus()
+        self.begin_at("#pools")
 
     @property
     def subject(self) -> str | None:

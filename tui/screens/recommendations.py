@@ -40,6 +40,7 @@ class DecisionWanted(Message):
 
 class Recommendations(Page):
     NAME, LABEL = "recommendations", "Recommendations"
+    AHEAD = True
     ABOUT: ClassVar[str] = (
         "What to change, the largest savings first. Savings are dollars in cash. Freed GPU-hours are capacity and "
         "count in no sum. Recommendations that are blocked or below the minimum gain are folded; press u to show "
@@ -74,7 +75,7 @@ class Recommendations(Page):
                 yield Static(id="reasons", classes="prose")
 
     def on_mount(self) -> None:
-        self.query_one(ItemTable).focus()
+        self.begin_at(ItemTable)
 
     @property
     def subject(self) -> str | None:

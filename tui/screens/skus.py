@@ -54,7 +54,7 @@ class Skus(Page):
             yield SearchTable(nodes, "nodes", id="nodes")
 
     def on_mount(self) -> None:
-        self.query_one("#gpus ItemTable").focus()
+        self.begin_at("#gpus ItemTable")
 
         def work(loader: Loader, tell: Tell) -> Callable[[], None]:  # noqa: ARG001 - it is soon done
             catalog = loader.rulebook().catalog

@@ -94,7 +94,7 @@ class WhatIf(Page):
                 yield Static(classes="prose")
 
     def on_mount(self) -> None:
-        self.query_one(ItemTable).focus()
+        self.begin_at(ItemTable)
 
     @property
     def subject(self) -> str | None:

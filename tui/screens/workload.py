@@ -95,7 +95,7 @@ class WorkloadPage(Page):
         self.query_one("#short").display = False
         for panel in self.query(".plot"):
             panel.display = False
-        self.query_one("#story").focus()
+        self.begin_at("#story")
 
     @property
     def subject(self) -> str | None:

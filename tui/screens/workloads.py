@@ -21,6 +21,7 @@ from .base_page import Page, WhatIfWanted, WorkloadWanted
 
 class Workloads(Page):
     NAME, LABEL = "workloads", "Workloads"
+    AHEAD = True
     ABOUT: ClassVar[str] = (
         "Every workload of the window: its kind, its bottleneck, its GPU-hours and its cost. Press / to search "
         "names, ids, owners, nodes, kinds and bottlenecks. Press s to sort by the next column, S to reverse the "
@@ -33,7 +34,7 @@ class Workloads(Page):
         yield SearchTable(workload_table("workloads"), "workloads", id="finder")
 
     def on_mount(self) -> None:
-        self.query_one(ItemTable).focus()
+        self.begin_at(ItemTable)
 
     @property
     def subject(self) -> str | None:

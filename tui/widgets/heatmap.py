@@ -93,10 +93,11 @@ class HeatMap(ScrollView, can_focus=True):
         self._items: list[Any] = []
         self._lines: list[_Line] = []
         self._line_of: list[int] = []  # of each cell
-        self._wide, self._named, self._slots = 2, _NAME_LEAST, 1
+        self._wide, self._named, self._slots, self._per_line = 2, _NAME_LEAST, 1, 1
         self._longest = 0  # cells of the longest name
         self._base = Style.null()
         self._names: dict[bool, Style] = {}
+        self._sums: dict[Style, Style] = {}
         self._paint: Callable[[Any, int], Mark] = lambda _, width: Mark(" " * width, Style.null())
         self.cursor = 0
 
@@ -117,16 +118,19 @@ class HeatMap(ScrollView, can_focus=True):
         """The same cells by another measure, with the bands' titles that belong to it."""
         self._bands = tuple(MapBand(title, band.tiles) for title, band in zip(titles, self._bands, strict=True))
         self._paint = paint
-        self._arrange()
+        told = iter(titles)
+        self._lines = [line if line.tiles else _Line(next(told)) for line in self._lines]
+        self.refresh()
 
     def _arrange(self) -> None:
         """Lay the tiles out for the width there is."""
-        tiles, longest = [tile for band in self._bands for tile in band.tiles], self._longest
-        self._slots = max((len(tile.items) for tile in tiles), default=1)
+        longest, across = self._longest, self._room
+        self._slots = max((len(tile.items) for band in self._bands for tile in band.tiles), default=1)
         for wide in _WIDTHS:
             self._wide = wide
-            room = self._room - 1 - wide * self._slots
+            room = across - 1 - wide * self._slots
             self._named = max(min(longest, _NAME_MOST, room), _NAME_LEAST)
+            self._per_line = max((across + _GAP) // (self._tile_width + _GAP), 1)
             if wide == _WIDTHS[-1] or (room >= min(longest, _NAME_MOST) and self._height() <= self.size.height):
                 break
         self._lines, self._line_of, number = [], [], 0
@@ -150,10 +154,6 @@ class HeatMap(ScrollView, can_focus=True):
     @property
     def _tile_width(self) -> int:
         return self._named + 1 + self._wide * self._slots
-
-    @property
-    def _per_line(self) -> int:
-        return max((self._room + _GAP) // (self._tile_width + _GAP), 1)
 
     @property
     def _between(self) -> int:
@@ -258,9 +258,12 @@ class HeatMap(ScrollView, can_focus=True):
 
     def render_lines(self, crop: Region) -> list[Strip]:
         """What all lines have in common is reckoned once a drawing."""
-        self._base = self.rich_style
+        self._base, self._sums = self.rich_style, {}
         here = "map--here" if self.has_focus else "map--name"
-        self._names = {True: self.get_component_rich_style(here), False: self.get_component_rich_style("map--name")}
+        base = self._base
+        self._names = {
+            True: base + self.get_component_rich_style(here), False: base + self.get_component_rich_style("map--name")
+        }  # fmt: skip
         return super().render_lines(crop)
 
     def render_line(self, y: int) -> Strip:
@@ -272,24 +275,51 @@ class HeatMap(ScrollView, can_focus=True):
         line = self._lines[at]
         if not line.tiles:
             return Strip([Segment(fit(line.title, width), base + self.get_component_rich_style("map--title"))], width)
-        segments: list[Segment] = []
+        parts: list[tuple[str, Style]] = []
         for number, tile in line.tiles:
-            segments += [*self._drawn(number, tile, base), Segment(" " * _GAP, base)]
-        return Strip(segments).crop(0, width).extend_cell_length(width, base)
+            parts += self._drawn(number, tile, base)
+            parts.append((" " * _GAP, base))
+        return Strip(_joined(parts)).crop(0, width).extend_cell_length(width, base)
 
-    def _drawn(self, number: int, tile: MapTile, base: Style) -> list[Segment]:
+    def _drawn(self, number: int, tile: MapTile, base: Style) -> list[tuple[str, Style]]:
+        """What stands in a tile, in pieces with the style that is laid over the map's own."""
         here = number <= self.cursor < number + len(tile.items)
-        told = [Segment(fit_middle(tile.name, self._named), base + self._names[here]), Segment(" ", base)]
+        told = [(fit_middle(tile.name, self._named), self._names[here]), (" ", base)]
+        paint, width, cursor = self._paint, self._wide - self._between, self.cursor
         for n, item in enumerate(tile.items, number):
-            mark = self._paint(item, self._wide - self._between)
-            style = base + mark.style
-            if n == self.cursor:
-                inside = mark.text[1:-1]
-                cursor = self.get_component_rich_style("map--cursor", partial=True)
-                told.append(Segment(f"[{inside}]", style + cursor))
+            mark = paint(item, width)
+            if n == cursor:
+                style = self._styled(base, mark.style) + self.get_component_rich_style("map--cursor", partial=True)
+                told.append((f"[{mark.text[1:-1]}]", style))
             else:
-                told.append(Segment(mark.text, style))
+                told.append((mark.text, self._styled(base, mark.style)))
             if self._between:
-                told.append(Segment(" ", base))
+                told.append((" ", base))
         missing = self._slots - len(tile.items)
-        return [*told, Segment(" " * (missing * self._wide), base)]
+        if missing:
+            told.append((" " * (missing * self._wide), base))
+        return told
+
+    def _styled(self, base: Style, style: Style) -> Style:
+        """The sum of two styles, made once a drawing: cells have few colours between them."""
+        known = self._sums.get(style)
+        if known is None:
+            known = self._sums[style] = base + style
+        return known
+
+
+def _joined(parts: Sequence[tuple[str, Style]]) -> list[Segment]:
+    """Segments of what stands beside one another: one for each run of a style. All that is done to a line later costs
+    by the segment."""
+    segments: list[Segment] = []
+    run: list[str] = []
+    last: Style | None = None
+    for text, style in parts:
+        if style is not last:
+            if last is not None:
+                segments.append(Segment("".join(run), last))
+            run, last = [], style
+        run.append(text)
+    if last is not None:
+        segments.append(Segment("".join(run), last))
+    return segments

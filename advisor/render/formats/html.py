@@ -8,10 +8,11 @@ from ...views.document.truncate import WHOLE
 from ..charts import charts_of
 from ..format import Format, Screen
 from ..html import page_html
+from ..ink import Words
 
 
 def _render(advice: Advice, screen: Screen) -> str:
-    return page_html(advice_document(advice, WHOLE, charts_of, screen.page.again))
+    return page_html(advice_document(advice, WHOLE, lambda story: charts_of(story, Words()), screen.page.again))
 
 
 FORMAT = Format("text/html", ".html", _render)
