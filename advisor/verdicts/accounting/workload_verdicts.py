@@ -132,17 +132,12 @@ def _part(piece: Piece, instances: Container[tuple[str, str]], parts: npt.NDArra
     """The part of a GPU that each of its instances is, on average over its time; 1 for whole GPUs."""
     if not any(key in instances for key in piece.session.gpus):
         return 1.0
-    seconds = piece.workload_rows["seconds"].to_numpy(float)
-    return (
-        float(np.average(parts[piece.workload_rows["row"].to_numpy(int)], weights=seconds))
-        if seconds.sum() > 0
-        else 1.0
-    )
+    seconds = piece.rows.seconds
+    return float(np.average(parts[piece.rows.row], weights=seconds)) if seconds.sum() > 0 else 1.0
 
 
 def _coverage(piece: Piece, features: Mapping[str, float], inputs: JudgementInputs) -> Coverage:
-    session, workload_rows = piece.session, piece.workload_rows
-    at = workload_rows["row"].to_numpy(int)
+    session, at = piece.session, piece.rows.row
     missing: dict[str, CodedText] = {}
     for metric, measure in _WANTED.items():
         if np.isnan(inputs.row_columns[measure][at].astype(float)).all():

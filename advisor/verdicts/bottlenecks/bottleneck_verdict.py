@@ -15,6 +15,7 @@ from ...core.dominant_label import leading, ruling
 from ...core.formatting import clause, percent
 from ...core.verdict_types import BottleneckVerdict, KindVerdict
 from ..kinds.clue import Clue
+from ..workloads.work_rows import WorkRows
 from .links import SETTLES
 from .signatures import signatures
 
@@ -41,7 +42,7 @@ _SUSPECT_SHARE_MIN = 0.5
 
 def judge_bottleneck(
     own: ColumnRows,
-    workload_rows: pd.DataFrame,
+    workload_rows: WorkRows,
     *,
     kind: KindVerdict,
     clues: Sequence[Clue],
@@ -54,7 +55,7 @@ def judge_bottleneck(
     schedulers say of it) say otherwise.
     `coverage`: share of its time that was observed; `dominant`: share of the busy time that a label needs to rule.
     """
-    weights = workload_rows["seconds"].to_numpy(float)
+    weights = workload_rows.seconds
     total = float(weights.sum())
     if total <= 0:
         return BottleneckVerdict(
@@ -62,7 +63,7 @@ def judge_bottleneck(
         )
     labels = own["label"]
     # In a row that it began or ended in, the engine also rested because it was not there.
-    whole = workload_rows["whole"].to_numpy(bool)
+    whole = workload_rows.whole
     if _likely(kind, clues, _JOBS):
         starved = whole & own.flags("starved")
         masked = pd.Series(labels).isin(_MASKS_HOST).to_numpy()

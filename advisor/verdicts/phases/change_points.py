@@ -87,14 +87,13 @@ def cut_pieces(
 
 
 def _cut(piece: Piece, whole: Judgement, shared: np.ndarray, inputs: JudgementInputs) -> Cut:
-    session, workload_rows = piece.session, piece.workload_rows
-    at = workload_rows["row"].to_numpy(int)
+    session, rows = piece.session, piece.rows
+    at = rows.row
     if not len(at):
         return Cut((), (), np.empty(0), 0, {})
-    ts, seconds = inputs.gpu_columns["ts"][at].astype(float), workload_rows["seconds"].to_numpy(float)
+    ts, seconds = inputs.gpu_columns["ts"][at].astype(float), rows.seconds
     # What several held at once, or a row that another's time is part of, says nothing of what this one did.
-    whole_row = workload_rows["whole"].to_numpy(bool)
-    blurred = shared[at] | (~whole_row & whole_row.any())
+    blurred = shared[at] | (~rows.whole & rows.whole.any())
     labels = np.where(blurred, "unknown", inputs.row_columns["label"][at])
     waits = whole.kind.label in DEMANDED
     fabric = _fabric_use(session, at, inputs)
@@ -107,7 +106,7 @@ def _cut(piece: Piece, whole: Judgement, shared: np.ndarray, inputs: JudgementIn
     working = [n for n, b in enumerate(behaviours) if b.label != "idle"] or list(range(len(behaviours)))
     main = max(working, key=lambda n: held[n])
     parts = {
-        n: Piece(_as_long_as(session, turned, behaviour), workload_rows[number == n], by_shape=n != main)
+        n: Piece(_as_long_as(session, turned, behaviour), rows.at(number == n), by_shape=n != main)
         for n, behaviour in enumerate(behaviours)
         if n == main or behaviour.label != "idle"
     }
