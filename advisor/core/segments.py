@@ -181,7 +181,9 @@ def group_means(values: Floats, group: Ints, count: int, weights: Floats | None 
     """The mean of what is known of each group, by weight, wherever its rows stand; NaN where nothing is known."""
     known = ~np.isnan(values)
     weight = None if weights is None else weights[known]
-    sums = np.bincount(group[known], weights=values[known] if weight is None else values[known] * weight, minlength=count)
+    sums = np.bincount(
+        group[known], weights=values[known] if weight is None else values[known] * weight, minlength=count
+    )
     return over(sums.astype(np.float64), np.bincount(group[known], weights=weight, minlength=count).astype(np.float64))
 
 

@@ -210,9 +210,7 @@ def _p995(seconds: Floats) -> float | None:
     return bins_quantile(seconds, 0.995)
 
 
-def _history(
-    own: Sequence[PortTotals], blind: bool, history: pd.DataFrame | None
-) -> tuple[float | None, float]:
+def _history(own: Sequence[PortTotals], blind: bool, history: pd.DataFrame | None) -> tuple[float | None, float]:
     """When the compute fabric last carried anything, and hours of records of it.
 
     `own`: its compute ports; `history`: what the road knows beyond the window, unless it is `blind` to it.

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from ...core.coded_text import coded
-from ...core.column_rows import ColumnRows, Columns, columns_of
+from ...core.column_rows import Columns, columns_of
 from ...core.frame import Frame
 from ...core.verdict_types import INFERRED, Alternative, BottleneckVerdict, KindVerdict, Scheduled
 from ...rulebook import Rulebook
@@ -23,7 +23,9 @@ from ..workloads.engine_facts import EngineFacts, engine_facts
 from ..workloads.session import Session
 from ..workloads.sku_lookup import GpuIndex
 from ..workloads.work_rows import WorkRows, rows_by_workload
-from .bottleneck_verdict import judge_bottleneck
+from .bottleneck_verdict import judge_bottlenecks
+from .case import Case
+from .row_labels import RowLabels
 
 # Of the gangs found on simulated fleets some nine in ten are a job with exactly its GPUs.
 INFERRED_SHARE = 0.9
@@ -36,8 +38,8 @@ _FROM_ACTIVITY = coded(
 @dataclass(frozen=True)
 class JudgementInputs:
     """What every piece is judged on. `rows`: the measures of the frame's GPU rows, with the label of each; `nodes`: by
-    name; `tables`: the columns of the frame's `gpu` and of `rows` as arrays; `engines`: what the inference engines
-    within workloads told, by workload."""
+    name; `tables`: the columns of the frame's `gpu` and of `rows` as arrays; `labels`: of `rows`; `engines`: what
+    the inference engines within workloads told, by workload."""
 
     frame: Frame
     index: GpuIndex
@@ -45,6 +47,7 @@ class JudgementInputs:
     nodes: Mapping[str, NodeFacts]
     book: Rulebook
     tables: RowTables
+    labels: RowLabels
     engines: Mapping[str, EngineFacts]
 
     @classmethod
@@ -57,7 +60,7 @@ class JudgementInputs:
         told = engine_facts(frame.serving)
         uuid = pd.factorize(frame.gpu["gpu_uuid"], sort=True)[0].astype(np.intp)
         tables = RowTables(columns_of(frame.gpu), columns_of(rows), uuid)
-        return cls(frame, index, rows, by_name, book, tables, told)
+        return cls(frame, index, rows, by_name, book, tables, RowLabels.of(tables.measures), told)
 
     @property
     def gpu_columns(self) -> Columns:
@@ -107,35 +110,40 @@ def pieces_of(attribution: Attribution) -> list[Piece]:
 def judge_pieces(pieces: Iterable[Piece], inputs: JudgementInputs) -> list[Judgement]:
     """One judgement for each piece, in their order."""
     pieces = list(pieces)
+    if not pieces:
+        return []
     observed = [Observed(piece.session, piece.rows, inputs.nodes_of(piece.session)) for piece in pieces]
     told = features(observed, inputs.frame.window, inputs.tables, inputs.index, inputs.book.kinds)
-    return [_judged(piece, one.nodes, own, inputs) for piece, one, own in zip(pieces, observed, told, strict=True)]
+    cases, of_piece = [], []
+    for n, (piece, one, own) in enumerate(zip(pieces, observed, told, strict=True)):
+        found = _cases(piece, one.nodes, own, inputs)
+        cases += found
+        of_piece += [n] * len(found)
+    dominant = inputs.book.bottlenecks["dominant_share_min"].value
+    bottlenecks = judge_bottlenecks(cases, inputs.tables, inputs.labels, dominant)
+    out: list[Judgement | None] = [None] * len(pieces)
+    for n, case, bottleneck in zip(of_piece, cases, bottlenecks, strict=True):
+        kind = case.kind
+        if pieces[n].session.basis == INFERRED:
+            kind, bottleneck = _less_sure(kind, bottleneck, inputs.book.kinds["abstain_below"].value)
+        out[n] = Judgement(told[n], kind, bottleneck, by_shape=out[n])
+    return [judged for judged in out if judged is not None]
 
 
-def _judged(
-    piece: Piece, nodes: Iterable[NodeFacts], told: Mapping[str, float], inputs: JudgementInputs
-) -> Judgement:
+def _cases(piece: Piece, nodes: Iterable[NodeFacts], told: Mapping[str, float], inputs: JudgementInputs) -> list[Case]:
+    """The piece with its kind; before that, where it is asked for, with the kind of its shape alone."""
     session, book = piece.session, inputs.book
     begin = min((node.first_seen for node in nodes), default=session.start)
     # What was before its nodes were first observed is no gap.
     held = session.held_seconds - max(begin - session.start, 0.0) * len(session.gpus)
     since_seen = min(1.0, float(piece.rows.seconds.sum()) / held) if held > 0 else 1.0
-    rows = ColumnRows(inputs.row_columns, piece.rows.row)
-    judged: Judgement | None = None
-    engine = inputs.engines.get(session.workload_id)
-    both = ((_nameless(session), None), (session, engine))
+    both = ((_nameless(session), None), (session, inputs.engines.get(session.workload_id)))
+    out = []
     for own, facts in both if piece.by_shape else both[1:]:
         clues = tuple(metadata_clues(own, told, facts, book.kind_priors))
         kind = judge_kind(clues, told, book.kinds, book.kind_model, since_seen)
-        bottleneck = judge_bottleneck(
-            rows, piece.rows, kind=kind, clues=clues, coverage=piece.observed_share,
-            dominant=book.bottlenecks["dominant_share_min"].value,
-        )  # fmt: skip
-        if session.basis == INFERRED:
-            kind, bottleneck = _less_sure(kind, bottleneck, book.kinds["abstain_below"].value)
-        judged = Judgement(told, kind, bottleneck, by_shape=judged)
-    assert judged is not None
-    return judged
+        out.append(Case(piece.rows, kind, clues, piece.observed_share))
+    return out
 
 
 def _less_sure(

@@ -143,9 +143,7 @@ def _engine_features(bins: _Bins, active_min: float) -> Figures:
     return out | _calendars(bins)
 
 
-def longest_rest(
-    gpu: Ints, gpus: Segments, resting: Mask, lengths: Floats, *, breaks: Mask | None = None
-) -> Floats:
+def longest_rest(gpu: Ints, gpus: Segments, resting: Mask, lengths: Floats, *, breaks: Mask | None = None) -> Floats:
     """The longest unbroken run of rests of each workload, summed over `lengths`, the median of its `gpus`.
 
     `gpu`: which of them each row is of; rows of one stand together and in order of time. `breaks`: between which rows a
@@ -196,9 +194,7 @@ def _between_hours(bins: _Bins, chosen: Mask) -> tuple[Floats, Floats]:
     count = per_gpu.lengths
     mean = per_gpu.mean(memory)
     differs = np.zeros(len(memory), dtype=np.bool_)
-    differs[1:] = (gpu[1:] == gpu[:-1]) & (
-        np.abs(np.diff(memory)) > _CHANGE * np.maximum(memory[1:], memory[:-1])
-    )
+    differs[1:] = (gpu[1:] == gpu[:-1]) & (np.abs(np.diff(memory)) > _CHANGE * np.maximum(memory[1:], memory[:-1]))
     enough = (count >= 2) & (mean > 0)
     spread = np.where(enough, over(per_gpu.deviation(memory), mean), np.nan)
     changes = np.where(enough, over(per_gpu.count(differs).astype(np.float64), count - 1.0), np.nan)

@@ -43,7 +43,10 @@ class PieceRows:
             return cls(tables, Segments.of_lengths([]), np.empty(0, dtype=np.intp), np.empty(0))
         at = np.concatenate([one.row for one in pieces])
         return cls(
-            tables, Segments.of_lengths([len(one) for one in pieces]), at, np.concatenate([one.seconds for one in pieces])
+            tables,
+            Segments.of_lengths([len(one) for one in pieces]),
+            at,
+            np.concatenate([one.seconds for one in pieces]),
         )
 
     def where(self, chosen: Mask) -> PieceRows:
