@@ -37,16 +37,17 @@ class KindSignal:
     def level(self, features: Features) -> float:
         """How clearly it is so, 0..1. What cannot be said in words, because a number of it is missing, is 0."""
         level = self.measure(features)
-        if level <= 0:
-            return 0.0
-        lacking = [name for name in _numbers(self.sentence) if name not in features]
-        return level if not lacking or derived(features).keys() >= set(lacking) else 0.0
+        return level if level > 0 and self._named(features) is not None else 0.0
 
     def told(self, features: Features) -> CodedText:
         """The statement (its code is ``shape-`` and the name), for features that give a level above 0."""
-        known = {**features, **derived(features)}
-        named = {name: known[name] for name in _numbers(self.sentence)}
-        return coded(f"shape-{self.name}", self.sentence, **named)
+        return coded(f"shape-{self.name}", self.sentence, **(self._named(features) or {}))
+
+    def _named(self, features: Features) -> dict[str, float] | None:
+        """What the sentence names, or None where some of it is missing."""
+        names = _numbers(self.sentence)
+        known = features if all(name in features for name in names) else {**features, **derived(features)}
+        return {name: known[name] for name in names} if all(name in known for name in names) else None
 
     def bounds(self, kind: str, most: float) -> tuple[float, float]:
         """The least and the most log-odds that it may add to a kind at level 1."""
