@@ -137,9 +137,11 @@ def _cases(piece: Piece, nodes: Iterable[NodeFacts], told: Mapping[str, float], 
     # What was before its nodes were first observed is no gap.
     held = session.held_seconds - max(begin - session.start, 0.0) * len(session.gpus)
     since_seen = min(1.0, float(piece.rows.seconds.sum()) / held) if held > 0 else 1.0
-    both = ((_nameless(session), None), (session, inputs.engines.get(session.workload_id)))
+    asked = [(session, inputs.engines.get(session.workload_id))]
+    if piece.by_shape:
+        asked.insert(0, (_nameless(session), None))
     out = []
-    for own, facts in both if piece.by_shape else both[1:]:
+    for own, facts in asked:
         clues = tuple(metadata_clues(own, told, facts, book.kind_priors))
         kind = judge_kind(clues, told, book.kinds, book.kind_model, since_seen)
         out.append(Case(piece.rows, kind, clues, piece.observed_share))
