@@ -67,7 +67,7 @@ def signatures(rows: PieceRows, trains: Mask) -> list[list[CodedText]]:
 class _Writing:
     """Of a case with bursts: the host's highest rate and mean in hours with them (bytes per second), how much of such
     an hour it writes at least, their share of the time; work in them and in the others, how many seconds of both there
-    are, and how much of an hour with them the engine works."""
+    are, and how much of an hour with them the engine rests."""
 
     rate: float
     mean: float
@@ -76,7 +76,7 @@ class _Writing:
     with_them: float
     without: float
     seconds: float
-    engine: float
+    rests: float
 
 
 def _writing(rows: PieceRows) -> Iterator[tuple[int, _Writing]]:
@@ -101,7 +101,7 @@ def _writing(rows: PieceRows) -> Iterator[tuple[int, _Writing]]:
         in_bursts(most), in_bursts(mean), in_bursts(filled),
         over(with_them, segments.total(np.where(known, weights, 0.0))).tolist(), in_bursts(work),
         segments.mean(np.where(quiet, work, np.nan), weights).tolist(), np.minimum(with_them, without).tolist(),
-        in_bursts(engine),
+        in_bursts(1 - engine),
     )  # fmt: skip
     for n in np.nonzero(with_them > 0)[0].tolist():
         yield n, _Writing(*(column[n] for column in columns))
@@ -130,7 +130,7 @@ def _checkpoints(seen: _Writing) -> list[CodedText]:
             )
         )  # fmt: skip
         return out
-    rests = _HOUR * (1 - seen.engine)
+    rests = _HOUR * seen.rests
     if math.isfinite(rests):
         out.append(
             coded(
