@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cache
 from string import Formatter
@@ -37,17 +38,19 @@ class KindSignal:
     def level(self, features: Features) -> float:
         """How clearly it is so, 0..1. What cannot be said in words, because a number of it is missing, is 0."""
         level = self.measure(features)
-        return level if level > 0 and self._named(features) is not None else 0.0
+        if level <= 0:
+            return 0.0
+        return level if features.keys() >= _named(self.sentence) or self._numbers(features) is not None else 0.0
 
     def told(self, features: Features) -> CodedText:
         """The statement (its code is ``shape-`` and the name), for features that give a level above 0."""
-        return coded(f"shape-{self.name}", self.sentence, **(self._named(features) or {}))
+        return coded(f"shape-{self.name}", self.sentence, **(self._numbers(features) or {}))
 
-    def _named(self, features: Features) -> dict[str, float] | None:
+    def _numbers(self, features: Features) -> dict[str, float] | None:
         """What the sentence names, or None where some of it is missing."""
-        names = _numbers(self.sentence)
-        known = features if all(name in features for name in names) else {**features, **derived(features)}
-        return {name: known[name] for name in names} if all(name in known for name in names) else None
+        names = _named(self.sentence)
+        known = features if features.keys() >= names else {**features, **derived(features)}
+        return {name: known[name] for name in names} if known.keys() >= names else None
 
     def bounds(self, kind: str, most: float) -> tuple[float, float]:
         """The least and the most log-odds that it may add to a kind at level 1."""
@@ -70,9 +73,9 @@ def derived(features: Features) -> Mapping[str, float]:
 
 
 @cache
-def _numbers(sentence: str) -> tuple[str, ...]:
-    """What a sentence names."""
-    return tuple(dict.fromkeys(name for _, name, _, _ in Formatter().parse(sentence) if name))
+def _named(sentence: str) -> AbstractSet[str]:
+    """What a sentence names, in its order."""
+    return dict.fromkeys(name for _, name, _, _ in Formatter().parse(sentence) if name).keys()
 
 
 def ramp(value: float | None, low: float, high: float) -> float:
