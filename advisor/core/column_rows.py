@@ -43,6 +43,9 @@ class ColumnRows:
     def __getitem__(self, name: str) -> npt.NDArray:
         return self.table[name][self.at]
 
+    def __contains__(self, name: str) -> bool:
+        return name in self.table
+
     def where(self, mask: npt.NDArray[np.bool_]) -> ColumnRows:
         return ColumnRows(self.table, self.at[mask])
 

@@ -104,9 +104,13 @@ class BinsArray(ExtensionArray):
 
 def bins_quantile(total: npt.NDArray[np.float64], share: float) -> float | None:
     """Upper edge of the bin that holds this quantile of the seconds: an upper bound. The last bin ends at 1."""
-    seconds = float(total.sum())
-    if seconds <= 0:
-        return None
-    position = int(np.searchsorted(np.cumsum(total), share * seconds - 1e-9))
-    edges = (*BIN_EDGES[1:], 1.0)
-    return float(edges[min(position, len(edges) - 1)])
+    edge = float(bins_quantiles(total[None, :], share)[0])
+    return None if np.isnan(edge) else edge
+
+
+def bins_quantiles(totals: npt.NDArray[np.float64], share: float) -> npt.NDArray[np.float64]:
+    """The same of each row of seconds; NaN where there are none."""
+    seconds = totals.sum(axis=1)
+    position = (np.cumsum(totals, axis=1) < (share * seconds - 1e-9)[:, None]).sum(axis=1)
+    edges = np.array([*BIN_EDGES[1:], 1.0])
+    return np.where(seconds > 0, edges[np.minimum(position, len(edges) - 1)], np.nan)

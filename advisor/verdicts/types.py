@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from ..core.coded_text import CodedText
+from ..core.column_rows import ColumnRows, Columns, columns_of
 from ..core.frame import Window
 from ..core.verdict_types import WorkloadVerdict
 from .doubts import Doubt
@@ -214,12 +215,20 @@ class Verdicts:
 
     def usage_of(self, ids: Iterable[str]) -> pd.DataFrame:
         """The rows of `usage` of these workloads, in its order."""
+        return self.usage.iloc[np.sort(self.used(ids).at)]
+
+    def used(self, ids: Iterable[str]) -> ColumnRows:
+        """The same by column, one workload after another."""
         parts = [self._usage_rows[key] for key in ids if key in self._usage_rows]
-        return self.usage.iloc[np.sort(np.concatenate(parts)) if parts else []]
+        return ColumnRows(self._usage_columns, np.concatenate([np.empty(0, dtype=np.intp), *parts]))
 
     @cached_property
     def _nodes(self) -> dict[str, NodeFacts]:
         return {n.node: n for n in reversed(self.nodes)}
+
+    @cached_property
+    def _usage_columns(self) -> Columns:
+        return columns_of(self.usage)
 
     @cached_property
     def _usage_rows(self) -> dict[str, npt.NDArray[np.intp]]:

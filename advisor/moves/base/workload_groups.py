@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-import pandas as pd
 
 from ....rules.policy.exceptions import RuleException
+from ...core.column_rows import ColumnRows
 from ...core.verdict_types import INFERRED, WorkloadVerdict
 from ...verdicts.types import NodeFacts, Verdicts
 from .prediction import EXPOSED, Array, Phase, Use, demand
@@ -277,7 +277,7 @@ def _group(
     moved = bool(began_elsewhere) and min(began_elsewhere) > max(w.start for w in members)
     names = sorted({n for w in now for n in w.nodes})
     nodes = tuple(facts for facts in (verdicts.node(n) for n in names) if facts is not None)
-    frame = pd.concat([verdicts.usage_of((w.id,)) for w in members], ignore_index=True)
+    rows = verdicts.used(w.id for w in members)
     apart: set[str] = set()
     if max((len(w.gpus) for w in members), default=0) == 1:
         apart.add("u_n")  # one GPU has no peer
@@ -285,9 +285,10 @@ def _group(
         apart.add("u_n")  # and cards without NVLink have PCIe alone, which is measured by itself
     if all(len(w.nodes) == 1 for w in members) and not any(n.fabric and n.fabric.ports_compute for n in nodes):
         apart.add("u_i")  # work within nodes that show no fabric; where one should be seen, the evidence gate asks
-    use = use_of(frame, frozenset(apart))
-    load_ts, load = _load(frame, use)
-    memory = frame["mem_used_ratio"].max() if len(frame) else math.nan
+    seen = rows.where(rows.floats("seconds") > 0)
+    use = use_of(seen, frozenset(apart))
+    load_ts, load = _load(seen, use)
+    memory = np.fmax.reduce(rows.floats("mem_used_ratio"), initial=math.nan)
     return Group(
         series_id=key,
         lead=lead,
@@ -304,7 +305,7 @@ def _group(
         use=use,
         load_ts=load_ts,
         load=load,
-        mem_used_max=float(memory) if pd.notna(memory) else None,
+        mem_used_max=None if math.isnan(memory) else float(memory),
         bottleneck_shares=_shares(now),
         moved=moved and not live,
     )
@@ -330,15 +331,11 @@ def _shares(workloads: Iterable[WorkloadVerdict]) -> dict[str, float]:
     return {label: value / total for label, value in shares.items()} if total > 0 else {}
 
 
-def use_of(frame: pd.DataFrame, apart: frozenset[str] = frozenset()) -> Use:
+def use_of(rows: ColumnRows, apart: frozenset[str] = frozenset()) -> Use:
     """The observed rows of `Verdicts.usage` as arrays. `apart`: as in `Use`."""
-    observed = frame["seconds"] > 0 if "seconds" in frame else pd.Series(False, index=frame.index)
-    frame = frame[observed]
 
     def column(name: str) -> Array:
-        if name not in frame:
-            return np.full(len(frame), math.nan)
-        return frame[name].to_numpy(dtype=float, na_value=math.nan)
+        return rows.floats(name) if name in rows else np.full(len(rows), math.nan)
 
     return Use(
         u_c=column("u_c"),
@@ -356,15 +353,13 @@ def use_of(frame: pd.DataFrame, apart: frozenset[str] = frozenset()) -> Use:
     )
 
 
-def _load(frame: pd.DataFrame, use: Use) -> tuple[Array, Array]:
-    """Load by moment, of the rows in which it is known. `frame`: the rows that `use` was made of, and those that were
-    not observed."""
-    if not len(use.seconds):
+def _load(rows: ColumnRows, use: Use) -> tuple[Array, Array]:
+    """Load by moment, of the rows in which it is known. `rows`: those that `use` was made of."""
+    if not len(rows):
         return np.empty(0), np.empty(0)
     asked = demand(use)
     told = np.isfinite(asked)
-    moments = frame.loc[frame["seconds"] > 0, "ts"].to_numpy(dtype=float)
-    ts, at = np.unique(moments[told], return_inverse=True)
+    ts, at = np.unique(rows.floats("ts")[told], return_inverse=True)
     seconds = use.seconds[told]
     work = np.bincount(at, weights=asked[told] * seconds, minlength=len(ts))
     return ts, work / np.bincount(at, weights=seconds, minlength=len(ts))

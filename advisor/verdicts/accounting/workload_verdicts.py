@@ -11,13 +11,14 @@ import pandas as pd
 
 from ...core.coded_text import UNSPECIFIED, CodedText, coded
 from ...core.frame import Window
-from ...core.records import records
 from ...core.timestamps import minute, span
 from ...core.verdict_types import BottleneckVerdict, Coverage, KindVerdict, Owner, Phase, WorkloadVerdict
 from ..bottlenecks.judgement import Judgement, JudgementInputs, Piece
 from ..bottlenecks.kv_cache import capacity_of, tokens_of, with_capacity
+from ..features.piece_rows import PieceRows
 from ..workloads.attribution import Attribution
 from ..workloads.session import Session
+from .missing_metrics import AbsenceReasons, unseen_metrics
 
 HOUR = 3600.0
 _USAGE = (
@@ -25,16 +26,6 @@ _USAGE = (
     "tensor_nvlink_correlation", "tensor_fabric_correlation", "power", "clock_ratio", "idle",
     "g_max", "lost",
 )  # fmt: skip
-# What a verdict wants to see of a workload, the measure that shows it, and the columns it comes from.
-_WANTED = {
-    "gpu_util": "g",
-    "sm_active": "sm",
-    "tensor_active": "c",
-    "dram_active": "m",
-    "power_watts": "power",
-    "mem_used_bytes": "mem",
-}
-
 
 def series_hours(attribution: Attribution, ts: pd.Series) -> dict[str, float]:
     """Series -> hours of the window in which its runs were observed, the mean over the GPUs of each; runs side by side
@@ -70,15 +61,22 @@ def workload_verdicts(  # noqa: PLR0917
 ) -> list[WorkloadVerdict]:
     """One verdict for each workload. `pieces`: all rows of each; `wholes`: judged over them; `phases`: the judgement as
     its phases leave it, and these; `parts`: the part of a GPU that each row stands for."""
+    rows = PieceRows.of(inputs.tables, [piece.rows for piece in pieces])
+    reasons = AbsenceReasons.of(inputs.frame.absences)
+    lengths = np.nan_to_num(rows.segments.median(rows.gpu("interval_seconds"))).tolist()
+    coverages = [
+        _coverage(piece, whole.features.get("resolution_seconds", length), unseen, reasons, inputs)
+        for piece, whole, unseen, length in zip(pieces, wholes, unseen_metrics(rows), lengths, strict=True)
+    ]
     return [
-        _verdict(piece, whole.features, *judged, _part(piece, inputs.frame.parents, parts), series_hours, inputs)
-        for piece, whole, judged in zip(pieces, wholes, phases, strict=True)
+        _verdict(piece, coverage, *judged, _part(piece, inputs.frame.parents, parts), series_hours, inputs)
+        for piece, coverage, judged in zip(pieces, coverages, phases, strict=True)
     ]
 
 
 def _verdict(  # noqa: PLR0917
     piece: Piece,
-    observed: Mapping[str, float],
+    coverage: Coverage,
     judged: Judgement,
     phases: tuple[Phase, ...],
     part: float,
@@ -86,7 +84,6 @@ def _verdict(  # noqa: PLR0917
     inputs: JudgementInputs,
 ) -> WorkloadVerdict:
     session, frame, book = piece.session, inputs.frame, inputs.book
-    coverage = _coverage(piece, observed, inputs)
     hours = series_hours.get(session.series_id, 0.0)
     kind = _with_floor(judged.kind, session, hours, book.floor_hours, frame.window)
     bottleneck = _explained(judged.bottleneck, coverage)
@@ -132,21 +129,16 @@ def _part(piece: Piece, instances: Container[tuple[str, str]], parts: npt.NDArra
     """The part of a GPU that each of its instances is, on average over its time; 1 for whole GPUs."""
     if not any(key in instances for key in piece.session.gpus):
         return 1.0
-    seconds = piece.workload_rows["seconds"].to_numpy(float)
-    return (
-        float(np.average(parts[piece.workload_rows["row"].to_numpy(int)], weights=seconds))
-        if seconds.sum() > 0
-        else 1.0
-    )
+    seconds = piece.rows.seconds
+    return float(np.average(parts[piece.rows.row], weights=seconds)) if seconds.sum() > 0 else 1.0
 
 
-def _coverage(piece: Piece, features: Mapping[str, float], inputs: JudgementInputs) -> Coverage:
-    session, workload_rows = piece.session, piece.workload_rows
-    at = workload_rows["row"].to_numpy(int)
-    missing: dict[str, CodedText] = {}
-    for metric, measure in _WANTED.items():
-        if np.isnan(inputs.row_columns[measure][at].astype(float)).all():
-            missing[metric] = _reason(session, metric, inputs)
+def _coverage(
+    piece: Piece, resolution: float, unseen: Sequence[str], reasons: AbsenceReasons, inputs: JudgementInputs
+) -> Coverage:
+    """`resolution`: seconds between its samples; `unseen`: metrics that none of its rows has."""
+    session = piece.session
+    missing = {metric: reasons.reason(session, metric) for metric in unseen}
     nodes = inputs.nodes_of(session)
     unread = [
         CodedText(n.fabric.code or UNSPECIFIED, f"{n.node}: {n.fabric.reason}")
@@ -169,8 +161,6 @@ def _coverage(piece: Piece, features: Mapping[str, float], inputs: JudgementInpu
             missing["u_c"] = _never_measured("compute", sku.name)
         if sku.achieved.mem is None:
             missing["u_m"] = _never_measured("bandwidth", sku.name)
-    lengths = inputs.gpu_columns["interval_seconds"][at].astype(float)
-    resolution = features.get("resolution_seconds", float(np.median(lengths)) if len(lengths) else 0.0)
     texts = {name: one.text for name, one in missing.items()}
     codes = {name: one.code for name, one in missing.items()}
     return Coverage(round(piece.observed_share, 4), resolution, texts, codes)
@@ -182,22 +172,6 @@ def _never_measured(what: str, sku: str) -> CodedText:
         "Sustained {what} of {sku} has not been measured: utilization relative to it is unknown.",
         what=what, sku=sku,
     )  # fmt: skip
-
-
-def _reason(session: Session, metric: str, inputs: JudgementInputs) -> CodedText:
-    """Why a metric is missing, as the agent noted it: in its words, by its code."""
-    absences = inputs.frame.absences
-    if not absences.empty:
-        uuids = {uuid for _, uuid in session.gpus}
-        own = absences[
-            absences["node"].isin(session.nodes)
-            & absences["metric"].isin([metric, "*"])
-            & ((absences["scope"] == "source") | absences["gpu_uuid"].isin(uuids))
-        ]
-        for row in records(own):
-            reason, detail = str(row["reason"]), row["detail"]
-            return CodedText(reason, detail if isinstance(detail, str) and detail else reason)
-    return coded("not-measured", "No data for these GPUs, and no reason recorded.")
 
 
 def _with_floor(kind: KindVerdict, session: Session, hours: float, floor_hours: float, window: Window) -> KindVerdict:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pandas as pd
 
 from ...core.coded_text import coded
-from ...core.column_rows import ColumnRows, Columns, columns_of
+from ...core.column_rows import Columns, columns_of
 from ...core.frame import Frame
 from ...core.verdict_types import INFERRED, Alternative, BottleneckVerdict, KindVerdict, Scheduled
 from ...rulebook import Rulebook
-from ..features.features import features
+from ..features.features import Observed, features
+from ..features.piece_rows import RowTables
 from ..kinds.kind_metadata import metadata_clues
 from ..kinds.kinds import judge_kind
 from ..types import NodeFacts
@@ -20,7 +22,10 @@ from ..workloads.attribution import Attribution
 from ..workloads.engine_facts import EngineFacts, engine_facts
 from ..workloads.session import Session
 from ..workloads.sku_lookup import GpuIndex
-from .bottleneck_verdict import judge_bottleneck
+from ..workloads.work_rows import WorkRows, rows_by_workload
+from .bottleneck_verdict import judge_bottlenecks
+from .case import Case
+from .row_labels import RowLabels
 
 # Of the gangs found on simulated fleets some nine in ten are a job with exactly its GPUs.
 INFERRED_SHARE = 0.9
@@ -33,16 +38,16 @@ _FROM_ACTIVITY = coded(
 @dataclass(frozen=True)
 class JudgementInputs:
     """What every piece is judged on. `rows`: the measures of the frame's GPU rows, with the label of each; `nodes`: by
-    name; `gpu_columns`, `row_columns`: the columns of the frame's `gpu` and of `rows` as arrays; `engines`: what the
-    inference engines within workloads told, by workload."""
+    name; `tables`: the columns of the frame's `gpu` and of `rows` as arrays; `labels`: of `rows`; `engines`: what
+    the inference engines within workloads told, by workload."""
 
     frame: Frame
     index: GpuIndex
     rows: pd.DataFrame
     nodes: Mapping[str, NodeFacts]
     book: Rulebook
-    gpu_columns: Columns
-    row_columns: Columns
+    tables: RowTables
+    labels: RowLabels
     engines: Mapping[str, EngineFacts]
 
     @classmethod
@@ -53,7 +58,17 @@ class JudgementInputs:
         rows = rows.copy()  # in one block a type
         by_name = {node.node: node for node in nodes}
         told = engine_facts(frame.serving)
-        return cls(frame, index, rows, by_name, book, columns_of(frame.gpu), columns_of(rows), told)
+        uuid = pd.factorize(frame.gpu["gpu_uuid"], sort=True)[0].astype(np.intp)
+        tables = RowTables(columns_of(frame.gpu), columns_of(rows), uuid)
+        return cls(frame, index, rows, by_name, book, tables, RowLabels.of(tables.measures), told)
+
+    @property
+    def gpu_columns(self) -> Columns:
+        return self.tables.gpu
+
+    @property
+    def row_columns(self) -> Columns:
+        return self.tables.measures
 
     def nodes_of(self, session: Session) -> list[NodeFacts]:
         return [self.nodes[node] for node in session.nodes if node in self.nodes]
@@ -61,18 +76,18 @@ class JudgementInputs:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Rows of a workload that are judged together (of `Attribution.workload_rows`). `session`: the workload, as if it
+    """Rows of a workload that are judged together. `session`: the workload, as if it
     had lasted as long as they do. `by_shape`: whether it is judged by its shape alone, too."""
 
     session: Session
-    workload_rows: pd.DataFrame
+    rows: WorkRows
     by_shape: bool = False
 
     @property
     def observed_share(self) -> float:
         """Share of what it held that was observed; a part of the rows is taken for as well observed as the whole."""
         held = self.session.held_seconds
-        return min(1.0, float(self.workload_rows["seconds"].sum()) / held) if held > 0 else 0.0
+        return min(1.0, float(self.rows.seconds.sum()) / held) if held > 0 else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,49 +102,50 @@ class Judgement:
 
 def pieces_of(attribution: Attribution) -> list[Piece]:
     """Each workload with all of its rows."""
-    groups = {str(key): rows for key, rows in attribution.workload_rows.groupby("workload_id", sort=False)}
-    empty = attribution.workload_rows.iloc[:0]
-    return [Piece(session, groups.get(session.workload_id, empty)) for session in attribution.sessions]
+    groups, table = rows_by_workload(attribution.workload_rows), attribution.workload_rows
+    nothing = WorkRows.of(table.iloc[:0])
+    return [Piece(session, groups.get(session.workload_id, nothing)) for session in attribution.sessions]
 
 
 def judge_pieces(pieces: Iterable[Piece], inputs: JudgementInputs) -> list[Judgement]:
     """One judgement for each piece, in their order."""
-    return [_judged(piece, inputs) for piece in pieces]
+    pieces = list(pieces)
+    if not pieces:
+        return []
+    observed = [Observed(piece.session, piece.rows, inputs.nodes_of(piece.session)) for piece in pieces]
+    told = features(observed, inputs.frame.window, inputs.tables, inputs.index, inputs.book.kinds)
+    cases, of_piece = [], []
+    for n, (piece, one, own) in enumerate(zip(pieces, observed, told, strict=True)):
+        found = _cases(piece, one.nodes, own, inputs)
+        cases += found
+        of_piece += [n] * len(found)
+    dominant = inputs.book.bottlenecks["dominant_share_min"].value
+    bottlenecks = judge_bottlenecks(cases, inputs.tables, inputs.labels, dominant)
+    out: list[Judgement | None] = [None] * len(pieces)
+    for n, case, bottleneck in zip(of_piece, cases, bottlenecks, strict=True):
+        kind = case.kind
+        if pieces[n].session.basis == INFERRED:
+            kind, bottleneck = _less_sure(kind, bottleneck, inputs.book.kinds["abstain_below"].value)
+        out[n] = Judgement(told[n], kind, bottleneck, by_shape=out[n])
+    return [judged for judged in out if judged is not None]
 
 
-def _judged(piece: Piece, inputs: JudgementInputs) -> Judgement:
-    session, workload_rows, book = piece.session, piece.workload_rows, inputs.book
-    nodes = inputs.nodes_of(session)
+def _cases(piece: Piece, nodes: Iterable[NodeFacts], told: Mapping[str, float], inputs: JudgementInputs) -> list[Case]:
+    """The piece with its kind; before that, where it is asked for, with the kind of its shape alone."""
+    session, book = piece.session, inputs.book
     begin = min((node.first_seen for node in nodes), default=session.start)
     # What was before its nodes were first observed is no gap.
     held = session.held_seconds - max(begin - session.start, 0.0) * len(session.gpus)
-    since_seen = min(1.0, float(workload_rows["seconds"].sum()) / held) if held > 0 else 1.0
-    told = features(
-        session,
-        workload_rows,
-        inputs.frame.window,
-        inputs.gpu_columns,
-        inputs.row_columns,
-        inputs.index,
-        nodes,
-        book.kinds,
-    )
-    rows = ColumnRows(inputs.row_columns, workload_rows["row"].to_numpy(int))
-    judged: Judgement | None = None
-    engine = inputs.engines.get(session.workload_id)
-    both = ((_nameless(session), None), (session, engine))
-    for own, facts in both if piece.by_shape else both[1:]:
+    since_seen = min(1.0, float(piece.rows.seconds.sum()) / held) if held > 0 else 1.0
+    asked = [(session, inputs.engines.get(session.workload_id))]
+    if piece.by_shape:
+        asked.insert(0, (_nameless(session), None))
+    out = []
+    for own, facts in asked:
         clues = tuple(metadata_clues(own, told, facts, book.kind_priors))
         kind = judge_kind(clues, told, book.kinds, book.kind_model, since_seen)
-        bottleneck = judge_bottleneck(
-            rows, workload_rows, kind=kind, clues=clues, coverage=piece.observed_share,
-            dominant=book.bottlenecks["dominant_share_min"].value,
-        )  # fmt: skip
-        if session.basis == INFERRED:
-            kind, bottleneck = _less_sure(kind, bottleneck, book.kinds["abstain_below"].value)
-        judged = Judgement(told, kind, bottleneck, by_shape=judged)
-    assert judged is not None
-    return judged
+        out.append(Case(piece.rows, kind, clues, piece.observed_share))
+    return out
 
 
 def _less_sure(

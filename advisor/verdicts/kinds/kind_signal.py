@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cache
 from string import Formatter
@@ -39,14 +40,17 @@ class KindSignal:
         level = self.measure(features)
         if level <= 0:
             return 0.0
-        lacking = [name for name in _numbers(self.sentence) if name not in features]
-        return level if not lacking or derived(features).keys() >= set(lacking) else 0.0
+        return level if features.keys() >= _named(self.sentence) or self._numbers(features) is not None else 0.0
 
     def told(self, features: Features) -> CodedText:
         """The statement (its code is ``shape-`` and the name), for features that give a level above 0."""
-        known = {**features, **derived(features)}
-        named = {name: known[name] for name in _numbers(self.sentence)}
-        return coded(f"shape-{self.name}", self.sentence, **named)
+        return coded(f"shape-{self.name}", self.sentence, **(self._numbers(features) or {}))
+
+    def _numbers(self, features: Features) -> dict[str, float] | None:
+        """What the sentence names, or None where some of it is missing."""
+        names = _named(self.sentence)
+        known = features if features.keys() >= names else {**features, **derived(features)}
+        return {name: known[name] for name in names} if known.keys() >= names else None
 
     def bounds(self, kind: str, most: float) -> tuple[float, float]:
         """The least and the most log-odds that it may add to a kind at level 1."""
@@ -69,9 +73,9 @@ def derived(features: Features) -> Mapping[str, float]:
 
 
 @cache
-def _numbers(sentence: str) -> tuple[str, ...]:
-    """What a sentence names."""
-    return tuple(dict.fromkeys(name for _, name, _, _ in Formatter().parse(sentence) if name))
+def _named(sentence: str) -> AbstractSet[str]:
+    """What a sentence names, in its order."""
+    return dict.fromkeys(name for _, name, _, _ in Formatter().parse(sentence) if name).keys()
 
 
 def ramp(value: float | None, low: float, high: float) -> float:

@@ -10,7 +10,9 @@ shape alone where names say nothing, and where it abstains it says what would se
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 from ....rules.models.kind_model import KindModel
 from ....rules.policy.labels import KindLabel
@@ -19,7 +21,7 @@ from ...core.coded_text import CodedText, coded
 from ...core.verdict_types import Alternative, KindVerdict
 from ..features.features import Features
 from .clue import Clue
-from .kind_signal import is_fine
+from .kind_signal import derived, is_fine
 from .kind_signals import SHAPES
 from .settling import settled_by
 
@@ -55,7 +57,7 @@ def judge_kind(
     `names`: what people and schedulers say of it. `observed`: share of its time that was observed. What rested whenever
     it was looked at is idle only where little of its time went unobserved.
     """
-    clues = list(names)
+    clues = [_Heard(clue.weights, partial(_same, clue.reason), named=True) for clue in names]
     ceiling = _ceiling(features, named=bool(names))
     measured = any(name in features for name in ("engine_active", "sm_active", "hbm_utilization"))
     if not measured and not clues:
@@ -88,7 +90,7 @@ def judge_kind(
     faulty = features.get("fault_share", 0.0)
     faulty = faulty if faulty >= _FAULTY else 0.0
     confidence = round(min(confidences[label], ceiling) * (1 - 0.5 * faulty), 3)
-    evidence = (*_faults(faulty), *_ordered(clues, label, frozenset(map(id, names))), *_limits(features, label))
+    evidence = (*_faults(faulty), *_ordered(clues, label), *_limits(features, label))
     others = tuple(Alternative(n, round(confidences[n], 3)) for n in ranked[1:] if confidences[n] >= 0.05)
     if confidence < thresholds["abstain_below"].value:
         rivals: list[KindLabel] = [name for name in ranked[1:] if name in WORKING]
@@ -133,14 +135,31 @@ def _faults(share: float) -> Iterator[CodedText]:
         )
 
 
-def _shape_clues(features: Features, model: KindModel) -> Iterator[Clue]:
+@dataclass(frozen=True, slots=True)
+class _Heard:
+    """A clue (`Clue`) whose reason is put into words only where it is told. `named`: people or schedulers say it."""
+
+    weights: Mapping[str, float]
+    reason: Callable[[], CodedText]
+    named: bool = False
+
+
+def _same(reason: CodedText) -> CodedText:
+    return reason
+
+
+def _shape_clues(features: Features, model: KindModel) -> Iterator[_Heard]:
+    known = {**features, **derived(features)}
+    scale = model.temperature
     for shape in SHAPES:
-        level = shape.level(features)
+        level = shape.level(known)
         if level > 0:
-            yield Clue({label: level * model.weight(shape.name, label) for label in WORKING}, shape.told(features))
+            # Divided first, as `KindModel.weight` does it.
+            weights = {label: level * (weight / scale) for label, weight in model.weights[shape.name].items()}
+            yield _Heard(weights, partial(shape.told, known))
 
 
-def _idleness(features: Features, thresholds: Mapping[str, Threshold]) -> Clue:
+def _idleness(features: Features, thresholds: Mapping[str, Threshold]) -> _Heard:
     share = features.get("idle_share", 0.0)
     most, level = thresholds["idle_engine_max"].value, features.get("mem_level", 0.0)
     said = coded(
@@ -155,23 +174,24 @@ def _idleness(features: Features, thresholds: Mapping[str, Threshold]) -> Clue:
             f"{said.text} The GPU is still held: {100 * level:.0f} % of the memory{power}.",
             {**said.fields, "mem_level": level, "power_over_idle": over},
         )
-    return Clue({"idle": _IDLE}, said)
+    return _Heard({"idle": _IDLE}, partial(_same, said))
 
 
-def _ordered(clues: Sequence[Clue], label: KindLabel, names: frozenset[int]) -> Iterator[CodedText]:
-    """Reasons for the label, the strongest first, then what speaks against it. `names`: the clues (by id) of names,
-    which only ever raise a kind: one that raises another is told, too."""
+def _ordered(clues: Sequence[_Heard], label: KindLabel) -> Iterator[CodedText]:
+    """Reasons for the label, the strongest first, then what speaks against it. Names only ever raise a kind: one that
+    raises another is told, too."""
     for clue in sorted(clues, key=lambda c: -c.weights.get(label, 0.0)):
         weight = clue.weights.get(label, 0.0)
         if weight >= _WORTH_SAYING:
-            yield clue.reason
-        elif weight <= _AGAINST or (id(clue) in names and weight <= 0 and max(clue.weights.values()) >= _NAMED):
-            text = clue.reason.text
+            yield clue.reason()
+        elif weight <= _AGAINST or (clue.named and weight <= 0 and max(clue.weights.values()) >= _NAMED):
+            reason = clue.reason()
+            text = reason.text
             began = text if text[1:2].isupper() else text[:1].lower() + text[1:]
             yield CodedText(
                 "speaks-against",
                 f"Evidence against: {began}",
-                {"clue": clue.reason.code, **clue.reason.fields},
+                {"clue": reason.code, **reason.fields},
             )
 
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from ....rules.models.kind_model import KindModel
 from ....rules.policy.labels import KindLabel
 from ...core.coded_text import CodedText, coded
-from ..features.features import PERIOD_INTERVAL_MAX_SECONDS, Features
+from ..features.at_work import PERIOD_INTERVAL_MAX_SECONDS
+from ..features.features import Features
 from .clue import Clue
 from .kind_signal import is_fine
 from .kind_signals import SHAPES

@@ -6,7 +6,8 @@ so is its opposite: what is missing speaks for nothing. Second-fine shapes count
 
 from __future__ import annotations
 
-from ..features.features import PERIOD_INTERVAL_MAX_SECONDS, Features
+from ..features.at_work import PERIOD_INTERVAL_MAX_SECONDS
+from ..features.features import Features
 from .kind_signal import B, F, I, KindSignal, O, T, busy_share, density, is_fine, octaves, ramp
 
 

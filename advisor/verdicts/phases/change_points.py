@@ -17,6 +17,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from ..bottlenecks.judgement import Judgement, JudgementInputs, Piece
+from ..bottlenecks.row_labels import RowLabels
+from ..features.piece_rows import PieceRows
 from ..workloads.session import Session
 
 Floats = npt.NDArray[np.float64]
@@ -83,20 +85,58 @@ def cut_pieces(
     (`Attribution.places`)."""
     shared = np.zeros(len(inputs.rows), dtype=np.bool_)
     shared[places.loc[places["shared"].to_numpy(bool), "row"].to_numpy(int)] = True
-    return [_cut(piece, whole, shared, inputs) for piece, whole in zip(pieces, judgements, strict=True)]
+    rows = PieceRows.of(inputs.tables, [piece.rows for piece in pieces])
+    waits = np.array([whole.kind.label in DEMANDED for whole in judgements], dtype=np.bool_)
+    labels = _labels(rows, pieces, shared, inputs)
+    alike = _never_turns(rows, labels, waits, inputs.labels)
+    names = np.array(inputs.labels.names, dtype=object)
+    first = (rows.segments.lowest(np.where(rows.seconds > 0, np.ceil(rows.gpu("ts") / HOUR), np.nan)) - 1) * HOUR
+    out = []
+    for n, piece in enumerate(pieces):
+        own = slice(rows.segments.bounds[n], rows.segments.bounds[n + 1])
+        if alike[n] >= 0:
+            out.append(_unchanged(piece.session, str(names[alike[n]]), float(first[n])))
+        else:
+            out.append(_cut(piece, names[labels[own]], inputs, waits=bool(waits[n])))
+    return out
 
 
-def _cut(piece: Piece, whole: Judgement, shared: np.ndarray, inputs: JudgementInputs) -> Cut:
-    session, workload_rows = piece.session, piece.workload_rows
-    at = workload_rows["row"].to_numpy(int)
+def _labels(rows: PieceRows, pieces: Sequence[Piece], shared: npt.NDArray[np.bool_], inputs: JudgementInputs) -> Ints:
+    """The label of every row, as a number. What several held at once, or a row that another's time is part of, says
+    nothing of what this one did."""
+    whole = np.concatenate([np.empty(0, dtype=np.bool_), *(piece.rows.whole for piece in pieces)])
+    blurred = shared[rows.at] | (~whole & rows.segments.spread(rows.segments.any(whole)))
+    return np.where(blurred, inputs.labels.code("unknown"), inputs.labels.own[rows.at])
+
+
+def _never_turns(rows: PieceRows, labels: Ints, waits: npt.NDArray[np.bool_], named: RowLabels) -> Ints:
+    """The one label that is not open to any behaviour, of workloads that show no other and are too short for their
+    fabric to have come or gone; -1 of all others, whose turns must be sought."""
+    segments, width = rows.segments, len(named.names)
+    open_, waiting = (np.isin(named.names, labels) for labels in (OPEN, WAITING))
+    closed = (rows.seconds > 0) & ~(open_[labels] | (waiting[labels] & segments.spread(waits)))
+    slot = segments.number[closed] * width + labels[closed]
+    occurs = np.bincount(slot, minlength=len(segments) * width).reshape(len(segments), width) > 0
+    hours = segments.where(rows.seconds > 0).grouped(np.ceil(rows.gpu("ts")[rows.seconds > 0] / HOUR).astype(np.intp))
+    sure = (occurs.sum(axis=1) == 1) & (hours.each.lengths < 2 * FABRIC_HOURS_MIN)
+    return np.where(sure, occurs.argmax(axis=1), -1)
+
+
+def _unchanged(session: Session, label: str, first: float) -> Cut:
+    """A workload of one behaviour. `first`: when its first hour began (Unix seconds)."""
+    start = max(session.start, first)  # what it did before nobody saw
+    behaviour = Behaviour(label)
+    turned = (Turn(start, session.end, behaviour),) if session.end > start else ()
+    return Cut(turned, tuple(turn.behaviour for turn in turned), np.empty(0), 0, {})
+
+
+def _cut(piece: Piece, labels: npt.NDArray[np.object_], inputs: JudgementInputs, *, waits: bool) -> Cut:
+    """`labels`: of its rows; `waits`: whether it waits for demand."""
+    session, rows = piece.session, piece.rows
+    at = rows.row
     if not len(at):
         return Cut((), (), np.empty(0), 0, {})
-    ts, seconds = inputs.gpu_columns["ts"][at].astype(float), workload_rows["seconds"].to_numpy(float)
-    # What several held at once, or a row that another's time is part of, says nothing of what this one did.
-    whole_row = workload_rows["whole"].to_numpy(bool)
-    blurred = shared[at] | (~whole_row & whole_row.any())
-    labels = np.where(blurred, "unknown", inputs.row_columns["label"][at])
-    waits = whole.kind.label in DEMANDED
+    ts, seconds = inputs.gpu_columns["ts"][at].astype(float), rows.seconds
     fabric = _fabric_use(session, at, inputs)
     turned = turns(ts, seconds, labels, fabric, waits=waits, start=session.start, end=session.end)
     behaviours = tuple(dict.fromkeys(turn.behaviour for turn in turned))
@@ -107,7 +147,7 @@ def _cut(piece: Piece, whole: Judgement, shared: np.ndarray, inputs: JudgementIn
     working = [n for n, b in enumerate(behaviours) if b.label != "idle"] or list(range(len(behaviours)))
     main = max(working, key=lambda n: held[n])
     parts = {
-        n: Piece(_as_long_as(session, turned, behaviour), workload_rows[number == n], by_shape=n != main)
+        n: Piece(_as_long_as(session, turned, behaviour), rows.at(number == n), by_shape=n != main)
         for n, behaviour in enumerate(behaviours)
         if n == main or behaviour.label != "idle"
     }

@@ -7,12 +7,11 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import pandas as pd
-
 from ...core.coded_text import CodedText
 from ...core.timestamps import span
 from ...core.verdict_types import INFERRED, KindVerdict, WorkloadVerdict
 from ..bottlenecks.judgement import Judgement, Piece
+from ..workloads.work_rows import WorkRows
 
 HOUR = 3600.0
 # A run shorter than this has little to show (verdicts on kind gain confidence up to a day).
@@ -103,7 +102,7 @@ def _agreed(known: list[WorkloadVerdict], open_: list[WorkloadVerdict]) -> KindV
 
 def _together(alike: Sequence[WorkloadVerdict], piece_of: Mapping[str, Piece]) -> Piece | None:
     """All their rows as those of one run, which lasted as long as all of them."""
-    parts = [piece_of[v.id].workload_rows for v in alike if len(piece_of[v.id].workload_rows)]
+    parts = [piece_of[v.id].rows for v in alike if len(piece_of[v.id].rows)]
     if len(parts) < 2:
         return None
     sessions = [piece_of[v.id].session for v in alike]
@@ -114,7 +113,7 @@ def _together(alike: Sequence[WorkloadVerdict], piece_of: Mapping[str, Piece]) -
         first_seen=min(one.first_seen for one in sessions), last_seen=max(one.last_seen for one in sessions),
         held_seconds=sum(one.held_seconds for one in sessions),
     )  # fmt: skip
-    return Piece(whole, pd.concat(parts, ignore_index=True))
+    return Piece(whole, WorkRows.joined(parts))
 
 
 def _as_one(runs: ShortRuns, kind: KindVerdict) -> KindVerdict | None:

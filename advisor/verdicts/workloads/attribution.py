@@ -194,21 +194,24 @@ def _row_bounds(frame: Frame) -> tuple[Floats, Floats, Floats]:
 
 def _union(uses: _Uses, window: Window) -> _Spans:
     """Each workload's spans on one GPU, joined where they touch or overlap, cut to the window."""
-    start, end, code = [_none()], [_none()], [_no_ints()]
     begin, stop = np.clip(uses.start, window.start, window.end), np.clip(uses.end, window.start, window.end)
-    for n in pd.unique(uses.code):
-        its = uses.code == n
-        a, b = begin[its], stop[its]
-        order = np.argsort(a)
-        a, b = a[order], np.maximum.accumulate(b[order])
-        new = np.concatenate(([True], a[1:] > b[:-1]))
-        starts = a[new]
-        ends = b[np.concatenate((np.nonzero(new)[0][1:] - 1, [len(b) - 1]))]
-        keep = ends > starts
-        start.append(starts[keep])
-        end.append(ends[keep])
-        code.append(np.full(int(keep.sum()), n, dtype=np.intp))
-    return _Spans(np.concatenate(start), np.concatenate(end), np.concatenate(code))
+    codes, first = np.unique(uses.code, return_index=True)
+    rank = first[np.searchsorted(codes, uses.code)]  # the workloads in the order in which they come first
+    order = np.lexsort((begin, rank))
+    begin, stop, rank = begin[order], stop[order], rank[order]
+    new = np.ones(len(order), dtype=np.bool_)
+    reach = -math.inf
+    for n, (start, end, same) in enumerate(
+        zip(begin.tolist(), stop.tolist(), np.diff(rank, prepend=-1) == 0, strict=True)
+    ):
+        new[n] = not same or start > reach
+        reach = max(reach, end) if same else end
+    starts = np.nonzero(new)[0]
+    if not len(starts):
+        return _Spans(_none(), _none(), _no_ints())
+    start, end = begin[starts], np.maximum.reduceat(stop, starts)
+    keep = end > start
+    return _Spans(start[keep], end[keep], uses.code[order][starts][keep])
 
 
 def _sweep(own: _Spans, uses: _Uses, window: Window) -> _Spans:

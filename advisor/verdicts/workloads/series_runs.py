@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from ...core.segments import Segments, runs
+
 # A run that begins so soon after the last one's end is the same work begun again.
 RESTART_GAP_SECONDS = 900.0
 # Three runs that begin at one hour may be chance of a shift; fewer tell nothing.
@@ -40,17 +42,19 @@ def series_runs(workloads: pd.DataFrame) -> dict[str, SeriesRuns]:
     if workloads.empty:
         return {}
     table, chain = _chained(workloads.assign(run=workloads["series_id"].astype(str)))
-    grouped = table.groupby(chain)
-    runs = pd.DataFrame({
-        "series": grouped["run"].first(), "start": grouped["first_seen"].min(), "end": grouped["last_seen"].max(),
-    })  # fmt: skip
+    series, start, last = table["run"].to_numpy(object), table["first_seen"].to_numpy(float), table["last_seen"]
+    # The table is by series and time: so are its chains.
+    new = np.nonzero(np.diff(chain.to_numpy(), prepend=0))[0]
+    begin, end = start[new], np.maximum.reduceat(last.to_numpy(float), new)
+    segments = Segments.of_lengths(np.diff(np.append(np.nonzero(runs(series[new]))[0], len(new))))
+    hours, names = segments.median((end - begin) / 3600).tolist(), series[new][segments.bounds[:-1]]
     of_series = {
-        str(series): SeriesRuns(
-            len(own), float(((own["end"] - own["start"]) / 3600).median()), _start_spread(own["start"].to_numpy(float))
+        str(name): SeriesRuns(int(length), median, _start_spread(begin[first : first + length]))
+        for name, length, median, first in zip(
+            names, segments.lengths.tolist(), hours, segments.bounds[:-1].tolist(), strict=True
         )
-        for series, own in runs.groupby("series")
     }
-    return {str(key): of_series[str(series)] for key, series in zip(table["workload_id"], table["run"], strict=True)}
+    return {str(key): of_series[str(one)] for key, one in zip(table["workload_id"], series, strict=True)}
 
 
 def _chained(table: pd.DataFrame) -> tuple[pd.DataFrame, pd.Series]:
@@ -62,8 +66,7 @@ def _chained(table: pd.DataFrame) -> tuple[pd.DataFrame, pd.Series]:
 
 
 def _start_spread(starts: np.ndarray) -> float:
-    days = len(np.unique(starts // 86400))
-    if len(starts) < STARTS_MIN or days < STARTS_MIN:
+    if len(starts) < STARTS_MIN or len(np.unique(starts // 86400)) < STARTS_MIN:
         return math.nan
     angle = 2 * np.pi * (starts % 86400) / 86400
     length = min(float(np.hypot(np.cos(angle).mean(), np.sin(angle).mean())), 1.0)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from skuwise.advisor.core.segments import Segments
 from skuwise.advisor.verdicts.features.course import Course, course_features
 from skuwise.rules.policy.features import FEATURES
 
@@ -44,8 +46,14 @@ def beside(*courses: Course) -> Course:
     return Course(*(np.concatenate([getattr(c, f.name) for c in courses]) for f in dataclasses.fields(Course)))
 
 
+def of_one(course: Course) -> dict[str, float]:
+    """The features that can be told of one workload."""
+    figures = course_features(course, Segments.of_lengths([len(course.ts)]), ACTIVE)
+    return {name: float(values[0]) for name, values in figures.items() if math.isfinite(values[0])}
+
+
 def told(*courses: Course) -> dict[str, float]:
-    return course_features(beside(*courses), ACTIVE)
+    return of_one(beside(*courses))
 
 
 def in_days(hours: Sequence[float], days: int) -> list[float]:
@@ -214,7 +222,7 @@ def test_engines_that_are_missing_in_some_rows_are_not_at_rest() -> None:
 def test_nothing_known_is_nothing_said() -> None:
     assert told(course([NAN] * 5, memory=[NAN] * 5)) == {}
     unobserved = dataclasses.replace(course([0.5] * 5), seconds=np.zeros(5))
-    assert course_features(unobserved, ACTIVE) == {}
+    assert of_one(unobserved) == {}
 
 
 def test_all_at_rest_has_no_level_of_work() -> None:

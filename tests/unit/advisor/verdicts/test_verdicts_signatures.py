@@ -5,8 +5,10 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from skuwise.advisor.core.column_rows import ColumnRows, columns_of
+from skuwise.advisor.core.column_rows import columns_of
+from skuwise.advisor.core.segments import Segments
 from skuwise.advisor.verdicts.bottlenecks.signatures import signatures
+from skuwise.advisor.verdicts.features.piece_rows import PieceRows, RowTables
 
 HOUR = 3600.0
 QUIET = {
@@ -18,12 +20,13 @@ QUIET = {
 BURST = {**QUIET, "disk_write": 5e7, "disk_write_max": 5e8}
 
 
-def table(rows):
-    return ColumnRows(columns_of(pd.DataFrame(rows)), np.arange(len(rows)))
+def table(rows, at):
+    tables = RowTables({}, columns_of(pd.DataFrame(rows)), np.zeros(len(rows), dtype=np.intp))
+    return PieceRows(tables, Segments.of_lengths([len(at)]), np.array(at, dtype=np.intp), np.full(len(at), HOUR))
 
 
 def told(*rows, trains=True):
-    said = signatures(table(rows), np.full(len(rows), HOUR), trains=trains)
+    (said,) = signatures(table(rows, range(len(rows))), np.array([trains]))
     return {one.code: dict(one.fields) for one in said}
 
 
@@ -82,4 +85,4 @@ def test_waiting_ranks_are_told_with_what_they_lose():
 
 
 def test_of_nothing_nothing_is_told():
-    assert signatures(table([QUIET]).where(np.array([False])), np.empty(0), trains=True) == []
+    assert signatures(table([QUIET], []), np.array([True])) == [[]]

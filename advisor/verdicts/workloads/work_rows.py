@@ -1,0 +1,50 @@
+"""The rows of telemetry that belong to one workload."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.intp]
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkRows:
+    """Rows of a workload in parallel arrays, as in `Attribution.workload_rows`: `row` of the frame's `gpu`, `seconds`
+    observed of the workload, whether the row lies within it (`whole`), whether it shares the GPU with another."""
+
+    row: Ints
+    seconds: Floats
+    whole: Mask
+    shared: Mask
+
+    @classmethod
+    def of(cls, table: pd.DataFrame) -> WorkRows:
+        return cls(
+            table["row"].to_numpy(np.intp), table["seconds"].to_numpy(np.float64), table["whole"].to_numpy(np.bool_),
+            table["shared"].to_numpy(np.bool_),
+        )  # fmt: skip
+
+    @classmethod
+    def joined(cls, parts: Sequence[WorkRows]) -> WorkRows:
+        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in cls.__slots__))
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    def at(self, chosen: Ints | Mask | slice) -> WorkRows:
+        return WorkRows(self.row[chosen], self.seconds[chosen], self.whole[chosen], self.shared[chosen])
+
+
+def rows_by_workload(table: pd.DataFrame) -> dict[str, WorkRows]:
+    """The rows of each workload (of `Attribution.workload_rows`)."""
+    codes, names = pd.factorize(table["workload_id"])
+    order = np.argsort(codes, kind="stable")
+    own, ends = WorkRows.of(table).at(order), np.searchsorted(codes[order], np.arange(len(names) + 1))
+    return {str(name): own.at(slice(ends[n], ends[n + 1])) for n, name in enumerate(names)}
