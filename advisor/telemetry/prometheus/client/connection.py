@@ -29,6 +29,7 @@ from ....core.credentials import secret
 from ....core.http_session import CONNECT_SECONDS, DeadlineAdapter, QuietSession
 from ..settings import PrometheusSettings
 from .errors import AnswerError, RefusedError, TooMuchError, UnreachableError
+from .matrix_text import matrix_weight
 from .memory_budget import MemoryBudget
 from .replies import MAX_WORDS_BYTES, document_of, error_words, is_too_much, unreachable, wanted_pause
 
@@ -106,13 +107,18 @@ class LimitedSession(QuietSession):
         self._adapter.serve(self)
 
     @contextmanager
-    def reading(self, read: Callable[[Document], Document]) -> Iterator[None]:
-        """In this block `read` makes of each answer's JSON what this thread is given of it, while there is room."""
-        self._readers.read = read
+    def reading(
+        self, read: Callable[[Document], Document], text: Callable[[bytearray], Document | None] | None = None
+    ) -> Iterator[None]:
+        """In this block `read` makes of each answer's JSON what this thread is given of it, while there is room.
+
+        `text`: the same of the answer's text, which takes the room of a matrix; None: it leaves this one to `read`.
+        """
+        self._readers.read, self._readers.text = read, text
         try:
             yield
         finally:
-            self._readers.read = None
+            self._readers.read = self._readers.text = None
 
     def request(  # type: ignore[override] - what is not ours to choose is taken and left
         self,
@@ -241,6 +247,13 @@ class LimitedSession(QuietSession):
             raise TooMuchError(
                 f"Answer too large: {series} time series.", "Use a narrower --match, or run advise on shards."
             )
+        text = getattr(self._readers, "text", None)
+        weight = matrix_weight(body, series)
+        if text is not None and reply.status == 200 and weight <= self._room.most_bytes:
+            with self._room.taking(weight):
+                found = text(body)
+            if found is not None:
+                return ReadResponse(found)
         weight = json_memory_bytes(body)
         if weight > self._room.most_bytes:
             raise TooMuchError(
