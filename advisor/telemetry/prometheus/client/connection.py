@@ -16,6 +16,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from http.client import HTTPException
 from typing import Any, TypedDict, Unpack
+from urllib.parse import urlsplit
 
 import requests
 from requests.auth import HTTPBasicAuth
@@ -27,6 +28,7 @@ from .....agent.base.safe_text import clean_text
 from .....rules.base.errors import UsageError
 from ....core.credentials import secret
 from ....core.http_session import CONNECT_SECONDS, DeadlineAdapter, QuietSession
+from ....core.loopback import is_loopback
 from ..settings import PrometheusSettings
 from .errors import AnswerError, RefusedError, TooMuchError, UnreachableError
 from .matrix_text import matrix_weight
@@ -36,7 +38,7 @@ from .replies import MAX_WORDS_BYTES, document_of, error_words, is_too_much, unr
 Document = Mapping[str, object]
 MAX_ANSWER_BYTES = 128 * 1024 * 1024
 # Answers beyond this are read one at a time: bodies of any number of them would fill the memory by themselves.
-SMALL_ANSWER_BYTES = 4 * 1024 * 1024
+SMALL_ANSWER_BYTES = 8 * 1024 * 1024
 # Each series takes about a kB while an answer is read, however little it says.
 MAX_ANSWER_SERIES = 250_000
 ATTEMPTS = 4
@@ -290,4 +292,7 @@ class LimitedSession(QuietSession):
                     f"Invalid value of header {name}: only ASCII is allowed, without spaces around it.",
                     "Fix the header value.",
                 )
+        if is_loopback(urlsplit(self.url).hostname or ""):
+            # Nothing is sent through a network: to compress would cost both sides more than it spares.
+            headers = {"Accept-Encoding": "identity", **headers}
         self.headers.update({"User-Agent": "skuwise", **headers})

@@ -22,7 +22,7 @@ from ..promql.promql import engine_asks
 from .gpus import About, GpuRows, count_samples, device_index, scrape_seconds
 from .homes import homes_of, reporter, reporters_note, unnamed_note, whole_gpu
 from .instances import MOST_INSTANCE_RATIO, fold_instances
-from .series_to_rows import Cells, first_known, weights_of
+from .series_to_rows import Cells, Weights, first_known
 
 NodeOf = Callable[[Labels], str | None]
 KeyOf = Callable[[Labels], str | None]
@@ -91,7 +91,8 @@ def keyed_rows(
     `joules`: the answer to `queries.energy_ask`, which makes no row observed by itself."""
     cells: Cells[str] = Cells(grid)
     counts, who = answers["n"], whole_gpu(node)
-    every = [*counts.labels, *(labels for name, one in answers.items() if name != "n" for labels in one.labels), *named]
+    heard = [*counts.labels, *(labels for name, one in answers.items() if name != "n" for labels in one.labels), *named]
+    every = list({id(labels): labels for labels in heard}.values())  # the same labels are mostly the same object
     homes = homes_of(counts, every, who, log)
     several = reporters_note(counts, who, log)
     unnamed_note(every, node, log)
@@ -105,10 +106,18 @@ def keyed_rows(
             return f"{found[0]}.{labels.get('GPU_I_PROFILE', '')}", found[1]
         return found
 
+    # By the labels themselves, which are held here, so that no others take their ids.
+    keys: dict[int, tuple[Labels, str | None]] = {}
+
     def key(labels: Labels) -> str | None:
+        known = keys.get(id(labels))
+        if known is not None:
+            return known[1]
         found, whole = named_as(labels), who(labels)
         suffix = homes.suffix(*whole) if whole is not None else None
-        return None if found is None or suffix is None else found[0] + suffix
+        own = None if found is None or suffix is None else found[0] + suffix
+        keys[id(labels)] = labels, own
+        return own
 
     about: dict[str, About] = {}
     for labels in every:
@@ -126,7 +135,7 @@ def keyed_rows(
                 parent + own[len(uuid) :],
                 About(place, index, name, uuid=parent, driver_version=labels.get(DRIVER_LABEL)),
             )
-    weights = weights_of(counts)
+    weights = Weights(counts)
     # Of several series of a GPU (a copy for each pod, two exporters) the fullest says how much of a row was seen.
     cells.put("n", counts, key, how="max")
     cells.put("n_all", counts, key, how="sum")
@@ -266,7 +275,7 @@ def _clipped(answer: SeriesAnswer) -> SeriesAnswer:
 
 
 def _energy(
-    cells: Cells[str], joules: SeriesAnswer, key: KeyOf, weights: Mapping[Labels, Floats], samples: Floats
+    cells: Cells[str], joules: SeriesAnswer, key: KeyOf, weights: Weights, samples: Floats
 ) -> None:
     """The energy counter's growth of devices that have rows, as joules a sample with their count."""
     cells.put(
@@ -295,7 +304,7 @@ def _without_contradictions(
     """Where two exporters tell one GPU's use differently, neither is believed: the row has no reading of it."""
     if not several:
         return
-    weights = weights_of(answers["n"])
+    weights = Weights(answers["n"])
     contradicted: dict[str, int] = {}
     for gauge in queries.DCGM_GAUGES:
         name = f"{gauge.measure}_mean"

@@ -18,7 +18,7 @@ from skuwise.advisor.telemetry.prometheus.rows.fabric import PortRows, exporter_
 from skuwise.advisor.telemetry.prometheus.rows.gpus import About, GpuRows
 from skuwise.advisor.telemetry.prometheus.rows.instances import fold_instances
 from skuwise.advisor.telemetry.prometheus.rows.nodes import node_table
-from skuwise.advisor.telemetry.prometheus.rows.series_to_rows import Cells, from_bins
+from skuwise.advisor.telemetry.prometheus.rows.series_to_rows import Cells, Weights, from_bins
 from skuwise.advisor.telemetry.prometheus.rows.workloads import held_spans
 from skuwise.advisor.telemetry.prometheus.settings import load_prometheus_settings
 from skuwise.agent.inventory.identity.ids import series_id, workload_id
@@ -113,8 +113,8 @@ def test_the_agents_ids_are_taken_as_they_are() -> None:
 def test_means_of_several_series_of_a_device_are_weighted_by_their_samples() -> None:
     cells: Cells[str] = Cells(GRID)
     labels = ({"u": "a", "pod": "p"}, {"u": "a", "pod": "q"})
-    weights = {tuple(sorted(one.items())): np.array([n] * 4) for one, n in zip(labels, (45.0, 15.0), strict=True)}
-    cells.put("m", SeriesAnswer(labels, np.array([[1.0] * 4, [3.0] * 4])), lambda one: one["u"], weights=weights)  # type: ignore[arg-type]
+    weights = Weights(SeriesAnswer(tuple(dict(one) for one in labels), np.array([[45.0] * 4, [15.0] * 4])))
+    cells.put("m", SeriesAnswer(labels, np.array([[1.0] * 4, [3.0] * 4])), lambda one: one["u"], weights=weights)
     assert cells.column("m").tolist() == [[1.5] * 4]
 
 
