@@ -17,13 +17,16 @@ import orjson
 from .response import Floats, Grid, Labels, SeriesAnswer, ServerAnswer, notes_of, placed, read_labels, refuse_too_many
 
 _VALUES = b'"values":[['
+_END = b"]]"
+_NEXT = b"},{"
 _BETWEEN = b"],["
 # A sample without the letters of its numbers, and what divides it from the next.
 _SAMPLE = b',""],['
 _NUMBER = b"0123456789.eE+-"
 _NO_NUMBERS = (b'"NaN"', b'"+Inf"', b'"-Inf"', b'"Inf"')
-# Of so many samples numbers are made at once: what is made of a larger answer is not all there at a time.
-_AT_ONCE = 100_000
+# Of so many samples numbers are made at once: they stay in the processor's caches, and a large answer's are never all
+# there.
+_AT_ONCE = 8_000
 # The shortest text of a sample, and bytes of memory beside the text: of its value, of its numbers while they are read,
 # of a series.
 _SHORTEST = len(b'[1,"1"],')
@@ -72,7 +75,7 @@ class MatrixText:
     document: Mapping[str, object]
     first: Mapping[str, object]
     members: Sequence[bytes]
-    values: Sequence[bytes]
+    values: Sequence[bytes | bytearray]
 
     def read(self, grid: Grid, kept: Sequence[str] | None, book: LabelBook) -> ServerAnswer | None:
         """The answer over `grid`; None: not all of it is plain. Raises as `read_matrix` does."""
@@ -92,29 +95,34 @@ class MatrixText:
 def matrix_weight(body: bytes | bytearray, series: int) -> int:
     """Bytes of memory that reading such a text of so many series may take, with the text and its parts."""
     samples = len(body) // _SHORTEST
-    return 4 * len(body) + samples * _VALUE_WEIGHT + min(samples, _AT_ONCE) * _NUMBERS_WEIGHT + series * _SERIES_WEIGHT
+    return 3 * len(body) + samples * _VALUE_WEIGHT + min(samples, _AT_ONCE) * _NUMBERS_WEIGHT + series * _SERIES_WEIGHT
 
 
 def matrix_text(body: bytes | bytearray) -> MatrixText | None:
     """The parts of a successful range query's answer; None: it is not written as servers write it."""
-    head, *series = bytes(body).split(_VALUES)
-    if not series:
-        return None
-    values, rests = [], []
-    for one in series:
-        own, end, rest = one.partition(b"]]")
-        if not end:
+    begin = body.find(_VALUES)
+    head, end = body[:begin], 0
+    values, members = [], []
+    while begin >= 0:
+        own = begin + len(_VALUES)
+        end = body.find(_END, own)
+        if end < 0:
             return None
-        values.append(own)
-        rests.append(rest)
-    if not all(rest.startswith(b"},{") and rest.endswith(b",") for rest in rests[:-1]):
+        values.append(body[own:end])
+        end += len(_END)
+        begin = body.find(_VALUES, end)
+        if begin >= 0:
+            if not (body.startswith(_NEXT, end) and body.endswith(b",", end, begin)):
+                return None
+            members.append(bytes(body[end + len(_NEXT) : begin - 1]))
+    if not values:
         return None
     try:
-        document = orjson.loads(b'%b"values":[]%b' % (head, rests[-1]))
+        document = orjson.loads(b'%b"values":[]%b' % (head, body[end:]))
     except orjson.JSONDecodeError:
         return None
     first = _only_series(document)
-    return None if first is None else MatrixText(document, first, [rest[3:-1] for rest in rests[:-1]], values)
+    return None if first is None else MatrixText(document, first, members, values)
 
 
 def _only_series(document: object) -> Mapping[str, object] | None:
@@ -130,7 +138,7 @@ def _only_series(document: object) -> Mapping[str, object] | None:
     return result[0] if result[0].get("values") == [] else None
 
 
-def _read_values(texts: Sequence[bytes], grid: Grid) -> Floats | None:
+def _read_values(texts: Sequence[bytes | bytearray], grid: Grid) -> Floats | None:
     """A row for each text, a column for each moment of the grid; None: not all of it is plain. Raises AnswerError."""
     out = np.full((len(texts), grid.count), np.nan)
     moments = grid.start + np.arange(grid.count) * grid.step
