@@ -68,18 +68,19 @@ def read_dcgm(
         counts = joined_counts(counts, asking.ranges([ask], found.dcgm_gpus)[ask.name])
     memory = queries.dcgm_memory_ask(names, matches)
     told = asking.daily(memory) if memory else []
-    rows, key_of = keyed_rows(grid, {"n": counts, **answers}, told, log, named=found.named, node=node, joules=joules)
+    answers["n"] = counts
+    rows, key_of = keyed_rows(grid, answers, told, log, named=found.named, node=node, joules=joules)
     return rows, counts, key_of
 
 
 def dcgm_rows(grid: Grid, answers: Mapping[str, SeriesAnswer], memory: Sequence[SeriesAnswer], log: Log) -> GpuRows:
     """From the answers to `queries.dcgm_asks`, by name, and to `queries.dcgm_memory_ask`, by moment."""
-    return keyed_rows(grid, answers, memory, log)[0]
+    return keyed_rows(grid, dict(answers), memory, log)[0]
 
 
 def keyed_rows(
     grid: Grid,
-    answers: Mapping[str, SeriesAnswer],
+    answers: dict[str, SeriesAnswer],
     memory: Sequence[SeriesAnswer],
     log: Log,
     *,
@@ -87,8 +88,10 @@ def keyed_rows(
     node: NodeOf = node_of,
     joules: SeriesAnswer | None = None,
 ) -> tuple[GpuRows, KeyOf]:
-    """The same, and the key of the rows that a series speaks of. `named`: labels of any series that names a GPU.
-    `joules`: the answer to `queries.energy_ask`, which makes no row observed by itself."""
+    """The same, and the key of the rows that a series speaks of; `answers` are let go as they are taken in.
+
+    `named`: labels of any series that names a GPU. `joules`: the answer to `queries.energy_ask`, which makes no row
+    observed by itself."""
     cells: Cells[str] = Cells(grid)
     counts, who = answers["n"], whole_gpu(node)
     heard = [*counts.labels, *(labels for name, one in answers.items() if name != "n" for labels in one.labels), *named]
@@ -142,7 +145,9 @@ def keyed_rows(
     measured = [name for name in answers if name != "n"]
     for name in measured:
         how = "max" if name.endswith("_max") else "mean"
-        answer = _clipped(answers[name]) if name.rpartition("_")[0] in _RATIOS else answers[name]
+        # Only where several tell of one GPU are answers needed again.
+        answer = answers[name] if several else answers.pop(name)
+        answer = _clipped(answer) if name.rpartition("_")[0] in _RATIOS else answer
         cells.put(name, answer, key, how=how, weights=weights, scale=queries.scale_of(name), most=queries.most_of(name))
     _without_contradictions(cells, answers, several, key=key, who=who, log=log)
     samples = np.minimum(cells.column("n_all"), _usual(cells.column("n_all"), cells.column("n")))
@@ -274,9 +279,7 @@ def _clipped(answer: SeriesAnswer) -> SeriesAnswer:
     return SeriesAnswer(answer.labels, values)
 
 
-def _energy(
-    cells: Cells[str], joules: SeriesAnswer, key: KeyOf, weights: Weights, samples: Floats
-) -> None:
+def _energy(cells: Cells[str], joules: SeriesAnswer, key: KeyOf, weights: Weights, samples: Floats) -> None:
     """The energy counter's growth of devices that have rows, as joules a sample with their count."""
     cells.put(
         queries.ENERGY, joules, lambda labels: own if (own := key(labels)) in cells.rows else None, weights=weights,

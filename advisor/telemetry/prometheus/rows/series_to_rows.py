@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -116,17 +116,28 @@ class Cells(Generic[K]):
         return out
 
     def table(
-        self, columns: Sequence[str], texts: Mapping[str, Callable[[K], object]], bins: Sequence[str] = ()
+        self,
+        columns: Sequence[str],
+        texts: Mapping[str, Callable[[K], object]],
+        bins: Sequence[str] = (),
+        *,
+        left: Collection[str] = (),
     ) -> pd.DataFrame:
         """One row for each device and moment that was observed, sorted by the texts and the moment.
 
         `columns` of the table are filled from measures of the same name, `texts` from the device; what is not there is
-        NaN. ``ts``, ``interval_seconds`` and ``observed_seconds`` (a measure) are always given.
+        NaN. ``ts``, ``interval_seconds`` and ``observed_seconds`` (a measure) are always given. The measures go over
+        to the table, so that none is held twice; those in `left` stay here.
         """
         keys = list(self.rows)
         order = sorted(range(len(keys)), key=lambda row: tuple(str(of(keys[row])) for of in texts.values()))
-        place, moment = np.nonzero(self.column("observed_seconds")[order] > 0)
+        observed = self.column("observed_seconds")[order] > 0
+        place, moment = np.nonzero(observed)
         device = np.array(order, dtype=np.intp)[place]
+        is_whole = bool(observed.all()) and order == list(range(len(keys)))
+        del observed, place
+        for name in self.columns.keys() - set(columns) - set(left):
+            del self.columns[name]
         nothing = np.full(len(device), np.nan)
         nothing.flags.writeable = False  # it stands for every measure that is missing
         out: dict[str, object] = {}
@@ -143,9 +154,22 @@ class Cells(Generic[K]):
                 own = None if empty else self.bin_column(name)[device, moment]
                 out[name] = BinsArray.absent(len(device)) if own is None else BinsArray(own)
             else:
-                out[name] = self.column(name)[device, moment] if name in self.columns else nothing
+                out[name] = (
+                    self._moved(name, device, moment, is_whole, name in left) if name in self.columns else nothing
+                )
         # Without a copy into blocks, which would take the room of all columns twice more.
         return pd.DataFrame(out, columns=[*columns], copy=False)
+
+    def _moved(
+        self, name: str, device: npt.NDArray[np.intp], moment: npt.NDArray[np.intp], is_whole: bool, stays: bool
+    ) -> Floats:
+        """A measure's values by the rows of a table. `is_whole`: these are all, in the order in which they stand."""
+        found = self.columns[name]
+        matrix = found if len(found) == len(self.rows) else self.column(name)
+        if not stays:
+            del self.columns[name]
+        # A view needs no room of its own; what stays may be written to, and is none of the table's then.
+        return matrix.reshape(-1) if is_whole and not stays else matrix[device, moment]
 
     def seen(self) -> dict[K, tuple[float, float]]:
         """Of each device when its first row begins and its last one ends; devices never observed are left out."""
