@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import orjson
 
+from .errors import AnswerError
 from .response import Floats, Grid, Labels, SeriesAnswer, ServerAnswer, notes_of, placed, read_labels, refuse_too_many
 
 _VALUES = b'"values":[['
@@ -23,6 +24,8 @@ _BETWEEN = b"],["
 # A sample without the letters of its numbers, and what divides it from the next.
 _SAMPLE = b',""],['
 _NUMBER = b"0123456789.eE+-"
+# What stands for these while they are read; it is in none of them.
+_NONE = b"x"
 _NO_NUMBERS = (b'"NaN"', b'"+Inf"', b'"-Inf"', b'"Inf"')
 # Of so many samples numbers are made at once: they stay in the processor's caches, and a large answer's are never all
 # there.
@@ -78,14 +81,15 @@ class MatrixText:
     values: Sequence[bytes | bytearray]
 
     def read(self, grid: Grid, kept: Sequence[str] | None, book: LabelBook) -> ServerAnswer | None:
-        """The answer over `grid`; None: not all of it is plain. Raises as `read_matrix` does."""
+        """The answer over `grid`; None: not all of it is as it is promised. Raises TooMuchError."""
         refuse_too_many(len(self.values), grid)
         try:
             labels = [book.of_series(self.first, kept), *(book.of_text(one, kept) for one in self.members)]
-        except orjson.JSONDecodeError:
+            values = _read_values(
+                [text for text, one in zip(self.values, labels, strict=True) if one is not None], grid
+            )
+        except (orjson.JSONDecodeError, AnswerError):
             return None
-        own = [text for text, one in zip(self.values, labels, strict=True) if one is not None]
-        values = _read_values(own, grid)
         if values is None:
             return None
         short = tuple(one for one in labels if one is not None)
@@ -170,13 +174,13 @@ def _is_moment(kind: type) -> bool:
 def _numbers(text: bytes) -> list[float] | None:
     """Of the text of samples: each one's moment and value, one after the other; what is no finite number is None.
     None: there is something else in it."""
-    if b"n" in text:
+    if _NONE in text:
         return None
     has_none = b"N" in text or b"I" in text
     if has_none:
         for word in _NO_NUMBERS:
-            text = text.replace(word, b'"n"')
-    frame = text.translate(None, _NUMBER + b"n")
+            text = text.replace(word, b'"%b"' % _NONE)
+    frame = text.translate(None, _NUMBER + _NONE)
     count = len(frame) // len(_SAMPLE) + 1
     is_plain = frame == (_SAMPLE * count)[: -len(_BETWEEN)] and text.endswith(b'"')
     # Nor does a letter of a number stand between the others.
@@ -184,7 +188,7 @@ def _numbers(text: bytes) -> list[float] | None:
         return None
     plain = text.translate(None, b'"[]')
     if has_none:
-        plain = plain.replace(b"n", b"null")
+        plain = plain.replace(_NONE, b"null")
     try:
         return orjson.loads(b"[%b]" % plain)
     except orjson.JSONDecodeError:

@@ -109,18 +109,11 @@ def keyed_rows(
             return f"{found[0]}.{labels.get('GPU_I_PROFILE', '')}", found[1]
         return found
 
-    # By the labels themselves, which are held here, so that no others take their ids.
-    keys: dict[int, tuple[Labels, str | None]] = {}
-
+    @_remembered
     def key(labels: Labels) -> str | None:
-        known = keys.get(id(labels))
-        if known is not None:
-            return known[1]
         found, whole = named_as(labels), who(labels)
         suffix = homes.suffix(*whole) if whole is not None else None
-        own = None if found is None or suffix is None else found[0] + suffix
-        keys[id(labels)] = labels, own
-        return own
+        return None if found is None or suffix is None else found[0] + suffix
 
     about: dict[str, About] = {}
     for labels in every:
@@ -170,6 +163,19 @@ def keyed_rows(
     rows = GpuRows(cells, about)
     fold_instances(rows)
     return rows, key
+
+
+def _remembered(key_of: KeyOf) -> KeyOf:
+    """The same, asked once of labels that are one object; they are held, so that no others take their ids."""
+    keys: dict[int, tuple[Labels, str | None]] = {}
+
+    def key(labels: Labels) -> str | None:
+        known = keys.get(id(labels))
+        if known is None:
+            known = keys[id(labels)] = labels, key_of(labels)
+        return known[1]
+
+    return key
 
 
 def _reused(series: Iterable[Labels]) -> set[str]:
