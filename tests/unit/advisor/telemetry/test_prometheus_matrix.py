@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import orjson
@@ -26,7 +26,7 @@ from skuwise.advisor.telemetry.prometheus.client.response import (
 HOUR = 3600.0
 GRID = Grid(HOUR, 5 * HOUR, HOUR)
 nan = float("nan")
-Series = tuple[Mapping[str, str], list[tuple[object, str]]]
+Series = tuple[Mapping[str, str], Sequence[tuple[object, str]]]
 
 
 def body_of(*series: Series, **beside: object) -> bytes:
@@ -93,8 +93,8 @@ def test_a_damaged_answer_is_read_as_its_json_is_or_left_to_be_refused(edits: li
     "part",
     [
         '[3600,"1_0"]', '[3600," 1"]', '[3600,"٣"]', '[3600,"x"]', '[3600,"n"]', '[3600,1"5"]', '[3600,"1"5]',
-        '[3600,"1"]5', '[3600,"1","2"]', '[3600]', '["3600","1"]', '[3600,"0x1"]', '[3600,"1"],[]', '[3600,"1"],[7200,""]',
-        "", '[3600,"null"]', '[true,"1"]',
+        '[3600,"1"]5', '[3600,"1","2"]', '[3600]', '["3600","1"]', '[3600,"0x1"]', '[3600,"1"],[]',
+        '[3600,"1"],[7200,""]', "", '[3600,"null"]', '[true,"1"]',
     ],
 )  # fmt: skip
 def test_what_is_no_sample_is_not_read_from_the_text(part: str) -> None:
