@@ -151,7 +151,7 @@ def _read_values(texts: Sequence[bytes | bytearray], grid: Grid) -> Floats | Non
     rows = max(1, _AT_ONCE // grid.count)
     for first in range(0, len(texts), rows):
         own = texts[first : first + rows]
-        numbers = _numbers(_BETWEEN.join(own))
+        numbers = _numbers(_BETWEEN.join(own), len(own) * grid.count)
         if numbers is None:
             return None
         at, values = numbers[::2], np.array(numbers[1::2], dtype=float)
@@ -171,9 +171,9 @@ def _is_moment(kind: type) -> bool:
     return kind is int or kind is float
 
 
-def _numbers(text: bytes) -> list[float] | None:
+def _numbers(text: bytes, most: int) -> list[float] | None:
     """Of the text of samples: each one's moment and value, one after the other; what is no finite number is None.
-    None: there is something else in it."""
+    None: there is something else in it, or more than `most` samples."""
     if _NONE in text:
         return None
     has_none = b"N" in text or b"I" in text
@@ -182,7 +182,7 @@ def _numbers(text: bytes) -> list[float] | None:
             text = text.replace(word, b'"%b"' % _NONE)
     frame = text.translate(None, _NUMBER + _NONE)
     count = len(frame) // len(_SAMPLE) + 1
-    is_plain = frame == (_SAMPLE * count)[: -len(_BETWEEN)] and text.endswith(b'"')
+    is_plain = count <= most and frame == (_SAMPLE * count)[: -len(_BETWEEN)] and text.endswith(b'"')
     # Nor does a letter of a number stand between the others.
     if not is_plain or text.count(b',"') != count or text.count(b'"],[') != count - 1:
         return None
