@@ -15,7 +15,7 @@ from ...agent.base.safe_text import clean_text
 from ...rules.base.errors import SkuwiseError, UsageError
 from ..core.credentials import secret
 from ..core.http_session import CONNECT_SECONDS, DeadlineAdapter, QuietSession
-from .settings import is_loopback
+from ..core.loopback import is_loopback
 
 # https://github.com/prometheus/alertmanager/blob/main/api/v2/openapi.yaml: POST /alerts takes a list of any length. An
 # alert of ours has 2 kB at most.

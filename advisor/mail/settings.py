@@ -5,7 +5,6 @@ No secret stands in a setting, only the name of the file that holds it (advisor/
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -28,6 +27,7 @@ from ...agent.base.setting_values import (
 from ...agent.config import SYSTEM_FILE
 from ...agent.settings_reader import read_section
 from ...rules.base.errors import UsageError
+from ..core.loopback import is_loopback
 from ..views.document.dashboard import PLACEHOLDERS, url_fault
 from .addresses import bare_address, sender_address
 
@@ -104,14 +104,6 @@ def load_mail_settings(
     if settings.smtp_username and not settings.smtp_password_file:
         raise UsageError("report.smtp_username has no password.", "Set report.smtp_password_file.")
     return settings
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host is this machine by its name or number; no name is looked up."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower().rstrip(".") == "localhost"
 
 
 def check_webhook(url: str, what: str) -> str:

@@ -44,7 +44,8 @@ Answer = Callable[[Request], Reply]
 
 
 def success(data: object, **beside: object) -> Reply:
-    return Reply(json.dumps({"status": "success", "data": data, **beside}).encode())
+    # Without blanks, as servers write it.
+    return Reply(json.dumps({"status": "success", "data": data, **beside}, separators=(",", ":")).encode())
 
 
 def vector(*series: tuple[Mapping[str, str], object], **beside: object) -> Reply:

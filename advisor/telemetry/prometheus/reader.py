@@ -95,6 +95,7 @@ def read_frame(
             f"No GPU data between {minute(found.window.start)} and {minute(found.window.end)}{said}.",
             "Choose another window with --since and --until.",
         )
+    rows = gpu_rows_table(gpus, catalog)
     counts = nodes.gpu_counts(gpus.about)
     kube = kube.named_as(counts, (labels for labels in asked.exporters))
     uses = with_owners(asked, uses, kube, grid, reading.team_labels)
@@ -113,7 +114,7 @@ def read_frame(
         window=found.window,
         nodes=node_table,
         gpus=nodes.gpu_table(gpus, catalog),
-        gpu=gpu_rows_table(gpus, catalog),
+        gpu=rows,
         fabric=_fabric_table(ports),
         host=hosts.table(store.HOST_HOURS.columns, {"node": lambda key: key}),
         workloads=workloads,
@@ -246,15 +247,19 @@ def _ethernet(asked: Questions, grid: Grid, nodes: int, join: HostInfo, roles: M
     return ethernet.ethernet_ports(grid, answers, about, node_of=join.node, configured=roles)
 
 
+# Measures of GPUs that tell what a GPU is, beside their rows.
+_OF_GPUS = ("observed_seconds", "mem_total_bytes", "power_limit_watts", "nvlink_bytes_per_second")
+
+
 def gpu_rows_table(gpus: GpuRows, catalog: Catalog) -> pd.DataFrame:
+    """The frame's table `gpu`, to which the measures of `gpus` go over but for `_OF_GPUS`."""
     about = gpus.about
 
     def node(uuid: str) -> str:
         return about[uuid].node
 
-    table = gpus.cells.table(
-        store.GPU_HOURS.columns, {"node": node, "gpu_uuid": lambda key: about[key].uuid or key}, store.GPU_HOURS.bins
-    )
+    texts = {"node": node, "gpu_uuid": lambda key: about[key].uuid or key}
+    table = gpus.cells.table(store.GPU_HOURS.columns, texts, store.GPU_HOURS.bins, left=_OF_GPUS)
     index = {one.uuid or key: one.index for key, one in about.items()}
     total = {one.uuid or key: nodes.memory_of(one, catalog) for key, one in about.items()}
     table["gpu_index"] = table["gpu_uuid"].map(index).astype(float)

@@ -39,6 +39,8 @@ GAUGES = {
     "DCGM_FI_PROF_PCIE_RX_BYTES": (5e6, 1e6),
 }  # fmt: skip
 VARIANTS = 16
+# By which samples are counted: it is there whatever rules record.
+COUNTED = "DCGM_FI_DEV_GPU_UTIL"
 RULED = {
     rule_name(gauge.measure, statistic): (gauge.names[0], np.mean if statistic == "mean" else np.max)
     for gauge in DCGM_GAUGES
@@ -48,10 +50,14 @@ RULED = {
 Fill = tuple[list[tuple[dict[str, str], str, int]], dict[str, list[np.ndarray]], np.ndarray]
 
 
-def fills(nodes: int, ts: np.ndarray, *, rules: bool) -> list[Fill]:
-    """What is written: series, their values by name and variant, and the moments; the rules' each five minutes."""
+def fills(nodes: int, ts: np.ndarray, *, rules: bool, recorded: bool = False) -> list[Fill]:
+    """What is written: series, their values by name and variant, and the moments; the rules' each five minutes.
+
+    `recorded`: of GPUs nothing but the samples' counts and what rules record, as a large fleet's server keeps it.
+    """
     values = values_of(ts)
-    found: list[Fill] = [(list(series_of(nodes)), values, ts)]
+    kept = [one for one in series_of(nodes) if not recorded or one[1] == COUNTED or one[1] not in GAUGES]
+    found: list[Fill] = [(kept, values, ts)]
     if rules:
         ruled = {
             rule: [how(one.reshape(-1, 5), axis=1) for one in values[gauge]] for rule, (gauge, how) in RULED.items()

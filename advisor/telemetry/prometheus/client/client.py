@@ -15,6 +15,7 @@ from .....rules.base.errors import UsageError
 from ..settings import PrometheusSettings
 from .connection import Document, LimitedSession, Limits
 from .errors import AnswerError, RefusedError, TooMuchError, UnreachableError
+from .matrix_text import LabelBook, matrix_text
 from .response import Grid, ServerAnswer, read_matrix, read_vector
 
 # Names of metrics that the advisor asks for: exporters know some hundreds.
@@ -47,6 +48,7 @@ class Client:
         hints = cast("dict[str, Any]", {"session": self._session, "proxy": proxy})  # its hints lack None
         self._server = PrometheusConnect(url=self.url, retry=Retry(0, redirect=0), method="POST", **hints)
         self._session.take_over()
+        self._book = LabelBook()
 
     def close(self) -> None:
         self._server.close()
@@ -66,7 +68,14 @@ class Client:
         start, end = (datetime.fromtimestamp(moment, UTC) for moment in (grid.start, grid.end))
         # The library sends whole seconds, unless its parameters say more.
         exact = {"start": f"{grid.start:.3f}", "end": f"{grid.end:.3f}"}
-        with self._session.reading(lambda document: _result(read_matrix(document, grid, kept))):
+
+        def of_text(body: bytearray) -> Document | None:
+            parts = matrix_text(body)
+            read = None if parts is None else parts.read(grid, names, self._book)
+            return None if read is None else _result(read)
+
+        names = None if kept is None else tuple(kept)
+        with self._session.reading(lambda document: _result(read_matrix(document, grid, kept)), of_text):
             found = self._server.custom_query_range(query, start, end, f"{grid.step:.3f}", params=exact)
             return cast("ServerAnswer", found)
 

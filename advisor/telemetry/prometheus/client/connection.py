@@ -16,6 +16,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from http.client import HTTPException
 from typing import Any, TypedDict, Unpack
+from urllib.parse import urlsplit
 
 import requests
 from requests.auth import HTTPBasicAuth
@@ -27,15 +28,17 @@ from .....agent.base.safe_text import clean_text
 from .....rules.base.errors import UsageError
 from ....core.credentials import secret
 from ....core.http_session import CONNECT_SECONDS, DeadlineAdapter, QuietSession
+from ....core.loopback import is_loopback
 from ..settings import PrometheusSettings
 from .errors import AnswerError, RefusedError, TooMuchError, UnreachableError
+from .matrix_text import matrix_weight
 from .memory_budget import MemoryBudget
 from .replies import MAX_WORDS_BYTES, document_of, error_words, is_too_much, unreachable, wanted_pause
 
 Document = Mapping[str, object]
 MAX_ANSWER_BYTES = 128 * 1024 * 1024
 # Answers beyond this are read one at a time: bodies of any number of them would fill the memory by themselves.
-SMALL_ANSWER_BYTES = 4 * 1024 * 1024
+SMALL_ANSWER_BYTES = 8 * 1024 * 1024
 # Each series takes about a kB while an answer is read, however little it says.
 MAX_ANSWER_SERIES = 250_000
 ATTEMPTS = 4
@@ -106,13 +109,18 @@ class LimitedSession(QuietSession):
         self._adapter.serve(self)
 
     @contextmanager
-    def reading(self, read: Callable[[Document], Document]) -> Iterator[None]:
-        """In this block `read` makes of each answer's JSON what this thread is given of it, while there is room."""
-        self._readers.read = read
+    def reading(
+        self, read: Callable[[Document], Document], text: Callable[[bytearray], Document | None] | None = None
+    ) -> Iterator[None]:
+        """In this block `read` makes of each answer's JSON what this thread is given of it, while there is room.
+
+        `text`: the same of the answer's text, which takes the room of a matrix; None: it leaves this one to `read`.
+        """
+        self._readers.read, self._readers.text = read, text
         try:
             yield
         finally:
-            self._readers.read = None
+            self._readers.read = self._readers.text = None
 
     def request(  # type: ignore[override] - what is not ours to choose is taken and left
         self,
@@ -241,6 +249,13 @@ class LimitedSession(QuietSession):
             raise TooMuchError(
                 f"Answer too large: {series} time series.", "Use a narrower --match, or run advise on shards."
             )
+        text = getattr(self._readers, "text", None)
+        weight = matrix_weight(body, series)
+        if text is not None and reply.status == 200 and weight <= self._room.most_bytes:
+            with self._room.taking(weight):
+                found = text(body)
+            if found is not None:
+                return ReadResponse(found)
         weight = json_memory_bytes(body)
         if weight > self._room.most_bytes:
             raise TooMuchError(
@@ -277,4 +292,7 @@ class LimitedSession(QuietSession):
                     f"Invalid value of header {name}: only ASCII is allowed, without spaces around it.",
                     "Fix the header value.",
                 )
+        if is_loopback(urlsplit(self.url).hostname or ""):
+            # Nothing is sent through a network: to compress would cost both sides more than it spares.
+            headers = {"Accept-Encoding": "identity", **headers}
         self.headers.update({"User-Agent": "skuwise", **headers})

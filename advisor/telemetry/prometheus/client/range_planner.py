@@ -1,7 +1,9 @@
 """How a window is asked for: in days, in smaller pieces where a limit is met, several at once, and what failed is told.
 
-A piece ends where a UTC day ends, so that next week's run asks for the same days and finds them in the cache. What all
-answers together may hold follows from how many series the server counted: one that tells of many more is not believed.
+A piece ends where a UTC day ends, so that next week's run finds the same days in the cache. Days that are not there are
+asked for together, as far as one answer may hold them: an engine opens each series once a query, and each answer says
+all labels again. What all answers together may hold follows from how many series the server counted: one that tells of
+many more is not believed.
 """
 
 from __future__ import annotations
@@ -25,8 +27,8 @@ from .errors import AnswerError, RefusedError, TooMuchError
 from .response import MAX_LABEL, Floats, Grid, Labels, SeriesAnswer
 
 DAY = 86400.0
-# Values of one answer: some 25 bytes of JSON each, and ten times that while it is read.
-MAX_VALUES = 150_000
+# Values of one answer: a day's hours of a thousand nodes, some 25 bytes of JSON each beside the labels.
+MAX_VALUES = 200_000
 # What was asked this long after its end does not change any more: late samples have come.
 SETTLED_SECONDS = 7200.0
 # Series over a window: so many times those that were counted at its end (work comes and goes), or so many in any case.
@@ -99,16 +101,17 @@ class Runner:
     ) -> Iterator[tuple[Ask, SeriesAnswer]]:
         """Each measure over the whole window, in the order of `asks`; what cannot be had stays missing."""
         whole = Grid(window.start + step, window.end, step)
-        pieces = pieces_of(whole, series)
+        stretches = stretches_of(pieces_of(whole, series), series)
         self.held.allow(_TIMES_COUNTED * series * whole.count * len(asks))
         with ThreadPoolExecutor(max_workers=self.concurrency, thread_name_prefix="skuwise-prometheus") as pool:
             # So many measures are on their way at once as keep the workers busy, and no more are held in memory.
-            ahead = max(1, math.ceil(2 * self.concurrency / len(pieces)))
+            ahead = max(1, math.ceil(2 * self.concurrency / len(stretches)))
             waiting: list[tuple[Ask, _Joining, list[Future[None]]]] = []
             try:
                 for number, ask in enumerate(asks, start=1):
                     joining = _Joining(whole, max(self.series_anyway, _TIMES_COUNTED * series), self.held)
-                    waiting.append((ask, joining, [pool.submit(self._piece, ask, piece, joining) for piece in pieces]))
+                    futures = [pool.submit(self._stretch, ask, pieces, joining) for pieces in stretches]
+                    waiting.append((ask, joining, futures))
                     while waiting and (len(waiting) > ahead or number == len(asks)):
                         first, parts, futures = waiting.pop(0)
                         self.progress(first.name)
@@ -128,21 +131,34 @@ class Runner:
                         future.cancel()
                 raise
 
-    def _piece(self, ask: Ask, grid: Grid, into: _Joining) -> None:
-        if into.too_many:
+    def _stretch(self, ask: Ask, pieces: Sequence[Grid], into: _Joining) -> None:
+        """Pieces that follow one another: those of the cache, and together those between."""
+        lacking: list[Grid] = []
+        for piece in pieces:
+            held = None if into.too_many else self.cache.get(ask.query, piece, ask.kept)
+            if held is None:
+                lacking.append(piece)
+                continue
+            into.add(piece, held)
+            self._asked(ask, lacking, into)
+            lacking = []
+        self._asked(ask, lacking, into)
+
+    def _asked(self, ask: Ask, pieces: Sequence[Grid], into: _Joining) -> None:
+        """Pieces that follow one another, as one question; as several where that is too much for the server."""
+        if into.too_many or not pieces:
             return
-        held = self.cache.get(ask.query, grid, ask.kept)
-        if held is not None:
-            into.add(grid, held)
-            return
+        grid = Grid(pieces[0].start, pieces[-1].end, pieces[0].step)
         try:
             told = self.client.range(ask.query, grid, ask.kept)
         except TooMuchError as error:
-            if grid.count > 1:
-                for half in halves(grid):
-                    self._piece(ask, half, into)
+            middle = len(pieces) // 2
+            parts = [pieces[:middle], pieces[middle:]] if middle else [[one] for one in halves(grid)]
+            if grid.count == 1:
+                self._missed(ask, grid, error)
                 return
-            self._missed(ask, grid, error)
+            for part in parts:
+                self._asked(ask, part, into)
             return
         except (RefusedError, AnswerError) as error:
             self._missed(ask, grid, error)
@@ -157,9 +173,11 @@ class Runner:
                     measure=ask.name, most=MAX_LABEL,
                 )
             )  # fmt: skip
-        if not told.notes and not told.left_out and grid.end <= self.now - SETTLED_SECONDS:
-            self.cache.put(ask.query, grid, ask.kept, told.answer)
-        into.add(grid, told.answer)
+        whole = not told.notes and not told.left_out
+        for piece, part in parts_of(told.answer, pieces):
+            if whole and piece.end <= self.now - SETTLED_SECONDS:
+                self.cache.put(ask.query, piece, ask.kept, part)
+            into.add(piece, part)
 
     def _missed(self, ask: Ask, grid: Grid, error: SkuwiseError) -> None:
         start = grid.start - grid.step
@@ -186,6 +204,42 @@ def pieces_of(whole: Grid, series: int) -> list[Grid]:
     return pieces
 
 
+def stretches_of(pieces: Sequence[Grid], series: int) -> list[list[Grid]]:
+    """Pieces that follow one another, together as large as one answer may be."""
+    most = max(1, MAX_VALUES // max(series, 1))
+    found: list[list[Grid]] = []
+    count = 0
+    for piece in pieces:
+        if found and count + piece.count <= most:
+            found[-1].append(piece)
+            count += piece.count
+        else:
+            found.append([piece])
+            count = piece.count
+    return found
+
+
+def parts_of(answer: SeriesAnswer, pieces: Sequence[Grid]) -> list[tuple[Grid, SeriesAnswer]]:
+    """An answer over pieces that follow one another as the answers to each of them: a series that has no value in a
+    piece is not in it."""
+    if len(pieces) == 1:
+        return [(pieces[0], answer)]
+    known = ~np.isnan(answer.values)
+    # What has values that are no numbers is somewhere: where, the matrix does not tell.
+    known |= ~known.any(axis=1, keepdims=True)
+    found, first = [], 0
+    for piece in pieces:
+        own = slice(first, first + piece.count)
+        first += piece.count
+        rows = np.nonzero(known[:, own].any(axis=1))[0]
+        if len(rows) == len(answer.labels):
+            found.append((piece, SeriesAnswer(answer.labels, answer.values[:, own])))
+        else:
+            labels = tuple(answer.labels[row] for row in rows.tolist())
+            found.append((piece, SeriesAnswer(labels, answer.values[rows, own])))
+    return found
+
+
 def halves(grid: Grid) -> tuple[Grid, Grid]:
     """A grid of more than one moment as two."""
     middle = grid.start + (grid.count // 2 - 1) * grid.step
@@ -204,6 +258,9 @@ class _Joining:
         self._held = held
         self._lock = threading.Lock()
         self._rows: dict[tuple[tuple[str, str], ...], int] = {}
+        # The same labels are mostly the same object (`LabelBook`), and often the same tuple of them.
+        self._known: dict[int, tuple[Labels, int]] = {}
+        self._before: tuple[tuple[Labels, ...], npt.NDArray[np.intp]] = (), np.empty(0, dtype=np.intp)
         self._labels: list[Labels] = []
         self._parts: list[tuple[Grid, npt.NDArray[np.intp], Floats]] = []
         self.too_many = ""
@@ -213,7 +270,9 @@ class _Joining:
             if self.too_many:
                 return
             before = len(self._labels)
-            at = np.fromiter(map(self._row, answer.labels), dtype=np.intp, count=len(answer.labels))
+            if answer.labels is not self._before[0]:
+                at = np.fromiter(map(self._row, answer.labels), dtype=np.intp, count=len(answer.labels))
+                self._before = answer.labels, at
             rows = len(self._labels)
             if rows > self._most_rows:
                 self._refuse(f"the server returned at least {rows} time series, far more than it counted.")
@@ -221,13 +280,14 @@ class _Joining:
             elif not self._held.take(answer.values.size + (rows - before) * self._whole.count):
                 self._refuse("the server returned far more time series than it counted.")
             else:
-                self._parts.append((grid, at, answer.values))
+                self._parts.append((grid, self._before[1], answer.values))
 
     def answer(self) -> SeriesAnswer:
         """All parts as one, in the order of time. Of a series that stands twice the first value counts."""
         parts = sorted(self._parts, key=lambda part: part[0].start)
         # Whichever part came first: rows stand as time has them.
-        order = list(dict.fromkeys(row for _, at, _ in parts for row in at.tolist()))
+        met = np.concatenate([np.empty(0, dtype=np.intp), *{id(at): at for _, at, _ in parts}.values()])
+        order = met[np.sort(np.unique(met, return_index=True)[1])]
         place = np.empty(len(order), dtype=np.intp)
         place[order] = np.arange(len(order))
         values = np.full((len(order), self._whole.count), np.nan)
@@ -235,26 +295,32 @@ class _Joining:
             offset = round((grid.start - self._whole.start) / self._whole.step)
             own = values[:, offset : offset + grid.count]
             rows = place[at]
-            if len(set(at.tolist())) == len(at):
+            if len(np.unique(at)) == len(at):
                 own[rows] = told
                 continue
             for row, one in zip(rows.tolist(), told, strict=True):
                 np.copyto(own[row], one, where=np.isnan(own[row]))
         self._held.allow(sum(told.size for _, _, told in parts))
         self._parts.clear()
-        return SeriesAnswer(tuple(self._labels[row] for row in order), values)
+        return SeriesAnswer(tuple(self._labels[row] for row in order.tolist()), values)
 
     def _row(self, labels: Labels) -> int:
+        known = self._known.get(id(labels))
+        if known is not None and known[0] is labels:
+            return known[1]
         key = tuple(labels.items())  # in the order of the labels that are kept, so always the same
         row = self._rows.get(key)
         if row is None:
             row = self._rows[key] = len(self._labels)
             self._labels.append(labels)
+        self._known[id(labels)] = labels, row
         return row
 
     def _refuse(self, why: str) -> None:
         self._held.allow(sum(told.size for _, _, told in self._parts))
         self.too_many = f"{why} Use a narrower --match, or run advise on shards."
         self._rows.clear()
+        self._known.clear()
+        self._before = (), np.empty(0, dtype=np.intp)
         self._labels.clear()
         self._parts.clear()

@@ -102,11 +102,7 @@ def read_vector(document: Mapping[str, object], kept: Sequence[str] | None = Non
 def read_matrix(document: Mapping[str, object], grid: Grid, kept: Sequence[str] | None = None) -> ServerAnswer:
     """The answer of a range query over `grid`. What lies beside its moments is refused."""
     whole = _result(document, ("matrix",))
-    if len(whole) * grid.count > MAX_CELLS:
-        raise TooMuchError(
-            f"Answer too large: {len(whole)} time series with {grid.count} points each.",
-            "Use a narrower --match, or run advise on shards.",
-        )
+    refuse_too_many(len(whole), grid)
     result = [one for one in whole if _is_short(one, kept)]
     cleaned: dict[str, str] = {}
     labels = tuple(_labels(one, kept, cleaned) for one in result)
@@ -126,18 +122,33 @@ def read_matrix(document: Mapping[str, object], grid: Grid, kept: Sequence[str] 
     at, numbers = _moments(flat[::2]), _numbers(flat[1::2])
     values = np.full((len(result), grid.count), np.nan)
     if len(at):
-        with np.errstate(invalid="ignore", over="ignore"):
-            place = np.rint((at - grid.start) / grid.step)
-            off = ~(np.abs(grid.start + place * grid.step - at) <= 1.0)
-        if off.any() or place.min() < 0 or place.max() >= grid.count:
-            raise AnswerError(
-                "Invalid answer: it contains times that were not requested.",
-                "Check that --prometheus is the URL of a Prometheus query API.",
-            )
+        place = placed(at, grid)
         numbers[~np.isfinite(numbers)] = np.nan
         row = np.repeat(np.arange(len(result)), [len(own) for own in lists])  # type: ignore[arg-type]
-        values[row, place.astype(int)] = numbers
+        values[row, place] = numbers
     return ServerAnswer(SeriesAnswer(labels, values), notes_of(document), len(whole) - len(result))
+
+
+def refuse_too_many(series: int, grid: Grid) -> None:
+    """Raise TooMuchError where an answer of so many series would be larger than one may be."""
+    if series * grid.count > MAX_CELLS:
+        raise TooMuchError(
+            f"Answer too large: {series} time series with {grid.count} points each.",
+            "Use a narrower --match, or run advise on shards.",
+        )
+
+
+def placed(at: Floats, grid: Grid) -> npt.NDArray[np.intp]:
+    """Which moments of the grid some are. Raises AnswerError for those beside it."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        place = np.rint((at - grid.start) / grid.step)
+        off = ~(np.abs(grid.start + place * grid.step - at) <= 1.0)
+    if off.any() or place.min() < 0 or place.max() >= grid.count:
+        raise AnswerError(
+            "Invalid answer: it contains times that were not requested.",
+            "Check that --prometheus is the URL of a Prometheus query API.",
+        )
+    return place.astype(np.intp)
 
 
 def _moments(told: Sequence[object]) -> Floats:
@@ -218,6 +229,11 @@ def _labels(one: Mapping[str, object], kept: Sequence[str] | None, cleaned: dict
             own = name if kept is not None else _harmless(name, cleaned)
             out[own] = _harmless(value, cleaned)
     return out
+
+
+def read_labels(series: Mapping[str, object], kept: Sequence[str] | None, cleaned: dict[str, str]) -> Labels | None:
+    """The labels of a series; None: one of them is too long. Raises AnswerError. `cleaned`: see `_labels`."""
+    return _labels(series, kept, cleaned) if _is_short(series, kept) else None
 
 
 def _harmless(text: str, cleaned: dict[str, str]) -> str:

@@ -22,7 +22,7 @@ from ..promql.promql import engine_asks
 from .gpus import About, GpuRows, count_samples, device_index, scrape_seconds
 from .homes import homes_of, reporter, reporters_note, unnamed_note, whole_gpu
 from .instances import MOST_INSTANCE_RATIO, fold_instances
-from .series_to_rows import Cells, first_known, weights_of
+from .series_to_rows import Cells, Weights, first_known
 
 NodeOf = Callable[[Labels], str | None]
 KeyOf = Callable[[Labels], str | None]
@@ -68,18 +68,19 @@ def read_dcgm(
         counts = joined_counts(counts, asking.ranges([ask], found.dcgm_gpus)[ask.name])
     memory = queries.dcgm_memory_ask(names, matches)
     told = asking.daily(memory) if memory else []
-    rows, key_of = keyed_rows(grid, {"n": counts, **answers}, told, log, named=found.named, node=node, joules=joules)
+    answers["n"] = counts
+    rows, key_of = keyed_rows(grid, answers, told, log, named=found.named, node=node, joules=joules)
     return rows, counts, key_of
 
 
 def dcgm_rows(grid: Grid, answers: Mapping[str, SeriesAnswer], memory: Sequence[SeriesAnswer], log: Log) -> GpuRows:
     """From the answers to `queries.dcgm_asks`, by name, and to `queries.dcgm_memory_ask`, by moment."""
-    return keyed_rows(grid, answers, memory, log)[0]
+    return keyed_rows(grid, dict(answers), memory, log)[0]
 
 
 def keyed_rows(
     grid: Grid,
-    answers: Mapping[str, SeriesAnswer],
+    answers: dict[str, SeriesAnswer],
     memory: Sequence[SeriesAnswer],
     log: Log,
     *,
@@ -87,11 +88,14 @@ def keyed_rows(
     node: NodeOf = node_of,
     joules: SeriesAnswer | None = None,
 ) -> tuple[GpuRows, KeyOf]:
-    """The same, and the key of the rows that a series speaks of. `named`: labels of any series that names a GPU.
-    `joules`: the answer to `queries.energy_ask`, which makes no row observed by itself."""
+    """The same, and the key of the rows that a series speaks of; `answers` are let go as they are taken in.
+
+    `named`: labels of any series that names a GPU. `joules`: the answer to `queries.energy_ask`, which makes no row
+    observed by itself."""
     cells: Cells[str] = Cells(grid)
     counts, who = answers["n"], whole_gpu(node)
-    every = [*counts.labels, *(labels for name, one in answers.items() if name != "n" for labels in one.labels), *named]
+    heard = [*counts.labels, *(labels for name, one in answers.items() if name != "n" for labels in one.labels), *named]
+    every = list({id(labels): labels for labels in heard}.values())  # the same labels are mostly the same object
     homes = homes_of(counts, every, who, log)
     several = reporters_note(counts, who, log)
     unnamed_note(every, node, log)
@@ -105,6 +109,7 @@ def keyed_rows(
             return f"{found[0]}.{labels.get('GPU_I_PROFILE', '')}", found[1]
         return found
 
+    @_remembered
     def key(labels: Labels) -> str | None:
         found, whole = named_as(labels), who(labels)
         suffix = homes.suffix(*whole) if whole is not None else None
@@ -126,14 +131,16 @@ def keyed_rows(
                 parent + own[len(uuid) :],
                 About(place, index, name, uuid=parent, driver_version=labels.get(DRIVER_LABEL)),
             )
-    weights = weights_of(counts)
+    weights = Weights(counts)
     # Of several series of a GPU (a copy for each pod, two exporters) the fullest says how much of a row was seen.
     cells.put("n", counts, key, how="max")
     cells.put("n_all", counts, key, how="sum")
     measured = [name for name in answers if name != "n"]
     for name in measured:
         how = "max" if name.endswith("_max") else "mean"
-        answer = _clipped(answers[name]) if name.rpartition("_")[0] in _RATIOS else answers[name]
+        # Only where several tell of one GPU are answers needed again.
+        answer = answers[name] if several else answers.pop(name)
+        answer = _clipped(answer) if name.rpartition("_")[0] in _RATIOS else answer
         cells.put(name, answer, key, how=how, weights=weights, scale=queries.scale_of(name), most=queries.most_of(name))
     _without_contradictions(cells, answers, several, key=key, who=who, log=log)
     samples = np.minimum(cells.column("n_all"), _usual(cells.column("n_all"), cells.column("n")))
@@ -156,6 +163,19 @@ def keyed_rows(
     rows = GpuRows(cells, about)
     fold_instances(rows)
     return rows, key
+
+
+def _remembered(key_of: KeyOf) -> KeyOf:
+    """The same, asked once of labels that are one object; they are held, so that no others take their ids."""
+    keys: dict[int, tuple[Labels, str | None]] = {}
+
+    def key(labels: Labels) -> str | None:
+        known = keys.get(id(labels))
+        if known is None:
+            known = keys[id(labels)] = labels, key_of(labels)
+        return known[1]
+
+    return key
 
 
 def _reused(series: Iterable[Labels]) -> set[str]:
@@ -265,9 +285,7 @@ def _clipped(answer: SeriesAnswer) -> SeriesAnswer:
     return SeriesAnswer(answer.labels, values)
 
 
-def _energy(
-    cells: Cells[str], joules: SeriesAnswer, key: KeyOf, weights: Mapping[Labels, Floats], samples: Floats
-) -> None:
+def _energy(cells: Cells[str], joules: SeriesAnswer, key: KeyOf, weights: Weights, samples: Floats) -> None:
     """The energy counter's growth of devices that have rows, as joules a sample with their count."""
     cells.put(
         queries.ENERGY, joules, lambda labels: own if (own := key(labels)) in cells.rows else None, weights=weights,
@@ -295,7 +313,7 @@ def _without_contradictions(
     """Where two exporters tell one GPU's use differently, neither is believed: the row has no reading of it."""
     if not several:
         return
-    weights = weights_of(answers["n"])
+    weights = Weights(answers["n"])
     contradicted: dict[str, int] = {}
     for gauge in queries.DCGM_GAUGES:
         name = f"{gauge.measure}_mean"

@@ -61,14 +61,15 @@ def agent_ports(grid: Grid, answers: Mapping[str, SeriesAnswer]) -> PortRows:
 
 def exporter_ports(
     grid: Grid,
-    answers: Mapping[str, SeriesAnswer],
+    answers: dict[str, SeriesAnswer],
     rates: SeriesAnswer,
     *,
     node_of: Callable[[Labels], str | None],
     gpu_counts: Mapping[str, int],
     configured: Mapping[str, Role],
 ) -> PortRows:
-    """From the answers to `queries.exporter_fabric_asks`. `rates`: bytes per second of each port, one column.
+    """From the answers to `queries.exporter_fabric_asks`, which are let go as they are taken in. `rates`: bytes per
+    second of each port, one column.
 
     `node_of`: the GPU node that a series speaks of, None for others. Roles are told by `configured`, else by the shape:
     node_exporter does not say which port serves a GPU.
@@ -84,8 +85,11 @@ def exporter_ports(
         if port is not None and 0 < value[0] < MOST_RATE:
             line[port] = float(value[0])
     cells = rows.cells
-    for name, answer in _of("fabric", answers).items():
-        cells.put(name, answer, key, how="max" if name.endswith("_max") or name == "n" else "mean", most=MOST_RATE)
+    told = _of("fabric", answers)
+    answers.clear()
+    for name in list(told):
+        how = "max" if name.endswith("_max") or name == "n" else "mean"
+        cells.put(name, told.pop(name), key, how=how, most=MOST_RATE)
     samples = cells.column("n")
     cells.columns["observed_seconds"] = np.minimum(samples * scrape_seconds(samples, grid.step)[:, None], grid.step)
     rate = np.array([line.get(port, np.nan) for port in cells.rows])[:, None]
@@ -96,6 +100,8 @@ def exporter_ports(
         # One way alone is no use of the port: the other one may be full.
         both = np.maximum(cells.column(f"tx_{statistic}"), cells.column(f"rx_{statistic}"))
         cells.columns[f"util_{statistic}"] = both / rate if len(both) else both
+        for direction in ("tx", "rx"):
+            cells.columns.pop(f"{direction}_{statistic}", None)
     cells.columns["util_n"] = samples
     cells.columns["xmit_wait_per_second_mean"] = cells.column("xmit_wait_mean")
     cells.columns["active_fraction"] = cells.column("active")
@@ -166,6 +172,8 @@ def beside(first: PortRows, second: PortRows) -> PortRows:
 
 
 def _joined(first: Cells, second: Cells, keep: list) -> Cells:
+    if not first.rows and not first.columns and not first.bins and len(keep) == len(second.rows):
+        return second
     out: Cells = Cells(first.grid)
     for key in (*first.rows, *keep):
         out.rows[key] = len(out.rows)

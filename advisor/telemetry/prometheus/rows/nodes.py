@@ -143,7 +143,7 @@ def node_table(
         begin, end = spans.get(node, (one.first, one.last))
         spans[node] = (min(begin, one.first), max(end, one.last))
     named = gpu_counts(gpus.about)
-    by_node = _ports_by_node(ports)
+    by_node, whole = _ports_by_node(ports), _whole_by_node(gpus, catalog)
     rows = []
     for node in sorted(spans):
         row: dict[str, object] = {"node": node, "first_seen": spans[node][0], "last_seen": spans[node][1]}
@@ -153,7 +153,7 @@ def node_table(
             row["cluster"] = own.get("exported_cluster") or own.get("cluster") or ""
             row["region"] = own.get("exported_region") or own.get("region")
         else:
-            row |= by_signs(_whole(node, gpus, catalog), by_node.get(node, ()), dmi.get(node), kube.get(node), catalog)
+            row |= by_signs(whole.get(node, ()), by_node.get(node, ()), dmi.get(node), kube.get(node), catalog)
         shown = counts.get(node, named.get(node, 0))
         row["gpu_count"] = counted.get(node, float(max(shown, _declared(row, shown, others.get(node), catalog))))
         rows.append(row)
@@ -201,12 +201,12 @@ def by_signs(
     }
 
 
-def _whole(node: str, gpus: GpuRows, catalog: Catalog) -> list[Gpu]:
-    return [
-        Gpu(uuid, 0, one.name or "", _sku(one.name, catalog))
-        for uuid, one in gpus.about.items()
-        if one.node == node and one.kind == "gpu"
-    ]
+def _whole_by_node(gpus: GpuRows, catalog: Catalog) -> dict[str, list[Gpu]]:
+    found: dict[str, list[Gpu]] = {}
+    for uuid, one in gpus.about.items():
+        if one.kind == "gpu":
+            found.setdefault(one.node, []).append(Gpu(uuid, 0, one.name or "", _sku(one.name, catalog)))
+    return found
 
 
 def _ports_by_node(ports: PortRows) -> dict[str, tuple[FabricPort, ...]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -37,7 +37,7 @@ class Cells(Generic[K]):
         key_of: Callable[[Labels], K | None],
         *,
         how: str = "mean",
-        weights: Mapping[Labels, Floats] | None = None,
+        weights: Weights | None = None,
         scale: float = 1.0,
         most: float = np.inf,
     ) -> None:
@@ -51,21 +51,25 @@ class Cells(Generic[K]):
                 self.rows.setdefault(key, len(self.rows))
         ours = np.array([n for n, key in enumerate(whose) if key is not None], dtype=np.intp)
         at = np.array([self.rows[key] for key in whose if key is not None], dtype=np.intp)
+        shape = (len(self.rows), self.grid.count)
         values = answer.values[ours] * scale
         with np.errstate(invalid="ignore"):
             known = (values >= 0) & (values <= most)
-        shape = (len(self.rows), self.grid.count)
+        own = weights.of(answer.labels, ours) if how == "mean" and weights is not None else None
+        if len(at) == len(np.unique(at)):
+            # One series speaks of each device: there is nothing to join. In a row without a sample is no reading.
+            values[~known] = np.nan
+            with np.errstate(invalid="ignore"):
+                single = values if own is None else values * own / own
+            self.columns[name] = np.full(shape, np.nan)
+            self.columns[name][at] = single
+            return
         if how == "max":
             out = np.full(shape, -np.inf)
             np.maximum.at(out, at, np.where(known, values, -np.inf))
             self.columns[name] = np.where(np.isneginf(out), np.nan, out)
             return
-        own = known.astype(float)
-        if how == "mean" and weights is not None:
-            ones = np.ones(self.grid.count)
-            own *= np.array([np.nan_to_num(weights.get(_frozen(answer.labels[n]), ones)) for n in ours]).reshape(
-                own.shape
-            )
+        own = known.astype(float) if own is None else known * own
         total, weight = np.zeros(shape), np.zeros(shape)
         np.add.at(total, at, np.where(known, values, 0.0) * own)
         np.add.at(weight, at, own)
@@ -112,17 +116,28 @@ class Cells(Generic[K]):
         return out
 
     def table(
-        self, columns: Sequence[str], texts: Mapping[str, Callable[[K], object]], bins: Sequence[str] = ()
+        self,
+        columns: Sequence[str],
+        texts: Mapping[str, Callable[[K], object]],
+        bins: Sequence[str] = (),
+        *,
+        left: Collection[str] = (),
     ) -> pd.DataFrame:
         """One row for each device and moment that was observed, sorted by the texts and the moment.
 
         `columns` of the table are filled from measures of the same name, `texts` from the device; what is not there is
-        NaN. ``ts``, ``interval_seconds`` and ``observed_seconds`` (a measure) are always given.
+        NaN. ``ts``, ``interval_seconds`` and ``observed_seconds`` (a measure) are always given. The measures go over
+        to the table, so that none is held twice; those in `left` stay here.
         """
         keys = list(self.rows)
         order = sorted(range(len(keys)), key=lambda row: tuple(str(of(keys[row])) for of in texts.values()))
-        place, moment = np.nonzero(self.column("observed_seconds")[order] > 0)
+        observed = self.column("observed_seconds")[order] > 0
+        place, moment = np.nonzero(observed)
         device = np.array(order, dtype=np.intp)[place]
+        is_whole = bool(observed.all()) and order == list(range(len(keys)))
+        del observed, place
+        for name in self.columns.keys() - set(columns) - set(left):
+            del self.columns[name]
         nothing = np.full(len(device), np.nan)
         nothing.flags.writeable = False  # it stands for every measure that is missing
         out: dict[str, object] = {}
@@ -139,9 +154,22 @@ class Cells(Generic[K]):
                 own = None if empty else self.bin_column(name)[device, moment]
                 out[name] = BinsArray.absent(len(device)) if own is None else BinsArray(own)
             else:
-                out[name] = self.column(name)[device, moment] if name in self.columns else nothing
+                out[name] = (
+                    self._moved(name, device, moment, is_whole, name in left) if name in self.columns else nothing
+                )
         # Without a copy into blocks, which would take the room of all columns twice more.
         return pd.DataFrame(out, columns=[*columns], copy=False)
+
+    def _moved(
+        self, name: str, device: npt.NDArray[np.intp], moment: npt.NDArray[np.intp], is_whole: bool, stays: bool
+    ) -> Floats:
+        """A measure's values by the rows of a table. `is_whole`: these are all, in the order in which they stand."""
+        found = self.columns[name]
+        matrix = found if len(found) == len(self.rows) else self.column(name)
+        if not stays:
+            del self.columns[name]
+        # A view needs no room of its own; what stays may be written to, and is none of the table's then.
+        return matrix.reshape(-1) if is_whole and not stays else matrix[device, moment]
 
     def seen(self) -> dict[K, tuple[float, float]]:
         """Of each device when its first row begins and its last one ends; devices never observed are left out."""
@@ -155,9 +183,25 @@ class Cells(Generic[K]):
         return spans
 
 
-def weights_of(counts: SeriesAnswer) -> dict[Labels, Floats]:
-    """How many samples each series has, by its labels: the weights of its means."""
-    return {_frozen(labels): values for labels, values in zip(counts.labels, counts.values, strict=True)}  # type: ignore[misc]
+class Weights:
+    """How many samples each series has, by its labels: the weights of its means; 1 for those that were not counted."""
+
+    def __init__(self, counts: SeriesAnswer) -> None:
+        self._rows = {_frozen(labels): row for row, labels in enumerate(counts.labels)}
+        self._by_id = {id(labels): row for row, labels in enumerate(counts.labels)}
+        self._labels = counts.labels  # held, so that no other labels take their ids
+        columns = counts.values.shape[1]
+        self._values = np.vstack([np.nan_to_num(counts.values), np.ones((1, columns))])
+
+    def of(self, labels: Sequence[Labels], which: npt.NDArray[np.intp]) -> Floats:
+        """A row for each of `which` of these labels."""
+        return self._values[[self._row(labels[n]) for n in which.tolist()]]
+
+    def _row(self, labels: Labels) -> int:
+        row = self._by_id.get(id(labels))
+        if row is not None and self._labels[row] is labels:
+            return row
+        return self._rows.get(_frozen(labels), len(self._rows))
 
 
 def from_bins(bins: Bins) -> tuple[Floats, Floats]:

@@ -312,7 +312,7 @@ def test_names_of_labels_are_harmless_too() -> None:
 def test_a_measure_of_far_more_series_than_were_counted_is_left_out_and_the_others_are_read() -> None:
     def told(request: Request) -> Reply:
         day = round(float(request.params["start"]))
-        count = 60 if request.query == "many" else 2
+        count = 160 if request.query == "many" else 2
         return matrix(request, *(({"a": f"{n}-{day if count > 2 else 0}"}, n) for n in range(count)))
 
     log = plan.Log()

@@ -18,7 +18,7 @@ from skuwise.advisor.telemetry.prometheus.rows.fabric import PortRows, exporter_
 from skuwise.advisor.telemetry.prometheus.rows.gpus import About, GpuRows
 from skuwise.advisor.telemetry.prometheus.rows.instances import fold_instances
 from skuwise.advisor.telemetry.prometheus.rows.nodes import node_table
-from skuwise.advisor.telemetry.prometheus.rows.series_to_rows import Cells, from_bins
+from skuwise.advisor.telemetry.prometheus.rows.series_to_rows import Cells, Weights, from_bins
 from skuwise.advisor.telemetry.prometheus.rows.workloads import held_spans
 from skuwise.advisor.telemetry.prometheus.settings import load_prometheus_settings
 from skuwise.agent.inventory.identity.ids import series_id, workload_id
@@ -113,9 +113,41 @@ def test_the_agents_ids_are_taken_as_they_are() -> None:
 def test_means_of_several_series_of_a_device_are_weighted_by_their_samples() -> None:
     cells: Cells[str] = Cells(GRID)
     labels = ({"u": "a", "pod": "p"}, {"u": "a", "pod": "q"})
-    weights = {tuple(sorted(one.items())): np.array([n] * 4) for one, n in zip(labels, (45.0, 15.0), strict=True)}
-    cells.put("m", SeriesAnswer(labels, np.array([[1.0] * 4, [3.0] * 4])), lambda one: one["u"], weights=weights)  # type: ignore[arg-type]
+    weights = Weights(SeriesAnswer(tuple(dict(one) for one in labels), np.array([[45.0] * 4, [15.0] * 4])))
+    cells.put("m", SeriesAnswer(labels, np.array([[1.0] * 4, [3.0] * 4])), lambda one: one["u"], weights=weights)
     assert cells.column("m").tolist() == [[1.5] * 4]
+
+
+def test_one_series_a_device_gives_what_several_would_and_nothing_where_no_sample_was_counted() -> None:
+    labels = ({"u": "b"}, {"u": "a"}, {"u": "uncounted"})
+    weights = Weights(SeriesAnswer(({"u": "a"}, {"u": "b"}), np.array([[60.0, 60, 0, nan], [60, 1, 1, 1]])))
+    values = np.array([[0.1, 0.7, -1, nan], [0.3, 9, 0.5, 0.5], [0.2] * 4])
+    found = []
+    for copies in (labels, (*labels, {"u": "b", "pod": "nothing told"})):
+        cells: Cells[str] = Cells(GRID)
+        told = np.vstack([values, np.full((len(copies) - 3, 4), nan)])
+        cells.put("m", SeriesAnswer(copies, told), lambda one: one["u"], weights=weights, scale=2.0, most=2.0)
+        found.append({key: cells.column("m")[row].tolist() for key, row in cells.rows.items()})
+    assert str(found[0]) == str(found[1])
+    assert str(found[0]["a"]) == "[0.6, nan, nan, nan]" and found[0]["uncounted"] == [0.4] * 4
+
+
+@pytest.mark.parametrize("order", [("a", "b"), ("b", "a")])
+@pytest.mark.parametrize("gap", [True, False])
+def test_measures_go_over_to_a_table_and_what_is_left_is_not_shared_with_it(order: tuple[str, str], gap: bool) -> None:
+    cells: Cells[str] = Cells(GRID)
+    values = np.arange(8.0).reshape(2, 4)
+    seconds = np.array([[3600.0, nan if gap else 3600.0, 3600, 3600], [3600.0] * 4])
+    for name, matrix in (("x_mean", values), ("observed_seconds", seconds), ("raw", values)):
+        cells.put(name, SeriesAnswer(({"u": order[0]}, {"u": order[1]}), matrix), lambda one: one["u"])
+    columns = ("node", "ts", "observed_seconds", "x_mean")
+    table = cells.table(columns, {"node": lambda key: key}, left=("observed_seconds",))
+    assert list(cells.columns) == ["observed_seconds"] and len(table) == (7 if gap else 8)
+    assert table["node"].tolist() == sorted(table["node"])
+    by_node = {node: rows["x_mean"].tolist() for node, rows in table.groupby("node")}
+    assert by_node == {order[0]: [0.0, 2.0, 3.0] if gap else [0.0, 1, 2, 3], order[1]: [4.0, 5, 6, 7]}
+    cells.columns["observed_seconds"][:] = -1
+    assert (table["observed_seconds"] == 3600).all()
 
 
 def test_blank_sentinels_and_negative_values_are_missing_not_huge() -> None:

@@ -1,0 +1,121 @@
+"""Days of a window: which are asked for together, what the cache keeps, and data that change between queries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from skuwise.advisor.core.frame import Window
+from skuwise.advisor.telemetry.prometheus.client.cache import Cache
+from skuwise.advisor.telemetry.prometheus.client.client import Client
+from skuwise.advisor.telemetry.prometheus.client.connection import LimitedSession
+from skuwise.advisor.telemetry.prometheus.client.range_planner import DAY, Ask, Log, Runner
+from skuwise.advisor.telemetry.prometheus.client.response import SeriesAnswer
+from skuwise.advisor.telemetry.prometheus.reader import ServerReading, read_frame
+from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
+from skuwise.rules.catalog.loader import load_catalog
+from skuwise.tests.support.fake_prometheus import GPU, DcgmServer, FakePrometheus, Reply, Request, error, matrix
+
+HOUR = 3600.0
+ASK = Ask("busy", "busy", ("a",))
+LATER = 30 * DAY
+
+
+def hours_told(request: Request) -> Reply:
+    """Two series, each with its moment as its value; the second begins on the fourth day."""
+    start, end = (float(request.params[name]) for name in ("start", "end"))
+    moments = [start + n * HOUR for n in range(round((end - start) / HOUR) + 1)]
+    late = [str(at) if at > 3 * DAY else "NaN" for at in moments]
+    some = [({"a": "late"}, late)] if end > 3 * DAY else []
+    return matrix(request, ({"a": "first"}, [str(at) for at in moments]), *some)
+
+
+def asked(fake: FakePrometheus, cache: Path | None, window: Window, log: Log | None = None) -> SeriesAnswer:
+    client = Client(fake.url, PrometheusSettings(), {}, sleep=lambda _: None)
+    runner = Runner(client, Cache(cache, "here"), log or Log(), 4, LATER)
+    return next(answer for _, answer in runner.matrices([ASK], window, HOUR, 2))
+
+
+def spans(fake: FakePrometheus) -> list[tuple[float, float]]:
+    return sorted((float(one.params["start"]), float(one.params["end"])) for one in fake.requests)
+
+
+def same(one: SeriesAnswer, other: SeriesAnswer) -> bool:
+    return one.labels == other.labels and np.array_equal(one.values, other.values, equal_nan=True)
+
+
+def test_days_are_one_question_and_those_between_kept_ones_too(tmp_path: Path) -> None:
+    with FakePrometheus(hours_told).running() as fake:
+        asked(fake, tmp_path, Window(2 * DAY, 3 * DAY))
+        fake.requests.clear()
+        whole = asked(fake, None, Window(0.0, 5 * DAY))
+        assert spans(fake) == [(HOUR, 5 * DAY)]
+        fake.requests.clear()
+        mixed = asked(fake, tmp_path, Window(0.0, 5 * DAY))
+        assert spans(fake) == [(HOUR, 2 * DAY), (3 * DAY + HOUR, 5 * DAY)]
+        fake.requests.clear()
+        kept = asked(fake, tmp_path, Window(0.0, 5 * DAY))
+        assert spans(fake) == []
+    assert [one["a"] for one in whole.labels] == ["first", "late"]
+    assert whole.values[0].tolist() == [n * HOUR for n in range(1, 121)] and np.isnan(whole.values[1]).sum() == 72
+    assert same(mixed, whole) and same(kept, whole)
+
+
+def test_a_server_that_takes_one_day_at_a_time_is_asked_by_days_and_each_is_kept(tmp_path: Path) -> None:
+    def told(request: Request) -> Reply:
+        too_long = float(request.params["end"]) - float(request.params["start"]) >= DAY
+        return error(422, "query processing would load too many samples") if too_long else hours_told(request)
+
+    log = Log()
+    with FakePrometheus(told).running() as fake:
+        found = asked(fake, tmp_path, Window(0.0, 5 * DAY), log)
+        fake.requests.clear()
+        again = asked(fake, tmp_path, Window(0.0, 5 * DAY))
+        assert fake.requests == []
+    assert log.notes == [] and same(found, again)
+    assert found.values[0].tolist() == [n * HOUR for n in range(1, 121)]
+
+
+def test_hours_that_are_too_much_by_themselves_are_missing_and_told() -> None:
+    def told(request: Request) -> Reply:
+        covers = float(request.params["start"]) <= 30 * HOUR <= float(request.params["end"])
+        return error(422, "too many samples") if covers else hours_told(request)
+
+    log = Log()
+    with FakePrometheus(told).running() as fake:
+        found = asked(fake, None, Window(0.0, 3 * DAY), log)
+    assert np.nonzero(np.isnan(found.values[0]))[0].tolist() == [29]
+    assert [note.code for note in log.notes] == ["measure-missing-for-a-time"]
+
+
+@pytest.mark.parametrize("measured", ["other", "none"])
+def test_gpus_that_come_and_go_between_two_queries_are_neither_invented_nor_mixed_up(measured: str) -> None:
+    gone, come = {**GPU, "UUID": "GPU-gone"}, {**GPU, "UUID": "GPU-come"}
+
+    def counted(request: Request) -> Reply:
+        return matrix(request, (GPU, 60), (gone, 60))
+
+    def means(request: Request) -> Reply:
+        return matrix(request, *([(come, 70), (GPU, 50)] if measured == "other" else [(GPU, 50)]))
+
+    by_query: dict[str, Callable[[Request], Reply]] = {"count_over_time(": counted}
+    by_query |= dict.fromkeys(("avg_over_time(", "max_over_time(", "quantile_over_time("), means)
+    with FakePrometheus(DcgmServer(series=[GPU], by_query=by_query)).running() as fake:
+        client = Client(fake.url, PrometheusSettings(), {}, sleep=lambda _: None)
+        now = 1_790_000_000.0 // DAY * DAY
+        frame = read_frame(ServerReading(client, Cache(None, ""), (), now), load_catalog(), since_seconds=2 * DAY)
+    rows = frame.gpu.groupby("gpu_uuid")
+    assert (rows.get_group(GPU["UUID"])["gpu_util_mean"] == 0.5).all() and len(rows.get_group(GPU["UUID"])) == 48
+    # Counted and not measured, or measured and not counted: there is no row, and the GPU exists all the same.
+    assert set(rows.groups) == {GPU["UUID"]}
+    assert "GPU-gone" in set(frame.gpus["gpu_uuid"])
+
+
+def test_nothing_is_compressed_on_this_machine_and_everything_beyond_it() -> None:
+    with FakePrometheus(hours_told).running() as fake:
+        asked(fake, None, Window(0.0, DAY))
+        assert {one.headers["accept-encoding"] for one in fake.requests} == {"identity"}
+    session = LimitedSession("https://prometheus.example:9090", PrometheusSettings(), {})
+    assert "gzip" in str(session.headers["Accept-Encoding"])
