@@ -54,7 +54,7 @@ def bare_gpus(
     if nobody.empty:
         return ()
     at = nobody["row"].to_numpy(int)
-    gpu = frame.gpu.iloc[at][["node", "gpu_uuid", "ts", "interval_seconds", "observed_seconds"]].reset_index(drop=True)
+    gpu = frame.gpu[["node", "gpu_uuid", "ts", "interval_seconds", "observed_seconds"]].iloc[at].reset_index(drop=True)
     seconds = nobody["seconds"].to_numpy(float)
     # What a row tells that somebody held for a part of it may be theirs.
     whole = seconds >= 0.98 * gpu["observed_seconds"].to_numpy(float)
@@ -108,9 +108,9 @@ def _inferred_busy_hours(frame: Frame, attribution: Attribution, rows: pd.DataFr
     held = attribution.places[attribution.places["workload_id"].isin(ids)]
     at = held["row"].to_numpy(int)
     busy = ~rows["idle"].to_numpy(bool)[at]
-    gpu = frame.gpu.iloc[at]
+    node, uuid = (frame.gpu[name].to_numpy()[at] for name in ("node", "gpu_uuid"))
     seconds = pd.Series(np.where(busy, held["seconds"].to_numpy(float), 0.0))
-    totals = seconds.groupby([gpu["node"].to_numpy(), gpu["gpu_uuid"].to_numpy()]).sum() / 3600
+    totals = seconds.groupby([node, uuid]).sum() / 3600
     return {(str(node), str(uuid)): float(hours) for (node, uuid), hours in totals.items()}  # type: ignore[misc]
 
 

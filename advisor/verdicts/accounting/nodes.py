@@ -95,8 +95,8 @@ def _observed_hours(frame: Frame, attribution: Attribution) -> dict[str, float]:
 
 def _of_whole_gpus(frame: Frame, places: pd.DataFrame) -> np.ndarray:
     """Which places are rows of whole GPUs: an instance's time is its GPU's already."""
-    rows = frame.gpu.iloc[places["row"].to_numpy(int)]
-    keys = pd.MultiIndex.from_arrays([rows["node"], rows["gpu_uuid"]])
+    at = places["row"].to_numpy(int)
+    keys = pd.MultiIndex.from_arrays([frame.gpu[name].to_numpy()[at] for name in ("node", "gpu_uuid")])
     return keys.isin(pd.MultiIndex.from_frame(whole_gpus(frame)))
 
 

@@ -55,7 +55,6 @@ class JudgementInputs:
         cls, frame: Frame, index: GpuIndex, rows: pd.DataFrame, nodes: Iterable[NodeFacts], book: Rulebook
     ) -> JudgementInputs:
         """The inputs, its columns taken out once: every workload takes its rows from them."""
-        rows = rows.copy()  # in one block a type
         by_name = {node.node: node for node in nodes}
         told = engine_facts(frame.serving)
         uuid = pd.factorize(frame.gpu["gpu_uuid"], sort=True)[0].astype(np.intp)

@@ -167,7 +167,11 @@ class _Table:
             bins = column.array if isinstance(column.array, BinsArray) else BinsArray.of(column)
             matrix = np.where(at[:, None], np.float32(np.nan), bins.matrix)
             changed[name] = pd.Series(BinsArray(matrix), index=self.gpu.index)
-        return replace(self._frame, gpu=self.gpu.assign(**changed), gpus=gpus)  # type: ignore[arg-type]
+        # The other columns are the frame's own, not a copy of all of them.
+        gpu = self.gpu.copy(deep=False)
+        for name, column in changed.items():
+            gpu[name] = column
+        return replace(self._frame, gpu=gpu, gpus=gpus)
 
     def _sizes(self) -> pd.DataFrame:
         """The GPUs, without sizes and limits that are blanks."""
