@@ -21,7 +21,8 @@ _SECTOR_BYTES = 512
 # Its columns: major, minor, name, reads, merged, sectors read, ms, writes, merged, sectors written (the same document).
 _DISK = re.compile(rb"^ *\d+ +\d+ (\S+) \d+ \d+ (\d{1,20}) \d+ \d+ \d+ (\d{1,20}) ", re.MULTILINE)
 _LONGEST_LINE = 1024  # 17 counters of 20 digits and a name
-_MOST_DIGITS = 20  # the kernel's counters have 64 bits
+_MOST_DIGITS = 20
+_TOO_MUCH = 10**20  # the kernel's counters have 64 bits
 _MEMORY = re.compile(rb"^MemTotal: +(\d{1,20}) kB$.*?^MemAvailable: +(\d{1,20}) kB$", re.MULTILINE | re.DOTALL)
 _DISK_METRICS = ("disk_read_bytes_per_second", "disk_write_bytes_per_second")
 _METRICS: Mapping[str, str] = {
@@ -96,7 +97,9 @@ class HostSource:
         if times is None:
             missing["cpu_util"] = missing["io_wait"] = "not-readable"
             return
-        busy, idle, waiting = (counter.rate(value, now) for counter, value in zip(self._cpu, times, strict=True))
+        busy_counter, idle_counter, waiting_counter = self._cpu
+        busy = busy_counter.rate(times[0], now)
+        idle, waiting = idle_counter.rate(times[1], now), waiting_counter.rate(times[2], now)
         # The kernel lets idle and iowait step back a little at times (proc(5)); busy going back is a reset.
         if isinstance(busy, NoRate):
             missing["cpu_util"] = missing["io_wait"] = busy.reason
@@ -114,23 +117,31 @@ class HostSource:
     def _cpu_times(self) -> tuple[int, int, int] | None:
         """(busy, idle, iowait) in clock ticks over all CPUs; guest time is inside user and nice already."""
         try:
-            fields = self._stat.read(512).split(b"\n", 1)[0].split()
-            if fields[0] != b"cpu" or max(map(len, fields)) > _MOST_DIGITS:
-                return None
-            user, nice, system, idle, iowait, irq, softirq, steal = map(int, fields[1:9])
-        except (OSError, ValueError, IndexError):
+            name, *fields = self._stat.read(256).split(b"\n", 1)[0].split(None, 9)
+            user, nice, system, idle, iowait, irq, softirq, steal = map(int, fields[:8])
+        except (OSError, ValueError):
             return None
-        return user + nice + system + irq + softirq + steal, idle, iowait
+        busy = user + nice + system + irq + softirq + steal
+        if name != b"cpu" or busy >= _TOO_MUCH or idle >= _TOO_MUCH or iowait >= _TOO_MUCH:
+            return None
+        return busy, idle, iowait
 
     def _memory(self) -> tuple[float, float] | None:
         """(total, used) in bytes."""
         try:
-            found = _MEMORY.search(self._meminfo.read(512))
+            text = self._meminfo.read(512)
         except OSError:
             return None
-        if found is None:
+        # As every kernel since 3.14 has it: the total, what is free, what is available.
+        words = text.split(None, 9)
+        if len(words) == 10 and words[0] == b"MemTotal:" and words[6] == b"MemAvailable:" and words[8] == b"kB":
+            numbers = words[1], words[7]
+        else:
+            found = _MEMORY.search(text)
+            numbers = (found[1], found[2]) if found is not None else (b"", b"")
+        if not (numbers[0].isdigit() and numbers[1].isdigit()) or max(len(numbers[0]), len(numbers[1])) > _MOST_DIGITS:
             return None
-        total, available = int(found[1]), int(found[2])
+        total, available = int(numbers[0]), int(numbers[1])
         return total * 1024.0, (total - available) * 1024.0
 
     def _read_disks(self, now: float, host: dict[str, float], missing: dict[str, str]) -> None:

@@ -63,6 +63,26 @@ class PlainPort:
             return None
         if sends < 0 or receives < 0 or (waits or 0) < 0 or self._saturated in (sends, receives, waits):
             return None
+        if waited is not None and waits is not None:
+            # The usual: all three were read together, not long ago, and none went back.
+            since, last, elapsed = sent.at, waited.last, now - sent.at
+            if (
+                was_sent is not None
+                and was_received is not None
+                and last is not None
+                and sends >= was_sent
+                and receives >= was_received
+                and waits >= last
+                and since == received.at == waited.at
+                and 0.0 < elapsed <= sent.max_gap_seconds
+            ):
+                sent.last, received.last, waited.last = sends, receives, waits
+                sent.at = received.at = waited.at = now
+                return {
+                    "tx_bytes_per_second": (sends - was_sent) / elapsed * self._sent_factor,
+                    "rx_bytes_per_second": (receives - was_received) / elapsed * self._received_factor,
+                    "xmit_wait_per_second": (waits - last) / elapsed * self._waited_factor,
+                }, _NOTHING
         values: dict[str, float] = {}
         missing: Mapping[str, str] = self._never
         for metric, counter, number, factor in (
@@ -70,16 +90,12 @@ class PlainPort:
             (METRICS[1], received, receives, self._received_factor),
             (METRICS[2], waited, waits, self._waited_factor),
         ):
-            if counter is None or number is None:
-                continue
-            last, elapsed = counter.last, now - counter.at
-            if last is not None and number >= last and 0.0 < elapsed <= counter.max_gap_seconds:
-                counter.last, counter.at = number, now
-                values[metric] = (number - last) / elapsed * factor
-            else:
+            if counter is not None and number is not None:
                 rate = counter.rate(number, now)
-                assert isinstance(rate, NoRate)
-                missing = {**missing, metric: rate.reason}
+                if isinstance(rate, NoRate):
+                    missing = {**missing, metric: rate.reason}
+                else:
+                    values[metric] = rate * factor
         return values, missing
 
 

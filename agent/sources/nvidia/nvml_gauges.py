@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Collection
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import pynvml
 
@@ -91,7 +91,10 @@ class GaugeCalls:
         bits = ctypes.c_ulonglong.from_buffer(room, _REASONS_AT)
         self._add("throttle_reasons", reasons, (ctypes.byref(bits),), bits, 1.0)
         # In the order of `read`; None where it cannot read all of them.
-        self._all = None if self.missing or metrics is not None else [(g.call, *g.arguments) for g in self.gauges]
+        whole = not self.missing and metrics is None
+        self._all: tuple[Any, ...] | None = (
+            tuple(part for g in self.gauges for part in (g.call, g.arguments)) if whole else None
+        )
         call = session.function("nvmlDeviceGetFieldValues") if metrics is None else None
         self.energy = fields.FieldBlock(call, None, ((fields.ENERGY, 0),)) if call else None
         self.power = session.function("nvmlDeviceGetPowerUsage")
@@ -101,14 +104,14 @@ class GaugeCalls:
         """Every gauge of a GPU; None where the driver does not answer each, and is to be asked one by one."""
         if self._all is None:
             return None
-        (util, a), (memory, b), (clock, sm_kind, c), (_, mem_kind, d), (temperature, *e), (events, f) = self._all
+        util, a, memory, b, clock, c, _, d, temperature, e, events, f = self._all
         if (
-            util(handle, a)
-            or memory(handle, b)
-            or clock(handle, sm_kind, c)
-            or clock(handle, mem_kind, d)
+            util(handle, *a)
+            or memory(handle, *b)
+            or clock(handle, *c)
+            or clock(handle, *d)
             or temperature(handle, *e)
-            or events(handle, f)
+            or events(handle, *f)
         ):
             return None
         kernels, sm, mem, celsius, reasons, used = _ROOM.unpack_from(self._room)
