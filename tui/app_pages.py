@@ -46,16 +46,17 @@ class PagesApp(HabitsApp):
         """Whether nothing is left to be prepared."""
         return self._steps is None
 
-    def shaped(self, page: Page) -> Page:
-        """A new page in the shape of the terminal, before it has widgets whose styles would have to follow."""
-        page.shape(self.size, empty=self.state.loaded is None)
+    def shaped(self, page: Page, *, empty: bool = True) -> Page:
+        """A new page in the shape of the terminal, before it has widgets whose styles would have to follow. `empty`:
+        its widgets come up with its data; what takes the focus before scrolls nothing."""
+        page.shape(self.size, empty=empty)
         # No rule was applied to it yet, so none is outdated: Textual would style it, and the page in front, once more.
         page._css_update_count = self._css_update_count
         return page
 
     def _page(self, name: str) -> Page:
         if name not in self._pages:
-            self._pages[name] = self.shaped(self._makers[name]())
+            self._pages[name] = self.shaped(self._makers[name](), empty=self.state.loaded is None)
         return self._pages[name]
 
     # Going to a page
