@@ -6,6 +6,7 @@ step off. A page that is visited before its turn is built then, as ever.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator, Sequence
 
 from textual import events
@@ -34,6 +35,7 @@ class PagesApp(HabitsApp):
         super().__init__(memory, source_key, forced)
         self.stylesheet = self._sheet = KeptStylesheet(variables=self.get_css_variables())
         self._makers, self._pages = dict(pages), dict[str, Page]()
+        self._begun, self._masked = False, True
         self._steps: Iterator[float] | None = None
         self._step_timer: Timer | None = None
         for name, _ in pages:
@@ -44,16 +46,17 @@ class PagesApp(HabitsApp):
         """Whether nothing is left to be prepared."""
         return self._steps is None
 
-    def shaped(self, page: Page) -> Page:
-        """A new page in the shape of the terminal, before it has widgets whose styles would have to follow."""
-        page.shape(self.size, empty=self.state.loaded is None)
+    def shaped(self, page: Page, *, empty: bool = True) -> Page:
+        """A new page in the shape of the terminal, before it has widgets whose styles would have to follow. `empty`:
+        its widgets come up with its data; what takes the focus before scrolls nothing."""
+        page.shape(self.size, empty=empty)
         # No rule was applied to it yet, so none is outdated: Textual would style it, and the page in front, once more.
         page._css_update_count = self._css_update_count
         return page
 
     def _page(self, name: str) -> Page:
         if name not in self._pages:
-            self._pages[name] = self.shaped(self._makers[name]())
+            self._pages[name] = self.shaped(self._makers[name](), empty=self.state.loaded is None)
         return self._pages[name]
 
     # Going to a page
@@ -67,11 +70,16 @@ class PagesApp(HabitsApp):
         if self._masked:
             super().delay_update(delay)
 
+    def refresh_css(self, animate: bool = True) -> None:
+        super().refresh_css(animate)
+        if self._begun:
+            self.prepare()
+
     # Preparing
 
     def prepare(self) -> None:
         """Begin to prepare what is not prepared, or not with the newest data."""
-        self._steps = self._prepared_steps()
+        self._steps, self._begun = self._prepared_steps(), True
         self._next_step(_QUIET_SECONDS)
 
     def _next_step(self, seconds: float) -> None:
@@ -90,6 +98,7 @@ class PagesApp(HabitsApp):
         wait = next(self._steps, None)
         if wait is None:
             self._steps = self._step_timer = None
+            gc.freeze()  # the collector looks through all these widgets at no key
         else:
             self._next_step(wait)
 
@@ -104,6 +113,11 @@ class PagesApp(HabitsApp):
                 yield _PAUSE_SECONDS
             page = self._page(name)
             while not page.stands:
+                yield _PAUSE_SECONDS
+            if page not in self.screen_stack and page._css_update_count != self._css_update_count:
+                self.stylesheet.update(page)  # another theme
+                page._css_update_count = self._css_update_count
+                page.refresh(layout=True)
                 yield _PAUSE_SECONDS
             if page.renew(self.state):
                 yield _PAUSE_SECONDS

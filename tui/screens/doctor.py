@@ -15,6 +15,7 @@ from ..cell_text import line, lines
 from ..state import Loaded
 from ..widgets.columns import Column
 from ..widgets.movement import Scroll
+from ..widgets.prose import put
 from ..widgets.table import ItemTable
 from .base_page import Header, Page
 
@@ -71,7 +72,7 @@ class Doctor(Page):
                 *([line(lack.remedy)] if lack.remedy not in lack.detail else []),
             ]
         told += [line(f"Note: {note}") for note in self._notes]
-        self.query_one("#notes > .prose", Static).update(lines(*told) if told else line("No notes."))
+        put(self.query_one("#notes > .prose", Static), lines(*told) if told else line("No notes."))
 
 
 def _identity(lack: Lack) -> str:

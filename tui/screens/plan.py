@@ -36,6 +36,7 @@ from ..data.background_jobs import Cancelled, Tell
 from ..data.loaders import Loader, PlanMaker
 from ..state import Loaded
 from ..widgets.movement import Scroll
+from ..widgets.prose import put
 from ..widgets.table import ItemTable
 from .base_page import Header, NodeWanted, Page, ReadingWanted, WhatIfWanted, WorkloadWanted, WorkWanted
 from .dialogs.decision_dialog import Verb
@@ -160,7 +161,7 @@ class PlanPage(Page):
         self._question, self._asked = question, object()
         if self._timer is not None:
             self._timer.stop()
-        self.query_one("#plan-question", Static).update(question_words(question))
+        put(self.query_one("#plan-question", Static), question_words(question))
         known = self._plans.get(question)
         if known is not None:
             self._take(self._asked, known)
@@ -260,7 +261,7 @@ class PlanPage(Page):
         self.call_after_refresh(self._share)
 
     def _tell_quality(self, text: str, style: str) -> None:
-        self.query_one("#plan-quality", Static).update(line(text, style))
+        put(self.query_one("#plan-quality", Static), line(text, style))
 
     def _tell_wrong(self, text: str) -> None:
         wrong = self.query_one("#plan-wrong", Static)
@@ -270,7 +271,7 @@ class PlanPage(Page):
     def _tell(self) -> None:
         row, loaded = self._chosen, self._loaded
         told = step_words(row, loaded.advice) if row is not None and loaded is not None else line("No step selected.")
-        self.query_one("#step > .prose", Static).update(told)
+        put(self.query_one("#step > .prose", Static), told)
 
     def on_resize(self) -> None:
         super().on_resize()

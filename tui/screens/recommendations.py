@@ -20,6 +20,7 @@ from ..content.whatif_text import NOTICED
 from ..state import Loaded
 from ..widgets.columns import Column
 from ..widgets.movement import Scroll
+from ..widgets.prose import put
 from ..widgets.side_by_side import Pair, SideBySide
 from ..widgets.table import ItemTable
 from .base_page import Header, Page, TextWanted, WhatIfWanted, WorkloadWanted
@@ -151,13 +152,13 @@ class Recommendations(Page):
         title, reasons = self.query_one("#title", Static), self.query_one("#reasons", Static)
         beside = self.query_one(SideBySide)
         if row is None or loaded is None:
-            title.update("")
-            reasons.update("")
+            put(title, Content(""))
+            put(reasons, Content(""))
             beside.set_data(("", ""), ())
             return
-        title.update(line(row.title, "bold"))
+        put(title, line(row.title, "bold"))
         beside.set_data(("today", "after"), recommendation_pairs(loaded.advice, row.recommendation))
-        reasons.update(_reasons(loaded.advice, row.recommendation))
+        put(reasons, _reasons(loaded.advice, row.recommendation))
 
 
 def recommendation_pairs(advice: Advice, r: Recommendation) -> tuple[Pair, ...]:

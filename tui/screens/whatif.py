@@ -26,6 +26,7 @@ from ..data.loaders import Loader
 from ..state import Loaded, State
 from ..widgets.columns import Column
 from ..widgets.movement import Scroll
+from ..widgets.prose import put
 from ..widgets.search_table import SearchTable
 from ..widgets.side_by_side import SideBySide
 from ..widgets.table import ItemTable
@@ -133,7 +134,7 @@ class WhatIf(Page):
         self._subject = Content.assemble(
             Content.styled(name, "bold"), f"  {w.kind.label}, {w.bottleneck.label}, {gpus}"
         )
-        self.query_one("#subject", Static).update(self._subject)
+        put(self.query_one("#subject", Static), self._subject)
 
         def work(loader: Loader, tell: Tell) -> Callable[[], None]:
             bench = loader.bench(loaded, id_, tell)
@@ -176,9 +177,9 @@ class WhatIf(Page):
         if not self.is_attached or bench is None:
             return
         self._outcome = outcome
-        self.query_one("#knobs", Static).update(knob_words(bench, outcome))
+        put(self.query_one("#knobs", Static), knob_words(bench, outcome))
         self.query_one("#sides", SideBySide).set_data(("today", "after"), whatif_pairs(bench, outcome))
-        self.query_one("#then > .prose", Static).update(answer_words(outcome, self._proposed(outcome)))
+        put(self.query_one("#then > .prose", Static), answer_words(outcome, self._proposed(outcome)))
 
     def on_item_table_moved(self, event: ItemTable.Moved) -> None:
         if self._choice is not None:

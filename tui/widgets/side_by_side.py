@@ -39,8 +39,9 @@ class SideBySide(Widget):
         return Sheet(title, ("", *self._heads), lambda: [(p.name, p.first, p.second) for p in self._pairs])
 
     def set_data(self, heads: tuple[str, str], pairs: Sequence[Pair]) -> None:
+        other_height = len(pairs) != len(self._pairs)
         self._heads, self._pairs = heads, tuple(pairs)
-        self.refresh(layout=True)
+        self.refresh(layout=other_height)
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:  # noqa: ARG002 - Textual's
         return len(self._pairs) + 1 if self._pairs else 0

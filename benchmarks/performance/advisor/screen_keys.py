@@ -75,7 +75,7 @@ class Fingers:
         while time.perf_counter() < ends:
             await asyncio.sleep(0.01)
             jobs = any(thread.name.startswith("skuwise ") for thread in threading.enumerate())
-            if not jobs and time.perf_counter() - self.app.last > _QUIET_SECONDS:
+            if not jobs and self.app.prepared and time.perf_counter() - self.app.last > _QUIET_SECONDS:
                 return
 
     async def press(self, key: str, page: str, what: str, *, rest: bool = True) -> Taken:
