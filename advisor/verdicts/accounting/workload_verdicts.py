@@ -27,6 +27,7 @@ _USAGE = (
     "g_max", "lost",
 )  # fmt: skip
 
+
 def series_hours(attribution: Attribution, ts: pd.Series) -> dict[str, float]:
     """Series -> hours of the window in which its runs were observed, the mean over the GPUs of each; runs side by side
     (replicas) count once.

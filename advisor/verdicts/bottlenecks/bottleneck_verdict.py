@@ -104,10 +104,10 @@ def _by_label(codes: Ints, rows: PieceRows, names: Sequence[str]) -> list[dict[s
     sums = np.bincount(slot, weights=rows.seconds, minlength=count * width).reshape(count, width)
     occurs = np.bincount(slot, minlength=count * width).reshape(count, width) > 0
     order = np.argsort(-sums, axis=1, kind="stable")
-    return [
-        {names[code]: total[code] for code in ranked if there[code]}
-        for total, ranked, there in zip(sums.tolist(), order.tolist(), occurs.tolist(), strict=True)
-    ]
+    found: list[dict[str, float]] = []
+    for total, ranked, there in zip(sums, order, occurs, strict=True):
+        found.append({names[code]: float(total[code]) for code in ranked[there[ranked]]})
+    return found
 
 
 def _ruled(case: Case, seconds: Mapping[str, float], total: float, dominant: float) -> _Ruled | BottleneckVerdict:

@@ -120,8 +120,8 @@ class _Table:
         self._no_bins: dict[str, Mask] = {}
         self.doubts: list[Doubt] = []
         mig = frame.gpus[frame.gpus["kind"] == "mig"] if len(frame.gpus) else frame.gpus
-        keys = pd.MultiIndex.from_arrays([self.gpu["node"], self.gpu["gpu_uuid"]])
-        self.instance = np.asarray(keys.isin(list(zip(mig["node"], mig["gpu_uuid"], strict=True))), dtype=np.bool_)
+        self.device = frame.gpu_keys.number
+        self.instance = frame.gpu_keys.among(zip(mig["node"], mig["gpu_uuid"], strict=True))
         self.stored = frame.source.get("kind") == "sqlite"
 
     def get(self, name: str) -> Floats:
@@ -249,7 +249,7 @@ def _runs(order: Ints, gpu: Ints, values: Floats) -> tuple[Ints, Ints]:
 
 def _frozen(table: _Table) -> None:
     """Values that repeat to the last digit: the exporter says again what it read long ago."""
-    gpu = table.gpu.groupby(["node", "gpu_uuid"], sort=False).ngroup().to_numpy().astype(np.intp)
+    gpu = table.device
     order = np.lexsort((table.gpu["ts"].to_numpy(float), gpu))
     counts = [table.get(f"{name}_n") for name in ("gpu_util", "tensor_active", "dram_active", "power_watts")]
     samples = np.nan_to_num(np.fmax.reduce(counts))  # without a count nothing is called frozen
