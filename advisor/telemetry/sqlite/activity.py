@@ -95,7 +95,9 @@ def with_unnamed_work(frame: Frame, paths: Sequence[Path], apart: ReadingProcess
             notes.append(note)
     gpu = frame.gpu
     if found:
-        gpu = resolve.with_minutes(gpu, found).sort_values(["node", "gpu_uuid", "ts"], kind="stable", ignore_index=True)
+        gpu = resolve.with_minutes(gpu, found).sort_values(
+            ["node", "gpu_uuid", "ts"], kind="stable", ignore_index=True
+        )
     return replace(frame, gpu=gpu, notes=tuple(notes))
 
 

@@ -106,7 +106,7 @@ def _by_label(codes: Ints, rows: PieceRows, names: Sequence[str]) -> list[dict[s
     order = np.argsort(-sums, axis=1, kind="stable")
     found: list[dict[str, float]] = []
     for total, ranked, there in zip(sums, order, occurs, strict=True):
-        found.append({names[code]: float(total[code]) for code in ranked[there[ranked]]})
+        found.append({names[int(code)]: float(total[code]) for code in ranked[there[ranked]]})
     return found
 
 
