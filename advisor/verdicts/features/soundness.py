@@ -56,8 +56,8 @@ _MOST = {
 }  # fmt: skip
 # A GPU under power never draws 0 W, and its clocks and its memory are never 0.
 _NEVER_ZERO = frozenset({"power_watts", "mem_total_bytes", *_CLOCKS})
-# DCGM's blanks and what becomes of them in narrower or wider numbers, in the units that a metric may be kept in; each is
-# followed by "not found", "not supported".
+# DCGM's blanks and what becomes of them in narrower or wider numbers, in the units that a metric may be kept in; each
+# is followed by "not found", "not supported".
 _PLAIN_BLANKS = np.array([2.0**31, 2.0**32, 2.0**47, 2.0**63, 2.0**64, float(0x7FFFFFF0)])
 _UNITS = np.array([1.0, 1e3, 1e6, 1024.0, 1024.0**2])
 _BLANKS = np.sort(np.outer(_UNITS, _PLAIN_BLANKS).ravel())
