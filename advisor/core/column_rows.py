@@ -4,9 +4,8 @@ Series anew each time."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import reduce
 
 import numpy as np
 import numpy.typing as npt
@@ -72,20 +71,6 @@ class ColumnRows:
 
     def mean(self, name: str) -> float:
         """The plain mean of what is known; NaN: nothing is."""
-        return known_mean(self.floats(name))
-
-    def highest(self, names: Sequence[str]) -> Floats:
-        """In each row the highest known of several columns; NaN: none is."""
-        return reduce(np.fmax, [self.floats(name) for name in names])
-
-
-def known_mean(values: Floats) -> float:
-    """The plain mean of what is known; NaN: nothing is."""
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if len(known) else math.nan
-
-
-def known_median(values: Floats) -> float:
-    """The median of what is known; NaN: nothing is."""
-    known = values[~np.isnan(values)]
-    return float(np.median(known)) if len(known) else math.nan
+        values = self.floats(name)
+        known = values[~np.isnan(values)]
+        return float(known.mean()) if len(known) else math.nan

@@ -9,6 +9,7 @@ from functools import cached_property
 import pandas as pd
 
 from .coded_text import CodedText
+from .row_keys import GpuKeys
 
 # Where pyarrow is installed (the extra ``parquet``) pandas would keep text in it, which takes no lone surrogate: advice
 # must not depend on which extras there are.
@@ -75,6 +76,11 @@ class Frame:
     requests: pd.DataFrame = field(default_factory=pd.DataFrame)
     jobs: pd.DataFrame = field(default_factory=pd.DataFrame)
     external_labels: Mapping[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def gpu_keys(self) -> GpuKeys:
+        """Which GPU each row of `gpu` is of."""
+        return GpuKeys.of(self.gpu)
 
     @cached_property
     def parents(self) -> Mapping[tuple[str, str], tuple[str, str]]:

@@ -71,7 +71,7 @@ class Segments:
         return list(zip(many.tolist(), self.bounds[many].tolist(), self.bounds[many + 1].tolist(), strict=True))
 
     def total(self, values: npt.NDArray) -> npt.NDArray:
-        """The sum of all values, 0 of none; of a matrix by column. To the last bit it is `numpy.sum` of each segment."""
+        """The sum of all values, 0 of none; of a matrix by column. To the last bit it is that of `numpy.sum`."""
         if values.ndim == 1:
             out = np.bincount(self.number, weights=values, minlength=len(self)).astype(np.float64, copy=False)
             for n, first, end in self._long:

@@ -42,12 +42,13 @@ def node_facts(
     fabric = port_totals(frame.fabric)
     history, nvlink = _by_node(frame.fabric_history), _nvlink_peaks(frame, rows, whole)
     drivers = _drivers(frame)
+    name_of = dict(zip(index.table.index, index.table["name"].astype(str), strict=True))
     facts = []
     for row in records(frame.nodes.sort_values("node")):
         node = str(row["node"])
         keys = gpus_of.get(node, [])
         skus = {sku.name for key in keys if (sku := index.skus[key]) is not None}
-        names = {str(index.table.loc[key, "name"]) for key in keys}
+        names = {name_of[key] for key in keys}
         counted = inventory.nodes[node]
         facts.append(
             NodeFacts(
@@ -88,16 +89,12 @@ def _observed_hours(frame: Frame, attribution: Attribution) -> dict[str, float]:
     places = attribution.places
     if places.empty:
         return {}
-    places = places[_of_whole_gpus(frame, places)]
-    node = frame.gpu["node"].to_numpy()[places["row"].to_numpy(int)]
-    return {str(k): float(v) / 3600 for k, v in places["seconds"].astype(float).groupby(node).sum().items()}
-
-
-def _of_whole_gpus(frame: Frame, places: pd.DataFrame) -> np.ndarray:
-    """Which places are rows of whole GPUs: an instance's time is its GPU's already."""
-    at = places["row"].to_numpy(int)
-    keys = pd.MultiIndex.from_arrays([frame.gpu[name].to_numpy()[at] for name in ("node", "gpu_uuid")])
-    return keys.isin(pd.MultiIndex.from_frame(whole_gpus(frame)))
+    at = places["row"].to_numpy(np.intp)
+    # An instance's time is its GPU's already.
+    own = frame.gpu_keys.among(whole_gpus(frame).itertuples(index=False, name=None))[at]
+    codes, names = pd.factorize(frame.gpu["node"])
+    hours = np.bincount(codes[at[own]], weights=places["seconds"].to_numpy(float)[own], minlength=len(names)) / 3600
+    return {str(name): float(told) for name, told in zip(names, hours, strict=True)}
 
 
 def _by_node(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
@@ -187,11 +184,9 @@ def _nvlink_peaks(frame: Frame, rows: pd.DataFrame, whole: set[tuple[str, str]])
     known = have | np.isfinite(p95)
     peaks: dict[str, float] = {}
     blind: set[str] = set()
-    for key, at in frame.gpu.groupby(["node", "gpu_uuid"], sort=False).indices.items():
-        node, uuid = cast("tuple[str, str]", key)
+    for (node, uuid), own in frame.gpu_keys.rows():
         if (str(node), str(uuid)) not in whole:
             continue
-        own = np.asarray(at)
         observed = np.nansum(seconds[own])
         if observed <= 0:
             continue

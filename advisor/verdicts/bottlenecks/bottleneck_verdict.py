@@ -104,10 +104,10 @@ def _by_label(codes: Ints, rows: PieceRows, names: Sequence[str]) -> list[dict[s
     sums = np.bincount(slot, weights=rows.seconds, minlength=count * width).reshape(count, width)
     occurs = np.bincount(slot, minlength=count * width).reshape(count, width) > 0
     order = np.argsort(-sums, axis=1, kind="stable")
-    return [
-        {names[code]: total[code] for code in ranked if there[code]}
-        for total, ranked, there in zip(sums.tolist(), order.tolist(), occurs.tolist(), strict=True)
-    ]
+    found: list[dict[str, float]] = []
+    for total, ranked, there in zip(sums, order, occurs, strict=True):
+        found.append({names[int(code)]: float(total[code]) for code in ranked[there[ranked]]})
+    return found
 
 
 def _ruled(case: Case, seconds: Mapping[str, float], total: float, dominant: float) -> _Ruled | BottleneckVerdict:
@@ -135,16 +135,17 @@ def _ruled(case: Case, seconds: Mapping[str, float], total: float, dominant: flo
 
 def _shares_told(one: _Ruled, dominant: float) -> list[CodedText]:
     """What it waits for in its busy time."""
-    if one.share < dominant:
-        said = f"No single bottleneck in its busy time: {_in_words(one.busy, one.worked)}."
-        return [CodedText("no-single-limit", said, _of_busy(one.busy, one.worked))]
-    evidence = [
-        coded(f"limited-by-{one.lead}", f"{_NAMES[one.lead]}: {{share:.0%}} of its busy time.", share=one.share)
-    ]
-    others = {k: v for k, v in one.busy.items() if k != one.lead and v >= _WORTH_NAMING * one.worked}
+    lead, busy, share = one.lead, one.busy, one.share
+    if share < dominant:
+        names = _in_words(busy, one.worked)
+        return [
+            CodedText("no-single-limit", f"No single bottleneck in its busy time: {names}.", _of_busy(busy, one.worked))
+        ]
+    evidence = [coded(f"limited-by-{lead}", f"{_NAMES[lead]}: {{share:.0%}} of its busy time.", share=share)]
+    others = {label: value for label, value in busy.items() if label != lead and value >= _WORTH_NAMING * one.worked}
     if others:
-        said = f"Other bottlenecks: {_in_words(others, one.worked)}."
-        evidence.append(CodedText("other-limits", said, _of_busy(others, one.worked)))
+        names = _in_words(others, one.worked)
+        evidence.append(CodedText("other-limits", f"Other bottlenecks: {names}.", _of_busy(others, one.worked)))
     return evidence
 
 

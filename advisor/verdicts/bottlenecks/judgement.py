@@ -121,11 +121,11 @@ def judge_pieces(pieces: Iterable[Piece], inputs: JudgementInputs) -> list[Judge
     dominant = inputs.book.bottlenecks["dominant_share_min"].value
     bottlenecks = judge_bottlenecks(cases, inputs.tables, inputs.labels, dominant)
     out: list[Judgement | None] = [None] * len(pieces)
-    for n, case, bottleneck in zip(of_piece, cases, bottlenecks, strict=True):
-        kind = case.kind
+    for n, case, held_back in zip(of_piece, cases, bottlenecks, strict=True):
+        verdicts = case.kind, held_back
         if pieces[n].session.basis == INFERRED:
-            kind, bottleneck = _less_sure(kind, bottleneck, inputs.book.kinds["abstain_below"].value)
-        out[n] = Judgement(told[n], kind, bottleneck, by_shape=out[n])
+            verdicts = _less_sure(*verdicts, inputs.book.kinds["abstain_below"].value)
+        out[n] = Judgement(told[n], *verdicts, by_shape=out[n])
     return [judged for judged in out if judged is not None]
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -20,6 +21,7 @@ import pandas as pd
 
 from ...core.coded_text import coded
 from ...core.frame import Frame
+from ...core.segments import grouped
 from ...rulebook import Rulebook
 from ..workloads.attribution import Attribution
 from ..workloads.mig import whole_gpus
@@ -116,30 +118,36 @@ def _works(frame: Frame, attribution: Attribution) -> tuple[Mask, Mask, Mask, In
     its job (-1: none)."""
     count = len(frame.gpu)
     inside, spans, surely = (np.zeros(count, dtype=np.bool_) for _ in range(3))
-    sessions = {one.workload_id: one for one in attribution.sessions}
-    mates = _mates(attribution.sessions)
     job, numbers = np.full(count, -1, dtype=np.intp), {}
+    own = attribution.workload_rows
+    at, (codes, ids) = own["row"].to_numpy(np.intp), pd.factorize(own["workload_id"])
+    node_codes, nodes = pd.factorize(frame.gpu["node"])
+    # Each workload on each of its nodes, and the rows of it there.
+    pairs = grouped(codes, node_codes[at], len(ids))
+    mates = _mates(attribution.sessions)
     per_node = whole_gpus(frame).groupby("node").size().to_dict()
-    node = frame.gpu["node"].to_numpy()
-    for key, own in attribution.workload_rows.groupby("workload_id", sort=False):
-        session = sessions.get(str(key))
+    found = np.zeros((len(pairs), 3), dtype=np.bool_)
+    jobs = np.full(len(ids), -1, dtype=np.intp)
+    sessions = {one.workload_id: one for one in attribution.sessions}
+    for n, key in enumerate(map(str, ids)):
+        session = sessions.get(key)
         if session is None:
             continue
-        at = own["row"].to_numpy(int)
-        held: dict[str, int] = {}
-        for name, _ in session.gpus:
-            held[name] = held.get(name, 0) + 1
-        apart = len(session.nodes) > 1 or session.workload_id in mates
+        held = Counter(name for name, _ in session.gpus)
+        apart = len(session.nodes) > 1 or key in mates
         whole = session.scheduler in _WHOLE_JOBS
-        here = node[at]
-        several = np.array([held.get(str(one), 0) > 1 for one in here], dtype=np.bool_)
-        filled = np.array([held.get(str(one), 0) >= per_node.get(one, 1) for one in here], dtype=np.bool_)
-        inside[at] |= several
-        spans[at] |= apart | (several & filled & (not whole))
-        surely[at] |= apart
+        for pair in range(pairs.each.bounds[n], pairs.each.bounds[n + 1]):
+            node = str(nodes[pairs.keys[pair]])
+            several, filled = held[node] > 1, held[node] >= per_node.get(node, 1)
+            found[pair] = several, apart or (several and filled and not whole), apart
         if apart:
-            name = mates.get(session.workload_id, session.workload_id)
-            job[at] = numbers.setdefault(name, len(numbers))
+            jobs[n] = numbers.setdefault(mates.get(key, key), len(numbers))
+    for column, out in enumerate((inside, spans, surely)):
+        out[at[found[pairs.of_row, column]]] = True
+    # Of a row that several workloads share, the job of the last of them.
+    order = np.argsort(codes, kind="stable")
+    order = order[jobs[codes[order]] >= 0]
+    job[at[order]] = jobs[codes[order]]
     return inside, spans, surely, job
 
 

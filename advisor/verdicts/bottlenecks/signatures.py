@@ -109,14 +109,14 @@ def _writing(rows: PieceRows) -> Iterator[tuple[int, _Writing]]:
 
 def _checkpoints(seen: _Writing) -> list[CodedText]:
     """What checkpoints cost: measured where there are hours to compare, else at most what is written or rests."""
-    writing, written, share = _HOUR * seen.filled, _HOUR * seen.mean, seen.share
+    writing, written, share, rate = _HOUR * seen.filled, _HOUR * seen.mean, seen.share, seen.rate
     out = [
         CodedText(
             "checkpoint-bursts",
-            f"Host write bursts of {seen.rate / 1e9:.2g} GB/s in {100 * share:.0f} % of its busy hours, "
+            f"Host write bursts of {rate / 1e9:.2g} GB/s in {100 * share:.0f} % of its busy hours, "
             f"typical of checkpoints: {written / 1e9:.3g} GB and at least {writing:.0f} s of writing per "
             "such hour.",
-            {"bytes_per_second": seen.rate, "share": share, "bytes_per_hour": written, "seconds_per_hour": writing},
+            {"bytes_per_second": rate, "share": share, "bytes_per_hour": written, "seconds_per_hour": writing},
         )
     ]
     if seen.seconds >= _HOURS_MIN * _HOUR and seen.without > 0 and math.isfinite(seen.with_them):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -27,7 +29,7 @@ def suspect(rows: ColumnRows, weights: Floats) -> list[CodedText]:
     by_gpu = seconds[late].groupby([table[name][late] for name in ("node", "gpu_uuid", "gpu_index")]).sum()
     if by_gpu.empty or by_gpu.max() < _SUSPECT_SHARE_MIN * by_gpu.sum():
         return [coded("no-single-suspect", "No single suspect: the late GPU changes over time.")]
-    node, uuid, number = by_gpu.idxmax()
+    node, uuid, number = cast("tuple[str, str, float]", by_gpu.idxmax())
     its = (table["gpu_uuid"] == uuid) & late
     one, others = table.where(its), table.where(~late)
 

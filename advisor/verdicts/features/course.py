@@ -197,7 +197,7 @@ def _between_hours(bins: _Bins, chosen: Mask) -> tuple[Floats, Floats]:
     differs[1:] = (gpu[1:] == gpu[:-1]) & (np.abs(np.diff(memory)) > _CHANGE * np.maximum(memory[1:], memory[:-1]))
     enough = (count >= 2) & (mean > 0)
     spread = np.where(enough, over(per_gpu.deviation(memory), mean), np.nan)
-    changes = np.where(enough, over(per_gpu.count(differs).astype(np.float64), count - 1.0), np.nan)
+    changes = np.where(enough, over(per_gpu.count(differs).astype(np.float64), (count - 1).astype(np.float64)), np.nan)
     return bins.gpus.median(spread), bins.gpus.median(changes)
 
 

@@ -113,15 +113,14 @@ class _Rows:
     def __init__(self, frame: Frame, out: pd.DataFrame, quiet: Mask) -> None:
         table = frame.gpu
         parent_of = frame.parents
-        uuid = table["gpu_uuid"].to_numpy(object)
-        node = table["node"].to_numpy(object)
-        physical = uuid
+        own = frame.gpu_keys
+        self.gpu = own.number
         self.instance = np.zeros(len(table), dtype=np.bool_)
         if parent_of:
-            keys = list(zip(map(str, node), map(str, uuid), strict=True))
-            physical = np.array([parent_of.get(key, key)[1] for key in keys], dtype=object)
-            self.instance = np.array([key in parent_of for key in keys], dtype=np.bool_)
-        self.gpu = pd.MultiIndex.from_arrays([node, physical]).factorize()[0].astype(np.intp)
+            keys = [(str(node), str(uuid)) for node, uuid in own.keys]
+            codes = pd.factorize(pd.MultiIndex.from_tuples([parent_of.get(key, key) for key in keys]))[0]
+            self.gpu = codes.astype(np.intp)[own.number]
+            self.instance = np.array([key in parent_of for key in keys], dtype=np.bool_)[own.number]
         util, sm, m, c = (values.to_numpy(float) for values in (table["gpu_util_mean"], out["sm"], out["m"], out["c"]))
         self.power, burst = out["power"].to_numpy(float), out["sm_p95"].to_numpy(float)
         profiled = ~np.isnan(sm) | ~np.isnan(m)

@@ -56,8 +56,8 @@ _MOST = {
 }  # fmt: skip
 # A GPU under power never draws 0 W, and its clocks and its memory are never 0.
 _NEVER_ZERO = frozenset({"power_watts", "mem_total_bytes", *_CLOCKS})
-# DCGM's blanks and what becomes of them in narrower or wider numbers, in the units that a metric may be kept in; each is
-# followed by "not found", "not supported".
+# DCGM's blanks and what becomes of them in narrower or wider numbers, in the units that a metric may be kept in; each
+# is followed by "not found", "not supported".
 _PLAIN_BLANKS = np.array([2.0**31, 2.0**32, 2.0**47, 2.0**63, 2.0**64, float(0x7FFFFFF0)])
 _UNITS = np.array([1.0, 1e3, 1e6, 1024.0, 1024.0**2])
 _BLANKS = np.sort(np.outer(_UNITS, _PLAIN_BLANKS).ravel())
@@ -120,8 +120,8 @@ class _Table:
         self._no_bins: dict[str, Mask] = {}
         self.doubts: list[Doubt] = []
         mig = frame.gpus[frame.gpus["kind"] == "mig"] if len(frame.gpus) else frame.gpus
-        keys = pd.MultiIndex.from_arrays([self.gpu["node"], self.gpu["gpu_uuid"]])
-        self.instance = np.asarray(keys.isin(list(zip(mig["node"], mig["gpu_uuid"], strict=True))), dtype=np.bool_)
+        self.device = frame.gpu_keys.number
+        self.instance = frame.gpu_keys.among(zip(mig["node"], mig["gpu_uuid"], strict=True))
         self.stored = frame.source.get("kind") == "sqlite"
 
     def get(self, name: str) -> Floats:
@@ -253,7 +253,7 @@ def _runs(order: Ints, gpu: Ints, values: Floats) -> tuple[Ints, Ints]:
 
 def _frozen(table: _Table) -> None:
     """Values that repeat to the last digit: the exporter says again what it read long ago."""
-    gpu = table.gpu.groupby(["node", "gpu_uuid"], sort=False).ngroup().to_numpy().astype(np.intp)
+    gpu = table.device
     order = np.lexsort((table.gpu["ts"].to_numpy(float), gpu))
     counts = [table.get(f"{name}_n") for name in ("gpu_util", "tensor_active", "dram_active", "power_watts")]
     samples = np.nan_to_num(np.fmax.reduce(counts))  # without a count nothing is called frozen

@@ -76,10 +76,7 @@ def attribute(frame: Frame) -> Attribution:
     shared_ids: set[str] = set()
     drained = _drained_by_gpu(frame)
     parent_of = frame.parents
-    rows_of: dict[object, Ints] = {}
-    if not frame.gpu.empty:
-        grouped = frame.gpu.groupby(["node", "gpu_uuid"], sort=False).indices
-        rows_of = {key: np.asarray(rows, dtype=np.intp) for key, rows in grouped.items()}
+    rows_of: dict[object, Ints] = dict(frame.gpu_keys.rows())
     nothing = _Uses(_none(), _none(), _no_ints(), np.empty(0, dtype=np.bool_))
     for key in dict.fromkeys([*rows_of, *by_gpu]):
         used = by_gpu.get(key, nothing)
@@ -267,8 +264,7 @@ def _drained_by_gpu(frame: Frame) -> dict[object, tuple[tuple[float, float], ...
     spans = drained_spans(frame)
     if not spans:
         return {}
-    pairs = frame.gpu[["node", "gpu_uuid"]].drop_duplicates()
-    return {(n, u): spans.get(str(n), ()) for n, u in zip(pairs["node"], pairs["gpu_uuid"], strict=True)}
+    return {key: spans.get(str(key[0]), ()) for key in frame.gpu_keys.keys}
 
 
 def _over_nobody(sweep: _Spans, spans: Sequence[tuple[float, float]], code_there: int) -> _Spans:

@@ -1,0 +1,61 @@
+"""Workloads judged together are judged as each would be alone: no row of one counts for another."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from skuwise.advisor.verdicts.accounting.nodes import node_facts
+from skuwise.advisor.verdicts.bottlenecks.judgement import JudgementInputs, Piece, judge_pieces, pieces_of
+from skuwise.advisor.verdicts.features.features import Observed, features
+from skuwise.advisor.verdicts.measured_rows import measured_rows
+from skuwise.advisor.verdicts.workloads.work_rows import WorkRows
+from skuwise.tests.support.frame_builder import DECODE, HELD, TRAINING, FrameBuilder
+from skuwise.tests.support.rulebooks import rulebook
+
+
+@pytest.fixture(scope="module")
+def judged() -> tuple[list[Piece], JudgementInputs]:
+    """Workloads of all sizes: of days and of one hour, on several GPUs and on one, with gaps and with no row at all."""
+    b = FrameBuilder(hours=96)
+    uuids = b.node(gpus=6)
+    gap = {name: value for name, value in TRAINING.items() if name not in {"tensor_active", "mem_used_bytes"}}
+    for uuid, values in zip(uuids, (TRAINING, TRAINING, DECODE, DECODE, HELD, gap), strict=True):
+        b.use(values, uuid=uuid, wave="dram_active")
+    b.work("trains", [("n1", uuid) for uuid in uuids[:2]], framework="pytorch")
+    b.work("serves", [("n1", uuids[2])], framework="vllm")
+    for n in range(6):
+        b.work(f"short-{n}", [("n1", uuids[3])], start=8 * n + 0.5, end=9 * n + 1)
+    b.work("rests", [("n1", uuids[4])])
+    b.work("blind", [("n1", uuids[5])])
+    measured = measured_rows(b.frame(), book := rulebook())
+    nodes = node_facts(measured.frame, measured.inventory, measured.index, measured.attribution, measured.rows)
+    inputs = JudgementInputs.of(measured.frame, measured.index, measured.rows, nodes, book)
+    pieces = pieces_of(measured.attribution)
+    none = np.zeros(0, dtype=np.bool_)
+    empty = dataclasses.replace(pieces[0], rows=WorkRows(np.zeros(0, dtype=np.intp), np.zeros(0), none, none))
+    unseen = dataclasses.replace(
+        pieces[1], rows=dataclasses.replace(pieces[1].rows, seconds=0 * pieces[1].rows.seconds)
+    )
+    both = [dataclasses.replace(piece, by_shape=True) for piece in pieces[:3]]
+    return [*pieces, empty, unseen, *both], inputs
+
+
+def test_features_of_many_are_those_of_each_alone(judged: tuple[list[Piece], JudgementInputs]) -> None:
+    pieces, inputs = judged
+    observed = [Observed(piece.session, piece.rows, inputs.nodes_of(piece.session)) for piece in pieces]
+    given = (inputs.frame.window, inputs.tables, inputs.index, inputs.book.kinds)
+    together = features(observed, *given)
+    assert together == [features([one], *given)[0] for one in observed]
+    sizes = sorted(map(len, together))
+    assert sizes[0] < 12 < 50 < sizes[-1]  # some tell next to nothing, some nearly all there is
+    assert features([], *given) == []
+
+
+def test_verdicts_on_many_are_those_on_each_alone(judged: tuple[list[Piece], JudgementInputs]) -> None:
+    pieces, inputs = judged
+    together = judge_pieces(pieces, inputs)
+    assert together == [judge_pieces([piece], inputs)[0] for piece in pieces]
+    assert together == judge_pieces(pieces[::-1], inputs)[::-1]
+    assert {"compute", "hbm-bandwidth", "idle", "unknown"} <= {one.bottleneck.label for one in together}
+    assert [one.by_shape is not None for one in together] == [piece.by_shape for piece in pieces]
+    assert judge_pieces([], inputs) == []
