@@ -15,7 +15,7 @@ from ..core.coded_text import CodedText, coded
 from ..core.frame import Window
 from ..core.histogram_array import BinsArray
 from . import tables
-from .only import Only
+from .only import Device, Only
 
 HOUR = 3600.0
 MINUTE = 60.0
@@ -244,11 +244,10 @@ def refinement(
         cut = cut.iloc[:most]
     if cut.empty:
         return None, note
-    of_hour = {
-        float(ts): {(str(node), str(uuid)) for node, uuid in zip(own["node"], own["gpu_uuid"], strict=True)}
-        for ts, own in cut.groupby("ts")  # type: ignore[arg-type] - one key
-    }
-    fetched = [fetch(queries.GPU_MINUTES, ts - HOUR, ts, only=Only(gpus=own)) for ts, own in of_hour.items()]
+    of_hour: dict[float, set[Device]] = {}
+    for node, uuid, ts in zip(cut["node"], cut["gpu_uuid"], cut["ts"], strict=True):
+        of_hour.setdefault(float(ts), set()).add((str(node), str(uuid)))
+    fetched = [fetch(queries.GPU_MINUTES, ts - HOUR, ts, only=Only(gpus=own)) for ts, own in sorted(of_hour.items())]
     minutes = concat([rows for part in fetched for rows in part], queries.GPU_MINUTES.columns)
     if minutes.empty:
         return None, note

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -161,7 +162,7 @@ class _Table:
         gpus = self._sizes()
         if not self._touched and not self._no_bins and gpus is self._frame.gpus:
             return self._frame
-        changed: dict[str, object] = {name: self.columns[name] for name in sorted(self._touched)}
+        changed: dict[str, Any] = {name: self.columns[name] for name in sorted(self._touched)}
         for name, at in self._no_bins.items():
             column = self.gpu[name]
             bins = column.array if isinstance(column.array, BinsArray) else BinsArray.of(column)

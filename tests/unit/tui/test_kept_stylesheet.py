@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from skuwise.tui.kept_stylesheet import KeptStylesheet
 from textual.css.stylesheet import Stylesheet
 
 CSS = (("Static { color: $primary; }", "one"), ("Static.-wide { width: $wide; }", "two"))
 
+Sheet = TypeVar("Sheet", bound=Stylesheet)
 
-def filled(sheet: Stylesheet) -> Stylesheet:
+
+def filled(sheet: Sheet) -> Sheet:
     for css, name in CSS:
         sheet.add_source(css, (name, ""))
     sheet.reparse()
