@@ -55,7 +55,7 @@ def port_totals(fabric: pd.DataFrame) -> Mapping[str, NodePorts]:
     if fabric.empty:
         return {}
     keys = fabric.groupby(["node", "device", "port"], sort=False)
-    code = keys.ngroup().to_numpy(np.intp)
+    code = keys.ngroup().to_numpy().astype(np.intp)
     first = fabric.iloc[np.unique(code, return_index=True)[1]]
     names = [f"{device}/{int(port)}" for device, port in zip(first["device"], first["port"], strict=True)]
     is_compute = (fabric["role"] == "compute").to_numpy()

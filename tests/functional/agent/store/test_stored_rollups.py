@@ -120,7 +120,8 @@ def test_more_devices_than_one_text_holds(tmp_path: Path) -> None:
     ("column", "value"),
     [
         ("sm_active_mean", "1],[2"), ("sm_active_mean", "nan"), ("sm_active_mean", b"\x01\x02"),
-        ("sm_active_mean", 0.25), ("sm_active_mean", 9.9e307), ("sm_active_mean", 2**62), ("unobserved_seconds", -(2**62)),
+        ("sm_active_mean", 0.25), ("sm_active_mean", 9.9e307), ("sm_active_mean", 2**62),
+        ("unobserved_seconds", -(2**62)),
         ("unobserved_seconds", "x"), ("sm_active_bins", "0"), ("sm_active_bins", "9999"), ("sm_active_bins", "0000"),
         ("sm_active_bins", 17), ("sm_active_bins", "0027,"), ("sm_active_bins", "-1281"), ("sm_active_bins", "02251e3"),
         ("sm_active_bins", "0225-5"), ("sm_active_bins", "00270]"), ("sm_active_bins", "0027null"),
