@@ -69,6 +69,10 @@ class ColumnRows:
         known = values[~np.isnan(values)]
         return float(known.sum()) if len(known) else None
 
+    def sum(self, name: str) -> float:
+        """The sum of what is known, as of hours: nothing is none of them."""
+        return float(np.nansum(self.floats(name)))
+
     def mean(self, name: str) -> float:
         """The plain mean of what is known; NaN: nothing is."""
         values = self.floats(name)

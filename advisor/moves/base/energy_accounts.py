@@ -125,8 +125,8 @@ def _stated(verdicts: Verdicts, book: PriceBook, site: SiteEnergy) -> tuple[Stat
 
 def _figures(rows: ColumnRows, gpu_hours: float | None = None) -> dict[str, Any]:
     """The fields of `Energy`. `gpu_hours`: all hours there are, where some were not observed at all."""
-    measured = rows.total("measured_hours") or 0.0
-    every = (rows.total("gpu_hours") or 0.0) if gpu_hours is None else gpu_hours
+    measured = rows.sum("measured_hours")
+    every = rows.sum("gpu_hours") if gpu_hours is None else gpu_hours
     kwh, counted = rows.total("kwh"), rows.total("counted")
     grams = rows.total("grams")
     return {
@@ -134,7 +134,7 @@ def _figures(rows: ColumnRows, gpu_hours: float | None = None) -> dict[str, Any]
         "counted_kwh": counted,
         "measured_gpu_hours": measured,
         "unmeasured_gpu_hours": max(every - measured, 0.0),
-        "idle_kwh": None if kwh is None else rows.where(rows.flags("idle")).total("kwh") or 0.0,
+        "idle_kwh": None if kwh is None else rows.where(rows.flags("idle")).sum("kwh"),
         "usd": rows.total("usd"),
         "co2_kg": None if grams is None else grams / _GRAMS_PER_KG,
         "basis": basis_of(kwh, counted),
@@ -143,10 +143,10 @@ def _figures(rows: ColumnRows, gpu_hours: float | None = None) -> dict[str, Any]
 
 def _of_workload(rows: ColumnRows, w: WorkloadVerdict, tokens: TokenEnergy | None) -> WorkloadEnergy:
     busy = rows.where(~rows.flags("idle"))
-    hours, kwh = busy.total("measured_hours") or 0.0, busy.total("kwh")
+    hours, kwh = busy.sum("measured_hours"), busy.total("kwh")
     # What was not observed of its time, or was shared with others, has no energy of its own; hours that the verdict
     # counts and the accounting does not are among those that were not measured.
-    figures = _figures(rows, max(rows.total("gpu_hours") or 0.0, w.gpu_hours))
+    figures = _figures(rows, max(rows.sum("gpu_hours"), w.gpu_hours))
     per_token = tokens.joules / tokens.tokens if tokens is not None else None
     return WorkloadEnergy(
         **figures,
@@ -168,8 +168,8 @@ def _phases(rows: ColumnRows) -> tuple[PhaseEnergy, ...]:
 def _phase(name: EnergyPhase, rows: ColumnRows) -> PhaseEnergy:
     grams = rows.total("grams")
     return PhaseEnergy(
-        name, rows.total("gpu_hours") or 0.0, rows.total("kwh"),
-        None if np.isnan(rows.floats("cost")).any() else rows.total("cost") or 0.0,
+        name, rows.sum("gpu_hours"), rows.total("kwh"),
+        None if np.isnan(rows.floats("cost")).any() else rows.sum("cost"),
         rows.total("usd"), None if grams is None else grams / _GRAMS_PER_KG,
     )  # fmt: skip
 
@@ -177,7 +177,7 @@ def _phase(name: EnergyPhase, rows: ColumnRows) -> PhaseEnergy:
 def _of_node(rows: ColumnRows, node: NodeFacts, verdicts: Verdicts) -> NodeEnergy:
     power = verdicts.power.get(node.node)
     gpus = tuple(
-        GpuEnergy(str(uuid), own.total("kwh"), own.total("counted"), own.total("measured_hours") or 0.0)
+        GpuEnergy(str(uuid), own.total("kwh"), own.total("counted"), own.sum("measured_hours"))
         for uuid, own in sorted(rows.groups("gpu_uuid").items())
     )
     return NodeEnergy(
@@ -195,7 +195,7 @@ def _of_node(rows: ColumnRows, node: NodeFacts, verdicts: Verdicts) -> NodeEnerg
 def _of_fleet(
     rows: ColumnRows, workloads: Sequence[WorkloadVerdict], verdicts: Verdicts, stated: tuple[StatedFigure, ...]
 ) -> FleetEnergy:
-    by_class: Mapping[str, float] = {name: own.total("kwh") or 0.0 for name, own in rows.groups("class").items()}
+    by_class: Mapping[str, float] = {name: own.sum("kwh") for name, own in rows.groups("class").items()}
     every = sum(n.gpu_count * n.span_hours for n in verdicts.nodes)
     hours = verdicts.occupancy
     idle = rows.where(rows.flags("idle"))
@@ -206,8 +206,8 @@ def _of_fleet(
     unobserved = float(hours.loc[hours["class"] == "unobserved", "gpu_hours"].sum())
     return FleetEnergy(
         **figures,
-        idle_held_kwh=None if known is None else idle.where(~free).total("kwh") or 0.0,
-        idle_free_kwh=None if known is None else idle.where(free).total("kwh") or 0.0,
+        idle_held_kwh=None if known is None else idle.where(~free).sum("kwh"),
+        idle_free_kwh=None if known is None else idle.where(free).sum("kwh"),
         by_use=None
         if known is None
         else EnergyByUse(

@@ -33,9 +33,21 @@ JUSTIFIED: dict[str, dict[str, str]] = {
         '"i_share": _share_above(compute["util_bins"], level).fillna(':
             "one measurement for another of the same thing",
     },
-    "verdicts/accounting/nodes.py": {
-        'still = seconds.where((own["util_max"].fillna(own["util_mean"]) == 0), 0.0)':
-            "a mean of zero says as much as a maximum of zero",
+    "verdicts/accounting/port_totals.py": {
+        'read = np.where(np.isnan(mean), 0.0, np.nan_to_num(observed))': "a row without observed time weighs nothing",
+        'seconds, whole = np.bincount(code, read, count), np.bincount(code, np.nan_to_num(observed), count)':
+            "likewise",
+    },
+    "verdicts/accounting/workload_verdicts.py": {
+        'lengths = np.nan_to_num(rows.segments.median(rows.gpu("interval_seconds"))).tolist()':
+            "a workload without rows has none to speak of",
+    },
+    "verdicts/features/at_work.py": {
+        'total = shape.segments.total(np.nan_to_num(shape.tables.gpu[column][shape.at], copy=False))':
+            "a row without bins adds no seconds to them; without any, nothing is said",
+    },
+    "verdicts/features/hourly.py": {
+        'more = moves & (own >= np.nan_to_num(swing))': "the first wave that is known is more than none",
     },
     "verdicts/workloads/mig.py": {
         '"seconds": np.nan_to_num(gpu["observed_seconds"].to_numpy(float)),  # a row without any was not observed':
