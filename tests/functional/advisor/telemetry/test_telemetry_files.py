@@ -193,7 +193,8 @@ def test_two_processes_read_what_one_reads(tmp_path: Path) -> None:
 
 def test_the_process_beside_answers_with_what_it_read(tmp_path: Path) -> None:
     files = [make(tmp_path, "n1", hours=2), tmp_path / "none.db"]
-    task = {"paths": [str(path) for path in files], "parts": {}, "window": [T0, T0 + 2 * HOUR], "refined": 10}
+    task = {"paths": [str(path) for path in files], "parts": {}, "window": [T0, T0 + 2 * HOUR], "refined": 10,
+            "kept": None}  # fmt: skip
     command = child_command("skuwise.advisor.telemetry.sqlite.parallel_read")
     with tempfile.TemporaryFile() as answer:  # as the program has it
         subprocess.run(command, input=json.dumps(task).encode(), stdout=answer, check=True)
