@@ -49,7 +49,7 @@ def start(db: Path) -> tuple[float, float]:
             if select.select([terminal], [], [], 1.0)[0]:
                 told += os.read(terminal, 1 << 16)
             paint = paint or (time.perf_counter() - begun if b"Overview" in told else 0.0)
-            if b"recoverable in cash" in told:
+            if b"recoverable" in told:
                 return paint, time.perf_counter() - begun
     finally:
         os.kill(child, signal.SIGKILL)
