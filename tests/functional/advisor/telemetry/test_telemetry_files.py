@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 import subprocess
 import tempfile
+import threading
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -14,6 +15,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from skuwise.advisor.core.frame import Frame, Window
+from skuwise.advisor.telemetry.cache_folder import CacheFolder
 from skuwise.advisor.telemetry.sqlite.database import Parts, read_each
 from skuwise.advisor.telemetry.sqlite.ipc import read_told
 from skuwise.advisor.telemetry.sqlite.parallel_read import dealt, read_parallel
@@ -26,7 +28,7 @@ from skuwise.agent.store.file.migrations import SCHEMA_VERSION, migrations, open
 from skuwise.agent.store.snapshot import take_snapshot
 from skuwise.agent.store.writing.node_writer import NodeWriter
 from skuwise.agent.store.writing.writer import Writer
-from skuwise.rules.base.errors import StoreError
+from skuwise.rules.base.errors import NothingToDo, StoreError
 from skuwise.tests.support.rulebooks import rulebook
 
 HOUR = 3600.0
@@ -272,3 +274,54 @@ def test_where_too_many_hours_are_cut_those_of_the_shortest_workloads_are_read_b
     assert float(gpu["observed_seconds"].sum()) == 48 * HOUR
     (note,) = told.notes
     assert note.text.startswith("4 hours contain the start or end of a workload. 2 of them")
+
+
+@pytest.mark.slow
+def test_a_thousand_empty_databases_beside_one_change_nothing(tmp_path: Path) -> None:
+    alone = read_frame([make(tmp_path, "n1")])
+    empty = tmp_path / "empty0.db"
+    with Writer.open(empty):
+        pass
+    for number in range(1, 1000):
+        shutil.copy(empty, tmp_path / f"empty{number}.db")
+    frame = read_frame([tmp_path], processes=2)
+    pd.testing.assert_frame_equal(frame.gpu, alone.gpu)
+    assert [note.code for note in frame.notes] == ["no-samples"] * 1000
+    (tmp_path / "n1.db").unlink()
+    with pytest.raises(NothingToDo, match="and 999 more"):
+        read_frame([tmp_path], processes=2)
+
+
+def test_a_fleet_of_one_gpu_for_one_hour(tmp_path: Path) -> None:
+    verdicts = judge(read_frame([make(tmp_path, "n1", hours=1)], processes=2), rulebook())
+    (job,) = verdicts.workloads
+    assert job.gpu_hours == pytest.approx(1.0)
+    assert [node.node for node in verdicts.nodes] == ["n1"]
+
+
+def test_a_file_that_is_written_to_while_it_is_read(tmp_path: Path) -> None:
+    """Every look gives whole hours, no fewer than were there when it began, and each of them once."""
+    path, written, done = make(tmp_path, "n1", hours=2), [2], threading.Event()
+
+    def write() -> None:
+        with Writer.open(path) as writer:
+            node = node_of(writer, "n1")
+            for hour in range(2, 200):
+                put_hours(node, "n1", [hour])
+                node.set_node(Node("n1", "c", machine_id="machine of n1", gpu_count=1), T0 + (hour + 1) * HOUR)
+                written[0] = hour + 1
+                if done.is_set():
+                    return
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        for _ in range(6):
+            before = written[0]
+            frame = read_frame([path], kept=CacheFolder(tmp_path / "kept"))
+            hours = sorted(frame.gpu["ts"].tolist())
+            assert hours == [T0 + (n + 1) * HOUR for n in range(len(hours))]
+            assert len(hours) >= before
+    finally:
+        done.set()
+        thread.join()
