@@ -167,8 +167,9 @@ def read_database(
     def listing(query: Query, parameters: dict[str, float]) -> pd.DataFrame:
         return connection.table(query, parameters, lost)
 
-    connection.ahead_of_rollups(list(HOURS.values()))
     look = None if kept is None else kept.look(connection, (window.start, window.end))
+    if look is None:
+        connection.ahead_of_rollups(list(HOURS.values()))
     if look is not None and look.good:
         shared = None  # little is left to read
     whole = [(window.start, window.end)] if look is None else look.spans()

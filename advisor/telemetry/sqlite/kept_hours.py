@@ -171,15 +171,19 @@ def _marks_of(connection: ProcessReader, queries: Iterable[Query], span: Span) -
     """Of each day with rows what the file tells of them; None where its rows are not read from its tables."""
     found: dict[int, list[str]] = {}
     devices: list[str] = []
-    for query in queries:
-        stored = rollup_of(query, connection.version)
-        if stored is None:
-            return None
+    rollups = [rollup_of(query, connection.version) for query in queries]
+    known = [stored for stored in rollups if stored is not None]
+    if len(known) < len(rollups):
+        return None
+    bounds = {"start": span[0], "end": span[1]}
+    connection.ahead([*((stored.devices, {}) for stored in known), *((stored.marks, bounds) for stored in known)])
+    for stored in known:
         devices.append(_told(connection.devices(stored)))
-        told = connection.columns(stored.marks, {"start": span[0], "end": span[1]})
+    for stored in known:
+        told = connection.columns(stored.marks, bounds)
         numbers = np.array([column for column in told.columns if isinstance(column, np.ndarray)])
         for row in numbers.T if told.count else ():
-            found.setdefault(int(row[0]), []).append(f"{query.sql[:40]} {row.tobytes().hex()}")
+            found.setdefault(int(row[0]), []).append(f"{stored.query.sql[:40]} {row.tobytes().hex()}")
     counts = sorted((key, text.hex()) for key, text in connection.sets_of_counts().items())
     return {day: _digest([devices, counts, marks]) for day, marks in found.items()}
 
