@@ -24,6 +24,19 @@ def columns_of(table: pd.DataFrame) -> Columns:
     return {name: one.matrix if isinstance(one, BinsArray) else one.to_numpy() for name, one in columns}
 
 
+def with_one_nothing(table: pd.DataFrame) -> pd.DataFrame:
+    """The table, in which one column that cannot be written to stands for every number that is missing in all rows: a
+    fleet of which little is exported does not pay for what is not."""
+    nothing = np.full(len(table), np.nan)
+    nothing.flags.writeable = False
+    told: dict[str, object] = {}
+    for name in table.columns:
+        column = table[name]
+        is_number = column.dtype == np.float64
+        told[str(name)] = nothing if is_number and bool(np.isnan(column.to_numpy()).all()) else column.array
+    return pd.DataFrame(told, index=table.index, copy=False)
+
+
 def rows_of(table: pd.DataFrame) -> ColumnRows:
     """All rows of a table."""
     return ColumnRows(columns_of(table), np.arange(len(table)))

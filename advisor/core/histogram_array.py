@@ -99,7 +99,8 @@ class BinsArray(ExtensionArray):
         return type(self)(np.asarray(rows, dtype=np.float32))
 
     def copy(self) -> Self:
-        return type(self)(self.matrix.copy())
+        # One cell that stands for all cannot be written to, so it needs no copy.
+        return type(self)(self.matrix.copy() if self.matrix.strides[0] else self.matrix)
 
 
 def bins_quantile(total: npt.NDArray[np.float64], share: float) -> float | None:

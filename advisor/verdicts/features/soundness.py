@@ -166,8 +166,10 @@ class _Table:
         for name, at in self._no_bins.items():
             column = self.gpu[name]
             bins = column.array if isinstance(column.array, BinsArray) else BinsArray.of(column)
-            matrix = np.where(at[:, None], np.float32(np.nan), bins.matrix)
-            changed[name] = pd.Series(BinsArray(matrix), index=self.gpu.index)
+            told = at & ~bins.isna()
+            if told.any():
+                matrix = np.where(told[:, None], np.float32(np.nan), bins.matrix)
+                changed[name] = pd.Series(BinsArray(matrix), index=self.gpu.index, copy=False)
         # The other columns are the frame's own, not a copy of all of them.
         gpu = self.gpu.copy(deep=False)
         for name, column in changed.items():

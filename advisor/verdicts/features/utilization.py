@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from ....agent.metrics import BIN_EDGES
+from ...core.column_rows import with_one_nothing
 from ...core.frame import Frame
 from ...core.histogram_array import BinsArray
 from ...rulebook import Rulebook
@@ -106,7 +107,8 @@ def measures(frame: Frame, index: GpuIndex, ports: pd.DataFrame, book: Rulebook)
     out["sm_p95"] = _p95_at_most(gpu, "sm_active")
     busy |= _p95_at_most(gpu, "gpu_util").fillna(out["sm_p95"]) >= engine_max
     out["quiet"] = ~busy
-    return pd.concat([out, _fabric(frame, link_busy), _host(frame)], axis=1), _at_rows(gpu, ports)
+    rows = with_one_nothing(pd.concat([out, _fabric(frame, link_busy), _host(frame)], axis=1))
+    return rows, with_one_nothing(_at_rows(gpu, ports))
 
 
 def _p95_at_most(gpu: pd.DataFrame, name: str) -> pd.Series:
