@@ -31,6 +31,9 @@ def explained(error: BaseException) -> SkuwiseError | None:
         return error
     if isinstance(error, MemoryError):
         return SkuwiseError("There is not enough memory for this.", MEMORY)
+    if isinstance(error, SystemError) and "without exception set" in str(error):
+        # Seen of Python 3.11 alone where an allocation fails while it compiles a module.
+        return SkuwiseError("Python failed without giving a reason, as it does where memory runs out.", MEMORY)
     if isinstance(error, RecursionError):
         return SkuwiseError("An input is nested too deeply.", "Flatten it; --debug shows where it is read.")
     if isinstance(error, RuntimeError) and "can't start new thread" in str(error):

@@ -171,3 +171,6 @@ def test_what_nobody_foresaw_is_a_sentence_with_a_remedy(fail: Callable[[], None
 
 def test_a_mistake_of_ours_is_not_explained_away() -> None:
     assert explained(KeyError("x")) is None and explained(TypeError("x")) is None
+    assert explained(SystemError("bad argument to internal function")) is None
+    without_reason = explained(SystemError("error return without exception set"))
+    assert without_reason is not None and "memory" in without_reason.message
