@@ -19,10 +19,13 @@ _LEFT_SECONDS = 86400.0
 
 
 class CacheFolder:
-    """`refused` says why the folder is not used: others could write to it. One that cannot be written to costs only
-    time."""
+    """A folder of files of one sort, or nowhere where it is None. `suffix`: of their names.
 
-    def __init__(self, folder: Path | None) -> None:
+    `refused` says why the folder is not used: others could write to it. One that cannot be written to costs only time.
+    """
+
+    def __init__(self, folder: Path | None, suffix: str) -> None:
+        self.suffix = suffix
         self.refused = "" if folder is None else _strangers(folder)
         self._folder = None if self.refused else folder
 
@@ -31,31 +34,23 @@ class CacheFolder:
         """Where files are kept; None: nowhere."""
         return self._folder
 
-    def read(self, name: str, form: bytes, most_bytes: int) -> memoryview | None:
-        """The content of a file of this form; None: there is none, it is larger, or not as it was written."""
+    def get(self, name: str, most_bytes: int) -> bytes | None:
+        """What a file holds; None: there is none of that size."""
         if self._folder is None:
             return None
         try:
-            held = read_file(self._folder / name, most_bytes + len(form) + _DIGEST_BYTES)
+            return read_file(self._folder / name, most_bytes)
         except OSError:
             return None
-        head = len(form) + _DIGEST_BYTES
-        if held is None or not held.startswith(form):
-            return None
-        content = memoryview(held)[head:]
-        return content if hashlib.sha256(content).digest() == held[len(form) : head] else None
 
-    def write(self, name: str, form: bytes, content: bytes | memoryview) -> None:
-        """Keep a content, all or nothing."""
-        self._write(name, (form, hashlib.sha256(content).digest(), content))
-
-    def _write(self, name: str, parts: Iterable[bytes | memoryview]) -> None:
+    def put(self, name: str, parts: Iterable[bytes | memoryview]) -> None:
+        """Keep a file, all of its parts or nothing. A folder that cannot be written to is used no more."""
         folder = self._folder
         if folder is None:
             return
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            handle, half = tempfile.mkstemp(dir=folder, prefix=f"{Path(name).suffix}.")
+            handle, half = tempfile.mkstemp(dir=folder, prefix=self._half_written)
             try:
                 with os.fdopen(handle, "wb") as file:
                     for part in parts:
@@ -67,9 +62,25 @@ class CacheFolder:
         except OSError:
             self._folder = None
 
-    def prune(self, suffix: str, most_bytes: int) -> None:
-        """Let the files of `suffix` go that were used the longest ago where all together are too large, and what killed
-        runs left. Another process may prune the same folder: what is gone already is gone."""
+    def read(self, name: str, form: bytes, most_bytes: int) -> memoryview | None:
+        """The content of a file of this form; None: there is none, it is larger, or not as `write` wrote it."""
+        head = len(form) + _DIGEST_BYTES
+        held = self.get(name, most_bytes + head)
+        if held is None or not held.startswith(form):
+            return None
+        content = memoryview(held)[head:]
+        return content if hashlib.sha256(content).digest() == held[len(form) : head] else None
+
+    def write(self, name: str, form: bytes, content: bytes | memoryview) -> None:
+        """Keep a content behind its form and its SHA-256."""
+        self.put(name, (form, hashlib.sha256(content).digest(), content))
+
+    def prune(self, most_bytes: int, *, of_before: str | None = None) -> None:
+        """Let the files go that were written the longest ago where all together are too large, and what killed runs and
+        earlier versions (the suffix `of_before`) left.
+
+        Another process may prune the same folder: what is gone already is gone.
+        """
         if self._folder is None:
             return
         with suppress(OSError):
@@ -77,12 +88,18 @@ class CacheFolder:
             now = max((about.st_mtime for about, _ in found), default=0.0)
             total = 0
             for about, path in sorted(found, key=lambda one: -one[0].st_mtime):
-                if path.suffix == suffix:
+                if path.suffix == self.suffix:
                     total += about.st_size
-                    if total > most_bytes:
-                        path.unlink(missing_ok=True)
-                elif path.name.startswith(f"{suffix}.") and about.st_mtime < now - _LEFT_SECONDS:
+                    old = total > most_bytes
+                else:
+                    half_written = path.name.startswith(self._half_written) and about.st_mtime < now - _LEFT_SECONDS
+                    old = half_written or path.suffix == of_before
+                if old:
                     path.unlink(missing_ok=True)
+
+    @property
+    def _half_written(self) -> str:
+        return f"{self.suffix}."
 
 
 def cache_folder(setting: str | None, environ: Mapping[str, str], name: str) -> Path | None:

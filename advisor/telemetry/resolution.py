@@ -91,8 +91,7 @@ def _from(parts: Sequence[pd.DataFrame], start: float) -> list[pd.DataFrame]:
     """The rows that do not begin before `start`."""
     kept = []
     for rows in parts:
-        late = (rows["ts"] - rows["interval_seconds"] >= start - 1.0).to_numpy(bool)
-        kept.append(rows if late.all() else rows[late])
+        kept.append(tables.cut(rows, (rows["ts"] - rows["interval_seconds"] >= start - 1.0).to_numpy(bool)))
     return [rows for rows in kept if not rows.empty]
 
 
@@ -152,24 +151,6 @@ class Refinement:
     hours: pd.DataFrame
 
 
-def refine(
-    fetch: Fetch,
-    gpu: Sequence[pd.DataFrame],
-    uses: pd.DataFrame,
-    window: Window,
-    minutes_from: float | None,
-    *,
-    most: int,
-) -> tuple[Sequence[pd.DataFrame], CodedText | None]:
-    """Put minutes in place of the hours that the start or end of a workload cuts, where the minutes still exist.
-
-    `gpu`: rows of GPUs, in any number of tables. `minutes_from`: where the minutes of this database begin, None where
-    it has none. `most`: hours to do that for.
-    """
-    found, note = refinement(fetch, gpu, uses, window, minutes_from, most=most)
-    return (gpu if found is None else with_minutes(gpu, [found])), note
-
-
 def with_minutes(gpu: Sequence[pd.DataFrame], found: Sequence[Refinement]) -> list[pd.DataFrame]:
     """`gpu` with the minutes in place of their hours; of an hour that several tell, the first."""
     if not found:
@@ -215,7 +196,12 @@ def refinement(
     *,
     most: int,
 ) -> tuple[Refinement | None, CodedText | None]:
-    """The minutes that `refine` puts in; None: none."""
+    """Minutes for the hours that the start or end of a workload cuts, where the minutes still exist; None: there are
+    none.
+
+    `gpu`: rows of GPUs, in any number of tables. `minutes_from`: where the minutes of this database begin, None where
+    it has none. `most`: hours to do that for.
+    """
     if not any(len(rows) for rows in gpu) or uses.empty or minutes_from is None:
         return None, None
     edges = pd.concat(

@@ -91,7 +91,6 @@ class Databases:
 
         with ReadingProcess() as apart:
             apart.start()
-            from .cache_folder import CacheFolder  # noqa: PLC0415
             from .sqlite.reader import read_frame  # noqa: PLC0415 - it takes as long as the process to be ready
 
             frame = read_frame(
@@ -101,7 +100,7 @@ class Databases:
                 now=now,
                 processes=self.processes,
                 apart=apart,
-                kept=CacheFolder(self.kept),
+                kept=self.kept,
                 steps=self.steps,
             )
         return self.jobs.join(frame)
@@ -161,7 +160,7 @@ class PrometheusServer:
     def _reading(self, now: float) -> Iterator[ServerReading]:
         """How the server is read, by its settings."""
         from ...agent.config import load_config  # noqa: PLC0415
-        from .prometheus.client.cache import Cache, cache_folder  # noqa: PLC0415
+        from .prometheus.client.cache import Cache  # noqa: PLC0415
         from .prometheus.client.client import Client  # noqa: PLC0415
         from .prometheus.reader import ServerReading  # noqa: PLC0415
         from .prometheus.settings import load_prometheus_settings  # noqa: PLC0415
@@ -171,7 +170,7 @@ class PrometheusServer:
         client = Client(self.url, settings, self.environ)
         try:
             scope = f"{client.url}\n{settings.identity!r}"
-            folder = cache_folder(settings.cache, self.environ) if self.cached else None
+            folder = cache_folder(settings.cache, self.environ, "prometheus") if self.cached else None
             yield ServerReading(
                 client, Cache(folder, scope), self.matches, now,
                 concurrency=settings.concurrency, max_series=settings.max_series,

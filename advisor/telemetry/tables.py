@@ -102,14 +102,6 @@ def table_of(  # noqa: PLR0917
     return table[~gone].reset_index(drop=True) if gone.any() else table
 
 
-def joined(parts: Sequence[pd.DataFrame], columns: Sequence[str]) -> pd.DataFrame:
-    """Tables of the same columns under one another, without the empty ones."""
-    filled = [part for part in parts if not part.empty]
-    if len(filled) < 2:
-        return filled[0] if filled else empty_table(columns)
-    return pd.concat(filled, ignore_index=True)
-
-
 def cut(table: pd.DataFrame, mask: npt.NDArray[np.bool_]) -> pd.DataFrame:
     """The rows of a mask; the table itself where that is all of them."""
     return table if mask.all() else table[mask]

@@ -185,7 +185,9 @@ def read_database(
     begin = connection.fetch(queries.minutes_begin(connection.version), {})[0][0]
     minutes_from = float(begin) if isinstance(begin, (int, float)) else None
     most = min(refined, resolve.MAX_REFINED_HOURS * len(nodes))
-    gpu, note = resolve.refine(fetch, gpu, uses, window, minutes_from, most=most)
+    found, note = resolve.refinement(fetch, gpu, uses, window, minutes_from, most=most)
+    if found is not None:
+        gpu = resolve.with_minutes(gpu, [found])
     if note:
         parts.notes.append(note)
     parts.add("gpu", *gpu)

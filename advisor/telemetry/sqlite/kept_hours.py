@@ -23,7 +23,8 @@ from ....agent.store.reading.queries import Query
 from ....rules.base.errors import StoreError
 from ..cache_folder import CacheFolder
 from ..ipc_checks import Texts, Unpacked
-from ..tables import cut, joined
+from ..resolution import concat
+from ..tables import cut
 from .arrays import head_of, packed_tables, unpacked_tables
 from .reading_process import ProcessReader
 from .stored_rows import rollup_of
@@ -45,6 +46,11 @@ class KeptHours:
 
     folder: CacheFolder
     queries: Mapping[str, Query]
+
+    @classmethod
+    def at(cls, folder: Path | None, queries: Mapping[str, Query]) -> KeptHours:
+        """In this folder; None: nowhere."""
+        return cls(CacheFolder(folder, SUFFIX), queries)
 
     def look(self, connection: ProcessReader, window: Span) -> Look | None:
         """What is kept of an open file and still holds; None: nothing of it can be kept."""
@@ -99,7 +105,7 @@ class KeptHours:
             self.folder.write(name, _FORM, content)
 
     def prune(self) -> None:
-        self.folder.prune(SUFFIX, MAX_BYTES)
+        self.folder.prune(MAX_BYTES)
 
 
 _VERSION = [__version__, list(BIN_EDGES)]
@@ -128,21 +134,13 @@ class Look:
     def spans(self) -> list[Span]:
         """What is to be read: days that are over whole, so that they can be kept, and the rest of the window."""
         first, last = math.floor(self.window[0] / DAY), math.floor(self.window[1] / DAY)
-        found: list[Span] = []
-        for day in range(first, last):
-            if day in self.good:
-                continue
-            begin, end = day * DAY, (day + 1) * DAY
-            if found and found[-1][1] == begin:
-                found[-1] = (found[-1][0], end)
-            else:
-                found.append((begin, end))
+        wanted = [(day * DAY, (day + 1) * DAY) for day in range(first, last) if day not in self.good]
         if self.window[1] > last * DAY:
-            begin = last * DAY
-            if found and found[-1][1] == begin:
-                found[-1] = (found[-1][0], self.window[1])
-            else:
-                found.append((begin, self.window[1]))
+            wanted.append((last * DAY, self.window[1]))
+        found: list[Span] = []
+        for begin, end in wanted:
+            goes_on = bool(found) and found[-1][1] == begin
+            found.append((found.pop()[0] if goes_on else begin, end))
         return found
 
     def keep(self, read: Mapping[str, Sequence[pd.DataFrame]]) -> None:
@@ -151,7 +149,7 @@ class Look:
             return
         days = {day: self.marks[day] for day in (*self.good, *self.lacking)}
         tables = {
-            name: joined(
+            name: concat(
                 [*self.tables.get(name, []), *(_of_days(table, self.lacking) for table in read[name])], query.columns
             )
             for name, query in self.kept.queries.items()

@@ -26,7 +26,6 @@ from ....agent.base.self_command import child_command
 from ....agent.store.reading.bounds import disk_bytes
 from ....rules.base.progress import Steps, no_steps
 from ...core.frame import Window
-from ..cache_folder import CacheFolder
 from ..resolution import HOUR
 from .database import HOURS, Parts, Shared, Span, read_each, read_part
 from .ipc import Told, read_told, write_told
@@ -206,7 +205,7 @@ def main() -> None:
     """The child: its share on stdin, the tables on stdout."""
     gc.disable()  # it ends before garbage matters, and looking for it took a sixth of the time
     task = json.load(sys.stdin)
-    kept = KeptHours(CacheFolder(Path(task["kept"])), HOURS) if task["kept"] else None
+    kept = KeptHours.at(Path(task["kept"]), HOURS) if task["kept"] else None
     with ReadingProcess() as apart:
         told = read_each(
             [Path(path) for path in task["paths"]], Window(*task["window"]), task["refined"], apart, kept=kept

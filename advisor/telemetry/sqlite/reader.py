@@ -16,7 +16,6 @@ from ...core.frame import Frame, Window
 from ...core.timestamps import minute
 from ...core.unobservable import blind_nodes, unreadable
 from .. import resolution as resolve
-from ..cache_folder import CacheFolder
 from .activity import with_unnamed_work
 from .database import HOURS, Parts, span_of
 from .joining import join
@@ -39,7 +38,7 @@ def read_frame(
     now: float | None = None,
     processes: int = 1,
     apart: ReadingProcess | None = None,
-    kept: CacheFolder | None = None,
+    kept: Path | None = None,
     steps: Steps = no_steps,
 ) -> Frame:
     """The telemetry of a window from one or more databases.
@@ -48,8 +47,8 @@ def read_frame(
     that end within two hours, what half of them have); its start is moved back to the full hour, because the past is
     kept in hours. `now` (Unix seconds) guards against nodes whose clock runs ahead: rows from the future do not move
     the window. `processes`: how many may read many files side by side. `apart`: who reads the files, if somebody does
-    already. `kept`: where hours are kept for the next look. `steps`: files read, of all. Raises `NothingToDo` where the
-    window holds no data.
+    already. `kept`: the folder where hours are kept for the next look. `steps`: files read, of all. Raises
+    `NothingToDo` where the window holds no data.
     """
     with apart or ReadingProcess() as reading:
         files = database_files(paths)
@@ -61,7 +60,7 @@ def read_frame(
             until=until,
             now=now,
             processes=processes,
-            kept=None if kept is None else KeptHours(kept, HOURS),
+            kept=None if kept is None else KeptHours.at(kept, HOURS),
             steps=steps,
         )
 

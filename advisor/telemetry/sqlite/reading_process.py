@@ -87,12 +87,11 @@ class ProcessReader:
         """The next answer of those asked for ahead. Raises what it tells; then none of the others comes."""
         key = self._awaited.popleft()
         try:
-            head, body = self._ahead[key] = self._apart.answer(self.path, self._most)
+            answer = self._ahead[key] = self._apart.answer(self.path, self._most)
         except BaseException:
             self._awaited.clear()
             raise
-        del head
-        self._most -= len(body)
+        self._most -= len(answer[1])
 
     def _taken_ahead(self, key: str) -> Answer | None:
         while key in self._awaited and key not in self._ahead:
@@ -121,11 +120,12 @@ class ProcessReader:
 
     def table(self, query: Query, parameters: Parameters, lost: Lost | None = None) -> pd.DataFrame:
         """All rows of a query of ours, as `to_table` gives them; `lost` counts what was not believed."""
-        from ..tables import columns_to_table, joined  # noqa: PLC0415
+        from ..resolution import concat  # noqa: PLC0415
+        from ..tables import columns_to_table  # noqa: PLC0415
 
         stored = self.rollup(query, parameters, lost)
         if stored is not None:
-            return joined(stored, query.columns)
+            return concat(stored, query.columns)
         told = self.columns(query, parameters)
         try:
             return columns_to_table(told, query, lost)

@@ -8,10 +8,7 @@ A line that names the form, the SHA-256 of the content, then the content compres
 from __future__ import annotations
 
 import hashlib
-import os
-import stat
 import zlib
-from pathlib import Path
 
 import numpy as np
 import orjson
@@ -71,17 +68,3 @@ def unpacked(file: bytes, columns: int) -> SeriesAnswer | None:
     if np.isinf(values).any():
         return None
     return SeriesAnswer(tuple(labels), values)
-
-
-def read_file(path: Path, most_bytes: int = MOST_BYTES) -> bytes | None:
-    """What an ordinary file holds; None: there is none of that size. Never waits: a FIFO, a device and a link are none.
-
-    Raises OSError where it cannot be read.
-    """
-    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(handle, "rb") as file:
-        about = os.fstat(handle)
-        if not stat.S_ISREG(about.st_mode) or about.st_size > most_bytes:
-            return None
-        content = file.read(most_bytes + 1)
-    return content if len(content) <= most_bytes else None

@@ -50,7 +50,7 @@ def put(path: Path, hours: range, level: float = 0.5, node: str = "n1") -> Path:
 
 def both(path: Path, kept: Path, processes: int = 1) -> tuple[Frame, Frame]:
     """What is read with what is kept, and without."""
-    return read_frame([path], kept=CacheFolder(kept), processes=processes), read_frame([path])
+    return read_frame([path], kept=kept, processes=processes), read_frame([path])
 
 
 def same(mine: Frame, theirs: Frame) -> None:
@@ -62,7 +62,7 @@ def same(mine: Frame, theirs: Frame) -> None:
 def good_days(path: Path, kept: Path, end: float) -> tuple[int, ...]:
     """Of which days of a file what is kept still holds."""
     with ReadingProcess() as apart, apart.open(path) as reader:
-        look = KeptHours(CacheFolder(kept), HOURS).look(reader, (T0, end))
+        look = KeptHours.at(kept, HOURS).look(reader, (T0, end))
     return () if look is None else tuple(sorted(day - int(T0 // DAY) for day in look.good))
 
 
@@ -84,15 +84,15 @@ def test_days_that_are_over_are_read_once(tmp_path: Path) -> None:
 def test_what_is_kept_is_what_is_given(tmp_path: Path) -> None:
     """A file whose kept hours say something else: that is what a look gives, so the others were really read once."""
     path, kept = put(tmp_path / "n.db", range(48)), tmp_path / "kept"
-    read_frame([path], kept=CacheFolder(kept))
-    hours = KeptHours(CacheFolder(kept), HOURS)
+    read_frame([path], kept=kept)
+    hours = KeptHours.at(kept, HOURS)
     with ReadingProcess() as apart, apart.open(path) as reader:
         look = hours.look(reader, (T0, T0 + 48 * HOUR))
         assert look is not None
         tables = {name: pd.concat(some) if some else pd.DataFrame() for name, some in look.tables.items()}
         tables["gpu"] = tables["gpu"].assign(gpu_util_mean=0.125)
         hours.keep(look.name, {day: look.marks[day] for day in look.good}, tables)
-    assert set(read_frame([path], kept=CacheFolder(kept)).gpu["gpu_util_mean"]) == {0.125}
+    assert set(read_frame([path], kept=kept).gpu["gpu_util_mean"]) == {0.125}
 
 
 @pytest.mark.parametrize(
@@ -110,20 +110,20 @@ def test_what_is_kept_is_what_is_given(tmp_path: Path) -> None:
 )
 def test_a_day_that_was_changed_is_read_anew(tmp_path: Path, statement: str, left: tuple[int, ...]) -> None:
     path, kept = put(tmp_path / "n.db", range(50)), tmp_path / "kept"
-    read_frame([path], kept=CacheFolder(kept))
+    read_frame([path], kept=kept)
     with closing(sqlite3.connect(path)) as db, db:
         db.execute(statement)
     assert good_days(path, kept, T0 + 50 * HOUR) == left
     if statement == "DELETE FROM gpu_hour":
         with pytest.raises(NothingToDo):
-            read_frame([path], kept=CacheFolder(kept))
+            read_frame([path], kept=kept)
     else:
         same(*both(path, kept))
 
 
 def test_another_file_of_the_same_name_is_another(tmp_path: Path) -> None:
     path, kept = put(tmp_path / "n.db", range(50)), tmp_path / "kept"
-    read_frame([path], kept=CacheFolder(kept))
+    read_frame([path], kept=kept)
     put(tmp_path / "other.db", range(50), level=0.7).replace(path)
     assert good_days(path, kept, T0 + 50 * HOUR) == ()
     same(*both(path, kept))
@@ -161,7 +161,7 @@ def a_link(path: Path) -> None:
 @pytest.mark.parametrize("spoil", [cut_short, flipped, of_another_version, emptied, a_pipe, a_link])
 def test_what_does_not_read_back_is_nothing(tmp_path: Path, spoil: Callable[[Path], None]) -> None:
     path, kept = put(tmp_path / "n.db", range(50)), tmp_path / "kept"
-    read_frame([path], kept=CacheFolder(kept))
+    read_frame([path], kept=kept)
     spoil(kept_file(kept))
     assert good_days(path, kept, T0 + 50 * HOUR) == ()
     same(*both(path, kept))
@@ -178,8 +178,8 @@ HEADS = [
 @pytest.mark.parametrize(("told", "by"), HEADS)
 def test_a_head_that_says_something_else_is_none(tmp_path: Path, told: bytes, by: bytes) -> None:
     path, folder = put(tmp_path / "n.db", range(50)), tmp_path / "kept"
-    read_frame([path], kept=CacheFolder(folder))
-    cache, form = CacheFolder(folder), b"skuwise-hours-1\n"
+    read_frame([path], kept=folder)
+    cache, form = CacheFolder(folder, SUFFIX), b"skuwise-hours-1\n"
     content = cache.read(kept_file(folder).name, form, 1 << 30)
     assert content is not None and told in bytes(content)
     cache.write(kept_file(folder).name, form, bytes(content).replace(told, by, 1))
@@ -192,13 +192,14 @@ def test_a_file_that_grows_meanwhile_loses_nothing(tmp_path: Path) -> None:
     for hours in range(31, 60, 4):
         put(path, range(hours - 1, hours + 3))
         same(*both(path, kept))
+        assert good_days(path, kept, T0 + 60 * HOUR) == tuple(range((hours + 3) // 24))
 
 
 def test_nothing_is_kept_where_others_could_write(tmp_path: Path) -> None:
     path, kept = put(tmp_path / "n.db", range(50)), tmp_path / "kept"
     kept.mkdir()
     kept.chmod(0o777)
-    assert "other users can write" in CacheFolder(kept).refused
+    assert "other users can write" in CacheFolder(kept, SUFFIX).refused
     same(*both(path, kept))
     assert not list(kept.iterdir())
 
@@ -207,11 +208,12 @@ def test_a_folder_that_cannot_be_made_costs_nothing(tmp_path: Path) -> None:
     path = put(tmp_path / "n.db", range(50))
     (tmp_path / "file").write_text("")
     same(*both(path, tmp_path / "file" / "kept"))
+    assert (tmp_path / "file").read_text() == ""
 
 
 def test_only_its_owner_reads_what_is_kept(tmp_path: Path) -> None:
     path, kept = put(tmp_path / "n.db", range(50)), tmp_path / "kept"
-    read_frame([path], kept=CacheFolder(kept))
+    read_frame([path], kept=kept)
     assert kept.stat().st_mode & 0o077 == 0
     assert kept_file(kept).stat().st_mode & 0o077 == 0
 
@@ -220,7 +222,7 @@ def test_rows_that_are_not_believed_are_told_at_each_look(tmp_path: Path) -> Non
     path, kept = put(tmp_path / "n.db", range(50)), tmp_path / "kept"
     with closing(sqlite3.connect(path)) as db, db:
         db.execute("UPDATE gpu_hour SET unobserved_seconds = -100000 WHERE id = (SELECT min(id) FROM gpu_hour)")
-    first, second = (read_frame([path], kept=CacheFolder(kept)) for _ in range(2))
+    first, second = (read_frame([path], kept=kept) for _ in range(2))
     assert any(note.code == "implausible-rows" for note in first.notes)
     same(second, first)
 
@@ -228,19 +230,19 @@ def test_rows_that_are_not_believed_are_told_at_each_look(tmp_path: Path) -> Non
 def test_two_processes_keep_what_one_keeps(tmp_path: Path) -> None:
     for n in range(30):
         put(tmp_path / f"n{n:02d}.db", range(26), level=0.1 + n / 100, node=f"n{n}")
-    mine, theirs = (read_frame([tmp_path], kept=CacheFolder(tmp_path / "kept"), processes=n) for n in (2, 1))
+    mine, theirs = (read_frame([tmp_path], kept=tmp_path / "kept", processes=n) for n in (2, 1))
     same(mine, theirs)
     assert len(list((tmp_path / "kept").glob(f"*{SUFFIX}"))) == 30
 
 
 def test_files_that_nobody_used_for_the_longest_go(tmp_path: Path) -> None:
-    cache, form = CacheFolder(tmp_path / "kept"), b"form\n"
+    cache, form = CacheFolder(tmp_path / "kept", SUFFIX), b"form\n"
     for n in range(4):
         cache.write(f"{n}{SUFFIX}", form, bytes(100))
         os.utime(tmp_path / "kept" / f"{n}{SUFFIX}", (T0 + n, T0 + n))
     (tmp_path / "kept" / f"{SUFFIX}.half").write_bytes(b"x")
     os.utime(tmp_path / "kept" / f"{SUFFIX}.half", (T0 - 2 * DAY, T0 - 2 * DAY))
-    cache.prune(SUFFIX, 300)
+    cache.prune(300)
     assert sorted(one.name for one in (tmp_path / "kept").iterdir()) == [f"2{SUFFIX}", f"3{SUFFIX}"]
 
 

@@ -15,7 +15,6 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from skuwise.advisor.core.frame import Frame, Window
-from skuwise.advisor.telemetry.cache_folder import CacheFolder
 from skuwise.advisor.telemetry.sqlite.database import Parts, read_each
 from skuwise.advisor.telemetry.sqlite.ipc import read_told
 from skuwise.advisor.telemetry.sqlite.parallel_read import dealt, read_parallel
@@ -318,7 +317,7 @@ def test_a_file_that_is_written_to_while_it_is_read(tmp_path: Path) -> None:
     try:
         for _ in range(6):
             before = written[0]
-            frame = read_frame([path], kept=CacheFolder(tmp_path / "kept"))
+            frame = read_frame([path], kept=tmp_path / "kept")
             hours = sorted(frame.gpu["ts"].tolist())
             assert hours == [T0 + (n + 1) * HOUR for n in range(len(hours))]
             assert len(hours) >= before

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from skuwise.advisor.telemetry.prometheus.client.cache import Cache, cache_folder
+from skuwise.advisor.telemetry.cache_folder import cache_folder
+from skuwise.advisor.telemetry.prometheus.client.cache import Cache
 from skuwise.advisor.telemetry.prometheus.client.response import Grid, SeriesAnswer
 
 HOUR = 3600.0
@@ -140,5 +141,5 @@ def test_a_cache_without_a_place_keeps_nothing() -> None:
     cache = Cache(None, "")
     cache.put("q", GRID, (), SeriesAnswer.nothing(4))
     assert cache.get("q", GRID, ()) is None
-    assert cache_folder("", {"HOME": "/h"}) is None and cache_folder(None, {}) is None
-    assert cache_folder(None, {"HOME": "/h"}) == Path("/h/.cache/skuwise/prometheus")
+    assert cache_folder("", {"HOME": "/h"}, "prometheus") is None and cache_folder(None, {}, "prometheus") is None
+    assert cache_folder(None, {"HOME": "/h"}, "prometheus") == Path("/h/.cache/skuwise/prometheus")
