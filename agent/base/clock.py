@@ -27,6 +27,11 @@ class Clock(Protocol):
         ...
 
 
+def boot_seconds() -> float:
+    """The time of `Instant.monotonic_seconds`, as `SystemClock` gives it, alone."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
 class SystemClock:
     """The real clocks. The monotonic one goes on while the machine sleeps, so a suspend is a gap like any other.
 
@@ -43,21 +48,21 @@ class SystemClock:
         os.close(self._wake_fd)
 
     def now(self) -> Instant:
-        return Instant(time.time(), time.clock_gettime(time.CLOCK_BOOTTIME))
+        return Instant(time.time(), boot_seconds())
 
     def cpu_seconds(self) -> float:
         return time.process_time()
 
     def suspended_seconds(self) -> float:
         """For how long this machine has slept since it booted."""
-        return time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
+        return boot_seconds() - time.clock_gettime(time.CLOCK_MONOTONIC)
 
     def wake(self) -> None:
         """End a wait early, also from a signal handler or another thread."""
         os.eventfd_write(self._wake_fd, 1)
 
     def wait_until(self, monotonic_seconds: float) -> None:
-        while (left := monotonic_seconds - time.clock_gettime(time.CLOCK_BOOTTIME)) > 0:
+        while (left := monotonic_seconds - boot_seconds()) > 0:
             woken, _, _ = select.select((self._wake_fd,), (), (), min(left, _ATTEND_SECONDS))
             if woken:
                 os.eventfd_read(self._wake_fd)

@@ -1,10 +1,11 @@
 """Drives the NVML sources through a scenario, step by step, and prints what they read as JSON lines.
 
 A process of its own, because LD_LIBRARY_PATH counts at start only. Reads one JSON array of steps from stdin:
-``["open", t]``, ``["probe"]``, ``["read", t]``, ``["close"]``, ``["live"]`` (GPM sample buffers held),
+``["open", t]``, ``["probe"]``, ``["read", t]`` or ``["read", t, late]``, ``["close"]``, ``["live"]`` (GPM sample buffers held),
 ``["calls", name]`` (how often an NVML function was called so far) and ``["pace", seconds]``, before all others: the
 interval at which the counters are said to be read.
-At ``t`` seconds of the scenario the sources' monotonic clock stands at 1000 + t.
+At ``t`` seconds of the scenario the sources' monotonic clock stands at 1000 + t; a reading is asked for then and comes
+``late`` seconds later.
 """
 
 from __future__ import annotations
@@ -52,11 +53,14 @@ def main() -> None:
     steps = json.load(sys.stdin)
     pace = steps.pop(0)[1] if steps[0][0] == "pace" else 0.0
     links = NvlinkSource(session, MAX_GAP_SECONDS, pace)
-    sources = [NvmlSource(session, MAX_GAP_SECONDS), GpmSource(session, MAX_GAP_SECONDS), links]
+    reading_at = 0.0
+    nvml = NvmlSource(session, MAX_GAP_SECONDS, now=lambda: reading_at)
+    sources = [nvml, GpmSource(session, MAX_GAP_SECONDS), links]
     for name, *arguments in steps:
         answer: object = None
         if name in ("open", "read") and clock is not None:
-            clock.set(arguments[0])
+            clock.set(sum(arguments))
+            reading_at = _instant(sum(arguments)).monotonic_seconds
         if name == "open":
             session.open(_instant(arguments[0]))
             answer = dataclasses.asdict(session.fault.of("source", "nvml")) if session.fault else None

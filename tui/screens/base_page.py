@@ -127,9 +127,13 @@ class Page(Screen[None]):
         raise NotImplementedError
 
     def begin_at(self, selector: str | type[Widget]) -> None:
-        """Put the focus on a widget. A page that is built as the program ends may have none."""
+        """Put the focus on a widget. A page that is built as the program ends may have none.
+
+        A page begins at its top: Textual would glide to the widget from where an earlier layout had it, and a page that
+        is laid out again meanwhile would stay between two lines.
+        """
         for widget in self.query(selector):
-            widget.focus()
+            widget.focus(scroll_visible=False)
             return
 
     def narrate(self, slot: str, text: str) -> None:

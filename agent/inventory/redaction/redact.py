@@ -272,7 +272,8 @@ def _redact_word(word: str, depth: int, *, is_code: bool) -> str:
     in_words = is_code or _SHELL_LINE.search(word) is not None
     if is_code:
         pair = pair_of(word)
-        whole = pair is not None and not re.search(r"""["'();\n]""", pair[2])
+        # What ends the command around it is no part of the code.
+        whole = pair is not None and not re.search(r"""["'();\n]""", pair[2].rstrip(";"))
         return redact_text(word, line_of_words=not whole)
     if depth >= _MAX_DEPTH:
         return redact_text(word)

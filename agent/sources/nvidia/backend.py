@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...base.clock import boot_seconds
 from ...config import AgentConfig
 from ..gpu_backend import GpuBackend
 from .profiling_permissions import explain
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 def _connect(config: AgentConfig) -> NvidiaDriver:
     from .driver import NvidiaDriver  # noqa: PLC0415 - whoever only asks for names loads no NVML
 
-    return NvidiaDriver(config.interval_seconds, config.max_gap_seconds)
+    return NvidiaDriver(config.interval_seconds, config.max_gap_seconds, now=boot_seconds)
 
 
 NVIDIA = GpuBackend(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from ...model import Instant
 from ..base import Fault, Source, UnreadGpu
@@ -15,12 +15,20 @@ from .nvml_session import NvmlSession
 
 
 class NvidiaDriver:
-    """`interval_seconds`: at which it is going to be read. No counter is compared over more than `max_gap_seconds`."""
+    """`interval_seconds`: at which it is going to be read. No counter is compared over more than `max_gap_seconds`.
+    `now`: the monotonic time; None: a reading takes no time.
+    """
 
-    def __init__(self, interval_seconds: float, max_gap_seconds: float, session: NvmlSession | None = None) -> None:
+    def __init__(
+        self,
+        interval_seconds: float,
+        max_gap_seconds: float,
+        session: NvmlSession | None = None,
+        now: Callable[[], float] | None = None,
+    ) -> None:
         self._session = session = session or NvmlSession()
         self.sources: tuple[Source, ...] = (
-            NvmlSource(session, max_gap_seconds),
+            NvmlSource(session, max_gap_seconds, now=now),
             GpmSource(session, max_gap_seconds),
             NvlinkSource(session, max_gap_seconds, interval_seconds),
         )

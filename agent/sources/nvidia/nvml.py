@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pynvml
@@ -23,10 +24,14 @@ class NvmlSource(GpuReader):
     name = "nvml"
 
     def __init__(
-        self, session: NvmlSession, max_gap_seconds: float, processes_every_seconds: float = PROCESSES_EVERY_SECONDS
+        self,
+        session: NvmlSession,
+        max_gap_seconds: float,
+        processes_every_seconds: float = PROCESSES_EVERY_SECONDS,
+        now: Callable[[], float] | None = None,
     ) -> None:
         super().__init__(session)
-        self._made = Gauges(session, max_gap_seconds)
+        self._made = Gauges(session, max_gap_seconds, now)
         self._gauges: dict[str, GpuGauges] = {}
         self._every = processes_every_seconds - _JITTER_SECONDS
         self._primed = False  # the loop throws the first reading away: a process list would be lost with it

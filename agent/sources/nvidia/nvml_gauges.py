@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any, Literal, NamedTuple, Protocol
 
 import pynvml
@@ -156,11 +156,19 @@ class GaugeCalls:
 class GpuGauges:
     """What NVML says of one GPU at one moment. Built for one handle; a new handle needs a new object."""
 
-    def __init__(self, session: NvmlSession, device: NvmlDevice, calls: GaugeCalls, max_gap_seconds: float) -> None:
+    def __init__(
+        self,
+        session: NvmlSession,
+        device: NvmlDevice,
+        calls: GaugeCalls,
+        max_gap_seconds: float,
+        now: Callable[[], float] | None = None,
+    ) -> None:
         self.epoch = device.epoch
         self._calls = calls
         self._handle = fields.argument_of(device.handle)
         self._rate = CounterRate(max_gap_seconds)
+        self._now = now
         self._list = session.function("nvmlDeviceGetComputeRunningProcesses_v3") or session.function(
             "nvmlDeviceGetComputeRunningProcesses_v2"
         )
@@ -208,6 +216,8 @@ class GpuGauges:
         code, millijoules = block.ask(self._handle)
         if code != 0:
             return code
+        if self._now is not None:  # another thread may have kept this one between the tick's time and this reading
+            monotonic = self._now()
         joules, last, since = millijoules / 1e3, self._rate.last, self._rate.at
         if last == joules:
             return NOT_UPDATED  # no GPU draws nothing: its next step covers this time too
@@ -246,11 +256,11 @@ class InstanceGauges(GpuGauges):
 
 
 class Gauges:
-    """Makes the gauges of devices, on calls that they share."""
+    """Makes the gauges of devices, on calls that they share. `now`: as `NvidiaDriver` has it."""
 
-    def __init__(self, session: NvmlSession, max_gap_seconds: float) -> None:
+    def __init__(self, session: NvmlSession, max_gap_seconds: float, now: Callable[[], float] | None = None) -> None:
         self._session = session
-        self._max_gap = max_gap_seconds
+        self._max_gap, self._now = max_gap_seconds, now
         self._calls: GaugeCalls | None = None
         self._instance_calls: GaugeCalls | None = None
 
@@ -258,7 +268,7 @@ class Gauges:
         """The gauges that a device has."""
         if device.instance is None:
             self._calls = self._calls or GaugeCalls(self._session)
-            return GpuGauges(self._session, device, self._calls, self._max_gap)
+            return GpuGauges(self._session, device, self._calls, self._max_gap, self._now)
         self._instance_calls = self._instance_calls or GaugeCalls(self._session, ("mem_used_bytes",))
         return InstanceGauges(self._session, device, self._instance_calls, self._max_gap)
 

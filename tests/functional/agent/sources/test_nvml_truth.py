@@ -187,3 +187,13 @@ def test_a_long_process_list_is_read_whole(tmp_path):
     lines = "\n".join(f"process = {pid} {pid * 1024}" for pid in range(1000, 1200))
     read = drive(tmp_path, f"[gpu 0]\n{lines}", [["open", 0], ["read", 1], ["read", 2]])[-1]
     assert read["nvml"]["processes"] == [[A, pid, pid * 1024] for pid in range(1000, 1200)]
+
+
+def test_a_reading_that_comes_late_is_a_rate_over_its_own_time(tmp_path):
+    """Where another thread keeps the loop between the time of a tick and the call of the driver."""
+    scenario = "[gpu 0]\nuuid = GPU-a\npower_watts = 400\n"
+    steps = [["open", 0], ["read", 1, 0.015], ["read", 1.2], ["read", 1.4, 0.01]]
+    *_, second, third = drive(tmp_path, scenario, steps)
+    assert [one["nvml"]["gpus"]["GPU-a"]["power_watts"] for one in (second, third)] == pytest.approx([400, 400])
+    joules = [one["nvml"]["gpus"]["GPU-a"]["energy_joules"] for one in (second, third)]
+    assert joules == pytest.approx([400 * 0.185, 400 * 0.21])

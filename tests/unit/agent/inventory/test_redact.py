@@ -48,6 +48,7 @@ SECRET = "tr0ub4dor-and-3"
         ["bash", "-c", f"export HF_TOKEN={SECRET}; python x.py"],
         ["bash", "-c", f"python x.py --password {SECRET} --lr 1"],
         ["bash", "-c", f"export TOKEN='{SECRET} more'"],
+        ["bash", "-c", f"python train.py -e 'api-key=first {SECRET}'; exit 1"],
         ["x", json.dumps({"model": "m", "api_key": SECRET})],
         ["x", json.dumps(json.dumps({"password": SECRET}))],
         ["x", "--config", f"wandb.api_key: {SECRET}"],
