@@ -224,7 +224,7 @@ def _explained(verdict: BottleneckVerdict, coverage: Coverage) -> BottleneckVerd
 def usage_of(workload_rows: pd.DataFrame, inputs: JudgementInputs) -> pd.DataFrame:
     """What each workload used in each of its rows (`Verdicts.usage`). `workload_rows`: the attribution's."""
     at = workload_rows["row"].to_numpy(int)
-    gpu, own = inputs.gpu_columns, inputs.rows.iloc[at]
+    gpu, own = inputs.gpu_columns, inputs.row_columns
     table = {
         "workload_id": workload_rows["workload_id"].to_numpy(),
         "node": gpu["node"][at],
@@ -233,11 +233,11 @@ def usage_of(workload_rows: pd.DataFrame, inputs: JudgementInputs) -> pd.DataFra
         "seconds": workload_rows["seconds"].to_numpy(float),
         "whole": workload_rows["whole"].to_numpy(bool),
         "shared": workload_rows["shared"].to_numpy(bool),
-        "bottleneck": own["label"].to_numpy(),
-        "mem_used_ratio": own["mem"].to_numpy(float),
-        "power_watts": own["power"].to_numpy(float),
+        "bottleneck": own["label"][at],
+        "mem_used_ratio": own["mem"][at],
+        "power_watts": own["power"][at],
         # Work on several nodes without RDMA uses their Ethernet.
-        "u_i": own["exchange"].to_numpy(float),
+        "u_i": own["exchange"][at],
     }
-    table.update({name: own[name].to_numpy() for name in _USAGE if name != "power"})
-    return pd.DataFrame(table)
+    table.update({name: own[name][at] for name in _USAGE if name != "power"})
+    return pd.DataFrame(table, copy=False)

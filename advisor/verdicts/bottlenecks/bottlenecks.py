@@ -60,20 +60,21 @@ def label_rows(
     entering, leaving = (_answers(r, levels, fault, idle, ranks, links) for levels in (t, _leaving(t)))
     along = courses(gpu)
     masks = [latched(enter, stay, along) for (_, enter), (_, stay) in zip(entering, leaving, strict=True)]
-    names = [name for name, _ in entering]
-    chosen = np.select(masks, names, default="unknown").astype(object)
-    loose = np.isin(chosen.astype(str), _LOOSE)
+    words = np.array([*(name for name, _ in entering), "unknown"], dtype=object)
+    host, unknown = words.tolist().index("host-input"), len(words) - 1
+    chosen = np.select(masks, [*range(unknown)], default=unknown)
+    loose = np.isin(chosen, [n for n, name in enumerate(words) if name in _LOOSE])
     label = settled(chosen, along, hold_seconds=t["hold_seconds"], loose=loose)
-    rest = [(mask, name) for mask, name in zip(masks, names, strict=True) if name != "host-input"]
-    hostless = np.select([mask for mask, _ in rest], [name for _, name in rest], default="unknown").astype(object)
+    rest = [n for n in range(unknown) if n != host]
+    hostless = np.select([masks[n] for n in rest], rest, default=unknown)
     about = {
-        "label": label, "several": ranks.several,
-        "late": ranks.late, "waiting": ranks.waiting, "lost": ranks.lost, "hostless": hostless,
+        "label": words[label], "several": ranks.several,
+        "late": ranks.late, "waiting": ranks.waiting, "lost": ranks.lost, "hostless": words[hostless],
         "starved": _starved(r, t), "thin": _thinly_served(r, t, links) & ~idle & ~fault,
         "wire": links.wire, "wire_bytes": links.wire_bytes,
         "nvlink_bytes": gpu[[f"nvlink_{way}_bytes_per_second_mean" for way in ("tx", "rx")]].max(axis=1, skipna=False),
         "exchange": r["i"],
-        "lacks": np.where(_works_thinly(r, t) & (label == "unknown") & ~fault, links.lacks, ""),
+        "lacks": np.where(_works_thinly(r, t) & (label == unknown) & ~fault, links.lacks, ""),
         "coarse": r["sample_seconds"] > t["correlation_sample_max"],
         **{name: gpu[name].to_numpy() for name in ("node", "gpu_uuid", "gpu_index")},
     }  # fmt: skip

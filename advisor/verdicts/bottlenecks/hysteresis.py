@@ -56,7 +56,7 @@ def latched(enter: Mask, stay: Mask, along: Courses) -> Mask:
     return out
 
 
-def settled(labels: npt.NDArray[np.object_], along: Courses, *, hold_seconds: float, loose: Mask) -> npt.NDArray:
+def settled(labels: npt.NDArray, along: Courses, *, hold_seconds: float, loose: Mask) -> npt.NDArray:
     """Labels whose runs last at least `hold_seconds`: a shorter run is taken as what was before it.
 
     `loose`: rows (idle, unseen, contradictory) that are what they are, however short, and whose label nothing takes on.

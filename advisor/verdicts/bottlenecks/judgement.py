@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -29,6 +29,7 @@ from .row_labels import RowLabels
 
 # Of the gangs found on simulated fleets some nine in ten are a job with exactly its GPUs.
 INFERRED_SHARE = 0.9
+_BATCH_ROWS = 20_000  # judged at a time
 _FROM_ACTIVITY = coded(
     "inferred-from-activity",
     "Inferred from GPU activity: run times and GPUs are estimates. No scheduler, label or process names this workload.",
@@ -108,9 +109,23 @@ def pieces_of(attribution: Attribution) -> list[Piece]:
 
 def judge_pieces(pieces: Iterable[Piece], inputs: JudgementInputs) -> list[Judgement]:
     """One judgement for each piece, in their order."""
-    pieces = list(pieces)
-    if not pieces:
-        return []
+    return [judged for some in _batches(pieces) for judged in _judge_batch(some, inputs)]
+
+
+def _batches(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
+    """The pieces by so many rows that the memory in which they are judged does not grow with the fleet."""
+    batch, rows = list[Piece](), 0
+    for piece in pieces:
+        if batch and rows + len(piece.rows) > _BATCH_ROWS:
+            yield batch
+            batch, rows = [], 0
+        batch.append(piece)
+        rows += len(piece.rows)
+    if batch:
+        yield batch
+
+
+def _judge_batch(pieces: Sequence[Piece], inputs: JudgementInputs) -> list[Judgement]:
     observed = [Observed(piece.session, piece.rows, inputs.nodes_of(piece.session)) for piece in pieces]
     told = features(observed, inputs.frame.window, inputs.tables, inputs.index, inputs.book.kinds)
     cases, of_piece = [], []

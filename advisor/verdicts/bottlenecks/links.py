@@ -95,7 +95,6 @@ def links_of(  # noqa: PLR0917
     named = sku["pcie"].notna().to_numpy(bool)
     nvlink, pcie = rows["u_n"].to_numpy(float), rows["p"].to_numpy(float)
     within = np.where(has_nvlink, nvlink, np.where(named, pcie, np.nan))
-    lacks = np.full(len(gpu), "", dtype=object)
     told = (
         ("nvlink", inside & has_nvlink & np.isnan(nvlink)),
         ("pcie", inside & ~has_nvlink & np.isnan(within)),
@@ -104,12 +103,14 @@ def links_of(  # noqa: PLR0917
         ("ethernet", spans & (found["sure"] == 1.0) & ~used),
         ("gap", spans & (found["sure"] == 1.0) & used & ~known),
     )
-    for name, mask in told:
-        lacks = np.where(mask & (lacks != ""), lacks + "," + name, np.where(mask, name, lacks))
+    lacks = np.zeros(len(gpu), dtype=np.intp)  # bit by bit
+    for n, (_, mask) in enumerate(told):
+        lacks |= mask.astype(np.intp) << n
+    words = [",".join(name for n, (name, _) in enumerate(told) if code >> n & 1) for code in range(1 << len(told))]
     return Links(
         inside=inside, spans=spans, apart=apart, alone=_alone(gpu, rows, attribution), wire=found["wire"],
         wire_bytes=found["bytes"], ethernet=found["ethernet"], wire_known=known, wire_quiet=quiet, within=within,
-        bridged=has_nvlink, lacks=lacks,
+        bridged=has_nvlink, lacks=np.array(words, dtype=object)[lacks],
     )  # fmt: skip
 
 
@@ -158,19 +159,17 @@ def _alone(gpu: pd.DataFrame, rows: pd.DataFrame, attribution: Attribution) -> M
     at = own["row"].to_numpy(int)
     if not len(at):
         return out
-    works = ~rows["quiet"].to_numpy(bool)
+    works = ~rows["quiet"].to_numpy(bool)[at]
+    at, code = at[works], pd.factorize(own["workload_id"])[0][works]
     # Rows of different lengths of one moment lie in the same hour.
-    hour = np.ceil(gpu["ts"].to_numpy(float)[at] / HOUR)
-    table = pd.DataFrame(
-        {"node": gpu["node"].to_numpy()[at], "hour": hour, "code": pd.factorize(own["workload_id"])[0], "at": at}
-    )
-    busy = table[works[at]]
-    if busy.empty:
-        return out
-    several = busy.groupby(["node", "hour"])["code"].agg(["min", "max"])
-    keys = pd.MultiIndex.from_frame(busy[["node", "hour"]])
-    told = several.reindex(keys)
-    out[busy["at"].to_numpy(int)] = told["min"].to_numpy() == told["max"].to_numpy()
+    hour = np.ceil(gpu["ts"].to_numpy(float)[at] / HOUR).astype(np.int64)
+    nodes, names = pd.factorize(gpu["node"])
+    groups = grouped(nodes[at], hour, len(names))
+    first = np.zeros(len(groups), dtype=np.intp)
+    first[groups.of_row] = code  # of one of its workloads
+    several = np.zeros(len(groups), dtype=np.bool_)
+    several[groups.of_row[code != first[groups.of_row]]] = True
+    out[at] = ~several[groups.of_row]
     return out
 
 
@@ -179,8 +178,7 @@ def _all_of(mask: Mask, gpu: pd.DataFrame, job: Ints) -> Mask:
     at = np.nonzero(job >= 0)[0]
     if not len(at):
         return mask
-    own = gpu.iloc[at]
-    keys = [job[at], own["ts"].to_numpy(float), own["interval_seconds"].to_numpy(float)]
+    keys = [job[at], *(gpu[name].to_numpy(float)[at] for name in ("ts", "interval_seconds"))]
     out = mask.copy()
     out[at] = pd.Series(mask[at]).groupby(keys).transform("min").to_numpy(bool)
     return out

@@ -10,6 +10,10 @@ from ...core.frame import Frame
 from ...rulebook import Rulebook
 
 _COLUMNS = ("wire", "bytes", "ethernet", "rdma", "ports", "known", "loud", "has_ethernet", "sure")
+_USED = [
+    "node", "device", "port", "link_layer", "role", "ts", "interval_seconds", "line_rate_bytes_per_second",
+    "active_fraction", "util_mean", "tx_bytes_per_second_mean", "rx_bytes_per_second_mean",
+]  # fmt: skip
 
 
 def port_traffic(frame: Frame, book: Rulebook) -> pd.DataFrame:
@@ -24,7 +28,7 @@ def port_traffic(frame: Frame, book: Rulebook) -> pd.DataFrame:
     rdma = _rdma(frame, book.catalog)
     keys = ["node", "ts", "interval_seconds"]
     # What is told to be storage's carries no exchange.
-    ports = frame.fabric[frame.fabric["role"] != "storage"] if not frame.fabric.empty else frame.fabric
+    ports = frame.fabric.loc[frame.fabric["role"] != "storage", _USED] if not frame.fabric.empty else frame.fabric
     if ports.empty:
         return pd.DataFrame(columns=list(_COLUMNS), dtype=float)
     plain = (ports["link_layer"] == "Ethernet") & (ports["role"] != "compute")

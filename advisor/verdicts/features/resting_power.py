@@ -20,7 +20,7 @@ from ....rules.models.resting_power import RestingPowers
 from ...core.frame import Frame
 from ...rulebook import Rulebook
 from ..doubts import Doubt, by_gpu, doubts_of, percent
-from ..workloads.sku_lookup import GpuIndex
+from ..workloads.sku_lookup import GpuIndex, SkuRows
 from .soundness import POWER, TRACE
 
 Floats = npt.NDArray[np.float64]
@@ -170,7 +170,7 @@ def _own(rows: _Rows, at: Mask) -> Floats:
     return np.asarray(level.reindex(rows.gpu), dtype=np.float64)
 
 
-def _bounds(sku: pd.DataFrame, resting: RestingPowers) -> dict[str, Floats]:
+def _bounds(sku: SkuRows, resting: RestingPowers) -> dict[str, Floats]:
     """Lowest and highest power of a context at rest for every row, by its SKU, else by its power limit."""
     limit = sku["power_limit"].to_numpy(float)
     names = sku["name"]

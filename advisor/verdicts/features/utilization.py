@@ -17,9 +17,15 @@ from ...core.column_rows import with_one_nothing
 from ...core.frame import Frame
 from ...core.histogram_array import BinsArray
 from ...rulebook import Rulebook
-from ..workloads.sku_lookup import GpuIndex
+from ..workloads.sku_lookup import GpuIndex, SkuRows
 from .assumed_efficiency import assumed
 from .resting_power import FREE_MEM_RATIO
+
+_FABRIC = [
+    "node", "ts", "interval_seconds", "util_mean", "util_p95", "util_bins", "xmit_wait_per_second_mean",
+    "tx_bytes_per_second_mean", "rx_bytes_per_second_mean",
+]  # fmt: skip
+_BLOCK_ROWS = 20_000  # of bins, widened at a time
 
 Floats = npt.NDArray[np.float64]
 
@@ -123,11 +129,14 @@ def _share_above(column: pd.Series, level: pd.Series) -> pd.Series:
     bins = column.array
     if not isinstance(bins, BinsArray):  # a table without rows
         return pd.Series(np.nan, index=column.index)
-    matrix = bins.matrix.astype(float)
     first = np.searchsorted(np.array(BIN_EDGES), level.to_numpy(float) - 1e-9, side="left")
-    above = (matrix * (np.arange(len(BIN_EDGES)) >= first[:, None])).sum(axis=1)
-    total = matrix.sum(axis=1)
-    share = np.divide(above, total, out=np.full(len(total), np.nan), where=total > 0)
+    share = np.full(len(first), np.nan)
+    for start in range(0, len(first), _BLOCK_ROWS):
+        block = slice(start, start + _BLOCK_ROWS)
+        matrix = bins.matrix[block].astype(float)
+        above = (matrix * (np.arange(len(BIN_EDGES)) >= first[block, None])).sum(axis=1)
+        total = matrix.sum(axis=1)
+        np.divide(above, total, out=share[block], where=total > 0)
     return pd.Series(share, index=column.index)
 
 
@@ -153,7 +162,7 @@ def _waits(gpu: pd.DataFrame, engine: pd.Series) -> pd.Series:
     return (engine - filled).clip(lower=0)
 
 
-def _idle_power(out: pd.DataFrame, sku: pd.DataFrame) -> pd.Series:
+def _idle_power(out: pd.DataFrame, sku: SkuRows) -> pd.Series:
     """Idle power of each row's SKU: the lowest decile of its rows that were free, else a share of the power limit."""
     plausible = ~(out["power"] > IDLE_POWER_SHARE_MAX * sku["power_limit"])
     free = out["power"].where((out["g"] < 0.01) & (out["mem"] < FREE_MEM_RATIO) & plausible)
@@ -173,7 +182,8 @@ def _symmetry(tx: pd.Series, rx: pd.Series) -> pd.Series:
 def _fabric(frame: Frame, link_busy: float) -> pd.DataFrame:
     """Traffic of the node's compute ports at each GPU row: i, i_p95, i_share, q, fabric_symmetry."""
     names = ["i", "i_p95", "i_share", "q", "q_rank", "fabric_symmetry"]
-    compute = frame.fabric[frame.fabric["role"] == "compute"] if not frame.fabric.empty else frame.fabric
+    fabric = frame.fabric
+    compute = fabric.loc[fabric["role"] == "compute", _FABRIC] if not fabric.empty else fabric
     if compute.empty:
         return pd.DataFrame(np.nan, index=frame.gpu.index, columns=names)
     tx, rx = compute["tx_bytes_per_second_mean"], compute["rx_bytes_per_second_mean"]

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
+from pandas.api.extensions import take
 
 from ....rules.catalog.loader import Catalog
 from ....rules.catalog.mig import Slices, slices_of
@@ -17,6 +20,19 @@ PEAKS = ("tensor_reference_hertz", "boost_hertz", "nvlink", "pcie", "power_limit
 
 
 @dataclass(frozen=True)
+class SkuRows:
+    """Columns of `table` at some rows, each taken when it is asked for. `at`: its row of the table, -1: none; `index`:
+    theirs."""
+
+    table: pd.DataFrame
+    at: npt.NDArray[np.intp]
+    index: pd.Index
+
+    def __getitem__(self, name: str) -> pd.Series:
+        return pd.Series(take(self.table[name].array, self.at, allow_fill=True), index=self.index, copy=False)
+
+
+@dataclass(frozen=True)
 class GpuIndex:
     """The GPUs of a frame: `table` is indexed by (node, gpu_uuid) with ``name`` (SKU, or the driver's name) and peaks.
 
@@ -25,7 +41,7 @@ class GpuIndex:
     """
 
     table: pd.DataFrame
-    rows: pd.DataFrame
+    rows: SkuRows
     skus: dict[tuple[str, str], GpuSku | None]
     unknown: tuple[str, ...]
     profiles: Mapping[tuple[str, str], str]
@@ -61,12 +77,14 @@ def index_gpus(frame: Frame, catalog: Catalog) -> GpuIndex:
     table[list(PEAKS)] = table[list(PEAKS)].astype(float)
     if rows:
         table = table[~table.index.duplicated(keep="last")]
-    keys = pd.MultiIndex.from_arrays([frame.gpu["node"], frame.gpu["gpu_uuid"]])
+    place = {key: n for n, key in enumerate(table.index)}
+    known = np.array([place.get(key, -1) for key in frame.gpu_keys.keys], dtype=np.intp)
+    at = SkuRows(table, known[frame.gpu_keys.number], frame.gpu.index)
     cut = [one for one in records(frame.gpus) if one["kind"] == "mig"]
     named = {(str(one["node"]), str(one["gpu_uuid"])): text(one["mig_profile"]) for one in cut}
     profiles = {key: name for key, name in named.items() if name is not None}
     slices = {key: slices_of(profiles.get(key), skus.get(gpu) or skus.get(key)) for key, gpu in frame.parents.items()}
-    return GpuIndex(table, table.reindex(keys).set_axis(frame.gpu.index), skus, tuple(unknown), profiles, slices)
+    return GpuIndex(table, at, skus, tuple(unknown), profiles, slices)
 
 
 def _peaks(sku: GpuSku | None, gpu: Record) -> tuple[float | None, ...]:
