@@ -52,7 +52,7 @@ def use_of(frame: Frame, verdicts: Verdicts, w: WorkloadVerdict) -> Use:
 
 def rests_of(verdicts: Verdicts, w: WorkloadVerdict) -> Rests | None:
     """When its GPUs rested; None: nothing tells, or signals contradict one another."""
-    rows = verdicts.usage_of([w.id])
+    rows = verdicts.usage_of([w.id], "idle", "g", "seconds", "gpu_uuid", "ts")
     if rows.empty or w.features.get("fault_share", 0.0) > 0.0:
         return None
     known = rows["idle"].to_numpy(bool) | rows["g"].notna().to_numpy(bool)
@@ -73,7 +73,7 @@ def rests_of(verdicts: Verdicts, w: WorkloadVerdict) -> Rests | None:
 def course_of(verdicts: Verdicts, w: WorkloadVerdict) -> Course:
     """SM and tensor activity by equal spans of its life, each row spread over the time that it tells of."""
     life = w.end - w.start
-    rows = verdicts.usage_of([w.id])
+    rows = verdicts.usage_of([w.id], "ts", "seconds", "sm", "c")
     if life <= 0 or rows.empty:
         return Course(w.start, 0.0)
     count = min(COURSE_SPANS, max(1, round(life / 60.0)))
@@ -121,7 +121,7 @@ def _memory(frame: Frame, verdicts: Verdicts, w: WorkloadVerdict) -> tuple[float
     total = float(sizes.max()) if len(sizes) else None
     top = w.features.get("mem_max")
     if top is None:
-        ratios = verdicts.usage_of([w.id])["mem_used_ratio"].dropna()
+        ratios = verdicts.usage_of([w.id], "mem_used_ratio")["mem_used_ratio"].dropna()
         top = float(ratios.max()) if len(ratios) else None
     if top is None or total is None or not math.isfinite(top):
         return None, total

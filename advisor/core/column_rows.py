@@ -4,8 +4,8 @@ Series anew each time."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -44,22 +44,36 @@ def rows_of(table: pd.DataFrame) -> ColumnRows:
 
 @dataclass(frozen=True, slots=True)
 class ColumnRows:
-    """The rows `at` of a table by column, each taken when it is asked for."""
+    """The rows `at` of a table by column, each taken when it is asked for.
+
+    `behind`: more columns, of another table, of which each row of this one has the row `row`.
+    """
 
     table: Columns
     at: Ints
+    behind: Columns = field(default_factory=dict)
+    row: Ints = field(default_factory=lambda: np.empty(0, dtype=np.intp))
 
     def __len__(self) -> int:
         return len(self.at)
 
     def __getitem__(self, name: str) -> npt.NDArray:
-        return self.table[name][self.at]
+        own = self.table.get(name)
+        return own[self.at] if own is not None else self.behind[name][self.row[self.at]]
 
     def __contains__(self, name: str) -> bool:
-        return name in self.table
+        return name in self.table or name in self.behind
+
+    def taken(self, at: Ints) -> ColumnRows:
+        """Other rows of the same table."""
+        return replace(self, at=at)
 
     def where(self, mask: npt.NDArray[np.bool_]) -> ColumnRows:
-        return ColumnRows(self.table, self.at[mask])
+        return self.taken(self.at[mask])
+
+    def frame(self, names: Iterable[str]) -> pd.DataFrame:
+        """These columns, without those that there are not, under the numbers of the rows."""
+        return pd.DataFrame({name: self[name] for name in names if name in self}, index=pd.Index(self.at), copy=False)
 
     def floats(self, name: str) -> Floats:
         return self[name].astype(np.float64, copy=False)
@@ -72,9 +86,7 @@ class ColumnRows:
         codes, names = pd.factorize(self[name])
         order = np.argsort(codes, kind="stable")
         ends = np.searchsorted(codes[order], np.arange(len(names) + 1))
-        return {
-            str(text): ColumnRows(self.table, self.at[order[ends[n] : ends[n + 1]]]) for n, text in enumerate(names)
-        }
+        return {str(text): self.taken(self.at[order[ends[n] : ends[n + 1]]]) for n, text in enumerate(names)}
 
     def total(self, name: str) -> float | None:
         """The sum of what is known; None where nothing is."""

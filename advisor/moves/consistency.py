@@ -25,6 +25,7 @@ LIMIT_SHARE = 0.1
 _REST_TOLERANCE = 1.05
 # Share of the rows above a rule's level that its own percentile leaves room for, and as much again.
 _ABOVE_SHARE = 0.02
+_USES = ("u_c", "u_m", "u_n", "u_i", "u_p")
 _LIMITS = ("compute", "hbm-bandwidth", "mixed", "nvlink", "network", "pcie")
 CAPACITY = frozenset({"kv-cache-full", "kv-cache-preempted"})
 
@@ -49,7 +50,7 @@ def _exchanges(_: Verdicts, group: Group, __: FindingContext) -> str | None:
 
 def _works_meanwhile(verdicts: Verdicts, group: Group, found: FindingContext) -> str | None:
     """More GPU-hours held without use than rested at all."""
-    usage = verdicts.usage_of({w.id for w in group.workloads})
+    usage = verdicts.usage_of({w.id for w in group.workloads}, "workload_id", "seconds", "bottleneck")
     if usage.empty:
         return None
     parts = {w.id: w.gpu_part for w in group.workloads}
@@ -61,10 +62,10 @@ def _works_meanwhile(verdicts: Verdicts, group: Group, found: FindingContext) ->
 def _uses_more(verdicts: Verdicts, group: Group, found: FindingContext) -> str | None:
     """Rows with a limit and a use above what the finding calls the most."""
     most = next((e.threshold for e in found.finding.evidence if e.metric == "use_p99"), None)
-    usage = verdicts.usage_of({w.id for w in group.workloads})
+    usage = verdicts.usage_of({w.id for w in group.workloads}, *_USES, "bottleneck", "seconds")
     if not isinstance(most, float) or usage.empty:
         return None
-    used = np.fmax.reduce([usage[name].to_numpy(float) for name in ("u_c", "u_m", "u_n", "u_i", "u_p")])
+    used = np.fmax.reduce([usage[name].to_numpy(float) for name in _USES])
     with np.errstate(invalid="ignore"):
         above = (used >= most) & usage["bottleneck"].isin(_LIMITS).to_numpy()
     seconds = usage["seconds"].to_numpy(float)

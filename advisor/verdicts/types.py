@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from ..core.coded_text import CodedText
-from ..core.column_rows import ColumnRows, Columns, columns_of
+from ..core.column_rows import ColumnRows
 from ..core.frame import Window
 from ..core.verdict_types import WorkloadVerdict
 from .doubts import Doubt
@@ -181,9 +181,9 @@ class Verdicts:
     `span_hours`.
     `energy`: where the joules of the same hours went (`accounting/energy_accounting.py`); `tokens`: by workload, what
     was generated and drawn in the same hours; `power`: by node, of all its GPUs at once.
-    `usage`: one row per workload, GPU and interval, for predictions: ``workload_id, node, gpu_uuid, ts, seconds``
-    (observed by this workload), ``u_c, u_m, u_n, u_i, u_p`` (use relative to what the SKU sustains, NaN: unknown),
-    ``c, m, n, i, p`` (relative to the peak), ``g, g_max`` (engine active, mean and highest), ``sm``, ``clock_ratio``,
+    `usage`: one row per workload, GPU and interval, for predictions. Columns: ``workload_id, node, gpu_uuid, ts``,
+    ``seconds`` (observed by this workload), ``u_c, u_m, u_n, u_i, u_p`` (use relative to what the SKU sustains, NaN:
+    unknown), ``c, m, n, i, p`` (relative to the peak), ``g, g_max`` (engine active, mean and highest), ``sm``, ``clock_ratio``,
     ``lost`` (share of time its waiting ranks lose to a late one), ``duty``, ``tensor_nvlink_correlation``,
     ``tensor_fabric_correlation``, ``bottleneck`` (label of that row), ``mem_used_ratio``, ``power_watts``.
     `waste_ready`: workload id -> whether the hours of its series reach the coverage floor for waste verdicts (a service
@@ -199,7 +199,7 @@ class Verdicts:
     nodes: tuple[NodeFacts, ...]
     bare: tuple[BareGpu, ...]
     occupancy: pd.DataFrame
-    usage: pd.DataFrame
+    usage: ColumnRows
     waste_ready: Mapping[str, bool]
     notes: tuple[CodedText, ...] = ()
     energy: pd.DataFrame = field(default_factory=pd.DataFrame)
@@ -213,27 +213,21 @@ class Verdicts:
     def node(self, name: str) -> NodeFacts | None:
         return self._nodes.get(name)
 
-    def usage_of(self, ids: Iterable[str]) -> pd.DataFrame:
-        """The rows of `usage` of these workloads, in its order."""
-        return self.usage.iloc[np.sort(self.used(ids).at)]
+    def usage_of(self, ids: Iterable[str], *names: str) -> pd.DataFrame:
+        """These columns of the rows of `usage` of these workloads, in its order."""
+        rows = self.used(ids)
+        return rows.taken(np.sort(rows.at)).frame(names)
 
     def used(self, ids: Iterable[str]) -> ColumnRows:
-        """The same by column, one workload after another."""
+        """The rows of these workloads, one workload after another."""
         parts = [self._usage_rows[key] for key in ids if key in self._usage_rows]
-        return ColumnRows(self._usage_columns, np.concatenate([np.empty(0, dtype=np.intp), *parts]))
+        return self.usage.taken(np.concatenate([np.empty(0, dtype=np.intp), *parts]))
 
     @cached_property
     def _nodes(self) -> dict[str, NodeFacts]:
         return {n.node: n for n in reversed(self.nodes)}
 
     @cached_property
-    def _usage_columns(self) -> Columns:
-        return columns_of(self.usage)
-
-    @cached_property
     def _usage_rows(self) -> dict[str, npt.NDArray[np.intp]]:
         """Workload id -> positions of its rows: looked up for each workload, where a search would take all rows."""
-        if self.usage.empty:
-            return {}
-        found = self.usage.groupby("workload_id", sort=False).indices
-        return {str(key): np.asarray(at, dtype=np.intp) for key, at in found.items()}
+        return {key: rows.at for key, rows in self.usage.groups("workload_id").items()}

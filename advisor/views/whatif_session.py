@@ -65,7 +65,7 @@ def workbench(
         return None
     (group,) = excused((found,), book.exceptions, at)
     scene, base = baseline_for(scene, group)
-    drawn = power_at_work(verdicts.usage_of({w.id for w in group.now}), group, verdicts.window.hours)
+    drawn = power_at_work(verdicts, group)
     sku = book.catalog.gpu(group.lead.gpu_sku) if group.lead.gpu_sku else None
     profiles = sorted(sku.mig_profiles, key=lambda p: (p.memory_slices, p.sm_count)) if sku is not None else ()
     return Workbench(

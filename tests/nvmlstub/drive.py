@@ -1,9 +1,9 @@
 """Drives the NVML sources through a scenario, step by step, and prints what they read as JSON lines.
 
 A process of its own, because LD_LIBRARY_PATH counts at start only. Reads one JSON array of steps from stdin:
-``["open", t]``, ``["probe"]``, ``["read", t]`` or ``["read", t, late]``, ``["close"]``, ``["live"]`` (GPM sample buffers held),
-``["calls", name]`` (how often an NVML function was called so far) and ``["pace", seconds]``, before all others: the
-interval at which the counters are said to be read.
+``["open", t]``, ``["probe"]``, ``["read", t]`` or ``["read", t, late]``, ``["close"]``, ``["live"]`` (GPM sample
+buffers held), ``["calls", name]`` (how often an NVML function was called so far) and ``["pace", seconds]``, before all
+others: the interval at which the counters are said to be read.
 At ``t`` seconds of the scenario the sources' monotonic clock stands at 1000 + t; a reading is asked for then and comes
 ``late`` seconds later.
 """

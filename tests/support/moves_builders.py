@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from skuwise.advisor.core.advice_types import Advice
 from skuwise.advisor.core.coded_text import CodedText
+from skuwise.advisor.core.column_rows import rows_of
 from skuwise.advisor.core.frame import Window
 from skuwise.advisor.core.verdict_types import BottleneckVerdict, Coverage, KindVerdict, Owner, WorkloadVerdict
 from skuwise.advisor.pipeline import AdviseOptions, advise_on
@@ -115,8 +116,8 @@ def verdicts(nodes, workloads=(), *, uses=None, bare_gpus=(), ready=True, idle_h
     table = pd.concat(frames, ignore_index=True) if frames else usage(workload()).iloc[0:0]
     return Verdicts(
         window=Window(START, END), workloads=tuple(workloads), nodes=tuple(nodes), bare=tuple(bare_gpus),
-        occupancy=pd.DataFrame(rows, columns=["node", "gpu_uuid", "class", "workload_id", "gpu_hours"]), usage=table,
-        waste_ready={w.id: ready for w in workloads}, inventory=inventory(nodes),
+        occupancy=pd.DataFrame(rows, columns=["node", "gpu_uuid", "class", "workload_id", "gpu_hours"]),
+        usage=rows_of(table), waste_ready={w.id: ready for w in workloads}, inventory=inventory(nodes),
     )  # fmt: skip
 
 

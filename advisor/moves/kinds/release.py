@@ -137,7 +137,7 @@ def _drawn(verdicts: Verdicts, found: FindingContext, group: Group | None) -> fl
     if group is None:
         watts = [b.power_mean_watts for b in found.bare]
         return sum(w for w in watts if w is not None) if watts and None not in watts and _wholes(found.bare) else None
-    usage = verdicts.usage_of({w.id for w in group.now})
+    usage = verdicts.usage_of({w.id for w in group.now}, "bottleneck", "node", "gpu_uuid", "power_watts")
     rows = usage[usage["bottleneck"] == "idle"]
     each = rows.groupby(["node", "gpu_uuid"])["power_watts"].mean()
     told = len(each) == group.gpu_count and not rows["power_watts"].isna().any() and not group.sliced

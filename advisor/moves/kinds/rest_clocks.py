@@ -83,7 +83,7 @@ def _build(fleet: FleetContext) -> Iterator[DrawnRecommendation]:
 
 def _rest_of(series: GroupContext, levels: Mapping[tuple[str, str], RestLevel]) -> _Rest | None:
     """None: it works more than it rests, its power at rest was not seen, or its clocks are down already."""
-    usage = series.verdicts.usage_of({w.id for w in series.group.now})
+    usage = series.verdicts.usage_of({w.id for w in series.group.now}, "bottleneck", "seconds", "node", "gpu_uuid")
     idle, seconds = usage["bottleneck"].to_numpy() == "idle", usage["seconds"].to_numpy(float)
     if seconds.sum() <= 0 or seconds[idle].sum() < REST_SHARE_MIN * seconds.sum():
         return None

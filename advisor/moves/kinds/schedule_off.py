@@ -95,7 +95,7 @@ def _build(fleet: FleetContext) -> Iterator[DrawnRecommendation]:
         group = series.group
         if group.kind not in AVAILABLE or not group.current or group.shared or group.stands_by:
             continue
-        quiet = off_hours(fleet.verdicts.usage_of({w.id for w in group.now}))
+        quiet = off_hours(fleet.verdicts.usage_of({w.id for w in group.now}, "g_max", "seconds", "ts"))
         if quiet is not None:
             yield _option(series, quiet)
 
@@ -142,7 +142,7 @@ def _not_drawn(series: GroupContext, quiet: OffHours) -> Interval | None:
     As its cash it is of the right-sized nodes. None: no whole node can be switched off, or power was not measured.
     """
     base = series.base
-    usage = series.verdicts.usage_of({w.id for w in base.group.now})
+    usage = series.verdicts.usage_of({w.id for w in base.group.now}, "ts", "power_watts")
     nodes = [n.node for n in base.group.nodes]
     if not base.whole or base.mixed or usage.empty or not all_seen(series.verdicts, nodes):
         return None

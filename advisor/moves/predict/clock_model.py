@@ -12,12 +12,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
-import pandas as pd
 
 from ....rules.catalog.types import GpuSku
 from ....rules.models.power_model import PowerModel
 from ...core.advice_types import COUNTED_RISKS, Interval
 from ...core.coded_text import coded
+from ...verdicts.types import Verdicts
 from ..base.prediction import Z90, Factors, Phase, Prediction, Refusal, Use, not_measured, time_ratio
 from ..base.sustained_rates import family
 from ..base.workload_groups import HOURS_PER_MONTH, Group
@@ -94,8 +94,9 @@ class Draw:
     peak_watts: float | None = None
 
 
-def power_at_work(usage: pd.DataFrame, group: Group, window_hours: float) -> PowerAtWork | None:
-    """From the rows of `Verdicts.usage` of the group's current workloads; None: not measured, or it never worked."""
+def power_at_work(verdicts: Verdicts, group: Group) -> PowerAtWork | None:
+    """What the group's current workloads drew while they worked; None: not measured, or they never did."""
+    usage = verdicts.usage_of({w.id for w in group.now}, "power_watts", "bottleneck", "seconds")
     drawn = usage["power_watts"].to_numpy(float)
     busy = (usage["bottleneck"].to_numpy() != "idle") & np.isfinite(drawn)
     drawn, seconds = drawn[busy], usage["seconds"].to_numpy(float)[busy]
@@ -106,7 +107,7 @@ def power_at_work(usage: pd.DataFrame, group: Group, window_hours: float) -> Pow
         watts=float(np.average(drawn, weights=seconds)),
         peak_watts=float(np.percentile(drawn, 95)),
         idle_watts=mean / over,
-        hours_per_month=float(seconds.sum()) / 3600 / window_hours * HOURS_PER_MONTH,
+        hours_per_month=float(seconds.sum()) / 3600 / verdicts.window.hours * HOURS_PER_MONTH,
     )
 
 

@@ -46,8 +46,7 @@ def _change(scope: RuleContext, rule: WasteRule, group: Group) -> ClockChange | 
     memory, compute = busy_share(group, "hbm-bandwidth"), busy_share(group, "compute")
     if max(memory, compute) < rule.value("bound_share_min"):
         return None
-    usage = scope.verdicts.usage_of({w.id for w in group.now})
-    drawn = power_at_work(usage, group, scope.verdicts.window.hours)
+    drawn = power_at_work(scope.verdicts, group)
     sku = scope.book.catalog.gpu(group.lead.gpu_sku) if group.lead.gpu_sku else None
     if sku is None or drawn is None:
         return None

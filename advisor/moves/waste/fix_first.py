@@ -60,7 +60,9 @@ def fix_first(scope: RuleContext, rule: WasteRule) -> RuleResult:
 
 def lost_share(scope: RuleContext, group: Group, label: str) -> float | None:
     """The share of its GPU-hours that a fix recovers at most; None: the loss was not measured."""
-    usage = scope.verdicts.usage_of({w.id for w in group.workloads})
+    usage = scope.verdicts.usage_of(
+        {w.id for w in group.workloads}, "seconds", "g", "sm", "lost", "clock_ratio", "bottleneck"
+    )
     held = usage["seconds"].to_numpy(float)
     total = held.sum()
     if total <= 0:

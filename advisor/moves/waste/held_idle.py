@@ -83,7 +83,9 @@ def _held_hours(verdicts: Verdicts, rule: WasteRule, idle: Mapping[str, float], 
     `idle`: GPU-hours that were allocated and idle, by workload.
     """
     held = {w.id: idle[w.id] for w in group.workloads if w.id in idle}
-    usage = {key: verdicts.usage_of((key,)) for key in held}
+    usage = {
+        key: verdicts.usage_of((key,), "bottleneck", "g", "m", "g_max", "ts", "seconds", "gpu_uuid") for key in held
+    }
     if not any(_left(usage[w.id], group.kind, rule) for w in group.workloads if w.id in held):
         return 0.0
     if group.kind == "idle":
@@ -178,13 +180,13 @@ def _instance_words(verdicts: Verdicts, group: Group) -> dict[str, str]:
 
 def _idle_since(verdicts: Verdicts, group: Group) -> float | None:
     """Since when what it holds now has stood idle; None: it never worked in the window, or it holds nothing now."""
-    last = _last_worked(verdicts.usage_of({w.id for w in group.now}))
+    last = _last_worked(verdicts.usage_of({w.id for w in group.now}, "bottleneck", "ts"))
     return last if group.current and last is not None and last < verdicts.window.end else None
 
 
 def _finding(scope: RuleContext, rule: WasteRule, group: Group, held: float, share: float) -> FindingContext:
     verdicts = scope.verdicts
-    usage = verdicts.usage_of({w.id for w in group.workloads})
+    usage = verdicts.usage_of({w.id for w in group.workloads}, "bottleneck", "g", "m", "power_watts", "mem_used_ratio")
     rows = usage[usage["bottleneck"] == "idle"]
 
     def mean(name: str) -> float | None:

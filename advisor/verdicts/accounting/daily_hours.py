@@ -70,7 +70,7 @@ def daily_hours(  # noqa: PLR0917
     """
     spans = node_spans(frame, inventory)
     totals = occupancy.assign(workload_id=_ids(occupancy["workload_id"])).groupby(_USE)["gpu_hours"].sum()
-    observed = _observed(frame, placed(frame, attribution, idle, parts), spans)
+    observed = _observed(frame, placed(frame, attribution.places, idle, parts), spans)
     if not observed.empty:
         seen = observed.groupby(_USE)["gpu_hours"].transform("sum")
         wanted = totals.reindex(pd.MultiIndex.from_frame(observed[_USE])).to_numpy(float)

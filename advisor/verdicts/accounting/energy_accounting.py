@@ -7,7 +7,7 @@ observed ones without power or counter, have no energy: they are counted as hour
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ from ..workloads.attribution import Attribution
 from ..workloads.inventory import Inventory
 from .energy_phases import phases_of_rows
 from .gpu_hour_accounting import COLUMNS as PLACE
-from .gpu_hour_accounting import placed
+from .gpu_hour_accounting import placed_by_nodes, summed
 from .measured_energy import RowEnergy
 
 HOUR = 3600.0
@@ -45,11 +45,22 @@ def energy_by_place(  # noqa: PLR0917
     Hours are those of the observed classes of `occupancy`, scaled as there; `joules` is of `measured_hours`, and of
     them `counted_joules` by a counter.
     """
-    table = placed(frame, attribution, idle, parts)
-    if table.empty:
+    known = {w.id: w for w in workloads}
+    tables = (
+        _with_energy(table, frame, idle, energy, known) for table in placed_by_nodes(frame, attribution, idle, parts)
+    )
+    sums = summed(tables, _KEYS, _SUMS)
+    if sums is None:
         return pd.DataFrame({name: pd.Series(dtype=float if name in _SUMS else object) for name in COLUMNS})
+    return _scaled(sums[list(COLUMNS)], inventory)
+
+
+def _with_energy(
+    table: pd.DataFrame, frame: Frame, idle: pd.Series, energy: RowEnergy, workloads: Mapping[str, WorkloadVerdict]
+) -> pd.DataFrame:
+    """The table of `placed` with the rest of `COLUMNS`."""
     at = table["row"].to_numpy(int)
-    middle = (frame.gpu["ts"] - frame.gpu["interval_seconds"] / 2).to_numpy(float)[at]
+    middle = frame.gpu["ts"].to_numpy(float)[at] - frame.gpu["interval_seconds"].to_numpy(float)[at] / 2
     table["idle"] = idle.to_numpy(bool)[at]
     table["hour"] = (middle // HOUR % 24).astype(int)
     table["phase"] = phases_of_rows(table["workload_id"], middle, table["idle"].to_numpy(bool), workloads)
@@ -57,8 +68,7 @@ def energy_by_place(  # noqa: PLR0917
     watts = np.where(energy.measured[at] > 0, energy.watts[at], 0.0)
     table["joules"] = watts * table["measured_hours"] * HOUR
     table["counted_joules"] = table["joules"] * energy.counted[at]
-    sums = table.groupby(_KEYS, dropna=False, sort=True)[_SUMS].sum().reset_index()[list(COLUMNS)]
-    return _scaled(sums, inventory)
+    return table
 
 
 def _scaled(table: pd.DataFrame, inventory: Inventory) -> pd.DataFrame:

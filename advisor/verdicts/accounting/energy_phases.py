@@ -7,7 +7,7 @@ language models. Other inference, and what something else holds back, is not tol
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -42,17 +42,17 @@ def phase_name(phase: Phase, *, generates: bool) -> EnergyPhase:
 
 def phases_of_rows(
     workload_ids: pd.Series, middle: npt.NDArray[np.float64], idle: npt.NDArray[np.bool_],
-    workloads: Sequence[WorkloadVerdict],
+    workloads: Mapping[str, WorkloadVerdict],
 ) -> npt.NDArray[np.object_]:  # fmt: skip
     """The phase of every row by the middle of its time (Unix seconds); `NO_PHASE` where it is no workload's.
+    `workloads`: by id.
 
     A row at rest is idle, whatever the phase around it; one between phases, which nobody judged, is not told.
     """
     out = np.full(len(workload_ids), NO_PHASE, dtype=object)
-    known = {w.id: w for w in workloads}
     for key, rows in workload_ids.reset_index(drop=True).groupby(workload_ids.to_numpy(), sort=False).indices.items():
         at = np.asarray(rows, dtype=np.intp)
-        own = known.get(str(key))
+        own = workloads.get(str(key))
         out[at] = _of_one(own, middle[at]) if own is not None else "not-told"
         out[at[idle[at]]] = "idle"
     return out

@@ -8,6 +8,8 @@ that nobody held while the node was marked as out of service is drained: it was 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -19,6 +21,7 @@ from ..workloads.inventory import Inventory
 from ..workloads.mig import whole_gpus
 
 COLUMNS = ["node", "gpu_uuid", "class", "workload_id", "gpu_hours"]
+_BLOCK_ROWS = 100_000  # of some nodes, at a time
 
 
 def occupancy(
@@ -86,16 +89,38 @@ def _observed(
     *,
     parts: npt.NDArray[np.float64],
 ) -> pd.DataFrame:
-    table = placed(frame, attribution, idle, parts)
-    if table.empty:
-        return pd.DataFrame(columns=COLUMNS)
-    keys = ["node", "gpu_uuid", "class", "workload_id"]
-    return table.groupby(keys, dropna=False, sort=True)["gpu_hours"].sum().reset_index()[COLUMNS]
+    found = summed(placed_by_nodes(frame, attribution, idle, parts), COLUMNS[:4], COLUMNS[4:])
+    return found[COLUMNS] if found is not None else pd.DataFrame(columns=COLUMNS)
 
 
-def placed(frame: Frame, attribution: Attribution, idle: pd.Series, parts: npt.NDArray[np.float64]) -> pd.DataFrame:
-    """Every observed moment once: `COLUMNS` and its ``row`` in the frame's `gpu`. Instances stand under their GPU."""
+def summed(tables: Iterable[pd.DataFrame], keys: list[str], sums: list[str]) -> pd.DataFrame | None:
+    """Sums by keys, in their order, where no two tables have a key in common; None: there is nothing."""
+    found = [
+        table.groupby(keys, dropna=False, sort=True)[sums].sum().reset_index() for table in tables if not table.empty
+    ]
+    if len(found) < 2:
+        return found[0] if found else None
+    return pd.concat(found, ignore_index=True).sort_values(keys, ignore_index=True)
+
+
+def placed_by_nodes(
+    frame: Frame, attribution: Attribution, idle: pd.Series, parts: npt.NDArray[np.float64]
+) -> Iterator[pd.DataFrame]:
+    """As `placed`, some nodes at a time: what is made of the tables needs little memory, however large the fleet is."""
     places = attribution.places
+    if places.empty or frame.gpu.empty:
+        return
+    nodes, names = pd.factorize(frame.gpu["node"])
+    node = nodes[places["row"].to_numpy(int)]
+    rows = np.bincount(node, minlength=len(names))
+    block = ((np.cumsum(rows) - rows) // _BLOCK_ROWS)[node]
+    for number in np.unique(block):
+        yield placed(frame, places[block == number], idle, parts)
+
+
+def placed(frame: Frame, places: pd.DataFrame, idle: pd.Series, parts: npt.NDArray[np.float64]) -> pd.DataFrame:
+    """Every observed moment once: `COLUMNS` and its ``row`` in the frame's `gpu`. Instances stand under their GPU.
+    `places`: of the attribution."""
     if places.empty or frame.gpu.empty:
         return pd.DataFrame(columns=[*COLUMNS, "row"])
     at = places["row"].to_numpy(int)

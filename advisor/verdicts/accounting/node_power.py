@@ -35,11 +35,15 @@ def node_power(frame: Frame, inventory: Inventory, index: GpuIndex, energy: RowE
 def _sums(frame: Frame, whole: pd.DataFrame, energy: RowEnergy) -> dict[str, pd.DataFrame]:
     if frame.gpu.empty:
         return {}
-    gpu = frame.gpu[["node", "gpu_uuid", "ts", "interval_seconds"]].assign(watts=energy.watts)
-    gpu = gpu[~np.isnan(energy.watts)].merge(whole, on=["node", "gpu_uuid"])
-    keys = ["node", "ts", "interval_seconds"]
-    sums = gpu.groupby(keys, sort=True).agg(watts=("watts", "sum"), gpus=("gpu_uuid", "nunique")).reset_index()
-    return {str(node): rows for node, rows in sums.groupby("node", sort=False)}
+    known = ~np.isnan(energy.watts) & frame.gpu_keys.among(whole.itertuples(index=False, name=None))
+    told = frame.gpu.loc[known, ["node", "ts", "interval_seconds"]].assign(
+        watts=energy.watts[known], gpu=frame.gpu_keys.number[known]
+    )
+    keys = ["ts", "interval_seconds"]
+    return {
+        str(node): rows.groupby(keys, sort=True).agg(watts=("watts", "sum"), gpus=("gpu", "nunique")).reset_index()
+        for node, rows in told.groupby("node", sort=False)
+    }
 
 
 def _of_node(rows: pd.DataFrame | None, gpus: int, limits: list[float]) -> NodePower:

@@ -30,8 +30,7 @@ def rest_levels(frame: Frame, index: GpuIndex, rows: pd.DataFrame) -> tuple[Rest
     held, free = rows["rest_power"].to_numpy(float), rows["rest_free_power"].to_numpy(float)
     whole = set(whole_gpus(frame).itertuples(index=False, name=None)) - set(frame.parents.values())
     found = []
-    for key, at in frame.gpu.groupby(["node", "gpu_uuid"], sort=True).indices.items():
-        node, uuid = (str(part) for part in key)  # type: ignore[union-attr]
+    for (node, uuid), at in sorted(frame.gpu_keys.rows(), key=lambda one: one[0]):
         if (node, uuid) not in whole or not quiet[at].any():
             continue
         sku = index.sku(node, uuid)

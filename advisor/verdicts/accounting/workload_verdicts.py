@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from ...core.coded_text import UNSPECIFIED, CodedText, coded
+from ...core.column_rows import ColumnRows
 from ...core.frame import Window
 from ...core.timestamps import minute, span
 from ...core.verdict_types import BottleneckVerdict, Coverage, KindVerdict, Owner, Phase, WorkloadVerdict
@@ -23,8 +24,7 @@ from .missing_metrics import AbsenceReasons, unseen_metrics
 HOUR = 3600.0
 _USAGE = (
     "c", "m", "n", "i", "p", "u_c", "u_m", "u_n", "u_p", "g", "sm", "o", "duty", "i_share", "n_share", "p_share",
-    "tensor_nvlink_correlation", "tensor_fabric_correlation", "power", "clock_ratio", "idle",
-    "g_max", "lost",
+    "tensor_nvlink_correlation", "tensor_fabric_correlation", "clock_ratio", "idle", "g_max", "lost",
 )  # fmt: skip
 
 
@@ -221,23 +221,22 @@ def _explained(verdict: BottleneckVerdict, coverage: Coverage) -> BottleneckVerd
     return BottleneckVerdict(verdict.label, verdict.confidence, verdict.time_shares, (*verdict.evidence, *said))
 
 
-def usage_of(workload_rows: pd.DataFrame, inputs: JudgementInputs) -> pd.DataFrame:
+def usage_of(workload_rows: pd.DataFrame, inputs: JudgementInputs) -> ColumnRows:
     """What each workload used in each of its rows (`Verdicts.usage`). `workload_rows`: the attribution's."""
-    at = workload_rows["row"].to_numpy(int)
-    gpu, own = inputs.gpu_columns, inputs.row_columns
-    table = {
-        "workload_id": workload_rows["workload_id"].to_numpy(),
-        "node": gpu["node"][at],
-        "gpu_uuid": gpu["gpu_uuid"][at],
-        "ts": gpu["ts"][at].astype(float),
+    gpu, measures = inputs.gpu_columns, inputs.row_columns
+    own = {
+        "workload_id": workload_rows["workload_id"].to_numpy(object),
         "seconds": workload_rows["seconds"].to_numpy(float),
         "whole": workload_rows["whole"].to_numpy(bool),
         "shared": workload_rows["shared"].to_numpy(bool),
-        "bottleneck": own["label"][at],
-        "mem_used_ratio": own["mem"][at],
-        "power_watts": own["power"][at],
-        # Work on several nodes without RDMA uses their Ethernet.
-        "u_i": own["exchange"][at],
     }
-    table.update({name: own[name][at] for name in _USAGE if name != "power"})
-    return pd.DataFrame(table, copy=False)
+    told = {
+        **{name: gpu[name] for name in ("node", "gpu_uuid", "ts")},
+        **{name: measures[name] for name in _USAGE},
+        "bottleneck": measures["label"],
+        "mem_used_ratio": measures["mem"],
+        "power_watts": measures["power"],
+        # Work on several nodes without RDMA uses their Ethernet.
+        "u_i": measures["exchange"],
+    }
+    return ColumnRows(own, np.arange(len(workload_rows)), told, workload_rows["row"].to_numpy(np.intp))

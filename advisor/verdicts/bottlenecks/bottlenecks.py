@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from ....rules.policy.thresholds import Threshold
+from ...core.column_rows import with_one_nothing
 from .hysteresis import courses, latched, settled
 from .links import Links
 from .stragglers import Lateness
@@ -62,11 +63,12 @@ def label_rows(
     masks = [latched(enter, stay, along) for (_, enter), (_, stay) in zip(entering, leaving, strict=True)]
     words = np.array([*(name for name, _ in entering), "unknown"], dtype=object)
     host, unknown = words.tolist().index("host-input"), len(words) - 1
-    chosen = np.select(masks, [*range(unknown)], default=unknown)
+    codes = np.arange(unknown, dtype=np.int8)
+    chosen = np.select(masks, [*codes], default=np.int8(unknown))
     loose = np.isin(chosen, [n for n, name in enumerate(words) if name in _LOOSE])
     label = settled(chosen, along, hold_seconds=t["hold_seconds"], loose=loose)
-    rest = [n for n in range(unknown) if n != host]
-    hostless = np.select([masks[n] for n in rest], rest, default=unknown)
+    rest = [code for code in codes if code != host]
+    hostless = np.select([masks[code] for code in rest], rest, default=np.int8(unknown))
     about = {
         "label": words[label], "several": ranks.several,
         "late": ranks.late, "waiting": ranks.waiting, "lost": ranks.lost, "hostless": words[hostless],
@@ -76,9 +78,9 @@ def label_rows(
         "exchange": r["i"],
         "lacks": np.where(_works_thinly(r, t) & (label == unknown) & ~fault, links.lacks, ""),
         "coarse": r["sample_seconds"] > t["correlation_sample_max"],
-        **{name: gpu[name].to_numpy() for name in ("node", "gpu_uuid", "gpu_index")},
+        **{name: gpu[name] for name in ("node", "gpu_uuid", "gpu_index")},
     }  # fmt: skip
-    return rows.assign(**about)
+    return with_one_nothing(rows.assign(**about))
 
 
 def _thinly_served(r: Numbers, t: Mapping[str, float], links: Links) -> Mask:

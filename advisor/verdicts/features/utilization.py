@@ -225,13 +225,17 @@ def _at_rows(gpu: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
     if table.empty:
         return table.reindex(range(len(gpu))).set_axis(gpu.index)
     node, ts, length = gpu["node"].to_numpy(object), gpu["ts"].to_numpy(float), gpu["interval_seconds"].to_numpy(float)
-    values = table.to_numpy(np.float64)
-    found = _taken(values, _places(table.index, node, ts, length))
-    missing = np.isnan(found).all(axis=1)
+    values = {str(name): table[name].to_numpy(np.float64) for name in table.columns}
+    places = _places(table.index, node, ts, length)
+    # Column by column: of a matrix none goes as long as one of them is needed.
+    found = {name: _taken(column, places) for name, column in values.items()}
+    missing = np.logical_and.reduce([np.isnan(column) for column in found.values()])
     if missing.any():
         hour = np.ceil(ts[missing] / HOUR) * HOUR
-        found[missing] = _taken(values, _places(table.index, node[missing], hour, np.full(len(hour), HOUR)))
-    return pd.DataFrame(found, index=gpu.index, columns=table.columns)
+        around = _places(table.index, node[missing], hour, np.full(len(hour), HOUR))
+        for name, column in found.items():
+            column[missing] = _taken(values[name], around)
+    return pd.DataFrame(found, index=gpu.index, copy=False)
 
 
 def _places(index: pd.Index, *wanted: npt.NDArray) -> npt.NDArray[np.intp]:
@@ -244,5 +248,5 @@ def _places(index: pd.Index, *wanted: npt.NDArray) -> npt.NDArray[np.intp]:
 
 
 def _taken(values: Floats, places: npt.NDArray[np.intp]) -> Floats:
-    """The rows at these places, NaN where there is none."""
-    return np.where((places >= 0)[:, None], values[places], np.nan)
+    """The values at these places, NaN where there is none."""
+    return np.where(places >= 0, values[places], np.nan)

@@ -221,11 +221,12 @@ def test_power_at_work_leaves_idle_rows_out() -> None:
     w = workload(features={"power_watts": 300.0, "power_over_idle": 3.0})
     rows = usage(w)
     rows.loc[::2, ["bottleneck", "power_watts"]] = ["idle", 100.0]
-    (group,) = groups_of(verdicts([node()], [w], uses=[rows]))
-    found = power_at_work(rows, group, 336.0)
+    known = verdicts([node()], [w], uses=[rows])
+    (group,) = groups_of(known)
+    found = power_at_work(known, group)
     assert (found.watts, found.idle_watts) == (pytest.approx(400.0), pytest.approx(100.0))
     assert found.hours_per_month == pytest.approx(8 * 730 / 2)
-    assert power_at_work(rows.assign(power_watts=float("nan")), group, 336.0) is None
+    assert power_at_work(verdicts([node()], [w], uses=[rows.assign(power_watts=float("nan"))]), group) is None
 
 
 def ways() -> list[Recommendation]:
