@@ -53,6 +53,7 @@ def measured_rows(frame: Frame, book: Rulebook) -> MeasuredRows:
     rows, ports = measures(frame, index, port_traffic(frame, book), book)
     rows, power_doubts = at_rest(frame, index, rows, book, sound.contradicted)
     links = links_of(frame, index, rows, ports, attribution, book)
+    del ports  # of a large fleet they are a tenth of all memory
     ranks = lateness(frame.gpu, rows, attribution.workload_rows, book.bottlenecks)
     rows = label_rows(frame.gpu, rows, ranks, links, book.bottlenecks)
     doubts = (*sound.doubts, *power_doubts)

@@ -183,9 +183,10 @@ class Verdicts:
     was generated and drawn in the same hours; `power`: by node, of all its GPUs at once.
     `usage`: one row per workload, GPU and interval, for predictions. Columns: ``workload_id, node, gpu_uuid, ts``,
     ``seconds`` (observed by this workload), ``u_c, u_m, u_n, u_i, u_p`` (use relative to what the SKU sustains, NaN:
-    unknown), ``c, m, n, i, p`` (relative to the peak), ``g, g_max`` (engine active, mean and highest), ``sm``, ``clock_ratio``,
-    ``lost`` (share of time its waiting ranks lose to a late one), ``duty``, ``tensor_nvlink_correlation``,
-    ``tensor_fabric_correlation``, ``bottleneck`` (label of that row), ``mem_used_ratio``, ``power_watts``.
+    unknown), ``c, m, n, i, p`` (relative to the peak), ``g, g_max`` (engine active, mean and highest), ``sm``,
+    ``clock_ratio``, ``lost`` (share of time its waiting ranks lose to a late one), ``duty``,
+    ``tensor_nvlink_correlation``, ``tensor_fabric_correlation``, ``bottleneck`` (label of that row),
+    ``mem_used_ratio``, ``power_watts``.
     `waste_ready`: workload id -> whether the hours of its series reach the coverage floor for waste verdicts (a service
     that is started anew every day is still the same service); where not, the verdict's evidence says from when one will
     be possible.
