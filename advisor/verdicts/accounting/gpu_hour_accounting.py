@@ -21,7 +21,7 @@ from ..workloads.inventory import Inventory
 from ..workloads.mig import whole_gpus
 
 COLUMNS = ["node", "gpu_uuid", "class", "workload_id", "gpu_hours"]
-_BLOCK_ROWS = 100_000  # of some nodes, at a time
+BLOCK_ROWS = 25_000
 
 
 def occupancy(
@@ -100,20 +100,26 @@ def summed(tables: Iterable[pd.DataFrame], keys: list[str], sums: list[str]) -> 
     ]
     if len(found) < 2:
         return found[0] if found else None
-    return pd.concat(found, ignore_index=True).sort_values(keys, ignore_index=True)
+    # A table in which nobody holds anything has no text among its workloads.
+    return pd.concat(found, ignore_index=True).infer_objects().sort_values(keys, ignore_index=True)
 
 
 def placed_by_nodes(
-    frame: Frame, attribution: Attribution, idle: pd.Series, parts: npt.NDArray[np.float64]
+    frame: Frame,
+    attribution: Attribution,
+    idle: pd.Series,
+    parts: npt.NDArray[np.float64],
+    block_rows: int = BLOCK_ROWS,
 ) -> Iterator[pd.DataFrame]:
-    """As `placed`, some nodes at a time: what is made of the tables needs little memory, however large the fleet is."""
+    """As `placed`, nodes of so many rows at a time: what is made of the tables needs little memory, however large the
+    fleet is."""
     places = attribution.places
     if places.empty or frame.gpu.empty:
         return
     nodes, names = pd.factorize(frame.gpu["node"])
     node = nodes[places["row"].to_numpy(int)]
     rows = np.bincount(node, minlength=len(names))
-    block = ((np.cumsum(rows) - rows) // _BLOCK_ROWS)[node]
+    block = ((np.cumsum(rows) - rows) // block_rows)[node]
     for number in np.unique(block):
         yield placed(frame, places[block == number], idle, parts)
 

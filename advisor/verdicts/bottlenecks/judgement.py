@@ -29,7 +29,7 @@ from .row_labels import RowLabels
 
 # Of the gangs found on simulated fleets some nine in ten are a job with exactly its GPUs.
 INFERRED_SHARE = 0.9
-_BATCH_ROWS = 20_000  # judged at a time
+BATCH_ROWS = 20_000
 _FROM_ACTIVITY = coded(
     "inferred-from-activity",
     "Inferred from GPU activity: run times and GPUs are estimates. No scheduler, label or process names this workload.",
@@ -107,16 +107,17 @@ def pieces_of(attribution: Attribution) -> list[Piece]:
     return [Piece(session, groups.get(session.workload_id, nothing)) for session in attribution.sessions]
 
 
-def judge_pieces(pieces: Iterable[Piece], inputs: JudgementInputs) -> list[Judgement]:
-    """One judgement for each piece, in their order."""
-    return [judged for some in _batches(pieces) for judged in _judge_batch(some, inputs)]
+def judge_pieces(pieces: Iterable[Piece], inputs: JudgementInputs, batch_rows: int = BATCH_ROWS) -> list[Judgement]:
+    """One judgement for each piece, in their order. `batch_rows`: judged at a time, so that the memory in which they
+    are judged does not grow with the fleet."""
+    return [judged for some in _batches(pieces, batch_rows) for judged in _judge_batch(some, inputs)]
 
 
-def _batches(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
-    """The pieces by so many rows that the memory in which they are judged does not grow with the fleet."""
+def _batches(pieces: Iterable[Piece], most_rows: int) -> Iterator[list[Piece]]:
+    """The pieces by so many rows; one that has more of them is by itself."""
     batch, rows = list[Piece](), 0
     for piece in pieces:
-        if batch and rows + len(piece.rows) > _BATCH_ROWS:
+        if batch and rows + len(piece.rows) > most_rows:
             yield batch
             batch, rows = [], 0
         batch.append(piece)

@@ -3,7 +3,9 @@
 import dataclasses
 
 import numpy as np
+import pandas as pd
 import pytest
+from skuwise.advisor.verdicts.accounting.gpu_hour_accounting import COLUMNS, placed_by_nodes, summed
 from skuwise.advisor.verdicts.accounting.nodes import node_facts
 from skuwise.advisor.verdicts.bottlenecks.judgement import JudgementInputs, Piece, judge_pieces, pieces_of
 from skuwise.advisor.verdicts.features.features import Observed, features
@@ -59,3 +61,30 @@ def test_verdicts_on_many_are_those_on_each_alone(judged: tuple[list[Piece], Jud
     assert {"compute", "hbm-bandwidth", "idle", "unknown"} <= {one.bottleneck.label for one in together}
     assert [one.by_shape is not None for one in together] == [piece.by_shape for piece in pieces]
     assert judge_pieces([], inputs) == []
+
+
+@pytest.mark.parametrize("rows", [1, 100, 300])
+def test_verdicts_are_the_same_by_whatever_batches(judged: tuple[list[Piece], JudgementInputs], rows: int) -> None:
+    pieces, inputs = judged
+    assert judge_pieces(pieces, inputs, batch_rows=rows) == judge_pieces(pieces, inputs)
+
+
+def test_hours_are_the_same_by_whatever_nodes_at_a_time() -> None:
+    b = FrameBuilder(hours=30)
+    for name in ("n2", "n1", "n3"):
+        rests, works = b.node(name, gpus=2)
+        b.use(HELD, node=name, uuid=rests)
+        b.use(TRAINING, node=name, uuid=works)
+        if name != "n3":  # nobody's
+            b.work(f"works-{name}", [(name, works)], start=5.0, end=20.0)
+    measured = measured_rows(b.frame(), rulebook())
+    given = (measured.frame, measured.attribution, measured.rows["idle"], measured.parts)
+    tables = list(placed_by_nodes(*given, block_rows=1))
+    assert [table["node"].unique().tolist() for table in tables] == [["n2"], ["n1"], ["n3"]]
+    (whole,) = placed_by_nodes(*given)
+    wanted = summed([whole], COLUMNS[:4], COLUMNS[4:])
+    assert wanted is not None and len(wanted) == 8  # two GPUs of three nodes, and two of them worked for a while
+    found = summed(tables, COLUMNS[:4], COLUMNS[4:])
+    assert found is not None
+    pd.testing.assert_frame_equal(found, wanted)
+    assert summed([], COLUMNS[:4], COLUMNS[4:]) is None
