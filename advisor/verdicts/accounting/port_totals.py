@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from ....agent.metrics import BIN_EDGES
-from ...core.histogram_array import BinsArray, bins_quantile
+from ...core.column_rows import ColumnRows, rows_of
+from ...core.histogram_array import bins_quantile
 
 _EDGES = np.array(BIN_EDGES)
 # A port that exceeds this share of its line rate is in use.
@@ -60,7 +60,7 @@ def port_totals(fabric: pd.DataFrame) -> Mapping[str, NodePorts]:
     names = [f"{device}/{int(port)}" for device, port in zip(first["device"], first["port"], strict=True)]
     is_compute = (fabric["role"] == "compute").to_numpy()
     plain = ~np.isin(np.arange(len(names)), code[(fabric["link_layer"] != "Ethernet").to_numpy()])
-    ours = _compute_ports(fabric[is_compute], code[is_compute], names)
+    ours = _compute_ports(rows_of(fabric).where(is_compute), code[is_compute], names)
     has_other = np.isin(np.arange(len(names)), code[~is_compute])
     found: dict[str, tuple[list[PortTotals], list[str], bool]] = {}
     for n, node in enumerate(first["node"]):
@@ -74,15 +74,13 @@ def port_totals(fabric: pd.DataFrame) -> Mapping[str, NodePorts]:
     }
 
 
-def _compute_ports(rows: pd.DataFrame, code: Ints, names: list[str]) -> dict[int, PortTotals]:
+def _compute_ports(rows: ColumnRows, code: Ints, names: list[str]) -> dict[int, PortTotals]:
     """The totals of each port that is one of a compute fabric in some row. `code`: the port of each row."""
     count = len(names)
-    mean, most, observed, ts = (
-        rows[name].to_numpy(float) for name in ("util_mean", "util_max", "observed_seconds", "ts")
-    )
+    mean, most, observed, ts = (rows.floats(name) for name in ("util_mean", "util_max", "observed_seconds", "ts"))
     read = np.where(np.isnan(mean), 0.0, np.nan_to_num(observed))
     highest = np.where(np.isnan(most), mean, most)
-    active = rows["active_fraction"].to_numpy(float)
+    active = rows.floats("active_fraction")
     told = ~np.isnan(active)
     with np.errstate(invalid="ignore"):
         share = np.bincount(code[told], active[told], count) / np.bincount(code[told], minlength=count)
@@ -90,15 +88,15 @@ def _compute_ports(rows: pd.DataFrame, code: Ints, names: list[str]) -> dict[int
     seconds, whole = np.bincount(code, read, count), np.bincount(code, np.nan_to_num(observed), count)
     still = np.bincount(code, np.where(highest == 0, read, 0.0), count)
     peak, last = _highest(code, most, count), _highest(code[in_use], ts[in_use], count)
-    rate, layers = _last(code, rows["line_rate_bytes_per_second"].to_numpy(float), count), rows["link_layer"].to_numpy()
-    ends = {int(port): n for n, port in enumerate(code)}
+    rate, layers = _last(code, rows.floats("line_rate_bytes_per_second"), count), rows["link_layer"]
+    ports, back = np.unique(code[::-1], return_index=True)  # the last row of each
     bins = _seconds_in_bins(rows, code, count)
     return {
         n: PortTotals(
             names[n], layers[end], float(seconds[n]), float(whole[n]), float(still[n]), float(rate[n]), float(share[n]),
             float(peak[n]), bins_quantile(bins[n], 0.995), float(last[n]),
         )
-        for n, end in ends.items()
+        for n, end in zip(ports.tolist(), (len(code) - 1 - back).tolist(), strict=True)
     }  # fmt: skip
 
 
@@ -117,21 +115,22 @@ def _last(code: Ints, values: Floats, count: int) -> Floats:
     return out
 
 
-def _seconds_in_bins(rows: pd.DataFrame, code: Ints, count: int) -> Floats:
+def _seconds_in_bins(rows: ColumnRows, code: Ints, count: int) -> Floats:
     """Each port's seconds by how much of the line rate it used: its rows' bins; a row without bins counts with its
     highest value."""
-    bins = cast("BinsArray", rows["util_bins"].array)
-    have = ~bins.isna()
+    bins = rows.table["util_bins"]
+    have = ~np.isnan(bins[rows.at, 0])
+    at = rows.at[have]
     total = np.zeros((count, len(_EDGES)))
     for n in range(len(_EDGES)):
-        total[:, n] = np.bincount(code[have], bins.matrix[have, n], count)
-    most = rows["util_max"].to_numpy(float)
+        total[:, n] = np.bincount(code[have], bins[at, n], count)
+    most = rows.floats("util_max")
     bare = ~have & ~np.isnan(most)
     if bare.any():
-        weight, whose, from_max = rows["observed_seconds"].to_numpy(float)[bare], code[bare], most[bare]
+        weight, whose, from_max = rows.floats("observed_seconds")[bare], code[bare], most[bare]
         # A row whose highest second lies in this bin, and whose 95th percentile lies where it lies: 95 % of its seconds
         # are no higher than the latter.
-        p95 = rows["util_p95"].to_numpy(float)[bare]
+        p95 = rows.floats("util_p95")[bare]
         for values, share in ((from_max, 0.05), (np.where(np.isnan(p95), from_max, p95), 0.95)):
             slots = np.clip(np.searchsorted(_EDGES, values, side="right") - 1, 0, len(_EDGES) - 1)
             np.add.at(total, (whose, slots), share * weight)
