@@ -84,10 +84,13 @@ def links_of(  # noqa: PLR0917
     inside, spans, apart, job = _works(frame, attribution)
     found = {str(name): ports[name].to_numpy(float) for name in ports.columns}
     known = found["known"] == 1.0
-    # RDMA ports that carry nothing of a job on several nodes are not the ones it uses; then Ethernet must be seen.
-    used = (found["rdma"] >= level["network_used_min"]) | (found["has_ethernet"] == 1.0)
+    # RDMA ports that carry nothing of a job on several nodes are not the ones it uses; then Ethernet must be seen. And
+    # little on RDMA is no silence where Ethernet may carry the rest.
+    ethernet = found["has_ethernet"] == 1.0
+    used = (found["rdma"] >= level["network_used_min"]) | ethernet
     known &= used | ~spans
-    quiet = known & (found["loud"] == 0.0)
+    unseen = known & (found["loud"] == 0.0) & spans & ~ethernet
+    quiet = known & (found["loud"] == 0.0) & ~unseen
     # What one node of a job does not tell, the others' silence does not either.
     known, quiet = (_all_of(mask, gpu, job) for mask in (known, quiet))
     sku = index.rows
@@ -100,7 +103,7 @@ def links_of(  # noqa: PLR0917
         ("pcie", inside & ~has_nvlink & np.isnan(within)),
         ("ports", spans & ~(found["ports"] > 0)),
         ("rdma", spans & (found["ports"] > 0) & (found["sure"] != 1.0)),
-        ("ethernet", spans & (found["sure"] == 1.0) & ~used),
+        ("ethernet", (spans & (found["sure"] == 1.0) & ~used) | unseen),
         ("gap", spans & (found["sure"] == 1.0) & used & ~known),
     )
     lacks = np.zeros(len(gpu), dtype=np.intp)  # bit by bit
