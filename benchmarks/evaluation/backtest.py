@@ -135,15 +135,16 @@ def _bare_activity(finding: Finding, late: Verdicts) -> float | None:
     """Share of the second week in which the GPUs found idle worked, held by a workload or by nobody."""
     hours = sum(b.hours - b.idle_hours for b in late.bare if b.gpu_uuid in finding.gpus)
     span = sum(b.hours for b in late.bare if b.gpu_uuid in finding.gpus)
-    mine = late.usage[late.usage["gpu_uuid"].isin(finding.gpus)]
-    hours += float(mine.loc[~mine["idle"].astype(bool), "seconds"].sum()) / 3600
-    span += float(mine["seconds"].sum()) / 3600
+    mine = late.usage.where(np.isin(late.usage["gpu_uuid"], finding.gpus))
+    hours += mine.where(~mine.flags("idle")).sum("seconds") / 3600
+    span += mine.sum("seconds") / 3600
     return hours / span if span > 0 else None
 
 
 def _held_activity(finding: Finding, early: Verdicts, late: Verdicts) -> float | None:
     """Share of the second week in which the same series, where it still held GPUs, was active on them."""
     series: Mapping[str, str] = {w.id: w.series_id for w in (*early.workloads, *late.workloads)}
-    mine = late.usage[late.usage["workload_id"].map(series) == series.get(finding.workload or "")]
-    total = float(mine["seconds"].sum())
-    return float(mine.loc[~mine["idle"].astype(bool), "seconds"].sum()) / total if total > 0 else None
+    own = series.get(finding.workload or "")
+    mine = late.used(w.id for w in late.workloads if w.series_id == own)
+    total = mine.sum("seconds")
+    return mine.where(~mine.flags("idle")).sum("seconds") / total if total > 0 else None
