@@ -30,6 +30,11 @@ class GpuKeys:
         keys = tuple((nodes[pair // len(uuids)], uuids[pair % len(uuids)]) for pair in pairs.tolist())
         return cls(keys, number.astype(np.intp))
 
+    def nodes(self) -> tuple[Ints, npt.NDArray[np.object_]]:
+        """The number of each row's node, and the names of the nodes, in the order in which they come first."""
+        codes, names = pd.factorize(np.array([node for node, _ in self.keys], dtype=object))
+        return codes.astype(np.intp)[self.number], names
+
     def rows(self) -> Iterator[tuple[Key, Ints]]:
         """Each GPU with the rows of it, in rising order."""
         order = np.argsort(self.number, kind="stable").astype(np.intp)

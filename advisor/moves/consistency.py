@@ -62,8 +62,10 @@ def _works_meanwhile(verdicts: Verdicts, group: Group, found: FindingContext) ->
 def _uses_more(verdicts: Verdicts, group: Group, found: FindingContext) -> str | None:
     """Rows with a limit and a use above what the finding calls the most."""
     most = next((e.threshold for e in found.finding.evidence if e.metric == "use_p99"), None)
+    if not isinstance(most, float):
+        return None
     usage = verdicts.usage_of({w.id for w in group.workloads}, *_USES, "bottleneck", "seconds")
-    if not isinstance(most, float) or usage.empty:
+    if usage.empty:
         return None
     used = np.fmax.reduce([usage[name].to_numpy(float) for name in _USES])
     with np.errstate(invalid="ignore"):

@@ -58,9 +58,10 @@ def main() -> None:
     sources = [nvml, GpmSource(session, MAX_GAP_SECONDS), links]
     for name, *arguments in steps:
         answer: object = None
-        if name in ("open", "read") and clock is not None:
-            clock.set(sum(arguments))
+        if name in ("open", "read"):
             reading_at = _instant(sum(arguments)).monotonic_seconds
+            if clock is not None:
+                clock.set(sum(arguments))
         if name == "open":
             session.open(_instant(arguments[0]))
             answer = dataclasses.asdict(session.fault.of("source", "nvml")) if session.fault else None

@@ -16,7 +16,7 @@ import pandas as pd
 from ...core.frame import Frame
 from ..workloads.attribution import Attribution
 from ..workloads.inventory import Inventory
-from .gpu_hour_accounting import placed
+from .gpu_hour_accounting import placed_by_nodes, summed
 
 Floats = npt.NDArray[np.float64]
 
@@ -70,7 +70,10 @@ def daily_hours(  # noqa: PLR0917
     """
     spans = node_spans(frame, inventory)
     totals = occupancy.assign(workload_id=_ids(occupancy["workload_id"])).groupby(_USE)["gpu_hours"].sum()
-    observed = _observed(frame, placed(frame, attribution.places, idle, parts), spans)
+    tables = (_by_day(frame, table, spans) for table in placed_by_nodes(frame, attribution, idle, parts))
+    observed = summed(tables, list(COLUMNS[:4]), list(COLUMNS[4:]))
+    if observed is None:
+        observed = pd.DataFrame({name: pd.Series(dtype=object) for name in COLUMNS})
     if not observed.empty:
         seen = observed.groupby(_USE)["gpu_hours"].transform("sum")
         wanted = totals.reindex(pd.MultiIndex.from_frame(observed[_USE])).to_numpy(float)
@@ -84,11 +87,9 @@ def daily_hours(  # noqa: PLR0917
     return whole[whole["gpu_hours"] > 0].sort_values(list(COLUMNS[:4]), ignore_index=True)
 
 
-def _observed(frame: Frame, table: pd.DataFrame, spans: Mapping[str, NodeSpan]) -> pd.DataFrame:
-    """By node, class, workload and day, before it is held to the totals."""
+def _by_day(frame: Frame, table: pd.DataFrame, spans: Mapping[str, NodeSpan]) -> pd.DataFrame:
+    """`COLUMNS` of each moment, cut at the ends of days, before they are held to the totals."""
     table = table[table["node"].isin(list(spans))]
-    if table.empty:
-        return pd.DataFrame({name: pd.Series(dtype=object) for name in COLUMNS})
     at = table["row"].to_numpy(int)
     end = frame.gpu["ts"].to_numpy(float)[at]
     begin = end - frame.gpu["interval_seconds"].to_numpy(float)[at]
@@ -104,14 +105,13 @@ def _observed(frame: Frame, table: pd.DataFrame, spans: Mapping[str, NodeSpan]) 
     overlap = np.clip(np.minimum(end[taken], day + DAY) - np.maximum(begin[taken], day), 0.0, None)
     whole = np.bincount(taken, overlap, minlength=len(table))[taken]
     share = np.where(whole > 0, overlap / np.where(whole > 0, whole, 1.0), 1.0 / count[taken])
-    cut = pd.DataFrame(
+    return pd.DataFrame(
         {
             "node": table["node"].astype(str).to_numpy()[taken], "class": table["class"].to_numpy()[taken],
             "workload_id": _ids(table["workload_id"]).to_numpy()[taken], "day": day,
             "gpu_hours": table["gpu_hours"].to_numpy(float)[taken] * share,
         }
     )  # fmt: skip
-    return cut.groupby(list(COLUMNS[:4]), sort=True)["gpu_hours"].sum().reset_index()
 
 
 def _unobserved(

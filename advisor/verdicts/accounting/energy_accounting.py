@@ -58,7 +58,7 @@ def energy_by_place(  # noqa: PLR0917
 def _with_energy(
     table: pd.DataFrame, frame: Frame, idle: pd.Series, energy: RowEnergy, workloads: Mapping[str, WorkloadVerdict]
 ) -> pd.DataFrame:
-    """The table of `placed` with the rest of `COLUMNS`."""
+    """A table of `placed_by_nodes` with the rest of `COLUMNS`."""
     at = table["row"].to_numpy(int)
     middle = frame.gpu["ts"].to_numpy(float)[at] - frame.gpu["interval_seconds"].to_numpy(float)[at] / 2
     table["idle"] = idle.to_numpy(bool)[at]

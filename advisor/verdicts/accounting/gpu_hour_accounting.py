@@ -111,24 +111,23 @@ def placed_by_nodes(
     parts: npt.NDArray[np.float64],
     block_rows: int = BLOCK_ROWS,
 ) -> Iterator[pd.DataFrame]:
-    """As `placed`, nodes of so many rows at a time: what is made of the tables needs little memory, however large the
-    fleet is."""
+    """Every observed moment once: `COLUMNS` and its ``row`` in the frame's `gpu`. Instances stand under their GPU.
+
+    Nodes of so many rows come at a time: what is made of the tables needs little memory, however large the fleet is.
+    """
     places = attribution.places
     if places.empty or frame.gpu.empty:
         return
-    nodes, names = pd.factorize(frame.gpu["node"])
+    nodes, names = frame.gpu_keys.nodes()
     node = nodes[places["row"].to_numpy(int)]
     rows = np.bincount(node, minlength=len(names))
     block = ((np.cumsum(rows) - rows) // block_rows)[node]
     for number in np.unique(block):
-        yield placed(frame, places[block == number], idle, parts)
+        yield _placed(frame, places[block == number], idle, parts)
 
 
-def placed(frame: Frame, places: pd.DataFrame, idle: pd.Series, parts: npt.NDArray[np.float64]) -> pd.DataFrame:
-    """Every observed moment once: `COLUMNS` and its ``row`` in the frame's `gpu`. Instances stand under their GPU.
-    `places`: of the attribution."""
-    if places.empty or frame.gpu.empty:
-        return pd.DataFrame(columns=[*COLUMNS, "row"])
+def _placed(frame: Frame, places: pd.DataFrame, idle: pd.Series, parts: npt.NDArray[np.float64]) -> pd.DataFrame:
+    """The same of some of the attribution's `places`."""
     at = places["row"].to_numpy(int)
     table = pd.DataFrame(
         {

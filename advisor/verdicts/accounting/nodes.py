@@ -92,7 +92,7 @@ def _observed_hours(frame: Frame, attribution: Attribution) -> dict[str, float]:
     at = places["row"].to_numpy(np.intp)
     # An instance's time is its GPU's already.
     own = frame.gpu_keys.among(whole_gpus(frame).itertuples(index=False, name=None))[at]
-    codes, names = pd.factorize(frame.gpu["node"])
+    codes, names = frame.gpu_keys.nodes()
     hours = np.bincount(codes[at[own]], weights=places["seconds"].to_numpy(float)[own], minlength=len(names)) / 3600
     return {str(name): float(told) for name, told in zip(names, hours, strict=True)}
 

@@ -61,14 +61,14 @@ def label_rows(
     entering, leaving = (_answers(r, levels, fault, idle, ranks, links) for levels in (t, _leaving(t)))
     along = courses(gpu)
     masks = [latched(enter, stay, along) for (_, enter), (_, stay) in zip(entering, leaving, strict=True)]
-    words = np.array([*(name for name, _ in entering), "unknown"], dtype=object)
-    host, unknown = words.tolist().index("host-input"), len(words) - 1
-    codes = np.arange(unknown, dtype=np.int8)
-    chosen = np.select(masks, [*codes], default=np.int8(unknown))
-    loose = np.isin(chosen, [n for n, name in enumerate(words) if name in _LOOSE])
+    names = [*(name for name, _ in entering), "unknown"]
+    *codes, unknown = np.arange(len(names), dtype=np.int8)
+    chosen = np.select(masks, codes, default=unknown)
+    loose = np.isin(chosen, [n for n, name in enumerate(names) if name in _LOOSE])
     label = settled(chosen, along, hold_seconds=t["hold_seconds"], loose=loose)
-    rest = [code for code in codes if code != host]
-    hostless = np.select([masks[code] for code in rest], rest, default=np.int8(unknown))
+    rest = [code for code in codes if names[code] != "host-input"]
+    hostless = np.select([masks[code] for code in rest], rest, default=unknown)
+    words = np.array(names, dtype=object)
     about = {
         "label": words[label], "several": ranks.several,
         "late": ranks.late, "waiting": ranks.waiting, "lost": ranks.lost, "hostless": words[hostless],

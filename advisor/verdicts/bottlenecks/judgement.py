@@ -38,13 +38,11 @@ _FROM_ACTIVITY = coded(
 
 @dataclass(frozen=True)
 class JudgementInputs:
-    """What every piece is judged on. `rows`: the measures of the frame's GPU rows, with the label of each; `nodes`: by
-    name; `tables`: the columns of the frame's `gpu` and of `rows` as arrays; `labels`: of `rows`; `engines`: what
-    the inference engines within workloads told, by workload."""
+    """What every piece is judged on. `nodes`: by name; `tables`: the columns of the frame's `gpu` and of its measures;
+    `labels`: of the same rows; `engines`: what the inference engines within workloads told, by workload."""
 
     frame: Frame
     index: GpuIndex
-    rows: pd.DataFrame
     nodes: Mapping[str, NodeFacts]
     book: Rulebook
     tables: RowTables
@@ -55,12 +53,13 @@ class JudgementInputs:
     def of(
         cls, frame: Frame, index: GpuIndex, rows: pd.DataFrame, nodes: Iterable[NodeFacts], book: Rulebook
     ) -> JudgementInputs:
-        """The inputs, its columns taken out once: every workload takes its rows from them."""
+        """The inputs, their columns taken out once: every workload takes its rows from them. `rows`: the measures, with
+        the label of each."""
         by_name = {node.node: node for node in nodes}
         told = engine_facts(frame.serving)
         uuid = pd.factorize(frame.gpu["gpu_uuid"], sort=True)[0].astype(np.intp)
         tables = RowTables(columns_of(frame.gpu), columns_of(rows), uuid)
-        return cls(frame, index, rows, by_name, book, tables, RowLabels.of(tables.measures), told)
+        return cls(frame, index, by_name, book, tables, RowLabels.of(tables.measures), told)
 
     @property
     def gpu_columns(self) -> Columns:

@@ -89,8 +89,9 @@ def links_of(  # noqa: PLR0917
     ethernet = found["has_ethernet"] == 1.0
     used = (found["rdma"] >= level["network_used_min"]) | ethernet
     known &= used | ~spans
-    unseen = known & (found["loud"] == 0.0) & spans & ~ethernet
-    quiet = known & (found["loud"] == 0.0) & ~unseen
+    silent = known & (found["loud"] == 0.0)
+    unseen = silent & spans & ~ethernet
+    quiet = silent & ~unseen
     # What one node of a job does not tell, the others' silence does not either.
     known, quiet = (_all_of(mask, gpu, job) for mask in (known, quiet))
     sku = index.rows
@@ -111,7 +112,7 @@ def links_of(  # noqa: PLR0917
         lacks |= mask.astype(np.intp) << n
     words = [",".join(name for n, (name, _) in enumerate(told) if code >> n & 1) for code in range(1 << len(told))]
     return Links(
-        inside=inside, spans=spans, apart=apart, alone=_alone(gpu, rows, attribution), wire=found["wire"],
+        inside=inside, spans=spans, apart=apart, alone=_alone(frame, rows, attribution), wire=found["wire"],
         wire_bytes=found["bytes"], ethernet=found["ethernet"], wire_known=known, wire_quiet=quiet, within=within,
         bridged=has_nvlink, lacks=np.array(words, dtype=object)[lacks],
     )  # fmt: skip
@@ -125,7 +126,7 @@ def _works(frame: Frame, attribution: Attribution) -> tuple[Mask, Mask, Mask, In
     job, numbers = np.full(count, -1, dtype=np.intp), {}
     own = attribution.workload_rows
     at, (codes, ids) = own["row"].to_numpy(np.intp), pd.factorize(own["workload_id"])
-    node_codes, nodes = pd.factorize(frame.gpu["node"])
+    node_codes, nodes = frame.gpu_keys.nodes()
     # Each workload on each of its nodes, and the rows of it there.
     pairs = grouped(codes, node_codes[at], len(ids))
     mates = _mates(attribution.sessions)
@@ -155,9 +156,9 @@ def _works(frame: Frame, attribution: Attribution) -> tuple[Mask, Mask, Mask, In
     return inside, spans, surely, job
 
 
-def _alone(gpu: pd.DataFrame, rows: pd.DataFrame, attribution: Attribution) -> Mask:
+def _alone(frame: Frame, rows: pd.DataFrame, attribution: Attribution) -> Mask:
     """Whether no other workload works on the row's node at its time, on GPUs that somebody holds."""
-    out = np.zeros(len(gpu), dtype=np.bool_)
+    out = np.zeros(len(frame.gpu), dtype=np.bool_)
     own = attribution.workload_rows
     at = own["row"].to_numpy(int)
     if not len(at):
@@ -165,8 +166,8 @@ def _alone(gpu: pd.DataFrame, rows: pd.DataFrame, attribution: Attribution) -> M
     works = ~rows["quiet"].to_numpy(bool)[at]
     at, code = at[works], pd.factorize(own["workload_id"])[0][works]
     # Rows of different lengths of one moment lie in the same hour.
-    hour = np.ceil(gpu["ts"].to_numpy(float)[at] / HOUR).astype(np.int64)
-    nodes, names = pd.factorize(gpu["node"])
+    hour = np.ceil(frame.gpu["ts"].to_numpy(float)[at] / HOUR).astype(np.int64)
+    nodes, names = frame.gpu_keys.nodes()
     groups = grouped(nodes[at], hour, len(names))
     first = np.zeros(len(groups), dtype=np.intp)
     first[groups.of_row] = code  # of one of its workloads

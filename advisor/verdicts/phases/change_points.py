@@ -83,7 +83,7 @@ def cut_pieces(
 ) -> list[Cut]:
     """Where each workload changes what it does. `judgements`: over all rows of each; `places`: whose each moment was
     (`Attribution.places`)."""
-    shared = np.zeros(len(inputs.rows), dtype=np.bool_)
+    shared = np.zeros(len(inputs.frame.gpu), dtype=np.bool_)
     shared[places.loc[places["shared"].to_numpy(bool), "row"].to_numpy(int)] = True
     rows = PieceRows.of(inputs.tables, [piece.rows for piece in pieces])
     waits = np.array([whole.kind.label in DEMANDED for whole in judgements], dtype=np.bool_)

@@ -79,12 +79,12 @@ def index_gpus(frame: Frame, catalog: Catalog) -> GpuIndex:
         table = table[~table.index.duplicated(keep="last")]
     place = {key: n for n, key in enumerate(table.index)}
     known = np.array([place.get(key, -1) for key in frame.gpu_keys.keys], dtype=np.intp)
-    at = SkuRows(table, known[frame.gpu_keys.number], frame.gpu.index)
+    at_rows = SkuRows(table, known[frame.gpu_keys.number], frame.gpu.index)
     cut = [one for one in records(frame.gpus) if one["kind"] == "mig"]
     named = {(str(one["node"]), str(one["gpu_uuid"])): text(one["mig_profile"]) for one in cut}
     profiles = {key: name for key, name in named.items() if name is not None}
     slices = {key: slices_of(profiles.get(key), skus.get(gpu) or skus.get(key)) for key, gpu in frame.parents.items()}
-    return GpuIndex(table, at, skus, tuple(unknown), profiles, slices)
+    return GpuIndex(table, at_rows, skus, tuple(unknown), profiles, slices)
 
 
 def _peaks(sku: GpuSku | None, gpu: Record) -> tuple[float | None, ...]:
