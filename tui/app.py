@@ -95,7 +95,7 @@ class SkuwiseApp(PagesApp):
         if self._told is not None:
             self.notify(clean(self._told), severity="warning", markup=False)
         # The first paint comes before the first byte is read.
-        self.call_after_refresh(self._load, None)
+        self.call_after_refresh(self._recall)
         self.set_interval(_CLOCK_SECONDS, self._tick)
 
     def get_system_commands(self, screen: Screen) -> Iterable[SystemCommand]:  # noqa: ARG002 - the same on all
@@ -114,8 +114,14 @@ class SkuwiseApp(PagesApp):
 
     # Reading, and the state
 
+    def _recall(self) -> None:
+        """Show what an earlier run saw; then read."""
+        window = self.state.window
+        self.jobs.start("recalling", lambda tell: self._loader.recall(window))  # noqa: ARG005 - it is soon done
+
     def _load(self, kept: Loaded | None) -> None:
         window, advice = self.state.window, kept.advice if kept is not None else None
+        self.jobs.cancel("recalling")
         self._become(progress="reading", error=None)
 
         def work(tell: Tell) -> Loaded:
@@ -148,29 +154,36 @@ class SkuwiseApp(PagesApp):
             return
         result = message.result
         if message.slot == "reading":
-            self._become(loaded=result, progress=None, error=None)
+            self._become(loaded=result, earlier=None, progress=None, error=None)
             self._open_wanted(result)
             self.prepare()
+            self.jobs.start("keeping", lambda tell: self._loader.keep(result))  # noqa: ARG005 - nobody waits for it
+        elif message.slot == "recalling":
+            self._become(earlier=result)
+            self.call_after_refresh(self._load, None)
         elif message.slot == "deciding":
             self._decided(*result)
-        else:  # what a screen asked for: a function that hands it over
+        elif message.slot != "keeping":  # what a screen asked for: a function that hands it over
             result()
 
     def on_job_failed(self, message: JobFailed) -> None:
         if not self.jobs.current(message):
             return
-        if message.slot == "reading":
+        if message.slot == "recalling":
+            self._load(None)
+        elif message.slot == "reading":
             self._become(progress=None, error=message.error, window=self._window_read())
         else:
             self.notify(message.error, severity="error", markup=False)
 
     def _stop(self) -> None:
+        self.jobs.cancel("recalling")
         self.jobs.cancel("reading")
         self._become(progress=None, window=self._window_read())
 
     def _window_read(self) -> WindowChoice:
         """The window of what is shown: one that could not be read is not claimed."""
-        return self.state.loaded.window if self.state.loaded is not None else self.state.window
+        return self.state.look.window if self.state.look is not None else self.state.window
 
     def action_reload(self) -> None:
         self._load(None)
@@ -196,14 +209,14 @@ class SkuwiseApp(PagesApp):
 
     def action_query(self) -> None:
         """The queries behind the numbers of what is chosen."""
-        loaded, page = self.state.loaded, self.screen
+        look, page = self.state.look, self.screen
         subject = page.subject if isinstance(page, Page) else None
-        if loaded is None or subject is None:
+        if look is None or subject is None:
             self.notify("Select a finding, a recommendation or a workload first.")
             return
 
         def work(tell: Tell) -> Callable[[], None]:  # noqa: ARG001 - it is soon done
-            told = self._loader.queries(loaded, subject)
+            told = self._loader.queries(look, subject)
             return lambda: self._read_over("Queries behind the numbers", told)
 
         self.jobs.start("query", work)
@@ -229,7 +242,7 @@ class SkuwiseApp(PagesApp):
 
     def on_back(self, message: Back) -> None:  # noqa: ARG002 - whoever asks
         """First what is being read is called off, then the story closes, then the overview comes."""
-        if self.state.progress is not None and self.state.loaded is None:
+        if self.state.progress is not None and self.state.look is None:
             self._stop()
         elif len(self.screen_stack) > 1:
             self.pop_screen()
@@ -245,12 +258,12 @@ class SkuwiseApp(PagesApp):
         self.push_screen(self.shaped(NodePage(self._header, message.node, message.gpu, self._clock)))
 
     def on_text_wanted(self, message: TextWanted) -> None:
-        loaded = self.state.loaded
-        if loaded is None:
+        look = self.state.look
+        if look is None:
             return
         from ..advisor.render.explain import render_explained  # noqa: PLC0415 - it needs numpy: not at the start
 
-        advice = loaded.advice
+        advice = look.advice
         found = next((one for one in (*advice.findings, *advice.recommendations) if one.id == message.id), None)
         if found is not None:
             self.push_screen(
@@ -302,6 +315,10 @@ class SkuwiseApp(PagesApp):
         self.push_screen(self.shaped(WhatIf(self._header, message.workload, message.node)))
 
     def on_decision_wanted(self, message: DecisionWanted) -> None:
+        if self.state.loaded is None:
+            self.notify("These recommendations are of an earlier run: decide when the source has been read.")
+            return
+
         def decide(answer: DecisionAnswer | None) -> None:
             loaded = self.state.loaded
             if answer is None or loaded is None:

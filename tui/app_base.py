@@ -121,8 +121,8 @@ class HabitsApp(App[None]):
 
     def _about(self) -> dict[str, str]:
         """What the figures of a page rest on."""
-        loaded, page = self.state.loaded, self.screen
+        look, page = self.state.look, self.screen
         told = {"page": page.NAME if isinstance(page, Page) else "", "source": self.source}
-        if loaded is not None:
-            told |= {"window": loaded.window.name, "read": rfc3339(loaded.at), "data_to": rfc3339(loaded.shown.end)}
+        if look is not None:
+            told |= {"window": look.window.name, "read": rfc3339(look.at), "data_to": rfc3339(look.shown.end)}
         return told

@@ -56,7 +56,8 @@ class PagesApp(HabitsApp):
 
     def _page(self, name: str) -> Page:
         if name not in self._pages:
-            self._pages[name] = self.shaped(self._makers[name](), empty=self.state.loaded is None)
+            page = self._makers[name]()
+            self._pages[name] = self.shaped(page, empty=page.newest(self.state) is None)
         return self._pages[name]
 
     # Going to a page

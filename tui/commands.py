@@ -47,6 +47,7 @@ def run(options: argparse.Namespace) -> int:
             "Use another terminal, or 'skuwise advise', which prints plain text.",
         )
     from ..advisor.cli.price_options import said_prices  # noqa: PLC0415
+    from ..advisor.telemetry.cache_folder import cache_folder  # noqa: PLC0415
     from ..advisor.telemetry.source import source_of  # noqa: PLC0415
     from .app import SkuwiseApp  # noqa: PLC0415
     from .data.loaders import DEMO_NOW, DemoLoader, SourceLoader  # noqa: PLC0415
@@ -65,6 +66,7 @@ def run(options: argparse.Namespace) -> int:
         source, ledger=options.ledger, ledger_named=options.ledger is not None, ledger_home=_ledger_home(options),
         rules_dir=options.rules, prices=options.prices, hourly=said_prices(options, os.environ),
         incidents=_incidents(options),
+        looks=None if options.no_cache else cache_folder(None, os.environ, "looks"),
     )  # fmt: skip
     place = preferences_path(os.environ)
     memory, told = recall(place)

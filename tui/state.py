@@ -11,8 +11,8 @@ from ..advisor.core.verdict_types import WorkloadVerdict
 
 if TYPE_CHECKING:
     from ..advisor.core.frame import Frame
+    from ..advisor.core.health_types import Health
     from ..advisor.pipeline import Reasoned
-    from ..advisor.telemetry.health import Health
 
 # What was read longer ago is marked as old: a rollup of minutes is long past then.
 STALE_SECONDS = 600.0
@@ -38,19 +38,16 @@ FINDINGS_WINDOW = WINDOWS[-1]
 
 
 @dataclass(frozen=True)
-class Loaded:
-    """What one reading gave. `advice`: findings and recommendations, over `FINDINGS_WINDOW`; `shown`: sums, kinds and
-    shares of `window`, which was chosen; `frame`: the telemetry of it. `at`: when it was read, Unix seconds. `found`:
-    what `advice` was made of, together with `frame`; None: `frame` is of another window than the findings.
+class Look:
+    """What one reading told. `advice`: findings and recommendations, over `FINDINGS_WINDOW`; `shown`: sums, kinds and
+    shares of `window`, which was chosen. `at`: when it was read, Unix seconds.
     """
 
     window: WindowChoice
     advice: Advice
     shown: Advice
-    frame: Frame
     health: Health
     at: float
-    found: Reasoned | None = None
 
     def workload(self, id_: str) -> WorkloadVerdict | None:
         """As the chosen window tells it, or else the findings' window."""
@@ -58,9 +55,20 @@ class Loaded:
 
 
 @dataclass(frozen=True)
+class Loaded(Look):
+    """The same with the telemetry behind it. `frame`: of the chosen window. `found`: what `advice` was made of,
+    together with `frame`; None: `frame` is of another window than the findings.
+    """
+
+    frame: Frame
+    found: Reasoned | None = None
+
+
+@dataclass(frozen=True)
 class State:
     """`progress`: what is being done (None: nothing); `error`: why the last reading failed; `now`: Unix seconds;
-    `workload`: the one that the cursor was on when the page was left (None: none was)."""
+    `workload`: the one that the cursor was on when the page was left (None: none was). `earlier`: what an earlier run
+    saw of this source, until it is read anew."""
 
     window: WindowChoice
     now: float
@@ -68,16 +76,25 @@ class State:
     progress: str | None = None
     error: str | None = None
     workload: str | None = None
+    earlier: Look | None = None
+
+    @property
+    def look(self) -> Look | None:
+        """The newest there is; of an earlier run, while this one has read nothing."""
+        return self.loaded if self.loaded is not None else self.earlier
 
     @property
     def stale(self) -> bool:
         """Whether what is shown is older than it should be, or could not be read anew."""
-        return self.loaded is not None and (self.error is not None or self.now - self.loaded.at > STALE_SECONDS)
+        look = self.look
+        if look is None:
+            return False
+        return look is not self.loaded or self.error is not None or self.now - look.at > STALE_SECONDS
 
     @property
     def age(self) -> str:
         """How long ago it was read."""
-        return span(max(self.now - self.loaded.at, 0.0)) if self.loaded is not None else ""
+        return span(max(self.now - self.look.at, 0.0)) if self.look is not None else ""
 
 
 def with_decision(loaded: Loaded, recommendation: str, decision: Decision) -> Loaded:

@@ -52,13 +52,20 @@ class MisfitError(ValueError):
 class Codec:
     """One form of JSON. `largest`: no number is larger, either way; `decimals` of floats that are written (None: all).
 
-    `dates`: moments are RFC 3339 in UTC, else Unix seconds. `lenient`: what may be None may be absent.
+    `dates`: moments are RFC 3339 in UTC, else Unix seconds. `lenient`: what may be None may be absent. `whole`: every
+    field under its own name, those too that are kept out of a contract's JSON.
     """
 
     def __init__(
-        self, *, largest: float, decimals: int | None = None, dates: bool = False, lenient: bool = False
+        self,
+        *,
+        largest: float,
+        decimals: int | None = None,
+        dates: bool = False,
+        lenient: bool = False,
+        whole: bool = False,
     ) -> None:
-        self._lenient = lenient
+        self._lenient, self._whole = lenient, whole
         self._converter = converter = Converter(unstruct_collection_overrides={})
         numbers: dict[type, Read] = {float: _number(-largest, largest), int: _whole(largest)}
         for kind, read in {**numbers, str: _text, bool: _flag}.items():
@@ -67,6 +74,8 @@ class Codec:
             converter.register_unstructure_hook(kind, lambda value: _written_number(value, decimals))
         converter.register_structure_hook_factory(lambda kind: get_origin(kind) is Literal, _word)
         converter.register_structure_hook_factory(lambda kind: get_origin(kind) is tuple, self._list)
+        converter.register_structure_hook_factory(lambda kind: get_origin(kind) is frozenset, self._set)
+        converter.register_unstructure_hook_func(lambda kind: get_origin(kind) is frozenset, sorted)
         converter.register_structure_hook_factory(lambda kind: get_origin(kind) is Mapping, self._mapping)
         converter.register_structure_hook_factory(_is_scalar, _scalar)
         converter.register_structure_hook_func(lambda kind: kind == _ANYTHING, anything)
@@ -104,7 +113,7 @@ class Codec:
             self._converter.register_unstructure_hook(kind, lambda value: write(told(value)))
 
     def _class(self, kind: Any) -> Read:  # noqa: ANN401
-        hints, names = _fields(kind)
+        hints, names = self._fields(kind)
         hooks: dict[str, Any] = {
             name: override(rename=key, omit=key is None, struct_hook=self._converter.get_structure_hook(hints[name]))
             for name, key in names.items()
@@ -125,7 +134,7 @@ class Codec:
         return read
 
     def _written(self, kind: Any) -> Callable[[Any], dict[str, Any]]:  # noqa: ANN401
-        hints, names = _fields(kind)
+        hints, names = self._fields(kind)
         hooks: dict[str, Any] = {
             name: override(
                 rename=key, omit=key is None, unstruct_hook=self._converter.get_unstructure_hook(hints[name])
@@ -133,6 +142,11 @@ class Codec:
             for name, key in names.items()
         }
         return make_dict_unstructure_fn(kind, self._converter, **hooks)
+
+    def _fields(self, kind: Any) -> tuple[dict[str, Any], dict[str, str | None]]:  # noqa: ANN401
+        """The types of a class's fields, bounds and all, and what the JSON calls them (None: it does not have them)."""
+        names = {f.name: f.name if self._whole else f.metadata.get("json", f.name) for f in dataclasses.fields(kind)}
+        return get_type_hints(kind, include_extras=True), names
 
     def _optional(self, kind: Any) -> Read:  # noqa: ANN401
         inner = _inner(kind)
@@ -162,6 +176,11 @@ class Codec:
             return tuple(found)
 
         return read_all
+
+    def _set(self, kind: Any) -> Read:  # noqa: ANN401
+        listed = tuple[(*get_args(kind), ...)]
+        read = self._list(listed)
+        return lambda value, _: frozenset(read(value, listed))
 
     def _mapping(self, kind: Any) -> Read:  # noqa: ANN401
         key_kind, value_kind = get_args(kind)
@@ -211,12 +230,6 @@ def anything(value: Any, _: object = None, depth: int = _DEPTH) -> dict[str, obj
     if not isinstance(value, dict):
         raise MisfitError("is not a mapping")
     return value
-
-
-def _fields(kind: Any) -> tuple[dict[str, Any], dict[str, str | None]]:  # noqa: ANN401
-    """The types of a class's fields, bounds and all, and what the JSON calls them (None: it does not have them)."""
-    names = {f.name: f.metadata.get("json", f.name) for f in dataclasses.fields(kind)}
-    return get_type_hints(kind, include_extras=True), names
 
 
 def _first(error: ClassValidationError, names: Mapping[str, str | None]) -> Exception:

@@ -217,7 +217,7 @@ def add_source_choice(parser: argparse.ArgumentParser, *, required: bool = True)
     )  # fmt: skip
     parser.add_argument(
         "--no-cache", action="store_true",
-        help="neither read nor write the cache of answers and of databases' hours",
+        help="neither read nor write the cache of answers, of databases' hours and of the last look",
     )  # fmt: skip
     parser.add_argument(
         "--jobs", type=Path, metavar="FILE",

@@ -29,6 +29,9 @@ def find(advice: Advice, asked: str, command: Callable[[str], str] = "skuwise ex
     if runs:
         return runs[0]
     every = {one.id: one for one in (*advice.workloads, *advice.findings, *advice.recommendations)}
+    exact = every.get(asked.strip())
+    if exact is not None:  # what the others are called matters only where something is searched for
+        return exact
     names = named_of(advice)
     found = matching(asked, names)
     if not found:

@@ -23,7 +23,7 @@ from skuwise.rules.base.errors import SkuwiseError
 from skuwise.tests.support.frame_builder import DECODE, HOUR, START, TRAINING, FrameBuilder
 from skuwise.tests.support.rulebooks import rulebook
 from skuwise.tui.data.loaders import PlanMaker
-from skuwise.tui.state import FINDINGS_WINDOW, Loaded, WindowChoice, with_decision
+from skuwise.tui.state import FINDINGS_WINDOW, Loaded, Look, WindowChoice, with_decision
 
 HOURS = 48
 NOW = START + HOURS * HOUR
@@ -52,7 +52,7 @@ def fleet(priced: bool = True) -> Loaded:
     frame = b.frame()
     book = rulebook()
     found = reason_on(judge(frame, book), book, AdviseOptions(NOW), np.random.default_rng(1), source=frame.source)
-    return Loaded(FINDINGS_WINDOW, found.advice, found.advice, frame, health_of(frame), NOW, found)
+    return Loaded(FINDINGS_WINDOW, found.advice, found.advice, health_of(frame), NOW, frame, found)
 
 
 def planner(loaded: Loaded) -> Planner:
@@ -89,8 +89,8 @@ def wide(loaded: Loaded, nodes: int) -> Loaded:
 
 @dataclass
 class HandLoader:
-    """Gives what it holds, or raises it. `gate`: reading waits for it. `plans`: what plans; None: the real planner. It
-    keeps what it was asked for."""
+    """Gives what it holds, or raises it. `gate`: reading waits for it. `plans`: what plans; None: the real planner.
+    `earlier`: what an earlier run saw. It keeps what it was asked for."""
 
     held: Loaded | SkuwiseError | None = None
     gate: Event | None = None
@@ -98,6 +98,7 @@ class HandLoader:
     key: str = "fleet"
     incidents: Path | None = None
     plans: PlanMaker | None = None
+    earlier: Look | None = None
     windows: list[str] = field(default_factory=list)
     decided: list[tuple[str, str, float | None, str | None]] = field(default_factory=list)
 
@@ -113,12 +114,18 @@ class HandLoader:
             held = with_decision(held, id_, Decision(act, NOW, "ann", until, why))  # type: ignore[arg-type]
         return replace(held, window=window)
 
+    def recall(self, window: WindowChoice) -> Look | None:
+        return self.earlier
+
+    def keep(self, loaded: Loaded) -> None:
+        self.earlier = Look(loaded.window, loaded.advice, loaded.shown, loaded.health, loaded.at)
+
     def decide(self, advice: Advice, id_: str, act, until: float | None, why: str | None) -> Decision:
         self.decided.append((id_, act, until, why))
         return Decision(act, NOW, "ann", until, why)
 
-    def queries(self, loaded: Loaded, id_: str) -> str:
-        advice = replace(loaded.advice, source={"kind": "sqlite", "databases": ["fleet.db"]})
+    def queries(self, look: Look, id_: str) -> str:
+        advice = replace(look.advice, source={"kind": "sqlite", "databases": ["fleet.db"]})
         return queries_of(advice, find(advice, id_), width=96)
 
     def bench(self, loaded: Loaded, workload: str, tell: Callable[[str], None]) -> Workbench | None:

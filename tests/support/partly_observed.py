@@ -76,4 +76,4 @@ def short(hours: int = 15) -> Frame:
 def loaded(frame: Frame) -> Loaded:
     """What the screens are given of a frame."""
     judged = advised(frame)
-    return Loaded(FINDINGS_WINDOW, judged, judged, frame, health_of(frame), frame.window.end)
+    return Loaded(FINDINGS_WINDOW, judged, judged, health_of(frame), frame.window.end, frame)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from ...advisor.core.advice_types import Advice, Decision
 from ...rules.base.errors import NothingToDo, UsageError
-from ..state import FINDINGS_WINDOW, Loaded, WindowChoice
+from ..state import FINDINGS_WINDOW, Loaded, Look, WindowChoice
 from .preferences import source_key
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ...advisor.telemetry.source import Source
     from ...advisor.views.whatif_session import Workbench
     from ...rules.catalog.hour_prices import StatedPrices
+    from .kept_look import KeptLooks
 
 Tell = Callable[[str], None]
 # 2026-11-16T00:00:00Z: the demo is the same whenever it is shown.
@@ -61,6 +62,14 @@ class Loader(Protocol):
         """Read. `kept`: findings that still hold, where only the window was changed. Raises SkuwiseError."""
         ...
 
+    def recall(self, window: WindowChoice) -> Look | None:
+        """What an earlier run saw of a window, until it is read; None: nothing that can be used."""
+        ...
+
+    def keep(self, loaded: Loaded) -> None:
+        """Keep what was read for `recall`."""
+        ...
+
     def decide(self, advice: Advice, id_: str, act: Act, until: float | None, why: str | None) -> Decision:
         """Keep a decision on a recommendation of `advice`. `until`: Unix seconds. Raises SkuwiseError."""
         ...
@@ -69,7 +78,7 @@ class Loader(Protocol):
         """What everything is judged by, read anew. Raises RulesError."""
         ...
 
-    def queries(self, loaded: Loaded, id_: str) -> str:
+    def queries(self, look: Look, id_: str) -> str:
         """The queries behind the numbers of a finding, a recommendation or a workload. Raises SkuwiseError."""
         ...
 
@@ -84,7 +93,8 @@ class Loader(Protocol):
 
 class SourceLoader:
     """Loads from databases or a server, with the ledger beside it. `ledger` None: the fleet's own, beside the file
-    `ledger_home`, or none; `ledger_named`: somebody asked for this one, so it must be readable."""
+    `ledger_home`, or none; `ledger_named`: somebody asked for this one, so it must be readable. `looks`: the folder in
+    which looks are kept for the next run, None: nowhere."""
 
     def __init__(
         self,
@@ -98,11 +108,24 @@ class SourceLoader:
         hourly: StatedPrices | None = None,
         clock: Callable[[], float] = time.time,
         incidents: Path | None = None,
+        looks: Path | None = None,
     ) -> None:
         self._source, self._ledger, self._rules_dir, self._prices = source, ledger, rules_dir, prices
         self._named, self._home, self._clock, self._hourly = ledger_named, ledger_home, clock, hourly
         self.name, self.key = _name(source), _key(source)
-        self.incidents = incidents
+        self.incidents, self._looks = incidents, looks
+
+    def recall(self, window: WindowChoice) -> Look | None:
+        return self._kept_looks().get(window)
+
+    def keep(self, loaded: Loaded) -> None:
+        self._kept_looks().put(loaded)
+
+    def _kept_looks(self) -> KeptLooks:
+        from .kept_look import KeptLooks, basis_of  # noqa: PLC0415 - not at the start
+
+        options = (self._rules_dir, self._prices, self._hourly, self._source.jobs.path, self._ledger, self._home)
+        return KeptLooks(self._looks, basis_of(self.key, *options))
 
     def load(self, window: WindowChoice, kept: Advice | None, tell: Tell) -> Loaded:
         """Read and judge the findings' window, unless `kept` tells it, and the chosen one where it is another."""
@@ -113,9 +136,9 @@ class SourceLoader:
         frame, found = read(window)
         if window == FINDINGS_WINDOW:
             # What a plan is made of is kept where it costs no second frame.
-            return Loaded(window, found.advice, found.advice, frame, health_of(frame), now, found)
+            return Loaded(window, found.advice, found.advice, health_of(frame), now, frame, found)
         shown, advice = found.advice, kept or read(FINDINGS_WINDOW)[1].advice
-        return Loaded(window, advice, shown, frame, health_of(frame), now)
+        return Loaded(window, advice, shown, health_of(frame), now, frame)
 
     def _reader(self, now: float, tell: Tell) -> Callable[[WindowChoice], tuple[Frame, Reasoned]]:
         """What reads and judges a window. Raises SkuwiseError, and so does what it gives."""
@@ -155,11 +178,11 @@ class SourceLoader:
 
         return load_rulebook(self._rules_dir, self._prices, self._clock(), self._hourly)
 
-    def queries(self, loaded: Loaded, id_: str) -> str:
+    def queries(self, look: Look, id_: str) -> str:
         from ...advisor.cli.explain import queries_of  # noqa: PLC0415
         from ...advisor.views.subjects import find  # noqa: PLC0415
 
-        return queries_of(loaded.advice, find(loaded.advice, id_), width=_QUERY_WIDTH)
+        return queries_of(look.advice, find(look.advice, id_), width=_QUERY_WIDTH)
 
     def bench(self, loaded: Loaded, workload: str, tell: Tell) -> Workbench | None:
         """Judge the nodes of the workload's series; their telemetry is read again where another window is shown."""
@@ -214,6 +237,12 @@ class DemoLoader:
     def load(self, window: WindowChoice, kept: Advice | None, tell: Tell) -> Loaded:
         return self._source(tell).load(window, kept, tell)
 
+    def recall(self, window: WindowChoice) -> Look | None:  # noqa: ARG002 - each run simulates its own
+        return None
+
+    def keep(self, loaded: Loaded) -> None:
+        pass
+
     def decide(self, advice: Advice, id_: str, act: Act, until: float | None, why: str | None) -> Decision:
         return self._source(lambda _: None).decide(advice, id_, act, until, why)
 
@@ -222,8 +251,8 @@ class DemoLoader:
 
         return load_rulebook(None, None, DEMO_NOW)
 
-    def queries(self, loaded: Loaded, id_: str) -> str:
-        return self._source(lambda _: None).queries(loaded, id_)
+    def queries(self, look: Look, id_: str) -> str:
+        return self._source(lambda _: None).queries(look, id_)
 
     def bench(self, loaded: Loaded, workload: str, tell: Tell) -> Workbench | None:
         return self._source(tell).bench(loaded, workload, tell)

@@ -19,7 +19,7 @@ from textual.widget import Widget
 
 from ..data.background_jobs import Tell
 from ..data.loaders import Loader
-from ..state import Loaded, State
+from ..state import Loaded, Look, State
 from ..widgets.key_footer import KeyFooter
 from ..widgets.notice import Notice
 from ..widgets.search_table import SearchTable
@@ -126,6 +126,16 @@ class Page(Screen[None]):
         """Show what was read."""
         raise NotImplementedError
 
+    def newest(self, state: State) -> Look | None:
+        """What the page can show of a state; None: nothing yet."""
+        return state.loaded
+
+    def take(self, state: State) -> None:
+        """Show what a state has, where it is not shown yet."""
+        if state.loaded is not None and state.loaded is not self._loaded:
+            self._loaded = state.loaded
+            self.set_data(state.loaded)
+
     def begin_at(self, selector: str | type[Widget]) -> None:
         """Put the focus on a widget. A page that is built as the program ends may have none.
 
@@ -201,15 +211,39 @@ class Page(Screen[None]):
         if not self.is_mounted or bar is None:
             return
         bar.set_data(state)
-        self.set_class(self.NEEDS_DATA and state.loaded is None, "-empty")
-        if state.loaded is None:
+        empty = self.newest(state) is None
+        self.set_class(self.NEEDS_DATA and empty, "-empty")
+        if empty:
             self.query_one(Notice).set_data(state)
-        elif state.loaded is not self._loaded:
-            self._loaded = state.loaded
-            self.set_data(state.loaded)
+        else:
+            self.take(state)
 
     def action_back(self) -> None:
         for finder in self.query(SearchTable):
             if finder.forget():
                 return
         self.post_message(Back())
+
+
+class AdvicePage(Page):
+    """A page that the advice is enough for: it shows what an earlier run saw until the source is read anew.
+
+    Subclasses give `set_look` in place of `set_data`.
+    """
+
+    def __init__(self, header: Header) -> None:
+        super().__init__(header)
+        self._look: Look | None = None
+
+    def set_look(self, look: Look) -> None:
+        """Show what was read, now or by an earlier run (then it has no telemetry)."""
+        raise NotImplementedError
+
+    def newest(self, state: State) -> Look | None:
+        return state.look
+
+    def take(self, state: State) -> None:
+        self._loaded = state.loaded
+        if state.look is not None and state.look is not self._look:
+            self._look = state.look
+            self.set_look(state.look)

@@ -12,20 +12,20 @@ from ...advisor.core import formatting as words
 from ...advisor.core.coded_text import CodedText
 from ...advisor.core.timestamps import minute, span
 from ..cell_text import line, lines
-from ..state import Loaded
+from ..state import Look
 from ..widgets.columns import Column
 from ..widgets.movement import Scroll
 from ..widgets.prose import put
 from ..widgets.table import ItemTable
-from .base_page import Header, Page
+from .base_page import AdvicePage, Header
 
 if TYPE_CHECKING:
-    from ...advisor.telemetry.health import Lack, NodeHealth
+    from ...advisor.core.health_types import Lack, NodeHealth
 
 NodeRow = tuple["NodeHealth", float]
 
 
-class Doctor(Page):
+class Doctor(AdvicePage):
     NAME, LABEL = "doctor", "Doctor"
     AHEAD = True
     ABOUT: ClassVar[str] = (
@@ -52,10 +52,10 @@ class Doctor(Page):
     def on_mount(self) -> None:
         self.begin_at("#lacks")
 
-    def set_data(self, loaded: Loaded) -> None:
-        self._notes = loaded.shown.notes
-        self.query_one("#nodes", ItemTable).set_data([(node, loaded.at) for node in loaded.health.nodes])
-        self.query_one("#lacks", ItemTable).set_data(list(loaded.health.lacks))
+    def set_look(self, look: Look) -> None:
+        self._notes = look.shown.notes
+        self.query_one("#nodes", ItemTable).set_data([(node, look.at) for node in look.health.nodes])
+        self.query_one("#lacks", ItemTable).set_data(list(look.health.lacks))
         self._tell()
 
     def on_item_table_moved(self) -> None:

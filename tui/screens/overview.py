@@ -24,13 +24,13 @@ from ..cell_text import cost_cell, line, lines
 from ..content.waste_history import WasteHistory, waste_history
 from ..data.background_jobs import Tell
 from ..data.loaders import Loader
-from ..state import FINDINGS_WINDOW, Loaded
+from ..state import FINDINGS_WINDOW, Loaded, Look
 from ..widgets.bars import Bars, hours_short, quantities
 from ..widgets.columns import Column
 from ..widgets.movement import Scroll
 from ..widgets.table import ItemTable
 from ..widgets.waste_chart import WasteChart
-from .base_page import Page, TextWanted, WorkloadWanted, WorkWanted
+from .base_page import AdvicePage, TextWanted, WorkloadWanted, WorkWanted
 
 _NOTES = 3
 _DARK = 3  # reasons why GPUs were not observed
@@ -38,7 +38,7 @@ _FRAME = 2  # lines of a panel's border
 _LEAST_FOUND = 9
 
 
-class Overview(Page):
+class Overview(AdvicePage):
     NAME, LABEL = "overview", "Overview"
     ABOUT: ClassVar[str] = (
         "What is recoverable, what the GPUs cost, and the findings, the largest savings first. Waste over time spreads "
@@ -85,30 +85,34 @@ class Overview(Page):
         row = self.query_one(ItemTable).item
         return row.group.finding.workload if row is not None else None
 
-    def set_data(self, loaded: Loaded) -> None:
-        shown = loaded.shown
-        self.query_one("#cost", Static).update(_cost(loaded))
+    def set_look(self, look: Look) -> None:
+        shown = look.shown
+        self.query_one("#cost", Static).update(_cost(look))
         self.query_one("#money", Bars).set_data(quantities(words.money_parts(shown.summary.reconciliation)))
         self.query_one("#kinds", Bars).set_data(quantities(hours_by_kind(shown).items()))
         self.query_one("#bottlenecks", Bars).set_data(quantities(hours_by_bottleneck(shown).items()))
-        self.query_one("#coverage", Static).update(_coverage(loaded))
-        self.query_one(ItemTable).set_data(_rows(loaded.advice), coverage.nothing_found_short(loaded.advice))
+        self.query_one("#coverage", Static).update(_coverage(look))
+        self.query_one(ItemTable).set_data(_rows(look.advice), coverage.nothing_found_short(look.advice))
         self.call_after_refresh(self._share)
+        if not isinstance(look, Loaded):
+            self.query_one(WasteChart).set_data(None, "Drawn when the telemetry has been read.")
+            return
+        frame = look.frame
 
         def work(loader: Loader, tell: Tell) -> Callable[[], None]:  # noqa: ARG001 - it is soon done
-            history = waste_history(loaded.frame, shown)
-            return lambda: self.draw(history, loaded)
+            history = waste_history(frame, shown)
+            return lambda: self.draw(history, look)
 
         self.post_message(WorkWanted("waste", work))
 
-    def draw(self, history: WasteHistory, loaded: Loaded) -> None:
+    def draw(self, history: WasteHistory, look: Look) -> None:
         """Draw the waste over time; where there is none, why."""
         if self.is_attached:
-            self.query_one("#wasted").border_title = f"Waste over time, {loaded.window.name}, by rule"
-            found, whole = sum(one.total for one in history.rules), loaded.shown.summary.wasted_usd
+            self.query_one("#wasted").border_title = f"Waste over time, {look.window.name}, by rule"
+            found, whole = sum(one.total for one in history.rules), look.shown.summary.wasted_usd
             overlap = history.priced and whole is not None and found > 1.01 * whole
             self.query_one("#wasted").border_subtitle = f"rules overlap; total {words.usd(whole)}" if overlap else ""
-            self.query_one(WasteChart).set_data(history, coverage.nothing_found_short(loaded.shown))
+            self.query_one(WasteChart).set_data(history, coverage.nothing_found_short(look.shown))
 
     def on_resize(self) -> None:
         super().on_resize()
@@ -126,22 +130,22 @@ class Overview(Page):
         self.post_message(WorkloadWanted(finding.workload) if finding.workload else TextWanted(finding.id))
 
 
-def _cost(loaded: Loaded) -> Content:
+def _cost(look: Look) -> Content:
     """The savings first, and the spend of a month beside them; then the window's own figures."""
-    s, found = loaded.shown.summary, loaded.advice.summary
-    over = f" in {FINDINGS_WINDOW.name}" if loaded.shown is not loaded.advice else ""
+    s, found = look.shown.summary, look.advice.summary
+    over = f" in {FINDINGS_WINDOW.name}" if look.shown is not look.advice else ""
     judged = not found.nothing_judged
     if not words.has_prices(s):
-        wasted = wasted_hours(loaded.advice.findings)
+        wasted = wasted_hours(look.advice.findings)
         return lines(
             line(coverage.size_words(s), "bold"),
             line(f"wasted {words.hours(wasted)}{over}", "$warning" if wasted else "")
             if judged
             else line(f"waste: {coverage.not_judged(found)}"),
             *_energy(s),
-            *(line(note.text, "$foreground-muted") for note in loaded.advice.notes if note.code in words.PRICE_NOTES),
+            *(line(note.text, "$foreground-muted") for note in look.advice.notes if note.code in words.PRICE_NOTES),
         )
-    spend = monthly(s.cost_usd, loaded.shown)
+    spend = monthly(s.cost_usd, look.shown)
     cash = found.recoverable_usd_per_month
     share = f" ({words.percent(cash / spend)})" if cash and spend else ""
     per_month = f" of {words.usd(spend)}/month spend{share}" if spend is not None else ""
@@ -151,7 +155,7 @@ def _cost(loaded: Loaded) -> Content:
             "$success bold" if found.recoverable_usd_per_month else "bold",
         ),
         line(
-            f"wasted {_monthly_waste(loaded)}{coverage.wasted_words(found)}{over}",
+            f"wasted {_monthly_waste(look)}{coverage.wasted_words(found)}{over}",
             "$warning" if found.wasted_usd else "",
         ),
     ]
@@ -161,13 +165,13 @@ def _cost(loaded: Loaded) -> Content:
         *told,
         line(f"cost {words.usd(s.cost_usd)} in this window: {coverage.size_words(s)}"),
         *_energy(s),
-        line(words.price_note(loaded.advice.prices), "$foreground-muted"),
+        line(words.price_note(look.advice.prices), "$foreground-muted"),
     )
 
 
-def _monthly_waste(loaded: Loaded) -> str:
+def _monthly_waste(look: Look) -> str:
     """The waste of a month, to stand beside the savings of one; empty where it is unknown or nothing."""
-    month = monthly(loaded.advice.summary.wasted_usd, loaded.advice)
+    month = monthly(look.advice.summary.wasted_usd, look.advice)
     return f"{words.usd(month)}/month; in the window " if month else ""
 
 
@@ -188,8 +192,8 @@ def _energy(s: Summary) -> list[Content]:
     return [line("; ".join(parts))]
 
 
-def _coverage(loaded: Loaded) -> Content:
-    shown, health = loaded.shown, loaded.health
+def _coverage(look: Look) -> Content:
+    shown, health = look.shown, look.health
     told = [
         line(f"{coverage.observed_time(shown)}; {coverage.gpus_words(shown.summary)}", "bold"),
         line(f"Nodes {len(health.nodes):,}, workloads {len(shown.workloads):,}"),
@@ -203,7 +207,7 @@ def _coverage(loaded: Loaded) -> Content:
         told.append(line(f"{words.percent(share)} of the workloads' GPU time was observed"))
     if health.lacks:
         told.append(line(f"Metrics not available: {len(health.lacks):,} (see Doctor)", "$warning"))
-    notes = loaded.advice.notes
+    notes = look.advice.notes
     told += [line(f"Note: {note}") for note in notes[:_NOTES]]
     if len(notes) > _NOTES:
         told.append(line(f"and {len(notes) - _NOTES} more notes (see Doctor)"))

@@ -17,13 +17,13 @@ from ...advisor.views import coverage
 from ..cell_text import line, lines
 from ..content.recommendation_rows import RecommendationRow, fold_words, recommendation_rows
 from ..content.whatif_text import NOTICED
-from ..state import Loaded
+from ..state import Look
 from ..widgets.columns import Column
 from ..widgets.movement import Scroll
 from ..widgets.prose import put
 from ..widgets.side_by_side import Pair, SideBySide
 from ..widgets.table import ItemTable
-from .base_page import Header, Page, TextWanted, WhatIfWanted, WorkloadWanted
+from .base_page import AdvicePage, Header, TextWanted, WhatIfWanted, WorkloadWanted
 from .dialogs.decision_dialog import Verb
 
 _FRAME = 4  # lines of the list beside its items: border, titles, and the line of what is folded
@@ -39,7 +39,7 @@ class DecisionWanted(Message):
         self.id, self.what = id_, what
 
 
-class Recommendations(Page):
+class Recommendations(AdvicePage):
     NAME, LABEL = "recommendations", "Recommendations"
     AHEAD = True
     ABOUT: ClassVar[str] = (
@@ -88,17 +88,17 @@ class Recommendations(Page):
         row = self._chosen
         return row.recommendation.workload if row is not None else None
 
-    def set_data(self, loaded: Loaded) -> None:
-        self._rows = recommendation_rows(loaded.advice)
-        self._list(loaded)
+    def set_look(self, look: Look) -> None:
+        self._rows = recommendation_rows(look.advice)
+        self._list(look)
 
-    def _list(self, loaded: Loaded) -> None:
-        summary = loaded.advice.summary
+    def _list(self, look: Look) -> None:
+        summary = look.advice.summary
         shown = [row for row in self._rows if self._unfolded or row.folded is None]
         self.query_one(ItemTable).set_data(
             shown, coverage.not_judged_short(summary) if summary.nothing_judged else _NONE
         )
-        folded = fold_words(self._rows, loaded.advice)
+        folded = fold_words(self._rows, look.advice)
         told = f"{folded}; u {'hides' if self._unfolded else 'shows'} them" if folded else ""
         drawn = self.query_one("#folded", Static)
         drawn.display = bool(folded)
@@ -128,8 +128,8 @@ class Recommendations(Page):
 
     def action_unfold(self) -> None:
         self._unfolded = not self._unfolded
-        if self._loaded is not None:
-            self._list(self._loaded)
+        if self._look is not None:
+            self._list(self._look)
 
     def action_workload(self) -> None:
         if self.workload is not None:
@@ -148,17 +148,17 @@ class Recommendations(Page):
             self.post_message(DecisionWanted(act, row.recommendation.id, row.title))
 
     def _tell(self) -> None:
-        row, loaded = self._chosen, self._loaded
+        row, look = self._chosen, self._look
         title, reasons = self.query_one("#title", Static), self.query_one("#reasons", Static)
         beside = self.query_one(SideBySide)
-        if row is None or loaded is None:
+        if row is None or look is None:
             put(title, Content(""))
             put(reasons, Content(""))
             beside.set_data(("", ""), ())
             return
         put(title, line(row.title, "bold"))
-        beside.set_data(("today", "after"), recommendation_pairs(loaded.advice, row.recommendation))
-        put(reasons, _reasons(loaded.advice, row.recommendation))
+        beside.set_data(("today", "after"), recommendation_pairs(look.advice, row.recommendation))
+        put(reasons, _reasons(look.advice, row.recommendation))
 
 
 def recommendation_pairs(advice: Advice, r: Recommendation) -> tuple[Pair, ...]:

@@ -12,14 +12,14 @@ from ...advisor.core.ids import short_id
 from ...advisor.core.verdict_types import WorkloadVerdict
 from ..cell_text import cost_cell
 from ..content.fleet_measures import owner_of
-from ..state import Loaded
+from ..state import Look
 from ..widgets.columns import Column
 from ..widgets.search_table import SearchTable
 from ..widgets.table import ItemTable
-from .base_page import Page, WhatIfWanted, WorkloadWanted
+from .base_page import AdvicePage, WhatIfWanted, WorkloadWanted
 
 
-class Workloads(Page):
+class Workloads(AdvicePage):
     NAME, LABEL = "workloads", "Workloads"
     AHEAD = True
     ABOUT: ClassVar[str] = (
@@ -45,8 +45,8 @@ class Workloads(Page):
     def workload(self) -> str | None:
         return self.subject
 
-    def set_data(self, loaded: Loaded) -> None:
-        self.query_one(SearchTable).set_data(list(loaded.shown.workloads))
+    def set_look(self, look: Look) -> None:
+        self.query_one(SearchTable).set_data(list(look.shown.workloads))
 
     def action_what_if(self) -> None:
         chosen = self.query_one(ItemTable).item

@@ -89,10 +89,10 @@ def standing_words(state: State) -> str:
     parts = [f"window {state.window.name}"]
     if state.progress is not None:
         parts.append(f"{state.progress} ...")
-    elif state.error is not None and state.loaded is not None:
+    elif state.error is not None and state.look is not None:
         parts.append("reading failed: ! shows why")
     elif state.stale:
         parts.append("old: r reads again")
-    if state.loaded is not None:
-        parts += [f"read {state.age} ago", f"data to {minute(state.loaded.shown.end)}"]
+    if state.look is not None:
+        parts += [f"read {state.age} ago", f"data to {minute(state.look.shown.end)}"]
     return " · ".join([*parts, ""])

@@ -1,0 +1,148 @@
+"""What a run saw of a source, kept for the next one: exactly it, or nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from skuwise.advisor.core.advice_types import Fleet
+from skuwise.advisor.core.codec import Codec, MisfitError
+from skuwise.tests.support.fleet_on_screen import fleet
+from skuwise.tests.support.partly_observed import dark, loaded
+from skuwise.tui.data.kept_look import SUFFIX, KeptLooks, basis_of
+from skuwise.tui.state import WINDOWS, Loaded, Look, WindowChoice
+
+
+def bare(look: Look) -> Look:
+    """A look without the telemetry behind it."""
+    return Look(look.window, look.advice, look.shown, look.health, look.at)
+
+
+def test_what_was_kept_comes_back_as_it_was(tmp_path: Path) -> None:
+    loaded, looks = fleet(), KeptLooks(tmp_path / "looks", "a")
+    assert looks.get(loaded.window) is None
+    looks.put(loaded)
+    back = looks.get(loaded.window)
+    assert back == bare(loaded) and back is not None
+    assert not isinstance(back, Loaded)
+    assert back.shown is back.advice  # one window: nothing says that another one was judged
+    # What the contract's JSON has not is there, too.
+    first = max(loaded.advice.workloads, key=lambda w: len(w.features))
+    kept = next(w for w in back.advice.workloads if w.id == first.id)
+    assert first.features and kept.features == first.features and kept.framework == first.framework
+    assert back.advice.standings == loaded.advice.standings != ()
+
+
+def test_a_fleet_that_was_seen_in_part_comes_back_as_it_was(tmp_path: Path) -> None:
+    part, looks = loaded(dark()), KeptLooks(tmp_path, "a")
+    looks.put(part)
+    assert looks.get(part.window) == bare(part)
+
+
+def test_a_window_that_is_not_the_findings_keeps_both(tmp_path: Path) -> None:
+    loaded, looks = fleet(), KeptLooks(tmp_path, "a")
+    shown = replace(loaded.advice, workloads=loaded.advice.workloads[:1])
+    week = replace(loaded, window=WINDOWS[2], shown=shown)
+    looks.put(week)
+    back = looks.get(WINDOWS[2])
+    assert back == bare(week) and back is not None and back.shown is not back.advice
+    assert looks.get(WINDOWS[-1]) is None
+
+
+def test_a_window_with_an_end_of_its_own_is_not_kept(tmp_path: Path) -> None:
+    looks, window = KeptLooks(tmp_path / "looks", "a"), WindowChoice("past", 86400.0, until=1.0)
+    looks.put(replace(fleet(), window=window))
+    assert looks.get(window) is None
+    assert not (tmp_path / "looks").exists()
+
+
+def test_another_source_or_other_options_are_another_look(tmp_path: Path) -> None:
+    options = (("source", None, Path("prices.yaml")), ("source", Path("prices.yaml"), None), ("other", None, None))
+    bases = [basis_of(*one) for one in options]
+    assert len(set(bases)) == len(bases)
+    KeptLooks(tmp_path, bases[0]).put(fleet())
+    assert [KeptLooks(tmp_path, basis).get(fleet().window) is not None for basis in bases] == [True, False, False]
+
+
+def test_nowhere_keeps_nothing() -> None:
+    looks = KeptLooks(None, "a")
+    looks.put(fleet())
+    assert looks.get(fleet().window) is None
+
+
+def test_files_are_for_their_owner_alone_and_a_folder_open_to_others_is_not_used(tmp_path: Path) -> None:
+    looks = KeptLooks(tmp_path / "looks", "a")
+    looks.put(fleet())
+    (file,) = (tmp_path / "looks").iterdir()
+    assert file.suffix == SUFFIX and file.stat().st_mode & 0o077 == 0
+    assert (tmp_path / "looks").stat().st_mode & 0o077 == 0
+    (tmp_path / "looks").chmod(0o777)
+    assert KeptLooks(tmp_path / "looks", "a").get(fleet().window) is None
+
+
+def test_what_is_too_large_is_not_kept(tmp_path: Path) -> None:
+    KeptLooks(tmp_path, "a", most_bytes=1000).put(fleet())
+    assert list(tmp_path.iterdir()) == []
+
+
+@given(st.data())
+def test_a_file_cut_short_or_changed_anywhere_is_none(tmp_path_factory: pytest.TempPathFactory, data) -> None:
+    folder = tmp_path_factory.mktemp("looks")
+    looks = KeptLooks(folder, "a")
+    looks.put(fleet())
+    (file,) = folder.iterdir()
+    held = file.read_bytes()
+    at = data.draw(st.integers(0, len(held) - 1))
+    cut = data.draw(st.booleans())
+    file.write_bytes(held[:at] if cut else held[:at] + bytes([held[at] ^ 0x20]) + held[at + 1 :])
+    assert looks.get(fleet().window) is None
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "{", "[]", "null", "{}", '{"at": NaN}', "[" * 100_000, '{"at": 1, "advice": {}, "shown": null, "health": 2}'],
+)
+def test_a_whole_file_that_holds_no_look_is_none(tmp_path: Path, content: str) -> None:
+    """As it would be if somebody with the owner's rights wrote it, digest and all."""
+    looks = KeptLooks(tmp_path, "a")
+    looks.put(fleet())
+    (file,) = tmp_path.iterdir()
+    form = file.read_bytes().partition(b"\n")[0] + b"\n"
+    file.write_bytes(form + hashlib.sha256(content.encode()).digest() + content.encode())
+    assert looks.get(fleet().window) is None
+
+
+def test_a_look_of_another_version_is_none(tmp_path: Path) -> None:
+    looks = KeptLooks(tmp_path, "a")
+    looks.put(fleet())
+    (file,) = tmp_path.iterdir()
+    form, _, rest = file.read_bytes().partition(b"\n")
+    file.write_bytes(form + b"9\n" + rest)
+    assert looks.get(fleet().window) is None
+
+
+def test_a_pipe_in_place_of_the_file_is_none(tmp_path: Path) -> None:
+    looks = KeptLooks(tmp_path, "a")
+    looks.put(fleet())
+    (file,) = tmp_path.iterdir()
+    file.unlink()
+    os.mkfifo(file)
+    assert looks.get(fleet().window) is None
+
+
+def test_sets_are_lists_in_json() -> None:
+    codec = Codec(largest=1e12, whole=True)
+    clusters = frozenset({"b", "a"})
+    whose = Fleet("eu", False, (), clusters, {"GPU-1": "n1"}, frozenset({"n1"}), frozenset(), "", {}, 1e9, 1e9)
+    held = codec.encode(whose)
+    assert held["clusters"] == ["a", "b"]
+    assert codec.decode(Fleet, json.loads(json.dumps(held))) == whose
+    assert codec.decode(frozenset[str], ["b", "a", "a"]) == {"a", "b"}
+    with pytest.raises(MisfitError):
+        codec.decode(frozenset[str], ["a", 1])
