@@ -118,37 +118,36 @@ def placed_by_nodes(
     places = attribution.places
     if places.empty or frame.gpu.empty:
         return
-    nodes, names = frame.gpu_keys.nodes()
+    keys = frame.gpu_keys
+    nodes, names = keys.nodes()
     node = nodes[places["row"].to_numpy(int)]
     rows = np.bincount(node, minlength=len(names))
     block = ((np.cumsum(rows) - rows) // block_rows)[node]
+    physical = set(whole_gpus(frame).itertuples(index=False, name=None))
+    under = [frame.parents.get(key, key) for key in keys.keys]
+    known = np.array([one in physical for one in under], dtype=np.bool_)
+    gpus = np.array([uuid for _, uuid in under], dtype=object)
     for number in np.unique(block):
-        yield _placed(frame, places[block == number], idle, parts)
+        some = places[block == number]
+        at = some["row"].to_numpy(int)
+        hours = some["seconds"].to_numpy(float) * parts[at] / 3600
+        counted = known[keys.number[at]] & (hours > 0)
+        some, at = some[counted], at[counted]
+        yield pd.DataFrame(
+            {
+                "node": names[nodes[at]],
+                "gpu_uuid": gpus[keys.number[at]],
+                "class": _uses(some, idle.to_numpy(bool)[at]),
+                "workload_id": some["workload_id"].to_numpy(),
+                "gpu_hours": hours[counted],
+                "row": at,
+            }
+        )
 
 
-def _placed(frame: Frame, places: pd.DataFrame, idle: pd.Series, parts: npt.NDArray[np.float64]) -> pd.DataFrame:
-    """The same of some of the attribution's `places`."""
-    at = places["row"].to_numpy(int)
-    table = pd.DataFrame(
-        {
-            "node": frame.gpu["node"].to_numpy()[at],
-            "gpu_uuid": frame.gpu["gpu_uuid"].to_numpy()[at],
-            "workload_id": places["workload_id"].to_numpy(),
-            "gpu_hours": places["seconds"].to_numpy(float) * parts[at] / 3600,
-            "row": at,
-        }
-    )
-    parent_of = frame.parents
-    if parent_of:
-        keys = zip(table["node"], table["gpu_uuid"], strict=True)
-        table["gpu_uuid"] = [parent_of.get((str(n), str(u)), (n, u))[1] for n, u in keys]
+def _uses(places: pd.DataFrame, still: npt.NDArray[np.bool_]) -> npt.NDArray[np.object_]:
+    """Whose each moment was; `still`: whether the GPU stood idle in it."""
     owned = places["workload_id"].notna().to_numpy()
-    shared = places["shared"].to_numpy(bool)
-    drained = places["drained"].to_numpy(bool)
-    still = idle.to_numpy(bool)[at]
-    table["class"] = np.select(
-        [shared, drained, owned & still, owned],
-        ["shared", "drained", "allocated_idle", "workload"],
-        default="unallocated",
-    )
-    return table[table["gpu_hours"] > 0].merge(whole_gpus(frame), on=["node", "gpu_uuid"])[[*COLUMNS, "row"]]
+    uses = np.array(["shared", "drained", "allocated_idle", "workload", "unallocated"], dtype=object)
+    shared, drained = places["shared"].to_numpy(bool), places["drained"].to_numpy(bool)
+    return uses[np.select([shared, drained, owned & still, owned], [0, 1, 2, 3], default=4)]
