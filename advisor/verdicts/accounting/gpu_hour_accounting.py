@@ -46,6 +46,10 @@ def occupancy(
     per_gpu = (
         observed.groupby(["node", "gpu_uuid"])["gpu_hours"].sum() if not observed.empty else pd.Series(dtype=float)
     )
+    seen = per_gpu.to_dict()
+    own: dict[str, list[str]] = {}
+    for node, uuid in physical.itertuples(index=False, name=None):
+        own.setdefault(node, []).append(uuid)
     rest: list[dict[str, object]] = []
     scale: dict[str, float] = {}
     for node, counted in inventory.nodes.items():
@@ -55,9 +59,8 @@ def occupancy(
             scale[node] = expected / total
             continue
         missing = expected - total
-        uuids = physical.loc[physical["node"] == node, "gpu_uuid"]
-        for uuid in uuids:
-            gap = min(max(counted.span_hours - float(per_gpu.get((node, uuid), 0.0)), 0.0), missing)
+        for uuid in own.get(node, ()):
+            gap = min(max(counted.span_hours - float(seen.get((node, uuid), 0.0)), 0.0), missing)
             if gap > 0:
                 rest.append(_unobserved(node, uuid, gap))
                 missing -= gap

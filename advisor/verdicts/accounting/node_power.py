@@ -26,10 +26,10 @@ def node_power(frame: Frame, inventory: Inventory, index: GpuIndex, energy: RowE
     """Every node of the inventory. An interval counts where each GPU that the node has was measured in it: what is
     missing would make the node look lighter than it is."""
     whole = whole_gpus(frame)
+    limit_of = index.table["power_limit"].to_dict() if len(index.table) else {}
     limits: dict[str, list[float]] = {}
     for node, uuid in whole.itertuples(index=False, name=None):
-        limit = float(index.table["power_limit"].get((node, uuid), np.nan)) if len(index.table) else np.nan
-        limits.setdefault(str(node), []).append(limit)
+        limits.setdefault(str(node), []).append(float(limit_of.get((node, uuid), np.nan)))
     sums = _sums(frame, whole, energy)
     return {
         node: _of_node(sums.get(node), counted.gpu_count, limits.get(node, [])) for node, counted in

@@ -41,7 +41,8 @@ def node_facts(
             gpus_of.setdefault(key[0], []).append(key)
     fabric = port_totals(frame.fabric)
     history, nvlink = _by_node(frame.fabric_history), _nvlink_peaks(frame, rows, whole)
-    drivers = _drivers(frame)
+    drivers, absences = _drivers(frame), _fabric_absences(frame)
+    untold = index.table["nvlink"].isna().to_dict() if len(index.table) else {}
     name_of = dict(zip(index.table.index, index.table["name"].astype(str), strict=True))
     facts = []
     for row in records(frame.nodes.sort_values("node")):
@@ -63,12 +64,12 @@ def node_facts(
                 first_seen=float(row["first_seen"]),
                 last_seen=float(row["last_seen"]),
                 hours_observed=seen.get(node, 0.0) / max(counted.gpu_count, 1),
-                fabric=_fabric(frame, node, fabric.get(node), history.get(node)),
+                fabric=_fabric(frame, absences.get(node), fabric.get(node), history.get(node)),
                 span_hours=counted.span_hours,
                 gpu_name=next(iter(names)) if len(names) == 1 else None,
                 nvlink_util_p995=nvlink.get(node),
                 driver_version=drivers.get(node),
-                without_nvlink=bool(keys) and all(_without_nvlink(index, key) for key in keys),
+                without_nvlink=bool(keys) and all(_no_link(index, key) and untold.get(key, True) for key in keys),
             )
         )
     return tuple(facts)
@@ -101,10 +102,11 @@ def _by_node(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
     return {str(node): rows for node, rows in table.groupby("node", sort=False)} if not table.empty else {}
 
 
-def _fabric(frame: Frame, node: str, ports: NodePorts | None, history: pd.DataFrame | None) -> FabricFacts | None:
-    """`ports`, `history`: those of the node."""
+def _fabric(
+    frame: Frame, absent: CodedText | None, ports: NodePorts | None, history: pd.DataFrame | None
+) -> FabricFacts | None:
+    """`absent`, `ports`, `history`: those of the node."""
     if ports is None:
-        absent = _absence(frame, node)
         if absent is None:
             return None
         return FabricFacts((), (), False, absent.text, None, None, 0.0, None, None, code=absent.code)
@@ -134,9 +136,7 @@ def _fabric(frame: Frame, node: str, ports: NodePorts | None, history: pd.DataFr
             port=down[0].name, share=down[0].active_share,
         )  # fmt: skip
     elif unread:
-        reason = _absence(frame, node) or coded(
-            "port-counters-unread", "No counters available for port {port}.", port=unread[0].name
-        )
+        reason = absent or coded("port-counters-unread", "No counters available for port {port}.", port=unread[0].name)
     elif unrated:
         reason = coded("line-rate-unknown", "Unknown line rate of port {port}.", port=unrated[0].name)
     peaks = [port.util_p995 for port in own]
@@ -162,11 +162,10 @@ def _highest(values: Iterable[float]) -> float | None:
     return max((value for value in values if not np.isnan(value)), default=None)
 
 
-def _without_nvlink(index: GpuIndex, key: tuple[str, str]) -> bool:
-    """Whether neither the driver nor the catalog, which knows the GPU, tells of a link beside PCIe."""
+def _no_link(index: GpuIndex, key: tuple[str, str]) -> bool:
+    """Whether the catalog knows the GPU, and of no link beside PCIe."""
     sku = index.skus[key]
-    known = sku is not None and sku.link_bytes_per_second is None
-    return known and bool(index.table["nvlink"].isna().get(key, default=True))
+    return sku is not None and sku.link_bytes_per_second is None
 
 
 def _nvlink_peaks(frame: Frame, rows: pd.DataFrame, whole: set[tuple[str, str]]) -> dict[str, float]:
@@ -220,15 +219,13 @@ def _history(own: Sequence[PortTotals], blind: bool, history: pd.DataFrame | Non
     return last, float(known["hours"].min())
 
 
-def _absence(frame: Frame, node: str) -> CodedText | None:
-    """Why the fabric of this node cannot be read, in the words the agent left and with its code."""
+def _fabric_absences(frame: Frame) -> dict[str, CodedText]:
+    """Why the fabric of a node cannot be read, in the words the agent left and with its code; the first that tells."""
+    found: dict[str, CodedText] = {}
     absences = frame.absences
-    if absences.empty:
-        return None
-    own = absences[(absences["node"] == node) & (absences["scope"] == "fabric")]
-    for row in records(own):
-        if row["reason"] in ("no-fabric",):
-            continue
-        reason = str(row["reason"])
-        return CodedText(reason, text(row["detail"]) or f"Fabric counters not available ({reason}).")
-    return None
+    for row in records(absences[absences["scope"] == "fabric"]) if not absences.empty else ():
+        if row["reason"] != "no-fabric":
+            reason = str(row["reason"])
+            told = CodedText(reason, text(row["detail"]) or f"Fabric counters not available ({reason}).")
+            found.setdefault(str(row["node"]), told)
+    return found
