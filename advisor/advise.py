@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..rules.base.heap import give_back
 from .telemetry.source import Databases, Source
 
 if TYPE_CHECKING:
@@ -129,6 +130,7 @@ def read_and_reason(
 
     source = Databases(tuple(source)) if isinstance(source, list) else source
     frame = source.read(book.catalog, since=since, until=until, now=now)
+    give_back()
     read()
     fleet = fleet_of(frame)
     own = ledger.of(fleet) if ledger is not None else None

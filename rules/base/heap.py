@@ -16,3 +16,13 @@ def use_one_arena() -> None:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(_M_ARENA_MAX, 1)
+
+
+def give_back() -> None:
+    """Give the system what was freed and lies between what is in use, before much more is allocated.
+
+    Measured: 150 of 770 MiB once a server with 8,000 GPUs has been read. Elsewhere than on glibc it does nothing.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
