@@ -95,7 +95,7 @@ class SkuwiseApp(PagesApp):
         if self._told is not None:
             self.notify(clean(self._told), severity="warning", markup=False)
         # The first paint comes before the first byte is read.
-        self.call_after_refresh(self._recall)
+        self.call_after_refresh(self._begin_reading)
         self.set_interval(_CLOCK_SECONDS, self._tick)
 
     def get_system_commands(self, screen: Screen) -> Iterable[SystemCommand]:  # noqa: ARG002 - the same on all
@@ -114,14 +114,14 @@ class SkuwiseApp(PagesApp):
 
     # Reading, and the state
 
-    def _recall(self) -> None:
-        """Show what an earlier run saw; then read."""
+    def _begin_reading(self) -> None:
+        """Read, and show what an earlier run saw until that is done."""
         window = self.state.window
         self.jobs.start("recalling", lambda tell: self._loader.recall(window))  # noqa: ARG005 - it is soon done
+        self._load(None)
 
     def _load(self, kept: Loaded | None) -> None:
         window, advice = self.state.window, kept.advice if kept is not None else None
-        self.jobs.cancel("recalling")
         self._become(progress="reading", error=None)
 
         def work(tell: Tell) -> Loaded:
@@ -159,8 +159,8 @@ class SkuwiseApp(PagesApp):
             self.prepare()
             self.jobs.start("keeping", lambda tell: self._loader.keep(result))  # noqa: ARG005 - nobody waits for it
         elif message.slot == "recalling":
-            self._become(earlier=result)
-            self.call_after_refresh(self._load, None)
+            if result is not None and self.state.loaded is None and result.window == self.state.window:
+                self._become(earlier=result)
         elif message.slot == "deciding":
             self._decided(*result)
         elif message.slot != "keeping":  # what a screen asked for: a function that hands it over
@@ -169,9 +169,7 @@ class SkuwiseApp(PagesApp):
     def on_job_failed(self, message: JobFailed) -> None:
         if not self.jobs.current(message):
             return
-        if message.slot == "recalling":
-            self._load(None)
-        elif message.slot == "reading":
+        if message.slot == "reading":
             self._become(progress=None, error=message.error, window=self._window_read())
         else:
             self.notify(message.error, severity="error", markup=False)

@@ -114,6 +114,23 @@ class Databases:
             processes=self.processes, join_jobs=self.jobs.join,
         )  # fmt: skip
 
+    def gpus_at(self, at: float) -> frozenset[str]:  # noqa: ARG002 - a file tells of all that it ever saw
+        """The UUIDs of the GPUs of the first file that can be read. Raises SkuwiseError where none can."""
+        from ...agent.store.reading import queries  # noqa: PLC0415
+        from .sqlite.reader import database_files  # noqa: PLC0415
+        from .sqlite.reading_process import ReadingProcess  # noqa: PLC0415
+
+        with ReadingProcess() as apart:
+            problem: SkuwiseError | None = None
+            for path in database_files(self.paths):
+                try:
+                    with apart.open(path) as reader:
+                        return frozenset(str(row[0]) for row in reader.fetch(queries.GPUS_SEEN))
+                except SkuwiseError as error:
+                    problem = problem or error
+            assert problem is not None
+            raise problem
+
     def newest(self, now: float) -> float | None:
         """The end of the newest data by the clocks of the nodes (Unix seconds); None: there is none, or all of it is
         later than `now`. A node whose clock is ahead tells nothing."""
@@ -179,6 +196,13 @@ class PrometheusServer:
             )  # fmt: skip
         finally:
             client.close()
+
+    def gpus_at(self, at: float) -> frozenset[str]:
+        """The UUIDs of the GPUs that the server tells of at a moment (Unix seconds). Raises SkuwiseError."""
+        from .prometheus.rows.identity import gpus_at  # noqa: PLC0415
+
+        with self._reading(at) as reading:
+            return gpus_at(reading.client, self.matches, at)
 
     def newest(self, now: float) -> float | None:  # noqa: ARG002 - the server has a clock of its own
         """What time it is by the server's clock (Unix seconds); None: it does not tell."""

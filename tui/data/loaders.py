@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from ...advisor.core.advice_types import Advice, Decision
-from ...rules.base.errors import NothingToDo, UsageError
+from ...rules.base.errors import NothingToDo, SkuwiseError, UsageError
 from ..state import FINDINGS_WINDOW, Loaded, Look, WindowChoice
 from .preferences import source_key
 
@@ -116,7 +116,16 @@ class SourceLoader:
         self.incidents, self._looks = incidents, looks
 
     def recall(self, window: WindowChoice) -> Look | None:
-        return self._kept_looks().get(window)
+        """What was kept, if the source still tells of one of its GPUs: another fleet may be at its place by now."""
+        look = self._kept_looks().get(window)
+        fleet = look.advice.fleet if look is not None else None
+        if look is None or fleet is None:
+            return None
+        try:
+            told = self._source.gpus_at(look.advice.end)
+        except SkuwiseError:  # reading tells it
+            return None
+        return look if told & fleet.members.keys() else None
 
     def keep(self, loaded: Loaded) -> None:
         self._kept_looks().put(loaded)

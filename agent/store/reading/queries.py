@@ -133,6 +133,7 @@ LIVE_WORK = (
     " WHERE u.node = :node AND u.ts_end > :start ORDER BY u.ts_end DESC, u.ts_start DESC"
 )
 NODES_SEEN = "SELECT node, last_seen FROM nodes"
+GPUS_SEEN = "SELECT DISTINCT gpu_uuid FROM gpus"
 LIVE_NODE = "SELECT last_seen FROM nodes WHERE node = :node"
 
 NODES = _over_span(

@@ -182,6 +182,17 @@ def test_the_next_run_over_a_database_begins_with_what_this_one_read(tmp_path: P
     assert read.advice.findings and read.advice.fleet is not None
     assert loader(tmp_path / "prices.yaml").recall(FINDINGS_WINDOW) is None
 
+    # Another fleet, or nothing, at the same place: its own numbers come first, and nobody else's.
+    whole = database.read_bytes()
+    for name in (database.name, f"{database.name}-wal", f"{database.name}-shm"):
+        database.with_name(name).unlink(missing_ok=True)
+    assert loader().recall(FINDINGS_WINDOW) is None
+    simulate("training", database, days=2, seed=3, until=UNTIL)
+    assert loader().recall(FINDINGS_WINDOW) is None
+    database.write_bytes(whole[:5000])
+    assert loader().recall(FINDINGS_WINDOW) is None
+    database.write_bytes(whole)
+    assert loader().recall(FINDINGS_WINDOW) == kept
     for file in looks.iterdir():
         file.unlink()
 

@@ -50,6 +50,14 @@ def external_labels(client: Client) -> dict[str, str]:
     return {str(name): str(value) for name, value in labels.items()} if isinstance(labels, dict) else {}
 
 
+def gpus_at(client: Client, matches: Sequence[str], at: float) -> frozenset[str]:
+    """The UUIDs of the GPUs that the server tells of at a moment (Unix seconds). Raises SourceError."""
+    own = f'__name__=~"{"|".join((*_PRESENT, AGENT_ANCHOR))}"'
+    labels = _ID_LABELS[1:]
+    told = client.instant(f"count by ({', '.join(labels)}) ({selector(matches, own)})", at, labels).answer
+    return frozenset(value for one in told.labels for value in one.values())
+
+
 @dataclass(frozen=True, slots=True)
 class Past:
     """Moment (Unix seconds) -> what a server held then; moments of which it tells nothing are missing. `query`: what it

@@ -14,11 +14,14 @@ import pytest
 from skuwise.__main__ import main
 from skuwise.advisor.ledger.file.store import Ledger
 from skuwise.advisor.simulate.simulator import simulate
+from skuwise.advisor.telemetry.source import PrometheusServer
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.tests.server_metrics.exporter_metrics import exporter_series
 from skuwise.tests.server_metrics.prometheus_series import Series
 from skuwise.tests.support.fake_prometheus import FakePrometheus, Reply, Request
 from skuwise.tests.support.prometheus_engines import needed, prometheus, victoria
+from skuwise.tui.data.loaders import SourceLoader
+from skuwise.tui.state import FINDINGS_WINDOW, Look
 
 pytestmark = pytest.mark.slow
 DAY = 86400.0
@@ -107,3 +110,20 @@ def test_each_is_told_from_its_own_answers_and_has_a_ledger_of_its_own(
     fleets = {path: Ledger(path).fleets()[0] for path in (tmp_path / "STATE/skuwise/ledgers").glob("*.db")}
     assert len(fleets) == 2 and {known.simulated for known in fleets.values()} == {True, False}
     assert fleets[own].simulated
+
+
+def test_what_the_screens_keep_of_one_is_not_shown_for_another(servers: dict[str, str], tmp_path: Path) -> None:
+    forward, environ = Forward(), {f"XDG_{name}_HOME": str(tmp_path / name) for name in ("STATE", "CACHE", "CONFIG")}
+    with FakePrometheus(forward).running() as fake:
+        loader = SourceLoader(
+            PrometheusServer(fake.url, (), environ), ledger=None, looks=tmp_path / "looks", clock=lambda: END
+        )
+        shown: dict[str, Look | None] = {}
+        forward.to = servers["simulated"]
+        read = loader.load(FINDINGS_WINDOW, None, lambda _: None)
+        loader.keep(read)
+        for which in ("simulated", "real", "simulated"):
+            forward.to = servers[which]
+            shown[which] = loader.recall(FINDINGS_WINDOW)
+    kept = Look(read.window, read.advice, read.shown, read.health, read.at)
+    assert read.advice.workloads and shown == {"simulated": kept, "real": None}
