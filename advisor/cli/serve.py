@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -18,7 +17,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import FrameType
 
 from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.schedulers.base import BaseScheduler
@@ -31,6 +29,7 @@ from ...agent.base.address import Address, parse_listen
 from ...agent.base.clock import SystemClock
 from ...agent.base.self_command import child_command
 from ...agent.base.setting_values import Reader, among, parse_flag, path_value, seconds_value, whole_value
+from ...agent.base.signal_pipe import StopSignals
 from ...agent.config import SYSTEM_FILE
 from ...agent.model import Instant
 from ...agent.settings_reader import read_section
@@ -278,13 +277,7 @@ def run(options: argparse.Namespace) -> int:  # noqa: ARG001 - it has none
     environ = os.environ
     settings, watching = load_serve_settings(environ), load_watch_settings(environ)
     planned = scheduled_commands(settings, load_mail_settings(environ), load_slurm_settings(environ), watching)
-    stop = threading.Event()
-
-    def ask_to_stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - a handler's signature
-        stop.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, ask_to_stop)
+    stop = StopSignals()
     children = Children()
     scheduler = BackgroundScheduler(timezone=UTC)
     log = WatchLog(children.run, time.time, time.monotonic)

@@ -5,18 +5,16 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import socket
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING
 
 from ...agent.base.clock import SystemClock
 from ...agent.base.durations import parse_duration
+from ...agent.base.signal_pipe import StopSignals
 from ...rules.base.errors import EXIT_DONE, EXIT_FAILED, SkuwiseError, UsageError
 from ...rules.base.output import say, write_stdout
 from ...rules.base.sanitize import clean
@@ -111,13 +109,7 @@ class _Watcher:
 
     def go_on(self) -> int:
         """Look every few minutes until somebody asks to stop. What fails is said, and tried again at the next look."""
-        stop = threading.Event()
-
-        def ask_to_stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - a handler's signature
-            stop.set()
-
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, ask_to_stop)
+        stop = StopSignals()
         every = self._settings.every_seconds
         say(f"watching every {every / 60:g} min; incidents in {self._store.path}")
         while True:

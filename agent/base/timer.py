@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
+import select
 import time
 
 _Spec = ctypes.c_long * 4  # struct itimerspec: interval and value, seconds and nanoseconds of each
@@ -17,7 +19,7 @@ class Timer:
         # Without letting go of the interpreter: neither call ever waits.
         library = ctypes.PyDLL(None, use_errno=True)
         self._settime = library.timerfd_settime
-        self._fd = library.timerfd_create(time.CLOCK_MONOTONIC, os.O_CLOEXEC)
+        self._fd = library.timerfd_create(time.CLOCK_MONOTONIC, os.O_CLOEXEC | os.O_NONBLOCK)
         if self._fd < 0:
             raise OSError(ctypes.get_errno(), "The kernel has no timer")
         whole, part = divmod(seconds, 1.0)
@@ -36,9 +38,16 @@ class Timer:
         """End the wait now."""
         self._settime(*self._now)
 
-    def wait(self) -> None:
-        """Until the timer runs off. Signal handlers run meanwhile."""
-        os.read(self._fd, 8)
+    def wait(self, other_fd: int | None = None) -> bool:
+        """Until the timer runs off, or `other_fd` can be read. Whether it was the timer."""
+        awaited = (self._fd,) if other_fd is None else (self._fd, other_fd)
+        while True:
+            ready, _, _ = select.select(awaited, (), ())
+            if self._fd not in ready:
+                return False
+            with contextlib.suppress(BlockingIOError):  # it was cleared just then
+                os.read(self._fd, 8)
+                return True
 
     def close(self) -> None:
         """Let go of it. Idempotent."""

@@ -2,8 +2,8 @@
 
 To hand every reading to a thread of the driver's wakes two threads at each tick, which costs more than the reading. So
 the loop's thread reads, and is itself what a hung driver may keep: its work then goes on, at the very tick where it
-stopped, on a new thread. The main thread does nothing but wait for that: the timer that wakes it is set before each
-reading and cleared after it.
+stopped, on a new thread. The main thread does nothing but wait for that and for signals: the timer that wakes it is set
+before each reading and cleared after it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
+from ...base.signal_pipe import SignalPipe
 from ...base.timer import Timer
 
 _T = TypeVar("_T")
@@ -24,11 +25,13 @@ class Relieved(BaseException):
 class Relief:
     """Runs one piece of work on a thread, and on another where that one does not return from `away` within `seconds`.
 
-    Raises OSError from its constructor where the kernel has no timer.
+    `signals` wakes the thread that waits, so that handlers of signals run on it. Raises OSError from its constructor
+    where the kernel has no timer.
     """
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, signals: SignalPipe | None = None) -> None:
         self._timer = Timer(seconds)
+        self._signals = signals
         self._lock = threading.Lock()  # of whose turn it is
         self._turn = 0
         self._away = False
@@ -43,7 +46,8 @@ class Relief:
         self._ended, self._error = False, None
         self._begin(work)
         while not self._ended:
-            self._timer.wait()
+            if not self._ran_off():
+                continue
             with self._lock:
                 stuck, self._away = self._away, False
                 self._turn += stuck
@@ -67,6 +71,15 @@ class Relief:
 
     def close(self) -> None:
         self._timer.close()
+
+    def _ran_off(self) -> bool:
+        """Wait for the timer or a signal. Whether it was the timer."""
+        if self._signals is None:
+            return self._timer.wait()
+        if self._timer.wait(self._signals.fd):
+            return True
+        self._signals.take()
+        return False
 
     def _begin(self, work: Callable[[], None]) -> None:
         # It dies with the process, stuck or not.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ....rules.base.errors import SkuwiseError, StoreError
 from ...base.clock import SystemClock
+from ...base.signal_pipe import SignalPipe
 from ...config import AgentConfig
 from ...sampler import SamplingLoop
 from ..driver.guard import USUAL_SECONDS
@@ -40,10 +41,14 @@ class RunOutcome:
 
 
 class Signals:
-    """What was asked of this process: SIGTERM and SIGINT stop it, SIGHUP reloads its settings."""
+    """What was asked of this process: SIGTERM and SIGINT stop it, SIGHUP reloads its settings.
+
+    `pipe` wakes the main thread, which alone may hear of them; `wake` is called to end the loop's wait.
+    """
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
+        self.pipe = SignalPipe()
         self.stop = False
         self.reload = False
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -99,6 +104,7 @@ def run_agent(
             signals.reload = False
             wanted = _reloaded(current, reload, say)
     finally:
+        signals.pipe.close()
         notifier.close()
 
 
@@ -193,7 +199,7 @@ class _Life:
             stopped=stopping,
             stepped=attendant.clock_stepped,
         )
-        _run(loop, agent)
+        _run(loop, agent, self.signals.pipe)
         self.restart_reason = attendant.restart_reason
         return loop.kept, clock.now().monotonic_seconds - began
 
@@ -253,10 +259,10 @@ class _Life:
         return server
 
 
-def _run(loop: SamplingLoop, agent: Agent) -> None:
+def _run(loop: SamplingLoop, agent: Agent, signals: SignalPipe) -> None:
     """Run the loop on a thread that reads the drivers itself, and that another one replaces where a driver keeps it."""
     try:
-        relief = Relief(USUAL_SECONDS)
+        relief = Relief(USUAL_SECONDS, signals)
     except OSError:
         loop.run()  # the drivers are read on their own threads
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import signal
@@ -96,6 +97,12 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Running]]:
             one.process.stderr.close()
         if one.manager is not None:
             one.manager.close()
+
+
+def signal_thread(pid: int, thread: int, number: int) -> None:
+    """As the kernel may do: the signal of a process is taken by one thread of it."""
+    if ctypes.CDLL(None, use_errno=True).tgkill(pid, thread, number) != 0:
+        raise OSError(ctypes.get_errno(), f"thread {thread} cannot be signalled")
 
 
 def until(true: Callable[[], bool]) -> None:
@@ -236,6 +243,18 @@ def test_sighup_takes_new_settings_and_keeps_the_old_ones_where_they_are_wrong(s
     assert agent.stop() == 0
     assert agent.told("STOPPING=1")
     assert agent.rows("SELECT cluster FROM nodes") == [{"cluster": "train-7"}]
+
+
+@pytest.mark.slow
+def test_a_signal_is_heard_whichever_thread_takes_it(start: Callable[..., Running]) -> None:
+    """Python runs handlers on the main thread alone, which waits there for a driver that hangs: here none does."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        agent = start()
+        agent.said("2 GPUs")
+        until(lambda agent=agent: bool(agent.rows("SELECT 1 FROM host_samples")))
+        threads = {int(task.name) for task in Path(f"/proc/{agent.process.pid}/task").iterdir()}
+        signal_thread(agent.process.pid, max(threads - {agent.process.pid}), number)
+        assert agent.process.wait(timeout=30) == 0
 
 
 @pytest.mark.slow

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 
 import pytest
+from skuwise.agent.base.signal_pipe import SignalPipe
 from skuwise.agent.base.timer import Timer
 from skuwise.agent.model import Instant, Probe, Reading
 from skuwise.agent.sampler import Sampled, Sampler, SamplingLoop
@@ -16,6 +19,7 @@ from skuwise.tests.support.hanging_driver import Session, at, reasons
 from skuwise.tests.support.stepped_clock import SteppedClock
 
 SOON = 0.02
+LONG = 60.0
 
 
 def guarded(session: Session, **deadlines: float) -> GuardedDriver:
@@ -174,6 +178,40 @@ def test_a_timer_that_is_cleared_does_not_run_off() -> None:
     assert woken.wait(60)
     timer.close()
     timer.close()
+
+
+def test_a_signal_wakes_who_waits_and_is_no_relief() -> None:
+    pipe, heard = SignalPipe(), threading.Event()
+    before = signal.signal(signal.SIGUSR1, lambda *_: heard.set())
+    relief, threads = Relief(LONG, pipe), set[int]()
+
+    def work() -> None:
+        threads.add(threading.get_ident())
+        relief.away(lambda: signal.pthread_kill(threading.get_ident(), signal.SIGUSR1))
+        assert heard.wait(LONG)
+
+    try:
+        relief.run(work)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+        relief.close()
+        pipe.close()
+    assert len(threads) == 1
+
+
+def test_a_timer_is_not_waited_for_where_something_else_can_be_read() -> None:
+    timer, pipe = Timer(SOON), SignalPipe()
+    before = signal.signal(signal.SIGUSR1, lambda *_: None)
+    try:
+        os.kill(os.getpid(), signal.SIGUSR1)
+        assert not timer.wait(pipe.fd)
+        assert pipe.take() == bytes([signal.SIGUSR1])
+        timer.set()
+        assert timer.wait(pipe.fd)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+        pipe.close()
+        timer.close()
 
 
 def test_a_job_is_done_here_only_while_the_thread_does_none() -> None:
