@@ -62,10 +62,10 @@ install_skuwise() {
             --disable-pip-version-check wheel --quiet --no-index --no-deps --no-build-isolation \
             --wheel-dir "$folder/tmp" .) >"$log" 2>&1 || failed
         pip_install --quiet --no-index --no-deps --force-reinstall "$folder"/tmp/skuwise-*.whl >"$log" 2>&1 || failed
-        # Loads every module once: the environment is whole, and later starts find compiled code.
-        "$folder/bin/python" -P deploy/setup/load_modules.py >"$log" 2>&1 || failed
-        rm -rf "$folder/tmp"
     fi
+    # Loads every module once: the environment is whole, and later starts find compiled code.
+    "$folder/bin/python" -P deploy/setup/load_modules.py >"$log" 2>&1 || failed
+    rm -rf "$folder/tmp"
     echo "$source" >"$folder/.source" || full
 }
 

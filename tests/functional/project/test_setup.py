@@ -199,6 +199,20 @@ def test_one_that_is_up_to_date_is_left_as_it_is(bare: Bare) -> None:
     assert (bare.checkout / ".venv-tool/kept").exists()
 
 
+def test_modules_are_compiled_whatever_the_callers_own_python_writes(bare: Bare) -> None:
+    (bare.checkout / "agent").mkdir()
+    for name in ("pyproject.toml", "README.md", "LICENSE", "__init__.py", "__main__.py", "py.typed"):
+        (bare.checkout / name).touch()
+    for floor in ("advisor", "rules", "tui", "systemd"):
+        (bare.checkout / floor).mkdir()
+    loads = '*load_modules.py) echo "writes: ${PYTHONDONTWRITEBYTECODE-yes}" >written ;;\nesac\n'
+    text = PYTHON.format(version="3.11", venv=0, pip="", status=0).removesuffix("esac\n") + loads
+    bare.has_program("python3", text)
+    done = bare.sets_up("run", PYTHONDONTWRITEBYTECODE="1")
+    assert done.returncode == 0, done.stderr
+    assert (bare.checkout / "written").read_text() == "writes: yes\n"
+
+
 def test_a_half_made_environment_is_made_anew(bare: Bare) -> None:
     """As an earlier version left one where the venv module was missing."""
     (bare.checkout / ".venv-tool/bin").mkdir(parents=True)
