@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 
 from . import __doc__ as about
 from . import __version__
@@ -16,7 +17,9 @@ _CLI = "skuwise.advisor.cli"
 
 # Every command, in the order of the help. A new one is its own file and one line here.
 COMMANDS: Mapping[str, Command] = {
-    "agent": Command("skuwise.agent.commands", "sample the GPUs, links and host of this node into SQLite"),
+    "agent": Command(
+        "skuwise.agent.commands", "sample the GPUs, links and host of this node into SQLite", runs_long=True
+    ),
     "advise": Command(f"{_CLI}.advise", "report what each workload is, what is wasted and what to change", "advisor"),
     "plan": Command(f"{_CLI}.plan", "plan which nodes to return, when and in which order", "advisor"),
     "explain": Command(f"{_CLI}.explain", "show the evidence of one workload, finding or recommendation", "advisor"),
@@ -25,11 +28,18 @@ COMMANDS: Mapping[str, Command] = {
         f"{_CLI}.doctor", "report what telemetry a source has, and how to add what is missing", "advisor"
     ),
     "watch": Command(
-        f"{_CLI}.watch", "report and notify held idle GPUs, hangs and dead telemetry as they happen", "advisor"
+        f"{_CLI}.watch",
+        "report and notify held idle GPUs, hangs and dead telemetry as they happen",
+        "advisor",
+        runs_long=True,
     ),
     "idle": Command(f"{_CLI}.idle", "report whether a workload, node or GPU has been idle, for scripts", "advisor"),
-    "slurm": Command("skuwise.agent.slurm_jobs.commands", "import names, owners and times of Slurm jobs"),
-    "tui": Command("skuwise.tui.commands", "browse the fleet and its recommendations in the terminal", "tui"),
+    "slurm": Command(
+        "skuwise.agent.slurm_jobs.commands", "import names, owners and times of Slurm jobs", runs_long=True
+    ),
+    "tui": Command(
+        "skuwise.tui.commands", "browse the fleet and its recommendations in the terminal", "tui", runs_long=True
+    ),
     "skus": Command(f"{_CLI}.skus", "list, show and compare GPUs, nodes and prices"),
     "prices": Command(f"{_CLI}.prices", "create a price file from a billing export", "advisor"),
     "showback": Command(f"{_CLI}.showback", "split the cost of nodes by team, in FOCUS columns", "advisor"),
@@ -40,12 +50,20 @@ COMMANDS: Mapping[str, Command] = {
         f"{_CLI}.patch", "print what a human applies for an accepted recommendation, and its undo", "advisor"
     ),
     "incidents": Command(f"{_CLI}.incidents", "list, acknowledge and snooze the incidents of the watch", "advisor"),
-    "report": Command(f"{_CLI}.report", "preview or send the weekly report, one mail per team", "advisor"),
-    "serve": Command(f"{_CLI}.serve", "run reports, snapshots and caching on a schedule, without systemd", "advisor"),
+    "report": Command(
+        f"{_CLI}.report", "preview or send the weekly report, one mail per team", "advisor", runs_long=True
+    ),
+    "serve": Command(
+        f"{_CLI}.serve", "run reports, snapshots and caching on a schedule, without systemd", "advisor", runs_long=True
+    ),
     "monitoring": Command(f"{_CLI}.monitoring", "write Prometheus rules and Grafana dashboards", "advisor"),
     "merge": Command(f"{_CLI}.merge", "merge the advice of several shards", "advisor"),
-    "simulate": Command(f"{_CLI}.simulate", "simulate a fleet, to try skuwise or to test it", "advisor"),
-    "demo": Command(f"{_CLI}.demo", "run the full pipeline on simulated data; no GPU needed", "advisor"),
+    "simulate": Command(
+        f"{_CLI}.simulate", "simulate a fleet, to try skuwise or to test it", "advisor", runs_long=True
+    ),
+    "demo": Command(
+        f"{_CLI}.demo", "run the full pipeline on simulated data; no GPU needed", "advisor", runs_long=True
+    ),
     "completion": Command(
         "skuwise.rules.commands.completion", "print a completion script for bash, zsh or fish", "all"
     ),
@@ -121,14 +139,15 @@ def _dispatch(name: str, arguments: list[str], commands: Mapping[str, Command]) 
     if name not in commands:
         raise _unknown(name, commands)
     from .rules.base.command_registry import command_parser  # noqa: PLC0415 - what lists the commands needs no parser
-    from .rules.base.heap import use_one_arena  # noqa: PLC0415
+    from .rules.base.heap import no_garbage_collection, use_one_arena  # noqa: PLC0415
 
     use_one_arena()
     command = commands[name]
     try:
-        options = command_parser(f"skuwise {name}", command).parse_args(arguments)
-        options.commands, options.typed = commands, [name, *arguments]
-        return int(options.run(options))
+        with nullcontext() if command.runs_long else no_garbage_collection():
+            options = command_parser(f"skuwise {name}", command).parse_args(arguments)
+            options.commands, options.typed = commands, [name, *arguments]
+            return int(options.run(options))
     except ModuleNotFoundError as error:
         # Commands import what is heavy only where they use it, so the gap may show as late as here.
         if error.name is None or error.name.partition(".")[0] == "skuwise":

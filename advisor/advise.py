@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -140,15 +138,3 @@ def read_and_reason(
     verdicts = judge(frame, book)
     found = reason_on(verdicts, book, options, np.random.default_rng(SEED), source=frame.source)
     return frame, replace(found, advice=replace(found.advice, fleet=fleet))
-
-
-@contextmanager
-def no_garbage_collection() -> Iterator[None]:
-    """A run ends before its garbage matters, and looking for it among millions of cells took a sixth of the time."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()

@@ -7,9 +7,16 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..rules.base.errors import EXIT_DONE, UsageError
+from ..rules.base.heap import no_garbage_collection
 from ..rules.base.sanitize import clean
+
+if TYPE_CHECKING:
+    from ..advisor.telemetry.source import Source
+    from .app import SkuwiseApp
+    from .data.preferences import Preferences
 
 EXAMPLES = (
     "skuwise tui --demo",
@@ -46,38 +53,55 @@ def run(options: argparse.Namespace) -> int:
             "This terminal does not support full-screen programs (TERM=dumb).",
             "Use another terminal, or 'skuwise advise', which prints plain text.",
         )
-    from ..advisor.cli.price_options import said_prices  # noqa: PLC0415
-    from ..advisor.telemetry.cache_folder import cache_folder  # noqa: PLC0415
-    from ..advisor.telemetry.source import source_of  # noqa: PLC0415
+    mono = bool(os.environ.get("NO_COLOR")) or not has_colours(os.environ.get("TERM", ""))
+    return _demo(options, mono) if options.demo else _browse(options, mono)
+
+
+def _demo(options: argparse.Namespace, mono: bool) -> int:
     from .app import SkuwiseApp  # noqa: PLC0415
-    from .data.loaders import DEMO_NOW, DemoLoader, SourceLoader  # noqa: PLC0415
+    from .data.loaders import DEMO_NOW, DemoLoader  # noqa: PLC0415
+
+    if options.match:
+        raise UsageError("--match is for --prometheus.", "Remove it with --demo.")
+    with DemoLoader() as loader:
+        SkuwiseApp(loader, clock=lambda: DEMO_NOW, monochrome=mono, workload=options.workload).run()
+    return EXIT_DONE
+
+
+def _browse(options: argparse.Namespace, mono: bool) -> int:
+    from ..advisor.cli.output import cores  # noqa: PLC0415
+    from ..advisor.telemetry.source import source_of  # noqa: PLC0415
     from .data.preferences import keep, preferences_path, recall  # noqa: PLC0415
 
-    mono = bool(os.environ.get("NO_COLOR")) or not has_colours(os.environ.get("TERM", ""))
-    if options.demo:
-        if options.match:
-            raise UsageError("--match is for --prometheus.", "Remove it with --demo.")
-        with DemoLoader() as loader:
-            SkuwiseApp(loader, clock=lambda: DEMO_NOW, monochrome=mono, workload=options.workload).run()
-        return EXIT_DONE
+    place = preferences_path(os.environ)
+    memory, told = recall(place)
     # Narration of the source would fall onto the screen; what is going on is told there already.
-    source = source_of(options, lambda _: None)
+    source = source_of(options, lambda _: None, cores())
+    with source.prepared():
+        with no_garbage_collection():  # among what is imported
+            app = _app(options, source, mono, memory, told)
+        app.run()
+    failed = keep(place, app.memory)
+    if failed is not None:
+        sys.stderr.write(f"{clean(failed)}\n")
+    return EXIT_DONE
+
+
+def _app(options: argparse.Namespace, source: Source, mono: bool, memory: Preferences, told: str | None) -> SkuwiseApp:
+    from ..advisor.cli.price_options import said_prices  # noqa: PLC0415
+    from ..advisor.telemetry.cache_folder import cache_folder  # noqa: PLC0415
+    from .app import SkuwiseApp  # noqa: PLC0415
+    from .data.loaders import SourceLoader  # noqa: PLC0415
+
     loader = SourceLoader(
         source, ledger=options.ledger, ledger_named=options.ledger is not None, ledger_home=_ledger_home(options),
         rules_dir=options.rules, prices=options.prices, hourly=said_prices(options, os.environ),
         incidents=_incidents(options),
         looks=None if options.no_cache else cache_folder(None, os.environ, "looks"),
     )  # fmt: skip
-    place = preferences_path(os.environ)
-    memory, told = recall(place)
-    app = SkuwiseApp(
+    return SkuwiseApp(
         loader, clock=time.time, monochrome=mono, workload=options.workload, memory=memory, told=told
     )  # fmt: skip
-    app.run()
-    failed = keep(place, app.memory)
-    if failed is not None:
-        sys.stderr.write(f"{clean(failed)}\n")
-    return EXIT_DONE
 
 
 def has_colours(term: str) -> bool:

@@ -15,7 +15,8 @@ from ..core.verdict_types import Owner
 from ..rulebook import Rulebook
 from ..telemetry.source import Databases, PrometheusServer, Source
 from ..telemetry.sqlite.database import span_of
-from ..telemetry.sqlite.reader import database_files, read_frame
+from ..telemetry.sqlite.database_files import database_files
+from ..telemetry.sqlite.reader import read_frame
 from ..telemetry.sqlite.reading_process import ReadingProcess
 from .build import card_of, earlier_in, judge_window
 from .database_runs import earlier_runs, find_runs, fine_course, newest_runs

@@ -5,15 +5,16 @@ from __future__ import annotations
 import argparse
 import math
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...rules.base.errors import EXIT_DONE, UsageError
 from ...rules.base.output import say
 from ...rules.base.typed_again import program
-from ..advise import no_garbage_collection, read_and_advise
+from ..advise import read_and_advise
 from ..render import format_names
-from ..telemetry.source import source_arguments, source_of
+from ..telemetry.source import Source, source_arguments, source_of
 from ..views.document.page_options import SECTIONS, PageOptions
 from .again import again_of
 from .options import add_ledger, add_source, ledger_beside
@@ -70,15 +71,21 @@ def _usd(text: str) -> float:
 def run(options: argparse.Namespace) -> int:
     """Read, evaluate, print. The only place of `advise` that knows the clock."""
     page = _page(options)
+    source = source_of(options, say, cores())
+    with source.prepared():
+        return _advise(options, source, page)
+
+
+def _advise(options: argparse.Namespace, source: Source, page: PageOptions) -> int:
     now, ledger = time.time(), ledger_beside(options)
     ledger.check()
     book = rulebook_of(options, now)
     if options.min_saving is not None:
         book = book.with_min_saving(options.min_saving, "--min-saving")
-    with no_garbage_collection(), reading_telemetry(options) as reading:
+    with reading_telemetry(options) as reading:
         frame, advice = read_and_advise(
-            source_of(options, say, cores(), reading.step), book, since=options.since, until=options.until,
-            now=now, ledger=ledger, with_market=options.market, read=lambda: reading.stage(EVALUATING),
+            replace(source, steps=reading.step), book, since=options.since, until=options.until, now=now,
+            ledger=ledger, with_market=options.market, read=lambda: reading.stage(EVALUATING),
         )  # fmt: skip
     print_advice(advice, options, page)
     _say_coverage(frame, advice, options)

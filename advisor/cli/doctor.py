@@ -11,7 +11,7 @@ from ...rules.base.output import say, write_stdout
 from ...rules.base.progress import progress
 from ..telemetry.source import Databases, Source, source_of
 from .options import add_source
-from .output import terminal_width, wants_color
+from .output import cores, terminal_width, wants_color
 from .price_options import rulebook_of
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
     now = time.time()
     book = rulebook_of(options, now)
     with progress("reading the source", "databases"):
-        told = examine_source(source_of(options, say), book, since=options.since, until=options.until, now=now)
+        told = examine_source(source_of(options, say, cores()), book, since=options.since, until=options.until, now=now)
     found = diagnose_source(told, book, now)
     if options.format == "json":
         write_stdout(render_diagnosis_json(found))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from ...rules.base.errors import EXIT_DONE, UsageError
@@ -12,7 +13,7 @@ from ...rules.base.typed_again import typed_with
 from ..advise import read_and_advise
 from ..core.advice_types import Advice, Finding, Recommendation
 from ..core.verdict_types import Owner, WorkloadVerdict
-from ..telemetry.source import source_of
+from ..telemetry.source import Source, source_of
 from ..views.subjects import Subject, find, recommended, runs_of, workload_of
 from .options import add_ledger, add_source, ledger_beside
 from .output import EVALUATING, cores, reading_telemetry, terminal_width
@@ -56,13 +57,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Advise on the source, and tell all about one part of it."""
+    if options.rows is not None and not options.query:
+        raise UsageError("--rows requires --query.", "Add --query.")
+    source = source_of(options, say, cores())
+    with source.prepared():
+        return _explain(options, source)
+
+
+def _explain(options: argparse.Namespace, source: Source) -> int:
     from ..provenance.judged_rows import judged_tables, write_rows  # noqa: PLC0415
     from ..render.explain import render_explained  # noqa: PLC0415
     from ..render.roofline import render_svg  # noqa: PLC0415
     from ..views.roofline import roofline  # noqa: PLC0415
 
-    if options.rows is not None and not options.query:
-        raise UsageError("--rows requires --query.", "Add --query.")
     now = time.time()
     book = rulebook_of(options, now)
     catalog = book.catalog
@@ -71,7 +78,7 @@ def run(options: argparse.Namespace) -> int:
     ledger.check()
     with reading_telemetry(options) as reading:
         frame, advice = read_and_advise(
-            source_of(options, say, cores(), reading.step), book, since=options.since, until=options.until, now=now,
+            replace(source, steps=reading.step), book, since=options.since, until=options.until, now=now,
             ledger=ledger, read=lambda: reading.stage(EVALUATING),
         )  # fmt: skip
     subject = find(advice, options.id, typed_with(options, options.id))

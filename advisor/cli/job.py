@@ -64,12 +64,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Find, read, print, keep."""
-    from ..advise import no_garbage_collection  # noqa: PLC0415
-
     _check(options)
     now = time.time()
     with ExitStack() as stack:
-        stack.enter_context(no_garbage_collection())
         reading = _reading(options, now, stack)
         store = _store(options)
         if options.id is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from .output import EVALUATING, cores, reading_telemetry, terminal_width, wants_
 
 if TYPE_CHECKING:
     from ..plan.limits import FleetChange, PlanRequest
+    from ..telemetry.source import Source
 
 _GOALS = ("cash", "nodes", "capacity", "energy")
 _RISKS = ("very-low", "low", "medium", "high")
@@ -144,22 +146,29 @@ def request_of(options: argparse.Namespace) -> tuple[PlanRequest, FleetChange]:
 
 def run(options: argparse.Namespace) -> int:
     """Read, judge, plan, print."""
+    from ..telemetry.source import source_of  # noqa: PLC0415
+
     request, change = request_of(options)
     check_keep(options)
-    from ..advise import no_garbage_collection, read_and_reason  # noqa: PLC0415
+    source = source_of(options, say, cores())
+    with source.prepared():
+        return _plan(options, source, request, change)
+
+
+def _plan(options: argparse.Namespace, source: Source, request: PlanRequest, change: FleetChange) -> int:
+    from ..advise import read_and_reason  # noqa: PLC0415
     from ..plan.planner import Planner  # noqa: PLC0415
     from ..plan.solve import SolverBudget  # noqa: PLC0415
     from ..render.plan import render_plan  # noqa: PLC0415
-    from ..telemetry.source import source_of  # noqa: PLC0415
     from .price_options import rulebook_of  # noqa: PLC0415
 
     now, ledger = time.time(), ledger_beside(options)
     ledger.check()
     book = rulebook_of(options, now)
-    with no_garbage_collection(), reading_telemetry(options) as reading:
+    with reading_telemetry(options) as reading:
         frame, found = read_and_reason(
-            source_of(options, say, cores(), reading.step), book, since=options.since, until=options.until,
-            now=now, ledger=ledger, read=lambda: reading.stage(EVALUATING),
+            replace(source, steps=reading.step), book, since=options.since, until=options.until, now=now,
+            ledger=ledger, read=lambda: reading.stage(EVALUATING),
         )  # fmt: skip
         if not found.verdicts.nodes:
             raise NothingToDo("No node with GPUs in this window.", "Choose another window or source.")

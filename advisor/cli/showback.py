@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...rules.base.errors import EXIT_DONE, NothingToDo, SkuwiseError, UsageError
 from ...rules.base.output import say, write_output
 from ...rules.base.sanitize import clean
-from ..advise import no_garbage_collection
-from ..telemetry.source import source_of
+from ..telemetry.source import Source, source_of
 from .options import add_source
 from .output import EVALUATING, cores, reading_telemetry, terminal_width, wants_color
 from .price_options import rulebook_of
@@ -53,18 +53,25 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Read, judge, split, print. The only place of `showback` that knows the clock."""
     from ..billing.parquet import require_pyarrow  # noqa: PLC0415
-    from ..billing.showback import showback_of  # noqa: PLC0415
 
     if options.format == "parquet":
         if options.output is None:
             raise UsageError("--format parquet is binary and needs a file.", "Add --output FILE.")
         _refuse_terminal(options.output)
         require_pyarrow()
+    source = source_of(options, say, cores())
+    with source.prepared():
+        return _showback(options, source)
+
+
+def _showback(options: argparse.Namespace, source: Source) -> int:
+    from ..billing.showback import showback_of  # noqa: PLC0415
+
     now, whose = time.time(), _whose(options)
     book = rulebook_of(options, now)
-    with no_garbage_collection(), reading_telemetry(options) as reading:
-        source = source_of(options, say, cores(), reading.step)
-        frame = source.read(book.catalog, since=options.since, until=options.until, now=now)
+    with reading_telemetry(options) as reading:
+        telling = replace(source, steps=reading.step)
+        frame = telling.read(book.catalog, since=options.since, until=options.until, now=now)
         reading.stage(EVALUATING)
         showback = showback_of(frame, book, now=now, whose=whose)
     if not showback.rows:

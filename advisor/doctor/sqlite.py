@@ -19,7 +19,8 @@ from ..core.coded_text import CodedText
 from ..core.frame import Window
 from ..core.scalars import text
 from ..core.timestamps import minute
-from ..telemetry.sqlite.reader import CLOCK_TOLERANCE_SECONDS, database_files, file_spans, left_out
+from ..telemetry.sqlite.database_files import database_files
+from ..telemetry.sqlite.reader import CLOCK_TOLERANCE_SECONDS, file_spans, left_out
 from ..telemetry.sqlite.reading_process import ProcessReader, ReadingProcess
 from .facts import BUSY_LEVEL, Absent, ExpectedGpu, JobSeen, NodeCoverage, SeenExporter, SourceCoverage
 

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from ...rules.base.errors import NothingToDo, StoreError
-from ..advise import no_garbage_collection, read_and_advise
+from ...rules.base.heap import no_garbage_collection
+from ..advise import read_and_advise
 from ..core.advice_types import Advice, Decision, Fleet
 from ..core.coded_text import CodedText
 from ..core.frame import Frame

@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 from ...rules.base.errors import SkuwiseError, UsageError
 from ...rules.base.progress import Steps, no_steps
 from .cache_folder import cache_folder
+from .sqlite.database_files import database_files
+from .sqlite.readers_begun import ReadersBegun
 
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
@@ -84,12 +86,19 @@ class Databases:
     jobs: JobTable = field(default_factory=JobTable)
     steps: Steps = no_steps
     kept: Path | None = None
+    begun: ReadersBegun = field(default_factory=ReadersBegun, compare=False)
+
+    @contextmanager
+    def prepared(self) -> Iterator[None]:
+        """Begin the processes that will read: they take as long as this one to load what they need. Those that nobody
+        needed are ended at the end."""
+        self.begun.begin(self.paths, self.processes, self.kept)
+        with closing(self.begun):
+            yield
 
     def read(self, catalog: Catalog, *, since: float, until: float | None, now: float) -> Frame:  # noqa: ARG002
         """The frame of a window: `since` seconds up to `until` (None: the newest data)."""
-        from .sqlite.reading_process import ReadingProcess  # noqa: PLC0415
-
-        with ReadingProcess() as apart:
+        with closing(self.begun), self.begun.take() as apart:
             apart.start()
             from .sqlite.reader import read_frame  # noqa: PLC0415 - it takes as long as the process to be ready
 
@@ -101,6 +110,7 @@ class Databases:
                 processes=self.processes,
                 apart=apart,
                 kept=self.kept,
+                helpers=self.begun.helpers,
                 steps=self.steps,
             )
         return self.jobs.join(frame)
@@ -117,7 +127,6 @@ class Databases:
     def gpus_at(self, at: float) -> frozenset[str]:  # noqa: ARG002 - a file tells of all that it ever saw
         """The UUIDs of the GPUs of the first file that can be read. Raises SkuwiseError where none can."""
         from ...agent.store.reading import queries  # noqa: PLC0415
-        from .sqlite.reader import database_files  # noqa: PLC0415
         from .sqlite.reading_process import ReadingProcess  # noqa: PLC0415
 
         with ReadingProcess() as apart:
@@ -134,7 +143,7 @@ class Databases:
     def newest(self, now: float) -> float | None:
         """The end of the newest data by the clocks of the nodes (Unix seconds); None: there is none, or all of it is
         later than `now`. A node whose clock is ahead tells nothing."""
-        from .sqlite.reader import CLOCK_TOLERANCE_SECONDS, database_files, file_spans  # noqa: PLC0415
+        from .sqlite.reader import CLOCK_TOLERANCE_SECONDS, file_spans  # noqa: PLC0415
         from .sqlite.reading_process import ReadingProcess  # noqa: PLC0415
 
         with ReadingProcess() as apart:
@@ -155,6 +164,11 @@ class PrometheusServer:
     cached: bool = True
     jobs: JobTable = field(default_factory=JobTable)
     steps: Steps = no_steps
+
+    @contextmanager
+    def prepared(self) -> Iterator[None]:
+        """Nothing: a server is not asked before it is known what for."""
+        yield
 
     def read(self, catalog: Catalog, *, since: float, until: float | None, now: float) -> Frame:
         """The frame of a window: `since` seconds up to `until` (None: the newest data)."""

@@ -26,13 +26,14 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from skuwise.advisor.advise import load_rulebook, no_garbage_collection
+from skuwise.advisor.advise import load_rulebook
 from skuwise.advisor.core.advice_types import Finding
 from skuwise.advisor.core.frame import Frame, Window
 from skuwise.advisor.core.verdict_types import WorkloadVerdict
 from skuwise.advisor.pipeline import AdviseOptions, advise_on
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.advisor.verdicts.judge import judge
+from skuwise.rules.base.heap import no_garbage_collection
 
 from ..generators.third.agent_fleet import plan_series
 from ..generators.third.agent_store import write_node

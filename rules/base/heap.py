@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 _M_ARENA_MAX = -8  # malloc.h
 
@@ -26,3 +29,16 @@ def give_back() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
+
+
+@contextmanager
+def no_garbage_collection() -> Iterator[None]:
+    """A run ends before its garbage matters. Looking for it among millions of cells took a sixth of the time, and among
+    what is imported a twelfth of the start."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

@@ -19,6 +19,7 @@ from ...billing.cost_summary import Bill, LineComparison, ObservedNode, compare_
 from ...core import formatting as words
 from ...core.timestamps import day, rfc3339
 from ...telemetry.source import add_source_choice, source_of
+from ..output import cores
 
 SCHEMA = "skuwise.prices/1"
 _SERVICES = 5  # of what is no GPU node, so many are named
@@ -78,7 +79,7 @@ def _observed(options: argparse.Namespace, bill: Bill) -> list[ObservedNode]:
     """The nodes that were there in the export's time."""
     catalog = load_catalog(options.rules)
     say("reading telemetry ...")
-    frame = source_of(options, say).read(catalog, since=bill.end - bill.start, until=bill.end, now=bill.end)
+    frame = source_of(options, say, cores()).read(catalog, since=bill.end - bill.start, until=bill.end, now=bill.end)
     rows = frame.nodes[["node", "node_sku", "region", "first_seen", "last_seen"]].itertuples(index=False, name=None)
     found = []
     for node, sku, region, first, last in rows:

@@ -17,7 +17,8 @@ from ....rules.policy.kind_priors import KindPriors
 from ...core.coded_text import CodedText, coded
 from ...core.recent import Detail, Recent, RecentGpu, RecentNode, Values
 from ...core.records import Record, records
-from ..sqlite.reader import CLOCK_TOLERANCE_SECONDS, database_files
+from ..sqlite.database_files import database_files
+from ..sqlite.reader import CLOCK_TOLERANCE_SECONDS
 from ..trust.trust import NodeClaim, speaks_for_others
 from .columns import Columns
 from .gpus import gpus_of

@@ -1,43 +1,35 @@
 """Files read by several processes side by side: making tables of rows keeps one core busy, and holds Python's lock.
 
-Small files are dealt out whole; of a large one each process reads the hours of a part of the window. A child is given
-its share on stdin and answers on stdout, so that whoever reads a frame needs no guard around its main module. Its
-stdout is a file without a name: a pipe would hold it up until this process has read its own share. What a child fails
-to answer is read here. No file is opened by any of them: each has its own `ReadingProcess`, which does.
+Small files are dealt out whole; of a large one each process reads the hours of a part of the window. What a helper
+fails to answer is read here. No file is opened by any of them: each has its own `ReadingProcess`, which does.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
-import io
 import json
 import math
-import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 
-from ....agent.base.self_command import child_command
-from ....agent.store.reading.bounds import disk_bytes
 from ....rules.base.progress import Steps, no_steps
 from ...core.frame import Window
 from ..resolution import HOUR
 from .database import HOURS, Parts, Shared, Span, read_each, read_part
+from .helpers import BYTES_A_FILE, BYTES_A_PROCESS, Helper, Helpers, weight_of, worth_processes
 from .ipc import Told, read_told, write_told
 from .kept_hours import DAY, KeptHours
 from .reading_process import ReadingProcess
 
-# Bytes of databases that are worth a process: it takes as long to start as this process takes to read half as many.
-BYTES_A_PROCESS = 24 << 20
-# What a file costs beside its bytes, as bytes.
-_BYTES_A_FILE = 1 << 20
-# The children take a while to start: their share of the files is smaller by so much, and so is their part of a window.
-_LATE_SHARE, _OWN_PART = 0.2, 1.25
+# What helpers read is written and read once more: their share of the files is smaller by so much, and so is their part
+# of a window.
+_LATE_SHARE, _OWN_PART = 0.2, 1.4
 
 
 def read_parallel(
@@ -50,13 +42,12 @@ def read_parallel(
     steps: Steps = no_steps,
     kept: KeptHours | None = None,
     bytes_a_process: int = BYTES_A_PROCESS,
-    command: tuple[str, ...] = (),
+    helpers: Helpers | None = None,
 ) -> Told:
     """What `read_each` tells of these files, in their order, from up to `processes` processes.
 
     `spans`: of each file what it holds data for. `steps`: files read. `kept`: where hours are kept.
-    `bytes_a_process`: what is worth a process.
-    `command`: another program than this module's, to be told and to answer as it does.
+    `bytes_a_process`: what is worth a process. `helpers`: those that wait for a share.
     """
     done = 0
 
@@ -65,25 +56,20 @@ def read_parallel(
         done += count
         steps(done, len(spans))
 
-    weights = {path: disk_bytes(path) + _BYTES_A_FILE for path in spans}
+    weights = {path: weight_of(path) for path in spans}
     if kept is not None:
         weights |= {
-            path: _BYTES_A_FILE for path, weight in weights.items() if weight > bytes_a_process and kept.has(path)
+            path: BYTES_A_FILE for path, weight in weights.items() if weight > bytes_a_process and kept.has(path)
         }
-    shares = dealt(weights, max(1, min(processes, sum(weights.values()) // bytes_a_process)))
+    count = worth_processes(weights.values(), processes, bytes_a_process)
+    helpers = helpers or Helpers()
+    shares = dealt(weights, count)
     large = [path for path in spans if not any(path in share for share in shares)]
     # Days that are to be kept are read whole.
     begin = window.start if kept is None else math.floor(window.start / DAY) * DAY
     cuts = {path: _cuts(spans[path], Window(begin, window.end), len(shares)) for path in large}
     children = [
-        _Child(
-            share,
-            {path: cut[n + 1] for path, cut in cuts.items()},
-            window,
-            refined,
-            kept,
-            command or child_command(__name__),
-        )
+        _Child(helpers.take(), _Task(share, {path: cut[n + 1] for path, cut in cuts.items()}, window, refined, kept))
         for n, share in enumerate(shares[1:])
     ]
     try:
@@ -99,8 +85,8 @@ def read_parallel(
                 [path], window, refined, apart, read=read, shared=Shared(cuts[path][0], beside), kept=kept
             )
         for child in children:
-            told |= child.files() or read_each(child.paths, window, refined, apart, kept=kept)
-            read(len(child.paths))
+            told |= child.files() or read_each(child.task.paths, window, refined, apart, kept=kept)
+            read(len(child.task.paths))
     finally:
         for child in children:
             child.end()
@@ -133,39 +119,37 @@ def _cuts(span: Span, window: Window, count: int) -> list[Span]:
     return list(pairwise(edges))
 
 
-class _Child:
-    """A process that reads some of the files, and of some the hours of a part of the window."""
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """What a process is to read: files, and of others the hours of a part of the window."""
 
-    def __init__(  # noqa: PLR0917
-        self,
-        paths: Sequence[Path],
-        parts: Mapping[Path, Span],
-        window: Window,
-        refined: int,
-        kept: KeptHours | None,
-        command: Sequence[str],
-    ) -> None:
-        self.paths = paths
+    paths: Sequence[Path]
+    parts: Mapping[Path, Span]
+    window: Window
+    refined: int
+    kept: KeptHours | None
+
+    def written(self) -> dict[str, object]:
+        folder = None if self.kept is None else self.kept.folder.path
+        return {
+            "paths": [str(path) for path in self.paths],
+            "parts": {str(path): list(part) for path, part in self.parts.items()},
+            "window": [self.window.start, self.window.end],
+            "refined": self.refined,
+            "kept": None if folder is None else str(folder),
+        }
+
+
+class _Child:
+    """A process that does a task, if there is one to do it."""
+
+    def __init__(self, helper: Helper | None, task: _Task) -> None:
+        self._helper, self.task = helper, task
         self._told: tuple[Told, Told] | None = None
         self._is_answered = False
-        self._process: subprocess.Popen[bytes] | None = None
-        self._answer: IO[bytes] = io.BytesIO()
-        task = {
-            "paths": [str(path) for path in paths], "parts": {str(path): list(part) for path, part in parts.items()},
-            "window": [window.start, window.end], "refined": refined,
-            "kept": None if kept is None or kept.folder.path is None else str(kept.folder.path),
-        }  # fmt: skip
-        try:
-            self._answer = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `end`
-            self._process = subprocess.Popen(  # noqa: S603 - our own module, but in tests
-                command, stdin=subprocess.PIPE, stdout=self._answer, stderr=subprocess.DEVNULL
-            )
-            self._process.stdin.write(json.dumps(task).encode())  # type: ignore[union-attr]
-            self._process.stdin.close()  # type: ignore[union-attr]
-        except OSError:
-            self.end()
-            self._process = None
-        self._wanted = set(parts)
+        if helper is not None:
+            with contextlib.suppress(OSError):  # it has ended, which its answer tells
+                helper.tell(task.written())
 
     def files(self) -> Told | None:
         """What it read of its files; None where it failed to."""
@@ -185,20 +169,18 @@ class _Child:
         return self._told
 
     def _read(self) -> tuple[Told, Told] | None:
-        if self._process is None or self._process.wait() != 0:
+        answer = None if self._helper is None else self._helper.answer()
+        if answer is None:
             return None
-        self._answer.seek(0)
         try:
-            files, parts = read_told(self._answer), read_told(self._answer)
+            files, parts = read_told(answer), read_told(answer)
         except (OSError, ValueError):
             return None
-        return (files, parts) if (set(files), set(parts)) == (set(self.paths), self._wanted) else None
+        return (files, parts) if (set(files), set(parts)) == (set(self.task.paths), set(self.task.parts)) else None
 
     def end(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-        self._answer.close()
+        if self._helper is not None:
+            self._helper.end()
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ....agent.store.reading import queries
-from ....rules.base.errors import NothingToDo, SkuwiseError, UsageError
+from ....rules.base.errors import NothingToDo, SkuwiseError
 from ....rules.base.progress import Steps, no_steps
 from ...core.coded_text import CodedText, coded
 from ...core.formatting import listed
@@ -18,6 +18,8 @@ from ...core.unobservable import blind_nodes, unreadable
 from .. import resolution as resolve
 from .activity import with_unnamed_work
 from .database import HOURS, Parts, span_of
+from .database_files import database_files
+from .helpers import Helpers
 from .joining import join
 from .kept_hours import KeptHours
 from .parallel_read import read_parallel
@@ -39,6 +41,7 @@ def read_frame(
     processes: int = 1,
     apart: ReadingProcess | None = None,
     kept: Path | None = None,
+    helpers: Helpers | None = None,
     steps: Steps = no_steps,
 ) -> Frame:
     """The telemetry of a window from one or more databases.
@@ -47,8 +50,8 @@ def read_frame(
     that end within two hours, what half of them have); its start is moved back to the full hour, because the past is
     kept in hours. `now` (Unix seconds) guards against nodes whose clock runs ahead: rows from the future do not move
     the window. `processes`: how many may read many files side by side. `apart`: who reads the files, if somebody does
-    already. `kept`: the folder where hours are kept for the next look. `steps`: files read, of all. Raises
-    `NothingToDo` where the window holds no data.
+    already. `kept`: the folder where hours are kept for the next look. `helpers`: processes that were begun for it.
+    `steps`: files read, of all. Raises `NothingToDo` where the window holds no data.
     """
     with apart or ReadingProcess() as reading:
         files = database_files(paths)
@@ -61,6 +64,7 @@ def read_frame(
             now=now,
             processes=processes,
             kept=None if kept is None else KeptHours.at(kept, HOURS),
+            helpers=helpers,
             steps=steps,
         )
 
@@ -75,6 +79,7 @@ def _read_frame(
     now: float | None,
     processes: int,
     kept: KeptHours | None,
+    helpers: Helpers | None,
     steps: Steps,
 ) -> Frame:
     known_files = file_spans(files, apart)
@@ -90,7 +95,7 @@ def _read_frame(
         held = {path: span for path, span in spans.items() if span and span[0] < chosen.end and span[1] > chosen.start}
         wanted = list(held)
         refined = resolve.MAX_REFINED_HOURS_IN_ALL // max(len(wanted), 1)
-        told = read_parallel(held, chosen, refined, processes, apart, steps=steps, kept=kept)
+        told = read_parallel(held, chosen, refined, processes, apart, steps=steps, kept=kept, helpers=helpers)
         lost = {path: error for path, error in told.items() if isinstance(error, SkuwiseError)}
         if lost and len(lost) == sum(span is not None for span in spans.values()):
             raise next(iter(lost.values()))
@@ -127,24 +132,6 @@ def _read_frame(
     if kept is not None:
         kept.prune()
     return with_unnamed_work(frame, wanted, apart)
-
-
-def database_files(paths: Sequence[Path]) -> list[Path]:
-    """The databases that `paths` name: files as they are, folders as the ``*.db`` in them."""
-    files: list[Path] = []
-    for path in paths:
-        if path.is_dir():
-            # A pipe or a link to nothing is left out with a note, like any other file that cannot be read.
-            inside = sorted(p for p in path.glob("*.db") if not p.is_dir())
-            if not inside:
-                raise UsageError(f"No *.db file in folder {path}.", "Use a folder of node databases.")
-            files.extend(inside)
-        else:
-            files.append(path)
-    unique = list(dict.fromkeys(files))
-    if not unique:
-        raise UsageError("No database given.", "Use --db PATH.")
-    return unique
 
 
 @dataclass(frozen=True, slots=True)

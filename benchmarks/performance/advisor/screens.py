@@ -1,6 +1,8 @@
-"""The terminal: first paint and overview of one node as a process on a terminal of its own, and keys at 10,000 rows.
+"""The terminal: first paint and overview as a process on a terminal of its own, and keys at 10,000 rows.
 
-Usage: python -m skuwise.benchmarks.performance.advisor.screens [RUNS]
+Each run begins once without a cache and once with what that run left. Of one node, or of the database that is named.
+
+Usage: python -m skuwise.benchmarks.performance.advisor.screens [RUNS] [DATABASE]
 """
 
 from __future__ import annotations
@@ -35,27 +37,38 @@ ROWS, NODES = 10_000, 1_000
 PATIENCE_SECONDS = 120.0
 
 
-def start(db: Path) -> tuple[float, float]:
-    """Seconds from the start of the process until the first page and until the overview stand on the terminal."""
+def start(db: Path, cache: Path) -> tuple[float, float]:
+    """Seconds from the start of the process until the first page and until the overview stand on the terminal.
+
+    It is let go on until the source has been read, too, and has left `cache`.
+    """
     begun = time.perf_counter()
     child, terminal = pty.fork()
     if child == 0:
-        os.environ["TERM"] = "xterm-256color"
-        os.execv(sys.executable, [sys.executable, "-m", "skuwise", "tui", "--db", str(db), "--no-ledger"])
+        os.environ |= {"TERM": "xterm-256color", "XDG_CACHE_HOME": str(cache)}
+        command = [sys.executable, "-m", "skuwise", "tui", "--db", str(db), "--no-ledger"]
+        os.execv(sys.executable, command)
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-    told, paint = b"", 0.0
+    told, paint, overview = b"", 0.0, 0.0
+    before = newest(cache)
     try:
         while time.perf_counter() - begun < PATIENCE_SECONDS:
             if select.select([terminal], [], [], 1.0)[0]:
                 told += os.read(terminal, 1 << 16)
             paint = paint or (time.perf_counter() - begun if b"Overview" in told else 0.0)
-            if b"recoverable" in told:
-                return paint, time.perf_counter() - begun
+            overview = overview or (time.perf_counter() - begun if b"recoverable" in told else 0.0)
+            if overview and newest(cache) > before:
+                return paint, overview
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         os.close(terminal)
     raise SystemExit("the overview never came")
+
+
+def newest(cache: Path) -> float:
+    """When the last look was kept, Unix seconds; 0.0: none was."""
+    return max((path.stat().st_mtime for path in cache.glob("skuwise/looks/[!.]*")), default=0.0)
 
 
 async def keys() -> None:
@@ -129,12 +142,20 @@ async def painted(widget: Widget, act: Callable[[], object]) -> tuple[float, flo
 
 def main() -> None:
     runs = int(sys.argv[1]) if len(sys.argv) > 1 else 5
+    times: dict[str, list[tuple[float, float]]] = {"without a cache": [], "with what the last run left": []}
     with tempfile.TemporaryDirectory() as folder:
-        db = Path(folder) / "node.db"
-        simulate("fine-tuning", db, days=14, seed=0, until=UNTIL)
-        times = [start(db) for _ in range(runs)]
-    for name, taken in zip(("first page", "overview of one node"), zip(*times, strict=True), strict=True):
-        print(f"{name}: {statistics.median(taken):.2f} s ({min(taken):.2f} to {max(taken):.2f}), {runs} runs")
+        db = Path(sys.argv[2]) if len(sys.argv) > 2 else Path(folder) / "node.db"
+        if not db.exists():
+            simulate("fine-tuning", db, days=14, seed=0, until=UNTIL)
+        for run in range(runs):
+            for taken in times.values():
+                taken.append(start(db, Path(folder) / f"cache{run}"))
+    for how, runs_taken in times.items():
+        for name, taken in zip(("first page", "overview"), zip(*runs_taken, strict=True), strict=True):
+            told = f"{statistics.median(taken):.2f} s ({min(taken):.2f} to {max(taken):.2f})"
+            print(f"{name} {how}, {db.name}: {told}, {runs} runs")
+    if len(sys.argv) > 2:
+        return
     print(f"{ROWS:,} workloads in the table, 160 x 50:")
     asyncio.run(keys())
 

@@ -16,6 +16,7 @@ import pandas as pd
 import pytest
 from skuwise.advisor.core.frame import Frame, Window
 from skuwise.advisor.telemetry.sqlite.database import Parts, read_each
+from skuwise.advisor.telemetry.sqlite.helpers import Helpers
 from skuwise.advisor.telemetry.sqlite.ipc import read_told
 from skuwise.advisor.telemetry.sqlite.parallel_read import dealt, read_parallel
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
@@ -237,9 +238,8 @@ def test_what_a_process_beside_does_not_read_is_read_here(tmp_path: Path, broken
     path = make(tmp_path, "n1", hours=20)
     window, spans = Window(T0, T0 + 20 * HOUR), {path: (T0, T0 + 20 * HOUR)}
     with ReadingProcess() as apart:
-        told = read_parallel(spans, window, 10, 2, apart, bytes_a_process=1 << 19, command=("/bin/sh", "-c", broken))[
-            path
-        ]
+        helpers = Helpers(("/bin/sh", "-c", broken))
+        told = read_parallel(spans, window, 10, 2, apart, bytes_a_process=1 << 19, helpers=helpers)[path]
     assert isinstance(told, Parts)
     gpu = pd.concat(told.tables["gpu"])
     assert sorted(gpu["ts"].unique()) == [T0 + HOUR * n for n in range(1, 21)]

@@ -1,0 +1,42 @@
+"""What will read databases, begun while this process still loads what it makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from ....rules.base.errors import SkuwiseError
+from .database_files import database_files
+from .helpers import Helpers, weight_of, worth_processes
+from .reading_process import ReadingProcess
+
+
+class ReadersBegun:
+    """The process that opens files, and those that help to make tables of them. `close` ends those that nobody took."""
+
+    def __init__(self) -> None:
+        self.helpers = Helpers()
+        self._apart: ReadingProcess | None = None
+
+    def begin(self, paths: Sequence[Path], processes: int, kept: Path | None = None) -> None:
+        """For `paths`, read by as many as they are worth of `processes`; where hours are `kept`, little is left to
+        read. What fails, fails when they are read."""
+        with suppress(SkuwiseError, OSError):
+            if kept is None or not kept.exists():
+                weights = map(weight_of, database_files(paths))
+                self.helpers.begin(worth_processes(weights, processes) - 1)
+            self._apart = self._apart or ReadingProcess()
+            self._apart.start()
+
+    def take(self) -> ReadingProcess:
+        """The one that opens files. Whoever takes it ends it."""
+        apart, self._apart = self._apart or ReadingProcess(), None
+        return apart
+
+    def close(self) -> None:
+        """Idempotent."""
+        self.helpers.close()
+        if self._apart is not None:
+            self._apart.close()
+            self._apart = None
