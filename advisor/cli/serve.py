@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -274,10 +275,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:  # noqa: ARG001 - it has none
     """Run until SIGTERM or SIGINT."""
+    with closing(StopSignals()) as stop:
+        return _serve(stop)
+
+
+def _serve(stop: StopSignals) -> int:
     environ = os.environ
     settings, watching = load_serve_settings(environ), load_watch_settings(environ)
     planned = scheduled_commands(settings, load_mail_settings(environ), load_slurm_settings(environ), watching)
-    stop = StopSignals()
     children = Children()
     scheduler = BackgroundScheduler(timezone=UTC)
     log = WatchLog(children.run, time.time, time.monotonic)

@@ -8,6 +8,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -109,7 +110,10 @@ class _Watcher:
 
     def go_on(self) -> int:
         """Look every few minutes until somebody asks to stop. What fails is said, and tried again at the next look."""
-        stop = StopSignals()
+        with closing(StopSignals()) as stop:
+            return self._look_until(stop)
+
+    def _look_until(self, stop: StopSignals) -> int:
         every = self._settings.every_seconds
         say(f"watching every {every / 60:g} min; incidents in {self._store.path}")
         while True:
