@@ -240,7 +240,8 @@ class SkuwiseApp(PagesApp):
 
     def on_back(self, message: Back) -> None:  # noqa: ARG002 - whoever asks
         """First what is being read is called off, then the story closes, then the overview comes."""
-        if self.state.progress is not None and self.state.look is None:
+        page = self.screen
+        if self.state.progress is not None and isinstance(page, Page) and page.newest(self.state) is None:
             self._stop()
         elif len(self.screen_stack) > 1:
             self.pop_screen()

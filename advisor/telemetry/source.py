@@ -6,7 +6,7 @@ import argparse
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from .prometheus.reader import ServerReading
 
 _MATCHER = re.compile(r'[a-zA-Z_][a-zA-Z0-9_]*\s*(=|!=|=~|!~)\s*"([^"\\\n]|\\.)*"', re.ASCII)
+
+# A file in which none of some GPUs is may be of a node without GPUs, or of a new one.
+_MOST_ASKED = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,10 @@ class JobTable:
             )
 
         return with_jobs(frame, self.read(is_wanted), cluster=self.cluster)
+
+    def asked_as(self) -> tuple[object, ...]:
+        """What decides which jobs it tells."""
+        return (self.path, self.time_zone, self.cluster)
 
     def read(self, keep: Callable[[SlurmJob], bool]) -> list[SlurmJob]:
         """The runs of the file that are to be kept; what cannot be read is said. Raises as `join` does."""
@@ -90,11 +97,13 @@ class Databases:
 
     @contextmanager
     def prepared(self) -> Iterator[None]:
-        """Begin the processes that will read: they take as long as this one to load what they need. Those that nobody
-        needed are ended at the end."""
+        """Begin the processes that will read: they take as long as this one to load what they need. At the end none of
+        those that help is left, whatever a thread still reads."""
         self.begun.begin(self.paths, self.processes, self.kept)
-        with closing(self.begun):
+        try:
             yield
+        finally:
+            self.begun.end()
 
     def read(self, catalog: Catalog, *, since: float, until: float | None, now: float) -> Frame:  # noqa: ARG002
         """The frame of a window: `since` seconds up to `until` (None: the newest data)."""
@@ -124,21 +133,32 @@ class Databases:
             processes=self.processes, join_jobs=self.jobs.join,
         )  # fmt: skip
 
-    def gpus_at(self, at: float) -> frozenset[str]:  # noqa: ARG002 - a file tells of all that it ever saw
-        """The UUIDs of the GPUs of the first file that can be read. Raises SkuwiseError where none can."""
+    def knows(self, gpus: Collection[str], at: float) -> bool:  # noqa: ARG002 - a file tells of all that it ever saw
+        """Whether a file that can be read tells of one of these GPUs, by their UUIDs; many files are not all asked.
+        Raises SkuwiseError where none can be read."""
         from ...agent.store.reading import queries  # noqa: PLC0415
         from .sqlite.reading_process import ReadingProcess  # noqa: PLC0415
 
+        problem: SkuwiseError | None = None
+        can_be_read = False
         with ReadingProcess() as apart:
-            problem: SkuwiseError | None = None
-            for path in database_files(self.paths):
+            for path in database_files(self.paths)[:_MOST_ASKED]:
                 try:
                     with apart.open(path) as reader:
-                        return frozenset(str(row[0]) for row in reader.fetch(queries.GPUS_SEEN))
+                        told = {str(row[0]) for row in reader.fetch(queries.GPUS_SEEN)}
                 except SkuwiseError as error:
                     problem = problem or error
-            assert problem is not None
+                    continue
+                can_be_read = True
+                if not told.isdisjoint(gpus):
+                    return True
+        if problem is not None and not can_be_read:
             raise problem
+        return False
+
+    def asked_as(self) -> tuple[object, ...]:
+        """What, beside the files, decides what they tell."""
+        return self.jobs.asked_as()
 
     def newest(self, now: float) -> float | None:
         """The end of the newest data by the clocks of the nodes (Unix seconds); None: there is none, or all of it is
@@ -211,12 +231,19 @@ class PrometheusServer:
         finally:
             client.close()
 
-    def gpus_at(self, at: float) -> frozenset[str]:
-        """The UUIDs of the GPUs that the server tells of at a moment (Unix seconds). Raises SkuwiseError."""
+    def knows(self, gpus: Collection[str], at: float) -> bool:
+        """Whether the server tells of one of these GPUs at a moment (Unix seconds). Raises SkuwiseError."""
         from .prometheus.rows.identity import gpus_at  # noqa: PLC0415
 
         with self._reading(at) as reading:
-            return gpus_at(reading.client, self.matches, at)
+            return not gpus_at(reading.client, self.matches, at).isdisjoint(gpus)
+
+    def asked_as(self) -> tuple[object, ...]:
+        """What, beside its address and the matchers, decides what it tells: who asks, by the settings. Raises
+        SkuwiseError where they cannot be."""
+        from .prometheus.settings import load_prometheus_settings  # noqa: PLC0415
+
+        return (load_prometheus_settings(self.environ).identity, *self.jobs.asked_as())
 
     def newest(self, now: float) -> float | None:  # noqa: ARG002 - the server has a clock of its own
         """What time it is by the server's clock (Unix seconds); None: it does not tell."""

@@ -46,6 +46,8 @@ class StopSignals:
     def __init__(self, numbers: Iterable[signal.Signals] = STOP_SIGNALS) -> None:
         self._numbers = frozenset(numbers)
         self._pipe = SignalPipe()
+        self._poll = select.poll()
+        self._poll.register(self._pipe.fd, select.POLLIN)
         self._came = False
         self._handlers = {number: signal.signal(number, _heard) for number in self._numbers}
 
@@ -53,8 +55,7 @@ class StopSignals:
         """Whether one came, at the latest after `seconds`."""
         ends = time.monotonic() + seconds
         while not self._came:
-            left = ends - time.monotonic()
-            ready, _, _ = select.select((self._pipe.fd,), (), (), max(0.0, left))
+            ready = self._poll.poll(1e3 * max(0.0, ends - time.monotonic()))
             self._came = not self._numbers.isdisjoint(self._pipe.take())
             if not ready:
                 break

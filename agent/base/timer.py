@@ -40,10 +40,11 @@ class Timer:
 
     def wait(self, other_fd: int | None = None) -> bool:
         """Until the timer runs off, or `other_fd` can be read. Whether it was the timer."""
-        awaited = (self._fd,) if other_fd is None else (self._fd, other_fd)
+        awaited = select.poll()  # of descriptors of any number
+        for fd in (self._fd,) if other_fd is None else (self._fd, other_fd):
+            awaited.register(fd, select.POLLIN)
         while True:
-            ready, _, _ = select.select(awaited, (), ())
-            if self._fd not in ready:
+            if self._fd not in {fd for fd, _ in awaited.poll()}:
                 return False
             with contextlib.suppress(BlockingIOError):  # it was cleared just then
                 os.read(self._fd, 8)

@@ -15,7 +15,7 @@ case $kind in run) megabytes=600 ;; dev) megabytes=1300 ;; *) megabytes=200 ;; e
 marker=$folder/.installed before=$folder.before
 # An environment is made from the lock alone, wherever the caller's other Python code lies, and holds compiled code,
 # whatever the caller's other Pythons write: each start would compile pandas anew.
-unset PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE PIP_USER PIP_TARGET PIP_PREFIX PIP_ROOT
+unset PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX PIP_USER PIP_TARGET PIP_PREFIX PIP_ROOT
 
 # A run that was killed leaves what was there before beside it.
 recover() {

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,14 +64,45 @@ class KeptLooks:
             return
         shown = None if look.shown is look.advice else look.shown
         kept = self._codec.encode(_Kept(look.at, look.advice, shown, look.health))
-        content = json.dumps(kept, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode()
-        if len(content) <= self._most_bytes:
+        content = written(kept, self._most_bytes)
+        if content is not None:
             self._folder.write(name, _FORM, content)
             self._folder.prune(_MOST_TOGETHER)
 
     def _name(self, window: WindowChoice) -> str | None:
         """None: the window has an end of its own, so nobody asks for it again."""
         return None if window.until is not None else f"{_digest((self._basis, repr(window.seconds)))}{SUFFIX}"
+
+
+def written(value: object, most_bytes: int) -> bytes | None:
+    """JSON, made of a piece for each member of a list: while one is made, no key is heard. None: it is too large."""
+    pieces, size = list[str](), 0
+    for piece in _pieces(value):
+        pieces.append(piece)
+        size += len(piece)
+        if size > most_bytes:
+            return None
+    return "".join(pieces).encode()
+
+
+def _pieces(value: object) -> Iterator[str]:
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        yield "{"
+        for place, (key, member) in enumerate(value.items()):
+            yield f"{',' if place else ''}{_dumps(key)}:"
+            yield from _pieces(member)
+        yield "}"
+    elif isinstance(value, list):
+        yield "["
+        for place, member in enumerate(value):
+            yield f"{',' if place else ''}{_dumps(member)}"
+        yield "]"
+    else:
+        yield _dumps(value)
+
+
+def _dumps(value: object) -> str:
+    return json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
 
 
 def basis_of(source_key: str, *options: object) -> str:

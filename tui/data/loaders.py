@@ -118,15 +118,14 @@ class SourceLoader:
 
     def recall(self, window: WindowChoice) -> Look | None:
         """What was kept, if the source still tells of one of its GPUs: another fleet may be at its place by now."""
-        look = self._kept_looks().get(window)
-        fleet = look.advice.fleet if look is not None else None
-        if look is None or fleet is None:
-            return None
         try:
-            told = self._source.gpus_at(look.advice.end)
+            look = self._kept_looks().get(window)
+            fleet = look.advice.fleet if look is not None else None
+            if look is None or fleet is None or not self._source.knows(fleet.members.keys(), look.advice.end):
+                return None
         except SkuwiseError:  # reading tells it
             return None
-        return look if told & fleet.members.keys() else None
+        return look
 
     def keep(self, loaded: Loaded) -> None:
         self._kept_looks().put(loaded)
@@ -134,8 +133,8 @@ class SourceLoader:
     def _kept_looks(self) -> KeptLooks:
         from .kept_look import KeptLooks, basis_of  # noqa: PLC0415 - not at the start
 
-        options = (self._rules_dir, self._prices, self._hourly, self._source.jobs.path, self._ledger, self._home)
-        return KeptLooks(self._looks, basis_of(self.key, *options))
+        options = (self._rules_dir, self._prices, self._hourly, self._ledger, self._home)
+        return KeptLooks(self._looks, basis_of(self.key, *options, *self._source.asked_as()))
 
     def load(self, window: WindowChoice, kept: Advice | None, tell: Tell) -> Loaded:
         """Read and judge the findings' window, unless `kept` tells it, and the chosen one where it is another."""

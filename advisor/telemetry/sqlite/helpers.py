@@ -12,6 +12,7 @@ import contextlib
 import json
 import subprocess
 import tempfile
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
@@ -62,8 +63,12 @@ class Helper:
         self._answer.seek(0)
         return self._answer
 
+    @property
+    def has_ended(self) -> bool:
+        return self._process.poll() is not None
+
     def end(self) -> None:
-        """Idempotent."""
+        """Idempotent, and from any thread."""
         self._process.kill()
         with contextlib.suppress(OSError):  # what it was not told is not told now
             self._process.stdin.close()  # type: ignore[union-attr]
@@ -72,25 +77,44 @@ class Helper:
 
 
 class Helpers:
-    """Those that wait for their share. `command`: another program than ours, to be told and to answer as it does."""
+    """Those that wait for their share. `command`: another program than ours, to be told and to answer as it does.
+
+    For several threads. Whoever takes one ends it, or the program does with `end`: a thread that reads may never come
+    to its own end.
+    """
 
     def __init__(self, command: Sequence[str] = ()) -> None:
         self._command = command or child_command(_MODULE)
+        self._lock = threading.Lock()
         self._idle: list[Helper] = []
+        self._taken: list[Helper] = []
+        self._over = False
 
     def begin(self, count: int) -> None:
         """Have so many wait. Where none can be begun, whoever takes one finds out."""
-        with contextlib.suppress(OSError):
+        with self._lock, contextlib.suppress(OSError):
+            self._over = False
             self._idle += [Helper(self._command) for _ in range(count - len(self._idle))]
 
     def take(self) -> Helper | None:
-        """One of them, or a new one; None where no process can be begun."""
-        try:
-            return self._idle.pop() if self._idle else Helper(self._command)
-        except OSError:
-            return None
+        """One of them, or a new one; None where no process can be begun, or after `end`."""
+        with self._lock, contextlib.suppress(OSError):
+            if not self._over:
+                taken = self._idle.pop() if self._idle else Helper(self._command)
+                self._taken = [one for one in self._taken if not one.has_ended] + [taken]
+                return taken
+        return None
 
     def close(self) -> None:
         """End those that wait still. Idempotent."""
-        while self._idle:
-            self._idle.pop().end()
+        with self._lock:
+            while self._idle:
+                self._idle.pop().end()
+
+    def end(self) -> None:
+        """End all of them, and let none begin until `begin`."""
+        self.close()
+        with self._lock:
+            self._over = True
+            while self._taken:
+                self._taken.pop().end()

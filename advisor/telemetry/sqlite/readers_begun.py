@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -13,16 +14,18 @@ from .reading_process import ReadingProcess
 
 
 class ReadersBegun:
-    """The process that opens files, and those that help to make tables of them. `close` ends those that nobody took."""
+    """The process that opens files, and those that help to make tables of them. For several threads."""
 
     def __init__(self) -> None:
         self.helpers = Helpers()
+        self._lock = threading.Lock()
         self._apart: ReadingProcess | None = None
 
     def begin(self, paths: Sequence[Path], processes: int, kept: Path | None = None) -> None:
         """For `paths`, read by as many as they are worth of `processes`; where hours are `kept`, little is left to
         read. What fails, fails when they are read."""
-        with suppress(SkuwiseError, OSError):
+        with self._lock, suppress(SkuwiseError, OSError):
+            self.helpers.begin(0)
             if kept is None or not kept.exists():
                 weights = map(weight_of, database_files(paths))
                 self.helpers.begin(worth_processes(weights, processes) - 1)
@@ -31,12 +34,17 @@ class ReadersBegun:
 
     def take(self) -> ReadingProcess:
         """The one that opens files. Whoever takes it ends it."""
-        apart, self._apart = self._apart or ReadingProcess(), None
-        return apart
+        with self._lock:
+            apart, self._apart = self._apart or ReadingProcess(), None
+            return apart
 
     def close(self) -> None:
-        """Idempotent."""
+        """End those that nobody took. Idempotent."""
         self.helpers.close()
         if self._apart is not None:
-            self._apart.close()
-            self._apart = None
+            self.take().close()
+
+    def end(self) -> None:
+        """End those that help, too, whoever took them: the program is about to end."""
+        self.close()
+        self.helpers.end()

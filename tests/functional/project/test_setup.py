@@ -205,12 +205,13 @@ def test_modules_are_compiled_whatever_the_callers_own_python_writes(bare: Bare)
         (bare.checkout / name).touch()
     for floor in ("advisor", "rules", "tui", "systemd"):
         (bare.checkout / floor).mkdir()
-    loads = '*load_modules.py) echo "writes: ${PYTHONDONTWRITEBYTECODE-yes}" >written ;;\nesac\n'
-    text = PYTHON.format(version="3.11", venv=0, pip="", status=0).removesuffix("esac\n") + loads
+    told = '*load_modules.py) echo "writes: ${PYTHONDONTWRITEBYTECODE-yes} ${PYTHONPYCACHEPREFIX-here}" >written ;;'
+    usual = PYTHON.format(version="3.11", venv=0, pip="", status=0)
+    text = usual.removesuffix("esac\n") + told + "\nesac\n"
     bare.has_program("python3", text)
-    done = bare.sets_up("run", PYTHONDONTWRITEBYTECODE="1")
+    done = bare.sets_up("run", PYTHONDONTWRITEBYTECODE="1", PYTHONPYCACHEPREFIX="/elsewhere")
     assert done.returncode == 0, done.stderr
-    assert (bare.checkout / "written").read_text() == "writes: yes\n"
+    assert (bare.checkout / "written").read_text() == "writes: yes here\n"
 
 
 def test_a_half_made_environment_is_made_anew(bare: Bare) -> None:

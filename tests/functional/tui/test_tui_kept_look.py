@@ -14,7 +14,9 @@ from threading import Event
 
 import pytest
 from skuwise.advisor.simulate.simulator import simulate
-from skuwise.advisor.telemetry.source import Databases
+from skuwise.advisor.telemetry.source import Databases, PrometheusServer
+from skuwise.agent.model import Node
+from skuwise.agent.store.writing.writer import Writer
 from skuwise.rules.base.errors import StoreError
 from skuwise.tests.support.fleet_on_screen import NOW, HandLoader, fleet
 from skuwise.tests.support.tui_session import KEY, Session, drive
@@ -71,7 +73,10 @@ def test_pages_that_need_telemetry_wait_for_it() -> None:
         await s.shows("1 of 1 workloads")
         await s.press("enter")
         await s.shows("escape stops it")
+        await s.press("escape")
+        await s.shows("Reading stopped.")
         gate.set()
+        await s.press("r")
         await s.ready()
         await s.shows("Framework vllm, a serving engine.")
 
@@ -201,6 +206,31 @@ def test_the_next_run_over_a_database_begins_with_what_this_one_read(tmp_path: P
         await s.until(lambda: any(looks.glob(f"*{SUFFIX}")))
 
     drive(steps, loader(), clock=lambda: UNTIL + 120)
+
+
+def test_a_node_without_gpus_before_the_others_hides_no_look(tmp_path: Path) -> None:
+    folder, looks = tmp_path / "nodes", tmp_path / "looks"
+    simulate("founding", folder, days=2, seed=3, until=UNTIL, nodes=("serve-01",))
+
+    def loader() -> SourceLoader:
+        return SourceLoader(Databases((folder,)), ledger=None, looks=looks, clock=lambda: UNTIL + 60)
+
+    loader().keep(loader().load(FINDINGS_WINDOW, None, lambda _: None))
+    with Writer.open(folder / "a-head.db") as writer:
+        writer.for_node(Node("head", "c", gpu_count=0), UNTIL)
+    (folder / "b-broken.db").write_bytes(b"no database")
+    assert loader().recall(FINDINGS_WINDOW) is not None
+    (folder / "serve-01.db").unlink()
+    assert loader().recall(FINDINGS_WINDOW) is None
+
+
+def test_who_asks_a_server_is_part_of_what_a_look_depends_on(tmp_path: Path) -> None:
+    def asked(**settings: str) -> tuple[object, ...]:
+        return PrometheusServer("http://127.0.0.1:1", environ={"XDG_CONFIG_HOME": str(tmp_path), **settings}).asked_as()
+
+    assert asked() == asked()
+    tenants = [asked(), *(asked(SKUWISE_PROMETHEUS_TENANT=name) for name in "ab")]
+    assert len({repr(one) for one in tenants}) == 3
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from skuwise.advisor.core.advice_types import Fleet
 from skuwise.advisor.core.codec import Codec, MisfitError
 from skuwise.tests.support.fleet_on_screen import fleet
 from skuwise.tests.support.partly_observed import dark, loaded
-from skuwise.tui.data.kept_look import SUFFIX, KeptLooks, basis_of
+from skuwise.tui.data.kept_look import SUFFIX, KeptLooks, basis_of, written
 from skuwise.tui.state import WINDOWS, Loaded, Look, WindowChoice
 
 
@@ -84,6 +84,19 @@ def test_files_are_for_their_owner_alone_and_a_folder_open_to_others_is_not_used
     assert (tmp_path / "looks").stat().st_mode & 0o077 == 0
     (tmp_path / "looks").chmod(0o777)
     assert KeptLooks(tmp_path / "looks", "a").get(fleet().window) is None
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+        max_leaves=12,
+    )
+)
+def test_pieces_are_the_json_of_the_whole(value: object) -> None:
+    whole = json.dumps(value, separators=(",", ":")).encode()
+    assert written(value, len(whole)) == whole
+    assert written(value, len(whole) - 1) is None
 
 
 def test_what_is_too_large_is_not_kept(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import threading
 import time
 from pathlib import Path
 
@@ -93,6 +94,24 @@ def test_one_that_ended_while_it_waited_is_done_without(database: Path) -> None:
     assert isinstance(told[database], Parts) and isinstance(alone[database], Parts)
     hours, all_hours = (pd.concat(one[database].tables["gpu"])["ts"].unique() for one in (told, alone))  # type: ignore[union-attr]
     assert sorted(hours) == sorted(all_hours) and len(hours) > 20
+    assert children() == before
+
+
+def test_one_that_a_thread_was_left_with_ends_with_the_command(database: Path) -> None:
+    """The terminal is quit while a thread waits for what a process reads."""
+    before, source = children(), Databases((database,), 2)
+    source.begun.helpers = Helpers(("/bin/sleep", "600"))
+    with source.prepared():
+        helper = source.begun.helpers.take()
+        assert helper is not None
+        answers: list[object] = []
+        waiting = threading.Thread(target=lambda: answers.append(helper.answer()))
+        waiting.start()
+    waiting.join(60)
+    assert answers == [None] and source.begun.helpers.take() is None
+    assert children() == before
+    with source.prepared():
+        assert source.begun.helpers.take() is not None
     assert children() == before
 
 
