@@ -135,6 +135,7 @@ def read_and_reason(
     options = AdviseOptions(now, with_market=with_market)
     if own is not None:
         options = replace(options, decisions=own.decisions(now), site=own.site(now))
-    verdicts = judge(frame, book)
+    verdicts = judge(frame, book, between=give_back)
+    give_back()
     found = reason_on(verdicts, book, options, np.random.default_rng(SEED), source=frame.source)
     return frame, replace(found, advice=replace(found.advice, fleet=fleet))

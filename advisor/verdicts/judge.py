@@ -6,6 +6,8 @@ each workload is judged by its rows, whole and behaviour by behaviour; every GPU
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ..core.coded_text import CodedText, coded
 from ..core.frame import Frame
 from ..rulebook import Rulebook
@@ -29,12 +31,15 @@ from .phases.series import short_runs, with_series
 from .types import Verdicts
 
 
-def judge(frame: Frame, book: Rulebook) -> Verdicts:
-    """Everything the frame says about its workloads, nodes and GPUs. Linear in the rows of the frame."""
-    return judge_rows(measured_rows(frame, book), book)
+def judge(frame: Frame, book: Rulebook, between: Callable[[], None] = lambda: None) -> Verdicts:
+    """Everything the frame says about its workloads, nodes and GPUs. Linear in the rows of the frame. `between` is
+    called where much that was made on the way is no longer needed."""
+    measured = measured_rows(frame, book)
+    between()
+    return judge_rows(measured, book, between)
 
 
-def judge_rows(measured: MeasuredRows, book: Rulebook) -> Verdicts:
+def judge_rows(measured: MeasuredRows, book: Rulebook, between: Callable[[], None] = lambda: None) -> Verdicts:
     """The same of rows that are measured already, for who needs them beside the verdicts."""
     frame, inventory, index = measured.frame, measured.inventory, measured.index
     attribution, rows, parts, doubts = measured.attribution, measured.rows, measured.parts, measured.doubts
@@ -43,8 +48,10 @@ def judge_rows(measured: MeasuredRows, book: Rulebook) -> Verdicts:
 
     inputs = JudgementInputs.of(frame, index, rows, nodes, book)
     pieces = pieces_of(attribution)
+    between()
     wholes = judge_pieces(pieces, inputs)
     cuts = cut_pieces(pieces, wholes, places, inputs)
+    between()
     phases = judge_phases(cuts, wholes, judge_pieces((p for cut in cuts for p in cut.pieces.values()), inputs))
     hours = series_hours(attribution, frame.gpu["ts"])
     workloads = workload_verdicts(pieces, wholes, phases, parts, hours, inputs)
