@@ -18,7 +18,7 @@ import requests.cookies
 from requests.adapters import HTTPAdapter
 from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.connection import HTTPConnection, HTTPSConnection
-from urllib3.exceptions import ConnectTimeoutError, NameResolutionError, NewConnectionError
+from urllib3.exceptions import ConnectTimeoutError, NameResolutionError, NewConnectionError, ReadTimeoutError
 from urllib3.util.retry import Retry
 
 from ...agent.base.deadline import Deadline
@@ -107,6 +107,12 @@ def _pools(current: _Current) -> dict[str, Any]:
         ConnectionCls = _Secure  # type: ignore[assignment] - as urllib3's own do
 
     return {"http": _PlainPool, "https": _SecurePool}
+
+
+def is_late(error: Exception) -> bool:
+    """Whether an answer did not come in time, by the timeout of a wait: it may run off just before the deadline does.
+    A connection that is not made is another matter."""
+    return isinstance(error, requests.ReadTimeout | ReadTimeoutError | TimeoutError)
 
 
 def _guard(connection: HTTPConnection, deadline: Deadline | None) -> None:

@@ -14,7 +14,7 @@ import urllib3
 from ...agent.base.safe_text import clean_text
 from ...rules.base.errors import SkuwiseError, UsageError
 from ..core.credentials import secret
-from ..core.http_session import CONNECT_SECONDS, DeadlineAdapter, QuietSession
+from ..core.http_session import CONNECT_SECONDS, DeadlineAdapter, QuietSession, is_late
 from ..core.loopback import is_loopback
 
 # https://github.com/prometheus/alertmanager/blob/main/api/v2/openapi.yaml: POST /alerts takes a list of any length. An
@@ -89,7 +89,7 @@ class Alertmanager:
             except (
                 requests.RequestException, urllib3.exceptions.HTTPError, HTTPException, OSError, ValueError
             ) as error:  # fmt: skip
-                raise self._fault(_why(error, over=deadline.over)) from None
+                raise self._fault(_why(error, late=deadline.over or is_late(error))) from None
             if deadline.over:
                 raise self._fault("did not answer in time")
         if 300 <= status < 400:
@@ -104,8 +104,8 @@ class Alertmanager:
         )
 
 
-def _why(error: Exception, *, over: bool) -> str:
-    if over:
+def _why(error: Exception, *, late: bool) -> str:
+    if late:
         return "did not answer in time"
     if isinstance(error, requests.exceptions.SSLError):
         return "has a certificate that is not accepted"

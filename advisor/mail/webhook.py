@@ -10,7 +10,7 @@ import requests
 import urllib3
 
 from ...agent.base.safe_text import clean_text
-from ..core.http_session import CONNECT_SECONDS, DeadlineAdapter, QuietSession
+from ..core.http_session import CONNECT_SECONDS, DeadlineAdapter, QuietSession, is_late
 from .letter import Letter
 from .parcel import Parcel, Reply
 
@@ -86,7 +86,8 @@ class WebhookCarrier:
                 requests.RequestException, urllib3.exceptions.HTTPError, HTTPException, OSError, ValueError
             ) as error:  # fmt: skip
                 # The exception's own words hold the address.
-                return Reply("later", f"not reached: {'no answer in time' if deadline.over else type(error).__name__}")
+                late = deadline.over or is_late(error)
+                return Reply("later", f"not reached: {'no answer in time' if late else type(error).__name__}")
             if deadline.over:  # what was said last may have been cut
                 return Reply("later", "not reached: no answer in time")
         text = f"{status} {said.decode('utf-8', 'replace')}".strip()

@@ -27,7 +27,7 @@ from .....agent.base.json_weight import json_memory_bytes
 from .....agent.base.safe_text import clean_text
 from .....rules.base.errors import UsageError
 from ....core.credentials import secret
-from ....core.http_session import CONNECT_SECONDS, DeadlineAdapter, QuietSession
+from ....core.http_session import CONNECT_SECONDS, DeadlineAdapter, QuietSession, is_late
 from ....core.loopback import is_loopback
 from ..settings import PrometheusSettings
 from .errors import AnswerError, RefusedError, TooMuchError, UnreachableError
@@ -206,7 +206,7 @@ class LimitedSession(QuietSession):
                 except requests.ConnectTimeout:
                     raise
                 except (requests.RequestException, HTTPError, HTTPException, TimeoutError) as error:
-                    if deadline.over or isinstance(error, requests.ReadTimeout | TimeoutError):
+                    if deadline.over or is_late(error):
                         raise _LateError from None
                     raise
             if deadline.over:  # an answer without a length looks whole wherever it is cut

@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import requests
+from skuwise.advisor.core.http_session import DeadlineAdapter, QuietSession, is_late
 from skuwise.advisor.incidents.settings import WatchSettings
 from skuwise.advisor.mail.alertmanager import CHUNK, Alertmanager, AlertmanagerError
 from skuwise.advisor.notify.alerts import alerts_of
@@ -95,6 +97,19 @@ def test_one_that_hangs_is_left_in_time() -> None:
         manager = Alertmanager(receiver.url, "", {}, timeout_seconds=0.2)
         with pytest.raises(AlertmanagerError, match="did not answer in time"):
             manager.post(every)
+
+
+def test_a_wait_that_ends_just_before_the_deadline_is_no_answer_in_time_either() -> None:
+    adapter, session = DeadlineAdapter(), QuietSession()
+    adapter.serve(session)
+    with webhook_receiver() as receiver, session, adapter.within(60.0) as deadline:
+        receiver.hang = True
+        with pytest.raises(requests.RequestException) as waited:
+            session.post(receiver.url, data=b"[]", timeout=(10.0, 0.05))
+        with pytest.raises(requests.RequestException) as refused:
+            session.post("http://127.0.0.1:1", data=b"[]", timeout=(10.0, 0.05))
+        assert not deadline.over
+    assert is_late(waited.value) and not is_late(refused.value)
 
 
 def test_one_that_is_slow_does_not_take_a_pass() -> None:
