@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..rules.base.heap import give_back
+from ..rules.base.heap import give_back, no_garbage_collection
 from .telemetry.source import Databases, Source
 
 if TYPE_CHECKING:
@@ -108,6 +108,7 @@ def read_and_advise(
     return frame, found.advice
 
 
+@no_garbage_collection()
 def read_and_reason(
     source: Source | list[Path],
     book: Rulebook,

@@ -109,10 +109,10 @@ def _pools(current: _Current) -> dict[str, Any]:
     return {"http": _PlainPool, "https": _SecurePool}
 
 
-def is_late(error: Exception) -> bool:
-    """Whether an answer did not come in time, by the timeout of a wait: it may run off just before the deadline does.
-    A connection that is not made is another matter."""
-    return isinstance(error, requests.ReadTimeout | ReadTimeoutError | TimeoutError)
+def is_late(error: Exception, deadline: Deadline) -> bool:
+    """Whether a request failed because its answer did not come in time: by the deadline, or by the timeout of a wait,
+    which may run off just before it. A connection that is not made within its own time is another matter."""
+    return deadline.over or isinstance(error, requests.ReadTimeout | ReadTimeoutError | TimeoutError)
 
 
 def _guard(connection: HTTPConnection, deadline: Deadline | None) -> None:

@@ -89,7 +89,7 @@ class Alertmanager:
             except (
                 requests.RequestException, urllib3.exceptions.HTTPError, HTTPException, OSError, ValueError
             ) as error:  # fmt: skip
-                raise self._fault(_why(error, late=deadline.over or is_late(error))) from None
+                raise self._fault(_why(error, late=is_late(error, deadline))) from None
             if deadline.over:
                 raise self._fault("did not answer in time")
         if 300 <= status < 400:

@@ -86,8 +86,8 @@ class WebhookCarrier:
                 requests.RequestException, urllib3.exceptions.HTTPError, HTTPException, OSError, ValueError
             ) as error:  # fmt: skip
                 # The exception's own words hold the address.
-                late = deadline.over or is_late(error)
-                return Reply("later", f"not reached: {'no answer in time' if late else type(error).__name__}")
+                why = "no answer in time" if is_late(error, deadline) else type(error).__name__
+                return Reply("later", f"not reached: {why}")
             if deadline.over:  # what was said last may have been cut
                 return Reply("later", "not reached: no answer in time")
         text = f"{status} {said.decode('utf-8', 'replace')}".strip()

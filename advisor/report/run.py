@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from ...rules.base.errors import NothingToDo, StoreError
-from ...rules.base.heap import no_garbage_collection
 from ..advise import read_and_advise
 from ..core.advice_types import Advice, Decision, Fleet
 from ..core.coded_text import CodedText
@@ -110,10 +109,9 @@ class ReportJob:
 
     def _read(self, week: Week, beside: LedgerSync) -> tuple[Frame, Advice]:
         until = min(week.end, self.now)
-        with no_garbage_collection():
-            return read_and_advise(
-                self.source, self.book, since=until - week.start, until=until, now=self.now, ledger=beside,
-            )  # fmt: skip
+        return read_and_advise(
+            self.source, self.book, since=until - week.start, until=until, now=self.now, ledger=beside,
+        )  # fmt: skip
 
     def _before(self, own: LedgerSync) -> Advice | None:
         """The week before, by the ledger of this one; None where nothing of it is known, or its beginning is not: that

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _MATCHER = re.compile(r'[a-zA-Z_][a-zA-Z0-9_]*\s*(=|!=|=~|!~)\s*"([^"\\\n]|\\.)*"', re.ASCII)
 
-# A file in which none of some GPUs is may be of a node without GPUs, or of a new one.
+# How many files are asked for some GPUs: the first may be of a node without any, or of a new one; each takes some ms.
 _MOST_ASKED = 100
 
 
@@ -139,21 +139,20 @@ class Databases:
         from ...agent.store.reading import queries  # noqa: PLC0415
         from .sqlite.reading_process import ReadingProcess  # noqa: PLC0415
 
-        problem: SkuwiseError | None = None
-        can_be_read = False
+        files = database_files(self.paths)[:_MOST_ASKED]
+        problems: list[SkuwiseError] = []
         with ReadingProcess() as apart:
-            for path in database_files(self.paths)[:_MOST_ASKED]:
+            for path in files:
                 try:
                     with apart.open(path) as reader:
                         told = {str(row[0]) for row in reader.fetch(queries.GPUS_SEEN)}
                 except SkuwiseError as error:
-                    problem = problem or error
+                    problems.append(error)
                     continue
-                can_be_read = True
                 if not told.isdisjoint(gpus):
                     return True
-        if problem is not None and not can_be_read:
-            raise problem
+        if len(problems) == len(files):
+            raise problems[0]
         return False
 
     def asked_as(self) -> tuple[object, ...]:
@@ -292,10 +291,8 @@ def add_source_choice(parser: argparse.ArgumentParser, *, required: bool = True)
     return choice
 
 
-def source_of(
-    options: argparse.Namespace, progress: Callable[[str], None], processes: int = 1, steps: Steps = no_steps
-) -> Source:
-    """The source that the options name. `progress`: notes on the way; `steps`: databases or measures read.
+def source_of(options: argparse.Namespace, progress: Callable[[str], None], processes: int) -> Source:
+    """The source that the options name. `progress`: notes on the way; `processes`: how many may read databases.
 
     Raises UsageError for an invalid matcher.
     """
@@ -304,7 +301,7 @@ def source_of(
         if options.match:
             raise UsageError("--match requires --prometheus.", "Add --prometheus URL, or remove --match.")
         kept = None if options.no_cache else cache_folder(None, os.environ, "databases")
-        return Databases(tuple(options.db), processes, jobs, steps, kept)
+        return Databases(tuple(options.db), processes, jobs, kept=kept)
     for match in options.match:
         if not _MATCHER.fullmatch(match):
             raise UsageError(
@@ -317,7 +314,6 @@ def source_of(
         progress,
         cached=not options.no_cache,
         jobs=jobs,
-        steps=steps,
     )
 
 

@@ -8,10 +8,7 @@ import pkgutil
 import skuwise
 
 # A checkout that is used in place has tests and benchmarks beside these.
-FLOORS = [f"{place}/{floor}" for place in skuwise.__path__ for floor in ("agent", "advisor", "rules", "tui")]
-
-for place in FLOORS:
-    floor = place.rpartition("/")[2]
-    for module in pkgutil.walk_packages([place], f"skuwise.{floor}."):
+for floor in ("agent", "advisor", "rules", "tui"):
+    for module in pkgutil.walk_packages([f"{place}/{floor}" for place in skuwise.__path__], f"skuwise.{floor}."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)

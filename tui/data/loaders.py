@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from ...advisor.core.advice_types import Advice, Decision
 from ...rules.base.errors import NothingToDo, SkuwiseError, UsageError
-from ...rules.base.heap import no_garbage_collection
 from ..state import FINDINGS_WINDOW, Loaded, Look, WindowChoice
 from .preferences import source_key
 
@@ -141,14 +140,13 @@ class SourceLoader:
         from ...advisor.telemetry.health import health_of  # noqa: PLC0415
 
         now = self._clock()
-        with no_garbage_collection():
-            read = self._reader(now, tell)
-            frame, found = read(window)
-            if window == FINDINGS_WINDOW:
-                # What a plan is made of is kept where it costs no second frame.
-                return Loaded(window, found.advice, found.advice, health_of(frame), now, frame, found)
-            shown, advice = found.advice, kept or read(FINDINGS_WINDOW)[1].advice
-            return Loaded(window, advice, shown, health_of(frame), now, frame)
+        read = self._reader(now, tell)
+        frame, found = read(window)
+        if window == FINDINGS_WINDOW:
+            # What a plan is made of is kept where it costs no second frame.
+            return Loaded(window, found.advice, found.advice, health_of(frame), now, frame, found)
+        shown, advice = found.advice, kept or read(FINDINGS_WINDOW)[1].advice
+        return Loaded(window, advice, shown, health_of(frame), now, frame)
 
     def _reader(self, now: float, tell: Tell) -> Callable[[WindowChoice], tuple[Frame, Reasoned]]:
         """What reads and judges a window. Raises SkuwiseError, and so does what it gives."""

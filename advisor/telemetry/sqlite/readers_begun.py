@@ -25,10 +25,8 @@ class ReadersBegun:
         """For `paths`, read by as many as they are worth of `processes`; where hours are `kept`, little is left to
         read. What fails, fails when they are read."""
         with self._lock, suppress(SkuwiseError, OSError):
-            self.helpers.begin(0)
-            if kept is None or not kept.exists():
-                weights = map(weight_of, database_files(paths))
-                self.helpers.begin(worth_processes(weights, processes) - 1)
+            weights = [] if kept is not None and kept.exists() else map(weight_of, database_files(paths))
+            self.helpers.begin(worth_processes(weights, processes) - 1)
             self._apart = self._apart or ReadingProcess()
             self._apart.start()
 

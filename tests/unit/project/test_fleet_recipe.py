@@ -41,7 +41,7 @@ def parsed(words: list[str]) -> argparse.Namespace:
 
 def test_a_shard_is_advised_over_a_window_that_is_the_same_for_all() -> None:
     options = parsed(command("skuwise-advise@.service"))
-    source_of(options, lambda _: None)
+    source_of(options, lambda _: None, 1)
     assert options.match == [ENVIRONMENT["MATCH"]]
     assert (options.since, options.until % 86400, options.format) == (7 * 86400, 0, "json")
     assert options.ledger.parent == options.output.parent.parent

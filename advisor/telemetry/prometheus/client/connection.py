@@ -206,7 +206,7 @@ class LimitedSession(QuietSession):
                 except requests.ConnectTimeout:
                     raise
                 except (requests.RequestException, HTTPError, HTTPException, TimeoutError) as error:
-                    if deadline.over or is_late(error):
+                    if is_late(error, deadline):
                         raise _LateError from None
                     raise
             if deadline.over:  # an answer without a length looks whole wherever it is cut

@@ -52,9 +52,9 @@ def external_labels(client: Client) -> dict[str, str]:
 
 def gpus_at(client: Client, matches: Sequence[str], at: float) -> frozenset[str]:
     """The UUIDs of the GPUs that the server tells of at a moment (Unix seconds). Raises SourceError."""
-    own = f'__name__=~"{"|".join((*_PRESENT, AGENT_ANCHOR))}"'
     labels = _ID_LABELS[1:]
-    told = client.instant(f"count by ({', '.join(labels)}) ({selector(matches, own)})", at, labels).answer
+    series = selector(matches, _named((*_PRESENT, AGENT_ANCHOR)))
+    told = client.instant(f"count by ({', '.join(labels)}) ({series})", at, labels).answer
     return frozenset(value for one in told.labels for value in one.values())
 
 
@@ -102,11 +102,16 @@ def past_of(client: Client, names: Collection[str], matches: Sequence[str], wind
 
 def _query(names: Sequence[str], matches: Sequence[str], values: int) -> str:
     sample = next((one for n, one in enumerate(_SAMPLES) if values <= MAX_VALUES * 16**n), _SAMPLES[-1])
-    own = f'__name__=~"{"|".join(names)}"'
+    own = _named(names)
     if sample != _SAMPLES[0]:
         chosen = {label: selector(matches, own, f'{label}=~"{sample}"') for label in _ID_LABELS[1:]}
         return " or ".join(f"max by (__name__, {label}) ({series})" for label, series in chosen.items())
     return f"max by ({', '.join(_ID_LABELS)}) ({selector(matches, own)})"
+
+
+def _named(names: Sequence[str]) -> str:
+    """The matcher of metrics by their names."""
+    return f'__name__=~"{"|".join(names)}"'
 
 
 def _by_moment(grid: Grid, answer: SeriesAnswer) -> dict[float, str]:

@@ -109,7 +109,7 @@ def test_a_wait_that_ends_just_before_the_deadline_is_no_answer_in_time_either()
         with pytest.raises(requests.RequestException) as refused:
             session.post("http://127.0.0.1:1", data=b"[]", timeout=(10.0, 0.05))
         assert not deadline.over
-    assert is_late(waited.value) and not is_late(refused.value)
+    assert is_late(waited.value, deadline) and not is_late(refused.value, deadline)
 
 
 def test_one_that_is_slow_does_not_take_a_pass() -> None:
