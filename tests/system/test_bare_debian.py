@@ -2,7 +2,7 @@
 
 The root is made by debootstrap and entered by chroot; pip reaches the index that this side's pip is set to. Times of
 the demo are printed (``-s``), none is asserted. Python 3.10 and 3.13, which Debian 12 has not, are in
-``tests/functional/project/test_setup.py``, as scripts that answer as they would.
+``tests/integration/project/test_setup.py``, as scripts that answer as they would.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ added, never renamed or removed. The file is `advisor/render/schema/advice-1.sch
 it; `make golden` writes it.
 
 Base units are in the names (`_usd`, `_bytes`, `_hours`). Ratios are 0 to 1. Times are RFC 3339, UTC. `null` means not
-available. Programs read `code` and its fields, never the text beside it ([statements](../statements.md)).
+available. Programs read `code` and its fields, never the text beside it.
 
 """
 

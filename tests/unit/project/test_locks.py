@@ -115,7 +115,7 @@ def test_whatever_is_installed_from_an_index_has_its_hash(path: str) -> None:
     "path",
     [
         "deploy/standalone/build.py", "benchmarks/performance/agent/peers.py", "tests/system/machine.py",
-        "tests/support/kubernetes_schemas.py", "tests/functional/project/test_sbom.py",
+        "tests/support/kubernetes_schemas.py", "tests/integration/project/test_sbom.py",
     ],
 )  # fmt: skip
 def test_programs_that_install_from_a_lock_ask_for_its_hashes(path: str) -> None:

@@ -1,1 +1,0 @@
-"""Mutated inputs for every reader of what comes from outside: `python -m skuwise.benchmarks.fuzzing`."""

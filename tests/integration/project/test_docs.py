@@ -1,0 +1,68 @@
+"""The documentation speaks of what is there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from skuwise.__main__ import COMMANDS
+from skuwise.agent.metrics import BIN_EDGES, FABRIC_METRICS, GPU_METRICS, HOST_METRICS, SERVING_METRICS
+
+ROOT = Path(__file__).parents[3]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def code_blocks(page: Path) -> list[list[str]]:
+    """The lines of each fenced block."""
+    return [
+        block.splitlines() for block in re.findall(r"^```\w*\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+    ]
+
+
+def test_every_metric_is_documented_with_its_unit() -> None:
+    text = (ROOT / "docs/metrics.md").read_text()
+    for metric in (*GPU_METRICS, *FABRIC_METRICS, *HOST_METRICS, *SERVING_METRICS):
+        assert f"| `{metric.name}` | {metric.unit} |" in text
+    assert ", ".join(f"{edge:g}" for edge in BIN_EDGES) in " ".join(text.split())
+
+
+def test_the_readme_shows_the_two_commands_and_the_reference_every_subcommand() -> None:
+    for words in ("make demo", "make test"):
+        assert words in (ROOT / "README.md").read_text()
+    for command in COMMANDS:
+        assert f"## skuwise {command}\n" in (ROOT / "docs/reference/commands.md").read_text()
+
+
+def test_the_index_leads_to_every_page() -> None:
+    text = (ROOT / "docs/README.md").read_text()
+    pages = [path.relative_to(ROOT / "docs") for path in sorted((ROOT / "docs").rglob("*.md"))]
+    assert [str(page) for page in pages if page.name != "README.md" and f"]({page})" not in text] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    targets = re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text())
+    missing = [t for t in targets if "://" not in t and not (page.parent / t).exists()]
+    assert missing == []
+
+
+def heading_anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    plain = [
+        re.sub(r"\[([^\]]*)\]\([^)]*\)|[`*]", r"\1", text) for text in re.findall(r"^#+ (.*)$", page.read_text(), re.M)
+    ]
+    return {re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-") for text in plain}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_anchors_of_links_are_headings(page: Path) -> None:
+    targets = re.findall(r"\]\(([^)#\s]*)#([^)]+)\)", page.read_text())
+    ours = [((page.parent / name) if name else page, anchor) for name, anchor in targets if "://" not in name]
+    assert [(str(p), anchor) for p, anchor in ours if p.suffix == ".md" and anchor not in heading_anchors(p)] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_commands_shown_are_commands_there_are(page: Path) -> None:
+    shown = [line.split()[1] for block in code_blocks(page) for line in block if line.startswith("skuwise ")]
+    assert [name for name in shown if name not in COMMANDS] == []

@@ -1,0 +1,156 @@
+"""The self-contained build: made from this tree, unpacked elsewhere, run with an empty environment.
+
+Its child processes are itself (`self_command`): the rollups', retention's and the kubelet's are each seen at work.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import re
+import sqlite3
+import stat
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from skuwise.agent.service.install import MARK
+from skuwise.tests.integration.agent.inventory.test_podresources import KubeletServer
+from skuwise.tests.nvmlstub import stub_env
+from skuwise.tests.support.shared_artifacts import once
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[3]
+GPUS = "[gpu 0-1]\nname = NVIDIA H100 80GB HBM3\ngpu_util = 0.5\nsm_active = 0.25\n"
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = once(tmp_path_factory, "standalone", build)
+    (unpacked,) = (folder / "node").iterdir()
+    return unpacked / "skuwise"
+
+
+def build(folder: Path) -> None:
+    command = [sys.executable, str(ROOT / "deploy/standalone/build.py"), "--out", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"packed [\d.]+ MB, unpacked [\d.]+ MB\nstarts in [\d.]+ s", done.stdout)
+    (archive,) = folder.glob("skuwise-agent-*-linux-*-glibc2.*.tar.gz")
+    with tarfile.open(archive) as tar:
+        assert {member.uid for member in tar} == {0}
+        assert not [member.name for member in tar if member.mode & (stat.S_IWGRP | stat.S_IWOTH)]
+        tar.extractall(folder / "node", filter="data")
+
+
+def test_beside_it_lie_its_checksum_and_the_hash_of_everything_in_it(program: Path) -> None:
+    folder = program.parents[2]
+    (archive,) = folder.glob("*.tar.gz")
+    page = (ROOT / "docs/supply-chain.md").read_text()
+    (command,) = re.findall(r"^sha256sum --check .*$", page, re.MULTILINE)
+    check = ["sh", "-c", command]
+    assert subprocess.run(check, cwd=folder, capture_output=True, check=False).returncode == 0
+    bill = json.loads((folder / f"{archive.name}.cdx.json").read_text())
+    whole = bill["metadata"]["component"]["hashes"][0]["content"]
+    assert whole == hashlib.sha256(archive.read_bytes()).hexdigest()
+    told = {one["name"]: one["hashes"][0]["content"] for one in bill["components"] if one["type"] == "file"}
+    unpacked = [path for path in program.parent.rglob("*") if path.is_file() and not path.is_symlink()]
+    assert told == {
+        str(path.relative_to(program.parent)): hashlib.sha256(path.read_bytes()).hexdigest() for path in unpacked
+    }
+    packages = {one["name"] for one in bill["components"] if one["type"] == "library"}
+    assert packages == {"grpcio", "nvidia-ml-py", "psutil", "pyyaml", "typing-extensions"}
+    changed = folder / "changed"
+    changed.mkdir(exist_ok=True)
+    (changed / archive.name).write_bytes(archive.read_bytes()[:-1] + b"x")
+    (changed / f"{archive.name}.sha256").write_text((folder / f"{archive.name}.sha256").read_text())
+    assert subprocess.run(check, cwd=changed, capture_output=True, check=False).returncode != 0
+
+
+def run(program: Path, *arguments: str, env: dict[str, str] | None = None, told: str = "") -> str:
+    """Its output. Nothing of this process's environment is there: no PATH, no PYTHONPATH."""
+    done = subprocess.run(
+        [str(program), *arguments], env=env or {}, input=told, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, f"{arguments}: {done.stderr}"
+    assert "Traceback" not in done.stderr
+    return done.stdout
+
+
+def rows(database: Path, sql: str) -> list[tuple[object, ...]]:
+    with contextlib.closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
+        return connection.execute(sql).fetchall()
+
+
+def until(true: Callable[[], bool]) -> None:
+    ends = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < ends, "it did not come about"
+        time.sleep(0.2)
+
+
+def test_it_holds_the_agent_and_nothing_of_the_advisor(program: Path) -> None:
+    shown = run(program, "--help")
+    assert "  agent " in shown and "advise" not in shown
+    refused = subprocess.run([str(program), "advise"], env={}, capture_output=True, text=True, check=False)
+    assert (refused.returncode, "Traceback" in refused.stderr) == (2, False)
+    names = {path.name for path in (program.parent / "lib").rglob("*")}
+    assert not names & {"advisor", "numpy", "pandas", "ssl.py"}
+    assert not [name for name in names if name.startswith(("libssl", "libcrypto"))]
+    assert list((program.parent / "licences").glob("psutil-*"))
+    assert "held-idle" in run(program, "rules", "list")
+
+
+def test_once_and_doctor_read_this_node(program: Path, tmp_path: Path) -> None:
+    env = stub_env(tmp_path, GPUS, base={})
+    seen = json.loads(run(program, "agent", "once", "--format", "json", env=env))
+    assert "H100-SXM5" in json.dumps(seen)  # the catalog is in the bundle
+    lines = json.loads(run(program, "agent", "doctor", "--format", "json", env=env))
+    assert {line["source"] for line in lines} >= {"nvml", "gpm", "host"}
+
+
+def test_it_samples_and_its_children_roll_up_and_ask_the_kubelet(program: Path, tmp_path: Path) -> None:
+    kubelet = KubeletServer(tmp_path / "kubelet.sock")
+    env = stub_env(tmp_path, GPUS, base={}) | {"SKUWISE_POD_RESOURCES": str(kubelet.path)}
+    uuid = json.loads(run(program, "agent", "once", "--format", "json", env=env))["gpus"][0]["gpu_uuid"]
+    kubelet.pods(("llama-0", (uuid,)))
+    database = tmp_path / "node.db"
+    agent = subprocess.Popen([str(program), "agent", "run", "--db", str(database)], env=env, stderr=subprocess.PIPE)
+    try:
+        until(lambda: database.exists() and bool(rows(database, "SELECT 1 FROM gpu_samples LIMIT 1")))
+        assert "sampling" not in run(program, "agent", "status", "--db", str(database))
+        until(lambda: bool(rows(database, "SELECT 1 FROM workload_gpus WHERE basis = 'allocation'")))
+    finally:
+        agent.terminate()
+        said = agent.communicate(timeout=60)[1].decode()
+        kubelet.stop()
+    assert agent.returncode == 0, said
+    assert "late" not in said  # what the agent says of a rollup that failed
+    (workload,) = rows(database, "SELECT scheduler, namespace, pod FROM workloads")
+    assert workload == ("kubernetes", "ml", "llama-0")
+    # The last rollups are a child's, minutes and hours alike.
+    assert rows(database, "SELECT DISTINCT round(sm_active_mean, 2) FROM gpu_minutes") == [(0.25,)]
+    assert rows(database, "SELECT count(DISTINCT gpu_uuid) FROM gpu_hours") == [(2,)]
+    assert "ticks" in run(program, "-m", "skuwise.agent.store.retention.prune_main", str(database))
+    run(program, "-m", "skuwise.agent.store.retention.prune_main", str(database), "--check")
+
+
+def test_only_its_own_modules_are_run(program: Path) -> None:
+    assert run(program, "-m", "skuwise", "--version") == run(program, "--version")
+    done = subprocess.run([str(program), "-m", "http.server"], env={}, capture_output=True, text=True, check=False)
+    assert (done.returncode, "Unknown option '-m'" in done.stderr) == (2, True)
+
+
+def test_install_writes_units_that_run_it(program: Path, tmp_path: Path) -> None:
+    planned = run(program, "agent", "install", "--dry-run", "--root", str(tmp_path))
+    assert f"ExecStart={program} agent run" in planned and MARK in planned
+    refused = subprocess.run(
+        [str(program), "agent", "install", "--root", str(tmp_path)], env={}, capture_output=True, text=True, check=False
+    )
+    assert (refused.returncode, "lies under /tmp" in refused.stderr) == (1, str(program).startswith("/tmp"))

@@ -1,0 +1,165 @@
+# pyright: reportOptionalMemberAccess=false, reportArgumentType=false
+"""Every screen as it was: text and styles against `tests/golden/screens`, in two sizes and two themes.
+
+`RENEW_GOLDEN=1 pytest tests/integration/tui/test_tui_screens.py` writes them anew; look at the difference before it is
+kept. The fleet, its advice and the clock are fixed. A comparison waits for the screen to become what it was, so that a
+slow machine fails nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from rich.cells import cell_len
+from skuwise.tests.support import golden_files
+from skuwise.tests.support.tui_session import KEY, Session, drive
+from textual.app import App, ComposeResult
+from textual.containers import ScrollableContainer, Vertical
+from textual.screen import Screen
+from textual.widget import Widget
+from textual.widgets import Input, Static
+
+SCREENS = golden_files.FOLDER / "screens"
+PATIENCE_STEPS, STEP_SECONDS = 1500, 0.04
+# Screens beside the pages: (name, page to begin with, keys, text that stands there when all is read).
+BESIDE = (
+    ("node", "fleet", ("enter",), "no live data here"),
+    ("workload", "workloads", ("enter",), "confidence"),
+    ("help", "overview", ("question_mark",), "Help"),
+    ("window", "overview", ("c",), "a length until now"),
+    ("asking", "recommendations", ("a",), "enter confirms"),
+    ("finding", "recommendations", ("enter",), "Details"),
+    ("sku", "skus", ("enter",), "Catalog entry"),
+    ("comparing", "skus", ("space", "down", "v"), "Comparison"),
+    ("choosing", "whatif", ("o",), "Select a workload"),
+    ("columns", "workloads", ("f",), "space selects"),
+    ("changing", "plan", ("w",), "commas between them"),
+)
+# What each page shows when all is read.
+THERE = {"overview": "recoverable of", "fleet": "SM active 85 %", "workloads": "2 of 2", "recommendations": "$7,177",
+         "whatif": "", "skus": "FP16", "doctor": "tensor_active",
+         "incidents": "skuwise watch SOURCE", "plan": "No better plan exists"}  # fmt: skip
+
+
+def drawn(s: Session) -> list[str]:
+    """The lines of the screen, then for each line its runs of styles by letter, then what the letters mean."""
+    letters: dict[str, str] = {}
+    runs = []
+    for strip in s.app.screen._compositor.render_strips():
+        told: list[tuple[str, int]] = []
+        for segment in strip:
+            style = segment.style
+            said = str(style.without_color if style else "").replace("none", "").strip()
+            named = f"{said} {_colour(style.color)} on {_colour(style.bgcolor)}".strip() if style else ""
+            letter = letters.setdefault(named, _letter(len(letters)))
+            width = cell_len(segment.text)
+            if told and told[-1][0] == letter:
+                told[-1] = (letter, told[-1][1] + width)
+            else:
+                told.append((letter, width))
+        runs.append(" ".join(f"{letter}{width}" for letter, width in told))
+    return [*(line.rstrip() for line in s.lines), "--", *runs, "--", *(f"{v}: {k}" for k, v in letters.items())]
+
+
+def _colour(colour) -> str:
+    return colour.get_truecolor().hex if colour is not None else "-"
+
+
+def _letter(number: int) -> str:
+    return chr(ord("a") + number % 26) + (str(number // 26) if number >= 26 else "")
+
+
+def faults(screen: Screen) -> Iterator[str]:
+    """Siblings that lie over one another, and what reaches beyond a place that cannot be scrolled."""
+    for widget in screen.walk_children(Widget, with_self=True):
+        shown = [
+            child for child in widget.children if child.display and child.region.area and child.styles.dock == "none"
+        ]
+        for n, first in enumerate(shown):
+            yield from (f"{first} lies over {other}" for other in shown[n + 1 :] if first.region.overlaps(other.region))
+        if not isinstance(widget, ScrollableContainer) and "auto" not in (
+            widget.styles.overflow_x, widget.styles.overflow_y,
+        ):  # fmt: skip
+            yield from (f"{child} is cut by {widget}" for child in shown if child.region not in widget.region)
+
+
+async def settled(s: Session, there: str) -> list[str]:
+    """What stands when a text is there and nothing moves for half a second."""
+    await s.shows(there)
+    before, quiet = drawn(s), 0
+    while quiet < 12:
+        await asyncio.sleep(STEP_SECONDS)
+        now = drawn(s)
+        before, quiet = now, quiet + 1 if now == before else 0
+    return before
+
+
+async def compare(s: Session, golden: Path, there: str) -> None:
+    if golden_files.RENEW:
+        golden_files.renewed(golden, "\n".join(await settled(s, there)) + "\n")
+    else:
+        wanted = golden.read_text(encoding="utf-8").splitlines()
+        for _ in range(PATIENCE_STEPS):
+            if drawn(s) == wanted:
+                break
+            await asyncio.sleep(STEP_SECONDS)
+        else:
+            told = "\n".join(difflib.unified_diff(wanted, drawn(s), "was", "is", lineterm=""))
+            raise AssertionError(f"{golden.name} is another; RENEW_GOLDEN=1 writes it anew.\n{told}")
+    assert list(faults(s.app.screen)) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mono", [False, True], ids=["colours", "mono"])
+@pytest.mark.parametrize("size", [(80, 24), (160, 50)], ids=["80x24", "160x50"])
+def test_every_screen_is_as_it_was_and_nothing_overlaps_or_is_cut(size: tuple[int, int], mono: bool) -> None:
+    folder = SCREENS / f"{size[0]}x{size[1]}-{'mono' if mono else 'colours'}"
+
+    async def steps(s: Session) -> None:
+        await s.ready()
+        for page in KEY:
+            await s.press(KEY[page])
+            await compare(s, folder / f"{page}.txt", THERE[page])
+        for name, page, keys, there in BESIDE:
+            await s.press(KEY[page])
+            await s.shows(THERE[page])
+            await s.press(*keys)
+            await s.shows(there)
+            for entry in s.app.screen.query(Input):
+                entry.cursor_blink = False
+            await compare(s, folder / f"{name}.txt", there)
+            while len(s.app.screen_stack) > 1:
+                await s.press("escape")
+
+    drive(steps, size=size, monochrome=mono)
+
+
+def test_what_overlaps_or_is_cut_is_found() -> None:
+    class Bad(App[None]):
+        CSS = "Vertical { height: 4; overflow: hidden; } #b { offset-y: -1; } #c { height: 9; }"
+
+        def compose(self) -> ComposeResult:
+            with Vertical():
+                yield Static("a", id="a")
+                yield Static("b", id="b")
+                yield Static("c", id="c")
+
+    async def look() -> list[str]:
+        app = Bad()
+        async with app.run_test(size=(20, 10)):
+            return list(faults(app.screen))
+
+    told = asyncio.run(look())
+
+    assert any("'a'" in one and "lies over" in one and "'b'" in one for one in told)
+    assert any("'c'" in one and "is cut by" in one for one in told)
+
+
+def test_no_screen_is_kept_that_is_not_visited() -> None:
+    visited = set(KEY) | {name for name, *_ in BESIDE}
+    kept = {folder.name: {path.stem for path in folder.iterdir()} for folder in SCREENS.iterdir()}
+    assert kept == {f"{size}-{theme}": visited for size in ("80x24", "160x50") for theme in ("colours", "mono")}
