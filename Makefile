@@ -72,6 +72,7 @@ bench: setup ## the figures of docs/benchmarks.md, printed
 	$(BIN)/python -m skuwise.benchmarks.performance.agent.metrics_page
 	$(BIN)/python -m skuwise.benchmarks.performance.agent.week
 	$(BIN)/python -m skuwise.benchmarks.performance.agent.burst
+	$(BIN)/python -m skuwise.benchmarks.performance.agent.impact --rounds 6
 	$(BIN)/python -m skuwise.benchmarks.performance.advisor.advice
 	$(BIN)/python -m skuwise.benchmarks.performance.agent.storage
 	$(BIN)/python -m skuwise.benchmarks.performance.agent.writer_kills

@@ -13,6 +13,7 @@ from typing import get_args
 import pytest
 from skuwise.agent.model import Tick
 from skuwise.agent.sources.replay.recording_format import TRUTH
+from skuwise.benchmarks.performance.agent.impact import Mode, TimedRun, run_rounds, timed_run
 from skuwise.rules.base.errors import NothingToDo, SourceError
 from skuwise.rules.catalog.gpu_files import load_gpus
 from skuwise.rules.catalog.types import GpuSku
@@ -125,13 +126,13 @@ def test_power_log_interpolates_and_does_not_extrapolate() -> None:
 
 @pytest.mark.slow
 def test_impact_runs_work_beside_real_agents(tmp_path: Path) -> None:
-    arguments = ("--path.sysfs", str(tmp_path))
-    took = iter([10.0] * len(impact.MODES))
-    found = impact.impact_on("matmul", lambda: next(took), 1, random.Random(1), arguments=arguments, rest_seconds=0)
-    assert [result.mode.name for result in found.modes] == ["1 s", "0.1 s"]
-    assert [result.slowdown.median for result in found.modes] == [0, 0]
-    assert all(result.cost.rss_bytes > 10e6 for result in found.modes)
-    assert found.work == "matmul, 1000 iterations"
+    def run(mode: Mode) -> TimedRun:
+        return timed_run(lambda: 10.0, mode, ("--path.sysfs", str(tmp_path)), settle_seconds=0)
+
+    results, seconds = run_rounds(run, impact.MODES, 1, random.Random(1))
+    assert [(result.mode, result.slowdown.median) for result in results] == [("1 s", 0), ("0.1 s", 0)]
+    assert all(result.rss_bytes > 10e6 for result in results)
+    assert seconds["off"] == [10.0]
 
 
 def test_the_seconds_of_work_are_those_of_a_thousand_iterations() -> None:
