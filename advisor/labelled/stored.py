@@ -8,9 +8,9 @@ from hashlib import sha256
 from pathlib import Path
 
 from ...agent.model import FabricPort, Gpu, Node, Tick, Workload
-from ...agent.sources.replay.recording import read_recording
 from ...agent.store.rollup.rollups import RollupJob
 from ...agent.store.writing.writer import Writer
+from ...benchmarks.evaluation.recordings import read_recording
 from ...rules.base.errors import UsageError
 from ...rules.base.sanitize import clean
 from ...rules.catalog.loader import Catalog
