@@ -58,8 +58,8 @@ Answer = tuple[Mapping[str, Any], memoryview]
 class ProcessReader:
     """One open database. Raises StoreError from every method once something is wrong with it."""
 
-    def __init__(self, apart: ReadingProcess, path: Path, version: int) -> None:
-        self._apart, self.path, self.version = apart, path, version
+    def __init__(self, apart: ReadingProcess, path: Path) -> None:
+        self._apart, self.path = apart, path
         self._awaited: deque[str] = deque()
         self._ahead: dict[str, Answer] = {}
         self._most = 0
@@ -105,13 +105,13 @@ class ProcessReader:
         """Have the devices read in one go whose rows the queries ask for."""
         from .stored_rows import rollup_of  # noqa: PLC0415
 
-        rollups = [rollup_of(query, self.version) for query in asked]
+        rollups = [rollup_of(query) for query in asked]
         self.ahead([(stored.devices, {}) for stored in rollups if stored is not None])
 
     def _parts(self, query: Query, span: Parameters, only: Only | None) -> Sequence[tuple[Query, Parameters]]:
         from .stored_rows import rollup_of  # noqa: PLC0415
 
-        stored = rollup_of(query, self.version)
+        stored = rollup_of(query)
         return [(query, span)] if stored is None else self._tables.parts(stored, span, only)
 
     def fetch(self, sql: str, parameters: Parameters | None = None) -> list[tuple[object, ...]]:
@@ -155,7 +155,7 @@ class ProcessReader:
         """The rows of a view of rollups, from its tables; None for another query, or where they are not plain."""
         from .stored_rows import rollup_of  # noqa: PLC0415
 
-        stored = rollup_of(query, self.version)
+        stored = rollup_of(query)
         return None if stored is None else self._tables.tables(stored, parameters, lost, only)
 
     def devices(self, stored: StoredRollup) -> Unpacked:
@@ -274,11 +274,8 @@ class ReadingProcess:
         bounds = self._bounds.setdefault(path, self._bounds_for(there))
         share = asdict(replace(bounds, seconds=self._left(path) * _OWN_SHARE))
         task = {"do": "open", "path": str(path), "on_disk": there, "bounds": share}
-        head, _ = self.ask(path, task)
-        version = head.get("version")
-        if not isinstance(version, int):
-            raise self.gave_up(path, "it returned invalid data")
-        reader = ProcessReader(self, path, version)
+        self.ask(path, task)
+        reader = ProcessReader(self, path)
         try:
             yield reader
         finally:

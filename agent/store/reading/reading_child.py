@@ -19,7 +19,6 @@ from typing import Any
 
 from ....rules.base.errors import NothingToDo, SkuwiseError, StoreError, UsageError
 from ..file.disk_errors import said_by
-from ..file.migrations import SCHEMA_VERSION
 from .bounds import Bounds, BoundsError, allow_reading, weight_of
 from .packing import ANYTHING, PackedColumn, frame
 from .reader import Reader, open_reader
@@ -45,7 +44,7 @@ class Served:
         self._path = ""
 
     def open(self, path: str, on_disk: int, bounds: dict[str, Any]) -> Answer:
-        """A database of so many bytes on the disk, within these bounds. Gives its version."""
+        """A database of so many bytes on the disk, within these bounds."""
         self.close()
         self._path = path
         most = Bounds(**bounds)
@@ -55,9 +54,8 @@ class Served:
         _limit(resource.RLIMIT_CPU, int(sum(resource.getrusage(resource.RUSAGE_SELF)[:2]) + most.seconds) + 5)
         self._reader = reader = open_reader(Path(path), most, on_disk=True)
         reader.text_factory = bytes
-        version = reader.version
         reader.set_authorizer(allow_reading)
-        return frame({"version": version})
+        return frame({})
 
     def fetch(self, sql: str, parameters: dict[str, Any], forms: str) -> Answer:
         """The rows of a statement of ours, as columns of these forms; without, of anything."""
@@ -126,7 +124,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     sqlite3.connect(":memory:").execute(f"PRAGMA hard_heap_limit = {_HEAP_BYTES}").fetchall()
-    shipped(SCHEMA_VERSION)
+    shipped()
     served, given = Served(), sys.stdout.buffer
     does: dict[str, Callable[..., Answer]] = {
         "open": served.open, "fetch": served.fetch, "fetch_all": served.fetch_all, "close": served.close,

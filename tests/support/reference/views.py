@@ -1,16 +1,16 @@
-"""docs/reference/views.md: the views of a database and their columns, from the migrations."""
+"""docs/reference/views.md: the views of a database and their columns, from schema.sql."""
 
 from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
 
-from skuwise.agent.store.file.migrations import migrate, migrations
+from skuwise.agent.store.file.database import SCHEMA_VERSION, schema_sql
 
 HEAD = """# Database views
 
 Query these views of a node's database with `sqlite3`, Datasette or pandas, on SQLite 3.26 or newer. Open the file
-read-only. This page is generated from the migrations; `make golden` writes it. [Metrics](../metrics.md) has the unit
+read-only. This page is generated from the schema; `make golden` writes it. [Metrics](../metrics.md) has the unit
 and the source of each column.
 
 ```sql
@@ -27,11 +27,11 @@ only adds columns and views.
 def page() -> str:
     """The page as it should be, for the schema of today."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as database:
-        version = migrate(database, migrations())
+        database.executescript(schema_sql())
         names = [
             name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'view' ORDER BY name")
         ]
-        parts = [f"{HEAD}Schema version of this page: {version}.\n\n| view | columns |\n|---|---|\n"]
+        parts = [f"{HEAD}Schema version of this page: {SCHEMA_VERSION}.\n\n| view | columns |\n|---|---|\n"]
         for name in names:
             with closing(database.execute(f"SELECT * FROM {name} LIMIT 0")) as cursor:
                 columns = ", ".join(f"`{column[0]}`" for column in cursor.description)
