@@ -24,7 +24,7 @@ from skuwise.agent.base.clock import SystemClock
 from skuwise.agent.base.retention_limits import Limits
 from skuwise.agent.config import AgentConfig
 from skuwise.agent.model import PERIOD_SECONDS, Period
-from skuwise.agent.sampler import run_loop
+from skuwise.agent.sampler import SamplingLoop
 from skuwise.agent.service.exporter.process_stats import resident_bytes
 from skuwise.agent.service.runtime.assembly import assemble
 from skuwise.agent.service.runtime.jobs import prune, roll_all, roll_minutes, take_burst
@@ -99,7 +99,9 @@ def live(folder: Path, interval: float, seconds: float) -> None:
             Beside("retention", lambda: prune(db, KEPT, print), 5.0),
             Beside("bursts", lambda: take_burst(agent.bursts, print), 0.5),
         )
-        run_loop(agent.sampler, clock, recorder.keep, recorder.report, resident_bytes, duration_seconds=seconds)
+        SamplingLoop(
+            agent.sampler, clock, recorder.keep, recorder.report, resident_bytes, duration_seconds=seconds
+        ).run()
         late = sorted(clock.late)
         for one in beside:
             one.end()

@@ -23,7 +23,7 @@ from pathlib import Path
 from skuwise.agent.base.retention_limits import Limits
 from skuwise.agent.config import AgentConfig
 from skuwise.agent.model import Instant
-from skuwise.agent.sampler import run_loop
+from skuwise.agent.sampler import SamplingLoop
 from skuwise.agent.service.exporter.process_stats import resident_bytes
 from skuwise.agent.service.runtime.assembly import Agent, assemble
 from skuwise.agent.service.runtime.recorder import Recorder
@@ -143,14 +143,17 @@ def live(folder: Path, days: float, interval_seconds: float) -> None:
             return first[-1]
 
         began = time.perf_counter()
-        kept = run_loop(agent.sampler, clock, recorder.keep, recorder.report, resident, duration_seconds=days * 86400)
+        loop = SamplingLoop(
+            agent.sampler, clock, recorder.keep, recorder.report, resident, duration_seconds=days * 86400
+        )
+        loop.run()
         took = time.perf_counter() - began
         last = resident_bytes()
         agent.sampler.close()
         jobs.close()
     size = sum(path.stat().st_size for path in folder.glob("week.db*"))
     print(
-        f"{days:g} days, {kept} ticks and {jobs.bursts} bursts in {took:.0f} s: RSS {last / 1e6:.1f} MB, "
+        f"{days:g} days, {loop.kept} ticks and {jobs.bursts} bursts in {took:.0f} s: RSS {last / 1e6:.1f} MB, "
         f"{(last - first[0]) / 1e6:+.1f} MB since the first minute; database {size / 1e6:.0f} MB"
     )
 

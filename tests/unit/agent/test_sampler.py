@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from skuwise.agent.model import Absence, AgentStats, Instant, Probe, Reading
-from skuwise.agent.sampler import Sampled, Sampler, run_loop
+from skuwise.agent.sampler import Sampled, Sampler, SamplingLoop
 from skuwise.tests.support.stepped_clock import SteppedClock
 
 
@@ -59,7 +59,7 @@ class SlowClock(SteppedClock):
 def loop(sampler: Sampler, clock: SteppedClock, duration: float) -> tuple[list[Sampled], list[AgentStats]]:
     kept: list[Sampled] = []
     stats: list[AgentStats] = []
-    run_loop(sampler, clock, kept.append, stats.append, lambda: 1, duration_seconds=duration)
+    SamplingLoop(sampler, clock, kept.append, stats.append, lambda: 1, duration_seconds=duration).run()
     return kept, stats
 
 
@@ -132,7 +132,7 @@ def test_a_wall_clock_that_is_set_is_told_and_the_intervals_stay_true() -> None:
     stats: list[AgentStats] = []
     steps: list[tuple[float, float]] = []
     clock = MovedClock({3: -3600.0, 6: 0.2, 8: 30.0})
-    run_loop(
+    SamplingLoop(
         Sampler([Steady("host", Reading())], 1.0, 10.0),
         clock,
         kept.append,
@@ -140,7 +140,7 @@ def test_a_wall_clock_that_is_set_is_told_and_the_intervals_stay_true() -> None:
         lambda: 1,
         duration_seconds=10.0,
         stepped=lambda step, ts: steps.append((round(step, 6), round(ts - 1_790_000_000.0, 6))),
-    )
+    ).run()
     assert steps == [(-3600.0, -3597.0), (30.0, -3561.8)]  # 0.2 s between two ticks is slewing
     assert {round(one.tick.interval_seconds, 6) for one in kept} == {1.0}
     assert round(stats[-1].clock_offset_seconds or 0.0, 6) == -3569.8
