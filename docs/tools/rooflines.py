@@ -8,10 +8,10 @@ from pathlib import Path
 from skuwise.advisor.advise import load_rulebook
 from skuwise.advisor.core.verdict_types import WorkloadVerdict
 from skuwise.advisor.render.roofline import render_svg, render_text
-from skuwise.advisor.simulate.simulator import simulate
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.advisor.verdicts.judge import judge
 from skuwise.advisor.views.roofline import roofline
+from skuwise.benchmarks.generators.first import simulate
 from skuwise.rules.catalog.loader import load_catalog
 
 FOLDER = Path("docs/rooflines")
