@@ -20,11 +20,11 @@ from pathlib import Path
 import numpy as np
 from skuwise.advisor.advise import load_rulebook
 from skuwise.advisor.core.advice_types import Finding
+from skuwise.advisor.demo.fleet_plan import Truth
 from skuwise.advisor.pipeline import AdviseOptions, advise_on
-from skuwise.advisor.simulate.base.fleet_plan import Truth
-from skuwise.advisor.simulate.simulator import simulate
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.advisor.verdicts.judge import judge
+from skuwise.benchmarks.generators.first import simulate
 
 from ..withheld import coarse, hidden
 

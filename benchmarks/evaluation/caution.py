@@ -15,9 +15,9 @@ from pathlib import Path
 
 import numpy as np
 from skuwise.advisor.core.frame import Frame
-from skuwise.advisor.simulate.simulator import simulate
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.advisor.views.whatif_session import of_nodes
+from skuwise.benchmarks.generators.first import simulate
 from skuwise.tests.support.removals import advice_of, made_by_hand, removal, violations
 
 UNTIL = 1_790_000_000.0

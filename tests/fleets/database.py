@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from skuwise.advisor.simulate.signals import rollup
+from skuwise.advisor.demo import rollup
 from skuwise.agent.model import FabricPort, Gpu, Period, Tick
 from skuwise.agent.model import Node as AgentNode
 from skuwise.agent.store.file.codec import RollupTable

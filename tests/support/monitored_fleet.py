@@ -18,9 +18,9 @@ from skuwise.advisor.monitoring.metrics_page import render_page
 from skuwise.advisor.monitoring.panels import Panel
 from skuwise.advisor.monitoring.site_state import PageLimits, SiteState, WatchStanding
 from skuwise.advisor.pipeline import AdviseOptions, advise
-from skuwise.advisor.simulate.simulator import simulate
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.agent.base.openmetrics import PLAIN
+from skuwise.benchmarks.generators.first import simulate
 from skuwise.tests.server_metrics.agent_metrics import agent_series
 from skuwise.tests.server_metrics.exporter_metrics import exporter_series
 from skuwise.tests.server_metrics.prometheus_series import Series

@@ -1,6 +1,6 @@
 """What speaks for and against one gang, in units that add up, and the clusters that follow from it.
 
-The weights were set on simulated fleets (`advisor/simulate`), others than those by which they are judged.
+The weights were set on simulated fleets (`benchmarks/generators/first`), others than those by which they are judged.
 """
 
 from __future__ import annotations

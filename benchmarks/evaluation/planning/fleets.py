@@ -9,9 +9,10 @@ from datetime import UTC, datetime
 from zlib import crc32
 
 import numpy as np
-from skuwise.advisor.simulate.base.identities import ENGINES
-from skuwise.advisor.simulate.base.seeded_rng import log_uniform, salt, stream
-from skuwise.advisor.simulate.base.skus import (
+from skuwise.advisor.demo import serving
+from skuwise.advisor.demo.identities import ENGINES
+from skuwise.advisor.demo.seeded_rng import log_uniform, salt, stream
+from skuwise.advisor.demo.skus import (
     A10G_4,
     A100_ETHERNET,
     A100_IB,
@@ -20,7 +21,6 @@ from skuwise.advisor.simulate.base.skus import (
     L4_4,
     L40S_4,
 )
-from skuwise.advisor.simulate.loads import serving
 
 from .traffic import Cost, Traffic
 from .world import DAY, JobSeries, Machine, Replica, Service, Session, World, catalog, gpu_of

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from skuwise.advisor.simulate.base.hardware import SimGpu
-from skuwise.advisor.simulate.base.load import Load
-from skuwise.advisor.simulate.base.seeded_rng import day_level, smooth, uniform_at
-from skuwise.advisor.simulate.loads.serving import Serving
+from skuwise.advisor.demo.hardware import SimGpu
+from skuwise.advisor.demo.load import Load
+from skuwise.advisor.demo.seeded_rng import day_level, smooth, uniform_at
+from skuwise.advisor.demo.serving import Serving
 
 Floats = npt.NDArray[np.float64]
 # Requests in flight at which an engine takes no more: its cache is full.

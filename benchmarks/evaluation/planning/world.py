@@ -8,19 +8,20 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-from skuwise.advisor.simulate.base.fleet_plan import FleetPlan, Placed, Truth
-from skuwise.advisor.simulate.base.hardware import SimGpu, SimNode, sim_gpu
-from skuwise.advisor.simulate.base.load import Model
-from skuwise.advisor.simulate.base.seeded_rng import stream
-from skuwise.advisor.simulate.base.skus import H100_ETHERNET
-from skuwise.advisor.simulate.fleet_builder import Builder
-from skuwise.advisor.simulate.loads import batch_inference, held_idle, notebooks, training
-from skuwise.advisor.simulate.loads.serving import Serving, replica
-from skuwise.advisor.simulate.output.writer import write_node
+from skuwise.advisor.demo import held_idle, training
+from skuwise.advisor.demo.fleet_builder import Builder
+from skuwise.advisor.demo.fleet_plan import FleetPlan, Placed, Truth
+from skuwise.advisor.demo.hardware import SimGpu, SimNode, sim_gpu
+from skuwise.advisor.demo.load import Model
+from skuwise.advisor.demo.seeded_rng import stream
+from skuwise.advisor.demo.serving import Serving, replica
+from skuwise.advisor.demo.skus import H100_ETHERNET
+from skuwise.advisor.demo.writer import write_node
 from skuwise.agent.inventory.identity.ids import series_id, workload_id
 from skuwise.agent.inventory.processes.frameworks import framework_of
 from skuwise.agent.model import Workload
 from skuwise.agent.store.writing.writer import Writer
+from skuwise.benchmarks.generators.first.loads import batch_inference, notebooks
 from skuwise.rules.catalog.loader import Catalog, load_catalog
 
 from .scheduler import Host, Job, Ran, Schedule, mean_waits, schedule

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from skuwise.advisor.simulate.signals import (
+from skuwise.advisor.demo import (
     rollup,  # the device both generators are measured with; tested against the agent's
 )
 from skuwise.agent.store.file.codec import RollupTable

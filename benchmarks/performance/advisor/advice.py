@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from skuwise.advisor.simulate.simulator import simulate
+from skuwise.benchmarks.generators.first import simulate
 
 UNTIL = 1_794_787_200.0  # 2026-11-16T00:00:00Z
 SCENARIOS = ("decode", "founding", "small")

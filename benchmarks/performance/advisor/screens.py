@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from skuwise.advisor.simulate.simulator import simulate
+from skuwise.benchmarks.generators.first import simulate
 from skuwise.tests.support.fleet_on_screen import NOW, HandLoader, many, wide
 from skuwise.tui.app import SkuwiseApp
 from skuwise.tui.screens.fleet import FleetPage

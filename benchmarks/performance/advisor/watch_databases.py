@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 from skuwise.advisor.core.timestamps import rfc3339
-from skuwise.advisor.simulate.output.writer import write_node
+from skuwise.advisor.demo.writer import write_node
 from skuwise.agent.store.writing.writer import Writer
 from skuwise.benchmarks.performance.advisor.scale import SEED, UNTIL, make_fleet, resident, yardstick
 

@@ -19,9 +19,9 @@ from skuwise.advisor.moves.base.workload_groups import groups_of
 from skuwise.advisor.moves.context.move_context import MoveContext, baseline
 from skuwise.advisor.moves.kinds.move_sku import candidates
 from skuwise.advisor.moves.market import elsewhere
-from skuwise.advisor.simulate.simulator import simulate
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.advisor.verdicts.judge import judge
+from skuwise.benchmarks.generators.first import simulate
 
 UNTIL = 1_794_787_200.0  # 2026-11-16T00:00:00Z
 LIMIT_MILLISECONDS = 100

@@ -19,7 +19,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from skuwise.advisor.simulate.simulator import simulate
 from skuwise.agent.base.retention_limits import Limits
 from skuwise.agent.metrics import FABRIC_METRICS, GPU_METRICS, HOST_METRICS
 from skuwise.agent.model import PERIOD_SECONDS, FabricPort, Gpu, Node, Period, Tick
@@ -29,6 +28,7 @@ from skuwise.agent.store.retention.retention import RetentionJob
 from skuwise.agent.store.rollup.rollups import RollupJob
 from skuwise.agent.store.writing.node_writer import NodeWriter
 from skuwise.agent.store.writing.writer import Writer
+from skuwise.benchmarks.generators.first import simulate
 
 T0 = 1_790_002_800.0
 DAY = 86400.0

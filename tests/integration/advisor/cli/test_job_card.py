@@ -14,7 +14,7 @@ import pytest
 from skuwise.__main__ import main
 from skuwise.advisor.core.timestamps import parse_moment
 from skuwise.advisor.render.cards.text import card_text
-from skuwise.advisor.simulate.simulator import simulate
+from skuwise.benchmarks.generators.first import simulate
 from skuwise.tests.support.card_cases import busy_then_idle, only_card, window_of
 
 RENEW = bool(os.environ.get("RENEW_GOLDEN"))

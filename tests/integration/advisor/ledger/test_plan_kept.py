@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 from skuwise.__main__ import main
+from skuwise.advisor.core.timestamps import parse_moment
+from skuwise.benchmarks.generators.first import simulate
 
 BEFORE, AFTER, BACK = "2026-11-09", "2026-11-16", "2026-11-23"
 
@@ -44,7 +46,7 @@ def test_a_plan_is_kept_done_realized_told_by_mail_and_regresses(tmp_path: Path,
     assert saving == pytest.approx(2 * (98.32 - 88.488) * 730, rel=1e-3)
     assert "accepted by ann" in run("ledger", "show", step["recommendation"])[0]
 
-    run("simulate", "moved", "--db", fleet / "after.db", "--days", "7", "--seed", "5", "--until", AFTER)
+    simulate("moved", fleet / "after.db", days=7, seed=5, until=parse_moment(AFTER))
     told = run("advise", "--db", fleet, "--until", AFTER)[1]
     assert "2 nodes of the plan are returned" in told and "2 nodes of the plan are rented" in told
     done = plan()

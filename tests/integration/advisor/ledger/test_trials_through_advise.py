@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from skuwise.__main__ import main
+from skuwise.advisor.demo.skus import H100_ETHERNET
 from skuwise.advisor.ledger.entries import LedgerEvent
 from skuwise.advisor.ledger.file.store import Ledger
 from skuwise.advisor.ledger.records import EventFigures, Trial
-from skuwise.advisor.simulate.base.skus import H100_ETHERNET
-from skuwise.advisor.simulate.simulator import simulate
 from skuwise.agent.store.file.codec import SERVING_STEPS
+from skuwise.benchmarks.generators.first import simulate
 from skuwise.rules.base.errors import UsageError
 
 BEFORE = 1_794_139_200.0  # 2026-11-08 12:00 UTC

@@ -13,11 +13,11 @@ import pytest
 from skuwise.advisor.advise import read_and_advise
 from skuwise.advisor.core.advice_types import Advice
 from skuwise.advisor.core.frame import Frame, Window
+from skuwise.advisor.demo import simulate
 from skuwise.advisor.provenance.judged_rows import judged_tables, write_rows
 from skuwise.advisor.provenance.query_builder import queries_for
 from skuwise.advisor.provenance.subject import subject_of
 from skuwise.advisor.render.json import render_json
-from skuwise.advisor.simulate.simulator import simulate
 from skuwise.advisor.telemetry.activity import DeviceSeries
 from skuwise.advisor.telemetry.activity.apply import name_of, with_activity
 from skuwise.advisor.telemetry.prometheus.client.cache import Cache

@@ -17,7 +17,6 @@ from pathlib import Path
 
 import pytest
 from skuwise.__main__ import COMMANDS
-from skuwise.advisor.simulate.simulator import simulate
 from skuwise.agent.inventory.slurm.job_files import read_job_files
 from skuwise.agent.service.install import (
     MARK,
@@ -28,6 +27,7 @@ from skuwise.agent.service.install import (
     refuse_what_others_can_write,
     uninstall,
 )
+from skuwise.benchmarks.generators.first import simulate
 from skuwise.rules.base.command_registry import configure_command
 from skuwise.rules.base.errors import SkuwiseError
 from skuwise.tests.support.prometheus_engines import needed
