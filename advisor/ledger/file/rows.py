@@ -108,9 +108,8 @@ def _begin_mailed(db: Database) -> None:
 
 
 def _keeps_its_ground(old: LedgerEntry, new: Proposal, now: float) -> bool:
-    """What was accepted or is on trial is measured against what was predicted then; what is blocked by now rests on
-    nothing new."""
-    decided = old.decision(now).state in ("accepted", "done") or old.open_trial is not None
+    """What was accepted is measured against what was predicted then; what is blocked by now rests on nothing new."""
+    decided = old.decision(now).state in ("accepted", "done")
     return new.ground is None or (decided and old.proposal.ground is not None)
 
 

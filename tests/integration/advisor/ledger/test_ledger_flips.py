@@ -16,7 +16,7 @@ from skuwise.advisor.ledger.entries import LedgerEvent, Proposal
 from skuwise.advisor.ledger.file.store import Ledger
 from skuwise.advisor.ledger.identity import fleet_key
 from skuwise.advisor.ledger.plans.records import PlanEvent
-from skuwise.advisor.ledger.records import EventFigures, Realised, Trial
+from skuwise.advisor.ledger.records import EventFigures, Realised
 from skuwise.advisor.mail.delivery import send_waiting
 from skuwise.advisor.mail.outbox import Outbox
 from skuwise.advisor.mail.parcel import Parcel
@@ -40,7 +40,6 @@ def _ledger(path: Path) -> Ledger:
     found.add(IDS[0], LedgerEvent("accepted", NOW, "ann"))
     found.add(IDS[1], LedgerEvent("snoozed", NOW, "ann", NOW + 9 * DAY))
     found.add(IDS[2], LedgerEvent("done", NOW, "skuwise", figures=EventFigures(realised=told)))
-    found.add(IDS[3], LedgerEvent("trial", NOW, "bob", figures=EventFigures(trial=Trial("chat-1"))))
     found.note_mailed("team a", IDS[:3], NOW)
     kept = plan(fleet=fleet_key(FLEET), kept_at=NOW)
     found.keep_plan(kept, PlanEvent("kept", NOW, "ann"), {})
@@ -76,7 +75,7 @@ def flip_ledgers(folder: Path, files: int, capsys: pytest.CaptureFixture[str]) -
         _flip(rng, folder / "whole.db", path)
         for arguments in (
             ["list", "--all"], ["list", "--format", "json"], ["show", rng.choice(IDS)], ["accept", rng.choice(IDS)],
-            ["snooze", rng.choice(IDS), "--until", "2099-01-01"], ["trial", rng.choice(IDS)], ["plan", "--all"],
+            ["snooze", rng.choice(IDS), "--until", "2099-01-01"], ["plan", "--all"],
             ["plan", "--format", "json"], ["plan", "--drop", "--why", "enough"],
         ):  # fmt: skip
             main(["ledger", *arguments, "--ledger", str(path)])

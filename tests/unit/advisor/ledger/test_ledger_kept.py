@@ -44,8 +44,7 @@ MOVE = Proposal(
         (["done", "regressed", "accepted"], 300, "accepted"),
         (["done", "proposed"], 1, "proposed"),
         (["done", "proposed"], 31, "expired"),
-        (["accepted", "trial", "tried"], 300, "accepted"),
-        (["proposed", "trial"], 1, "proposed"),
+        (["accepted", "measured"], 300, "accepted"),
     ],
 )
 def test_what_telemetry_tells_is_a_state_like_a_decision(acts, after_days, state) -> None:
