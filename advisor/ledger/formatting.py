@@ -84,9 +84,8 @@ def state_words(entry: LedgerEntry, now: float) -> str:
     return f"{decision.state} until {minute(decision.until)}" if decision.until is not None else decision.state
 
 
-def entry_text(entry: LedgerEntry, now: float, width: int, plan: str | None = None) -> str:
-    """One entry in full: what was predicted, what was measured, and its history. `plan`: the step of a plan
-    that it is, in words."""
+def entry_text(entry: LedgerEntry, now: float, width: int) -> str:
+    """One entry in full: what was predicted, what was measured, and its history."""
     p, ground, told = entry.proposal, entry.proposal.ground, entry.realised
     lines = [
         ("id", p.id),
@@ -104,7 +103,6 @@ def entry_text(entry: LedgerEntry, now: float, width: int, plan: str | None = No
         )
         lines.append(("predicted", f"{saving}; {'it is blocked' if p.blocked else 'nothing to measure it against'}"))
     lines += [("measured", line) for line in _measured_lines(told)] if told else [("measured", "not done yet")]
-    lines += [("plan", plan)] if plan else []
     lines += [("history", event_words(e)) for e in entry.events]
     return "\n".join(_labelled(label, text, width) for label, text in _once(lines)) + "\n"
 

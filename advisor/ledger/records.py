@@ -42,22 +42,10 @@ class Realised:
 
 
 @dataclass(frozen=True, slots=True)
-class PlanMark:
-    """Of which step or node of a plan an event is (both None: of the plan), from when on by telemetry, and the end of
-    that telemetry. None: a person's."""
-
-    step: int | None = None
-    node: str | None = None
-    since: Moment | None = None
-    seen_until: Moment | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class EventFigures:
-    """What an event carries beside its words; at most one of them."""
+    """What an event carries beside its words."""
 
     realised: Realised | None = None
-    plan: PlanMark | None = None
 
 
 NO_FIGURES = EventFigures()

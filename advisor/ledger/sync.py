@@ -34,8 +34,6 @@ from .file.paths import ledger_of, one_at_a_time, retire_ledger, retired_ledgers
 from .file.store import DamagedLedgerError, Ledger, Mailed
 from .guard import sqlite_text
 from .identity import belonging, is_foreign, is_part_of_same_server, is_same, names_of
-from .plan_beside import follow_plan, plan_beside
-from .plans.standing import PlanStanding
 from .realised_savings import LOAD_CHANGED
 from .transitions import ledger_events
 
@@ -138,20 +136,6 @@ class LedgerSync:
         self.say(
             f"{count} {('recommendation' if count == 1 else 'recommendations')} recorded in {ledger.path} ({new} new)"
         )
-        follow_plan(ledger, advice, now, self.say)
-
-    def plan(self, advice: Advice, now: float) -> PlanStanding | None:
-        """Where the plan stands that the fleet follows, by the ledger and the advice's telemetry; None: none is
-        followed, or the ledger cannot be read, which is said."""
-        if self.path is None:
-            return None
-        try:
-            return plan_beside(Ledger(self.path), self.entries(), advice, now)
-        except NothingToDo:
-            return None
-        except StoreError as error:
-            self.say(f"no plan: {error}")
-            return None
 
     def written(self, now: float) -> Ledger:
         """The ledger to write to. That of a fleet is begun, with what older ledgers hold of it: the one for all fleets

@@ -85,7 +85,6 @@ class ReportJob:
             advice, before, move_outcomes(own.entries(), self.now), self.routes, lambda team: self._was_told(own, team),
             with_empty=self.settings.no_data == "short",
             links=ReaderLinks(self.commands, Dashboard(self.settings.dashboard_url)),
-            plan=own.plan(advice, self.now),
         )  # fmt: skip
         return making.reports(teams)
 
