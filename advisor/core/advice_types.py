@@ -112,8 +112,8 @@ class SavingsBaseline:
     energy. `rest_watts`: what one GPU is to draw at rest. `off_hours`: begin and end (UTC hours) of the quiet part of
     the day. `site_factor`: what moves measured at this site added to the predicted time (moves/predict/calibration.py).
 
-    What a patch needs to know (patches/): `cap_watts`: the power limit of one GPU; `mig_profile`: of the instance, as
-    drivers write it; `freed`: the nodes that are to be emptied; `partner`: the workload that nodes are swapped with.
+    What a patch needs to know (patches/): `mig_profile`: of the instance, as drivers write it; `freed`: the nodes that
+    are to be emptied; `partner`: the workload that nodes are swapped with.
     """
 
     usd_per_month: float | None = None
@@ -123,7 +123,6 @@ class SavingsBaseline:
     rest_watts: float | None = None
     off_hours: tuple[int, int] | None = None
     site_factor: float = 1.0
-    cap_watts: float | None = None
     mig_profile: str | None = None
     freed: tuple[str, ...] = ()
     partner: str | None = None

@@ -15,7 +15,6 @@ from skuwise.tests.support.patch_cases import (
     DEPLOYMENT,
     ID,
     NOW,
-    SLURM_CONF,
     accepted,
     kept_in,
     sized,
@@ -80,11 +79,10 @@ def test_only_what_was_accepted_is_patched(
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--for", "nvidia"], "Use --for kubernetes or kueue or slurm"),
+        (["--for", "slurm"], "batch script"),
         (["--for", "kubernetes", "--manifest", "none"], "none"),
         (["--for", "kubernetes", "--node-label", "a b=c"], "node label"),
         (["--for", "kubernetes", "--node-label", "a"], "KEY=VALUE"),
-        (["--for", "slurm", "--device", "x"], "GPU indexes"), (["--for", "slurm", "--mig-profile", "x"], "MIG profile"),
     ],
 )  # fmt: skip
 def test_wrong_usage_is_one_sentence_with_a_remedy(
@@ -96,26 +94,11 @@ def test_wrong_usage_is_one_sentence_with_a_remedy(
     assert says in told.err and told.err.count("\n") == 1 and not told.out
 
 
-@pytest.mark.parametrize(("blocked", "says"), [(True, "it is blocked"), (False, "an older version")])
-def test_what_is_blocked_or_has_no_ground_is_refused(
-    blocked: bool, says: str, place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_blocked_is_refused(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     entry = accepted("move-sku")
-    kept_in(place / "ledger.db", replace(entry, proposal=replace(entry.proposal, blocked=blocked, ground=None)))
+    kept_in(place / "ledger.db", replace(entry, proposal=replace(entry.proposal, blocked=True, ground=None)))
     assert patch(place, "--for", "kubernetes") == 2
-    assert says in capsys.readouterr().err
-
-
-def test_several_files_are_one_difference_each(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    kept_in(place / "ledger.db", accepted("mig-slice"))
-    (place / "slurm.conf").write_text(SLURM_CONF)
-    (place / "gres.conf").write_text("NodeName=n1 Name=gpu File=/dev/nvidia[0-7]\n")
-    files = [word for name in ("slurm.conf", "gres.conf") for word in ("--manifest", str(place / name))]
-    assert patch(place, "--for", "slurm", *files, "--output", str(place / "out")) == 0
-    names = {one.name for one in (place / "out").iterdir()}
-    assert {"patch-slurm-conf.diff", "undo-gres-conf.diff", "original-slurm-conf", "README.txt"} <= names
-    assert (place / "out/original-slurm-conf").read_text() == SLURM_CONF
-    assert "2 patches" in capsys.readouterr().err
+    assert "it is blocked" in capsys.readouterr().err
 
 
 def test_files_of_one_name_are_all_written(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
