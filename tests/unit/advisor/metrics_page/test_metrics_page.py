@@ -6,9 +6,9 @@ import subprocess
 
 from skuwise.advisor.cli.serve_page import WatchLog
 from skuwise.advisor.core.incident_types import Incident
-from skuwise.advisor.monitoring.bounded_series import labels_of
-from skuwise.advisor.monitoring.metrics_page import render_page
-from skuwise.advisor.monitoring.site_state import PageLimits, SiteState
+from skuwise.advisor.metrics_page.bounded_series import labels_of
+from skuwise.advisor.metrics_page.page import render_page
+from skuwise.advisor.metrics_page.site_state import PageLimits, SiteState
 from skuwise.agent.base.openmetrics import PLAIN
 from skuwise.tests.support.incident_builders import HOSTILE, HOUR, NOW, sighting
 from skuwise.tests.support.prometheus_engines import needed
