@@ -56,8 +56,6 @@ COMMANDS: Mapping[str, Command] = {
     "serve": Command(
         f"{_CLI}.serve", "run reports, snapshots and caching on a schedule, without systemd", "advisor", runs_long=True
     ),
-    "monitoring": Command(f"{_CLI}.monitoring", "write Prometheus rules and Grafana dashboards", "advisor"),
-    "merge": Command(f"{_CLI}.merge", "merge the advice of several shards", "advisor"),
     "simulate": Command(
         f"{_CLI}.simulate", "simulate a fleet, to try skuwise or to test it", "advisor", runs_long=True
     ),

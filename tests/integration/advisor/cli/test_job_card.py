@@ -132,7 +132,7 @@ def test_several_jobs_of_a_name_are_listed(databases: Path, capsys) -> None:
 @pytest.mark.parametrize(
     "typed",
     [
-        [], ["1", "--user", "a"], ["--user", "a", "--format", "k8s-event"], ["1", "--format", "csv"],
+        [], ["1", "--user", "a"], ["--user", "a", "--format", "admin-comment"], ["1", "--format", "csv"],
         ["--keep-finished"], ["1", "--existing", "x"], ["--keep-finished", "--no-keep", "--db", "x"],
     ],
 )  # fmt: skip

@@ -273,13 +273,11 @@ EXPOSURE = {
     "systemd/skuwise-slurm.service": 12,
     "systemd/skuwise-snapshot.service": 2,
     "systemd/skuwise-watch.service": 11,
-    "deploy/fleet/skuwise-advise@.service": 11,
-    "deploy/fleet/skuwise-merge.service": 2,
 }
 
 
 def test_every_unit_has_its_rate_pinned() -> None:
-    units = [path for folder in ("systemd", "deploy/fleet") for path in (ROOT / folder).glob("*.service")]
+    units = (ROOT / "systemd").glob("*.service")
     assert {str(path.relative_to(ROOT)) for path in units} == set(EXPOSURE)
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
+import re
 
 from skuwise.advisor.cli.serve_page import WatchLog
 from skuwise.advisor.core.incident_types import Incident
-from skuwise.advisor.monitoring.bounded_series import labels_of
-from skuwise.advisor.monitoring.metrics_page import render_page
-from skuwise.advisor.monitoring.site_state import PageLimits, SiteState
+from skuwise.advisor.metrics_page.bounded_series import labels_of
+from skuwise.advisor.metrics_page.page import render_page
+from skuwise.advisor.metrics_page.site_state import PageLimits, SiteState
 from skuwise.agent.base.openmetrics import PLAIN
 from skuwise.tests.support.incident_builders import HOSTILE, HOUR, NOW, sighting
-from skuwise.tests.support.prometheus_engines import needed
 
 
 def incident(name: str, number: int = 0) -> Incident:
@@ -24,10 +23,9 @@ def page(*incidents: Incident, limit: int = 500) -> str:
 
 
 def test_hostile_names_make_a_valid_page() -> None:
-    needed("promtool")
     text = page(incident(HOSTILE + '"\\\n' + "x" * 10_000, 1), incident("b", 2))
-    done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True, check=False)
-    assert "error" not in done.stderr.lower() and done.returncode in {0, 3}, done.stderr
+    label = r'\w+="(?:[^"\\\n]|\\["\\n])*"'
+    assert all(re.fullmatch(rf"#.*|\w+(\{{{label}(,{label})*\}})? \S+", line) for line in text.splitlines())
     assert "\x1b" not in text and max(map(len, text.splitlines())) < 1000
 
 
