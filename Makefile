@@ -106,7 +106,6 @@ golden: setup ## write the golden files of the tests anew: look at the differenc
 picture: setup ## draw the pictures of the documentation anew
 	$(BIN)/python docs/tools/rooms.py
 	$(BIN)/python docs/tools/picture.py
-	$(BIN)/python docs/tools/rooflines.py
 
 mails: setup ## draw the pictures of docs/report.md anew (needs chromium)
 	$(BIN)/python docs/tools/mails.py

@@ -65,6 +65,10 @@ def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         ("kinds", "Unknown command 'kinds'. Did you mean incidents?"),
         ("man", "Unknown command 'man'. Did you mean plan?"),
         ("completion", "Unknown command 'completion'. Did you mean explain?"),
+        (
+            "explain --db x f-1 --roofline a.svg",
+            "Unknown option '--roofline'. Did you mean --since? Run 'skuwise explain --help' for usage.",
+        ),
         ("skus list extra", "Unexpected argument 'extra'. Run 'skuwise skus list --help' for usage."),
     ],
 )
