@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from skuwise.__main__ import COMMANDS
-from skuwise.rules.base.parsers import Option, ParsedCommand, every_parser, options_of
+from skuwise.tests.support.reference.parsers import Option, ParsedCommand, every_parser, options_of
 
 HEAD = """# Commands
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import pytest
 from skuwise.__main__ import COMMANDS, main
-from skuwise.rules.base.parsers import every_parser, options_of
+from skuwise.tests.support.reference.parsers import every_parser, options_of
 
 EVERY = {" ".join(one.words): one for one in every_parser(COMMANDS)}
+
+
+# Commands that skuwise had before its first release.
+GONE = ("merge", "kinds", "man", "completion")
 
 
 def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     """What a wrong command line prints on stderr: one line, with exit status 2 and nothing on stdout."""
     try:
-        status = main(arguments)
+        status = main(arguments, {name: one for name, one in COMMANDS.items() if name not in GONE})
     except SystemExit as ended:
         status = ended.code
     shown = capsys.readouterr()
@@ -57,6 +61,14 @@ def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
             "Invalid value 'abc' for --days: expected a number. Run 'skuwise simulate --help' for usage.",
         ),
         ("advise --db", "--db needs a value: PATH. Run 'skuwise advise --help' for usage."),
+        ("merge", "Unknown command 'merge'. Did you mean serve?"),
+        ("kinds", "Unknown command 'kinds'. Did you mean incidents?"),
+        ("man", "Unknown command 'man'. Did you mean plan?"),
+        ("completion", "Unknown command 'completion'. Did you mean explain?"),
+        (
+            "explain --db x f-1 --roofline a.svg",
+            "Unknown option '--roofline'. Did you mean --since? Run 'skuwise explain --help' for usage.",
+        ),
         ("skus list extra", "Unexpected argument 'extra'. Run 'skuwise skus list --help' for usage."),
     ],
 )
