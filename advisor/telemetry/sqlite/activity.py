@@ -15,9 +15,7 @@ from ....rules.base.errors import SkuwiseError
 from ...core.coded_text import CodedText
 from ...core.frame import Frame, Window
 from .. import resolution as resolve
-from ..activity.apply import activity_uses, with_activity
-from ..activity.owned import Device, column, engine_use
-from ..activity.series import DeviceSeries
+from ..activity import Device, DeviceSeries, activity_uses, column, engine_use, with_activity
 from ..only import Only
 from ..stacking import stacked
 from ..trust.trust import Believed, believed_of
@@ -66,12 +64,12 @@ def _read(reader: ProcessReader, wanted: set[Device], window: Window, step: floa
         return []
     out: list[DeviceSeries] = []
     ts, use = column(rows, "ts"), engine_use(rows)
-    mem, power = column(rows, "mem_used_bytes_mean"), column(rows, "power_watts_mean")
+    mem = column(rows, "mem_used_bytes_mean")
     for key, own in rows.groupby(["node", "gpu_uuid"], sort=True).indices.items():
         device = (str(key[0]), str(key[1]))  # type: ignore[index]
         if device in wanted:
             at = own[np.argsort(ts[own], kind="stable")]
-            out.append(DeviceSeries(*device, ts[at], step, use[at], mem[at], power[at], means=True))
+            out.append(DeviceSeries(*device, ts[at], step, use[at], mem[at]))
     return out
 
 
