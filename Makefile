@@ -25,7 +25,7 @@ WEEKS ?= 0-2
 PARALLEL := -n 2 --dist worksteal
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' __init__.py)
 .DEFAULT_GOAL := help
-.PHONY: help setup runtime sbom-tool install demo test test-all properties lint types contracts check bench accuracy evaluate plan-execution model move-model power-model golden picture mails removals screens build lock format clean standalone image image-archive standalone-in-container sbom release
+.PHONY: help setup runtime sbom-tool install demo test test-all properties lint types contracts check bench accuracy evaluate plan-execution model move-model power-model golden picture mails  screens build lock format clean standalone image image-archive standalone-in-container sbom release
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -110,9 +110,6 @@ picture: setup ## draw the pictures of the documentation anew
 
 mails: setup ## draw the pictures of docs/report.md anew (needs chromium)
 	$(BIN)/python docs/tools/mails.py
-
-removals: setup ## measure the table of docs/caution.md anew (about four minutes; needs victoria-metrics and prometheus)
-	REMOVALS_TABLE=docs/caution.md $(BIN)/python -m pytest tests/integration/advisor/telemetry/test_caution_engines.py
 
 screens: setup ## draw the screens of docs/tui.md anew
 	$(BIN)/python docs/tools/screens.py
