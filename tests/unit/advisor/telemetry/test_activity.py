@@ -149,7 +149,7 @@ def test_a_gpu_that_is_divided_is_its_instances_each_by_itself() -> None:
 
 def test_the_same_data_give_the_same_ids_and_a_later_window_the_same_series() -> None:
     builder = FrameBuilder(hours=HOURS)
-    (uuid,) = builder.node()
+    builder.node()
     builder.use(FREE, end=10)
     builder.use(TRAINING, start=10)
     first, again = (inferred(builder.frame()).workloads for _ in range(2))
