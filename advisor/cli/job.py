@@ -6,7 +6,6 @@ import argparse
 import os
 import sys
 import time
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -65,12 +64,10 @@ def run(options: argparse.Namespace) -> int:
     """Find, read, print, keep."""
     _check(options)
     now = time.time()
-    with ExitStack() as stack:
-        reading = _reading(options, now, stack)
-        store = _store(options)
-        if options.id is None:
-            return _many(options, reading, store, now)
-        return _one(options, reading, store, now)
+    reading, store = _reading(options, now), _store(options)
+    if options.id is None:
+        return _many(options, reading, store, now)
+    return _one(options, reading, store, now)
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -93,15 +90,10 @@ def _check(options: argparse.Namespace) -> None:
         raise UsageError("--existing requires --format admin-comment.", "Add it, or remove --existing.")
 
 
-def _reading(options: argparse.Namespace, now: float, stack: ExitStack) -> CardReading | None:
+def _reading(options: argparse.Namespace, now: float) -> CardReading | None:
     """What reads the source; None: there is none, and kept cards are all that is asked for."""
     if not options.db and options.prometheus is None:
         return None
-    from ..telemetry.sqlite.reading_process import ReadingProcess  # noqa: PLC0415 - it starts while the rest is loaded
-
-    apart = stack.enter_context(ReadingProcess())
-    if options.db and options.id is not None:
-        apart.start()
     from ..cards.reading import CardReading  # noqa: PLC0415
     from ..telemetry.source import source_of  # noqa: PLC0415
     from .output import cores  # noqa: PLC0415
@@ -109,7 +101,7 @@ def _reading(options: argparse.Namespace, now: float, stack: ExitStack) -> CardR
 
     return CardReading(
         source_of(options, say, cores()), rulebook_of(options, now), now, options.since, options.until, say,
-        typed_with(options, options.id or ""), apart,
+        typed_with(options, options.id or ""),
     )  # fmt: skip
 
 

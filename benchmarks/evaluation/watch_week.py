@@ -32,7 +32,7 @@ from skuwise.advisor.telemetry.recent.grids import SpanGrid
 from skuwise.advisor.telemetry.recent.sqlite_files import FileRows
 from skuwise.advisor.telemetry.recent.work import TableRows, holds_of
 from skuwise.advisor.telemetry.source import Databases
-from skuwise.advisor.telemetry.sqlite.reading_process import ReadingProcess
+from skuwise.advisor.telemetry.sqlite.opening import open_database
 from skuwise.advisor.watch.evaluate import evaluate
 from skuwise.advisor.watch.limits import Criteria
 from skuwise.agent.store.reading import queries, watch_queries
@@ -235,12 +235,11 @@ def _files(folder: Path, start: float, end: float) -> tuple[reading._Believed, .
         "engines_fine": watch_queries.ENGINES, "jobs": queries.SLURM_JOBS,
     }  # fmt: skip
     found = []
-    with ReadingProcess() as apart:
-        for path in sorted(folder.glob("*.db")):
-            with apart.open(path) as reader:
-                tables = {name: columns_of(reader.columns(query, span), query) for name, query in asked.items()}
-                tables["nodes"] = columns_of(reader.columns(queries.NODES, {}), queries.NODES)
-            found.append(FileRows(path, end, tables))
+    for path in sorted(folder.glob("*.db")):
+        with open_database(path) as reader:
+            tables = {name: columns_of(reader.columns(query, span), query) for name, query in asked.items()}
+            tables["nodes"] = columns_of(reader.columns(queries.NODES, {}), queries.NODES)
+        found.append(FileRows(path, end, tables))
     return reading._believed(found, end)[0]
 
 
