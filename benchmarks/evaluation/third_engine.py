@@ -10,48 +10,27 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from hashlib import sha256
 from pathlib import Path
 
 from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.telemetry.source import PrometheusServer
 from skuwise.rules.catalog.loader import Catalog
 
-from ..generators import third
-
 PROGRAM = "victoria-metrics"
 START_SECONDS = 60.0
 BATCH_BYTES = 8_000_000
-_DONE = "imported"
 
 
 def is_installed() -> bool:
     return shutil.which(PROGRAM) is not None
 
 
-def is_filled(folder: Path) -> bool:
-    """Whether an earlier run of the same generator left the whole fleet there; what is of another is removed."""
-    done = folder / _DONE
-    if done.exists() and done.read_text() == _of_generator():
-        return True
-    shutil.rmtree(folder / "data", ignore_errors=True)
-    done.unlink(missing_ok=True)
-    return False
-
-
-def _of_generator() -> str:
-    """A digest of the generator's text."""
-    files = sorted(Path(third.__file__).parent.glob("*.py"))
-    return sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
-
-
 @contextmanager
-def victoria(folder: Path, lines: Iterable[str] | None) -> Iterator[str]:
-    """The address of an engine whose data lie in `folder`; `lines`: of its import API, None where they are there.
+def victoria(folder: Path, lines: Iterable[str]) -> Iterator[str]:
+    """The address of an engine whose data lie in `folder`, with `lines` of its import API in it.
 
     Raises OSError where it does not start.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{sock.getsockname()[1]}"
@@ -63,9 +42,7 @@ def victoria(folder: Path, lines: Iterable[str] | None) -> Iterator[str]:
     with (folder / "engine.log").open("w") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
         try:
             _wait(f"{url}/health", process)
-            if lines is not None:
-                _fill(url, lines)
-                (folder / _DONE).write_text(_of_generator())
+            _fill(url, lines)
             yield url
         finally:
             process.terminate()

@@ -22,7 +22,6 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import scipy
-from skuwise.advisor.labelled.correction_fit import softmax
 from skuwise.advisor.verdicts.kinds.kind_signals import SHAPES, fingerprint, levels
 from skuwise.advisor.verdicts.kinds.kinds import WORKING
 from skuwise.rules.models.kind_model import FILE, SCHEMA
@@ -151,6 +150,12 @@ def by_scenario(table: Table) -> dict[str, int]:
 
 def by_seed(table: Table) -> dict[str, int]:
     return {group: k % FOLDS for k, group in enumerate(sorted(set(table.groups)))}
+
+
+def softmax(scores: Matrix) -> Matrix:
+    """Shares of each row that sum to 1, from log-odds."""
+    shares = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return shares / shares.sum(axis=1, keepdims=True)
 
 
 def temperature_of(scores: Matrix, table: Table) -> float:
