@@ -20,6 +20,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import resource
 import socket
 import sqlite3
@@ -35,13 +36,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from skuwise.agent.base.retention_limits import Limits
+from skuwise.agent.metrics import FABRIC_METRICS, GPU_METRICS, HOST_METRICS
+from skuwise.agent.model import FabricPort, Gpu, Node, Tick
 from skuwise.agent.service.runtime.jobs import prune, roll_all
 from skuwise.agent.store.rollup.rollups import RollupJob
+from skuwise.agent.store.writing.node_writer import NodeWriter
+from skuwise.agent.store.writing.writer import Writer
 from skuwise.tests.support.metrics_fixtures import VLLM, serving
 
-from .storage import T0, begin, ticks
 from .stub_node import agent_command, make_node, workers
 
+T0 = 1_790_002_800.0
+GPUS = [Gpu(f"GPU-{i}", i, "NVIDIA H100 80GB HBM3", "H100-SXM5", mem_total_bytes=80 << 30) for i in range(8)]
+PORTS = [FabricPort(f"mlx5_{i}", 1, "compute", "InfiniBand", 50e9) for i in range(8)]
 WARM_SECONDS = 5.0  # imports and first readings are over
 ALONE_SECONDS = 20.0
 RUNS = 3
@@ -129,11 +136,29 @@ def all_included(folder: Path, compiled: str, seconds: float) -> tuple[Observed,
             return run(command, environment, db, seconds), len(asked), len(sizes)
 
 
+def begin(path: Path) -> tuple[Writer, NodeWriter]:
+    writer = Writer.open(path)
+    node = writer.for_node(Node("node"), T0)
+    node.set_gpus(GPUS, T0)
+    node.set_ports(PORTS, T0)
+    return writer, node
+
+
+def ticks(count: int) -> Iterator[Tick]:
+    """Seconds of a busy node: every metric has a value of its full width at every tick."""
+    rng = random.Random(1)
+    for i in range(1, count + 1):
+        gpus = {g.uuid: {m.name: rng.random() for m in GPU_METRICS} for g in GPUS}
+        fabric = {p.key: {m.name: rng.random() * 5e10 for m in FABRIC_METRICS[:2]} for p in PORTS}
+        host = {m.name: rng.random() for m in HOST_METRICS}
+        yield Tick(T0 + i, 1.0, gpus, fabric, {p.key: "ACTIVE" for p in PORTS}, host)
+
+
 def seldom(folder: Path) -> float:
     """CPU seconds a second of the jobs that run every hour or every ten minutes, each in a process of its own."""
     path, empty = folder / "hour.db", folder / "empty.db"
     writer, node = begin(path)
-    node.put_ticks(ticks(T0 + 1.0, 3600, 1.0))
+    node.put_ticks(ticks(3600))
     writer.close()
     RollupJob(path).run(time.time(), periods=("minute",))
     begin(empty)[0].close()
