@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import socket
-import subprocess
-import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -15,9 +11,9 @@ from pathlib import Path
 from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.telemetry.source import PrometheusServer
 from skuwise.rules.catalog.loader import Catalog
+from skuwise.tests.support.prometheus_engines import free_port, running
 
 PROGRAM = "victoria-metrics"
-START_SECONDS = 60.0
 BATCH_BYTES = 8_000_000
 
 
@@ -27,60 +23,31 @@ def is_installed() -> bool:
 
 @contextmanager
 def victoria(folder: Path, lines: Iterable[str]) -> Iterator[str]:
-    """The address of an engine whose data lie in `folder`, with `lines` of its import API in it.
-
-    Raises OSError where it does not start.
-    """
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{sock.getsockname()[1]}"
+    """The address of an engine whose data lie in `folder`, with `lines` of its import API in it."""
+    address = f"127.0.0.1:{free_port()}"
     url = f"http://{address}"
     command = [
         PROGRAM, f"-storageDataPath={folder / 'data'}", f"-httpListenAddr={address}", "-retentionPeriod=100y",
         "-loggerLevel=ERROR", "-search.latencyOffset=0s", "-memory.allowedPercent=20",
     ]  # fmt: skip
-    with (folder / "engine.log").open("w") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
-        try:
-            _wait(f"{url}/health", process)
-            _fill(url, lines)
-            yield url
-        finally:
-            process.terminate()
-            try:
-                process.wait(timeout=60)
-            except subprocess.TimeoutExpired:
-                process.kill()
+    with running(command, f"{url}/health", folder):
+        batch: list[str] = []
+        size = 0
+        for line in lines:
+            batch.append(line)
+            size += len(line)
+            if size > BATCH_BYTES:
+                _post(f"{url}/api/v1/import", "".join(batch))
+                batch, size = [], 0
+        _post(f"{url}/api/v1/import", "".join(batch))
+        _post(f"{url}/internal/force_flush", "")
+        yield url
 
 
 def frame_of(url: str, catalog: Catalog, start: float, end: float) -> Frame:
     """The frame as `skuwise advise --prometheus` reads it."""
     server = PrometheusServer(url, cached=False)
     return server.read(catalog, since=end - start, until=end, now=end)
-
-
-def _wait(url: str, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while True:
-        try:
-            with urllib.request.urlopen(url, timeout=2):
-                return
-        except (urllib.error.URLError, OSError):
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise
-            time.sleep(0.1)
-
-
-def _fill(url: str, lines: Iterable[str]) -> None:
-    batch: list[str] = []
-    size = 0
-    for line in lines:
-        batch.append(line)
-        size += len(line)
-        if size > BATCH_BYTES:
-            _post(f"{url}/api/v1/import", "".join(batch))
-            batch, size = [], 0
-    _post(f"{url}/api/v1/import", "".join(batch))
-    _post(f"{url}/internal/force_flush", "")
 
 
 def _post(url: str, body: str) -> None:
