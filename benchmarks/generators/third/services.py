@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from . import service_draws as draw
-from .archetype import Archetype, Draw, Gpus, Life, Shapes
+from .archetype import Archetype, Draw, Gpus, Shapes
 
 CARDS = ("l40s-4", "a10g-4", "l4-2", "a100-40-eth", "a100-eth")
 SMALL = ("t4-1", "l4-1", "a10g-1", "t4-4", "l4-2")
 HBM = ("h100-azure", "h100-aws", "h200-ib", "b200-ib", "a100-eth")
+PRICED = {"under-tier": None}
 HELD = {"held-idle": True}
 NOT = {"held-idle": None}
 
@@ -24,9 +25,9 @@ def _llm(name: str, limit: str | None, shapes: Shapes, gpus: Gpus, course: Draw,
     return _serves(name, limit, shapes, gpus, course, "llm", preallocates=True, **more)
 
 
-def _batch(name: str, limit: str, shapes: Shapes, gpus: Gpus, life: Life, course: Draw, **more: Any) -> Archetype:
-    usual = {"independent": True, "run_hours": (8, 40), **more}
-    return Archetype(name, "batch-inference", limit, shapes, gpus, life, course, "batch", **usual)
+def _batch(name: str, limit: str, shapes: Shapes, gpus: Gpus, work: str, **more: Any) -> Archetype:
+    usual = {"life": "finite", "draw": draw.batch(work), "independent": True, "run_hours": (8, 40), **more}
+    return Archetype(name, "batch-inference", limit, shapes, gpus, role="batch", **usual)
 
 
 def _people(name: str, shapes: Shapes, gpus: Gpus, role: str, **more: Any) -> Archetype:
@@ -51,15 +52,7 @@ SERVICES = (
     _llm("experts", None, ("h200-ib", "h100-ib"), (8,), draw.experts, engine="sglang", sure={"idle-nvlink": False}),
     _llm("prefill-side", "compute", ("h100-ib",), (4,), draw.disaggregated(True)),
     _llm("decode-side", "hbm-bandwidth", ("h100-ib",), (4,), draw.disaggregated(False)),
-    _llm(
-        "tensor-parallel-cards",
-        "pcie",
-        ("l40s-4", "a10g-4"),
-        (4,),
-        draw.over_pcie,
-        engine="vllm",
-        sure={"under-tier": None},
-    ),
+    _llm("tensor-parallel-cards", "pcie", ("l40s-4", "a10g-4"), (4,), draw.over_pcie, engine="vllm", sure=PRICED),
     _serves(
         "oversized",
         None,
@@ -92,42 +85,22 @@ SERVICES = (
         pods=3,
         sure={"too-many-gpus": None, "memory-unused": None},
     ),
-    _batch("nightly", "compute", CARDS, (1, 2), "nightly", draw.batch("embed"), count=2, run_hours=(1.5, 6)),
+    _batch("nightly", "compute", CARDS, (1, 2), "embed", life="nightly", count=2, run_hours=(1.5, 6)),
     _batch(
         "nightly-decode",
         "hbm-bandwidth",
         (*CARDS, "h100-aws"),
         (1, 2),
-        "nightly",
-        draw.batch("decode"),
+        "decode",
+        life="nightly",
         count=2,
         preallocates=True,
         run_hours=(2, 7),
     ),
-    _batch("embedding", "compute", CARDS, (1, 2, 4), "finite", draw.batch("embed"), count=3),
-    _batch(
-        "offline-decode", "hbm-bandwidth", HBM, (1, 2, 4), "finite", draw.batch("decode"), count=3, preallocates=True
-    ),
-    _batch(
-        "video",
-        "host-input",
-        ("l4-1", "a10g-1", "t4-1"),
-        (1,),
-        "finite",
-        draw.batch("decode-video"),
-        count=2,
-        sure={"fix-first": True},
-    ),
-    _batch(
-        "streamed-weights",
-        "pcie",
-        ("l40s-4", "a10g-1"),
-        (1,),
-        "finite",
-        draw.batch("stream"),
-        independent=False,
-        preallocates=True,
-    ),
+    _batch("embedding", "compute", CARDS, (1, 2, 4), "embed", count=3),
+    _batch("offline-decode", "hbm-bandwidth", HBM, (1, 2, 4), "decode", count=3, preallocates=True),
+    _batch("video", "host-input", ("l4-1", "a10g-1", "t4-1"), (1,), "decode-video", count=2, sure={"fix-first": True}),
+    _batch("streamed-weights", "pcie", ("l40s-4", "a10g-1"), (1,), "stream", independent=False, preallocates=True),
     Archetype(
         "queue-worker",
         "batch-inference",
@@ -140,7 +113,7 @@ SERVICES = (
         count=2,
         sure={"held-idle": None},
     ),
-    _batch("slice-batch", "compute", ("mig",), (1,), "finite", draw.batch("embed"), count=2),
+    _batch("slice-batch", "compute", ("mig",), (1,), "embed", count=2),
     _people("notebook", (*CARDS, "t4-1"), (1,), "notebook", count=6, sure=NOT),
     _people("slice-notebook", ("mig",), (1,), "notebook", count=4, sure=NOT),
     _people(

@@ -1,8 +1,8 @@
 """How long advice on a fleet takes from a server that scraped dcgm-exporter and node_exporter only, and what it asks.
 
-Fills a real engine on loopback with nodes of eight GPUs at one sample a minute, runs ``skuwise advise --prometheus`` on
+Fills a VictoriaMetrics on loopback with nodes of eight GPUs at one sample a minute, runs ``skuwise advise --prometheus`` on
 it and prints wall time (the engine runs on the same cores), CPU time of both, which a busy machine does not blur, the
-memory of the advisor's process, and queries. Prometheus is filled by remote write.
+memory of the advisor's process, and queries.
 
     python -m skuwise.benchmarks.performance.advisor.prometheus_fleet --nodes 25 50 --days 7 --rules
 """
@@ -14,7 +14,6 @@ import contextlib
 import itertools
 import json
 import os
-import struct
 import subprocess
 import sys
 import tempfile
@@ -29,7 +28,6 @@ from skuwise.advisor.telemetry.prometheus.promql.promql import DCGM_GAUGES, rule
 from skuwise.tests.support.prometheus_engines import free_port, running
 
 GPUS, PORTS, EVERY = 8, 8, 60.0
-MIB = 1024.0**2
 # name -> (level, amplitude of the day's wave): a service that decodes.
 GAUGES = {
     "DCGM_FI_DEV_GPU_UTIL": (95, 4), "DCGM_FI_DEV_FB_USED": (73e3, 0), "DCGM_FI_DEV_FB_FREE": (8e3, 0),
@@ -100,65 +98,28 @@ def values_of(ts: np.ndarray) -> dict[str, list[np.ndarray]]:
 
 
 @contextlib.contextmanager
-def prometheus(folder: Path, written: list[Fill]) -> Iterator[tuple[str, psutil.Process]]:
+def victoria(folder: Path, written: list[Fill]) -> Iterator[tuple[str, psutil.Process]]:
     address = f"127.0.0.1:{free_port()}"
-    (folder / "prometheus.yml").write_text("global: {scrape_interval: 1m}\n")
     command = [
-        "prometheus", f"--config.file={folder / 'prometheus.yml'}", f"--storage.tsdb.path={folder / 'data'}",
-        f"--web.listen-address={address}", "--storage.tsdb.retention.time=10y", "--log.level=error",
-        "--web.enable-remote-write-receiver",
+        "victoria-metrics", f"-storageDataPath={folder}", f"-httpListenAddr={address}", "-retentionPeriod=100y",
+        "-loggerLevel=ERROR", "-search.latencyOffset=0s",
     ]  # fmt: skip
-    with running(command, f"http://{address}/-/ready", folder) as engine:
-        encoded = [
-            ([(b"".join(_label(k, v) for k, v in sorted(labels.items())), n, k) for labels, n, k in series], values, ts)
-            for series, values, ts in written
-        ]
-        # Hour by hour over all of them: the head takes nothing that is older than what it has.
-        for hour in np.unique(np.ceil(written[0][2] / 3600)):
-            for every, values, ts in encoded:
-                part = np.ceil(ts / 3600) == hour
-                stamps = (ts[part] * 1000).astype(int)
-                samples = {name: [_samples(stamps, one[part]) for one in all_] for name, all_ in values.items()}
-                for at in range(0, len(every), 2000):
-                    body = b"".join(
-                        _field(1, labels + samples[name][variant]) for labels, name, variant in every[at : at + 2000]
-                    )
-                    post(f"http://{address}/api/v1/write", _snappy(body))
+    with running(command, f"http://{address}/health", folder) as engine:
+        for series, values, ts in written:
+            stamps = json.dumps((ts * 1000).astype(int).tolist())
+            texts = {name: [json.dumps(v.tolist()) for v in all_] for name, all_ in values.items()}
+            for at in range(0, len(series), 40):
+                lines = (
+                    f'{{"metric":{json.dumps(labels)},"values":{texts[name][variant]},"timestamps":{stamps}}}\n'
+                    for labels, name, variant in series[at : at + 40]
+                )
+                post(f"http://{address}/api/v1/import", "".join(lines).encode())
+        post(f"http://{address}/internal/force_flush", b"")
         yield f"http://{address}", psutil.Process(engine.pid)
 
 
-def _varint(number: int) -> bytes:
-    out = bytearray()
-    while number > 127:
-        out.append(number & 127 | 128)
-        number >>= 7
-    return bytes([*out, number])
-
-
-def _field(number: int, body: bytes) -> bytes:
-    return bytes([number << 3 | 2]) + _varint(len(body)) + body
-
-
-def _label(name: str, value: str) -> bytes:
-    return _field(1, _field(1, name.encode()) + _field(2, value.encode()))
-
-
-def _samples(stamps: np.ndarray, values: np.ndarray) -> bytes:
-    return b"".join(
-        _field(2, b"\x09" + struct.pack("<d", value) + b"\x10" + _varint(int(at)))
-        for at, value in zip(stamps.tolist(), values.tolist(), strict=True)
-    )
-
-
-def _snappy(body: bytes) -> bytes:
-    """The block format with nothing compressed: one literal."""
-    return _varint(len(body)) + b"\xfc" + struct.pack("<I", len(body) - 1) + body
-
-
 def post(url: str, body: bytes) -> None:
-    headers = {"Content-Encoding": "snappy", "X-Prometheus-Remote-Write-Version": "0.1.0"} if "write" in url else {}
-    request = urllib.request.Request(url, body, headers, method="POST")
-    with urllib.request.urlopen(request, timeout=600) as answer:
+    with urllib.request.urlopen(urllib.request.Request(url, body, method="POST"), timeout=600) as answer:
         answer.read()
 
 
@@ -194,7 +155,7 @@ def main() -> None:
             with tempfile.TemporaryDirectory() as folder:
                 began = time.monotonic()
                 written = fills(nodes, ts, rules=rules)
-                with prometheus(Path(folder), written) as (url, process):
+                with victoria(Path(folder), written) as (url, process):
                     filled = time.monotonic() - began
                     before = sum(process.cpu_times()[:2])
                     seconds, own, peak, source = measure(url, days)
