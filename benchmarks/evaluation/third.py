@@ -26,6 +26,7 @@ from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.advisor.verdicts.judge import judge
 from skuwise.rules.base.heap import no_garbage_collection
 
+from ..engine import frame_of, is_installed, victoria
 from ..generators.third.agent_fleet import plan_series
 from ..generators.third.agent_store import write_node
 from ..generators.third.exporters import observe
@@ -48,7 +49,6 @@ from ..scoring import (
     recall_by_label,
 )
 from ..withheld import hidden
-from .third_engine import frame_of, is_installed, victoria
 
 END = 1_790_000_000.0 - 1_790_000_000.0 % 3600
 BOOK = load_rulebook(None, None, END)
@@ -191,7 +191,7 @@ def exporter_fleet(seed: int) -> dict[str, Result]:
         observed = observe(fleet)
         made = time.monotonic()
         truths = truths_of(fleet)
-        with victoria(Path(folder), lines(observed)) as url, no_garbage_collection():
+        with victoria(Path(folder), lines(observed)) as (url, _), no_garbage_collection():
             filled = time.monotonic()
             frame = frame_of(url, BOOK.catalog, fleet.start, fleet.start + fleet.seconds)
         read = time.monotonic()

@@ -1,8 +1,8 @@
 """How long advice on a fleet takes from a server that scraped dcgm-exporter and node_exporter only, and what it asks.
 
-Fills a VictoriaMetrics on loopback with nodes of eight GPUs at one sample a minute, runs ``skuwise advise --prometheus`` on
-it and prints wall time (the engine runs on the same cores), CPU time of both, which a busy machine does not blur, the
-memory of the advisor's process, and queries.
+Fills a VictoriaMetrics on loopback with nodes of eight GPUs at one sample a minute, runs ``skuwise advise`` on it and
+prints wall time (the engine runs on the same cores), CPU time of both, which a busy machine does not blur, the memory
+of the advisor's process, and queries.
 
     python -m skuwise.benchmarks.performance.advisor.prometheus_fleet --nodes 25 50 --days 7 --rules
 """
@@ -10,7 +10,6 @@ memory of the advisor's process, and queries.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import itertools
 import json
 import os
@@ -18,14 +17,14 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import psutil
 from skuwise.advisor.telemetry.prometheus.promql.promql import DCGM_GAUGES, rule_name
-from skuwise.tests.support.prometheus_engines import free_port, running
+
+from ...engine import victoria
 
 GPUS, PORTS, EVERY = 8, 8, 60.0
 # name -> (level, amplitude of the day's wave): a service that decodes.
@@ -97,30 +96,13 @@ def values_of(ts: np.ndarray) -> dict[str, list[np.ndarray]]:
     return out | {"one": [np.ones(len(ts))], "rate": [np.full(len(ts), 5e10)], "octets": [np.arange(len(ts)) * 4e3]}
 
 
-@contextlib.contextmanager
-def victoria(folder: Path, written: list[Fill]) -> Iterator[tuple[str, psutil.Process]]:
-    address = f"127.0.0.1:{free_port()}"
-    command = [
-        "victoria-metrics", f"-storageDataPath={folder}", f"-httpListenAddr={address}", "-retentionPeriod=100y",
-        "-loggerLevel=ERROR", "-search.latencyOffset=0s",
-    ]  # fmt: skip
-    with running(command, f"http://{address}/health", folder) as engine:
-        for series, values, ts in written:
-            stamps = json.dumps((ts * 1000).astype(int).tolist())
-            texts = {name: [json.dumps(v.tolist()) for v in all_] for name, all_ in values.items()}
-            for at in range(0, len(series), 40):
-                lines = (
-                    f'{{"metric":{json.dumps(labels)},"values":{texts[name][variant]},"timestamps":{stamps}}}\n'
-                    for labels, name, variant in series[at : at + 40]
-                )
-                post(f"http://{address}/api/v1/import", "".join(lines).encode())
-        post(f"http://{address}/internal/force_flush", b"")
-        yield f"http://{address}", psutil.Process(engine.pid)
-
-
-def post(url: str, body: bytes) -> None:
-    with urllib.request.urlopen(urllib.request.Request(url, body, method="POST"), timeout=600) as answer:
-        answer.read()
+def lines_of(written: list[Fill]) -> Iterator[str]:
+    """Lines of VictoriaMetrics' import API."""
+    for series, values, ts in written:
+        stamps = json.dumps((ts * 1000).astype(int).tolist())
+        texts = {name: [json.dumps(v.tolist()) for v in all_] for name, all_ in values.items()}
+        for labels, name, variant in series:
+            yield f'{{"metric":{json.dumps(labels)},"values":{texts[name][variant]},"timestamps":{stamps}}}\n'
 
 
 def measure(url: str, days: float) -> tuple[float, float, float, dict[str, object]]:
@@ -155,7 +137,8 @@ def main() -> None:
             with tempfile.TemporaryDirectory() as folder:
                 began = time.monotonic()
                 written = fills(nodes, ts, rules=rules)
-                with victoria(Path(folder), written) as (url, process):
+                with victoria(Path(folder), lines_of(written)) as (url, pid):
+                    process = psutil.Process(pid)
                     filled = time.monotonic() - began
                     before = sum(process.cpu_times()[:2])
                     seconds, own, peak, source = measure(url, days)

@@ -1,7 +1,8 @@
 """Advice over 14 days of 64 nodes of eight GPUs, as a whole process, and whether its cost is linear in the data.
 
-The fleet is simulated once into FOLDER/nodes, a database for each node, and kept there. Its nodes are those of the scenario `fleet` that have eight GPUs, twice over with different seeds, in an
-order that keeps jobs of several nodes together and mixes the kinds. Then the first 8, 16, 32 and 64 nodes are judged.
+The fleet is simulated once into FOLDER/nodes, a database for each node, and kept there. Its nodes are those of the
+scenario `fleet` that have eight GPUs, twice over with different seeds, in an order that keeps jobs of several nodes
+together and mixes the kinds. Then the first 8, 16, 32 and 64 nodes are judged.
 
 Usage: python -m skuwise.benchmarks.performance.advisor.scale FOLDER [RUNS]
 """

@@ -1,4 +1,4 @@
-"""A VictoriaMetrics on loopback that holds a fleet of the third generator, and the frame that is read from it."""
+"""A VictoriaMetrics on loopback that holds a generated fleet, and the frame that is read from it."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ def is_installed() -> bool:
 
 
 @contextmanager
-def victoria(folder: Path, lines: Iterable[str]) -> Iterator[str]:
-    """The address of an engine whose data lie in `folder`, with `lines` of its import API in it."""
+def victoria(folder: Path, lines: Iterable[str]) -> Iterator[tuple[str, int]]:
+    """The address and process id of an engine whose data lie in `folder`, with `lines` of its import API in it."""
     address = f"127.0.0.1:{free_port()}"
     url = f"http://{address}"
     command = [
         PROGRAM, f"-storageDataPath={folder / 'data'}", f"-httpListenAddr={address}", "-retentionPeriod=100y",
         "-loggerLevel=ERROR", "-search.latencyOffset=0s", "-memory.allowedPercent=20",
     ]  # fmt: skip
-    with running(command, f"{url}/health", folder):
+    with running(command, f"{url}/health", folder) as engine:
         batch: list[str] = []
         size = 0
         for line in lines:
@@ -41,7 +41,7 @@ def victoria(folder: Path, lines: Iterable[str]) -> Iterator[str]:
                 batch, size = [], 0
         _post(f"{url}/api/v1/import", "".join(batch))
         _post(f"{url}/internal/force_flush", "")
-        yield url
+        yield url, engine.pid
 
 
 def frame_of(url: str, catalog: Catalog, start: float, end: float) -> Frame:
