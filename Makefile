@@ -15,9 +15,7 @@ COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --fork
 UPGRADE ?=
 ENGINE ?= podman
 IMAGE ?= yes
-SEEDS ?= 0-14
 THIRD_SEEDS ?= 0-3
-PLAN_SEEDS ?= 0-11
 # Of the cases of property tests; a run prints it.
 SEED := $(or $(SEED),$(shell od -An -N4 -tu4 /dev/urandom | tr -d " "))
 WEEKS ?= 0-2
@@ -25,7 +23,7 @@ WEEKS ?= 0-2
 PARALLEL := -n 2 --dist worksteal
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' __init__.py)
 .DEFAULT_GOAL := help
-.PHONY: help setup runtime sbom-tool install demo test integration properties lint types contracts check bench accuracy evaluate plan-execution model move-model power-model golden picture mails screens build lock format clean standalone image image-archive standalone-in-container sbom release
+.PHONY: help setup runtime sbom-tool install demo test integration properties lint types contracts check bench evaluate model move-model power-model golden picture mails screens build lock format clean standalone image image-archive standalone-in-container sbom release
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -65,30 +63,17 @@ contracts: setup ## import-linter: imports go down only
 
 check: lint types contracts test integration ## all that must hold before a commit
 
-bench: setup ## speed, memory and storage, printed
+bench: setup ## what the agent, advice on 64 nodes, reading Prometheus and the terminal cost, printed
 	$(BIN)/python -m skuwise.benchmarks.performance.agent.tick
 	$(BIN)/python -m skuwise.benchmarks.performance.agent.peers
-	$(BIN)/python -m skuwise.benchmarks.performance.agent.lateness
-	$(BIN)/python -m skuwise.benchmarks.performance.agent.metrics_page
-	$(BIN)/python -m skuwise.benchmarks.performance.agent.week
-	$(BIN)/python -m skuwise.benchmarks.performance.agent.burst
-	$(BIN)/python -m skuwise.benchmarks.performance.advisor.advice
-	$(BIN)/python -m skuwise.benchmarks.performance.agent.storage
-	$(BIN)/python -m skuwise.benchmarks.performance.agent.writer_kills
-	$(BIN)/python -m skuwise.benchmarks.performance.advisor.outbox_kills
-	$(BIN)/python -m skuwise.benchmarks.performance.advisor.report
+	$(BIN)/python -m skuwise.benchmarks.performance.advisor.scale out/scale
+	$(BIN)/python -m skuwise.benchmarks.performance.advisor.prometheus_fleet
 	$(BIN)/python -m skuwise.benchmarks.performance.advisor.screens
-	$(BIN)/python -m skuwise.benchmarks.performance.advisor.tui_live
+	$(BIN)/python -m skuwise.benchmarks.performance.advisor.screen_keys
 
-accuracy: setup ## kinds and bottlenecks over 20 simulated fleets, with the confusion tables
-	$(BIN)/python -m skuwise.benchmarks.evaluation.accuracy
-
-evaluate: setup ## verdicts on real series, the generators, recordings, two weeks' backtest, moves on published pairs, power caps (about half an hour); SEEDS, THIRD_SEEDS, WEEKS
-	$(BIN)/python -m skuwise.benchmarks.evaluation.evaluate --third-seeds $(THIRD_SEEDS) --seeds $(SEEDS) \
-		--weeks $(WEEKS) --answers out/answers.csv
-
-plan-execution: setup ## plans carried out in simulation, promised against measured (about 20 minutes of one core); PLAN_SEEDS
-	$(BIN)/python -m skuwise.benchmarks.evaluation.plan_execution --seeds $(PLAN_SEEDS)
+evaluate: setup ## verdicts on real series and generators, two weeks' backtest, moves on published pairs, power caps (about half an hour); THIRD_SEEDS, WEEKS
+	$(BIN)/python -m skuwise.benchmarks.evaluation.evaluate --third-seeds $(THIRD_SEEDS) --weeks $(WEEKS) \
+		--answers out/answers.csv
 
 model: setup ## fit the weights of kinds anew from simulated fleets (some ten minutes): rules/kind_model.yaml
 	$(BIN)/python -m skuwise.benchmarks.fit.train_kinds

@@ -44,7 +44,6 @@ COMMANDS: Mapping[str, Command] = {
     "prices": Command(f"{_CLI}.prices", "create a price file from a billing export", "advisor"),
     "showback": Command(f"{_CLI}.showback", "split the cost of nodes by team, in FOCUS columns", "advisor"),
     "rules": Command("skuwise.rules.commands", "list or check the rules and thresholds"),
-    "kinds": Command(f"{_CLI}.kinds", "fit the classification of workloads to labeled work of your site", "advisor"),
     "ledger": Command(f"{_CLI}.ledger", "list recommendations and record decisions on them", "advisor"),
     "patch": Command(
         f"{_CLI}.patch", "print what a human applies for an accepted recommendation, and its undo", "advisor"

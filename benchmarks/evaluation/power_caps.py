@@ -1,8 +1,5 @@
 """How far predicted time and energy under power caps are off on measured runs: one section of `make evaluate`.
 
-    python -m skuwise.benchmarks.evaluation.power_caps                      the table that ships
-    python -m skuwise.benchmarks.evaluation.power_caps --power-caps FILE    another one (the format: docs/moves.md)
-
 What predicts is what recommends (`predict_cap`), from the run at its highest limit alone. Every network, then every
 GPU, is predicted with the curve and its errors calibrated on the others; a table given by path is predicted as shipped,
 since it was no part of the calibration. Beside it stands the formula that was used before. Last, what would be
@@ -11,8 +8,6 @@ recommended for every run, held against the energy that was measured under that 
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +15,6 @@ from pathlib import Path
 import numpy as np
 from skuwise.advisor.moves.base.prediction import Refusal
 from skuwise.advisor.moves.predict.clock_model import LOWEST_SHARE, ClockMove, Draw, best_cap, weigh_cap
-from skuwise.rules.base.errors import EXIT_DONE, SkuwiseError
 from skuwise.rules.base.sanitize import clean
 from skuwise.rules.base.text_table import columns
 from skuwise.rules.catalog.loader import load_catalog
@@ -156,7 +150,7 @@ def row(name: str, told: Sequence[Told]) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def tell(path: Path | None = None, *, wrong: bool = False) -> None:
+def tell(path: Path | None, *, wrong: bool) -> None:
     """Print the tables. `path`: a table that nothing was calibrated on."""
     catalog = load_catalog()
     lines, refused = read_caps(path or TABLE, catalog, load_resting_power())
@@ -247,20 +241,3 @@ def _wrong(told: Sequence[Told]) -> list[str]:
         f"energy x{t.joules:.2f} said, x{t.capped.joules:.2f} measured"
         for t in worst
     ]
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--power-caps", type=Path, metavar="FILE", help="a table instead of the one that ships")
-    parser.add_argument("--wrong", action="store_true", help="print the twenty lines that are furthest off")
-    options = parser.parse_args(argv)
-    try:
-        tell(options.power_caps, wrong=options.wrong)
-    except SkuwiseError as error:
-        print(f"power-caps: {error}", file=sys.stderr)
-        return error.exit_status
-    return EXIT_DONE
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,24 +1,16 @@
-"""Whether confidence is a promise on sources that nothing was fitted on, as a table.
-
-    make evaluate                                            everything; the answers stay in out/answers.csv
-    python -m skuwise.benchmarks.evaluation.sources [FILE]   the table of those answers
+"""Whether confidence is a promise on sources that nothing was fitted on: a table, and every answer as CSV.
 
 The first simulator is what the weights are fitted on, so its reported seeds are shown last and apart.
 """
 
 from __future__ import annotations
 
-import argparse
 import csv
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from skuwise.rules.base.errors import EXIT_DONE
-
 from ..scoring import Answer, abstention, accuracy, calibration_error, given
 
-ANSWERS = Path(__file__).parents[2] / "out/answers.csv"
 SURE = 0.8
 _COLUMNS = ("source", "truth", "verdict", "confidence")
 
@@ -45,24 +37,3 @@ def keep(sources: Mapping[str, Sequence[Answer]], path: Path) -> None:
         rows.writerow(_COLUMNS)
         for name, answers in sources.items():
             rows.writerows((name, one.truth, one.verdict, f"{one.confidence:.3f}") for one in answers)
-
-
-def kept(path: Path) -> dict[str, list[Answer]]:
-    """The answers that `keep` wrote."""
-    out: dict[str, list[Answer]] = {}
-    with path.open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            out.setdefault(row["source"], []).append(Answer(row["truth"], row["verdict"], float(row["confidence"])))
-    return out
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("answers", type=Path, nargs="?", default=ANSWERS, metavar="FILE", help="what evaluate kept")
-    options = parser.parse_args(argv)
-    print("\n".join(table(kept(options.answers))))
-    return EXIT_DONE
-
-
-if __name__ == "__main__":
-    sys.exit(main())
