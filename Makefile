@@ -66,6 +66,7 @@ check: lint types contracts test integration ## all that must hold before a comm
 bench: setup ## what the agent, advice on 64 nodes, reading Prometheus and the terminal cost, printed
 	$(BIN)/python -m skuwise.benchmarks.performance.agent.tick
 	$(BIN)/python -m skuwise.benchmarks.performance.agent.peers
+	$(BIN)/python -m skuwise.benchmarks.performance.agent.impact --rounds 6
 	$(BIN)/python -m skuwise.benchmarks.performance.advisor.scale out/scale
 	$(BIN)/python -m skuwise.benchmarks.performance.advisor.prometheus_fleet
 	$(BIN)/python -m skuwise.benchmarks.performance.advisor.screens

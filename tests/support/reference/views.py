@@ -1,11 +1,11 @@
-"""docs/reference/views.md: the views of a database and their columns, from the schema."""
+"""docs/reference/views.md: the views of a database and their columns, from schema.sql."""
 
 from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
 
-from skuwise.agent.store.file.migrations import migrate, migrations
+from skuwise.agent.store.file.database import SCHEMA_VERSION, schema_sql
 
 HEAD = """# Database views
 
@@ -27,11 +27,11 @@ only adds columns and views. `X_*` stands for `X_mean`, `X_max`, `X_p95` and `X_
 def page() -> str:
     """The page as it should be, for the schema of today."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as database:
-        version = migrate(database, migrations())
+        database.executescript(schema_sql())
         names = [
             name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'view' ORDER BY name")
         ]
-        parts = [f"{HEAD}Schema version of this page: {version}.\n\n| view | columns |\n|---|---|\n"]
+        parts = [f"{HEAD}Schema version of this page: {SCHEMA_VERSION}.\n\n| view | columns |\n|---|---|\n"]
         for name in names:
             with closing(database.execute(f"SELECT * FROM {name} LIMIT 0")) as cursor:
                 columns = ", ".join(f"`{column}`" for column in _folded([column[0] for column in cursor.description]))

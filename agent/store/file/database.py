@@ -1,7 +1,7 @@
-"""The database's file: what it is, how it is born, and how it grows.
+"""The database's file: what it is, how it is born, and which are set aside.
 
-Every migration is one transaction together with its ``PRAGMA user_version`` (major x 1000 + minor), so that a failure
-leaves the version before it. Only the agent (and the simulator) migrates; readers never do.
+``PRAGMA user_version`` is major x 1000 + minor. A newer minor version only adds, so its files are used as they are.
+Those of any other version are refused by readers, and set aside by the agent.
 """
 
 from __future__ import annotations
@@ -12,47 +12,28 @@ import sqlite3
 import stat
 import struct
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib import resources
 from pathlib import Path
 
 from ....rules.base.errors import StoreError
 from .disk_errors import opening_error, passing, write_error
 from .integrity import MARK_SUFFIX, is_damage, look_over, marked
-from .wal import WRITER_CHECKPOINT_PAGES, set_up, transaction
+from .wal import WRITER_CHECKPOINT_PAGES, set_up
 
 # "skuw": stands in the file's header (offset 68) and tells our databases from foreign ones.
 APPLICATION_ID = 0x736B7577
 
-# Version -> its files in migrations/, in order. What is released is never changed, only added to.
-_STEPS: tuple[tuple[int, tuple[str, ...]], ...] = (
-    (1000, ("0001_spine",)),
-    (1001, ("0002_serving",)),
-    (1002, ("0003_small_rollups", "0003_small_rollups_views")),
-    (1003, ("0004_events",)),
-    (1004, ("0005_bursts",)),
-    (1005, ("0006_scheduler",)),
-    (1006, ("0007_slurm_jobs",)),
-    (1007, ("0008_latency",)),
-)
-SCHEMA_VERSION = _STEPS[-1][0]
+SCHEMA_VERSION = 1007
 
 _MAGIC = b"SQLite format 3\x00"
 _LOG_MAGIC = (0x377F0682, 0x377F0683)  # https://www.sqlite.org/fileformat2.html#walformat
 # How long a statement waits for another's lock: the writer's own, and one of a job beside it.
 _BUSY_SECONDS, _BESIDE_SECONDS = 1.0, 5.0
 _MODE = 0o640
-
-
-@dataclass(frozen=True, slots=True)
-class Migration:
-    """One step of the schema: `version` is what ``PRAGMA user_version`` reads after it."""
-
-    version: int
-    name: str
-    sql: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +59,7 @@ class SetAside:
     kept_as: Path
     why: str
     reason: str = "newer-database-set-aside"
-    remedy: str = "Update skuwise on this node, or query the kept file with the newer version."
+    remedy: str = "Query the kept file with the version of skuwise that wrote it."
 
 
 class _Unusable(Exception):  # noqa: N818 - a signal within this file
@@ -89,15 +70,10 @@ class _Unusable(Exception):  # noqa: N818 - a signal within this file
         self.why, self.label, self.known = why, label, known
 
 
-def _load(version: int, names: Sequence[str]) -> Migration:
-    folder = resources.files("skuwise.agent.store.file").joinpath("migrations")
-    parts = [folder.joinpath(f"{name}.sql").read_text(encoding="utf-8") for name in names]
-    return Migration(version, names[0], "".join(parts))
-
-
-def migrations() -> tuple[Migration, ...]:
-    """All migrations this version of skuwise knows, in order."""
-    return tuple(_load(version, names) for version, names in _STEPS)
+@cache
+def schema_sql() -> str:
+    """The statements that make our schema."""
+    return resources.files("skuwise.agent.store.file").joinpath("schema.sql").read_text(encoding="utf-8")
 
 
 def read_header(path: Path) -> Header:
@@ -117,42 +93,25 @@ def read_header(path: Path) -> Header:
     return Header(False, True, struct.unpack(">I", head[68:72])[0])
 
 
-def split_statements(sql: str) -> Iterator[str]:
-    """The statements of a script, one by one: `executescript` would commit the transaction we are in."""
-    pending = ""
-    for line in sql.splitlines(keepends=True):
-        if not pending and (not line.strip() or line.lstrip().startswith("--")):
-            continue
-        pending += line
-        if sqlite3.complete_statement(pending):
-            yield pending
-            pending = ""
-    if pending.strip():
-        yield pending
-
-
 def schema_version(connection: sqlite3.Connection) -> int:
-    """``PRAGMA user_version``: major x 1000 + minor; 0 where nothing was migrated yet."""
+    """``PRAGMA user_version``: major x 1000 + minor."""
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
-def migrate(connection: sqlite3.Connection, steps: Sequence[Migration]) -> int:
-    """Apply the steps that are missing, each in its own transaction. Returns the version reached.
+def other_version(version: int) -> str | None:
+    """Why a file of this version cannot be used, after "it "; None: it can."""
+    if SCHEMA_VERSION <= version < (SCHEMA_VERSION // 1000 + 1) * 1000:
+        return None
+    which = "a newer" if version > SCHEMA_VERSION else "another"
+    told, known = (f"{one // 1000}.{one % 1000}" for one in (version, SCHEMA_VERSION))
+    return f"was written by {which} skuwise (schema {told}, this one knows {known})"
 
-    The connection must be in autocommit mode (``isolation_level=None``).
-    """
-    version = schema_version(connection)
-    for step in steps:
-        if step.version <= version:
-            continue
-        with transaction(connection):
-            # Another process may have migrated while we waited for the lock.
-            if schema_version(connection) < step.version:
-                for statement in split_statements(step.sql):
-                    connection.execute(statement)
-                connection.execute(f"PRAGMA user_version = {int(step.version)}")
-        version = step.version
-    return version
+
+def version_error(path: Path, version: int) -> StoreError | None:
+    """Why a file of this version is refused; None: it is not."""
+    why = other_version(version)
+    remedy = "Update skuwise here." if version > SCHEMA_VERSION else "Start its agent, which begins a new file."
+    return StoreError(f"{path} {why}.", remedy) if why is not None else None
 
 
 def set_database_aside(path: Path, why: str, label: str, now: float) -> SetAside:
@@ -189,32 +148,28 @@ def foreign_error(path: Path, header: Header) -> StoreError:
     return StoreError(f"{path} {what}; it was left untouched.", "Name another file with --db.")
 
 
-def open_for_writing(
-    path: Path, now: Callable[[], float], steps: Sequence[Migration] | None = None
-) -> tuple[sqlite3.Connection, SetAside | None]:
-    """Open or create a database and bring its schema up to date.
+def open_for_writing(path: Path, now: Callable[[], float]) -> tuple[sqlite3.Connection, SetAside | None]:
+    """Open or create a database.
 
     A missing or empty file becomes a new database. A foreign database or another kind of file is refused, untouched.
-    A database of a newer major version, or one that is damaged, is set aside and a new one begun. A newer minor version
-    only added, so it is written as it is. Returns the connection (autocommit mode) and what was set aside. Raises
-    StoreError, a PassingError where that may pass.
+    A database of a version that is not ours, or one that is damaged, is set aside and a new one begun. Returns the
+    connection (autocommit mode) and what was set aside. Raises StoreError, a PassingError where that may pass.
     """
-    steps = migrations() if steps is None else steps
     try:
         try:
-            return _open(path, steps), None
+            return _open(path), None
         except _Unusable as found:
             aside = replace(set_database_aside(path, found.why, found.label, now()), **found.known)
-            return _open(path, steps), aside
+            return _open(path), aside
     except (OSError, sqlite3.Error) as error:
         raise opening_error(path, error) from error
 
 
-def _open(path: Path, steps: Sequence[Migration]) -> sqlite3.Connection:
-    """The database, migrated and looked over. Raises _Unusable where it must be set aside."""
+def _open(path: Path) -> sqlite3.Connection:
+    """The database, looked over. Raises _Unusable where it must be set aside."""
     header = read_header(path) if path.exists() else Header(True, False, 0)
     if header.empty:
-        _give_birth(path, steps)
+        _give_birth(path)
     else:
         if (said := marked(path)) is not None:
             raise _damaged(said)
@@ -225,14 +180,10 @@ def _open(path: Path, steps: Sequence[Migration]) -> sqlite3.Connection:
     connection = None
     try:
         connection = _connect(path)
-        version, known = schema_version(connection), steps[-1].version
-        if version // 1000 > known // 1000:
-            raise _Unusable(
-                f"it was written by a newer skuwise (schema {version // 1000}.{version % 1000}, "
-                f"this one knows {known // 1000}.{known % 1000})",
-                f"newer-{version}",
-            )
-        migrate(connection, steps)
+        version = schema_version(connection)
+        if (why := other_version(version)) is not None:
+            which = "newer" if version > SCHEMA_VERSION else "older"
+            raise _Unusable(f"it {why}", f"{which}-{version}", reason=f"{which}-database-set-aside")
         said = look_over(connection) if not header.empty else None
         if said is not None:
             raise _damaged(said)
@@ -293,13 +244,15 @@ def connect_ours(path: Path) -> sqlite3.Connection:
         application_id = int(connection.execute("PRAGMA application_id").fetchone()[0])
         if application_id != APPLICATION_ID:
             raise foreign_error(path, Header(False, True, application_id))
+        if (refused := version_error(path, schema_version(connection))) is not None:
+            raise refused
     except BaseException:
         connection.close()
         raise
     return connection
 
 
-def _give_birth(path: Path, steps: Sequence[Migration]) -> None:
+def _give_birth(path: Path) -> None:
     """Make a new database, whole or not at all: killed half-way, SQLite's own creation leaves a file without our id,
     which the next start would take for a stranger's. Raises OSError.
     """
@@ -307,7 +260,8 @@ def _give_birth(path: Path, steps: Sequence[Migration]) -> None:
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         connection.execute("PRAGMA auto_vacuum = incremental")  # before the first table, or never
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        migrate(connection, steps)
+        connection.executescript(schema_sql())
+        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         image = connection.serialize()
     # Readable for its owner and group alone: it names people and their commands. SQLite gives its side files the same
     # mode. A file that is there keeps its own.
