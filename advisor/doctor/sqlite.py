@@ -19,8 +19,8 @@ from ..core.frame import Window
 from ..core.scalars import text
 from ..core.timestamps import minute
 from ..telemetry.sqlite.database_files import database_files
+from ..telemetry.sqlite.opening import DatabaseReader, open_database
 from ..telemetry.sqlite.reader import CLOCK_TOLERANCE_SECONDS, file_spans, left_out
-from ..telemetry.sqlite.reading_process import ProcessReader, ReadingProcess
 from .facts import BUSY_LEVEL, Absent, ExpectedGpu, JobSeen, NodeCoverage, SeenExporter, SourceCoverage
 
 HOUR = 3600.0
@@ -96,14 +96,8 @@ class _Found:
 
 def read_databases(paths: Sequence[Path], *, since_seconds: float, until: float | None, now: float) -> SourceCoverage:
     """What files and folders of node databases tell of a window. Raises NothingToDo where they hold no sample."""
-    with ReadingProcess() as apart:
-        return _read_databases(database_files(paths), since_seconds, until, now, apart)
-
-
-def _read_databases(
-    files: list[Path], since_seconds: float, until: float | None, now: float, apart: ReadingProcess
-) -> SourceCoverage:
-    held = file_spans(files, apart)
+    files = database_files(paths)
+    held = file_spans(files)
     spans = held.spans
     known = [one for one in spans.values() if one is not None]
     if not known:
@@ -116,7 +110,7 @@ def _read_databases(
     found = _Found(notes=held.notes)
     for path in spans:
         try:
-            with apart.open(path) as reader:
+            with open_database(path) as reader:
                 one = _Found()
                 _read(reader, window, one)
             found.take(one)
@@ -134,7 +128,7 @@ def _read_databases(
     return _told(found, window, files)
 
 
-def _read(reader: ProcessReader, window: Window, found: _Found) -> None:
+def _read(reader: DatabaseReader, window: Window, found: _Found) -> None:
     bounds = {"start": window.start, "end": window.end}
     for row in reader.fetch(coverage.NODES):
         found.take_node(row)
@@ -159,7 +153,7 @@ def _read(reader: ProcessReader, window: Window, found: _Found) -> None:
         found.absences.setdefault(str(node), {})[said] = None
 
 
-def _read_jobs(reader: ProcessReader, bounds: dict[str, float], found: _Found) -> None:
+def _read_jobs(reader: DatabaseReader, bounds: dict[str, float], found: _Found) -> None:
     """Slurm's workloads, and the runs of the job table."""
     query = queries.WORKLOADS
     for row in reader.fetch(query.sql, bounds):
@@ -178,7 +172,7 @@ def _read_jobs(reader: ProcessReader, bounds: dict[str, float], found: _Found) -
         found.job_table[job.key] = job
 
 
-def _read_family(reader: ProcessReader, family: str, part: dict[str, float], found: _Found) -> None:
+def _read_family(reader: DatabaseReader, family: str, part: dict[str, float], found: _Found) -> None:
     for row in reader.fetch(coverage.gpus(family), {**part, "busy": BUSY_LEVEL}):
         gpu = found.seen.setdefault((str(row[0]), str(row[1])), _Gpu())
         gpu.first, gpu.last = min(gpu.first, _number(row[2])), max(gpu.last, _number(row[3]))

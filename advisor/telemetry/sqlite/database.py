@@ -17,7 +17,7 @@ from .. import resolution as resolve
 from ..only import Only
 from ..plausible import LAST_DAY, Lost
 from .kept_hours import KeptHours, Look
-from .reading_process import ProcessReader, ReadingProcess
+from .opening import DatabaseReader, open_database
 
 # A port that exceeds this share of its line rate in some second of an hour was in use in that hour (advice.md: the
 # silence of a fabric is judged at 1 % of the line rate).
@@ -52,7 +52,7 @@ class Shared:
     others: Callable[[], Iterator[Parts | Span]]
 
 
-def span_of(connection: ProcessReader) -> tuple[float, float] | None:
+def span_of(connection: DatabaseReader) -> tuple[float, float] | None:
     """Start and end of all the data in a database, Unix seconds; None where it has none."""
     spans = [row for sql in queries.DATA_SPANS for row in connection.fetch(sql, {}) if row[0] is not None]
     if not spans:
@@ -73,7 +73,6 @@ def read_each(
     paths: Sequence[Path],
     window: Window,
     refined: int,
-    apart: ReadingProcess,
     *,
     read: Callable[[], None] = lambda: None,
     shared: Shared | None = None,
@@ -84,7 +83,7 @@ def read_each(
     told: dict[Path, Parts | SkuwiseError] = {}
     for path in paths:
         try:
-            with apart.open(path) as reader:
+            with open_database(path) as reader:
                 told[path] = read_database(reader, window, refined, shared, kept)
         except SkuwiseError as error:
             told[path] = error
@@ -92,14 +91,12 @@ def read_each(
     return told
 
 
-def read_part(path: Path, part: Span, apart: ReadingProcess) -> Parts | SkuwiseError:
+def read_part(path: Path, part: Span) -> Parts | SkuwiseError:
     """The hours of one database in a part of a window: GPUs, fabric and host, and what was not believed."""
     parts, lost = Parts(), Lost()
     try:
-        with apart.open(path) as reader:
-            reader.ahead_of_rollups(list(HOURS.values()))
+        with open_database(path) as reader:
             bounds = {"start": part[0], "end": part[1]}
-            reader.ahead([(query, bounds) for query in HOURS.values()])
             for name, query in HOURS.items():
                 parts.add(name, *reader.tables(query, bounds, lost))
     except SkuwiseError as error:
@@ -112,7 +109,7 @@ HOURS = {"gpu": resolve.GPU.hours, "fabric": resolve.FABRIC.hours, "host": resol
 
 
 def _hours_of(
-    connection: ProcessReader, spans: Sequence[Span], shared: Shared | None, look: Look | None, lost: Lost
+    connection: DatabaseReader, spans: Sequence[Span], shared: Shared | None, look: Look | None, lost: Lost
 ) -> Mapping[Query, Sequence[pd.DataFrame]]:
     """All hours of the window and, where they are kept, of whole days around it; by query. `spans`: to be read here."""
     own = Lost()
@@ -144,7 +141,7 @@ def _bounds(span: Span) -> dict[str, float]:
 
 
 def read_database(
-    connection: ProcessReader,
+    connection: DatabaseReader,
     window: Window,
     refined: int,
     shared: Shared | None = None,
@@ -165,13 +162,10 @@ def read_database(
         return connection.table(query, parameters, lost)
 
     look = None if kept is None else kept.look(connection, (window.start, window.end))
-    if look is None:
-        connection.ahead_of_rollups(list(HOURS.values()))
     if look is not None and look.good:
         shared = None  # little is left to read
     whole = [(window.start, window.end)] if look is None else look.spans()
     spans = whole if shared is None else [shared.own]
-    _read_ahead(connection, window, spans)
     hours = _hours_of(connection, spans, shared, look, lost)
     nodes = listing(queries.NODES, {})
     # The agent always writes both; where somebody took one out, the window is all that is known.
@@ -201,29 +195,6 @@ def read_database(
     parts.add("fabric_history", listing(queries.FABRIC_HISTORY, _history(window)))
     parts.add("lost", lost.table())
     return parts
-
-
-def _read_ahead(connection: ProcessReader, window: Window, spans: Sequence[Span]) -> None:
-    """What is asked for of every database, whatever it holds, in the order in which it is taken. `spans`: of which
-    hours are read here."""
-    bounds = _bounds((window.start, window.end))
-    asked = [
-        queries.USES,
-        queries.GPUS,
-        queries.WORKLOADS,
-        queries.ABSENCES,
-        queries.SERVING,
-        queries.TOKENS,
-        queries.SLURM_JOBS,
-    ]
-    connection.ahead(
-        [
-            *((query, _bounds(span)) for span in spans for query in HOURS.values()),
-            (queries.NODES, {}),
-            *((query, bounds) for query in asked),
-            (queries.FABRIC_HISTORY, _history(window)),
-        ]
-    )
 
 
 def _history(window: Window) -> dict[str, float]:

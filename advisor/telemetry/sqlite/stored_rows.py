@@ -29,8 +29,8 @@ from ....agent.store.reading.stored_rollups import (
 )
 from ....rules.base.errors import StoreError
 from ...core.histogram_array import BinsArray
-from ..ipc_checks import Texts, Unpacked
 from ..only import Only
+from ..packing import Texts, Unpacked
 from ..plausible import Lost
 from ..tables import empty_table, table_of
 from .stored_bins import Bins, bins_of_texts

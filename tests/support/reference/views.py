@@ -19,7 +19,7 @@ SELECT gpu_index, avg(sm_active), avg(dram_active) FROM gpu_samples GROUP BY gpu
 
 `ts` is the end of the interval that a row describes, in Unix seconds (UTC). `NULL` means not available; the view
 `absences` has the reason. The schema version is `PRAGMA user_version`: major times 1000 plus minor. A minor version
-only adds columns and views.
+only adds columns and views. `X_*` stands for `X_mean`, `X_max`, `X_p95` and `X_n`.
 
 """
 
@@ -34,6 +34,19 @@ def page() -> str:
         parts = [f"{HEAD}Schema version of this page: {SCHEMA_VERSION}.\n\n| view | columns |\n|---|---|\n"]
         for name in names:
             with closing(database.execute(f"SELECT * FROM {name} LIMIT 0")) as cursor:
-                columns = ", ".join(f"`{column[0]}`" for column in cursor.description)
+                columns = ", ".join(f"`{column}`" for column in _folded([column[0] for column in cursor.description]))
             parts.append(f"| `{name}` | {columns} |\n")
     return "".join(parts)
+
+
+def _folded(columns: list[str]) -> list[str]:
+    """The measures of a rollup as one entry each: `_mean`, `_max`, `_p95` and `_n` as `_*`."""
+    rolled = {name.removesuffix("_p95") for name in columns if name.endswith("_p95")}
+    folded = []
+    for name in columns:
+        stem, _, ending = name.rpartition("_")
+        if stem in rolled and ending in ("mean", "max", "p95", "n"):
+            name = f"{stem}_*"  # noqa: PLW2901
+        if name not in folded:
+            folded.append(name)
+    return folded
