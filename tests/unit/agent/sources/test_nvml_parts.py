@@ -8,10 +8,9 @@ import struct
 
 import pynvml
 import pytest
-from skuwise.agent.sources.base import GAPS, AbsenceSet
 from skuwise.agent.sources.nvidia import gpm, nvml_fields
 from skuwise.agent.sources.nvidia import nvml_gauges as gauges
-from skuwise.agent.sources.nvidia.nvml_errors import NO_GPM, fault_of
+from skuwise.agent.sources.nvidia.nvml_errors import fault_of
 from skuwise.agent.sources.nvidia.nvml_fields import FieldBlock
 
 
@@ -74,18 +73,6 @@ def test_codes_have_a_reason_and_a_sentence(code, reason):
 def test_an_unknown_code_is_named_in_its_sentence():
     assert "77" in fault_of(77).detail
     assert "Odd" in fault_of(77, "Odd").detail
-
-
-def test_unchanged_absences_are_the_same_object():
-    absent = AbsenceSet("gpu")
-    absent.add("GPU-1", "sm_active", NO_GPM)
-    first = absent.finish()
-    absent.add("GPU-1", "sm_active", NO_GPM)
-    assert absent.finish() is first
-    absent.add("GPU-1", "sm_active", NO_GPM)
-    absent.add("GPU-1", "energy_joules", GAPS["first-reading"])
-    assert {one.metric for one in absent.finish()} == {"sm_active", "energy_joules"}
-    assert absent.finish() == frozenset()
 
 
 def test_the_packed_layouts_are_those_of_the_binding():

@@ -67,12 +67,6 @@ def test_an_hour_tells_of_its_bursts(database: Path) -> None:
     assert other == (3600.0, "GPU-2", *[None] * 8)
 
 
-def test_nothing_of_a_burst_is_among_the_samples(database: Path) -> None:
-    with sqlite3.connect(f"file:{database}?mode=ro", uri=True) as connection:
-        names = [row[1] for row in connection.execute("PRAGMA table_info(gpu_samples)")]
-    assert names and not any(name.startswith("burst") for name in names)
-
-
 def test_a_snapshot_of_the_rollups_keeps_them(database: Path, tmp_path: Path) -> None:
     copy = take_snapshot(database, tmp_path / "copy.db", rollups_only=True, now=START + 7200)
     for view in ("gpu_minutes", "gpu_hours"):

@@ -50,14 +50,6 @@ def test_a_storm_of_many_kinds_is_bounded_and_none_goes_uncounted(tmp_path: Path
     assert {row[4] for row in found} == {"xid", "other"}
 
 
-def test_the_next_hour_begins_rows_again_and_a_clock_put_back_ends_none_before_it_began(tmp_path: Path) -> None:
-    storm = [xid(T + n, code=n) for n in range(200)]
-    found = kept(tmp_path / "a.db", *storm, xid(T + 3600, 1), xid(T - 100, 1), xid(T - 90, 1))
-    assert (T + 3600, T + 3600, 1, "GPU-a", "xid", 1) in found
-    assert (T - 100, T - 90, 2, "GPU-a", "xid", 1) in found
-    assert all(float(str(row[1])) >= float(str(row[0])) for row in found)
-
-
 def test_events_go_with_the_hours_and_beyond_their_number(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     old, new = [xid(T + 120 * n) for n in range(50)], [xid(T + 20 * 86400 + 120 * n) for n in range(50)]
@@ -70,8 +62,3 @@ def test_events_go_with_the_hours_and_beyond_their_number(tmp_path: Path) -> Non
     assert read(path, "SELECT count(*) FROM events") == [(50,)]
     RetentionJob(path, Limits(max_events=10), sleep=lambda _: None).run(now + 86000)
     assert read(path, "SELECT count(*) FROM events") == [(10,)]
-
-
-def test_a_writer_that_opens_the_file_again_goes_on(tmp_path: Path) -> None:
-    kept(tmp_path / "a.db", xid(T))
-    assert len(kept(tmp_path / "a.db", xid(T + 1), xid(T + 2, uuid=None, kind="other", code=None))) == 3

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from skuwise.agent.model import Absence, Gpu, Node, Tick, Workload, WorkloadUse
-from skuwise.agent.store.file.disk_errors import PassingError, opening_error, passing
-from skuwise.agent.store.writing.deferred_writer import MOST_ITEMS, PatientWriter
+from skuwise.agent.store.file.disk_errors import PassingError, opening_error
+from skuwise.agent.store.writing.deferred_writer import PatientWriter
 from skuwise.agent.store.writing.writer import Writer
 from skuwise.rules.base.errors import StoreError
 
@@ -101,23 +101,6 @@ def test_what_waits_is_bounded_and_the_gap_is_recorded(disk: Disk, begin: Callab
     assert rows(disk.path, f"SELECT reason, since - {T0}, until - {T0} FROM absences") == [("ticks-lost", 0, 1950)]
 
 
-def test_many_workloads_cost_their_own_history_and_no_tick(disk: Disk, begin: Callable[..., PatientWriter]) -> None:
-    writer = begin()
-    node = writer.for_node(NODE, T0)
-    node.set_gpus([Gpu("GPU-1", 0, "H100")], T0)
-    many = [Workload(f"w{number}", "s", "train", "process") for number in range(MOST_ITEMS // 8)]
-    uses = [WorkloadUse(workload.workload_id, "GPU-1", "process") for workload in many]
-    for second in range(1, 101):
-        if second % 10 == 0:
-            node.set_workloads(many, uses, T0 + second)
-        node.add_tick(tick(second))
-    disk.error = None
-    writer.close()
-    assert rows(disk.path, "SELECT count(*) FROM gpu_samples") == [(100,)]
-    # Four scans of 2 x 2500 are all that was held: 70, 80, 90 and 100 s.
-    assert rows(disk.path, f"SELECT min(ts_start) - {T0}, max(ts_end) - {T0} FROM workload_gpus") == [(70, 100)]
-
-
 def test_an_end_before_the_disk_took_anything_says_what_is_lost(
     disk: Disk, begin: Callable[..., PatientWriter]
 ) -> None:
@@ -181,14 +164,3 @@ def test_a_folder_that_is_not_there_is_not_waited_for(tmp_path: Path) -> None:
     cannot = _sqlite(sqlite3.SQLITE_CANTOPEN)
     assert not isinstance(opening_error(tmp_path / "none" / "node.db", cannot), PassingError)
     assert isinstance(opening_error(tmp_path / "node.db", cannot), PassingError)
-
-
-def test_a_disk_without_room_is_full_whatever_sqlite_calls_it(tmp_path: Path) -> None:
-    """The log's index and a log that cannot be made are told as "disk I/O error" and "unable to open"."""
-    for code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN):
-        assert passing(tmp_path / "node.db", _sqlite(code), room_bytes=1 << 62) == passing(
-            tmp_path / "node.db", _sqlite(sqlite3.SQLITE_FULL)
-        )
-        assert passing(tmp_path / "node.db", _sqlite(code)) != passing(
-            tmp_path / "node.db", _sqlite(sqlite3.SQLITE_FULL)
-        )

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -56,28 +54,6 @@ def begin(path: Path) -> Writer:
 def count(path: Path) -> int:
     with open_reader(path) as reader:
         return int(str(reader.query("SELECT count(*) FROM gpu_samples")[0][0]))
-
-
-_COUNT = """
-import sys
-from pathlib import Path
-from skuwise.agent.store.reading.reader import open_reader
-from skuwise.rules.base.errors import SkuwiseError
-from skuwise.tests.support.file_modes import bound_by_modes
-
-with bound_by_modes():
-    try:
-        with open_reader(Path(sys.argv[1])) as reader:
-            print(reader.query("SELECT count(*) FROM gpu_samples")[0][0])
-    except SkuwiseError as error:
-        print(f"{type(error).__name__}: {error}")
-"""
-
-
-def count_elsewhere(path: Path) -> str:
-    """What another process counts, bound by the modes of files and folders; or its error and sentence."""
-    done = subprocess.run([sys.executable, "-c", _COUNT, str(path)], capture_output=True, text=True, check=False)
-    return done.stdout.strip() or done.stderr
 
 
 def test_the_contract_is_the_views(path: Path) -> None:
@@ -142,46 +118,6 @@ def test_a_reader_cannot_write(path: Path) -> None:
             reader.query(sql)
     assert reader.query("SELECT value FROM json_each('[1]')") == [(1,)]
     reader.close()
-
-
-def test_a_stopped_database_in_a_read_only_folder(tmp_path: Path, path: Path) -> None:
-    begin(path).close()
-    path.chmod(0o444)
-    tmp_path.chmod(0o555)
-    try:
-        assert count_elsewhere(path) == "1"
-        assert [p.name for p in tmp_path.iterdir()] == ["node.db"]
-    finally:
-        tmp_path.chmod(0o755)
-
-
-def test_a_live_database_of_another_user(tmp_path: Path, path: Path) -> None:
-    writer = begin(path)
-    for file in tmp_path.iterdir():
-        file.chmod(0o444)
-    tmp_path.chmod(0o555)
-    try:
-        assert count_elsewhere(path) == "1"
-    finally:
-        tmp_path.chmod(0o755)
-    writer.close()
-
-
-def test_a_log_that_nobody_may_recover_is_not_ignored(tmp_path: Path, path: Path) -> None:
-    writer = begin(path)
-    copy = tmp_path / "copy"
-    copy.mkdir()
-    for suffix in ("", "-wal"):
-        shutil.copyfile(f"{path}{suffix}", copy / f"node.db{suffix}")
-    writer.close()
-    copy.chmod(0o555)
-    try:
-        answer = count_elsewhere(copy / "node.db")
-    finally:
-        copy.chmod(0o755)
-    # Either the log's rows are there, or it is said that they cannot be read; never a count without them.
-    assert answer == "1" or answer.startswith("StoreError")
-    assert count(copy / "node.db") == 1
 
 
 def test_no_file_no_bytes_no_database(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from skuwise.agent.base.retention_limits import Limits
-from skuwise.agent.model import Absence, AgentStats, FabricPort, Gpu, Node, Tick, Workload, WorkloadUse
+from skuwise.agent.model import Absence, AgentStats, FabricPort, Gpu, Node, Tick, Workload
 from skuwise.agent.store.file.wal import Checkpoint, checkpoint, log_bytes
 from skuwise.agent.store.retention.prune_main import arguments_for
 from skuwise.agent.store.retention.prune_main import main as prune
@@ -224,23 +224,6 @@ def test_small_tables_have_limits_of_their_own(path: Path) -> None:
     writer.close()
 
 
-def test_ids_of_devices_long_gone_are_given_again(path: Path) -> None:
-    writer, node = begin(path)
-    for change in range(4200):
-        node.set_gpus([Gpu("GPU-0", 0, "H100", power_limit_watts=float(change))], T0 + change)
-    writer.close()
-    for days in (0.0, 800.0, 801.0):
-        job(path).run(T0 + days * DAY)
-    assert rows(path, "SELECT count(*) FROM gpu") == [(1,)]
-    with Writer.open(path) as again:
-        node = again.for_node(Node("n1"), T0 + 801 * DAY)
-        node.set_gpus([Gpu("GPU-0", 0, "H100", power_limit_watts=7.0)], T0 + 801 * DAY)
-        node.add_tick(Tick(T0 + 801 * DAY + 1, 1.0, {"GPU-0": {"sm_active": 0.5}}))
-        assert node.unknown_devices == set()
-    assert rows(path, "SELECT power_limit_watts FROM gpus ORDER BY valid_from") == [(4199.0,), (7.0,)]
-    assert rows(path, "SELECT sm_active FROM gpu_samples") == [(0.5,)]
-
-
 @pytest.mark.slow
 def test_a_clock_that_runs_ahead_does_not_cost_the_past(path: Path) -> None:
     writer, node = begin(path)
@@ -253,45 +236,6 @@ def test_a_clock_that_runs_ahead_does_not_cost_the_past(path: Path) -> None:
     assert job(path, limits).run(T0 + DAY + 7200).ticks == 0  # it was put right
     assert job(path, limits).run(T0 + 365 * DAY).ticks == 0  # wrong once more: waits anew
     assert job(path, limits).run(T0 + 365 * DAY + 6 * 3600).ticks > 0  # it stood by it: so it is
-    writer.close()
-
-
-@pytest.mark.slow
-def test_an_hour_that_is_lived_twice_is_kept_once_each_and_rolled_up_whole(path: Path) -> None:
-    writer, node = begin(path)
-    use = Workload("w", "s", "train", "slurm")
-    rollups = RollupJob(path)
-    clock = [T0 + 10 * i for i in range(1, 721)] + [T0 + 3600 + 10 * i + 5 for i in range(720)]
-    for told, ts in enumerate(clock):
-        node.set_absences([Absence("gpu", "GPU-0", "*", f"r{told % 50}")] if told % 50 < 25 else [], ts)
-        node.put_workload_use(use, "GPU-0", ts - 5, ts, "allocation") if told % 100 == 0 else None
-        node.add_tick(tick(ts, 0.25 if ts < T0 + 3600 or told >= 720 else 0.75, 10.0))
-        if told % 6 == 5:
-            writer.commit()
-            rollups.run(ts + 6)
-    writer.commit()
-    rollups.run(clock[-1] + 1000)
-    assert rows(path, "SELECT count(*), count(DISTINCT ts) FROM gpu_samples") == [(1440, 1440)]
-    hours = rows(path, "SELECT ts, observed_seconds, sm_active_n, sm_active_mean FROM gpu_hours ORDER BY ts")
-    assert [hour[:3] for hour in hours[:2]] == [(T0 + 3600, 3600.0, 360), (T0 + 7200, 7200.0, 720)]
-    assert hours[1][3] == pytest.approx(0.5, abs=0.01)
-    minutes = rows(path, "SELECT count(*), sum(sm_active_n) FROM gpu_minutes")
-    assert minutes == [(len({-(-ts // 60) for ts in clock}), 1440)]
-    assert rows(path, "SELECT count(*) FROM absences WHERE until < since") == [(0,)]
-    ordered = [ts for (ts,) in rows(path, "SELECT ts FROM gpu_samples ORDER BY ts")]
-    assert ordered == sorted(clock)
-    writer.close()
-
-
-def test_a_use_never_ends_before_it_began(path: Path) -> None:
-    writer, node = begin(path)
-    for ts in (T0, T0 + 10, T0 - 3590, T0 - 3580):
-        node.set_workloads([Workload("w", "s", "x", "slurm")], [WorkloadUse("w", "GPU-0", "process")], ts)
-    writer.commit()
-    assert rows(path, "SELECT ts_start, ts_end FROM workload_gpus ORDER BY ts_start") == [
-        (T0 - 3590, T0 - 3580),
-        (T0, T0 + 10),
-    ]
     writer.close()
 
 
@@ -341,23 +285,6 @@ def test_the_log_of_a_long_reader_stops_growing_and_what_waits_is_written_later(
     ((since, until),) = rows(path, "SELECT since, until FROM absences WHERE reason = 'ticks-lost'")
     assert until - since == pytest.approx(writer.lost_ticks)
     assert rows(path, "SELECT count(*) FROM tick WHERE ts > ? AND ts <= ?", (since, until)) == [(0,)]
-    writer.close()
-
-
-def test_retention_waits_while_a_reader_holds_a_large_log(path: Path) -> None:
-    limits = Limits(max_bytes=64_000)
-    writer, node = begin(path)
-    node.put_ticks(tick(T0 + i, seconds=1.0) for i in range(1, 4000))
-    reader = sqlite3.connect(f"file:{path}?mode=ro", uri=True, isolation_level=None)
-    reader.execute("BEGIN")
-    reader.execute("SELECT count(*) FROM tick").fetchall()
-    node.put_ticks(tick(T0 + 4000 + 10 * i, seconds=10.0) for i in range(2000))
-    assert log_bytes(path) > limits.log_bytes
-    result = job(path, limits).run(T0 + 24_000)
-    assert (result.done, result.ticks) == (False, 0)
-    reader.execute("COMMIT")
-    assert job(path, limits).run(T0 + 24_000).ticks > 0
-    reader.close()
     writer.close()
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from skuwise.agent.metrics import BIN_EDGES, FABRIC_METRICS, GPU_METRICS, HOST_METRICS, THROTTLE_MASK, Metric
 from skuwise.agent.model import FabricPort, Gpu, Node, Tick
-from skuwise.agent.store.file.codec import MEASURES, rollup_columns
+from skuwise.agent.store.file.codec import MEASURES
 from skuwise.agent.store.rollup.rollups import RolledUp, RollupJob
 from skuwise.agent.store.writing.node_writer import NodeWriter
 from skuwise.agent.store.writing.writer import Writer
@@ -264,37 +264,6 @@ def test_each_node_is_rolled_up_on_its_own(path: Path) -> None:
     assert row["tensor_fabric_correlation"] is None
 
 
-def test_the_job_runs_beside_the_writer(path: Path) -> None:
-    writer, node = begin(path)
-    job = RollupJob(path)
-    minutes = 0
-    for tick in working(range(205)):
-        node.add_tick(tick)
-        if int(tick.ts) % 20 == 0:
-            minutes += job.run(tick.ts + 6).minutes
-    assert writer.fault is None
-    writer.close()
-    assert minutes == 3
-    assert table(path, "SELECT count(*) FROM gpu_samples")[0][0] == 205
-
-
-def test_fast_samples_make_the_same_kind_of_minute(path: Path) -> None:
-    writer, node = begin(path)
-    ticks = [
-        Tick(HOUR + 0.1 * (i + 1), 0.1, {GPU.uuid: {"sm_active": 0.9 if (i // 10) % 5 < 3 else 0.0, "tensor_active": 0.9 if (i // 10) % 5 < 3 else 0.0}})  # noqa: E501
-        for i in range(620)
-    ]  # fmt: skip
-    node.put_ticks(ticks)
-    RollupJob(path).run(HOUR + 5000)
-    writer.close()
-    row = table(path, "SELECT * FROM gpu_minutes WHERE ts = ?", (HOUR + 60,))[0]
-    assert row["sm_active_n"] == 600
-    assert row["observed_seconds"] == pytest.approx(60)
-    assert row["duty"] == pytest.approx(0.6, abs=0.01)
-    assert row["idle_run_seconds"] == pytest.approx(2, abs=0.11)
-    assert row["period_seconds"] == pytest.approx(5, abs=0.2)
-
-
 def test_only_our_databases_are_rolled_up(tmp_path: Path) -> None:
     foreign = tmp_path / "foreign.db"
     with closing(sqlite3.connect(foreign)) as connection:
@@ -304,16 +273,3 @@ def test_only_our_databases_are_rolled_up(tmp_path: Path) -> None:
         RollupJob(foreign).run(HOUR)
     with pytest.raises(StoreError, match="does not exist"):
         RollupJob(tmp_path / "missing.db").run(HOUR)
-
-
-@pytest.mark.slow
-def test_every_column_of_a_rollup_can_be_told(path: Path) -> None:
-    writer, node = begin(path)
-    node.put_ticks(working(range(3600)))
-    RollupJob(path).run(HOUR + 20_000)
-    writer.close()
-    row = table(path, "SELECT * FROM gpu_hours")[0]
-    never_sent = ("fp64", "fp32", "fp16", "sm_clock", "mem_clock", "temperature", "pcie")
-    for name in rollup_columns("gpu_hour"):
-        if not name.startswith(never_sent):
-            assert row[name] is not None, name

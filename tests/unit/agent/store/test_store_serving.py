@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sqlite3
 from dataclasses import replace
 from pathlib import Path
 
@@ -49,25 +48,6 @@ def test_a_sample_comes_back_in_base_units(tmp_path: Path) -> None:
     assert first == pytest.approx(expected)
     assert second[3] is None
     assert second[6:] == (None, 3.0, None, None, None, None, None, None)
-
-
-def test_a_server_keeps_its_row_over_a_restart_of_the_agent(tmp_path: Path) -> None:
-    path = tmp_path / "node.db"
-    for start in (T0, T0 + 100):
-        with Writer.open(path) as writer:
-            writer.for_node(Node("n1"), start).add_serving(sample(start + 10))
-    assert len(shown(path)) == 2
-    with sqlite3.connect(path) as connection:
-        assert connection.execute("SELECT count(*) FROM server").fetchone() == (1,)
-
-
-def test_samples_that_cannot_be_written_do_not_pile_up_for_ever(tmp_path: Path) -> None:
-    path = tmp_path / "node.db"
-    with Writer.open(path, hold_ticks=5) as writer:
-        node = writer.for_node(Node("n1"), T0)
-        for number in range(20):
-            node.add_serving(sample(T0 + number, requests_running=float(number)))
-    assert [row[7] for row in shown(path)] == [15.0, 16.0, 17.0, 18.0, 19.0]
 
 
 def test_the_advisor_reads_how_full_each_cache_was(tmp_path: Path) -> None:

@@ -10,14 +10,11 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from skuwise.agent.metrics import FABRIC_METRICS, GPU_METRICS, HOST_METRICS
 from skuwise.agent.model import Absence, AgentStats, FabricPort, Gpu, Node, Tick, Workload, WorkloadUse
 from skuwise.agent.store.writing.node_writer import NodeWriter
 from skuwise.agent.store.writing.writer import Writer
 from skuwise.rules.base.errors import StoreError
-from skuwise.tests.support.seeds import examples
 
 T0 = 1_790_000_000.25
 NODE = Node("n1", cluster="c", boot_id="b1", gpu_count=2)
@@ -215,25 +212,6 @@ def test_absences_open_stay_and_end(path: Path, writer: Writer, node: NodeWriter
     assert rows(path, query)[1][-1] == T0 + 60
 
 
-@settings(max_examples=examples(10), deadline=None)
-@given(sets=st.lists(st.frozensets(st.sampled_from("abcd")), min_size=1, max_size=12))
-def test_absences_tell_the_history_whatever_it_was(
-    tmp_path_factory: pytest.TempPathFactory, sets: list[frozenset[str]]
-) -> None:
-    path = tmp_path_factory.mktemp("absences") / "x.db"
-    with Writer.open(path) as writer:
-        node = writer.for_node(NODE, 0.0)
-        for moment, names in enumerate(sets):
-            node.set_absences([Absence("source", name, "*", "x") for name in names], float(moment))
-            if moment % 3 == 0:
-                writer.commit()
-    for moment, names in enumerate(sets):
-        held = rows(
-            path, "SELECT device FROM absences WHERE since <= ? AND (until IS NULL OR until > ?)", (moment, moment)
-        )
-        assert sorted(name for (name,) in held) == sorted(names)
-
-
 def test_a_use_goes_on_until_it_is_not_seen_for_two_scans(path: Path, writer: Writer, node: NodeWriter) -> None:
     job = Workload("w1", "s1", "train", "slurm", job_id="7")
     use = WorkloadUse("w1", "GPU-0", "process", mem_used_bytes=5)
@@ -247,16 +225,6 @@ def test_a_use_goes_on_until_it_is_not_seen_for_two_scans(path: Path, writer: Wr
         ("w1", T0 + 45, T0 + 50, 0, 1),
     ]
     assert rows(path, "SELECT first_seen, last_seen, job_id FROM workloads") == [(T0, T0 + 55, "7")]
-
-
-def test_a_use_goes_on_over_a_restart(path: Path) -> None:
-    job = Workload("w1", "s1", "serve", "docker")
-    for second in (0, 10, 100):
-        with Writer.open(path) as writer:
-            node = writer.for_node(NODE, T0 + second)
-            node.set_workloads([job], [WorkloadUse("w1", "GPU-0", "allocation")], T0 + second)
-    assert rows(path, "SELECT ts_start, ts_end FROM workload_gpus") == [(T0, T0 + 10), (T0 + 100, T0 + 100)]
-    assert rows(path, "SELECT first_seen, last_seen FROM workloads") == [(T0, T0 + 100)]
 
 
 def test_several_nodes_share_a_file_and_a_workload(path: Path, writer: Writer) -> None:
@@ -301,24 +269,6 @@ def test_a_full_disk_loses_nothing_and_is_said(path: Path, writer: Writer, node:
     assert rows(path, "SELECT count(*), count(DISTINCT ts) FROM gpu_samples") == [(2 * sent, sent)]
     assert rows(path, "SELECT device, reason FROM absences") == [("store", "disk-full")]
     assert rows(path, "PRAGMA integrity_check") == [("ok",)]
-
-
-def test_a_disk_that_stays_full_costs_the_oldest_ticks(path: Path) -> None:
-    writer = Writer.open(path, hold_ticks=50)
-    node = writer.for_node(NODE, T0)
-    node.set_gpus(GPUS, T0)
-    writer.commit()
-    writer.limit_bytes(1)
-    for second in range(1, 2001):
-        node.add_tick(tick(T0 + second, sm_active=0.5))
-    assert writer.fault is not None
-    kept = 2000 - writer.lost_ticks
-    assert writer.lost_ticks > 0
-    with pytest.raises(StoreError, match="disk-full"):
-        writer.close()
-    again = Writer.open(path)
-    again.close()
-    assert rows(path, "SELECT count(*) FROM tick")[0][0] <= kept
 
 
 def test_bulk_work_says_that_the_disk_is_full(path: Path, writer: Writer, node: NodeWriter) -> None:
@@ -382,9 +332,3 @@ def test_rollups_of_the_past_belong_to_the_device_as_it_was(path: Path, writer: 
 def test_wrong_bulk_is_refused(node: NodeWriter, columns: list[str], row: tuple[object, ...], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         node.put_rollups("gpu_minute", columns, [row])
-
-
-def test_the_truth_of_a_simulation_is_kept(path: Path, writer: Writer) -> None:
-    writer.put_truth([("w1", "training", "compute", "none")])
-    writer.put_truth([("w1", "training", "network", "none")])
-    assert rows(path, "SELECT * FROM truth") == [("w1", "training", "network", "none")]
