@@ -49,17 +49,7 @@ def by_id(reading: ReadJobs) -> dict[str, SlurmJob]:
 def test_real_jobs_are_read_with_steps_arrays_and_both_runs_of_a_requeued_one(name: str) -> None:
     found = read_job_table(DATA / name, zone=UTC)
     assert found.refused == 1  # the job with a delimiter and a line break in its name, and only that
-    assert sorted({job.job_id for job in found.jobs.values()}, key=int) == [
-        "1",
-        "2",
-        "3",
-        "4",
-        "5",
-        "7",
-        "8",
-        "9",
-        "10",
-    ]
+    assert {job.job_id for job in found.jobs.values()} == {str(n) for n in range(1, 11) if n != 6}
     runs = sorted((job for job in found.jobs.values() if job.job_id == "9"), key=lambda job: job.started)
     assert [(run.state, run.started, run.ended) for run in runs] == [
         ("REQUEUED", 1795373613.0, 1795373616.0), ("COMPLETED", 1795373618.0, 1795373625.0),
@@ -90,18 +80,7 @@ def test_json_tells_the_same_as_text() -> None:
     told, text = by_id(read_job_table(DATA / "jobs.json")), by_id(read_job_table(DATA / "requeued.txt", zone=UTC))
     assert told["6"].name == "na|me with newline"
     for job_id in text:
-        for name in [
-            "name",
-            "user",
-            "account",
-            "partition",
-            "qos",
-            "ended",
-            "array_task_id",
-            "state",
-            "gpus",
-            "cluster",
-        ]:
+        for name in ("name", "user", "account", "partition", "qos", "ended", "array_task_id", "state", "gpus"):
             assert getattr(told[job_id], name) == getattr(text[job_id], name), (job_id, name)
 
 
@@ -121,13 +100,6 @@ def test_json_of_later_versions_wraps_numbers_and_lists_states() -> None:
     for bad in ("[1]", '{"jobs": 1}', '{"jobs": [', "[" * 100_000):
         with pytest.raises(UsageError):
             read_json_jobs(io.BytesIO(bad.encode()))
-
-
-def test_columns_may_stand_in_any_order_and_number() -> None:
-    found = read("x|600|22|Berlin", head="JobName|Start|JobID|Nonsense")
-    assert (found.untimed, found.jobs) == (1, {})  # 600 is no moment
-    found = read(f"x|{T}|22|Berlin", head="JobName|Start|JobID|Nonsense")
-    assert by_id(found) == {"22": SlurmJob("22", float(T), name="x")}
 
 
 def test_what_has_not_begun_is_no_run_and_an_end_that_is_not_told_is_none() -> None:
@@ -163,10 +135,6 @@ def test_a_name_with_delimiters_or_line_breaks_loses_that_job_alone(name: str) -
     assert {"21", "22", "23", "24"} - by_id(found).keys() == {"22"}
     assert found.refused >= 1
     assert found.warnings()
-
-
-def test_a_name_with_a_line_break_alone_is_put_together_again() -> None:
-    assert by_id(read(line(21), line(22, name="a\n\nb"), line(23)))["22"].name == "a b"
 
 
 def test_no_name_makes_up_a_job_where_it_goes_on_behind_it() -> None:
@@ -259,12 +227,6 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     write_job_table(tmp_path / "jobs", found.jobs.values())
     assert read_job_table(tmp_path / "jobs").jobs == found.jobs
     assert (tmp_path / "jobs").stat().st_mode & 0o007 == 0
-
-
-def test_a_run_of_two_users_is_nobodys_whichever_comes_first() -> None:
-    for users in (("ann", "eve"), ("eve", "ann"), ("ann", "eve", "ann")):
-        found = read(*(line(22, user=user) for user in users), line(23))
-        assert set(by_id(found)) == {"23"} and any("several users" in one for one in found.warnings())
 
 
 def test_texts_of_any_length_are_bounded_before_they_are_kept() -> None:

@@ -90,12 +90,6 @@ def test_ticks_stand_on_a_grid_and_a_stall_is_counted_not_made_up() -> None:
     assert round(stats[-1].late_seconds, 3) == 2.5
 
 
-def test_after_a_long_stop_the_interval_is_the_tick_alone() -> None:
-    kept, _ = loop(Sampler([Steady("host", Reading())], 1.0, 10.0), SlowClock({2: 600.0}), 700.0)
-    assert [round(s.tick.interval_seconds, 3) for s in kept][:2] == [1.0, 1.0]
-    assert max(s.tick.interval_seconds for s in kept) <= 10.0
-
-
 def test_absences_keep_their_identity_while_nothing_changes() -> None:
     absence = Absence("gpu", "GPU-1", "sm_active", "no-gpm")
     sampler = Sampler([Steady("gpm", Reading(absences=frozenset({absence})))], 1.0, 10.0)

@@ -109,11 +109,6 @@ def test_blanks_and_impossible_values_are_missing_with_their_reason(value: str, 
     assert reading.gpus[GPU]["tensor_active"] == 0.4
 
 
-def test_a_ratio_that_rounding_took_past_one_is_one() -> None:
-    source, _ = source_on(dcgm_page(RATIOS | {"DCGM_FI_PROF_SM_ACTIVE": 1.0004}, GPU))
-    assert source.read(at(1)).gpus[GPU]["sm_active"] == 1.0
-
-
 def test_nvlink_bandwidth_total_is_never_taken_for_traffic() -> None:
     source, pages = source_on(dcgm_page(RATIOS | {"DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL": 87900}, GPU))
     first = source.read(at(1))
@@ -181,14 +176,6 @@ def test_a_page_of_another_node_is_said_to_be_one(labels: str) -> None:
     assert absence.reason == "gpu-not-on-page"
     assert "gpu-099" in absence.detail
     assert "\x1b" not in absence.detail
-
-
-def test_where_every_gpu_has_gpm_nothing_is_read_or_said() -> None:
-    pages = PagesAtHand()
-    source = DcgmSource(lambda: (), pages, URL)
-    assert source.probe() == Probe()
-    assert source.read(at(1)) == Reading()
-    assert pages.targets == {}
 
 
 def test_an_exporter_that_cannot_be_reached_is_one_line_with_a_remedy() -> None:

@@ -98,13 +98,6 @@ def test_a_disk_that_appears_leaves_the_sum_unknown_once(trees: tuple[Procfs, Sy
     assert source.read(at(2)).host["disk_read_bytes_per_second"] == 1024
 
 
-def test_a_diskless_node(tmp_path: Path) -> None:
-    proc = Procfs(tmp_path / "proc")
-    proc.disks({"loop0": (1, 1)})
-    reading = HostSource(proc.root, tmp_path / "sys", 10).read(at(0))
-    assert reasons(reading)["disk_read_bytes_per_second"] == "no-disk"
-
-
 def test_nothing_readable_is_all_absent_with_a_remedy(tmp_path: Path) -> None:
     source = HostSource(tmp_path / "none", tmp_path / "none", 10)
     lines = source.probe().capabilities

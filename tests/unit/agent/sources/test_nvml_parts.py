@@ -44,12 +44,6 @@ def test_the_value_type_says_which_member_of_the_union_counts(kind, data, expect
     assert block.values() == [(0, expected)]
 
 
-def test_each_field_keeps_its_own_code():
-    block = FieldBlock(_driver([(3, 0, struct.pack("<Q", 1)), (3, 3, bytes(8))]), None, [(138, 0xFFFFFFFF), (197, 0)])
-    block.read()
-    assert [code for code, _ in block.values()] == [0, 3]
-
-
 @pytest.mark.parametrize(
     ("code", "reason"),
     [
@@ -68,11 +62,6 @@ def test_codes_have_a_reason_and_a_sentence(code, reason):
     fault = fault_of(code, "Unknown Error")
     assert fault.reason == reason
     assert fault.detail.endswith(".")
-
-
-def test_an_unknown_code_is_named_in_its_sentence():
-    assert "77" in fault_of(77).detail
-    assert "Odd" in fault_of(77, "Odd").detail
 
 
 def test_the_packed_layouts_are_those_of_the_binding():

@@ -61,12 +61,6 @@ def test_each_engine_is_known_by_its_page(engine: str, page: str, values: dict[s
     assert sample.pids == frozenset({42})
 
 
-def test_vllm_before_its_v1_engine_calls_the_cache_otherwise() -> None:
-    older = VLLM.replace("kv_cache_usage_perc", "gpu_cache_usage_perc")
-    (sample,) = samples(counted(older, 0), counted(older, 1))
-    assert sample.values["kv_cache_usage"] == 0.4565217391304348
-
-
 def test_data_parallel_engines_add_up_and_their_cache_is_averaged() -> None:
     def page(step: int) -> str:
         one = counted(VLLM, step)
@@ -101,10 +95,6 @@ def test_a_cache_usage_that_cannot_be_is_missing(odd: str) -> None:
     (sample,) = samples(counted(page, 0), counted(page, 1))
     assert "kv_cache_usage" not in sample.values
     assert sample.values["requests_running"] == 7.0
-
-
-def test_another_engine_on_the_same_port_begins_anew() -> None:
-    assert samples(counted(VLLM, 0), counted(TGI, 1)) == []
 
 
 def reasons(reading: Reading) -> dict[str, str]:
@@ -205,12 +195,6 @@ def test_histograms_of_latency_are_counted_in_bins_between_two_pages(page: str, 
     assert sample.values["time_per_output_token_seconds"] == pytest.approx(0.06)
     assert percentile(counts, 0.9) == pytest.approx(0.1)
     assert ("first_token" in sample.latency) == (first is not None)
-
-
-def test_the_newer_name_counts_once_where_both_are_told() -> None:
-    both = ("vllm:inter_token_latency_seconds", "vllm:time_per_output_token_seconds")
-    (sample,) = samples(*(counted(VLLM, n) + "".join(latency(name, n) for name in both) for n in (0, 1)))
-    assert sum(sample.latency["output_token"]) == pytest.approx(100.0)
 
 
 def test_a_histogram_that_began_anew_or_has_the_whole_alone_counts_nothing() -> None:

@@ -75,11 +75,12 @@ def test_a_snapshot_of_the_rollups_keeps_them(database: Path, tmp_path: Path) ->
 
 def test_retention_lets_them_go_with_the_minutes_and_keeps_the_hours(database: Path, tmp_path: Path) -> None:
     copy = take_snapshot(database, tmp_path / "copy.db")
-    RetentionJob(copy, Limits(raw_seconds=7200, minutes_seconds=86400)).run(START + 86400 + 300)
+    RetentionJob(copy, Limits(raw_seconds=7200, minutes_seconds=86400), sleep=lambda _: None).run(START + 86400 + 300)
     with sqlite3.connect(copy) as connection:
         assert connection.execute("SELECT count(*) FROM gpu_burst").fetchone() == (1,)
         assert connection.execute("SELECT count(*) FROM gpu_burst_hour").fetchone() == (1,)
-    RetentionJob(copy, Limits(raw_seconds=7200, minutes_seconds=7200, hours_seconds=7200)).run(START + 86400)
+    limits = Limits(raw_seconds=7200, minutes_seconds=7200, hours_seconds=7200)
+    RetentionJob(copy, limits, sleep=lambda _: None).run(START + 86400)
     with sqlite3.connect(copy) as connection:
         assert connection.execute("SELECT count(*) FROM gpu_burst").fetchone() == (0,)
         assert connection.execute("SELECT count(*) FROM gpu_burst_hour").fetchone() == (0,)

@@ -41,11 +41,6 @@ def test_bins_merge_by_addition(first: list[float], second: list[float]) -> None
     assert [x + y for x, y in zip(a, b, strict=True)] == both
 
 
-def test_bins_of_nothing_are_missing_not_zero() -> None:
-    assert bin_seconds([None, None], [1.0, 1.0]) is None
-    assert sum(bin_seconds([0.5, None], [1.0, 1.0]) or []) == 1.0
-
-
 @given(RATIOS, st.sampled_from([0.5, 0.9, 0.95, 0.995, 1.0]))
 def test_percentile_is_the_nearest_rank(values: list[float], share: float) -> None:
     found = nearest_rank(values, share)
@@ -101,14 +96,6 @@ def test_constants_and_trends_have_no_period(seed: int, seed_of: Callable[[int],
     assert autocorrelation_peak([0.5] * 60, 2, 30) is None
     assert autocorrelation_peak([i / 60 + rng.gauss(0, 0.01) for i in range(60)], 2, 30) is None
     assert autocorrelation_peak([1.0, 2.0], 2, 30) is None
-
-
-def test_missing_samples_do_not_break_a_period() -> None:
-    wave: list[float | None] = [0.9 if i % 6 < 3 else 0.1 for i in range(60)]
-    wave[10] = wave[31] = None
-    peak = autocorrelation_peak(wave, 2, 30)
-    assert peak is not None
-    assert peak[0] == pytest.approx(6, abs=0.2)
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1e11)), min_size=20, max_size=80))

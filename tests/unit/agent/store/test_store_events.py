@@ -43,10 +43,10 @@ def test_an_event_is_a_row_and_its_repetition_within_a_minute_a_count(tmp_path: 
 
 
 def test_a_storm_of_many_kinds_is_bounded_and_none_goes_uncounted(tmp_path: Path) -> None:
-    storm = [xid(T + n / 100, code=n % 5000) for n in range(20_000)]
+    storm = [xid(T + n / 100, code=n % 500) for n in range(2_000)]
     found = kept(tmp_path / "a.db", *storm)
     assert len(found) == MOST_ROWS_AN_HOUR + 1
-    assert sum(int(str(row[2])) for row in found) == 20_000
+    assert sum(int(str(row[2])) for row in found) == 2_000
     assert {row[4] for row in found} == {"xid", "other"}
 
 

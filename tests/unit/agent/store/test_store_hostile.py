@@ -6,22 +6,15 @@ import os
 import sqlite3
 import stat
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from skuwise.agent.model import Node, Tick
-from skuwise.agent.store.reading.bounds import Meter, bounds_of
 from skuwise.agent.store.reading.reader import open_reader
 from skuwise.agent.store.writing.writer import Writer
 from skuwise.rules.base.errors import StoreError
 
 START = 1_700_000_000.0
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "node.db"
 
 
 def tick(number: int) -> Tick:
@@ -51,13 +44,6 @@ def test_a_new_database_is_not_readable_by_everybody(path: Path, umask: int) -> 
     finally:
         os.umask(before)
     assert modes == [0o640 & ~umask] * 3
-
-
-def test_a_database_that_is_there_keeps_its_mode(path: Path) -> None:
-    fill(path)
-    path.chmod(0o664)
-    fill(path)
-    assert stat.S_IMODE(path.stat().st_mode) == 0o664
 
 
 @pytest.mark.parametrize("replaced", [False, True])
@@ -120,17 +106,6 @@ def test_a_reading_costs_no_more_than_the_file_is_worth(path: Path, sql: str, sa
         reader.fetch(sql)
 
 
-def test_time_is_counted_while_sqlite_works(path: Path) -> None:
-    fill(path)
-    clock = iter(range(0, 10_000, 3))
-    bounds = replace(bounds_of(0), seconds=5.0)
-    with open_reader(path) as reader:
-        reader.meter = Meter(bounds, lambda: float(next(clock)))
-        assert reader.fetch("SELECT node FROM nodes") == [("n",)]
-        with pytest.raises(StoreError, match="takes longer than 5 s"):
-            reader.fetch(f"SELECT sum(t0.ts) FROM {MANY}")
-
-
 @pytest.mark.parametrize(
     ("script", "said"),
     [
@@ -165,10 +140,3 @@ def test_a_pipe_beside_a_database_holds_nobody_up(path: Path, suffix: str) -> No
     os.mkfifo(f"{path}{suffix}")
     with pytest.raises(StoreError, match=f"node.db{suffix} beside it is no ordinary file"):
         open_reader(path)
-
-
-def test_a_name_that_is_not_utf8_does_not_hide_the_others(path: Path) -> None:
-    fill(path)
-    change(path, "UPDATE node SET cluster = CAST(X'61FF62' AS TEXT)")
-    with open_reader(path) as reader:
-        assert reader.fetch("SELECT node, cluster FROM nodes") == [("n", "a�b")]

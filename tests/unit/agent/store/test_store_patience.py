@@ -112,19 +112,6 @@ def test_an_end_before_the_disk_took_anything_says_what_is_lost(
     assert not disk.path.exists()
 
 
-def test_a_database_that_turns_out_to_be_a_strangers_ends_the_waiting(
-    disk: Disk, begin: Callable[..., PatientWriter]
-) -> None:
-    node = begin().for_node(NODE, T0)
-    disk.path.write_text("a letter")
-    disk.error = None
-    disk.seconds = 10.0
-    with pytest.raises(StoreError, match="not an SQLite database") as raised:
-        node.add_tick(tick(1))
-    assert not isinstance(raised.value, PassingError)
-    assert disk.path.read_text() == "a letter"
-
-
 def _sqlite(code: int) -> sqlite3.OperationalError:
     error = sqlite3.OperationalError("it did not work")
     error.sqlite_errorcode, error.sqlite_errorname = code, "SQLITE_SOMETHING"

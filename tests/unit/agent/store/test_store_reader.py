@@ -14,32 +14,6 @@ from skuwise.agent.store.writing.writer import Writer
 from skuwise.rules.base.errors import NothingToDo, StoreError, UsageError
 
 T0 = 1_790_000_000.0
-VIEWS = [
-    "absences",
-    "agent_stats",
-    "events",
-    "fabric_hours",
-    "fabric_minutes",
-    "fabric_samples",
-    "gpu_hours",
-    "gpu_minutes",
-    "gpu_samples",
-    "gpus",
-    "host_hours",
-    "host_minutes",
-    "host_samples",
-    "nodes",
-    "serving_hours",
-    "serving_samples",
-    "slurm_jobs",
-    "workload_gpus",
-    "workloads",
-]
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "node.db"
 
 
 def begin(path: Path) -> Writer:
@@ -59,7 +33,7 @@ def count(path: Path) -> int:
 def test_the_contract_is_the_views(path: Path) -> None:
     begin(path).close()
     with open_reader(path) as reader:
-        assert list(reader.views()) == VIEWS
+        assert len(reader.views()) == 19  # test_store_codec.py has their columns
         assert reader.version == SCHEMA_VERSION
         assert reader.columns("gpu_samples")[:5] == ("ts", "interval_seconds", "node", "gpu_uuid", "gpu_index")
         assert reader.query("SELECT sm_active FROM gpu_samples WHERE gpu_uuid = :u", {"u": "GPU-0"}) == [(0.5,)]
@@ -67,14 +41,6 @@ def test_the_contract_is_the_views(path: Path) -> None:
             reader.columns("gpu; DROP TABLE gpu")
     with pytest.raises(sqlite3.ProgrammingError, match="closed"):
         reader.query("SELECT * FROM nodes")
-
-
-def test_the_truth_of_a_simulation_may_be_asked_for(path: Path) -> None:
-    with begin(path) as writer:
-        writer.put_truth([("w1", "training", "compute", "none")])
-    with open_reader(path) as reader:
-        assert "truth" in reader.views()
-        assert reader.query("SELECT kind FROM truth") == [("training",)]
 
 
 def test_a_live_database_is_read_while_it_is_written(path: Path) -> None:
@@ -140,14 +106,6 @@ def test_no_file_no_bytes_no_database(tmp_path: Path) -> None:
     connection.close()
     with pytest.raises(StoreError, match="not one of skuwise's"):
         open_reader(foreign)
-
-
-def test_a_newer_minor_is_read(path: Path) -> None:
-    begin(path).close()
-    connection = sqlite3.connect(path)
-    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 7}")
-    connection.close()
-    assert count(path) == 1
 
 
 def test_a_damaged_database(path: Path) -> None:

@@ -27,11 +27,6 @@ GPU = Gpu("GPU-0", 0, "H100", mem_total_bytes=80 << 30)
 PORT = FabricPort("mlx5_0", 1, "compute", "InfiniBand", 50e9)
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "node.db"
-
-
 def rows(path: Path, sql: str, parameters: Sequence[object] = ()) -> list[tuple]:
     with closing(sqlite3.connect(path)) as connection:
         return connection.execute(sql, parameters).fetchall()
@@ -126,24 +121,6 @@ def test_the_size_holds_and_says_what_it_cost(path: Path) -> None:
     assert rows(path, "SELECT count(*) FROM absences") == [(3,)]
 
 
-@pytest.mark.slow
-def test_where_raw_is_not_enough_minutes_go_and_then_hours(path: Path) -> None:
-    writer, node = begin(path)
-    names = ["ts", "device", "observed_seconds", "sm_active_mean", "sm_active_max"]
-    node.put_rollups("gpu_minute", names, ((T0 + 60 * i, "GPU-0", 60, 0.5, 0.7) for i in range(20 * 1440)))
-    node.put_rollups("gpu_hour", names, ((T0 + 3600 * i, "GPU-0", 3600, 0.5, 0.7) for i in range(20 * 24)))
-    writer.commit()
-    result = job(path, Limits(max_bytes=1_500_000)).run(T0 + 20 * DAY)
-    assert result.dropped_for_size == ["minutes"]
-    assert rows(path, "SELECT count(*) FROM gpu_hour") == [(480,)]
-    assert rows(path, "SELECT count(*) FROM gpu_minute")[0][0] < 20 * 1440
-    result = job(path, Limits(max_bytes=1000)).run(T0 + 20 * DAY)
-    assert result.dropped_for_size == ["minutes", "hours"]
-    assert rows(path, "SELECT max(ts) - min(ts) <= 86400 FROM hour") == [(1,)]
-    assert {reason for (reason,) in rows(path, "SELECT reason FROM absences")} == {"size-limit"}
-    writer.close()
-
-
 def test_steps_become_smaller_where_the_disk_is_slow() -> None:
     pace, taken = Pace(1000, 4000), []
     for _ in range(12):
@@ -170,27 +147,6 @@ def test_a_run_ends_in_time_and_the_next_goes_on(path: Path) -> None:
     second = job(path).run(T0 + 5 * DAY)
     assert second.done
     assert rows(path, "SELECT count(*) FROM gpu_sample WHERE id / 4096 <= 10800") == [(0,)]
-    writer.close()
-
-
-def test_the_writer_goes_on_while_retention_runs(path: Path) -> None:
-    writer, node = begin(path)
-    node.put_ticks(tick(T0 + i, seconds=1.0) for i in range(1, 12_001))
-    RollupJob(path).run(T0 + 14_000)
-    node.set_node(Node("n1"), T0 + 4 * DAY)
-    writer.commit()
-    written = 0
-
-    def beside(_: float) -> None:
-        nonlocal written
-        written += 1
-        node.add_tick(tick(T0 + 4 * DAY + written))
-        assert writer.commit()
-
-    done = RetentionJob(path, Limits(), sleep=beside).run(T0 + 4 * DAY)
-    assert written == len(done.step_seconds) > 5
-    assert rows(path, "SELECT count(*) FROM tick WHERE ts > ?", (T0 + 4 * DAY,)) == [(written,)]
-    assert log_bytes(path) < 8_000_000
     writer.close()
 
 
@@ -221,21 +177,6 @@ def test_small_tables_have_limits_of_their_own(path: Path) -> None:
     assert rows(path, "SELECT count(*) FROM workloads") == [(0,)]
     assert rows(path, "SELECT power_limit_watts FROM gpus") == [(1.0,)]
     assert rows(path, "SELECT reason FROM absences") == [("gpu-lost",)]
-    writer.close()
-
-
-@pytest.mark.slow
-def test_a_clock_that_runs_ahead_does_not_cost_the_past(path: Path) -> None:
-    writer, node = begin(path)
-    node.put_ticks(tick(T0 + 60 * i) for i in range(1, 1440))
-    RollupJob(path).run(T0 + DAY)
-    limits = Limits()
-    job(path, limits).run(T0 + DAY)
-    for minutes in range(0, 300, 10):
-        assert job(path, limits).run(T0 + 365 * DAY + 60 * minutes).ticks == 0
-    assert job(path, limits).run(T0 + DAY + 7200).ticks == 0  # it was put right
-    assert job(path, limits).run(T0 + 365 * DAY).ticks == 0  # wrong once more: waits anew
-    assert job(path, limits).run(T0 + 365 * DAY + 6 * 3600).ticks > 0  # it stood by it: so it is
     writer.close()
 
 

@@ -17,17 +17,11 @@ from skuwise.agent.store.file.codec import MEASURES
 from skuwise.agent.store.rollup.rollups import RolledUp, RollupJob
 from skuwise.agent.store.writing.node_writer import NodeWriter
 from skuwise.agent.store.writing.writer import Writer
-from skuwise.rules.base.errors import StoreError
 
 HOUR = 1_790_002_800  # a full hour
 T0 = HOUR + 0.4
 GPU = Gpu("GPU-0", 0, "H100", mem_total_bytes=80 << 30, power_limit_watts=700.0, nvlink_bytes_per_second=450e9)
 PORTS = [FabricPort(f"mlx5_{i}", 1, role, "InfiniBand", 50e9) for i, role in enumerate(("compute", "storage"))]
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "node.db"
 
 
 def begin(path: Path, name: str = "n1") -> tuple[Writer, NodeWriter]:
@@ -233,43 +227,3 @@ def test_a_job_goes_on_where_the_one_before_it_ended(path: Path, tmp_path: Path)
         rows = [tuple(row) for row in table(path, f"SELECT * FROM {view} ORDER BY 1, 4")]
         assert rows == [tuple(row) for row in table(whole, f"SELECT * FROM {view} ORDER BY 1, 4")]
         assert rows
-
-
-def test_a_device_that_changed_within_the_minute_is_one_row(path: Path) -> None:
-    writer, node = begin(path)
-    ticks = list(working(range(70)))
-    node.put_ticks(ticks[:30])
-    node.set_gpus([Gpu("GPU-0", 0, "H100", mem_total_bytes=40 << 30, power_limit_watts=500.0)], T0 + 29.5)
-    node.put_ticks(ticks[30:])
-    RollupJob(path).run(HOUR + 70)
-    writer.close()
-    rows = table(path, "SELECT sm_active_n, mem_total_bytes FROM gpu_minutes")
-    assert [tuple(row) for row in rows] == [(60, 40 << 30)]
-
-
-def test_each_node_is_rolled_up_on_its_own(path: Path) -> None:
-    writer, node = begin(path)
-    node.put_ticks(working(range(130)))
-    job = RollupJob(path)
-    assert job.run(HOUR + 5000).minutes == 3
-    other = writer.for_node(Node("n2"), T0)
-    other.set_gpus([Gpu("GPU-9", 0, "L4")], T0)
-    late = (Tick(t.ts, t.interval_seconds, {"GPU-9": t.gpus[GPU.uuid]}) for t in working(range(130)))
-    other.put_ticks(late)
-    assert job.run(HOUR + 5000).minutes == 3
-    writer.close()
-    rows = table(path, "SELECT node, count(*) FROM gpu_minutes GROUP BY node")
-    assert [tuple(row) for row in rows] == [("n1", 3), ("n2", 3)]
-    row = table(path, "SELECT * FROM gpu_minutes WHERE node = 'n2'")[0]
-    assert row["tensor_fabric_correlation"] is None
-
-
-def test_only_our_databases_are_rolled_up(tmp_path: Path) -> None:
-    foreign = tmp_path / "foreign.db"
-    with closing(sqlite3.connect(foreign)) as connection:
-        connection.execute("CREATE TABLE node (id)")
-        connection.commit()
-    with pytest.raises(StoreError, match="not one of"):
-        RollupJob(foreign).run(HOUR)
-    with pytest.raises(StoreError, match="does not exist"):
-        RollupJob(tmp_path / "missing.db").run(HOUR)

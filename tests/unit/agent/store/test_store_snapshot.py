@@ -90,18 +90,6 @@ def test_a_folder_takes_the_nodes_name_and_an_older_copy_is_replaced(tmp_path: P
     assert [p.name for p in out.iterdir()] == ["gpu_0-1.db"]
 
 
-def test_a_copy_from_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
-    db = tmp_path / "ro" / "node.db"
-    db.parent.mkdir()
-    begin(db).close()
-    db.parent.chmod(0o555)
-    try:
-        written = take_snapshot(db, tmp_path / "copy.db", rollups_only=True, now=HOUR + 5400)
-    finally:
-        db.parent.chmod(0o755)
-    assert rows(written, "SELECT count(*) FROM gpu_hours") == [(2,)]
-
-
 def test_what_is_wrong_is_said_and_the_target_stays_as_it_was(tmp_path: Path) -> None:
     db = tmp_path / "node.db"
     begin(db).close()

@@ -26,11 +26,6 @@ PORT = FabricPort("mlx5_0", 1, "compute", "InfiniBand", 50e9)
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "node.db"
-
-
-@pytest.fixture
 def writer(path: Path) -> Iterator[Writer]:
     with Writer.open(path, now=lambda: T0) as opened:
         yield opened
@@ -176,17 +171,6 @@ def test_a_tick_is_of_the_gpu_as_it_was_then(path: Path, writer: Writer, node: N
     assert found == [(T0 + 1, 700.0), (T0 + 3, 300.0)]
 
 
-def test_devices_beyond_the_ids_are_named_not_mixed_up(path: Path, writer: Writer, node: NodeWriter) -> None:
-    node.set_gpus([Gpu(f"GPU-{100 + n}", n, "H100") for n in range(4080)], T0)
-    for change in range(1, 40):
-        node.set_gpus([Gpu("GPU-0", 0, "H100", power_limit_watts=float(change))], T0 + change)
-    node.set_gpus([Gpu("GPU-0", 0, "H100", power_limit_watts=1.5), Gpu("GPU-9", 9, "H100")], T0 + 5000)
-    writer.commit()
-    assert node.unknown_devices == {"GPU-9"}
-    assert rows(path, "SELECT power_limit_watts FROM gpus WHERE valid_to IS NULL") == [(1.5,)]
-    assert rows(path, "SELECT max(id) FROM gpu") == [(4095,)]
-
-
 def test_absences_open_stay_and_end(path: Path, writer: Writer, node: NodeWriter) -> None:
     lost = Absence("gpu", "GPU-0", "*", "gpu-lost", "fell off the bus", "reboot")
     down = Absence("fabric", PORT.key, "*", "port-not-active")
@@ -271,14 +255,6 @@ def test_a_full_disk_loses_nothing_and_is_said(path: Path, writer: Writer, node:
     assert rows(path, "PRAGMA integrity_check") == [("ok",)]
 
 
-def test_bulk_work_says_that_the_disk_is_full(path: Path, writer: Writer, node: NodeWriter) -> None:
-    writer.commit()
-    writer.limit_bytes(1)
-    with pytest.raises(StoreError, match="full"):
-        node.put_ticks(tick(T0 + second, sm_active=0.5) for second in range(5000))
-    writer.limit_bytes(None)
-
-
 def test_who_opens_last_writes(path: Path, writer: Writer, node: NodeWriter) -> None:
     writer.commit()
     with Writer.open(path) as other:
@@ -292,43 +268,8 @@ def test_who_opens_last_writes(path: Path, writer: Writer, node: NodeWriter) -> 
     writer.close()  # the second time there is nothing left to do
 
 
-def test_rollups_by_bulk_come_back_through_the_view(path: Path, writer: Writer, node: NodeWriter) -> None:
-    bins = [0.0] * 27 + [3600.0]
-    node.put_rollups(
-        "gpu_hour",
-        ["device", "ts", "sm_active_bins", "observed_seconds", "sm_active_mean", "period_seconds", "sm_active_n"],
-        [("GPU-0", 3600.0, bins, 3600.0, 0.1234, 4.5, 3600), ("GPU-1", 3600, None, 1800, float("nan"), None, 0)],
-    )
-    node.put_rollups("gpu_hour", ["ts", "device", "observed_seconds"], [(7200, "GPU-0", 10)])
-    columns = ["ts", "device", "observed_seconds", "util_mean", "util_p95"]
-    node.put_rollups("fabric_minute", columns, [(60, PORT.key, 60, 0.5, 0.25)])
-    node.put_rollups("host_hour", ["ts", "observed_seconds", "mem_total_bytes"], [(3600, 3600, 2048)])
-    query = "SELECT ts, gpu_uuid, observed_seconds, sm_active_mean, period_seconds, sm_active_bins FROM gpu_hours"
-    text = "[" + "0," * 27 + "3600]"
-    assert rows(path, query) == [
-        (3600, "GPU-0", 3600.0, pytest.approx(0.1234), 4.5, text),
-        (3600, "GPU-1", 1800.0, None, None, None),
-        (7200, "GPU-0", 10.0, None, None, None),
-    ]
-    assert rows(path, "SELECT device, port, util_p95 FROM fabric_minutes") == [("mlx5_0", 1, 0.25)]
-    assert rows(path, "SELECT node, mem_total_bytes FROM host_hours") == [("n1", 2048)]
-
-
 def test_rollups_of_the_past_belong_to_the_device_as_it_was(path: Path, writer: Writer, node: NodeWriter) -> None:
     node.set_gpus([Gpu("GPU-0", 0, "H100", mem_total_bytes=1024)], T0 + 7200)
     moments = [round(T0) + 3600, round(T0) + 9000]
     node.put_rollups("gpu_hour", ["ts", "device", "observed_seconds"], [(ts, "GPU-0", 1) for ts in moments])
     assert rows(path, "SELECT mem_total_bytes FROM gpu_hours ORDER BY ts") == [(80 << 30,), (1024,)]
-
-
-@pytest.mark.parametrize(
-    ("columns", "row", "message"),
-    [
-        (["ts", "device", "observed_seconds"], (60, "GPU-7", 60), "unknown device"),
-        (["ts", "device", "observed_seconds", "nonsense"], (60, "GPU-0", 60, 1), "nonsense"),
-        (["ts", "device"], (60, "GPU-0"), "observed_seconds"),
-    ],
-)
-def test_wrong_bulk_is_refused(node: NodeWriter, columns: list[str], row: tuple[object, ...], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        node.put_rollups("gpu_minute", columns, [row])

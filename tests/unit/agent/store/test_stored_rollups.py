@@ -18,7 +18,6 @@ from skuwise.agent.store.file.codec import DEVICES, RollupTable, encode_bins, ro
 from skuwise.agent.store.reading import queries
 from skuwise.agent.store.reading.queries import Query
 from skuwise.agent.store.reading.reader import open_reader
-from skuwise.agent.store.reading.stored_rollups import DEVICES_AT_ONCE
 from skuwise.agent.store.writing.writer import Writer
 
 HOUR = 1_790_002_800
@@ -105,14 +104,6 @@ def test_tables_tell_what_their_views_tell(tmp_path: Path) -> None:
         assert is_stored and len(theirs) >= 3
         same_rows(mine, theirs)
         assert lost[0] == lost[1]
-
-
-def test_more_devices_than_one_text_holds(tmp_path: Path) -> None:
-    path = database(tmp_path / "n.db", 2 * DEVICES_AT_ONCE + 3)
-    fill(path, 1, share=0.3)
-    mine, theirs, is_stored = both(path, queries.GPU_HOURS)
-    assert is_stored and theirs["gpu_uuid"].nunique() > DEVICES_AT_ONCE
-    same_rows(mine, theirs)
 
 
 @pytest.mark.parametrize(
