@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from skuwise.agent.model import Absence, AgentStats, Instant, Probe, Reading
+from skuwise.agent.model import AgentStats, Instant, Probe, Reading
 from skuwise.agent.sampler import Sampled, Sampler, SamplingLoop
 from skuwise.tests.support.stepped_clock import SteppedClock
 
@@ -88,14 +88,6 @@ def test_ticks_stand_on_a_grid_and_a_stall_is_counted_not_made_up() -> None:
     assert [round(s.tick.interval_seconds, 3) for s in kept] == [1.0, 1.0, 3.5, 0.5, 1.0, 1.0]
     assert stats[-1].missed_ticks == 2
     assert round(stats[-1].late_seconds, 3) == 2.5
-
-
-def test_absences_keep_their_identity_while_nothing_changes() -> None:
-    absence = Absence("gpu", "GPU-1", "sm_active", "no-gpm")
-    sampler = Sampler([Steady("gpm", Reading(absences=frozenset({absence})))], 1.0, 10.0)
-    first = sampler.sample(Instant(1.0, 1.0)).absences
-    assert first == {absence}
-    assert sampler.sample(Instant(2.0, 2.0)).absences is first
 
 
 def test_the_shortest_interval_leaves_gpm_its_hundred_milliseconds() -> None:

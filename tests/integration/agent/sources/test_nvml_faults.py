@@ -35,15 +35,6 @@ def test_a_driver_without_gpm_is_told_apart_and_the_counters_take_over(tmp_path)
     assert {line[3] for line in probe["gpm"]["capabilities"]} == {"no-gpm"}
 
 
-def test_an_old_driver_is_asked_by_the_old_names(tmp_path):
-    scenario = "[gpu 0]\nthrottle_reasons = 4\ntemperature_celsius = 55\nprocess = 5 6"
-    gone = ["nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetTemperature", "*RunningProcesses_v3"]
-    read = drive(tmp_path, scenario, [["open", 0], ["read", 1], ["read", 2]], missing=gone)[-1]["nvml"]
-    assert read["gpus"][A]["throttle_reasons"] == 4
-    assert read["gpus"][A]["temperature_celsius"] == 55
-    assert read["processes"] == [[A, 5, 6]]
-
-
 def test_a_lost_gpu_is_set_aside_and_taken_up_again_while_the_others_go_on(tmp_path):
     scenario = "[gpu 0-1]\nsm_active = 0.5\npower_watts = 300\n[gpu 1]\nfault.* = ok 10:!15 60:ok\n"
     times = [8, 9, 10, 11, 39, 41, 69, 70, 71, 72]
@@ -142,14 +133,6 @@ def test_a_pcie_counter_that_may_have_wrapped_has_no_rate(tmp_path, link, longes
     assert _pcie(first) == ["first-reading"] * 2
     assert _pcie(sound) == [pytest.approx(1e6, rel=1e-3), 0.0]
     assert _pcie(doubtful) == ["counter-wrap"] * 2
-
-
-def test_a_pcie_counter_that_shows_more_than_32_bits_is_believed(tmp_path):
-    scenario = "[gpu 0]\ngpm = no\npcie_tx_bytes_per_second = 1.5e9\npcie_rx_bytes_per_second = 1e6"
-    reads = drive(tmp_path, scenario, [["open", 0], ["probe"], *(["read", t] for t in (1, 2, 3, 4))])[2:]
-    assert [_pcie(read) for read in reads[:2]] == [["first-reading"] * 2, ["counter-wrap"] * 2]
-    # One counter of the GPU proves the other, and what was counted before counts.
-    assert _pcie(reads[2]) == _pcie(reads[3]) == [pytest.approx(1.5e9), pytest.approx(1e6)]
 
 
 def test_two_gpm_samples_never_lie_closer_than_100_ms(tmp_path):

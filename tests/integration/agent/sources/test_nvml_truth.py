@@ -142,15 +142,6 @@ def test_the_first_reading_has_gauges_but_no_rates(tmp_path):
     assert _absent(read["nvlink"], B) == dict.fromkeys(LINKS_AT_11, "first-reading")
 
 
-def test_an_energy_counter_that_stands_still_is_no_reading_of_zero_watts(tmp_path):
-    scenario = "[gpu 0]\npower_watts = 200 5:0.0004 6:200"
-    steps = [["open", 0], ["probe"], ["read", 4], ["read", 5], ["read", 6], ["read", 7]]
-    *_, still, after = drive(tmp_path, scenario, steps)
-    assert _absent(still["nvml"], A) == {"energy_joules": "not-updated"}
-    assert after["nvml"]["gpus"][A]["energy_joules"] == pytest.approx(200.0, rel=1e-4)  # nothing is lost
-    assert after["nvml"]["gpus"][A]["power_watts"] == pytest.approx(100.0, rel=1e-4)
-
-
 def test_processes_are_listed_on_the_second_reading_and_every_ten_seconds(tmp_path):
     scenario = "[gpu 0]\nprocess = 4242 1073741824 0 12\nprocess = 77 -\n[gpu 1]\nprocess = 9 5"
     reads = drive(tmp_path, scenario, [["open", 0], ["probe"], *(["read", t] for t in range(1, 15))])[2:]

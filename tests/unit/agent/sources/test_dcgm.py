@@ -82,12 +82,6 @@ def test_a_page_is_given_once_and_between_two_pages_its_metrics_are_not_absent()
     assert source.read(at(31)).gpus == first.gpus
 
 
-def test_a_page_that_came_long_ago_provides_nothing() -> None:
-    source, _ = source_on(dcgm_page(RATIOS, GPU))
-    assert source.read(at(1)).provides
-    assert not source.read(at(200)).provides
-
-
 @pytest.mark.parametrize(
     ("value", "reason"),
     [

@@ -103,14 +103,6 @@ def test_the_default_route_tells_management_through_bonds_and_vlans(tmp_path: Pa
     assert roles == {"eth0": "management", "eth1": "management", "eth2": "unknown"}
 
 
-def test_compute_and_storage_are_never_guessed_but_may_be_configured(tmp_path: Path) -> None:
-    netdev(tmp_path, "eth0")
-    netdev(tmp_path, "gpu0")
-    default_route(tmp_path, "eth0")
-    ports = source_on(tmp_path, {"gpu*": "compute", "eth0/1": "storage"}).probe().ports
-    assert {port.device: port.role for port in ports} == {"eth0": "storage", "gpu0": "compute"}
-
-
 def test_a_port_that_is_down_is_absent_not_silent_and_asked_for_its_rate_when_it_is_up(tmp_path: Path) -> None:
     home = netdev(tmp_path, "eth0", speed=-1, state="down")
     source = source_on(tmp_path)

@@ -112,15 +112,6 @@ def test_resets_wraps_and_long_gaps_are_gaps(tmp_path: Path) -> None:
     assert source.read(at(13)).absences == frozenset()
 
 
-def test_a_counter_stuck_at_its_32_bit_end_is_not_silence(tmp_path: Path) -> None:
-    _, source = one_nic(tmp_path, Port(counters={"port_xmit_data": 1, "port_rcv_data": 1, "port_xmit_wait": 2**32 - 1}))
-    source.probe()
-    source.read(at(0))
-    reading = source.read(at(1))
-    assert "xmit_wait_per_second" not in reading.fabric["mlx5_0/1"]
-    assert reasons(reading) == {("mlx5_0/1", "xmit_wait_per_second"): "counter-saturated"}
-
-
 def test_no_pma_is_missing(tmp_path: Path) -> None:
     no_pma: dict[str, int | str] = dict.fromkeys(("port_xmit_data", "port_rcv_data", "port_xmit_wait"), "N/A (no PMA)")
     _, source = one_nic(tmp_path, Port(counters=no_pma))

@@ -50,8 +50,6 @@ def test_the_value_type_says_which_member_of_the_union_counts(kind, data, expect
         (3, "not-supported"),
         (4, "no-permission"),
         (9, "no-driver"),
-        (12, "no-driver"),
-        (13, "not-supported"),
         (15, "gpu-lost"),
         (16, "reset-required"),
         (18, "driver-mismatch"),

@@ -14,7 +14,6 @@ from skuwise.agent.statistics.signal_stats import (
     autocorrelation_peak,
     bin_index,
     bin_seconds,
-    coefficient_of_variation,
     longest_run_seconds,
     nearest_rank,
     pearson,
@@ -115,9 +114,3 @@ def test_pearson_of_a_constant_or_of_few_is_missing() -> None:
     assert pearson(line, [0.3] * 30) is None
     assert pearson(line[:19], line[:19]) is None
     assert pearson([*line, None], [*line[:-1], None, 1.0]) == pytest.approx(1)
-
-
-def test_dispersion() -> None:
-    assert coefficient_of_variation([1.0, 3.0, None]) == 0.5
-    assert coefficient_of_variation([0.0, 0.0]) is None
-    assert coefficient_of_variation([1.0]) is None

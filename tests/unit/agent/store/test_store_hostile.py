@@ -125,15 +125,6 @@ def test_tables_that_are_not_ours_are_not_read(path: Path, script: str, said: st
         open_reader(path)
 
 
-def test_what_an_owner_adds_is_left_alone(path: Path) -> None:
-    fill(path)
-    change(path, "CREATE TABLE truth (workload_id); CREATE TABLE mine (x); CREATE VIEW yours AS SELECT * FROM mine;"
-           "CREATE INDEX plain ON tick (interval_ms); ALTER TABLE node ADD COLUMN newer TEXT")  # fmt: skip
-    with open_reader(path) as reader:
-        assert reader.fetch("SELECT node FROM nodes") == [("n",)]
-        assert "truth" in reader.views()
-
-
 @pytest.mark.parametrize("suffix", ["-wal", "-shm", "-journal"])
 def test_a_pipe_beside_a_database_holds_nobody_up(path: Path, suffix: str) -> None:
     fill(path)

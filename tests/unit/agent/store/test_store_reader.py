@@ -95,17 +95,6 @@ def test_no_file_no_bytes_no_database(tmp_path: Path) -> None:
     empty.touch()
     with pytest.raises(NothingToDo, match="nothing yet"):
         open_reader(empty)
-    garbage = tmp_path / "garbage.db"
-    garbage.write_bytes(b"not a database" * 100)
-    with pytest.raises(StoreError, match="not an SQLite database"):
-        open_reader(garbage)
-    foreign = tmp_path / "foreign.db"
-    connection = sqlite3.connect(foreign)
-    connection.execute("CREATE TABLE a (b)")
-    connection.commit()
-    connection.close()
-    with pytest.raises(StoreError, match="not one of skuwise's"):
-        open_reader(foreign)
 
 
 def test_a_damaged_database(path: Path) -> None:

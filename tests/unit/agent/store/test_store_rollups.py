@@ -97,7 +97,6 @@ def check(kind: str, row: sqlite3.Row, samples: Sequence[sqlite3.Row], metrics: 
     return checked
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("period", "seconds", "view"), [("minute", 60, "minutes"), ("hour", 3600, "hours")])
 def test_a_rollup_is_what_plain_python_makes_of_the_samples(path: Path, period: str, seconds: int, view: str) -> None:
     writer, node = begin(path)
@@ -178,17 +177,6 @@ def test_the_mean_is_weighted_by_time_but_energy_adds_up(path: Path) -> None:
     row = table(path, "SELECT * FROM gpu_minutes")[0]
     assert row["power_watts_mean"] == pytest.approx(400)
     assert row["energy_joules_mean"] * row["energy_joules_n"] == pytest.approx(1600)
-
-
-def test_a_gap_makes_no_rows_and_is_stepped_over(path: Path) -> None:
-    writer, node = begin(path)
-    node.put_ticks(working([*range(120), *range(7200, 7320)]))
-    assert RollupJob(path).run(HOUR + 20_000) == RolledUp(4, 2)
-    writer.close()
-    ends = [row["ts"] - HOUR for row in table(path, "SELECT ts FROM gpu_minutes ORDER BY ts")]
-    assert ends == [60, 120, 7260, 7320]
-    hours = table(path, "SELECT ts, observed_seconds FROM gpu_hours ORDER BY ts")
-    assert [tuple(row) for row in hours] == [(HOUR + 3600, 120.0), (HOUR + 10800, 120.0)]
 
 
 def test_what_is_missing_stays_missing(path: Path) -> None:

@@ -99,20 +99,3 @@ def test_what_servers_counted_is_added_up_by_the_hour_and_the_work_that_held_the
     assert waited["workload_id"].tolist() == ["w-1"] * 3  # what nobody held is nobody's
     assert waited["seconds"].tolist() == [0.0] * 3 and waited["kv_percent"].isna().all()
     assert tokens_of(table, "w-1") == pytest.approx(50.0 * 10.02 * 4)
-
-
-def test_the_advisor_reads_tokens_by_the_hour(tmp_path: Path) -> None:
-    path, begin = tmp_path / "node.db", T0 // 3600 * 3600
-    with Writer.open(path, now=lambda: begin + 9000) as writer:
-        node = writer.for_node(Node("n1"), begin)
-        node.set_workloads((WORK,), (), begin)
-        for at in (10.0, 3600.0, 3601.0, 7200.0):
-            node.add_serving(sample(begin + at, "w-1", generation_tokens_per_second=100.0))
-        node.add_serving(sample(begin + 20, "w-1", requests_running=1.0))  # it tells no tokens
-        node.add_serving(sample(begin + 30))
-    with open_reader(path) as reader:
-        rows = reader.fetch(queries.TOKENS.sql, {"start": begin, "end": begin + 9000})
-    told = to_table(rows, queries.TOKENS).sort_values("ts")
-    assert told["ts"].tolist() == [begin + 3600, begin + 7200]
-    assert told["seconds"].tolist() == pytest.approx([20.04, 20.04])
-    assert told["generated_tokens"].tolist() == pytest.approx([2004.0, 2004.0])

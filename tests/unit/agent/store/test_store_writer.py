@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from skuwise.agent.metrics import FABRIC_METRICS, GPU_METRICS, HOST_METRICS
-from skuwise.agent.model import Absence, AgentStats, FabricPort, Gpu, Node, Tick, Workload, WorkloadUse
+from skuwise.agent.model import Absence, FabricPort, Gpu, Node, Tick, Workload, WorkloadUse
 from skuwise.agent.store.writing.node_writer import NodeWriter
 from skuwise.agent.store.writing.writer import Writer
 from skuwise.rules.base.errors import StoreError
@@ -209,26 +209,6 @@ def test_a_use_goes_on_until_it_is_not_seen_for_two_scans(path: Path, writer: Wr
         ("w1", T0 + 45, T0 + 50, 0, 1),
     ]
     assert rows(path, "SELECT first_seen, last_seen, job_id FROM workloads") == [(T0, T0 + 55, "7")]
-
-
-def test_several_nodes_share_a_file_and_a_workload(path: Path, writer: Writer) -> None:
-    job = Workload("w1", "s1", "train", "slurm")
-    for name in ("a", "b"):
-        node = writer.for_node(Node(name), T0)
-        node.set_gpus([Gpu("GPU-0", 0, name)], T0)  # the same uuid on purpose: the node is part of the identity
-        node.add_tick(Tick(T0 + 1, 1.0, {"GPU-0": {"sm_active": 0.1 if name == "a" else 0.9}}))
-        node.put_workload_use(job, "GPU-0", T0, T0 + 5, "allocation", True, 12)
-        node.add_agent_stats(AgentStats(T0 + 1, 0.1, 1, 0.001, 0.0, 0))
-    assert writer.for_node(Node("a", cluster="later"), T0 + 9) is writer.for_node(Node("a", cluster="later"), T0 + 9)
-    writer.commit()
-    assert rows(path, "SELECT node, sm_active FROM gpu_samples ORDER BY node") == [("a", 0.1), ("b", 0.9)]
-    assert rows(path, "SELECT node, workload_id, shared, mem_used_bytes FROM workload_gpus ORDER BY node") == [
-        ("a", "w1", 1, 12),
-        ("b", "w1", 1, 12),
-    ]
-    assert rows(path, "SELECT count(*) FROM workloads") == [(1,)]
-    assert rows(path, "SELECT count(*) FROM agent_stats") == [(2,)]
-    assert rows(path, "SELECT cluster FROM nodes WHERE node = 'a'") == [("later",)]
 
 
 def test_a_full_disk_loses_nothing_and_is_said(path: Path, writer: Writer, node: NodeWriter) -> None:
