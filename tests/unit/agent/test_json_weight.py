@@ -13,13 +13,8 @@ from hypothesis import strategies as st
 from skuwise.agent.base.json_weight import json_memory_bytes
 from skuwise.agent.slurm_jobs.json_pieces import list_entries
 
-COUNT = 5_000
-SHAPES = [
-    "[]", "{}", "[[]]", "[1]", "[[[[]]]]", '{"a":1}', '{"a":"b"}', '{"a":[]}', '{"a":{}}', "1", "1.5", "123456789",
-    "-1e9", "null", '""', '"ab"', '"abcdefgh"', '"é"', '"漢字"', '"😀"', r'"\ud83d\ude00"', r'"\u00e9"',
-    '"' + "x" * 100 + '😀"',
-    '[1700000000,"0.12345"]', '{"a":1,"b":2,"c":3,"d":4,"e":5,"f":6}', '{"%d":1}', '{"%d":"x","b%d":2}', '"%d"',
-]  # fmt: skip
+COUNT = 2_000
+SHAPES = ["[]", '{"a":[]}', "1.5", '"ab"', '"漢字"', '[1700000000,"0.12345"]', '{"%d":"x","b%d":2}']
 
 
 def taken(read: Callable[[bytes], object], text: bytes) -> int:

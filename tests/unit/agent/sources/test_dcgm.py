@@ -8,6 +8,7 @@ from skuwise.agent.sampler import Sampler
 from skuwise.agent.sources.base import UnreadGpu
 from skuwise.agent.sources.scrape.dcgm import DcgmSource
 from skuwise.tests.support.metrics_fixtures import NEW_DCGM, OLD_DCGM, PagesAtHand, dcgm_page
+from skuwise.tests.unit.agent.test_sampler import Steady
 
 URL = "http://127.0.0.1:9400/metrics"
 GPU, OTHER = "GPU-aaaa", "GPU-bbbb"
@@ -188,27 +189,10 @@ def test_an_exporter_that_cannot_be_reached_is_one_line_with_a_remedy() -> None:
     assert source.read(at(31)).absences == frozenset()
 
 
-class Fixed:
-    """A source that gives one reading."""
-
-    def __init__(self, name: str, reading: Reading) -> None:
-        self.name = name
-        self.reading = reading
-
-    def probe(self) -> Probe:
-        return Probe()
-
-    def read(self, instant: Instant) -> Reading:
-        return self.reading
-
-    def close(self) -> None:
-        pass
-
-
 def test_gpm_wins_and_what_dcgm_provides_is_not_absent() -> None:
     no_gpm = Absence("gpu", GPU, "sm_active", "no-gpm")
     other = Absence("gpu", OTHER, "sm_active", "no-gpm")
-    gpm = Fixed("gpm", Reading(gpus={GPU: {"dram_active": 0.77}}, absences=frozenset({no_gpm, other})))
+    gpm = Steady("gpm", Reading(gpus={GPU: {"dram_active": 0.77}}, absences=frozenset({no_gpm, other})))
     source, _ = source_on(dcgm_page(RATIOS | BYTES, GPU))
     sampler = Sampler((gpm, source), 1.0, 10.0)
     first = sampler.sample(at(1))

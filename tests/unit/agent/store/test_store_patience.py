@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from skuwise.agent.store.file.disk_errors import PassingError, opening_error
 from skuwise.agent.store.writing.deferred_writer import PatientWriter
 from skuwise.agent.store.writing.writer import Writer
 from skuwise.rules.base.errors import StoreError
+from skuwise.tests.support.stored_rows import rows
 
 T0 = 1_800_000_000.0
 NODE = Node("gpu-1", "train", "m", "b", None, None, None, None, None, 1, "0.1")
@@ -46,11 +46,6 @@ def disk(tmp_path: Path) -> Disk:
 @pytest.fixture
 def begin(disk: Disk) -> Callable[..., PatientWriter]:
     return lambda hold_ticks=600: PatientWriter(disk.open, hold_ticks=hold_ticks, monotonic=disk.monotonic)
-
-
-def rows(path: Path, sql: str) -> list[tuple[object, ...]]:
-    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
-        return connection.execute(sql).fetchall()
 
 
 def tick(second: int) -> Tick:

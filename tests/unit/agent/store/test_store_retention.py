@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import sqlite3
-from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -20,16 +19,12 @@ from skuwise.agent.store.rollup.rollups import RollupJob
 from skuwise.agent.store.writing.node_writer import NodeWriter
 from skuwise.agent.store.writing.writer import Writer
 from skuwise.rules.base.errors import StoreError
+from skuwise.tests.support.stored_rows import rows
 
 DAY = 86400.0
 T0 = 1_790_002_800.0  # a full hour
 GPU = Gpu("GPU-0", 0, "H100", mem_total_bytes=80 << 30)
 PORT = FabricPort("mlx5_0", 1, "compute", "InfiniBand", 50e9)
-
-
-def rows(path: Path, sql: str, parameters: Sequence[object] = ()) -> list[tuple]:
-    with closing(sqlite3.connect(path)) as connection:
-        return connection.execute(sql, parameters).fetchall()
 
 
 def begin(path: Path, ts: float = T0, **options: Any) -> tuple[Writer, NodeWriter]:

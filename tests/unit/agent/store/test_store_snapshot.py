@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 import stat
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,15 +12,11 @@ from skuwise.agent.store.rollup.rollups import RollupJob
 from skuwise.agent.store.snapshot import take_snapshot
 from skuwise.agent.store.writing.writer import Writer
 from skuwise.rules.base.errors import NothingToDo, StoreError, UsageError
+from skuwise.tests.support.stored_rows import rows
 
 HOUR = 1_790_002_800
 GPU = Gpu("GPU-0", 0, "H100", mem_total_bytes=80 << 30)
 PORT = FabricPort("mlx5_0", 1, "compute", "InfiniBand", 50e9)
-
-
-def rows(path: Path, sql: str) -> list[tuple]:
-    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
-        return connection.execute(sql).fetchall()
 
 
 def begin(path: Path) -> Writer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import random
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from skuwise.agent.model import Absence, FabricPort, Gpu, Node, Tick, Workload, 
 from skuwise.agent.store.writing.node_writer import NodeWriter
 from skuwise.agent.store.writing.writer import Writer
 from skuwise.rules.base.errors import StoreError
+from skuwise.tests.support.stored_rows import rows
 
 T0 = 1_790_000_000.25
 NODE = Node("n1", cluster="c", boot_id="b1", gpu_count=2)
@@ -37,11 +38,6 @@ def node(writer: Writer) -> NodeWriter:
     own.set_gpus(GPUS, T0)
     own.set_ports([PORT], T0)
     return own
-
-
-def rows(path: Path, sql: str, parameters: Sequence[object] = ()) -> list[tuple]:
-    with closing(sqlite3.connect(path)) as connection:
-        return connection.execute(sql, parameters).fetchall()
 
 
 def tick(ts: float, **values: float) -> Tick:
