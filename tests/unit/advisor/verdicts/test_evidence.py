@@ -8,15 +8,12 @@ import numpy as np
 import pytest
 from skuwise.advisor.core.advice_types import Advice, Recommendation, Unobserved
 from skuwise.advisor.verdicts.types import Verdicts
-from skuwise.advisor.verdicts.workloads.inventory import GpuCoverage, Inventory, NodeInventory
 from skuwise.tests.support.moves_builders import (
     END,
-    START,
     advice_of,
     bare,
     fabric,
     founding,
-    inventory,
     node,
     usage,
     verdicts,
@@ -111,10 +108,6 @@ def test_pods_that_requested_gpus_keep_their_node_and_are_named() -> None:
     assert found.blocked_by[0].code == "pods-not-named"
 
 
-def test_more_gpus_than_the_sku_has_put_the_node_in_doubt() -> None:
-    assert refused(release_of(changed(idle_node(), "spare", surplus=2)))
-
-
 def test_below_one_percent_the_claim_stands_and_names_the_gap() -> None:
     found = release_of(with_gpus(idle_node(), "spare", {"hours": 334.0}))
     assert not found.blocked_by
@@ -148,12 +141,6 @@ def test_the_service_whose_bandwidth_is_missing_keeps_its_gpus() -> None:
     assert demanding(u_m=float("nan")).summary.recoverable_usd_per_month == 0.0
 
 
-def test_a_link_that_was_not_measured_is_taken_to_be_as_busy_as_the_engine() -> None:
-    (told,), known = fewer(demanding(u_n=float("nan"))) or [None], fewer(demanding())  # type: ignore[list-item]
-    assert known[0].target.gpu_count < 32
-    assert told is None or not told.counts
-
-
 def test_a_service_leaves_no_fabric_that_was_not_observed() -> None:
     given = founding()
     blind = replace(given, nodes=tuple(replace(n, fabric=None) for n in given.nodes))
@@ -183,14 +170,3 @@ def test_counters_that_never_moved_are_no_silence_where_work_spans_nodes() -> No
         told[label] = [r for r in advice.recommendations if r.action == "move-sku" and r.counts]
     assert told["replicas"]
     assert not told["parts"]
-
-
-def test_an_empty_inventory_claims_nothing() -> None:
-    given = replace(idle_node(), inventory=Inventory({}, 336.0, END))
-    assert not [r for r in advice_of(given).recommendations if r.counts]
-
-
-def test_a_gpu_that_was_seen_on_one_node_alone_is_what_the_builders_make() -> None:
-    made = inventory([node("n1")]).nodes["n1"]
-    assert isinstance(made, NodeInventory)
-    assert all(isinstance(gpu, GpuCoverage) and gpu.first_ts == START for gpu in made.gpus)

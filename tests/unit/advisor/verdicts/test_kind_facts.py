@@ -96,12 +96,6 @@ def test_partitions_qos_and_namespaces_speak_a_little() -> None:
     assert scores(clues(session(namespace="jupyterhub")))["interactive"] == 1.0
 
 
-def test_the_address_of_a_trainings_meeting_point_is_no_service() -> None:
-    told = clues(session("acme", command="torchrun --rdzv_endpoint=n1:29500 --nnodes 4 main.py"))
-    assert scores(told).get("online-inference", 0.0) <= 0
-    assert scores(told)["training"] >= 2
-
-
 def test_framework_image_and_name_tell_of_one_program_once() -> None:
     every = session("vllm-chat", framework="vllm", image="vllm/vllm-openai:v1", command="vllm x")
     assert [clue.reason.code for clue in clues(every)] == ["framework"]
@@ -148,26 +142,12 @@ def test_an_engine_inside_a_trainer_decides_nothing(owner: str | None, features:
     assert any(found[0].weights.values()) == (code == "engine-serves")
 
 
-def test_an_engine_that_counted_nothing_persuades_a_little() -> None:
-    (clue,) = clues(session(), {}, replace(BUSY, has_counted=False))
-    assert clue.reason.code == "engine-counted-none"
-    assert 0 < clue.weights["online-inference"] < 2
-
-
 def _told(**columns: object) -> pd.DataFrame:
     row = {
         "node": "n1", "workload_id": "w", "engine": "vllm", "kv_percent": 40.0, "samples": 10.0, "preemptions": 0.0,
         "seconds": 3600.0, "generated_tokens": 7200.0,
     }  # fmt: skip
     return pd.DataFrame([{**row, **columns}])
-
-
-def test_a_server_that_hardly_anybody_asked_may_be_idle() -> None:
-    often, once = (
-        clues(session(), {}, replace(BUSY, generated_tokens_per_second=rate, running=0.0))[0] for rate in (1, 0.01)
-    )
-    assert "idle" in often.weights
-    assert "idle" not in once.weights
 
 
 def test_facts_of_engines_are_summed_and_what_is_missing_is_not_zero() -> None:

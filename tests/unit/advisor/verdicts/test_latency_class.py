@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import inf, nan
+from math import inf
 from pathlib import Path
 
 import pandas as pd
@@ -107,21 +107,6 @@ def test_figures_are_of_the_busy_hours_and_of_all_replicas_of_the_series() -> No
     assert one == two
     assert one is not None and one.first_token is not None
     assert (one.label, one.busy_hours, one.first_token.counted) == ("documents", 1.0, 4000.0)
-
-
-@pytest.mark.parametrize("text", [None, 7, "", "1,two", "nan,1", "-4", "9e99", nan, "<script>"])
-def test_rows_that_cannot_be_tell_nothing(text: object) -> None:
-    odd = {"workload_id": "w-chat", "latency_ts": END, "first_token_bins": text, "output_token_bins": text}
-    nobody = row("w-other", END, QUICK)
-    timeless = row("w-chat", nan, QUICK)
-    told = latency_of(workload(), odd, nobody, timeless)
-    assert told is not None and told.basis == "kind" and told.first_token is None
-
-
-def test_an_older_tables_rows_have_no_latency() -> None:
-    old = pd.DataFrame([{"workload_id": "w-chat", "samples": 3.0}])
-    told = with_latency([workload()], old, SHIPPED)[0].latency
-    assert told is not None and told.basis == "kind"
 
 
 def test_a_percentile_is_told_where_enough_lies_beyond_it() -> None:

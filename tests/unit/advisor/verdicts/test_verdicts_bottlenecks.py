@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -181,20 +180,6 @@ def test_a_small_card_at_its_rated_power_is_not_throttled(catalog: Catalog) -> N
     assert _alone(catalog, held, gpus=1, name="NVIDIA L4").bottleneck.label == "throttled"
 
 
-def test_a_small_card_that_once_was_below_its_rated_power_is_not_throttled_ever_after(catalog: Catalog) -> None:
-    """What holds a label on is a level that falls; a rated power above itself does not exist."""
-    full = {**TRAINING, **QUIET, "power_watts": 69.0, "sm_clock_hertz": 1.75e9, "throttled_fraction": 0.6,
-            "tensor_active": 0.7}  # fmt: skip
-    b = FrameBuilder(hours=36)
-    (uuid,) = b.node(sku=None, name_of_gpu="NVIDIA L4")
-    b.use({**full, "power_watts": 58.0}, uuid=uuid, end=2)
-    b.use(full, uuid=uuid, start=2)
-    b.work("w", [("n1", uuid)])
-    verdict = judge(b.frame(), rulebook(catalog)).workloads[0].bottleneck
-    assert verdict.label == "compute"
-    assert verdict.time_shares["throttled"] < 0.1
-
-
 @pytest.mark.parametrize(("watts", "label"), [(42.0, "host-input"), (28.0, "throttled")])
 def test_pauses_do_not_hide_that_a_small_card_works_at_its_rated_power(
     catalog: Catalog, watts: float, label: str
@@ -257,24 +242,3 @@ def test_bad_input_neither_crashes_nor_invents(
     assert verdict.bottleneck.label in allowed
     assert verdict.bottleneck.evidence
     assert 0 <= verdict.bottleneck.confidence <= 0.99
-
-
-@pytest.mark.slow
-def test_any_single_signal_may_be_missing(catalog: Catalog) -> None:
-    """Whatever one source leaves out, the labels stay among those that the rest allows."""
-    for lost, base in itertools.product(TRAINING, (TRAINING, DECODE)):
-        values = {name: value for name, value in base.items() if name != lost}
-        assert _alone(catalog, values).bottleneck.label in {"compute", "hbm-bandwidth", "unknown"}, lost
-
-
-def test_one_sample_of_an_unknown_gpu_with_its_fabric_down(catalog: Catalog) -> None:
-    b = FrameBuilder(hours=1)
-    (uuid,) = b.node(sku=None, name_of_gpu="NVIDIA X9000")
-    b.use(TRAINING, interval=60.0, observed=1 / 60)
-    b.gpu_rows = b.gpu_rows[:1]
-    b.port(None, active=0.0)
-    b.work("w", [("n1", uuid)])
-    verdict = judge(b.frame(), rulebook(catalog)).workloads[0]
-    assert verdict.bottleneck.label == "unknown"
-    assert any("X9000" in s.text for s in verdict.bottleneck.evidence)
-    assert "was ACTIVE only" in verdict.coverage.missing["fabric"]

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 import numpy as np
 import pytest
-from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.core.verdict_types import WorkloadVerdict
-from skuwise.advisor.pipeline import AdviseOptions, advise
 from skuwise.advisor.verdicts.judge import Verdicts, judge
 from skuwise.agent.metrics import BIN_EDGES
 from skuwise.rules.catalog.loader import Catalog, load_catalog
-from skuwise.rules.policy.features import FEATURES
-from skuwise.rules.policy.thresholds import load_waste_rules
 from skuwise.tests.support.frame_builder import DECODE, FREE, HELD, HOUR, START, TRAINING, FrameBuilder, bins_at
 from skuwise.tests.support.rulebooks import rulebook
 
@@ -69,22 +64,11 @@ def test_decode_follows_the_day_and_is_bound_by_memory(catalog: Catalog) -> None
     assert verdict.features["mem_flat"] == 1.0
 
 
-def test_metadata_speaks_where_the_shape_is_short(catalog: Catalog) -> None:
-    verdict = _one(catalog, DECODE, hours=3, work={"framework": "vllm", "command": "vllm serve m"})
-    assert verdict.kind.label == "online-inference"
-    assert any("vllm" in sentence.text for sentence in verdict.kind.evidence)
-
-
 def test_fine_tuning_by_command_and_by_length(catalog: Catalog) -> None:
     named = _one(catalog, TRAINING, hours=12, work={"command": "torchrun sft.py --lora"})
     assert named.kind.label == "fine-tuning"
     ended = _one(catalog, TRAINING, hours=30, work={"end": 11})
     assert ended.kind.label == "fine-tuning"
-
-
-def test_single_gpu_training_says_what_it_may_be_taken_for(catalog: Catalog) -> None:
-    verdict = _one(catalog, TRAINING, gpus=1)
-    assert any(sentence.code == "one-gpu-looks-alike" for sentence in verdict.kind.evidence)
 
 
 def test_contradictory_evidence_abstains_and_names_alternatives(catalog: Catalog) -> None:
@@ -132,12 +116,6 @@ def test_power_without_activity_is_a_telemetry_fault_and_never_idle(catalog: Cat
     assert gpu.telemetry_fault is not None
 
 
-def test_counters_stuck_at_zero_under_a_busy_engine_are_a_fault(catalog: Catalog) -> None:
-    verdict = _one(catalog, {**FREE, "gpu_util": 1.0, "power_watts": 400.0})
-    assert verdict.features["fault_share"] == 1.0
-    assert verdict.kind.label != "idle"
-
-
 def test_an_unknown_gpu_limits_the_advice_and_says_so(catalog: Catalog) -> None:
     b = FrameBuilder(hours=48)
     (uuid,) = b.node(sku=None, name_of_gpu="NVIDIA X9000")
@@ -150,14 +128,6 @@ def test_an_unknown_gpu_limits_the_advice_and_says_so(catalog: Catalog) -> None:
     assert verdict.bottleneck.label == "unknown"
     assert "tensor_of_sustained" not in verdict.features
     assert any("X9000" in note.text for note in verdicts.notes)
-
-
-def test_the_driver_name_finds_the_catalog_entry(catalog: Catalog) -> None:
-    b = FrameBuilder(hours=4)
-    (uuid,) = b.node(sku=None)
-    b.use(TRAINING)
-    b.work("w", [("n1", uuid)])
-    assert judge(b.frame(), rulebook(catalog)).workloads[0].gpu_sku == "H100-SXM5"
 
 
 def test_without_profiling_counters_nothing_is_invented(catalog: Catalog) -> None:
@@ -179,24 +149,6 @@ def test_without_profiling_counters_nothing_is_invented(catalog: Catalog) -> Non
     assert "hbm_of_sustained" not in verdict.features
 
 
-def test_all_measures_missing_is_unknown_not_idle(catalog: Catalog) -> None:
-    verdict = _one(catalog, {"mem_used_bytes": 1e9})
-    assert verdict.kind.label == "unknown"
-    assert verdict.bottleneck.label == "unknown"
-
-
-def test_one_sample(catalog: Catalog) -> None:
-    b = FrameBuilder(hours=1)
-    (uuid,) = b.node()
-    b.use(TRAINING, interval=60.0, observed=1 / 60)
-    b.gpu_rows = b.gpu_rows[:1]
-    b.work("w", [("n1", uuid)])
-    verdicts = judge(b.frame(), rulebook(catalog))
-    assert verdicts.workloads[0].gpu_hours == pytest.approx(1 / 3600)
-    assert not verdicts.waste_ready["w"]
-    assert float(verdicts.occupancy["gpu_hours"].sum()) == pytest.approx(1)
-
-
 def test_an_empty_frame_has_nodes_without_hours(catalog: Catalog) -> None:
     b = FrameBuilder(hours=4)
     b.node()
@@ -212,34 +164,6 @@ def test_below_the_floor_no_waste_and_the_text_says_from_when(catalog: Catalog) 
     assert verdicts.waste_ready == {"w": False}
     assert any("30 h, reached at 20" in sentence.text for sentence in verdicts.workloads[0].kind.evidence)
     assert _judged(catalog, TRAINING, hours=31).waste_ready == {"w": True}
-
-
-def test_a_sites_floor_is_the_one_that_counts_and_is_told(catalog: Catalog, tmp_path: Path) -> None:
-    waste = tmp_path / "waste"
-    waste.mkdir()
-    for rule in load_waste_rules().values():
-        if "coverage_hours" in rule.thresholds:
-            text = f"id: {rule.id}\nthresholds:\n  coverage_hours:\n    value: 40\n"
-            (waste / f"{rule.id}.yaml").write_text(text)
-    b = FrameBuilder(hours=36)
-    (uuid,) = b.node(gpus=1)
-    b.use(TRAINING, uuid=uuid)
-    b.work("w", [("n1", uuid)])
-    book = rulebook(catalog, rules=load_waste_rules(tmp_path))
-    advice = advise(b.frame(), book, AdviseOptions(0.0), np.random.default_rng(1))
-    assert any("40 h, reached at 20" in sentence.text for sentence in advice.workloads[0].kind.evidence)
-
-
-def test_a_clock_that_is_off_neither_loses_rows_nor_breaks_the_account(catalog: Catalog) -> None:
-    b = FrameBuilder(hours=10)
-    (uuid,) = b.node()
-    b.use(TRAINING)
-    b.work("w", [("n1", uuid)])
-    b.nodes[0]["first_seen"] = START + 20 * HOUR
-    frame = b.frame()
-    verdicts = judge(frame, rulebook(catalog))
-    assert verdicts.workloads[0].gpu_hours == pytest.approx(10)
-    assert float(verdicts.occupancy["gpu_hours"].sum()) == pytest.approx(0)
 
 
 # The bottleneck's questions, one by one: what differs from training, and the answer.
@@ -387,33 +311,6 @@ def test_a_fabric_without_counters_or_without_known_role_is_not_judged(catalog: 
     assert "fabric_roles" in (fabric.reason or "")
 
 
-def test_a_node_without_ports_has_no_fabric(catalog: Catalog) -> None:
-    assert _with_port(catalog, FrameBuilder(hours=4)).nodes[0].fabric is None
-
-
-def test_every_feature_stands_in_the_catalogue(catalog: Catalog) -> None:
-    assert set(_one(catalog, TRAINING, hours=120, wave="tensor_active").features) <= set(FEATURES)
-
-
-def test_usage_carries_every_second_of_each_workload(catalog: Catalog) -> None:
-    verdicts = _judged(catalog, TRAINING, hours=10)
-    assert float(verdicts.usage["seconds"].sum()) == pytest.approx(2 * 10 * HOUR)
-    assert all(name in verdicts.usage for name in ("u_c", "u_m", "u_n", "u_i", "u_p", "g", "bottleneck"))
-    assert set(verdicts.usage["bottleneck"]) == {"compute"}
-
-
-def test_judging_does_not_change_the_frame(catalog: Catalog) -> None:
-    b = FrameBuilder(hours=10)
-    (uuid,) = b.node()
-    b.use(TRAINING)
-    b.work("w", [("n1", uuid)])
-    frame: Frame = b.frame()
-    before = frame.gpu.drop(columns=[c for c in frame.gpu.columns.astype(str) if c.endswith("_bins")]).copy()
-    judge(frame, rulebook(catalog))
-    after = frame.gpu.drop(columns=[c for c in frame.gpu.columns.astype(str) if c.endswith("_bins")])
-    assert before.equals(after)
-
-
 def test_a_notebook_is_interactive(catalog: Catalog) -> None:
     b = FrameBuilder(hours=96)
     (uuid,) = b.node()
@@ -438,25 +335,3 @@ def test_a_notebook_is_interactive(catalog: Catalog) -> None:
     assert verdict.features["active_share"] == pytest.approx(20 / 96)
     assert verdict.kind.label == "interactive"
     assert any(sentence.code == "shape-seldom-busy" for sentence in verdict.kind.evidence)
-
-
-def test_a_queue_that_never_empties_is_batch_inference_by_name_and_likely_so_by_shape(catalog: Catalog) -> None:
-    queue = {**DECODE, "tensor_active": 0.5, "dram_active": 0.5, "power_watts": 600.0}
-    shape, named = (
-        _one(catalog, queue, hours=96, gpus=1, work={"end": 90, "command": command})
-        for command in ("python main.py", "python -m vllm.entrypoints.openai.run_batch")
-    )
-    likely = shape.kind.alternatives[0].label if shape.kind.label == "unknown" else shape.kind.label
-    assert likely == "batch-inference"
-    assert shape.kind.confidence < named.kind.confidence
-    assert any(sentence.code == "one-gpu-looks-alike" for sentence in shape.kind.evidence)
-    assert named.kind.label == "batch-inference"
-    assert any(sentence.code == "shape-steady" for sentence in named.kind.evidence)
-
-
-def test_an_hour_with_bursts_is_not_idle(catalog: Catalog) -> None:
-    sparse = {**FREE, "gpu_util": 0.04, "sm_active": 0.03, "dram_active": 0.02, "power_watts": 120.0}
-    quiet = _one(catalog, sparse, hours=40, gpu_util_p95=0.01)
-    bursts = _one(catalog, sparse, hours=40, gpu_util_p95=0.6)
-    assert quiet.features["idle_share"] == 1.0
-    assert bursts.features["idle_share"] == 0.0

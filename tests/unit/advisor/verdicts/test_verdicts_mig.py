@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from skuwise.advisor.verdicts.judge import judge
 from skuwise.advisor.verdicts.workloads.attribution import attribute
 from skuwise.advisor.verdicts.workloads.mig import row_parts
@@ -12,7 +10,6 @@ from skuwise.advisor.verdicts.workloads.sku_lookup import index_gpus
 from skuwise.rules.catalog.loader import Catalog, load_catalog
 from skuwise.tests.support.frame_builder import DECODE, FREE, HOUR, FrameBuilder
 from skuwise.tests.support.rulebooks import rulebook
-from skuwise.tests.support.seeds import examples
 
 CATALOG = load_catalog()
 PARENT = "GPU-n1-0"
@@ -85,14 +82,6 @@ def test_work_on_an_instance_has_its_own_rows_and_is_shared_with_nobody(catalog:
     assert (workload.gpu_hours, workload.gpu_part) == (pytest.approx(15), 0.5)
 
 
-def test_two_workloads_on_one_instance_share_it(catalog: Catalog) -> None:
-    b = sliced()
-    b.work("served", [("n1", "MIG-n1-1")])
-    b.work("other", [("n1", "MIG-n1-1")])
-    hours = judge(b.frame(), rulebook(catalog)).occupancy.groupby("class")["gpu_hours"].sum().to_dict()
-    assert hours == {"shared": pytest.approx(24), "unallocated": pytest.approx(24)}
-
-
 def test_whoever_was_given_the_whole_gpu_keeps_it(catalog: Catalog) -> None:
     b = sliced()
     b.work("job", [("n1", PARENT)], basis="allocation")
@@ -134,19 +123,3 @@ def test_a_gpu_that_is_divided_anew_is_counted_by_time(catalog: Catalog) -> None
     assert verdicts.occupancy["gpu_hours"].sum() == pytest.approx(48)
     assert {one.gpu_uuid for one in verdicts.instances} == {f"MIG-n1-{n}" for n in range(3, 10)}
     assert [one.gpu_uuid for one in verdicts.instances if one.held] == ["MIG-n1-3"]
-
-
-cuts = st.lists(st.sampled_from(["1g.10gb", "1g.20gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb", "?"]), max_size=7)
-
-
-@settings(deadline=None, max_examples=examples(60))
-@given(cuts, cuts, st.floats(0.05, 1.0), st.integers(1, 3))
-def test_the_parts_of_a_gpu_never_add_up_to_more_or_less_than_it(
-    one: list[str], other: list[str], observed: float, split: int
-) -> None:
-    b = divided([*((p, 0, split) for p in one), *((p, split, 4) for p in other)], hours=4, observed=observed)
-    frame = b.frame()
-    parts = row_parts(frame, index_gpus(frame, CATALOG))
-    assert ((parts >= 0) & (parts <= 1)).all()
-    seconds = frame.gpu["observed_seconds"].to_numpy(float) * parts
-    assert seconds.sum() == pytest.approx(4 * HOUR)

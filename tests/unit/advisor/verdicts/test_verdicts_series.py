@@ -7,7 +7,7 @@ from skuwise.advisor.moves.base.workload_groups import groups_of
 from skuwise.advisor.verdicts.judge import Verdicts, judge
 from skuwise.agent.inventory.identity.ids import series_id
 from skuwise.rules.catalog.loader import Catalog, load_catalog
-from skuwise.tests.support.frame_builder import DECODE, HOUR, START, TRAINING, FrameBuilder
+from skuwise.tests.support.frame_builder import DECODE, FrameBuilder
 from skuwise.tests.support.rulebooks import rulebook
 
 # An hour of this could be anything.
@@ -61,20 +61,6 @@ def test_a_pod_that_has_just_moved_is_what_its_service_was(catalog: Catalog) -> 
     assert verdicts.waste_ready == {"a": True, "b": True}
 
 
-def test_runs_that_disagree_say_nothing_of_a_short_one(catalog: Catalog) -> None:
-    b = FrameBuilder(hours=120)
-    (uuid,) = b.node()
-    b.use(DECODE, end=59, wave="tensor_active")
-    b.use(TRAINING, start=59, end=118)
-    b.use(_VAGUE, start=118)
-    b.work("a", [("n1", uuid)], end=59)
-    b.work("b", [("n1", uuid)], start=59, end=118, command="torchrun train.py")
-    b.work("c", [("n1", uuid)], start=119)
-    verdicts = {w.id: w for w in judge(b.frame(), rulebook(catalog)).workloads}
-    assert {verdicts["a"].kind.label, verdicts["b"].kind.label} == {"online-inference", "training"}
-    assert not any("same series" in sentence.text for sentence in verdicts["c"].kind.evidence)
-
-
 def test_replicas_side_by_side_do_not_add_up_to_the_floor(catalog: Catalog) -> None:
     b = FrameBuilder(hours=20)
     uuids = b.node(gpus=4)
@@ -94,67 +80,3 @@ def test_services_of_one_name_in_two_namespaces_are_two(catalog: Catalog) -> Non
     groups = groups_of(judge(b.frame(), rulebook(catalog)))
     assert sorted(w.id for g in groups for w in g.workloads) == ["blue", "red"]
     assert len(groups) == 2
-
-
-@pytest.mark.slow
-def test_a_job_on_nodes_whose_clocks_differ_is_one_and_in_step(catalog: Catalog) -> None:
-    def judged(skew: float) -> Verdicts:
-        b = FrameBuilder(hours=48)
-        gpus = [(n, u) for n in ("n1", "n2") for u in b.node(n, 1)]
-        for node, uuid in gpus:
-            b.use(TRAINING, node, uuid, wave="tensor_active")
-        b.work("w", gpus[:1])
-        b.work("w", gpus[1:])
-        b.uses[1]["ts_start"], b.uses[1]["ts_end"] = START + skew, START + 48 * HOUR + skew
-        b.nodes[1]["last_seen"] = START + 48 * HOUR + skew
-        return judge(b.frame(), rulebook(catalog))
-
-    (even,), (skewed,) = judged(0).workloads, judged(240).workloads
-    assert skewed.nodes == ("n1", "n2")
-    assert skewed.features["sync"] == pytest.approx(even.features["sync"], abs=0.02)
-    assert (skewed.kind.label, skewed.bottleneck.label) == (even.kind.label, even.bottleneck.label)
-    assert len(skewed.phases) == len(even.phases) == 1
-    assert skewed.gpu_hours == pytest.approx(even.gpu_hours, abs=0.1)
-    assert skewed.end <= START + 48 * HOUR
-
-
-def test_a_restart_on_a_node_whose_clock_is_ahead_goes_on_with_the_run(catalog: Catalog) -> None:
-    b = FrameBuilder(hours=48)
-    one, two = b.node("n1")[0], b.node("n2")[0]
-    b.use(TRAINING, "n1", one, end=20)
-    b.use(TRAINING, "n2", two, start=20)
-    b.work("a", [("n1", one)], end=20, name="run", series="r")
-    b.work("b", [("n2", two)], start=20 + 13 / 60, name="run", series="r")
-    assert {round(w.features["chain_hours"]) for w in judge(b.frame(), rulebook(catalog)).workloads} == {48}
-
-
-def _as_recorded(catalog: Catalog, spans: list[tuple[float, float]]) -> Verdicts:
-    b = FrameBuilder(hours=48)
-    (uuid,) = b.node()
-    b.use(TRAINING)
-    for start, end in spans:
-        b.work("w", [("n1", uuid)], start=start, end=end)
-    return judge(b.frame(), rulebook(catalog))
-
-
-@pytest.mark.parametrize(
-    "spans",
-    [
-        [(0, 48), (0, 48)],  # a row twice
-        [(-100, 500)],  # begins and ends beyond the window
-        [(0, 30), (20, 48)],  # uses that overlap
-        [(0, 48), (30, 10)],  # one that ends before it starts
-        [(0, 24), (24, 48)],  # one after the other
-    ],
-)
-def test_uses_recorded_badly_change_nothing(catalog: Catalog, spans: list[tuple[float, float]]) -> None:
-    told, right = _as_recorded(catalog, spans), _as_recorded(catalog, [(0, 48)])
-    (verdict,), (expected,) = told.workloads, right.workloads
-    assert verdict.gpu_hours == pytest.approx(expected.gpu_hours)
-    assert verdict.kind.label == expected.kind.label
-    assert verdict.bottleneck == expected.bottleneck
-    assert [(p.start, p.end, p.bottleneck) for p in verdict.phases] == [
-        (p.start, p.end, p.bottleneck) for p in expected.phases
-    ]
-    assert not verdict.shared
-    assert float(told.occupancy["gpu_hours"].sum()) == pytest.approx(48)

@@ -82,14 +82,6 @@ def test_a_brief_handover_is_not_sharing() -> None:
     assert _hours(_occupied(b), "shared") == 0
 
 
-def test_a_use_marked_as_shared_stays_shared_though_its_partner_is_unknown() -> None:
-    b = FrameBuilder(hours=4)
-    (uuid,) = b.node()
-    b.use(TRAINING)
-    b.work("a", [("n1", uuid)], shared=1)
-    assert _hours(_occupied(b), "shared") == pytest.approx(4)
-
-
 def test_the_same_workload_seen_twice_counts_once() -> None:
     b = FrameBuilder(hours=4)
     (uuid,) = b.node()
@@ -136,22 +128,6 @@ def test_held_but_idle_hours_keep_their_workload() -> None:
     assert set(table["workload_id"]) == {"a"}
 
 
-def test_a_gpu_that_replaces_another_does_not_add_to_the_count() -> None:
-    b = FrameBuilder(hours=4)
-    old, new = b.node(gpus=2, gpu_count=1)
-    b.use(TRAINING, uuid=old, end=2)
-    b.use(TRAINING, uuid=new, start=1)
-    assert float(_occupied(b)["gpu_hours"].sum()) == pytest.approx(4)
-
-
-def test_what_was_seen_at_once_exists_whatever_its_node_declares() -> None:
-    b = FrameBuilder(hours=4)
-    one, other = b.node(gpus=2, gpu_count=1)
-    b.use(TRAINING, uuid=one)
-    b.use(TRAINING, uuid=other)
-    assert float(_occupied(b)["gpu_hours"].sum()) == pytest.approx(8)
-
-
 def test_restarts_of_a_run_make_one_chain_and_other_numbers_do_not() -> None:
     b = FrameBuilder(hours=48)
     (uuid,) = b.node()
@@ -188,35 +164,3 @@ def test_hours_of_a_drained_node_are_drained_where_nobody_worked_and_still_sum_u
     assert _hours(table, "drained") == pytest.approx((10.25 - 6.5) + (10.25 - 5) + 2)
     assert _hours(table, "unobserved") == pytest.approx(5)
     assert float(table["gpu_hours"].sum()) == pytest.approx(40)
-
-
-def test_a_drained_node_drains_no_other_and_nothing_before_the_window() -> None:
-    b = FrameBuilder(hours=4)
-    b.node("n1")
-    b.node("n2")
-    b.use(FREE)
-    b.use(FREE, "n2", "GPU-n2-0")
-    _drain(b, -5, -1)
-    _drain(b, -5, 1, "n2")
-    _drain(b, 2, 2, "n2")
-    table = _occupied(b)
-    assert table.groupby(["node", "class"])["gpu_hours"].sum().to_dict() == pytest.approx(
-        {("n1", "unallocated"): 4.0, ("n2", "drained"): 1.0, ("n2", "unallocated"): 3.0}
-    )
-
-
-def test_no_workloads_at_all_leaves_everything_unallocated() -> None:
-    b = FrameBuilder(hours=4)
-    b.node()
-    b.use(FREE)
-    attribution = attribute(b.frame())
-    assert attribution.sessions == ()
-    assert _hours(_occupied(b), "unallocated") == pytest.approx(4)
-
-
-def test_a_use_that_ends_before_it_starts_is_left_out() -> None:
-    b = FrameBuilder(hours=4)
-    (uuid,) = b.node()
-    b.use(FREE)
-    b.work("skewed", [("n1", uuid)], start=3, end=1)
-    assert attribute(b.frame()).sessions == ()
