@@ -74,16 +74,6 @@ def test_a_service_with_nights_rests_at_night_and_is_like_itself_the_day_before(
     assert "weekend_level" not in found
 
 
-def test_a_notebook_rests_at_weekends() -> None:
-    day = [0.0] * 9 + [0.2, 0.5, 0.1, 0.0, 0.3, 0.4, 0.2, 0.1] + [0.0] * 7
-    found = told(course([*in_days(day, 5), *[0.0] * 48]))  # Monday to Sunday
-    assert found["weekend_level"] == 0.0
-    assert found["rest_hours_max"] == 7 + 48
-    assert found["working_hours_share"] == pytest.approx(1.0)
-    assert found["active_share"] == pytest.approx(7 * 5 / 168)
-    assert found["rests_per_day"] == pytest.approx(2 * 5 / 7)
-
-
 def test_a_weekend_is_saturday_and_sunday() -> None:
     weekend = [0.0] * 120 + [0.5] * 48
     assert told(course(weekend))["weekend_level"] > 1000
@@ -103,20 +93,10 @@ def test_a_nightly_batch_is_on_or_off_at_the_same_hours() -> None:
     assert found["rest_hours_max"] == 20
 
 
-def test_bursts_fill_little_of_an_active_hour() -> None:
-    found = told(course([0.1] * 30, top=[0.9] * 30))
-    assert found["active_fill"] == pytest.approx(0.1 / 0.9)
-    assert found["active_share"] == 1.0
-
-
 def test_an_hour_is_active_by_its_highest_value() -> None:
     found = told(course([0.004] * 30, top=[0.6] * 30))
     assert found["active_share"] == 1.0
     assert told(course([0.004] * 30))["active_share"] == 0.0
-
-
-def test_a_blink_in_an_hour_is_no_work() -> None:
-    assert told(course([0.001] * 30, top=[0.6] * 30))["active_share"] == 0.0
 
 
 def test_a_gap_joins_no_rests_and_is_none() -> None:
@@ -154,13 +134,6 @@ def test_memory_that_breathes_swings_within_the_hour_and_changes_from_hour_to_ho
     assert found["mem_swing_in_hour"] == pytest.approx(1 - 12 / 16, abs=0.01)
     assert found["mem_changes_share"] == 1.0
     assert found["mem_hourly_cv"] == pytest.approx(2 / 12, rel=0.02)
-
-
-@pytest.mark.parametrize(("left", "kept"), [(30.0, 1.0), (15.0, 0.5), (0.0, 0.0)])
-def test_memory_at_rest_is_held_against_memory_at_work(left: float, kept: float) -> None:
-    engine = [0.9] * 6 + [0.0] * 6
-    found = told(course(engine, memory=[30 * GIB] * 6 + [left * GIB] * 6))
-    assert found["mem_kept_at_rest"] == pytest.approx(kept)
 
 
 def test_engines_that_are_missing_leave_memory_alone_to_speak() -> None:

@@ -99,34 +99,6 @@ def test_every_joule_has_one_place_and_rest_is_told_apart() -> None:
     assert set(table.loc[table["workload_id"] == "holds", "phase"]) == {"idle"}
 
 
-def test_a_counter_is_used_hour_by_hour_where_it_can_be_believed() -> None:
-    b = FrameBuilder(hours=4)
-    b.node()
-    good, back = 650.0, 5e6
-    b.use(TRAINING, energy_joules_mean=[good, back, good, NAN], energy_joules_n=3600.0, power_watts_n=3600.0)
-    b.work("w", [("n1", "GPU-n1-0")])
-    table = judged(b).energy
-    assert kwh(table) == pytest.approx(2 * 0.65 + 2 * 0.6, rel=1e-6)
-    assert float(table["counted_joules"].sum()) / KWH == pytest.approx(2 * 0.65, rel=1e-6)
-
-
-def test_an_instance_has_its_part_of_the_gpus_energy_and_the_parts_sum_to_it() -> None:
-    b = FrameBuilder(hours=48)
-    b.node()
-    b.use({"power_watts": 350.0, "mem_used_bytes": 0.0})
-    for number in (1, 2):
-        uuid = f"MIG-n1-{number}"
-        b.gpus.append(b.gpus[0] | {"gpu_uuid": uuid, "kind": "mig", "parent_uuid": "GPU-n1-0",
-                                   "mig_profile": "3g.40gb", "power_limit_watts": None})  # fmt: skip
-        b.use({name: DECODE[name] for name in ("sm_active", "tensor_active", "dram_active")}, uuid=uuid)
-    b.work("served", [("n1", "MIG-n1-1")])
-    verdicts = judged(b)
-    hours = verdicts.occupancy.groupby("class")["gpu_hours"].sum()
-    assert kwh(verdicts.energy) == pytest.approx(48 * 0.35, rel=1e-6)
-    assert kwh(verdicts.energy, workload_id="served") == pytest.approx(hours["workload"] * 0.35, rel=1e-6)
-    assert set(verdicts.energy["gpu_uuid"]) == {"GPU-n1-0"}
-
-
 def with_tokens(b: FrameBuilder, hours: list[tuple[int, float, float]], workload: str = "w") -> Frame:
     """Hours with (number, seconds told, tokens)."""
     rows = [("n1", workload, "vllm", START + (n + 1) * HOUR, seconds, tokens) for n, seconds, tokens in hours]

@@ -8,17 +8,7 @@ import numpy as np
 import pytest
 from skuwise.advisor.core.advice_types import Advice, Recommendation, Unobserved
 from skuwise.advisor.verdicts.types import Verdicts
-from skuwise.tests.support.moves_builders import (
-    END,
-    advice_of,
-    bare,
-    fabric,
-    founding,
-    node,
-    usage,
-    verdicts,
-    workload,
-)
+from skuwise.tests.support.moves_builders import END, advice_of, bare, fabric, founding, node, usage, verdicts, workload
 
 
 def idle_node(**changes: object) -> Verdicts:
@@ -82,13 +72,6 @@ def test_what_a_release_needs_of_each_gpu(change: dict[str, object], said: str, 
     assert any(said in why.text for why in found.blocked_by), found.blocked_by
     assert "$" not in found.text
     assert said in found.text
-
-
-@pytest.mark.parametrize("hours", [20.0, 300.0])
-def test_gpus_of_which_more_went_unobserved_are_not_called_idle(hours: float) -> None:
-    advice = advice_of(with_gpus(idle_node(), "spare", {"hours": hours}))
-    assert not [f for f in advice.findings if f.rule == "idle"]
-    assert not [r for r in advice.recommendations if r.counts]
 
 
 @pytest.mark.parametrize(
@@ -155,18 +138,3 @@ def test_a_fabric_that_was_observed_for_a_part_of_the_window_is_not_called_silen
     moved = [r for r in advice_of(part).recommendations if r.action == "move-sku"]
     assert moved
     assert all(r.blocked_by and not r.counts for r in moved)
-
-
-def test_counters_that_never_moved_are_no_silence_where_work_spans_nodes() -> None:
-    still = [node(name, fabric=fabric(util_p995=0.0005, util_max=0.0, still_share=1.0)) for name in ("n1", "n2")]
-    replicas = [workload("chat", (name,), id=f"w-{name}") for name in ("n1", "n2")]
-    parts = [
-        workload(f"job-{part}", (name,), id=f"w-{name}", series_id=f"s-{part}")
-        for name, part in (("n1", "master"), ("n2", "worker"))
-    ]
-    told = {}
-    for label, work in (("replicas", replicas), ("parts", parts)):
-        advice = advice_of(verdicts(still, work, uses=[usage(w, u_n=0.2) for w in work]))
-        told[label] = [r for r in advice.recommendations if r.action == "move-sku" and r.counts]
-    assert told["replicas"]
-    assert not told["parts"]

@@ -14,7 +14,7 @@ from skuwise.advisor.verdicts.kinds.clue import Clue
 from skuwise.advisor.verdicts.kinds.kind_metadata import metadata_clues
 from skuwise.advisor.verdicts.workloads.engine_facts import EngineFacts, engine_facts
 from skuwise.advisor.verdicts.workloads.session import Session
-from skuwise.tests.support.frame_builder import DECODE, GIB, TRAINING, FrameBuilder
+from skuwise.tests.support.frame_builder import DECODE, GIB, FrameBuilder
 from skuwise.tests.support.rulebooks import rulebook
 
 BUSY = EngineFacts(("vllm",), 20.0, 400.0, 120.0, 3.0, 9.0, 0.5, 4.0, 0.42, has_counted=True)
@@ -172,13 +172,6 @@ def _judged(shape: Mapping[str, float], serving: pd.DataFrame | None = None, **w
     if serving is not None:
         frame = replace(frame, serving=serving)
     return judge(frame, rulebook()).workloads[0]
-
-
-def test_a_training_that_is_called_vllm_is_not_serving_with_confidence() -> None:
-    for owner in ("Job", "PyTorchJob"):
-        kind = _judged(TRAINING, name="vllm", image="vllm/vllm-openai:v1", controller_kind=owner).kind
-        assert kind.label != "online-inference" or kind.confidence < 0.7, kind
-    assert _judged(TRAINING, name="vllm", controller_kind="PyTorchJob").kind.label in ("training", "fine-tuning")
 
 
 def test_light_serving_with_an_engines_series_is_serving_though_it_rests() -> None:

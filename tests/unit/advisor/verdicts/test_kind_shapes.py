@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from skuwise.advisor.verdicts.kinds.kind_signal import KINDS, KindSignal
+from skuwise.advisor.verdicts.kinds.kind_signal import KindSignal
 from skuwise.advisor.verdicts.kinds.kind_signals import PROBE, SHAPES, levels
 from skuwise.advisor.verdicts.kinds.kinds import WORKING
 from skuwise.rules.policy.features import FEATURES
@@ -111,26 +111,6 @@ def test_a_shape_grows_with_what_decides_it_and_never_turns_back(name: str) -> N
     found = [BY_NAME[name].level({**features, decides: value}) for value in steps]
     assert found == sorted(found)
     assert (found[0], found[-1]) == (0.0, pytest.approx(1.0))
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["never-rests", "seldom-at-work", "on-or-off", "rests-at-night", "often-interrupted", "even-below-its-limit"],
-)
-def test_what_needs_a_day_is_silent_in_an_afternoon(name: str) -> None:
-    features, _, _ = CASES[name]
-    assert BY_NAME[name].level({**features, "elapsed_hours": 6.0}) == 0.0
-
-
-@pytest.mark.parametrize("shape", SHAPES, ids=[shape.name for shape in SHAPES])
-def test_a_shape_speaks_for_some_kinds_and_against_others(shape: KindSignal) -> None:
-    assert shape.speaks_for
-    assert shape.speaks_against
-    assert not set(shape.speaks_for) & set(shape.speaks_against)
-    assert set(shape.speaks_for) | set(shape.speaks_against) <= set(KINDS)
-    assert all(
-        shape.bounds(kind, 3.0) == (0.0, 0.0) for kind in set(KINDS) - {*shape.speaks_for, *shape.speaks_against}
-    )
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=[shape.name for shape in SHAPES])

@@ -99,13 +99,3 @@ def test_a_node_that_left_counts_until_it_was_last_seen() -> None:
     found = counted(b.frame()).nodes
     assert {name: node.span_hours for name, node in found.items()} == {"left": 8.0, "silent": 240.0, "stays": 240.0}
     assert (found["left"].end, found["silent"].end) == (START + 8 * HOUR, None)
-
-
-def test_where_the_whole_source_ends_no_node_left() -> None:
-    b = FrameBuilder(hours=240)
-    for name, hours in (("n1", 40), ("n2", 90), ("n3", 130)):
-        (uuid,) = b.node(name)
-        b.nodes[-1]["last_seen"] = START + hours * HOUR
-        b.use(DECODE, name, uuid, end=hours)
-    spans = {name: node.span_hours for name, node in counted(b.frame()).nodes.items()}
-    assert spans == {"n1": 40.0, "n2": 240.0, "n3": 240.0}

@@ -122,10 +122,6 @@ def test_launches_are_named_where_every_link_was_seen_and_quiet(pods: bool) -> N
     assert label([eth(2e7)], ALL, sku=None, no_fabric=True, pods=pods).label == "latency"
 
 
-def test_one_gpu_needs_no_links() -> None:
-    assert label([], THIN, nodes=1, gpus=1, free=7).label == "latency"
-
-
 def test_a_job_known_to_be_on_one_node_needs_the_links_within() -> None:
     assert label([], {**THIN, **NVLINK}, nodes=1).label == "latency"
     assert label([], {**THIN, **PCIE}, nodes=1).label == "unknown"
@@ -152,18 +148,3 @@ def test_what_was_not_seen_is_named(ports: list[Port], values: Mapping[str, floa
 
 def test_between_quiet_and_busy_nothing_is_named() -> None:
     assert label([*(ib(0.12, n) for n in range(8)), eth(3e6)], ALL).label == "unknown"
-
-
-def test_storage_ports_and_another_nodes_silence_prove_nothing() -> None:
-    assert label([ib(0.006), eth(3e6), Port("mlx5_9", "InfiniBand", 50e9, 30e9, "storage")], ALL).label == "latency"
-    ports = [ib(0.006, n) for n in range(8)] + [eth(3e6)]
-    assert (
-        label(ports, ALL, skip=frozenset({("n1", "eth0"), *(("n1", f"mlx5_{n}") for n in range(8))})).label != "latency"
-    )
-
-
-def test_nobody_polls_on_links_that_were_not_seen() -> None:
-    polls = {**THIN, "gpu_util": 1.0, "sm_active": 0.95, "tensor_active": 0.0, "dram_active": 0.02, **PCIE}
-    silent = {"nvlink_tx_bytes_per_second": 0.0, "nvlink_rx_bytes_per_second": 0.0}
-    assert label([], {**polls, **silent}, nodes=1).label == "straggler"
-    assert label([], polls, nodes=1).label == "unknown"

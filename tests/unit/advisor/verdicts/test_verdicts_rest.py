@@ -16,9 +16,7 @@ from skuwise.advisor.verdicts.features.soundness import CONTRADICTIONS, POWER, e
 from skuwise.advisor.verdicts.features.utilization import measures
 from skuwise.advisor.verdicts.judge import judge
 from skuwise.advisor.verdicts.workloads.sku_lookup import index_gpus
-from skuwise.rules.base.errors import RulesError
 from skuwise.rules.catalog.loader import load_catalog
-from skuwise.rules.models.resting_power import load_resting_power
 from skuwise.tests.support.frame_builder import FREE, HELD, FrameBuilder
 from skuwise.tests.support.lightly_loaded import BOARDS, Way, drawn, one, rows
 from skuwise.tests.support.rulebooks import rulebook
@@ -83,24 +81,6 @@ def test_no_metric_that_is_replaced_makes_a_gpu_idle_that_worked(
     assert not after["free"].to_numpy(bool)[worked].any()
 
 
-@pytest.mark.parametrize("gone", [("p95",), ("p95", "max")])
-def test_bursts_that_a_mean_hides_are_work_though_nobody_told_the_percentile(gone: tuple[str, ...]) -> None:
-    """Replicas that answer probes: an hour's mean is 2 %, and a twentieth of its seconds worked (seed 9015 of
-    `benchmarks/evaluation/caution.py`, where removing the percentiles sold them)."""
-    b = FrameBuilder(hours=48)
-    b.node(gpus=2)
-    b.use({**HELD, "gpu_util": 0.02, "sm_active": 0.01}, gpu_util_p95=0.3, gpu_util_max=0.9, sm_active_p95=0.2,
-          sm_active_max=0.6)  # fmt: skip
-    b.use({**HELD, "gpu_util": 0.0005, "sm_active": 0.0}, uuid="GPU-n1-1", gpu_util_p95=0.0, gpu_util_max=0.4)
-    frame = b.frame()
-    assert measured(frame)["idle"].tolist() == [False] * 48 + [True] * 48
-    for name in gone:
-        nothing = {f"{metric}_{name}": np.nan for metric in ("gpu_util", "sm_active")}
-        frame = replace(frame, gpu=frame.gpu.assign(**nothing))
-    # A mean so low leaves no room for a percentile of work.
-    assert measured(frame)["idle"].tolist() == [False] * 48 + [True] * 48
-
-
 @pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.sku)
 def test_power_that_only_work_explains_is_a_fault_with_both_signals_named(board) -> None:
     way = Way(board, context=(board.low + board.high) / 2, busy=0.0)
@@ -142,20 +122,3 @@ def test_one_source_of_activity_alone_tells_no_rest_of_a_gpu_that_is_held() -> N
     idle = measured(b.frame())["idle"].to_numpy(bool)
     assert not idle[:48].any()
     assert idle[48:].all()
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("shares: {low: 0.4, high: 0.1, source: a, as_of: 2026-11-22}\ngpus: {}\n", "'low' is above 'high'"),
-        ("gpus: {}\n", "'shares' is missing"),
-        ("shares: {low: 0.1, high: 0.4, source: a, as_of: 2026-11-22}\ngpus: {T4: {watts: {low: 9, high: 20}}}\n",
-         "'basis' is missing"),
-        ("shares: {low: 0.1, high: 0.4, source: a, as_of: 2026-11-22}\ngpus: {}\nmore: 1\n", "unknown key 'more'"),
-    ],
-)  # fmt: skip
-def test_the_table_is_read_strictly(tmp_path, text: str, said: str) -> None:
-    file = tmp_path / "resting_power.yaml"
-    file.write_text(text)
-    with pytest.raises(RulesError, match=said):
-        load_resting_power(file)

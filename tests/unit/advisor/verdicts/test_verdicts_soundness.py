@@ -20,7 +20,6 @@ from skuwise.advisor.verdicts.features.soundness import (
     examine,
     sound,
 )
-from skuwise.agent.metrics import BIN_EDGES
 from skuwise.tests.support.frame_builder import DECODE, FREE, GIB, HELD, START, TRAINING, FrameBuilder
 
 BLANKS = [
@@ -71,33 +70,6 @@ def test_a_blank_in_any_unit_is_missing(blank: int, scale: float, training: Fram
     assert {d.metric for d in doubts} == metrics
     assert {d.code for d in doubts} <= {BLANK, BEYOND}
     assert [d.hours for d in doubts] == pytest.approx([48] * len(metrics))
-
-
-@pytest.mark.parametrize("link", ["pcie", "nvlink"])
-@pytest.mark.parametrize(("silent", "other"), [("tx", "rx"), ("rx", "tx")])
-def test_a_link_that_carries_nothing_one_way_beside_the_other_is_not_measured(
-    link: str, silent: str, other: str
-) -> None:
-    none = {f"{link}_{silent}_bytes_per_second_{one}": 0.0 for one in ("mean", "p95", "max")}
-    busy = {f"{link}_{other}_bytes_per_second_mean": 50e6}
-    clean, doubts = sound(put(built(TRAINING), **none, **busy))
-    assert clean.gpu[f"{link}_{silent}_bytes_per_second_mean"].isna().all()
-    assert clean.gpu[f"{link}_{other}_bytes_per_second_mean"].eq(50e6).all()
-    assert codes(doubts) == {(f"{link}_{silent}_bytes_per_second", STUCK)}
-    assert doubts[0].text.startswith({"pcie": "PCIe", "nvlink": "NVLink"}[link] + " traffic ")
-    quiet = put(built(TRAINING), **none, **dict.fromkeys(busy, 100000.0))
-    assert sound(quiet) == (quiet, ())
-
-
-def test_a_blank_takes_the_bins_and_percentiles_of_its_metric_along() -> None:
-    frame = built(TRAINING)
-    values = frame.gpu["dram_active_mean"].to_numpy(float).copy()
-    values[:5] = 2.0**63
-    clean, _ = sound(put(frame, dram_active_mean=values))
-    assert clean.gpu["dram_active_mean"].isna().sum() == clean.gpu["dram_active_p95"].isna().sum() == 5
-    assert clean.gpu["dram_active_bins"].isna().to_list() == [True] * 5 + [False] * 43
-    assert frame.gpu["dram_active_bins"].notna().all()
-    assert len(clean.gpu["tensor_active_bins"].iloc[0]) == len(BIN_EDGES)
 
 
 @pytest.mark.parametrize(

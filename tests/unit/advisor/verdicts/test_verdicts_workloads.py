@@ -11,7 +11,7 @@ from skuwise.advisor.core.unobservable import blind_nodes
 from skuwise.advisor.verdicts.accounting.gpu_hour_accounting import occupancy
 from skuwise.advisor.verdicts.workloads.attribution import attribute, overlaps
 from skuwise.advisor.verdicts.workloads.inventory import inventory_of
-from skuwise.tests.support.frame_builder import DECODE, FREE, HOUR, START, TRAINING, FrameBuilder
+from skuwise.tests.support.frame_builder import FREE, HOUR, START, TRAINING, FrameBuilder
 
 
 def _hours(table: pd.DataFrame, kind: str) -> float:
@@ -71,29 +71,6 @@ def test_two_workloads_at_the_same_time_are_shared_and_belong_to_neither() -> No
     assert all(session.shared for session in attribution.sessions)
 
 
-def test_a_brief_handover_is_not_sharing() -> None:
-    b = FrameBuilder(hours=4)
-    (uuid,) = b.node()
-    b.use(TRAINING)
-    b.work("a", [("n1", uuid)], start=0, end=2 + 60 / 3600)
-    b.work("b", [("n1", uuid)], start=2, end=4)
-    attribution = attribute(b.frame())
-    assert not any(session.shared for session in attribution.sessions)
-    assert _hours(_occupied(b), "shared") == 0
-
-
-def test_the_same_workload_seen_twice_counts_once() -> None:
-    b = FrameBuilder(hours=4)
-    (uuid,) = b.node()
-    b.use(TRAINING)
-    b.work("a", [("n1", uuid)], start=0, end=3)
-    b.work("a", [("n1", uuid)], start=1, end=4, basis="allocation")
-    (session,) = attribute(b.frame()).sessions
-    assert session.held_seconds == pytest.approx(4 * HOUR)
-    assert session.basis == "allocation"
-    assert not session.shared
-
-
 @pytest.mark.parametrize("gpu_count", [2, 3])
 def test_occupancy_sums_to_gpu_count_times_window(gpu_count: int) -> None:
     b = FrameBuilder(hours=20)
@@ -116,16 +93,6 @@ def test_hours_before_a_node_existed_are_no_money() -> None:
     table = _occupied(b)
     assert float(table["gpu_hours"].sum()) == pytest.approx(14.5)
     assert _hours(table, "unobserved") == pytest.approx(0.5)
-
-
-def test_held_but_idle_hours_keep_their_workload() -> None:
-    b = FrameBuilder(hours=4)
-    (uuid,) = b.node()
-    b.use(DECODE)
-    b.work("a", [("n1", uuid)])
-    table = _occupied(b, [False, True, True, False])
-    assert _hours(table, "allocated_idle") == pytest.approx(2)
-    assert set(table["workload_id"]) == {"a"}
 
 
 def test_restarts_of_a_run_make_one_chain_and_other_numbers_do_not() -> None:
