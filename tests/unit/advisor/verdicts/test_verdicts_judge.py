@@ -180,7 +180,7 @@ def test_a_silent_fabric_is_readable_and_bounded_from_above() -> None:
     assert fabric is not None
     assert fabric.readable
     assert fabric.util_p995 == pytest.approx(0.0005)
-    assert (fabric.ports_compute, fabric.ports_other) == (("mlx5_0/1",), ("eth0/1",))
+    assert fabric.ports_compute == ("mlx5_0/1",)
     assert fabric.last_active_ts is None
     assert fabric.hours == pytest.approx(48)
 
