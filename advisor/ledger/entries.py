@@ -10,9 +10,7 @@ from ..core.advice_types import Decision
 from ..moves.tracking.observation import PredictionSnapshot
 from .records import NO_FIGURES, EventFigures, Realised
 
-Act = Literal[
-    "proposed", "accepted", "snoozed", "dismissed", "done", "measured", "regressed", "trial", "tried", "expired"
-]
+Act = Literal["proposed", "accepted", "snoozed", "dismissed", "done", "measured", "regressed", "expired"]
 _Deciding = Literal["accepted", "snoozed", "dismissed", "done", "regressed"]
 _DECIDING: tuple[_Deciding, ...] = ("accepted", "snoozed", "dismissed", "done", "regressed")
 # Who adds what telemetry told, and not a person.
@@ -77,20 +75,6 @@ class LedgerEntry:
     def last(self, *acts: Act) -> LedgerEvent | None:
         """The newest event that is one of these; None: there is none."""
         return next((e for e in reversed(self.events) if e.act in acts), None)
-
-    @property
-    def open_trial(self) -> tuple[LedgerEvent, tuple[LedgerEvent, ...]] | None:
-        """How the trial that is under way began, and what telemetry told of it since, oldest first; None: no trial is
-        under way."""
-        told: list[LedgerEvent] = []
-        for event in reversed(self.events):
-            if event.act in ("tried", "done"):
-                return None
-            if event.act == "trial" and event.figures.progress is None:
-                return event, tuple(reversed(told))
-            if event.act == "trial":
-                told.append(event)
-        return None
 
     @property
     def realised(self) -> Realised | None:

@@ -52,7 +52,7 @@ def _outcome(entry: LedgerEntry, state: DecisionState) -> MoveOutcome:
     p, ground = entry.proposal, entry.proposal.ground
     measured = entry.realised if state != "accepted" else None
     accepted = entry.last("accepted")
-    last = next(e for e in reversed(entry.events) if e.act not in ("proposed", "expired", "trial"))
+    last = next(e for e in reversed(entry.events) if e.act not in ("proposed", "expired"))
     if measured is not None:
         missing = measured.saving_missing or measured.time_missing
     elif ground is None:

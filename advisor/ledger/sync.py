@@ -10,14 +10,12 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from ...rules.base.errors import NothingToDo, StoreError, UsageError
 from ...rules.base.sanitize import clean
 from ..core.advice_types import Advice, Configuration, Decision, Fleet, Interval, Recommendation, SavingsBaseline
 from ..core.formatting import price_note
-from ..core.frame import Frame
 from ..core.verdict_types import WorkloadVerdict
 from ..moves.predict.calibration import NO_SITE, MeasuredMove, Site, site_factor
 from ..moves.recommendation_kinds import KINDS
@@ -30,21 +28,16 @@ from ..moves.tracking.observation import (
     serves,
     source_words,
 )
-from ..telemetry.hourly_work import hours_of, pods_of, queue_told, requests_told
 from .entries import LedgerEntry, LedgerEvent, Proposal
 from .file.files import close_to_others
 from .file.paths import ledger_of, one_at_a_time, retire_ledger, retired_ledgers
 from .file.store import DamagedLedgerError, Ledger, Mailed
 from .guard import sqlite_text
 from .identity import belonging, is_foreign, is_part_of_same_server, is_same, names_of
-from .plan_beside import follow_plan, plan_beside
-from .plans.standing import PlanStanding
 from .realised_savings import LOAD_CHANGED
 from .transitions import ledger_events
 
 Say = Callable[[str], None]
-# Of each recommendation so many names of replicas are kept, each no longer than Kubernetes has them.
-_REPLICAS_MOST, _NAME_MOST = 64, 253
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,17 +111,12 @@ class LedgerSync:
         except StoreError:
             return NO_SITE
 
-    def note(self, advice: Advice, now: float, frame: Frame | None = None) -> None:
-        """Note what the advice proposes and what became of what stands there, and say so. `frame`: what it rests on;
-        None: trials, which need its hours, wait."""
+    def note(self, advice: Advice, now: float) -> None:
+        """Note what the advice proposes and what became of what stands there, and say so."""
         beside = replace(replace(self, say=_nothing).of(advice.fleet), say=self.say)
         if beside.path is None or not (advice.recommendations or beside.path.exists() or beside.old):
             return
-        seen = (
-            observation_of(advice, partial(hours_of, frame), queue_told(frame), requests_told(frame), pods_of(frame))
-            if frame is not None
-            else observation_of(advice)
-        )
+        seen = observation_of(advice)
         told: list[tuple[str, LedgerEvent]] = []
 
         def happened(entries: Iterable[LedgerEntry]) -> list[tuple[str, LedgerEvent]]:
@@ -137,33 +125,17 @@ class LedgerSync:
 
         try:
             ledger = beside.written(now)
-            new = ledger.propose(proposals(advice, seen), now, happened, fleet=advice.fleet)
+            new = ledger.propose(proposals(advice), now, happened, fleet=advice.fleet)
         except StoreError as error:
             self.say(f"not recorded in the ledger: {error}")
             return
         for id_, event in told:
-            if event.act in ("done", "regressed", "tried"):
+            if event.act in ("done", "regressed"):
                 self.say(f"{id_} is {event.act}: {clean(event.why or '')}")
-            elif event.figures.progress is not None:
-                self.say(f"{id_} is on trial: {clean(event.why or '')}")
         count = len(advice.recommendations)
         self.say(
             f"{count} {('recommendation' if count == 1 else 'recommendations')} recorded in {ledger.path} ({new} new)"
         )
-        follow_plan(ledger, advice, now, self.say)
-
-    def plan(self, advice: Advice, now: float) -> PlanStanding | None:
-        """Where the plan stands that the fleet follows, by the ledger and the advice's telemetry; None: none is
-        followed, or the ledger cannot be read, which is said."""
-        if self.path is None:
-            return None
-        try:
-            return plan_beside(Ledger(self.path), self.entries(), advice, now)
-        except NothingToDo:
-            return None
-        except StoreError as error:
-            self.say(f"no plan: {error}")
-            return None
 
     def written(self, now: float) -> Ledger:
         """The ledger to write to. That of a fleet is begun, with what older ledgers hold of it: the one for all fleets
@@ -278,9 +250,9 @@ def site_of(entries: Iterable[LedgerEntry], now: float) -> Site:
     return Site(factor, count, (predicted, measured), savings)
 
 
-def proposals(advice: Advice, seen: Observation | None = None) -> tuple[Proposal, ...]:
-    """What an advice recommends, as the ledger keeps it. `seen`: its telemetry, where more than the advice is known."""
-    seen = seen or observation_of(advice)
+def proposals(advice: Advice) -> tuple[Proposal, ...]:
+    """What an advice recommends, as the ledger keeps it."""
+    seen = observation_of(advice)
     workloads = {w.id: w for w in advice.workloads}
     nodes = {f.id: ", ".join(f.nodes) for f in advice.findings}
 
@@ -328,9 +300,6 @@ def _ground(advice: Advice, r: Recommendation, own: WorkloadVerdict | None, seen
         seen_until=seen.end,
         fleet=len(seen.nodes),
         address=_address(own) if own else None,
-        replicas=tuple(sqlite_text(seen.names(w)[0])[:_NAME_MOST] for w in now[:_REPLICAS_MOST]),
-        queue=any(w.id in seen.queues for w in now) if seen.queues is not None else None,
-        requests=any(w.id in seen.counting for w in now) if seen.counting is not None else None,
     )
 
 

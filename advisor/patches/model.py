@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-Target = Literal["kubernetes", "kueue", "slurm", "nvidia"]
+Target = Literal["kubernetes", "kueue", "slurm"]
 TARGETS: tuple[Target, ...] = get_args(Target)
 
 

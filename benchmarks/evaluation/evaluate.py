@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--power-caps", type=Path, metavar="FILE", help="judge power caps on this table, and nothing else"
     )
     parser.add_argument("--wrong", action="store_true", help="print every workload that is judged wrong")
-    parser.add_argument("--answers", type=Path, metavar="FILE", help="keep every answer as CSV, for sources.py to draw")
+    parser.add_argument("--answers", type=Path, metavar="FILE", help="keep every answer as CSV, for sources.py")
     parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args(argv)
     try:

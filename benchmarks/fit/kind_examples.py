@@ -19,9 +19,9 @@ from skuwise.advisor.advise import load_rulebook
 from skuwise.advisor.core.frame import Frame, Window
 from skuwise.advisor.core.histogram_array import BinsArray
 from skuwise.advisor.core.verdict_types import WorkloadVerdict
-from skuwise.advisor.simulate.simulator import SimulationReport, simulate
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.advisor.verdicts.judge import judge
+from skuwise.benchmarks.generators.first import SimulationReport, simulate
 
 from ..withheld import coarse, hidden
 

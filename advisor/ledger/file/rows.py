@@ -26,7 +26,6 @@ from ..guard import (
 )
 from ..identity import FLEETS_FORM, begin_fleets
 from ..records import NO_FIGURES, EventFigures, from_json, to_json
-from .plan_rows import PLANS_FORM, begin_plans
 
 APPLICATION_ID = 0x736B756C  # "skul"
 VERSION = 1004  # PRAGMA user_version: major x 1000 + minor; a minor step only adds
@@ -58,9 +57,8 @@ FORM = FileForm(
             "event": CellRule(int, optional=True),
         },
         **FLEETS_FORM,
-        **PLANS_FORM,
     },
-    later=frozenset({"mailed", *FLEETS_FORM, *PLANS_FORM}),
+    later=frozenset({"mailed", *FLEETS_FORM}),
     triggers={
         f"events_are_not_{past}": _ONLY_ADDED.format(verb=verb, past=past)
         for verb, past in (("UPDATE", "changed"), ("DELETE", "deleted"))
@@ -70,7 +68,6 @@ FORM = FileForm(
 
 # What minor version 1 added: columns of JSON (records.py), and the table of what was mailed. Version 2: whose it is.
 # Version 3: the week that a mail told of, and the newest event then, which no clock can move.
-# Version 4: plans that are followed.
 _SQL_KINDS = {str: "TEXT", float: "REAL", int: "INTEGER"}
 
 
@@ -82,7 +79,6 @@ def begin_tables(db: Database) -> None:
     )  # fmt: skip
     _begin_mailed(db)
     begin_fleets(db)
-    begin_plans(db)
     for verb, past in (("UPDATE", "changed"), ("DELETE", "deleted")):
         db.execute(_ONLY_ADDED.format(verb=verb, past=past))
     db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -99,7 +95,6 @@ def bring_up(db: Database) -> None:
             if column not in there:
                 db.execute(f"ALTER TABLE {table} ADD COLUMN {column} {_SQL_KINDS[kind]}")
     begin_fleets(db)
-    begin_plans(db)
     db.execute(f"PRAGMA user_version = {VERSION}")
 
 
@@ -108,9 +103,8 @@ def _begin_mailed(db: Database) -> None:
 
 
 def _keeps_its_ground(old: LedgerEntry, new: Proposal, now: float) -> bool:
-    """What was accepted or is on trial is measured against what was predicted then; what is blocked by now rests on
-    nothing new."""
-    decided = old.decision(now).state in ("accepted", "done") or old.open_trial is not None
+    """What was accepted is measured against what was predicted then; what is blocked by now rests on nothing new."""
+    decided = old.decision(now).state in ("accepted", "done")
     return new.ground is None or (decided and old.proposal.ground is not None)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import sqlite3
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -21,9 +21,7 @@ from ...core.advice_types import Fleet
 from ..entries import BY_ITSELF, LedgerEntry, LedgerEvent, Proposal
 from ..guard import UNREADABLE, Guarded, check_pages, guarded, reason
 from ..identity import KnownFleet, fleets_in, note_fleet
-from ..plans.records import KeptPlan, PlanEvent
 from .files import begin_file, check_place
-from .plan_rows import add_plan, add_plan_events, followed, followed_ids, read_plans
 from .rows import (
     APPLICATION_ID,
     CLOCK_DOUBT_SECONDS,
@@ -151,43 +149,6 @@ class Ledger:
         """Add an event to what was proposed before. Raises NothingToDo where there is no ledger, StoreError."""
         with self._writing(create=False) as (db, _):
             add_events(db, [(recommendation, event)])
-
-    def plans(self) -> tuple[KeptPlan, ...]:
-        """All plans that were ever kept, oldest first; none in a ledger of an older version. Raises NothingToDo,
-        StoreError."""
-        with self._reading() as file:
-            return read_plans(file)
-
-    def keep_plan(self, plan: KeptPlan, kept: PlanEvent, accepted: Mapping[str, LedgerEvent]) -> KeptPlan | None:
-        """Follow a plan from now on. `accepted`: recommendation -> the event that accepts it. Gives the plan that it
-        takes the place of; None: there was none. Raises NothingToDo where there is no ledger, StoreError."""
-        with self._writing(create=False) as (db, file):
-            before = followed(read_plans(file, strict=False), plan.fleet)
-            for old in followed_ids(file, plan.fleet):
-                add_plan_events(db, old, [PlanEvent("superseded", kept.at, kept.by, f"replaced by {plan.id}")])
-            add_plan(db, plan)
-            add_plan_events(db, plan.id, [kept])
-            add_events(db, accepted.items())
-            return before
-
-    def note_plan(self, fleet_key: str, happened: Callable[[KeptPlan], Sequence[PlanEvent]]) -> KeptPlan | None:
-        """Note what happened to the plan that a fleet follows; gives the plan with it. None: it follows none.
-        Raises NothingToDo, StoreError."""
-        plan = followed(self.plans(), fleet_key)
-        if plan is None or not happened(plan):
-            return plan
-        with self._writing(create=False) as (db, file):
-            plan = followed(read_plans(file), fleet_key)
-            if plan is None:
-                return None
-            events = happened(plan)
-            add_plan_events(db, plan.id, events)
-            return replace(plan, events=(*plan.events, *events))
-
-    def end_plan(self, plan: str, event: PlanEvent) -> None:
-        """Follow a plan no longer. Raises NothingToDo, StoreError."""
-        with self._writing(create=False) as (db, _):
-            add_plan_events(db, plan, [event])
 
     def note_mailed(
         self, recipient_key: str, ids: Collection[str], now: float, *, week_end: float | None = None

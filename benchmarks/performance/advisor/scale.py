@@ -18,13 +18,13 @@ import time
 from pathlib import Path
 
 import numpy as np
-from skuwise.advisor.simulate.base.fleet_plan import FleetPlan, PlannedNode
-from skuwise.advisor.simulate.base.skus import NODE_SKUS
-from skuwise.advisor.simulate.fleet_builder import Builder
-from skuwise.advisor.simulate.output.writer import write_node
-from skuwise.advisor.simulate.scenarios.catalog import plan
-from skuwise.advisor.simulate.simulator import MINUTES_SECONDS
+from skuwise.advisor.demo import MINUTES_SECONDS
+from skuwise.advisor.demo.fleet_builder import Builder
+from skuwise.advisor.demo.fleet_plan import FleetPlan, PlannedNode
+from skuwise.advisor.demo.skus import NODE_SKUS
+from skuwise.advisor.demo.writer import write_node
 from skuwise.agent.store.writing.writer import Writer
+from skuwise.benchmarks.generators.first import plan
 from skuwise.rules.catalog.loader import load_catalog
 
 UNTIL = 1_794_787_200.0  # 2026-11-16T00:00:00Z

@@ -17,7 +17,7 @@ from skuwise.__main__ import main
 from skuwise.advisor.billing.focus_rows import COLUMNS
 from skuwise.advisor.billing.showback_json import load_showback_schema
 from skuwise.advisor.core.timestamps import parse_moment
-from skuwise.advisor.simulate.simulator import simulate
+from skuwise.benchmarks.generators.first import simulate
 from skuwise.tests.support.fake_prometheus import DcgmServer, FakePrometheus
 
 pytestmark = pytest.mark.slow

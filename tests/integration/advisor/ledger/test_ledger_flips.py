@@ -14,20 +14,16 @@ from skuwise.__main__ import main
 from skuwise.advisor.core.advice_types import Fleet, Interval
 from skuwise.advisor.ledger.entries import LedgerEvent, Proposal
 from skuwise.advisor.ledger.file.store import Ledger
-from skuwise.advisor.ledger.identity import fleet_key
-from skuwise.advisor.ledger.plans.records import PlanEvent
-from skuwise.advisor.ledger.records import EventFigures, Realised, Trial
+from skuwise.advisor.ledger.records import EventFigures, Realised
 from skuwise.advisor.mail.delivery import send_waiting
 from skuwise.advisor.mail.outbox import Outbox
 from skuwise.advisor.mail.parcel import Parcel
 from skuwise.rules.base.errors import SkuwiseError
 from skuwise.tests.support.fake_clocks import DAY, NOW, Machine, Server
-from skuwise.tests.support.kept_plans import plan
 
 IDS = tuple(f"r-{number:012x}" for number in range(6))
 FLEET = Fleet("f", False, (), frozenset({"c"}), {"GPU-1": "n"}, frozenset({"n"}), frozenset({"fleet.db"}), "", {},
               NOW - DAY, NOW)  # fmt: skip
-EMPTIED = [PlanEvent("empty", NOW, "skuwise", None, None, "n2", NOW, NOW)]
 
 
 def _ledger(path: Path) -> Ledger:
@@ -40,11 +36,7 @@ def _ledger(path: Path) -> Ledger:
     found.add(IDS[0], LedgerEvent("accepted", NOW, "ann"))
     found.add(IDS[1], LedgerEvent("snoozed", NOW, "ann", NOW + 9 * DAY))
     found.add(IDS[2], LedgerEvent("done", NOW, "skuwise", figures=EventFigures(realised=told)))
-    found.add(IDS[3], LedgerEvent("trial", NOW, "bob", figures=EventFigures(trial=Trial("chat-1"))))
     found.note_mailed("team a", IDS[:3], NOW)
-    kept = plan(fleet=fleet_key(FLEET), kept_at=NOW)
-    found.keep_plan(kept, PlanEvent("kept", NOW, "ann"), {})
-    found.note_plan(kept.fleet, lambda p: EMPTIED)
     return found
 
 
@@ -76,8 +68,7 @@ def flip_ledgers(folder: Path, files: int, capsys: pytest.CaptureFixture[str]) -
         _flip(rng, folder / "whole.db", path)
         for arguments in (
             ["list", "--all"], ["list", "--format", "json"], ["show", rng.choice(IDS)], ["accept", rng.choice(IDS)],
-            ["snooze", rng.choice(IDS), "--until", "2099-01-01"], ["trial", rng.choice(IDS)], ["plan", "--all"],
-            ["plan", "--format", "json"], ["plan", "--drop", "--why", "enough"],
+            ["snooze", rng.choice(IDS), "--until", "2099-01-01"],
         ):  # fmt: skip
             main(["ledger", *arguments, "--ledger", str(path)])
             told = capsys.readouterr().err
@@ -85,8 +76,7 @@ def flip_ledgers(folder: Path, files: int, capsys: pytest.CaptureFixture[str]) -
         ledger = Ledger(path)
         for call in (
             ledger.entries, ledger.fleets, ledger.mailed, ledger.recover, partial(ledger.mailed_since, "team a", 0.0),
-            partial(ledger.propose, [], NOW + 40 * DAY, fleet=FLEET), ledger.plans,
-            partial(ledger.note_plan, fleet_key(FLEET), lambda p: EMPTIED),
+            partial(ledger.propose, [], NOW + 40 * DAY, fleet=FLEET),
         ):  # fmt: skip
             try:
                 call()

@@ -23,7 +23,6 @@ from skuwise.advisor.ledger.sync import LedgerSync, site_of
 from skuwise.advisor.moves.base.prediction import Prediction, Refusal
 from skuwise.advisor.moves.predict.calibration import NO_SITE, MeasuredMove, Site, site_factor
 from skuwise.advisor.moves.tracking.observation import observation_of
-from skuwise.rules.base.errors import UsageError
 from skuwise.tests.support.ledger_builders import DAY, L40S, MOVED, RATIO, SAVING, entry_of, fleet, ground, the_move
 from skuwise.tests.support.moves_builders import END, PLAIN, START
 
@@ -116,7 +115,7 @@ def test_a_move_that_is_undone_regresses_is_open_again_and_is_told_again(beside,
     ledger.note_mailed("team-a", [move.id, "r-other"], END + 7 * DAY)
     back = END + 8 * DAY
     beside.note(fleet(8.5, back=back), END + 8.5 * DAY)
-    assert entry_of(beside, move.id).decision(END + 8.5 * DAY).state == "done"  # half a day may be a trial
+    assert entry_of(beside, move.id).decision(END + 8.5 * DAY).state == "done"  # half a day may be an experiment
     assert ledger.mailed_since("team-a", END) == {move.id, "r-other"}
 
     now = END + 9.5 * DAY
@@ -183,28 +182,6 @@ def test_what_was_accepted_keeps_the_prediction_it_was_accepted_with(beside, fir
     entry = entry_of(beside, move.id)
     assert entry.last_proposed == END + DAY
     assert entry.proposal.ground == kept
-
-
-def test_the_command_begins_a_trial_and_shows_what_it_still_needs(beside, first, capsys) -> None:
-    move, path = the_move(first), str(beside.path)
-    told = {"engine_active": 0.4, "generated_tokens": 1e6}
-    busy = tuple(replace(w, features={**w.features, **told}) for w in first.workloads)
-    beside.note(replace(first, workloads=busy), END + 5)
-    Ledger(beside.path).add(move.id, LedgerEvent("accepted", END + 10, "ann"))  # it does not expire
-    assert main(["ledger", "trial", move.id, "--replica", "chat-7\x1b[31m", "--by", "ann", "--ledger", path]) == 0
-    told = capsys.readouterr().err
-    assert "\x1b" not in told
-    assert "warning: No replica is named chat-7" in told
-    assert "The comparison rests on GPU-seconds of work per token." in told
-    assert main(["ledger", "show", move.id, "--ledger", path]) == 0
-    shown = capsys.readouterr().out
-    assert "\x1b" not in shown
-    assert "It needs 24 h of replica chat-7" in " ".join(shown.split())
-    assert main(["ledger", "list", "--ledger", path]) == 0
-    assert "accepted, on trial" in capsys.readouterr().out
-    fewer = next(r for r in first.recommendations if r.action == "reduce-gpus")
-    assert main(["ledger", "trial", fewer.id, "--ledger", path]) == UsageError.exit_status
-    assert "a single replica cannot move first" in capsys.readouterr().err
 
 
 # ---- fed back

@@ -1,6 +1,6 @@
 # pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportOptionalOperand=false
 # pyright: reportOptionalSubscript=false, reportOperatorIssue=false, reportAttributeAccessIssue=false
-"""Where each kind of move stands by the telemetry, what it brought, and what a trial comes to."""
+"""Where each kind of move stands by the telemetry, and what it brought."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_job_is_measured_over_a_week_by_the_time_it_held_its_nodes() -> None:
     assert short.saving_missing == "a job needs at least a week of data"
 
 
-def test_a_trial_replica_is_between_and_moves_no_fleet() -> None:
+def test_one_moved_replica_is_between_and_moves_no_fleet() -> None:
     runs = [workload("chat", ("n1",)), workload("chat", ("p1",), id="w-p", node_sku=PLAIN, start=END - 3 * DAY)]
     stand = state_of("move-sku", ground(target=Configuration("H100-SXM5", PLAIN, 16)), seen(runs))
     assert stand.place == "between"
@@ -251,7 +251,7 @@ def test_a_fault_is_mended_when_it_is_found_no_more() -> None:
     assert state_of("fix-first", own, seen(runs), proposed=True).place == "source"
 
 
-# ---- time, load and the trial
+# ---- time and load
 
 
 def test_time_is_measured_by_the_tokens_of_a_service_and_the_steps_of_a_job() -> None:

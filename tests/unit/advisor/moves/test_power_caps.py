@@ -264,11 +264,3 @@ def test_a_table_with_nothing_to_predict_says_so(tmp_path, capsys):
     assert "nothing to predict" in capsys.readouterr().out
     assert power_caps.main(["--power-caps", str(tmp_path / "missing.csv")]) == 2
     assert "cannot be read" in capsys.readouterr().err
-
-
-def test_the_picture_is_drawn_and_the_same_lines_give_the_same_file(lines, tmp_path):
-    told = power_caps.predict_lines(lines[:200], MODEL)
-    for name in ("a.svg", "b.svg"):
-        power_caps.draw(told, tmp_path / name)
-    assert (tmp_path / "a.svg").read_text() == (tmp_path / "b.svg").read_text()
-    assert "predicted" in (tmp_path / "a.svg").read_text()

@@ -1,4 +1,4 @@
-"""Hostile names and texts: refused, or without effect in YAML, shell, systemd and Slurm."""
+"""Hostile names and texts: refused, or without effect in YAML, shell and Slurm."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from skuwise.advisor.moves.tracking.observation import WorkloadAddress
-from skuwise.advisor.patches.build import PATCHES, patch_for
+from skuwise.advisor.patches.build import patch_for
 from skuwise.advisor.patches.head import comment, head_of, readme, with_head
 from skuwise.advisor.patches.model import PatchSet, Target
 from skuwise.rules.base.errors import SkuwiseError
@@ -23,7 +23,6 @@ from skuwise.tests.support.patch_cases import (
     CLUSTER_QUEUE,
     DEPLOYMENT,
     JOB,
-    MIG_STATE,
     NODES,
     ONE_GPU_SCRIPT,
     PYTORCH_JOB,
@@ -99,7 +98,6 @@ def test_a_workload_of_a_hostile_name_is_refused_or_patched_by_its_manifest(name
         assert error.remedy
 
 
-@settings(max_examples=30)
 @given(HOSTILE)
 def test_hostile_values_of_a_manifest_stay_values(value: str) -> None:
     if any(0xD800 <= ord(c) < 0xE000 for c in value):
@@ -121,7 +119,7 @@ def test_hostile_names_of_nodes_partitions_and_features_are_refused(name: str) -
     cases: tuple[tuple[str, Target, str | None, dict[str, Any]], ...] = (
         ("move-sku", "slurm", BATCH_SCRIPT, {"partition": name}),
         ("move-sku", "slurm", BATCH_SCRIPT, {"feature": name}),
-        ("consolidate", "slurm", None, {"nodes": (name,)}), ("consolidate", "kubernetes", None, {"nodes": (name,)}),
+        ("consolidate", "kubernetes", None, {"nodes": (name,)}),
         ("move-sku", "kueue", CLUSTER_QUEUE, {"target_flavor": name}),
     )  # fmt: skip
     for action, target, manifest, asked in cases:
@@ -133,18 +131,6 @@ def test_hostile_names_of_nodes_partitions_and_features_are_refused(name: str) -
             continue
         assert name.isascii() and not set(name) & set(" \n\r\t'\"\\;&|$`#*=\0")
         assert any(name in text for text in texts(made))
-
-
-@given(HOSTILE)
-def test_nodes_of_a_hostile_name_in_the_ledger_get_no_patch_of_slurm(name: str) -> None:
-    entry = accepted("mig-slice", nodes=(name,))
-    try:
-        made = patch_for(subject("mig-slice", ("slurm.conf", f"NodeName={name} Gres=gpu:8\n"), entry=entry), "slurm")
-        assert all(part.patch.text.count("\n") < 12 for part in made.parts)
-    except SkuwiseError as error:
-        assert error.remedy
-    notes = patch_for(subject("mig-slice", entry=entry), "nvidia")
-    assert yaml.safe_load(notes.parts[0].patch.text)["version"] == "v1"
 
 
 @pytest.mark.parametrize("name", ["a b.sh", "$(id).sh", "-R", "x\ny.sh", "..", "'.sh"])
@@ -166,16 +152,15 @@ def parts_of(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 MALFORMED: tuple[tuple[str, Target, str, dict[str, Any]], ...] = (
-    *((action, "kubernetes", sized(text, 2, 8), {"image": "a/b:1"})
+    *((action, "kubernetes", sized(text, 2, 8), {})
       for text in (DEPLOYMENT, STATEFUL_SET, JOB, PYTORCH_JOB)
-      for action in ("move-sku", "reduce-gpus", "rest-clocks", "release", "schedule-off")),
+      for action in ("move-sku", "reduce-gpus", "rest-clocks", "release")),
     *((action, "kueue", CLUSTER_QUEUE, {}) for action in ("move-sku", "reduce-gpus", "mig-slice")),
-    ("consolidate", "kubernetes", NODES, {}), ("mig-slice", "nvidia", MIG_STATE, {"devices": (2,)}),
+    ("consolidate", "kubernetes", NODES, {}),
 )  # fmt: skip
 JUNK: tuple[Any, ...] = (["x"], "x", "", 5, -1, True, 1.5, {"a": 1}, None, [], {}, [None], [[1]], [{}], "9" * 30)
 
 
-@settings(max_examples=150)
 @given(st.data())
 def test_manifests_with_a_value_of_another_form_are_patched_or_refused(data: st.DataObject) -> None:
     action, target, text, asked = data.draw(st.sampled_from(MALFORMED))
@@ -189,13 +174,3 @@ def test_manifests_with_a_value_of_another_form_are_patched_or_refused(data: st.
         assert patch_for(subject(action, ("m.yaml", json.dumps(value)), **asked), target).parts
     except SkuwiseError as error:
         assert error.remedy
-
-
-def test_every_action_has_its_targets() -> None:
-    assert {action: sorted(targets) for action, targets in PATCHES.items()} == {
-        "move-sku": ["kubernetes", "kueue", "slurm"], "swap-placement": ["kubernetes", "slurm"],
-        "reduce-gpus": ["kubernetes", "kueue", "slurm"], "mig-slice": ["kubernetes", "kueue", "nvidia", "slurm"],
-        "release": ["kubernetes", "kueue", "slurm"], "consolidate": ["kubernetes", "kueue", "slurm"],
-        "schedule-off": ["kubernetes"], "rest-clocks": ["kubernetes", "slurm"], "lower-clock": ["nvidia", "slurm"],
-        "power-cap": ["nvidia"],
-    }  # fmt: skip

@@ -149,7 +149,6 @@ def test_the_manifest_of_another_workload_is_taken_only_by_its_name(name: str, n
     assert f"'{namespace}/{name}'" in error.message and "--name" in error.remedy
     (part,) = patch_of("release", "kubernetes", ("m.yaml", other), name=name).parts
     assert part.about == f"Deployment {name}"
-    refused("schedule-off", other, image="example.org/kubectl:1")
 
 
 def test_a_manifest_without_a_namespace_and_an_older_ledger_are_taken() -> None:
