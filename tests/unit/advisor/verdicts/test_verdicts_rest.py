@@ -81,41 +81,6 @@ def test_no_metric_that_is_replaced_makes_a_gpu_idle_that_worked(
     assert not after["free"].to_numpy(bool)[worked].any()
 
 
-<<<<<<< HEAD
-=======
-@settings(deadline=None, max_examples=examples(12))
-@given(WAYS, st.lists(st.sampled_from(METRICS), unique=True, max_size=3), st.sampled_from(["blank", "gone"]))
-@example((211, drawn(np.random.default_rng(211), "light")), ["dram_active"], "blank")  # a trace that memory alone shows
-@example((144, drawn(np.random.default_rng(144), "light")), ["gpu_util"], "blank")  # bursts that the engine alone shows
-def test_less_data_never_makes_a_row_idle(drawn_way: tuple[int, Way], gone: list[str], how: str) -> None:
-    seed, way = drawn_way
-    frame = one(way, seed)
-    before = measured(frame)["idle"].to_numpy(bool)
-    for metric in gone:
-        frame = replaced(frame, metric, how)
-    after = measured(frame)["idle"].to_numpy(bool)
-    assert not (after & ~before).any()
-
-
-@pytest.mark.parametrize("gone", [("p95",), ("p95", "max")])
-def test_bursts_that_a_mean_hides_are_work_though_nobody_told_the_percentile(gone: tuple[str, ...]) -> None:
-    """Replicas that answer probes: an hour's mean is 2 %, and a twentieth of its seconds worked and
-    without the percentiles they were sold once."""
-    b = FrameBuilder(hours=48)
-    b.node(gpus=2)
-    b.use({**HELD, "gpu_util": 0.02, "sm_active": 0.01}, gpu_util_p95=0.3, gpu_util_max=0.9, sm_active_p95=0.2,
-          sm_active_max=0.6)  # fmt: skip
-    b.use({**HELD, "gpu_util": 0.0005, "sm_active": 0.0}, uuid="GPU-n1-1", gpu_util_p95=0.0, gpu_util_max=0.4)
-    frame = b.frame()
-    assert measured(frame)["idle"].tolist() == [False] * 48 + [True] * 48
-    for name in gone:
-        nothing = {f"{metric}_{name}": np.nan for metric in ("gpu_util", "sm_active")}
-        frame = replace(frame, gpu=frame.gpu.assign(**nothing))
-    # A mean so low leaves no room for a percentile of work.
-    assert measured(frame)["idle"].tolist() == [False] * 48 + [True] * 48
-
-
->>>>>>> main
 @pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.sku)
 def test_power_that_only_work_explains_is_a_fault_with_both_signals_named(board) -> None:
     way = Way(board, context=(board.low + board.high) / 2, busy=0.0)
