@@ -347,7 +347,7 @@ READERS = (
     Reader("kubectl", _pods, _read_pods, (b'"kind":"Pod"', b'"items":', b'"metadata":null')),
     Reader("slurm.conf", _text(_SLURM), lambda f, d: read_gres(_written(f, "etc/slurm.conf", d).parent, "gpu01"),
            (b"NodeName=gpu[01-999999999]", b"Include /etc/passwd", b"Gres=gpu:9999999999", b"\\\n")),
-    Reader("gres.conf", _text(_GRES), _read_gres, (b"File=/dev/nvidia[0-99999999]", b"Count=4K")),
+    Reader("gres.conf", _text(_GRES), _read_gres, (b"File=/dev/nvidia[0-99999999]", b"Count=4K"), texts=False),
     Reader("job file", _text(_JOB), lambda _, d: parse_job_file(d, "22"), (b"gpus=0-9999", b"complete=1\n")),
     Reader("host list", _text("gpu[01-04,07],login1,a[1-2]b[3-4]"), lambda _, d: expand(d.decode("utf-8", "replace")),
            (b"[1-2]", b"n[1-65536]", b"n[9-1]"), texts=False),
