@@ -72,9 +72,7 @@ def judge_rows(measured: MeasuredRows, book: Rulebook, between: Callable[[], Non
     # Where no count is known, nothing can be listed as not observed.
     notes.extend(
         CodedText(
-            "gpus-cannot-be-read",
-            f"GPUs of {node} cannot be read: {why.words}",
-            {"node": node, "because": why.reason},
+            "gpus-cannot-be-read", f"GPUs of {node} cannot be read: {why.words}", {"node": node, "because": why.reason}
         )
         for node, why in sorted(measured.blind.items())
         if node in inventory.nodes and inventory.nodes[node].gpu_count == 0

@@ -12,7 +12,6 @@ from typing import get_args
 
 import pytest
 from skuwise.agent.model import Tick
-from skuwise.benchmarks.evaluation.recordings import TRUTH, Label, Made, read_recording, write_recording
 from skuwise.benchmarks.performance.agent.impact import Mode, TimedRun, run_rounds, timed_run
 from skuwise.rules.base.errors import NothingToDo, SourceError
 from skuwise.rules.catalog.gpu_files import load_gpus
@@ -23,6 +22,7 @@ from skuwise.tests.hardware.export import export_window
 from skuwise.tests.hardware.findings import Findings
 from skuwise.tests.hardware.nvml_device import PowerLog, no_gpu_reason
 from skuwise.tests.hardware.observe import run_work
+from skuwise.tests.hardware.recordings import TRUTH, Label, Made, read_recording, write_recording
 from skuwise.tests.nvmlstub import stub_env
 
 SCRIPTS = Path(__file__).parent

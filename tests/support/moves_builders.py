@@ -34,7 +34,7 @@ def catalog() -> Catalog:
 
 def fabric(**changes) -> FabricFacts:
     values = {
-        "ports_compute": tuple(f"mlx5_{i}/1" for i in range(8)), "ports_other": (), "readable": True, "reason": None,
+        "ports_compute": tuple(f"mlx5_{i}/1" for i in range(8)), "readable": True, "reason": None,
         "util_p995": 0.0005, "util_max": 0.0, "hours": 336.0, "last_active_ts": None,
         "line_rate_bytes_per_second": 8 * 50e9, "link_layer": "InfiniBand", "hours_known": 336.0,
     }  # fmt: skip
@@ -92,7 +92,7 @@ def bare(name: str, index: int = 0, **changes) -> BareGpu:
     values = {
         "node": name, "gpu_uuid": f"GPU-{name}-{index}", "gpu_sku": "H100-SXM5", "hours": 336.0, "idle_hours": 336.0,
         "engine_mean": 0.0, "engine_max": 0.0, "dram_mean": 0.0, "power_mean_watts": 70.0, "idle_power_watts": 69.0,
-        "mem_used_ratio": 0.0, "first_ts": START, "last_ts": END,
+        "first_ts": START, "last_ts": END,
     }  # fmt: skip
     return BareGpu(**{**values, **changes})
 

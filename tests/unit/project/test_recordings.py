@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from skuwise.agent.model import Absence, FabricPort, Gpu, Node, Tick
 from skuwise.agent.store.writing.writer import Writer
-from skuwise.benchmarks.evaluation.recordings import (
+from skuwise.rules.base.errors import SourceError
+from skuwise.tests.hardware.export import export_window
+from skuwise.tests.hardware.recordings import (
     Label,
     Made,
     RecordedAbsence,
@@ -20,8 +22,6 @@ from skuwise.benchmarks.evaluation.recordings import (
     read_recording,
     write_recording,
 )
-from skuwise.rules.base.errors import SourceError
-from skuwise.tests.hardware.export import export_window
 
 START = 1_780_000_000.0
 LABEL, MADE = Label("training", "compute", "a made-up example"), Made("simulated", "this test", "2026-01-02T03:04:05Z")
