@@ -84,7 +84,7 @@ def test_nodes_that_were_there_for_hours_cost_these_hours_and_are_named() -> Non
     assert set(str(note.fields["nodes"]).split(", ")) == names
 
 
-@pytest.mark.parametrize("number", range(40))
+@pytest.mark.parametrize("number", range(12))
 def test_whatever_the_fleet_the_parts_sum_to_price_times_hours(number, seed_of) -> None:
     frame, prices = random_fleet(seed_of(number))
     showback = split(frame, *prices)
@@ -105,7 +105,7 @@ def test_whatever_the_fleet_the_parts_sum_to_price_times_hours(number, seed_of) 
             assert of_day == pytest.approx(node.gpu_count * (end - start) / 3600, rel=1e-3, abs=1e-5)
 
 
-@pytest.mark.parametrize("number", range(12))
+@pytest.mark.parametrize("number", range(5))
 def test_whatever_the_fleet_it_agrees_with_the_reconciliation_of_the_advice(number, seed_of) -> None:
     frame, prices = random_fleet(seed_of(100 + number))
     book = rulebook(prices=prices)
@@ -134,17 +134,6 @@ def test_whatever_the_fleet_it_agrees_with_the_reconciliation_of_the_advice(numb
     assert gpu_hours("held-idle") == pytest.approx(hours.allocated_idle, abs=1e-4)
     assert gpu_hours("shared-pool") == pytest.approx(hours.shared, abs=1e-4)
     assert gpu_hours("unobserved") == pytest.approx(hours.unobserved, abs=1e-4)
-
-
-@pytest.mark.slow
-def test_random_fleets_hold_what_the_properties_are_about(seed_of) -> None:
-    seen: set[str] = set()
-    for number in range(40):
-        frame, prices = random_fleet(seed_of(number))
-        showback = split(frame, *prices)
-        seen |= {row.category for row in showback.rows}
-        seen |= {"no price" for node in showback.nodes if node.price is None}
-    assert seen >= {"used", "held-idle", "fabric-premium", "shared-pool", "unallocated", "unobserved", "no price"}
 
 
 @pytest.mark.parametrize(("util", "used"), [(0.4, True), (0.0, False), (None, None)])
