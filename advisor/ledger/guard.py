@@ -45,9 +45,9 @@ _MOST_WHOLE = 2**53
 
 @dataclass(frozen=True, slots=True)
 class CellRule:
-    """What a cell of a column may be. `optional`: it may be NULL, or the column may not be there yet (an older
-    version's file); `words`: the only texts there are; `least` and `most` bound a number. `read` makes a value of the
-    JSON that it holds, or raises ValueError."""
+    """What a cell of a column may be. `optional`: it may be NULL, or the column may not be there (a minor version added
+    it); `words`: the only texts there are; `least` and `most` bound a number. `read` makes a value of the JSON that it
+    holds, or raises ValueError."""
 
     kind: type
     optional: bool = False

@@ -75,7 +75,7 @@ def flip_ledgers(folder: Path, files: int, capsys: pytest.CaptureFixture[str]) -
             assert "unexpected" not in told and told.replace("\n", "").isprintable(), path
         ledger = Ledger(path)
         for call in (
-            ledger.entries, ledger.fleets, ledger.mailed, ledger.recover, partial(ledger.mailed_since, "team a", 0.0),
+            ledger.entries, ledger.fleets, ledger.recover, partial(ledger.mailed_since, "team a", 0.0),
             partial(ledger.propose, [], NOW + 40 * DAY, fleet=FLEET),
         ):  # fmt: skip
             try:

@@ -81,9 +81,9 @@ def test_a_lock_that_is_a_link_costs_its_target_nothing(tmp_path: Path, outbox: 
     (tmp_path / "outbox.db.lock").symlink_to(target)
     with pytest.raises(StoreError, match=r"its lock file outbox\.db\.lock is a link"), outbox.sending():
         pass
-    home = tmp_path / "state" / "ledger.db"
-    (home.parent / "ledgers").mkdir(parents=True)
-    (home.parent / "ledgers" / ".lock").symlink_to(target)
+    home = tmp_path / "state" / "ledgers"
+    home.mkdir(parents=True)
+    (home / ".lock").symlink_to(target)
     with pytest.raises(StoreError, match="is a link"), one_at_a_time(home):
         pass
     assert target.read_text() == "all that I have"
@@ -172,15 +172,7 @@ def test_a_ledger_is_its_owners_alone_unless_a_group_shares_its_folder(tmp_path:
         shared.chmod(0o2770)
         Ledger(shared / "ledger.db").propose([MOVE], NOW)
         assert mode(shared / "ledger.db") == 0o660
-        # What an older version made of a fleet's own is closed; what is named is left as it is set.
-        home = tmp_path / "state" / "ledger.db"
-        beside = LedgerSync(None, False, lambda _: None, home).of(FLEET)
-        beside.written(NOW)
-        assert beside.path is not None
-        for bits, closed in ((0o644, 0o600), (0o664, 0o664), (0o660, 0o660)):
-            beside.path.chmod(bits)
-            beside.written(NOW)
-            assert mode(beside.path) == closed
+        # What is named is left as it is set.
         (tmp_path / "ledger.db").chmod(0o644)
         Ledger(tmp_path / "ledger.db").propose([MOVE], NOW)
         assert mode(tmp_path / "ledger.db") == 0o644
@@ -357,7 +349,9 @@ def test_a_cell_of_the_ledger_that_we_never_wrote_is_told_by_every_command(
         told = capsys.readouterr().err
         assert status == (0 if table == "mailed" else 1) and "unexpected" not in told
     with pytest.raises(DamagedLedgerError):
-        ledger.mailed() if table == "mailed" else ledger.fleets() if "fleet" in table else ledger.entries()
+        ledger.mailed_since(
+            "team a", 0.0
+        ) if table == "mailed" else ledger.fleets() if "fleet" in table else ledger.entries()
 
 
 # ---- a full disk, and two at once
@@ -426,7 +420,7 @@ def _advise(home: Path, who: str, tell: multiprocessing.Queue[object]) -> None:
     try:
         for n in range(6):
             beside = LedgerSync(None, False, said.append, home).of(FLEET)
-            ledger = beside.written(NOW)
+            ledger = beside.written()
             ledger.propose([MOVE, replace(MOVE, id=f"r-{who}-{n}")], NOW + n, fleet=FLEET)
             beside.decisions(NOW)
             ledger.add(MOVE.id, LedgerEvent("accepted", NOW + n, who))
@@ -437,7 +431,7 @@ def _advise(home: Path, who: str, tell: multiprocessing.Queue[object]) -> None:
 
 @pytest.mark.slow
 def test_several_advisors_begin_one_ledger_and_lose_nothing(tmp_path: Path) -> None:
-    home, spawn = tmp_path / "state" / "ledger.db", multiprocessing.get_context("spawn")
+    home, spawn = tmp_path / "state" / "ledgers", multiprocessing.get_context("spawn")
     tell = spawn.Queue()
     names = ("ann", "bob", "eve")
     children = [spawn.Process(target=_advise, args=(home, who, tell)) for who in names]
@@ -446,7 +440,7 @@ def test_several_advisors_begin_one_ledger_and_lose_nothing(tmp_path: Path) -> N
     assert [tell.get(timeout=120) for _ in children] == [[], [], []]
     for child in children:
         child.join(60)
-    (path,) = (home.parent / "ledgers").glob("*.db")
+    (path,) = home.glob("*.db")
     entries = {entry.proposal.id: entry for entry in Ledger(path).entries()}
     assert len(entries) == 1 + 3 * 6
     assert all([e.act for e in entry.events].count("proposed") == 1 for entry in entries.values())

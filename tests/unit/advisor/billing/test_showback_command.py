@@ -63,14 +63,12 @@ def test_the_csv_is_a_bill_that_prices_import_reads(founding: Path, tmp_path: Pa
     assert str(RATE) in capsys.readouterr().out
 
 
-def test_a_price_and_an_account_that_are_typed_and_teams_of_a_file(founding: Path, tmp_path: Path, capsys) -> None:  # noqa: F811
-    teams = tmp_path / "teams.toml"
-    teams.write_text('[teams.everybody]\nnamespace = ["*"]\naccount = ["*"]\n', "utf-8")
-    options = ["--gpu-hour-usd", "H100-SXM5=2.5", "--billing-account", "=1+1", "--teams", str(teams)]
+def test_a_price_and_an_account_that_are_typed(founding: Path, tmp_path: Path, capsys) -> None:  # noqa: F811
+    options = ["--gpu-hour-usd", "H100-SXM5=2.5", "--billing-account", "=1+1"]
     rows = pd.read_csv(written(founding, tmp_path / "a.csv", "csv", *options))
     h100 = rows[rows["x_GpuSku"] == "H100-SXM5"]
     assert set(h100["ContractedUnitPrice"]) == {20.0} and set(h100["x_PriceBasis"]) == {"negotiated"}
-    assert set(rows["BillingAccountId"]) == {"'=1+1"} and set(rows["x_Team"].dropna()) == {"everybody"}
+    assert set(rows["BillingAccountId"]) == {"'=1+1"}
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +17,7 @@ import pytest
 from skuwise.__main__ import main
 from skuwise.advisor.core.advice_types import Advice, Configuration, Decision, Interval, Recommendation
 from skuwise.advisor.ledger.entries import EXPIRES_AFTER_SECONDS, LedgerEvent, Proposal, decision_from
-from skuwise.advisor.ledger.file.paths import default_ledger_path
+from skuwise.advisor.ledger.file.paths import default_ledgers
 from skuwise.advisor.ledger.file.store import APPLICATION_ID, Ledger
 from skuwise.advisor.ledger.sync import LedgerSync, proposals
 from skuwise.advisor.moves.context.move_context import DrawnRecommendation
@@ -143,9 +143,12 @@ def damage(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:4096] + b"\xff" * 8192)
 
 
-def newer(path: Path) -> None:
-    with closing(sqlite3.connect(path)) as db:
-        db.execute("PRAGMA user_version = 2003")
+def of_version(version: int) -> Callable[[Path], None]:
+    def spoil(path: Path) -> None:
+        with closing(sqlite3.connect(path)) as db:
+            db.execute(f"PRAGMA user_version = {version}")
+
+    return spoil
 
 
 def foreign(path: Path) -> None:
@@ -157,7 +160,8 @@ def foreign(path: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "said", "remedy"),
     [
-        (newer, "written by a newer skuwise \\(version 2.3\\); this version reads 1.x", "Update skuwise"),
+        (of_version(2003), "has version 2.3; this skuwise reads 1.x", "that wrote it"),
+        (of_version(3), "has version 0.3; this skuwise reads 1.x", "that wrote it"),
         (damage, "is damaged or not a database", "recover"),
         (foreign, "is a database, but not a ledger; it was not changed", "--ledger"),
         (lambda path: path.write_text("hello " * 999), "is damaged or not a database", "--ledger"),
@@ -265,10 +269,10 @@ def test_a_folder_made_for_a_ledger_is_its_users_own(tmp_path: Path) -> None:
 
 
 def test_the_default_place_follows_the_state_folder_of_the_user() -> None:
-    assert default_ledger_path({"XDG_STATE_HOME": "/s", "HOME": "/h"}) == Path("/s/skuwise/ledger.db")
+    assert default_ledgers({"XDG_STATE_HOME": "/s", "HOME": "/h"}) == Path("/s/skuwise/ledgers")
     for environment in ({"HOME": "/h"}, {"XDG_STATE_HOME": "not/absolute", "HOME": "/h"}):
-        assert default_ledger_path(environment) == Path("/h/.local/state/skuwise/ledger.db")
-    assert default_ledger_path({}) is None
+        assert default_ledgers(environment) == Path("/h/.local/state/skuwise/ledgers")
+    assert default_ledgers({}) is None
 
 
 # ---- beside advice

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from skuwise.advisor.core.advice_types import Fleet
 from skuwise.advisor.core.simulated_ids import gpu_uuid
-from skuwise.advisor.ledger.file.paths import ledger_of, retire_ledger, retired_ledgers
+from skuwise.advisor.ledger.file.paths import ledger_of
 from skuwise.advisor.ledger.file.store import Ledger
 from skuwise.advisor.ledger.identity import KnownFleet, file_stem, is_part_of_same_server, is_same
 from skuwise.advisor.telemetry.fleet_identity import fleet_of, matchers
@@ -93,7 +93,7 @@ def test_recognition_has_no_direction_and_never_joins_the_simulated_with_the_rea
 def test_what_is_recorded_is_read_back_and_only_grows(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "ledger.db")
     hostile = replace(EU, name="\x1b[31m'; DROP TABLE fleets; --", match=('a="\udcff"',))
-    assert ledger.adopt(hostile) == 0
+    ledger.begin(hostile)
     (told,) = ledger.fleets()
     assert told.members == EU.members and told.match == hostile.match and told.clusters == {"eu"}
     ledger.propose((), NOW, fleet=replace(hostile, members={"GPU-new": "n9"}, end=NOW - DAY))
@@ -102,22 +102,14 @@ def test_what_is_recorded_is_read_back_and_only_grows(tmp_path: Path) -> None:
 
 
 def test_of_several_that_share_gpus_the_one_with_most_is_taken(tmp_path: Path) -> None:
-    home = tmp_path / "ledger.db"
+    home = tmp_path / "ledgers"
     few, many = (replace(NAMELESS, members={f"GPU-{n}": "n0" for n in range(start, 32)}) for start in (30, 8))
     for fleet in (few, many):
-        path = home.with_name("ledgers") / f"{file_stem(fleet)}.db"
-        Ledger(path).adopt(fleet)
-    assert ledger_of(home, NAMELESS) == (home.with_name("ledgers") / f"{file_stem(many)}.db", ())
+        path = home / f"{file_stem(fleet)}.db"
+        Ledger(path).begin(fleet)
+    assert ledger_of(home, NAMELESS) == (home / f"{file_stem(many)}.db", ())
     part = replace(NAMELESS, match=('rack="1"',))
     assert ledger_of(home, part)[0].name == f"{file_stem(part)}.db"  # what was asked for is part of who it is
-
-
-def test_what_is_set_aside_never_takes_the_place_of_another_file(tmp_path: Path) -> None:
-    home = tmp_path / "ledger.db"
-    for text in ("one", "two", "three"):
-        home.write_text(text)
-        retire_ledger(home, NOW)
-    assert sorted(path.read_text() for path in retired_ledgers(home)) == ["one", "three", "two"] and not home.exists()
 
 
 def test_matchers_mean_the_same_in_any_order_and_spelling() -> None:
