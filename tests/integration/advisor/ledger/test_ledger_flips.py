@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -122,12 +121,3 @@ def test_a_few_flips(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     (tmp_path / "b").mkdir()
     flip_ledgers(tmp_path / "a", 8, capsys)
     flip_outboxes(tmp_path / "b", 20)
-
-
-@pytest.mark.slow
-def test_many_flips(tmp_path: Path, capsys: pytest.CaptureFixture[str], seed_of: Callable[[int], int]) -> None:
-    seed = random.Random(seed_of(200)).randrange(150, 250)  # how many, and which
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
-    flip_ledgers(tmp_path / "a", seed, capsys)
-    flip_outboxes(tmp_path / "b", seed)

@@ -4,29 +4,22 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import sqlite3
-import types
-from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args, get_origin, get_type_hints
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from skuwise.advisor.core.advice_types import Interval
 from skuwise.advisor.ledger.entries import LedgerEvent, Proposal, decision_from
 from skuwise.advisor.ledger.file.store import Ledger
-from skuwise.advisor.ledger.records import EventFigures, from_json, to_json
+from skuwise.advisor.ledger.records import from_json, to_json
 from skuwise.advisor.ledger.sync import proposals
-from skuwise.advisor.moves.tracking.observation import Measure, PredictionSnapshot
+from skuwise.advisor.moves.tracking.observation import Measure
 from skuwise.rules.base.errors import StoreError
 from skuwise.tests.support.ledger_builders import DAY, fleet, ground, the_move
 from skuwise.tests.support.moves_builders import END
-from skuwise.tests.support.seeds import examples
 
 MOVE = Proposal(
     "r-1", "move-sku", "chat", "a", "b", 10.0, 0.0, "cash-now", "low", False, "t", "fleet.db", ground()
@@ -48,32 +41,6 @@ MOVE = Proposal(
 )
 def test_what_telemetry_tells_is_a_state_like_a_decision(acts, after_days, state) -> None:
     assert decision_from([LedgerEvent(act, END, "skuwise") for act in acts], END, END + after_days * DAY).state == state
-
-
-def any_of(kind, name: str = "") -> st.SearchStrategy:
-    """Values of a type whose numbers can be; `name`: of the field."""
-    if kind is float:
-        return st.floats(0, 2.5e11) if name in ("since", "until", "seen_until", "due") else st.floats(-1e300, 1e300)
-    if kind is int:
-        return st.integers(0, 2**53)  # every whole number is a count
-    if types.NoneType in get_args(kind):
-        return st.none() | any_of(next(one for one in get_args(kind) if one is not types.NoneType), name)
-    if get_origin(kind) is Mapping:
-        return st.dictionaries(st.text(max_size=9), any_of(float), max_size=3)
-    if get_origin(kind) is tuple:
-        inner = get_args(kind)
-        if inner[-1] is Ellipsis:
-            return st.lists(any_of(inner[0]), max_size=3).map(tuple)
-        return st.tuples(*(any_of(one) for one in inner))
-    if dataclasses.is_dataclass(kind):
-        return st.builds(kind, **{name: any_of(hint, name) for name, hint in get_type_hints(kind).items()})
-    return st.from_type(kind)
-
-
-@given(any_of(PredictionSnapshot) | any_of(EventFigures))
-@settings(max_examples=examples(60))
-def test_what_is_kept_comes_back_as_it_was(value: PredictionSnapshot | EventFigures) -> None:
-    assert from_json(type(value), to_json(value)) == value
 
 
 def test_what_is_no_number_is_kept_as_missing() -> None:

@@ -74,8 +74,3 @@ def test_tokens_idle_hours_and_phases_of_a_workload():
     (one,) = advice_of(drawing(held, 100.0)).workloads
     assert one.energy.idle_kwh == pytest.approx(8 * 24 * 0.1)
     assert {p.phase for p in one.energy.phases} == {"idle", "decode"} and one.energy.joules_per_token is None
-
-
-def test_a_site_without_a_price_keeps_its_carbon():
-    e = advice_of(founding(), energy=replace(SITE, usd_per_kwh=None, pue=None)).summary.energy
-    assert e.usd is None and e.co2_kg == pytest.approx(KWH * 0.4)

@@ -4,12 +4,10 @@
 import math
 
 import pytest
-from skuwise.advisor.moves.base.sustained_rates import rates_of
-from skuwise.advisor.moves.predict.sku_comparison import compare, group_of
+from skuwise.advisor.moves.predict.sku_comparison import compare
 from skuwise.advisor.moves.predict.typical_work import Question, batch_on, parts_of
-from skuwise.rules.base.errors import RulesError
 from skuwise.rules.catalog.loader import load_catalog
-from skuwise.rules.models.move_model import load_move_model, load_profiles, read_move_model
+from skuwise.rules.models.move_model import load_move_model
 
 CATALOG = load_catalog()
 MODEL = load_move_model()
@@ -76,19 +74,6 @@ def test_the_time_of_a_token_is_the_measured_one_within_a_third(gpu, more, milli
     assert parts is not None
     token = sum(parts.values()) * more["batch"] / question.generated
     assert token * 1e3 == pytest.approx(milliseconds, rel=1 / 3)
-
-
-def test_a_batch_that_memory_does_not_hold_waits():
-    question = Question("decode", "fp8", params=70e9, gpus=1, batch=64, input_tokens=8192, output_tokens=1024)
-    small, large = (batch_on(question, CATALOG.gpus[n].mem_bytes, MODEL.profiles) for n in ("H100-SXM5", "B300-SXM"))
-    assert small < 64 == large
-
-
-def test_copies_of_the_attention_layers_have_sequences_of_their_own():
-    one = Question("decode", "fp8", params=229e9, active_params=10e9, gpus=4, batch=16)
-    four = Question("decode", "fp8", params=229e9, active_params=10e9, gpus=4, batch=4, attention_copies=4)
-    assert one.sequences == four.sequences == 16
-    assert Question("decode", "fp8", attention_copies=4).sequences is None
 
 
 def test_a_cache_of_its_own_precision_takes_its_bytes():
@@ -161,12 +146,6 @@ def test_what_nobody_published_is_assumed_and_widens_the_interval():
     assert unknown.sigma > known.sigma
 
 
-def test_an_unmeasured_part_with_less_power_is_not_taken_for_its_siblings_equal():
-    weak, strong = rates_of(CATALOG.gpus["H100-PCIe"]), rates_of(CATALOG.gpus["H100-SXM5"])
-    peaks = CATALOG.gpus["H100-PCIe"].dense_flops["bf16"] / CATALOG.gpus["H100-SXM5"].dense_flops["bf16"]
-    assert weak.matrix / strong.matrix < peaks
-
-
 @pytest.mark.parametrize(
     ("source", "target", "more", "reason"),
     [
@@ -188,53 +167,9 @@ def test_what_forbids_a_move_is_named(source, target, more, reason):
     assert any(reason in sentence.text for sentence in asked(source, target, **more).blocked_by)
 
 
-def test_tensor_parallelism_over_two_pcie_gpus_is_slower_but_not_forbidden():
-    found = asked("H100", "L40S", "decode", "fp8", params=13e9, gpus=2)
-    assert found.blocked_by == ()
-    question = Question("decode", "fp8", params=13e9, gpus=2)
-    nvlink, pcie = (parts_of(question, CATALOG.gpus[name], REFERENCE, MODEL)["links"] for name in ("H100-SXM5", "L40S"))
-    assert pcie > 5 * nvlink
-
-
 def test_more_memory_holds_more_sequences_and_a_batch_that_is_told_stays():
     question = Question("decode", "fp16", params=30e9)
     h100, h200 = (batch_on(question, CATALOG.gpus[n].mem_bytes, MODEL.profiles) for n in ("H100-SXM5", "H200-SXM"))
     assert h100 < h200
     told = Question("decode", "fp16", params=8e9, batch=8)
     assert batch_on(told, CATALOG.gpus["H200-SXM"].mem_bytes, MODEL.profiles) == 8
-
-
-def test_groups_tell_links_batches_and_generations_apart():
-    h100, l40s, b200 = (CATALOG.gpus[n] for n in ("H100-SXM5", "L40S", "B200-SXM"))
-    assert group_of(Question("decode", "fp8", gpus=4), h100, l40s) == "tensor parallelism over PCIe"
-    assert group_of(Question("decode", "fp8", batch=4), h100, b200) == "decode at a batch, across generations"
-    experts = Question("decode", "fp8", batch=4, params=1e11, active_params=1e10)
-    assert group_of(experts, h100, b200) == "decode of experts at a batch, across generations"
-    assert group_of(Question("training", "bf16"), h100, b200) == "training of small networks, across generations"
-    assert group_of(Question("training", "bf16", params=1e11, active_params=1e10), h100, b200).endswith("experts")
-
-
-def test_every_group_that_can_be_asked_for_has_an_error():
-    for phase in ("training", "prefill", "decode", "mixed"):
-        for precision in ("bf16", "int8", "fp32"):
-            for target in ("H200-SXM", "L40S"):
-                for more in ({}, {"batch": 8}, {"gpus": 4}, {"params": 1e11, "active_params": 1e10}):
-                    question = Question(phase, precision, **more)
-                    assert group_of(question, REFERENCE, CATALOG.gpus[target]) in MODEL.groups
-
-
-def test_a_calibration_that_is_damaged_is_refused_by_line(tmp_path):
-    file = tmp_path / "m.yaml"
-    file.write_text("schema: skuwise.move-model/1\ndecode: {layer_seconds: -1}\noffsets: {}\nmade: {}\n")
-    with pytest.raises(RulesError, match=r"m\.yaml:2"):
-        read_move_model(file)
-
-
-def test_profiles_whose_shares_do_not_sum_to_one_are_refused(tmp_path):
-    file = tmp_path / "p.yaml"
-    file.write_text(
-        "schema: skuwise.move-profiles/1\nreference: H100-SXM5\nprofiles:\n"
-        "  training: {matrix: 0.9, memory: 0.9, vector: 0, latency: 0, reason: none}\n"
-    )
-    with pytest.raises(RulesError, match="do not sum to 1"):
-        load_profiles(file)

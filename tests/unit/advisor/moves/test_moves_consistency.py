@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 from skuwise.advisor.core.advice_types import Advice
 from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.verdict_types import BottleneckVerdict, KindVerdict, Phase
-from skuwise.advisor.moves.consistency import CONTRADICTIONS
-from skuwise.advisor.moves.waste_rules import RULES
 from skuwise.tests.support.moves_builders import (
     END,
     IB,
@@ -139,16 +137,3 @@ def test_no_more_is_said_to_be_held_than_rested(days_at_rest: int, held: bool) -
     assert ("held-idle" in {f.rule for f in advice.findings}) is held
     against = [n.fields["evidence"] for n in advice.notes if n.code == "finding-contradicted"]
     assert against == ([] if held else ["worked-meanwhile"])
-
-
-def test_a_neighbour_that_uses_the_link_clears_it_for_the_node() -> None:
-    alone = workload(gpus=gpus_of("n1", 1))
-    talks = workload("experts", gpus=gpus_of("n1")[2:])
-    talks = replace(talks, kind=replace(talks.kind, evidence=(CodedText("shape-links-with-compute", "said"),)))
-    silent = node(fabric=None, nvlink_util_p995=0.004)
-    advice = advice_of(verdicts([silent], [alone, talks]))
-    assert "idle-nvlink" not in {f.rule for f in advice.findings}
-
-
-def test_what_may_contradict_are_rules_that_exist() -> None:
-    assert set(CONTRADICTIONS) <= set(RULES)

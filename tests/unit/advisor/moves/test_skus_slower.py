@@ -48,27 +48,12 @@ def test_a_draw_that_is_typical_and_not_measured_widens_the_interval_and_is_name
     assert width["a"] > width["b"]
 
 
-def test_a_clock_costs_decode_less_than_training(capsys):
-    decode = document(capsys, "A100-SXM4-80GB", "A100-SXM4-80GB", "--sm-clock", "1110MHz", "--phase", "decode")
-    training = document(capsys, "A100-SXM4-80GB", "A100-SXM4-80GB", "--sm-clock", "1.11GHz", "--phase", "training")
-    assert decode["sm_clock_hertz"] == training["sm_clock_hertz"] == pytest.approx(1.11e9)
-    assert 1 < decode["time_ratio"]["p50"] < training["time_ratio"]["p50"] < 1410 / 1110
-    assert decode["joules_a_unit"]["unit"] == "output token"
-    assert decode["knee_watts"] is None
-
-
 def test_the_table_names_the_knee_and_blocks_below_it(capsys):
     status, out, _ = run(capsys, "A40", "A40", "--power-limit", "125", "--phase", "training")
     assert status == 0
     assert "knee       below" in out
     assert "blocked    a cap of 125 W uses more energy" in out
     assert "--power-at-work" in out
-
-
-def test_a_cap_above_the_draw_changes_nothing_and_says_so(capsys):
-    found = document(capsys, "H100", "H100", "--power-limit", "600", "--phase", "decode")
-    assert found["blocked_by"][0]["code"] == "cap-without-effect"
-    assert found["time_ratio"]["p50"] == pytest.approx(1.0, abs=0.005)
 
 
 @pytest.mark.parametrize(

@@ -98,17 +98,6 @@ def test_manifests_of_the_workload_are_taken_and_others_refused(manifest: str, s
             patch_of("reduce-gpus", "kubernetes", ("m.yaml", manifest))
 
 
-def test_a_patch_of_what_is_there_already_is_refused() -> None:
-    moved = TWO
-    (part,) = patch_of("rest-clocks", "kubernetes", ("m.yaml", moved)).parts
-    value = yaml.safe_load(moved)
-    server = value["spec"]["template"]["spec"]["containers"][1]
-    server["env"].insert(0, {"name": "CUDA_DISABLE_PERF_BOOST", "value": "1"})
-    with pytest.raises(UsageError, match="already"):
-        patch_of("rest-clocks", "kubernetes", ("m.yaml", yaml.safe_dump(value)))
-    assert "CUDA_DISABLE_PERF_BOOST" in part.patch.text
-
-
 def test_groups_of_custom_resources_are_found_with_their_counts() -> None:
     head, workers = pod_groups(yaml.safe_load(RAY))
     assert (head.gpus, workers.gpus, workers.count) == (0, 4, 4)
@@ -172,11 +161,6 @@ def test_what_a_script_still_asks_for_of_the_old_size_is_noted(directives: str, 
     line, notes = of_script("reduce-gpus", directives)
     assert line == f"#SBATCH {changed}"
     assert [note.split(":")[0] for note in notes] == [f"job.sh still asks for {one}" for one in kept]
-
-
-def test_a_script_that_asks_for_gpus_in_two_ways_is_refused() -> None:
-    with pytest.raises(UsageError, match="alone"):
-        of_script("reduce-gpus", "--nodes=2 --gpus-per-node=8 --gpus=16 --ntasks=16")
 
 
 def test_a_constraint_of_several_features_is_refused_and_a_replaced_or_kept_one_noted() -> None:
