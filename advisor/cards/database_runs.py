@@ -9,15 +9,16 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...agent.store.reading.queries import SCHEDULED_SINCE
 from ...rules.base.errors import SkuwiseError
 from ..core.card_types import COURSE_SPANS
 from ..core.verdict_types import Owner
-from ..telemetry.sqlite.reading_process import ProcessReader, ReadingProcess
+from ..telemetry.sqlite.opening import DatabaseReader, open_database
 from .runs import Run, joined
 
-_OWN = "workload_id, series_id, name, scheduler, job_id, namespace, pod, user, account, first_seen, last_seen"
-_LATER = ("array_job_id", "array_task_id", "team")
+_COLUMNS = (
+    "workload_id, series_id, name, scheduler, job_id, namespace, pod, user, account, first_seen, last_seen, "
+    "array_job_id, array_task_id, team"
+)
 _NEAR = 500  # runs whose names are compared with one that nothing has
 _EARLIER = 20  # runs of a series that a card is compared with
 # Minutes are kept for some days; a longer life is shown by its hours.
@@ -25,7 +26,7 @@ _BY_MINUTES_SECONDS = 2 * 86400.0
 _PREFIX_MIN = 4
 
 
-def find_runs(files: Sequence[Path], asked: str, apart: ReadingProcess, say: Callable[[str], None]) -> list[Run]:
+def find_runs(files: Sequence[Path], asked: str, say: Callable[[str], None]) -> list[Run]:
     """The runs that `asked` may name in any of its ways. A file that cannot be read is said and left out; raises
     SkuwiseError where none can be."""
     word = asked.strip().encode("utf-8", "backslashreplace").decode()
@@ -39,37 +40,32 @@ def find_runs(files: Sequence[Path], asked: str, apart: ReadingProcess, say: Cal
     }  # fmt: skip
     ways = [
         "workload_id = :word", "job_id = :bare", "name IN (:word, :name)", "pod = :word",
-        "(namespace = :space AND pod = :pod)",
+        "(namespace = :space AND pod = :pod)", "array_job_id = :bare",
+        "(array_job_id = :array AND array_task_id = :task)",
     ]  # fmt: skip
     if len(word) >= _PREFIX_MIN:
         ways.append("(workload_id >= :begin AND workload_id < :after)")
-    later = "array_job_id = :bare OR (array_job_id = :array AND array_task_id = :task)"
-
-    def select(reader: ProcessReader) -> tuple[str, Mapping[str, object]]:
-        every = [*ways, *([later] if reader.version >= SCHEDULED_SINCE else [])]
-        return f"WHERE {' OR '.join(every)} ORDER BY last_seen DESC LIMIT 5000", parameters
-
-    return _read(files, apart, say, select)
+    where = f"WHERE {' OR '.join(ways)} ORDER BY last_seen DESC LIMIT 5000"
+    return _read(files, say, where, parameters)
 
 
-def newest_runs(files: Sequence[Path], apart: ReadingProcess, say: Callable[[str], None]) -> list[Run]:
+def newest_runs(files: Sequence[Path], say: Callable[[str], None]) -> list[Run]:
     """The newest runs of each file, for suggestions."""
-    return _read(files, apart, say, lambda _: (f"ORDER BY last_seen DESC LIMIT {_NEAR}", {}))
+    return _read(files, say, f"ORDER BY last_seen DESC LIMIT {_NEAR}", {})
 
 
 def _read(
     files: Sequence[Path],
-    apart: ReadingProcess,
     say: Callable[[str], None],
-    select: Callable[[ProcessReader], tuple[str, Mapping[str, object]]],
+    where: str,
+    parameters: Mapping[str, object],
 ) -> list[Run]:
     found: list[Run] = []
     problem: SkuwiseError | None = None
     read = 0
     for path in files:
         try:
-            with apart.open(path) as reader:
-                where, parameters = select(reader)
+            with open_database(path) as reader:
                 found += _runs_of(reader, path, where, parameters)
                 read += 1
         except SkuwiseError as error:
@@ -80,9 +76,8 @@ def _read(
     return joined(found)
 
 
-def _runs_of(reader: ProcessReader, path: Path, where: str, parameters: Mapping[str, object]) -> list[Run]:
-    later = ", ".join(one if reader.version >= SCHEDULED_SINCE else f"NULL AS {one}" for one in _LATER)
-    sql = f"SELECT {_OWN}, {later} FROM workloads {where}"  # noqa: S608 - constants of this file
+def _runs_of(reader: DatabaseReader, path: Path, where: str, parameters: Mapping[str, object]) -> list[Run]:
+    sql = f"SELECT {_COLUMNS} FROM workloads {where}"  # noqa: S608 - constants of this file
     rows = reader.fetch(sql, parameters)
     if not rows:
         return []
@@ -122,7 +117,7 @@ def _text(value: object) -> str | None:
     return None if value is None or value == "" else str(value)
 
 
-def fine_course(run: Run, apart: ReadingProcess) -> tuple[list[float | None], list[float | None]] | None:
+def fine_course(run: Run) -> tuple[list[float | None], list[float | None]] | None:
     """SM and tensor activity of a run in `COURSE_SPANS` equal spans, by its minutes; None: there are none, or its life
     is too long for them."""
     life = run.end - run.start
@@ -138,7 +133,7 @@ def fine_course(run: Run, apart: ReadingProcess) -> tuple[list[float | None], li
     )
     parameters = {"start": run.start, "end": run.end, "life": life, "spans": COURSE_SPANS, "id": run.id}
     for place in run.places:
-        with apart.open(Path(place)) as reader:
+        with open_database(Path(place)) as reader:
             for row in reader.fetch(sql, parameters):
                 span = row[0]
                 if isinstance(span, int) and 0 <= span < COURSE_SPANS:
@@ -151,7 +146,7 @@ def fine_course(run: Run, apart: ReadingProcess) -> tuple[list[float | None], li
     return sm, tensor
 
 
-def earlier_runs(run: Run, files: Sequence[Path], apart: ReadingProcess) -> list[tuple[float, float | None]]:
+def earlier_runs(run: Run, files: Sequence[Path]) -> list[tuple[float, float | None]]:
     """GPU-hours held and mean SM activity of the newest runs of the same series that began before this one."""
     found: dict[str, list[float]] = {}
     runs_sql = (
@@ -172,7 +167,7 @@ def earlier_runs(run: Run, files: Sequence[Path], apart: ReadingProcess) -> list
     )
     parameters = {"series": run.series_id, "id": run.id, "start": run.start}
     for path in files:
-        with apart.open(path) as reader:
+        with open_database(path) as reader:
             for row in reader.fetch(sql, parameters):
                 sums = found.setdefault(str(row[0]), [0.0, 0.0, 0.0])
                 for at, value in enumerate(row[1:]):

@@ -16,8 +16,8 @@ from ..rulebook import Rulebook
 from ..telemetry.source import Databases, PrometheusServer, Source
 from ..telemetry.sqlite.database import span_of
 from ..telemetry.sqlite.database_files import database_files
+from ..telemetry.sqlite.opening import open_database
 from ..telemetry.sqlite.reader import read_frame
-from ..telemetry.sqlite.reading_process import ReadingProcess
 from .build import card_of, earlier_in, judge_window
 from .database_runs import earlier_runs, find_runs, fine_course, newest_runs
 from .measured import course_from
@@ -32,8 +32,7 @@ _SEED = 20
 
 @dataclass(frozen=True)
 class CardReading:
-    """What reads cards. `now`: Unix seconds. `command`: gives the command line for another id. `apart`: who reads
-    databases, started already."""
+    """What reads cards. `now`: Unix seconds. `command`: gives the command line for another id."""
 
     source: Source
     book: Rulebook
@@ -42,7 +41,6 @@ class CardReading:
     until: float | None
     say: Callable[[str], None]
     command: Callable[[str], str]
-    apart: ReadingProcess
 
     def card(self, asked: str) -> tuple[Card, tuple[Run, ...]]:
         """The card of the job that `asked` names, and its earlier runs where it was requeued. Raises NothingToDo where
@@ -71,24 +69,24 @@ class CardReading:
     def _from_databases(self, source: Databases, asked: str) -> tuple[Card, tuple[Run, ...]]:
         files = database_files(source.paths)
         chosen = named_run(
-            asked, find_runs(files, asked, self.apart, self.say), self.command,
-            lambda: newest_runs(files, self.apart, self.say),
+            asked, find_runs(files, asked, self.say), self.command,
+            lambda: newest_runs(files, self.say),
         )  # fmt: skip
         run = chosen.run
         searched = files if len(files) <= _FILES_SEARCHED else [Path(place) for place in run.places]
-        earlier = earlier_runs(run, searched, self.apart)
-        drawn = fine_course(run, self.apart)
+        earlier = earlier_runs(run, searched)
+        drawn = fine_course(run)
         course = course_from(run.start, run.end, *drawn) if drawn is not None else None
         places = [Path(place) for place in run.places]
         span = life_window(run, self.now, self._begin(places))
-        frame = source.jobs.join(read_frame(places, span, now=self.now, apart=self.apart))
+        frame = source.jobs.join(read_frame(places, span, now=self.now))
         return self._of(frame, chosen, earlier, course), chosen.others
 
     def _begin(self, places: Sequence[Path]) -> float | None:
         """Where the data of these files begin, Unix seconds; None: there are none."""
         begins = []
         for path in places:
-            with self.apart.open(path) as reader:
+            with open_database(path) as reader:
                 span = span_of(reader)
             begins += [span[0]] if span is not None else []
         return min(begins, default=None)

@@ -6,7 +6,6 @@ import argparse
 import os
 import sys
 import time
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,8 +21,7 @@ if TYPE_CHECKING:
     from ..cards.store import CardStore
     from ..core.card_types import Card
 
-_FORMATS = ("table", "json", "markdown", "html", "csv", "admin-comment", "k8s-event", "k8s-annotation")
-_SINGLE = ("admin-comment", "k8s-event", "k8s-annotation")
+_FORMATS = ("table", "json", "markdown", "html", "csv", "admin-comment")
 _SINCE = 7 * 86400.0
 
 EXAMPLES = (
@@ -66,12 +64,10 @@ def run(options: argparse.Namespace) -> int:
     """Find, read, print, keep."""
     _check(options)
     now = time.time()
-    with ExitStack() as stack:
-        reading = _reading(options, now, stack)
-        store = _store(options)
-        if options.id is None:
-            return _many(options, reading, store, now)
-        return _one(options, reading, store, now)
+    reading, store = _reading(options, now), _store(options)
+    if options.id is None:
+        return _many(options, reading, store, now)
+    return _one(options, reading, store, now)
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -86,23 +82,18 @@ def _check(options: argparse.Namespace) -> None:
         raise UsageError(
             "--keep-finished keeps the cards of all jobs of a source.", "Use it with --db or --prometheus, alone."
         )
-    if options.id is None and options.format in _SINGLE:
-        raise UsageError(f"--format {options.format} is of one job.", "Use a job ID.")
+    if options.id is None and options.format == "admin-comment":
+        raise UsageError("--format admin-comment is of one job.", "Use a job ID.")
     if options.id is not None and options.format == "csv":
         raise UsageError("--format csv is of a list of jobs.", "Use --format json, or --user.")
     if options.existing and options.format != "admin-comment":
         raise UsageError("--existing requires --format admin-comment.", "Add it, or remove --existing.")
 
 
-def _reading(options: argparse.Namespace, now: float, stack: ExitStack) -> CardReading | None:
+def _reading(options: argparse.Namespace, now: float) -> CardReading | None:
     """What reads the source; None: there is none, and kept cards are all that is asked for."""
     if not options.db and options.prometheus is None:
         return None
-    from ..telemetry.sqlite.reading_process import ReadingProcess  # noqa: PLC0415 - it starts while the rest is loaded
-
-    apart = stack.enter_context(ReadingProcess())
-    if options.db and options.id is not None:
-        apart.start()
     from ..cards.reading import CardReading  # noqa: PLC0415
     from ..telemetry.source import source_of  # noqa: PLC0415
     from .output import cores  # noqa: PLC0415
@@ -110,7 +101,7 @@ def _reading(options: argparse.Namespace, now: float, stack: ExitStack) -> CardR
 
     return CardReading(
         source_of(options, say, cores()), rulebook_of(options, now), now, options.since, options.until, say,
-        typed_with(options, options.id or ""), apart,
+        typed_with(options, options.id or ""),
     )  # fmt: skip
 
 
@@ -225,14 +216,6 @@ def _card_text(card: Card, options: argparse.Namespace) -> str:
             from ..render.cards.admin_comment import admin_comment  # noqa: PLC0415
 
             return f"{admin_comment(card, options.existing)}\n"
-        case "k8s-event":
-            from ..render.cards.kubernetes import event_manifest  # noqa: PLC0415
-
-            return event_manifest(card)
-        case "k8s-annotation":
-            from ..render.cards.kubernetes import annotation_manifest  # noqa: PLC0415
-
-            return annotation_manifest(card)
         case _:
             from ..render.cards.text import card_text  # noqa: PLC0415
             from .output import terminal_width  # noqa: PLC0415

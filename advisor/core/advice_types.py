@@ -347,9 +347,8 @@ class Summary:
 class Advice:
     """Everything that was found in one window. `generated_at`, `start`, `end`: Unix seconds (UTC).
 
-    `thresholds`: by name, those of its verdicts that merging judges by again; empty: those that ship (or not told).
     `market`: what other providers would charge, apart from the recommendations and in no sum; None: it was not asked.
-    `nodes`: every node that was looked at, by name, so that advice of shards can be joined and no node counted twice.
+    `nodes`: every node that was looked at, by name.
     `fabrics`: of each node that has one, by its name; `node_energy`: of every node's GPUs, likewise. `standings`: the
     nodes with what the ledger needs of them; empty in advice that was read back from JSON. `fleet`: whose ledger is
     its; None likewise, or where nobody told.
@@ -359,7 +358,6 @@ class Advice:
     start: Moment
     end: Moment
     source: Mapping[str, object]
-    thresholds: Mapping[str, float] = field(default_factory=dict, kw_only=True)
     nodes: tuple[str, ...] = field(default=(), kw_only=True)
     summary: Summary
     fabrics: tuple[FabricUse, ...] = field(default=(), kw_only=True)

@@ -13,15 +13,14 @@ from ...agent.base.slurm_job import SlurmJob
 from ...agent.sources.gpu_backends import DRIVER_NAMES
 from ...agent.store.reading import coverage, queries
 from ...agent.store.reading.coverage import FAMILIES, GPU_METRICS
-from ...agent.store.writing.slurm_rows import SLURM_JOBS_SINCE
 from ...rules.base.errors import NothingToDo, SkuwiseError
 from ..core.coded_text import CodedText
 from ..core.frame import Window
 from ..core.scalars import text
 from ..core.timestamps import minute
 from ..telemetry.sqlite.database_files import database_files
+from ..telemetry.sqlite.opening import DatabaseReader, open_database
 from ..telemetry.sqlite.reader import CLOCK_TOLERANCE_SECONDS, file_spans, left_out
-from ..telemetry.sqlite.reading_process import ProcessReader, ReadingProcess
 from .facts import BUSY_LEVEL, Absent, ExpectedGpu, JobSeen, NodeCoverage, SeenExporter, SourceCoverage
 
 HOUR = 3600.0
@@ -97,14 +96,8 @@ class _Found:
 
 def read_databases(paths: Sequence[Path], *, since_seconds: float, until: float | None, now: float) -> SourceCoverage:
     """What files and folders of node databases tell of a window. Raises NothingToDo where they hold no sample."""
-    with ReadingProcess() as apart:
-        return _read_databases(database_files(paths), since_seconds, until, now, apart)
-
-
-def _read_databases(
-    files: list[Path], since_seconds: float, until: float | None, now: float, apart: ReadingProcess
-) -> SourceCoverage:
-    held = file_spans(files, apart)
+    files = database_files(paths)
+    held = file_spans(files)
     spans = held.spans
     known = [one for one in spans.values() if one is not None]
     if not known:
@@ -117,7 +110,7 @@ def _read_databases(
     found = _Found(notes=held.notes)
     for path in spans:
         try:
-            with apart.open(path) as reader:
+            with open_database(path) as reader:
                 one = _Found()
                 _read(reader, window, one)
             found.take(one)
@@ -135,14 +128,14 @@ def _read_databases(
     return _told(found, window, files)
 
 
-def _read(reader: ProcessReader, window: Window, found: _Found) -> None:
+def _read(reader: DatabaseReader, window: Window, found: _Found) -> None:
     bounds = {"start": window.start, "end": window.end}
     for row in reader.fetch(coverage.NODES):
         found.take_node(row)
     for row in reader.fetch(queries.GPUS.sql, bounds):
         found.gpus[str(row[0]), str(row[1])] = row
     begin = window.start
-    ends = [_number(reader.fetch(sql, {})[0][1], window.start) for sql in queries.data_spans(reader.version)]
+    ends = [_number(reader.fetch(sql, {})[0][1], window.start) for sql in queries.DATA_SPANS]
     for (family, row), last in zip(FAMILIES.items(), ends, strict=True):
         # Each finer family tells of what came after the coarser one; a row that was rolled up early ends in the future.
         end = min(last, math.floor(window.end / row) * row if row else window.end)
@@ -160,27 +153,26 @@ def _read(reader: ProcessReader, window: Window, found: _Found) -> None:
         found.absences.setdefault(str(node), {})[said] = None
 
 
-def _read_jobs(reader: ProcessReader, bounds: dict[str, float], found: _Found) -> None:
+def _read_jobs(reader: DatabaseReader, bounds: dict[str, float], found: _Found) -> None:
     """Slurm's workloads, and the runs of the job table."""
-    query = queries.workloads_query(reader.version)
+    query = queries.WORKLOADS
     for row in reader.fetch(query.sql, bounds):
         about = dict(zip(query.columns, row, strict=True))
         job = about["job_id"]
         if about["scheduler"] == "slurm" and job:
             named = about["name"] not in (None, "slurm_script", f"job {job}")
             found.jobs.append(JobSeen(str(job), _number(about["first_seen"]), _number(about["last_seen"]), named))
-    if reader.version >= SLURM_JOBS_SINCE:
-        for row in reader.fetch(queries.SLURM_JOBS.sql, bounds):
-            about = dict(zip(queries.SLURM_JOBS.columns, row, strict=True))
-            ended = about["ended_at"]
-            job = SlurmJob(
-                str(about["job_id"]), _number(about["started_at"]), None if ended is None else _number(ended),
-                array_job_id=text(about["array_job_id"]), array_task_id=text(about["array_task_id"]),
-            )  # fmt: skip
-            found.job_table[job.key] = job
+    for row in reader.fetch(queries.SLURM_JOBS.sql, bounds):
+        about = dict(zip(queries.SLURM_JOBS.columns, row, strict=True))
+        ended = about["ended_at"]
+        job = SlurmJob(
+            str(about["job_id"]), _number(about["started_at"]), None if ended is None else _number(ended),
+            array_job_id=text(about["array_job_id"]), array_task_id=text(about["array_task_id"]),
+        )  # fmt: skip
+        found.job_table[job.key] = job
 
 
-def _read_family(reader: ProcessReader, family: str, part: dict[str, float], found: _Found) -> None:
+def _read_family(reader: DatabaseReader, family: str, part: dict[str, float], found: _Found) -> None:
     for row in reader.fetch(coverage.gpus(family), {**part, "busy": BUSY_LEVEL}):
         gpu = found.seen.setdefault((str(row[0]), str(row[1])), _Gpu())
         gpu.first, gpu.last = min(gpu.first, _number(row[2])), max(gpu.last, _number(row[3]))

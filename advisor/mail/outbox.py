@@ -26,7 +26,7 @@ from ..ledger.file.paths import default_ledgers
 from ..ledger.guard import UNREADABLE, Guarded, check_pages, guarded, reason
 from .addresses import bare_address
 from .parcel import Channel, Parcel, Reply
-from .rows import APPLICATION_ID, FORM, VERSION, begin_tables, begin_try, bring_up, end_try, left, those_waiting
+from .rows import APPLICATION_ID, FORM, VERSION, begin_tables, begin_try, end_try, left, those_waiting
 
 _BUSY_SECONDS = 10.0
 # A mail has some 10 MB at most; thousands may wait.
@@ -259,7 +259,6 @@ class Outbox:
                     Guarded(connection, FORM, meter)
                     if looking_through and disk_bytes(self.path) <= _CHECKED_BYTES:
                         check_pages(connection, meter)
-                    bring_up(db)
                 yield db, Guarded(connection, FORM, meter)
                 connection.execute("COMMIT")
         except OSError as error:

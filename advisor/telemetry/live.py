@@ -7,7 +7,6 @@ that vanished, grew or was replaced is simply what the next look finds.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 
 from ...agent.store.reading import queries
@@ -26,7 +25,7 @@ from .device_series import (
     port_known,
     with_newer,
 )
-from .sqlite.reading_process import ProcessReader, ReadingProcess
+from .sqlite.opening import DatabaseReader, open_database
 
 # The agent writes ten seconds at once (`Writer.open`). What is shown is so much older than now that the next seconds
 # are there when their turn comes, and a live view moves evenly.
@@ -39,31 +38,24 @@ _HELD_SECONDS = 60.0
 def holding(paths: Iterable[str | Path], node: str) -> Path | None:
     """The database that heard of a node last; one that cannot be read is passed over. None: no one knows it."""
     newest: tuple[float, Path] | None = None
-    with ReadingProcess() as apart:
-        for path in map(Path, paths):
-            try:
-                with apart.open(path) as reader:
-                    seen = _last_seen(reader, node)
-            except SkuwiseError:
-                continue
-            if seen is not None and (newest is None or seen > newest[0]):
-                newest = (seen, path)
+    for path in map(Path, paths):
+        try:
+            with open_database(path) as reader:
+                seen = _last_seen(reader, node)
+        except SkuwiseError:
+            continue
+        if seen is not None and (newest is None or seen > newest[0]):
+            newest = (seen, path)
     return newest[1] if newest is not None else None
 
 
-def read_live(
-    path: Path, node: str, now: float, before: NodeSeries | None = None, apart: ReadingProcess | None = None
-) -> NodeSeries:
+def read_live(path: Path, node: str, now: float, before: NodeSeries | None = None) -> NodeSeries:
     """The newest `MOMENTS` seconds of a node; of one that is live, up to `BEHIND_SECONDS` before `now`.
 
-    `before`: what the last look gave, so that only what is new is read. `apart`: who reads it, where one looks again
-    and again; each look has all of a reading's time. Without any sample left in that time there are no moments. Raises
-    SkuwiseError where the file cannot be read or does not know the node.
+    `before`: what the last look gave, so that only what is new is read. Without any sample left in that
+    time there are no moments. Raises SkuwiseError where the file cannot be read or does not know the node.
     """
-    with ExitStack() as stack:
-        reading = apart or stack.enter_context(ReadingProcess())
-        reading.renew()
-        reader = stack.enter_context(reading.open(path))
+    with open_database(path) as reader:
         seen = _last_seen(reader, node)
         if seen is None:
             raise StoreError(f"No node {node} in {path}.", "Press r to read the source again.")
@@ -89,7 +81,7 @@ def read_live(
     return with_newer(before, newest) if before is not None else newest
 
 
-def _last_seen(reader: ProcessReader, node: str) -> float | None:
+def _last_seen(reader: DatabaseReader, node: str) -> float | None:
     rows = reader.fetch(queries.LIVE_NODE, {"node": node})
     return rows[0][0] if rows and isinstance(rows[0][0], float) else None
 

@@ -15,7 +15,7 @@ from ...rules.base.errors import SkuwiseError
 from ..core.frame import Frame
 from . import resolution as resolve
 from .only import Only
-from .sqlite.reading_process import ProcessReader, ReadingProcess
+from .sqlite.opening import DatabaseReader, open_database
 from .trust.trust import believed_of
 
 # Windows up to this length are told by the minute: 360 rows a GPU, as many as 15 days by the hour.
@@ -31,14 +31,13 @@ def by_minute(frame: Frame, nodes: Collection[str]) -> Frame:
     if frame.window.seconds > FINE_SECONDS or not isinstance(paths, (list, tuple)):
         return frame
     found: dict[str, list[pd.DataFrame]] = {name: [] for name in _FAMILIES}
-    with ReadingProcess() as apart:
-        for path, believed in believed_of(frame.source, [Path(str(path)) for path in paths]).items():
-            own = nodes if believed is None else set(nodes).intersection(believed)
-            if not own:
-                continue
-            with suppress(SkuwiseError), apart.open(path) as reader:
-                for name, rows in _fine(reader, frame, own).items():
-                    found[name] += [part[part["node"].isin(own)] for part in rows]
+    for path, believed in believed_of(frame.source, [Path(str(path)) for path in paths]).items():
+        own = nodes if believed is None else set(nodes).intersection(believed)
+        if not own:
+            continue
+        with suppress(SkuwiseError), open_database(path) as reader:
+            for name, rows in _fine(reader, frame, own).items():
+                found[name] += [part[part["node"].isin(own)] for part in rows]
     tables = {name: resolve.concat(found[name], getattr(frame, name).columns) for name in _FAMILIES}
     if tables["gpu"].empty:
         return frame
@@ -46,7 +45,7 @@ def by_minute(frame: Frame, nodes: Collection[str]) -> Frame:
     return replace(frame, **{name: rows.sort_values("ts", ignore_index=True) for name, rows in keyed.items()})
 
 
-def _fine(reader: ProcessReader, frame: Frame, nodes: Collection[str]) -> dict[str, list[pd.DataFrame]]:
+def _fine(reader: DatabaseReader, frame: Frame, nodes: Collection[str]) -> dict[str, list[pd.DataFrame]]:
     """Minutes of each family; none where the database knows none of the nodes."""
     last = reader.fetch(queries.NODES_SEEN)
     seen = {str(node): at for node, at in last if node in nodes and isinstance(at, float)}

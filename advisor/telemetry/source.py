@@ -107,17 +107,15 @@ class Databases:
 
     def read(self, catalog: Catalog, *, since: float, until: float | None, now: float) -> Frame:  # noqa: ARG002
         """The frame of a window: `since` seconds up to `until` (None: the newest data)."""
-        with closing(self.begun), self.begun.take() as apart:
-            apart.start()
-            from .sqlite.reader import read_frame  # noqa: PLC0415 - it takes as long as the process to be ready
+        from .sqlite.reader import read_frame  # noqa: PLC0415
 
+        with closing(self.begun):
             frame = read_frame(
                 self.paths,
                 since_seconds=since,
                 until=until,
                 now=now,
                 processes=self.processes,
-                apart=apart,
                 kept=self.kept,
                 helpers=self.begun.helpers,
                 steps=self.steps,
@@ -137,20 +135,19 @@ class Databases:
         """Whether a file that can be read tells of one of these GPUs, by their UUIDs; many files are not all asked.
         Raises SkuwiseError where none can be read."""
         from ...agent.store.reading import queries  # noqa: PLC0415
-        from .sqlite.reading_process import ReadingProcess  # noqa: PLC0415
+        from .sqlite.opening import open_database  # noqa: PLC0415
 
         files = database_files(self.paths)[:_MOST_ASKED]
         problems: list[SkuwiseError] = []
-        with ReadingProcess() as apart:
-            for path in files:
-                try:
-                    with apart.open(path) as reader:
-                        told = {str(row[0]) for row in reader.fetch(queries.GPUS_SEEN)}
-                except SkuwiseError as error:
-                    problems.append(error)
-                    continue
-                if not told.isdisjoint(gpus):
-                    return True
+        for path in files:
+            try:
+                with open_database(path) as reader:
+                    told = {str(row[0]) for row in reader.fetch(queries.GPUS_SEEN)}
+            except SkuwiseError as error:
+                problems.append(error)
+                continue
+            if not told.isdisjoint(gpus):
+                return True
         if len(problems) == len(files):
             raise problems[0]
         return False
@@ -163,10 +160,8 @@ class Databases:
         """The end of the newest data by the clocks of the nodes (Unix seconds); None: there is none, or all of it is
         later than `now`. A node whose clock is ahead tells nothing."""
         from .sqlite.reader import CLOCK_TOLERANCE_SECONDS, file_spans  # noqa: PLC0415
-        from .sqlite.reading_process import ReadingProcess  # noqa: PLC0415
 
-        with ReadingProcess() as apart:
-            spans = file_spans(database_files(self.paths), apart).spans
+        spans = file_spans(database_files(self.paths)).spans
         ends = (span[1] for span in spans.values() if span is not None)
         return max((end for end in ends if end <= now + CLOCK_TOLERANCE_SECONDS), default=None)
 

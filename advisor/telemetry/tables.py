@@ -15,7 +15,7 @@ import pandas as pd
 from ...agent.metrics import THROTTLE_MASK
 from ...agent.store.reading.queries import Query
 from ..core.histogram_array import WIDTH, BinsArray
-from .ipc_checks import Texts, Unpacked
+from .packing import Texts, Unpacked
 from .plausible import Lost, impossible_rows, is_needed, observed_most, outside
 
 # An SM counts as busy in a second from this activity on (the floor under which DCGM noise lies; advice.md "Idle").

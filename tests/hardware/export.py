@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from skuwise.agent.metrics import FABRIC_METRICS, GPU_METRICS, HOST_METRICS
 from skuwise.agent.model import FabricPort, Gpu, Node, Tick
-from skuwise.agent.sources.replay.recording_format import Label, Made, RecordedAbsence, RecordingHeader
+from skuwise.benchmarks.evaluation.recordings import Label, Made, RecordedAbsence, RecordingHeader
 from skuwise.rules.base.errors import SourceError
 
 _GPU_NAMES = tuple(metric.name for metric in GPU_METRICS)

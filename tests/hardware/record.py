@@ -18,8 +18,7 @@ from pathlib import Path
 
 import skuwise
 from skuwise.agent.base.durations import parse_duration
-from skuwise.agent.sources.replay.recording import read_recording, write_recording
-from skuwise.agent.sources.replay.recording_format import TRUTH, Label, Made
+from skuwise.benchmarks.evaluation.recordings import TRUTH, Label, Made, read_recording, write_recording
 from skuwise.rules.base.errors import NothingToDo, SkuwiseError
 from skuwise.tests.hardware.export import export_window
 from skuwise.tests.hardware.nvml_device import no_gpu_reason

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -46,3 +46,15 @@ def import_lines(series: Iterable[Series]) -> Iterator[str]:
             metric = {"__name__": one.name, **{k: str(v) for k, v in one.labels.items() if v not in (None, "")}}
             stamps = np.rint(one.ts * 1000).astype(int).tolist()
             yield json.dumps({"metric": metric, "values": one.values.tolist(), "timestamps": stamps}) + "\n"
+
+
+def merged(series: Iterable[Series]) -> list[Series]:
+    """Series of one name and the same labels as one, in order of name; of two values at one moment the first stays."""
+    groups: dict[tuple[str, frozenset[tuple[str, object]]], list[Series]] = {}
+    for one in series:
+        groups.setdefault((one.name, frozenset(one.labels.items())), []).append(one)
+    found: list[Series] = []
+    for several in groups.values():
+        ts, first = np.unique(np.concatenate([one.ts for one in several]), return_index=True)
+        found.append(replace(several[0], ts=ts, values=np.concatenate([one.values for one in several])[first]))
+    return sorted(found, key=lambda one: one.name)

@@ -269,7 +269,7 @@ class DemoLoader:
         return self._source(tell).planner(loaded, tell)
 
     def _source(self, tell: Tell) -> SourceLoader:
-        from ...advisor.simulate.simulator import simulate  # noqa: PLC0415
+        from ...advisor.demo.simulator import simulate  # noqa: PLC0415
         from ...advisor.telemetry.source import Databases  # noqa: PLC0415
 
         if self._inner is None:

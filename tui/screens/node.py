@@ -30,7 +30,6 @@ from .base_page import Header, Page, WorkloadWanted, WorkWanted
 
 if TYPE_CHECKING:
     from ...advisor.telemetry.device_series import Device, DeviceGauge, NodeSeries
-    from ...advisor.telemetry.sqlite.reading_process import ReadingProcess
 
 _LOOK_SECONDS = 1.0
 # Measures whose course the table of GPUs shows; m chooses.
@@ -57,7 +56,6 @@ class NodePage(Page):
         self._series: NodeSeries | None = None
         self._live = False  # whether what is shown are samples of a file
         self._looking = False
-        self._apart: ReadingProcess | None = None  # the process that reads the file, from the first look on
         self._lost = ""
         self._course = 0
         self._titles: dict[str, str] = {}
@@ -137,11 +135,9 @@ class NodePage(Page):
 
         def work(loader: Loader, tell: Tell) -> Callable[[], None]:  # noqa: ARG001
             from ...advisor.telemetry.live import read_live  # noqa: PLC0415
-            from ...advisor.telemetry.sqlite.reading_process import ReadingProcess  # noqa: PLC0415
 
-            self._apart = self._apart or ReadingProcess()  # there is one look at a time
             try:
-                series = read_live(file, node, now, before, self._apart)
+                series = read_live(file, node, now, before)
             except SkuwiseError as error:
                 return partial(self._seen, None, clean(error))
             return partial(self._seen, series, "")
@@ -151,20 +147,11 @@ class NodePage(Page):
     def _seen(self, series: NodeSeries | None, lost: str) -> None:
         self._looking, self._lost = False, lost
         if not self.is_attached:
-            self._let_go()
             return
         with self.app.batch_update():  # one paint a look
             if series is not None and series.ends and series is not self._series:
                 self._show(series, live=True)
             self._tell()
-
-    def on_unmount(self) -> None:
-        if not self._looking:  # else the look's end does it
-            self._let_go()
-
-    def _let_go(self) -> None:
-        if self._apart is not None:
-            self._apart.close()
 
     def _show(self, series: NodeSeries, *, live: bool) -> None:
         first = self._series is None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ....rules.models.served_models import ServedModels
 from ...core.coded_text import CodedText, coded
 
-# The agent leaves this where a secret was (agent/inventory/redaction).
+# The agent leaves this where a model's name may not be kept (agent/inventory/processes/command_line.py).
 _MASKED = "***"
 _MODEL_FLAGS = ("model", "model-path", "model-id", "model-name-or-path")
 _COPY_FLAGS = (

@@ -17,7 +17,7 @@ from ....rules.catalog.loader import Catalog
 from ...core.coded_text import coded
 from ...core.frame import Frame, Window
 from ...core.timestamps import minute, span
-from ..activity.apply import with_activity
+from ..activity import with_activity
 from ..resolution import concat
 from .client.cache import Cache
 from .client.client import Client

@@ -11,7 +11,7 @@ import pandas as pd
 
 from ....agent.store.reading.queries import Query
 from ....rules.base.sanitize import clean
-from ..ipc_checks import Texts, Unpacked
+from ..packing import Texts, Unpacked
 from ..plausible import impossible_rows, outside
 from .grids import Floats
 

@@ -1,4 +1,4 @@
-"""Node databases read for the last hours: each opened once, in a process apart, some side by side."""
+"""Node databases read for the last hours: each opened once, some side by side."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ import numpy as np
 from ....agent.store.reading import queries
 from ....agent.store.reading import watch_queries as watch
 from ....agent.store.reading.queries import Query
-from ....agent.store.writing.slurm_rows import SLURM_JOBS_SINCE
-from ....rules.base.errors import NothingToDo, SkuwiseError
+from ....rules.base.errors import NothingToDo, SkuwiseError, StoreError
 from ...core.coded_text import CodedText
+from ..sqlite.opening import DatabaseReader, open_database
 from ..sqlite.reader import CLOCK_TOLERANCE_SECONDS, left_out
-from ..sqlite.reading_process import ProcessReader, ReadingProcess
 from .columns import Columns, columns_of
 from .grids import COARSE_SECONDS, FINE_SPAN_SECONDS, fine_start
 
@@ -29,7 +28,6 @@ _QUIET_SECONDS = 600.0
 _BUSY, _WAITS, _SLOWED = 0.1, 0.02, 0.3
 # Files that are worth a process of their own.
 _FILES_A_PROCESS = 8
-_PERIODS_LISTED = 1002
 
 
 @dataclass(frozen=True)
@@ -58,8 +56,7 @@ def read_files(
     shares = [files[n::count] for n in range(count)]
 
     def read(share: Sequence[Path]) -> list[tuple[Path, FileRows | SkuwiseError | None]]:
-        with ReadingProcess() as apart:
-            return [(path, _read(path, apart, lookback_seconds, now, until)) for path in share]
+        return [(path, _read(path, lookback_seconds, now, until)) for path in share]
 
     with ThreadPoolExecutor(count) as pool:
         told = dict(pair for share in pool.map(read, shares) for pair in share)
@@ -83,27 +80,26 @@ def _common_end(ends: Sequence[float]) -> float:
     return near[len(near) // 2]
 
 
-def _read(
-    path: Path, apart: ReadingProcess, lookback_seconds: float, now: float, until: float | None
-) -> FileRows | SkuwiseError | None:
+def _read(path: Path, lookback_seconds: float, now: float, until: float | None) -> FileRows | SkuwiseError | None:
     """One file; None: it has no minute that could count."""
     try:
-        with apart.open(path) as reader:
+        with open_database(path) as reader:
             latest = min(now + CLOCK_TOLERANCE_SECONDS, until if until is not None else math.inf)
             end = _newest_minute(reader, latest)
             return None if end is None else FileRows(path, end, _tables(reader, end, lookback_seconds))
-    except (SkuwiseError, ValueError) as error:
-        return error if isinstance(error, SkuwiseError) else apart.gave_up(path, "it returned invalid data")
+    except SkuwiseError as error:
+        return error
+    except ValueError:
+        return StoreError(f"{path} cannot be read: it holds invalid data.", "Remove the file from --db.")
 
 
-def _newest_minute(reader: ProcessReader, latest: float) -> float | None:
-    table = "minute" if reader.version >= _PERIODS_LISTED else "gpu_minute"
-    rows = reader.fetch(f"SELECT max(ts) FROM {table} WHERE ts <= :latest", {"latest": latest})  # noqa: S608 - ours
+def _newest_minute(reader: DatabaseReader, latest: float) -> float | None:
+    rows = reader.fetch("SELECT max(ts) FROM minute WHERE ts <= :latest", {"latest": latest})
     value = rows[0][0] if rows else None
     return float(value) if isinstance(value, (int, float)) else None
 
 
-def _tables(reader: ProcessReader, end: float, lookback_seconds: float) -> dict[str, Columns]:
+def _tables(reader: DatabaseReader, end: float, lookback_seconds: float) -> dict[str, Columns]:
     fine = {"start": fine_start(end - _EARLIER_SECONDS), "end": end + _EARLIER_SECONDS, "step": 60.0}
     now = {"start": end - _NOW_SECONDS, "end": end + _EARLIER_SECONDS, "step": 60.0}
     start = math.floor((end - lookback_seconds - _EARLIER_SECONDS) / COARSE_SECONDS) * COARSE_SECONDS
@@ -112,21 +108,18 @@ def _tables(reader: ProcessReader, end: float, lookback_seconds: float) -> dict[
     def ask(query: Query, parameters: Mapping[str, float]) -> Columns:
         return columns_of(reader.columns(query, parameters), query)
 
-    has_engines = reader.version >= queries.SERVING_SINCE
     tables = {
         "nodes": ask(queries.NODES, {}),
         "gpus": ask(queries.GPUS, now),
         "uses": ask(queries.USES, now),
-        "workloads": ask(queries.workloads_query(reader.version), now),
+        "workloads": ask(queries.WORKLOADS, now),
         "absences": ask(queries.ABSENCES, now),
         "gpu_fine": ask(watch.GPU_FINE, fine),
         "ports_fine": ask(watch.PORTS, fine),
         "hosts_fine": ask(watch.HOSTS, fine),
+        "engines_fine": ask(watch.ENGINES, fine),
+        "jobs": ask(queries.SLURM_JOBS, whole),
     }
-    if has_engines:
-        tables["engines_fine"] = ask(watch.ENGINES, fine)
-    if reader.version >= SLURM_JOBS_SINCE:
-        tables["jobs"] = ask(queries.SLURM_JOBS, whole)
     if is_slow(tables["gpu_fine"], end):
         tables["throttled"] = ask(watch.THROTTLED, now)
     if tables["uses"].count and is_quiet(tables["gpu_fine"], end):
@@ -135,8 +128,7 @@ def _tables(reader: ProcessReader, end: float, lookback_seconds: float) -> dict[
         tables["gpu_coarse"] = ask(watch.GPU_COARSE, coarse)
         tables["ports_coarse"] = ask(watch.OTHER_PORTS, coarse)
         tables["hosts_coarse"] = ask(watch.HOSTS, coarse)
-        if has_engines:
-            tables["engines_coarse"] = ask(watch.ENGINES, coarse)
+        tables["engines_coarse"] = ask(watch.ENGINES, coarse)
     if tables["ports_fine"].count:
         tables["fabric_hours"] = ask(watch.FABRIC_HOURS, {"start": start, "end": end})
     return tables

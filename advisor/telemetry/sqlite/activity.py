@@ -15,13 +15,11 @@ from ....rules.base.errors import SkuwiseError
 from ...core.coded_text import CodedText
 from ...core.frame import Frame, Window
 from .. import resolution as resolve
-from ..activity.apply import activity_uses, with_activity
-from ..activity.owned import Device, column, engine_use
-from ..activity.series import DeviceSeries
+from ..activity import Device, DeviceSeries, activity_uses, column, engine_use, with_activity
 from ..only import Only
 from ..stacking import stacked
 from ..trust.trust import Believed, believed_of
-from .reading_process import ProcessReader, ReadingProcess
+from .opening import DatabaseReader, open_database
 
 # So many rows are read by the minute at most; of larger fleets one minute of several.
 MAX_ROWS = 1_200_000
@@ -31,10 +29,9 @@ STEPS = (60.0, 120.0, 300.0, 600.0)
 @dataclass(frozen=True)
 class Minutes:
     """Reads the minutes of devices. `believed`: the databases of the window, each with the nodes about which it is
-    believed (None: all of its own); `apart`: who reads them."""
+    believed (None: all of its own)."""
 
     believed: Believed
-    apart: ReadingProcess
 
     def __call__(self, devices: Sequence[Device], window: Window) -> list[DeviceSeries]:
         rows = len(devices) * window.seconds / 60.0
@@ -46,7 +43,7 @@ class Minutes:
             if not own:
                 continue
             try:
-                with self.apart.open(path) as reader:
+                with open_database(path) as reader:
                     for one in _read(reader, own, window, step):
                         key = (one.node, one.gpu_uuid)
                         known = found.get(key)
@@ -57,7 +54,7 @@ class Minutes:
         return [found[device] for device in devices if device in found]
 
 
-def _read(reader: ProcessReader, wanted: set[Device], window: Window, step: float) -> list[DeviceSeries]:
+def _read(reader: DatabaseReader, wanted: set[Device], window: Window, step: float) -> list[DeviceSeries]:
     is_whole = step <= resolve.MINUTE
     query = queries.ACTIVITY if is_whole else queries.ACTIVITY_THINNED
     more = {} if is_whole else {"every": step / resolve.MINUTE}
@@ -66,20 +63,20 @@ def _read(reader: ProcessReader, wanted: set[Device], window: Window, step: floa
         return []
     out: list[DeviceSeries] = []
     ts, use = column(rows, "ts"), engine_use(rows)
-    mem, power = column(rows, "mem_used_bytes_mean"), column(rows, "power_watts_mean")
+    mem = column(rows, "mem_used_bytes_mean")
     for key, own in rows.groupby(["node", "gpu_uuid"], sort=True).indices.items():
         device = (str(key[0]), str(key[1]))  # type: ignore[index]
         if device in wanted:
             at = own[np.argsort(ts[own], kind="stable")]
-            out.append(DeviceSeries(*device, ts[at], step, use[at], mem[at], power[at], means=True))
+            out.append(DeviceSeries(*device, ts[at], step, use[at], mem[at]))
     return out
 
 
-def with_unnamed_work(frame: Frame, paths: Sequence[Path], apart: ReadingProcess) -> Frame:
+def with_unnamed_work(frame: Frame, paths: Sequence[Path]) -> Frame:
     """The frame with the work that nobody named, and minutes in place of the hours that its edges cut."""
     before = len(frame.uses)
     believed = believed_of(frame.source, paths)
-    frame = with_activity(frame, Minutes(believed, apart))
+    frame = with_activity(frame, Minutes(believed))
     if len(frame.uses) == before:
         return frame
     uses, notes = activity_uses(frame), list(frame.notes)
@@ -87,7 +84,7 @@ def with_unnamed_work(frame: Frame, paths: Sequence[Path], apart: ReadingProcess
     most = resolve.MAX_REFINED_HOURS_IN_ALL // max(len(paths), 1)
     for path, nodes in believed.items():
         try:
-            with apart.open(path) as reader:
+            with open_database(path) as reader:
                 own, note = _refined(reader, frame.gpu, uses, frame.window, most, nodes)
         except SkuwiseError:
             continue
@@ -103,7 +100,7 @@ def with_unnamed_work(frame: Frame, paths: Sequence[Path], apart: ReadingProcess
 
 
 def _refined(  # noqa: PLR0917
-    reader: ProcessReader,
+    reader: DatabaseReader,
     gpu: pd.DataFrame,
     uses: pd.DataFrame,
     window: Window,
@@ -112,7 +109,7 @@ def _refined(  # noqa: PLR0917
 ) -> tuple[resolve.Refinement | None, CodedText | None]:
     names = {str(row[0]) for row in reader.fetch(queries.NODES_SEEN)}
     names = names if nodes is None else names.intersection(nodes)
-    begin = reader.fetch(queries.minutes_begin(reader.version), {})[0][0]
+    begin = reader.fetch(queries.MINUTES_BEGIN, {})[0][0]
     minutes_from = float(begin) if isinstance(begin, (int, float)) else None
 
     def fetch(query: Query, start: float, end: float, *, only: Only | None = None) -> Sequence[pd.DataFrame]:

@@ -10,7 +10,6 @@ import pandas as pd
 
 from ....agent.store.reading import queries
 from ....agent.store.reading.queries import Query
-from ....agent.store.writing.slurm_rows import SLURM_JOBS_SINCE
 from ....rules.base.errors import SkuwiseError
 from ...core.coded_text import CodedText
 from ...core.frame import Window
@@ -18,7 +17,7 @@ from .. import resolution as resolve
 from ..only import Only
 from ..plausible import LAST_DAY, Lost
 from .kept_hours import KeptHours, Look
-from .reading_process import ProcessReader, ReadingProcess
+from .opening import DatabaseReader, open_database
 
 # A port that exceeds this share of its line rate in some second of an hour was in use in that hour (advice.md: the
 # silence of a fabric is judged at 1 % of the line rate).
@@ -53,11 +52,9 @@ class Shared:
     others: Callable[[], Iterator[Parts | Span]]
 
 
-def span_of(connection: ProcessReader) -> tuple[float, float] | None:
+def span_of(connection: DatabaseReader) -> tuple[float, float] | None:
     """Start and end of all the data in a database, Unix seconds; None where it has none."""
-    spans = [
-        row for sql in queries.data_spans(connection.version) for row in connection.fetch(sql, {}) if row[0] is not None
-    ]
+    spans = [row for sql in queries.DATA_SPANS for row in connection.fetch(sql, {}) if row[0] is not None]
     if not spans:
         return None
     values = [
@@ -76,7 +73,6 @@ def read_each(
     paths: Sequence[Path],
     window: Window,
     refined: int,
-    apart: ReadingProcess,
     *,
     read: Callable[[], None] = lambda: None,
     shared: Shared | None = None,
@@ -87,7 +83,7 @@ def read_each(
     told: dict[Path, Parts | SkuwiseError] = {}
     for path in paths:
         try:
-            with apart.open(path) as reader:
+            with open_database(path) as reader:
                 told[path] = read_database(reader, window, refined, shared, kept)
         except SkuwiseError as error:
             told[path] = error
@@ -95,14 +91,12 @@ def read_each(
     return told
 
 
-def read_part(path: Path, part: Span, apart: ReadingProcess) -> Parts | SkuwiseError:
+def read_part(path: Path, part: Span) -> Parts | SkuwiseError:
     """The hours of one database in a part of a window: GPUs, fabric and host, and what was not believed."""
     parts, lost = Parts(), Lost()
     try:
-        with apart.open(path) as reader:
-            reader.ahead_of_rollups(list(HOURS.values()))
+        with open_database(path) as reader:
             bounds = {"start": part[0], "end": part[1]}
-            reader.ahead([(query, bounds) for query in HOURS.values()])
             for name, query in HOURS.items():
                 parts.add(name, *reader.tables(query, bounds, lost))
     except SkuwiseError as error:
@@ -115,7 +109,7 @@ HOURS = {"gpu": resolve.GPU.hours, "fabric": resolve.FABRIC.hours, "host": resol
 
 
 def _hours_of(
-    connection: ProcessReader, spans: Sequence[Span], shared: Shared | None, look: Look | None, lost: Lost
+    connection: DatabaseReader, spans: Sequence[Span], shared: Shared | None, look: Look | None, lost: Lost
 ) -> Mapping[Query, Sequence[pd.DataFrame]]:
     """All hours of the window and, where they are kept, of whole days around it; by query. `spans`: to be read here."""
     own = Lost()
@@ -147,7 +141,7 @@ def _bounds(span: Span) -> dict[str, float]:
 
 
 def read_database(
-    connection: ProcessReader,
+    connection: DatabaseReader,
     window: Window,
     refined: int,
     shared: Shared | None = None,
@@ -168,13 +162,10 @@ def read_database(
         return connection.table(query, parameters, lost)
 
     look = None if kept is None else kept.look(connection, (window.start, window.end))
-    if look is None:
-        connection.ahead_of_rollups(list(HOURS.values()))
     if look is not None and look.good:
         shared = None  # little is left to read
     whole = [(window.start, window.end)] if look is None else look.spans()
     spans = whole if shared is None else [shared.own]
-    _read_ahead(connection, window, spans)
     hours = _hours_of(connection, spans, shared, look, lost)
     nodes = listing(queries.NODES, {})
     # The agent always writes both; where somebody took one out, the window is all that is known.
@@ -182,7 +173,7 @@ def read_database(
     last_seen: dict[str, float] = dict(zip(nodes["node"], nodes["last_seen"], strict=True))
     uses = listing(queries.USES, bounds)
     gpu: Sequence[pd.DataFrame] = resolve.read_family(fetch, resolve.GPU, window, last_seen)
-    begin = connection.fetch(queries.minutes_begin(connection.version), {})[0][0]
+    begin = connection.fetch(queries.MINUTES_BEGIN, {})[0][0]
     minutes_from = float(begin) if isinstance(begin, (int, float)) else None
     most = min(refined, resolve.MAX_REFINED_HOURS * len(nodes))
     found, note = resolve.refinement(fetch, gpu, uses, window, minutes_from, most=most)
@@ -195,36 +186,15 @@ def read_database(
     parts.add("host", *resolve.read_family(fetch, resolve.HOST, window, last_seen))
     parts.add("nodes", nodes)
     parts.add("gpus", listing(queries.GPUS, bounds))
-    parts.add("workloads", listing(queries.workloads_query(connection.version), bounds))
+    parts.add("workloads", listing(queries.WORKLOADS, bounds))
     parts.add("uses", uses)
     parts.add("absences", listing(queries.ABSENCES, bounds))
-    if connection.version >= queries.SERVING_SINCE:
-        parts.add("serving", listing(queries.serving_query(connection.version), bounds))
-        parts.add("tokens", listing(queries.TOKENS, bounds))
-    if connection.version >= SLURM_JOBS_SINCE:
-        parts.add("jobs", listing(queries.SLURM_JOBS, bounds))
+    parts.add("serving", listing(queries.SERVING, bounds))
+    parts.add("tokens", listing(queries.TOKENS, bounds))
+    parts.add("jobs", listing(queries.SLURM_JOBS, bounds))
     parts.add("fabric_history", listing(queries.FABRIC_HISTORY, _history(window)))
     parts.add("lost", lost.table())
     return parts
-
-
-def _read_ahead(connection: ProcessReader, window: Window, spans: Sequence[Span]) -> None:
-    """What is asked for of every database, whatever it holds, in the order in which it is taken. `spans`: of which
-    hours are read here."""
-    bounds = _bounds((window.start, window.end))
-    asked = [queries.USES, queries.GPUS, queries.workloads_query(connection.version), queries.ABSENCES]
-    if connection.version >= queries.SERVING_SINCE:
-        asked += [queries.serving_query(connection.version), queries.TOKENS]
-    if connection.version >= SLURM_JOBS_SINCE:
-        asked.append(queries.SLURM_JOBS)
-    connection.ahead(
-        [
-            *((query, _bounds(span)) for span in spans for query in HOURS.values()),
-            (queries.NODES, {}),
-            *((query, bounds) for query in asked),
-            (queries.FABRIC_HISTORY, _history(window)),
-        ]
-    )
 
 
 def _history(window: Window) -> dict[str, float]:

@@ -22,11 +22,11 @@ from ....agent.metrics import BIN_EDGES
 from ....agent.store.reading.queries import Query
 from ....rules.base.errors import StoreError
 from ..cache_folder import CacheFolder
-from ..ipc_checks import Texts, Unpacked
+from ..packing import Texts, Unpacked
 from ..resolution import concat
 from ..tables import cut
 from .arrays import head_of, packed_tables, unpacked_tables
-from .reading_process import ProcessReader
+from .opening import DatabaseReader
 from .stored_rows import rollup_of
 
 DAY = 86400.0
@@ -52,7 +52,7 @@ class KeptHours:
         """In this folder; None: nowhere."""
         return cls(CacheFolder(folder, SUFFIX), queries)
 
-    def look(self, connection: ProcessReader, window: Span) -> Look | None:
+    def look(self, connection: DatabaseReader, window: Span) -> Look | None:
         """What is kept of an open file and still holds; None: nothing of it can be kept."""
         if self.folder.path is None:
             return None
@@ -62,8 +62,6 @@ class KeptHours:
         try:
             marks = _marks_of(connection, self.queries.values(), (first * DAY, last * DAY))
         except (StoreError, ValueError):  # whatever it is, reading tells
-            return None
-        if marks is None:
             return None
         name = self._name(connection.path)
         known = self._kept(name)
@@ -165,16 +163,12 @@ def _of_days(table: pd.DataFrame, days: Iterable[int]) -> pd.DataFrame:
     return cut(table, np.isin(day, list(days)))
 
 
-def _marks_of(connection: ProcessReader, queries: Iterable[Query], span: Span) -> dict[int, str] | None:
-    """Of each day with rows what the file tells of them; None where its rows are not read from its tables."""
+def _marks_of(connection: DatabaseReader, queries: Iterable[Query], span: Span) -> dict[int, str]:
+    """Of each day with rows what the file tells of them."""
     found: dict[int, list[str]] = {}
     devices: list[str] = []
-    rollups = [rollup_of(query, connection.version) for query in queries]
-    known = [stored for stored in rollups if stored is not None]
-    if len(known) < len(rollups):
-        return None
+    known = [stored for query in queries if (stored := rollup_of(query)) is not None]
     bounds = {"start": span[0], "end": span[1]}
-    connection.ahead([*((stored.devices, {}) for stored in known), *((stored.marks, bounds) for stored in known)])
     for stored in known:
         devices.append(_told(connection.devices(stored)))
     for stored in known:

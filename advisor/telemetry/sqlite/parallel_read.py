@@ -1,7 +1,7 @@
 """Files read by several processes side by side: making tables of rows keeps one core busy, and holds Python's lock.
 
 Small files are dealt out whole; of a large one each process reads the hours of a part of the window. What a helper
-fails to answer is read here. No file is opened by any of them: each has its own `ReadingProcess`, which does.
+fails to answer is read here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from .database import HOURS, Parts, Shared, Span, read_each, read_part
 from .helpers import BYTES_A_FILE, BYTES_A_PROCESS, Helper, Helpers, weight_of, worth_processes
 from .ipc import Told, read_told, write_told
 from .kept_hours import DAY, KeptHours
-from .reading_process import ReadingProcess
 
 # What helpers read is written and read once more: their share of the files is smaller by so much, and so is their part
 # of a window.
@@ -37,7 +36,6 @@ def read_parallel(
     window: Window,
     refined: int,
     processes: int,
-    apart: ReadingProcess,
     *,
     steps: Steps = no_steps,
     kept: KeptHours | None = None,
@@ -73,7 +71,7 @@ def read_parallel(
         for n, share in enumerate(shares[1:])
     ]
     try:
-        told = read_each(shares[0], window, refined, apart, read=read, kept=kept)
+        told = read_each(shares[0], window, refined, read=read, kept=kept)
         for path in large:
             rest = cuts[path][1:]
 
@@ -81,11 +79,9 @@ def read_parallel(
                 for child, part in zip(children, rest, strict=True):
                     yield child.part(path) or part
 
-            told |= read_each(
-                [path], window, refined, apart, read=read, shared=Shared(cuts[path][0], beside), kept=kept
-            )
+            told |= read_each([path], window, refined, read=read, shared=Shared(cuts[path][0], beside), kept=kept)
         for child in children:
-            told |= child.files() or read_each(child.task.paths, window, refined, apart, kept=kept)
+            told |= child.files() or read_each(child.task.paths, window, refined, kept=kept)
             read(len(child.task.paths))
     finally:
         for child in children:
@@ -188,11 +184,8 @@ def main() -> None:
     gc.disable()  # it ends before garbage matters, and looking for it took a sixth of the time
     task = json.load(sys.stdin)
     kept = KeptHours.at(Path(task["kept"]), HOURS) if task["kept"] else None
-    with ReadingProcess() as apart:
-        told = read_each(
-            [Path(path) for path in task["paths"]], Window(*task["window"]), task["refined"], apart, kept=kept
-        )
-        parts = {Path(path): read_part(Path(path), (part[0], part[1]), apart) for path, part in task["parts"].items()}
+    told = read_each([Path(path) for path in task["paths"]], Window(*task["window"]), task["refined"], kept=kept)
+    parts = {Path(path): read_part(Path(path), (part[0], part[1])) for path, part in task["parts"].items()}
     write_told(told, sys.stdout.buffer)
     write_told(parts, sys.stdout.buffer)
 

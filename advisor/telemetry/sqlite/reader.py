@@ -22,8 +22,8 @@ from .database_files import database_files
 from .helpers import Helpers
 from .joining import join
 from .kept_hours import KeptHours
+from .opening import open_database
 from .parallel_read import read_parallel
-from .reading_process import ReadingProcess
 
 # A node's clock may be off by so much before its newest rows are taken for a fault of the clock.
 CLOCK_TOLERANCE_SECONDS = 3600.0
@@ -39,7 +39,6 @@ def read_frame(
     *,
     now: float | None = None,
     processes: int = 1,
-    apart: ReadingProcess | None = None,
     kept: Path | None = None,
     helpers: Helpers | None = None,
     steps: Steps = no_steps,
@@ -49,40 +48,13 @@ def read_frame(
     Without a `window` it is the last `since_seconds` up to `until`, and `until` is the newest data there is (of files
     that end within two hours, what half of them have); its start is moved back to the full hour, because the past is
     kept in hours. `now` (Unix seconds) guards against nodes whose clock runs ahead: rows from the future do not move
-    the window. `processes`: how many may read many files side by side. `apart`: who reads the files, if somebody does
-    already. `kept`: the folder where hours are kept for the next look. `helpers`: processes that were begun for it.
+    the window. `processes`: how many may read many files side by side. `kept`: the folder
+    where hours are kept for the next look. `helpers`: processes that were begun for it.
     `steps`: files read, of all. Raises `NothingToDo` where the window holds no data.
     """
-    with apart or ReadingProcess() as reading:
-        files = database_files(paths)
-        return _read_frame(
-            files,
-            reading,
-            window=window,
-            since_seconds=since_seconds,
-            until=until,
-            now=now,
-            processes=processes,
-            kept=None if kept is None else KeptHours.at(kept, HOURS),
-            helpers=helpers,
-            steps=steps,
-        )
-
-
-def _read_frame(
-    files: list[Path],
-    apart: ReadingProcess,
-    *,
-    window: Window | None,
-    since_seconds: float,
-    until: float | None,
-    now: float | None,
-    processes: int,
-    kept: KeptHours | None,
-    helpers: Helpers | None,
-    steps: Steps,
-) -> Frame:
-    known_files = file_spans(files, apart)
+    files = database_files(paths)
+    hours = None if kept is None else KeptHours.at(kept, HOURS)
+    known_files = file_spans(files)
     spans, nodes, notes = known_files.spans, known_files.nodes, known_files.notes
     while True:
         known = [span for span in spans.values() if span is not None]
@@ -95,7 +67,7 @@ def _read_frame(
         held = {path: span for path, span in spans.items() if span and span[0] < chosen.end and span[1] > chosen.start}
         wanted = list(held)
         refined = resolve.MAX_REFINED_HOURS_IN_ALL // max(len(wanted), 1)
-        told = read_parallel(held, chosen, refined, processes, apart, steps=steps, kept=kept, helpers=helpers)
+        told = read_parallel(held, chosen, refined, processes, steps=steps, kept=hours, helpers=helpers)
         lost = {path: error for path, error in told.items() if isinstance(error, SkuwiseError)}
         if lost and len(lost) == sum(span is not None for span in spans.values()):
             raise next(iter(lost.values()))
@@ -129,9 +101,9 @@ def _read_frame(
             f"data from {minute(first)} to {minute(last)}.",
             "Choose another window with --since and --until.",
         )
-    if kept is not None:
-        kept.prune()
-    return with_unnamed_work(frame, wanted, apart)
+    if hours is not None:
+        hours.prune()
+    return with_unnamed_work(frame, wanted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,13 +116,13 @@ class FileSpans:
     notes: list[CodedText] = field(default_factory=list)
 
 
-def file_spans(files: Sequence[Path], apart: ReadingProcess) -> FileSpans:
+def file_spans(files: Sequence[Path]) -> FileSpans:
     """What files hold data for. Raises SkuwiseError where none of them can be read."""
     found = FileSpans()
     problem: SkuwiseError | None = None
     for path in files:
         try:
-            with apart.open(path) as reader:
+            with open_database(path) as reader:
                 span, nodes = span_of(reader), frozenset(str(row[0]) for row in reader.fetch(queries.NODES_SEEN))
             found.spans[path], found.nodes[path] = span, nodes
         except SkuwiseError as error:

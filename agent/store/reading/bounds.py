@@ -2,9 +2,6 @@
 
 Everything is measured by what really lies on the disk. What the file says of itself (its page count, its page size) is
 whatever its maker wrote there, and a hole in a sparse file is as long as anybody likes.
-
-A database that its owner did not make is read in a process of its own besides (`apart`): these bounds end a reading
-with a sentence, that process ends what no callback of SQLite's can, such as one long step.
 """
 
 from __future__ import annotations
@@ -86,15 +83,11 @@ def disk_bytes(path: Path) -> int:
     return there
 
 
-def hold(
-    connection: sqlite3.Connection, bounds: Bounds, *, heap_bytes: int | None = None, on_disk: bool = False
-) -> None:
+def hold(connection: sqlite3.Connection, bounds: Bounds, *, on_disk: bool = False) -> None:
     """Settings that keep a connection to somebody's file small, before anything is read through it.
 
     Nothing is written, no page is mapped (a file that is cut short meanwhile would end the process), no cell is longer
-    than its bound. Sorting stays in memory, but `on_disk`, in a process whose files are limited. `heap_bytes`: what
-    SQLite may hold in memory, in the whole process and from now on; beyond it a statement ends with MemoryError or
-    sqlite3.Error.
+    than its bound. Sorting stays in memory, but `on_disk`.
     """
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, bounds.cell_bytes)
     connection.setlimit(sqlite3.SQLITE_LIMIT_SQL_LENGTH, 1 << 20)
@@ -103,8 +96,6 @@ def hold(
     kept_in = "FILE" if on_disk else "MEMORY"
     for setting in ("query_only = 1", "trusted_schema = 0", f"temp_store = {kept_in}", "mmap_size = 0"):
         connection.execute(f"PRAGMA {setting}").fetchall()
-    if heap_bytes is not None:
-        connection.execute(f"PRAGMA hard_heap_limit = {int(heap_bytes)}").fetchall()
 
 
 def weight_of(rows: Rows) -> int:

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 from skuwise.advisor.labelled.judged import judged_folder
 from skuwise.agent.model import Gpu, Node, Tick
-from skuwise.agent.sources.replay.recording import write_recording
-from skuwise.agent.sources.replay.recording_format import Label, Made, RecordingHeader
 from skuwise.agent.store.writing.writer import Writer
 from skuwise.benchmarks.evaluation import evaluate
+from skuwise.benchmarks.evaluation.recordings import Label, Made, RecordingHeader, write_recording
 from skuwise.rules.base.errors import UsageError
 from skuwise.tests.support.rulebooks import rulebook
 

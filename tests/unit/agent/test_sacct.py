@@ -223,7 +223,7 @@ def test_windows_line_ends_and_a_byte_order_mark_are_read(ending: str, mark: byt
 
 
 def test_names_are_one_printable_line_and_bounded() -> None:
-    hostile = "\x1b[31m<script>'; DROP TABLE--\u202e" + "x" * 2000
+    hostile = "\x1b[31m<script>; DROP TABLE--\u202e" + "x" * 2000
     name = by_id(read(line(22, name=hostile)))["22"].name
     assert name is not None
     assert name.isprintable()

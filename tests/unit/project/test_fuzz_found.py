@@ -17,7 +17,6 @@ from skuwise.advisor.cli.price_options import _said
 from skuwise.advisor.cli.serve import load_serve_settings
 from skuwise.advisor.mail.routes import load_routes
 from skuwise.advisor.mail.settings import load_mail_settings
-from skuwise.advisor.telemetry.ipc_checks import Unpacked
 from skuwise.agent.base.address import parse_listen
 from skuwise.agent.config import load_config
 from skuwise.agent.inventory.dra import SliceDevice
@@ -272,10 +271,3 @@ def test_a_time_that_is_none_is_not_trusted(kept: str) -> None:
         assert trusted_now(db, now) == now
         (told,) = db.execute("SELECT value FROM meta").fetchone()
         assert json.loads(told) == [now, None]
-
-
-@pytest.mark.parametrize("count", [10**400, 1 << 40])
-def test_a_count_of_any_length_is_no_count_of_texts(count: int) -> None:
-    body = memoryview(b"\x03" + b"\x00" * 8)  # one row: a text, the first of as many as the head says
-    with pytest.raises(ValueError, match="no column"):
-        Unpacked.of({"rows": 1, "columns": [["a", count, 0]]}, body, "")

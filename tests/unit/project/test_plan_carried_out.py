@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from skuwise.advisor.core.advice_types import Action, Interval
+from skuwise.advisor.demo.skus import L4_1, L4_4, L40S_4
 from skuwise.advisor.plan.result import Move, Plan, PlanStep, RentedNode, ReturnedNode, SolverFigures
-from skuwise.advisor.simulate.base.skus import L4_1, L4_4, L40S_4
 from skuwise.benchmarks.evaluation.planning.execute import execute
 from skuwise.benchmarks.evaluation.planning.traffic import Cost, Traffic
 from skuwise.benchmarks.evaluation.planning.world import (

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from skuwise.advisor.simulate.base.seeded_rng import stream
-from skuwise.advisor.simulate.base.skus import H100_IB, L40S_4
-from skuwise.advisor.simulate.loads import serving
+from skuwise.advisor.demo import serving
+from skuwise.advisor.demo.seeded_rng import stream
+from skuwise.advisor.demo.skus import H100_IB, L40S_4
 from skuwise.benchmarks.evaluation.planning.fleets import fleet
 from skuwise.benchmarks.evaluation.planning.scheduler import Host, Job, mean_waits, schedule
 from skuwise.benchmarks.evaluation.planning.traffic import Cost, Layout, Requests, Traffic, shared

@@ -1,6 +1,6 @@
 """Fine series of GPUs that nobody holds, asked of a server in bounded cost.
 
-Of each such GPU its use, memory and power are asked in rows of a scrape or longer, so long that no more than
+Of each such GPU its use and memory are asked in rows of a scrape or longer, so long that no more than
 `MAX_VALUES` values come back: up to 165 GPUs by the minute over 14 days, more by two, five or fifteen.
 """
 
@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ....core.frame import Window
-from ...activity import DeviceSeries
-from ...activity.owned import Device
+from ...activity import Device, DeviceSeries
 from ..client.range_planner import Ask, Runner
 from ..client.response import Floats, Labels, SeriesAnswer
 from ..discovery import Discovery
@@ -23,7 +22,7 @@ from ..promql.labels import agent_node
 from .dcgm import KeyOf
 from .gpus import About
 
-# 165 GPUs by the minute over 14 days. In longer rows the short pauses are lost by which GPUs of one gang are told.
+# 165 GPUs by the minute over 14 days.
 MAX_VALUES = 10_000_000
 # Rows divide an hour, and with it every window.
 STEPS = (60.0, 120.0, 300.0, 600.0, 900.0, 1800.0)
@@ -32,10 +31,8 @@ SCRAPES = 3
 # Longer lists of ids make no query: all GPUs are asked for, and the others dropped.
 _MOST_NAMED = 200
 _DAY_SECONDS = 86400.0
-_MEASURES = ("gpu_util_mean", "engine_mean", "mem_used_bytes_mean", "power_watts_mean")
-_AGENT_MEASURES = ("gpu_util_mean", "sm_active_mean", "mem_used_bytes_mean", "power_watts_mean")
-# Use, memory and power; the fourth is asked of instances alone.
-_USUAL_MEASURES = 3
+_MEASURES = ("gpu_util_mean", "engine_mean", "mem_used_bytes_mean")
+_AGENT_MEASURES = ("gpu_util_mean", "sm_active_mean", "mem_used_bytes_mean")
 _USE = ("gpu_util_mean", "engine_mean", "sm_active_mean")
 
 
@@ -70,11 +67,8 @@ class Fine:
             left = {key: device for key, device in keys.items() if key not in told}
             agents: dict[str, dict[str, Floats]] = {}
             self._take(self._agent_asks(long, named), left, agents, step=long, window=window, key_of=self._agent_key)
-            return [
-                *self._series(told, keys, window, step, means=step >= SCRAPES * scrape),
-                *self._series(agents, keys, window, long, means=True),
-            ]
-        return self._series(told, keys, window, step, means=step >= SCRAPES * scrape)
+            return [*self._series(told, keys, window, step), *self._series(agents, keys, window, long)]
+        return self._series(told, keys, window, step)
 
     def _named(self, devices: Collection[Device]) -> tuple[str, ...]:
         """The ids that are asked for; none: all are. Where most are wanted, all are asked for, so that next week's
@@ -87,7 +81,7 @@ class Fine:
     def _step(self, devices: int, window: Window, scrape: float) -> float:
         """The shortest row that a scrape fills and that keeps the answers within bounds."""
         for step in STEPS:
-            if step >= scrape and devices * _USUAL_MEASURES * window.seconds / step <= MAX_VALUES:
+            if step >= scrape and devices * len(_MEASURES) * window.seconds / step <= MAX_VALUES:
                 return step
         return STEPS[-1]
 
@@ -129,28 +123,18 @@ class Fine:
         keys: Mapping[str, Device],
         window: Window,
         step: float,
-        *,
-        means: bool,
     ) -> list[DeviceSeries]:
         count = round(window.seconds / step)
         ts = np.asarray(window.start + step * np.arange(1, count + 1), dtype=np.float64)
         out = []
         for key in sorted(told):
             own = told[key]
-            use = [own[name] for name in _USE if name in own]
             seen = ~np.all([np.isnan(values) for values in own.values()], axis=0)
-            if not seen.any():
-                continue
-            # Where the first and the last sample lie says what was there before, and what still is.
-            span = slice(int(seen.argmax()), len(seen) - int(seen[::-1].argmax()))
-            used = np.fmax.reduce(use) if use else None
-            mem, power = own.get("mem_used_bytes_mean"), own.get("power_watts_mean")
-            out.append(
-                DeviceSeries(
-                    *keys[key], ts[span], step, None if used is None else used[span],
-                    None if mem is None else mem[span], None if power is None else power[span], means=means,
-                )
-            )  # fmt: skip
+            if seen.any():
+                missing = np.full(count, np.nan)
+                use = np.fmax.reduce([missing, *(own[name] for name in _USE if name in own)])
+                mem = own.get("mem_used_bytes_mean", missing)
+                out.append(DeviceSeries(*keys[key], ts[seen], step, use[seen], mem[seen]))
         return out
 
 

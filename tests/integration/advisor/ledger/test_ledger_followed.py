@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 from skuwise.__main__ import main
-from skuwise.advisor.simulate.base.skus import H100_ETHERNET, H100_IB
+from skuwise.advisor.core.timestamps import parse_moment
+from skuwise.advisor.demo.skus import H100_ETHERNET, H100_IB
+from skuwise.benchmarks.generators.first import simulate
 from skuwise.rules.catalog.price_files import load_prices
 
 BEFORE, AFTER = "2026-11-08T12:00:00Z", "2026-11-12T00:00:00Z"
@@ -34,7 +36,7 @@ def test_a_move_is_followed_through_the_store_and_held_against_what_was_charged(
     (move,) = [r for r in listed() if r["action"] == "move-sku" and not r["blocked"]]
     run("ledger", "accept", move["id"], "--ledger", ledger)
 
-    run("simulate", "moved", "--db", fleet / "after.db", "--days", "3.5", "--seed", "5", "--until", AFTER)
+    simulate("moved", fleet / "after.db", days=3.5, seed=5, until=parse_moment(AFTER))
     advice = json.loads(run("advise", "--db", fleet, "--ledger", ledger, "--format", "json"))
     assert not [r for r in advice["recommendations"] if r["workload"] and r["from"]["node_sku"] == H100_IB]
     assert any(note["fields"].get("ended") == "moved to other nodes" for note in advice["notes"])

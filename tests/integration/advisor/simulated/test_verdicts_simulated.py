@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from skuwise.advisor.simulate.simulator import SimulationReport, simulate
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.advisor.verdicts.judge import Verdicts, judge
+from skuwise.benchmarks.generators.first import SimulationReport, simulate
 from skuwise.tests.support.rulebooks import rulebook
 
 UNTIL = 1_790_000_000.0

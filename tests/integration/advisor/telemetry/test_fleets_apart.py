@@ -16,9 +16,9 @@ from skuwise.__main__ import main
 from skuwise.advisor.core.advice_types import Fleet
 from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.core.timestamps import parse_moment
+from skuwise.advisor.demo import simulate
 from skuwise.advisor.ledger.file.store import Ledger
 from skuwise.advisor.ledger.sync import LedgerSync
-from skuwise.advisor.simulate.simulator import simulate
 from skuwise.advisor.telemetry.fleet_identity import fleet_of
 from skuwise.advisor.telemetry.source import Databases, PrometheusServer
 from skuwise.advisor.telemetry.sqlite.reader import read_frame

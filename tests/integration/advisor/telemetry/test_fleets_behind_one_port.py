@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 from skuwise.__main__ import main
+from skuwise.advisor.demo import simulate
 from skuwise.advisor.ledger.file.store import Ledger
-from skuwise.advisor.simulate.simulator import simulate
 from skuwise.advisor.telemetry.source import PrometheusServer
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.tests.server_metrics.exporter_metrics import exporter_series

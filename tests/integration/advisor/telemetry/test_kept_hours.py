@@ -15,8 +15,8 @@ from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.telemetry.cache_folder import CacheFolder, cache_folder
 from skuwise.advisor.telemetry.sqlite.database import HOURS
 from skuwise.advisor.telemetry.sqlite.kept_hours import DAY, SUFFIX, KeptHours
+from skuwise.advisor.telemetry.sqlite.opening import ReadingProcess
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
-from skuwise.advisor.telemetry.sqlite.reading_process import ReadingProcess
 from skuwise.agent.metrics import BIN_EDGES
 from skuwise.agent.model import FabricPort, Gpu, Node, Workload
 from skuwise.agent.store.file.codec import encode_bins
@@ -61,7 +61,7 @@ def same(mine: Frame, theirs: Frame) -> None:
 
 def good_days(path: Path, kept: Path, end: float) -> tuple[int, ...]:
     """Of which days of a file what is kept still holds."""
-    with ReadingProcess() as apart, apart.open(path) as reader:
+    with ReadingProcess() as apart, open_database(path) as reader:
         look = KeptHours.at(kept, HOURS).look(reader, (T0, end))
     return () if look is None else tuple(sorted(day - int(T0 // DAY) for day in look.good))
 
@@ -86,7 +86,7 @@ def test_what_is_kept_is_what_is_given(tmp_path: Path) -> None:
     path, kept = put(tmp_path / "n.db", range(48)), tmp_path / "kept"
     read_frame([path], kept=kept)
     hours = KeptHours.at(kept, HOURS)
-    with ReadingProcess() as apart, apart.open(path) as reader:
+    with ReadingProcess() as apart, open_database(path) as reader:
         look = hours.look(reader, (T0, T0 + 48 * HOUR))
         assert look is not None
         tables = {name: pd.concat(some) if some else pd.DataFrame() for name, some in look.tables.items()}

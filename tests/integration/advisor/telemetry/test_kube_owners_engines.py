@@ -24,8 +24,7 @@ from skuwise.advisor.telemetry.prometheus.reader import ServerReading, read_fram
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 from skuwise.agent.inventory.identity.ids import gang_id, series_id, workload_id
 from skuwise.rules.catalog.loader import load_catalog
-from skuwise.tests.fleets.removal import merged
-from skuwise.tests.server_metrics.prometheus_series import Series
+from skuwise.tests.server_metrics.prometheus_series import Series, merged
 from skuwise.tests.support.prometheus_engines import needed, prometheus, victoria
 
 pytestmark = pytest.mark.slow
@@ -169,7 +168,7 @@ def fleet() -> Cluster:
 def client(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     needed(*{"prometheus": ("prometheus", "promtool")}.get(request.param, (request.param,)))
     place = tmp_path_factory.mktemp(request.param)
-    series = sorted(merged(fleet().series), key=lambda one: one.name)
+    series = merged(fleet().series)
     with ENGINES[request.param](place, series) as url, contextlib.closing(Client(url, PrometheusSettings(), {})) as own:
         yield own
     shutil.rmtree(place, ignore_errors=True)

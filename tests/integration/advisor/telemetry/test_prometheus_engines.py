@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 from skuwise.advisor.core.advice_types import Advice
 from skuwise.advisor.core.frame import Frame
+from skuwise.advisor.demo import simulate
 from skuwise.advisor.pipeline import AdviseOptions, advise
 from skuwise.advisor.provenance.judged_rows import judged_tables, write_rows
 from skuwise.advisor.provenance.query_builder import how_to_run, queries_for
 from skuwise.advisor.provenance.subject import subject_of
-from skuwise.advisor.simulate.simulator import simulate
 from skuwise.advisor.telemetry.prometheus.client.cache import Cache
 from skuwise.advisor.telemetry.prometheus.client.client import Client
 from skuwise.advisor.telemetry.prometheus.client.response import Grid

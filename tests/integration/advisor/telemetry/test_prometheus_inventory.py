@@ -6,11 +6,8 @@ import contextlib
 import shutil
 from collections.abc import Iterator, Mapping
 
-import numpy as np
 import pytest
 from skuwise.advisor.core.frame import Frame
-from skuwise.advisor.core.records import records
-from skuwise.advisor.pipeline import AdviseOptions, advise_on
 from skuwise.advisor.telemetry.prometheus.client.cache import Cache
 from skuwise.advisor.telemetry.prometheus.client.client import Client
 from skuwise.advisor.telemetry.prometheus.reader import ServerReading, read_frame
@@ -19,9 +16,10 @@ from skuwise.advisor.verdicts.judge import judge
 from skuwise.advisor.verdicts.types import Verdicts
 from skuwise.advisor.verdicts.workloads.inventory import Inventory
 from skuwise.rules.catalog.loader import load_catalog
-from skuwise.tests.fleets import FLEETS, Truth, series, truth
-from skuwise.tests.fleets.removal import merged
-from skuwise.tests.server_metrics.prometheus_series import Series
+from skuwise.tests.server_metrics.exposition import BUSY as VALUES
+from skuwise.tests.server_metrics.exposition import INSTANCE as OF_INSTANCES
+from skuwise.tests.server_metrics.exposition import gpu, kube, moments
+from skuwise.tests.server_metrics.prometheus_series import Series, merged
 from skuwise.tests.support.prometheus_engines import needed, prometheus, victoria
 from skuwise.tests.support.rulebooks import rulebook
 
@@ -29,30 +27,15 @@ pytestmark = pytest.mark.slow
 CATALOG = load_catalog()
 ENGINES = {"prometheus": prometheus, "victoria-metrics": victoria}
 END = 1_790_000_000.0 // 86400 * 86400
-HOURS, EVERY = 8, 60.0
+HOURS = 8
 BLANK = 9223372036854775794.0
-VALUES: dict[str, float] = {
-    "DCGM_FI_DEV_GPU_UTIL": 90, "DCGM_FI_DEV_FB_USED": 60000, "DCGM_FI_DEV_FB_FREE": 20000,
-    "DCGM_FI_DEV_POWER_USAGE": 500, "DCGM_FI_PROF_GR_ENGINE_ACTIVE": 0.9, "DCGM_FI_PROF_DRAM_ACTIVE": 0.5,
-    "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": 0.3, "DCGM_FI_PROF_SM_ACTIVE": 0.8, "DCGM_FI_DEV_GPU_TEMP": 60,
-}  # fmt: skip
-OF_INSTANCES = {name: value for name, value in VALUES.items() if name != "DCGM_FI_DEV_GPU_UTIL"}
 
 
 def told(
     node: str, uuid: str, values: Mapping[str, float] = VALUES, start: float = 0, end: float = HOURS, **labels: str
 ) -> Iterator[Series]:
     """A GPU's series of constant values from an hour to an hour of the last eight."""
-    ts = np.arange(END - (HOURS - start) * 3600 + EVERY, END - (HOURS - end) * 3600 + 1, EVERY)
-    own = {"UUID": uuid, "gpu": "0", "modelName": "NVIDIA H100 80GB HBM3", "Hostname": node, "job": "dcgm",
-           "instance": f"{node}:9400", **labels}  # fmt: skip
-    for name, value in values.items():
-        yield Series(name, own, ts, np.full(len(ts), float(value)))
-
-
-def kube(name: str, value: float, replica: str, **labels: str) -> Series:
-    ts = np.arange(END - HOURS * 3600 + EVERY, END + 1, EVERY)
-    return Series(name, {"job": "ksm", "instance": replica, **labels}, ts, np.full(len(ts), value))
+    return gpu(node, uuid, moments(END - (HOURS - start) * 3600, END - (HOURS - end) * 3600), values, **labels)
 
 
 def odd() -> Iterator[Series]:
@@ -75,14 +58,14 @@ def odd() -> Iterator[Series]:
                 GPU_I_ID=str(number), GPU_I_PROFILE="3g.40gb" if hour < 4 else "2g.20gb",
             )  # fmt: skip
         yield from told("n-toggled", "GPU-toggled", start=hour + 1, end=hour + 2)
+    ts, sort = moments(END - HOURS * 3600, END), {"resource": "nvidia_com_gpu", "unit": "integer"}
     for replica in ("10.0.0.1:8080", "10.0.0.2:8080"):
-        gpu = {"resource": "nvidia_com_gpu", "unit": "integer"}
-        yield kube("kube_node_status_capacity", 4, replica, node="n-dark", **gpu)
+        yield kube("kube_node_status_capacity", 4, ts, replica, node="n-dark", **sort)
         for pod, node in (("a", "n-dark"), ("b", "n-dark"), ("c", "n-unlisted"), ("done", "n-unlisted")):
             own = {"namespace": "x", "pod": pod, "uid": pod}
-            requested = {**own, "node": node, "container": "main", **gpu}
-            yield kube("kube_pod_container_resource_requests", 1, replica, **requested)
-            yield kube("kube_pod_status_phase", float(pod != "done"), replica, phase="Running", **own)
+            requested = {**own, "node": node, "container": "main", **sort}
+            yield kube("kube_pod_container_resource_requests", 1, ts, replica, **requested)
+            yield kube("kube_pod_status_phase", float(pod != "done"), ts, replica, phase="Running", **own)
 
 
 @pytest.fixture(params=ENGINES, scope="module")
@@ -100,7 +83,7 @@ def read(url: str, seconds: float, end: float) -> Frame:
 @pytest.fixture(scope="module")
 def strange(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Frame, Verdicts]]:
     place = tmp_path_factory.mktemp(engine)
-    with ENGINES[engine](place, sorted(merged(odd()), key=lambda one: one.name)) as url:
+    with ENGINES[engine](place, merged(odd())) as url:
         frame = read(url, HOURS * 3600, END)
     shutil.rmtree(place, ignore_errors=True)
     yield frame, judge(frame, rulebook(CATALOG))
@@ -195,59 +178,3 @@ def test_a_server_with_three_hours_of_data(engine: str, tmp_path_factory: pytest
     assert verdicts.inventory.observed_hours == pytest.approx(3, rel=0.05)
     assert verdicts.nodes[0].span_hours == pytest.approx(3, abs=0.1)
     assert verdicts.occupancy["gpu_hours"].sum() == pytest.approx(3, abs=0.1)
-
-
-@pytest.fixture(scope="module")
-def divided(engine: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Frame, Truth, Verdicts]:
-    """The fleet whose GPUs are divided."""
-    fleet = FLEETS["mig"](days=1.5, interval_s=240.0)
-    place = tmp_path_factory.mktemp(engine)
-    with ENGINES[engine](place, series(fleet, np.random.default_rng(3))) as url:
-        frame = read(url, 1.5 * 86400, fleet.end)
-    shutil.rmtree(place, ignore_errors=True)
-    return frame, truth(fleet), judge(frame, rulebook(CATALOG))
-
-
-def test_every_gpu_of_a_divided_fleet_is_observed(divided: tuple[Frame, Truth, Verdicts]) -> None:
-    frame, known, verdicts = divided
-    for node in known.nodes:
-        own = verdicts.inventory.nodes[node.name]
-        assert {gpu.gpu_uuid for gpu in own.observed} == set(node.gpu_uuids), node.name
-        assert (own.gpu_count, own.unobserved_count) == (node.gpu_count, 0)
-        seen = set(frame.gpus.loc[(frame.gpus["node"] == node.name) & (frame.gpus["kind"] == "mig"), "gpu_uuid"])
-        ended = {f"{one.uuid}/gi{one.instance}" for one in node.instances if one.begin < frame.window.end}
-        assert {uuid.partition(".")[0] for uuid in seen} == ended
-
-
-def test_busy_instances_are_never_idle_and_free_ones_are(divided: tuple[Frame, Truth, Verdicts]) -> None:
-    frame, known, verdicts = divided
-    about = {str(row["workload_id"]): row for row in records(frame.workloads)}
-    kinds = {}
-    for one in verdicts.workloads:
-        row = about[one.id]
-        own = known.of_pod(str(row["namespace"]), str(row["pod"]))
-        own = own or next((w for w in known.workloads if w.key.hpc_job and w.key.hpc_job == row["job_id"]), None)
-        assert own is not None, one.name
-        kinds[one.id] = own.kind
-        assert not one.shared
-        if one.kind.label == "idle":
-            assert own.kind == "idle", one.name
-    idle = {(bare.node, bare.gpu_uuid) for bare in verdicts.bare if bare.idle_hours > 0.9 * bare.hours > 1}
-    free = {(node.name, f"{uuid}/gi{number}") for node in known.nodes for uuid, number in node.free_instances}
-    assert free <= {(node, uuid.partition(".")[0]) for node, uuid in idle}
-    advice = advise_on(
-        verdicts, rulebook(), AdviseOptions(frame.window.end), np.random.default_rng(1), source=frame.source,
-    )  # fmt: skip
-    held = {w for f in advice.findings if f.rule == "held-idle" and f.workload for w in [f.workload]}
-    assert held and all(kinds[one] == "idle" for one in held)
-    costs = {one.id: one.cost_usd for one in advice.workloads if one.nodes == ("mig-a100-01",)}
-    assert len(costs) == 24 and all(cost is not None and cost > 0 for cost in costs.values())
-    total = advice.summary.reconciliation
-    parts = [total.workloads, total.shared, total.allocated_idle, total.unallocated, total.drained, total.unobserved]
-    assert total.total is not None and sum(part or 0 for part in parts) == pytest.approx(total.total, rel=1e-3)
-    assert total.shared == 0
-    divided_nodes = {node.name for node in known.nodes if node.mig_uuids}
-    for one in advice.recommendations:
-        assert one.saving_usd_per_month is None or not set(one.yardstick.nodes) & divided_nodes, one.text
-    packed = [one for one in advice.recommendations if one.action == "consolidate"]
-    assert packed and all(one.realisation == "capacity-freed" for one in packed)

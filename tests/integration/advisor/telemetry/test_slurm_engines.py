@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from skuwise.advisor.cli.doctor import examine_source
 from skuwise.advisor.telemetry.source import JobTable, PrometheusServer
@@ -15,40 +14,35 @@ from skuwise.agent.base.slurm_job import SlurmJob
 from skuwise.agent.inventory.identity.ids import workload_id
 from skuwise.agent.slurm_jobs.table_file import write_job_table
 from skuwise.rules.catalog.loader import load_catalog
-from skuwise.tests.fleets import hardware as hw
-from skuwise.tests.fleets.blocks import compose, training
-from skuwise.tests.fleets.description import Fleet, Observed
-from skuwise.tests.fleets.generate import series
+from skuwise.tests.server_metrics.exposition import gpu, host, moments
+from skuwise.tests.server_metrics.prometheus_series import merged
 from skuwise.tests.support.prometheus_engines import prometheus, victoria
 from skuwise.tests.support.rulebooks import rulebook
 
 pytestmark = pytest.mark.slow
 CATALOG = load_catalog()
-JOBS = Observed(kube=False, pods="none", hpc_job=True, more_prof=True)
 HOUR = 3600.0
-
-
-def fleet() -> Fleet:
-    """Two nodes of job 31, one of job 32, one of job 33 that no table knows."""
-    return compose(
-        "slurm",
-        training("a", "train_network", hw.SUPERMICRO_L40S, 2, observed=JOBS, job="31"),
-        training("b", "train_compute", hw.SUPERMICRO_L40S, observed=JOBS, job="32"),
-        training("c", "train_compute", hw.SUPERMICRO_L40S, observed=JOBS, job="33"),
-        days=0.5, interval_s=60.0,
-    )  # fmt: skip
+END = 1_790_000_000.0 // HOUR * HOUR
+# Two nodes of job 31, one of job 32, one of job 33 that no table knows.
+NODES = {"a-01": "31", "a-02": "31", "b-01": "32", "c-01": "33"}
 
 
 @pytest.fixture(scope="module", params=["prometheus", "victoria-metrics"])
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    ts = moments(END - 12 * HOUR, END)
+    series = [
+        one
+        for node, job in NODES.items()
+        for one in (*host(node, ts), *gpu(node, f"GPU-{node}", ts, hpc_job=job))
+    ]  # fmt: skip
     engine = {"prometheus": prometheus, "victoria-metrics": victoria}[request.param]
-    with engine(tmp_path_factory.mktemp("engine"), series(fleet(), np.random.default_rng(3))) as url:
+    with engine(tmp_path_factory.mktemp("engine"), merged(series)) as url:
         yield url
 
 
 @pytest.mark.parametrize("days", [0.5, 3.0])
 def test_runs_names_owners_and_exact_times_come_from_the_table(server: str, tmp_path: Path, days: float) -> None:
-    bare = PrometheusServer(server, cached=False).read(CATALOG, since=days * 86400, until=fleet().end, now=fleet().end)
+    bare = PrometheusServer(server, cached=False).read(CATALOG, since=days * 86400, until=END, now=END)
     held = bare.uses.groupby("workload_id")["ts_start"].min()
     start = float(held.min())
     end = float(bare.uses["ts_end"].max())
@@ -68,7 +62,7 @@ def test_runs_names_owners_and_exact_times_come_from_the_table(server: str, tmp_
         ],
     )
     source = PrometheusServer(server, cached=False, jobs=JobTable(table))
-    frame = source.read(CATALOG, since=days * 86400, until=fleet().end, now=fleet().end)
+    frame = source.read(CATALOG, since=days * 86400, until=END, now=END)
     told = sorted(judge(frame, rulebook(CATALOG)).workloads, key=lambda one: (one.name, one.start))
     assert [(one.name, one.scheduled.job_id, one.scheduled.state, one.owner.user) for one in told] == [
         ("job 32", "32", None, None), ("job 33", "33", None, None), ("llm-1", "31", "REQUEUED", "ann"),
@@ -93,7 +87,7 @@ def test_runs_names_owners_and_exact_times_come_from_the_table(server: str, tmp_
 
 
 def test_doctor_counts_the_jobs_that_have_a_name(server: str, tmp_path: Path) -> None:
-    end = fleet().end
+    end = END
     table = tmp_path / "jobs.txt"
     write_job_table(
         table, [SlurmJob("31", end - 86400, end, name="llm"), SlurmJob("32", end - 9 * 86400, end - 8 * 86400)]

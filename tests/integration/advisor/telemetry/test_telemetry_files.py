@@ -18,13 +18,12 @@ from skuwise.advisor.core.frame import Frame, Window
 from skuwise.advisor.telemetry.sqlite.database import Parts, read_each
 from skuwise.advisor.telemetry.sqlite.helpers import Helpers
 from skuwise.advisor.telemetry.sqlite.ipc import read_told
+from skuwise.advisor.telemetry.sqlite.opening import ReadingProcess
 from skuwise.advisor.telemetry.sqlite.parallel_read import dealt, read_parallel
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
-from skuwise.advisor.telemetry.sqlite.reading_process import ReadingProcess
 from skuwise.advisor.verdicts.judge import judge
 from skuwise.agent.base.self_command import child_command
 from skuwise.agent.model import Absence, Gpu, Node, Tick, Workload
-from skuwise.agent.store.file.migrations import SCHEMA_VERSION, migrations, open_for_writing
 from skuwise.agent.store.snapshot import take_snapshot
 from skuwise.agent.store.writing.node_writer import NodeWriter
 from skuwise.agent.store.writing.writer import Writer
@@ -122,38 +121,6 @@ def test_a_file_that_is_broken_within_is_named_and_the_others_are_judged(tmp_pat
     assert "malformed" in note.text
     with pytest.raises(StoreError, match="malformed"):
         read_frame([broken])
-
-
-def test_files_of_every_minor_version_are_read_together(tmp_path: Path) -> None:
-    make(tmp_path, "today")
-    versions = [step.version for step in migrations()]
-    assert versions[-1] == SCHEMA_VERSION
-    for number, version in enumerate(versions[:-1]):
-        connection, _ = open_for_writing(tmp_path / f"v{version}.db", lambda: T0, migrations()[: number + 1])
-        name = f"v{version}"
-        connection.execute("INSERT INTO node (id, node, gpu_count, first_seen, last_seen) VALUES (1, ?, 1, ?, ?)",
-                           (name, T0, T0 + 48 * HOUR))  # fmt: skip
-        connection.execute(
-            "INSERT INTO gpu (id, node_id, gpu_uuid, gpu_index, name, kind, valid_from) "
-            "VALUES (1, 1, ?, 0, 'NVIDIA H100 80GB HBM3', 'gpu', ?)",
-            (f"GPU-{name}", T0),
-        )
-        before_periods = version < 1002
-        for hour in range(1, 49):
-            ts = int(T0 + hour * HOUR)
-            if before_periods:
-                connection.execute("INSERT INTO gpu_hour (ts, gpu_id, observed_seconds, gpu_util_mean) "
-                                   "VALUES (?, 1, 36000, 9000)", (ts,))  # fmt: skip
-            else:
-                connection.execute("INSERT INTO hour (ts) VALUES (?)", (ts,))
-                connection.execute("INSERT INTO gpu_hour (id, unobserved_seconds, samples, gpu_util_mean) "
-                                   "VALUES (?, 0, 3600, 9000)", (ts // 3600 * 4096 + 1,))  # fmt: skip
-        connection.close()
-    frame = read_frame([tmp_path])
-    assert frame.notes == ()
-    seen = frame.gpu.groupby("node")["observed_seconds"].sum() / HOUR
-    assert seen.to_dict() == dict.fromkeys(["today", *(f"v{v}" for v in versions[:-1])], 48.0)
-    assert frame.gpu["gpu_util_mean"].tolist() == pytest.approx([0.9] * len(frame.gpu))
 
 
 def test_a_job_on_nodes_whose_clocks_differ_is_one_and_loses_nothing(tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from skuwise.agent.model import Gpu, Node, Tick
-from skuwise.agent.store.file.migrations import SCHEMA_VERSION
+from skuwise.agent.store.file.database import SCHEMA_VERSION
 from skuwise.agent.store.reading.reader import open_reader
 from skuwise.agent.store.writing.writer import Writer
-from skuwise.rules.base.errors import NothingToDo, SkuwiseError, StoreError, UsageError
+from skuwise.rules.base.errors import NothingToDo, StoreError, UsageError
 
 T0 = 1_790_000_000.0
 VIEWS = [
@@ -204,16 +204,6 @@ def test_no_file_no_bytes_no_database(tmp_path: Path) -> None:
     connection.close()
     with pytest.raises(StoreError, match="not one of skuwise's"):
         open_reader(foreign)
-
-
-@pytest.mark.parametrize(("version", "message"), [(2000, "newer skuwise"), (0, "nothing yet")])
-def test_other_versions(path: Path, version: int, message: str) -> None:
-    begin(path).close()
-    connection = sqlite3.connect(path)
-    connection.execute(f"PRAGMA user_version = {version}")
-    connection.close()
-    with pytest.raises(SkuwiseError, match=message):
-        open_reader(path)
 
 
 def test_a_newer_minor_is_read(path: Path) -> None:

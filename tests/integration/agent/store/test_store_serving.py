@@ -12,7 +12,6 @@ from skuwise.advisor.telemetry.tables import to_table
 from skuwise.advisor.verdicts.bottlenecks.kv_cache import tokens_of
 from skuwise.agent.model import Node, ServingSample, Workload
 from skuwise.agent.statistics.latency_bins import decode
-from skuwise.agent.store.file.migrations import migrations, open_for_writing
 from skuwise.agent.store.reading import queries
 from skuwise.agent.store.reading.reader import open_reader
 from skuwise.agent.store.writing.writer import Writer
@@ -60,21 +59,6 @@ def test_a_server_keeps_its_row_over_a_restart_of_the_agent(tmp_path: Path) -> N
     assert len(shown(path)) == 2
     with sqlite3.connect(path) as connection:
         assert connection.execute("SELECT count(*) FROM server").fetchone() == (1,)
-
-
-def test_a_database_of_the_first_version_gains_the_view_and_keeps_its_ticks(tmp_path: Path) -> None:
-    path = tmp_path / "node.db"
-    connection, _ = open_for_writing(path, lambda: T0, migrations()[:1])
-    connection.execute("INSERT INTO node (id, node, first_seen, last_seen) VALUES (1, 'n1', ?, ?)", (T0, T0))
-    connection.execute(
-        "INSERT INTO tick (id, node_id, ts, interval_ms, cpu_util) VALUES (1, 1, ?, 1000, 5000)", (T0 + 1,)
-    )
-    connection.close()
-    with Writer.open(path) as writer:
-        writer.for_node(Node("n1"), T0 + 10).add_serving(sample(T0 + 20))
-    assert len(shown(path)) == 1
-    with open_reader(path) as reader:
-        assert reader.query("SELECT cpu_util FROM host_samples") == [(0.5,)]
 
 
 def test_samples_that_cannot_be_written_do_not_pile_up_for_ever(tmp_path: Path) -> None:
@@ -135,20 +119,6 @@ def test_what_servers_counted_is_added_up_by_the_hour_and_the_work_that_held_the
     assert waited["workload_id"].tolist() == ["w-1"] * 3  # what nobody held is nobody's
     assert waited["seconds"].tolist() == [0.0] * 3 and waited["kv_percent"].isna().all()
     assert tokens_of(table, "w-1") == pytest.approx(50.0 * 10.02 * 4)
-
-
-def test_a_database_of_before_is_read_without_its_latencies(tmp_path: Path) -> None:
-    path = tmp_path / "node.db"
-    connection, _ = open_for_writing(path, lambda: T0, [step for step in migrations() if step.version < 1007])
-    connection.close()
-    with open_reader(path) as reader:
-        assert reader.version == 1006
-        rows = reader.fetch(queries.serving_query(reader.version).sql, {"start": T0, "end": T0 + 60})
-    assert to_table(rows, queries.serving_query(1006)).columns.tolist() == list(queries.SERVING.columns)
-    with Writer.open(path) as writer:
-        writer.for_node(Node("n1"), T0).add_serving(replace(sample(T0 + 10), latency={"first_token": FAST}))
-    with open_reader(path) as reader:
-        assert reader.query("SELECT count(*) FROM serving_hours") == [(1,)]
 
 
 def test_the_advisor_reads_tokens_by_the_hour(tmp_path: Path) -> None:

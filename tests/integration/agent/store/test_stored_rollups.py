@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from skuwise.advisor.telemetry.plausible import Lost
-from skuwise.advisor.telemetry.sqlite.reading_process import ReadingProcess
+from skuwise.advisor.telemetry.sqlite.opening import open_database
 from skuwise.advisor.telemetry.tables import to_table
 from skuwise.agent.metrics import BIN_EDGES
 from skuwise.agent.model import PERIOD_SECONDS, FabricPort, Gpu, Node
@@ -81,7 +81,7 @@ def both(path: Path, query: Query, lost: tuple[Lost, Lost] | None = None) -> tup
     """What is read of the tables, what the view tells, and whether the first came from the tables."""
     mine, theirs = lost or (Lost(), Lost())
     span = SPAN | (EVERY if ":every" in query.sql else {})
-    with ReadingProcess() as apart, apart.open(path) as there, open_reader(path) as here:
+    with open_database(path) as there, open_reader(path) as here:
         return (
             there.table(query, span, mine),
             to_table(here.fetch(query.sql, span), query, theirs),

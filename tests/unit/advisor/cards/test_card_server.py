@@ -5,7 +5,6 @@ from __future__ import annotations
 from skuwise.advisor.cards.reading import CardReading
 from skuwise.advisor.core.frame import Frame, Window
 from skuwise.advisor.telemetry.source import PrometheusServer
-from skuwise.advisor.telemetry.sqlite.reading_process import ReadingProcess
 from skuwise.tests.support.card_cases import HOUR, MINUTE, busy_then_idle
 from skuwise.tests.support.frame_builder import START, TRAINING
 from skuwise.tests.support.rulebooks import rulebook
@@ -28,11 +27,8 @@ class _Server(PrometheusServer):
 
 def test_a_job_of_a_server_is_read_twice_the_second_time_by_its_own_life() -> None:
     _Server.asked.clear()
-    with ReadingProcess() as apart:
-        reading = CardReading(
-            _Server("http://localhost"), rulebook(), START + 20 * HOUR, 20 * HOUR, None, print, str, apart
-        )
-        card, others = reading.card("4712")
+    reading = CardReading(_Server("http://localhost"), rulebook(), START + 20 * HOUR, 20 * HOUR, None, print, str)
+    card, others = reading.card("4712")
     assert _Server.asked == [(20 * HOUR, None), (2 * HOUR, START + 8 * HOUR)]
     assert (card.id, card.state, others) == ("w-next", "ended", ())
     assert card.compared is not None and card.compared.runs == 1

@@ -100,8 +100,8 @@ def test_less_data_never_makes_a_row_idle(drawn_way: tuple[int, Way], gone: list
 
 @pytest.mark.parametrize("gone", [("p95",), ("p95", "max")])
 def test_bursts_that_a_mean_hides_are_work_though_nobody_told_the_percentile(gone: tuple[str, ...]) -> None:
-    """Replicas that answer probes: an hour's mean is 2 %, and a twentieth of its seconds worked (seed 9015 of
-    `benchmarks/evaluation/caution.py`, where removing the percentiles sold them)."""
+    """Replicas that answer probes: an hour's mean is 2 %, and a twentieth of its seconds worked and
+    without the percentiles they were sold once."""
     b = FrameBuilder(hours=48)
     b.node(gpus=2)
     b.use({**HELD, "gpu_util": 0.02, "sm_active": 0.01}, gpu_util_p95=0.3, gpu_util_max=0.9, sm_active_p95=0.2,

@@ -30,7 +30,7 @@ from skuwise.agent.store.file.codec import (
     stored_columns,
     values_encoder,
 )
-from skuwise.agent.store.file.migrations import migrate, migrations
+from skuwise.agent.store.file.database import schema_sql
 from skuwise.agent.store.file.tables import TABLES, write_rollups
 
 ROLLUPS: tuple[RollupTable, ...] = get_args(RollupTable)
@@ -39,7 +39,7 @@ ROLLUPS: tuple[RollupTable, ...] = get_args(RollupTable)
 @pytest.fixture
 def database() -> Iterator[sqlite3.Connection]:
     connection = sqlite3.connect(":memory:", isolation_level=None)
-    migrate(connection, migrations())
+    connection.executescript(schema_sql())
     yield connection
     connection.close()
 

@@ -1,0 +1,176 @@
+"""Work without labels: GPUs of a node that are busy at the same times become workloads, which wait for an owner."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from skuwise.advisor.core.frame import Frame, Window
+from skuwise.advisor.pipeline import AdviseOptions, advise
+from skuwise.advisor.telemetry.activity import DeviceSeries, name_of, with_activity
+from skuwise.tests.support.frame_builder import DECODE, FREE, GIB, HELD, HOUR, START, TRAINING, FrameBuilder
+from skuwise.tests.support.rulebooks import rulebook
+
+HOURS = 48
+END = START + HOURS * HOUR
+Periods = Sequence[tuple[float, float]]
+
+
+def no_minutes(devices: Sequence[tuple[str, str]], window: Window) -> list[DeviceSeries]:
+    return []
+
+
+def inferred(frame: Frame, minutes: Sequence[DeviceSeries] = ()) -> Frame:
+    return with_activity(frame, lambda devices, _: [one for one in minutes if (one.node, one.gpu_uuid) in devices])
+
+
+def found(frame: Frame) -> list[tuple[tuple[str, ...], float, float]]:
+    """The GPUs of each inferred workload, and the hours of its begin and end."""
+    own = frame.uses[frame.uses["basis"] == "activity"]
+    return sorted(
+        (tuple(sorted(set(of["gpu_uuid"]))), (of["ts_start"].min() - START) / HOUR, (of["ts_end"].max() - START) / HOUR)
+        for _, of in own.groupby("workload_id")
+    )
+
+
+def minutes_of(node: str, uuid: str, busy: Periods, memory: float = 0.0) -> DeviceSeries:
+    """A GPU by the minute: at work in these hours, in which it holds memory."""
+    ts = np.arange(START + 60, END + 1, 60.0)
+    at = np.any([(ts > START + a * HOUR) & (ts <= START + b * HOUR) for a, b in busy], axis=0)
+    return DeviceSeries(node, uuid, ts, 60.0, 0.8 * at, memory * at)
+
+
+def by_minutes(*busy: Periods, nodes: Sequence[str] = ()) -> list[tuple[tuple[str, ...], float, float]]:
+    """What is found of GPUs that are at work in these hours, all of one node unless `nodes` names others."""
+    builder, series = FrameBuilder(hours=HOURS), []
+    names = nodes or ["n1"] * len(busy)
+    for name in dict.fromkeys(names):
+        uuids = builder.node(name, gpus=names.count(name))
+        for uuid, periods in zip(uuids, [b for n, b in zip(names, busy, strict=True) if n == name], strict=True):
+            builder.use(TRAINING, node=name, uuid=uuid)
+            series.append(minutes_of(name, uuid, periods))
+    return found(inferred(builder.frame(), series))
+
+
+A, B = "GPU-n1-0", "GPU-n1-1"
+
+
+@pytest.mark.parametrize(
+    ("busy", "expected"),
+    [
+        ([[(2, 9)], [(2, 9)]], [((A, B), 2, 9)]),
+        ([[(2, 9)], [(2 + 1 / 60, 9 - 1 / 60)]], [((A, B), 2, 9)]),
+        ([[(2, 9)], [(2 + 2 / 60, 9)]], [((A,), 2, 9), ((B,), 2 + 2 / 60, 9)]),
+        ([[(2, 9)], [(2, 8)]], [((A,), 2, 9), ((B,), 2, 8)]),
+        # A pause of half an hour is part of the work, a longer one is not.
+        ([[(2, 5), (5.5, 9)], [(2, 9)]], [((A, B), 2, 9)]),
+        ([[(2, 5), (6, 9)], [(6, 9)]], [((A,), 2, 5), ((A, B), 6, 9)]),
+        # A health check is no work.
+        ([[(2, 2 + 4 / 60)], [(20, 48)]], [((B,), 20, 48)]),
+    ],
+)
+def test_gpus_that_begin_and_end_within_one_sample_are_one_workload(
+    busy: Sequence[Periods], expected: list[tuple[tuple[str, ...], float, float]]
+) -> None:
+    told = by_minutes(*busy)
+    assert [gpus for gpus, _, _ in told] == [gpus for gpus, _, _ in expected]
+    assert [pytest.approx(one[1:]) for one in told] == [one[1:] for one in expected]
+
+
+def test_nothing_is_concluded_across_nodes() -> None:
+    told = by_minutes([(2, 9)], [(2, 9)], nodes=["n1", "n2"])
+    assert told == [(("GPU-n1-0",), 2, 9), (("GPU-n2-0",), 2, 9)]
+
+
+def test_hours_serve_where_no_minutes_are_told_and_memory_counts_as_use() -> None:
+    builder = FrameBuilder(hours=HOURS)
+    uuids = builder.node(gpus=4)
+    for uuid, values, end in ((uuids[0], TRAINING, 20), (uuids[1], HELD, 20), (uuids[2], DECODE, 30)):
+        builder.use(values, uuid=uuid, end=end)
+        builder.use(FREE, uuid=uuid, start=end)
+    builder.use(FREE, uuid=uuids[3])
+    assert found(inferred(builder.frame())) == [((uuids[0], uuids[1]), 0, 20), ((uuids[2],), 0, 30)]
+
+
+def test_minutes_go_on_where_the_hours_end() -> None:
+    builder = FrameBuilder(hours=HOURS)
+    (uuid,) = builder.node()
+    builder.use(TRAINING)
+    late = minutes_of("n1", uuid, [(24, 40.25)])
+    half = DeviceSeries("n1", uuid, late.ts[24 * 60 :], 60.0, late.use[24 * 60 :], late.mem_used_bytes[24 * 60 :])
+    assert found(inferred(builder.frame(), [half])) == [((uuid,), 0, pytest.approx(40.25))]
+
+
+def test_what_somebody_holds_stays_theirs_used_or_not() -> None:
+    builder = FrameBuilder(hours=HOURS)
+    gpus = [("n1", uuid) for uuid in builder.node(gpus=4)]
+    for _, uuid in gpus[:2]:
+        builder.use(TRAINING, uuid=uuid)
+    builder.use(HELD, uuid=gpus[2][1])
+    builder.use(FREE, uuid=gpus[3][1])
+    builder.work("w1", gpus[:1], basis="process")
+    builder.work("w2", gpus[2:3], basis="allocation")
+    assert found(inferred(builder.frame())) == [((gpus[1][1],), 0, HOURS)]
+
+
+def test_work_before_and_after_a_named_job_is_apart() -> None:
+    builder = FrameBuilder(hours=HOURS)
+    (uuid,) = builder.node()
+    builder.use(TRAINING)
+    builder.work("w1", [("n1", uuid)], start=10, end=20)
+    assert found(inferred(builder.frame())) == [((uuid,), 0, 9), ((uuid,), 21, HOURS)]
+
+
+def test_a_frame_in_which_nobody_is_missing_stays_as_it_is() -> None:
+    builder = FrameBuilder(hours=HOURS)
+    builder.node()
+    builder.use(FREE)
+    assert inferred(frame := builder.frame()) is frame
+    builder.gpu_rows.clear()
+    builder.use(TRAINING)
+    builder.work("w1", [("n1", "GPU-n1-0")])
+    assert inferred(frame := builder.frame()) is frame
+
+
+def test_a_gpu_that_is_divided_is_its_instances_each_by_itself() -> None:
+    builder = FrameBuilder(hours=HOURS)
+    (uuid,) = builder.node()
+    for n in range(2):
+        builder.gpus.append({**builder.gpus[0], "gpu_uuid": f"MIG-{n}", "kind": "mig", "parent_uuid": uuid})
+    builder.use(TRAINING)
+    for n in range(2):
+        builder.use({**TRAINING, "mem_used_bytes": 8 * GIB}, uuid=f"MIG-{n}")
+    frame = inferred(builder.frame())
+    assert found(frame) == [(("MIG-0",), 0, HOURS), (("MIG-1",), 0, HOURS)]
+    assert set(frame.workloads["name"]) == {"unattributed on n1 (1 MIG instance)"}
+    assert name_of([("n1", "a"), ("n1", "b")]) == "unattributed on n1 (2 GPUs)"
+
+
+def test_the_same_data_give_the_same_ids_and_a_later_window_the_same_series() -> None:
+    builder = FrameBuilder(hours=HOURS)
+    builder.node()
+    builder.use(FREE, end=10)
+    builder.use(TRAINING, start=10)
+    first, again = (inferred(builder.frame()).workloads for _ in range(2))
+    assert first.equals(again)
+    later = inferred(builder.frame(Window(START + 5 * HOUR, END))).workloads
+    assert later["workload_id"].tolist() == first["workload_id"].tolist()
+    open_start = inferred(builder.frame(Window(START + 10 * HOUR, END))).workloads
+    assert open_start["workload_id"].tolist() != first["workload_id"].tolist()
+    assert open_start["series_id"].tolist() == first["series_id"].tolist()
+
+
+def test_its_recommendations_wait_for_an_owner_and_its_verdicts_say_why_they_are_less_sure() -> None:
+    builder = FrameBuilder(hours=HOURS)
+    for uuid in builder.node(gpus=8):
+        builder.use(TRAINING, uuid=uuid, end=3)
+        builder.use(HELD, uuid=uuid, start=3)
+    advice = advise(inferred(builder.frame()), rulebook(), AdviseOptions(END), np.random.default_rng(1))
+    (workload,) = advice.workloads
+    assert (workload.basis, workload.owner.user, len(workload.gpus)) == ("activity", None, 8)
+    assert workload.kind.confidence <= 0.9
+    assert "inferred-from-activity" in {one.code for one in workload.kind.evidence}
+    assert advice.recommendations
+    assert all("owner-unknown" in {why.code for why in one.blocked_by} for one in advice.recommendations)
+    assert not advice.summary.recoverable_usd_per_month
