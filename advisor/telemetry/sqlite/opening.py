@@ -90,7 +90,7 @@ class DatabaseReader:
         """The rows of a view of rollups, from its tables; None for another query, or where they are not plain."""
         from .stored_rows import rollup_of  # noqa: PLC0415
 
-        stored = rollup_of(query, self.version)
+        stored = rollup_of(query)
         return None if stored is None else self._tables.tables(stored, parameters, lost, only)
 
     def devices(self, stored: StoredRollup) -> Unpacked:
