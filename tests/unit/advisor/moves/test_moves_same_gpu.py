@@ -2,16 +2,17 @@
 """Moves that keep the GPU: slices of it, other clocks, other counts."""
 
 import pytest
-from skuwise.advisor.moves.base.prediction import Prediction, Refusal, Use
+from skuwise.advisor.moves.base.prediction import Prediction, Refusal
 from skuwise.advisor.moves.predict.clock_model import ClockMove, lower_clock, predict_clock, watts_at
 from skuwise.advisor.moves.predict.gpu_count_model import predict_count
 from skuwise.advisor.moves.predict.mig_model import load_on_slice, predict_slice, weigh_slices
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.rules.models.power_model import load_power_model
+from skuwise.tests.support.moves_builders import use_of
 
-DECODE = Use.of_profile(u_c=0.10, u_m=0.75, g=0.97)
-GEMM = Use.of_profile(u_c=0.85, u_m=0.30, g=0.98)
-LIGHT = Use.of_profile(u_c=0.02, u_m=0.08, g=0.10)
+DECODE = use_of(u_c=0.10, u_m=0.75, g=0.97)
+GEMM = use_of(u_c=0.85, u_m=0.30, g=0.98)
+LIGHT = use_of(u_c=0.02, u_m=0.08, g=0.10)
 CATALOG = load_catalog()
 POWER = load_power_model()
 H100 = CATALOG.gpu("H100-SXM5")
@@ -63,7 +64,7 @@ def test_a_lower_clock_costs_decode_little_and_a_gemm_all_of_it():
 
 
 def test_lower_clock_saves_energy_for_memory_bound_work_alone():
-    bound = Use.of_profile(u_c=0.10, u_m=0.95, g=0.99)
+    bound = use_of(u_c=0.10, u_m=0.95, g=0.99)
     found = lower_clock(bound, "serving", watts=300, idle_watts=80, model=POWER)
     assert isinstance(found, ClockMove)
     assert found.clock_share < 1
@@ -82,7 +83,7 @@ def test_the_published_point_of_power_against_clock_is_met():
 
 
 def test_twice_the_gpus_are_less_than_twice_as_fast_where_they_talk():
-    use = Use.of_profile(u_c=0.6, u_m=0.3, u_n=0.5, g=0.95)
+    use = use_of(u_c=0.6, u_m=0.3, u_n=0.5, g=0.95)
     found = predict_count(use, "training", 4, 8)
     assert isinstance(found, Prediction)
     assert 0.5 < found.median < 1

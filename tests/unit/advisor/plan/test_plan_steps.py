@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from skuwise.advisor.plan.problem import Layout, PlanNode, PlanOption, PlanSeries, PlanUnit, Problem
 from skuwise.advisor.plan.solve import SolverBudget, solve
-from skuwise.advisor.plan.steps import sequence, state_after
+from skuwise.advisor.plan.steps import sequence
 from skuwise.tests.support.plan_fleets import small_problem
-from skuwise.tests.support.plan_steps import wrong_steps
+from skuwise.tests.support.plan_steps import state_after, wrong_steps
 
 
 @pytest.mark.parametrize("number", range(8))
