@@ -35,18 +35,6 @@ def test_a_node_with_known_hours_is_split_by_them() -> None:
     assert sum(usd for usd, _ in found.values()) == pytest.approx(80 * 48)
 
 
-def test_rows_are_cut_at_midnight_and_at_the_window() -> None:
-    rows = split(known().frame()).rows
-    days = {(row.start, row.end) for row in rows}
-    assert all(start // DAY == (end - 1) // DAY for start, end in days)
-    assert min(start for start, _ in days) == START and max(end for _, end in days) == START + 48 * HOUR
-    hours = {start: (end - start) / 3600 for start, end in days}
-    for start, period in hours.items():
-        assert sum(row.gpu_hours for row in rows if row.start == start) == pytest.approx(8 * period, abs=1e-5)
-        assert sum(row.usd or 0 for row in rows if row.start == start) == pytest.approx(RATE * period, abs=1e-4)
-        assert sum(row.node_hours for row in rows if row.start == start) == pytest.approx(period, abs=1e-5)
-
-
 def test_nodes_that_were_there_for_hours_cost_these_hours_and_are_named() -> None:
     b = FrameBuilder(hours=24 * 14)
     for day in range(14):
@@ -149,14 +137,6 @@ def test_a_dollar_per_million_tokens_is_of_the_hours_that_have_both() -> None:
     assert group.sums.tokens == pytest.approx(3.6e7)
     assert group.sums.usd_per_million_tokens == pytest.approx(4 * RATE / 8 / 3.6)
     assert group.tokens_unknown is None
-
-
-def test_tokens_stand_once_a_day_whatever_the_rows() -> None:
-    frame = with_tokens(known().frame(), "w-train", 1000.0, hours=range(48))
-    rows = split(frame).rows
-    told = [row for row in rows if row.tokens is not None]
-    assert sum(row.tokens for row in told) == pytest.approx(48_000)  # type: ignore[misc]
-    assert {row.category for row in told} == {"used"} and len(told) == len({row.start for row in rows})
 
 
 def _scarce(frame):

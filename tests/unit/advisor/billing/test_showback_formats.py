@@ -21,7 +21,7 @@ from skuwise.advisor.billing.showback_sums import BY
 from skuwise.advisor.render.text import document_text
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.tests.support.frame_builder import FREE, FrameBuilder
-from skuwise.tests.support.showback_fleets import RATE, SKU, known, price, random_fleet, split, with_tokens
+from skuwise.tests.support.showback_fleets import SKU, known, price, random_fleet, split, with_tokens
 
 NOBODY = Billing()
 
@@ -71,24 +71,6 @@ def test_values_are_what_the_specification_allows(listed: Showback) -> None:
         assert (row["AllocatedResourceId"] is None) == unowned == (row["AllocatedTags"] is None)
         tags = json.loads(row["AllocatedTags"] or "{}")
         assert all(key.startswith("skuwise/") and isinstance(value, str) for key, value in tags.items())
-
-
-def test_a_commitment_has_no_price_before_it() -> None:
-    rows = rows_of(split(known().frame(), price(basis="committed", until="2027-01-01")))
-    assert {row["PricingCategory"] for row in rows} == {"Committed"}
-    assert {row["ContractedCost"] for row in rows} == {row["ContractedUnitPrice"] for row in rows} == {None}
-    assert sum(row["EffectiveCost"] for row in rows) == pytest.approx(RATE * 48)
-
-
-def test_without_a_price_quantities_stay_and_what_follows_from_a_price_is_null() -> None:
-    builder = FrameBuilder(hours=5)
-    (uuid,) = builder.node("lone")
-    builder.use(FREE, "lone", uuid)
-    for row in rows_of(split(builder.frame())):
-        assert row["x_GpuHours"] > 0 and row["BilledCost"] == 0
-        for name in ("EffectiveCost", "ContractedCost", "ListCost", "SkuPriceId", "PricingCategory",
-                     "ConsumedQuantity", "ConsumedUnit", "x_PriceBasis"):  # fmt: skip
-            assert row[name] is None
 
 
 @pytest.mark.parametrize("number", range(2))

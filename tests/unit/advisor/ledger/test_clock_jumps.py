@@ -52,19 +52,6 @@ def desk(tmp_path: Path) -> Desk:
 
 
 @jumps
-def test_what_was_queued_by_a_wrong_clock_is_sent_at_once_and_once(desk: Desk, jump: float) -> None:
-    desk.machine.wrong_by = jump
-    desk.queue("bob@example.org")
-    desk.machine.wrong_by = 0.0
-    assert desk.send().sent == 2
-    desk.machine.wrong_by = -jump
-    desk.send()
-    desk.queue("ann@example.org", "bob@example.org")
-    assert desk.send().sent == 0
-    assert sorted(desk.server.accepted) == ["ann@example.org", "bob@example.org"]
-
-
-@jumps
 def test_what_is_put_off_by_a_wrong_clock_is_held_no_longer_than_its_pause(desk: Desk, jump: float) -> None:
     desk.server.answer = "later"
     desk.machine.wrong_by = jump

@@ -16,14 +16,13 @@ import pytest
 from skuwise.__main__ import main
 from skuwise.advisor.core.advice_types import Advice, Decision
 from skuwise.advisor.ledger.entries import LedgerEvent, Proposal, decision_from
-from skuwise.advisor.ledger.file.paths import default_ledgers
 from skuwise.advisor.ledger.file.store import Ledger
 from skuwise.advisor.ledger.sync import LedgerSync, proposals
 from skuwise.advisor.pipeline import AdviseOptions, advise_on
 from skuwise.advisor.render import render
 from skuwise.advisor.render.json import load_schema, to_dict
 from skuwise.advisor.views.document.page_options import PageOptions
-from skuwise.rules.base.errors import NothingToDo, StoreError
+from skuwise.rules.base.errors import StoreError
 from skuwise.tests.support.file_modes import bound_by_modes
 from skuwise.tests.support.moves_builders import advice_of, catalog, founding
 from skuwise.tests.support.rulebooks import rulebook
@@ -80,15 +79,6 @@ def test_a_recommendation_keeps_its_whole_history(ledger: Ledger) -> None:
     ]  # fmt: skip
     assert entry.proposal == MOVE
     assert entry.decision(NOW + 3) == Decision("dismissed", NOW + 2, "bob", None, "a warm standby")
-
-
-def test_what_is_proposed_again_is_one_entry_with_its_newest_figures(ledger: Ledger) -> None:
-    ledger.add(MOVE.id, LedgerEvent("accepted", NOW + 1, "ann"))
-    assert ledger.propose([replace(MOVE, saving_usd_per_month=99.0)], NOW + DAY) == 0
-    (entry,) = ledger.entries()
-    assert (entry.first_proposed, entry.last_proposed) == (NOW, NOW + DAY)
-    assert entry.proposal.saving_usd_per_month == 99.0
-    assert [e.act for e in entry.events] == ["proposed", "accepted"]
 
 
 # ---- the file
@@ -168,24 +158,6 @@ def test_a_ledger_that_may_not_be_written_is_still_read(ledger: Ledger) -> None:
         ledger.path.parent.chmod(0o755)
     assert said[0].startswith("not recorded in the ledger")
     assert len(ledger.entries()) == 1
-
-
-def test_where_nothing_can_be_written_the_reason_is_told(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match="cannot be written"):
-        Ledger(tmp_path / "file" / "ledger.db").propose([MOVE], NOW)
-    with pytest.raises(NothingToDo, match="No ledger"):
-        Ledger(tmp_path / "none.db").entries()
-    with pytest.raises(NothingToDo, match="No ledger"):
-        Ledger(tmp_path / "none.db").add(MOVE.id, LedgerEvent("accepted", NOW, "ann"))
-    assert not (tmp_path / "none.db").exists()
-
-
-def test_the_default_place_follows_the_state_folder_of_the_user() -> None:
-    assert default_ledgers({"XDG_STATE_HOME": "/s", "HOME": "/h"}) == Path("/s/skuwise/ledgers")
-    for environment in ({"HOME": "/h"}, {"XDG_STATE_HOME": "not/absolute", "HOME": "/h"}):
-        assert default_ledgers(environment) == Path("/h/.local/state/skuwise/ledgers")
-    assert default_ledgers({}) is None
 
 
 # ---- beside advice
@@ -297,11 +269,3 @@ def test_what_cannot_be_decided_is_refused_in_one_sentence(path, capsys, argumen
     assert said in told
     assert len(told.splitlines()) == 1
     assert [e.act for e in Ledger(Path(path)).entries()[0].events] == ["proposed"]
-
-
-def test_blocked_and_expired_ones_are_listed_on_demand(ledger: Ledger, capsys) -> None:
-    ledger.propose([replace(MOVE, id="r-blocked00000", blocked=True)], NOW)
-    assert main(["ledger", "list", "--ledger", str(ledger.path)]) == 0
-    assert "r-blocked" not in capsys.readouterr().out
-    assert main(["ledger", "list", "--all", "--ledger", str(ledger.path)]) == 0
-    assert "r-blocked" in capsys.readouterr().out

@@ -51,13 +51,6 @@ def test_a_fleet_is_recognized_by_its_cluster_or_its_gpus(fleet: Fleet, recorded
     assert is_same(fleet, known(recorded)) == same
 
 
-def test_a_server_that_names_itself_is_known_by_that_where_no_gpu_can_tell() -> None:
-    named = replace(NAMELESS, labels={"cluster": "x"})
-    replaced = replace(named, members={"GPU-new": "n9"})
-    assert not is_same(replaced, known(named))  # the window reaches back to when the others were there
-    assert is_same(replace(replaced, start=NOW + DAY, end=NOW + 15 * DAY), known(named))
-
-
 def test_what_is_recorded_is_read_back_and_only_grows(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "ledger.db")
     hostile = replace(EU, name="\x1b[31m'; DROP TABLE fleets; --", match=('a="\udcff"',))

@@ -17,7 +17,7 @@ from skuwise.advisor.moves.recommendation_kinds import KINDS
 from skuwise.advisor.moves.tracking.move_state import MoveState
 from skuwise.advisor.moves.tracking.observation import Measure, Observation, PredictionSnapshot
 from skuwise.tests.support.ledger_builders import DAY, L40S, RATIO, ground, moved_run, seen
-from skuwise.tests.support.moves_builders import END, IB, PLAIN, START, gpus_of, workload
+from skuwise.tests.support.moves_builders import END, IB, PLAIN, START, workload
 
 
 def state_of(action: str, own: PredictionSnapshot, now: Observation, proposed: bool = False) -> MoveState | None:
@@ -57,14 +57,6 @@ def test_a_job_is_measured_over_a_week_by_the_time_it_held_its_nodes() -> None:
     assert told.usd_per_month_after == pytest.approx(90.0 * 730 / 4, rel=0.02)
     short = realised("move-sku", own, MoveState("target", END - 5 * DAY, 30.0, ""), now)
     assert short.saving_missing == "a job needs at least a week of data"
-
-
-def test_a_slice_is_known_by_its_id() -> None:
-    whole = workload("chat", ("n1",), end=END - 3 * DAY, gpus=gpus_of("n1", 1))
-    part = workload("chat", ("n1",), id="w-m", start=END - 3 * DAY, gpus=("MIG-7",))
-    stand = state_of("mig-slice", ground(), seen([whole, part]))
-    assert (stand.place, stand.since) == ("target", END - 3 * DAY)
-    assert state_of("mig-slice", ground(), seen([whole, replace(part, gpus=("GPU-7",))])).place == "source"
 
 
 FREED = {
@@ -113,14 +105,6 @@ def test_what_another_source_does_not_show_is_not_gone() -> None:
     nodes = [(f"m{n}", END) for n in range(9)]
     assert ledger_events([of_ten], seen([], nodes[:3], source="fleet.db, more.db"), END) == []
     assert [e.act for _, e in ledger_events([of_ten], seen([], nodes, source="fleet.db, more.db"), END)] == ["done"]
-
-
-def test_held_gpus_are_let_go_only_where_their_nodes_still_tell() -> None:
-    own = ground(target=Configuration(None, None, 0), yardstick=SavingsBaseline(98.32 * 730, nodes=("n1",)))
-    left = workload("chat", ("n1",), end=END - 3 * DAY)
-    assert state_of("release", own, seen([left], (("n1", END),))).place == "target"
-    assert state_of("release", own, seen([left], (("n1", left.end),))) is None  # the agent may have died
-    assert state_of("release", own, seen([workload("chat", ("n1",))], (("n1", END),))).place == "source"
 
 
 def test_a_pool_is_packed_when_as_many_nodes_are_empty_as_were_to_be() -> None:

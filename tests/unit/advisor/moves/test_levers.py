@@ -10,7 +10,6 @@ import pytest
 from skuwise.__main__ import main
 from skuwise.advisor.moves.base.constraints import has_precision
 from skuwise.advisor.moves.levers.served_model import ServedModel, served_model
-from skuwise.advisor.moves.predict.precision_levers import usable
 from skuwise.rules.base.errors import RulesError
 from skuwise.rules.models.served_models import load_served_models
 from skuwise.tests.support.moves_builders import advice_of, catalog, gpus_of, node, usage, verdicts, workload
@@ -46,13 +45,6 @@ def test_an_empty_cache_lets_fp8_fit_half_of_the_gpus():
     assert fewer.text.startswith("if served in FP8: ")
     assert "First check the quality of its answers" in fewer.text
     assert "$" not in fewer.text
-
-
-def test_a_cache_of_which_nobody_told_how_full_it_is_counts_whole():
-    levers, unknown = of_workload(advice())
-    assert unknown is None
-    assert not [one for one in levers if one.fields["sku"] == "H100-SXM5" and one.fields["precision"] == "fp8"]
-    assert all(one.fields["cache_use_measured"] is False for one in levers)
 
 
 def test_levers_stand_beside_recommendations_and_in_no_sum():
@@ -133,15 +125,6 @@ def test_commands_tell_the_model_its_size_and_its_precision(command, model):
 )  # fmt: skip
 def test_which_gpus_have_a_precision(gpu, precision, has):
     assert has_precision(catalog().gpus[gpu], precision) is has
-
-
-def test_lower_precisions_are_those_that_the_gpu_has():
-    gpus = catalog().gpus
-    assert usable(gpus["H100-SXM5"], "bf16") == ("fp8", "int4")
-    assert usable(gpus["A100-SXM4-80GB"], "bf16") == ("int8", "int4")
-    assert usable(gpus["B200-SXM"], "bf16") == ("fp8", "fp4")
-    assert usable(gpus["V100-SXM2-16GB"], "fp16") == ()
-    assert usable(gpus["H100-SXM5"], "int4") == ()
 
 
 def compared(capsys, *words):

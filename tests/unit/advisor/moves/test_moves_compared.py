@@ -5,7 +5,7 @@ import math
 
 import pytest
 from skuwise.advisor.moves.predict.sku_comparison import compare
-from skuwise.advisor.moves.predict.typical_work import Question, batch_on, parts_of
+from skuwise.advisor.moves.predict.typical_work import Question, parts_of
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.rules.models.move_model import load_move_model
 
@@ -49,12 +49,6 @@ def test_time_per_token_at_a_batch_lies_where_most_matched_configurations_did(ta
     assert low < speedup("H100", target, "decode", "fp8", batch=batch, **CHAT) < high
 
 
-def test_a_larger_batch_gains_more_from_memory_bandwidth():
-    gains = [speedup("H100", "B200-SXM", "decode", "fp8", batch=b, params=70e9, gpus=8) for b in (4, 16, 64, 128)]
-    assert gains == sorted(gains)
-    assert gains[-1] > gains[0]
-
-
 @pytest.mark.parametrize(
     ("gpu", "more", "milliseconds"),
     [
@@ -76,19 +70,6 @@ def test_the_time_of_a_token_is_the_measured_one_within_a_third(gpu, more, milli
     assert token * 1e3 == pytest.approx(milliseconds, rel=1 / 3)
 
 
-def test_a_cache_of_its_own_precision_takes_its_bytes():
-    plain, wide = Question("decode", "fp8"), Question("decode", "fp8", cache_precision="bf16")
-    assert wide.kv_bytes_per_token == 2 * plain.kv_bytes_per_token
-
-
-def test_cards_do_not_talk_over_a_bridge_that_nobody_told_of():
-    # TensorRT-LLM 0.14, LLaMA3-70B on 8 GPUs in FP16: A100-PCIe took three times as long as A100-SXM.
-    more = {"params": 70e9, "gpus": 8, "input_tokens": 128, "output_tokens": 2048}
-    found = asked("A100-PCIe-80GB", "A100-SXM4-80GB", "decode", "fp16", **more)
-    assert found.time_ratio.p10 < 0.36 < found.time_ratio.p90
-    assert found.group == "tensor parallelism over PCIe"
-
-
 @pytest.mark.parametrize(
     ("phase", "precision", "more", "code"),
     [
@@ -106,27 +87,6 @@ def test_what_lies_outside_of_the_calibration_is_said_and_widens(phase, precisio
     found = asked("H100", "H200-SXM", phase, precision, **more)
     assert code in [one.code for one in found.outside]
     assert found.sigma > MODEL.groups[found.group].sigma
-
-
-def test_work_as_it_was_calibrated_is_not_outside():
-    assert asked("H100", "H200-SXM", "decode", "fp8", params=70e9, gpus=4).outside == ()
-
-
-def test_there_and_back_is_where_one_began():
-    there = asked("A100", "H100", "mixed", "fp16", params=13e9).time_ratio.p50
-    back = asked("H100", "A100", "mixed", "fp16", params=13e9).time_ratio.p50
-    assert there * back == pytest.approx(1.0)
-
-
-def test_the_way_over_a_third_gpu_is_as_long():
-    direct = asked("A100", "B200-SXM", "training").time_ratio.p50
-    detour = asked("A100", "H100", "training").time_ratio.p50 * asked("H100", "B200-SXM", "training").time_ratio.p50
-    assert direct == pytest.approx(detour)
-
-
-def test_the_same_gpu_takes_the_same_time():
-    found = asked("H100", "H100", "decode")
-    assert (found.time_ratio.p10, found.time_ratio.p90) == (1.0, 1.0)
 
 
 @pytest.mark.parametrize("phase", ["training", "prefill", "decode", "mixed"])
@@ -165,11 +125,3 @@ def test_what_nobody_published_is_assumed_and_widens_the_interval():
 )
 def test_what_forbids_a_move_is_named(source, target, more, reason):
     assert any(reason in sentence.text for sentence in asked(source, target, **more).blocked_by)
-
-
-def test_more_memory_holds_more_sequences_and_a_batch_that_is_told_stays():
-    question = Question("decode", "fp16", params=30e9)
-    h100, h200 = (batch_on(question, CATALOG.gpus[n].mem_bytes, MODEL.profiles) for n in ("H100-SXM5", "H200-SXM"))
-    assert h100 < h200
-    told = Question("decode", "fp16", params=8e9, batch=8)
-    assert batch_on(told, CATALOG.gpus["H200-SXM"].mem_bytes, MODEL.profiles) == 8

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from skuwise.benchmarks.evaluation import moves
@@ -12,7 +10,6 @@ from skuwise.benchmarks.fit import sku_pairs as pairs
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.rules.models.move_model import load_move_model, load_profiles
 
-ROOT = Path(__file__).parents[4]
 CATALOG = load_catalog()
 PROFILES = load_profiles()
 REFERENCE = CATALOG.gpus[PROFILES.reference]

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from math import inf
 from typing import Any
 
 import numpy as np
 import pytest
 from skuwise.advisor.core.advice_types import Action, Configuration, Interval, Recommendation
 from skuwise.advisor.core.verdict_types import Latency, LatencyFigures
-from skuwise.advisor.moves.base.latency_class import queue_factor
 from skuwise.advisor.moves.base.workload_groups import groups_of
 from skuwise.advisor.moves.context.fleet_context import SAME_SPEED, recommend
 from skuwise.advisor.moves.context.latency_gate import held_to_class
 from skuwise.advisor.moves.context.move_context import Baseline, MoveContext, baseline_for
-from skuwise.advisor.moves.predict.clock_model import PowerAtWork
-from skuwise.advisor.moves.whatif import what_if
-from skuwise.advisor.moves.whatif_result import WhatIfChoice
 from skuwise.advisor.pipeline import move_context_of
 from skuwise.rules.policy.latency_classes import load_latency_classes
 from skuwise.tests.support.moves_builders import END, advice_of, catalog, node, usage, verdicts, workload
@@ -25,7 +20,6 @@ from skuwise.tests.support.rulebooks import rulebook
 CLASSES = load_latency_classes().classes
 DECODE = {"power_watts": 400.0, "power_over_idle": 4.0, "tensor_of_sustained_p95": 0.1, "mem_flat": 1.0, "cpu": 0.1}
 SLOWER = Interval(1.0, 1.05, 1.1)
-DRAWN = PowerAtWork(watts=400.0, peak_watts=420.0, idle_watts=90.0, hours_per_month=5000.0)
 
 
 def latency(label: str | None = "interactive", first: float | None = 0.06, token: float | None = 0.03) -> Latency:
@@ -112,13 +106,6 @@ def test_fewer_gpus_make_requests_wait() -> None:
     )
 
 
-def test_waiting_is_that_of_servers_that_requests_share() -> None:
-    assert queue_factor(0.3, 0.6) == pytest.approx(1.75)
-    assert queue_factor(0.6, 0.3) == 1.0
-    assert queue_factor(0.3, 1.0) == inf
-    assert queue_factor(1.2, 0.9) == 1.0
-
-
 def test_advice_blocks_the_lower_clock_of_a_chat_service_that_has_no_room() -> None:
     tight = workload(features=DECODE, latency=latency(first=0.06, token=0.0499))
     given = verdicts([node()], [tight], uses=[usage(tight, u_m=0.85, u_c=0.05, g=0.95)])
@@ -129,15 +116,3 @@ def test_advice_blocks_the_lower_clock_of_a_chat_service_that_has_no_room() -> N
     given = verdicts([node()], [roomy], uses=[usage(roomy, u_m=0.85, u_c=0.05, g=0.95)])
     (way,) = [r for r in advice_of(given).recommendations if r.action == "lower-clock"]
     assert way.blocked_by == ()
-
-
-def test_what_if_tells_it_too() -> None:
-    scene, base = weighed(latency(token=0.0499))
-    told = what_if(scene, base, WhatIfChoice(clock_share=0.6), DRAWN)
-    assert "latency-class-broken" in [why.code for why in told.blocked_by]
-    scene, base = weighed(latency(first=0.01, token=0.005))
-    kept = what_if(scene, base, WhatIfChoice(clock_share=0.6), DRAWN)
-    assert "latency-kept" in [note.code for note in kept.notes]
-    scene, base = weighed(latency(first=None, token=None))
-    unknown = what_if(scene, base, WhatIfChoice(clock_share=0.6), DRAWN)
-    assert "latency-in-question" in [note.code for note in unknown.notes]

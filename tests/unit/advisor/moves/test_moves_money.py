@@ -9,7 +9,6 @@ from skuwise.advisor.moves.base.pricing import (
     cash_of,
     fabric_premium,
     reconcile,
-    with_costs,
 )
 from skuwise.advisor.moves.context.move_context import DrawnRecommendation
 from skuwise.advisor.moves.recommender import recoverable_cash
@@ -51,13 +50,6 @@ def test_the_parts_sum_to_node_price_times_hours():
     assert r.shared == pytest.approx(336 * HOUR)
     assert r.allocated_idle == pytest.approx(100 * PLAIN_HOUR / 8)
     assert notes == ()
-
-
-def test_a_workload_costs_its_hours_and_nothing_where_no_price_is_known():
-    half, lost = workload("half", ("n1",), gpus=gpus_of("n1", 4)), workload("lost", ("n2",))
-    costed = with_costs(verdicts([node("n1"), node("n2", None)], [half, lost]), PriceBook(catalog()))
-    assert costed[0].cost_usd == pytest.approx(336 * HOUR / 2)
-    assert costed[1].cost_usd is None
 
 
 def test_the_premium_comes_from_a_pair_else_from_a_prior_that_is_labelled():

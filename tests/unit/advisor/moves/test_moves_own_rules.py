@@ -88,12 +88,6 @@ def test_a_custom_rule_is_silent_where_it_cannot_hold(tmp_path, w):
     assert not found(advice(one(w), tmp_path, {"custom/a.yaml": RULE}), "custom/slow-input")
 
 
-def test_a_rule_for_one_team_speaks_of_its_work_alone(tmp_path):
-    files = {"teams/ml/custom/a.yaml": RULE, "teams/ml/team.yaml": "account: [ml]\n"}
-    assert not found(advice(one(train()), tmp_path, files), "custom/slow-input")
-    assert found(advice(one(train(owner=Owner(account="ml"))), tmp_path), "custom/slow-input")
-
-
 def silent(**changes):
     w = workload(**changes)
     return verdicts([node(fabric=fabric(util_p995=0.008))], [w], uses=[usage(w, u_n=0.2)])
@@ -128,9 +122,6 @@ def test_an_exception_silences_a_rule_and_says_so(tmp_path, changes, exceptions,
     said = [n for n in told.notes if n.code == "silenced-by-exception" and n.fields["rule"] == "idle-fabric"]
     assert len(said) == (why is not None)
     assert all(f"Exception {why}: " in n.text for n in said)
-
-
-DOCS = Path(__file__).parents[4] / "docs" / "rules.md"
 
 
 HOSTILE = "\u202e[red]x[/red]<script>alert(1)</script>|=cmd|' /C calc'!A0 {workload}"
@@ -176,20 +167,3 @@ def test_a_team_keeps_the_headroom_it_set_in_findings_and_in_ways_out(tmp_path):
         assert target == needed
         held[namespace] = target
     assert held == {"calm": 6, "other": 3}  # of 8, at 0.2 of what they sustain
-
-
-def resting(w):
-    """Used by day, never at night."""
-    frame = usage(w, **SMALL)
-    return frame.assign(g_max=np.where((frame["ts"] // 3600 % 24) < 9, 0.0, 0.9))
-
-
-@pytest.mark.parametrize("kept", [False, True])
-def test_standby_capacity_is_neither_switched_off_nor_packed_together(tmp_path, kept):
-    pair = [workload(n, (n,), gpus=tuple(f"GPU-{n}-{i}" for i in range(2)), features=LOADED) for n in ("n1", "n2")]
-    given = verdicts([node("n1"), node("n2")], pair, uses=[resting(w) for w in pair])
-    whose = "n1, n2" if kept else "nobody"
-    files = {"exceptions.yaml": f"exceptions: {{standby-capacity: {{match: {{name: [{whose}]}}}}}}\n"}
-    actions = {r.action for r in advice(given, tmp_path, files).recommendations}
-    assert ({"schedule-off", "consolidate"} <= actions) is not kept
-    assert bool({"schedule-off", "consolidate"} & actions) is not kept

@@ -6,10 +6,8 @@ import math
 import pytest
 from skuwise.advisor.core.advice_types import Advice, Finding
 from skuwise.advisor.core.verdict_types import BottleneckVerdict
-from skuwise.advisor.moves.waste_rules import RULES
 from skuwise.advisor.verdicts.types import NodeFacts
 from skuwise.rules.catalog.types import PowerPrice, Price
-from skuwise.rules.policy.thresholds import load_waste_rules
 from skuwise.tests.support.moves_builders import (
     END,
     IB,
@@ -22,13 +20,6 @@ from skuwise.tests.support.moves_builders import (
     verdicts,
     workload,
 )
-
-WASTE = load_waste_rules()
-
-
-def test_there_is_a_rule_in_code_for_every_rule_in_data():
-    assert set(RULES) == set(WASTE)
-
 
 L40S = {"node_sku": "aws/g6e.48xlarge", "gpu_sku": "L40S"}
 ETHERNET = fabric(util_p995=0.9, util_max=1.0, link_layer="Ethernet", line_rate_bytes_per_second=10e9)
@@ -249,14 +240,6 @@ def test_what_is_wasted_is_counted_once_though_several_rules_say_so():
     assert {"idle-fabric", "over-tier"} <= fired(advice)
     silent, tier = one(advice, "idle-fabric").cost_usd, one(advice, "over-tier").cost_usd
     assert advice.summary.wasted_usd == pytest.approx(max(silent, tier))
-
-
-@pytest.mark.parametrize(("kind", "hours", "said"), [("batch-inference", 4, True), ("batch-inference", 2, False),
-                                                     ("online-inference", 29, False)])  # fmt: skip
-def test_a_job_shows_in_hours_what_memory_it_takes_a_service_in_more_than_a_day(kind, hours, said):
-    w = workload(kind=kind, gpus=gpus_of("n1", 1), start=END - hours * 3600, features={"engine_active": 0.9})
-    advice = advice_of(verdicts([quiet()], [w], uses=[usage(w, memory=0.3)]))
-    assert ("memory-unused" in fired(advice)) == said
 
 
 @pytest.mark.parametrize(("hours", "said"), [((336, 336, 336, 336), True), ((336, 336, 30, 30), False)])

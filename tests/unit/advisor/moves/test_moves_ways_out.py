@@ -108,22 +108,6 @@ def test_the_quiet_hours_of_the_day_are_those_that_were_quiet_on_every_day():
     assert off_hours(hours(7, range(8, 18))).risk == "medium"
 
 
-@pytest.mark.parametrize(
-    "rows",
-    [
-        hours(6, range(8, 18)),  # too few days
-        hours(14, range(24)),  # always used
-        hours(14, range(0)),  # never used: that is held idle
-        hours(14, range(5, 24)),  # five quiet hours
-        hours(14, range(8, 18), gaps=frozenset({19, 22, 1, 4, 6})),  # what nobody saw is not quiet
-        hours(14, range(8, 18)).assign(g_max=np.nan),
-        hours(14, range(8, 18)).drop(columns="g_max"),
-    ],
-)
-def test_no_hours_are_switched_off_that_may_be_needed(rows):
-    assert off_hours(rows) is None
-
-
 def daily(w) -> pd.DataFrame:
     use = session(w)
     hour = (use["ts"] / 3600 - 1) % 24

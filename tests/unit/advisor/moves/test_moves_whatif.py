@@ -16,11 +16,9 @@ from skuwise.advisor.moves.whatif_result import WhatIfChoice, WhatIfResult
 from skuwise.advisor.pipeline import move_context_of
 from skuwise.advisor.verdicts.types import Verdicts
 from skuwise.advisor.views.whatif_session import workbench
-from skuwise.rules.catalog.types import Price
 from skuwise.tests.support.fleet_on_screen import NOW, HandLoader, fleet
 from skuwise.tests.support.moves_builders import (
     END,
-    IB,
     PLAIN,
     advice_of,
     catalog,
@@ -34,7 +32,6 @@ from skuwise.tests.support.moves_builders import (
 from skuwise.tests.support.rulebooks import rulebook
 
 H200 = "azure/Standard_ND96isr_H200_v5"
-OWNED = (Price(IB, IB, "eastus", 60.0, "owned", "books", "2026-10-01"),)
 DRAWN = PowerAtWork(watts=400.0, peak_watts=420.0, idle_watts=90.0, hours_per_month=5000.0)
 
 
@@ -87,14 +84,6 @@ def test_where_no_price_is_known_it_is_asked_for_and_nothing_is_claimed() -> Non
     assert any(m.code == "todays-price-unknown" for m in told.missing)
 
 
-def test_what_forbids_a_move_is_told_and_the_rest_is_reckoned_all_the_same() -> None:
-    told = asked(founding(), WhatIfChoice("azure/Standard_ND96asr_v4"))
-    assert any(b.code == "memory-preallocated" for b in told.blocked_by)
-    assert told.time_ratio.p50 > 1
-    assert told.then.usd_per_month is not None
-    assert not told.open
-
-
 def test_fewer_gpus_are_held_against_the_demand_and_the_least() -> None:
     few = service(u_m=0.2)
     by_demand = asked(few, WhatIfChoice())
@@ -104,15 +93,6 @@ def test_fewer_gpus_are_held_against_the_demand_and_the_least() -> None:
     assert asked(few, WhatIfChoice(gpus=4)).blocked_by == ()
     assert any(b.code == "overloaded" for b in asked(few, WhatIfChoice(gpus=2)).blocked_by)
     assert any(b.code == "below-least-gpus" for b in asked(few, WhatIfChoice(gpus=1)).blocked_by)
-
-
-def test_whole_nodes_that_fall_free_are_cash_and_the_part_of_the_count_is_told_apart() -> None:
-    half = [workload("chat", (n,), id=f"w-{n}") for n in ("n1", "n2")]
-    given = verdicts([node("n1"), node("n2")], half, uses=[usage(w, u_m=0.2) for w in half])
-    told = asked(given, WhatIfChoice(PLAIN))
-    assert told.then.nodes == 1
-    assert told.of_count_usd_per_month == pytest.approx(98.32 * 730)
-    assert told.saving_usd_per_month.p50 == pytest.approx((2 * 98.32 - 88.488) * 730)
 
 
 def test_training_on_another_count_changes_its_time_and_its_cost() -> None:

@@ -17,7 +17,7 @@ from skuwise.advisor.moves.predict.clock_model import (
     predict_cap,
     weigh_cap,
 )
-from skuwise.advisor.moves.predict.power_curve import clock_at, drawn_at, under_cap
+from skuwise.advisor.moves.predict.power_curve import under_cap
 from skuwise.benchmarks.evaluation import power_caps
 from skuwise.benchmarks.fit.power_caps import TABLE, read_caps
 from skuwise.rules.catalog.loader import load_catalog
@@ -83,16 +83,6 @@ def test_the_range_is_the_drivers_where_it_is_known_and_a_measured_share_elsewhe
     assert cap_range(b200, MODEL) == (MODEL.lowest_cap_share * b200.tdp_watts, b200.tdp_watts)
 
 
-def test_architectures_without_runs_are_told_of_with_wider_intervals():
-    here, there = moved(BUSY, 250.0), moved(Draw(650.0, 80.0, 700.0), 500.0, H100)
-    assert here.shown
-    assert not there.shown
-    assert "none on Hopper" in there.prediction.basis
-    alike = weigh_cap(replace(A40, architecture="Hopper"), BUSY, 250.0, MODEL)
-    assert alike.prediction.sigma > here.prediction.sigma
-    assert alike.joules_sigma > here.joules_sigma
-
-
 def test_what_is_proposed_saves_at_the_ninetieth_percentile_also_at_more_rest():
     found = best_cap(A40, BUSY, MODEL, most_loss=0.1, most_loss_p90=0.2)
     assert not isinstance(found, Refusal)
@@ -103,12 +93,6 @@ def test_what_is_proposed_saves_at_the_ninetieth_percentile_also_at_more_rest():
     assert weigh_cap(A40, replace(BUSY, rest_watts=REST_MARGIN * 82), cap, MODEL).saves
     assert isinstance(best_cap(A40, BUSY, MODEL, most_loss=0.0, most_loss_p90=0.0), Refusal)
     assert isinstance(best_cap(A40, Draw(84.0, 82.0, 300.0), MODEL, most_loss=0.1, most_loss_p90=0.2), Refusal)
-
-
-def test_the_clock_and_its_power_are_each_others_reverse():
-    drawn = np.linspace(0.2, 1.0, 9)
-    back = [drawn_at(MODEL.curve, float(clock)) for clock in clock_at(MODEL.curve, drawn)]
-    assert back == pytest.approx(drawn.tolist())
 
 
 def test_a_cap_at_the_limit_changes_nothing_and_nothing_is_ever_out_of_bounds():

@@ -54,16 +54,6 @@ def test_the_table_says_the_basis_and_what_forbids(capsys):
     assert "only PCIe" in out
 
 
-@pytest.mark.parametrize(("here", "there"), [("H100-SXM5", "MI300X"), ("H100-SXM5", "MI325X"), ("MI300X", "H100-SXM5")])
-def test_gpus_that_infinity_fabric_joins_have_more_than_pcie(capsys, here, there):
-    words = (here, there, "--gpus", "8", "--params", "70B", "--format", "json")
-    codes = {one["code"] for one in json.loads(run(capsys, *words)[1])["blocked_by"]}
-    assert codes == {"other-software-stack"}
-    card = json.loads(run(capsys, "MI300X", "L40S", *words[2:])[1])["blocked_by"]
-    over = next(one for one in card if one["code"] == "model-over-pcie")
-    assert over["fields"] == {"gpus": 8, "link": "Infinity Fabric", "sku": "L40S"}
-
-
 @pytest.mark.parametrize(
     ("words", "told"),
     [

@@ -37,17 +37,6 @@ def test_a_cap_is_answered_with_time_watts_and_joules(capsys):
     assert "none on Hopper" in found["basis"]
 
 
-def test_a_draw_that_is_typical_and_not_measured_widens_the_interval_and_is_named(capsys):
-    words = ("A40", "A40", "--power-limit", "225", "--phase", "training")
-    typical = document(capsys, *words)
-    told = document(capsys, *words, "--power-at-work", str(typical["watts"]["before"]))
-    assert not typical["watts"]["measured"]
-    assert "not measured" in typical["basis"]
-    assert typical["joules_a_unit"] is None  # no unit of training is known
-    width = {name: d["time_ratio"]["p90"] / d["time_ratio"]["p10"] for name, d in (("a", typical), ("b", told))}
-    assert width["a"] > width["b"]
-
-
 def test_the_table_names_the_knee_and_blocks_below_it(capsys):
     status, out, _ = run(capsys, "A40", "A40", "--power-limit", "125", "--phase", "training")
     assert status == 0

@@ -15,7 +15,6 @@ from skuwise.advisor.patches.head import comment
 from skuwise.advisor.patches.model import PatchSet, Target
 from skuwise.rules.base.errors import SkuwiseError
 from skuwise.tests.support.patch_cases import (
-    BATCH_SCRIPT,
     CLUSTER_QUEUE,
     DEPLOYMENT,
     JOB,
@@ -67,25 +66,6 @@ def test_hostile_names_of_kubernetes_objects_are_refused(name: str) -> None:
             assert told["kind"] == asked["kind"] and told["metadata"]["name"] == asked["name"]
             words = shlex.split(part.apply[0])
             assert words[:2] == ["kubectl", "patch"] and words[3:6] == [asked["name"], "-n", asked["namespace"]]
-
-
-@given(HOSTILE)
-def test_hostile_names_of_nodes_partitions_and_features_are_refused(name: str) -> None:
-    cases: tuple[tuple[str, Target, str | None, dict[str, Any]], ...] = (
-        ("move-sku", "slurm", BATCH_SCRIPT, {"partition": name}),
-        ("move-sku", "slurm", BATCH_SCRIPT, {"feature": name}),
-        ("consolidate", "kubernetes", None, {"nodes": (name,)}),
-        ("move-sku", "kueue", CLUSTER_QUEUE, {"target_flavor": name}),
-    )  # fmt: skip
-    for action, target, manifest, asked in cases:
-        given_ = (("job.sh", manifest),) if manifest is not None else ()
-        try:
-            made = patch_for(subject(action, *given_, **asked), target)
-        except SkuwiseError as error:
-            assert error.remedy
-            continue
-        assert name.isascii() and not set(name) & set(" \n\r\t'\"\\;&|$`#*=\0")
-        assert any(name in text for text in texts(made))
 
 
 def parts_of(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:

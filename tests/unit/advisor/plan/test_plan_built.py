@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import json
-import math
-from dataclasses import replace
 from importlib.resources import files
 
 import jsonschema
@@ -15,9 +13,7 @@ import pytest
 from skuwise.advisor.core.advice_types import Decision
 from skuwise.advisor.plan.limits import PlanRequest
 from skuwise.advisor.plan.plan_json import plan_json
-from skuwise.advisor.plan.problem import Layout, gap_of
 from skuwise.advisor.plan.result import Plan
-from skuwise.advisor.views.document.plan_document import plan_document
 from skuwise.rules.base.errors import UsageError
 from skuwise.rules.catalog.types import Price
 from skuwise.tests.support.moves_builders import (
@@ -25,11 +21,9 @@ from skuwise.tests.support.moves_builders import (
     END,
     PLAIN,
     START,
-    bare,
     drawing,
     founding,
     gpus_of,
-    inventory,
     node,
     usage,
     verdicts,
@@ -129,14 +123,6 @@ def test_without_prices_nodes_come_back_and_no_dollar_is_stated():
     assert "plan-unpriced" in {note.code for note in plan.notes}
 
 
-def test_what_nobody_knows_how_to_move_stays_where_it_is():
-    a = replica("a", "n1", range(4))
-    odd = replica("b", "n2", range(4), of="odd", kind="unknown")
-    plan = plan_of(verdicts([plain_node("n1"), plain_node("n2")], [a, odd], uses=[busy(a), busy(odd)]), goal="nodes")
-    assert names(plan) == ["n1"]  # chat can go to it, and it cannot go
-    assert "plan-kinds-unclear" in {note.code for note in plan.notes}
-
-
 def test_jobs_keep_the_nodes_that_their_peak_needs():
     nodes = [plain_node(f"n{i}") for i in range(1, 4)]
     runs = [
@@ -162,16 +148,6 @@ def test_the_reserve_keeps_a_node_and_says_how_many_it_wanted():
     pool = plan.pools[0]
     assert (len(plan.returned), pool.reserve_gpus, pool.reserve_wanted_gpus) == (2, 8, 8)
     assert len(plan_of(given, goal="nodes").returned) == 3
-
-
-def test_a_pool_that_all_work_leaves_keeps_no_reserve():
-    """The founding case beside a free node of the same type: once the service has moved, nothing could fail there."""
-    given = founding()
-    more = replace(given, nodes=(*given.nodes, node("n3")), inventory=inventory((*given.nodes, node("n3"))))
-    plan = plan_of(more, reserve_nodes=1)
-    assert set(names(plan)) == {"n1", "n2", "n3"}
-    empty = verdicts([node("n1"), node("n2")], [], bare_gpus=[bare(n, i) for n in ("n1", "n2") for i in range(8)])
-    assert set(names(plan_of(empty, goal="nodes", reserve_nodes=1))) == {"n1", "n2"}
 
 
 def test_the_host_limits_what_a_node_takes():
@@ -208,41 +184,6 @@ def test_what_was_dismissed_is_no_part_of_a_plan():
     assert next(n for n in plan.not_in_plan if n.recommendation == moved).why.code == "plan-decided"
 
 
-def founding_twice(**second):
-    """Two services, each as in the founding case; `second`: where the nodes of the other are."""
-    pair = [workload(name, (at,), id=f"w-{at}") for name, at in zip(("chat", "chat", "sum", "sum"), NODES, strict=True)]
-    nodes = [node("n1"), node("n2"), node("n3", **second), node("n4", **second)]
-    return drawing(verdicts(nodes, pair, uses=[usage(w, u_n=0.2) for w in pair]), tokens_a_joule=2.0)
-
-
-def test_a_reason_of_the_limit_of_moves_is_given_only_where_it_binds():
-    def why(**request):
-        plan = plan_of(founding_twice(), **request)
-        return {
-            n.why.code: n.why.text for n in plan.not_in_plan if n.action == "move-sku" and n.why.code != "plan-blocked"
-        }
-
-    assert why(max_moves=0) == {"plan-nothing-touched": "no workload may be touched"}
-    told = "at most 1 workload may be touched, and other changes gain more"
-    assert why(max_moves=1) == {"plan-not-worth-a-move": told}
-    assert why(max_moves=9) == {}
-    halved = plan_of(founding_twice(), max_moves=9, move_usd=1e6)
-    assert {n.why.code for n in halved.not_in_plan if n.why.code != "plan-blocked"} == {"plan-brings-nothing"}
-
-
-def quality(plan: Plan) -> str:
-    last = plan_document(plan, planner(halves()).found.advice).sections[-1]
-    return str(last.blocks[0])
-
-
-def test_how_far_a_value_may_be_from_the_best():
-    assert gap_of(-500.0, -100.0) == 4.0
-    assert gap_of(100.0, 100.0) == 0.0
-    assert (gap_of(1.0, math.inf), gap_of(-1.0, math.nan), gap_of(-1.0, 0.0)) == (None, None, None)
-    layout = Layout({}, {}, frozenset(), {}, 50.0, math.inf, 1.0, proven=False)
-    assert layout.gap is None and replace(layout, bound=50.0, proven=True).gap == 0.0
-
-
 def test_limits_of_what_may_be_touched():
     given = halves(team="one")
     assert plan_of(given, max_moves=0).steps == ()
@@ -255,18 +196,6 @@ def test_limits_of_what_may_be_touched():
         plan_of(given, only=frozenset({"tow"}))
     with pytest.raises(UsageError, match="Unknown name 'n9'"):
         plan_of(given, exclude=frozenset({"n9"}))
-
-
-def test_idle_gpus_that_are_held_come_back():
-    idle = workload("held", ("n1",), kind="idle", node_sku=PLAIN, gpus=gpus_of("n1", 8))
-    given = verdicts([plain_node("n1"), plain_node("n2")], [idle], uses=[usage(idle, u_c=0, u_m=0, g=0, label="idle")],
-                     idle_hours={"w-held": 8 * 336.0})  # fmt: skip
-    plan = plan_of(given)
-    assert set(names(plan)) == {"n1", "n2"}
-    released = next(s for s in plan.steps if s.action == "release")
-    assert released.recommendation is not None
-    empty = next(r for r in plan.returned if r.node == "n2")
-    assert empty.step is None
 
 
 def _training(**changes):

@@ -17,10 +17,8 @@ from skuwise.advisor.plan.limits import PlanRequest
 from skuwise.advisor.plan.needs import Needs
 from skuwise.advisor.plan.problem import FOREVER, Layout, PlanNode, PlanOption, PlanSeries, PlanUnit, Problem
 from skuwise.advisor.plan.solve import SolverBudget, solve
-from skuwise.advisor.plan.steps import sequence
 from skuwise.advisor.plan.worth import Worth
 from skuwise.tests.support.plan_checker import broken_rules
-from skuwise.tests.support.plan_steps import wrong_steps
 
 NOW = 1_790_000_000.0
 
@@ -81,12 +79,6 @@ def test_what_is_missing_is_rented() -> None:
     assert layout.short == {}
 
 
-def test_replicas_stay_apart() -> None:
-    nodes = [node(name) for name in "abc"]
-    series = [service("s", {"a": 2, "b": 2}), service("t", {"c": 2})]
-    assert len(planned(fleet(nodes, series)).kept) == 2
-
-
 def test_a_linked_unit_needs_an_island_of_its_own() -> None:
     def nodes(islands: tuple[int, ...]) -> list[PlanNode]:
         return [node("a", islands=islands), node("b", islands=islands)]
@@ -138,13 +130,6 @@ def test_tenants_do_not_share_a_node() -> None:
     assert len(planned(fleet([node("a"), node("b")], series, tenants_apart=True)).kept) == 2
 
 
-def test_what_is_beyond_a_limit_today_may_go_on() -> None:
-    nodes = [node("a", cpu_cores=4.0), node("b", cpu_cores=64.0)]
-    series = [service("s", [("a", 2), ("a", 2)], cpu_cores=8.0, apart=1), service("t", {"b": 8}, cpu_cores=1.0)]
-    layout = planned(fleet(nodes, series))
-    assert layout.places == {"s0": "a", "s1": "a", "t0": "b"}
-
-
 def test_what_does_not_move_keeps_its_node_and_may_end() -> None:
     fixed = CodedText("fixed", "it may not move")
     series = [service("s", {"a": 2}, fixed=fixed), service("t", {"b": 2}, fixed=fixed)]
@@ -185,31 +170,6 @@ def test_jobs_that_go_elsewhere_get_whole_nodes_there(free: tuple[int, int], mov
     assert layout.places.keys() == {f"s{at}0" for at, left in zip("xy", free, strict=True) if left < 8}
     torn = replace(move, node_gpus=0)
     assert set(planned(fleet(nodes, [job("j", 8.0, 1.0), *there], torn)).chosen) == {"j"}
-
-
-def test_a_step_of_jobs_comes_after_what_empties_their_nodes() -> None:
-    nodes = [node("a", usd=90.0), node("x", pool="q"), node("y", pool="q")]
-    there = [service("s", {"x": 4}, pool="q"), service("t", {"y": 4}, pool="q")]
-    problem = fleet(
-        nodes, [job("j", 8.0, 1.0), *there], PlanOption("r", "j", "move-sku", "q", 1, 8, "low", node_gpus=8)
-    )
-    layout = planned(problem)
-    steps = sequence(problem, layout)
-    assert wrong_steps(problem, layout, steps) == []
-    assert [(s.kind, s.after) for s in steps] == [("relocate", ()), ("option", (0,))]
-    assert steps[1].frees == ("a",)
-
-
-def test_a_series_in_two_pools_is_counted_in_each() -> None:
-    fixed = CodedText("fixed", "it may not move")
-    series = service("s", {"a": 6, "x": 6}, peak=14)
-    series = replace(series, units=(series.units[0], replace(series.units[1], fixed=fixed)), spread=True)
-    nodes = [node("a"), node("b"), node("x", pool="q"), node("y", pool="q")]
-    layout = planned(fleet(nodes, [series]))
-    assert (layout.short, len(layout.kept), layout.places["s1"]) == ({}, 2, "x")
-    problem = fleet(nodes, [series], PlanOption("r", "s", "release", None, 0, 0, "low", keeps_units=False))
-    assert planned(problem).kept == frozenset()
-    assert [problem.needed(pool, {}).max() for pool in "pq"] == [7.0, 7.0]
 
 
 def test_gpus_in_mig_mode_are_neither_a_reserve_nor_room_for_jobs() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 from skuwise.advisor.plan.limits import FleetChange
@@ -71,24 +70,6 @@ def test_nodes_that_are_added_are_neither_todays_nor_returned_nor_paid(goal):
     assert {name for s in plan.steps for name in s.frees} <= {"n2"}
 
 
-def test_nodes_that_are_added_carry_more():
-    before = plan_of(full(1), change=FleetChange(growth_per_month=0.1)).pools[0]
-    after = plan_of(full(1), change=FleetChange(add={PLAIN: 1}, growth_per_month=0.1)).pools[0]
-    assert (before.carries, after.carries) == (1.0, 2.0)
-
-
-def test_an_added_sku_of_two_clusters_is_named_by_its_place():
-    a = replica("a", "n1", range(8))
-    two = verdicts([plain_node("n1"), plain_node("n2", cluster="d")], [a], uses=[busy(a)])
-    with pytest.raises(UsageError) as refused:
-        plan_of(two, change=FleetChange(add={PLAIN: 1}))
-    place = f"d/azure/eastus/{PLAIN}"
-    assert repr(place) in str(refused.value)
-    for asked in (place, f"c/azure/eastus/{PLAIN}"):
-        plan = plan_of(two, change=FleetChange(add={asked: 2}), goal="nodes", exclude=frozenset({"n2"}))
-        assert [p.nodes_after for p in plan.pools if p.pool == asked] == [3]
-
-
 def test_commitments_that_ended_are_cash_now():
     plan = plan_of(
         fleet(), (negotiated(50.0, "owned"),), change=FleetChange(commitments_end=END - 400 * 86400), goal="nodes"
@@ -107,14 +88,6 @@ def test_a_reserve_that_is_lost_is_a_note_and_no_missing_node(buy):
     kept = plan_of(full(3), change=FleetChange(remove=frozenset({"n2"})), reserve_nodes=None)
     assert kept.missing == () and "plan-reserve-lost" not in {n.code for n in kept.notes}
     assert kept.pools[0].reserve_gpus == 8
-
-
-def test_factors_for_the_same_work_are_multiplied():
-    twice = FleetChange(demand={("team", "one"): 2.0, ("workload", "chat"): 1.5}, buy=True)
-    plan = plan_of(fleet(4), change=twice, goal="nodes")
-    once = plan_of(fleet(4), change=FleetChange(demand={("team", "one"): 3.0}, buy=True), goal="nodes")
-    assert replace(plan, changes=()) == replace(once, changes=())
-    assert plan.pools[0].gpus_needed == 3 * 4 + 4
 
 
 def test_when_the_fleet_runs_out():
