@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import resource
 import shutil
 import signal
@@ -100,24 +99,6 @@ def test_no_link_in_an_open_folder_is_followed(tmp_path: Path, ledger: Ledger) -
     # In one's own folder it is one's own link.
     (tmp_path / "mine.db").symlink_to(ledger.path)
     assert len(Ledger(tmp_path / "mine.db").entries()) == 1
-
-
-def test_a_ledger_is_its_owners_alone_unless_a_group_shares_its_folder(tmp_path: Path) -> None:
-    old = os.umask(0o022)
-    try:
-        Ledger(tmp_path / "ledger.db").propose([MOVE], NOW)
-        assert mode(tmp_path / "ledger.db") == 0o600
-        shared = tmp_path / "shared"
-        shared.mkdir()
-        shared.chmod(0o2770)
-        Ledger(shared / "ledger.db").propose([MOVE], NOW)
-        assert mode(shared / "ledger.db") == 0o660
-        # What is named is left as it is set.
-        (tmp_path / "ledger.db").chmod(0o644)
-        Ledger(tmp_path / "ledger.db").propose([MOVE], NOW)
-        assert mode(tmp_path / "ledger.db") == 0o644
-    finally:
-        os.umask(old)
 
 
 def test_what_a_killed_process_left_half_written_is_undone(tmp_path: Path, ledger: Ledger) -> None:

@@ -12,7 +12,6 @@ from skuwise.advisor.ledger.file.store import Ledger
 from skuwise.advisor.mail.delivery import Tally, send_waiting
 from skuwise.advisor.mail.outbox import Outbox
 from skuwise.advisor.mail.parcel import Parcel
-from skuwise.advisor.mail.patience import FIRST_PAUSE_SECONDS
 from skuwise.advisor.report.weeks import NotOverError, check_over, reported_week, week_of
 from skuwise.tests.support.fake_clocks import DAY, HOUR, NOW, KilledError, Machine, Server
 
@@ -49,18 +48,6 @@ def desk(tmp_path: Path) -> Desk:
     found = Desk(tmp_path)
     found.queue("ann@example.org")
     return found
-
-
-@jumps
-def test_what_is_put_off_by_a_wrong_clock_is_held_no_longer_than_its_pause(desk: Desk, jump: float) -> None:
-    desk.server.answer = "later"
-    desk.machine.wrong_by = jump
-    told = desk.send()
-    assert told.waiting == 1 and told.soonest_seconds == FIRST_PAUSE_SECONDS
-    desk.machine.wrong_by = 0.0
-    desk.machine.live(FIRST_PAUSE_SECONDS)
-    desk.server.answer = "accepted"
-    assert desk.send().sent == 1
 
 
 @jumps

@@ -23,7 +23,6 @@ from skuwise.advisor.render import render
 from skuwise.advisor.render.json import load_schema, to_dict
 from skuwise.advisor.views.document.page_options import PageOptions
 from skuwise.rules.base.errors import StoreError
-from skuwise.tests.support.file_modes import bound_by_modes
 from skuwise.tests.support.moves_builders import advice_of, catalog, founding
 from skuwise.tests.support.rulebooks import rulebook
 
@@ -140,24 +139,6 @@ def test_a_ledger_that_another_process_holds_is_told(ledger: Ledger) -> None:
         with pytest.raises(StoreError, match="is locked by another process") as refused:
             ledger.add(MOVE.id, LedgerEvent("accepted", NOW, "ann"))
     assert refused.value.remedy.startswith("Try again")
-
-
-def test_a_ledger_that_may_not_be_written_is_still_read(ledger: Ledger) -> None:
-    ledger.path.chmod(0o444)
-    ledger.path.parent.chmod(0o555)
-    said: list[str] = []
-    try:
-        with bound_by_modes():
-            assert only(ledger).state == "proposed"
-            with pytest.raises(StoreError, match="no permission to write"):
-                ledger.add(MOVE.id, LedgerEvent("accepted", NOW, "ann"))
-            beside = LedgerSync(ledger.path, True, said.append)
-            assert beside.decisions(NOW) == {}
-            beside.note(advice_of(founding()), NOW)
-    finally:
-        ledger.path.parent.chmod(0o755)
-    assert said[0].startswith("not recorded in the ledger")
-    assert len(ledger.entries()) == 1
 
 
 # ---- beside advice

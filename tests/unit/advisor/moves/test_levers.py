@@ -10,7 +10,6 @@ import pytest
 from skuwise.__main__ import main
 from skuwise.advisor.moves.base.constraints import has_precision
 from skuwise.advisor.moves.levers.served_model import ServedModel, served_model
-from skuwise.rules.base.errors import RulesError
 from skuwise.rules.models.served_models import load_served_models
 from skuwise.tests.support.moves_builders import advice_of, catalog, gpus_of, node, usage, verdicts, workload
 
@@ -168,19 +167,3 @@ def test_a_batch_whose_cache_does_not_fit_is_blocked_with_the_batch_that_does(ca
     assert "batch-too-large" not in {one["code"] for one in fits["blocked_by"]}
     more = compared(capsys, *words, "--batch", str(f["batch_at_most"] + 1))
     assert "batch-too-large" in {one["code"] for one in more["blocked_by"]}
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("models: {x: {names: [a], precision: fp7}}", "precision"),
-        ("models: {x: {names: [a], precision: bf16, billions: -1}}", "billions"),
-        ("models: {x: {names: [a], precision: bf16, active_billions: 3}}", "active_billions"),
-        ("models: {x: {names: [a], precision: bf16}, y: {names: [a], precision: fp8}}", "exists already"),
-    ],
-)
-def test_a_table_of_models_that_cannot_be_is_refused(tmp_path, text, said):
-    file = tmp_path / "served_models.yaml"
-    file.write_text(text)
-    with pytest.raises(RulesError, match=said):
-        load_served_models(file)

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -17,10 +15,8 @@ from skuwise.advisor.core.advice_types import Advice
 from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.verdict_types import Owner
 from skuwise.advisor.pipeline import AdviseOptions, advise_on
-from skuwise.advisor.render import format_names, render
-from skuwise.advisor.render.explain import render_explained
+from skuwise.advisor.render import render
 from skuwise.advisor.render.json import load_schema
-from skuwise.advisor.views.document.page_options import PageOptions
 from skuwise.tests.support.moves_builders import END, catalog, fabric, node, usage, verdicts, workload
 
 RULE = """id: slow-input
@@ -125,22 +121,6 @@ def test_an_exception_silences_a_rule_and_says_so(tmp_path, changes, exceptions,
 
 
 HOSTILE = "\u202e[red]x[/red]<script>alert(1)</script>|=cmd|' /C calc'!A0 {workload}"
-
-
-@pytest.mark.parametrize("form", format_names())
-def test_hostile_rules_have_no_effect_in_any_format(tmp_path, form):
-    own = RULE.replace('"{workload}: CPUs {cpu} busy at {power_watts}."', json.dumps("=1+1 " + HOSTILE))
-    told = advice(one(train()), tmp_path, {"custom/a.yaml": own})
-    text = render(told, form, page=PageOptions(whole=True, verbose=True))
-    assert "\u202e" not in text
-    assert "\u202e" not in render_explained(told, found(told, "custom/slow-input")[0], None, width=100)
-    if form in ("markdown", "html"):
-        assert "<script" not in text
-    if form == "table":
-        assert "[red]x[/red]" in " ".join(text.split())
-    if form == "csv":
-        (row,) = [r for r in csv.DictReader(io.StringIO(text)) if r["rule_or_action"] == "custom/slow-input"]
-        assert row["text"].startswith("'=1+1")
 
 
 SMALL = {"u_c": 0.02, "u_m": 0.2, "u_n": 0.0}

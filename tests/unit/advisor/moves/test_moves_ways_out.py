@@ -124,21 +124,6 @@ def test_a_node_of_its_own_is_switched_off_for_cash_and_part_of_one_is_not():
         assert way.realisation == "capacity-freed"
 
 
-def test_what_is_switched_off_says_what_it_would_not_draw():
-    w = tables(gpus=gpus_of("n1", 8))
-    use = daily(w)
-    night = use["g_max"] == 0.0
-    use["power_watts"] = np.where(night, 80.0, 400.0)
-    (way,) = ways(advice_of(verdicts([node(fabric=None)], [w], uses=[use])), "schedule-off")
-    kwh = 80.0 * 8 * 730 * 14 / 24 / 1000
-    assert way.energy_saving_kwh_per_month.p50 == pytest.approx(kwh)
-    assert f"saves {kwh:,.0f} kWh/month" in way.text
-    owned = advice_of(verdicts([node(fabric=None)], [w], uses=[use]), OWNED)
-    (own,) = ways(owned, "schedule-off")
-    assert own.saving_usd_per_month is None
-    assert own.energy_saving_kwh_per_month.p50 == pytest.approx(kwh)
-
-
 def test_a_training_changes_places_once_and_first_of_all_on_owned_nodes():
     chats = [workload(n, (f"{n}1", f"{n}2"), gpus=(*gpus_of(f"{n}1"), *gpus_of(f"{n}2"))) for n in ("x", "y")]
     job = workload(

@@ -52,19 +52,6 @@ def test_a_swap_needs_capacity_for_a_moment() -> None:
     assert "temporary capacity" in str(steps[0].staging)
 
 
-def test_a_surplus_replica_stops_before_another_takes_its_place() -> None:
-    nodes = tuple(PlanNode(name, "p", "gpu", "sku", 8, usd) for name, usd in (("a", 1.0), ("c", 90.0)))
-    units = (PlanUnit("s0", "s", {"a": 4}), PlanUnit("s1", "s", {"c": 4}))
-    chat = PlanSeries("s", "s", None, "p", "serving", False, units, np.full(1, 4.0), np.zeros(1))
-    fewer = PlanOption("fewer", "s", "reduce-gpus", "p", 1, 4, "low")
-    problem = Problem(nodes, (chat, _unit("t", "a", 4)), (fewer,), "cash", 0.0)
-    layout = Layout({"s": fewer}, {"s1": "a", "t0": "a"}, frozenset({"a"}), {"p": 0}, 0.0, 0.0, 0.0, proven=False)
-    (step,) = sequence(problem, layout)
-    assert step.moves == (("s0", "a", None), ("s1", "c", "a"))
-    assert step.staging is None
-    assert step.frees == ("c",)
-
-
 def test_what_is_replaced_stops_after_what_replaces_it() -> None:
     nodes = tuple(PlanNode(name, name, "gpu", "sku", 8, usd) for name, usd in (("a", 1.0), ("c", 90.0)))
     unit = PlanUnit("s0", "s", {"c": 4})
