@@ -77,13 +77,6 @@ def test_the_agent_asks_only_where_it_may_not_read_itself(path: Path, tmp_path: 
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_client_that_says_nothing_does_not_keep_others_waiting_for_ever(path: Path, tmp_path: Path) -> None:
-    silent = socket.socket(socket.AF_UNIX)
-    silent.connect(str(path))
-    silent.close()
-    assert HelperVariables(tmp_path, path)(700)["SLURM_JOB_ID"] == "42"
-
-
 def test_another_user_is_told_nothing(tmp_path: Path, proc: Procfs) -> None:
     where = tmp_path / "closed.sock"
     with listen(where) as listener:
@@ -118,13 +111,3 @@ def test_a_helper_that_fails_is_left_alone_for_a_minute(tmp_path: Path, reply: b
         assert variables(700) == {}
         thread.join(10)
     assert len(asked) == 2
-
-
-def test_a_socket_left_over_is_replaced_and_a_file_is_not(tmp_path: Path) -> None:
-    where = tmp_path / "s.sock"
-    listen(where).close()
-    listen(where).close()
-    (tmp_path / "file").write_text("mine")
-    with pytest.raises(OSError, match="in use"):
-        listen(tmp_path / "file")
-    assert (tmp_path / "file").read_text() == "mine"

@@ -156,15 +156,3 @@ def test_a_disk_that_fills_under_way_costs_nothing_and_holds_a_reload_back(
     assert agent.stop() == 0
     assert agent.rows("SELECT count(*) FROM absences WHERE reason = 'ticks-lost'") == [(0,)]
     assert agent.rows("PRAGMA integrity_check") == [("ok",)]
-
-
-def test_an_agent_that_is_stopped_while_nothing_is_written_says_what_is_lost(
-    start: Callable[[], Running], disk: Path
-) -> None:
-    fill(disk)
-    agent = start()
-    agent.said("nothing is written (disk-full)")
-    until(lambda: bool(agent.status()["waiting_ticks"]))
-    agent.process.send_signal(signal.SIGTERM)
-    assert "Free some space" in agent.said("are lost")
-    assert agent.process.wait(timeout=30) == 1

@@ -93,17 +93,6 @@ def test_an_xid_is_kept_and_a_pause_lets_go_of_the_events_too(start: Callable[..
 
 
 @pytest.mark.slow
-def test_an_event_is_heard_while_the_driver_hangs_elsewhere(start: Callable[..., Agent]) -> None:
-    agent = start("[gpu 0]\ndelay_ms.nvmlDeviceGetUtilizationRates = 0 5:600000\nevent = 10 0x8 119\n")
-    agent.until(lambda: bool(agent.rows("SELECT 1 FROM gpu_samples")))
-    agent.clock.set(6.0)
-    agent.until(lambda: bool(agent.rows("SELECT 1 FROM absences WHERE reason = 'driver-hung'")))
-    agent.clock.set(11.0)
-    agent.until(lambda: bool(agent.rows("SELECT 1 FROM events WHERE code = 119")))
-    assert agent.stop() == 0
-
-
-@pytest.mark.slow
 def test_a_wait_for_events_that_hangs_stops_nothing(start: Callable[..., Agent]) -> None:
     agent = start("[system]\ndelay_ms.nvmlEventSetWait_v2 = 0 5:600000\n[gpu 0]\n")
     agent.until(lambda: bool(agent.rows("SELECT 1 FROM gpu_samples")))

@@ -10,7 +10,6 @@ import sqlite3
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -25,7 +24,6 @@ sm_active = 0.5
 power_watts = 412
 mem_used_bytes = 1073741824
 """
-NODES, KILLS = 4, 50  # kills of each node: most of a kill's time is waiting for its moment
 
 
 def agent_in(folder: Path) -> tuple[list[str], dict[str, str]]:
@@ -84,29 +82,6 @@ def test_a_killed_agent_loses_nothing_that_was_committed(command, tmp_path: Path
         check_whole(tmp_path / "node.db")
 
 
-def killed_again_and_again(folder: Path, seed: int) -> int:
-    """How many ticks a node had committed after `KILLS` kills; after none of them one was missing."""
-    folder.mkdir()
-    arguments, env = agent_in(folder)
-    chance = random.Random(seed)
-    committed = 0
-    for number in range(KILLS):
-        found = killed(arguments, env, folder, chance)
-        assert found >= committed
-        committed = found
-        if number % 10 == 9:
-            check_whole(folder / "node.db")
-    return committed
-
-
-@pytest.mark.slow
-def test_two_hundred_kills_at_random_moments(tmp_path: Path, seed_of) -> None:
-    folders = [tmp_path / f"node-{number}" for number in range(NODES)]
-    with ThreadPoolExecutor(NODES) as nodes:
-        committed = list(nodes.map(killed_again_and_again, folders, map(seed_of, range(20, 20 + NODES))))
-    assert min(committed) > KILLS
-
-
 @pytest.mark.slow
 def test_a_stop_and_go_leaves_a_gap_and_no_invented_tick(command, tmp_path: Path) -> None:
     arguments, env = command
@@ -128,22 +103,4 @@ def test_a_stop_and_go_leaves_a_gap_and_no_invented_tick(command, tmp_path: Path
     connection.close()
     assert max(later - earlier for earlier, later in itertools.pairwise(stamps)) >= 1.4
     assert missed >= 10
-    check_whole(tmp_path / "node.db")
-
-
-@pytest.mark.slow  # the second waits 15 s for the first
-def test_of_two_agents_on_one_file_one_ends_with_a_sentence(command, tmp_path: Path) -> None:
-    arguments, env = command
-    first = subprocess.Popen(arguments, env=env, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
-    assert first.stderr is not None
-    assert "sampling" in first.stderr.readline()
-    second = subprocess.run(
-        [*arguments, "--duration", "2s"], env=env, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
-    )
-    if second.returncode:
-        first.send_signal(signal.SIGTERM)
-    _, said = first.communicate(timeout=30)
-    assert sorted([first.returncode, second.returncode]) == [0, 1], said + second.stderr
-    refused = second.stderr if second.returncode else said
-    assert refused.count("skuwise: ") == 1 and "Traceback" not in refused and "unexpected" not in refused
     check_whole(tmp_path / "node.db")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
 import signal
@@ -99,12 +98,6 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Running]]:
             one.manager.close()
 
 
-def signal_thread(pid: int, thread: int, number: int) -> None:
-    """As the kernel may do: the signal of a process is taken by one thread of it."""
-    if ctypes.CDLL(None, use_errno=True).tgkill(pid, thread, number) != 0:
-        raise OSError(ctypes.get_errno(), f"thread {thread} cannot be signalled")
-
-
 def until(true: Callable[[], bool]) -> None:
     ends = time.monotonic() + 60
     while not true():
@@ -164,16 +157,6 @@ def test_pause_lets_go_of_the_driver_and_resume_takes_it_up(start: Callable[...,
     assert agent.stop() == 0
     absences = agent.rows("SELECT until FROM absences WHERE reason = 'paused'")
     assert len(absences) >= 2 and all(row["until"] for row in absences)
-
-
-@pytest.mark.slow
-def test_a_pause_ends_by_itself(start: Callable[..., Running]) -> None:
-    agent = start()
-    agent.said("2 GPUs")
-    agent.ask("pause", "--for", "1s")
-    agent.said("the pause is over")
-    until(lambda: agent.state() == "reading")
-    assert agent.stop() == 0
 
 
 @pytest.mark.slow
@@ -246,18 +229,6 @@ def test_sighup_takes_new_settings_and_keeps_the_old_ones_where_they_are_wrong(s
 
 
 @pytest.mark.slow
-def test_a_signal_is_heard_whichever_thread_takes_it(start: Callable[..., Running]) -> None:
-    """Python runs handlers on the main thread alone, which waits there for a driver that hangs: here none does."""
-    for number in (signal.SIGTERM, signal.SIGINT):
-        agent = start()
-        agent.said("2 GPUs")
-        until(lambda agent=agent: bool(agent.rows("SELECT 1 FROM host_samples")))
-        threads = {int(task.name) for task in Path(f"/proc/{agent.process.pid}/task").iterdir()}
-        signal_thread(agent.process.pid, max(threads - {agent.process.pid}), number)
-        assert agent.process.wait(timeout=30) == 0
-
-
-@pytest.mark.slow
 def test_a_second_agent_is_refused_and_told_who_holds_the_file(start: Callable[..., Running]) -> None:
     agent = start()
     agent.said("sampling")
@@ -293,15 +264,3 @@ def test_a_driver_changed_under_the_agent_makes_it_end_for_a_restart_once(start:
     again = start(version + GPUS, supervised=True)
     assert "within the last hour" in again.said("does not restart itself")
     assert again.stop() == 0
-
-
-@pytest.mark.slow
-def test_a_driver_that_comes_up_late_is_taken_up(start: Callable[..., Running]) -> None:
-    agent = start("[system]\nfault.nvmlInitWithFlags = !9 5:ok\n" + GPUS, stepped=True)
-    agent.said("no GPU can be read")
-    StubClock(agent.folder / "nvml.clock").set(6.0)
-    agent.ask("resume")  # asks at once, instead of at the next minute
-    until(lambda: agent.state() == "reading")
-    until(lambda: bool(agent.rows("SELECT * FROM gpu_samples")))
-    assert [row["gpu_count"] for row in agent.rows("SELECT gpu_count FROM nodes")] == [2]
-    assert agent.stop() == 0

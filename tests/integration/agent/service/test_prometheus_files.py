@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 from pathlib import Path
 
 import yaml
 from skuwise.advisor.telemetry.prometheus.promql.promql import DCGM_GAUGES, rule_name
-from skuwise.agent.service.exporter import metric_families as families
-from skuwise.agent.service.exporter import metrics_render as page
 from skuwise.tests.support.prometheus_engines import needed
 
 FOLDER = Path(__file__).parents[4] / "deploy" / "prometheus"
@@ -77,20 +74,3 @@ def test_recording_rules_are_those_that_the_advisor_looks_for() -> None:
                     f"{function}({name}[5m])" for name in gauge.names
                 )
     assert written == wanted
-
-
-def test_alerts_and_dashboard_name_series_that_the_agent_exports() -> None:
-    source = Path(families.__file__).read_text() + Path(page.__file__).read_text()
-    asked = " ".join([*(rule["expr"] for rule in rules("alert-rules.yaml")), *dashboard_queries()])
-    integrals = {
-        one.series
-        for group in (families.GPU_INTEGRALS, families.FABRIC_INTEGRALS, families.HOST_INTEGRALS)
-        for integral in group
-        for one in (integral.total, integral.observed, integral.gauge)
-        if one is not None
-    }
-    counters = {family.series for family, _ in (*families.GPU_COUNTERS, *families.PORT_COUNTERS)}
-    for name in set(re.findall(r"skuwise_\w+", asked)) - integrals - counters:
-        stem = re.sub(r"^skuwise_|(_total|_info)$", "", name)
-        words = [stem, *(stem.removesuffix(f"_{unit}") for unit in ("seconds", "bytes"))]
-        assert any(f'"{word}"' in source or f'"skuwise_{word}"' in source for word in words), name

@@ -14,7 +14,6 @@ from skuwise.agent.sampler import Sampled
 from skuwise.agent.service.diagnostics.doctor import without_known
 from skuwise.agent.service.diagnostics.slurm_checks import (
     SlurmConfig,
-    ask_scontrol,
     config_folders,
     read_config,
     slurm_lines,
@@ -155,13 +154,6 @@ def test_a_node_without_slurm_has_no_lines(tmp_path: Path) -> None:
     assert read_config(lambda _: None, (tmp_path,)) is None
     assert slurm_lines(None, settings, tmp_path, GPUS, None, procfs=tmp_path, cgroups=tmp_path) == ()
     assert config_folders(tmp_path / "slurm.conf") == (tmp_path,)
-
-
-def test_a_command_that_is_not_there_or_fails_says_nothing() -> None:
-    assert ask_scontrol(("no-such-command-of-slurms",)) is None
-    assert ask_scontrol(("false",)) is None
-    assert ask_scontrol(("sleep", "60"), 0.1) is None
-    assert ask_scontrol(("echo", "x = y")) == "x = y\n"
 
 
 def test_hostile_settings_stay_text(site: Site) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import shutil
-import subprocess
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -281,27 +279,6 @@ def test_hostile_names_stay_inside_their_labels() -> None:
         odd = [line for line in text.splitlines() if not line.startswith("#") and not series.fullmatch(line)]
         assert odd == []
         assert "\x1b" not in text and max(map(len, text.splitlines())) < 3000
-
-
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed (Debian: prometheus)")
-@pytest.mark.parametrize("kind", ["full", "hostile", "empty"])
-def test_promtool_finds_nothing_wrong_with_the_page(kind: str) -> None:
-    ticks = [
-        Tick(
-            1.7e9 + second,
-            1.0,
-            {GPU.uuid: {metric.name: 0.4 + 0.1 * (second % 5) for metric in GPU_METRICS}},
-            {PORT.key: {metric.name: 2.0 for metric in FABRIC_METRICS}},
-            {PORT.key: "ACTIVE"},
-            {metric.name: 0.5 for metric in HOST_METRICS},
-        )
-        for second in range(120)
-    ]
-    totals = {"full": totals_of(*ticks), "hostile": hostile(), "empty": totals_of()}[kind]
-    done = subprocess.run(
-        ["promtool", "check", "metrics"], input=page(totals).encode(), capture_output=True, timeout=30, check=False
-    )
-    assert (done.returncode, done.stderr + done.stdout) == (0, b"")
 
 
 def test_edges_are_those_of_the_database_upwards() -> None:

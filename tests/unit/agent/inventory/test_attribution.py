@@ -295,39 +295,6 @@ def test_three_hundred_processes_come_out_in_a_fixed_order(proc: Procfs) -> None
     assert found.attribute(list(reversed(processes))) == (workloads, uses)
 
 
-@pytest.mark.slow
-def test_thousands_of_processes_are_gone_through_in_turn(proc: Procfs) -> None:
-    count = 1000
-    for i in range(count):
-        proc.process(1000 + i, ppid=600, argv=["python", f"job{i % 50}.py", "x" * 4096], start=100 + i)
-    processes = [on(i % 8, 1000 + i, 100) for i in range(count)]
-    found = attribution(proc)
-    before, uses = found.attribute(processes)
-    assert (len(before), len(uses), sum(use.mem_used_bytes or 0 for use in uses)) == (count, count, 100 * count)
-    proc.process(1990, ppid=600, argv=["python", "other.py"], start=9999)
-    shutil.rmtree(proc.root / "1991")
-    later = [*processes[:-1], on(0, 1999, 500)]
-    after, uses = [found.attribute(later) for _ in range(8)][-1]
-    names = {workload.name for workload in after}
-    assert "other.py" in names and len(after) == count - 1
-    assert sum(use.mem_used_bytes or 0 for use in uses) == 100 * (count - 2) + 500
-
-
-@pytest.mark.slow
-def test_ten_thousand_processes_are_each_one_workload(proc: Procfs) -> None:
-    count = 10_000
-    for i in range(count):
-        proc.process(100_000 + i, ppid=600, argv=["python", f"job{i % 50}.py"], start=100 + i)
-    found = attribution(proc)
-    workloads, uses = found.attribute([on(i % 8, 100_000 + i, 100) for i in range(count)])
-    assert (len(workloads), len(uses), sum(use.mem_used_bytes or 0 for use in uses)) == (count, count, 100 * count)
-    assert all(use.shared for use in uses)
-
-
-def test_no_processes_are_no_workloads(proc: Procfs) -> None:
-    assert attribution(proc).attribute([]) == ((), ())
-
-
 def test_a_servers_front_end_belongs_to_the_work_on_the_gpus(proc: Procfs) -> None:
     proc.process(700, ppid=600, argv=["vllm", "serve", "m", "--port", "8000"])
     proc.process(701, ppid=700, argv=["VLLM::EngineCore"], start=2900)

@@ -278,13 +278,6 @@ def test_a_requeued_run_of_which_the_epilog_alone_wrote_has_its_gpu_start_and_en
     assert node.see() == ((), ()) and {one.workload_id for one in workloads} == {second.workload_id}
 
 
-def test_a_run_that_nobody_saw_and_only_the_epilog_wrote_of_is_not_given_a_start(node: SlurmNode) -> None:
-    node.clock()
-    node.prolog(22, "7", T0 + 50, without_prolog="1")
-    node.epilog(22, T0 + 50)
-    assert node.see() == ((), ())
-
-
 def test_an_id_that_comes_back_after_months_is_another_run_and_nodes_agree(tmp_path: Path) -> None:
     found = []
     for name, at in (("a", T0), ("b", T0 + 45), ("c", T0 + 90 * 86400)):
@@ -293,16 +286,6 @@ def test_an_id_that_comes_back_after_months_is_another_run_and_nodes_agree(tmp_p
         one.prolog(22, "3", at)
         found.append(one.see()[0][0].workload_id)
     assert found[0] == found[1] != found[2]
-
-
-def test_processes_that_outlive_the_epilog_stay_their_jobs(node: SlurmNode) -> None:
-    node.prolog(22, "3", T0)
-    node.job(22, 700)
-    (before,), _ = node.see((3, 700))
-    node.epilog(22, T0 + 50)
-    scans = [node.see((3, 700)) for _ in range(2)]
-    assert all(after.workload_id == before.workload_id for (after,), _ in scans)
-    assert [use.basis for use in scans[-1][1]] == ["process"]
 
 
 def test_two_jobs_without_names_have_no_series_in_common_and_an_arrays_tasks_have(node: SlurmNode) -> None:
@@ -336,14 +319,6 @@ def test_a_file_without_a_job_does_not_share_the_gpu_of_the_next(node: SlurmNode
     assert not any(use.shared for use in uses) and node.reasons() == {"allocation-stale"}
     node.over(23)
     assert node.see()[1] != ()  # no other job has its GPU: an allocation may well run nothing
-
-
-def test_jobs_that_both_live_share_what_both_were_given(node: SlurmNode) -> None:
-    for job, at in ((22, T0), (23, T0 + 100)):
-        node.prolog(job, "3", at)
-        node.job(job, extern=False)
-    _, uses = node.see()
-    assert [use.shared for use in uses] == [True, True]
 
 
 # proctrack/linuxproc: no cgroup of the job's.

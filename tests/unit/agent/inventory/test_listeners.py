@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from pathlib import Path
 
 import pytest
@@ -93,8 +92,3 @@ def test_garbage_and_nothing_are_nobody(tmp_path: Path) -> None:
     assert Listeners(tmp_path).pids(8000, 0.0) == frozenset()
     put(tmp_path / "net/tcp", b"\xff\xfe\n 0: x y z\n" + b"1 0100007F:1F40 a 0A b c d uid e inode\n")
     assert Listeners(tmp_path).pids(8000, 0.0) == frozenset()
-
-
-def test_this_very_process_is_found_by_its_socket() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        assert Listeners(Path("/proc")).pids(listening.getsockname()[1], 0.0) == frozenset({os.getpid()})

@@ -1,0 +1,75 @@
+"""The units as systemd reads and rates them, and the scripts that install writes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from skuwise.agent.inventory.slurm.job_files import read_job_files
+from skuwise.agent.service.install import (
+    Installation,
+    install,
+    plan_files,
+    uninstall,
+)
+from skuwise.tests.support.prometheus_engines import needed
+
+
+def test_slurm_is_served_where_it_is_installed(tmp_path: Path) -> None:
+    said: list[str] = []
+    files = plan_files(Installation(Path("/opt/skuwise/bin/python"), ()), tmp_path)
+    install(files, tmp_path, said.append, dry_run=False)
+    lines = [line.strip() for line in said]
+    assert "Prolog=/etc/skuwise/slurm/prolog.sh" in lines and "Epilog=/etc/skuwise/slurm/epilog.sh" in lines
+    scripts = tmp_path / "etc/skuwise/slurm"
+    allocations, marker = tmp_path / "allocations", tmp_path / "drained"
+    job = {"SLURM_JOB_ID": "42", "SLURM_JOB_GPUS": "0,1", "SKUWISE_ALLOCATIONS": str(allocations)}
+    job["SKUWISE_DRAINED_MARKER"] = str(marker)
+    for script, arguments in (("prolog.sh", ()), ("drained.sh", ("a", "fan"))):
+        assert (scripts / script).stat().st_mode & 0o777 == 0o755
+        subprocess.run([scripts / script, *arguments], env=job, check=True)
+    trusted = frozenset({os.getuid()})
+    assert [one.devices for one in read_job_files(allocations, trusted).jobs] == [("0", "1")]
+    assert marker.read_text() == "a fan\n"
+    subprocess.run([scripts / "epilog.sh"], env=job, check=True)
+    (over,) = read_job_files(allocations, trusted).jobs
+    assert over.until is not None
+    (scripts / "site.sh").write_text("# the site's own\n")
+    assert uninstall(tmp_path, said.append, dry_run=False) == 8
+    assert [path.name for path in scripts.iterdir()] == ["site.sh"]
+    assert any("out of slurm.conf" in line for line in said)
+
+
+ROOT = Path(__file__).parents[4]
+UNITS = ROOT / "systemd"
+# Tenths of systemd's exposure level, 0 to 100; docs/operations.md explains what is left.
+EXPOSURE = {
+    "systemd/skuwise-agent.service": 15,
+    "systemd/skuwise-environ.service": 11,
+    "systemd/skuwise-report.service": 11,
+    "systemd/skuwise-slurm.service": 12,
+    "systemd/skuwise-snapshot.service": 2,
+    "systemd/skuwise-watch.service": 11,
+    "deploy/fleet/skuwise-advise@.service": 11,
+    "deploy/fleet/skuwise-merge.service": 2,
+}
+
+
+@pytest.mark.parametrize("unit", EXPOSURE)
+def test_systemd_rates_the_unit_no_worse(unit: str) -> None:
+    needed("systemd-analyze")
+    command = ["systemd-analyze", "security", "--offline=yes", f"--threshold={EXPOSURE[unit]}", "--no-pager"]
+    done = subprocess.run([*command, str(ROOT / unit)], capture_output=True, text=True, check=False)
+    assert "Overall exposure level" in done.stdout, done.stderr
+    assert done.returncode == 0, done.stdout[-300:]
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
+def test_systemd_understands_every_line_of_the_units() -> None:
+    units = [str(path) for path in sorted((*UNITS.glob("*.service"), *UNITS.glob("*.timer")))]
+    done = subprocess.run(["systemd-analyze", "verify", *units], capture_output=True, text=True, check=False)
+    faults = [line for line in done.stderr.splitlines() if "skuwise" in line and "is not executable" not in line]
+    assert faults == []
