@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from skuwise.agent.inventory.attribution.allocation import Allocations
@@ -17,7 +16,7 @@ from skuwise.agent.inventory.kubernetes.podresources import PodResources
 from skuwise.agent.inventory.slurm.allocations import SlurmAllocations
 from skuwise.agent.model import GpuProcess, Workload
 from skuwise.tests.support.sysfs_trees import BOOT_ID, Procfs
-from skuwise.tests.unit.agent.inventory.test_kubernetes_files import OTHER, UID, item, pod, written
+from skuwise.tests.unit.agent.inventory.test_kubernetes_files import UID, item, pod, written
 
 
 @pytest.fixture
@@ -91,18 +90,6 @@ def test_every_node_of_a_gang_gives_it_the_same_id(tmp_path: Path, pods_file: Pa
     assert ids == {gang_id("c", "ml", "PyTorchJob", "llm", uids[0])}
 
 
-def test_two_pods_of_a_gang_on_one_node_are_one_workload(
-    tmp_path: Path, pods_file: Path, files: KubernetesFiles
-) -> None:
-    written(pods_file, *(pod(f"llm-worker-{n}", ("PyTorchJob", "llm"), uid=uid) for n, uid in enumerate((UID, OTHER))))
-    until(files, lambda facts: bool(facts.by_uid))
-    running(tmp_path, UID, 700)
-    running(tmp_path, OTHER, 701)
-    workloads, uses = attribution(tmp_path, files).attribute([GpuProcess("GPU-0", 700), GpuProcess("GPU-1", 701)])
-    assert {use.workload_id for use in uses} == {only(workloads).workload_id}
-    assert {(use.gpu_uuid, use.shared) for use in uses} == {("GPU-0", False), ("GPU-1", False)}
-
-
 def test_a_file_that_changes_is_read_anew_and_a_broken_one_leaves_what_was_known(
     pods_file: Path, files: KubernetesFiles
 ) -> None:
@@ -114,20 +101,3 @@ def test_a_file_that_changes_is_read_anew_and_a_broken_one_leaves_what_was_known
     pods_file.write_text('{"items": [')
     facts = until(files, lambda facts: any("not JSON" in one.detail for one in facts.absences))
     assert set(facts.by_uid) == {"u-b"}
-
-
-def test_resource_slices_name_the_devices_of_this_node(tmp_path: Path, files: KubernetesFiles) -> None:
-    def slice_of(node: str, generation: int, *devices: Any) -> dict[str, Any]:
-        pool = {"name": node, "generation": generation, "resourceSliceCount": 1}
-        spec = {"driver": "gpu.nvidia.com", "nodeName": node, "pool": pool, "devices": list(devices)}
-        return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": "s"}, "spec": spec}
-
-    flat = {"name": "gpu-2", "attributes": {"uuid": {"string": "GPU-3"}, "type": {"string": "gpu"}}}
-    deep = {"name": "gpu-1", "basic": {"attributes": {"gpu.nvidia.com/uuid": {"string": "GPU-1"}}}}
-    written(
-        tmp_path / "slices.json", slice_of("n1", 2, flat, deep, {"name": 3}, "x"), slice_of("n1", 1, {"name": "gpu-9"}),
-        slice_of("n2", 2, {"name": "gpu-0", "attributes": {"uuid": {"string": "GPU-x"}}}),
-        {"kind": "ResourceSlice", "spec": {"driver": "other", "pool": 7}},
-    )  # fmt: skip
-    facts = until(files, lambda facts: bool(facts.slices))
-    assert {name: one.uuid for name, one in facts.slices.items()} == {"n1/gpu-2": "GPU-3", "n1/gpu-1": "GPU-1"}

@@ -105,22 +105,6 @@ def test_a_requeued_run_is_ended_although_its_epilog_is_told_the_next_count(tmp_
     assert one == first and two.until is not None and one.until is not None and two.until >= one.until
 
 
-@pytest.mark.parametrize("shell", SHELLS)
-def test_the_epilog_writes_what_no_prolog_wrote(tmp_path: Path, shell: str) -> None:
-    """As slurmd 22.05 does for most runs of a requeued job: an epilog, told the count of this run, and no prolog."""
-    run("prolog.sh", tmp_path, shell=shell)
-    again = JOB | {"SLURM_JOB_RESTART_COUNT": "1", "SLURM_JOB_GPUS": "7", "SLURM_JOB_ACCOUNT": "a\nb%s"}
-    run("epilog.sh", tmp_path, again, shell=shell)
-    run("epilog.sh", tmp_path, again, shell=shell)
-    first, second = read_job_files(tmp_path, TRUSTED).jobs
-    assert (first.without_prolog, first.restarts, first.devices) == (False, 0, ("0", "1"))
-    assert (second.without_prolog, second.restarts, second.devices) == (True, 1, ("7",))
-    assert (second.since, second.account, second.node) == (None, "a", "n1")
-    assert second.until is not None and first.until is not None and second.until >= first.until
-    (tmp_path / "42-1.end").unlink()
-    assert read_job_files(tmp_path, TRUSTED).jobs == (first,)  # the epilog is just writing
-
-
 def test_what_ended_is_tidied_away_and_what_runs_stays(tmp_path: Path) -> None:
     for number in range(30):
         run("prolog.sh", tmp_path, JOB | {"SLURM_JOB_ID": str(number)})

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import json
 import re
-import shutil
 import signal
 import socket
 import sqlite3
@@ -19,7 +17,6 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import pytest
 from skuwise.agent.base.address import Address
@@ -110,14 +107,6 @@ def test_only_get_of_two_paths_is_answered(served: MetricsServer, request_line: 
     assert ask(served, f"{request_line}\r\n\r\n")[0] == status
 
 
-def test_a_request_that_is_too_long_is_refused(served: MetricsServer) -> None:
-    long = "GET /metrics HTTP/1.1\r\nX: " + "x" * (module.MAX_REQUEST_BYTES * 2)
-    with socket.create_connection((served.address.host, served.address.port), timeout=60) as sock:
-        sock.sendall(long.encode()[: module.MAX_REQUEST_BYTES])
-        assert sock.recv(12) == b"HTTP/1.1 431"
-    assert ask(served, ALIVE)[0] == 200
-
-
 def test_clients_that_say_nothing_cannot_keep_others_out(served: MetricsServer) -> None:
     where = (served.address.host, served.address.port)
     idle = [socket.create_connection(where, timeout=60) for _ in range(module.MAX_CONNECTIONS + 10)]
@@ -172,57 +161,11 @@ def test_a_taken_port_is_bound_once_it_is_free() -> None:
     exporter.stop()
 
 
-def test_who_hammers_waits_in_line_and_nobody_is_refused() -> None:
-    now, used = [100.0], count()  # every look at the thread's clock finds another second used
-    exporter = MetricsServer(
-        Address("127.0.0.1", 0), page=lambda _form, _ended: "small\n", version=lambda: 1, is_healthy=lambda: True,
-        monotonic=lambda: now[0], thread_seconds=lambda: float(next(used)),
-    )  # fmt: skip
-    exporter.start()
-    try:
-        where = (exporter.address.host, exporter.address.port)
-        with socket.create_connection(where, timeout=0.5) as first:
-            first.sendall(ALIVE.encode())
-            told = b""
-            for _ in range(100):  # from the reserve; a request that comes in pieces is looked at more than once
-                with contextlib.suppress(TimeoutError):
-                    told = first.recv(12)
-                    break
-                now[0] += 1.0
-            assert told == b"HTTP/1.1 200"
-        waiting = [socket.create_connection(where, timeout=60) for _ in range(3)]
-        for sock in waiting:
-            sock.sendall(ALIVE.encode())
-            sock.settimeout(0.05)
-        for sock in waiting:
-            with pytest.raises(TimeoutError):
-                sock.recv(1)
-        answered: list[int] = []
-        ends = time.monotonic() + 60
-        while len(answered) < len(waiting) and time.monotonic() < ends:
-            now[0] += 1.0  # earns some milliseconds
-            for n in [n for n in range(len(waiting)) if n not in answered]:
-                with contextlib.suppress(TimeoutError):
-                    waiting[n].settimeout(0.02)
-                    assert waiting[n].recv(12) == b"HTTP/1.1 200"
-                    answered.append(n)
-        assert answered == sorted(answered) and len(answered) == len(waiting)
-        for sock in waiting:
-            sock.close()
-    finally:
-        exporter.stop()
-
-
 def wait_for(condition: Callable[[], object], seconds: float = 30.0) -> None:
     ends = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < ends, "it did not come"
         time.sleep(0.05)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        return sock.getsockname()[1]
 
 
 def start_agent(folder: Path, scenario: str, *arguments: str) -> tuple[subprocess.Popen[str], str]:
@@ -321,89 +264,3 @@ def test_a_taken_port_does_not_stop_the_agent_and_is_kept_as_an_absence(tmp_path
     with sqlite3.connect(f"file:{tmp_path / 'node.db'}?mode=ro", uri=True) as connection:
         rows = connection.execute("SELECT reason FROM absences WHERE reason = 'not-listening'").fetchall()
     assert rows == [("not-listening",)]
-
-
-def test_an_address_that_is_none_is_wrong_usage(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "skuwise", "agent", "run", "--listen", ":9500", "--db", str(tmp_path / "n.db")]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 2 and "0.0.0.0:PORT" in done.stderr and "Traceback" not in done.stderr
-
-
-PROMETHEUS = """
-global: {{scrape_interval: 2s, scrape_timeout: 2s}}
-scrape_configs:
-  - job_name: skuwise
-    static_configs: [{{targets: ["{address}"]}}]
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(shutil.which("prometheus") is None, reason="prometheus is not installed (Debian: prometheus)")
-def test_window_means_of_a_real_prometheus_equal_the_database(tmp_path: Path) -> None:
-    process, address = start_agent(tmp_path, SCENARIO)
-    (tmp_path / "prometheus.yml").write_text(PROMETHEUS.format(address=address))
-    port = free_port()
-    prometheus = subprocess.Popen(
-        [
-            "prometheus", f"--config.file={tmp_path / 'prometheus.yml'}", f"--storage.tsdb.path={tmp_path / 'tsdb'}",
-            f"--web.listen-address=127.0.0.1:{port}", "--log.level=error",
-        ],
-        cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-
-    def query(text: str) -> list[Any]:
-        url = f"http://127.0.0.1:{port}/api/v1/query?{urllib.parse.urlencode({'query': text})}"
-        try:
-            with urllib.request.urlopen(url, timeout=60) as answer:
-                return json.load(answer)["data"]["result"]
-        except OSError:
-            return []
-
-    def scraped(name: str, labels: str = "") -> dict[float, float]:
-        """The series' values by the moment of their scrape."""
-        return {float(ts): float(v) for found in query(f"{name}{{{labels}}}[1h]") for ts, v in found["values"]}
-
-    try:
-        wait_for(lambda: len(scraped("skuwise_agent_ticks_total")) >= 10, 60.0)
-        assert [row["value"][1] for row in query("up")] == ["1"]
-        ticks = scraped("skuwise_agent_ticks_total")
-        start, end = min(ticks), max(ticks)
-
-        def grown(name: str) -> float:
-            values = scraped(f"skuwise_gpu_{name}_total", 'gpu_index="0"')
-            return values[end] - values[start]
-
-        means = {
-            metric: grown(total) / grown(f"{metric.removesuffix(dropped)}_observed_seconds")
-            for metric, total, dropped in (
-                ("sm_active", "sm_active_seconds", ""),
-                ("tensor_active", "tensor_active_seconds", ""),
-                ("dram_active", "dram_active_seconds", ""),
-                ("mem_used_bytes", "mem_used_byte_seconds", "_bytes"),
-                ("power_watts", "power_joules", "_watts"),
-                ("nvlink_tx_bytes_per_second", "nvlink_tx_bytes", "_bytes_per_second"),
-            )
-        }
-        joules = grown("energy_joules")
-        metadata = f"http://127.0.0.1:{port}/api/v1/metadata?metric=skuwise_gpu_sm_active_seconds"
-        with urllib.request.urlopen(metadata, timeout=60) as answer:
-            (described,) = json.load(answer)["data"].values()
-    finally:
-        prometheus.terminate()
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=60) == 0
-        assert process.stderr is not None
-        process.stderr.close()
-        prometheus.wait(timeout=60)
-    assert described[0]["unit"] == "seconds", "it was read as OpenMetrics"
-    first, count = int(ticks[start]), int(ticks[end] - ticks[start])
-    assert count >= 60
-    inside = "(SELECT * FROM gpu_samples WHERE gpu_index = 0 ORDER BY ts LIMIT ? OFFSET ?)"
-    with sqlite3.connect(f"file:{tmp_path / 'node.db'}?mode=ro", uri=True) as connection:
-        for metric, mean in means.items():
-            known = f"{inside} WHERE {metric} IS NOT NULL"
-            sql = f"SELECT sum({metric} * interval_seconds) / sum(interval_seconds) FROM {known}"
-            (kept,) = connection.execute(sql, (count, first)).fetchone()
-            assert mean == pytest.approx(kept, rel=0.01), metric
-        (kept,) = connection.execute(f"SELECT sum(energy_joules) FROM {inside}", (count, first)).fetchone()
-        assert joules == pytest.approx(kept, rel=0.01)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import http.server
-import os
 import socketserver
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
@@ -18,13 +16,6 @@ from skuwise.agent.slurm_jobs.rest import ask_slurmrestd
 from skuwise.agent.slurm_jobs.settings import SlurmImportSettings
 from skuwise.rules.base.errors import SkuwiseError
 from skuwise.tests.unit.agent.service.test_slurm_import import DATA
-
-
-def skuwise(*arguments: str, environ: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[bytes]:
-    own = {name: value for name, value in os.environ.items() if not name.startswith(("SKUWISE_", "SLURM_", "SACCT_"))}
-    command = [sys.executable, "-m", "skuwise", *arguments]
-    return subprocess.run(command, env={**own, "TZ": "UTC", **(environ or {})}, capture_output=True, check=False)
-
 
 SACCT = """#!{python}
 import os, sys
@@ -140,32 +131,3 @@ def test_slurmrestd_is_asked_in_the_version_that_it_knows(tmp_path: Path, unix: 
 def test_a_slurmrestd_that_does_not_answer_well_is_told(answer: tuple[int, bytes], said: str) -> None:
     with slurmrestd({"/slurmdb/v0.0.44/jobs": answer}) as (address, _), pytest.raises(SkuwiseError, match=said):
         ask_slurmrestd(SlurmImportSettings(slurmrestd=address), 0.0)
-
-
-@pytest.mark.slow
-def test_advice_and_explain_know_the_jobs_names_from_the_database_or_the_file(tmp_path: Path) -> None:
-    path = database(tmp_path / "n.db")
-    of_file = skuwise(
-        "advise", "--db", str(path), "--jobs", str(DATA / "requeued.txt"), "--format", "json", "--no-ledger"
-    )
-    assert of_file.returncode == 0, of_file.stderr
-    skuwise("slurm", "import", str(DATA / "requeued.txt"), "--db", str(path))
-    of_database = skuwise("advise", "--db", str(path), "--format", "json", "--no-ledger")
-    told = [json.loads(done.stdout)["workloads"] for done in (of_file, of_database)]
-    assert told[0] == told[1]
-    named = sorted((one["name"], one["owner"]["user"], one["scheduler"]["state"]) for one in told[0])
-    assert named == [
-        ("failing", "bob", "FAILED"), ("interactive-run", "bob", "COMPLETED"), ("requeued", "alice", "COMPLETED"),
-        ("requeued", "alice", "REQUEUED"),
-    ]  # fmt: skip
-    explained = skuwise("explain", "--db", str(path), "9", "--no-ledger")
-    assert explained.returncode == 0, explained.stderr
-    assert b"Slurm job 9 ran 2 times" in explained.stderr
-    assert b"requeued" in explained.stdout
-    newest = max((one for one in told[0] if one["name"] == "requeued"), key=lambda one: one["start"])
-    assert newest["id"].encode() in explained.stdout
-    by_setting = skuwise(
-        "advise", "--db", str(database(tmp_path / "m.db")), "--format", "json", "--no-ledger",
-        environ={"SKUWISE_SLURM_JOBS": str(DATA / "requeued.txt")},
-    )  # fmt: skip
-    assert json.loads(by_setting.stdout)["workloads"] == told[0]

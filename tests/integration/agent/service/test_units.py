@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
 import os
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+from skuwise.__main__ import COMMANDS
 from skuwise.agent.inventory.slurm.job_files import read_job_files
-from skuwise.agent.service.install import (
-    Installation,
-    install,
-    plan_files,
-    uninstall,
-)
+from skuwise.agent.service.install import Installation, install, plan_files, uninstall
+from skuwise.rules.base.command_registry import configure_command
 from skuwise.tests.support.prometheus_engines import needed
 
 
@@ -73,3 +72,26 @@ def test_systemd_understands_every_line_of_the_units() -> None:
     done = subprocess.run(["systemd-analyze", "verify", *units], capture_output=True, text=True, check=False)
     faults = [line for line in done.stderr.splitlines() if "skuwise" in line and "is not executable" not in line]
     assert faults == []
+
+
+def directives(name: str) -> dict[str, list[str]]:
+    """The lines of a unit by key, in their order."""
+    found: dict[str, list[str]] = {}
+    for line in (UNITS / name).read_text().splitlines():
+        key, equals, value = line.partition("=")
+        if equals and not line.startswith("#"):
+            found.setdefault(key, []).append(value)
+    return found
+
+
+@pytest.mark.parametrize("unit", sorted(UNITS.glob("*.service")), ids=lambda path: path.stem)
+def test_every_unit_starts_a_command_that_there_is(unit: Path) -> None:
+    (command,) = directives(unit.name)["ExecStart"]
+    program, *words = shlex.split(command)
+    if program != "/usr/bin/skuwise":
+        assert words[:2] == ["-m", "skuwise.agent.inventory.processes.environ_helper"]
+        return
+    pytest.importorskip(COMMANDS[words[0]].module)
+    parser = argparse.ArgumentParser()
+    configure_command(parser, COMMANDS[words[0]])
+    assert callable(parser.parse_args(words[1:]).run)

@@ -139,14 +139,6 @@ def test_processes_and_allocation_of_a_job_are_one_workload_with_two_bases(node:
     assert quiet == workload
 
 
-def test_several_jobs_on_a_node_and_one_gpu_given_twice_is_shared(node: Node) -> None:
-    for job, gpus in (("1", "7"), ("2", "6,5"), ("3", "5")):
-        node.prolog(job, gpus)
-        node.job(f"job_{job}")
-    _, uses = node.see()
-    assert {(u.gpu_uuid, u.shared) for u in uses} == {("GPU-0", False), ("GPU-1", False), ("GPU-2", True)}
-
-
 def test_a_stranger_on_an_allocated_gpu_shares_it(node: Node) -> None:
     node.prolog("1", "7")
     node.proc.process(700, argv=["python", "x.py"])
@@ -228,25 +220,6 @@ def test_a_sluid_is_tied_to_its_job_by_the_prolog(node: Node) -> None:
     (workload,), uses = node.see((0, 700))
     assert workload.job_id == "42"
     assert [u.basis for u in uses] == ["allocation", "process"]
-
-
-def test_a_sluid_without_a_name_is_tied_only_where_nothing_else_fits(node: Node) -> None:
-    node.prolog("42", "7")
-    node.prolog("43", "6,5")
-    for pid, sluid in ((700, "s8FXKTA79XAR00"), (701, "s8FXKTA79XAR01"), (702, "s8FXKTA79XAR02")):
-        node.job(sluid)
-        node.process(pid, sluid, "step_batch")
-    workloads, _ = node.see((0, 700), (1, 701), (2, 702))
-    assert {w.job_id for w in workloads} == {"42", "43", "s8FXKTA79XAR01", "s8FXKTA79XAR02"}
-
-
-def test_a_running_job_that_nothing_tells_of_is_said(node: Node) -> None:
-    node.job("job_42", batch=50, variables=None)
-    workloads, uses = node.see()
-    assert (workloads, uses) == ((), ())
-    (absence,) = node.attribution.absences
-    assert (absence.reason, absence.metric) == ("allocation-unknown", "slurm")
-    assert "42" in absence.detail and "does not exist" in absence.detail
 
 
 def test_without_a_scheduler_allocation_is_absent_with_its_reason(node: Node) -> None:

@@ -103,16 +103,6 @@ def test_digits_fold_in_the_series(proc: Procfs) -> None:
     assert len({w.series_id for w in workloads}) == 1
 
 
-def test_a_reused_pid_is_another_workload(proc: Procfs) -> None:
-    found = attribution(proc)
-    proc.process(700, ppid=600, argv=["python", "a.py"], start=70)
-    (before,), _ = found.attribute([on(0, 700)])
-    proc.process(700, ppid=600, argv=["python", "b.py"], start=99)
-    (after,), _ = found.attribute([on(0, 700)])
-    assert (before.name, after.name) == ("a.py", "b.py")
-    assert before.workload_id != after.workload_id
-
-
 def test_workers_stay_together_when_the_launcher_ends(proc: Procfs) -> None:
     found = attribution(proc)
     proc.process(700, ppid=600, argv=["bash", "launch.sh"], comm="bash")
@@ -174,12 +164,6 @@ def test_slurm_variables_name_the_job_and_nothing_else_is_read_of_them(proc: Pro
     bare = only(proc, on(0, 701))
     assert bare.job_id == "s8FXKTA79XAR00"
     assert bare.workload_id == found.workload_id
-
-
-def test_a_plain_process_is_not_believed_about_a_job(proc: Procfs) -> None:
-    proc.process(700, ppid=600, argv=["python", "t.py"], environ={"SLURM_JOB_ID": "1", "SLURM_JOB_ACCOUNT": "vip"})
-    found = only(proc, on(0, 700))
-    assert (found.scheduler, found.job_id, found.account) == ("process", None, None)
 
 
 @pytest.mark.parametrize(
@@ -257,14 +241,6 @@ def test_a_process_that_is_gone_and_one_that_is_hidden(proc: Procfs) -> None:
     assert (use.shared, found.absences) == (False, frozenset())
 
 
-@pytest.mark.parametrize("missing", ["cmdline", "cgroup", "status", "environ"])
-def test_a_file_that_vanishes_mid_read_costs_only_what_it_held(proc: Procfs, missing: str) -> None:
-    proc.process(700, ppid=600, comm="trainer", argv=["python", "a.py"], environ={})
-    (proc.root / "700" / missing).unlink()
-    found = only(proc, on(0, 700))
-    assert found.name == ("trainer" if missing == "cmdline" else "a.py")
-
-
 @pytest.mark.parametrize("raw", [b"", b"700", b"700 (x", b"700 (x) S", b"x (y) S 1 1 1", b"\xff" * 99])
 def test_a_cut_stat_is_a_process_that_is_gone(proc: Procfs, raw: bytes) -> None:
     proc.process(700, ppid=600)
@@ -282,17 +258,6 @@ def test_a_ring_of_parents_ends(proc: Procfs) -> None:
     proc.process(700, ppid=701, argv=["python", "a.py"])
     proc.process(701, ppid=700, argv=["python", "b.py"])
     assert only(proc, on(0, 700)).scheduler == "process"
-
-
-def test_three_hundred_processes_come_out_in_a_fixed_order(proc: Procfs) -> None:
-    for i in range(300):
-        proc.process(1000 + i, ppid=600, argv=["python", f"job{i % 30}.py"], start=100 + i)
-    processes = [on(i % 8, 1000 + i) for i in range(300)]
-    found = attribution(proc)
-    workloads, uses = found.attribute(processes)
-    assert (len(workloads), len(uses)) == (300, 300)
-    assert all(use.shared for use in uses)
-    assert found.attribute(list(reversed(processes))) == (workloads, uses)
 
 
 def test_a_servers_front_end_belongs_to_the_work_on_the_gpus(proc: Procfs) -> None:

@@ -34,20 +34,6 @@ def test_names_of_devices(name: str, uuid: str | None) -> None:
     assert DEVICES.resolve([name, name]) == ((uuid,) if uuid else (), () if uuid else (name,))
 
 
-def test_an_instance_is_found_by_its_number_where_the_driver_tells_it() -> None:
-    devices = Devices(
-        [
-            Gpu("GPU-a", 0, "H100", minor=0),
-            Gpu("MIG-1", 0, "H100 MIG", kind="mig", parent_uuid="GPU-a", gpu_instance=1),
-            Gpu("MIG-2", 0, "H100 MIG", kind="mig", parent_uuid="GPU-a", gpu_instance=2),
-            Gpu("MIG-3", 0, "H100 MIG", kind="mig", parent_uuid="GPU-a", gpu_instance=2),
-        ]
-    )
-    assert devices.resolve(["nvidia0/gi1"]) == (("MIG-1",), ())
-    # Two compute instances share the second, and there is no seventh.
-    assert devices.resolve(["nvidia0/gi2", "nvidia0/gi7"]) == ((), ("nvidia0/gi2", "nvidia0/gi7"))
-
-
 def pod(name: str, *gpus: str, unresolved: tuple[str, ...] = ()) -> DeviceClaim:
     return DeviceClaim("kubernetes", gpus, unresolved, namespace="ns", pod=name)
 

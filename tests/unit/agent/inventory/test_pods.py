@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import random
-from collections.abc import Callable
 
 import pytest
 from skuwise.agent.inventory.dra import SliceDevice
@@ -82,11 +80,6 @@ def test_owners_in_a_circle_or_without_end_are_left_at_the_nearest(length: int) 
     assert work(pod("a", "ReplicaSet", "r0"), objects=endless).name == "r0"
 
 
-def test_pods_that_own_one_another_end() -> None:
-    a, b = pod("a", "Pod", "b"), pod("b", "Pod", "a")
-    assert {one.name for one in works_of("c", [a, b], Objects())} == {"a", "b"}
-
-
 def test_a_gangs_run_is_named_by_its_oldest_pod_that_asks_for_gpus() -> None:
     launcher = pod("m-launcher", "MPIJob", "m", created_seconds=CREATED - 60, has_gpus=False)
     workers = [pod(f"m-worker-{n}", "MPIJob", "m", created_seconds=CREATED + n) for n in range(4)]
@@ -135,32 +128,6 @@ def test_a_group_of_a_leader_worker_set_is_one_gang_with_and_without_its_owners(
     keys = [gang_id("c", "ml", "LeaderWorkerSet", f"big-{group}", f"u-big-{group}") for group in range(2)]
     assert [one.workload_id for one in found] == [*keys, keys[0], keys[0], keys[1], keys[1]]
     assert {(one.name, one.kind) for one in found} == {("big", "LeaderWorkerSet")}
-
-
-def test_a_stateful_set_with_a_number_in_its_name_is_no_group() -> None:
-    pods = [pod(f"shard-1-{n}", "StatefulSet", "shard-1") for n in range(3)]
-    assert {(one.kind, one.gang) for one in works_of("c", pods, Objects())} == {("StatefulSet", False)}
-
-
-def test_hostile_names_are_carried_and_join_nothing(seed_of: Callable[[int], int]) -> None:
-    words = ["", "a" * 5000, "x'; DROP", "<none>", '"}) or (', "../..", "\u202egnp", "a-b" * 300, "%00", "-", "0"]
-    rng = random.Random(seed_of(13))
-    kinds = ["ReplicaSet", "Job", "StatefulSet", "Pod", "PyTorchJob", "RayCluster", "", "Deployment"]
-    for _ in range(200):
-        pods = [
-            Pod(rng.choice(words), rng.choice(words), rng.choice([None, *words]),
-                rng.choice([None, PodOwner(rng.choice(kinds), rng.choice(words))]), is_told=rng.random() < 0.9,
-                created_seconds=rng.choice([None, CREATED, -1.0, 1e300]))
-            for _ in range(12)
-        ]  # fmt: skip
-        links = {
-            (rng.choice(kinds), rng.choice(words), rng.choice(words)): PodOwner(rng.choice(kinds), rng.choice(words))
-            for _ in range(12)
-        }
-        found = works_of("c", pods, Objects(links))
-        for one, other in itertools.combinations(zip(pods, found, strict=True), 2):
-            if one[1].workload_id == other[1].workload_id and not one[0].uid == other[0].uid is not None:
-                assert one[0].namespace == other[0].namespace
 
 
 def test_a_team_is_the_pods_label_else_its_namespaces() -> None:

@@ -132,16 +132,6 @@ def test_the_right_gpu_in_every_layout(node: SlurmNode, gres: str, conf: str, gp
     assert {use.gpu_uuid for use in uses} == held and node.reasons() == set()
 
 
-def test_settings_that_do_not_decide_leave_the_work_and_claim_nothing(node: SlurmNode) -> None:
-    node.configure(TYPED, "Include nodes.conf")
-    node.prolog(22, "0", T0)
-    node.job(22, 700)
-    (workload,), (use,) = node.see((4, 700))
-    assert (workload.job_id, use.basis, use.gpu_uuid) == ("22", "process", "GPU-4")
-    (absence,) = node.attribution.absences
-    assert absence.reason == "allocation-unresolved" and "several types" in absence.detail
-
-
 def test_a_job_on_another_gpu_than_its_settings_say_is_a_contradiction(node: SlurmNode) -> None:
     node.prolog(22, "0", T0)
     node.job(22, 700)
@@ -172,16 +162,6 @@ def test_where_the_device_cgroup_can_be_read_it_decides(node: SlurmNode) -> None
     assert node.reasons() == {"allocation-contradicted"}  # the prolog's index and the cgroup do not agree
 
 
-def test_processes_prove_it_where_the_settings_do_not_and_jobs_are_kept_apart(node: SlurmNode) -> None:
-    node.configure("Include elsewhere.conf", constrain="yes")
-    node.prolog(22, "0,1", T0)
-    node.job(22, 700, 701)
-    _, uses = node.see((4, 700), (5, 701))
-    assert {(use.gpu_uuid, use.basis) for use in uses} == {
-        ("GPU-4", "allocation"), ("GPU-4", "process"), ("GPU-5", "allocation"), ("GPU-5", "process"),
-    }  # fmt: skip
-
-
 # Start and end.
 
 
@@ -192,13 +172,6 @@ def test_a_job_between_two_scans_has_its_start_and_end(node: SlurmNode) -> None:
     (workload,), (use,) = node.see()
     assert (workload.job_id, use.gpu_uuid, use.since, use.until) == ("22", "GPU-3", T0 + 1, T0 + 5)
     assert node.see() == ((), ())
-
-
-def test_what_ended_is_not_lost_where_nobody_listed_processes(node: SlurmNode) -> None:
-    node.prolog(22, "3", T0 + 1)
-    node.epilog(22, T0 + 5)
-    node.attribution.look_at_node()
-    assert len(node.see()[1]) == 1
 
 
 def test_jobs_one_after_the_other_on_a_gpu_do_not_share_it(node: SlurmNode) -> None:
@@ -298,12 +271,6 @@ def test_two_jobs_without_names_have_no_series_in_common_and_an_arrays_tasks_hav
     assert series["31"] == series["32"]
 
 
-def test_jobs_without_gpus_are_not_work_on_gpus(node: SlurmNode) -> None:
-    node.prolog(22, "", T0)
-    node.job(22)
-    assert node.see() == ((), ()) and node.reasons() == set()
-
-
 # Stale files.
 
 
@@ -339,15 +306,6 @@ def test_without_cgroups_a_job_is_one_workload_by_its_slurmstepd(node: SlurmNode
     assert not any(use.shared for use in uses)
 
 
-def test_a_title_of_slurmstepd_is_believed_of_root_alone(node: SlurmNode) -> None:
-    node.prolog(22, "0", T0)
-    node.stepd(500, "22.batch", uid=4242)
-    node.child(501, 500, uid=4242)
-    workloads, uses = node.see((0, 501))
-    assert {workload.scheduler for workload in workloads} == {"slurm", "process"}
-    assert all(use.shared for use in uses)
-
-
 def test_without_cgroups_the_environment_names_the_job_of_its_own_user(node: SlurmNode) -> None:
     node.prolog(22, "0", T0)
     node.child(501, 1, uid=1000, environ={"SLURM_JOB_ID": "22"})  # it left its step's session
@@ -356,15 +314,6 @@ def test_without_cgroups_the_environment_names_the_job_of_its_own_user(node: Slu
     node.child(502, 1, uid=1001, environ={"SLURM_JOB_ID": "22"})
     workloads, _ = node.see((0, 501), (0, 502))
     assert {workload.scheduler for workload in workloads} == {"slurm", "process"}
-
-
-def test_without_cgroups_a_file_of_a_job_that_is_gone_gives_way(node: SlurmNode) -> None:
-    node.prolog(22, "3", T0)
-    node.prolog(23, "3", T0 + 100)
-    node.stepd(500, "23.batch")
-    workloads, uses = node.see()
-    assert {workload.job_id for workload in workloads} == {"23"}
-    assert [use.shared for use in uses] == [False] and node.reasons() == {"allocation-stale"}
 
 
 # What the database says of it.

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 import functools
 import os
 import re
-import shlex
 import sys
 from pathlib import Path
 
 import pytest
-from skuwise.__main__ import COMMANDS, main
+from skuwise.__main__ import main
 from skuwise.agent.service.install import (
     MARK,
     Installation,
@@ -21,7 +19,6 @@ from skuwise.agent.service.install import (
     refuse_what_others_can_write,
     uninstall,
 )
-from skuwise.rules.base.command_registry import configure_command
 from skuwise.rules.base.errors import SkuwiseError
 
 ROOT = Path(__file__).parents[4]
@@ -106,11 +103,6 @@ def test_a_path_that_would_change_the_unit_is_refused(tmp_path: Path, path: str)
         plan_files(Installation(Path(path), ()), tmp_path)
 
 
-def test_a_per_cent_sign_is_no_specifier(tmp_path: Path) -> None:
-    agent = plan_files(Installation(Path("/opt/100%/$x/python"), ()), tmp_path)[0]
-    assert "ExecStart=/opt/100%%/$$x/python -m skuwise" in agent.text
-
-
 def prefix(folder: Path) -> Installation:
     """A small installation that only we can write."""
     (folder / "bin").mkdir(parents=True)
@@ -151,36 +143,3 @@ def test_devices_are_named_in_both_ways_and_no_capability_is_kept() -> None:
         assert f"\n{line}\n" in unit
     assert "\nCapabilityBoundingSet=\n" in unit and "\nAmbientCapabilities=\n" in unit
     assert "ProcSubset=" not in re.sub(r"^#.*$", "", unit, flags=re.MULTILINE)
-
-
-def directives(name: str) -> dict[str, list[str]]:
-    """The lines of a unit by key, in their order."""
-    found: dict[str, list[str]] = {}
-    for line in (UNITS / name).read_text().splitlines():
-        key, equals, value = line.partition("=")
-        if equals and not line.startswith("#"):
-            found.setdefault(key, []).append(value)
-    return found
-
-
-def test_the_watch_and_the_report_share_user_folders_and_secrets() -> None:
-    watch, report = directives("skuwise-watch.service"), directives("skuwise-report.service")
-    for key in ("User", "Group", "UMask", "StateDirectory", "CacheDirectory", "ConfigurationDirectory"):
-        assert watch[key] == report[key], key
-    assert {"XDG_STATE_HOME=%S", "XDG_CACHE_HOME=%C"} <= set(watch["Environment"][0].split())
-    assert set(report["LoadCredential"]) < set(watch["LoadCredential"])
-    # Wrong settings end it; everything else is tried again.
-    assert (watch["Restart"], watch["RestartPreventExitStatus"]) == (["always"], ["2"])
-
-
-@pytest.mark.parametrize("unit", sorted(UNITS.glob("*.service")), ids=lambda path: path.stem)
-def test_every_unit_starts_a_command_that_there_is(unit: Path) -> None:
-    (command,) = directives(unit.name)["ExecStart"]
-    program, *words = shlex.split(command)
-    if program != "/usr/bin/skuwise":
-        assert words[:2] == ["-m", "skuwise.agent.inventory.processes.environ_helper"]
-        return
-    pytest.importorskip(COMMANDS[words[0]].module)
-    parser = argparse.ArgumentParser()
-    configure_command(parser, COMMANDS[words[0]])
-    assert callable(parser.parse_args(words[1:]).run)

@@ -12,7 +12,7 @@ from skuwise.agent.sampler import Sampled, Survey
 from skuwise.agent.service.diagnostics.doctor import doctor_rows, doctor_table, not_configured, source_lines
 from skuwise.agent.service.diagnostics.probe import measure_sources, overhead_sentence, source_cost
 from skuwise.agent.sources.nvidia.nvml_errors import NO_GPM, NO_PERMISSION, fault_of
-from skuwise.agent.sources.nvidia.profiling_permissions import Privileges, explain, read_privileges
+from skuwise.agent.sources.nvidia.profiling_permissions import Privileges, explain
 from skuwise.tests.support.stepped_clock import SteppedClock
 
 GPU = Gpu("GPU-a", 0, "NVIDIA H100")
@@ -57,17 +57,6 @@ def test_why_profiling_is_refused_is_told_with_the_remedy_that_follows(
     assert (line.absence.reason, line.metric) == ("no-permission", "sm_active")
     burst = explain(replace(REFUSED, source="burst"), procfs)
     assert burst.absence == line.absence  # so that the table joins them
-
-
-def test_what_the_driver_does_not_say_is_unknown_and_other_refusals_stay(tmp_path: Path) -> None:
-    assert read_privileges(tmp_path) == UNKNOWN
-    (tmp_path / "driver/nvidia").mkdir(parents=True)
-    (tmp_path / "driver/nvidia/params").write_bytes(b"\xffRmProfilingAdminOnly: yes\n")
-    assert read_privileges(tmp_path).restricted is None
-    memory = replace(REFUSED, source="nvml", metric="mem_used_bytes")
-    restricted = proc(tmp_path / "restricted", restricted="1", capabilities="0000000000000000")
-    assert read_privileges(restricted) == Privileges(restricted=True, may_profile=False)
-    assert explain(memory, restricted) is memory
 
 
 def test_pages_that_would_tell_something_but_are_not_asked_for_are_named() -> None:

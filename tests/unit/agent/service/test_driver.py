@@ -133,15 +133,3 @@ def test_a_driver_hung_for_a_minute_ends_the_agent_once_an_hour(tmp_path: Path) 
     assert sum("within the last hour" in line for line in again.said) == 1
     again.instance.release()
     session.answers.set()
-
-
-def test_steps_and_sleep_are_noted(tmp_path: Path) -> None:
-    guarded, _ = driver(Session())
-    guarded.open(at(0))
-    told = Told(tmp_path, guarded)
-    told.attendant.clock_stepped(-3600.0, 1.8e9)
-    told.attendant.suspended(500.0, 1.8e9)
-    assert [(one.subject, one.reason) for one in told.noted] == [("clock", "clock-stepped"), ("clock", "suspended")]
-    assert "set back by 3600.000 s" in told.noted[0].detail
-    told.instance.release()
-    guarded.close()

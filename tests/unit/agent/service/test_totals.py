@@ -12,8 +12,7 @@ from skuwise.agent.base.openmetrics import OPENMETRICS, PLAIN, ExpositionFormat
 from skuwise.agent.metrics import FABRIC_METRICS, GPU_METRICS, HOST_METRICS
 from skuwise.agent.model import Absence, AgentStats, Event, FabricPort, Gpu, Node, Tick, Workload, WorkloadUse
 from skuwise.agent.sampler import Survey
-from skuwise.agent.service.exporter.accumulators import FORGET_SECONDS, MAX_EVENT_CODES, MAX_HELD, Totals
-from skuwise.agent.service.exporter.device_totals import EDGES, Integrals
+from skuwise.agent.service.exporter.accumulators import FORGET_SECONDS, Totals
 from skuwise.agent.service.exporter.metrics_render import ProcessCost, render_metrics
 from skuwise.agent.statistics.rollup_stats import GpuLimits, Samples, roll_gpu
 
@@ -202,36 +201,6 @@ def test_what_ended_long_ago_is_forgotten() -> None:
     assert "gpu-lost" not in text and GPU.uuid not in text
 
 
-def test_more_absences_than_there_is_room_for_are_counted() -> None:
-    totals = totals_of()
-    totals.set_absences([Absence("gpu", f"GPU-{i}", "*", "gpu-lost") for i in range(MAX_HELD + 7)])
-    text = page(totals)
-    assert value(text, "skuwise_exporter_left_out") == 7
-    assert text.count("skuwise_absence{") == MAX_HELD
-
-
-def test_many_shapes_of_readings_stay_in_bounds_and_add_up() -> None:
-    integrals = Integrals()
-    names = [f"m{i}" for i in range(12)]
-    for mask in range(1, 600):
-        integrals.add({name: 1.0 for place, name in enumerate(names) if mask >> place & 1}, 1.0)
-    expected = {
-        name: sum(mask >> place & 1 for mask in range(1, 600)) for place, name in enumerate(names) if place < 10
-    }
-    assert integrals.cells() == {name: (count, count) for name, count in expected.items()}
-    assert integrals.observed_seconds == 599
-
-
-def test_a_reader_sees_whole_ticks_and_cannot_change_them() -> None:
-    totals = totals_of(tick(1, {"sm_active": 0.5}))
-    before = totals.read()
-    before.gpus[GPU.uuid].distributions["sm_active"].add(0.1)
-    totals.add_tick(tick(2, {"sm_active": 0.5}))
-    assert before.gpus[GPU.uuid].cells()["sm_active"] == (0.5, 1.0)
-    assert totals.read().gpus[GPU.uuid].cells()["sm_active"] == (1.0, 2.0)
-    assert sum(totals.read().gpus[GPU.uuid].distributions["sm_active"].counts) == 2
-
-
 def test_what_watching_costs_is_on_the_page() -> None:
     totals = totals_of(tick(1, {}))
     totals.add_stats(AgentStats(1.0, 0.1, 1, 0.004, 0.002, 3))
@@ -281,10 +250,6 @@ def test_hostile_names_stay_inside_their_labels() -> None:
         assert "\x1b" not in text and max(map(len, text.splitlines())) < 3000
 
 
-def test_edges_are_those_of_the_database_upwards() -> None:
-    assert EDGES[0] == 0.0005 and EDGES[-1] == 1.0 and list(EDGES) == sorted(EDGES)
-
-
 def test_totals_go_on_after_new_settings_and_begin_anew_for_another_node() -> None:
     totals = totals_of(*(tick(number, {"sm_active": 0.0}) for number in range(5)))
     totals.set_absences([Absence("gpu", GPU.uuid, "fp64_active", "no-gpm")])
@@ -311,11 +276,3 @@ def test_xids_are_counted_by_number_and_the_first_one_is_an_increase() -> None:
     assert value(after, "skuwise_gpu_xid_events_total", gpu_uuid="GPU-a", xid="79") == 3
     assert value(after, "skuwise_gpu_events_total", gpu_uuid="GPU-a", event="xid") == 3
     assert value(after, "skuwise_gpu_events_total", event="ecc-single-bit") == 1
-
-
-def test_a_storm_of_numbers_makes_no_storm_of_series() -> None:
-    totals = totals_of(tick(1, {"sm_active": 0.5}))
-    totals.add_events(Event(1.0, "GPU-a", "xid", code) for code in range(1, 1000))
-    series = [line for line in page(totals).splitlines() if line.startswith("skuwise_gpu_xid_events_total{")]
-    assert len(series) == MAX_EVENT_CODES + 1
-    assert sum(float(line.rsplit(" ", 1)[1]) for line in series) == 999
