@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import socket
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from skuwise.__main__ import main
+from skuwise.rules.base.errors import SkuwiseError
 from skuwise.tests.support.sysfs_trees import Procfs, dgx_like
 
 Run = Callable[..., tuple[int, str, str]]
@@ -53,12 +57,35 @@ def test_doctor_names_each_cause_with_its_remedy(agent: Run) -> None:
     assert "Remedy:" in agent("doctor")[1]
 
 
+def test_run_stores_what_can_be_read(agent: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> NoReturn:
+        raise SkuwiseError("No socket here.", "None.")
+
+    monkeypatch.setattr("skuwise.agent.service.runtime.daemon.ControlServer", refuse)
+    monkeypatch.setattr("skuwise.agent.service.runtime.daemon.roll_all", lambda *_, **__: None)
+    status, _, err = agent("run", "--interval", "0.1s", "--duration", "0.5s")
+    assert status == 0 and "no GPU can be read" in err and "stopped after 5 ticks" in err
+    with sqlite3.connect(tmp_path / "node.db") as connection:
+        assert connection.execute("SELECT count(*) FROM host_samples").fetchone() == (5,)
+        assert connection.execute("SELECT node FROM nodes").fetchone() == ("gpu-node-17",)
+        ports = connection.execute("SELECT DISTINCT device FROM fabric_samples").fetchall()
+        reasons = {reason for (reason,) in connection.execute("SELECT reason FROM absences")}
+    assert ("mlx5_0",) in ports and "no-driver" in reasons
+    status, _, err = agent("snapshot", str(tmp_path / "copy.db"), reads=False)
+    assert status == 0 and (tmp_path / "copy.db").exists(), err
+
+
 def test_where_no_agent_runs_its_commands_say_so(agent: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody(*_: object) -> NoReturn:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(socket.socket, "connect", nobody)
     for command in ("status", "resume", "pause"):
         status, _, err = agent(command, reads=False)
         assert status == 1 and "No agent listens" in err
 
 
-def test_an_unknown_option_is_wrong_usage(agent: Run) -> None:
-    status, _, err = agent("once", "--fromat", "json")
-    assert status == 2 and "--format" in err
+def test_an_unknown_option_is_wrong_usage(agent: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        agent("once", "--fromat", "json")
+    assert ended.value.code == 2 and "--format" in capsys.readouterr().err
