@@ -147,13 +147,6 @@ def test_what_has_not_begun_is_no_run_and_an_end_that_is_not_told_is_none() -> N
     assert (jobs["25"].ended, jobs["25"].state) == (None, "RUNNING")
 
 
-def test_one_line_of_a_run_counts_once_and_its_end_stays_known() -> None:
-    found = read(line(22), line(22), f"22|22|train|ann|RUNNING|{T}|Unknown", line(22, start=T + 9000))
-    assert [(job.started, job.ended, job.state) for job in found.jobs.values()] == [
-        (T, T + 600, "COMPLETED"), (T + 9000, T + 9600, "COMPLETED"),
-    ]  # fmt: skip
-
-
 def test_a_file_that_was_cut_loses_its_last_line_whatever_is_left_of_it() -> None:
     whole = "".join(f"{one}\n" for one in (HEAD, line(1), line(2), line(3))).encode()
     for cut in range(len(whole) - len(line(3)), len(whole)):
@@ -177,19 +170,6 @@ def test_a_name_with_delimiters_or_line_breaks_loses_that_job_alone(name: str, l
     assert {"21", "22", "23", "24"} - by_id(found).keys() == lost
     assert found.refused >= 1
     assert found.warnings()
-
-
-def test_no_name_makes_up_a_job_where_it_goes_on_behind_it() -> None:
-    """A line made up within a name, as many as fit into the 255 bytes that slurmdbd keeps."""
-    made_up = [line(90 + n, name="x", user="eve") for n in range(4)]
-    for count in (1, 2, 3, 4):
-        for beginning in ("a\n", "a|b|c|d|e\n", f"a|eve|COMPLETED|{T}|{T + 1}\n"):
-            name = beginning + "".join(f"{one}\n" for one in made_up[:count]) + "z"
-            if len(name) > 255:
-                continue
-            found = read(line(1, start=T - 100), line(22, name=name), *(line(n) for n in range(30, 60)))
-            assert not {job.user for job in found.jobs.values()} & {"eve"}, name
-            assert {str(n) for n in range(34, 60)} <= by_id(found).keys()
 
 
 def test_names_are_one_printable_line_and_bounded() -> None:

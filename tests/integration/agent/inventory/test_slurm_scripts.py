@@ -78,20 +78,6 @@ def test_a_run_has_its_start_and_its_end(tmp_path: Path, shell: str) -> None:
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_called_twice_the_first_start_stands_and_another_run_is_another(tmp_path: Path, shell: str) -> None:
-    run("prolog.sh", tmp_path, shell=shell)
-    (first,) = read_job_files(tmp_path, TRUSTED).jobs
-    os.utime(tmp_path / "42-0.job", (1e9, 1e9))
-    run("prolog.sh", tmp_path, shell=shell)
-    (again,) = read_job_files(tmp_path, TRUSTED).jobs
-    assert again.since == 1e9 and again.devices == first.devices
-    # The id came back for another job, while nobody had told of the end of the first.
-    run("prolog.sh", tmp_path, JOB | {"SLURM_JOB_GPUS": "7"}, shell=shell)
-    (other,) = read_job_files(tmp_path, TRUSTED).jobs
-    assert other.devices == ("7",) and other.since is not None and other.since > 1e9
-
-
-@pytest.mark.parametrize("shell", SHELLS)
 def test_a_requeued_run_is_ended_although_its_epilog_is_told_the_next_count(tmp_path: Path, shell: str) -> None:
     run("prolog.sh", tmp_path, shell=shell)
     again = JOB | {"SLURM_JOB_RESTART_COUNT": "1"}

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import subprocess
 import sys
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
 from skuwise.tests.nvmlstub import read_calls, stub_env
-from skuwise.tests.support.metrics_fixtures import VLLM, counted, dcgm_page, serving
 from skuwise.tests.support.sysfs_trees import dgx_like
 
 HOPPER = """
@@ -95,87 +92,3 @@ def test_the_views_say_what_the_scenario_says(tmp_path: Path) -> None:
     calls = read_calls(tmp_path)
     assert "nvmlDeviceGetPcieThroughput" not in calls
     assert calls["gpm.live_samples"] == 0
-
-
-@pytest.mark.slow
-def test_dcgm_exporter_stands_in_for_gpm_once_a_page(tmp_path: Path) -> None:
-    scenario = HOPPER.replace("H100 80GB HBM3", "A100-SXM4-80GB") + "gpm = no\npcie_start_bytes = 1e10\n"
-    env, paths = node(tmp_path, scenario)
-    db = tmp_path / "node.db"
-    uuids = [f"GPU-00000000-0000-4000-8000-{i:012d}" for i in range(2)]
-    values = {"DCGM_FI_PROF_SM_ACTIVE": 0.61, "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": "9223372036854775794"}
-    page = "".join(dcgm_page(values, uuid, i=i) for i, uuid in enumerate(uuids))
-    with serving(page) as (url, asked):
-        env["SKUWISE_DCGM_URL"] = url
-        run = ("agent", "run", "--db", str(db), "--interval", "0.2s", "--duration", "2s", *paths)
-        assert skuwise(*run, env=env, cwd=tmp_path).returncode == 0
-        assert asked == ["/metrics"]  # 2 s are less than its interval
-        doctor = skuwise("agent", "doctor", "--format", "json", *paths, env=env, cwd=tmp_path)
-    samples = rows(db, "SELECT gpu_uuid, sm_active, tensor_active FROM gpu_samples")
-    given = [row["gpu_uuid"] for row in samples if row["sm_active"] == pytest.approx(0.61)]
-    assert sorted(given, key=str) == uuids
-    assert sum(row["sm_active"] is not None for row in samples) == 2
-    assert {row["tensor_active"] for row in samples} == {None}
-    absent = {(r["metric"], r["reason"]) for r in rows(db, "SELECT metric, reason FROM absences")}
-    assert not any(metric == "sm_active" for metric, _ in absent)
-    assert ("tensor_active", "not-supported") in absent
-    lines = {line["metric"]: line for line in json.loads(doctor.stdout) if line["subject"] == uuids[0]}
-    assert (lines["sm_active"]["status"], lines["sm_active"]["source"]) == ("read", "dcgm")
-    assert "DCGM_FI_PROF_DRAM_ACTIVE, gauge" in lines["dram_active"]["remedy"]
-    assert lines["pcie_tx_bytes_per_second"]["origin"] == "NVML field 197"
-
-
-@pytest.mark.slow  # two pages of a server lie 10 s apart
-def test_a_local_server_is_watched(tmp_path: Path) -> None:
-    env, paths = node(tmp_path)
-    db = tmp_path / "node.db"
-    steps = iter(range(100))
-
-    def answer(request: BaseHTTPRequestHandler) -> None:
-        request.send_response(200)
-        request.end_headers()
-        request.wfile.write(counted(VLLM, next(steps)).encode())
-
-    with serving(answer) as (url, _):
-        env["SKUWISE_SERVING_ENDPOINTS"] = url
-        run = ("agent", "run", "--db", str(db), "--interval", "1s", "--duration", "13s", *paths)
-        assert skuwise(*run, env=env, cwd=tmp_path).returncode == 0
-    (sample,) = rows(db, "SELECT * FROM serving_samples")
-    assert sample["engine"] == "vllm"
-    assert sample["endpoint"] == url
-    assert sample["workload_id"] is None  # this test serves it, and holds no GPU
-    assert sample["kv_cache_usage"] == pytest.approx(0.4565)
-    assert sample["prompt_tokens_per_second"] == pytest.approx(1000 / float(str(sample["interval_seconds"])), rel=0.01)
-
-
-@pytest.mark.slow
-def test_once_prints_every_metric_as_json(tmp_path: Path) -> None:
-    env, paths = node(tmp_path)
-    done = skuwise("agent", "once", "--format", "json", *paths, env=env, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    reading = json.loads(done.stdout)
-    assert len(reading["gpus"]) == 2
-    for name, value in TRUTH.items():
-        # Power is a counter's over half a second of this machine's time, which it may be late to read.
-        nearness = 0.5 if name == "power_watts" else 0.03
-        assert reading["gpus"][0][name] == pytest.approx(value, rel=nearness), name
-    table = skuwise("agent", "once", *paths, env=env, cwd=tmp_path).stdout
-    assert "H100-SXM5" in table and "50.0 %" in table and "mlx5_0/1" in table
-    assert "1 readings" not in table
-
-
-@pytest.mark.slow
-def test_doctor_names_cause_and_remedy(tmp_path: Path) -> None:
-    env, paths = node(tmp_path, HOPPER + "gpm = no\n")
-    done = skuwise("agent", "doctor", "--format", "json", *paths, env=env, cwd=tmp_path)
-    lines = json.loads(done.stdout)
-    missing = [line for line in lines if line["reason"] == "no-gpm"]
-    assert missing and all(line["remedy"] for line in missing)
-    # What cannot be read has its sentence and its remedy, whatever it is; what is read on a tick has its cost.
-    assert all(line["detail"] and line["remedy"] for line in lines if line["status"] == "absent")
-    costs = {line["source"]: line["source_cpu_seconds"] for line in lines}
-    assert costs["nvml"] == costs["nvlink"] and costs["nvml"] > 0 and costs["host"] > 0 and costs["store"] is None
-    assert any(line["source"] == "serving" and line["reason"] == "not-configured" for line in lines)
-    assert any(line["metric"] == "power_watts" and line["status"] == "read" for line in lines)
-    table = skuwise("agent", "doctor", *paths, env=env, cwd=tmp_path).stdout
-    assert "no-gpm" in table and "Remedy:" in table and len(table.splitlines()) < 50

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
-import re
 import signal
 import socket
-import sqlite3
-import subprocess
-import sys
 import time
 import urllib.error
 import urllib.parse
@@ -23,7 +19,7 @@ from skuwise.agent.base.address import Address
 from skuwise.agent.base.openmetrics import ExpositionFormat
 from skuwise.agent.service.exporter import http_server as module
 from skuwise.agent.service.exporter.http_server import MetricsServer
-from skuwise.tests.integration.agent.service.test_agent_run import node
+from skuwise.tests.support.running_agent import RunningAgent
 
 NEW = count().__next__  # there is always something new to tell
 ALIVE = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -168,24 +164,6 @@ def wait_for(condition: Callable[[], object], seconds: float = 30.0) -> None:
         time.sleep(0.05)
 
 
-def start_agent(folder: Path, scenario: str, *arguments: str) -> tuple[subprocess.Popen[str], str]:
-    """An agent on the stub, and the address of its page."""
-    environment, paths = node(folder, scenario)
-    command = [sys.executable, "-m", "skuwise", "agent", "run", "--db", str(folder / "node.db"), "--interval", "0.2s"]
-    process = subprocess.Popen(
-        [*command, "--listen", "0", *paths, *arguments], env=environment, cwd=folder, stderr=subprocess.PIPE, text=True
-    )
-    return process, address_said(process)
-
-
-def address_said(process: subprocess.Popen[str]) -> str:
-    assert process.stderr is not None
-    for line in process.stderr:
-        if match := re.search(r"http://(\S+)/metrics", line):
-            return match[1]
-    raise AssertionError("the agent said no address")
-
-
 # Busy and idle by turns, no two metrics alike.
 SCENARIO = """
 [gpu 0]
@@ -206,39 +184,35 @@ name = NVIDIA H100 80GB HBM3
 
 @pytest.mark.slow
 def test_the_agent_serves_what_it_keeps_tick_for_tick_over_a_reload(tmp_path: Path) -> None:
-    process, address = start_agent(tmp_path, SCENARIO)
+    agent = RunningAgent(tmp_path, SCENARIO, "--listen", "0")
     try:
-        time.sleep(1.5)
-        with urllib.request.urlopen(f"http://{address}/healthz", timeout=60) as answer:
-            assert answer.read() == b"sampling\n"
-        before = int(series(page_of(address), "skuwise_agent_ticks_total"))
-        process.send_signal(signal.SIGHUP)  # settings are read again; the totals go on
-        address = address_said(process)
-        text = page_of(address, beyond_ticks=before + 3)
+        page = agent.said("/metrics").split()[-1]
+        before = int(series(page_of(page), "skuwise_agent_ticks_total"))
+        agent.process.send_signal(signal.SIGHUP)  # settings are read again; the totals go on
+        page = agent.said("/metrics").split()[-1]
+        text = page_of(page, beyond_ticks=before + 3)
+        assert agent.stop() == 0
     finally:
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=60) == 0
-        assert process.stderr is not None
-        process.stderr.close()
+        agent.end()
     ticks = int(series(text, "skuwise_agent_ticks_total"))
-    with sqlite3.connect(f"file:{tmp_path / 'node.db'}?mode=ro", uri=True) as connection:
-        query = """SELECT count(*), sum(interval_seconds), sum(sm_active * interval_seconds), sum(energy_joules),
-            sum(nvlink_tx_bytes_per_second * interval_seconds) FROM (SELECT * FROM gpu_samples WHERE gpu_index = 0
-            ORDER BY ts LIMIT ?)"""
-        count, seconds, active, joules, sent = connection.execute(query, (ticks,)).fetchone()
+    ((count, seconds, active, joules, sent),) = agent.rows(
+        "SELECT count(*), sum(interval_seconds), sum(sm_active * interval_seconds), sum(energy_joules),"
+        " sum(nvlink_tx_bytes_per_second * interval_seconds) FROM (SELECT * FROM gpu_samples WHERE gpu_index = 0"
+        f" ORDER BY ts LIMIT {ticks})"
+    )
     assert count == ticks > before
     assert series(text, "skuwise_gpu_observed_seconds_total", 'gpu_index="0"') == pytest.approx(seconds, rel=1e-3)
     assert series(text, "skuwise_gpu_sm_active_seconds_total", 'gpu_index="0"') == pytest.approx(active, rel=1e-3)
     assert series(text, "skuwise_gpu_energy_joules_total", 'gpu_index="0"') == pytest.approx(joules, rel=1e-3)
     assert series(text, "skuwise_gpu_nvlink_tx_bytes_total", 'gpu_index="0"') == pytest.approx(sent, rel=1e-3)
     with pytest.raises(urllib.error.URLError):
-        urllib.request.urlopen(f"http://{address}/metrics", timeout=2)
+        urllib.request.urlopen(page, timeout=2)
 
 
-def page_of(address: str, beyond_ticks: int = 0) -> str:
+def page_of(page: str, beyond_ticks: int = 0) -> str:
     """The page, once it tells of more than so many ticks."""
     for _ in range(100):
-        with urllib.request.urlopen(f"http://{address}/metrics", timeout=60) as answer:
+        with urllib.request.urlopen(page, timeout=60) as answer:
             text = answer.read().decode()
         if series(text, "skuwise_agent_ticks_total") > beyond_ticks:
             return text
@@ -253,14 +227,9 @@ def series(text: str, name: str, label: str = "") -> float:
 
 @pytest.mark.slow
 def test_a_taken_port_does_not_stop_the_agent_and_is_kept_as_an_absence(tmp_path: Path) -> None:
-    environment, paths = node(tmp_path, SCENARIO)
     with socket.create_server(("127.0.0.1", 0)) as other:
-        command = [sys.executable, "-m", "skuwise", "agent", "run", "--db", str(tmp_path / "node.db")]
-        done = subprocess.run(
-            [*command, "--interval", "0.2s", "--duration", "1s", "--listen", str(other.getsockname()[1]), *paths],
-            env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
-    assert done.returncode == 0 and "cannot listen on 127.0.0.1" in done.stderr
-    with sqlite3.connect(f"file:{tmp_path / 'node.db'}?mode=ro", uri=True) as connection:
-        rows = connection.execute("SELECT reason FROM absences WHERE reason = 'not-listening'").fetchall()
-    assert rows == [("not-listening",)]
+        agent = RunningAgent(tmp_path, SCENARIO, "--listen", str(other.getsockname()[1]), "--duration", "1s")
+        agent.said("cannot listen on 127.0.0.1")
+        assert agent.process.wait(timeout=60) == 0
+        agent.end()
+    assert agent.rows("SELECT reason FROM absences WHERE reason = 'not-listening'") == [("not-listening",)]

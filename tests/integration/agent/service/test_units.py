@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import shlex
 import shutil
 import subprocess
@@ -11,36 +10,8 @@ from pathlib import Path
 
 import pytest
 from skuwise.__main__ import COMMANDS
-from skuwise.agent.inventory.slurm.job_files import read_job_files
-from skuwise.agent.service.install import Installation, install, plan_files, uninstall
 from skuwise.rules.base.command_registry import configure_command
 from skuwise.tests.support.prometheus_engines import needed
-
-
-def test_slurm_is_served_where_it_is_installed(tmp_path: Path) -> None:
-    said: list[str] = []
-    files = plan_files(Installation(Path("/opt/skuwise/bin/python"), ()), tmp_path)
-    install(files, tmp_path, said.append, dry_run=False)
-    lines = [line.strip() for line in said]
-    assert "Prolog=/etc/skuwise/slurm/prolog.sh" in lines and "Epilog=/etc/skuwise/slurm/epilog.sh" in lines
-    scripts = tmp_path / "etc/skuwise/slurm"
-    allocations, marker = tmp_path / "allocations", tmp_path / "drained"
-    job = {"SLURM_JOB_ID": "42", "SLURM_JOB_GPUS": "0,1", "SKUWISE_ALLOCATIONS": str(allocations)}
-    job["SKUWISE_DRAINED_MARKER"] = str(marker)
-    for script, arguments in (("prolog.sh", ()), ("drained.sh", ("a", "fan"))):
-        assert (scripts / script).stat().st_mode & 0o777 == 0o755
-        subprocess.run([scripts / script, *arguments], env=job, check=True)
-    trusted = frozenset({os.getuid()})
-    assert [one.devices for one in read_job_files(allocations, trusted).jobs] == [("0", "1")]
-    assert marker.read_text() == "a fan\n"
-    subprocess.run([scripts / "epilog.sh"], env=job, check=True)
-    (over,) = read_job_files(allocations, trusted).jobs
-    assert over.until is not None
-    (scripts / "site.sh").write_text("# the site's own\n")
-    assert uninstall(tmp_path, said.append, dry_run=False) == 8
-    assert [path.name for path in scripts.iterdir()] == ["site.sh"]
-    assert any("out of slurm.conf" in line for line in said)
-
 
 ROOT = Path(__file__).parents[4]
 UNITS = ROOT / "systemd"

@@ -8,15 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from skuwise.agent.inventory.attribution.allocation import Allocations
-from skuwise.agent.inventory.attribution.attribution import NodeAttribution
-from skuwise.agent.inventory.kubernetes.podresources import PodResources
-from skuwise.agent.inventory.processes.procfs import read_variables
-from skuwise.agent.inventory.slurm.allocations import SlurmAllocations
 from skuwise.agent.inventory.slurm.job_files import JobFile, parse_devices, parse_job_file, read_job_files
-from skuwise.agent.inventory.slurm.slurm_conf import SlurmConfReader
-from skuwise.agent.model import Gpu, GpuProcess, Workload, WorkloadUse
-from skuwise.tests.support.sysfs_trees import BOOT_ID, Procfs, put
+from skuwise.agent.model import Gpu
+from skuwise.tests.support.sysfs_trees import put
+from skuwise.tests.unit.agent.inventory.test_slurm_runs import SlurmNode
 
 STEPD = "system.slice/slurmstepd.scope"
 TRUSTED = frozenset({0, os.getuid()})
@@ -24,56 +19,14 @@ TRUSTED = frozenset({0, os.getuid()})
 GPUS = tuple(Gpu(f"GPU-{i}", i, "H100", minor=7 - i) for i in range(8))
 
 
-class Node:
-    """A node's procfs, cgroups and prolog folder, and the agent's view of them."""
+class Node(SlurmNode):
+    """The same under cgroup v2."""
 
-    def __init__(self, root: Path, cluster: str = "hal") -> None:
-        self.root = root
-        self.proc = Procfs(root / "proc")
-        self.folder = root / "run/allocations"
+    def __init__(self, root: Path) -> None:
+        super().__init__(root, GPUS)
         self.cgroups = root / "cgroup"
-        self.marker = root / "run/drained"
-        self.open: dict[int, frozenset[int]] = {}
-        self.settings("Name=gpu File=/dev/nvidia[0-7]")
-        self.attribution = self.agent(cluster)
 
-    def settings(self, gres: str | None, slurm: str = "NodeName=n1 Gres=gpu:8", constrain: str = "no") -> None:
-        """What /etc/slurm says; `gres` None: no gres.conf."""
-        put(self.root / "etc/slurm.conf", f"TaskPlugin=task/cgroup\n{slurm}")
-        put(self.root / "etc/cgroup.conf", f"ConstrainDevices={constrain}")
-        (self.root / "etc/gres.conf").unlink(missing_ok=True)
-        if gres is not None:
-            put(self.root / "etc/gres.conf", gres)
-
-    def agent(self, cluster: str = "hal") -> NodeAttribution:
-        procfs = self.proc.root
-
-        def variables(pid: int) -> Mapping[str, str]:
-            return read_variables(procfs, pid)
-
-        slurm = SlurmAllocations(
-            self.folder,
-            procfs,
-            self.cgroups,
-            variables,
-            TRUSTED,
-            settings=SlurmConfReader(self.root / "etc", host="n1"),
-            open_minors=lambda pid: self.open.get(pid, frozenset()),
-            number_of=lambda _: None,
-        )
-        kubelet = PodResources(self.root / "no-kubelet.sock")
-        made = NodeAttribution(
-            procfs,
-            BOOT_ID,
-            cluster,
-            {1000: "ada"}.get,
-            allocations=Allocations(slurm, kubelet, self.cgroups, self.marker),
-            trusted_uids=TRUSTED,
-        )
-        made.set_gpus(GPUS)
-        return made
-
-    def job(
+    def job(  # type: ignore[override]
         self, name: str, *, extern: bool = True, batch: int | None = None, variables: Mapping[str, str] | None = None
     ) -> None:
         """A living job with a cgroup of v2, its extern step, and its batch script where `batch` is a PID.
@@ -101,13 +54,6 @@ class Node:
         path = f"0::/{STEPD}/{name}/{step}"
         self.proc.process(pid, argv=["python", "train.py"], cgroup=path, **more)  # type: ignore[arg-type]
 
-    def see(self, *processes: tuple[int, int]) -> tuple[tuple[Workload, ...], tuple[WorkloadUse, ...]]:
-        """One scan: pairs of (GPU number, PID)."""
-        return self.attribution.attribute([GpuProcess(f"GPU-{gpu}", pid, 1024) for gpu, pid in processes])
-
-    def reasons(self) -> set[str]:
-        return {absence.reason for absence in self.attribution.absences}
-
 
 @pytest.fixture
 def node(tmp_path: Path) -> Node:
@@ -115,7 +61,7 @@ def node(tmp_path: Path) -> Node:
 
 
 def test_a_job_that_runs_nothing_holds_what_it_was_given(node: Node) -> None:
-    node.prolog("42", "0-1,4", account="nlp", user="ada", partition="gpu")
+    node.prolog(42, "0-1,4", account="nlp", user="ada", partition="gpu")
     (workload,), uses = node.see()
     assert (workload.job_id, workload.name, workload.account, workload.user) == ("42", "job 42", "nlp", "ada")
     assert workload.partition == "gpu"
@@ -126,7 +72,7 @@ def test_a_job_that_runs_nothing_holds_what_it_was_given(node: Node) -> None:
 
 
 def test_processes_and_allocation_of_a_job_are_one_workload_with_two_bases(node: Node) -> None:
-    node.prolog("42", "7,6", start="1788000000")
+    node.prolog(42, "7,6", start="1788000000")
     node.process(700, "job_42")
     (workload,), uses = node.see((0, 700))
     assert [(u.gpu_uuid, u.basis) for u in uses] == [
@@ -137,16 +83,6 @@ def test_processes_and_allocation_of_a_job_are_one_workload_with_two_bases(node:
     assert workload.command == "python train.py"
     (quiet,), _ = node.see()
     assert quiet == workload
-
-
-def test_a_stranger_on_an_allocated_gpu_shares_it(node: Node) -> None:
-    node.prolog("1", "7")
-    node.proc.process(700, argv=["python", "x.py"])
-    _, uses = node.see((0, 700))
-    assert [(u.basis, u.shared) for u in sorted(uses, key=lambda u: u.basis)] == [
-        ("allocation", True),
-        ("process", True),
-    ]
 
 
 BATCH = {
@@ -166,14 +102,6 @@ def test_the_batch_script_tells_where_its_environment_may_be_read(node: Node) ->
     assert node.reasons() == set()
 
 
-def test_the_batch_script_names_a_job_whose_gpus_the_prolog_told(node: Node) -> None:
-    node.prolog("42", "5", account="vision", restarts="0")
-    node.job("job_42", batch=50, variables=BATCH)
-    (workload,), uses = node.see()
-    assert (workload.name, workload.account, workload.qos, workload.restarts) == ("llama", "vision", "high", 0)
-    assert [u.gpu_uuid for u in uses] == ["GPU-2"]
-
-
 def test_a_login_in_the_extern_step_is_not_believed(node: Node) -> None:
     node.job("job_42")
     procs = node.cgroups / STEPD / "job_42/step_extern/user/task_special/cgroup.procs"
@@ -186,22 +114,12 @@ def test_a_login_in_the_extern_step_is_not_believed(node: Node) -> None:
 
 
 def test_a_job_does_not_lie_itself_onto_the_gpus_of_others(node: Node) -> None:
-    node.prolog("41", "6,7")
+    node.prolog(41, "6,7")
     node.job("job_41")
     node.job("job_42", batch=50, variables=BATCH)
     workloads, uses = node.see()
     assert {w.job_id for w in workloads} == {"41"}
     assert not any(u.shared for u in uses) and node.reasons() == {"allocation-unknown"}
-
-
-def test_a_task_of_srun_names_its_job_and_tells_no_allocation(node: Node) -> None:
-    node.job("job_42")
-    told = {"SLURM_JOB_ID": "42", "SLURM_JOB_NAME": "bench", "SLURM_STEP_GPUS": "7"}
-    put(node.cgroups / STEPD / "job_42/step_0/user/task_0/cgroup.procs", "700")
-    node.process(700, "job_42", environ=told)
-    (workload,), uses = node.see((0, 700))
-    assert workload.name == "bench" and [u.basis for u in uses] == ["process"]
-    assert node.reasons() == {"allocation-unknown"}
 
 
 def test_v1_cgroups_and_sluids(node: Node) -> None:
@@ -214,7 +132,7 @@ def test_v1_cgroups_and_sluids(node: Node) -> None:
 
 
 def test_a_sluid_is_tied_to_its_job_by_the_prolog(node: Node) -> None:
-    node.prolog("42", "7", sluid="s8FXKTA79XAR00")
+    node.prolog(42, "7", sluid="s8FXKTA79XAR00")
     node.job("s8FXKTA79XAR00")
     node.process(700, "s8FXKTA79XAR00", "step_batch")
     (workload,), uses = node.see((0, 700))
@@ -229,19 +147,6 @@ def test_without_a_scheduler_allocation_is_absent_with_its_reason(node: Node) ->
     assert {u.basis for u in uses} == {"process"}
     (absence,) = node.attribution.absences
     assert absence.reason == "allocation-unknown" and "No scheduler" in absence.detail
-
-
-def test_a_file_that_outlived_its_job_is_left_out_where_extern_steps_tell(node: Node) -> None:
-    node.prolog("41", "7")
-    node.prolog("42", "6")
-    for job in ("job_41", "job_42"):
-        node.job(job)
-    assert len(node.see()[1]) == 2
-    (node.cgroups / STEPD / "job_41").rename(node.root / "gone")
-    assert len(node.see()[1]) == 2
-    _, uses = [node.see() for _ in range(5)][-1]
-    assert [u.gpu_uuid for u in uses] == ["GPU-1"]
-    assert node.reasons() == {"allocation-stale"}
 
 
 GOOD = b"version=2\njob_id=42\ngpus=0,1\nstart=1788000000\nname=x\n"
@@ -265,7 +170,7 @@ def test_a_file_that_the_prolog_did_not_write_is_refused(raw: bytes) -> None:
 def test_a_file_without_its_last_line_is_none(node: Node) -> None:
     whole = GOOD + END
     assert [parse_job_file(whole[:end], "42") for end in range(len(whole))] == [None] * len(whole)
-    node.prolog("42", "7")
+    node.prolog(42, "7")
     file = node.folder / "42-0.job"
     file.write_bytes(file.read_bytes()[:-3])
     node.job("job_42")
@@ -281,7 +186,7 @@ def test_a_good_file_and_lists_of_devices() -> None:
 
 
 def test_only_what_nobody_else_can_write_is_believed(node: Node, tmp_path: Path) -> None:
-    node.prolog("42", "0")
+    node.prolog(42, "0")
     good = node.folder / "42-0.job"
     (tmp_path / "elsewhere").write_bytes(GOOD + END)
     (node.folder / "43-0.job").symlink_to(tmp_path / "elsewhere")
@@ -301,7 +206,7 @@ def test_only_what_nobody_else_can_write_is_believed(node: Node, tmp_path: Path)
 
 
 def test_a_device_that_the_driver_does_not_name_is_said_and_not_guessed(node: Node) -> None:
-    node.prolog("42", "7,9")
+    node.prolog(42, "7,9")
     _, uses = node.see()
     assert uses == ()  # half an allocation would be a wrong one
     (absence,) = node.attribution.absences
@@ -309,21 +214,21 @@ def test_a_device_that_the_driver_does_not_name_is_said_and_not_guessed(node: No
 
 
 def test_a_drained_node_says_so_and_why(node: Node) -> None:
-    put(node.marker, "bad\x1b[31m DIMM " + "x" * 900)
+    put((node.root / "drained"), "bad\x1b[31m DIMM " + "x" * 900)
     node.attribution.look_at_node()
     (absence,) = [a for a in node.attribution.absences if a.reason == "drained"]
     assert absence.detail.startswith("The node is out of service: bad[31m DIMM xxx") and len(absence.detail) < 300
-    node.marker.unlink()
+    (node.root / "drained").unlink()
     node.see()
     assert "drained" not in node.reasons()
 
 
 def test_a_marker_that_anybody_could_have_left_is_none(node: Node) -> None:
-    put(node.marker, "ha")
-    node.marker.chmod(0o666)
+    put((node.root / "drained"), "ha")
+    (node.root / "drained").chmod(0o666)
     node.see()
     assert "drained" not in node.reasons()
-    node.marker.unlink()
-    os.mkfifo(node.marker)
+    (node.root / "drained").unlink()
+    os.mkfifo(node.root / "drained")
     node.see()
     assert "drained" not in node.reasons()

@@ -57,14 +57,6 @@ def test_a_script_is_part_of_the_work_and_a_login_shell_is_not(proc: Procfs) -> 
     assert only(proc, on(0, 701), on(1, 702)).name == "run_all.sh"
 
 
-def test_two_commands_of_one_login_shell_are_two(proc: Procfs) -> None:
-    for i in range(2):
-        proc.process(701 + i, ppid=600, argv=["python", "job.py"], start=100 + i)
-    workloads, _ = attribution(proc).attribute([on(0, 701), on(1, 702)])
-    assert len(workloads) == 2
-    assert len({w.series_id for w in workloads}) == 1
-
-
 @pytest.mark.parametrize("comm", ["jupyter-lab", "tmux: server", "containerd-shim", "supervisord", "slurmstepd"])
 def test_work_ends_at_what_only_holds_it(proc: Procfs, comm: str) -> None:
     proc.process(700, comm=comm, ppid=1, argv=[comm])
@@ -93,14 +85,6 @@ def test_identity_is_the_same_for_another_agent_and_differs_by_boot_cluster_and_
     later = only(proc, on(0, 700))
     assert len({w.workload_id for w in (first, other, elsewhere, later)}) == 4
     assert first.series_id == other.series_id == later.series_id != elsewhere.series_id
-
-
-def test_digits_fold_in_the_series(proc: Procfs) -> None:
-    proc.process(700, ppid=600, argv=["python", "run_17.py"], start=70)
-    proc.process(701, ppid=600, argv=["python", "run_2.py"], start=71)
-    workloads, _ = attribution(proc).attribute([on(0, 700), on(1, 701)])
-    assert {w.name for w in workloads} == {"run_17.py", "run_2.py"}
-    assert len({w.series_id for w in workloads}) == 1
 
 
 def test_workers_stay_together_when_the_launcher_ends(proc: Procfs) -> None:

@@ -128,10 +128,3 @@ def test_the_fabric_is_part_of_the_shape(tmp_path: Path) -> None:
     assert node(tmp_path, ports=down).node_sku_source == "ambiguous-shape"
     untold = [FabricPort("mlx5_0", 1, "unknown")]
     assert node(tmp_path, ports=untold).node_sku_source == "ambiguous-shape"
-
-
-def test_mixed_unknown_or_no_gpus_have_no_shape(tmp_path: Path) -> None:
-    mixed = (*GPUS[:4], Gpu("GPU-x", 4, "NVIDIA L4", "L4"))
-    for gpus in (mixed, (Gpu("GPU-0", 0, "NVIDIA Future", None),), ()):
-        found = node(tmp_path, gpus=gpus)
-        assert (found.node_sku, found.node_sku_source) == (None, None)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import pytest
 from skuwise.agent.inventory.processes.device_cgroup import EVERYTHING, parse_devices_list, read_majors
 from skuwise.agent.inventory.scheduler_claims import Devices
 from skuwise.agent.inventory.slurm.devices import ProcessEvidence, Resolution, Resolver
@@ -90,14 +89,6 @@ def test_gpus_that_gres_conf_does_not_list_are_open_to_every_job(tmp_path: Path)
     assert resolve(tmp_path, ("2",), LAST_4, job=[0, 1, 2, 3, 6]) == Resolution(("GPU-6",))
     assert resolve(tmp_path, None, UNKNOWN, job=[0, 1, 2, 3, 6]).gpu_uuids == ()
     assert resolve(tmp_path, (), LAST_4, job=[0, 1, 2, 3]) == Resolution()
-
-
-@pytest.mark.parametrize(("job", "slurm"), [(list(range(8)), list(range(8))), (["*"], ["*"]), ([0, 1], [0, 1])])
-def test_a_list_that_slurm_did_not_narrow_proves_nothing(
-    tmp_path: Path, job: list[int | str], slurm: list[int | str]
-) -> None:
-    assert resolve(tmp_path, ("5",), UNKNOWN, job=job, slurm=slurm).gpu_uuids == ()
-    assert resolve(tmp_path, None, ALL_8, job=job, slurm=slurm).gpu_uuids == ()
 
 
 def test_a_job_that_works_on_what_it_was_not_given_is_a_contradiction(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -22,15 +22,14 @@ T0 = 1_790_000_000.0
 TRUSTED = frozenset({0, os.getuid()})
 GPUS = tuple(Gpu(f"GPU-{i}", i, "H100", minor=i) for i in range(8))
 PLAIN = "Name=gpu File=/dev/nvidia[0-7]"
-LAST_4 = "Name=gpu File=/dev/nvidia[4-7]"
 TYPED = "Name=gpu Type=h100 File=/dev/nvidia[4-7]\nName=gpu Type=a100 File=/dev/nvidia[0-3]"
 
 
 class SlurmNode:
     """A node under cgroup v1 or with ``proctrack/linuxproc`` (no cgroup of a job's), and the agent's view of it."""
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    def __init__(self, root: Path, gpus: Sequence[Gpu] = GPUS) -> None:
+        self.root, self.gpus = root, gpus
         self.proc = Procfs(root / "proc")
         self.folder = root / "skuwise-slurm"
         self.folder.mkdir()
@@ -59,10 +58,10 @@ class SlurmNode:
         made = NodeAttribution(
             procfs, BOOT_ID, "lab", users.get, allocations=allocations, variables=variables, trusted_uids=TRUSTED
         )
-        made.set_gpus(GPUS)
+        made.set_gpus(self.gpus)
         return made
 
-    def prolog(self, job_id: int, gpus: str, at: float, *, restarts: int = 0, **more: str) -> None:
+    def prolog(self, job_id: int, gpus: str, at: float = T0, *, restarts: int = 0, **more: str) -> None:
         """What prolog.sh writes (its own tests run it)."""
         lines = {"version": "2", "job_id": job_id, "restarts": restarts, "gpus": gpus, "uid": 1000, "user": "ada"}
         path = self.folder / f"{job_id}-{restarts}.job"
@@ -111,25 +110,6 @@ class SlurmNode:
 @pytest.fixture
 def node(tmp_path: Path) -> SlurmNode:
     return SlurmNode(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("gres", "conf", "gpus", "held"),
-    [
-        (PLAIN, "NodeName=n1 Gres=gpu:8", "0", {"GPU-0"}),
-        (LAST_4, "NodeName=n1 Gres=gpu:4", "0", {"GPU-4"}),
-        (LAST_4, "NodeName=n1 Gres=gpu:4", "0-3", {"GPU-4", "GPU-5", "GPU-6", "GPU-7"}),
-        (TYPED, "NodeName=n1 Gres=gpu:h100:4,gpu:a100:4", "0,4", {"GPU-4", "GPU-0"}),
-        (TYPED, "NodeName=n1 Gres=gpu:a100:4,gpu:h100:4", "0,4", {"GPU-0", "GPU-4"}),
-        (TYPED, "NodeName=n1 Gres=gpu:a100:4,gpu:h100:4", "1", {"GPU-1"}),
-        (TYPED, "NodeName=n1 Gres=gpu:h100:4,gpu:a100:4", "1", {"GPU-5"}),
-    ],
-)
-def test_the_right_gpu_in_every_layout(node: SlurmNode, gres: str, conf: str, gpus: str, held: set[str]) -> None:
-    node.configure(gres, conf)
-    node.prolog(22, gpus, T0)
-    _, uses = node.see()
-    assert {use.gpu_uuid for use in uses} == held and node.reasons() == set()
 
 
 def test_a_job_on_another_gpu_than_its_settings_say_is_a_contradiction(node: SlurmNode) -> None:
@@ -201,25 +181,6 @@ def test_a_requeued_job_is_two_runs_of_one_series(node: SlurmNode) -> None:
     assert second.command is not None
 
 
-@pytest.mark.parametrize("is_seen_before", [False, True])
-def test_a_run_that_slurm_began_without_a_prolog_is_not_the_one_before(node: SlurmNode, is_seen_before: bool) -> None:
-    # Seen on a real 22.05: requeued within the second of the first run's epilog, no second prolog runs.
-    node.prolog(22, "2", T0, account="nlp", partition="gpu")
-    node.job(22, 700)
-    first = node.see((2, 700))[0] if is_seen_before else ()
-    node.epilog(22, T0 + 5)
-    node.job(22, 701)
-    scans = [node.see((7, 701)) for _ in range(2)]
-    (second,) = scans[-1][0]
-    for _, uses in scans:
-        (process,) = (use for use in uses if use.basis == "process")
-        assert process.workload_id == second.workload_id
-        assert (process.gpu_uuid, second.job_id, second.restarts) == ("GPU-7", "22", None)
-        assert (second.account, second.partition, second.user) == ("nlp", "gpu", "ada")
-        assert [use.gpu_uuid for use in uses if use.workload_id != second.workload_id] in (["GPU-2"], [])
-    assert all(one.workload_id != second.workload_id and one.series_id == second.series_id for one in first)
-
-
 @pytest.mark.parametrize("restarted", [False, True])
 def test_a_requeued_run_of_which_the_epilog_alone_wrote_has_its_gpu_start_and_end(
     node: SlurmNode, restarted: bool
@@ -259,16 +220,6 @@ def test_an_id_that_comes_back_after_months_is_another_run_and_nodes_agree(tmp_p
         one.prolog(22, "3", at)
         found.append(one.see()[0][0].workload_id)
     assert found[0] == found[1] != found[2]
-
-
-def test_two_jobs_without_names_have_no_series_in_common_and_an_arrays_tasks_have(node: SlurmNode) -> None:
-    node.prolog(22, "0", T0)
-    node.prolog(23, "1", T0)
-    node.prolog(31, "2", T0, array_job_id="30", array_task_id="1")
-    node.prolog(32, "3", T0, array_job_id="30", array_task_id="2")
-    series = {workload.job_id: workload.series_id for workload in node.see()[0]}
-    assert len({series["22"], series["23"], series["31"]}) == 3
-    assert series["31"] == series["32"]
 
 
 # Stale files.

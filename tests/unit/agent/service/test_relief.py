@@ -140,18 +140,3 @@ def test_a_driver_that_was_late_is_read_on_its_own_thread_for_some_minutes() -> 
     driver.relief = None
     relief.close()
     driver.close()
-
-
-def test_what_the_work_raises_is_raised_to_who_waits() -> None:
-    relief = Relief(SOON)
-
-    def work() -> None:
-        relief.away(lambda: None)
-        raise ValueError("the disk is gone")
-
-    with pytest.raises(ValueError, match="the disk is gone"):
-        relief.run(work)
-    said: list[str] = []
-    relief.run(lambda: said.append("again"))
-    assert said == ["again"]
-    relief.close()

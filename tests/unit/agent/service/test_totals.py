@@ -12,7 +12,7 @@ from skuwise.agent.base.openmetrics import OPENMETRICS, PLAIN, ExpositionFormat
 from skuwise.agent.metrics import FABRIC_METRICS, GPU_METRICS, HOST_METRICS
 from skuwise.agent.model import Absence, AgentStats, Event, FabricPort, Gpu, Node, Tick, Workload, WorkloadUse
 from skuwise.agent.sampler import Survey
-from skuwise.agent.service.exporter.accumulators import FORGET_SECONDS, Totals
+from skuwise.agent.service.exporter.accumulators import Totals
 from skuwise.agent.service.exporter.metrics_render import ProcessCost, render_metrics
 from skuwise.agent.statistics.rollup_stats import GpuLimits, Samples, roll_gpu
 
@@ -190,15 +190,6 @@ def test_absences_and_work_are_counted_between_their_changes() -> None:
     assert value(page(totals), "skuwise_absence_seconds_total", reason="no-gpm") == 2.5
     for secret in ("alice", "secret-name", "token", "python"):
         assert secret not in text
-
-
-def test_what_ended_long_ago_is_forgotten() -> None:
-    totals = totals_of(tick(0, {"sm_active": 1.0}), survey=Survey((), (), ()))
-    totals.set_absences([Absence("gpu", "x", "*", "gpu-lost")])
-    totals.set_absences([])
-    totals.add_tick(Tick(1.7e9 + FORGET_SECONDS + 10, FORGET_SECONDS + 10))
-    text = page(totals)
-    assert "gpu-lost" not in text and GPU.uuid not in text
 
 
 def test_what_watching_costs_is_on_the_page() -> None:
