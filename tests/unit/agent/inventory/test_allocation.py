@@ -45,11 +45,6 @@ class Node(SlurmNode):
             path = f"0::/{STEPD}/{name}/step_batch/user/task_0"
             self.proc.process(batch, comm="slurm_script", cgroup=path, environ=variables, start=10)
 
-    def prolog(self, job_id: str, gpus: str, **more: str) -> None:
-        """What prolog.sh writes (its own tests run it)."""
-        lines = {"version": "2", "job_id": job_id, "gpus": gpus} | more
-        put(self.folder / f"{job_id}-0.job", "\n".join(f"{k}={v}" for k, v in lines.items()) + "\ncomplete=1")
-
     def process(self, pid: int, name: str, step: str = "step_0/user/task_0", **more: object) -> None:
         path = f"0::/{STEPD}/{name}/{step}"
         self.proc.process(pid, argv=["python", "train.py"], cgroup=path, **more)  # type: ignore[arg-type]
