@@ -65,29 +65,4 @@ def test_another_user_is_told_nothing(tmp_path: Path, proc: Procfs) -> None:
     assert found == {}
 
 
-@pytest.mark.parametrize("reply", [b"", b"[1]\n", b"{", b"x" * 9000])
-def test_a_helper_that_fails_is_left_alone_for_a_minute(tmp_path: Path, reply: bytes) -> None:
-    where = tmp_path / "bad.sock"
-    asked: list[bytes] = []
-    now = [0.0]
-    with listen(where) as listener:
-
-        def serve_badly() -> None:
-            for _ in range(2):
-                client, _ = listener.accept()
-                with client:
-                    asked.append(client.recv(16))
-                    client.sendall(reply)
-
-        thread = threading.Thread(target=serve_badly)
-        thread.start()
-        variables = HelperVariables(tmp_path / "blind", where, lambda: now[0])
-        assert [dict(variables(700)) for _ in range(3)] == [{}, {}, {}]
-        assert len(asked) == 1
-        now[0] = 61.0
-        assert variables(700) == {}
-        thread.join(10)
-    assert len(asked) == 2
-
-
 __all__ = ["proc"]

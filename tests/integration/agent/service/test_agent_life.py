@@ -9,11 +9,9 @@ import signal
 import socket
 import stat
 import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -182,19 +180,6 @@ def test_an_xid_is_kept_and_a_pause_lets_go_of_the_events_too(start: Start) -> N
 
 
 @pytest.mark.slow
-def test_a_wait_for_events_that_hangs_stops_nothing(start: Start) -> None:
-    agent = start("[system]\ndelay_ms.nvmlEventSetWait_v2 = 0 5:600000\n[gpu 0]\n", stepped=True, nics=False)
-    until(lambda: agent.rows("SELECT 1 FROM gpu_samples"))
-    agent.clock.set(6.0)
-    absent = "SELECT since FROM absences WHERE device = 'events' AND reason = 'driver-hung'"
-    until(lambda: agent.rows(absent))
-    ((since,),) = agent.rows(absent)
-    until(lambda: agent.rows(f"SELECT 1 FROM gpu_samples WHERE ts > {since} + 1"))
-    assert "released" in agent.ask("pause", "--for", "10m").stdout
-    assert agent.stop() == 0
-
-
-@pytest.mark.slow
 def test_instances_that_change_close_their_rows_and_begin_new_ones(start: Start) -> None:
     agent = start(
         "[gpu 0]\nmig_mode = 1\nsm_active = 0.5\n[mig 0/0]\nsm_active = 0.8\nexists = 1 6:0\n"
@@ -259,32 +244,3 @@ def test_a_killed_agent_loses_nothing_that_was_committed(start: Start) -> None:
         agent.process.wait(timeout=60)
         assert ticks <= set(agent.rows("SELECT id FROM tick"))
         assert agent.rows("PRAGMA integrity_check") == [("ok",)] and agent.rows("PRAGMA foreign_key_check") == []
-
-
-@pytest.mark.slow
-def test_a_stop_and_go_leaves_a_gap_and_no_invented_tick(start: Start) -> None:
-    agent = start()
-    agent.said("sampling")
-    time.sleep(0.6)
-    agent.process.send_signal(signal.SIGSTOP)
-    time.sleep(2.0)
-    agent.process.send_signal(signal.SIGCONT)
-    time.sleep(0.8)
-    assert agent.stop() == 0
-    stamps = [float(str(ts)) for (ts,) in agent.rows("SELECT ts FROM tick ORDER BY ts")]
-    assert max(later - earlier for earlier, later in pairwise(stamps)) >= 1.9
-    ((missed,),) = agent.rows("SELECT sum(missed_ticks) FROM agent_stats")
-    assert int(str(missed)) >= 5
-
-
-@pytest.mark.slow
-def test_a_second_agent_is_refused_and_told_who_holds_the_file(start: Start) -> None:
-    agent = start()
-    agent.said("sampling")
-    code = (
-        "import sys; from pathlib import Path; from skuwise.agent.service.runtime.db_lock import DatabaseLock\n"
-        "DatabaseLock.take(Path(sys.argv[1]), wait_seconds=0.2)"
-    )
-    done = subprocess.run([sys.executable, "-c", code, str(agent.db)], capture_output=True, text=True, check=False)
-    assert f"PID {agent.process.pid}" in done.stderr
-    assert agent.stop() == 0

@@ -238,12 +238,6 @@ def test_hostile_names(proc: Procfs) -> None:
     assert (found.name, found.command) == ("a) S 1 (\ufffd[2J", None)
 
 
-def test_a_ring_of_parents_ends(proc: Procfs) -> None:
-    proc.process(700, ppid=701, argv=["python", "a.py"])
-    proc.process(701, ppid=700, argv=["python", "b.py"])
-    assert only(proc, on(0, 700)).scheduler == "process"
-
-
 def test_a_servers_front_end_belongs_to_the_work_on_the_gpus(proc: Procfs) -> None:
     proc.process(700, ppid=600, argv=["vllm", "serve", "m", "--port", "8000"])
     proc.process(701, ppid=700, argv=["VLLM::EngineCore"], start=2900)

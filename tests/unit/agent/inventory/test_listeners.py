@@ -45,28 +45,3 @@ def test_where_sockets_are_hidden_the_arguments_tell(tmp_path: Path, argv: tuple
     process(tmp_path, 11, argv=("vllm", "serve", "m", "--port", "80001"))
     process(tmp_path, 12, argv=("echo", "8000", "--port"))
     assert Listeners(tmp_path).pids(8000, 0.0) == frozenset({10})
-
-
-def test_a_search_is_kept_while_socket_and_process_stay(tmp_path: Path) -> None:
-    table(tmp_path, (8000, "0A", UID, 111))
-    process(tmp_path, 10, inode=111)
-    listeners = Listeners(tmp_path)
-    assert listeners.pids(8000, 0.0) == frozenset({10})
-    process(tmp_path, 11, inode=111)
-    assert listeners.pids(8000, 1.0) == frozenset({10})
-    (tmp_path / "10").rename(tmp_path / "gone")
-    assert listeners.pids(8000, 2.0) == frozenset({11})
-    table(tmp_path)
-    (tmp_path / "11/fd/3").unlink()
-    assert listeners.pids(8000, 3.0) == frozenset()
-
-
-def test_who_took_the_listeners_place_is_found_at_once(tmp_path: Path) -> None:
-    table(tmp_path, (8000, "0A", UID, 111))
-    process(tmp_path, 10, argv=("vllm", "serve", "m", "--port", "8000"))
-    listeners = Listeners(tmp_path)
-    assert listeners.pids(8000, 0.0) == frozenset({10})
-    put(tmp_path / "10/cmdline", b"another\0")  # its number was given again
-    table(tmp_path, (8000, "0A", UID, 222))
-    process(tmp_path, 11, inode=222)
-    assert listeners.pids(8000, 1.0) == frozenset({11})

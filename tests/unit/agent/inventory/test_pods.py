@@ -7,7 +7,6 @@ import itertools
 import pytest
 from skuwise.agent.inventory.dra import SliceDevice
 from skuwise.agent.inventory.identity.ids import gang_id, series_id, workload_id
-from skuwise.agent.inventory.kubernetes.pod_names import cron_job_of, deployment_of, inference_service_of, ray_name_of
 from skuwise.agent.inventory.kubernetes.pods import Objects, Pod, PodOwner, PodWork, spelled, team_of_pod, works_of
 from skuwise.agent.inventory.scheduler_claims import Devices
 from skuwise.agent.model import Gpu
@@ -150,15 +149,6 @@ def test_a_team_is_the_pods_label_else_its_namespaces() -> None:
 )  # fmt: skip
 def test_labels_are_spelled_as_kube_state_metrics_does(label: str, told: str) -> None:
     assert spelled(label) == told
-
-
-def test_names_that_controllers_make() -> None:
-    assert (deployment_of("web-7d4b9c6f5d"), deployment_of("web")) == ("web", None)
-    assert (cron_job_of("n-29800000"), cron_job_of("n-20260101"), cron_job_of("n-1")) == ("n", None, None)
-    assert (ray_name_of("a-raycluster-x4k2b"), ray_name_of("a-x4k2b"), ray_name_of("llama")) == ("a", "a", "llama")
-    for name in ("iris-predictor", "iris-predictor-default", "iris-predictor-00012-deployment"):
-        assert inference_service_of(name) == "iris"
-    assert inference_service_of("iris-transformer") is None
 
 
 GPUS = [Gpu(f"GPU-{n}", n, "H100", minor=(0, 1, 3, 2)[n], pci_bus_id=f"00000000:{n}A:00.0") for n in range(4)]

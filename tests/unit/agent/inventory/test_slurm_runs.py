@@ -126,22 +126,6 @@ def test_a_job_on_another_gpu_than_its_settings_say_is_a_contradiction(node: Slu
     assert node.see()[1] == ()
 
 
-def test_where_the_device_cgroup_can_be_read_it_decides(node: SlurmNode) -> None:
-    node.prolog(22, "0", T0)
-    node.job(22, 700)
-    devices = node.root / "cgroup/devices/slurm_n1"
-    put(devices / "devices.list", "c 195:* rwm")
-    put(devices / "uid_1000/job_22/devices.list", "c 195:255 rwm\nc 195:6 rwm")
-    put(devices / "uid_1000/job_23/devices.list", "c 195:255 rwm\nc 195:3 rwm")
-    node.job(23)
-    workloads, uses = node.see((6, 700))
-    by_job = {workload.workload_id: workload for workload in workloads}
-    held = {(by_job[use.workload_id].job_id, use.gpu_uuid, use.basis) for use in uses}
-    assert held == {("22", "GPU-6", "allocation"), ("22", "GPU-6", "process"), ("23", "GPU-3", "allocation")}
-    assert {workload.user for workload in workloads} == {"ada"}
-    assert node.reasons() == {"allocation-contradicted"}  # the prolog's index and the cgroup do not agree
-
-
 # Start and end.
 
 

@@ -54,20 +54,6 @@ def test_a_hang_is_one_outstanding_call_and_the_late_answer_is_dropped() -> None
     guarded.close()
 
 
-def test_a_driver_that_hangs_at_the_start_is_taken_up_when_it_answers() -> None:
-    session = Session()
-    session.answers.clear()
-    guarded, _ = driver(session)
-    guarded.open(at(0))
-    assert guarded.probe().gpus == ()
-    assert reasons(guarded.read(at(1))) == {("nvml", "driver-hung")}
-    session.answers.set()
-    finish(guarded)
-    assert guarded.read(at(2)).gpus
-    assert guarded.wants_probe
-    assert len(guarded.probe().gpus) == 1 and not guarded.wants_probe
-
-
 def test_a_pause_waits_for_a_hung_driver_and_ends_by_itself() -> None:
     session = Session()
     guarded, _ = driver(session)

@@ -7,7 +7,7 @@ import threading
 import pytest
 from skuwise.agent.model import Instant, Probe, Reading
 from skuwise.agent.sampler import Sampled, Sampler, SamplingLoop
-from skuwise.agent.service.driver.guard import CALM_SECONDS, Deadlines, GuardedDriver
+from skuwise.agent.service.driver.guard import Deadlines, GuardedDriver
 from skuwise.agent.service.driver.relief import Relief
 from skuwise.agent.sources.gpu_backend import GpuBackend
 from skuwise.tests.support.hanging_driver import Session, at, reasons
@@ -106,37 +106,3 @@ def test_the_thread_that_was_kept_touches_nothing_when_it_comes_back() -> None:
     # What it brought is late: its rates would count from a reading of unknown time.
     assert reasons(run.driver.read(at(50))) == {("nvml", "driver-hung"), ("GPU-1", "driver-hung")}
     assert run.driver.read(at(51)).gpus
-
-
-def test_a_driver_that_was_late_is_read_on_its_own_thread_for_some_minutes() -> None:
-    session = Session()
-    driver = guarded(session, read=60.0)
-    threads: list[int] = []
-    read = session.gpus.read
-
-    def watched(instant: Instant) -> Reading:
-        threads.append(threading.get_ident())
-        return read(instant)
-
-    session.gpus.read = watched  # type: ignore[method-assign]
-    session.answers.clear()
-    relief = driver.relief = Relief(SOON)
-    first, later = at(1), [at(2), at(1 + CALM_SECONDS - 1), at(1 + CALM_SECONDS)]
-    told: list[Reading] = []
-    lives: list[int] = []
-
-    def work() -> None:
-        lives.append(threading.get_ident())
-        driver.begin(first)
-        session.answers.set()
-        told.append(driver.read(first))
-        told.extend(driver.read(instant) for instant in later)
-
-    relief.run(work)
-    assert all(reading.gpus for reading in told) and len(told) == 4  # slow is not hung: nothing is lost
-    assert len(lives) == 2 and threads[0] == lives[0]
-    assert threads[1] == threads[2] and threads[1] not in lives
-    assert threads[3] == lives[1]
-    driver.relief = None
-    relief.close()
-    driver.close()

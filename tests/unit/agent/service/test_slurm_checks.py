@@ -8,13 +8,9 @@ from pathlib import Path
 
 import pytest
 from skuwise.agent.inventory.slurm.slurm_conf import SlurmConfReader
-from skuwise.agent.model import Absence, Capability, Gpu, Tick, Workload, WorkloadUse
-from skuwise.agent.model import Node as NodeRow
-from skuwise.agent.sampler import Sampled
-from skuwise.agent.service.diagnostics.doctor import without_known
+from skuwise.agent.model import Absence, Capability, Gpu
 from skuwise.agent.service.diagnostics.slurm_checks import config_folders, read_config, slurm_lines
-from skuwise.agent.store.reading.recent import Recorded, recent_allocations
-from skuwise.agent.store.writing.writer import Writer
+from skuwise.agent.store.reading.recent import Recorded
 from skuwise.tests.support.sysfs_trees import put
 
 GPUS = tuple(Gpu(f"GPU-{i}", i, "H100", minor=i) for i in range(8))
@@ -132,27 +128,3 @@ def test_a_node_without_slurm_has_no_lines(tmp_path: Path) -> None:
     assert read_config(lambda _: None, (tmp_path,)) is None
     assert slurm_lines(None, settings, tmp_path, GPUS, None, procfs=tmp_path, cgroups=tmp_path) == ()
     assert config_folders(tmp_path / "slurm.conf") == (tmp_path,)
-
-
-def test_the_last_minute_of_claims_is_told(site: Site, tmp_path: Path) -> None:
-    db = tmp_path / "node.db"
-    now = 1_790_000_000.0
-    assert recent_allocations(db, now=lambda: now) is None
-    wrong = Absence("source", "allocation", "slurm", "allocation-contradicted", "It disagrees.", "Fix it.")
-    with Writer.open(db, now=lambda: now) as writer:
-        to = writer.for_node(NodeRow("n1"), now - 30)
-        to.set_gpus(GPUS, now - 30)
-        jobs = [Workload("w1", "s", "job 1", "slurm", "1"), Workload("w2", "s", "job 2", "slurm", "2")]
-        to.set_workloads(
-            jobs, [WorkloadUse("w1", "GPU-0", "allocation"), WorkloadUse("w2", "GPU-1", "process")], now - 20
-        )
-        to.set_absences([wrong], now - 20)
-        to.set_node(NodeRow("n1"), now - 10)
-    recorded = recent_allocations(db, now=lambda: now)
-    assert recorded == Recorded(2, 1, (wrong,))
-    (line,) = (line for line in site.lines(recorded=recorded) if line.metric == "recorded")
-    assert line.origin == "2 jobs in the last minute, 1 with their allocation"
-    assert site.absences(recorded=recorded) == {"allocation-contradicted": wrong}
-    looked = Sampled(Tick(1.0, 1.0), None, frozenset({wrong}))
-    assert without_known([line for line in site.lines(recorded=recorded) if line.absence == wrong], looked) == ()
-    assert recent_allocations(db, now=lambda: now + 3600) is None

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from skuwise.agent.base.openmetrics import OPENMETRICS, PLAIN, ExpositionFormat
 from skuwise.agent.metrics import FABRIC_METRICS, GPU_METRICS, HOST_METRICS
-from skuwise.agent.model import Absence, AgentStats, Event, FabricPort, Gpu, Node, Tick, Workload, WorkloadUse
+from skuwise.agent.model import Absence, Event, FabricPort, Gpu, Node, Tick, Workload, WorkloadUse
 from skuwise.agent.sampler import Survey
 from skuwise.agent.service.exporter.accumulators import Totals
 from skuwise.agent.service.exporter.metrics_render import ProcessCost, render_metrics
@@ -190,27 +190,6 @@ def test_absences_and_work_are_counted_between_their_changes() -> None:
     assert value(page(totals), "skuwise_absence_seconds_total", reason="no-gpm") == 2.5
     for secret in ("alice", "secret-name", "token", "python"):
         assert secret not in text
-
-
-def test_what_watching_costs_is_on_the_page() -> None:
-    totals = totals_of(tick(1, {}))
-    totals.add_stats(AgentStats(1.0, 0.1, 1, 0.004, 0.002, 3))
-    totals.add_stats(AgentStats(2.0, 0.1, 1, 0.005, 0.001, 4))
-    text = page(totals)
-    assert value(text, "process_cpu_seconds_total") == 1.5
-    assert value(text, "process_resident_memory_bytes") == 30_000_000
-    assert value(text, "skuwise_agent_ticks_total") == 1
-    assert value(text, "skuwise_agent_missed_ticks_total") == 7
-    assert value(text, "skuwise_agent_longest_tick_seconds") == 0.005
-
-
-def test_a_mig_instance_and_a_gpu_of_unknown_sku_are_labelled() -> None:
-    mig = Gpu("MIG-1", 3, "NVIDIA H100 MIG 1g.10gb", None, kind="mig", parent_uuid=GPU.uuid, mig_profile="1g.10gb")
-    totals = totals_of(Tick(1.0, 1.0, {"MIG-1": {"sm_active": 1.0}}), survey=Survey((mig,), (), ()))
-    text = page(totals)
-    assert value(text, "skuwise_gpu_info", kind="mig", parent_uuid=GPU.uuid, mig_profile="1g.10gb") == 1
-    line = next(line for line in text.splitlines() if line.startswith("skuwise_gpu_sm_active_seconds_total"))
-    assert line == 'skuwise_gpu_sm_active_seconds_total{node="n1",gpu_uuid="MIG-1",gpu_index="3",kind="mig"} 1.0'
 
 
 HOSTILE = 'evil"} 1\nfake_metric 1\n\\ \x1b[31m \udc80 ' + "x" * 4096
