@@ -60,7 +60,6 @@ def _take(said: object, found: ReadJobs, keep: Keep) -> None:
         return
     start, end, submitted = (_moment(time.get(name)) for name in ("start", "end", "submission"))
     if start is None or state in NOT_BEGUN:
-        found.not_begun += 1
         return
     if end is not None and end < start:
         found.refused += 1

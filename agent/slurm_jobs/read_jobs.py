@@ -21,12 +21,10 @@ def keep_all(job: SlurmJob) -> bool:  # noqa: ARG001 - a Keep
 @dataclass(slots=True)
 class ReadJobs:
     """`jobs`: each run once, by `SlurmJob.key`. Numbers of what is not among them: `refused` records that cannot be
-    read, `not_begun` jobs, `unkept` ones that nobody asked for, `untimed` ones without a start that can be read."""
+    read, `untimed` ones without a start that can be read."""
 
     jobs: dict[tuple[str, str, int], SlurmJob] = field(default_factory=dict)
     refused: int = 0
-    not_begun: int = 0
-    unkept: int = 0
     untimed: int = 0
     unraw_tasks: int = 0
     contradicted: set[tuple[str, str, int]] = field(default_factory=set)
@@ -34,7 +32,6 @@ class ReadJobs:
     def add(self, job: SlurmJob, keep: Keep) -> None:
         """Take a run in, once: what knows its end goes over what does not, else the later over the earlier."""
         if not keep(job):
-            self.unkept += 1
             return
         before = self.jobs.get(job.key)
         if job.key in self.contradicted or (before is not None and _is_others(before, job)):

@@ -133,7 +133,6 @@ class _Table:
         state = parse_job_state(told("state"))
         start, end = parse_span(told("start"), told("end"), told("elapsedraw") or told("elapsed"), self.zone)
         if known.waiting or state in NOT_BEGUN or (start is None and _no_time(told("start"))):
-            found.not_begun += 1
             return
         if start is None:
             found.untimed += 1

@@ -1,24 +1,21 @@
-"""What the hardware tests share: the GPU or the reason there is none, one watched run per workload, the findings."""
+"""What the hardware tests share: the GPU or the reason there is none, one watched run per workload."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
-import pynvml
 import pytest
 from skuwise.agent.model import Gpu
 from skuwise.rules.base.errors import NothingToDo
 from skuwise.rules.catalog.gpu_files import load_gpus
 from skuwise.rules.catalog.types import GpuSku
 from skuwise.tests.hardware import nvml_device
-from skuwise.tests.hardware.findings import Findings
-from skuwise.tests.hardware.watched import Watch, Watched, watch_work
+from skuwise.tests.hardware.record import Watch, Watched, watch_work
 
 # Variables of the test run, not of skuwise, whose own prefix they must not carry.
-OUT, PYTHON, SECONDS = "HARDWARE_OUT", "HARDWARE_PYTHON", "HARDWARE_SECONDS"
+PYTHON, SECONDS = "HARDWARE_PYTHON", "HARDWARE_SECONDS"
 
 
 @pytest.fixture(scope="session")
@@ -31,20 +28,6 @@ def real_gpu(request: pytest.FixtureRequest, no_gpu: str | None) -> None:
     """Skips what is marked `hardware` where there is no GPU, and says why."""
     if no_gpu and request.node.get_closest_marker("hardware"):
         pytest.skip(f"needs a real GPU: {no_gpu}")
-
-
-@pytest.fixture(scope="session")
-def findings(no_gpu: str | None) -> Findings:
-    if no_gpu:
-        pytest.skip(f"needs a real GPU: {no_gpu}")
-    with nvml_device.device() as handle:
-        machine = {
-            "gpu": pynvml.nvmlDeviceGetName(handle),
-            "gpus": pynvml.nvmlDeviceGetCount(),
-            "driver": pynvml.nvmlSystemGetDriverVersion(),
-            "nvml": pynvml.nvmlSystemGetNVMLVersion(),
-        }
-    return Findings(Path(os.environ.get(OUT, "out/hardware")) / "findings.json", machine)
 
 
 @pytest.fixture(scope="session")

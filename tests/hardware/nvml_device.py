@@ -14,10 +14,6 @@ from typing import Any
 
 import pynvml
 
-ENERGY_FIELD, NVLINK_FIELDS, PCIE_FIELDS = 83, (138, 139, 140, 141, 202, 204), (197, 198)  # nvml.h
-ALL_LINKS = 0xFFFFFFFF
-_UNSIGNED = {1: "uiVal", 2: "ulVal", 3: "ullVal"}  # nvmlValueType_t: unsigned int, long, long long
-
 
 def no_gpu_reason() -> str | None:
     """Why there is no real GPU to test on, or None. The NVML test double is not one."""
@@ -41,32 +37,6 @@ def device(uuid: str | None = None) -> Iterator[Any]:
         yield pynvml.nvmlDeviceGetHandleByUUID(uuid) if uuid else pynvml.nvmlDeviceGetHandleByIndex(0)
     finally:
         pynvml.nvmlShutdown()
-
-
-@dataclass(frozen=True)
-class FieldReading:
-    """One field value. `value` None: `code` (nvmlReturn_t) says why, or the type is not an unsigned number."""
-
-    field: int
-    scope: int
-    value: int | None
-    code: int
-    latency_seconds: float
-
-
-def read_fields(handle: Any, wanted: Sequence[tuple[int, int]]) -> list[FieldReading]:
-    """`wanted`: (field id, scope id). One driver call."""
-    values = pynvml.nvmlDeviceGetFieldValues(handle, list(wanted))
-    return [
-        FieldReading(
-            field,
-            scope,
-            getattr(v.value, _UNSIGNED[v.valueType]) if v.nvmlReturn == 0 and v.valueType in _UNSIGNED else None,
-            int(v.nvmlReturn),
-            v.latencyUsec * 1e-6,
-        )
-        for (field, scope), v in zip(wanted, values, strict=True)
-    ]
 
 
 def energy_joules(handle: Any) -> float:
@@ -122,48 +92,3 @@ def power_log(every_seconds: float = 0.1) -> Iterator[PowerLog]:
             thread.join()
     finally:
         pynvml.nvmlShutdown()
-
-
-@dataclass(frozen=True)
-class EnergySteps:
-    """How the energy counter moves: seconds between changes and joules a change, over `seconds`, medians."""
-
-    seconds: float
-    reads: int
-    changes: int
-    period_seconds: float | None
-    step_joules: float | None
-
-
-def energy_steps(handle: Any, seconds: float) -> EnergySteps:
-    """Read field 83 as fast as it answers and look when it moves."""
-    began = time.perf_counter()
-    last: int | None = None
-    moves: list[tuple[float, int]] = []
-    reads = 0
-    while (now := time.perf_counter() - began) < seconds:
-        value = read_fields(handle, [(ENERGY_FIELD, 0)])[0].value
-        reads += 1
-        if value is not None and last is not None and value != last:
-            moves.append((now, value - last))
-        last = value if value is not None else last
-    gaps = sorted(later[0] - earlier[0] for earlier, later in itertools.pairwise(moves))
-    steps = sorted(step for _, step in moves)
-    return EnergySteps(
-        seconds,
-        reads,
-        len(moves),
-        gaps[len(gaps) // 2] if gaps else None,
-        steps[len(steps) // 2] / 1e3 if steps else None,
-    )
-
-
-def call_seconds(calls: int, call: Any) -> tuple[float, float]:
-    """Median and worst time of `call` over so many calls."""
-    times: list[float] = []
-    for _ in range(calls):
-        began = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - began)
-    times.sort()
-    return times[len(times) // 2], times[-1]

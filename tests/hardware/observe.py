@@ -47,11 +47,7 @@ def run_work(name: str, seconds: float, *, python: str, device: str = "cuda:0", 
     """Run one workload to its end. Raises NothingToDo where it cannot run here, SourceError where it fails."""
     command = [python, str(WORKLOADS), name, "--seconds", str(seconds), "--device", device]
     done = subprocess.run(
-        [*command, "--tiny"] if tiny else command,
-        capture_output=True,
-        text=True,
-        timeout=seconds + 300,
-        check=False,
+        [*command, "--tiny"] if tiny else command, capture_output=True, text=True, timeout=seconds + 300, check=False
     )
     if done.returncode not in (0, _EXIT_NOTHING):
         last = done.stderr.strip().splitlines()[-1:] or ["no output"]
@@ -70,10 +66,7 @@ def agent(database: Path, interval_seconds: float, environment: Mapping[str, str
     log = database.with_suffix(".log")
     with log.open("w") as stderr:
         process = subprocess.Popen(
-            command,
-            stdout=subprocess.DEVNULL,
-            stderr=stderr,
-            env=None if environment is None else dict(environment),
+            command, stdout=subprocess.DEVNULL, stderr=stderr, env=None if environment is None else dict(environment)
         )
     try:
         _wait_for_ticks(database, process, log)

@@ -13,42 +13,78 @@ import argparse
 import re
 import sys
 import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pynvml
 import skuwise
 from skuwise.agent.base.durations import parse_duration
+from skuwise.agent.model import Gpu, Tick
 from skuwise.rules.base.errors import NothingToDo, SkuwiseError
+from skuwise.tests.hardware import nvml_device
 from skuwise.tests.hardware.export import export_window
 from skuwise.tests.hardware.nvml_device import no_gpu_reason
-from skuwise.tests.hardware.observe import agent, run_work
-from skuwise.tests.hardware.recordings import TRUTH, Label, Made, read_recording, write_recording
+from skuwise.tests.hardware.observe import Truth, agent, run_work
+from skuwise.tests.hardware.recordings import TRUTH, Label, Made, RecordingHeader, read_recording, write_recording
 from skuwise.tests.hardware.workloads import WORKS
+
+
+@dataclass(frozen=True)
+class Watched:
+    """One workload as the agent saw it: only ticks that lie wholly inside the counted work.
+
+    `gpu` is the GPU that worked, under its recorded (made-up) UUID; `power` knows it by its true one.
+    """
+
+    truth: Truth
+    header: RecordingHeader
+    ticks: list[Tick]
+    gpu: Gpu
+    power: nvml_device.PowerLog
+    true_uuid: str
+
+    @property
+    def uuid(self) -> str:
+        return self.gpu.uuid
+
+
+Watch = Callable[[str, float], Watched]  # (workload, interval in seconds)
+
+
+def watch_work(name: str, interval_seconds: float, seconds: float, python: str, folder: Path) -> Watched:
+    """Run the agent over one workload. Raises NothingToDo where the work cannot run here."""
+    database = folder / "node.db"
+    with agent(database, interval_seconds), nvml_device.power_log() as power:
+        truth = run_work(name, seconds, python=python)
+    header, ticks = export_window(
+        database,
+        truth.figures["started_at"],
+        truth.figures["ended_at"],
+        label=Label(**truth.label),  # type: ignore[arg-type] - the workload's own labels
+        made=Made(
+            "hardware",
+            f"tests/hardware/record.py, workload {name} for {seconds:g} s, agent at {interval_seconds:g} s",
+            datetime.now(UTC).isoformat(timespec="seconds"),
+        ),
+        interval_seconds=interval_seconds,
+        truth={key: value for key, value in truth.figures.items() if key in TRUTH},
+        versions={"skuwise": skuwise.__version__, **truth.versions},
+    )
+    with nvml_device.device(truth.gpu_uuid) as handle:
+        index, uuid = pynvml.nvmlDeviceGetIndex(handle), str(pynvml.nvmlDeviceGetUUID(handle))
+    gpu = next(gpu for gpu in header.gpus if gpu.index == index)
+    return Watched(truth, header, ticks, gpu, power, uuid)
 
 
 def record(name: str, interval_seconds: float, seconds: float, python: str, folder: Path) -> Path:
     """Watch one workload and write its recording into `folder`. Raises SkuwiseError."""
     with tempfile.TemporaryDirectory(prefix="skuwise-record-") as scratch:
-        database = Path(scratch) / "node.db"
-        with agent(database, interval_seconds):
-            truth = run_work(name, seconds, python=python)
-        header, ticks = export_window(
-            database,
-            truth.figures["started_at"],
-            truth.figures["ended_at"],
-            label=Label(**truth.label),  # type: ignore[arg-type] - checked when it is written
-            made=Made(
-                "hardware",
-                f"tests/hardware/record.py, workload {name} for {seconds:g} s, agent at {interval_seconds:g} s",
-                datetime.now(UTC).isoformat(timespec="seconds"),
-            ),
-            interval_seconds=interval_seconds,
-            truth={key: value for key, value in truth.figures.items() if key in TRUTH},
-            versions={"skuwise": skuwise.__version__, **truth.versions},
-        )
-    model = re.sub(r"[^a-z0-9]+", "-", (header.gpus[0].sku or header.gpus[0].name).lower()) if header.gpus else "no-gpu"
+        watched = watch_work(name, interval_seconds, seconds, python, Path(scratch))
+    model = re.sub(r"[^a-z0-9]+", "-", (watched.gpu.sku or watched.gpu.name).lower())
     path = folder / f"{model.strip('-')}-{name}-{interval_seconds:g}s.jsonl.gz"
-    write_recording(path, header, ticks)
+    write_recording(path, watched.header, watched.ticks)
     return path
 
 

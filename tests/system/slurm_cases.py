@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import random
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,11 +11,10 @@ from typing import Any
 from skuwise.advisor.telemetry.job_table import with_jobs
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.tests.system.machine import PYTHON, until
-from skuwise.tests.system.slurm_machine import FAULTS, PAYLOAD, PROLOG, AccountedJob, Layout, SlurmMachine
+from skuwise.tests.system.slurm_machine import PAYLOAD, AccountedJob, Layout, SlurmMachine
 
 # The agent looks at processes every 10 s; two looks and the flush, so that what ended is written.
 SETTLED_SECONDS = 25.0
-FAULT_COUNT = 200
 Row = Mapping[str, Any]
 
 
@@ -31,17 +28,6 @@ class Seen:
     truth: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     recorded: Sequence[Row] = ()  # as the agent wrote them
     imported: Sequence[Row] = ()  # as advice reads them when Slurm's job table is there
-    node_states: list[str] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class Faults:
-    """How prolog and epilog ended under faults, and the jobs whose prolog and epilog met one."""
-
-    seed: int
-    ended: Sequence[tuple[str, str, int]] = ()
-    seconds: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    jobs: dict[str, str] = field(default_factory=dict)  # fault -> what became of the job
     node_states: list[str] = field(default_factory=list)
 
 
@@ -141,12 +127,11 @@ def collect(machine: SlurmMachine, found: Sequence[Seen], copy: Path) -> None:
     assert not recorded, f"not of any job that ran: {recorded}"
 
 
-def meet_faults(machine: SlurmMachine) -> Faults:
-    """Prolog and epilog by hand under many faults, and by slurmd under those that a whole node can have."""
-    seed = random.SystemRandom().randrange(10**6)
-    told = json.loads(machine.run("python3", FAULTS, str(seed), str(FAULT_COUNT), seconds=300))
-    faults = Faults(seed, [tuple(one) for one in told["ended"]], told["seconds"])
+def meet_faults(machine: SlurmMachine) -> tuple[dict[str, str], list[str]]:
+    """What became of a job (by fault) and of the node where prolog and epilog met a fault."""
     folder = "/run/skuwise-slurm"
+    jobs: dict[str, str] = {}
+    node_states: list[str] = []
     on_nodes = {
         "full disk": (
             f"mount -t tmpfs -o size=16k,mode=0755 tmpfs {folder}; cat /dev/zero > {folder}/fill; true",
@@ -163,42 +148,14 @@ def meet_faults(machine: SlurmMachine) -> Faults:
         machine.run("sh", "-c", before)
         job = machine.batch("alice", name, 1, "true")
         machine.wait_empty()
-        faults.jobs[name] = machine.job_state(job)
-        faults.node_states.append(machine.node_state())
+        jobs[name] = machine.job_state(job)
+        node_states.append(machine.node_state())
         machine.run("sh", "-c", after)
-    return faults
+    return jobs, node_states
 
 
-# What is wrong with the node, and the reason by which doctor names it.
-WRONG = {
-    "no Prolog": ("sed -i /^Prolog=/d /etc/slurm/slurm.conf; scontrol reconfigure", "prolog-not-configured"),
-    "no Epilog": ("sed -i /^Epilog=/d /etc/slurm/slurm.conf; scontrol reconfigure", "epilog-not-configured"),
-    "no flags": ("sed -i /^PrologFlags=/d /etc/slurm/slurm.conf; scontrol reconfigure", "prolog-flags"),
-    "no File": ("echo Name=gpu Count=8 > /etc/slurm/gres.conf", "indices-unknown"),
-    "not executable": (f"chmod 0644 {PROLOG}", "prolog-not-executable"),
-    "another's folder": ("chown alice /run/skuwise-slurm", "folder-not-roots"),
-    "no folder": ("mv /run/skuwise-slurm /run/away", "folder-missing"),
-}
-
-
-def ask_doctor(machine: SlurmMachine, layout: Layout) -> dict[str, str]:
-    """What doctor says of Slurm's settings: before anything is changed ("as it is"), with `layout` (""), and with each
-    of `WRONG` in turn.
-    """
-
-    def said() -> str:
-        stub = ("env", "LD_LIBRARY_PATH=/opt/nvml", "SKUWISE_NVML_SCENARIO=/opt/nvml/scenario")
-        return machine.run(*stub, PYTHON, "-m", "skuwise", "agent", "doctor", check=False)
-
-    found = {"as it is": said()}
+def ask_doctor(machine: SlurmMachine, layout: Layout) -> str:
+    """What doctor says of Slurm's settings with `layout`."""
     machine.reconfigure(layout)
-    found[""] = said()
-    for name, (command, _) in WRONG.items():
-        machine.run("sh", "-c", command)
-        found[name] = said()
-        machine.configure(machine.layout)
-        mend = (
-            f"[ ! -d /run/away ] || mv /run/away /run/skuwise-slurm; chown root /run/skuwise-slurm; chmod 0755 {PROLOG}"
-        )
-        machine.run("sh", "-c", f"{mend}; scontrol reconfigure")
-    return found
+    stub = ("env", "LD_LIBRARY_PATH=/opt/nvml", "SKUWISE_NVML_SCENARIO=/opt/nvml/scenario")
+    return machine.run(*stub, PYTHON, "-m", "skuwise", "agent", "doctor", check=False)

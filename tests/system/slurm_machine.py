@@ -24,7 +24,6 @@ USERS: Mapping[str, str] = {"alice": "vision", "bob": "nlp"}  # and their accoun
 GPUS = 8
 TRUTH = "/opt/truth"
 PAYLOAD = "/opt/payload.py"
-FAULTS = "/opt/slurm_faults.py"
 PROLOG, EPILOG = "/etc/skuwise/slurm/prolog.sh", "/etc/skuwise/slurm/epilog.sh"
 # Another run of this test on the same host has others.
 CGROUP = f"gpunode-{os.getpid()}"
@@ -148,7 +147,6 @@ def _install_agent(root: Path, factory: pytest.TempPathFactory) -> None:
     _write(root, "opt/nvml/scenario", "".join(scenario))
     program = (_HERE / "slurm_payload.py").read_text()
     _write(root, PAYLOAD.lstrip("/"), f"#!/usr/bin/python3\n{program}").chmod(0o755)
-    shutil.copy(_HERE / "slurm_faults.py", root / FAULTS.lstrip("/"))
     must("chmod", "-R", "a+rX", root / "opt/nvml")
     for name in (TRUTH, "/opt/nvml/processes"):
         (root / name.lstrip("/")).mkdir(exist_ok=True)

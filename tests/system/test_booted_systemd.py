@@ -7,49 +7,22 @@ from __future__ import annotations
 
 import shutil
 import stat
-import sys
-import sysconfig
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from skuwise.advisor.demo import simulate
 from skuwise.tests.nvmlstub import StubClock
-from skuwise.tests.support.mail_server import PASSWORD, USER, mail_server
-from skuwise.tests.system.machine import (
-    PYTHON,
-    STATE,
-    Machine,
-    minimal_debian,
-    must,
-    put_agent,
-    skip_without,
-    until,
-)
+from skuwise.tests.system.machine import PYTHON, STATE, Machine, minimal_debian, must, put_agent, skip_without, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.system]
 
 STATE_SIZE = "24M"
-LENT = "/opt/lent"
 SCENARIO = """
 [gpu 0-1]
 name = NVIDIA H100 80GB HBM3
 gpu_util = 0.87
 delay_ms.nvmlDeviceGetUtilizationRates = 0 100:600000
-"""
-REPORT_UNIT = "skuwise-report.service"
-REPORT = """
-[report]
-db = ["/opt/fleet.db"]
-send = true
-administrators = ["platform@example.org"]
-from = "GPU report <gpus@example.org>"
-smtp_host = "127.0.0.1"
-smtp_port = {port}
-smtp_username = "{user}"
-smtp_password_file = "smtp-password"
-smtp_ca_file = "/opt/ca.pem"
 """
 DROP_IN = """
 [Service]
@@ -60,10 +33,10 @@ Environment=LD_LIBRARY_PATH=/opt/nvml SKUWISE_NVML_SCENARIO=/opt/nvml/scenario S
 
 
 class Node(Machine):
-    """The booted container, with the advisor's libraries lent by this side: fetching them takes minutes."""
+    """The booted container."""
 
     def __init__(self, root: Path, log: Path) -> None:
-        super().__init__(root, log, [f"--bind-ro={sysconfig.get_paths()['platlib']}:{LENT}"])
+        super().__init__(root, log, [])
 
     def fill(self) -> None:
         """Leave no room on the disk that holds the database."""
@@ -177,53 +150,3 @@ def test_install_start_kill_hang_stall_fill_and_restart(machine: Node) -> None:
     assert list(machine.inside(f"{STATE}/snapshots").glob("*.db"))
     assert "removed" in machine.run(PYTHON, "-m", "skuwise", "agent", "uninstall")
     assert database.exists()
-
-
-def test_a_host_that_was_off_on_monday_sends_the_report_when_it_is_on(machine: Node, tmp_path: Path) -> None:
-    lend_the_advisor(machine)
-    simulate("founding", tmp_path / "fleet.db", days=14, seed=4, until=time.time(), minutes_seconds=3600)
-    shutil.copy(tmp_path / "fleet.db", machine.inside("/opt/fleet.db"))
-    machine.inside("/opt/fleet.db").chmod(0o644)
-    with mail_server(tmp_path) as server:
-        shutil.copy(server.ca_file, machine.inside("/opt/ca.pem"))
-        store = machine.inside("/etc/credstore/skuwise-smtp-password")
-        store.parent.mkdir(exist_ok=True, mode=0o700)
-        store.write_text(PASSWORD)
-        store.chmod(0o600)
-        settings = machine.inside("/etc/skuwise/skuwise.toml")
-        settings.parent.mkdir(exist_ok=True)
-        settings.write_text(REPORT.format(user=USER, port=server.port))
-        machine.run(PYTHON, "-m", "skuwise", "agent", "install", "--with-report")
-        drop_in = machine.inside("/etc/systemd/system/skuwise-report.timer.d/now.conf")
-        drop_in.parent.mkdir()
-        drop_in.write_text("[Timer]\nRandomizedDelaySec=0\n")
-        machine.run("systemctl", "daemon-reload")
-        # The last time that it ran is more than a week ago.
-        machine.run("mkdir", "-p", "/var/lib/systemd/timers")
-        machine.run("touch", "-d", "8 days ago", "/var/lib/systemd/timers/stamp-skuwise-report.timer")
-        machine.run("systemctl", "start", "skuwise-report.timer")
-
-        def shows(name: str) -> str:
-            return machine.run("systemctl", "show", "-P", name, REPORT_UNIT)
-
-        # Started by the timer, and done; or started again after a failure.
-        until(lambda: shows("ExecMainExitTimestampMonotonic") != "0" or shows("NRestarts") != "0", 120)
-        until(lambda: shows("ActiveState") == "inactive" or shows("SubState") == "auto-restart")
-        log = machine.run("journalctl", "-u", REPORT_UNIT, "--no-pager", "-o", "cat", check=False)
-        assert shows("Result") == "success", log
-        assert [one.to for one in server.received] == [("platform@example.org",)], log
-        assert server.received[0].encrypted and server.received[0].user == USER and PASSWORD not in log
-    outbox = machine.inside(f"{STATE}/outbox.db")
-    assert stat.S_IMODE(outbox.stat().st_mode) == 0o600 and outbox.stat().st_uid != 0
-    assert "removed /etc/systemd/system/skuwise-report.timer" in machine.run(
-        PYTHON, "-m", "skuwise", "agent", "uninstall"
-    )
-
-
-def lend_the_advisor(machine: Node) -> None:
-    """Let the container's Python find the advisor's libraries."""
-    (packages,) = machine.inside("/opt/skuwise/lib").glob("python3*/site-packages")
-    own = f"python{sys.version_info[0]}.{sys.version_info[1]}"
-    if packages.parent.name != own:
-        pytest.skip(f"the container has {packages.parent.name}, and the libraries are {own}'s")
-    (packages / "lent.pth").write_text(f"{LENT}\n")

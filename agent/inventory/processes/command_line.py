@@ -17,7 +17,7 @@ from .plain_names import is_opaque
 MASK = "***"
 _WORDS_MAX = 512
 _PYTHON = re.compile(r"(?:python|pypy)[\d.]*")
-_SHELL = re.compile(r"(?:ba|da|z|k|fi)?sh")
+_SHELL = re.compile(r"(?:ba|da|z|k)?sh")
 # Options that take the next word, of Python and of shells.
 _PYTHON_OPTIONS, _SHELL_OPTIONS = "WXQ", "oO"
 # Programs that run another one -> their options that take a value.

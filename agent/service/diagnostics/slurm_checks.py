@@ -23,7 +23,6 @@ from ...store.reading.recent import Recorded
 _PATIENCE_SECONDS = 3.0  # scontrol waits much longer for a controller that is not there
 _OUTPUT_LIMIT = 1 << 20
 _SCRIPT_LIMIT = 1 << 18
-_EARLIER_FOLDER = Path("/run/skuwise/allocations")  # where scripts of skuwise 0.x wrote
 _SCRIPTS = {"prolog": "prolog.sh", "epilog": "epilog.sh"}
 _KEYS = ("prolog", "epilog", "prologflags", "proctracktype", "taskplugin", "constraindevices")
 _WITHOUT_CGROUP = ("proctrack/linuxproc", "proctrack/pgid")
@@ -44,14 +43,14 @@ class SlurmConfig:
         return "" if found.strip().lower() in ("", "(null)", "none") else found.strip()
 
 
-def ask_scontrol(command: Sequence[str], patience_seconds: float = _PATIENCE_SECONDS) -> str | None:
+def ask_scontrol(command: Sequence[str]) -> str | None:
     """What a command of Slurm's prints; None: it is not there, fails, or does not answer in time."""
     environ = {"LC_ALL": "C", "PATH": "/usr/bin:/bin:/usr/local/bin:/opt/slurm/bin:/usr/sbin"}
     environ |= {name: os.environ[name] for name in ("SLURM_CONF",) if name in os.environ}
     try:
         done = subprocess.run(  # noqa: S603 - our own command, without a shell
             list(command), env=environ, stdin=subprocess.DEVNULL, capture_output=True, check=False,
-            timeout=patience_seconds,
+            timeout=_PATIENCE_SECONDS,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired):
         return None
@@ -171,9 +170,6 @@ def _folder_line(folder: Path, root_uids: frozenset[int]) -> Capability:
         if not stat.S_ISDIR(about.st_mode) or about.st_uid not in root_uids or about.st_mode & 0o022:
             detail = f"{folder} is not a folder that only root can write, so its files are not believed."
             absence = _absence("folder", "folder-not-roots", detail, f"chown root:root and chmod 0755 it, or: {make}")
-        elif _has_files(_EARLIER_FOLDER) and not _has_files(folder):
-            detail = f"Scripts of an earlier skuwise still write into {_EARLIER_FOLDER}."
-            absence = _absence("folder", "old-scripts", detail, "Run skuwise agent install on this node again.")
     return _line("folder", str(folder), absence)
 
 
@@ -226,13 +222,6 @@ def _is_executable(path: Path) -> bool:
         return bool(path.stat().st_mode & 0o111)
     except OSError:
         return True  # not to be seen from here
-
-
-def _has_files(folder: Path) -> bool:
-    try:
-        return any(folder.iterdir())
-    except OSError:
-        return False
 
 
 def config_folders(configured: Path | None) -> tuple[Path, ...]:

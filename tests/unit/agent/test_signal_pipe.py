@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from skuwise.agent.base.signal_pipe import SignalPipe, StopSignals
+from skuwise.agent.base.signal_pipe import StopSignals
 
 LONG = 60.0
 
@@ -45,19 +45,3 @@ def test_a_wait_ends_where_another_thread_takes_the_signal(stop: StopSignals) ->
 def test_a_signal_before_the_wait_ends_it_and_every_later_one(stop: StopSignals) -> None:
     os.kill(os.getpid(), signal.SIGUSR1)
     assert stop.wait(LONG) and stop.wait(LONG) and stop.wait(0)
-
-
-def test_what_is_closed_leaves_everything_as_it_was() -> None:
-    before = signal.getsignal(signal.SIGUSR1)
-    outer = SignalPipe()
-    inner = StopSignals((signal.SIGUSR1,))
-    inner.close()
-    assert signal.getsignal(signal.SIGUSR1) == before
-    handler = signal.signal(signal.SIGUSR1, lambda *_: None)
-    try:
-        assert outer.take() == b""
-        os.kill(os.getpid(), signal.SIGUSR1)
-        assert outer.take() == bytes([signal.SIGUSR1]) and outer.take() == b""
-    finally:
-        signal.signal(signal.SIGUSR1, handler)
-    outer.close()

@@ -15,8 +15,8 @@ from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.telemetry.cache_folder import CacheFolder, cache_folder
 from skuwise.advisor.telemetry.sqlite.database import HOURS
 from skuwise.advisor.telemetry.sqlite.kept_hours import DAY, SUFFIX, KeptHours
-from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.advisor.telemetry.sqlite.opening import ReadingProcess
+from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.agent.metrics import BIN_EDGES
 from skuwise.agent.model import FabricPort, Gpu, Node, Workload
 from skuwise.agent.store.file.codec import encode_bins

@@ -18,9 +18,9 @@ from skuwise.advisor.core.frame import Frame, Window
 from skuwise.advisor.telemetry.sqlite.database import Parts, read_each
 from skuwise.advisor.telemetry.sqlite.helpers import Helpers
 from skuwise.advisor.telemetry.sqlite.ipc import read_told
+from skuwise.advisor.telemetry.sqlite.opening import ReadingProcess
 from skuwise.advisor.telemetry.sqlite.parallel_read import dealt, read_parallel
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
-from skuwise.advisor.telemetry.sqlite.opening import ReadingProcess
 from skuwise.advisor.verdicts.judge import judge
 from skuwise.agent.base.self_command import child_command
 from skuwise.agent.model import Absence, Gpu, Node, Tick, Workload

@@ -13,17 +13,7 @@ from skuwise.agent.inventory.processes.device_cgroup import read_majors
 from skuwise.agent.inventory.processes.environ_helper import HelperVariables, answer, listen, serve
 from skuwise.agent.inventory.processes.procfs import read_open_minors
 from skuwise.tests.support.sysfs_trees import Procfs, put
-
-SLURM = "0::/system.slice/slurmstepd.scope/job_42/step_0/user/task_0"
-ENVIRON = {"SLURM_JOB_ID": "42", "SLURM_JOB_GPUS": "0,1", "SLURM_JOB_NAME": "a\x1b[31m\tb", "HF_TOKEN": "hf_secret"}
-
-
-@pytest.fixture
-def proc(tmp_path: Path) -> Procfs:
-    tree = Procfs(tmp_path / "proc")
-    tree.process(700, cgroup=SLURM, environ=ENVIRON)
-    tree.process(701, environ=ENVIRON)
-    return tree
+from skuwise.tests.unit.agent.inventory.test_environ_helper import SLURM, proc
 
 
 @pytest.fixture
@@ -36,12 +26,6 @@ def path(tmp_path: Path, proc: Procfs) -> Iterator[Path]:
         listener.shutdown(socket.SHUT_RDWR)
         thread.join(10)
     assert not thread.is_alive()
-
-
-def test_allow_listed_variables_of_a_slurm_process_and_no_others(proc: Procfs) -> None:
-    assert answer(proc.root, b"700\n") == (
-        b'{"SLURM_JOB_ID": "42", "SLURM_JOB_GPUS": "0,1", "SLURM_JOB_NAME": "a[31m b"}\n'
-    )
 
 
 def test_gpus_that_a_process_of_slurm_holds_open(proc: Procfs, path: Path, tmp_path: Path) -> None:
@@ -61,13 +45,6 @@ def test_gpus_that_a_process_of_slurm_holds_open(proc: Procfs, path: Path, tmp_p
     assert HelperVariables(tmp_path, path).open_minors(700) == frozenset()
 
 
-@pytest.mark.parametrize(
-    "question", [b"", b"\n", b"701\n", b"999\n", b"-1\n", b"0\n", b"../700\n", b"9" * 16, "٧٠٠".encode(), b"\xff\n"]
-)
-def test_any_other_question_is_answered_with_nothing(proc: Procfs, question: bytes) -> None:
-    assert answer(proc.root, question) == b"{}\n"
-
-
 def test_the_agent_asks_only_where_it_may_not_read_itself(path: Path, tmp_path: Path) -> None:
     blind = Procfs(tmp_path / "blind")
     blind.process(700, cgroup=SLURM)
@@ -75,13 +52,6 @@ def test_the_agent_asks_only_where_it_may_not_read_itself(path: Path, tmp_path: 
     assert variables(700) == {"SLURM_JOB_ID": "42", "SLURM_JOB_GPUS": "0,1", "SLURM_JOB_NAME": "a[31m b"}
     assert variables(701) == {}
     assert path.stat().st_mode & 0o777 == 0o600
-
-
-def test_a_client_that_says_nothing_does_not_keep_others_waiting_for_ever(path: Path, tmp_path: Path) -> None:
-    silent = socket.socket(socket.AF_UNIX)
-    silent.connect(str(path))
-    silent.close()
-    assert HelperVariables(tmp_path, path)(700)["SLURM_JOB_ID"] == "42"
 
 
 def test_another_user_is_told_nothing(tmp_path: Path, proc: Procfs) -> None:
@@ -95,36 +65,4 @@ def test_another_user_is_told_nothing(tmp_path: Path, proc: Procfs) -> None:
     assert found == {}
 
 
-@pytest.mark.parametrize("reply", [b"", b"[1]\n", b"{", b"x" * 9000])
-def test_a_helper_that_fails_is_left_alone_for_a_minute(tmp_path: Path, reply: bytes) -> None:
-    where = tmp_path / "bad.sock"
-    asked: list[bytes] = []
-    now = [0.0]
-    with listen(where) as listener:
-
-        def serve_badly() -> None:
-            for _ in range(2):
-                client, _ = listener.accept()
-                with client:
-                    asked.append(client.recv(16))
-                    client.sendall(reply)
-
-        thread = threading.Thread(target=serve_badly)
-        thread.start()
-        variables = HelperVariables(tmp_path / "blind", where, lambda: now[0])
-        assert [dict(variables(700)) for _ in range(3)] == [{}, {}, {}]
-        assert len(asked) == 1
-        now[0] = 61.0
-        assert variables(700) == {}
-        thread.join(10)
-    assert len(asked) == 2
-
-
-def test_a_socket_left_over_is_replaced_and_a_file_is_not(tmp_path: Path) -> None:
-    where = tmp_path / "s.sock"
-    listen(where).close()
-    listen(where).close()
-    (tmp_path / "file").write_text("mine")
-    with pytest.raises(OSError, match="in use"):
-        listen(tmp_path / "file")
-    assert (tmp_path / "file").read_text() == "mine"
+__all__ = ["proc"]

@@ -2,57 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from skuwise.agent.inventory.attribution.allocation import Allocations
 from skuwise.agent.inventory.attribution.attribution import NodeAttribution
 from skuwise.agent.inventory.identity.ids import gang_id, series_id, workload_id
-from skuwise.agent.inventory.kubernetes.child import SIZE_LIMIT, main
 from skuwise.agent.inventory.kubernetes.files import KubernetesFacts, KubernetesFiles
 from skuwise.agent.inventory.kubernetes.podresources import PodResources
 from skuwise.agent.inventory.slurm.allocations import SlurmAllocations
-from skuwise.agent.model import Gpu, GpuProcess, Workload
+from skuwise.agent.model import GpuProcess, Workload
 from skuwise.tests.support.sysfs_trees import BOOT_ID, Procfs
-
-UID = "8f3a2c11-0d6e-4b6a-9f0a-1c2d3e4f5a6b"
-OTHER = "9f3a2c11-0d6e-4b6a-9f0a-1c2d3e4f5a6b"
-GPUS = [Gpu(f"GPU-{i}", i, "H100", minor=i) for i in range(4)]
-CREATED = "2026-09-21T08:00:00Z"
-
-
-def item(kind: str, name: str, owner: tuple[str, str] | None = None, **about: Any) -> dict[str, Any]:
-    """An object as the API server shows it."""
-    owners = (
-        [{"apiVersion": "x/v1", "kind": owner[0], "name": owner[1], "uid": "o", "controller": True}] if owner else []
-    )
-    labels = about.pop("labels", {})
-    meta = {"name": name, "namespace": "ml", "uid": about.pop("uid", f"u-{name}"), "labels": labels}
-    return {
-        "apiVersion": "v1", "kind": kind, **about,
-        "metadata": {**meta, "creationTimestamp": about.pop("created", CREATED), "ownerReferences": owners},
-    }  # fmt: skip
-
-
-def pod(name: str, owner: tuple[str, str] | None, image: str = "acme/train:1", **about: Any) -> dict[str, Any]:
-    containers = [
-        {"name": "main", "image": image, "resources": {"limits": {"nvidia.com/gpu": "1"}}},
-        {"name": "istio-proxy", "image": "istio/proxyv2:1.22", "resources": {}},
-    ]
-    spec = {"nodeName": "n1", "containers": containers}
-    return item("Pod", name, owner, spec=spec, status={"phase": "Running", "startTime": CREATED}, **about)
-
-
-def written(path: Path, *items: Any) -> Path:
-    new = path.with_suffix(".new")
-    new.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": list(items)}))
-    new.rename(path)
-    return path
+from skuwise.tests.unit.agent.inventory.test_kubernetes_files import UID, item, pod, written
 
 
 @pytest.fixture
@@ -126,18 +90,6 @@ def test_every_node_of_a_gang_gives_it_the_same_id(tmp_path: Path, pods_file: Pa
     assert ids == {gang_id("c", "ml", "PyTorchJob", "llm", uids[0])}
 
 
-def test_two_pods_of_a_gang_on_one_node_are_one_workload(
-    tmp_path: Path, pods_file: Path, files: KubernetesFiles
-) -> None:
-    written(pods_file, *(pod(f"llm-worker-{n}", ("PyTorchJob", "llm"), uid=uid) for n, uid in enumerate((UID, OTHER))))
-    until(files, lambda facts: bool(facts.by_uid))
-    running(tmp_path, UID, 700)
-    running(tmp_path, OTHER, 701)
-    workloads, uses = attribution(tmp_path, files).attribute([GpuProcess("GPU-0", 700), GpuProcess("GPU-1", 701)])
-    assert {use.workload_id for use in uses} == {only(workloads).workload_id}
-    assert {(use.gpu_uuid, use.shared) for use in uses} == {("GPU-0", False), ("GPU-1", False)}
-
-
 def test_a_file_that_changes_is_read_anew_and_a_broken_one_leaves_what_was_known(
     pods_file: Path, files: KubernetesFiles
 ) -> None:
@@ -149,58 +101,3 @@ def test_a_file_that_changes_is_read_anew_and_a_broken_one_leaves_what_was_known
     pods_file.write_text('{"items": [')
     facts = until(files, lambda facts: any("not JSON" in one.detail for one in facts.absences))
     assert set(facts.by_uid) == {"u-b"}
-
-
-def test_resource_slices_name_the_devices_of_this_node(tmp_path: Path, files: KubernetesFiles) -> None:
-    def slice_of(node: str, generation: int, *devices: Any) -> dict[str, Any]:
-        pool = {"name": node, "generation": generation, "resourceSliceCount": 1}
-        spec = {"driver": "gpu.nvidia.com", "nodeName": node, "pool": pool, "devices": list(devices)}
-        return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": "s"}, "spec": spec}
-
-    flat = {"name": "gpu-2", "attributes": {"uuid": {"string": "GPU-3"}, "type": {"string": "gpu"}}}
-    deep = {"name": "gpu-1", "basic": {"attributes": {"gpu.nvidia.com/uuid": {"string": "GPU-1"}}}}
-    written(
-        tmp_path / "slices.json", slice_of("n1", 2, flat, deep, {"name": 3}, "x"), slice_of("n1", 1, {"name": "gpu-9"}),
-        slice_of("n2", 2, {"name": "gpu-0", "attributes": {"uuid": {"string": "GPU-x"}}}),
-        {"kind": "ResourceSlice", "spec": {"driver": "other", "pool": 7}},
-    )  # fmt: skip
-    facts = until(files, lambda facts: bool(facts.slices))
-    assert {name: one.uuid for name, one in facts.slices.items()} == {"n1/gpu-2": "GPU-3", "n1/gpu-1": "GPU-1"}
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "", "[]", "7", '{"items": 7}', '{"items": [7, null, {"kind": 7}, {"kind": "Pod"}]}', "[" * 100_000,
-        '{"items": [{"kind": "Pod", "metadata": {"name": "x", "ownerReferences": [7, {"kind": 7}], "labels": [1]}}]}',
-        '{"items": [{"kind": "Pod", "metadata": {"name": "x", "creationTimestamp": "never"}, "spec": {"containers":'
-        ' [{"resources": {"limits": 3, "claims": {}}}]}, "status": {"phase": "Failed", "containerStatuses": [1]}}]}',
-        '{"items": [{"kind": "Job", "metadata": {"name": "j"}, "spec": {"parallelism": 1e400}}]}',
-    ],
-)  # fmt: skip
-def test_a_file_of_another_shape_gives_nothing_and_never_fails(
-    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "odd.json"
-    path.write_text(text)
-    for what in ("pods", "slices"):
-        assert main(what, str(path), "n1", "team") == 0
-        answer = json.loads(capsys.readouterr().out)
-        assert "error" in answer or not (answer.get("devices") or answer.get("pods"))
-
-
-def test_a_file_that_is_too_large_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "large.json"
-    with path.open("wb") as file:
-        file.truncate(SIZE_LIMIT + 1)
-    main("pods", str(path), "n1")
-    assert "larger than 64 MiB" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("phase", [[], {}, None, 1, "x" * 5000])
-def test_a_pod_of_another_shape_does_not_end_the_reading_of_others(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], phase: object
-) -> None:
-    odd = {**pod("odd", None), "status": {"phase": phase}}
-    assert main("pods", str(written(tmp_path / "odd.json", odd, pod("well", None))), "n1") == 0
-    assert "well" in {one["name"] for one in json.loads(capsys.readouterr().out)["pods"]}

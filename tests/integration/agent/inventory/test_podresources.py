@@ -89,23 +89,6 @@ def test_pods_and_their_devices_come_through_the_child(kubelet: KubeletServer, r
     assert len(until(resources, lambda k: len(k.claims) == 1).claims) == 1
 
 
-def test_an_answer_that_is_none_is_a_reason(kubelet: KubeletServer, resources: PodResources) -> None:
-    kubelet.answer = lambda: b"\xff" * 64
-    found = until(resources, lambda k: bool(k.absences))
-    (absence,) = found.absences
-    assert (found.claims, absence.reason) == ((), "allocation-unknown")
-    assert "not the answer" in absence.detail
-
-
-def test_a_kubelet_that_refuses_is_a_reason(kubelet: KubeletServer, resources: PodResources) -> None:
-    def refuse() -> bytes:
-        raise RuntimeError("no")
-
-    kubelet.answer = refuse
-    (absence,) = until(resources, lambda k: bool(k.absences)).absences
-    assert "UNKNOWN" in absence.detail
-
-
 def test_no_socket_is_no_kubelet_and_a_plain_file_is_a_reason(tmp_path: Path, resources: PodResources) -> None:
     assert resources.read(Devices()) == SchedulerState(present=False)
     (tmp_path / "kubelet.sock").write_text("")
@@ -132,31 +115,6 @@ def test_a_child_that_fails_is_a_reason_and_not_a_fault_of_the_agent(
     finally:
         resources.close()
     assert says in absence.detail
-
-
-def test_a_child_that_never_answers_is_ended_and_never_waited_for(kubelet: KubeletServer) -> None:
-    now = iter(range(0, 1000, 30))
-    resources = PodResources(kubelet.path, (sys.executable, "-c", "import sys; sys.stdin.read()"), lambda: next(now))
-    found = [resources.read(Devices()) for _ in range(4)]
-    assert [len(one.absences) for one in found] == [0, 0, 0, 1]
-    (absence,) = found[-1].absences
-    assert "does not answer" in absence.detail
-    resources.close()
-
-
-def test_an_old_answer_is_not_believed_any_more(kubelet: KubeletServer) -> None:
-    kubelet.pods(("web", ("GPU-0",)))
-    now = [0.0]
-    resources = PodResources(kubelet.path, monotonic=lambda: now[0])
-    try:
-        until(resources, lambda k: bool(k.claims))
-        kubelet.answer = lambda: b"\xff"
-        until(resources, lambda k: resources._fault is not None)
-        assert resources.read(Devices(GPUS)).claims
-        now[0] = 91.0
-        assert resources.read(Devices(GPUS)).claims == ()
-    finally:
-        resources.close()
 
 
 def scan(agent: NodeAttribution, done: Callable[[], bool], *processes: GpuProcess) -> tuple[list[object], list[object]]:

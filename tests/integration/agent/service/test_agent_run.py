@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import signal
 import sqlite3
 import subprocess
 import sys
-import time
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
 from skuwise.tests.nvmlstub import read_calls, stub_env
-from skuwise.tests.support.metrics_fixtures import VLLM, counted, dcgm_page, serving
 from skuwise.tests.support.sysfs_trees import dgx_like
 
 HOPPER = """
@@ -97,151 +92,3 @@ def test_the_views_say_what_the_scenario_says(tmp_path: Path) -> None:
     calls = read_calls(tmp_path)
     assert "nvmlDeviceGetPcieThroughput" not in calls
     assert calls["gpm.live_samples"] == 0
-
-
-@pytest.mark.slow
-def test_every_view_is_filled_after_a_short_run(tmp_path: Path) -> None:
-    env, paths = node(tmp_path, HOPPER + "process = 1 1073741824\n")
-    db = tmp_path / "node.db"
-    skuwise("agent", "run", "--db", str(db), "--interval", "0.2s", "--duration", "2s", *paths, env=env, cwd=tmp_path)
-    views = [row["name"] for row in rows(db, "SELECT name FROM sqlite_master WHERE type = 'view'")]
-    assert len(views) >= 14
-    empty = [view for view in views if rows(db, f"SELECT count(*) AS n FROM {view}")[0]["n"] == 0]
-    # No failed GPU, no Slurm, no inference server.
-    assert empty == ["events", "slurm_jobs", "serving_samples", "serving_hours"]
-
-
-@pytest.mark.slow
-def test_a_gpu_without_gpm_leaves_reasons_and_no_proxies(tmp_path: Path) -> None:
-    env, paths = node(tmp_path, HOPPER.replace("H100 80GB HBM3", "A100-SXM4-80GB") + "gpm = no\n")
-    db = tmp_path / "node.db"
-    skuwise("agent", "run", "--db", str(db), "--interval", "0.2s", "--duration", "1s", *paths, env=env, cwd=tmp_path)
-    samples = rows(db, "SELECT * FROM gpu_samples")
-    assert samples
-    for name in ("sm_active", "tensor_active", "dram_active", "sm_occupancy", "fp32_active"):
-        assert {row[name] for row in samples} == {None}
-    assert [row["gpu_util"] for row in samples] == pytest.approx([0.87] * len(samples))
-    reasons = {r["reason"] for r in rows(db, "SELECT reason FROM absences WHERE metric = 'sm_active' OR metric = '*'")}
-    assert "no-gpm" in reasons
-
-
-@pytest.mark.slow
-def test_dcgm_exporter_stands_in_for_gpm_once_a_page(tmp_path: Path) -> None:
-    scenario = HOPPER.replace("H100 80GB HBM3", "A100-SXM4-80GB") + "gpm = no\npcie_start_bytes = 1e10\n"
-    env, paths = node(tmp_path, scenario)
-    db = tmp_path / "node.db"
-    uuids = [f"GPU-00000000-0000-4000-8000-{i:012d}" for i in range(2)]
-    values = {"DCGM_FI_PROF_SM_ACTIVE": 0.61, "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": "9223372036854775794"}
-    page = "".join(dcgm_page(values, uuid, i=i) for i, uuid in enumerate(uuids))
-    with serving(page) as (url, asked):
-        env["SKUWISE_DCGM_URL"] = url
-        run = ("agent", "run", "--db", str(db), "--interval", "0.2s", "--duration", "2s", *paths)
-        assert skuwise(*run, env=env, cwd=tmp_path).returncode == 0
-        assert asked == ["/metrics"]  # 2 s are less than its interval
-        doctor = skuwise("agent", "doctor", "--format", "json", *paths, env=env, cwd=tmp_path)
-    samples = rows(db, "SELECT gpu_uuid, sm_active, tensor_active FROM gpu_samples")
-    given = [row["gpu_uuid"] for row in samples if row["sm_active"] == pytest.approx(0.61)]
-    assert sorted(given, key=str) == uuids
-    assert sum(row["sm_active"] is not None for row in samples) == 2
-    assert {row["tensor_active"] for row in samples} == {None}
-    absent = {(r["metric"], r["reason"]) for r in rows(db, "SELECT metric, reason FROM absences")}
-    assert not any(metric == "sm_active" for metric, _ in absent)
-    assert ("tensor_active", "not-supported") in absent
-    lines = {line["metric"]: line for line in json.loads(doctor.stdout) if line["subject"] == uuids[0]}
-    assert (lines["sm_active"]["status"], lines["sm_active"]["source"]) == ("read", "dcgm")
-    assert "DCGM_FI_PROF_DRAM_ACTIVE, gauge" in lines["dram_active"]["remedy"]
-    assert lines["pcie_tx_bytes_per_second"]["origin"] == "NVML field 197"
-
-
-@pytest.mark.slow  # two pages of a server lie 10 s apart
-def test_a_local_server_is_watched(tmp_path: Path) -> None:
-    env, paths = node(tmp_path)
-    db = tmp_path / "node.db"
-    steps = iter(range(100))
-
-    def answer(request: BaseHTTPRequestHandler) -> None:
-        request.send_response(200)
-        request.end_headers()
-        request.wfile.write(counted(VLLM, next(steps)).encode())
-
-    with serving(answer) as (url, _):
-        env["SKUWISE_SERVING_ENDPOINTS"] = url
-        run = ("agent", "run", "--db", str(db), "--interval", "1s", "--duration", "13s", *paths)
-        assert skuwise(*run, env=env, cwd=tmp_path).returncode == 0
-    (sample,) = rows(db, "SELECT * FROM serving_samples")
-    assert sample["engine"] == "vllm"
-    assert sample["endpoint"] == url
-    assert sample["workload_id"] is None  # this test serves it, and holds no GPU
-    assert sample["kv_cache_usage"] == pytest.approx(0.4565)
-    assert sample["prompt_tokens_per_second"] == pytest.approx(1000 / float(str(sample["interval_seconds"])), rel=0.01)
-
-
-def test_no_driver_is_said_and_the_host_goes_on(tmp_path: Path) -> None:
-    env, paths = node(tmp_path, "[system]\nfault.nvmlInitWithFlags = !9\n")
-    db = tmp_path / "node.db"
-    done = skuwise(
-        "agent", "run", "--db", str(db), "--interval", "0.2s", "--duration", "1s", *paths, env=env, cwd=tmp_path
-    )
-    assert done.returncode == 0
-    assert "no GPU can be read" in done.stderr
-    assert rows(db, "SELECT count(*) AS n FROM host_samples")[0]["n"] == 5
-    assert "no-driver" in {r["reason"] for r in rows(db, "SELECT reason FROM absences")}
-
-
-def test_sigterm_flushes_what_was_sampled(tmp_path: Path) -> None:
-    env, paths = node(tmp_path)
-    db = tmp_path / "node.db"
-    command = [sys.executable, "-m", "skuwise", "agent", "run", "--db", str(db), "--interval", "0.2s", *paths]
-    process = subprocess.Popen(command, env=env, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    assert "sampling" in process.stderr.readline()
-    time.sleep(1.1)
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=60) == 0
-    kept = int(process.stderr.read().split("stopped after ")[1].split()[0])
-    assert kept >= 3
-    assert rows(db, "SELECT count(*) AS n FROM host_samples")[0]["n"] == kept
-    assert rows(db, "SELECT count(*) AS n FROM agent_stats")[0]["n"] == 1
-
-
-@pytest.mark.slow
-def test_once_prints_every_metric_as_json(tmp_path: Path) -> None:
-    env, paths = node(tmp_path)
-    done = skuwise("agent", "once", "--format", "json", *paths, env=env, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    reading = json.loads(done.stdout)
-    assert len(reading["gpus"]) == 2
-    for name, value in TRUTH.items():
-        # Power is a counter's over half a second of this machine's time, which it may be late to read.
-        nearness = 0.5 if name == "power_watts" else 0.03
-        assert reading["gpus"][0][name] == pytest.approx(value, rel=nearness), name
-    table = skuwise("agent", "once", *paths, env=env, cwd=tmp_path).stdout
-    assert "H100-SXM5" in table and "50.0 %" in table and "mlx5_0/1" in table
-    assert "1 readings" not in table
-
-
-@pytest.mark.slow
-def test_doctor_names_cause_and_remedy(tmp_path: Path) -> None:
-    env, paths = node(tmp_path, HOPPER + "gpm = no\n")
-    done = skuwise("agent", "doctor", "--format", "json", *paths, env=env, cwd=tmp_path)
-    lines = json.loads(done.stdout)
-    missing = [line for line in lines if line["reason"] == "no-gpm"]
-    assert missing and all(line["remedy"] for line in missing)
-    # What cannot be read has its sentence and its remedy, whatever it is; what is read on a tick has its cost.
-    assert all(line["detail"] and line["remedy"] for line in lines if line["status"] == "absent")
-    costs = {line["source"]: line["source_cpu_seconds"] for line in lines}
-    assert costs["nvml"] == costs["nvlink"] and costs["nvml"] > 0 and costs["host"] > 0 and costs["store"] is None
-    assert any(line["source"] == "serving" and line["reason"] == "not-configured" for line in lines)
-    assert any(line["metric"] == "power_watts" and line["status"] == "read" for line in lines)
-    table = skuwise("agent", "doctor", *paths, env=env, cwd=tmp_path).stdout
-    assert "no-gpm" in table and "Remedy:" in table and len(table.splitlines()) < 50
-
-
-def test_a_database_that_is_not_ours_is_refused_and_untouched(tmp_path: Path) -> None:
-    env, paths = node(tmp_path)
-    db = tmp_path / "foreign.db"
-    db.write_text("not a database")
-    done = skuwise("agent", "run", "--db", str(db), "--duration", "1s", *paths, env=env, cwd=tmp_path)
-    assert done.returncode == 1
-    assert "left untouched" in done.stderr and "Traceback" not in done.stderr
-    assert db.read_text() == "not a database"

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import random
-from collections.abc import Callable
 
 import pytest
 from skuwise.agent.inventory.dra import SliceDevice
 from skuwise.agent.inventory.identity.ids import gang_id, series_id, workload_id
-from skuwise.agent.inventory.kubernetes.pod_names import cron_job_of, deployment_of, inference_service_of, ray_name_of
 from skuwise.agent.inventory.kubernetes.pods import Objects, Pod, PodOwner, PodWork, spelled, team_of_pod, works_of
 from skuwise.agent.inventory.scheduler_claims import Devices
 from skuwise.agent.model import Gpu
@@ -82,11 +79,6 @@ def test_owners_in_a_circle_or_without_end_are_left_at_the_nearest(length: int) 
     assert work(pod("a", "ReplicaSet", "r0"), objects=endless).name == "r0"
 
 
-def test_pods_that_own_one_another_end() -> None:
-    a, b = pod("a", "Pod", "b"), pod("b", "Pod", "a")
-    assert {one.name for one in works_of("c", [a, b], Objects())} == {"a", "b"}
-
-
 def test_a_gangs_run_is_named_by_its_oldest_pod_that_asks_for_gpus() -> None:
     launcher = pod("m-launcher", "MPIJob", "m", created_seconds=CREATED - 60, has_gpus=False)
     workers = [pod(f"m-worker-{n}", "MPIJob", "m", created_seconds=CREATED + n) for n in range(4)]
@@ -137,32 +129,6 @@ def test_a_group_of_a_leader_worker_set_is_one_gang_with_and_without_its_owners(
     assert {(one.name, one.kind) for one in found} == {("big", "LeaderWorkerSet")}
 
 
-def test_a_stateful_set_with_a_number_in_its_name_is_no_group() -> None:
-    pods = [pod(f"shard-1-{n}", "StatefulSet", "shard-1") for n in range(3)]
-    assert {(one.kind, one.gang) for one in works_of("c", pods, Objects())} == {("StatefulSet", False)}
-
-
-def test_hostile_names_are_carried_and_join_nothing(seed_of: Callable[[int], int]) -> None:
-    words = ["", "a" * 5000, "x'; DROP", "<none>", '"}) or (', "../..", "\u202egnp", "a-b" * 300, "%00", "-", "0"]
-    rng = random.Random(seed_of(13))
-    kinds = ["ReplicaSet", "Job", "StatefulSet", "Pod", "PyTorchJob", "RayCluster", "", "Deployment"]
-    for _ in range(200):
-        pods = [
-            Pod(rng.choice(words), rng.choice(words), rng.choice([None, *words]),
-                rng.choice([None, PodOwner(rng.choice(kinds), rng.choice(words))]), is_told=rng.random() < 0.9,
-                created_seconds=rng.choice([None, CREATED, -1.0, 1e300]))
-            for _ in range(12)
-        ]  # fmt: skip
-        links = {
-            (rng.choice(kinds), rng.choice(words), rng.choice(words)): PodOwner(rng.choice(kinds), rng.choice(words))
-            for _ in range(12)
-        }
-        found = works_of("c", pods, Objects(links))
-        for one, other in itertools.combinations(zip(pods, found, strict=True), 2):
-            if one[1].workload_id == other[1].workload_id and not one[0].uid == other[0].uid is not None:
-                assert one[0].namespace == other[0].namespace
-
-
 def test_a_team_is_the_pods_label_else_its_namespaces() -> None:
     objects = Objects(labels={"ml": {"team": "ml-team", "example_com_cost_center": "42"}})
     own = pod("a", labels={"team": "search"})
@@ -183,15 +149,6 @@ def test_a_team_is_the_pods_label_else_its_namespaces() -> None:
 )  # fmt: skip
 def test_labels_are_spelled_as_kube_state_metrics_does(label: str, told: str) -> None:
     assert spelled(label) == told
-
-
-def test_names_that_controllers_make() -> None:
-    assert (deployment_of("web-7d4b9c6f5d"), deployment_of("web")) == ("web", None)
-    assert (cron_job_of("n-29800000"), cron_job_of("n-20260101"), cron_job_of("n-1")) == ("n", None, None)
-    assert (ray_name_of("a-raycluster-x4k2b"), ray_name_of("a-x4k2b"), ray_name_of("llama")) == ("a", "a", "llama")
-    for name in ("iris-predictor", "iris-predictor-default", "iris-predictor-00012-deployment"):
-        assert inference_service_of(name) == "iris"
-    assert inference_service_of("iris-transformer") is None
 
 
 GPUS = [Gpu(f"GPU-{n}", n, "H100", minor=(0, 1, 3, 2)[n], pci_bus_id=f"00000000:{n}A:00.0") for n in range(4)]

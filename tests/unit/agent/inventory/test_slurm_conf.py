@@ -96,13 +96,6 @@ def test_the_folder_is_the_one_that_slurmd_names_or_the_only_one(tmp_path: Path)
     assert not SlurmConfReader(folders=(nothing,), host="n1").is_present
 
 
-def test_a_change_of_the_settings_is_read(tmp_path: Path) -> None:
-    found = SlurmConfReader(settings(tmp_path, "Name=gpu File=/dev/nvidia[0-1]"), (), "n1")
-    assert found.gres().units == (("/dev/nvidia0",), ("/dev/nvidia1",))
-    put(tmp_path / "gres.conf", "Name=gpu File=/dev/nvidia[10-11]")
-    assert found.gres().units == (("/dev/nvidia10",), ("/dev/nvidia11",))
-
-
 def test_lists_of_names() -> None:
     assert expand("gpu[01-03,10],login1") == ("gpu01", "gpu02", "gpu03", "gpu10", "login1")
     assert expand("r[1-2]n[5,7]") == ("r1n5", "r1n7", "r2n5", "r2n7")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import pytest
 from skuwise.agent.inventory.processes.device_cgroup import EVERYTHING, parse_devices_list, read_majors
 from skuwise.agent.inventory.scheduler_claims import Devices
 from skuwise.agent.inventory.slurm.devices import ProcessEvidence, Resolution, Resolver
@@ -63,12 +62,6 @@ def test_what_nothing_proves_is_unknown_and_says_why(tmp_path: Path) -> None:
     assert blind.gpu_uuids == () and "driver" in blind.why
 
 
-def test_who_was_given_as_many_as_there_are_was_given_them_all(tmp_path: Path) -> None:
-    unordered = Gres(None, LAST_4.files, count=4, why="several types")
-    assert resolve(tmp_path, ("0", "1", "2", "3"), unordered).gpu_uuids == ("GPU-4", "GPU-5", "GPU-6", "GPU-7")
-    assert resolve(tmp_path, ("0", "1", "2"), unordered).gpu_uuids == ()
-
-
 def test_autodetect_decides_only_where_every_order_is_the_same(tmp_path: Path) -> None:
     detected = Gres(None, None, True, 8)
     assert resolve(tmp_path, ("3",), detected).gpu_uuids == ("GPU-3",)
@@ -96,24 +89,6 @@ def test_gpus_that_gres_conf_does_not_list_are_open_to_every_job(tmp_path: Path)
     assert resolve(tmp_path, ("2",), LAST_4, job=[0, 1, 2, 3, 6]) == Resolution(("GPU-6",))
     assert resolve(tmp_path, None, UNKNOWN, job=[0, 1, 2, 3, 6]).gpu_uuids == ()
     assert resolve(tmp_path, (), LAST_4, job=[0, 1, 2, 3]) == Resolution()
-
-
-@pytest.mark.parametrize(
-    ("job", "slurm"),
-    [(list(range(8)), list(range(8))), (["*"], ["*"]), ([0, 1], [0, 1])],
-)
-def test_a_list_that_slurm_did_not_narrow_proves_nothing(
-    tmp_path: Path, job: list[int | str], slurm: list[int | str]
-) -> None:
-    assert resolve(tmp_path, ("5",), UNKNOWN, job=job, slurm=slurm).gpu_uuids == ()
-    assert resolve(tmp_path, None, ALL_8, job=job, slurm=slurm).gpu_uuids == ()
-
-
-def test_a_list_that_allows_everything_says_nothing(tmp_path: Path) -> None:
-    put(tmp_path / "cgroup/devices/slurm_n1/devices.list", "a *:* rwm")
-    put(tmp_path / "cgroup/devices/slurm_n1/uid_1000/job_42/devices.list", "a *:* rwm")
-    assert resolve(tmp_path, ("0",), LAST_4).gpu_uuids == ("GPU-4",)
-    assert resolve(tmp_path, None, LAST_4).gpu_uuids == ()
 
 
 def test_a_job_that_works_on_what_it_was_not_given_is_a_contradiction(tmp_path: Path) -> None:

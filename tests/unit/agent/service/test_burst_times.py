@@ -25,8 +25,3 @@ def test_a_fleet_does_not_pulse_together_and_a_restart_changes_nothing() -> None
     busiest = max(sum(moment <= start < moment + 10 for start in starts) for moment in sorted(starts))
     assert busiest < 120  # of 1,000 nodes, bursts of 10 s at one time
     assert next_start("gpu-0001", starts[1] - 1.0, 300.0) == starts[1]
-
-
-def test_a_clock_that_was_put_back_has_bursts_at_once_again() -> None:
-    later = next_start("n", NOW + 7200, 300.0)
-    assert next_start("n", NOW, 300.0) < NOW + 600 < later

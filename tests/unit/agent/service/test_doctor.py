@@ -7,13 +7,11 @@ from pathlib import Path
 
 import pytest
 from skuwise.agent.config import AgentConfig
-from skuwise.agent.model import Absence, Capability, Gpu, Instant, Probe, Reading, Tick
+from skuwise.agent.model import Absence, Capability, Gpu, Tick
 from skuwise.agent.sampler import Sampled, Survey
-from skuwise.agent.service.diagnostics.doctor import doctor_rows, doctor_table, not_configured, source_lines
-from skuwise.agent.service.diagnostics.probe import measure_sources, overhead_sentence, source_cost
+from skuwise.agent.service.diagnostics.doctor import not_configured, source_lines
 from skuwise.agent.sources.nvidia.nvml_errors import NO_GPM, NO_PERMISSION, fault_of
-from skuwise.agent.sources.nvidia.profiling_permissions import Privileges, explain, read_privileges
-from skuwise.tests.support.stepped_clock import SteppedClock
+from skuwise.agent.sources.nvidia.profiling_permissions import Privileges, explain
 
 GPU = Gpu("GPU-a", 0, "NVIDIA H100")
 REFUSED = Capability(
@@ -59,17 +57,6 @@ def test_why_profiling_is_refused_is_told_with_the_remedy_that_follows(
     assert burst.absence == line.absence  # so that the table joins them
 
 
-def test_what_the_driver_does_not_say_is_unknown_and_other_refusals_stay(tmp_path: Path) -> None:
-    assert read_privileges(tmp_path) == UNKNOWN
-    (tmp_path / "driver/nvidia").mkdir(parents=True)
-    (tmp_path / "driver/nvidia/params").write_bytes(b"\xffRmProfilingAdminOnly: yes\n")
-    assert read_privileges(tmp_path).restricted is None
-    memory = replace(REFUSED, source="nvml", metric="mem_used_bytes")
-    restricted = proc(tmp_path / "restricted", restricted="1", capabilities="0000000000000000")
-    assert read_privileges(restricted) == Privileges(restricted=True, may_profile=False)
-    assert explain(memory, restricted) is memory
-
-
 def test_pages_that_would_tell_something_but_are_not_asked_for_are_named() -> None:
     blind = replace(SURVEY, capabilities=(replace(REFUSED, absence=NO_GPM.of("gpu", GPU.uuid, "sm_active")),))
     lines = not_configured(AgentConfig(dcgm_url=""), blind)
@@ -82,41 +69,6 @@ def test_pages_that_would_tell_something_but_are_not_asked_for_are_named() -> No
     found = not_configured(AgentConfig(serving_discover=True), SURVEY)
     assert found[0].absence is not None and "was found" in found[0].absence.detail
     assert not_configured(AgentConfig(dcgm_url=""), Survey((), (), ())) == ()
-
-
-class Costly:
-    """A source whose reading takes CPU by the clock it is given; it fails where that is None."""
-
-    def __init__(self, name: str, clock: SteppedClock, seconds: float | None) -> None:
-        self.name, self._clock, self._seconds = name, clock, seconds
-        self.read_at: list[float] = []
-
-    def probe(self) -> Probe:
-        return Probe()
-
-    def read(self, instant: Instant) -> Reading:
-        self.read_at.append(instant.monotonic_seconds)
-        if self._seconds is None:
-            raise OSError("broken")
-        # The first readings set things up.
-        self._clock.cpu += self._seconds * (10 if len(self.read_at) < 3 else 1)
-        return Reading()
-
-    def close(self) -> None: ...
-
-
-def test_a_reading_costs_what_it_usually_takes_and_samples_lie_apart() -> None:
-    clock = SteppedClock(0.0)
-    sources = [Costly(*one) for one in (("nvml", clock, 0.002), ("host", clock, 0.001), ("dcgm", clock, 5.0))]
-    costs = measure_sources([*sources, Costly("infiniband", clock, None)], clock)
-    assert costs == {"nvml": pytest.approx(0.002), "host": pytest.approx(0.001)}
-    gaps = [later - earlier for earlier, later in zip(sources[0].read_at, sources[0].read_at[1:], strict=False)]
-    assert min(gaps) > 0.1 and sources[2].read_at == []
-    assert source_cost("gpm", costs) == costs["nvml"] and source_cost("dcgm", costs) is None
-    assert "3.00 ms" in overhead_sentence(costs) and "nvml, gpm and nvlink 2.00 ms" in overhead_sentence(costs)
-    row = doctor_rows((REFUSED,), costs)[0]
-    assert row["source_cpu_seconds"] == costs["nvml"] and row["reason"] == "no-permission"
-    assert overhead_sentence(costs) in doctor_table((REFUSED,), costs)
 
 
 def test_what_the_first_reading_lacks_takes_the_place_of_what_was_promised() -> None:

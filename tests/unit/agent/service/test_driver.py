@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import socket
-import threading
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
 from skuwise.agent.base.clock import SystemClock
 from skuwise.agent.model import Absence
 from skuwise.agent.service.driver.gpu_drivers import GpuDrivers
@@ -57,20 +52,6 @@ def test_a_hang_is_one_outstanding_call_and_the_late_answer_is_dropped() -> None
     assert guarded.read(at(6)).gpus == {"GPU-1": {"power_watts": 300.0}}
     assert guarded.hung_seconds(70.0) == 0.0
     guarded.close()
-
-
-def test_a_driver_that_hangs_at_the_start_is_taken_up_when_it_answers() -> None:
-    session = Session()
-    session.answers.clear()
-    guarded, _ = driver(session)
-    guarded.open(at(0))
-    assert guarded.probe().gpus == ()
-    assert reasons(guarded.read(at(1))) == {("nvml", "driver-hung")}
-    session.answers.set()
-    finish(guarded)
-    assert guarded.read(at(2)).gpus
-    assert guarded.wants_probe
-    assert len(guarded.probe().gpus) == 1 and not guarded.wants_probe
 
 
 def test_a_pause_waits_for_a_hung_driver_and_ends_by_itself() -> None:
@@ -138,58 +119,3 @@ def test_a_driver_hung_for_a_minute_ends_the_agent_once_an_hour(tmp_path: Path) 
     assert sum("within the last hour" in line for line in again.said) == 1
     again.instance.release()
     session.answers.set()
-
-
-def test_steps_and_sleep_are_noted(tmp_path: Path) -> None:
-    guarded, _ = driver(Session())
-    guarded.open(at(0))
-    told = Told(tmp_path, guarded)
-    told.attendant.clock_stepped(-3600.0, 1.8e9)
-    told.attendant.suspended(500.0, 1.8e9)
-    assert [(one.subject, one.reason) for one in told.noted] == [("clock", "clock-stepped"), ("clock", "suspended")]
-    assert "set back by 3600.000 s" in told.noted[0].detail
-    told.instance.release()
-    guarded.close()
-
-
-def test_a_socket_whose_name_was_taken_away_is_there_again(tmp_path: Path) -> None:
-    guarded, _ = driver(Session())
-    path = tmp_path / "agent.sock"
-    with contextlib.closing(ControlServer(path, lambda: None)) as server:
-        path.unlink()
-        told = Told(tmp_path, guarded, server)
-        told.attendant.attend()
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
-            client.settimeout(60)
-            client.connect(str(path))
-            client.sendall(b"nonsense\n")
-            assert b"not a line of JSON" in client.recv(4096)
-    assert not path.exists()
-    told.instance.release()
-
-
-@pytest.mark.parametrize("seconds", ["1" + "0" * 400, "1e999", "NaN", "-1", "true", '"x"'])
-def test_no_pause_that_is_asked_for_ends_the_agent(tmp_path: Path, seconds: str) -> None:
-    guarded, _ = driver(Session())
-    path, asked = tmp_path / "agent.sock", threading.Event()
-    with contextlib.closing(ControlServer(path, asked.set)) as server:
-        told = Told(tmp_path, guarded, server)
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
-            client.settimeout(60)
-            client.connect(str(path))
-            client.sendall(f'{{"command": "pause", "seconds": {seconds}}}\n'.encode())
-            assert asked.wait(60)
-            told.attendant.attend()
-            assert b"A pause is" in client.recv(4096)
-    told.instance.release()
-
-
-def test_nobody_holds_the_socket_by_a_line_that_never_ends(tmp_path: Path) -> None:
-    path = tmp_path / "agent.sock"
-    listening = contextlib.closing(ControlServer(path, lambda: None))
-    with listening, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
-        client.connect(str(path))
-        with pytest.raises(BrokenPipeError):
-            for _ in range(40):
-                client.sendall(b"x")
-                time.sleep(0.25)

@@ -100,19 +100,3 @@ def test_a_predecessor_that_is_about_to_end_is_waited_for(tmp_path: Path) -> Non
     with DatabaseLock.take(database, sleep=sleep) as second:
         assert len(slept) == 3
         assert (second.restarted_at, second.paused_until) == (123.0, 456.0)
-
-
-@pytest.mark.parametrize("text", [b"", b"\x00\xff", b"[]", b'{"pid": "x"}', b'{"pid": 1e999}', b"{" * 5000])
-def test_a_lock_file_that_says_nonsense_is_still_a_lock(tmp_path: Path, text: bytes) -> None:
-    (tmp_path / "node.db.lock").write_bytes(text)
-    with DatabaseLock.take(tmp_path / "node.db", wait_seconds=0.0) as instance:
-        assert instance.predecessor == Holder()
-
-
-def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="No such file or directory"):
-        DatabaseLock.take(tmp_path / "none" / "node.db")
-    (tmp_path / "node.db.lock").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(StoreError, match="symbolic links"):
-        DatabaseLock.take(tmp_path / "node.db")
-    assert not (tmp_path / "elsewhere").exists()

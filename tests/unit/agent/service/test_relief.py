@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
 
 import pytest
-from skuwise.agent.base.signal_pipe import SignalPipe
-from skuwise.agent.base.timer import Timer
 from skuwise.agent.model import Instant, Probe, Reading
 from skuwise.agent.sampler import Sampled, Sampler, SamplingLoop
-from skuwise.agent.service.driver.guard import CALM_SECONDS, Deadlines, GuardedDriver
+from skuwise.agent.service.driver.guard import Deadlines, GuardedDriver
 from skuwise.agent.service.driver.relief import Relief
-from skuwise.agent.service.driver.worker import Call, Worker
 from skuwise.agent.sources.gpu_backend import GpuBackend
 from skuwise.tests.support.hanging_driver import Session, at, reasons
 from skuwise.tests.support.stepped_clock import SteppedClock
@@ -111,120 +106,3 @@ def test_the_thread_that_was_kept_touches_nothing_when_it_comes_back() -> None:
     # What it brought is late: its rates would count from a reading of unknown time.
     assert reasons(run.driver.read(at(50))) == {("nvml", "driver-hung"), ("GPU-1", "driver-hung")}
     assert run.driver.read(at(51)).gpus
-
-
-def test_a_driver_that_was_late_is_read_on_its_own_thread_for_some_minutes() -> None:
-    session = Session()
-    driver = guarded(session, read=60.0)
-    threads: list[int] = []
-    read = session.gpus.read
-
-    def watched(instant: Instant) -> Reading:
-        threads.append(threading.get_ident())
-        return read(instant)
-
-    session.gpus.read = watched  # type: ignore[method-assign]
-    session.answers.clear()
-    relief = driver.relief = Relief(SOON)
-    first, later = at(1), [at(2), at(1 + CALM_SECONDS - 1), at(1 + CALM_SECONDS)]
-    told: list[Reading] = []
-    lives: list[int] = []
-
-    def work() -> None:
-        lives.append(threading.get_ident())
-        driver.begin(first)
-        session.answers.set()
-        told.append(driver.read(first))
-        told.extend(driver.read(instant) for instant in later)
-
-    relief.run(work)
-    assert all(reading.gpus for reading in told) and len(told) == 4  # slow is not hung: nothing is lost
-    assert len(lives) == 2 and threads[0] == lives[0]
-    assert threads[1] == threads[2] and threads[1] not in lives
-    assert threads[3] == lives[1]
-    driver.relief = None
-    relief.close()
-    driver.close()
-
-
-def test_what_the_work_raises_is_raised_to_who_waits() -> None:
-    relief = Relief(SOON)
-
-    def work() -> None:
-        relief.away(lambda: None)
-        raise ValueError("the disk is gone")
-
-    with pytest.raises(ValueError, match="the disk is gone"):
-        relief.run(work)
-    said: list[str] = []
-    relief.run(lambda: said.append("again"))
-    assert said == ["again"]
-    relief.close()
-
-
-def test_a_timer_that_is_cleared_does_not_run_off() -> None:
-    timer = Timer(SOON)
-    timer.set()
-    timer.wait()
-    timer.set()
-    timer.clear()
-    timer.fire()
-    timer.wait()
-    woken = threading.Event()
-    waiting = threading.Thread(target=lambda: (timer.wait(), woken.set()), daemon=True)
-    waiting.start()
-    assert not woken.wait(5 * SOON)
-    timer.fire()
-    assert woken.wait(60)
-    timer.close()
-    timer.close()
-
-
-def test_a_signal_wakes_who_waits_and_is_no_relief() -> None:
-    pipe, heard = SignalPipe(), threading.Event()
-    before = signal.signal(signal.SIGUSR1, lambda *_: heard.set())
-    relief, threads = Relief(LONG, pipe), set[int]()
-
-    def work() -> None:
-        threads.add(threading.get_ident())
-        relief.away(lambda: signal.pthread_kill(threading.get_ident(), signal.SIGUSR1))
-        assert heard.wait(LONG)
-
-    try:
-        relief.run(work)
-    finally:
-        signal.signal(signal.SIGUSR1, before)
-        relief.close()
-        pipe.close()
-    assert len(threads) == 1
-
-
-def test_a_timer_is_not_waited_for_where_something_else_can_be_read() -> None:
-    timer, pipe = Timer(SOON), SignalPipe()
-    before = signal.signal(signal.SIGUSR1, lambda *_: None)
-    try:
-        os.kill(os.getpid(), signal.SIGUSR1)
-        assert not timer.wait(pipe.fd)
-        assert pipe.take() == bytes([signal.SIGUSR1])
-        timer.set()
-        assert timer.wait(pipe.fd)
-    finally:
-        signal.signal(signal.SIGUSR1, before)
-        pipe.close()
-        timer.close()
-
-
-def test_a_job_is_done_here_only_while_the_thread_does_none() -> None:
-    worker = Worker("test")
-    begun, go_on = threading.Event(), threading.Event()
-    idle = Call(threading.get_ident)
-    assert worker.here(idle) and idle.done and idle.result == threading.get_ident()
-    busy = worker.start(lambda: begun.set() or go_on.wait(60))
-    assert begun.wait(60)
-    refused = Call(threading.get_ident)
-    assert not worker.here(refused) and not refused.done
-    go_on.set()
-    assert busy.wait(60)
-    worker.hand(refused)
-    assert refused.wait(60) and refused.result != threading.get_ident()
-    worker.stop()

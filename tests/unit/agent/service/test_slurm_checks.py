@@ -8,19 +8,9 @@ from pathlib import Path
 
 import pytest
 from skuwise.agent.inventory.slurm.slurm_conf import SlurmConfReader
-from skuwise.agent.model import Absence, Capability, Gpu, Tick, Workload, WorkloadUse
-from skuwise.agent.model import Node as NodeRow
-from skuwise.agent.sampler import Sampled
-from skuwise.agent.service.diagnostics.doctor import without_known
-from skuwise.agent.service.diagnostics.slurm_checks import (
-    SlurmConfig,
-    ask_scontrol,
-    config_folders,
-    read_config,
-    slurm_lines,
-)
-from skuwise.agent.store.reading.recent import Recorded, recent_allocations
-from skuwise.agent.store.writing.writer import Writer
+from skuwise.agent.model import Absence, Capability, Gpu
+from skuwise.agent.service.diagnostics.slurm_checks import config_folders, read_config, slurm_lines
+from skuwise.agent.store.reading.recent import Recorded
 from skuwise.tests.support.sysfs_trees import put
 
 GPUS = tuple(Gpu(f"GPU-{i}", i, "H100", minor=i) for i in range(8))
@@ -111,15 +101,6 @@ def test_each_cause_has_its_remedy(site: Site, before: str, after: str, reason: 
     assert says in absences[reason].remedy
 
 
-def test_a_folder_of_scripts_is_looked_through(site: Site) -> None:
-    put(site.root / "prolog.d/10-health", "#!/bin/sh")
-    put(site.root / "prolog.d/20-skuwise", "#!/bin/sh\nexec /etc/skuwise/slurm/prolog.sh")
-    for path in (site.root / "prolog.d").iterdir():
-        path.chmod(0o755)
-    site.change(f"{site.root}/prolog.sh", f"{site.root}/prolog.d/*")
-    assert site.absences() == {}
-
-
 def test_without_scontrol_the_files_are_read(site: Site) -> None:
     site.said = None
     put(
@@ -130,14 +111,6 @@ def test_without_scontrol_the_files_are_read(site: Site) -> None:
     absences = site.absences()
     assert set(absences) == {"prolog-not-configured", "epilog-not-configured"}
     assert str(site.root / "slurm.conf") in absences["prolog-not-configured"].detail
-
-
-def test_where_the_driver_is_not_read_gres_conf_is_not_blamed(site: Site) -> None:
-    assert site.absences(gpus=()) == {}
-    put(site.root / "gres.conf", "Include elsewhere.conf")
-    assert site.absences(gpus=()) == {}
-    found = site.absences()["indices-unknown"]
-    assert "includes another file" in found.detail and "gres.conf" in found.remedy
 
 
 def test_the_folder_must_be_roots_and_there(site: Site) -> None:
@@ -155,42 +128,3 @@ def test_a_node_without_slurm_has_no_lines(tmp_path: Path) -> None:
     assert read_config(lambda _: None, (tmp_path,)) is None
     assert slurm_lines(None, settings, tmp_path, GPUS, None, procfs=tmp_path, cgroups=tmp_path) == ()
     assert config_folders(tmp_path / "slurm.conf") == (tmp_path,)
-
-
-def test_a_command_that_is_not_there_or_fails_says_nothing() -> None:
-    assert ask_scontrol(("no-such-command-of-slurms",)) is None
-    assert ask_scontrol(("false",)) is None
-    assert ask_scontrol(("sleep", "60"), 0.1) is None
-    assert ask_scontrol(("echo", "x = y")) == "x = y\n"
-
-
-def test_hostile_settings_stay_text(site: Site) -> None:
-    config = SlurmConfig({"prolog": "/nowhere/\x1b[2J\n" + "x" * 5000}, "scontrol\x1b[31m")
-    settings = SlurmConfReader(site.root, host="n1")
-    lines = slurm_lines(config, settings, site.root, (), None, procfs=site.root, cgroups=site.root, root_uids=ME)
-    for line in lines:
-        assert line.absence is None or ("\x1b" not in line.absence.detail and len(line.absence.detail) <= 1000)
-
-
-def test_the_last_minute_of_claims_is_told(site: Site, tmp_path: Path) -> None:
-    db = tmp_path / "node.db"
-    now = 1_790_000_000.0
-    assert recent_allocations(db, now=lambda: now) is None
-    wrong = Absence("source", "allocation", "slurm", "allocation-contradicted", "It disagrees.", "Fix it.")
-    with Writer.open(db, now=lambda: now) as writer:
-        to = writer.for_node(NodeRow("n1"), now - 30)
-        to.set_gpus(GPUS, now - 30)
-        jobs = [Workload("w1", "s", "job 1", "slurm", "1"), Workload("w2", "s", "job 2", "slurm", "2")]
-        to.set_workloads(
-            jobs, [WorkloadUse("w1", "GPU-0", "allocation"), WorkloadUse("w2", "GPU-1", "process")], now - 20
-        )
-        to.set_absences([wrong], now - 20)
-        to.set_node(NodeRow("n1"), now - 10)
-    recorded = recent_allocations(db, now=lambda: now)
-    assert recorded == Recorded(2, 1, (wrong,))
-    (line,) = (line for line in site.lines(recorded=recorded) if line.metric == "recorded")
-    assert line.origin == "2 jobs in the last minute, 1 with their allocation"
-    assert site.absences(recorded=recorded) == {"allocation-contradicted": wrong}
-    looked = Sampled(Tick(1.0, 1.0), None, frozenset({wrong}))
-    assert without_known([line for line in site.lines(recorded=recorded) if line.absence == wrong], looked) == ()
-    assert recent_allocations(db, now=lambda: now + 3600) is None

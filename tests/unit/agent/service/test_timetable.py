@@ -39,17 +39,6 @@ def test_what_comes_later_than_its_grace_waits_for_its_next_time() -> None:
     assert plan.take(121) == [punctual, MINUTELY]
 
 
-def test_a_job_without_another_time_is_never_due() -> None:
-    plan = Schedule([ScheduledJob(lambda: None, lambda _: None)], 0)
-    assert plan.take(1e6) == []
-
-
-def test_after_the_clock_was_put_back_the_next_time_is_near_again() -> None:
-    plan = Schedule([MINUTELY], 7200)
-    assert plan.take(10) == []
-    assert plan.take(60) == [MINUTELY]
-
-
 def test_nobody_waits_longer_than_to_the_next_time_and_the_clock_is_looked_at_meanwhile() -> None:
     plan = Schedule([MINUTELY, ScheduledJob(lambda: None, every(3600))], 50)
     assert plan.seconds_left(50) == 10

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import math
 import re
-import shutil
-import subprocess
 from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
 from skuwise.agent.base.openmetrics import OPENMETRICS, PLAIN, ExpositionFormat
 from skuwise.agent.metrics import FABRIC_METRICS, GPU_METRICS, HOST_METRICS
-from skuwise.agent.model import Absence, AgentStats, Event, FabricPort, Gpu, Node, Tick, Workload, WorkloadUse
+from skuwise.agent.model import Absence, Event, FabricPort, Gpu, Node, Tick, Workload, WorkloadUse
 from skuwise.agent.sampler import Survey
-from skuwise.agent.service.exporter.accumulators import FORGET_SECONDS, MAX_EVENT_CODES, MAX_HELD, Totals
-from skuwise.agent.service.exporter.device_totals import EDGES, Integrals
+from skuwise.agent.service.exporter.accumulators import Totals
 from skuwise.agent.service.exporter.metrics_render import ProcessCost, render_metrics
 from skuwise.agent.statistics.rollup_stats import GpuLimits, Samples, roll_gpu
 
@@ -195,66 +192,6 @@ def test_absences_and_work_are_counted_between_their_changes() -> None:
         assert secret not in text
 
 
-def test_what_ended_long_ago_is_forgotten() -> None:
-    totals = totals_of(tick(0, {"sm_active": 1.0}), survey=Survey((), (), ()))
-    totals.set_absences([Absence("gpu", "x", "*", "gpu-lost")])
-    totals.set_absences([])
-    totals.add_tick(Tick(1.7e9 + FORGET_SECONDS + 10, FORGET_SECONDS + 10))
-    text = page(totals)
-    assert "gpu-lost" not in text and GPU.uuid not in text
-
-
-def test_more_absences_than_there_is_room_for_are_counted() -> None:
-    totals = totals_of()
-    totals.set_absences([Absence("gpu", f"GPU-{i}", "*", "gpu-lost") for i in range(MAX_HELD + 7)])
-    text = page(totals)
-    assert value(text, "skuwise_exporter_left_out") == 7
-    assert text.count("skuwise_absence{") == MAX_HELD
-
-
-def test_many_shapes_of_readings_stay_in_bounds_and_add_up() -> None:
-    integrals = Integrals()
-    names = [f"m{i}" for i in range(12)]
-    for mask in range(1, 600):
-        integrals.add({name: 1.0 for place, name in enumerate(names) if mask >> place & 1}, 1.0)
-    expected = {
-        name: sum(mask >> place & 1 for mask in range(1, 600)) for place, name in enumerate(names) if place < 10
-    }
-    assert integrals.cells() == {name: (count, count) for name, count in expected.items()}
-    assert integrals.observed_seconds == 599
-
-
-def test_a_reader_sees_whole_ticks_and_cannot_change_them() -> None:
-    totals = totals_of(tick(1, {"sm_active": 0.5}))
-    before = totals.read()
-    before.gpus[GPU.uuid].distributions["sm_active"].add(0.1)
-    totals.add_tick(tick(2, {"sm_active": 0.5}))
-    assert before.gpus[GPU.uuid].cells()["sm_active"] == (0.5, 1.0)
-    assert totals.read().gpus[GPU.uuid].cells()["sm_active"] == (1.0, 2.0)
-    assert sum(totals.read().gpus[GPU.uuid].distributions["sm_active"].counts) == 2
-
-
-def test_what_watching_costs_is_on_the_page() -> None:
-    totals = totals_of(tick(1, {}))
-    totals.add_stats(AgentStats(1.0, 0.1, 1, 0.004, 0.002, 3))
-    totals.add_stats(AgentStats(2.0, 0.1, 1, 0.005, 0.001, 4))
-    text = page(totals)
-    assert value(text, "process_cpu_seconds_total") == 1.5
-    assert value(text, "process_resident_memory_bytes") == 30_000_000
-    assert value(text, "skuwise_agent_ticks_total") == 1
-    assert value(text, "skuwise_agent_missed_ticks_total") == 7
-    assert value(text, "skuwise_agent_longest_tick_seconds") == 0.005
-
-
-def test_a_mig_instance_and_a_gpu_of_unknown_sku_are_labelled() -> None:
-    mig = Gpu("MIG-1", 3, "NVIDIA H100 MIG 1g.10gb", None, kind="mig", parent_uuid=GPU.uuid, mig_profile="1g.10gb")
-    totals = totals_of(Tick(1.0, 1.0, {"MIG-1": {"sm_active": 1.0}}), survey=Survey((mig,), (), ()))
-    text = page(totals)
-    assert value(text, "skuwise_gpu_info", kind="mig", parent_uuid=GPU.uuid, mig_profile="1g.10gb") == 1
-    line = next(line for line in text.splitlines() if line.startswith("skuwise_gpu_sm_active_seconds_total"))
-    assert line == 'skuwise_gpu_sm_active_seconds_total{node="n1",gpu_uuid="MIG-1",gpu_index="3",kind="mig"} 1.0'
-
-
 HOSTILE = 'evil"} 1\nfake_metric 1\n\\ \x1b[31m \udc80 ' + "x" * 4096
 
 
@@ -283,31 +220,6 @@ def test_hostile_names_stay_inside_their_labels() -> None:
         assert "\x1b" not in text and max(map(len, text.splitlines())) < 3000
 
 
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed (Debian: prometheus)")
-@pytest.mark.parametrize("kind", ["full", "hostile", "empty"])
-def test_promtool_finds_nothing_wrong_with_the_page(kind: str) -> None:
-    ticks = [
-        Tick(
-            1.7e9 + second,
-            1.0,
-            {GPU.uuid: {metric.name: 0.4 + 0.1 * (second % 5) for metric in GPU_METRICS}},
-            {PORT.key: {metric.name: 2.0 for metric in FABRIC_METRICS}},
-            {PORT.key: "ACTIVE"},
-            {metric.name: 0.5 for metric in HOST_METRICS},
-        )
-        for second in range(120)
-    ]
-    totals = {"full": totals_of(*ticks), "hostile": hostile(), "empty": totals_of()}[kind]
-    done = subprocess.run(
-        ["promtool", "check", "metrics"], input=page(totals).encode(), capture_output=True, timeout=30, check=False
-    )
-    assert (done.returncode, done.stderr + done.stdout) == (0, b"")
-
-
-def test_edges_are_those_of_the_database_upwards() -> None:
-    assert EDGES[0] == 0.0005 and EDGES[-1] == 1.0 and list(EDGES) == sorted(EDGES)
-
-
 def test_totals_go_on_after_new_settings_and_begin_anew_for_another_node() -> None:
     totals = totals_of(*(tick(number, {"sm_active": 0.0}) for number in range(5)))
     totals.set_absences([Absence("gpu", GPU.uuid, "fp64_active", "no-gpm")])
@@ -334,11 +246,3 @@ def test_xids_are_counted_by_number_and_the_first_one_is_an_increase() -> None:
     assert value(after, "skuwise_gpu_xid_events_total", gpu_uuid="GPU-a", xid="79") == 3
     assert value(after, "skuwise_gpu_events_total", gpu_uuid="GPU-a", event="xid") == 3
     assert value(after, "skuwise_gpu_events_total", event="ecc-single-bit") == 1
-
-
-def test_a_storm_of_numbers_makes_no_storm_of_series() -> None:
-    totals = totals_of(tick(1, {"sm_active": 0.5}))
-    totals.add_events(Event(1.0, "GPU-a", "xid", code) for code in range(1, 1000))
-    series = [line for line in page(totals).splitlines() if line.startswith("skuwise_gpu_xid_events_total{")]
-    assert len(series) == MAX_EVENT_CODES + 1
-    assert sum(float(line.rsplit(" ", 1)[1]) for line in series) == 999

@@ -30,22 +30,3 @@ def test_steps_give_way_to_every_other_job() -> None:
     assert done == ["step 0", "job 0", "job 1", "step 1", "step 2"]
     assert aside.result == "all"
     worker.stop()
-
-
-def test_what_is_dropped_or_fails_ends_and_the_worker_goes_on() -> None:
-    worker = Worker("test")
-    assert worker.aside(iter(())) is None  # its thread does not run
-    hold = threading.Event()
-    worker.start(lambda: hold.wait(60))
-    taken: list[int] = []
-    dropped = worker.aside(taken.append(n) for n in range(3))
-    assert dropped is not None
-    dropped.dropped = True
-    hold.set()
-    assert dropped.wait(60) and taken == []
-    failed = worker.aside(1 // n for n in (1, 0))
-    assert failed is not None and failed.wait(60)
-    assert isinstance(failed.error, ZeroDivisionError)
-    last = worker.start(lambda: 7)
-    assert last.wait(60) and last.result == 7
-    worker.stop()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -22,15 +22,14 @@ T0 = 1_790_000_000.0
 TRUSTED = frozenset({0, os.getuid()})
 GPUS = tuple(Gpu(f"GPU-{i}", i, "H100", minor=i) for i in range(8))
 PLAIN = "Name=gpu File=/dev/nvidia[0-7]"
-LAST_4 = "Name=gpu File=/dev/nvidia[4-7]"
 TYPED = "Name=gpu Type=h100 File=/dev/nvidia[4-7]\nName=gpu Type=a100 File=/dev/nvidia[0-3]"
 
 
 class SlurmNode:
     """A node under cgroup v1 or with ``proctrack/linuxproc`` (no cgroup of a job's), and the agent's view of it."""
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    def __init__(self, root: Path, gpus: Sequence[Gpu] = GPUS) -> None:
+        self.root, self.gpus = root, gpus
         self.proc = Procfs(root / "proc")
         self.folder = root / "skuwise-slurm"
         self.folder.mkdir()
@@ -59,10 +58,10 @@ class SlurmNode:
         made = NodeAttribution(
             procfs, BOOT_ID, "lab", users.get, allocations=allocations, variables=variables, trusted_uids=TRUSTED
         )
-        made.set_gpus(GPUS)
+        made.set_gpus(self.gpus)
         return made
 
-    def prolog(self, job_id: int, gpus: str, at: float, *, restarts: int = 0, **more: str) -> None:
+    def prolog(self, job_id: int, gpus: str, at: float = T0, *, restarts: int = 0, **more: str) -> None:
         """What prolog.sh writes (its own tests run it)."""
         lines = {"version": "2", "job_id": job_id, "restarts": restarts, "gpus": gpus, "uid": 1000, "user": "ada"}
         path = self.folder / f"{job_id}-{restarts}.job"
@@ -113,35 +112,6 @@ def node(tmp_path: Path) -> SlurmNode:
     return SlurmNode(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("gres", "conf", "gpus", "held"),
-    [
-        (PLAIN, "NodeName=n1 Gres=gpu:8", "0", {"GPU-0"}),
-        (LAST_4, "NodeName=n1 Gres=gpu:4", "0", {"GPU-4"}),
-        (LAST_4, "NodeName=n1 Gres=gpu:4", "0-3", {"GPU-4", "GPU-5", "GPU-6", "GPU-7"}),
-        (TYPED, "NodeName=n1 Gres=gpu:h100:4,gpu:a100:4", "0,4", {"GPU-4", "GPU-0"}),
-        (TYPED, "NodeName=n1 Gres=gpu:a100:4,gpu:h100:4", "0,4", {"GPU-0", "GPU-4"}),
-        (TYPED, "NodeName=n1 Gres=gpu:a100:4,gpu:h100:4", "1", {"GPU-1"}),
-        (TYPED, "NodeName=n1 Gres=gpu:h100:4,gpu:a100:4", "1", {"GPU-5"}),
-    ],
-)
-def test_the_right_gpu_in_every_layout(node: SlurmNode, gres: str, conf: str, gpus: str, held: set[str]) -> None:
-    node.configure(gres, conf)
-    node.prolog(22, gpus, T0)
-    _, uses = node.see()
-    assert {use.gpu_uuid for use in uses} == held and node.reasons() == set()
-
-
-def test_settings_that_do_not_decide_leave_the_work_and_claim_nothing(node: SlurmNode) -> None:
-    node.configure(TYPED, "Include nodes.conf")
-    node.prolog(22, "0", T0)
-    node.job(22, 700)
-    (workload,), (use,) = node.see((4, 700))
-    assert (workload.job_id, use.basis, use.gpu_uuid) == ("22", "process", "GPU-4")
-    (absence,) = node.attribution.absences
-    assert absence.reason == "allocation-unresolved" and "several types" in absence.detail
-
-
 def test_a_job_on_another_gpu_than_its_settings_say_is_a_contradiction(node: SlurmNode) -> None:
     node.prolog(22, "0", T0)
     node.job(22, 700)
@@ -156,32 +126,6 @@ def test_a_job_on_another_gpu_than_its_settings_say_is_a_contradiction(node: Slu
     assert node.see()[1] == ()
 
 
-def test_where_the_device_cgroup_can_be_read_it_decides(node: SlurmNode) -> None:
-    node.prolog(22, "0", T0)
-    node.job(22, 700)
-    devices = node.root / "cgroup/devices/slurm_n1"
-    put(devices / "devices.list", "c 195:* rwm")
-    put(devices / "uid_1000/job_22/devices.list", "c 195:255 rwm\nc 195:6 rwm")
-    put(devices / "uid_1000/job_23/devices.list", "c 195:255 rwm\nc 195:3 rwm")
-    node.job(23)
-    workloads, uses = node.see((6, 700))
-    by_job = {workload.workload_id: workload for workload in workloads}
-    held = {(by_job[use.workload_id].job_id, use.gpu_uuid, use.basis) for use in uses}
-    assert held == {("22", "GPU-6", "allocation"), ("22", "GPU-6", "process"), ("23", "GPU-3", "allocation")}
-    assert {workload.user for workload in workloads} == {"ada"}
-    assert node.reasons() == {"allocation-contradicted"}  # the prolog's index and the cgroup do not agree
-
-
-def test_processes_prove_it_where_the_settings_do_not_and_jobs_are_kept_apart(node: SlurmNode) -> None:
-    node.configure("Include elsewhere.conf", constrain="yes")
-    node.prolog(22, "0,1", T0)
-    node.job(22, 700, 701)
-    _, uses = node.see((4, 700), (5, 701))
-    assert {(use.gpu_uuid, use.basis) for use in uses} == {
-        ("GPU-4", "allocation"), ("GPU-4", "process"), ("GPU-5", "allocation"), ("GPU-5", "process"),
-    }  # fmt: skip
-
-
 # Start and end.
 
 
@@ -192,13 +136,6 @@ def test_a_job_between_two_scans_has_its_start_and_end(node: SlurmNode) -> None:
     (workload,), (use,) = node.see()
     assert (workload.job_id, use.gpu_uuid, use.since, use.until) == ("22", "GPU-3", T0 + 1, T0 + 5)
     assert node.see() == ((), ())
-
-
-def test_what_ended_is_not_lost_where_nobody_listed_processes(node: SlurmNode) -> None:
-    node.prolog(22, "3", T0 + 1)
-    node.epilog(22, T0 + 5)
-    node.attribution.look_at_node()
-    assert len(node.see()[1]) == 1
 
 
 def test_jobs_one_after_the_other_on_a_gpu_do_not_share_it(node: SlurmNode) -> None:
@@ -226,25 +163,6 @@ def test_a_requeued_job_is_two_runs_of_one_series(node: SlurmNode) -> None:
         (first.workload_id, "GPU-3"), (second.workload_id, "GPU-5"),
     }  # fmt: skip
     assert second.command is not None
-
-
-@pytest.mark.parametrize("is_seen_before", [False, True])
-def test_a_run_that_slurm_began_without_a_prolog_is_not_the_one_before(node: SlurmNode, is_seen_before: bool) -> None:
-    # Seen on a real 22.05: requeued within the second of the first run's epilog, no second prolog runs.
-    node.prolog(22, "2", T0, account="nlp", partition="gpu")
-    node.job(22, 700)
-    first = node.see((2, 700))[0] if is_seen_before else ()
-    node.epilog(22, T0 + 5)
-    node.job(22, 701)
-    scans = [node.see((7, 701)) for _ in range(2)]
-    (second,) = scans[-1][0]
-    for _, uses in scans:
-        (process,) = (use for use in uses if use.basis == "process")
-        assert process.workload_id == second.workload_id
-        assert (process.gpu_uuid, second.job_id, second.restarts) == ("GPU-7", "22", None)
-        assert (second.account, second.partition, second.user) == ("nlp", "gpu", "ada")
-        assert [use.gpu_uuid for use in uses if use.workload_id != second.workload_id] in (["GPU-2"], [])
-    assert all(one.workload_id != second.workload_id and one.series_id == second.series_id for one in first)
 
 
 @pytest.mark.parametrize("restarted", [False, True])
@@ -278,13 +196,6 @@ def test_a_requeued_run_of_which_the_epilog_alone_wrote_has_its_gpu_start_and_en
     assert node.see() == ((), ()) and {one.workload_id for one in workloads} == {second.workload_id}
 
 
-def test_a_run_that_nobody_saw_and_only_the_epilog_wrote_of_is_not_given_a_start(node: SlurmNode) -> None:
-    node.clock()
-    node.prolog(22, "7", T0 + 50, without_prolog="1")
-    node.epilog(22, T0 + 50)
-    assert node.see() == ((), ())
-
-
 def test_an_id_that_comes_back_after_months_is_another_run_and_nodes_agree(tmp_path: Path) -> None:
     found = []
     for name, at in (("a", T0), ("b", T0 + 45), ("c", T0 + 90 * 86400)):
@@ -293,32 +204,6 @@ def test_an_id_that_comes_back_after_months_is_another_run_and_nodes_agree(tmp_p
         one.prolog(22, "3", at)
         found.append(one.see()[0][0].workload_id)
     assert found[0] == found[1] != found[2]
-
-
-def test_processes_that_outlive_the_epilog_stay_their_jobs(node: SlurmNode) -> None:
-    node.prolog(22, "3", T0)
-    node.job(22, 700)
-    (before,), _ = node.see((3, 700))
-    node.epilog(22, T0 + 50)
-    scans = [node.see((3, 700)) for _ in range(2)]
-    assert all(after.workload_id == before.workload_id for (after,), _ in scans)
-    assert [use.basis for use in scans[-1][1]] == ["process"]
-
-
-def test_two_jobs_without_names_have_no_series_in_common_and_an_arrays_tasks_have(node: SlurmNode) -> None:
-    node.prolog(22, "0", T0)
-    node.prolog(23, "1", T0)
-    node.prolog(31, "2", T0, array_job_id="30", array_task_id="1")
-    node.prolog(32, "3", T0, array_job_id="30", array_task_id="2")
-    series = {workload.job_id: workload.series_id for workload in node.see()[0]}
-    assert len({series["22"], series["23"], series["31"]}) == 3
-    assert series["31"] == series["32"]
-
-
-def test_jobs_without_gpus_are_not_work_on_gpus(node: SlurmNode) -> None:
-    node.prolog(22, "", T0)
-    node.job(22)
-    assert node.see() == ((), ()) and node.reasons() == set()
 
 
 # Stale files.
@@ -336,14 +221,6 @@ def test_a_file_without_a_job_does_not_share_the_gpu_of_the_next(node: SlurmNode
     assert not any(use.shared for use in uses) and node.reasons() == {"allocation-stale"}
     node.over(23)
     assert node.see()[1] != ()  # no other job has its GPU: an allocation may well run nothing
-
-
-def test_jobs_that_both_live_share_what_both_were_given(node: SlurmNode) -> None:
-    for job, at in ((22, T0), (23, T0 + 100)):
-        node.prolog(job, "3", at)
-        node.job(job, extern=False)
-    _, uses = node.see()
-    assert [use.shared for use in uses] == [True, True]
 
 
 # proctrack/linuxproc: no cgroup of the job's.
@@ -364,15 +241,6 @@ def test_without_cgroups_a_job_is_one_workload_by_its_slurmstepd(node: SlurmNode
     assert not any(use.shared for use in uses)
 
 
-def test_a_title_of_slurmstepd_is_believed_of_root_alone(node: SlurmNode) -> None:
-    node.prolog(22, "0", T0)
-    node.stepd(500, "22.batch", uid=4242)
-    node.child(501, 500, uid=4242)
-    workloads, uses = node.see((0, 501))
-    assert {workload.scheduler for workload in workloads} == {"slurm", "process"}
-    assert all(use.shared for use in uses)
-
-
 def test_without_cgroups_the_environment_names_the_job_of_its_own_user(node: SlurmNode) -> None:
     node.prolog(22, "0", T0)
     node.child(501, 1, uid=1000, environ={"SLURM_JOB_ID": "22"})  # it left its step's session
@@ -381,15 +249,6 @@ def test_without_cgroups_the_environment_names_the_job_of_its_own_user(node: Slu
     node.child(502, 1, uid=1001, environ={"SLURM_JOB_ID": "22"})
     workloads, _ = node.see((0, 501), (0, 502))
     assert {workload.scheduler for workload in workloads} == {"slurm", "process"}
-
-
-def test_without_cgroups_a_file_of_a_job_that_is_gone_gives_way(node: SlurmNode) -> None:
-    node.prolog(22, "3", T0)
-    node.prolog(23, "3", T0 + 100)
-    node.stepd(500, "23.batch")
-    workloads, uses = node.see()
-    assert {workload.job_id for workload in workloads} == {"23"}
-    assert [use.shared for use in uses] == [False] and node.reasons() == {"allocation-stale"}
 
 
 # What the database says of it.

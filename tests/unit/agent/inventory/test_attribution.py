@@ -57,14 +57,6 @@ def test_a_script_is_part_of_the_work_and_a_login_shell_is_not(proc: Procfs) -> 
     assert only(proc, on(0, 701), on(1, 702)).name == "run_all.sh"
 
 
-def test_two_commands_of_one_login_shell_are_two(proc: Procfs) -> None:
-    for i in range(2):
-        proc.process(701 + i, ppid=600, argv=["python", "job.py"], start=100 + i)
-    workloads, _ = attribution(proc).attribute([on(0, 701), on(1, 702)])
-    assert len(workloads) == 2
-    assert len({w.series_id for w in workloads}) == 1
-
-
 @pytest.mark.parametrize("comm", ["jupyter-lab", "tmux: server", "containerd-shim", "supervisord", "slurmstepd"])
 def test_work_ends_at_what_only_holds_it(proc: Procfs, comm: str) -> None:
     proc.process(700, comm=comm, ppid=1, argv=[comm])
@@ -93,24 +85,6 @@ def test_identity_is_the_same_for_another_agent_and_differs_by_boot_cluster_and_
     later = only(proc, on(0, 700))
     assert len({w.workload_id for w in (first, other, elsewhere, later)}) == 4
     assert first.series_id == other.series_id == later.series_id != elsewhere.series_id
-
-
-def test_digits_fold_in_the_series(proc: Procfs) -> None:
-    proc.process(700, ppid=600, argv=["python", "run_17.py"], start=70)
-    proc.process(701, ppid=600, argv=["python", "run_2.py"], start=71)
-    workloads, _ = attribution(proc).attribute([on(0, 700), on(1, 701)])
-    assert {w.name for w in workloads} == {"run_17.py", "run_2.py"}
-    assert len({w.series_id for w in workloads}) == 1
-
-
-def test_a_reused_pid_is_another_workload(proc: Procfs) -> None:
-    found = attribution(proc)
-    proc.process(700, ppid=600, argv=["python", "a.py"], start=70)
-    (before,), _ = found.attribute([on(0, 700)])
-    proc.process(700, ppid=600, argv=["python", "b.py"], start=99)
-    (after,), _ = found.attribute([on(0, 700)])
-    assert (before.name, after.name) == ("a.py", "b.py")
-    assert before.workload_id != after.workload_id
 
 
 def test_workers_stay_together_when_the_launcher_ends(proc: Procfs) -> None:
@@ -174,12 +148,6 @@ def test_slurm_variables_name_the_job_and_nothing_else_is_read_of_them(proc: Pro
     bare = only(proc, on(0, 701))
     assert bare.job_id == "s8FXKTA79XAR00"
     assert bare.workload_id == found.workload_id
-
-
-def test_a_plain_process_is_not_believed_about_a_job(proc: Procfs) -> None:
-    proc.process(700, ppid=600, argv=["python", "t.py"], environ={"SLURM_JOB_ID": "1", "SLURM_JOB_ACCOUNT": "vip"})
-    found = only(proc, on(0, 700))
-    assert (found.scheduler, found.job_id, found.account) == ("process", None, None)
 
 
 @pytest.mark.parametrize(
@@ -257,14 +225,6 @@ def test_a_process_that_is_gone_and_one_that_is_hidden(proc: Procfs) -> None:
     assert (use.shared, found.absences) == (False, frozenset())
 
 
-@pytest.mark.parametrize("missing", ["cmdline", "cgroup", "status", "environ"])
-def test_a_file_that_vanishes_mid_read_costs_only_what_it_held(proc: Procfs, missing: str) -> None:
-    proc.process(700, ppid=600, comm="trainer", argv=["python", "a.py"], environ={})
-    (proc.root / "700" / missing).unlink()
-    found = only(proc, on(0, 700))
-    assert found.name == ("trainer" if missing == "cmdline" else "a.py")
-
-
 @pytest.mark.parametrize("raw", [b"", b"700", b"700 (x", b"700 (x) S", b"x (y) S 1 1 1", b"\xff" * 99])
 def test_a_cut_stat_is_a_process_that_is_gone(proc: Procfs, raw: bytes) -> None:
     proc.process(700, ppid=600)
@@ -276,56 +236,6 @@ def test_hostile_names(proc: Procfs) -> None:
     proc.process(700, comm=b"a) S 1 (\xff\x1b[2J", ppid=600, argv=[b"\x1b]0;x\x07\xfe" + b"n" * 999])
     found = only(proc, on(0, 700))
     assert (found.name, found.command) == ("a) S 1 (\ufffd[2J", None)
-
-
-def test_a_ring_of_parents_ends(proc: Procfs) -> None:
-    proc.process(700, ppid=701, argv=["python", "a.py"])
-    proc.process(701, ppid=700, argv=["python", "b.py"])
-    assert only(proc, on(0, 700)).scheduler == "process"
-
-
-def test_three_hundred_processes_come_out_in_a_fixed_order(proc: Procfs) -> None:
-    for i in range(300):
-        proc.process(1000 + i, ppid=600, argv=["python", f"job{i % 30}.py"], start=100 + i)
-    processes = [on(i % 8, 1000 + i) for i in range(300)]
-    found = attribution(proc)
-    workloads, uses = found.attribute(processes)
-    assert (len(workloads), len(uses)) == (300, 300)
-    assert all(use.shared for use in uses)
-    assert found.attribute(list(reversed(processes))) == (workloads, uses)
-
-
-@pytest.mark.slow
-def test_thousands_of_processes_are_gone_through_in_turn(proc: Procfs) -> None:
-    count = 1000
-    for i in range(count):
-        proc.process(1000 + i, ppid=600, argv=["python", f"job{i % 50}.py", "x" * 4096], start=100 + i)
-    processes = [on(i % 8, 1000 + i, 100) for i in range(count)]
-    found = attribution(proc)
-    before, uses = found.attribute(processes)
-    assert (len(before), len(uses), sum(use.mem_used_bytes or 0 for use in uses)) == (count, count, 100 * count)
-    proc.process(1990, ppid=600, argv=["python", "other.py"], start=9999)
-    shutil.rmtree(proc.root / "1991")
-    later = [*processes[:-1], on(0, 1999, 500)]
-    after, uses = [found.attribute(later) for _ in range(8)][-1]
-    names = {workload.name for workload in after}
-    assert "other.py" in names and len(after) == count - 1
-    assert sum(use.mem_used_bytes or 0 for use in uses) == 100 * (count - 2) + 500
-
-
-@pytest.mark.slow
-def test_ten_thousand_processes_are_each_one_workload(proc: Procfs) -> None:
-    count = 10_000
-    for i in range(count):
-        proc.process(100_000 + i, ppid=600, argv=["python", f"job{i % 50}.py"], start=100 + i)
-    found = attribution(proc)
-    workloads, uses = found.attribute([on(i % 8, 100_000 + i, 100) for i in range(count)])
-    assert (len(workloads), len(uses), sum(use.mem_used_bytes or 0 for use in uses)) == (count, count, 100 * count)
-    assert all(use.shared for use in uses)
-
-
-def test_no_processes_are_no_workloads(proc: Procfs) -> None:
-    assert attribution(proc).attribute([]) == ((), ())
 
 
 def test_a_servers_front_end_belongs_to_the_work_on_the_gpus(proc: Procfs) -> None:

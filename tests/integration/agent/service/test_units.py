@@ -1,0 +1,68 @@
+"""The units as systemd reads and rates them, and the scripts that install writes."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from skuwise.__main__ import COMMANDS
+from skuwise.rules.base.command_registry import configure_command
+from skuwise.tests.support.prometheus_engines import needed
+
+ROOT = Path(__file__).parents[4]
+UNITS = ROOT / "systemd"
+# Tenths of systemd's exposure level, 0 to 100; docs/operations.md explains what is left.
+EXPOSURE = {
+    "systemd/skuwise-agent.service": 15,
+    "systemd/skuwise-environ.service": 11,
+    "systemd/skuwise-report.service": 11,
+    "systemd/skuwise-slurm.service": 12,
+    "systemd/skuwise-snapshot.service": 2,
+    "systemd/skuwise-watch.service": 11,
+    "deploy/fleet/skuwise-advise@.service": 11,
+    "deploy/fleet/skuwise-merge.service": 2,
+}
+
+
+@pytest.mark.parametrize("unit", EXPOSURE)
+def test_systemd_rates_the_unit_no_worse(unit: str) -> None:
+    needed("systemd-analyze")
+    command = ["systemd-analyze", "security", "--offline=yes", f"--threshold={EXPOSURE[unit]}", "--no-pager"]
+    done = subprocess.run([*command, str(ROOT / unit)], capture_output=True, text=True, check=False)
+    assert "Overall exposure level" in done.stdout, done.stderr
+    assert done.returncode == 0, done.stdout[-300:]
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
+def test_systemd_understands_every_line_of_the_units() -> None:
+    units = [str(path) for path in sorted((*UNITS.glob("*.service"), *UNITS.glob("*.timer")))]
+    done = subprocess.run(["systemd-analyze", "verify", *units], capture_output=True, text=True, check=False)
+    faults = [line for line in done.stderr.splitlines() if "skuwise" in line and "is not executable" not in line]
+    assert faults == []
+
+
+def directives(name: str) -> dict[str, list[str]]:
+    """The lines of a unit by key, in their order."""
+    found: dict[str, list[str]] = {}
+    for line in (UNITS / name).read_text().splitlines():
+        key, equals, value = line.partition("=")
+        if equals and not line.startswith("#"):
+            found.setdefault(key, []).append(value)
+    return found
+
+
+@pytest.mark.parametrize("unit", sorted(UNITS.glob("*.service")), ids=lambda path: path.stem)
+def test_every_unit_starts_a_command_that_there_is(unit: Path) -> None:
+    (command,) = directives(unit.name)["ExecStart"]
+    program, *words = shlex.split(command)
+    if program != "/usr/bin/skuwise":
+        assert words[:2] == ["-m", "skuwise.agent.inventory.processes.environ_helper"]
+        return
+    pytest.importorskip(COMMANDS[words[0]].module)
+    parser = argparse.ArgumentParser()
+    configure_command(parser, COMMANDS[words[0]])
+    assert callable(parser.parse_args(words[1:]).run)

@@ -1,0 +1,229 @@
+"""Who was given which GPU: Slurm's files and extern steps, and what becomes of them as workloads."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from skuwise.agent.inventory.slurm.job_files import JobFile, parse_devices, parse_job_file, read_job_files
+from skuwise.agent.model import Gpu
+from skuwise.tests.support.sysfs_trees import put
+from skuwise.tests.unit.agent.inventory.test_slurm_runs import SlurmNode
+
+STEPD = "system.slice/slurmstepd.scope"
+TRUSTED = frozenset({0, os.getuid()})
+# Minor numbers run the other way than NVML's indices, as they may. Gres indices are minors here.
+GPUS = tuple(Gpu(f"GPU-{i}", i, "H100", minor=7 - i) for i in range(8))
+
+
+class Node(SlurmNode):
+    """The same under cgroup v2."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root, GPUS)
+        self.cgroups = root / "cgroup"
+
+    def job(  # type: ignore[override]
+        self, name: str, *, extern: bool = True, batch: int | None = None, variables: Mapping[str, str] | None = None
+    ) -> None:
+        """A living job with a cgroup of v2, its extern step, and its batch script where `batch` is a PID.
+
+        As on a real 22.05 the extern step's process carries slurmd's environment alone, the batch script's the job's.
+        """
+        home = self.cgroups / STEPD / name
+        (home / "step_0/user").mkdir(parents=True, exist_ok=True)
+        if extern:
+            put(home / "step_extern/user/task_special/cgroup.procs", "9")
+            path = f"0::/{STEPD}/{name}/step_extern/user/task_special"
+            slurmds = {"SLURM_CONF": "/etc/slurm/slurm.conf", "SLURMD_NODENAME": "n1"}
+            self.proc.process(9, comm="sleep", argv=["sleep", "100000000"], cgroup=path, environ=slurmds, start=10)
+        if batch is not None:
+            put(home / "step_batch/user/task_0/cgroup.procs", f"{batch}")
+            path = f"0::/{STEPD}/{name}/step_batch/user/task_0"
+            self.proc.process(batch, comm="slurm_script", cgroup=path, environ=variables, start=10)
+
+    def process(self, pid: int, name: str, step: str = "step_0/user/task_0", **more: object) -> None:
+        path = f"0::/{STEPD}/{name}/{step}"
+        self.proc.process(pid, argv=["python", "train.py"], cgroup=path, **more)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+def test_a_job_that_runs_nothing_holds_what_it_was_given(node: Node) -> None:
+    node.prolog(42, "0-1,4", account="nlp", user="ada", partition="gpu")
+    (workload,), uses = node.see()
+    assert (workload.job_id, workload.name, workload.account, workload.user) == ("42", "job 42", "nlp", "ada")
+    assert workload.partition == "gpu"
+    assert [(u.gpu_uuid, u.basis, u.shared) for u in uses] == [
+        ("GPU-3", "allocation", False), ("GPU-6", "allocation", False), ("GPU-7", "allocation", False),
+    ]  # fmt: skip
+    assert node.reasons() == set()
+
+
+def test_processes_and_allocation_of_a_job_are_one_workload_with_two_bases(node: Node) -> None:
+    node.prolog(42, "7,6", start="1788000000")
+    node.process(700, "job_42")
+    (workload,), uses = node.see((0, 700))
+    assert [(u.gpu_uuid, u.basis) for u in uses] == [
+        ("GPU-0", "allocation"), ("GPU-0", "process"), ("GPU-1", "allocation"),
+    ]  # fmt: skip
+    assert {u.workload_id for u in uses} == {workload.workload_id}
+    assert not any(u.shared for u in uses)
+    assert workload.command == "python train.py"
+    (quiet,), _ = node.see()
+    assert quiet == workload
+
+
+BATCH = {
+    "SLURM_JOB_ID": "42", "SLURM_JOB_GPUS": "6,7", "SLURM_JOB_NAME": "llama", "SLURM_JOB_ACCOUNT": "nlp",
+    "SLURM_JOB_PARTITION": "gpu", "SLURM_JOB_QOS": "high", "SLURM_ARRAY_JOB_ID": "40", "SLURM_ARRAY_TASK_ID": "2",
+    "SLURM_RESTART_COUNT": "1", "HF_TOKEN": "hf_secret",
+}  # fmt: skip
+
+
+def test_the_batch_script_tells_where_its_environment_may_be_read(node: Node) -> None:
+    node.job("job_42", batch=50, variables=BATCH)
+    (workload,), uses = node.see()
+    assert (workload.job_id, workload.name, workload.account) == ("42", "llama", "nlp")
+    assert (workload.partition, workload.qos, workload.restarts) == ("gpu", "high", 1)
+    assert (workload.array_job_id, workload.array_task_id) == ("40", "2")
+    assert [(u.gpu_uuid, u.basis) for u in uses] == [("GPU-0", "allocation"), ("GPU-1", "allocation")]
+    assert node.reasons() == set()
+
+
+def test_a_login_in_the_extern_step_is_not_believed(node: Node) -> None:
+    node.job("job_42")
+    procs = node.cgroups / STEPD / "job_42/step_extern/user/task_special/cgroup.procs"
+    put(procs, "40\n50")
+    adopted = f"0::/{STEPD}/job_42/step_extern/user/task_special"
+    lie = {"SLURM_JOB_ID": "42", "SLURM_JOB_GPUS": "0-7"}
+    node.proc.process(40, comm="bash", argv=["bash"], cgroup=adopted, environ=lie, start=999)
+    _, uses = node.see()
+    assert uses == () and node.reasons() == {"allocation-unknown"}
+
+
+def test_a_job_does_not_lie_itself_onto_the_gpus_of_others(node: Node) -> None:
+    node.prolog(41, "6,7")
+    node.job("job_41")
+    node.job("job_42", batch=50, variables=BATCH)
+    workloads, uses = node.see()
+    assert {w.job_id for w in workloads} == {"41"}
+    assert not any(u.shared for u in uses) and node.reasons() == {"allocation-unknown"}
+
+
+def test_v1_cgroups_and_sluids(node: Node) -> None:
+    (node.cgroups / "freezer/slurm_n1/uid_1000/job_7/step_batch").mkdir(parents=True)
+    put(node.cgroups / "freezer/slurm_n1/uid_1000/job_7/step_batch/cgroup.procs", "69\n70")
+    node.proc.process(69, comm="slurmstepd", argv=["slurmstepd: [7.batch]"], start=4)
+    node.proc.process(70, comm="slurm_script", environ={"SLURM_JOB_ID": "7", "SLURM_JOB_GPUS": "7"}, start=5)
+    (workload,), (use,) = node.see()
+    assert (workload.job_id, use.gpu_uuid) == ("7", "GPU-0")
+
+
+def test_a_sluid_is_tied_to_its_job_by_the_prolog(node: Node) -> None:
+    node.prolog(42, "7", sluid="s8FXKTA79XAR00")
+    node.job("s8FXKTA79XAR00")
+    node.process(700, "s8FXKTA79XAR00", "step_batch")
+    (workload,), uses = node.see((0, 700))
+    assert workload.job_id == "42"
+    assert [u.basis for u in uses] == ["allocation", "process"]
+
+
+def test_without_a_scheduler_allocation_is_absent_with_its_reason(node: Node) -> None:
+    shutil.rmtree(node.root / "etc")
+    node.proc.process(700, argv=["python", "x.py"])
+    _, uses = node.see((0, 700))
+    assert {u.basis for u in uses} == {"process"}
+    (absence,) = node.attribution.absences
+    assert absence.reason == "allocation-unknown" and "No scheduler" in absence.detail
+
+
+GOOD = b"version=2\njob_id=42\ngpus=0,1\nstart=1788000000\nname=x\n"
+END = b"complete=1\n"
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        GOOD + b"extra=1\n", GOOD + b"gpus=3\n", GOOD.replace(b"=42", b"=43"),
+        GOOD.replace(b"version=2", b"version=1"), GOOD.replace(b"0,1", b"0-9999"), GOOD.replace(b"0,1", b"0,,1"),
+        GOOD.replace(b"0,1", b"-1"), GOOD.replace(b"1788000000", b"soon"), GOOD.replace(b"gpus=0,1\n", b""),
+        GOOD.replace(b"0,1", "٣".encode()), GOOD + b"name=" + b"x" * 5000 + b"\n", b"\xff\xfe=\n", GOOD + b"\n",
+        GOOD.replace(b"0,1", b",".join(b"0-255" for _ in range(9))),
+    ],
+)  # fmt: skip
+def test_a_file_that_the_prolog_did_not_write_is_refused(raw: bytes) -> None:
+    assert isinstance(parse_job_file(raw + END, "42"), str)
+
+
+def test_a_file_without_its_last_line_is_none(node: Node) -> None:
+    whole = GOOD + END
+    assert [parse_job_file(whole[:end], "42") for end in range(len(whole))] == [None] * len(whole)
+    node.prolog(42, "7")
+    file = node.folder / "42-0.job"
+    file.write_bytes(file.read_bytes()[:-3])
+    node.job("job_42")
+    assert node.see() == ((), ())
+    assert node.reasons() == {"allocation-unknown"}  # the job is there, and nothing says what it was given
+
+
+def test_a_good_file_and_lists_of_devices() -> None:
+    assert parse_job_file(GOOD + END, "42") == JobFile("42", ("0", "1"), start_seconds=1788000000, name="x")
+    assert parse_devices("0,2-4,2") == ("0", "2", "3", "4")
+    assert parse_devices("GPU-0f3c2c11-aaaa,MIG-11112222") == ("GPU-0f3c2c11-aaaa", "MIG-11112222")
+    assert parse_devices("4-2") is None
+
+
+def test_only_what_nobody_else_can_write_is_believed(node: Node, tmp_path: Path) -> None:
+    node.prolog(42, "0")
+    good = node.folder / "42-0.job"
+    (tmp_path / "elsewhere").write_bytes(GOOD + END)
+    (node.folder / "43-0.job").symlink_to(tmp_path / "elsewhere")
+    os.mkfifo(node.folder / "44-0.job")
+    (node.folder / "45-0.job").write_bytes(GOOD.replace(b"=42", b"=45") + END)
+    (node.folder / "45-0.job").chmod(0o666)
+    (node.folder / "notes.txt").write_text("x")
+    found = read_job_files(node.folder, TRUSTED)
+    assert [job.job_id for job in found.jobs] == ["42"]
+    assert {name for name, _ in found.refused} == {"43-0.job", "44-0.job", "45-0.job"}
+    assert read_job_files(node.folder, frozenset({65533})).missing is not None
+    node.see()
+    assert "allocation-refused" in node.reasons()
+    node.folder.chmod(0o777)
+    assert read_job_files(node.folder, TRUSTED).jobs == ()
+    good.unlink()
+
+
+def test_a_device_that_the_driver_does_not_name_is_said_and_not_guessed(node: Node) -> None:
+    node.prolog(42, "7,9")
+    _, uses = node.see()
+    assert uses == ()  # half an allocation would be a wrong one
+    (absence,) = node.attribution.absences
+    assert absence.reason == "allocation-unresolved" and "(42: 9)" in absence.detail
+
+
+def test_a_drained_node_says_so_and_why(node: Node) -> None:
+    put((node.root / "drained"), "bad\x1b[31m DIMM " + "x" * 900)
+    node.attribution.look_at_node()
+    (absence,) = [a for a in node.attribution.absences if a.reason == "drained"]
+    assert absence.detail.startswith("The node is out of service: bad[31m DIMM xxx") and len(absence.detail) < 300
+    (node.root / "drained").unlink()
+    node.see()
+    assert "drained" not in node.reasons()
+
+
+def test_a_marker_that_anybody_could_have_left_is_none(node: Node) -> None:
+    put((node.root / "drained"), "ha")
+    (node.root / "drained").chmod(0o666)
+    node.see()
+    assert "drained" not in node.reasons()
+    (node.root / "drained").unlink()
+    os.mkfifo(node.root / "drained")
+    node.see()
+    assert "drained" not in node.reasons()

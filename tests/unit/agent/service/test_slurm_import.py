@@ -1,0 +1,242 @@
+"""`skuwise slurm import` of files that a real sacct wrote, into a node's database while its agent writes, and into a
+file that `--jobs` takes."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from skuwise.__main__ import main
+from skuwise.agent.base.retention_limits import Limits
+from skuwise.agent.base.slurm_job import SlurmJob
+from skuwise.agent.inventory.identity.ids import workload_id
+from skuwise.agent.model import Gpu, Node, Tick, Workload
+from skuwise.agent.slurm_jobs.rest import ask_slurmrestd
+from skuwise.agent.slurm_jobs.settings import SlurmImportSettings, load_slurm_settings
+from skuwise.agent.slurm_jobs.table_file import read_job_table
+from skuwise.agent.store.reading.reader import open_reader
+from skuwise.agent.store.retention.retention import RetentionJob
+from skuwise.agent.store.writing.slurm_rows import write_jobs
+from skuwise.agent.store.writing.writer import Writer
+from skuwise.rules.base.errors import UsageError
+
+DATA = Path(__file__).parents[3] / "data" / "sacct"
+
+
+T0 = 1795373580.0  # half a minute before the first of the real jobs
+
+
+GPUS = [Gpu(f"GPU-{n}", n, "NVIDIA H100 80GB HBM3", mem_total_bytes=80 * 2**30) for n in range(2)]
+
+
+def database(path: Path, *, node: str = "gpunode.site", cluster: str = "", seconds: int = 120) -> Path:
+    """A node on which jobs 5, 7 and 9 of the real table held GPU 0, known by their numbers."""
+    with Writer.open(path) as writer:
+        one = writer.for_node(Node(node, cluster, machine_id="m", gpu_count=2), T0)
+        one.set_gpus(GPUS, T0)
+        for second in range(seconds):
+            values = {gpu.uuid: {"sm_active": 0.5, "power_watts": 300.0} for gpu in GPUS}
+            one.add_tick(Tick(T0 + second + 1, 1.0, values, {}, {}, {}))
+        for job, start, end in (("5", 21, 25), ("7", 33, 35), ("9", 33, 45)):
+            name = f"job {job}"
+            work = Workload(workload_id(cluster, "slurm", job), f"s-{job}", name, "slurm", job_id=job)
+            one.put_workload_use(work, "GPU-0", T0 + start, T0 + end, "allocation")
+    return path
+
+
+class Done(NamedTuple):
+    """How a command ended."""
+
+    returncode: int
+    stderr: bytes
+
+
+Skuwise = Callable[..., Done]
+
+
+@pytest.fixture
+def skuwise(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Skuwise:
+    """The command line, in this process."""
+    monkeypatch.setenv("TZ", "UTC")
+
+    def run(*arguments: str, environ: Mapping[str, str] | None = None) -> Done:
+        for name, value in (environ or {}).items():
+            monkeypatch.setenv(name, value)
+        status = main(arguments)
+        return Done(status, capsys.readouterr().err.encode())
+
+    return run
+
+
+def rows(path: Path) -> list[tuple[object, ...]]:
+    with open_reader(path) as reader:
+        return reader.fetch(
+            "SELECT job_id, started_at, ended_at, name, user, account, partition, qos, state, array_job_id, gpus"
+            " FROM slurm_jobs ORDER BY started_at, job_id"
+        )
+
+
+def test_a_table_names_the_jobs_of_a_node_and_a_second_import_changes_nothing(skuwise: Skuwise, tmp_path: Path) -> None:
+    path = database(tmp_path / "n.db")
+    done = skuwise("slurm", "import", str(DATA / "requeued.txt"), "--db", str(path))
+    assert done.returncode == 0, done.stderr
+    assert b"10 new jobs, 0 changed" in done.stderr
+    assert b"1 record of the job table cannot be read" in done.stderr
+    kept = rows(path)
+    assert len(kept) == 10
+    assert (
+        "10",
+        1795373613.0,
+        1795373695.0,
+        "timeout",
+        "alice",
+        "vision",
+        "main",
+        "normal",
+        "TIMEOUT",
+        None,
+        1,
+    ) in kept
+    again = skuwise("slurm", "import", str(DATA / "requeued.txt"), "--db", str(path))
+    assert b"0 new jobs, 0 changed" in again.stderr
+    assert rows(path) == kept
+    more = skuwise("slurm", "import", str(DATA / "jobs.json"), "--db", str(path))
+    assert b"1 new jobs, 0 changed" in more.stderr, more.stderr  # the job that text cannot tell
+    assert len(rows(path)) == 11
+
+
+def test_jobs_of_other_nodes_and_clusters_are_not_taken_and_it_is_said(skuwise: Skuwise, tmp_path: Path) -> None:
+    table = str(DATA / "requeued.txt")
+    elsewhere = skuwise("slurm", "import", table, "--db", str(database(tmp_path / "a.db", node="other")))
+    assert elsewhere.returncode == 3
+    assert b"10 jobs ran on other nodes" in elsewhere.stderr
+    other = str(database(tmp_path / "b.db", cluster="eu"))
+    refused = skuwise("slurm", "import", table, "--db", other)
+    assert refused.returncode == 3
+    assert b"another cluster ('lab')" in refused.stderr
+    assert rows(Path(other)) == []
+    named = skuwise("slurm", "import", table, "--db", other, "--cluster", "lab")
+    assert named.returncode == 0, named.stderr
+    assert len(rows(Path(other))) == 10
+
+
+def test_without_node_names_only_jobs_that_were_observed_are_taken(skuwise: Skuwise, tmp_path: Path) -> None:
+    path = database(tmp_path / "n.db")
+    done = skuwise("slurm", "import", str(DATA / "epoch.txt"), "--db", str(path))
+    assert done.returncode == 0, done.stderr
+    assert [(row[0], row[3]) for row in rows(path)] == [
+        ("5", "interactive-run"), ("7", "failing"), ("9", "requeued"), ("9", "requeued"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("content", "status"),
+    [(b"", 3), (b"<html>", 2), (b"JobID|Start\n", 0), (b"JobID|Start\n22|17900000", 3), (b"\x00\xff" * 500, 2)],
+)
+def test_a_bad_file_ends_with_a_sentence_and_its_status(
+    skuwise: Skuwise, tmp_path: Path, content: bytes, status: int
+) -> None:
+    path = database(tmp_path / "n.db")
+    (tmp_path / "jobs").write_bytes(content)
+    done = skuwise("slurm", "import", str(tmp_path / "jobs"), "--db", str(path))
+    assert done.returncode == status, done.stderr
+    assert b"Traceback" not in done.stderr
+    assert rows(path) == []
+
+
+def test_what_is_no_database_of_ours_is_left_alone(skuwise: Skuwise, tmp_path: Path) -> None:
+    foreign = tmp_path / "f.db"
+    with closing(sqlite3.connect(foreign)) as connection:
+        connection.execute("CREATE TABLE t (a)")
+    before = foreign.read_bytes()
+    for path in (foreign, tmp_path / "missing.db", tmp_path):
+        done = skuwise("slurm", "import", str(DATA / "epoch.txt"), "--db", str(path))
+        assert done.returncode == 1, done.stderr
+        assert b"Traceback" not in done.stderr
+    assert foreign.read_bytes() == before
+    assert not (tmp_path / "missing.db").exists()
+
+
+def test_an_import_beside_a_writing_agent_loses_no_tick_and_no_job(tmp_path: Path) -> None:
+    path = database(tmp_path / "n.db", seconds=1)
+    jobs = [SlurmJob(str(n), T0 + n, T0 + n + 5, name=f"job-{n}", node_list="gpunode") for n in range(3000)]
+    told: list[tuple[int, int]] = []
+    importer = threading.Thread(target=lambda: told.append(write_jobs(path, jobs, T0)))
+    with Writer.open(path) as writer:
+        one = writer.for_node(Node("gpunode.site", "", machine_id="m", gpu_count=2), T0)
+        one.set_gpus(GPUS, T0)
+        importer.start()
+        for second in range(200):
+            one.add_tick(Tick(T0 + 200 + second, 1.0, {"GPU-0": {"sm_active": 0.5}}, {}, {}, {}))
+        importer.join()
+    assert told == [(3000, 0)]
+    with open_reader(path) as reader:
+        assert reader.fetch("SELECT count(*) FROM gpu_samples WHERE ts >= ?", (T0 + 200,)) == [(200,)]
+
+
+def test_retention_lets_go_of_jobs_with_the_hours(tmp_path: Path) -> None:
+    path = database(tmp_path / "n.db", seconds=1)
+    write_jobs(path, [SlurmJob("1", T0 - 90 * 86400, T0 - 89 * 86400), SlurmJob("2", T0 - 86400, T0)], T0)
+    RetentionJob(path, Limits(hours_seconds=30 * 86400.0), sleep=lambda _: None).run(T0 + 120)
+    assert [row[0] for row in rows(path)] == ["2"]
+
+
+def test_a_file_for_jobs_grows_with_each_import_and_forgets_what_is_old(skuwise: Skuwise, tmp_path: Path) -> None:
+    table = tmp_path / "jobs.txt"
+    done = skuwise("slurm", "import", str(DATA / "requeued.txt"), "--output", str(table))
+    assert done.returncode == 0, done.stderr
+    assert len(read_job_table(table).jobs) == 10
+    again = skuwise("slurm", "import", str(DATA / "jobs.json"), "--output", str(table))
+    assert b"1 new jobs, 11 in" in again.stderr
+    assert (table.stat().st_mode & 0o777) == 0o640
+    now = int(time.time())
+    ages = b"".join(b"%d|%d|%d\n" % (n, now - n * 86400, now - n * 86400 + 60) for n in (1, 3, 30))
+    aged = tmp_path / "aged.txt"
+    (tmp_path / "ages").write_bytes(b"JobID|Start|End\n" + ages)
+    skuwise("slurm", "import", str(tmp_path / "ages"), "--output", str(aged), environ={"SKUWISE_SLURM_KEEP": "7d"})
+    assert sorted(job.job_id for job in read_job_table(aged).jobs.values()) == ["1", "3"]
+
+
+@pytest.mark.parametrize(
+    "address", ["http://slurm.example:6820", "ftp://127.0.0.1", "https://u:p@h", "x", "http://[::1", "unix"]
+)
+def test_a_token_crosses_no_network_in_the_clear(address: str) -> None:
+    with pytest.raises(UsageError):
+        ask_slurmrestd(SlurmImportSettings(slurmrestd=address), 0.0)
+
+
+def test_settings_are_checked(tmp_path: Path) -> None:
+    home = tmp_path / "config"
+    (home / "skuwise").mkdir(parents=True)
+    file = home / "skuwise" / "skuwise.toml"
+    file.write_text('[slurm]\njobs = "/j"\ntime_zone = "Europe/Berlin"\nscheduled = true\nevery = "5m"\n')
+    found = load_slurm_settings({}, system_file=tmp_path / "none", config_home=home)
+    assert (found.jobs, str(found.time_zone), found.scheduled, found.every_seconds) == (
+        Path("/j"),
+        "Europe/Berlin",
+        True,
+        300,
+    )
+    for bad in ('time_zone = "Mars/Crater"', 'time_zone = "../../etc/passwd"', "every = 1", "jobs = 3", 'job = "x"',
+                'slurmrestd_version = "v9/../x"'):  # fmt: skip
+        file.write_text(f"[slurm]\n{bad}\n")
+        with pytest.raises(UsageError):
+            load_slurm_settings({}, system_file=tmp_path / "none", config_home=home)
+
+
+def test_no_error_tells_a_secret_and_no_token_is_everybodys(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as told:
+        ask_slurmrestd(SlurmImportSettings(slurmrestd="https://ann:s3cret@slurm.example"), 0.0)
+    assert "s3cret" not in str(told.value)
+    token = tmp_path / "token"
+    token.write_text("s3cret")
+    token.chmod(0o644)
+    with pytest.raises(UsageError, match="everybody") as told:
+        ask_slurmrestd(SlurmImportSettings(slurmrestd="http://127.0.0.1:1", slurmrestd_token_file=token), 0.0)
+    assert "s3cret" not in str(told.value)
