@@ -20,7 +20,7 @@ import termios
 import time
 from pathlib import Path
 
-from skuwise.advisor.simulate.simulator import simulate
+from skuwise.benchmarks.generators.first import simulate
 
 UNTIL = 1_794_787_200.0  # 2026-11-16T00:00:00Z
 PATIENCE_SECONDS = 120.0
