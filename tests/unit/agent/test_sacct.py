@@ -122,13 +122,6 @@ def test_one_line_of_a_run_counts_once_and_its_end_stays_known() -> None:
     ]  # fmt: skip
 
 
-def test_a_file_that_was_cut_loses_its_last_line_whatever_is_left_of_it() -> None:
-    whole = "".join(f"{one}\n" for one in (HEAD, line(1), line(2), line(3))).encode()
-    for cut in range(len(whole) - len(line(3)), len(whole)):
-        found = read_sacct(io.BytesIO(whole[:cut]), zone=UTC)
-        assert sorted(by_id(found)) == ["1", "2"]
-
-
 @pytest.mark.parametrize("name", ["a|b", "a|b|c|d|e|f|g|h", "a\n|b", "a|\n\n|"])
 def test_a_name_with_delimiters_or_line_breaks_loses_that_job_alone(name: str) -> None:
     found = read(line(21), line(22, name=name), line(23), line(24))
@@ -148,13 +141,6 @@ def test_no_name_makes_up_a_job_where_it_goes_on_behind_it() -> None:
             found = read(line(1, start=T - 100), line(22, name=name), *(line(n) for n in range(30, 60)))
             assert not {job.user for job in found.jobs.values()} & {"eve"}, name
             assert {str(n) for n in range(34, 60)} <= by_id(found).keys()
-
-
-@pytest.mark.parametrize("ending", ["\n", "\r\n"])
-@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
-def test_windows_line_ends_and_a_byte_order_mark_are_read(ending: str, mark: bytes) -> None:
-    text = mark + "".join(f"{one}{ending}" for one in (HEAD, line(1), line(2))).encode()
-    assert sorted(by_id(read_sacct(io.BytesIO(text), zone=UTC))) == ["1", "2"]
 
 
 def test_names_are_one_printable_line_and_bounded() -> None:
