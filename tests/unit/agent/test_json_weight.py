@@ -66,9 +66,3 @@ def test_a_list_in_pieces_is_the_list(jobs: list[object], beside: dict[str, obje
 def test_what_is_no_such_document_is_refused(text: bytes) -> None:
     with pytest.raises(ValueError):
         list(list_entries(text, "jobs"))
-
-
-@pytest.mark.parametrize("text", [b"{}", b'{"jobs":{}}', b'{"job":[]}', b'\xef\xbb\xbf{"jobs":null}'])
-def test_a_document_without_the_list_is_told_from_none(text: bytes) -> None:
-    with pytest.raises(KeyError):
-        list(list_entries(text, "jobs"))

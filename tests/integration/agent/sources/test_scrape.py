@@ -117,20 +117,3 @@ def test_the_reader_reads_in_its_own_thread_and_never_twice_within_ten_seconds()
     assert page.series[0].value == 1.0
     assert page.pids == frozenset({split_url(one)[1]})
     assert asked == ["/metrics"]
-
-
-def test_a_page_that_cannot_be_read_keeps_its_reason_and_the_others_go_on() -> None:
-    def broken(port: int) -> frozenset[int]:
-        raise ValueError("nobody foresaw this")
-
-    with serving("<html>\n") as (bad, _), serving("up 2\n") as (good, _), serving("up 3\n") as (odd, _):
-        reader = PageReader()
-        reader.start((Target(bad, {"up"}), Target(odd, {"up"}, locate=broken), Target(good, {"up"})))
-        assert reader.wait((bad, good, odd), 60)
-        reader.close()
-        pages = [reader.latest(url) for url in (bad, odd, good)]
-    assert [page.fault.reason if page and page.fault else None for page in pages] == [
-        "page-malformed",
-        "source-failed",
-        None,
-    ]

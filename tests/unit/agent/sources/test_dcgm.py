@@ -162,17 +162,6 @@ def test_profiling_that_stopped_while_kernels_run_is_a_fault_not_idleness() -> N
     assert source.read(at(31)).gpus[GPU]["sm_active"] == 0.0
 
 
-@pytest.mark.parametrize("labels", [OLD_DCGM, NEW_DCGM])
-def test_a_page_of_another_node_is_said_to_be_one(labels: str) -> None:
-    source, _ = source_on(dcgm_page(RATIOS, OTHER, labels.replace("gpu-017", "\x1b[31mgpu-099")))
-    reading = source.read(at(1))
-    assert reading.gpus == {}
-    absence = next(a for a in reading.absences if a.metric == "sm_active")
-    assert absence.reason == "gpu-not-on-page"
-    assert "gpu-099" in absence.detail
-    assert "\x1b" not in absence.detail
-
-
 def test_an_exporter_that_cannot_be_reached_is_one_line_with_a_remedy() -> None:
     pages = PagesAtHand()
     source = DcgmSource(lambda: (UnreadGpu(GPU, GPU),), pages, URL)

@@ -75,23 +75,6 @@ def test_counters_that_go_back_and_long_gaps(trees: tuple[Procfs, Sysfs, HostSou
     assert set(reasons(source.read(at(100))).values()) == {"long-gap"}
 
 
-def test_no_time_between_two_readings(trees: tuple[Procfs, Sysfs, HostSource]) -> None:
-    source = trees[2]
-    source.read(at(0))
-    reading = source.read(at(0.001))
-    assert reasons(reading) == {"cpu_util": "no-time-passed", "io_wait": "no-time-passed"}
-
-
-def test_a_disk_that_appears_leaves_the_sum_unknown_once(trees: tuple[Procfs, Sysfs, HostSource]) -> None:
-    proc, sys, source = trees
-    source.read(at(0))
-    sys.disk("sdb")
-    proc.disks({"nvme0n1": (2, 0), "sda": (0, 0), "sdb": (10**9, 10**9)})
-    assert reasons(source.read(at(1)))["disk_read_bytes_per_second"] == "first-reading"
-    proc.disks({"nvme0n1": (2, 0), "sda": (0, 0), "sdb": (10**9 + 2, 10**9)})
-    assert source.read(at(2)).host["disk_read_bytes_per_second"] == 1024
-
-
 def test_nothing_readable_is_all_absent_with_a_remedy(tmp_path: Path) -> None:
     source = HostSource(tmp_path / "none", tmp_path / "none", 10)
     lines = source.probe().capabilities

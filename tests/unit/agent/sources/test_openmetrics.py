@@ -54,16 +54,6 @@ def test_a_histogram_is_cumulative_and_ends_at_infinity() -> None:
     ]
 
 
-def test_info_is_a_gauge_where_the_format_knows_no_info() -> None:
-    info = MetricFamily("skuwise_gpu", "info", "", "A GPU.")
-    page = MetricsText(PLAIN)
-    page.add(info, [('a="b"', 1)])
-    assert "# TYPE skuwise_gpu_info gauge" in page.text()
-    page = MetricsText(OPENMETRICS)
-    page.add(info, [('a="b"', 1)])
-    assert "# TYPE skuwise_gpu info" in page.text() and 'skuwise_gpu_info{a="b"} 1' in page.text()
-
-
 @pytest.mark.parametrize("value", ['a"b', "a\\b", "a\nb", '\\"\n\\n', "x" * 5000, "ä€😀", 'a"} 1\nevil_metric 1'])
 def test_a_hostile_label_stays_one_value(value: str) -> None:
     text = label_text({"name": value})
@@ -78,12 +68,6 @@ def test_a_hostile_label_stays_one_value(value: str) -> None:
 )
 def test_numbers(value: float, text: str) -> None:
     assert format_number(value) == text
-
-
-@pytest.mark.parametrize(("name", "unit"), [("a-b", ""), ("9a", ""), ("a_bytes", "seconds"), ("", ""), ("a\n", "")])
-def test_a_name_that_no_server_takes_is_refused(name: str, unit: str) -> None:
-    with pytest.raises(ValueError, match=r"name|unit"):
-        MetricFamily(name, "gauge", unit, "")
 
 
 @pytest.mark.parametrize(

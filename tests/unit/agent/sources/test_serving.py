@@ -61,26 +61,10 @@ def test_each_engine_is_known_by_its_page(engine: str, page: str, values: dict[s
     assert sample.pids == frozenset({42})
 
 
-def test_data_parallel_engines_add_up_and_their_cache_is_averaged() -> None:
-    def page(step: int) -> str:
-        one = counted(VLLM, step)
-        return one + one.replace('engine="0"', 'engine="1"').replace("0.4565217391304348", "0.1")
-
-    (sample,) = samples(page(0), page(1))
-    assert sample.values["requests_running"] == 14.0
-    assert sample.values["generation_tokens_per_second"] == 100.0
-    assert sample.values["kv_cache_usage"] == pytest.approx((0.4565217391304348 + 0.1) / 2)
-    assert sample.values["time_to_first_token_seconds"] == pytest.approx(0.3)
-
-
 def test_a_restarted_server_gives_no_rate_over_its_restart() -> None:
     restarted, after = samples(counted(VLLM, 5), counted(VLLM, 0), counted(VLLM, 1))
     assert set(restarted.values) == {"kv_cache_usage", "requests_running", "requests_waiting"}
     assert after.values["prompt_tokens_per_second"] == 100.0
-
-
-def test_pages_far_apart_give_nothing() -> None:
-    assert samples(counted(VLLM, 0), counted(VLLM, 1), every=600) == []
 
 
 @pytest.mark.parametrize("odd", ["NaN", "-3", "45.6", "+Inf"])

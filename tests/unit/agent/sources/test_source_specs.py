@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from skuwise.agent.config import AgentConfig
 from skuwise.agent.model import Instant
 from skuwise.agent.sources.base import METRIC_NAMES, SourceContext, SourceSpec
@@ -26,16 +25,6 @@ def test_every_source_has_a_name_of_its_own_and_bears_it() -> None:
         source.close()
     for backend in GPU_BACKENDS:
         assert tuple(source.name for source in backend.connect(config).sources) == backend.sources
-
-
-@pytest.mark.parametrize("left_out", sorted(SPEC))
-def test_a_source_without_one_of_its_parts_is_none(left_out: str) -> None:
-    assert SourceSpec(**SPEC).name == "toy"
-    with pytest.raises((TypeError, ValueError)):
-        SourceSpec(**{name: part for name, part in SPEC.items() if name != left_out})
-    if left_out != "build":
-        with pytest.raises(ValueError, match="leaves out"):
-            SourceSpec(**{**SPEC, left_out: ""})
 
 
 def test_what_cannot_be_built_says_what_it_needs_and_reads_nothing() -> None:

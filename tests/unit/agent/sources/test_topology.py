@@ -52,12 +52,6 @@ def test_the_root_complex_alone_does_not_count_beside_a_nearer_nic() -> None:
     assert [placed[d].role for d in ("near", "storage", "x")] == ["compute", "unknown", "unknown"]
 
 
-def test_one_root_complex_for_all_tells_nothing() -> None:
-    gpus = {"g0": ("pci0000:00", "0000:00:05.0"), "g1": ("pci0000:00", "0000:00:06.0")}
-    placed = place_nics([nic("n", "pci0000:00", "0000:00:07.0", layer="Ethernet")], gpus, 2, {})["n"]
-    assert (placed.role, placed.gpu_pci_bus_ids) == ("unknown", ())
-
-
 def test_as_many_infiniband_nics_as_gpus_are_compute_where_the_tree_is_flat() -> None:
     gpus = {f"g{i}": (f"pci000{i}:00", f"g{i}") for i in range(2)}
     nics = [nic(f"n{i}", f"pci010{i}:00", f"n{i}") for i in range(2)]

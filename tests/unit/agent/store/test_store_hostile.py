@@ -123,11 +123,3 @@ def test_tables_that_are_not_ours_are_not_read(path: Path, script: str, said: st
     change(path, "PRAGMA legacy_alter_table = ON;" + script)
     with pytest.raises(StoreError, match=said):
         open_reader(path)
-
-
-@pytest.mark.parametrize("suffix", ["-wal", "-shm", "-journal"])
-def test_a_pipe_beside_a_database_holds_nobody_up(path: Path, suffix: str) -> None:
-    fill(path)
-    os.mkfifo(f"{path}{suffix}")
-    with pytest.raises(StoreError, match=f"node.db{suffix} beside it is no ordinary file"):
-        open_reader(path)

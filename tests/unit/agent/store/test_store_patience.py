@@ -12,7 +12,6 @@ from skuwise.agent.model import Absence, Gpu, Node, Tick, Workload, WorkloadUse
 from skuwise.agent.store.file.disk_errors import PassingError, opening_error
 from skuwise.agent.store.writing.deferred_writer import PatientWriter
 from skuwise.agent.store.writing.writer import Writer
-from skuwise.rules.base.errors import StoreError
 from skuwise.tests.support.stored_rows import rows
 
 T0 = 1_800_000_000.0
@@ -123,12 +122,3 @@ def test_what_passes_is_told_from_wrong_usage(
     told = opening_error(tmp_path / "node.db", error)
     assert (told.reason if isinstance(told, PassingError) else None) == reason
     assert told.remedy
-
-
-def test_a_folder_that_is_not_there_is_not_waited_for(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="No such file") as raised:
-        PatientWriter(lambda: Writer.open(tmp_path / "none" / "node.db"))
-    assert not isinstance(raised.value, PassingError)
-    cannot = _sqlite(sqlite3.SQLITE_CANTOPEN)
-    assert not isinstance(opening_error(tmp_path / "none" / "node.db", cannot), PassingError)
-    assert isinstance(opening_error(tmp_path / "node.db", cannot), PassingError)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import sqlite3
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -169,19 +168,6 @@ def test_small_tables_have_limits_of_their_own(path: Path) -> None:
     assert rows(path, "SELECT count(*) FROM workloads") == [(0,)]
     assert rows(path, "SELECT power_limit_watts FROM gpus") == [(1.0,)]
     assert rows(path, "SELECT reason FROM absences") == [("gpu-lost",)]
-    writer.close()
-
-
-def test_a_rollup_whose_samples_are_gone_is_not_replaced_by_less(path: Path) -> None:
-    writer, node = begin(path)
-    node.put_ticks(tick(T0 + 10 * i, 0.5, 10.0) for i in range(1, 721))
-    RollupJob(path).run(T0 + 7300)
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("DELETE FROM tick WHERE ts <= ?", (T0 + 3600,))
-        connection.commit()
-    node.put_ticks([tick(T0 + 1800.5, 1.0, 10.0)])
-    RollupJob(path).run(T0 + 7400)
-    assert rows(path, "SELECT sm_active_n, sm_active_max FROM gpu_hours ORDER BY ts LIMIT 1") == [(360, 0.5)]
     writer.close()
 
 

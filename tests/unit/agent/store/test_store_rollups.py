@@ -154,16 +154,6 @@ def test_a_minute_waits_for_its_end_and_for_a_later_tick(path: Path) -> None:
     assert [tuple(row) for row in rows] == [(HOUR + 60, 60, 60.0), (HOUR + 120, 10, 10.0)]
 
 
-def test_a_sample_over_the_border_belongs_to_the_minute_of_its_end(path: Path) -> None:
-    writer, node = begin(path)
-    values = {GPU.uuid: {"power_watts": 100.0}}
-    node.put_ticks([Tick(HOUR + 60.0, 1.0, values), Tick(HOUR + 60.5, 1.0, values), Tick(HOUR + 121.0, 60.5, values)])
-    RollupJob(path).run(HOUR + 5000)
-    writer.close()
-    rows = table(path, "SELECT ts, power_watts_n, observed_seconds FROM gpu_minutes ORDER BY ts")
-    assert [tuple(row) for row in rows] == [(HOUR + 60, 1, 1.0), (HOUR + 120, 1, 1.0), (HOUR + 180, 1, 60.5)]
-
-
 def test_the_mean_is_weighted_by_time_but_energy_adds_up(path: Path) -> None:
     writer, node = begin(path)
     node.put_ticks(

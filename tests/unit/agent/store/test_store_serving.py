@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -48,28 +47,6 @@ def test_a_sample_comes_back_in_base_units(tmp_path: Path) -> None:
     assert first == pytest.approx(expected)
     assert second[3] is None
     assert second[6:] == (None, 3.0, None, None, None, None, None, None)
-
-
-def test_the_advisor_reads_how_full_each_cache_was(tmp_path: Path) -> None:
-    path = tmp_path / "node.db"
-    with Writer.open(path, now=lambda: T0 + 120) as writer:
-        node = writer.for_node(Node("n1"), T0)
-        node.set_workloads((WORK,), (), T0)
-        for n, used in enumerate((0.456, 0.458, 0.97)):
-            values = {"kv_cache_usage": used, "preemptions_per_second": 0.5, "generation_tokens_per_second": 100.0}
-            node.add_serving(sample(T0 + 10 * (n + 1), "w-1", **values))
-        node.add_serving(sample(T0 + 40))  # of no workload: it tells nothing of one
-    with open_reader(path) as reader:
-        rows = reader.fetch(queries.SERVING.sql, {"start": T0, "end": T0 + 60})
-    told = to_table(rows, queries.SERVING).sort_values("kv_percent")
-    assert told["workload_id"].tolist() == ["w-1", "w-1"]
-    assert told["kv_percent"].tolist() == [45.0, 97.0]
-    assert told["samples"].tolist() == [2.0, 1.0]
-    assert told["preemptions"].tolist() == pytest.approx([10.02, 5.01])
-    assert told["generated_tokens"].tolist() == pytest.approx([2004.0, 1002.0])
-    assert tokens_of(told, "w-1") == pytest.approx(3006.0)
-    assert tokens_of(told, "w-2") is None
-    assert tokens_of(told.assign(generated_tokens=math.nan), "w-1") is None
 
 
 FAST, SLOW = (0.0,) * 7 + (80.0, 20.0) + (0.0,) * 22, (0.0,) * 30 + (3.0,)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import sin, tau
 
 import pytest
-from skuwise.agent.statistics.rollup_stats import GpuLimits, Samples, paced, roll_gpu
+from skuwise.agent.statistics.rollup_stats import GpuLimits, Samples, roll_gpu
 
 HOUR = 3600
 ENDS = [float(second) for second in range(1, HOUR + 1)]
@@ -64,9 +64,3 @@ def test_means_over_half_a_minute_tell_nothing_of_seconds() -> None:
         nvlink_rx_bytes_per_second=power,
     )
     assert whole["sm_active_cv"] is not None and whole["tensor_nvlink_correlation"] == pytest.approx(1.0)
-
-
-def test_a_measure_on_most_samples_stays_as_it_is() -> None:
-    values: list[float | None] = [0.5 if second % 3 else None for second in range(60)]
-    samples = Samples(ENDS[:60], [1.0] * 60, {"sm_active": values})
-    assert paced(values, samples) == (values, samples.ends, samples.seconds, True)
