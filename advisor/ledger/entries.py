@@ -41,7 +41,7 @@ class Proposal:
     """What was recommended, as it was last proposed. `about`: the workload's name, or the node's.
 
     `saving_usd_per_month`: the median, None where none is claimed. `source`: where the telemetry lay. `ground`: what
-    the prediction rested on, as it stood when it was accepted; None: always blocked, or an older skuwise noted it.
+    the prediction rested on, as it stood when it was accepted; None: it was always blocked.
     """
 
     id: str

@@ -101,7 +101,7 @@ def entry_text(entry: LedgerEntry, now: float, width: int) -> str:
         saving = (
             f"{words.usd(p.saving_usd_per_month)}/month" if p.saving_usd_per_month is not None else "no cash saving"
         )
-        lines.append(("predicted", f"{saving}; {'it is blocked' if p.blocked else 'nothing to measure it against'}"))
+        lines.append(("predicted", f"{saving}; it is blocked"))
     lines += [("measured", line) for line in _measured_lines(told)] if told else [("measured", "not done yet")]
     lines += [("history", event_words(e)) for e in entry.events]
     return "\n".join(_labelled(label, text, width) for label, text in _once(lines)) + "\n"

@@ -22,7 +22,7 @@ from ...agent.model import Instant
 from ...agent.store.reading.bounds import Bounds, bounds_of, disk_bytes
 from ...rules.base.errors import SkuwiseError, StoreError, UsageError
 from ..ledger.file.files import begin_file, check_place, locked
-from ..ledger.file.paths import default_ledger_path
+from ..ledger.file.paths import default_ledgers
 from ..ledger.guard import UNREADABLE, Guarded, check_pages, guarded, reason
 from .addresses import bare_address
 from .parcel import Channel, Parcel, Reply
@@ -68,7 +68,7 @@ class DamagedParcelError(SkuwiseError):
 
 def default_outbox(environ: Mapping[str, str]) -> Path:
     """``outbox.db`` beside the ledger's usual place. Raises UsageError where there is none."""
-    ledger = default_ledger_path(environ)
+    ledger = default_ledgers(environ)
     if ledger is None:
         raise UsageError("There is no home folder for an outbox.", "Set report.outbox.")
     return ledger.with_name("outbox.db")

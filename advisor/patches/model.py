@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Literal
 
 Target = Literal["kubernetes", "kueue", "slurm"]
-TARGETS: tuple[Target, ...] = get_args(Target)
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,7 +99,7 @@ class ReportJob:
         if own.path is None or not report.told:
             return
         try:
-            own.written(now).note_mailed(_key(report.team.name), report.told, now, week_end=self.week.end)
+            own.written().note_mailed(_key(report.team.name), report.told, now, week_end=self.week.end)
         except StoreError as error:
             self.say(f"not noted in the ledger: {error}")
 

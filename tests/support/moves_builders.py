@@ -14,6 +14,7 @@ from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.column_rows import rows_of
 from skuwise.advisor.core.frame import Window
 from skuwise.advisor.core.verdict_types import BottleneckVerdict, Coverage, KindVerdict, Owner, WorkloadVerdict
+from skuwise.advisor.moves.base.prediction import Use
 from skuwise.advisor.pipeline import AdviseOptions, advise_on
 from skuwise.advisor.verdicts.types import BareGpu, FabricFacts, NodeFacts, NodePower, TokenEnergy, Verdicts
 from skuwise.advisor.verdicts.workloads.inventory import MEASURED, GpuCoverage, Inventory, NodeInventory
@@ -177,3 +178,10 @@ def drawing(given: Verdicts, watts: float = 300.0, tokens_a_joule: float | None 
         for n in given.nodes
     }
     return replace(given, energy=table, tokens=tokens, power=power)
+
+
+def use_of(*, u_c: float, u_m: float, g: float, u_n: float = 0.0, u_i: float = 0.0, u_p: float = 0.0) -> Use:
+    """One row of constant use."""
+    one = [np.array([x], dtype=float) for x in (u_c, u_m, u_n, u_i, u_p, g, 3600.0)]
+    no = np.array([False])
+    return Use(*one, exposed_nvlink=no, exposed_network=no)

@@ -176,7 +176,7 @@ class SourceLoader:
             raise UsageError("No ledger to keep decisions in.", "Start without --no-ledger, or set --ledger.")
         now = self._clock()
         event = decision_event(act, now, None, until, why)
-        ledger = beside.written(now)
+        ledger = beside.written()
         ledger.propose(proposals(advice), now, fleet=advice.fleet)
         ledger.add(id_, event)
         return decision_from((event,), now, now)

@@ -65,7 +65,7 @@ class PredictionSnapshot:
     """What a prediction rested on, kept so that the move can be recognised in later telemetry and measured.
 
     `series_id`: None for a move of nodes; `serving`: whether people or requests wait for it. `nodes`: held by it then.
-    `address`: how its scheduler knows it; None: a move of nodes, or an older skuwise noted it.
+    `address`: how its scheduler knows it; None: a move of nodes.
     `usd_per_hour`: node SKU -> the node's price then, so that both sides are reckoned in the same prices; `prices`:
     these in words. `seen_until`: end of the telemetry it rests on (Unix seconds); `fleet`: nodes it showed.
     """

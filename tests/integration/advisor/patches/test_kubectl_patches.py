@@ -16,7 +16,6 @@ from skuwise.tests.support.patch_cases import (
     Sample,
     accepted,
     patch_of,
-    sized,
 )
 
 pytestmark = pytest.mark.slow
@@ -131,32 +130,6 @@ def test_nodes_are_cordoned_and_returned(action: str, given, tmp_path: Path) -> 
             assert undone == plain(node, tmp_path, "strategic")
         else:
             assert "unschedulable" not in undone["spec"]
-
-
-def test_patches_without_a_manifest_take_back_what_they_add(tmp_path: Path) -> None:
-    manifest = sized(SAMPLES[0].text, 2, 8).replace(
-        "      nodeSelector:\n        node.kubernetes.io/instance-type: Standard_ND96isr_H100_v5\n", ""
-    )
-    for action, asked in (
-        ("move-sku", {}), ("swap-placement", {}), ("reduce-gpus", {"replicas": 2}), ("release", {"replicas": 2}),
-        ("rest-clocks", {"container": "server"}),
-    ):  # fmt: skip
-        (part,) = patch_of(action, "kubernetes", **asked).parts
-        assert part.apply == (
-            "kubectl patch deployment.apps chat -n llm --type strategic --patch-file patch-deployment-chat.yaml",
-        )
-        after = patched(tmp_path, manifest, part.patch.text, "strategic")
-        assert value(after) != plain(manifest, tmp_path)
-        undone = value(patched(tmp_path, after, part.undo.text, "strategic"))
-        if undone["spec"]["template"]["spec"].get("nodeSelector") == {}:
-            del undone["spec"]["template"]["spec"]["nodeSelector"]
-        assert undone == plain(manifest, tmp_path), action
-    limits = {"nvidia.com/gpu": 1}
-    (part,) = patch_of("mig-slice", "kubernetes", container="server").parts
-    sliced = value(patched(tmp_path, manifest, part.patch.text, "strategic"))
-    assert gpu_container(sliced)["resources"]["limits"] == {"memory": "64Gi", "nvidia.com/mig-1g.10gb": 1}
-    back = value(patched(tmp_path, yaml.safe_dump(sliced), part.undo.text, "strategic"))
-    assert gpu_container(back)["resources"]["limits"] == {"memory": "64Gi", **limits}
 
 
 @pytest.mark.parametrize("action", ["move-sku", "reduce-gpus", "mig-slice", "release", "consolidate"])

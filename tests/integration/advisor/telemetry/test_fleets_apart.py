@@ -4,11 +4,8 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -16,14 +13,12 @@ from pathlib import Path
 
 import pytest
 from skuwise.__main__ import main
-from skuwise.advisor.advise import read_and_advise
 from skuwise.advisor.core.advice_types import Fleet
 from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.core.timestamps import parse_moment
 from skuwise.advisor.demo import simulate
-from skuwise.advisor.ledger.entries import LedgerEvent
 from skuwise.advisor.ledger.file.store import Ledger
-from skuwise.advisor.ledger.sync import LedgerSync, proposals
+from skuwise.advisor.ledger.sync import LedgerSync
 from skuwise.advisor.telemetry.fleet_identity import fleet_of
 from skuwise.advisor.telemetry.source import Databases, PrometheusServer
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
@@ -39,7 +34,6 @@ from skuwise.tests.support.fake_prometheus import (
     matrix,
     success,
 )
-from skuwise.tests.support.rulebooks import rulebook
 from skuwise.tui.data.loaders import SourceLoader
 from skuwise.tui.state import FINDINGS_WINDOW
 
@@ -249,7 +243,7 @@ def test_an_id_of_one_fleet_is_found_in_its_ledger(run, simulated: Path, tmp_pat
 @pytest.mark.slow
 def test_the_screens_and_the_report_tell_of_their_fleet_alone(run, simulated: Path, tmp_path: Path) -> None:
     real = as_if_real(simulated, tmp_path / "real.db")
-    home = tmp_path / "state/skuwise/ledger.db"
+    home = tmp_path / "state/skuwise/ledgers"
     run("advise", "--db", simulated)
     move = Ledger(files(tmp_path)[0]).entries()[0].proposal.id
     run("ledger", "accept", move, "--why", "only a rehearsal")
@@ -297,7 +291,7 @@ def test_shards_of_one_server_may_share_a_ledger_that_is_named(tmp_path: Path) -
         return fleet_of(replace(frame, source=source))
 
     path = tmp_path / "shared.db"
-    Ledger(path).adopt(fleet("GPU-1", ['rack=~"r1"']))
+    Ledger(path).begin(fleet("GPU-1", ['rack=~"r1"']))
     beside = LedgerSync(path, True, lambda _: None)
     assert beside.of(fleet("GPU-9", ["pool='x'"])).path == path  # nothing stands in it yet
     with closing(sqlite3.connect(path)) as db, db:
@@ -326,75 +320,16 @@ def test_a_fleet_stays_itself_while_nodes_come_and_go(run, simulated: Path, tmp_
 
 
 def test_a_moved_node_does_not_make_one_fleet_of_two(simulated: Path, tmp_path: Path) -> None:
-    home = tmp_path / "skuwise" / "ledger.db"
+    home = tmp_path / "skuwise" / "ledgers"
     said: list[str] = []
     first = fleet_of(read_frame([as_if_real(simulated, tmp_path / "a.db", "eu")]))
     second = fleet_of(read_frame([as_if_real(simulated, tmp_path / "b.db", "us")]))
-    one = LedgerSync(None, False, said.append, home).of(first).written(0.0).path
+    one = LedgerSync(None, False, said.append, home).of(first).written().path
     gpu, node = next(iter(first.members.items()))
     moved = replace(second, members={**second.members, gpu: node})
-    other = LedgerSync(None, False, said.append, home).of(moved).written(0.0).path
+    other = LedgerSync(None, False, said.append, home).of(moved).written().path
     assert one != other
     assert LedgerSync(None, False, said.append, home).of(first).path == one
-
-
-# ---- the one ledger of older versions
-
-
-def old_ledger(home: Path, *databases: tuple[Path, str]) -> dict[str, list[str]]:
-    """What older versions kept for all fleets: advice on several databases, one proposal of each dismissed."""
-    ids: dict[str, list[str]] = {}
-    for database, prefix in databases:
-        _, told = read_and_advise([database], rulebook(), now=UNTIL)
-        found = proposals(told)
-        named = [replace(p, id=f"{prefix}{p.id}") for p in found]
-        Ledger(home).propose(named, UNTIL)
-        Ledger(home).add(named[0].id, LedgerEvent("dismissed", UNTIL, "ann", None, "a standby"))
-        Ledger(home).note_mailed("the fleet", [named[0].id], UNTIL)
-        ids[prefix] = [p.id for p in named]
-    with closing(sqlite3.connect(home)) as db, db:
-        db.execute("DROP TABLE fleets")
-        db.execute("DROP TABLE fleet_members")
-        db.execute("PRAGMA user_version = 1001")
-    return ids
-
-
-def test_the_old_ledger_is_split_and_set_aside(run, simulated: Path, tmp_path: Path) -> None:
-    real = as_if_real(simulated, tmp_path / "real.db")
-    home = tmp_path / "state/skuwise/ledger.db"
-    ids = old_ledger(home, (simulated, ""), (real, "real-"))
-    held = len(Ledger(home).entries())
-    dismissed = ids[""][0]
-    told = run("explain", "--db", simulated, dismissed)[0]
-    assert "a standby" in told and home.exists() and not files(tmp_path)  # explain reads, and writes nothing
-    out, said = run("advise", "--db", simulated, "--format", "json")
-    decided = {r["id"]: r["decision"] for r in json.loads(out)["recommendations"] if r["decision"]}
-    assert {id_: d["state"] for id_, d in decided.items()} == {dismissed: "dismissed"}
-    (kept,) = home.parent.glob("ledger.old-*.db")
-    assert f"{len(ids[''])} of its {held} recommendations" in said and str(kept) in said and not home.exists()
-    (own,) = files(tmp_path)
-    assert {e.proposal.id for e in Ledger(own).entries()} == set(ids[""])
-    assert Ledger(own).mailed_since("the fleet", 0.0) == {dismissed}
-    assert len(Ledger(kept).entries()) == held
-    said = run("advise", "--db", real)[1]
-    assert "all fleets" not in said
-    (other,) = (path for path in files(tmp_path) if path != own)
-    assert set(ids["real-"]) <= {e.proposal.id for e in Ledger(other).entries()}
-    assert len([*home.parent.glob("ledger.old-*.db")]) == 1
-
-
-def test_an_old_ledger_that_cannot_be_read_is_set_aside_whole(run, simulated: Path, tmp_path: Path) -> None:
-    home = tmp_path / "state/skuwise/ledger.db"
-    home.parent.mkdir(parents=True)
-    home.write_text("not a ledger " * 99)
-    said = run("advise", "--db", simulated)[1]
-    (kept,) = home.parent.glob("ledger.old-*.db")
-    assert f"the old ledger for all fleets, {home}, is renamed to {kept}: damaged, or not a ledger" in said
-    assert kept.read_text().startswith("not a ledger") and not home.exists()
-    home.write_text("once more " * 99)
-    run("advise", "--db", simulated)
-    assert len([*home.parent.glob("ledger.old-*.db")]) == 2
-    assert "ledger for all fleets" not in run("advise", "--db", simulated)[1]
 
 
 @pytest.mark.parametrize(
@@ -418,25 +353,3 @@ def test_a_ledger_whose_identity_is_damaged_is_left_out_untouched(run, simulated
     assert own.read_bytes() == before and len(files(tmp_path)) == 2
     said = run("advise", "--db", simulated, "--ledger", own, status=1)[1]
     assert f"The ledger {own} cannot be read: " in said and "Use another file with --ledger" in said
-
-
-@pytest.mark.slow
-def test_two_processes_at_once_split_the_old_ledger_once(simulated: Path, tmp_path: Path) -> None:
-    real = as_if_real(simulated, tmp_path / "real.db")
-    home = tmp_path / "state" / "skuwise" / "ledger.db"
-    ids = old_ledger(home, (simulated, ""), (real, "real-"))
-    command = [sys.executable, "-m", "skuwise", "advise", "--format", "json", "--output", "/dev/null", "--db"]
-    environ = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
-    running = [
-        subprocess.Popen([*command, str(path)], env=environ, stderr=subprocess.PIPE, text=True)
-        for path in (simulated, real, simulated, real)
-    ]
-    said = [process.communicate()[1] for process in running]
-    assert [process.returncode for process in running] == [0] * 4, said
-    assert sum("ledger for all fleets" in text for text in said) == 1
-    first, second = files(tmp_path)
-    held = [{e.proposal.id for e in Ledger(path).entries()} for path in (first, second)]
-    assert [set(ids[prefix]) <= own for prefix, own in zip(("real-", ""), held, strict=True)] == [True, True]
-    for path, id_ in ((first, ids["real-"][0]), (second, ids[""][0])):
-        (entry,) = (e for e in Ledger(path).entries() if e.proposal.id == id_)
-        assert [e.act for e in entry.events].count("dismissed") == 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import yaml
 from skuwise.advisor.core.advice_types import Configuration, SavingsBaseline
-from skuwise.advisor.patches.pods import pod_groups
 from skuwise.rules.base.errors import UsageError
 from skuwise.tests.support.moves_builders import IB
 from skuwise.tests.support.patch_cases import (
@@ -13,7 +12,6 @@ from skuwise.tests.support.patch_cases import (
     DEPLOYMENT,
     JOB,
     ONE_GPU_SCRIPT,
-    PYTORCH_JOB,
     accepted,
     patch_of,
     sized,
@@ -25,19 +23,6 @@ TWO = sized(DEPLOYMENT, 2, 8)
 WITH_PROXY = sized(DEPLOYMENT, 1, 16).replace(
     "name: proxy", "name: proxy\n          resources: {limits: {nvidia.com/gpu: 0}}"
 )
-RAY = """\
-apiVersion: ray.io/v1
-kind: RayCluster
-metadata: {name: chat}
-spec:
-  headGroupSpec:
-    template:
-      spec: {containers: [{name: head, image: ray}]}
-  workerGroupSpecs:
-    - groupName: gpu
-      replicas: 4
-      template: {spec: {containers: [{name: w, resources: {limits: {nvidia.com/gpu: 4}}}]}}
-"""
 
 
 @pytest.mark.parametrize(
@@ -98,30 +83,6 @@ def test_manifests_of_the_workload_are_taken_and_others_refused(manifest: str, s
             patch_of("reduce-gpus", "kubernetes", ("m.yaml", manifest))
 
 
-def test_a_patch_of_what_is_there_already_is_refused() -> None:
-    moved = TWO
-    (part,) = patch_of("rest-clocks", "kubernetes", ("m.yaml", moved)).parts
-    value = yaml.safe_load(moved)
-    server = value["spec"]["template"]["spec"]["containers"][1]
-    server["env"].insert(0, {"name": "CUDA_DISABLE_PERF_BOOST", "value": "1"})
-    with pytest.raises(UsageError, match="already"):
-        patch_of("rest-clocks", "kubernetes", ("m.yaml", yaml.safe_dump(value)))
-    assert "CUDA_DISABLE_PERF_BOOST" in part.patch.text
-
-
-def test_groups_of_custom_resources_are_found_with_their_counts() -> None:
-    head, workers = pod_groups(yaml.safe_load(RAY))
-    assert (head.gpus, workers.gpus, workers.count) == (0, 4, 4)
-    (part,) = patch_of("reduce-gpus", "kubernetes", ("ray.yaml", RAY)).parts
-    (group,) = yaml.safe_load(part.patch.text)["spec"]["workerGroupSpecs"]
-    assert group["replicas"] == 2
-    master = sized(PYTORCH_JOB, 1, 8).replace(
-        "  pytorchReplicaSpecs:\n", "  pytorchReplicaSpecs:\n    Master:\n      replicas: 1\n"
-        "      template: {spec: {containers: [{name: m, resources: {limits: {nvidia.com/gpu: 8}}}]}}\n")  # fmt: skip
-    with pytest.raises(UsageError, match="cannot become 8"):
-        patch_of("reduce-gpus", "kubernetes", ("job.yaml", master))
-
-
 def test_a_move_to_another_gpu_on_premises_uses_the_product_label_or_the_one_that_is_set() -> None:
     entry = accepted("move-sku", target=Configuration("A100-SXM4-80GB", None, 16))
     given = ("m.yaml", TWO)
@@ -174,11 +135,6 @@ def test_what_a_script_still_asks_for_of_the_old_size_is_noted(directives: str, 
     assert [note.split(":")[0] for note in notes] == [f"job.sh still asks for {one}" for one in kept]
 
 
-def test_a_script_that_asks_for_gpus_in_two_ways_is_refused() -> None:
-    with pytest.raises(UsageError, match="alone"):
-        of_script("reduce-gpus", "--nodes=2 --gpus-per-node=8 --gpus=16 --ntasks=16")
-
-
 def test_a_constraint_of_several_features_is_refused_and_a_replaced_or_kept_one_noted() -> None:
     gpus = "--nodes=2 --gres=gpu:8"
     for compound in ("'nvme&a100'", "[rack1|rack2]", "a100*2"):
@@ -200,14 +156,3 @@ def test_a_constraint_of_several_features_is_refused_and_a_replaced_or_kept_one_
 )
 def test_a_lower_clock_leaves_the_clock_of_the_memory(old: str, new: str) -> None:
     assert of_script("lower-clock", f"--gpu-freq={old}")[0] == f"#SBATCH --gpu-freq={new}"
-
-
-def test_a_job_is_created_anew_and_only_alone() -> None:
-    made = patch_of("rest-clocks", "kubernetes", ("job.yaml", sized(JOB, 2, 8)))
-    assert "replace --force" in made.parts[0].apply[0] and any("creates it again" in note for note in made.notes)
-    with pytest.raises(UsageError, match="more objects"):
-        patch_of(
-            "rest-clocks",
-            "kubernetes",
-            ("job.yaml", sized(JOB, 2, 8) + "---\napiVersion: v1\nkind: Service\nmetadata: {name: s}\n"),
-        )

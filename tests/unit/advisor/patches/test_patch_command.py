@@ -11,7 +11,6 @@ from skuwise.__main__ import main
 from skuwise.advisor.ledger.entries import LedgerEvent
 from skuwise.advisor.ledger.file.store import Ledger
 from skuwise.tests.support.patch_cases import (
-    BATCH_SCRIPT,
     DEPLOYMENT,
     ID,
     NOW,
@@ -99,20 +98,3 @@ def test_what_is_blocked_is_refused(place: Path, capsys: pytest.CaptureFixture[s
     kept_in(place / "ledger.db", replace(entry, proposal=replace(entry.proposal, blocked=True, ground=None)))
     assert patch(place, "--for", "kubernetes") == 2
     assert "it is blocked" in capsys.readouterr().err
-
-
-def test_files_of_one_name_are_all_written(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    kept_in(place / "ledger.db", accepted("swap-placement"))
-    for name in ("a", "b"):
-        (place / name).mkdir()
-        (place / name / "job.sh").write_text(BATCH_SCRIPT.replace("=chat", f"={name}"))
-    files = [word for name in ("a", "b") for word in ("--manifest", str(place / name / "job.sh"))]
-    assert patch(place, "--for", "slurm", "--partition", "x", *files, "--output", str(place / "out")) == 0
-    page = (place / "out/README.txt").read_text()
-    for name, number in (("a", ""), ("b", "-2")):
-        assert f"={name}" in (place / f"out/original-job-sh{number}").read_text()
-        assert f"patch {place}/{name}/job.sh patch-job-sh{number}.diff" in page
-        undo = (place / f"out/undo-job-sh{number}.diff").read_text()
-        assert f"={name}" in undo and f"# Apply      patch {place}/{name}/job.sh patch-job-sh{number}.diff" not in undo
-        assert f"patch {place}/{name}/job.sh undo-job-sh{number}.diff" in undo
-    assert "2 patches" in capsys.readouterr().err

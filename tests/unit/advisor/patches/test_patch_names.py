@@ -9,7 +9,6 @@ from skuwise.advisor.core.advice_types import SavingsBaseline
 from skuwise.advisor.patches.model import PatchSet
 from skuwise.rules.base.errors import UsageError
 from skuwise.tests.support.patch_cases import (
-    BATCH_SCRIPT,
     ONE_GPU_SCRIPT,
     accepted,
     patch_of,
@@ -36,25 +35,6 @@ def test_nodes_of_like_names_have_a_file_each(nodes: tuple[str, ...]) -> None:
     assert len(named_once(made)) == 2 * len(nodes)
     for part, node in zip(made.parts, nodes, strict=True):
         assert f"name: {node}\n" in part.patch.text and shlex.split(part.apply[0])[3] == node
-
-
-def test_a_node_that_is_named_twice_is_changed_once() -> None:
-    assert len(patch_of("consolidate", "kubernetes", nodes=("n1", "n1")).parts) == 1
-
-
-def test_scripts_of_one_name_have_a_file_each_and_their_originals_the_same_number() -> None:
-    other = BATCH_SCRIPT.replace("=chat", "=other")
-    given = (("a/job.sh", BATCH_SCRIPT), ("b/job.sh", other), ("patch-job-sh.diff/job.sh", BATCH_SCRIPT))
-    made = patch_of("swap-placement", "slurm", *given, partition="plain")
-    assert named_once(made)[:4] == [
-        "patch-job-sh.diff",
-        "undo-job-sh.diff",
-        "patch-job-sh-2.diff",
-        "undo-job-sh-2.diff",
-    ]
-    assert [shlex.split(part.apply[0])[1] for part in made.parts] == [f"/srv/{name}" for name, _ in given]
-    assert [one.name for one in made.originals] == ["original-job-sh", "original-job-sh-2", "original-job-sh-3"]
-    assert made.originals[1].text == other and "=other" in made.parts[1].patch.text
 
 
 @pytest.mark.parametrize("target", ["slurm", "kueue", "kubernetes"])

@@ -5,19 +5,17 @@ from __future__ import annotations
 import dataclasses
 import random
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from skuwise.agent.metrics import FABRIC_METRICS, GPU_METRICS, HOST_METRICS
-from skuwise.agent.model import Absence, AgentStats, FabricPort, Gpu, Node, Tick, Workload, WorkloadUse
+from skuwise.agent.model import Absence, FabricPort, Gpu, Node, Tick, Workload, WorkloadUse
 from skuwise.agent.store.writing.node_writer import NodeWriter
 from skuwise.agent.store.writing.writer import Writer
 from skuwise.rules.base.errors import StoreError
-from skuwise.tests.support.seeds import examples
+from skuwise.tests.support.stored_rows import rows
 
 T0 = 1_790_000_000.25
 NODE = Node("n1", cluster="c", boot_id="b1", gpu_count=2)
@@ -26,11 +24,6 @@ GPUS = tuple(
     for i in range(2)
 )
 PORT = FabricPort("mlx5_0", 1, "compute", "InfiniBand", 50e9)
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "node.db"
 
 
 @pytest.fixture
@@ -45,11 +38,6 @@ def node(writer: Writer) -> NodeWriter:
     own.set_gpus(GPUS, T0)
     own.set_ports([PORT], T0)
     return own
-
-
-def rows(path: Path, sql: str, parameters: Sequence[object] = ()) -> list[tuple]:
-    with closing(sqlite3.connect(path)) as connection:
-        return connection.execute(sql, parameters).fetchall()
 
 
 def tick(ts: float, **values: float) -> Tick:
@@ -153,9 +141,7 @@ def test_a_changed_gpu_opens_a_new_row_and_an_unchanged_one_keeps_its_own(path: 
 def test_a_gpu_that_went_away_and_came_back(path: Path, writer: Writer, node: NodeWriter) -> None:
     node.set_gpus(GPUS[:1], T0 + 10)
     node.add_tick(tick(T0 + 11, sm_active=0.5))
-    assert node.unknown_devices == {"GPU-1"}
     node.set_gpus(GPUS, T0 + 20)
-    assert node.unknown_devices == set()
     node.add_tick(tick(T0 + 21, sm_active=0.5))
     writer.commit()
     assert rows(path, "SELECT valid_from, valid_to FROM gpus WHERE gpu_uuid = 'GPU-1' ORDER BY 1") == [
@@ -177,17 +163,6 @@ def test_a_tick_is_of_the_gpu_as_it_was_then(path: Path, writer: Writer, node: N
     limits = "SELECT s.ts, g.power_limit_watts FROM gpu_sample r JOIN gpu g ON g.id = r.id % 4096 JOIN tick s"
     found = rows(path, f"{limits} ON s.id = r.id / 4096 WHERE g.gpu_uuid = 'GPU-1' ORDER BY 1")
     assert found == [(T0 + 1, 700.0), (T0 + 3, 300.0)]
-
-
-def test_devices_beyond_the_ids_are_named_not_mixed_up(path: Path, writer: Writer, node: NodeWriter) -> None:
-    node.set_gpus([Gpu(f"GPU-{100 + n}", n, "H100") for n in range(4080)], T0)
-    for change in range(1, 40):
-        node.set_gpus([Gpu("GPU-0", 0, "H100", power_limit_watts=float(change))], T0 + change)
-    node.set_gpus([Gpu("GPU-0", 0, "H100", power_limit_watts=1.5), Gpu("GPU-9", 9, "H100")], T0 + 5000)
-    writer.commit()
-    assert node.unknown_devices == {"GPU-9"}
-    assert rows(path, "SELECT power_limit_watts FROM gpus WHERE valid_to IS NULL") == [(1.5,)]
-    assert rows(path, "SELECT max(id) FROM gpu") == [(4095,)]
 
 
 def test_absences_open_stay_and_end(path: Path, writer: Writer, node: NodeWriter) -> None:
@@ -215,25 +190,6 @@ def test_absences_open_stay_and_end(path: Path, writer: Writer, node: NodeWriter
     assert rows(path, query)[1][-1] == T0 + 60
 
 
-@settings(max_examples=examples(10), deadline=None)
-@given(sets=st.lists(st.frozensets(st.sampled_from("abcd")), min_size=1, max_size=12))
-def test_absences_tell_the_history_whatever_it_was(
-    tmp_path_factory: pytest.TempPathFactory, sets: list[frozenset[str]]
-) -> None:
-    path = tmp_path_factory.mktemp("absences") / "x.db"
-    with Writer.open(path) as writer:
-        node = writer.for_node(NODE, 0.0)
-        for moment, names in enumerate(sets):
-            node.set_absences([Absence("source", name, "*", "x") for name in names], float(moment))
-            if moment % 3 == 0:
-                writer.commit()
-    for moment, names in enumerate(sets):
-        held = rows(
-            path, "SELECT device FROM absences WHERE since <= ? AND (until IS NULL OR until > ?)", (moment, moment)
-        )
-        assert sorted(name for (name,) in held) == sorted(names)
-
-
 def test_a_use_goes_on_until_it_is_not_seen_for_two_scans(path: Path, writer: Writer, node: NodeWriter) -> None:
     job = Workload("w1", "s1", "train", "slurm", job_id="7")
     use = WorkloadUse("w1", "GPU-0", "process", mem_used_bytes=5)
@@ -247,36 +203,6 @@ def test_a_use_goes_on_until_it_is_not_seen_for_two_scans(path: Path, writer: Wr
         ("w1", T0 + 45, T0 + 50, 0, 1),
     ]
     assert rows(path, "SELECT first_seen, last_seen, job_id FROM workloads") == [(T0, T0 + 55, "7")]
-
-
-def test_a_use_goes_on_over_a_restart(path: Path) -> None:
-    job = Workload("w1", "s1", "serve", "docker")
-    for second in (0, 10, 100):
-        with Writer.open(path) as writer:
-            node = writer.for_node(NODE, T0 + second)
-            node.set_workloads([job], [WorkloadUse("w1", "GPU-0", "allocation")], T0 + second)
-    assert rows(path, "SELECT ts_start, ts_end FROM workload_gpus") == [(T0, T0 + 10), (T0 + 100, T0 + 100)]
-    assert rows(path, "SELECT first_seen, last_seen FROM workloads") == [(T0, T0 + 100)]
-
-
-def test_several_nodes_share_a_file_and_a_workload(path: Path, writer: Writer) -> None:
-    job = Workload("w1", "s1", "train", "slurm")
-    for name in ("a", "b"):
-        node = writer.for_node(Node(name), T0)
-        node.set_gpus([Gpu("GPU-0", 0, name)], T0)  # the same uuid on purpose: the node is part of the identity
-        node.add_tick(Tick(T0 + 1, 1.0, {"GPU-0": {"sm_active": 0.1 if name == "a" else 0.9}}))
-        node.put_workload_use(job, "GPU-0", T0, T0 + 5, "allocation", True, 12)
-        node.add_agent_stats(AgentStats(T0 + 1, 0.1, 1, 0.001, 0.0, 0))
-    assert writer.for_node(Node("a", cluster="later"), T0 + 9) is writer.for_node(Node("a", cluster="later"), T0 + 9)
-    writer.commit()
-    assert rows(path, "SELECT node, sm_active FROM gpu_samples ORDER BY node") == [("a", 0.1), ("b", 0.9)]
-    assert rows(path, "SELECT node, workload_id, shared, mem_used_bytes FROM workload_gpus ORDER BY node") == [
-        ("a", "w1", 1, 12),
-        ("b", "w1", 1, 12),
-    ]
-    assert rows(path, "SELECT count(*) FROM workloads") == [(1,)]
-    assert rows(path, "SELECT count(*) FROM agent_stats") == [(2,)]
-    assert rows(path, "SELECT cluster FROM nodes WHERE node = 'a'") == [("later",)]
 
 
 def test_a_full_disk_loses_nothing_and_is_said(path: Path, writer: Writer, node: NodeWriter) -> None:
@@ -303,32 +229,6 @@ def test_a_full_disk_loses_nothing_and_is_said(path: Path, writer: Writer, node:
     assert rows(path, "PRAGMA integrity_check") == [("ok",)]
 
 
-def test_a_disk_that_stays_full_costs_the_oldest_ticks(path: Path) -> None:
-    writer = Writer.open(path, hold_ticks=50)
-    node = writer.for_node(NODE, T0)
-    node.set_gpus(GPUS, T0)
-    writer.commit()
-    writer.limit_bytes(1)
-    for second in range(1, 2001):
-        node.add_tick(tick(T0 + second, sm_active=0.5))
-    assert writer.fault is not None
-    kept = 2000 - writer.lost_ticks
-    assert writer.lost_ticks > 0
-    with pytest.raises(StoreError, match="disk-full"):
-        writer.close()
-    again = Writer.open(path)
-    again.close()
-    assert rows(path, "SELECT count(*) FROM tick")[0][0] <= kept
-
-
-def test_bulk_work_says_that_the_disk_is_full(path: Path, writer: Writer, node: NodeWriter) -> None:
-    writer.commit()
-    writer.limit_bytes(1)
-    with pytest.raises(StoreError, match="full"):
-        node.put_ticks(tick(T0 + second, sm_active=0.5) for second in range(5000))
-    writer.limit_bytes(None)
-
-
 def test_who_opens_last_writes(path: Path, writer: Writer, node: NodeWriter) -> None:
     writer.commit()
     with Writer.open(path) as other:
@@ -342,49 +242,8 @@ def test_who_opens_last_writes(path: Path, writer: Writer, node: NodeWriter) -> 
     writer.close()  # the second time there is nothing left to do
 
 
-def test_rollups_by_bulk_come_back_through_the_view(path: Path, writer: Writer, node: NodeWriter) -> None:
-    bins = [0.0] * 27 + [3600.0]
-    node.put_rollups(
-        "gpu_hour",
-        ["device", "ts", "sm_active_bins", "observed_seconds", "sm_active_mean", "period_seconds", "sm_active_n"],
-        [("GPU-0", 3600.0, bins, 3600.0, 0.1234, 4.5, 3600), ("GPU-1", 3600, None, 1800, float("nan"), None, 0)],
-    )
-    node.put_rollups("gpu_hour", ["ts", "device", "observed_seconds"], [(7200, "GPU-0", 10)])
-    columns = ["ts", "device", "observed_seconds", "util_mean", "util_p95"]
-    node.put_rollups("fabric_minute", columns, [(60, PORT.key, 60, 0.5, 0.25)])
-    node.put_rollups("host_hour", ["ts", "observed_seconds", "mem_total_bytes"], [(3600, 3600, 2048)])
-    query = "SELECT ts, gpu_uuid, observed_seconds, sm_active_mean, period_seconds, sm_active_bins FROM gpu_hours"
-    text = "[" + "0," * 27 + "3600]"
-    assert rows(path, query) == [
-        (3600, "GPU-0", 3600.0, pytest.approx(0.1234), 4.5, text),
-        (3600, "GPU-1", 1800.0, None, None, None),
-        (7200, "GPU-0", 10.0, None, None, None),
-    ]
-    assert rows(path, "SELECT device, port, util_p95 FROM fabric_minutes") == [("mlx5_0", 1, 0.25)]
-    assert rows(path, "SELECT node, mem_total_bytes FROM host_hours") == [("n1", 2048)]
-
-
 def test_rollups_of_the_past_belong_to_the_device_as_it_was(path: Path, writer: Writer, node: NodeWriter) -> None:
     node.set_gpus([Gpu("GPU-0", 0, "H100", mem_total_bytes=1024)], T0 + 7200)
     moments = [round(T0) + 3600, round(T0) + 9000]
     node.put_rollups("gpu_hour", ["ts", "device", "observed_seconds"], [(ts, "GPU-0", 1) for ts in moments])
     assert rows(path, "SELECT mem_total_bytes FROM gpu_hours ORDER BY ts") == [(80 << 30,), (1024,)]
-
-
-@pytest.mark.parametrize(
-    ("columns", "row", "message"),
-    [
-        (["ts", "device", "observed_seconds"], (60, "GPU-7", 60), "unknown device"),
-        (["ts", "device", "observed_seconds", "nonsense"], (60, "GPU-0", 60, 1), "nonsense"),
-        (["ts", "device"], (60, "GPU-0"), "observed_seconds"),
-    ],
-)
-def test_wrong_bulk_is_refused(node: NodeWriter, columns: list[str], row: tuple[object, ...], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        node.put_rollups("gpu_minute", columns, [row])
-
-
-def test_the_truth_of_a_simulation_is_kept(path: Path, writer: Writer) -> None:
-    writer.put_truth([("w1", "training", "compute", "none")])
-    writer.put_truth([("w1", "training", "network", "none")])
-    assert rows(path, "SELECT * FROM truth") == [("w1", "training", "network", "none")]

@@ -13,21 +13,15 @@ from pathlib import Path
 import pytest
 from skuwise.agent.metrics import BIN_EDGES, FABRIC_METRICS, GPU_METRICS, HOST_METRICS, THROTTLE_MASK, Metric
 from skuwise.agent.model import FabricPort, Gpu, Node, Tick
-from skuwise.agent.store.file.codec import MEASURES, rollup_columns
+from skuwise.agent.store.file.codec import MEASURES
 from skuwise.agent.store.rollup.rollups import RolledUp, RollupJob
 from skuwise.agent.store.writing.node_writer import NodeWriter
 from skuwise.agent.store.writing.writer import Writer
-from skuwise.rules.base.errors import StoreError
 
 HOUR = 1_790_002_800  # a full hour
 T0 = HOUR + 0.4
 GPU = Gpu("GPU-0", 0, "H100", mem_total_bytes=80 << 30, power_limit_watts=700.0, nvlink_bytes_per_second=450e9)
 PORTS = [FabricPort(f"mlx5_{i}", 1, role, "InfiniBand", 50e9) for i, role in enumerate(("compute", "storage"))]
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "node.db"
 
 
 def begin(path: Path, name: str = "n1") -> tuple[Writer, NodeWriter]:
@@ -103,7 +97,6 @@ def check(kind: str, row: sqlite3.Row, samples: Sequence[sqlite3.Row], metrics: 
     return checked
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("period", "seconds", "view"), [("minute", 60, "minutes"), ("hour", 3600, "hours")])
 def test_a_rollup_is_what_plain_python_makes_of_the_samples(path: Path, period: str, seconds: int, view: str) -> None:
     writer, node = begin(path)
@@ -186,17 +179,6 @@ def test_the_mean_is_weighted_by_time_but_energy_adds_up(path: Path) -> None:
     assert row["energy_joules_mean"] * row["energy_joules_n"] == pytest.approx(1600)
 
 
-def test_a_gap_makes_no_rows_and_is_stepped_over(path: Path) -> None:
-    writer, node = begin(path)
-    node.put_ticks(working([*range(120), *range(7200, 7320)]))
-    assert RollupJob(path).run(HOUR + 20_000) == RolledUp(4, 2)
-    writer.close()
-    ends = [row["ts"] - HOUR for row in table(path, "SELECT ts FROM gpu_minutes ORDER BY ts")]
-    assert ends == [60, 120, 7260, 7320]
-    hours = table(path, "SELECT ts, observed_seconds FROM gpu_hours ORDER BY ts")
-    assert [tuple(row) for row in hours] == [(HOUR + 3600, 120.0), (HOUR + 10800, 120.0)]
-
-
 def test_what_is_missing_stays_missing(path: Path) -> None:
     writer, node = begin(path)
     ticks = [
@@ -233,87 +215,3 @@ def test_a_job_goes_on_where_the_one_before_it_ended(path: Path, tmp_path: Path)
         rows = [tuple(row) for row in table(path, f"SELECT * FROM {view} ORDER BY 1, 4")]
         assert rows == [tuple(row) for row in table(whole, f"SELECT * FROM {view} ORDER BY 1, 4")]
         assert rows
-
-
-def test_a_device_that_changed_within_the_minute_is_one_row(path: Path) -> None:
-    writer, node = begin(path)
-    ticks = list(working(range(70)))
-    node.put_ticks(ticks[:30])
-    node.set_gpus([Gpu("GPU-0", 0, "H100", mem_total_bytes=40 << 30, power_limit_watts=500.0)], T0 + 29.5)
-    node.put_ticks(ticks[30:])
-    RollupJob(path).run(HOUR + 70)
-    writer.close()
-    rows = table(path, "SELECT sm_active_n, mem_total_bytes FROM gpu_minutes")
-    assert [tuple(row) for row in rows] == [(60, 40 << 30)]
-
-
-def test_each_node_is_rolled_up_on_its_own(path: Path) -> None:
-    writer, node = begin(path)
-    node.put_ticks(working(range(130)))
-    job = RollupJob(path)
-    assert job.run(HOUR + 5000).minutes == 3
-    other = writer.for_node(Node("n2"), T0)
-    other.set_gpus([Gpu("GPU-9", 0, "L4")], T0)
-    late = (Tick(t.ts, t.interval_seconds, {"GPU-9": t.gpus[GPU.uuid]}) for t in working(range(130)))
-    other.put_ticks(late)
-    assert job.run(HOUR + 5000).minutes == 3
-    writer.close()
-    rows = table(path, "SELECT node, count(*) FROM gpu_minutes GROUP BY node")
-    assert [tuple(row) for row in rows] == [("n1", 3), ("n2", 3)]
-    row = table(path, "SELECT * FROM gpu_minutes WHERE node = 'n2'")[0]
-    assert row["tensor_fabric_correlation"] is None
-
-
-def test_the_job_runs_beside_the_writer(path: Path) -> None:
-    writer, node = begin(path)
-    job = RollupJob(path)
-    minutes = 0
-    for tick in working(range(205)):
-        node.add_tick(tick)
-        if int(tick.ts) % 20 == 0:
-            minutes += job.run(tick.ts + 6).minutes
-    assert writer.fault is None
-    writer.close()
-    assert minutes == 3
-    assert table(path, "SELECT count(*) FROM gpu_samples")[0][0] == 205
-
-
-def test_fast_samples_make_the_same_kind_of_minute(path: Path) -> None:
-    writer, node = begin(path)
-    ticks = [
-        Tick(HOUR + 0.1 * (i + 1), 0.1, {GPU.uuid: {"sm_active": 0.9 if (i // 10) % 5 < 3 else 0.0, "tensor_active": 0.9 if (i // 10) % 5 < 3 else 0.0}})  # noqa: E501
-        for i in range(620)
-    ]  # fmt: skip
-    node.put_ticks(ticks)
-    RollupJob(path).run(HOUR + 5000)
-    writer.close()
-    row = table(path, "SELECT * FROM gpu_minutes WHERE ts = ?", (HOUR + 60,))[0]
-    assert row["sm_active_n"] == 600
-    assert row["observed_seconds"] == pytest.approx(60)
-    assert row["duty"] == pytest.approx(0.6, abs=0.01)
-    assert row["idle_run_seconds"] == pytest.approx(2, abs=0.11)
-    assert row["period_seconds"] == pytest.approx(5, abs=0.2)
-
-
-def test_only_our_databases_are_rolled_up(tmp_path: Path) -> None:
-    foreign = tmp_path / "foreign.db"
-    with closing(sqlite3.connect(foreign)) as connection:
-        connection.execute("CREATE TABLE node (id)")
-        connection.commit()
-    with pytest.raises(StoreError, match="not one of"):
-        RollupJob(foreign).run(HOUR)
-    with pytest.raises(StoreError, match="does not exist"):
-        RollupJob(tmp_path / "missing.db").run(HOUR)
-
-
-@pytest.mark.slow
-def test_every_column_of_a_rollup_can_be_told(path: Path) -> None:
-    writer, node = begin(path)
-    node.put_ticks(working(range(3600)))
-    RollupJob(path).run(HOUR + 20_000)
-    writer.close()
-    row = table(path, "SELECT * FROM gpu_hours")[0]
-    never_sent = ("fp64", "fp32", "fp16", "sm_clock", "mem_clock", "temperature", "pcie")
-    for name in rollup_columns("gpu_hour"):
-        if not name.startswith(never_sent):
-            assert row[name] is not None, name

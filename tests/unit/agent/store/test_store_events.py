@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import sqlite3
 from pathlib import Path
 
 from skuwise.agent.base.retention_limits import Limits
@@ -11,6 +9,7 @@ from skuwise.agent.model import Event, EventKind, Node
 from skuwise.agent.store.retention.retention import RetentionJob
 from skuwise.agent.store.writing.event_rows import MOST_ROWS_AN_HOUR
 from skuwise.agent.store.writing.writer import Writer
+from skuwise.tests.support.stored_rows import rows
 
 T = 1_800_000_000.0  # a full hour
 
@@ -24,12 +23,7 @@ def kept(path: Path, *events: Event) -> list[tuple[object, ...]]:
         node = writer.for_node(Node("n"), events[-1].ts)
         for event in events:
             node.add_event(event)
-    return read(path, "SELECT ts, last_ts, count, gpu_uuid, kind, code FROM events ORDER BY ts")
-
-
-def read(path: Path, sql: str) -> list[tuple[object, ...]]:
-    with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
-        return connection.execute(sql).fetchall()
+    return rows(path, "SELECT ts, last_ts, count, gpu_uuid, kind, code FROM events ORDER BY ts")
 
 
 def test_an_event_is_a_row_and_its_repetition_within_a_minute_a_count(tmp_path: Path) -> None:
@@ -39,23 +33,15 @@ def test_an_event_is_a_row_and_its_repetition_within_a_minute_a_count(tmp_path: 
         (T + 200, T + 200, 1, "GPU-a", "xid", 79),
         (T + 200, T + 200, 1, "GPU-a", "xid", 31),
     ]
-    assert read(tmp_path / "a.db", "SELECT DISTINCT node, detail FROM events") == [("n", "what it means")]
+    assert rows(tmp_path / "a.db", "SELECT DISTINCT node, detail FROM events") == [("n", "what it means")]
 
 
 def test_a_storm_of_many_kinds_is_bounded_and_none_goes_uncounted(tmp_path: Path) -> None:
-    storm = [xid(T + n / 100, code=n % 5000) for n in range(20_000)]
+    storm = [xid(T + n / 100, code=n % 500) for n in range(2_000)]
     found = kept(tmp_path / "a.db", *storm)
     assert len(found) == MOST_ROWS_AN_HOUR + 1
-    assert sum(int(str(row[2])) for row in found) == 20_000
+    assert sum(int(str(row[2])) for row in found) == 2_000
     assert {row[4] for row in found} == {"xid", "other"}
-
-
-def test_the_next_hour_begins_rows_again_and_a_clock_put_back_ends_none_before_it_began(tmp_path: Path) -> None:
-    storm = [xid(T + n, code=n) for n in range(200)]
-    found = kept(tmp_path / "a.db", *storm, xid(T + 3600, 1), xid(T - 100, 1), xid(T - 90, 1))
-    assert (T + 3600, T + 3600, 1, "GPU-a", "xid", 1) in found
-    assert (T - 100, T - 90, 2, "GPU-a", "xid", 1) in found
-    assert all(float(str(row[1])) >= float(str(row[0])) for row in found)
 
 
 def test_events_go_with_the_hours_and_beyond_their_number(tmp_path: Path) -> None:
@@ -64,14 +50,9 @@ def test_events_go_with_the_hours_and_beyond_their_number(tmp_path: Path) -> Non
     kept(path, *old, *new)
     now = T + 20 * 86400 + 7200
     RetentionJob(path, Limits(hours_seconds=5 * 86400.0), sleep=lambda _: None).run(now)
-    assert read(path, "SELECT count(*), min(ts) FROM events") == [(50, T + 20 * 86400)]
+    assert rows(path, "SELECT count(*), min(ts) FROM events") == [(50, T + 20 * 86400)]
     # What was seen within the last day stays: the writer may still count in it.
     RetentionJob(path, Limits(max_events=10), sleep=lambda _: None).run(now)
-    assert read(path, "SELECT count(*) FROM events") == [(50,)]
+    assert rows(path, "SELECT count(*) FROM events") == [(50,)]
     RetentionJob(path, Limits(max_events=10), sleep=lambda _: None).run(now + 86000)
-    assert read(path, "SELECT count(*) FROM events") == [(10,)]
-
-
-def test_a_writer_that_opens_the_file_again_goes_on(tmp_path: Path) -> None:
-    kept(tmp_path / "a.db", xid(T))
-    assert len(kept(tmp_path / "a.db", xid(T + 1), xid(T + 2, uuid=None, kind="other", code=None))) == 3
+    assert rows(path, "SELECT count(*) FROM events") == [(10,)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from skuwise.agent.model import Instant, Reading
 from skuwise.agent.sources.fabric.ethernet import EthernetSource
 from skuwise.agent.sources.fabric.infiniband import InfinibandSource
@@ -104,23 +103,6 @@ def test_the_default_route_tells_management_through_bonds_and_vlans(tmp_path: Pa
     assert roles == {"eth0": "management", "eth1": "management", "eth2": "unknown"}
 
 
-def test_in_a_pod_the_nodes_own_routes_count_and_not_the_pods(tmp_path: Path) -> None:
-    netdev(tmp_path, "eth0")
-    netdev(tmp_path, "eno1")
-    default_route(tmp_path, "eth0")  # the pod's, by /proc/net
-    default_route(tmp_path, "eno1", "1/net/route")
-    roles = {port.device: port.role for port in source_on(tmp_path).probe().ports}
-    assert roles == {"eno1": "management", "eth0": "unknown"}
-
-
-def test_compute_and_storage_are_never_guessed_but_may_be_configured(tmp_path: Path) -> None:
-    netdev(tmp_path, "eth0")
-    netdev(tmp_path, "gpu0")
-    default_route(tmp_path, "eth0")
-    ports = source_on(tmp_path, {"gpu*": "compute", "eth0/1": "storage"}).probe().ports
-    assert {port.device: port.role for port in ports} == {"eth0": "storage", "gpu0": "compute"}
-
-
 def test_a_port_that_is_down_is_absent_not_silent_and_asked_for_its_rate_when_it_is_up(tmp_path: Path) -> None:
     home = netdev(tmp_path, "eth0", speed=-1, state="down")
     source = source_on(tmp_path)
@@ -135,51 +117,6 @@ def test_a_port_that_is_down_is_absent_not_silent_and_asked_for_its_rate_when_it
     assert source.probe().ports[0].line_rate_bytes_per_second == 25e9 / 8
     source.read(at(2))
     assert not source.wants_probe
-
-
-def test_a_paravirtual_port_has_no_rate_and_an_unknown_state_and_works(tmp_path: Path) -> None:
-    home = netdev(tmp_path, "eth0", speed=-1, state="unknown")
-    source = source_on(tmp_path)
-    assert source.probe().ports[0].line_rate_bytes_per_second is None
-    source.read(at(0))
-    put(home / "statistics/rx_bytes", 500)
-    assert source.read(at(1)).fabric["eth0/1"]["rx_bytes_per_second"] == 500.0
-    assert not source.wants_probe
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [("junk", "not-a-number"), ("-5", "not-a-number"), ("", "not-a-number"), ("50", "counter-reset")],
-)
-def test_a_counter_that_is_no_number_or_went_back_is_missing(tmp_path: Path, text: str, reason: str) -> None:
-    home = netdev(tmp_path, "eth0")
-    put(home / "statistics/tx_bytes", 1000)
-    source = source_on(tmp_path)
-    source.probe()
-    source.read(at(0))
-    put(home / "statistics/tx_bytes", text)
-    reading = source.read(at(1))
-    assert reasons(reading)[("eth0/1", "tx_bytes_per_second")] == reason
-    assert reading.fabric["eth0/1"] == {"rx_bytes_per_second": 0.0}
-
-
-def test_a_port_that_vanishes_and_one_that_comes(tmp_path: Path) -> None:
-    home = netdev(tmp_path, "eth0")
-    source = source_on(tmp_path)
-    source.probe()
-    for file in sorted(home.rglob("*"), reverse=True):
-        if file.is_file():
-            file.unlink()
-    source.close()  # a fixture's file can be read on after it was removed, sysfs's cannot
-    assert reasons(source.read(at(0))) == {("eth0/1", "*"): "device-gone"}
-    netdev(tmp_path, "veth1", physical=False)
-    source.read(at(11))
-    assert not source.wants_probe
-    netdev(tmp_path, "eth1")
-    source.read(at(12))
-    assert not source.wants_probe  # interfaces are listed every 10 s
-    source.read(at(22))
-    assert source.wants_probe
 
 
 def test_a_node_without_any_is_no_fault(tmp_path: Path) -> None:

@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import os
-import sqlite3
 import stat
-from contextlib import closing
 from pathlib import Path
 
 import pytest
-from skuwise.__main__ import main
 from skuwise.agent.model import Absence, FabricPort, Gpu, Node, Tick, Workload
-from skuwise.agent.store.reading.reader import open_reader
 from skuwise.agent.store.rollup.rollups import RollupJob
 from skuwise.agent.store.snapshot import take_snapshot
 from skuwise.agent.store.writing.writer import Writer
 from skuwise.rules.base.errors import NothingToDo, StoreError, UsageError
+from skuwise.tests.support.stored_rows import rows
 
 HOUR = 1_790_002_800
 GPU = Gpu("GPU-0", 0, "H100", mem_total_bytes=80 << 30)
 PORT = FabricPort("mlx5_0", 1, "compute", "InfiniBand", 50e9)
-
-
-def rows(path: Path, sql: str) -> list[tuple]:
-    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
-        return connection.execute(sql).fetchall()
 
 
 def begin(path: Path) -> Writer:
@@ -82,26 +73,6 @@ def test_a_copy_of_a_live_or_stopped_database_is_whole_and_has_no_log(
         writer.close()
 
 
-@pytest.mark.slow
-def test_a_snapshot_gives_the_same_findings_as_the_live_file(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    db = tmp_path / "founding.db"
-    assert main(["simulate", "founding", "--db", str(db), "--days", "3", "--seed", "4"]) == 0
-    told = {}
-    with Writer.open(db):  # a live file, with its log beside it
-        for name, options in (("whole.db", []), ("rollups.db", ["--rollups-only"])):
-            assert main(["agent", "snapshot", str(tmp_path / name), "--db", str(db), *options]) == 0
-        for name in ("founding.db", "whole.db", "rollups.db"):
-            capsys.readouterr()
-            assert main(["advise", "--db", str(tmp_path / name), "--format", "json"]) == 0
-            advice = json.loads(capsys.readouterr().out)
-            told[name] = {key: advice[key] for key in ("summary", "workloads", "findings", "recommendations")}
-    assert told["founding.db"]["findings"]
-    assert told["whole.db"] == told["founding.db"]
-    assert told["rollups.db"] == told["founding.db"]
-
-
 def test_a_folder_takes_the_nodes_name_and_an_older_copy_is_replaced(tmp_path: Path) -> None:
     db, out = tmp_path / "node.db", tmp_path / "out"
     out.mkdir()
@@ -111,18 +82,6 @@ def test_a_folder_takes_the_nodes_name_and_an_older_copy_is_replaced(tmp_path: P
     for _ in range(2):
         assert take_snapshot(db, out, rollups_only=True, now=HOUR + 5400) == out / "gpu_0-1.db"
     assert [p.name for p in out.iterdir()] == ["gpu_0-1.db"]
-
-
-def test_a_copy_from_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
-    db = tmp_path / "ro" / "node.db"
-    db.parent.mkdir()
-    begin(db).close()
-    db.parent.chmod(0o555)
-    try:
-        written = take_snapshot(db, tmp_path / "copy.db", rollups_only=True, now=HOUR + 5400)
-    finally:
-        db.parent.chmod(0o755)
-    assert rows(written, "SELECT count(*) FROM gpu_hours") == [(2,)]
 
 
 def test_what_is_wrong_is_said_and_the_target_stays_as_it_was(tmp_path: Path) -> None:
@@ -151,13 +110,3 @@ def test_what_is_wrong_is_said_and_the_target_stays_as_it_was(tmp_path: Path) ->
     assert foreign.read_text() == "mine"
     left = {p.name for p in tmp_path.iterdir() if not p.name.endswith(("-shm", "-wal"))}
     assert left == {"damaged.db", "empty.db", "node.db", "notes.txt"}
-
-
-def test_a_copy_can_itself_be_written_by_an_agent(tmp_path: Path) -> None:
-    db = tmp_path / "node.db"
-    begin(db).close()
-    written = take_snapshot(db, tmp_path / "copy.db", rollups_only=True, now=HOUR + 5400)
-    with Writer.open(written) as writer:
-        writer.for_node(Node("gpu/0-1"), HOUR + 6000).add_tick(Tick(HOUR + 6000, 1.0))
-    with open_reader(written) as reader:
-        assert reader.execute("SELECT count(*) FROM tick").fetchone() == (1,)

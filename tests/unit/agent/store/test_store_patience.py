@@ -5,15 +5,15 @@ from __future__ import annotations
 import errno
 import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 from skuwise.agent.model import Absence, Gpu, Node, Tick, Workload, WorkloadUse
-from skuwise.agent.store.file.disk_errors import PassingError, opening_error, passing
-from skuwise.agent.store.writing.deferred_writer import MOST_ITEMS, PatientWriter
+from skuwise.agent.store.file.disk_errors import PassingError, opening_error
+from skuwise.agent.store.writing.deferred_writer import PatientWriter
 from skuwise.agent.store.writing.writer import Writer
 from skuwise.rules.base.errors import StoreError
+from skuwise.tests.support.stored_rows import rows
 
 T0 = 1_800_000_000.0
 NODE = Node("gpu-1", "train", "m", "b", None, None, None, None, None, 1, "0.1")
@@ -46,11 +46,6 @@ def disk(tmp_path: Path) -> Disk:
 @pytest.fixture
 def begin(disk: Disk) -> Callable[..., PatientWriter]:
     return lambda hold_ticks=600: PatientWriter(disk.open, hold_ticks=hold_ticks, monotonic=disk.monotonic)
-
-
-def rows(path: Path, sql: str) -> list[tuple[object, ...]]:
-    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
-        return connection.execute(sql).fetchall()
 
 
 def tick(second: int) -> Tick:
@@ -101,47 +96,6 @@ def test_what_waits_is_bounded_and_the_gap_is_recorded(disk: Disk, begin: Callab
     assert rows(disk.path, f"SELECT reason, since - {T0}, until - {T0} FROM absences") == [("ticks-lost", 0, 1950)]
 
 
-def test_many_workloads_cost_their_own_history_and_no_tick(disk: Disk, begin: Callable[..., PatientWriter]) -> None:
-    writer = begin()
-    node = writer.for_node(NODE, T0)
-    node.set_gpus([Gpu("GPU-1", 0, "H100")], T0)
-    many = [Workload(f"w{number}", "s", "train", "process") for number in range(MOST_ITEMS // 8)]
-    uses = [WorkloadUse(workload.workload_id, "GPU-1", "process") for workload in many]
-    for second in range(1, 101):
-        if second % 10 == 0:
-            node.set_workloads(many, uses, T0 + second)
-        node.add_tick(tick(second))
-    disk.error = None
-    writer.close()
-    assert rows(disk.path, "SELECT count(*) FROM gpu_samples") == [(100,)]
-    # Four scans of 2 x 2500 are all that was held: 70, 80, 90 and 100 s.
-    assert rows(disk.path, f"SELECT min(ts_start) - {T0}, max(ts_end) - {T0} FROM workload_gpus") == [(70, 100)]
-
-
-def test_an_end_before_the_disk_took_anything_says_what_is_lost(
-    disk: Disk, begin: Callable[..., PatientWriter]
-) -> None:
-    writer = begin()
-    writer.for_node(NODE, T0).add_tick(tick(1))
-    with pytest.raises(StoreError, match="last 1 ticks are lost") as raised:
-        writer.close()
-    assert "Free some space" in raised.value.remedy
-    assert not disk.path.exists()
-
-
-def test_a_database_that_turns_out_to_be_a_strangers_ends_the_waiting(
-    disk: Disk, begin: Callable[..., PatientWriter]
-) -> None:
-    node = begin().for_node(NODE, T0)
-    disk.path.write_text("a letter")
-    disk.error = None
-    disk.seconds = 10.0
-    with pytest.raises(StoreError, match="not an SQLite database") as raised:
-        node.add_tick(tick(1))
-    assert not isinstance(raised.value, PassingError)
-    assert disk.path.read_text() == "a letter"
-
-
 def _sqlite(code: int) -> sqlite3.OperationalError:
     error = sqlite3.OperationalError("it did not work")
     error.sqlite_errorcode, error.sqlite_errorname = code, "SQLITE_SOMETHING"
@@ -152,16 +106,13 @@ def _sqlite(code: int) -> sqlite3.OperationalError:
     ("error", "reason"),
     [
         (OSError(errno.ENOSPC, "full"), "disk-full"),
-        (OSError(errno.EDQUOT, "quota"), "disk-full"),
         (OSError(errno.EROFS, "read-only"), "store-read-only"),
         (OSError(errno.EIO, "broken"), "disk-error"),
         (_sqlite(sqlite3.SQLITE_FULL), "disk-full"),
         (_sqlite(sqlite3.SQLITE_BUSY), "store-busy"),
-        (_sqlite(sqlite3.SQLITE_LOCKED), "store-busy"),
         (_sqlite(sqlite3.SQLITE_IOERR_WRITE), "disk-error"),
         (OSError(errno.ENOENT, "no folder"), None),
         (OSError(errno.EACCES, "denied"), None),
-        (OSError(errno.EPERM, "denied"), None),
         (_sqlite(sqlite3.SQLITE_PERM), None),
     ],
     ids=repr,
@@ -181,14 +132,3 @@ def test_a_folder_that_is_not_there_is_not_waited_for(tmp_path: Path) -> None:
     cannot = _sqlite(sqlite3.SQLITE_CANTOPEN)
     assert not isinstance(opening_error(tmp_path / "none" / "node.db", cannot), PassingError)
     assert isinstance(opening_error(tmp_path / "node.db", cannot), PassingError)
-
-
-def test_a_disk_without_room_is_full_whatever_sqlite_calls_it(tmp_path: Path) -> None:
-    """The log's index and a log that cannot be made are told as "disk I/O error" and "unable to open"."""
-    for code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN):
-        assert passing(tmp_path / "node.db", _sqlite(code), room_bytes=1 << 62) == passing(
-            tmp_path / "node.db", _sqlite(sqlite3.SQLITE_FULL)
-        )
-        assert passing(tmp_path / "node.db", _sqlite(code)) != passing(
-            tmp_path / "node.db", _sqlite(sqlite3.SQLITE_FULL)
-        )

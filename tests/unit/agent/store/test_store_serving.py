@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sqlite3
 from dataclasses import replace
 from pathlib import Path
 
@@ -49,25 +48,6 @@ def test_a_sample_comes_back_in_base_units(tmp_path: Path) -> None:
     assert first == pytest.approx(expected)
     assert second[3] is None
     assert second[6:] == (None, 3.0, None, None, None, None, None, None)
-
-
-def test_a_server_keeps_its_row_over_a_restart_of_the_agent(tmp_path: Path) -> None:
-    path = tmp_path / "node.db"
-    for start in (T0, T0 + 100):
-        with Writer.open(path) as writer:
-            writer.for_node(Node("n1"), start).add_serving(sample(start + 10))
-    assert len(shown(path)) == 2
-    with sqlite3.connect(path) as connection:
-        assert connection.execute("SELECT count(*) FROM server").fetchone() == (1,)
-
-
-def test_samples_that_cannot_be_written_do_not_pile_up_for_ever(tmp_path: Path) -> None:
-    path = tmp_path / "node.db"
-    with Writer.open(path, hold_ticks=5) as writer:
-        node = writer.for_node(Node("n1"), T0)
-        for number in range(20):
-            node.add_serving(sample(T0 + number, requests_running=float(number)))
-    assert [row[7] for row in shown(path)] == [15.0, 16.0, 17.0, 18.0, 19.0]
 
 
 def test_the_advisor_reads_how_full_each_cache_was(tmp_path: Path) -> None:
@@ -119,20 +99,3 @@ def test_what_servers_counted_is_added_up_by_the_hour_and_the_work_that_held_the
     assert waited["workload_id"].tolist() == ["w-1"] * 3  # what nobody held is nobody's
     assert waited["seconds"].tolist() == [0.0] * 3 and waited["kv_percent"].isna().all()
     assert tokens_of(table, "w-1") == pytest.approx(50.0 * 10.02 * 4)
-
-
-def test_the_advisor_reads_tokens_by_the_hour(tmp_path: Path) -> None:
-    path, begin = tmp_path / "node.db", T0 // 3600 * 3600
-    with Writer.open(path, now=lambda: begin + 9000) as writer:
-        node = writer.for_node(Node("n1"), begin)
-        node.set_workloads((WORK,), (), begin)
-        for at in (10.0, 3600.0, 3601.0, 7200.0):
-            node.add_serving(sample(begin + at, "w-1", generation_tokens_per_second=100.0))
-        node.add_serving(sample(begin + 20, "w-1", requests_running=1.0))  # it tells no tokens
-        node.add_serving(sample(begin + 30))
-    with open_reader(path) as reader:
-        rows = reader.fetch(queries.TOKENS.sql, {"start": begin, "end": begin + 9000})
-    told = to_table(rows, queries.TOKENS).sort_values("ts")
-    assert told["ts"].tolist() == [begin + 3600, begin + 7200]
-    assert told["seconds"].tolist() == pytest.approx([20.04, 20.04])
-    assert told["generated_tokens"].tolist() == pytest.approx([2004.0, 2004.0])
