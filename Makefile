@@ -70,7 +70,6 @@ bench: setup ## what the agent, advice on 64 nodes, reading Prometheus and the t
 	$(BIN)/python -m skuwise.benchmarks.performance.advisor.scale out/scale
 	$(BIN)/python -m skuwise.benchmarks.performance.advisor.prometheus_fleet
 	$(BIN)/python -m skuwise.benchmarks.performance.advisor.screens
-	$(BIN)/python -m skuwise.benchmarks.performance.advisor.screen_keys
 
 evaluate: setup ## verdicts on real series and generators, two weeks' backtest, moves on published pairs, power caps (about half an hour); THIRD_SEEDS, WEEKS
 	$(BIN)/python -m skuwise.benchmarks.evaluation.evaluate --third-seeds $(THIRD_SEEDS) --weeks $(WEEKS) \
