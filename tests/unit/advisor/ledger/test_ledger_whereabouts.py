@@ -144,18 +144,6 @@ def test_nights_without_its_gpus_are_counted(nights, place) -> None:
     assert stand.place == place
 
 
-def test_a_node_that_goes_on_reporting_at_night_saves_nothing() -> None:
-    own = ground(nodes=("n1",), yardstick=SavingsBaseline(98.32 * 730, off_hours=(0, 6)))
-    stand = MoveState("target", START, 100.0, "")
-    now = seen(nightly(14), (("n1", END),))
-    assert realised("schedule-off", own, stand, now).saving_usd_per_month == pytest.approx(0.0)
-    off = {"n1": replace(now.nodes["n1"], hours_observed=336.0 * 0.75)}
-    told = realised("schedule-off", own, stand, replace(now, nodes=off))
-    assert told.saving_usd_per_month == pytest.approx(0.25 * 98.32 * 730)
-    early = realised("schedule-off", own, replace(stand, since=START + 5 * DAY), now)
-    assert early.saving_missing == "the window still includes days before the change"
-
-
 def test_a_lower_clock_is_seen_by_the_clock_and_measured_by_the_power() -> None:
     before = Measure(16.0, 16 * 730.0, clock_ratio=0.95, watts=600.0)
     own = ground(yardstick=SavingsBaseline(500.0, clock_share=0.8, usd_per_kwh=0.1), before=before)
