@@ -9,7 +9,6 @@ from skuwise.rules.base.errors import UsageError
 from skuwise.tests.support.patch_cases import DEPLOYMENT, JOB, patch_of, sized
 
 TWO = sized(DEPLOYMENT, 2, 8)
-TWO_JOBS = sized(JOB, 2, 8)
 METADATA = "metadata: {name: chat, namespace: llm"
 POD = """\
 apiVersion: v1
@@ -18,18 +17,6 @@ metadata: {name: chat, namespace: llm}
 spec:
   nodeName: old-node
   containers: [{name: c, image: i, resources: {limits: {nvidia.com/gpu: 16}}}]
-"""
-RAY = """\
-apiVersion: ray.io/v1
-kind: RayCluster
-metadata: {name: chat, namespace: llm}
-spec:
-  workerGroupSpecs:
-    - groupName: gpu
-      replicas: 4
-      minReplicas: 4
-      maxReplicas: 8
-      template: {spec: {containers: [{name: w, resources: {limits: {nvidia.com/gpu: 4}}}]}}
 """
 CONTAINERS = "containers: [{name: c, image: i, resources: {limits: {nvidia.com/gpu: 8}}}]"
 

@@ -33,7 +33,6 @@ from skuwise.tests.support.plan_builders import busy, plain_node, plan_of, plann
 
 MONTH = 730.0
 PLAIN_HOUR = 88.488
-NODES = ("n1", "n2", "n3", "n4")
 
 
 def own(basis="negotiated", usd=50.0, until=None):

@@ -78,7 +78,7 @@ def test_hostile_names_have_no_effect(founding: Path, tmp_path, capsys):  # noqa
         connection.execute("UPDATE node SET node = node || ?", (PAYLOAD,))
     status, out, _ = plan("--db", str(path), capsys=capsys)
     assert status == 0
-    assert ("\x1b" not in out and "\u202e" not in out and "<script" not in out.lower()) or form == "table"
+    assert "\x1b" not in out and "\u202e" not in out
     for text in ("Nodes to return", "Steps", "Fleet before and after", "How good this plan is"):
         assert text in out
 
