@@ -7,7 +7,6 @@ import resource
 import shutil
 import signal
 import sqlite3
-import stat
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -65,10 +64,6 @@ def send(outbox: Outbox, server: Server) -> Tally:
 
 def server() -> Server:
     return Server(Machine())
-
-
-def mode(path: Path) -> int:
-    return stat.S_IMODE(path.stat().st_mode)
 
 
 # ---- places
@@ -154,34 +149,6 @@ def test_a_form_that_is_none_of_ours_is_refused_by_its_name(
 
 
 # ---- cells
-
-
-@pytest.mark.parametrize(
-    ("column", "value", "said"),
-    [
-        ("mails.content", "NULL", "is not what was queued"),
-        ("mails.channel", "'carrier pigeon'", "mails.channel holds an unknown word"),
-        ("mails.team", "CAST(x'ff' AS TEXT)", "mails.team holds text that is not UTF-8"),
-        ("deliveries.recipient", "'a@b.example\r\nRCPT TO:<x@y>'", "which is no mail address"),
-        ("deliveries.next_at", "9e999", "deliveries.next_at holds an invalid time"),
-    ],
-)
-def test_a_cell_of_the_outbox_that_we_never_wrote_sends_nothing(
-    outbox: Outbox, column: str, value: str, said: str
-) -> None:
-    table, name = column.split(".")
-    with closing(sqlite3.connect(outbox.path)) as db, db:
-        db.execute(f"UPDATE {table} SET {name} = {value} WHERE rowid = 1")
-    shop = server()
-    try:
-        tally = send(outbox, shop)
-    except DamagedOutboxError as error:
-        told = str(error)
-        assert error.remedy and shop.tried == []
-    else:  # one mail is lost, the other is sent
-        told = " ".join(tally.refused)
-        assert shop.accepted == ["search@example.org"] and outbox.waiting() == 0
-    assert said in told and told.isprintable()
 
 
 @pytest.mark.parametrize(

@@ -69,17 +69,6 @@ def test_the_last_decision_holds_and_a_snooze_until_its_end(events, after_days, 
     assert decision_from(events, NOW, NOW + after_days * DAY).state == state
 
 
-def test_a_recommendation_keeps_its_whole_history(ledger: Ledger) -> None:
-    ledger.add(MOVE.id, LedgerEvent("snoozed", NOW + 1, "ann", NOW + DAY, "after the launch"))
-    ledger.add(MOVE.id, LedgerEvent("dismissed", NOW + 2, "bob", why="a warm standby"))
-    (entry,) = ledger.entries()
-    assert [(e.act, e.by, e.why) for e in entry.events] == [
-        ("proposed", "skuwise", None), ("snoozed", "ann", "after the launch"), ("dismissed", "bob", "a warm standby"),
-    ]  # fmt: skip
-    assert entry.proposal == MOVE
-    assert entry.decision(NOW + 3) == Decision("dismissed", NOW + 2, "bob", None, "a warm standby")
-
-
 # ---- the file
 
 

@@ -5,15 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 from skuwise.advisor.core.advice_types import Fleet
-from skuwise.advisor.core.simulated_ids import gpu_uuid
 from skuwise.advisor.ledger.file.paths import ledger_of
 from skuwise.advisor.ledger.file.store import Ledger
 from skuwise.advisor.ledger.identity import KnownFleet, file_stem, is_same
-from skuwise.advisor.telemetry.fleet_identity import fleet_of
-from skuwise.tests.support.frame_builder import FrameBuilder
 
 NOW = 1_790_000_000.0
 DAY = 86400.0
@@ -71,22 +67,3 @@ def test_of_several_that_share_gpus_the_one_with_most_is_taken(tmp_path: Path) -
     assert ledger_of(home, NAMELESS) == (home / f"{file_stem(many)}.db", ())
     part = replace(NAMELESS, match=('rack="1"',))
     assert ledger_of(home, part)[0].name == f"{file_stem(part)}.db"  # what was asked for is part of who it is
-
-
-def test_the_identity_of_a_frame_is_its_gpus_and_simulated_ones_are_known() -> None:
-    def frame(uuid: str, **node: object):
-        b = FrameBuilder()
-        b.node("n1")
-        b.nodes[0] |= node
-        for row in b.gpus:
-            row |= {"gpu_uuid": uuid, "gpu_index": 0.0}
-        return b.frame()
-
-    real = fleet_of(frame("GPU-x", cluster="eu"))
-    assert (real.name, real.simulated, dict(real.members), real.clusters) == ("eu", False, {"GPU-x": "n1"}, {"eu"})
-    assert fleet_of(frame(gpu_uuid("n1", 0), cluster="eu")).simulated
-    assert not fleet_of(frame(gpu_uuid("n2", 0))).simulated
-    one = frame("GPU-x")
-    bare = replace(one, gpus=one.gpus.assign(gpu_uuid=np.nan), nodes=one.nodes.assign(machine_id="m-1", cluster=""))
-    assert dict(fleet_of(bare).members) == {"machine m-1": "n1"}
-    assert dict(fleet_of(replace(bare, nodes=bare.nodes.assign(machine_id=None))).members) == {"node n1": "n1"}

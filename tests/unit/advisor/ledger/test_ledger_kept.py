@@ -4,21 +4,15 @@
 
 from __future__ import annotations
 
-import math
 import sqlite3
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from skuwise.advisor.core.advice_types import Interval
 from skuwise.advisor.ledger.entries import LedgerEvent, Proposal, decision_from
 from skuwise.advisor.ledger.file.store import Ledger
-from skuwise.advisor.ledger.records import from_json, to_json
-from skuwise.advisor.ledger.sync import proposals
-from skuwise.advisor.moves.tracking.observation import Measure
 from skuwise.rules.base.errors import StoreError
-from skuwise.tests.support.ledger_builders import DAY, fleet, ground, the_move
+from skuwise.tests.support.ledger_builders import DAY, ground
 from skuwise.tests.support.moves_builders import END
 
 MOVE = Proposal(
@@ -41,14 +35,6 @@ MOVE = Proposal(
 )
 def test_what_telemetry_tells_is_a_state_like_a_decision(acts, after_days, state) -> None:
     assert decision_from([LedgerEvent(act, END, "skuwise") for act in acts], END, END + after_days * DAY).state == state
-
-
-def test_what_is_no_number_is_kept_as_missing() -> None:
-    first = fleet(0)
-    assert from_json(Measure, to_json(Measure(1.0, 2.0, busy=math.nan))) == Measure(1.0, 2.0)
-    broken = replace(the_move(first), saving_usd_per_month=Interval(0.0, math.nan, math.inf))
-    (proposal,) = proposals(replace(first, recommendations=(broken,)))
-    assert proposal.ground.saving_usd_per_month is None
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"realised": 3}', '{"realised": {}}', "[" * 100_000])

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import pytest
 from skuwise.advisor.core.advice_types import Configuration, SavingsBaseline
-from skuwise.advisor.core.verdict_types import WorkloadVerdict
 from skuwise.advisor.ledger.entries import LedgerEntry, LedgerEvent, Proposal
 from skuwise.advisor.ledger.realised_savings import realised
 from skuwise.advisor.ledger.records import EventFigures
@@ -124,36 +123,6 @@ def test_a_pool_is_packed_when_as_many_nodes_are_empty_as_were_to_be() -> None:
     assert realised("consolidate", pool, stand, seen(runs[:2], gone)).saving_usd_per_month == pytest.approx(98.32 * 730)
     busy = [workload(f"app{n}", (f"n{n}",)) for n in (1, 2, 3)]
     assert state_of("consolidate", pool, seen(busy, nodes)).place == "source"
-
-
-def nightly(nights_off: int) -> list[WorkloadVerdict]:
-    """Runs of a service that holds its GPUs by day alone from so many nights before the window's end on."""
-    first = END // DAY * DAY - (nights_off - 1) * DAY
-    days = [
-        workload("chat", ("n1",), id=f"w-{n}", start=first + n * DAY + 6 * 3600, end=min(first + n * DAY + DAY, END))
-        for n in range(nights_off)
-    ]
-    return [workload("chat", ("n1",), id="w", end=first), *(w for w in days if w.end > w.start)]
-
-
-@pytest.mark.parametrize(("nights", "place"), [(0, "source"), (2, "between"), (4, "target")])
-def test_nights_without_its_gpus_are_counted(nights, place) -> None:
-    own = ground(yardstick=SavingsBaseline(98.32 * 730, off_hours=(0, 6)))
-    runs = nightly(nights) if nights else [workload("chat", ("n1",))]
-    stand = state_of("schedule-off", own, seen(runs, (("n1", END),)))
-    assert stand.place == place
-
-
-def test_a_node_that_goes_on_reporting_at_night_saves_nothing() -> None:
-    own = ground(nodes=("n1",), yardstick=SavingsBaseline(98.32 * 730, off_hours=(0, 6)))
-    stand = MoveState("target", START, 100.0, "")
-    now = seen(nightly(14), (("n1", END),))
-    assert realised("schedule-off", own, stand, now).saving_usd_per_month == pytest.approx(0.0)
-    off = {"n1": replace(now.nodes["n1"], hours_observed=336.0 * 0.75)}
-    told = realised("schedule-off", own, stand, replace(now, nodes=off))
-    assert told.saving_usd_per_month == pytest.approx(0.25 * 98.32 * 730)
-    early = realised("schedule-off", own, replace(stand, since=START + 5 * DAY), now)
-    assert early.saving_missing == "the window still includes days before the change"
 
 
 def test_a_lower_clock_is_seen_by_the_clock_and_measured_by_the_power() -> None:

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import pytest
 from skuwise.__main__ import main
-from skuwise.advisor.moves.base.constraints import has_precision
 from skuwise.advisor.moves.levers.served_model import ServedModel, served_model
 from skuwise.rules.models.served_models import load_served_models
 from skuwise.tests.support.moves_builders import advice_of, catalog, gpus_of, node, usage, verdicts, workload
@@ -114,16 +113,6 @@ def test_what_serves_no_language_model_has_neither_lever_nor_gap(changes):
 )  # fmt: skip
 def test_commands_tell_the_model_its_size_and_its_precision(command, model):
     assert served_model(command, KNOWN) == model
-
-
-@pytest.mark.parametrize(
-    ("gpu", "precision", "has"),
-    [("A100-SXM4-80GB", "fp8", False), ("L40S", "fp8", True), ("H100-SXM5", "fp4", False), ("B200-SXM", "fp4", True),
-     ("V100-SXM2-16GB", "int8", False), ("T4", "int8", True), ("V100-SXM2-32GB", "bf16", False),
-     ("MI300X", "fp8", True), ("MI300X", "fp4", False), ("H100-SXM5", "fp32", True)],
-)  # fmt: skip
-def test_which_gpus_have_a_precision(gpu, precision, has):
-    assert has_precision(catalog().gpus[gpu], precision) is has
 
 
 def compared(capsys, *words):

@@ -29,16 +29,6 @@ def service(sku, **changes):
     return workload("chat", ("n1",), node_sku=sku, features={"mem_flat": 0.0, "cpu": 0.02}, **changes)
 
 
-def test_a_saturated_decode_does_not_move_to_l40s_for_money():
-    busy = service(OCI)
-    use = usage(busy, u_c=0.10, u_m=0.90, g=0.98, memory=0.3)
-    advice = advice_of(verdicts([at(OCI, "oci", "global")], [busy], uses=[use]))
-    assert not moves_to(advice, "L40S")
-    told = [j for r in advice.recommendations for j in r.rejected if "L40S" in j.sku]
-    told += [r for r in advice.recommendations if r.target.gpu_sku == "L40S"]
-    assert told or not advice.recommendations
-
-
 @pytest.mark.parametrize("nvlink", [0.3, 0.0])
 def test_work_over_nvlink_does_not_move_to_pcie_however_cheap(nvlink):
     parallel = service(OCI)

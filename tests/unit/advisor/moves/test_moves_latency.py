@@ -74,13 +74,6 @@ def test_where_nobody_waits_or_no_class_is_kept_nothing_is_held_against_a_move(t
     assert held("lower-clock", SLOWER, told) == before
 
 
-def test_what_is_broken_today_is_broken_by_what_slows_it_and_by_nothing_else() -> None:
-    late = latency(token=0.06)
-    assert held("lower-clock", SLOWER, late).blocked_by
-    assert held("move-sku", Interval(0.5, 0.6, 0.9), late).blocked_by == ()
-    assert held("move-sku", Interval(0.8, 0.95, 1.3), late).blocked_by == ()
-
-
 @pytest.mark.parametrize("told", [latency(first=None, token=None), latency(token=None), latency("waited-for", None)])
 def test_where_it_cannot_be_predicted_the_risk_is_a_step_higher_and_what_to_measure_is_said(told: Latency) -> None:
     way = held("lower-clock", SLOWER, told)

@@ -120,9 +120,6 @@ def test_an_exception_silences_a_rule_and_says_so(tmp_path, changes, exceptions,
     assert all(f"Exception {why}: " in n.text for n in said)
 
 
-HOSTILE = "\u202e[red]x[/red]<script>alert(1)</script>|=cmd|' /C calc'!A0 {workload}"
-
-
 SMALL = {"u_c": 0.02, "u_m": 0.2, "u_n": 0.0}
 LOADED = {"mem_flat": 1.0, "cpu": 0.1, "tensor_of_sustained_p99": 0.05, "hbm_of_sustained_p99": 0.3}
 

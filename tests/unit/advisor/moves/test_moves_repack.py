@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
-from skuwise.advisor.core.advice_types import Unobserved
-from skuwise.advisor.moves.kinds.consolidate import repacked
 from skuwise.advisor.moves.predict.mig_packing import fits, pack
-from skuwise.advisor.verdicts.judge import judge
 from skuwise.advisor.verdicts.types import MigInstance
-from skuwise.tests.support.frame_builder import DECODE, FrameBuilder
-from skuwise.tests.support.rulebooks import rulebook
 
 SLICES = {
     "1g.10gb": (1, 1),
@@ -46,29 +39,3 @@ def test_the_emptiest_gpu_is_emptied_onto_the_others() -> None:
     packing = pack(own)
     assert packing is not None
     assert (packing.kept, packing.freed, [one.gpu_uuid for one in packing.moved]) == (("a",), ("b",), ["b/1"])
-
-
-def halves(hours: int = 48) -> FrameBuilder:
-    """Two GPUs of two halves each, one half of each held by a service."""
-    b = FrameBuilder(hours=hours)
-    for gpu in b.node(gpus=2):
-        b.use({"power_watts": 200.0}, uuid=gpu)
-        for part in (1, 2):
-            uuid = f"MIG-{gpu}-{part}"
-            b.gpus.append(b.gpus[0] | {"gpu_uuid": uuid, "kind": "mig", "parent_uuid": gpu, "mig_profile": "3g.40gb"})
-            b.use({"sm_active": DECODE["sm_active"], "dram_active": 0.5, "tensor_active": 0.1}, uuid=uuid)
-        b.work(f"served-{gpu}", [("n1", f"MIG-{gpu}-1")])
-    return b
-
-
-def test_nothing_is_packed_where_something_is_not_observed() -> None:
-    verdicts = judge(halves().frame(), rulebook())
-    (option,) = list(repacked(verdicts))
-    found = option.recommendation
-    assert (found.action, found.realisation, found.saving_usd_per_month) == ("consolidate", "capacity-freed", None)
-    assert found.freed_gpu_hours_per_month == 730
-    assert option.draws is None
-    node = verdicts.inventory.nodes["n1"]
-    gone = replace(node, unobserved=(Unobserved("n1", ("GPU-x",), "why", "not-named"),))
-    assert list(repacked(replace(verdicts, inventory=replace(verdicts.inventory, nodes={"n1": gone})))) == []
-    assert list(repacked(judge(halves(hours=20).frame(), rulebook()))) == []

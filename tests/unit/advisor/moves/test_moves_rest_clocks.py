@@ -11,9 +11,8 @@ import pytest
 from skuwise.advisor.moves.kinds.rest_clocks import RECOVERED
 from skuwise.advisor.verdicts.judge import judge
 from skuwise.advisor.verdicts.types import RestLevel
-from skuwise.rules.catalog.types import PowerPrice, Price
 from skuwise.tests.support.frame_builder import DECODE, FREE, HELD, FrameBuilder
-from skuwise.tests.support.moves_builders import DAYS, IB, advice_of, gpus_of, node, usage, verdicts, workload
+from skuwise.tests.support.moves_builders import DAYS, advice_of, gpus_of, node, usage, verdicts, workload
 from skuwise.tests.support.rulebooks import rulebook
 
 DRIVER = "580.105.08"
@@ -129,15 +128,3 @@ def test_frames_tell_levels_clocks_and_drivers():
     assert free.free_watts == pytest.approx(70.0, rel=0.01)
     assert free.free_clock_ratio < 0.25
     assert told.workloads[0].features["rest_watts"] == pytest.approx(110.0, rel=0.01)
-
-
-def test_dollars_take_a_price_of_power_on_nodes_of_its_own():
-    power = (PowerPrice("eastus", 0.10, "utility bill", "2026-10-01"),)
-    owned = (Price("p", IB, "eastus", 60.0, "owned", "books", "2026-10-01"),)
-    told = advice(levels(), prices=owned, power=power)
-    (way,) = ways(told)
-    assert way.saving_usd_per_month.p50 == pytest.approx(way.energy_saving_kwh_per_month.p50 * 0.10)
-    assert "utility bill, 2026-10-01" in way.text
-    assert told.summary.recoverable_usd_per_month == 0
-    (rented,) = ways(advice(levels(), power=power))
-    assert rented.saving_usd_per_month is None

@@ -9,7 +9,6 @@ from skuwise.advisor.core.verdict_types import BottleneckVerdict
 from skuwise.advisor.verdicts.types import NodeFacts
 from skuwise.rules.catalog.types import PowerPrice, Price
 from skuwise.tests.support.moves_builders import (
-    END,
     IB,
     PLAIN,
     advice_of,
@@ -240,13 +239,3 @@ def test_what_is_wasted_is_counted_once_though_several_rules_say_so():
     assert {"idle-fabric", "over-tier"} <= fired(advice)
     silent, tier = one(advice, "idle-fabric").cost_usd, one(advice, "over-tier").cost_usd
     assert advice.summary.wasted_usd == pytest.approx(max(silent, tier))
-
-
-@pytest.mark.parametrize(("hours", "said"), [((336, 336, 336, 336), True), ((336, 336, 30, 30), False)])
-def test_replicas_that_come_and_go_with_the_load_are_no_surplus(hours, said):
-    replicas = [
-        workload("api", id=f"w-{i}", gpus=(f"GPU-n1-{i}",), start=END - h * 3600, features={"engine_active": 0.9})
-        for i, h in enumerate(hours)
-    ]
-    uses = [usage(w, u_c=0.05, u_m=0.3, g=0.9) for w in replicas]
-    assert ("too-many-gpus" in fired(advice_of(verdicts([quiet()], replicas, uses=uses)))) == said

@@ -10,7 +10,7 @@ from skuwise.advisor.core.advice_types import Advice, Recommendation
 from skuwise.advisor.core.verdict_types import BottleneckVerdict
 from skuwise.advisor.moves.kinds.schedule_off import off_hours
 from skuwise.advisor.pipeline import AdviseOptions
-from skuwise.advisor.render import format_names, render
+from skuwise.advisor.render import render
 from skuwise.rules.catalog.types import Price
 from skuwise.tests.support.moves_builders import (
     END,
@@ -152,5 +152,5 @@ def test_other_providers_are_shown_apart_and_in_no_sum():
     assert all(p in {q.id for q in beside.prices} for r in beside.market for p in r.prices)
     assert beside.recommendations == without.recommendations
     assert beside.summary == without.summary
-    for form in format_names():
+    for form in ("table", "json"):
         assert beside.market[0].target.node_sku.rpartition("/")[2] in render(beside, form)

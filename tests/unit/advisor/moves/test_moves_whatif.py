@@ -10,7 +10,7 @@ import pytest
 from skuwise.advisor.core.advice_types import Recommendation
 from skuwise.advisor.moves.base.workload_groups import groups_of
 from skuwise.advisor.moves.context.move_context import baseline_for
-from skuwise.advisor.moves.predict.clock_model import PowerAtWork, power_at_work
+from skuwise.advisor.moves.predict.clock_model import PowerAtWork
 from skuwise.advisor.moves.whatif import survey, what_if
 from skuwise.advisor.moves.whatif_result import WhatIfChoice, WhatIfResult
 from skuwise.advisor.pipeline import move_context_of
@@ -141,18 +141,6 @@ def test_a_survey_begins_with_what_is_open_and_saves_most() -> None:
     )
     assert [o.open for o in found] == sorted((o.open for o in found), reverse=True)
     assert all(o == what_if(scene, base, o.choice) for o in found[::20])
-
-
-def test_power_at_work_leaves_idle_rows_out() -> None:
-    w = workload(features={"power_watts": 300.0, "power_over_idle": 3.0})
-    rows = usage(w)
-    rows.loc[::2, ["bottleneck", "power_watts"]] = ["idle", 100.0]
-    known = verdicts([node()], [w], uses=[rows])
-    (group,) = groups_of(known)
-    found = power_at_work(known, group)
-    assert (found.watts, found.idle_watts) == (pytest.approx(400.0), pytest.approx(100.0))
-    assert found.hours_per_month == pytest.approx(8 * 730 / 2)
-    assert power_at_work(verdicts([node()], [w], uses=[rows.assign(power_watts=float("nan"))]), group) is None
 
 
 def ways() -> list[Recommendation]:

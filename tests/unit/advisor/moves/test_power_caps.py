@@ -17,7 +17,6 @@ from skuwise.advisor.moves.predict.clock_model import (
     predict_cap,
     weigh_cap,
 )
-from skuwise.advisor.moves.predict.power_curve import under_cap
 from skuwise.benchmarks.evaluation import power_caps
 from skuwise.benchmarks.fit.power_caps import TABLE, read_caps
 from skuwise.rules.catalog.loader import load_catalog
@@ -93,22 +92,6 @@ def test_what_is_proposed_saves_at_the_ninetieth_percentile_also_at_more_rest():
     assert weigh_cap(A40, replace(BUSY, rest_watts=REST_MARGIN * 82), cap, MODEL).saves
     assert isinstance(best_cap(A40, BUSY, MODEL, most_loss=0.0, most_loss_p90=0.0), Refusal)
     assert isinstance(best_cap(A40, Draw(84.0, 82.0, 300.0), MODEL, most_loss=0.1, most_loss_p90=0.2), Refusal)
-
-
-def test_a_cap_at_the_limit_changes_nothing_and_nothing_is_ever_out_of_bounds():
-    rng = np.random.default_rng(1)
-    rest = rng.uniform(20, 100, 500)
-    limit = rest + rng.uniform(50, 900, 500)
-    watts = rng.uniform(0.5 * rest, limit)
-    same = under_cap(MODEL.curve, watts=watts, rest_watts=rest, limit_watts=limit, cap_watts=limit)
-    assert same.time == pytest.approx(1.0)
-    capped = under_cap(
-        MODEL.curve, watts=watts, rest_watts=rest, limit_watts=limit, cap_watts=limit * rng.uniform(0.3, 1, 500)
-    )
-    assert np.all(capped.time >= 1 - 1e-12)
-    assert np.all(np.isfinite(capped.joules))
-    assert np.all(capped.joules > 0)
-    assert np.all((capped.clock > 0) & (capped.clock <= 1))
 
 
 @pytest.mark.parametrize("by", ["gpu"])

@@ -37,14 +37,6 @@ def test_a_cap_is_answered_with_time_watts_and_joules(capsys):
     assert "none on Hopper" in found["basis"]
 
 
-def test_the_table_names_the_knee_and_blocks_below_it(capsys):
-    status, out, _ = run(capsys, "A40", "A40", "--power-limit", "125", "--phase", "training")
-    assert status == 0
-    assert "knee       below" in out
-    assert "blocked    a cap of 125 W uses more energy" in out
-    assert "--power-at-work" in out
-
-
 @pytest.mark.parametrize(
     ("words", "told"),
     [

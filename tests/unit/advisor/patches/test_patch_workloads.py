@@ -6,10 +6,9 @@ import pytest
 import yaml
 from skuwise.advisor.patches.model import PatchFile
 from skuwise.rules.base.errors import UsageError
-from skuwise.tests.support.patch_cases import DEPLOYMENT, JOB, PYTORCH_JOB, patch_of, sized
+from skuwise.tests.support.patch_cases import DEPLOYMENT, JOB, patch_of, sized
 
 TWO = sized(DEPLOYMENT, 2, 8)
-TWO_JOBS = sized(JOB, 2, 8)
 METADATA = "metadata: {name: chat, namespace: llm"
 POD = """\
 apiVersion: v1
@@ -18,18 +17,6 @@ metadata: {name: chat, namespace: llm}
 spec:
   nodeName: old-node
   containers: [{name: c, image: i, resources: {limits: {nvidia.com/gpu: 16}}}]
-"""
-RAY = """\
-apiVersion: ray.io/v1
-kind: RayCluster
-metadata: {name: chat, namespace: llm}
-spec:
-  workerGroupSpecs:
-    - groupName: gpu
-      replicas: 4
-      minReplicas: 4
-      maxReplicas: 8
-      template: {spec: {containers: [{name: w, resources: {limits: {nvidia.com/gpu: 4}}}]}}
 """
 CONTAINERS = "containers: [{name: c, image: i, resources: {limits: {nvidia.com/gpu: 8}}}]"
 
@@ -67,28 +54,6 @@ def test_an_exported_job_is_not_deleted_since_it_could_not_be_created_again(spec
     assert patch_of("release", "kubernetes", ("job.yaml", yaml.safe_dump(value))).parts
     value["spec"]["manualSelector"] = True
     assert patch_of("rest-clocks", "kubernetes", ("job.yaml", yaml.safe_dump(value))).parts
-
-
-def test_completions_change_only_where_kubernetes_lets_them() -> None:
-    made = patch_of("reduce-gpus", "kubernetes", ("job.yaml", TWO_JOBS))
-    assert spec_of(made.parts[0].patch) == {"parallelism": 1}
-    assert any("keeps its 2 completions" in note for note in made.notes)
-    indexed = TWO_JOBS.replace("  parallelism", "  completionMode: Indexed\n  parallelism")
-    made = patch_of("reduce-gpus", "kubernetes", ("job.yaml", indexed))
-    assert spec_of(made.parts[0].patch) == {"parallelism": 1, "completions": 1}
-    assert not any("completions" in note for note in made.notes)
-
-
-def test_bounds_of_an_autoscaler_follow_the_replicas() -> None:
-    (part,) = patch_of("reduce-gpus", "kubernetes", ("ray.yaml", RAY)).parts
-    (group,) = spec_of(part.patch)["workerGroupSpecs"]
-    assert (group["replicas"], group["minReplicas"], group["maxReplicas"]) == (2, 2, 8)
-    elastic = sized(PYTORCH_JOB, 2, 8).replace(
-        "spec:\n", "spec:\n  elasticPolicy: {minReplicas: 2, maxReplicas: 4}\n", 1
-    )
-    (part,) = patch_of("reduce-gpus", "kubernetes", ("job.yaml", elastic)).parts
-    assert spec_of(part.patch)["elasticPolicy"] == {"minReplicas": 1}
-    assert spec_of(part.undo)["elasticPolicy"] == {"minReplicas": 2}
 
 
 @pytest.mark.parametrize(

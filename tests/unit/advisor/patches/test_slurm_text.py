@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from skuwise.advisor.patches.slurm_script import BatchScript
-from skuwise.advisor.patches.text_diff import unified
 from skuwise.rules.base.errors import UsageError
 
 
@@ -79,13 +78,3 @@ def test_a_variable_is_set_where_a_shell_hands_it_on(first: str, taken: bool) ->
 def test_what_is_no_plain_batch_script_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
         BatchScript(text)
-
-
-def test_a_difference_says_where_the_last_newline_is_missing() -> None:
-    assert unified("a", "b", "x").splitlines()[3:] == [
-        "-a",
-        "\\ No newline at end of file",
-        "+b",
-        "\\ No newline at end of file",
-    ]
-    assert unified("a\n", "a\n", "x") == ""

@@ -33,7 +33,6 @@ from skuwise.tests.support.plan_builders import busy, plain_node, plan_of, plann
 
 MONTH = 730.0
 PLAIN_HOUR = 88.488
-NODES = ("n1", "n2", "n3", "n4")
 
 
 def own(basis="negotiated", usd=50.0, until=None):
@@ -111,16 +110,6 @@ def _change(**what):
     from skuwise.advisor.plan.limits import FleetChange
 
     return FleetChange(**what)
-
-
-def test_without_prices_nodes_come_back_and_no_dollar_is_stated():
-    unknown = [plain_node("n1", node_sku=None, region=None), plain_node("n2", node_sku=None, region=None)]
-    a, b = replica("a", "n1", range(4), node_sku=None), replica("b", "n2", range(4), of="search", node_sku=None)
-    given = verdicts(unknown, [a, b], uses=[busy(a), busy(b)])
-    plan = plan_of(given, goal="nodes")
-    assert len(plan.returned) == 1 and plan.returned[0].usd_per_month is None
-    assert plan.cash == ()
-    assert "plan-unpriced" in {note.code for note in plan.notes}
 
 
 def test_jobs_keep_the_nodes_that_their_peak_needs():

@@ -69,17 +69,16 @@ def test_wrong_options_are_wrong_usage(arguments, capsys):
     assert capsys.readouterr().out == ""
 
 
-@pytest.mark.parametrize("form", ["table", "html"])
-def test_hostile_names_have_no_effect(founding: Path, tmp_path, form, capsys):  # noqa: F811
+def test_hostile_names_have_no_effect(founding: Path, tmp_path, capsys):  # noqa: F811
     path = tmp_path / "crafted.db"
     path.write_bytes(founding.read_bytes())
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("PRAGMA ignore_check_constraints = 1")
         connection.execute("UPDATE workload SET name = ?, namespace = ?, user = ?", (PAYLOAD, PAYLOAD, PAYLOAD))
         connection.execute("UPDATE node SET node = node || ?", (PAYLOAD,))
-    status, out, _ = plan("--db", str(path), "--format", form, capsys=capsys)
+    status, out, _ = plan("--db", str(path), capsys=capsys)
     assert status == 0
-    assert ("\x1b" not in out and "\u202e" not in out and "<script" not in out.lower()) or form == "table"
+    assert "\x1b" not in out and "\u202e" not in out
     for text in ("Nodes to return", "Steps", "Fleet before and after", "How good this plan is"):
         assert text in out
 

@@ -84,19 +84,6 @@ def test_a_linked_unit_needs_an_island_of_its_own() -> None:
     assert len(planned(fleet(nodes((5, 2)), loose)).kept) == 1
 
 
-def test_instances_share_gpus_by_their_placements() -> None:
-    nodes = [node("a", gpus=1, mig=True), node("b", gpus=1, mig=True)]
-    fits = [service("s", {"a": 1}, mig=(3, 4)), service("t", {"b": 1}, mig=(4, 4))]
-    assert len(planned(fleet(nodes, fits)).kept) == 1
-    # Two of 4g do not: each begins at the first memory slice.
-    two = [service("s", {"a": 1}, mig=(4, 4)), service("t", {"b": 1}, mig=(4, 4))]
-    assert len(planned(fleet(nodes, two)).kept) == 2
-    whole = [service("s", {"a": 1}, mig=(1, 1)), service("t", {"b": 1})]
-    assert len(planned(fleet(nodes, whole)).kept) == 2
-    without = [replace(n, mig=False) for n in nodes]
-    assert len(planned(fleet(without, fits)).kept) == 2
-
-
 def test_the_reserve_is_where_the_largest_unit_could_start_again() -> None:
     nodes = [node(name) for name in "abc"]
     series = [service("s", {"a": 4}), service("t", {"b": 3}), service("u", {"c": 1})]

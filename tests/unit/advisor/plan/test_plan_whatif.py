@@ -70,15 +70,6 @@ def test_nodes_that_are_added_are_neither_todays_nor_returned_nor_paid(goal):
     assert {name for s in plan.steps for name in s.frees} <= {"n2"}
 
 
-def test_commitments_that_ended_are_cash_now():
-    plan = plan_of(
-        fleet(), (negotiated(50.0, "owned"),), change=FleetChange(commitments_end=END - 400 * 86400), goal="nodes"
-    )
-    assert {r.realisation for r in plan.returned} == {"cash-now"}
-    assert [c.date for c in plan.cash] == [None]
-    assert plan.cash[0].saving_usd_per_month.p50 == pytest.approx(len(plan.returned) * 50.0 * 730)
-
-
 @pytest.mark.parametrize("buy", [False, True])
 def test_a_reserve_that_is_lost_is_a_note_and_no_missing_node(buy):
     plan = plan_of(full(), change=FleetChange(remove=frozenset({"n2"}), buy=buy), reserve_nodes=None)
