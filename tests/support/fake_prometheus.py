@@ -1,30 +1,32 @@
-"""A server of Prometheus' API on loopback that answers as a test tells it to, also badly."""
+"""A server of Prometheus' API that answers as a test tells it to, also badly."""
 
 from __future__ import annotations
 
 import contextlib
 import http.server
+import io
+import itertools
 import json
 import ssl
 import threading
-import time
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
+
+import requests
+import urllib3
+from skuwise.advisor.core.http_session import DeadlineAdapter
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What is answered.
-
-    `broken`: the connection closes before the announced length is sent. `drips`: it comes byte by byte.
-    """
+    """What is answered. `broken`: the connection closes before the announced length is sent."""
 
     body: bytes = b""
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
     broken: bool = False
-    drips: bool = False
 
 
 @dataclass(frozen=True)
@@ -69,20 +71,60 @@ def error(status: int, text: str, **headers: str) -> Reply:
     return Reply(json.dumps({"status": "error", "errorType": "x", "error": text}).encode(), status, headers)
 
 
-class _Quiet(http.server.ThreadingHTTPServer):
-    def handle_error(self, request: object, client_address: object) -> None:
-        """A client that hangs up is what some tests are about."""
-
-
 class FakePrometheus:
-    """`answer` is asked for each request; `requests` holds them in the order in which they came.
+    """Answers the product's sessions in this process, without a socket. `answer` is asked for each request; `requests`
+    holds them in the order in which they came."""
 
-    `answered`: how many answers were sent to their end. `tls`: the server's certificate, and whose it asks for.
-    """
+    _running: ClassVar[dict[str, FakePrometheus]] = {}
+    _numbers: ClassVar[Iterator[int]] = itertools.count(20000)
+    _send: ClassVar[Any] = DeadlineAdapter.send
+
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
+        self.requests: list[Request] = []
+        self.url = f"http://localhost:{next(self._numbers)}"
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[Self]:
+        self._running[self.url] = self
+        DeadlineAdapter.send = _sent  # type: ignore[method-assign]
+        try:
+            yield self
+        finally:
+            del self._running[self.url]
+            if not self._running:
+                DeadlineAdapter.send = FakePrometheus._send  # type: ignore[method-assign]
+
+    def reply(self, target: str, body: str, headers: Mapping[str, str]) -> Reply:
+        parts = urllib.parse.urlsplit(target)
+        params = dict(urllib.parse.parse_qsl(parts.query) + urllib.parse.parse_qsl(body))
+        request = Request(parts.path, params, {k.lower(): v for k, v in headers.items()})
+        self.requests.append(request)
+        return self._answer(request)
+
+
+def _sent(adapter: DeadlineAdapter, request: requests.PreparedRequest, **options: Any) -> requests.Response:
+    """In place of requests' own, where the address is one of a server that runs here."""
+    parts = urllib.parse.urlsplit(request.url or "")
+    fake = FakePrometheus._running.get(f"{parts.scheme}://{parts.netloc}")
+    if fake is None:
+        return FakePrometheus._send(adapter, request, **options)
+    asked = request.body or ""
+    reply = fake.reply(request.url or "", asked.decode() if isinstance(asked, bytes) else asked, request.headers)
+    headers = {name.replace("_", "-"): value for name, value in reply.headers.items()}
+    headers["Content-Length"] = str(len(reply.body) + (1000 if reply.broken else 0))
+    raw = urllib3.HTTPResponse(
+        io.BytesIO(reply.body), headers, reply.status, preload_content=False, enforce_content_length=True,
+        request_method=request.method,
+    )  # fmt: skip
+    return adapter.build_response(request, raw)
+
+
+class FakeServer(FakePrometheus):
+    """The same on loopback. `tls`: the server's certificate, and whose it asks for."""
 
     def __init__(self, answer: Answer, tls: ssl.SSLContext | None = None) -> None:
-        self.requests: list[Request] = []
-        self.answered = 0
+        super().__init__(answer)
         fake = self
 
         class _Handler(http.server.BaseHTTPRequestHandler):
@@ -96,36 +138,27 @@ class FakePrometheus:
                 self._reply()
 
             def _reply(self) -> None:
-                parts = urllib.parse.urlsplit(self.path)
                 form = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
-                params = dict(urllib.parse.parse_qsl(parts.query) + urllib.parse.parse_qsl(form))
-                request = Request(parts.path, params, {k.lower(): v for k, v in self.headers.items()})
-                fake.requests.append(request)
-                reply = answer(request)
+                reply = fake.reply(self.path, form, dict(self.headers))
                 with contextlib.suppress(OSError):
                     self.send_response(reply.status)
                     for name, value in reply.headers.items():
                         self.send_header(name.replace("_", "-"), value)
-                    self.send_header("Content-Length", str(len(reply.body) + (1000 if reply.broken else 0)))
+                    self.send_header("Content-Length", str(len(reply.body)))
                     self.end_headers()
-                    for n in range(len(reply.body)) if reply.drips else ():
-                        self.wfile.write(reply.body[n : n + 1])
-                        time.sleep(0.005)
-                    self.wfile.write(b"" if reply.drips else reply.body)
-                    fake.answered += 1
-                if reply.broken:
-                    self.close_connection = True
+                    self.wfile.write(reply.body)
 
             def log_message(self, format: str, *args: object) -> None:
                 pass
 
-        self._server = _Quiet(("127.0.0.1", 0), _Handler)
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+        self._server.handle_error = lambda *_: None  # type: ignore[method-assign] - a client that hangs up
         if tls is not None:
             self._server.socket = tls.wrap_socket(self._server.socket, server_side=True, do_handshake_on_connect=False)
         self.url = f"http{'s' if tls else ''}://127.0.0.1:{self._server.server_address[1]}"
 
     @contextlib.contextmanager
-    def running(self) -> Iterator[FakePrometheus]:
+    def running(self) -> Iterator[Self]:
         thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
         thread.start()
         try:

@@ -17,8 +17,8 @@ from skuwise.advisor.simulate.simulator import simulate
 from skuwise.advisor.telemetry.source import Databases
 from skuwise.advisor.telemetry.sqlite.database import Parts
 from skuwise.advisor.telemetry.sqlite.helpers import BYTES_A_FILE, BYTES_A_PROCESS, Helpers, weight_of, worth_processes
-from skuwise.advisor.telemetry.sqlite.parallel_read import read_parallel
 from skuwise.advisor.telemetry.sqlite.opening import ReadingProcess
+from skuwise.advisor.telemetry.sqlite.parallel_read import read_parallel
 from skuwise.rules.base.command import Command
 from skuwise.rules.base.errors import UsageError
 from skuwise.rules.catalog.loader import load_catalog

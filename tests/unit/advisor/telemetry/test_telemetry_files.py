@@ -1,0 +1,161 @@
+"""Many files at once: copies of one node, a file that is broken within, clocks that differ."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from skuwise.advisor.core.frame import Frame, Window
+from skuwise.advisor.telemetry.sqlite.database import Parts, read_each
+from skuwise.advisor.telemetry.sqlite.parallel_read import dealt
+from skuwise.advisor.telemetry.sqlite.reader import read_frame
+from skuwise.advisor.verdicts.judge import judge
+from skuwise.agent.model import Absence, Gpu, Node, Tick, Workload
+from skuwise.agent.store.snapshot import take_snapshot
+from skuwise.agent.store.writing.node_writer import NodeWriter
+from skuwise.agent.store.writing.writer import Writer
+from skuwise.rules.base.errors import StoreError
+from skuwise.tests.support.rulebooks import rulebook
+
+HOUR = 3600.0
+T0 = 1_790_000_000.0 // HOUR * HOUR
+HOURS_COLUMNS = (
+    "ts", "device", "observed_seconds", "gpu_util_mean", "gpu_util_p95", "gpu_util_max", "gpu_util_n",
+    "sm_active_mean", "tensor_active_mean", "dram_active_mean", "power_watts_mean",
+)  # fmt: skip
+
+
+def node_of(writer: Writer, name: str, ts: float = T0) -> NodeWriter:
+    node = writer.for_node(Node(name, "c", machine_id=f"machine of {name}", gpu_count=1), ts)
+    node.set_gpus([Gpu(f"GPU-{name}", 0, "NVIDIA H100 80GB HBM3", mem_total_bytes=80 * 2**30)], ts)
+    return node
+
+
+def put_hours(node: NodeWriter, name: str, hours: Sequence[int], skew: float = 0.0) -> None:
+    rows = [
+        (T0 + (hour + 1) * HOUR + skew, f"GPU-{name}", HOUR, 0.9, 0.95, 1.0, 3600, 0.8, 0.5, 0.3, 500.0)
+        for hour in hours
+    ]
+    node.put_rollups("gpu_hour", HOURS_COLUMNS, rows)
+
+
+def make(folder: Path, name: str, hours: int = 48, skew: float = 0.0) -> Path:
+    path = folder / f"{name}.db"
+    with Writer.open(path) as writer:
+        node = node_of(writer, name)
+        put_hours(node, name, range(hours), skew)
+        node.put_workload_use(Workload("w", "s", "train", "slurm"), f"GPU-{name}", T0 + skew, T0 + hours * HOUR + skew,
+                              "allocation")  # fmt: skip
+        node.set_node(Node(name, "c", machine_id=f"machine of {name}", gpu_count=1), T0 + hours * HOUR + skew)
+    return path
+
+
+def gpu_hours(frame: Frame) -> float:
+    return float(frame.gpu["observed_seconds"].sum()) / HOUR
+
+
+def test_a_snapshot_beside_the_live_file_adds_nothing(tmp_path: Path) -> None:
+    live = make(tmp_path, "n1")
+    alone = read_frame([live])
+    take_snapshot(live, tmp_path / "copy.db")
+    shutil.copy(live, tmp_path / "another.db")
+    both = read_frame([tmp_path])
+    assert gpu_hours(both) == gpu_hours(alone) == 48
+    assert len(both.nodes) == len(both.gpus) == len(both.uses) == len(both.workloads) == 1
+    one, other = (judge(frame, rulebook()) for frame in (alone, both))
+    assert one.workloads == other.workloads
+    assert one.occupancy.equals(other.occupancy)
+
+
+def test_a_copy_made_in_the_middle_of_a_minute_and_of_an_absence_knows_less(tmp_path: Path) -> None:
+    live = tmp_path / "live.db"
+    absence = Absence("gpu", "GPU-n1", "*", "drained", "It is out of service.", "")
+
+    def ticks(node: NodeWriter, seconds: range) -> None:
+        for second in seconds:
+            node.add_tick(Tick(T0 + second, 1.0, {"GPU-n1": {"sm_active": 0.5}}))
+
+    with Writer.open(live) as writer:
+        node = node_of(writer, "n1")
+        ticks(node, range(1, 31))
+        node.set_absences([absence], T0 + 10)
+        writer.commit()
+        # Read first: its name comes before that of the live file.
+        take_snapshot(live, tmp_path / "early.db")
+        ticks(node, range(31, 61))
+        node.set_absences([], T0 + 20)
+    frame = read_frame([tmp_path])
+    assert float(frame.gpu["observed_seconds"].sum()) == pytest.approx(60)
+    assert frame.absences[["since", "until"]].to_numpy().tolist() == [[T0 + 10, T0 + 20]]
+
+
+@pytest.mark.parametrize("table", ["gpu_hour", "hour"])
+def test_a_file_that_is_broken_within_is_named_and_the_others_are_judged(tmp_path: Path, table: str) -> None:
+    make(tmp_path, "good")
+    broken = make(tmp_path, "broken")
+    with closing(sqlite3.connect(broken)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        (page,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,)).fetchone()
+        (size,) = connection.execute("PRAGMA page_size").fetchone()
+    with broken.open("r+b") as file:
+        file.seek((page - 1) * size)
+        file.write(b"\xff" * size)
+    frame = read_frame([tmp_path])
+    assert frame.nodes["node"].tolist() == ["good"]
+    assert gpu_hours(frame) == 48
+    (note,) = [note for note in frame.notes if note.code == "file-left-out"]
+    assert "broken.db" in note.text
+    assert "malformed" in note.text
+    with pytest.raises(StoreError, match="malformed"):
+        read_frame([broken])
+
+
+def test_a_job_on_nodes_whose_clocks_differ_is_one_and_loses_nothing(tmp_path: Path) -> None:
+    make(tmp_path, "n1")
+    make(tmp_path, "n2", skew=90.0)
+    verdicts = judge(read_frame([tmp_path]), rulebook())
+    (job,) = verdicts.workloads
+    assert job.nodes == ("n1", "n2")
+    assert job.gpu_hours == pytest.approx(96, rel=0.01)
+    assert verdicts.occupancy.groupby("class")["gpu_hours"].sum()["workload"] == pytest.approx(96, rel=0.01)
+
+
+def test_files_are_dealt_out_by_their_size() -> None:
+    files = {Path(name): size for name, size in (("a", 10), ("b", 90), ("c", 10), ("d", 10), ("e", 10))}
+    shares = dealt(files, 2)
+    assert [path for share in shares for path in share] != []
+    assert Path("b") not in {path for share in shares for path in share}
+    assert sorted(path.name for share in shares for path in share) == ["a", "c", "d", "e"]
+    assert dealt(files, 1) == [list(files)]
+
+
+def test_where_too_many_hours_are_cut_those_of_the_shortest_workloads_are_read_by_the_minute(tmp_path: Path) -> None:
+    path = tmp_path / "n1.db"
+    with Writer.open(path) as writer:
+        node = node_of(writer, "n1")
+        put_hours(node, "n1", range(48))
+        minutes = [(T0 + 60.0 * (n + 1), "GPU-n1", 60.0, 0.4) for n in range(48 * 60)]
+        node.put_rollups("gpu_minute", ("ts", "device", "observed_seconds", "sm_active_mean"), minutes)
+        for name, start, end in (("long", 0.5, 30.5), ("short", 40.5, 41.5)):
+            node.put_workload_use(Workload(name, name, name, "slurm"), "GPU-n1", T0 + start * HOUR, T0 + end * HOUR,
+                                  "allocation")  # fmt: skip
+    told = read_each([path], Window(T0, T0 + 48 * HOUR), 2)[path]
+    assert isinstance(told, Parts)
+    gpu = pd.concat(told.tables["gpu"], ignore_index=True)
+    by_minute = gpu.loc[gpu["interval_seconds"] == 60, "ts"]
+    assert sorted({(ts - T0 - 1) // HOUR for ts in by_minute}) == [40, 41]
+    assert float(gpu["observed_seconds"].sum()) == 48 * HOUR
+    (note,) = told.notes
+    assert note.text.startswith("4 hours contain the start or end of a workload. 2 of them")
+
+
+def test_a_fleet_of_one_gpu_for_one_hour(tmp_path: Path) -> None:
+    verdicts = judge(read_frame([make(tmp_path, "n1", hours=1)]), rulebook())
+    (job,) = verdicts.workloads
+    assert job.gpu_hours == pytest.approx(1.0)
+    assert [node.node for node in verdicts.nodes] == ["n1"]
