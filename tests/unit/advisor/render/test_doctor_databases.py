@@ -69,9 +69,8 @@ def test_a_metric_that_is_nowhere_is_a_gap_and_advise_says_so_in_a_line(
     assert (gap["code"], len(gap["nodes"])) == ("no-dram-active", 4)
     assert main(["advise", "--no-ledger", "--db", str(path), "--since", "2d"]) == 0
     said = capsys.readouterr().err
-    assert (
-        f"Coverage: 32 of 32 GPUs observed, DRAM activity on 0. For remedies run 'skuwise doctor --db {path}'" in said
-    )
+    assert "Coverage: 32 of 32 GPUs observed, DRAM activity on 0. For remedies run" in said
+    assert f"skuwise doctor --db {path}'" in said
 
 
 def test_advise_says_nothing_where_coverage_is_good(founding: Path, capsys: pytest.CaptureFixture[str]) -> None:
