@@ -7,10 +7,11 @@ import http.server
 import io
 import itertools
 import json
+import re
 import ssl
 import threading
 import urllib.parse
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
@@ -202,3 +203,64 @@ class DcgmServer:
             return matrix(request, ({}, 60))
         value = 60 if request.query.startswith("count_over_time") else 50
         return matrix(request, *((one, value) for one in self.series))
+
+
+_MATCHER = re.compile(r'(\w+)(=~|!~|!=|=)"((?:[^"\\]|\\.)*)"')
+_COUNTER = ("_total", "_count", "_sum", "_bucket")
+
+
+@dataclass
+class SeriesServer:
+    """A server of series that never change: of a gauge its value, of a counter its growth a second. It knows just
+    enough of PromQL: selectors, `rate`, `increase`, counts of samples a minute apart, and one division."""
+
+    series: Mapping[str, Sequence[tuple[Mapping[str, str], float]]]
+
+    def __call__(self, request: Request) -> Reply:
+        query = request.query
+        if request.path.endswith("/values"):
+            return success(sorted(self.series))
+        if request.path.startswith("/api/v1/status") or query.startswith("union"):
+            return error(404, "not found")
+        if query == "vector(1)":
+            return vector(({}, 1))
+        step = float(request.params.get("step", 3600))
+        first, _, second = query.partition(" / rate(")
+        rows = [(labels, self._value(first, value, step)) for labels, value in self._chosen(first)]
+        if second and (below := dict(enumerate(value for _, value in self._chosen(second)))):
+            rows = [(labels, value / below[min(n, len(below) - 1)]) for n, (labels, value) in enumerate(rows)]
+        if query.startswith(("count(", "max(count_over_time", "sum(", "quantile(")):
+            rows = [({}, step / 60 if "count_over_time" in query else len(rows))] if rows else []
+        return vector(*rows) if request.path.endswith("/query") else matrix(request, *rows)
+
+    def _chosen(self, query: str) -> list[tuple[Mapping[str, str], float]]:
+        """The series of the metrics that a query names, by its selectors."""
+        found = []
+        for name, selector in re.findall(r"([A-Za-z_:][\w:]*)(\{[^}]*\})?", query):
+            asked = _MATCHER.findall(selector)
+            found += [(labels, v) for labels, v in self.series.get(name, ()) if all(_fits(labels, *a) for a in asked)]
+        return found
+
+    def _value(self, query: str, value: float, step: float) -> float:
+        if query.startswith("count_over_time") or "(count_over_time" in query:
+            return step / 60
+        return value * step if "increase(" in query else value
+
+
+def _fits(labels: Mapping[str, str], name: str, how: str, wanted: str) -> bool:
+    has = labels.get(name, "")
+    same = has == wanted if how in {"=", "!="} else re.fullmatch(wanted, has) is not None
+    return same != how.startswith("!")
+
+
+def of_page(text: str, seconds: float, **labels: str) -> dict[str, list[tuple[Mapping[str, str], float]]]:
+    """The series of a metrics page that has counted for so many seconds, for a `SeriesServer`."""
+    found: dict[str, list[tuple[Mapping[str, str], float]]] = {}
+    for line in text.splitlines():
+        if line and not line.startswith("#"):
+            name, _, rest = line.partition("{") if "{" in line else (line.split()[0], "", f"}} {line.split()[1]}")
+            about, _, value = rest.rpartition("} ")
+            own = {key: held for key, _, held in _MATCHER.findall(about)}
+            number = float(value.split()[0]) / (seconds if name.endswith(_COUNTER) else 1.0)
+            found.setdefault(name, []).append(({**labels, **own}, number))
+    return found

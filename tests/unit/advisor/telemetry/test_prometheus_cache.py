@@ -49,8 +49,8 @@ def content_of(labels: bytes, values: bytes) -> bytes:
 
 @pytest.mark.parametrize("damage", [
     b"", b"skuwise-answer-3\n" + bytes(32) + b"no zlib", form_of(b""), form_of(content_of(b"[]", b""), b"other"),
-    form_of(content_of(b"[{}]", b"")), form_of(content_of(b"[", bytes(32))), form_of(content_of(b'[{"a":1}]', bytes(32))),
-    form_of(content_of(b'[{"a":"1"}]', np.full(4, np.inf).tobytes())),
+    form_of(content_of(b"[{}]", b"")), form_of(content_of(b"[", bytes(32))),
+    form_of(content_of(b'[{"a":1}]', bytes(32))), form_of(content_of(b'[{"a":"1"}]', np.full(4, np.inf).tobytes())),
 ], ids=lambda _: "")  # fmt: skip
 def test_a_kept_answer_that_is_not_as_it_was_written_is_asked_again(tmp_path: Path, damage: bytes) -> None:
     cache = Cache(tmp_path, "s")
