@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +17,7 @@ from skuwise.advisor.mail.settings import ReportSettings, Security
 from skuwise.advisor.mail.smtp import SmtpCarrier
 from skuwise.advisor.mail.webhook import WebhookCarrier
 from skuwise.advisor.telemetry.prometheus.client.client import Client
-from skuwise.advisor.telemetry.prometheus.client.errors import TooMuchError, UnreachableError
+from skuwise.advisor.telemetry.prometheus.client.errors import UnreachableError
 from skuwise.advisor.telemetry.prometheus.client.response import Grid
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 from skuwise.agent.base.deadline import Deadline, resolve_host
@@ -101,13 +100,6 @@ def test_a_server_that_never_comes_to_an_end_is_left(ask: Ask) -> None:
     assert nothing_left()
 
 
-def test_a_late_answer_is_not_asked_for_again_as_it_is() -> None:
-    with HostileServer(MANNERS["drips headers"]).running() as server:
-        with pytest.raises(TooMuchError, match=r"within 0\.2 s"):
-            of_prometheus(server.url, 0.2).range("up", GRID)
-        assert server.met == 1
-
-
 HANDSHAKE = says(b"\x16\x03\x03\x40\x00\x02\x00\x3f\xfc", then=itertools.repeat(b"\x03"), hears=False)
 
 
@@ -170,10 +162,3 @@ def test_a_redirect_is_neither_read_nor_taken_apart() -> None:
             hook = WebhookCarrier({"": server.url}, timeout_seconds=60.0)
             with contextlib.closing(hook):
                 assert hook.carry(PARCEL)["webhook"].text.startswith("302")
-
-
-def test_nothing_of_a_secret_address_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    odd = answers(b"", b"HTTP/1.1 200 OK\r\nno header at all\r\n: y\r\n")
-    with caplog.at_level(logging.WARNING):
-        left(lambda: odd, lambda url: ask_webhook(f"{url}/SECRET"))
-    assert "SECRET" not in caplog.text

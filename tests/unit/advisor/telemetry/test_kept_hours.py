@@ -8,7 +8,6 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 from skuwise.advisor.core.frame import Frame
@@ -17,9 +16,7 @@ from skuwise.advisor.telemetry.sqlite.database import HOURS
 from skuwise.advisor.telemetry.sqlite.kept_hours import DAY, SUFFIX, KeptHours
 from skuwise.advisor.telemetry.sqlite.opening import open_database
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
-from skuwise.agent.metrics import BIN_EDGES
 from skuwise.agent.model import FabricPort, Gpu, Node, Workload
-from skuwise.agent.store.file.codec import encode_bins
 from skuwise.agent.store.writing.writer import Writer
 from skuwise.rules.base.errors import NothingToDo
 
@@ -81,20 +78,6 @@ def test_days_that_are_over_are_read_once(tmp_path: Path) -> None:
     assert good_days(path, kept, T0 + 75 * HOUR) == (0, 1, 2)
 
 
-def test_what_is_kept_is_what_is_given(tmp_path: Path) -> None:
-    """A file whose kept hours say something else: that is what a look gives, so the others were really read once."""
-    path, kept = put(tmp_path / "n.db", range(48)), tmp_path / "kept"
-    read_frame([path], kept=kept)
-    hours = KeptHours.at(kept, HOURS)
-    with open_database(path) as reader:
-        look = hours.look(reader, (T0, T0 + 48 * HOUR))
-        assert look is not None
-        tables = {name: pd.concat(some) if some else pd.DataFrame() for name, some in look.tables.items()}
-        tables["gpu"] = tables["gpu"].assign(gpu_util_mean=0.125)
-        hours.keep(look.name, {day: look.marks[day] for day in look.good}, tables)
-    assert set(read_frame([path], kept=kept).gpu["gpu_util_mean"]) == {0.125}
-
-
 @pytest.mark.parametrize(
     ("statement", "left"),
     [
@@ -154,15 +137,6 @@ def test_nothing_is_kept_where_others_could_write(tmp_path: Path) -> None:
     assert not list(kept.iterdir())
 
 
-def test_rows_that_are_not_believed_are_told_at_each_look(tmp_path: Path) -> None:
-    path, kept = put(tmp_path / "n.db", range(50)), tmp_path / "kept"
-    with closing(sqlite3.connect(path)) as db, db:
-        db.execute("UPDATE gpu_hour SET unobserved_seconds = -100000 WHERE id = (SELECT min(id) FROM gpu_hour)")
-    first, second = (read_frame([path], kept=kept) for _ in range(2))
-    assert any(note.code == "implausible-rows" for note in first.notes)
-    same(second, first)
-
-
 def test_files_that_nobody_used_for_the_longest_go(tmp_path: Path) -> None:
     cache, form = CacheFolder(tmp_path / "kept", SUFFIX), b"form\n"
     for n in range(4):
@@ -184,14 +158,3 @@ def test_files_that_nobody_used_for_the_longest_go(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_where_hours_are_kept(setting: str | None, environ: dict[str, str], there: str | None) -> None:
     assert cache_folder(setting, environ, "databases") == (None if there is None else Path(there))
-
-
-def test_bins_are_kept_too(tmp_path: Path) -> None:
-    path, kept = put(tmp_path / "n.db", range(50)), tmp_path / "kept"
-    seconds = np.zeros(len(BIN_EDGES))
-    seconds[3] = 1800.5
-    with closing(sqlite3.connect(path)) as db, db:
-        db.execute("UPDATE gpu_hour SET tensor_active_bins = ?", (encode_bins(seconds.tolist()),))
-    same(*both(path, kept))
-    mine, _ = both(path, kept)
-    assert mine.gpu["tensor_active_bins"].array.matrix[:, 3].tolist() == [1800.5] * 100

@@ -104,13 +104,6 @@ def test_a_cut_answer_and_one_with_blanks_are_left_to_the_reader_of_json() -> No
     assert matrix_text(json.dumps(json.loads(WHOLE)).encode()) is None
 
 
-def test_more_samples_than_moments_make_no_numbers() -> None:
-    again = b",".join([b'[3600,"0.5"]'] * (GRID.count + 1))
-    body = body_of(({"a": "x"}, [(3600, "0.5")])).replace(b'[3600,"0.5"]', again)
-    assert from_text(body) is None
-    assert read_matrix(orjson.loads(body), GRID).answer.values[0, 0] == 0.5
-
-
 def test_moments_beside_the_grid_are_left_to_be_refused_and_too_many_series_are_refused() -> None:
     assert from_text(WHOLE.replace(b"10800", b"10900")) is None
     assert from_text(WHOLE.replace(b"10800", b"99999999999999999999")) is None

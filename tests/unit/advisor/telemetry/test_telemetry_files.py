@@ -152,10 +152,3 @@ def test_where_too_many_hours_are_cut_those_of_the_shortest_workloads_are_read_b
     assert float(gpu["observed_seconds"].sum()) == 48 * HOUR
     (note,) = told.notes
     assert note.text.startswith("4 hours contain the start or end of a workload. 2 of them")
-
-
-def test_a_fleet_of_one_gpu_for_one_hour(tmp_path: Path) -> None:
-    verdicts = judge(read_frame([make(tmp_path, "n1", hours=1)]), rulebook())
-    (job,) = verdicts.workloads
-    assert job.gpu_hours == pytest.approx(1.0)
-    assert [node.node for node in verdicts.nodes] == ["n1"]

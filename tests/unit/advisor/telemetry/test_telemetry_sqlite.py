@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -217,20 +216,3 @@ def test_a_node_whose_clock_is_ahead_does_not_move_the_window(tmp_path: Path) ->
     assert set(frame.gpu["node"]) == {"n1"}
     assert any(note.code == "clock-ahead" for note in frame.notes)
     assert read_frame([path]).window.end > now
-
-
-def test_bins_that_are_no_numbers_count_as_missing(tmp_path: Path) -> None:
-    path = tmp_path / "n1.db"
-    with Writer.open(path) as writer:
-        _hours(_node(writer), 3)
-    connection = sqlite3.connect(path)
-    connection.execute("UPDATE gpu_hour SET tensor_active_bins = '[1, \"x\"' WHERE id = (SELECT min(id) FROM gpu_hour)")
-    connection.execute(
-        "UPDATE gpu_hour SET tensor_active_bins = '{\"a\": 1}' WHERE id = (SELECT max(id) FROM gpu_hour)"
-    )
-    connection.commit()
-    connection.close()
-    bins = read_frame([path]).gpu["tensor_active_bins"].tolist()
-    assert bins[0] is None
-    assert bins[1].sum() == 3600
-    assert bins[2] is None

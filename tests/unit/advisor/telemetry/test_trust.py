@@ -205,28 +205,6 @@ def test_nobody_renames_or_takes_over_the_work_of_other_nodes(folder: Path) -> N
     assert any("disagree about 1 workload" in note.text for note in frame.notes)
 
 
-def test_a_job_on_many_nodes_is_one_whoever_knows_its_name(tmp_path: Path) -> None:
-    for n, name in enumerate(("n1", "n2", "n3")):
-        make(tmp_path / f"{name}.db", name, seed=n, job="w-gang")
-    change(tmp_path / "n2.db", "UPDATE workload SET name = 'job 22', job_id = '22', series_id = 's-x', user = NULL")
-    frame = read_frame([tmp_path])
-    assert set(frame.uses["workload_id"]) == {"w-gang"} and len(frame.workloads) == 1
-    assert frame.uses["node"].nunique() == 3
-
-
-def test_gathered_files_with_nodes_of_their_own_go_on_together(tmp_path: Path) -> None:
-    make(tmp_path / "a.db", "n1", "n2")
-    make(tmp_path / "b.db", "n3", "n4", "n5")
-    frame = read_frame([tmp_path])
-    assert set(frame.nodes["node"]) == {"n1", "n2", "n3", "n4", "n5"} and not refused(frame)
-    assert len(frame.gpu) == 5 * 2 * 40
-    # Against one of many, whose numbers differ, neither is believed.
-    make(tmp_path / "c.db", "n4", seed=3)
-    other = read_frame([tmp_path])
-    assert refused(other) == {"n4": CONTRADICTION}
-    assert_same(frame, other, without=["n4"])
-
-
 def test_a_file_that_was_set_aside_and_the_one_that_followed_lose_no_minute(tmp_path: Path) -> None:
     def ticks(path: Path, seconds: range, use: float) -> None:
         with Writer.open(path) as writer:
