@@ -15,17 +15,15 @@ COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --fork
 UPGRADE ?=
 ENGINE ?= podman
 IMAGE ?= yes
-SEEDS ?= 0-14
 THIRD_SEEDS ?= 0-3
-PLAN_SEEDS ?= 0-11
-# Repeats the draws of a run of the property tests that printed this seed.
-SEED ?=
+# Of the cases of property tests; a run prints it.
+SEED := $(or $(SEED),$(shell od -An -N4 -tu4 /dev/urandom | tr -d " "))
 WEEKS ?= 0-2
 # A worker without work takes it from the other: a test of minutes holds up nothing behind it.
 PARALLEL := -n 2 --dist worksteal
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' __init__.py)
 .DEFAULT_GOAL := help
-.PHONY: help setup runtime sbom-tool install demo test test-all properties lint types contracts check bench accuracy evaluate plan-execution model move-model power-model golden picture mails  screens build lock format clean standalone image image-archive standalone-in-container sbom release
+.PHONY: help setup runtime sbom-tool install demo test integration properties lint types contracts check bench evaluate model move-model power-model golden picture mails screens build lock format clean standalone image image-archive standalone-in-container sbom release
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -44,14 +42,14 @@ install: runtime ## install skuwise from this checkout into .venv-run, or VENV=D
 demo: runtime ## the main job: simulate a small fleet, advise, explain the founding case
 	@"$(RUN_VENV)/bin/skuwise" demo
 
-test: setup ## the quick suite: everything but what is marked slow
-	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not hardware"
+test: setup ## the unit tests: no process, no server, no network
+	$(BIN)/python -m pytest $(PARALLEL) tests/unit
 
-test-all: setup ## the whole suite, the slow part included (no GPU needed); SEED repeats a run's draws
-	$(BIN)/python -m pytest $(PARALLEL) -m "not hardware" $(if $(SEED),--run-seed $(SEED))
+integration: setup ## the tests with servers, processes and packages; they skip what is not installed
+	$(BIN)/python -m pytest $(PARALLEL) tests/integration tests/system
 
-properties: setup ## the property tests alone, on new cases; SEED repeats a run's draws
-	$(BIN)/python -m pytest $(PARALLEL) -m "property and not hardware" $(if $(SEED),--run-seed $(SEED))
+properties: setup ## the property tests of the unit tests on new cases; SEED=N repeats a run
+	$(BIN)/python -m pytest $(PARALLEL) tests/unit -m property --run-seed $(SEED)
 
 lint: setup ## ruff: rules and format
 	$(BIN)/ruff check .
@@ -63,32 +61,20 @@ types: setup ## pyright
 contracts: setup ## import-linter: imports go down only
 	$(BIN)/lint-imports
 
-check: lint types contracts test ## all that must hold before a commit
+check: lint types contracts test integration ## all that must hold before a commit
 
-bench: setup ## the figures of docs/benchmarks.md, printed
+bench: setup ## what the agent, advice on 64 nodes, reading Prometheus and the terminal cost, printed
 	$(BIN)/python -m skuwise.benchmarks.performance.agent.tick
 	$(BIN)/python -m skuwise.benchmarks.performance.agent.peers
-	$(BIN)/python -m skuwise.benchmarks.performance.agent.lateness
-	$(BIN)/python -m skuwise.benchmarks.performance.agent.metrics_page
-	$(BIN)/python -m skuwise.benchmarks.performance.agent.week
-	$(BIN)/python -m skuwise.benchmarks.performance.agent.burst
-	$(BIN)/python -m skuwise.benchmarks.performance.advisor.advice
-	$(BIN)/python -m skuwise.benchmarks.performance.agent.storage
-	$(BIN)/python -m skuwise.benchmarks.performance.agent.writer_kills
-	$(BIN)/python -m skuwise.benchmarks.performance.advisor.outbox_kills
-	$(BIN)/python -m skuwise.benchmarks.performance.advisor.report
+	$(BIN)/python -m skuwise.benchmarks.performance.agent.impact --rounds 6
+	$(BIN)/python -m skuwise.benchmarks.performance.advisor.scale out/scale
+	$(BIN)/python -m skuwise.benchmarks.performance.advisor.prometheus_fleet
 	$(BIN)/python -m skuwise.benchmarks.performance.advisor.screens
-	$(BIN)/python -m skuwise.benchmarks.performance.advisor.tui_live
+	$(BIN)/python -m skuwise.benchmarks.performance.advisor.screen_keys
 
-accuracy: setup ## kinds and bottlenecks over 20 simulated fleets, with the confusion tables
-	$(BIN)/python -m skuwise.benchmarks.evaluation.accuracy
-
-evaluate: setup ## verdicts on real series, the generators, recordings, two weeks' backtest, moves on published pairs, power caps (about half an hour); SEEDS, THIRD_SEEDS, WEEKS
-	$(BIN)/python -m skuwise.benchmarks.evaluation.evaluate --third-seeds $(THIRD_SEEDS) --seeds $(SEEDS) \
-		--weeks $(WEEKS) --answers out/answers.csv
-
-plan-execution: setup ## plans carried out in simulation, promised against measured (about 20 minutes of one core); PLAN_SEEDS
-	$(BIN)/python -m skuwise.benchmarks.evaluation.plan_execution --seeds $(PLAN_SEEDS)
+evaluate: setup ## verdicts on real series and generators, two weeks' backtest, moves on published pairs, power caps (about half an hour); THIRD_SEEDS, WEEKS
+	$(BIN)/python -m skuwise.benchmarks.evaluation.evaluate --third-seeds $(THIRD_SEEDS) --weeks $(WEEKS) \
+		--answers out/answers.csv
 
 model: setup ## fit the weights of kinds anew from simulated fleets (some ten minutes): rules/kind_model.yaml
 	$(BIN)/python -m skuwise.benchmarks.fit.train_kinds
@@ -106,7 +92,6 @@ golden: setup ## write the golden files of the tests anew: look at the differenc
 picture: setup ## draw the pictures of the documentation anew
 	$(BIN)/python docs/tools/rooms.py
 	$(BIN)/python docs/tools/picture.py
-	$(BIN)/python docs/tools/rooflines.py
 
 mails: setup ## draw the pictures of docs/report.md anew (needs chromium)
 	$(BIN)/python docs/tools/mails.py

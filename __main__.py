@@ -44,7 +44,6 @@ COMMANDS: Mapping[str, Command] = {
     "prices": Command(f"{_CLI}.prices", "create a price file from a billing export", "advisor"),
     "showback": Command(f"{_CLI}.showback", "split the cost of nodes by team, in FOCUS columns", "advisor"),
     "rules": Command("skuwise.rules.commands", "list or check the rules and thresholds"),
-    "kinds": Command(f"{_CLI}.kinds", "fit the classification of workloads to labeled work of your site", "advisor"),
     "ledger": Command(f"{_CLI}.ledger", "list recommendations and record decisions on them", "advisor"),
     "patch": Command(
         f"{_CLI}.patch", "print what a human applies for an accepted recommendation, and its undo", "advisor"
@@ -56,18 +55,12 @@ COMMANDS: Mapping[str, Command] = {
     "serve": Command(
         f"{_CLI}.serve", "run reports, snapshots and caching on a schedule, without systemd", "advisor", runs_long=True
     ),
-    "monitoring": Command(f"{_CLI}.monitoring", "write Prometheus rules and Grafana dashboards", "advisor"),
-    "merge": Command(f"{_CLI}.merge", "merge the advice of several shards", "advisor"),
     "simulate": Command(
         f"{_CLI}.simulate", "simulate a fleet, to try skuwise or to test it", "advisor", runs_long=True
     ),
     "demo": Command(
         f"{_CLI}.demo", "run the full pipeline on simulated data; no GPU needed", "advisor", runs_long=True
     ),
-    "completion": Command(
-        "skuwise.rules.commands.completion", "print a completion script for bash, zsh or fish", "all"
-    ),
-    "man": Command("skuwise.rules.commands.man", "print the manual page"),
 }
 
 
@@ -146,7 +139,7 @@ def _dispatch(name: str, arguments: list[str], commands: Mapping[str, Command]) 
     try:
         with nullcontext() if command.runs_long else no_garbage_collection():
             options = command_parser(f"skuwise {name}", command).parse_args(arguments)
-            options.commands, options.typed = commands, [name, *arguments]
+            options.typed = [name, *arguments]
             return int(options.run(options))
     except ModuleNotFoundError as error:
         # Commands import what is heavy only where they use it, so the gap may show as late as here.
@@ -165,9 +158,10 @@ def _unknown(name: str, commands: Mapping[str, Command]) -> UsageError:
     from .rules.base.suggestions import suggest  # noqa: PLC0415
 
     if name.startswith("-"):
-        near, what = suggest(name, ("--help", "--version", "--debug")), "option"
+        known, what = ("--help", "--version", "--debug"), "option"
     else:
-        near, what = suggest(name, commands), "command"
+        known, what = tuple(commands), "command"
+    near = suggest(name, known, loosely=True)
     return UsageError(f"Unknown {what} {quoted(name)}.", near or "Run 'skuwise --help' for a list of commands.")
 
 

@@ -28,20 +28,16 @@ def load_rulebook(
     prices: Path | None,
     now: float,
     hourly: StatedPrices | None = None,
-    *,
-    with_correction: bool = True,
 ) -> Rulebook:
     """Read what telemetry is judged by: what ships, a site's own rules and its prices over it.
 
-    `now`: Unix seconds; a price of a later day is refused. `hourly`: prices by the hour as somebody wrote
-    them, with what the settings say of energy. `with_correction`: whether a site's correction of kinds is used (not
-    where one is fitted against what ships). Raises RulesError with file, line and remedy, and UsageError for a price by
-    the hour that cannot be.
+    `now`: Unix seconds; a price of a later day is refused. `hourly`: prices by the hour as somebody wrote them, with
+    what the settings say of energy. Raises RulesError with file, line and remedy, and UsageError for a price by the
+    hour that cannot be.
     """
     from ..rules.catalog.hour_prices import StatedPrices, resolve_prices  # noqa: PLC0415
     from ..rules.catalog.loader import load_catalog  # noqa: PLC0415
     from ..rules.catalog.price_files import TeamPrices, load_prices  # noqa: PLC0415
-    from ..rules.models.kind_correction import corrected, load_kind_correction  # noqa: PLC0415
     from ..rules.models.kind_model import load_kind_model  # noqa: PLC0415
     from ..rules.models.move_model import load_move_model  # noqa: PLC0415
     from ..rules.models.resting_power import load_resting_power  # noqa: PLC0415
@@ -60,9 +56,6 @@ def load_rulebook(
     rules, custom = thresholds.load_waste_rules(rules_dir), load_custom_rules(rules_dir)
     stated = hourly or StatedPrices()
     own = load_prices(prices, catalog.nodes.keys(), today=today) if prices is not None else TeamPrices()
-    model = load_kind_model(WORKING, [shape.name for shape in SHAPES], fingerprint(SHAPES))
-    correction = load_kind_correction(rules_dir, WORKING) if with_correction else None
-    fits = correction is not None and correction.fits(model)
     return Rulebook(
         catalog=catalog,
         rules=rules,
@@ -73,15 +66,13 @@ def load_rulebook(
         reporting=thresholds.load_reporting_thresholds(rules_dir),
         kind_priors=load_kind_priors(rules_dir),
         latency_classes=load_latency_classes(rules_dir),
-        kind_model=corrected(model, correction) if correction is not None and fits else model,
+        kind_model=load_kind_model(WORKING, [shape.name for shape in SHAPES], fingerprint(SHAPES)),
         resting_power=load_resting_power(),
         move_model=load_move_model(),
         served_models=load_served_models(),
         own=own,
         hourly=resolve_prices(stated, catalog, today),
         energy=own.energy.over(stated.energy),
-        kind_correction=correction if fits else None,
-        correction_left=None if fits else correction,
     )
 
 

@@ -9,7 +9,6 @@ import numpy as np
 
 from .core.advice_types import Advice, Decision, Summary
 from .core.coded_text import CodedText
-from .core.dominant_label import DOMINANT
 from .core.formatting import counted, hours
 from .core.frame import Frame, Window
 from .core.timestamps import minute, span
@@ -149,7 +148,6 @@ def reason_on(
         fabrics=fabric_uses(verdicts.nodes, book),
         node_energy=energy.nodes,
         standings=standings(verdicts.nodes, book, enough.gpus),
-        thresholds={DOMINANT: rulebook.bottlenecks[DOMINANT].value},
     )
     return Reasoned(marked(whole), verdicts, scene, tuple(groups), tuple(ways))
 

@@ -15,7 +15,6 @@ from ..rules.catalog.node_files import ANY_REGION
 from ..rules.catalog.price_files import TeamPrices
 from ..rules.catalog.site_energy import SiteEnergy
 from ..rules.catalog.types import PowerPrice
-from ..rules.models.kind_correction import KindCorrection
 from ..rules.models.kind_model import KindModel
 from ..rules.models.move_model import MoveModel
 from ..rules.models.resting_power import RestingPowers
@@ -35,8 +34,7 @@ class Rulebook:
     the hour, from its settings and flags; `energy`: what the site says of power, PUE and carbon. `kinds`,
     `bottlenecks`: thresholds of the verdicts; `reporting`: of what lists and mails show. `kind_priors`: what names
     and owners say of kinds. `latency_classes`: how long those who ask a service may wait. `kind_model`: what shapes
-    say, with `kind_correction` in it where the site has one; `correction_left`: one that is for another version's model
-    and is not in it. `resting_power`: what GPUs draw at rest; `move_model`: what predictions of moves were worth;
+    say. `resting_power`: what GPUs draw at rest; `move_model`: what predictions of moves were worth;
     `served_models`: what names of language models tell."""
 
     catalog: Catalog
@@ -55,8 +53,6 @@ class Rulebook:
     own: TeamPrices = field(default_factory=TeamPrices)
     hourly: HourPrices = field(default_factory=HourPrices)
     energy: SiteEnergy = field(default_factory=SiteEnergy)
-    kind_correction: KindCorrection | None = None
-    correction_left: KindCorrection | None = None
 
     @property
     def power(self) -> tuple[PowerPrice, ...]:

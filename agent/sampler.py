@@ -292,22 +292,3 @@ class SamplingLoop:
         moved = self._offset - self._offset_at_start
         late, tick = self._worst_late, self._worst_tick
         self._report(AgentStats(now.wall_seconds, spent, self._rss_bytes(), tick, late, self._missed, moved))
-
-
-def run_loop(
-    sampler: Sampler,
-    clock: Clock,
-    keep: Callable[[Sampled], None],
-    report: Callable[[AgentStats], None],
-    rss_bytes: Callable[[], int],
-    *,
-    duration_seconds: float | None = None,
-    stopped: Callable[[], bool] = lambda: False,
-    stepped: Callable[[float, float], None] = lambda _step, _ts: None,
-) -> int:
-    """`SamplingLoop` on this thread, to its end. Returns ticks kept."""
-    loop = SamplingLoop(
-        sampler, clock, keep, report, rss_bytes, duration_seconds=duration_seconds, stopped=stopped, stepped=stepped
-    )
-    loop.run()
-    return loop.kept

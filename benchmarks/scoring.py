@@ -124,10 +124,6 @@ class Score:
     limits: list[Answer] = field(default_factory=list)
     util_kinds: list[Answer] = field(default_factory=list)
     util_limits: list[Answer] = field(default_factory=list)
-    fabric: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("right", "missed", "false", "negatives"), 0))
-    light: int = 0
-    light_idle: int = 0
-    early: list[Answer] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
 
     def count(self, kind: str, bottleneck: str | None, found: WorkloadVerdict | None, about: str) -> None:
@@ -150,12 +146,8 @@ class Score:
             )
 
     def add(self, other: Score) -> None:
-        for name in ("kinds", "limits", "util_kinds", "util_limits", "early", "wrong"):
+        for name in ("kinds", "limits", "util_kinds", "util_limits", "wrong"):
             getattr(self, name).extend(getattr(other, name))
-        for name, count in other.fabric.items():
-            self.fabric[name] += count
-        self.light += other.light
-        self.light_idle += other.light_idle
 
 
 def rate(errors: int, n: int, what: str) -> str:
@@ -178,14 +170,3 @@ def told(view: str, s: Score) -> Iterable[str]:
     yield f"calibration of kinds (expected error {calibration_error(s.kinds):.3f}):"
     for low, high, n, said, right in calibration(s.kinds):
         yield f"  confidence {low:.2f} to {min(high, 1.0):.2f}: n {n}, said {said:.2f}, right {right:.2f}"
-    f = s.fabric
-    if f["negatives"] or f["right"] or f["missed"]:
-        positives = rate(f["missed"], f["right"] + f["missed"], "missed")
-        yield f"idle-fabric: {positives}, {rate(f['false'], f['negatives'], 'false')}"
-    if s.light:
-        yield f"lightly loaded serving called idle: {s.light_idle} of {s.light}"
-    if s.early:
-        yield (
-            f"kinds named after the first day: right {accuracy(s.early):.1%} of {len(s.early)}, abstained "
-            f"{abstention(s.early):.1%}, macro-F1 {macro_f1(s.early):.3f}"
-        )

@@ -1,72 +1,51 @@
-"""What holds for every test: nobody's own files count, and the quick suite always draws the same cases."""
+"""What holds for every test: nobody's own files count, and `make test` always draws the same cases."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator
-from typing import Any
+import random
+from collections.abc import Callable
 
 import pytest
-from hypothesis import HealthCheck
-from hypothesis import settings as hypothesis_settings
-from skuwise.tests.support import seeds as draws
+from hypothesis import HealthCheck, settings
 
 # No test asserts a time, so neither does Hypothesis: a loaded machine is slow at drawing and at running.
-_PATIENT = hypothesis_settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-hypothesis_settings.register_profile("same", _PATIENT, derandomize=True)
-hypothesis_settings.register_profile("random", _PATIENT, derandomize=False, print_blob=True)
+_PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("same", _PATIENT, derandomize=True, max_examples=20)
+settings.register_profile("new", _PATIENT, derandomize=False, print_blob=True)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--run-seed", type=int, metavar="N", help="draw the cases of the run that printed this seed")
+    parser.addoption("--run-seed", type=int, metavar="N", help="draw other cases of the property tests, from this seed")
 
 
 @pytest.hookimpl(tryfirst=True)  # before Hypothesis' own, which reads the seed
 def pytest_configure(config: pytest.Config) -> None:
-    """Where slow tests are left out every run draws the same cases; else they are drawn anew, and a failure prints what
-    repeats it. HYPOTHESIS_PROFILE (same, random) or --hypothesis-profile overrides."""
     config.addinivalue_line("markers", "property: claims something of drawn cases (set by itself)")
-    hypothesis_settings.load_profile(draws.profile_of(config))
-    draws.settle(config)
-
-
-@pytest.hookimpl(optionalhook=True)  # of xdist
-def pytest_configure_node(node: Any) -> None:
-    draws.tell_worker(node.workerinput, node.config)
+    seed = config.getoption("run_seed")
+    settings.load_profile("same" if seed is None else "new")
+    if seed is not None:
+        config.option.hypothesis_seed = seed
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if draws.is_drawn(item):
+        by_hypothesis = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
+        if by_hypothesis or "seed_of" in getattr(item, "fixturenames", ()):
             item.add_marker("property")
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_sessionstart(session: pytest.Session) -> None:
-    """Also where -q leaves out the header: a run that is cut off has no summary."""
-    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    if reporter is not None and (line := draws.told(session.config)):
-        reporter.write_line(line)
-
-
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    if line := draws.told(config):
-        terminalreporter.write_line(line)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    report = yield
-    if report.failed and draws.is_drawn(item) and (line := draws.told(item.config)):
-        report.sections.append(("Drawn cases", line))
-    return report
+    if (seed := config.getoption("run_seed")) is not None:
+        terminalreporter.write_line(f"drawn with --run-seed {seed}")
 
 
 @pytest.fixture(scope="session")
 def seed_of(request: pytest.FixtureRequest) -> Callable[[int], int]:
-    """Seeds of a property test's cases: ``seed_of(3)`` is 3 in the quick suite, else another number in every run."""
-    return draws.seeds(request.config)
+    """Seeds of a property test's cases: `seed_of(3)` is 3, and another number in every run with `--run-seed`."""
+    seed = request.config.getoption("run_seed")
+    return lambda number: number if seed is None else random.Random(f"{seed}/{number}").randrange(2**32)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +20,6 @@ from .screens.base_page import Page
 from .screens.dialogs.column_picker import ColumnPicker
 from .screens.dialogs.input_dialog import InputDialog
 from .state import State
-from .svg import plain_svg
 from .widgets.table import ItemTable
 
 
@@ -97,7 +97,9 @@ class HabitsApp(App[None]):
         if not isinstance(page, Page):
             return
         # What is on the screen now, before the question for a name covers it.
-        sheets, about, svg = sheets_of(page), self._about(), self.export_screenshot(title=self.TITLE)
+        sheets, about = sheets_of(page), self._about()
+        # Its fonts would be asked of a foreign server.
+        svg = re.sub(r"@font-face \{.*?\}", "", self.export_screenshot(title=self.TITLE), flags=re.DOTALL)
         table = page.focused
         focused = table.sheet("") if isinstance(table, ItemTable) else None
 
@@ -109,9 +111,7 @@ class HabitsApp(App[None]):
                 from ..rules.base.output import write_whole  # noqa: PLC0415
 
                 kind = path.suffix.casefold()
-                write_whole(
-                    path, plain_svg(svg, "skuwise") if kind == ".svg" else render_export(kind, sheets, about, focused)
-                )
+                write_whole(path, svg if kind == ".svg" else render_export(kind, sheets, about, focused))
                 return lambda: self.notify(f"Wrote {clean(path)}.", markup=False)
 
             self.jobs.start("exporting", work)

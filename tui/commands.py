@@ -118,9 +118,9 @@ def has_colours(term: str) -> bool:
 
 
 def _ledger_home(options: argparse.Namespace) -> Path | None:
-    from ..advisor.ledger.file.paths import default_ledger_path  # noqa: PLC0415
+    from ..advisor.ledger.file.paths import default_ledgers  # noqa: PLC0415
 
-    return None if options.no_ledger or options.ledger is not None else default_ledger_path(os.environ)
+    return None if options.no_ledger or options.ledger is not None else default_ledgers(os.environ)
 
 
 def _incidents(options: argparse.Namespace) -> Path | None:

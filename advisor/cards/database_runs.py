@@ -9,15 +9,16 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...agent.store.reading.queries import SCHEDULED_SINCE
 from ...rules.base.errors import SkuwiseError
 from ..core.card_types import COURSE_SPANS
 from ..core.verdict_types import Owner
 from ..telemetry.sqlite.opening import DatabaseReader, open_database
 from .runs import Run, joined
 
-_OWN = "workload_id, series_id, name, scheduler, job_id, namespace, pod, user, account, first_seen, last_seen"
-_LATER = ("array_job_id", "array_task_id", "team")
+_COLUMNS = (
+    "workload_id, series_id, name, scheduler, job_id, namespace, pod, user, account, first_seen, last_seen, "
+    "array_job_id, array_task_id, team"
+)
 _NEAR = 500  # runs whose names are compared with one that nothing has
 _EARLIER = 20  # runs of a series that a card is compared with
 # Minutes are kept for some days; a longer life is shown by its hours.
@@ -39,28 +40,25 @@ def find_runs(files: Sequence[Path], asked: str, say: Callable[[str], None]) -> 
     }  # fmt: skip
     ways = [
         "workload_id = :word", "job_id = :bare", "name IN (:word, :name)", "pod = :word",
-        "(namespace = :space AND pod = :pod)",
+        "(namespace = :space AND pod = :pod)", "array_job_id = :bare",
+        "(array_job_id = :array AND array_task_id = :task)",
     ]  # fmt: skip
     if len(word) >= _PREFIX_MIN:
         ways.append("(workload_id >= :begin AND workload_id < :after)")
-    later = "array_job_id = :bare OR (array_job_id = :array AND array_task_id = :task)"
-
-    def select(reader: DatabaseReader) -> tuple[str, Mapping[str, object]]:
-        every = [*ways, *([later] if reader.version >= SCHEDULED_SINCE else [])]
-        return f"WHERE {' OR '.join(every)} ORDER BY last_seen DESC LIMIT 5000", parameters
-
-    return _read(files, say, select)
+    where = f"WHERE {' OR '.join(ways)} ORDER BY last_seen DESC LIMIT 5000"
+    return _read(files, say, where, parameters)
 
 
 def newest_runs(files: Sequence[Path], say: Callable[[str], None]) -> list[Run]:
     """The newest runs of each file, for suggestions."""
-    return _read(files, say, lambda _: (f"ORDER BY last_seen DESC LIMIT {_NEAR}", {}))
+    return _read(files, say, f"ORDER BY last_seen DESC LIMIT {_NEAR}", {})
 
 
 def _read(
     files: Sequence[Path],
     say: Callable[[str], None],
-    select: Callable[[DatabaseReader], tuple[str, Mapping[str, object]]],
+    where: str,
+    parameters: Mapping[str, object],
 ) -> list[Run]:
     found: list[Run] = []
     problem: SkuwiseError | None = None
@@ -68,7 +66,6 @@ def _read(
     for path in files:
         try:
             with open_database(path) as reader:
-                where, parameters = select(reader)
                 found += _runs_of(reader, path, where, parameters)
                 read += 1
         except SkuwiseError as error:
@@ -80,8 +77,7 @@ def _read(
 
 
 def _runs_of(reader: DatabaseReader, path: Path, where: str, parameters: Mapping[str, object]) -> list[Run]:
-    later = ", ".join(one if reader.version >= SCHEDULED_SINCE else f"NULL AS {one}" for one in _LATER)
-    sql = f"SELECT {_OWN}, {later} FROM workloads {where}"  # noqa: S608 - constants of this file
+    sql = f"SELECT {_COLUMNS} FROM workloads {where}"  # noqa: S608 - constants of this file
     rows = reader.fetch(sql, parameters)
     if not rows:
         return []

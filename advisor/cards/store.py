@@ -88,7 +88,7 @@ def load_card_settings(environ: Mapping[str, str]) -> CardSettings:
 def default_cards(environ: Mapping[str, str]) -> Path | None:
     """``$XDG_STATE_HOME/skuwise/cards.db``, beside the ledgers; None: there is no home folder.
 
-    As `ledger.file.paths.default_ledger_path`, which takes a fifth of a second to load; a test holds the two together.
+    As `ledger.file.paths.default_ledgers`, which takes a fifth of a second to load; a test holds the two together.
     """
     state, home = environ.get("XDG_STATE_HOME", ""), environ.get("HOME", "")
     if state and Path(state).is_absolute():

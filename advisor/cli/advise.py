@@ -89,7 +89,7 @@ def _advise(options: argparse.Namespace, source: Source, page: PageOptions) -> i
         )  # fmt: skip
     print_advice(advice, options, page)
     _say_coverage(frame, advice, options)
-    ledger.note(advice, now, frame)
+    ledger.note(advice, now)
     return EXIT_DONE
 
 

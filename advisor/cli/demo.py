@@ -17,6 +17,7 @@ from ...rules.base.own_command import own_command
 from ..advise import load_rulebook, read_and_advise
 from ..core.advice_types import Advice
 from ..core.ids import short_id
+from ..demo import simulate
 from ..ledger.sync import LedgerSync
 from ..mail.routes import Routes
 from ..mail.settings import ReportSettings
@@ -26,7 +27,6 @@ from ..report.preview import write_previews
 from ..report.run import ReportJob
 from ..report.weeks import reported_week
 from ..rulebook import Rulebook
-from ..simulate.simulator import simulate
 from ..telemetry.source import Databases
 from ..views.document.advice_page import advice_page
 from ..views.document.page_options import Again, PageOptions, Rows

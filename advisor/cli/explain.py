@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ...rules.base.errors import EXIT_DONE, UsageError
-from ...rules.base.output import say, write_stdout, write_whole
+from ...rules.base.output import say, write_stdout
 from ...rules.base.typed_again import typed_with
 from ..advise import read_and_advise
 from ..core.advice_types import Advice, Finding, Recommendation
@@ -18,14 +18,13 @@ from ..views.subjects import Subject, find, recommended, runs_of, workload_of
 from .options import add_ledger, add_source, ledger_beside
 from .output import EVALUATING, cores, reading_telemetry, terminal_width
 from .price_options import rulebook_of
-from .skus.options import asked_gpu
 
 _TEXT_WIDTH_MAX = 100
 _RUNS_LISTED = 5
 
 EXAMPLES = (
     "skuwise explain --db node.db r-5603c79e",
-    "skuwise explain --db node.db app-32@serve-02 --roofline app-32.svg",
+    "skuwise explain --db node.db app-32@serve-02",
 )
 
 
@@ -36,13 +35,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "id", metavar="ID",
         help="ID of a workload, finding or recommendation (4 characters or more), a workload name, a job ID "
         "(12345, 22_7), a node, or NAME@NODE",
-    )  # fmt: skip
-    parser.add_argument(
-        "--roofline", type=Path, metavar="FILE.svg", help="also write the roofline of the workload as SVG"
-    )
-    parser.add_argument(
-        "--against", action="append", default=[], metavar="SKU",
-        help="GPU to compare in the roofline; repeatable (default: the recommended ones)",
     )  # fmt: skip
     parser.add_argument(
         "--query", action="store_true",
@@ -67,13 +59,11 @@ def run(options: argparse.Namespace) -> int:
 def _explain(options: argparse.Namespace, source: Source) -> int:
     from ..provenance.judged_rows import judged_tables, write_rows  # noqa: PLC0415
     from ..render.explain import render_explained  # noqa: PLC0415
-    from ..render.roofline import render_svg  # noqa: PLC0415
     from ..views.roofline import roofline  # noqa: PLC0415
 
     now = time.time()
     book = rulebook_of(options, now)
     catalog = book.catalog
-    asked = [asked_gpu(catalog, name) for name in options.against]
     ledger = ledger_beside(options)
     ledger.check()
     with reading_telemetry(options) as reading:
@@ -96,18 +86,11 @@ def _explain(options: argparse.Namespace, source: Source) -> int:
     drawn = None
     if workload is not None:
         own = catalog.gpu(workload.gpu_sku) if workload.gpu_sku else None
-        drawn = roofline(workload, own, asked or recommended(advice, workload, catalog))
-    elif options.roofline is not None:
-        raise UsageError(
-            f"{options.id} concerns unused nodes, which have no roofline.", "Remove --roofline, or give a workload."
-        )
+        drawn = roofline(workload, own, recommended(advice, workload, catalog))
     owner = workload.owner if workload is not None else Owner()
     rules = {name: rule.of(owner) for name, rule in book.rules.items()}
     rules |= {own.rule.id: own.rule for own in book.custom.of(owner)}
     write_stdout(render_explained(advice, subject, drawn, width=columns, catalog=catalog, rules=rules))
-    if drawn is not None and options.roofline is not None:
-        write_whole(options.roofline, render_svg(drawn))
-        say(f"roofline written to {options.roofline}")
     return EXIT_DONE
 
 

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from ..cards.store import CardStore
     from ..core.card_types import Card
 
-_FORMATS = ("table", "json", "markdown", "html", "csv", "admin-comment", "k8s-event", "k8s-annotation")
-_SINGLE = ("admin-comment", "k8s-event", "k8s-annotation")
+_FORMATS = ("table", "json", "markdown", "html", "csv", "admin-comment")
 _SINCE = 7 * 86400.0
 
 EXAMPLES = (
@@ -83,8 +82,8 @@ def _check(options: argparse.Namespace) -> None:
         raise UsageError(
             "--keep-finished keeps the cards of all jobs of a source.", "Use it with --db or --prometheus, alone."
         )
-    if options.id is None and options.format in _SINGLE:
-        raise UsageError(f"--format {options.format} is of one job.", "Use a job ID.")
+    if options.id is None and options.format == "admin-comment":
+        raise UsageError("--format admin-comment is of one job.", "Use a job ID.")
     if options.id is not None and options.format == "csv":
         raise UsageError("--format csv is of a list of jobs.", "Use --format json, or --user.")
     if options.existing and options.format != "admin-comment":
@@ -217,14 +216,6 @@ def _card_text(card: Card, options: argparse.Namespace) -> str:
             from ..render.cards.admin_comment import admin_comment  # noqa: PLC0415
 
             return f"{admin_comment(card, options.existing)}\n"
-        case "k8s-event":
-            from ..render.cards.kubernetes import event_manifest  # noqa: PLC0415
-
-            return event_manifest(card)
-        case "k8s-annotation":
-            from ..render.cards.kubernetes import annotation_manifest  # noqa: PLC0415
-
-            return annotation_manifest(card)
         case _:
             from ..render.cards.text import card_text  # noqa: PLC0415
             from .output import terminal_width  # noqa: PLC0415

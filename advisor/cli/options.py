@@ -55,11 +55,11 @@ def add_ledger(parser: argparse.ArgumentParser) -> None:
 
 def ledger_beside(options: argparse.Namespace) -> LedgerSync:
     """The ledger that `add_ledger`'s options name."""
-    from ..ledger.file.paths import default_ledger_path  # noqa: PLC0415
+    from ..ledger.file.paths import default_ledgers  # noqa: PLC0415
     from ..ledger.sync import LedgerSync  # noqa: PLC0415
 
     named = None if options.no_ledger else options.ledger
-    home = None if options.no_ledger or named is not None else default_ledger_path(os.environ)
+    home = None if options.no_ledger or named is not None else default_ledgers(os.environ)
     return LedgerSync(named, named is not None, say, home)
 
 

@@ -24,20 +24,20 @@ _FILE_BYTES_MAX = 4 << 20
 EXAMPLES = (
     "skuwise patch r-5603c79e --for kubernetes --manifest chat.yaml --output patch",
     "skuwise patch r-5603c79e --for slurm --manifest job.sh --partition l40s",
-    "skuwise patch r-5603c79e --for nvidia --undo",
+    "skuwise patch r-5603c79e --for kueue --manifest queue.yaml --undo",
 )
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add_id(parser)
     parser.add_argument(
-        "--for", dest="target", required=True, choices=("kubernetes", "kueue", "slurm", "nvidia"),
+        "--for", dest="target", required=True, choices=("kubernetes", "kueue", "slurm"),
         help="system that the patch is for",
     )  # fmt: skip
     parser.add_argument(
         "--manifest", type=Path, action="append", default=[], metavar="FILE",
-        help="file to patch, which makes the undo exact: a manifest (kubectl get -o yaml), a batch script, slurm.conf, "
-        "gres.conf, power limits (nvidia-smi) or a MIG configuration; repeatable for Slurm",
+        help="file to patch, which makes the undo exact: a manifest (kubectl get -o yaml) or a batch script; "
+        "repeatable for Slurm",
     )  # fmt: skip
     parser.add_argument(
         "--output", type=Path, metavar="DIR",
@@ -57,7 +57,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     group.add_argument(
         "--node", action="append", default=[], metavar="NAME",
-        help="node to change; repeatable (default: the nodes in the ledger)",
+        help="node to cordon; repeatable (default: the nodes in the ledger)",
     )  # fmt: skip
     group.add_argument("--flavor", metavar="NAME", help="Kueue flavor that the workload has its GPUs from")
     group.add_argument(
@@ -65,11 +65,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--partition", metavar="NAME", help="Slurm partition of the target's nodes")
     group.add_argument("--feature", metavar="NAME", help="Slurm feature of the target's nodes, for --constraint")
-    group.add_argument("--device", metavar="LIST", help="GPU indexes on each node, as in 0,1 (default: all)")
-    group.add_argument("--watts", type=_positive, metavar="W", help="power limit of one GPU in watts")
     group.add_argument("--mhz", type=_count, metavar="MHZ", help="SM clock in MHz")
-    group.add_argument("--mig-profile", metavar="PROFILE", help="MIG profile, as in 1g.10gb")
-    group.add_argument("--kubectl-image", metavar="IMAGE", help="image with kubectl, for the schedule of schedule-off")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -99,8 +95,7 @@ def _check_state(entry: LedgerEntry, options: argparse.Namespace, now: float) ->
     p, state = entry.proposal, entry.decision(now).state
     who = f"{p.id} ({clean(p.action)} of {clean(p.about)})"
     if p.blocked or p.ground is None:
-        why = "it is blocked" if p.blocked else "an older version of skuwise recorded it"
-        raise UsageError(f"{who} cannot be patched: {why}.", f"Run '{program()} ledger show {p.id}'.")
+        raise UsageError(f"{who} cannot be patched: it is blocked.", f"Run '{program()} ledger show {p.id}'.")
     if state == "done" and not options.undo:
         raise UsageError(f"{who} is done already.", "Set --undo for what reverts it.")
     if state not in ("accepted", "done"):
@@ -144,7 +139,7 @@ def _write(
 
 def _asked(options: argparse.Namespace) -> Asked:
     """The options as values; what names something is checked as soon as it is used."""
-    from ..patches.names import device_list, label_of, mig_profile  # noqa: PLC0415
+    from ..patches.names import label_of  # noqa: PLC0415
     from ..patches.subject import Asked  # noqa: PLC0415
 
     labels = []
@@ -157,10 +152,7 @@ def _asked(options: argparse.Namespace) -> Asked:
         manifests=tuple(_given(path) for path in options.manifest),
         kind=options.kind, name=options.name, namespace=options.namespace, container=options.container,
         replicas=options.replicas, node_labels=tuple(labels), nodes=tuple(options.node), partition=options.partition,
-        feature=options.feature, devices=device_list(options.device) if options.device is not None else (),
-        flavor=options.flavor, target_flavor=options.target_flavor, watts=options.watts, megahertz=options.mhz,
-        mig_profile=mig_profile(options.mig_profile) if options.mig_profile is not None else None,
-        image=options.kubectl_image,
+        feature=options.feature, flavor=options.flavor, target_flavor=options.target_flavor, megahertz=options.mhz,
     )  # fmt: skip
 
 
@@ -177,13 +169,3 @@ def _count(text: str) -> int:
     if not text.isdecimal() or not text.isascii() or not 0 < int(text[:7]) < 1_000_000 or len(text) > 6:
         raise argparse.ArgumentTypeError(f"{clean(text)!r} is not a whole number above 0.")
     return int(text)
-
-
-def _positive(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < 100_000:
-        raise argparse.ArgumentTypeError(f"{clean(text)!r} is not a number of watts above 0.")
-    return value

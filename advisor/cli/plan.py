@@ -12,7 +12,6 @@ from ...rules.base.errors import EXIT_DONE, NothingToDo, UsageError
 from ...rules.base.output import say, write_output
 from ..core.timestamps import parse_moment
 from .again import again_of
-from .keep_plan import add_keep, check_keep, keep_plan
 from .options import add_ledger, add_source, ledger_beside
 from .output import EVALUATING, cores, reading_telemetry, terminal_width, wants_color
 
@@ -29,7 +28,6 @@ EXAMPLES = (
     "skuwise plan --db /var/lib/skuwise",
     "skuwise plan --prometheus http://localhost:9090 --goal nodes --only search --max-moves 10",
     "skuwise plan --db /var/lib/skuwise --demand 'team=search x1.5' --buy",
-    "skuwise plan --db /var/lib/skuwise --keep 'autumn' --accept",
 )
 
 
@@ -83,7 +81,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="longest search for a better plan (default: 3 to 32, by the number of nodes)",
     )
-    add_keep(parser)
     add_ledger(parser)
 
 
@@ -149,7 +146,6 @@ def run(options: argparse.Namespace) -> int:
     from ..telemetry.source import source_of  # noqa: PLC0415
 
     request, change = request_of(options)
-    check_keep(options)
     source = source_of(options, say, cores())
     with source.prepared():
         return _plan(options, source, request, change)
@@ -181,6 +177,4 @@ def _plan(options: argparse.Namespace, source: Source, request: PlanRequest, cha
     )  # fmt: skip
     write_output(text, options.output)
     ledger.note(found.advice, now)
-    if options.keep is not None:
-        keep_plan(options, ledger, plan, found.advice, now)
     return EXIT_DONE

@@ -16,10 +16,10 @@ from ...agent.base.address import Address
 from ...agent.base.openmetrics import ExpositionFormat
 from ...agent.service.exporter.http_server import MetricsServer
 from ...rules.base.errors import EXIT_DONE, SkuwiseError
+from ..core.advice_file import read_advice
 from ..incidents.store import IncidentStore
-from ..monitoring.metrics_page import render_page
-from ..monitoring.site_state import PageLimits, SiteState, WatchStanding
-from ..shards.advice_parser import read_advice
+from ..metrics_page.page import render_page
+from ..metrics_page.site_state import PageLimits, SiteState, WatchStanding
 
 _PATIENCE_SECONDS = 5.0  # of an advice file that is a pipe, which it should not be
 Mark = tuple[int, int, int]

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...rules.base.errors import EXIT_DONE, NothingToDo, SkuwiseError, UsageError
+from ...rules.base.errors import EXIT_DONE, NothingToDo, SkuwiseError
 from ...rules.base.output import say, write_output
 from ...rules.base.sanitize import clean
 from ..telemetry.source import Source, source_of
@@ -20,7 +20,7 @@ from .price_options import rulebook_of
 if TYPE_CHECKING:
     from ..billing.showback import Showback, Whose
 
-FORMATS = ("table", "json", "csv", "parquet")
+FORMATS = ("table", "json", "csv")
 BY = ("team", "workload", "namespace", "account")
 
 EXAMPLES = (
@@ -34,12 +34,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Give `parser` the options of showback."""
     add_source(parser)
     parser.add_argument("--format", choices=FORMATS, default="table", help="output format (default: table)")
-    parser.add_argument(
-        "--output", type=Path, metavar="FILE", help="write to FILE instead of stdout, all or nothing; parquet needs it"
-    )
+    parser.add_argument("--output", type=Path, metavar="FILE", help="write to FILE instead of stdout, all or nothing")
     parser.add_argument(
         "--by", choices=BY, default="team",
-        help="what table and JSON sum up; rows of csv and parquet are the same for all (default: team)",
+        help="what table and JSON sum up; rows of csv are the same for all (default: team)",
     )  # fmt: skip
     parser.add_argument(
         "--teams", type=Path, metavar="FILE",
@@ -52,13 +50,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Read, judge, split, print. The only place of `showback` that knows the clock."""
-    from ..billing.parquet import require_pyarrow  # noqa: PLC0415
-
-    if options.format == "parquet":
-        if options.output is None:
-            raise UsageError("--format parquet is binary and needs a file.", "Add --output FILE.")
-        _refuse_terminal(options.output)
-        require_pyarrow()
     source = source_of(options, say, cores())
     with source.prepared():
         return _showback(options, source)
@@ -85,22 +76,6 @@ def _showback(options: argparse.Namespace, source: Source) -> int:
         _check(showback)
         _write(showback, options)
     return EXIT_DONE
-
-
-def _refuse_terminal(file: Path) -> None:
-    """Raises UsageError where a terminal lies under the name (/dev/stdout, /dev/tty)."""
-    if not file.is_char_device():
-        return
-    try:
-        handle = os.open(file, os.O_WRONLY | os.O_NOCTTY)
-    except OSError:
-        return  # writing says why
-    try:
-        terminal = os.isatty(handle)
-    finally:
-        os.close(handle)
-    if terminal:
-        raise UsageError(f"{file} is a terminal, and Parquet is binary.", "Name an ordinary file.")
 
 
 def _whose(options: argparse.Namespace) -> Whose:
@@ -130,8 +105,8 @@ _MONEY = frozenset({
 })  # fmt: skip
 
 
-def _content(showback: Showback, options: argparse.Namespace) -> str | bytes:
-    from ..billing.focus_rows import COLUMNS, VERSION, Billing, focus_rows  # noqa: PLC0415
+def _content(showback: Showback, options: argparse.Namespace) -> str:
+    from ..billing.focus_rows import Billing  # noqa: PLC0415
 
     billing = Billing(options.billing_account)
     match options.format:
@@ -143,11 +118,6 @@ def _content(showback: Showback, options: argparse.Namespace) -> str | bytes:
             from ..billing.showback_csv import showback_csv  # noqa: PLC0415
 
             return showback_csv(showback, billing)
-        case "parquet":
-            from ..billing.parquet import parquet_bytes  # noqa: PLC0415
-
-            metadata = {"focus_version": VERSION, "schema": "skuwise.showback/1"}
-            return parquet_bytes(COLUMNS, focus_rows(showback, billing), metadata)
         case _:
             from ..billing.showback_document import showback_document  # noqa: PLC0415
             from ..render.text import document_text  # noqa: PLC0415

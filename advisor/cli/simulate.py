@@ -13,8 +13,7 @@ from ...rules.base.errors import EXIT_DONE
 from ...rules.base.progress import progress
 from ...rules.base.typed_again import program
 from ..core.timestamps import parse_moment, rfc3339
-from ..simulate.scenarios.catalog import SCENARIOS
-from ..simulate.simulator import MINUTES_SECONDS, SimulationReport, simulate
+from ..demo import MINUTES_SECONDS, SCENARIOS, SimulationReport, simulate
 
 EXAMPLES = (
     "skuwise simulate founding --db founding.db",

@@ -76,9 +76,8 @@ def to_dict(advice: Advice) -> dict[str, Any]:
     """The advice as plain values, in the order of the contract."""
     values = CODEC.encode(advice)
     generated_at, start, end = (values.pop(name) for name in ("generated_at", "start", "end"))
-    for name in ("thresholds", "market"):
-        if not values[name] and values[name] != []:  # an empty market is one that was asked for
-            del values[name]
+    if values["market"] is None:
+        del values["market"]
     return {"schema": SCHEMA, "generated_at": generated_at, "window": {"start": start, "end": end}, **values}
 
 

@@ -112,8 +112,8 @@ class SavingsBaseline:
     energy. `rest_watts`: what one GPU is to draw at rest. `off_hours`: begin and end (UTC hours) of the quiet part of
     the day. `site_factor`: what moves measured at this site added to the predicted time (moves/predict/calibration.py).
 
-    What a patch needs to know (patches/): `cap_watts`: the power limit of one GPU; `mig_profile`: of the instance, as
-    drivers write it; `freed`: the nodes that are to be emptied; `partner`: the workload that nodes are swapped with.
+    What a patch needs to know (patches/): `mig_profile`: of the instance, as drivers write it; `freed`: the nodes that
+    are to be emptied; `partner`: the workload that nodes are swapped with.
     """
 
     usd_per_month: float | None = None
@@ -123,7 +123,6 @@ class SavingsBaseline:
     rest_watts: float | None = None
     off_hours: tuple[int, int] | None = None
     site_factor: float = 1.0
-    cap_watts: float | None = None
     mig_profile: str | None = None
     freed: tuple[str, ...] = ()
     partner: str | None = None
@@ -348,9 +347,8 @@ class Summary:
 class Advice:
     """Everything that was found in one window. `generated_at`, `start`, `end`: Unix seconds (UTC).
 
-    `thresholds`: by name, those of its verdicts that merging judges by again; empty: those that ship (or not told).
     `market`: what other providers would charge, apart from the recommendations and in no sum; None: it was not asked.
-    `nodes`: every node that was looked at, by name, so that advice of shards can be joined and no node counted twice.
+    `nodes`: every node that was looked at, by name.
     `fabrics`: of each node that has one, by its name; `node_energy`: of every node's GPUs, likewise. `standings`: the
     nodes with what the ledger needs of them; empty in advice that was read back from JSON. `fleet`: whose ledger is
     its; None likewise, or where nobody told.
@@ -360,7 +358,6 @@ class Advice:
     start: Moment
     end: Moment
     source: Mapping[str, object]
-    thresholds: Mapping[str, float] = field(default_factory=dict, kw_only=True)
     nodes: tuple[str, ...] = field(default=(), kw_only=True)
     summary: Summary
     fabrics: tuple[FabricUse, ...] = field(default=(), kw_only=True)

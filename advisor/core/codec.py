@@ -287,7 +287,7 @@ def _whole(largest: float) -> Read:
 def _text(value: Any, _: Any) -> str:  # noqa: ANN401
     if not isinstance(value, str):
         raise MisfitError("is not text")
-    # Names, labels and reasons come again and again: kept once, all shards take a third less.
+    # Names, labels and reasons come again and again: kept once, all takes a third less.
     return sys.intern(value)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from string import Formatter
 
@@ -44,12 +44,6 @@ def coded(code: str, template: str, /, **fields: Scalar) -> CodedText:
     """
     text = _SentenceFormatter().vformat(template, (), fields)
     return CodedText(code, _TWO_STOPS.sub(".", text), fields)
-
-
-def distinct(statements: Iterable[CodedText]) -> tuple[CodedText, ...]:
-    """Each statement once, by their texts: the same in whatever order they came."""
-    ordered = sorted(statements, key=lambda one: (one.text, one.code, str(sorted(one.fields.items()))))
-    return tuple(dict.fromkeys(ordered))
 
 
 def all_of(statements: Sequence[CodedText]) -> CodedText:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-DOMINANT = "dominant_share_min"  # the threshold by which a label rules (rules/bottlenecks.yaml)
 # Idle for so much of the time: that is what it is, whatever the rest was.
 IDLE_SHARE_MIN = 0.95
 

@@ -1,4 +1,4 @@
-"""Sums of energy: over workloads, owners and shards. What is not known of any part stays unknown; of some, it is told
+"""Sums of energy: over workloads and owners. What is not known of any part stays unknown; of some, it is told
 by the hours that were not measured."""
 
 from __future__ import annotations

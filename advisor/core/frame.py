@@ -11,8 +11,8 @@ import pandas as pd
 from .coded_text import CodedText
 from .row_keys import GpuKeys
 
-# Where pyarrow is installed (the extra ``parquet``) pandas would keep text in it, which takes no lone surrogate: advice
-# must not depend on which extras there are.
+# Where pyarrow is installed pandas would keep text in it, which takes no lone surrogate: advice must not depend on
+# which packages there are.
 pd.set_option("mode.string_storage", "python")
 
 

@@ -10,7 +10,7 @@ from .advice_types import Interval
 
 
 def added(values: Iterable[float]) -> float:
-    """The sum to six decimals, as JSON keeps it: so the order in which shards are merged leaves no trace."""
+    """The sum to six decimals, as JSON keeps it: so the order leaves no trace."""
     return round(math.fsum(values), 6)
 
 

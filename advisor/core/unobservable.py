@@ -12,9 +12,6 @@ from ...agent.sources.gpu_backends import DRIVER_NAMES
 from ...rules.base.errors import NothingToDo
 from .formatting import clause, listed
 
-# The agent's sources of whole GPUs, as its absences name them.
-GPU_SOURCES = (*DRIVER_NAMES, "recording")
-
 
 @dataclass(frozen=True, slots=True)
 class Blind:
@@ -34,7 +31,7 @@ def blind_nodes(absences: pd.DataFrame) -> Mapping[str, Blind]:
     if absences.empty:
         return {}
     whole = absences[
-        (absences["scope"] == "source") & (absences["metric"] == "*") & absences["device"].isin(GPU_SOURCES)
+        (absences["scope"] == "source") & (absences["metric"] == "*") & absences["device"].isin(DRIVER_NAMES)
     ]
     found: dict[str, tuple[float, Blind]] = {}
     for row in whole.to_dict("records"):

@@ -137,7 +137,7 @@ class WorkloadVerdict:
 
     `basis` is allocation, process or activity (how its hold on the GPUs is known), `shared` whether another workload
     held the same GPUs. `features` are named numbers absent where they cannot be told. `command` is
-    its command line, redacted by the agent; None: not kept. `gpu_part`: the part of a GPU that each of its GPUs is:
+    its program and some flags; None: not kept. `gpu_part`: the part of a GPU that each of its GPUs is:
     below 1 on MIG instances, whose hours and costs are that part of their GPU's. `latency`: of a service, or of what a
     site or an engine tells the latency of; None: nobody waits for it by the token.
 

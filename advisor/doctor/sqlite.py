@@ -13,7 +13,6 @@ from ...agent.base.slurm_job import SlurmJob
 from ...agent.sources.gpu_backends import DRIVER_NAMES
 from ...agent.store.reading import coverage, queries
 from ...agent.store.reading.coverage import FAMILIES, GPU_METRICS
-from ...agent.store.writing.slurm_rows import SLURM_JOBS_SINCE
 from ...rules.base.errors import NothingToDo, SkuwiseError
 from ..core.coded_text import CodedText
 from ..core.frame import Window
@@ -136,7 +135,7 @@ def _read(reader: DatabaseReader, window: Window, found: _Found) -> None:
     for row in reader.fetch(queries.GPUS.sql, bounds):
         found.gpus[str(row[0]), str(row[1])] = row
     begin = window.start
-    ends = [_number(reader.fetch(sql, {})[0][1], window.start) for sql in queries.data_spans(reader.version)]
+    ends = [_number(reader.fetch(sql, {})[0][1], window.start) for sql in queries.DATA_SPANS]
     for (family, row), last in zip(FAMILIES.items(), ends, strict=True):
         # Each finer family tells of what came after the coarser one; a row that was rolled up early ends in the future.
         end = min(last, math.floor(window.end / row) * row if row else window.end)
@@ -156,22 +155,21 @@ def _read(reader: DatabaseReader, window: Window, found: _Found) -> None:
 
 def _read_jobs(reader: DatabaseReader, bounds: dict[str, float], found: _Found) -> None:
     """Slurm's workloads, and the runs of the job table."""
-    query = queries.workloads_query(reader.version)
+    query = queries.WORKLOADS
     for row in reader.fetch(query.sql, bounds):
         about = dict(zip(query.columns, row, strict=True))
         job = about["job_id"]
         if about["scheduler"] == "slurm" and job:
             named = about["name"] not in (None, "slurm_script", f"job {job}")
             found.jobs.append(JobSeen(str(job), _number(about["first_seen"]), _number(about["last_seen"]), named))
-    if reader.version >= SLURM_JOBS_SINCE:
-        for row in reader.fetch(queries.SLURM_JOBS.sql, bounds):
-            about = dict(zip(queries.SLURM_JOBS.columns, row, strict=True))
-            ended = about["ended_at"]
-            job = SlurmJob(
-                str(about["job_id"]), _number(about["started_at"]), None if ended is None else _number(ended),
-                array_job_id=text(about["array_job_id"]), array_task_id=text(about["array_task_id"]),
-            )  # fmt: skip
-            found.job_table[job.key] = job
+    for row in reader.fetch(queries.SLURM_JOBS.sql, bounds):
+        about = dict(zip(queries.SLURM_JOBS.columns, row, strict=True))
+        ended = about["ended_at"]
+        job = SlurmJob(
+            str(about["job_id"]), _number(about["started_at"]), None if ended is None else _number(ended),
+            array_job_id=text(about["array_job_id"]), array_task_id=text(about["array_task_id"]),
+        )  # fmt: skip
+        found.job_table[job.key] = job
 
 
 def _read_family(reader: DatabaseReader, family: str, part: dict[str, float], found: _Found) -> None:

@@ -20,7 +20,7 @@ from ...rules.base.sanitize import quoted
 from ..core.incident_types import Incident, IncidentEvent
 from ..core.timestamps import minute
 from ..ledger.file.files import begin_file, check_place, locked
-from ..ledger.file.paths import default_ledger_path
+from ..ledger.file.paths import default_ledgers
 from ..ledger.guard import UNREADABLE, Guarded, check_pages, guarded, reason, sqlite_text
 from .lookup import find_incident
 from .rows import (
@@ -50,7 +50,7 @@ class DamagedIncidentsError(StoreError):
 
 def default_incidents(environ: Mapping[str, str]) -> Path:
     """``incidents.db`` beside the ledger's usual place. Raises UsageError where there is none."""
-    ledger = default_ledger_path(environ)
+    ledger = default_ledgers(environ)
     if ledger is None:
         raise UsageError("No home folder for the incidents file.", "Set watch.state.")
     return ledger.with_name("incidents.db")

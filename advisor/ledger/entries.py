@@ -10,9 +10,7 @@ from ..core.advice_types import Decision
 from ..moves.tracking.observation import PredictionSnapshot
 from .records import NO_FIGURES, EventFigures, Realised
 
-Act = Literal[
-    "proposed", "accepted", "snoozed", "dismissed", "done", "measured", "regressed", "trial", "tried", "expired"
-]
+Act = Literal["proposed", "accepted", "snoozed", "dismissed", "done", "measured", "regressed", "expired"]
 _Deciding = Literal["accepted", "snoozed", "dismissed", "done", "regressed"]
 _DECIDING: tuple[_Deciding, ...] = ("accepted", "snoozed", "dismissed", "done", "regressed")
 # Who adds what telemetry told, and not a person.
@@ -43,7 +41,7 @@ class Proposal:
     """What was recommended, as it was last proposed. `about`: the workload's name, or the node's.
 
     `saving_usd_per_month`: the median, None where none is claimed. `source`: where the telemetry lay. `ground`: what
-    the prediction rested on, as it stood when it was accepted; None: always blocked, or an older skuwise noted it.
+    the prediction rested on, as it stood when it was accepted; None: it was always blocked.
     """
 
     id: str
@@ -77,20 +75,6 @@ class LedgerEntry:
     def last(self, *acts: Act) -> LedgerEvent | None:
         """The newest event that is one of these; None: there is none."""
         return next((e for e in reversed(self.events) if e.act in acts), None)
-
-    @property
-    def open_trial(self) -> tuple[LedgerEvent, tuple[LedgerEvent, ...]] | None:
-        """How the trial that is under way began, and what telemetry told of it since, oldest first; None: no trial is
-        under way."""
-        told: list[LedgerEvent] = []
-        for event in reversed(self.events):
-            if event.act in ("tried", "done"):
-                return None
-            if event.act == "trial" and event.figures.progress is None:
-                return event, tuple(reversed(told))
-            if event.act == "trial":
-                told.append(event)
-        return None
 
     @property
     def realised(self) -> Realised | None:

@@ -15,7 +15,6 @@ from ..core.advice_types import DecisionState
 from ..core.timestamps import minute, rfc3339
 from .entries import LedgerEntry, LedgerEvent
 from .records import Realised
-from .trials.words import is_progress, trial_dict, trial_words
 
 # In the order in which they are listed: what waits for somebody first.
 STATES: tuple[DecisionState, ...] = (
@@ -43,8 +42,6 @@ def as_dict(entry: LedgerEntry, now: float) -> dict[str, object]:
             "prices": ground.prices if ground else None,
         },
         "realised": _realised(entry.realised) if entry.realised else None,
-        "trial": trial_words(entry),
-        "trial_result": trial_dict(entry),
         "history": [
             {"act": e.act, "at": rfc3339(e.at), "by": e.by, "why": e.why,
              "until": rfc3339(e.until) if e.until is not None else None}
@@ -73,9 +70,8 @@ def as_text(entries: Sequence[LedgerEntry], left_out: int, now: float, width: in
             (p.id, state_words(entry, now), p.action, p.about, p.target_config, saving, _measured(entry),
              minute(entry.last_proposed))
         )  # fmt: skip
-        kept = [e for e in entry.events if e.by and e.act not in ("proposed", "expired") and not is_progress(e)]
-        trial = [f"on trial: {trial_words(entry)}"] if entry.open_trial is not None else []
-        told = [f"{p.id}: {line}" for line in (*map(event_words, kept), *trial)]
+        kept = [e for e in entry.events if e.by and e.act not in ("proposed", "expired")]
+        told = [f"{p.id}: {event_words(event)}" for event in kept]
         history += [textwrap.fill(clean(line), width, subsequent_indent="    ") for line in told]
     heads = ("ID", "state", "action", "of", "to", "saving/month", "measured/month", "last proposed")
     table = columns(heads, rows, right=(5, 6))
@@ -83,16 +79,13 @@ def as_text(entries: Sequence[LedgerEntry], left_out: int, now: float, width: in
 
 
 def state_words(entry: LedgerEntry, now: float) -> str:
-    """Its state, with the end of a snooze; a trial that is under way is said."""
+    """Its state, with the end of a snooze."""
     decision = entry.decision(now)
-    state = f"{decision.state} until {minute(decision.until)}" if decision.until is not None else decision.state
-    trial = entry.last("trial", "tried", "done")
-    return f"{state}, on trial" if trial is not None and trial.act == "trial" else state
+    return f"{decision.state} until {minute(decision.until)}" if decision.until is not None else decision.state
 
 
-def entry_text(entry: LedgerEntry, now: float, width: int, plan: str | None = None) -> str:
-    """One entry in full: what was predicted, what was measured, its trial, and its history. `plan`: the step of a plan
-    that it is, in words."""
+def entry_text(entry: LedgerEntry, now: float, width: int) -> str:
+    """One entry in full: what was predicted, what was measured, and its history."""
     p, ground, told = entry.proposal, entry.proposal.ground, entry.realised
     lines = [
         ("id", p.id),
@@ -108,12 +101,9 @@ def entry_text(entry: LedgerEntry, now: float, width: int, plan: str | None = No
         saving = (
             f"{words.usd(p.saving_usd_per_month)}/month" if p.saving_usd_per_month is not None else "no cash saving"
         )
-        lines.append(("predicted", f"{saving}; {'it is blocked' if p.blocked else 'nothing to measure it against'}"))
+        lines.append(("predicted", f"{saving}; it is blocked"))
     lines += [("measured", line) for line in _measured_lines(told)] if told else [("measured", "not done yet")]
-    trial = trial_words(entry)
-    lines += [("trial", trial)] if trial else []
-    lines += [("plan", plan)] if plan else []
-    lines += [("history", event_words(e)) for e in entry.events if not is_progress(e)]
+    lines += [("history", event_words(e)) for e in entry.events]
     return "\n".join(_labelled(label, text, width) for label, text in _once(lines)) + "\n"
 
 

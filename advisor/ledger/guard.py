@@ -45,9 +45,9 @@ _MOST_WHOLE = 2**53
 
 @dataclass(frozen=True, slots=True)
 class CellRule:
-    """What a cell of a column may be. `optional`: it may be NULL, or the column may not be there yet (an older
-    version's file); `words`: the only texts there are; `least` and `most` bound a number. `read` makes a value of the
-    JSON that it holds, or raises ValueError."""
+    """What a cell of a column may be. `optional`: it may be NULL, or the column may not be there (a minor version added
+    it); `words`: the only texts there are; `least` and `most` bound a number. `read` makes a value of the JSON that it
+    holds, or raises ValueError."""
 
     kind: type
     optional: bool = False
@@ -85,11 +85,10 @@ def _text_fault(value: str, words: Collection[str] | None) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class FileForm:
-    """What a file of ours consists of. `tables`: the columns of each; one that is `later` came with a minor version.
-    `triggers`: their whole text by their name; `views` are never read by us."""
+    """What a file of ours consists of. `tables`: the columns of each. `triggers`: their whole text by their name;
+    `views` are never read by us."""
 
     tables: Mapping[str, Mapping[str, CellRule]]
-    later: frozenset[str] = frozenset()
     triggers: Mapping[str, str] | None = None
     views: frozenset[str] = frozenset()
 
@@ -107,16 +106,11 @@ class Guarded:
         self._meter = meter
         self._columns = _check_form(connection, form, meter)
 
-    def has(self, table: str) -> bool:
-        return table in self._columns
-
     def rows(self, table: str, where: str = "", parameters: Sequence[object] = ()) -> list[dict[str, Any]]:
         """Rows of a table by our columns' names, each cell looked at; a column that is not there yet is None.
 
         Raises sqlite3.DataError for what we cannot have written.
         """
-        if table not in self._columns:
-            return []
         columns = self._form.tables[table]
         there = self._columns[table]
         chosen = ", ".join(f'"{name}"' if name in there else "NULL" for name in columns)
@@ -213,8 +207,6 @@ def _check_form(connection: sqlite3.Connection, form: FileForm, meter: Meter) ->
     columns = {name: _columns(connection, name, meter) for name in tables}
     for name, expected in form.tables.items():
         if name not in columns:
-            if name in form.later:
-                continue
             raise sqlite3.DataError(f"it has no table {name}")
         lacking = [one for one, column in expected.items() if one not in columns[name] and not column.optional]
         if lacking:

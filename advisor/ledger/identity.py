@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -17,7 +17,6 @@ from sqlite_utils import Database
 
 from ...rules.base.sanitize import clean
 from ..core.advice_types import Fleet
-from .entries import LedgerEntry
 from .guard import FLAG, MOMENT, TEXT, CellRule, FileForm, Guarded, sqlite_text
 from .records import from_json
 
@@ -94,34 +93,10 @@ def file_stem(fleet: Fleet) -> str:
     return f"{readable or 'fleet'}-{_digest(told, 8)}"
 
 
-def belonging(entries: Sequence[LedgerEntry], fleet: Fleet) -> tuple[LedgerEntry, ...]:
-    """Those of a ledger without an identity that are surely of this fleet: noted from the same place, of its nodes.
-
-    What names no node (it was blocked, or an older skuwise noted it) goes with the others of its place, where all of
-    those are of this fleet.
-    """
-    own = [entry for entry in entries if fleet.sources & set(entry.proposal.source.split(", "))]
-    telling = [(entry, _nodes(entry)) for entry in own]
-    mine = {entry.proposal.id for entry, nodes in telling if nodes and 2 * len(nodes & fleet.nodes) >= len(nodes)}
-    only = all(entry.proposal.id in mine for entry, nodes in telling if nodes)
-    if only and (mine or not fleet.server):
-        mine |= {entry.proposal.id for entry in own}
-    return tuple(entry for entry in own if entry.proposal.id in mine)
-
-
-def is_foreign(entries: Sequence[LedgerEntry], fleet: Fleet) -> bool:
-    """Whether a ledger without an identity tells of nodes, none of them this fleet's, and was noted from elsewhere."""
-    told = {node for entry in entries for node in _nodes(entry)}
-    places = {place for entry in entries for place in entry.proposal.source.split(", ")}
-    return bool(told) and not told & fleet.nodes and not places & fleet.sources
-
-
 def begin_fleets(db: Database) -> None:
-    """The tables, where they are not there yet."""
     for table, key in _KEYS.items():
-        if not db.table(table).exists():
-            kinds = FileForm(FLEETS_FORM).kinds(table)
-            db.table(table).create(kinds, pk=key, not_null=set(kinds))
+        kinds = FileForm(FLEETS_FORM).kinds(table)
+        db.table(table).create(kinds, pk=key, not_null=set(kinds))
 
 
 def fleet_key(fleet: Fleet) -> str:
@@ -150,7 +125,7 @@ def note_fleet(db: Database, file: Guarded, fleet: Fleet) -> None:
 
 
 def fleets_in(file: Guarded) -> tuple[KnownFleet, ...]:
-    """The fleets that the ledger was written for; empty: an older skuwise wrote it, or none was ever told.
+    """The fleets that the ledger was written for; empty: none was ever told.
 
     Raises sqlite3.DataError where the rows are not as we write them.
     """
@@ -175,12 +150,6 @@ def _read(file: Guarded) -> list[tuple[str, KnownFleet]]:
 
 def _digest(told: object, length: int) -> str:
     return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:length]
-
-
-def _nodes(entry: LedgerEntry) -> frozenset[str]:
-    """The nodes that a recommendation was about; empty: it does not tell."""
-    ground = entry.proposal.ground
-    return frozenset((*ground.nodes, *ground.yardstick.nodes)) if ground is not None else frozenset()
 
 
 def _label_names(match: Iterable[str]) -> frozenset[str]:

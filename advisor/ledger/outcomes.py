@@ -52,11 +52,11 @@ def _outcome(entry: LedgerEntry, state: DecisionState) -> MoveOutcome:
     p, ground = entry.proposal, entry.proposal.ground
     measured = entry.realised if state != "accepted" else None
     accepted = entry.last("accepted")
-    last = next(e for e in reversed(entry.events) if e.act not in ("proposed", "expired", "trial"))
+    last = next(e for e in reversed(entry.events) if e.act not in ("proposed", "expired"))
     if measured is not None:
         missing = measured.saving_missing or measured.time_missing
     elif ground is None:
-        missing = "no baseline stored: it was always blocked, or proposed by an older skuwise"
+        missing = "no baseline stored: it was always blocked"
     else:
         missing = "not done yet"
     return MoveOutcome(
@@ -68,7 +68,7 @@ def _outcome(entry: LedgerEntry, state: DecisionState) -> MoveOutcome:
         state=state,
         accepted_at=accepted.at if accepted is not None else None,
         done_at=measured.since if measured is not None else None,
-        predicted_saving_usd_per_month=ground.saving_usd_per_month if ground else _point(p.saving_usd_per_month),
+        predicted_saving_usd_per_month=ground.saving_usd_per_month if ground else None,
         realised_saving_usd_per_month=measured.saving_usd_per_month if measured else None,
         predicted_time_ratio=ground.time_ratio if ground else None,
         realised_time_ratio=measured.time_ratio if measured else None,
@@ -87,8 +87,3 @@ def _freed(action: str, told: Realised | None) -> float | None:
         return None
     after = told.gpu_hours_per_month_after
     return told.gpu_hours_per_month_before - after if after is not None else None
-
-
-def _point(value: float | None) -> Interval | None:
-    """An older ledger kept the median alone."""
-    return Interval(value, value, value) if value is not None else None

@@ -58,25 +58,24 @@ def _time(ground: PredictionSnapshot, after: Measure | None) -> tuple[float | No
         return None, "no time was predicted"
     if after is None or ground.before is None:
         return None, "no throughput data"
-    found = rate_ratio(after, ground.before, serving=ground.serving)
-    if found is not None:
-        return found[0], None
+    ratio = _rate_ratio(after, ground.before, serving=ground.serving)
+    if ratio is not None:
+        return ratio, None
     return None, "no token counts from the server" if ground.serving else "no steps detected in its load"
 
 
-def rate_ratio(after: Measure, before: Measure, *, serving: bool) -> tuple[float, str] | None:
-    """Time for the same work, one over the other, and what it was measured by; None: nothing of both tells it.
+def _rate_ratio(after: Measure, before: Measure, *, serving: bool) -> float | None:
+    """Time for the same work, one over the other; None: nothing of both tells it.
 
     A service: GPU-seconds at work for each token. A job: the length of its steps, on as many GPUs.
     """
     if serving:
         if after.busy_seconds_per_token and before.busy_seconds_per_token:
-            per_gpu = after.busy_seconds_per_token / before.busy_seconds_per_token
-            return per_gpu, "GPU-seconds of work per token"
+            return after.busy_seconds_per_token / before.busy_seconds_per_token
         return None
     same = abs(after.gpus / before.gpus - 1) < 0.05 if before.gpus > 0 else False
     if same and after.period_seconds and before.period_seconds:
-        return after.period_seconds / before.period_seconds, "step length"
+        return after.period_seconds / before.period_seconds
     return None
 
 

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from ...rules.base.quantities import Moment
 from ..core.advice_types import Interval
 from ..core.codec import Codec
 from .guard import bounded_json
 
-# Hours that a replica on trial and the rest must have run side by side: a whole day of load.
-TRIAL_HOURS = 24.0
-# A trial without a verdict by then ends undecided: a week has every day of a service's load.
-TRIAL_MOST_HOURS = 7 * 24.0
-Verdict = Literal["better", "as predicted", "worse"]
 T = TypeVar("T")
 
 
@@ -47,73 +42,10 @@ class Realised:
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
-    """One replica tried on the target. `replica`: its name or id, None: whichever stands there first."""
-
-    replica: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TrialResult:
-    """What a trial came to: time there over time on the source, in the same hours. `by`: what it was measured by, and
-    `basis` the code of that. `interval`: 80 % of the ratio. `energy_ratio`: joules for each token there over those on
-    the source. None: not measured, or written by an older version."""
-
-    verdict: Verdict
-    time_ratio: float
-    hours: float
-    by: str
-    basis: str | None = None
-    interval: Interval | None = None
-    energy_ratio: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TrialUndecided:
-    """A trial that ended without a verdict: `code` and `reason` say why. `interval`: what was measured; None:
-    nothing."""
-
-    hours: float
-    code: str
-    reason: str
-    basis: str | None = None
-    interval: Interval | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TrialProgress:
-    """A trial under way, as telemetry up to `until` showed it: `hours` side by side, and what it waits for (`code`,
-    `reason`). `basis`: what it will rest on; `due`: when a verdict is possible at the earliest. None: not known."""
-
-    hours: float
-    until: Moment
-    code: str
-    reason: str
-    basis: str | None = None
-    due: Moment | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PlanMark:
-    """Of which step or node of a plan an event is (both None: of the plan), from when on by telemetry, and the end of
-    that telemetry. None: a person's."""
-
-    step: int | None = None
-    node: str | None = None
-    since: Moment | None = None
-    seen_until: Moment | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class EventFigures:
-    """What an event carries beside its words; at most one of them (`progress` stands beside the trial it is of)."""
+    """What an event carries beside its words."""
 
     realised: Realised | None = None
-    trial: Trial | None = None
-    tried: TrialResult | None = None
-    undecided: TrialUndecided | None = None
-    progress: TrialProgress | None = None
-    plan: PlanMark | None = None
 
 
 NO_FIGURES = EventFigures()

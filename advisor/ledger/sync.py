@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from ...rules.base.errors import NothingToDo, StoreError, UsageError
 from ...rules.base.sanitize import clean
 from ..core.advice_types import Advice, Configuration, Decision, Fleet, Interval, Recommendation, SavingsBaseline
 from ..core.formatting import price_note
-from ..core.frame import Frame
 from ..core.verdict_types import WorkloadVerdict
 from ..moves.predict.calibration import NO_SITE, MeasuredMove, Site, site_factor
 from ..moves.recommendation_kinds import KINDS
@@ -30,29 +27,23 @@ from ..moves.tracking.observation import (
     serves,
     source_words,
 )
-from ..telemetry.hourly_work import hours_of, pods_of, queue_told, requests_told
 from .entries import LedgerEntry, LedgerEvent, Proposal
-from .file.files import close_to_others
-from .file.paths import ledger_of, one_at_a_time, retire_ledger, retired_ledgers
-from .file.store import DamagedLedgerError, Ledger, Mailed
+from .file.paths import ledger_of, one_at_a_time
+from .file.store import Ledger
 from .guard import sqlite_text
-from .identity import belonging, is_foreign, is_part_of_same_server, is_same, names_of
-from .plan_beside import follow_plan, plan_beside
-from .plans.standing import PlanStanding
+from .identity import is_part_of_same_server, is_same, names_of
 from .realised_savings import LOAD_CHANGED
 from .transitions import ledger_events
 
 Say = Callable[[str], None]
-# Of each recommendation so many names of replicas are kept, each no longer than Kubernetes has them.
-_REPLICAS_MOST, _NAME_MOST = 64, 253
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerSync:
     """A ledger beside one advice. `path` None: none, or the fleet's own, which is known when its telemetry is read.
 
-    `named`: the user asked for this one. `home`: the folder with every fleet's ledger is beside it (`default_path`).
-    `fleet`: whose it is; `old`: ledgers for all fleets, of an older version, that may hold some of it.
+    `named`: the user asked for this one. `home`: the folder of every fleet's ledger (`default_ledgers`). `fleet`: whose
+    it is.
     """
 
     path: Path | None
@@ -60,7 +51,6 @@ class LedgerSync:
     say: Say
     home: Path | None = None
     fleet: Fleet | None = None
-    old: tuple[Path, ...] = ()
 
     def check(self) -> None:
         """Raises StoreError where a ledger that was asked for cannot be read: before telemetry is, which takes time."""
@@ -80,8 +70,7 @@ class LedgerSync:
             path, left_out = ledger_of(self.home, fleet)
             for sentence in left_out:
                 self.say(sentence)
-            old = () if path.exists() else retired_ledgers(self.home)
-            return replace(self, path=path, fleet=fleet, old=(*old, *([self.home] if self.home.exists() else [])))
+            return replace(self, path=path, fleet=fleet)
         except StoreError as error:
             self.say(f"no ledger: {error}")
         except OSError as error:
@@ -89,21 +78,14 @@ class LedgerSync:
         return replace(self, path=None, home=None, fleet=fleet)
 
     def entries(self) -> tuple[LedgerEntry, ...]:
-        """What stands in the ledger, with what older ledgers hold of this fleet. Raises StoreError if it was named."""
+        """What stands in the ledger. Raises StoreError if it was named."""
         try:
-            own = self._own()
+            return self._own()
         except StoreError as error:
             if self.named:
                 raise
             self.say(f"no ledger: {error}")
             return ()
-        known = {entry.proposal.id for entry in own}
-        for path in self.old:
-            found = self._of_old(path, patient=True)
-            more = [entry for entry in found[0] if entry.proposal.id not in known] if found is not None else []
-            known |= {entry.proposal.id for entry in more}
-            own = (*own, *more)
-        return own
 
     def decisions(self, now: float) -> Mapping[str, Decision]:
         """What somebody decided, by recommendation, as far as it holds at `now`. Raises StoreError if it was named."""
@@ -118,17 +100,12 @@ class LedgerSync:
         except StoreError:
             return NO_SITE
 
-    def note(self, advice: Advice, now: float, frame: Frame | None = None) -> None:
-        """Note what the advice proposes and what became of what stands there, and say so. `frame`: what it rests on;
-        None: trials, which need its hours, wait."""
+    def note(self, advice: Advice, now: float) -> None:
+        """Note what the advice proposes and what became of what stands there, and say so."""
         beside = replace(replace(self, say=_nothing).of(advice.fleet), say=self.say)
-        if beside.path is None or not (advice.recommendations or beside.path.exists() or beside.old):
+        if beside.path is None or not (advice.recommendations or beside.path.exists()):
             return
-        seen = (
-            observation_of(advice, partial(hours_of, frame), queue_told(frame), requests_told(frame), pods_of(frame))
-            if frame is not None
-            else observation_of(advice)
-        )
+        seen = observation_of(advice)
         told: list[tuple[str, LedgerEvent]] = []
 
         def happened(entries: Iterable[LedgerEntry]) -> list[tuple[str, LedgerEvent]]:
@@ -136,99 +113,36 @@ class LedgerSync:
             return told
 
         try:
-            ledger = beside.written(now)
-            new = ledger.propose(proposals(advice, seen), now, happened, fleet=advice.fleet)
+            ledger = beside.written()
+            new = ledger.propose(proposals(advice), now, happened, fleet=advice.fleet)
         except StoreError as error:
             self.say(f"not recorded in the ledger: {error}")
             return
         for id_, event in told:
-            if event.act in ("done", "regressed", "tried"):
+            if event.act in ("done", "regressed"):
                 self.say(f"{id_} is {event.act}: {clean(event.why or '')}")
-            elif event.figures.progress is not None:
-                self.say(f"{id_} is on trial: {clean(event.why or '')}")
         count = len(advice.recommendations)
         self.say(
             f"{count} {('recommendation' if count == 1 else 'recommendations')} recorded in {ledger.path} ({new} new)"
         )
-        follow_plan(ledger, advice, now, self.say)
 
-    def plan(self, advice: Advice, now: float) -> PlanStanding | None:
-        """Where the plan stands that the fleet follows, by the ledger and the advice's telemetry; None: none is
-        followed, or the ledger cannot be read, which is said."""
-        if self.path is None:
-            return None
-        try:
-            return plan_beside(Ledger(self.path), self.entries(), advice, now)
-        except NothingToDo:
-            return None
-        except StoreError as error:
-            self.say(f"no plan: {error}")
-            return None
-
-    def written(self, now: float) -> Ledger:
-        """The ledger to write to. That of a fleet is begun, with what older ledgers hold of it: the one for all fleets
-        is set aside then, and never deleted. Raises StoreError."""
+    def written(self) -> Ledger:
+        """The ledger to write to; that of a fleet is begun. Raises StoreError."""
         assert self.path is not None
         if self.home is None or self.fleet is None:
             return Ledger(self.path)
         with one_at_a_time(self.home):
-            # Another process may have begun or split it since it was looked for.
-            ledger, mixed = Ledger(ledger_of(self.home, self.fleet)[0]), self.home.exists()
-            # Older versions left it to the umask; a ledger that others are to use is one that is named.
-            close_to_others(ledger.path)
-            if mixed or not ledger.path.exists():
-                self._take_over(ledger, mixed, now)
+            # Another process may have begun it since it was looked for.
+            ledger = Ledger(ledger_of(self.home, self.fleet)[0])
+            if not ledger.path.exists():
+                ledger.begin(self.fleet)
         return ledger
-
-    def _take_over(self, ledger: Ledger, mixed: bool, now: float) -> None:
-        assert self.home is not None and self.fleet is not None
-        try:
-            old = [*([] if ledger.path.exists() else retired_ledgers(self.home)), *([self.home] if mixed else [])]
-            if not old:
-                ledger.adopt(self.fleet)
-            for path in old:
-                if path == self.home:
-                    with suppress(NothingToDo, StoreError):
-                        Ledger(path).recover()
-                found = self._of_old(path, patient=False)
-                taken = ledger.adopt(self.fleet, *found[:2]) if found is not None else ledger.adopt(self.fleet)
-                if path == self.home:
-                    kept = retire_ledger(self.home, now)
-                    told = (
-                        f"{taken} of its {found[2]} recommendations belong to this fleet and are now in {ledger.path}"
-                        if found is not None
-                        else "damaged, or not a ledger"
-                    )
-                    self.say(f"the old ledger for all fleets, {self.home}, is renamed to {kept}: {told}")
-        except OSError as error:
-            raise StoreError(
-                f"Cannot rename the ledger {self.home}: {error.strerror}.", "Use another file with --ledger."
-            ) from error
 
     def _own(self) -> tuple[LedgerEntry, ...]:
         try:
             return Ledger(self.path).entries() if self.path is not None else ()
         except NothingToDo:
             return ()
-
-    def _of_old(self, path: Path, *, patient: bool) -> tuple[tuple[LedgerEntry, ...], tuple[Mailed, ...], int] | None:
-        """What a ledger without an identity holds of this fleet, what was mailed, and how many recommendations it holds
-        in all; None: it is damaged.
-
-        `patient`: what cannot be read is said, and is None; else only what is damaged for good. Raises StoreError then.
-        """
-        assert self.fleet is not None
-        try:
-            every, mailed = Ledger(path).entries(), Ledger(path).mailed()
-        except NothingToDo:
-            return (), (), 0
-        except StoreError as error:
-            if patient:
-                self.say(f"earlier decisions are ignored: {error}")
-            elif not isinstance(error, DamagedLedgerError):
-                raise
-            return None
-        return belonging(every, self.fleet), mailed, len(every)
 
     def _refuse_others(self, path: Path, fleet: Fleet) -> None:
         """A ledger that was named belongs to whom it was written for; one that holds nothing, to whoever comes."""
@@ -242,12 +156,12 @@ class LedgerSync:
             return
         if any(is_same(fleet, known) or is_part_of_same_server(fleet, known) for known in fleets):
             return
-        if entries and (fleets or is_foreign(entries, fleet)):
-            whose = f" ({names_of(fleets)})" if fleets else ""
+        if entries and fleets:
             mixed = any(known.simulated != fleet.simulated for known in fleets)
             why = "simulated and real telemetry cannot share a ledger" if mixed else "the fleets have no GPU in common"
             raise UsageError(
-                f"The ledger {path} belongs to another fleet{whose}, not to this source ({clean(fleet.name)}): {why}.",
+                f"The ledger {path} belongs to another fleet ({names_of(fleets)}), not to this source "
+                f"({clean(fleet.name)}): {why}.",
                 "Remove --ledger, or use another file.",
             )
 
@@ -278,9 +192,9 @@ def site_of(entries: Iterable[LedgerEntry], now: float) -> Site:
     return Site(factor, count, (predicted, measured), savings)
 
 
-def proposals(advice: Advice, seen: Observation | None = None) -> tuple[Proposal, ...]:
-    """What an advice recommends, as the ledger keeps it. `seen`: its telemetry, where more than the advice is known."""
-    seen = seen or observation_of(advice)
+def proposals(advice: Advice) -> tuple[Proposal, ...]:
+    """What an advice recommends, as the ledger keeps it."""
+    seen = observation_of(advice)
     workloads = {w.id: w for w in advice.workloads}
     nodes = {f.id: ", ".join(f.nodes) for f in advice.findings}
 
@@ -328,9 +242,6 @@ def _ground(advice: Advice, r: Recommendation, own: WorkloadVerdict | None, seen
         seen_until=seen.end,
         fleet=len(seen.nodes),
         address=_address(own) if own else None,
-        replicas=tuple(sqlite_text(seen.names(w)[0])[:_NAME_MOST] for w in now[:_REPLICAS_MOST]),
-        queue=any(w.id in seen.queues for w in now) if seen.queues is not None else None,
-        requests=any(w.id in seen.counting for w in now) if seen.counting is not None else None,
     )
 
 

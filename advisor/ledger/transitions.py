@@ -1,4 +1,4 @@
-"""What telemetry tells of the moves in a ledger: done, measured, regressed, proposed anew, and what a trial came to."""
+"""What telemetry tells of the moves in a ledger: done, measured, regressed, proposed anew."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from ..moves.tracking.observation import Observation, PredictionSnapshot
 from .entries import BY_ITSELF, LedgerEntry, LedgerEvent
 from .realised_savings import realised
 from .records import EventFigures, Realised
-from .trials.events import trial_event
 
 # A saving is gone where less than a tenth of it is left after a week (fleets are resized by the week), and back from
 # half of it on, so that one number in between does not tell both by turns.
@@ -38,9 +37,6 @@ def ledger_events(entries: Iterable[LedgerEntry], seen: Observation, now: float)
         ground = entry.proposal.ground
         if ground is None or seen.end < ground.seen_until - _DAY:
             continue  # an older window than the proposal rests on
-        trial = trial_event(entry, ground, seen, now)
-        if trial is not None:
-            found.append((entry.proposal.id, trial))
         event = _event(entry, ground, seen, now)
         if event is not None:
             found.append((entry.proposal.id, event))

@@ -22,11 +22,11 @@ from ...agent.model import Instant
 from ...agent.store.reading.bounds import Bounds, bounds_of, disk_bytes
 from ...rules.base.errors import SkuwiseError, StoreError, UsageError
 from ..ledger.file.files import begin_file, check_place, locked
-from ..ledger.file.paths import default_ledger_path
+from ..ledger.file.paths import default_ledgers
 from ..ledger.guard import UNREADABLE, Guarded, check_pages, guarded, reason
 from .addresses import bare_address
 from .parcel import Channel, Parcel, Reply
-from .rows import APPLICATION_ID, FORM, VERSION, begin_tables, begin_try, bring_up, end_try, left, those_waiting
+from .rows import APPLICATION_ID, FORM, VERSION, begin_tables, begin_try, end_try, left, those_waiting
 
 _BUSY_SECONDS = 10.0
 # A mail has some 10 MB at most; thousands may wait.
@@ -68,7 +68,7 @@ class DamagedParcelError(SkuwiseError):
 
 def default_outbox(environ: Mapping[str, str]) -> Path:
     """``outbox.db`` beside the ledger's usual place. Raises UsageError where there is none."""
-    ledger = default_ledger_path(environ)
+    ledger = default_ledgers(environ)
     if ledger is None:
         raise UsageError("There is no home folder for an outbox.", "Set report.outbox.")
     return ledger.with_name("outbox.db")
@@ -259,7 +259,6 @@ class Outbox:
                     Guarded(connection, FORM, meter)
                     if looking_through and disk_bytes(self.path) <= _CHECKED_BYTES:
                         check_pages(connection, meter)
-                    bring_up(db)
                 yield db, Guarded(connection, FORM, meter)
                 connection.execute("COMMIT")
         except OSError as error:

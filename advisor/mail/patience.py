@@ -34,7 +34,7 @@ def lived_seconds(before: Instant, now: Instant) -> float:
 def left_seconds(next_at: float, tries: int, tried: Instant | None, now: Instant) -> float:
     """How long to wait yet for a try that was put off until `next_at` (Unix seconds); 0: it is due.
 
-    `tried`: when the last try ended, None: an older skuwise did not note it. Nothing is put off for longer than its
+    `tried`: when the last try ended, None: it was not tried yet. Nothing is put off for longer than its
     pause, so that a moment further away was told by a clock that ran ahead.
     """
     pause = pause_seconds(tries)

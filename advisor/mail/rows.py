@@ -19,8 +19,6 @@ VERSION = 1002  # PRAGMA user_version: major x 1000 + minor; a minor step only a
 MAX_REPLY = 300  # characters, and bytes
 # What a try will write beside the reply: six numbers.
 _MORE_BYTES = 64
-# What minor version 1 added: by which a try is due and given up whatever the clock says.
-_ADDED = ("lived_seconds", "tried_at", "tried_since_boot")
 _AUDIT = """
     SELECT mails.week, mails.team, mails.channel, deliveries.recipient, deliveries.state, deliveries.attempts,
         mails.queued_at, deliveries.ended_at, deliveries.reply, mails.message_id, mails.digest, mails.subject
@@ -45,10 +43,9 @@ FORM = FileForm(
             "result": CellRule(str, optional=True, words=("accepted", "later", "refused")), "reply": OPTIONAL_TEXT,
         },
         "weeks": {"week": TEXT, "digest": TEXT, "queued_at": MOMENT},
-        # What minor version 2 added: the keys of what a mail informs of.
+        # The keys of what a mail informs of.
         "about": {"mail": WHOLE, "item": TEXT},
     },
-    later=frozenset({"about"}),
     views=frozenset({"audit"}),
 )  # fmt: skip
 
@@ -60,26 +57,9 @@ def begin_tables(db: Database) -> None:
     )
     db.table("attempts").create(FORM.kinds("attempts"), pk="seq", foreign_keys=[("mail", "mails", "id")])
     db.table("weeks").create(FORM.kinds("weeks"), pk=("week", "digest"))
-    _begin_about(db)
+    db.table("about").create(FORM.kinds("about"), pk=("item", "mail"), foreign_keys=[("mail", "mails", "id")])
     db.create_view("audit", _AUDIT)
     db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    db.execute(f"PRAGMA user_version = {VERSION}")
-
-
-def _begin_about(db: Database) -> None:
-    db.table("about").create(FORM.kinds("about"), pk=("item", "mail"), foreign_keys=[("mail", "mails", "id")])
-
-
-def bring_up(db: Database) -> None:
-    """An outbox of an older minor version, with what was added since."""
-    if int(db.execute("PRAGMA user_version").fetchone()[0]) >= VERSION:
-        return
-    there = db.table("deliveries").columns_dict
-    for column in _ADDED:
-        if column not in there:
-            db.execute(f"ALTER TABLE deliveries ADD COLUMN {column} REAL")
-    if not db.table("about").exists():
-        _begin_about(db)
     db.execute(f"PRAGMA user_version = {VERSION}")
 
 

@@ -24,7 +24,7 @@ def bare_parts(subject: Subject) -> PatchSet:
     """Raises UsageError where something is missing that only a manifest or the user knows."""
     if subject.of_nodes or subject.action == "consolidate":
         return _cordoned(subject)
-    head = named_object(subject)
+    head = _named_object(subject)
     there, back, notes = _changes(subject, head)
     there["metadata"] = {"annotations": {ANNOTATION: subject.id}}
     back["metadata"] = {"annotations": {ANNOTATION: None}}
@@ -32,7 +32,7 @@ def bare_parts(subject: Subject) -> PatchSet:
     return PatchSet((part,), (*notes, _UNDO), more=(component((part.patch.name,)),))
 
 
-def named_object(subject: Subject) -> Document:
+def _named_object(subject: Subject) -> Document:
     """The object, by what was typed, else by what the ledger knows. Raises UsageError naming what is missing."""
     asked, known = subject.asked, subject.address
     on_kubernetes = known.scheduler == "kubernetes"

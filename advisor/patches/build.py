@@ -9,8 +9,6 @@ from .distinct import distinct
 from .kubernetes import kubernetes_patch
 from .kueue import kueue_patch
 from .model import PatchSet, Target
-from .nvidia import nvidia_patch
-from .off_hours import off_hours_patch
 from .slurm import slurm_patch
 from .subject import Subject
 
@@ -23,13 +21,11 @@ PATCHES: Mapping[str, Mapping[Target, Callable[[Subject], PatchSet]]] = {
     "move-sku": _MOVES,
     "swap-placement": {"kubernetes": kubernetes_patch, "slurm": slurm_patch},
     "reduce-gpus": _MOVES,
-    "mig-slice": {**_MOVES, "nvidia": nvidia_patch},
-    "release": _MOVES,
-    "consolidate": _MOVES,
-    "schedule-off": {"kubernetes": off_hours_patch},
+    "mig-slice": _MOVES,
+    "release": {"kubernetes": kubernetes_patch, "kueue": kueue_patch},
+    "consolidate": {"kubernetes": kubernetes_patch, "kueue": kueue_patch},
     "rest-clocks": {"kubernetes": kubernetes_patch, "slurm": slurm_patch},
-    "lower-clock": {"nvidia": nvidia_patch, "slurm": slurm_patch},
-    "power-cap": {"nvidia": nvidia_patch},
+    "lower-clock": {"slurm": slurm_patch},
 }
 
 
@@ -38,7 +34,7 @@ def patch_for(subject: Subject, target: Target) -> PatchSet:
     makers = PATCHES.get(subject.action, {})
     if not makers:
         raise UsageError(
-            f"A {subject.action} has no patch: it is work on the workload or its telemetry.",
+            f"A {subject.action} has no patch.",
             f"Run 'skuwise ledger show {subject.id}' for what to do.",
         )
     if target not in makers:

@@ -77,7 +77,7 @@ def _edit_of(subject: Subject) -> tuple[Edit, tuple[str, ...]]:
             return lambda one: resized(one, source, target), ()
         case "mig-slice":
             resource = _MIG_PREFIX + subject.mig_profile().replace("+", ".")
-            note = f"Nodes offer {resource} with the MIG strategy 'mixed'; --for nvidia prints their MIG configuration."
+            note = f"Nodes offer {resource} with the MIG strategy 'mixed'."
             return lambda one: _sliced(one, resource), (note,)
         case "rest-clocks":
             return _with_variable, ()

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Literal
 
-Target = Literal["kubernetes", "kueue", "slurm", "nvidia"]
-TARGETS: tuple[Target, ...] = get_args(Target)
+Target = Literal["kubernetes", "kueue", "slurm"]
 
 
 @dataclass(frozen=True, slots=True)

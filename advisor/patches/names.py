@@ -14,13 +14,9 @@ _DNS_SUBDOMAIN = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
 # https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/
 _LABEL_NAME = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _KIND = re.compile(r"[A-Z][A-Za-z0-9]{0,62}")
-# Node, partition, feature and GRES names: what slurm.conf needs no quotes for, and no command line either.
+# Names of partitions and features: what a directive needs no quotes for.
 _SLURM_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
-_SLURM_WORDS = {"node": ("ALL", "DEFAULT"), "partition": ("DEFAULT",)}
-_DEVICES = re.compile(r"[0-9]{1,3}(?:,[0-9]{1,3}){0,63}")
 _MIG_PROFILE = re.compile(r"[1-7]g\.[0-9]{1,3}gb(?:\+me(?:\.all)?)?")
-# https://github.com/distribution/reference: a host, a path, a tag and a digest, none of which has a blank or a quote.
-_IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,252}")
 _SUBDOMAIN_MAX = 253
 
 
@@ -56,22 +52,8 @@ def label_of(key: str, value: str) -> tuple[str, str]:
 
 
 def slurm_name(name: str, what: str) -> str:
-    """The name of a Slurm node, partition or feature. Raises UsageError, for the words of Slurm that mean all nodes
-    (scontrol update) or the defaults of later lines (slurm.conf) too."""
-    if name.upper() in _SLURM_WORDS.get(what, ()):
-        raise UsageError(f"{quoted(name)} is a word of Slurm and the name of no {what}.", f"Name the {what} itself.")
+    """The name of a Slurm partition or feature. Raises UsageError."""
     return _checked(_SLURM_NAME, name, f"Slurm {what}", "letters, digits, '_', '-' and '.'")
-
-
-def device_list(text: str) -> tuple[int, ...]:
-    """GPU indexes as typed, ``0,1``. Raises UsageError."""
-    found = _checked(_DEVICES, text, "list of GPU indexes", "numbers with commas, as in 0,1")
-    return tuple(dict.fromkeys(map(int, found.split(","))))
-
-
-def image_name(text: str) -> str:
-    """The name of a container image. Raises UsageError."""
-    return _checked(_IMAGE, text, "container image", "a name as in registry/path:tag")
 
 
 def mig_profile(text: str) -> str:

@@ -1,44 +1,32 @@
-"""Patches of Slurm: directives of a batch script, lines of slurm.conf and gres.conf, and nodes drained."""
+"""Patches of Slurm: directives of a batch script."""
 
 from __future__ import annotations
 
 import re
-import shlex
 
 from ...rules.base.errors import UsageError
 from ...rules.base.sanitize import clean, quoted
 from ..moves.kinds.rest_clocks import VARIABLE
-from .clocks import clock_megahertz
-from .mig_nodes import mig_counts
 from .model import PatchFile, PatchPart, PatchSet
 from .names import slurm_name
-from .slurm_conf import is_conf, is_gres, with_detected_gres, with_feature, with_mig_gres, with_partition
 from .slurm_script import BatchScript
 from .subject import Subject
 from .text_diff import text_of, text_part
 
-_REMEDY = "Use --manifest FILE with the batch script, slurm.conf or gres.conf."
-_RELOAD = (
-    "slurm.conf must be the same on all nodes. Then run 'scontrol reconfigure'; restart slurmd where Gres changed."
-)
+_REMEDY = "Use --manifest FILE with the batch script."
+# The supported SM clocks of NVIDIA's data center GPUs are 15 MHz apart (nvidia-smi -q -d SUPPORTED_CLOCKS).
+_STEP_MEGAHERTZ = 15
 
 
 def slurm_patch(subject: Subject) -> PatchSet:
     """Raises UsageError where something is missing that only the user knows."""
-    if subject.action == "consolidate" or (subject.action == "release" and (subject.of_nodes or subject.asked.nodes)):
-        return _drained(subject)
-    if subject.action == "release":
-        raise UsageError(
-            "Slurm has no patch that stops a job and starts it again.",
-            "Ask its owner to cancel it (scancel), or drain its nodes with --node NAME.",
-        )
     if not subject.asked.manifests:
         raise UsageError(f"A patch of {subject.action} for Slurm changes a file, and none is given.", _REMEDY)
     parts: list[PatchPart] = []
     notes: list[str] = []
     for given in subject.asked.manifests:
         before = text_of(given)
-        after, note = _script(subject, before, clean(given.name)) if before.startswith("#!") else _conf(subject, before)
+        after, note = _script(subject, before, clean(given.name))
         parts.append(text_part(given, before, after))
         notes += [one for one in note if one not in notes]
     originals = tuple(
@@ -73,7 +61,7 @@ def _script(subject: Subject, text: str, name: str) -> tuple[str, tuple[str, ...
         case "lower-clock":
             asks = (script.value("gpu-freq") or "").split(",")
             others = [one for one in asks if re.fullmatch(r"memory=\w+|verbose", one)]
-            script.set("gpu-freq", ",".join([str(clock_megahertz(subject)), *others]))
+            script.set("gpu-freq", ",".join([str(_clock_megahertz(subject)), *others]))
             notes.append("--gpu-freq needs the gres/gpu plugin with NVML; without it Slurm ignores the option.")
         case "rest-clocks":
             script.export(VARIABLE, "1")
@@ -145,42 +133,15 @@ def _resize(script: BatchScript, subject: Subject, name: str, *, keep_type: bool
     ]
 
 
-def _conf(subject: Subject, text: str) -> tuple[str, tuple[str, ...]]:
-    if not is_conf(text):
-        raise UsageError("The manifest is neither a batch script nor slurm.conf or gres.conf.", _REMEDY)
-    asked = subject.asked
-    if subject.action == "mig-slice":
-        counts = {slurm_name(node, "node"): count for node, count in mig_counts(subject).items()}
-        if is_gres(text):
-            return with_detected_gres(text, tuple(counts)), (_RELOAD,)
-        return with_mig_gres(text, counts, subject.mig_per_gpu(), subject.mig_profile()), (_RELOAD,)
-    if subject.action == "move-sku" and asked.nodes and (asked.partition or asked.feature) and not is_gres(text):
-        nodes = [slurm_name(node, "node") for node in asked.nodes]
-        if asked.feature is not None:
-            text = with_feature(text, nodes, slurm_name(asked.feature, "feature"))
-        if asked.partition is not None:
-            text = with_partition(text, slurm_name(asked.partition, "partition"), nodes)
-        return text, (_RELOAD,)
-    raise UsageError(
-        f"A {subject.action} changes the batch script, not this file.",
-        "For slurm.conf, set --node of the target's nodes and --partition or --feature."
-        if subject.action == "move-sku"
-        else "Use --manifest FILE with the batch script.",
-    )
-
-
-def _drained(subject: Subject) -> PatchSet:
-    """Nodes that take no new jobs, so that they fall free."""
-    nodes = ",".join(slurm_name(node, "node") for node in subject.nodes_to_change())
-    reason = shlex.quote(f"skuwise {subject.id}")
-    there = f"scontrol update nodename={nodes} state=drain reason={reason}"
-    back = f"scontrol update nodename={nodes} state=resume"
-    part = PatchPart(
-        f"nodes {nodes}", PatchFile("patch-nodes.sh", f"{there}\n"), PatchFile("undo-nodes.sh", f"{back}\n"),
-        ("sh patch-nodes.sh",), ("sh undo-nodes.sh",),
-    )  # fmt: skip
-    notes = (
-        "Running jobs go on to their end; the nodes take no new ones.",
-        "The undo returns the nodes to service: apply it only if they were in service before ('sinfo -R').",
-    )
-    return PatchSet((part,), notes)
+def _clock_megahertz(subject: Subject) -> int:
+    """The SM clock, rounded down to a step. Raises UsageError where the clock of today was not measured."""
+    if subject.asked.megahertz is not None:
+        return subject.asked.megahertz
+    share, before, gpu = subject.told.clock_share, subject.ground.before, subject.gpu
+    ratio = before.clock_ratio if before is not None else None
+    if share is None or ratio is None or gpu is None:
+        raise UsageError(
+            "The ledger does not know the SM clock of this recommendation: set --mhz.",
+            f"Run 'skuwise ledger show {subject.id}' for the recommended change, and set it here.",
+        )
+    return int(share * ratio * gpu.tensor_reference_hertz / 1e6 // _STEP_MEGAHERTZ) * _STEP_MEGAHERTZ

@@ -30,8 +30,8 @@ class GivenFile:
 class Asked:
     """What was typed beside the id. None or empty: not typed, so what the ledger knows counts.
 
-    `replicas`: how many there are now; `node_labels`: of the target's nodes; `nodes`: that are changed; `devices`: of
-    each of them; `flavor`, `target_flavor`: Kueue's of today and of the target; `watts`, `megahertz`: of one GPU.
+    `replicas`: how many there are now; `node_labels`: of the target's nodes; `nodes`: that are changed; `flavor`,
+    `target_flavor`: Kueue's of today and of the target; `megahertz`: SM clock of one GPU.
     """
 
     manifests: tuple[GivenFile, ...] = ()
@@ -44,13 +44,9 @@ class Asked:
     nodes: tuple[str, ...] = ()
     partition: str | None = None
     feature: str | None = None
-    devices: tuple[int, ...] = ()
     flavor: str | None = None
     target_flavor: str | None = None
-    watts: float | None = None
     megahertz: int | None = None
-    mig_profile: str | None = None
-    image: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +81,7 @@ class Subject:
 
     @property
     def address(self) -> WorkloadAddress:
-        """How its scheduler knows the workload; of an older ledger its name alone."""
+        """How its scheduler knows the workload."""
         return self.ground.address or WorkloadAddress("", self.about)
 
     @property
@@ -97,21 +93,13 @@ class Subject:
     def target_node(self) -> NodeSku | None:
         return self.catalog.node(self.ground.target.node_sku) if self.ground.target.node_sku else None
 
-    def gpus_per_node(self) -> int | None:
-        """Of the present nodes; None: the catalog does not know them, and the counts do not tell."""
-        node = self.catalog.node(self.ground.source.node_sku) if self.ground.source.node_sku else None
-        if node is not None and node.gpu_count:
-            return node.gpu_count
-        count, nodes = self.ground.source.gpu_count, len(self.ground.nodes)
-        return count // nodes if nodes and count % nodes == 0 and count else None
-
     def mig_profile(self) -> str:
-        """Raises UsageError where neither the ledger nor the command line tells it, or it is none."""
-        found = self.asked.mig_profile or self.told.mig_profile
+        """Raises UsageError where the ledger does not know it, or it is none."""
+        found = self.told.mig_profile
         if found is None:
             raise UsageError(
-                "The ledger does not know the MIG profile of this recommendation: an older version recorded it.",
-                "Set --mig-profile, as in 1g.10gb; 'skuwise ledger show' prints the advice that names it.",
+                "The ledger does not know the MIG profile of this recommendation.",
+                f"Run 'skuwise ledger show {self.id}' for what to do.",
             )
         return mig_profile(found)
 

@@ -12,7 +12,6 @@ from .model import PatchFile, PatchPart
 from .names import file_slug
 from .subject import GivenFile
 
-TEXT_BYTES_MAX = 4 << 20
 _NO_NEWLINE = "\\ No newline at end of file\n"
 
 

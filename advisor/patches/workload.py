@@ -35,11 +35,11 @@ def workload_of(documents: Sequence[Document], subject: Subject) -> Document:
             if found
             else "Export the workload with 'kubectl get KIND NAME -o yaml'.",
         )
-    check_address(chosen[0], subject)
+    _check_address(chosen[0], subject)
     return chosen[0]
 
 
-def check_address(document: Document, subject: Subject) -> None:
+def _check_address(document: Document, subject: Subject) -> None:
     """Raises UsageError for an object that is not the ledger's, unless its name was typed."""
     known, metadata = subject.address, document["metadata"]
     if subject.asked.name is not None or known.scheduler != "kubernetes":

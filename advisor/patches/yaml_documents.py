@@ -15,7 +15,6 @@ import yaml
 from ...rules.base.errors import UsageError
 from ...rules.base.sanitize import clean, quoted
 
-MANIFEST_BYTES_MAX = 4 << 20
 _DEPTH_MAX = 100
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*[A-Za-z0-9]")
 # Words that some reader of YAML takes for a truth value or nothing. 0x, 1e3 and the like begin with a digit.

@@ -1,7 +1,7 @@
 """The two solvers of a plan, HiGHS and CP-SAT, for one model.
 
 HiGHS takes it as a mixed-integer program: of the model without places it finds the bound and a good answer several
-times sooner than CP-SAT, which in turn is the one that finds places (benchmarks/performance/advisor/plan_solver.py).
+times sooner than CP-SAT, which in turn is the one that finds places.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ortools.sat.python import cp_model
 _OPEN = 2.0**62
 SEED = 20
 # CP-SAT counts its work in a unit of its own, the same on every machine: so much in a second of two quiet cores, and
-# how many times the seconds it may take for it elsewhere (benchmarks/performance/advisor/plan_solver.py).
+# how many times the seconds it may take for it elsewhere.
 WORK_PER_SECOND, PATIENCE = 0.4, 1.5
 
 

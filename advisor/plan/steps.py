@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from ..core.coded_text import CodedText, coded
 from ..core.formatting import counted
-from .draft import Answer, Draft, new_unit
-from .found import rebuilt, short_of
+from .draft import Draft, new_unit
 from .kinds import Kind, apart
 from .needs import Needs
 from .problem import Layout, PlanOption, Problem
@@ -326,24 +324,3 @@ class _Sequence:
     def _waiting(self) -> bool:
         """Whether there are steps still to come."""
         return self.draft.rooms.at != dict(self.layout.places)
-
-
-def state_after(problem: Problem, layout: Layout, steps: tuple[Step, ...]) -> Layout:
-    """The layout that is there once these first steps are done: with it a prefix is checked like any layout."""
-    at = {u.id: u.node for s in problem.series for u in s.units}
-    kept = {n.name for n in problem.nodes if not n.rented}
-    chosen: dict[str, PlanOption] = {}
-    for step in steps:
-        kept |= set(step.rents)
-        for unit, _, to in step.moves:
-            at.pop(unit, None)
-            if to is not None:
-                at[unit] = to
-        if step.option is not None and step.series is not None:
-            chosen[step.series] = problem.by_option[step.option]
-        kept -= set(step.frees)
-    return replace(layout, chosen=chosen, places=at, kept=frozenset(kept), short=_short(problem, chosen, at, kept))
-
-
-def _short(problem: Problem, chosen: Mapping[str, PlanOption], at: Mapping[str, str], kept: set[str]) -> dict[str, int]:
-    return short_of(rebuilt(problem, Needs(problem), Answer(chosen, at, frozenset(kept), {})))

@@ -1,56 +1,19 @@
-"""A roofline as a picture (SVG) and as lines for a terminal."""
+"""A roofline as lines for a terminal."""
 
 from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterable
 from itertools import pairwise
 
 from ...rules.base.sanitize import clean
 from ..core.formatting import percent
 from ..views.roofline import Roof, Roofline, RooflinePoint
-from . import svg
 
-WIDTH, HEIGHT = 760, 480
-_LEFT, _RIGHT, _TOP, _BOTTOM = 78, 20, 82, 44  # margins of the plot, pixels
-_LEGEND_LINE = 19
-_COLUMNS = 104  # characters of a sentence that fit the width
 _CUT = 60  # characters of a name from outside
 _UNITS = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_MARKS = "#+*="
 _TEXT_WIDTH, _TEXT_HEIGHT = 78, 18
-
-
-def render_svg(drawn: Roofline) -> str:
-    """The picture, with its legend and its sentences; where nothing can be drawn, the sentences that say why."""
-    roofs = roofs_of(drawn)
-    first, *others = place_sentences(drawn)
-    notes = [line for note in (*others, *drawn.limits, *drawn.missing) for line in textwrap.wrap(clean(note), _COLUMNS)]
-    body = [_line(20, 28, headline(drawn), weight="bold", size=16)]
-    if not roofs:
-        height = 60 + _LEGEND_LINE * len(notes)
-        body += [_line(20, 56 + _LEGEND_LINE * i, note, soft=True) for i, note in enumerate(notes)]
-        return svg.document(WIDTH, height, headline(drawn), body)
-    body += [_line(20, 50 + 17 * i, line, soft=True) for i, line in enumerate(textwrap.wrap(first, _COLUMNS)[:2])]
-    body += _plot(drawn, roofs)
-    at = float(HEIGHT)
-    for number, roof in enumerate(roofs):
-        name = svg.SERIES[number][0]
-        width = "printed" if roof.missing else "sustained"
-        body.append(svg.element("line", x1=20, x2=56, y1=at - 4, y2=at - 4, class_=f"{name} {width}"))
-        body.append(_line(64, at, roof_words(roof)))
-        at += _LEGEND_LINE
-    if drawn.place is not None:
-        body.append(svg.element("circle", cx=38, cy=at - 4, r=6, class_="mark s0"))
-        body.append(_line(64, at, "the workload, while its engine was active" if drawn.place.busy else "the workload"))
-        at += _LEGEND_LINE
-        if len(roofs) > 1:
-            body.append(_diamond(38, at - 4, "s1"))
-            body.append(_line(64, at, "the roof above it on another GPU: a bound, no prediction of time"))
-            at += _LEGEND_LINE
-    body += [_line(20, at + 6 + _LEGEND_LINE * i, note, soft=True) for i, note in enumerate(notes)]
-    height = int(at + 6 + _LEGEND_LINE * len(notes))
-    return svg.document(WIDTH, height, headline(drawn), body)
 
 
 def render_text(drawn: Roofline) -> str:
@@ -75,8 +38,8 @@ def headline(drawn: Roofline) -> str:
 
 
 def roofs_of(drawn: Roofline) -> list[Roof]:
-    """Those that are drawn, its own first: as many as there are colours to tell apart."""
-    return [*([drawn.source] if drawn.source else []), *drawn.targets][: len(svg.SERIES)]
+    """Those that are drawn, its own first: as many as there are marks to tell apart."""
+    return [*([drawn.source] if drawn.source else []), *drawn.targets][: len(_MARKS)]
 
 
 def place_sentences(drawn: Roofline) -> list[str]:
@@ -151,61 +114,6 @@ class Scale:
         """The corners of a roof within the plot, as intensity and FLOP/s."""
         start = max(10.0**self.x0, 10.0**self.y0 / moved)
         return [(start, min(flops, start * moved)), (flops / moved, flops), (10.0**self.x1, flops)]
-
-
-def _plot(drawn: Roofline, roofs: list[Roof]) -> Iterable[str]:
-    box = (_LEFT, _TOP, WIDTH - _LEFT - _RIGHT, HEIGHT - _TOP - _BOTTOM - _LEGEND_LINE)
-    scale = Scale(drawn.place, roofs, box)
-    right, bottom = _LEFT + box[2], _TOP + box[3]
-    for power in scale.decades(scale.x0, scale.x1):
-        x = scale.x(10.0**power)
-        yield svg.element("line", x1=x, x2=x, y1=_TOP, y2=bottom, class_="grid")
-        yield _line(x, bottom + 18, f"{10.0**power:,g}", anchor="middle", soft=True)
-    for power in scale.decades(scale.y0, scale.y1):
-        y = scale.y(10.0**power)
-        yield svg.element("line", x1=_LEFT, x2=right, y1=y, y2=y, class_="grid")
-        yield _line(_LEFT - 8, y + 4, amount(10.0**power, "FLOP/s"), anchor="end", soft=True, size=11)
-    yield _line(
-        (_LEFT + right) / 2, bottom + 38, "arithmetic intensity, FLOP per byte of device memory", anchor="middle"
-    )
-    for number, roof in enumerate(roofs):
-        name = svg.SERIES[number][0]
-        yield _path(scale, scale.roof(roof.peak_flop_per_second, roof.peak_bytes_per_second), f"{name} printed")
-        flops, moved = roof.sustained_flop_per_second, roof.sustained_bytes_per_second
-        if flops is not None and moved is not None:
-            yield _path(scale, scale.roof(flops, moved), f"{name} sustained")
-    yield svg.element("rect", x=_LEFT, y=_TOP, width=box[2], height=box[3], class_="axis")
-    if drawn.place is None:
-        return
-    x, y = scale.x(drawn.place.intensity_flop_per_byte), scale.y(drawn.place.flop_per_second)
-    yield svg.element("line", x1=x, x2=x, y1=_TOP, y2=bottom, class_="axis", stroke_dasharray="1 4")
-    for number, roof in enumerate(roofs[1:], start=1):
-        above = roof.sustained_at(drawn.place.intensity_flop_per_byte)
-        if above is not None:
-            yield _diamond(x, scale.y(max(above, 10.0**scale.y0)), svg.SERIES[number][0])
-    yield svg.element("circle", cx=x, cy=y, r=7, class_="mark s0")
-
-
-def _path(scale: Scale, corners: list[tuple[float, float]], name: str) -> str:
-    points = " L".join(f"{scale.x(a):.1f} {scale.y(b):.1f}" for a, b in corners)
-    return svg.element("path", d=f"M{points}", class_=name)
-
-
-def _diamond(x: float, y: float, name: str) -> str:
-    return svg.element("path", d=f"M{x:.1f} {y - 7:.1f} l7 7 l-7 7 l-7 -7 Z", class_=f"ring {name}")
-
-
-def _line(
-    x: float, y: float, words: str, *, soft: bool = False, anchor: str | None = None, weight: str | None = None,
-    size: int | None = None,
-) -> str:  # fmt: skip
-    return svg.element(
-        "text", svg.text(words), x=float(x), y=float(y), class_="soft" if soft else None, text_anchor=anchor,
-        font_weight=weight, font_size=size,
-    )  # fmt: skip
-
-
-_MARKS = "#+*="
 
 
 def _letters(drawn: Roofline, roofs: list[Roof]) -> list[str]:

@@ -14,8 +14,6 @@ from ..core.exclusions import counted_recommendations
 from ..core.totals import added_intervals
 from ..core.verdict_types import WorkloadVerdict
 from ..ledger.outcomes import MoveOutcome
-from ..ledger.plans.records import KeptStep
-from ..ledger.plans.standing import PlanStanding
 from ..moves.waste_rules import wasted
 from ..pipeline import WINDOW_NOTES
 
@@ -99,27 +97,6 @@ def outcomes_of(
         return by_name[outcome.about] if teams_of_name[outcome.about] == 1 else None
 
     return tuple(o for o in outcomes if of(o) == team)
-
-
-def plan_of(plan: PlanStanding | None, shared: Mapping[str | None, Advice], team: str | None) -> PlanStanding | None:
-    """The steps of a plan that change a team's workloads, with their nodes; None: there are none. What does not run any
-    more goes by its recommendation, else by its name, where one team alone has such a workload."""
-    if plan is None:
-        return None
-    by_series = {w.series_id: t for t, a in shared.items() for w in a.workloads}
-    by_id = {r.id: t for t, a in shared.items() for r in a.recommendations}
-    by_name = {name: t for t, a in shared.items() for name in {w.name for w in a.workloads}}
-    teams_of_name = Counter(name for a in shared.values() for name in {w.name for w in a.workloads})
-
-    def of(step: KeptStep) -> str | None:
-        if step.series in by_series:
-            return by_series[step.series]
-        if step.recommendation in by_id:
-            return by_id[step.recommendation]
-        return by_name[step.name] if teams_of_name[step.name] == 1 else None
-
-    own = plan.of_steps(s.step.number for s in plan.steps if of(s.step) == team)
-    return own if own.steps else None
 
 
 def _of_nodes(nodes: Sequence[str], whose_node: WhoseNode) -> str | None:

@@ -9,7 +9,6 @@ from ...rules.base.errors import NothingToDo, StoreError
 from ..advise import read_and_advise
 from ..core.advice_types import Advice, Decision, Fleet
 from ..core.coded_text import CodedText
-from ..core.frame import Frame
 from ..core.timestamps import minute
 from ..ledger.file.store import Ledger
 from ..ledger.outcomes import move_outcomes
@@ -65,9 +64,7 @@ class ReportJob:
         propose, so that whoever reads of a move can decide on it."""
         self.say(f"reading the week of {self.week.name} (Monday to Monday, UTC) ...")
         self.beside.check()
-        read, advice = self._read(self.week, self.beside)
-        frame = read if noting else None  # a fleet's frame is large, and another week is read beside it
-        del read
+        advice = self._read(self.week, self.beside)
         if self.week.end > self.now:
             self.say(f"the week is not over: this report ends at {minute(self.now)}")
             unfinished = CodedText(
@@ -80,7 +77,7 @@ class ReportJob:
         own = self._quiet(advice.fleet)
         before = self._before(own)
         if noting:
-            self.beside.note(advice, self.now, frame)
+            self.beside.note(advice, self.now)
             own = self._quiet(advice.fleet)  # it may have been begun just now
         if noting:
             advice = _marked(advice, own.decisions(self.now))
@@ -88,7 +85,6 @@ class ReportJob:
             advice, before, move_outcomes(own.entries(), self.now), self.routes, lambda team: self._was_told(own, team),
             with_empty=self.settings.no_data == "short",
             links=ReaderLinks(self.commands, Dashboard(self.settings.dashboard_url)),
-            plan=own.plan(advice, self.now),
         )  # fmt: skip
         return making.reports(teams)
 
@@ -103,21 +99,22 @@ class ReportJob:
         if own.path is None or not report.told:
             return
         try:
-            own.written(now).note_mailed(_key(report.team.name), report.told, now, week_end=self.week.end)
+            own.written().note_mailed(_key(report.team.name), report.told, now, week_end=self.week.end)
         except StoreError as error:
             self.say(f"not noted in the ledger: {error}")
 
-    def _read(self, week: Week, beside: LedgerSync) -> tuple[Frame, Advice]:
+    def _read(self, week: Week, beside: LedgerSync) -> Advice:
         until = min(week.end, self.now)
-        return read_and_advise(
+        _, advice = read_and_advise(
             self.source, self.book, since=until - week.start, until=until, now=self.now, ledger=beside,
         )  # fmt: skip
+        return advice
 
     def _before(self, own: LedgerSync) -> Advice | None:
         """The week before, by the ledger of this one; None where nothing of it is known, or its beginning is not: that
         compares with no week."""
         try:
-            before = self._read(Week(self.week.start - WEEK_SECONDS), own)[1]
+            before = self._read(Week(self.week.start - WEEK_SECONDS), own)
         except NothingToDo:
             self.say("no data of the week before: nothing to compare with")
             return None

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 
 from ..core.advice_types import Advice, Fleet
 from ..ledger.outcomes import MoveOutcome
-from ..ledger.plans.standing import PlanStanding
 from ..mail.letter import Letter
 from ..mail.routes import Routes, TeamRoute
 from ..render.ink import Words
 from ..views.document.mail_document import NO_LINKS, ReaderLinks
 from ..views.document.report_content import story_of
-from .by_team import outcomes_of, plan_of, split_by_team
+from .by_team import outcomes_of, split_by_team
 from .letters import letter_of
 
 # Who is told of the whole fleet: the administrators.
@@ -35,7 +34,7 @@ class Report:
 class WeeklyReports:
     """What letters are made of. `before`: the week before, None: there is none. `told`: what a team, by its name, was
     told within the cooldown. `with_empty`: whether a team of which the week has nothing is written to. `links`: where
-    its readers go on. `plan`: that the fleet follows; None: none."""
+    its readers go on."""
 
     advice: Advice
     before: Advice | None
@@ -44,7 +43,6 @@ class WeeklyReports:
     told: Callable[[str], frozenset[str]]
     with_empty: bool = True
     links: ReaderLinks = NO_LINKS
-    plan: PlanStanding | None = None
 
     def reports(self, teams: Sequence[TeamRoute]) -> Iterator[Report]:
         """The letters of `teams`, one after the other; the team "" is the fleet."""
@@ -57,13 +55,12 @@ class WeeklyReports:
                 divided = bool(self.routes.teams)
                 story = story_of(
                     self.advice, self.before, self.outcomes, teams=parts if divided else None,
-                    teams_before=parts_before if divided else None, told=told, plan=self.plan,
+                    teams_before=parts_before if divided else None, told=told,
                 )  # fmt: skip
             else:
                 story = story_of(
                     parts[team.name], None if parts_before is None else parts_before[team.name],
                     outcomes_of(self.outcomes, parts, team.name), team=team.name, told=told,
-                    plan=plan_of(self.plan, parts, team.name),
                 )  # fmt: skip
             if self.with_empty or not story.empty:
                 letter = letter_of(story, links=self.links, lettering=lettering)

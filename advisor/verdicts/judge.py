@@ -23,7 +23,6 @@ from .accounting.rest_levels import rest_levels
 from .accounting.token_energy import token_energy
 from .accounting.workload_verdicts import series_hours, usage_of, workload_verdicts
 from .bottlenecks.judgement import JudgementInputs, judge_pieces, pieces_of
-from .kinds.site_correction import correction_left_aside, with_correction_told
 from .measured_rows import MeasuredRows, measured_rows
 from .phases.change_points import cut_pieces
 from .phases.phase_verdicts import judge_phases
@@ -58,11 +57,10 @@ def judge_rows(measured: MeasuredRows, book: Rulebook, between: Callable[[], Non
     runs = short_runs(workloads, pieces)
     workloads = with_series(workloads, runs, judge_pieces((r.piece for r in runs if r.piece is not None), inputs))
 
-    workloads = with_correction_told(workloads, book.kind_correction)
     workloads = with_latency(workloads, frame.serving, book.latency_classes)
     energy = row_energy(frame, index)
 
-    notes = [*frame.notes, *correction_left_aside(book.correction_left)]
+    notes = list(frame.notes)
     notes.extend(
         coded(
             "gpu-without-figures",
@@ -74,9 +72,7 @@ def judge_rows(measured: MeasuredRows, book: Rulebook, between: Callable[[], Non
     # Where no count is known, nothing can be listed as not observed.
     notes.extend(
         CodedText(
-            "gpus-cannot-be-read",
-            f"GPUs of {node} cannot be read: {why.words}",
-            {"node": node, "because": why.reason},
+            "gpus-cannot-be-read", f"GPUs of {node} cannot be read: {why.words}", {"node": node, "because": why.reason}
         )
         for node, why in sorted(measured.blind.items())
         if node in inventory.nodes and inventory.nodes[node].gpu_count == 0

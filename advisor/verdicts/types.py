@@ -25,7 +25,7 @@ from .workloads.inventory import Inventory
 class FabricFacts:
     """What a node's compute fabric carried in the window.
 
-    `ports_compute`, `ports_other`: ports as ``device/port``; only the compute ports count in the figures below
+    `ports_compute`: ports as ``device/port``; only the compute ports count in the figures below
     (storage and management traffic hides nothing). `readable`: whether the compute fabric could be judged at all; if
     not, `reason` is the sentence that says why (no compute port, no counters, a port not ACTIVE: down is not silent)
     and `code` its code.
@@ -39,7 +39,6 @@ class FabricFacts:
     """
 
     ports_compute: tuple[str, ...]
-    ports_other: tuple[str, ...]
     readable: bool
     reason: str | None
     util_p995: float | None
@@ -92,10 +91,9 @@ class BareGpu:
     definition of idle.
     `engine_mean`, `engine_max`, `dram_mean`: over those hours, ratios; None: not measured.
     `power_mean_watts`, `idle_power_watts`: drawn, and the idle power it is held against.
-    `mem_used_ratio`: mean memory in use over the total. `busy_hours`: those in which it worked for somebody whom
-    nothing names, of intervals that no workload was on at any time and of work that was inferred from its activity.
-    `held_hours`: of the former, those in which somebody's memory lay on it. `telemetry_fault`: why
-    the signals contradict one another, if they do; then no verdict of idleness holds.
+    `busy_hours`: those in which it worked for somebody whom nothing names, of intervals that no workload was on at any
+    time and of work that was inferred from its activity. `held_hours`: of the former, those in which somebody's memory
+    lay on it. `telemetry_fault`: why the signals contradict one another, if they do; then no verdict of idleness holds.
     """
 
     node: str
@@ -108,7 +106,6 @@ class BareGpu:
     dram_mean: float | None
     power_mean_watts: float | None
     idle_power_watts: float | None
-    mem_used_ratio: float | None
     first_ts: float
     last_ts: float
     telemetry_fault: str | None = None

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 from ..base.safe_text import clean_text
-from ..inventory.redaction.redact import redact_name
+from ..inventory.processes.plain_names import plain_name
 
 # JobID: 22, 22_7 (task of an array), 22_[1-10%2] (tasks that wait), 22+1 (part of a heterogeneous job), each with
 # .batch, .extern, .interactive or a step's number behind it.
@@ -69,13 +69,13 @@ def parse_text(text: str | None) -> str | None:
 
 
 def parse_name(text: str | None) -> str | None:
-    """A job's name: a job may well be called ``none``. Of one that is a command line its secrets are masked."""
-    return (_redacted(text[:_MOST_TEXT]) or None) if text else None
+    """A job's name: a job may well be called ``none``. Of one that is a command line the program is kept."""
+    return (_plain(text[:_MOST_TEXT]) or None) if text else None
 
 
 @lru_cache(maxsize=16_384)
-def _redacted(text: str) -> str:
-    return clean_text(redact_name(text))
+def _plain(text: str) -> str:
+    return plain_name(text)
 
 
 @lru_cache(maxsize=16_384)  # few users, accounts, partitions and names, on very many lines

@@ -13,7 +13,7 @@ from ...rules.base.errors import EXIT_DONE, NothingToDo, UsageError
 from ...rules.base.output import say
 from ..base.durations import parse_duration
 from ..config import load_config
-from ..store.writing.slurm_rows import prepare, write_jobs
+from ..store.writing.slurm_rows import known_jobs, write_jobs
 from .ask import ask_sacct
 from .choice import JobsOfNode
 from .read_jobs import Keep, ReadJobs, keep_all
@@ -65,9 +65,8 @@ def run(options: argparse.Namespace) -> int:
 
     if options.output is not None:
         return _into_file(options.output, settings, read, now)
-    own = load_config({}, environ).db
-    path = options.db or own
-    return _into_database(path, _is_same(path, own), options.cluster or settings.cluster, read, now)
+    path = options.db or load_config({}, environ).db
+    return _into_database(path, options.cluster or settings.cluster, read, now)
 
 
 def _read(  # noqa: PLR0917
@@ -87,10 +86,8 @@ def _read(  # noqa: PLR0917
     return ask_sacct(settings.sacct, since, environ, keep=keep)
 
 
-def _into_database(
-    path: Path, is_own: bool, cluster: str | None, read: Callable[[Keep, float | None], ReadJobs], now: float
-) -> int:
-    known = prepare(path, own=is_own)
+def _into_database(path: Path, cluster: str | None, read: Callable[[Keep, float | None], ReadJobs], now: float) -> int:
+    known = known_jobs(path)
     chosen = JobsOfNode(known.nodes, known.clusters, known.runs, cluster)
     found = read(chosen, known.imported_at)
     for line in (*found.warnings(), *chosen.warnings()):
@@ -123,7 +120,3 @@ def _into_file(
     write_job_table(path, kept)
     say(f"{len(merged.jobs.keys() - before.keys())} new jobs, {len(kept)} in {path}")
     return EXIT_DONE
-
-
-def _is_same(path: Path, own: Path) -> bool:
-    return path == own or os.path.realpath(path) == os.path.realpath(own)

@@ -1,6 +1,6 @@
 """What a burst of readings at some 10 Hz tells of one GPU: pure functions from its readings to one frozen value.
 
-A second is too coarse for most training steps. A burst sees rhythms from `MIN_PERIOD_SECONDS` up to half its own
+A second is too coarse for most training steps. A burst sees rhythms from 0.2 s up to half its own
 length. A rhythm faster than that is not seen, or seen as a slower one (aliasing): it cannot be told apart.
 """
 
@@ -40,7 +40,6 @@ _RHYTHM = ("tensor_active", "sm_active", "dram_active")
 MIN_READINGS = 20
 # Two samples a period are the least that can show it.
 _LEAST_LAG = 2
-MIN_PERIOD_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True)

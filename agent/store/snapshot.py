@@ -16,8 +16,8 @@ from contextlib import closing
 from pathlib import Path
 
 from ...rules.base.errors import StoreError, UsageError
+from .file.database import APPLICATION_ID, read_header
 from .file.disk_errors import damaged_error
-from .file.migrations import APPLICATION_ID, migrate, migrations, read_header
 from .reading.reader import Reader, open_reader
 from .rollup.rollups import RollupJob
 
@@ -154,9 +154,7 @@ def _copy_unrolled(copy: sqlite3.Connection) -> None:
 
 
 def _roll_open(partial: Path, now: float) -> None:
-    """Roll up what is not over, then let the samples go. The copy of an older version becomes one of this."""
-    with closing(sqlite3.connect(partial, isolation_level=None)) as copy:
-        migrate(copy, migrations())
+    """Roll up what is not over, then let the samples go."""
     RollupJob(partial).run(now, and_open=True)
     with closing(sqlite3.connect(partial, isolation_level=None)) as copy:
         copy.execute("PRAGMA synchronous = OFF")

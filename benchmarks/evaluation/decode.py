@@ -1,8 +1,5 @@
 """How far the predicted time of a generated token is off on measured serving: one section of `make evaluate`.
 
-    python -m skuwise.benchmarks.evaluation.decode                        the table that ships
-    python -m skuwise.benchmarks.evaluation.decode --decode-pairs FILE    another one (the format: docs/moves.md)
-
 What predicts is `skuwise skus compare` at the batch that was run. Every model family is predicted with factors, offsets
 and errors calibrated on the others; so is every engine. A table given by path is predicted as shipped. Beside it stand
 the times to first token of the same runs, where memory held all requests.
@@ -10,15 +7,12 @@ the times to first token of the same runs, where memory held all requests.
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from skuwise.advisor.moves.base.sustained_rates import family
 from skuwise.advisor.moves.predict.sku_comparison import group_of
-from skuwise.rules.base.errors import EXIT_DONE, SkuwiseError
 from skuwise.rules.base.sanitize import clean
 from skuwise.rules.base.text_table import columns
 from skuwise.rules.catalog.loader import Catalog, load_catalog
@@ -123,26 +117,9 @@ def _line(told: Told) -> str:
     )
 
 
-def tell(path: Path = DECODE_TABLE, *, wrong: bool = False) -> None:
+def tell(path: Path, *, wrong: bool) -> None:
     """Print the section."""
     told, refused = sections(path, load_catalog())
     print("\n".join(report(told, wrong=wrong)))
     for line in refused_lines(refused):
         print(line)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--decode-pairs", type=Path, default=DECODE_TABLE, metavar="FILE", help="measured serving")
-    parser.add_argument("--wrong", action="store_true", help="print the twenty worst lines of each")
-    options = parser.parse_args(argv)
-    try:
-        tell(options.decode_pairs, wrong=options.wrong)
-        return EXIT_DONE
-    except SkuwiseError as error:
-        print(f"decode: {error}", file=sys.stderr)
-        return error.exit_status
-
-
-if __name__ == "__main__":
-    sys.exit(main())

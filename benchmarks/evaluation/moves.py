@@ -1,8 +1,5 @@
 """How far predicted times of moves are off on published pairs: one section of `make evaluate`.
 
-    python -m skuwise.benchmarks.evaluation.moves                 the table that ships
-    python -m skuwise.benchmarks.evaluation.moves --pairs FILE    another one (the format: docs/moves.md)
-
 What predicts is `skuwise skus compare` itself. Every model is predicted with offsets and errors calibrated on the
 others, then every source; a table given by path is predicted as shipped, since it was no part of the calibration.
 Beside it stand the ratios of printed peaks.
@@ -10,9 +7,7 @@ Beside it stand the ratios of printed peaks.
 
 from __future__ import annotations
 
-import argparse
 import math
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +15,6 @@ from pathlib import Path
 
 import numpy as np
 from skuwise.advisor.moves.predict.sku_comparison import compare, kind_of
-from skuwise.rules.base.errors import EXIT_DONE, SkuwiseError
 from skuwise.rules.base.sanitize import clean
 from skuwise.rules.base.text_table import columns
 from skuwise.rules.catalog.loader import Catalog, load_catalog
@@ -174,26 +168,9 @@ def evaluate(path: Path | None, catalog: Catalog) -> tuple[dict[str, list[Told]]
     return sections, refused
 
 
-def tell(path: Path | None = None, *, wrong: bool = False) -> None:
+def tell(path: Path | None, *, wrong: bool) -> None:
     """Print the section."""
     sections, refused = evaluate(path, load_catalog())
     print("\n".join(report(sections, wrong=wrong)))
     for line in refused_lines(refused):
         print(line)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=Path, metavar="FILE", help="a table of published pairs")
-    parser.add_argument("--wrong", action="store_true", help="print the twenty worst lines of each")
-    options = parser.parse_args(argv)
-    try:
-        tell(options.pairs, wrong=options.wrong)
-        return EXIT_DONE
-    except SkuwiseError as error:
-        print(f"moves: {error}", file=sys.stderr)
-        return error.exit_status
-
-
-if __name__ == "__main__":
-    sys.exit(main())

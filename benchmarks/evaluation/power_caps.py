@@ -1,9 +1,5 @@
 """How far predicted time and energy under power caps are off on measured runs: one section of `make evaluate`.
 
-    python -m skuwise.benchmarks.evaluation.power_caps                      the table that ships
-    python -m skuwise.benchmarks.evaluation.power_caps --power-caps FILE    another one (the format: docs/moves.md)
-    python -m skuwise.benchmarks.evaluation.power_caps --draw FILE.svg      predicted against measured
-
 What predicts is what recommends (`predict_cap`), from the run at its highest limit alone. Every network, then every
 GPU, is predicted with the curve and its errors calibrated on the others; a table given by path is predicted as shipped,
 since it was no part of the calibration. Beside it stands the formula that was used before. Last, what would be
@@ -12,18 +8,13 @@ recommended for every run, held against the energy that was measured under that 
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from matplotlib import rc_context
-from matplotlib.figure import Figure
 from skuwise.advisor.moves.base.prediction import Refusal
 from skuwise.advisor.moves.predict.clock_model import LOWEST_SHARE, ClockMove, Draw, best_cap, weigh_cap
-from skuwise.rules.base.errors import EXIT_DONE, SkuwiseError
 from skuwise.rules.base.sanitize import clean
 from skuwise.rules.base.text_table import columns
 from skuwise.rules.catalog.loader import load_catalog
@@ -36,8 +27,6 @@ from ..fit.power_model import calibrate
 
 HEAD = ("", "lines", "time median", "p90", "covers", "energy median", "p90", "covers")
 BITES = 1.02  # measured slowdown from which a cap is said to bite
-_COLOURS = ("#1b6ca8", "#c8553d", "#588157", "#8a5a9e", "#b08900", "#3d8b8b")
-_INK = "#444444"
 # The formula that this one took the place of: power above rest as 0.51 + 0.49 k^3, all time at work by the clock.
 _BEFORE_CLOCKED = 0.49
 
@@ -161,7 +150,7 @@ def row(name: str, told: Sequence[Told]) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def tell(path: Path | None = None, *, wrong: bool = False, draw_to: Path | None = None) -> None:
+def tell(path: Path | None, *, wrong: bool) -> None:
     """Print the tables. `path`: a table that nothing was calibrated on."""
     catalog = load_catalog()
     lines, refused = read_caps(path or TABLE, catalog, load_resting_power())
@@ -197,8 +186,6 @@ def tell(path: Path | None = None, *, wrong: bool = False, draw_to: Path | None 
     print(knee_words(told))
     if wrong:
         print("\n".join(_wrong(told)))
-    if draw_to is not None:
-        draw(told, draw_to)
 
 
 def _rows(name: str, told: Sequence[Told]) -> list[tuple[str, ...]]:
@@ -254,59 +241,3 @@ def _wrong(told: Sequence[Told]) -> list[str]:
         f"energy x{t.joules:.2f} said, x{t.capped.joules:.2f} measured"
         for t in worst
     ]
-
-
-def draw(told: Sequence[Told], path: Path) -> None:
-    """Predicted against measured, time and energy, a colour a GPU; the same lines give the same file."""
-    figure = Figure(figsize=(9.0, 5.0), layout="constrained")
-    sides = figure.subplots(1, 2)
-    names = sorted({t.capped.gpu for t in told})
-    for axes, title, value in (
-        (sides[0], "Time under a cap", lambda t: (t.capped.time, t.time)),
-        (sides[1], "Energy of the same work", lambda t: (t.capped.joules, t.joules)),
-    ):
-        points = [value(t) for t in told]
-        low, high = 0.9 * min(map(min, points)), 1.1 * max(map(max, points))
-        axes.plot([low, high], [low, high], color=_INK, linewidth=1, linestyle=(0, (4, 4)))
-        for number, name in enumerate(names):
-            own = [value(t) for t in told if t.capped.gpu == name]
-            axes.scatter(
-                [x for x, _ in own], [y for _, y in own], s=12, alpha=0.6, linewidths=0,
-                color=_COLOURS[number % len(_COLOURS)],
-                label=f"{name} ({len(own)} lines)" if axes is sides[0] else None,
-            )  # fmt: skip
-        axes.set_xscale("log")
-        axes.set_yscale("log")
-        axes.set_xlim(low, high)
-        axes.set_ylim(low, high)
-        ticks = [t for t in (0.6, 0.8, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0) if low <= t <= high]
-        for axis in (axes.xaxis, axes.yaxis):
-            axis.set_ticks(ticks, labels=[f"{t:g}" for t in ticks])
-            axis.set_ticks([], minor=True)
-        axes.set_xlabel("measured, over the same run uncapped", color=_INK)
-        axes.set_ylabel("predicted", color=_INK)
-        axes.set_title(title, fontsize=11, color=_INK, loc="left")
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.tick_params(colors=_INK)
-        axes.grid(visible=True, linewidth=0.4, alpha=0.5)
-    figure.legend(fontsize=8, frameon=False, loc="outside lower left", ncols=4)
-    with rc_context({"svg.hashsalt": "skuwise", "svg.fonttype": "none"}):
-        figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--power-caps", type=Path, metavar="FILE", help="a table instead of the one that ships")
-    parser.add_argument("--wrong", action="store_true", help="print the twenty lines that are furthest off")
-    parser.add_argument("--draw", type=Path, metavar="FILE", help="draw predicted against measured there, as SVG")
-    options = parser.parse_args(argv)
-    try:
-        tell(options.power_caps, wrong=options.wrong, draw_to=options.draw)
-    except SkuwiseError as error:
-        print(f"power-caps: {error}", file=sys.stderr)
-        return error.exit_status
-    return EXIT_DONE
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -8,20 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from skuwise.advisor.labelled.judged import Judged
-
 from ..scoring import ABSTAINED, Answer, Score, abstention, accuracy, macro_f1, told
-from .explained import Case
-from .labelled import judged, score_of
+from .labelled import Judged, judged, score_of
 
 REAL = Path(__file__).parents[1] / "data/real"
 SERVING = "online-inference"
 JUDGED, FITTED, ALL = "not fitted on", "fitted on", "all"
 
 
-def judge_real(rules: Path | None = None) -> list[Judged]:
-    """Every real series with its verdict, by a site's own rules where there are any."""
-    return judged(REAL, rules)
+def judge_real() -> list[Judged]:
+    """Every real series with its verdict."""
+    return list(judged(REAL))
 
 
 def parts(found: Sequence[Judged]) -> dict[str, Score]:
@@ -31,15 +28,6 @@ def parts(found: Sequence[Judged]) -> dict[str, Score]:
         FITTED: score_of(one for one in found if one.label.part != "judge"),
         ALL: score_of(found),
     }
-
-
-def cases(found: Sequence[Judged]) -> list[Case]:
-    """Those of the part that nothing was fitted on, to be explained."""
-    return [
-        Case(one.label.kind, one.about, one.verdict)
-        for one in found
-        if one.verdict is not None and one.label.part == "judge"
-    ]
 
 
 def table(scores: dict[str, Score]) -> Iterator[str]:

@@ -1,9 +1,5 @@
 """How often verdicts and findings are right on the third generator, of which the product knows nothing.
 
-    python -m skuwise.benchmarks.evaluation.third --seeds 0-3              reported seeds, every view
-    python -m skuwise.benchmarks.evaluation.third --seeds 1000 --view 60s --wrong    what is wrong, for development
-    python -m skuwise.benchmarks.evaluation.third --seeds 1000-1003 --keep DIR       judging again needs no generating
-
 60s: a fleet of some 50 nodes through dcgm-exporter, node_exporter and kube-state-metrics in a real VictoriaMetrics
 (Debian's `victoria-metrics`), read as `skuwise advise --prometheus` reads it. Each is judged as it is and with all that
 people wrote taken away. Workloads are found again by GPU and time. Seeds below 1000 are for reporting and are never
@@ -12,17 +8,12 @@ looked at one by one; nothing is fitted or tuned on any of them.
 
 from __future__ import annotations
 
-import argparse
-import multiprocessing
-import shutil
 import sys
 import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +26,7 @@ from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.advisor.verdicts.judge import judge
 from skuwise.rules.base.heap import no_garbage_collection
 
+from ..engine import frame_of, is_installed, victoria
 from ..generators.third.agent_fleet import plan_series
 from ..generators.third.agent_store import write_node
 from ..generators.third.exporters import observe
@@ -57,13 +49,9 @@ from ..scoring import (
     recall_by_label,
 )
 from ..withheld import hidden
-from .accuracy import parse_seeds
-from .explained import Case
-from .third_engine import PROGRAM, frame_of, is_filled, is_installed, victoria
 
 END = 1_790_000_000.0 - 1_790_000_000.0 % 3600
 BOOK = load_rulebook(None, None, END)
-VIEWS = ("60s", "1s")
 LEAST_OVERLAP = 1800.0
 
 
@@ -194,16 +182,16 @@ def _count(out: Result, truth: Truth, kind: Said, limit: Said, chief: WorkloadVe
         )
 
 
-def exporter_fleet(seed: int, keep: Path | None = None) -> dict[str, Result]:
+def exporter_fleet(seed: int) -> dict[str, Result]:
     """One fleet at 60 s, judged as it is and with names hidden."""
     began = time.monotonic()
     fleet = plan(seed, END)
-    with _folder(keep, f"third-{seed}") as folder:
+    with tempfile.TemporaryDirectory() as folder:
         # Which labels are deserved is known only after all has run; that is needed each time.
         observed = observe(fleet)
         made = time.monotonic()
         truths = truths_of(fleet)
-        with victoria(folder, None if is_filled(folder) else lines(observed)) as url, no_garbage_collection():
+        with victoria(Path(folder), lines(observed)) as (url, _), no_garbage_collection():
             filled = time.monotonic()
             frame = frame_of(url, BOOK.catalog, fleet.start, fleet.start + fleet.seconds)
         read = time.monotonic()
@@ -239,7 +227,8 @@ def agent_series(seed: int) -> dict[str, Result]:
 def _agent_frame(seed: int) -> tuple[Frame, list[Truth]]:
     """What the agents of one seed stored, and what is true of it."""
     fleets = plan_series(seed, END)
-    with _folder(None, "") as folder:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
         truths = [truth for fleet in fleets if (_ := write_node(fleet, folder)) for truth in truths_of(fleet)]
         end = fleets[0].start + fleets[0].seconds
         with no_garbage_collection():
@@ -257,30 +246,6 @@ def _by_gpu(verdicts: Iterable[WorkloadVerdict]) -> dict[str, list[WorkloadVerdi
 def one_seed(seed: int) -> dict[str, Result]:
     """Every view of one seed; of exporters none where the server that holds their series is not installed."""
     return (exporter_fleet(seed) if is_installed() else {}) | agent_series(seed)
-
-
-def cases(seed: int) -> list[Case]:
-    """Every workload of the series at 1 s with names hidden, with its label and its verdict."""
-    frame, truths = _agent_frame(seed)
-    by_gpu = _by_gpu(judge(hidden(frame), BOOK).workloads)
-    out = []
-    for truth in truths:
-        chief = _said(truth, by_gpu)[2]
-        if truth.kind is not None and chief is not None:
-            out.append(Case(truth.kind, f"third generator, seed {seed}, 1 s, names hidden: {truth.archetype}", chief))
-    return out
-
-
-@contextmanager
-def _folder(keep: Path | None, name: str):
-    if keep is not None:
-        yield keep / name
-        return
-    scratch = Path(tempfile.mkdtemp())
-    try:
-        yield scratch
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def told(view: str, r: Result) -> Iterable[str]:
@@ -308,46 +273,3 @@ def told(view: str, r: Result) -> Iterable[str]:
         )
     worst = sorted(r.by_archetype.items(), key=lambda one: one[1][0] / one[1][1])
     yield "kinds right by archetype: " + ", ".join(f"{name} {right}/{n}" for name, (right, n) in worst if right < n)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", default="0-3", help="fleets (default: 0-3); 1000 and up for development")
-    parser.add_argument("--view", choices=(*VIEWS, "all"), default="all", help="which samples (default: all)")
-    parser.add_argument("--wrong", action="store_true", help="print everything that is judged wrong")
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the engines' data there, and use what is there")
-    parser.add_argument("--processes", type=int, default=1)
-    options = parser.parse_args(argv)
-    total: dict[str, Result] = {}
-    seeds = parse_seeds(options.seeds)
-    if options.view != "1s":
-        if is_installed():
-            _judge(total, partial(exporter_fleet, keep=options.keep), seeds, options.processes)
-        else:
-            print(f"third generator at 60 s: SKIPPED, {PROGRAM} is not installed (apt-get install {PROGRAM})")
-    if options.view != "60s":
-        _judge(total, agent_series, seeds, options.processes)
-    for view, result in total.items():
-        print("\n".join(told(f"third generator, {view}", result)))
-        if options.wrong:
-            print("\n".join(result.wrong))
-    return 0
-
-
-def _judge(
-    total: dict[str, Result], one: Callable[[int], Mapping[str, Result]], seeds: Sequence[int], processes: int
-) -> None:
-    if processes == 1:
-        parts: Iterable[Mapping[str, Result]] = map(one, seeds)
-        for part in parts:
-            for view, result in part.items():
-                total.setdefault(view, Result()).add(result)
-        return
-    with multiprocessing.get_context("spawn").Pool(processes) as pool:
-        for part in pool.imap(one, seeds):
-            for view, result in part.items():
-                total.setdefault(view, Result()).add(result)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

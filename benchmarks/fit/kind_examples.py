@@ -1,12 +1,11 @@
 """Labelled examples for the kinds' model: fleets of the first simulator, seen through many windows and many agents.
 
-The second generator (benchmarks/generators/second) is for judging alone and never comes in here. Names, commands and
+The third generator (benchmarks/generators/third) is for judging alone and never comes in here. Names, commands and
 schedulers are taken away before anything is measured: what simulated people call their work must not be learnt."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import multiprocessing
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,9 +19,9 @@ from skuwise.advisor.advise import load_rulebook
 from skuwise.advisor.core.frame import Frame, Window
 from skuwise.advisor.core.histogram_array import BinsArray
 from skuwise.advisor.core.verdict_types import WorkloadVerdict
-from skuwise.advisor.simulate.simulator import SimulationReport, simulate
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.advisor.verdicts.judge import judge
+from skuwise.benchmarks.generators.first import SimulationReport, simulate
 
 from ..withheld import coarse, hidden
 
@@ -79,8 +78,7 @@ class Example:
 def driver_alone(frame: Frame) -> Frame:
     """The frame as the driver alone would leave it, on a GPU without GPM: engine, memory, power, links."""
     return dataclasses.replace(
-        frame,
-        gpu=_without(frame, "sm_active", "sm_occ", "tensor", "dram", "fp64", "fp32", "fp16", "duty", "idle_run"),
+        frame, gpu=_without(frame, "sm_active", "sm_occ", "tensor", "dram", "fp64", "fp32", "fp16", "duty", "idle_run")
     )
 
 
@@ -286,15 +284,3 @@ def gather(fleets: Sequence[Fleet], processes: int, told: Callable[[str], None])
             told(f"{fleet.scenario} {fleet.seed}: {len(part)} examples")
             out.extend(part)
     return out
-
-
-def save(examples: Iterable[Example], path: Path) -> None:
-    with path.open("w") as file:
-        for example in examples:
-            file.write(json.dumps(dataclasses.asdict(example)) + "\n")
-
-
-def load(path: Path) -> Iterator[Example]:
-    with path.open() as file:
-        for line in file:
-            yield Example(**json.loads(line))

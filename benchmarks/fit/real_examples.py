@@ -11,14 +11,13 @@ from pathlib import Path
 
 from skuwise.advisor.advise import load_rulebook
 from skuwise.advisor.core.frame import Window
-from skuwise.advisor.labelled.labels import Part, read_labels
-from skuwise.advisor.labelled.stored import store_series
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.advisor.verdicts.judge import judge
 
+from ..evaluation.labelled import Part, read_labels, store_series
+from ..evaluation.real import REAL
 from .kind_examples import Example
 
-REAL = Path(__file__).parents[1] / "data" / "real"
 VIEW = "real"
 HOUR = 3600.0
 LONG_HOURS = 18.0
@@ -28,7 +27,7 @@ def real_examples(part: Part = "fit", folder: Path = REAL) -> Iterator[Example]:
     """Every labelled series of a part, in every window. The group is its own, so that a split keeps it whole."""
     book = load_rulebook(None, None, 0.0)
     for label in read_labels(folder):
-        if label.part != part or label.file is None:
+        if label.part != part:
             continue
         with tempfile.TemporaryDirectory() as scratch:
             stored = store_series(label, book.catalog, Path(scratch) / "series.db")

@@ -1,8 +1,5 @@
 """Fits the weights of rules/kind_model.yaml: `make model`.
 
-    python -m skuwise.benchmarks.fit.train_kinds  everything from nothing: some ten minutes on two cores
-    python -m skuwise.benchmarks.fit.train_kinds --examples FILE  the examples of an earlier run, or made and kept there
-
 Multinomial logistic regression with an L2 penalty and declared signs (bounded_fit.py) over the shapes of
 `kind_signals`, each kind, and
 within it each bottleneck, with the same weight in all. The temperature is found on fleets left out by scenario, so
@@ -22,7 +19,6 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import scipy
-from skuwise.advisor.labelled.correction_fit import softmax
 from skuwise.advisor.verdicts.kinds.kind_signals import SHAPES, fingerprint, levels
 from skuwise.advisor.verdicts.kinds.kinds import WORKING
 from skuwise.rules.models.kind_model import FILE, SCHEMA
@@ -153,6 +149,12 @@ def by_seed(table: Table) -> dict[str, int]:
     return {group: k % FOLDS for k, group in enumerate(sorted(set(table.groups)))}
 
 
+def softmax(scores: Matrix) -> Matrix:
+    """Shares of each row that sum to 1, from log-odds."""
+    shares = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return shares / shares.sum(axis=1, keepdims=True)
+
+
 def temperature_of(scores: Matrix, table: Table) -> float:
     """The temperature at which the held-out labels are likeliest."""
 
@@ -244,19 +246,13 @@ def document(fitted: Fitted, noted: Mapping[str, str], declared: str) -> Iterato
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--examples", type=Path, help="examples as JSON lines: read where the file is there, else made")
     parser.add_argument("--out", type=Path, default=OUT)
     parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args()
-    if options.examples and options.examples.is_file():
-        examples = list(kind_examples.load(options.examples))
-    else:
-        examples = [
-            *kind_examples.gather(FLEETS, options.processes, lambda line: print(line, file=sys.stderr)),
-            *real_examples(),
-        ]
-        if options.examples:
-            kind_examples.save(examples, options.examples)
+    examples = [
+        *kind_examples.gather(FLEETS, options.processes, lambda line: print(line, file=sys.stderr)),
+        *real_examples(),
+    ]
     fitted, noted = train(examples)
     options.out.write_text("\n".join(document(fitted, noted, inputs())) + "\n")
     for name, text in noted.items():

@@ -13,10 +13,10 @@ from skuwise.advisor.mail.letter import Letter
 from skuwise.advisor.mail.mime import inlined
 from skuwise.advisor.report.by_team import split_by_team
 from skuwise.advisor.report.letters import letter_of
-from skuwise.advisor.simulate.simulator import simulate
 from skuwise.advisor.views.document.mail_document import ReaderLinks
 from skuwise.advisor.views.document.reader_commands import ReaderCommands
 from skuwise.advisor.views.document.report_content import story_of
+from skuwise.benchmarks.generators.first import simulate
 
 UNTIL = 1_794_787_200.0  # 2026-11-16T00:00:00Z: the pictures are the same whenever they are drawn
 WEEK = 7 * 86400.0

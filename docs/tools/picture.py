@@ -10,8 +10,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 from skuwise.advisor.advise import load_rulebook, read_and_advise
+from skuwise.advisor.demo import simulate
 from skuwise.advisor.render.text import document_text, sections_text
-from skuwise.advisor.simulate.simulator import simulate
 from skuwise.advisor.views.document.advice_document import case_sections, overview_document
 
 WIDTH = 112

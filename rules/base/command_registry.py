@@ -59,22 +59,7 @@ class _LazyParser(Parser):
     command: Command | None = None
 
     def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]  # noqa: ANN401 - as in argparse
-        self.load()
-        return super().parse_known_args(args, namespace)
-
-    def load(self) -> None:
-        """Give this parser its options, once."""
         command, self.command = self.command, None
         if command is not None:
             configure_command(self, command)
-
-
-def subparsers_of(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    """The subcommands of a parser, with their options; none where it has no subcommands."""
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for one in action.choices.values():
-                if isinstance(one, _LazyParser):
-                    one.load()
-            return dict(action.choices)
-    return {}
+        return super().parse_known_args(args, namespace)

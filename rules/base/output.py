@@ -87,11 +87,9 @@ def write_whole(
         raise
 
 
-def write_output(content: str | bytes, output: Path | None, told: str = "written to {output}") -> None:
-    """A command's result to a file, which is said on stderr, or to stdout, which takes text alone. `told`: what is
-    said."""
+def write_output(content: str, output: Path | None, told: str = "written to {output}") -> None:
+    """A command's result to a file, which is said on stderr, or to stdout. `told`: what is said."""
     if output is None:
-        assert isinstance(content, str)
         write_stdout(content)
     else:
         write_whole(output, content)

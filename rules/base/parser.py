@@ -71,7 +71,7 @@ class Parser(argparse.ArgumentParser):
         if not word.startswith("-"):
             self.error(f"Unexpected argument {quoted(word)}.")
         name = word.partition("=")[0]
-        near = suggest(name, self._option_string_actions)
+        near = suggest(name, self._option_string_actions, loosely=True)
         self.error(f"Unknown option {quoted(name)}. {near}".strip())
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:  # noqa: ANN401 - as argparse's

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from .sanitize import QUOTED_MAX
 
 _NEAR = 3
+_LOOSE = 0.45
 
 
 def nearest(word: str, known: Iterable[str]) -> list[str]:
@@ -18,9 +19,15 @@ def nearest(word: str, known: Iterable[str]) -> list[str]:
     return [one[:QUOTED_MAX] for one in near]
 
 
-def suggest(word: str, known: Iterable[str], renamed: Mapping[str, str] = MappingProxyType({})) -> str:
-    """A remedy that names what was probably meant. `renamed`: names of earlier versions with those of today."""
+def suggest(
+    word: str, known: Iterable[str], renamed: Mapping[str, str] = MappingProxyType({}), *, loosely: bool = False
+) -> str:
+    """A remedy that names what was probably meant. `renamed`: other names of known ones; `loosely`: where nothing is
+    like it, the one that is least unlike it."""
     if word in renamed:
         return f"Use its new name, {renamed[word]}."
+    known = list(known)
     near = nearest(word, known)
+    if loosely and not near:
+        near = difflib.get_close_matches(word[:QUOTED_MAX], known, n=1, cutoff=_LOOSE)
     return f"Did you mean {' or '.join(near)}?" if near else ""

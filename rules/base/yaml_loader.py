@@ -29,7 +29,7 @@ MAX_VALUES = 50_000
 SUFFIXES = (".yaml", ".yml")
 FOLDERS = ("gpus", "nodes", "waste", "custom")
 FILES = (
-    "bottlenecks.yaml", "exceptions.yaml", "kind_correction.yaml", "kind_priors.yaml", "kinds.yaml",
+    "bottlenecks.yaml", "exceptions.yaml", "kind_priors.yaml", "kinds.yaml",
     "latency_classes.yaml", "premiums.yaml", "providers.yaml", "reporting.yaml", "watch.yaml",
 )  # fmt: skip
 TEAMS_FOLDER = "teams"

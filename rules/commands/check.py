@@ -17,13 +17,11 @@ from ..catalog.loader import load_catalog
 from ..catalog.premiums import load_premiums
 from ..catalog.price_files import load_prices
 from ..catalog.providers import load_providers
-from ..models.kind_correction import load_kind_correction
 from ..models.resting_power import load_resting_power
 from ..models.served_models import load_served_models
 from ..policy.custom import CustomRules, load_custom_rules
 from ..policy.exceptions import Exceptions, load_exceptions
 from ..policy.kind_priors import load_kind_priors
-from ..policy.labels import WORKING_KINDS
 from ..policy.latency_classes import load_latency_classes
 from ..policy.teams import load_teams
 from ..policy.thresholds import (
@@ -68,7 +66,6 @@ def run(options: argparse.Namespace) -> int:
         "kind thresholds": lambda: len(load_kind_thresholds(options.rules)),
         "bottleneck thresholds": lambda: len(load_bottleneck_thresholds(options.rules)),
         "thresholds of reporting": lambda: len(load_reporting_thresholds(options.rules)),
-        "labels of the kind correction": lambda: _correction_count(options.rules),
     }
     if options.prices is not None:
         parts["prices"] = lambda: _price_count(options.prices, options.rules)
@@ -97,11 +94,6 @@ def _exceptions(rules_dir: Path | None) -> Exceptions:
     with suppress(RulesError):
         custom = load_custom_rules(rules_dir)
     return load_exceptions(rules_dir, known_rules=(*load_waste_rules(), *custom.ids))
-
-
-def _correction_count(rules_dir: Path | None) -> int:
-    correction = load_kind_correction(rules_dir, WORKING_KINDS)
-    return correction.count if correction is not None else 0
 
 
 def _price_count(prices: Path, rules_dir: Path | None) -> int:

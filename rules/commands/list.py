@@ -11,11 +11,9 @@ from pathlib import Path
 from ..base.errors import EXIT_DONE
 from ..base.output import write_json, write_lines
 from ..base.templates import fill
-from ..models.kind_correction import KindCorrection, load_kind_correction
 from ..policy.custom import CustomRule, CustomRules, load_custom_rules
 from ..policy.exceptions import RuleException, load_exceptions
 from ..policy.kind_priors import KindPrior, load_kind_priors
-from ..policy.labels import WORKING_KINDS
 from ..policy.latency_classes import LatencyClasses, load_latency_classes
 from ..policy.thresholds import (
     Threshold,
@@ -45,7 +43,6 @@ def run(options: argparse.Namespace) -> int:
         "bottlenecks": load_bottleneck_thresholds(options.rules),
         "reporting": load_reporting_thresholds(options.rules),
     }
-    correction = load_kind_correction(options.rules, WORKING_KINDS)
     priors = load_kind_priors(options.rules)
     latency = load_latency_classes(options.rules)
     if options.format == "json":
@@ -55,7 +52,6 @@ def run(options: argparse.Namespace) -> int:
             "custom": [_custom_json(rule, team) for rule, team in _every(custom)],
             "exceptions": [_exception_json(one) for one in exceptions.every],
             **{name: _thresholds_json(thresholds) for name, thresholds in groups.items()},
-            "kind_correction": None if correction is None else _correction_json(correction),
             "kind_priors": [_prior_json(one) for one in priors.every],
             "latency_classes": _latency_json(latency),
         }
@@ -73,8 +69,6 @@ def run(options: argparse.Namespace) -> int:
         write_lines(f"{name}:")
         _print_thresholds(thresholds)
         write_lines("")
-    if correction is not None:
-        _print_correction(correction)
     write_lines("priors of workload kinds, in log-odds:")
     for one in priors.every:
         weights = ", ".join(f"{kind} {weight:+g}" for kind, weight in one.log_odds.items())
@@ -148,28 +142,6 @@ def _print_exception(one: RuleException) -> None:
     write_lines(f"  {one.id} ({one.origin}{until}): silences {', '.join(one.rules)}")
     write_lines(f"      fits {_fitting(one)}")
     _wrapped(f"{one.reason} Source: {one.source}.", "      ")
-
-
-def _print_correction(correction: KindCorrection) -> None:
-    scores = correction.cross_validated
-    counted = ", ".join(f"{count} {label}" for label, count in correction.labels.items())
-    write_lines(f"correction of workload kinds by the site, from {counted}:")
-    write_lines(f"  leave-one-out accuracy {scores.right_after:.0%} instead of {scores.right_before:.0%}")
-    for name, shifts in [("kinds themselves", correction.intercepts), *correction.shapes.items()]:
-        told = ", ".join(f"{label} {value:+.2f}" for label, value in shifts.items())
-        _wrapped(f"{name}: {told or 'not shifted'}", "  ")
-    write_lines("")
-
-
-def _correction_json(correction: KindCorrection) -> dict[str, object]:
-    return {
-        "model": correction.model,
-        "labels": dict(correction.labels),
-        "temperature": correction.temperature,
-        "intercepts": dict(correction.intercepts),
-        "shapes": {name: dict(shifts) for name, shifts in correction.shapes.items()},
-        "cross_validated": asdict(correction.cross_validated),
-    }
 
 
 def _fitting(one: RuleException) -> str:

@@ -17,8 +17,8 @@ from urllib.parse import quote
 
 from skuwise.agent.metrics import FABRIC_METRICS, GPU_METRICS, HOST_METRICS
 from skuwise.agent.model import FabricPort, Gpu, Node, Tick
-from skuwise.agent.sources.replay.recording_format import Label, Made, RecordedAbsence, RecordingHeader
 from skuwise.rules.base.errors import SourceError
+from skuwise.tests.hardware.recordings import Label, Made, RecordedAbsence, RecordingHeader
 
 _GPU_NAMES = tuple(metric.name for metric in GPU_METRICS)
 _FABRIC_NAMES = tuple(metric.name for metric in FABRIC_METRICS)

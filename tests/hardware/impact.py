@@ -1,4 +1,4 @@
-"""What the agent costs labelled GPU work: off, at 1 s and at 0.1 s, as `skuwise agent doctor --impact` measures it.
+"""What the agent costs labelled GPU work: off, at 1 s and at 0.1 s (benchmarks/performance/agent/impact.py).
 
     python tests/hardware/impact.py [--work matmul --work decode --work input] [--rounds 10] [--seconds 5]
 
@@ -11,15 +11,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import sys
-from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
-from skuwise.agent.impact.agent_process import OFF, Mode, started_agent
-from skuwise.agent.impact.measure import Impact, TimedRun, run_beside, run_rounds
-from skuwise.agent.impact.report import impact_json, impact_table
+from skuwise.benchmarks.performance.agent.impact import OFF, Mode, run_rounds, table, timed_run, told
 from skuwise.rules.base.errors import NothingToDo, SkuwiseError
 from skuwise.tests.hardware.nvml_device import no_gpu_reason
 from skuwise.tests.hardware.observe import run_work
@@ -27,8 +24,8 @@ from skuwise.tests.hardware.workloads import WORKS
 
 MODES = (
     OFF,
-    Mode("1 s", {"SKUWISE_INTERVAL": "1s", "SKUWISE_BURST_EVERY": "0"}, "one reading a second, no bursts"),
-    Mode("0.1 s", {"SKUWISE_INTERVAL": "0.1s", "SKUWISE_BURST_EVERY": "0"}, "ten readings a second, no bursts"),
+    Mode("1 s", {"SKUWISE_INTERVAL": "1s", "SKUWISE_BURST_EVERY": "0"}),
+    Mode("0.1 s", {"SKUWISE_INTERVAL": "0.1s", "SKUWISE_BURST_EVERY": "0"}),
 )
 # A throughput-bound one, one that waits on memory, and one that the agent's CPU time could disturb.
 DEFAULT_WORK = ("matmul", "decode", "input")
@@ -41,26 +38,6 @@ ITERATIONS = 1000  # of which the seconds are told: one takes a millisecond or l
 def seconds_of(work: str, seconds: float, *, python: str, device: str = "cuda:0", tiny: bool = False) -> float:
     """How long `ITERATIONS` iterations of the work take, from a run of about `seconds`."""
     return ITERATIONS / run_work(work, seconds, python=python, device=device, tiny=tiny).per_second("iterations")
-
-
-def impact_on(
-    work: str,
-    seconds: Callable[[], float],
-    rounds: int,
-    rng: random.Random,
-    *,
-    arguments: Sequence[str] = (),
-    rest_seconds: float = REST_SECONDS,
-) -> Impact:
-    """The measurement on real agents. `seconds` runs the work once; `arguments` are flags of `agent run`."""
-
-    def run(mode: Mode) -> TimedRun:
-        if mode.settings is None:
-            return run_beside(seconds, None, settle_seconds=rest_seconds)
-        with started_agent(mode.settings, arguments, os.environ) as agent:
-            return run_beside(seconds, agent, settle_seconds=rest_seconds)
-
-    return run_rounds(f"{work}, {ITERATIONS} iterations", run, MODES, rounds, rng=rng)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -86,13 +63,12 @@ def _measure_all(options: argparse.Namespace) -> int:
         raise NothingToDo("No round was asked for.", "Give --rounds 1 or more.")
     rng, found = random.Random(options.seed), {}
     for work in options.work or DEFAULT_WORK:
-
-        def seconds(work: str = work) -> float:
-            return seconds_of(work, options.seconds, python=options.python)
-
-        impact = impact_on(work, seconds, options.rounds, rng)
-        found[work] = impact_json(impact)
-        print(impact_table(impact), end="\n\n")
+        once = partial(seconds_of, work, options.seconds, python=options.python)
+        results, seconds = run_rounds(
+            lambda mode, once=once: timed_run(once, mode, settle_seconds=REST_SECONDS), MODES, options.rounds, rng
+        )
+        found[work] = told(results, seconds)
+        print(f"{work}, {ITERATIONS} iterations\n{table(results, seconds)}", end="\n\n")
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(found, indent=1) + "\n")
     return 0

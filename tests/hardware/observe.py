@@ -23,7 +23,7 @@ _EXIT_NOTHING = 3
 
 @dataclass(frozen=True)
 class Truth:
-    """What a workload printed: its label, its figures (keys of recording_format.TRUTH) and where it ran."""
+    """What a workload printed: its label, its figures (keys of recordings.TRUTH) and where it ran."""
 
     workload: str
     label: Mapping[str, str]

@@ -18,12 +18,11 @@ from pathlib import Path
 
 import skuwise
 from skuwise.agent.base.durations import parse_duration
-from skuwise.agent.sources.replay.recording import read_recording, write_recording
-from skuwise.agent.sources.replay.recording_format import TRUTH, Label, Made
 from skuwise.rules.base.errors import NothingToDo, SkuwiseError
 from skuwise.tests.hardware.export import export_window
 from skuwise.tests.hardware.nvml_device import no_gpu_reason
 from skuwise.tests.hardware.observe import agent, run_work
+from skuwise.tests.hardware.recordings import TRUTH, Label, Made, read_recording, write_recording
 from skuwise.tests.hardware.workloads import WORKS
 
 

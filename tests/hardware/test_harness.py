@@ -12,15 +12,18 @@ from typing import get_args
 
 import pytest
 from skuwise.agent.model import Tick
-from skuwise.agent.sources.replay.recording_format import TRUTH
+from skuwise.benchmarks.performance.agent.impact import Mode, TimedRun, run_rounds, timed_run
 from skuwise.rules.base.errors import NothingToDo, SourceError
 from skuwise.rules.catalog.gpu_files import load_gpus
 from skuwise.rules.catalog.types import GpuSku
 from skuwise.rules.policy.labels import BottleneckLabel, KindLabel
-from skuwise.tests.hardware import figures, impact, workloads
+from skuwise.tests.hardware import figures, impact, observe, workloads
+from skuwise.tests.hardware.export import export_window
 from skuwise.tests.hardware.findings import Findings
 from skuwise.tests.hardware.nvml_device import PowerLog, no_gpu_reason
 from skuwise.tests.hardware.observe import run_work
+from skuwise.tests.hardware.recordings import TRUTH, Label, Made, read_recording, write_recording
+from skuwise.tests.nvmlstub import stub_env
 
 SCRIPTS = Path(__file__).parent
 WITHOUT_TORCH = workloads.importlib.util.find_spec("torch") is None
@@ -125,13 +128,13 @@ def test_power_log_interpolates_and_does_not_extrapolate() -> None:
 
 @pytest.mark.slow
 def test_impact_runs_work_beside_real_agents(tmp_path: Path) -> None:
-    arguments = ("--path.sysfs", str(tmp_path))
-    took = iter([10.0] * len(impact.MODES))
-    found = impact.impact_on("matmul", lambda: next(took), 1, random.Random(1), arguments=arguments, rest_seconds=0)
-    assert [result.mode.name for result in found.modes] == ["1 s", "0.1 s"]
-    assert [result.slowdown.median for result in found.modes] == [0, 0]
-    assert all(result.cost.rss_bytes > 10e6 for result in found.modes)
-    assert found.work == "matmul, 1000 iterations"
+    def run(mode: Mode) -> TimedRun:
+        return timed_run(lambda: 10.0, mode, ("--path.sysfs", str(tmp_path)), settle_seconds=0)
+
+    results, seconds = run_rounds(run, impact.MODES, 1, random.Random(1))
+    assert [(result.mode, result.slowdown.median) for result in results] == [("1 s", 0), ("0.1 s", 0)]
+    assert all(result.rss_bytes > 10e6 for result in results)
+    assert seconds["off"] == [10.0]
 
 
 def test_the_seconds_of_work_are_those_of_a_thousand_iterations() -> None:
@@ -146,3 +149,38 @@ def test_findings_are_written_as_they_come(tmp_path: Path) -> None:
     assert written["schema"] == "skuwise.findings/1" and written["machine"] == {"gpu": "a GPU"}
     (one,) = written["findings"]
     assert one["answer"] == "yes" and one["settled"] and one["measured"] == {"watts": 1.5}
+
+
+@pytest.mark.slow
+def test_the_real_agent_is_watched_into_a_recording(tmp_path: Path) -> None:
+    environment = stub_env(tmp_path, "[gpu 0]\ntensor_active = 0.25\n")
+    with observe.agent(tmp_path / "node.db", 0.2, environment):
+        truth = run_work("idle", 1.0, python=sys.executable)
+    header, ticks = export_window(
+        tmp_path / "node.db",
+        truth.figures["started_at"],
+        truth.figures["ended_at"],
+        label=Label(**truth.label),  # type: ignore[arg-type] - checked when it is written
+        made=Made("stub", "this test", "2026-01-01T00:00:00Z"),
+        interval_seconds=0.2,
+        truth=truth.figures,
+        versions=truth.versions,
+    )
+    write_recording(tmp_path / "idle.jsonl.gz", header, ticks)
+    recording = read_recording(tmp_path / "idle.jsonl.gz")
+    (gpu,) = recording.header.gpus
+    assert truth.figures["started_at"] - 1e-3 <= recording.start
+    assert recording.ticks[-1].ts <= truth.figures["ended_at"]
+    assert {tick.gpus[gpu.uuid]["tensor_active"] for tick in recording.ticks} == {0.25}
+
+
+def test_the_stub_cannot_pass_for_hardware(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, SCRIPTS / "record.py", "--out", tmp_path / "out"],
+        env=stub_env(tmp_path, "[gpu 0]\n"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 3 and "test double" in done.stderr
+    assert not (tmp_path / "out").exists()

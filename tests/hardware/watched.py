@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pynvml
 from skuwise.agent.model import Gpu, Tick
-from skuwise.agent.sources.replay.recording_format import Label, Made, RecordingHeader
 from skuwise.tests.hardware import nvml_device, observe
 from skuwise.tests.hardware.export import export_window
+from skuwise.tests.hardware.recordings import Label, Made, RecordingHeader
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.column_rows import rows_of
 from skuwise.advisor.core.frame import Window
 from skuwise.advisor.core.verdict_types import BottleneckVerdict, Coverage, KindVerdict, Owner, WorkloadVerdict
+from skuwise.advisor.moves.base.prediction import Use
 from skuwise.advisor.pipeline import AdviseOptions, advise_on
 from skuwise.advisor.verdicts.types import BareGpu, FabricFacts, NodeFacts, NodePower, TokenEnergy, Verdicts
 from skuwise.advisor.verdicts.workloads.inventory import MEASURED, GpuCoverage, Inventory, NodeInventory
@@ -34,7 +35,7 @@ def catalog() -> Catalog:
 
 def fabric(**changes) -> FabricFacts:
     values = {
-        "ports_compute": tuple(f"mlx5_{i}/1" for i in range(8)), "ports_other": (), "readable": True, "reason": None,
+        "ports_compute": tuple(f"mlx5_{i}/1" for i in range(8)), "readable": True, "reason": None,
         "util_p995": 0.0005, "util_max": 0.0, "hours": 336.0, "last_active_ts": None,
         "line_rate_bytes_per_second": 8 * 50e9, "link_layer": "InfiniBand", "hours_known": 336.0,
     }  # fmt: skip
@@ -92,7 +93,7 @@ def bare(name: str, index: int = 0, **changes) -> BareGpu:
     values = {
         "node": name, "gpu_uuid": f"GPU-{name}-{index}", "gpu_sku": "H100-SXM5", "hours": 336.0, "idle_hours": 336.0,
         "engine_mean": 0.0, "engine_max": 0.0, "dram_mean": 0.0, "power_mean_watts": 70.0, "idle_power_watts": 69.0,
-        "mem_used_ratio": 0.0, "first_ts": START, "last_ts": END,
+        "first_ts": START, "last_ts": END,
     }  # fmt: skip
     return BareGpu(**{**values, **changes})
 
@@ -177,3 +178,10 @@ def drawing(given: Verdicts, watts: float = 300.0, tokens_a_joule: float | None 
         for n in given.nodes
     }
     return replace(given, energy=table, tokens=tokens, power=power)
+
+
+def use_of(*, u_c: float, u_m: float, g: float, u_n: float = 0.0, u_i: float = 0.0, u_p: float = 0.0) -> Use:
+    """One row of constant use."""
+    one = [np.array([x], dtype=float) for x in (u_c, u_m, u_n, u_i, u_p, g, 3600.0)]
+    no = np.array([False])
+    return Use(*one, exposed_nvlink=no, exposed_network=no)

@@ -36,12 +36,12 @@ GROUNDS = {
         "series_id": None, "address": None, "nodes": (), "target": replace(H100, gpu_count=8),
         "yardstick": SavingsBaseline(nodes=("n1", "n2"), freed=("n2",)),
     },
-    "schedule-off": {"yardstick": SavingsBaseline(off_hours=(22, 6))},
+    "schedule-off": {},
     "rest-clocks": {"yardstick": SavingsBaseline(rest_watts=70.0)},
     "lower-clock": {
         "yardstick": SavingsBaseline(clock_share=0.8), "before": Measure(16.0, 11_680.0, clock_ratio=1.0),
     },
-    "power-cap": {"yardstick": SavingsBaseline(cap_watts=500.0)},
+    "power-cap": {},
     "fix-first": {},
 }  # fmt: skip
 
@@ -206,35 +206,6 @@ srun python serve.py
 """
 
 ONE_GPU_SCRIPT = "#!/bin/bash\n#SBATCH --partition=train\n#SBATCH --gres=gpu:1\nsrun python serve.py"
-
-SLURM_CONF = """\
-NodeName=n1 NodeAddr=127.0.0.1 Port=17001 CPUs=96 RealMemory=1000 Gres=gpu:h100:8 Feature=h100 State=CLOUD
-NodeName=n[2-4] NodeAddr=127.0.0.1 Port=[17002-17004] CPUs=96 RealMemory=1000 Gres=gpu:h100:8 Feature=h100 State=CLOUD
-NodeName=m[1-2] NodeAddr=127.0.0.1 Port=[17005-17006] CPUs=96 RealMemory=1000 Gres=gpu:8 State=CLOUD
-PartitionName=train Nodes=n[1-4] Default=YES State=UP
-PartitionName=plain Nodes=m[1-2] State=UP
-"""
-
-GRES_CONF = """\
-# GPUs of each node
-NodeName=n1 Name=gpu Type=h100 File=/dev/nvidia[0-7]
-NodeName=n[2-4] Name=gpu Type=h100 File=/dev/nvidia[0-7]
-"""
-
-LIMITS = "index, power.limit [W]\n0, 700.00 W\n1, 650.50 W\n"
-# GPUs 0 and 1 are divided for others.
-MIG_STATE = """\
-version: v1
-mig-configs:
-  current:
-  - devices: [0, 1]
-    mig-enabled: true
-    mig-devices:
-      3g.40gb: 2
-  - devices: [2, 3, 4, 5, 6, 7]
-    mig-enabled: false
-    mig-devices: {}
-"""
 
 
 def sized(manifest: str, replicas: int, gpus: int) -> str:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from skuwise.advisor.plan.problem import Layout, Problem
-from skuwise.advisor.plan.steps import Step, state_after
+from skuwise.advisor.plan.draft import Answer
+from skuwise.advisor.plan.found import rebuilt, short_of
+from skuwise.advisor.plan.needs import Needs
+from skuwise.advisor.plan.problem import Layout, PlanOption, Problem
+from skuwise.advisor.plan.steps import Step
 
 from .plan_checker import broken_rules
 
@@ -42,3 +46,21 @@ def _loose(steps: Sequence[Step]) -> list[int]:
         if not step.settled and not staged:
             found.append(i)
     return found
+
+
+def state_after(problem: Problem, layout: Layout, steps: tuple[Step, ...]) -> Layout:
+    """The layout that is there once these first steps are done: with it a prefix is checked like any layout."""
+    at = {u.id: u.node for s in problem.series for u in s.units}
+    kept = {n.name for n in problem.nodes if not n.rented}
+    chosen: dict[str, PlanOption] = {}
+    for step in steps:
+        kept |= set(step.rents)
+        for unit, _, to in step.moves:
+            at.pop(unit, None)
+            if to is not None:
+                at[unit] = to
+        if step.option is not None and step.series is not None:
+            chosen[step.series] = problem.by_option[step.option]
+        kept -= set(step.frees)
+    short = short_of(rebuilt(problem, Needs(problem), Answer(chosen, at, frozenset(kept), {})))
+    return replace(layout, chosen=chosen, places=at, kept=frozenset(kept), short=short)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from skuwise.advisor.core.frame import Window
-from skuwise.advisor.simulate.simulator import simulate
+from skuwise.advisor.demo.simulator import simulate
 from skuwise.tests.server_metrics.exporter_metrics import exporter_series
 from skuwise.tests.support.prometheus_engines import prometheus
 

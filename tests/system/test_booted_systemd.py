@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from skuwise.advisor.simulate.simulator import simulate
+from skuwise.advisor.demo import simulate
 from skuwise.tests.nvmlstub import StubClock
 from skuwise.tests.support.mail_server import PASSWORD, USER, mail_server
 from skuwise.tests.system.machine import (

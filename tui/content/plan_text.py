@@ -122,7 +122,7 @@ def _move(m: Move) -> str:
 def _commands(r: Recommendation, w: WorkloadVerdict | None) -> list[str]:
     """How the step is decided, and what prints the change."""
     scheduler = w.scheduled.name if w is not None else None
-    target = "nvidia" if r.action == "mig-slice" else scheduler if scheduler in _PATCHED else None
+    target = scheduler if scheduler in _PATCHED else None
     return [f"skuwise ledger accept {r.id}", *([f"skuwise patch {r.id} --for {target}"] if target else [])]
 
 

@@ -176,7 +176,7 @@ class SourceLoader:
             raise UsageError("No ledger to keep decisions in.", "Start without --no-ledger, or set --ledger.")
         now = self._clock()
         event = decision_event(act, now, None, until, why)
-        ledger = beside.written(now)
+        ledger = beside.written()
         ledger.propose(proposals(advice), now, fleet=advice.fleet)
         ledger.add(id_, event)
         return decision_from((event,), now, now)
@@ -269,7 +269,7 @@ class DemoLoader:
         return self._source(tell).planner(loaded, tell)
 
     def _source(self, tell: Tell) -> SourceLoader:
-        from ...advisor.simulate.simulator import simulate  # noqa: PLC0415
+        from ...advisor.demo.simulator import simulate  # noqa: PLC0415
         from ...advisor.telemetry.source import Databases  # noqa: PLC0415
 
         if self._inner is None:

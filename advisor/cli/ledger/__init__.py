@@ -11,6 +11,4 @@ COMMANDS = {
     "accept": Command(f"{_HERE}.accept", "accept a recommendation; it counts as open until it is done"),
     "snooze": Command(f"{_HERE}.snooze", "postpone a recommendation until a date"),
     "dismiss": Command(f"{_HERE}.dismiss", "reject a recommendation, with a reason"),
-    "plan": Command(f"{_HERE}.plan", "show the plan that is followed: steps, nodes, planned and realized savings"),
-    "trial": Command(f"{_HERE}.trial", "start a trial: move one replica first and compare it with the rest"),
 }

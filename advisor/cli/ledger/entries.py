@@ -15,7 +15,7 @@ from ...core.formatting import usd
 from ...core.naming import AmbiguousError, Named, matching, unknown
 from ...core.timestamps import day
 from ...ledger.entries import LedgerEntry
-from ...ledger.file.paths import default_ledger_path, every_ledger, folder_of
+from ...ledger.file.paths import default_ledgers, every_ledger
 from ...ledger.file.store import Ledger
 from ...ledger.identity import names_of
 
@@ -51,7 +51,7 @@ def open_ledgers(asked: Path | None) -> list[LedgerEntries]:
 
     Raises UsageError where there is no place for one, NothingToDo where there is none yet, StoreError.
     """
-    home = default_ledger_path(os.environ) if asked is None else None
+    home = default_ledgers(os.environ) if asked is None else None
     if asked is None and home is None:
         raise UsageError("No home folder for a ledger.", "Set --ledger PATH.")
     found: list[LedgerEntries] = []
@@ -69,8 +69,7 @@ def open_ledgers(asked: Path | None) -> list[LedgerEntries]:
             say(f"left out: {clean(str(error))}")
     if found:
         return found
-    where = folder_of(home) if home is not None else asked
-    raise first or NothingToDo(f"No ledger in {where} yet.", "Run 'skuwise advise' to create it.")
+    raise first or NothingToDo(f"No ledger in {home or asked} yet.", "Run 'skuwise advise' to create it.")
 
 
 def find_entry(

@@ -50,9 +50,4 @@ def _shown(entry: LedgerEntry, state: str | None, every: bool, now: float) -> bo
     own = entry.decision(now).state
     if state is not None:
         return own == state
-    # A replica on the target blocks its own recommendation: the series then runs on two kinds of nodes.
-    return (
-        every
-        or entry.open_trial is not None
-        or (own != "expired" and not (own == "proposed" and entry.proposal.blocked))
-    )
+    return every or (own != "expired" and not (own == "proposed" and entry.proposal.blocked))

@@ -70,16 +70,6 @@ def begin_file(path: Path, *, alone: bool = False) -> None:
         os.close(handle)
 
 
-def close_to_others(path: Path) -> None:
-    """Take from everybody but its owner what is ours alone; what somebody let a group write is left as it is."""
-    try:
-        found = path.lstat()
-        if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022:
-            path.chmod(_PRIVATE)
-    except OSError:
-        return  # it is as it was
-
-
 @contextmanager
 def locked(path: Path, *, alone: bool = False, wait_seconds: float = 0.0) -> Iterator[None]:
     """Hold a lock file, made where it is not there. Raises BlockingIOError where another process holds it for

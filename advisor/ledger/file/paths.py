@@ -1,10 +1,9 @@
-"""Where ledgers lie unless ``--ledger`` says otherwise: one file a fleet, in a folder beside the one file of before."""
+"""Where ledgers lie unless ``--ledger`` says otherwise: one file a fleet, in one folder."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 
 from ....rules.base.errors import NothingToDo, StoreError
@@ -13,51 +12,40 @@ from ..identity import file_stem, is_same, shared
 from .files import locked
 from .store import DamagedLedgerError, Ledger
 
-# Splitting the ledger for all fleets of an older version takes some seconds.
+# Another process that begins a ledger holds the folder for some milliseconds.
 _WAIT_SECONDS = 60.0
 
 
-def default_ledger_path(environment: Mapping[str, str]) -> Path | None:
-    """``$XDG_STATE_HOME/skuwise/ledger.db``, by default ``~/.local/state/...``; None: there is no home. It is the one
-    ledger that older versions kept for all fleets; now its folder holds the fleets' (`folder_of`).
+def default_ledgers(environment: Mapping[str, str]) -> Path | None:
+    """The folder of the fleets' ledgers, ``$XDG_STATE_HOME/skuwise/ledgers``, by default ``~/.local/state/...``; None:
+    there is no home.
 
     XDG: a relative path in the variable is to be ignored (https://specifications.freedesktop.org/basedir-spec/).
     """
     state, home = environment.get("XDG_STATE_HOME", ""), environment.get("HOME", "")
     if state and Path(state).is_absolute():
-        return Path(state) / "skuwise" / "ledger.db"
-    return Path(home) / ".local" / "state" / "skuwise" / "ledger.db" if home else None
+        return Path(state) / "skuwise" / "ledgers"
+    return Path(home) / ".local" / "state" / "skuwise" / "ledgers" if home else None
 
 
-def folder_of(home: Path) -> Path:
-    """The folder of the fleets' ledgers. `home`: `default_ledger_path`."""
-    return home.with_name("ledgers")
-
-
-def every_ledger(home: Path) -> list[Path]:
-    """The ledgers that there are, the fleets' in the order of their names, then the one for all of an older version."""
+def every_ledger(folder: Path) -> list[Path]:
+    """The ledgers that there are, in the order of their names. Raises StoreError."""
     try:
-        return [*sorted(folder_of(home).glob("*.db")), *([home] if home.exists() else [])]
+        return sorted(folder.glob("*.db"))
     except OSError as error:
-        raise StoreError(
-            f"Cannot read the ledgers in {home.parent}: {error.strerror}.", "Use --ledger to name one."
-        ) from error
+        raise StoreError(f"{folder} cannot be read: {error.strerror}.", "Use --ledger to name a ledger.") from error
 
 
-def ledger_of(home: Path, fleet: Fleet) -> tuple[Path, tuple[str, ...]]:
+def ledger_of(folder: Path, fleet: Fleet) -> tuple[Path, tuple[str, ...]]:
     """The fleet's ledger, or where it is to be begun; and what to say of files that are left out as damaged.
 
     Of several that share GPUs with it, the one that shares most, then the one used last. Raises StoreError where none
     fits and one cannot be read for now: it may be this fleet's.
     """
-    folder, said = folder_of(home), []
+    said: list[str] = []
     found: list[tuple[int, float, Path]] = []
     closed: StoreError | None = None
-    try:
-        files = sorted(folder.glob("*.db"))
-    except OSError as error:
-        raise StoreError(f"{folder} cannot be read: {error.strerror}.", "Use --ledger to name a ledger.") from error
-    for path in files:
+    for path in every_ledger(folder):
         try:
             fleets = Ledger(path).fleets()
         except NothingToDo:
@@ -80,25 +68,9 @@ def ledger_of(home: Path, fleet: Fleet) -> tuple[Path, tuple[str, ...]]:
     return path, tuple(said)
 
 
-def retired_ledgers(home: Path) -> list[Path]:
-    """What was set aside of ledgers for all fleets."""
-    return sorted(home.parent.glob(f"{home.stem}.old-*{home.suffix}"))
-
-
-def retire_ledger(home: Path, now: float) -> Path:
-    """Rename the ledger for all fleets; gives its new name. Nothing is deleted. Raises OSError."""
-    day, number = f"{datetime.fromtimestamp(now, UTC):%Y-%m-%d}", 1
-    path = home.with_name(f"{home.stem}.old-{day}{home.suffix}")
-    while path.exists():
-        number += 1
-        path = home.with_name(f"{home.stem}.old-{day}-{number}{home.suffix}")
-    return home.rename(path)
-
-
 @contextmanager
-def one_at_a_time(home: Path) -> Iterator[None]:
-    """Of several processes one begins or splits ledgers at a time. Raises StoreError where there can be no folder."""
-    folder = folder_of(home)
+def one_at_a_time(folder: Path) -> Iterator[None]:
+    """Of several processes one begins a ledger at a time. Raises StoreError where there can be no folder."""
     with ExitStack() as held:
         try:
             # Who decided what, and why, is the user's own (XDG: a folder that is not there is made so).

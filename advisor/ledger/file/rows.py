@@ -26,7 +26,6 @@ from ..guard import (
 )
 from ..identity import FLEETS_FORM, begin_fleets
 from ..records import NO_FIGURES, EventFigures, from_json, to_json
-from .plan_rows import PLANS_FORM, begin_plans
 
 APPLICATION_ID = 0x736B756C  # "skul"
 VERSION = 1004  # PRAGMA user_version: major x 1000 + minor; a minor step only adds
@@ -55,23 +54,15 @@ FORM = FileForm(
         },
         "mailed": {
             "seq": WHOLE, "recipient": TEXT, "recommendation": TEXT, "at": MOMENT, "week": OPTIONAL_MOMENT,
-            "event": CellRule(int, optional=True),
+            "event": WHOLE,
         },
         **FLEETS_FORM,
-        **PLANS_FORM,
     },
-    later=frozenset({"mailed", *FLEETS_FORM, *PLANS_FORM}),
     triggers={
         f"events_are_not_{past}": _ONLY_ADDED.format(verb=verb, past=past)
         for verb, past in (("UPDATE", "changed"), ("DELETE", "deleted"))
     },
 )  # fmt: skip
-
-
-# What minor version 1 added: columns of JSON (records.py), and the table of what was mailed. Version 2: whose it is.
-# Version 3: the week that a mail told of, and the newest event then, which no clock can move.
-# Version 4: plans that are followed.
-_SQL_KINDS = {str: "TEXT", float: "REAL", int: "INTEGER"}
 
 
 def begin_tables(db: Database) -> None:
@@ -80,37 +71,17 @@ def begin_tables(db: Database) -> None:
         FORM.kinds("events"), pk="seq", foreign_keys=[("recommendation", "recommendations", "id")],
         not_null={"recommendation", "act", "at", "by"},
     )  # fmt: skip
-    _begin_mailed(db)
+    db.table("mailed").create(FORM.kinds("mailed"), pk="seq", not_null={"recipient", "recommendation", "at"})
     begin_fleets(db)
-    begin_plans(db)
     for verb, past in (("UPDATE", "changed"), ("DELETE", "deleted")):
         db.execute(_ONLY_ADDED.format(verb=verb, past=past))
     db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     db.execute(f"PRAGMA user_version = {VERSION}")
 
 
-def bring_up(db: Database) -> None:
-    """A ledger of an older minor version, with what was added since. Those who know only that version still read it."""
-    if not db.table("mailed").exists():
-        _begin_mailed(db)
-    for table in ("recommendations", "events", "mailed"):
-        there = db.table(table).columns_dict
-        for column, kind in FORM.kinds(table).items():
-            if column not in there:
-                db.execute(f"ALTER TABLE {table} ADD COLUMN {column} {_SQL_KINDS[kind]}")
-    begin_fleets(db)
-    begin_plans(db)
-    db.execute(f"PRAGMA user_version = {VERSION}")
-
-
-def _begin_mailed(db: Database) -> None:
-    db.table("mailed").create(FORM.kinds("mailed"), pk="seq", not_null={"recipient", "recommendation", "at"})
-
-
 def _keeps_its_ground(old: LedgerEntry, new: Proposal, now: float) -> bool:
-    """What was accepted or is on trial is measured against what was predicted then; what is blocked by now rests on
-    nothing new."""
-    decided = old.decision(now).state in ("accepted", "done") or old.open_trial is not None
+    """What was accepted is measured against what was predicted then; what is blocked by now rests on nothing new."""
+    decided = old.decision(now).state in ("accepted", "done")
     return new.ground is None or (decided and old.proposal.ground is not None)
 
 
@@ -158,12 +129,6 @@ def is_over(entry: LedgerEntry, now: float, seen_until: float | None) -> bool:
 
 def regressions(file: Guarded) -> list[dict[str, Any]]:
     return file.rows("events", "WHERE act = 'regressed' ORDER BY seq")
-
-
-def is_later(regressed: tuple[int, float], mailed: dict[str, Any]) -> bool:
-    """Whether something regressed after it was mailed: by the order in which it was written, where that is known."""
-    seq, at = regressed
-    return at > mailed["at"] if mailed["event"] is None else seq > mailed["event"]
 
 
 def add_events(db: Database, events: Iterable[tuple[str, LedgerEvent]]) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import sqlite3
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -21,9 +21,7 @@ from ...core.advice_types import Fleet
 from ..entries import BY_ITSELF, LedgerEntry, LedgerEvent, Proposal
 from ..guard import UNREADABLE, Guarded, check_pages, guarded, reason
 from ..identity import KnownFleet, fleets_in, note_fleet
-from ..plans.records import KeptPlan, PlanEvent
 from .files import begin_file, check_place
-from .plan_rows import add_plan, add_plan_events, followed, followed_ids, read_plans
 from .rows import (
     APPLICATION_ID,
     CLOCK_DOUBT_SECONDS,
@@ -31,9 +29,7 @@ from .rows import (
     VERSION,
     add_events,
     begin_tables,
-    bring_up,
     is_behind,
-    is_later,
     is_over,
     read_entries,
     regressions,
@@ -44,8 +40,6 @@ _BUSY_SECONDS = 10.0
 # A thousand recommendations with a year of events are some 5 MB. A cell holds the names of all nodes of a series.
 _MOST_BYTES, _CELL_BYTES, _GIVEN_BYTES = 128 << 20, 4 << 20, 256 << 20
 
-# recipient, recommendation, at (Unix seconds); the end of the week that was told of (Unix seconds), where it is known
-Mailed = tuple[str, str, float, float | None]
 Happenings = Callable[[Sequence[LedgerEntry]], Sequence[tuple[str, LedgerEvent]]]
 
 
@@ -70,25 +64,10 @@ class Ledger:
         with self._reading() as file:
             return fleets_in(file)
 
-    def adopt(self, fleet: Fleet, entries: Sequence[LedgerEntry] = (), mailed: Sequence[Mailed] = ()) -> int:
-        """Begin the ledger of a fleet, or go on with it, and take over what another file holds of it, with its history.
-        Gives how many recommendations were new here. Raises StoreError."""
+    def begin(self, fleet: Fleet) -> None:
+        """Begin the ledger of a fleet, or go on with it. Raises StoreError."""
         with self._writing(create=True) as (db, file):
             note_fleet(db, file, fleet)
-            held = {row["id"] for row in file.rows("recommendations")}
-            new = [entry for entry in entries if entry.proposal.id not in held]
-            times = [{"first_proposed": e.first_proposed, "last_proposed": e.last_proposed} for e in new]
-            db.table("recommendations").insert_all(
-                {**row_of(entry.proposal, None, 0.0, None), **own} for entry, own in zip(new, times, strict=True)
-            )
-            add_events(db, [(entry.proposal.id, event) for entry in new for event in entry.events])
-            taken = {entry.proposal.id for entry in new}
-            # Events are numbered anew here, so that what came after a mail is told by its time.
-            db.table("mailed").insert_all(
-                {"recipient": to, "recommendation": id_, "at": at, "week": week, "event": None}
-                for to, id_, at, week in mailed if id_ in taken
-            )  # fmt: skip
-            return len(new)
 
     def recover(self) -> None:
         """Undo what a killed process left half written, which a reader may not. Raises NothingToDo, StoreError."""
@@ -99,12 +78,6 @@ class Ledger:
             with guarded(self.path, mode="rw", busy_seconds=self._busy_seconds) as (connection, _):
                 connection.execute("BEGIN IMMEDIATE")
                 connection.execute("ROLLBACK")
-
-    def mailed(self) -> tuple[Mailed, ...]:
-        """All that was mailed. Raises NothingToDo, StoreError."""
-        with self._reading() as file:
-            rows = file.rows("mailed", "ORDER BY seq")
-            return tuple((row["recipient"], row["recommendation"], row["at"], row["week"]) for row in rows)
 
     def propose(
         self,
@@ -152,43 +125,6 @@ class Ledger:
         with self._writing(create=False) as (db, _):
             add_events(db, [(recommendation, event)])
 
-    def plans(self) -> tuple[KeptPlan, ...]:
-        """All plans that were ever kept, oldest first; none in a ledger of an older version. Raises NothingToDo,
-        StoreError."""
-        with self._reading() as file:
-            return read_plans(file)
-
-    def keep_plan(self, plan: KeptPlan, kept: PlanEvent, accepted: Mapping[str, LedgerEvent]) -> KeptPlan | None:
-        """Follow a plan from now on. `accepted`: recommendation -> the event that accepts it. Gives the plan that it
-        takes the place of; None: there was none. Raises NothingToDo where there is no ledger, StoreError."""
-        with self._writing(create=False) as (db, file):
-            before = followed(read_plans(file, strict=False), plan.fleet)
-            for old in followed_ids(file, plan.fleet):
-                add_plan_events(db, old, [PlanEvent("superseded", kept.at, kept.by, f"replaced by {plan.id}")])
-            add_plan(db, plan)
-            add_plan_events(db, plan.id, [kept])
-            add_events(db, accepted.items())
-            return before
-
-    def note_plan(self, fleet_key: str, happened: Callable[[KeptPlan], Sequence[PlanEvent]]) -> KeptPlan | None:
-        """Note what happened to the plan that a fleet follows; gives the plan with it. None: it follows none.
-        Raises NothingToDo, StoreError."""
-        plan = followed(self.plans(), fleet_key)
-        if plan is None or not happened(plan):
-            return plan
-        with self._writing(create=False) as (db, file):
-            plan = followed(read_plans(file), fleet_key)
-            if plan is None:
-                return None
-            events = happened(plan)
-            add_plan_events(db, plan.id, events)
-            return replace(plan, events=(*plan.events, *events))
-
-    def end_plan(self, plan: str, event: PlanEvent) -> None:
-        """Follow a plan no longer. Raises NothingToDo, StoreError."""
-        with self._writing(create=False) as (db, _):
-            add_plan_events(db, plan, [event])
-
     def note_mailed(
         self, recipient_key: str, ids: Collection[str], now: float, *, week_end: float | None = None
     ) -> None:
@@ -209,17 +145,16 @@ class Ledger:
         """
         try:
             with self._reading() as file:
-                if not file.has("mailed"):
-                    return frozenset()
                 mailed = file.rows("mailed", "WHERE recipient = ?", [recipient_key])
-                seqs = {row["recommendation"]: (row["seq"], row["at"]) for row in regressions(file)}
+                regressed = {row["recommendation"]: row["seq"] for row in regressions(file)}
         except NothingToDo:
             return frozenset()
         told: dict[str, dict[str, Any]] = {}
         for row in mailed:
             if since <= (row["at"] if row["week"] is None else row["week"]) < before:
                 told[row["recommendation"]] = row
-        return frozenset(id_ for id_, row in told.items() if id_ not in seqs or not is_later(seqs[id_], row))
+        # By the order in which they were written, which no clock can move.
+        return frozenset(id_ for id_, row in told.items() if regressed.get(id_, 0) <= row["event"])
 
     @contextmanager
     def _reading(self) -> Iterator[Guarded]:
@@ -270,22 +205,19 @@ class Ledger:
                 else:
                     Guarded(connection, FORM, meter)
                     check_pages(connection, meter)
-                    if int(connection.execute("PRAGMA user_version").fetchone()[0]) < VERSION:
-                        bring_up(db)
                 yield db, Guarded(connection, FORM, meter)
                 db.execute("COMMIT")  # without it, closing rolls back
 
     def _is_ours(self, connection: sqlite3.Connection) -> bool:
-        """Whether the file is a ledger; False: it is empty. Raises StoreError for anything else, and for newer ones."""
+        """Whether the file is a ledger; False: it is empty. Raises StoreError for anything else, and another major."""
         number = int(connection.execute("PRAGMA application_id").fetchone()[0])
         version = int(connection.execute("PRAGMA user_version").fetchone()[0])
         if number == APPLICATION_ID:
-            if version // 1000 > VERSION // 1000:
-                own = f"{version // 1000}.{version % 1000}"
+            if version // 1000 != VERSION // 1000:
                 raise StoreError(
-                    f"The ledger {self.path} was written by a newer skuwise (version {own}); this "
-                    f"version reads {VERSION // 1000}.x.",
-                    "Update skuwise, or use another ledger with --ledger.",
+                    f"The ledger {self.path} has version {version // 1000}.{version % 1000}; this skuwise reads "
+                    f"{VERSION // 1000}.x.",
+                    "Use the skuwise that wrote it, or another ledger with --ledger.",
                 )
             return True
         if number or version or connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:

@@ -93,15 +93,6 @@ class Use:
             if not total or float(self.seconds[np.isfinite(self.of(name))].sum()) < KNOWN_MIN * total
         )
 
-    @classmethod
-    def of_profile(
-        cls, *, u_c: float, u_m: float, g: float, u_n: float = 0.0, u_i: float = 0.0, u_p: float = 0.0
-    ) -> Use:
-        """One row of constant use, for a profile given by hand (`skus compare`, tests)."""
-        one = [np.array([x], dtype=float) for x in (u_c, u_m, u_n, u_i, u_p, g, 3600.0)]
-        no = np.array([False])
-        return cls(*one, exposed_nvlink=no, exposed_network=no)
-
     @cached_property
     def link_p95(self) -> Mapping[str, float]:
         """95th percentile of the use of NVLink (n), the network (i) and PCIe (p); NaN: not measured."""

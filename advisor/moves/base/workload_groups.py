@@ -159,14 +159,11 @@ class Group:
         by_pcie = bool(self.nodes) and all(n.without_nvlink for n in self.nodes) and self.use.may_matter("p")
         return max(self.gpus_per_replica, 1) if self.may_use_nvlink or by_pcie else 1
 
-    def right_size(self, demand: float, headroom: float, rho: float = 1.0) -> int:
+    def right_size(self, demand: float, headroom: float) -> int:
         """GPUs that carry the 95th percentile of demand at `headroom`, in whole replicas, two at least where people
-        wait.
-
-        `rho`: target time over source time, for GPUs of another kind. GPUs that do not talk to one another count
-        singly.
+        wait. GPUs that do not talk to one another count singly.
         """
-        needed = math.ceil(round(self.gpu_count * demand * rho / headroom / self.unit, 9))
+        needed = math.ceil(round(self.gpu_count * demand / headroom / self.unit, 9))
         floor = min(2, self.gpu_count // self.unit) if self.kind in AVAILABLE else 1
         return max(needed, floor, 1) * self.unit
 

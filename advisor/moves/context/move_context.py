@@ -23,7 +23,7 @@ from .evidence import WORK, EvidenceClaim
 DRAWS = 500
 # How much more than the 95th percentile of the window a count of GPUs is made for: the next weeks' is another. Made for
 # it alone, 5.3 % of 1,527 simulated services were above their headroom in more than 5 % of the hours to come; with a
-# tenth more, none (docs/plan-execution.md).
+# tenth more, none.
 SIZING_MARGIN = 1.1
 
 

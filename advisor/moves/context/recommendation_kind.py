@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ...core.advice_types import Action, Recommendation
 from ...core.formatting import listed
 from ..tracking.cost import CostAfter, cost_after
-from ..tracking.move_state import Fits, MoveState
+from ..tracking.move_state import MoveState
 from ..tracking.observation import Observation, PredictionSnapshot
 from .fleet_context import FleetContext
 from .move_context import DrawnRecommendation
@@ -53,8 +53,7 @@ class RecommendationKind:
     target; where nobody asked for it after `unasked_hours` (None: never). `by_absence`: it is seen by what is not there
     any more, so the whole fleet must be in sight. `frees`: its series holds less after it. `calibrates`: its measured
     time says how the model fares on other GPUs here. `of_another`: its predicted time is another series', so it is not
-    held against its own. `trial`: tells whether a run is where it leads, so that one replica can go first (None: not of
-    this one).
+    held against its own.
     """
 
     actions: tuple[Action, ...]
@@ -71,7 +70,6 @@ class RecommendationKind:
     frees: bool = False
     calibrates: bool = False
     of_another: bool = False
-    trial: Callable[[PredictionSnapshot], Fits | None] | None = None
 
     def __post_init__(self) -> None:
         if not self.actions or not self.subject:

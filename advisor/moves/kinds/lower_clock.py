@@ -65,7 +65,6 @@ def _option(series: GroupContext, change: ClockChange) -> DrawnRecommendation:
         ),
         yardstick=SavingsBaseline(
             clock_share=move.clock_share, usd_per_kwh=price.usd_per_kwh if price is not None else None,
-            cap_watts=change.cap_watts,
         ),
         claim=series.base.claim(whole=False),
     )  # fmt: skip

@@ -134,5 +134,4 @@ KIND = RecommendationKind(
     subject="MIG instances instead of whole GPUs",
     state=lambda snapshot, seen, _: by_runs(snapshot, seen, _sliced, lambda w: not _sliced(w), "MIG instances"),
     frees=True,
-    trial=lambda _: _sliced,
 )

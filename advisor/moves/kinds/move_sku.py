@@ -21,7 +21,7 @@ from ..context.move_context import Baseline, DrawnRecommendation, MoveContext
 from ..context.node_differences import FABRIC_REASONS, differences, fabric_reason
 from ..context.other_nodes import Candidate, break_even, candidates, job_hours
 from ..context.recommendation_kind import RecommendationKind, TitleSubject
-from ..tracking.move_state import Fits, MoveState, by_runs, stands_on
+from ..tracking.move_state import MoveState, by_runs, stands_on
 from ..tracking.observation import Observation, PredictionSnapshot
 
 PRICE_UNKNOWN = coded("price-of-its-node-unknown", "no price for its node")
@@ -287,10 +287,6 @@ def _state(snapshot: PredictionSnapshot, seen: Observation, _: bool) -> MoveStat
     return by_runs(snapshot, seen, stands_on(there), stands_on(here), there.node_sku)
 
 
-def _trial(snapshot: PredictionSnapshot) -> Fits | None:
-    return stands_on(snapshot.target) if snapshot.target.node_sku is not None else None
-
-
 def _words(r: Recommendation) -> str:
     return "move to other nodes" if r.target.gpu_sku == r.source.gpu_sku else "move to other GPUs"
 
@@ -321,5 +317,4 @@ KIND = RecommendationKind(
     subject="A move to other nodes",
     state=_state,
     calibrates=True,
-    trial=_trial,
 )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ....rules.models.served_models import ServedModels
 from ...core.coded_text import CodedText, coded
 
-# The agent leaves this where a secret was (agent/inventory/redaction).
+# The agent leaves this where a model's name may not be kept (agent/inventory/processes/command_line.py).
 _MASKED = "***"
 _MODEL_FLAGS = ("model", "model-path", "model-id", "model-name-or-path")
 _COPY_FLAGS = (
@@ -54,13 +54,12 @@ _NAME_MAX = 120
 class ServedModel:
     """What a command tells of the model it serves. `copy_gpus`: GPUs of one copy; None: not told.
 
-    `precision`: of the weights, of `sustained_rates.BYTES`. `cache_bits`: of the key-value cache.
+    `precision`: of the weights, of `sustained_rates.BYTES`.
     """
 
     name: str
     params: float
     precision: str
-    cache_bits: int
     copy_gpus: int | None
 
 
@@ -88,8 +87,7 @@ def served_model(command: str | None, known: ServedModels) -> ServedModel | Code
     precision = _precision(name, flags, family.precision if family is not None else None)
     if precision is None:
         return coded("model-precision-unknown", "serving precision of {model} unknown", model=name)
-    cache = flags.get("kv-cache-dtype", "auto").lower()
-    return ServedModel(name, params, precision, 8 if cache.startswith(("fp8", "int8")) else 16, _copy_gpus(flags))
+    return ServedModel(name, params, precision, _copy_gpus(flags))
 
 
 def model_name(told: str) -> str:

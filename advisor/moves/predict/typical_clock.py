@@ -33,7 +33,6 @@ from .typical_work import Question, parts_of, profile_of
 FOLLOW = ("matrix", "vector", "latency")  # the parts that wait for the SM clock
 # Share of the time by which the parts of one piece of work differ from the typical. Assumed.
 SIGMA_PARTS = 0.15
-SMALLEST_DRAW = 0.02  # of the room between rest and rated power: less is no work
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 from ....rules.base.quantities import Moment
 from ...core.advice_types import Advice, Configuration, Interval, NodeStanding, SavingsBaseline
 from ...core.gone import GONE_SECONDS
 from ...core.verdict_types import WorkloadVerdict
-from ...core.work_hours import HoursOf
 from ..base.workload_groups import AVAILABLE, CURRENT_SECONDS, HOURS_PER_MONTH, holding_now
 
 # Steps are taken for told where so much of the busy time has a period.
@@ -66,11 +65,9 @@ class PredictionSnapshot:
     """What a prediction rested on, kept so that the move can be recognised in later telemetry and measured.
 
     `series_id`: None for a move of nodes; `serving`: whether people or requests wait for it. `nodes`: held by it then.
-    `address`: how its scheduler knows it; None: a move of nodes, or an older skuwise noted it.
+    `address`: how its scheduler knows it; None: a move of nodes.
     `usd_per_hour`: node SKU -> the node's price then, so that both sides are reckoned in the same prices; `prices`:
     these in words. `seen_until`: end of the telemetry it rests on (Unix seconds); `fleet`: nodes it showed.
-    `replicas`: names of the runs that held GPUs then (empty: an older version did not keep them); `queue`: whether
-    their engines told how many requests are at work, `requests`: whether they counted them (None: not known).
     """
 
     series_id: str | None
@@ -87,19 +84,13 @@ class PredictionSnapshot:
     seen_until: Moment
     fleet: int = 0
     address: WorkloadAddress | None = None
-    replicas: tuple[str, ...] = ()
-    queue: bool | None = None
-    requests: bool | None = None
 
 
 @dataclass(frozen=True)
 class Observation:
     """A window of telemetry and what was advised on it. `start`, `end`: Unix seconds; `source`: where it lay.
 
-    `proposed`: ids of everything that was recommended; `open`: of what nothing blocks. `work`: the hours of single
-    workloads; None: nothing finer than whole runs is at hand. `queues`: workloads whose engines tell how many requests
-    are at work, `counting`: those that count them; None: not looked at. `pods`: the pods that workloads are, by their
-    ids.
+    `proposed`: ids of everything that was recommended; `open`: of what nothing blocks.
     """
 
     start: float
@@ -109,10 +100,6 @@ class Observation:
     nodes: Mapping[str, NodeStanding]
     proposed: frozenset[str]
     open: frozenset[str]
-    work: HoursOf | None = None
-    queues: frozenset[str] | None = None
-    counting: frozenset[str] | None = None
-    pods: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def _series(self) -> dict[str, list[WorkloadVerdict]]:
@@ -132,11 +119,6 @@ class Observation:
     def series(self, series_id: str | None) -> Sequence[WorkloadVerdict]:
         """Its runs in the window, in the order of their ends."""
         return self._series.get(series_id or "", ())
-
-    def names(self, w: WorkloadVerdict) -> tuple[str, ...]:
-        """What a run can be called by: its pod first, where it is one."""
-        pod = self.pods.get(w.id)
-        return (*((pod,) if pod else ()), w.name, w.id, *w.nodes)
 
     def now(self, series_id: str | None) -> tuple[WorkloadVerdict, ...]:
         """Its runs that hold GPUs at the end of the window; empty: none did in the last day."""
@@ -175,14 +157,7 @@ class Observation:
         return known.last_seen if known is not None else self.start
 
 
-def observation_of(
-    advice: Advice,
-    work: HoursOf | None = None,
-    queues: frozenset[str] | None = None,
-    counting: frozenset[str] | None = None,
-    pods: Mapping[str, str] | None = None,
-) -> Observation:
-    """`work`, `queues`, `counting`, `pods`: what the telemetry tells beside its advice, where it is at hand."""
+def observation_of(advice: Advice) -> Observation:
     return Observation(
         start=advice.start,
         end=advice.end,
@@ -191,10 +166,6 @@ def observation_of(
         nodes={n.node: n for n in advice.standings},
         proposed=frozenset(r.id for r in advice.recommendations),
         open=frozenset(r.id for r in advice.recommendations if not r.blocked_by),
-        work=work,
-        queues=queues,
-        counting=counting,
-        pods=pods or {},
     )
 
 

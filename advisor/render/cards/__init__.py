@@ -1,1 +1,1 @@
-"""The card of a job in its formats: text, Markdown, HTML, a list, Slurm's comment and Kubernetes' manifests."""
+"""The card of a job in its formats: text, Markdown, HTML, a list and Slurm's comment."""

@@ -294,7 +294,7 @@ def _series(client: Client, names: Sequence[str], matches: Sequence[str], window
             if count > most:
                 raise SourceError(
                     f"Too many time series of {name}: {count} match, the limit is {most}.",
-                    "Use --match to select fewer and run advise on shards, or raise prometheus.max_series.",
+                    "Use --match to select fewer, or raise prometheus.max_series.",
                 )
             found = max(found, count)
         if found:

@@ -13,7 +13,6 @@ import numpy as np
 from ....agent.store.reading import queries
 from ....agent.store.reading import watch_queries as watch
 from ....agent.store.reading.queries import Query
-from ....agent.store.writing.slurm_rows import SLURM_JOBS_SINCE
 from ....rules.base.errors import NothingToDo, SkuwiseError, StoreError
 from ...core.coded_text import CodedText
 from ..sqlite.opening import DatabaseReader, open_database
@@ -29,7 +28,6 @@ _QUIET_SECONDS = 600.0
 _BUSY, _WAITS, _SLOWED = 0.1, 0.02, 0.3
 # Files that are worth a process of their own.
 _FILES_A_PROCESS = 8
-_PERIODS_LISTED = 1002
 
 
 @dataclass(frozen=True)
@@ -96,8 +94,7 @@ def _read(path: Path, lookback_seconds: float, now: float, until: float | None) 
 
 
 def _newest_minute(reader: DatabaseReader, latest: float) -> float | None:
-    table = "minute" if reader.version >= _PERIODS_LISTED else "gpu_minute"
-    rows = reader.fetch(f"SELECT max(ts) FROM {table} WHERE ts <= :latest", {"latest": latest})  # noqa: S608 - ours
+    rows = reader.fetch("SELECT max(ts) FROM minute WHERE ts <= :latest", {"latest": latest})
     value = rows[0][0] if rows else None
     return float(value) if isinstance(value, (int, float)) else None
 
@@ -111,21 +108,18 @@ def _tables(reader: DatabaseReader, end: float, lookback_seconds: float) -> dict
     def ask(query: Query, parameters: Mapping[str, float]) -> Columns:
         return columns_of(reader.columns(query, parameters), query)
 
-    has_engines = reader.version >= queries.SERVING_SINCE
     tables = {
         "nodes": ask(queries.NODES, {}),
         "gpus": ask(queries.GPUS, now),
         "uses": ask(queries.USES, now),
-        "workloads": ask(queries.workloads_query(reader.version), now),
+        "workloads": ask(queries.WORKLOADS, now),
         "absences": ask(queries.ABSENCES, now),
         "gpu_fine": ask(watch.GPU_FINE, fine),
         "ports_fine": ask(watch.PORTS, fine),
         "hosts_fine": ask(watch.HOSTS, fine),
+        "engines_fine": ask(watch.ENGINES, fine),
+        "jobs": ask(queries.SLURM_JOBS, whole),
     }
-    if has_engines:
-        tables["engines_fine"] = ask(watch.ENGINES, fine)
-    if reader.version >= SLURM_JOBS_SINCE:
-        tables["jobs"] = ask(queries.SLURM_JOBS, whole)
     if is_slow(tables["gpu_fine"], end):
         tables["throttled"] = ask(watch.THROTTLED, now)
     if tables["uses"].count and is_quiet(tables["gpu_fine"], end):
@@ -134,8 +128,7 @@ def _tables(reader: DatabaseReader, end: float, lookback_seconds: float) -> dict
         tables["gpu_coarse"] = ask(watch.GPU_COARSE, coarse)
         tables["ports_coarse"] = ask(watch.OTHER_PORTS, coarse)
         tables["hosts_coarse"] = ask(watch.HOSTS, coarse)
-        if has_engines:
-            tables["engines_coarse"] = ask(watch.ENGINES, coarse)
+        tables["engines_coarse"] = ask(watch.ENGINES, coarse)
     if tables["ports_fine"].count:
         tables["fabric_hours"] = ask(watch.FABRIC_HOURS, {"start": start, "end": end})
     return tables

@@ -109,7 +109,7 @@ def _refined(  # noqa: PLR0917
 ) -> tuple[resolve.Refinement | None, CodedText | None]:
     names = {str(row[0]) for row in reader.fetch(queries.NODES_SEEN)}
     names = names if nodes is None else names.intersection(nodes)
-    begin = reader.fetch(queries.minutes_begin(reader.version), {})[0][0]
+    begin = reader.fetch(queries.MINUTES_BEGIN, {})[0][0]
     minutes_from = float(begin) if isinstance(begin, (int, float)) else None
 
     def fetch(query: Query, start: float, end: float, *, only: Only | None = None) -> Sequence[pd.DataFrame]:

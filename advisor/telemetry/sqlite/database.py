@@ -10,7 +10,6 @@ import pandas as pd
 
 from ....agent.store.reading import queries
 from ....agent.store.reading.queries import Query
-from ....agent.store.writing.slurm_rows import SLURM_JOBS_SINCE
 from ....rules.base.errors import SkuwiseError
 from ...core.coded_text import CodedText
 from ...core.frame import Window
@@ -55,9 +54,7 @@ class Shared:
 
 def span_of(connection: DatabaseReader) -> tuple[float, float] | None:
     """Start and end of all the data in a database, Unix seconds; None where it has none."""
-    spans = [
-        row for sql in queries.data_spans(connection.version) for row in connection.fetch(sql, {}) if row[0] is not None
-    ]
+    spans = [row for sql in queries.DATA_SPANS for row in connection.fetch(sql, {}) if row[0] is not None]
     if not spans:
         return None
     values = [
@@ -176,7 +173,7 @@ def read_database(
     last_seen: dict[str, float] = dict(zip(nodes["node"], nodes["last_seen"], strict=True))
     uses = listing(queries.USES, bounds)
     gpu: Sequence[pd.DataFrame] = resolve.read_family(fetch, resolve.GPU, window, last_seen)
-    begin = connection.fetch(queries.minutes_begin(connection.version), {})[0][0]
+    begin = connection.fetch(queries.MINUTES_BEGIN, {})[0][0]
     minutes_from = float(begin) if isinstance(begin, (int, float)) else None
     most = min(refined, resolve.MAX_REFINED_HOURS * len(nodes))
     found, note = resolve.refinement(fetch, gpu, uses, window, minutes_from, most=most)
@@ -189,14 +186,12 @@ def read_database(
     parts.add("host", *resolve.read_family(fetch, resolve.HOST, window, last_seen))
     parts.add("nodes", nodes)
     parts.add("gpus", listing(queries.GPUS, bounds))
-    parts.add("workloads", listing(queries.workloads_query(connection.version), bounds))
+    parts.add("workloads", listing(queries.WORKLOADS, bounds))
     parts.add("uses", uses)
     parts.add("absences", listing(queries.ABSENCES, bounds))
-    if connection.version >= queries.SERVING_SINCE:
-        parts.add("serving", listing(queries.serving_query(connection.version), bounds))
-        parts.add("tokens", listing(queries.TOKENS, bounds))
-    if connection.version >= SLURM_JOBS_SINCE:
-        parts.add("jobs", listing(queries.SLURM_JOBS, bounds))
+    parts.add("serving", listing(queries.SERVING, bounds))
+    parts.add("tokens", listing(queries.TOKENS, bounds))
+    parts.add("jobs", listing(queries.SLURM_JOBS, bounds))
     parts.add("fabric_history", listing(queries.FABRIC_HISTORY, _history(window)))
     parts.add("lost", lost.table())
     return parts

@@ -63,8 +63,6 @@ class KeptHours:
             marks = _marks_of(connection, self.queries.values(), (first * DAY, last * DAY))
         except (StoreError, ValueError):  # whatever it is, reading tells
             return None
-        if marks is None:
-            return None
         name = self._name(connection.path)
         known = self._kept(name)
         good = {day: known.days[day] for day in marks if known is not None and known.days.get(day) == marks[day]}
@@ -165,14 +163,11 @@ def _of_days(table: pd.DataFrame, days: Iterable[int]) -> pd.DataFrame:
     return cut(table, np.isin(day, list(days)))
 
 
-def _marks_of(connection: DatabaseReader, queries: Iterable[Query], span: Span) -> dict[int, str] | None:
-    """Of each day with rows what the file tells of them; None where its rows are not read from its tables."""
+def _marks_of(connection: DatabaseReader, queries: Iterable[Query], span: Span) -> dict[int, str]:
+    """Of each day with rows what the file tells of them."""
     found: dict[int, list[str]] = {}
     devices: list[str] = []
-    rollups = [rollup_of(query, connection.version) for query in queries]
-    known = [stored for stored in rollups if stored is not None]
-    if len(known) < len(rollups):
-        return None
+    known = [stored for query in queries if (stored := rollup_of(query)) is not None]
     bounds = {"start": span[0], "end": span[1]}
     for stored in known:
         devices.append(_told(connection.devices(stored)))

@@ -38,17 +38,16 @@ def open_database(path: Path) -> Iterator[DatabaseReader]:
     Raises UsageError (no such file), NothingToDo (nothing in it yet), StoreError.
     """
     with open_reader(path, on_disk=True) as reader:
-        version = reader.version
         reader.text_factory = bytes
         reader.set_authorizer(allow_reading)
-        yield DatabaseReader(reader, path, version)
+        yield DatabaseReader(reader, path)
 
 
 class DatabaseReader:
     """One open database. Raises StoreError from every method where it cannot be read."""
 
-    def __init__(self, reader: Reader, path: Path, version: int) -> None:
-        self._reader, self.path, self.version = reader, path, version
+    def __init__(self, reader: Reader, path: Path) -> None:
+        self._reader, self.path = reader, path
 
     def fetch(self, sql: str, parameters: Parameters | None = None) -> list[tuple[object, ...]]:
         """All rows of a SELECT of ours. What is no valid UTF-8 is shown as such."""
@@ -90,7 +89,7 @@ class DatabaseReader:
         """The rows of a view of rollups, from its tables; None for another query, or where they are not plain."""
         from .stored_rows import rollup_of  # noqa: PLC0415
 
-        stored = rollup_of(query, self.version)
+        stored = rollup_of(query)
         return None if stored is None else self._tables.tables(stored, parameters, lost, only)
 
     def devices(self, stored: StoredRollup) -> Unpacked:

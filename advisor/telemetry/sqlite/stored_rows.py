@@ -22,7 +22,6 @@ from ....agent.store.reading.stored_rollups import (
     COUNTS,
     DEVICES_AT_ONCE,
     STEPS_A_SECOND,
-    STORED_SINCE,
     Cell,
     Count,
     StoredRollup,
@@ -51,9 +50,9 @@ _LEADING_DIGITS = re.compile(rb"\s*[+-]?\d+", re.ASCII)
 Ask = Callable[[Query, Mapping[str, object]], Unpacked]
 
 
-def rollup_of(query: Query, version: int) -> StoredRollup | None:
-    """How a query is answered from tables of a database whose schema has this version; None: it is not."""
-    return stored_rollups().get(query) if version >= STORED_SINCE else None
+def rollup_of(query: Query) -> StoredRollup | None:
+    """How a query is answered from tables; None: it is not."""
+    return stored_rollups().get(query)
 
 
 @dataclass(slots=True)

@@ -85,7 +85,6 @@ def bare_gpus(
                 dram_mean=_average(own["m"], w),
                 power_mean_watts=_average(own["power"], w),
                 idle_power_watts=_average(own["idle_power"], w),
-                mem_used_ratio=_average(own["mem"], w),
                 busy_hours=_hours_of(own["unnamed"], ~own.flags("idle")) + inferred.get((str(node), str(uuid)), 0.0),
                 held_hours=_hours_of(own["unnamed"], own["mem"] >= HELD_MEM_RATIO),
                 first_ts=float(own["begin"].min()),

@@ -86,11 +86,7 @@ def _unobserved(node: str, gpu_uuid: str, hours: float) -> dict[str, object]:
 
 
 def _observed(
-    frame: Frame,
-    attribution: Attribution,
-    idle: pd.Series,
-    *,
-    parts: npt.NDArray[np.float64],
+    frame: Frame, attribution: Attribution, idle: pd.Series, *, parts: npt.NDArray[np.float64]
 ) -> pd.DataFrame:
     found = summed(placed_by_nodes(frame, attribution, idle, parts), COLUMNS[:4], COLUMNS[4:])
     return found[COLUMNS] if found is not None else pd.DataFrame(columns=COLUMNS)

@@ -109,7 +109,7 @@ def _fabric(
     if ports is None:
         if absent is None:
             return None
-        return FabricFacts((), (), False, absent.text, None, None, 0.0, None, None, code=absent.code)
+        return FabricFacts((), False, absent.text, None, None, 0.0, None, None, code=absent.code)
     own, others = ports.compute, ports.others
     if not own:
         reason = (
@@ -122,7 +122,7 @@ def _fabric(
         )
         layer = "Ethernet" if ports.ethernet else None
         return FabricFacts(
-            (), others, False, reason, None, None, 0.0, None, None, link_layer=layer, code="no-compute-port"
+            (), False, reason, None, None, 0.0, None, None, link_layer=layer, code="no-compute-port"
         )  # fmt: skip
     last, known = _history(own, frame.fabric_history.empty, history)
     down = [port for port in own if port.active_share < ACTIVE_SHARE_MIN]
@@ -143,7 +143,6 @@ def _fabric(
     peak = None if any(p is None for p in peaks) else max(p for p in peaks if p is not None)
     return FabricFacts(
         ports_compute=tuple(port.name for port in own),
-        ports_other=others,
         readable=reason is None,
         reason=reason.text if reason is not None else None,
         code=reason.code if reason is not None else None,

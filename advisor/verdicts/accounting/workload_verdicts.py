@@ -184,9 +184,7 @@ def _with_floor(kind: KindVerdict, session: Session, hours: float, floor_hours: 
     if session.last_seen < window.end - 3600:
         floor = f"{floor_hours:.0f} h"
         said = CodedText(
-            "ended-too-early",
-            f"Ended after {span(hours * 3600)} of data: waste detection needs {floor}.",
-            fields,
+            "ended-too-early", f"Ended after {span(hours * 3600)} of data: waste detection needs {floor}.", fields
         )
     elif window.hours < floor_hours <= (window.end - session.first_seen) / 3600:
         said = CodedText(

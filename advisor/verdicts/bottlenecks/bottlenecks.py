@@ -173,12 +173,7 @@ def _nvlink(r: Numbers, t: Mapping[str, float], most: Floats, coarse: Mask) -> M
 
 
 def _link(  # noqa: PLR0917
-    link: tuple[Floats, Floats, Floats],
-    often: Mask,
-    falls: float,
-    t: Mapping[str, float],
-    most: Floats,
-    coarse: Mask,
+    link: tuple[Floats, Floats, Floats], often: Mask, falls: float, t: Mapping[str, float], most: Floats, coarse: Mask
 ) -> Mask:
     """A link binds where compute falls while it is busy, or, where nobody could see that, where it leads all else.
 

@@ -51,7 +51,7 @@ class Links:
     else works on its node meanwhile, so that what the node's ports carry is its own. `wire`: the
     busiest port of the node, its mean rate over what an exchange can reach at most (NaN: no port was read);
     `wire_bytes`: bytes per second of the one that carries most; `ethernet`: the busiest of plain Ethernet, over its
-    line rate. `wire_known`, `wire_quiet`: whether every port was read, and carried next to nothing. `within`: NVLink
+    line rate. `wire_quiet`: whether every port was read, and carried next to nothing. `within`: NVLink
     where the GPU has it, else PCIe, as a share of what it sustains (NaN: not measured). `bridged`: whether the
     GPU has NVLink. `lacks`: what is not known that would tell (keys of `SETTLES`, with commas), empty for nothing.
     """
@@ -63,7 +63,6 @@ class Links:
     wire: Floats
     wire_bytes: Floats
     ethernet: Floats
-    wire_known: Mask
     wire_quiet: Mask
     within: Floats
     bridged: Mask
@@ -113,7 +112,7 @@ def links_of(  # noqa: PLR0917
     words = [",".join(name for n, (name, _) in enumerate(told) if code >> n & 1) for code in range(1 << len(told))]
     return Links(
         inside=inside, spans=spans, apart=apart, alone=_alone(frame, rows, attribution), wire=found["wire"],
-        wire_bytes=found["bytes"], ethernet=found["ethernet"], wire_known=known, wire_quiet=quiet, within=within,
+        wire_bytes=found["bytes"], ethernet=found["ethernet"], wire_quiet=quiet, within=within,
         bridged=has_nvlink, lacks=np.array(words, dtype=object)[lacks],
     )  # fmt: skip
 
@@ -237,7 +236,6 @@ SETTLES = {
         "--collector.netdev and --collector.netclass.",
     ),
     "gap": coded(
-        "missing-gap",
-        "Network port data of its nodes has gaps. Check that node_exporter is scraped all the time.",
+        "missing-gap", "Network port data of its nodes has gaps. Check that node_exporter is scraped all the time."
     ),
 }

@@ -188,11 +188,7 @@ def _ordered(clues: Sequence[_Heard], label: KindLabel) -> Iterator[CodedText]:
             reason = clue.reason()
             text = reason.text
             began = text if text[1:2].isupper() else text[:1].lower() + text[1:]
-            yield CodedText(
-                "speaks-against",
-                f"Evidence against: {began}",
-                {"clue": reason.code, **reason.fields},
-            )
+            yield CodedText("speaks-against", f"Evidence against: {began}", {"clue": reason.code, **reason.fields})
 
 
 def _limits(features: Features, label: KindLabel) -> Iterator[CodedText]:

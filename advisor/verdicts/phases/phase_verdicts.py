@@ -24,8 +24,7 @@ POSSIBLE_SHARE = 0.5
 LEARNING = ("training", "fine-tuning")
 INFERENCE = ("online-inference", "batch-inference")
 _EVALUATES = coded(
-    "evaluates",
-    "Inference for an hour or two at a time within a training job, typical of evaluation, not of serving.",
+    "evaluates", "Inference for an hour or two at a time within a training job, typical of evaluation, not of serving."
 )
 _STOOD_STILL = coded("stood-still", "Engine and memory idle.")
 _FABRIC_USED = coded("phase-uses-fabric", "Fabric of its nodes in use.")

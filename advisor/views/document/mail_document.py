@@ -11,7 +11,6 @@ from .dashboard import NO_DASHBOARD, Dashboard
 from .energy_section import energy_section
 from .model import Chart, Document, Link
 from .outcomes import accepted
-from .plan_section import plan_section
 from .reader_commands import NO_COMMANDS, ReaderCommands
 from .report_content import FABRIC, KINDS, MONEY, Story
 from .truncate import Brevity, Lengths
@@ -54,7 +53,6 @@ def mail_document(
         link=Link("Dashboard", dashboard.page) if dashboard.page else None,
         sections=(
             mail_sections.recommendations(story, lengths, commands, dashboard),
-            *plan_section(story.plan, lengths, commands),
             mail_sections.comparison(story, charts.get(KINDS)),
             *mail_sections.changes(story, lengths, commands),
             *((sections.teams(story, lengths),) if len(story.teams) > 1 else ()),

@@ -46,10 +46,6 @@ class ReaderCommands:
     def ledger_list(self) -> str:
         return self._command("ledger list", self.ledger)
 
-    def ledger_plan(self) -> str:
-        """Where the plan stands."""
-        return self._command("ledger plan", self.ledger)
-
     @property
     def lead(self) -> str:
         """What stands before a command."""

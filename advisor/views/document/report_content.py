@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from ...core.advice_types import Advice, Interval, Summary
 from ...ledger.outcomes import MoveOutcome
-from ...ledger.plans.standing import PlanStanding
 from ..aggregates import (
     NOT_OBSERVED,
     FabricSum,
@@ -67,7 +66,7 @@ class Story:
     before. `kwh`: what the GPUs drew. `hours_by_kind`: kind -> GPU-hours. `moves`: every open
     recommendation that is worth showing, what is worth most first. `changes`: what is new, resolved and done since the
     week before. `observed`: share of the workloads' GPU time that was observed (None: no workload). `teams`: empty
-    where the fleet is not divided. `plan`: that the fleet follows, a team's part of it; None: none.
+    where the fleet is not divided.
     """
 
     team: str | None
@@ -88,7 +87,6 @@ class Story:
     outcomes: tuple[MoveOutcome, ...]
     teams: tuple[TeamRow, ...]
     changes: WeekChanges
-    plan: PlanStanding | None = None
 
     @property
     def told_in_full(self) -> tuple[str, ...]:
@@ -110,14 +108,13 @@ def story_of(
     teams: Mapping[str | None, Advice] | None = None,
     teams_before: Mapping[str | None, Advice] | None = None,
     told: frozenset[str] = frozenset(),
-    plan: PlanStanding | None = None,
 ) -> Story:
     """The report of `advice`: the fleet's, or one team's part of it (`by_team.split_by_team`; then `before` is the same
     team's part of the week before, and `outcomes` are its own: `by_team.outcomes_of`).
 
     `before` None: there is no week before, and that is said. `teams`, `teams_before`: the parts of all teams, for the
     fleet's table; None: the fleet is not divided. `told`: ids of recommendations that the reader was told within the
-    cooldown; they are named, and not told again in full. `plan`: as in `Story`.
+    cooldown; they are named, and not told again in full.
     """
     now, was = advice.summary, before.summary if before is not None else None
 
@@ -149,7 +146,6 @@ def story_of(
         outcomes=tuple(outcomes),
         teams=team_rows(teams or {}, teams_before),
         changes=week_changes(advice, before, outcomes),
-        plan=plan,
     )
 
 

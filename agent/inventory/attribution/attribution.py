@@ -38,10 +38,10 @@ from ..identity.ids import series_id, workload_id
 from ..kubernetes.files import KubernetesFacts
 from ..kubernetes.pod_names import controller_of
 from ..processes.cgroups import PLAIN, Origin, origin_of
+from ..processes.command_line import parse_command
 from ..processes.frameworks import framework_of
 from ..processes.leaders import MAX_CLIMB, Context, name_of_work
 from ..processes.procfs import Process, read_start_ticks, read_variables
-from ..redaction.redact import redact_command
 from ..scheduler_claims import OF_JOB, DeviceClaim, fill_facts
 from ..slurm.job_files import JobFile
 from ..slurm.job_processes import job_of, stepd_job
@@ -353,7 +353,7 @@ class NodeAttribution:
             job_id=origin.key if origin.scheduler == "slurm" else None,
             user=user,
             framework=framework_of(leader.argv, process.argv, (process.stat.comm,)),
-            command=redact_command(leader.argv) or None,
+            command=parse_command(leader.argv).text,
         )
         workload = self._first.setdefault(workload.workload_id, workload)
         return _Known(process.stat.start_ticks, origin, workload, told)

@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from ...base.safe_text import clean_text
-from ..redaction.redact import redact_name, redact_words
 from .cgroups import Origin, origin_of
-from .frameworks import program_of
+from .command_line import parse_command
+from .plain_names import plain_name
 from .procfs import Process, read_process
 
 MAX_CLIMB = 64
@@ -76,7 +75,6 @@ def _is_interactive_shell(process: Process) -> bool:
 
 
 def name_of_work(leader: Process, process: Process) -> str:
-    """What is run, as a person names it, of redacted words: what a launcher's unknown flag takes may be a secret."""
-    told = (program_of(redact_words(one.argv)) for one in (leader, process))
-    name = next((name for name in told if name), None) or leader.stat.comm or process.stat.comm
-    return clean_text(redact_name(name)) or "unnamed"
+    """What is run, as a person names it."""
+    names = (*(parse_command(one.argv).program for one in (leader, process)), leader.stat.comm, process.stat.comm)
+    return next((plain for name in names if name and (plain := plain_name(name))), "unnamed")

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ...base.safe_text import clean_text
-from ..redaction.redact import redact_name
+from ..processes.plain_names import plain_name
 from ..scheduler_claims import JobFacts
 
 _FILE = re.compile(r"([0-9]{1,12})-([0-9]{1,5})\.(job|end)")
@@ -111,7 +111,7 @@ def parse_job_file(raw: bytes, job_id: str) -> JobFile | str | None:
         return "a number that is none"
     conf, restarts, uid = (values.get(key, "") for key in ("conf", "restarts", "uid"))
     texts: dict[str, Any] = {key: clean_text(values.get(key, "")) or None for key in _TEXTS}
-    texts["name"] = redact_name(texts["name"] or "") or None
+    texts["name"] = plain_name(texts["name"] or "") or None
     return JobFile(
         job_id,
         devices,

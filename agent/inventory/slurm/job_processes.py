@@ -22,8 +22,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..processes.plain_names import plain_name
 from ..processes.procfs import Process, read_process, read_stat
-from ..redaction.redact import redact_name
 from .job_files import JobFile, parse_devices
 
 _COMM = "slurmstepd"
@@ -48,7 +48,7 @@ def job_of(name: str, variables: Mapping[str, str], *, with_devices: bool) -> Jo
         return None
     restarts = variables.get("SLURM_RESTART_COUNT", "") or variables.get("SLURM_JOB_RESTART_COUNT", "")
     told: dict[str, Any] = {key: variables.get(f"SLURM_JOB_{key.upper()}") or None for key in _TEXTS}
-    told["name"] = redact_name(told["name"] or "") or None
+    told["name"] = plain_name(told["name"] or "") or None
     for key in ("array_job_id", "array_task_id"):
         number = variables.get(f"SLURM_{key.upper()}", "")
         told[key] = number if _is_number(number) else None

@@ -18,8 +18,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from ....rules.base.errors import StoreError
+from ...store.file.database import SetAside, set_database_aside
 from ...store.file.disk_errors import opening_error
-from ...store.file.migrations import SetAside, set_database_aside
 
 WAIT_SECONDS = 15.0  # a predecessor that is being stopped writes its last ticks and rollups
 _POLL_SECONDS = 0.1

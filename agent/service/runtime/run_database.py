@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ....rules.base.errors import StoreError
 from ...base.retention_limits import Limits
-from ...store.file.migrations import SetAside
+from ...store.file.database import SetAside
 from ...store.writing.deferred_writer import PatientWriter
 from ...store.writing.writer import Writer
 from .db_lock import WAIT_SECONDS, DatabaseLock

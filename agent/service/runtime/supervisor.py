@@ -12,7 +12,7 @@ from typing import Protocol
 
 from ...base.clock import SystemClock
 from ...model import Absence
-from ...store.file.migrations import SetAside
+from ...store.file.database import SetAside
 from ..driver.gpu_drivers import GpuDrivers
 from .control import ControlServer, Message
 from .notify import Notifier

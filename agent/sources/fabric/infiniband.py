@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ...model import Absence, Gpu, LinkLayer, Role
 from ..base import Fault, SourceSpec, table_of
-from .pci_topology import Nic, Placement, configured_role, gpu_paths, pci_path, place_nics, sysfs_bus_id
+from .pci_topology import Nic, configured_role, gpu_paths, pci_path, place_nics, sysfs_bus_id
 from .port_source import ACTIVE, PortSource
 from .ports import METRICS, PortFiles, find_ports, parse_port_state, parse_rate
 
@@ -74,7 +74,6 @@ class InfinibandSource(PortSource):
         super().__init__(sysfs / "class/infiniband", max_gap_seconds, roles)
         self._sysfs = sysfs
         self._gpus = gpus
-        self.placements: Mapping[str, Placement] = {}
 
     def _find_ports(self) -> list[PortFiles]:
         return [port for device in sorted(self._listing) for port in find_ports(self._class / device, self._max_gap)]
@@ -84,7 +83,7 @@ class InfinibandSource(PortSource):
         nics = [Nic(device, pci_path(self._class / device / "device"), layer) for device, layer in layers.items()]
         bus_ids = [gpu.pci_bus_id for gpu in self._gpus() if gpu.pci_bus_id]
         gpu_count = len({sysfs_bus_id(bus_id) or bus_id for bus_id in bus_ids})
-        placed = self.placements = place_nics(nics, gpu_paths(self._sysfs, bus_ids), gpu_count, self._configured)
+        placed = place_nics(nics, gpu_paths(self._sysfs, bus_ids), gpu_count, self._configured)
         return {
             port.key: (
                 configured_role(port.key, self._configured) or placed[port.device].role,

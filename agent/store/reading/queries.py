@@ -155,26 +155,13 @@ USES = _over_span(
     ("ts_start", "ts_end", "shared", "mem_used_bytes"),
     where=" WHERE ts_start < :end AND ts_end > :start",
 )
-_SCHEDULED = ("partition", "qos", "array_job_id", "array_task_id", "controller_kind", "image", "team")
-# The version of the schema from which on workloads say what their scheduler knows of them.
-SCHEDULED_SINCE = 1005
-
-
-def workloads_query(version: int) -> Query:
-    """The workloads of a database whose schema has this version; what it does not keep yet is NULL."""
-    text = (
-        "workload_id", "series_id", "name", "scheduler", "job_id", "namespace", "pod", "user", "account", "framework",
-        "command",
-    )  # fmt: skip
-    numbers = ("first_seen", "last_seen")
-    kept = ", ".join(one if version >= SCHEDULED_SINCE else f"NULL AS {one}" for one in (*_SCHEDULED, "restarts"))
-    told = f"{', '.join((*text, *numbers))}, {kept}"
-    sql = f"SELECT {told} FROM workloads WHERE first_seen < :end AND last_seen > :start"  # noqa: S608
-    order = (*text, *_SCHEDULED), (*numbers, "restarts")
-    return Query(f"SELECT {', '.join((*order[0], *order[1]))} FROM ({sql})", *order)  # noqa: S608
-
-
-WORKLOADS = workloads_query(SCHEDULED_SINCE)
+WORKLOADS = _over_span(
+    "workloads",
+    ("workload_id", "series_id", "name", "scheduler", "job_id", "namespace", "pod", "user", "account", "framework",
+     "command", "partition", "qos", "array_job_id", "array_task_id", "controller_kind", "image", "team"),
+    ("first_seen", "last_seen", "restarts"),
+    where=" WHERE first_seen < :end AND last_seen > :start",
+)  # fmt: skip
 # The runs of Slurm's job table that any of a window may be.
 SLURM_JOBS = _over_span(
     "slurm_jobs",
@@ -244,32 +231,13 @@ TOKENS = Query(
     ("node", "workload_id", "engine"),
     ("ts", "seconds", "generated_tokens", "queue_seconds", "running_seconds", "waiting_seconds"),
 )
-# The version of the schema from which on there is such a view.
-SERVING_SINCE = 1001
-_LATENCY_SINCE = 1007
-
-
-def serving_query(version: int) -> Query:
-    """`SERVING`, as a database of this version of the schema can answer it."""
-    return SERVING if version >= _LATENCY_SINCE else Query(_SERVING_SAMPLES, _SERVING_TEXT, _SERVING_NUMBERS)
-
-
 # When the newest node was last seen. An hour that was rolled up before it was over ends later than that.
 LAST_SEEN = "SELECT max(last_seen) FROM nodes"
-# Before this version of the schema the rollups' own tables held their times.
-_PERIODS_LISTED = 1002
-
-
-def minutes_begin(version: int) -> str:
-    """Where the minutes begin; NULL without any. They are kept for less long than the hours."""
-    return f"SELECT min(ts) - 60.0 FROM {'minute' if version >= _PERIODS_LISTED else 'gpu_minute'}"  # noqa: S608
-
-
-def data_spans(version: int) -> tuple[str, ...]:
-    """The span that a database has data for. Asked of each table apart: min and max alone use the key."""
-    minute, hour = ("minute", "hour") if version >= _PERIODS_LISTED else ("gpu_minute", "gpu_hour")
-    return (
-        f"SELECT (SELECT min(ts) - 3600.0 FROM {hour}), (SELECT max(ts) FROM {hour})",  # noqa: S608
-        f"SELECT (SELECT min(ts) - 60.0 FROM {minute}), (SELECT max(ts) FROM {minute})",  # noqa: S608
-        "SELECT (SELECT min(ts) FROM tick), (SELECT max(ts) FROM tick)",
-    )
+# Where the minutes begin; NULL without any. They are kept for less long than the hours.
+MINUTES_BEGIN = "SELECT min(ts) - 60.0 FROM minute"
+# The span that a database has data for. Asked of each table apart: min and max alone use the key.
+DATA_SPANS = (
+    "SELECT (SELECT min(ts) - 3600.0 FROM hour), (SELECT max(ts) FROM hour)",
+    "SELECT (SELECT min(ts) - 60.0 FROM minute), (SELECT max(ts) FROM minute)",
+    "SELECT (SELECT min(ts) FROM tick), (SELECT max(ts) FROM tick)",
+)

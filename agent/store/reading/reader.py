@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Literal
 
 from ....rules.base.errors import NothingToDo, StoreError, UsageError
+from ..file.database import foreign_error, read_header, schema_version, version_error
 from ..file.disk_errors import damaged_error, said_by
-from ..file.migrations import SCHEMA_VERSION, foreign_error, read_header, schema_version
 from .bounds import Bounds, BoundsError, Meter, Parameters, Rows, allow_reading, bounds_of, disk_bytes, hold
-from .shipped import FIRST_VERSION, Shipped, ours_over, put_views
+from .shipped import Shipped, ours_over, put_views
 
 _BUSY_SECONDS = 5.0
 _REMEDY = "Take a snapshot of it, or check it with sqlite3."
@@ -106,7 +106,8 @@ class Reader(sqlite3.Connection):
             # Looks at the file, and has SQLite register json_each, which `query` would take for a change of the schema.
             self.execute("SELECT count(*) FROM sqlite_master, json_each('[]')").fetchone()
             version = self.version
-            _check_version(path, version)
+            if (refused := version_error(path, version)) is not None:
+                raise refused
             self._ours = ours_over(self, path, version)
             if not on_disk:
                 self.execute("PRAGMA query_only = 0")
@@ -152,21 +153,6 @@ def _check_side_files(path: Path) -> None:
             raise StoreError(
                 f"{path} cannot be read: {path.name}{suffix} beside it is no ordinary file.", "Remove that."
             )
-
-
-def _check_version(path: Path, version: int) -> None:
-    if version == 0:
-        raise _nothing_yet(path)
-    if version < FIRST_VERSION:
-        raise StoreError(
-            f"{path} cannot be read: no skuwise ever wrote a schema of version {version}.", "Leave the file out."
-        )
-    if version // 1000 > SCHEMA_VERSION // 1000:
-        raise StoreError(
-            f"{path} was written by a newer skuwise (schema {version // 1000}.{version % 1000}); "
-            f"this one reads up to {SCHEMA_VERSION // 1000}.x.",
-            "Update skuwise here.",
-        )
 
 
 def _connect(path: Path, bounds: Bounds, *, on_disk: bool) -> Reader:

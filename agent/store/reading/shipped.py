@@ -1,7 +1,7 @@
 """Views of ours over somebody's tables: nothing that a file's maker wrote in SQL is ever run.
 
-A database brings its own schema, and its views may be anybody's. They are passed by: the views that we ship for the
-version of the file's schema are put, as temporary ones, over its tables, and those must be the tables that we ship:
+A database brings its own schema, and its views may be anybody's. They are passed by: the views that we ship
+are put, as temporary ones, over its tables, and those must be the tables that we ship:
 plain ones, with our columns and keys, none of them computed. What else a file holds (tables and views of its owner's,
 the truth of a simulated fleet) is nobody's business, and never read.
 """
@@ -17,13 +17,11 @@ from functools import cache
 from pathlib import Path
 
 from ....rules.base.errors import StoreError
-from ..file.migrations import SCHEMA_VERSION, migrations, split_statements
+from ..file.database import SCHEMA_VERSION, schema_sql
 
-FIRST_VERSION = 1000
 _REMEDY = "Read a copy made with 'skuwise agent snapshot' on the node, or leave the file out."
 _BLANK = re.compile(r"\s+")
 _QUOTED_NAME = re.compile(r'(?<=CREATE TABLE )"(\w+)"', re.ASCII)
-_DEFINES = re.compile(r"(CREATE|ALTER|DROP)\b", re.ASCII)
 _NO_INDEX = re.compile(r"CREATE (VIRTUAL )?(TABLE|VIEW)\b", re.ASCII)
 _PLAIN = re.compile(r"CREATE TABLE\b", re.ASCII | re.IGNORECASE)
 _WORD = re.compile(r"\w+", re.ASCII)
@@ -43,7 +41,7 @@ class ShippedTable:
 
 @dataclass(frozen=True, slots=True)
 class Shipped:
-    """Our schema of one version. `views`: name -> the statement that makes it a temporary one. `indexes`: the
+    """Our schema. `views`: name -> the statement that makes it a temporary one. `indexes`: the
     statements that make them."""
 
     tables: Mapping[str, ShippedTable]
@@ -69,14 +67,10 @@ class Shipped:
 
 
 @cache
-def shipped(version: int) -> Shipped:
-    """Our schema of a version; of a newer minor one, which only adds, the newest that we know."""
-    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
-        # Its tables are empty: what moves rows from old ones into new ones is left out.
-        for step in migrations():
-            for statement in split_statements(step.sql) if step.version <= version else ():
-                if _DEFINES.match(statement):
-                    connection.execute(statement)
+def shipped() -> Shipped:
+    """Our schema."""
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript(schema_sql())
         made = connection.execute("SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
         tables = {
             name: ShippedTable(sql, _single(sql), _columns(connection, name))
@@ -88,11 +82,11 @@ def shipped(version: int) -> Shipped:
 
 
 def ours_over(connection: sqlite3.Connection, path: Path, version: int) -> Shipped:
-    """Look at the tables of the file; gives our schema of its version, whose views can be put over them.
+    """Look at the tables of the file; gives our schema, whose views can be put over them.
 
     Raises StoreError for a table, or an index on one, that is not as we ship it, and sqlite3.Error.
     """
-    ours = shipped(version)
+    ours = shipped()
     try:
         _check_tables(connection, ours)
     except _NotOurs as found:
@@ -121,7 +115,7 @@ def _check_tables(connection: sqlite3.Connection, ours: Shipped) -> None:
     has_more = any(not _NO_INDEX.match(str(sql)) for _, _, sql in made if sql not in ours.indexes)
     for name, table in ours.tables.items():
         if name not in told:
-            raise _NotOurs(f"it has no table {name!r}, which its version of the schema includes")
+            raise _NotOurs(f"it has no table {name!r} as skuwise makes it")
         kind, sql = told[name]
         # The statement decides what SQLite takes it for, whatever the schema calls it.
         if kind != "table" or not _PLAIN.match(sql):

@@ -35,8 +35,6 @@ from .queries import (
     Query,
 )
 
-# The version of the schema from which on rollups are kept so.
-STORED_SINCE = 1002
 # So many devices a text: their rows stay below the longest cell that a reading allows (`bounds`).
 DEVICES_AT_ONCE = 250
 STEPS_A_SECOND = 10

@@ -18,7 +18,7 @@ from typing import Any, Literal
 from ...base.retention_limits import MIN_RAW_SECONDS, Limits
 from ...model import Period
 from ..file.codec import DEVICES, row_id
-from ..file.migrations import opened_beside
+from ..file.database import opened_beside
 from ..file.wal import log_bytes, transaction
 from .trusted_clock import trusted_now
 

@@ -26,7 +26,7 @@ from ...model import PERIOD_SECONDS, Period
 from ...statistics.rollup_stats import GpuLimits, Row, Samples, Values, roll_fabric, roll_gpu, roll_host
 from ..file.burst_rows import roll_hour
 from ..file.codec import DEVICES, Cell, RollupTable, rollup_columns, rollup_period, row_encoder, row_id
-from ..file.migrations import opened_beside
+from ..file.database import opened_beside
 from ..file.tables import write_rollups
 from ..file.wal import JOB_CHECKPOINT_PAGES, transaction
 

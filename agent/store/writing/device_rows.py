@@ -34,15 +34,13 @@ class _Validity:
 class DeviceRows:
     """Writes one node's devices into the table ``gpu`` or ``port``, and begins with what the file knows of them.
 
-    `ids`: the row of each device that is here now. `unknown` is the caller's: a device that has its row is taken out of
-    it, one for which no id is left is put in.
+    `ids`: the row of each device that is here now; none for one for which no id is left.
     """
 
-    def __init__(self, batch: Batch, node_id: int, table: Literal["gpu", "port"], unknown: set[str]) -> None:
+    def __init__(self, batch: Batch, node_id: int, table: Literal["gpu", "port"]) -> None:
         self._batch = batch
         self._node_id = node_id
         self._table = table
-        self._unknown = unknown
         self._known: dict[str, _Validity] = {}
         self.ids: dict[str, int] = {}
         self._load()
@@ -64,12 +62,10 @@ class DeviceRows:
                 held.open = False
                 self._put(held, ts)
         for key, device in wanted.items():
-            self._unknown.discard(key)
             held = self._known.get(key)
             if held is not None and held.open:
                 continue
             if not self._batch.ids_left(self._table):
-                self._unknown.add(key)
                 continue
             earlier = held.rows if held else []
             self._known[key] = _Validity([*earlier, (ts, self._batch.next_id(self._table))], device, True)

@@ -76,14 +76,12 @@ class _Use:
 class NodeWriter:
     """One node's road into the database. `ts` is Unix seconds everywhere; values are in base units.
 
-    `unknown_devices` names GPUs and ports that ticks spoke of, but `set_gpus` and `set_ports` never did: their values
-    are not kept, because nothing says what they are.
+    Values of GPUs and ports that `set_gpus` and `set_ports` never named are not kept: nothing says what they are.
     """
 
     def __init__(self, batch: Batch, schedule: Schedule, node: Node, ts: float) -> None:
         self._batch = batch
         self._schedule = schedule
-        self._unknown: set[str] = set()
         connection = batch.connection
         found = connection.execute("SELECT id, first_seen FROM node WHERE node = ?", (node.node,)).fetchone()
         self.id: int = found[0] if found else batch.next_id("node")
@@ -94,8 +92,8 @@ class NodeWriter:
         self._written_last_seen: float | None = None
         self.node = node
         self._unpacked = batch.unpacked.setdefault(self.id, [])
-        self._gpus = DeviceRows(batch, self.id, "gpu", self._unknown)
-        self._ports = DeviceRows(batch, self.id, "port", self._unknown)
+        self._gpus = DeviceRows(batch, self.id, "gpu")
+        self._ports = DeviceRows(batch, self.id, "port")
         self._absences: dict[tuple[str, str, str, str], list[Cell]] = {}
         self._absence_set: frozenset[Absence] | None = None
         self._uses: dict[tuple[str, str, str, bool], _Use] | None = None
@@ -103,11 +101,6 @@ class NodeWriter:
         self._load()
         self.set_node(node, ts)
         batch.before_write.append(self._touch)
-
-    @property
-    def unknown_devices(self) -> set[str]:
-        self._pack()
-        return self._unknown
 
     def set_node(self, node: Node, ts: float) -> None:
         """What the node is now; the last word counts."""
@@ -210,7 +203,6 @@ class NodeWriter:
         """Keep what a burst told. That of a GPU nobody named is not kept."""
         device = self._gpus.ids.get(burst.gpu_uuid)
         if device is None:
-            self._unknown.add(burst.gpu_uuid)
             return
         row = minute_row(burst, device)
         self._batch.put_sample("gpu_burst", int(str(row[0])), row)
@@ -316,16 +308,13 @@ class NodeWriter:
         gpus: list[list[Cell]] = []
         for uuid, values in tick.gpus.items():
             device = self._gpus.ids.get(uuid)
-            if device is None:
-                self._unknown.add(uuid)
-            elif values:
+            if device is not None and values:
                 gpus.append([base + device, *_encode_gpu(values)])
         states, fabric = tick.port_states, tick.fabric
         ports: list[list[Cell]] = []
         for key in states if states.keys() >= fabric.keys() else {**states, **fabric}:
             device = self._ports.ids.get(key)
             if device is None:
-                self._unknown.add(key)
                 continue
             state = states.get(key)
             active = None if state is None else int(state == "ACTIVE")

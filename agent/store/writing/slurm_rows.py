@@ -9,14 +9,11 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from ....rules.base.errors import StoreError
 from ...base.slurm_job import SlurmJob
 from ..file.codec import Cell
-from ..file.migrations import migrate, migrations, opened_beside, schema_version
+from ..file.database import opened_beside
 from ..file.wal import transaction
 
-# The version of the schema from which on there is such a table.
-SLURM_JOBS_SINCE = 1006
 _ROWS_AT_ONCE = 200
 _REST_SECONDS = 0.020
 _COLUMNS = (
@@ -50,17 +47,9 @@ class KnownJobs:
     imported_at: float | None
 
 
-def prepare(path: Path, *, own: bool) -> KnownJobs:
-    """Look at the database, and bring its schema up to date where it is the agent's `own`. Raises StoreError."""
+def known_jobs(path: Path) -> KnownJobs:
+    """Look at the database. Raises StoreError."""
     with opened_beside(path) as connection:
-        version = schema_version(connection)
-        if version < SLURM_JOBS_SINCE:
-            if not own:
-                raise StoreError(
-                    f"{path} has an older schema ({version // 1000}.{version % 1000}) without a job table.",
-                    "Update its agent and start it again, or use --jobs FILE with advise.",
-                )
-            migrate(connection, migrations())
         return _known_of(connection)
 
 

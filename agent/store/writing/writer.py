@@ -15,8 +15,8 @@ from types import TracebackType
 from ....rules.base.errors import StoreError
 from ...base.retention_limits import Limits
 from ...model import Absence, Node
+from ..file.database import SetAside, open_for_writing
 from ..file.disk_errors import opening_error, store_absence
-from ..file.migrations import SetAside, open_for_writing
 from .node_writer import NodeWriter, Schedule
 from .write_batch import Batch
 

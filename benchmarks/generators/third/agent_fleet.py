@@ -12,36 +12,42 @@ from .hardware import PARTS, SHAPES, Machine, Slot
 from .naming import name_of
 from .rhythm import DAY, HOUR
 
-MOST_GPUS = 8  # on a node
 DIVIDED = ("mig", "shared")
 # As many as there are in a fleet, or as many as are told here: some eighty in all.
 COUNTS = {
-    "pretrain-gang": 0,
-    "pretrain-pipeline": 1,
-    "tune-slice": 0,
-    "lora": 6,
-    "tune-node": 2,
-    "tune-offload": 2,
-    "train-straggler": 2,
-    "scaled": 0,
-    "shared-services": 0,
-    "oversized": 2,
-    "oversized-cards": 1,
-    "decode-priced": 1,
-    "prefill-side": 0,
-    "decode-side": 0,
-    "embedding": 2,
-    "offline-decode": 2,
-    "train-mixed": 1,
-    "tensor-parallel": 2,
-    "nightly": 2,
-    "held": 4,
-    "held-node": 0,
-    "notebook": 8,
+    **dict.fromkeys(
+        (
+            "pretrain-gang",
+            "tune-slice",
+            "scaled",
+            "shared-services",
+            "prefill-side",
+            "decode-side",
+            "held-node",
+            "hung",
+            "ended",
+        ),
+        0,
+    ),
+    **dict.fromkeys(("pretrain-pipeline", "oversized-cards", "decode-priced", "train-mixed"), 1),
+    **dict.fromkeys(
+        (
+            "tune-node",
+            "tune-offload",
+            "train-straggler",
+            "oversized",
+            "embedding",
+            "offline-decode",
+            "tensor-parallel",
+            "nightly",
+            "never-used",
+        ),
+        2,
+    ),
     "dev-pair": 3,
-    "never-used": 2,
-    "hung": 0,
-    "ended": 0,
+    "held": 4,
+    "lora": 6,
+    "notebook": 8,
 }
 
 

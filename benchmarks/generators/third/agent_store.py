@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from skuwise.advisor.simulate.signals import rollup  # the measuring device: seconds into the store's columns
+from skuwise.advisor.demo import rollup  # the measuring device: seconds into the store's columns
 from skuwise.agent.model import FabricPort, Gpu, Node, Workload
 from skuwise.agent.store.file.codec import RollupTable
 from skuwise.agent.store.writing.node_writer import NodeWriter

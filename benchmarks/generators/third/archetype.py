@@ -32,6 +32,9 @@ class Place:
 
 # Seconds and the Unix time of the first -> what is done in them.
 Course = Callable[[np.random.Generator, int, float], Load]
+Draw = Callable[[np.random.Generator, Place], Course]
+Shapes = tuple[str, ...]
+Gpus = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +48,10 @@ class Archetype:
     name: str
     kind: str | None
     bottleneck: str | None
-    shapes: tuple[str, ...]
-    gpus: tuple[int, ...]
+    shapes: Shapes
+    gpus: Gpus
     life: Life
-    draw: Callable[[np.random.Generator, Place], Course]
+    draw: Draw
     role: str
     count: int = 1
     nodes: int = 1

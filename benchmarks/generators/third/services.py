@@ -2,288 +2,105 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from . import service_draws as draw
-from .archetype import Archetype
+from .archetype import Archetype, Draw, Gpus, Shapes
 
 CARDS = ("l40s-4", "a10g-4", "l4-2", "a100-40-eth", "a100-eth")
 SMALL = ("t4-1", "l4-1", "a10g-1", "t4-4", "l4-2")
 HBM = ("h100-azure", "h100-aws", "h200-ib", "b200-ib", "a100-eth")
+PRICED = {"under-tier": None}
 HELD = {"held-idle": True}
 NOT = {"held-idle": None}
+
+
+def _serves(
+    name: str, limit: str | None, shapes: Shapes, gpus: Gpus, course: Draw, role: str, **more: Any
+) -> Archetype:
+    return Archetype(name, "online-inference", limit, shapes, gpus, more.pop("life", "whole"), course, role, **more)
+
+
+def _llm(name: str, limit: str | None, shapes: Shapes, gpus: Gpus, course: Draw, **more: Any) -> Archetype:
+    return _serves(name, limit, shapes, gpus, course, "llm", preallocates=True, **more)
+
+
+def _batch(name: str, limit: str, shapes: Shapes, gpus: Gpus, work: str, **more: Any) -> Archetype:
+    usual = {"life": "finite", "draw": draw.batch(work), "independent": True, "run_hours": (8, 40), **more}
+    return Archetype(name, "batch-inference", limit, shapes, gpus, role="batch", **usual)
+
+
+def _people(name: str, shapes: Shapes, gpus: Gpus, role: str, **more: Any) -> Archetype:
+    return Archetype(name, "interactive", "idle", shapes, gpus, "whole", draw.notebook, role, **more)
+
+
+def _idle(name: str, shapes: Shapes, gpus: Gpus, course: Draw, role: str, **more: Any) -> Archetype:
+    return Archetype(name, "idle", "idle", shapes, gpus, "whole", course, role, **more)
+
+
 SERVICES = (
-    Archetype(
-        "llm-light",
-        "online-inference",
-        None,
-        (*CARDS, "h100-aws"),
-        (1,),
-        "whole",
-        draw.light,
-        "llm",
-        count=3,
-        preallocates=True,
-        engine="vllm",
-    ),
-    Archetype(
-        "llm-no-nights",
-        "online-inference",
-        None,
-        (*CARDS, "h100-aws"),
-        (1,),
-        "whole",
-        draw.no_nights,
-        "llm",
-        count=2,
-        preallocates=True,
-        engine="vllm",
-    ),
-    Archetype(
-        "image-generation", "online-inference", None, CARDS, (1,), "whole", draw.images, "image", count=2, pods=2
-    ),
-    Archetype("small-model", "online-inference", None, SMALL, (1,), "whole", draw.small_model, "triton", count=3),
-    Archetype(
-        "slice-llm",
-        "online-inference",
-        None,
-        ("mig",),
-        (1,),
-        "whole",
-        draw.light,
-        "llm",
-        count=2,
-        preallocates=True,
-        engine="vllm",
-    ),
-    Archetype("slice-small", "online-inference", None, ("mig",), (1,), "whole", draw.small_model, "triton", count=2),
-    Archetype(
-        "decode-priced",
-        "online-inference",
-        "hbm-bandwidth",
-        ("h100-azure",),
-        (1,),
-        "whole",
-        draw.decode,
-        "llm",
-        count=2,
-        preallocates=True,
-        engine="vllm",
-    ),
-    Archetype(
-        "decode-one",
-        "online-inference",
-        "hbm-bandwidth",
-        HBM,
-        (1,),
-        "whole",
-        draw.decode,
-        "llm",
-        count=2,
-        preallocates=True,
-        engine="vllm",
-    ),
-    Archetype(
-        "decode-many",
-        "online-inference",
-        "hbm-bandwidth",
-        ("h100-aws", "h200-ib", "a100-eth"),
-        (2, 4),
-        "whole",
-        draw.decode,
-        "llm",
-        preallocates=True,
-        engine="sglang",
-    ),
-    Archetype(
-        "prompts",
-        "online-inference",
-        "compute",
-        ("h100-aws", "a100-eth", "l40s-4"),
-        (1, 2),
-        "whole",
-        draw.prompts,
-        "llm",
-        count=2,
-        preallocates=True,
-        engine="vllm",
-    ),
-    Archetype(
-        "experts",
-        "online-inference",
-        None,
-        ("h200-ib", "h100-ib"),
-        (8,),
-        "whole",
-        draw.experts,
-        "llm",
-        preallocates=True,
-        engine="sglang",
-        sure={"idle-nvlink": False},
-    ),
-    Archetype(
-        "prefill-side",
-        "online-inference",
-        "compute",
-        ("h100-ib",),
-        (4,),
-        "whole",
-        draw.disaggregated(True),
-        "llm",
-        preallocates=True,
-    ),
-    Archetype(
-        "decode-side",
-        "online-inference",
-        "hbm-bandwidth",
-        ("h100-ib",),
-        (4,),
-        "whole",
-        draw.disaggregated(False),
-        "llm",
-        preallocates=True,
-    ),
-    Archetype(
-        "tensor-parallel-cards",
-        "online-inference",
-        "pcie",
-        ("l40s-4", "a10g-4"),
-        (4,),
-        "whole",
-        draw.over_pcie,
-        "llm",
-        preallocates=True,
-        engine="vllm",
-        sure={"under-tier": None},
-    ),
-    Archetype(
+    _llm("llm-light", None, (*CARDS, "h100-aws"), (1,), draw.light, count=3, engine="vllm"),
+    _llm("llm-no-nights", None, (*CARDS, "h100-aws"), (1,), draw.no_nights, count=2, engine="vllm"),
+    _serves("image-generation", None, CARDS, (1,), draw.images, "image", count=2, pods=2),
+    _serves("small-model", None, SMALL, (1,), draw.small_model, "triton", count=3),
+    _llm("slice-llm", None, ("mig",), (1,), draw.light, count=2, engine="vllm"),
+    _serves("slice-small", None, ("mig",), (1,), draw.small_model, "triton", count=2),
+    _llm("decode-priced", "hbm-bandwidth", ("h100-azure",), (1,), draw.decode, count=2, engine="vllm"),
+    _llm("decode-one", "hbm-bandwidth", HBM, (1,), draw.decode, count=2, engine="vllm"),
+    _llm("decode-many", "hbm-bandwidth", ("h100-aws", "h200-ib", "a100-eth"), (2, 4), draw.decode, engine="sglang"),
+    _llm("prompts", "compute", ("h100-aws", "a100-eth", "l40s-4"), (1, 2), draw.prompts, count=2, engine="vllm"),
+    _llm("experts", None, ("h200-ib", "h100-ib"), (8,), draw.experts, engine="sglang", sure={"idle-nvlink": False}),
+    _llm("prefill-side", "compute", ("h100-ib",), (4,), draw.disaggregated(True)),
+    _llm("decode-side", "hbm-bandwidth", ("h100-ib",), (4,), draw.disaggregated(False)),
+    _llm("tensor-parallel-cards", "pcie", ("l40s-4", "a10g-4"), (4,), draw.over_pcie, engine="vllm", sure=PRICED),
+    _serves(
         "oversized",
-        "online-inference",
         None,
         ("a100-eth", "h100-ib", "a100-ib"),
         (2, 4),
-        "whole",
         draw.oversized,
         "triton",
         independent=True,
         count=3,
     ),
-    Archetype(
+    _serves(
         "oversized-cards",
-        "online-inference",
         None,
         ("l40s-4", "t4-4", "a10g-4"),
         (2, 4),
-        "whole",
         draw.oversized,
         "triton",
         independent=True,
         count=2,
     ),
-    Archetype(
-        "scaled",
-        "online-inference",
-        None,
-        CARDS,
-        (1,),
-        "replicas",
-        draw.light,
-        "llm",
-        preallocates=True,
-        engine="vllm",
-        pods=3,
-    ),
-    Archetype(
+    _llm("scaled", None, CARDS, (1,), draw.light, life="replicas", engine="vllm", pods=3),
+    _serves(
         "shared-services",
-        "online-inference",
         None,
         ("shared",),
         (1,),
-        "whole",
         draw.small_model,
         "triton",
         count=2,
         pods=3,
         sure={"too-many-gpus": None, "memory-unused": None},
     ),
-    Archetype(
-        "nightly",
-        "batch-inference",
-        "compute",
-        CARDS,
-        (1, 2),
-        "nightly",
-        draw.batch("embed"),
-        "batch",
-        independent=True,
-        count=2,
-        run_hours=(1.5, 6),
-    ),
-    Archetype(
+    _batch("nightly", "compute", CARDS, (1, 2), "embed", life="nightly", count=2, run_hours=(1.5, 6)),
+    _batch(
         "nightly-decode",
-        "batch-inference",
         "hbm-bandwidth",
         (*CARDS, "h100-aws"),
         (1, 2),
-        "nightly",
-        draw.batch("decode"),
-        "batch",
-        independent=True,
+        "decode",
+        life="nightly",
         count=2,
         preallocates=True,
         run_hours=(2, 7),
     ),
-    Archetype(
-        "embedding",
-        "batch-inference",
-        "compute",
-        CARDS,
-        (1, 2, 4),
-        "finite",
-        draw.batch("embed"),
-        "batch",
-        independent=True,
-        count=3,
-        run_hours=(8, 40),
-    ),
-    Archetype(
-        "offline-decode",
-        "batch-inference",
-        "hbm-bandwidth",
-        HBM,
-        (1, 2, 4),
-        "finite",
-        draw.batch("decode"),
-        "batch",
-        independent=True,
-        count=3,
-        preallocates=True,
-        run_hours=(8, 40),
-    ),
-    Archetype(
-        "video",
-        "batch-inference",
-        "host-input",
-        ("l4-1", "a10g-1", "t4-1"),
-        (1,),
-        "finite",
-        draw.batch("decode-video"),
-        "batch",
-        independent=True,
-        count=2,
-        run_hours=(8, 40),
-        sure={"fix-first": True},
-    ),
-    Archetype(
-        "streamed-weights",
-        "batch-inference",
-        "pcie",
-        ("l40s-4", "a10g-1"),
-        (1,),
-        "finite",
-        draw.batch("stream"),
-        "batch",
-        preallocates=True,
-        run_hours=(8, 40),
-    ),
+    _batch("embedding", "compute", CARDS, (1, 2, 4), "embed", count=3),
+    _batch("offline-decode", "hbm-bandwidth", HBM, (1, 2, 4), "decode", count=3, preallocates=True),
+    _batch("video", "host-input", ("l4-1", "a10g-1", "t4-1"), (1,), "decode-video", count=2, sure={"fix-first": True}),
+    _batch("streamed-weights", "pcie", ("l40s-4", "a10g-1"), (1,), "stream", independent=False, preallocates=True),
     Archetype(
         "queue-worker",
         "batch-inference",
@@ -296,59 +113,23 @@ SERVICES = (
         count=2,
         sure={"held-idle": None},
     ),
-    Archetype(
-        "slice-batch",
-        "batch-inference",
-        "compute",
-        ("mig",),
-        (1,),
-        "finite",
-        draw.batch("embed"),
-        "batch",
-        independent=True,
-        count=2,
-        run_hours=(8, 40),
-    ),
-    Archetype(
-        "notebook", "interactive", "idle", (*CARDS, "t4-1"), (1,), "whole", draw.notebook, "notebook", count=6, sure=NOT
-    ),
-    Archetype(
-        "slice-notebook", "interactive", "idle", ("mig",), (1,), "whole", draw.notebook, "notebook", count=4, sure=NOT
-    ),
-    Archetype(
+    _batch("slice-batch", "compute", ("mig",), (1,), "embed", count=2),
+    _people("notebook", (*CARDS, "t4-1"), (1,), "notebook", count=6, sure=NOT),
+    _people("slice-notebook", ("mig",), (1,), "notebook", count=4, sure=NOT),
+    _people(
         "dev-pair",
-        "interactive",
-        "idle",
         ("a100-eth", "l40s-4"),
         (2,),
-        "whole",
-        draw.notebook,
         "dev",
         independent=True,
         count=2,
         sure={**NOT, "too-many-gpus": None, "idle-nvlink": None},
     ),
-    Archetype(
-        "shared-notebooks",
-        "interactive",
-        "idle",
-        ("shared",),
-        (1,),
-        "whole",
-        draw.notebook,
-        "notebook",
-        count=2,
-        pods=3,
-        sure=NOT,
-    ),
-    Archetype(
-        "held", "idle", "idle", (*CARDS, "h100-ib", "a100-ib"), (1, 2, 4), "whole", draw.held, "any", count=6, sure=HELD
-    ),
-    Archetype(
-        "held-node", "idle", "idle", ("a100-ib", "h100-ib", "a100-eth"), (8,), "whole", draw.held, "train", sure=HELD
-    ),
-    Archetype("held-slice", "idle", "idle", ("mig",), (1,), "whole", draw.held, "any", count=2, sure=HELD),
-    Archetype("never-used", "idle", "idle", (*CARDS, "t4-1"), (1, 2), "whole", draw.nothing, "any", count=3, sure=NOT),
+    _people("shared-notebooks", ("shared",), (1,), "notebook", count=2, pods=3, sure=NOT),
+    _idle("held", (*CARDS, "h100-ib", "a100-ib"), (1, 2, 4), draw.held, "any", count=6, sure=HELD),
+    _idle("held-node", ("a100-ib", "h100-ib", "a100-eth"), (8,), draw.held, "train", sure=HELD),
+    _idle("held-slice", ("mig",), (1,), draw.held, "any", count=2, sure=HELD),
+    _idle("never-used", (*CARDS, "t4-1"), (1, 2), draw.nothing, "any", count=3, sure=NOT),
     Archetype("ended", None, None, (*CARDS, "a100-ib"), (1, 2, 4), "ended", draw.ended, "train", count=2, sure=HELD),
     Archetype(
         "hung",

@@ -2,188 +2,63 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from . import training_draws as draw
-from .archetype import Archetype
+from .archetype import Archetype, Draw, Gpus, Shapes
+from .training_draws import runs_of
 
 FIX = {"fix-first": True}
 BIG = ("h100-ib", "h200-ib", "b200-ib", "a100-ib")
 CARDS = ("l40s-4", "a10g-4", "l4-2", "a100-40-eth", "a100-eth")
+SLOW, OPEN = {"under-tier": True}, {"fix-first": None}
 NO = {"too-many-gpus": None}
+
+
+def _train(name: str, limit: str | None, shapes: Shapes, gpus: Gpus, course: Draw, **more: Any) -> Archetype:
+    return Archetype(name, "training", limit, shapes, gpus, more.pop("life", "long"), course, "train", **more)
+
+
+def _tune(name: str, limit: str, shapes: Shapes, gpus: Gpus, course: Draw, **more: Any) -> Archetype:
+    return Archetype(name, "fine-tuning", limit, shapes, gpus, "runs", course, "tune", **more)
+
+
 TRAININGS = (
-    Archetype(
-        "pretrain-gang",
-        "training",
-        "compute",
-        ("h100-ib", "h200-ib", "a100-ib"),
-        (16,),
-        "whole",
-        draw.runs_of(draw.dense),
-        "train",
-        nodes=2,
+    _train(
+        "pretrain-gang", "compute", ("h100-ib", "h200-ib", "a100-ib"), (16,), runs_of(draw.dense), life="whole", nodes=2
     ),
-    Archetype("pretrain-node", "training", "compute", BIG, (8,), "long", draw.runs_of(draw.dense), "train"),
-    Archetype("pretrain-pipeline", "training", None, ("h100-ib", "a100-ib"), (8,), "long", draw.stages, "train"),
-    Archetype(
+    _train("pretrain-node", "compute", BIG, (8,), runs_of(draw.dense)),
+    _train("pretrain-pipeline", None, ("h100-ib", "a100-ib"), (8,), draw.stages),
+    _train(
         "gang-network",
-        "training",
         "network",
         ("a10g-4", "l40s-4", "a100-40-eth"),
         (8,),
-        "long",
-        draw.runs_of(draw.network),
-        "train",
+        runs_of(draw.network),
         nodes=2,
         count=3,
-        sure={"under-tier": True},
+        sure=SLOW,
     ),
-    Archetype(
-        "tensor-parallel",
-        "training",
-        "nvlink",
-        ("h100-ib", "a100-ib"),
-        (4,),
-        "long",
-        draw.runs_of(draw.nvlink),
-        "train",
-        count=3,
+    _train("tensor-parallel", "nvlink", ("h100-ib", "a100-ib"), (4,), runs_of(draw.nvlink), count=3),
+    _train("cards-exchange", "pcie", ("l40s-4", "a10g-4"), (4,), runs_of(draw.pcie), count=2, sure=SLOW),
+    _train("train-loader", "host-input", CARDS, (1, 2, 4), runs_of(draw.host), count=3, sure=FIX),
+    _train("train-launch", "latency", CARDS, (1, 1, 2), runs_of(draw.launch), count=3, sure={**FIX, **NO}),
+    _train(
+        "train-straggler", "straggler", ("a100-ib", "h100-ib", "a100-eth"), (4, 4, 8), draw.straggler, count=3, sure=FIX
     ),
-    Archetype(
-        "cards-exchange",
-        "training",
-        "pcie",
-        ("l40s-4", "a10g-4"),
-        (4,),
-        "long",
-        draw.runs_of(draw.pcie),
-        "train",
-        count=2,
-        sure={"under-tier": True},
+    _train(
+        "train-warm", "throttled", ("l40s-4", "a10g-1", "a10g-4"), (1, 4), draw.warm(draw.dense), count=2, sure=OPEN
     ),
-    Archetype(
-        "train-loader",
-        "training",
-        "host-input",
-        CARDS,
-        (1, 2, 4),
-        "long",
-        draw.runs_of(draw.host),
-        "train",
-        count=3,
-        sure=FIX,
-    ),
-    Archetype(
-        "train-launch",
-        "training",
-        "latency",
-        CARDS,
-        (1, 1, 2),
-        "long",
-        draw.runs_of(draw.launch),
-        "train",
-        count=3,
-        sure={**FIX, **NO},
-    ),
-    Archetype(
-        "train-straggler",
-        "training",
-        "straggler",
-        ("a100-ib", "h100-ib", "a100-eth"),
-        (4, 4, 8),
-        "long",
-        draw.straggler,
-        "train",
-        count=3,
-        sure=FIX,
-    ),
-    Archetype(
-        "train-warm",
-        "training",
-        "throttled",
-        ("l40s-4", "a10g-1", "a10g-4"),
-        (1, 4),
-        "long",
-        draw.warm(draw.dense),
-        "train",
-        count=2,
-        sure={"fix-first": None},
-    ),
-    Archetype("train-card", "training", "compute", CARDS, (1,), "long", draw.runs_of(draw.dense), "train", count=2),
-    Archetype(
-        "train-embedding", "training", "hbm-bandwidth", CARDS, (1, 2), "long", draw.runs_of(draw.memory_bound), "train"
-    ),
-    Archetype(
-        "train-mixed",
-        "training",
-        "mixed",
-        ("a100-eth", "a100-ib", "l40s-4"),
-        (1, 4),
-        "long",
-        draw.runs_of(draw.mixed),
-        "train",
-        count=2,
-    ),
-    Archetype(
-        "lora", "fine-tuning", "compute", (*CARDS, "h100-aws"), (1,), "runs", draw.runs_of(draw.lora), "tune", count=4
-    ),
-    Archetype(
-        "lora-pair",
-        "fine-tuning",
-        "compute",
-        ("a100-eth", "l40s-4", "h100-aws"),
-        (2, 4),
-        "runs",
-        draw.runs_of(draw.lora),
-        "tune",
-        count=2,
-    ),
-    Archetype(
-        "tune-node",
-        "fine-tuning",
-        "compute",
-        BIG,
-        (8,),
-        "runs",
-        draw.runs_of(draw.dense),
-        "tune",
-        run_hours=(5, 16),
-        gap_hours=(6, 24),
-    ),
-    Archetype("tune-slice", "fine-tuning", "compute", ("mig",), (1,), "runs", draw.runs_of(draw.lora), "tune", count=3),
-    Archetype(
-        "tune-loader", "fine-tuning", "host-input", CARDS, (1,), "runs", draw.runs_of(draw.host), "tune", sure=FIX
-    ),
-    Archetype(
-        "tune-launch",
-        "fine-tuning",
-        "latency",
-        CARDS,
-        (1,),
-        "runs",
-        draw.runs_of(draw.launch),
-        "tune",
-        sure={**FIX, **NO},
-    ),
-    Archetype(
-        "tune-offload",
-        "fine-tuning",
-        "pcie",
-        ("l40s-4", "a10g-1"),
-        (1,),
-        "runs",
-        draw.runs_of(draw.offload),
-        "tune",
-        sure={"under-tier": None},
-    ),
-    Archetype("tune-mixed", "fine-tuning", "mixed", CARDS, (1,), "runs", draw.runs_of(draw.mixed), "tune"),
-    Archetype(
-        "tune-warm",
-        "fine-tuning",
-        "throttled",
-        ("l40s-4", "a10g-1"),
-        (1,),
-        "runs",
-        draw.warm(draw.lora),
-        "tune",
-        sure={"fix-first": None},
-    ),
+    _train("train-card", "compute", CARDS, (1,), runs_of(draw.dense), count=2),
+    _train("train-embedding", "hbm-bandwidth", CARDS, (1, 2), runs_of(draw.memory_bound)),
+    _train("train-mixed", "mixed", ("a100-eth", "a100-ib", "l40s-4"), (1, 4), runs_of(draw.mixed), count=2),
+    _tune("lora", "compute", (*CARDS, "h100-aws"), (1,), runs_of(draw.lora), count=4),
+    _tune("lora-pair", "compute", ("a100-eth", "l40s-4", "h100-aws"), (2, 4), runs_of(draw.lora), count=2),
+    _tune("tune-node", "compute", BIG, (8,), runs_of(draw.dense), run_hours=(5, 16), gap_hours=(6, 24)),
+    _tune("tune-slice", "compute", ("mig",), (1,), runs_of(draw.lora), count=3),
+    _tune("tune-loader", "host-input", CARDS, (1,), runs_of(draw.host), sure=FIX),
+    _tune("tune-launch", "latency", CARDS, (1,), runs_of(draw.launch), sure={**FIX, **NO}),
+    _tune("tune-offload", "pcie", ("l40s-4", "a10g-1"), (1,), runs_of(draw.offload), sure={"under-tier": None}),
+    _tune("tune-mixed", "mixed", CARDS, (1,), runs_of(draw.mixed)),
+    _tune("tune-warm", "throttled", ("l40s-4", "a10g-1"), (1,), draw.warm(draw.lora), sure=OPEN),
 )

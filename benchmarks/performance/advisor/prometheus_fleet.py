@@ -1,8 +1,8 @@
 """How long advice on a fleet takes from a server that scraped dcgm-exporter and node_exporter only, and what it asks.
 
-Fills a real engine on loopback with nodes of eight GPUs at one sample a minute, runs ``skuwise advise --prometheus`` on
-it and prints wall time (the engine runs on the same cores), CPU time of both, which a busy machine does not blur, the
-memory of the advisor's process, and queries. Prometheus is filled by remote write, VictoriaMetrics by its import API.
+Fills a VictoriaMetrics on loopback with nodes of eight GPUs at one sample a minute, runs ``skuwise advise`` on it and
+prints wall time (the engine runs on the same cores), CPU time of both, which a busy machine does not blur, the memory
+of the advisor's process, and queries.
 
     python -m skuwise.benchmarks.performance.advisor.prometheus_fleet --nodes 25 50 --days 7 --rules
 """
@@ -10,26 +10,23 @@ memory of the advisor's process, and queries. Prometheus is filled by remote wri
 from __future__ import annotations
 
 import argparse
-import contextlib
 import itertools
 import json
 import os
-import struct
 import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import psutil
 from skuwise.advisor.telemetry.prometheus.promql.promql import DCGM_GAUGES, rule_name
-from skuwise.tests.support.prometheus_engines import free_port, running
+
+from ...engine import victoria
 
 GPUS, PORTS, EVERY = 8, 8, 60.0
-MIB = 1024.0**2
 # name -> (level, amplitude of the day's wave): a service that decodes.
 GAUGES = {
     "DCGM_FI_DEV_GPU_UTIL": (95, 4), "DCGM_FI_DEV_FB_USED": (73e3, 0), "DCGM_FI_DEV_FB_FREE": (8e3, 0),
@@ -39,8 +36,6 @@ GAUGES = {
     "DCGM_FI_PROF_PCIE_RX_BYTES": (5e6, 1e6),
 }  # fmt: skip
 VARIANTS = 16
-# By which samples are counted: it is there whatever rules record.
-COUNTED = "DCGM_FI_DEV_GPU_UTIL"
 RULED = {
     rule_name(gauge.measure, statistic): (gauge.names[0], np.mean if statistic == "mean" else np.max)
     for gauge in DCGM_GAUGES
@@ -50,14 +45,10 @@ RULED = {
 Fill = tuple[list[tuple[dict[str, str], str, int]], dict[str, list[np.ndarray]], np.ndarray]
 
 
-def fills(nodes: int, ts: np.ndarray, *, rules: bool, recorded: bool = False) -> list[Fill]:
-    """What is written: series, their values by name and variant, and the moments; the rules' each five minutes.
-
-    `recorded`: of GPUs nothing but the samples' counts and what rules record, as a large fleet's server keeps it.
-    """
+def fills(nodes: int, ts: np.ndarray, *, rules: bool) -> list[Fill]:
+    """What is written: series, their values by name and variant, and the moments; the rules' each five minutes."""
     values = values_of(ts)
-    kept = [one for one in series_of(nodes) if not recorded or one[1] == COUNTED or one[1] not in GAUGES]
-    found: list[Fill] = [(kept, values, ts)]
+    found: list[Fill] = [(list(series_of(nodes)), values, ts)]
     if rules:
         ruled = {
             rule: [how(one.reshape(-1, 5), axis=1) for one in values[gauge]] for rule, (gauge, how) in RULED.items()
@@ -105,88 +96,13 @@ def values_of(ts: np.ndarray) -> dict[str, list[np.ndarray]]:
     return out | {"one": [np.ones(len(ts))], "rate": [np.full(len(ts), 5e10)], "octets": [np.arange(len(ts)) * 4e3]}
 
 
-@contextlib.contextmanager
-def victoria(folder: Path, written: list[Fill]) -> Iterator[tuple[str, psutil.Process]]:
-    address = f"127.0.0.1:{free_port()}"
-    command = [
-        "victoria-metrics", f"-storageDataPath={folder}", f"-httpListenAddr={address}", "-retentionPeriod=100y",
-        "-loggerLevel=ERROR", "-search.latencyOffset=0s",
-    ]  # fmt: skip
-    with running(command, f"http://{address}/health", folder) as engine:
-        for series, values, ts in written:
-            stamps = json.dumps((ts * 1000).astype(int).tolist())
-            texts = {name: [json.dumps(v.tolist()) for v in all_] for name, all_ in values.items()}
-            for at in range(0, len(series), 40):
-                lines = (
-                    f'{{"metric":{json.dumps(labels)},"values":{texts[name][variant]},"timestamps":{stamps}}}\n'
-                    for labels, name, variant in series[at : at + 40]
-                )
-                post(f"http://{address}/api/v1/import", "".join(lines).encode())
-        post(f"http://{address}/internal/force_flush", b"")
-        yield f"http://{address}", psutil.Process(engine.pid)
-
-
-@contextlib.contextmanager
-def prometheus(folder: Path, written: list[Fill]) -> Iterator[tuple[str, psutil.Process]]:
-    address = f"127.0.0.1:{free_port()}"
-    (folder / "prometheus.yml").write_text("global: {scrape_interval: 1m}\n")
-    command = [
-        "prometheus", f"--config.file={folder / 'prometheus.yml'}", f"--storage.tsdb.path={folder / 'data'}",
-        f"--web.listen-address={address}", "--storage.tsdb.retention.time=10y", "--log.level=error",
-        "--web.enable-remote-write-receiver",
-    ]  # fmt: skip
-    with running(command, f"http://{address}/-/ready", folder) as engine:
-        encoded = [
-            ([(b"".join(_label(k, v) for k, v in sorted(labels.items())), n, k) for labels, n, k in series], values, ts)
-            for series, values, ts in written
-        ]
-        # Hour by hour over all of them: the head takes nothing that is older than what it has.
-        for hour in np.unique(np.ceil(written[0][2] / 3600)):
-            for every, values, ts in encoded:
-                part = np.ceil(ts / 3600) == hour
-                stamps = (ts[part] * 1000).astype(int)
-                samples = {name: [_samples(stamps, one[part]) for one in all_] for name, all_ in values.items()}
-                for at in range(0, len(every), 2000):
-                    body = b"".join(
-                        _field(1, labels + samples[name][variant]) for labels, name, variant in every[at : at + 2000]
-                    )
-                    post(f"http://{address}/api/v1/write", _snappy(body))
-        yield f"http://{address}", psutil.Process(engine.pid)
-
-
-def _varint(number: int) -> bytes:
-    out = bytearray()
-    while number > 127:
-        out.append(number & 127 | 128)
-        number >>= 7
-    return bytes([*out, number])
-
-
-def _field(number: int, body: bytes) -> bytes:
-    return bytes([number << 3 | 2]) + _varint(len(body)) + body
-
-
-def _label(name: str, value: str) -> bytes:
-    return _field(1, _field(1, name.encode()) + _field(2, value.encode()))
-
-
-def _samples(stamps: np.ndarray, values: np.ndarray) -> bytes:
-    return b"".join(
-        _field(2, b"\x09" + struct.pack("<d", value) + b"\x10" + _varint(int(at)))
-        for at, value in zip(stamps.tolist(), values.tolist(), strict=True)
-    )
-
-
-def _snappy(body: bytes) -> bytes:
-    """The block format with nothing compressed: one literal."""
-    return _varint(len(body)) + b"\xfc" + struct.pack("<I", len(body) - 1) + body
-
-
-def post(url: str, body: bytes) -> None:
-    headers = {"Content-Encoding": "snappy", "X-Prometheus-Remote-Write-Version": "0.1.0"} if "write" in url else {}
-    request = urllib.request.Request(url, body, headers, method="POST")
-    with urllib.request.urlopen(request, timeout=600) as answer:
-        answer.read()
+def lines_of(written: list[Fill]) -> Iterator[str]:
+    """Lines of VictoriaMetrics' import API."""
+    for series, values, ts in written:
+        stamps = json.dumps((ts * 1000).astype(int).tolist())
+        texts = {name: [json.dumps(v.tolist()) for v in all_] for name, all_ in values.items()}
+        for labels, name, variant in series:
+            yield f'{{"metric":{json.dumps(labels)},"values":{texts[name][variant]},"timestamps":{stamps}}}\n'
 
 
 def measure(url: str, days: float) -> tuple[float, float, float, dict[str, object]]:
@@ -209,15 +125,11 @@ def measure(url: str, days: float) -> tuple[float, float, float, dict[str, objec
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--engine", choices=("prometheus", "victoria-metrics"), default="prometheus")
     parser.add_argument("--nodes", type=int, nargs="+", default=[25, 50, 100])
     parser.add_argument("--days", type=float, nargs="+", default=[7])
     parser.add_argument("--rules", action="store_true", help="with the recording rules' series, and without again")
     options = parser.parse_args()
-    engine = prometheus if options.engine == "prometheus" else victoria
-    print(
-        "engine            nodes  days rules  samples filled s   advise s   its CPU s   engine CPU s  peak MB   queries"
-    )
+    print("nodes  days rules  samples filled s   advise s   its CPU s   engine CPU s  peak MB   queries")
     for nodes, days in itertools.product(options.nodes, options.days):
         end = time.time() // 3600 * 3600
         ts = np.arange(end - days * 86400 + EVERY, end + EVERY, EVERY)
@@ -225,7 +137,8 @@ def main() -> None:
             with tempfile.TemporaryDirectory() as folder:
                 began = time.monotonic()
                 written = fills(nodes, ts, rules=rules)
-                with engine(Path(folder), written) as (url, process):
+                with victoria(Path(folder), lines_of(written)) as (url, pid):
+                    process = psutil.Process(pid)
                     filled = time.monotonic() - began
                     before = sum(process.cpu_times()[:2])
                     seconds, own, peak, source = measure(url, days)
@@ -233,7 +146,7 @@ def main() -> None:
             assert bool(source["recording_rules"]) == rules
             samples = sum(len(series) * len(moments) for series, _, moments in written)
             print(
-                f"{options.engine:17} {nodes:5} {days:5g} {'yes' if rules else 'no':>5} {samples / 1e6:8.1f}M "
+                f"{nodes:5} {days:5g} {'yes' if rules else 'no':>5} {samples / 1e6:8.1f}M "
                 f"{filled:8.0f} {seconds:10.1f} {own:11.1f} {engines:14.1f} {peak:9.0f} {source['queries']:9}",
                 flush=True,
             )

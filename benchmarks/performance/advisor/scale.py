@@ -1,15 +1,14 @@
 """Advice over 14 days of 64 nodes of eight GPUs, as a whole process, and whether its cost is linear in the data.
 
-The fleet is simulated once into FOLDER and kept there: `nodes/` holds a database for each node, `fleet.db` all of them
-in one file. Its nodes are those of the scenario `fleet` that have eight GPUs, twice over with different seeds, in an
-order that keeps jobs of several nodes together and mixes the kinds. Then the first 8, 16, 32 and 64 nodes are judged.
+The fleet is simulated once into FOLDER/nodes, a database for each node, and kept there. Its nodes are those of the
+scenario `fleet` that have eight GPUs, twice over with different seeds, in an order that keeps jobs of several nodes
+together and mixes the kinds. Then the first 8, 16, 32 and 64 nodes are judged.
 
 Usage: python -m skuwise.benchmarks.performance.advisor.scale FOLDER [RUNS]
 """
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import statistics
 import subprocess
@@ -19,13 +18,13 @@ import time
 from pathlib import Path
 
 import numpy as np
-from skuwise.advisor.simulate.base.fleet_plan import FleetPlan, PlannedNode
-from skuwise.advisor.simulate.base.skus import NODE_SKUS
-from skuwise.advisor.simulate.fleet_builder import Builder
-from skuwise.advisor.simulate.output.writer import write_node
-from skuwise.advisor.simulate.scenarios.catalog import plan
-from skuwise.advisor.simulate.simulator import MINUTES_SECONDS
+from skuwise.advisor.demo import MINUTES_SECONDS
+from skuwise.advisor.demo.fleet_builder import Builder
+from skuwise.advisor.demo.fleet_plan import FleetPlan, PlannedNode
+from skuwise.advisor.demo.skus import NODE_SKUS
+from skuwise.advisor.demo.writer import write_node
 from skuwise.agent.store.writing.writer import Writer
+from skuwise.benchmarks.generators.first import plan
 from skuwise.rules.catalog.loader import load_catalog
 
 UNTIL = 1_794_787_200.0  # 2026-11-16T00:00:00Z
@@ -67,20 +66,15 @@ def together(fleet: FleetPlan) -> list[list[PlannedNode]]:
     return [[by_name[name] for name in names] for names in sorted(unique.values())]
 
 
-def write(folder: Path, part: str) -> None:
-    """`part`: ``nodes`` for a file each, ``fleet`` for one file of all."""
+def write(folder: Path) -> None:
+    """A database for each node."""
     start = UNTIL - DAYS * 86400.0
     fleet, nodes = make_fleet(start, UNTIL)
     span = {"seed": SEED, "start": start, "end": UNTIL, "minutes_from": UNTIL - MINUTES_SECONDS, "samples_from": UNTIL}
-    one = Writer.open(folder / "fleet.db", now=lambda: UNTIL) if part == "fleet" else None
     for number, node in enumerate(nodes):
         name = node.sim.node.node
-        writer = one or Writer.open(folder / "nodes" / f"{number:02d}-{name}.db", now=lambda: UNTIL)
-        write_node(writer.for_node(node.sim.node, start), node, fleet.on(name), **span)  # type: ignore[arg-type]
-        if one is None:
-            writer.close()
-    if one is not None:
-        one.close()
+        with Writer.open(folder / f"{number:02d}-{name}.db", now=lambda: UNTIL) as writer:
+            write_node(writer.for_node(node.sim.node, start), node, fleet.on(name), **span)  # type: ignore[arg-type]
 
 
 def simulated(folder: Path) -> None:
@@ -90,12 +84,7 @@ def simulated(folder: Path) -> None:
         return
     (folder / "nodes").mkdir(parents=True)
     began = time.perf_counter()
-    parts = [multiprocessing.Process(target=write, args=(folder, part)) for part in ("nodes", "fleet")]
-    for process in parts:
-        process.start()
-    for process in parts:
-        process.join()
-        assert process.exitcode == 0
+    write(folder / "nodes")
     done.touch()
     print(f"simulated in {time.perf_counter() - began:.0f} s")
 
@@ -134,15 +123,6 @@ def resident(pid: int) -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20 + sum(resident(int(child)) for child in children)
 
 
-def yardstick() -> float:
-    """CPU seconds of ten million additions: what this machine's cores are worth at the moment, shared as they are."""
-    began = time.process_time()
-    total = 0
-    for number in range(10_000_000):
-        total += number
-    return time.process_time() - began
-
-
 def measured(databases: list[Path], runs: int) -> tuple[float, float, float, int]:
     taken = [advise(databases) for _ in range(runs)]
     cpu, wall, memory, size = zip(*taken, strict=True)
@@ -155,7 +135,6 @@ def main() -> None:
     simulated(folder)
     files = sorted((folder / "nodes").glob("*.db"))
     assert len(files) == NODES
-    print(f"ten million additions: {yardstick():.2f} s of CPU before")
     print(f"{runs} runs each, medians; {sum(f.stat().st_size for f in files) / 1e6:.0f} MB in {NODES} files")
     cost = {}
     for size in SIZES:
@@ -165,8 +144,6 @@ def main() -> None:
             f"{size:3d} nodes, a file each: {cpu:6.2f} s of CPU, {wall:6.2f} s, peak {memory:4.0f} MiB, "
             f"{printed / 1e6:.1f} MB of JSON"
         )
-    cpu, wall, memory, _ = measured([folder / "fleet.db"], runs)
-    print(f"{NODES:3d} nodes in one file: {cpu:6.2f} s of CPU, {wall:6.2f} s, peak {memory:4.0f} MiB")
     # Two sizes give what starting costs and what a node costs; the largest size is held against that line.
     small, half, whole = SIZES[0], SIZES[-2], SIZES[-1]
     a_node = (cost[half] - cost[small]) / (half - small)
@@ -175,7 +152,6 @@ def main() -> None:
         f"a node: {a_node:.3f} s of CPU from {small} to {half} nodes, {a_node * growth:.3f} s from {half} to {whole}: "
         f"{'linear' if growth <= LINEAR_WITHIN else 'NOT linear'} ({growth:.2f} times, {LINEAR_WITHIN} allowed)"
     )
-    print(f"ten million additions: {yardstick():.2f} s of CPU after")
     print(LIMIT)
 
 

@@ -1,4 +1,4 @@
-"""The terminal: first paint and overview as a process on a terminal of its own, and keys at 10,000 rows.
+"""The terminal: first paint and overview as a process on a terminal of its own.
 
 Each run begins once without a cache and once with what that run left. Of one node, or of the database that is named.
 
@@ -7,11 +7,9 @@ Usage: python -m skuwise.benchmarks.performance.advisor.screens [RUNS] [DATABASE
 
 from __future__ import annotations
 
-import asyncio
 import fcntl
 import os
 import pty
-import resource
 import select
 import signal
 import statistics
@@ -20,20 +18,11 @@ import sys
 import tempfile
 import termios
 import time
-from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from skuwise.advisor.simulate.simulator import simulate
-from skuwise.tests.support.fleet_on_screen import NOW, HandLoader, many, wide
-from skuwise.tui.app import SkuwiseApp
-from skuwise.tui.screens.fleet import FleetPage
-from skuwise.tui.widgets.heatmap import HeatMap
-from skuwise.tui.widgets.search_table import SearchTable
-from skuwise.tui.widgets.table import ItemTable
-from textual.widget import Widget
+from skuwise.benchmarks.generators.first import simulate
 
 UNTIL = 1_794_787_200.0  # 2026-11-16T00:00:00Z
-ROWS, NODES = 10_000, 1_000
 PATIENCE_SECONDS = 120.0
 
 
@@ -71,75 +60,6 @@ def newest(cache: Path) -> float:
     return max((path.stat().st_mtime for path in cache.glob("skuwise/looks/[!.]*")), default=0.0)
 
 
-async def keys() -> None:
-    loader = HandLoader(held=wide(many(ROWS), NODES))
-    app = SkuwiseApp(loader, clock=lambda: NOW)
-    async with app.run_test(size=(160, 50)) as pilot:
-        while app.state.loaded is None:
-            await pilot.pause(0.05)
-        app.action_page("workloads")
-        await pilot.pause(0.5)
-        table = app.screen.query_one(ItemTable)
-        finder = app.screen.query_one(SearchTable)
-        await told(
-            table,
-            {
-                "down": (lambda: table.action_move(1), 50),
-                "page down": (lambda: table.action_page(1), 50),
-                "sort by the next column": (table.action_sort, 22),
-                "open the search": (finder.action_find, 1),
-                "search": (lambda: table.filter("job 12"), 10),
-                "search for nothing": (lambda: table.filter(""), 10),
-            },
-        )
-        app.action_page("fleet")
-        await pilot.pause(0.5)
-        fleet = app.screen
-        assert isinstance(fleet, FleetPage)
-        while fleet.query_one(HeatMap).item is None:
-            await pilot.pause(0.05)
-        await pilot.pause(0.5)
-        heat = fleet.query_one(HeatMap)
-        print(f"{8 * NODES:,} GPUs in the map of the fleet:")
-        await told(
-            heat,
-            {
-                "next GPU": (lambda: heat.action_step(1), 50),
-                "next node": (lambda: heat.action_tile(1), 50),
-                "page down and up": (lambda: heat.action_page(-1 if heat.cursor else 1), 20),
-                "another measure": (lambda: fleet.action_measure(1), 8),
-                "another grouping": (fleet.action_group, 6),
-            },
-        )
-        pages = {
-            page: (lambda page=page: app.action_page(page), 1)
-            for page in ("overview", "recommendations", "whatif", "skus", "doctor", "workloads", "fleet")
-        }
-        print("pages, the first five of them for the first time:")
-        await told(app.screen, pages)
-    print(f"RSS at most: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB")
-
-
-async def told(widget: Widget, actions: Mapping[str, tuple[Callable[[], object], int]]) -> None:
-    for name, (act, times) in actions.items():
-        taken = [await painted(widget, act) for _ in range(times)]
-        wall, used = ([1e3 * one[n] for one in taken] for n in (0, 1))
-        print(
-            f"{name}: {statistics.median(wall):.0f} ms ({max(wall):.0f} at most) until painted, "
-            f"{statistics.median(used):.0f} ms ({max(used):.0f}) of processor"
-        )
-
-
-async def painted(widget: Widget, act: Callable[[], object]) -> tuple[float, float]:
-    """Seconds from what a key does until the screen is drawn, and of processor."""
-    done = asyncio.Event()
-    begun, used = time.perf_counter(), time.process_time()
-    act()
-    widget.app.call_after_refresh(done.set)
-    await done.wait()
-    return time.perf_counter() - begun, time.process_time() - used
-
-
 def main() -> None:
     runs = int(sys.argv[1]) if len(sys.argv) > 1 else 5
     times: dict[str, list[tuple[float, float]]] = {"without a cache": [], "with what the last run left": []}
@@ -154,10 +74,6 @@ def main() -> None:
         for name, taken in zip(("first page", "overview"), zip(*runs_taken, strict=True), strict=True):
             told = f"{statistics.median(taken):.2f} s ({min(taken):.2f} to {max(taken):.2f})"
             print(f"{name} {how}, {db.name}: {told}, {runs} runs")
-    if len(sys.argv) > 2:
-        return
-    print(f"{ROWS:,} workloads in the table, 160 x 50:")
-    asyncio.run(keys())
 
 
 if __name__ == "__main__":

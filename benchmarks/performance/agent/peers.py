@@ -37,19 +37,6 @@ def nvitop() -> Callable[[], object]:
     return collector.collect
 
 
-def nvitop_snapshot() -> Callable[[], object]:
-    from nvitop import Device  # pyright: ignore[reportMissingImports]
-
-    devices = Device.all()
-
-    def read() -> object:
-        return [
-            (device.as_snapshot(), [one.as_snapshot() for one in device.processes().values()]) for device in devices
-        ]
-
-    return read
-
-
 def gpustat() -> Callable[[], object]:
     from gpustat import GPUStatCollection  # pyright: ignore[reportMissingImports]
 
@@ -86,8 +73,7 @@ def ours(*, gpus_alone: bool) -> Callable[[], object]:
 
 
 READERS: dict[str, Callable[[], Callable[[], object]]] = {
-    "nvitop, collector": nvitop,
-    "nvitop, snapshots": nvitop_snapshot,
+    "nvitop": nvitop,
     "gpustat": gpustat,
     "skuwise, GPUs alone": lambda: ours(gpus_alone=True),
     "skuwise, whole tick": lambda: ours(gpus_alone=False),

@@ -5,10 +5,8 @@
 * the tick's path: the loop's thread and the driver's, with nothing but NVML, GPM, NVLink, the HCAs, the host and the
   store; the median of several runs;
 * all included: every thread, with a process on each GPU, an inference server's page read every 10 s, the own page
-  scraped every 60 s, bursts and the minutes' rollups; to it comes the share of what runs less often in processes of
-  their own (the hour's rollup, retention), taken once on a database of an hour whose minutes are rolled up, as they are
-  in life. The only children that this node's agent has are those jobs, so those that fall into the run count by their
-  share and not twice;
+  scraped every 60 s, bursts and the minutes' rollups; jobs that run every hour or every ten minutes in processes of
+  their own are told beside it;
 * the start: from exec to the line that says it samples, the best of all runs.
 
 Usage: python -m skuwise.benchmarks.performance.agent.tick [SECONDS], of the run that has all in it; a burst
@@ -20,7 +18,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import resource
 import socket
 import sqlite3
 import statistics
@@ -34,19 +31,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from skuwise.agent.base.retention_limits import Limits
-from skuwise.agent.service.runtime.jobs import prune, roll_all
-from skuwise.agent.store.rollup.rollups import RollupJob
 from skuwise.tests.support.metrics_fixtures import VLLM, serving
 
-from .storage import T0, begin, ticks
 from .stub_node import agent_command, make_node, workers
 
 WARM_SECONDS = 5.0  # imports and first readings are over
 ALONE_SECONDS = 20.0
 RUNS = 3
-HOUR_JOB_SECONDS, RETENTION_SECONDS = 3600.0, 600.0  # how often they run
-_SELDOM = (lambda path: roll_all(path, print), lambda path: prune(path, Limits(), print))
 LIMITS = "limits: 1.0 ms a tick, 0.5 % of a core, 0.5 s to start, 40 MB"
 
 
@@ -129,26 +120,6 @@ def all_included(folder: Path, compiled: str, seconds: float) -> tuple[Observed,
             return run(command, environment, db, seconds), len(asked), len(sizes)
 
 
-def seldom(folder: Path) -> float:
-    """CPU seconds a second of the jobs that run every hour or every ten minutes, each in a process of its own."""
-    path, empty = folder / "hour.db", folder / "empty.db"
-    writer, node = begin(path)
-    node.put_ticks(ticks(T0 + 1.0, 3600, 1.0))
-    writer.close()
-    RollupJob(path).run(time.time(), periods=("minute",))
-    begin(empty)[0].close()
-    for job in _SELDOM:
-        job(empty)  # Python's files are compiled
-    used: list[float] = []
-    for job in _SELDOM:
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        job(path)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        used.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    print(f"  the hour's rollup {used[0]:.2f} s CPU each hour, retention {used[1]:.2f} s each ten minutes")
-    return used[0] / HOUR_JOB_SECONDS + used[1] / RETENTION_SECONDS
-
-
 def main() -> None:
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 310.0
     with tempfile.TemporaryDirectory() as name:
@@ -171,30 +142,16 @@ def main() -> None:
                 flush=True,
             )
         whole, read, scrapes = all_included(folder, environment["PYTHONPYCACHEPREFIX"], seconds)
-        rare = seldom(folder)
-        share = whole.process / whole.seconds + rare
+        share = whole.process / whole.seconds
         print(
             f"all included, interval 1s: {share:.2%} of a core over {whole.seconds:.0f} s "
             f"({whole.path / whole.ticks * 1e3:.2f} ms a tick in the loop's and the driver's threads, "
-            f"{(whole.process - whole.path) / whole.ticks * 1e3:.2f} ms in the others, {rare:.3%} in seldom jobs); "
-            f"{whole.children:.2f} s of seldom jobs fell into it; "
+            f"{(whole.process - whole.path) / whole.ticks * 1e3:.2f} ms in the others); beside it "
+            f"{whole.children:.2f} s of jobs in processes of their own; "
             f"{read} pages read, {scrapes} scrapes; RSS {whole.rss_bytes / 1e6:.1f} MB"
         )
         print(f"start to sampling {min(starts):.2f} s")
-        _say_what_was_read(folder / "all")
     print(f"on {os.cpu_count()} cores, Python {sys.version.split()[0]}; {LIMITS}")
-
-
-def _say_what_was_read(folder: Path) -> None:
-    db = folder / "all.db"
-    with contextlib.closing(sqlite3.connect(f"file:{db}?mode=ro", uri=True)) as connection:
-        newest = connection.execute("SELECT * FROM gpu_samples ORDER BY ts DESC LIMIT 8")
-        names = [column[0] for column in newest.description]
-        missing = {n for row in newest.fetchall() for n, v in zip(names, row, strict=True) if v is None}
-        held = connection.execute("SELECT count(DISTINCT gpu_uuid) FROM workload_gpus").fetchone()[0]
-    slow = "nvmlDeviceGetPcieThroughput" in (folder / "nvml.calls").read_text()
-    print(f"  metrics of a GPU that are missing: {sorted(missing) or 'none'}; GPUs with a workload: {held};")
-    print(f"  the call that blocks for 20 ms was made: {slow}")
 
 
 if __name__ == "__main__":

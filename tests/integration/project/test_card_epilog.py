@@ -67,9 +67,9 @@ def test_the_card_is_written_for_the_job(controller: Controller) -> None:
 
 
 def test_what_is_there_is_handed_on_as_one_argument(controller: Controller) -> None:
-    (controller.folder / "comment").write_text("JS1:H4sI; $(touch pwned) --format k8s-event   \n")
+    (controller.folder / "comment").write_text("JS1:H4sI; $(touch pwned) --format markdown   \n")
     controller.run("--now")
-    assert controller.calls("skuwise")[-1] == r"--existing=JS1:H4sI\;\ \$\(touch\ pwned\)\ --format\ k8s-event"
+    assert controller.calls("skuwise")[-1] == r"--existing=JS1:H4sI\;\ \$\(touch\ pwned\)\ --format\ markdown"
     assert not (controller.folder / "pwned").exists()
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from skuwise.advisor.core.timestamps import rfc3339
-from skuwise.advisor.simulate.simulator import simulate
+from skuwise.benchmarks.generators.first import simulate
 from skuwise.tests.support.pasted_commands import launcher
 
 RECIPES = Path(__file__).parents[3] / "deploy/recipes"

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 from skuwise.__main__ import COMMANDS
-from skuwise.rules.base.parsers import every_parser
 from skuwise.tests.support.golden_files import renewed
-from skuwise.tests.support.reference import commands, schema, views
+from skuwise.tests.support.reference import commands, views
+from skuwise.tests.support.reference.parsers import every_parser
 
 FOLDER = Path(__file__).parents[3] / "docs/reference"
-PAGES = {"commands": commands.page, "schema": schema.page, "views": views.page}
+PAGES = {"commands": commands.page, "views": views.page}
 
 
 @pytest.mark.parametrize("name", PAGES)

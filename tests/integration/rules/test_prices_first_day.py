@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from skuwise.__main__ import main
 from skuwise.advisor.core.timestamps import rfc3339
+from skuwise.advisor.demo import simulate
 from skuwise.advisor.render.json import load_schema
-from skuwise.advisor.simulate.simulator import simulate
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.tests.server_metrics.exporter_metrics import exporter_series
 from skuwise.tests.server_metrics.prometheus_series import Series

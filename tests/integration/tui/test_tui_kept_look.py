@@ -13,10 +13,10 @@ from pathlib import Path
 from threading import Event
 
 import pytest
-from skuwise.advisor.simulate.simulator import simulate
 from skuwise.advisor.telemetry.source import Databases, PrometheusServer
 from skuwise.agent.model import Node
 from skuwise.agent.store.writing.writer import Writer
+from skuwise.benchmarks.generators.first import simulate
 from skuwise.rules.base.errors import StoreError
 from skuwise.tests.support.fleet_on_screen import NOW, HandLoader, fleet
 from skuwise.tests.support.tui_session import KEY, Session, drive

@@ -11,9 +11,9 @@ from threading import Event
 
 import pytest
 from skuwise.advisor.core.coded_text import CodedText
+from skuwise.advisor.demo import simulate
 from skuwise.advisor.plan.limits import NO_CHANGE, FleetChange, PlanRequest
 from skuwise.advisor.plan.result import Move, Plan, PlanStep
-from skuwise.advisor.simulate.simulator import simulate
 from skuwise.advisor.telemetry.source import Databases
 from skuwise.rules.base.errors import NothingToDo
 from skuwise.tests.support.fleet_on_screen import HOSTILE, NOW, HandLoader, fleet, planner

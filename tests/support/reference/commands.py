@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from skuwise.__main__ import COMMANDS
-from skuwise.rules.base.parsers import Option, ParsedCommand, every_parser, options_of
+from skuwise.tests.support.reference.parsers import Option, ParsedCommand, every_parser, options_of
 
 HEAD = """# Commands
 
@@ -16,23 +18,35 @@ Data goes to stdout, progress and notes to stderr. Exit status: 0 done, 1 failed
 """
 
 
+SHARED_FROM = 2  # options of at least so many commands, with the same meaning, are described once
+
+
 def page() -> str:
     """The page as it should be, for the commands of today."""
     commands = list(every_parser(COMMANDS))
     groups = {one.words[0] for one in commands if len(one.words) > 1}
-    index = ["| command | purpose |", "|---|---|"]
-    index += [f"| [`skuwise {_name(one)}`](#{_anchor(one)}) | {_cell(one.text)} |" for one in commands]
-    return HEAD + "\n".join(index) + "\n\n" + "\n".join(_section(one, groups) for one in commands)
+    counted = Counter(_row(option) for one in commands for option in _options(one))
+    shared = {row for row, count in counted.items() if count >= SHARED_FROM}
+    table = "\n".join(["## Shared options", "", "| option | meaning |", "|---|---|", *sorted(shared), "", ""])
+    return HEAD + table + "\n".join(_section(one, groups, shared) for one in commands)
 
 
-def _section(command: ParsedCommand, groups: set[str]) -> str:
+def _section(command: ParsedCommand, groups: set[str], shared: set[str]) -> str:
     lines = [f"## skuwise {_name(command)}", "", f"{_sentence(command.text)}", ""]
     if len(command.words) == 1 and command.words[0] in groups:
         return "\n".join([*lines[:-1], "Run it with one of its subcommands.", ""])
-    options = [one for one in options_of(command.parser) if "--help" not in one.names]
-    if options:
-        lines += ["| option | meaning |", "|---|---|", *(_row(one) for one in options), ""]
+    options = _options(command)
+    own = [row for row in map(_row, options) if row not in shared]
+    common = [f"`{option.names[0]}`" for option in options if _row(option) in shared and option.names]
+    if own:
+        lines += ["| option | meaning |", "|---|---|", *own, ""]
+    if common:
+        lines += [f"Shared: {', '.join(common)}.", ""]
     return "\n".join(lines)
+
+
+def _options(command: ParsedCommand) -> list[Option]:
+    return [one for one in options_of(command.parser) if "--help" not in one.names]
 
 
 def _row(option: Option) -> str:
@@ -49,10 +63,6 @@ def _row(option: Option) -> str:
 
 def _name(command: ParsedCommand) -> str:
     return " ".join(command.words)
-
-
-def _anchor(command: ParsedCommand) -> str:
-    return "-".join(("skuwise", *command.words))
 
 
 def _cell(text: str) -> str:

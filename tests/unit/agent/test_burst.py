@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Callable
 
@@ -65,15 +64,6 @@ def test_what_was_not_read_is_not_told() -> None:
     assert burst_of("GPU-1", 1.8e9, readings(0.8)[:19]) is None
     nothing = burst_of("GPU-1", 1.8e9, [BurstReading(0.1 * i, 0.1, {}) for i in range(100)])
     assert nothing == Burst("GPU-1", 1.8e9, pytest.approx(10.0), 100)  # type: ignore[arg-type]
-
-
-def test_a_rhythm_of_memory_counts_where_the_tensor_pipe_has_none() -> None:
-    wave = [0.4 + 0.3 * math.sin(2 * math.pi * 0.1 * i / 1.1) for i in range(100)]
-    steady = {"sm_active": 0.97, "tensor_active": 0.1}
-    burst = burst_of(
-        "GPU-1", 1.8e9, [BurstReading(0.1 * i, 0.1, {**steady, "dram_active": v}) for i, v in enumerate(wave)]
-    )
-    assert burst is not None and burst.period_seconds == pytest.approx(1.1, rel=0.02)
 
 
 def test_a_hole_stays_a_hole_and_shifts_nothing() -> None:

@@ -35,16 +35,12 @@ def test_each_layer_lies_over_the_one_before(tmp_path: Path) -> None:
         ("nodee = 'x'", {}, {}, "Did you mean node?"),
         ("", {"SKUWISE_CLUSTERR": "x"}, {}, "Did you mean SKUWISE_CLUSTER?"),
         ("", {}, {"interval": "50ms"}, "outside 0.1 s to 60 s"),
-        ("", {}, {"interval": "2m"}, "outside 0.1 s to 60 s"),
         ("", {}, {"interval": "soon"}, "not a span of time"),
-        ("interval = true", {}, {}, "not a span of time"),
         ("node = 3", {}, {}, "must be text"),
         ("", {}, {"listen": ":9500"}, "not an address to listen on"),
-        ("listen = true", {}, {}, "not an address to listen on"),
         ("[fabric_roles]\nmlx5_0 = 'fast'", {}, {}, "must map devices"),
         ('serving_endpoints = ["https://127.0.0.1/"]', {}, {}, "wrong address"),
         ("serving_endpoints = []", {}, {}, "must be addresses"),
-        ("serving_endpoints = 8000", {}, {}, "must be addresses"),
         (f"serving_endpoints = {['http://127.0.0.1/m'] * 17}", {}, {}, "more than 16"),
         ("", {"SKUWISE_DCGM_URL": "http://me:secret@127.0.0.1/"}, {}, "wrong address"),
         ('dcgm_interval = "5s"', {}, {}, "outside 10 s to 1 h"),
@@ -109,19 +105,14 @@ def test_limits_of_the_database(tmp_path: Path) -> None:
         ('max_size = "1MB"', "less than 64MB"),
         ('max_size = "big"', "not a size"),
         ("keep_hours = true", "not a span"),
+        ('burst_every = "5s"', "neither 0 nor within"),
+        ('burst_seconds = "1s"', "outside 5 s to 60 s"),
+        ('burst_every = "30s"\nburst_seconds = "20s"', "most of the time"),
     ],
 )
-def test_limits_that_cannot_be_are_refused(tmp_path: Path, text: str, words: str) -> None:
+def test_limits_and_bursts_that_cannot_be_are_refused(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         load(tmp_path, system=text + "\n")
-
-
-@pytest.mark.parametrize("value", ["0", 0])
-def test_bursts_are_switched_off_by_0_in_every_layer(tmp_path: Path, value: object) -> None:
-    given = {"burst_every": value} if value == 0 else {}
-    environ = {"SKUWISE_BURST_EVERY": "0"} if value == "0" else {}
-    config = load_config(given, environ, system_file=tmp_path / "none", config_home=tmp_path)
-    assert config.burst_every_seconds == 0.0
 
 
 def test_bursts_can_be_set_and_switched_off(tmp_path: Path) -> None:
@@ -131,19 +122,6 @@ def test_bursts_can_be_set_and_switched_off(tmp_path: Path) -> None:
     assert (config.burst_every_seconds, config.burst_seconds) == (600.0, 20.0)
     assert load(tmp_path, system="burst_every = 0\n").burst_every_seconds == 0.0
     assert load(tmp_path, environ={"SKUWISE_BURST_EVERY": "0"}).burst_every_seconds == 0.0
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ('burst_every = "5s"', "neither 0 nor within"),
-        ('burst_seconds = "1s"', "outside 5 s to 60 s"),
-        ('burst_every = "30s"\nburst_seconds = "20s"', "most of the time"),
-    ],
-)
-def test_bursts_that_tell_nothing_or_cost_too_much_are_refused(tmp_path: Path, text: str, words: str) -> None:
-    with pytest.raises(UsageError, match=words):
-        load(tmp_path, system=text + "\n")
 
 
 def test_a_variable_of_the_agent_is_none_of_a_section_that_begins_alike(tmp_path: Path) -> None:

@@ -54,12 +54,6 @@ def test_a_step_that_cannot_be_told_is_none(before: dict[float, float], now: dic
     assert step_counts(before, now) is None
 
 
-def test_an_edge_that_one_page_lacks_is_done_without() -> None:
-    step = step_counts({0.05: 0.0, 0.1: 0.0, 2.0: 0.0, inf: 0.0}, {0.05: 4.0, 2.0: 4.0, inf: 8.0})
-    assert step is not None
-    assert sum(step) == 8.0 and step[-1] == 4.0
-
-
 def test_many_histograms_at_once_are_spread_as_one() -> None:
     edges = sorted(VLLM)
     per_bucket = [VLLM[edge] - before for edge, before in zip(edges, [0.0, *(VLLM[e] for e in edges)], strict=False)]

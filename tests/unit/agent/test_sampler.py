@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from skuwise.agent.model import Absence, AgentStats, Instant, Probe, Reading
-from skuwise.agent.sampler import Sampled, Sampler, run_loop
+from skuwise.agent.model import AgentStats, Instant, Probe, Reading
+from skuwise.agent.sampler import Sampled, Sampler, SamplingLoop
 from skuwise.tests.support.stepped_clock import SteppedClock
 
 
@@ -59,7 +59,7 @@ class SlowClock(SteppedClock):
 def loop(sampler: Sampler, clock: SteppedClock, duration: float) -> tuple[list[Sampled], list[AgentStats]]:
     kept: list[Sampled] = []
     stats: list[AgentStats] = []
-    run_loop(sampler, clock, kept.append, stats.append, lambda: 1, duration_seconds=duration)
+    SamplingLoop(sampler, clock, kept.append, stats.append, lambda: 1, duration_seconds=duration).run()
     return kept, stats
 
 
@@ -90,20 +90,6 @@ def test_ticks_stand_on_a_grid_and_a_stall_is_counted_not_made_up() -> None:
     assert round(stats[-1].late_seconds, 3) == 2.5
 
 
-def test_after_a_long_stop_the_interval_is_the_tick_alone() -> None:
-    kept, _ = loop(Sampler([Steady("host", Reading())], 1.0, 10.0), SlowClock({2: 600.0}), 700.0)
-    assert [round(s.tick.interval_seconds, 3) for s in kept][:2] == [1.0, 1.0]
-    assert max(s.tick.interval_seconds for s in kept) <= 10.0
-
-
-def test_absences_keep_their_identity_while_nothing_changes() -> None:
-    absence = Absence("gpu", "GPU-1", "sm_active", "no-gpm")
-    sampler = Sampler([Steady("gpm", Reading(absences=frozenset({absence})))], 1.0, 10.0)
-    first = sampler.sample(Instant(1.0, 1.0)).absences
-    assert first == {absence}
-    assert sampler.sample(Instant(2.0, 2.0)).absences is first
-
-
 def test_the_shortest_interval_leaves_gpm_its_hundred_milliseconds() -> None:
     sampler = Sampler([Steady("host", Reading())], 0.1, 10.0)
     kept, stats = loop(sampler, SlowClock({5: 0.03, 6: 0.001}), 3.0)
@@ -132,7 +118,7 @@ def test_a_wall_clock_that_is_set_is_told_and_the_intervals_stay_true() -> None:
     stats: list[AgentStats] = []
     steps: list[tuple[float, float]] = []
     clock = MovedClock({3: -3600.0, 6: 0.2, 8: 30.0})
-    run_loop(
+    SamplingLoop(
         Sampler([Steady("host", Reading())], 1.0, 10.0),
         clock,
         kept.append,
@@ -140,7 +126,7 @@ def test_a_wall_clock_that_is_set_is_told_and_the_intervals_stay_true() -> None:
         lambda: 1,
         duration_seconds=10.0,
         stepped=lambda step, ts: steps.append((round(step, 6), round(ts - 1_790_000_000.0, 6))),
-    )
+    ).run()
     assert steps == [(-3600.0, -3597.0), (30.0, -3561.8)]  # 0.2 s between two ticks is slewing
     assert {round(one.tick.interval_seconds, 6) for one in kept} == {1.0}
     assert round(stats[-1].clock_offset_seconds or 0.0, 6) == -3569.8

@@ -47,25 +47,6 @@ def test_a_signal_before_the_wait_ends_it_and_every_later_one(stop: StopSignals)
     assert stop.wait(LONG) and stop.wait(LONG) and stop.wait(0)
 
 
-def test_without_a_signal_a_wait_lasts_its_time(stop: StopSignals) -> None:
-    began = time.monotonic()
-    assert not stop.wait(0.05)
-    assert time.monotonic() - began >= 0.05
-    assert not stop.wait(-1.0)
-
-
-def test_another_signal_ends_no_wait(stop: StopSignals) -> None:
-    heard: list[int] = []
-    before = signal.signal(signal.SIGUSR2, lambda number, _: heard.append(number))
-    try:
-        taking = another_thread_takes(signal.SIGUSR2, 0.02)
-        assert not stop.wait(0.2)
-        taking.join()
-    finally:
-        signal.signal(signal.SIGUSR2, before)
-    assert heard == [signal.SIGUSR2]
-
-
 def test_what_is_closed_leaves_everything_as_it_was() -> None:
     before = signal.getsignal(signal.SIGUSR1)
     outer = SignalPipe()

@@ -16,7 +16,6 @@ from skuwise.benchmarks.generators.third.agent_store import write_node
 from skuwise.benchmarks.generators.third.exporters import Observed, observe
 from skuwise.benchmarks.generators.third.findings import RULES
 from skuwise.benchmarks.generators.third.fleet import Fleet, plan
-from skuwise.benchmarks.generators.third.rhythm import during, in_system, phase_share, queued, step_count
 from skuwise.benchmarks.generators.third.series import lines
 from skuwise.benchmarks.generators.third.truth import truths_of
 from skuwise.benchmarks.scoring import Answer, balanced_accuracy, recall_by_label
@@ -60,7 +59,7 @@ def test_a_seed_gives_the_same_fleet_and_the_same_lines() -> None:
     assert [m.slots[0].uuid for m in few(1004).machines] != [m.slots[0].uuid for m in one.machines]
 
 
-@pytest.mark.parametrize("seed", [1000, 1001, 1002])
+@pytest.mark.parametrize("seed", [1000])
 def test_every_kind_stands_in_a_fleet_often_enough_and_no_gpu_is_held_twice(seed: int) -> None:
     fleet = plan(seed, END)
     kinds = Counter(w.kind for w in fleet.workloads)
@@ -121,18 +120,6 @@ def test_instances_have_no_utilization_and_repeat_their_parents_power(exported: 
     assert power and all(len(values) == 1 for values in power.values())
 
 
-def test_pods_that_share_a_device_get_its_values_each(exported: list[dict[str, object]], observed: Observed) -> None:
-    shared = next(w for w in observed.fleet.workloads if w.archetype.name == "shared-services")
-    uuid = shared.runs[0].members[0][1][0].uuid
-    found = [
-        one for one in exported
-        if one["metric"].get("UUID") == uuid and one["metric"]["__name__"] == "DCGM_FI_PROF_GR_ENGINE_ACTIVE"  # type: ignore[attr-defined,index]
-    ]  # fmt: skip
-    named = [one for one in found if "pod" in one["metric"]]  # type: ignore[operator]
-    assert len({one["metric"]["pod"] for one in named}) == 3  # type: ignore[index]
-    assert all(one["values"] == named[0]["values"] for one in named)
-
-
 def test_a_series_of_the_agent_is_read_back(tmp_path: Path) -> None:
     fleet = next(f for f in plan_series(1005, END) if f.workloads[0].archetype.name == "train-launch")
     workload = write_node(fleet, tmp_path)
@@ -141,16 +128,6 @@ def test_a_series_of_the_agent_is_read_back(tmp_path: Path) -> None:
     assert len(frame.gpu) >= fleet.seconds // 3600
     assert 0.5 < frame.gpu["gpu_util_mean"].mean() <= 1
     assert not any(workload.findings.values())
-
-
-def test_seconds_add_up() -> None:
-    rng = np.random.default_rng(3)
-    assert during(10, [(1.25, 3.5), (8, 12)]).sum() == pytest.approx(2.25 + 2)
-    steps = step_count(rng, 5000, 7.0, 0.0)
-    assert phase_share(steps, 0.2, 0.7).mean() == pytest.approx(0.5, abs=0.01)
-    rate = np.full(200_000, 0.01, np.float32)
-    assert queued(rng, rate, 20.0).mean() == pytest.approx(0.2, abs=0.03)
-    assert in_system(rng, rate, 50.0).mean() == pytest.approx(0.5, abs=0.1)
 
 
 def test_balanced_accuracy_counts_labels_alike() -> None:

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from skuwise.advisor.core import formatting as words
+from skuwise.advisor.core.advice_file import parse_advice
 from skuwise.advisor.moves.base.pricing import PriceBook, cash_of, fabric_premium, prices_named
 from skuwise.advisor.render import format_names, render
-from skuwise.advisor.shards.advice_parser import parse_advice
 from skuwise.agent.inventory.identity.identity import MARKED
 from skuwise.rules.base.errors import RulesError
 from skuwise.rules.catalog.hour_prices import HourPrices
@@ -136,14 +136,6 @@ def test_the_founding_case_without_a_region_states_its_dollars_and_claims_no_mor
         assert "region assumed" in text or '"region_assumed": true' in text or "price_region_assumed" in text, form
     back = parse_advice(render(assumed, "json", width=80, color=False).encode(), "advice.json")
     assert back.prices == assumed.prices
-
-
-def test_a_file_of_before_has_no_assumed_region():
-    text = render(advice_of(founding()), "json", width=80, color=False)
-    assert '"region_assumed": false' in text
-    old = text.replace(',\n      "region_assumed": false', "")
-    assert old != text
-    assert not any(p.region_assumed for p in parse_advice(old.encode(), "old.json").prices)
 
 
 # Nodes and their prices

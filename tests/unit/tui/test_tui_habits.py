@@ -18,7 +18,6 @@ from skuwise.tui.content.whatif_text import answer_words, cost_change, knob_word
 from skuwise.tui.data.export import markdown, path_of, render_export, tabbed
 from skuwise.tui.data.preferences import SCHEMA, Preferences, View, keep, preferences_path, recall, source_key
 from skuwise.tui.screens.whatif import price_of
-from skuwise.tui.svg import plain_svg
 from skuwise.tui.widgets.columns import Column, lay_out
 from skuwise.tui.widgets.exportable import Sheet
 from skuwise.tui.widgets.table import Arrangement
@@ -69,11 +68,6 @@ def test_a_name_that_cannot_be_written_is_refused_with_a_sentence(
         path_of(name)
     assert path_of("new.CSV") == Path("new.CSV")
     assert (tmp_path / "there.csv").read_text() == "kept"
-
-
-def test_a_picture_asks_no_server_for_its_fonts() -> None:
-    svg = '<svg class="terminal-123-a">@font-face { src: url("https://x/y.woff2") }</svg>'
-    assert plain_svg(svg, "n") == '<svg class="terminal-n-a"></svg>'
 
 
 def test_what_is_kept_is_recalled_and_nothing_is_said_of_a_file_that_is_not_there(tmp_path: Path) -> None:

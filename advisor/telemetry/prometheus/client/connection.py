@@ -246,9 +246,7 @@ class LimitedSession(QuietSession):
         """The answer's JSON, once it is known what it takes."""
         body = reply.body
         if (series := body.count(b'"metric"')) > MAX_ANSWER_SERIES:
-            raise TooMuchError(
-                f"Answer too large: {series} time series.", "Use a narrower --match, or run advise on shards."
-            )
+            raise TooMuchError(f"Answer too large: {series} time series.", "Use a narrower --match.")
         text = getattr(self._readers, "text", None)
         weight = matrix_weight(body, series)
         if text is not None and reply.status == 200 and weight <= self._room.most_bytes:
@@ -260,7 +258,7 @@ class LimitedSession(QuietSession):
         if weight > self._room.most_bytes:
             raise TooMuchError(
                 f"Answer too large: {len(body) / 1e6:.0f} MB with {series} time series.",
-                "Use a shorter window or a narrower --match, or run advise on shards.",
+                "Use a shorter window or a narrower --match.",
             )
         with self._room.taking(weight):
             document = document_of(reply.status, body)

@@ -318,7 +318,7 @@ class _Joining:
 
     def _refuse(self, why: str) -> None:
         self._held.allow(sum(told.size for _, _, told in self._parts))
-        self.too_many = f"{why} Use a narrower --match, or run advise on shards."
+        self.too_many = f"{why} Use a narrower --match."
         self._rows.clear()
         self._known.clear()
         self._before = (), np.empty(0, dtype=np.intp)

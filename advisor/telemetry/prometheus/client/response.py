@@ -134,7 +134,7 @@ def refuse_too_many(series: int, grid: Grid) -> None:
     if series * grid.count > MAX_CELLS:
         raise TooMuchError(
             f"Answer too large: {series} time series with {grid.count} points each.",
-            "Use a narrower --match, or run advise on shards.",
+            "Use a narrower --match.",
         )
 
 

@@ -6,7 +6,6 @@ import sqlite3
 import subprocess
 import sys
 from pathlib import Path
-from xml.etree import ElementTree
 
 import jsonschema
 import pytest
@@ -127,22 +126,13 @@ def test_help_needs_no_pandas():
     assert "--since" in done.stdout
 
 
-def test_explain_tells_a_workload_and_draws_its_roofline(founding, tmp_path, capsys):
+def test_explain_tells_a_workload(founding, capsys):
     assert main(["advise", "--db", str(founding), "--format", "json"]) == 0
     workload = json.loads(capsys.readouterr().out)["workloads"][0]
-    picture = tmp_path / "roofline.svg"
-    asked = ["explain", "--db", str(founding), workload["id"], "--roofline", str(picture), "--against", "L40S"]
-    assert main(asked) == 0
-    said = capsys.readouterr()
-    assert "Bottleneck: hbm-bandwidth" in said.out
-    assert "On L40S the roof at this intensity is x0." in said.out
-    assert f"written to {picture}" in said.err
-    assert ElementTree.parse(picture).getroot().tag.endswith("svg")
+    assert main(["explain", "--db", str(founding), workload["id"]]) == 0
+    assert "Bottleneck: hbm-bandwidth" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"), [(["nothing-such"], "No match for 'nothing-such'"), (["x", "--against", "H1000"], "H1000")]
-)
-def test_explain_refuses_what_is_not_there(founding, arguments, said, capsys):
-    assert main(["explain", "--db", str(founding), *arguments]) == 2
-    assert said in capsys.readouterr().err
+def test_explain_refuses_what_is_not_there(founding, capsys):
+    assert main(["explain", "--db", str(founding), "nothing-such"]) == 2
+    assert "No match for 'nothing-such'" in capsys.readouterr().err

@@ -15,6 +15,7 @@ from skuwise.advisor.advise import read_and_advise
 from skuwise.advisor.cli.explain import queries_of
 from skuwise.advisor.core.advice_types import Advice, Evidence, Finding
 from skuwise.advisor.core.frame import Frame
+from skuwise.advisor.core.timestamps import parse_moment
 from skuwise.advisor.moves.base.workload_groups import Group, groups_of
 from skuwise.advisor.moves.waste.too_many_gpus import peak_use
 from skuwise.advisor.pipeline import AdviseOptions, advise_on
@@ -27,6 +28,7 @@ from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.advisor.verdicts.judge import judge
 from skuwise.agent.base.slurm_job import SlurmJob
 from skuwise.agent.store.reading.reader import open_reader
+from skuwise.benchmarks.generators.first import simulate
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.tests.support.rulebooks import rulebook
 
@@ -45,8 +47,7 @@ def fleets(tmp_path_factory: pytest.TempPathFactory):
     def made(scenario: str, days: int = 3) -> Path:
         path = folder / f"{scenario}-{days}.db"
         if not path.exists():
-            asked = ["--days", str(days), "--seed", "4", "--until", END]
-            assert main(["simulate", scenario, "--db", str(path), *asked]) == 0
+            simulate(scenario, path, days=days, seed=4, until=parse_moment(END))
         return path
 
     return made

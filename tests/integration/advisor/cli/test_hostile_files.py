@@ -13,9 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from skuwise.advisor.core.advice_file import read_advice
 from skuwise.advisor.core.credentials import secret
 from skuwise.advisor.mail.routes import load_routes
-from skuwise.advisor.shards.advice_parser import read_advice
 from skuwise.agent.config import load_config
 from skuwise.agent.slurm_jobs.table_file import read_job_table
 from skuwise.rules.base.errors import SkuwiseError, UsageError
@@ -31,7 +31,7 @@ def settings(path: Path) -> object:
 
 
 READERS: dict[str, Read] = {
-    "advice": read_advice,
+    "advice": lambda path: read_advice(path, patience_seconds=5.0),
     "settings": settings,
     "routes": load_routes,
     "rules": read_rules,

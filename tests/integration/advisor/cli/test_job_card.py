@@ -14,7 +14,7 @@ import pytest
 from skuwise.__main__ import main
 from skuwise.advisor.core.timestamps import parse_moment
 from skuwise.advisor.render.cards.text import card_text
-from skuwise.advisor.simulate.simulator import simulate
+from skuwise.benchmarks.generators.first import simulate
 from skuwise.tests.support.card_cases import busy_then_idle, only_card, window_of
 
 RENEW = bool(os.environ.get("RENEW_GOLDEN"))
@@ -132,7 +132,7 @@ def test_several_jobs_of_a_name_are_listed(databases: Path, capsys) -> None:
 @pytest.mark.parametrize(
     "typed",
     [
-        [], ["1", "--user", "a"], ["--user", "a", "--format", "k8s-event"], ["1", "--format", "csv"],
+        [], ["1", "--user", "a"], ["--user", "a", "--format", "admin-comment"], ["1", "--format", "csv"],
         ["--keep-finished"], ["1", "--existing", "x"], ["--keep-finished", "--no-keep", "--db", "x"],
     ],
 )  # fmt: skip

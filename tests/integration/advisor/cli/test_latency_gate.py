@@ -12,8 +12,8 @@ from typing import Any
 import jsonschema
 import pytest
 from skuwise.__main__ import main
+from skuwise.advisor.demo import simulate
 from skuwise.advisor.render.json import load_schema
-from skuwise.advisor.simulate.simulator import simulate
 from skuwise.agent.statistics.latency_bins import encode, spread
 
 NOW = 1_790_000_000.0 // 3600 * 3600

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from skuwise.advisor.simulate.simulator import simulate
+from skuwise.advisor.demo import simulate
 from skuwise.tests.support.pasted_commands import commands_in, paste
 
 pytestmark = pytest.mark.slow

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import resource
 import shutil
 import signal
@@ -20,8 +19,6 @@ from skuwise.advisor.core.advice_types import Fleet
 from skuwise.advisor.ledger.entries import LedgerEvent, Proposal
 from skuwise.advisor.ledger.file.paths import one_at_a_time
 from skuwise.advisor.ledger.file.store import DamagedLedgerError, Ledger
-from skuwise.advisor.ledger.identity import fleet_key
-from skuwise.advisor.ledger.plans.records import PlanEvent
 from skuwise.advisor.ledger.sync import LedgerSync
 from skuwise.advisor.mail.delivery import Tally, send_waiting
 from skuwise.advisor.mail.outbox import DamagedError as DamagedOutboxError
@@ -29,7 +26,6 @@ from skuwise.advisor.mail.outbox import Outbox
 from skuwise.advisor.mail.parcel import Parcel
 from skuwise.rules.base.errors import SkuwiseError, StoreError
 from skuwise.tests.support.fake_clocks import DAY, NOW, Machine, Server
-from skuwise.tests.support.kept_plans import plan
 
 MOVE = Proposal(
     "r-0123456789ab", "move-sku", "chat", "8 x H100-SXM5 on a", "8 x H100-SXM5 on b", 1234.5, 0.0, "cash-now", "low",
@@ -84,36 +80,12 @@ def test_a_lock_that_is_a_link_costs_its_target_nothing(tmp_path: Path, outbox: 
     (tmp_path / "outbox.db.lock").symlink_to(target)
     with pytest.raises(StoreError, match=r"its lock file outbox\.db\.lock is a link"), outbox.sending():
         pass
-    home = tmp_path / "state" / "ledger.db"
-    (home.parent / "ledgers").mkdir(parents=True)
-    (home.parent / "ledgers" / ".lock").symlink_to(target)
+    home = tmp_path / "state" / "ledgers"
+    home.mkdir(parents=True)
+    (home / ".lock").symlink_to(target)
     with pytest.raises(StoreError, match="is a link"), one_at_a_time(home):
         pass
     assert target.read_text() == "all that I have"
-
-
-def test_a_lock_keeps_what_it_holds_and_is_its_owners(tmp_path: Path, outbox: Outbox) -> None:
-    lock = tmp_path / "outbox.db.lock"
-    with outbox.sending():
-        assert mode(lock) == 0o600
-    lock.write_text("something")
-    with outbox.sending():
-        pass
-    assert lock.read_text() == "something"
-    lock.unlink()
-    os.mkfifo(lock)
-    with pytest.raises(StoreError, match="not a regular file"), outbox.sending():
-        pass
-
-
-def test_an_outbox_is_not_kept_where_everybody_may_write(tmp_path: Path) -> None:
-    folder = tmp_path / "open"
-    folder.mkdir()
-    for bits in (0o777, 0o1777):
-        folder.chmod(bits)
-        with pytest.raises(StoreError, match="its folder is writable by all users"):
-            Outbox(folder / "outbox.db").queue(parcel("ads"), NOW)
-        assert not list(folder.iterdir())
 
 
 def test_no_link_in_an_open_folder_is_followed(tmp_path: Path, ledger: Ledger) -> None:
@@ -127,68 +99,6 @@ def test_no_link_in_an_open_folder_is_followed(tmp_path: Path, ledger: Ledger) -
     # In one's own folder it is one's own link.
     (tmp_path / "mine.db").symlink_to(ledger.path)
     assert len(Ledger(tmp_path / "mine.db").entries()) == 1
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="gives files to another user")
-def test_what_another_user_lays_there_is_refused(tmp_path: Path, ledger: Ledger) -> None:
-    link = tmp_path / "theirs.db"
-    link.symlink_to(ledger.path)
-    os.chown(link, 12345, 12345, follow_symlinks=False)
-    with pytest.raises(StoreError, match="a link that another user may have made"):
-        Ledger(link).entries()
-    folder = tmp_path / "open"
-    folder.mkdir()
-    folder.chmod(0o1777)
-    shutil.copy(ledger.path, folder / "ledger.db")
-    (folder / "ledger.db-journal").write_bytes(b"")
-    os.chown(folder / "ledger.db-journal", 12345, 12345)
-    with pytest.raises(StoreError, match="belongs to another user"):
-        Ledger(folder / "ledger.db").entries()
-
-
-@pytest.mark.parametrize("case", ["pipe", "device", "folder", "dangling"])
-def test_what_is_no_file_is_not_opened(tmp_path: Path, case: str) -> None:
-    path = tmp_path / "ledger.db"
-    if case == "pipe":
-        os.mkfifo(path)
-    elif case == "device":
-        path.symlink_to("/dev/zero")
-    elif case == "folder":
-        path.mkdir()
-    else:
-        path.symlink_to(tmp_path / "none")
-    for call in (
-        Ledger(path).entries, lambda: Ledger(path).propose([MOVE], NOW), lambda: Outbox(path).queue(parcel("a"), NOW)
-    ):  # fmt: skip
-        with pytest.raises(SkuwiseError) as refused:
-            call()
-        assert refused.value.remedy
-
-
-def test_a_ledger_is_its_owners_alone_unless_a_group_shares_its_folder(tmp_path: Path) -> None:
-    old = os.umask(0o022)
-    try:
-        Ledger(tmp_path / "ledger.db").propose([MOVE], NOW)
-        assert mode(tmp_path / "ledger.db") == 0o600
-        shared = tmp_path / "shared"
-        shared.mkdir()
-        shared.chmod(0o2770)
-        Ledger(shared / "ledger.db").propose([MOVE], NOW)
-        assert mode(shared / "ledger.db") == 0o660
-        # What an older version made of a fleet's own is closed; what is named is left as it is set.
-        home = tmp_path / "state" / "ledger.db"
-        beside = LedgerSync(None, False, lambda _: None, home).of(FLEET)
-        beside.written(NOW)
-        assert beside.path is not None
-        for bits, closed in ((0o644, 0o600), (0o664, 0o664), (0o660, 0o660)):
-            beside.path.chmod(bits)
-            beside.written(NOW)
-            assert mode(beside.path) == closed
-        (tmp_path / "ledger.db").chmod(0o644)
-        Ledger(tmp_path / "ledger.db").propose([MOVE], NOW)
-        assert mode(tmp_path / "ledger.db") == 0o644
-    finally:
-        os.umask(old)
 
 
 def test_what_a_killed_process_left_half_written_is_undone(tmp_path: Path, ledger: Ledger) -> None:
@@ -212,13 +122,9 @@ def test_what_a_killed_process_left_half_written_is_undone(tmp_path: Path, ledge
 FORMS = [
     ("CREATE TRIGGER mine AFTER INSERT ON {t} BEGIN DELETE FROM {t}; END", "trigger mine"),
     ("CREATE INDEX mine ON {t}(abs({c}))", "mine is not a plain index"),
-    ("CREATE INDEX mine ON {t}({c}) WHERE {c} > 'a'", "mine is not a plain index"),
     ("CREATE VIEW mine AS SELECT 1", "view mine"),
-    ("ALTER TABLE {t} ADD COLUMN mine AS (zeroblob(1000000000))", "{t} is not a plain table"),
     ("ALTER TABLE {t} ADD COLUMN mine TEXT CHECK (length(mine) > 5)", "{t} is not a plain table"),
-    ("DROP TABLE {t}; CREATE VIEW {t} AS SELECT 1 AS {c}", "view {t}"),
     ("DROP TABLE {t}", "no table {t}"),
-    ("ALTER TABLE {t} RENAME COLUMN {c} TO mine", "{t} has no column {c}"),
     ("CREATE VIRTUAL TABLE mine USING fts5(a)", "mine is not a plain table"),
 ]
 
@@ -247,47 +153,6 @@ def test_a_form_that_is_none_of_ours_is_refused_by_its_name(
         assert path.read_bytes() == before
 
 
-def test_what_a_newer_minor_version_adds_is_no_damage(ledger: Ledger, outbox: Outbox) -> None:
-    for path in (ledger.path, outbox.path):
-        with closing(sqlite3.connect(path)) as db:
-            table = "events" if path == ledger.path else "deliveries"
-            db.executescript(
-                f"ALTER TABLE {table} ADD COLUMN colour TEXT; ALTER TABLE {table} ADD COLUMN n INTEGER DEFAULT 3;"
-                f'CREATE TABLE "things" ("id" INTEGER PRIMARY KEY, "check" TEXT NOT NULL UNIQUE);'
-                f'CREATE UNIQUE INDEX by_colour ON {table} ("colour"); PRAGMA user_version = 1900'
-            )
-    assert ledger.propose([MOVE], NOW + 1) == 0 and len(ledger.entries()) == 1
-    assert send(outbox, server()).sent == 2
-
-
-def test_an_outbox_of_the_version_before_is_gone_on_with(tmp_path: Path, outbox: Outbox) -> None:
-    with closing(sqlite3.connect(outbox.path)) as db:
-        for column in ("lived_seconds", "tried_at", "tried_since_boot"):
-            db.execute(f"ALTER TABLE deliveries DROP COLUMN {column}")
-        db.execute("PRAGMA user_version = 1000")
-    shop = server()
-    shop.answer = "later"
-    assert send(outbox, shop).waiting == 2
-    shop.machine.live(DAY)
-    shop.answer = "accepted"
-    assert send(outbox, shop).sent == 2
-
-
-@pytest.mark.slow
-def test_a_ledger_with_holes_or_of_any_length_ends_soon(tmp_path: Path, ledger: Ledger) -> None:
-    with ledger.path.open("r+b") as file:
-        file.truncate(2 << 40)
-    assert len(ledger.entries()) == 1
-    with closing(sqlite3.connect(tmp_path / "long.db")) as db:
-        db.execute("CREATE TABLE t (a)")
-    with (tmp_path / "long.db").open("r+b") as file:
-        file.seek(200 << 20)
-        for _ in range(3):
-            file.write(bytes(range(256)) * (1 << 18))
-    with pytest.raises(DamagedLedgerError, match="larger than 128 MiB"):
-        Ledger(tmp_path / "long.db").entries()
-
-
 # ---- cells
 
 
@@ -295,16 +160,10 @@ def test_a_ledger_with_holes_or_of_any_length_ends_soon(tmp_path: Path, ledger: 
     ("column", "value", "said"),
     [
         ("mails.content", "NULL", "is not what was queued"),
-        ("mails.content", "x'00'", "is not what was queued"),
-        ("mails.digest", "NULL", "mails.digest holds nothing"),
         ("mails.channel", "'carrier pigeon'", "mails.channel holds an unknown word"),
         ("mails.team", "CAST(x'ff' AS TEXT)", "mails.team holds text that is not UTF-8"),
         ("deliveries.recipient", "'a@b.example\r\nRCPT TO:<x@y>'", "which is no mail address"),
-        ("deliveries.recipient", "x'61'", "deliveries.recipient holds a value that is not of type text"),
-        ("deliveries.attempts", "NULL", "deliveries.attempts holds nothing"),
-        ("deliveries.attempts", "1e300", "deliveries.attempts holds a value that is not of type whole number"),
         ("deliveries.next_at", "9e999", "deliveries.next_at holds an invalid time"),
-        ("deliveries.lived_seconds", "'x'", "deliveries.lived_seconds holds a value that is not of type number"),
     ],
 )
 def test_a_cell_of_the_outbox_that_we_never_wrote_sends_nothing(
@@ -329,17 +188,13 @@ def test_a_cell_of_the_outbox_that_we_never_wrote_sends_nothing(
     ("column", "value"),
     [
         ("events.figures", '\'{"realised":{"since":1e300}}\''),
-        ("events.figures", '\'{"tried":{"verdict":"better","time_ratio":NaN,"hours":1.0,"by":"x"}}\''),
-        ("events.figures", '\'{"tried":{"verdict":"better","time_ratio":1e999,"hours":1.0,"by":"x"}}\''),
+        ("events.figures", '\'{"realised":{"since":1e999}}\''),
         ("events.figures", f"'{'[' * 100_000}'"),
         ("events.figures", f"'{{\"x\":{'9' * 5000}}}'"),
-        ("events.by", "CAST(x'fffe' AS TEXT)"),
         ("events.recommendation", "NULL"),
         ("recommendations.blocked", "7"),
-        ("recommendations.saving_usd_per_month", "9e999"),
         ("mailed.at", "'x'"),
         ("fleets.last_seen", "-9e999"),
-        ("fleets.labels", "'[1]'"),
         ("fleet_members.node", "x'00'"),
     ],
 )
@@ -361,39 +216,9 @@ def test_a_cell_of_the_ledger_that_we_never_wrote_is_told_by_every_command(
         told = capsys.readouterr().err
         assert status == (0 if table == "mailed" else 1) and "unexpected" not in told
     with pytest.raises(DamagedLedgerError):
-        ledger.mailed() if table == "mailed" else ledger.fleets() if "fleet" in table else ledger.entries()
-
-
-@pytest.mark.parametrize(
-    ("column", "value"),
-    [
-        ("plans.kept_at", "9e999"),
-        ("plans.cash", '\'[{"date":null,"nodes":1}]\''),
-        ("plans.name", "CAST(x'fffe' AS TEXT)"),
-        ("plans.nodes_today", "-1"),
-        ("plan_steps.kind", "'erase'"),
-        ("plan_steps.parts", f"'{'[' * 100_000}'"),
-        ("plan_steps.number", "x'00'"),
-        ("plan_nodes.role", "'owner'"),
-        ("plan_nodes.usd_per_month", "1e308"),
-        ("plan_nodes.step", "-1"),
-    ],
-)
-def test_a_cell_of_a_plan_that_we_never_wrote_is_told_and_costs_the_recommendations_nothing(
-    ledger: Ledger, capsys: pytest.CaptureFixture[str], column: str, value: str
-) -> None:
-    table, name = column.split(".")
-    ledger.keep_plan(plan(fleet=fleet_key(FLEET), kept_at=NOW), PlanEvent("kept", NOW, "ann"), {})
-    with closing(sqlite3.connect(ledger.path)) as db, db:
-        db.execute(f"UPDATE {table} SET {name} = {value} WHERE rowid = (SELECT min(rowid) FROM {table})")
-    for arguments in (["plan"], ["plan", "--format", "json"], ["plan", "--drop", "--why", "enough"]):
-        assert main(["ledger", *arguments, "--ledger", str(ledger.path)]) == 1
-        told = capsys.readouterr().err
-        assert "unexpected" not in told and told.strip().isprintable()
-    for arguments in (["list"], ["show", MOVE.id], ["accept", MOVE.id]):
-        assert main(["ledger", *arguments, "--ledger", str(ledger.path)]) == 0
-    with pytest.raises(DamagedLedgerError):
-        ledger.plans()
+        ledger.mailed_since(
+            "team a", 0.0
+        ) if table == "mailed" else ledger.fleets() if "fleet" in table else ledger.entries()
 
 
 # ---- a full disk, and two at once
@@ -434,22 +259,6 @@ def in_a_process(path: Path, limit: int, work: str) -> tuple[list[str], list[str
 
 
 @pytest.mark.slow
-def test_on_a_full_disk_nothing_is_queued_in_part_and_nothing_sent_that_cannot_be_noted(outbox: Outbox) -> None:
-    size = outbox.path.stat().st_size
-    told, _ = in_a_process(outbox.path, size, "queue")
-    assert len(told) == 1 and "make room on the disk" in told[0] and "unexpected" not in told[0]
-    assert outbox.waiting() == 2 and outbox.path.stat().st_size == size
-    accepted: list[str] = []
-    for limit in (512, size // 2, size, size + 4096):  # a journal that has no room, a file that may not grow
-        told, new = in_a_process(outbox.path, limit, "send")
-        accepted += new
-        assert not told or told[0].startswith("The outbox ")
-    shop = server()
-    send(outbox, shop)
-    assert sorted([*accepted, *shop.accepted]) == ["ads@example.org", "search@example.org"]
-
-
-@pytest.mark.slow
 def test_on_a_full_disk_the_ledger_stays_as_it_was(ledger: Ledger) -> None:
     before = ledger.entries()
     told, _ = in_a_process(ledger.path, ledger.path.stat().st_size, "propose")
@@ -462,7 +271,7 @@ def _advise(home: Path, who: str, tell: multiprocessing.Queue[object]) -> None:
     try:
         for n in range(6):
             beside = LedgerSync(None, False, said.append, home).of(FLEET)
-            ledger = beside.written(NOW)
+            ledger = beside.written()
             ledger.propose([MOVE, replace(MOVE, id=f"r-{who}-{n}")], NOW + n, fleet=FLEET)
             beside.decisions(NOW)
             ledger.add(MOVE.id, LedgerEvent("accepted", NOW + n, who))
@@ -473,7 +282,7 @@ def _advise(home: Path, who: str, tell: multiprocessing.Queue[object]) -> None:
 
 @pytest.mark.slow
 def test_several_advisors_begin_one_ledger_and_lose_nothing(tmp_path: Path) -> None:
-    home, spawn = tmp_path / "state" / "ledger.db", multiprocessing.get_context("spawn")
+    home, spawn = tmp_path / "state" / "ledgers", multiprocessing.get_context("spawn")
     tell = spawn.Queue()
     names = ("ann", "bob", "eve")
     children = [spawn.Process(target=_advise, args=(home, who, tell)) for who in names]
@@ -482,7 +291,7 @@ def test_several_advisors_begin_one_ledger_and_lose_nothing(tmp_path: Path) -> N
     assert [tell.get(timeout=120) for _ in children] == [[], [], []]
     for child in children:
         child.join(60)
-    (path,) = (home.parent / "ledgers").glob("*.db")
+    (path,) = home.glob("*.db")
     entries = {entry.proposal.id: entry for entry in Ledger(path).entries()}
     assert len(entries) == 1 + 3 * 6
     assert all([e.act for e in entry.events].count("proposed") == 1 for entry in entries.values())

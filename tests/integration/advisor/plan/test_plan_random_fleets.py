@@ -1,4 +1,4 @@
-"""1,000 random fleets: no plan breaks a rule, neither at once nor step by step, and the bound is one."""
+"""200 random fleets: no plan breaks a rule, neither at once nor step by step, and the bound is one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from skuwise.tests.support.plan_exhaustive import score
 from skuwise.tests.support.plan_fleets import small_problem
 from skuwise.tests.support.plan_steps import wrong_steps
 
-FLEETS, AT_ONCE = 1000, 50
+FLEETS, AT_ONCE = 200, 50
 BUDGET = SolverBudget(bound_seconds=1, layout_seconds=1, workers=1)
 
 

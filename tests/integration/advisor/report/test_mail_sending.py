@@ -456,13 +456,9 @@ def test_what_is_not_due_any_more_when_it_is_loaded_is_not_sent(tmp_path: Path, 
     assert (tally.sent, tally.waiting, hook.posted) == (0, 1, [])
 
 
-def test_an_outbox_of_an_older_skuwise_learns_what_a_mail_is_about(tmp_path: Path, server: MailServer) -> None:
+def test_an_outbox_knows_what_a_mail_is_about_for_a_while(tmp_path: Path, server: MailServer) -> None:
     desk = Desk(tmp_path, server)
     desk.queue("search", "a@example.org")
-    with contextlib.closing(sqlite3.connect(desk.outbox.path)) as connection:
-        connection.execute("DROP TABLE about")
-        connection.execute("PRAGMA user_version = 1001")
-        connection.commit()
     assert desk.outbox.about(["i-1/0"]) == {}
     parcel = Parcel(
         "watch-1", "search", "mail", "<one@example.org>", "s", b"\r\n", ("a@example.org",), ("i-1/0", "i-2/0")

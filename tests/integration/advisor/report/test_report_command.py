@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from skuwise.__main__ import main
 from skuwise.advisor.core.timestamps import parse_moment, rfc3339
+from skuwise.advisor.demo import simulate
 from skuwise.advisor.ledger.file.store import Ledger
 from skuwise.advisor.ledger.sync import LedgerSync
 from skuwise.advisor.mail.routes import Routes
@@ -24,7 +25,6 @@ from skuwise.advisor.mail.settings import ReportSettings
 from skuwise.advisor.render.formats.csv import cell
 from skuwise.advisor.report.run import ReportJob
 from skuwise.advisor.report.weeks import Week
-from skuwise.advisor.simulate.simulator import simulate
 from skuwise.advisor.telemetry.source import Databases
 from skuwise.tests.support.mail_server import PASSWORD, USER, MailServer, Received, mail_server
 from skuwise.tests.support.rulebooks import rulebook

@@ -13,7 +13,7 @@ from typing import cast
 import pytest
 from skuwise.__main__ import main
 from skuwise.advisor.core.timestamps import parse_moment
-from skuwise.advisor.simulate.simulator import simulate
+from skuwise.advisor.demo import simulate
 
 HOURS = 15
 MONDAY, NEXT = "2026-03-02", "2026-03-09"

@@ -26,8 +26,8 @@ from skuwise.advisor.cli.serve import (
 )
 from skuwise.advisor.incidents.settings import WatchSettings
 from skuwise.advisor.mail.settings import ReportSettings
-from skuwise.advisor.simulate.simulator import simulate
 from skuwise.agent.slurm_jobs.settings import SlurmImportSettings
+from skuwise.benchmarks.generators.first import simulate
 from skuwise.rules.base.errors import UsageError
 
 SUNDAY = datetime(2026, 11, 15, 12, tzinfo=UTC)

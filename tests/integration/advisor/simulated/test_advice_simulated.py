@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from skuwise.advisor.core.advice_types import Action, Advice, Recommendation
 from skuwise.advisor.pipeline import AdviseOptions, advise
-from skuwise.advisor.simulate.scenarios.catalog import SCENARIOS
-from skuwise.advisor.simulate.simulator import simulate
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
+from skuwise.benchmarks.generators.first import SCENARIOS, simulate
 from skuwise.tests.support.rulebooks import rulebook
 
 UNTIL = 1_790_000_000.0

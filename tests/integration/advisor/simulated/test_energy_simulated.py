@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from skuwise.advisor.core.advice_types import Advice
+from skuwise.advisor.demo.counters import observe
+from skuwise.advisor.demo.seeded_rng import stream
+from skuwise.advisor.demo.time_grid import stretches
+from skuwise.advisor.demo.writer import demand
 from skuwise.advisor.pipeline import AdviseOptions, advise
-from skuwise.advisor.simulate.base.seeded_rng import stream
-from skuwise.advisor.simulate.base.time_grid import stretches
-from skuwise.advisor.simulate.output.writer import demand
-from skuwise.advisor.simulate.signals.counters import observe
-from skuwise.advisor.simulate.simulator import plan_fleet, simulate
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
+from skuwise.benchmarks.generators.first import plan_fleet, simulate
 from skuwise.tests.support.rulebooks import rulebook
 
 UNTIL = 1_790_000_000.0 // 3600 * 3600

@@ -10,8 +10,8 @@ from skuwise.advisor.core.advice_types import Advice
 from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.doctor.line import coverage_line
 from skuwise.advisor.pipeline import AdviseOptions, advise
-from skuwise.advisor.simulate.simulator import simulate
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
+from skuwise.benchmarks.generators.first import simulate
 from skuwise.tests.support.rulebooks import rulebook
 
 NOW = 1_790_000_000.0 // 3600 * 3600

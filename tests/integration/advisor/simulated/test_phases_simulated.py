@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from skuwise.advisor.advise import read_and_advise
 from skuwise.advisor.render import render
-from skuwise.advisor.simulate.simulator import simulate
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.advisor.verdicts.judge import judge
 from skuwise.advisor.views.document.page_options import PageOptions
+from skuwise.benchmarks.generators.first import simulate
 from skuwise.tests.support.rulebooks import rulebook
 
 UNTIL = 1_790_000_000.0

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from skuwise.advisor.core.frame import Frame, Window
-from skuwise.advisor.simulate import simulate
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.benchmarks.fit import kind_examples
 from skuwise.benchmarks.fit.kind_examples import VIEWS, Fleet, examples_of, varied_fleets
+from skuwise.benchmarks.generators.first import simulate
 
 UNTIL = 1_790_000_000.0
 END = UNTIL - UNTIL % 3600

@@ -6,9 +6,10 @@ from contextlib import closing
 
 import pytest
 from skuwise.advisor.cli.simulate import configure, run
-from skuwise.advisor.simulate import SCENARIOS, simulate
+from skuwise.advisor.demo import SCENARIOS as DEMO_SCENARIOS
 from skuwise.agent.store.reading.reader import open_reader
 from skuwise.agent.store.rollup.rollups import RollupJob
+from skuwise.benchmarks.generators.first import simulate
 from skuwise.rules.base.errors import UsageError
 
 UNTIL = 1_763_683_200.0
@@ -210,14 +211,14 @@ def test_the_command_makes_a_fleet_and_says_what(tmp_path, capsys):
 
     parser = argparse.ArgumentParser()
     configure(parser)
-    assert all(f"  {name} " in str(parser.epilog) for name in SCENARIOS)
+    assert all(f"  {name} " in str(parser.epilog) for name in DEMO_SCENARIOS)
     path = tmp_path / "d.db"
     options = parser.parse_args(
-        ["decode", "--db", str(path), "--days", "0.25", "--until", "2025-11-21T00:30:00Z", "--minutes", "1h"]
+        ["founding", "--db", str(path), "--days", "0.25", "--until", "2025-11-21T00:30:00Z", "--minutes", "1h"]
     )
     assert run(options) == 0
     said = capsys.readouterr()
-    assert "8 GPUs" in said.out
+    assert "4 nodes, 32 GPUs" in said.out
     assert "2025-11-21T00:00:00Z" in said.out
-    assert said.err == "simulating decode ...\n"
-    assert count(path, "gpu_hours") == 6 * 8
+    assert said.err == "simulating founding ...\n"
+    assert count(path, "gpu_hours") == 6 * 32

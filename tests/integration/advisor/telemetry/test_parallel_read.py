@@ -8,7 +8,6 @@ import pandas as pd
 import psutil
 import pytest
 from skuwise.advisor.core.frame import Window
-from skuwise.advisor.simulate.simulator import simulate
 from skuwise.advisor.telemetry.source import Databases
 from skuwise.advisor.telemetry.sqlite.database import Parts
 from skuwise.advisor.telemetry.sqlite.helpers import (
@@ -19,6 +18,7 @@ from skuwise.advisor.telemetry.sqlite.helpers import (
     worth_processes,
 )
 from skuwise.advisor.telemetry.sqlite.parallel_read import dealt, read_parallel
+from skuwise.benchmarks.generators.first import simulate
 from skuwise.rules.base.errors import UsageError
 from skuwise.rules.catalog.loader import load_catalog
 

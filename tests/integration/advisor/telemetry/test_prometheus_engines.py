@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from skuwise.advisor.core.advice_types import Advice
 from skuwise.advisor.core.frame import Frame
+from skuwise.advisor.demo import simulate
 from skuwise.advisor.pipeline import AdviseOptions, advise
-from skuwise.advisor.simulate.simulator import simulate
 from skuwise.advisor.telemetry.prometheus.client.cache import Cache
 from skuwise.advisor.telemetry.prometheus.client.client import Client
 from skuwise.advisor.telemetry.prometheus.client.response import Grid

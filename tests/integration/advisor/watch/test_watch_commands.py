@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 from skuwise.__main__ import main
+from skuwise.advisor.core.timestamps import parse_moment
+from skuwise.benchmarks.generators.first import simulate
 
 UNTIL = "2026-11-24T00:00:00Z"
 
@@ -18,7 +20,7 @@ UNTIL = "2026-11-24T00:00:00Z"
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("fleet") / "idle"
-    assert main(["simulate", "idle", "--db", str(folder), "--days", "1", "--minutes", "24h", "--until", UNTIL]) == 0
+    simulate("idle", folder, days=1, minutes_seconds=86400, until=parse_moment(UNTIL))
     return folder
 
 

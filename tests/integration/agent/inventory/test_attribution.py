@@ -275,15 +275,7 @@ def test_a_cut_stat_is_a_process_that_is_gone(proc: Procfs, raw: bytes) -> None:
 def test_hostile_names(proc: Procfs) -> None:
     proc.process(700, comm=b"a) S 1 (\xff\x1b[2J", ppid=600, argv=[b"\x1b]0;x\x07\xfe" + b"n" * 999])
     found = only(proc, on(0, 700))
-    assert found.name.startswith("]0;x") and len(found.name) == 256
-    assert found.command is not None and "\x1b" not in found.command
-    proc.process(701, comm=b"a) S 1 (\xff\x1b[2J", ppid=600)
-    assert only(proc, on(0, 701)).name == "a) S 1 (\ufffd[2J"
-
-
-def test_commands_are_redacted_and_names_too(proc: Procfs) -> None:
-    proc.process(700, ppid=600, argv=["python", "https://u:hunter2@h/a.py", "--api-key", "hunter2"])
-    assert "hunter2" not in repr(only(proc, on(0, 700)))
+    assert (found.name, found.command) == ("a) S 1 (\ufffd[2J", None)
 
 
 def test_a_ring_of_parents_ends(proc: Procfs) -> None:

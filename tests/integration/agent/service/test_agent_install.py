@@ -17,7 +17,6 @@ from pathlib import Path
 
 import pytest
 from skuwise.__main__ import COMMANDS
-from skuwise.advisor.simulate.simulator import simulate
 from skuwise.agent.inventory.slurm.job_files import read_job_files
 from skuwise.agent.service.install import (
     MARK,
@@ -28,6 +27,7 @@ from skuwise.agent.service.install import (
     refuse_what_others_can_write,
     uninstall,
 )
+from skuwise.benchmarks.generators.first import simulate
 from skuwise.rules.base.command_registry import configure_command
 from skuwise.rules.base.errors import SkuwiseError
 from skuwise.tests.support.prometheus_engines import needed
@@ -273,13 +273,11 @@ EXPOSURE = {
     "systemd/skuwise-slurm.service": 12,
     "systemd/skuwise-snapshot.service": 2,
     "systemd/skuwise-watch.service": 11,
-    "deploy/fleet/skuwise-advise@.service": 11,
-    "deploy/fleet/skuwise-merge.service": 2,
 }
 
 
 def test_every_unit_has_its_rate_pinned() -> None:
-    units = [path for folder in ("systemd", "deploy/fleet") for path in (ROOT / folder).glob("*.service")]
+    units = (ROOT / "systemd").glob("*.service")
     assert {str(path.relative_to(ROOT)) for path in units} == set(EXPOSURE)
 
 

@@ -30,12 +30,11 @@ from skuwise.agent.slurm_jobs.ask import ask_sacct
 from skuwise.agent.slurm_jobs.rest import ask_slurmrestd
 from skuwise.agent.slurm_jobs.settings import SlurmImportSettings, load_slurm_settings
 from skuwise.agent.slurm_jobs.table_file import read_job_table, write_job_table
-from skuwise.agent.store.file.migrations import migrate, migrations
 from skuwise.agent.store.reading.reader import open_reader
 from skuwise.agent.store.retention.retention import RetentionJob
-from skuwise.agent.store.writing.slurm_rows import prepare, write_jobs
+from skuwise.agent.store.writing.slurm_rows import write_jobs
 from skuwise.agent.store.writing.writer import Writer
-from skuwise.rules.base.errors import SkuwiseError, StoreError, UsageError
+from skuwise.rules.base.errors import SkuwiseError, UsageError
 
 DATA = Path(__file__).parents[3] / "data" / "sacct"
 T0 = 1795373580.0  # half a minute before the first of the real jobs
@@ -181,17 +180,6 @@ def test_what_is_no_database_of_ours_is_left_alone(tmp_path: Path) -> None:
         assert b"Traceback" not in done.stderr
     assert foreign.read_bytes() == before
     assert not (tmp_path / "missing.db").exists()
-
-
-def test_an_older_schema_is_brought_up_to_date_only_where_it_is_the_agents_own(tmp_path: Path) -> None:
-    path = tmp_path / "old.db"
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        connection.execute("PRAGMA application_id = 0x736B7577")
-        migrate(connection, [step for step in migrations() if step.version < 1006])
-    with pytest.raises(StoreError, match="older schema"):
-        prepare(path, own=False)
-    assert prepare(path, own=True).imported_at is None
-    assert rows(path) == []
 
 
 def test_an_import_beside_a_writing_agent_loses_no_tick_and_no_job(tmp_path: Path) -> None:

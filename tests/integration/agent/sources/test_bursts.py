@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import json
-import signal
-import sqlite3
 import subprocess
 import sys
-import time
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -82,47 +78,3 @@ def test_without_gpm_there_is_no_burst_and_a_reason(tmp_path: Path) -> None:
     (step,), _ = taken(tmp_path, STEPS + "gpm = no\n", ["burst", 0.3])
     assert step["bursts"] == []
     assert step["absences"] == [[uuid, "burst", "no-gpm"] for uuid in UUIDS]
-
-
-def rows(db: Path, sql: str) -> list[tuple[Any, ...]]:
-    with sqlite3.connect(f"file:{db}?mode=ro", uri=True) as connection:
-        return connection.execute(sql).fetchall()
-
-
-@pytest.mark.slow  # a burst takes 5 s and comes within 15
-def test_an_agents_burst_finds_the_step_that_a_second_hides(tmp_path: Path) -> None:
-    _, bus_ids = dgx_like(tmp_path / "sys")
-    (tmp_path / "sys" / "block").mkdir(exist_ok=True)
-    places = "".join(f"[gpu {i}]\nbus_id = {bus_id}\n" for i, bus_id in enumerate(bus_ids[:2]))
-    db, config = tmp_path / "node.db", tmp_path / "skuwise.toml"
-    config.write_text('burst_every = "10s"\nburst_seconds = "5s"\n')
-    command = [sys.executable, "-m", "skuwise", "agent", "run", "--config", str(config), "--db", str(db)]
-    command += ["--path.sysfs", str(tmp_path / "sys"), "--duration", "60s"]
-    environment = stub_env(tmp_path, STEPS + places)
-    with subprocess.Popen(command, env=environment, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as agent:
-        until = time.monotonic() + 60
-        while time.monotonic() < until and not (db.exists() and rows(db, "SELECT count(*) FROM gpu_burst")[0][0]):
-            time.sleep(0.5)
-        agent.send_signal(signal.SIGTERM)
-        assert agent.wait(60) == 0
-    bursts = rows(
-        db,
-        "SELECT gpu_uuid, burst_period_seconds, burst_tensor_nvlink_correlation, period_seconds FROM gpu_minutes "
-        "WHERE burst_n IS NOT NULL ORDER BY ts, gpu_uuid",
-    )
-    # One commit may bring two bursts, and a minute, or an hour, may end between them: each is told of both GPUs.
-    assert [burst[0] for burst in bursts] in (UUIDS, UUIDS * 2)
-    for _, period, correlation, coarse in bursts:
-        assert period == pytest.approx(0.8, rel=0.05)
-        assert correlation < -0.9
-        assert coarse is None
-    hours = rows(
-        db, "SELECT gpu_uuid, burst_period_seconds FROM gpu_hours WHERE burst_n IS NOT NULL ORDER BY ts, gpu_uuid"
-    )
-    assert [uuid for uuid, _ in hours] in (UUIDS, UUIDS * 2)
-    assert all(0.76 <= period <= 0.84 for _, period in hours)
-    ends = [ts for (ts,) in rows(db, f"SELECT ts FROM gpu_samples WHERE gpu_uuid = '{UUIDS[0]}' ORDER BY ts")]
-    assert len(ends) >= 6
-    assert [round(b - a) for a, b in pairwise(ends)] == [1] * (len(ends) - 1)  # bursts never enter the samples
-    assert rows(db, "SELECT count(*) FROM gpu_samples WHERE sm_active IS NULL")[0][0] <= 2  # of the first reading
-    assert read_calls(tmp_path)["gpm.live_samples"] == 0

@@ -75,29 +75,6 @@ event = 0.2 0x10 5
     assert answer["lines"] == [[A, origin, None], [B, origin, None]]
 
 
-def test_what_repeats_is_counted(tmp_path):
-    answer = told(tmp_path, "[gpu 0]\nevent = 0.1 0x8 31 120\n", 120)
-    assert len(answer["events"]) < 120
-    assert sum(one["count"] for one in answer["events"]) == 120
-    assert all(one["ts"] <= one["last_ts"] for one in answer["events"])
-
-
-def test_garbage_from_the_driver_is_kept_apart(tmp_path):
-    scenario = "[system]\nevent = 0.1 0x8 18446744073709551615\nevent = 0.1 0x4000000000000000 7\n[gpu 0]"
-    answer = told(tmp_path, scenario, 2)
-    assert sorted(map(_short, answer["events"]), key=str) == [
-        [None, "other", None, "event type 0x4000000000000000", 1],
-        [None, "xid", None, "XID 18446744073709551615", 1],
-    ]
-
-
-def test_closing_the_session_gives_the_set_back(tmp_path):
-    answer = told(tmp_path, GPUS)
-    assert answer["closed"] == [["events", "released"]]
-    calls = read_calls(tmp_path)
-    assert (calls["events.live_sets"], calls["nvmlEventSetCreate"], calls["nvmlEventSetFree"]) == (0, 1, 1)
-
-
 def test_a_gpu_that_tells_of_nothing_and_one_that_refuses_are_absent_and_the_other_is_heard(tmp_path):
     scenario = "[gpu 0]\nevent_types = 0x4\n[gpu 1]\nfault.nvmlDeviceRegisterEvents = !4\n[gpu 2]\nevent = 0.1 0x8 63\n"
     answer = told(tmp_path, scenario, 1)

@@ -72,17 +72,6 @@ def test_an_instance_has_its_units_and_memory_and_the_rest_is_its_parents(tmp_pa
     assert (lines[ONE, "gpu_util"], lines[ONE, "mem_used_bytes"], lines[PARENT, "gpu_util"]) == ("mig", None, "mig")
 
 
-def test_processes_stand_on_their_instance_and_not_on_the_parent(tmp_path):
-    assert _read(tmp_path, SLICED, 1, 2)[-1]["nvml"]["processes"] == [[ONE, 77, 19_000_000_000]]
-
-
-def test_without_gpm_an_instance_has_no_units_and_counts_no_links(tmp_path):
-    scenario = SLICED.replace("nvlink_links", "gpm = no\nnvlink_links")
-    last = _read(tmp_path, scenario, 1, 2)[-1]
-    assert _absent(last["gpm"], ONE) == dict.fromkeys(UNITS, "no-gpm")
-    assert ONE not in last["nvlink"]["gpus"]
-
-
 def test_compute_instances_that_share_a_gpu_instance_are_not_told_apart(tmp_path):
     scenario = SLICED + "gpu_instance = 1\ncompute_instance = 1\n"
     last = _read(tmp_path, scenario, 1, 2)[-1]
@@ -91,43 +80,10 @@ def test_compute_instances_that_share_a_gpu_instance_are_not_told_apart(tmp_path
         assert uuid in last["nvml"]["gpus"]
 
 
-def test_an_instance_that_goes_and_one_that_comes_are_seen_within_ten_seconds(tmp_path):
-    scenario = SLICED + "exists = 0 15:1\n[mig 0/0]\nexists = 1 20:0\n"
-    steps = [["open", 0], ["probe"], *(["read", t] for t in range(1, 34)), ["probe"], ["live"]]
-    _, first, *reads, second, live = drive(tmp_path, scenario, steps)
-    assert [gpu["uuid"] for gpu in first["nvml"]["gpus"]] == [PARENT, ONE]
-    assert [gpu["uuid"] for gpu in second["nvml"]["gpus"]] == [PARENT, TWO]
-    seen = [next((t for t, r in enumerate(reads, 1) if uuid in r["gpm"]["gpus"]), None) for uuid in (ONE, TWO)]
-    assert seen[0] == 1 or seen[0] == 2
-    assert seen[1] is not None and 15 <= seen[1] <= 27
-    assert all(ONE not in r["gpm"]["gpus"] for r in reads[20:])
-    assert live == 4  # the buffers of the one that went were given back
-
-
-def test_an_instance_made_anew_under_the_same_id_is_not_compared_with_the_old_one(tmp_path):
-    scenario = SLICED + "[mig 0/0]\nexists = 1 3:0 4:1\n"
-    reads = dict(zip(range(1, 16), _read(tmp_path, scenario, *range(1, 16))[1:], strict=True))
-    assert reads[2]["gpm"]["gpus"][ONE]["sm_active"] == pytest.approx(0.8)
-    assert ONE not in reads[3]["gpm"]["gpus"]
-    later = [t for t in range(4, 16) if ONE in reads[t]["gpm"]["gpus"]]
-    assert later and later[0] > 4
-    assert all(reads[t]["gpm"]["gpus"][ONE]["sm_active"] == pytest.approx(0.8) for t in later)
-
-
-def test_a_lost_parent_takes_its_instances_with_it_and_brings_them_back(tmp_path):
-    scenario = SLICED.replace("nvlink_links", "fault.* = ok 5:!15 20:ok\nnvlink_links", 1)
-    reads = dict(zip(times := (4, 5, 6, 40, 41), _read(tmp_path, scenario, *times)[1:], strict=True))
-    for t in (5, 6):
-        assert [_absent(reads[t]["gpm"], uuid) for uuid in (PARENT, ONE, TWO)] == [{"*": "gpu-lost"}] * 3
-    assert reads[41]["gpm"]["gpus"][ONE]["sm_active"] == pytest.approx(0.8)
-
-
 @pytest.mark.parametrize(
     "garbage",
     [
         "fault.nvmlDeviceGetMigMode = !999",
-        "fault.nvmlDeviceGetMaxMigDeviceCount = !3",
-        "fault.nvmlDeviceGetMigDeviceHandleByIndex = !999",
         "[mig 0/0]\nfault.nvmlDeviceGetUUID = !999",
         "[mig 0/0]\ngpu_instance = 4000000",
         f"[mig 0/1]\nuuid = {ONE}",
@@ -144,12 +100,6 @@ def test_whatever_the_driver_says_of_instances_the_gpu_is_read(tmp_path, garbage
     assert len(set(uuids)) == len(uuids)
     assert all(gpu["slices"] in (None, 1, 3) for gpu in probe["nvml"]["gpus"])
     assert set(last["gpm"]["gpus"]) | set(last["nvml"]["gpus"]) <= set(uuids)
-
-
-def test_a_driver_without_the_calls_of_mig_has_no_instances(tmp_path):
-    probe, _, last = _read(tmp_path, SLICED, 1, 2, missing=["nvmlDeviceGetMig*"])
-    assert [gpu["uuid"] for gpu in probe["nvml"]["gpus"]] == [PARENT]
-    assert last["gpm"]["gpus"][PARENT]["sm_active"] == pytest.approx(0.5)
 
 
 def test_a_gpu_that_is_not_in_mig_mode_costs_one_question_in_ten_seconds(tmp_path):

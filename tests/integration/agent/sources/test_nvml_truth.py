@@ -109,24 +109,10 @@ nvlink_links = 0
 """
     _, probe = drive(tmp_path, scenario, [["open", 0], ["probe"]])
     h200, l40s = probe["nvml"]["gpus"]
-    assert h200 == {
-        "uuid": "GPU-aaaa",
-        "index": 0,
-        "name": "NVIDIA H200",
-        "sku": None,
-        "kind": "gpu",
-        "parent_uuid": None,
-        "slices": None,
-        "mig_profile": None,
-        "pci_bus_id": "00000001:9B:00.0",
-        "mem_total_bytes": 150754820096,
-        "power_limit_watts": 700.0,
-        "nvlink_links": 18,
-        "nvlink_bytes_per_second": pytest.approx(478.116e9),
-        "driver_version": "575.57.08",
-        "minor": 0,
-        "gpu_instance": None,
-    }
+    assert (h200["uuid"], h200["name"], h200["pci_bus_id"]) == ("GPU-aaaa", "NVIDIA H200", "00000001:9B:00.0")
+    assert (h200["mem_total_bytes"], h200["power_limit_watts"]) == (150754820096, 700.0)
+    assert (h200["nvlink_links"], h200["nvlink_bytes_per_second"]) == (18, pytest.approx(478.116e9))
+    assert (h200["kind"], h200["driver_version"], h200["minor"]) == ("gpu", "575.57.08", 0)
     assert (l40s["name"], l40s["nvlink_links"], l40s["nvlink_bytes_per_second"]) == ("NVIDIA L40S", 0, None)
     reasons = {(subject, metric): reason for subject, metric, _, reason in probe["gpm"]["capabilities"]}
     assert reasons["GPU-aaaa", "sm_active"] is None
@@ -156,22 +142,6 @@ def test_the_first_reading_has_gauges_but_no_rates(tmp_path):
     assert _absent(read["nvlink"], B) == dict.fromkeys(LINKS_AT_11, "first-reading")
 
 
-def test_without_an_energy_counter_power_is_the_drivers_reading(tmp_path):
-    scenario = f"[gpu 0]{BUSY}energy_status = !3"
-    read = drive(tmp_path, scenario, [["open", 0], ["probe"], ["read", 10], ["read", 11]])[-1]
-    assert read["nvml"]["gpus"][A]["power_watts"] == 500.0
-    assert _absent(read["nvml"], A) == {"energy_joules": "not-supported"}
-
-
-def test_an_energy_counter_that_stands_still_is_no_reading_of_zero_watts(tmp_path):
-    scenario = "[gpu 0]\npower_watts = 200 5:0.0004 6:200"
-    steps = [["open", 0], ["probe"], ["read", 4], ["read", 5], ["read", 6], ["read", 7]]
-    *_, still, after = drive(tmp_path, scenario, steps)
-    assert _absent(still["nvml"], A) == {"energy_joules": "not-updated"}
-    assert after["nvml"]["gpus"][A]["energy_joules"] == pytest.approx(200.0, rel=1e-4)  # nothing is lost
-    assert after["nvml"]["gpus"][A]["power_watts"] == pytest.approx(100.0, rel=1e-4)
-
-
 def test_processes_are_listed_on_the_second_reading_and_every_ten_seconds(tmp_path):
     scenario = "[gpu 0]\nprocess = 4242 1073741824 0 12\nprocess = 77 -\n[gpu 1]\nprocess = 9 5"
     reads = drive(tmp_path, scenario, [["open", 0], ["probe"], *(["read", t] for t in range(1, 15))])[2:]
@@ -181,12 +151,6 @@ def test_processes_are_listed_on_the_second_reading_and_every_ten_seconds(tmp_pa
     assert sorted(looked) == [2, 12]
     assert looked[2] == [[A, 4242, 1073741824], [A, 77, None], [B, 9, 5]]
     assert looked[12] == [[A, 77, None], [B, 9, 5]]
-
-
-def test_a_long_process_list_is_read_whole(tmp_path):
-    lines = "\n".join(f"process = {pid} {pid * 1024}" for pid in range(1000, 1200))
-    read = drive(tmp_path, f"[gpu 0]\n{lines}", [["open", 0], ["read", 1], ["read", 2]])[-1]
-    assert read["nvml"]["processes"] == [[A, pid, pid * 1024] for pid in range(1000, 1200)]
 
 
 def test_a_reading_that_comes_late_is_a_rate_over_its_own_time(tmp_path):

@@ -6,11 +6,10 @@ import gzip
 import http.server
 import socket
 import threading
-import time
 
 import pytest
 from skuwise.agent.base.page_url import PageError, split_url
-from skuwise.agent.sources.scrape.http_fetch import MAX_PAGE_BYTES, read_page
+from skuwise.agent.sources.scrape.http_fetch import read_page
 from skuwise.agent.sources.scrape.scraper import PageReader, Target
 from skuwise.tests.support.metrics_fixtures import raw_server, serving
 
@@ -43,43 +42,6 @@ def test_a_page_is_read_and_asked_for_once_plainly() -> None:
     assert seen == ["identity", "text/plain;version=0.0.4"]
 
 
-def test_a_page_that_comes_by_the_byte_is_read() -> None:
-    def talk(connection: socket.socket) -> None:
-        drain(connection)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for byte in b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nup 1\nnot part of it":
-            connection.sendall(bytes([byte]))
-
-    with raw_server(talk) as url:
-        assert [one.value for one in read_page(url, {"up"})] == [1.0]
-
-
-def test_a_page_of_a_gigabyte_is_not_read_to_its_end() -> None:
-    sent = 0
-
-    def endless(request: Request) -> None:
-        nonlocal sent
-        request.send_response(200)
-        request.end_headers()
-        line = b"other 1\n" * 8192
-        for _ in range((1 << 30) // len(line)):
-            request.wfile.write(line)
-            sent += len(line)
-
-    with serving(endless) as (url, _):
-        assert refused(url, 20) == "page-too-large"
-    assert sent < 4 * MAX_PAGE_BYTES
-
-
-def test_an_announced_gigabyte_is_refused_before_it_comes() -> None:
-    def talk(connection: socket.socket) -> None:
-        drain(connection)
-        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1073741824\r\n\r\nup 1\n")
-
-    with raw_server(talk) as url:
-        assert refused(url) == "page-too-large"
-
-
 def test_a_slow_drip_ends_at_the_deadline_of_the_whole() -> None:
     ended = threading.Event()
 
@@ -90,24 +52,7 @@ def test_a_slow_drip_ends_at_the_deadline_of_the_whole() -> None:
             connection.sendall(b"other 1\n")
 
     with raw_server(drip) as url:
-        began = time.monotonic()
-        assert refused(url, 0.3) == "page-too-slow"
-        # A deadline for each read would never have ended this: the server answers every 20 ms.
-        assert time.monotonic() - began < 30
-        ended.set()
-
-
-@pytest.mark.parametrize("head", [b"", b"HTTP/1.1 200 OK\r\nX: "])
-def test_a_server_that_never_finishes_its_head(head: bytes) -> None:
-    ended = threading.Event()
-
-    def silent(connection: socket.socket) -> None:
-        drain(connection)
-        connection.sendall(head)
-        while not ended.wait(0.02):
-            connection.sendall(b"x" if head else b"")
-
-    with raw_server(silent) as url:
+        # A deadline for each read would never end this: the server answers every 20 ms.
         assert refused(url, 0.3) == "page-too-slow"
         ended.set()
 
@@ -119,13 +64,8 @@ def test_a_server_that_never_finishes_its_head(head: bytes) -> None:
         (b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\nup 1\nup 2\n", "page-cut"),
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nup 1\n\r\n0\r\n\r\n", "page-encoded"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: many\r\n\r\nup 1\n", "not-http"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\nup 1\n", "not-http"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: " + b"9" * 1000 + b"\r\n\r\nup 1\n", "not-http"),
-        (b"HTTP/1.1 100 Continue\r\n\r\n", "http-status"),
         (b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\n\r\n", "redirected"),
         (b"HTTP/1.1 404 Not Found\r\n\r\n", "http-status"),
-        (b"HTTP/1.1 503 Busy\r\n\r\n", "http-status"),
-        (b"SSH-2.0-OpenSSH_9.2\r\n", "not-http"),
         (b"\x16\x03\x01\x00\x00", "not-http"),
         (b"", "not-http"),
         (b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 9999 + b"\r\n", "not-http"),
@@ -134,7 +74,6 @@ def test_a_server_that_never_finishes_its_head(head: bytes) -> None:
             b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n" + gzip.compress(b"up 1\n" * 100_000),
             "page-encoded",
         ),
-        (b"HTTP/1.1 200 OK\r\n\r\n" + gzip.compress(b"up 1\n" * 100_000), "page-malformed"),
     ],
 )
 def test_what_lies_is_refused_with_its_reason(answer: bytes, reason: str) -> None:
@@ -144,12 +83,6 @@ def test_what_lies_is_refused_with_its_reason(answer: bytes, reason: str) -> Non
 
     with raw_server(talk) as url:
         assert refused(url) == reason
-
-
-def test_nothing_listens() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    assert refused(f"http://127.0.0.1:{port}/metrics") == "unreachable"
 
 
 @pytest.mark.parametrize(
@@ -168,10 +101,6 @@ def test_only_loopback_is_read_unless_told_otherwise(url: str) -> None:
 )  # fmt: skip
 def test_addresses_that_are_none(url: str) -> None:
     assert refused(url) == "bad-url"
-
-
-def test_an_address_is_taken_apart() -> None:
-    assert split_url("http://[::1]:8002/metrics?x=1") == ("::1", 8002, "/metrics?x=1")
 
 
 def test_the_reader_reads_in_its_own_thread_and_never_twice_within_ten_seconds() -> None:
@@ -205,11 +134,3 @@ def test_a_page_that_cannot_be_read_keeps_its_reason_and_the_others_go_on() -> N
         "source-failed",
         None,
     ]
-
-
-def test_what_was_not_read_is_not_there_and_a_closed_reader_starts_nothing() -> None:
-    reader = PageReader()
-    assert reader.latest("http://127.0.0.1/") is None
-    reader.close()
-    reader.start((Target("http://127.0.0.1/", {"up"}),))
-    assert not reader.wait(("http://127.0.0.1/",), 0.01)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 import pytest
 from skuwise.advisor.billing.showback import CATEGORIES, Showback
 from skuwise.advisor.billing.showback_sums import groups_of, node_checks, sum_rows, unowned_of, whole_check
@@ -37,34 +35,6 @@ def test_a_node_with_known_hours_is_split_by_them() -> None:
     assert sum(usd for usd, _ in found.values()) == pytest.approx(80 * 48)
 
 
-def test_rows_are_cut_at_midnight_and_at_the_window() -> None:
-    rows = split(known().frame()).rows
-    days = {(row.start, row.end) for row in rows}
-    assert all(start // DAY == (end - 1) // DAY for start, end in days)
-    assert min(start for start, _ in days) == START and max(end for _, end in days) == START + 48 * HOUR
-    hours = {start: (end - start) / 3600 for start, end in days}
-    for start, period in hours.items():
-        assert sum(row.gpu_hours for row in rows if row.start == start) == pytest.approx(8 * period, abs=1e-5)
-        assert sum(row.usd or 0 for row in rows if row.start == start) == pytest.approx(RATE * period, abs=1e-4)
-        assert sum(row.node_hours for row in rows if row.start == start) == pytest.approx(period, abs=1e-5)
-
-
-def test_a_row_over_midnight_is_divided_by_time() -> None:
-    builder = FrameBuilder(hours=48)
-    (uuid,) = builder.node("n1")
-    # One row from 20 hours on over the next 8: midnight lies in it.
-    builder.use(DECODE, "n1", uuid, start=0, end=48, interval=8 * HOUR)
-    builder.work("w", [("n1", uuid)])
-    hours: dict[float, float] = defaultdict(float)
-    for row in split(builder.frame()).rows:
-        hours[row.start] += row.gpu_hours
-    assert {(start, round(h, 5)) for start, h in hours.items()} == {
-        (max(day, START), round((min(day + DAY, START + 48 * HOUR) - max(day, START)) / 3600, 5))
-        for day in (START // DAY * DAY + n * DAY for n in range(4))
-        if day < START + 48 * HOUR
-    }
-
-
 def test_nodes_that_were_there_for_hours_cost_these_hours_and_are_named() -> None:
     b = FrameBuilder(hours=24 * 14)
     for day in range(14):
@@ -84,7 +54,7 @@ def test_nodes_that_were_there_for_hours_cost_these_hours_and_are_named() -> Non
     assert set(str(note.fields["nodes"]).split(", ")) == names
 
 
-@pytest.mark.parametrize("number", range(40))
+@pytest.mark.parametrize("number", range(12))
 def test_whatever_the_fleet_the_parts_sum_to_price_times_hours(number, seed_of) -> None:
     frame, prices = random_fleet(seed_of(number))
     showback = split(frame, *prices)
@@ -105,7 +75,7 @@ def test_whatever_the_fleet_the_parts_sum_to_price_times_hours(number, seed_of) 
             assert of_day == pytest.approx(node.gpu_count * (end - start) / 3600, rel=1e-3, abs=1e-5)
 
 
-@pytest.mark.parametrize("number", range(12))
+@pytest.mark.parametrize("number", range(5))
 def test_whatever_the_fleet_it_agrees_with_the_reconciliation_of_the_advice(number, seed_of) -> None:
     frame, prices = random_fleet(seed_of(100 + number))
     book = rulebook(prices=prices)
@@ -136,17 +106,6 @@ def test_whatever_the_fleet_it_agrees_with_the_reconciliation_of_the_advice(numb
     assert gpu_hours("unobserved") == pytest.approx(hours.unobserved, abs=1e-4)
 
 
-@pytest.mark.slow
-def test_random_fleets_hold_what_the_properties_are_about(seed_of) -> None:
-    seen: set[str] = set()
-    for number in range(40):
-        frame, prices = random_fleet(seed_of(number))
-        showback = split(frame, *prices)
-        seen |= {row.category for row in showback.rows}
-        seen |= {"no price" for node in showback.nodes if node.price is None}
-    assert seen >= {"used", "held-idle", "fabric-premium", "shared-pool", "unallocated", "unobserved", "no price"}
-
-
 @pytest.mark.parametrize(("util", "used"), [(0.4, True), (0.0, False), (None, None)])
 def test_a_fabric_premium_says_whether_the_fabric_was_used(util, used) -> None:
     showback = split(known(fabric=util).frame())
@@ -157,11 +116,6 @@ def test_a_fabric_premium_says_whether_the_fabric_was_used(util, used) -> None:
     # Half of the node's GPU-hours are used, and the premium is taken out of those alone.
     assert sum(row.usd or 0 for row in premium) == pytest.approx(node.fabric_usd_per_hour * 48 / 2, abs=1e-4)
     assert {row.workload for row in premium} == {"w-train"}
-
-
-def test_an_assumed_premium_is_said() -> None:
-    codes = {note.code: note for note in split(known().frame(), price(basis="owned")).notes}
-    assert codes["fabric-premium-assumed"].fields == {"nodes": "n1"}
 
 
 def test_without_a_price_there_are_hours_and_no_cost() -> None:
@@ -185,14 +139,6 @@ def test_a_dollar_per_million_tokens_is_of_the_hours_that_have_both() -> None:
     assert group.tokens_unknown is None
 
 
-def test_tokens_stand_once_a_day_whatever_the_rows() -> None:
-    frame = with_tokens(known().frame(), "w-train", 1000.0, hours=range(48))
-    rows = split(frame).rows
-    told = [row for row in rows if row.tokens is not None]
-    assert sum(row.tokens for row in told) == pytest.approx(48_000)  # type: ignore[misc]
-    assert {row.category for row in told} == {"used"} and len(told) == len({row.start for row in rows})
-
-
 def _scarce(frame):
     told = with_tokens(frame, "w-train", 1000.0, hours=range(3))
     told.tokens["seconds"] = 600.0
@@ -213,17 +159,6 @@ def test_why_there_is_no_cost_per_token(change, code) -> None:
     assert group.tokens_unknown is not None and group.tokens_unknown.code == code
 
 
-def test_tokens_of_a_node_without_a_price_have_no_cost() -> None:
-    builder = FrameBuilder(hours=30)
-    (uuid,) = builder.node("lone")
-    builder.use(DECODE, "lone", uuid)
-    builder.work("w", [("lone", uuid)])
-    frame = with_tokens(builder.frame(), "w", 1000.0, hours=range(30), node="lone")
-    (group,) = groups_of(split(frame), "team")
-    assert group.sums.tokens == pytest.approx(30_000) and group.sums.token_usd is None
-    assert group.tokens_unknown is not None and group.tokens_unknown.code == "token-cost-without-price"
-
-
 def test_groups_are_by_what_is_asked_and_the_unnamed_come_last() -> None:
     showback = split(known(namespace="zoo", account="acc").frame(), whose=lambda w: "t" if w.name == "held" else None)
     named = {by: [g.name for g in groups_of(showback, by)] for by in ("team", "namespace", "account", "workload")}
@@ -233,15 +168,3 @@ def test_groups_are_by_what_is_asked_and_the_unnamed_come_last() -> None:
     whole = sum_rows(showback.rows).total_usd or 0.0
     parts = [g.sums.total_usd or 0.0 for g in groups_of(showback, "team")]
     assert sum(parts) + sum(s.total_usd or 0.0 for s in unowned_of(showback).values()) == pytest.approx(whole)
-
-
-def test_what_several_hold_is_nobodys() -> None:
-    builder = FrameBuilder(hours=24)
-    uuids = builder.node("n1", gpus=8)
-    for uuid in uuids:
-        builder.use(DECODE, "n1", uuid)
-    for name in ("a", "b"):
-        builder.work(f"w-{name}", [("n1", uuid) for uuid in uuids], name=name, series=f"s-{name}")
-    showback = split(builder.frame())
-    assert {(row.category, row.workload) for row in showback.rows} == {("shared-pool", None)}
-    assert groups_of(showback, "team") == ()

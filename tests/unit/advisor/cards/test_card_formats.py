@@ -14,14 +14,12 @@ from importlib.resources import files
 
 import jsonschema
 import pytest
-import yaml
 from skuwise.advisor.cards.card_json import card_text as json_text
 from skuwise.advisor.core.card_types import Asked, Card
 from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.verdict_types import Owner
 from skuwise.advisor.render.cards.admin_comment import MOST_BYTES, admin_comment, compact
 from skuwise.advisor.render.cards.html import card_html, list_html
-from skuwise.advisor.render.cards.kubernetes import NOTE_MAX, annotation_manifest, event_manifest
 from skuwise.advisor.render.cards.listing import list_csv, list_json, list_text
 from skuwise.advisor.render.cards.markdown import card_markdown, list_markdown
 from skuwise.advisor.render.cards.text import card_text, sparkline
@@ -158,33 +156,3 @@ def test_the_compact_form_has_harmless_letters_alone() -> None:
         "SKW1:w=1f2e3d4c5b6a7988,gpus=8,h=16,idle=3.1,sm=42,tc=12,mem=72,kind=training,bn=host-input:62:compute:38,"
         "kwh=6.2,usd=197,next=host-input"
     )
-
-
-def pod_card(**changes: object) -> Card:
-    return card(scheduler="kubernetes", namespace="ads", pod="chat-7f9c", job_id=None, **changes)
-
-
-def test_the_event_is_one_of_the_api() -> None:
-    step = CodedText("card-x", HOSTILE * 40)
-    event = yaml.safe_load(event_manifest(pod_card(name=HOSTILE, next_step=step)))
-    assert event["apiVersion"] == "events.k8s.io/v1" and event["kind"] == "Event"
-    assert event["regarding"] == {"apiVersion": "v1", "kind": "Pod", "namespace": "ads", "name": "chat-7f9c"}
-    assert event["metadata"]["namespace"] == "ads" and event["type"] == "Warning"
-    assert len(event["note"].encode()) < NOTE_MAX and "Next step" in event["note"]
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", event["eventTime"])
-    assert len(event["reason"]) <= 128 and len(event["action"]) <= 128
-
-
-def test_the_annotation_names_the_pod() -> None:
-    patch = yaml.safe_load(annotation_manifest(pod_card()))
-    assert patch["metadata"]["name"] == "chat-7f9c"
-    assert patch["metadata"]["annotations"]["skuwise.dev/card"].startswith("SKW1:")
-
-
-@pytest.mark.parametrize("made", [card, hostile, lambda: replace(pod_card(), namespace="UP")])
-def test_what_is_no_pod_has_no_manifest(made) -> None:
-    one = made() if made is not hostile else replace(hostile(), scheduler="kubernetes")
-    with pytest.raises(UsageError):
-        event_manifest(replace(one, pod=one.pod if one.namespace else None))
-    with pytest.raises(UsageError):
-        annotation_manifest(one)

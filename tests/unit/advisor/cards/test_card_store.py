@@ -17,7 +17,7 @@ from skuwise.advisor.cards.kept import compared_with_kept, kept_card, with_kept_
 from skuwise.advisor.cards.store import CardStore, default_cards
 from skuwise.advisor.core.naming import AmbiguousError
 from skuwise.advisor.core.verdict_types import Owner
-from skuwise.advisor.ledger.file.paths import default_ledger_path
+from skuwise.advisor.ledger.file.paths import default_ledgers
 from skuwise.rules.base.errors import StoreError
 from skuwise.tests.support.card_cases import HOSTILE, HOUR, card
 
@@ -127,7 +127,7 @@ def test_what_unpacks_to_more_than_a_card_is_refused() -> None:
 
 def test_it_lies_beside_the_ledgers() -> None:
     for environ in ({"HOME": "/h"}, {"HOME": "/h", "XDG_STATE_HOME": "/s"}, {"XDG_STATE_HOME": "relative"}, {}):
-        ledger = default_ledger_path(environ)
+        ledger = default_ledgers(environ)
         assert default_cards(environ) == (ledger.with_name("cards.db") if ledger else None)
 
 

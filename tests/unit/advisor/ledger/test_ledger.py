@@ -4,9 +4,8 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -15,19 +14,15 @@ import jsonschema
 import numpy as np
 import pytest
 from skuwise.__main__ import main
-from skuwise.advisor.core.advice_types import Advice, Configuration, Decision, Interval, Recommendation
-from skuwise.advisor.ledger.entries import EXPIRES_AFTER_SECONDS, LedgerEvent, Proposal, decision_from
-from skuwise.advisor.ledger.file.paths import default_ledger_path
-from skuwise.advisor.ledger.file.store import APPLICATION_ID, Ledger
+from skuwise.advisor.core.advice_types import Advice, Decision
+from skuwise.advisor.ledger.entries import LedgerEvent, Proposal, decision_from
+from skuwise.advisor.ledger.file.store import Ledger
 from skuwise.advisor.ledger.sync import LedgerSync, proposals
-from skuwise.advisor.moves.context.move_context import DrawnRecommendation
-from skuwise.advisor.moves.recommender import recoverable_cash
 from skuwise.advisor.pipeline import AdviseOptions, advise_on
 from skuwise.advisor.render import render
 from skuwise.advisor.render.json import load_schema, to_dict
 from skuwise.advisor.views.document.page_options import PageOptions
-from skuwise.rules.base.errors import NothingToDo, StoreError
-from skuwise.tests.support.file_modes import bound_by_modes
+from skuwise.rules.base.errors import StoreError
 from skuwise.tests.support.moves_builders import advice_of, catalog, founding
 from skuwise.tests.support.rulebooks import rulebook
 
@@ -85,27 +80,6 @@ def test_a_recommendation_keeps_its_whole_history(ledger: Ledger) -> None:
     assert entry.decision(NOW + 3) == Decision("dismissed", NOW + 2, "bob", None, "a warm standby")
 
 
-def test_what_is_proposed_again_is_one_entry_with_its_newest_figures(ledger: Ledger) -> None:
-    ledger.add(MOVE.id, LedgerEvent("accepted", NOW + 1, "ann"))
-    assert ledger.propose([replace(MOVE, saving_usd_per_month=99.0)], NOW + DAY) == 0
-    (entry,) = ledger.entries()
-    assert (entry.first_proposed, entry.last_proposed) == (NOW, NOW + DAY)
-    assert entry.proposal.saving_usd_per_month == 99.0
-    assert [e.act for e in entry.events] == ["proposed", "accepted"]
-
-
-def test_what_is_no_longer_proposed_expires_once_and_may_come_back(ledger: Ledger) -> None:
-    later = NOW + EXPIRES_AFTER_SECONDS
-    other = replace(MOVE, id="r-other0000000")
-    ledger.propose([other], later)
-    ledger.propose([other], later + 1)
-    assert [e.act for e in ledger.entries()[0].events] == ["proposed", "expired"]
-    ledger.propose([MOVE, other], later + 2)
-    entry = ledger.entries()[0]
-    assert [e.act for e in entry.events] == ["proposed", "expired", "proposed"]
-    assert entry.decision(later + 2).state == "proposed"
-
-
 # ---- the file
 
 
@@ -116,36 +90,16 @@ def test_events_can_only_be_added(ledger: Ledger) -> None:
                 db.execute(sql)
 
 
-def _work(path: Path, who: str) -> None:
-    ledger = Ledger(path)
-    for n in range(8):
-        ledger.propose([MOVE, replace(MOVE, id=f"r-of-{who}-{n}")], NOW + n)
-        ledger.add(MOVE.id, LedgerEvent("accepted", float(n), who))
-
-
-def test_two_processes_at_once_begin_one_ledger_and_lose_no_event(tmp_path: Path) -> None:
-    path = tmp_path / "ledger.db"
-    spawn = multiprocessing.get_context("spawn")
-    children = [spawn.Process(target=_work, args=(path, who)) for who in ("ann", "bob")]
-    for child in children:
-        child.start()
-    for child in children:
-        child.join(60)
-    assert [child.exitcode for child in children] == [0, 0]
-    entries = {entry.proposal.id: entry for entry in Ledger(path).entries()}
-    assert len(entries) == 1 + 2 * 8
-    for who in ("ann", "bob"):
-        assert [e.at for e in entries[MOVE.id].events if e.by == who] == [float(n) for n in range(8)]
-    assert [e.act for e in entries[MOVE.id].events].count("proposed") == 1
-
-
 def damage(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:4096] + b"\xff" * 8192)
 
 
-def newer(path: Path) -> None:
-    with closing(sqlite3.connect(path)) as db:
-        db.execute("PRAGMA user_version = 2003")
+def of_version(version: int) -> Callable[[Path], None]:
+    def spoil(path: Path) -> None:
+        with closing(sqlite3.connect(path)) as db:
+            db.execute(f"PRAGMA user_version = {version}")
+
+    return spoil
 
 
 def foreign(path: Path) -> None:
@@ -157,7 +111,8 @@ def foreign(path: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "said", "remedy"),
     [
-        (newer, "written by a newer skuwise \\(version 2.3\\); this version reads 1.x", "Update skuwise"),
+        (of_version(2003), "has version 2.3; this skuwise reads 1.x", "that wrote it"),
+        (of_version(3), "has version 0.3; this skuwise reads 1.x", "that wrote it"),
         (damage, "is damaged or not a database", "recover"),
         (foreign, "is a database, but not a ledger; it was not changed", "--ledger"),
         (lambda path: path.write_text("hello " * 999), "is damaged or not a database", "--ledger"),
@@ -178,97 +133,12 @@ def test_a_file_that_is_no_ledger_of_ours_is_refused_untouched(ledger: Ledger, s
     assert ledger.path.read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    ("table", "column", "value", "said"),
-    [
-        ("recommendations", "last_proposed", "'abc'", "holds a value that is not of type number"),
-        ("recommendations", "id", "NULL", "holds nothing"),
-        ("recommendations", "text", "x'00ff'", "holds a value that is not of type text"),
-        ("recommendations", "first_proposed", "1e300", "holds an invalid time"),
-        ("events", "until", "9e999", "holds an invalid time"),
-    ],
-)
-def test_a_row_that_we_never_wrote_is_refused_by_its_column(ledger: Ledger, table, column, value, said) -> None:
-    with closing(sqlite3.connect(ledger.path)) as db:
-        db.execute("DROP TRIGGER events_are_not_changed")
-        db.execute(f"UPDATE {table} SET {column} = {value}")
-        db.commit()
-    for call in (ledger.entries, lambda: ledger.propose([MOVE], NOW)):
-        with pytest.raises(StoreError, match=f"{table}.{column} {said}"):
-            call()
-
-
-def test_a_newer_minor_version_is_still_used(ledger: Ledger) -> None:
-    with closing(sqlite3.connect(ledger.path)) as db:
-        db.execute("ALTER TABLE recommendations ADD COLUMN owner TEXT")
-        db.execute("ALTER TABLE events ADD COLUMN mail TEXT")
-        db.execute("PRAGMA user_version = 1007")
-    ledger.propose([MOVE], NOW + 1)
-    assert only(ledger).state == "proposed"
-
-
 def test_a_ledger_that_another_process_holds_is_told(ledger: Ledger) -> None:
     with closing(sqlite3.connect(ledger.path, isolation_level=None)) as db:
         db.execute("BEGIN EXCLUSIVE")
         with pytest.raises(StoreError, match="is locked by another process") as refused:
             ledger.add(MOVE.id, LedgerEvent("accepted", NOW, "ann"))
     assert refused.value.remedy.startswith("Try again")
-
-
-def test_a_ledger_that_may_not_be_written_is_still_read(ledger: Ledger) -> None:
-    ledger.path.chmod(0o444)
-    ledger.path.parent.chmod(0o555)
-    said: list[str] = []
-    try:
-        with bound_by_modes():
-            assert only(ledger).state == "proposed"
-            with pytest.raises(StoreError, match="no permission to write"):
-                ledger.add(MOVE.id, LedgerEvent("accepted", NOW, "ann"))
-            beside = LedgerSync(ledger.path, True, said.append)
-            assert beside.decisions(NOW) == {}
-            beside.note(advice_of(founding()), NOW)
-    finally:
-        ledger.path.parent.chmod(0o755)
-    assert said[0].startswith("not recorded in the ledger")
-    assert len(ledger.entries()) == 1
-
-
-def test_where_nothing_can_be_written_the_reason_is_told(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match="cannot be written"):
-        Ledger(tmp_path / "file" / "ledger.db").propose([MOVE], NOW)
-    with pytest.raises(NothingToDo, match="No ledger"):
-        Ledger(tmp_path / "none.db").entries()
-    with pytest.raises(NothingToDo, match="No ledger"):
-        Ledger(tmp_path / "none.db").add(MOVE.id, LedgerEvent("accepted", NOW, "ann"))
-    assert not (tmp_path / "none.db").exists()
-
-
-def test_an_empty_file_becomes_a_ledger(tmp_path: Path) -> None:
-    (tmp_path / "ledger.db").write_bytes(b"")
-    with pytest.raises(NothingToDo):
-        Ledger(tmp_path / "ledger.db").entries()
-    Ledger(tmp_path / "ledger.db").propose([MOVE], NOW)
-    with closing(sqlite3.connect(tmp_path / "ledger.db")) as db:
-        assert db.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID
-
-
-def test_a_ledger_is_listed_up_to_the_last_moment_that_can_be_snoozed_to(path: str, capsys) -> None:
-    assert main(["ledger", "snooze", MOVE.id, "--until", "9999-12-31T23:59:59Z", "--ledger", path]) == 0
-    assert main(["ledger", "list", "--ledger", path]) == 0
-    assert "until 9999-12-31 23:59 UTC" in capsys.readouterr().out
-
-
-def test_a_folder_made_for_a_ledger_is_its_users_own(tmp_path: Path) -> None:
-    Ledger(tmp_path / "state" / "skuwise" / "ledger.db").propose([MOVE], NOW)
-    assert (tmp_path / "state" / "skuwise").stat().st_mode & 0o077 == 0
-
-
-def test_the_default_place_follows_the_state_folder_of_the_user() -> None:
-    assert default_ledger_path({"XDG_STATE_HOME": "/s", "HOME": "/h"}) == Path("/s/skuwise/ledger.db")
-    for environment in ({"HOME": "/h"}, {"XDG_STATE_HOME": "not/absolute", "HOME": "/h"}):
-        assert default_ledger_path(environment) == Path("/h/.local/state/skuwise/ledger.db")
-    assert default_ledger_path({}) is None
 
 
 # ---- beside advice
@@ -305,26 +175,6 @@ def test_what_was_set_aside_is_marked_and_not_counted(state, open_advice: Advice
     assert {r["id"] for r in document["recommendations"] if r["decision"]} == counted
 
 
-def test_what_was_accepted_counts_until_it_is_done(open_advice: Advice) -> None:
-    accepted = decided({r.id: Decision("accepted", NOW, "ann") for r in open_advice.recommendations})
-    assert accepted.summary == open_advice.summary
-    assert "accepted by ann" in render(accepted, "table", page=PageOptions(whole=True))
-
-
-def test_when_the_best_is_dismissed_the_next_best_of_its_set_counts() -> None:
-    def option(name: str, saving: float, decision: Decision | None = None) -> DrawnRecommendation:
-        spread = Interval(saving, saving, saving)
-        here = Configuration("a", "b", 8)
-        r = Recommendation(
-            name, (), None, "move-sku", here, here, None, spread, 0.0, "cash-now", "low", (), (), (), (), "",
-            decision=decision,
-        )  # fmt: skip
-        return DrawnRecommendation(r, np.full(5, saving), "same")
-
-    assert recoverable_cash([option("a", 50.0), option("b", 20.0)])[0] == 50.0
-    assert recoverable_cash([option("a", 50.0, Decision("dismissed", NOW)), option("b", 20.0)])[0] == 20.0
-
-
 def test_advice_is_noted_and_its_decisions_come_back(tmp_path: Path) -> None:
     said: list[str] = []
     beside = LedgerSync(tmp_path / "deep" / "ledger.db", False, said.append)
@@ -339,17 +189,6 @@ def test_advice_is_noted_and_its_decisions_come_back(tmp_path: Path) -> None:
     beside.note(advice, NOW + 2)
     assert "(0 new)" in said[-1]
     assert len(Ledger(beside.path).entries()) == len(advice.recommendations)
-
-
-def test_advice_does_without_a_ledger_that_nobody_asked_for(tmp_path: Path) -> None:
-    (tmp_path / "ledger.db").write_text("not a ledger " * 99)
-    said: list[str] = []
-    beside = LedgerSync(tmp_path / "ledger.db", False, said.append)
-    assert beside.decisions(NOW) == {}
-    beside.note(advice_of(founding()), NOW)
-    assert [text.split(":")[0] for text in said] == ["no ledger", "not recorded in the ledger"]
-    with pytest.raises(StoreError):
-        LedgerSync(tmp_path / "ledger.db", True, said.append).decisions(NOW)
 
 
 def test_text_from_outside_is_kept_and_does_no_harm(tmp_path: Path, capsys) -> None:
@@ -411,16 +250,3 @@ def test_what_cannot_be_decided_is_refused_in_one_sentence(path, capsys, argumen
     assert said in told
     assert len(told.splitlines()) == 1
     assert [e.act for e in Ledger(Path(path)).entries()[0].events] == ["proposed"]
-
-
-def test_without_a_ledger_the_command_says_how_one_begins(tmp_path: Path, capsys) -> None:
-    assert main(["ledger", "list", "--ledger", str(tmp_path / "none.db")]) == 3
-    assert "Run 'skuwise advise' to create one" in capsys.readouterr().err
-
-
-def test_blocked_and_expired_ones_are_listed_on_demand(ledger: Ledger, capsys) -> None:
-    ledger.propose([replace(MOVE, id="r-blocked00000", blocked=True)], NOW)
-    assert main(["ledger", "list", "--ledger", str(ledger.path)]) == 0
-    assert "r-blocked" not in capsys.readouterr().out
-    assert main(["ledger", "list", "--all", "--ledger", str(ledger.path)]) == 0
-    assert "r-blocked" in capsys.readouterr().out

@@ -10,8 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from skuwise.__main__ import main
 from skuwise.advisor.core.advice_types import Advice, Interval
 from skuwise.advisor.core.coded_text import CodedText
@@ -22,8 +20,6 @@ from skuwise.advisor.ledger.records import EventFigures, Realised
 from skuwise.advisor.ledger.sync import LedgerSync, site_of
 from skuwise.advisor.moves.base.prediction import Prediction, Refusal
 from skuwise.advisor.moves.predict.calibration import NO_SITE, MeasuredMove, Site, site_factor
-from skuwise.advisor.moves.tracking.observation import observation_of
-from skuwise.rules.base.errors import UsageError
 from skuwise.tests.support.ledger_builders import DAY, L40S, MOVED, RATIO, SAVING, entry_of, fleet, ground, the_move
 from skuwise.tests.support.moves_builders import END, PLAIN, START
 
@@ -93,22 +89,6 @@ def test_a_move_is_followed_from_proposed_to_done_and_its_saving_measured(beside
     assert listed["predicted"]["saving_usd_per_month"]["p50"] == pytest.approx(SAVING, rel=1e-3)
 
 
-def test_one_measurement_a_week_is_kept(beside, first) -> None:
-    for days in (4.5, 7.0, 7.5, 8.0, 14.0, 14.5):
-        beside.note(fleet(days), END + days * DAY)
-    acts = [(e.act, (e.at - END) / DAY) for e in entry_of(beside, the_move(first).id).events]
-    assert acts == [("proposed", 0.0), ("done", 4.5), ("measured", 7.0), ("measured", 14.0)]
-
-
-def test_what_nobody_accepted_is_noted_as_done_unasked(beside, first) -> None:
-    beside.note(fleet(4.5), END + 4.5 * DAY)
-    entry = entry_of(beside, the_move(first).id)
-    assert entry.decision(END + 5 * DAY).state == "done"
-    assert entry.last("done").why.startswith("Done without being accepted. It has run only on")
-    (outcome,) = move_outcomes([entry], END + 5 * DAY)
-    assert outcome.accepted_at is None
-
-
 def test_a_move_that_is_undone_regresses_is_open_again_and_is_told_again(beside, first, said) -> None:
     move, ledger = the_move(first), Ledger(beside.path)
     ledger.add(move.id, LedgerEvent("accepted", END + 10, "ann"))
@@ -116,7 +96,7 @@ def test_a_move_that_is_undone_regresses_is_open_again_and_is_told_again(beside,
     ledger.note_mailed("team-a", [move.id, "r-other"], END + 7 * DAY)
     back = END + 8 * DAY
     beside.note(fleet(8.5, back=back), END + 8.5 * DAY)
-    assert entry_of(beside, move.id).decision(END + 8.5 * DAY).state == "done"  # half a day may be a trial
+    assert entry_of(beside, move.id).decision(END + 8.5 * DAY).state == "done"  # half a day may be an experiment
     assert ledger.mailed_since("team-a", END) == {move.id, "r-other"}
 
     now = END + 9.5 * DAY
@@ -168,45 +148,6 @@ def test_what_is_blocked_keeps_nothing_and_takes_nothing(beside, first) -> None:
     assert (entry.proposal.blocked, entry.proposal.ground) == (True, kept)
 
 
-def test_a_window_of_the_past_and_another_source_tell_nothing(beside, first) -> None:
-    id_ = the_move(first).id
-    beside.note(fleet(7), END + 7 * DAY)
-    beside.note(first, END + 8 * DAY)  # `advise --until` before the move
-    assert [e.act for e in entry_of(beside, id_).events] == ["proposed", "done"]
-
-
-def test_what_was_accepted_keeps_the_prediction_it_was_accepted_with(beside, first) -> None:
-    move, ledger = the_move(first), Ledger(beside.path)
-    kept = entry_of(beside, move.id).proposal.ground
-    ledger.add(move.id, LedgerEvent("accepted", END + 10, "ann"))
-    beside.note(fleet(1, moved=END + 90 * DAY), END + DAY)
-    entry = entry_of(beside, move.id)
-    assert entry.last_proposed == END + DAY
-    assert entry.proposal.ground == kept
-
-
-def test_the_command_begins_a_trial_and_shows_what_it_still_needs(beside, first, capsys) -> None:
-    move, path = the_move(first), str(beside.path)
-    told = {"engine_active": 0.4, "generated_tokens": 1e6}
-    busy = tuple(replace(w, features={**w.features, **told}) for w in first.workloads)
-    beside.note(replace(first, workloads=busy), END + 5)
-    Ledger(beside.path).add(move.id, LedgerEvent("accepted", END + 10, "ann"))  # it does not expire
-    assert main(["ledger", "trial", move.id, "--replica", "chat-7\x1b[31m", "--by", "ann", "--ledger", path]) == 0
-    told = capsys.readouterr().err
-    assert "\x1b" not in told
-    assert "warning: No replica is named chat-7" in told
-    assert "The comparison rests on GPU-seconds of work per token." in told
-    assert main(["ledger", "show", move.id, "--ledger", path]) == 0
-    shown = capsys.readouterr().out
-    assert "\x1b" not in shown
-    assert "It needs 24 h of replica chat-7" in " ".join(shown.split())
-    assert main(["ledger", "list", "--ledger", path]) == 0
-    assert "accepted, on trial" in capsys.readouterr().out
-    fewer = next(r for r in first.recommendations if r.action == "reduce-gpus")
-    assert main(["ledger", "trial", fewer.id, "--ledger", path]) == UsageError.exit_status
-    assert "a single replica cannot move first" in capsys.readouterr().err
-
-
 # ---- fed back
 
 
@@ -218,15 +159,6 @@ def test_few_moves_change_predictions_little_and_many_more() -> None:
     assert site_factor([]) == (1.0, 0)
     # What the factor in the prediction took up already is not taken for the model's.
     assert site_factor([replace(case, measured=1.0, factor=1.2)])[0] == pytest.approx(one)
-
-
-@given(st.lists(st.tuples(st.floats(0.3, 3), st.floats(0.3, 3), st.floats(1.01, 3)), min_size=1, max_size=20))
-def test_a_site_lies_between_the_model_and_its_own_moves(rows) -> None:
-    cases = [MeasuredMove(Interval(p / s, p, p * s), m) for m, p, s in rows]
-    errors = [math.log(m / p) for m, p, _ in rows]
-    factor, count = site_factor(cases)
-    assert count == len(rows)
-    assert min(0.0, *errors) - 1e-9 <= math.log(factor) <= max(0.0, *errors) + 1e-9
 
 
 def test_a_site_is_applied_to_predictions_told_and_off_without_moves() -> None:
@@ -259,18 +191,3 @@ def test_measured_moves_of_the_ledger_become_the_site_unless_the_load_changed() 
     assert site(told).saved == (100.0, 90.0)
     assert site(replace(told, load_ratio=1.5)).cases == 0
     assert site(told, ground=replace(own, target=replace(own.source, node_sku=PLAIN))).cases == 0  # the same GPU
-
-
-def test_nothing_is_begun_where_there_is_nothing_to_note(tmp_path: Path, first: Advice) -> None:
-    beside = LedgerSync(tmp_path / "none.db", True, lambda _: None)
-    beside.note(replace(first, recommendations=()), END)
-    assert not beside.path.exists()
-    assert beside.site(END) == NO_SITE
-
-
-def test_the_evidence_is_what_the_advice_saw(first: Advice) -> None:
-    found = observation_of(first)
-    assert set(found.nodes) == {"n1", "n2"}
-    assert found.nodes["n1"].usd_per_hour == pytest.approx(98.32)
-    assert the_move(first).id in found.open
-    assert len(found.now("s-chat")) == 2

@@ -1,6 +1,6 @@
 # pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportOptionalOperand=false
 # pyright: reportOptionalSubscript=false, reportOperatorIssue=false, reportAttributeAccessIssue=false
-"""Where each kind of move stands by the telemetry, what it brought, and what a trial comes to."""
+"""Where each kind of move stands by the telemetry, and what it brought."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from skuwise.advisor.moves.recommendation_kinds import KINDS
 from skuwise.advisor.moves.tracking.move_state import MoveState
 from skuwise.advisor.moves.tracking.observation import Measure, Observation, PredictionSnapshot
 from skuwise.tests.support.ledger_builders import DAY, L40S, RATIO, ground, moved_run, seen
-from skuwise.tests.support.moves_builders import END, IB, PLAIN, START, gpus_of, workload
+from skuwise.tests.support.moves_builders import END, IB, PLAIN, START, workload
 
 
 def state_of(action: str, own: PredictionSnapshot, now: Observation, proposed: bool = False) -> MoveState | None:
@@ -44,22 +44,6 @@ def test_fewer_gpus_are_seen_by_their_count_and_measured_by_the_nodes_that_are_g
     assert state_of("reduce-gpus", own, seen(elsewhere)) is None
 
 
-@pytest.mark.parametrize(
-    ("acts", "days", "seen_as"),
-    [(("accepted",), 2, ["done"]), ((), 2, []), ((), 8, ["done"]), (("dismissed",), 8, ["done"]), (("done",), 8, [])],
-)
-def test_a_count_that_fell_by_itself_must_last_a_week(acts, days, seen_as) -> None:
-    fell = END - days * DAY
-    runs = [workload("chat", ("n1",)), workload("chat", ("n2",), id="w-2", end=fell)]
-    proposal = Proposal(
-        "r-1", "reduce-gpus", "chat", "16", "8", 71_773.6, 0.0, "cash-now", "low", False, "t", "fleet.db", ground()
-    )  # fmt: skip
-    entry = LedgerEntry(proposal, START, END, tuple(LedgerEvent(act, START + 1, "ann") for act in acts))
-    found = ledger_events([entry], seen(runs, (("n1", END), ("n2", fell))), END)
-    assert [event.act for _, event in found] == seen_as
-    assert not any(acts == () and "Done without being accepted." not in event.why for _, event in found)
-
-
 def test_a_job_is_measured_over_a_week_by_the_time_it_held_its_nodes() -> None:
     nights = [
         workload("train", ("n1",), kind="training", id=f"w-{n}", series_id="s-chat", node_sku=PLAIN,
@@ -73,21 +57,6 @@ def test_a_job_is_measured_over_a_week_by_the_time_it_held_its_nodes() -> None:
     assert told.usd_per_month_after == pytest.approx(90.0 * 730 / 4, rel=0.02)
     short = realised("move-sku", own, MoveState("target", END - 5 * DAY, 30.0, ""), now)
     assert short.saving_missing == "a job needs at least a week of data"
-
-
-def test_a_trial_replica_is_between_and_moves_no_fleet() -> None:
-    runs = [workload("chat", ("n1",)), workload("chat", ("p1",), id="w-p", node_sku=PLAIN, start=END - 3 * DAY)]
-    stand = state_of("move-sku", ground(target=Configuration("H100-SXM5", PLAIN, 16)), seen(runs))
-    assert stand.place == "between"
-    assert stand.told == "1 of its 2 runs are on azure/Standard_ND96is_H100_v5."
-
-
-def test_a_slice_is_known_by_its_id() -> None:
-    whole = workload("chat", ("n1",), end=END - 3 * DAY, gpus=gpus_of("n1", 1))
-    part = workload("chat", ("n1",), id="w-m", start=END - 3 * DAY, gpus=("MIG-7",))
-    stand = state_of("mig-slice", ground(), seen([whole, part]))
-    assert (stand.place, stand.since) == ("target", END - 3 * DAY)
-    assert state_of("mig-slice", ground(), seen([whole, replace(part, gpus=("GPU-7",))])).place == "source"
 
 
 FREED = {
@@ -136,35 +105,6 @@ def test_what_another_source_does_not_show_is_not_gone() -> None:
     nodes = [(f"m{n}", END) for n in range(9)]
     assert ledger_events([of_ten], seen([], nodes[:3], source="fleet.db, more.db"), END) == []
     assert [e.act for _, e in ledger_events([of_ten], seen([], nodes, source="fleet.db, more.db"), END)] == ["done"]
-
-
-@pytest.mark.parametrize("pooled", [False, True])
-def test_a_window_too_short_to_tell_that_a_node_is_gone_tells_nothing_of_it(pooled: bool) -> None:
-    own = ground(**FREED)
-    if pooled:
-        own = replace(own, source=Configuration("H100-SXM5", IB, 16), target=Configuration("H100-SXM5", IB, 8))
-        own = replace(own, yardstick=replace(own.yardstick, nodes=("n1", "n2")))
-    action = "consolidate" if pooled else "release"
-    runs = [workload("chat", ("n2",))]
-    short = replace(seen(runs, (("n2", END),)), start=END - 2 * DAY)
-    assert state_of(action, own, short) is None
-    assert state_of(action, own, replace(short, start=END - 4 * DAY)).place == "target"
-
-
-def test_a_node_that_is_silent_is_not_known_to_be_empty() -> None:
-    own = ground(**{**FREED, "source": Configuration("H100-SXM5", IB, 16), "target": Configuration("H100-SXM5", IB, 8),
-                    "yardstick": SavingsBaseline(2 * 98.32 * 730, nodes=("n1", "n2"))})  # fmt: skip
-    runs = [workload("chat", ("n1",), end=END - 2 * DAY), workload("chat", ("n2",), id="w-2")]
-    assert state_of("consolidate", own, seen(runs, (("n1", END - 2 * DAY), ("n2", END)))) is None
-    assert state_of("consolidate", own, seen(runs, (("n1", END), ("n2", END)))).place == "target"
-
-
-def test_held_gpus_are_let_go_only_where_their_nodes_still_tell() -> None:
-    own = ground(target=Configuration(None, None, 0), yardstick=SavingsBaseline(98.32 * 730, nodes=("n1",)))
-    left = workload("chat", ("n1",), end=END - 3 * DAY)
-    assert state_of("release", own, seen([left], (("n1", END),))).place == "target"
-    assert state_of("release", own, seen([left], (("n1", left.end),))) is None  # the agent may have died
-    assert state_of("release", own, seen([workload("chat", ("n1",))], (("n1", END),))).place == "source"
 
 
 def test_a_pool_is_packed_when_as_many_nodes_are_empty_as_were_to_be() -> None:
@@ -244,14 +184,7 @@ def test_clocks_at_rest_are_seen_and_measured_by_the_power_at_rest() -> None:
     assert state_of("rest-clocks", unknown, seen([down])) is None
 
 
-def test_a_fault_is_mended_when_it_is_found_no_more() -> None:
-    own = ground()
-    runs = [workload("chat", ("n1",))]
-    assert state_of("fix-first", own, seen(runs)).place == "target"
-    assert state_of("fix-first", own, seen(runs), proposed=True).place == "source"
-
-
-# ---- time, load and the trial
+# ---- time and load
 
 
 def test_time_is_measured_by_the_tokens_of_a_service_and_the_steps_of_a_job() -> None:

@@ -17,12 +17,6 @@ SITE = SiteEnergy(
 KWH = 16 * 0.3 * 14 * 24
 
 
-def test_without_figures_there_are_no_dollars_and_no_carbon():
-    e = advice_of(founding()).summary.energy
-    assert e.kwh == pytest.approx(KWH) and (e.usd, e.co2_kg, e.figures) == (None, None, ())
-    assert all(p.usd is None and p.co2_kg is None for p in e.phases)
-
-
 def test_dollars_and_carbon_follow_the_hours_of_the_day_and_the_pue():
     advice = advice_of(founding(), energy=SITE)
     e = advice.summary.energy
@@ -56,14 +50,6 @@ def test_what_was_not_measured_is_none_and_counted():
     assert e.measured_gpu_hours == 0 and e.unmeasured_gpu_hours == pytest.approx(16 * 14 * 24)
 
 
-@pytest.mark.parametrize(("share", "basis"), [(1.0, "counter"), (0.0, "power"), (0.4, "both")])
-def test_the_basis_says_how_it_was_measured(share, basis):
-    given = founding()
-    mixed = replace(given, energy=given.energy.assign(counted_joules=given.energy["joules"] * share))
-    e = advice_of(mixed).summary.energy
-    assert (e.basis, e.counted_kwh) == (basis, pytest.approx(KWH * share))
-
-
 def test_tokens_idle_hours_and_phases_of_a_workload():
     (one, _) = advice_of(founding()).workloads
     e = one.energy
@@ -74,8 +60,3 @@ def test_tokens_idle_hours_and_phases_of_a_workload():
     (one,) = advice_of(drawing(held, 100.0)).workloads
     assert one.energy.idle_kwh == pytest.approx(8 * 24 * 0.1)
     assert {p.phase for p in one.energy.phases} == {"idle", "decode"} and one.energy.joules_per_token is None
-
-
-def test_a_site_without_a_price_keeps_its_carbon():
-    e = advice_of(founding(), energy=replace(SITE, usd_per_kwh=None, pue=None)).summary.energy
-    assert e.usd is None and e.co2_kg == pytest.approx(KWH * 0.4)

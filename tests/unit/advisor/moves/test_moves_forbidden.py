@@ -4,7 +4,6 @@
 from dataclasses import replace
 
 import pytest
-from skuwise.advisor.core.verdict_types import BottleneckVerdict
 from skuwise.rules.catalog.types import Price
 from skuwise.tests.support.moves_builders import advice_of, fabric, node, usage, verdicts, workload
 
@@ -50,15 +49,6 @@ def test_work_over_nvlink_does_not_move_to_pcie_however_cheap(nvlink):
     assert any("only by PCIe" in reason.text for reason in why) == (nvlink > 0)
     if nvlink:
         assert not moves_to(advice, "L40S")
-
-
-@pytest.mark.parametrize(("held_back_by", "moves"), [("host-input", False), ("hbm-bandwidth", True)])
-def test_a_service_that_waits_for_its_host_does_not_move_to_b200(held_back_by, moves):
-    small = service(OCI, bottleneck=BottleneckVerdict(held_back_by, 0.9, {held_back_by: 1.0}))
-    busy = {"u_c": 0.05, "u_m": 0.10, "g": 0.35} if held_back_by == "host-input" else {"u_m": 0.9, "g": 0.97}
-    use = usage(small, memory=0.3, label=held_back_by, **busy)
-    advice = advice_of(verdicts([at(OCI, "oci", "global")], [small], uses=[use]), prices=(cheap(B200),))
-    assert bool(moves_to(advice, "B200-SXM")) == moves
 
 
 def test_training_across_nodes_keeps_its_fabric_however_cheap_the_node_without():

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from math import inf
 from typing import Any
 
 import numpy as np
 import pytest
 from skuwise.advisor.core.advice_types import Action, Configuration, Interval, Recommendation
 from skuwise.advisor.core.verdict_types import Latency, LatencyFigures
-from skuwise.advisor.moves.base.latency_class import Slowdown, broken_limits, queue_factor
 from skuwise.advisor.moves.base.workload_groups import groups_of
 from skuwise.advisor.moves.context.fleet_context import SAME_SPEED, recommend
 from skuwise.advisor.moves.context.latency_gate import held_to_class
 from skuwise.advisor.moves.context.move_context import Baseline, MoveContext, baseline_for
-from skuwise.advisor.moves.predict.clock_model import PowerAtWork
-from skuwise.advisor.moves.whatif import what_if
-from skuwise.advisor.moves.whatif_result import WhatIfChoice
 from skuwise.advisor.pipeline import move_context_of
 from skuwise.rules.policy.latency_classes import load_latency_classes
 from skuwise.tests.support.moves_builders import END, advice_of, catalog, node, usage, verdicts, workload
@@ -25,7 +20,6 @@ from skuwise.tests.support.rulebooks import rulebook
 CLASSES = load_latency_classes().classes
 DECODE = {"power_watts": 400.0, "power_over_idle": 4.0, "tensor_of_sustained_p95": 0.1, "mem_flat": 1.0, "cpu": 0.1}
 SLOWER = Interval(1.0, 1.05, 1.1)
-DRAWN = PowerAtWork(watts=400.0, peak_watts=420.0, idle_watts=90.0, hours_per_month=5000.0)
 
 
 def latency(label: str | None = "interactive", first: float | None = 0.06, token: float | None = 0.03) -> Latency:
@@ -68,39 +62,16 @@ def test_a_move_that_breaks_a_limit_is_blocked_with_both_figures(action: Action)
     assert way.risk == "low"
 
 
-def test_a_move_that_keeps_the_class_says_by_how_much() -> None:
-    way = held("lower-clock", SLOWER, latency())
-    assert (way.blocked_by, way.risk) == ((), "low")
-    assert "is met: time to first token 66 ms of 100 ms at p90" in way.text
-    assert "33 ms of 50 ms" in way.text
-
-
 def test_the_outer_limit_is_held_at_the_99th_percentile() -> None:
     (why,) = held("lower-clock", SLOWER, latency("waited-for", first=0.95)).blocked_by
     assert (why.fields["percentile"], why.fields["limit_seconds"]) == (0.99, 2.0)
     assert why.fields["predicted_seconds"] == pytest.approx(2 * 0.95 * 1.1)
 
 
-def test_every_limit_that_is_broken_is_told() -> None:
-    way = held("move-sku", Interval(1.5, 2.0, 3.0), latency())
-    assert [why.fields["measure"] for why in way.blocked_by] == ["first_token", "output_token"]
-
-
 @pytest.mark.parametrize("told", [None, latency(None, 9.0), latency("batch", 9.0, 9.0)])
 def test_where_nobody_waits_or_no_class_is_kept_nothing_is_held_against_a_move(told: Latency | None) -> None:
     before = proposed("lower-clock", SLOWER)
     assert held("lower-clock", SLOWER, told) == before
-
-
-@pytest.mark.parametrize("action", ["swap-placement", "release", "schedule-off", "fix-first"])
-def test_times_that_are_of_other_work_are_left_alone(action: Action) -> None:
-    time = Interval(2.0, 3.0, 4.0)
-    assert held(action, time, latency()) == proposed(action, time)
-
-
-def test_the_same_speed_or_no_prediction_changes_nothing() -> None:
-    for time in (SAME_SPEED.interval, None):
-        assert held("move-sku", time, latency(first=0.1, token=0.05)) == proposed("move-sku", time)
 
 
 def test_what_is_broken_today_is_broken_by_what_slows_it_and_by_nothing_else() -> None:
@@ -120,12 +91,6 @@ def test_where_it_cannot_be_predicted_the_risk_is_a_step_higher_and_what_to_meas
     assert held("move-sku", faster, told) == proposed("move-sku", faster)
 
 
-def test_what_is_blocked_already_stays_blocked_for_its_own_reason_as_well() -> None:
-    (first, *_) = held("lower-clock", SLOWER, latency(token=0.047)).blocked_by
-    way = held("lower-clock", SLOWER, latency(token=0.047), blocked_by=(first,))
-    assert len(way.blocked_by) == 2 and way.text == "Do it."
-
-
 def test_fewer_gpus_make_requests_wait() -> None:
     _, base = weighed(latency())
     assert base.demand == pytest.approx(0.3, rel=0.05)
@@ -141,24 +106,6 @@ def test_fewer_gpus_make_requests_wait() -> None:
     )
 
 
-def test_waiting_is_that_of_servers_that_requests_share() -> None:
-    assert queue_factor(0.3, 0.6) == pytest.approx(1.75)
-    assert queue_factor(0.6, 0.3) == 1.0
-    assert queue_factor(0.3, 1.0) == inf
-    assert queue_factor(1.2, 0.9) == 1.0
-
-
-def test_a_batch_job_and_training_are_untouched_whatever_their_figures() -> None:
-    for kind in ("batch-inference", "training"):
-        _, base = weighed(None, kind=kind)
-        before = proposed("lower-clock", SLOWER)
-        assert held_to_class(before, base) == before
-
-
-def test_a_limit_without_figures_breaks_nothing_by_itself() -> None:
-    assert broken_limits(latency(first=None, token=None), Slowdown(Interval(5.0, 6.0, 7.0))) == ()
-
-
 def test_advice_blocks_the_lower_clock_of_a_chat_service_that_has_no_room() -> None:
     tight = workload(features=DECODE, latency=latency(first=0.06, token=0.0499))
     given = verdicts([node()], [tight], uses=[usage(tight, u_m=0.85, u_c=0.05, g=0.95)])
@@ -169,15 +116,3 @@ def test_advice_blocks_the_lower_clock_of_a_chat_service_that_has_no_room() -> N
     given = verdicts([node()], [roomy], uses=[usage(roomy, u_m=0.85, u_c=0.05, g=0.95)])
     (way,) = [r for r in advice_of(given).recommendations if r.action == "lower-clock"]
     assert way.blocked_by == ()
-
-
-def test_what_if_tells_it_too() -> None:
-    scene, base = weighed(latency(token=0.0499))
-    told = what_if(scene, base, WhatIfChoice(clock_share=0.6), DRAWN)
-    assert "latency-class-broken" in [why.code for why in told.blocked_by]
-    scene, base = weighed(latency(first=0.01, token=0.005))
-    kept = what_if(scene, base, WhatIfChoice(clock_share=0.6), DRAWN)
-    assert "latency-kept" in [note.code for note in kept.notes]
-    scene, base = weighed(latency(first=None, token=None))
-    unknown = what_if(scene, base, WhatIfChoice(clock_share=0.6), DRAWN)
-    assert "latency-in-question" in [note.code for note in unknown.notes]

@@ -8,9 +8,7 @@ from skuwise.advisor.moves.base.pricing import (
     PriceBook,
     cash_of,
     fabric_premium,
-    fabric_uses,
     reconcile,
-    with_costs,
 )
 from skuwise.advisor.moves.context.move_context import DrawnRecommendation
 from skuwise.advisor.moves.recommender import recoverable_cash
@@ -22,7 +20,6 @@ from skuwise.tests.support.moves_builders import (
     advice_of,
     bare,
     catalog,
-    fabric,
     founding,
     gpus_of,
     node,
@@ -55,32 +52,6 @@ def test_the_parts_sum_to_node_price_times_hours():
     assert notes == ()
 
 
-def test_nodes_without_a_price_are_named_and_left_out():
-    r, notes = reconcile(verdicts([node("n1"), node("n2", None)], []), PriceBook(catalog()))
-    assert r.total == pytest.approx(336 * HOUR)
-    assert [note.text for note in notes] == [
-        "No price for 1 of 2 nodes (H100-SXM5), not included in dollar amounts. Set gpu_hour_usd = "
-        '{ "H100-SXM5" = YOUR_PRICE } under [prices] in skuwise.toml, or --gpu-hour-usd H100-SXM5=PRICE.',
-    ]
-    none, _ = reconcile(verdicts([node("n2", None)], []), PriceBook(catalog()))
-    assert none.total is None
-    assert none.workloads is None
-
-
-def test_a_workload_costs_its_hours_and_nothing_where_no_price_is_known():
-    half, lost = workload("half", ("n1",), gpus=gpus_of("n1", 4)), workload("lost", ("n2",))
-    costed = with_costs(verdicts([node("n1"), node("n2", None)], [half, lost]), PriceBook(catalog()))
-    assert costed[0].cost_usd == pytest.approx(336 * HOUR / 2)
-    assert costed[1].cost_usd is None
-
-
-def test_a_teams_price_comes_before_the_list_price():
-    book = PriceBook(catalog(), (own(usd=50.0),))
-    assert book.of(node()).usd_per_hour == 50.0
-    elsewhere = book.of(node(region="westus"))
-    assert (elsewhere.usd_per_hour, elsewhere.basis, elsewhere.region_assumed) == (50.0, "negotiated", True)
-
-
 def test_the_premium_comes_from_a_pair_else_from_a_prior_that_is_labelled():
     book = PriceBook(catalog())
     paired = fabric_premium(book, node())
@@ -90,21 +61,6 @@ def test_the_premium_comes_from_a_pair_else_from_a_prior_that_is_labelled():
     assumed = fabric_premium(book, node("h", lone, region="eastus2"))
     assert assumed.assumed
     assert assumed.share == pytest.approx(0.105 / 1.105)
-
-
-def test_each_fabric_is_told_with_what_it_carried_and_costs():
-    down = fabric(readable=False, reason="Port mlx5_0/1 was DOWN.", util_p995=None, util_max=None, hours=0.0)
-    nodes = [
-        node("used", fabric=fabric(util_p995=0.4, util_max=0.9), span_hours=100.0),
-        node("plain", PLAIN, fabric=None), node("down", fabric=down), node("nameless", None),
-    ]  # fmt: skip
-    told = {use.node: use for use in fabric_uses(nodes, PriceBook(catalog()))}
-    assert list(told) == ["down", "nameless", "used"]
-    assert (told["used"].util_p995, told["used"].unseen) == (0.4, None)
-    assert told["used"].cost_usd == pytest.approx(100 * (HOUR - PLAIN_HOUR))
-    assert (told["down"].util_p995, told["down"].unseen) == (None, "Port mlx5_0/1 was DOWN.")
-    assert told["down"].cost_usd == pytest.approx(336 * (HOUR - PLAIN_HOUR))
-    assert told["nameless"].cost_usd is None
 
 
 @pytest.mark.parametrize(

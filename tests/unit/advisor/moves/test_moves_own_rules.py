@@ -3,28 +3,20 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-import re
 from dataclasses import replace
-from datetime import date
 from pathlib import Path
 
 import jsonschema
 import numpy as np
 import pytest
-from skuwise.__main__ import main
 from skuwise.advisor.advise import load_rulebook
 from skuwise.advisor.core.advice_types import Advice
 from skuwise.advisor.core.coded_text import CodedText
-from skuwise.advisor.core.verdict_types import Coverage, Owner
+from skuwise.advisor.core.verdict_types import Owner
 from skuwise.advisor.pipeline import AdviseOptions, advise_on
-from skuwise.advisor.render import format_names, render
-from skuwise.advisor.render.explain import render_explained
+from skuwise.advisor.render import render
 from skuwise.advisor.render.json import load_schema
-from skuwise.advisor.views.document.page_options import PageOptions
-from skuwise.rules.catalog.price_files import load_prices
 from skuwise.tests.support.moves_builders import END, catalog, fabric, node, usage, verdicts, workload
 
 RULE = """id: slow-input
@@ -92,38 +84,6 @@ def test_a_custom_rule_is_silent_where_it_cannot_hold(tmp_path, w):
     assert not found(advice(one(w), tmp_path, {"custom/a.yaml": RULE}), "custom/slow-input")
 
 
-def test_every_run_must_meet_it_and_the_one_nearest_the_threshold_is_shown(tmp_path):
-    files = {"custom/a.yaml": RULE}
-    pair = [train(id=f"w-{i}", nodes=(f"n{i}",), features={**SLOW, "cpu": cpu}) for i, cpu in ((1, 0.95), (2, 0.85))]
-    given = verdicts([node("n1"), node("n2")], pair, uses=[usage(w) for w in pair])
-    (finding,) = found(advice(given, tmp_path, files), "custom/slow-input")
-    assert finding.evidence[0].value == 0.85
-    worse = [pair[0], replace(pair[1], features={**SLOW, "cpu": 0.5})]
-    assert not found(advice(replace(given, workloads=tuple(worse)), tmp_path), "custom/slow-input")
-
-
-def test_below_its_coverage_a_custom_rule_says_what_it_lacks(tmp_path):
-    told = advice(one(train()), tmp_path, {"custom/a.yaml": RULE + "coverage_hours: 400\n"})
-    assert not found(told, "custom/slow-input")
-    (note,) = [n for n in told.notes if n.text.startswith("custom/slow-input appears to apply to The training job job")]
-    assert note.text.endswith("a finding needs 400 h.")
-
-
-def test_confidence_falls_with_coverage(tmp_path):
-    files = {"custom/a.yaml": RULE}
-    sure, less = (
-        found(advice(one(train(coverage=Coverage(share, 1.0))), tmp_path, files), "custom/slow-input")[0].confidence
-        for share in (1.0, 0.5)
-    )
-    assert 0 < less < sure <= 0.95
-
-
-def test_a_rule_for_one_team_speaks_of_its_work_alone(tmp_path):
-    files = {"teams/ml/custom/a.yaml": RULE, "teams/ml/team.yaml": "account: [ml]\n"}
-    assert not found(advice(one(train()), tmp_path, files), "custom/slow-input")
-    assert found(advice(one(train(owner=Owner(account="ml"))), tmp_path), "custom/slow-input")
-
-
 def silent(**changes):
     w = workload(**changes)
     return verdicts([node(fabric=fabric(util_p995=0.008))], [w], uses=[usage(w, u_n=0.2)])
@@ -160,62 +120,7 @@ def test_an_exception_silences_a_rule_and_says_so(tmp_path, changes, exceptions,
     assert all(f"Exception {why}: " in n.text for n in said)
 
 
-DOCS = Path(__file__).parents[4] / "docs" / "rules.md"
-
-
-def test_the_documentation_shows_what_works(tmp_path):
-    blocks = re.findall(r"^```yaml\n(.*?)^```", DOCS.read_text("utf-8"), re.MULTILINE | re.DOTALL)
-    named = {m.group(1): text for text in blocks if (m := re.match(r"# DIR/(\S+)\n", text))}
-    assert set(named) == {
-        "waste/idle-fabric.yaml",
-        "teams/search/team.yaml",
-        "exceptions.yaml",
-        "custom/slow-input.yaml",
-        "kind_priors.yaml",
-        "latency_classes.yaml",
-    }
-    told = advice(one(train({"cpu": 0.9, "engine_active": 0.4})), tmp_path, named)
-    (finding,) = found(told, "custom/slow-input")
-    assert (
-        finding.text == "The training job job (ann) waits for its input: CPUs 90 % busy, GPUs at work 40 % of the time."
-    )
-    assert len(named["custom/slow-input.yaml"].splitlines()) == 11  # ten and the file's name
-    assert main(["rules", "check", str(tmp_path)]) == 0
-    (prices,) = [text for text in blocks if text.startswith("prices:")]
-    (tmp_path / "prices.yaml").write_text(prices)
-    read = load_prices(tmp_path / "prices.yaml", catalog().nodes, today=date(2026, 11, 21))
-    assert (len(read.prices), len(read.power)) == (1, 1)
-
-
 HOSTILE = "\u202e[red]x[/red]<script>alert(1)</script>|=cmd|' /C calc'!A0 {workload}"
-
-
-@pytest.mark.parametrize("form", format_names())
-def test_hostile_rules_have_no_effect_in_any_format(tmp_path, form):
-    own = RULE.replace('"{workload}: CPUs {cpu} busy at {power_watts}."', json.dumps("=1+1 " + HOSTILE))
-    told = advice(one(train()), tmp_path, {"custom/a.yaml": own})
-    text = render(told, form, page=PageOptions(whole=True, verbose=True))
-    assert "\u202e" not in text
-    assert "\u202e" not in render_explained(told, found(told, "custom/slow-input")[0], None, width=100)
-    if form in ("markdown", "html"):
-        assert "<script" not in text
-    if form == "table":
-        assert "[red]x[/red]" in " ".join(text.split())
-    if form == "csv":
-        (row,) = [r for r in csv.DictReader(io.StringIO(text)) if r["rule_or_action"] == "custom/slow-input"]
-        assert row["text"].startswith("'=1+1")
-
-
-def test_what_may_need_its_fabric_is_not_moved_to_a_node_without_one(tmp_path):
-    plain = advice(silent(), tmp_path, {"waste/a.yaml": "id: idle\n"})
-    kept = advice(silent(command="vllm serve big --enable-expert-parallel"), tmp_path)
-    without = {n.name for n in catalog().nodes.values() if not n.fabric.rdma}
-
-    def leaving(told: Advice) -> list[str]:
-        return [r.target.node_sku for r in told.recommendations if r.target.node_sku in without and not r.blocked_by]
-
-    assert leaving(plain)
-    assert not leaving(kept)
 
 
 SMALL = {"u_c": 0.02, "u_m": 0.2, "u_n": 0.0}
@@ -242,30 +147,3 @@ def test_a_team_keeps_the_headroom_it_set_in_findings_and_in_ways_out(tmp_path):
         assert target == needed
         held[namespace] = target
     assert held == {"calm": 6, "other": 3}  # of 8, at 0.2 of what they sustain
-
-
-def test_standby_capacity_keeps_its_gpus(tmp_path):
-    w = workload(features=LOADED)
-    given = verdicts([node()], [w], uses=[usage(w, **SMALL)])
-    assert any(not blocked for _, blocked in counts(advice(given, tmp_path, {"waste/x.yaml": "id: idle\n"})))
-    files = {"exceptions.yaml": "exceptions: {standby-capacity: {match: {name: [chat]}}}\n"}
-    told = advice(given, tmp_path, files)
-    assert not found(told, "too-many-gpus")
-    assert not any(not blocked for _, blocked in counts(told))
-
-
-def resting(w):
-    """Used by day, never at night."""
-    frame = usage(w, **SMALL)
-    return frame.assign(g_max=np.where((frame["ts"] // 3600 % 24) < 9, 0.0, 0.9))
-
-
-@pytest.mark.parametrize("kept", [False, True])
-def test_standby_capacity_is_neither_switched_off_nor_packed_together(tmp_path, kept):
-    pair = [workload(n, (n,), gpus=tuple(f"GPU-{n}-{i}" for i in range(2)), features=LOADED) for n in ("n1", "n2")]
-    given = verdicts([node("n1"), node("n2")], pair, uses=[resting(w) for w in pair])
-    whose = "n1, n2" if kept else "nobody"
-    files = {"exceptions.yaml": f"exceptions: {{standby-capacity: {{match: {{name: [{whose}]}}}}}}\n"}
-    actions = {r.action for r in advice(given, tmp_path, files).recommendations}
-    assert ({"schedule-off", "consolidate"} <= actions) is not kept
-    assert bool({"schedule-off", "consolidate"} & actions) is not kept

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from skuwise.advisor.core.advice_types import Unobserved
 from skuwise.advisor.moves.kinds.consolidate import repacked
 from skuwise.advisor.moves.predict.mig_packing import fits, pack
@@ -48,29 +46,6 @@ def test_the_emptiest_gpu_is_emptied_onto_the_others() -> None:
     packing = pack(own)
     assert packing is not None
     assert (packing.kept, packing.freed, [one.gpu_uuid for one in packing.moved]) == (("a",), ("b",), ["b/1"])
-
-
-def test_slices_that_are_not_known_are_packed_nowhere() -> None:
-    assert pack([instance("a", 1), instance("b", 1, "what")]) is None
-
-
-@settings(deadline=None)
-@given(st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from(sorted(SLICES)), st.booleans()), max_size=20))
-def test_every_held_instance_has_a_place_afterwards(drawn: list[tuple[str, str, bool]]) -> None:
-    held: dict[str, list[tuple[int, int]]] = {}
-    own = []
-    for number, (gpu, profile, is_held) in enumerate(drawn):
-        if fits([*held.get(gpu, []), SLICES[profile]]):
-            held.setdefault(gpu, []).append(SLICES[profile])
-            own.append(instance(gpu, number, profile, is_held))
-    packing = pack(own)
-    assert packing is not None
-    used = {one.parent_uuid for one in own if one.held}
-    assert {*packing.kept, *packing.freed} == used and not {*packing.kept} & {*packing.freed}
-    stay = sum(bool(one.held) and one.parent_uuid in packing.kept for one in own)
-    assert stay + len(packing.moved) == sum(bool(one.held) for one in own)
-    compute = sum(one.compute or 0 for one in own if one.held)
-    assert compute <= 7 * len(packing.kept)
 
 
 def halves(hours: int = 48) -> FrameBuilder:

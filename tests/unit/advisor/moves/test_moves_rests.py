@@ -37,11 +37,6 @@ def test_what_is_left_for_days_is_held_whatever_its_kind(kind: str) -> None:
     assert held(advised(kind, lambda hour: hour < HOURS - 60)) == pytest.approx(8 * 60)
 
 
-@pytest.mark.parametrize("kind", ["online-inference", "interactive", "unknown", "idle"])
-def test_less_than_a_day_without_requests_is_a_quiet_day(kind: str) -> None:
-    assert held(advised(kind, lambda hour: hour < HOURS - 20)) == 0
-
-
 @pytest.mark.parametrize("kind", ["training", "batch-inference", "online-inference", "interactive", "unknown"])
 def test_nightly_runs_and_the_nights_between_days_are_use(kind: str) -> None:
     assert held(advised(kind, lambda hour: hour % 24 < 4)) == 0
@@ -61,8 +56,3 @@ def test_a_request_now_and_then_is_use_however_little_it_is() -> None:
     used.loc[asked, "g"] = 0.01
     given = verdicts([node(fabric=None)], [w], uses=[used], idle_hours={w.id: 8.0 * HOURS})
     assert held(advice_of(given)) == 0
-
-
-@pytest.mark.parametrize("asleep", [0.0, 0.01])
-def test_a_heartbeat_and_the_noise_of_a_counter_are_no_work(asleep: float) -> None:
-    assert held(advised("training", lambda hour: hour < HOURS - 100, asleep=asleep)) == pytest.approx(800)

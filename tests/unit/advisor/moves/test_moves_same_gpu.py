@@ -1,23 +1,18 @@
 # pyright: reportOptionalMemberAccess=false, reportArgumentType=false
 """Moves that keep the GPU: slices of it, other clocks, other counts."""
 
-import math
-from importlib import resources
-
-import numpy as np
 import pytest
-from skuwise.advisor.moves.base.prediction import Prediction, Refusal, Use
+from skuwise.advisor.moves.base.prediction import Prediction, Refusal
 from skuwise.advisor.moves.predict.clock_model import ClockMove, lower_clock, predict_clock, watts_at
-from skuwise.advisor.moves.predict.gpu_count_model import count_factors, predict_count, ring_share
+from skuwise.advisor.moves.predict.gpu_count_model import predict_count
 from skuwise.advisor.moves.predict.mig_model import load_on_slice, predict_slice, weigh_slices
-from skuwise.rules.base.errors import RulesError
-from skuwise.rules.catalog.gpu_files import load_gpus
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.rules.models.power_model import load_power_model
+from skuwise.tests.support.moves_builders import use_of
 
-DECODE = Use.of_profile(u_c=0.10, u_m=0.75, g=0.97)
-GEMM = Use.of_profile(u_c=0.85, u_m=0.30, g=0.98)
-LIGHT = Use.of_profile(u_c=0.02, u_m=0.08, g=0.10)
+DECODE = use_of(u_c=0.10, u_m=0.75, g=0.97)
+GEMM = use_of(u_c=0.85, u_m=0.30, g=0.98)
+LIGHT = use_of(u_c=0.02, u_m=0.08, g=0.10)
 CATALOG = load_catalog()
 POWER = load_power_model()
 H100 = CATALOG.gpu("H100-SXM5")
@@ -35,22 +30,6 @@ def test_profiles_are_called_as_the_driver_calls_them():
     assert {"1g.18gb", "3g.71gb", "7g.141gb"} <= {p.name(h200.mem_bytes) for p in h200.mig_profiles}
 
 
-def test_no_profile_promises_more_than_its_gpu_has():
-    cut = [sku for sku in CATALOG.gpus.values() if sku.mig_profiles]
-    assert len(cut) == 6
-    for sku in cut:
-        assert all(p.sm_count <= sku.sm_count and p.compute_slices <= sku.mig_slices_max for p in sku.mig_profiles)
-
-
-def test_a_profile_with_an_unknown_key_is_refused_by_line(tmp_path):
-    (tmp_path / "gpus").mkdir()
-    shipped = resources.files("skuwise.rules").joinpath("gpus", "nvidia.yaml").read_text()
-    wrong = shipped.replace("memory_slices: 1, sm_count: 14", "memory_slices: 1, sm_count: 14, sms: 3", 1)
-    (tmp_path / "gpus" / "nvidia.yaml").write_text(wrong)
-    with pytest.raises(RulesError, match=r"nvidia.yaml:\d+: unknown key 'sms'"):
-        load_gpus(tmp_path)
-
-
 def test_compute_follows_real_sms_and_memory_follows_eighths():
     half = profile("3g.40gb")
     compute = predict_slice(H100, half, GEMM, "training")
@@ -59,11 +38,6 @@ def test_compute_follows_real_sms_and_memory_follows_eighths():
     assert isinstance(memory, Prediction)
     assert 0.9 * 132 / 60 < compute.median < 132 / 60
     assert 1.5 < memory.median < 2.0
-
-
-def test_work_over_nvlink_does_not_go_to_a_slice():
-    use = Use.of_profile(u_c=0.3, u_m=0.3, u_n=0.3, g=0.9)
-    assert isinstance(predict_slice(H100, profile("3g.40gb"), use, "serving"), Refusal)
 
 
 def test_light_work_fits_a_small_slice_and_heavy_work_none():
@@ -90,7 +64,7 @@ def test_a_lower_clock_costs_decode_little_and_a_gemm_all_of_it():
 
 
 def test_lower_clock_saves_energy_for_memory_bound_work_alone():
-    bound = Use.of_profile(u_c=0.10, u_m=0.95, g=0.99)
+    bound = use_of(u_c=0.10, u_m=0.95, g=0.99)
     found = lower_clock(bound, "serving", watts=300, idle_watts=80, model=POWER)
     assert isinstance(found, ClockMove)
     assert found.clock_share < 1
@@ -102,13 +76,6 @@ def test_lower_clock_saves_energy_for_memory_bound_work_alone():
     assert refused.reason.code == "clock-needed"
 
 
-def test_a_clock_is_not_lowered_where_the_gpu_hardly_draws_more_than_at_rest():
-    bound = Use.of_profile(u_c=0.10, u_m=0.95, g=0.99)
-    refused = lower_clock(bound, "serving", watts=85, idle_watts=80, model=POWER)
-    assert isinstance(refused, Refusal)
-    assert refused.reason.code == "saves-no-energy"
-
-
 def test_the_published_point_of_power_against_clock_is_met():
     # A100 serving, 1110 of 1410 MHz: a fifth less at the peak
     assert watts_at(400, 60, 1110 / 1410, POWER) == pytest.approx(320, rel=0.01)
@@ -116,23 +83,8 @@ def test_the_published_point_of_power_against_clock_is_met():
 
 
 def test_twice_the_gpus_are_less_than_twice_as_fast_where_they_talk():
-    use = Use.of_profile(u_c=0.6, u_m=0.3, u_n=0.5, g=0.95)
+    use = use_of(u_c=0.6, u_m=0.3, u_n=0.5, g=0.95)
     found = predict_count(use, "training", 4, 8)
     assert isinstance(found, Prediction)
     assert 0.5 < found.median < 1
     assert isinstance(predict_count(use, "training", 1, 2), Refusal)
-
-
-def test_ring_volume():
-    assert ring_share(2) == 1.0
-    assert count_factors(4, 8).n == pytest.approx(1.75 / 1.5)
-    assert math.isclose(count_factors(8, 4).c, 2.0)
-    with pytest.raises(ValueError, match="at least 1"):
-        count_factors(0, 4)
-
-
-def test_unmeasured_use_is_refused_everywhere():
-    use = Use.of_profile(u_c=np.nan, u_m=0.5, g=0.9)
-    assert isinstance(predict_count(use, "training", 2, 4), Refusal)
-    assert isinstance(predict_clock(use, "training", 0.9), Refusal)
-    assert isinstance(predict_slice(H100, profile("1g.10gb"), use, "serving"), Refusal)

@@ -2,17 +2,12 @@
 """Which thresholds a rule reads, and that it fires on one side of each of them and not on the other."""
 
 import math
-import re
-from dataclasses import replace
-from importlib.resources import files
 
 import pytest
 from skuwise.advisor.core.advice_types import Advice, Finding
 from skuwise.advisor.core.verdict_types import BottleneckVerdict
-from skuwise.advisor.moves.waste_rules import RULES
 from skuwise.advisor.verdicts.types import NodeFacts
 from skuwise.rules.catalog.types import PowerPrice, Price
-from skuwise.rules.policy.thresholds import load_waste_rules
 from skuwise.tests.support.moves_builders import (
     END,
     IB,
@@ -25,24 +20,6 @@ from skuwise.tests.support.moves_builders import (
     verdicts,
     workload,
 )
-
-WASTE = load_waste_rules()
-
-
-def source(room: str, module: str) -> str:
-    return files("skuwise.advisor.moves").joinpath(room, f"{module}.py").read_text("utf-8")
-
-
-@pytest.mark.parametrize("rule", sorted(WASTE))
-def test_every_threshold_of_a_rule_is_read_and_none_that_it_lacks(rule):
-    own, shared = source("waste", rule.replace("-", "_")), source("context", "rule_context")
-    assert set(WASTE[rule].thresholds) <= set(re.findall(r'"(\w+)"', own + shared))
-    assert set(re.findall(r'rule\.value\("(\w+)"\)', own)) <= set(WASTE[rule].thresholds)
-
-
-def test_there_is_a_rule_in_code_for_every_rule_in_data():
-    assert set(RULES) == set(WASTE)
-
 
 L40S = {"node_sku": "aws/g6e.48xlarge", "gpu_sku": "L40S"}
 ETHERNET = fabric(util_p995=0.9, util_max=1.0, link_layer="Ethernet", line_rate_bytes_per_second=10e9)
@@ -76,28 +53,6 @@ def test_nvlink_that_nothing_crosses_is_told_with_what_it_adds(util, said):
         assert "assumed" in found.text
         assert found.cost_usd is not None
         assert 0 < found.cost_usd < 98.32 / 8 * 336 * 0.2
-
-
-def test_nvlink_is_not_held_against_training_on_several_gpus_nor_against_a_standby():
-    silent = quiet(nvlink_util_p995=0.0)
-    assert "idle-nvlink" not in fired(advice_of(verdicts([silent], [workload(kind="training")])))
-    probed = workload(gpus=gpus_of("n1", 1), features={"engine_active": 0.004})
-    assert "idle-nvlink" not in fired(advice_of(verdicts([silent], [probed])))
-    card = replace(silent, node_sku="azure/Standard_NC40ads_H100_v5", gpu_count=1)
-    assert "idle-nvlink" not in fired(advice_of(verdicts([card], [workload(gpus=gpus_of("n1", 1))])))
-
-
-@pytest.mark.parametrize(("carried", "said"), [(0.0, True), (5e-5, True), (1e-4, False), (math.nan, False)])
-def test_nvlink_that_another_uses_is_idle_between_the_gpus_of_one_that_sends_nothing(carried, said):
-    quiet_one, busy_one = workload("small", gpus=gpus_of("n1", 4)), workload("large", gpus=gpus_of("n1")[4:])
-    uses = [usage(quiet_one, u_n=carried), usage(busy_one, u_n=0.4)]
-    found = [
-        f
-        for f in advice_of(verdicts([quiet(nvlink_util_p995=0.6)], [quiet_one, busy_one], uses=uses)).findings
-        if f.rule == "idle-nvlink"
-    ]
-    assert [f.workload for f in found] == ([quiet_one.id] if said else [])
-    assert all("between its GPUs" in f.text for f in found)
 
 
 def decoding(**changes):
@@ -138,42 +93,11 @@ def test_a_cheaper_gpu_that_reads_as_fast_makes_the_present_one_too_good(changes
         assert found.cost_usd < 30.13118 * 336
 
 
-def test_without_a_cheaper_gpu_as_fast_nothing_is_too_good():
-    # All that Azure sells in eastus for less reads memory more slowly than an H200.
-    w = workload(
-        gpu_sku="H200-SXM", node_sku="azure/Standard_ND96isr_H200_v5", features={"tensor_of_sustained_p95": 0.1}
-    )
-    host = node(sku="azure/Standard_ND96isr_H200_v5", gpu_sku="H200-SXM", fabric=None)
-    assert "over-tier" not in fired(advice_of(verdicts([host], [w])))
-
-
-def test_a_gpu_that_nobody_measured_reads_at_the_lowest_share_of_its_architecture():
-    # H100-NVL has 3.9 TB/s of which Hopper sustained 0.85 at least, H100-SXM5 sustains 0.88 of 3.35.
-    found = one(advice_of(verdicts([quiet()], [workload(features={"tensor_of_sustained_p95": 0.1})])), "over-tier")
-    evidence = {e.metric: e.value for e in found.evidence}
-    assert evidence["cheaper_sku_bandwidth"] == pytest.approx(3.9 * 0.85 / (3.35 * 0.88))
-    assert "lowest sustained share" in found.text
-
-
 @pytest.mark.parametrize(("memory", "said"), [(0.49, True), (0.5, False), (math.nan, False)])
 def test_memory_that_was_never_taken_is_unused(memory, said):
     w = workload(gpus=gpus_of("n1", 1), features={"engine_active": 0.9})
     advice = advice_of(verdicts([quiet()], [w], uses=[usage(w, memory=memory)]))
     assert ("memory-unused" in fired(advice)) == said
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"features": {"mem_flat": 1.0}},
-        {"features": {"mem_max": 0.8}},
-        {"features": {"engine_active": 0.01}},
-        {"shared": True},
-    ],
-)
-def test_memory_of_preallocating_shared_or_untried_work_is_not_judged(changes):
-    w = workload(gpus=gpus_of("n1", 1), **changes)
-    assert "memory-unused" not in fired(advice_of(verdicts([quiet()], [w], uses=[usage(w, memory=0.2)])))
 
 
 def training(**changes):
@@ -295,13 +219,6 @@ def test_what_no_other_gpu_changes_is_mended_first(kind, label, share, said):
     assert advice.summary.recoverable_usd_per_month == 0
 
 
-def test_a_fault_whose_loss_was_not_measured_has_no_price():
-    w = workload(kind="training", bottleneck=bound_by("straggler", 0.9), features={})
-    use = usage(w, label="host-input").assign(g=math.nan)
-    w = replace(w, bottleneck=bound_by("host-input", 0.9))
-    assert one(advice_of(verdicts([quiet()], [w], uses=[use])), "fix-first").cost_usd is None
-
-
 @pytest.mark.parametrize(("share", "said"), [(0.05, True), (0.049, False)])
 def test_a_fault_of_the_telemetry_is_told_once_a_node_and_stops_every_move(share, said):
     runs = [
@@ -311,17 +228,6 @@ def test_a_fault_of_the_telemetry_is_told_once_a_node_and_stops_every_move(share
     assert len([f for f in advice.findings if f.rule == "telemetry-fault"]) == int(said)
     if said:
         assert {r.action for r in advice.recommendations} == {"fix-first"}
-
-
-def test_confidence_falls_with_coverage_sampling_and_a_doubtful_kind():
-    def confidence(**changes) -> float:
-        w = workload(features=DECODE, **changes)
-        return one(saving(w), "energy").confidence
-
-    full = confidence()
-    assert confidence(coverage=replace(workload().coverage, fraction=0.5)) < full
-    assert confidence(coverage=replace(workload().coverage, resolution_seconds=60.0)) < full
-    assert confidence(bottleneck=BottleneckVerdict("hbm-bandwidth", 0.6, {"hbm-bandwidth": 1.0})) < full
 
 
 def test_what_is_wasted_is_counted_once_though_several_rules_say_so():
@@ -334,14 +240,6 @@ def test_what_is_wasted_is_counted_once_though_several_rules_say_so():
     assert {"idle-fabric", "over-tier"} <= fired(advice)
     silent, tier = one(advice, "idle-fabric").cost_usd, one(advice, "over-tier").cost_usd
     assert advice.summary.wasted_usd == pytest.approx(max(silent, tier))
-
-
-@pytest.mark.parametrize(("kind", "hours", "said"), [("batch-inference", 4, True), ("batch-inference", 2, False),
-                                                     ("online-inference", 29, False)])  # fmt: skip
-def test_a_job_shows_in_hours_what_memory_it_takes_a_service_in_more_than_a_day(kind, hours, said):
-    w = workload(kind=kind, gpus=gpus_of("n1", 1), start=END - hours * 3600, features={"engine_active": 0.9})
-    advice = advice_of(verdicts([quiet()], [w], uses=[usage(w, memory=0.3)]))
-    assert ("memory-unused" in fired(advice)) == said
 
 
 @pytest.mark.parametrize(("hours", "said"), [((336, 336, 336, 336), True), ((336, 336, 30, 30), False)])

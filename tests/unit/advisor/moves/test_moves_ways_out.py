@@ -18,7 +18,6 @@ from skuwise.tests.support.moves_builders import (
     PLAIN,
     START,
     advice_of,
-    bare,
     fabric,
     gpus_of,
     node,
@@ -55,22 +54,6 @@ def test_work_that_fills_nothing_gets_a_slice_and_no_dollars_for_part_of_a_node(
     assert way.findings
 
 
-@pytest.mark.parametrize(
-    ("changes", "use", "said"),
-    [
-        ({"features": {"g": 0.5, "mem_flat": 1.0}}, {}, None),  # memory needed unknown, and no finding asks
-        ({"shared": True}, {}, None),
-        ({}, {"u_n": 0.3}, "NVLink"),
-        ({}, {"u_c": 0.9, "u_m": 0.5, "g": 0.98}, "load would be"),
-    ],
-)
-def test_a_slice_is_refused_with_its_reason(changes, use, said):
-    w = tables(**changes)
-    found = ways(advice_of(verdicts([node(fabric=None)], [w], uses=[session(w, **use)])), "mig-slice")
-    assert bool(found) == (said is not None)
-    assert all(any(said in b.text for b in way.blocked_by) and way.saving_usd_per_month is None for way in found)
-
-
 def halves(**changes):
     return [
         workload(name, (at,), gpus=gpus_of(at, 4), features={"cpu": 0.1, "mem_flat": 1.0} | changes)
@@ -91,12 +74,6 @@ def test_two_half_empty_nodes_become_one_and_a_whole_node_is_cash():
     assert (way.source.gpu_count, way.target.gpu_count) == (16, 8)
 
 
-def test_owned_nodes_that_fall_free_are_capacity():
-    (way,) = packed(halves(), OWNED)
-    assert way.saving_usd_per_month is None
-    assert way.freed_gpu_hours_per_month == 8 * 730
-
-
 @pytest.mark.parametrize(
     "services",
     [
@@ -109,12 +86,6 @@ def test_owned_nodes_that_fall_free_are_capacity():
 )
 def test_nothing_is_packed_that_may_not_or_does_not_fit(services):
     assert packed(services) == []
-
-
-def test_hosts_that_would_be_too_busy_block_the_packing():
-    (way,) = packed(halves(cpu=0.4))
-    assert way.blocked_by[0].code == "cores-too-busy"
-    assert way.saving_usd_per_month is None
 
 
 def hours(days: int, used: range, *, gaps: frozenset[int] = frozenset()) -> pd.DataFrame:
@@ -137,22 +108,6 @@ def test_the_quiet_hours_of_the_day_are_those_that_were_quiet_on_every_day():
     assert off_hours(hours(7, range(8, 18))).risk == "medium"
 
 
-@pytest.mark.parametrize(
-    "rows",
-    [
-        hours(6, range(8, 18)),  # too few days
-        hours(14, range(24)),  # always used
-        hours(14, range(0)),  # never used: that is held idle
-        hours(14, range(5, 24)),  # five quiet hours
-        hours(14, range(8, 18), gaps=frozenset({19, 22, 1, 4, 6})),  # what nobody saw is not quiet
-        hours(14, range(8, 18)).assign(g_max=np.nan),
-        hours(14, range(8, 18)).drop(columns="g_max"),
-    ],
-)
-def test_no_hours_are_switched_off_that_may_be_needed(rows):
-    assert off_hours(rows) is None
-
-
 def daily(w) -> pd.DataFrame:
     use = session(w)
     hour = (use["ts"] / 3600 - 1) % 24
@@ -167,44 +122,6 @@ def test_a_node_of_its_own_is_switched_off_for_cash_and_part_of_one_is_not():
     for way in ways(advice_of(verdicts([node(fabric=None)], pair, uses=[daily(w) for w in pair])), "schedule-off"):
         assert way.saving_usd_per_month is None
         assert way.realisation == "capacity-freed"
-
-
-def test_what_is_switched_off_says_what_it_would_not_draw():
-    w = tables(gpus=gpus_of("n1", 8))
-    use = daily(w)
-    night = use["g_max"] == 0.0
-    use["power_watts"] = np.where(night, 80.0, 400.0)
-    (way,) = ways(advice_of(verdicts([node(fabric=None)], [w], uses=[use])), "schedule-off")
-    kwh = 80.0 * 8 * 730 * 14 / 24 / 1000
-    assert way.energy_saving_kwh_per_month.p50 == pytest.approx(kwh)
-    assert f"saves {kwh:,.0f} kWh/month" in way.text
-    owned = advice_of(verdicts([node(fabric=None)], [w], uses=[use]), OWNED)
-    (own,) = ways(owned, "schedule-off")
-    assert own.saving_usd_per_month is None
-    assert own.energy_saving_kwh_per_month.p50 == pytest.approx(kwh)
-
-
-def test_energy_that_was_not_measured_or_is_of_no_whole_node_is_not_told():
-    w = tables(gpus=gpus_of("n1", 8))
-    blind = daily(w)
-    blind.loc[blind.index[5], "power_watts"] = np.nan
-    (way,) = ways(advice_of(verdicts([node(fabric=None)], [w], uses=[blind])), "schedule-off")
-    assert way.energy_saving_kwh_per_month is None
-    pair = [tables(gpu=0), tables(gpu=1)]
-    shared = advice_of(verdicts([node(fabric=None)], pair, uses=[daily(w) for w in pair]))
-    assert all(r.energy_saving_kwh_per_month is None for r in ways(shared, "schedule-off"))
-
-
-def test_a_free_node_says_what_it_draws_and_free_gpus_of_one_do_not():
-    free = [bare("n1", n) for n in range(8)]
-    (way,) = ways(advice_of(verdicts([node(fabric=None)], bare_gpus=free)), "release")
-    assert way.energy_saving_kwh_per_month.p50 == pytest.approx(8 * 70.0 * 730 / 1000)
-    assert "saves 409 kWh/month" in way.text
-    dark = [*free[:7], bare("n1", 7, power_mean_watts=None)]
-    told = ways(advice_of(verdicts([node(fabric=None)], bare_gpus=dark)), "release")
-    assert all(r.energy_saving_kwh_per_month is None for r in told)
-    part = ways(advice_of(verdicts([node(fabric=None)], bare_gpus=free[:4])), "release")
-    assert all(r.energy_saving_kwh_per_month is None for r in part)
 
 
 def test_a_training_changes_places_once_and_first_of_all_on_owned_nodes():

@@ -15,12 +15,10 @@ from skuwise.advisor.moves.whatif import survey, what_if
 from skuwise.advisor.moves.whatif_result import WhatIfChoice, WhatIfResult
 from skuwise.advisor.pipeline import move_context_of
 from skuwise.advisor.verdicts.types import Verdicts
-from skuwise.advisor.views.whatif_session import of_nodes, workbench
-from skuwise.rules.catalog.types import Price
+from skuwise.advisor.views.whatif_session import workbench
 from skuwise.tests.support.fleet_on_screen import NOW, HandLoader, fleet
 from skuwise.tests.support.moves_builders import (
     END,
-    IB,
     PLAIN,
     advice_of,
     catalog,
@@ -34,7 +32,6 @@ from skuwise.tests.support.moves_builders import (
 from skuwise.tests.support.rulebooks import rulebook
 
 H200 = "azure/Standard_ND96isr_H200_v5"
-OWNED = (Price(IB, IB, "eastus", 60.0, "owned", "books", "2026-10-01"),)
 DRAWN = PowerAtWork(watts=400.0, peak_watts=420.0, idle_watts=90.0, hours_per_month=5000.0)
 
 
@@ -64,23 +61,6 @@ def test_the_node_of_a_way_out_comes_to_what_the_way_out_says() -> None:
     assert told.today.usd_per_month - told.then.usd_per_month == pytest.approx(way.saving_usd_per_month.p50)
 
 
-def test_another_choice_is_not_that_way_out() -> None:
-    (way,) = [r for r in advice_of(founding()).recommendations if r.target.node_sku == PLAIN]
-    for choice in (
-        WhatIfChoice(),
-        WhatIfChoice(H200),
-        WhatIfChoice(PLAIN, gpus=8),
-        WhatIfChoice(PLAIN, clock_share=0.9),
-    ):
-        assert not asked(founding(), choice).is_that(way)
-
-
-def test_the_same_choice_has_the_same_answer() -> None:
-    assert asked(founding(), WhatIfChoice("verda/1H200.141S.44V")) == asked(
-        founding(), WhatIfChoice("verda/1H200.141S.44V")
-    )
-
-
 def test_a_price_that_was_typed_is_taken_and_told_as_such() -> None:
     told = asked(founding(), WhatIfChoice(PLAIN, usd_per_hour=50.0))
     assert told.saving_usd_per_month.p50 == pytest.approx(2 * (98.32 - 50.0) * 730)
@@ -104,22 +84,6 @@ def test_where_no_price_is_known_it_is_asked_for_and_nothing_is_claimed() -> Non
     assert any(m.code == "todays-price-unknown" for m in told.missing)
 
 
-def test_what_forbids_a_move_is_told_and_the_rest_is_reckoned_all_the_same() -> None:
-    told = asked(founding(), WhatIfChoice("azure/Standard_ND96asr_v4"))
-    assert any(b.code == "memory-preallocated" for b in told.blocked_by)
-    assert told.time_ratio.p50 > 1
-    assert told.then.usd_per_month is not None
-    assert not told.open
-
-
-@pytest.mark.parametrize("name", ["nobody/nothing", "azure/Standard_NC6s_v3"])
-def test_what_cannot_be_reckoned_says_what_is_missing(name: str) -> None:
-    told = asked(founding(), WhatIfChoice(name))
-    assert told.then is None
-    assert told.saving_usd_per_month is None
-    assert told.missing or told.blocked_by
-
-
 def test_fewer_gpus_are_held_against_the_demand_and_the_least() -> None:
     few = service(u_m=0.2)
     by_demand = asked(few, WhatIfChoice())
@@ -129,30 +93,6 @@ def test_fewer_gpus_are_held_against_the_demand_and_the_least() -> None:
     assert asked(few, WhatIfChoice(gpus=4)).blocked_by == ()
     assert any(b.code == "overloaded" for b in asked(few, WhatIfChoice(gpus=2)).blocked_by)
     assert any(b.code == "below-least-gpus" for b in asked(few, WhatIfChoice(gpus=1)).blocked_by)
-
-
-def test_whole_nodes_that_fall_free_are_cash_and_the_part_of_the_count_is_told_apart() -> None:
-    half = [workload("chat", (n,), id=f"w-{n}") for n in ("n1", "n2")]
-    given = verdicts([node("n1"), node("n2")], half, uses=[usage(w, u_m=0.2) for w in half])
-    told = asked(given, WhatIfChoice(PLAIN))
-    assert told.then.nodes == 1
-    assert told.of_count_usd_per_month == pytest.approx(98.32 * 730)
-    assert told.saving_usd_per_month.p50 == pytest.approx((2 * 98.32 - 88.488) * 730)
-
-
-def test_nodes_that_are_owned_save_no_cash() -> None:
-    told = asked(founding(), WhatIfChoice(PLAIN), OWNED)
-    assert told.saving_usd_per_month is None
-    assert told.realisation == "capacity-freed"
-    assert any("owned; other nodes would cost extra" in b.text for b in told.blocked_by)
-
-
-def test_work_beside_it_keeps_the_nodes_from_falling_free() -> None:
-    beside = [workload("chat", gpus=gpus_of("n1")[:4]), workload("other", gpus=gpus_of("n1")[4:])]
-    given = verdicts([node()], beside, uses=[usage(w) for w in beside])
-    told = asked(given, WhatIfChoice(PLAIN))
-    assert told.saving_usd_per_month is None
-    assert any(b.code == "nodes-shared" for b in told.blocked_by)
 
 
 def test_training_on_another_count_changes_its_time_and_its_cost() -> None:
@@ -187,20 +127,6 @@ def test_a_lower_clock_tells_time_power_and_energy_and_no_dollars_where_power_is
     assert any("clocks below" in m.text for m in asked(founding(), WhatIfChoice(clock_share=0.3), drawn=DRAWN).missing)
     assert any(m.code == "power-not-measured" for m in asked(founding(), WhatIfChoice(clock_share=0.9)).missing)
     assert any(m.code == "clock-of-another-gpu" for m in asked(founding(), WhatIfChoice(H200, clock_share=0.9)).missing)
-
-
-def test_a_clock_that_cannot_carry_the_demand_is_blocked() -> None:
-    given = service(u_c=0.68, u_m=0.2, label="compute")
-    told = asked(given, WhatIfChoice(clock_share=0.7), drawn=DRAWN)
-    assert any(b.code == "overloaded" for b in told.blocked_by)
-
-
-def test_without_measures_nothing_is_predicted() -> None:
-    w = workload()
-    given = verdicts([node()], [w], uses=[usage(w, u_c=float("nan"), u_m=float("nan"))])
-    told = asked(given, WhatIfChoice(H200))
-    assert told.time_ratio is None
-    assert any("tensor activity and memory bandwidth were not measured" in m.text for m in told.missing)
 
 
 def test_a_survey_begins_with_what_is_open_and_saves_most() -> None:
@@ -244,10 +170,3 @@ def test_a_bench_judges_only_the_nodes_of_its_series_and_agrees_with_the_advice(
     mine = [o.choice.node.partition("/")[0] for o in bench.targets]
     assert mine == sorted(mine, key=lambda provider: provider != "azure")
     assert workbench(fleet().frame, fleet().advice.workloads, "nobody", HandLoader().rulebook(), NOW) is None
-
-
-def test_a_frame_of_some_nodes_holds_nothing_of_the_others() -> None:
-    cut = of_nodes(fleet().frame, ["n2"])
-    for rows in (cut.nodes, cut.gpu, cut.gpus, cut.fabric, cut.uses, cut.absences):
-        assert set(rows["node"]) == {"n2"}
-    assert set(cut.workloads["workload_id"]) == {"w-train"}

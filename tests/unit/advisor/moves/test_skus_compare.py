@@ -1,9 +1,6 @@
 """`skuwise skus compare` as people call it."""
 
 import json
-import re
-import shlex
-from pathlib import Path
 
 import pytest
 from skuwise.__main__ import main
@@ -49,42 +46,12 @@ def test_a_batch_is_answered_by_the_token_and_says_what_lies_outside(capsys):
     assert document["speedup"] > 1  # more sequences in flight, though each of them waits longer
 
 
-def test_copies_of_the_attention_layers_divide_the_gpus(capsys):
-    status, _, err = run(capsys, "H100", "H200-SXM", "--gpus", "8", "--attention-copies", "3")
-    assert status == 2
-    assert "does not divide 8 GPUs" in err
-
-
 def test_the_table_says_the_basis_and_what_forbids(capsys):
     status, out, _ = run(capsys, "H100", "L40S", "--phase", "decode", "--precision", "fp8", "--params", "70B",
                          "--gpus", "4")  # fmt: skip
     assert status == 0
     assert "basis" in out
     assert "only PCIe" in out
-
-
-@pytest.mark.parametrize(("here", "there"), [("H100-SXM5", "MI300X"), ("H100-SXM5", "MI325X"), ("MI300X", "H100-SXM5")])
-def test_gpus_that_infinity_fabric_joins_have_more_than_pcie(capsys, here, there):
-    words = (here, there, "--gpus", "8", "--params", "70B", "--format", "json")
-    codes = {one["code"] for one in json.loads(run(capsys, *words)[1])["blocked_by"]}
-    assert codes == {"other-software-stack"}
-    card = json.loads(run(capsys, "MI300X", "L40S", *words[2:])[1])["blocked_by"]
-    over = next(one for one in card if one["code"] == "model-over-pcie")
-    assert over["fields"] == {"gpus": 8, "link": "Infinity Fabric", "sku": "L40S"}
-
-
-def test_the_rate_of_infinity_fabric_is_shown_under_its_name(capsys):
-    assert main(["skus", "show", "MI300X"]) == 0
-    assert re.search(r"Infinity Fabric one way +448 GB/s", capsys.readouterr().out)
-
-
-def test_the_commands_of_the_page_on_moves_answer(capsys):
-    page = (Path(__file__).parents[4] / "docs/moves.md").read_text()
-    shown = re.findall(r"^skuwise (skus .*)$", page, re.MULTILINE)
-    assert len(shown) >= 3
-    for line in shown:
-        assert main(shlex.split(line)) == 0
-        assert capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

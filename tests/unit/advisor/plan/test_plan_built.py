@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import json
-import math
-from dataclasses import replace
 from importlib.resources import files
 
 import jsonschema
@@ -13,13 +11,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from skuwise.advisor.core.advice_types import Decision
-from skuwise.advisor.core.verdict_types import Owner
-from skuwise.advisor.plan.build import draft
 from skuwise.advisor.plan.limits import PlanRequest
 from skuwise.advisor.plan.plan_json import plan_json
-from skuwise.advisor.plan.problem import Layout, gap_of
 from skuwise.advisor.plan.result import Plan
-from skuwise.advisor.views.document.plan_document import plan_document
 from skuwise.rules.base.errors import UsageError
 from skuwise.rules.catalog.types import Price
 from skuwise.tests.support.moves_builders import (
@@ -27,12 +21,9 @@ from skuwise.tests.support.moves_builders import (
     END,
     PLAIN,
     START,
-    bare,
     drawing,
-    fabric,
     founding,
     gpus_of,
-    inventory,
     node,
     usage,
     verdicts,
@@ -73,11 +64,10 @@ def test_half_empty_nodes_are_packed_and_one_comes_back_for_its_price():
 
 
 def test_the_json_is_valid_by_its_schema():
-    for given in (halves(), founding()):
-        for goal in ("cash", "nodes", "capacity", "energy"):
-            document = json.loads(plan_json(plan_of(given, goal=goal)))
-            valid(document)
-            assert document["schema"] == "skuwise.fleet-plan/1"
+    for goal in ("cash", "energy"):
+        document = json.loads(plan_json(plan_of(founding(), goal=goal)))
+        valid(document)
+        assert document["schema"] == "skuwise.fleet-plan/1"
 
 
 def valid(document) -> None:
@@ -133,37 +123,6 @@ def test_without_prices_nodes_come_back_and_no_dollar_is_stated():
     assert "plan-unpriced" in {note.code for note in plan.notes}
 
 
-def test_a_node_of_which_too_little_is_known_stays():
-    short = plain_node("n2", hours_observed=5.0)
-    a = replica("a", "n1", range(4))
-    plan = plan_of(verdicts([plain_node("n1"), short], [a], uses=[busy(a)]), goal="nodes")
-    assert names(plan) == []
-    assert plan.kept_nodes["n2"].code == "plan-too-little-data"
-
-
-def test_a_bare_gpu_that_somebody_holds_keeps_its_node():
-    a = replica("a", "n1", range(4))
-    nodes = [plain_node("n1"), plain_node("n2"), plain_node("n3")]
-    held = [bare("n2", 0, held_hours=300.0, idle_hours=0.0), *[bare("n3", i) for i in range(8)]]
-    plan = plan_of(verdicts(nodes, [a], uses=[busy(a)], bare_gpus=held), goal="nodes")
-    assert set(names(plan)) == {"n3"} or set(names(plan)) == {"n1", "n3"}
-    assert "n2" not in names(plan)
-
-
-def test_what_nobody_knows_how_to_move_stays_where_it_is():
-    a = replica("a", "n1", range(4))
-    odd = replica("b", "n2", range(4), of="odd", kind="unknown")
-    plan = plan_of(verdicts([plain_node("n1"), plain_node("n2")], [a, odd], uses=[busy(a), busy(odd)]), goal="nodes")
-    assert names(plan) == ["n1"]  # chat can go to it, and it cannot go
-    assert "plan-kinds-unclear" in {note.code for note in plan.notes}
-
-
-def test_replicas_that_are_apart_stay_apart():
-    pair = [replica("a", "n1", range(4)), replica("b", "n2", range(4))]
-    plan = plan_of(verdicts([plain_node("n1"), plain_node("n2")], pair, uses=[busy(w) for w in pair]), goal="nodes")
-    assert names(plan) == []
-
-
 def test_jobs_keep_the_nodes_that_their_peak_needs():
     nodes = [plain_node(f"n{i}") for i in range(1, 4)]
     runs = [
@@ -191,16 +150,6 @@ def test_the_reserve_keeps_a_node_and_says_how_many_it_wanted():
     assert len(plan_of(given, goal="nodes").returned) == 3
 
 
-def test_a_pool_that_all_work_leaves_keeps_no_reserve():
-    """The founding case beside a free node of the same type: once the service has moved, nothing could fail there."""
-    given = founding()
-    more = replace(given, nodes=(*given.nodes, node("n3")), inventory=inventory((*given.nodes, node("n3"))))
-    plan = plan_of(more, reserve_nodes=1)
-    assert set(names(plan)) == {"n1", "n2", "n3"}
-    empty = verdicts([node("n1"), node("n2")], [], bare_gpus=[bare(n, i) for n in ("n1", "n2") for i in range(8)])
-    assert set(names(plan_of(empty, goal="nodes", reserve_nodes=1))) == {"n1", "n2"}
-
-
 def test_the_host_limits_what_a_node_takes():
     """Two services that use half of the host's cores each and more than a node allows together."""
     given = halves()
@@ -223,8 +172,7 @@ def test_the_founding_case_moves_off_the_fabric():
     step = next(s for s in plan.steps if s.recommendation is not None)
     assert (step.action, step.risk) == ("move-sku", "very-low")
     # For nodes, GPUs and energy no others are rented.
-    for goal in ("nodes", "capacity", "energy"):
-        assert plan_of(founding(), goal=goal).rented == ()
+    assert plan_of(founding(), goal="nodes").rented == ()
 
 
 def test_what_was_dismissed_is_no_part_of_a_plan():
@@ -234,98 +182,6 @@ def test_what_was_dismissed_is_no_part_of_a_plan():
     plan = decided.plan(PlanRequest(reserve_nodes=0))
     assert moved not in {s.recommendation for s in plan.steps}
     assert next(n for n in plan.not_in_plan if n.recommendation == moved).why.code == "plan-decided"
-
-
-def founding_twice(**second):
-    """Two services, each as in the founding case; `second`: where the nodes of the other are."""
-    pair = [workload(name, (at,), id=f"w-{at}") for name, at in zip(("chat", "chat", "sum", "sum"), NODES, strict=True)]
-    nodes = [node("n1"), node("n2"), node("n3", **second), node("n4", **second)]
-    return drawing(verdicts(nodes, pair, uses=[usage(w, u_n=0.2) for w in pair]), tokens_a_joule=2.0)
-
-
-@pytest.mark.parametrize("second", [{}, {"cluster": "d"}])
-def test_nodes_of_one_sku_are_rented_at_every_place(second):
-    plan = plan_of(founding_twice(**second))
-    assert set(names(plan)) == set(NODES)
-    assert len({r.name for r in plan.rented}) == len(plan.rented) == 4
-    to = {m.end for s in plan.steps for m in s.moves if m.end is not None}
-    assert to == {r.name for r in plan.rented}
-    assert {r.pool.partition("/")[0] for r in plan.rented} == {"c", second.get("cluster", "c")}
-
-
-def test_as_many_nodes_can_be_rented_as_replicas_that_stay_apart_need():
-    """Two replicas of four GPUs would fit one new node, and each is on a node of its own today."""
-    pair = [workload("chat", (n,), id=f"w-{n}", gpus=gpus_of(n, 4)) for n in ("n1", "n2")]
-    free = [bare(n, k) for n in ("n1", "n2") for k in range(4, 8)]
-    given = verdicts([node("n1"), node("n2")], pair, uses=[usage(w, u_n=0.2) for w in pair], bare_gpus=free)
-    plan = plan_of(drawing(given, tokens_a_joule=2.0))
-    assert len(plan.rented) == 2 and set(names(plan)) == {"n1", "n2"}
-
-
-def test_a_reason_of_the_limit_of_moves_is_given_only_where_it_binds():
-    def why(**request):
-        plan = plan_of(founding_twice(), **request)
-        return {
-            n.why.code: n.why.text for n in plan.not_in_plan if n.action == "move-sku" and n.why.code != "plan-blocked"
-        }
-
-    assert why(max_moves=0) == {"plan-nothing-touched": "no workload may be touched"}
-    told = "at most 1 workload may be touched, and other changes gain more"
-    assert why(max_moves=1) == {"plan-not-worth-a-move": told}
-    assert why(max_moves=9) == {}
-    halved = plan_of(founding_twice(), max_moves=9, move_usd=1e6)
-    assert {n.why.code for n in halved.not_in_plan if n.why.code != "plan-blocked"} == {"plan-brings-nothing"}
-
-
-def test_the_region_of_a_cluster_whose_name_has_slashes():
-    arn = "arn:aws:eks:us-east-1:1:cluster/prod"
-    a = replica("a", "n1", range(4))
-    plan = plan_of(verdicts([plain_node("n1", cluster=arn)], [a], uses=[busy(a)]))
-    assert [p.region for p in plan.pools] == ["eastus"]
-    nowhere = plan_of(verdicts([plain_node("n1", cluster=arn, region=None)], [a], uses=[busy(a)]))
-    assert [p.region for p in nowhere.pools] == [None]
-
-
-def test_notes_are_sentences_for_one_and_for_more():
-    a = replica("a", "n1", range(4))
-    one = plan_of(verdicts([plain_node("n1"), plain_node("n2", hours_observed=5.0)], [a], uses=[busy(a)]))
-    assert "too little is known to empty or fill 1 node" in " ".join(n.text for n in one.notes)
-
-
-def test_what_a_move_leaves_behind_is_not_beside_the_plan():
-    """A lower clock is a prediction for the GPUs of today."""
-    made = planner(founding())
-    (move,) = [
-        o for o in made.found.options if o.recommendation.action == "move-sku" and o.recommendation.target.gpu_sku
-    ]
-    clock = replace(move, recommendation=replace(move.recommendation, id="r-clock", action="lower-clock"))
-    both = replace(made, found=replace(made.found, options=(*made.found.options, clock)))
-    plan = both.plan(PlanRequest(reserve_nodes=0))
-    assert move.recommendation.id in {s.recommendation for s in plan.steps}
-    assert plan.beside == ()
-    assert both.plan(PlanRequest(reserve_nodes=0, max_moves=0)).beside == ("r-clock",)
-
-
-def test_a_plan_without_a_bound_says_so():
-    plan = plan_of(halves())
-    far = replace(plan, solver=replace(plan.solver, value=60.0, bound=100.0, gap=gap_of(60.0, 100.0), proven=False))
-    assert quality(far).startswith("At most 40.0 % below the best possible plan")
-    none = replace(plan, solver=replace(plan.solver, bound=None, gap=gap_of(60.0, math.inf), proven=False))
-    assert "nan" not in quality(none) and "known how much better" in quality(none)
-    valid(json.loads(plan_json(none)))
-
-
-def quality(plan: Plan) -> str:
-    last = plan_document(plan, planner(halves()).found.advice).sections[-1]
-    return str(last.blocks[0])
-
-
-def test_how_far_a_value_may_be_from_the_best():
-    assert gap_of(-500.0, -100.0) == 4.0
-    assert gap_of(100.0, 100.0) == 0.0
-    assert (gap_of(1.0, math.inf), gap_of(-1.0, math.nan), gap_of(-1.0, 0.0)) == (None, None, None)
-    layout = Layout({}, {}, frozenset(), {}, 50.0, math.inf, 1.0, proven=False)
-    assert layout.gap is None and replace(layout, bound=50.0, proven=True).gap == 0.0
 
 
 def test_limits_of_what_may_be_touched():
@@ -340,41 +196,6 @@ def test_limits_of_what_may_be_touched():
         plan_of(given, only=frozenset({"tow"}))
     with pytest.raises(UsageError, match="Unknown name 'n9'"):
         plan_of(given, exclude=frozenset({"n9"}))
-
-
-def test_moves_that_are_too_risky_are_named_with_their_reason():
-    plan = plan_of(founding(), risk="very-low")
-    allowed = {s.recommendation for s in plan.steps}
-    for one in plan.not_in_plan:
-        assert one.recommendation not in allowed
-        if one.risk_alone:
-            assert one.why.code == "plan-risk" and one.risk != "very-low"
-
-
-def test_two_plans_of_one_advice_are_the_same():
-    assert plan_of(halves()) == plan_of(halves())
-
-
-def test_idle_gpus_that_are_held_come_back():
-    idle = workload("held", ("n1",), kind="idle", node_sku=PLAIN, gpus=gpus_of("n1", 8))
-    given = verdicts([plain_node("n1"), plain_node("n2")], [idle], uses=[usage(idle, u_c=0, u_m=0, g=0, label="idle")],
-                     idle_hours={"w-held": 8 * 336.0})  # fmt: skip
-    plan = plan_of(given)
-    assert set(names(plan)) == {"n1", "n2"}
-    released = next(s for s in plan.steps if s.action == "release")
-    assert released.recommendation is not None
-    empty = next(r for r in plan.returned if r.node == "n2")
-    assert empty.step is None
-
-
-def test_gpus_that_two_share_stay_held():
-    """Nobody knows whether two that share GPUs may part: their GPUs are no room, and their node stays."""
-    pair = [replica("a", "n1", range(2), of="one", shared=True), replica("b", "n1", range(2), of="two", shared=True)]
-    c = replica("c", "n2", range(7), of="three")
-    given = verdicts([plain_node("n1"), plain_node("n2")], [*pair, c], uses=[busy(w) for w in (*pair, c)])
-    plan = plan_of(given, goal="nodes")
-    assert names(plan) == []
-    assert plan.pools[0].gpus_needed == 9.0
 
 
 def _training(**changes):
@@ -414,66 +235,3 @@ def test_what_runs_on_an_excluded_node_does_not_end():
     assert names(plan) == ["n3"]
     assert [s.action for s in plan.steps] == [None]
     assert {n.why.code for n in plan.not_in_plan if n.action == "release"} == {"plan-node-excluded"}
-
-
-def test_replicas_in_two_regions_stay_in_theirs():
-    pair = [replica("a", "n1", range(8)), replica("b", "n2", range(8))]
-    nodes = [plain_node("n1"), plain_node("n2", region="westus"), plain_node("n3"), plain_node("n4", region="westus")]
-    plan = plan_of(verdicts(nodes, pair, uses=[busy(w) for w in pair]), goal="nodes")
-    assert set(names(plan)) == {"n3", "n4"}
-    assert [m for s in plan.steps for m in s.moves] == []
-    assert {(p.gpus_needed, p.gpus_after, p.short_gpus) for p in plan.pools} == {(8.0, 8, 0)}
-
-
-def test_of_nodes_alike_but_for_the_fabric_that_was_seen_each_carries_its_own():
-    nodes = [plain_node("n1", node_sku=None, fabric=fabric()), plain_node("n2", node_sku=None)]
-    pair = [replica("a", "n1", range(8), node_sku=None), replica("b", "n2", range(8), node_sku=None)]
-    plan = plan_of(verdicts(nodes, pair, uses=[busy(w) for w in pair]), goal="nodes")
-    assert {(p.gpus_needed, p.gpus_after, p.short_gpus) for p in plan.pools} == {(8.0, 8, 0)}
-
-
-def test_jobs_in_two_regions_are_counted_in_each():
-    runs = [
-        workload("job", (n,), kind="training", id=f"w-{n}", series_id="s-job", node_sku=PLAIN, start=START + 86400,
-                 end=END - 3600)
-        for n in ("n1", "n2")
-    ]  # fmt: skip
-    nodes = [plain_node("n1"), plain_node("n2", region="westus"), plain_node("n3"), plain_node("n4", region="westus")]
-    plan = plan_of(verdicts(nodes, runs, uses=[usage(w) for w in runs]), goal="nodes")
-    assert {(p.gpus_needed, p.nodes_after) for p in plan.pools} == {(8.0, 1)}
-    assert plan.workloads == 1
-
-
-def test_apart_from_other_teams_is_apart_from_what_no_replica_accounts_for():
-    """Shared GPUs, a job that runs now, GPUs whose holder nobody knows: the node takes only teams that are there."""
-    pair = [replica(n, "n1", range(2), of=n, shared=True, team="two") for n in ("one", "two")]
-    c = replica("c", "n2", range(4), of="three", team="one")
-    nodes = [plain_node("n1"), plain_node("n2")]
-    given = verdicts(nodes, [*pair, c], uses=[busy(w) for w in (*pair, c)])
-    assert names(plan_of(given, goal="nodes")) == ["n2"]
-    assert names(plan_of(given, goal="nodes", tenants_apart=True)) == []
-    same = replica("c", "n2", range(4), of="three", team="two")
-    given = verdicts(nodes, [*pair, same], uses=[busy(w) for w in (*pair, same)])
-    assert names(plan_of(given, goal="nodes", tenants_apart=True)) == ["n2"]
-    unknown = verdicts(nodes, [c], uses=[busy(c)], bare_gpus=[bare("n1", 0, held_hours=300.0, idle_hours=0.0)])
-    assert names(plan_of(unknown, goal="nodes")) == ["n2"]
-    assert names(plan_of(unknown, goal="nodes", tenants_apart=True)) == []
-    job = workload("job", ("n1",), kind="training", node_sku=PLAIN, gpus=gpus_of("n1")[:2], owner=Owner(team="two"))
-    made = planner(verdicts(nodes, [job, c], uses=[usage(job), busy(c)]))
-    of_team = draft(made.found, made.frame, PlanRequest(tenants_apart=True)).problem.by_node
-    assert (of_team["n1"].tenants, of_team["n2"].tenants) == ({"two"}, frozenset())
-
-
-def test_what_moves_keeps_its_gpus_together():
-    """A run takes its whole node, a replica over NVLink one island; a node that was excluded keeps its run."""
-    made = planner(_training(tokens_a_joule=2.0))
-    (run,) = [o for o in draft(made.found, made.frame, PlanRequest()).problem.options if o.series == "s-train"]
-    assert (run.node_gpus, run.units, run.gpus_each, run.started) == (8, 1, 8, 0)
-    spared = draft(made.found, made.frame, PlanRequest(exclude=frozenset({"n1"})))
-    assert "s-train" not in {o.series for o in spared.problem.options}
-    assert "plan-node-excluded" in {one.why.code for one in spared.left_out}
-    pair = [workload("chat", (n,), id=f"w-{n}", gpus=gpus_of(n)[:4]) for n in ("n1", "n2")]
-    given = verdicts([node("n1"), node("n2")], pair, uses=[usage(w, u_n=0.2) for w in pair])
-    made = planner(drawing(given, tokens_a_joule=2.0))
-    moves = [o for o in draft(made.found, made.frame, PlanRequest()).problem.options if o.action == "move-sku"]
-    assert moves and all(o.linked and o.gpus_each == 4 for o in moves)

@@ -17,10 +17,8 @@ from skuwise.advisor.plan.limits import PlanRequest
 from skuwise.advisor.plan.needs import Needs
 from skuwise.advisor.plan.problem import FOREVER, Layout, PlanNode, PlanOption, PlanSeries, PlanUnit, Problem
 from skuwise.advisor.plan.solve import SolverBudget, solve
-from skuwise.advisor.plan.steps import sequence
 from skuwise.advisor.plan.worth import Worth
 from skuwise.tests.support.plan_checker import broken_rules
-from skuwise.tests.support.plan_steps import wrong_steps
 
 NOW = 1_790_000_000.0
 
@@ -74,26 +72,6 @@ def test_demand_at_its_peak_keeps_a_node() -> None:
     assert len(planned(fleet([node("a"), node("b")], [*lower])).kept) == 1
 
 
-def test_demand_above_everything_is_told_and_changes_nothing() -> None:
-    layout = planned(fleet([node("a"), node("b")], [service("s", {"a": 8}, peak=50), service("t", {"b": 8})]))
-    assert layout.short == {"p": 42}
-    assert layout.places == {"s0": "a", "t0": "b"}
-    assert layout.kept == {"a", "b"}
-
-
-def test_what_is_missing_is_rented() -> None:
-    nodes = [node("a"), node("r", rented=True), node("r2", rented=True)]
-    layout = planned(fleet(nodes, [service("s", {"a": 8}, peak=12)]))
-    assert len(layout.kept) == 2
-    assert layout.short == {}
-
-
-def test_replicas_stay_apart() -> None:
-    nodes = [node(name) for name in "abc"]
-    series = [service("s", {"a": 2, "b": 2}), service("t", {"c": 2})]
-    assert len(planned(fleet(nodes, series)).kept) == 2
-
-
 def test_a_linked_unit_needs_an_island_of_its_own() -> None:
     def nodes(islands: tuple[int, ...]) -> list[PlanNode]:
         return [node("a", islands=islands), node("b", islands=islands)]
@@ -104,14 +82,6 @@ def test_a_linked_unit_needs_an_island_of_its_own() -> None:
     assert len(planned(fleet(nodes((5, 2)), [*series, third])).kept) == 2
     loose = [service("s", {"a": 3}), service("t", {"b": 3}), third]
     assert len(planned(fleet(nodes((5, 2)), loose)).kept) == 1
-
-
-def test_memory_of_the_gpus_must_be_enough() -> None:
-    small, large = node("a", gpu_mem_bytes=40e9), node("b", gpu_mem_bytes=80e9, bound_until=None, usd=20.0)
-    known = [service("s", {"a": 2}), service("t", {"b": 2}, gpu_mem_bytes_each=30e9)]
-    assert planned(fleet([small, large], known)).kept == {"a"}
-    unknown = [service("s", {"a": 2}), service("t", {"b": 2})]
-    assert planned(fleet([small, large], unknown)).kept == {"b"}
 
 
 def test_instances_share_gpus_by_their_placements() -> None:
@@ -143,13 +113,6 @@ def test_tenants_do_not_share_a_node() -> None:
     series = [service("s", {"a": 2}, tenant="x"), service("t", {"b": 2}, tenant="y")]
     assert len(planned(fleet([node("a"), node("b")], series)).kept) == 1
     assert len(planned(fleet([node("a"), node("b")], series, tenants_apart=True)).kept) == 2
-
-
-def test_what_is_beyond_a_limit_today_may_go_on() -> None:
-    nodes = [node("a", cpu_cores=4.0), node("b", cpu_cores=64.0)]
-    series = [service("s", [("a", 2), ("a", 2)], cpu_cores=8.0, apart=1), service("t", {"b": 8}, cpu_cores=1.0)]
-    layout = planned(fleet(nodes, series))
-    assert layout.places == {"s0": "a", "s1": "a", "t0": "b"}
 
 
 def test_what_does_not_move_keeps_its_node_and_may_end() -> None:
@@ -194,87 +157,6 @@ def test_jobs_that_go_elsewhere_get_whole_nodes_there(free: tuple[int, int], mov
     assert set(planned(fleet(nodes, [job("j", 8.0, 1.0), *there], torn)).chosen) == {"j"}
 
 
-def test_jobs_go_to_no_nodes_that_are_not_there() -> None:
-    nowhere = PlanOption("r", "j", "move-sku", "q", 1, 8, "low", node_gpus=8)
-    assert planned(fleet([node("a")], [job("j", 8.0, 1.0)], nowhere)).chosen == {}
-
-
-def test_what_goes_to_a_pool_that_rents_waits_for_it() -> None:
-    """Where its replica itself has a node already, the reserve there needs another."""
-    nodes = [node("a", usd=90.0), node("x", pool="q"), node("y", pool="q", rented=True)]
-    move = PlanOption("r", "s", "move-sku", "q", 1, 8, "low", keeps_units=False)
-    problem = fleet(nodes, [service("s", {"a": 8})], move, reserve={"q": 8})
-    layout = planned(problem)
-    steps = sequence(problem, layout)
-    assert [(s.kind, s.after) for s in steps] == [("rent", ()), ("option", (0,))]
-
-
-def test_a_step_of_jobs_comes_after_what_empties_their_nodes() -> None:
-    nodes = [node("a", usd=90.0), node("x", pool="q"), node("y", pool="q")]
-    there = [service("s", {"x": 4}, pool="q"), service("t", {"y": 4}, pool="q")]
-    problem = fleet(
-        nodes, [job("j", 8.0, 1.0), *there], PlanOption("r", "j", "move-sku", "q", 1, 8, "low", node_gpus=8)
-    )
-    layout = planned(problem)
-    steps = sequence(problem, layout)
-    assert wrong_steps(problem, layout, steps) == []
-    assert [(s.kind, s.after) for s in steps] == [("relocate", ()), ("option", (0,))]
-    assert steps[1].frees == ("a",)
-
-
-def test_two_nodes_have_two_names() -> None:
-    with pytest.raises(ValueError, match="same name"):
-        fleet([node("a"), node("a", pool="q")], [])
-
-
-def test_without_anything_there_is_a_plan() -> None:
-    layout = planned(fleet([], []))
-    assert (layout.value, layout.kept, layout.places) == (0.0, frozenset(), {})
-
-
-def test_empty_nodes_without_a_price_come_back_by_any_goal() -> None:
-    """Whatever else there is to gain, and those without jobs first."""
-    owned = [node(f"o{k}", pool="q", bound_until=FOREVER, drains=k == 1) for k in range(3)]
-    packs = [node("a"), node("b")]
-    series = [service("s", {"a": 3}), service("t", {"b": 4}), service("u", {"o2": 4}, pool="q")]
-    assert planned(fleet([*packs, *owned], series)).kept & {"o0", "o1", "o2"} == {"o2"}
-    wanted = [service("s", {"a": 3}), service("t", {"b": 4}), job("j", 12.0, 0.0, pool="q")]
-    kept = planned(fleet([*packs, *owned], wanted)).kept
-    assert kept & {"o0", "o1", "o2"} in ({"o1", "o0"}, {"o1", "o2"})
-
-
-def test_what_is_pinned_does_not_end() -> None:
-    fixed = CodedText("fixed", "it may not move")
-    series = service("s", {"a": 4, "b": 4, "c": 4}, fixed=fixed)
-    series = replace(series, units=(replace(series.units[0], pinned=True), *series.units[1:]))
-    nodes = [node(name) for name in "abc"]
-    release = PlanOption("r", "s", "release", None, 0, 0, "low", keeps_units=False)
-    assert planned(fleet(nodes, [series], release)).chosen == {}
-    one = PlanOption("r", "s", "reduce-gpus", "p", 1, 4, "low")
-    assert planned(fleet(nodes, [series], one)).places == {"s0": "a"}
-
-
-def test_a_series_in_two_pools_is_counted_in_each() -> None:
-    fixed = CodedText("fixed", "it may not move")
-    series = service("s", {"a": 6, "x": 6}, peak=14)
-    series = replace(series, units=(series.units[0], replace(series.units[1], fixed=fixed)), spread=True)
-    nodes = [node("a"), node("b"), node("x", pool="q"), node("y", pool="q")]
-    layout = planned(fleet(nodes, [series]))
-    assert (layout.short, len(layout.kept), layout.places["s1"]) == ({}, 2, "x")
-    problem = fleet(nodes, [series], PlanOption("r", "s", "release", None, 0, 0, "low", keeps_units=False))
-    assert planned(problem).kept == frozenset()
-    assert [problem.needed(pool, {}).max() for pool in "pq"] == [7.0, 7.0]
-
-
-def test_a_closed_node_takes_nothing_where_tenants_are_apart() -> None:
-    series = [service("s", {"a": 3}, tenant="x"), service("t", {"b": 3}, tenant="x")]
-    both = fleet([node("a"), node("b")], series, tenants_apart=True, fixed_gpus={"a": 1, "b": 1})
-    one = fleet([node("a"), node("b")], series, tenants_apart=True, fixed_gpus={"a": 1}, closed=frozenset({"a"}))
-    assert planned(both).kept == {"a", "b"}
-    assert planned(replace(one, closed=frozenset())).kept == {"a"}
-    assert planned(one).kept == {"a", "b"}
-
-
 def test_gpus_in_mig_mode_are_neither_a_reserve_nor_room_for_jobs() -> None:
     """Two nodes of 8 GPUs, 7 of them divided into 7 instances each: 2 are free."""
     units = [(name, 1) for name in "ab" for _ in range(49)]
@@ -301,17 +183,3 @@ def test_no_node_is_rented_while_one_alike_that_would_do_is_given_up(cores: floa
     assert tidy == Answer(chosen, dict.fromkeys(["r#0"], *kept), frozenset(kept), {})
     layout = Layout(chosen, tidy.places, tidy.kept, {}, 0.0, 0.0, 0.0, proven=False)
     assert broken_rules(problem, layout) == []
-
-
-def test_what_is_rented_for_the_reserve_alone_makes_way_too() -> None:
-    nodes = [node("a"), node("b"), node("n", rented=True)]
-    problem = fleet(nodes, [service("s", {"a": 8})], reserve={"p": 8})
-    answer = Answer({}, {"s0": "a"}, frozenset({"a", "n"}), {})
-    assert tidied(problem, Needs(problem), Worth(problem), answer).kept == {"a", "b"}
-
-
-def test_a_rented_node_stays_where_one_alike_is_too_small() -> None:
-    nodes = [node("a"), node("b", gpus=4), node("n", rented=True)]
-    problem = fleet(nodes, [service("s", {"a": 8}), service("t", {"b": 4}, peak=8)])
-    answer = Answer({}, {"s0": "a", "t0": "n"}, frozenset({"a", "n"}), {})
-    assert tidied(problem, Needs(problem), Worth(problem), answer) == answer

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 from skuwise.advisor.plan.limits import FleetChange
@@ -50,12 +49,6 @@ def test_more_demand_fills_what_is_free_first():
     assert len(much.missing) >= 7
 
 
-def test_demand_beyond_everything_is_told_and_breaks_nothing():
-    plan = plan_of(fleet(1), change=FleetChange(demand={("workload", "chat"): 500.0}), goal="cash")
-    assert len(plan.missing) == 499
-    assert plan.returned == ()
-
-
 def full(nodes: int = 2, **changes):
     """A service that fills one node, and nodes that are empty."""
     a = replica("a", "n1", range(8))
@@ -66,7 +59,7 @@ def negotiated(usd: float, basis: str = "negotiated", until: str | None = None) 
     return Price(f"{PLAIN}@eastus:{basis}", PLAIN, "eastus", usd, basis, "contract 1", "2026-10-01", until)
 
 
-@pytest.mark.parametrize("goal", ["cash", "nodes", "capacity", "energy"])
+@pytest.mark.parametrize("goal", ["cash", "nodes"])
 def test_nodes_that_are_added_are_neither_todays_nor_returned_nor_paid(goal):
     plan = plan_of(full(), change=FleetChange(add={PLAIN: 2}), goal=goal)
     assert plan.nodes_today == 2 and [r.node for r in plan.returned] == ["n2"]
@@ -75,51 +68,6 @@ def test_nodes_that_are_added_are_neither_todays_nor_returned_nor_paid(goal):
     assert (pool.nodes_today, pool.gpus_after, pool.rented) == (2, 24, 0)
     assert plan.rented == () and plan.missing == ()
     assert {name for s in plan.steps for name in s.frees} <= {"n2"}
-
-
-def test_nodes_that_are_added_to_an_owned_fleet_bring_no_cash():
-    plan = plan_of(full(), (negotiated(50.0, "owned"),), change=FleetChange(add={PLAIN: 2}))
-    assert plan.cash[-1].saving_usd_per_month.p50 == 0
-    assert plan.solver.value == pytest.approx(0.0, abs=1.0)
-    assert {r.realisation for r in plan.returned} <= {"capacity-freed"}
-
-
-def test_nodes_that_are_added_take_the_place_of_none():
-    """What is kept for failures stays one of today's: the other costs as much, and nobody counts it."""
-    plan = plan_of(full(2), change=FleetChange(add={PLAIN: 1}), reserve_nodes=1)
-    assert plan.returned == () and plan.steps == ()
-    assert plan.pools[0].reserve_gpus == 8 and plan.pools[0].nodes_after == 3
-
-
-def test_nodes_that_are_added_carry_more():
-    before = plan_of(full(1), change=FleetChange(growth_per_month=0.1)).pools[0]
-    after = plan_of(full(1), change=FleetChange(add={PLAIN: 1}, growth_per_month=0.1)).pools[0]
-    assert (before.carries, after.carries) == (1.0, 2.0)
-
-
-def test_one_sku_added_by_two_names_is_as_many_nodes():
-    plan = plan_of(full(1), change=FleetChange(add={PLAIN: 1, PLAIN.rpartition("/")[2]: 1}))
-    assert plan.pools[0].nodes_after == 3
-
-
-def test_an_added_sku_of_two_clusters_is_named_by_its_place():
-    a = replica("a", "n1", range(8))
-    two = verdicts([plain_node("n1"), plain_node("n2", cluster="d")], [a], uses=[busy(a)])
-    with pytest.raises(UsageError) as refused:
-        plan_of(two, change=FleetChange(add={PLAIN: 1}))
-    place = f"d/azure/eastus/{PLAIN}"
-    assert repr(place) in str(refused.value)
-    for asked in (place, f"c/azure/eastus/{PLAIN}"):
-        plan = plan_of(two, change=FleetChange(add={asked: 2}), goal="nodes", exclude=frozenset({"n2"}))
-        assert [p.nodes_after for p in plan.pools if p.pool == asked] == [3]
-
-
-def test_what_is_missing_costs_nothing():
-    pair = [replica("a", "n1", range(8)), replica("b", "n2", range(8), of="search")]
-    given = verdicts([plain_node("n1"), plain_node("n2")], pair, uses=[busy(w) for w in pair])
-    plan = plan_of(given, change=FleetChange(remove=frozenset({"n1"})))
-    assert len(plan.missing) == 1
-    assert [c.saving_usd_per_month.p50 for c in plan.cash] == [0.0]
 
 
 def test_commitments_that_ended_are_cash_now():
@@ -140,36 +88,6 @@ def test_a_reserve_that_is_lost_is_a_note_and_no_missing_node(buy):
     kept = plan_of(full(3), change=FleetChange(remove=frozenset({"n2"})), reserve_nodes=None)
     assert kept.missing == () and "plan-reserve-lost" not in {n.code for n in kept.notes}
     assert kept.pools[0].reserve_gpus == 8
-
-
-def test_work_that_fits_without_a_usable_reserve_misses_no_node():
-    """Four GPUs in all are free, and the work of the removed node takes what one node had free for the largest."""
-    a, b = replica("a", "n1", range(7), of="a"), replica("b", "n2", range(5), of="b")
-    c = replica("c", "n3", range(2), of="c")
-    given = verdicts([plain_node(f"n{k}") for k in (1, 2, 3)], [a, b, c], uses=[busy(w) for w in (a, b, c)])
-    plan = plan_of(given, change=FleetChange(remove=frozenset({"n3"})), reserve_nodes=1)
-    assert plan.missing == ()
-    assert [(m.start, m.end) for s in plan.steps for m in s.moves] == [(None, "n2")]
-
-
-def test_factors_for_the_same_work_are_multiplied():
-    twice = FleetChange(demand={("team", "one"): 2.0, ("workload", "chat"): 1.5}, buy=True)
-    plan = plan_of(fleet(4), change=twice, goal="nodes")
-    once = plan_of(fleet(4), change=FleetChange(demand={("team", "one"): 3.0}, buy=True), goal="nodes")
-    assert replace(plan, changes=()) == replace(once, changes=())
-    assert plan.pools[0].gpus_needed == 3 * 4 + 4
-
-
-def test_free_nodes_are_filled_before_any_is_rented():
-    plan = plan_of(fleet(4), change=FleetChange(demand={("team", "one"): 4.0}, buy=True))
-    assert plan.rented == () and plan.returned == ()
-
-
-def test_nodes_that_are_missing_in_two_places_are_all_there():
-    pair = [replica("a", "n1", range(8)), replica("b", "n2", range(8), of="search")]
-    two = verdicts([plain_node("n1"), plain_node("n2", cluster="d")], pair, uses=[busy(w) for w in pair])
-    plan = plan_of(two, change=FleetChange(demand={("all", "all"): 2.0}))
-    assert len({m.name for m in plan.missing}) == len(plan.missing) == 2
 
 
 def test_when_the_fleet_runs_out():
@@ -193,16 +111,14 @@ def test_what_cannot_be_is_refused_in_a_sentence():
         plan_of(fleet(), change=FleetChange(demand={("team", "x"): 1.5}))
 
 
-@pytest.mark.parametrize("text", ["4", "x", "4x", "-1xH100", "0xH100", "4 H100", "9999999xH100", "٤xH100"])
+@pytest.mark.parametrize("text", ["4", "-1xH100", "0xH100", "9999999xH100"])
 def test_nodes_to_add_are_a_count_and_a_sku(text):
     with pytest.raises(UsageError, match="Invalid nodes to add"):
         parse_add(text)
     assert parse_add("4xaws/p5.48xlarge") == ("aws/p5.48xlarge", 4)
 
 
-@pytest.mark.parametrize(
-    "text", ["", "x2", "team=a", "team=a x", "team= x2", "owner=a x2", "team=a x0", "team=a xnan", "team=a x1e9"]
-)
+@pytest.mark.parametrize("text", ["", "team=a", "team= x2", "owner=a x2", "team=a x0", "team=a xnan"])
 def test_demand_says_whose_and_by_how_much(text):
     with pytest.raises(UsageError, match="Invalid demand"):
         parse_demand(text)

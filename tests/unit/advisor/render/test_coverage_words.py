@@ -6,20 +6,17 @@ from __future__ import annotations
 import csv
 import io
 import json
-from dataclasses import replace
 
 import jsonschema
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from skuwise.advisor.core.advice_types import Advice, Reconciliation, Summary, Unobserved
+from skuwise.advisor.core.advice_types import Advice, Reconciliation, Summary
 from skuwise.advisor.core.timestamps import minute
 from skuwise.advisor.render import render
 from skuwise.advisor.render.json import load_schema
 from skuwise.advisor.report.by_team import split_by_team
 from skuwise.advisor.report.letters import letter_of
-from skuwise.advisor.shards.advice_parser import parse_advice
-from skuwise.advisor.shards.merge import merge_advice
 from skuwise.advisor.telemetry.fleet_map import nodes_with_gpus
 from skuwise.advisor.views import coverage
 from skuwise.advisor.views.aggregates import NOT_OBSERVED, hours_by_kind
@@ -170,32 +167,6 @@ def test_a_fabric_that_was_not_observed_is_said_and_is_not_silent() -> None:
     assert [use.node for use in lost] == ["n2", "n3"]
     assert "not observed" in mailed(a)[1]
     assert "0 of 2 fabrics with a verdict carried no traffic" in mailed(a)[1]
-
-
-def test_shards_merge_into_the_same_coverage() -> None:
-    whole = advice()
-    whole = replace(whole, standings=())
-    read = parse_advice(render(whole, "json").encode(), "a")
-    assert read.summary == replace(
-        whole.summary,
-        unobserved=tuple(replace(one, cost_usd=pytest.approx(one.cost_usd)) for one in whole.summary.unobserved),
-        **{
-            name: pytest.approx(getattr(whole.summary, name))
-            for name in ("cost_usd", "observed_gpu_hours", "wasted_usd", "recoverable_usd_per_month")
-        },
-        reconciliation=read.summary.reconciliation,
-        energy=read.summary.energy,
-    )
-    other = replace(
-        read, nodes=("m1",), workloads=(), findings=(), recommendations=(), fabrics=(),
-        summary=Summary(8, 384.0, None, None, None, NOTHING, (Unobserved("m1", ("GPU-x",), "Why.", "no-samples"),)),
-    )  # fmt: skip
-    other = replace(other, summary=replace(other.summary, recoverable_interval_usd_per_month=None, unobserved=(
-        Unobserved("m1", ("GPU-x",), "Why.", "no-samples"),), judged_gpu_count=7))  # fmt: skip
-    told = merge_advice({"a": read, "b": other}, 0.5).summary
-    assert (told.gpu_count, told.unobserved_gpu_count, told.judged_gpu_count) == (40, 11, 21)
-    unknown = replace(other, summary=replace(other.summary, judged_gpu_count=None))
-    assert merge_advice({"a": read, "b": unknown}, 0.5).summary.judged_gpu_count is None
 
 
 @given(st.floats(0.0, 400.0), st.floats(0.1, 400.0))

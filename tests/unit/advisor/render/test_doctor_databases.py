@@ -10,8 +10,8 @@ from pathlib import Path
 import jsonschema
 import pytest
 from skuwise.__main__ import main
+from skuwise.advisor.demo import simulate
 from skuwise.advisor.doctor.json import load_diagnosis_schema
-from skuwise.advisor.simulate.simulator import simulate
 
 UNTIL = 1_794_787_200.0  # 2026-11-16T00:00:00Z
 PAYLOAD = "\x1b[2J\u202e\x9b31m[red]x[/red]"

@@ -23,7 +23,7 @@ from skuwise.advisor.provenance.query_builder import how_to_run, queries_for
 from skuwise.advisor.provenance.query_script import render_queries
 from skuwise.advisor.provenance.row_queries import BLOCKS
 from skuwise.advisor.provenance.subject import Subject, subject_of
-from skuwise.agent.store.file.migrations import open_for_writing
+from skuwise.agent.store.file.database import open_for_writing
 from skuwise.agent.store.reading.reader import open_reader
 from skuwise.rules.base.errors import UsageError
 from skuwise.rules.policy.features import FEATURES as MEANINGS

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from skuwise.__main__ import main
 from skuwise.advisor.core.timestamps import parse_moment
+from skuwise.advisor.demo import simulate
 from skuwise.advisor.ledger.file.store import Ledger
 from skuwise.advisor.ledger.sync import LedgerSync
-from skuwise.advisor.simulate.simulator import simulate
 from skuwise.advisor.telemetry.fleet_identity import fleet_of
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 
@@ -128,13 +128,13 @@ def test_a_fleet_stays_itself_while_nodes_come_and_go(run, simulated: Path, tmp_
 
 
 def test_a_moved_node_does_not_make_one_fleet_of_two(simulated: Path, tmp_path: Path) -> None:
-    home = tmp_path / "skuwise" / "ledger.db"
+    home = tmp_path / "skuwise" / "ledgers"
     said: list[str] = []
     first = fleet_of(read_frame([as_if_real(simulated, tmp_path / "a.db", "eu")]))
     second = fleet_of(read_frame([as_if_real(simulated, tmp_path / "b.db", "us")]))
-    one = LedgerSync(None, False, said.append, home).of(first).written(0.0).path
+    one = LedgerSync(None, False, said.append, home).of(first).written().path
     gpu, node = next(iter(first.members.items()))
     moved = replace(second, members={**second.members, gpu: node})
-    other = LedgerSync(None, False, said.append, home).of(moved).written(0.0).path
+    other = LedgerSync(None, False, said.append, home).of(moved).written().path
     assert one != other
     assert LedgerSync(None, False, said.append, home).of(first).path == one

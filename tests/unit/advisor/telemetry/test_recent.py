@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from skuwise.advisor.core.frame import Window
 from skuwise.advisor.core.recent import Recent
-from skuwise.advisor.simulate.simulator import simulate
+from skuwise.advisor.demo import simulate
 from skuwise.advisor.telemetry.live import holding, read_live
 from skuwise.advisor.telemetry.resample import by_minute
 from skuwise.advisor.telemetry.source import Databases, PrometheusServer

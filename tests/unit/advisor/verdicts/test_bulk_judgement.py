@@ -8,7 +8,6 @@ import pytest
 from skuwise.advisor.verdicts.accounting.gpu_hour_accounting import COLUMNS, placed_by_nodes, summed
 from skuwise.advisor.verdicts.accounting.nodes import node_facts
 from skuwise.advisor.verdicts.bottlenecks.judgement import JudgementInputs, Piece, judge_pieces, pieces_of
-from skuwise.advisor.verdicts.features.features import Observed, features
 from skuwise.advisor.verdicts.measured_rows import measured_rows
 from skuwise.advisor.verdicts.workloads.work_rows import WorkRows
 from skuwise.tests.support.frame_builder import DECODE, HELD, TRAINING, FrameBuilder
@@ -40,17 +39,6 @@ def judged() -> tuple[list[Piece], JudgementInputs]:
     )
     both = [dataclasses.replace(piece, by_shape=True) for piece in pieces[:3]]
     return [*pieces, empty, unseen, *both], inputs
-
-
-def test_features_of_many_are_those_of_each_alone(judged: tuple[list[Piece], JudgementInputs]) -> None:
-    pieces, inputs = judged
-    observed = [Observed(piece.session, piece.rows, inputs.nodes_of(piece.session)) for piece in pieces]
-    given = (inputs.frame.window, inputs.tables, inputs.index, inputs.book.kinds)
-    together = features(observed, *given)
-    assert together == [features([one], *given)[0] for one in observed]
-    sizes = sorted(map(len, together))
-    assert sizes[0] < 12 < 50 < sizes[-1]  # some tell next to nothing, some nearly all there is
-    assert features([], *given) == []
 
 
 def test_verdicts_on_many_are_those_on_each_alone(judged: tuple[list[Piece], JudgementInputs]) -> None:

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from skuwise.advisor.core.segments import Segments
 from skuwise.advisor.verdicts.features.course import Course, course_features
-from skuwise.rules.policy.features import FEATURES
 
 HOUR, DAY = 3600.0, 86400.0
 MONDAY = 1_789_948_800.0  # 2026-09-21 00:00 UTC
@@ -75,28 +74,6 @@ def test_a_service_with_nights_rests_at_night_and_is_like_itself_the_day_before(
     assert "weekend_level" not in found
 
 
-def test_a_service_that_never_rests_has_no_night() -> None:
-    found = told(course([0.3 + 0.05 * np.sin(n) for n in range(72)]))
-    assert (found["active_share"], found["rest_hours_max"], found["rests_per_day"]) == (1.0, 0.0, 0.0)
-    assert found["night_level"] > 0.8
-    assert found["working_hours_share"] == pytest.approx(10 / 24, abs=0.05)
-    assert "mem_kept_at_rest" not in found
-
-
-def test_a_notebook_rests_at_weekends() -> None:
-    day = [0.0] * 9 + [0.2, 0.5, 0.1, 0.0, 0.3, 0.4, 0.2, 0.1] + [0.0] * 7
-    found = told(course([*in_days(day, 5), *[0.0] * 48]))  # Monday to Sunday
-    assert found["weekend_level"] == 0.0
-    assert found["rest_hours_max"] == 7 + 48
-    assert found["working_hours_share"] == pytest.approx(1.0)
-    assert found["active_share"] == pytest.approx(7 * 5 / 168)
-    assert found["rests_per_day"] == pytest.approx(2 * 5 / 7)
-
-
-def test_a_service_of_seven_days_works_at_weekends() -> None:
-    assert told(course([0.4] * 168))["weekend_level"] == pytest.approx(1.0)
-
-
 def test_a_weekend_is_saturday_and_sunday() -> None:
     weekend = [0.0] * 120 + [0.5] * 48
     assert told(course(weekend))["weekend_level"] > 1000
@@ -116,20 +93,10 @@ def test_a_nightly_batch_is_on_or_off_at_the_same_hours() -> None:
     assert found["rest_hours_max"] == 20
 
 
-def test_bursts_fill_little_of_an_active_hour() -> None:
-    found = told(course([0.1] * 30, top=[0.9] * 30))
-    assert found["active_fill"] == pytest.approx(0.1 / 0.9)
-    assert found["active_share"] == 1.0
-
-
 def test_an_hour_is_active_by_its_highest_value() -> None:
     found = told(course([0.004] * 30, top=[0.6] * 30))
     assert found["active_share"] == 1.0
     assert told(course([0.004] * 30))["active_share"] == 0.0
-
-
-def test_a_blink_in_an_hour_is_no_work() -> None:
-    assert told(course([0.001] * 30, top=[0.6] * 30))["active_share"] == 0.0
 
 
 def test_a_gap_joins_no_rests_and_is_none() -> None:
@@ -141,24 +108,12 @@ def test_a_gap_joins_no_rests_and_is_none() -> None:
     assert found["active_share"] == pytest.approx(2 / 6)
 
 
-def test_work_that_begins_after_a_gap_is_no_rest_that_ended() -> None:
-    around = course([0.5, 0.0, 0.5, 0.5, 0.5, 0.5]).of(np.array([True, True, False, True, True, True]))
-    assert told(around)["rests_per_day"] == 0.0
-
-
 def test_a_short_course_of_minutes_is_seen_in_tens_of_them_and_has_no_calendar() -> None:
     minutes = [0.8] * 60 + [0.0] * 30 + [0.8] * 90  # three hours
     found = told(course(minutes, length=60.0))
     assert found["rest_hours_max"] == pytest.approx(0.5)
     assert found["active_share"] == pytest.approx(150 / 180)
     assert not {"working_hours_share", "night_level", "day_before", "weekend_level"} & set(found)
-
-
-def test_minutes_of_a_long_course_become_hours() -> None:
-    minutes = course([0.8] * 600 + [0.0] * 300, length=60.0)
-    found = told(minutes)
-    assert found["rest_hours_max"] == 5
-    assert found["active_share"] == pytest.approx(10 / 15)
 
 
 def test_one_row_tells_no_course() -> None:
@@ -173,36 +128,12 @@ def test_of_several_gpus_the_longest_rest_is_the_median() -> None:
     assert found["rest_hours_max"] == 4
 
 
-def test_the_rest_of_one_gpu_does_not_go_on_in_the_next() -> None:
-    found = told(course([0.5, 0.0, 0.0], gpu=0), course([0.0, 0.0, 0.5], gpu=1, start=MONDAY + 3 * HOUR))
-    assert found["rest_hours_max"] == 2
-
-
 def test_memory_that_breathes_swings_within_the_hour_and_changes_from_hour_to_hour() -> None:
     used = [(10 + 4 * (n % 2)) * GIB for n in range(24)]
     found = told(course([0.5] * 24, memory=used, memory_top=[16 * GIB] * 24))
     assert found["mem_swing_in_hour"] == pytest.approx(1 - 12 / 16, abs=0.01)
     assert found["mem_changes_share"] == 1.0
     assert found["mem_hourly_cv"] == pytest.approx(2 / 12, rel=0.02)
-
-
-def test_memory_that_is_taken_once_does_not_move_though_it_was_empty_before() -> None:
-    found = told(course([0.5] * 24, memory=[1.0 * GIB, *[60 * GIB] * 22, 2 * GIB]))
-    assert (found["mem_hourly_cv"], found["mem_changes_share"], found["mem_swing_in_hour"]) == (0, 0, 0)
-
-
-@pytest.mark.parametrize(("left", "kept"), [(30.0, 1.0), (15.0, 0.5), (0.0, 0.0)])
-def test_memory_at_rest_is_held_against_memory_at_work(left: float, kept: float) -> None:
-    engine = [0.9] * 6 + [0.0] * 6
-    found = told(course(engine, memory=[30 * GIB] * 6 + [left * GIB] * 6))
-    assert found["mem_kept_at_rest"] == pytest.approx(kept)
-
-
-def test_memory_in_other_bytes_is_the_same_course() -> None:
-    used = [(10 + n % 5) * GIB for n in range(30)]
-    small, large = (told(course([0.5] * 30, memory=[u * scale for u in used])) for scale in (1.0, 1000.0))
-    names = ("mem_hourly_cv", "mem_changes_share", "mem_swing_in_hour")
-    assert [small[name] for name in names] == pytest.approx([large[name] for name in names])
 
 
 def test_engines_that_are_missing_leave_memory_alone_to_speak() -> None:
@@ -223,20 +154,3 @@ def test_nothing_known_is_nothing_said() -> None:
     assert told(course([NAN] * 5, memory=[NAN] * 5)) == {}
     unobserved = dataclasses.replace(course([0.5] * 5), seconds=np.zeros(5))
     assert of_one(unobserved) == {}
-
-
-def test_all_at_rest_has_no_level_of_work() -> None:
-    found = told(course([0.0] * 72))
-    assert (found["active_share"], found["rest_hours_max"]) == (0.0, 72)
-    assert not {"active_engine", "active_fill", "active_swing", "night_level"} & set(found)
-
-
-def test_all_that_is_said_is_a_feature_and_finite() -> None:
-    rng = np.random.default_rng(11)
-    for length, count in ((HOUR, 200), (60.0, 200), (HOUR, 3)):
-        engine = np.where(rng.random(count) < 0.3, NAN, rng.random(count))
-        memory = np.where(rng.random(count) < 0.3, NAN, rng.random(count) * GIB)
-        found = told(course(engine.tolist(), memory=memory.tolist(), length=length))
-        assert set(found) <= set(FEATURES)
-        assert all(np.isfinite(value) for value in found.values())
-        assert all(0 <= found[name] <= 1 for name in ("active_share", "active_fill", "between_share") if name in found)

@@ -7,9 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.energy_types import EnergyPhase
 from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.core.verdict_types import Phase
@@ -20,7 +17,6 @@ from skuwise.advisor.verdicts.types import Verdicts
 from skuwise.agent.store.reading import queries
 from skuwise.tests.support.frame_builder import DECODE, FREE, HELD, HOUR, START, TRAINING, FrameBuilder
 from skuwise.tests.support.rulebooks import rulebook
-from skuwise.tests.support.seeds import examples
 
 NAN = float("nan")
 LIMIT = 700.0
@@ -71,18 +67,6 @@ def test_a_rows_energy_is_its_counters_else_power_times_time_and_never_a_filled_
     assert row(**given) == pytest.approx((watts, measured, counted), nan_ok=True)
 
 
-@settings(max_examples=examples(200), deadline=None)
-@given(
-    st.floats(1, 3000) | st.just(NAN), st.floats(-1e7, 1e9) | st.just(NAN), st.floats(0, 60), st.floats(0, 60),
-)  # fmt: skip
-def test_whatever_is_told_no_row_draws_more_than_its_limit_allows_or_less_than_nothing(power, joules, samples, seconds):
-    watts, measured, counted = row(power, joules, samples, seconds)
-    assert 0 <= measured <= 1 and 0 <= counted <= 1
-    assert np.isnan(watts) == (measured == 0)
-    most = np.fmax(1.2 * LIMIT, power) * (1 + 1e-9)
-    assert np.isnan(watts) or 0 < watts <= most
-
-
 def judged(b: FrameBuilder) -> Verdicts:
     return judge(b.frame(), rulebook())
 
@@ -115,45 +99,6 @@ def test_every_joule_has_one_place_and_rest_is_told_apart() -> None:
     assert set(table.loc[table["workload_id"] == "holds", "phase"]) == {"idle"}
 
 
-def test_hours_without_power_have_no_energy_and_are_counted() -> None:
-    b = FrameBuilder(hours=48)
-    b.node()
-    b.use({name: value for name, value in TRAINING.items() if name != "power_watts"}, end=24)
-    b.use(TRAINING, start=24)
-    b.work("w", [("n1", "GPU-n1-0")])
-    table = judged(b).energy
-    assert table["gpu_hours"].sum() == pytest.approx(48) and table["measured_hours"].sum() == pytest.approx(24)
-    assert kwh(table) == pytest.approx(24 * 0.6, rel=1e-6)
-
-
-def test_a_counter_is_used_hour_by_hour_where_it_can_be_believed() -> None:
-    b = FrameBuilder(hours=4)
-    b.node()
-    good, back = 650.0, 5e6
-    b.use(TRAINING, energy_joules_mean=[good, back, good, NAN], energy_joules_n=3600.0, power_watts_n=3600.0)
-    b.work("w", [("n1", "GPU-n1-0")])
-    table = judged(b).energy
-    assert kwh(table) == pytest.approx(2 * 0.65 + 2 * 0.6, rel=1e-6)
-    assert float(table["counted_joules"].sum()) / KWH == pytest.approx(2 * 0.65, rel=1e-6)
-
-
-def test_an_instance_has_its_part_of_the_gpus_energy_and_the_parts_sum_to_it() -> None:
-    b = FrameBuilder(hours=48)
-    b.node()
-    b.use({"power_watts": 350.0, "mem_used_bytes": 0.0})
-    for number in (1, 2):
-        uuid = f"MIG-n1-{number}"
-        b.gpus.append(b.gpus[0] | {"gpu_uuid": uuid, "kind": "mig", "parent_uuid": "GPU-n1-0",
-                                   "mig_profile": "3g.40gb", "power_limit_watts": None})  # fmt: skip
-        b.use({name: DECODE[name] for name in ("sm_active", "tensor_active", "dram_active")}, uuid=uuid)
-    b.work("served", [("n1", "MIG-n1-1")])
-    verdicts = judged(b)
-    hours = verdicts.occupancy.groupby("class")["gpu_hours"].sum()
-    assert kwh(verdicts.energy) == pytest.approx(48 * 0.35, rel=1e-6)
-    assert kwh(verdicts.energy, workload_id="served") == pytest.approx(hours["workload"] * 0.35, rel=1e-6)
-    assert set(verdicts.energy["gpu_uuid"]) == {"GPU-n1-0"}
-
-
 def with_tokens(b: FrameBuilder, hours: list[tuple[int, float, float]], workload: str = "w") -> Frame:
     """Hours with (number, seconds told, tokens)."""
     rows = [("n1", workload, "vllm", START + (n + 1) * HOUR, seconds, tokens) for n, seconds, tokens in hours]
@@ -173,16 +118,6 @@ def test_tokens_are_held_against_the_energy_of_the_same_hours_alone() -> None:
     found = judge(with_tokens(b, told), rulebook()).tokens["w"]
     assert (found.tokens, found.hours) == (3e6, pytest.approx(3.0))
     assert found.joules == pytest.approx(3 * HOUR * 2 * 280.0, rel=1e-6)
-
-
-def test_tokens_of_shared_gpus_and_of_strangers_are_held_against_nothing() -> None:
-    b = FrameBuilder(hours=4)
-    b.node()
-    b.use(DECODE)
-    b.work("w", [("n1", "GPU-n1-0")])
-    b.work("beside", [("n1", "GPU-n1-0")])
-    assert judge(with_tokens(b, [(1, 3600.0, 1e6)]), rulebook()).tokens == {}
-    assert judge(with_tokens(b, [(1, 3600.0, 1e6)], "nobody"), rulebook()).tokens == {}
 
 
 def test_a_nodes_power_is_of_moments_in_which_every_gpu_was_measured() -> None:
@@ -212,8 +147,3 @@ def test_a_nodes_power_is_of_moments_in_which_every_gpu_was_measured() -> None:
 )  # fmt: skip
 def test_phases_are_called_as_people_call_them(kind: str, bottleneck: str, generates: bool, called: EnergyPhase):
     assert phase_name(Phase(0.0, 1.0, kind, bottleneck), generates=generates) == called
-
-
-def test_an_evaluation_is_told_from_its_evidence() -> None:
-    phase = Phase(0.0, 1.0, "batch-inference", "compute", (CodedText("evaluates", "It infers for an hour."),))
-    assert phase_name(phase, generates=True) == "evaluation"

@@ -8,20 +8,7 @@ import numpy as np
 import pytest
 from skuwise.advisor.core.advice_types import Advice, Recommendation, Unobserved
 from skuwise.advisor.verdicts.types import Verdicts
-from skuwise.advisor.verdicts.workloads.inventory import GpuCoverage, Inventory, NodeInventory
-from skuwise.tests.support.moves_builders import (
-    END,
-    START,
-    advice_of,
-    bare,
-    fabric,
-    founding,
-    inventory,
-    node,
-    usage,
-    verdicts,
-    workload,
-)
+from skuwise.tests.support.moves_builders import END, advice_of, bare, fabric, founding, node, usage, verdicts, workload
 
 
 def idle_node(**changes: object) -> Verdicts:
@@ -87,13 +74,6 @@ def test_what_a_release_needs_of_each_gpu(change: dict[str, object], said: str, 
     assert said in found.text
 
 
-@pytest.mark.parametrize("hours", [20.0, 300.0])
-def test_gpus_of_which_more_went_unobserved_are_not_called_idle(hours: float) -> None:
-    advice = advice_of(with_gpus(idle_node(), "spare", {"hours": hours}))
-    assert not [f for f in advice.findings if f.rule == "idle"]
-    assert not [r for r in advice.recommendations if r.counts]
-
-
 @pytest.mark.parametrize(
     ("change", "said"),
     [({"busy_hours": 12.0}, "worked without a workload label"), ({"held_hours": 300.0}, "memory of 8 GPUs")],
@@ -109,10 +89,6 @@ def test_pods_that_requested_gpus_keep_their_node_and_are_named() -> None:
     assert refused(found)
     assert "research/train-0" in found.blocked_by[0].text
     assert found.blocked_by[0].code == "pods-not-named"
-
-
-def test_more_gpus_than_the_sku_has_put_the_node_in_doubt() -> None:
-    assert refused(release_of(changed(idle_node(), "spare", surplus=2)))
 
 
 def test_below_one_percent_the_claim_stands_and_names_the_gap() -> None:
@@ -148,12 +124,6 @@ def test_the_service_whose_bandwidth_is_missing_keeps_its_gpus() -> None:
     assert demanding(u_m=float("nan")).summary.recoverable_usd_per_month == 0.0
 
 
-def test_a_link_that_was_not_measured_is_taken_to_be_as_busy_as_the_engine() -> None:
-    (told,), known = fewer(demanding(u_n=float("nan"))) or [None], fewer(demanding())  # type: ignore[list-item]
-    assert known[0].target.gpu_count < 32
-    assert told is None or not told.counts
-
-
 def test_a_service_leaves_no_fabric_that_was_not_observed() -> None:
     given = founding()
     blind = replace(given, nodes=tuple(replace(n, fabric=None) for n in given.nodes))
@@ -168,29 +138,3 @@ def test_a_fabric_that_was_observed_for_a_part_of_the_window_is_not_called_silen
     moved = [r for r in advice_of(part).recommendations if r.action == "move-sku"]
     assert moved
     assert all(r.blocked_by and not r.counts for r in moved)
-
-
-def test_counters_that_never_moved_are_no_silence_where_work_spans_nodes() -> None:
-    still = [node(name, fabric=fabric(util_p995=0.0005, util_max=0.0, still_share=1.0)) for name in ("n1", "n2")]
-    replicas = [workload("chat", (name,), id=f"w-{name}") for name in ("n1", "n2")]
-    parts = [
-        workload(f"job-{part}", (name,), id=f"w-{name}", series_id=f"s-{part}")
-        for name, part in (("n1", "master"), ("n2", "worker"))
-    ]
-    told = {}
-    for label, work in (("replicas", replicas), ("parts", parts)):
-        advice = advice_of(verdicts(still, work, uses=[usage(w, u_n=0.2) for w in work]))
-        told[label] = [r for r in advice.recommendations if r.action == "move-sku" and r.counts]
-    assert told["replicas"]
-    assert not told["parts"]
-
-
-def test_an_empty_inventory_claims_nothing() -> None:
-    given = replace(idle_node(), inventory=Inventory({}, 336.0, END))
-    assert not [r for r in advice_of(given).recommendations if r.counts]
-
-
-def test_a_gpu_that_was_seen_on_one_node_alone_is_what_the_builders_make() -> None:
-    made = inventory([node("n1")]).nodes["n1"]
-    assert isinstance(made, NodeInventory)
-    assert all(isinstance(gpu, GpuCoverage) and gpu.first_ts == START for gpu in made.gpus)

@@ -14,7 +14,7 @@ from skuwise.advisor.verdicts.kinds.clue import Clue
 from skuwise.advisor.verdicts.kinds.kind_metadata import metadata_clues
 from skuwise.advisor.verdicts.workloads.engine_facts import EngineFacts, engine_facts
 from skuwise.advisor.verdicts.workloads.session import Session
-from skuwise.tests.support.frame_builder import DECODE, GIB, TRAINING, FrameBuilder
+from skuwise.tests.support.frame_builder import DECODE, GIB, FrameBuilder
 from skuwise.tests.support.rulebooks import rulebook
 
 BUSY = EngineFacts(("vllm",), 20.0, 400.0, 120.0, 3.0, 9.0, 0.5, 4.0, 0.42, has_counted=True)
@@ -96,12 +96,6 @@ def test_partitions_qos_and_namespaces_speak_a_little() -> None:
     assert scores(clues(session(namespace="jupyterhub")))["interactive"] == 1.0
 
 
-def test_the_address_of_a_trainings_meeting_point_is_no_service() -> None:
-    told = clues(session("acme", command="torchrun --rdzv_endpoint=n1:29500 --nnodes 4 main.py"))
-    assert scores(told).get("online-inference", 0.0) <= 0
-    assert scores(told)["training"] >= 2
-
-
 def test_framework_image_and_name_tell_of_one_program_once() -> None:
     every = session("vllm-chat", framework="vllm", image="vllm/vllm-openai:v1", command="vllm x")
     assert [clue.reason.code for clue in clues(every)] == ["framework"]
@@ -148,26 +142,12 @@ def test_an_engine_inside_a_trainer_decides_nothing(owner: str | None, features:
     assert any(found[0].weights.values()) == (code == "engine-serves")
 
 
-def test_an_engine_that_counted_nothing_persuades_a_little() -> None:
-    (clue,) = clues(session(), {}, replace(BUSY, has_counted=False))
-    assert clue.reason.code == "engine-counted-none"
-    assert 0 < clue.weights["online-inference"] < 2
-
-
 def _told(**columns: object) -> pd.DataFrame:
     row = {
         "node": "n1", "workload_id": "w", "engine": "vllm", "kv_percent": 40.0, "samples": 10.0, "preemptions": 0.0,
         "seconds": 3600.0, "generated_tokens": 7200.0,
     }  # fmt: skip
     return pd.DataFrame([{**row, **columns}])
-
-
-def test_a_server_that_hardly_anybody_asked_may_be_idle() -> None:
-    often, once = (
-        clues(session(), {}, replace(BUSY, generated_tokens_per_second=rate, running=0.0))[0] for rate in (1, 0.01)
-    )
-    assert "idle" in often.weights
-    assert "idle" not in once.weights
 
 
 def test_facts_of_engines_are_summed_and_what_is_missing_is_not_zero() -> None:
@@ -192,13 +172,6 @@ def _judged(shape: Mapping[str, float], serving: pd.DataFrame | None = None, **w
     if serving is not None:
         frame = replace(frame, serving=serving)
     return judge(frame, rulebook()).workloads[0]
-
-
-def test_a_training_that_is_called_vllm_is_not_serving_with_confidence() -> None:
-    for owner in ("Job", "PyTorchJob"):
-        kind = _judged(TRAINING, name="vllm", image="vllm/vllm-openai:v1", controller_kind=owner).kind
-        assert kind.label != "online-inference" or kind.confidence < 0.7, kind
-    assert _judged(TRAINING, name="vllm", controller_kind="PyTorchJob").kind.label in ("training", "fine-tuning")
 
 
 def test_light_serving_with_an_engines_series_is_serving_though_it_rests() -> None:

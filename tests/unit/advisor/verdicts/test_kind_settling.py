@@ -70,12 +70,6 @@ def test_what_is_missing_and_would_tell_is_named_with_its_odds(
     assert "between training and batch-inference (by up to 7 to 1)" in found[0].text
 
 
-def test_nothing_is_named_where_nothing_is_missing_or_what_is_missing_would_say_little() -> None:
-    telling = model(periodic=2.0, compute_bound=2.0, collectives=2.0, fabric_busy=2.0, memory_moves=2.0, daily=2.0)
-    assert settling(WHOLE, telling) == []
-    assert settling({**WHOLE, "resolution_seconds": 60.0}, model(periodic=0.6)) == []  # not even two to one
-
-
 def test_what_cannot_exist_is_not_asked_for() -> None:
     telling = model(collectives=2.0, fabric_busy=2.0, weekends_off=2.0, rests_at_night=2.0)
     assert settling({**without("weekend_level"), "ended": 1.0}, telling) == []  # it ended: no further day comes
@@ -98,11 +92,6 @@ def test_the_two_most_telling_are_named_the_most_telling_first() -> None:
     assert codes(found) == ["settled-by-pipes", "settled-by-days"]
     odds = [float(str(one.fields["odds"])) for one in found]
     assert odds == sorted(odds, reverse=True)
-
-
-def test_odds_stay_figures_that_a_person_can_read() -> None:
-    (seconds,) = settling({**WHOLE, "resolution_seconds": 60.0}, model(periodic=15.0))
-    assert seconds.fields["odds"] == pytest.approx(math.exp(7.0))
 
 
 def test_an_abstention_says_what_would_settle_it_and_a_verdict_does_not() -> None:

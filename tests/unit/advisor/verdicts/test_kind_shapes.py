@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from skuwise.advisor.verdicts.kinds.kind_signal import KINDS, KindSignal
+from skuwise.advisor.verdicts.kinds.kind_signal import KindSignal
 from skuwise.advisor.verdicts.kinds.kind_signals import PROBE, SHAPES, levels
-from skuwise.advisor.verdicts.kinds.kinds import WORKING, softmax
+from skuwise.advisor.verdicts.kinds.kinds import WORKING
 from skuwise.rules.policy.features import FEATURES
 from skuwise.tests.support.rulebooks import rulebook
 
@@ -113,80 +113,12 @@ def test_a_shape_grows_with_what_decides_it_and_never_turns_back(name: str) -> N
     assert (found[0], found[-1]) == (0.0, pytest.approx(1.0))
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if name != "one-gpu"])  # how many GPUs is always known
-def test_a_shape_without_what_decides_it_is_nothing(name: str) -> None:
-    features, decides, _ = CASES[name]
-    rest = {key: value for key, value in features.items() if key != decides}
-    level = BY_NAME[name].level(rest)
-    assert level == 0.0 if name != "memory-pool" else level <= 0.5  # the level alone says half of it
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["never-rests", "seldom-at-work", "on-or-off", "rests-at-night", "often-interrupted", "even-below-its-limit"],
-)
-def test_what_needs_a_day_is_silent_in_an_afternoon(name: str) -> None:
-    features, _, _ = CASES[name]
-    assert BY_NAME[name].level({**features, "elapsed_hours": 6.0}) == 0.0
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ("periodic", "aperiodic"), ("fabric-busy", "fabric-silent"), ("bandwidth-bound", "compute-bound"),
-        ("dense-seconds", "thin-seconds"), ("always-busy", "seldom-busy"), ("uneven-seconds", "even-seconds"),
-        ("links-with-compute", "links-against-compute"), ("full-hours", "bursts"), ("never-rests", "seldom-at-work"),
-        ("same-hours", "unlike-days"), ("weekends-off", "weekends-too"), ("memory-still", "memory-moves"),
-        ("memory-much", "memory-little"), ("memory-kept", "memory-let-go"), ("level-hours", "graded-hours"),
-    ],
-)  # fmt: skip
-def test_opposites_are_never_both_clear(one: str, other: str) -> None:
-    for features in (CASES[one][0], CASES[other][0]):
-        assert min(BY_NAME[one].level(features), BY_NAME[other].level(features)) == 0.0
-
-
-@pytest.mark.parametrize("shape", SHAPES, ids=[shape.name for shape in SHAPES])
-def test_a_shape_speaks_for_some_kinds_and_against_others(shape: KindSignal) -> None:
-    assert shape.speaks_for
-    assert shape.speaks_against
-    assert not set(shape.speaks_for) & set(shape.speaks_against)
-    assert set(shape.speaks_for) | set(shape.speaks_against) <= set(KINDS)
-    assert all(
-        shape.bounds(kind, 3.0) == (0.0, 0.0) for kind in set(KINDS) - {*shape.speaks_for, *shape.speaks_against}
-    )
-
-
 @pytest.mark.parametrize("shape", SHAPES, ids=[shape.name for shape in SHAPES])
 def test_the_model_that_ships_keeps_what_the_shapes_declare(shape: KindSignal) -> None:
     model = rulebook().kind_model
     for kind in WORKING:
         low, high = shape.bounds(kind, 3.0)
         assert low <= model.weights[shape.name][kind] <= high
-
-
-def _scores(found: Mapping[str, float]) -> dict[str, float]:
-    model = rulebook().kind_model
-    return {
-        kind: model.intercept(kind) + sum(level * model.weight(name, kind) for name, level in found.items())
-        for kind in WORKING
-    }
-
-
-@given(
-    found=st.lists(st.floats(0, 1), min_size=len(SHAPES), max_size=len(SHAPES)),
-    which=st.sampled_from(SHAPES),
-    more=st.floats(0, 1),
-)
-def test_more_of_a_shape_never_argues_the_other_way(found: list[float], which: KindSignal, more: float) -> None:
-    before = dict(zip(BY_NAME, found, strict=True))
-    after = {**before, which.name: max(before[which.name], more)}
-    low, high = _scores(before), _scores(after)
-    for kind in WORKING:
-        assert high[kind] >= low[kind] - 1e-9 or kind in which.speaks_against
-        assert high[kind] <= low[kind] + 1e-9 or kind in which.speaks_for
-    least, most = softmax(low), softmax(high)  # type: ignore[arg-type]
-    assert sum(most[k] for k in which.speaks_for) >= sum(least[k] for k in which.speaks_for) - 1e-9
-    assert sum(most[k] for k in which.speaks_against) <= sum(least[k] for k in which.speaks_against) + 1e-9
 
 
 @given(st.dictionaries(st.sampled_from(sorted(PROBE)), st.floats(-1e6, 1e6) | st.just(float("nan"))))

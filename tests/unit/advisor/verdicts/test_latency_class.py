@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from math import inf, nan
+from math import inf
 from pathlib import Path
 
 import pandas as pd
 import pytest
 from skuwise.advisor.core.verdict_types import Latency, Owner, WorkloadVerdict
-from skuwise.advisor.verdicts.accounting.latency import figures_of, with_latency
+from skuwise.advisor.verdicts.accounting.latency import with_latency
 from skuwise.agent.statistics.latency_bins import encode, spread
 from skuwise.rules.policy.latency_classes import LatencyClasses, load_latency_classes
 from skuwise.tests.support.moves_builders import END, workload
@@ -80,12 +80,6 @@ def test_what_nobody_waits_for_by_the_token_has_none(kind: str) -> None:
     assert latency_of(workload(kind=kind), row("w-chat", END, QUICK)) is None
 
 
-def test_a_batch_has_no_limit_however_fast_it_is() -> None:
-    told = latency_of(workload(kind="batch-inference"), row("w-chat", END, QUICK, TOKENS))
-    assert told is not None
-    assert (told.label, told.basis, told.limits) == ("batch", "kind", {})
-
-
 def test_a_sites_word_comes_first_whatever_is_measured(tmp_path: Path) -> None:
     (tmp_path / "latency_classes.yaml").write_text(
         "services:\n  a: {class: interactive, match: {namespace: [chat]}, reason: people type}\n"
@@ -107,25 +101,3 @@ def test_figures_are_of_the_busy_hours_and_of_all_replicas_of_the_series() -> No
     assert one == two
     assert one is not None and one.first_token is not None
     assert (one.label, one.busy_hours, one.first_token.counted) == ("documents", 1.0, 4000.0)
-
-
-@pytest.mark.parametrize("text", [None, 7, "", "1,two", "nan,1", "-4", "9e99", nan, "<script>"])
-def test_rows_that_cannot_be_tell_nothing(text: object) -> None:
-    odd = {"workload_id": "w-chat", "latency_ts": END, "first_token_bins": text, "output_token_bins": text}
-    nobody = row("w-other", END, QUICK)
-    timeless = row("w-chat", nan, QUICK)
-    told = latency_of(workload(), odd, nobody, timeless)
-    assert told is not None and told.basis == "kind" and told.first_token is None
-
-
-def test_an_older_tables_rows_have_no_latency() -> None:
-    old = pd.DataFrame([{"workload_id": "w-chat", "samples": 3.0}])
-    told = with_latency([workload()], old, SHIPPED)[0].latency
-    assert told is not None and told.basis == "kind"
-
-
-def test_a_percentile_is_told_where_enough_lies_beyond_it() -> None:
-    counts = spread({0.1: 500.0, 2.5: 999.0, inf: 999.0})
-    assert counts is not None
-    found = figures_of(counts)
-    assert found.p95 is not None and found.p99 is None

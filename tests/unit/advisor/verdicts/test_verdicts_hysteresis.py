@@ -42,20 +42,7 @@ def test_a_label_of_some_minutes_is_part_of_what_was_before() -> None:
     assert both.tolist() == longer.tolist()
 
 
-def test_an_hour_stands_by_itself() -> None:
-    labels = np.array(["compute", "latency", "compute"], dtype=object)
-    kept = settled(labels, _course(3, 3600.0), hold_seconds=300, loose=np.zeros(3, dtype=np.bool_))
-    assert kept.tolist() == labels.tolist()
-
-
 def test_idle_minutes_stay_idle_and_lend_their_label_to_nothing() -> None:
     labels = np.array(["compute"] * 5 + ["idle", "latency"], dtype=object)
     kept = settled(labels, _course(7), hold_seconds=300, loose=labels == "idle")
     assert kept.tolist() == labels.tolist()
-
-
-def test_no_rows() -> None:
-    along = courses(_rows([], []))
-    empty = np.empty(0, dtype=np.bool_)
-    assert latched(empty, empty, along).tolist() == []
-    assert settled(np.empty(0, dtype=object), along, hold_seconds=300, loose=empty).tolist() == []

@@ -73,16 +73,6 @@ def test_rows_of_instances_count_for_the_gpu_that_they_are_a_part_of() -> None:
     assert not found.unobserved
 
 
-def test_more_gpus_than_the_sku_has_are_named_as_such() -> None:
-    b = FrameBuilder(hours=4)
-    uuids = b.node(gpus=9)
-    b.nodes[-1]["node_sku"] = "azure/Standard_ND96isr_H100_v5"
-    for uuid in uuids:
-        b.use(DECODE, uuid=uuid)
-    node = counted(b.frame()).nodes["n1"]
-    assert (node.gpu_count, node.surplus, node.unobserved) == (9, 1, ())
-
-
 def test_a_node_that_was_renamed_counts_its_gpus_once_and_ends_where_the_other_name_begins() -> None:
     b = FrameBuilder(hours=40)
     old, new = b.node("old", gpus=2), b.node("new", gpus=2, first_seen=START + 24 * HOUR)
@@ -100,27 +90,6 @@ def test_a_node_that_was_renamed_counts_its_gpus_once_and_ends_where_the_other_n
     assert {one.node for one in verdicts.bare} == {"new"}
 
 
-def test_a_gpu_that_moved_alone_leaves_its_node_as_it_was() -> None:
-    b = FrameBuilder(hours=40)
-    first, second = b.node("n1", gpus=2)
-    b.node("n2", gpus=1)
-    b.gpus[-1]["gpu_uuid"] = second
-    b.use(DECODE, node="n1", uuid=first)
-    b.use(DECODE, node="n1", uuid=second, end=24)
-    b.use(DECODE, node="n2", uuid=second, start=24)
-    found = counted(b.frame())
-    assert [node.moved_to for node in found.nodes.values()] == [None, None]
-
-
-def test_pods_that_share_gpus_request_more_than_there_are() -> None:
-    b = FrameBuilder(hours=4)
-    for uuid in b.node(gpus=2):
-        b.use(DECODE, uuid=uuid)
-    asked = {"node": "n1", "namespace": "a", "pod": "p", "container": "c", "resource": "nvidia_com_gpu", "count": 6.0}
-    requests = pd.DataFrame([{**asked, "ts_start": START, "ts_end": START + 4 * HOUR}])
-    assert counted(replace(b.frame(), requests=requests)).gpu_count == 2
-
-
 def test_a_node_that_left_counts_until_it_was_last_seen() -> None:
     b = FrameBuilder(hours=240)
     for name, hours in (("left", 8), ("silent", 200), ("stays", 240)):
@@ -130,13 +99,3 @@ def test_a_node_that_left_counts_until_it_was_last_seen() -> None:
     found = counted(b.frame()).nodes
     assert {name: node.span_hours for name, node in found.items()} == {"left": 8.0, "silent": 240.0, "stays": 240.0}
     assert (found["left"].end, found["silent"].end) == (START + 8 * HOUR, None)
-
-
-def test_where_the_whole_source_ends_no_node_left() -> None:
-    b = FrameBuilder(hours=240)
-    for name, hours in (("n1", 40), ("n2", 90), ("n3", 130)):
-        (uuid,) = b.node(name)
-        b.nodes[-1]["last_seen"] = START + hours * HOUR
-        b.use(DECODE, name, uuid, end=hours)
-    spans = {name: node.span_hours for name, node in counted(b.frame()).nodes.items()}
-    assert spans == {"n1": 40.0, "n2": 240.0, "n3": 240.0}

@@ -3,58 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
-import numpy as np
 import pytest
-from skuwise.advisor.core.frame import Frame
-from skuwise.advisor.core.verdict_types import WorkloadVerdict
-from skuwise.advisor.pipeline import AdviseOptions, advise
 from skuwise.advisor.verdicts.judge import Verdicts, judge
-from skuwise.agent.metrics import BIN_EDGES
-from skuwise.rules.catalog.loader import Catalog, load_catalog
-from skuwise.rules.policy.features import FEATURES
-from skuwise.rules.policy.thresholds import load_waste_rules
-from skuwise.tests.support.frame_builder import DECODE, FREE, HELD, HOUR, START, TRAINING, FrameBuilder, bins_at
+from skuwise.tests.support.frame_builder import DECODE, FREE, HELD, START, TRAINING, FrameBuilder
+from skuwise.tests.support.judged_alone import alone
 from skuwise.tests.support.rulebooks import rulebook
 
 
-@pytest.fixture(scope="module")
-def catalog() -> Catalog:
-    return load_catalog()
-
-
-def _one(
-    catalog: Catalog,
-    values: Mapping[str, float],
-    *,
-    hours: int = 96,
-    gpus: int = 2,
-    work: object = None,
-    **extra: object,
-) -> WorkloadVerdict:
-    return _judged(catalog, values, hours=hours, gpus=gpus, work=work, **extra).workloads[0]
-
-
-def _judged(
-    catalog: Catalog,
-    values: Mapping[str, float],
-    *,
-    hours: int = 96,
-    gpus: int = 2,
-    work: object = None,
-    **extra: object,
-) -> Verdicts:
-    b = FrameBuilder(hours=hours)
-    uuids = b.node(gpus=gpus)
-    for uuid in uuids:
-        b.use(values, uuid=uuid, **extra)  # type: ignore[arg-type]
-    b.work("w", [("n1", uuid) for uuid in uuids], **(work if isinstance(work, dict) else {}))
-    return judge(b.frame(), rulebook(catalog))
-
-
-def test_training_and_compute(catalog: Catalog) -> None:
-    verdict = _one(catalog, TRAINING)
+def test_training_and_compute() -> None:
+    verdict = alone(TRAINING, hours=96)
     assert (verdict.kind.label, verdict.bottleneck.label) == ("training", "compute")
     assert verdict.gpu_hours == pytest.approx(2 * 96)
     assert verdict.cost_usd is None
@@ -62,46 +20,28 @@ def test_training_and_compute(catalog: Catalog) -> None:
     assert any("Step of 8 s repeats" in sentence.text for sentence in verdict.kind.evidence)
 
 
-def test_decode_follows_the_day_and_is_bound_by_memory(catalog: Catalog) -> None:
-    verdict = _one(catalog, DECODE, hours=120, wave="tensor_active")
+def test_decode_follows_the_day_and_is_bound_by_memory() -> None:
+    verdict = alone(DECODE, hours=120, wave="tensor_active")
     assert (verdict.kind.label, verdict.bottleneck.label) == ("online-inference", "hbm-bandwidth")
     assert verdict.features["diurnal_share"] > 0.8
     assert verdict.features["mem_flat"] == 1.0
 
 
-def test_metadata_speaks_where_the_shape_is_short(catalog: Catalog) -> None:
-    verdict = _one(catalog, DECODE, hours=3, work={"framework": "vllm", "command": "vllm serve m"})
-    assert verdict.kind.label == "online-inference"
-    assert any("vllm" in sentence.text for sentence in verdict.kind.evidence)
-
-
-def test_fine_tuning_by_command_and_by_length(catalog: Catalog) -> None:
-    named = _one(catalog, TRAINING, hours=12, work={"command": "torchrun sft.py --lora"})
-    assert named.kind.label == "fine-tuning"
-    ended = _one(catalog, TRAINING, hours=30, work={"end": 11})
-    assert ended.kind.label == "fine-tuning"
-
-
-def test_single_gpu_training_says_what_it_may_be_taken_for(catalog: Catalog) -> None:
-    verdict = _one(catalog, TRAINING, gpus=1)
-    assert any(sentence.code == "one-gpu-looks-alike" for sentence in verdict.kind.evidence)
-
-
-def test_contradictory_evidence_abstains_and_names_alternatives(catalog: Catalog) -> None:
+def test_contradictory_evidence_abstains_and_names_alternatives() -> None:
     busy = {**FREE, "gpu_util": 0.9, "sm_active": 0.6, "tensor_active": 0.3, "dram_active": 0.3, "power_watts": 400.0}
-    verdict = _one(catalog, busy, hours=2, gpus=1)
+    verdict = alone(busy, hours=2, gpus=1)
     assert verdict.kind.label == "unknown"
     assert verdict.kind.alternatives
     assert verdict.kind.confidence < 0.6
 
 
-def test_free_gpus_are_bare_and_held_ones_idle_workloads(catalog: Catalog) -> None:
+def test_free_gpus_are_bare_and_held_ones_idle_workloads() -> None:
     b = FrameBuilder(hours=48)
     free, held = b.node(gpus=2)
     b.use(FREE, uuid=free)
     b.use(HELD, uuid=held)
     b.work("left", [("n1", held)])
-    verdicts = judge(b.frame(), rulebook(catalog))
+    verdicts = judge(b.frame(), rulebook())
     (workload,) = verdicts.workloads
     assert (workload.kind.label, workload.bottleneck.label) == ("idle", "idle")
     assert any(sentence.code == "stood-idle-and-held" for sentence in workload.kind.evidence)
@@ -115,35 +55,12 @@ def test_free_gpus_are_bare_and_held_ones_idle_workloads(catalog: Catalog) -> No
     assert classes["unallocated"] == pytest.approx(48)
 
 
-def test_power_without_activity_is_a_telemetry_fault_and_never_idle(catalog: Catalog) -> None:
-    b = FrameBuilder(hours=48)
-    (uuid,) = b.node()
-    b.use({**FREE, "power_watts": 500.0})
-    b.work("w", [("n1", uuid)])
-    verdict = judge(b.frame(), rulebook(catalog)).workloads[0]
-    assert verdict.kind.label != "idle"
-    assert verdict.bottleneck.label == "unknown"
-    assert verdict.kind.evidence[0].code == "telemetry-faulty"
-    bare = FrameBuilder(hours=48)
-    bare.node()
-    bare.use({**FREE, "power_watts": 500.0})
-    (gpu,) = judge(bare.frame(), rulebook(catalog)).bare
-    assert gpu.idle_hours == 0
-    assert gpu.telemetry_fault is not None
-
-
-def test_counters_stuck_at_zero_under_a_busy_engine_are_a_fault(catalog: Catalog) -> None:
-    verdict = _one(catalog, {**FREE, "gpu_util": 1.0, "power_watts": 400.0})
-    assert verdict.features["fault_share"] == 1.0
-    assert verdict.kind.label != "idle"
-
-
-def test_an_unknown_gpu_limits_the_advice_and_says_so(catalog: Catalog) -> None:
+def test_an_unknown_gpu_limits_the_advice_and_says_so() -> None:
     b = FrameBuilder(hours=48)
     (uuid,) = b.node(sku=None, name_of_gpu="NVIDIA X9000")
     b.use(TRAINING)
     b.work("w", [("n1", uuid)])
-    verdicts = judge(b.frame(), rulebook(catalog))
+    verdicts = judge(b.frame(), rulebook())
     verdict = verdicts.workloads[0]
     assert verdict.gpu_sku is None
     assert "X9000" in verdict.coverage.missing["sku"]
@@ -152,15 +69,7 @@ def test_an_unknown_gpu_limits_the_advice_and_says_so(catalog: Catalog) -> None:
     assert any("X9000" in note.text for note in verdicts.notes)
 
 
-def test_the_driver_name_finds_the_catalog_entry(catalog: Catalog) -> None:
-    b = FrameBuilder(hours=4)
-    (uuid,) = b.node(sku=None)
-    b.use(TRAINING)
-    b.work("w", [("n1", uuid)])
-    assert judge(b.frame(), rulebook(catalog)).workloads[0].gpu_sku == "H100-SXM5"
-
-
-def test_without_profiling_counters_nothing_is_invented(catalog: Catalog) -> None:
+def test_without_profiling_counters_nothing_is_invented() -> None:
     names = ("sm_active", "sm_occupancy", "tensor_active", "dram_active", "fp64_active", "fp32_active")
     values = {name: value for name, value in TRAINING.items() if name not in names}
     b = FrameBuilder(hours=48)
@@ -171,7 +80,7 @@ def test_without_profiling_counters_nothing_is_invented(catalog: Catalog) -> Non
         {"node": "n1", "gpu_uuid": uuid, "scope": "gpu", "metric": "tensor_active", "reason": "not-supported",
          "detail": "This GPU has no GPM.", "since": START}
     )  # fmt: skip
-    verdict = judge(b.frame(), rulebook(catalog)).workloads[0]
+    verdict = judge(b.frame(), rulebook()).workloads[0]
     assert verdict.coverage.missing["tensor_active"] == "This GPU has no GPM."
     assert "no reason recorded" in verdict.coverage.missing["dram_active"]
     assert verdict.bottleneck.label == "unknown"
@@ -179,67 +88,26 @@ def test_without_profiling_counters_nothing_is_invented(catalog: Catalog) -> Non
     assert "hbm_of_sustained" not in verdict.features
 
 
-def test_all_measures_missing_is_unknown_not_idle(catalog: Catalog) -> None:
-    verdict = _one(catalog, {"mem_used_bytes": 1e9})
-    assert verdict.kind.label == "unknown"
-    assert verdict.bottleneck.label == "unknown"
-
-
-def test_one_sample(catalog: Catalog) -> None:
-    b = FrameBuilder(hours=1)
-    (uuid,) = b.node()
-    b.use(TRAINING, interval=60.0, observed=1 / 60)
-    b.gpu_rows = b.gpu_rows[:1]
-    b.work("w", [("n1", uuid)])
-    verdicts = judge(b.frame(), rulebook(catalog))
-    assert verdicts.workloads[0].gpu_hours == pytest.approx(1 / 3600)
-    assert not verdicts.waste_ready["w"]
-    assert float(verdicts.occupancy["gpu_hours"].sum()) == pytest.approx(1)
-
-
-def test_an_empty_frame_has_nodes_without_hours(catalog: Catalog) -> None:
+def test_an_empty_frame_has_nodes_without_hours() -> None:
     b = FrameBuilder(hours=4)
     b.node()
-    verdicts = judge(b.frame(), rulebook(catalog))
+    verdicts = judge(b.frame(), rulebook())
     assert verdicts.workloads == ()
     assert verdicts.bare == ()
     assert verdicts.occupancy["class"].tolist() == ["unobserved"]
     assert float(verdicts.occupancy["gpu_hours"].sum()) == pytest.approx(4)
 
 
-def test_below_the_floor_no_waste_and_the_text_says_from_when(catalog: Catalog) -> None:
-    verdicts = _judged(catalog, TRAINING, hours=12)
-    assert verdicts.waste_ready == {"w": False}
-    assert any("30 h, reached at 20" in sentence.text for sentence in verdicts.workloads[0].kind.evidence)
-    assert _judged(catalog, TRAINING, hours=31).waste_ready == {"w": True}
-
-
-def test_a_sites_floor_is_the_one_that_counts_and_is_told(catalog: Catalog, tmp_path: Path) -> None:
-    waste = tmp_path / "waste"
-    waste.mkdir()
-    for rule in load_waste_rules().values():
-        if "coverage_hours" in rule.thresholds:
-            text = f"id: {rule.id}\nthresholds:\n  coverage_hours:\n    value: 40\n"
-            (waste / f"{rule.id}.yaml").write_text(text)
-    b = FrameBuilder(hours=36)
-    (uuid,) = b.node(gpus=1)
-    b.use(TRAINING, uuid=uuid)
-    b.work("w", [("n1", uuid)])
-    book = rulebook(catalog, rules=load_waste_rules(tmp_path))
-    advice = advise(b.frame(), book, AdviseOptions(0.0), np.random.default_rng(1))
-    assert any("40 h, reached at 20" in sentence.text for sentence in advice.workloads[0].kind.evidence)
-
-
-def test_a_clock_that_is_off_neither_loses_rows_nor_breaks_the_account(catalog: Catalog) -> None:
-    b = FrameBuilder(hours=10)
-    (uuid,) = b.node()
+@pytest.mark.parametrize(("hours", "ready"), [(12, False), (31, True)])
+def test_below_the_floor_no_waste_and_the_text_says_from_when(hours: int, ready: bool) -> None:
+    b = FrameBuilder(hours=hours)
+    b.node()
     b.use(TRAINING)
-    b.work("w", [("n1", uuid)])
-    b.nodes[0]["first_seen"] = START + 20 * HOUR
-    frame = b.frame()
-    verdicts = judge(frame, rulebook(catalog))
-    assert verdicts.workloads[0].gpu_hours == pytest.approx(10)
-    assert float(verdicts.occupancy["gpu_hours"].sum()) == pytest.approx(0)
+    b.work("w", [("n1", "GPU-n1-0")])
+    verdicts = judge(b.frame(), rulebook())
+    assert verdicts.waste_ready == {"w": ready}
+    told = [one.text for one in verdicts.workloads[0].kind.evidence]
+    assert any("30 h, reached at 20" in text for text in told) is not ready
 
 
 # The bottleneck's questions, one by one: what differs from training, and the answer.
@@ -277,186 +145,51 @@ CASES: list[tuple[str, Mapping[str, float]]] = [
 
 
 @pytest.mark.parametrize(("label", "changes"), CASES, ids=[label for label, _ in CASES])
-def test_each_question_has_its_answer(catalog: Catalog, label: str, changes: Mapping[str, float]) -> None:
+def test_each_question_has_its_answer(label: str, changes: Mapping[str, float]) -> None:
     # A job of Slurm is on the nodes that it names: one, so that no port between nodes matters.
-    verdict = _one(catalog, {**TRAINING, **changes}, hours=36, work={"scheduler": "slurm"})
+    verdict = alone({**TRAINING, **changes}, work={"scheduler": "slurm"})
     assert verdict.bottleneck.label == label
     assert verdict.bottleneck.time_shares[label] == pytest.approx(1)
     assert verdict.bottleneck.evidence
     assert 0 < verdict.bottleneck.confidence <= 0.99
 
 
-def _network(catalog: Catalog, bins: np.ndarray, correlation: float) -> Verdicts:
-    b = FrameBuilder(hours=36)
-    gpus = [(n, u) for n in ("n1", "n2") for u in b.node(n, 1)]
-    slow = {**TRAINING, "tensor_active": 0.2, "dram_active": 0.1, "tensor_fabric_correlation": correlation}
-    for node, uuid in gpus:
-        b.use(slow, node, uuid)
-        b.port(0.5, node, bins=bins)
-    b.work("w", gpus)
-    return judge(b.frame(), rulebook(catalog))
-
-
-def test_the_network_binds_where_it_is_busy_and_compute_falls_meanwhile(catalog: Catalog) -> None:
-    half = np.zeros(len(BIN_EDGES))
-    half[0], half[-3] = 1800.0, 1800.0
-    verdict = _network(catalog, half, -0.8).workloads[0]
-    assert verdict.bottleneck.label == "network"
-    assert verdict.kind.label == "training"
-    assert any("correlation -0.80" in sentence.text for sentence in verdict.bottleneck.evidence)
-    overlapped = _network(catalog, half, 0.4).workloads[0]
-    assert overlapped.bottleneck.label != "network"
-
-
-def test_idle_hours_of_a_busy_service_are_not_its_bottleneck(catalog: Catalog) -> None:
+def test_idle_hours_of_a_busy_service_are_not_its_bottleneck() -> None:
     b = FrameBuilder(hours=48)
     (uuid,) = b.node()
     b.use(FREE, end=30)
     b.use(DECODE, start=30)
     b.work("w", [("n1", uuid)])
-    verdict = judge(b.frame(), rulebook(catalog)).workloads[0]
+    verdict = judge(b.frame(), rulebook()).workloads[0]
     assert verdict.bottleneck.label == "hbm-bandwidth"
     assert verdict.bottleneck.time_shares["idle"] == pytest.approx(30 / 48, abs=0.001)
     assert verdict.phases[-1].bottleneck == "hbm-bandwidth"
 
 
-def test_no_single_limit_is_called_mixed(catalog: Catalog) -> None:
-    b = FrameBuilder(hours=48)
-    (uuid,) = b.node()
-    for n, label in enumerate(("compute", "hbm-bandwidth", "latency", "throttled")):
-        b.use({**TRAINING, **dict(CASES)[label]}, start=12 * n, end=12 * (n + 1))
-    b.work("w", [("n1", uuid)])
-    verdict = judge(b.frame(), rulebook(catalog)).workloads[0]
-    assert verdict.bottleneck.label == "mixed"
-    assert len(verdict.bottleneck.time_shares) == 4
-
-
-def _with_port(catalog: Catalog, build: FrameBuilder) -> Verdicts:
+def _with_port(build: FrameBuilder) -> Verdicts:
     build.node()
     build.use(DECODE)
-    return judge(build.frame(), rulebook(catalog))
+    return judge(build.frame(), rulebook())
 
 
-def test_a_silent_fabric_is_readable_and_bounded_from_above(catalog: Catalog) -> None:
+def test_a_silent_fabric_is_readable_and_bounded_from_above() -> None:
     b = FrameBuilder(hours=48)
     b.port(0.0)
     b.port(0.9, device="eth0", role="storage")
-    fabric = _with_port(catalog, b).nodes[0].fabric
+    fabric = _with_port(b).nodes[0].fabric
     assert fabric is not None
     assert fabric.readable
     assert fabric.util_p995 == pytest.approx(0.0005)
-    assert (fabric.ports_compute, fabric.ports_other) == (("mlx5_0/1",), ("eth0/1",))
+    assert fabric.ports_compute == ("mlx5_0/1",)
     assert fabric.last_active_ts is None
     assert fabric.hours == pytest.approx(48)
 
 
-def test_rare_traffic_is_seen_at_the_high_percentile(catalog: Catalog) -> None:
-    b = FrameBuilder(hours=48)
-    bins = bins_at(0.0, 3600 * 0.99)
-    assert bins is not None
-    bins[-2] = 36.0
-    b.port(0.01, bins=bins)
-    fabric = _with_port(catalog, b).nodes[0].fabric
-    assert fabric is not None
-    assert fabric.util_p995 == pytest.approx(1.0)
-    assert fabric.last_active_ts == START + 48 * HOUR
-
-
-def test_a_fabric_that_is_down_is_not_silent(catalog: Catalog) -> None:
+def test_a_fabric_that_is_down_is_not_silent() -> None:
     b = FrameBuilder(hours=48)
     b.port(None, active=0.0)
-    fabric = _with_port(catalog, b).nodes[0].fabric
+    fabric = _with_port(b).nodes[0].fabric
     assert fabric is not None
     assert not fabric.readable
     assert fabric.util_p995 is None
     assert "was ACTIVE only" in (fabric.reason or "")
-
-
-def test_a_fabric_without_counters_or_without_known_role_is_not_judged(catalog: Catalog) -> None:
-    unread = FrameBuilder(hours=4)
-    unread.port(None)
-    fabric = _with_port(catalog, unread).nodes[0].fabric
-    assert fabric is not None
-    assert not fabric.readable
-    assert "No counters available" in (fabric.reason or "")
-    unknown = FrameBuilder(hours=4)
-    unknown.port(0.0, role="unknown")
-    fabric = _with_port(catalog, unknown).nodes[0].fabric
-    assert fabric is not None
-    assert not fabric.readable
-    assert "fabric_roles" in (fabric.reason or "")
-
-
-def test_a_node_without_ports_has_no_fabric(catalog: Catalog) -> None:
-    assert _with_port(catalog, FrameBuilder(hours=4)).nodes[0].fabric is None
-
-
-def test_every_feature_stands_in_the_catalogue(catalog: Catalog) -> None:
-    assert set(_one(catalog, TRAINING, hours=120, wave="tensor_active").features) <= set(FEATURES)
-
-
-def test_usage_carries_every_second_of_each_workload(catalog: Catalog) -> None:
-    verdicts = _judged(catalog, TRAINING, hours=10)
-    assert float(verdicts.usage["seconds"].sum()) == pytest.approx(2 * 10 * HOUR)
-    assert all(name in verdicts.usage for name in ("u_c", "u_m", "u_n", "u_i", "u_p", "g", "bottleneck"))
-    assert set(verdicts.usage["bottleneck"]) == {"compute"}
-
-
-def test_judging_does_not_change_the_frame(catalog: Catalog) -> None:
-    b = FrameBuilder(hours=10)
-    (uuid,) = b.node()
-    b.use(TRAINING)
-    b.work("w", [("n1", uuid)])
-    frame: Frame = b.frame()
-    before = frame.gpu.drop(columns=[c for c in frame.gpu.columns.astype(str) if c.endswith("_bins")]).copy()
-    judge(frame, rulebook(catalog))
-    after = frame.gpu.drop(columns=[c for c in frame.gpu.columns.astype(str) if c.endswith("_bins")])
-    assert before.equals(after)
-
-
-def test_a_notebook_is_interactive(catalog: Catalog) -> None:
-    b = FrameBuilder(hours=96)
-    (uuid,) = b.node()
-    cell = {**FREE, "gpu_util": 0.08, "sm_active": 0.05, "tensor_active": 0.02, "dram_active": 0.03,
-            "power_watts": 130.0, "duty": 0.08}  # fmt: skip
-    rest = {**FREE, "power_watts": 100.0, "duty": 0.0}
-    # A person begins when they begin, pauses when they pause, and holds what the last cell left.
-    hours = ((9, 10, 11, 14, 15, 16), (10, 11, 13, 14), (8, 9, 10, 13, 16, 17, 18), (11, 12, 15))
-    at_work = [hour % 24 in hours[hour // 24] for hour in range(96)]
-    each = {
-        f"{name}_mean": [(cell if works else rest)[name] * (1 + hour % 7 / 50) for hour, works in enumerate(at_work)]
-        for name in ("gpu_util", "sm_active", "tensor_active", "dram_active", "power_watts")
-    }
-    memory = [
-        9e9 * (1 + hour // 24 % 3 * 0.5 + (0.1 * (hour % 5) if works else 0.0)) for hour, works in enumerate(at_work)
-    ]
-    each |= {f"mem_used_bytes_{column}": memory for column in ("mean", "p95", "max")}
-    top = {"gpu_util_p95": [0.9 if w else 0.0 for w in at_work], "gpu_util_max": [1.0 if w else 0.0 for w in at_work]}
-    b.use({**rest, "duty": 0.02}, **each, **top)  # type: ignore[arg-type]
-    b.work("w", [("n1", uuid)])
-    verdict = judge(b.frame(), rulebook(catalog)).workloads[0]
-    assert verdict.features["active_share"] == pytest.approx(20 / 96)
-    assert verdict.kind.label == "interactive"
-    assert any(sentence.code == "shape-seldom-busy" for sentence in verdict.kind.evidence)
-
-
-def test_a_queue_that_never_empties_is_batch_inference_by_name_and_likely_so_by_shape(catalog: Catalog) -> None:
-    queue = {**DECODE, "tensor_active": 0.5, "dram_active": 0.5, "power_watts": 600.0}
-    shape, named = (
-        _one(catalog, queue, hours=96, gpus=1, work={"end": 90, "command": command})
-        for command in ("python main.py", "python -m vllm.entrypoints.openai.run_batch")
-    )
-    likely = shape.kind.alternatives[0].label if shape.kind.label == "unknown" else shape.kind.label
-    assert likely == "batch-inference"
-    assert shape.kind.confidence < named.kind.confidence
-    assert any(sentence.code == "one-gpu-looks-alike" for sentence in shape.kind.evidence)
-    assert named.kind.label == "batch-inference"
-    assert any(sentence.code == "shape-steady" for sentence in named.kind.evidence)
-
-
-def test_an_hour_with_bursts_is_not_idle(catalog: Catalog) -> None:
-    sparse = {**FREE, "gpu_util": 0.04, "sm_active": 0.03, "dram_active": 0.02, "power_watts": 120.0}
-    quiet = _one(catalog, sparse, hours=40, gpu_util_p95=0.01)
-    bursts = _one(catalog, sparse, hours=40, gpu_util_p95=0.6)
-    assert quiet.features["idle_share"] == 1.0
-    assert bursts.features["idle_share"] == 0.0

@@ -5,35 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
-from skuwise.advisor.core.verdict_types import Scheduled, WorkloadVerdict
-from skuwise.advisor.verdicts.judge import judge
-from skuwise.advisor.verdicts.kinds.kind_metadata import metadata_clues
+from skuwise.advisor.core.verdict_types import WorkloadVerdict
 from skuwise.advisor.verdicts.kinds.kinds import judge_kind
-from skuwise.advisor.verdicts.workloads.session import Session
-from skuwise.rules.catalog.loader import Catalog, load_catalog
-from skuwise.tests.support.frame_builder import DECODE, FREE, GIB, TRAINING, FrameBuilder
+from skuwise.tests.support.frame_builder import DECODE, FREE, GIB, TRAINING
+from skuwise.tests.support.judged_alone import alone
 from skuwise.tests.support.rulebooks import rulebook
 
 _PROFILED = ("sm_active", "sm_occupancy", "tensor_active", "dram_active", "fp64_active", "fp32_active")
 _LINKS = ("nvlink_tx_bytes_per_second", "nvlink_rx_bytes_per_second")
 _FAST = ("duty", "period_seconds", "period_strength", "sm_active_cv")
-
-
-@pytest.fixture(scope="module")
-def catalog() -> Catalog:
-    return load_catalog()
-
-
-def _judged(
-    catalog: Catalog, values: Mapping[str, float], *, hours: int = 96, gpus: int = 1, sku: str | None = "H100-SXM5",
-    work: Mapping[str, object] | None = None, **extra: object,
-) -> WorkloadVerdict:  # fmt: skip
-    b = FrameBuilder(hours=hours)
-    uuids = b.node(gpus=gpus, sku=sku)
-    for uuid in uuids:
-        b.use(values, uuid=uuid, **extra)  # type: ignore[arg-type]
-    b.work("w", [("n1", uuid) for uuid in uuids], **(work or {}))  # type: ignore[arg-type]
-    return judge(b.frame(), rulebook(catalog)).workloads[0]
 
 
 def _confident(verdict: WorkloadVerdict, label: str) -> float:
@@ -47,85 +27,36 @@ def _without(values: Mapping[str, float], *names: str) -> dict[str, float]:
     return {name: value for name, value in values.items() if name not in names}
 
 
-@pytest.mark.parametrize(
-    "lost", [("sm_active", "sm_occupancy"), _LINKS, _FAST, (*_PROFILED, *_FAST), (*_PROFILED, *_LINKS, *_FAST)]
-)
+@pytest.mark.parametrize("lost", [("sm_active", "sm_occupancy"), _LINKS, (*_PROFILED, *_LINKS, *_FAST)])
 @pytest.mark.parametrize(("values", "label"), [(TRAINING, "training"), (DECODE, "online-inference")])
 def test_missing_metrics_never_make_another_kind(
-    catalog: Catalog, values: Mapping[str, float], label: str, lost: tuple[str, ...]
+    values: Mapping[str, float], label: str, lost: tuple[str, ...]
 ) -> None:
-    verdict = _judged(catalog, _without(values, *lost), gpus=2, hours=200)
+    verdict = alone(_without(values, *lost), gpus=2, hours=72)
     assert verdict.kind.label in (label, "unknown")
     assert _confident(verdict, label) > 0.1
 
 
-def test_without_its_step_one_gpu_of_training_is_not_told_from_batch_inference_for_sure(catalog: Catalog) -> None:
-    fine = _judged(catalog, TRAINING, hours=60)
-    coarse = _judged(catalog, _without(TRAINING, *_FAST), hours=60, gpu_util_n=60.0)
-    assert _confident(fine, "training") > _confident(coarse, "training")
-    assert any(sentence.code == "samples-show-no-step" for sentence in coarse.kind.evidence)
-    assert any(sentence.code == "one-gpu-looks-alike" for sentence in coarse.kind.evidence)
-
-
-def test_only_engine_and_memory_give_a_modest_verdict_or_none(catalog: Catalog) -> None:
+def test_only_engine_and_memory_give_a_modest_verdict_or_none() -> None:
     bare = {name: DECODE[name] for name in ("gpu_util", "mem_used_bytes")}
-    verdict = _judged(catalog, bare, hours=30)
+    verdict = alone(bare, hours=30, gpus=1)
     assert verdict.kind.label != "idle"
     assert verdict.kind.confidence < 0.99
     assert set(verdict.coverage.missing) >= {"sm_active", "tensor_active", "dram_active", "power_watts"}
 
 
-def test_nothing_measured_and_nothing_said_is_unknown(catalog: Catalog) -> None:
-    verdict = _judged(catalog, {"mem_used_bytes": 40 * GIB})
+def test_nothing_measured_and_nothing_said_is_unknown() -> None:
+    verdict = alone({"mem_used_bytes": 40 * GIB}, gpus=1)
     assert (verdict.kind.label, verdict.kind.confidence) == ("unknown", 0.0)
     assert verdict.kind.evidence[0].code == "activity-not-measured"
 
 
-def test_activity_above_the_whole_counts_as_the_whole(catalog: Catalog) -> None:
-    above = _judged(catalog, {**DECODE, "sm_active": 1.7, "gpu_util": 1.4})
-    whole = _judged(catalog, {**DECODE, "sm_active": 1.0, "gpu_util": 1.0})
-    assert above.kind.label == whole.kind.label
-    assert above.kind.confidence == pytest.approx(whole.kind.confidence, abs=0.05)
-
-
-def test_one_sample_reaches_no_verdict_without_a_name(catalog: Catalog) -> None:
-    b = FrameBuilder(hours=1)
-    (uuid,) = b.node()
-    b.use(DECODE, end=1, interval=10.0, observed=1.0)
-    b.gpu_rows = b.gpu_rows[:1]
-    b.work("w", [("n1", uuid)], end=10 / 3600)
-    shape = judge(b.frame(), rulebook(catalog)).workloads[0]
-    assert shape.kind.label == "unknown"
-    assert shape.kind.alternatives
-    assert any(sentence.code == "minutes-observed" for sentence in shape.kind.evidence)
-    b.workloads[0] |= {"framework": "vllm", "command": "vllm serve m"}
-    assert judge(b.frame(), rulebook(catalog)).workloads[0].kind.confidence <= 0.65
-
-
-def test_thin_coverage_caps_confidence(catalog: Catalog) -> None:
-    full, thin = (_judged(catalog, TRAINING, gpus=2, observed=share) for share in (1.0, 0.03))
-    assert thin.kind.confidence <= 0.8 < full.kind.confidence
-
-
-def test_contradictory_signals_abstain_with_the_reason(catalog: Catalog) -> None:
-    verdict = _judged(catalog, {**FREE, "power_watts": 500.0, "mem_used_bytes": 70 * GIB})
-    assert verdict.kind.label == "unknown"
-    assert verdict.kind.evidence[0].code == "telemetry-faulty"
-    assert _confident(verdict, "idle") == 0.0
-
-
-def test_a_gpu_that_the_catalog_lacks_is_judged_by_its_peaks(catalog: Catalog) -> None:
-    known, unknown = (_judged(catalog, DECODE, sku=sku, hours=120, gpus=2) for sku in ("H100-SXM5", None))
-    assert unknown.kind.label in (known.kind.label, "unknown")
-    assert unknown.kind.confidence <= known.kind.confidence + 0.05
-
-
 @pytest.mark.parametrize("share", [0.02, 0.1, 0.3])
-def test_serving_that_is_lightly_loaded_is_not_idle(catalog: Catalog, share: float) -> None:
+def test_serving_that_is_lightly_loaded_is_not_idle(share: float) -> None:
     light = {name: value * share for name, value in DECODE.items()} | {
         "mem_used_bytes": 73.6 * GIB, "power_watts": 110.0, "sm_clock_hertz": 1.98e9, "duty": share,
     }  # fmt: skip
-    verdict = _judged(catalog, light, hours=96, gpu_util_p95=0.9, gpu_util_max=1.0)
+    verdict = alone(light, hours=96, gpus=1, gpu_util_p95=0.9, gpu_util_max=1.0)
     assert verdict.kind.label != "idle"
     assert _confident(verdict, "idle") == 0.0
 
@@ -148,15 +79,9 @@ def test_light_use_in_many_hours_is_not_idle(share: float, engine: float, idle: 
         assert all(other.label != "idle" for other in verdict.alternatives)
 
 
-def test_a_course_that_is_not_known_leaves_idleness_as_it_was_counted() -> None:
-    book = rulebook()
-    features = {"engine_active": 0.0, "idle_share": 1.0, "hours": 48.0, "gpus": 1.0}
-    assert judge_kind((), features, book.kinds, book.kind_model).label == "idle"
-
-
-def test_what_stood_idle_is_idle_whatever_its_name_and_the_name_is_kept(catalog: Catalog) -> None:
+def test_what_stood_idle_is_idle_whatever_its_name_and_the_name_is_kept() -> None:
     held = {**FREE, "mem_used_bytes": 73.6 * GIB, "power_watts": 110.0, "duty": 0.0}
-    verdict = _judged(catalog, held, work={"framework": "vllm", "command": "vllm serve m"})
+    verdict = alone(held, gpus=1, work={"framework": "vllm", "command": "vllm serve m"})
     assert verdict.kind.label == "idle"
     assert verdict.kind.evidence[0].code == "stood-idle-and-held"
     assert any("serving engine" in sentence.text for sentence in verdict.kind.evidence) or verdict.kind.alternatives
@@ -173,68 +98,8 @@ def test_what_stood_idle_is_idle_whatever_its_name_and_the_name_is_kept(catalog:
         ("jupyter-lab --no-browser", "interactive"),
     ],
 )
-def test_a_name_decides_where_the_shape_says_little(catalog: Catalog, command: str, label: str) -> None:
+def test_a_name_decides_where_the_shape_says_little(command: str, label: str) -> None:
     plain = {"gpu_util": 0.6, "power_watts": 300.0}
-    said, unsaid = (_judged(catalog, plain, hours=5, work={"command": c}) for c in (command, "python main.py"))
+    said, unsaid = (alone(plain, hours=5, gpus=1, work={"command": c}) for c in (command, "python main.py"))
     assert _confident(said, label) > _confident(unsaid, label)
     assert said.kind.label in (label, "unknown")
-
-
-def test_reasons_come_before_what_speaks_against_it(catalog: Catalog) -> None:
-    silent = _without(TRAINING, *_LINKS, "mem_used_bytes") | {"mem_used_bytes": 74 * GIB}  # an engine's pool
-    verdict = _judged(catalog, silent, gpus=2, hours=200, work={"command": "torchrun pretrain.py"})
-    assert verdict.kind.label == "training"
-    codes = [sentence.code for sentence in verdict.kind.evidence]
-    first = codes.index("speaks-against")
-    assert first >= 1
-    limits = ("one-gpu-looks-alike", "samples-show-no-step", "minutes-observed")
-    assert all(code == "speaks-against" or code in limits for code in codes[first:])
-    assert not verdict.kind.evidence[first].text.startswith("Against it: against")
-
-
-def test_a_name_that_the_shape_overrules_is_told_as_speaking_against(catalog: Catalog) -> None:
-    verdict = _judged(catalog, TRAINING, gpus=2, work={"command": "vllm serve m"})
-    assert verdict.kind.label == "training"
-    against = [sentence.fields["clue"] for sentence in verdict.kind.evidence if sentence.code == "speaks-against"]
-    assert any(str(clue).startswith("command") for clue in against)
-
-
-@pytest.mark.parametrize(
-    ("image", "kind", "label"),
-    [
-        ("vllm/vllm-openai:v0.6.4", "Deployment", "online-inference"),
-        ("docker.io/lmsysorg/sglang@sha256:00", None, "online-inference"),
-        ("ghcr.io/huggingface/text-generation-inference:2.4", "StatefulSet", "online-inference"),
-        ("nvcr.io/nim/meta/llama-3.1-8b-instruct:1.3", None, "online-inference"),
-        ("nvcr.io/nvidia/tritonserver:24.10-py3", None, "online-inference"),
-        ("quay.io/jupyter/pytorch-notebook:latest", "StatefulSet", "interactive"),
-        ("acme/kubeflow-notebook-pytorch", "Notebook", "interactive"),
-        ("axolotlai/axolotl:main", "Job", "fine-tuning"),
-        ("acme/internal:1", "PyTorchJob", "training"),
-        ("acme/internal:1", "InferenceService", "online-inference"),
-    ],
-)
-def test_an_image_and_its_owner_tell_what_it_is_made_for(image: str, kind: str | None, label: str) -> None:
-    scores = _told_by(image, kind)
-    assert max(scores, key=lambda name: scores[name]) == label
-    assert scores[label] >= 2
-
-
-@pytest.mark.parametrize(
-    "image", ["nvcr.io/nvidia/pytorch:24.10-py3", "pytorch/pytorch:2.5", "acme/app:vllm", "", "a\n<b>"]
-)
-def test_an_image_that_runs_anything_says_little(image: str) -> None:
-    assert all(abs(weight) <= 0.5 for weight in _told_by(image, None).values())
-
-
-def _told_by(image: str, kind: str | None) -> dict[str, float]:
-    scheduled = Scheduled("kubernetes", controller_kind=kind, image=image or None)
-    session = Session(
-        "w", "s", "acme", "kubernetes", "ml", "acme-0", None, None, None, None, (("n", "g"),), ("n",), 0.0, 1.0, 0.0,
-        1.0, "allocation", False, 1.0, 1.0, scheduled=scheduled,
-    )  # fmt: skip
-    scores: dict[str, float] = {}
-    for clue in metadata_clues(session, {}, None, rulebook().kind_priors):
-        for name, weight in clue.weights.items():
-            scores[name] = scores.get(name, 0.0) + weight
-    return scores

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from skuwise.advisor.core.verdict_types import WorkloadVerdict
 from skuwise.advisor.verdicts.judge import judge
-from skuwise.advisor.verdicts.phases.change_points import HOUR, PHASES_MAX, Behaviour, Turn, behaviour_of, turns
-from skuwise.rules.catalog.loader import Catalog, load_catalog
-from skuwise.tests.support.frame_builder import DECODE, FREE, HELD, START, TRAINING, FrameBuilder
+from skuwise.advisor.verdicts.phases.change_points import HOUR, PHASES_MAX, turns
+from skuwise.tests.support.frame_builder import DECODE, START, TRAINING, FrameBuilder
 from skuwise.tests.support.rulebooks import rulebook
 
 _LABELS = {
@@ -19,11 +18,6 @@ _LABELS = {
     "N": "network",
 }  # fmt: skip
 DECODE_STEADY = {**DECODE, "tensor_active": 0.08}
-
-
-@pytest.fixture(scope="module")
-def catalog() -> Catalog:
-    return load_catalog()
 
 
 def _turned(course: str, *, waits: bool = False, fabric: Sequence[float] | None = None) -> list[tuple[str, float]]:
@@ -100,28 +94,7 @@ def test_no_rows_no_time_and_no_length_give_no_error() -> None:
     assert turn.behaviour.label == "unknown"
 
 
-def test_nodes_whose_clocks_differ_by_minutes_turn_nothing() -> None:
-    ts = START + HOUR * np.arange(1.0, 49.0)
-    course = np.array([_LABELS[c] for c in ("C" * 12 + "M" * 12) * 2], dtype=object)
-    one = turns(
-        ts, np.full(48, HOUR), course, np.full(48, np.nan), waits=False, start=START, end=float(ts[-1])
-    )  # fmt: skip
-    ahead = np.concatenate((ts - 240.0, ts))
-    both = turns(
-        ahead, np.full(96, HOUR), np.concatenate((course, course)), np.full(96, np.nan), waits=False, start=START,
-        end=float(ts[-1]),
-    )  # fmt: skip
-    assert both == one
-
-
-def test_a_row_belongs_to_the_turn_that_holds_its_hour() -> None:
-    a, b = Behaviour("compute"), Behaviour("idle")
-    turned = (Turn(START, START + 2 * HOUR, a), Turn(START + 2 * HOUR, START + 4 * HOUR, b))
-    ts = START + np.array([60.0, HOUR, 2 * HOUR, 2 * HOUR + 60, 4 * HOUR])
-    assert behaviour_of(turned, ts).tolist() == [0, 0, 0, 1, 1]
-
-
-def _alternating(catalog: Catalog, hours: int = 96, **about: object) -> WorkloadVerdict:
+def _alternating(hours: int = 96, **about: object) -> WorkloadVerdict:
     """A workload on two GPUs that trains for fourteen hours of the day and decodes for ten."""
     b = FrameBuilder(hours=hours)
     uuids = b.node(gpus=2)
@@ -130,11 +103,11 @@ def _alternating(catalog: Catalog, hours: int = 96, **about: object) -> Workload
             b.use(TRAINING, uuid=uuid, start=24 * day, end=24 * day + 14)
             b.use(DECODE_STEADY, uuid=uuid, start=24 * day + 14, end=24 * day + 24)
     b.work("w", [("n1", uuid) for uuid in uuids], **about)  # type: ignore[arg-type]
-    return judge(b.frame(), rulebook(catalog)).workloads[0]
+    return judge(b.frame(), rulebook()).workloads[0]
 
 
-def test_a_node_that_trains_by_day_and_serves_by_night(catalog: Catalog) -> None:
-    verdict = _alternating(catalog)
+def test_a_node_that_trains_by_day_and_serves_by_night() -> None:
+    verdict = _alternating()
     assert [phase.bottleneck for phase in verdict.phases] == ["compute", "hbm-bandwidth"] * 4
     assert {phase.kind for phase in verdict.phases if phase.bottleneck == "compute"} == {"training"}
     assert not {phase.kind for phase in verdict.phases if phase.bottleneck != "compute"} & {"training", "fine-tuning"}
@@ -145,64 +118,7 @@ def test_a_node_that_trains_by_day_and_serves_by_night(catalog: Catalog) -> None
     assert any("42 % of its time is another activity" in sentence.text for sentence in verdict.kind.evidence)
 
 
-def test_a_name_for_the_whole_does_not_hide_another_shape(catalog: Catalog) -> None:
-    verdict = _alternating(catalog, command="torchrun train.py", framework="torchrun")
-    assert verdict.kind.label == "training"
-    assert "training" not in {phase.kind for phase in verdict.phases if phase.bottleneck == "hbm-bandwidth"}
-    assert any(sentence.code == "does-something-else" for sentence in verdict.kind.evidence)
-
-
-def test_a_job_that_evaluates_is_training_with_short_phases_of_inference(catalog: Catalog) -> None:
-    b = FrameBuilder(hours=72)
-    uuids = b.node(gpus=2)
-    for uuid in uuids:
-        for start in range(0, 72, 8):
-            b.use(TRAINING, uuid=uuid, start=start, end=start + 7)
-            b.use(DECODE_STEADY, uuid=uuid, start=start + 7, end=start + 8)
-    b.work("w", [("n1", uuid) for uuid in uuids], command="torchrun train.py")
-    verdict = judge(b.frame(), rulebook(catalog)).workloads[0]
-    assert verdict.kind.label == "training"
-    assert [phase.kind for phase in verdict.phases[:4]] == ["training", "batch-inference"] * 2
-    assert len(verdict.phases) == 18
-
-
-def test_idle_since_some_day_is_a_phase_and_its_work_keeps_its_kind(catalog: Catalog) -> None:
-    b = FrameBuilder(hours=120)
-    uuids = b.node(gpus=2)
-    for uuid in uuids:
-        b.use(TRAINING, uuid=uuid, end=40)
-        b.use(HELD, uuid=uuid, start=40)
-    b.work("w", [("n1", uuid) for uuid in uuids])
-    verdict = judge(b.frame(), rulebook(catalog)).workloads[0]
-    assert verdict.kind.label == "training"
-    assert [(p.kind, p.bottleneck) for p in verdict.phases] == [("training", "compute"), ("idle", "idle")]
-    assert verdict.phases[1].start == START + 40 * HOUR
-
-
-def test_steady_work_and_a_service_with_its_day_are_one_phase(catalog: Catalog) -> None:
-    b = FrameBuilder(hours=120)
-    one, two = b.node(gpus=2)
-    b.use(TRAINING, uuid=one)
-    b.use(DECODE, uuid=two, wave="tensor_active")
-    b.work("t", [("n1", one)], series="t")
-    b.work("s", [("n1", two)], series="s")
-    verdicts = judge(b.frame(), rulebook(catalog)).workloads
-    assert {v.id: len(v.phases) for v in verdicts} == {"t": 1, "s": 1}
-    assert all((v.phases[0].start, v.phases[0].end) == (v.start, v.end) for v in verdicts)
-
-
-def test_hours_that_others_share_say_nothing_of_a_phase(catalog: Catalog) -> None:
-    b = FrameBuilder(hours=48)
-    (uuid,) = b.node()
-    b.use(TRAINING, end=24)
-    b.use(DECODE_STEADY, start=24)
-    b.work("t", [("n1", uuid)], end=40, series="t")
-    b.work("other", [("n1", uuid)], start=24, end=40, series="o")
-    (verdict,) = [v for v in judge(b.frame(), rulebook(catalog)).workloads if v.id == "t"]
-    assert [phase.bottleneck for phase in verdict.phases] == ["compute"]
-
-
-def test_a_job_whose_fabric_is_used_from_some_day_on(catalog: Catalog) -> None:
+def test_a_job_whose_fabric_is_used_from_some_day_on() -> None:
     b = FrameBuilder(hours=48)
     gpus = [(n, u) for n in ("n1", "n2") for u in b.node(n, 1)]
     for node, uuid in gpus:
@@ -212,17 +128,7 @@ def test_a_job_whose_fabric_is_used_from_some_day_on(catalog: Catalog) -> None:
         if row["ts"] <= START + 24 * HOUR:  # type: ignore[operator]
             row |= {"util_mean": 0.0, "util_p95": 0.0, "util_max": 0.0}
     b.work("w", gpus)
-    verdict = judge(b.frame(), rulebook(catalog)).workloads[0]
+    verdict = judge(b.frame(), rulebook()).workloads[0]
     assert [phase.start for phase in verdict.phases] == [START, START + 24 * HOUR]
     assert verdict.phases[0].evidence[-1].code == "phase-without-fabric"
     assert verdict.phases[1].evidence[-1].code == "phase-uses-fabric"
-
-
-def test_one_sample_is_one_phase(catalog: Catalog) -> None:
-    b = FrameBuilder(hours=1)
-    (uuid,) = b.node()
-    b.use(FREE, interval=60.0, observed=1 / 60)
-    b.gpu_rows = b.gpu_rows[:1]
-    b.work("w", [("n1", uuid)], start=0, end=1 / 60)
-    (phase,) = judge(b.frame(), rulebook(catalog)).workloads[0].phases
-    assert START <= phase.start < phase.end <= START + 60

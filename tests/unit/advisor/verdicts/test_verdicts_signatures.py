@@ -62,13 +62,6 @@ def test_communication_is_told_with_its_share_and_its_rate(share, use, said):
     assert found is None or found["bytes_per_second"] == pytest.approx(4e10)
 
 
-def test_links_of_one_gpu_and_links_that_nobody_measured_tell_nothing():
-    busy = {**QUIET, "n_share": 0.5, "u_n": 0.5, "nvlink_bytes": 4e10, "i_share": 0.5, "i": 0.5, "wire_bytes": 2e10}
-    assert not told(*[busy] * 4)
-    assert not told(*[{**QUIET, "several": True}] * 4)
-    assert set(told(*[{**busy, "several": True}] * 4)) == {"communication-nvlink", "communication-fabric"}
-
-
 def test_polling_is_told_only_where_samples_are_short_enough_to_show_it():
     row = {**QUIET, "several": True, "waits": 0.3}
     assert told(*[row] * 4)["collectives-spin"]["share"] == pytest.approx(0.3)
@@ -82,7 +75,3 @@ def test_waiting_ranks_are_told_with_what_they_lose():
     assert said["ranks-wait-and-lose"] == {"share": pytest.approx(0.75), "lost": pytest.approx(0.4)}
     assert told(*[late] * 2, *[waits] * 6) == {"ranks-wait": {"share": pytest.approx(0.75)}}
     assert not told(*[late] * 8)
-
-
-def test_of_nothing_nothing_is_told():
-    assert signatures(table([QUIET], []), np.array([True])) == [[]]

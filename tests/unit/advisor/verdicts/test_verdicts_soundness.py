@@ -20,7 +20,6 @@ from skuwise.advisor.verdicts.features.soundness import (
     examine,
     sound,
 )
-from skuwise.agent.metrics import BIN_EDGES
 from skuwise.tests.support.frame_builder import DECODE, FREE, GIB, HELD, START, TRAINING, FrameBuilder
 
 BLANKS = [
@@ -73,38 +72,6 @@ def test_a_blank_in_any_unit_is_missing(blank: int, scale: float, training: Fram
     assert [d.hours for d in doubts] == pytest.approx([48] * len(metrics))
 
 
-@pytest.mark.parametrize("link", ["pcie", "nvlink"])
-@pytest.mark.parametrize(("silent", "other"), [("tx", "rx"), ("rx", "tx")])
-def test_a_link_that_carries_nothing_one_way_beside_the_other_is_not_measured(
-    link: str, silent: str, other: str
-) -> None:
-    none = {f"{link}_{silent}_bytes_per_second_{one}": 0.0 for one in ("mean", "p95", "max")}
-    busy = {f"{link}_{other}_bytes_per_second_mean": 50e6}
-    clean, doubts = sound(put(built(TRAINING), **none, **busy))
-    assert clean.gpu[f"{link}_{silent}_bytes_per_second_mean"].isna().all()
-    assert clean.gpu[f"{link}_{other}_bytes_per_second_mean"].eq(50e6).all()
-    assert codes(doubts) == {(f"{link}_{silent}_bytes_per_second", STUCK)}
-    assert doubts[0].text.startswith({"pcie": "PCIe", "nvlink": "NVLink"}[link] + " traffic ")
-    quiet = put(built(TRAINING), **none, **dict.fromkeys(busy, 100000.0))
-    assert sound(quiet) == (quiet, ())
-
-
-def test_memory_of_two_gibibytes_is_no_blank() -> None:
-    frame = put(built(TRAINING), mem_used_bytes_mean=2.0 * GIB, mem_used_bytes_max=4.0 * GIB)
-    assert sound(frame) == (frame, ())
-
-
-def test_a_blank_takes_the_bins_and_percentiles_of_its_metric_along() -> None:
-    frame = built(TRAINING)
-    values = frame.gpu["dram_active_mean"].to_numpy(float).copy()
-    values[:5] = 2.0**63
-    clean, _ = sound(put(frame, dram_active_mean=values))
-    assert clean.gpu["dram_active_mean"].isna().sum() == clean.gpu["dram_active_p95"].isna().sum() == 5
-    assert clean.gpu["dram_active_bins"].isna().to_list() == [True] * 5 + [False] * 43
-    assert frame.gpu["dram_active_bins"].notna().all()
-    assert len(clean.gpu["tensor_active_bins"].iloc[0]) == len(BIN_EDGES)
-
-
 @pytest.mark.parametrize(
     ("metric", "value"),
     [("power_watts", 0.0), ("power_watts", -3.0), ("power_watts", 9000.0), ("dram_active", -0.1),
@@ -133,45 +100,6 @@ def test_a_repeated_value_is_not_measured_and_zero_at_rest_is() -> None:
     assert (doubt.metric, doubt.code, doubt.hours, doubt.start) == ("power_watts", FROZEN, 28, START + 20 * 3600)
     assert "the same value repeated to the last digit over 28.0 h from" in doubt.text
     assert sound(built(FREE))[1] == ()
-
-
-def test_two_equal_rows_or_rows_of_one_sample_are_no_frozen_exporter() -> None:
-    frame = built(TRAINING)
-    power = frame.gpu["power_watts_mean"].to_numpy(float).copy()
-    power[7] = power[6]
-    assert sound(put(frame, power_watts_mean=power, power_watts_p95=power))[1] == ()
-    assert sound(put(frame, power_watts_mean=412.337, power_watts_p95=412.337, gpu_util_n=1.0))[1] == ()
-
-
-def test_an_exporter_that_repeats_everything_tells_no_rest_either() -> None:
-    frame = built(HELD)
-    still = {name: float(frame.gpu[name].iloc[0]) for name in frame.gpu.columns if name.startswith("power_watts_m")}
-    frozen = put(frame, **still, power_watts_p95=still["power_watts_mean"], **{
-        f"{m}_{s}": 0.0
-        for m in ("gpu_util", "sm_active", "dram_active", "tensor_active")
-        for s in ("mean", "p95", "max")
-    })  # fmt: skip
-    clean, doubts = sound(frozen)
-    assert clean.gpu["gpu_util_mean"].isna().all() and clean.gpu["dram_active_mean"].isna().all()
-    assert ("gpu_util", FROZEN) in codes(doubts)
-
-
-def test_an_instance_stands_still_with_the_power_of_its_gpu() -> None:
-    b = FrameBuilder(hours=48)
-    b.node()
-    b.gpus.append(b.gpus[0] | {"gpu_uuid": "GPU-n1-0/gi-1", "kind": "mig", "parent_uuid": "GPU-n1-0"})
-    use: dict[str, float] = dict.fromkeys(("gpu_util", "sm_active", "dram_active", "tensor_active"), 0.0)
-    b.use({"power_watts": 90.0})
-    b.use(use, uuid="GPU-n1-0/gi-1")
-    frame = b.frame()
-    assert sound(frame)[1] == ()
-    at = frame.gpu["ts"].to_numpy(float) > START + 20 * 3600
-    power = np.where(at, 91.5, frame.gpu["power_watts_mean"])
-    power[frame.gpu["power_watts_mean"].isna()] = np.nan
-    clean, doubts = sound(put(frame, power_watts_mean=power, power_watts_p95=power, power_watts_max=power))
-    mine = (frame.gpu["gpu_uuid"] == "GPU-n1-0/gi-1").to_numpy()
-    assert clean.gpu["dram_active_mean"].isna().to_numpy()[mine].tolist() == at[mine].tolist()
-    assert {(doubt.gpu_uuid, doubt.code) for doubt in doubts} == {("GPU-n1-0", FROZEN), ("GPU-n1-0/gi-1", FROZEN)}
 
 
 def test_counters_at_zero_beside_a_busy_engine_are_named_with_hours() -> None:
@@ -204,22 +132,3 @@ def test_tensor_at_zero_tells_the_compute_used_only_beside_another_pipe() -> Non
     clean, doubts = sound(built(alone))
     assert clean.gpu["tensor_active_mean"].isna().all()
     assert codes(doubts) == {("tensor_active", NO_PIPE)}
-
-
-def test_it_is_pure_and_takes_nothing_twice() -> None:
-    frame = put(built({**TRAINING, "dram_active": 0.0}), power_watts_mean=2.0**31)
-    before = frame.gpu.copy()
-    clean, doubts = sound(frame)
-    assert frame.gpu.equals(before)
-    again, none = sound(clean)
-    assert doubts and none == ()
-    assert again is clean
-
-
-def test_an_empty_frame_and_one_without_columns_of_a_kind() -> None:
-    empty = FrameBuilder(hours=4)
-    empty.node()
-    frame = empty.frame()
-    assert sound(frame) == (frame, ())
-    partial = replace(built(TRAINING), gpu=built(TRAINING).gpu.drop(columns=["fp32_active_mean", "dram_active_max"]))
-    assert sound(partial)[1] == ()

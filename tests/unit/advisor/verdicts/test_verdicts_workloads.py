@@ -11,7 +11,7 @@ from skuwise.advisor.core.unobservable import blind_nodes
 from skuwise.advisor.verdicts.accounting.gpu_hour_accounting import occupancy
 from skuwise.advisor.verdicts.workloads.attribution import attribute, overlaps
 from skuwise.advisor.verdicts.workloads.inventory import inventory_of
-from skuwise.tests.support.frame_builder import DECODE, FREE, HOUR, START, TRAINING, FrameBuilder
+from skuwise.tests.support.frame_builder import FREE, HOUR, START, TRAINING, FrameBuilder
 
 
 def _hours(table: pd.DataFrame, kind: str) -> float:
@@ -71,37 +71,6 @@ def test_two_workloads_at_the_same_time_are_shared_and_belong_to_neither() -> No
     assert all(session.shared for session in attribution.sessions)
 
 
-def test_a_brief_handover_is_not_sharing() -> None:
-    b = FrameBuilder(hours=4)
-    (uuid,) = b.node()
-    b.use(TRAINING)
-    b.work("a", [("n1", uuid)], start=0, end=2 + 60 / 3600)
-    b.work("b", [("n1", uuid)], start=2, end=4)
-    attribution = attribute(b.frame())
-    assert not any(session.shared for session in attribution.sessions)
-    assert _hours(_occupied(b), "shared") == 0
-
-
-def test_a_use_marked_as_shared_stays_shared_though_its_partner_is_unknown() -> None:
-    b = FrameBuilder(hours=4)
-    (uuid,) = b.node()
-    b.use(TRAINING)
-    b.work("a", [("n1", uuid)], shared=1)
-    assert _hours(_occupied(b), "shared") == pytest.approx(4)
-
-
-def test_the_same_workload_seen_twice_counts_once() -> None:
-    b = FrameBuilder(hours=4)
-    (uuid,) = b.node()
-    b.use(TRAINING)
-    b.work("a", [("n1", uuid)], start=0, end=3)
-    b.work("a", [("n1", uuid)], start=1, end=4, basis="allocation")
-    (session,) = attribute(b.frame()).sessions
-    assert session.held_seconds == pytest.approx(4 * HOUR)
-    assert session.basis == "allocation"
-    assert not session.shared
-
-
 @pytest.mark.parametrize("gpu_count", [2, 3])
 def test_occupancy_sums_to_gpu_count_times_window(gpu_count: int) -> None:
     b = FrameBuilder(hours=20)
@@ -124,32 +93,6 @@ def test_hours_before_a_node_existed_are_no_money() -> None:
     table = _occupied(b)
     assert float(table["gpu_hours"].sum()) == pytest.approx(14.5)
     assert _hours(table, "unobserved") == pytest.approx(0.5)
-
-
-def test_held_but_idle_hours_keep_their_workload() -> None:
-    b = FrameBuilder(hours=4)
-    (uuid,) = b.node()
-    b.use(DECODE)
-    b.work("a", [("n1", uuid)])
-    table = _occupied(b, [False, True, True, False])
-    assert _hours(table, "allocated_idle") == pytest.approx(2)
-    assert set(table["workload_id"]) == {"a"}
-
-
-def test_a_gpu_that_replaces_another_does_not_add_to_the_count() -> None:
-    b = FrameBuilder(hours=4)
-    old, new = b.node(gpus=2, gpu_count=1)
-    b.use(TRAINING, uuid=old, end=2)
-    b.use(TRAINING, uuid=new, start=1)
-    assert float(_occupied(b)["gpu_hours"].sum()) == pytest.approx(4)
-
-
-def test_what_was_seen_at_once_exists_whatever_its_node_declares() -> None:
-    b = FrameBuilder(hours=4)
-    one, other = b.node(gpus=2, gpu_count=1)
-    b.use(TRAINING, uuid=one)
-    b.use(TRAINING, uuid=other)
-    assert float(_occupied(b)["gpu_hours"].sum()) == pytest.approx(8)
 
 
 def test_restarts_of_a_run_make_one_chain_and_other_numbers_do_not() -> None:
@@ -188,35 +131,3 @@ def test_hours_of_a_drained_node_are_drained_where_nobody_worked_and_still_sum_u
     assert _hours(table, "drained") == pytest.approx((10.25 - 6.5) + (10.25 - 5) + 2)
     assert _hours(table, "unobserved") == pytest.approx(5)
     assert float(table["gpu_hours"].sum()) == pytest.approx(40)
-
-
-def test_a_drained_node_drains_no_other_and_nothing_before_the_window() -> None:
-    b = FrameBuilder(hours=4)
-    b.node("n1")
-    b.node("n2")
-    b.use(FREE)
-    b.use(FREE, "n2", "GPU-n2-0")
-    _drain(b, -5, -1)
-    _drain(b, -5, 1, "n2")
-    _drain(b, 2, 2, "n2")
-    table = _occupied(b)
-    assert table.groupby(["node", "class"])["gpu_hours"].sum().to_dict() == pytest.approx(
-        {("n1", "unallocated"): 4.0, ("n2", "drained"): 1.0, ("n2", "unallocated"): 3.0}
-    )
-
-
-def test_no_workloads_at_all_leaves_everything_unallocated() -> None:
-    b = FrameBuilder(hours=4)
-    b.node()
-    b.use(FREE)
-    attribution = attribute(b.frame())
-    assert attribution.sessions == ()
-    assert _hours(_occupied(b), "unallocated") == pytest.approx(4)
-
-
-def test_a_use_that_ends_before_it_starts_is_left_out() -> None:
-    b = FrameBuilder(hours=4)
-    (uuid,) = b.node()
-    b.use(FREE)
-    b.work("skewed", [("n1", uuid)], start=3, end=1)
-    assert attribute(b.frame()).sessions == ()

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import pytest
-from skuwise.agent.inventory.processes.frameworks import framework_of, program_of
+from skuwise.agent.inventory.processes.command_line import parse_command
+from skuwise.agent.inventory.processes.frameworks import framework_of
 
 
 @pytest.mark.parametrize(
     ("command", "framework", "program"),
     [
         ("vllm serve meta-llama/Llama-3.1-70B", "vllm", "vllm meta-llama/Llama-3.1-70B"),
-        ("/opt/venv/bin/python3.11 /opt/venv/bin/vllm serve /models/a/b", "vllm", "vllm a/b"),
+        ("/opt/venv/bin/python3.11 /opt/venv/bin/vllm serve /models/a/b", "vllm", "vllm b"),
         ("python3 -m vllm.entrypoints.openai.api_server --model=a/b", "vllm", "vllm.entrypoints.openai.api_server a/b"),
         ("VLLM::EngineCore", "vllm", "VLLM::EngineCore"),
         ("python -m sglang.launch_server --model-path q/w", "sglang", "sglang.launch_server q/w"),
         ("sglang::scheduler_TP0", "sglang", "sglang::scheduler_TP0"),
-        ("trtllm-serve m", "tensorrt-llm", "trtllm-serve"),
+        ("trtllm-serve m", "tensorrt-llm", "trtllm-serve m"),
         ("python -m tensorrt_llm.commands.serve", "tensorrt-llm", "tensorrt_llm.commands.serve"),
         ("/opt/tritonserver/bin/tritonserver --model-repository=/m", "triton", "tritonserver"),
         ("text-generation-server serve m", "text-generation-inference", "text-generation-server m"),
@@ -42,13 +43,13 @@ from skuwise.agent.inventory.processes.frameworks import framework_of, program_o
         ("bash run.sh", None, "run.sh"),
         ("python train.py --output-dir /data/vllm --backend ray", None, "train.py"),
         ("python -c print(1)", None, "python"),
-        ("nginx: worker", None, "nginx:"),
+        ("nginx: worker", None, "nginx"),
     ],
 )  # fmt: skip
 def test_commands(command: str, framework: str | None, program: str) -> None:
     argv = command.split(" ")
     assert framework_of(argv) == framework
-    assert program_of(argv) == program
+    assert parse_command(argv).program == program
 
 
 def test_a_launcher_gives_way_to_what_it_launches() -> None:
@@ -60,4 +61,4 @@ def test_a_launcher_gives_way_to_what_it_launches() -> None:
 def test_the_first_command_that_shows_one_counts() -> None:
     assert framework_of(["bash", "x.sh"], ["vllm", "serve"], ["torchrun"]) == "vllm"
     assert framework_of([], [""]) is None
-    assert program_of([]) is None
+    assert parse_command([]).program is None

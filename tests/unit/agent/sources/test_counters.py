@@ -34,12 +34,6 @@ def test_a_long_silence_is_a_gap_and_its_limit_still_is_not():
     assert rates.rate("a", 300.0, 21.001) == pytest.approx(100.0)
 
 
-def test_no_time_between_two_values_is_a_gap_and_no_division_by_zero():
-    rates = CounterRates(10.0)
-    rates.rate("a", 0.0, 5.0)
-    assert isinstance(rates.rate("a", 1.0, 5.0), NoRate)
-
-
 def test_counters_do_not_touch_one_another_and_can_be_forgotten():
     rates = CounterRates(10.0)
     rates.rate(("GPU-1", "tx"), 0.0, 0.0)

@@ -12,12 +12,10 @@ from skuwise.agent.base.openmetrics import (
     PLAIN,
     MetricFamily,
     MetricsText,
-    escape_label,
     format_number,
     label_text,
 )
 from skuwise.agent.service.exporter.answers import negotiate
-from skuwise.rules.base.errors import UsageError
 
 SECONDS = MetricFamily("skuwise_x_seconds", "counter", "seconds", 'Says "how" much\nand \\ why.')
 
@@ -66,24 +64,12 @@ def test_info_is_a_gauge_where_the_format_knows_no_info() -> None:
     assert "# TYPE skuwise_gpu info" in page.text() and 'skuwise_gpu_info{a="b"} 1' in page.text()
 
 
-def test_a_family_without_samples_is_not_there() -> None:
-    page = MetricsText(OPENMETRICS)
-    page.add(SECONDS, [])
-    page.add_histogram(MetricFamily("h", "histogram", "", "H."), (1.0,), [])
-    assert page.text() == "# EOF\n"
-
-
 @pytest.mark.parametrize("value", ['a"b', "a\\b", "a\nb", '\\"\n\\n', "x" * 5000, "ä€😀", 'a"} 1\nevil_metric 1'])
 def test_a_hostile_label_stays_one_value(value: str) -> None:
     text = label_text({"name": value})
     assert "\n" not in text
     (read,) = re.fullmatch(r'name="((?:[^"\\]|\\.)*)"', text).groups()  # type: ignore[union-attr]
     assert re.sub(r"\\(.)", lambda m: "\n" if m[1] == "n" else m[1], read) == value
-
-
-def test_what_is_not_unicode_does_not_reach_the_page() -> None:
-    assert escape_label("a\udc80b") == "a?b"
-    assert label_text({"a": None, "b": "", "c": 0}) == 'c="0"'
 
 
 @pytest.mark.parametrize(
@@ -106,12 +92,9 @@ def test_a_name_that_no_server_takes_is_refused(name: str, unit: str) -> None:
         ("", PLAIN),
         ("*/*", PLAIN),
         ("text/plain", PLAIN),
-        ("text/html", PLAIN),
-        ("application/openmetrics-text", OPENMETRICS),
         ("application/openmetrics-text; version=1.0.0; charset=utf-8", OPENMETRICS),
         ("application/openmetrics-text;version=2.0.0", PLAIN),
         ("application/openmetrics-text;q=0", PLAIN),
-        ("application/openmetrics-text;q=nan", PLAIN),
         ("application/openmetrics-text;q=0.2,text/plain;q=0.9", PLAIN),
         # Prometheus 2.42
         (
@@ -138,11 +121,3 @@ def test_negotiation(accept: str, form: object) -> None:
 def test_addresses(text: str, address: Address) -> None:
     assert parse_listen(text) == address
     assert str(parse_listen(str(address))) == str(address)
-
-
-@pytest.mark.parametrize(
-    "text", ["", ":9500", "host", "host:", "host:x", "host:-1", "host:65536", "::1:9500", "1²:80²"]
-)
-def test_what_is_no_address_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="not an address to listen on"):
-        parse_listen(text)

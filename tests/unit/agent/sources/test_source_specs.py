@@ -8,12 +8,10 @@ import pytest
 from skuwise.agent.config import AgentConfig
 from skuwise.agent.model import Instant
 from skuwise.agent.sources.base import METRIC_NAMES, SourceContext, SourceSpec
-from skuwise.agent.sources.gpu_backend import GpuBackend
 from skuwise.agent.sources.gpu_backends import GPU_BACKENDS
 from skuwise.agent.sources.registry import SOURCES
 
 SPEC = {"name": "toy", "metrics": ["cpu_util"], "needs": "a toy", "remedy": "Get one.", "build": lambda _: None}
-BACKEND = {"name": "toy", "vendor": "Toy", "library": "libtoy", "sources": ("toy",), "connect": lambda _: None}
 
 
 def test_every_source_has_a_name_of_its_own_and_bears_it() -> None:
@@ -38,24 +36,6 @@ def test_a_source_without_one_of_its_parts_is_none(left_out: str) -> None:
     if left_out != "build":
         with pytest.raises(ValueError, match="leaves out"):
             SourceSpec(**{**SPEC, left_out: ""})
-
-
-def test_a_metric_that_the_model_does_not_know_is_refused() -> None:
-    with pytest.raises(ValueError, match="warp_factor"):
-        SourceSpec(**{**SPEC, "metrics": ["warp_factor"]})
-
-
-@pytest.mark.parametrize("left_out", sorted(BACKEND))
-def test_a_vendor_without_one_of_its_parts_is_none(left_out: str) -> None:
-    assert GpuBackend(**BACKEND).vendor == "Toy"
-    with pytest.raises((TypeError, ValueError)):
-        GpuBackend(**{name: part for name, part in BACKEND.items() if name != left_out})
-
-
-@pytest.mark.parametrize("wrong", [{"vendor": ""}, {"sources": ("other",)}, {"burst_source": "fast"}])
-def test_a_vendor_whose_parts_do_not_fit_is_refused(wrong: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match="toy"):
-        GpuBackend(**{**BACKEND, **wrong})
 
 
 def test_what_cannot_be_built_says_what_it_needs_and_reads_nothing() -> None:

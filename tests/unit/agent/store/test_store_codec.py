@@ -11,13 +11,9 @@ from typing import get_args
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from skuwise.agent.metrics import FABRIC_METRICS, GPU_METRICS, HOST_METRICS, Metric
 from skuwise.agent.model import PERIOD_SECONDS
-from skuwise.agent.statistics.rollup_stats import measure_statistics
 from skuwise.agent.store.file.codec import (
-    FABRIC_STEPS,
     GPU_STEPS,
-    HOST_STEPS,
     MEASURES,
     RollupTable,
     encode_values,
@@ -30,7 +26,7 @@ from skuwise.agent.store.file.codec import (
     stored_columns,
     values_encoder,
 )
-from skuwise.agent.store.file.migrations import migrate, migrations
+from skuwise.agent.store.file.database import schema_sql
 from skuwise.agent.store.file.tables import TABLES, write_rollups
 
 ROLLUPS: tuple[RollupTable, ...] = get_args(RollupTable)
@@ -39,7 +35,7 @@ ROLLUPS: tuple[RollupTable, ...] = get_args(RollupTable)
 @pytest.fixture
 def database() -> Iterator[sqlite3.Connection]:
     connection = sqlite3.connect(":memory:", isolation_level=None)
-    migrate(connection, migrations())
+    connection.executescript(schema_sql())
     yield connection
     connection.close()
 
@@ -89,35 +85,6 @@ def test_rollup_columns_are_those_of_the_tables(database: sqlite3.Connection, ta
 def test_small_tables_are_written_whole(database: sqlite3.Connection, table: str) -> None:
     assert columns(database, table)[0] == TABLES[table][0]
     assert sorted(columns(database, table)) == sorted(TABLES[table])
-
-
-@pytest.mark.parametrize(
-    ("view", "table", "metrics"),
-    [
-        ("gpu_samples", "gpu_sample", GPU_METRICS),
-        ("fabric_samples", "fabric_sample", FABRIC_METRICS),
-        ("host_samples", "tick", HOST_METRICS),
-    ],
-)
-def test_every_metric_is_in_its_view_with_its_quantum(
-    database: sqlite3.Connection, view: str, table: str, metrics: tuple[Metric, ...]
-) -> None:
-    database.execute("INSERT INTO node VALUES (1, 'n', '', NULL, NULL, NULL, NULL, NULL, NULL, NULL, 1, NULL, 0, 0)")
-    database.execute(
-        "INSERT INTO gpu (id, node_id, gpu_uuid, gpu_index, name, valid_from) VALUES (1, 1, 'g', 0, 'x', 0)"
-    )
-    database.execute(
-        "INSERT INTO port (id, node_id, device, port, role, link_layer, valid_from) VALUES (1, 1, 'p', 1, '', '', 0)"
-    )
-    database.execute("INSERT INTO tick (id, node_id, ts, interval_ms, cpu_util) VALUES (1, 1, 5, 1000, 1)")
-    for metric in metrics:
-        if table != "tick":
-            database.execute(f"INSERT OR REPLACE INTO {table} (id, {metric.name}) VALUES (4097, 3)")
-        else:
-            database.execute(f"UPDATE tick SET {metric.name} = 3")
-        assert database.execute(f"SELECT {metric.name} FROM {view}").fetchall() == [
-            (pytest.approx(3 * metric.quantum),)
-        ]
 
 
 def with_devices(database: sqlite3.Connection) -> None:
@@ -189,23 +156,6 @@ def test_counts_that_differ_and_statistics_that_are_missing_come_back(database: 
     assert database.execute("SELECT sample_counts FROM gpu_minute").fetchall() == [(None,)]
 
 
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=60))
-def test_a_ratios_statistics_stay_within_what_was_seen(values: list[float]) -> None:
-    row = measure_statistics("sm_active", values, [1.0] * len(values))
-    names = list(row)
-    stored = dict(zip(stored_columns("gpu_minute"), row_encoder("gpu_minute", names)(list(row.values())), strict=True))
-    mean, up, top = (int(str(stored[f"sm_active_{what}"])) for what in ("mean", "to_p95", "to_max"))
-    assert min(values) - 1e-4 <= (mean + 10 * up) * 1e-4 <= max(values) + 1e-4
-    assert 0 <= max(values) - (mean + 10 * (up + top)) * 1e-4 + 1e-4 <= 1.2e-3
-
-
-@given(st.floats(0, 1e13), st.sampled_from([*GPU_STEPS, *FABRIC_STEPS, *HOST_STEPS]))
-def test_a_value_is_kept_within_half_a_quantum(value: float, step: tuple[str, float]) -> None:
-    (stored,) = encode_values({step[0]: value}.get, [step])
-    assert stored is not None
-    assert abs(stored / step[1] - value) <= 0.5 / step[1] * (1 + 1e-9) + value * 1e-15
-
-
 _ODD = st.sampled_from([math.nan, math.inf, -math.inf, 1e300, None, "text", True])
 
 
@@ -215,15 +165,6 @@ def test_the_prepared_encoder_gives_what_the_plain_one_does(reading: dict[str, f
     encode = values_encoder(GPU_STEPS)
     for values in (whole, reading):
         assert encode(values) == encode_values(values.get, GPU_STEPS)
-
-
-def test_what_is_no_number_is_missing() -> None:
-    reading: dict[str, float] = {"sm_active": math.nan, "gpu_util": math.inf, "temperature_celsius": -3.0}
-    stored = dict(zip((name for name, _ in GPU_STEPS), encode_values(reading.get, GPU_STEPS), strict=True))
-    assert stored["sm_active"] is None
-    assert stored["gpu_util"] is None
-    assert stored["tensor_active"] is None
-    assert stored["temperature_celsius"] == -3
 
 
 def test_rows_of_rollups_are_encoded_column_by_column() -> None:

@@ -44,14 +44,6 @@ def test_a_page_that_did_not_come_is_spoken_for_by_nobody() -> None:
     assert row["idle_run_seconds"] == (120 - 41) * 30.0
 
 
-def test_a_long_tick_on_which_a_page_came_weighs_no_more_than_its_page() -> None:
-    seconds = [1.0] * HOUR
-    values = on_page(0.2)
-    values[29], seconds[29] = 1.0, 10.0
-    row = roll_gpu(Samples(ENDS, seconds, {"sm_active": values}), GpuLimits(), "hour")
-    assert row["sm_active_mean"] == pytest.approx((119 * 0.2 + 1.0) / 120)
-
-
 def test_means_over_half_a_minute_tell_nothing_of_seconds() -> None:
     wave = [0.5 + 0.4 * sin(tau * second / 10) for second in ENDS]
     by_page = [value if index % 30 == 7 or index % 30 == 11 else None for index, value in enumerate(wave)]

@@ -1,1 +1,0 @@
-"""Hardware, names, load curves and seeded randomness that every scenario stands on."""

@@ -1,1 +1,0 @@
-"""Where simulated signals go: the store, Prometheus series, pages of exporters."""

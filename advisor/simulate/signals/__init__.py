@@ -1,1 +1,0 @@
-"""What counters show of a load: noise, disturbances, and what each exporter can tell."""

@@ -1,1 +1,0 @@
-"""What watching costs the work that is watched (`skuwise agent doctor --impact`)."""

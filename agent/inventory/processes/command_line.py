@@ -1,0 +1,236 @@
+"""What of a command line may be kept: program, script or module, and the values of an allow-list of flags.
+
+A command line may hold secrets anywhere, so nothing of it is kept by default. A name is a base name, never a path with
+its folders. A flag's value must have the form of its kind; one that has not is written as ``***``, so that readers know
+that it was given. The code behind ``sh -c`` and ``python -c`` is never read, nor are arguments behind it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from .plain_names import is_opaque
+
+MASK = "***"
+_WORDS_MAX = 512
+_PYTHON = re.compile(r"(?:python|pypy)[\d.]*")
+_SHELL = re.compile(r"(?:ba|da|z|k|fi)?sh")
+# Options that take the next word, of Python and of shells.
+_PYTHON_OPTIONS, _SHELL_OPTIONS = "WXQ", "oO"
+# Programs that run another one -> their options that take a value.
+_WRAPPERS = {
+    "env": "uC", "nohup": "", "numactl": "imNCpPw", "taskset": "cp", "nice": "n", "ionice": "cn", "setsid": "",
+    "stdbuf": "ioe", "time": "fo", "timeout": "ks",
+}  # fmt: skip
+_OPTIONS_WITH_VALUE = frozenset({
+    "--unset", "--chdir", "--input", "--output", "--error", "--format", "--signal", "--kill-after", "--rcfile",
+    "--init-file", "--check-hash-based-pycs",
+})  # fmt: skip
+_NUMBERS = re.compile(r"\d[\da-fx,:.-]*[smhd]?")  # the CPUs of taskset, the duration of timeout
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=.*", re.DOTALL)
+_PROGRAM = re.compile(r"[\w.][\w.+-]{0,63}(?:::[A-Za-z][\w.+-]{0,63})?")
+_MODULE = re.compile(r"[A-Za-z_]\w*(?:\.\w+)*", re.ASCII)
+_LAUNCHER = re.compile(
+    r"torchrun|torch\.distributed\.(?:run|launch)|accelerate(?:-launch|\..*)?|deepspeed.*"
+    r"|mpirun|mpiexec(?:\.hydra)?|orterun|prterun|prun|orted|prted|hydra_pmi_proxy|srun"
+)
+# First arguments that name what is done, the words of rules/kind_priors.yaml among them.
+_TASKS = frozenset({
+    "serve", "server", "launch", "run", "start", "worker", "train", "training", "pretrain", "finetune", "fine-tune",
+    "sft", "dpo", "grpo", "rlhf", "lora", "bench", "chat", "eval", "evaluate", "generate", "run-batch", "api_server",
+    "lab", "notebook", "infinity", "mdrun",
+})  # fmt: skip
+# Behind these the model stands without a flag.
+_SERVES = frozenset({"serve", "api_server", "trtllm-serve"})
+
+_NUMBER = re.compile(r"[0-9]{1,7}(?:\.[0-9]{1,4})?(?::[0-9]{1,4})?|auto|gpu", re.ASCII)
+_WORD = re.compile(
+    r"auto|none|no|half|float|b?float16|float32|bf16|fp16|fp32|tf32|(?:fp8|int8|nvfp4|mxfp4|fp4|int4)(?:_\w{1,8})?"
+    r"|(?:bf|fp)?(?:16|32)(?:-mixed|-true)?|fbgemm_fp8|modelopt(?:_fp4)?|w8a8(?:_fp8|_int8)?|w4a16|ptpc_fp8|experts_int8|eetq"
+    r"|awq(?:_marlin)?|gptq(?:_marlin)?|marlin|bitsandbytes(?:-nf4|-fp4)?|gguf|compressed-tensors|squeezellm|torchao|hqq"
+    r"|full_shard|shard_grad_op|hybrid_shard|no_shard|auto_wrap|offload|prefill|decode|null",
+    re.IGNORECASE | re.ASCII,
+)
+_CONFIG = re.compile(r"[\w.-]{1,80}\.(?:ya?ml|json|toml|py|cfg|ini)", re.ASCII)
+_MODEL = re.compile(r"[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
+_CACHED_MODEL = re.compile(r"models--[\w.-]{1,95}", re.ASCII)  # of the cache of Hugging Face
+# Flag without dashes in front, with "-" for "_" -> the form of its value.
+_FLAGS = {
+    name: form
+    for form, names in (
+        ("model", "model model-path model-id model-name-or-path"),
+        ("number",
+         "tensor-parallel-size tp tp-size num-shard pipeline-parallel-size pp pp-size data-parallel-size dp dp-size "
+         "expert-parallel-size ep-size context-parallel-size tensor-model-parallel-size pipeline-model-parallel-size "
+         "nnodes nproc-per-node num-processes num-machines num-gpus num-nodes np ntasks batch-size micro-batch-size "
+         "global-batch-size train-batch-size eval-batch-size per-device-train-batch-size per-device-eval-batch-size "
+         "gradient-accumulation-steps max-num-seqs max-num-batched-tokens max-batch-size max-model-len seq-length "
+         "context-length gpu-memory-utilization mem-fraction-static zero-stage lora-r lora-rank port"),
+        ("word",
+         "dtype torch-dtype precision mixed-precision kv-cache-dtype quantization quantize q fsdp disaggregation-mode"),
+        ("config", "config config-file config-name deepspeed deepspeed-config deepspeed-config-file"),
+        ("switch",
+         "bf16 fp16 fp8 tf32 use-deepspeed use-fsdp use-peft use-lora qlora load-in-4bit load-in-8bit pty "
+         "enable-expert-parallel enable-ep-moe is-prefill-worker kv-transfer-config"),
+    )
+    for name in names.split()
+}  # fmt: skip
+_FLAG = re.compile(r"--?([A-Za-z][\w-]{1,40}|q)", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class CommandLine:
+    """`executed`: the program, and through interpreters and wrappers the module or script that it runs. `launched`: the
+    script that a launcher starts. `task`: a first argument that is a known word. `model`: what is served or trained,
+    ``***`` where its name may not be kept. `flags`: as they are written, with their values."""
+
+    executed: tuple[str, ...] = ()
+    launched: str | None = None
+    task: str | None = None
+    model: str | None = None
+    flags: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str | None:
+        """One line; None: nothing of it may be kept."""
+        words = (*self.executed, self.launched, self.task, *self.flags)
+        return " ".join(word for word in words if word) or None
+
+    @property
+    def program(self) -> str | None:
+        """What is run, as a person names it, with the model; None: the command says nothing, or it is a shell's."""
+        if not self.executed or _SHELL.fullmatch(self.executed[-1]):
+            return None
+        name = self.launched or self.executed[-1]
+        return name if self.model in (None, MASK) else f"{name} {self.model}"
+
+
+def parse_command(argv: Sequence[str]) -> CommandLine:
+    """The parts of a command line that may be kept."""
+    executed, rest = _executed([word for word in argv[:_WORDS_MAX] if word])
+    if not executed:
+        return CommandLine()
+    launched = None
+    if _LAUNCHER.fullmatch(executed[-1]):
+        scripts = (_base_name(word) for word in rest if word.endswith((".py", ".sh")) and word[0] != "-")
+        launched = next((name for name in scripts if name), None)
+    task = rest[0] if rest and rest[0] in _TASKS else None
+    rest = rest[1:] if task else rest
+    if task == "serve" and rest[:1] == ["api_server"]:  # of lmdeploy
+        task, rest = rest[0], rest[1:]
+    flags = _flags(rest)
+    model = next((value for name, value in flags if _FLAGS[_normal(name)] == "model"), None)
+    written = [name if value is None else f"{name}={value}" for name, value in flags]
+    if model is None and (task or executed[-1]) in _SERVES and rest and rest[0][0] != "-":
+        model = _model(rest[0])
+        written.insert(0, model)
+    return CommandLine(tuple(executed), launched, task, model, tuple(written))
+
+
+def _executed(words: list[str]) -> tuple[list[str], list[str]]:
+    """The names of what is executed, and the arguments behind them."""
+    executed: list[str] = []
+    while True:
+        while words and _ASSIGNMENT.fullmatch(words[0]):
+            words = words[1:]
+        program = _base_name(words[0]) if words else None
+        if program is None:
+            return executed, []
+        executed.append(program)
+        if len(words[0].split()) > 1:  # a title that the process gave itself
+            return executed, []
+        if _PYTHON.fullmatch(program):
+            words, module = _after_options(words[1:], _PYTHON_OPTIONS, "cm")
+        elif _SHELL.fullmatch(program):
+            words, module = _after_options(words[1:], _SHELL_OPTIONS, "cs")
+        elif program in _WRAPPERS:
+            words, _ = _after_options(words[1:], _WRAPPERS[program], "S", numbers=True)
+            continue
+        else:
+            return executed, words[1:]
+        if module is None:
+            module, words = (_base_name(words[0]), words[1:]) if words else (None, [])
+        return ([*executed, module], words) if module else (executed, [])
+
+
+def _after_options(
+    words: list[str], with_value: str, ends: str, *, numbers: bool = False
+) -> tuple[list[str], str | None]:
+    """The words behind a program's options, and the module of ``-m``. No words: code follows that is not read.
+
+    `with_value`, `ends`: letters of options that take the next word, and of those that end the options. `numbers` are
+    skipped as well.
+    """
+    while words and (words[0][0] in "-+" or (numbers and _NUMBERS.fullmatch(words[0]))) and words[0] != "-":
+        option, words = words[0], words[1:]
+        if option == "--":
+            break
+        if option.startswith("--"):
+            words = words[1:] if option in _OPTIONS_WITH_VALUE else words
+            continue
+        for at, letter in enumerate(option[1:], start=2):
+            if letter == "m" and letter in ends:
+                module, words = (option[at:], words) if option[at:] else ("".join(words[:1]), words[1:])
+                return (words, module) if _MODULE.fullmatch(module) and not is_opaque(module) else ([], None)
+            if letter in ends:
+                return [], None
+            if letter in with_value:
+                words = words if option[at:] else words[1:]
+                break
+    return words, None
+
+
+def _base_name(word: str) -> str | None:
+    """The name of a program or script without its folders; None: it may not be kept."""
+    first = "".join(word.split()[:1])
+    if (first != word and "/" in word) or any(mark in word for mark in ("://", "@", "=")):
+        return None
+    found = _PROGRAM.match(first.rsplit("/", 1)[-1].lstrip("-"))
+    return None if found is None or is_opaque(found[0]) else found[0]
+
+
+def _flags(words: Sequence[str]) -> list[tuple[str, str | None]]:
+    """The flags of the allow-list as they are written, with their values; the first of a name stands."""
+    found: dict[str, tuple[str, str | None]] = {}
+    for word, after in pairwise([*words, "-"]):
+        flag, equals, value = word.partition("=")
+        name = _normal(flag)
+        form = _FLAGS.get(name)
+        if form is None or name in found:
+            continue
+        given = value if equals else None if after.startswith("-") else after
+        if form == "switch":
+            if (given or "").lower() != "false":
+                found[name] = (flag, None)
+        elif given or form == "config":
+            found[name] = (flag, _checked(form, given) if given else None)
+    return list(found.values())
+
+
+def _normal(flag: str) -> str:
+    return flag.lstrip("-").replace("_", "-").lower() if _FLAG.fullmatch(flag) else ""
+
+
+def _checked(form: str, value: str) -> str:
+    if form == "model":
+        return _model(value)
+    if form == "config":
+        value = value.rsplit("/", 1)[-1]
+        return value if _CONFIG.fullmatch(value) and not is_opaque(value) else MASK
+    pattern = _NUMBER if form == "number" else _WORD
+    return ",".join(value.split()) if value and all(map(pattern.fullmatch, value.split())) else MASK
+
+
+def _model(value: str) -> str:
+    """``ORGANISATION/NAME`` or a name; of a path its last part, or the part that the cache of Hugging Face names."""
+    parts = [part for part in value.split("/") if part]
+    cached = next((part for part in parts if _CACHED_MODEL.fullmatch(part)), None)
+    if cached is not None:
+        parts = [cached]
+    elif len(parts) != 2 or value[0] in "/.~":
+        parts = parts[-1:]
+    is_name = parts and "://" not in value and all(_MODEL.fullmatch(p) and not is_opaque(p) for p in parts)
+    return "/".join(parts) if is_name else MASK

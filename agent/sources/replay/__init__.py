@@ -1,1 +1,0 @@
-"""Telemetry that was recorded on real hardware, played again."""

@@ -1,1 +1,0 @@
-"""Fleets on which plans are made, executed and measured anew."""

@@ -1,1 +1,0 @@
-"""Work whose limit is known from physics alone: small hand-made cases for bottleneck verdicts."""

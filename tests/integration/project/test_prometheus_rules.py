@@ -1,0 +1,115 @@
+"""The rules, alerts and dashboards of deploy/, asked of promtool."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from skuwise.tests.support.prometheus_engines import needed
+
+DEPLOY = Path(__file__).parents[3] / "deploy"
+FOLDER = DEPLOY / "prometheus"
+RULES = ("recording-rules.yaml", "alert-rules.yaml", "serve-alert-rules.yaml")
+BOARDS = [*sorted(DEPLOY.glob("grafana/*.json")), FOLDER / "dashboard.json"]
+
+
+def promtool(*arguments: str, folder: Path = FOLDER) -> None:
+    needed("promtool")
+    done = subprocess.run(["promtool", *arguments], capture_output=True, text=True, cwd=folder, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def run_case(folder: Path, rule_file: str, case: dict[str, Any]) -> None:
+    document = {"rule_files": [str(FOLDER / rule_file)], "evaluation_interval": "5m", "tests": [case]}
+    (folder / "test.yaml").write_text(yaml.safe_dump(document))
+    promtool("test", "rules", "test.yaml", folder=folder)
+
+
+def queries() -> list[str]:
+    """Of every panel, with Grafana's variables filled in."""
+    panels = [panel for path in BOARDS for panel in json.loads(path.read_text())["panels"]]
+    found = [target["expr"].replace("$__rate_interval", "5m") for panel in panels for target in panel["targets"]]
+    return [re.sub(r"\$(cluster|team|node)", ".*", query) for query in found]
+
+
+def test_rules_and_scrape_configuration_pass_promtool() -> None:
+    promtool("check", "rules", *RULES)
+    promtool("check", "config", "scrape.yaml")
+
+
+def test_the_dashboards_queries_are_promql(tmp_path: Path) -> None:
+    made = [{"record": f"panel:{number}", "expr": query} for number, query in enumerate(queries())]
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"groups": [{"name": "x", "rules": made}]}))
+    promtool("check", "rules", "rules.yaml", folder=tmp_path)
+
+
+def test_recording_rules_give_the_mean_and_the_maximum_of_their_five_minutes(tmp_path: Path) -> None:
+    gpu = '{gpu="0", UUID="GPU-a"}'
+    wanted = {"skuwise:gpu_util:mean5m": 60.0, "skuwise:gpu_util:max5m": 80.0, "skuwise:tensor_active:mean5m": 0.25}
+    case = {
+        "interval": "1m",
+        "input_series": [
+            {"series": f"DCGM_FI_DEV_GPU_UTIL{gpu}", "values": "_ 40 50 60 70 80"},
+            # Under its newer name.
+            {"series": f"DCGM_FI_PROF_PIPE_TENSOR_UTIL_RATIO{gpu}", "values": "0.25x5"},
+        ],
+        "promql_expr_test": [
+            {"expr": rule, "eval_time": "5m1s", "exp_samples": [{"labels": rule + gpu, "value": value}]}
+            for rule, value in wanted.items()
+        ],
+    }
+    run_case(tmp_path, "recording-rules.yaml", case)
+
+
+def test_a_held_idle_incident_fires_and_an_acknowledged_one_does_not(tmp_path: Path) -> None:
+    labels = '{incident="i", kind="held-idle", workload="w", user="ann", team="t", state='
+    case = {
+        "interval": "1m",
+        "input_series": [
+            {"series": f'skuwise_incident_info{labels}"{state}"}}', "values": "1x10"}
+            for state in ("open", "acknowledged")
+        ],
+        "promql_expr_test": [
+            {
+                "expr": 'count(ALERTS{alertstate="firing"})',
+                "eval_time": "6m",
+                "exp_samples": [{"labels": "{}", "value": 1}],
+            }
+        ],
+    }
+    run_case(tmp_path, "serve-alert-rules.yaml", case)
+
+
+@pytest.mark.parametrize(
+    ("series", "value", "panels"),
+    [
+        ("DCGM_FI_DEV_GPU_UTIL", 50, 1), ("DCGM_FI_PROF_SM_ACTIVE", 0.5, 1),
+        ("DCGM_FI_DEV_POWER_USAGE", 0.5, 1), ("DCGM_FI_PROF_NVLINK_TX_BYTES", 0.5, 1),
+    ],
+)  # fmt: skip
+def test_panels_show_nodes_of_older_and_newer_dcgm_exporters(
+    tmp_path: Path, series: str, value: float, panels: int
+) -> None:
+    asked = [query for query in queries() if re.search(rf"\b{series}\b", query)]
+    assert len(asked) == panels
+    case = {
+        "interval": "1m",
+        "input_series": [
+            {"series": f'{series}{{{label}="{node}", gpu="0"}}', "values": f"{value}x5"}
+            for label, node in (("Hostname", "old"), ("hostname", "new"))
+        ],
+        "promql_expr_test": [
+            {
+                "expr": query,
+                "eval_time": "5m",
+                "exp_samples": [{"labels": f'{{node="{node}"}}', "value": 0.5} for node in ("old", "new")],
+            }
+            for query in asked
+        ],
+    }
+    run_case(tmp_path, "recording-rules.yaml", case)

@@ -1,0 +1,139 @@
+"""The simulator's vectorised rollups say what the store's own functions say of the same samples."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from skuwise.advisor.demo import rollup
+from skuwise.advisor.demo.counters import observe
+from skuwise.advisor.demo.seeded_rng import stream
+from skuwise.advisor.demo.writer import demand
+from skuwise.agent.statistics import signal_stats as dynamics
+from skuwise.agent.statistics.rollup_stats import GpuLimits, Samples, roll_fabric, roll_gpu, roll_host
+from skuwise.benchmarks.generators.first import plan_fleet
+
+END = 1_763_683_200.0
+START = END - 2 * 86400
+
+
+def counters(scenario, seconds, seed=3):
+    """One node of the scenario, `seconds` before the end of its first workload's first run (or of the window)."""
+    fleet = plan_fleet(scenario, seed=seed, start=START, end=END)
+    sim = fleet.nodes[0].sim
+    placed = fleet.on(sim.node.node)
+    until = placed[0].runs[0][1] if placed else END
+    t = until - seconds + np.arange(1, seconds + 1)
+    return sim, t, observe(demand(sim, placed, t), sim, stream(seed, scenario), seconds)
+
+
+def same(ours, theirs, where):
+    if theirs is None:
+        assert math.isnan(ours), where
+    elif isinstance(theirs, list):
+        assert list(ours) == pytest.approx(theirs), where
+    else:
+        assert ours == pytest.approx(theirs, rel=1e-4, abs=1e-5), where
+
+
+def assert_same(columns, row, expected):
+    """Every column of ours against the store's; where the store leaves one out, ours is missing too."""
+    for name in set(columns) | set(expected):
+        ours = columns[name][row] if name in columns else math.nan
+        same(ours, expected.get(name), name)
+
+
+def samples(t, values):
+    return Samples(list(t), [1.0] * len(t), {name: [float(v) for v in series] for name, series in values.items()})
+
+
+@pytest.mark.parametrize("scenario", ["training", "fine-tuning", "decode", "idle"])
+@pytest.mark.parametrize("period", ["minute", "hour"])
+def test_gpu_columns_are_those_of_the_store(scenario, period):
+    sim, t, seen = counters(scenario, 60 if period == "minute" else 3600)
+    gpu = 5
+    limits = GpuLimits(sim.gpu.sku.mem_bytes, sim.gpu.sku.tdp_watts, sim.gpu.nvlink or None)
+    fabric = None
+    if sim.compute_ports:
+        ports = list(sim.compute_ports)
+        tx, rx = seen.fabric["tx_bytes_per_second"], seen.fabric["rx_bytes_per_second"]
+        fabric = np.maximum(tx, rx)[ports].sum(axis=0)
+    ours = rollup.gpu_columns(
+        {name: values[gpu : gpu + 1] for name, values in seen.gpus.items()},
+        np.array([float(len(t))]),
+        period,
+        mem_total_bytes=sim.gpu.sku.mem_bytes,
+        power_limit_watts=sim.gpu.sku.tdp_watts,
+        nvlink_bytes_per_second=sim.gpu.nvlink,
+        fabric=None if fabric is None else fabric[None, :],
+    )
+    theirs = roll_gpu(
+        samples(t, {name: values[gpu] for name, values in seen.gpus.items()}),
+        limits,
+        period,
+        None if fabric is None else [float(v) for v in fabric],
+    )
+    assert_same(ours, 0, theirs)
+
+
+@pytest.mark.parametrize("period", ["minute", "hour"])
+def test_fabric_and_host_columns_are_those_of_the_store(period):
+    sim, t, seen = counters("training", 60 if period == "minute" else 3600)
+    rates = np.array([port.line_rate_bytes_per_second for port in sim.ports])
+    observed = np.full(len(sim.ports), float(len(t)))
+    ours = rollup.fabric_columns(seen.fabric, observed, period, rates)
+    for number, port in enumerate(sim.ports):
+        values = {name: series[number] for name, series in seen.fabric.items()}
+        values["active"] = np.ones(len(t))
+        theirs = roll_fabric(samples(t, values), port.line_rate_bytes_per_second, period)
+        assert_same(ours, number, theirs)
+    host = rollup.host_columns({k: v[None, :] for k, v in seen.host.items()}, observed[:1], period, 2.0**40)
+    total = {"mem_total_bytes": np.full(len(t), 2.0**40)}
+    assert_same(host, 0, roll_host(samples(t, {**seen.host, **total}), period))
+
+
+@pytest.mark.parametrize("size", [20, 61, 240, 700])
+@pytest.mark.parametrize("shape", ["sine", "pulse", "noise", "constant", "trend", "beat"])
+def test_periods_correlations_and_runs_on_made_up_series(size, shape, seed_of):
+    rng = np.random.default_rng([seed_of(size), len(shape)])
+    t = np.arange(size)
+    noise = 0.05 * rng.standard_normal(size)
+    series = {
+        "sine": 0.5 + 0.4 * np.sin(2 * np.pi * t / 9.3) + noise,
+        "pulse": (t % 17 < 3) * 0.8 + np.abs(noise),
+        "noise": np.abs(noise),
+        "constant": np.full(size, 0.4),
+        "trend": t / size + noise,
+        "beat": np.sin(2 * np.pi * t / 7) * np.sin(2 * np.pi * t / 60) + 1,
+    }[shape]
+    other = np.roll(series, 2) + noise
+    most = min(120, size - 3)
+    lag, height = rollup.autocorrelation_peak(series[None, :], 2, most)
+    theirs = dynamics.autocorrelation_peak(list(series), 2, most)
+    same(lag[0], None if theirs is None else theirs[0], "lag")
+    same(height[0], None if theirs is None else theirs[1], "height")
+    same(rollup.pearson(series[None, :], other[None, :])[0], dynamics.pearson(list(series), list(other)), "pearson")
+    same(rollup.variation(series[None, :])[0], dynamics.coefficient_of_variation(list(series)), "variation")
+    low = series < 0.3
+    run = dynamics.longest_run_seconds(list(low), list(t + 1.0), [1.0] * size)
+    same(rollup.longest_run(low[None, :], np.array([float(size)]))[0], run, "run")
+    p95 = rollup.statistics("x", series[None, :], np.array([float(size)]))["x_p95"][0]
+    assert p95 == dynamics.nearest_rank(list(series), 0.95)
+
+
+def test_a_window_stands_for_its_hour():
+    idle = np.zeros((1, 240))
+    broken = idle.copy()
+    broken[0, 100] = 1.0
+    observed = np.array([3600.0])
+    assert rollup.statistics("x", idle, observed)["x_n"][0] == 3600
+    assert rollup.bins(idle, observed).sum() == pytest.approx(3600)
+    assert rollup.longest_run(idle < 0.05, observed)[0] == 3600
+    assert rollup.longest_run(broken < 0.05, observed)[0] == 139  # what was not seen is not counted
+
+
+def test_missing_measures_stay_missing():
+    columns = rollup.statistics("nvlink_tx_bytes_per_second", None, np.array([60.0, 60.0]))
+    assert list(columns) == ["nvlink_tx_bytes_per_second_n"]
+    assert columns["nvlink_tx_bytes_per_second_n"].tolist() == [0, 0]
+    assert json.dumps(columns["nvlink_tx_bytes_per_second_n"].tolist())

@@ -1,0 +1,136 @@
+"""Clocks that jump by an hour to a year, both ways, at every stage of sending, ledger and schedule."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from skuwise.advisor.core.advice_types import Fleet
+from skuwise.advisor.ledger.entries import EXPIRES_AFTER_SECONDS, LedgerEvent, Proposal
+from skuwise.advisor.ledger.file.store import Ledger
+from skuwise.advisor.mail.delivery import Tally, send_waiting
+from skuwise.advisor.mail.outbox import Outbox
+from skuwise.advisor.mail.parcel import Parcel
+from skuwise.advisor.report.weeks import NotOverError, check_over, reported_week, week_of
+from skuwise.tests.support.fake_clocks import DAY, HOUR, NOW, KilledError, Machine, Server
+
+jumps = pytest.mark.parametrize("jump", [3 * DAY, -30 * DAY])
+MOVE = Proposal(
+    "r-0123456789ab", "move-sku", "chat", "8 x H100-SXM5 on a", "8 x H100-SXM5 on b", 1234.5, 0.0, "cash-now", "low",
+    False, "Move it.", "fleet.db",
+)  # fmt: skip
+OTHER = Proposal("r-other0000000", "release", "x", "a", "-", 1.0, 0.0, "cash-now", "low", False, "t", "fleet.db")
+
+
+class Desk:
+    """An outbox on a machine, and a server."""
+
+    def __init__(self, folder: Path) -> None:
+        self.machine = Machine()
+        self.server = Server(self.machine)
+        self.outbox = Outbox(folder / "outbox.db")
+
+    def queue(self, *to: str) -> None:
+        parcel = Parcel("2026-11-16", "search", "mail", "<id>", "report", b"all of it", to)
+        self.outbox.queue(parcel, self.machine.now().wall_seconds)
+
+    def send(self) -> Tally:
+        with self.outbox.sending():
+            return send_waiting(
+                self.outbox, {"mail": self.server}, clock=self.machine.now, sleep=lambda _: None, mails_per_minute=60,
+                say=lambda _: None,
+            )  # fmt: skip
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    found = Desk(tmp_path)
+    found.queue("ann@example.org")
+    return found
+
+
+@jumps
+@pytest.mark.parametrize("answer", ["accepted", "later"])
+def test_a_kill_and_a_jump_cost_one_mail_twice_at_most(desk: Desk, jump: float, answer: str) -> None:
+    desk.server.killed, desk.server.answer = True, answer
+    with suppress(KilledError):
+        desk.send()
+    desk.server.killed, desk.server.answer = False, "accepted"
+    desk.machine.wrong_by = jump
+    assert desk.send().sent == 1
+    desk.machine.wrong_by = 0.0
+    assert desk.send().sent == 0
+    assert len(desk.server.accepted) == (2 if answer == "accepted" else 1)
+
+
+# ---- the ledger
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    found = Ledger(tmp_path / "ledger.db")
+    found.propose([MOVE, OTHER], NOW - DAY)
+    return found
+
+
+def state(ledger: Ledger, id_: str, now: float) -> str:
+    return next(e.decision(now).state for e in ledger.entries() if e.proposal.id == id_)
+
+
+def fleet(end: float) -> Fleet:
+    return Fleet("f", False, (), frozenset({"c"}), {"GPU-1": "n"}, frozenset({"n"}), frozenset({"fleet.db"}), "", {},
+                 end - 14 * DAY, end)  # fmt: skip
+
+
+@jumps
+def test_what_was_decided_by_a_wrong_clock_holds(ledger: Ledger, jump: float) -> None:
+    for n, act in enumerate(("dismissed", "accepted")):
+        ledger.add(MOVE.id, LedgerEvent(act, NOW + jump * (1 - n), "ann", why="so"))  # type: ignore[arg-type]
+    for seen_at in (NOW, NOW + jump):
+        assert state(ledger, MOVE.id, seen_at) == "accepted"
+
+
+@jumps
+def test_what_is_proposed_by_a_wrong_clock_expires_in_its_time(ledger: Ledger, jump: float) -> None:
+    ledger.propose([MOVE, OTHER], NOW + jump, fleet=fleet(NOW))
+    # The clock is right again, and OTHER is not advised any more: the next run pulls in what was dated ahead.
+    ledger.propose([MOVE], NOW + HOUR, fleet=fleet(NOW + HOUR))
+    assert state(ledger, MOVE.id, NOW + HOUR) == "proposed"
+    late = NOW + HOUR + EXPIRES_AFTER_SECONDS + DAY  # a day is the doubt that a clock has for nothing
+    ledger.propose([MOVE], late, fleet=fleet(late))
+    assert (state(ledger, MOVE.id, late), state(ledger, OTHER.id, late)) == ("proposed", "expired")
+    (entry,) = [e for e in ledger.entries() if e.proposal.id == OTHER.id]
+    assert [e.act for e in entry.events].count("expired") <= 1
+    assert all(e.first_proposed <= e.last_proposed <= late for e in ledger.entries())
+
+
+@jumps
+def test_nobody_is_told_twice_within_the_cooldown_because_a_clock_was_wrong(ledger: Ledger, jump: float) -> None:
+    week = week_of(NOW).end
+    ledger.note_mailed("team a", [MOVE.id], NOW + jump, week_end=week)
+    for weeks, told in ((0, False), (1, True), (3, True), (5, False)):
+        end = week + weeks * 7 * DAY
+        assert (MOVE.id in ledger.mailed_since("team a", end - 28 * DAY, end)) == told
+    # What regressed since is told again, in whatever order the clock puts the two.
+    ledger.add(MOVE.id, LedgerEvent("regressed", NOW, "skuwise"))
+    assert not ledger.mailed_since("team a", 0.0)
+
+
+# ---- the week, and the schedule
+
+
+@jumps
+def test_the_week_is_the_last_that_is_over_by_the_telemetry_too(jump: float) -> None:
+    """By a clock that runs ahead half a week would be told as a whole, and the rest of it never."""
+    monday = week_of(NOW).start + 6 * HOUR
+    for true in [monday + n * DAY for n in range(7)]:
+        week = reported_week(None, true + jump)
+        try:
+            check_over(week, true)
+        except NotOverError as early:
+            week = reported_week(None, early.newest)
+        # Whichever it is, it is over; but for a clock that is beyond all doubt, by which there is no telemetry at all.
+        assert week.end <= true + 2 * HOUR or week.start > true + 4 * 7 * DAY
+        if 0 < jump <= 30 * DAY:
+            assert week == reported_week(None, true)

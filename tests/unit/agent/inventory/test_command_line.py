@@ -1,0 +1,156 @@
+"""What of a command line is kept, and that no secret in it reaches the database or the metrics page."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from skuwise.agent.base.openmetrics import PLAIN
+from skuwise.agent.inventory.attribution.attribution import NodeAttribution
+from skuwise.agent.inventory.processes.command_line import parse_command
+from skuwise.agent.inventory.processes.plain_names import plain_name
+from skuwise.agent.model import Gpu, GpuProcess, Node
+from skuwise.agent.service.exporter.accumulators import Totals
+from skuwise.agent.service.exporter.metrics_render import ProcessCost, render_metrics
+from skuwise.agent.store.writing.writer import Writer
+from skuwise.tests.support.sysfs_trees import BOOT_ID, Procfs
+
+T0 = 1_790_000_000.0
+NODE = Node("n1", "c1")
+GPU = Gpu("GPU-0", 0, "H100")
+
+
+@pytest.mark.parametrize(
+    ("line", "kept"),
+    [
+        ("vllm serve meta-llama/Llama-3.1-70B -tp 8 --port=8000 --dtype bfloat16 --api-key x",
+         "vllm serve meta-llama/Llama-3.1-70B -tp=8 --port=8000 --dtype=bfloat16"),
+        ("python3 -m vllm.entrypoints.openai.api_server --model=/models/team/Qwen2-72B --max-model-len 8192",
+         "python3 vllm.entrypoints.openai.api_server --model=Qwen2-72B --max-model-len=8192"),
+        ("vllm serve /hub/models--meta-llama--Llama-3.1-8B/snapshots/0123456789abcdef",
+         "vllm serve models--meta-llama--Llama-3.1-8B"),
+        ("vllm serve s3://bucket/m --quantization mine", "vllm serve *** --quantization=***"),
+        ("vllm serve org/name@main --tensor_parallel_size $(nproc)", "vllm serve *** --tensor_parallel_size=***"),
+        ("lmdeploy serve api_server internlm/internlm2-7b --tp 2", "lmdeploy api_server internlm/internlm2-7b --tp=2"),
+        ("trtllm-serve acme/m-7B --tp_size 4", "trtllm-serve acme/m-7B --tp_size=4"),
+        ("/opt/venv/bin/python -u -X dev /home/ada/x/train.py --lr 1e-4 --bf16 True --deepspeed conf/zero3.json out",
+         "python train.py --bf16 --deepspeed=zero3.json"),
+        ("torchrun --nnodes=2 --nproc_per_node gpu /w/train.py --fsdp full_shard --load-in-4bit --fp16=false",
+         "torchrun train.py --nnodes=2 --nproc_per_node=gpu --fsdp=full_shard --load-in-4bit"),
+        ("mpirun -np 16 --hostfile h python /m/pretrain_gpt.py --tensor-model-parallel-size 4 --tp 2 --tp 8",
+         "mpirun pretrain_gpt.py -np=16 --tensor-model-parallel-size=4 --tp=2"),
+        ("numactl --cpunodebind 0 --membind 0 env -u B A=1 timeout -k 5 10m nice -n 5 python a.py --model",
+         "numactl env timeout nice python a.py"),
+        ("A=1 B=2 python -W ignore a.py --config /etc/c.yaml", "python a.py --config=c.yaml"),
+        ("sglang --kv-transfer-config {} --disaggregation-mode prefill",
+         "sglang --kv-transfer-config --disaggregation-mode=prefill"),
+        ("bash -o pipefail -x -- run.sh --batch-size 8", "bash run.sh --batch-size=8"),
+        ("bash -lc 'python a.py' --port 80", "bash"),
+        ("python3 -Bc 'import x' --port 80", "python3"),
+        ("python -mtrl.sft --model gpt2", "python trl.sft --model=gpt2"),
+        ("env -S 'A=1 python a.py'", "env"),
+        ("python -", "python"),
+        ("sleep infinity", "sleep infinity"),
+        ("'VLLM::EngineCore'", "VLLM::EngineCore"),
+        ("'python a.py --api-key x' --port 80", "python"),
+        ("'/opt/my dir/prog' --port 80", None),
+        ("https://u:p@h/a.py --port 80", None),
+        ("", None),
+    ],
+)  # fmt: skip
+def test_program_and_allowed_flags_are_kept(line: str, kept: str | None) -> None:
+    assert parse_command(shlex.split(line)).text == kept
+
+
+def test_a_long_command_line_is_bounded() -> None:
+    assert parse_command(["python", "a.py", *["x" * 60_000] * 5, *["--port=1"] * 5000]).text == "python a.py --port=1"
+
+
+@pytest.mark.parametrize(
+    ("name", "plain"),
+    [
+        ("pretrain-7b lr=1e-4 run 12", "pretrain-7b lr=1e-4 run 12"),
+        ("mistral-8x7B_Instruct.v0.2", "mistral-8x7B_Instruct.v0.2"),
+        ("na|me", "na|me"),
+        ("python train.py --api-key hunter2", "python train.py"),
+        ("mysql -p hunter2", "mysql"),
+        ("password=hunter2", ""),
+        ("sync https://u:p@h/x", "sync"),
+        ("job AKIAIOSFODNN7EXAMPLE", "job"),
+        ("x 123e4567-e89b-12d3-a456-426614174000", "x"),
+    ],
+)
+def test_a_name_ends_where_a_command_line_or_a_key_begins(name: str, plain: str) -> None:
+    assert plain_name(name) == plain
+
+
+# At least 24 characters of every kind: what a key looks like, and nothing that a path or a number is.
+SECRETS = st.from_regex(r"[A-Z][a-z][0-9][a-zA-Z0-9]{20,30}[0-9][A-Z]", fullmatch=True).filter(
+    lambda text: sum(map(str.isdigit, text)) >= 6
+)
+# What is no key by its form is safe where no allowed flag or name is.
+WORDS = st.sampled_from(["hunter2", "correct-horse", "s3cr3t!", "pa ss", "47119911", "пароль"])
+COMMANDS = st.sampled_from([
+    "vllm serve acme/m-7B --port 80", "python -m sglang.launch_server --tp 8", "torchrun --nnodes 2 train.py --bf16",
+    "/usr/bin/python3 -u /w/train.py --config c.yaml", "mpirun -np 8 ./solver", "/opt/app/bin/worker",
+])  # fmt: skip
+PLACES = st.sampled_from([
+    "{} --api-key §", "{} --api-key=§", "{} -p §", "{} -p§", "{} §", "{} key=§", "{} --url https://u:§@host/x",
+    "{} --header 'Authorization: Bearer §'", "{} '{\"password\": \"§\"}'", "{} --password=--model §",
+    "API_KEY=§ {}", "env API_KEY=§ -u § {}", "env §=1 nohup {}", "timeout -s § 5 {}", "numactl --§ 0 {}",
+    "bash -c 'KEY=§ {}'", "bash -lc '{} §'", "sh -x -c §", "python -c 'login(\"§\")' §", "python3 -Wignore:§ -c §",
+    "python -W § /w/a.py", "python -X § /w/a.py", "bash -o § run.sh", "python /home/§/a.py", "/opt/§/bin/{}",
+    "/opt/§/venv/bin/python /opt/§/a.py", "bash --rcfile § run.sh", "bash -s §", "python - §", "env -S 'KEY=§ {}'",
+    "'{} --api-key §'", "'/opt/§ x/worker'", "sudo -u § {}", "ssh §@host {}", "srun --export=ALL,KEY=§ {}",
+    "{} --config /etc/§/c.yaml", "{} --model /models/§/m-7B", "{} --model s3://§/m", "{} --port §!", "{} --dtype §",
+    "{} --deepspeed §", "{} --kv-transfer-config §", "{} --tp §", "mysql -q §",
+])  # fmt: skip
+# Places where a name is expected: only what has the form of a key can be recognized.
+NAMES = st.sampled_from([
+    "vllm serve §", "vllm serve acme/§", "{} --model §", "{} --model=x/§", "python §", "python §.py", "bash /w/§.sh",
+    "python -m §", "§", "§ serve x", "torchrun §.py", "/opt/§", "{} --config §.yaml", "env §", "§::worker",
+])  # fmt: skip
+
+
+def told_of(tmp_path: Path, commands: Sequence[Sequence[str]], number: int) -> bytes:
+    """Everything that the database and the metrics page hold of processes with these arguments."""
+    folder = tmp_path / str(number)
+    proc = Procfs(folder / "proc")
+    for pid, argv in enumerate(commands, start=700):
+        proc.process(pid, comm="worker", argv=argv)
+    found = NodeAttribution(proc.root, BOOT_ID, "c1", {1000: "ada"}.get)
+    workloads, uses = found.attribute([GpuProcess(GPU.uuid, 700 + n, 1) for n in range(len(commands))])
+    with Writer.open(folder / "node.db", now=lambda: T0) as writer:
+        node = writer.for_node(NODE, T0)
+        node.set_gpus([GPU], T0)
+        node.set_workloads(workloads, uses, T0)
+        writer.commit()
+    totals = Totals(NODE, 1.0, monotonic=lambda: 0.0)
+    totals.set_uses(workloads, uses)
+    page = render_metrics(totals.read(), ProcessCost(1.0, 1.0, 1, 1.0), {}, PLAIN).encode()
+    stored = b"".join(path.read_bytes() for path in sorted(folder.glob("node.db*")))
+    assert len(workloads) == len(commands)
+    assert all(w.workload_id.encode() in page and w.workload_id.encode() in stored for w in workloads)
+    return stored + page
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("commands")
+
+
+CASES = st.one_of(st.tuples(COMMANDS, PLACES, SECRETS | WORDS), st.tuples(COMMANDS, NAMES, SECRETS))
+
+
+@given(st.lists(CASES, min_size=1, max_size=30), st.integers(0, 10**9))
+def test_no_secret_in_any_place_is_kept(folder: Path, cases: list[tuple[str, str, str]], number: int) -> None:
+    commands = [
+        [word.replace("§", secret) for word in shlex.split(place.replace("{}", command))]
+        for command, place, secret in cases
+    ]
+    told = told_of(folder, commands, number)
+    assert [case for case in cases if case[2].encode() in told] == []

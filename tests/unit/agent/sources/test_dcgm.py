@@ -1,0 +1,204 @@
+"""The dcgm source on pages of old and new exporters, with their blanks, copies and faults."""
+
+from __future__ import annotations
+
+import pytest
+from skuwise.agent.model import Absence, Instant, Probe, Reading
+from skuwise.agent.sampler import Sampler
+from skuwise.agent.sources.base import UnreadGpu
+from skuwise.agent.sources.scrape.dcgm import DcgmSource
+from skuwise.tests.support.metrics_fixtures import NEW_DCGM, OLD_DCGM, PagesAtHand, dcgm_page
+from skuwise.tests.unit.agent.test_sampler import Steady
+
+URL = "http://127.0.0.1:9400/metrics"
+GPU, OTHER = "GPU-aaaa", "GPU-bbbb"
+RATIOS = {
+    "DCGM_FI_PROF_GR_ENGINE_ACTIVE": 0.9,
+    "DCGM_FI_PROF_SM_ACTIVE": 0.5,
+    "DCGM_FI_PROF_SM_OCCUPANCY": 0.25,
+    "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": 0.4,
+    "DCGM_FI_PROF_DRAM_ACTIVE": 0.3,
+    "DCGM_FI_PROF_PIPE_FP64_ACTIVE": 0,
+    "DCGM_FI_PROF_PIPE_FP32_ACTIVE": 0.1,
+    "DCGM_FI_PROF_PIPE_FP16_ACTIVE": 0.02,
+}
+BYTES = {
+    "DCGM_FI_PROF_PCIE_TX_BYTES": 1500000000,
+    "DCGM_FI_PROF_PCIE_RX_BYTES": 2500000000,
+    "DCGM_FI_PROF_NVLINK_TX_BYTES": 90000000000,
+    "DCGM_FI_PROF_NVLINK_RX_BYTES": 80000000000,
+}
+TRUTH = {
+    "sm_active": 0.5, "sm_occupancy": 0.25, "tensor_active": 0.4, "dram_active": 0.3, "fp64_active": 0.0,
+    "fp32_active": 0.1, "fp16_active": 0.02, "pcie_tx_bytes_per_second": 1.5e9, "pcie_rx_bytes_per_second": 2.5e9,
+    "nvlink_tx_bytes_per_second": 9e10, "nvlink_rx_bytes_per_second": 8e10,
+}  # fmt: skip
+
+
+def at(seconds: float) -> Instant:
+    return Instant(1_790_000_000.0 + seconds, seconds)
+
+
+def source_on(page: str, *lacking: UnreadGpu) -> tuple[DcgmSource, PagesAtHand]:
+    pages = PagesAtHand()
+    source = DcgmSource(lambda: lacking or (UnreadGpu(GPU, GPU),), pages, URL)
+    source.read(at(0))
+    pages.put(URL, page, 1)
+    return source, pages
+
+
+def reasons(reading: Reading | Probe, uuid: str = GPU) -> dict[str, str]:
+    found = (
+        [c.absence for c in reading.capabilities if c.absence] if isinstance(reading, Probe) else list(reading.absences)
+    )
+    return {a.metric: a.reason for a in found if a.subject == uuid}
+
+
+def test_an_older_exporters_page_is_read_in_base_units() -> None:
+    source, _ = source_on(dcgm_page(RATIOS | BYTES, GPU, OLD_DCGM))
+    reading = source.read(at(1))
+    assert reading.gpus == {GPU: TRUTH}
+    assert reading.absences == frozenset()
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_a_newer_exporters_names_mean_the_same(both: bool) -> None:
+    renamed = {
+        name.replace("PIPE_", "").replace("_ACTIVE", "_UTIL_RATIO").replace("OCCUPANCY", "OCCUPANCY_RATIO"): value
+        for name, value in RATIOS.items()
+    }
+    assert "DCGM_FI_PROF_SM_UTIL_RATIO" in renamed
+    source, _ = source_on(dcgm_page(renamed | BYTES | (RATIOS if both else {}), GPU, NEW_DCGM))
+    assert source.read(at(1)).gpus == {GPU: TRUTH}
+
+
+def test_a_page_is_given_once_and_between_two_pages_its_metrics_are_not_absent() -> None:
+    source, pages = source_on(dcgm_page(RATIOS, GPU))
+    first = source.read(at(1))
+    second = source.read(at(2))
+    assert GPU in first.gpus
+    assert second.gpus == {}
+    assert (GPU, "sm_active") in second.provides
+    pages.put(URL, dcgm_page(RATIOS, GPU), 31)
+    assert source.read(at(31)).gpus == first.gpus
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ("9223372036854775792", "dcgm-blank"),
+        ("9223372036854775794", "not-supported"),
+        ("9223372036854775795", "no-permission"),
+        ("1.40737488355330e+14", "not-supported"),
+        ("2147483632", "dcgm-blank"),
+        ("NaN", "not-a-number"),
+        ("-1", "out-of-range"),
+        ("1.73", "out-of-range"),  # SM_ACTIVE on MIG, NVIDIA/DCGM#152
+    ],
+)
+def test_blanks_and_impossible_values_are_missing_with_their_reason(value: str, reason: str) -> None:
+    source, _ = source_on(dcgm_page(RATIOS | {"DCGM_FI_PROF_SM_ACTIVE": value}, GPU))
+    reading = source.read(at(1))
+    assert "sm_active" not in reading.gpus[GPU]
+    assert reasons(reading)["sm_active"] == reason
+    assert reading.gpus[GPU]["tensor_active"] == 0.4
+
+
+def test_nvlink_bandwidth_total_is_never_taken_for_traffic() -> None:
+    source, pages = source_on(dcgm_page(RATIOS | {"DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL": 87900}, GPU))
+    first = source.read(at(1))
+    pages.put(URL, dcgm_page(RATIOS | {"DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL": 99900}, GPU), 31)
+    second = source.read(at(31))
+    for reading in (first, second):
+        assert not any("nvlink" in metric for metric in reading.gpus[GPU])
+        # The driver's own counters may tell it: what the page lacks of traffic is for doctor alone.
+        assert not any("nvlink" in absence.metric for absence in reading.absences)
+    absence = next(c.absence for c in source.probe().capabilities if c.metric == "nvlink_tx_bytes_per_second")
+    assert absence is not None
+    assert absence.reason == "not-exported"
+    assert "no substitute" in absence.detail
+
+
+def test_doctor_is_told_which_line_switches_a_field_on() -> None:
+    defaults = {k: v for k, v in RATIOS.items() if "SM_" not in k and "FP" not in k} | BYTES
+    source, _ = source_on(dcgm_page(defaults, GPU))
+    lines = {c.metric: c for c in source.probe().capabilities}
+    absence = lines["sm_active"].absence
+    assert absence is not None
+    assert absence.reason == "not-exported"
+    assert "DCGM_FI_PROF_SM_ACTIVE, gauge, " in absence.remedy
+    assert lines["tensor_active"].absence is None
+    assert lines["tensor_active"].origin == "dcgm-exporter DCGM_FI_PROF_PIPE_TENSOR_ACTIVE, every 30 s"
+
+
+def test_a_value_copied_to_every_pod_counts_once_and_different_ones_are_not_believed() -> None:
+    copies = dcgm_page(RATIOS, GPU, NEW_DCGM, pod="a") + dcgm_page(RATIOS, GPU, NEW_DCGM, pod="b")
+    source, _ = source_on(copies)
+    assert source.read(at(1)).gpus[GPU]["sm_active"] == 0.5
+    source, _ = source_on(copies + dcgm_page({"DCGM_FI_PROF_SM_ACTIVE": 0.7}, GPU, NEW_DCGM, pod="c"))
+    reading = source.read(at(1))
+    assert "sm_active" not in reading.gpus[GPU]
+    assert reasons(reading)["sm_active"] == "ambiguous"
+
+
+def test_a_mig_instances_values_are_its_own_and_never_its_parents() -> None:
+    mig = ',GPU_I_PROFILE="3g.40gb",GPU_I_ID="2"'
+    page = dcgm_page({"DCGM_FI_PROF_SM_ACTIVE": 0.9}, GPU, OLD_DCGM + mig)
+    page += dcgm_page({"DCGM_FI_PROF_SM_ACTIVE": 0.4}, GPU, OLD_DCGM)
+    page += dcgm_page({"DCGM_FI_PROF_SM_ACTIVE": 0.1}, GPU, OLD_DCGM + mig.replace('"2"', '"3"'))
+    source, _ = source_on(page, UnreadGpu(GPU, GPU), UnreadGpu("MIG-1", GPU, "2"), UnreadGpu("MIG-2", GPU, "5"))
+    reading = source.read(at(1))
+    assert reading.gpus == {GPU: {"sm_active": 0.4}, "MIG-1": {"sm_active": 0.9}}
+    assert reasons(reading, "MIG-2")["sm_active"] == "gpu-not-on-page"
+
+
+def test_profiling_that_stopped_while_kernels_run_is_a_fault_not_idleness() -> None:
+    zeros = dict.fromkeys(RATIOS, 0)
+    source, pages = source_on(dcgm_page(zeros | {"DCGM_FI_DEV_GPU_UTIL": 100}, GPU))
+    reading = source.read(at(1))
+    assert GPU not in reading.gpus
+    assert reasons(reading)["sm_active"] == "profiling-stuck"
+    pages.put(URL, dcgm_page(zeros | {"DCGM_FI_DEV_GPU_UTIL": 0}, GPU), 31)
+    assert source.read(at(31)).gpus[GPU]["sm_active"] == 0.0
+
+
+@pytest.mark.parametrize("labels", [OLD_DCGM, NEW_DCGM])
+def test_a_page_of_another_node_is_said_to_be_one(labels: str) -> None:
+    source, _ = source_on(dcgm_page(RATIOS, OTHER, labels.replace("gpu-017", "\x1b[31mgpu-099")))
+    reading = source.read(at(1))
+    assert reading.gpus == {}
+    absence = next(a for a in reading.absences if a.metric == "sm_active")
+    assert absence.reason == "gpu-not-on-page"
+    assert "gpu-099" in absence.detail
+    assert "\x1b" not in absence.detail
+
+
+def test_an_exporter_that_cannot_be_reached_is_one_line_with_a_remedy() -> None:
+    pages = PagesAtHand()
+    source = DcgmSource(lambda: (UnreadGpu(GPU, GPU),), pages, URL)
+    assert [c.absence.reason for c in source.probe().capabilities if c.absence] == ["not-read-yet"]
+    source.read(at(0))
+    pages.fail(URL, "unreachable", 1)
+    (line,) = source.probe().capabilities
+    assert line.absence is not None
+    assert line.absence.reason == "unreachable"
+    assert "Run dcgm-exporter" in line.absence.remedy
+    assert pages.waited == 1  # only the first probe may wait: a later one runs between two ticks
+    assert reasons(source.read(at(1)), "dcgm") == {"*": "unreachable"}
+    pages.put(URL, dcgm_page(RATIOS | BYTES, GPU), 31)
+    assert source.read(at(31)).absences == frozenset()
+
+
+def test_gpm_wins_and_what_dcgm_provides_is_not_absent() -> None:
+    no_gpm = Absence("gpu", GPU, "sm_active", "no-gpm")
+    other = Absence("gpu", OTHER, "sm_active", "no-gpm")
+    gpm = Steady("gpm", Reading(gpus={GPU: {"dram_active": 0.77}}, absences=frozenset({no_gpm, other})))
+    source, _ = source_on(dcgm_page(RATIOS | BYTES, GPU))
+    sampler = Sampler((gpm, source), 1.0, 10.0)
+    first = sampler.sample(at(1))
+    second = sampler.sample(at(2))
+    assert first.tick.gpus[GPU]["dram_active"] == 0.77
+    assert first.tick.gpus[GPU]["sm_active"] == 0.5
+    assert "sm_active" not in second.tick.gpus[GPU]
+    assert first.absences == second.absences == frozenset({other})
+    assert no_gpm in sampler.sample(at(300)).absences

@@ -1,0 +1,177 @@
+"""A database is born, one of another version is set aside, and nobody else's file is touched."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from skuwise.agent.model import Node, Tick
+from skuwise.agent.store.file.database import (
+    APPLICATION_ID,
+    SCHEMA_VERSION,
+    read_header,
+    set_database_aside,
+)
+from skuwise.agent.store.file.integrity import check_whole, mark_of
+from skuwise.agent.store.reading.reader import open_reader
+from skuwise.agent.store.snapshot import take_snapshot
+from skuwise.agent.store.writing.slurm_rows import known_jobs
+from skuwise.agent.store.writing.writer import Writer
+from skuwise.rules.base.errors import StoreError
+
+NOW = 1_790_000_000.0
+
+
+def pragma(path: Path, name: str) -> object:
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute(f"PRAGMA {name}").fetchone()[0]
+
+
+def make(path: Path, version: int | None = None) -> None:
+    with Writer.open(path) as writer:
+        writer.for_node(Node("n1"), NOW).add_tick(Tick(NOW + 1, 1.0))
+    if version is not None:
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute(f"PRAGMA user_version = {version}")
+
+
+@pytest.mark.parametrize("empty_file", [True, False])
+def test_a_new_or_empty_file_becomes_a_database(tmp_path: Path, empty_file: bool) -> None:
+    path = tmp_path / "new.db"
+    if empty_file:
+        path.touch()
+    make(path)
+    assert pragma(path, "application_id") == APPLICATION_ID
+    assert pragma(path, "user_version") == SCHEMA_VERSION
+    assert pragma(path, "journal_mode") == "wal"
+    assert pragma(path, "auto_vacuum") == 2
+    assert read_header(path).ours
+
+
+@pytest.mark.parametrize("kind", ["garbage", "short", "foreign"])
+def test_what_is_not_ours_is_refused_and_left_as_it_is(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "other.db"
+    if kind == "foreign":
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("CREATE TABLE node (id INTEGER)")
+            connection.commit()
+    else:
+        path.write_bytes(b"\x7fELF" * (1000 if kind == "garbage" else 1))
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match="untouched") as caught:
+        Writer.open(path)
+    assert caught.value.remedy
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["other.db"]
+
+
+@pytest.mark.parametrize("where", [slice(100, 4096), slice(4096, None)], ids=str)
+def test_a_damaged_database_is_set_aside_and_a_new_one_begun(tmp_path: Path, where: slice) -> None:
+    path = tmp_path / "node.db"
+    make(path)
+    content = bytearray(path.read_bytes())
+    content[where] = b"\xff" * len(content[where])
+    path.write_bytes(content)
+    with Writer.open(path, now=lambda: NOW) as writer:
+        assert writer.set_aside is not None
+        kept = writer.set_aside.kept_as
+        writer.for_node(Node("n1"), NOW + 50)
+    assert kept.name == "node.db.damaged-20260921T141320Z"
+    assert kept.read_bytes() == content
+    assert ".recover" in writer.set_aside.remedy
+    assert pragma(path, "integrity_check") == "ok"
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT reason, since FROM absences").fetchall() == [
+            ("damaged-database-set-aside", NOW + 50)
+        ]
+
+
+def test_a_database_whose_header_is_gone_is_known_by_its_log(tmp_path: Path) -> None:
+    path = tmp_path / "node.db"
+    with Writer.open(path) as writer:
+        writer.for_node(Node("n1"), NOW).add_tick(Tick(NOW + 1, 1.0))
+        writer.commit()
+        log = path.with_name("node.db-wal").read_bytes()
+    path.write_bytes(bytes(4096))
+    path.with_name("node.db-wal").write_bytes(log)
+    with Writer.open(path) as writer:
+        assert writer.set_aside is not None
+        assert writer.set_aside.kept_as.with_name(writer.set_aside.kept_as.name + "-wal").read_bytes() == log
+
+
+def test_damage_that_only_a_look_at_the_whole_file_finds_is_marked_and_then_set_aside(tmp_path: Path) -> None:
+    path = tmp_path / "node.db"
+    with Writer.open(path) as writer:
+        writer.for_node(Node("n1"), NOW).put_ticks(Tick(NOW + i, 1.0) for i in range(20_000))
+    content = bytearray(path.read_bytes())
+    middle = len(content) // 2 // 4096 * 4096
+    content[middle : middle + 8192] = b"\xff" * 8192
+    path.write_bytes(content)
+    writer = Writer.open(path)
+    assert writer.set_aside is None
+    with pytest.raises(StoreError, match="damaged"):
+        check_whole(path)
+    with pytest.raises(StoreError, match="Start the agent again"):
+        writer.close()
+    with Writer.open(path) as writer:
+        assert writer.set_aside is not None
+        assert writer.set_aside.reason == "damaged-database-set-aside"
+    check_whole(path)
+    assert not mark_of(path).exists()
+
+
+@pytest.mark.parametrize(
+    ("version", "which", "said"),
+    [(2001, "newer", "a newer"), (1006, "older", "another"), (7, "older", "another")],
+)
+def test_another_version_is_refused_by_readers_and_set_aside_by_the_agent(
+    tmp_path: Path, version: int, which: str, said: str
+) -> None:
+    path = tmp_path / "node.db"
+    make(path, version)
+    for refuse in (open_reader, known_jobs, lambda path: take_snapshot(path, tmp_path / "copy.db", now=NOW)):
+        with pytest.raises(
+            StoreError, match=rf"was written by {said} skuwise .schema {version // 1000}\.{version % 1000}"
+        ):
+            refuse(path)
+    with Writer.open(path, now=lambda: NOW) as writer:
+        assert writer.set_aside is not None
+        kept = writer.set_aside.kept_as
+        writer.for_node(Node("n1"), NOW + 50)
+    assert kept.name == f"node.db.{which}-{version}-20260921T141320Z"
+    assert pragma(kept, "user_version") == version and pragma(path, "user_version") == SCHEMA_VERSION
+    with closing(sqlite3.connect(kept)) as connection:
+        assert connection.execute("SELECT count(*) FROM tick").fetchone() == (1,)
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT count(*) FROM tick").fetchone() == (0,)
+        assert connection.execute("SELECT reason, since, until FROM absences").fetchall() == [
+            (f"{which}-database-set-aside", NOW + 50, NOW + 50)
+        ]
+
+
+def test_a_newer_minor_is_written_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "node.db"
+    make(path, SCHEMA_VERSION + 1)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("ALTER TABLE node ADD COLUMN added TEXT")
+        connection.execute("UPDATE node SET added = 'kept'")
+        connection.commit()
+    with Writer.open(path) as writer:
+        writer.for_node(Node("n1", cluster="c2"), NOW + 9)
+    assert pragma(path, "user_version") == SCHEMA_VERSION + 1
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT cluster, added FROM node").fetchall() == [("c2", "kept")]
+
+
+def test_what_is_set_aside_never_replaces_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    kept = []
+    for content in ("one", "two"):
+        path.write_text(content)
+        path.with_name("a.db-wal").write_text(f"{content} log")
+        kept.append(set_database_aside(path, "a test", "broken", NOW).kept_as)
+    assert [p.read_text() for p in kept] == ["one", "two"]
+    assert [p.with_name(p.name + "-wal").read_text() for p in kept] == ["one log", "two log"]
+    assert not path.exists()

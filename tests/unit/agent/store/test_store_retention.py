@@ -1,0 +1,238 @@
+"""What is too old or too much goes, in short steps; what was seen stays true; a reader cannot fill the disk."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from skuwise.agent.base.retention_limits import Limits
+from skuwise.agent.model import Absence, AgentStats, FabricPort, Gpu, Node, Tick, Workload
+from skuwise.agent.store.file.wal import Checkpoint, checkpoint, log_bytes
+from skuwise.agent.store.retention.prune_main import arguments_for
+from skuwise.agent.store.retention.prune_main import main as prune
+from skuwise.agent.store.retention.retention import Pace, RetentionJob
+from skuwise.agent.store.rollup.rollups import RollupJob
+from skuwise.agent.store.writing.node_writer import NodeWriter
+from skuwise.agent.store.writing.writer import Writer
+from skuwise.rules.base.errors import StoreError
+from skuwise.tests.support.stored_rows import rows
+
+DAY = 86400.0
+T0 = 1_790_002_800.0  # a full hour
+GPU = Gpu("GPU-0", 0, "H100", mem_total_bytes=80 << 30)
+PORT = FabricPort("mlx5_0", 1, "compute", "InfiniBand", 50e9)
+
+
+def begin(path: Path, ts: float = T0, **options: Any) -> tuple[Writer, NodeWriter]:
+    writer = Writer.open(path, **options)
+    node = writer.for_node(Node("n1"), ts)
+    node.set_gpus([GPU], ts)
+    node.set_ports([PORT], ts)
+    return writer, node
+
+
+def tick(ts: float, level: float = 0.5, seconds: float = 60.0) -> Tick:
+    rates = {"tx_bytes_per_second": 1e9, "rx_bytes_per_second": 1e9}
+    gpu = {"sm_active": level, "power_watts": 300.0, "mem_used_bytes": 1e10 * level}
+    return Tick(ts, seconds, {"GPU-0": gpu}, {PORT.key: rates}, {PORT.key: "ACTIVE"}, {"cpu_util": level})
+
+
+def job(path: Path, limits: Limits | None = None, **options: Any) -> RetentionJob:
+    return RetentionJob(path, limits or Limits(), sleep=lambda _: None, **options)
+
+
+def test_ages_are_kept_and_nothing_else_is_touched(path: Path) -> None:
+    writer, node = begin(path)
+    days = 6
+    node.put_ticks(tick(T0 + 600 * i, seconds=600.0) for i in range(1, days * 144 + 1))
+    now = T0 + days * DAY + 10
+    RollupJob(path).run(now)
+    before = {
+        name: rows(path, f"SELECT * FROM {name}s WHERE ts > ?", (now - keep,))
+        for name, keep in (("gpu_sample", 2 * DAY), ("fabric_sample", 2 * DAY), ("gpu_minute", 4 * DAY))
+    }
+    hours = rows(path, "SELECT * FROM gpu_hours ORDER BY ts")
+    done = job(path, Limits(minutes_seconds=4 * DAY)).run(now)
+    assert done.done
+    assert done.ticks == (days - 2) * 144
+    for name, kept in before.items():
+        assert rows(path, f"SELECT * FROM {name}s") == kept
+    assert rows(path, "SELECT * FROM gpu_hours ORDER BY ts") == hours
+    assert rows(
+        path, "SELECT count(*) FROM gpu_sample s LEFT JOIN tick t ON t.id = s.id / 4096 WHERE t.id IS NULL"
+    ) == [(0,)]
+    assert rows(path, "PRAGMA integrity_check") == [("ok",)]
+    pages, free = rows(path, "PRAGMA page_count")[0][0], rows(path, "PRAGMA freelist_count")[0][0]
+    assert done.pages > 10
+    assert free <= pages / 32 + 1
+    assert job(path, Limits(minutes_seconds=4 * DAY)).run(now).step_seconds == []
+    job(path, Limits(minutes_seconds=4 * DAY, hours_seconds=5 * DAY)).run(now)
+    assert rows(path, "SELECT min(ts) FROM gpu_hours") == [(T0 + DAY + 3600,)]
+    writer.close()
+
+
+def test_samples_that_are_not_rolled_up_wait_but_not_for_ever(path: Path) -> None:
+    writer, node = begin(path)
+    node.put_ticks(tick(T0 + 600 * i, seconds=600.0) for i in range(1, 1000))
+    limits = Limits(raw_seconds=DAY)
+    assert job(path, limits).run(T0 + 1.9 * DAY).ticks == 0
+    assert job(path, limits).run(T0 + 2.5 * DAY).ticks > 0
+    assert rows(path, "SELECT min(ts) FROM tick") == [(T0 + 0.5 * DAY + 600,)]
+    writer.close()
+
+
+def test_the_size_holds_and_says_what_it_cost(path: Path) -> None:
+    limits = Limits(max_bytes=900_000)
+    writer, node = begin(path)
+    rng = random.Random(3)
+    most = 0
+    for hour in range(12):
+        node.put_ticks(tick(T0 + 3600 * hour + i, rng.random(), 5.0) for i in range(5, 3601, 5))
+        RollupJob(path).run(T0 + 3600 * (hour + 1) + 5)
+        result = job(path, limits).run(T0 + 3600 * (hour + 1) + 6)
+        assert result.done
+        checkpoint(path)
+        most = max(most, path.stat().st_size)
+    assert 400_000 < most <= limits.max_bytes
+    (first,) = rows(path, "SELECT min(ts) FROM tick")[0]
+    assert T0 + 2 * 3600 < first <= T0 + 11 * 3600
+    assert rows(path, "SELECT count(*) FROM gpu_hours") == [(11,)]
+    ((reason, since, until, remedy),) = rows(path, "SELECT reason, since, until, remedy FROM absences")
+    assert (reason, since) == ("size-limit", T0 + 5)
+    assert first - 120 < until < first + 1
+    assert "max_size" in remedy
+    # The note's id is its own: the writer goes on counting from above.
+    node.note(Absence("source", "store", "*", "other"), T0)
+    writer.close()
+    assert rows(path, "SELECT reason FROM absences ORDER BY reason") == [("other",), ("size-limit",)]
+    with Writer.open(path) as again:
+        again.for_node(Node("n1"), T0 + 90_000).note(Absence("source", "store", "*", "third"), T0)
+    assert rows(path, "SELECT count(*) FROM absences") == [(3,)]
+
+
+def test_steps_become_smaller_where_the_disk_is_slow() -> None:
+    pace, taken = Pace(1000, 4000), []
+    for _ in range(12):
+        taken.append(pace.size * 0.0001)  # a disk that takes 0.1 ms a row
+        pace.took(taken[-1])
+    assert taken[0] == pytest.approx(0.1)
+    assert max(taken[1:]) < 0.02
+    for _ in range(20):
+        pace.took(0.0)
+    assert pace.size == 4000
+
+
+def test_a_run_ends_in_time_and_the_next_goes_on(path: Path) -> None:
+    writer, node = begin(path)
+    node.put_ticks(tick(T0 + i, seconds=1.0) for i in range(1, 4_001))
+    RollupJob(path).run(T0 + 6_000)
+    node.set_node(Node("n1"), T0 + 4 * DAY)
+    writer.commit()
+    moments = iter(range(10_000))
+    first = job(path, budget_seconds=10.0, monotonic=lambda: float(next(moments))).run(T0 + 4 * DAY)
+    assert not first.done
+    assert 0 < first.ticks < 3600
+    second = job(path).run(T0 + 5 * DAY)
+    assert second.done
+    assert rows(path, "SELECT count(*) FROM gpu_sample WHERE id / 4096 <= 3600") == [(0,)]
+    writer.close()
+
+
+def test_small_tables_have_limits_of_their_own(path: Path) -> None:
+    limits = Limits(max_uses=50, max_absences=40)
+    writer, node = begin(path)
+    for i in range(100):
+        job_i = Workload(f"w{i}", "s", "train", "slurm")
+        node.put_workload_use(job_i, "GPU-0", T0 + 60 * i, T0 + 60 * i + 30, "allocation")
+        node.note(Absence("gpu", "GPU-0", "*", "counter-reset"), T0 + 60 * i)
+        node.add_agent_stats(AgentStats(T0 + 60 * i, 0.1, 1, 0.001, 0.0, 0))
+    node.set_absences([Absence("gpu", "GPU-0", "*", "gpu-lost")], T0)
+    node.set_gpus([Gpu("GPU-0", 0, "H100", power_limit_watts=1.0)], T0 + 7000)
+    writer.commit()
+    now = T0 + 3 * DAY
+    node.put_ticks([tick(now)])
+    job(path, limits).run(now)
+    assert rows(path, "SELECT count(*), min(ts_start) FROM workload_gpus") == [(50, T0 + 60 * 50)]
+    assert rows(path, "SELECT count(*) FROM workloads") == [(100,)]
+    (kept,) = rows(path, "SELECT count(*) FROM absences")[0]
+    assert kept <= 41
+    assert rows(path, "SELECT since FROM absences WHERE until IS NULL") == [(T0,)]
+    for _ in range(2):  # the first run after such a step of the clock waits
+        job(path, limits).run(T0 + 800 * DAY)
+    assert rows(path, "SELECT count(*) FROM agent_stats") == [(100,)]
+    job(path, limits).run(T0 + 801 * DAY)
+    assert rows(path, "SELECT count(*) FROM agent_stats") == [(0,)]
+    assert rows(path, "SELECT count(*) FROM workloads") == [(0,)]
+    assert rows(path, "SELECT power_limit_watts FROM gpus") == [(1.0,)]
+    assert rows(path, "SELECT reason FROM absences") == [("gpu-lost",)]
+    writer.close()
+
+
+def test_a_rollup_whose_samples_are_gone_is_not_replaced_by_less(path: Path) -> None:
+    writer, node = begin(path)
+    node.put_ticks(tick(T0 + 10 * i, 0.5, 10.0) for i in range(1, 721))
+    RollupJob(path).run(T0 + 7300)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("DELETE FROM tick WHERE ts <= ?", (T0 + 3600,))
+        connection.commit()
+    node.put_ticks([tick(T0 + 1800.5, 1.0, 10.0)])
+    RollupJob(path).run(T0 + 7400)
+    assert rows(path, "SELECT sm_active_n, sm_active_max FROM gpu_hours ORDER BY ts LIMIT 1") == [(360, 0.5)]
+    writer.close()
+
+
+def test_the_log_of_a_long_reader_stops_growing_and_what_waits_is_written_later(path: Path) -> None:
+    writer, node = begin(path, max_log_bytes=400_000, hold_ticks=50)
+    writer.commit()
+    checkpoint(path)
+    reader = sqlite3.connect(f"file:{path}?mode=ro", uri=True, isolation_level=None)
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM tick").fetchall()
+    sent = 0
+    while writer.fault is None and sent < 5000:
+        sent += 1
+        node.add_tick(tick(T0 + sent, seconds=1.0))
+    assert writer.fault is not None
+    assert writer.fault.reason == "log-held"
+    assert "End the program" in writer.fault.remedy
+    for _ in range(200):
+        sent += 1
+        node.add_tick(tick(T0 + sent, seconds=1.0))
+    assert log_bytes(path) < 600_000
+    assert checkpoint(path).held
+    lost = writer.lost_ticks
+    assert 0 < lost <= 200
+    reader.execute("COMMIT")
+    reader.close()
+    assert checkpoint(path, kept_bytes=200_000) == Checkpoint(0, held=False)
+    for _ in range(300):
+        sent += 1
+        node.add_tick(tick(T0 + sent, seconds=1.0))
+    assert writer.commit()
+    assert writer.fault is None
+    assert rows(path, "SELECT count(*) FROM tick") == [(sent - writer.lost_ticks,)]
+    ((since, until),) = rows(path, "SELECT since, until FROM absences WHERE reason = 'ticks-lost'")
+    assert until - since == pytest.approx(writer.lost_ticks)
+    assert rows(path, "SELECT count(*) FROM tick WHERE ts > ? AND ts <= ?", (since, until)) == [(0,)]
+    writer.close()
+
+
+def test_the_child_process_prunes_and_says_what_is_wrong(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    writer, node = begin(path)
+    node.put_ticks(tick(T0 + i, seconds=1.0) for i in range(1, 100))
+    writer.close()
+    assert prune(arguments_for(path, Limits())) == 0
+    assert "steps" in capsys.readouterr().out
+    assert prune([str(path), "--check"]) == 0
+    foreign = path.with_name("foreign.db")
+    foreign.write_text("mine")
+    assert prune([str(foreign)]) == 1
+    assert "foreign.db" in capsys.readouterr().err
+    assert foreign.read_text() == "mine"
+    assert prune([str(path.with_name("none.db"))]) == 1
+    with pytest.raises(StoreError):
+        job(path.with_name("none.db")).run(T0)

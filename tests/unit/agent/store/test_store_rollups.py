@@ -1,0 +1,217 @@
+"""Minutes and hours are what the samples say, whenever the job runs and however often it is killed."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from skuwise.agent.metrics import BIN_EDGES, FABRIC_METRICS, GPU_METRICS, HOST_METRICS, THROTTLE_MASK, Metric
+from skuwise.agent.model import FabricPort, Gpu, Node, Tick
+from skuwise.agent.store.file.codec import MEASURES
+from skuwise.agent.store.rollup.rollups import RolledUp, RollupJob
+from skuwise.agent.store.writing.node_writer import NodeWriter
+from skuwise.agent.store.writing.writer import Writer
+
+HOUR = 1_790_002_800  # a full hour
+T0 = HOUR + 0.4
+GPU = Gpu("GPU-0", 0, "H100", mem_total_bytes=80 << 30, power_limit_watts=700.0, nvlink_bytes_per_second=450e9)
+PORTS = [FabricPort(f"mlx5_{i}", 1, role, "InfiniBand", 50e9) for i, role in enumerate(("compute", "storage"))]
+
+
+def begin(path: Path, name: str = "n1") -> tuple[Writer, NodeWriter]:
+    writer = Writer.open(path)
+    node = writer.for_node(Node(name), T0)
+    node.set_gpus([GPU], T0)
+    node.set_ports(PORTS, T0)
+    return writer, node
+
+
+def working(seconds: Sequence[int], seed: int = 1) -> Iterator[Tick]:
+    """A GPU in steps of 6 s: work with links busy, then a wait; now and then a value is missing."""
+    rng = random.Random(seed)
+    for second in seconds:
+        busy = second % 6 < 4
+        level = rng.uniform(0.7, 0.9) if busy else rng.uniform(0.0, 0.04)
+        gpu = {
+            "gpu_util": 1.0,
+            "sm_active": level,
+            "sm_occupancy": level / 2,
+            "tensor_active": level * 0.8,
+            "dram_active": level / 3,
+            "mem_used_bytes": 40 * 2.0**30,
+            "power_watts": 200 + 450 * level,
+            "energy_joules": 200 + 450 * level,
+            "throttle_reasons": 4.0 if second % 10 == 0 else 1.0,
+            "nvlink_tx_bytes_per_second": 3e11 * (1 - level),
+            "nvlink_rx_bytes_per_second": 2e11 * (1 - level),
+        }
+        if second % 17 == 3:
+            del gpu["dram_active"]
+        rates = {"tx_bytes_per_second": 4e10 * level, "rx_bytes_per_second": 3e10 * level}
+        fabric = {PORTS[0].key: rates, PORTS[1].key: {"tx_bytes_per_second": 0.0, "rx_bytes_per_second": 64.0}}
+        host = {"cpu_util": rng.random(), "mem_used_bytes": 1e11, "mem_total_bytes": 2.0**40}
+        states = {PORTS[0].key: "ACTIVE", PORTS[1].key: "ACTIVE" if second % 2 else "DOWN"}
+        yield Tick(T0 + second, 1.0, {GPU.uuid: gpu}, fabric, states, host)
+
+
+def table(path: Path, sql: str, parameters: Sequence[object] = ()) -> list[sqlite3.Row]:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.row_factory = sqlite3.Row
+        return connection.execute(sql, parameters).fetchall()
+
+
+def recomputed(name: str, samples: Sequence[sqlite3.Row]) -> dict[str, float]:
+    """The statistics of one metric as a plain reading of the definition."""
+    known = [(row[name], row["interval_seconds"]) for row in samples if row[name] is not None]
+    ordered = sorted(value for value, _ in known)
+    return {
+        f"{name}_mean": sum(v * w for v, w in known) / sum(w for _, w in known),
+        f"{name}_max": ordered[-1],
+        f"{name}_p95": ordered[math.ceil(0.95 * len(ordered)) - 1],
+        f"{name}_n": len(ordered),
+    }
+
+
+def check(kind: str, row: sqlite3.Row, samples: Sequence[sqlite3.Row], metrics: Sequence[Metric]) -> int:
+    """Means to half of their step, p95 and max within a step of theirs, counts exactly."""
+    checked = 0
+    measures = {measure.name: measure for measure in MEASURES[kind]}
+    for metric in metrics:
+        if not metric.rolled_up:
+            continue
+        if all(sample[metric.name] is None for sample in samples):
+            assert row[f"{metric.name}_n"] == 0
+            assert row[f"{metric.name}_mean"] is None
+            continue
+        step, spread = 1 / measures[metric.name].steps, measures[metric.name].spread
+        for name, value in recomputed(metric.name, samples).items():
+            near = 0 if name.endswith("_n") else 0.51 if spread == 1 or name.endswith("_mean") else spread + 0.51
+            assert row[name] == pytest.approx(value, rel=0, abs=near * step), name
+            checked += 1
+    return checked
+
+
+@pytest.mark.parametrize(("period", "seconds", "view"), [("minute", 60, "minutes"), ("hour", 3600, "hours")])
+def test_a_rollup_is_what_plain_python_makes_of_the_samples(path: Path, period: str, seconds: int, view: str) -> None:
+    writer, node = begin(path)
+    node.put_ticks(working(range(seconds + 5)))
+    RollupJob(path).run(HOUR + 4000)
+    writer.close()
+    span = "ts > ? AND ts <= ?"
+    for kind, metrics in (("gpu", GPU_METRICS), ("fabric", FABRIC_METRICS[:2]), ("host", HOST_METRICS)):
+        where = "WHERE device = 'mlx5_0' AND " if kind == "fabric" else "WHERE "
+        samples = table(path, f"SELECT * FROM {kind}_samples {where}{span} ORDER BY ts", (HOUR, HOUR + seconds))
+        row = table(path, f"SELECT * FROM {kind}_{view} {where}ts = ?", (HOUR + seconds,))[0]
+        assert len(samples) == seconds
+        assert row["observed_seconds"] == pytest.approx(seconds)
+        assert check(kind, row, samples, metrics) >= 4 * 2
+    gpu = table(path, f"SELECT * FROM gpu_{view} WHERE ts = ?", (HOUR + seconds,))[0]
+    samples = table(path, f"SELECT * FROM gpu_samples WHERE {span} ORDER BY ts", (HOUR, HOUR + seconds))
+    assert gpu["duty"] == pytest.approx(sum(s["sm_active"] >= 0.05 for s in samples) / seconds, abs=1e-4)
+    assert gpu["idle_run_seconds"] == 2.0
+    throttled = sum(bool(int(s["throttle_reasons"]) & THROTTLE_MASK) for s in samples)
+    assert gpu["throttled_fraction"] == pytest.approx(throttled / seconds, abs=1e-4)
+    assert gpu["period_seconds"] == pytest.approx(6, abs=0.2)
+    assert gpu["period_strength"] > 0.8
+    assert gpu["tensor_nvlink_correlation"] == pytest.approx(-1, abs=0.01)
+    assert gpu["tensor_fabric_correlation"] == pytest.approx(1, abs=0.01)
+    assert gpu["sm_active_cv"] > 0.5
+    storage = table(path, f"SELECT * FROM fabric_{view} WHERE device = 'mlx5_1' AND ts = ?", (HOUR + seconds,))[0]
+    assert storage["active_fraction"] == pytest.approx(0.5, abs=0.01)
+    assert storage["idle_run_seconds"] == pytest.approx(seconds)
+    if period == "hour":
+        for name, ratio in (
+            ("sm_active", lambda s: s["sm_active"]),
+            ("mem_used", lambda s: s["mem_used_bytes"] / s["mem_total_bytes"]),
+            ("power", lambda s: s["power_watts"] / 700),
+            ("nvlink", lambda s: s["nvlink_tx_bytes_per_second"] / 450e9),
+        ):
+            expected = [0] * len(BIN_EDGES)
+            for sample in samples:
+                expected[max(i for i, edge in enumerate(BIN_EDGES) if edge <= ratio(sample))] += 1
+            assert json.loads(gpu[f"{name}_bins"]) == expected, name
+        assert sum(json.loads(storage["util_bins"])) == 3600
+
+
+def test_a_minute_waits_for_its_end_and_for_a_later_tick(path: Path) -> None:
+    writer, node = begin(path)
+    job = RollupJob(path)
+    node.put_ticks(working(range(59)))
+    assert job.run(HOUR + 64.9) == RolledUp(0, 0)
+    assert job.run(HOUR + 70) == RolledUp(0, 0)  # the rest of the minute may still be on its way to the file
+    node.put_ticks(working(range(59, 70)))
+    assert job.run(HOUR + 70) == RolledUp(1, 0)
+    assert job.run(HOUR + 70) == RolledUp(0, 0)
+    assert job.run(HOUR + 120 + 1000) == RolledUp(1, 0)  # nobody writes any more
+    writer.close()
+    rows = table(path, "SELECT ts, sm_active_n, observed_seconds FROM gpu_minutes ORDER BY ts")
+    assert [tuple(row) for row in rows] == [(HOUR + 60, 60, 60.0), (HOUR + 120, 10, 10.0)]
+
+
+def test_a_sample_over_the_border_belongs_to_the_minute_of_its_end(path: Path) -> None:
+    writer, node = begin(path)
+    values = {GPU.uuid: {"power_watts": 100.0}}
+    node.put_ticks([Tick(HOUR + 60.0, 1.0, values), Tick(HOUR + 60.5, 1.0, values), Tick(HOUR + 121.0, 60.5, values)])
+    RollupJob(path).run(HOUR + 5000)
+    writer.close()
+    rows = table(path, "SELECT ts, power_watts_n, observed_seconds FROM gpu_minutes ORDER BY ts")
+    assert [tuple(row) for row in rows] == [(HOUR + 60, 1, 1.0), (HOUR + 120, 1, 1.0), (HOUR + 180, 1, 60.5)]
+
+
+def test_the_mean_is_weighted_by_time_but_energy_adds_up(path: Path) -> None:
+    writer, node = begin(path)
+    node.put_ticks(
+        [
+            Tick(HOUR + 1.0, 1.0, {GPU.uuid: {"power_watts": 100.0, "energy_joules": 100.0}}),
+            Tick(HOUR + 4.0, 3.0, {GPU.uuid: {"power_watts": 500.0, "energy_joules": 1500.0}}),
+        ]
+    )
+    RollupJob(path).run(HOUR + 5000)
+    writer.close()
+    row = table(path, "SELECT * FROM gpu_minutes")[0]
+    assert row["power_watts_mean"] == pytest.approx(400)
+    assert row["energy_joules_mean"] * row["energy_joules_n"] == pytest.approx(1600)
+
+
+def test_what_is_missing_stays_missing(path: Path) -> None:
+    writer, node = begin(path)
+    ticks = [
+        Tick(T0 + s, 1.0, {GPU.uuid: {"gpu_util": 0.5, "power_watts": 300.0 + 200 * (s % 8 < 4)}}, {}, {}, {})
+        for s in range(3600)
+    ]
+    node.put_ticks(ticks)
+    RollupJob(path).run(HOUR + 20_000)
+    writer.close()
+    row = table(path, "SELECT * FROM gpu_hours")[0]
+    for name in ("duty", "idle_run_seconds", "sm_active_cv", "sm_active_bins", "tensor_active_mean", "nvlink_bins"):
+        assert row[name] is None, name
+    assert row["sm_active_n"] == 0
+    assert row["tensor_nvlink_correlation"] is None
+    assert row["throttled_fraction"] is None
+    assert row["period_seconds"] == pytest.approx(8, abs=0.1)  # of power, where tensor activity is missing
+    assert table(path, "SELECT * FROM host_hours") == []
+    assert table(path, "SELECT * FROM fabric_hours") == []
+
+
+def test_a_job_goes_on_where_the_one_before_it_ended(path: Path, tmp_path: Path) -> None:
+    writer, node = begin(path)
+    node.put_ticks(working(range(600)))
+    writer.close()
+    whole = tmp_path / "whole.db"
+    whole.write_bytes(path.read_bytes())
+    assert RollupJob(whole).run(HOUR + 5000).minutes == 10
+
+    rolled = 0
+    for minute in range(30):
+        rolled += RollupJob(path).run(HOUR + 60 * minute + 6, periods=("minute",)).minutes
+    assert rolled == 10
+    for view in ("gpu_minutes", "fabric_minutes", "host_minutes"):
+        rows = [tuple(row) for row in table(path, f"SELECT * FROM {view} ORDER BY 1, 4")]
+        assert rows == [tuple(row) for row in table(whole, f"SELECT * FROM {view} ORDER BY 1, 4")]
+        assert rows

@@ -1,0 +1,249 @@
+"""What is handed to the writer comes back through the views, and survives a full disk."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from skuwise.agent.metrics import FABRIC_METRICS, GPU_METRICS, HOST_METRICS
+from skuwise.agent.model import Absence, FabricPort, Gpu, Node, Tick, Workload, WorkloadUse
+from skuwise.agent.store.writing.node_writer import NodeWriter
+from skuwise.agent.store.writing.writer import Writer
+from skuwise.rules.base.errors import StoreError
+from skuwise.tests.support.stored_rows import rows
+
+T0 = 1_790_000_000.25
+NODE = Node("n1", cluster="c", boot_id="b1", gpu_count=2)
+GPUS = tuple(
+    Gpu(f"GPU-{i}", i, "H100", mem_total_bytes=80 << 30, power_limit_watts=700.0, nvlink_bytes_per_second=450e9)
+    for i in range(2)
+)
+PORT = FabricPort("mlx5_0", 1, "compute", "InfiniBand", 50e9)
+
+
+@pytest.fixture
+def writer(path: Path) -> Iterator[Writer]:
+    with Writer.open(path, now=lambda: T0) as opened:
+        yield opened
+
+
+@pytest.fixture
+def node(writer: Writer) -> NodeWriter:
+    own = writer.for_node(NODE, T0)
+    own.set_gpus(GPUS, T0)
+    own.set_ports([PORT], T0)
+    return own
+
+
+def tick(ts: float, **values: float) -> Tick:
+    return Tick(ts, 1.0, {gpu.uuid: values for gpu in GPUS}, {}, {}, {})
+
+
+def test_every_metric_comes_back_within_its_quantum(
+    path: Path, writer: Writer, node: NodeWriter, seed_of: Callable[[int], int]
+) -> None:
+    rng = random.Random(seed_of(1))
+    scale = {"ratio": 1.0, "bytes": 8e10, "bytes per second": 4e11, "hertz": 2e9, "bitmask": 511, "celsius": 90}
+    for second in range(1, 21):
+        gpus = {g.uuid: {m.name: rng.random() * scale.get(m.unit, 700) for m in GPU_METRICS} for g in GPUS}
+        fabric = {PORT.key: {m.name: rng.random() * scale.get(m.unit, 700) for m in FABRIC_METRICS}}
+        host = {m.name: rng.random() * scale.get(m.unit, 700) for m in HOST_METRICS} | {"mem_total_bytes": 2e12}
+        sent = Tick(T0 + second, 1.0003, gpus, fabric, {PORT.key: "ACTIVE"}, host)
+        node.add_tick(sent)
+        assert writer.commit()
+        with closing(sqlite3.connect(path)) as connection:
+            connection.row_factory = sqlite3.Row
+            for uuid, values in gpus.items():
+                row = connection.execute(
+                    "SELECT * FROM gpu_samples WHERE gpu_uuid = ? AND ts = ?", (uuid, sent.ts)
+                ).fetchone()
+                for metric in GPU_METRICS:
+                    assert row[metric.name] == pytest.approx(values[metric.name], rel=0, abs=0.501 * metric.quantum)
+                assert row["interval_seconds"] == pytest.approx(1.0003, abs=0.0005)
+                assert row["mem_total_bytes"] == 80 << 30
+            row = connection.execute("SELECT * FROM fabric_samples WHERE ts = ?", (sent.ts,)).fetchone()
+            for metric in FABRIC_METRICS:
+                assert row[metric.name] == pytest.approx(
+                    fabric[PORT.key][metric.name], rel=0, abs=0.501 * metric.quantum
+                )
+            assert (row["state"], row["role"], row["line_rate_bytes_per_second"]) == ("ACTIVE", "compute", 50e9)
+            row = connection.execute("SELECT * FROM host_samples WHERE ts = ?", (sent.ts,)).fetchone()
+            for metric in HOST_METRICS:
+                assert row[metric.name] == pytest.approx(host[metric.name], rel=0, abs=0.501 * metric.quantum)
+            assert row["mem_total_bytes"] == pytest.approx(2e12, abs=1024)
+
+
+def test_what_is_missing_is_null_and_a_port_that_is_down_is_absent_not_silent(
+    path: Path, writer: Writer, node: NodeWriter
+) -> None:
+    node.add_tick(Tick(T0 + 1, 1.0, {"GPU-0": {"sm_active": 0.0}}, {}, {PORT.key: "DOWN"}, {}))
+    writer.commit()
+    assert rows(path, "SELECT gpu_uuid, sm_active, tensor_active FROM gpu_samples") == [("GPU-0", 0.0, None)]
+    assert rows(path, "SELECT state, tx_bytes_per_second FROM fabric_samples") == [("DOWN", None)]
+    assert rows(path, "SELECT * FROM host_samples") == []
+
+
+def test_odd_values_and_hostile_text_do_not_stop_the_others(path: Path, writer: Writer, node: NodeWriter) -> None:
+    node.add_tick(tick(T0 + 1, sm_active=float("nan"), gpu_util=0.5))
+    node.add_tick(tick(T0 + 2, sm_active=0.5, pcie_tx_bytes_per_second=1e30))
+    workload = Workload("w", "s", "rm -rf '; DROP TABLE node; --\udcff", "process", command='"x"\x1b[2J')
+    node.set_workloads([workload], [WorkloadUse("w", "GPU-0", "process")], T0 + 2)
+    node.set_absences([Absence("gpu", "GPU-0", "*", "gpu-lost", "bad\udc80text")], T0 + 2)
+    assert writer.commit()
+    assert rows(path, "SELECT sm_active, gpu_util, pcie_tx_bytes_per_second FROM gpu_samples WHERE gpu_index = 0") == [
+        (None, 0.5, None),
+        (0.5, None, None),
+    ]
+    assert rows(path, "SELECT name FROM workloads") == [("rm -rf '; DROP TABLE node; --?",)]
+    assert rows(path, "SELECT gpu_uuid, device, detail FROM absences") == [("GPU-0", None, "bad?text")]
+
+
+def test_a_killed_writer_loses_at_most_one_batch(path: Path) -> None:
+    writer = Writer.open(path, commit_every=10)
+    node = writer.for_node(NODE, T0)
+    node.set_gpus(GPUS, T0)
+    for second in range(1, 26):
+        node.add_tick(tick(T0 + second * 0.1, sm_active=0.5))
+    assert rows(path, "SELECT count(*) FROM gpu_samples") == [(40,)]
+    writer.close()
+    assert rows(path, "SELECT count(*) FROM gpu_samples") == [(50,)]
+
+
+def test_slow_ticks_do_not_wait_for_a_full_batch(path: Path, writer: Writer, node: NodeWriter) -> None:
+    node.add_tick(tick(T0 + 60, sm_active=0.5))
+    assert rows(path, "SELECT count(*) FROM gpu_samples") == [(0,)]
+    node.add_tick(tick(T0 + 120, sm_active=0.5))
+    assert rows(path, "SELECT count(*) FROM gpu_samples") == [(4,)]
+
+
+def test_a_changed_gpu_opens_a_new_row_and_an_unchanged_one_keeps_its_own(path: Path) -> None:
+    for start, limit in ((T0, 700.0), (T0 + 100, 700.0), (T0 + 200, 500.0)):
+        with Writer.open(path) as writer:
+            node = writer.for_node(NODE, start)
+            node.set_gpus([GPUS[0], Gpu("GPU-1", 1, "H100", power_limit_watts=limit)], start)
+            node.set_ports([PORT], start)
+            node.add_tick(tick(start + 1, sm_active=0.5))
+    assert rows(path, "SELECT gpu_uuid, power_limit_watts, valid_from, valid_to FROM gpus ORDER BY 1, 3") == [
+        ("GPU-0", 700.0, T0, None),
+        ("GPU-1", 700.0, T0, T0 + 200),
+        ("GPU-1", 500.0, T0 + 200, None),
+    ]
+    assert rows(path, "SELECT count(*) FROM port") == [(1,)]
+    assert rows(path, "SELECT count(*) FROM gpu_samples WHERE gpu_uuid = 'GPU-1'") == [(3,)]
+    assert rows(path, "SELECT first_seen, last_seen FROM nodes") == [(T0, T0 + 201)]
+
+
+def test_a_gpu_that_went_away_and_came_back(path: Path, writer: Writer, node: NodeWriter) -> None:
+    node.set_gpus(GPUS[:1], T0 + 10)
+    node.add_tick(tick(T0 + 11, sm_active=0.5))
+    node.set_gpus(GPUS, T0 + 20)
+    node.add_tick(tick(T0 + 21, sm_active=0.5))
+    writer.commit()
+    assert rows(path, "SELECT valid_from, valid_to FROM gpus WHERE gpu_uuid = 'GPU-1' ORDER BY 1") == [
+        (T0, T0 + 10),
+        (T0 + 20, None),
+    ]
+    assert rows(path, "SELECT ts FROM gpu_samples WHERE gpu_uuid = 'GPU-1'") == [(T0 + 21,)]
+
+
+def test_a_tick_is_of_the_gpu_as_it_was_then(path: Path, writer: Writer, node: NodeWriter) -> None:
+    """Ticks become rows later, together; a change of the GPU comes in between."""
+    node.add_tick(tick(T0 + 1, sm_active=0.5))
+    assert writer.waiting_ticks == 1
+    node.set_gpus([dataclasses.replace(gpu, power_limit_watts=300.0) for gpu in GPUS], T0 + 2)
+    node.add_tick(tick(T0 + 3, sm_active=0.5))
+    assert writer.waiting_ticks == 2
+    writer.commit()
+    assert writer.waiting_ticks == 0
+    limits = "SELECT s.ts, g.power_limit_watts FROM gpu_sample r JOIN gpu g ON g.id = r.id % 4096 JOIN tick s"
+    found = rows(path, f"{limits} ON s.id = r.id / 4096 WHERE g.gpu_uuid = 'GPU-1' ORDER BY 1")
+    assert found == [(T0 + 1, 700.0), (T0 + 3, 300.0)]
+
+
+def test_absences_open_stay_and_end(path: Path, writer: Writer, node: NodeWriter) -> None:
+    lost = Absence("gpu", "GPU-0", "*", "gpu-lost", "fell off the bus", "reboot")
+    down = Absence("fabric", PORT.key, "*", "port-not-active")
+    node.set_absences([lost], T0 + 1)
+    node.set_absences([lost], T0 + 2)
+    writer.commit()
+    node.set_absences([lost, down], T0 + 3)
+    node.set_absences([down], T0 + 4)
+    writer.commit()
+    query = "SELECT gpu_uuid, device, reason, since, until FROM absences ORDER BY since"
+    expected = [
+        ("GPU-0", None, "gpu-lost", T0 + 1, T0 + 4),
+        (None, PORT.key, "port-not-active", T0 + 3, None),
+    ]
+    assert rows(path, query) == expected
+    writer.close()
+    with Writer.open(path) as again:
+        other = again.for_node(NODE, T0 + 50)
+        other.set_absences([Absence("fabric", PORT.key, "*", "port-not-active", "said differently")], T0 + 50)
+        again.commit()
+        assert rows(path, query) == expected
+        other.set_absences([], T0 + 60)
+    assert rows(path, query)[1][-1] == T0 + 60
+
+
+def test_a_use_goes_on_until_it_is_not_seen_for_two_scans(path: Path, writer: Writer, node: NodeWriter) -> None:
+    job = Workload("w1", "s1", "train", "slurm", job_id="7")
+    use = WorkloadUse("w1", "GPU-0", "process", mem_used_bytes=5)
+    for second, memory in ((0, 5), (10, 9), (20, 7), (45, 1), (50, 1)):
+        seen = WorkloadUse(use.workload_id, use.gpu_uuid, use.basis, mem_used_bytes=memory)
+        node.set_workloads([job], [seen], T0 + second)
+    node.set_workloads([job], [WorkloadUse("nobody", "GPU-1", "process")], T0 + 55)
+    writer.commit()
+    assert rows(path, "SELECT workload_id, ts_start, ts_end, shared, mem_used_bytes FROM workload_gpus") == [
+        ("w1", T0, T0 + 20, 0, 9),
+        ("w1", T0 + 45, T0 + 50, 0, 1),
+    ]
+    assert rows(path, "SELECT first_seen, last_seen, job_id FROM workloads") == [(T0, T0 + 55, "7")]
+
+
+def test_a_full_disk_loses_nothing_and_is_said(path: Path, writer: Writer, node: NodeWriter) -> None:
+    writer.commit()
+    writer.limit_bytes(path.stat().st_size + 200_000)
+    sent = 0
+    while writer.fault is None and sent < 50_000:
+        sent += 1
+        node.add_tick(tick(T0 + sent, sm_active=0.5))
+    assert writer.fault is not None
+    assert writer.fault.reason == "disk-full"
+    assert writer.fault.remedy
+    for _ in range(100):
+        sent += 1
+        node.add_tick(tick(T0 + sent, sm_active=0.5))
+    assert writer.fault is not None
+    node.set_absences([writer.fault], T0 + sent)
+    writer.limit_bytes(None)
+    assert writer.commit()
+    assert writer.fault is None
+    assert writer.lost_ticks == 0
+    assert rows(path, "SELECT count(*), count(DISTINCT ts) FROM gpu_samples") == [(2 * sent, sent)]
+    assert rows(path, "SELECT device, reason FROM absences") == [("store", "disk-full")]
+    assert rows(path, "PRAGMA integrity_check") == [("ok",)]
+
+
+def test_who_opens_last_writes(path: Path, writer: Writer, node: NodeWriter) -> None:
+    writer.commit()
+    with Writer.open(path) as other:
+        other.for_node(NODE, T0 + 5)
+        node.add_tick(tick(T0 + 1, sm_active=0.5))
+        with pytest.raises(StoreError, match="Another process"):
+            writer.commit()
+    assert rows(path, "SELECT count(*) FROM tick") == [(0,)]
+    with pytest.raises(StoreError):
+        writer.close()
+    writer.close()  # the second time there is nothing left to do
+
+
+def test_rollups_of_the_past_belong_to_the_device_as_it_was(path: Path, writer: Writer, node: NodeWriter) -> None:
+    node.set_gpus([Gpu("GPU-0", 0, "H100", mem_total_bytes=1024)], T0 + 7200)
+    moments = [round(T0) + 3600, round(T0) + 9000]
+    node.put_rollups("gpu_hour", ["ts", "device", "observed_seconds"], [(ts, "GPU-0", 1) for ts in moments])
+    assert rows(path, "SELECT mem_total_bytes FROM gpu_hours ORDER BY ts") == [(80 << 30,), (1024,)]

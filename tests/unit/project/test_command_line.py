@@ -1,0 +1,98 @@
+"""The command line: what is mistyped is named in one sentence, with what was probably meant."""
+
+from __future__ import annotations
+
+import pytest
+from skuwise.__main__ import COMMANDS, main
+from skuwise.tests.support.reference.parsers import every_parser, options_of
+
+EVERY = {" ".join(one.words): one for one in every_parser(COMMANDS)}
+
+
+# Commands that skuwise had before its first release.
+GONE = ("merge", "kinds", "man", "completion")
+
+
+def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """What a wrong command line prints on stderr: one line, with exit status 2 and nothing on stdout."""
+    try:
+        status = main(arguments, {name: one for name, one in COMMANDS.items() if name not in GONE})
+    except SystemExit as ended:
+        status = ended.code
+    shown = capsys.readouterr()
+    assert (status, shown.out) == (2, "")
+    assert shown.err.count("\n") == 1 and shown.err.startswith("skuwise: ")
+    return shown.err.removeprefix("skuwise: ").rstrip("\n")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("advize", "Unknown command 'advize'. Did you mean advise?"),
+        ("zzz", "Unknown command 'zzz'. Run 'skuwise --help' for a list of commands."),
+        ("--halp", "Unknown option '--halp'. Did you mean --help?"),
+        (
+            "agent onec",
+            "Unknown command 'skuwise agent onec'. Did you mean once? Run 'skuwise agent --help' for usage.",
+        ),
+        (
+            "advise --formt json",
+            "Unknown option '--formt'. Did you mean --format? Run 'skuwise advise --help' for usage.",
+        ),
+        (
+            "advise --db x --formt=json",
+            "Unknown option '--formt'. Did you mean --format? Run 'skuwise advise --help' for usage.",
+        ),
+        ("agent once --zzz", "Unknown option '--zzz'. Run 'skuwise agent once --help' for usage."),
+        (
+            "advise --db x --format tabel",
+            "Invalid value 'tabel' for --format. Did you mean table? Run 'skuwise advise --help' for usage.",
+        ),
+        (
+            "rules list --format zzz",
+            "Invalid value 'zzz' for --format. Use table or json. Run 'skuwise rules list --help' for usage.",
+        ),
+        (
+            "simulate foundin --db x",
+            "Invalid value 'foundin' for SCENARIO. Did you mean founding? Run 'skuwise simulate --help' for usage.",
+        ),
+        (
+            "simulate founding --db x --days abc",
+            "Invalid value 'abc' for --days: expected a number. Run 'skuwise simulate --help' for usage.",
+        ),
+        ("advise --db", "--db needs a value: PATH. Run 'skuwise advise --help' for usage."),
+        ("merge", "Unknown command 'merge'. Did you mean serve?"),
+        ("kinds", "Unknown command 'kinds'. Did you mean incidents?"),
+        ("man", "Unknown command 'man'. Did you mean plan?"),
+        ("completion", "Unknown command 'completion'. Did you mean explain?"),
+        (
+            "explain --db x f-1 --roofline a.svg",
+            "Unknown option '--roofline'. Did you mean --since? Run 'skuwise explain --help' for usage.",
+        ),
+        ("skus list extra", "Unexpected argument 'extra'. Run 'skuwise skus list --help' for usage."),
+    ],
+)
+def test_what_is_mistyped_is_one_sentence_and_a_remedy(
+    line: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert refused(line.split(), capsys) == said
+
+
+def test_what_a_terminal_would_act_on_is_shown_escaped(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "\x1b" not in refused(["advise", "--\x1b[31mred"], capsys)
+    assert "\x1b" not in refused(["\x1b[31m"], capsys)
+
+
+@pytest.mark.parametrize("words", EVERY)
+def test_every_option_of_every_command_has_a_help_text(words: str) -> None:
+    missing = [one.names or one.value for one in options_of(EVERY[words].parser) if not one.help]
+    assert missing == []
+
+
+@pytest.mark.parametrize("words", EVERY)
+def test_every_command_shows_an_example_of_its_own(words: str) -> None:
+    shown = EVERY[words].parser.format_help()
+    if "COMMAND ..." in shown:
+        assert f"Run 'skuwise {words} COMMAND --help' for details." in shown
+    else:
+        assert f"\n  skuwise {words}" in shown

@@ -1,0 +1,137 @@
+"""Series that are short, full of gaps or change what they do, as files of a user: a verdict is right or there is none,
+and nothing is said of time that nobody saw."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from skuwise.advisor.core.verdict_types import WorkloadVerdict
+from skuwise.benchmarks.evaluation import labelled
+from skuwise.rules.policy.thresholds import load_kind_thresholds
+
+Floats = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+Rows = Mapping[str, Floats]
+
+MONDAY = 1_789_948_800  # 2026-09-21 00:00 UTC
+GB = 1e9
+TOTAL = 85_899_345_920
+
+
+def training(rng: np.random.Generator, hours: float, step: int) -> Rows:
+    engine = np.clip(rng.normal(0.97, 0.02, int(hours * 3600 / step)), 0, 1)
+    engine[rng.random(len(engine)) < 0.01] = 0.2  # it writes a checkpoint
+    return {"gpu_util": engine, "mem_used_bytes": 60 * GB + rng.normal(0, 0.05 * GB, len(engine))}
+
+
+def service(rng: np.random.Generator, hours: float, step: int) -> Rows:
+    hour = np.arange(int(hours * 3600 / step)) * step / 3600
+    load = 0.25 + 0.2 * np.sin(2 * np.pi * (hour - 9) / 24)
+    return {
+        "gpu_util": np.clip(load * rng.gamma(2, 0.5, len(hour)), 0, 1),
+        "mem_used_bytes": np.full(len(hour), 76 * GB),
+    }
+
+
+def notebook(rng: np.random.Generator, hours: float, step: int, first_hour: float = 0.0) -> Rows:
+    hour = first_hour + np.arange(int(hours * 3600 / step)) * step / 3600
+    engine, memory = np.zeros(len(hour)), np.zeros(len(hour))
+    for day in range(int(hour[-1] // 24) + 1):
+        if day % 7 >= 5:
+            continue
+        begin = 8 + rng.uniform(0, 2)
+        sits = (hour // 24 == day) & (hour % 24 > begin) & (hour % 24 < begin + rng.uniform(6, 9))
+        works = sits & (rng.random(len(hour)) < 0.15)
+        engine[works] = rng.uniform(0.1, 0.9, works.sum())
+        cells = np.exp(
+            np.cumsum(np.where(works & (rng.random(len(hour)) < 0.3), rng.uniform(-0.1, 0.3, len(hour)), 0.0))
+        )
+        memory[sits] = np.minimum(2 * GB * cells[sits], 70 * GB)  # what the cells left
+    return {"gpu_util": engine, "mem_used_bytes": memory}
+
+
+MAKERS: Mapping[str, Callable[[np.random.Generator, float, int], Rows]] = {
+    "training": training, "online-inference": service, "interactive": notebook,
+}  # fmt: skip
+
+
+def judged(folder: Path, rows: Rows, step: int, kept: Mask | None = None) -> WorkloadVerdict:
+    """The verdict on a series whose rows tell their interval. `kept`: the rows that were scraped."""
+    lines = [",".join(("ts", "interval_seconds", "node", "gpu_index", "mem_total_bytes", *rows))]
+    for n, values in enumerate(zip(*rows.values(), strict=True)):
+        if kept is None or kept[n]:
+            told = ",".join(f"{max(value, 0.0):.6g}" for value in values)
+            lines.append(f"{MONDAY + (n + 1) * step},{step},n,0,{TOTAL},{told}")
+    (folder / "s.csv").write_text("\n".join(lines) + "\n")
+    (folder / "labels.csv").write_text("file,kind,gpu\ns.csv,training,H100-SXM5\n")
+    (one,) = labelled.judged(folder)
+    assert one.verdict is not None
+    return one.verdict
+
+
+def is_right_or_abstains(verdict: WorkloadVerdict, kind: str) -> bool:
+    if verdict.kind.label != "unknown":
+        return verdict.kind.label == kind
+    return verdict.kind.confidence < load_kind_thresholds()["abstain_below"].value
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_six_hours_make_a_modest_verdict_or_none(tmp_path: Path, kind: str) -> None:
+    rng = np.random.default_rng(31)
+    rows = notebook(rng, 6, 60, first_hour=9.0) if kind == "interactive" else MAKERS[kind](rng, 6, 60)
+    verdict = judged(tmp_path, rows, 60)
+    assert is_right_or_abstains(verdict, kind)
+    assert verdict.kind.confidence <= 0.9
+    assert verdict.features["elapsed_hours"] == pytest.approx(6.0, abs=0.1)
+    shows_days = {"working_hours_share", "night_level", "day_before", "weekend_level"}
+    assert not shows_days & set(verdict.features)
+    assert not any("weekend" in said.text or "day before" in said.text for said in verdict.kind.evidence)
+
+
+def _outages(rng: np.random.Generator, count: int) -> Mask:
+    """One hour in ten was seen, and that whole."""
+    return np.repeat(rng.random(count // 60 + 1) < 0.1, 60)[:count]
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_nine_tenths_of_gaps_leave_a_right_verdict_or_none(tmp_path: Path, kind: str) -> None:
+    rng = np.random.default_rng(33)
+    rows = MAKERS[kind](rng, 168, 60)
+    kept = _outages(rng, len(rows["gpu_util"]))
+    verdict = judged(tmp_path, rows, 60, kept)
+    assert is_right_or_abstains(verdict, kind)
+    assert verdict.kind.label != "idle"
+    seen = kept.sum() / 60
+    assert verdict.features["hours"] == pytest.approx(seen, rel=0.1)  # hours that were seen, and no others
+    assert verdict.coverage.fraction < 0.2
+    assert verdict.kind.confidence <= 0.9  # below a day of samples
+    share = verdict.bottleneck.time_shares
+    assert sum(share.values()) == pytest.approx(1.0, abs=0.01) or not share
+
+
+def _with_pipes(rows: Rows, tensor: float, dram: float) -> Rows:
+    engine = rows["gpu_util"]
+    pipes = {"sm_active": engine * 0.85, "tensor_active": engine * tensor, "dram_active": engine * dram}
+    return {**rows, **pipes, "power_watts": 100 + 450 * engine}
+
+
+def _after_another(first: Rows, second: Rows) -> Rows:
+    return {name: np.concatenate([first[name], second[name]]) for name in first}
+
+
+@pytest.mark.parametrize(("trains_hours", "serves_hours"), [(24, 48), (48, 24)])
+def test_work_that_turns_to_other_work_is_told_by_phases(tmp_path: Path, trains_hours: int, serves_hours: int) -> None:
+    rng, step = np.random.default_rng(35), 300
+    trains = _with_pipes(training(rng, trains_hours, step), 0.6, 0.3)
+    serves = _with_pipes(service(rng, serves_hours, step), 0.05, 0.75)
+    verdict = judged(tmp_path, _after_another(trains, serves), step)
+    most = "training" if trains_hours > serves_hours else "online-inference"
+    assert is_right_or_abstains(verdict, most)
+    told = [(phase.kind, round((phase.end - phase.start) / 3600)) for phase in verdict.phases]
+    assert [hours for _, hours in told] == pytest.approx([trains_hours, serves_hours], abs=2)
+    for (kind, _), true in zip(told, ("training", "online-inference"), strict=True):
+        assert kind in (true, "unknown")

@@ -1,0 +1,107 @@
+"""The dashboards and rules of deploy/: what Grafana takes, and series that somebody exports."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterable, Mapping
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from skuwise.__main__ import COMMANDS
+from skuwise.advisor.metrics_page.page import render_page
+from skuwise.advisor.metrics_page.site_state import PageLimits, SiteState, WatchStanding
+from skuwise.advisor.telemetry.prometheus.promql.promql import DCGM_GAUGES, rule_name
+from skuwise.agent.base.openmetrics import PLAIN, MetricFamily, MetricsText
+from skuwise.agent.model import Node
+from skuwise.agent.service.exporter.accumulators import Totals
+from skuwise.agent.service.exporter.metrics_render import ProcessCost, render_metrics
+from skuwise.tests.support.moves_builders import advice_of, founding
+
+ROOT = Path(__file__).parents[3]
+DEPLOY = ROOT / "deploy"
+BOARDS = sorted([*DEPLOY.glob("grafana/*.json"), DEPLOY / "prometheus/dashboard.json"])
+RULES = sorted(DEPLOY.glob("prometheus/*-rules.yaml"))
+NODE_EXPORTER = {f"node_infiniband_port_data_{way}_bytes_total" for way in ("received", "transmitted")}
+EXPORTED = re.compile(r"\b(?:skuwise|DCGM|node)_\w+|\bup\b")
+
+
+def board(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text())
+
+
+def rules(path: Path) -> list[dict[str, Any]]:
+    return [rule for group in yaml.safe_load(path.read_text())["groups"] for rule in group["rules"]]
+
+
+@pytest.fixture
+def exported(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The names of the series on both of our pages, dcgm-exporter's and node_exporter's."""
+    names = {"up", *NODE_EXPORTER, *(name for gauge in DCGM_GAUGES for name in gauge.names)}
+
+    def add(_: MetricsText, family: MetricFamily, samples: Iterable[object]) -> None:
+        assert list(samples) is not None
+        names.add(family.series)
+
+    monkeypatch.setattr(MetricsText, "add", add)
+    render_metrics(Totals(Node("n", "c"), 1.0, monotonic=lambda: 0.0).read(), ProcessCost(0, 0, 0, 0), {}, PLAIN)
+    advice = advice_of(founding())
+    state = SiteState(advice, True, (), True, WatchStanding())
+    render_page(state, PageLimits(stale_seconds=1e9), advice.generated_at, PLAIN, {})
+    return names
+
+
+@pytest.mark.parametrize("path", BOARDS, ids=lambda path: path.stem)
+def test_a_dashboard_is_one_that_grafana_takes(path: Path, exported: set[str]) -> None:
+    whole = board(path)
+    jsonschema.validate(whole, json.loads((ROOT / "tests/data/grafana-dashboard.schema.json").read_text()))
+    panels = whole["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    for one, other in combinations([panel["gridPos"] for panel in panels], 2):
+        beside = one["x"] + one["w"] <= other["x"] or other["x"] + other["w"] <= one["x"]
+        assert beside or one["y"] + one["h"] <= other["y"] or other["y"] + other["h"] <= one["y"]
+    asked = [target["expr"] for panel in panels for target in panel["targets"]]
+    asked += [one["query"] for one in whole["templating"]["list"]]
+    for query in asked:
+        assert set(EXPORTED.findall(query)) <= exported, query
+        if "DCGM_" in query:
+            assert query.count('"Hostname"') == query.count('"hostname"') >= 1, query
+        assert query.count('Hostname=~"$node"') == query.count('hostname=~"$node"')
+
+
+def _commands(whole: Mapping[str, Any]) -> list[str]:
+    told = [panel.get("description", "") for panel in whole["panels"]]
+    return [text.partition("Details: ")[2] for text in told if "Details: " in text]
+
+
+def test_commands_named_by_panels_and_alerts_exist() -> None:
+    named = {command for path in BOARDS for command in _commands(board(path))}
+    named |= {rule["annotations"]["command"] for rule in rules(DEPLOY / "prometheus/serve-alert-rules.yaml")}
+    assert len(named) > 3
+    for command in named:
+        program, name, *_ = shlex.split(command)
+        assert program == "skuwise" and name in COMMANDS, command
+
+
+@pytest.mark.parametrize("path", RULES, ids=lambda path: path.stem)
+def test_rules_name_series_that_somebody_exports(path: Path, exported: set[str]) -> None:
+    for rule in rules(path):
+        assert set(EXPORTED.findall(rule["expr"])) <= exported, rule
+
+
+def test_recording_rules_are_those_that_the_advisor_looks_for() -> None:
+    written = {
+        rule["record"]: " ".join(rule["expr"].split()) for rule in rules(DEPLOY / "prometheus/recording-rules.yaml")
+    }
+    wanted = {}
+    for gauge in DCGM_GAUGES:
+        for statistic, function in (("mean", "avg_over_time"), ("max", "max_over_time")):
+            if statistic in gauge.statistics:
+                asked = " or ".join(f"{function}({name}[5m])" for name in gauge.names)
+                wanted[rule_name(gauge.measure, statistic)] = asked
+    assert written == wanted

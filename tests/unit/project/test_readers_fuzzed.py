@@ -1,0 +1,415 @@
+"""Readers of what comes from outside: spoiled input is read, or refused in a sentence; nothing else comes of it."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from datetime import date
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from skuwise.advisor.billing.billing_exports import Export
+from skuwise.advisor.billing.cost_summary import compare_bill, sum_up
+from skuwise.advisor.core.frame import Window
+from skuwise.advisor.ledger.entries import LedgerEvent, Proposal
+from skuwise.advisor.ledger.file.store import Ledger
+from skuwise.advisor.mail.routes import load_routes
+from skuwise.advisor.telemetry.prometheus.client.matrix_text import LabelBook, matrix_text
+from skuwise.advisor.telemetry.prometheus.client.response import Grid, decode_document, read_matrix, read_vector
+from skuwise.advisor.telemetry.sqlite.reader import read_frame
+from skuwise.agent.base.page_url import PageError
+from skuwise.agent.config import load_config
+from skuwise.agent.inventory.identity.hostlist import expand
+from skuwise.agent.inventory.kubernetes import child as kubernetes_child
+from skuwise.agent.inventory.kubernetes.podresources import _parse
+from skuwise.agent.inventory.kubernetes.podresources_child import WireError, decode_pods
+from skuwise.agent.inventory.processes import device_cgroup, procfs
+from skuwise.agent.inventory.processes.cgroups import origin_of
+from skuwise.agent.inventory.slurm.job_files import parse_job_file
+from skuwise.agent.inventory.slurm.slurm_conf import read_gres
+from skuwise.agent.model import Gpu, Instant, Node, Tick, Workload
+from skuwise.agent.slurm_jobs.settings import parse_zone
+from skuwise.agent.slurm_jobs.table_file import read_job_table
+from skuwise.agent.sources.fabric.infiniband import InfinibandSource
+from skuwise.agent.sources.host import HostSource
+from skuwise.agent.sources.scrape import dcgm, http_fetch, serving
+from skuwise.agent.sources.scrape.scraper import FetchedPage
+from skuwise.agent.store.rollup.rollups import RollupJob
+from skuwise.agent.store.writing.writer import Writer
+from skuwise.rules.base.errors import SkuwiseError
+from skuwise.rules.catalog.loader import load_catalog
+from skuwise.rules.catalog.price_files import load_prices
+from skuwise.rules.policy.custom import load_custom_rules
+from skuwise.rules.policy.teams import load_teams
+from skuwise.rules.policy.thresholds import load_kind_thresholds, load_waste_rules
+from skuwise.tests.support.metrics_fixtures import VLLM
+from skuwise.tests.support.strategies import check, spoiled
+from skuwise.tests.support.sysfs_trees import dgx_like
+
+ROOT = Path(__file__).parents[3]
+HOUR = 3600.0
+T0 = 1_790_000_000.0 // HOUR * HOUR
+CATALOG = load_catalog()
+ZONE = parse_zone("Europe/Berlin", "a test")
+
+
+@dataclass(frozen=True)
+class Reader:
+    """`honest`: makes input that it reads, in a folder; `read`: (folder, input) -> what was read. `refusals`: errors by
+    which it says what is wrong, beside SkuwiseError. `texts`: whether it makes texts harmless itself."""
+
+    name: str
+    honest: Callable[[Path], bytes]
+    read: Callable[[Path, bytes], object]
+    words: tuple[bytes, ...] = ()
+    refusals: tuple[type[Exception], ...] = ()
+    texts: bool = True
+
+
+def _text(text: str) -> Callable[[Path], bytes]:
+    return lambda _: text.encode()
+
+
+def _from(name: str) -> Callable[[Path], bytes]:
+    return lambda _: (ROOT / name).read_bytes()
+
+
+def _written(folder: Path, name: str, data: bytes) -> Path:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return path
+
+
+def _of_file(name: str, read: Callable[[Path], object]) -> Callable[[Path, bytes], object]:
+    """Reads one file by its path."""
+    return lambda folder, data: read(_written(folder, name, data))
+
+
+def _of_site(name: str, load: Callable[[Path], object]) -> Callable[[Path, bytes], object]:
+    """Reads one file of a site's folder of rules, by the folder."""
+
+    def read(folder: Path, data: bytes) -> object:
+        _written(folder / "site", name, data)
+        return load(folder / "site")
+
+    return read
+
+
+def _database(folder: Path) -> bytes:
+    path = folder / "honest.db"
+    with Writer.open(path, now=lambda: T0 + 2 * HOUR) as writer:
+        node = writer.for_node(Node("n1", "c", gpu_count=1), T0)
+        node.set_gpus([Gpu("GPU-1", 0, "NVIDIA H100 80GB HBM3", sku="H100-SXM5", mem_total_bytes=80 * 2**30)], T0)
+        node.put_workload_use(Workload("w", "s", "train", "slurm", job_id="22"), "GPU-1", T0, T0 + HOUR, "allocation")
+        for n in range(60):
+            node.add_tick(Tick(T0 + 60.0 * n, 60.0, gpus={"GPU-1": {"gpu_util": 0.5, "power_watts": 300.0}}))
+        writer.commit()
+    RollupJob(path).run(T0 + 2 * HOUR)
+    return path.read_bytes()
+
+
+def _read_database(path: Path) -> object:
+    for beside in path.parent.glob(f"{path.name}-*"):
+        beside.unlink()
+    frame = read_frame([path], Window(T0, T0 + 2 * HOUR))
+    return frame.gpu.select_dtypes("float").fillna(0.0).to_numpy().tolist()
+
+
+def _ledger(folder: Path) -> bytes:
+    ledger = Ledger(folder / "honest.db")
+    move = Proposal("r-1", "move-sku", "chat", "8 x A", "4 x B", 100.0, 10.0, "cash-now", "low", False, "Move.", "x.db",
+                    None)  # fmt: skip
+    ledger.propose([move], T0)
+    ledger.add("r-1", LedgerEvent("accepted", T0 + 1, "ann", why="yes"))
+    return (folder / "honest.db").read_bytes()
+
+
+def _answers(folder: Path) -> bytes:
+    labels = {"__name__": "DCGM_FI_PROF_SM_ACTIVE", "Hostname": "gpu-1", "UUID": "GPU-1", "exported_pod": 'a "pod"'}
+    values = [[T0 + HOUR * n, str(0.25 * n)] for n in range(12)]
+    data = {"resultType": "matrix", "result": [{"metric": labels, "values": values}] * 3}
+    return json.dumps({"status": "success", "data": data}).encode()
+
+
+def _read_answer(_: Path, body: bytes) -> object:
+    grid = Grid(T0, T0 + 11 * HOUR, HOUR)
+    parts = matrix_text(bytearray(body))
+    found = parts.read(grid, None, LabelBook()) if parts is not None else None
+    document = decode_document(body)
+    if found is None:
+        with contextlib.suppress(SkuwiseError):
+            read_vector(document)
+        found = read_matrix(document, grid)
+    return [dict(labels) for labels in found.answer.labels], found.notes
+
+
+def _read_jobs(path: Path) -> object:
+    return list(read_job_table(path, zone=ZONE).jobs.values())
+
+
+def _read_gres(folder: Path, data: bytes) -> object:
+    _written(folder, "own/slurm.conf", _SLURM.encode())
+    return read_gres(_written(folder, "own/gres.conf", data).parent, "gpu01")
+
+
+def _read_prices(path: Path) -> object:
+    return load_prices(path, None, today=date(2026, 11, 1))
+
+
+def _read_charges(path: Path) -> object:
+    return compare_bill(sum_up(Export(path).charges(), CATALOG), ())
+
+
+def _varint(value: int) -> bytes:
+    return bytes([value]) if value < 0x80 else bytes([value & 0x7F | 0x80]) + _varint(value >> 7)
+
+
+def _field(number: int, value: bytes) -> bytes:
+    return _varint(number << 3 | 2) + _varint(len(value)) + value
+
+
+def _kubelet(_: Path) -> bytes:
+    devices = _field(1, b"nvidia.com/gpu") + _field(2, b"GPU-0") + _field(2, b"GPU-1")
+    return _field(1, _field(1, b"web-0") + _field(2, b"n") + _field(3, _field(1, b"main") + _field(2, devices)))
+
+
+def _read_kubelet(_: Path, data: bytes) -> object:
+    answer = _parse(json.dumps({"pods": decode_pods(data)}).encode())
+    assert not isinstance(answer, str)
+    return answer
+
+
+def _pods(_: Path) -> bytes:
+    pod: dict[str, Any] = {
+        "kind": "Pod",
+        "metadata": {"name": "web-0", "namespace": "n", "uid": "1b8a", "labels": {"team": "search"},
+                     "ownerReferences": [{"kind": "StatefulSet", "name": "web", "controller": True}]},
+        "spec": {"nodeName": "n1", "containers": [{"name": "main", "image": "repo/vllm:1",
+                                                   "resources": {"limits": {"nvidia.com/gpu": "4"}}}]},
+        "status": {"phase": "Running", "startTime": "2026-10-01T00:00:05Z"},
+    }  # fmt: skip
+    return json.dumps({"kind": "List", "items": [pod]}).encode()
+
+
+def _read_pods(folder: Path, data: bytes) -> object:
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        kubernetes_child.main("pods", str(_written(folder, "pods.json", data)), "n1", "team")
+    # What still runs ends at no time that JSON has.
+    return json.loads(said.getvalue(), parse_constant=lambda _: 0.0)
+
+
+def _read_host(name: str) -> Callable[[Path, bytes], object]:
+    def read(folder: Path, data: bytes) -> object:
+        _written(folder, "proc/stat", b"cpu  100 2 300 4000 50 6 7 8 0 0\n")
+        (folder / "sys/block/sda/device").mkdir(parents=True, exist_ok=True)
+        _written(folder, name, data)
+        source = HostSource(folder / "proc", folder / "sys", 10.0)
+        source.probe()
+        seen = [source.read(Instant(T0 + n, float(n))).host for n in range(2)]
+        source.close()
+        return seen
+
+    return read
+
+
+def _read_fabric(name: str) -> Callable[[Path, bytes], object]:
+    def read(folder: Path, data: bytes) -> object:
+        root = folder / "infiniband"
+        if not root.exists():
+            dgx_like(root)
+        device = sorted((root / "class/infiniband").iterdir())[0].name
+        file = root / "class/infiniband" / device / "ports/1" / name
+        before = file.read_bytes()
+        file.write_bytes(data)
+        source = InfinibandSource(root, list, 10.0, {})
+        source.probe()
+        seen = [source.read(Instant(T0 + n, float(n))).fabric for n in range(2)]
+        source.close()
+        file.write_bytes(before)
+        return seen
+
+    return read
+
+
+def _page(text: str) -> Callable[[Path], bytes]:
+    return _text(f"HTTP/1.0 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\n\r\n{text}")
+
+
+class _Pages:
+    """A reader of pages that has one at hand."""
+
+    def __init__(self) -> None:
+        self.page: FetchedPage | None = None
+
+    def start(self, targets: object) -> None: ...
+
+    def latest(self, url: str) -> FetchedPage | None:
+        return self.page
+
+    def wait(self, urls: object, timeout_seconds: float) -> bool:
+        return True
+
+    def close(self) -> None: ...
+
+
+def _read_page(honest: str, wanted: Collection[str], make: Callable[[_Pages], Any]) -> Callable[[Path, bytes], object]:
+    def read(folder: Path, data: bytes) -> object:
+        pages = _Pages()
+        source = make(pages)
+        found: list[object] = []
+        for number, body in enumerate((_page(honest)(folder), data)):
+            at = Instant(T0 + 10.0 * number, 10.0 * number)
+            pages.page = FetchedPage(number + 1, at, tuple(http_fetch._answer(iter([body]), wanted, 1 << 20)))
+            source.probe()
+            reading = source.read(at)
+            found += [*reading.gpus.values(), *reading.serving]
+        return found
+
+    return read
+
+
+def _dcgm_source(pages: _Pages) -> dcgm.DcgmSource:
+    return dcgm.DcgmSource(lambda: [dcgm.UnreadGpu("GPU-1", "GPU-1")], pages, "http://127.0.0.1:9400/metrics")
+
+
+def _engine_source(pages: _Pages) -> serving.ServingSource:
+    return serving.ServingSource(reader=pages, endpoints=("http://127.0.0.1:8000/metrics",))
+
+
+_ENGINE = VLLM.format(running=3, preemptions=1, prompt=900, generated=800, first=7, first_sum=0.5)
+_DCGM = """# TYPE DCGM_FI_PROF_SM_ACTIVE gauge
+DCGM_FI_PROF_SM_ACTIVE{gpu="0",UUID="GPU-1",modelName="NVIDIA H100",Hostname="h",pod="p \\"q\\""} 0.5
+DCGM_FI_PROF_DRAM_ACTIVE{gpu="0",UUID="GPU-1",Hostname="h"} 0.75 1790000000000
+DCGM_FI_PROF_NVLINK_TX_BYTES{gpu="0",UUID="GPU-1",Hostname="h"} 1.5e+09
+"""
+_SLURM = """ClusterName=lab
+TaskPlugin=task/cgroup
+GresTypes=gpu
+NodeName=gpu[01-04] CPUs=8 Gres=gpu:h100:4,gpu:a100:2 \\
+  State=UNKNOWN
+"""
+_GRES = "AutoDetect=off\nNodeName=gpu[01-04] Name=gpu Type=h100 File=/dev/nvidia[0-3] Cores=0-3\n"
+_PRICES = """prices:
+  - {sku: aws/p5.48xlarge, region: global, usd_per_hour: 55, basis: owned, source: "bought", as_of: 2026-01-01}
+power:
+  - {region: eastus, usd_per_kwh: 0.085, source: "utility bill, October", as_of: 2026-10-01}
+"""
+_CUSTOM = """id: slow-input
+severity: medium
+reason: below this our loaders cannot keep an H100 busy
+kinds: [training, fine-tuning]
+when:
+  - {feature: cpu, operator: above, value: 0.8}
+text: "{workload} waits for its input: CPUs {cpu} busy."
+would_change_if:
+  - The loader is given more cores.
+"""
+_ROUTES = """administrators = ["ann@example.org"]
+[teams.search]
+to = ["search@example.org", "bob@example.org"]
+namespace = ["search", "search-*"]
+"""
+_SETTINGS = """node = "gpu-1"
+interval = "1s"
+max_size = "1GB"
+listen = "127.0.0.1:9700"
+serving_endpoints = ["http://127.0.0.1:8000/metrics"]
+fabric_roles = { mlx5_0 = "compute" }
+"""
+_FOCUS = """BilledCost,EffectiveCost,ListCost,BillingCurrency,ChargeCategory,ChargePeriodStart,ChargePeriodEnd,\
+RegionId,ServiceName,SkuPriceDetails,ConsumedQuantity,ConsumedUnit
+2359.68,2359.68,2359.68,USD,Usage,2026-09-01T00:00:00Z,2026-09-02T00:00:00Z,eastus,\
+Virtual Machines,"{""InstanceType"": ""Standard_ND96isr_H100_v5""}",24,Hours
+"""
+_JOB = "version=2\njob_id=22\ngpus=0,2-3\nstart=1790000000\nuid=1000\nuser=ann\nname=a b\nnode=gpu01\ncomplete=1\n"
+_STAT = b"4711 (a) b) S 1 4711 4711 0 -1 4194304 100 0 0 0 10 5 0 0 20 0 1 0 123456 1000000 200 18446744073709551615\n"
+_YAML = (b"&a [*a, *a]", b"<<: *a", b"!!python/object/apply:os.system [ls]", b"--- ", b"{a: {b: [1, [2]]}}", b".nan",
+         b"2026-13-45", b"{__class__}", b"{cpu!r:>9999999999}")  # fmt: skip
+_SACCT = (b"22_[1-10%2]", b"gpu[1-999999999]", b"a[1-2][1-2][1-2][1-2][1-2]", b"99999999999", b"mem=1e999G", b"Unknown",
+          b"0001-01-01T00:00:00", b"9999-12-31T23:59:59+99:59", b"gres/gpu=99999999999999999999")  # fmt: skip
+
+READERS = (
+    Reader("database", _database, _of_file("node.db", _read_database)),
+    Reader("ledger", _ledger, _of_file("ledger.db", lambda p: Ledger(p, busy_seconds=0.05).entries()), texts=False),
+    Reader("prometheus", _answers, _read_answer, (b'"NaN"', b'"+Inf"', b'"values":', b"[],", b'"resultType":"vector"')),
+    Reader("sacct", _from("tests/data/sacct/steps.txt"), _of_file("jobs.txt", _read_jobs), _SACCT),
+    Reader("sacct-json", _from("tests/data/sacct/jobs.json"), _of_file("jobs.json", _read_jobs), (b'"set":true',)),
+    Reader("kubelet", _kubelet, _read_kubelet, (_varint(2**63), b"\x0a\xff\xff\xff\xff\x0f"), (WireError,)),
+    Reader("kubectl", _pods, _read_pods, (b'"kind":"Pod"', b'"items":', b'"metadata":null')),
+    Reader("slurm.conf", _text(_SLURM), lambda f, d: read_gres(_written(f, "etc/slurm.conf", d).parent, "gpu01"),
+           (b"NodeName=gpu[01-999999999]", b"Include /etc/passwd", b"Gres=gpu:9999999999", b"\\\n")),
+    Reader("gres.conf", _text(_GRES), _read_gres, (b"File=/dev/nvidia[0-99999999]", b"Count=4K"), texts=False),
+    Reader("job file", _text(_JOB), lambda _, d: parse_job_file(d, "22"), (b"gpus=0-9999", b"complete=1\n")),
+    Reader("host list", _text("gpu[01-04,07],login1,a[1-2]b[3-4]"), lambda _, d: expand(d.decode("utf-8", "replace")),
+           (b"[1-2]", b"n[1-65536]", b"n[9-1]"), texts=False),
+    Reader("proc stat", lambda _: _STAT, lambda _, d: procfs.parse_stat(d), texts=False),
+    Reader("cgroup", _text("0::/system.slice/slurmstepd.scope/job_22/step_0/user/task_0\n"),
+           lambda _, d: origin_of(d.decode("ascii", "replace")), (b"kubepods-burstable-pod1b8a_1.slice",), texts=False),
+    Reader("devices.list", _text("c 195:0 rwm\nc 195:255 rw\nb 8:* r\n"),
+           lambda _, d: device_cgroup.parse_devices_list(d.decode("ascii", "replace")), (b"a *:* rwm", b"c 195:0 rwm")),
+    Reader("cpu", _text("cpu  100 2 300 4000 50 6 7 8 0 0\n"), _read_host("proc/stat")),
+    Reader("meminfo", _text("MemTotal: 1056432 kB\nMemAvailable: 756432 kB\n"), _read_host("proc/meminfo")),
+    Reader("diskstats", _text("   8 0 sda 100 0 2000 5 60 0 7000 8 0 9 10\n"), _read_host("proc/diskstats")),
+    Reader("port counter", _text("123456\n"), _read_fabric("counters/port_xmit_data")),
+    Reader("port state", _text("4: ACTIVE\n"), _read_fabric("state")),
+    Reader("dcgm page", _page(_DCGM), _read_page(_DCGM, dcgm.WANTED, _dcgm_source),
+           (b'{a="x"} 1', b" NaN", b"Content-Length: 99999999999\r\n"), (PageError,)),
+    Reader("engine page", _page(_ENGINE), _read_page(_ENGINE, serving.WANTED, _engine_source),
+           (b'le="+Inf"', b"Transfer-Encoding: chunked\r\n", b"# TYPE x counter"), (PageError,)),
+    Reader("prices", _text(_PRICES), _of_file("p.yaml", _read_prices), _YAML),
+    Reader("team", _text("namespace: [search]\n"), _of_site("teams/search/team.yaml", load_teams), _YAML),
+    Reader("custom rule", _text(_CUSTOM), _of_site("custom/slow-input.yaml", load_custom_rules), _YAML),
+    Reader("waste rule", _from("rules/waste/idle.yaml"), _of_site("waste/idle.yaml", load_waste_rules), _YAML),
+    Reader("thresholds", _from("rules/kinds.yaml"), _of_site("kinds.yaml", load_kind_thresholds), _YAML),
+    Reader("routes", _text(_ROUTES), _of_file("routes.toml", load_routes), (b"a.b.c = 1", b'"""', b"= [")),
+    Reader("settings", _text(_SETTINGS), _of_file("skuwise.toml", lambda p: load_config({"config": p}, {})),
+           (b"x = nan", b"interval = inf", b"max_size = '1e999GB'", b"listen = 1", b"= 07:32:00")),
+    Reader("charges", _text(_FOCUS), _of_file("focus.csv", _read_charges),
+           (b"EUR", b"1000 Hours", b"0001-01-01T00:00:00Z", b"-1e12", b"=1+1")),
+)  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Reader], tuple[Path, bytes]]:
+    """A reader's folder, and its honest input."""
+
+    @cache
+    def made(number: int) -> tuple[Path, bytes]:
+        folder = tmp_path_factory.mktemp("fuzzed")
+        return folder, READERS[number].honest(folder)
+
+    return lambda reader: made(READERS.index(reader))
+
+
+@pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)
+@given(data=st.data())
+def test_spoiled_input_is_read_or_refused_in_a_sentence(
+    scratch: Callable[[Reader], tuple[Path, bytes]], reader: Reader, data: st.DataObject
+) -> None:
+    folder, honest = scratch(reader)
+    given = data.draw(spoiled(honest, reader.words))
+    try:
+        check(reader.read(folder, given), texts=reader.texts)
+    except reader.refusals:
+        return
+    except SkuwiseError as error:
+        said = str(error)
+        assert said.isprintable() and len(said) < 1500
+        assert error.message.rstrip().endswith((".", "!", "?"))
+
+
+@pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)
+def test_honest_input_is_read(scratch: Callable[[Reader], tuple[Path, bytes]], reader: Reader) -> None:
+    folder, honest = scratch(reader)
+    found = reader.read(folder, honest)
+    check(found, texts=reader.texts)
+    assert found not in (None, [], (), {})
