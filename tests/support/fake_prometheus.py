@@ -110,8 +110,8 @@ def _sent(adapter: DeadlineAdapter, request: requests.PreparedRequest, **options
     fake = FakePrometheus._running.get(f"{parts.scheme}://{parts.netloc}")
     if fake is None:
         return FakePrometheus._send(adapter, request, **options)
-    asked = request.body or ""
-    reply = fake.reply(request.url or "", asked.decode() if isinstance(asked, bytes) else asked, request.headers)
+    asked = request.body.decode() if isinstance(request.body, bytes) else str(request.body or "")
+    reply = fake.reply(request.url or "", asked, {name: str(value) for name, value in request.headers.items()})
     headers = {name.replace("_", "-"): value for name, value in reply.headers.items()}
     headers["Content-Length"] = str(len(reply.body) + (1000 if reply.broken else 0))
     raw = urllib3.HTTPResponse(
