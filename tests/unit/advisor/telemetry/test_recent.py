@@ -66,7 +66,7 @@ def test_the_last_hours_of_a_server() -> None:
 
 def test_the_newest_seconds_of_a_node_are_read_again_and_again(folder: Path) -> None:
     path = holding(folder.glob("*.db"), "serve-01")
-    assert path == folder / "serve-01.db"
+    assert path is not None and path == folder / "serve-01.db"
     first = read_live(path, "serve-01", UNTIL)
     assert len(first.of("gpu")) == 8 and first.of("host")
     assert read_live(path, "serve-01", UNTIL + 1, first).ends == first.ends

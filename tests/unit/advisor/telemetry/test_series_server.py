@@ -110,16 +110,16 @@ def frame(server: FakePrometheus) -> Frame:
 
 
 def test_gpus_of_exporters_and_of_the_agent_are_rows_of_one_frame(frame: Frame) -> None:
-    assert frame.gpus.groupby("node").size().to_dict() == {"agent-1": 1, "serve-1": 8}
+    assert sorted(frame.gpus["node"]) == ["agent-1", *["serve-1"] * 8]
     means = frame.gpu.groupby("node")[["gpu_util_mean", "dram_active_mean", "mem_used_bytes_mean"]].mean()
     assert means.loc["agent-1"].tolist() == pytest.approx([0.25, 0.25, 40e9], rel=0.02)
     assert means.loc["serve-1", "gpu_util_mean"] == pytest.approx(0.99)
-    assert frame.gpu.groupby("gpu_uuid").size().eq(48).all()
+    assert set(frame.gpu["gpu_uuid"].value_counts()) == {48}
     assert frame.nodes.set_index("node").loc["serve-1", "node_sku"] == "azure/Standard_ND96isr_H100_v5"
 
 
 def test_a_pod_is_known_by_its_deployment_and_its_engine_tells_tokens(frame: Frame) -> None:
-    about = frame.workloads.set_index("name").loc["llm"]
+    (about,) = frame.workloads[frame.workloads["name"] == "llm"].to_dict("records")
     assert (about["namespace"], about["scheduler"]) == ("ml", "kubernetes")
     held = frame.uses[frame.uses["node"] == "serve-1"]
     assert len(held) == 8 and set(held["workload_id"]) == {about["workload_id"]}
