@@ -75,9 +75,9 @@ class CacheFolder:
         """Keep a content behind its form and its SHA-256."""
         self.put(name, (form, hashlib.sha256(content).digest(), content))
 
-    def prune(self, most_bytes: int, *, of_before: str | None = None) -> None:
-        """Let the files go that were written the longest ago where all together are too large, and what killed runs and
-        earlier versions (the suffix `of_before`) left.
+    def prune(self, most_bytes: int) -> None:
+        """Let the files go that were written the longest ago where all together are too large, and what killed runs
+        left.
 
         Another process may prune the same folder: what is gone already is gone.
         """
@@ -92,8 +92,7 @@ class CacheFolder:
                     total += about.st_size
                     old = total > most_bytes
                 else:
-                    half_written = path.name.startswith(self._half_written) and about.st_mtime < now - _LEFT_SECONDS
-                    old = half_written or path.suffix == of_before
+                    old = path.name.startswith(self._half_written) and about.st_mtime < now - _LEFT_SECONDS
                 if old:
                     path.unlink(missing_ok=True)
 

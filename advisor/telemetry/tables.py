@@ -52,7 +52,7 @@ def to_table(rows: Sequence[Sequence[object]], query: Query, lost: Lost | None =
 
 
 def columns_to_table(told: Unpacked, query: Query, lost: Lost | None = None) -> pd.DataFrame:
-    """The columns that a process gave for `query` as a table, as `to_table` gives it. Raises ValueError."""
+    """The columns of an answer to `query` as a table, as `to_table` gives it. Raises ValueError."""
     if not told.count:
         return empty_table(query.columns)
     texts, numbers = len(query.text), len(query.numbers)

@@ -8,12 +8,12 @@ import numpy as np
 
 from .prometheus_series import Floats, Series
 
-BUSY: Mapping[str, float] = {
+BUSY: dict[str, float] = {
     "DCGM_FI_DEV_GPU_UTIL": 90, "DCGM_FI_DEV_FB_USED": 60000, "DCGM_FI_DEV_FB_FREE": 20000,
     "DCGM_FI_DEV_POWER_USAGE": 500, "DCGM_FI_PROF_GR_ENGINE_ACTIVE": 0.9, "DCGM_FI_PROF_DRAM_ACTIVE": 0.5,
     "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": 0.3, "DCGM_FI_PROF_SM_ACTIVE": 0.8, "DCGM_FI_DEV_GPU_TEMP": 60,
 }  # fmt: skip
-INSTANCE: Mapping[str, float] = {name: value for name, value in BUSY.items() if name != "DCGM_FI_DEV_GPU_UTIL"}
+INSTANCE: dict[str, float] = {name: value for name, value in BUSY.items() if name != "DCGM_FI_DEV_GPU_UTIL"}
 
 
 def moments(start: float, end: float, every: float = 60.0) -> Floats:

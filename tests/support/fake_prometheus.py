@@ -1,30 +1,33 @@
-"""A server of Prometheus' API on loopback that answers as a test tells it to, also badly."""
+"""A server of Prometheus' API that answers as a test tells it to, also badly."""
 
 from __future__ import annotations
 
 import contextlib
 import http.server
+import io
+import itertools
 import json
+import re
 import ssl
 import threading
-import time
 import urllib.parse
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
+
+import requests
+import urllib3
+from skuwise.advisor.core.http_session import DeadlineAdapter
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What is answered.
-
-    `broken`: the connection closes before the announced length is sent. `drips`: it comes byte by byte.
-    """
+    """What is answered. `broken`: the connection closes before the announced length is sent."""
 
     body: bytes = b""
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
     broken: bool = False
-    drips: bool = False
 
 
 @dataclass(frozen=True)
@@ -69,20 +72,60 @@ def error(status: int, text: str, **headers: str) -> Reply:
     return Reply(json.dumps({"status": "error", "errorType": "x", "error": text}).encode(), status, headers)
 
 
-class _Quiet(http.server.ThreadingHTTPServer):
-    def handle_error(self, request: object, client_address: object) -> None:
-        """A client that hangs up is what some tests are about."""
-
-
 class FakePrometheus:
-    """`answer` is asked for each request; `requests` holds them in the order in which they came.
+    """Answers the product's sessions in this process, without a socket. `answer` is asked for each request; `requests`
+    holds them in the order in which they came."""
 
-    `answered`: how many answers were sent to their end. `tls`: the server's certificate, and whose it asks for.
-    """
+    _running: ClassVar[dict[str, FakePrometheus]] = {}
+    _numbers: ClassVar[Iterator[int]] = itertools.count(20000)
+    _send: ClassVar[Any] = DeadlineAdapter.send
+
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
+        self.requests: list[Request] = []
+        self.url = f"http://localhost:{next(self._numbers)}"
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[Self]:
+        self._running[self.url] = self
+        DeadlineAdapter.send = _sent  # type: ignore[method-assign]
+        try:
+            yield self
+        finally:
+            del self._running[self.url]
+            if not self._running:
+                DeadlineAdapter.send = FakePrometheus._send  # type: ignore[method-assign]
+
+    def reply(self, target: str, body: str, headers: Mapping[str, str]) -> Reply:
+        parts = urllib.parse.urlsplit(target)
+        params = dict(urllib.parse.parse_qsl(parts.query) + urllib.parse.parse_qsl(body))
+        request = Request(parts.path, params, {k.lower(): v for k, v in headers.items()})
+        self.requests.append(request)
+        return self._answer(request)
+
+
+def _sent(adapter: DeadlineAdapter, request: requests.PreparedRequest, **options: Any) -> requests.Response:
+    """In place of requests' own, where the address is one of a server that runs here."""
+    parts = urllib.parse.urlsplit(request.url or "")
+    fake = FakePrometheus._running.get(f"{parts.scheme}://{parts.netloc}")
+    if fake is None:
+        return FakePrometheus._send(adapter, request, **options)
+    asked = request.body.decode() if isinstance(request.body, bytes) else str(request.body or "")
+    reply = fake.reply(request.url or "", asked, {name: str(value) for name, value in request.headers.items()})
+    headers = {name.replace("_", "-"): value for name, value in reply.headers.items()}
+    headers["Content-Length"] = str(len(reply.body) + (1000 if reply.broken else 0))
+    raw = urllib3.HTTPResponse(
+        io.BytesIO(reply.body), headers, reply.status, preload_content=False, enforce_content_length=True,
+        request_method=request.method,
+    )  # fmt: skip
+    return adapter.build_response(request, raw)
+
+
+class FakeServer(FakePrometheus):
+    """The same on loopback. `tls`: the server's certificate, and whose it asks for."""
 
     def __init__(self, answer: Answer, tls: ssl.SSLContext | None = None) -> None:
-        self.requests: list[Request] = []
-        self.answered = 0
+        super().__init__(answer)
         fake = self
 
         class _Handler(http.server.BaseHTTPRequestHandler):
@@ -96,36 +139,27 @@ class FakePrometheus:
                 self._reply()
 
             def _reply(self) -> None:
-                parts = urllib.parse.urlsplit(self.path)
                 form = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
-                params = dict(urllib.parse.parse_qsl(parts.query) + urllib.parse.parse_qsl(form))
-                request = Request(parts.path, params, {k.lower(): v for k, v in self.headers.items()})
-                fake.requests.append(request)
-                reply = answer(request)
+                reply = fake.reply(self.path, form, dict(self.headers))
                 with contextlib.suppress(OSError):
                     self.send_response(reply.status)
                     for name, value in reply.headers.items():
                         self.send_header(name.replace("_", "-"), value)
-                    self.send_header("Content-Length", str(len(reply.body) + (1000 if reply.broken else 0)))
+                    self.send_header("Content-Length", str(len(reply.body)))
                     self.end_headers()
-                    for n in range(len(reply.body)) if reply.drips else ():
-                        self.wfile.write(reply.body[n : n + 1])
-                        time.sleep(0.005)
-                    self.wfile.write(b"" if reply.drips else reply.body)
-                    fake.answered += 1
-                if reply.broken:
-                    self.close_connection = True
+                    self.wfile.write(reply.body)
 
             def log_message(self, format: str, *args: object) -> None:
                 pass
 
-        self._server = _Quiet(("127.0.0.1", 0), _Handler)
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+        self._server.handle_error = lambda *_: None  # type: ignore[method-assign] - a client that hangs up
         if tls is not None:
             self._server.socket = tls.wrap_socket(self._server.socket, server_side=True, do_handshake_on_connect=False)
         self.url = f"http{'s' if tls else ''}://127.0.0.1:{self._server.server_address[1]}"
 
     @contextlib.contextmanager
-    def running(self) -> Iterator[FakePrometheus]:
+    def running(self) -> Iterator[Self]:
         thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
         thread.start()
         try:
@@ -169,3 +203,64 @@ class DcgmServer:
             return matrix(request, ({}, 60))
         value = 60 if request.query.startswith("count_over_time") else 50
         return matrix(request, *((one, value) for one in self.series))
+
+
+_MATCHER = re.compile(r'(\w+)(=~|!~|!=|=)"((?:[^"\\]|\\.)*)"')
+_COUNTER = ("_total", "_count", "_sum", "_bucket")
+
+
+@dataclass
+class SeriesServer:
+    """A server of series that never change: of a gauge its value, of a counter its growth a second. It knows just
+    enough of PromQL: selectors, `rate`, `increase`, counts of samples a minute apart, and one division."""
+
+    series: Mapping[str, Sequence[tuple[Mapping[str, str], float]]]
+
+    def __call__(self, request: Request) -> Reply:
+        query = request.query
+        if request.path.endswith("/values"):
+            return success(sorted(self.series))
+        if request.path.startswith("/api/v1/status") or query.startswith("union"):
+            return error(404, "not found")
+        if query == "vector(1)":
+            return vector(({}, 1))
+        step = float(request.params.get("step", 3600))
+        first, _, second = query.partition(" / rate(")
+        rows = [(labels, self._value(first, value, step)) for labels, value in self._chosen(first)]
+        if second and (below := dict(enumerate(value for _, value in self._chosen(second)))):
+            rows = [(labels, value / below[min(n, len(below) - 1)]) for n, (labels, value) in enumerate(rows)]
+        if query.startswith(("count(", "max(count_over_time", "sum(", "quantile(")):
+            rows = [({}, step / 60 if "count_over_time" in query else len(rows))] if rows else []
+        return vector(*rows) if request.path.endswith("/query") else matrix(request, *rows)
+
+    def _chosen(self, query: str) -> list[tuple[Mapping[str, str], float]]:
+        """The series of the metrics that a query names, by its selectors."""
+        found = []
+        for name, selector in re.findall(r"([A-Za-z_:][\w:]*)(\{[^}]*\})?", query):
+            asked = _MATCHER.findall(selector)
+            found += [(labels, v) for labels, v in self.series.get(name, ()) if all(_fits(labels, *a) for a in asked)]
+        return found
+
+    def _value(self, query: str, value: float, step: float) -> float:
+        if query.startswith("count_over_time") or "(count_over_time" in query:
+            return step / 60
+        return value * step if "increase(" in query else value
+
+
+def _fits(labels: Mapping[str, str], name: str, how: str, wanted: str) -> bool:
+    has = labels.get(name, "")
+    same = has == wanted if how in {"=", "!="} else re.fullmatch(wanted, has) is not None
+    return same != how.startswith("!")
+
+
+def of_page(text: str, seconds: float, **labels: str) -> dict[str, list[tuple[Mapping[str, str], float]]]:
+    """The series of a metrics page that has counted for so many seconds, for a `SeriesServer`."""
+    found: dict[str, list[tuple[Mapping[str, str], float]]] = {}
+    for line in text.splitlines():
+        if line and not line.startswith("#"):
+            name, _, rest = line.partition("{") if "{" in line else (line.split()[0], "", f"}} {line.split()[1]}")
+            about, _, value = rest.rpartition("} ")
+            own = {key: held for key, _, held in _MATCHER.findall(about)}
+            number = float(value.split()[0]) / (seconds if name.endswith(_COUNTER) else 1.0)
+            found.setdefault(name, []).append(({**labels, **own}, number))
+    return found

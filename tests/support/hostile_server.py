@@ -84,25 +84,14 @@ def _numbered(pattern: bytes) -> Iterator[bytes]:
 
 # What never ends, by name. Iterators that never end are made anew for each connection.
 MANNERS: dict[str, Callable[[], Manner]] = {
-    "accepts and says nothing": lambda: says(b"", hears=False),
     "hears and says nothing": lambda: says(b""),
     "drips the status line": lambda: says(b"", then=itertools.chain([b"HTTP/1.1 200 "], _forever(b"O"))),
     "drips headers": lambda: says(OK, then=_numbered(b"X-%d: y\r\n")),
-    "drips one header's value": lambda: says(OK + b"X: ", then=_forever(b"y")),
     "endless headers": lambda: says(OK, then=_forever(b"X: " + b"y" * 4000 + b"\r\n"), drips=False),
-    "drips 1xx": lambda: says(b"", then=_forever(b"HTTP/1.1 100 Continue\r\n\r\n")),
-    "endless 1xx": lambda: says(b"", then=_forever(b"HTTP/1.1 100 Continue\r\n\r\n" * 400), drips=False),
     "drips a body of known length": lambda: says(OK + b"Content-Length: 90000\r\n\r\n", then=_forever(b" ")),
-    "drips a body without a length": lambda: says(OK + b"\r\n", then=_forever(b" ")),
-    "a length that never comes": lambda: says(OK + b"Content-Length: 90000\r\n\r\n" + VALID),
-    "drips a chunk's size": lambda: says(CHUNKED, then=_forever(b"0")),
     "drips a chunk's extension": lambda: says(CHUNKED + b"1;", then=_forever(b"x")),
-    "chunks of one byte": lambda: says(CHUNKED, then=_forever(b"1\r\n \r\n")),
     "chunks of one byte with long extensions": lambda: says(
         CHUNKED, then=_forever(b"1;" + b"x" * 4000 + b"\r\n \r\n"), drips=False
-    ),
-    "drips trailers": lambda: says(
-        CHUNKED + b"%x\r\n%s\r\n0\r\n" % (len(VALID), VALID), then=_numbered(b"X-%d: y\r\n")
     ),
     "endless trailers": lambda: says(
         CHUNKED + b"%x\r\n%s\r\n0\r\n" % (len(VALID), VALID), then=_forever(b"X: " + b"y" * 4000 + b"\r\n"), drips=False

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 import pytest
+import urllib3.util.connection  # noqa: F401 - it binds a socket when it is imported, to see whether there is IPv6
 
 
 def _forbidden(what: str) -> Callable[..., NoReturn]:

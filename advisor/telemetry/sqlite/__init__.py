@@ -1,1 +1,1 @@
-"""The road of telemetry through node databases: read in a process apart, within bounds."""
+"""The road of telemetry through node databases: read within bounds."""

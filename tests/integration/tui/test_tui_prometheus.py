@@ -14,14 +14,14 @@ from threading import Event
 
 import pytest
 from skuwise.advisor.telemetry.source import PrometheusServer
-from skuwise.tests.support.fake_prometheus import DcgmServer, FakePrometheus, Reply, Request, error
+from skuwise.tests.support.fake_prometheus import DcgmServer, FakeServer, Reply, Request, error
 from skuwise.tests.support.tui_session import KEY, Session, drive
 from skuwise.tui.data.loaders import SourceLoader
 
 NOW = 1_790_000_000.0 // 86400 * 86400
 
 
-def loader(fake: FakePrometheus, folder: Path) -> SourceLoader:
+def loader(fake: FakeServer, folder: Path) -> SourceLoader:
     environ = {"XDG_CACHE_HOME": str(folder), "XDG_CONFIG_HOME": str(folder)}
     return SourceLoader(PrometheusServer(fake.url, ('cluster="eu"',), environ), ledger=None, clock=lambda: NOW)
 
@@ -34,7 +34,7 @@ def test_a_server_is_shown_and_what_was_read_stays_with_its_age_when_it_goes(tmp
         """As a proxy whose server is gone; where nobody listens the client tries for seconds before it gives up."""
         return error(403, "nobody is here any more") if gone.is_set() else server(request)
 
-    with FakePrometheus(answer).running() as fake:
+    with FakeServer(answer).running() as fake:
 
         async def steps(s: Session) -> None:
             await s.ready()
@@ -64,7 +64,7 @@ def test_a_server_tells_how_far_it_was_read_and_reading_it_can_be_stopped(tmp_pa
         return error(400, "too late")
 
     server.by_query["avg_over_time(DCGM_FI_DEV_POWER"] = slow
-    with FakePrometheus(server).running() as fake:
+    with FakeServer(server).running() as fake:
 
         async def steps(s: Session) -> None:
             await s.shows("measures read")
@@ -78,7 +78,7 @@ def test_a_server_tells_how_far_it_was_read_and_reading_it_can_be_stopped(tmp_pa
 @pytest.mark.slow
 def test_the_command_shows_a_server(tmp_path: Path) -> None:
     """`skuwise tui --prometheus URL --match ...`, on a terminal of its own."""
-    with FakePrometheus(DcgmServer()).running() as fake:
+    with FakeServer(DcgmServer()).running() as fake:
         child, terminal = pty.fork()
         if child == 0:
             command = ["tui", "--prometheus", fake.url, "--match", 'cluster="eu"', "--no-ledger"]

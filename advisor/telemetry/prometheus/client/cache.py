@@ -77,8 +77,8 @@ class Cache:
         return before
 
     def prune(self, most_bytes: int = MAX_BYTES) -> None:
-        """Let the oldest files go where all together are too large, and what earlier versions and killed runs left."""
-        self._folder.prune(most_bytes, of_before=".npz")
+        """Let the oldest files go where all together are too large, and what killed runs left."""
+        self._folder.prune(most_bytes)
 
     def _name(self, query: str, grid: Grid, kept: Sequence[str], mark: str) -> str:
         asked = [_FORM, self._scope, mark, query, grid.start, grid.end, grid.step, list(kept)]

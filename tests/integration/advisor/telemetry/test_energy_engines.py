@@ -20,7 +20,6 @@ from skuwise.advisor.telemetry.prometheus.reader import read_frame as read_serve
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.rules.catalog.loader import load_catalog
-from skuwise.tests.server_metrics.agent_metrics import agent_series
 from skuwise.tests.server_metrics.exporter_metrics import exporter_series
 from skuwise.tests.server_metrics.prometheus_series import Series
 from skuwise.tests.support.prometheus_engines import prometheus, victoria
@@ -99,15 +98,3 @@ def test_the_counter_of_exporters_tells_the_energy_and_its_faults_are_gaps(datab
     e = advice.summary.energy
     assert e is not None and e.basis == "both" and e.unmeasured_gpu_hours >= 14.9
     assert e.by_use is not None and sum(n.kwh or 0.0 for n in advice.node_energy) == pytest.approx(e.by_use.total)
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_the_agents_totals_tell_the_energy(database, engine, tmp_path):
-    stored = read_frame([database], since_seconds=SECONDS)
-    truth = by_gpu(judged(stored))
-    advice = told(agent_series(stored), engine, tmp_path / "agent")
-    e = advice.summary.energy
-    assert e is not None and e.basis == "counter"
-    assert {gpu: kwh for gpu, (kwh, _) in by_gpu(advice).items()} == pytest.approx(
-        {gpu: kwh for gpu, (kwh, _) in truth.items()}, rel=0.01
-    )

@@ -220,16 +220,6 @@ def test_a_gang_made_anew_under_its_name_is_another_run_of_the_series(frame: Fra
         assert uses["ts_start"].min() == at(start)
 
 
-def test_a_group_of_a_leader_worker_set_is_one_workload(frame: Frame) -> None:
-    own = named(frame, "big")
-    assert set(own["workload_id"]) == {
-        gang_id("", "ml", "LeaderWorkerSet", f"big-{group}", f"u-lws-{group}-0") for group in range(2)
-    }
-    assert frame.uses[frame.uses["workload_id"].isin(own["workload_id"])].groupby("workload_id").size().tolist() == [
-        3, 3,
-    ]  # fmt: skip
-
-
 def test_a_pod_made_anew_under_one_name_is_another_workload_of_the_series(frame: Frame) -> None:
     own = named(frame, "store")
     assert list(own["workload_id"]) == [workload_id("", "kubernetes", f"u-store-{one}") for one in "ab"]
@@ -239,32 +229,11 @@ def test_a_pod_made_anew_under_one_name_is_another_workload_of_the_series(frame:
     assert list(own["team"]) == ["search", "storage"]
 
 
-def test_a_pod_of_minutes_is_where_it_ran_in_its_hour(frame: Frame) -> None:
-    uses = frame.uses.merge(named(frame, "late"), on="workload_id")
-    assert (uses["ts_start"].item(), uses["ts_end"].item()) == (at(21.5), pytest.approx(at(21.75), abs=90))
-
-
-def test_runs_of_a_cron_job_are_one_series(frame: Frame) -> None:
-    own = named(frame, "nightly")
-    assert list(own["workload_id"]) == [workload_id("", "kubernetes", f"u-cron-{n}") for n in range(2)]
-    assert (own["series_id"].nunique(), set(own["controller_kind"])) == (1, {"CronJob"})
-    assert list(own["first_seen"]) == [at(3), at(6)]
-
-
-def test_owners_in_a_circle_end_with_the_nearest(frame: Frame) -> None:
-    assert list(named(frame, "loop-a")["controller_kind"]) == ["ReplicaSet"]
-
-
 def test_a_name_is_read_only_where_nothing_tells_an_owner(frame: Frame) -> None:
     assert list(named(frame, "bare-7d4b9c6f5d-x2k4m")["controller_kind"]) == ["Pod"]
     own = named(frame, "untold")
     assert list(own["workload_id"]) == [workload_id("", "kubernetes", "pod", "ml", "untold-7d4b9c6f5d-x2k4m")]
     assert own["controller_kind"].isna().all()
-
-
-def test_kserve_is_known_by_its_container(frame: Frame) -> None:
-    assert list(named(frame, "iris")["controller_kind"]) == ["InferenceService"]
-    assert list(named(frame, "risk-predictor")["controller_kind"]) == ["Deployment"]
 
 
 def test_doctor_counts_the_pods_whose_owner_is_told(client: Client) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-import sqlite3
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,9 +15,6 @@ from skuwise.advisor.core.advice_types import Advice
 from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.demo import simulate
 from skuwise.advisor.pipeline import AdviseOptions, advise
-from skuwise.advisor.provenance.judged_rows import judged_tables, write_rows
-from skuwise.advisor.provenance.query_builder import how_to_run, queries_for
-from skuwise.advisor.provenance.subject import subject_of
 from skuwise.advisor.telemetry.prometheus.client.cache import Cache
 from skuwise.advisor.telemetry.prometheus.client.client import Client
 from skuwise.advisor.telemetry.prometheus.client.response import Grid
@@ -132,26 +128,6 @@ def test_exporters_alone_find_the_founding_case(frame: Frame, advice: Advice, fo
     assert set(frame.source["exporters"]) >= {"dcgm-exporter", "skuwise agent", "node_exporter"}  # type: ignore[arg-type]
 
 
-def test_the_queries_of_every_finding_give_its_numbers_on_a_servers_rows(
-    frame: Frame, advice: Advice, tmp_path: Path
-) -> None:
-    write_rows(judged_tables(frame, rulebook(CATALOG)), tmp_path / "rows.db")
-    checked = set()
-    with contextlib.closing(sqlite3.connect(tmp_path / "rows.db")) as db:
-        for finding in advice.findings:
-            answer = queries_for(subject_of(advice, finding))
-            if answer.statement is None:
-                continue
-            (row,) = db.execute(answer.statement).fetchall()
-            for evidence, given in zip(answer.numbers, row, strict=True):
-                if isinstance(evidence.value, float):
-                    assert given == pytest.approx(evidence.value, rel=1e-6, abs=1e-9), (finding.rule, evidence)
-                    checked.add(finding.rule)
-    assert "idle-fabric" in checked
-    printed = "\n".join(how_to_run(advice))
-    assert "DCGM_FI_DEV_GPU_UTIL" in printed and "skuwise_gpu_observed_seconds_total" in printed
-
-
 def test_the_server_is_named_and_no_answer_was_missing(frame: Frame) -> None:
     assert str(frame.source["server"]).startswith(("Prometheus 2", "Prometheus 3", "VictoriaMetrics"))
     assert not [note for note in frame.notes if note.code in ("measure-missing-for-a-time", "server-warns")]
@@ -167,15 +143,6 @@ def test_a_prometheus_with_tight_limits_is_asked_in_smaller_pieces(folder: Path,
     assert frame.gpu["gpu_util_mean"].notna().all() and len(frame.gpu) >= 8 * DAYS * 24 - 8
     assert not [note for note in frame.notes if note.code == "measure-missing-for-a-time"]
     assert reading.client.counters.queries > 0
-
-
-def test_a_victoria_with_tight_limits_is_asked_in_smaller_pieces(folder: Path, tmp_path: Path) -> None:
-    first = sorted(folder.glob("*.db"))[0]
-    window = read_frame([first], since_seconds=DAYS * 86400).window
-    series = [s for s in exporter_series([first], window) if s.name.startswith("DCGM_FI_DEV")]
-    with victoria(tmp_path, series, "-search.maxPointsPerTimeseries=10") as url:
-        frame, _ = read(url)
-    assert frame.gpu["gpu_util_mean"].notna().all()
 
 
 @pytest.mark.parametrize("engine", ENGINES)

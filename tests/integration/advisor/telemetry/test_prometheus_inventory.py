@@ -168,13 +168,3 @@ def test_every_gpu_is_observed_or_has_a_reason(inventory: Inventory) -> None:
     for name, node in inventory.nodes.items():
         assert len(node.observed) + node.unobserved_count >= node.gpu_count, name
         assert all(one.reason for one in node.unobserved)
-
-
-def test_a_server_with_three_hours_of_data(engine: str, tmp_path_factory: pytest.TempPathFactory) -> None:
-    place = tmp_path_factory.mktemp("short")
-    found = sorted(told("n1", "GPU-1", start=HOURS - 3), key=lambda one: one.name)
-    with ENGINES[engine](place, found) as url:
-        verdicts = judge(read(url, 14 * 86400.0, END), rulebook(CATALOG))
-    assert verdicts.inventory.observed_hours == pytest.approx(3, rel=0.05)
-    assert verdicts.nodes[0].span_hours == pytest.approx(3, abs=0.1)
-    assert verdicts.occupancy["gpu_hours"].sum() == pytest.approx(3, abs=0.1)

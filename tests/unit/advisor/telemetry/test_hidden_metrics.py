@@ -95,6 +95,8 @@ def without(frame: Frame, hidden: tuple[str, ...]) -> Frame:
             return replace(frame, uses=frame.uses.iloc[:0], workloads=frame.workloads.iloc[:0])
         case ("bins",):
             none = BinsArray.of([None] * len(frame.gpu))
-            return replace(frame, gpu=frame.gpu.assign(**{one: none for one in frame.gpu if one.endswith("_bins")}))
+            return replace(
+                frame, gpu=frame.gpu.assign(**{one: none for one in map(str, frame.gpu) if one.endswith("_bins")})
+            )
     columns = [f"{name}_{part}" for name in hidden for part in ("mean", "p95", "max")]
     return replace(frame, gpu=frame.gpu.assign(**{one: np.nan for one in columns if one in frame.gpu}))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -135,16 +133,6 @@ def test_a_table_that_contradicts_names_nobody_and_it_is_said(job: SlurmJob, sai
     assert said in note.text
 
 
-def test_two_tables_that_tell_the_same_run_are_one() -> None:
-    """A database's own table and a file without half of the columns."""
-    full = run(cluster="c", node_list="n1")
-    frame = with_jobs(
-        built(("22", "n1", 0, 10)), [full, run(user=None, account=None, gpus=None), replace(full, ended=None)]
-    )
-    assert spans(frame) == [("train-7", 0.0, 10.0)]
-    assert frame.notes == ()
-
-
 def test_a_number_is_another_job_on_another_cluster() -> None:
     frame = built(("22", "n1", 0, 10), ("22", "n2", 0, 10), nodes=("n1", "n2"))
     two = replace(frame, nodes=frame.nodes.assign(cluster=["c", "d"]))
@@ -152,36 +140,6 @@ def test_a_number_is_another_job_on_another_cluster() -> None:
     assert {name for name, _, _ in spans(joined)} == {"of-c", "of-d"}
     alone = with_jobs(two, [run(cluster="c", name="of-c")])
     assert spans(alone) == [("job 22", 0.0, 10.0), ("of-c", 0.0, 10.0)]
-
-
-def test_any_table_takes_no_use_away_and_makes_none_up(seed_of: Callable[[int], int]) -> None:
-    """What is held stays held, but for edges: a use's seconds change by what edges are known to at most."""
-    rng = random.Random(seed_of(11))
-    for round_ in range(40):
-        frame = built(
-            *(
-                (str(rng.randrange(3)), "n1", a, a + rng.uniform(0.01, 20))
-                for a in (rng.uniform(0, 40) for _ in range(3))
-            )
-        )
-        jobs = [
-            run(str(rng.randrange(4)), a, rng.choice([None, a + rng.uniform(0, 20)]), name=f"x{n}",
-                node_list=rng.choice([None, "n1", "n2", "n[1-9]", "n["]), gpus=rng.choice([None, 0, 1, 8]))
-            for n, a in enumerate(rng.uniform(-10, 48) for _ in range(rng.randrange(6)))
-        ]  # fmt: skip
-        joined = with_jobs(frame, jobs)
-        before, after = (float((one.uses["ts_end"] - one.uses["ts_start"]).sum()) for one in (frame, joined))
-        assert abs(after - before) <= 2 * 120.0 * len(joined.uses)
-        assert set(joined.uses["workload_id"]) <= set(joined.workloads["workload_id"])
-        assert not joined.workloads["workload_id"].duplicated().any()
-        assert (joined.uses["ts_end"] > joined.uses["ts_start"]).all()
-        if round_ < 1:
-            judge(joined, rulebook())
-
-
-def test_slurms_own_name_of_the_cluster_may_be_set() -> None:
-    frame = with_jobs(built(("22", "n1", 0, 10)), [run(cluster="lab")], cluster="lab")
-    assert set(frame.workloads["name"]) == {"train-7"}
 
 
 def test_runs_that_overlap_prove_nothing() -> None:
@@ -270,15 +228,3 @@ def test_a_table_does_not_give_one_users_work_to_another() -> None:
     for same in ("Ann", "ann@lab.example", "LAB\\ann", "1000", "root"):
         alike = replace(frame, workloads=frame.workloads.assign(user=same))
         assert set(with_jobs(alike, [run(user="ann")]).workloads["name"]) == {"train-7"}
-
-
-@pytest.mark.parametrize("seconds", [1.0, 119.0])
-def test_a_table_of_short_runs_hides_no_use_and_makes_no_thousands(seconds: float) -> None:
-    """Each pause is as short as edges are known to; together they would be nearly all that was observed."""
-    frame = built(("22", "n1", 0, 40))
-    jobs = [run(start=a / 3600, end=(a + seconds) / 3600) for a in range(0, 40 * 3600, 120)]
-    joined = with_jobs(frame, jobs)
-    assert spans(joined) == [("job 22", 0.0, 40.0)] and "keep their numbers" in joined.notes[0].text
-    few = with_jobs(built(("22", "n1", 0, 4)), jobs[:120])
-    held = float((few.uses["ts_end"] - few.uses["ts_start"]).sum())
-    assert held >= 0.98 * 4 * HOUR

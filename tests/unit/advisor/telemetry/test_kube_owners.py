@@ -77,17 +77,6 @@ def test_no_name_gets_into_a_query_that_is_no_name_of_a_pod() -> None:
     assert all('=~"a[.]b"' in query for query in server.asked)
 
 
-@pytest.mark.parametrize("nobody", ["", "<none>"])
-def test_a_scrape_that_keeps_its_own_labels_and_an_older_release_tell_the_same(nobody: str) -> None:
-    own = {"namespace": "monitoring", "pod": "ksm-0", "exported_namespace": "ml", "exported_pod": "a", "uid": "u"}
-    plain = {"namespace": "ml", "pod": "a", "uid": "u"}
-    for labels in (own, plain):
-        told = {**labels, "owner_kind": nobody, "owner_name": nobody, "owner_is_controller": nobody}
-        found = ask(Server({"kube_pod_owner": [(told, 1.0)]}), held("a"))
-        (life,) = found.lives["", "ml", "a"]
-        assert (life.pod.uid, life.pod.owner, life.pod.is_told) == ("u", None, True)
-
-
 def test_the_controller_counts_and_an_old_copy_is_outvoted() -> None:
     plain = {"namespace": "ml", "pod": "a", "uid": "u"}
 
@@ -151,12 +140,6 @@ def test_what_had_a_name_before_is_kept_apart_where_only_the_last_is_told() -> N
         workload_id("", "kubernetes", "pod", "ml", "store-0"), workload_id("", "kubernetes", "b"),
     ]  # fmt: skip
     assert set(found["name"]) == {"store"}
-
-
-def test_an_exporter_that_lags_does_not_make_slivers() -> None:
-    uses = [use("w-0", 0, 9 + 1 / 120), use("w-0", 9 + 1 / 60, 24, "GPU-1")]
-    found = became(uses, life("w-0", "a", 0, STORE), life("w-0", "b", 9, STORE))
-    assert list(found["workload_id"]) == [workload_id("", "kubernetes", uid) for uid in "ab"]
 
 
 def test_a_use_begins_with_its_pod_where_rows_are_coarser() -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from skuwise.advisor.telemetry.prometheus.client.errors import TooMuchError
 from skuwise.advisor.telemetry.prometheus.client.matrix_text import LabelBook, matrix_text
@@ -73,7 +72,6 @@ def test_an_answer_from_its_text_is_the_one_from_its_json(
 WHOLE = body_of(({"a": "x", "b": "y"}, [(3600, "0.5"), (7200, "NaN")]), ({"a": "z"}, [(3600, "1e+06"), (10800, "-2")]))
 
 
-@settings(max_examples=1500)
 @given(
     st.lists(
         st.tuples(st.integers(0, len(WHOLE)), st.integers(0, 4), st.text('0,"[]{}:.eE+-NaIn_ values', max_size=3)),
@@ -92,9 +90,7 @@ def test_a_damaged_answer_is_read_as_its_json_is_or_left_to_be_refused(edits: li
 @pytest.mark.parametrize(
     "part",
     [
-        '[3600,"1_0"]', '[3600," 1"]', '[3600,"٣"]', '[3600,"x"]', '[3600,"n"]', '[3600,1"5"]', '[3600,"1"5]',
-        '[3600,"1"]5', '[3600,"1","2"]', '[3600]', '["3600","1"]', '[3600,"0x1"]', '[3600,"1"],[]',
-        '[3600,"1"],[7200,""]', "", '[3600,"null"]', '[true,"1"]',
+        '[3600,"1_0"]', '[3600,"x"]', '[3600,1"5"]', '[3600,"1","2"]', '[3600]', '["3600","1"]', '[3600,"1"],[]', "",
     ],
 )  # fmt: skip
 def test_what_is_no_sample_is_not_read_from_the_text(part: str) -> None:
@@ -106,13 +102,6 @@ def test_a_cut_answer_and_one_with_blanks_are_left_to_the_reader_of_json() -> No
     assert from_text(WHOLE) is not None
     assert [matrix_text(WHOLE[:end]) for end in range(len(WHOLE))] == [None] * len(WHOLE)
     assert matrix_text(json.dumps(json.loads(WHOLE)).encode()) is None
-
-
-def test_more_samples_than_moments_make_no_numbers() -> None:
-    again = b",".join([b'[3600,"0.5"]'] * (GRID.count + 1))
-    body = body_of(({"a": "x"}, [(3600, "0.5")])).replace(b'[3600,"0.5"]', again)
-    assert from_text(body) is None
-    assert read_matrix(orjson.loads(body), GRID).answer.values[0, 0] == 0.5
 
 
 def test_moments_beside_the_grid_are_left_to_be_refused_and_too_many_series_are_refused() -> None:
@@ -133,18 +122,6 @@ def test_labels_are_one_object_in_all_answers_and_made_harmless() -> None:
     assert all(one is other for one, other in zip(first.answer.labels, second.answer.labels, strict=True))
     every = from_text(body, None, book)
     assert every is not None and every.answer.labels[1] == {"a": "1[31m", "c": "d"}
-
-
-def test_threads_share_one_book() -> None:
-    book, found = LabelBook(), []
-    body = body_of(*(({"a": str(n)}, [(3600, "1")]) for n in range(500)))
-    threads = [threading.Thread(target=lambda: found.append(from_text(body, ("a",), book))) for _ in range(4)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
-    assert len(found) == 4
-    assert {id(one.answer.labels[7]) for one in found} == {id(found[0].answer.labels[7])}
 
 
 def test_stretches_are_the_pieces_in_their_order_as_large_as_an_answer_may_be() -> None:

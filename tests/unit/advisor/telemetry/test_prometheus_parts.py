@@ -7,14 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from skuwise.advisor.telemetry.prometheus.client.range_planner import DAY, MAX_VALUES, Log, halves, pieces_of
+from skuwise.advisor.telemetry.prometheus.client.range_planner import DAY, MAX_VALUES, Log, pieces_of
 from skuwise.advisor.telemetry.prometheus.client.response import Grid, SeriesAnswer
 from skuwise.advisor.telemetry.prometheus.promql import promql as queries
 from skuwise.advisor.telemetry.prometheus.promql.labels import NodeNames, agent_work, gpu_of, host_of, node_of, work_of
 from skuwise.advisor.telemetry.prometheus.promql.promql import engine_asks
 from skuwise.advisor.telemetry.prometheus.rows.dcgm import dcgm_rows
-from skuwise.advisor.telemetry.prometheus.rows.ethernet import SPEED, ethernet_ports
-from skuwise.advisor.telemetry.prometheus.rows.fabric import PortRows, exporter_ports, port_key, roles_of
+from skuwise.advisor.telemetry.prometheus.rows.fabric import PortRows, exporter_ports, roles_of
 from skuwise.advisor.telemetry.prometheus.rows.gpus import About, GpuRows
 from skuwise.advisor.telemetry.prometheus.rows.instances import fold_instances
 from skuwise.advisor.telemetry.prometheus.rows.nodes import node_table
@@ -45,11 +44,6 @@ def test_many_series_make_smaller_pieces_down_to_one_moment() -> None:
         pieces = pieces_of(whole, series)
         assert sum(piece.count for piece in pieces) == 48
         assert all(piece.count * series <= MAX_VALUES or piece.count == 1 for piece in pieces)
-
-
-def test_halves_are_the_whole() -> None:
-    one, two = halves(Grid(0.0, 4 * HOUR, HOUR))
-    assert (one.count, two.count, two.start - one.end) == (2, 3, HOUR)
 
 
 @pytest.mark.parametrize(
@@ -110,14 +104,6 @@ def test_the_agents_ids_are_taken_as_they_are() -> None:
     assert agent_work({"series_id": "s"}) is None
 
 
-def test_means_of_several_series_of_a_device_are_weighted_by_their_samples() -> None:
-    cells: Cells[str] = Cells(GRID)
-    labels = ({"u": "a", "pod": "p"}, {"u": "a", "pod": "q"})
-    weights = Weights(SeriesAnswer(tuple(dict(one) for one in labels), np.array([[45.0] * 4, [15.0] * 4])))
-    cells.put("m", SeriesAnswer(labels, np.array([[1.0] * 4, [3.0] * 4])), lambda one: one["u"], weights=weights)
-    assert cells.column("m").tolist() == [[1.5] * 4]
-
-
 def test_one_series_a_device_gives_what_several_would_and_nothing_where_no_sample_was_counted() -> None:
     labels = ({"u": "b"}, {"u": "a"}, {"u": "uncounted"})
     weights = Weights(SeriesAnswer(({"u": "a"}, {"u": "b"}), np.array([[60.0, 60, 0, nan], [60, 1, 1, 1]])))
@@ -130,24 +116,6 @@ def test_one_series_a_device_gives_what_several_would_and_nothing_where_no_sampl
         found.append({key: cells.column("m")[row].tolist() for key, row in cells.rows.items()})
     assert str(found[0]) == str(found[1])
     assert str(found[0]["a"]) == "[0.6, nan, nan, nan]" and found[0]["uncounted"] == [0.4] * 4
-
-
-@pytest.mark.parametrize("order", [("a", "b"), ("b", "a")])
-@pytest.mark.parametrize("gap", [True, False])
-def test_measures_go_over_to_a_table_and_what_is_left_is_not_shared_with_it(order: tuple[str, str], gap: bool) -> None:
-    cells: Cells[str] = Cells(GRID)
-    values = np.arange(8.0).reshape(2, 4)
-    seconds = np.array([[3600.0, nan if gap else 3600.0, 3600, 3600], [3600.0] * 4])
-    for name, matrix in (("x_mean", values), ("observed_seconds", seconds), ("raw", values)):
-        cells.put(name, SeriesAnswer(({"u": order[0]}, {"u": order[1]}), matrix), lambda one: one["u"])
-    columns = ("node", "ts", "observed_seconds", "x_mean")
-    table = cells.table(columns, {"node": lambda key: key}, left=("observed_seconds",))
-    assert list(cells.columns) == ["observed_seconds"] and len(table) == (7 if gap else 8)
-    assert table["node"].tolist() == sorted(table["node"])
-    by_node = {node: rows["x_mean"].tolist() for node, rows in table.groupby("node")}
-    assert by_node == {order[0]: [0.0, 2.0, 3.0] if gap else [0.0, 1, 2, 3], order[1]: [4.0, 5, 6, 7]}
-    cells.columns["observed_seconds"][:] = -1
-    assert (table["observed_seconds"] == 3600).all()
 
 
 def test_blank_sentinels_and_negative_values_are_missing_not_huge() -> None:
@@ -171,15 +139,6 @@ def test_buckets_become_seconds_in_bins_and_tell_percentile_and_maximum() -> Non
     assert bins[low] == pytest.approx(3240) and bins[high] == pytest.approx(360) and bins.sum() == pytest.approx(3600)
     p95, most = from_bins(cells.bin_column("b"))
     assert 0.9 <= p95[0, 0] <= 0.95 and most[0, 0] == pytest.approx(0.9)
-
-
-def test_a_counter_that_was_reset_within_a_bucket_leaves_no_negative_seconds() -> None:
-    cells: Cells[str] = Cells(Grid(HOUR, HOUR, HOUR))
-    cells.rows["a"] = 0
-    labels = tuple({"u": "a", "le": bound} for bound in [*(str(e) for e in BIN_EDGES[1:]), "+Inf"])
-    falling = np.linspace(10.0, 5.0, len(labels))[:, None]
-    cells.put_bins("b", SeriesAnswer(labels, falling), lambda one: one["u"], np.array([[3600.0]]))
-    assert (cells.bin_column("b") >= 0).all()
 
 
 @pytest.mark.parametrize(
@@ -206,28 +165,6 @@ def test_two_exporters_of_one_gpu_count_once() -> None:
     rows = dcgm_rows(GRID, {"n": counted((one, [60] * 4), (two, [60] * 4))}, [], log)
     assert rows.cells.column("observed_seconds").tolist() == [[3600.0] * 4]
     assert any(note.code == "gpus-reported-twice" for note in log.notes)
-
-
-def test_a_gpu_under_two_nodes_belongs_to_the_one_that_saw_it_more() -> None:
-    log = Log()
-    one = {"UUID": "GPU-a", "Hostname": "n1", "instance": "x:1"}
-    two = {"UUID": "GPU-a", "Hostname": "localhost", "instance": "y:1"}
-    rows = dcgm_rows(GRID, {"n": counted((one, [60] * 4), (two, [60, nan, nan, nan]))}, [], log)
-    assert {about.node for about in rows.about.values()} == {"n1"} and log.notes
-
-
-def test_rows_with_half_of_their_samples_are_half_observed() -> None:
-    rows = dcgm_rows(GRID, {"n": counted(({"UUID": "GPU-a", "Hostname": "n"}, [60, 30, nan, 60]))}, [], Log())
-    assert np.array_equal(rows.cells.column("observed_seconds"), [[3600, 1800, nan, 3600]], equal_nan=True)
-
-
-@pytest.mark.parametrize("number", ["²", "-1", "1e3", "9" * 300, "x"])
-def test_a_number_in_a_label_that_is_none_is_missing(number: str) -> None:
-    labels = {"UUID": "GPU-1", "gpu": number, "Hostname": "n1"}
-    rows = dcgm_rows(GRID, {"n": SeriesAnswer((labels,), np.full((1, 4), 60.0))}, [], Log())
-    assert np.isnan(rows.about["GPU-1"].index)
-    assert port_key({"device": "mlx5_0", "port": number}, "n1") is None
-    assert port_key({"device": "mlx5_0", "port": "2"}, "n1") == ("n1", "mlx5_0", 2)
 
 
 @pytest.mark.parametrize(("said", "count"), [(8, 8), (0, 1), (-1, 1), (0.5, 1), (1e300, 1), (nan, 1)])
@@ -299,15 +236,6 @@ def test_the_engines_activity_is_asked_only_of_gpus_whose_utilization_does_not_t
     assert engine_asks({"DCGM_FI_PROF_GR_ENGINE_ACTIVE"}, (), HOUR, ()) == []
 
 
-def test_rows_of_a_table_are_sorted_and_empty_bins_take_no_room() -> None:
-    cells: Cells[str] = Cells(GRID)
-    cells.put("observed_seconds", counted(({"u": "b"}, [HOUR] * 4), ({"u": "a"}, [HOUR, nan, HOUR, HOUR])), by_u)
-    table = cells.table(("node", "ts", "x_bins"), {"node": lambda key: key}, ("x_bins",))
-    assert table["node"].tolist() == ["a"] * 3 + ["b"] * 4
-    assert table["ts"].tolist() == [HOUR, 3 * HOUR, 4 * HOUR, HOUR, 2 * HOUR, 3 * HOUR, 4 * HOUR]
-    assert table["x_bins"].isna().all() and table.iloc[[1, 5]]["x_bins"].isna().all()
-
-
 def by_u(labels: Mapping[str, str]) -> str:
     return labels["u"]
 
@@ -327,15 +255,6 @@ def test_a_port_of_which_one_way_is_not_told_has_no_use(way: str) -> None:
     for statistic in ("mean", "p95", "max"):
         np.testing.assert_array_equal(rows.cells.column(f"util_{statistic}"), [[0.4, nan]])
     np.testing.assert_array_equal(rows.cells.column(f"{way}_bytes_per_second_mean"), [[5e9, 5e9]])
-
-
-@pytest.mark.parametrize("way", ["tx", "rx"])
-def test_an_ethernet_port_of_which_one_way_is_not_told_has_no_use(way: str) -> None:
-    grid, other = Grid(HOUR, 2 * HOUR, HOUR), {"tx": "rx", "rx": "tx"}[way]
-    answers = {f"ethernet {way}_mean": _of_port(1e9, 1e9), f"ethernet {other}_mean": _of_port(5e9, nan)}
-    rows = ethernet_ports(grid, answers, {SPEED: _of_port(12.5e9)}, node_of=node_of, configured={})
-    np.testing.assert_array_equal(rows.cells.column("util_mean"), [[0.4, nan]])
-    np.testing.assert_array_equal(rows.cells.column("observed_seconds"), [[HOUR, HOUR]])
 
 
 def test_a_divided_gpu_holds_no_known_memory_where_that_of_one_instance_is_missing() -> None:

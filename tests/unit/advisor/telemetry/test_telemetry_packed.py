@@ -54,12 +54,6 @@ def test_tables_notes_and_errors_come_back_as_they_were() -> None:
     assert (error.message, error.remedy) == ("Broken.", "Fix it.")
 
 
-@pytest.mark.parametrize("column", [[1, 2, 3], [True, False, True], pd.Series(["a", 1.0, None], dtype=object)])
-def test_what_it_cannot_carry_unchanged_is_refused_when_written(column: object) -> None:
-    with pytest.raises(TypeError):
-        packed({Path("a.db"): Parts({"gpu": [pd.DataFrame({"x": column})]})})
-
-
 def test_what_ends_early_or_is_something_else_is_refused() -> None:
     whole = packed({Path("a.db"): Parts({"gpu": [table()]})})
     for end in (0, 5, whole.index(b"\n") + 1, whole.index(b"\n") + 60, len(whole) - 1):
@@ -73,11 +67,3 @@ def test_what_ends_early_or_is_something_else_is_refused() -> None:
     ):
         with pytest.raises(ValueError):
             read_told(io.BytesIO(other))
-
-
-def test_an_array_of_python_objects_is_refused() -> None:
-    whole = packed({Path("a.db"): Parts({"gpu": [table()[["ts"]]]})})
-    stream = io.BytesIO()
-    np.lib.format.write_array(stream, np.array([[print]], dtype=object), allow_pickle=True)
-    with pytest.raises(ValueError, match="Object arrays"):
-        read_told(io.BytesIO(whole[: whole.index(b"\n") + 1] + stream.getvalue()))

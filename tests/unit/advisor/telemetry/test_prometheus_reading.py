@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
-import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,17 +13,9 @@ from skuwise.__main__ import main
 from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.telemetry.prometheus.client.cache import Cache
 from skuwise.advisor.telemetry.prometheus.client.client import Client
-from skuwise.advisor.telemetry.prometheus.promql.agent_queries import agent_gpu_asks
-from skuwise.advisor.telemetry.prometheus.promql.promql import dcgm_asks
 from skuwise.advisor.telemetry.prometheus.reader import ServerReading, read_frame
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 from skuwise.advisor.telemetry.source import PrometheusServer
-from skuwise.agent.base.openmetrics import PLAIN
-from skuwise.agent.metrics import GPU_METRICS
-from skuwise.agent.model import Gpu, Node, Tick
-from skuwise.agent.sampler import Survey
-from skuwise.agent.service.exporter.accumulators import Totals
-from skuwise.agent.service.exporter.metrics_render import ProcessCost, render_metrics
 from skuwise.rules.base.errors import NothingToDo, SourceError
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.tests.support.fake_prometheus import (
@@ -182,33 +172,6 @@ def test_days_that_are_over_are_not_asked_twice(tmp_path: Path) -> None:
     assert second.gpu[same].equals(first.gpu[same])
 
 
-def test_labels_come_in_any_order_and_mean_the_same_series() -> None:
-    def turned(request: Request) -> Reply:
-        labels = GPU if float(request.params["end"]) > NOW - 86400 else dict(reversed(GPU.items()))
-        return matrix(request, (labels, 50))
-
-    with FakePrometheus(DcgmServer(by_query={"avg_over_time": turned})).running() as fake:
-        frame = read(fake)
-    assert len(frame.gpu) == 48 and (frame.gpu["gpu_util_mean"] == 0.5).all()
-
-
-def test_half_of_the_nodes_missing_for_half_of_the_window_shows_as_rows_that_are_not_there() -> None:
-    other = {**GPU, "UUID": "GPU-b", "Hostname": "n2"}
-
-    def halved(request: Request) -> Reply:
-        steps = round((float(request.params["end"]) - float(request.params["start"])) / 3600) + 1
-        early = round((NOW - 86400 - float(request.params["start"])) / 3600) + 1
-        values = [60 if request.query.startswith("count") else 50] * steps
-        return matrix(request, (GPU, values), *([(other, values[:early])] if early > 0 else []))
-
-    asked = ("count_over_time(", "avg_over_time(", "max_over_time(", "quantile_over_time(")
-    server = DcgmServer(series=[GPU, other], by_query=dict.fromkeys(asked, halved))
-    with FakePrometheus(server).running() as fake:
-        frame = read(fake)
-    assert frame.gpu.groupby("node").size().to_dict() == {"n1": 48, "n2": 24}
-    assert frame.nodes.set_index("node").loc["n2", "last_seen"] == NOW - 86400
-
-
 def test_blank_sentinels_do_not_become_telemetry() -> None:
     def blank(request: Request) -> Reply:
         return matrix(request, (GPU, 9223372036854775794))
@@ -245,23 +208,6 @@ def test_shared_gpus_and_unlabelled_time_are_told_apart() -> None:
     assert np.isclose(frame.gpu["observed_seconds"], 3600).all()
 
 
-def test_every_series_that_is_asked_of_the_agent_is_on_its_page() -> None:
-
-    gpu = Gpu("GPU-a", 0, "NVIDIA H100 80GB HBM3", mem_total_bytes=1 << 36, nvlink_bytes_per_second=450e9)
-    totals = Totals(Node("n1"), 1.0)
-    totals.set_survey(Survey((gpu,), (), ()))
-    values = {metric.name: 0.25 for metric in GPU_METRICS}
-    for number in range(1, 80):
-        values["tensor_active"] = 0.5 if number % 7 < 3 else 0.1
-        totals.add_tick(Tick(float(number), 1.0, {"GPU-a": dict(values)}, {}, {}, {}))
-    text = render_metrics(totals.read(), ProcessCost(0.0, 0.0, 0, 0.0), {}, PLAIN)
-    page = {line.split("{")[0].split(" ")[0] for line in text.splitlines() if not line.startswith("#")}
-    asked = {name for ask in agent_gpu_asks(page, (), 3600.0) for name in re.findall(r"skuwise_\w+", ask.query)}
-    # What takes a compute port to be there has a test of its own page.
-    assert {name for name in asked - page if "tensor_fabric" not in name} == set()
-    assert not re.search(r"nan|None", " ".join(ask.query for ask in dcgm_asks({"DCGM_FI_DEV_GPU_UTIL"}, (), 3600.0)))
-
-
 def test_advise_reads_a_server_and_tells_its_progress_on_stderr(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -278,38 +224,6 @@ def test_advise_reads_a_server_and_tells_its_progress_on_stderr(
     assert status == 0, told.err
     assert json.loads(told.out)["source"]["kind"] == "prometheus" and "dcgm-exporter" in told.err
     assert queries and all('cluster="eu"}' in query for query in queries)
-
-
-def test_explain_gives_the_promql_of_the_rows_and_selects_that_give_the_numbers_on_them(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SKUWISE_PROMETHEUS_CACHE", "")
-    rows = tmp_path / "rows.db"
-
-    def run(*arguments: str) -> str:
-        source = ["--prometheus", fake.url, "--since", "2d", "--until", "2026-09-20T00:00:00Z", "--no-ledger"]
-        assert main([arguments[0], *source, *arguments[1:]]) == 0, capsys.readouterr().err
-        return capsys.readouterr().out
-
-    silent = {"avg_over_time(DCGM_FI_DEV_GPU_UTIL": 0, "quantile_over_time(0.95, DCGM_FI_DEV_GPU_UTIL": 0}
-    answers = {part: lambda request, value=value: matrix(request, (GPU, value)) for part, value in silent.items()}
-    # A reading that repeats to the last digit would not be believed.
-    watts = [50 + 0.013 * n for n in range(60)]
-    answers["avg_over_time(DCGM_FI_DEV_POWER_USAGE"] = lambda request, value=watts: matrix(request, (GPU, value))
-    with FakePrometheus(DcgmServer(by_query=answers)).running() as fake:
-        (finding,) = json.loads(run("advise", "--format", "json"))["findings"]
-        text = run("explain", finding["id"], "--query", "--rows", str(rows))
-        assert main(["explain", "--prometheus", fake.url, finding["id"], "--rows", str(rows)]) == 2
-        assert main(["explain", "--db", str(rows), finding["id"], "--query"]) == 1  # rows are no node's database
-        queries = {r.query for r in fake.requests if r.path.endswith("query_range")}
-    printed = re.findall(r"^--   (\S+): (\w+_over_time.*)$", text, re.MULTILINE)
-    assert printed and {query for _, query in printed} <= queries
-    with contextlib.closing(sqlite3.connect(rows)) as db:
-        (row,) = db.execute(text).fetchall()
-    told = re.findall(r"^--   (\w+) = ([-0-9.e]+)", text, re.MULTILINE)
-    assert finding["rule"] == "idle" and len(told) >= 4
-    values = [None if value == "-" else float(value) for _, value in told]
-    assert values == [None if value is None else pytest.approx(value, rel=0.002) for value in row]
 
 
 def test_what_one_tenant_was_told_is_not_told_to_another(tmp_path: Path) -> None:

@@ -1,13 +1,9 @@
-"""Many files at once: copies of one node, files of other versions, a file that is broken within, clocks that differ."""
+"""Many files at once: copies of one node, a file that is broken within, clocks that differ."""
 
 from __future__ import annotations
 
-import json
 import shutil
 import sqlite3
-import subprocess
-import tempfile
-import threading
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -16,18 +12,14 @@ import pandas as pd
 import pytest
 from skuwise.advisor.core.frame import Frame, Window
 from skuwise.advisor.telemetry.sqlite.database import Parts, read_each
-from skuwise.advisor.telemetry.sqlite.helpers import Helpers
-from skuwise.advisor.telemetry.sqlite.ipc import read_told
-from skuwise.advisor.telemetry.sqlite.opening import ReadingProcess
-from skuwise.advisor.telemetry.sqlite.parallel_read import dealt, read_parallel
+from skuwise.advisor.telemetry.sqlite.parallel_read import dealt
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.advisor.verdicts.judge import judge
-from skuwise.agent.base.self_command import child_command
 from skuwise.agent.model import Absence, Gpu, Node, Tick, Workload
 from skuwise.agent.store.snapshot import take_snapshot
 from skuwise.agent.store.writing.node_writer import NodeWriter
 from skuwise.agent.store.writing.writer import Writer
-from skuwise.rules.base.errors import NothingToDo, StoreError
+from skuwise.rules.base.errors import StoreError
 from skuwise.tests.support.rulebooks import rulebook
 
 HOUR = 3600.0
@@ -133,85 +125,6 @@ def test_a_job_on_nodes_whose_clocks_differ_is_one_and_loses_nothing(tmp_path: P
     assert verdicts.occupancy.groupby("class")["gpu_hours"].sum()["workload"] == pytest.approx(96, rel=0.01)
 
 
-def same_tables(mine: list[pd.DataFrame], theirs: list[pd.DataFrame]) -> None:
-    for one, other in zip(mine, theirs, strict=True):
-        pd.testing.assert_frame_equal(one, other)
-
-
-@pytest.mark.slow
-def test_two_processes_read_what_one_reads(tmp_path: Path) -> None:
-    first = make(tmp_path, "n1", hours=2)
-    for number in range(22):
-        shutil.copy(first, tmp_path / f"copy{number:02d}.db")
-    with closing(sqlite3.connect(tmp_path / "copy21.db")) as connection:  # one of the child's share
-        connection.execute("DROP TABLE gpu_hour")
-    window = Window(T0, T0 + 2 * HOUR)
-    files = sorted(tmp_path.glob("*.db"))
-    with ReadingProcess() as apart:
-        spans = dict.fromkeys(files, (T0, T0 + 2 * HOUR))
-        one, two = (read_parallel(spans, window, 10, n, apart, bytes_a_process=1 << 20) for n in (1, 2))
-    assert list(one) == list(two) == files
-    for mine, other in zip(one.values(), two.values(), strict=True):
-        if isinstance(mine, Parts) and isinstance(other, Parts):
-            for name, tables in mine.tables.items():
-                same_tables(tables, other.tables[name])
-        else:
-            assert str(mine) == str(other)
-            assert "has no table 'gpu_hour'" in str(mine)
-
-
-def test_the_process_beside_answers_with_what_it_read(tmp_path: Path) -> None:
-    files = [make(tmp_path, "n1", hours=2), tmp_path / "none.db"]
-    task = {"paths": [str(path) for path in files], "parts": {}, "window": [T0, T0 + 2 * HOUR], "refined": 10,
-            "kept": None}  # fmt: skip
-    command = child_command("skuwise.advisor.telemetry.sqlite.parallel_read")
-    with tempfile.TemporaryFile() as answer:  # as the program has it
-        subprocess.run(command, input=json.dumps(task).encode(), stdout=answer, check=True)
-        answer.seek(0)
-        told = read_told(answer)
-        with ReadingProcess() as apart:
-            here = read_each(files, Window(T0, T0 + 2 * HOUR), 10, apart)
-    there, mine = told[files[0]], here[files[0]]
-    assert isinstance(there, Parts)
-    assert isinstance(mine, Parts)
-    for name, tables in mine.tables.items():
-        same_tables(tables, there.tables[name])
-    assert type(told[files[1]]) is type(here[files[1]])
-    assert str(told[files[1]]) == str(here[files[1]])
-
-
-def test_a_large_file_is_read_by_two_processes(tmp_path: Path) -> None:
-    path, small = make(tmp_path, "n1", hours=20), make(tmp_path, "n2", hours=2)
-    window = Window(T0 + HOUR, T0 + 20 * HOUR)
-    spans = {path: (T0, T0 + 20 * HOUR), small: (T0, T0 + 2 * HOUR)}
-    with ReadingProcess() as apart:
-        told = {n: read_parallel(spans, window, 10, n, apart, bytes_a_process=1 << 19) for n in (1, 2)}
-    for file in spans:
-        one, two = (told[n][file] for n in (1, 2))
-        assert isinstance(one, Parts)
-        assert isinstance(two, Parts)
-        assert one.tables.keys() == two.tables.keys()
-        for name, tables in one.tables.items():
-            if not tables:
-                assert not two.tables[name]
-                continue
-            mine, theirs = (pd.concat(some, ignore_index=True) for some in (tables, two.tables[name]))
-            order = [column for column in ("ts", "node", "gpu_uuid", "device") if column in mine]
-            same_tables(*([some.sort_values(order, ignore_index=True) if order else some] for some in (mine, theirs)))
-
-
-@pytest.mark.parametrize("broken", ["exit 3", "echo []", "cat > /dev/null; head -c 100 /dev/urandom"])
-def test_what_a_process_beside_does_not_read_is_read_here(tmp_path: Path, broken: str) -> None:
-    path = make(tmp_path, "n1", hours=20)
-    window, spans = Window(T0, T0 + 20 * HOUR), {path: (T0, T0 + 20 * HOUR)}
-    with ReadingProcess() as apart:
-        helpers = Helpers(("/bin/sh", "-c", broken))
-        told = read_parallel(spans, window, 10, 2, apart, bytes_a_process=1 << 19, helpers=helpers)[path]
-    assert isinstance(told, Parts)
-    gpu = pd.concat(told.tables["gpu"])
-    assert sorted(gpu["ts"].unique()) == [T0 + HOUR * n for n in range(1, 21)]
-
-
 def test_files_are_dealt_out_by_their_size() -> None:
     files = {Path(name): size for name, size in (("a", 10), ("b", 90), ("c", 10), ("d", 10), ("e", 10))}
     shares = dealt(files, 2)
@@ -231,8 +144,7 @@ def test_where_too_many_hours_are_cut_those_of_the_shortest_workloads_are_read_b
         for name, start, end in (("long", 0.5, 30.5), ("short", 40.5, 41.5)):
             node.put_workload_use(Workload(name, name, name, "slurm"), "GPU-n1", T0 + start * HOUR, T0 + end * HOUR,
                                   "allocation")  # fmt: skip
-    with ReadingProcess() as apart:
-        told = read_each([path], Window(T0, T0 + 48 * HOUR), 2, apart)[path]
+    told = read_each([path], Window(T0, T0 + 48 * HOUR), 2)[path]
     assert isinstance(told, Parts)
     gpu = pd.concat(told.tables["gpu"], ignore_index=True)
     by_minute = gpu.loc[gpu["interval_seconds"] == 60, "ts"]
@@ -240,54 +152,3 @@ def test_where_too_many_hours_are_cut_those_of_the_shortest_workloads_are_read_b
     assert float(gpu["observed_seconds"].sum()) == 48 * HOUR
     (note,) = told.notes
     assert note.text.startswith("4 hours contain the start or end of a workload. 2 of them")
-
-
-@pytest.mark.slow
-def test_a_thousand_empty_databases_beside_one_change_nothing(tmp_path: Path) -> None:
-    alone = read_frame([make(tmp_path, "n1")])
-    empty = tmp_path / "empty0.db"
-    with Writer.open(empty):
-        pass
-    for number in range(1, 1000):
-        shutil.copy(empty, tmp_path / f"empty{number}.db")
-    frame = read_frame([tmp_path], processes=2)
-    pd.testing.assert_frame_equal(frame.gpu, alone.gpu)
-    assert [note.code for note in frame.notes] == ["no-samples"] * 1000
-    (tmp_path / "n1.db").unlink()
-    with pytest.raises(NothingToDo, match="and 999 more"):
-        read_frame([tmp_path], processes=2)
-
-
-def test_a_fleet_of_one_gpu_for_one_hour(tmp_path: Path) -> None:
-    verdicts = judge(read_frame([make(tmp_path, "n1", hours=1)], processes=2), rulebook())
-    (job,) = verdicts.workloads
-    assert job.gpu_hours == pytest.approx(1.0)
-    assert [node.node for node in verdicts.nodes] == ["n1"]
-
-
-def test_a_file_that_is_written_to_while_it_is_read(tmp_path: Path) -> None:
-    """Every look gives whole hours, no fewer than were there when it began, and each of them once."""
-    path, written, done = make(tmp_path, "n1", hours=2), [2], threading.Event()
-
-    def write() -> None:
-        with Writer.open(path) as writer:
-            node = node_of(writer, "n1")
-            for hour in range(2, 200):
-                put_hours(node, "n1", [hour])
-                node.set_node(Node("n1", "c", machine_id="machine of n1", gpu_count=1), T0 + (hour + 1) * HOUR)
-                written[0] = hour + 1
-                if done.is_set():
-                    return
-
-    thread = threading.Thread(target=write)
-    thread.start()
-    try:
-        for _ in range(6):
-            before = written[0]
-            frame = read_frame([path], kept=tmp_path / "kept")
-            hours = sorted(frame.gpu["ts"].tolist())
-            assert hours == [T0 + (n + 1) * HOUR for n in range(len(hours))]
-            assert len(hours) >= before
-    finally:
-        done.set()
-        thread.join()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,7 +11,6 @@ from skuwise.advisor.core.frame import Window
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.agent.metrics import BIN_EDGES
 from skuwise.agent.model import FabricPort, Gpu, Node, Tick, Workload
-from skuwise.agent.store.rollup.rollups import RollupJob
 from skuwise.agent.store.writing.node_writer import NodeWriter
 from skuwise.agent.store.writing.writer import Writer
 from skuwise.rules.base.errors import NothingToDo, StoreError, UsageError
@@ -105,18 +103,6 @@ def test_hours_first_then_minutes_then_samples_each_moment_once(tmp_path: Path) 
     assert frame.gpu["tensor_active_bins"].iloc[0].shape == (len(BIN_EDGES),)
     assert frame.gpu["tensor_active_bins"].iloc[0].sum() == 3600
     assert frame.gpu["sm_active_p95"].iloc[0] == pytest.approx(0.75)
-
-
-def test_rollups_and_samples_agree(tmp_path: Path) -> None:
-    path = tmp_path / "n1.db"
-    with Writer.open(path) as writer:
-        _ticks(_node(writer), T0, range(1, 121))
-    raw = read_frame([path])
-    RollupJob(path).run(T0 + 600)
-    rolled = read_frame([path])
-    for column in ("sm_active_mean", "power_watts_p95", "duty", "throttled_fraction", "observed_seconds"):
-        assert rolled.gpu[column].tolist() == pytest.approx(raw.gpu[column].tolist()), column
-    assert rolled.fabric["util_mean"].tolist() == pytest.approx(raw.fabric["util_mean"].tolist(), abs=1e-3)
 
 
 def test_hours_that_a_use_cuts_are_read_as_minutes(tmp_path: Path) -> None:
@@ -230,30 +216,3 @@ def test_a_node_whose_clock_is_ahead_does_not_move_the_window(tmp_path: Path) ->
     assert set(frame.gpu["node"]) == {"n1"}
     assert any(note.code == "clock-ahead" for note in frame.notes)
     assert read_frame([path]).window.end > now
-
-
-def test_bins_that_are_no_numbers_count_as_missing(tmp_path: Path) -> None:
-    path = tmp_path / "n1.db"
-    with Writer.open(path) as writer:
-        _hours(_node(writer), 3)
-    connection = sqlite3.connect(path)
-    connection.execute("UPDATE gpu_hour SET tensor_active_bins = '[1, \"x\"' WHERE id = (SELECT min(id) FROM gpu_hour)")
-    connection.execute(
-        "UPDATE gpu_hour SET tensor_active_bins = '{\"a\": 1}' WHERE id = (SELECT max(id) FROM gpu_hour)"
-    )
-    connection.commit()
-    connection.close()
-    bins = read_frame([path]).gpu["tensor_active_bins"].tolist()
-    assert bins[0] is None
-    assert bins[1].sum() == 3600
-    assert bins[2] is None
-
-
-def test_an_hour_that_was_rolled_up_before_it_was_over_does_not_stretch_the_window(tmp_path: Path) -> None:
-    path = tmp_path / "n1.db"
-    with Writer.open(path) as writer:
-        _ticks(_node(writer), T0, range(1, 16))
-    RollupJob(path).run(T0 + 16, and_open=True)
-    frame = read_frame([path])
-    assert frame.window.end == T0 + 60
-    assert float(frame.gpu["observed_seconds"].sum()) == pytest.approx(15)

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
 import jsonschema
 import pytest
 from skuwise.__main__ import main
+from skuwise.advisor.demo import simulate
 from skuwise.advisor.doctor.json import load_diagnosis_schema
 
+UNTIL = 1_794_787_200.0  # 2026-11-16T00:00:00Z
 PAYLOAD = "\x1b[2J\u202e\x9b31m[red]x[/red]"
 
 
 @pytest.fixture(scope="module")
 def founding(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("doctor") / "founding.db"
-    assert main(["simulate", "founding", "--db", str(path), "--days", "2", "--seed", "4"]) == 0
+    simulate("founding", path, days=2, seed=4, until=UNTIL, minutes_seconds=3600, nodes=("serve-01", "serve-02"))
     return path
 
 
@@ -44,15 +43,15 @@ def document(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 
 def test_a_simulated_fleet_is_whole(founding: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = document(capsys, "--db", str(founding), "--since", "2d")
     assert found["summary"] == {
-        "node_count": 4, "gpu_count": 32, "observed_gpu_count": 32, "mig_instances": 0, "unobserved": [],
+        "node_count": 2, "gpu_count": 16, "observed_gpu_count": 16, "mig_instances": 0, "unobserved": [],
     }  # fmt: skip
     metrics = {one["metric"]: one for one in found["metrics"]}
-    assert all(metrics[name]["having"] == 32 for name in ("engine_active", "dram_active", "nvlink", "power", "clocks"))
+    assert all(metrics[name]["having"] == 16 for name in ("engine_active", "dram_active", "nvlink", "power", "clocks"))
     assert metrics["dram_active"]["window_share"] == pytest.approx(1.0, abs=0.03)
     assert metrics["dram_active"]["resolution_seconds"] == pytest.approx(1.0, abs=0.1)
-    assert {metrics[name]["having"] for name in ("infiniband", "host")} == {4}
+    assert {metrics[name]["having"] for name in ("infiniband", "host")} == {2}
     assert found["workload_labels"]["labeled_gpus"] == found["workload_labels"]["busy_gpus"] > 0
-    assert found["verdicts"]["waste_ready_nodes"] == 4
+    assert found["verdicts"]["waste_ready_nodes"] == 2
     assert all(one["usd_per_hour"] > 0 for one in found["nodes"])
     assert found["gaps"] == []
 
@@ -67,12 +66,11 @@ def test_a_metric_that_is_nowhere_is_a_gap_and_advise_says_so_in_a_line(
     found = document(capsys, "--db", str(path), "--since", "2d")
     assert next(one for one in found["metrics"] if one["metric"] == "dram_active")["having"] == 0
     (gap,) = found["gaps"]
-    assert (gap["code"], len(gap["nodes"])) == ("no-dram-active", 4)
+    assert (gap["code"], len(gap["nodes"])) == ("no-dram-active", 2)
     assert main(["advise", "--no-ledger", "--db", str(path), "--since", "2d"]) == 0
     said = capsys.readouterr().err
-    assert (
-        f"Coverage: 32 of 32 GPUs observed, DRAM activity on 0. For remedies run 'skuwise doctor --db {path}'" in said
-    )
+    assert "Coverage: 16 of 16 GPUs observed, DRAM activity on 0. For remedies run" in said
+    assert f"skuwise doctor --db {path}'" in said
 
 
 def test_advise_says_nothing_where_coverage_is_good(founding: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -95,7 +93,6 @@ def test_advise_names_nodes_without_price_region_and_fabric_and_a_window_that_is
     assert [one["code"] for one in found["gaps"]] == ["no-network", "node-sku-unknown", "no-price"]
 
 
-@pytest.mark.slow
 def test_a_node_has_the_price_that_the_advice_takes(
     founding: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -120,30 +117,9 @@ def test_a_node_that_declares_more_gpus_than_it_shows_lacks_them(
 ) -> None:
     path = changed(founding, tmp_path / "more.db", "UPDATE node SET gpu_count = 10 WHERE id = 1")
     found = document(capsys, "--db", str(path), "--since", "2d")
-    assert (found["summary"]["gpu_count"], found["summary"]["observed_gpu_count"]) == (34, 32)
+    assert (found["summary"]["gpu_count"], found["summary"]["observed_gpu_count"]) == (18, 16)
     (gone,) = found["summary"]["unobserved"]
     assert (gone["code"], len(gone["gpus"])) == ("not-named", 2)
-
-
-@pytest.mark.slow
-def test_a_node_without_a_driver_ends_with_three_and_is_told_its_gpus_cannot_be_read(tmp_path: Path) -> None:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("LD_", "SKUWISE"))}
-    path = tmp_path / "node.db"
-
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "skuwise", *arguments, "--db", str(path)]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
-
-    run("agent", "run", "--duration", "2s")
-    done = run("doctor")
-    if "no-driver" not in done.stdout:
-        pytest.skip("this machine has a driver")
-    assert done.returncode == 3
-    assert "cannot be read" in done.stderr and "driver" in done.stderr
-    assert "--since" not in done.stderr
-    found = json.loads(run("doctor", "--format", "json").stdout)
-    jsonschema.validate(found, load_diagnosis_schema())
-    assert found["verdicts"]["possible"] is False
 
 
 def test_what_a_database_calls_things_does_nothing_to_the_terminal(
@@ -165,10 +141,10 @@ def test_what_a_database_calls_things_does_nothing_to_the_terminal(
 def test_a_folder_is_one_source_and_what_cannot_be_read_in_it_is_named(
     founding: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    changed(founding, tmp_path / "a.db", "DELETE FROM node WHERE id > 2")
+    changed(founding, tmp_path / "a.db", "DELETE FROM node WHERE id > 1")
     (tmp_path / "z.db").write_text("no database at all, but long enough to look like a file of some kind")
     found = document(capsys, "--db", str(tmp_path), "--since", "2d")
-    assert found["summary"]["node_count"] == 2
+    assert found["summary"]["node_count"] == 1
     assert any("z.db" in note["text"] for note in found["notes"])
 
 

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import json
-import socket
-import ssl
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-import trustme
 from skuwise.advisor.telemetry.prometheus.client.client import Client, RefusedError, TooMuchError, UnreachableError
 from skuwise.advisor.telemetry.prometheus.client.response import AnswerError, Grid
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
-from skuwise.rules.base.errors import SourceError, UsageError
+from skuwise.rules.base.errors import UsageError
 from skuwise.tests.support.fake_prometheus import Answer, FakePrometheus, Reply, Request, error, matrix, success, vector
 
 GRID = Grid(3600.0, 3 * 3600.0, 3600.0)
@@ -98,16 +93,6 @@ def test_a_server_may_ask_for_a_longer_pause_but_not_for_an_endless_one() -> Non
     assert naps.seconds == [7, 30]
 
 
-@pytest.mark.parametrize("wanted", ["999999999", "inf", "11"])
-def test_a_server_that_wants_longer_than_it_is_given_is_left_at_once(wanted: str) -> None:
-    naps = Naps()
-    with FakePrometheus(lambda _: error(503, "busy", Retry_After=wanted)).running() as fake:
-        client = Client(fake.url, PrometheusSettings(timeout_seconds=2), {}, sleep=naps)
-        with pytest.raises(UnreachableError, match="returned HTTP 503: busy and asks to retry") as caught:
-            client.scalar("up", 0.0)
-        assert (naps.seconds, len(fake.requests)) == ([], 1) and caught.value.remedy
-
-
 @pytest.mark.parametrize("wanted", ["3", "nan", "-1", "Wed, 21 Oct 2099 07:28:00 GMT"])
 def test_pauses_end_with_the_time_that_a_server_is_given(wanted: str) -> None:
     now = 0.0
@@ -161,11 +146,6 @@ def test_a_query_over_a_limit_is_told_from_one_that_is_wrong(reply: Reply) -> No
     assert not isinstance(caught.value, TooMuchError)
 
 
-def test_an_answer_of_very_many_small_series_is_not_taken_apart() -> None:
-    with pytest.raises(TooMuchError, match="250001 time series"):
-        ask(Reply(b'{"data":[' + b'{"metric":{}},' * 250_001 + b"]}"))
-
-
 def test_an_answer_that_is_too_large_is_not_read_to_its_end() -> None:
     with pytest.raises(TooMuchError, match="too large"):
         ask(Reply(b" " * 3_000_000), most_bytes=1_000_000)
@@ -176,16 +156,6 @@ def test_a_broken_connection_is_tried_again_and_then_said() -> None:
     with pytest.raises(UnreachableError, match="cannot be read"):
         ask(Reply(b"{", broken=True), naps)
     assert len(naps.seconds) == 3
-
-
-def test_a_server_that_is_down_is_said_in_a_sentence() -> None:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{sock.getsockname()[1]}"
-    client = Client(url, PrometheusSettings(), {}, sleep=Naps())
-    with pytest.raises(UnreachableError, match="connection failed") as caught:
-        client.scalar("vector(1)", 0.0)
-    assert isinstance(caught.value, SourceError) and caught.value.remedy
 
 
 @pytest.mark.parametrize("status", [401, 403, 302])
@@ -238,13 +208,6 @@ def test_secrets_beyond_ascii_are_sent_as_utf_8_or_refused_without_repeating_the
             assert "gehe" not in str(caught.value)
 
 
-def test_a_proxy_is_used_where_it_is_set() -> None:
-    with FakePrometheus(lambda _: vector(({}, 1))).running() as proxy:
-        client = Client("http://prometheus.invalid:9090/base/", PrometheusSettings(proxy=proxy.url), {})
-        assert client.scalar("vector(1)", 0.0) == 1
-        assert proxy.requests[0].path == "/base/api/v1/query"
-
-
 @pytest.mark.parametrize("url", [
     "http://u:hunter2@h:9090", "u:hunter2@h:9090", "https:/u:hunter2@h", "http://h/?token=hunter2", "ftp://h", "h:9090",
     "http://h/?q=1", "http://h:x", "",
@@ -265,30 +228,3 @@ def test_names_are_asked_of_the_index() -> None:
     with FakePrometheus(lambda _: success(["a", "b"])).running() as fake:
         assert Client(fake.url, PrometheusSettings(), {}).names('{a="b"}', 0, 60) == ("a", "b")
         assert fake.requests[0].params == {"match[]": '{a="b"}', "start": "0.000", "end": "60.000"}
-
-
-def test_a_server_with_an_authority_of_its_own_is_shown_our_certificate(tmp_path: Path) -> None:
-    authority, strangers = trustme.CA(), trustme.CA()
-    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("127.0.0.1").configure_cert(tls)
-    authority.configure_trust(tls)
-    tls.verify_mode = ssl.CERT_REQUIRED
-    ours = authority.issue_cert("advisor@example.org")
-    files = {name: str(tmp_path / name) for name in ("ca", "other", "cert", "key")}
-    authority.cert_pem.write_to_path(files["ca"])
-    strangers.cert_pem.write_to_path(files["other"])
-    ours.cert_chain_pems[0].write_to_path(files["cert"])
-    ours.private_key_pem.write_to_path(files["key"])
-    known = {"client_cert_file": files["cert"], "client_key_file": files["key"]}
-
-    with FakePrometheus(lambda request: matrix(request, ({}, 1)), tls).running() as fake:
-
-        def told(**settings: str) -> np.ndarray:
-            client = Client(fake.url, replace(PrometheusSettings(), **settings), {}, sleep=Naps())
-            with contextlib.closing(client):
-                return client.range("up", GRID).answer.values
-
-        assert told(ca_file=files["ca"], **known).tolist() == [[1, 1, 1]]
-        for wrong in ({"ca_file": files["ca"]}, {"ca_file": files["other"], **known}, known):
-            with pytest.raises(UnreachableError):
-                told(**wrong)

@@ -1,0 +1,82 @@
+"""The last hours of databases and of a server: GPUs, their holders and what they did."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from skuwise.advisor.core.frame import Window
+from skuwise.advisor.core.recent import Recent
+from skuwise.advisor.demo import simulate
+from skuwise.advisor.telemetry.live import holding, read_live
+from skuwise.advisor.telemetry.resample import by_minute
+from skuwise.advisor.telemetry.source import Databases, PrometheusServer
+from skuwise.advisor.telemetry.sqlite.reader import read_frame
+from skuwise.rules.base.errors import NothingToDo, StoreError
+from skuwise.tests.support.fake_prometheus import GPU, DcgmServer, FakePrometheus
+from skuwise.tests.support.rulebooks import rulebook
+
+HOUR = 3600.0
+UNTIL = 1_794_787_200.0  # 2026-11-16T00:00:00Z
+BOOK = rulebook()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("nodes")
+    simulate("founding", path, days=0.5, seed=4, until=UNTIL, minutes_seconds=12 * HOUR, nodes=("serve-01", "serve-02"))
+    return path
+
+
+@pytest.fixture(scope="module")
+def recent(folder: Path) -> Recent:
+    return Databases((folder,)).recent(BOOK, lookback_seconds=6 * HOUR, now=UNTIL + 60)
+
+
+def test_the_last_hours_of_databases_are_told_by_gpu_and_holder(recent: Recent) -> None:
+    assert recent.end == UNTIL and not recent.notes
+    assert [one.node for one in recent.nodes] == ["serve-01", "serve-02"]
+    assert {one.sku for one in recent.gpus} == {"H100-SXM5"} and len(recent.gpus) == 16
+    held = sorted(place for hold in recent.holds for place in hold.gpus)
+    assert held == list(range(16)) and len({hold.series_id for hold in recent.holds}) == 1
+    engine = recent.gpu.fine.values["engine"]
+    assert engine.shape == (16, recent.gpu.fine.count) and np.nanmax(engine) <= 1.0
+    assert (recent.gpu.fine.values["observed"] > 0.9).all()
+    fabric = recent.node.fine.values
+    assert (fabric["fabric_bytes_per_second"] < 0.01 * fabric["fabric_line_bytes_per_second"]).all()
+
+
+def test_a_moment_of_the_past_is_read_and_files_without_one_are_nothing_to_do(folder: Path) -> None:
+    past = Databases((folder,)).recent(BOOK, lookback_seconds=2 * HOUR, now=UNTIL, until=UNTIL - 3 * HOUR)
+    assert past.end == UNTIL - 3 * HOUR
+    with pytest.raises(NothingToDo):
+        Databases((folder,)).recent(BOOK, lookback_seconds=HOUR, now=UNTIL - 100 * HOUR)
+
+
+def test_the_last_hours_of_a_server() -> None:
+    with FakePrometheus(DcgmServer(series=[GPU, {**GPU, "UUID": "GPU-b", "gpu": "1"}])).running() as fake:
+        told = PrometheusServer(fake.url, environ={}, cached=False).recent(BOOK, lookback_seconds=6 * HOUR, now=UNTIL)
+    assert [(one.node, one.uuid, one.sku) for one in told.gpus] == [
+        ("n1", "GPU-a", "H100-SXM5"), ("n1", "GPU-b", "H100-SXM5"),
+    ]  # fmt: skip
+    assert np.nanmax(told.gpu.fine.values["util"]) == pytest.approx(0.5)
+    assert [hold.basis for hold in told.holds] == []
+
+
+def test_the_newest_seconds_of_a_node_are_read_again_and_again(folder: Path) -> None:
+    path = holding(folder.glob("*.db"), "serve-01")
+    assert path is not None and path == folder / "serve-01.db"
+    first = read_live(path, "serve-01", UNTIL)
+    assert len(first.of("gpu")) == 8 and first.of("host")
+    assert read_live(path, "serve-01", UNTIL + 1, first).ends == first.ends
+    with pytest.raises(StoreError, match="No node elsewhere"):
+        read_live(path, "elsewhere", UNTIL)
+    assert holding(folder.glob("*.db"), "elsewhere") is None
+
+
+def test_a_short_window_of_some_nodes_is_read_by_the_minute(folder: Path) -> None:
+    frame = read_frame([folder], Window(UNTIL - 2 * HOUR, UNTIL))
+    fine = by_minute(frame, {"serve-01"})
+    assert set(fine.gpu["node"]) == {"serve-01"} and (fine.gpu["interval_seconds"] == 60).all()
+    assert by_minute(frame, {"elsewhere"}) is frame
