@@ -44,23 +44,10 @@ def test_output_that_cannot_be_written_is_a_sentence_and_no_success(tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_a_reader_that_leaves_is_no_error(tmp_path: Path) -> None:
-    done = shell(f"{COMMAND} skus list | head -c 3", tmp_path)
-    assert (done.stdout, done.stderr) == ("GPU", "")
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("end", ["2>&-", "2>/dev/full"])
 def test_narration_that_cannot_be_written_stops_nothing(tmp_path: Path, end: str) -> None:
     done = shell(f"{COMMAND} agent run --db node.db --interval 0.2s --duration 0.6s {end}", tmp_path)
     assert done.returncode == 0 and (tmp_path / "node.db").stat().st_size > 0
-
-
-@pytest.mark.slow
-def test_a_closed_streams_number_is_given_to_no_file(tmp_path: Path) -> None:
-    done = shell(f"{COMMAND} agent run --db node.db --interval 0.2s --duration 0.6s <&- >&- 2>&-", tmp_path)
-    assert done.returncode == 0
-    assert (tmp_path / "node.db").read_bytes().startswith(b"SQLite format 3\0")
 
 
 @pytest.mark.slow
@@ -69,14 +56,6 @@ def test_an_encoding_that_lacks_a_character_gets_it_escaped_as_json_does(tmp_pat
     line = f"{COMMAND} advise --db $'none-\\xff-\\xc3\\xa9'"
     done = shell(line, tmp_path, PYTHONIOENCODING="ascii")
     assert done.returncode == 2 and "none-\\udcff-\\u00e9 does not exist" in done.stderr
-
-
-@pytest.mark.slow
-def test_a_folder_that_is_gone_no_home_and_no_terminal_hinder_nothing(tmp_path: Path) -> None:
-    line = f"mkdir gone && cd gone && rmdir ../gone && {COMMAND} skus list"
-    strange = {"TERM": "", "COLUMNS": "0", "LINES": "-1", "TZ": "No/Where", "HOME": ""}
-    done = shell(line, tmp_path, **strange)
-    assert done.returncode == 0 and done.stdout.startswith("GPU")
 
 
 def limited(what: int, limit: int, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -92,13 +71,6 @@ def test_too_little_memory_is_a_sentence(tmp_path: Path, megabytes: int) -> None
     done = limited(
         resource.RLIMIT_AS, megabytes << 20, "agent", "run", "--db", str(tmp_path / "n.db"), "--duration", "1s"
     )
-    assert "unexpected" not in done.stderr, done.stderr
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("files", [4, 5, 6, 8, 10, 12, 16])
-def test_too_few_descriptors_are_a_sentence(tmp_path: Path, files: int) -> None:
-    done = limited(resource.RLIMIT_NOFILE, files, "agent", "run", "--db", str(tmp_path / "n.db"), "--duration", "1s")
     assert "unexpected" not in done.stderr, done.stderr
 
 
@@ -125,13 +97,6 @@ def test_what_can_never_be_listened_on_is_wrong_usage(address: str) -> None:
 )  # fmt: skip
 def test_what_can_be_listened_on_is_taken(text: str, host: str) -> None:
     assert parse_listen(text).host == host
-
-
-def test_a_wrong_address_ends_the_agent_with_the_status_that_systemd_does_not_restart(tmp_path: Path) -> None:
-    unit = (Path(__file__).parents[3] / "systemd/skuwise-agent.service").read_text()
-    assert "\nRestartPreventExitStatus=2\n" in unit
-    done = limited(resource.RLIMIT_CORE, 0, "agent", "run", "--db", str(tmp_path / "n.db"), "--listen", "\udcff:1")
-    assert done.returncode == 2 and "not an address to listen on" in done.stderr
 
 
 @pytest.mark.parametrize("window", [("--since", "999999999w"), ("--since", "3651d"), ("--until", "0001-01-01")])

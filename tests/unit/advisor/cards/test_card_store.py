@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import sqlite3
 import stat
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from skuwise.advisor.cards.card_json import MOST_BYTES, packed, unpacked
+from skuwise.advisor.cards.card_json import packed
 from skuwise.advisor.cards.kept import compared_with_kept, kept_card, with_kept_ones
-from skuwise.advisor.cards.store import CardStore, default_cards
-from skuwise.advisor.core.naming import AmbiguousError
+from skuwise.advisor.cards.store import CardStore
 from skuwise.advisor.core.verdict_types import Owner
-from skuwise.advisor.ledger.file.paths import default_ledger_path
 from skuwise.rules.base.errors import StoreError
 from skuwise.tests.support.card_cases import HOSTILE, HOUR, card
 
@@ -43,14 +37,6 @@ def test_it_is_found_by_what_it_is_called(store: CardStore, asked: str) -> None:
     store.keep([card(), card(id="w-999", name="other", job_id="4712", series_id="s-2")], NOW)
     found = kept_card(store, asked, str)
     assert found is not None and found.id == card().id
-
-
-def test_tasks_of_an_array_are_several(store: CardStore) -> None:
-    store.keep([card(id=f"w-a{n}", job_id=f"4800_{n}", name="sweep") for n in range(3)], NOW)
-    with pytest.raises(AmbiguousError):
-        kept_card(store, "4800", str)
-    found = kept_card(store, "4800_1", str)
-    assert found is not None and found.id == "w-a1"
 
 
 def test_a_job_that_runs_is_not_kept_nor_one_of_a_clock_that_is_ahead(store: CardStore) -> None:
@@ -113,46 +99,3 @@ def test_a_store_that_somebody_changed_is_refused_in_a_sentence(store: CardStore
         other.execute(change)
     with pytest.raises(StoreError):
         store.named("4711")
-
-
-def test_what_unpacks_to_more_than_a_card_is_refused() -> None:
-    import zlib
-
-    squeeze = zlib.compressobj(9, zlib.DEFLATED, -15)
-    bomb = squeeze.compress(b"[" * (MOST_BYTES * 100)) + squeeze.flush()
-    for kept in (bomb, b"", packed(card())[:-9], bomb[:40]):
-        with pytest.raises(ValueError):
-            unpacked(kept, None)
-
-
-def test_it_lies_beside_the_ledgers() -> None:
-    for environ in ({"HOME": "/h"}, {"HOME": "/h", "XDG_STATE_HOME": "/s"}, {"XDG_STATE_HOME": "relative"}, {}):
-        ledger = default_ledger_path(environ)
-        assert default_cards(environ) == (ledger.with_name("cards.db") if ledger else None)
-
-
-_WRITER = """
-import sys
-from dataclasses import replace
-from pathlib import Path
-from skuwise.advisor.cards.store import CardStore
-from skuwise.tests.support.card_cases import card
-for n in range(100_000):
-    CardStore(Path(sys.argv[1])).keep([card(id=f"w-{n:06}")], card().end + 60)
-    print(n, flush=True)
-"""
-
-
-@pytest.mark.slow
-def test_a_killed_writer_loses_no_card_that_it_kept(tmp_path: Path) -> None:
-    path, known = tmp_path / "cards.db", 0
-    for after in (1, 3, 7, 12):
-        writer = subprocess.Popen([sys.executable, "-c", _WRITER, str(path)], stdout=subprocess.PIPE, text=True)
-        assert writer.stdout is not None
-        for _ in range(after):
-            known = max(known, int(writer.stdout.readline()))
-        os.kill(writer.pid, signal.SIGKILL)
-        writer.wait()
-        writer.stdout.close()
-        kept = {one.id for one in CardStore(path).listed(0.0)}
-        assert {f"w-{n:06}" for n in range(known + 1)} <= kept

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sqlite3
 import stat
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +13,7 @@ from skuwise.advisor.incidents.settings import WatchSettings
 from skuwise.advisor.incidents.store import IncidentStore, default_incidents
 from skuwise.advisor.incidents.transitions import Advance, advance
 from skuwise.rules.base.errors import SkuwiseError, UsageError
-from skuwise.tests.support.incident_builders import DAY, HOSTILE, HOUR, NOW, YEAR, opened, renamed, sighting
+from skuwise.tests.support.incident_builders import DAY, HOSTILE, HOUR, NOW, opened, renamed, sighting
 
 
 @pytest.fixture
@@ -83,12 +81,6 @@ def test_who_was_told_is_known_until_it_is_settled(store: IncidentStore) -> None
     assert [event for event, _ in store.untold()] == [second]
 
 
-def test_events_come_in_the_order_of_writing_whatever_their_clock_says(store: IncidentStore) -> None:
-    for number, at in ((1, NOW + YEAR), (2, NOW)):
-        store.commit(opened(sighting(f"w{number}"), now=at))
-    assert [one.sighting.subject.name for _, one in store.untold()] == ["w1", "w2"]
-
-
 def test_a_decision_is_not_undone_by_a_pass_that_began_before_it(store: IncidentStore) -> None:
     settings = WatchSettings(remind_every_seconds=HOUR)
     store.commit(opened(sighting("a"), sighting("b"), sighting("c")))
@@ -140,25 +132,6 @@ def test_what_is_over_is_listed_for_a_day_and_kept_for_ninety(store: IncidentSto
     assert store.told(done.events[0]) == frozenset() and gone not in {one.id for _, one in store.untold()}
 
 
-def test_a_clock_that_jumps_by_a_year_throws_nothing_away(store: IncidentStore) -> None:
-    done = opened(sighting("a"))
-    store.commit(done)
-    store.commit(over(done.incidents[0], NOW + HOUR))
-    for at in (NOW + YEAR, NOW + 2 * HOUR, NOW + YEAR, NOW + 3 * HOUR):
-        store.commit(opened(sighting("b"), now=at))
-    assert done.incidents[0].id in {one.id for one in store.listed(resolved_since=0.0)}
-
-
-def test_what_nobody_was_told_to_be_over_is_current_however_old(store: IncidentStore) -> None:
-    done = opened(sighting("a"))
-    store.commit(done)
-    (after,) = over(done.incidents[0], NOW).incidents
-    store.commit(Advance((replace(after, resolution_told=False, reopenings=1),)))
-    for day in range(1, 5):
-        store.commit(opened(sighting("b"), now=NOW + day * DAY))
-    assert after.id in {one.id for one in store.current()}
-
-
 def test_figures_of_numpy_are_written_as_numbers(store: IncidentStore) -> None:
     (one,) = opened(sighting(hours=2.5)).incidents
     odd = replace(
@@ -173,13 +146,6 @@ def test_figures_of_numpy_are_written_as_numbers(store: IncidentStore) -> None:
     (back,) = store.current()
     assert (back.gpu_hours, back.cost_usd, back.opened_at, back.silent_since) == (2.5, 7.5, NOW, 1.0)
     assert back.sighting.gpu_hours == 2.5 and back.sighting.usd_per_hour is None
-
-
-def test_anybody_may_read_the_file_with_sqlite(store: IncidentStore) -> None:
-    store.commit(opened(sighting()))
-    with closing(sqlite3.connect(store.path)) as db:
-        (row,) = db.execute("SELECT state, gpu_hours, json_extract(sighting, '$.subject.name') FROM incidents")
-    assert row == ("open", 16.0, "train")
 
 
 def test_the_usual_place_is_beside_the_ledger() -> None:

@@ -87,17 +87,3 @@ def test_whatever_flaps_a_day_long_makes_few_notifications(spans: list[tuple[boo
             if watch.now < NOW + DAY:
                 watch.on(watch.data - HOUR) if found else watch.step()
     assert len(watch.events) <= MOST_A_DAY
-
-
-@given(st.lists(LOOKS, max_size=25), st.integers(2, 6))
-def test_a_clock_that_jumps_again_and_again_makes_no_burst(looks: list[Look], every: int) -> None:
-    """Reminders: by the time that passed, and one more for each jump or return."""
-    watch, begun = Watch(), {}
-    watch.settings = replace(watch.settings, remind_every_seconds=every * HOUR)
-    for look in looks:
-        looked(watch, look, begun)
-    lived = sum(look.seconds for look in looks) / (every * HOUR)
-    jumps = sum(look.jump > 0 for look in looks)
-    for id_, one in watch.incidents.items():
-        reminders = sum(event.incident_id == id_ and event.kind == "reminded" for event in watch.events)
-        assert reminders == one.reminders <= lived + jumps + (one.reopenings > 0)

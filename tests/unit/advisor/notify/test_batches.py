@@ -52,12 +52,6 @@ def test_addresses_of_a_team_share_a_mail_unless_one_has_it_already() -> None:
     assert [batch.recipients for batch in batches] == [(other,)]
 
 
-def test_an_address_of_two_teams_is_informed_once() -> None:
-    one = incident(1)
-    batches, _ = made([(event(one), one)], SEARCH, replace(SEARCH, team=""), OPS)
-    assert [(batch.team, batch.recipients) for batch in batches] == [("search", (SEARCH,)), ("", (OPS,))]
-
-
 def test_what_began_and_ended_unseen_is_one_line_and_an_end_without_a_beginning_is_none() -> None:
     over = ended(incident(1))
     both = [(event(over), over), (event(over, "resolved"), over)]
@@ -81,12 +75,6 @@ def test_what_came_back_is_not_reported_as_resolved_and_several_events_are_one_i
 def test_a_reminder_of_what_has_ended_is_dropped() -> None:
     over = ended(incident(1))
     assert made([(event(over, "reminded"), over)], SEARCH, knows=True)[0] == ()
-
-
-def test_a_new_recipient_reads_of_what_is_open_by_its_next_reminder() -> None:
-    one = replace(incident(1), reminders=1)
-    assert made([], SEARCH)[0] == ()
-    assert kinds(made([(event(one, "reminded"), one)], SEARCH, knows=False)[0]) == [["reminded"]]
 
 
 def test_nothing_is_queued_for_a_recipient_whom_an_earlier_message_has_yet_to_reach() -> None:

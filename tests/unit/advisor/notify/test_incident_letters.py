@@ -9,7 +9,6 @@ import json
 import re
 import shlex
 import unicodedata
-from collections.abc import Callable
 from dataclasses import replace
 from email.policy import default as default_policy
 from pathlib import Path
@@ -107,19 +106,6 @@ def test_a_digest_names_the_worst_and_counts_the_rest() -> None:
     text = " ".join(letter.text.split())
     assert "14 more" in text and "Ended" in text and "GPUs held idle u1" in text
     assert "Prices: AWS list price, 2026-09-19." in text
-
-
-def test_a_digest_of_5000_is_small(record_property: Callable[[str, object], None]) -> None:
-    long = "x" * 300
-    items = [
-        opened(incident(n, cost=float(n), user=f"{long}{n % 700}", node=f"{long}{n}", name=long)) for n in range(5000)
-    ]
-    letter = letter_of(items, "search", NOW, WRITING)
-    mail = compose(letter, Envelope(NOBODY, ("a@example.org",)), message_id="<x@example.org>", date=NOW)
-    record_property("mail_bytes", len(mail))
-    assert len(mail) < MAIL_MAX and "5,000 incidents" in letter.subject
-    assert "4,980 more" in letter.text
-    assert len(slack(*items)) <= MAX_CHARACTERS
 
 
 def hostile(number: int = 1) -> Incident:

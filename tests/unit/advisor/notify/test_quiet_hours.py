@@ -35,17 +35,6 @@ def test_hours_are_local_and_may_cross_midnight(hours: tuple[int, int], moment: 
     assert is_quiet(settings(*hours), at(moment)) is quiet
 
 
-def test_the_night_when_the_clock_is_set_back_is_an_hour_longer() -> None:
-    # 2026-10-25: 03:00 CEST becomes 02:00 CET, so that 02:30 happens twice.
-    night = settings(22, 3)
-    first, second = at("2026-10-25T02:30:00"), at("2026-10-25T02:30:00", fold=1)
-    assert second - first == 3600.0
-    assert is_quiet(night, first) and is_quiet(night, second)
-    assert not is_quiet(night, second + 1800.0)
-    begin, end = at("2026-10-24T22:00:00"), at("2026-10-25T03:00:00")
-    assert end - begin == 6 * 3600.0
-
-
 def test_the_night_when_the_clock_is_set_ahead_ends_by_the_local_clock() -> None:
     # 2026-03-29: 02:00 CET becomes 03:00 CEST.
     night = settings(22, 2)

@@ -72,21 +72,10 @@ def test_an_encoded_word_from_outside_is_not_decoded(word: str) -> None:
     assert message["Message-ID"] == "<1@example.org>"  # which stands behind the subject
 
 
-def test_a_long_address_to_ask_for_silence_stays_whole() -> None:
-    link = f"https://wiki.example.org/{'a' * 470}"
-    content = compose(Letter("s", "h", "t"), Envelope(SENDER, (), link), message_id="<1@example.org>", date=0.0)
-    assert f"\r\nList-Unsubscribe: <{link}>\r\n".encode() in content
-
-
 @given(st.text(max_size=300), st.text(max_size=300))
 def test_any_text_makes_a_message(subject: str, text: str) -> None:
     message = parsed(Letter(subject, text, text), Envelope(SENDER, ()))
     assert "Bcc" not in message and message["To"] is not None and "List-Unsubscribe" not in message
-
-
-def test_text_that_is_no_utf8_is_shown_as_its_escape() -> None:
-    text = parsed(Letter("s", "<p>\udc80</p>", "\udc80\n")).get_body(("plain",))
-    assert text is not None and text.get_content().strip() == "\\udc80"
 
 
 def test_message_ids_are_of_the_week_and_the_team() -> None:

@@ -75,11 +75,6 @@ def test_a_job_that_stopped_is_not_told_again_as_held_idle():
     assert of("held-idle", reading([trained((MINUTES, REST))])) == ["no-work-in-view"]
 
 
-def test_ranks_that_rest_while_others_spin_stopped_together():
-    mixed = trained((10, SPIN), courses={0: ((MINUTES - 10, TRAINING), (10, REST))})
-    assert of("stopped", reading([mixed])) == ["collectives-spin"]
-
-
 def test_one_rank_that_works_on_is_progress():
     mixed = trained((10, SPIN), courses={0: ((MINUTES, TRAINING),)})
     assert of("stopped", reading([mixed])) == []
@@ -101,12 +96,6 @@ def test_hosts_that_work_make_it_a_pause(host):
     assert of("stopped", reading([trained((14, SPIN))], hosts={"n1": busy})) == []
 
 
-def test_a_job_without_host_data_gets_more_time():
-    nothing = ((MINUTES, {}),)
-    assert of("stopped", reading([trained((10, REST))], hosts={"n1": nothing})) == []
-    assert of("stopped", reading([trained((13, REST))], hosts={"n1": nothing})) == ["pattern-ended"]
-
-
 def test_notebooks_services_and_young_jobs_have_no_pattern_that_ends():
     for holder in ("notebook", "service"):
         assert of("stopped", reading([trained((30, REST), holder=holder)])) == []
@@ -117,11 +106,6 @@ def test_missing_data_are_no_stop():
     assert of("stopped", reading([trained((12, MISSING))])) == []
     half = trained((30, REST), courses={0: ((MINUTES - 30, TRAINING), (30, MISSING))})
     assert of("stopped", reading([half])) == []
-
-
-def test_a_job_of_which_only_utilization_is_known_may_spin_unseen():
-    only = {"observed": 1.0, "engine": 1.0, "engine_max": 1.0, "util": 1.0, "power_watts": 180.0}
-    assert of("stopped", reading([Work("1", eight(), ((MINUTES, only),))])) == []
 
 
 def test_a_node_that_fell_silent_is_named_with_its_workload_and_nothing_else_is_said_of_it():
