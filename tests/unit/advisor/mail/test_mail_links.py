@@ -15,8 +15,7 @@ from skuwise.advisor.views.document.mail_document import ReaderLinks
 from skuwise.advisor.views.document.reader_commands import ReaderCommands
 from skuwise.advisor.views.document.report_content import story_of
 from skuwise.rules.base.errors import UsageError
-from skuwise.tests.support.report_fixtures import END, WEEK, fleet
-from test_report_story import outcome
+from skuwise.tests.support.report_fixtures import END, WEEK, fleet, outcome
 
 URL = "https://grafana.example.org/d/gpu?var-job={workload}&var-node={node}&from={from}&to={to}#t={team}"
 
