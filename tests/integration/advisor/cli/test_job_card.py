@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 from importlib.resources import files
 from pathlib import Path
 
@@ -90,31 +89,6 @@ def test_json_of_a_card_is_valid(databases: Path, capsys) -> None:
     assert card["cost_usd"] == pytest.approx(card["gpu_hours"] * card["price"]["usd_per_gpu_hour"], rel=0.01)
 
 
-def test_a_finished_job_is_kept_and_shown_without_telemetry(databases: Path, own_home: Path, tmp_path, capsys) -> None:
-    job = job_of(databases, capsys)
-    assert not own_home.exists()
-    before = shown(job, databases, capsys)
-    assert own_home.exists()
-    assert main(["job", job]) == 0
-    after = capsys.readouterr().out
-    assert "from the card kept on" in after
-    kept = [line for line in after.splitlines() if not line.startswith("State")]
-    assert kept == [line for line in before.splitlines() if not line.startswith("State")]
-    other = tmp_path / "other"
-    other.mkdir()
-    shutil.copy(databases / "input-bound.db", other / "input-bound.db")
-    assert "from the card kept on" in shown(job, other, capsys)
-
-
-def test_all_that_ended_is_kept_for_lists(databases: Path, own_home: Path, capsys) -> None:
-    assert main(["job", "--keep-finished", "--since", "2d", "--db", str(databases)]) == 0
-    assert "kept" in capsys.readouterr().err and own_home.exists()
-    assert main(["job", "--user", "farah", "--since", "3650d", "--format", "csv"]) == 0
-    rows = capsys.readouterr().out.splitlines()
-    assert rows[0].startswith("id,job_id,name,user") and len(rows) > 1
-    assert all(",farah," in row for row in rows[1:])
-
-
 def test_what_is_not_there_is_nothing_to_work_on(databases: Path, capsys) -> None:
     assert main(["job", "lora-8", "--db", str(databases)]) == 3
     assert "lora-8b" in capsys.readouterr().err
@@ -122,29 +96,3 @@ def test_what_is_not_there_is_nothing_to_work_on(databases: Path, capsys) -> Non
     assert main(["job", "--user", "nobody", "--db", str(databases)]) == 3
     assert main(["job", "\x1b[2J';--", "--db", str(databases)]) == 3
     assert "\x1b" not in capsys.readouterr().err
-
-
-def test_several_jobs_of_a_name_are_listed(databases: Path, capsys) -> None:
-    assert main(["job", "lora-8b", "--db", str(databases)]) == 2
-    assert "Choose one" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "typed",
-    [
-        [], ["1", "--user", "a"], ["--user", "a", "--format", "admin-comment"], ["1", "--format", "csv"],
-        ["--keep-finished"], ["1", "--existing", "x"], ["--keep-finished", "--no-keep", "--db", "x"],
-    ],
-)  # fmt: skip
-def test_options_that_do_not_go_together(typed: list[str], capsys) -> None:
-    assert main(["job", *typed]) == 2
-    assert capsys.readouterr().err
-
-
-def test_a_store_that_cannot_be_read_costs_no_card(databases: Path, own_home: Path, capsys) -> None:
-    job = job_of(databases, capsys)
-    own_home.parent.mkdir(parents=True)
-    own_home.write_bytes(b"no database" * 100)
-    assert main(["job", job, "--db", str(databases)]) == 0
-    told = capsys.readouterr()
-    assert "lora-8b" in told.out and "not used" in told.err
