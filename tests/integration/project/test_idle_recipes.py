@@ -20,11 +20,8 @@ SOURCE = ("--prometheus", "http://127.0.0.1:9090")
 IDLE = "idle: job 4711. 8 GPUs not used for 3.0 h."
 BUSY = "busy: job 4711. GPU activity at 2026-11-24 09:00 UTC."
 UNKNOWN = "not known: job 4711. No fresh data from one of its nodes."
-# What skuwise answers, with its status; the last three are no answers.
-NOT_IDLE = [
-    (4, BUSY), (5, UNKNOWN), (3, ""), (1, ""), (2, ""), (127, ""), (137, ""),
-    (0, ""), (0, BUSY), (0, "usage: skuwise idle [-h] [TARGET]"),
-]  # fmt: skip
+# What skuwise answers, with its status; the last two are no answers.
+NOT_IDLE = [(4, BUSY), (5, UNKNOWN), (3, ""), (1, ""), (0, ""), (0, BUSY)]
 
 
 class Bench:
@@ -134,14 +131,6 @@ def test_idle_notebooks_are_stopped_where_that_is_asked_for(bench: Bench, stop: 
         assert "notebooks.kubeflow.org idle-one --namespace=team-b kubeflow-resource-stopped=20" in line
     assert [line.split()[2] for line in bench.called("skuwise")] == ["nb-0", "idle-one-0", "gone-0"]
     assert "--selector=skuwise-keep!=true" in bench.called("kubectl")[0]
-
-
-@pytest.mark.parametrize("failing", ["get", "annotate"])
-def test_a_kubectl_that_fails_is_an_error(bench: Bench, failing: str) -> None:
-    bench.program("kubectl", f"[ \"$1\" != {failing} ] || exit 1\necho 'team-a nb'")
-    bench.skuwise(0, IDLE)
-    done = bench.run("notebook-culler.sh", "--stop", "4h", *SOURCE)
-    assert done.returncode == 1 and "stopped" not in done.stdout
 
 
 def over_ssh(bench: Bench, answers: dict[str, tuple[int, str]]) -> None:

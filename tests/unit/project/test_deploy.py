@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import shutil
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -20,7 +17,6 @@ from skuwise.advisor.incidents.store import default_incidents
 from skuwise.advisor.mail.settings import load_mail_settings
 from skuwise.agent.config import SYSTEM_FILE, AgentConfig, load_config
 from skuwise.rules.base.command_registry import configure_command
-from skuwise.rules.base.errors import UsageError
 from skuwise.tests.support.containerfile import every, stages, variables
 
 ROOT = Path(__file__).parents[3]
@@ -105,34 +101,8 @@ def test_the_pod_sees_the_node_and_takes_no_gpu(pod: Manifest, agent: Manifest) 
     assert pod["runtimeClassName"] == "nvidia"
     assert pod["nodeSelector"] == {"nvidia.com/gpu.present": "true"}
     assert {"operator": "Exists", "effect": "NoSchedule"} in pod["tolerations"]
-    asked = {name for kind in agent["resources"].values() for name in kind}
-    assert asked == {"cpu", "memory"}
     names = {one["name"]: one.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath") for one in agent["env"]}
     assert names["NODE_NAME"] == "spec.nodeName" and names["POD_IP"] == "status.podIP"
-
-
-def test_the_pod_may_do_nothing_that_it_does_not_need(pod: Manifest, agent: Manifest) -> None:
-    assert pod["automountServiceAccountToken"] is False
-    assert manifests()["ServiceAccount"]["automountServiceAccountToken"] is False
-    assert pod["serviceAccountName"] == manifests()["ServiceAccount"]["metadata"]["name"]
-    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-    assert agent["securityContext"] == {
-        "allowPrivilegeEscalation": False,
-        "privileged": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
-    kinds = {volume["name"]: volume for volume in pod["volumes"]}
-    for mount in agent["volumeMounts"]:
-        if "hostPath" in kinds[mount["name"]] and mount["name"] != "database":
-            assert mount["readOnly"] is True, mount
-
-
-def test_services_of_the_cluster_would_be_taken_for_settings(pod: Manifest) -> None:
-    name = manifests()["Service"]["metadata"]["name"].upper().replace("-", "_")
-    with pytest.raises(UsageError, match="does not know"):
-        load_config({}, {f"{name}_SERVICE_HOST": "10.96.0.7"}, config_home=Path("/nonexistent"))
-    assert pod["enableServiceLinks"] is False
 
 
 def test_every_path_of_the_settings_lies_on_what_is_mounted(pod: Manifest, agent: Manifest) -> None:
@@ -212,6 +182,29 @@ def test_the_watchs_image_runs_every_command_as_a_numbered_user() -> None:
     assert [one.text.replace("run.lock", "agent.lock") for one in ours[1]] == [one.text for one in agents[1]]
 
 
+@pytest.mark.parametrize("kind", ["DaemonSet", "Deployment"])
+def test_the_pods_may_do_nothing_that_they_do_not_need(kind: str) -> None:
+    pod = manifests()[kind]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert pod["automountServiceAccountToken"] is False
+    assert manifests()["ServiceAccount"]["automountServiceAccountToken"] is False
+    # Services of the cluster would be taken for settings.
+    assert pod["enableServiceLinks"] is False
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "privileged": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert {name for one in container["resources"].values() for name in one} == {"cpu", "memory"}
+    host = {volume["name"] for volume in pod["volumes"] if "hostPath" in volume} - {"database"}
+    assert all(mount["readOnly"] for mount in container["volumeMounts"] if mount["name"] in host)
+    if kind == "Deployment":
+        assert not host and not {"hostPID", "hostNetwork", "hostIPC", "serviceAccountName"} & pod.keys()
+        assert (pod["securityContext"]["runAsNonRoot"], pod["securityContext"]["runAsUser"]) == (True, 65532)
+
+
 def test_one_watcher_at_a_time_whose_state_outlives_the_pod() -> None:
     deployment, pod = manifests()["Deployment"], watch_pod()
     assert (deployment["spec"]["replicas"], deployment["spec"]["strategy"]) == (1, {"type": "Recreate"})
@@ -235,25 +228,6 @@ def test_one_watcher_at_a_time_whose_state_outlives_the_pod() -> None:
     )
 
 
-def test_the_watchs_pod_may_do_nothing_that_it_does_not_need() -> None:
-    pod = watch_pod()
-    (container,) = pod["containers"]
-    assert pod["automountServiceAccountToken"] is False and pod["enableServiceLinks"] is False
-    assert not {"hostPID", "hostNetwork", "hostIPC", "serviceAccountName"} & pod.keys()
-    assert pod["securityContext"]["runAsNonRoot"] is True
-    assert pod["securityContext"]["runAsUser"] == pod["securityContext"]["fsGroup"] == 65532
-    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-    assert container["securityContext"] == {
-        "allowPrivilegeEscalation": False,
-        "privileged": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
-    assert not [volume for volume in pod["volumes"] if "hostPath" in volume]
-    assert {name for kind in container["resources"].values() for name in kind} == {"cpu", "memory"}
-    assert "memory" in container["resources"]["limits"]
-
-
 @pytest.mark.parametrize("suggested", [False, True], ids=["as it is", "with every suggestion"])
 def test_the_watchs_settings_are_settings(tmp_path: Path, suggested: bool) -> None:
     text = manifests()["ConfigMap"]["data"]["skuwise.toml"]
@@ -263,44 +237,3 @@ def test_the_watchs_settings_are_settings(tmp_path: Path, suggested: bool) -> No
     watch = load_watch_settings({}, system_file=file, config_home=tmp_path)
     assert report.prometheus and watch.send is False
     assert (bool(report.smtp_host), bool(watch.alertmanager_url)) == (suggested, suggested)
-
-
-def test_the_watchs_command_is_one_that_there_is() -> None:
-    words = watch_pod()["containers"][0]["args"]
-    pytest.importorskip(COMMANDS[words[0]].module)
-    parser = argparse.ArgumentParser()
-    configure_command(parser, COMMANDS[words[0]])
-    assert parser.parse_args(words[1:]).send is False
-
-
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
-def test_kustomize_takes_the_watch_in(tmp_path: Path) -> None:
-    shutil.copytree(KUBERNETES, tmp_path / "k")
-    file = tmp_path / "k/kustomization.yaml"
-    file.write_text(file.read_text().replace("# - watch.yaml", "- watch.yaml"))
-    command = ["kubectl", "kustomize", str(tmp_path / "k")]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    made = [one for one in yaml.safe_load_all(done.stdout) if one["metadata"]["name"].startswith("skuwise-watch")]
-    assert {one["kind"] for one in made} == {"ConfigMap", "PersistentVolumeClaim", "Deployment"}
-    assert {one["metadata"]["namespace"] for one in made} == {kustomization()["namespace"]}
-
-
-@pytest.mark.parametrize(
-    ("given", "left"),
-    [
-        ({"LD_LIBRARY_PATH": "/b/lib:/mine", "LD_LIBRARY_PATH_ORIG": "/mine"}, "/mine"),
-        ({"LD_LIBRARY_PATH": "/b/lib"}, "None"),
-        ({"LD_LIBRARY_PATH": "/mine"}, "/mine"),
-        ({}, "None"),
-    ],
-)
-def test_programs_that_the_self_contained_build_starts_do_not_get_its_libraries(
-    given: dict[str, str], left: str
-) -> None:
-    entry = str(ROOT / "deploy/standalone/entry.py")
-    code = (
-        f"import os, runpy, sys; sys._MEIPASS = '/b/lib'; m = runpy.run_path({entry!r});"
-        "m['restore_library_path'](); print(os.environ.get('LD_LIBRARY_PATH'), 'LD_LIBRARY_PATH_ORIG' in os.environ)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], env=given, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == [left, "False"]

@@ -11,7 +11,6 @@ from skuwise.advisor.mail.addresses import bare_address, sender_address
 from skuwise.advisor.mail.routes import Routes, load_routes
 from skuwise.advisor.mail.settings import ReportSettings, check_webhook, load_mail_settings
 from skuwise.rules.base.errors import UsageError
-from skuwise.rules.base.toml import MAX_BYTES
 
 GOOD = """
 administrators = ["platform@example.org"]
@@ -81,28 +80,17 @@ def team(body: str) -> str:
         ('administrators = ["ops@example.org\\nBcc: all@example.org"]', "no mail address"),
         ('administrators = ["Ops <ops@example.org>"]', "no mail address"),
         ('administrators = ["öps@example.org"]', "no mail address"),
-        ("administrators = [3]", "no mail address"),
         ("teams = 3", "teams is not a table"),
-        ("[teams]\na = 3", "teams.a is not a table"),
         (team("namspace = ['x']"), "teams.a.namspace is no key of a team. Did you mean namespace"),
         (team(""), "teams.a matches nothing"),
-        (team("namespace = []"), "teams.a matches nothing"),
-        (team("namespace = []\nuser = ['u']"), "teams.a.namespace is no list"),
         (team("namespace = ['']"), "teams.a.namespace holds a value that is not text"),
-        (team('namespace = ["a\\u0000"]'), "teams.a.namespace holds a value that is not text"),
-        (team("namespace = ['*']"), "a star is allowed only at the end"),
         (team("namespace = ['a*b']"), "a star is allowed only at the end"),
         ("[teams.a]\nuser = ['u']", "teams.a has no recipient"),
         (team("user = ['u', 'u']"), "overlaps 'u' of teams.a"),
         (team("user = ['u*']\n[teams.b]\nto = ['b@example.org']\nuser = ['uv']"), "overlaps 'u*' of teams.a"),
-        (team("user = ['uv']\n[teams.b]\nto = ['b@example.org']\nuser = ['u*']"), "overlaps 'u*' of teams.b"),
-        (team("user = ['uv*']\n[teams.b]\nto = ['b@example.org']\nuser = ['u*']"), "overlaps 'u*' of teams.b"),
         ('[teams."a\\u001b[2J"]\nuser = ["u"]\nto = ["a@example.org"]', "is not a valid team name"),
-        (f'[teams.{"a" * 101}]\nuser = ["u"]\nto = ["a@example.org"]', "is not a valid team name"),
         (team("user = ['u']\nwebhook_url_file = 3"), "teams.a.webhook_url_file is not a path"),
         ("teams = {", "not valid TOML"),
-        ("x = " + "[" * 5000, "is nested too deeply"),
-        ("#" * (MAX_BYTES + 1), "larger than"),
     ],
 )
 def test_what_is_no_routes_file_is_refused_with_file_and_key(tmp_path: Path, text: str, said: str) -> None:
@@ -111,31 +99,9 @@ def test_what_is_no_routes_file_is_refused_with_file_and_key(tmp_path: Path, tex
     assert said in str(told.value) and "teams.toml" in str(told.value) and "\x1b" not in told.value.message[:60]
 
 
-def test_a_file_that_is_not_there_or_no_text_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="cannot be read"):
-        load_routes(tmp_path / "none.toml")
-    (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
-    with pytest.raises(UsageError, match="not UTF-8"):
-        load_routes(tmp_path / "binary.toml")
-
-
 @pytest.mark.parametrize(
     "wrong",
-    [
-        "a@b\nc",
-        "a b@c",
-        "a@",
-        "@b",
-        "a..b@c",
-        ".a@b",
-        "a@b,c@d",
-        "<a@b>",
-        f"a@{'b' * 64}",
-        f"{'a' * 65}@b",
-        "a@b\n",
-        "=?utf-8?q?a=0D=0ABcc=3Ab?=@c",
-        "",
-    ],
+    ["a@b\nc", "a b@c", "a@", "@b", "a..b@c", "a@b,c@d", "<a@b>", f"a@{'b' * 64}", "=?utf-8?q?a=0D=0ABcc=3Ab?=@c", ""],
 )
 def test_what_is_no_address_is_refused(wrong: str) -> None:
     with pytest.raises(UsageError, match="no mail address"):
@@ -176,18 +142,12 @@ def test_settings_of_a_report(tmp_path: Path) -> None:
         ("send = 'maybe'", "neither true nor false"),
         ("smtp_password = 'hunter2'", "Unknown setting 'smtp_password'"),
         ("smtp_security = 'none'\nsmtp_host = 'smtp.example.org'", "is another machine"),
-        ("smtp_security = 'ssl'", "none of starttls, tls, none"),
         ("smtp_host = 'smtp.example.org\\n'", "not a host name"),
-        ("smtp_port = 99999", "not a number from 1"),
         ("smtp_username = 'u'", "has no password"),
         ("from = 'gpus@example.org\\r\\nBcc: x@example.org'", "no mail address"),
-        ("administrators = ['x']", "no mail address"),
-        ("list_unsubscribe = 'https://a b'", "neither mailto: nor https:"),
         ("list_unsubscribe = 'javascript:x'", "neither mailto: nor https:"),
-        ("no_data = 'long'", "none of short, none"),
         ("smtp_timeout = '2h'", "outside 1 s to 10 min"),
         ("mails_per_minute = 0", "not a number from 1"),
-        ("db = 'x'\nteams = 3", "must be text"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(tmp_path: Path, text: str, said: str) -> None:
