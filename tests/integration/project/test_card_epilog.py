@@ -84,12 +84,6 @@ def test_without_a_card_nothing_is_changed(controller: Controller, then: str) ->
     assert controller.calls("scontrol") == []
 
 
-def test_a_comment_that_cannot_be_read_is_not_written_over(controller: Controller) -> None:
-    controller.put("squeue", "exit 1")
-    assert controller.run("--now").returncode == 0
-    assert controller.calls("skuwise") == controller.calls("scontrol") == []
-
-
 @pytest.mark.parametrize("conf", ["", "SOURCE=/db\nSOURCE_FLAG=--rules\n"])
 def test_without_settings_it_does_nothing(controller: Controller, conf: str) -> None:
     controller.conf.write_text(conf)

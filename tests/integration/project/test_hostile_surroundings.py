@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -51,19 +50,3 @@ def test_an_encoding_that_lacks_a_character_gets_it_escaped_as_json_does(tmp_pat
     line = f"{COMMAND} advise --db $'none-\\xff-\\xc3\\xa9'"
     done = shell(line, tmp_path, PYTHONIOENCODING="ascii")
     assert done.returncode == 2 and "none-\\udcff-\\u00e9 does not exist" in done.stderr
-
-
-def limited(what: int, limit: int, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "skuwise", *arguments], capture_output=True, text=True, timeout=60, check=False,
-        preexec_fn=lambda: resource.setrlimit(what, (limit, limit)),
-    )  # fmt: skip
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("megabytes", [24, 32, 48, 64, 96, 128, 192])
-def test_too_little_memory_is_a_sentence(tmp_path: Path, megabytes: int) -> None:
-    done = limited(
-        resource.RLIMIT_AS, megabytes << 20, "agent", "run", "--db", str(tmp_path / "n.db"), "--duration", "1s"
-    )
-    assert "unexpected" not in done.stderr, done.stderr

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -57,12 +56,6 @@ def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path)
 
 
-@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")
-def test_shellcheck_finds_nothing() -> None:
-    done = subprocess.run(["shellcheck", *map(str, SCRIPTS)], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (0, "")
-
-
 def when_idle(bench: Bench, shell: str = "sh") -> subprocess.CompletedProcess[str]:
     bench.program("scancel", "exit 0")
     return bench.run("when-idle.sh", "4711", "2h", *SOURCE, "--", "scancel", "-v", "a b", shell=shell)
@@ -83,13 +76,6 @@ def test_nothing_but_an_idle_answer_runs_the_command(bench: Bench, status: int, 
     done = when_idle(bench)
     assert done.returncode == {4: 4, 5: 5, 3: 5}.get(status, 1)
     assert bench.called("skuwise") and not bench.called("scancel")
-
-
-def test_a_command_that_fails_is_told_from_an_answer(bench: Bench) -> None:
-    bench.skuwise(0, IDLE)
-    bench.program("scancel", "exit 4")
-    done = bench.run("when-idle.sh", "4711", "2h", "--", "scancel", "4711")
-    assert done.returncode == 1 and "scancel failed with status 4" in done.stderr
 
 
 def by_target(bench: Bench, answers: dict[str, tuple[int, str]]) -> None:
@@ -131,30 +117,6 @@ def test_idle_notebooks_are_stopped_where_that_is_asked_for(bench: Bench, stop: 
         assert "notebooks.kubeflow.org idle-one --namespace=team-b kubeflow-resource-stopped=20" in line
     assert [line.split()[2] for line in bench.called("skuwise")] == ["nb-0", "idle-one-0", "gone-0"]
     assert "--selector=skuwise-keep!=true" in bench.called("kubectl")[0]
-
-
-def over_ssh(bench: Bench, answers: dict[str, tuple[int, str]]) -> None:
-    cases = "\n".join(f"{host}) echo '{text}'; exit {status} ;;" for host, (status, text) in answers.items())
-    bench.program("ssh", f"case $3 in\n{cases}\nesac\nexit 255")
-    bench.program("sky", "exit 0")
-
-
-@pytest.mark.parametrize("stop", [False, True])
-def test_a_cluster_is_stopped_where_every_host_is_idle(bench: Bench, stop: bool) -> None:
-    over_ssh(bench, {"train": (0, IDLE), "train-worker1": (0, IDLE)})
-    flag = ("--stop",) if stop else ()
-    done = bench.run("sky-autostop.sh", *flag, "train", "1h", "train", "train-worker1")
-    assert done.returncode == 0, done.stderr
-    assert bench.called("sky") == (["sky stop --yes train"] if stop else [])
-    asked = "skuwise idle --db '/var/lib/skuwise/skuwise.db' --longer-than 1h"
-    assert bench.called("ssh") == [f"ssh -o BatchMode=yes {host} {asked}" for host in ("train", "train-worker1")]
-
-
-@pytest.mark.parametrize(("status", "text"), [*NOT_IDLE, (255, "")])
-def test_one_host_that_is_not_idle_keeps_the_cluster(bench: Bench, status: int, text: str) -> None:
-    over_ssh(bench, {"train": (0, IDLE), "train-worker1": (status, text)})
-    done = bench.run("sky-autostop.sh", "--stop", "train", "1h", "train", "train-worker1")
-    assert done.returncode == {4: 4, 5: 5, 3: 5}.get(status, 1) and not bench.called("sky")
 
 
 @pytest.fixture(scope="module")

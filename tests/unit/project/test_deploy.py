@@ -10,14 +10,13 @@ from typing import Any
 
 import pytest
 import yaml
-from skuwise import __version__
 from skuwise.__main__ import COMMANDS
 from skuwise.advisor.incidents.settings import load_watch_settings
 from skuwise.advisor.incidents.store import default_incidents
 from skuwise.advisor.mail.settings import load_mail_settings
 from skuwise.agent.config import SYSTEM_FILE, AgentConfig, load_config
 from skuwise.rules.base.command_registry import configure_command
-from skuwise.tests.support.containerfile import every, stages, variables
+from skuwise.tests.support.containerfile import every, stages
 
 ROOT = Path(__file__).parents[3]
 KUBERNETES = ROOT / "deploy/kubernetes"
@@ -81,21 +80,6 @@ def test_what_the_build_copies_is_there_and_is_all_that_the_wheel_needs(path: Pa
     assert re.fullmatch(r"BASE=[a-z]+:[a-z0-9.-]+@sha256:[0-9a-f]{64}", base.text), "a tag may be moved"
 
 
-def test_the_image_runs_the_agent_without_a_shell_as_a_numbered_user() -> None:
-    _, build, final = stages(IMAGE)
-    (start,), (default,), (health,) = (every(final, name) for name in ("ENTRYPOINT", "CMD", "HEALTHCHECK"))
-    program, *arguments = start.command
-    assert (arguments, program) == (["agent"], "/opt/skuwise/bin/skuwise")
-    assert parse(default.command).run.__module__ == "skuwise.agent.commands.run"
-    assert health.command[:2] == [program, "agent"]
-    assert parse(health.command[2:]).run.__module__ == "skuwise.agent.commands.status"
-    assert every(final, "USER")[-1].text == "65532:65532"
-    assert variables(final)["NVIDIA_VISIBLE_DEVICES"] == "all"
-    assert variables(final)["NVIDIA_DRIVER_CAPABILITIES"] == "utility"
-    assert [one.words[0] for one in every(final, "COPY")] == ["--from=build"]
-    assert build[0].text.endswith(" AS build")
-
-
 def test_the_pod_sees_the_node_and_takes_no_gpu(pod: Manifest, agent: Manifest) -> None:
     assert pod["hostPID"] is True and not pod.get("hostNetwork") and not pod.get("hostIPC")
     assert pod["runtimeClassName"] == "nvidia"
@@ -149,37 +133,8 @@ def test_the_page_is_listened_on_where_it_is_probed_and_scraped(agent: Manifest)
     assert kinds["NetworkPolicy"]["spec"]["egress"] == []
 
 
-def test_kustomize_finds_its_files_and_this_version(pod: Manifest, agent: Manifest) -> None:
-    whole = kustomization()
-    listed = set(whole["resources"]) | {"kustomization.yaml", "podmonitor.yaml", "watch.yaml"}
-    assert {path.name for path in KUBERNETES.glob("*.yaml")} == listed
-    (generated,) = whole["configMapGenerator"]
-    assert generated["files"] == [SYSTEM_FILE.name] and (KUBERNETES / SYSTEM_FILE.name).exists()
-    volumes = {volume["name"]: volume for volume in pod["volumes"]}
-    assert volumes["settings"]["configMap"]["name"] == generated["name"]
-    images = [f"{image['name']}:{image['newTag']}" for image in whole["images"]]
-    assert images == [agent["image"], watch_pod()["containers"][0]["image"]]
-    assert images == [f"skuwise-agent:{__version__}", f"skuwise-advisor:{__version__}"]
-    assert manifests()["Namespace"]["metadata"]["name"] == whole["namespace"]
-
-
 def watch_pod() -> Manifest:
     return manifests()["Deployment"]["spec"]["template"]["spec"]
-
-
-def test_the_watchs_image_runs_every_command_as_a_numbered_user() -> None:
-    _, _, final = stages(ADVISOR_IMAGE)
-    (start,), (default,) = (every(final, name) for name in ("ENTRYPOINT", "CMD"))
-    assert start.command == ["/opt/skuwise/bin/skuwise"] and default.command[0] in COMMANDS
-    assert every(final, "USER")[-1].text == "65532:65532"
-    given = variables(final)
-    (made,) = [one.text for one in every(final, "RUN")]
-    for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME"):
-        assert f" {given[name]}" in made
-    # The same base and build as the agent's: what is checked of one holds for the other.
-    ours, agents = stages(ADVISOR_IMAGE), stages(IMAGE)
-    assert ours[0] == agents[0]
-    assert [one.text.replace("run.lock", "agent.lock") for one in ours[1]] == [one.text for one in agents[1]]
 
 
 @pytest.mark.parametrize("kind", ["DaemonSet", "Deployment"])

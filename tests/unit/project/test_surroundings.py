@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from skuwise.__main__ import main
 from skuwise.agent.base.address import parse_listen
 from skuwise.rules.base.errors import UsageError
 from skuwise.rules.base.last_resort import explained
@@ -24,28 +23,6 @@ from skuwise.rules.base.last_resort import explained
 def test_what_can_never_be_listened_on_is_wrong_usage(address: str) -> None:
     with pytest.raises(UsageError):
         parse_listen(address)
-
-
-@pytest.mark.parametrize(
-    ("text", "host"),
-    [
-        ("9500", "127.0.0.1"), ("0.0.0.0:9500", "0.0.0.0"), ("[::]:9500", "::"), ("[::1%eth0]:9500", "::1%eth0"),
-        ("gpu-001.example.org:9500", "gpu-001.example.org"), ("node_7:9500", "node_7"), ("0:9500", "0"),
-    ],
-)  # fmt: skip
-def test_what_can_be_listened_on_is_taken(text: str, host: str) -> None:
-    assert parse_listen(text).host == host
-
-
-@pytest.mark.parametrize("window", [("--since", "999999999w"), ("--since", "3651d"), ("--until", "0001-01-01")])
-def test_a_window_of_thousands_of_years_is_wrong_usage(
-    window: tuple[str, str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["advise", "--db", "/nonexistent", *window])
-    assert ended.value.code == 2 and (
-        "longer than 3650 days" in (told := capsys.readouterr().err) or "before 1970" in told
-    )
 
 
 def boom() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import socket
 import sqlite3
-import threading
 from collections.abc import Iterator
 from email.headerregistry import Address
 from pathlib import Path
@@ -98,17 +97,6 @@ def test_mails_arrive_encrypted_from_who_we_say_we_are(tmp_path: Path, server: M
     assert PASSWORD.encode() not in desk.outbox.path.read_bytes()
 
 
-@pytest.mark.filterwarnings("ignore:Requiring AUTH while not requiring TLS")  # of the test's server
-@pytest.mark.parametrize("security", ["tls", "none"])
-def test_tls_from_the_start_and_none_on_loopback(tmp_path: Path, security: str) -> None:
-    with mail_server(tmp_path, security=security, auth=security == "tls") as server:
-        changes = {} if security == "tls" else {"smtp_username": ""}
-        desk = Desk(tmp_path, server, smtp_security=security, **changes)
-        desk.queue("", "a@example.org")
-        assert desk.send().sent == 1
-        assert server.received[0].encrypted == (security == "tls")
-
-
 def test_what_keeps_us_from_a_server_leaves_all_in_the_outbox(tmp_path: Path, server: MailServer) -> None:
     desk = Desk(tmp_path, server)
     desk.queue("search", "a@example.org")
@@ -144,28 +132,6 @@ def test_recipients_are_answered_one_by_one(tmp_path: Path, server: MailServer) 
     assert [one.to for one in server.received] == [("ok@example.org",), ("grey@example.org",)]
 
 
-@pytest.mark.parametrize(("answer", "waiting", "refused"), [("451 not now", 1, 0), ("554 looks like spam", 0, 1)])
-def test_what_the_server_says_to_the_content_counts(
-    tmp_path: Path, server: MailServer, answer: str, waiting: int, refused: int
-) -> None:
-    server.behaviour.before_data = lambda _: answer
-    desk = Desk(tmp_path, server)
-    desk.queue("search", "a@example.org")
-    tally = desk.send()
-    assert (tally.waiting, len(tally.refused)) == (waiting, refused)
-    assert answer in "".join([*tally.refused, *desk.said])
-
-
-def test_a_sender_who_is_refused_costs_no_recipient_his_mail(tmp_path: Path, server: MailServer) -> None:
-    server.behaviour.mail = "550 who are you"
-    desk = Desk(tmp_path, server)
-    for team in ("ads", "search"):
-        desk.queue(team, f"{team}@example.org")
-    tally = desk.send()
-    assert "refuses our sender (550 who are you)" in str(tally.down[0])
-    assert (tally.waiting, tally.refused, desk.tries()) == (2, (), 1)
-
-
 @pytest.mark.parametrize(("dropped", "sent", "tries"), [({2}, 4, 5), ({1, 2, 3, 4, 5}, 0, 3)])
 def test_a_connection_that_is_dropped_costs_the_others_nothing_unless_all_are(
     tmp_path: Path, server: MailServer, dropped: set[int], sent: int, tries: int
@@ -197,44 +163,6 @@ def test_a_server_that_never_answers_is_not_waited_for(
     assert "no answer in time" in f"{tally.down}{desk.said}"
 
 
-def test_a_greeting_without_an_end_is_cut_off_and_no_word_of_it_acts(tmp_path: Path, server: MailServer) -> None:
-    desk = Desk(tmp_path, server)
-    desk.queue("search", "a@example.org")
-    with talker(b"220-wait\r\n", forever=True) as dripping:
-        desk.settings = Desk(tmp_path, server, smtp_port=dripping, smtp_timeout_seconds=0.1).settings
-        assert "no answer in time" in str(desk.send().down[0])
-    with talker(b"554-\x1b[2J\xff" + b"no" * 2000 + b"\r\n554 no\r\n") as rude:
-        desk.settings = Desk(tmp_path, server, smtp_port=rude).settings
-        (down,) = desk.send().down
-    assert "turns us away (554 " in str(down) and str(down).isprintable() and len(str(down)) < 500
-
-
-@contextlib.contextmanager
-def talker(says: bytes, *, forever: bool = False) -> Iterator[int]:
-    """A port on which `says` is said, over and over again with `forever`, to one caller."""
-    over = threading.Event()
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-
-        def talk() -> None:
-            caller = listening.accept()[0]
-            with caller, contextlib.suppress(OSError):
-                caller.sendall(says)
-                while forever and not over.wait(0.02):
-                    caller.sendall(says)
-                over.wait()
-
-        thread = threading.Thread(target=talk, daemon=True)
-        thread.start()
-        try:
-            yield listening.getsockname()[1]
-        finally:
-            over.set()
-            # Where nobody called, we do: the thread waits for a caller.
-            with contextlib.suppress(OSError):
-                socket.create_connection(listening.getsockname()).close()
-            thread.join()
-
-
 @pytest.mark.parametrize(
     ("status", "sent", "waiting"), [(200, 1, 0), (429, 0, 1), (500, 0, 1), (302, 0, 0), (404, 0, 0)]
 )
@@ -250,14 +178,3 @@ def test_what_a_webhook_answers_decides(
     ((path, body, _),) = hook.posted
     assert path == "/services/T0/SECRET" and body["text"].startswith("*GPU report*")
     assert b"SECRET" not in desk.outbox.path.read_bytes() and "SECRET" not in "".join([*desk.said, *tally.refused])
-
-
-def test_a_webhook_that_never_ends_its_answer_holds_up_no_mail(tmp_path: Path, server: MailServer) -> None:
-    desk = Desk(tmp_path, server)
-    desk.outbox.queue(Parcel(WEEK, "", "webhook", "<id>", "s", payload(LETTER), ("webhook",)), NOW)
-    desk.queue("search", "a@example.org")
-    with talker(b"HTTP/1.1 200 ok\r\nX: y\r\n", forever=True) as port:
-        hooks = WebhookCarrier({"": f"http://127.0.0.1:{port}/SECRET"}, timeout_seconds=0.1)
-        tally = desk.send(carriers={"webhook": hooks, "mail": SmtpCarrier(desk.settings, PASSWORD)})
-    assert (tally.sent, tally.waiting) == (1, 1)
-    assert "not reached" in desk.said[0] and "SECRET" not in "".join(desk.said)

@@ -7,13 +7,11 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 import urllib.request
 from pathlib import Path
 
 import pytest
-from skuwise.advisor.cli.serve import Children
 from skuwise.advisor.cli.serve_page import ServedPage
 from skuwise.advisor.metrics_page.site_state import PageLimits
 from skuwise.advisor.simulate.simulator import simulate
@@ -44,20 +42,6 @@ def test_the_page_is_served_or_says_why_not(tmp_path: Path) -> None:
         page.start()
         page.stop()
     assert "cannot listen" in said[-1] and "serve.listen" in said[-1]
-
-
-def test_a_command_that_runs_is_ended_and_none_is_started_any_more(tmp_path: Path) -> None:
-    children, database, statuses = Children(), tmp_path / "node.db", []
-    arguments = ("agent", "run", "--db", str(database))
-    working = threading.Thread(target=lambda: statuses.append(children.run(arguments)))
-    working.start()
-    ends = time.monotonic() + 60
-    while not database.exists() and time.monotonic() < ends:
-        time.sleep(0.02)
-    assert database.exists()
-    children.stop()
-    working.join(60)
-    assert statuses == [0] and children.run(arguments) == 0
 
 
 @pytest.mark.slow

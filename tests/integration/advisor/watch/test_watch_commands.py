@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import sqlite3
 from pathlib import Path
 
 import pytest
@@ -50,22 +48,3 @@ def test_idle_exits_with_0_4_5_and_3(fleet: Path, capsys) -> None:
     idle = next(node for node, state in states.items() if state == 0)
     assert ask(idle) == 5  # by today's clock the data are old
     assert capsys.readouterr().out.startswith("not known: ")
-
-
-def test_odd_files_are_told_and_count_no_node_twice(fleet: Path, tmp_path: Path, capsys) -> None:
-    both = tmp_path / "both"
-    shutil.copytree(fleet, both)
-    (both / "broken.db").write_bytes(b"no database at all" * 100)
-    shutil.copy(sorted(fleet.glob("*.db"))[0], both / "copy.db")
-    for file in (*fleet.glob("*.db"), "copy.db"):
-        with sqlite3.connect(both / Path(file).name) as db:
-            db.execute("UPDATE workload SET name = 'a' || char(27) || '[31m' || char(10) || '<b>'")
-    assert main(["watch", "--db", str(both), "--until", UNTIL, "--once", "--format", "json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert any("broken.db" in note["text"] for note in told["notes"])
-    assert any(note["code"] == "node-told-twice" for note in told["notes"])
-    ids = [one["id"] for one in told["incidents"]]
-    assert len(ids) == len(set(ids))
-    assert main(["watch", "--db", str(both), "--until", UNTIL, "--once"]) == 0
-    assert "\x1b" not in "".join(capsys.readouterr())
-    assert main(["watch", "--db", str(both / "broken.db"), "--once"]) == 1

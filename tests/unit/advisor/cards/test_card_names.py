@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from skuwise.advisor.cards.runs import Run, joined, named_run
+from skuwise.advisor.cards.runs import Run, named_run
 from skuwise.advisor.core.naming import AmbiguousError
 from skuwise.rules.base.errors import NothingToDo
 
@@ -50,10 +50,3 @@ def test_what_names_nothing_is_nothing_to_work_on(asked: str) -> None:
     assert raised.value.exit_status == 3
     if asked == "train-8b":
         assert "train-7b" in raised.value.remedy
-
-
-def test_parts_of_several_nodes_are_one_run() -> None:
-    other = replace(ONE, nodes=("n2",), end=6000.0, places=("b.db",))
-    whole = joined([replace(ONE, places=("a.db",)), other])
-    assert len(whole) == 1 and whole[0].nodes == ("n1", "n2")
-    assert whole[0].end == 6000.0 and whole[0].places == ("a.db", "b.db")

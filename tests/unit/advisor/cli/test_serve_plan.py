@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from apscheduler.schedulers.background import BackgroundScheduler
 from skuwise.advisor.cli.serve import (
-    ClockWatch,
     CommandSchedule,
     ScheduledCommand,
     ServeSettings,
@@ -24,7 +23,6 @@ from skuwise.advisor.metrics_page.site_state import PageLimits
 from skuwise.advisor.render import render
 from skuwise.agent.base.address import Address
 from skuwise.agent.base.openmetrics import PLAIN
-from skuwise.agent.model import Instant
 from skuwise.agent.slurm_jobs.settings import SlurmImportSettings
 from skuwise.rules.base.errors import UsageError
 from skuwise.tests.support.incident_builders import NOW, opened, sighting
@@ -114,13 +112,6 @@ def test_a_report_is_run_at_the_start_and_again_while_it_fails(scheduler: Backgr
         assert {job.next_run_time for job in scheduler.get_jobs()} == {SUNDAY}
     finally:
         scheduler.shutdown(wait=False)
-
-
-def test_a_clock_that_was_set_is_told_once() -> None:
-    watch = ClockWatch(Instant(1000.0, 10.0))
-    assert [watch.was_set(Instant(*one)) for one in ((1060.0, 70.0), (9000.0, 130.0), (9060.0, 190.0))] == [
-        False, True, False,
-    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -107,25 +106,3 @@ def test_a_cell_that_we_never_wrote_is_a_sentence(
         status = main(["incidents", *arguments, "--state", str(store.path)])
         told = capsys.readouterr()
         assert status == (1 if table == "incidents" else 0) and "unexpected" not in told.err
-
-
-def test_no_place_that_another_user_may_write_to_is_used(tmp_path: Path) -> None:
-    folder = tmp_path / "open"
-    folder.mkdir()
-    folder.chmod(0o1777)
-    with pytest.raises(StoreError, match="writable by all users"):
-        IncidentStore(folder / "incidents.db").commit(opened(sighting()))
-    assert not list(folder.iterdir())
-
-
-def test_what_a_killed_watcher_left_half_written_is_undone_by_a_reader(tmp_path: Path, store: IncidentStore) -> None:
-    killed = tmp_path / "killed.db"
-    with closing(sqlite3.connect(store.path, isolation_level=None)) as db:
-        db.execute("PRAGMA cache_size = 1")
-        db.execute("BEGIN IMMEDIATE")
-        db.execute("DELETE FROM incidents")
-        db.execute("CREATE TABLE more (a)")
-        db.executemany("INSERT INTO more VALUES (?)", [("x" * 3000,)] * 50)
-        shutil.copy(store.path, killed)
-        shutil.copy(f"{store.path}-journal", f"{killed}-journal")
-    assert len(IncidentStore(killed).listed()) == 2

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import stat
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 from skuwise.advisor.core.incident_types import Incident, IncidentEvent, WatchPass
 from skuwise.advisor.incidents.settings import WatchSettings
-from skuwise.advisor.incidents.store import IncidentStore, default_incidents
+from skuwise.advisor.incidents.store import IncidentStore
 from skuwise.advisor.incidents.transitions import Advance, advance
 from skuwise.rules.base.errors import SkuwiseError, UsageError
 from skuwise.tests.support.incident_builders import DAY, HOSTILE, HOUR, NOW, opened, renamed, sighting
@@ -48,12 +46,6 @@ def test_a_file_that_is_not_there_is_empty_and_reading_does_not_make_it(store: I
         store.acknowledge("i-1", "ann", NOW)
     store.commit(Advance())
     assert not store.path.exists()
-
-
-def test_the_file_is_its_owners_alone(store: IncidentStore) -> None:
-    with store.watching():
-        assert stat.S_IMODE(store.path.stat().st_mode) == 0o600
-        assert store.current() == ()
 
 
 def test_two_watchers_of_one_file_are_one_too_many(store: IncidentStore) -> None:
@@ -104,18 +96,6 @@ def test_a_decision_is_not_undone_by_a_pass_that_began_before_it(store: Incident
         store.acknowledge(ids["a"], "ann", later + 6)
 
 
-def test_an_id_is_known_by_its_beginning_where_that_is_one_alone(store: IncidentStore) -> None:
-    store.commit(opened(sighting("a"), sighting("b")))
-    whole = store.current()[0]
-    assert store.acknowledge(whole.id, "ann", NOW).id == whole.id
-    with pytest.raises(UsageError, match="No match for 'i-nothing'"):
-        store.acknowledge("i-nothing", "ann", NOW)
-    with pytest.raises(UsageError, match="matches 2 items"):
-        store.acknowledge("n1", "ann", NOW)
-    with pytest.raises(UsageError, match="is in the past"):
-        store.snooze(whole.id, NOW, NOW)
-
-
 def test_what_is_over_is_listed_for_a_day_and_kept_for_ninety(store: IncidentStore) -> None:
     done = opened(sighting("a"))
     store.commit(done)
@@ -130,25 +110,3 @@ def test_what_is_over_is_listed_for_a_day_and_kept_for_ninety(store: IncidentSto
     store.commit(opened(sighting("c"), now=NOW + 91 * DAY))
     assert gone not in {one.id for one in store.listed(resolved_since=0.0)}
     assert store.told(done.events[0]) == frozenset() and gone not in {one.id for _, one in store.untold()}
-
-
-def test_figures_of_numpy_are_written_as_numbers(store: IncidentStore) -> None:
-    (one,) = opened(sighting(hours=2.5)).incidents
-    odd = replace(
-        one,
-        gpu_hours=np.float32(2.5),
-        cost_usd=np.float64(7.5),
-        opened_at=np.float64(NOW),
-        silent_since=np.float64(1.0),
-    )
-    odd = replace(odd, sighting=replace(odd.sighting, gpu_hours=np.float32(2.5), usd_per_hour=np.float32("nan")))
-    store.commit(Advance((odd,)))
-    (back,) = store.current()
-    assert (back.gpu_hours, back.cost_usd, back.opened_at, back.silent_since) == (2.5, 7.5, NOW, 1.0)
-    assert back.sighting.gpu_hours == 2.5 and back.sighting.usd_per_hour is None
-
-
-def test_the_usual_place_is_beside_the_ledger() -> None:
-    assert default_incidents({"XDG_STATE_HOME": "/s"}) == Path("/s/skuwise/incidents.db")
-    with pytest.raises(UsageError, match="No home folder"):
-        default_incidents({})

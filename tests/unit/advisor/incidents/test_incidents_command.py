@@ -11,7 +11,7 @@ import pytest
 from skuwise.__main__ import main
 from skuwise.advisor.incidents.store import IncidentStore
 from skuwise.advisor.incidents.transitions import Advance
-from skuwise.tests.support.incident_builders import DAY, HOSTILE, NOW, opened, renamed, sighting
+from skuwise.tests.support.incident_builders import HOSTILE, NOW, opened, renamed, sighting
 
 
 @pytest.fixture
@@ -108,13 +108,3 @@ def test_without_a_file_it_says_how_to_begin_one(tmp_path: Path, capsys, monkeyp
         assert main(["incidents", *arguments]) == 3
         assert "Run 'skuwise watch SOURCE' to create it" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
-
-
-def test_a_file_of_an_empty_watch_says_so(tmp_path: Path, capsys) -> None:
-    store = IncidentStore(tmp_path / "incidents.db")
-    with store.watching():
-        pass
-    assert incidents(store, "list") == 0
-    assert capsys.readouterr().out == "No open incidents.\n"
-    store.commit(opened(sighting("late"), now=NOW + 30 * DAY))
-    assert incidents(store, "list", "--format", "json") == 0

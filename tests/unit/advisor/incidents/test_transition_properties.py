@@ -8,12 +8,11 @@ from dataclasses import dataclass, replace
 from hypothesis import given
 from hypothesis import strategies as st
 from skuwise.advisor.incidents.transitions import FINAL
-from skuwise.tests.support.incident_builders import DAY, HOUR, MINUTE, NOW, YEAR, Watch
+from skuwise.tests.support.incident_builders import HOUR, MINUTE, YEAR, Watch
 
 NAMES = ("a", "b")
 # What a pass makes of a subject: found, judged and not found, not judged, its node silent.
 STANDINGS = ("found", "found", "clear", "unknown", "silent")
-MOST_A_DAY = 24
 
 
 @dataclass(frozen=True)
@@ -77,13 +76,3 @@ def test_no_sequence_of_passes_loses_shrinks_or_repeats_anything(looks: list[Loo
     assert {id_ for id_, number in keys if number == 0} == set(watch.incidents)
     for one in watch.events:
         assert {"opened": one.number == 0, "reminded": one.number > 0, "resolved": one.number in (-1, FINAL)}[one.kind]
-
-
-@given(st.lists(st.tuples(st.booleans(), st.integers(1, 60)), min_size=1, max_size=200))
-def test_whatever_flaps_a_day_long_makes_few_notifications(spans: list[tuple[bool, int]]) -> None:
-    watch = Watch()
-    for found, passes in spans:
-        for _ in range(passes):
-            if watch.now < NOW + DAY:
-                watch.on(watch.data - HOUR) if found else watch.step()
-    assert len(watch.events) <= MOST_A_DAY

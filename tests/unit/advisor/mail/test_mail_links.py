@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from skuwise.advisor.views.document.mail_document import ReaderLinks
 from skuwise.advisor.views.document.reader_commands import ReaderCommands
 from skuwise.advisor.views.document.report_content import story_of
 from skuwise.rules.base.errors import UsageError
-from skuwise.tests.support.report_fixtures import END, WEEK, fleet, outcome
+from skuwise.tests.support.report_fixtures import END, WEEK, fleet
 
 URL = "https://grafana.example.org/d/gpu?var-job={workload}&var-node={node}&from={from}&to={to}#t={team}"
 
@@ -65,27 +64,3 @@ def test_commands_of_a_mail_name_source_window_and_machine() -> None:
     assert "Details (run on gpu-admin):" in joined
     assert wanted in joined
     assert wanted in html.unescape(re.sub(r"<[^>]+>", "", made.html))
-
-
-def test_changes_since_last_week_are_new_resolved_and_done() -> None:
-    now, before = fleet(2, 2), fleet(2, 2, end=END - WEEK)
-    gone = replace(before, findings=(*before.findings[1:],))
-    made = letter_of(story_of(now, gone, [outcome(done_at=END - 3600.0)]))
-    flat = " ".join(made.text.split())
-    assert "Changes since last week" in flat
-    assert re.search(r"New chat-0-0: .*?\$[0-9,]+/month", flat)
-    assert re.search(r"Done chat-0-0: move-sku \(saves \$950/month, measured\)", flat)
-    back = " ".join(letter_of(story_of(gone, now)).text.split())
-    assert re.search(r"Resolved chat-0-0:", back)
-    same = " ".join(letter_of(story_of(now, before)).text.split())
-    assert "No finding is new or resolved." in same
-
-
-def test_subject_and_headline_are_of_one_period() -> None:
-    made = letter_of(story_of(fleet(), None, team="nlp"))
-    assert re.fullmatch(
-        r"GPU report, team nlp: \$[\d.,]+[kM]/month recoverable of \$[\d.,]+[kM]/month \(week of 2026-11-09\)",
-        made.subject,
-    )
-    assert "1. Release" in made.text
-    assert "$71,774/month" in made.text

@@ -16,9 +16,9 @@ from skuwise.advisor.mail.parcel import Parcel, Reply
 from skuwise.advisor.mail.patience import FIRST_PAUSE_SECONDS, GIVE_UP_SECONDS
 from skuwise.advisor.mail.routes import TeamRoute
 from skuwise.advisor.mail.settings import ReportSettings
-from skuwise.advisor.mail.webhook import MAX_CHARACTERS, WebhookCarrier, payload
+from skuwise.advisor.mail.webhook import MAX_CHARACTERS, payload
 from skuwise.agent.model import Instant
-from skuwise.rules.base.errors import SkuwiseError, StoreError
+from skuwise.rules.base.errors import StoreError
 from skuwise.tests.support.notify_desk import FakeCarrier
 
 NOW = 1_795_400_000.0
@@ -124,12 +124,6 @@ def test_content_that_is_not_what_was_queued_is_given_up(post: Post) -> None:
     assert "is not what was queued" in tally.refused[0] and post.carrier.taken == [] and tally.waiting == 0
 
 
-def test_one_sender_at_a_time(post: Post) -> None:
-    with post.outbox.sending(), pytest.raises(SkuwiseError, match="Another skuwise sends"):
-        post.send()
-    assert post.send().sent == 0
-
-
 @pytest.mark.parametrize("case", ["foreign", "newer", "text", "folder", "trigger"])
 def test_a_file_that_is_no_outbox_is_left_untouched(tmp_path: Path, case: str) -> None:
     path = tmp_path / "outbox.db"
@@ -171,14 +165,6 @@ def test_a_webhooks_text_is_no_markup_and_bounded() -> None:
     text = payload(Letter("50 % & <!channel>", "", "a <b> ```\n" * 1000)).decode()
     assert r"*50 % &amp; &lt;!channel&gt;*\n```\na &lt;b&gt; '''" in text and text.count("```") == 2
     assert len(text) < 2 * MAX_CHARACTERS and "..." in text
-
-
-def test_a_webhook_that_is_not_set_any_more_is_given_up_and_one_that_cannot_be_read_waits() -> None:
-    carrier = WebhookCarrier({}, timeout_seconds=1.0, unreadable=["ads"])
-    parcel = Parcel(WEEK, "ads", "webhook", "<id>", "s", b"{}", ("webhook",))
-    assert carrier.carry(parcel)["webhook"].result == "later"
-    gone = Parcel(WEEK, "gone", "webhook", "<id>", "s", b"{}", ("webhook",))
-    assert carrier.carry(gone)["webhook"] == Reply("refused", "no webhook is set any more")
 
 
 def test_a_secret_that_cannot_be_read_holds_up_its_own_channel_alone(tmp_path: Path) -> None:

@@ -72,17 +72,6 @@ def test_what_came_back_is_not_reported_as_resolved_and_several_events_are_one_i
     assert made(came_back[1:2], SEARCH, knows=True)[0] == ()
 
 
-def test_a_reminder_of_what_has_ended_is_dropped() -> None:
-    over = ended(incident(1))
-    assert made([(event(over, "reminded"), over)], SEARCH, knows=True)[0] == ()
-
-
-def test_nothing_is_queued_for_a_recipient_whom_an_earlier_message_has_yet_to_reach() -> None:
-    one = incident(1)
-    batches, waiting = made([(event(one), one)], SEARCH, OPS, busy=[SEARCH])
-    assert [batch.recipients for batch in batches] == [(OPS,)] and waiting == {key_of(event(one))}
-
-
 def test_a_batch_has_the_same_name_whatever_the_order_and_another_for_others() -> None:
     pairs = [(event(one), one) for one in (incident(1), incident(2))]
     (first,), (again,) = made(pairs, SEARCH)[0], made(pairs[::-1], SEARCH)[0]

@@ -65,17 +65,6 @@ def test_an_incident_is_told_reminded_and_ended_once_in_one_thread(begin: Begin)
     assert bench.carrier.of(B) == bench.carrier.of(OPS) == []
 
 
-def test_many_incidents_are_one_digest_a_recipient(begin: Begin) -> None:
-    bench, store = begin()
-    for n in range(60):
-        store.add(incident(n, user=("alice", "bob", "carol")[n % 3], cost=float(n)), "opened")
-    assert passed(store, bench).sent == 4
-    for address in (A, B, OPS):
-        (subject,) = bench.carrier.subjects(address)
-        assert "20 incidents (20 new)" in subject
-    assert store.untold() == () and passed(store, bench).queued == 0
-
-
 def test_quiet_hours_let_high_severity_through_and_the_rest_is_one_digest_in_the_morning(begin: Begin) -> None:
     bench, store = begin(quiet_hours=(22, 7), time_zone=ZoneInfo("UTC"))  # NOW is 06:00 UTC
     store.add(incident(1), "opened")
@@ -130,26 +119,6 @@ def test_what_a_killed_pass_had_queued_is_not_queued_again(begin: Begin, monkeyp
     assert passed(store, bench).sent == 2
     assert bench.rows("SELECT count(*) FROM mails") == [(2,)]
     assert store.told(event(one)) == {f"mail:{A}", "webhook:search"} and store.untold() == ()
-
-
-def test_while_the_report_sends_nothing_is_lost(begin: Begin) -> None:
-    bench, store = begin()
-    store.add(incident(1), "opened")
-    with bench.outbox.sending():
-        told = passed(store, bench)
-    assert told.failed and "Another skuwise sends" in str(told.faults[0]) and len(store.untold()) == 1
-    assert passed(store, bench).sent == 2
-
-
-def test_a_pass_begins_no_mail_after_half_of_the_time_to_the_next(begin: Begin) -> None:
-    bench, store = begin(every_seconds=120.0)
-    bench.report = replace(bench.report, mails_per_minute=1)
-    for n, user in enumerate(("bob", "carol", "alice")):
-        store.add(incident(n, user=user), "opened")
-    told = passed(store, bench)
-    assert (told.queued, told.sent, told.waiting, told.failed) == (4, 2, 2, False)
-    assert bench.at == NOW + 60.0
-    assert passed(store, bench).sent == 2
 
 
 def test_a_dry_run_prints_each_event_once_and_a_real_run_sends_all_that_is_open(begin: Begin) -> None:

@@ -1,7 +1,5 @@
 # pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportCallIssue=false, reportOptionalOperand=false
-import csv
 import io
-import json
 import re
 from html.parser import HTMLParser
 from itertools import pairwise
@@ -81,25 +79,6 @@ def test_a_team_is_told_of_its_own_only():
     assert not any("teams" in a.name for a in made.attachments)
 
 
-def test_a_fleets_table_is_cut_with_a_sign_and_whole_in_its_list():
-    advice = fleet(60, 2)
-    made = letter(advice, teams=split_by_team(advice, by_namespace))
-    assert "and 30 more: the attached lists have them all." in made.text
-    lists = {a.name.split("-", 4)[-1]: a for a in made.attachments}
-    rows = list(csv.DictReader(io.StringIO(lists["teams.csv"].data.decode())))
-    assert {row["team"] for row in rows} == {f"team-{n:03}" for n in range(60)}
-    assert len(json.loads(lists["teams.json"].data)["teams"]) == 60
-
-
-def test_what_was_told_before_is_named_and_not_told_again():
-    story = story_of(fleet(), None)
-    again = letter(told=frozenset(m.id for m in story.moves))
-    assert "Nothing new this week. Still open from earlier reports:" in again.text
-    assert "Details:" not in again.text
-    flat = " ".join(again.text.split())
-    assert all(m.id in flat for m in story.moves)
-
-
 def test_outcomes_say_what_was_predicted_what_came_of_it_and_why_nothing_is_known():
     waits = outcome("r-2", realised_saving_usd_per_month=None, reason_missing="not done yet")
     freed = outcome(
@@ -147,17 +126,6 @@ def test_hostile_names_are_text_and_nothing_else(text):
         assert len(line) <= 72
     assert len(odd.html.encode()) < CLIPPED
     assert len(odd.text) < 20_000
-
-
-def test_styles_are_inlined_and_nothing_is_fetched():
-    html = letter(before=fleet(end=END - WEEK)).html
-    tags = Tags(html).tags
-    assert all("style" in attributes for tag, attributes in tags if tag in ("h1", "h2", "p", "td", "th", "body"))
-    assert "@media (prefers-color-scheme: dark)" in html
-    assert "@media (max-width: 480px)" in html
-    assert not {"link", "script", "iframe", "form"} & {tag for tag, _ in tags}
-    assert "http" not in re.sub(r"http-equiv", "", html)
-    assert "url(" not in html
 
 
 def test_charts_are_pictures_of_the_letter_with_their_figures_in_words():

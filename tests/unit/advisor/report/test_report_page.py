@@ -3,7 +3,7 @@ from dataclasses import replace
 
 from skuwise.advisor.core.advice_types import Decision
 from skuwise.advisor.render import render
-from skuwise.tests.support.report_fixtures import END, fleet, nothing, unpriced
+from skuwise.tests.support.report_fixtures import END, fleet
 
 
 def test_the_page_leaves_nothing_out():
@@ -33,11 +33,3 @@ def test_the_page_says_what_was_decided_and_what_others_would_charge():
     assert "Decision: dismissed by ann on 2026-11-16: a &lt;warm&gt; standby." in html
     assert "Other providers, for comparison only" in html
     assert "Other providers" not in render(advice, "html")
-
-
-def test_a_page_of_nothing_and_one_without_prices_say_so():
-    empty = render(nothing(), "html")
-    assert "No workload was observed in this window." in empty
-    without = render(unpriced(fleet()), "html")
-    assert "No price is known" in without
-    assert "$" not in without

@@ -3,19 +3,17 @@ from dataclasses import replace
 
 import pytest
 from skuwise.advisor.core.advice_types import Decision, Reconciliation
-from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.exclusions import counted_recommendations
 from skuwise.advisor.report.by_team import outcomes_of, split_by_team
 from skuwise.advisor.views.aggregates import (
     DRAINED,
     NO_WORKLOAD,
     NOT_OBSERVED,
-    fabric_sums,
     holdings,
     hours_by_kind,
 )
 from skuwise.advisor.views.document.report_content import TOLD_IN_FULL, story_of
-from skuwise.tests.support.report_fixtures import END, IB, WEEK, by_namespace, fleet, outcome, unpriced
+from skuwise.tests.support.report_fixtures import END, WEEK, by_namespace, fleet, outcome
 
 
 def test_every_workload_finding_and_way_out_is_somebodys_and_once():
@@ -50,20 +48,6 @@ def test_what_is_of_no_workload_is_its_nodes_teams_where_they_are_one_teams():
     assert [f.id for f in shared["a"].findings] == ["f-bare"]
     assert [f.id for f in shared[None].findings] == ["f-across"]
     assert len(shared["a"].recommendations) == 1
-
-
-def test_a_fabric_that_two_teams_share_is_no_teams():
-    advice = fleet(2, 1)
-    both = replace(advice.workloads[1], nodes=advice.workloads[0].nodes)
-    shared = split_by_team(replace(advice, workloads=(advice.workloads[0], both)), by_namespace)
-    assert [f.node for f in shared["team-000"].fabrics] == []
-    assert {f.node for f in shared[None].fabrics} == {f.node for f in advice.fabrics}
-
-
-def test_only_notes_about_the_window_are_every_teams():
-    told = CodedText("telemetry-begins-late", "It begins late.")
-    advice = replace(fleet(1, 1), notes=(CodedText("fabric-not-judged", "The window is not told of."), told))
-    assert split_by_team(advice, by_namespace)["team-000"].notes == (told,)
 
 
 def test_moves_that_exclude_one_another_are_told_and_counted_once():
@@ -143,19 +127,6 @@ def test_idle_gpus_are_summed_by_owner_and_unpriced_ones_are_not_free():
     owner = told["user ann, namespace team-000"]
     assert owner.gpu_hours == pytest.approx(2 * 8 * 168)
     assert owner.cost_usd == pytest.approx(sum(f.cost_usd for f in held))
-
-
-def test_fabrics_are_summed_by_node_sku():
-    advice = fleet(2, 3)
-    down = replace(advice.fabrics[0], node="n9", util_p995=None, util_max=None, unseen="A port was DOWN.")
-    (told,) = fabric_sums(replace(advice, fabrics=(*advice.fabrics, down)))
-    assert (told.node_sku, told.nodes, told.silent, told.unseen) == (IB, 7, 2, 1)
-    assert told.util_p995 == 0.4
-    assert told.cost_usd == pytest.approx(7 * 1651.8)
-    assert told.silent_usd == pytest.approx(2 * 1651.8)
-    assert told.reasons == ("A port was DOWN.",)
-    (free,) = fabric_sums(unpriced(advice))
-    assert free.cost_usd is None
 
 
 def test_outcomes_go_to_the_team_of_the_move_or_of_the_one_such_name():

@@ -2,29 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import time
-from collections.abc import Iterator
-
 import pytest
 from skuwise.advisor.core.timestamps import parse_moment
 from skuwise.advisor.report.weeks import WEEK_SECONDS, reported_week, week_of
 from skuwise.rules.base.errors import UsageError
 
 
-@pytest.fixture(params=["UTC", "Pacific/Kiritimati", "Pacific/Pago_Pago"])
-def _zone(request: pytest.FixtureRequest) -> Iterator[None]:
-    before = os.environ.get("TZ")
-    os.environ["TZ"] = request.param
-    time.tzset()
-    yield
-    os.environ.pop("TZ")
-    if before is not None:
-        os.environ["TZ"] = before
-    time.tzset()
-
-
-@pytest.mark.usefixtures("_zone")
 @pytest.mark.parametrize(
     ("moment", "monday"),
     [

@@ -82,31 +82,12 @@ def test_what_its_hosts_prepare_is_given_time(host):
     assert held(reading([never])) == ["never-worked"]
 
 
-def test_preparation_is_not_given_time_for_ever():
-    busy = ((MINUTES - 600, QUIET_HOST), (600, {**QUIET_HOST, "cpu_util": 0.6}))
-    never = Work("5", eight(), ((600, REST),), started=600)
-    assert held(reading([never], hosts={"n1": busy})) == ["never-worked"]
-
-
-def test_a_host_that_another_workload_keeps_busy_prepares_nothing_for_this_one():
-    busy = ((MINUTES - 180, QUIET_HOST), (180, {**QUIET_HOST, "disk_bytes_per_second": 4e8}))
-    idle = Work("6", eight()[:4], ((180, REST),), started=180)
-    other = Work("7", eight()[4:], ((MINUTES, TRAINING),))
-    assert held(reading([idle, other], hosts={"n1": busy})) == ["never-worked"]
-
-
 def test_a_service_with_a_queue_is_not_idle_and_one_without_requests_is():
     idle = [(MINUTES, REST)]
     stalled = Work("s", eight(), idle, "service", engine=((MINUTES, QUEUE),))
     assert held(reading([stalled])) == []
     asked = Work("s", eight(), idle, "service", engine=((MINUTES, EMPTY),))
     assert held(reading([asked])) == ["no-work-in-view"]
-
-
-def test_light_work_is_work():
-    light = {**REST, "engine": 0.02, "engine_max": 0.3, "util": 0.02, "dram": 0.01}
-    course = [(59, REST), (1, light)] * 13
-    assert held(reading([Work("l", eight(), course, "notebook")])) == []
 
 
 @pytest.mark.parametrize("gap", [20, 90, 180])
