@@ -38,13 +38,6 @@ def test_output_that_cannot_be_written_is_a_sentence_and_no_success(tmp_path: Pa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("end", ["2>&-", "2>/dev/full"])
-def test_narration_that_cannot_be_written_stops_nothing(tmp_path: Path, end: str) -> None:
-    done = shell(f"{COMMAND} agent run --db node.db --interval 0.2s --duration 0.6s {end}", tmp_path)
-    assert done.returncode == 0 and (tmp_path / "node.db").stat().st_size > 0
-
-
-@pytest.mark.slow
 def test_an_encoding_that_lacks_a_character_gets_it_escaped_as_json_does(tmp_path: Path) -> None:
     assert "é → 😀 \udcff".encode("ascii", ESCAPED) == b"\\u00e9 \\u2192 \\ud83d\\ude00 \\udcff"
     line = f"{COMMAND} advise --db $'none-\\xff-\\xc3\\xa9'"

@@ -12,7 +12,6 @@ import pytest
 import yaml
 from skuwise.__main__ import COMMANDS
 from skuwise.advisor.incidents.settings import load_watch_settings
-from skuwise.advisor.incidents.store import default_incidents
 from skuwise.advisor.mail.settings import load_mail_settings
 from skuwise.agent.config import SYSTEM_FILE, AgentConfig, load_config
 from skuwise.rules.base.command_registry import configure_command
@@ -110,29 +109,6 @@ def test_every_path_of_the_settings_lies_on_what_is_mounted(pod: Manifest, agent
     assert volumes["database"]["hostPath"]["type"] == "DirectoryOrCreate"
 
 
-def test_the_page_is_listened_on_where_it_is_probed_and_scraped(agent: Manifest) -> None:
-    kinds = manifests()
-    config = settings(agent)
-    (port,) = agent["ports"]
-    assert config.listen is not None
-    assert (config.listen.host, config.listen.port) == (POD_IP, port["containerPort"])
-    for probe in ("startupProbe", "livenessProbe"):
-        assert agent[probe]["httpGet"] == {"path": "/healthz", "port": port["name"]}
-    labels = kinds["DaemonSet"]["spec"]["template"]["metadata"]["labels"]
-    assert kinds["DaemonSet"]["spec"]["selector"]["matchLabels"] == labels
-    assert kinds["Service"]["spec"]["selector"] == labels
-    assert kinds["NetworkPolicy"]["spec"]["podSelector"]["matchLabels"] == labels
-    assert kinds["PodMonitor"]["spec"]["selector"]["matchLabels"] == labels
-    (service,) = kinds["Service"]["spec"]["ports"]
-    assert kinds["Service"]["spec"]["clusterIP"] == "None"
-    assert (service["targetPort"], service["port"]) == (port["name"], port["containerPort"])
-    (scraped,) = kinds["PodMonitor"]["spec"]["podMetricsEndpoints"]
-    assert (scraped["port"], scraped["honorLabels"]) == (port["name"], True)
-    (rule,) = kinds["NetworkPolicy"]["spec"]["ingress"]
-    assert rule["from"] and [one["port"] for one in rule["ports"]] == [port["name"]]
-    assert kinds["NetworkPolicy"]["spec"]["egress"] == []
-
-
 def watch_pod() -> Manifest:
     return manifests()["Deployment"]["spec"]["template"]["spec"]
 
@@ -158,29 +134,6 @@ def test_the_pods_may_do_nothing_that_they_do_not_need(kind: str) -> None:
     if kind == "Deployment":
         assert not host and not {"hostPID", "hostNetwork", "hostIPC", "serviceAccountName"} & pod.keys()
         assert (pod["securityContext"]["runAsNonRoot"], pod["securityContext"]["runAsUser"]) == (True, 65532)
-
-
-def test_one_watcher_at_a_time_whose_state_outlives_the_pod() -> None:
-    deployment, pod = manifests()["Deployment"], watch_pod()
-    assert (deployment["spec"]["replicas"], deployment["spec"]["strategy"]) == (1, {"type": "Recreate"})
-    labels = deployment["spec"]["template"]["metadata"]["labels"]
-    assert deployment["spec"]["selector"]["matchLabels"] == labels
-    assert labels != manifests()["DaemonSet"]["spec"]["selector"]["matchLabels"]
-    (container,) = pod["containers"]
-    volumes = {volume["name"]: volume for volume in pod["volumes"]}
-    at = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
-    assert volumes.keys() == {mount["name"] for mount in at.values()}
-    given = {one["name"]: one["value"] for one in container["env"]}
-    claim = volumes[at[given["XDG_STATE_HOME"]]["name"]]["persistentVolumeClaim"]["claimName"]
-    assert claim == manifests()["PersistentVolumeClaim"]["metadata"]["name"]
-    # A volume's root may belong to everybody; the folder in it is made for this user alone.
-    assert default_incidents(given).parent == Path(given["XDG_STATE_HOME"]) / "skuwise"
-    assert volumes[at[given["XDG_CACHE_HOME"]]["name"]]["emptyDir"]["sizeLimit"]
-    assert volumes[at[given["CREDENTIALS_DIRECTORY"]]["name"]]["secret"]["optional"] is True
-    assert (
-        volumes[at[str(SYSTEM_FILE.parent)]["name"]]["configMap"]["name"]
-        == manifests()["ConfigMap"]["metadata"]["name"]
-    )
 
 
 @pytest.mark.parametrize("suggested", [False, True], ids=["as it is", "with every suggestion"])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from skuwise.__main__ import main
-from skuwise.advisor.incidents.store import DamagedIncidentsError, IncidentStore
+from skuwise.advisor.incidents.store import IncidentStore
 from skuwise.rules.base.errors import StoreError
 from skuwise.tests.support.incident_builders import NOW, opened, sighting
 
@@ -66,15 +66,6 @@ def test_a_file_that_is_no_database_is_refused_and_an_empty_one_begun(tmp_path: 
         assert store.current() == ()
         store.commit(opened(sighting()))
         assert len(store.current()) == 1
-
-
-def test_pages_that_were_damaged_are_found_before_a_watch_begins(store: IncidentStore) -> None:
-    store.commit(opened(*(sighting(f"w{n}") for n in range(50))))
-    data = bytearray(store.path.read_bytes())
-    data[3 * 4096 : 4 * 4096] = b"\x7f" * 4096
-    store.path.write_bytes(data)
-    with pytest.raises(DamagedIncidentsError), store.watching():
-        pass
 
 
 @pytest.mark.parametrize(

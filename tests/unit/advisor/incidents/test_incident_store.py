@@ -94,19 +94,3 @@ def test_a_decision_is_not_undone_by_a_pass_that_began_before_it(store: Incident
     store.commit(over(after["a"], later + 5))
     with pytest.raises(UsageError, match="was resolved on"):
         store.acknowledge(ids["a"], "ann", later + 6)
-
-
-def test_what_is_over_is_listed_for_a_day_and_kept_for_ninety(store: IncidentStore) -> None:
-    done = opened(sighting("a"))
-    store.commit(done)
-    store.note_queued("x", done.events, "mail:ann", NOW)
-    store.commit(over(done.incidents[0], NOW + HOUR))
-    assert len(store.current()) == 1 and store.listed() == () and len(store.listed(resolved_since=NOW)) == 1
-    for day in range(1, 91):
-        store.commit(opened(sighting("b"), now=NOW + HOUR + day * DAY - 1))
-    gone = done.incidents[0].id
-    assert gone not in {one.id for one in store.current()}
-    assert gone in {one.id for one in store.listed(resolved_since=NOW)}
-    store.commit(opened(sighting("c"), now=NOW + 91 * DAY))
-    assert gone not in {one.id for one in store.listed(resolved_since=0.0)}
-    assert store.told(done.events[0]) == frozenset() and gone not in {one.id for _, one in store.untold()}

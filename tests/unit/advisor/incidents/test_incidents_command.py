@@ -100,11 +100,3 @@ def test_who_takes_it_and_how_long_it_waits_is_kept(store: IncidentStore, capsys
 def test_what_cannot_be_is_a_sentence(store: IncidentStore, capsys, arguments, status: int, said: str) -> None:
     assert incidents(store, *arguments) == status
     assert said in capsys.readouterr().err
-
-
-def test_without_a_file_it_says_how_to_begin_one(tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    for arguments in (["list"], ["show", "x"], ["acknowledge", "x"], ["snooze", "x", "--until", "8h"]):
-        assert main(["incidents", *arguments]) == 3
-        assert "Run 'skuwise watch SOURCE' to create it" in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())

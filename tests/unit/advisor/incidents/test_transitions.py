@@ -26,15 +26,6 @@ def test_a_sighting_opens_one_incident_with_what_it_cost_so_far() -> None:
     assert one.gpu_hours == 2 * GPUS and one.cost_usd == 2 * GPUS * RATE and one.id.startswith("i-")
 
 
-def test_what_is_found_again_grows_and_is_not_opened_again() -> None:
-    watch = begun()
-    for _ in range(12):
-        watch.on(BEGAN)
-    assert watch.told() == [("opened", 0)]
-    assert watch.only.gpu_hours == pytest.approx(3 * GPUS) and watch.only.cost_usd == pytest.approx(3 * GPUS * RATE)
-    assert watch.only.last_seen_at == watch.now
-
-
 def test_a_price_that_becomes_known_counts_for_all_hours() -> None:
     watch = Watch()
     watch.take([watch.idle(BEGAN, priced=False)])
@@ -117,15 +108,6 @@ def test_what_comes_back_within_the_hour_goes_on_and_is_told_once() -> None:
     assert len(watch.incidents) == 2 and watch.told()[-1] == ("opened", 0)
 
 
-@pytest.mark.parametrize(("on", "off"), [(11, 11), (5, 15), (30, 30), (65, 65), (75, 75), (130, 20), (300, 90)])
-def test_a_flapper_makes_a_handful_of_notifications_a_day(on: int, off: int) -> None:
-    watch = Watch()
-    for minute in range(0, 24 * 60, 5):
-        idle = minute % (on + off) < on
-        watch.on(watch.data - HOUR) if idle else watch.step()
-    assert len(watch.events) <= 8
-
-
 def test_reminders_come_by_their_schedule_while_it_is_open_alone() -> None:
     watch = begun(settings=WatchSettings(remind_every_seconds=6 * HOUR))
     for _ in range(12 * 24):
@@ -138,16 +120,6 @@ def test_reminders_come_by_their_schedule_while_it_is_open_alone() -> None:
     watch.step()
     watch.step()
     assert watch.told()[5:] == [("resolved", -1)]
-
-
-def test_a_snooze_stops_reminders_until_it_is_over() -> None:
-    watch = begun(settings=WatchSettings(remind_every_seconds=HOUR))
-    watch.incidents[watch.only.id] = replace(watch.only, snoozed_until=NOW + 10 * HOUR)
-    for _ in range(12 * 10 - 1):
-        watch.on(BEGAN)
-    assert watch.told() == [("opened", 0)]
-    watch.on(BEGAN)
-    assert watch.told() == [("opened", 0), ("reminded", 1)]
 
 
 @pytest.mark.parametrize(("first", "then"), [("stopped", "held-idle"), ("held-idle", "stopped")])

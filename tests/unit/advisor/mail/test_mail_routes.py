@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from skuwise.advisor.core.credentials import secret
 from skuwise.advisor.core.verdict_types import BottleneckVerdict, Coverage, KindVerdict, Owner, WorkloadVerdict
 from skuwise.advisor.mail.addresses import bare_address, sender_address
 from skuwise.advisor.mail.routes import Routes, load_routes
@@ -154,21 +153,6 @@ def test_settings_that_cannot_be_are_refused(tmp_path: Path, text: str, said: st
     with pytest.raises(UsageError) as told:
         settings(tmp_path, f"[report]\n{text}")
     assert said in str(told.value) and "hunter2" not in str(told.value)
-
-
-def test_a_password_that_others_can_read_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "password"
-    file.write_text("hunter2\n")
-    file.chmod(0o640)
-    with pytest.raises(UsageError, match="by other users") as told:
-        secret(str(file), {}, private=True)
-    assert "hunter2" not in str(told.value)
-    file.chmod(0o600)
-    assert secret(str(file), {}, private=True) == "hunter2"
-    file.chmod(0o440)
-    assert secret("password", {"CREDENTIALS_DIRECTORY": str(tmp_path)}, private=True) == "hunter2"
-    with pytest.raises(UsageError, match="No systemd credentials"):
-        secret("password", {}, private=True)
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,11 @@ from pathlib import Path
 import pytest
 from skuwise.advisor.mail.carriers import available_carriers
 from skuwise.advisor.mail.delivery import Tally, send_waiting
-from skuwise.advisor.mail.letter import Letter
 from skuwise.advisor.mail.outbox import DamagedError, Outbox
 from skuwise.advisor.mail.parcel import Parcel, Reply
 from skuwise.advisor.mail.patience import FIRST_PAUSE_SECONDS, GIVE_UP_SECONDS
 from skuwise.advisor.mail.routes import TeamRoute
 from skuwise.advisor.mail.settings import ReportSettings
-from skuwise.advisor.mail.webhook import MAX_CHARACTERS, payload
 from skuwise.agent.model import Instant
 from skuwise.rules.base.errors import StoreError
 from skuwise.tests.support.notify_desk import FakeCarrier
@@ -159,12 +157,6 @@ def test_an_outbox_knows_what_a_mail_is_about_for_a_while(post: Post) -> None:
     assert post.queue("search", "a@x", week="watch-2", about=("i-4/0",)) == 1
     assert set(post.outbox.about(["i-1/0", "i-4/0"])) == {"i-4/0"}
     assert post.outbox.known("watch-1") == {("search", "mail", "a@x")}
-
-
-def test_a_webhooks_text_is_no_markup_and_bounded() -> None:
-    text = payload(Letter("50 % & <!channel>", "", "a <b> ```\n" * 1000)).decode()
-    assert r"*50 % &amp; &lt;!channel&gt;*\n```\na &lt;b&gt; '''" in text and text.count("```") == 2
-    assert len(text) < 2 * MAX_CHARACTERS and "..." in text
 
 
 def test_a_secret_that_cannot_be_read_holds_up_its_own_channel_alone(tmp_path: Path) -> None:

@@ -81,18 +81,6 @@ def test_quiet_hours_let_high_severity_through_and_the_rest_is_one_digest_in_the
     assert passed(store, bench).queued == 0 and store.untold() == ()
 
 
-def test_whoever_never_read_of_the_beginning_does_not_read_of_the_end(begin: Begin) -> None:
-    bench, store = begin()
-    one = store.add(incident(1), "opened")
-    passed(store, bench)
-    teams = tuple(replace(team, to=(*team.to, "new@example.org")) for team in bench.routes.teams)
-    bench.routes = Routes(bench.routes.administrators, teams, bench.routes.matchers)
-    assert passed(store, bench).queued == 0
-    store.add(ended(one), "resolved")
-    passed(store, bench)
-    assert len(bench.carrier.of(A)) == 2 and bench.carrier.of("new@example.org") == []
-
-
 def test_while_a_server_is_down_one_message_waits_and_the_rest_is_one_digest_after_it(begin: Begin) -> None:
     bench, store = begin()
     bench.carrier.answer = lambda to: Reply("later", "451 later") if to == A else None

@@ -9,7 +9,7 @@ import pytest
 from skuwise.advisor.report.by_team import split_by_team
 from skuwise.advisor.report.letters import SUBJECT_MAX, letter_of
 from skuwise.advisor.views.document.report_content import story_of
-from skuwise.tests.support.report_fixtures import END, WEEK, by_namespace, fleet, nothing, outcome, unpriced
+from skuwise.tests.support.report_fixtures import END, WEEK, by_namespace, fleet, outcome, unpriced
 
 CLIPPED = 100_000  # bytes of HTML; clients cut a mail at 102 kB
 HOSTILE = (
@@ -102,14 +102,6 @@ def test_without_prices_hours_are_told_and_no_dollar_is():
     assert "5,840 GPU-hours/month" in made.text
     assert "capacity for other work, no cash" in made.text
     assert "No price is known" in made.text
-
-
-def test_no_data_is_a_short_story_that_says_so():
-    made = letter(nothing(), team="search")
-    assert made.subject.startswith("GPU report, team search: no GPU work observed")
-    assert "telemetry does not show that it is this team's" in " ".join(made.text.split())
-    assert len(made.text.splitlines()) < 20
-    assert (made.images, made.attachments) == ((), ())
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=lambda text: ascii(text)[:20])

@@ -12,7 +12,7 @@ from skuwise.advisor.views.aggregates import (
     holdings,
     hours_by_kind,
 )
-from skuwise.advisor.views.document.report_content import TOLD_IN_FULL, story_of
+from skuwise.advisor.views.document.report_content import story_of
 from skuwise.tests.support.report_fixtures import END, WEEK, by_namespace, fleet, outcome
 
 
@@ -60,15 +60,6 @@ def test_moves_that_exclude_one_another_are_told_and_counted_once():
     assert [r.id for r in counted_recommendations((small, large))] == [large.id]
 
 
-@pytest.mark.parametrize(("state", "left"), [("accepted", []), ("done", []), ("dismissed", ["r-w-0-0"])])
-def test_a_move_that_was_accepted_rules_out_what_it_excludes(state, left):
-    advice = fleet(1, 2)
-    first, second = advice.recommendations
-    chosen = replace(second, decision=Decision(state, END), excludes=(first.id,))
-    told = story_of(replace(advice, recommendations=(first, chosen)), None).moves
-    assert [m.id for m in told] == left
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -84,15 +75,6 @@ def test_what_is_blocked_decided_or_gains_nothing_is_no_move_to_tell(change):
     first, *others = advice.recommendations
     told = story_of(replace(advice, recommendations=(replace(first, **change), *others)), None).moves
     assert [m.id for m in told] == [r.id for r in others]
-
-
-def test_what_was_told_gives_way_to_what_is_new_for_the_cooldown():
-    advice = fleet(3, 2)
-    first = story_of(advice, None)
-    assert len(first.told_in_full) == TOLD_IN_FULL
-    later = story_of(advice, None, told=frozenset(first.told_in_full))
-    assert not set(later.told_in_full) & set(first.told_in_full)
-    assert {m.id for m in later.moves} == {m.id for m in first.moves}
 
 
 def test_the_week_is_held_against_the_one_before():

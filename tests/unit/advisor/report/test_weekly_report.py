@@ -139,10 +139,3 @@ def test_what_cannot_be_reported_is_refused(site, capsys, arguments: list[str], 
     site(send=True)
     assert main(["report", *arguments]) == status
     assert said in capsys.readouterr().err
-
-
-def test_a_week_that_is_not_over_is_previewed_as_such(tmp_path: Path, monkeypatch, capsys) -> None:
-    monkeypatch.setattr(command.time, "time", lambda: END - 2 * 86400.0)
-    assert report("--preview", str(tmp_path), "--only", "first") == 0
-    assert "the week is not over: this report ends at 2026-11-14 00:00 UTC" in capsys.readouterr().err
-    assert "The week is not over" in (tmp_path / "first.html").read_text()
