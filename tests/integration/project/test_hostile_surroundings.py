@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from skuwise.rules.base.sanitize import ESCAPED
 
 COMMAND = f"{sys.executable} -m skuwise"
 
@@ -35,11 +34,3 @@ def test_output_that_cannot_be_written_is_a_sentence_and_no_success(tmp_path: Pa
     done = shell(line, tmp_path)
     assert done.returncode == 1 and done.stderr.startswith("skuwise: Standard output cannot be written: "), done.stderr
     assert len(done.stderr.splitlines()) == 1
-
-
-@pytest.mark.slow
-def test_an_encoding_that_lacks_a_character_gets_it_escaped_as_json_does(tmp_path: Path) -> None:
-    assert "é → 😀 \udcff".encode("ascii", ESCAPED) == b"\\u00e9 \\u2192 \\ud83d\\ude00 \\udcff"
-    line = f"{COMMAND} advise --db $'none-\\xff-\\xc3\\xa9'"
-    done = shell(line, tmp_path, PYTHONIOENCODING="ascii")
-    assert done.returncode == 2 and "none-\\udcff-\\u00e9 does not exist" in done.stderr

@@ -23,7 +23,6 @@ from skuwise.advisor.render import render
 from skuwise.agent.base.address import Address
 from skuwise.agent.base.openmetrics import PLAIN
 from skuwise.agent.slurm_jobs.settings import SlurmImportSettings
-from skuwise.rules.base.errors import UsageError
 from skuwise.tests.support.incident_builders import NOW, opened, sighting
 from skuwise.tests.support.report_fixtures import fleet
 
@@ -65,19 +64,6 @@ def test_what_is_run_and_when() -> None:
     again = planned["watch"].trigger.get_next_fire_time(first["watch"], first["watch"])
     assert first["watch"] is not None and again == first["watch"] + timedelta(minutes=2)
     assert set(named(scheduled_commands(settings, BY_FILE))) == {"report", "snapshot", "advice"}
-
-
-@pytest.mark.parametrize(
-    ("slurm", "said"),
-    [
-        (None, "nothing to do"),
-        (SlurmImportSettings(scheduled=True), "needs a file"),
-        (SlurmImportSettings(jobs=Path("/jobs.txt")), "nothing to do"),
-    ],
-)
-def test_nothing_to_do_is_wrong_usage(slurm: SlurmImportSettings | None, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
-        scheduled_commands(ServeSettings(), ReportSettings(), slurm, WATCH)
 
 
 def test_a_report_is_run_at_the_start_and_again_while_it_fails(scheduler: BackgroundScheduler) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from skuwise.__main__ import main
 from skuwise.advisor.core.incident_types import Incident, IncidentEvent, WatchPass
 from skuwise.advisor.incidents.settings import WatchSettings
 from skuwise.advisor.incidents.store import IncidentStore
 from skuwise.advisor.incidents.transitions import Advance, advance
-from skuwise.rules.base.errors import SkuwiseError, UsageError
+from skuwise.rules.base.errors import SkuwiseError, StoreError, UsageError
 from skuwise.tests.support.incident_builders import DAY, HOSTILE, HOUR, NOW, opened, renamed, sighting
 
 
@@ -94,3 +97,70 @@ def test_a_decision_is_not_undone_by_a_pass_that_began_before_it(store: Incident
     store.commit(over(after["a"], later + 5))
     with pytest.raises(UsageError, match="was resolved on"):
         store.acknowledge(ids["a"], "ann", later + 6)
+
+
+@pytest.fixture
+def filled(tmp_path: Path) -> IncidentStore:
+    made = IncidentStore(tmp_path / "incidents.db")
+    done = opened(sighting("a"), sighting("b"))
+    made.commit(done)
+    made.note_queued("x", done.events, "mail:ann", NOW)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        ("CREATE TRIGGER mine AFTER INSERT ON events BEGIN DELETE FROM events; END", "trigger mine"),
+        ("CREATE INDEX mine ON events(abs(number))", "mine is not a plain index"),
+        ("ALTER TABLE incidents ADD COLUMN mine AS (zeroblob(1000000000))", "incidents is not a plain table"),
+        ("DROP TABLE events", "no table events"),
+        ("PRAGMA user_version = 2000", "written by a newer skuwise"),
+        ("PRAGMA application_id = 7", "not an incidents file; it was not changed"),
+    ],
+)
+def test_a_form_that_is_none_of_ours_is_refused(filled: IncidentStore, sql: str, said: str) -> None:
+    with closing(sqlite3.connect(filled.path)) as db:
+        db.executescript(sql)
+    before = filled.path.read_bytes()
+    for call in (
+        filled.current,
+        filled.untold,
+        lambda: filled.acknowledge("a", "ann", NOW),
+        filled.watching().__enter__,
+    ):
+        with pytest.raises(StoreError, match=said) as error:
+            call()
+        assert error.value.remedy and str(error.value).isprintable()
+    assert filled.path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("incidents.state", "'gone'"),
+        ("incidents.opened_at", "9e999"),
+        ("incidents.gpu_hours", "-1.0"),
+        ("incidents.acknowledged_by", "CAST(x'ff' AS TEXT)"),
+        ("incidents.sighting", "'{}'"),
+        ("incidents.sighting", f"'{'[' * 100_000}'"),
+        ("incidents.sighting", "json_set(sighting, '$.since', 1e300)"),
+        ("incidents.sighting", "replace(hex(zeroblob(4000000)), '00', 'x')"),
+        ("events.kind", "'shouted'"),
+        ("clock.lived_seconds", "-1.0"),
+    ],
+)
+def test_a_cell_that_we_never_wrote_is_a_sentence(
+    filled: IncidentStore, capsys: pytest.CaptureFixture[str], column: str, value: str
+) -> None:
+    table, name = column.split(".")
+    with closing(sqlite3.connect(filled.path)) as db, db:
+        db.execute(f"UPDATE {table} SET {name} = {value} WHERE rowid = 1")
+    reading = {"incidents": filled.listed, "events": filled.untold, "clock": filled.current}[table]
+    with pytest.raises(StoreError) as error:
+        reading()
+    assert error.value.remedy and str(error.value).isprintable() and len(str(error.value)) < 400
+    for arguments in (["list"], ["list", "--format", "json"], ["show", "a"], ["acknowledge", "a"]):
+        status = main(["incidents", *arguments, "--state", str(filled.path)])
+        told = capsys.readouterr()
+        assert status == (1 if table == "incidents" else 0) and "unexpected" not in told.err

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 from skuwise.advisor.incidents.settings import WatchSettings
-from skuwise.advisor.incidents.transitions import GONE_SECONDS
 from skuwise.tests.support.incident_builders import GPUS, HOUR, MINUTE, NOW, RATE, Watch, sighting
 
 BEGAN = NOW - 2 * HOUR
@@ -50,14 +49,6 @@ def test_an_outage_of_three_hours_neither_resolves_nor_counts_nor_tells(how: str
     watch.take([watch.idle(back)])
     assert watch.told() == [("opened", 0)] and watch.only.silent_since is None
     assert watch.only.since == BEGAN and watch.only.gpu_hours == pytest.approx(4 * GPUS)
-
-
-def test_a_node_that_is_gone_for_a_week_ends_what_was_open_there() -> None:
-    watch = begun()
-    watch.step(live=["n2"], seconds=GONE_SECONDS - 10 * MINUTE)
-    assert watch.only.resolved_at is None
-    watch.step(live=["n2"], seconds=10 * MINUTE)
-    assert watch.only.resolution == "cleared" and watch.told()[-1] == ("resolved", -1)
 
 
 @pytest.mark.parametrize(

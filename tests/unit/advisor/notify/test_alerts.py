@@ -39,18 +39,6 @@ def test_an_open_incident_lasts_three_passes_and_has_what_routes_need() -> None:
     assert linked[0]["generatorURL"] == "https://g.example.org/w-000001"
 
 
-def test_labels_do_not_change_while_it_goes_on() -> None:
-    before = incident(1)
-    sighting = replace(before.sighting, code="never-worked", cost_usd=99.0, gpu_hours=50.0)
-    after = replace(
-        before, sighting=sighting, cost_usd=99.0, gpu_hours=50.0, acknowledged_at=NOW, acknowledged_by="bob",
-        snoozed_until=NOW + HOUR, state="acknowledged", last_seen_at=NOW + HOUR,
-    )  # fmt: skip
-    (first,), (second,) = alerts(before), alerts(after, now=NOW + HOUR)
-    assert first["labels"] == second["labels"] and first["startsAt"] == second["startsAt"]
-    assert second["annotations"]["acknowledged_by"] == "bob" and "snoozed_until" in second["annotations"]
-
-
 def test_what_ended_is_sent_for_an_hour_with_its_end() -> None:
     over = ended(incident(1), NOW + 600)
     (one,) = alerts(over, now=NOW + 900)

@@ -9,14 +9,10 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
-from skuwise.advisor.mail.outbox import Outbox
 from skuwise.advisor.mail.parcel import Reply
 from skuwise.advisor.mail.routes import Routes
-from skuwise.advisor.mail.settings import ReportSettings
 from skuwise.advisor.notify import dispatch as dispatching
-from skuwise.advisor.notify.desk import desk_of
 from skuwise.advisor.notify.dispatch import DRY_RUN, Told
-from skuwise.rules.base.errors import SkuwiseError
 from skuwise.tests.support.incident_fixtures import HOUR, NOW, FilledStore, ended, event, incident
 from skuwise.tests.support.notify_desk import OPS, A, B, Bench
 
@@ -144,20 +140,3 @@ def test_without_recipients_a_pass_says_so(begin: Begin) -> None:
     store.add(incident(3), "opened")
     told = passed(store, bench)
     assert told.failed and "No recipients configured" in str(told.faults[0]) and len(store.untold()) == 1
-
-
-def test_a_desk_is_made_of_the_settings(tmp_path: Path, begin: Begin) -> None:
-    bench, _ = begin()
-    routes = tmp_path / "teams.toml"
-    routes.write_text(f'administrators = ["{OPS}"]\n[teams.search]\nuser = ["alice"]\nto = ["{A}"]\n')
-    environ = {
-        "SKUWISE_REPORT_TEAMS": str(routes), "SKUWISE_REPORT_OUTBOX": str(tmp_path / "own.db"),
-        "HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "config"),
-    }  # fmt: skip
-    desk = desk_of(environ, bench.desk().watch, bench.desk().clocks, print)
-    assert desk.outbox.path == Outbox(tmp_path / "own.db").path and desk.report == replace(
-        ReportSettings(), teams=routes, outbox=tmp_path / "own.db"
-    )
-    assert [one.key for one in desk.recipients(incident(1))] == [f"mail:{A}"]
-    with pytest.raises(SkuwiseError, match="not encrypted"):
-        desk_of(environ, replace(desk.watch, alertmanager_url="http://am.example.org"), desk.clocks, print)

@@ -11,8 +11,11 @@ from pathlib import Path
 import pytest
 from skuwise.__main__ import main
 from skuwise.advisor.cli import report as command
+from skuwise.advisor.core.timestamps import parse_moment
 from skuwise.advisor.mail.parcel import Reply
 from skuwise.advisor.report import run, send
+from skuwise.advisor.report.weeks import WEEK_SECONDS, reported_week, week_of
+from skuwise.rules.base.errors import UsageError
 from skuwise.tests.support.notify_desk import FakeCarrier
 from skuwise.tests.support.report_fixtures import END, fleet
 
@@ -117,16 +120,6 @@ def test_every_team_receives_one_mail_however_often_the_report_is_run(
     assert carrier.taken[-1].recipients == ("new@example.org",) and len(carrier.taken) == 4
 
 
-def test_a_server_that_is_down_is_an_error_and_the_next_run_sends(carrier: FakeCarrier, site, capsys) -> None:
-    site(send=True)
-    carrier.answer = lambda _: Reply("later", "451 not now")
-    assert report("--send", "--only", "first") == 1
-    assert "2 waiting in the outbox: the next run of the same command tries again once" in capsys.readouterr().err
-    carrier.answer = lambda _: None
-    assert report("--send") == 1  # the others have theirs
-    assert {one.recipients for one in carrier.taken} == {("platform@example.org",), ("nobody@example.org",)}
-
-
 @pytest.mark.parametrize(
     ("arguments", "status", "said"),
     [
@@ -139,3 +132,28 @@ def test_what_cannot_be_reported_is_refused(site, capsys, arguments: list[str], 
     site(send=True)
     assert main(["report", *arguments]) == status
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("moment", "monday"),
+    [
+        ("2026-11-16T00:00:00Z", "2026-11-16"),
+        ("2026-11-15T23:59:59Z", "2026-11-09"),
+        ("2026-11-16T01:00:00+02:00", "2026-11-09"),
+        ("2026-11-22", "2026-11-16"),
+        ("2024-12-31", "2024-12-30"),
+    ],
+)
+def test_a_week_goes_from_monday_to_monday(moment: str, monday: str) -> None:
+    week = week_of(parse_moment(moment))
+    assert (week.name, week.start) == (monday, parse_moment(monday))
+    assert week.end == week.start + WEEK_SECONDS
+
+
+def test_the_last_week_that_is_over_is_reported() -> None:
+    monday = parse_moment("2026-11-16")
+    assert reported_week(None, monday).name == "2026-11-09"
+    assert reported_week(None, monday - 1).name == "2026-11-02"
+    assert reported_week(monday + 86400, monday + 2 * 86400).name == "2026-11-16"
+    with pytest.raises(UsageError, match="is to come"):
+        reported_week(monday + WEEK_SECONDS, monday + 86400)
