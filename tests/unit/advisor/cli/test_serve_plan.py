@@ -100,11 +100,16 @@ def test_a_report_is_run_at_the_start_and_again_while_it_fails(scheduler: Backgr
 
 
 @pytest.fixture
-def page(tmp_path: Path) -> Callable[[], str]:
+def said() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def page(tmp_path: Path, said: list[str]) -> Callable[[], str]:
     """Looks at the files anew, and gives the page."""
     told = ServedPage(
         Address("127.0.0.1", 0), advice=tmp_path / "advice.json", incidents=tmp_path / "incidents.db",
-        limits=PageLimits(), watch=lambda: None, say=lambda line: (tmp_path / "said").open("a").write(f"{line}\n"),
+        limits=PageLimits(), watch=lambda: None, say=said.append,
         now=lambda: fleet().generated_at,
     )  # fmt: skip
 
@@ -116,7 +121,7 @@ def page(tmp_path: Path) -> Callable[[], str]:
 
 
 def test_the_page_tells_what_the_files_say_and_keeps_advice_that_can_no_longer_be_read(
-    tmp_path: Path, page: Callable[[], str]
+    tmp_path: Path, page: Callable[[], str], said: list[str]
 ) -> None:
     advice = tmp_path / "advice.json"
     assert "skuwise_advice" not in page() and "skuwise_incident" not in page()
@@ -134,7 +139,6 @@ def test_the_page_tells_what_the_files_say_and_keeps_advice_that_can_no_longer_b
     ):
         advice.write_text(damaged)
         assert "skuwise_advice_readable 0\n" in page() and "skuwise_fleet_gpus 96\n" in page()
-        said = (tmp_path / "said").read_text().splitlines()
         assert why in said[-1] and len([one for one in said if why in one]) == 1
     (tmp_path / "incidents.db").write_bytes(b"no database" * 500)
     assert "skuwise_incident_file_readable 0\n" in page() and "skuwise_incident_info" not in page()
