@@ -9,9 +9,12 @@ import pytest
 from skuwise.__main__ import main
 from skuwise.advisor.cli import idle, watch
 from skuwise.advisor.incidents.store import IncidentStore
+from skuwise.advisor.notify import dispatch
 from skuwise.rules.base.errors import StoreError
 from skuwise.tests.support.watch_readings import END, MINUTES, REST, TRAINING, Work, eight, reading
 
+# Loaded here: urllib3 binds a socket when it is first imported, which no unit test may.
+assert dispatch
 STEM = ["--db", "nodes", "--until", "2026-09-21T00:00:00Z"]
 
 
