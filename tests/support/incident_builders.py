@@ -13,7 +13,7 @@ from skuwise.advisor.incidents.settings import WatchSettings
 from skuwise.advisor.incidents.transitions import Advance, advance
 
 NOW = 1_794_787_200.0  # 2026-11-16T00:00:00Z
-MINUTE, HOUR, DAY, YEAR = 60.0, 3600.0, 86400.0, 365 * 86400.0
+MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 GPUS = 8.0
 RATE = 3.0  # USD per GPU-hour
 # Markup of two kinds, an escape that clears the screen, a new line, text that runs backwards.

@@ -1,8 +1,7 @@
-"""Made-up incidents, and an in-memory double of the file of incidents with the methods that notifying calls."""
+"""Made-up incidents, and the file of incidents with a way to put them there."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from skuwise.advisor.core.advice_types import Evidence, Severity
@@ -17,6 +16,8 @@ from skuwise.advisor.core.incident_types import (
     Subject,
 )
 from skuwise.advisor.core.verdict_types import Owner
+from skuwise.advisor.incidents.store import IncidentStore
+from skuwise.advisor.incidents.transitions import Advance
 
 NOW = 1_795_500_000.0  # 2026-11-24 06:00:00 UTC
 HOUR = 3600.0
@@ -77,35 +78,10 @@ def event(one: Incident, kind: EventKind = "opened", number: int | None = None, 
     )
 
 
-class MemoryStore:
-    """The file of incidents without a file (advisor/incidents/store.py has the same methods)."""
-
-    def __init__(self) -> None:
-        self.incidents: dict[str, Incident] = {}
-        self.events: dict[tuple[str, int], IncidentEvent] = {}
-        self.queued: dict[tuple[str, int], dict[str, str]] = {}
-        self.settled: set[tuple[str, int]] = set()
+class FilledStore(IncidentStore):
+    """The file of incidents, with a test's way to write into it."""
 
     def add(self, one: Incident, *kinds: EventKind, at: float = NOW) -> Incident:
         """An incident as it is now, with new events of it."""
-        self.incidents[one.id] = one
-        for kind in kinds:
-            new = event(one, kind, at=at)
-            self.events[one.id, new.number] = new
+        self.commit(Advance((one,), tuple(event(one, kind, at=at) for kind in kinds)))
         return one
-
-    def current(self) -> Sequence[Incident]:
-        return tuple(self.incidents.values())
-
-    def untold(self) -> Sequence[tuple[IncidentEvent, Incident]]:
-        return tuple((e, self.incidents[e.incident_id]) for key, e in self.events.items() if key not in self.settled)
-
-    def told(self, event: IncidentEvent) -> frozenset[str]:
-        return frozenset(self.queued.get((event.incident_id, event.number), {}))
-
-    def note_queued(self, batch: str, events: Sequence[IncidentEvent], recipient: str, now: float) -> None:
-        for one in events:
-            self.queued.setdefault((one.incident_id, one.number), {})[recipient] = batch
-
-    def settle(self, events: Sequence[IncidentEvent]) -> None:
-        self.settled.update((one.incident_id, one.number) for one in events)

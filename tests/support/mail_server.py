@@ -51,9 +51,6 @@ class Behaviour:
     before_data: Callable[[int], str | None] = lambda _: None
     after_data: Callable[[int], str | None] = lambda _: None
     stall_at: str = ""  # a command at which it says nothing any more
-    accept_after_seconds: float = 0.0
-    drip_at: str = ""  # a command at which it goes on saying that there is more to come
-    over: bool = False
     drop_in_data: set[int] = field(default_factory=set)  # the messages in whose content it hangs up
     messages: int = 0  # how many came as far as their content
 
@@ -91,7 +88,6 @@ class _Handler:
         encrypted = server.transport.get_extra_info("ssl_object") is not None
         sender, to = str(envelope.mail_from), tuple(envelope.rcpt_tos)
         self.received.append(Received(sender, to, content, encrypted, user, str(session.host_name)))
-        await asyncio.sleep(self.behaviour.accept_after_seconds)
         return self.behaviour.after_data(number) or "250 accepted"
 
 
@@ -103,9 +99,6 @@ class _Server(SMTP):
     async def _call_handler_hook(self, command: str, *args: Any) -> Any:
         if self.behaviour.stall_at == command:
             await asyncio.sleep(3600)
-        while self.behaviour.drip_at == command and not self.behaviour.over:
-            await self.push("250-wait")
-            await asyncio.sleep(0.02)
         return await super()._call_handler_hook(command, *args)
 
     async def smtp_DATA(self, arg: str) -> None:
@@ -127,9 +120,6 @@ class MailServer:
         self.behaviour = behaviour
         self.received = received
         self.ca_file = ca_file
-
-    def copies(self, address: str) -> int:
-        return sum(address in one.to for one in self.received)
 
 
 @contextmanager
@@ -166,7 +156,6 @@ def mail_server(folder: Path, *, security: str = "starttls", auth: bool = True) 
     try:
         yield MailServer(listening.sockets[0].getsockname()[1], behaviour, received, ca_file)
     finally:
-        behaviour.over = True
         loop.call_soon_threadsafe(listening.close)
         loop.call_soon_threadsafe(loop.stop)
         thread.join()

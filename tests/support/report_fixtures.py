@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from skuwise.advisor.core.advice_types import (
     Advice,
@@ -18,6 +19,7 @@ from skuwise.advisor.core.advice_types import (
 )
 from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.verdict_types import BottleneckVerdict, Coverage, KindVerdict, Owner, WorkloadVerdict
+from skuwise.advisor.ledger.outcomes import MoveOutcome
 from skuwise.rules.catalog.types import Price
 
 WEEK = 7 * 86400.0
@@ -89,6 +91,17 @@ def nothing(*, end: float = END) -> Advice:
     """A week in which nothing was seen."""
     empty = fleet(0, end=end)
     return replace(empty, summary=unpriced(empty).summary, notes=(), prices=())
+
+
+def outcome(id_: str = "r-1", about: str = "chat-0-0", **changes: Any) -> MoveOutcome:
+    """What came of a move that was done."""
+    values: dict[str, Any] = {
+        "id": id_, "about": about, "action": "move-sku", "from_config": "8 x a", "to_config": "8 x b", "state": "done",
+        "accepted_at": END - WEEK, "done_at": END, "predicted_saving_usd_per_month": Interval(900.0, 1000.0, 1100.0),
+        "realised_saving_usd_per_month": 950.0, "predicted_time_ratio": None, "realised_time_ratio": None,
+        "realisation": "cash-now", "why": "seen", "reason_missing": None,
+    }  # fmt: skip
+    return MoveOutcome(**{**values, **changes})
 
 
 def by_namespace(workload: WorkloadVerdict) -> str | None:

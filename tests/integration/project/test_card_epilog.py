@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -66,38 +64,19 @@ def test_the_card_is_written_for_the_job(controller: Controller) -> None:
     assert controller.calls("scontrol") == ["update", "JobId=4711", f"AdminComment={CARD}"]
 
 
-def test_what_is_there_is_handed_on_as_one_argument(controller: Controller) -> None:
-    (controller.folder / "comment").write_text("JS1:H4sI; $(touch pwned) --format markdown   \n")
-    controller.run("--now")
-    assert controller.calls("skuwise")[-1] == r"--existing=JS1:H4sI\;\ \$\(touch\ pwned\)\ --format\ markdown"
-    assert not (controller.folder / "pwned").exists()
-
-
 @pytest.mark.parametrize(
     "environ",
-    [
-        {"SLURM_JOB_ID": HOSTILE}, {"SLURM_JOB_ID": ""}, {"SLURM_JOB_ID": "-1"}, {"SLURM_JOB_ID": "4711 --all"},
-        {"SLURM_JOB_ID": "12345678901"},
-    ],
-)  # fmt: skip
+    [{"SLURM_JOB_ID": HOSTILE}, {"SLURM_JOB_ID": ""}, {"SLURM_JOB_ID": "4711 --all"}],
+)
 def test_what_is_no_job_id_is_no_job(controller: Controller, environ: dict[str, str]) -> None:
     assert controller.run("--now", **environ).returncode == 0
     assert controller.calls("skuwise") == controller.calls("scontrol") == controller.calls("squeue") == []
 
 
-def test_hostile_names_in_the_environment_do_nothing(controller: Controller) -> None:
-    names = dict.fromkeys(("SLURM_JOB_NAME", "SLURM_JOB_USER", "SLURM_JOB_PARTITION", "IFS", "HOME"), HOSTILE)
-    assert controller.run("--now", **names).returncode == 0
-    assert not (controller.folder / "pwned").exists() and controller.calls("scontrol")[1] == "JobId=4711"
-
-
 @pytest.mark.parametrize(
     "then",
-    [
-        "exit 3", "echo", "echo 'no card'", "printf 'SKW1:a\\nSKW1:b\\n'",
-        "printf SKW1:; head -c 20000 /dev/zero | tr '\\0' S", "sleep 9",
-    ],
-)  # fmt: skip
+    ["exit 3", "echo 'no card'", "printf 'SKW1:a\\nSKW1:b\\n'", "sleep 9"],
+)
 def test_without_a_card_nothing_is_changed(controller: Controller, then: str) -> None:
     controller.conf.write_text("SOURCE=/db\nDELAY_SECONDS=0\nTIMEOUT_SECONDS=1\n")
     controller.put("skuwise", then)
@@ -105,37 +84,7 @@ def test_without_a_card_nothing_is_changed(controller: Controller, then: str) ->
     assert controller.calls("scontrol") == []
 
 
-def test_a_comment_that_cannot_be_read_is_not_written_over(controller: Controller) -> None:
-    controller.put("squeue", "exit 1")
-    assert controller.run("--now").returncode == 0
-    assert controller.calls("skuwise") == controller.calls("scontrol") == []
-
-
-@pytest.mark.parametrize("conf", [None, "", "SOURCE=\n", "SOURCE=/db\nSOURCE_FLAG=--rules\n"])
-def test_without_settings_it_does_nothing(controller: Controller, conf: str | None) -> None:
-    controller.conf.unlink()
-    if conf is not None:
-        controller.conf.write_text(conf)
+@pytest.mark.parametrize("conf", ["", "SOURCE=/db\nSOURCE_FLAG=--rules\n"])
+def test_without_settings_it_does_nothing(controller: Controller, conf: str) -> None:
+    controller.conf.write_text(conf)
     assert controller.run("--now").returncode == 0 and controller.calls("skuwise") == []
-
-
-def test_settings_are_taken_literally(controller: Controller) -> None:
-    controller.conf.write_text("SOURCE=/db $(touch pwned); x\nDELAY_SECONDS=$(touch pwned)0\nDELAY_SECONDS=0\n")
-    controller.run("--now")
-    assert controller.calls("skuwise")[3] == r"/db\ \$\(touch\ pwned\)\;\ x"
-    assert not (controller.folder / "pwned").exists()
-
-
-def test_it_returns_before_the_card_is_there_and_a_failing_scontrol_fails_no_job(controller: Controller) -> None:
-    controller.put("skuwise", f"while [ ! -e {controller.folder}/go ]; do sleep 0.05; done; echo '{CARD}'")
-    controller.put("scontrol", "exit 1")
-    done = controller.run()
-    assert done.returncode == 0 and (done.stdout, done.stderr) == ("", "")
-    assert controller.calls("scontrol") == []
-    (controller.folder / "go").touch()
-    for _ in range(200):
-        if len(controller.calls("scontrol")) == 3:
-            break
-        time.sleep(0.05)
-    assert controller.calls("scontrol")[-1] == f"AdminComment={CARD}"
-    assert os.access(SCRIPT, os.X_OK)

@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 import os
-import resource
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from skuwise.__main__ import main
-from skuwise.agent.base.address import parse_listen
-from skuwise.rules.base.errors import UsageError
-from skuwise.rules.base.last_resort import explained
-from skuwise.rules.base.sanitize import ESCAPED
 
 COMMAND = f"{sys.executable} -m skuwise"
 
@@ -41,136 +34,3 @@ def test_output_that_cannot_be_written_is_a_sentence_and_no_success(tmp_path: Pa
     done = shell(line, tmp_path)
     assert done.returncode == 1 and done.stderr.startswith("skuwise: Standard output cannot be written: "), done.stderr
     assert len(done.stderr.splitlines()) == 1
-
-
-@pytest.mark.slow
-def test_a_reader_that_leaves_is_no_error(tmp_path: Path) -> None:
-    done = shell(f"{COMMAND} skus list | head -c 3", tmp_path)
-    assert (done.stdout, done.stderr) == ("GPU", "")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("end", ["2>&-", "2>/dev/full"])
-def test_narration_that_cannot_be_written_stops_nothing(tmp_path: Path, end: str) -> None:
-    done = shell(f"{COMMAND} agent run --db node.db --interval 0.2s --duration 0.6s {end}", tmp_path)
-    assert done.returncode == 0 and (tmp_path / "node.db").stat().st_size > 0
-
-
-@pytest.mark.slow
-def test_a_closed_streams_number_is_given_to_no_file(tmp_path: Path) -> None:
-    done = shell(f"{COMMAND} agent run --db node.db --interval 0.2s --duration 0.6s <&- >&- 2>&-", tmp_path)
-    assert done.returncode == 0
-    assert (tmp_path / "node.db").read_bytes().startswith(b"SQLite format 3\0")
-
-
-@pytest.mark.slow
-def test_an_encoding_that_lacks_a_character_gets_it_escaped_as_json_does(tmp_path: Path) -> None:
-    assert "é → 😀 \udcff".encode("ascii", ESCAPED) == b"\\u00e9 \\u2192 \\ud83d\\ude00 \\udcff"
-    line = f"{COMMAND} advise --db $'none-\\xff-\\xc3\\xa9'"
-    done = shell(line, tmp_path, PYTHONIOENCODING="ascii")
-    assert done.returncode == 2 and "none-\\udcff-\\u00e9 does not exist" in done.stderr
-
-
-@pytest.mark.slow
-def test_a_folder_that_is_gone_no_home_and_no_terminal_hinder_nothing(tmp_path: Path) -> None:
-    line = f"mkdir gone && cd gone && rmdir ../gone && {COMMAND} skus list"
-    strange = {"TERM": "", "COLUMNS": "0", "LINES": "-1", "TZ": "No/Where", "HOME": ""}
-    done = shell(line, tmp_path, **strange)
-    assert done.returncode == 0 and done.stdout.startswith("GPU")
-
-
-def limited(what: int, limit: int, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "skuwise", *arguments], capture_output=True, text=True, timeout=60, check=False,
-        preexec_fn=lambda: resource.setrlimit(what, (limit, limit)),
-    )  # fmt: skip
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("megabytes", [24, 32, 48, 64, 96, 128, 192])
-def test_too_little_memory_is_a_sentence(tmp_path: Path, megabytes: int) -> None:
-    done = limited(
-        resource.RLIMIT_AS, megabytes << 20, "agent", "run", "--db", str(tmp_path / "n.db"), "--duration", "1s"
-    )
-    assert "unexpected" not in done.stderr, done.stderr
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("files", [4, 5, 6, 8, 10, 12, 16])
-def test_too_few_descriptors_are_a_sentence(tmp_path: Path, files: int) -> None:
-    done = limited(resource.RLIMIT_NOFILE, files, "agent", "run", "--db", str(tmp_path / "n.db"), "--duration", "1s")
-    assert "unexpected" not in done.stderr, done.stderr
-
-
-@pytest.mark.parametrize(
-    "address",
-    [
-        ":9500", "a b:9500", "..:9500", f"{'a' * 64}:9500", f"{'a.' * 200}a:9500", "\udcff:9500", "a\0b:9500", "x:-1",
-        "x:65536", "x:" + "9" * 5000, "x:٣", "[::1%a b]:9500", "[1.2.3.4]:9500", "[host]:9500", "::1:9500",
-        "300.1.1.1:9500", "1.2.3.4.5:9500", "", "-a:1", "a..b:1", "a/b:1",
-    ],
-    ids=ascii,
-)  # fmt: skip
-def test_what_can_never_be_listened_on_is_wrong_usage(address: str) -> None:
-    with pytest.raises(UsageError):
-        parse_listen(address)
-
-
-@pytest.mark.parametrize(
-    ("text", "host"),
-    [
-        ("9500", "127.0.0.1"), ("0.0.0.0:9500", "0.0.0.0"), ("[::]:9500", "::"), ("[::1%eth0]:9500", "::1%eth0"),
-        ("gpu-001.example.org:9500", "gpu-001.example.org"), ("node_7:9500", "node_7"), ("0:9500", "0"),
-    ],
-)  # fmt: skip
-def test_what_can_be_listened_on_is_taken(text: str, host: str) -> None:
-    assert parse_listen(text).host == host
-
-
-def test_a_wrong_address_ends_the_agent_with_the_status_that_systemd_does_not_restart(tmp_path: Path) -> None:
-    unit = (Path(__file__).parents[3] / "systemd/skuwise-agent.service").read_text()
-    assert "\nRestartPreventExitStatus=2\n" in unit
-    done = limited(resource.RLIMIT_CORE, 0, "agent", "run", "--db", str(tmp_path / "n.db"), "--listen", "\udcff:1")
-    assert done.returncode == 2 and "not an address to listen on" in done.stderr
-
-
-@pytest.mark.parametrize("window", [("--since", "999999999w"), ("--since", "3651d"), ("--until", "0001-01-01")])
-def test_a_window_of_thousands_of_years_is_wrong_usage(
-    window: tuple[str, str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["advise", "--db", "/nonexistent", *window])
-    assert ended.value.code == 2 and (
-        "longer than 3650 days" in (told := capsys.readouterr().err) or "before 1970" in told
-    )
-
-
-def boom() -> None:
-    boom()
-
-
-def missing() -> None:
-    Path("/nonexistent/x").read_bytes()
-
-
-def short() -> None:
-    raise MemoryError
-
-
-def undecodable() -> None:
-    b"\xff".decode()
-
-
-@pytest.mark.parametrize("fail", [boom, missing, short, undecodable], ids=lambda fail: fail.__name__)
-def test_what_nobody_foresaw_is_a_sentence_with_a_remedy(fail: Callable[[], None]) -> None:
-    with pytest.raises(Exception) as failed:
-        fail()
-    told = explained(failed.value)
-    assert told is not None and told.message.endswith(".") and told.remedy.endswith((".", "?"))
-
-
-def test_a_mistake_of_ours_is_not_explained_away() -> None:
-    assert explained(KeyError("x")) is None and explained(TypeError("x")) is None
-    assert explained(SystemError("bad argument to internal function")) is None
-    without_reason = explained(SystemError("error return without exception set"))
-    assert without_reason is not None and "memory" in without_reason.message

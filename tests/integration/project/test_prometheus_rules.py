@@ -48,24 +48,6 @@ def test_the_dashboards_queries_are_promql(tmp_path: Path) -> None:
     promtool("check", "rules", "rules.yaml", folder=tmp_path)
 
 
-def test_recording_rules_give_the_mean_and_the_maximum_of_their_five_minutes(tmp_path: Path) -> None:
-    gpu = '{gpu="0", UUID="GPU-a"}'
-    wanted = {"skuwise:gpu_util:mean5m": 60.0, "skuwise:gpu_util:max5m": 80.0, "skuwise:tensor_active:mean5m": 0.25}
-    case = {
-        "interval": "1m",
-        "input_series": [
-            {"series": f"DCGM_FI_DEV_GPU_UTIL{gpu}", "values": "_ 40 50 60 70 80"},
-            # Under its newer name.
-            {"series": f"DCGM_FI_PROF_PIPE_TENSOR_UTIL_RATIO{gpu}", "values": "0.25x5"},
-        ],
-        "promql_expr_test": [
-            {"expr": rule, "eval_time": "5m1s", "exp_samples": [{"labels": rule + gpu, "value": value}]}
-            for rule, value in wanted.items()
-        ],
-    }
-    run_case(tmp_path, "recording-rules.yaml", case)
-
-
 def test_a_held_idle_incident_fires_and_an_acknowledged_one_does_not(tmp_path: Path) -> None:
     labels = '{incident="i", kind="held-idle", workload="w", user="ann", team="t", state='
     case = {

@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import argparse
 import re
-import shutil
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from skuwise import __version__
 from skuwise.__main__ import COMMANDS
 from skuwise.advisor.incidents.settings import load_watch_settings
-from skuwise.advisor.incidents.store import default_incidents
 from skuwise.advisor.mail.settings import load_mail_settings
 from skuwise.agent.config import SYSTEM_FILE, AgentConfig, load_config
 from skuwise.rules.base.command_registry import configure_command
-from skuwise.rules.base.errors import UsageError
-from skuwise.tests.support.containerfile import every, stages, variables
+from skuwise.tests.support.containerfile import every, stages
 
 ROOT = Path(__file__).parents[3]
 KUBERNETES = ROOT / "deploy/kubernetes"
@@ -85,54 +79,13 @@ def test_what_the_build_copies_is_there_and_is_all_that_the_wheel_needs(path: Pa
     assert re.fullmatch(r"BASE=[a-z]+:[a-z0-9.-]+@sha256:[0-9a-f]{64}", base.text), "a tag may be moved"
 
 
-def test_the_image_runs_the_agent_without_a_shell_as_a_numbered_user() -> None:
-    _, build, final = stages(IMAGE)
-    (start,), (default,), (health,) = (every(final, name) for name in ("ENTRYPOINT", "CMD", "HEALTHCHECK"))
-    program, *arguments = start.command
-    assert (arguments, program) == (["agent"], "/opt/skuwise/bin/skuwise")
-    assert parse(default.command).run.__module__ == "skuwise.agent.commands.run"
-    assert health.command[:2] == [program, "agent"]
-    assert parse(health.command[2:]).run.__module__ == "skuwise.agent.commands.status"
-    assert every(final, "USER")[-1].text == "65532:65532"
-    assert variables(final)["NVIDIA_VISIBLE_DEVICES"] == "all"
-    assert variables(final)["NVIDIA_DRIVER_CAPABILITIES"] == "utility"
-    assert [one.words[0] for one in every(final, "COPY")] == ["--from=build"]
-    assert build[0].text.endswith(" AS build")
-
-
 def test_the_pod_sees_the_node_and_takes_no_gpu(pod: Manifest, agent: Manifest) -> None:
     assert pod["hostPID"] is True and not pod.get("hostNetwork") and not pod.get("hostIPC")
     assert pod["runtimeClassName"] == "nvidia"
     assert pod["nodeSelector"] == {"nvidia.com/gpu.present": "true"}
     assert {"operator": "Exists", "effect": "NoSchedule"} in pod["tolerations"]
-    asked = {name for kind in agent["resources"].values() for name in kind}
-    assert asked == {"cpu", "memory"}
     names = {one["name"]: one.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath") for one in agent["env"]}
     assert names["NODE_NAME"] == "spec.nodeName" and names["POD_IP"] == "status.podIP"
-
-
-def test_the_pod_may_do_nothing_that_it_does_not_need(pod: Manifest, agent: Manifest) -> None:
-    assert pod["automountServiceAccountToken"] is False
-    assert manifests()["ServiceAccount"]["automountServiceAccountToken"] is False
-    assert pod["serviceAccountName"] == manifests()["ServiceAccount"]["metadata"]["name"]
-    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-    assert agent["securityContext"] == {
-        "allowPrivilegeEscalation": False,
-        "privileged": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
-    kinds = {volume["name"]: volume for volume in pod["volumes"]}
-    for mount in agent["volumeMounts"]:
-        if "hostPath" in kinds[mount["name"]] and mount["name"] != "database":
-            assert mount["readOnly"] is True, mount
-
-
-def test_services_of_the_cluster_would_be_taken_for_settings(pod: Manifest) -> None:
-    name = manifests()["Service"]["metadata"]["name"].upper().replace("-", "_")
-    with pytest.raises(UsageError, match="does not know"):
-        load_config({}, {f"{name}_SERVICE_HOST": "10.96.0.7"}, config_home=Path("/nonexistent"))
-    assert pod["enableServiceLinks"] is False
 
 
 def test_every_path_of_the_settings_lies_on_what_is_mounted(pod: Manifest, agent: Manifest) -> None:
@@ -156,92 +109,18 @@ def test_every_path_of_the_settings_lies_on_what_is_mounted(pod: Manifest, agent
     assert volumes["database"]["hostPath"]["type"] == "DirectoryOrCreate"
 
 
-def test_the_page_is_listened_on_where_it_is_probed_and_scraped(agent: Manifest) -> None:
-    kinds = manifests()
-    config = settings(agent)
-    (port,) = agent["ports"]
-    assert config.listen is not None
-    assert (config.listen.host, config.listen.port) == (POD_IP, port["containerPort"])
-    for probe in ("startupProbe", "livenessProbe"):
-        assert agent[probe]["httpGet"] == {"path": "/healthz", "port": port["name"]}
-    labels = kinds["DaemonSet"]["spec"]["template"]["metadata"]["labels"]
-    assert kinds["DaemonSet"]["spec"]["selector"]["matchLabels"] == labels
-    assert kinds["Service"]["spec"]["selector"] == labels
-    assert kinds["NetworkPolicy"]["spec"]["podSelector"]["matchLabels"] == labels
-    assert kinds["PodMonitor"]["spec"]["selector"]["matchLabels"] == labels
-    (service,) = kinds["Service"]["spec"]["ports"]
-    assert kinds["Service"]["spec"]["clusterIP"] == "None"
-    assert (service["targetPort"], service["port"]) == (port["name"], port["containerPort"])
-    (scraped,) = kinds["PodMonitor"]["spec"]["podMetricsEndpoints"]
-    assert (scraped["port"], scraped["honorLabels"]) == (port["name"], True)
-    (rule,) = kinds["NetworkPolicy"]["spec"]["ingress"]
-    assert rule["from"] and [one["port"] for one in rule["ports"]] == [port["name"]]
-    assert kinds["NetworkPolicy"]["spec"]["egress"] == []
-
-
-def test_kustomize_finds_its_files_and_this_version(pod: Manifest, agent: Manifest) -> None:
-    whole = kustomization()
-    listed = set(whole["resources"]) | {"kustomization.yaml", "podmonitor.yaml", "watch.yaml"}
-    assert {path.name for path in KUBERNETES.glob("*.yaml")} == listed
-    (generated,) = whole["configMapGenerator"]
-    assert generated["files"] == [SYSTEM_FILE.name] and (KUBERNETES / SYSTEM_FILE.name).exists()
-    volumes = {volume["name"]: volume for volume in pod["volumes"]}
-    assert volumes["settings"]["configMap"]["name"] == generated["name"]
-    images = [f"{image['name']}:{image['newTag']}" for image in whole["images"]]
-    assert images == [agent["image"], watch_pod()["containers"][0]["image"]]
-    assert images == [f"skuwise-agent:{__version__}", f"skuwise-advisor:{__version__}"]
-    assert manifests()["Namespace"]["metadata"]["name"] == whole["namespace"]
-
-
 def watch_pod() -> Manifest:
     return manifests()["Deployment"]["spec"]["template"]["spec"]
 
 
-def test_the_watchs_image_runs_every_command_as_a_numbered_user() -> None:
-    _, _, final = stages(ADVISOR_IMAGE)
-    (start,), (default,) = (every(final, name) for name in ("ENTRYPOINT", "CMD"))
-    assert start.command == ["/opt/skuwise/bin/skuwise"] and default.command[0] in COMMANDS
-    assert every(final, "USER")[-1].text == "65532:65532"
-    given = variables(final)
-    (made,) = [one.text for one in every(final, "RUN")]
-    for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME"):
-        assert f" {given[name]}" in made
-    # The same base and build as the agent's: what is checked of one holds for the other.
-    ours, agents = stages(ADVISOR_IMAGE), stages(IMAGE)
-    assert ours[0] == agents[0]
-    assert [one.text.replace("run.lock", "agent.lock") for one in ours[1]] == [one.text for one in agents[1]]
-
-
-def test_one_watcher_at_a_time_whose_state_outlives_the_pod() -> None:
-    deployment, pod = manifests()["Deployment"], watch_pod()
-    assert (deployment["spec"]["replicas"], deployment["spec"]["strategy"]) == (1, {"type": "Recreate"})
-    labels = deployment["spec"]["template"]["metadata"]["labels"]
-    assert deployment["spec"]["selector"]["matchLabels"] == labels
-    assert labels != manifests()["DaemonSet"]["spec"]["selector"]["matchLabels"]
+@pytest.mark.parametrize("kind", ["DaemonSet", "Deployment"])
+def test_the_pods_may_do_nothing_that_they_do_not_need(kind: str) -> None:
+    pod = manifests()[kind]["spec"]["template"]["spec"]
     (container,) = pod["containers"]
-    volumes = {volume["name"]: volume for volume in pod["volumes"]}
-    at = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
-    assert volumes.keys() == {mount["name"] for mount in at.values()}
-    given = {one["name"]: one["value"] for one in container["env"]}
-    claim = volumes[at[given["XDG_STATE_HOME"]]["name"]]["persistentVolumeClaim"]["claimName"]
-    assert claim == manifests()["PersistentVolumeClaim"]["metadata"]["name"]
-    # A volume's root may belong to everybody; the folder in it is made for this user alone.
-    assert default_incidents(given).parent == Path(given["XDG_STATE_HOME"]) / "skuwise"
-    assert volumes[at[given["XDG_CACHE_HOME"]]["name"]]["emptyDir"]["sizeLimit"]
-    assert volumes[at[given["CREDENTIALS_DIRECTORY"]]["name"]]["secret"]["optional"] is True
-    assert (
-        volumes[at[str(SYSTEM_FILE.parent)]["name"]]["configMap"]["name"]
-        == manifests()["ConfigMap"]["metadata"]["name"]
-    )
-
-
-def test_the_watchs_pod_may_do_nothing_that_it_does_not_need() -> None:
-    pod = watch_pod()
-    (container,) = pod["containers"]
-    assert pod["automountServiceAccountToken"] is False and pod["enableServiceLinks"] is False
-    assert not {"hostPID", "hostNetwork", "hostIPC", "serviceAccountName"} & pod.keys()
-    assert pod["securityContext"]["runAsNonRoot"] is True
-    assert pod["securityContext"]["runAsUser"] == pod["securityContext"]["fsGroup"] == 65532
+    assert pod["automountServiceAccountToken"] is False
+    assert manifests()["ServiceAccount"]["automountServiceAccountToken"] is False
+    # Services of the cluster would be taken for settings.
+    assert pod["enableServiceLinks"] is False
     assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     assert container["securityContext"] == {
         "allowPrivilegeEscalation": False,
@@ -249,9 +128,12 @@ def test_the_watchs_pod_may_do_nothing_that_it_does_not_need() -> None:
         "readOnlyRootFilesystem": True,
         "capabilities": {"drop": ["ALL"]},
     }
-    assert not [volume for volume in pod["volumes"] if "hostPath" in volume]
-    assert {name for kind in container["resources"].values() for name in kind} == {"cpu", "memory"}
-    assert "memory" in container["resources"]["limits"]
+    assert {name for one in container["resources"].values() for name in one} == {"cpu", "memory"}
+    host = {volume["name"] for volume in pod["volumes"] if "hostPath" in volume} - {"database"}
+    assert all(mount["readOnly"] for mount in container["volumeMounts"] if mount["name"] in host)
+    if kind == "Deployment":
+        assert not host and not {"hostPID", "hostNetwork", "hostIPC", "serviceAccountName"} & pod.keys()
+        assert (pod["securityContext"]["runAsNonRoot"], pod["securityContext"]["runAsUser"]) == (True, 65532)
 
 
 @pytest.mark.parametrize("suggested", [False, True], ids=["as it is", "with every suggestion"])
@@ -263,44 +145,3 @@ def test_the_watchs_settings_are_settings(tmp_path: Path, suggested: bool) -> No
     watch = load_watch_settings({}, system_file=file, config_home=tmp_path)
     assert report.prometheus and watch.send is False
     assert (bool(report.smtp_host), bool(watch.alertmanager_url)) == (suggested, suggested)
-
-
-def test_the_watchs_command_is_one_that_there_is() -> None:
-    words = watch_pod()["containers"][0]["args"]
-    pytest.importorskip(COMMANDS[words[0]].module)
-    parser = argparse.ArgumentParser()
-    configure_command(parser, COMMANDS[words[0]])
-    assert parser.parse_args(words[1:]).send is False
-
-
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
-def test_kustomize_takes_the_watch_in(tmp_path: Path) -> None:
-    shutil.copytree(KUBERNETES, tmp_path / "k")
-    file = tmp_path / "k/kustomization.yaml"
-    file.write_text(file.read_text().replace("# - watch.yaml", "- watch.yaml"))
-    command = ["kubectl", "kustomize", str(tmp_path / "k")]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    made = [one for one in yaml.safe_load_all(done.stdout) if one["metadata"]["name"].startswith("skuwise-watch")]
-    assert {one["kind"] for one in made} == {"ConfigMap", "PersistentVolumeClaim", "Deployment"}
-    assert {one["metadata"]["namespace"] for one in made} == {kustomization()["namespace"]}
-
-
-@pytest.mark.parametrize(
-    ("given", "left"),
-    [
-        ({"LD_LIBRARY_PATH": "/b/lib:/mine", "LD_LIBRARY_PATH_ORIG": "/mine"}, "/mine"),
-        ({"LD_LIBRARY_PATH": "/b/lib"}, "None"),
-        ({"LD_LIBRARY_PATH": "/mine"}, "/mine"),
-        ({}, "None"),
-    ],
-)
-def test_programs_that_the_self_contained_build_starts_do_not_get_its_libraries(
-    given: dict[str, str], left: str
-) -> None:
-    entry = str(ROOT / "deploy/standalone/entry.py")
-    code = (
-        f"import os, runpy, sys; sys._MEIPASS = '/b/lib'; m = runpy.run_path({entry!r});"
-        "m['restore_library_path'](); print(os.environ.get('LD_LIBRARY_PATH'), 'LD_LIBRARY_PATH_ORIG' in os.environ)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], env=given, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == [left, "False"]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
-from skuwise.__main__ import COMMANDS
 from skuwise.advisor.metrics_page.page import render_page
 from skuwise.advisor.metrics_page.site_state import PageLimits, SiteState, WatchStanding
 from skuwise.advisor.telemetry.prometheus.promql.promql import DCGM_GAUGES, rule_name
@@ -72,20 +70,6 @@ def test_a_dashboard_is_one_that_grafana_takes(path: Path, exported: set[str]) -
         if "DCGM_" in query:
             assert query.count('"Hostname"') == query.count('"hostname"') >= 1, query
         assert query.count('Hostname=~"$node"') == query.count('hostname=~"$node"')
-
-
-def _commands(whole: Mapping[str, Any]) -> list[str]:
-    told = [panel.get("description", "") for panel in whole["panels"]]
-    return [text.partition("Details: ")[2] for text in told if "Details: " in text]
-
-
-def test_commands_named_by_panels_and_alerts_exist() -> None:
-    named = {command for path in BOARDS for command in _commands(board(path))}
-    named |= {rule["annotations"]["command"] for rule in rules(DEPLOY / "prometheus/serve-alert-rules.yaml")}
-    assert len(named) > 3
-    for command in named:
-        program, name, *_ = shlex.split(command)
-        assert program == "skuwise" and name in COMMANDS, command
 
 
 @pytest.mark.parametrize("path", RULES, ids=lambda path: path.stem)

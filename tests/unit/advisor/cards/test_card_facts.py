@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from skuwise.advisor.cards.build import card_of, compared_with, with_kept
-from skuwise.advisor.core.card_types import COURSE_SPANS
+from skuwise.advisor.cards.build import with_kept
 from skuwise.tests.support.card_cases import HOUR, MINUTE, busy_then_idle, card, only_card, window_of
 from skuwise.tests.support.frame_builder import START, TRAINING, FrameBuilder
 
@@ -27,19 +26,6 @@ def test_a_job_that_hangs_is_told_with_its_idle_hours_and_its_last_activity() ->
     assert told.use.idle_gpu_hours == pytest.approx(24.0, abs=0.5)
     assert told.use.idle_since == pytest.approx(START + 5 * HOUR, abs=2 * MINUTE)
     assert told.idle_usd == pytest.approx(24 * 98.32 / 8, rel=0.03)
-
-
-def test_what_ended_long_ago_does_not_hang_but_held_its_gpus() -> None:
-    built = busy_then_idle(5, 3)
-    frame = built.frame()
-    told = only_card(window_of(built, now=frame.window.end), seen_until=frame.window.end + HOUR)
-    assert told.state == "ended" and told.next_step.code == "card-held-after-work"
-
-
-def test_a_job_that_never_touched_its_gpus() -> None:
-    told = only_card(window_of(busy_then_idle(0, 2)))
-    assert told.next_step.code == "card-never-worked" and told.use.unused == 8
-    assert told.use.idle_gpu_hours == pytest.approx(16.0)
 
 
 def test_gpus_that_did_nothing_are_counted() -> None:
@@ -74,44 +60,6 @@ def test_missing_is_told_with_its_reason_and_is_no_zero() -> None:
     assert told.kwh is None and told.missing["kwh"]
     assert told.cost_usd is None and told.idle_usd is None and told.missing["cost_usd"]
     assert told.use.fabric is None and told.missing["fabric"]
-
-
-def test_shared_gpus_have_no_cost_of_their_own() -> None:
-    built = busy_then_idle(2, 0)
-    built.work("w-2", [("n1", "GPU-n1-0")], shared=1, name="other")
-    for use in built.uses:
-        if use["gpu_uuid"] == "GPU-n1-0":
-            use["shared"] = 1.0
-    window = window_of(built)
-    other = next(w for w in window.workloads if w.id == "w-2")
-    told = card_of(window, other)
-    assert told.shared and told.cost_usd is None and told.missing["cost_usd"] == "its GPUs are shared"
-
-
-def test_the_course_spreads_rows_over_its_life() -> None:
-    told = only_card(window_of(busy_then_idle(2, 2)))
-    levels = told.course.sm_active
-    assert len(levels) == COURSE_SPANS
-    first, second = levels[: COURSE_SPANS // 2], levels[COURSE_SPANS // 2 :]
-    assert all(one is not None and one > 0.8 for one in first)
-    assert all(one is not None and one < 0.05 for one in second)
-
-
-def test_a_clock_that_runs_ahead_gives_no_negative_life() -> None:
-    built = busy_then_idle(2, 0)
-    told = only_card(window_of(built), life=(START + 9 * HOUR, START + HOUR))
-    assert told.elapsed_seconds == 0 and told.end >= told.start
-
-
-def test_a_job_whose_telemetry_ended_is_not_said_to_run() -> None:
-    built = busy_then_idle(2, 0)
-    assert only_card(window_of(built, now=START + 100 * HOUR)).state == "unknown"
-
-
-def test_earlier_runs_are_compared_by_their_medians() -> None:
-    told = compared_with([(10.0, 0.5), (20.0, None), (30.0, 0.7)], 2.0)
-    assert told is not None and (told.runs, told.gpu_hours, told.sm_active, told.cost_usd) == (3, 20.0, 0.6, 40.0)
-    assert compared_with([], 2.0) is None
 
 
 def test_kept_runs_of_the_series_count_where_telemetry_has_fewer() -> None:

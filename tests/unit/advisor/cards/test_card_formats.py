@@ -9,7 +9,6 @@ import io
 import json
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
 from importlib.resources import files
 
 import jsonschema
@@ -19,10 +18,9 @@ from skuwise.advisor.core.card_types import Asked, Card
 from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.verdict_types import Owner
 from skuwise.advisor.render.cards.admin_comment import MOST_BYTES, admin_comment, compact
-from skuwise.advisor.render.cards.html import card_html, list_html
 from skuwise.advisor.render.cards.listing import list_csv, list_json, list_text
 from skuwise.advisor.render.cards.markdown import card_markdown, list_markdown
-from skuwise.advisor.render.cards.text import card_text, sparkline
+from skuwise.advisor.render.cards.text import card_text
 from skuwise.advisor.views.card_list import card_list, worst_first
 from skuwise.rules.base.errors import UsageError
 from skuwise.tests.support.card_cases import HOSTILE, card
@@ -63,41 +61,12 @@ def test_text_has_at_most_25_lines_of_100_columns_and_no_control_characters(made
     assert text.isascii() or not ascii_only
 
 
-def test_what_is_unknown_says_so() -> None:
-    text = card_text(bare())
-    for label in ("SM activity", "Memory", "Energy", "Idle", "Cost", "Fabric", "Asked for"):
-        assert re.search(rf"^{label} +unknown: ", text, re.MULTILINE), label
-
-
-def test_a_sparkline_shows_levels_and_gaps() -> None:
-    assert sparkline((0.0, 0.5, 1.0, None, -1.0, 9.0), ascii_only=False) == "▁▅█·▁█"
-    assert sparkline((0.0, 1.0, None), ascii_only=True) == "_#?"
-
-
 @pytest.mark.parametrize("made", [card, hostile, bare])
 def test_json_is_what_its_schema_says(made) -> None:
     values = json.loads(json_text(made()))
     jsonschema.validate(values, SCHEMA, format_checker=jsonschema.FormatChecker())
     listed = json.loads(list_json([made()]))
     assert listed["schema"] == "skuwise.cards/1" and listed["cards"] == [values]
-
-
-class _Tags(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.tags: set[str] = set()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
-        assert not any(name.startswith("on") or name in ("src", "href") for name, _ in attrs)
-
-
-@pytest.mark.parametrize("page", [card_html(hostile()), list_html(card_list([hostile()]))])
-def test_html_runs_nothing_and_loads_nothing(page: str) -> None:
-    tags = _Tags()
-    tags.feed(page)
-    assert "script" not in tags.tags and "\x1b" not in page and "\u202e" not in page
-    assert "&lt;script&gt;" in page
 
 
 def test_markdown_keeps_its_table() -> None:

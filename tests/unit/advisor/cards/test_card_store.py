@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import sqlite3
 import stat
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from skuwise.advisor.cards.card_json import MOST_BYTES, packed, unpacked
-from skuwise.advisor.cards.kept import compared_with_kept, kept_card, with_kept_ones
-from skuwise.advisor.cards.store import CardStore, default_cards
+from skuwise.advisor.cards.card_json import packed
+from skuwise.advisor.cards.kept import compared_with_kept
+from skuwise.advisor.cards.runs import Run, named_run
+from skuwise.advisor.cards.store import CardStore
 from skuwise.advisor.core.naming import AmbiguousError
-from skuwise.advisor.core.verdict_types import Owner
-from skuwise.advisor.ledger.file.paths import default_ledgers
-from skuwise.rules.base.errors import StoreError
-from skuwise.tests.support.card_cases import HOSTILE, HOUR, card
+from skuwise.rules.base.errors import NothingToDo, StoreError
+from skuwise.tests.support.card_cases import HOUR, card
 
 NOW = card().end + HOUR
 DAY = 86400.0
@@ -38,21 +33,6 @@ def test_a_card_comes_back_as_it_was_in_a_few_hundred_bytes(store: CardStore) ->
     assert stat.S_IMODE(store.path.stat().st_mode) == 0o600
 
 
-@pytest.mark.parametrize("asked", ["w-1f2e3d4c5b6a7988", "1f2e", "4711", "eu/4711", "train-7b"])
-def test_it_is_found_by_what_it_is_called(store: CardStore, asked: str) -> None:
-    store.keep([card(), card(id="w-999", name="other", job_id="4712", series_id="s-2")], NOW)
-    found = kept_card(store, asked, str)
-    assert found is not None and found.id == card().id
-
-
-def test_tasks_of_an_array_are_several(store: CardStore) -> None:
-    store.keep([card(id=f"w-a{n}", job_id=f"4800_{n}", name="sweep") for n in range(3)], NOW)
-    with pytest.raises(AmbiguousError):
-        kept_card(store, "4800", str)
-    found = kept_card(store, "4800_1", str)
-    assert found is not None and found.id == "w-a1"
-
-
 def test_a_job_that_runs_is_not_kept_nor_one_of_a_clock_that_is_ahead(store: CardStore) -> None:
     assert store.keep([card(state="running"), card(state="unknown"), card(id="w-2", end=NOW + 9 * DAY)], NOW) == 0
     assert not store.path.exists() and store.named("4711") == ()
@@ -64,29 +44,6 @@ def test_a_card_of_a_part_of_its_life_does_not_replace_the_whole(store: CardStor
     assert store.named("4711")[0].gpu_hours == 16.0
     assert compared_with_kept(store, card(gpu_hours=4.0)).gpu_hours == 16.0
     assert store.keep([card(gpu_hours=17.0)], NOW + DAY) == 1
-
-
-def test_lists_go_beyond_telemetry(store: CardStore) -> None:
-    bob = card(id="w-b", owner=Owner(user="bob"), series_id="s-b")
-    old = card(id="w-old", start=card().start - 30 * DAY, end=card().end - 30 * DAY)
-    store.keep([card(), bob, old], NOW)
-    owners = {"user": "ann", "account": None, "namespace": None}
-    assert {one.id for one in with_kept_ones(store, [card()], NOW - DAY, None, **owners)} == {card().id}
-    assert {one.id for one in with_kept_ones(store, [], NOW - 60 * DAY, None, **owners)} == {card().id, "w-old"}
-
-
-def test_what_is_older_than_its_retention_goes(tmp_path: Path) -> None:
-    store = CardStore(tmp_path / "cards.db", retention_seconds=10 * DAY)
-    store.keep([card()], NOW)
-    store.keep([card(id="w-2", end=NOW + 11 * DAY)], NOW + 11 * DAY)
-    assert [one.id for one in store.listed(0.0)] == ["w-2"]
-
-
-def test_hostile_names_are_bounded_and_no_sql(store: CardStore) -> None:
-    name = f"x'); DROP TABLE cards; --{HOSTILE * 500}\ud800"
-    store.keep([card(name=name, job_id=name, owner=Owner(user=name), nodes=(name,) * 3)], NOW)
-    assert len(store.named(card().id)) == 1 and store.named(name) == ()
-    assert store.path.stat().st_size < 200_000
 
 
 def test_a_foreign_database_is_left_alone(tmp_path: Path) -> None:
@@ -115,44 +72,44 @@ def test_a_store_that_somebody_changed_is_refused_in_a_sentence(store: CardStore
         store.named("4711")
 
 
-def test_what_unpacks_to_more_than_a_card_is_refused() -> None:
-    import zlib
-
-    squeeze = zlib.compressobj(9, zlib.DEFLATED, -15)
-    bomb = squeeze.compress(b"[" * (MOST_BYTES * 100)) + squeeze.flush()
-    for kept in (bomb, b"", packed(card())[:-9], bomb[:40]):
-        with pytest.raises(ValueError):
-            unpacked(kept, None)
-
-
-def test_it_lies_beside_the_ledgers() -> None:
-    for environ in ({"HOME": "/h"}, {"HOME": "/h", "XDG_STATE_HOME": "/s"}, {"XDG_STATE_HOME": "relative"}, {}):
-        ledger = default_ledgers(environ)
-        assert default_cards(environ) == (ledger.with_name("cards.db") if ledger else None)
+ONE = Run("w-1f2e3d4c", "s-1", "train-7b", 1000.0, 5000.0, "slurm", "4711", cluster="eu", nodes=("n1",))
+TASKS = [
+    replace(ONE, id=f"w-aaaa{n}", name="sweep", job_id=f"{4800 + n}", task=f"4800_{n}", array_job_id="4800")
+    for n in range(1, 4)
+]
+POD = Run("w-bbbb0001", "s-2", "chat", 0.0, 9.0, "kubernetes", namespace="ads", pod="chat-7f9c", nodes=("n2",))
+ALL = [ONE, *TASKS, POD]
 
 
-_WRITER = """
-import sys
-from dataclasses import replace
-from pathlib import Path
-from skuwise.advisor.cards.store import CardStore
-from skuwise.tests.support.card_cases import card
-for n in range(100_000):
-    CardStore(Path(sys.argv[1])).keep([card(id=f"w-{n:06}")], card().end + 60)
-    print(n, flush=True)
-"""
+@pytest.mark.parametrize(
+    ("asked", "id_"),
+    [
+        ("w-1f2e3d4c", "w-1f2e3d4c"), ("1f2e", "w-1f2e3d4c"), ("4711", "w-1f2e3d4c"), ("eu/4711", "w-1f2e3d4c"),
+        ("4711@eu", "w-1f2e3d4c"), ("train-7b", "w-1f2e3d4c"), ("4800_2", "w-aaaa2"), ("4802", "w-aaaa2"),
+        ("chat-7f9c", "w-bbbb0001"), ("ads/chat-7f9c", "w-bbbb0001"), (" chat ", "w-bbbb0001"),
+    ],
+)  # fmt: skip
+def test_a_job_is_found_by_all_that_it_is_called(asked: str, id_: str) -> None:
+    assert named_run(asked, ALL, str).run.id == id_
 
 
-@pytest.mark.slow
-def test_a_killed_writer_loses_no_card_that_it_kept(tmp_path: Path) -> None:
-    path, known = tmp_path / "cards.db", 0
-    for after in (1, 3, 7, 12):
-        writer = subprocess.Popen([sys.executable, "-c", _WRITER, str(path)], stdout=subprocess.PIPE, text=True)
-        assert writer.stdout is not None
-        for _ in range(after):
-            known = max(known, int(writer.stdout.readline()))
-        os.kill(writer.pid, signal.SIGKILL)
-        writer.wait()
-        writer.stdout.close()
-        kept = {one.id for one in CardStore(path).listed(0.0)}
-        assert {f"w-{n:06}" for n in range(known + 1)} <= kept
+@pytest.mark.parametrize("asked", ["4800", "sweep"])
+def test_several_jobs_are_listed(asked: str) -> None:
+    with pytest.raises(AmbiguousError) as raised:
+        named_run(asked, ALL, str)
+    assert {one.id for one in raised.value.found} == {one.id for one in TASKS}
+
+
+def test_of_a_requeued_job_it_is_the_newest_run() -> None:
+    again = replace(ONE, id="w-2222", start=6000.0, end=7000.0)
+    chosen = named_run("4711", [ONE, again], str)
+    assert chosen.run.id == "w-2222" and [one.id for one in chosen.others] == [ONE.id]
+
+
+@pytest.mark.parametrize("asked", ["train-8b", "9999", "us/4711", "", "n1", "';DROP TABLE cards;--"])
+def test_what_names_nothing_is_nothing_to_work_on(asked: str) -> None:
+    with pytest.raises(NothingToDo) as raised:
+        named_run(asked, [], str, lambda: ALL)
+    assert raised.value.exit_status == 3
+    if asked == "train-8b":
+        assert "train-7b" in raised.value.remedy

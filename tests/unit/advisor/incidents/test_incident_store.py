@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import sqlite3
-import stat
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
+from skuwise.__main__ import main
 from skuwise.advisor.core.incident_types import Incident, IncidentEvent, WatchPass
 from skuwise.advisor.incidents.settings import WatchSettings
-from skuwise.advisor.incidents.store import IncidentStore, default_incidents
+from skuwise.advisor.incidents.store import IncidentStore
 from skuwise.advisor.incidents.transitions import Advance, advance
-from skuwise.rules.base.errors import SkuwiseError, UsageError
-from skuwise.tests.support.incident_builders import DAY, HOSTILE, HOUR, NOW, YEAR, opened, renamed, sighting
+from skuwise.rules.base.errors import SkuwiseError, StoreError, UsageError
+from skuwise.tests.support.incident_builders import DAY, HOSTILE, HOUR, NOW, opened, renamed, sighting
 
 
 @pytest.fixture
@@ -52,12 +51,6 @@ def test_a_file_that_is_not_there_is_empty_and_reading_does_not_make_it(store: I
     assert not store.path.exists()
 
 
-def test_the_file_is_its_owners_alone(store: IncidentStore) -> None:
-    with store.watching():
-        assert stat.S_IMODE(store.path.stat().st_mode) == 0o600
-        assert store.current() == ()
-
-
 def test_two_watchers_of_one_file_are_one_too_many(store: IncidentStore) -> None:
     with store.watching():
         with pytest.raises(SkuwiseError, match="Another skuwise watch uses"), IncidentStore(store.path).watching():
@@ -83,12 +76,6 @@ def test_who_was_told_is_known_until_it_is_settled(store: IncidentStore) -> None
     assert [event for event, _ in store.untold()] == [second]
 
 
-def test_events_come_in_the_order_of_writing_whatever_their_clock_says(store: IncidentStore) -> None:
-    for number, at in ((1, NOW + YEAR), (2, NOW)):
-        store.commit(opened(sighting(f"w{number}"), now=at))
-    assert [one.sighting.subject.name for _, one in store.untold()] == ["w1", "w2"]
-
-
 def test_a_decision_is_not_undone_by_a_pass_that_began_before_it(store: IncidentStore) -> None:
     settings = WatchSettings(remind_every_seconds=HOUR)
     store.commit(opened(sighting("a"), sighting("b"), sighting("c")))
@@ -112,77 +99,68 @@ def test_a_decision_is_not_undone_by_a_pass_that_began_before_it(store: Incident
         store.acknowledge(ids["a"], "ann", later + 6)
 
 
-def test_an_id_is_known_by_its_beginning_where_that_is_one_alone(store: IncidentStore) -> None:
-    store.commit(opened(sighting("a"), sighting("b")))
-    whole = store.current()[0]
-    assert store.acknowledge(whole.id, "ann", NOW).id == whole.id
-    with pytest.raises(UsageError, match="No match for 'i-nothing'"):
-        store.acknowledge("i-nothing", "ann", NOW)
-    with pytest.raises(UsageError, match="matches 2 items"):
-        store.acknowledge("n1", "ann", NOW)
-    with pytest.raises(UsageError, match="is in the past"):
-        store.snooze(whole.id, NOW, NOW)
+@pytest.fixture
+def filled(tmp_path: Path) -> IncidentStore:
+    made = IncidentStore(tmp_path / "incidents.db")
+    done = opened(sighting("a"), sighting("b"))
+    made.commit(done)
+    made.note_queued("x", done.events, "mail:ann", NOW)
+    return made
 
 
-def test_what_is_over_is_listed_for_a_day_and_kept_for_ninety(store: IncidentStore) -> None:
-    done = opened(sighting("a"))
-    store.commit(done)
-    store.note_queued("x", done.events, "mail:ann", NOW)
-    store.commit(over(done.incidents[0], NOW + HOUR))
-    assert len(store.current()) == 1 and store.listed() == () and len(store.listed(resolved_since=NOW)) == 1
-    for day in range(1, 91):
-        store.commit(opened(sighting("b"), now=NOW + HOUR + day * DAY - 1))
-    gone = done.incidents[0].id
-    assert gone not in {one.id for one in store.current()}
-    assert gone in {one.id for one in store.listed(resolved_since=NOW)}
-    store.commit(opened(sighting("c"), now=NOW + 91 * DAY))
-    assert gone not in {one.id for one in store.listed(resolved_since=0.0)}
-    assert store.told(done.events[0]) == frozenset() and gone not in {one.id for _, one in store.untold()}
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        ("CREATE TRIGGER mine AFTER INSERT ON events BEGIN DELETE FROM events; END", "trigger mine"),
+        ("CREATE INDEX mine ON events(abs(number))", "mine is not a plain index"),
+        ("ALTER TABLE incidents ADD COLUMN mine AS (zeroblob(1000000000))", "incidents is not a plain table"),
+        ("DROP TABLE events", "no table events"),
+        ("PRAGMA user_version = 2000", "written by a newer skuwise"),
+        ("PRAGMA application_id = 7", "not an incidents file; it was not changed"),
+    ],
+)
+def test_a_form_that_is_none_of_ours_is_refused(filled: IncidentStore, sql: str, said: str) -> None:
+    with closing(sqlite3.connect(filled.path)) as db:
+        db.executescript(sql)
+    before = filled.path.read_bytes()
+    for call in (
+        filled.current,
+        filled.untold,
+        lambda: filled.acknowledge("a", "ann", NOW),
+        filled.watching().__enter__,
+    ):
+        with pytest.raises(StoreError, match=said) as error:
+            call()
+        assert error.value.remedy and str(error.value).isprintable()
+    assert filled.path.read_bytes() == before
 
 
-def test_a_clock_that_jumps_by_a_year_throws_nothing_away(store: IncidentStore) -> None:
-    done = opened(sighting("a"))
-    store.commit(done)
-    store.commit(over(done.incidents[0], NOW + HOUR))
-    for at in (NOW + YEAR, NOW + 2 * HOUR, NOW + YEAR, NOW + 3 * HOUR):
-        store.commit(opened(sighting("b"), now=at))
-    assert done.incidents[0].id in {one.id for one in store.listed(resolved_since=0.0)}
-
-
-def test_what_nobody_was_told_to_be_over_is_current_however_old(store: IncidentStore) -> None:
-    done = opened(sighting("a"))
-    store.commit(done)
-    (after,) = over(done.incidents[0], NOW).incidents
-    store.commit(Advance((replace(after, resolution_told=False, reopenings=1),)))
-    for day in range(1, 5):
-        store.commit(opened(sighting("b"), now=NOW + day * DAY))
-    assert after.id in {one.id for one in store.current()}
-
-
-def test_figures_of_numpy_are_written_as_numbers(store: IncidentStore) -> None:
-    (one,) = opened(sighting(hours=2.5)).incidents
-    odd = replace(
-        one,
-        gpu_hours=np.float32(2.5),
-        cost_usd=np.float64(7.5),
-        opened_at=np.float64(NOW),
-        silent_since=np.float64(1.0),
-    )
-    odd = replace(odd, sighting=replace(odd.sighting, gpu_hours=np.float32(2.5), usd_per_hour=np.float32("nan")))
-    store.commit(Advance((odd,)))
-    (back,) = store.current()
-    assert (back.gpu_hours, back.cost_usd, back.opened_at, back.silent_since) == (2.5, 7.5, NOW, 1.0)
-    assert back.sighting.gpu_hours == 2.5 and back.sighting.usd_per_hour is None
-
-
-def test_anybody_may_read_the_file_with_sqlite(store: IncidentStore) -> None:
-    store.commit(opened(sighting()))
-    with closing(sqlite3.connect(store.path)) as db:
-        (row,) = db.execute("SELECT state, gpu_hours, json_extract(sighting, '$.subject.name') FROM incidents")
-    assert row == ("open", 16.0, "train")
-
-
-def test_the_usual_place_is_beside_the_ledger() -> None:
-    assert default_incidents({"XDG_STATE_HOME": "/s"}) == Path("/s/skuwise/incidents.db")
-    with pytest.raises(UsageError, match="No home folder"):
-        default_incidents({})
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("incidents.state", "'gone'"),
+        ("incidents.opened_at", "9e999"),
+        ("incidents.gpu_hours", "-1.0"),
+        ("incidents.acknowledged_by", "CAST(x'ff' AS TEXT)"),
+        ("incidents.sighting", "'{}'"),
+        ("incidents.sighting", f"'{'[' * 100_000}'"),
+        ("incidents.sighting", "json_set(sighting, '$.since', 1e300)"),
+        ("incidents.sighting", "replace(hex(zeroblob(4000000)), '00', 'x')"),
+        ("events.kind", "'shouted'"),
+        ("clock.lived_seconds", "-1.0"),
+    ],
+)
+def test_a_cell_that_we_never_wrote_is_a_sentence(
+    filled: IncidentStore, capsys: pytest.CaptureFixture[str], column: str, value: str
+) -> None:
+    table, name = column.split(".")
+    with closing(sqlite3.connect(filled.path)) as db, db:
+        db.execute(f"UPDATE {table} SET {name} = {value} WHERE rowid = 1")
+    reading = {"incidents": filled.listed, "events": filled.untold, "clock": filled.current}[table]
+    with pytest.raises(StoreError) as error:
+        reading()
+    assert error.value.remedy and str(error.value).isprintable() and len(str(error.value)) < 400
+    for arguments in (["list"], ["list", "--format", "json"], ["show", "a"], ["acknowledge", "a"]):
+        status = main(["incidents", *arguments, "--state", str(filled.path)])
+        told = capsys.readouterr()
+        assert status == (1 if table == "incidents" else 0) and "unexpected" not in told.err

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import pytest
-from skuwise.advisor.core.incident_types import WatchPass
 from skuwise.advisor.incidents.settings import WatchSettings
-from skuwise.advisor.incidents.transitions import GONE_SECONDS, advance
-from skuwise.tests.support.incident_builders import DAY, GPUS, HOUR, MINUTE, NOW, RATE, YEAR, Watch, sighting
+from skuwise.tests.support.incident_builders import GPUS, HOUR, MINUTE, NOW, RATE, Watch, sighting
 
 BEGAN = NOW - 2 * HOUR
 
@@ -26,37 +23,6 @@ def test_a_sighting_opens_one_incident_with_what_it_cost_so_far() -> None:
     assert watch.told() == [("opened", 0)]
     assert (one.state, one.since, one.opened_at, one.last_seen_at) == ("open", BEGAN, NOW, NOW)
     assert one.gpu_hours == 2 * GPUS and one.cost_usd == 2 * GPUS * RATE and one.id.startswith("i-")
-
-
-def test_what_is_found_again_grows_and_is_not_opened_again() -> None:
-    watch = begun()
-    for _ in range(12):
-        watch.on(BEGAN)
-    assert watch.told() == [("opened", 0)]
-    assert watch.only.gpu_hours == pytest.approx(3 * GPUS) and watch.only.cost_usd == pytest.approx(3 * GPUS * RATE)
-    assert watch.only.last_seen_at == watch.now
-
-
-def test_the_same_twice_in_one_pass_is_one_incident() -> None:
-    watch = Watch()
-    watch.take([watch.idle(BEGAN), watch.idle(BEGAN)])
-    assert len(watch.incidents) == 1 and watch.told() == [("opened", 0)]
-
-
-def test_hours_go_on_when_the_beginning_has_left_the_view() -> None:
-    watch = begun(view=3 * HOUR)
-    for _ in range(12 * 30):
-        watch.on(BEGAN)
-    assert watch.only.since == BEGAN
-    assert watch.only.gpu_hours == pytest.approx(32 * GPUS) and watch.only.cost_usd == pytest.approx(32 * GPUS * RATE)
-
-
-def test_an_earlier_beginning_is_taken_and_a_smaller_sum_is_not() -> None:
-    watch = begun()
-    watch.step([sighting(since=BEGAN - HOUR, until=watch.data, hours=1.0)])
-    assert watch.only.since == BEGAN - HOUR and watch.only.gpu_hours == 2 * GPUS
-    watch.step([sighting(since=BEGAN - HOUR, until=watch.data, hours=40.0, priced=False)])
-    assert watch.only.gpu_hours == 40.0 and watch.only.cost_usd == pytest.approx(40.0 * RATE)
 
 
 def test_a_price_that_becomes_known_counts_for_all_hours() -> None:
@@ -83,46 +49,6 @@ def test_an_outage_of_three_hours_neither_resolves_nor_counts_nor_tells(how: str
     watch.take([watch.idle(back)])
     assert watch.told() == [("opened", 0)] and watch.only.silent_since is None
     assert watch.only.since == BEGAN and watch.only.gpu_hours == pytest.approx(4 * GPUS)
-
-
-def test_hours_of_an_outage_in_the_middle_of_a_sighting_do_not_count() -> None:
-    watch = begun(view=6 * HOUR)
-    for _ in range(36):
-        watch.now += 5 * MINUTE
-        watch.take(live=[])
-    watch.data = watch.now
-    while watch.data < NOW + 20 * HOUR:
-        watch.live(5 * MINUTE)
-        since = max(BEGAN, watch.data - 6 * HOUR)
-        lost = max(min(NOW + 3 * HOUR, watch.data) - max(NOW, since), 0.0)
-        watch.take([sighting(since=since, until=watch.data, hours=GPUS * (watch.data - since - lost) / HOUR)])
-    assert watch.only.gpu_hours == pytest.approx(GPUS * 19, rel=0.02)  # 22 h less 3
-
-
-def test_after_a_long_silence_what_is_not_found_takes_its_time_to_be_over() -> None:
-    watch = begun()
-    for _ in range(36):
-        watch.step(live=[])
-    watch.step(held=["workload:train"])
-    assert watch.only.silent_since is None and watch.only.resolved_at is None
-    watch.step(held=["workload:train"])
-    watch.step(held=["workload:train"])
-    assert watch.only.resolution == "works-again" and watch.told() == [("opened", 0), ("resolved", -1)]
-
-
-def test_silence_every_other_pass_does_not_keep_it_open() -> None:
-    watch = begun()
-    for n in range(6):
-        watch.step(live=["n1"] if n % 2 else [])
-    assert watch.only.state == "resolved"
-
-
-def test_a_node_that_is_gone_for_a_week_ends_what_was_open_there() -> None:
-    watch = begun()
-    watch.step(live=["n2"], seconds=GONE_SECONDS - 10 * MINUTE)
-    assert watch.only.resolved_at is None
-    watch.step(live=["n2"], seconds=10 * MINUTE)
-    assert watch.only.resolution == "cleared" and watch.told()[-1] == ("resolved", -1)
 
 
 @pytest.mark.parametrize(
@@ -154,14 +80,6 @@ def test_it_is_over_when_not_found_for_its_time_and_how_is_told(kind, key, held,
     assert len(watch.events) == 2
 
 
-def test_a_gpu_is_not_called_back_by_its_node_falling_silent_altogether() -> None:
-    watch = Watch()
-    watch.take([watch.idle(BEGAN, kind="telemetry-dead", key="gpu:n1/GPU-1")])
-    for _ in range(10):
-        watch.step(live=[])
-    assert watch.only.resolved_at is None and watch.only.silent_since is not None
-
-
 def test_what_comes_back_within_the_hour_goes_on_and_is_told_once() -> None:
     watch = begun()
     watch.step()
@@ -181,23 +99,6 @@ def test_what_comes_back_within_the_hour_goes_on_and_is_told_once() -> None:
     assert len(watch.incidents) == 2 and watch.told()[-1] == ("opened", 0)
 
 
-def test_what_comes_back_much_later_is_another_and_the_first_is_told_to_be_over() -> None:
-    watch = begun()
-    for found in (False, False, True, False, False):
-        watch.on(BEGAN) if found else watch.step()
-    watch.on(NOW, seconds=3 * HOUR)
-    assert watch.told()[2:] == [("reminded", 1), ("resolved", -2), ("opened", 0)]
-
-
-@pytest.mark.parametrize(("on", "off"), [(11, 11), (5, 15), (30, 30), (65, 65), (75, 75), (130, 20), (300, 90)])
-def test_a_flapper_makes_a_handful_of_notifications_a_day(on: int, off: int) -> None:
-    watch = Watch()
-    for minute in range(0, 24 * 60, 5):
-        idle = minute % (on + off) < on
-        watch.on(watch.data - HOUR) if idle else watch.step()
-    assert len(watch.events) <= 8
-
-
 def test_reminders_come_by_their_schedule_while_it_is_open_alone() -> None:
     watch = begun(settings=WatchSettings(remind_every_seconds=6 * HOUR))
     for _ in range(12 * 24):
@@ -210,69 +111,6 @@ def test_reminders_come_by_their_schedule_while_it_is_open_alone() -> None:
     watch.step()
     watch.step()
     assert watch.told()[5:] == [("resolved", -1)]
-
-
-def test_a_snooze_stops_reminders_until_it_is_over() -> None:
-    watch = begun(settings=WatchSettings(remind_every_seconds=HOUR))
-    watch.incidents[watch.only.id] = replace(watch.only, snoozed_until=NOW + 10 * HOUR)
-    for _ in range(12 * 10 - 1):
-        watch.on(BEGAN)
-    assert watch.told() == [("opened", 0)]
-    watch.on(BEGAN)
-    assert watch.told() == [("opened", 0), ("reminded", 1)]
-
-
-def test_what_is_not_found_or_silent_is_not_reminded_of() -> None:
-    watch = begun(settings=WatchSettings(remind_every_seconds=HOUR, resolve_after_seconds=DAY))
-    watch.step(seconds=2 * HOUR)
-    watch.step(seconds=2 * HOUR, live=[])
-    assert watch.told() == [("opened", 0)]
-
-
-@pytest.mark.parametrize("jump", [YEAR, -YEAR])
-def test_a_clock_that_jumps_resolves_nothing_and_reminds_once(jump: float) -> None:
-    watch = begun()
-    watch.now += jump
-    watch.step()  # not found once, as may happen
-    assert watch.only.resolved_at is None and len(watch.incidents) == 1
-    for _ in range(20):
-        watch.on(BEGAN)
-    assert watch.told() == [("opened", 0), *([("reminded", 1)] if jump > 0 else [])]
-    watch.now -= jump
-    for _ in range(20):
-        watch.on(BEGAN)
-    assert len(watch.incidents) == 1 and len(watch.events) <= 2
-    watch.step()
-    watch.step()
-    assert watch.only.state == "resolved" and watch.only.gpu_hours == pytest.approx(GPUS * (2 + 41 / 12))
-
-
-def test_a_source_that_stands_still_resolves_nothing() -> None:
-    watch = begun()
-    for _ in range(10):
-        watch.now += 5 * MINUTE
-        watch.take()
-    assert watch.only.resolved_at is None
-
-
-def test_a_clock_that_stands_still_gives_each_its_own_id() -> None:
-    found = WatchPass(NOW, NOW, (sighting(),), live_nodes=frozenset({"n1"}))
-    first = advance((), found, WatchSettings()).incidents[0]
-    over = replace(first, state="resolved", resolved_at=NOW - 2 * HOUR, resolution="cleared", resolution_told=True)
-    (second,) = advance((over,), found, WatchSettings()).incidents
-    assert second.id != first.id
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_figures_that_are_none_do_not_get_in(value: float) -> None:
-    odd = replace(sighting(), since=value, gpu_hours=value, cost_usd=value)
-    odd = replace(odd, subject=replace(odd.subject, gpu_count=value))
-    watch = Watch()
-    watch.take([odd])
-    watch.step([odd])
-    one = watch.only
-    assert math.isfinite(one.since) and one.gpu_hours == 0.0 and one.cost_usd is None
-    assert one.sighting.subject.gpu_count == 0.0
 
 
 @pytest.mark.parametrize(("first", "then"), [("stopped", "held-idle"), ("held-idle", "stopped")])
@@ -288,12 +126,3 @@ def test_unused_gpus_of_a_workload_are_one_incident_however_they_are_found(first
     assert watch.only.gpu_hours == pytest.approx(3 * GPUS)
     watch.step([watch.idle(BEGAN, "other", kind=then), sighting(kind="fabric-silent")])
     assert sorted(one.sighting.kind for one in watch.incidents.values()) == sorted([then, then, "fabric-silent"])
-
-
-def test_a_job_that_works_and_stops_again_after_its_incident_is_another() -> None:
-    watch = Watch()
-    watch.take([watch.idle(BEGAN, kind="stopped")])
-    for _ in range(12 * 30):
-        watch.step(held=["workload:train"])
-    watch.step([watch.idle(watch.data - HOUR)])
-    assert [one.sighting.kind for one in watch.incidents.values()] == ["stopped", "held-idle"]

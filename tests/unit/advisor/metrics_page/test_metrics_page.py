@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-from skuwise.advisor.cli.serve_page import WatchLog
 from skuwise.advisor.core.incident_types import Incident
 from skuwise.advisor.metrics_page.bounded_series import labels_of
 from skuwise.advisor.metrics_page.page import render_page
@@ -52,14 +51,3 @@ def test_idle_seconds_and_counts() -> None:
 def test_unknown_incidents_are_not_none() -> None:
     text = render_page(SiteState(incidents_readable=False), PageLimits(), NOW, PLAIN, {})
     assert "skuwise_incident_open" not in text and "skuwise_incident_file_readable 0\n" in text
-
-
-def test_the_watch_log_counts_only_the_watch() -> None:
-    statuses = {"watch": 1, "report": 0}
-    log = WatchLog(lambda arguments: statuses[arguments[0]], lambda: NOW, lambda: 0.0)
-    assert log.run(("report",)) == 0 and log.standing is None
-    log.run(("watch", "--once"))
-    statuses["watch"] = 0
-    log.run(("watch", "--once"))
-    assert log.standing is not None
-    assert (log.standing.passes, log.standing.failures, log.standing.last_end) == (2, 1, NOW)

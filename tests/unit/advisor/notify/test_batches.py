@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import datetime
+from zoneinfo import ZoneInfo
 
+import pytest
 from skuwise.advisor.core.incident_types import Incident
 from skuwise.advisor.incidents.settings import WatchSettings
 from skuwise.advisor.mail.delivery import Clocks
@@ -13,6 +16,7 @@ from skuwise.advisor.mail.routes import Routes, TeamRoute
 from skuwise.advisor.mail.settings import ReportSettings
 from skuwise.advisor.notify.batches import Batch, Untold, batches_of, key_of
 from skuwise.advisor.notify.desk import Desk, Recipient
+from skuwise.advisor.notify.quiet import waits
 from skuwise.agent.model import Instant
 from skuwise.tests.support.incident_fixtures import NOW, ended, event, incident
 
@@ -52,12 +56,6 @@ def test_addresses_of_a_team_share_a_mail_unless_one_has_it_already() -> None:
     assert [batch.recipients for batch in batches] == [(other,)]
 
 
-def test_an_address_of_two_teams_is_informed_once() -> None:
-    one = incident(1)
-    batches, _ = made([(event(one), one)], SEARCH, replace(SEARCH, team=""), OPS)
-    assert [(batch.team, batch.recipients) for batch in batches] == [("search", (SEARCH,)), ("", (OPS,))]
-
-
 def test_what_began_and_ended_unseen_is_one_line_and_an_end_without_a_beginning_is_none() -> None:
     over = ended(incident(1))
     both = [(event(over), over), (event(over, "resolved"), over)]
@@ -76,31 +74,6 @@ def test_what_came_back_is_not_reported_as_resolved_and_several_events_are_one_i
     assert kinds(batches) == [["opened"]] and len(batches[0].events) == 3
     assert kinds(made(came_back[1:], SEARCH, knows=True)[0]) == [["reminded"]]
     assert made(came_back[1:2], SEARCH, knows=True)[0] == ()
-
-
-def test_a_reminder_of_what_has_ended_is_dropped() -> None:
-    over = ended(incident(1))
-    assert made([(event(over, "reminded"), over)], SEARCH, knows=True)[0] == ()
-
-
-def test_a_new_recipient_reads_of_what_is_open_by_its_next_reminder() -> None:
-    one = replace(incident(1), reminders=1)
-    assert made([], SEARCH)[0] == ()
-    assert kinds(made([(event(one, "reminded"), one)], SEARCH, knows=False)[0]) == [["reminded"]]
-
-
-def test_nothing_is_queued_for_a_recipient_whom_an_earlier_message_has_yet_to_reach() -> None:
-    one = incident(1)
-    batches, waiting = made([(event(one), one)], SEARCH, OPS, busy=[SEARCH])
-    assert [batch.recipients for batch in batches] == [(OPS,)] and waiting == {key_of(event(one))}
-
-
-def test_a_batch_has_the_same_name_whatever_the_order_and_another_for_others() -> None:
-    pairs = [(event(one), one) for one in (incident(1), incident(2))]
-    (first,), (again,) = made(pairs, SEARCH)[0], made(pairs[::-1], SEARCH)[0]
-    assert first.name == again.name and first.name.startswith("watch-")
-    names = {first.name, made(pairs, OPS)[0][0].name, made(pairs, HOOK)[0][0].name, made(pairs[:1], SEARCH)[0][0].name}
-    assert len(names) == 4
 
 
 def desk(routes: Routes) -> Desk:
@@ -122,3 +95,18 @@ def test_incidents_follow_the_routes_of_the_report_and_platform_matters_reach_th
     slow = incident(1, kind="fault-clock", code="clock-stuck-low")
     assert [one.team for one in at.recipients(slow)] == ["search", "", ""]
     assert desk(Routes(("boss@example.org",))).fleet.to == ("boss@example.org",)
+
+
+@pytest.mark.parametrize(
+    ("hours", "moment", "quiet"),
+    [
+        ((22, 7), "2026-11-24T21:59:59", False), ((22, 7), "2026-11-24T22:00:00", True),
+        ((22, 7), "2026-11-25T06:59:59", True), ((22, 7), "2026-11-25T07:00:00", False),
+        ((1, 5), "2026-11-25T01:00:00", True), ((23, 0), "2026-11-25T00:00:00", False),
+    ],
+)  # fmt: skip
+def test_quiet_hours_are_local_and_hold_all_but_high_severity(hours: tuple[int, int], moment: str, quiet: bool) -> None:
+    berlin = ZoneInfo("Europe/Berlin")
+    at = datetime.fromisoformat(moment).replace(tzinfo=berlin).timestamp()
+    settings = WatchSettings(quiet_hours=hours, time_zone=berlin)
+    assert [waits(incident(severity=one), settings, at) for one in ("low", "high")] == [quiet, False]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from skuwise.tests.support.watch_readings import (
     END,
-    FREE,
     MINUTES,
     MISSING,
     QUIET_HOST,
@@ -75,11 +74,6 @@ def test_a_job_that_stopped_is_not_told_again_as_held_idle():
     assert of("held-idle", reading([trained((MINUTES, REST))])) == ["no-work-in-view"]
 
 
-def test_ranks_that_rest_while_others_spin_stopped_together():
-    mixed = trained((10, SPIN), courses={0: ((MINUTES - 10, TRAINING), (10, REST))})
-    assert of("stopped", reading([mixed])) == ["collectives-spin"]
-
-
 def test_one_rank_that_works_on_is_progress():
     mixed = trained((10, SPIN), courses={0: ((MINUTES, TRAINING),)})
     assert of("stopped", reading([mixed])) == []
@@ -101,27 +95,10 @@ def test_hosts_that_work_make_it_a_pause(host):
     assert of("stopped", reading([trained((14, SPIN))], hosts={"n1": busy})) == []
 
 
-def test_a_job_without_host_data_gets_more_time():
-    nothing = ((MINUTES, {}),)
-    assert of("stopped", reading([trained((10, REST))], hosts={"n1": nothing})) == []
-    assert of("stopped", reading([trained((13, REST))], hosts={"n1": nothing})) == ["pattern-ended"]
-
-
-def test_notebooks_services_and_young_jobs_have_no_pattern_that_ends():
-    for holder in ("notebook", "service"):
-        assert of("stopped", reading([trained((30, REST), holder=holder)])) == []
-    assert of("stopped", reading([Work("2", eight(), ((10, TRAINING), (30, REST)), started=40)])) == []
-
-
 def test_missing_data_are_no_stop():
     assert of("stopped", reading([trained((12, MISSING))])) == []
     half = trained((30, REST), courses={0: ((MINUTES - 30, TRAINING), (30, MISSING))})
     assert of("stopped", reading([half])) == []
-
-
-def test_a_job_of_which_only_utilization_is_known_may_spin_unseen():
-    only = {"observed": 1.0, "engine": 1.0, "engine_max": 1.0, "util": 1.0, "power_watts": 180.0}
-    assert of("stopped", reading([Work("1", eight(), ((MINUTES, only),))])) == []
 
 
 def test_a_node_that_fell_silent_is_named_with_its_workload_and_nothing_else_is_said_of_it():
@@ -131,11 +108,6 @@ def test_a_node_that_fell_silent_is_named_with_its_workload_and_nothing_else_is_
     assert "job 9 (ann)" in told.sightings[0].text.text
     assert told.sightings[0].since == END - 30 * 60
     assert "workload:w-9" in told.unknown and told.live_nodes == {"n1"}
-
-
-def test_a_drained_node_may_be_silent():
-    silent = Work("9", eight("n2"), ((MINUTES - 30, TRAINING), (30, MISSING)))
-    assert found(reading([trained(), silent], nodes={"n2": {"drained": True}})) == []
 
 
 def test_a_gpu_that_vanished_from_a_node_that_reports():
@@ -179,9 +151,3 @@ def test_a_fabric_that_fell_silent_under_a_job_on_two_nodes():
     stopped = trained((12, SPIN), gpus=BOTH)
     assert found(reading([stopped], hosts={"n1": silent, "n2": silent}))[0][0] == "stopped"
     assert of("fabric-silent", reading([stopped], hosts={"n1": silent, "n2": silent})) == []
-
-
-def test_free_gpus_and_an_empty_fleet_are_no_incident():
-    assert found(reading([], free=eight())) == []
-    assert found(reading([trained()], free=[("n2", 0)])) == []
-    assert FREE["mem_used_ratio"] < 0.005

@@ -2,34 +2,18 @@
 from dataclasses import replace
 
 import pytest
-from skuwise.advisor.core.advice_types import Decision, Finding, Interval, Reconciliation
-from skuwise.advisor.core.coded_text import CodedText
+from skuwise.advisor.core.advice_types import Decision, Reconciliation
 from skuwise.advisor.core.exclusions import counted_recommendations
-from skuwise.advisor.core.verdict_types import Coverage
-from skuwise.advisor.ledger.outcomes import MoveOutcome
 from skuwise.advisor.report.by_team import outcomes_of, split_by_team
 from skuwise.advisor.views.aggregates import (
     DRAINED,
     NO_WORKLOAD,
     NOT_OBSERVED,
-    blind_spots,
-    fabric_sums,
     holdings,
     hours_by_kind,
 )
-from skuwise.advisor.views.document.report_content import TOLD_IN_FULL, story_of
-from skuwise.tests.support.moves_builders import advice_of, founding
-from skuwise.tests.support.report_fixtures import END, IB, WEEK, by_namespace, fleet, nothing, unpriced
-
-
-def outcome(id_="r-1", about="chat-0-0", **changes) -> MoveOutcome:
-    values = {
-        "id": id_, "about": about, "action": "move-sku", "from_config": "8 x a", "to_config": "8 x b", "state": "done",
-        "accepted_at": END - WEEK, "done_at": END, "predicted_saving_usd_per_month": Interval(900.0, 1000.0, 1100.0),
-        "realised_saving_usd_per_month": 950.0, "predicted_time_ratio": None, "realised_time_ratio": None,
-        "realisation": "cash-now", "why": "seen", "reason_missing": None,
-    }  # fmt: skip
-    return MoveOutcome(**{**values, **changes})
+from skuwise.advisor.views.document.report_content import story_of
+from skuwise.tests.support.report_fixtures import END, WEEK, by_namespace, fleet, outcome
 
 
 def test_every_workload_finding_and_way_out_is_somebodys_and_once():
@@ -52,13 +36,6 @@ def test_the_parts_money_adds_up_to_what_workloads_held_alone():
     )
 
 
-def test_the_founding_cases_sums_are_those_of_the_whole_where_one_team_has_all():
-    advice = advice_of(founding())
-    (part,) = split_by_team(advice, lambda _: "one").values()
-    assert part.summary.wasted_usd == pytest.approx(advice.summary.wasted_usd)
-    assert part.summary.recoverable_usd_per_month == pytest.approx(advice.summary.recoverable_usd_per_month)
-
-
 def test_what_is_of_no_workload_is_its_nodes_teams_where_they_are_one_teams():
     advice = fleet(1, 1)
     bare = replace(advice.findings[0], id="f-bare", rule="idle", workload=None, nodes=("a-1", "a-2"))
@@ -73,20 +50,6 @@ def test_what_is_of_no_workload_is_its_nodes_teams_where_they_are_one_teams():
     assert len(shared["a"].recommendations) == 1
 
 
-def test_a_fabric_that_two_teams_share_is_no_teams():
-    advice = fleet(2, 1)
-    both = replace(advice.workloads[1], nodes=advice.workloads[0].nodes)
-    shared = split_by_team(replace(advice, workloads=(advice.workloads[0], both)), by_namespace)
-    assert [f.node for f in shared["team-000"].fabrics] == []
-    assert {f.node for f in shared[None].fabrics} == {f.node for f in advice.fabrics}
-
-
-def test_only_notes_about_the_window_are_every_teams():
-    told = CodedText("telemetry-begins-late", "It begins late.")
-    advice = replace(fleet(1, 1), notes=(CodedText("fabric-not-judged", "The window is not told of."), told))
-    assert split_by_team(advice, by_namespace)["team-000"].notes == (told,)
-
-
 def test_moves_that_exclude_one_another_are_told_and_counted_once():
     advice = fleet(1, 2)
     small, large = advice.recommendations
@@ -95,15 +58,6 @@ def test_moves_that_exclude_one_another_are_told_and_counted_once():
     advice = replace(advice, recommendations=(large, small))
     assert [m.id for m in story_of(advice, None).moves] == [large.id]
     assert [r.id for r in counted_recommendations((small, large))] == [large.id]
-
-
-@pytest.mark.parametrize(("state", "left"), [("accepted", []), ("done", []), ("dismissed", ["r-w-0-0"])])
-def test_a_move_that_was_accepted_rules_out_what_it_excludes(state, left):
-    advice = fleet(1, 2)
-    first, second = advice.recommendations
-    chosen = replace(second, decision=Decision(state, END), excludes=(first.id,))
-    told = story_of(replace(advice, recommendations=(first, chosen)), None).moves
-    assert [m.id for m in told] == left
 
 
 @pytest.mark.parametrize(
@@ -121,31 +75,6 @@ def test_what_is_blocked_decided_or_gains_nothing_is_no_move_to_tell(change):
     first, *others = advice.recommendations
     told = story_of(replace(advice, recommendations=(replace(first, **change), *others)), None).moves
     assert [m.id for m in told] == [r.id for r in others]
-
-
-def test_what_regressed_is_told_again():
-    advice = fleet(1, 1)
-    (way,) = advice.recommendations
-    back = replace(way, decision=Decision("regressed", END))
-    assert [m.id for m in story_of(replace(advice, recommendations=(back,)), None).moves] == [way.id]
-
-
-def test_evidence_is_the_findings_first_sentence_and_its_figures_stay_whole():
-    advice = fleet(1, 1)
-    (f,) = advice.findings
-    said = "Node n1 draws 0.5 W. It is idle since 2026."
-    told = story_of(replace(advice, findings=(replace(f, text=f"{said} More."),)), None).moves[0]
-    assert told.evidence == "Node n1 draws 0.5 W."
-    assert told.recommendation.would_change_if == advice.recommendations[0].would_change_if
-
-
-def test_what_was_told_gives_way_to_what_is_new_for_the_cooldown():
-    advice = fleet(3, 2)
-    first = story_of(advice, None)
-    assert len(first.told_in_full) == TOLD_IN_FULL
-    later = story_of(advice, None, told=frozenset(first.told_in_full))
-    assert not set(later.told_in_full) & set(first.told_in_full)
-    assert {m.id for m in later.moves} == {m.id for m in first.moves}
 
 
 def test_the_week_is_held_against_the_one_before():
@@ -182,29 +111,6 @@ def test_idle_gpus_are_summed_by_owner_and_unpriced_ones_are_not_free():
     assert owner.cost_usd == pytest.approx(sum(f.cost_usd for f in held))
 
 
-def test_fabrics_are_summed_by_node_sku():
-    advice = fleet(2, 3)
-    down = replace(advice.fabrics[0], node="n9", util_p995=None, util_max=None, unseen="A port was DOWN.")
-    (told,) = fabric_sums(replace(advice, fabrics=(*advice.fabrics, down)))
-    assert (told.node_sku, told.nodes, told.silent, told.unseen) == (IB, 7, 2, 1)
-    assert told.util_p995 == 0.4
-    assert told.cost_usd == pytest.approx(7 * 1651.8)
-    assert told.silent_usd == pytest.approx(2 * 1651.8)
-    assert told.reasons == ("A port was DOWN.",)
-    (free,) = fabric_sums(unpriced(advice))
-    assert free.cost_usd is None
-
-
-def test_what_most_workloads_lack_stands_first():
-    advice = fleet(2, 2)
-    one, *others = advice.workloads
-    lacking = (
-        replace(one, coverage=Coverage(1.0, 1.0, {"a": "why", "b": "why"})),
-        *(replace(w, coverage=Coverage(1.0, 1.0, {"b": "why"})) for w in others),
-    )
-    assert [(b.what, b.workloads) for b in blind_spots(replace(advice, workloads=lacking))] == [("b", 4), ("a", 1)]
-
-
 def test_outcomes_go_to_the_team_of_the_move_or_of_the_one_such_name():
     advice = fleet(2, 2)
     shared = split_by_team(advice, by_namespace)
@@ -215,17 +121,3 @@ def test_outcomes_go_to_the_team_of_the_move_or_of_the_one_such_name():
     assert outcomes_of(every, shared, "team-000") == (known,)
     assert outcomes_of(every, shared, "team-001") == (gone,)
     assert outcomes_of(every, shared, None) == (nobodys,)
-
-
-def test_an_outcome_of_a_name_that_two_teams_have_is_neithers():
-    advice = fleet(2, 1)
-    same = replace(advice, workloads=tuple(replace(w, name="chat") for w in advice.workloads))
-    shared = split_by_team(same, by_namespace)
-    assert outcomes_of((outcome("r-x", "chat"),), shared, "team-000") == ()
-    assert outcomes_of((outcome("r-x", "chat"),), shared, "team-001") == ()
-
-
-def test_a_story_of_nothing_is_empty_and_of_bare_gpus_is_not():
-    assert story_of(nothing(), None).empty
-    idle = Finding("f", "idle", "low", None, "n1", (), (), 1.0, None, None, 1.0, (), "Idle.")
-    assert not story_of(replace(nothing(), findings=(idle,)), None).empty

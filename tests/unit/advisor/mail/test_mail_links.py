@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import html
 import re
-import shlex
-import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from skuwise.advisor.mail.settings import load_mail_settings
-from skuwise.advisor.render.command_lines import command_lines
 from skuwise.advisor.report.letters import letter_of
 from skuwise.advisor.views.document.dashboard import Dashboard, url_fault
 from skuwise.advisor.views.document.mail_document import ReaderLinks
@@ -19,7 +15,6 @@ from skuwise.advisor.views.document.reader_commands import ReaderCommands
 from skuwise.advisor.views.document.report_content import story_of
 from skuwise.rules.base.errors import UsageError
 from skuwise.tests.support.report_fixtures import END, WEEK, fleet
-from test_report_story import outcome
 
 URL = "https://grafana.example.org/d/gpu?var-job={workload}&var-node={node}&from={from}&to={to}#t={team}"
 
@@ -61,10 +56,6 @@ def test_links_are_filled_with_encoded_names_and_stay_within_their_attribute() -
     assert all(line.isprintable() for line in made.text.splitlines())
 
 
-def test_without_a_dashboard_there_is_no_link() -> None:
-    assert "href" not in letter_of(story_of(fleet(), None)).html
-
-
 def test_commands_of_a_mail_name_source_window_and_machine() -> None:
     commands = ReaderCommands("skuwise", "--db '/srv/gpu data/fleet.db'", host="gpu-admin")
     made = letter_of(story_of(fleet(), None), links=ReaderLinks(commands))
@@ -73,39 +64,3 @@ def test_commands_of_a_mail_name_source_window_and_machine() -> None:
     assert "Details (run on gpu-admin):" in joined
     assert wanted in joined
     assert wanted in html.unescape(re.sub(r"<[^>]+>", "", made.html))
-
-
-@pytest.mark.parametrize("width", [20, 40, 72])
-def test_a_folded_command_is_the_same_to_a_shell(width: int) -> None:
-    command = shlex.join(
-        ["skuwise", "explain", "r-1", "--db", "/a b/it's.db", "--match", 'cluster="eu"', "--since", "7d"]
-    )
-    lines = command_lines(command, width)
-    script = "printf '%s\\0' " + "\n".join(lines)
-    read = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True).stdout
-    assert read.split("\0")[:-1] == shlex.split(command)
-    assert all(len(line) <= width or " " not in line.strip(" \\") or "'" in line for line in lines)
-
-
-def test_changes_since_last_week_are_new_resolved_and_done() -> None:
-    now, before = fleet(2, 2), fleet(2, 2, end=END - WEEK)
-    gone = replace(before, findings=(*before.findings[1:],))
-    made = letter_of(story_of(now, gone, [outcome(done_at=END - 3600.0)]))
-    flat = " ".join(made.text.split())
-    assert "Changes since last week" in flat
-    assert re.search(r"New chat-0-0: .*?\$[0-9,]+/month", flat)
-    assert re.search(r"Done chat-0-0: move-sku \(saves \$950/month, measured\)", flat)
-    back = " ".join(letter_of(story_of(gone, now)).text.split())
-    assert re.search(r"Resolved chat-0-0:", back)
-    same = " ".join(letter_of(story_of(now, before)).text.split())
-    assert "No finding is new or resolved." in same
-
-
-def test_subject_and_headline_are_of_one_period() -> None:
-    made = letter_of(story_of(fleet(), None, team="nlp"))
-    assert re.fullmatch(
-        r"GPU report, team nlp: \$[\d.,]+[kM]/month recoverable of \$[\d.,]+[kM]/month \(week of 2026-11-09\)",
-        made.subject,
-    )
-    assert "1. Release" in made.text
-    assert "$71,774/month" in made.text

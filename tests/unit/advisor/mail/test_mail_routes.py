@@ -5,13 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from skuwise.advisor.core.credentials import secret
 from skuwise.advisor.core.verdict_types import BottleneckVerdict, Coverage, KindVerdict, Owner, WorkloadVerdict
 from skuwise.advisor.mail.addresses import bare_address, sender_address
 from skuwise.advisor.mail.routes import Routes, load_routes
 from skuwise.advisor.mail.settings import ReportSettings, check_webhook, load_mail_settings
 from skuwise.rules.base.errors import UsageError
-from skuwise.rules.base.toml import MAX_BYTES
 
 GOOD = """
 administrators = ["platform@example.org"]
@@ -68,19 +66,6 @@ def test_the_narrowest_matcher_decides_whose_a_workload_is(
     assert (found.whose_node("gpu-17"), found.whose_node("gpu-2")) == ("ads & more", None)
 
 
-def test_a_file_may_hold_thousands_of_matchers(tmp_path: Path) -> None:
-    users = ", ".join(f"'user-{n}'" for n in range(8000))
-    starred = ", ".join(f"'user-{n}-*'" for n in range(8000))
-    found = routes(tmp_path, f"[teams.a]\nto = ['a@example.org']\nuser = [{users}, {starred}]")
-    assert [found.whose(workload(Owner(user=u))) for u in ("user-7999", "user-7-x", "user-8000")] == ["a", "a", None]
-
-
-def test_a_name_from_outside_that_ends_in_a_star_is_no_matcher(tmp_path: Path) -> None:
-    found = routes(tmp_path, GOOD)
-    assert found.whose(workload(Owner(user="a*"))) is None
-    assert found.whose(workload(Owner(namespace="s*"))) is None
-
-
 def team(body: str) -> str:
     return f'[teams.a]\nto = ["a@example.org"]\n{body}\n'
 
@@ -94,28 +79,17 @@ def team(body: str) -> str:
         ('administrators = ["ops@example.org\\nBcc: all@example.org"]', "no mail address"),
         ('administrators = ["Ops <ops@example.org>"]', "no mail address"),
         ('administrators = ["öps@example.org"]', "no mail address"),
-        ("administrators = [3]", "no mail address"),
         ("teams = 3", "teams is not a table"),
-        ("[teams]\na = 3", "teams.a is not a table"),
         (team("namspace = ['x']"), "teams.a.namspace is no key of a team. Did you mean namespace"),
         (team(""), "teams.a matches nothing"),
-        (team("namespace = []"), "teams.a matches nothing"),
-        (team("namespace = []\nuser = ['u']"), "teams.a.namespace is no list"),
         (team("namespace = ['']"), "teams.a.namespace holds a value that is not text"),
-        (team('namespace = ["a\\u0000"]'), "teams.a.namespace holds a value that is not text"),
-        (team("namespace = ['*']"), "a star is allowed only at the end"),
         (team("namespace = ['a*b']"), "a star is allowed only at the end"),
         ("[teams.a]\nuser = ['u']", "teams.a has no recipient"),
         (team("user = ['u', 'u']"), "overlaps 'u' of teams.a"),
         (team("user = ['u*']\n[teams.b]\nto = ['b@example.org']\nuser = ['uv']"), "overlaps 'u*' of teams.a"),
-        (team("user = ['uv']\n[teams.b]\nto = ['b@example.org']\nuser = ['u*']"), "overlaps 'u*' of teams.b"),
-        (team("user = ['uv*']\n[teams.b]\nto = ['b@example.org']\nuser = ['u*']"), "overlaps 'u*' of teams.b"),
         ('[teams."a\\u001b[2J"]\nuser = ["u"]\nto = ["a@example.org"]', "is not a valid team name"),
-        (f'[teams.{"a" * 101}]\nuser = ["u"]\nto = ["a@example.org"]', "is not a valid team name"),
         (team("user = ['u']\nwebhook_url_file = 3"), "teams.a.webhook_url_file is not a path"),
         ("teams = {", "not valid TOML"),
-        ("x = " + "[" * 5000, "is nested too deeply"),
-        ("#" * (MAX_BYTES + 1), "larger than"),
     ],
 )
 def test_what_is_no_routes_file_is_refused_with_file_and_key(tmp_path: Path, text: str, said: str) -> None:
@@ -124,31 +98,9 @@ def test_what_is_no_routes_file_is_refused_with_file_and_key(tmp_path: Path, tex
     assert said in str(told.value) and "teams.toml" in str(told.value) and "\x1b" not in told.value.message[:60]
 
 
-def test_a_file_that_is_not_there_or_no_text_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="cannot be read"):
-        load_routes(tmp_path / "none.toml")
-    (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
-    with pytest.raises(UsageError, match="not UTF-8"):
-        load_routes(tmp_path / "binary.toml")
-
-
 @pytest.mark.parametrize(
     "wrong",
-    [
-        "a@b\nc",
-        "a b@c",
-        "a@",
-        "@b",
-        "a..b@c",
-        ".a@b",
-        "a@b,c@d",
-        "<a@b>",
-        f"a@{'b' * 64}",
-        f"{'a' * 65}@b",
-        "a@b\n",
-        "=?utf-8?q?a=0D=0ABcc=3Ab?=@c",
-        "",
-    ],
+    ["a@b\nc", "a b@c", "a@", "@b", "a..b@c", "a@b,c@d", "<a@b>", f"a@{'b' * 64}", "=?utf-8?q?a=0D=0ABcc=3Ab?=@c", ""],
 )
 def test_what_is_no_address_is_refused(wrong: str) -> None:
     with pytest.raises(UsageError, match="no mail address"):
@@ -189,39 +141,18 @@ def test_settings_of_a_report(tmp_path: Path) -> None:
         ("send = 'maybe'", "neither true nor false"),
         ("smtp_password = 'hunter2'", "Unknown setting 'smtp_password'"),
         ("smtp_security = 'none'\nsmtp_host = 'smtp.example.org'", "is another machine"),
-        ("smtp_security = 'ssl'", "none of starttls, tls, none"),
         ("smtp_host = 'smtp.example.org\\n'", "not a host name"),
-        ("smtp_port = 99999", "not a number from 1"),
         ("smtp_username = 'u'", "has no password"),
         ("from = 'gpus@example.org\\r\\nBcc: x@example.org'", "no mail address"),
-        ("administrators = ['x']", "no mail address"),
-        ("list_unsubscribe = 'https://a b'", "neither mailto: nor https:"),
         ("list_unsubscribe = 'javascript:x'", "neither mailto: nor https:"),
-        ("no_data = 'long'", "none of short, none"),
         ("smtp_timeout = '2h'", "outside 1 s to 10 min"),
         ("mails_per_minute = 0", "not a number from 1"),
-        ("db = 'x'\nteams = 3", "must be text"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(UsageError) as told:
         settings(tmp_path, f"[report]\n{text}")
     assert said in str(told.value) and "hunter2" not in str(told.value)
-
-
-def test_a_password_that_others_can_read_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "password"
-    file.write_text("hunter2\n")
-    file.chmod(0o640)
-    with pytest.raises(UsageError, match="by other users") as told:
-        secret(str(file), {}, private=True)
-    assert "hunter2" not in str(told.value)
-    file.chmod(0o600)
-    assert secret(str(file), {}, private=True) == "hunter2"
-    file.chmod(0o440)
-    assert secret("password", {"CREDENTIALS_DIRECTORY": str(tmp_path)}, private=True) == "hunter2"
-    with pytest.raises(UsageError, match="No systemd credentials"):
-        secret("password", {}, private=True)
 
 
 @pytest.mark.parametrize(

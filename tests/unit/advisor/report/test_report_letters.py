@@ -1,0 +1,134 @@
+# pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportCallIssue=false, reportOptionalOperand=false
+import io
+import re
+from html.parser import HTMLParser
+from itertools import pairwise
+
+import matplotlib.image
+import pytest
+from skuwise.advisor.report.by_team import split_by_team
+from skuwise.advisor.report.letters import SUBJECT_MAX, letter_of
+from skuwise.advisor.views.document.report_content import story_of
+from skuwise.tests.support.report_fixtures import END, WEEK, by_namespace, fleet, outcome, unpriced
+
+CLIPPED = 100_000  # bytes of HTML; clients cut a mail at 102 kB
+HOSTILE = (
+    "<script>alert(1)</script>", "\" onload=\"x", "a\r\nBcc: all@example.org", "=cmd|' /C calc'!A0", "\u202egnp.exe",
+    "\x1b[31mred\x1b[0m", "{{ 7 * 7 }}", "{% raw %}", "&amp;&#x3c;", "'; --", "\ud800", "$x^2$", "-- \nsignature",
+    "</td></tr></table>", "<!--[if mso]>", "cid:kinds", "x" * 10_000, "\U0001f600" * 5000, '"&<>' * 2500,
+)  # fmt: skip
+
+
+def letter(advice=None, before=None, **changes):
+    return letter_of(story_of(fleet() if advice is None else advice, before, **changes))
+
+
+class Tags(HTMLParser):
+    """Every tag with its attributes, and all text."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.tags, self.texts = [], []
+        self.feed(html)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+
+def titles(html):
+    return re.findall(r"<h2[^>]*>([^<]*)</h2>", html)
+
+
+def test_the_story_has_its_order_in_both_forms():
+    order = [
+        "Recommendations", "This week compared with last week", "Changes since last week", "Every team",
+        "Idle and held GPUs, by owner", "The fabric: what was paid and what was used", "Coverage",
+        "Accepted recommendations and their savings", "Method and reconciliation", "Prices",
+    ]  # fmt: skip
+    made = letter(before=fleet(end=END - WEEK), teams=split_by_team(fleet(), by_namespace))
+    assert titles(made.html) == order
+    lines = made.text.splitlines()
+    assert [line for line, under in pairwise(lines) if under and not under.strip("-")][:10] == order
+
+
+def test_the_plain_text_is_a_full_report_of_72_columns():
+    made = letter(before=fleet(end=END - WEEK, scale=0.5), outcomes=(outcome(),))
+    assert max(map(len, made.text.splitlines())) <= 72
+    flat = " ".join(made.text.split())
+    for said in (
+        "+100 % on last week", "$71,774/month ($64,596 to $78,951)", "cash, now", "Risk very-low",
+        "This would change if the node is not to be had in the numbers needed.", "skuwise explain r-w-0-1",
+        "3 of 12 fabrics carried no traffic that needs one: $4,955 of $19,822", "Nobody measured what it sustains.",
+        "$950/month saved, of $1,000 predicted", "cost breakdown", "list price, 2026-09-19",
+        "idle 4,032, was 2,016",
+    ):  # fmt: skip
+        assert said in flat, said
+
+
+def test_a_team_is_told_of_its_own_only():
+    advice = fleet(3, 3)
+    part = split_by_team(advice, by_namespace)["team-001"]
+    made = letter(part, team="team-001")
+    told = made.html + made.text + "".join(a.data.decode() for a in made.attachments)
+    assert "chat-1-0" in told
+    assert not re.search(r"chat-[02]-|team-00[02]|node-[02]-", told)
+    assert "the hours that the team's workloads held alone" in " ".join(made.text.split())
+    assert not any("teams" in a.name for a in made.attachments)
+
+
+def test_outcomes_say_what_was_predicted_what_came_of_it_and_why_nothing_is_known():
+    waits = outcome("r-2", realised_saving_usd_per_month=None, reason_missing="not done yet")
+    freed = outcome(
+        "r-3", predicted_saving_usd_per_month=None, predicted_freed_gpu_hours_per_month=700.0,
+        realised_saving_usd_per_month=None, realised_freed_gpu_hours_per_month=650.0, realised_time_ratio=1.05,
+    )  # fmt: skip
+    back = outcome("r-4", "chat-9", state="regressed", why="It holds 16 GPUs again.")
+    html = " ".join(letter(outcomes=(outcome(), waits, freed, back)).html.split())
+    for said in (
+        "1 recommendation was measured: $950/month saved, of $1,000 predicted.", "$950/month", "not done yet",
+        "700 GPU-hours/month", "650 GPU-hours/month, x1.05 the time", "chat-9: regressed",
+        "It holds 16 GPUs again.",
+    ):  # fmt: skip
+        assert said in html, said
+
+
+def test_without_prices_hours_are_told_and_no_dollar_is():
+    made = letter(unpriced(fleet()), unpriced(fleet(end=END - WEEK)))
+    for told in (made.subject, made.text, made.html):
+        assert "$" not in told
+    assert "5,840 GPU-hours/month" in made.text
+    assert "capacity for other work, no cash" in made.text
+    assert "No price is known" in made.text
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=lambda text: ascii(text)[:20])
+def test_hostile_names_are_text_and_nothing_else(text):
+    calm, odd = (letter(fleet(2, 2, name=lambda n, t=t: t + n), team=t) for t in ("calm", text))
+    assert [tag for tag, _ in Tags(odd.html).tags] == [tag for tag, _ in Tags(calm.html).tags]
+    for _, attributes in Tags(odd.html).tags:
+        assert not any(name.startswith("on") for name in attributes)
+        assert attributes.get("src", "cid:").startswith("cid:")
+    assert odd.subject.isprintable()
+    assert len(odd.subject) <= SUBJECT_MAX
+    for line in odd.text.splitlines():
+        assert line.isprintable()
+        assert len(line) <= 72
+    assert len(odd.html.encode()) < CLIPPED
+    assert len(odd.text) < 20_000
+
+
+def test_charts_are_pictures_of_the_letter_with_their_figures_in_words():
+    made = letter(before=fleet(end=END - WEEK))
+    shown = {a["src"].removeprefix("cid:"): a for tag, a in Tags(made.html).tags if tag == "img"}
+    assert set(shown) == {image.name for image in made.images} == {"kinds", "fabric", "money"}
+    for image in made.images:
+        assert shown[image.name]["alt"] == image.alt
+        assert re.search(r"\d", image.alt)
+        assert image.alt.split(":")[0] in " ".join(made.text.split())
+        pixels = matplotlib.image.imread(io.BytesIO(image.png))
+        assert pixels[..., 3].min() == 0.0  # a ground that shows through
+        assert pixels[..., 3].max() == 1.0
+        assert len(image.png) < 60_000
