@@ -46,9 +46,7 @@ START_SECONDS = 900.0
 @dataclass(frozen=True, slots=True)
 class DeviceSeries:
     """One GPU or MIG instance over time. `ts`: ends of intervals, Unix seconds, rising; `step_seconds`: how far apart.
-
-    `use`: share of the time in which it worked, 0..1; `mem_used_bytes`: each as long as `ts`, NaN where missing.
-    """
+    `use`: share of the time in which it worked, 0..1; `mem_used_bytes`: each as long as `ts`, NaN where missing."""
 
     node: str
     gpu_uuid: str
@@ -76,11 +74,8 @@ class _Period:
 
 
 def with_activity(frame: Frame, finer: Finer) -> Frame:
-    """The frame with what is found added to `uses` and `workloads`.
-
-    `finer`: asked for series of these devices in rows of minutes; of a device that it tells nothing of, or not from the
-    window's start, the frame's own rows serve, with edges to the hour.
-    """
+    """The frame with what is found added to `uses` and `workloads`. `finer`: asked for series of these devices in rows
+    of minutes; where it tells nothing the frame's own rows serve, with edges to the hour."""
     owned = owned_spans(frame)
     devices = unowned_devices(frame, owned)
     if not devices:
