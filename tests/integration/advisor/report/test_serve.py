@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from skuwise.advisor.cli.serve_page import ServedPage
 from skuwise.advisor.metrics_page.site_state import PageLimits
-from skuwise.benchmarks.generators.first import simulate
 from skuwise.agent.base.address import Address
+from skuwise.benchmarks.generators.first import simulate
 
 
 def served(folder: Path, said: list[str], port: int = 0) -> ServedPage:
