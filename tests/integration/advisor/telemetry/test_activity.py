@@ -13,9 +13,6 @@ import pytest
 from skuwise.advisor.advise import read_and_advise
 from skuwise.advisor.core.advice_types import Advice
 from skuwise.advisor.core.frame import Frame, Window
-from skuwise.advisor.provenance.judged_rows import judged_tables, write_rows
-from skuwise.advisor.provenance.query_builder import queries_for
-from skuwise.advisor.provenance.subject import subject_of
 from skuwise.advisor.render.json import render_json
 from skuwise.advisor.simulate.simulator import simulate
 from skuwise.advisor.telemetry.activity import DeviceSeries
@@ -119,19 +116,12 @@ def test_the_same_data_give_the_same_ids_and_a_later_window_mostly_the_same(bare
 
 
 @pytest.mark.slow
-def test_the_founding_case_is_found_without_names_and_its_queries_give_the_numbers(tmp_path: Path) -> None:
+def test_the_founding_case_is_found_without_names(tmp_path: Path) -> None:
     simulate("founding", tmp_path, days=1.5, seed=5, until=START, minutes_seconds=1.5 * DAY)
     nameless(tmp_path)
-    frame, advice = read_and_advise(Databases((tmp_path,)), rulebook(), now=START, since=1.5 * DAY)
-    rows = tmp_path / "rows.db"
-    write_rows(judged_tables(frame, rulebook()), rows)
+    _, advice = read_and_advise(Databases((tmp_path,)), rulebook(), now=START, since=1.5 * DAY)
     assert {one.rule for one in advice.findings} >= {"idle-fabric"}
-    for finding in advice.findings:
-        assert len(finding.nodes) == 1
-        answer = queries_for(subject_of(advice, finding))
-        with closing(sqlite3.connect(rows)) as connection:
-            row = connection.execute(answer.statement).fetchone() if answer.statement else ()
-        assert [pytest.approx(e.value, rel=1e-6) for e in answer.numbers] == list(row)
+    assert all(len(finding.nodes) == 1 for finding in advice.findings)
     assert not [one for one in advice.recommendations if one.realisation == "cash-now" and not one.blocked_by]
 
 
