@@ -110,14 +110,6 @@ def test_a_damaged_file_is_told_of_and_not_used(text: str, tmp_path: Path) -> No
     assert recall(path) == (FULL, None)
 
 
-def test_a_file_of_the_first_version_keeps_theme_and_tables(tmp_path: Path) -> None:
-    path = tmp_path / "tui.json"
-    table = {"columns": ["of"], "by": None, "turned": False}
-    path.write_text(json.dumps({"schema": "skuwise.tui/1", "theme": "skuwise", "window_seconds": 60, "page": "fleet",
-                                "tables": {"fleet.x": table}}))  # fmt: skip
-    assert recall(path) == (Preferences("skuwise", {"fleet.x": Arrangement(("of",))}), None)
-
-
 def test_each_source_has_its_view_and_of_too_many_the_oldest_go() -> None:
     memory = Preferences()
     for n in range(150):
