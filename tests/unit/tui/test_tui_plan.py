@@ -13,16 +13,11 @@ import pytest
 from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.plan.limits import NO_CHANGE, FleetChange, PlanRequest
 from skuwise.advisor.plan.result import Move, Plan, PlanStep
-from skuwise.advisor.simulate.simulator import simulate
-from skuwise.advisor.telemetry.source import Databases
 from skuwise.rules.base.errors import NothingToDo
-from skuwise.tests.support.fleet_on_screen import HOSTILE, NOW, HandLoader, fleet, planner
+from skuwise.tests.support.fleet_on_screen import HOSTILE, HandLoader, fleet, planner
 from skuwise.tests.support.tui_session import KEY, Session, drive
 from skuwise.tui.data.background_jobs import Cancelled
-from skuwise.tui.data.loaders import DEMO_NOW, SourceLoader
 from skuwise.tui.screens.plan import PlanPage
-from skuwise.tui.state import FINDINGS_WINDOW, WINDOWS, Loaded
-from skuwise.tui.widgets.table import ItemTable
 from textual.widgets import Input
 
 HEAD = "return 1 of 2 nodes, rent 1 (saves $7,177/month)"
@@ -115,21 +110,6 @@ def test_the_plan_stands_beside_today_with_its_steps() -> None:
     drive(steps, size=(160, 50))
 
 
-@pytest.mark.parametrize("size", [(80, 24), (100, 30), (220, 60), (40, 12)])
-def test_every_width_has_its_head_and_its_tables(size: tuple[int, int]) -> None:
-    async def steps(s: Session) -> None:
-        await s.ready()
-        await s.press(KEY["plan"])
-        await s.until(lambda: PROVEN in s.told("#plan-quality"))
-        await s.press("tab", "tab")
-        await s.until(lambda: s.app.focused is not None and s.app.focused.id == "steps")
-        assert "Rent 1 node" in s.told("#step > .prose")
-        await s.press("down")
-        await s.until(lambda: "Move chat" in s.told("#step > .prose"))
-
-    drive(steps, size=size)
-
-
 def test_enter_tells_a_step_and_a_node_type_in_full_and_opens_a_node() -> None:
     async def steps(s: Session) -> None:
         await at_the_page(s)
@@ -164,39 +144,6 @@ def test_a_first_answer_is_shown_while_a_better_one_is_searched_for() -> None:
     drive(steps, HandLoader(plans=fake), size=(160, 50))
 
 
-class Overtaken(FakePlanner):
-    """Keeps the way of its first answer, which the page may get after the last one: they come on two ways."""
-
-    def plan(self, request, change=NO_CHANGE, on_first=None, wanted=lambda: None):
-        assert on_first is not None
-        self.late = on_first
-        return super().plan(request, change, None, wanted)
-
-
-def test_a_first_answer_that_comes_after_the_last_one_is_not_shown() -> None:
-    fake = Overtaken([solved()])
-
-    async def steps(s: Session) -> None:
-        await at_the_page(s)
-        fake.late(nothing())
-        await s.still()
-        assert PROVEN in s.screen and HEAD in s.screen and "searching" not in s.screen
-
-    drive(steps, HandLoader(plans=fake), size=(160, 50))
-
-
-def test_a_first_answer_that_comes_after_a_refusal_is_not_shown() -> None:
-    fake = Overtaken([NothingToDo("No node with GPUs.", "Use another source.")])
-
-    async def steps(s: Session) -> None:
-        await at_the_page(s, "No node with GPUs.")
-        fake.late(solved())
-        await s.still()
-        assert "No node with GPUs." in s.screen and "searching" not in s.screen and HEAD not in s.screen
-
-    drive(steps, HandLoader(plans=fake), size=(160, 50))
-
-
 def test_a_plan_that_is_not_proven_says_how_far_it_may_be_from_the_best() -> None:
     plan = solved()
     far = replace(plan, solver=replace(plan.solver, proven=False, gap=0.003, seconds=19.96))
@@ -205,19 +152,6 @@ def test_a_plan_that_is_not_proven_says_how_far_it_may_be_from_the_best() -> Non
         await at_the_page(s, "At most 0.3 % below the best possible plan (found in 20.0 s).")
 
     drive(steps, HandLoader(plans=FakePlanner([far])), size=(160, 50))
-
-
-def test_it_is_open_before_anything_was_read() -> None:
-    gate = Event()
-
-    async def steps(s: Session) -> None:
-        await s.press(KEY["plan"], "g", "w", "m", "a")
-        await s.until(lambda: s.app.current_mode == "plan")
-        assert s.app.state.loaded is None and len(s.app.screen_stack) == 1
-        gate.set()
-        await s.shows(HEAD)
-
-    drive(steps, HandLoader(gate=gate), size=(120, 40))
 
 
 def test_keys_ask_for_another_goal_risk_and_number_of_moves() -> None:
@@ -299,50 +233,6 @@ def test_what_is_asked_meanwhile_counts_and_the_older_answer_is_not_shown() -> N
     drive(steps, HandLoader(plans=fake), size=(120, 40))
 
 
-def other() -> Loaded:
-    """The same fleet, read again: everything is another object."""
-    loaded = fleet()
-    found = replace(loaded.found, advice=replace(loaded.advice))
-    return replace(loaded, advice=found.advice, shown=found.advice, found=found)
-
-
-def test_reading_again_while_it_plans_plans_what_was_read() -> None:
-    gate = Event()
-    fake = FakePlanner([replace(solved(), nodes_today=8642), solved()], [gate])
-    loader = HandLoader(plans=fake)
-
-    async def steps(s: Session) -> None:
-        await at_the_page(s, "Planning ...")
-        await s.until(lambda: len(fake.asked) == 1)
-        loader.held = other()
-        await s.press("R")
-        await s.shows(HEAD)
-        gate.set()
-        await s.until(lambda: 0 in fake.ended)
-        await s.pilot.pause()
-        assert "8642" not in s.screen.replace(",", "") and len(fake.asked) == 2
-
-    drive(steps, loader, size=(120, 40))
-
-
-def test_another_window_changes_no_plan() -> None:
-    fake = FakePlanner([solved()])
-
-    class Kept(HandLoader):
-        def load(self, window, kept, tell):
-            loaded = super().load(window, kept, tell)
-            return loaded if kept is None else replace(loaded, advice=kept, found=None)
-
-    async def steps(s: Session) -> None:
-        await at_the_page(s)
-        await s.press(KEY["overview"], "w")
-        await s.until(lambda: s.app.state.loaded.window.name == "1h")
-        await at_the_page(s)
-        assert HEAD in s.screen and len(fake.asked) == 1
-
-    drive(steps, Kept(plans=fake), size=(120, 40))
-
-
 def test_a_step_is_accepted_and_the_plan_is_made_anew() -> None:
     loader = HandLoader()
 
@@ -364,41 +254,6 @@ def test_a_step_is_accepted_and_the_plan_is_made_anew() -> None:
     drive(steps, loader, size=(160, 50))
     ((id_, act, _, _),) = loader.decided
     assert act == "accepted" and id_ == solved().steps[1].recommendation
-
-
-def test_a_step_without_a_recommendation_has_nothing_to_decide() -> None:
-    plan = solved()
-    moved = replace(
-        plan.steps[1], number=1, after=(), kind="relocate", recommendation=None, moves=(Move("chat", "n1", "n2", 4),)
-    )
-
-    async def steps(s: Session) -> None:
-        await at_the_page(s)
-        await s.shows("chat: n1 to n2 (4 GPUs)")
-        await s.press("a")
-        await s.until(lambda: any("only moves replicas" in one.message for one in s.app._notifications))
-        assert len(s.app.screen_stack) == 1
-
-    drive(steps, HandLoader(plans=FakePlanner([replace(plan, steps=(moved,))])), size=(160, 50))
-
-
-def test_a_fleet_with_nothing_to_change_says_so() -> None:
-    async def steps(s: Session) -> None:
-        await at_the_page(s)
-        assert "Plan: nothing to change" in s.screen
-        assert "No node can be returned" in s.screen and "No step: nothing to change" in s.screen
-        await s.press("a", "z", "d", "o", "i", "b", "enter")  # nothing is chosen
-        assert len(s.app.screen_stack) <= 2
-
-    drive(steps, HandLoader(plans=FakePlanner([nothing()])), size=(160, 50))
-
-
-def test_without_prices_the_goal_is_nodes() -> None:
-    async def steps(s: Session) -> None:
-        await at_the_page(s)
-        assert "goal: nodes" in s.screen and "Cash" not in s.screen and "unpriced" not in s.screen
-
-    drive(steps, HandLoader(fleet(priced=False)), size=(160, 50))
 
 
 @pytest.mark.parametrize(
@@ -455,41 +310,3 @@ def test_names_that_mean_harm_are_text(tmp_path: Path) -> None:
             assert text and "\x1b" not in text and "\u202e" not in text
 
     drive(steps, HandLoader(plans=FakePlanner([bad])), size=(160, 50))
-
-
-def test_hundreds_of_steps_and_nodes_are_listed() -> None:
-    plan = solved()
-    many = replace(
-        plan,
-        steps=tuple(replace(plan.steps[0], number=n + 1, frees=(f"n{n}",)) for n in range(900)),
-        returned=tuple(replace(plan.returned[0], node=f"n{n}", step=n + 1) for n in range(900)),
-    )
-
-    async def steps(s: Session) -> None:
-        await at_the_page(s)
-        page(s).query_one("#steps").focus()
-        await s.press("G")
-        await s.shows("Step 900: ")
-        assert page(s).query_one("#returned", ItemTable).total == 900
-
-    drive(steps, HandLoader(plans=FakePlanner([many])), size=(160, 50), clock=lambda: NOW + 60)
-
-
-@pytest.mark.slow
-def test_with_another_window_the_findings_window_is_read_again_for_the_same_plan(tmp_path: Path) -> None:
-    path = tmp_path / "fleet.db"
-    simulate("founding", path, days=3, seed=0, until=DEMO_NOW, progress=lambda _: None)
-    loader = SourceLoader(Databases((path,)), ledger=None, clock=lambda: DEMO_NOW)
-    told: list[str] = []
-
-    whole = loader.load(FINDINGS_WINDOW, None, told.append)
-    short = loader.load(WINDOWS[0], whole.advice, told.append)
-    told.clear()
-    plans = [loader.planner(loaded, told.append).plan(PlanRequest()) for loaded in (whole, short)]
-
-    assert whole.found is not None and short.found is None and short.advice is whole.advice
-    assert told[0] == f"reading {FINDINGS_WINDOW.name} of telemetry"
-    assert [(p.nodes_today, [s.recommendation for s in p.steps], p.returned) for p in plans[:1]] == [
-        (p.nodes_today, [s.recommendation for s in p.steps], p.returned) for p in plans[1:]
-    ]
-    assert plans[0].nodes_today > 0

@@ -140,15 +140,3 @@ def test_without_incidents_it_says_why_and_what_to_do(tmp_path: Path, begun: str
             assert not path.exists()
 
     drive(steps, HandLoader(incidents=path), size=(120, 30))
-
-
-def test_thousands_are_listed(tmp_path: Path) -> None:
-    store = IncidentStore(tmp_path / "incidents.db")
-    store.commit(opened(*(sighting(f"w{n}", hours=float(n)) for n in range(2000)), now=NOW))
-
-    async def steps(s: Session) -> None:
-        await at_the_page(s, "w1999: 8 H100s")
-        await s.press("G")
-        await s.shows("w0: 8 H100s")
-
-    drive(steps, HandLoader(incidents=store.path), size=(120, 40))

@@ -8,7 +8,6 @@ import inspect
 import pkgutil
 from collections.abc import Callable
 from dataclasses import replace
-from threading import Event
 
 import pytest
 import skuwise.tui
@@ -224,7 +223,6 @@ def test_every_binding_is_pressed_by_a_test() -> None:
     assert {(owner, key) for owner, key in pressed if owner != "TextViewer"} <= bindings()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("page", SCENES)
 def test_each_key_of_a_page_does_something(page: str) -> None:
     loader = HandLoader(held=many(300) if page == "workloads" else None)
@@ -259,7 +257,6 @@ def test_each_key_of_a_page_does_something(page: str) -> None:
     drive(steps, loader, size=(80, 24))
 
 
-@pytest.mark.slow
 def test_why_a_reading_failed_is_told_by_a_key_and_quitting_ends() -> None:
     loader = HandLoader()
 
@@ -276,7 +273,6 @@ def test_why_a_reading_failed_is_told_by_a_key_and_quitting_ends() -> None:
     drive(steps, loader)
 
 
-@pytest.mark.slow
 def test_columns_are_chosen_and_copied_and_searched_lines_alone_are_exported(tmp_path) -> None:
     async def steps(s: Session) -> None:
         await s.ready()
@@ -307,46 +303,6 @@ def test_columns_are_chosen_and_copied_and_searched_lines_alone_are_exported(tmp
     drive(steps, size=(120, 30))
 
 
-@pytest.mark.slow
-def test_a_question_that_comes_late_is_not_answered_over_a_newer_one() -> None:
-    gate = Event()
-    loader = HandLoader()
-
-    async def steps(s: Session) -> None:
-        await s.ready()
-        await s.press(KEY["whatif"])
-        await s.until(lambda: s.app.screen._outcome is not None)
-        bench = s.app.screen._bench
-
-        class Slow:
-            """The bench, which waits for the first question."""
-
-            def __init__(self) -> None:
-                self.asked = 0
-
-            def __getattr__(self, name: str) -> object:
-                return getattr(bench, name)
-
-            def ask(self, choice):
-                self.asked += 1
-                if self.asked == 1:
-                    assert gate.wait(60)
-                return bench.ask(choice)
-
-        slow = Slow()
-        s.app.screen._bench = slow
-        await s.press("less_than_sign")
-        await s.until(lambda: slow.asked == 1)
-        await s.press("less_than_sign")
-        await s.until(lambda: s.app.screen._outcome.choice.clock_share == 0.9)
-        gate.set()
-        await s.press("less_than_sign")
-        await s.until(lambda: s.app.screen._outcome.choice.clock_share == 0.85)
-
-    drive(steps, loader)
-
-
-@pytest.mark.slow
 def test_what_an_earlier_run_chose_is_there_again_and_what_was_damaged_is_told() -> None:
     first = {}
 

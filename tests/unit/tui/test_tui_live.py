@@ -128,17 +128,6 @@ def test_a_file_that_vanished_was_replaced_or_is_locked_is_told_and_a_new_one_be
         read_live(path, "n1", T0 + 51)
 
 
-@pytest.mark.slow
-def test_a_locked_file_is_told_when_waiting_did_not_help(tmp_path: Path) -> None:
-    path = tmp_path / "n1.db"
-    begun(path)[0].close()
-    with closing(sqlite3.connect(path, isolation_level=None)) as holder:
-        holder.execute("PRAGMA locking_mode = EXCLUSIVE")
-        holder.execute("BEGIN EXCLUSIVE")
-        with pytest.raises(StoreError, match="locked"):
-            read_live(path, "n1", END + 1)
-
-
 def test_of_several_files_the_one_that_heard_of_the_node_last_is_looked_at(tmp_path: Path) -> None:
     begun(tmp_path / "old.db", count=20)[0].close()
     begun(tmp_path / "new.db", count=30)[0].close()
@@ -185,7 +174,6 @@ def test_a_reading_takes_the_file_as_it_is_with_one_sample_grown_and_replaced(tm
     assert [(node.node, len(node.gpus)) for node in nodes_with_gpus(other.frame)] == [("n2", 1)]
 
 
-@pytest.mark.slow
 def test_the_screen_moves_with_the_agent_and_keeps_what_it_had_when_the_file_goes(tmp_path: Path) -> None:
     path = tmp_path / "n1.db"
     writer, node = begun(path, name=HOSTILE)
@@ -219,7 +207,6 @@ def test_the_screen_moves_with_the_agent_and_keeps_what_it_had_when_the_file_goe
     drive(steps, loader, size=(160, 50), clock=lambda: clock[0])
 
 
-@pytest.mark.slow
 def test_without_live_data_the_newest_rows_are_shown_and_it_says_so() -> None:
     async def steps(s: Session) -> None:
         await s.ready()
