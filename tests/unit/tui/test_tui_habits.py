@@ -130,13 +130,6 @@ def test_a_home_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
     assert "are not saved" in (keep(tmp_path / "home" / "skuwise" / "tui.json", FULL) or "")
 
 
-def test_where_nothing_can_be_written_or_read_a_sentence_says_so(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    assert "are not saved" in keep(tmp_path / "file" / "tui.json", FULL)
-    (tmp_path / "tui.json").mkdir()
-    assert "Cannot read" in recall(tmp_path / "tui.json")[1]
-
-
 def test_columns_that_do_not_fit_are_counted_and_what_is_left_over_goes_to_one() -> None:
     columns = [Column("a", 10, str, grows=True), Column("b", 5, str), Column("c", 5, str), Column("d", 5, str)]
     whole = lay_out(columns, [0, 1, 2, 3], 0, 40)

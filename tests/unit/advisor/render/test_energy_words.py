@@ -17,7 +17,6 @@ from skuwise.advisor.render.json import load_schema
 from skuwise.advisor.render.text import mail_text
 from skuwise.advisor.report.by_team import split_by_team
 from skuwise.advisor.shards.advice_parser import parse_advice
-from skuwise.advisor.shards.merge import merge_advice
 from skuwise.advisor.views import energy as words
 from skuwise.advisor.views.document.energy_section import energy_section
 from skuwise.advisor.views.document.mail_document import mail_document
@@ -67,20 +66,6 @@ def test_the_json_keeps_its_schema_and_reads_back():
     assert {p["phase"]: p["kwh"] for p in e["phases"]} == {"decode": pytest.approx(each), "idle": pytest.approx(each)}
 
 
-def test_advice_of_an_earlier_version_has_no_energy_and_says_nothing_of_it():
-    values = read(fleet())
-    del values["summary"]["energy"], values["node_energy"]
-    for one in values["workloads"]:
-        del one["energy"]
-    old = parse_advice(json.dumps(values).encode(), "old")
-    assert old.summary.energy is None and old.node_energy == ()
-    assert energy_section(story_of(old, None), Lengths()) == ()
-    for form in ("table", "markdown", "html", "csv"):
-        assert "kWh" not in render(old, form) or form == "csv"
-    merged = merge_advice({"old": old, "new": replace(advice_of(verdicts([node("m1")], []), energy=SITE))}, 0.35)
-    assert merged.summary.energy is None
-
-
 def test_sums_that_do_not_close_are_no_advice():
     values = read(fleet())
     values["summary"]["energy"]["by_use"]["shared"] = 1e6
@@ -90,30 +75,6 @@ def test_sums_that_do_not_close_are_no_advice():
     values["summary"]["energy"]["kwh"] = -1
     with pytest.raises(UsageError, match=r"summary\.energy\.kwh is not between 0"):
         parse_advice(json.dumps(values).encode(), "a")
-
-
-def test_shards_sum_to_the_fleet():
-    one, two = fleet(), advice_of(drawing(verdicts([node("m1")], [workload("more", ("m1",))])), energy=SITE)
-    merged = merge_advice({"a": one, "b": two}, 0.35)
-    e, parts = merged.summary.energy, [one.summary.energy, two.summary.energy]
-    for name in ("kwh", "usd", "co2_kg", "measured_gpu_hours", "idle_kwh"):
-        assert getattr(e, name) == pytest.approx(sum(getattr(part, name) for part in parts))
-    assert e.by_use.total == pytest.approx(e.kwh) and e.figures == tuple(sorted(parts[0].figures, key=repr))
-    assert [n.node for n in merged.node_energy] == ["m1", "n1", "n2", "n3"]
-    assert read(merge_advice({"b": two, "a": one}, 0.35)) == read(merged)
-    jsonschema.validate(read(merged), load_schema())
-
-
-def test_a_workload_in_two_shards_sums_and_tells_joules_a_token_only_where_both_do():
-    def shard(name, tokens):
-        given = verdicts([node(name)], [workload("chat", (name,), id="w-chat")])
-        return advice_of(drawing(given, 300.0, tokens_a_joule=tokens), energy=SITE)
-
-    both = merge_advice({"a": shard("n1", 2.0), "b": shard("n2", 4.0)}, 0.35).workloads[0].energy
-    assert both.kwh == pytest.approx(2 * 8 * 0.3 * 14 * 24) and both.kwh_per_busy_gpu_hour == pytest.approx(0.3)
-    assert both.joules_per_token == pytest.approx(1 / 3)
-    one = merge_advice({"a": shard("n1", 2.0), "b": shard("n2", None)}, 0.35).workloads[0].energy
-    assert one.joules_per_token is None and one.kwh == pytest.approx(both.kwh)
 
 
 def test_a_teams_week_is_told_in_kwh_dollars_carbon_and_joules_a_token():

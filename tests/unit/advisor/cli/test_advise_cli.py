@@ -1,23 +1,12 @@
 """`skuwise advise` as people run it, on simulated databases."""
 
 import json
-import os
 import sqlite3
-import subprocess
-import sys
-from pathlib import Path
 
 import jsonschema
 import pytest
 from skuwise.__main__ import main
 from skuwise.advisor.render.json import load_schema
-
-
-@pytest.fixture(scope="module")
-def founding(tmp_path_factory) -> Path:
-    path = tmp_path_factory.mktemp("advise") / "founding.db"
-    assert main(["simulate", "founding", "--db", str(path), "--days", "3", "--seed", "4"]) == 0
-    return path
 
 
 def test_the_founding_case_is_found_priced_and_compared(founding, capsys):
@@ -36,18 +25,7 @@ def test_the_founding_case_is_found_priced_and_compared(founding, capsys):
     assert sum(parts.values()) == pytest.approx(total, rel=1e-3)
 
 
-@pytest.mark.slow
-def test_the_same_data_give_the_same_advice(founding, capsys):
-    texts = []
-    for _ in range(2):
-        main(["advise", "--db", str(founding), "--format", "json"])
-        advice = json.loads(capsys.readouterr().out)
-        del advice["generated_at"]
-        texts.append(advice)
-    assert texts[0] == texts[1]
-
-
-@pytest.mark.parametrize("form", ["table", "csv", "markdown"])
+@pytest.mark.parametrize("form", ["table", "csv"])
 def test_data_goes_to_stdout_and_progress_to_stderr(founding, form, capsys):
     assert main(["advise", "--db", str(founding), "--format", form]) == 0
     said = capsys.readouterr()
@@ -56,7 +34,6 @@ def test_data_goes_to_stdout_and_progress_to_stderr(founding, form, capsys):
     assert "reading telemetry" not in said.out
 
 
-@pytest.mark.slow
 def test_output_is_written_whole_or_not_at_all(founding, tmp_path, capsys):
     target = tmp_path / "report.md"
     target.write_text("old")
@@ -113,17 +90,6 @@ def test_bad_databases_are_told_in_one_sentence(tmp_path, capsys):
         said = capsys.readouterr().err
         assert "Traceback" not in said
         assert "unexpected" not in said
-
-
-def test_help_needs_no_pandas():
-    code = (
-        "import sys\nfrom skuwise.__main__ import main\n"
-        "try:\n    main(['advise', '--help'])\nexcept SystemExit:\n    pass\n"
-        "assert not {'pandas', 'numpy', 'rich'} & sys.modules.keys(), 'heavy'\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "--since" in done.stdout
 
 
 def test_explain_tells_a_workload(founding, capsys):

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import os
-import resource
-import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +10,6 @@ from pathlib import Path
 import pytest
 from skuwise.advisor.core.credentials import secret
 from skuwise.advisor.mail.routes import load_routes
-from skuwise.advisor.shards.advice_parser import read_advice
 from skuwise.agent.config import load_config
 from skuwise.agent.slurm_jobs.table_file import read_job_table
 from skuwise.rules.base.errors import SkuwiseError, UsageError
@@ -31,7 +25,6 @@ def settings(path: Path) -> object:
 
 
 READERS: dict[str, Read] = {
-    "advice": read_advice,
     "settings": settings,
     "routes": load_routes,
     "rules": read_rules,
@@ -55,12 +48,6 @@ def loop(folder: Path) -> Path:
     return folder / "loop"
 
 
-def listening(folder: Path) -> Path:
-    with socket.socket(socket.AF_UNIX) as sock:
-        sock.bind(str(folder / "socket"))
-    return folder / "socket"
-
-
 def sparse(folder: Path) -> Path:
     with (folder / "sparse").open("wb") as file:
         file.truncate(1 << 40)
@@ -74,7 +61,7 @@ def binary(folder: Path) -> Path:
     return folder / "binary"
 
 
-@pytest.mark.parametrize("make", [zero, directory, loop, listening, sparse, binary], ids=lambda make: make.__name__)
+@pytest.mark.parametrize("make", [zero, directory, loop, sparse, binary], ids=lambda make: make.__name__)
 @pytest.mark.parametrize("reader", READERS)
 def test_what_is_no_file_of_text_is_refused_in_a_sentence(tmp_path: Path, reader: str, make: Read) -> None:
     path = make(tmp_path)
@@ -91,43 +78,14 @@ def test_a_pipe_that_nobody_writes_is_left(tmp_path: Path) -> None:
         open_stream(tmp_path / "pipe", 0.05)
 
 
-def test_advice_that_nobody_writes_is_left(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(UsageError, match="no data was written to it for"):
-        read_advice(tmp_path / "pipe", patience_seconds=0.05)
-
-
-def test_a_pipe_that_was_left_closes_nobody_elses_file(tmp_path: Path) -> None:
-    """The number of a descriptor has a new owner as soon as it is let go; whoever closes it twice closes that one's."""
-    os.mkfifo(tmp_path / "pipe")
-    left: list[BaseException] = []
-    for _ in range(3):  # silent from its beginning: left on opening
-        with pytest.raises(TimeoutError) as caught:
-            open_stream(tmp_path / "pipe", 0.01)
-        left.append(caught.value)
-    keeps = os.open(tmp_path / "pipe", os.O_RDWR)  # and one that falls silent: left in the middle
-    os.write(keeps, b"x")
-    with pytest.raises(TimeoutError) as caught, open_stream(tmp_path / "pipe", 0.01) as stream:
-        stream.read()
-    left.append(caught.value)
-    others = [os.open(os.devnull, os.O_RDONLY) for _ in range(8)]
-    del caught, left, stream
-    gc.collect()
-    for descriptor in (keeps, *others):
-        os.close(descriptor)
-
-
 @pytest.mark.parametrize("way", ["path", "stdin"])
-@pytest.mark.parametrize(
-    "said", [b"", b"J", b"JobID|State|Start|End\n1|COMPLETED|"], ids=["nothing", "a byte", "a row"]
-)
-def test_a_job_table_that_falls_silent_is_left(tmp_path: Path, said: bytes, way: str) -> None:
+def test_a_job_table_that_falls_silent_is_left(tmp_path: Path, way: str) -> None:
     """Its writer has it open all the time: the end never comes."""
     os.mkfifo(tmp_path / "pipe")
     keeps = os.open(tmp_path / "pipe", os.O_RDWR)
     reads = os.open(tmp_path / "pipe", os.O_RDONLY)
     try:
-        os.write(keeps, said)
+        os.write(keeps, b"JobID|State|Start|End\n1|COMPLETED|")
         path = tmp_path / "pipe" if way == "path" else None
         with pytest.raises(UsageError, match="no data was written to it for") as caught:
             read_job_table(path, patience_seconds=0.05, stdin=reads)
@@ -136,24 +94,6 @@ def test_a_job_table_that_falls_silent_is_left(tmp_path: Path, said: bytes, way:
     finally:
         os.close(keeps)
         os.close(reads)
-
-
-def test_a_job_table_that_comes_slowly_is_read(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    table = b"JobID|JobIDRaw|State|Start|End\n7|7|COMPLETED|2026-01-01T00:00:00|2026-01-01T01:00:00\n"
-
-    def write() -> None:
-        with (tmp_path / "pipe").open("wb", buffering=0) as pipe:
-            for start in range(0, len(table), 10):
-                pipe.write(table[start : start + 10])
-                threading.Event().wait(0.01)
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    try:
-        assert len(read_job_table(tmp_path / "pipe", patience_seconds=30).jobs) == 1
-    finally:
-        writer.join()
 
 
 def test_a_pipe_that_is_written_is_read(tmp_path: Path) -> None:
@@ -189,25 +129,18 @@ def test_a_byte_order_mark_is_dropped_and_utf_16_is_named(tmp_path: Path) -> Non
     ("text", "fault"),
     [
         ("a = " + "[" * 100_000, "nested too deeply"),
-        ("a = " + "{a=" * 50_000, "nested too deeply"),
         ("[" + "a." * 30_000 + "a]", "line 1 has more than 64 dots"),
-        ("\n" + "a." * 30_000 + "a = 1", "line 2 has more than 64 dots"),
-        ("a = {" + "a." * 30_000 + "a = 1}", "dots"),
         ("a = " + "9" * 5000, "number that is too long"),
-        ("a = 1e" + "9_" * 3000 + "9", "number that is too long"),
         ("a = '\0'", "not valid TOML"),
         ('"""\\' * 50_000, "not valid TOML"),
-        ('"\\' * 50_000, "not valid TOML"),
-        ("'''" + '"' * 50_000, "not valid TOML"),
         ("#" * (MAX_BYTES + 1), "larger than 1 MiB"),
         ('db = "a\\u0000b"', "control character"),
-        ('db = "a\\u001bb"', "control character"),
         ("duration = nan", "not a span of time"),
         ("interval = inf", "outside 0.1 s to 60 s"),
         ("db = 1979-05-27", "must be text"),
         ("listen = 1.5", "not an address"),
     ],
-    ids=range(18),
+    ids=range(11),
 )
 def test_settings_made_to_break_the_reader_are_refused(tmp_path: Path, text: str, fault: str) -> None:
     path = tmp_path / "skuwise.toml"
@@ -245,13 +178,3 @@ def test_text_is_read_to_its_limit_and_no_byte_further(tmp_path: Path) -> None:
 def test_a_job_table_that_is_a_device_is_refused(target: str) -> None:
     with pytest.raises(UsageError, match="device"):
         read_job_table(Path(target))
-
-
-def test_settings_linked_to_a_device_take_no_memory(tmp_path: Path) -> None:
-    """They took 4 GB, and the agent was started again and again."""
-    done = subprocess.run(
-        [sys.executable, "-m", "skuwise", "agent", "run", "--config", str(zero(tmp_path))],
-        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30)),
-    )  # fmt: skip
-    assert done.returncode == 2 and "it is a device" in done.stderr, done.stderr

@@ -22,18 +22,11 @@ PAYLOAD = "\x1b[2J\u202e\x9b31m[red]x[/red]<script>|=cmd|' /C calc'!A0[a](javasc
 BINS = 21
 
 
-@pytest.fixture(scope="module")
-def honest(tmp_path_factory) -> Path:
-    path = tmp_path_factory.mktemp("hostile") / "honest.db"
-    assert main(["simulate", "founding", "--db", str(path), "--days", "2", "--seed", "4"]) == 0
-    return path
-
-
 @pytest.fixture
-def crafted(honest, tmp_path):
+def crafted(founding, tmp_path):
     def make(*statements: tuple[str, object]) -> Path:
         path = tmp_path / "crafted.db"
-        path.write_bytes(honest.read_bytes())
+        path.write_bytes(founding.read_bytes())
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
             connection.execute("PRAGMA ignore_check_constraints = 1")
             for statement, value in statements:
@@ -58,20 +51,7 @@ NUMBERS = [
 ]  # fmt: skip
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("value", [9e999, "12 pounds", b"\xff\xfe"], ids=["infinite", "text", "bytes"])
-@pytest.mark.parametrize("column", NUMBERS, ids=".".join)
-def test_what_is_no_number_counts_as_missing(crafted, capsys, column, value) -> None:
-    path = crafted((f"UPDATE OR IGNORE {column[0]} SET {column[1]} = ?", value))
-    status, out, err = advise(path, capsys)
-    assert status in (0, 3), err
-    if status:
-        return
-    jsonschema.validate(json.loads(out), load_schema())
-    assert "NaN" not in out and "Infinity" not in out
-
-
-@pytest.mark.parametrize("value", [9e999, "12 pounds", b"\xff\xfe"], ids=["infinite", "text", "bytes"])
+@pytest.mark.parametrize("value", [9e999, "12 pounds"], ids=["infinite", "text"])
 def test_a_database_without_a_number_in_many_places_is_still_read(crafted, capsys, value) -> None:
     some = [name for name in NUMBERS if name[1] not in ("ts_end", "unobserved_seconds", "port", "first_seen")]
     path = crafted(*((f"UPDATE OR IGNORE {table} SET {column} = ?", value) for table, column in some))
@@ -83,10 +63,9 @@ def test_a_database_without_a_number_in_many_places_is_still_read(crafted, capsy
 @pytest.mark.parametrize(
     ("form", "value"),
     [
-        ("table", PAYLOAD), ("json", PAYLOAD), ("csv", PAYLOAD), ("markdown", PAYLOAD), ("json", b"\xff\xfe"),
-        ("json", 7), ("table", "n" * 100_000),
+        ("table", PAYLOAD), ("csv", PAYLOAD), ("markdown", PAYLOAD), ("json", b"\xff\xfe"), ("table", "n" * 100_000),
     ],
-    ids=["table", "json", "csv", "markdown", "bytes", "number", "long"],
+    ids=["table", "csv", "markdown", "bytes", "long"],
 )  # fmt: skip
 def test_names_have_no_effect_wherever_they_are_shown(crafted, capsys, form, value) -> None:
     names = ("workload SET name", "workload SET user", "workload SET workload_id", "node SET cluster", "node SET node")

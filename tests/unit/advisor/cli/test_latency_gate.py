@@ -88,14 +88,6 @@ def test_a_clock_that_would_break_50_ms_a_token_is_blocked(
     assert "latency class interactive" in " ".join(capsys.readouterr().out.split())
 
 
-def test_a_service_with_room_keeps_its_class_on_a_slower_clock(
-    plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    way = slower(advised(scraped(plain, tmp_path, FIRST, ROOMY), capsys))
-    assert way["blocked_by"] == []
-    assert "Latency class interactive is met" in way["text"]
-
-
 def test_what_nobody_scrapes_carries_more_risk_and_says_what_to_measure(
     plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -129,12 +121,3 @@ def test_a_sites_word_makes_it_a_batch_or_holds_it_to_a_limit_of_its_own(
     assert main(["rules", "check", str(rules)]) == 0
     assert main(["rules", "list", "--rules", str(rules)]) == 0
     assert "services speech: quick, nobody waits" in capsys.readouterr().out
-
-
-def test_texts_that_are_no_counts_in_a_database_are_passed_over(
-    plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = scraped(plain, tmp_path, FIRST, ROOMY)
-    with sqlite3.connect(path) as db:
-        db.execute("UPDATE serving_hour SET first_token_bins = '1e308,-3,<b>', output_token_bins = x'00ff'")
-    assert advised(path, capsys)["workloads"][0]["latency"]["basis"] == "kind"
