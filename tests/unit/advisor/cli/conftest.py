@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import matplotlib.font_manager  # noqa: F401 - it asks a program for fonts when it is loaded, which no test may
 import pytest
 from skuwise.advisor.simulate.simulator import simulate
 from skuwise.tests.support.reading_in_thread import reading_in_thread  # noqa: F401
