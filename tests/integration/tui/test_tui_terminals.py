@@ -22,6 +22,7 @@ from skuwise.tui.data.loaders import DemoLoader
 from skuwise.tui.screens.base_page import Page
 from skuwise.tui.screens.whatif import WhatIf
 from skuwise.tui.widgets.table import ItemTable
+from skuwise.tui.widgets.topbar import TopBar
 
 
 @pytest.mark.slow
@@ -167,3 +168,31 @@ def test_a_terminal_that_cannot_place_text_is_told() -> None:
     os.close(terminal)
     assert os.waitstatus_to_exitcode(status) == 2
     assert b"does not support full-screen programs (TERM=dumb)" in told
+
+
+@pytest.mark.slow
+def test_the_mouse_turns_pages_sorts_chooses_and_opens() -> None:
+    async def steps(s: Session) -> None:
+        await s.ready()
+        await s.pilot.click(TopBar, offset=(17, 0))
+        await s.shows("by GPU-hours, descending")
+        table = s.app.screen.query_one(ItemTable)
+        await s.pilot.click(ItemTable, offset=(2, 0))
+        assert table.order == ("workload", False)
+        assert [w.name[:4] for w in table.shown] == ["[red", "chat"]
+        await s.pilot.click(ItemTable, offset=(2, 0))
+        assert table.order == ("workload", True)
+        assert "+7 ›" in s.screen
+        await s.press(*["right"] * 20)
+        assert "‹ " in s.screen
+        assert "observed" in s.screen
+        assert "›" not in s.screen
+        await s.press(*["left"] * 20)
+        assert "+7 ›" in s.screen
+        await s.pilot.click(ItemTable, offset=(2, 2))
+        assert table.item.id == "w-train"
+        assert s.app.screen.query(ItemTable)
+        await s.pilot.click(ItemTable, offset=(2, 2))
+        await s.shows("training, confidence")
+
+    drive(steps)

@@ -8,13 +8,10 @@ from threading import Event
 
 from skuwise.advisor.telemetry.source import Databases
 from skuwise.agent.store.writing.writer import Writer
-from skuwise.rules.base.errors import StoreError
 from skuwise.tests.support.fleet_on_screen import NOW, HandLoader, fleet
 from skuwise.tests.support.tui_session import KEY, Session, drive
 from skuwise.tui.data.loaders import SourceLoader
 from skuwise.tui.screens.workload import WorkloadPage
-from skuwise.tui.widgets.table import ItemTable
-from skuwise.tui.widgets.topbar import TopBar
 from textual.widgets import Input
 
 
@@ -45,25 +42,6 @@ def test_reading_can_be_stopped_and_begun_again() -> None:
         await s.press("r")
         await s.ready()
         assert loader.windows == ["14d", "14d"]
-
-    drive(steps, loader)
-
-
-def test_an_error_stands_where_the_data_would_be_and_later_data_stay_marked_as_old() -> None:
-    loader = HandLoader(held=StoreError("The file [b]node.db[/b] is gone.", "Bring it back."))
-
-    async def steps(s: Session) -> None:
-        await s.shows("The file [b]node.db[/b] is gone. Bring it back.")
-        loader.held = None
-        await s.press("r")
-        await s.ready()
-        await s.shows("idle-fabric")
-        loader.held = StoreError("It is gone again.")
-        await s.press("r")
-        await s.shows("reading failed: ! shows why")
-        assert "idle-fabric" in s.screen
-        await s.press("exclamation_mark")
-        await s.shows("It is gone again.")
 
     drive(steps, loader)
 
@@ -137,52 +115,3 @@ def test_an_empty_database_and_one_that_is_not_there_are_told(tmp_path: Path) ->
         await s.shows("No data")
 
     drive(steps, SourceLoader(Databases((empty,)), ledger=None, clock=lambda: NOW), size=(200, 24))
-
-
-def test_the_mouse_turns_pages_sorts_chooses_and_opens() -> None:
-    async def steps(s: Session) -> None:
-        await s.ready()
-        await s.pilot.click(TopBar, offset=(17, 0))
-        await s.shows("by GPU-hours, descending")
-        table = s.app.screen.query_one(ItemTable)
-        await s.pilot.click(ItemTable, offset=(2, 0))
-        assert table.order == ("workload", False)
-        assert [w.name[:4] for w in table.shown] == ["[red", "chat"]
-        await s.pilot.click(ItemTable, offset=(2, 0))
-        assert table.order == ("workload", True)
-        assert "+7 ›" in s.screen
-        await s.press(*["right"] * 20)
-        assert "‹ " in s.screen
-        assert "observed" in s.screen
-        assert "›" not in s.screen
-        await s.press(*["left"] * 20)
-        assert "+7 ›" in s.screen
-        await s.pilot.click(ItemTable, offset=(2, 2))
-        assert table.item.id == "w-train"
-        assert s.app.screen.query(ItemTable)
-        await s.pilot.click(ItemTable, offset=(2, 2))
-        await s.shows("training, confidence")
-
-    drive(steps)
-
-
-def test_window_and_page_belong_to_the_source() -> None:
-    first = {}
-
-    async def choose(s: Session) -> None:
-        await s.ready()
-        await s.press("W", KEY["doctor"])
-        first["memory"] = s.app.memory
-
-    async def other(s: Session) -> None:
-        await s.ready()
-        assert (s.app.state.window.name, s.app.current_mode) == ("14d", "overview")
-        first["memory"] = s.app.memory
-
-    async def again(s: Session) -> None:
-        await s.ready()
-        assert (s.app.state.window.name, s.app.current_mode) == ("7d", "doctor")
-
-    drive(choose)
-    drive(other, HandLoader(key="another"), memory=first["memory"])
-    drive(again, memory=first["memory"])

@@ -13,7 +13,6 @@ from skuwise.tests.support.fleet_on_screen import NOW, HandLoader, fleet
 from skuwise.tests.support.tui_session import KEY, Session, drive
 from skuwise.tui.data.kept_look import SUFFIX
 from skuwise.tui.data.loaders import SourceLoader
-from skuwise.tui.screens.menu import MENU
 from skuwise.tui.state import FINDINGS_WINDOW, Look
 
 UNTIL = 1_794_787_200.0  # 2026-11-16T00:00:00Z
@@ -47,30 +46,6 @@ def test_what_an_earlier_run_saw_is_there_while_the_source_is_read() -> None:
         assert s.app.state.earlier is None
 
     drive(steps, HandLoader(gate=gate, earlier=earlier()), size=(160, 50))
-
-
-def test_pages_that_need_telemetry_wait_for_it() -> None:
-    gate = Event()
-
-    async def steps(s: Session) -> None:
-        await s.shows("idle-fabric")
-        for page in MENU:
-            if page.NAME in WITH_ADVICE_ALONE or not page.NEEDS_DATA:
-                continue
-            await s.press(KEY[page.NAME])
-            await s.shows("escape stops it")
-        await s.press(KEY["workloads"])
-        await s.shows("1 of 1 workloads")
-        await s.press("enter")
-        await s.shows("escape stops it")
-        await s.press("escape")
-        await s.shows("Reading stopped.")
-        gate.set()
-        await s.press("r")
-        await s.ready()
-        await s.shows("Framework vllm, a serving engine.")
-
-    drive(steps, HandLoader(gate=gate, earlier=earlier()), size=(120, 40))
 
 
 def test_nothing_is_decided_on_what_an_earlier_run_saw() -> None:

@@ -103,25 +103,6 @@ def test_a_snooze_asks_until_when_and_takes_no_past(store: IncidentStore) -> Non
     drive(steps, HandLoader(incidents=store.path), size=(160, 50))
 
 
-def test_r_reads_what_the_watch_wrote_meanwhile(store: IncidentStore) -> None:
-    async def steps(s: Session) -> None:
-        await at_the_page(s, "grave: 8 H100s")
-        store.commit(opened(sighting("fresh", severity="high", hours=99.0), now=NOW + 1))
-        await s.press("r")
-        await s.shows("fresh: 8 H100s held but idle")
-        assert rows(s)[0].startswith("fresh")
-        # What was resolved meanwhile cannot be taken any more.
-        one = s.app.screen.query_one(ItemTable).item.incident
-        over = replace(one, state="resolved", resolved_at=NOW, resolution="released", resolution_told=True)
-        store.commit(Advance((over,)))
-        await s.press("a")
-        await s.shows("Acknowledge: no reminders")
-        await s.press("enter")
-        await s.until(lambda: any("was resolved on" in one.message for one in s.app._notifications))
-
-    drive(steps, HandLoader(incidents=store.path), size=(160, 50))
-
-
 @pytest.mark.parametrize(
     ("begun", "said"),
     [("no place", "Set --incidents PATH"), ("no file", "skuwise watch SOURCE"), ("damaged", "cannot be used")],

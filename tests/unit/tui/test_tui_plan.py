@@ -110,50 +110,6 @@ def test_the_plan_stands_beside_today_with_its_steps() -> None:
     drive(steps, size=(160, 50))
 
 
-def test_enter_tells_a_step_and_a_node_type_in_full_and_opens_a_node() -> None:
-    async def steps(s: Session) -> None:
-        await at_the_page(s)
-        await s.press("enter")
-        await s.shows("GPUs needed at the peak: 16 today, 8 after the plan")
-        await s.still()
-        assert "To return: n1" in s.screen and "reserve for failures: 0 of 8" in s.screen
-        await s.press("escape", "tab", "enter")
-        await s.until(lambda: len(s.app.screen_stack) == 2)
-        await s.shows("n1")
-        await s.press("escape")
-        await s.until(lambda: len(s.app.screen_stack) == 1)
-        page(s).query_one("#steps").focus()
-        await s.press("down", "enter")
-        await s.shows("Step 2: Move chat from")
-        await s.shows("skuwise ledger accept")
-
-    drive(steps, size=(160, 50))
-
-
-def test_a_first_answer_is_shown_while_a_better_one_is_searched_for() -> None:
-    gate = Event()
-    fake = FakePlanner([solved()], [gate], firsts=True)
-
-    async def steps(s: Session) -> None:
-        await at_the_page(s, "First answer; searching for a better plan")
-        assert HEAD in s.screen and "Move chat" in s.screen
-        gate.set()
-        await s.shows(PROVEN)
-        assert len(fake.asked) == 1
-
-    drive(steps, HandLoader(plans=fake), size=(160, 50))
-
-
-def test_a_plan_that_is_not_proven_says_how_far_it_may_be_from_the_best() -> None:
-    plan = solved()
-    far = replace(plan, solver=replace(plan.solver, proven=False, gap=0.003, seconds=19.96))
-
-    async def steps(s: Session) -> None:
-        await at_the_page(s, "At most 0.3 % below the best possible plan (found in 20.0 s).")
-
-    drive(steps, HandLoader(plans=FakePlanner([far])), size=(160, 50))
-
-
 def test_keys_ask_for_another_goal_risk_and_number_of_moves() -> None:
     fake = FakePlanner([solved()])
 

@@ -10,7 +10,6 @@ from skuwise.tui.screens.plan import PlanPage
 from skuwise.tui.screens.recommendations import Recommendations
 from skuwise.tui.screens.whatif import WhatIf
 from skuwise.tui.screens.workloads import Workloads
-from skuwise.tui.themes import MONOCHROME
 
 
 async def prepared(s: Session) -> None:
@@ -46,21 +45,3 @@ def test_every_page_stands_before_it_is_visited_and_no_search_was_begun() -> Non
         assert "2 of 2 workloads" in s.screen
 
     drive(steps, Loader(), size=(120, 40))
-
-
-def test_another_theme_and_another_size_reach_pages_that_were_prepared() -> None:
-    async def steps(s: Session) -> None:
-        await prepared(s)
-        await s.press("t")
-        await s.until(lambda: s.app.prepared)
-        page = s.app._page("doctor")
-        assert page.styles.background == s.app.screen.styles.background
-        assert page.styles.background.hex == MONOCHROME.background
-        await s.pilot.resize_terminal(200, 30)
-        await s.press(KEY["recommendations"])
-        await s.shows("Before and after")
-        assert s.app.screen.size == (200, 30)
-        assert s.app.screen.has_class("-vast", "-wide")
-        assert {len(line) for line in s.lines} == {200}
-
-    drive(steps, size=(80, 24))

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from skuwise.__main__ import main
 from skuwise.advisor.billing.billing_exports import Charge, Export
@@ -20,7 +20,6 @@ from skuwise.advisor.cli.prices.import_export import price_file, remainder
 from skuwise.rules.base.errors import UsageError
 from skuwise.rules.catalog.price_files import load_prices
 from skuwise.tests.support.moves_builders import IB, catalog
-from skuwise.tests.support.seeds import examples
 
 DAY = 86400.0
 AT = 1_788_220_800.0  # 2026-09-01
@@ -228,7 +227,6 @@ NODES = [ObservedNode("n1", IB, "eastus", 24.0), ObservedNode("p1", "aws/p5.48xl
 
 
 @given(st.lists(CHARGES, max_size=6), st.booleans())
-@settings(max_examples=examples(60))
 def test_explained_and_unexplained_sum_to_what_was_charged(charges, compared) -> None:
     bill = sum_up(charges, catalog())
     found, without = compare_bill(bill, NODES if compared else ())
