@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 import time
 from dataclasses import replace
-from pathlib import Path
 
-from ...rules.base.errors import EXIT_DONE, UsageError
+from ...rules.base.errors import EXIT_DONE
 from ...rules.base.output import say, write_stdout
 from ...rules.base.typed_again import typed_with
 from ..advise import read_and_advise
@@ -24,7 +23,7 @@ _RUNS_LISTED = 5
 
 EXAMPLES = (
     "skuwise explain --db node.db r-5603c79e",
-    "skuwise explain --db node.db app-32@serve-02",
+    "skuwise explain --db node.db app-32@serve-02 --query",
 )
 
 
@@ -37,27 +36,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "(12345, 22_7), a node, or NAME@NODE",
     )  # fmt: skip
     parser.add_argument(
-        "--query", action="store_true",
-        help="print the SQL or PromQL queries behind every number instead",
-    )  # fmt: skip
-    parser.add_argument(
-        "--rows", type=Path, metavar="FILE.db",
-        help="with --query: write the evaluated rows to this database, for the queries to run on",
-    )  # fmt: skip
+        "--query",
+        action="store_true",
+        help="print every number with the SELECT or PromQL that reads its series instead",
+    )
     add_ledger(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Advise on the source, and tell all about one part of it."""
-    if options.rows is not None and not options.query:
-        raise UsageError("--rows requires --query.", "Add --query.")
     source = source_of(options, say, cores())
     with source.prepared():
         return _explain(options, source)
 
 
 def _explain(options: argparse.Namespace, source: Source) -> int:
-    from ..provenance.judged_rows import judged_tables, write_rows  # noqa: PLC0415
     from ..render.explain import render_explained  # noqa: PLC0415
     from ..views.roofline import roofline  # noqa: PLC0415
 
@@ -67,7 +60,7 @@ def _explain(options: argparse.Namespace, source: Source) -> int:
     ledger = ledger_beside(options)
     ledger.check()
     with reading_telemetry(options) as reading:
-        frame, advice = read_and_advise(
+        _, advice = read_and_advise(
             replace(source, steps=reading.step), book, since=options.since, until=options.until, now=now,
             ledger=ledger, read=lambda: reading.stage(EVALUATING),
         )  # fmt: skip
@@ -78,8 +71,6 @@ def _explain(options: argparse.Namespace, source: Source) -> int:
         say(f"Slurm job {options.id} ran {len(runs)} times in this window; showing the newest run (others: {others})")
     columns = terminal_width(_TEXT_WIDTH_MAX)
     if options.query:
-        if options.rows is not None:
-            write_rows(judged_tables(frame, book), options.rows)
         write_stdout(queries_of(advice, subject, width=columns))
         return EXIT_DONE
     workload = subject if isinstance(subject, WorkloadVerdict) else workload_of(advice, subject.workload)
@@ -95,13 +86,11 @@ def _explain(options: argparse.Namespace, source: Source) -> int:
 
 
 def queries_of(advice: Advice, subject: Subject, *, width: int) -> str:
-    """The queries behind the numbers of a finding, of those a recommendation rests on, or of those on a workload.
+    """The queries behind the numbers of a finding, of a recommendation and its findings, or of those on a workload.
 
     Raises UsageError for a source that there are no queries for.
     """
-    from ..provenance.query_builder import how_to_run, queries_for  # noqa: PLC0415
-    from ..provenance.query_script import render_queries  # noqa: PLC0415
-    from ..provenance.subject import subject_of  # noqa: PLC0415
+    from ..provenance.queries import numbers_of_finding, numbers_of_recommendation, render_queries  # noqa: PLC0415
 
     if isinstance(subject, Finding):
         found = [subject]
@@ -109,5 +98,5 @@ def queries_of(advice: Advice, subject: Subject, *, width: int) -> str:
         found = [f for f in advice.findings if f.id in subject.findings]
     else:
         found = [f for f in advice.findings if f.workload == subject.id]
-    queries = [(finding, queries_for(subject_of(advice, finding))) for finding in found]
-    return render_queries(queries, how_to_run(advice), width=width)
+    own = [numbers_of_recommendation(subject, advice)] if isinstance(subject, Recommendation) else []
+    return render_queries(advice, [*own, *map(numbers_of_finding, found)], width=width)

@@ -1,12 +1,15 @@
-"""Values as SQL literals: what came from outside stays a value, whatever it holds."""
+"""Values as literals of SQL and PromQL: what came from outside stays a value, whatever it holds."""
 
 from __future__ import annotations
 
-import math
+import re
 from collections.abc import Iterable
 
+# What a pattern of RE2 would not take as it is.
+_SPECIAL = re.compile(r"[\\.+*?()|\[\]{}^$]")
 
-def text_literal(value: str) -> str:
+
+def sql_text(value: str) -> str:
     """A text literal. What a terminal or a reader could be fooled by is written in hexadecimal.
 
     A lone surrogate stands for bytes that were no UTF-8, which no comparison would find again: it becomes ``?``.
@@ -16,13 +19,25 @@ def text_literal(value: str) -> str:
     return f"CAST(x'{value.encode('utf-8', 'replace').hex()}' AS TEXT)"
 
 
-def number_literal(value: float | None) -> str:
-    """A number to its last bit; NULL where it is missing or not finite."""
-    if value is None or not math.isfinite(value):
-        return "NULL"
-    return repr(float(value))
-
-
-def text_list(values: Iterable[str], between: str = " ") -> str:
+def sql_list(values: Iterable[str]) -> str:
     """``'a', 'b'``, for IN (...). Empty: NULL, which no value equals."""
-    return f",{between}".join(text_literal(value) for value in dict.fromkeys(values)) or "NULL"
+    return ", ".join(map(sql_text, values)) or "NULL"
+
+
+def promql_pattern(values: Iterable[str], ending: str = "") -> str:
+    """A double-quoted pattern that any of these values matches whole, followed by what the pattern `ending` does."""
+    pattern = "|".join(_SPECIAL.sub(r"\\\g<0>", value) for value in values)
+    return promql_text(f"({pattern}){ending}" if ending else pattern)
+
+
+def promql_text(value: str) -> str:
+    """A double-quoted string, with Go's escapes."""
+    return '"' + "".join(map(_go, value.encode("utf-8", "replace").decode())) + '"'
+
+
+def _go(letter: str) -> str:
+    if letter in '"\\':
+        return f"\\{letter}"
+    if letter.isascii() and letter.isprintable():
+        return letter
+    return f"\\u{ord(letter):04x}" if ord(letter) < 0x10000 else f"\\U{ord(letter):08x}"

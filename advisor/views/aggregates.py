@@ -80,7 +80,7 @@ def hours_without_workload(advice: Advice) -> dict[str, float]:
     """GPU-hours that nobody held, that were out of service, and that nobody observed, as the accounting of GPU-hours
     has them; parts of nothing, or of what rounding leaves, are left out."""
     uses = advice.summary.gpu_hours_by_use
-    if uses is None:  # advice of an earlier version, or one team's part
+    if uses is None:  # one team's part
         return {}
     parts = {NO_WORKLOAD: uses.unallocated, DRAINED: uses.drained, NOT_OBSERVED: uses.unobserved}
     least = 0.001 * advice.summary.gpu_hours

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
-from types import MappingProxyType
+from collections.abc import Iterable
 
 from .sanitize import QUOTED_MAX
 
@@ -19,13 +18,8 @@ def nearest(word: str, known: Iterable[str]) -> list[str]:
     return [one[:QUOTED_MAX] for one in near]
 
 
-def suggest(
-    word: str, known: Iterable[str], renamed: Mapping[str, str] = MappingProxyType({}), *, loosely: bool = False
-) -> str:
-    """A remedy that names what was probably meant. `renamed`: other names of known ones; `loosely`: where nothing is
-    like it, the one that is least unlike it."""
-    if word in renamed:
-        return f"Use its new name, {renamed[word]}."
+def suggest(word: str, known: Iterable[str], *, loosely: bool = False) -> str:
+    """A remedy that names what was probably meant. `loosely`: where nothing is like it, the least unlike it."""
     known = list(known)
     near = nearest(word, known)
     if loosely and not near:

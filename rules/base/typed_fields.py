@@ -36,16 +36,14 @@ class Fields:
     """One table, read key by key; `done` refuses what nobody asked for, here and in the tables within.
 
     `where` names the entry in errors (``gpu 'H100-SXM5'``). A key that is absent or null reads as None where it is
-    optional, and is an error where it is not. `renamed`: keys of earlier versions, here and in the tables within, with
-    those of today; errors name these.
+    optional, and is an error where it is not.
     """
 
-    def __init__(self, file: str, table: Table, where: str, renamed: Mapping[str, str] = MappingProxyType({})) -> None:
+    def __init__(self, file: str, table: Table, where: str) -> None:
         self.file = file
         self.table = table
         self.where = where
         self._known: set[str] = set()
-        self._renamed = renamed
         self._parts: list[Fields] = []
 
     def fault(self, key: str | None, sentence: str, remedy: str = "") -> RulesError:
@@ -62,7 +60,7 @@ class Fields:
                 raise self.fault(
                     key,
                     f"unknown key {quoted(key)}",
-                    suggest(key, self._known, self._renamed) or f"Known are {', '.join(sorted(self._known))}.",
+                    suggest(key, self._known) or f"Known are {', '.join(sorted(self._known))}.",
                 )
 
     def _get(self, key: str, kinds: tuple[type, ...]) -> object:
@@ -77,9 +75,6 @@ class Fields:
     def _need(self, key: str, value: T | None) -> T:
         if value is None:
             unasked = [one for one in self.table if one not in self._known]
-            before = next((one for one in unasked if self._renamed.get(one) == key), None)
-            if before is not None:
-                raise self.fault(before, f"unknown key {quoted(before)}", suggest(before, (), self._renamed))
             near = difflib.get_close_matches(key, unasked, n=1, cutoff=0.7)
             at = near[0] if near else key if key in self.table else None
             raise self.fault(
@@ -88,7 +83,7 @@ class Fields:
         return value
 
     def _part(self, table: Table, where: str) -> Fields:
-        part = Fields(self.file, table, where, self._renamed)
+        part = Fields(self.file, table, where)
         self._parts.append(part)
         return part
 

@@ -31,7 +31,7 @@ from ..base.suggestions import suggest
 from ..base.templates import check_template
 from ..base.typed_fields import Fields
 from ..base.yaml_loader import read_table, rules_root, yaml_files
-from .features import FEATURES, RENAMED
+from .features import FEATURES
 from .labels import KindLabel
 from .owners import OwnerLike
 from .teams import Team, load_teams, team_of
@@ -143,7 +143,7 @@ def _custom_rule(fields: Fields, origin: str) -> CustomRule:
         unknown = check_template(template, features, FILLED)
         if unknown is not None:
             names = sorted(features | FILLED)
-            near = _of_today(unknown) or suggest(unknown, names) or f"Known here are {', '.join(names)}."
+            near = suggest(unknown, names) or f"Known here are {', '.join(names)}."
             raise fields.fault(key, f"unknown placeholder {{{unknown}}} in {quoted(key)}", near)
     thresholds = {
         f"{c.feature} {c.operator}": Threshold(c.value, c.unit, "window", reason, fields.file, origin)
@@ -182,15 +182,10 @@ def _words(condition: Condition) -> str:
     return f"{condition.operator} {condition.value:g}"
 
 
-def _of_today(feature: str) -> str:
-    """The remedy for a name that versions before had for a feature; empty for any other."""
-    return f"It is called '{RENAMED[feature]}' now: write that." if feature in RENAMED else ""
-
-
 def _condition(fields: Fields) -> Condition:
     feature = fields.text("feature")
     if feature not in FEATURES:
-        near = _of_today(feature) or suggest(feature, FEATURES) or "'skuwise rules features' names them all."
+        near = suggest(feature, FEATURES) or "'skuwise rules features' names them all."
         raise fields.fault("feature", f"unknown feature {quoted(feature)}", near)
     unit = FEATURES[feature][0]
     told = fields.text_or_none("unit")

@@ -111,17 +111,3 @@ FEATURES: Mapping[str, tuple[str, str]] = {
     "generated_tokens": ("count", "generated tokens as reported by its inference servers, in the window"),
     "clock_ratio": ("ratio", "SM clock over the clock behind the peak, mean of busy rows"),
 }
-
-# What features were called in versions before: a rule that names one is told its name of today.
-RENAMED: Mapping[str, str] = {
-    "g": "engine_active", "g_max": "engine_active_max", "g_hour_p95": "engine_active_row_p95", "sm": "sm_active",
-    "o": "sm_occupancy", "c": "tensor_utilization", "v": "vector_utilization", "m": "hbm_utilization",
-    "n": "nvlink_utilization", "i": "fabric_utilization", "q": "fabric_wait_ticks_per_second",
-    "p": "pcie_utilization", "u_c": "tensor_of_sustained", "u_m": "hbm_of_sustained", "u_n": "nvlink_of_sustained",
-    "u_i": "fabric_of_sustained", "u_p": "pcie_of_sustained", "u_c_p95": "tensor_of_sustained_p95",
-    "u_m_p95": "hbm_of_sustained_p95", "u_c_p99": "tensor_of_sustained_p99", "u_m_p99": "hbm_of_sustained_p99",
-    "sm_p99": "sm_active_p99", "n_p995": "nvlink_utilization_p995", "i_p995": "fabric_utilization_p995",
-    "u_m_busy_p95": "hbm_of_sustained_busy_p95", "u_c_busy_p95": "tensor_of_sustained_busy_p95",
-    "c_per_engine": "tensor_per_engine", "m_per_engine": "hbm_per_engine", "c_per_sm": "tensor_per_sm",
-    "diu": "diurnal_share", "day_level": "diurnal_amplitude", "cv1": "sm_active_cv",
-}  # fmt: skip

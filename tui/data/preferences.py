@@ -13,7 +13,6 @@ from ...rules.base.files import read_bounded
 from ..widgets.table import Arrangement
 
 SCHEMA = "skuwise.tui/2"
-_SCHEMA_1 = "skuwise.tui/1"  # one window and one page for every source
 _LARGEST = 64 * 1024  # bytes; ours is some kB
 _TEXT_MAX = 200
 _MOST_SOURCES = 100
@@ -94,10 +93,9 @@ def keep(path: Path | None, memory: Preferences) -> str | None:
 
 
 def _read(told: object) -> Preferences:
-    if not isinstance(told, dict) or told.get("schema") not in (SCHEMA, _SCHEMA_1):
+    if not isinstance(told, dict) or told.get("schema") != SCHEMA:
         raise ValueError(f"its schema is not {SCHEMA}")
-    own = {"window_seconds", "page"} if told["schema"] == _SCHEMA_1 else {"views"}
-    extra = told.keys() - {"schema", "theme", "tables"} - own
+    extra = told.keys() - {"schema", "theme", "tables", "views"}
     if extra:
         raise ValueError(f"unknown key {min(map(str, extra))!r}")
     tables, views = _object(told, "tables"), _object(told, "views")

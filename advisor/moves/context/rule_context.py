@@ -15,7 +15,6 @@ from ...core.advice_types import Action, Evidence, Finding, Severity
 from ...core.coded_text import CodedText, Scalar
 from ...core.formatting import dated, usd
 from ...core.ids import stable_id
-from ...core.number_sources import NumberSource
 from ...verdicts.types import NodeFacts, Verdicts
 from ..base.pricing import PriceBook
 from ..base.workload_groups import AVAILABLE, JOBS, Group
@@ -162,27 +161,25 @@ class RuleDescription:
     module of each rule in ``moves/waste`` has one, named RULE.
 
     `rank`: the place of its findings among those of the others. `fact`: what it finds, in a title after what it is
-    about ("gpu-009: idle GPUs"). `metrics`: where each metric of its evidence comes from
-    (``explain --query``), GPU-hours and cost included where a query gives them. `answered_by`: the recommendations that
-    answer it, each with the place of this reason among others for the same (1 is the first); how telemetry shows such
-    an answer done, undone or without effect is theirs to tell. `waste`: what it is of the money, and so what an
-    exception from it keeps. `judges_nodes`: it judges a node with all who work there in sight, so the judge itself asks
-    each team's thresholds, and whoever works there may be the one who is excepted. `line`: of a workload's history.
+    about ("gpu-009: idle GPUs"). `answered_by`: the recommendations that answer it, each with
+    the place of this reason among others for the same (1 is the first); how telemetry shows such an answer done, undone
+    or without effect is theirs to tell. `waste`: what it is of the money, and so what an exception from it keeps.
+    `judges_nodes`: it judges a node with all who work there in sight, so the judge itself asks each team's thresholds,
+    and whoever works there may be the one who is excepted. `line`: of a workload's history.
     """
 
     id: str
     rank: int
     fact: str
     judge: Judge
-    metrics: Mapping[str, NumberSource]
     answered_by: Mapping[Action, int]
     waste: Waste
     judges_nodes: bool = False
     line: ReferenceLine | None = None
 
     def __post_init__(self) -> None:
-        if not self.metrics or not self.answered_by:
-            raise ValueError(f"The rule {self.id} names no metrics, or no recommendation that answers it.")
+        if not self.answered_by:
+            raise ValueError(f"The rule {self.id} names no recommendation that answers it.")
 
 
 def finding_of(

@@ -6,7 +6,6 @@ from ....rules.models.power_model import load_power_model
 from ....rules.policy.thresholds import WasteRule
 from ...core.advice_types import Evidence
 from ...core.formatting import usd
-from ...core.number_sources import GPU_HOURS, Reckoned, Sql
 from ..base.prediction import Refusal
 from ..base.pricing import PriceBook
 from ..base.workload_groups import HOURS_PER_MONTH, Group
@@ -118,14 +117,6 @@ def _spent(scope: RuleContext, group: Group, change: ClockChange) -> float | Non
     return month * scope.verdicts.window.hours / HOURS_PER_MONTH
 
 
-def _power_model(what: str) -> Reckoned:
-    return Reckoned(
-        f"{what}, by the model of power caps and clocks (rules/power_model.yaml, docs/moves.md)", ("used",),
-        "SELECT workload_id, node, gpu_uuid, ts, seconds, power_watts, tensor_sustained, hbm_sustained, clock_ratio"
-        " FROM used WHERE now AND NOT idle",
-    )  # fmt: skip
-
-
 RULE = RuleDescription(
     id="energy",
     rank=10,
@@ -133,16 +124,4 @@ RULE = RuleDescription(
     judge=energy,
     answered_by={"lower-clock": 1, "power-cap": 1},
     waste="none",
-    metrics={
-        "power_at_work": Sql(
-            ("used",),
-            "SELECT sum(power_watts * seconds) / sum(seconds) FROM used"
-            " WHERE now AND NOT idle AND power_watts IS NOT NULL",
-        ),
-        "power_after": _power_model("predicted power of the same rows"),
-        "energy_saved": _power_model("energy of the same work: 1 minus after over before"),
-        "energy_saved_per_month": _power_model("this share of the monthly energy at this power"),
-        "slowdown_expected": _power_model("additional time for the same work"),
-        "gpu_hours": GPU_HOURS,
-    },
 )

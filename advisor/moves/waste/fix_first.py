@@ -9,7 +9,6 @@ import numpy as np
 from ....rules.policy.thresholds import WasteRule
 from ...core.advice_types import Evidence
 from ...core.formatting import dated, usd
-from ...core.number_sources import by_labels
 from ..base.workload_groups import Group
 from ..context.finding_context import FindingContext
 from ..context.rule_context import (
@@ -121,9 +120,4 @@ RULE = RuleDescription(
     judge=fix_first,
     answered_by={"fix-first": 1},
     waste="none",
-    metrics={
-        "held_back": by_labels("hours with this label over all non-idle hours"),
-        "lost_at_most": by_labels("idle part of the engine (or the clock) in each such row, over all hours"),
-        "bottleneck": by_labels("the label with most hours: host-input, latency, straggler or throttled"),
-    },
 )

@@ -18,7 +18,6 @@ import pandas as pd
 from ....rules.policy.thresholds import WasteRule
 from ...core.advice_types import Evidence
 from ...core.coded_text import CodedText
-from ...core.number_sources import Sql, weighted
 from ...core.timestamps import minute, rfc3339, span
 from ...verdicts.types import Verdicts
 from ..base.workload_groups import JOBS, Group
@@ -227,13 +226,6 @@ def _finding(scope: RuleContext, rule: WasteRule, group: Group, held: float, sha
     return FindingContext(finding, group, group.nodes)
 
 
-# What stood idle at the end of a job that has worked; all of it where nothing ever worked.
-_HELD_IDLE = Sql(
-    ("held_idle", "trailing"),
-    "SELECT sum(CASE WHEN {never_worked} THEN h.hours ELSE min(t.hours, h.hours) END)"
-    " FROM held_idle h JOIN trailing t ON t.workload_id = h.workload_id",
-)
-
 RULE = RuleDescription(
     id="held-idle",
     rank=3,
@@ -241,20 +233,4 @@ RULE = RuleDescription(
     judge=held_idle,
     answered_by={"release": 1},
     waste="unused",
-    metrics={
-        "engine_active": Sql(("used",), "SELECT avg(engine_active) FROM used WHERE bottleneck = 'idle'"),
-        "dram_active": Sql(("used",), "SELECT avg(hbm_use) FROM used WHERE bottleneck = 'idle'"),
-        "power_over_idle": Sql(
-            ("used",),
-            f"SELECT coalesce(({weighted('power_over_idle')}), (SELECT avg(power_watts) / max(idle_power_watts)"
-            " FROM used WHERE bottleneck = 'idle'))",
-        ),
-        "mem_used": Sql(("used",), "SELECT avg(mem_used) FROM used WHERE bottleneck = 'idle'"),
-        "held_idle": _HELD_IDLE,
-        "last_worked": Sql(
-            ("used",),
-            "SELECT strftime('%Y-%m-%dT%H:%M:%SZ', max(ts), 'unixepoch') FROM used WHERE now AND bottleneck <> 'idle'",
-        ),
-        "gpu_hours": _HELD_IDLE,
-    },
 )

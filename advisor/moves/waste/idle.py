@@ -10,7 +10,6 @@ from ....rules.policy.thresholds import WasteRule
 from ...core.advice_types import Evidence, Finding
 from ...core.coded_text import CodedText, coded
 from ...core.ids import stable_id
-from ...core.number_sources import NODE_HOURS, SPARE_POWER_OVER_IDLE, Sql, of_spare_gpus
 from ...core.timestamps import span
 from ...verdicts.types import BareGpu, NodeFacts
 from ..context.evidence import GAP_MAX
@@ -164,8 +163,6 @@ def _named(node: NodeFacts, idle: Sequence[BareGpu]) -> dict[str, object]:
     return {"gpu_count": len(idle) - len(cut), "gpu_sku": f"{sku or 'GPUs'} and {len(cut)} {said}"}
 
 
-_IDLE_HOURS = "SELECT sum(seconds * part) / 3600 FROM spare WHERE idle"
-
 RULE = RuleDescription(
     id="idle",
     rank=2,
@@ -173,16 +170,4 @@ RULE = RuleDescription(
     judge=idle,
     answered_by={"release": 1, "consolidate": 1},
     waste="unused",
-    metrics={
-        "engine_active": Sql(("spare",), of_spare_gpus("engine_active")),
-        "dram_active": Sql(("spare",), of_spare_gpus("hbm_use")),
-        "power_over_idle": Sql(("spare",), SPARE_POWER_OVER_IDLE),
-        "idle_hours": Sql(("spare",), _IDLE_HOURS),
-        "hours_observed": NODE_HOURS,
-        "gpu_hours": Sql(("spare",), _IDLE_HOURS),
-        "cost_usd": Sql(
-            ("spare", "nodehours"),
-            f"SELECT ({_IDLE_HOURS}) * {{node_usd}} / gpu_count FROM nodehours",
-        ),
-    },
 )

@@ -12,7 +12,6 @@ from ...core.coded_text import CodedText, coded
 from ...core.formatting import dated, usd
 from ...core.frame import Window
 from ...core.ids import stable_id
-from ...core.number_sources import Outside, Sql
 from ...core.timestamps import day, span
 from ...core.verdict_types import WorkloadVerdict
 from ...verdicts.types import FabricFacts, NodeFacts, Verdicts
@@ -353,20 +352,6 @@ RULE = RuleDescription(
     judge=idle_fabric,
     answered_by={"swap-placement": 1, "move-sku": 1, "reduce-gpus": 2},
     waste="fabric",
-    metrics={
-        "fabric_util_p995": Sql(
-            ("fabrics",),
-            "SELECT max(CASE WHEN highest IS NULL THEN p995 ELSE min(p995, highest) END) FROM fabrics",
-        ),
-        "fabric_util_max": Sql(("fabrics",), "SELECT max(highest) FROM fabrics"),
-        "fabric_hours": Sql(("fabrics",), "SELECT min(hours) FROM fabrics"),
-        "fabric_hours_known": Sql((), "SELECT min(hours) FROM port_history WHERE node IN ({finding_nodes})"),
-        "compute_ports": Sql(("fabrics",), "SELECT sum(ports) FROM fabrics"),
-        "fabric_premium": Outside(
-            "the node's price minus that of the same node without the fabric, same provider and region. The finding "
-            "names the node, or the assumed share (rules/premiums.yaml)"
-        ),
-    },
     judges_nodes=True,
     line=ReferenceLine("fabric sent", "util_p995_max", "idle fabric up to"),
 )

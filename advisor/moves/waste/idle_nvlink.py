@@ -8,7 +8,6 @@ from ....rules.catalog.fabric_premium import Premium
 from ....rules.policy.thresholds import WasteRule
 from ...core.advice_types import Evidence
 from ...core.formatting import dated, usd
-from ...core.number_sources import GPU_HOURS, NODE_HOURS, Outside, Sql
 from ..base.pricing import nvlink_premium
 from ..base.workload_groups import TRAINING, Group
 from ..context.finding_context import FindingContext
@@ -125,16 +124,5 @@ RULE = RuleDescription(
     judge=idle_nvlink,
     answered_by={"move-sku": 2},
     waste="nvlink",
-    metrics={
-        "nvlink_util_p995": Sql(("link_p995",), "SELECT max(p995) FROM link_p995"),
-        "nvlink_util_mean": Sql(
-            ("used",),
-            "SELECT sum(nvlink_sustained * seconds) / sum(CASE WHEN nvlink_sustained IS NOT NULL THEN seconds END)"
-            " FROM used",
-        ),
-        "hours_observed": NODE_HOURS,
-        "nvlink_premium": Outside("prices of this node and of one without NVLink, or rules/premiums.yaml"),
-        "gpu_hours": GPU_HOURS,
-    },
     line=ReferenceLine("NVLink sent", "util_p995_max", "idle NVLink up to"),
 )

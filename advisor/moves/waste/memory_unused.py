@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ....rules.policy.thresholds import WasteRule
 from ...core.advice_types import Evidence
-from ...core.number_sources import GPU_HOURS, HOURS_OBSERVED, Outside, Sql
 from ..base.workload_groups import Group
 from ..context.finding_context import FindingContext
 from ..context.rule_context import (
@@ -73,15 +72,5 @@ RULE = RuleDescription(
     judge=memory_unused,
     answered_by={"mig-slice": 2, "move-sku": WEAK},
     waste="none",
-    metrics={
-        "mem_used_max": Sql(
-            ("shaped",),
-            "SELECT max(coalesce((SELECT max(mem_used) FROM used), 0),"
-            " coalesce((SELECT max(mem_used_max) FROM shaped WHERE now), 0))",
-        ),
-        "mem_total": Outside("the catalog's size of this GPU's memory"),
-        "hours_observed": HOURS_OBSERVED,
-        "gpu_hours": GPU_HOURS,
-    },
     line=ReferenceLine("memory used", "mem_max", "memory unused up to"),
 )

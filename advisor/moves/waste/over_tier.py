@@ -9,7 +9,6 @@ from ....rules.catalog.types import GpuSku, NodeSku, Price
 from ....rules.policy.thresholds import WasteRule
 from ...core.advice_types import Evidence
 from ...core.formatting import dated, usd
-from ...core.number_sources import GPU_HOURS, Outside, Sql, by_labels, reached
 from ..base.constraints import gates
 from ..base.workload_groups import Group
 from ..context.finding_context import FindingContext
@@ -137,14 +136,4 @@ RULE = RuleDescription(
     judge=over_tier,
     answered_by={"move-sku": 3},
     waste="tier",
-    metrics={
-        "compute_use_p95": Sql(("tensor_seconds", "used"), reached("tensor", 0.95)),
-        "bound_by_memory": by_labels("hours labelled hbm-bandwidth over all non-idle hours"),
-        "cheaper_sku": Outside("catalog and prices: the cheapest such node of this provider and region"),
-        "cheaper_sku_bandwidth": Outside(
-            "catalog: memory bandwidth times its sustained share (achieved.mem), of the cheaper GPU over this one"
-        ),
-        "price_less": Outside("prices: node price over its GPUs, here minus there"),
-        "gpu_hours": GPU_HOURS,
-    },
 )

@@ -9,7 +9,6 @@ from ....rules.policy.thresholds import WasteRule
 from ...core.advice_types import Evidence, Finding
 from ...core.coded_text import CodedText
 from ...core.ids import stable_id
-from ...core.number_sources import SPARE_POWER_OVER_IDLE, Outside, Sql, weighted
 from ...core.timestamps import rfc3339
 from ...core.verdict_types import WorkloadVerdict
 from ...verdicts.doubts import Doubt
@@ -158,18 +157,4 @@ RULE = RuleDescription(
     judge=telemetry_fault,
     answered_by={"fix-first": 1},
     waste="none",
-    metrics={
-        "contradiction": Sql(("used",), weighted("fault")),
-        "engine_active": Sql(("used",), weighted("engine_active")),
-        "tensor_active": Sql(("used",), weighted("tensor_use")),
-        "contradiction_hours": Outside(
-            "rows of the GPU with the longest contradiction of two signals (docs/method.md)"
-        ),
-        "contradiction_since": Outside("first row of that GPU with this contradiction"),
-        "power_over_idle": Sql(
-            ("used", "spare"), f"SELECT coalesce(({weighted('power_over_idle')}), ({SPARE_POWER_OVER_IDLE}))"
-        ),
-        "hours_without_workload": Sql(("spare",), "SELECT sum(seconds * part) / 3600 FROM spare"),
-        "gpu_hours": Sql(("used",), f"SELECT sum(seconds * part) / 3600 * ({weighted('fault')}) FROM used"),
-    },
 )

@@ -9,7 +9,6 @@ import numpy as np
 
 from ....rules.policy.thresholds import WasteRule
 from ...core.advice_types import Evidence
-from ...core.number_sources import GPU_COUNT, Sql, percentile_of, reached
 from ..base.constraints import room_bytes
 from ..base.prediction import NORM, demand
 from ..base.workload_groups import TRAINING, Group
@@ -135,12 +134,6 @@ def _finding(
     return FindingContext(finding, group, group.nodes)
 
 
-_PEAKS = (
-    f"SELECT ({reached('tensor', 0.99)}) AS peak",
-    reached("hbm", 0.99),
-    *(percentile_of("used", f"{link}_sustained", 0.99) for link in ("nvlink", "network", "pcie")),
-)
-
 RULE = RuleDescription(
     id="too-many-gpus",
     rank=4,
@@ -148,12 +141,4 @@ RULE = RuleDescription(
     judge=too_many_gpus,
     answered_by={"reduce-gpus": 1, "mig-slice": 1, "move-sku": 5},
     waste="surplus",
-    metrics={
-        "use_p99": Sql(
-            ("tensor_seconds", "hbm_seconds", "used"),
-            "SELECT max(peak) FROM (\n" + "\nUNION ALL\n".join(_PEAKS) + ")",
-        ),
-        "demand_p95": Sql(("load",), percentile_of("load", "load", 0.95)),
-        "gpus_held": GPU_COUNT,
-    },
 )

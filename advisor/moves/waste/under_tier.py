@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ....rules.policy.thresholds import WasteRule
 from ...core.advice_types import Evidence
-from ...core.number_sources import HOURS_OBSERVED, Sql, by_labels, percentile_of
 from ..base.workload_groups import AVAILABLE, TRAINING, Group
 from ..context.finding_context import FindingContext
 from ..context.rule_context import (
@@ -67,9 +66,4 @@ RULE = RuleDescription(
     judge=under_tier,
     answered_by={"swap-placement": 2, "move-sku": 4},
     waste="none",
-    metrics={
-        "bound_by_link": by_labels("hours labelled network, or pcie and nvlink, over all non-idle hours"),
-        "link_use_p50": Sql(("used",), percentile_of("used", "{link}", 0.5)),
-        "hours_observed": HOURS_OBSERVED,
-    },
 )

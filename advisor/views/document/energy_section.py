@@ -20,7 +20,7 @@ _ROWS = 10  # of each table, unless all are wanted
 
 
 def energy_section(story: Story, lengths: Lengths, *, narrow: bool = False) -> tuple[Section, ...]:
-    """None where the advice tells nothing of energy (it is of an earlier version, or nothing was seen).
+    """None where the advice tells nothing of energy.
 
     A team's part has its sums, phases and workloads; a fleet its uses, owners and nodes too. `narrow`: the tables of a
     mail, without what its sentences say.

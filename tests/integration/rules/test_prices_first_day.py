@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import shutil
-import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -41,80 +39,11 @@ def founding(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture
-def hall(founding: Path, tmp_path: Path) -> Path:
-    """The founding case in somebody's own hall: no provider, no SKU, no region."""
-    path = tmp_path / "hall.db"
-    shutil.copy(founding, path)
-    with contextlib.closing(sqlite3.connect(path)) as db:
-        db.execute("UPDATE node SET provider = NULL, region = NULL, node_sku = NULL, instance_type = NULL")
-        db.commit()
-    return path
-
-
 def advised(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict:
     assert main(["advise", *arguments, "--format", "json", "--no-ledger"]) == 0
     advice = json.loads(capsys.readouterr().out)
     jsonschema.validate(advice, load_schema())
     return advice
-
-
-def test_dollars_per_gpu_hour_from_the_flag_or_the_settings(hall, tmp_path, capsys) -> None:
-    before = advised(capsys, "--db", str(hall))
-    assert before["summary"]["cost_usd"] is None
-    (line,) = [n for n in before["notes"] if n["code"] == "prices-missing"]
-    assert "--gpu-hour-usd H100-SXM5=PRICE" in line["text"]
-    by_flag = advised(capsys, "--db", str(hall), "--gpu-hour-usd", "H100-SXM5=2.10")
-    assert by_flag["summary"]["cost_usd"] == pytest.approx(2.10 * by_flag["summary"]["gpu_hours"])
-    (price,) = by_flag["prices"]
-    assert (price["basis"], price["region_assumed"]) == ("owned", False)
-    assert price["source"] == "your setting, gpu_hour_usd"
-    assert by_flag["summary"]["recoverable_usd_per_month"] == 0
-    settings = tmp_path / "config" / "skuwise" / "skuwise.toml"
-    settings.parent.mkdir(parents=True)
-    settings.write_text('[prices]\ngpu_hour_usd = { "H100-SXM-80GB" = 2.10 }\n')
-    assert advised(capsys, "--db", str(hall))["prices"] == by_flag["prices"]
-    # The agent reads the same file, and passes over what is the advisor's.
-    assert main(["explain", "--db", str(hall), by_flag["findings"][0]["id"], "--no-ledger"]) == 0
-
-
-@pytest.mark.parametrize("form", ["table", "markdown", "html", "csv"])
-def test_costs_are_gpu_hours_without_a_price(hall, form, capsys) -> None:
-    assert main(["advise", "--db", str(hall), "--format", form, "--no-ledger"]) == 0
-    out = capsys.readouterr().out
-    assert "$" not in out.partition("</style>")[2] if form == "html" else "$" not in out
-    if form != "csv":
-        assert "GPU-hours" in out
-        assert "gpu_hour_usd" in out.replace("\\", "")
-
-
-def test_a_mail_without_a_price_says_gpu_hours_and_how_to_get_dollars(hall, tmp_path, capsys) -> None:
-    last = rfc3339(NOW - 86400)
-    assert main(["report", "--db", str(hall), "--preview", str(tmp_path / "out"), "--week", last, "--no-ledger"]) == 0
-    (page,) = (tmp_path / "out").glob("*.html")
-    html = page.read_text()
-    assert "Idle GPU-hours this week" in html
-    assert "gpu_hour_usd" in html
-    assert "unknown</" not in html
-    again = tmp_path / "again"
-    arguments = ["report", "--db", str(hall), "--preview", str(again), "--week", last, "--no-ledger"]
-    assert main([*arguments, "--gpu-hour-usd", "H100-SXM5=2.10"]) == 0
-    assert "Idle GPU-hours this week" not in next(again.glob("*.html")).read_text()
-
-
-@pytest.mark.parametrize("command", [["advise", "--db"], ["report", "--preview", "out", "--db"], ["rules", "check"]])
-def test_a_wrong_price_is_one_sentence_with_exit_status_2(command, hall, tmp_path, capsys, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    where = [str(hall)] if command[0] != "rules" else []
-    assert main([*command, *where, "--gpu-hour-usd", "H100-SXM9=2"]) == 2
-    said = capsys.readouterr()
-    assert "Unknown GPU SKU 'H100-SXM9' in --gpu-hour-usd" in said.err + said.out
-    assert "Traceback" not in said.err
-
-
-def test_rules_check_takes_a_price_by_the_gpu_hour(capsys) -> None:
-    assert main(["rules", "check", "--gpu-hour-usd", "H100-SXM5=2.10"]) == 0
-    assert "prices per GPU-hour: 1, valid" in capsys.readouterr().out
 
 
 @pytest.fixture(scope="module", params=ENGINES)

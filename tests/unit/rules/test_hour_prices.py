@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import date
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from skuwise.advisor.cli.price_options import add_prices, said_prices
 from skuwise.advisor.core import formatting as words
@@ -17,7 +17,6 @@ from skuwise.rules.base.errors import UsageError
 from skuwise.rules.catalog.hour_prices import HourPrices, StatedPrice, StatedPrices, parse_flags, resolve_prices
 from skuwise.rules.catalog.types import Price
 from skuwise.tests.support.moves_builders import IB, PLAIN, advice_of, bare, catalog, founding, node, verdicts, workload
-from skuwise.tests.support.seeds import examples
 
 CATALOG = catalog()
 DAY = "2026-11-22"
@@ -93,7 +92,6 @@ def test_a_wrong_flag_is_a_sentence_and_a_remedy(tmp_path, flags, part):
     assert "\x1b" not in str(caught.value)
 
 
-@settings(max_examples=examples(150), deadline=None)
 @given(st.text(max_size=40), st.one_of(st.text(max_size=20), st.floats(), st.integers(), st.none(), st.booleans()))
 def test_whatever_is_written_is_a_price_or_a_sentence(name, usd):
     try:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from skuwise.rules.base.own_command import command_words, install_command, origin, own_command, wanted_by
+from skuwise.rules.base.own_command import command_words, install_command, origin, wanted_by
 
 REQUIRES = [
     "psutil>=6",
@@ -58,11 +56,6 @@ def test_without_a_program_the_interpreter_is_called(tmp_path: Path) -> None:
     assert words(tmp_path / "venv/bin/skuwise", tmp_path) == "venv/bin/python -m skuwise"
 
 
-def test_what_is_printed_here_runs(tmp_path: Path) -> None:
-    done = subprocess.run(["sh", "-c", f"{own_command()} --version"], capture_output=True, text=True, check=False)
-    assert done.returncode == 0 and done.stdout.startswith("skuwise ")
-
-
 def test_an_extra_comes_from_the_checkout_that_was_installed() -> None:
     words = shlex.split(install_command("tui"))
     assert Path(words[0]).resolve() == Path(sys.executable).resolve() and words[1:4] == ["-m", "pip", "install"]
@@ -75,14 +68,6 @@ def test_an_extra_comes_from_the_checkout_that_was_installed() -> None:
 )
 def test_a_record_of_a_checkout_that_is_gone_or_of_none(record: str | None) -> None:
     assert origin(record) == (None, False)
-
-
-def test_a_record_of_a_checkout(tmp_path: Path) -> None:
-    place = tmp_path / "a b"
-    place.mkdir()
-    (place / "pyproject.toml").touch()
-    assert origin(json.dumps({"url": place.as_uri(), "dir_info": {}})) == (place, False)
-    assert origin(json.dumps({"url": place.as_uri(), "dir_info": {"editable": True}})) == (place, True)
 
 
 @pytest.mark.parametrize(

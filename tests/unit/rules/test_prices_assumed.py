@@ -4,7 +4,7 @@
 from dataclasses import dataclass, replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from skuwise.advisor.core import formatting as words
 from skuwise.advisor.core.advice_file import parse_advice
@@ -30,7 +30,6 @@ from skuwise.tests.support.moves_builders import (
     verdicts,
     workload,
 )
-from skuwise.tests.support.seeds import examples
 
 CATALOG = catalog()
 BASES = ("list", "reserved", "owned", "committed", "negotiated")
@@ -193,7 +192,6 @@ def claim(book: PriceBook, at, target: str | None, here: float, there: float) ->
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(1500), deadline=None)
 @given(books(), st.floats(0, 50), st.floats(0, 50), st.booleans())
 def test_forgetting_the_region_never_raises_a_claim(made, here, there, moves):
     book, source, target = made.unpacked()
@@ -204,7 +202,6 @@ def test_forgetting_the_region_never_raises_a_claim(made, here, there, moves):
         assert forgotten <= claim(book, replace(at, region=region), goes, here, there) + 1e-6, region
 
 
-@settings(max_examples=examples(100), deadline=None)
 @given(books(), st.sampled_from((None, "eastus", NOWHERE)))
 def test_what_a_saving_rests_on_is_among_the_prices_that_are_listed(made, region):
     book, source, target = made.unpacked()

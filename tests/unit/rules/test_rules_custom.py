@@ -9,7 +9,6 @@ from skuwise.advisor.core.verdict_types import Owner
 from skuwise.rules.base.errors import RulesError
 from skuwise.rules.policy.custom import load_custom_rules
 from skuwise.rules.policy.exceptions import load_exceptions
-from skuwise.rules.policy.features import FEATURES, RENAMED
 from skuwise.rules.policy.thresholds import load_waste_rules
 
 RULE = """id: slow-input
@@ -87,7 +86,7 @@ def test_a_teams_rule_is_for_its_workloads_and_replaces_the_sites_of_that_name(t
         ("kinds: [training", "kinds: [trainin", "a.yaml:4: unknown kind 'trainin' in rule 'slow-input'. Did you mean"),
         ("{cpu} busy", "{cpuu} busy", "a.yaml:8: unknown placeholder {cpuu} in 'text' in rule 'slow-input'. Did you"),
         ("{cpu} busy", "{sm_active_p99} busy", "unknown placeholder {sm_active_p99}"),
-        ("{cpu} busy", "{g} busy", "placeholder {g} in 'text' in rule 'slow-input'. It is called 'engine_active' now"),
+        ("{cpu} busy", "{g} busy", "placeholder {g} in 'text' in rule 'slow-input'"),
         ("{cpu} busy", "{engine} busy", "unknown placeholder {engine}"),  # a shipped rule's, which nobody fills here
         ("reason: below this our loaders cannot keep an H100 busy\n", "", "'reason' is missing"),
         ("severity: medium", "severity: grave", "a.yaml:2: 'severity' is 'grave'"),
@@ -102,14 +101,6 @@ def test_a_wrong_rule_is_refused_with_its_line(tmp_path, old, new, part):
     with pytest.raises(RulesError) as caught:
         load_custom_rules(folder(tmp_path, {"custom/a.yaml": RULE.replace(old, new)}))
     assert part in str(caught.value)
-
-
-def test_every_old_name_of_a_feature_is_told_its_new_one(tmp_path):
-    for old, new in RENAMED.items():
-        assert old not in FEATURES and new in FEATURES
-        with pytest.raises(RulesError) as caught:
-            load_custom_rules(folder(tmp_path, {"custom/a.yaml": RULE.replace("feature: cpu", f"feature: {old}")}))
-        assert f"'{old}'" in str(caught.value) and f"'{new}'" in str(caught.value)
 
 
 def test_the_same_id_twice_in_one_folder_is_refused(tmp_path):

@@ -156,14 +156,3 @@ def test_what_is_absent_reads_as_none_where_it_may_be():
     assert fields.text_or_none("y") is None
     assert fields.flag_or_none("y") is None
     assert fields.texts("y") == ()
-
-
-def test_a_key_of_an_earlier_version_is_refused_with_the_name_of_today():
-    for text, read in (
-        ("x: 1\ndiu: 1", lambda f: (f.whole("x"), f.done())),  # nobody asks for it
-        ("x: 1\ndiu: 1", lambda f: f.number("diurnal_share")),  # what it is called now is needed
-        ("in:\n  diu: 1", lambda f: f.subtable("in").done()),
-    ):
-        with pytest.raises(RulesError, match=r"file\.yaml:2: unknown key 'diu'") as caught:
-            read(Fields("file.yaml", parse(text), "rule 'mine'", {"diu": "diurnal_share"}))
-        assert caught.value.remedy == "Use its new name, diurnal_share."

@@ -110,14 +110,6 @@ def test_a_damaged_file_is_told_of_and_not_used(text: str, tmp_path: Path) -> No
     assert recall(path) == (FULL, None)
 
 
-def test_a_file_of_the_first_version_keeps_theme_and_tables(tmp_path: Path) -> None:
-    path = tmp_path / "tui.json"
-    table = {"columns": ["of"], "by": None, "turned": False}
-    path.write_text(json.dumps({"schema": "skuwise.tui/1", "theme": "skuwise", "window_seconds": 60, "page": "fleet",
-                                "tables": {"fleet.x": table}}))  # fmt: skip
-    assert recall(path) == (Preferences("skuwise", {"fleet.x": Arrangement(("of",))}), None)
-
-
 def test_each_source_has_its_view_and_of_too_many_the_oldest_go() -> None:
     memory = Preferences()
     for n in range(150):
@@ -136,13 +128,6 @@ def test_a_home_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
     else:
         (tmp_path / "home").mkdir(mode=0o500)
     assert "are not saved" in (keep(tmp_path / "home" / "skuwise" / "tui.json", FULL) or "")
-
-
-def test_where_nothing_can_be_written_or_read_a_sentence_says_so(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    assert "are not saved" in keep(tmp_path / "file" / "tui.json", FULL)
-    (tmp_path / "tui.json").mkdir()
-    assert "Cannot read" in recall(tmp_path / "tui.json")[1]
 
 
 def test_columns_that_do_not_fit_are_counted_and_what_is_left_over_goes_to_one() -> None:

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -198,15 +196,6 @@ def test_what_a_job_raises_arrives_as_a_sentence_without_effect_on_the_terminal(
     assert arrived.acquire(timeout=30)
     assert isinstance(posted[0], JobFailed)
     assert posted[0].error == "It is \\x1b[2J gone. Look again."
-
-
-def test_the_first_page_is_painted_before_anything_heavy_is_loaded() -> None:
-    code = (
-        "import sys, skuwise.tui.app, skuwise.tui.data.loaders\n"
-        "print([m for m in ('numpy', 'pandas', 'yaml') if m in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
 
 
 @pytest.mark.parametrize("arguments", [["--demo"], ["--db", "x.db"]])

@@ -50,16 +50,6 @@ def advised(folder: Path) -> list[str]:
     return printed(f"skuwise advise {GIVEN}", folder)
 
 
-def test_the_page_of_advise_prints_commands_with_source_rules_prices_and_ledger(
-    advised: list[str], folder: Path
-) -> None:
-    explained = [one for one in advised if one.startswith("skuwise explain ")]
-    assert explained
-    for command in explained:
-        for part in ("--db 'a fleet.db'", "--rules rules", PRICE, "--ledger 'my ledger.db'"):
-            assert part in command, command
-
-
 def test_every_command_of_advise_runs(advised: list[str], folder: Path) -> None:
     assert len(advised) >= 2
     for command in advised:
@@ -99,17 +89,3 @@ def test_an_explained_recommendation_prints_commands_that_run(advised: list[str]
     first = next(one for one in advised if one.startswith("skuwise explain "))
     for command in printed(first, folder):
         ran(command, folder)
-
-
-def test_commands_are_found_where_output_has_them() -> None:
-    text = """Run 'skuwise doctor --db 'a b.db'' for what to add.
-    Look closer: skuwise explain r-1 --db x.db
-    skuwise advise --db x.db
-    next: skuwise advise --db y.db
-    Run 'skuwise COMMAND --help' for details, not skuwise's word for it.
-    """
-    assert commands_in(text) == [
-        "skuwise doctor --db 'a b.db'", "skuwise explain r-1 --db x.db", "skuwise advise --db x.db",
-        "skuwise advise --db y.db",
-    ]  # fmt: skip
-    assert "skuwise COMMAND --help" in commands_in(text, forms=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from skuwise.advisor.cli.explain import queries_of
 from skuwise.advisor.core.advice_types import Advice
 from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.demo import simulate
@@ -128,6 +129,18 @@ def test_exporters_alone_find_the_founding_case(frame: Frame, advice: Advice, fo
     assert set(frame.source["exporters"]) >= {"dcgm-exporter", "skuwise agent", "node_exporter"}  # type: ignore[arg-type]
 
 
+def test_the_queries_behind_the_numbers_read_samples(filled: str, advice: Advice) -> None:
+    client = Client(filled, PrometheusSettings(), {})
+    read = 0
+    with contextlib.closing(client):
+        for finding in advice.findings:
+            for line in queries_of(advice, finding, width=100).splitlines():
+                if line and not line.startswith("#"):
+                    count = client.instant(f"count(last_over_time({line}))", NOW, ())
+                    read += len(count.answer.labels)
+    assert read > len(advice.findings)
+
+
 def test_the_server_is_named_and_no_answer_was_missing(frame: Frame) -> None:
     assert str(frame.source["server"]).startswith(("Prometheus 2", "Prometheus 3", "VictoriaMetrics"))
     assert not [note for note in frame.notes if note.code in ("measure-missing-for-a-time", "server-warns")]
@@ -143,6 +156,15 @@ def test_a_prometheus_with_tight_limits_is_asked_in_smaller_pieces(folder: Path,
     assert frame.gpu["gpu_util_mean"].notna().all() and len(frame.gpu) >= 8 * DAYS * 24 - 8
     assert not [note for note in frame.notes if note.code == "measure-missing-for-a-time"]
     assert reading.client.counters.queries > 0
+
+
+def test_a_victoria_with_tight_limits_is_asked_in_smaller_pieces(folder: Path, tmp_path: Path) -> None:
+    first = sorted(folder.glob("*.db"))[0]
+    window = read_frame([first], since_seconds=DAYS * 86400).window
+    series = [s for s in exporter_series([first], window) if s.name.startswith("DCGM_FI_DEV")]
+    with victoria(tmp_path, series, "-search.maxPointsPerTimeseries=10") as url:
+        frame, _ = read(url)
+    assert frame.gpu["gpu_util_mean"].notna().all()
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -98,13 +98,6 @@ def test_what_is_shown_reaches_the_minimum_and_stands_in_the_order_of_one_key(se
     assert all(worth_showing(r, advice) for r in shown)
 
 
-def test_a_small_dollar_never_ranks_above_a_large_one_whatever_the_action() -> None:
-    small, large = way((2.3, 2.35, 2.4), action="swap-placement"), way((1600, 1676, 1700), action="schedule-off")
-    freed = way(None, 2920.0)  # at 12.29 US dollars a GPU-hour
-    shown = shown_recommendations(with_ways(small, large, freed, minimum=1.0))
-    assert [r.action for r in shown] == [freed.action, "schedule-off", "swap-placement"]
-
-
 def test_what_is_below_the_minimum_or_uncertain_is_folded_and_stays_in_the_json() -> None:
     advice = with_ways(way((-25, 1.34, 29)), way((-10, 5000, 9000)), way((80, 99, 120)), way((90, 101, 120)))
     assert [r.shown for r in advice.recommendations] == [False, False, False, True]
@@ -199,17 +192,6 @@ def test_commands_are_whole_and_quoted_as_they_were_given() -> None:
     commands = [line.strip() for line in text.splitlines() if line.strip().startswith("skuwise ")]
     assert commands[0].startswith("skuwise explain --db '/data/two words.db' --since 7d r-w-")
     assert commands[1] == "skuwise advise --db '/data/two words.db' --since 7d --all"
-
-
-def test_single_sections_and_the_whole_page() -> None:
-    advice = crowded(3, 40)
-    only = render(advice, "table", page=PageOptions(sections=("workloads",)))
-    assert "\nWorkloads by cost\n" in only and "\nFindings\n" not in only
-    assert all(w.id in only for w in advice.workloads)
-    whole = render(advice, "table", page=PageOptions(whole=True))
-    assert "Method and reconciliation" in whole and "\nPrices\n" in whole and "Findings in detail" not in whole
-    verbose = render(advice, "table", page=PageOptions(whole=True, verbose=True))
-    assert "Findings in detail" in verbose and "Blocked: of a long reason" in " ".join(verbose.split())
 
 
 def test_the_page_has_no_escape_sequence_in_a_pipe_and_is_plain_ascii_but_for_names() -> None:

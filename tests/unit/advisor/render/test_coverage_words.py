@@ -17,13 +17,11 @@ from skuwise.advisor.render import render
 from skuwise.advisor.render.json import load_schema
 from skuwise.advisor.report.by_team import split_by_team
 from skuwise.advisor.report.letters import letter_of
-from skuwise.advisor.telemetry.fleet_map import nodes_with_gpus
 from skuwise.advisor.views import coverage
 from skuwise.advisor.views.aggregates import NOT_OBSERVED, hours_by_kind
 from skuwise.advisor.views.document.report_content import story_of
 from skuwise.tests.support.frame_builder import HOUR, START, TRAINING, FrameBuilder
-from skuwise.tests.support.partly_observed import HOURS, advice, advised, azure, dark, short
-from skuwise.tui.content.fleet_measures import fleet_map, unobserved
+from skuwise.tests.support.partly_observed import HOURS, advice, advised, azure, short
 
 NOTHING = Reconciliation(None, None, None, None, None, None, None)
 ZEROS = (
@@ -55,27 +53,6 @@ def test_the_summary_counts_what_exists_what_was_observed_and_what_was_judged() 
     assert sum(one.gpu_hours for one in s.unobserved) == pytest.approx(10 * HOURS)
     assert sum(one.cost_usd for one in s.unobserved) <= s.reconciliation.unobserved
     assert sum(one.cost_usd for one in s.unobserved) == pytest.approx(10 * HOURS * 98.32 / 8)
-
-
-def test_every_renderer_tells_the_same_count() -> None:
-    told = {
-        "table": flat(render(advice(), "table", width=200)), "markdown": flat(render(advice(), "markdown")),
-        "html": flat(render(advice(), "html")), "mail text": mailed(advice())[1], "mail html": mailed(advice())[2],
-    }  # fmt: skip
-    for form, text in told.items():
-        assert "32 GPUs, 22 observed, 10 not observed" in text, form
-        assert "The NVIDIA driver is not loaded" in text, form
-        assert "on 14 of 32 GPUs" in text, form
-    read = json.loads(render(advice(), "json"))
-    jsonschema.validate(read, load_schema())
-    assert sum(len(one["gpus"]) for one in read["summary"]["unobserved"]) == 10
-    assert read["summary"]["judged_gpu_count"] == 14
-    rows = list(csv.DictReader(io.StringIO(render(advice(), "csv"))))
-    assert sum(int(row["gpu_count"]) for row in rows if row["row"] == "unobserved") == 10
-    found = fleet_map(nodes_with_gpus(dark(), advice().summary.unobserved), advice())
-    spots = [spot for node in found.nodes for spot in found.spots(node)]
-    assert len(spots) == 32
-    assert sum(unobserved(spot) is not None for spot in spots) == 10
 
 
 def test_coverage_stands_in_the_first_lines() -> None:
@@ -180,11 +157,3 @@ def test_observed_time_never_rounds_up_to_all_of_it(seen: float, window: float) 
         assert float(done.replace(",", "")) < float(whole.replace(",", ""))
     if seen >= window:
         assert done == whole
-
-
-def test_advice_of_an_earlier_version_tells_no_coverage() -> None:
-    s = Summary(16, 5376.0, None, None, None, NOTHING)
-    a = Advice(START, START, START + 14 * 24 * HOUR, {}, s, (), (), (), ())
-    assert coverage.observed_time(a) == "14 days"
-    assert coverage.size_words(s) == "16 GPUs, 5,376 GPU-hours"
-    assert "long enough" in coverage.idleness(s)

@@ -76,13 +76,6 @@ def test_a_node_and_a_name_at_a_node_are_found() -> None:
         find(advice, "node-22")
 
 
-def test_a_short_id_as_tables_show_it_is_found_with_and_without_its_prefix() -> None:
-    full = replace(workload("serve"), id="w-7d371f986d36691d")
-    advice = advice_of(verdicts([node()], [full]))
-    assert find(advice, "w-7d371f98").id == find(advice, "7d371f98").id == full.id
-    assert find(advice, " w-7d37 ").id == full.id
-
-
 def test_a_workload_is_told_with_all_its_evidence() -> None:
     phases = (Phase(START, START + 86400, "training", "network"), Phase(START + 86400, END, "idle", "idle"))
     told = workload(

@@ -1,0 +1,199 @@
+"""``skuwise rules`` and ``skuwise skus`` as a person calls them, and the rules as an installed package brings them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from typing import NamedTuple
+
+import pytest
+from skuwise.__main__ import COMMANDS, main
+from skuwise.rules.base.command_registry import configure_command
+from skuwise.rules.base.errors import UsageError
+from skuwise.rules.catalog.fabric_premium import twins_without_fabric
+from skuwise.rules.catalog.loader import load_catalog
+
+
+class Done(NamedTuple):
+    """How a command ended, and what it said."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def skuwise(capsys: pytest.CaptureFixture[str], *arguments: str) -> Done:
+    status = main(arguments)
+    return Done(status, *capsys.readouterr())
+
+
+def skus(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    parser = argparse.ArgumentParser()
+    configure_command(parser, COMMANDS["skus"])
+    options = parser.parse_args(arguments)
+    assert options.run(options) == 0
+    return capsys.readouterr().out
+
+
+def test_rules_check_passes_for_what_ships_wherever_it_is_called(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = skuwise(capsys, "rules", "check")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.search(r"^gpus: \d+, valid$", done.stdout, re.MULTILINE)
+    assert "grade C" in done.stdout
+
+
+def test_rules_check_names_every_wrong_part_with_its_line(tmp_path, capsys):
+    (tmp_path / "waste").mkdir()
+    (tmp_path / "waste" / "idle.yaml").write_text("id: idle\nfooo: 1\n")
+    (tmp_path / "kinds.yaml").write_text("thresholds: !!python/object/apply:os.system ['true']\n")
+    done = skuwise(capsys, "rules", "check", str(tmp_path))
+    assert done.returncode == 2
+    assert "idle.yaml:2: unknown key 'fooo' in rule 'idle'" in done.stdout
+    assert "kinds.yaml:1: tags" in done.stdout
+    assert re.search(r"^gpus: \d+, valid$", done.stdout, re.MULTILINE)
+    assert done.stderr.startswith("skuwise: 2 parts of the rules cannot be used.")
+    assert "Traceback" not in done.stderr
+
+
+def test_rules_list_as_json(capsys):
+    done = skuwise(capsys, "rules", "list", "--format", "json")
+    document = json.loads(done.stdout)
+    assert document["schema"] == "skuwise.rules/1"
+    assert {one["id"]: one["origin"] for one in document["exceptions"]} == dict.fromkeys(
+        ("mixture-of-experts", "disaggregated-serving", "rdma-storage", "standby-capacity"), "shipped"
+    )
+    by_id = {rule["id"]: rule for rule in document["waste"]}
+    assert by_id["idle-fabric"]["thresholds"]["util_p995_max"]["value"] == 0.01
+    assert document["bottlenecks"]["throttled_share"]["reason"]
+
+
+OWN = """id: {id}
+severity: low
+reason: our loaders
+when:
+  - {{feature: cpu, operator: above, value: 0.8}}
+text: "\u202e[red]{{cpu}}"
+"""
+
+
+def test_rules_list_tells_what_a_site_and_a_team_set_and_nothing_in_it_has_an_effect(tmp_path, capsys):
+    for path, text in {
+        "waste/idle.yaml": "id: idle\nthresholds: {engine_max: {value: 0.1, reason: ours}}\n",
+        "teams/search/team.yaml": "namespace: [search]\n",
+        "teams/search/waste/idle.yaml": 'id: held-idle\nthresholds: {sm_max: {value: 0.2, reason: "\u202eevil"}}\n',
+        "custom/a.yaml": OWN.format(id="slow-input"),
+        "teams/search/custom/b.yaml": OWN.format(id="slower"),
+        "exceptions.yaml": "exceptions: {rdma-storage: {match: {node: [g1]}, reason: staging}}\n",
+    }.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text, encoding="utf-8")
+    assert main(["rules", "check", str(tmp_path)]) == 0
+    capsys.readouterr()
+    assert main(["rules", "list", "--rules", str(tmp_path)]) == 0
+    text = capsys.readouterr().out
+    assert "  engine_max = 0.1 (ratio, by the minute, site)" in text
+    assert "  for team search: severity" in text
+    assert "    sm_max = 0.2 (ratio, by the minute, team search)" in text
+    assert "custom/slower: severity low, from 30 h of data on, for team search" in text
+    assert "  cpu above 0.8 (ratio, by the window, site)" in text
+    assert "rdma-storage (site): silences idle-fabric" in text and "fits node g1" in text
+    assert "\u202e" not in text and "\\u202eevil" in text
+    assert main(["rules", "list", "--rules", str(tmp_path), "--format", "json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    (team,) = next(rule for rule in document["waste"] if rule["id"] == "held-idle")["teams"]
+    assert list(team["thresholds"]) == ["sm_max"]
+    assert [(one["id"], one["team"]) for one in document["custom"]] == [
+        ("custom/slow-input", None),
+        ("custom/slower", "search"),
+    ]
+
+
+def test_rules_check_takes_a_price_file_with_it(tmp_path, capsys):
+    (tmp_path / "prices.yaml").write_text("power:\n  - {region: here, usd_per_kwh: -1, source: s, as_of: 2026-11-01}\n")
+    assert main(["rules", "check", "--prices", str(tmp_path / "prices.yaml")]) == 2
+    assert "prices.yaml:2: 'usd_per_kwh' is -1 and must be above 0" in capsys.readouterr().out
+
+
+def test_rules_features_names_what_a_custom_rule_may_ask_for(capsys):
+    assert main(["rules", "features"]) == 0
+    text = capsys.readouterr().out
+    assert "cpu " in text and "host CPU busy" in text and "tensor_fabric_correlation" in text
+
+
+def test_skus_list_shows_gpus_and_nodes_with_dated_prices(capsys):
+    text = skus(capsys, "list")
+    assert "H100-SXM5" in text
+    line = next(one for one in text.splitlines() if one.startswith("azure/Standard_ND96isr_H100_v5"))
+    assert "98.320" in line
+    assert "2026-09-19" in line
+
+
+def test_skus_list_of_one_provider_as_json(capsys):
+    document = json.loads(skus(capsys, "list", "--provider", "aws", "--format", "json"))
+    assert {node["provider"] for node in document["nodes"]} == {"aws"}
+    assert "gpus" not in document
+    for node in document["nodes"]:
+        for price in node["prices"]:
+            assert price["source"]
+            assert price["as_of"]
+
+
+def test_skus_show_a_gpu_by_its_drivers_name(capsys):
+    text = skus(capsys, "show", "NVIDIA H100 80GB HBM3")
+    assert text.startswith("H100-SXM5\n")
+    assert "989.4 T(FL)OP/s" in text
+    assert "98.320  2026-09-19" in text
+
+
+def test_skus_show_a_gpu_as_json(capsys):
+    document = json.loads(skus(capsys, "show", "H100", "--format", "json"))
+    assert document["gpu"]["name"] == "H100-SXM5"
+    assert document["gpu"]["source"]["grade"] == "A"
+    assert {node["gpu"] for node in document["nodes"]} == {"H100-SXM5"}
+
+
+def test_skus_show_a_node_names_its_twin(capsys):
+    text = skus(capsys, "show", "Standard_ND96isr_H100_v5")
+    assert "other fabric, same host  azure/Standard_ND96is_H100_v5" in text
+
+
+def test_skus_show_tells_the_price_of_the_interconnect_alone(capsys):
+    paired = skus(capsys, "show", "azure/Standard_ND96isr_H100_v5")
+    assert "9.832 USD/h, 10.0 % of the price in eastus, over azure/Standard_ND96is_H100_v5, ethernet" in paired
+    document = json.loads(skus(capsys, "show", "hyperstack/n3-H100-SXM5x8", "--format", "json"))
+    (nvlink,) = document["node"]["interconnect"]
+    assert (nvlink["part"], nvlink["basis"], nvlink["over"]) == ("nvlink", "pair", "hyperstack/n3-H100x8")
+    assert nvlink["usd_per_hour"] == pytest.approx(5.6)
+    alone = skus(capsys, "show", "aws/p5.48xlarge")
+    assert "fabric alone" in alone and "assumed (fabric-added, from pairs elsewhere)" in alone
+    assert "alone" not in skus(capsys, "show", "azure/Standard_NC6s_v3")
+
+
+def test_a_slower_network_is_the_pair_of_a_faster_one_and_not_the_other_way_round():
+    catalog = load_catalog()
+    mega, high = (catalog.nodes[f"gcp/a3-{size}gpu-8g"] for size in ("mega", "high"))
+    assert twins_without_fabric(catalog, mega) == (high,)
+    assert twins_without_fabric(catalog, high) == ()
+
+
+def test_skus_show_says_unknown_where_nothing_is_known(capsys):
+    assert "No list price is known." in skus(capsys, "show", "bare-metal/DGX H100")
+    assert "RDMA                     unknown" in skus(capsys, "show", "azure/Standard_NC6s_v3")
+    assert "information only" in skus(capsys, "show", "groq-lpu")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (("show", "H1000-SXM5"), "Did you mean H100-SXM5"),
+        (("show", "ND96isr_H200"), "Did you mean azure/Standard_ND96isr_H200_v5?"),
+        (("show", "zzz"), "'skuwise skus list' names all it has."),
+        (("list", "--provider", "acme"), "The catalog has no provider 'acme'. Use aws, azure,"),
+    ],
+)
+def test_what_the_catalog_lacks_is_said_with_a_remedy(capsys, arguments, part):
+    with pytest.raises(UsageError) as caught:
+        skus(capsys, *arguments)
+    assert part in str(caught.value)

@@ -1,0 +1,123 @@
+# pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportOptionalOperand=false
+"""The page of open incidents: what it shows, how decisions are kept, and what it says where there is nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from threading import Event
+
+import pytest
+from skuwise.advisor.incidents.store import IncidentStore
+from skuwise.advisor.incidents.transitions import Advance
+from skuwise.tests.support.fleet_on_screen import NOW, HandLoader
+from skuwise.tests.support.incident_builders import HOSTILE, HOUR, opened, renamed, sighting
+from skuwise.tests.support.tui_session import KEY, Session, drive
+from skuwise.tui.widgets.table import ItemTable
+from textual.widgets import Input
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> IncidentStore:
+    made = IncidentStore(tmp_path / "incidents.db")
+    done = opened(
+        sighting("cheap", hours=1.0), sighting("dear", hours=50.0), sighting("grave", severity="high", priced=False),
+        sighting("over"), renamed(sighting("odd", hours=2.0), HOSTILE), now=NOW,
+    )  # fmt: skip
+    made.commit(done)
+    over = replace(done.incidents[3], state="resolved", resolved_at=NOW, resolution="released", resolution_told=True)
+    made.commit(Advance((over,)))
+    return made
+
+
+async def at_the_page(s: Session, text: str) -> None:
+    await s.press(KEY["incidents"])
+    await s.until(lambda: s.app.current_mode == "incidents")
+    await s.shows(text)
+
+
+def rows(s: Session) -> list[str]:
+    return [row.title for row in s.app.screen.query_one(ItemTable).shown]
+
+
+def test_open_incidents_are_listed_with_the_evidence_of_the_chosen_one(store: IncidentStore) -> None:
+    async def steps(s: Session) -> None:
+        await at_the_page(s, "grave: 8 H100s held but idle")
+        assert [title.partition(":")[0] for title in rows(s)] == ["grave", "dear", "[red]x[/red] [@click=app.quit]y[/] \x1b[2J\r\nBcc", "cheap"]  # fmt: skip  # noqa: E501
+        assert "$150" in s.screen and "team search, user ann" in s.screen and "over:" not in s.screen
+        await s.shows("unknown: no price for these GPUs")
+        await s.press("down")
+        await s.shows("skuwise job dear SOURCE")
+        for text in ("engine 0.0004 ratio", "last work", "at list price, 2026-09-19 (azure.com)", "severity medium"):
+            assert text in s.screen, text
+        assert "\x1b[2J" not in s.screen and "\u202e" not in s.screen and "[red]x[/red]" in s.screen
+        await s.press("enter")
+        await s.shows("Incident")
+
+    drive(steps, HandLoader(incidents=store.path), size=(160, 50))
+
+
+def test_it_is_there_before_any_telemetry_was_read(store: IncidentStore) -> None:
+    gate = Event()
+
+    async def steps(s: Session) -> None:
+        await at_the_page(s, "grave: 8 H100s")
+        assert s.app.state.loaded is None
+        gate.set()
+
+    drive(steps, HandLoader(incidents=store.path, gate=gate), size=(120, 40))
+
+
+def test_an_incident_is_acknowledged_by_its_key_and_a_name(store: IncidentStore) -> None:
+    async def steps(s: Session) -> None:
+        await at_the_page(s, "grave: 8 H100s")
+        await s.press("down", "a")
+        await s.shows("Acknowledge: no reminders")
+        s.app.screen.query_one(Input).value = "ann"
+        await s.press("enter")
+        await s.shows("acknowledged by ann")
+        (one,) = (one for one in store.listed() if one.sighting.subject.name == "dear")
+        assert (one.state, one.acknowledged_by) == ("acknowledged", "ann") and one.acknowledged_at >= NOW
+        await s.press("a")
+        await s.shows("Acknowledge: no reminders")
+        await s.press("escape")
+        assert sum(one.state == "acknowledged" for one in store.listed()) == 1
+
+    drive(steps, HandLoader(incidents=store.path), size=(160, 50))
+
+
+def test_a_snooze_asks_until_when_and_takes_no_past(store: IncidentStore) -> None:
+    async def steps(s: Session) -> None:
+        await at_the_page(s, "grave: 8 H100s")
+        await s.press("z")
+        await s.shows("Snooze: no reminders")
+        s.app.screen.query_one(Input).value = "2001-01-01"
+        await s.press("enter")
+        await s.shows("is in the past")
+        s.app.screen.query_one(Input).value = "3h"
+        await s.press("enter")
+        await s.shows("snoozed until")
+        (one,) = (one for one in store.listed() if one.snoozed_until is not None)
+        assert one.sighting.subject.name == "grave" and one.snoozed_until == pytest.approx(NOW + 60 + 3 * HOUR, abs=30)
+
+    drive(steps, HandLoader(incidents=store.path), size=(160, 50))
+
+
+@pytest.mark.parametrize(
+    ("begun", "said"),
+    [("no place", "Set --incidents PATH"), ("no file", "skuwise watch SOURCE"), ("damaged", "cannot be used")],
+)
+def test_without_incidents_it_says_why_and_what_to_do(tmp_path: Path, begun: str, said: str) -> None:
+    path = None if begun == "no place" else tmp_path / "incidents.db"
+    if path is not None and begun == "damaged":
+        path.write_text("no database at all" * 100)
+
+    async def steps(s: Session) -> None:
+        await at_the_page(s, "No open incidents.")
+        await s.until(lambda: said in s.told("#told"))
+        await s.press("a", "z", "enter")  # nothing is chosen
+        assert len(s.app.screen_stack) == 1
+        if path is not None and begun == "no file":
+            assert not path.exists()
+
+    drive(steps, HandLoader(incidents=path), size=(120, 30))

@@ -1,0 +1,327 @@
+# pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportAttributeAccessIssue=false
+"""Every key of every screen does something that can be seen; a binding that is pressed nowhere fails the first test."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import skuwise.tui
+from skuwise.rules.base.errors import StoreError
+from skuwise.tests.support.fleet_on_screen import HandLoader, many
+from skuwise.tests.support.tui_session import KEY, Session, drive
+from skuwise.tui.data.preferences import View
+from skuwise.tui.screens.menu import MENU
+from skuwise.tui.widgets.heatmap import HeatMap
+from skuwise.tui.widgets.movement import Scroll
+from skuwise.tui.widgets.table import ItemTable
+from textual.binding import Binding
+from textual.widgets import ContentSwitcher, Input, SelectionList
+
+See = Callable[[Session], object]
+# Owner of the binding, its first key, and what must change when it is pressed.
+Press = tuple[str, str, See]
+
+
+def top(s: Session) -> object:
+    return s.app.screen
+
+
+def kind(s: Session) -> object:
+    return type(s.app.screen).__name__
+
+
+def mode(s: Session) -> object:
+    return s.app.current_mode
+
+
+def table(s: Session) -> ItemTable:
+    focused = s.app.screen.focused
+    return focused if isinstance(focused, ItemTable) else s.app.screen.query_one(ItemTable)
+
+
+def cursor(s: Session) -> object:
+    return table(s).cursor
+
+
+def order(s: Session) -> object:
+    return table(s).order
+
+
+def marked(s: Session) -> object:
+    return table(s).marked
+
+
+def head(s: Session) -> object:
+    return next((line for line in s.lines if "workload" in line and "▼" in line), s.lines)
+
+
+def chosen(s: Session) -> object:
+    return s.app.screen._choice
+
+
+def spot(s: Session) -> object:
+    item = s.app.screen.query_one(HeatMap).item
+    return item and (item.node.node, item.gpu and item.gpu.index)
+
+
+def clipboard(s: Session) -> object:
+    return s.app.clipboard
+
+
+def messages(s: Session) -> object:
+    return len(s.app._notifications)
+
+
+def chosen_line(s: Session) -> object:
+    return s.app.screen.query_one(SelectionList).highlighted
+
+
+def scrolled(s: Session) -> object:
+    return s.app.screen.query_one(Scroll).scroll_offset
+
+
+def tells(s: Session) -> object:
+    return s.screen
+
+
+def closing(screen: str) -> list[Press]:
+    """The keys that close a window, each on a window opened anew by its page's key."""
+    return [(screen, "escape", top)]
+
+
+SCENES: dict[str, list[Press]] = {
+    "overview": [
+        *(("SkuwiseApp", KEY[page.NAME], mode) for page in (*MENU[1:], MENU[0])),
+        ("SkuwiseApp", "w", lambda s: s.app.state.window),
+        ("SkuwiseApp", "W", lambda s: s.app.state.window),
+        ("SkuwiseApp", "r", lambda s: len(s.app._loader.windows)),
+        ("SkuwiseApp", "t", lambda s: s.app.theme),
+        ("SkuwiseApp", "question_mark", kind),
+        *(("Scroll", key, scrolled) for key in ("j", "k", "ctrl+d", "ctrl+u", "G", "g", "down", "up", "end", "home")),
+        ("TextViewer", "escape", kind),
+        ("SkuwiseApp", "b", kind),
+        ("TextViewer", "q", kind),
+        ("SkuwiseApp", "c", kind),
+        ("InputDialog", "escape", kind),
+        ("HabitsApp", "y", clipboard),
+        ("HabitsApp", "Y", clipboard),
+        ("HabitsApp", "e", kind),
+        ("InputDialog", "escape", kind),
+        ("ItemTable", "enter", kind),
+        ("Page", "escape", kind),
+    ],
+    "workloads": [
+        *(("ItemTable", key, cursor) for key in ("down", "up", "pagedown", "pageup", "end", "home")),
+        *(("ItemTable", key, cursor) for key in ("j", "k", "ctrl+d", "ctrl+u", "G", "g")),
+        ("ItemTable", "right", head),
+        ("ItemTable", "left", head),
+        ("ItemTable", "s", order),
+        ("ItemTable", "S", order),
+        ("ItemTable", "f", kind),
+        *(
+            ("Choices", key, chosen_line)
+            for key in ("j", "k", "G", "g", "ctrl+d", "ctrl+u", "down", "up", "end", "home")
+        ),
+        ("ColumnPicker", "escape", kind),
+        ("SearchTable", "slash", lambda s: isinstance(s.app.screen.focused, Input)),
+        ("Page", "escape", lambda s: isinstance(s.app.screen.focused, Input)),
+        ("Workloads", "i", kind),
+        ("Page", "escape", kind),
+        ("ItemTable", "enter", kind),
+        ("WorkloadPage", "i", kind),
+        ("Page", "escape", kind),
+    ],
+    "recommendations": [
+        *(
+            (owner, key, kind)
+            for way in "azd"
+            for owner, key in (("Recommendations", way), ("DecisionDialog", "escape"))
+        ),
+        ("Recommendations", "u", tells),
+        ("Recommendations", "i", kind),
+        ("Page", "escape", kind),
+        ("Recommendations", "o", kind),
+        ("Page", "escape", kind),
+    ],
+    "whatif": [
+        ("WhatIf", "minus", chosen),
+        ("WhatIf", "plus", chosen),
+        ("WhatIf", "m", chosen),
+        ("WhatIf", "M", chosen),
+        ("WhatIf", "less_than_sign", chosen),
+        ("WhatIf", "greater_than_sign", chosen),
+        ("WhatIf", "p", kind),
+        ("InputDialog", "escape", kind),
+        ("WhatIf", "x", chosen),
+        ("WhatIf", "a", messages),
+        ("WhatIf", "o", kind),
+        ("Picker", "escape", kind),
+    ],
+    "plan": [
+        *((owner, key, kind) for way in "azd" for owner, key in (("PlanPage", way), ("DecisionDialog", "escape"))),
+        *((owner, key, kind) for way in "oi" for owner, key in (("PlanPage", way), ("Page", "escape"))),
+        *((owner, key, kind) for way in "wm" for owner, key in (("PlanPage", way), ("InputDialog", "escape"))),
+        ("PlanPage", "r", tells),
+        ("PlanPage", "x", tells),
+        ("PlanPage", "g", tells),
+        ("PlanPage", "R", lambda s: len(s.app._loader.windows)),
+    ],
+    "skus": [
+        ("Skus", "n", lambda s: s.app.screen.query_one(ContentSwitcher).current),
+        ("Skus", "n", lambda s: s.app.screen.query_one(ContentSwitcher).current),
+        ("ItemTable", "space", marked),
+        ("ItemTable", "down", cursor),
+        ("Skus", "v", kind),
+        ("SkuComparisonDialog", "escape", kind),
+    ],
+    "fleet": [
+        *(("HeatMap", key, spot) for key in ("right", "left", "down", "up", "end", "home", "n", "N")),
+        *(("HeatMap", key, spot) for key in ("j", "k", "ctrl+d", "ctrl+u", "G", "g")),
+        ("HeatMap", "pagedown", spot),
+        ("HeatMap", "pageup", spot),
+        ("FleetPage", "m", tells),
+        ("FleetPage", "M", tells),
+        ("FleetPage", "v", tells),
+        ("FleetPage", "o", kind),
+        ("Page", "escape", kind),
+        ("HeatMap", "enter", kind),
+        ("NodePage", "m", tells),
+        ("Page", "escape", kind),
+    ],
+}
+VI = frozenset("jkgG")
+FILES = {"a.csv": "chat", "b.json": '"skuwise.screen/1"', "c.md": "| chat |", "d.svg": "<svg"}
+# Pressed by a test of its own, below.
+# The page of incidents has a file of its own: test_tui_incidents.py.
+ELSEWHERE = {
+    ("SkuwiseApp", "exclamation_mark"), ("SkuwiseApp", "q"), *(("Incidents", key) for key in ("a", "z", "r")),
+}  # fmt: skip
+
+
+def bindings() -> set[tuple[str, str]]:
+    """Owner and first key of every binding of the program, the pages' numbers among them."""
+    found = {("SkuwiseApp", key) for key in KEY.values()}
+    for module in pkgutil.walk_packages(skuwise.tui.__path__, "skuwise.tui."):
+        for name, owner in inspect.getmembers(importlib.import_module(module.name), inspect.isclass):
+            if owner.__module__ == module.name:
+                own = [b for b in owner.__dict__.get("BINDINGS", ()) if isinstance(b, Binding)]
+                found |= {(name, binding.key.partition(",")[0]) for binding in own}
+                # vi's keys are pressed beside the arrows.
+                found |= {(name, key) for binding in own for key in binding.key.split(",") if key in VI}
+    return found
+
+
+def test_every_binding_is_pressed_by_a_test() -> None:
+    pressed = {(owner, key) for scene in SCENES.values() for owner, key, _ in scene} | ELSEWHERE
+    # A window's further keys close it too; one of them is pressed.
+    assert bindings() - pressed == set()
+    assert {(owner, key) for owner, key in pressed if owner != "TextViewer"} <= bindings()
+
+
+@pytest.mark.parametrize("page", SCENES)
+def test_each_key_of_a_page_does_something(page: str) -> None:
+    loader = HandLoader(held=many(300) if page == "workloads" else None)
+
+    async def steps(s: Session) -> None:
+        await s.ready()
+        if page != "overview":
+            await s.press(KEY[page])
+        await s.until(lambda: s.app.current_mode == page)
+        if page == "whatif":
+            await s.until(lambda: s.app.screen._outcome is not None)
+        if page == "fleet":
+            await s.until(lambda: spot(s) is not None)
+        if page == "plan":
+            await s.shows("No better plan")
+            # The first step rents a node: there is nothing to decide on.
+            s.app.screen.query_one("#steps").focus()
+            await s.press("down")
+            await s.shows("Step 2: Move chat")
+        if page == "skus":
+            await s.shows("V100-SXM2-16GB")
+        for owner, key, see in SCENES[page]:
+            if owner == "ItemTable" and key == "space":
+                await s.until(lambda: table(s).item is not None)
+            before = see(s)
+            await s.press(key)
+            try:
+                await s.until(lambda see=see, before=before: see(s) != before)
+            except AssertionError as error:
+                raise AssertionError(f"{key} of {owner} changed nothing of {before!r}. {error}") from error
+
+    drive(steps, loader, size=(80, 24))
+
+
+def test_why_a_reading_failed_is_told_by_a_key_and_quitting_ends() -> None:
+    loader = HandLoader()
+
+    async def steps(s: Session) -> None:
+        await s.ready()
+        loader.held = StoreError("It is gone.", "Bring it back.")
+        await s.press("r")
+        await s.until(lambda: s.app.state.error is not None)
+        await s.press("exclamation_mark")
+        await s.shows("It is gone. Bring it back.")
+        await s.press("escape", "q")
+        await s.until(lambda: not s.app.is_running or s.app._exit)
+
+    drive(steps, loader)
+
+
+def test_columns_are_chosen_and_copied_and_searched_lines_alone_are_exported(tmp_path) -> None:
+    async def steps(s: Session) -> None:
+        await s.ready()
+        await s.press(KEY["workloads"], "f")
+        await s.until(lambda: kind(s) == "ColumnPicker")
+        assert s.app.screen.query_one(SelectionList).selected
+        await s.press("space", "escape")  # the second column is taken away
+        await s.until(lambda: "kind" not in table(s).arrangement.columns)
+        await s.press("slash", *"vllm", "enter", "y")
+        await s.until(lambda: s.app.clipboard.startswith("chat\t"))
+        for name, holds in FILES.items():
+            await s.press("e")
+            await s.until(lambda: kind(s) == "InputDialog")
+            s.app.screen.query_one(Input).value = str(tmp_path / name)
+            await s.press("enter")
+            await s.until(lambda name=name: (tmp_path / name).exists())
+            text = (tmp_path / name).read_text()
+            assert holds in text
+            assert "\x1b" not in text
+            assert "[red]" not in text or name == "d.svg"
+            await s.until(lambda: kind(s) == "Workloads")
+        await s.press("e")
+        await s.until(lambda: kind(s) == "InputDialog")
+        s.app.screen.query_one(Input).value = str(tmp_path / "a.csv")
+        await s.press("enter")
+        await s.shows("exists already.")
+
+    drive(steps, size=(120, 30))
+
+
+def test_what_an_earlier_run_chose_is_there_again_and_what_was_damaged_is_told() -> None:
+    first = {}
+
+    async def choose(s: Session) -> None:
+        await s.ready()
+        await s.press("t", "W", KEY["workloads"], "s", "f")
+        await s.until(lambda: kind(s) == "ColumnPicker")
+        await s.press("space", "escape")
+        await s.until(lambda: "kind" not in table(s).arrangement.columns)
+        first["memory"] = s.app.memory
+
+    async def again(s: Session) -> None:
+        await s.ready()
+        assert (s.app.theme, s.app.state.window.name, s.app.current_mode) == ("skuwise-mono", "7d", "workloads")
+        await s.until(lambda: table(s).order == ("cost", True))
+        assert "kind" not in table(s).arrangement.columns
+        await s.until(lambda: any("damaged" in n.message for n in s.app._notifications))
+
+    drive(choose)
+    drive(again, memory=first["memory"], told="tui.json is damaged.")
+    forgotten = replace(first["memory"], theme="no-such", views={"fleet": View(1e-9, "nowhere")})
+    drive(lambda s: s.until(lambda: s.app.theme == "skuwise" and s.app.current_mode == "overview"), memory=forgotten)

@@ -1,0 +1,268 @@
+# pyright: reportOptionalMemberAccess=false, reportArgumentType=false
+"""The page of the plan: what it shows beside today, what may be asked of it, and what it does while it is searching."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from threading import Event
+
+import pytest
+from skuwise.advisor.core.coded_text import CodedText
+from skuwise.advisor.plan.limits import NO_CHANGE, FleetChange, PlanRequest
+from skuwise.advisor.plan.result import Move, Plan, PlanStep
+from skuwise.rules.base.errors import NothingToDo
+from skuwise.tests.support.fleet_on_screen import HOSTILE, HandLoader, fleet, planner
+from skuwise.tests.support.tui_session import KEY, Session, drive
+from skuwise.tui.data.background_jobs import Cancelled
+from skuwise.tui.screens.plan import PlanPage
+from textual.widgets import Input
+
+HEAD = "return 1 of 2 nodes, rent 1 (saves $7,177/month)"
+PROVEN = "No better plan exists"
+
+
+def solved() -> Plan:
+    return planner(fleet()).plan(PlanRequest())
+
+
+def nothing() -> Plan:
+    """The plan of a fleet in which nothing may be moved."""
+    return planner(fleet()).plan(PlanRequest(max_moves=0))
+
+
+@dataclass
+class FakePlanner:
+    """Gives plans that are held; the last again and again. It keeps what it was asked. `gates`: what each answer waits
+    for after its first one; `firsts`: whether there is a first one. `unwanted`: answers that the page did not want any
+    more when they were ready."""
+
+    plans: list[Plan | Exception]
+    gates: list[Event] = field(default_factory=list)
+    firsts: bool = False
+    asked: list[tuple[PlanRequest, FleetChange]] = field(default_factory=list)
+    ended: list[int] = field(default_factory=list)
+    unwanted: list[int] = field(default_factory=list)
+
+    def plan(
+        self,
+        request: PlanRequest,
+        change: FleetChange = NO_CHANGE,
+        on_first: Callable[[Plan], None] | None = None,
+        wanted: Callable[[], None] = lambda: None,
+    ) -> Plan:
+        number = len(self.asked)
+        self.asked.append((request, change))
+        given = self.plans[min(number, len(self.plans) - 1)]
+        if isinstance(given, Exception):
+            raise given
+        if self.firsts and on_first is not None:
+            on_first(replace(given, solver=replace(given.solver, bound=math.inf, proven=False)))
+        if number < len(self.gates):
+            self.gates[number].wait(60)
+        try:
+            wanted()
+        except Cancelled:
+            self.unwanted.append(number)
+        self.ended.append(number)
+        return given
+
+
+async def at_the_page(s: Session, text: str = PROVEN) -> None:
+    await s.ready()
+    await s.press(KEY["plan"])
+    await s.until(lambda: s.app.current_mode == "plan")
+    await s.shows(text)
+    await s.still()
+
+
+async def at_the_move(s: Session) -> None:
+    """At the step that moves the service: the first one rents its node."""
+    await at_the_page(s)
+    page(s).query_one("#steps").focus()
+    await s.press("down")
+    await s.shows("Alone: saves $7,177/month")
+    await s.still()
+
+
+def page(s: Session) -> PlanPage:
+    assert isinstance(s.app.screen, PlanPage)
+    return s.app.screen
+
+
+def test_the_plan_stands_beside_today_with_its_steps() -> None:
+    async def steps(s: Session) -> None:
+        await at_the_page(s)
+        for text in ("Step 1: Rent 1 node", "Empties no node alone.", "Waits for no other step."):
+            assert text in s.screen, text
+        await at_the_move(s)
+        for text in (
+            HEAD, "Nodes to return: 1 of 2; Cash now: $7,177/month; GPUs freed: 8 of 16", "2 to 1", "16 to 8", "0 of 8",
+            "goal: cash", "risk: low", "n1", "$71,774", "Move chat from", "chat: stops on n1 (8 GPUs)",
+            "chat (new 1): starts on", "Empties: n1", "After step 1, which makes room.", "Risk: very-low",
+            "To rent first: 1 node of azure/Standard_ND96is_H100_v5", "Left out for its risk alone: 1 recommendation",
+            "skuwise ledger accept r-",
+        ):  # fmt: skip
+            assert text in s.screen, text
+
+    drive(steps, size=(160, 50))
+
+
+def test_keys_ask_for_another_goal_risk_and_number_of_moves() -> None:
+    fake = FakePlanner([solved()])
+
+    async def steps(s: Session) -> None:
+        await at_the_page(s)
+        await s.press("g")
+        await s.until(lambda: len(fake.asked) == 2)
+        assert fake.asked[-1][0] == PlanRequest(goal="nodes")
+        await s.press("r")
+        await s.until(lambda: len(fake.asked) == 3)
+        assert fake.asked[-1][0] == PlanRequest(goal="nodes", risk="medium")
+        await s.press("m")
+        await s.shows("Most workloads to touch")
+        await s.press("x", "enter")
+        await s.shows("Invalid number 'x'.")
+        await s.press("backspace", "3", "enter")
+        await s.until(lambda: len(fake.asked) == 4)
+        assert fake.asked[-1][0] == PlanRequest(goal="nodes", risk="medium", max_moves=3)
+        await s.shows("workloads: at most 3")
+        await s.press("x")
+        await s.until(lambda: "workloads: any" in s.screen and PROVEN in s.screen)
+        # The answer to a question that was asked before is still known.
+        await s.until(lambda: "goal: nodes" in s.screen and "risk: low" in s.screen)
+        assert len(fake.asked) == 4
+
+    drive(steps, HandLoader(plans=fake), size=(120, 40))
+
+
+def test_what_if_asks_for_another_fleet_and_says_what_is_wrong_with_a_question() -> None:
+    async def steps(s: Session) -> None:
+        await at_the_page(s)
+        await s.press("w")
+        await s.shows("commas between them")
+        s.app.screen.query_one(Input).value = "chat x2"
+        await s.press("enter")
+        await s.shows("Invalid change 'chat x2'.")
+        s.app.screen.query_one(Input).value = "workload=chat x2"
+        await s.press("enter")
+        await s.shows("What if: demand of workload chat x2")
+        await s.shows(PROVEN)
+        await s.shows("what if: workload=chat x2")
+        await s.shows("Missing: ")
+        # A node that is not there is told by a sentence; the plan before remains.
+        await s.press("w")
+        await s.until(lambda: bool(s.app.screen.query(Input)) and s.app.screen.query_one(Input).value != "")
+        s.app.screen.query_one(Input).value = "-n9"
+        await s.press("enter")
+        await s.shows("Unknown node 'n9'.")
+        await s.until(lambda: "what if: workload=chat x2" in s.screen and PROVEN in s.screen)
+        await s.press("w")
+        await s.until(lambda: bool(s.app.screen.query(Input)))
+        s.app.screen.query_one(Input).value = ""
+        await s.press("enter")
+        await s.shows("what if: as today")
+        await s.until(lambda: "What if: demand" not in s.screen and HEAD in s.screen)
+        await s.until(lambda: "Unknown node" not in s.screen)
+
+    drive(steps, size=(160, 50))
+
+
+def test_what_is_asked_meanwhile_counts_and_the_older_answer_is_not_shown() -> None:
+    gate, fake = Event(), None
+    stale = replace(solved(), steps=(), returned=(), rented=(), nodes_today=8642)
+    fake = FakePlanner([stale, nothing()], [gate])
+
+    async def steps(s: Session) -> None:
+        await at_the_page(s, "Planning ...")
+        await s.until(lambda: len(fake.asked) == 1)
+        await s.press("g")
+        await s.shows("Plan: nothing to change")
+        gate.set()
+        await s.until(lambda: 0 in fake.ended)
+        await s.pilot.pause()
+        assert "goal: nodes" in s.screen and "8642" not in s.screen.replace(",", "")
+        assert fake.unwanted == [0]
+
+    drive(steps, HandLoader(plans=fake), size=(120, 40))
+
+
+def test_a_step_is_accepted_and_the_plan_is_made_anew() -> None:
+    loader = HandLoader()
+
+    async def steps(s: Session) -> None:
+        await at_the_page(s)
+        await s.press("a")
+        await s.until(lambda: any("only rents nodes" in one.message for one in s.app._notifications))
+        await at_the_move(s)
+        await s.press("a")
+        await s.shows("Accept: will be done")
+        await s.press("enter")
+        await s.until(lambda: bool(loader.decided) and len(loader.windows) == 2)
+        await s.shows("Decided: accepted")
+        await s.shows(PROVEN)
+        await s.press("i")
+        await s.until(lambda: len(s.app.screen_stack) == 2)
+        await s.shows("Today and after")
+
+    drive(steps, loader, size=(160, 50))
+    ((id_, act, _, _),) = loader.decided
+    assert act == "accepted" and id_ == solved().steps[1].recommendation
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (NothingToDo("No node with GPUs in this window.", "Use another source."), "No node with GPUs in this window."),
+        (RuntimeError(f"broken {HOSTILE}"), "Planning failed: unexpected RuntimeError: broken [red]x[/red]"),
+    ],
+)
+def test_what_cannot_be_planned_is_told_in_a_sentence(error: Exception, said: str) -> None:
+    async def steps(s: Session) -> None:
+        await s.ready()
+        await s.press(KEY["plan"])
+        await s.shows(said)
+        assert "Planning ..." not in s.told("#plan-quality") and "\x1b[2J" not in s.screen
+
+    drive(steps, HandLoader(plans=FakePlanner([error])), size=(160, 50))
+
+
+def test_names_that_mean_harm_are_text(tmp_path: Path) -> None:
+    plan = solved()
+    step = PlanStep(
+        number=1, kind="relocate", action=None, recommendation=None, series="s", workload=None, name=HOSTILE,
+        team=HOSTILE, moves=(Move(HOSTILE, HOSTILE, HOSTILE, 8),), frees=(HOSTILE,), rents=(HOSTILE,), after=(),
+        risk="low", staging=CodedText("x", HOSTILE, {}),
+    )  # fmt: skip
+    bad = replace(
+        plan,
+        steps=(step,),
+        returned=tuple(replace(r, node=HOSTILE, node_sku=HOSTILE) for r in plan.returned),
+        rented=tuple(replace(r, node_sku=HOSTILE) for r in plan.rented),
+        missing=tuple(replace(r, node_sku=HOSTILE) for r in plan.rented),
+        pools=tuple(replace(p, node_sku=HOSTILE, region=HOSTILE, short_gpus=2) for p in plan.pools),
+        kept_nodes={HOSTILE: CodedText("x", HOSTILE, {})},
+        notes=(CodedText("x", HOSTILE, {}),),
+        changes=(CodedText("x", HOSTILE, {}),),
+    )
+
+    async def steps(s: Session) -> None:
+        await at_the_page(s)
+        await s.shows("[red]x[/red]")
+        for key in ("enter", "escape", "tab", "tab", "tab", "enter"):
+            await s.press(key)
+            assert "\x1b[2J" not in s.screen and "\u202e" not in s.screen
+        await s.press("escape")
+        for ending in ("csv", "json", "md", "svg"):
+            path = tmp_path / f"plan.{ending}"
+            await s.press("e")
+            await s.until(lambda: bool(s.app.screen.query(Input)))
+            s.app.screen.query_one(Input).value = str(path)
+            await s.press("enter")
+            await s.until(path.exists)
+            text = path.read_text(encoding="utf-8")
+            assert text and "\x1b" not in text and "\u202e" not in text
+
+    drive(steps, HandLoader(plans=FakePlanner([bad])), size=(160, 50))
