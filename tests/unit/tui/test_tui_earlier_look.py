@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from threading import Event
 
-from skuwise.advisor.demo import simulate
+from skuwise.benchmarks.generators.first import simulate
 from skuwise.advisor.telemetry.source import Databases
 from skuwise.rules.base.errors import StoreError
 from skuwise.tests.support.fleet_on_screen import NOW, HandLoader, fleet
