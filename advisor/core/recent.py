@@ -37,8 +37,6 @@ NODE_MEASURES = (
     "cpu_util", "disk_bytes_per_second", "network_bytes_per_second", "fabric_bytes_per_second",
     "fabric_line_bytes_per_second", "fabric_up",
 )  # fmt: skip
-# Of a workload, by its own engine's metrics.
-SERVICE_MEASURES = ("requests_running", "requests_waiting", "tokens_per_second")
 
 
 @dataclass(frozen=True)

@@ -1,20 +1,16 @@
 # pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportOperatorIssue=false
 """Prices where the region is not known: what stands in, that it says so, and that ignorance never raises a claim."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from skuwise.advisor.core import formatting as words
-from skuwise.advisor.moves.base.pricing import PriceBook, fabric_premium, prices_named
+from skuwise.advisor.moves.base.pricing import PriceBook, fabric_premium
 from skuwise.advisor.render import format_names, render
 from skuwise.advisor.shards.advice_parser import parse_advice
 from skuwise.rules.base.errors import RulesError
-from skuwise.rules.catalog.hour_prices import HourPrices
 from skuwise.rules.catalog.node_files import ANY_REGION
 from skuwise.rules.catalog.providers import load_providers
-from skuwise.rules.catalog.types import Price
 from skuwise.tests.support.moves_builders import (
     advice_of,
     bare,
@@ -106,56 +102,6 @@ def test_a_file_of_before_has_no_assumed_region():
 def regions_of(provider: str) -> list[str]:
     own = {p.region for n in CATALOG.nodes.values() if n.provider == provider for p in n.prices} - {ANY_REGION}
     return [*sorted(own), NOWHERE]
-
-
-@dataclass
-class Made:
-    """What was drawn, in words short enough to be read where a case fails."""
-
-    team: list
-    gpus: dict
-    nodes: dict
-    source: str
-    target: str
-
-    def unpacked(self):
-        book = PriceBook(CATALOG, tuple(self.team), (), HourPrices(self.gpus, self.nodes, "2026-11-22"))
-        return book, CATALOG.nodes[self.source], CATALOG.nodes[self.target]
-
-
-@st.composite
-def books(draw: st.DrawFn):
-    """A node of the catalog, another of its provider, and a book in which a team may have prices of both."""
-    source = CATALOG.nodes[draw(st.sampled_from(sorted(CATALOG.nodes)))]
-    beside = [n for n in sorted(CATALOG.nodes) if CATALOG.nodes[n].provider == source.provider]
-    target = CATALOG.nodes[draw(st.sampled_from(beside))]
-    usd = st.floats(0.5, 200)
-    team = []
-    for _ in range(draw(st.integers(0, 4))):
-        sku = draw(st.sampled_from((source.name, target.name)))
-        region = draw(st.sampled_from([*regions_of(source.provider), ANY_REGION]))
-        basis = draw(st.sampled_from(BASES))
-        # What has ended is refused where prices are loaded.
-        until = "2027-06-30" if basis == "committed" else draw(st.sampled_from((None, "2026-12-31")))
-        until = until if basis in ("reserved", "owned", "committed") else None
-        team.append(Price(f"{sku}@{region}:{basis}", sku, region, draw(usd), basis, "contract", "2026-09-01", until))
-    gpus = draw(st.dictionaries(st.sampled_from((source.gpu, target.gpu)), st.floats(0.1, 20), max_size=2))
-    nodes = draw(st.dictionaries(st.sampled_from((source.name, target.name)), usd, max_size=2))
-    return Made(team, gpus, nodes, source.name, target.name)
-
-
-@given(books(), st.sampled_from((None, "eastus", NOWHERE)))
-def test_what_a_saving_rests_on_is_among_the_prices_that_are_listed(made, region):
-    book, source, target = made.unpacked()
-    at = node(sku=source.name, provider=source.provider, gpu_sku=source.gpu, gpu_count=source.gpu_count, region=region)
-    listed = {p.id: p for p in prices_named(book, [at], {target.name, None}) if p is not None}
-    for price in (book.of(at), book.saving_price(at), book.beside(at, target.name)):
-        assert price is None or listed[price.id] == price
-    sold = {n.name for n in book.for_sale(at)}
-    assert all(book.beside(at, name) is not None for name in sold)
-    for price in (book.of(at), book.saving_price(at)):
-        # Ids name one price each: advice of shards is joined by them.
-        assert price is None or price.region_assumed == price.id.endswith(":region-assumed")
 
 
 def test_a_node_nobody_used_is_given_back_at_the_lowest_price_of_any_region():

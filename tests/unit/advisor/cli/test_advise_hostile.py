@@ -130,12 +130,3 @@ def test_output_never_turns_a_pipe_or_a_device_into_a_file(tmp_path) -> None:
     null.symlink_to("/dev/null")
     write_whole(null, "report")
     assert null.is_char_device()
-
-
-def test_a_name_that_is_ours_replaces_what_was_planted_there(tmp_path) -> None:
-    pipe, device = tmp_path / "pipe", tmp_path / "device"
-    os.mkfifo(pipe)  # nobody reads it: what opens it waits for ever
-    device.symlink_to("/dev/full")
-    for path in (pipe, device):
-        write_whole(path, "report", into_devices=False)
-        assert path.is_file() and not path.is_symlink() and path.read_text() == "report"
