@@ -21,8 +21,6 @@ from skuwise.tests.support.moves_builders import (
 )
 
 CATALOG = catalog()
-BASES = ("list", "reserved", "owned", "committed", "negotiated")
-NOWHERE = "nowhere-1"  # a region that no catalog lists
 
 
 def test_a_reference_region_has_prices_of_its_provider():
@@ -97,11 +95,6 @@ def test_a_file_of_before_has_no_assumed_region():
 
 
 # Nodes and their prices
-
-
-def regions_of(provider: str) -> list[str]:
-    own = {p.region for n in CATALOG.nodes.values() if n.provider == provider for p in n.prices} - {ANY_REGION}
-    return [*sorted(own), NOWHERE]
 
 
 def test_a_node_nobody_used_is_given_back_at_the_lowest_price_of_any_region():
