@@ -25,7 +25,8 @@ class Done(NamedTuple):
 
 def skuwise(capsys: pytest.CaptureFixture[str], *arguments: str) -> Done:
     status = main(arguments)
-    return Done(status, *capsys.readouterr())
+    said = capsys.readouterr()
+    return Done(status, said.out, said.err)
 
 
 def skus(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
