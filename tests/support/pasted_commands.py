@@ -66,8 +66,3 @@ def paste(
     return subprocess.run(
         ["sh", "-c", command], cwd=folder, env=own, capture_output=True, text=True, check=False, timeout=timeout
     )
-
-
-def worked(done: subprocess.CompletedProcess[str], allowed: frozenset[int] = frozenset({0})) -> bool:
-    """Whether a pasted command did what it says: no wrong usage, no traceback, a status that was to be expected."""
-    return done.returncode in allowed and "Traceback" not in done.stderr and "Unknown" not in done.stderr

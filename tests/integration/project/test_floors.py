@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import subprocess
 import sys
 import tomllib
@@ -10,7 +9,6 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from skuwise.__main__ import COMMANDS
 from skuwise.tests.support.shared_artifacts import wheel
 
 ROOT = Path(__file__).parents[3]
@@ -56,35 +54,6 @@ def test_every_package_of_the_tree_is_listed_for_the_wheel() -> None:
         for p in (ROOT / floor).rglob("__init__.py")
     }
     assert there | {"skuwise"} == listed
-
-
-def test_every_module_is_used_by_the_product_itself() -> None:
-    """What only tests use does not stand among what is shipped."""
-    sources = [path for floor in FLOORS for path in (ROOT / floor).rglob("*.py")] + [ROOT / "__main__.py"]
-    used = {name for path in sources for name in imported(path)} | {command.module for command in COMMANDS.values()}
-    unused = {m for floor in FLOORS for m in modules(floor)} - used
-    # What stands in these packages is found by listing them.
-    found = ("skuwise.advisor.moves.kinds.", "skuwise.advisor.moves.waste.", "skuwise.advisor.render.formats.")
-    unused -= {m for m in unused if m.startswith(found)}
-    packages = {m for m in unused if (ROOT / Path(*m.split(".")[1:]) / "__init__.py").exists()}
-    assert sorted(unused - packages) == []
-
-
-def imported(path: Path) -> set[str]:
-    """The modules that a file imports, and what it imports from them."""
-    package = ["skuwise", *path.relative_to(ROOT).parts[:-1]]
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom):
-            base = package[: len(package) - node.level + 1] if node.level else []
-            origin = ".".join([*base, *([node.module] if node.module else [])])
-            found |= {origin, *(f"{origin}.{alias.name}" for alias in node.names)}
-        elif isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            text = node.value.lstrip(".")
-            found |= {text, f"skuwise.{text}", ".".join([*package, text])}
-    return found
 
 
 @pytest.mark.slow

@@ -19,7 +19,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from skuwise.agent.service.install import MARK
 from skuwise.tests.integration.agent.inventory.test_podresources import KubeletServer
 from skuwise.tests.nvmlstub import stub_env
 from skuwise.tests.support.shared_artifacts import once
@@ -145,12 +144,3 @@ def test_only_its_own_modules_are_run(program: Path) -> None:
     assert run(program, "-m", "skuwise", "--version") == run(program, "--version")
     done = subprocess.run([str(program), "-m", "http.server"], env={}, capture_output=True, text=True, check=False)
     assert (done.returncode, "Unknown option '-m'" in done.stderr) == (2, True)
-
-
-def test_install_writes_units_that_run_it(program: Path, tmp_path: Path) -> None:
-    planned = run(program, "agent", "install", "--dry-run", "--root", str(tmp_path))
-    assert f"ExecStart={program} agent run" in planned and MARK in planned
-    refused = subprocess.run(
-        [str(program), "agent", "install", "--root", str(tmp_path)], env={}, capture_output=True, text=True, check=False
-    )
-    assert (refused.returncode, "lies under /tmp" in refused.stderr) == (1, str(program).startswith("/tmp"))

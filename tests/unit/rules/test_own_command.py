@@ -47,11 +47,6 @@ def test_a_program_elsewhere_is_named_by_its_whole_path_as_one_word(tmp_path: Pa
     assert shlex.split(words(program, tmp_path / "here")) == [str(program)]
 
 
-def test_a_program_in_the_current_folder_is_no_bare_word(tmp_path: Path) -> None:
-    program = installed(tmp_path)
-    assert words(program, program.parent) == "./skuwise"
-
-
 def test_without_a_program_the_interpreter_is_called(tmp_path: Path) -> None:
     assert words(tmp_path / "venv/bin/skuwise", tmp_path) == "venv/bin/python -m skuwise"
 

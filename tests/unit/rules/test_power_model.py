@@ -38,7 +38,6 @@ def test_an_architecture_without_runs_is_never_narrower():
         ("lowest_cap_share: ", "lowest_cap_share: 7", "'lowest_cap_share'"),
         ("name: light", "name: slight", "not one of"),
         (", up_to: 1.15", "", "must rise"),
-        ("curve:", "extra: 1\ncurve:", "unknown key 'extra'"),
     ],
 )
 def test_a_changed_file_is_refused_by_line(tmp_path, old, new, told):

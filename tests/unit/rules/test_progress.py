@@ -6,7 +6,7 @@ import io
 import re
 
 import pytest
-from skuwise.rules.base.progress import Progress, in_place, plain
+from skuwise.rules.base.progress import Progress
 
 
 class Terminal(io.StringIO):
@@ -86,17 +86,3 @@ def test_the_line_is_removed_where_the_work_fails() -> None:
     with pytest.raises(KeyError), Progress("reading", "nodes", stream=stream, live=True, clock=Clock()):
         raise KeyError
     assert stream.getvalue().endswith("\r\x1b[K")
-
-
-@pytest.mark.parametrize(
-    ("environ", "expected"),
-    [
-        ({"TERM": "xterm"}, True), ({"TERM": "xterm", "NO_COLOR": "1"}, True), ({"TERM": "dumb"}, False), ({}, False),
-        ({"TERM": "xterm", "SKUWISE_PLAIN": "1"}, False), ({"TERM": "xterm", "SKUWISE_PLAIN": "0"}, True),
-        ({"TERM": "xterm", "LC_ALL": "C"}, True),
-    ],
-)  # fmt: skip
-def test_a_line_is_updated_in_place_only_where_the_terminal_can(environ: dict[str, str], expected: bool) -> None:
-    assert in_place(Terminal(), environ) is expected
-    assert in_place(io.StringIO(), environ) is False
-    assert plain({"SKUWISE_PLAIN": ""}) is False

@@ -25,7 +25,8 @@ class Done(NamedTuple):
 
 def skuwise(capsys: pytest.CaptureFixture[str], *arguments: str) -> Done:
     status = main(arguments)
-    return Done(status, *capsys.readouterr())
+    said = capsys.readouterr()
+    return Done(status, said.out, said.err)
 
 
 def skus(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -110,12 +111,6 @@ def test_rules_list_tells_what_a_site_and_a_team_set_and_nothing_in_it_has_an_ef
     ]
 
 
-def test_rules_check_takes_a_price_file_with_it(tmp_path, capsys):
-    (tmp_path / "prices.yaml").write_text("power:\n  - {region: here, usd_per_kwh: -1, source: s, as_of: 2026-11-01}\n")
-    assert main(["rules", "check", "--prices", str(tmp_path / "prices.yaml")]) == 2
-    assert "prices.yaml:2: 'usd_per_kwh' is -1 and must be above 0" in capsys.readouterr().out
-
-
 def test_rules_features_names_what_a_custom_rule_may_ask_for(capsys):
     assert main(["rules", "features"]) == 0
     text = capsys.readouterr().out
@@ -130,33 +125,11 @@ def test_skus_list_shows_gpus_and_nodes_with_dated_prices(capsys):
     assert "2026-09-19" in line
 
 
-def test_skus_list_of_one_provider_as_json(capsys):
-    document = json.loads(skus(capsys, "list", "--provider", "aws", "--format", "json"))
-    assert {node["provider"] for node in document["nodes"]} == {"aws"}
-    assert "gpus" not in document
-    for node in document["nodes"]:
-        for price in node["prices"]:
-            assert price["source"]
-            assert price["as_of"]
-
-
 def test_skus_show_a_gpu_by_its_drivers_name(capsys):
     text = skus(capsys, "show", "NVIDIA H100 80GB HBM3")
     assert text.startswith("H100-SXM5\n")
     assert "989.4 T(FL)OP/s" in text
     assert "98.320  2026-09-19" in text
-
-
-def test_skus_show_a_gpu_as_json(capsys):
-    document = json.loads(skus(capsys, "show", "H100", "--format", "json"))
-    assert document["gpu"]["name"] == "H100-SXM5"
-    assert document["gpu"]["source"]["grade"] == "A"
-    assert {node["gpu"] for node in document["nodes"]} == {"H100-SXM5"}
-
-
-def test_skus_show_a_node_names_its_twin(capsys):
-    text = skus(capsys, "show", "Standard_ND96isr_H100_v5")
-    assert "other fabric, same host  azure/Standard_ND96is_H100_v5" in text
 
 
 def test_skus_show_tells_the_price_of_the_interconnect_alone(capsys):
@@ -176,12 +149,6 @@ def test_a_slower_network_is_the_pair_of_a_faster_one_and_not_the_other_way_roun
     mega, high = (catalog.nodes[f"gcp/a3-{size}gpu-8g"] for size in ("mega", "high"))
     assert twins_without_fabric(catalog, mega) == (high,)
     assert twins_without_fabric(catalog, high) == ()
-
-
-def test_skus_show_says_unknown_where_nothing_is_known(capsys):
-    assert "No list price is known." in skus(capsys, "show", "bare-metal/DGX H100")
-    assert "RDMA                     unknown" in skus(capsys, "show", "azure/Standard_NC6s_v3")
-    assert "information only" in skus(capsys, "show", "groq-lpu")
 
 
 @pytest.mark.parametrize(

@@ -58,19 +58,6 @@ def site(tmp_path: Path, text: str) -> Path:
         ("H200-SXM-141GB", "H200-SXM"),
         ("NVIDIA L40S", "L40S"),
         ("NVIDIA L40", "L40"),
-        ("NVIDIA L4", "L4"),
-        ("NVIDIA L20", "L20"),
-        ("NVIDIA B200", "B200-SXM"),
-        ("NVIDIA GB200", "GB200"),
-        ("NVIDIA B300 SXM6 AC", "B300-SXM"),
-        ("NVIDIA GH200 480GB", "GH200-96GB"),
-        ("NVIDIA H20", "H20-96GB"),
-        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "RTX-PRO-6000-Blackwell-Server"),
-        ("Tesla T4", "T4"),
-        ("Tesla V100-SXM2-16GB", "V100-SXM2-16GB"),
-        ("NVIDIA A10G", "A10G"),
-        ("NVIDIA A10", "A10"),
-        ("AMD Instinct MI300X", "MI300X"),
     ],
 )
 def test_a_gpu_is_found_by_the_name_its_driver_gives(spoken, name):
@@ -84,10 +71,6 @@ def test_a_gpu_is_found_by_the_name_its_driver_gives(spoken, name):
 )
 def test_a_name_never_matches_in_part(spoken):
     assert LIBRARY.find(spoken) is None
-
-
-def test_gb200_and_b200_are_two():
-    assert LIBRARY.find("GB200") != LIBRARY.find("B200")
 
 
 def test_every_alias_leads_to_one_gpu():
@@ -124,13 +107,6 @@ def test_every_entry_says_where_it_comes_from():
         assert gpu.source.grade in ("A", "B", "C")
 
 
-def test_what_is_no_gpu_is_information_only():
-    names = {one.name: one for one in LIBRARY.accelerators}
-    assert set(names) == {"Inferentia2", "Groq-LPU", "Cerebras-WSE-3"}
-    assert names["Groq-LPU"].mem_bytes is None
-    assert LIBRARY.find("Inferentia2") is None
-
-
 def test_a_site_adds_a_gpu_and_replaces_one(tmp_path):
     library = load_gpus(site(tmp_path, ENTRY + ENTRY.partition("gpus:\n")[2].replace("X100", "L4")))
     assert library.gpus["X100"].dense_flops["fp16"] == pytest.approx(989.4e12)
@@ -160,8 +136,6 @@ def test_a_site_adds_a_gpu_and_replaces_one(tmp_path):
         ("int8: 1978.9", "int8: 1978.9, fp4: 9000", "fp4 is 9000 TFLOP/s and must be 2 x fp8"),
         ("gb_per_second: 3350", "gb_per_second: 1675", "is not what HBM3 delivers"),
         ("gb: 80,", "gb: 80, mib: 40960,", "mib and gb of memory disagree"),
-        ("gb_per_second_one_way: 450", "gb_per_second_one_way: 900", "25 GB/s a link one way, not 50"),
-        ("tdp_watts: 700", "tdp_watts: 2400", "is not one GPU's"),
     ],
 )
 def test_every_check_refuses_its_example(tmp_path, old, new, part):
@@ -224,19 +198,6 @@ gpus:
         load_gpus(site(tmp_path, text))
 
 
-NAMED = (
-    "H100", "H200", "A100", "A10", "A10G", "L40S", "L40", "L4", "L20", "B200", "B300", "GB200", "RTX PRO 6000", "T4",
-    "V100", "MI300X", "H20", "GH200",
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("name", NAMED)
-def test_every_gpu_that_people_speak_of_is_there(name):
-    found = LIBRARY.find(name) or LIBRARY.gpus.get(LIBRARY.asked.get(normalise(name), ""))
-    assert found is not None
-    assert found.name.startswith(name.replace(" ", "-"))
-
-
 def test_a_check_can_be_set_aside_only_with_a_reason(tmp_path):
     text = ENTRY.replace("tdp_watts: 700", "tdp_watts: 2400\n    unchecked: {power: a whole module}")
     assert load_gpus(site(tmp_path, text)).gpus["X100"].tdp_watts == 2400
@@ -253,9 +214,6 @@ def test_a_check_can_be_set_aside_only_with_a_reason(tmp_path):
         ('["NVIDIA X100"]', '["NVIDIA L4"]', "already names gpu 'L4'"),
         ("fp32: 66.9", "fp33: 66.9", "unknown key 'fp33'"),
         ("vendor: NVIDIA\n", "", "'vendor' is missing"),
-        ("as_of: 2026-11-01", "as_of: last week", "'as_of' must be a date"),
-        ("basis: published", "basis: guessed", "not one of"),
-        ("generation: 5, lanes", "generation: 9, lanes", "must be at most 6"),
     ],
 )
 def test_a_wrong_entry_is_refused(tmp_path, old, new, part):

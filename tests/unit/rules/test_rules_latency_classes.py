@@ -67,10 +67,6 @@ def test_a_site_adds_classes_changes_figures_and_says_whose_is_which(tmp_path: P
         ("classes:\n  fast: {first_token_p90_seconds: 100 ms, reason: r}\n", "first_token_p90_seconds"),
         ("classes:\n  fast: {first_token_p90_seconds: 90, reason: r}\n", "at most 20"),
         ("classes:\n  fast: {first_token_p50_seconds: 0.1, reason: r}\n", "first_token_p50_seconds"),
-        ("classes:\n  'Fast ': {reason: r}\n", "small letters"),
-        ("kinds: {online-infrence: batch}\n", "unknown kind"),
-        ("kinds: {idle: batch}\n", "unknown kind"),
-        ("class: {}\n", "class"),
     ],
 )
 def test_what_is_wrong_is_refused_with_file_and_line(text: str, said: str, tmp_path: Path) -> None:

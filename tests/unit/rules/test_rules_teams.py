@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from skuwise.advisor.core.verdict_types import Owner
 from skuwise.rules.base.errors import RulesError
-from skuwise.rules.base.yaml_loader import rules_root
 from skuwise.rules.policy.thresholds import load_kind_thresholds, load_waste_rules
 
 HELD = "id: held-idle\nthresholds: {sm_max: {value: %s, reason: %s}}\n"
@@ -108,14 +107,3 @@ def test_a_lower_bound_above_its_upper_bound_is_refused(tmp_path, text, part):
     with pytest.raises(RulesError) as caught:
         load_kind_thresholds(folder(tmp_path, {"kinds.yaml": f"thresholds:\n{text}"}))
     assert part in str(caught.value)
-
-
-def test_bounds_that_move_together_are_right(tmp_path):
-    text = "thresholds:\n  mem_flat_level_min: {value: 0.98}\n  mem_flat_level_max: {value: 0.99}\n"
-    found = load_kind_thresholds(folder(tmp_path, {"kinds.yaml": text}))
-    assert [found[f"mem_flat_level_{end}"].value for end in ("min", "max")] == [0.98, 0.99]
-
-
-def test_what_version_control_keeps_beside_the_rules_is_left_alone(tmp_path):
-    (tmp_path / ".git").mkdir()
-    assert rules_root(folder(tmp_path, {"waste/idle.yaml": "id: idle\n"})) == tmp_path

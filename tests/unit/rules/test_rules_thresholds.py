@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 from skuwise.rules.base.errors import RulesError
-from skuwise.rules.base.templates import PLACEHOLDERS, check_template, fill
+from skuwise.rules.base.templates import check_template, fill
 from skuwise.rules.policy.thresholds import load_bottleneck_thresholds, load_kind_thresholds, load_waste_rules
 
 WASTE = load_waste_rules()
@@ -84,12 +83,6 @@ def test_a_site_replaces_one_threshold_and_keeps_the_rest(tmp_path):
         ),
         ("waste/x.yaml", "id: idle\ntext: 'on {nod}'\n", "x.yaml:2: unknown placeholder {nod}"),
         ("waste/x.yaml", "id: idle\nwould_change_if: ['{x}']\n", "unknown placeholder {x}"),
-        ("kinds.yaml", "thresholds: {abstain_bellow: {value: 0.5}}\n", "Did you mean abstain_below?"),
-        ("bottlenecks.yaml", "thresholds: {network_correlation: {value: 1.5}}\n", "impossible for unit correlation"),
-        ("kinds.yaml", "threshold: {}\n", "'thresholds' is missing"),
-        ("bottlenecks.yaml", "thresholds: {}\norder: [idle]\n", "unknown key 'order'"),
-        ("kind.yaml", "thresholds: {}\n", "kind.yaml: this is no part of the rules."),
-        ("wastes/x.yaml", "id: idle\n", "this is no part of the rules."),
     ],
 )
 def test_a_wrong_site_file_is_refused(tmp_path, name, text, part):
@@ -109,13 +102,3 @@ def test_a_rules_folder_that_is_none_is_refused(tmp_path):
 def test_gaps_are_filled_once_and_nothing_is_evaluated():
     values = {"workload": "{node} {0.__class__} %s", "node": "n1", "hours": 31.5}
     assert fill("{workload} on {node} for {hours} h", values) == "{node} {0.__class__} %s on n1 for 31.5 h"
-
-
-def test_a_gap_without_a_value_reads_unknown():
-    assert (
-        fill("costs {cost}, {0}, {node.name}, {{node}}", {"cost": None}) == "costs unknown, {0}, {node.name}, {unknown}"
-    )
-
-
-def test_placeholders_are_plain_names():
-    assert all(re.fullmatch(r"[a-z_]+", name) for name in PLACEHOLDERS)

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from skuwise.advisor.advise import load_rulebook
 from skuwise.advisor.cli.price_options import said_prices
-from skuwise.agent.config import load_config
 from skuwise.rules.base.errors import RulesError, UsageError
 from skuwise.rules.catalog.hour_prices import StatedPrices
 from skuwise.rules.catalog.price_files import load_prices
@@ -99,12 +98,6 @@ def test_settings_without_a_source_a_date_or_a_name_are_refused(tmp_path, text, 
         stated(tmp_path, text)
 
 
-def test_a_bare_number_in_a_price_file_is_refused_with_an_example(tmp_path: Path) -> None:
-    with pytest.raises(RulesError, match="'pue' is no mapping of a value with its source") as refused:
-        in_prices(tmp_path, "pue: 1.3")
-    assert "as_of" in refused.value.remedy
-
-
 def test_a_price_file_goes_over_the_settings_figure_by_figure(tmp_path: Path) -> None:
     site = stated(tmp_path, f"usd_per_kwh = {{ value = 0.1, {SOURCED} }}\npue = {{ value = 1.2, {SOURCED} }}")
     file = tmp_path / "prices.yaml"
@@ -114,9 +107,3 @@ def test_a_price_file_goes_over_the_settings_figure_by_figure(tmp_path: Path) ->
     assert book.energy.usd_per_kwh == SiteFigure((0.1,), "bill", "2026-11-01")
     # Rules that reckon what a lower clock saves take the site's price for electricity, too.
     assert book.power == (PowerPrice("global", 0.1, "bill", "2026-11-01"),)
-
-
-def test_the_agent_leaves_the_section_to_the_advisor(tmp_path: Path) -> None:
-    file = tmp_path / "skuwise.toml"
-    file.write_text(f"interval = '2s'\n[energy]\npue = {{ value = 1.2, {SOURCED} }}\n")
-    assert load_config({"config": file}, {}).interval_seconds == 2

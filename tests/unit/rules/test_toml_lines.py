@@ -8,10 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from skuwise.advisor.mail.routes import load_routes
-from skuwise.agent.base.setting_values import path_value
 from skuwise.agent.config import load_config
-from skuwise.agent.settings_reader import read_section
 from skuwise.rules.base.errors import UsageError
 from skuwise.rules.base.toml import TomlTable, line_of, read_toml
 
@@ -106,44 +103,3 @@ def test_a_setting_that_is_wrong_is_named_with_its_line(tmp_path: Path, text: st
     file = tmp_path / "skuwise.toml"
     file.write_text(text)
     assert refused(lambda: load_config({"config": file}, {})) == words.format(file=file)
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("\n[report]\nfolder = 'x'\nfolders = 'y'", "Unknown setting 'folders' of report in {file}:4."),
-        ("[report]\n\nfolder = 3", "report.folder in {file}:3 must be text."),
-        ("\nreport = 3", "report in {file}:2 is no table."),
-    ],
-)
-def test_a_section_that_is_wrong_is_named_with_its_line(tmp_path: Path, text: str, words: str) -> None:
-    file = tmp_path / "skuwise.toml"
-    file.write_text(text)
-    keys = {"folder": ("folder", path_value)}
-    told = refused(lambda: read_section("report", keys, {}, system_file=file, config_home=tmp_path))
-    assert told == words.format(file=file)
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("\nadministrator = []", "{file}:2: administrator is no key of a routes file."),
-        ("\n\nadministrators = ['']", "{file}:3: administrators holds '', which is no mail address."),
-        ("teams = 3", "{file}:1: teams is not a table."),
-        ("[teams]\na = 3", "{file}:2: teams.a is not a table."),
-        ("[teams.a]\nto = ['a@example.org']", "{file}:1: teams.a matches nothing."),
-        ("[teams.a]\nuser = ['a']", "{file}:1: teams.a has no recipient."),
-        ("[teams.a]\nuser = ['a']\nto = 3", "{file}:3: teams.a.to is no list of addresses."),
-        ("[teams.a]\nuser = ['a']\ntoo = 3", "{file}:3: teams.a.too is no key of a team."),
-        ("[teams.a]\nuser = 3\nto = ['a@example.org']", "{file}:2: teams.a.user is no list of names."),
-        ("[teams.a]\nuser = ['x']\nwebhook_url_file = 3", "{file}:3: teams.a.webhook_url_file is not a path."),
-        (
-            "[teams.a]\nuser = ['x*']\nto = ['a@example.org']\n[teams.b]\nto = ['a@example.org']\nuser = ['xy']",
-            "{file}:6: teams.b.user holds 'xy', which overlaps 'x*' of teams.a.",
-        ),
-    ],
-)
-def test_a_route_that_is_wrong_is_named_with_its_line(tmp_path: Path, text: str, words: str) -> None:
-    file = tmp_path / "routes.toml"
-    file.write_text(text)
-    assert refused(lambda: load_routes(file)) == words.format(file=file)

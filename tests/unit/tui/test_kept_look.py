@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from skuwise.tests.support.fleet_on_screen import fleet
 from skuwise.tui.data.kept_look import SUFFIX, KeptLooks, basis_of
-from skuwise.tui.state import WINDOWS, Loaded, Look, WindowChoice
+from skuwise.tui.state import WINDOWS, Loaded, Look
 
 
 def bare(look: Look) -> Look:
@@ -42,25 +42,12 @@ def test_a_window_that_is_not_the_findings_keeps_both(tmp_path: Path) -> None:
     assert looks.get(WINDOWS[-1]) is None
 
 
-def test_a_window_with_an_end_of_its_own_is_not_kept(tmp_path: Path) -> None:
-    looks, window = KeptLooks(tmp_path / "looks", "a"), WindowChoice("past", 86400.0, until=1.0)
-    looks.put(replace(fleet(), window=window))
-    assert looks.get(window) is None
-    assert not (tmp_path / "looks").exists()
-
-
 def test_another_source_or_other_options_are_another_look(tmp_path: Path) -> None:
     options = (("source", None, Path("prices.yaml")), ("source", Path("prices.yaml"), None), ("other", None, None))
     bases = [basis_of(*one) for one in options]
     assert len(set(bases)) == len(bases)
     KeptLooks(tmp_path, bases[0]).put(fleet())
     assert [KeptLooks(tmp_path, basis).get(fleet().window) is not None for basis in bases] == [True, False, False]
-
-
-def test_nowhere_keeps_nothing() -> None:
-    looks = KeptLooks(None, "a")
-    looks.put(fleet())
-    assert looks.get(fleet().window) is None
 
 
 def test_files_are_for_their_owner_alone_and_a_folder_open_to_others_is_not_used(tmp_path: Path) -> None:

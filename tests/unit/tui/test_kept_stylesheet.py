@@ -48,12 +48,3 @@ def test_a_source_that_is_added_is_read_in_every_theme() -> None:
     own.add_source("Input { color: $primary; }", ("three", ""))
     own.reparse()
     assert kept.css == own.css
-
-
-def test_a_source_that_is_replaced_is_read_anew() -> None:
-    kept = filled(KeptStylesheet(variables=look("red")))
-    own = filled(Stylesheet(variables=look("red")))
-    for sheet in (kept, own):
-        sheet.add_source("Static { color: green; }", ("one", ""))
-        sheet.reparse()
-    assert kept.css == own.css

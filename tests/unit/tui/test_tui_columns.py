@@ -33,12 +33,6 @@ def test_columns_fill_the_line_and_what_is_hidden_would_not_fit(room: int) -> No
         assert least + min(NEEDS[len(layout.places)], following.width) > room - MARK_ROOM - GAP
 
 
-def test_all_columns_are_whole_where_there_is_room() -> None:
-    layout = lay_out(COLUMNS, range(len(COLUMNS)), 0, 200, NEEDS)
-    assert layout.hidden == 0
-    assert all(p.width >= NEEDS[p.number] for p in layout.places)
-
-
 def test_a_column_needs_its_title_and_its_widest_cell() -> None:
     assert COLUMNS[0].need([]) == len("workload") + 1
     assert COLUMNS[0].need(ROWS) == len(NAMES[0])

@@ -6,9 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from threading import Event
 
-from skuwise.benchmarks.generators.first import simulate
 from skuwise.advisor.telemetry.source import Databases
-from skuwise.rules.base.errors import StoreError
+from skuwise.benchmarks.generators.first import simulate
 from skuwise.tests.support.fleet_on_screen import NOW, HandLoader, fleet
 from skuwise.tests.support.tui_session import KEY, Session, drive
 from skuwise.tui.data.kept_look import SUFFIX
@@ -17,7 +16,6 @@ from skuwise.tui.state import FINDINGS_WINDOW, Look
 
 UNTIL = 1_794_787_200.0  # 2026-11-16T00:00:00Z
 EARLIER_SECONDS = 7200.0
-WITH_ADVICE_ALONE = ("overview", "workloads", "recommendations", "doctor")
 
 
 def earlier() -> Look:
@@ -66,22 +64,6 @@ def test_nothing_is_decided_on_what_an_earlier_run_saw() -> None:
 
     drive(steps, loader, size=(120, 40))
     assert loader.decided == []
-
-
-def test_where_the_source_cannot_be_read_what_an_earlier_run_saw_stays_marked_as_old() -> None:
-    loader = HandLoader(held=StoreError("It is gone."), earlier=earlier())
-
-    async def steps(s: Session) -> None:
-        await s.shows("reading failed: ! shows why · read 2.0 h ago")
-        await s.shows("idle-fabric")
-        await s.press(KEY["fleet"])
-        await s.shows("It is gone.")
-        loader.held = None
-        await s.press("r")
-        await s.ready()
-        await s.shows("window 14d · read 1 min ago")
-
-    drive(steps, loader, size=(120, 40))
 
 
 def test_the_next_run_over_a_database_begins_with_what_this_one_read(tmp_path: Path) -> None:

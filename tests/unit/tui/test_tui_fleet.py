@@ -8,14 +8,12 @@ from dataclasses import replace
 
 import pytest
 from rich.cells import cell_len
-from skuwise.advisor.telemetry.device_series import DeviceGauge, NodeSeries, in_frame, with_newer
+from skuwise.advisor.telemetry.device_series import in_frame
 from skuwise.advisor.telemetry.fleet_map import NO_PORTS, nodes_with_gpus
 from skuwise.rules.base.errors import UsageError
-from skuwise.rules.policy.labels import KindLabel
 from skuwise.tests.support.fleet_on_screen import HOSTILE, NOW, fleet
 from skuwise.tests.support.frame_builder import DECODE, GIB, HOUR, START, TRAINING, FrameBuilder
-from skuwise.tui.cell_text import fit_middle, spark
-from skuwise.tui.color_scale import KINDS, MISSING, kind_mark, shade_of, value_mark
+from skuwise.tui.cell_text import fit_middle
 from skuwise.tui.content.fleet_measures import (
     MEASURES,
     NO_OWNER,
@@ -23,7 +21,6 @@ from skuwise.tui.content.fleet_measures import (
     Spot,
     fleet_map,
     nice,
-    shortened,
     spots,
     value_words,
 )
@@ -100,14 +97,6 @@ def test_nodes_are_grouped_by_sku_by_fabric_and_by_the_team_that_holds_most_of_t
     assert bare.verdict(Spot(bare.nodes[0], None)) is None
 
 
-def test_what_names_share_is_left_out_with_a_sign() -> None:
-    told = shortened(["gpu-eu-01.cluster.local", "gpu-eu-02.cluster.local"])
-    assert list(told.values()) == ["…01…", "…02…"]
-    assert shortened(["n1", "n2"]) == {"n1": "n1", "n2": "n2"}
-    assert shortened(["gpu-eu-01.local"]) == {"gpu-eu-01.local": "gpu-eu-01.local"}
-    assert shortened(["node-a.x", "node-a.x"]) == {"node-a.x": "node-a.x"}
-
-
 @pytest.mark.parametrize("width", [0, 1, 4, 7, 20])
 @pytest.mark.parametrize("name", ["n1", "ip-10-0-1-23.ec2.internal", HOSTILE, "数据处理数据处理一二三四"])
 def test_a_name_is_cut_in_its_middle_to_exactly_its_room(name: str, width: int) -> None:
@@ -115,32 +104,6 @@ def test_a_name_is_cut_in_its_middle_to_exactly_its_room(name: str, width: int) 
     assert cell_len(told) == width
     assert told.isprintable()
     assert fit_middle("ip-10-0-1-23.ec2.internal", 9) == "ip-1…rnal"
-
-
-def test_every_mark_fills_its_width_and_missing_differs_from_zero_and_from_every_value() -> None:
-    for mono in (False, True):
-        missing = value_mark(None, "", 2, mono=mono)
-        assert MISSING in missing.text
-        for share in (0.0, 0.01, 0.3, 0.6, 1.0, 7.0):
-            for width in (1, 2, 6):
-                mark = value_mark(share, f"{share * 100:.0f}", width, mono=mono)
-                assert len(mark.text) == width
-                assert (mark.text, mark.style) != (missing.text, missing.style)
-    assert [shade_of(share) for share in (0.0, 0.2, 0.4, 0.7, 1.0)] == list("▁░▒▓█")
-    assert " 62" in value_mark(0.62, "62", 6, mono=False).text
-
-
-def test_every_kind_of_work_has_a_letter_of_its_own() -> None:
-    assert set(KINDS) == set(KindLabel.__args__)
-    assert len({kind_mark(kind, 2, mono=True).text for kind in (*KINDS, None)}) == len(KINDS) + 1
-
-
-def test_a_sparkline_keeps_its_gaps_its_scale_and_the_newest_at_the_right() -> None:
-    assert spark([0.0, 50.0, None, 100.0], 100.0, 4) == ["▁▄ █"]
-    assert spark([1.0, 2.0, 3.0], 3.0, 2) == ["▅█"]
-    assert spark([1.0], 1.0, 3) == ["  █"]
-    assert spark([25.0, 100.0], 100.0, 2, rows=2) == [" █", "▄█"]
-    assert spark([1.0], 0.0, 1) == ["▁"]
 
 
 def test_a_node_is_told_by_the_newest_rows_of_the_frame_with_what_its_devices_can_do() -> None:
@@ -153,24 +116,6 @@ def test_a_node_is_told_by_the_newest_rows_of_the_frame_with_what_its_devices_ca
     assert (sent.unit, sent.last, sent.top) == ("GB/s", pytest.approx(0.01), 50.0)
     assert series.of("host")[0].gauge("CPU").last is None
     assert in_frame(fleet().frame, "nobody").ends == ()
-
-
-def test_later_moments_go_behind_earlier_ones_and_a_gpu_that_went_is_gone() -> None:
-    before, now = in_frame(fleet().frame, "n1"), in_frame(fleet().frame, "n1")
-    first, *others = now.of("gpu")
-    later = NodeSeries(
-        "n1",
-        (NOW + 1,),
-        1.0,
-        (replace(first, gauges=tuple(DeviceGauge(g.name, g.unit, (7.0,), g.top) for g in first.gauges)),),
-    )
-    told = with_newer(before, later)
-    assert told.ends == (*before.ends, NOW + 1)
-    assert [device.key for device in told.of("gpu")] == [first.key]
-    assert told.of("gpu")[0].gauge("power").values == (*first.gauge("power").values, 7.0)
-    assert told.of("port")[0].gauge("sent").last is None
-    assert with_newer(before, NodeSeries("n1", (), 0.0, ())) is before
-    assert len(others) == 7
 
 
 @pytest.mark.parametrize(

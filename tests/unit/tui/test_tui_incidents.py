@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from threading import Event
 
 import pytest
 from skuwise.advisor.incidents.store import IncidentStore
@@ -55,17 +54,6 @@ def test_open_incidents_are_listed_with_the_evidence_of_the_chosen_one(store: In
         await s.shows("Incident")
 
     drive(steps, HandLoader(incidents=store.path), size=(160, 50))
-
-
-def test_it_is_there_before_any_telemetry_was_read(store: IncidentStore) -> None:
-    gate = Event()
-
-    async def steps(s: Session) -> None:
-        await at_the_page(s, "grave: 8 H100s")
-        assert s.app.state.loaded is None
-        gate.set()
-
-    drive(steps, HandLoader(incidents=store.path, gate=gate), size=(120, 40))
 
 
 def test_an_incident_is_acknowledged_by_its_key_and_a_name(store: IncidentStore) -> None:

@@ -89,11 +89,6 @@ def tells(s: Session) -> object:
     return s.screen
 
 
-def closing(screen: str) -> list[Press]:
-    """The keys that close a window, each on a window opened anew by its page's key."""
-    return [(screen, "escape", top)]
-
-
 SCENES: dict[str, list[Press]] = {
     "overview": [
         *(("SkuwiseApp", KEY[page.NAME], mode) for page in (*MENU[1:], MENU[0])),

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from skuwise.advisor.telemetry.device_series import MOMENTS, in_frame
 from skuwise.advisor.telemetry.fleet_map import nodes_with_gpus
-from skuwise.advisor.telemetry.live import BEHIND_SECONDS, LIVE_SECONDS, holding, read_live
+from skuwise.advisor.telemetry.live import BEHIND_SECONDS, LIVE_SECONDS, read_live
 from skuwise.advisor.telemetry.resample import by_minute
 from skuwise.advisor.telemetry.source import Databases
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
@@ -80,20 +80,6 @@ def test_a_look_gives_the_newest_seconds_of_each_device_and_stays_behind_a_live_
     writer.close()
 
 
-def test_looks_one_after_another_read_only_what_is_new_and_give_what_one_look_would(tmp_path: Path) -> None:
-    writer, node = begun(tmp_path / "n1.db")
-    series = None
-    for now in (END + 1, END + 2, END + 5):
-        series = read_live(tmp_path / "n1.db", "n1", now, series)
-    node.put_ticks(ticks(END + 1, 20))
-    writer.commit()
-    for now in (END + 21, END + 25):
-        series = read_live(tmp_path / "n1.db", "n1", now, series)
-    assert series.ends == read_live(tmp_path / "n1.db", "n1", END + 25).ends
-    assert series.devices == read_live(tmp_path / "n1.db", "n1", END + 25).devices
-    writer.close()
-
-
 def test_a_look_leaves_nothing_open_and_nothing_in_the_way_of_the_writer(tmp_path: Path) -> None:
     path = tmp_path / "n1.db"
     writer, node = begun(path)
@@ -126,16 +112,6 @@ def test_a_file_that_vanished_was_replaced_or_is_locked_is_told_and_a_new_one_be
     path.write_bytes(b"no database at all" * 100)
     with pytest.raises(SkuwiseError):
         read_live(path, "n1", T0 + 51)
-
-
-def test_of_several_files_the_one_that_heard_of_the_node_last_is_looked_at(tmp_path: Path) -> None:
-    begun(tmp_path / "old.db", count=20)[0].close()
-    begun(tmp_path / "new.db", count=30)[0].close()
-    begun(tmp_path / "other.db", name="n2")[0].close()
-    (tmp_path / "broken.db").write_bytes(b"x" * 1000)
-    paths = [tmp_path / f"{name}.db" for name in ("broken", "old", "new", "other", "gone")]
-    assert holding(paths, "n1") == tmp_path / "new.db"
-    assert holding(paths, "n9") is None
 
 
 def test_a_short_window_is_told_by_the_minute_and_a_long_one_as_it_is(tmp_path: Path) -> None:

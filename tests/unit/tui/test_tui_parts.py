@@ -5,24 +5,17 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
 from skuwise.__main__ import main
 from skuwise.advisor.core.advice_types import Decision
-from skuwise.advisor.core.formatting import money_parts
-from skuwise.advisor.ledger.file.store import Ledger
-from skuwise.advisor.telemetry.health import health_of
-from skuwise.advisor.telemetry.source import Databases
 from skuwise.advisor.telemetry.workload_series import history_of
-from skuwise.advisor.views.aggregates import NO_WORKLOAD, hours_by_bottleneck, hours_by_kind
-from skuwise.rules.base.errors import StoreError, UsageError
-from skuwise.tests.support.fleet_on_screen import HOSTILE, HOURS, NOW, fleet
+from skuwise.rules.base.errors import StoreError
+from skuwise.tests.support.fleet_on_screen import HOSTILE, NOW, fleet
 from skuwise.tests.support.frame_builder import HOUR, START, TRAINING, FrameBuilder
 from skuwise.tui.cell_text import CUT, bar, cost_cell, fit, line
 from skuwise.tui.data.background_jobs import Cancelled, JobDone, JobFailed, Jobs, JobTold
-from skuwise.tui.data.loaders import SourceLoader
 from skuwise.tui.state import STALE_SECONDS, WINDOWS, State, with_decision
 from skuwise.tui.widgets.topbar import standing_words
 
@@ -50,27 +43,6 @@ def test_a_bar_fills_by_its_share_and_shows_what_is_tiny() -> None:
     assert bar(0.0, 4) == "    "
     assert bar(1e-6, 4) == "▏   "
     assert bar(7.0, 4) == "████"
-
-
-def test_hours_by_kind_and_by_bottleneck_add_up_to_the_nodes_hours() -> None:
-    advice = fleet().advice
-    for sums in (hours_by_kind(advice), hours_by_bottleneck(advice)):
-        assert sum(sums.values()) == pytest.approx(advice.summary.gpu_hours)
-    assert set(hours_by_kind(advice)) == {"online-inference", "training"}
-    uses = advice.summary.gpu_hours_by_use
-    freed = replace(uses, workloads=uses.workloads - 8 * HOURS, unallocated=8 * HOURS)
-    held = replace(
-        advice, workloads=advice.workloads[:1], summary=replace(advice.summary, gpu_hours_by_use=freed)
-    )  # fmt: skip
-    for sums in (hours_by_kind(held), hours_by_bottleneck(held)):
-        assert sum(sums.values()) == pytest.approx(advice.summary.gpu_hours)
-        assert list(sums.items())[-1] == (NO_WORKLOAD, pytest.approx(8 * HOURS))
-
-
-def test_the_parts_of_the_money_add_up_to_its_total() -> None:
-    advice = fleet().advice
-    r = advice.summary.reconciliation
-    assert sum(value for _, value in money_parts(r)) == pytest.approx(r.total)
 
 
 def test_data_grow_old_and_a_failed_reading_makes_them_old_at_once() -> None:
@@ -108,47 +80,6 @@ def test_history_is_a_mean_weighted_by_what_was_observed_and_keeps_its_gaps() ->
     assert sm.values == (pytest.approx(40.0), None, pytest.approx(40.0))
     assert "fabric sent" not in {one.name for one in history.lines}
     assert history_of(b.frame(), "nobody").lines == ()
-
-
-def test_history_tells_only_of_the_time_in_which_a_workload_held_the_gpu() -> None:
-    b = FrameBuilder(hours=4)
-    b.node("n1", 1)
-    b.use(TRAINING)
-    b.port(0.5)
-    b.work("w", [("n1", "GPU-n1-0")], start=1, end=3)
-    history = history_of(b.frame(), "w")
-    assert history.ends == (START + 2 * HOUR, START + 3 * HOUR)
-    (fabric,) = [one for one in history.lines if one.name == "fabric sent"]
-    assert fabric.values == (pytest.approx(25.0), pytest.approx(25.0))
-
-
-def test_health_joins_devices_that_lack_the_same_and_forgets_what_ended() -> None:
-    b = FrameBuilder()
-    lack = {"scope": "gpu", "metric": "dram_active", "reason": "no-gpm", "remedy": "R", "since": START}
-    for n in ("n1", "n2"):
-        b.node(n)
-        b.use(TRAINING, n, f"GPU-{n}-0")
-        b.absences.append(lack | {"node": n, "gpu_uuid": f"GPU-{n}-0", "detail": n})
-    b.absences.append(lack | {"node": "n1", "metric": "sm_active", "until": START + HOUR})
-    health = health_of(b.frame())
-    (one,) = health.lacks
-    assert (one.metric, one.nodes, one.devices, one.since) == ("dram_active", ("n1", "n2"), 2, START)
-    assert [(n.node, n.lacks) for n in health.nodes] == [("n1", 1), ("n2", 1)]
-
-
-def test_a_decision_is_kept_beside_what_was_proposed_and_heeded_by_the_next_reading(tmp_path: Path) -> None:
-    advice, ledger = fleet().advice, tmp_path / "ledger.db"
-    first, second, *_ = (r.id for r in advice.recommendations)
-    loader = SourceLoader(Databases(()), ledger=ledger, clock=lambda: NOW)
-    assert loader.decide(advice, first, "dismissed", None, "a warm standby").state == "dismissed"
-    loader.decide(advice, second, "snoozed", NOW + 60, None)
-    assert {e.proposal.id: e.decision(NOW).state for e in Ledger(ledger).entries()} == {
-        r.id: {first: "dismissed", second: "snoozed"}.get(r.id, "proposed") for r in advice.recommendations
-    }
-    with pytest.raises(UsageError, match="reason is empty"):
-        loader.decide(advice, first, "dismissed", None, " ")
-    with pytest.raises(UsageError, match="No ledger"):
-        SourceLoader(Databases(()), ledger=None).decide(advice, first, "accepted", None, None)
 
 
 def test_of_jobs_in_one_slot_the_newest_counts_and_one_called_off_stops_at_its_next_step() -> None:

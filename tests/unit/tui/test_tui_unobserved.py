@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 
 from skuwise.tests.support.fleet_on_screen import HandLoader
-from skuwise.tests.support.partly_observed import dark, loaded, short
+from skuwise.tests.support.partly_observed import dark, loaded
 from skuwise.tests.support.tui_session import KEY, Session, drive
 from skuwise.tui.color_scale import UNOBSERVED
 
@@ -42,16 +42,3 @@ def test_the_overview_says_what_was_observed_and_judged() -> None:
         await s.shows("not observed")
 
     drive(steps, HandLoader(loaded(dark())), (160, 50))
-
-
-def test_a_week_of_15_hours_is_not_judged() -> None:
-    async def steps(s: Session) -> None:
-        await s.ready()
-        await s.shows("waste and savings: not judged yet")
-        await s.shows("15 of 168 h observed; all 8 GPUs observed")
-        assert "No waste" not in s.screen
-        assert "wasted $" not in s.screen
-        await s.press(KEY["recommendations"])
-        await s.shows("Not judged yet; possible from")
-
-    drive(steps, HandLoader(loaded(short())), (160, 50))

@@ -14,7 +14,6 @@ pytestmark = pytest.mark.slow
 END = 1_790_000_000.0 // 3600 * 3600
 # A folder and a file that a shell would take apart; prices, rules and a ledger of one's own beside them.
 FOLDER = "fleet of 'a' site"
-PRICE = "H100-SXM5=2.5"
 # A command that is named where no source is known: it is to be run with one.
 NAMES = ("skuwise advise",)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -96,21 +95,6 @@ def test_a_job_table_that_falls_silent_is_left(tmp_path: Path, way: str) -> None
         os.close(reads)
 
 
-def test_a_pipe_that_is_written_is_read(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-
-    def write() -> None:
-        with (tmp_path / "pipe").open("w") as pipe:
-            pipe.write("node = ")
-            pipe.flush()
-            pipe.write('"gpu-001"\n')
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    assert load_config({"config": tmp_path / "pipe"}, {}).node == "gpu-001"
-    writer.join()
-
-
 def test_the_null_device_stands_for_no_settings() -> None:
     assert load_config({"config": Path("/dev/null")}, {}) == load_config({"config": Path(os.devnull)}, {})
     assert read_bounded(Path("/dev/null"), 10) == b""
@@ -147,24 +131,6 @@ def test_settings_made_to_break_the_reader_are_refused(tmp_path: Path, text: str
     path.write_text(text)
     with pytest.raises(UsageError, match=fault):
         settings(path)
-
-
-def test_dots_within_strings_and_comments_are_nobodys_keys(tmp_path: Path) -> None:
-    path = tmp_path / "skuwise.toml"
-    dots = "." * 1000
-    path.write_text(f"""
-# {dots} '''
-node = "a{dots}"  # {dots}
-cluster = 'a{dots}'
-node_sku = '''
-{dots}
-'''
-db = \"\"\"{dots}\\\"\"\"{dots}\"\"\"
-""")
-    found = read_toml(path, "it")
-    assert found == {
-        "node": f"a{dots}", "cluster": f"a{dots}", "node_sku": f"{dots}\n", "db": f'{dots}"""'[:-2] + f'""{dots}',
-    }  # fmt: skip
 
 
 def test_text_is_read_to_its_limit_and_no_byte_further(tmp_path: Path) -> None:

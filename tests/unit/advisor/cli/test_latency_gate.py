@@ -88,19 +88,6 @@ def test_a_clock_that_would_break_50_ms_a_token_is_blocked(
     assert "latency class interactive" in " ".join(capsys.readouterr().out.split())
 
 
-def test_what_nobody_scrapes_carries_more_risk_and_says_what_to_measure(
-    plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    unknown = advised(plain, capsys)
-    assert unknown["workloads"][0]["latency"]["basis"] == "kind"
-    risks = ["very-low", "low", "medium", "high"]
-    roomy = slower(advised(scraped(plain, tmp_path, FIRST, ROOMY), capsys))
-    way = slower(unknown)
-    assert way["blocked_by"] == []
-    assert risks.index(way["risk"]) == risks.index(roomy["risk"]) + 1
-    assert "latency-not-measured" in [one["code"] for one in way["would_change_if"]]
-
-
 def test_a_sites_word_makes_it_a_batch_or_holds_it_to_a_limit_of_its_own(
     plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,7 +11,7 @@ from skuwise.advisor.render import render
 from skuwise.advisor.render.formats.table import LINES_MAX
 from skuwise.advisor.views.document.page_options import Again, PageOptions
 from skuwise.advisor.views.note_groups import note_groups
-from skuwise.advisor.views.titles import finding_title, gain_text, monthly, recommendation_title, rounded_usd, titled
+from skuwise.advisor.views.titles import finding_title, gain_text, recommendation_title, rounded_usd, titled
 from skuwise.advisor.views.worth import folded, shown_recommendations, worth_showing
 from skuwise.tests.support.report_fixtures import END, WEEK, fleet, unpriced
 
@@ -169,13 +169,6 @@ def test_many_notes_of_a_kind_are_one_line() -> None:
     text = render(advice, "table")
     assert text.index("Findings") < text.index("84 workloads ended")
     assert "run-83 has ended" in render(advice, "table", page=PageOptions(verbose=True))
-
-
-def test_a_month_is_scaled_from_the_first_telemetry_on() -> None:
-    advice = fleet(1, 1)
-    late = CodedText("telemetry-begins-late", "Telemetry begins late.", {"first_ts": END - WEEK / 7})
-    assert monthly(24.0, replace(advice, notes=(late,))) == pytest.approx(730.0)
-    assert monthly(168.0, advice) == pytest.approx(730.0)
 
 
 def test_nothing_at_all_and_no_price_are_plain_sentences() -> None:

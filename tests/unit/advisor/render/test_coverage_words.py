@@ -18,7 +18,6 @@ from skuwise.advisor.render.json import load_schema
 from skuwise.advisor.report.by_team import split_by_team
 from skuwise.advisor.report.letters import letter_of
 from skuwise.advisor.views import coverage
-from skuwise.advisor.views.aggregates import NOT_OBSERVED, hours_by_kind
 from skuwise.advisor.views.document.report_content import story_of
 from skuwise.tests.support.frame_builder import HOUR, START, TRAINING, FrameBuilder
 from skuwise.tests.support.partly_observed import HOURS, advice, advised, azure, short
@@ -63,12 +62,6 @@ def test_coverage_stands_in_the_first_lines() -> None:
     assert "10 of 32 GPUs not observed" in mailed(advice())[0]
     rows = csv.DictReader(io.StringIO(render(advice(), "csv")))
     assert next(rows)["row"] == "summary"
-
-
-def test_hours_that_nobody_observed_are_not_hours_without_a_workload() -> None:
-    hours = hours_by_kind(advice())
-    assert hours[NOT_OBSERVED] == pytest.approx(10 * HOURS + 8 * (HOURS - 15))
-    assert "no workload" not in hours
 
 
 @pytest.mark.parametrize("form", ["table", "markdown", "html"])
@@ -128,11 +121,6 @@ def test_a_team_keeps_honest_coverage() -> None:
     assert owned["dan"].summary.unobserved_gpu_count == 8
     assert "8 of 8 GPUs not observed" in mailed(owned["dan"], "dan")[0]
     assert "Idleness was judged on 6 of 8 GPUs: none of these" in mailed(parts["ann"], "ann")[1]
-
-
-def test_every_unobserved_gpu_is_some_teams_or_nobodys() -> None:
-    parts = split_by_team(advice(), lambda w: w.owner.user)
-    assert sum(part.summary.unobserved_gpu_count for part in parts.values()) == 10
 
 
 def test_a_fabric_that_was_not_observed_is_said_and_is_not_silent() -> None:

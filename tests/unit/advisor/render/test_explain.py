@@ -6,7 +6,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from skuwise.advisor.core.advice_types import Decision
 from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.naming import AmbiguousError
 from skuwise.advisor.core.verdict_types import Alternative, BottleneckVerdict, Coverage, KindVerdict, Owner, Phase
@@ -62,18 +61,6 @@ def test_a_name_of_several_lists_them_with_a_command_for_each_that_names_one() -
     found = [find(advice, line.split()[-1]) for line in lines]
     assert {one.id for one in found} == {one.id for one in advice.workloads if one.name == "chat"}
     assert error.brief == "'chat' matches 2 items. Use one of these IDs: w-chat, w-chat-2."
-
-
-def test_a_node_and_a_name_at_a_node_are_found() -> None:
-    there, other = workload("serve", nodes=("node-1",)), replace(workload("x", nodes=("node-2",)), name="serve")
-    advice = advice_of(verdicts([node("node-1"), node("node-2")], [there, other]))
-    assert find(advice, "serve@node-1").id == there.id
-    assert find(advice, "serve@node-2").id == other.id
-    assert find(advice, "node-2").id == other.id
-    with pytest.raises(AmbiguousError, match=r"matches 2 items"):
-        find(advice, "serve")
-    with pytest.raises(UsageError, match="Did you mean node-2 or node-1"):
-        find(advice, "node-22")
 
 
 def test_a_workload_is_told_with_all_its_evidence() -> None:
@@ -175,9 +162,3 @@ def test_the_cost_of_a_fabric_and_the_months_of_a_move_are_reckoned() -> None:
     text = " ".join(render_explained(advice, move, None, catalog=catalog()).split())
     assert "Now: 2 x azure/Standard_ND96isr_H100_v5 for 16 GPUs x $98.32 a node-hour x 730 h" in text
     assert "(median; 10th percentile" in text
-
-
-def test_what_was_decided_is_told() -> None:
-    advice = advice_of(founding())
-    move = replace(advice.recommendations[0], decision=Decision("dismissed", END, "ann", None, "a standby"))
-    assert "dismissed by ann on" in render_explained(advice, move, None)

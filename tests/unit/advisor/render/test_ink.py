@@ -56,16 +56,3 @@ def test_a_word_that_would_stand_outside_is_cut(x: float, y: float) -> None:
     ink.word(x, y, "training")
     whole.word(20, 20, "training")
     assert int((pixels(ink)[..., 3] > 0).sum()) < int((pixels(whole)[..., 3] > 0).sum())
-
-
-def test_one_lettering_for_many_pictures_gives_what_each_would_have_by_itself() -> None:
-    def drawn(words: Words) -> bytes:
-        ink = Ink(120, 40, GREY, words)
-        ink.box(0, 0, 10, 10, BLUE)
-        for n, text in enumerate(("this week", "1,234", "", "jqy")):
-            ink.word(15 + 2.3 * n, 8 * n, text)
-        return ink.png()
-
-    words = Words()
-    assert drawn(words) == drawn(words) == drawn(Words())
-    assert words.word("1,234") is words.word("1,234")

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from skuwise.__main__ import main
 from skuwise.advisor.billing.billing_exports import Charge, Export
 from skuwise.advisor.billing.cost_summary import Bill, BillLine, InstanceTypes, ObservedNode, compare_bill, sum_up
-from skuwise.advisor.cli.prices.import_export import price_file, remainder
+from skuwise.advisor.cli.prices.import_export import remainder
 from skuwise.rules.base.errors import UsageError
 from skuwise.rules.catalog.price_files import load_prices
 from skuwise.tests.support.moves_builders import IB, catalog
@@ -144,15 +144,6 @@ def test_a_node_is_known_by_its_type_whatever_the_column_says_around_it(cells, f
 
 
 @pytest.mark.parametrize(
-    ("provider", "found"),
-    [("", IB), ("Microsoft", IB), ("azure", IB), ("Amazon Web Services", None), ("a reseller", IB)],
-)
-def test_a_row_that_says_whose_it_is_names_no_node_of_another(provider, found) -> None:
-    node = InstanceTypes(catalog()).named((TYPE,), provider)
-    assert (node.name if node else None) == found
-
-
-@pytest.mark.parametrize(
     ("row", "status", "said"),
     [
         (FOCUS | {"BillingCurrency": "EUR"}, 2, "row 2: unsupported currency 'EUR'"),
@@ -245,10 +236,3 @@ def test_observed_nodes_without_a_charge_and_charges_without_a_node_are_shown() 
     assert [n.node for n in without] == ["p1"]
     ((what, usd), *_) = remainder(bill, [one], True)
     assert (what, usd) == (f"{IB} in eastus: more hours than were observed", pytest.approx(2359.68))
-
-
-def test_the_price_file_of_nothing_is_no_price_file(tmp_path: Path) -> None:
-    path = tmp_path / "p.yaml"
-    path.write_text(price_file([]))
-    with pytest.raises(UsageError, match="no price is given"):
-        load_prices(path)

@@ -16,8 +16,8 @@ from skuwise.advisor.core.verdict_types import Owner
 from skuwise.advisor.render import format_named, format_names, render
 from skuwise.advisor.render.formats.csv import COLUMNS, cell
 from skuwise.advisor.render.json import load_schema
-from skuwise.advisor.render.text import document_text, sections_text
-from skuwise.advisor.views.document.advice_document import case_sections, overview_document
+from skuwise.advisor.render.text import document_text
+from skuwise.advisor.views.document.advice_document import overview_document
 from skuwise.advisor.views.document.page_options import PageOptions
 from skuwise.tests.support.golden_files import FOLDER, renewed
 from skuwise.tests.support.moves_builders import (
@@ -198,21 +198,3 @@ def test_what_saves_most_is_read_first_and_runs_of_a_series_are_one_line():
     assert page.index("Release 8 idle H100s on spare") < page.index("Move chat from")
     assert "chat (2 runs)" in page
     assert "16 H100" in page
-
-
-def test_nothing_found_claims_no_more_than_was_judged():
-    young = advice_of(verdicts([node(hours_observed=0.004, fabric=None)], []))
-    for form in ("table", "markdown"):
-        text = render(young, form)
-        assert "No waste found in this window" not in text
-        assert "14 s of the" in text
-
-
-def test_the_story_has_the_case_and_each_recommendation_in_sentences():
-    told = " ".join(sections_text(case_sections(advice_of(founding()), "idle-fabric")).split())
-    assert "carried no traffic" in told
-    titles = ("Move chat from", "Move chat to another GPU type", "Reduce the 16 H100s", "Swap the nodes of chat")
-    assert all(title in told for title in titles)
-    assert "This would change if" in told
-    assert sections_text(case_sections(empty(), "idle-fabric")) == ""
-    assert "\x1b" not in sections_text(case_sections(hostile_advice("\x1b[31m[red]"), "idle-fabric"))

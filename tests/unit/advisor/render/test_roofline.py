@@ -57,10 +57,6 @@ def test_what_nobody_measured_has_no_sustained_roof_and_says_so() -> None:
     assert any("No published matrix rate that L4 sustains" in sentence for sentence in found.missing)
 
 
-def test_a_gpu_without_bf16_is_held_against_fp16() -> None:
-    assert roof_of(T4).precision == "fp16"
-
-
 @pytest.mark.parametrize(
     ("features", "said"),
     [
@@ -78,12 +74,6 @@ def test_without_a_place_the_reason_is_told(features, said) -> None:
     assert found.place is None
     assert any(said in sentence for sentence in found.missing)
     assert said.split(":")[0] in " ".join(render_text(found).split())
-
-
-def test_means_over_all_time_are_taken_and_said_where_busy_time_is_not_known() -> None:
-    found = drawn({"tensor_utilization": 0.1, "hbm_utilization": 0.4})
-    assert not found.place.busy
-    assert any("mean over all its time" in sentence for sentence in found.limits)
 
 
 def test_no_roof_for_unknown_skus_and_for_instances() -> None:

@@ -3,25 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from skuwise.advisor.core.formatting import price_note, scheduled_words, whose_words
+from skuwise.advisor.core.formatting import scheduled_words, whose_words
 from skuwise.advisor.core.verdict_types import INFERRED, Owner, Scheduled
-from skuwise.rules.catalog.types import Price
 from skuwise.tests.support.moves_builders import workload
-
-
-@pytest.mark.parametrize(
-    ("as_of", "told"),
-    [
-        (["2026-07-20"], "at list price, 2026-07-20"),
-        (["2026-09-19", "2026-07-20", "2026-08-26"], "at list price, 2026-07-20 to 2026-09-19"),
-        (["2026-07-20", "commit 3f5f6971"], "at list price, 2026-07-20 and commit 3f5f6971"),
-        (["commit 3f5f6971"], "at list price, commit 3f5f6971"),
-        ([], "no price known"),
-    ],
-)
-def test_a_range_of_days_ends_in_a_day(as_of: list[str], told: str) -> None:
-    prices = [Price(f"p{n}", "sku", "r", 1.0, "list", "source", when) for n, when in enumerate(as_of)]
-    assert price_note(prices) == told
 
 
 def test_work_without_a_name_says_whom_to_ask() -> None:
