@@ -18,7 +18,7 @@ from typing import Literal
 from .showback import DIGITS, Showback, ShowbackNode, ShowbackRow, ShowbackWorkload
 
 VERSION = "1.3"
-# What the split is by; docs/showback.md describes it. Another way of splitting has another id.
+# What the split is by; docs/prices.md describes it. Another way of splitting has another id.
 METHOD_ID = "skuwise-gpu-hours-1"
 TAG_PREFIX = "skuwise/"
 Kind = Literal["text", "number", "time", "flag"]

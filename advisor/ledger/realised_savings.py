@@ -1,7 +1,7 @@
 """What a move really brought: cost, GPU-hours and time after it, against what they were and what was predicted.
 
 Both sides are reckoned on one basis: whole nodes, the prices of the proposal, and the same right-sized present that the
-prediction was credited against (docs/ledger.md).
+prediction was credited against (docs/plan.md).
 """
 
 from __future__ import annotations

@@ -11,9 +11,9 @@ _HOUR, _DAY = 3600.0, 86400.0
 class Limits:
     """Ages in seconds, sizes in bytes (the database and its log together).
 
-    The default ages are DESIGN.md's. 512 MB hold 90 days of a node of eight GPUs, whatever it does; where two years of
-    hours need more, raw samples go first, down to a quarter of their age, and then the oldest minutes
-    (docs/operations.md has the sums).
+     The default ages are DESIGN.md's. 512 MB hold 90 days of a node of eight GPUs, whatever it does; where two years of
+     hours need more, raw samples go first, down to a quarter of their age, and then the oldest minutes
+    .
     """
 
     raw_seconds: float = 48 * _HOUR

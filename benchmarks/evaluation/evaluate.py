@@ -7,7 +7,7 @@
     python -m skuwise.benchmarks.evaluation.evaluate --labelled DIR  real labelled series (the format: docs/method.md)
     python -m skuwise.benchmarks.evaluation.evaluate --pairs FILE
         predicted moves on a table of published pairs; --decode-pairs: of measured serving; --power-caps: predicted
-        time and energy on a table of runs under power caps (docs/moves.md)
+        time and energy on a table of runs under power caps (docs/method.md)
 
 Sources come in the order of their worth: real series (real.py), the generator that nothing is fitted on (third.py), the
 first simulator over two weeks with a backtest (backtest.py). Seeds below 1000 are for reporting and are never looked at

@@ -1,4 +1,4 @@
-"""Tables of measured runs under power caps. The format is in docs/moves.md.
+"""Tables of measured runs under power caps. The format is in docs/method.md.
 
 Columns: gpu, dataset, network, batch_size, power_limit_watts, seconds_per_epoch, average_power_watts. The lines of one
 GPU, dataset, network and batch size are one run; its line at the highest limit is the run as it is today, and the

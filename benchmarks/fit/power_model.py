@@ -191,7 +191,7 @@ def text_of(model: PowerModel, made: date) -> str:
     """The file, to be read in a review."""
     c = model.curve
     lines = [
-        "# Power, time and energy of one GPU under a power cap or at a lower SM clock; its figures: docs/moves.md.",
+        "# Power, time and energy of one GPU under a power cap or at a lower SM clock; its figures: docs/method.md.",
         "# Made by `make power-model` from benchmarks/fit/power_caps.csv; do not edit: change the table, make it anew.",
         "# classes: sigma of the log of observed over predicted time and energy, by predicted slowdown, of runs left",
         "#   out by network and by GPU; elsewhere: for architectures without any run, the worst GPU of those left out.",

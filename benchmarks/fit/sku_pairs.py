@@ -1,4 +1,4 @@
-"""Tables of published pairs: one workload measured on two GPUs. The format is in docs/moves.md.
+"""Tables of published pairs: one workload measured on two GPUs. The format is in docs/method.md.
 
 Columns that must be there: model, workload, precision, gpu_a, gpu_b, metric, value_a, value_b, source; values are
 rates, higher is faster. Optional: params, active_params, gpus, batch, input_tokens, output_tokens; where they are

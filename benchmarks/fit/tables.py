@@ -27,7 +27,7 @@ def read_table(
             reader = csv.DictReader(stream)
             missing = [name for name in needed if name not in (reader.fieldnames or ())]
             if missing:
-                raise UsageError(f"{path} has no column {', '.join(missing)}.", "The format is in docs/moves.md.")
+                raise UsageError(f"{path} has no column {', '.join(missing)}.", "The format is in docs/method.md.")
             for number, line in enumerate(reader, 2):
                 one = parse(line, f"{path}:{number}")
                 if isinstance(one, str):

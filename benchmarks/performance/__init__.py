@@ -1,1 +1,1 @@
-"""Speed, memory and storage: the figures of docs/benchmarks.md."""
+"""What the agent and the advisor cost: `make bench`."""

@@ -43,22 +43,10 @@ check_programs() {
         missing="the venv module of $python"
     fi
     if [ "$kind" = dev ]; then
-        if ! compiles; then
-            missing="${missing:+$missing, }a C compiler with the C library's headers" packages="$packages gcc libc6-dev"
-        fi
         command -v git >/dev/null 2>&1 || missing="${missing:+$missing, }git" packages="$packages git"
     fi
     # shellcheck disable=SC2086 # several packages are several words
     [ -z "$missing" ] || stop "Not installed: $missing. Install: $(apt_line ${packages})"
-}
-
-compiles() {
-    program=$(mktemp "${TMPDIR:-/tmp}/skuwise-cc.XXXXXX") || stop "${TMPDIR:-/tmp} is not writable. Set TMPDIR=DIR."
-    printf '#include <stdio.h>\nint main(void) { return puts("") < 0; }\n' |
-        ${CC:-cc} -x c - -o "$program" >/dev/null 2>&1
-    status=$?
-    rm -f "$program"
-    return $status
 }
 
 check_place() {

@@ -23,7 +23,7 @@ CLASSES = ("without effect", "light", "heavy", "deep")
 
 @dataclass(frozen=True, slots=True)
 class PowerCurve:
-    """Six figures, fitted on measured runs (what each means physically: docs/moves.md).
+    """Six figures, fitted on measured runs (what each means physically: docs/method.md).
 
     `follows`: share of the power above rest that follows the SM clock; above 1 where some of the rest does as well.
     `clock_exponent`: by which power of the clock. `clocked`: share of the kernels' work (in cubes of time) that follows

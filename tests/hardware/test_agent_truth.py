@@ -1,4 +1,4 @@
-"""The agent's figures against what the work did. Needs a GPU and PyTorch (docs/hardware.md)."""
+"""The agent's figures against what the work did. Needs a GPU and PyTorch (tests/hardware)."""
 
 from __future__ import annotations
 

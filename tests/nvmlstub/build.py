@@ -1,4 +1,4 @@
-"""Builds the NVML stub (docs/nvml-stub.md): a `libnvidia-ml.so.1` that answers from a scenario file.
+"""Builds the NVML stub: a `libnvidia-ml.so.1` that answers from a scenario file.
 
 Needs a C compiler and nothing else, this project included: ``python build.py [--missing 'nvmlGpm*'] [DIR]`` prints the
 folder to put into LD_LIBRARY_PATH.

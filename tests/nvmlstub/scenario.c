@@ -1,4 +1,4 @@
-/* Reads a scenario file and answers for any second of it. The format is described in docs/nvml-stub.md. */
+/* Reads a scenario file and answers for any second of it. The format is described in README.md. */
 #define _GNU_SOURCE
 #include "scenario.h"
 

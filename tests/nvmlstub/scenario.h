@@ -1,4 +1,4 @@
-/* What a simulated node holds, read from a scenario file (docs/nvml-stub.md), and its value at any second. */
+/* What a simulated node holds, read from a scenario file (README.md), and its value at any second. */
 #ifndef NVMLSTUB_SCENARIO_H
 #define NVMLSTUB_SCENARIO_H
 

@@ -3,7 +3,7 @@
 Per row of use on the source: S = (sum_k u_k^3)^(1/3) over compute, memory, NVLink, PCIe and network; the rest of the
 engine's time is latency (scales with the clock), the rest of the wall is host or absence of demand. On the target every
 u_k is multiplied by rho_k, the ratio of the sustained rates. Communication that shows as exposed is added, not folded.
-The sources of the constants are published measurements (docs/moves.md); tests hold the model to published medians.
+The sources of the constants are published measurements (docs/method.md); tests hold the model to published medians.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ EXPOSED = -0.3  # tensor activity falls when the link is busy: communication not
 EXPOSED_MAX = 0.20  # share of time on the target from which such communication is not worth predicting (assumed)
 Z90 = 1.2815515655446004  # standard normal quantile of 0.9
 
-# Standard deviations of the log of the time ratio where no published pair tells (docs/moves.md); the others are in
+# Standard deviations of the log of the time ratio where no published pair tells (docs/method.md); the others are in
 # rules/move_model.yaml.
 SIGMA_SAME_GPU = 0.01
 SAME_GPU = "same GPU"  # what a prediction rests on that predicts no change

@@ -1,4 +1,4 @@
-"""Power, SM clock, time and energy of one GPU under a cap: six figures fitted on measured runs (docs/moves.md).
+"""Power, SM clock, time and energy of one GPU under a cap: six figures fitted on measured runs (docs/method.md).
 
 Kernels run in a share of the time, the host in the rest. While kernels run, a cap leaves the clock at which they draw
 no more than the cap; kernels take longer by as much of their work as follows the clock. Host and kernels overlap, so a

@@ -1,4 +1,4 @@
-"""What nodes cost after a move, on the basis of its prediction: whole nodes, in the prices of then (docs/ledger.md)."""
+"""What nodes cost after a move, on the basis of its prediction: whole nodes, in the prices of then (docs/plan.md)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Jobs at their times, on threads beside the loop.
 
 In place of APScheduler, which brings asyncio, multiprocessing and importlib.metadata into the process:
-7 of the 40 MB that an agent may hold (docs/benchmarks.md).
+7 of the 40 MB that an agent may hold (docs/operations.md).
 """
 
 from __future__ import annotations

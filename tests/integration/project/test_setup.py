@@ -115,8 +115,8 @@ def test_no_venv_module(bare: Bare, name: str, package: str) -> None:
 
 def test_all_that_tests_lack_is_named_at_once(bare: Bare) -> None:
     told = sentence(bare.has_python(venv=1).sets_up("dev"))
-    assert told.endswith("apt-get install python3-venv gcc libc6-dev git")
-    assert "a C compiler" in told and bare.left() == []
+    assert told.endswith("apt-get install python3-venv git")
+    assert bare.left() == []
 
 
 @pytest.mark.parametrize(

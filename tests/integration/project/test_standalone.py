@@ -51,9 +51,7 @@ def build(folder: Path) -> None:
 def test_beside_it_lie_its_checksum_and_the_hash_of_everything_in_it(program: Path) -> None:
     folder = program.parents[2]
     (archive,) = folder.glob("*.tar.gz")
-    page = (ROOT / "docs/supply-chain.md").read_text()
-    (command,) = re.findall(r"^sha256sum --check .*$", page, re.MULTILINE)
-    check = ["sh", "-c", command]
+    check = ["sh", "-c", "sha256sum --check *.sha256"]
     assert subprocess.run(check, cwd=folder, capture_output=True, check=False).returncode == 0
     bill = json.loads((folder / f"{archive.name}.cdx.json").read_text())
     whole = bill["metadata"]["component"]["hashes"][0]["content"]

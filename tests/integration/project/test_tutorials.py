@@ -41,7 +41,7 @@ def test_the_tutorial_on_prometheus_works_as_shown(server: str, tmp_path: Path) 
         assert "Traceback" not in one.output
     shown = {one.block.title: one.output for one in done}
     assert "spare-01" in shown['skuwise advise --prometheus "$PROM"']
-    assert "over_time(DCGM_FI" in shown[f'skuwise explain --prometheus "$PROM" {chosen} --query']
+    assert "DCGM_FI" in shown[f'skuwise explain --prometheus "$PROM" {chosen} --query']
     mails = {path.name for path in (tmp_path / "mails").iterdir()}
     assert {"fleet.eml", "fleet.html"} <= mails
 
