@@ -16,7 +16,7 @@ from skuwise.tests.hardware.figures import (
 )
 from skuwise.tests.hardware.record import Watch, Watched
 
-pytestmark = [pytest.mark.hardware, pytest.mark.slow]
+pytestmark = [pytest.mark.hardware]
 INTERVALS = (1.0, 0.1)
 SkuOf = Callable[[Gpu], GpuSku]
 

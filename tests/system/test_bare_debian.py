@@ -19,7 +19,7 @@ import pytest
 from skuwise.tests.support.shared_artifacts import PROJECT, once
 from skuwise.tests.system.machine import must, skip_without
 
-pytestmark = [pytest.mark.slow, pytest.mark.system]
+pytestmark = [pytest.mark.system]
 
 APT = re.search(r"^sudo apt-get install (git .*)$", (PROJECT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
 CERTIFICATES = "/opt/index.crt"

@@ -15,7 +15,7 @@ import pytest
 from skuwise.tests.nvmlstub import StubClock
 from skuwise.tests.system.machine import PYTHON, STATE, Machine, minimal_debian, must, put_agent, skip_without, until
 
-pytestmark = [pytest.mark.slow, pytest.mark.system]
+pytestmark = [pytest.mark.system]
 
 STATE_SIZE = "24M"
 SCENARIO = """

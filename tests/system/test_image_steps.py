@@ -31,7 +31,7 @@ from skuwise.tests.integration.agent.inventory.test_podresources import KubeletS
 from skuwise.tests.nvmlstub import StubBuildError, build
 from skuwise.tests.support.containerfile import Instruction, every, stages, variables
 
-pytestmark = [pytest.mark.slow, pytest.mark.system]
+pytestmark = [pytest.mark.system]
 
 PROJECT = Path(__file__).parents[2]
 IMAGE = PROJECT / "deploy/container/Containerfile"

@@ -19,7 +19,7 @@ from skuwise.tests.system.slurm_cases import Runner, Seen, ask_doctor, collect, 
 from skuwise.tests.system.slurm_machine import CGROUP, USERS, Layout, booted, slurm_root
 from skuwise.tests.system.slurm_table import COLUMNS, RECORDED, both, lines_of, table
 
-pytestmark = [pytest.mark.slow, pytest.mark.system]
+pytestmark = [pytest.mark.system]
 
 LAYOUTS = (
     Layout("all", "Name=gpu File=/dev/nvidia[0-7]\n", "gpu:8", tuple(range(8))),

@@ -62,7 +62,6 @@ def transcript(steps: list[tuple[str, Ran]]) -> str:
     return "\n".join([*parts, "Times", *table, f"{total:8.1f} s  total", ""])
 
 
-@pytest.mark.slow
 def test_the_first_hour(tmp_path: Path) -> None:
     began = time.monotonic()
     place = cloned(tmp_path)

@@ -56,7 +56,6 @@ def test_every_package_of_the_tree_is_listed_for_the_wheel() -> None:
     assert there | {"skuwise"} == listed
 
 
-@pytest.mark.slow
 def test_the_wheel_holds_every_module_and_every_piece_of_data(tmp_path_factory: pytest.TempPathFactory) -> None:
     listing = subprocess.run(
         ["git", "ls-files", *FLOORS, "systemd"], cwd=ROOT, capture_output=True, text=True, check=True

@@ -27,7 +27,7 @@ def shell(line: str, folder: Path, **environment: str) -> subprocess.CompletedPr
         f"{COMMAND} --version > /dev/full",
         f"{COMMAND} rules --help > /dev/full",
         f"{COMMAND} --help >&-",
-        pytest.param(f"{COMMAND} skus list > /dev/full", marks=pytest.mark.slow),
+        f"{COMMAND} skus list > /dev/full",
     ],
 )
 def test_output_that_cannot_be_written_is_a_sentence_and_no_success(tmp_path: Path, line: str) -> None:

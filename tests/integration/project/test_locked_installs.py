@@ -9,8 +9,6 @@ import sys
 import zipfile
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[3]
 NAME, VERSION = "mdurl", "0.1.2"  # of the lock, without dependencies
 
@@ -49,7 +47,6 @@ def install(folder: Path, lock: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.slow
 def test_a_file_whose_hash_changed_is_not_installed(tmp_path: Path) -> None:
     offered(tmp_path)
     done = install(tmp_path, entry())
@@ -58,7 +55,6 @@ def test_a_file_whose_hash_changed_is_not_installed(tmp_path: Path) -> None:
     assert not (tmp_path / "there").exists()
 
 
-@pytest.mark.slow
 def test_the_same_file_is_installed_with_its_own_hash_and_not_without_one(tmp_path: Path) -> None:
     wheel = offered(tmp_path)
     own = hashlib.sha256(wheel.read_bytes()).hexdigest()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from skuwise.tests.support.kubernetes_schemas import validate, validator  # noqa: F401 - a fixture
 
 ROOT = Path(__file__).parents[3]
@@ -13,7 +12,6 @@ MANIFESTS = [
 ]
 
 
-@pytest.mark.slow
 def test_every_manifest_is_what_kubernetes_takes(tmp_path: Path, validator: Path) -> None:  # noqa: F811
     for version in ("1.25", "1.37"):
         done = validate(validator, version, *MANIFESTS)

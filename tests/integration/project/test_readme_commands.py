@@ -8,7 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from skuwise.tests.nvmlstub import stub_env
 
 ROOT = Path(__file__).parents[3]
@@ -29,7 +28,6 @@ def test_the_readme_fits_one_screen_and_names_the_apt_line_and_two_commands() ->
     assert text.count("![") == 1
 
 
-@pytest.mark.slow
 def test_every_command_that_needs_no_gpu_works_as_shown(tmp_path: Path) -> None:
     shown = commands(ROOT / "docs/README.md")
     assert len(shown) >= 2

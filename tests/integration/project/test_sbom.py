@@ -16,8 +16,6 @@ from skuwise import __version__
 from skuwise.deploy.sbom import locked  # pyright: ignore[reportMissingImports] - not in the wheel
 from skuwise.tests.support.shared_artifacts import once
 
-pytestmark = pytest.mark.slow
-
 ROOT = Path(__file__).parents[3]
 VALIDATE = """
 import sys

@@ -23,8 +23,6 @@ from skuwise.tests.integration.agent.inventory.test_podresources import KubeletS
 from skuwise.tests.nvmlstub import stub_env
 from skuwise.tests.support.shared_artifacts import once
 
-pytestmark = pytest.mark.slow
-
 ROOT = Path(__file__).parents[3]
 GPUS = "[gpu 0-1]\nname = NVIDIA H100 80GB HBM3\ngpu_util = 0.5\nsm_active = 0.25\n"
 

@@ -14,7 +14,6 @@ from skuwise.tests.nvmlstub import stub_env
 from skuwise.tests.support.tutorial_pages import DOCS, Block, blocks_of, environment, run
 from skuwise.tests.support.tutorial_server import tutorial_server
 
-pytestmark = pytest.mark.slow
 ADDRESS = "http://127.0.0.1:9090"
 
 

@@ -62,7 +62,6 @@ def served(
     shutil.rmtree(place, ignore_errors=True)
 
 
-@pytest.mark.slow
 def test_the_founding_case_behind_exporters_alone_states_its_dollars(served, founding, capsys) -> None:
     bare, labelled = (
         advised(capsys, "--prometheus", url, "--since", f"{DAYS * 24:g}h", "--until", rfc3339(NOW)) for url in served

@@ -6,7 +6,6 @@ from __future__ import annotations
 from pathlib import Path
 from threading import Event
 
-import pytest
 from skuwise.advisor.telemetry.source import PrometheusServer
 from skuwise.tests.support.fake_prometheus import DcgmServer, FakePrometheus, Reply, Request, error
 from skuwise.tests.support.tui_session import KEY, Session, drive
@@ -20,7 +19,6 @@ def loader(fake: FakePrometheus, folder: Path) -> SourceLoader:
     return SourceLoader(PrometheusServer(fake.url, ('cluster="eu"',), environ), ledger=None, clock=lambda: NOW)
 
 
-@pytest.mark.slow
 def test_a_server_is_shown_and_what_was_read_stays_with_its_age_when_it_goes(tmp_path: Path) -> None:
     clock, server, gone = [NOW], DcgmServer(), Event()
 

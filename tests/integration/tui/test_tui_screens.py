@@ -13,7 +13,6 @@ import difflib
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from rich.cells import cell_len
 from skuwise.tests.support import golden_files
 from skuwise.tests.support.tui_session import KEY, Session, drive
@@ -112,7 +111,6 @@ async def compare(s: Session, golden: Path, there: str) -> None:
     assert list(faults(s.app.screen)) == []
 
 
-@pytest.mark.slow
 def test_every_screen_is_as_it_was_and_nothing_overlaps_or_is_cut() -> None:
     async def steps(s: Session) -> None:
         await s.ready()

@@ -25,7 +25,6 @@ from skuwise.tui.widgets.table import ItemTable
 from skuwise.tui.widgets.topbar import TopBar
 
 
-@pytest.mark.slow
 def test_ten_thousand_workloads_are_drawn_line_by_line() -> None:
     async def steps(s: Session) -> None:
         await s.ready()
@@ -43,7 +42,6 @@ def test_ten_thousand_workloads_are_drawn_line_by_line() -> None:
     drive(steps, HandLoader(held=many(10_000)))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("size", "mono"),
     [((80, 24), False), ((160, 50), True), ((40, 10), False)],
@@ -82,7 +80,6 @@ def weighed(s: Session) -> str | None:
     return page._outcome.choice.node or "" if isinstance(page, WhatIf) and page._outcome is not None else None
 
 
-@pytest.mark.slow
 def test_the_demo_shows_the_founding_case_and_keeps_a_decision() -> None:
     """Open the founding finding, ask what if it ran on a node without a fabric, and accept: what a first user does."""
     with DemoLoader("founding", days=3) as loader:
@@ -115,7 +112,6 @@ def test_the_demo_shows_the_founding_case_and_keeps_a_decision() -> None:
         assert [e.decision(1_794_787_201.0).state for e in entries].count("accepted") == 1
 
 
-@pytest.mark.slow
 def test_on_a_real_terminal_it_starts_and_ends_at_once_even_while_it_reads(tmp_path: Path) -> None:
     """Quitting does not wait for the simulation, which takes far longer than the first page."""
     child, terminal = pty.fork()
@@ -170,7 +166,6 @@ def test_a_terminal_that_cannot_place_text_is_told() -> None:
     assert b"does not support full-screen programs (TERM=dumb)" in told
 
 
-@pytest.mark.slow
 def test_the_mouse_turns_pages_sorts_chooses_and_opens() -> None:
     async def steps(s: Session) -> None:
         await s.ready()

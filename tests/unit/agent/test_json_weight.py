@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from skuwise.agent.base.json_weight import json_memory_bytes
 from skuwise.agent.slurm_jobs.json_pieces import list_entries
@@ -44,7 +44,6 @@ values = st.recursive(
 )  # fmt: skip
 
 
-@settings(max_examples=40)
 @given(st.lists(values, max_size=5), st.dictionaries(st.text().filter(lambda name: name != "jobs"), values, max_size=3))
 def test_a_list_in_pieces_is_the_list(jobs: list[object], beside: dict[str, object]) -> None:
     for document in ({**beside, "jobs": jobs}, {"jobs": jobs, **beside}):

@@ -11,7 +11,6 @@ import sys
 from email.policy import default
 from pathlib import Path
 
-import pytest
 from skuwise.tests.support.pasted_commands import paste
 
 PLAIN = {"LC_ALL": "C", "LANG": "C", "NO_COLOR": "1", "PYTHONUTF8": "0"}
@@ -36,7 +35,6 @@ def pasteable(text: str) -> list[str]:
     return [line.strip() for line in joined.splitlines() if " explain " in line or " advise " in line]
 
 
-@pytest.mark.slow
 def test_the_demo_prints_commands_that_run_and_writes_a_mail_that_compares_two_weeks(tmp_path: Path) -> None:
     done = demo("--dir", "out of the box", folder=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -15,7 +15,6 @@ from skuwise.tests.server_metrics.exposition import BUSY, gpu, host, kube, momen
 from skuwise.tests.server_metrics.prometheus_series import Series, merged
 from skuwise.tests.support.prometheus_engines import prometheus, victoria
 
-pytestmark = pytest.mark.slow
 HOUR = 3600.0
 END = 1_790_000_000.0 // HOUR * HOUR
 DAYS = 2.0

@@ -9,8 +9,6 @@ import pytest
 from skuwise.advisor.demo import simulate
 from skuwise.tests.support.pasted_commands import commands_in, paste
 
-pytestmark = pytest.mark.slow
-
 END = 1_790_000_000.0 // 3600 * 3600
 # A folder and a file that a shell would take apart; prices, rules and a ledger of one's own beside them.
 FOLDER = "fleet of 'a' site"

@@ -225,7 +225,6 @@ def in_a_process(path: Path, limit: int, work: str) -> tuple[list[str], list[str
     return told
 
 
-@pytest.mark.slow
 def test_on_a_full_disk_the_ledger_stays_as_it_was(ledger: Ledger) -> None:
     before = ledger.entries()
     told, _ = in_a_process(ledger.path, ledger.path.stat().st_size, "propose")
@@ -247,7 +246,6 @@ def _advise(home: Path, who: str, tell: multiprocessing.Queue[object]) -> None:
     tell.put(said)
 
 
-@pytest.mark.slow
 def test_several_advisors_begin_one_ledger_and_lose_nothing(tmp_path: Path) -> None:
     home, spawn = tmp_path / "state" / "ledgers", multiprocessing.get_context("spawn")
     tell = spawn.Queue()

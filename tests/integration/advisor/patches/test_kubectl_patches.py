@@ -18,8 +18,6 @@ from skuwise.tests.support.patch_cases import (
     patch_of,
 )
 
-pytestmark = pytest.mark.slow
-
 
 def pod_of(manifest) -> dict:
     spec = manifest["spec"]

@@ -18,7 +18,6 @@ FLEETS, AT_ONCE = 200, 50
 BUDGET = SolverBudget(bound_seconds=1, layout_seconds=1, workers=1)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("batch", range(FLEETS // AT_ONCE))
 def test_no_plan_of_a_random_fleet_breaks_a_rule(batch: int, seed_of: Callable[[int], int]) -> None:
     values = bounds = 0

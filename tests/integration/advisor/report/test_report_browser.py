@@ -10,7 +10,6 @@ import re
 import subprocess
 from pathlib import Path
 
-import pytest
 from skuwise.advisor.ledger.outcomes import MoveOutcome
 from skuwise.advisor.render import render
 from skuwise.advisor.report.by_team import split_by_team
@@ -81,7 +80,6 @@ def lightness(color: str) -> float:
     return sum(map(int, re.findall(r"\d+", color)[:3])) / 765
 
 
-@pytest.mark.slow
 def test_mail_and_page_read_on_a_phone_in_light_and_dark_and_fetch_nothing(tmp_path):
     needed("chromium")
     seen = {scheme: look(tmp_path, scheme) for scheme in ("light", "dark")}

@@ -11,7 +11,6 @@ import time
 import urllib.request
 from pathlib import Path
 
-import pytest
 from skuwise.advisor.cli.serve_page import ServedPage
 from skuwise.advisor.metrics_page.site_state import PageLimits
 from skuwise.agent.base.address import Address
@@ -44,7 +43,6 @@ def test_the_page_is_served_or_says_why_not(tmp_path: Path) -> None:
     assert "cannot listen" in said[-1] and "serve.listen" in said[-1]
 
 
-@pytest.mark.slow
 def test_it_runs_the_watch_where_a_source_is_configured_until_it_is_asked_to_stop(tmp_path: Path) -> None:
     simulate("idle", tmp_path / "fleet", days=1, until=time.time() // 3600 * 3600, minutes_seconds=86400)
     config = tmp_path / "skuwise/skuwise.toml"

@@ -29,7 +29,6 @@ def whole_nodes(advice: Advice, r: Recommendation) -> float:
     return r.saving_usd_per_month.p50 / (price.usd_per_hour * 730)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("scenario", sorted(set(SCENARIOS) - {"fleet", "moved"}))
 def test_every_dollar_of_a_fleet_has_its_place_and_none_is_claimed_for_part_of_a_node(
     scenario: str, tmp_path: Path
@@ -50,7 +49,6 @@ def test_every_dollar_of_a_fleet_has_its_place_and_none_is_claimed_for_part_of_a
             assert whole_nodes(advice, way) >= 1
 
 
-@pytest.mark.slow
 def test_a_mixed_fleet_gets_a_recommendation_of_every_kind_of_move(tmp_path: Path) -> None:
     advice = advised(tmp_path / "mixed.db", "mixed", 14.0, 3)
     open_ = [r for r in advice.recommendations if not r.blocked_by]

@@ -27,7 +27,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.slow
 def test_phases_are_those_of_the_truth(made: Path) -> None:
     verdicts = judge(read_frame([made]), rulebook())
     with sqlite3.connect(made) as connection:
@@ -56,7 +55,6 @@ def test_phases_are_those_of_the_truth(made: Path) -> None:
     assert {len(w.phases) for w in verdicts.workloads if w.id not in changing} == {1}
 
 
-@pytest.mark.slow
 def test_text_and_json_tell_the_phases(made: Path) -> None:
     _, advice = read_and_advise([made], rulebook(), now=UNTIL)
     text = render(advice, "table", width=160, color=False, page=PageOptions(whole=True))
@@ -71,7 +69,6 @@ def test_text_and_json_tell_the_phases(made: Path) -> None:
         assert phases[-1]["end"] == workload["end"]
 
 
-@pytest.mark.slow
 def test_the_same_database_twice_changes_no_verdict(made: Path, tmp_path: Path) -> None:
     shutil.copy(made, tmp_path / "copy.db")
     once, twice = (judge(read_frame(paths), rulebook()) for paths in ([made], [made, tmp_path / "copy.db"]))

@@ -126,7 +126,6 @@ def check_minutes(path, report, copy):
                 close(name, mine[place], store[place])
 
 
-@pytest.mark.slow
 def test_phases_of_workloads_that_change_stand_in_a_table_of_their_own(tmp_path):
     report = simulate("phases", tmp_path / "p.db", days=1, until=UNTIL, minutes_seconds=3600)
     told = rows(
@@ -149,7 +148,6 @@ def close(name, ours, theirs):
         assert ours == theirs, name
 
 
-@pytest.mark.slow
 def test_the_same_seed_gives_the_same_rows_and_another_seed_others(tmp_path):
     made = {}
     for name, seed in (("a", 7), ("b", 7), ("c", 8)):

@@ -18,7 +18,6 @@ def _made(path: Path, scenario: str, days: float, seed: int) -> tuple[Simulation
     return report, judge(read_frame([path]), rulebook())
 
 
-@pytest.mark.slow
 def test_the_founding_case_is_seen_as_serving_on_a_silent_fabric(tmp_path: Path) -> None:
     report, verdicts = _made(tmp_path / "f.db", "founding", 4, 3)
     assert len(verdicts.workloads) == len(report.truths)
@@ -33,7 +32,6 @@ def test_the_founding_case_is_seen_as_serving_on_a_silent_fabric(tmp_path: Path)
         assert node.fabric.util_p995 < 0.01
 
 
-@pytest.mark.slow
 def test_every_gpu_hour_of_a_simulated_node_has_its_place(tmp_path: Path) -> None:
     _, verdicts = _made(tmp_path / "t.db", "fine-tuning", 3, 101)
     sums = verdicts.occupancy.groupby("node")["gpu_hours"].sum()
@@ -43,7 +41,6 @@ def test_every_gpu_hour_of_a_simulated_node_has_its_place(tmp_path: Path) -> Non
     assert held == pytest.approx(sum(w.gpu_hours for w in verdicts.workloads), rel=1e-6)
 
 
-@pytest.mark.slow
 def test_nine_of_ten_verdicts_on_a_fleet_are_right(tmp_path: Path) -> None:
     report, verdicts = _made(tmp_path / "small.db", "small", 14, 105)
     truth = {t.workload_id: t for t in report.truths}

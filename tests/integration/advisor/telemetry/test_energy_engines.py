@@ -25,7 +25,6 @@ from skuwise.tests.server_metrics.prometheus_series import Series
 from skuwise.tests.support.prometheus_engines import prometheus, victoria
 from skuwise.tests.support.rulebooks import rulebook
 
-pytestmark = pytest.mark.slow
 NOW = 1_790_000_000.0 // 3600 * 3600
 SECONDS = 15 * 3600.0
 CATALOG = load_catalog()

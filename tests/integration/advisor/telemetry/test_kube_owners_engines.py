@@ -27,7 +27,6 @@ from skuwise.rules.catalog.loader import load_catalog
 from skuwise.tests.server_metrics.prometheus_series import Series, merged
 from skuwise.tests.support.prometheus_engines import needed, prometheus, victoria
 
-pytestmark = pytest.mark.slow
 ENGINES = {"prometheus": prometheus, "victoria-metrics": victoria}
 END = 1_790_000_000.0 // 86400 * 86400
 HOURS, EVERY = 24, 60.0

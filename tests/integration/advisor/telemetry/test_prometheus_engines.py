@@ -31,7 +31,6 @@ from skuwise.tests.server_metrics.prometheus_series import Series
 from skuwise.tests.support.prometheus_engines import needed, prometheus, victoria
 from skuwise.tests.support.rulebooks import rulebook
 
-pytestmark = pytest.mark.slow
 NOW = 1_790_000_000.0 // 3600 * 3600
 DAYS = 3.25  # a daily wave needs three days of hours and one more
 CATALOG = load_catalog()

@@ -23,7 +23,6 @@ from skuwise.tests.server_metrics.prometheus_series import Series, merged
 from skuwise.tests.support.prometheus_engines import needed, prometheus, victoria
 from skuwise.tests.support.rulebooks import rulebook
 
-pytestmark = pytest.mark.slow
 CATALOG = load_catalog()
 ENGINES = {"prometheus": prometheus, "victoria-metrics": victoria}
 END = 1_790_000_000.0 // 86400 * 86400

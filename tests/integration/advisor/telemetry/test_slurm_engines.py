@@ -19,7 +19,6 @@ from skuwise.tests.server_metrics.prometheus_series import merged
 from skuwise.tests.support.prometheus_engines import prometheus, victoria
 from skuwise.tests.support.rulebooks import rulebook
 
-pytestmark = pytest.mark.slow
 CATALOG = load_catalog()
 HOUR = 3600.0
 END = 1_790_000_000.0 // HOUR * HOUR

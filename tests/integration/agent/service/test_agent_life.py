@@ -51,7 +51,6 @@ def disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-@pytest.mark.slow
 def test_a_hung_driver_makes_the_gpus_absent_and_the_rest_goes_on(start: Start) -> None:
     agent = start(GPUS + "delay_ms.nvmlDeviceGetUtilizationRates = 0 5:600000\n", supervised=True, stepped=True)
     agent.said("2 GPUs")
@@ -69,7 +68,6 @@ def test_a_hung_driver_makes_the_gpus_absent_and_the_rest_goes_on(start: Start) 
     assert len(agent.rows("SELECT 1 FROM fabric_samples WHERE tx_bytes_per_second IS NOT NULL LIMIT 10")) == 10
 
 
-@pytest.mark.slow  # the driver sleeps for 2.5 s, and what is seen afterwards waits for its commits
 def test_a_driver_that_answers_again_is_read_again_and_the_late_reading_is_dropped(start: Start) -> None:
     agent = start(GPUS + "delay_ms.nvmlDeviceGetUtilizationRates = 0 5:2500 6:0\n", stepped=True)
     agent.said("2 GPUs")
@@ -82,7 +80,6 @@ def test_a_driver_that_answers_again_is_read_again_and_the_late_reading_is_dropp
     assert agent.stop() == 0
 
 
-@pytest.mark.slow
 def test_pause_lets_go_of_the_driver_and_resume_takes_it_up(start: Start) -> None:
     agent = start()
     agent.said("2 GPUs")
@@ -104,7 +101,6 @@ def test_pause_lets_go_of_the_driver_and_resume_takes_it_up(start: Start) -> Non
     assert len(absences) >= 2 and all(ended for (ended,) in absences)
 
 
-@pytest.mark.slow
 def test_the_socket_is_for_the_owner_and_the_group_alone(start: Start, tmp_path: Path) -> None:
     agent = start()
     agent.said("sampling")
@@ -123,7 +119,6 @@ def test_the_socket_is_for_the_owner_and_the_group_alone(start: Start, tmp_path:
     assert nobody.returncode == 1 and "No agent listens" in nobody.stderr and "Traceback" not in nobody.stderr
 
 
-@pytest.mark.slow
 def test_sighup_takes_new_settings_and_keeps_the_old_ones_where_they_are_wrong(start: Start) -> None:
     agent = start(GPUS, supervised=True)
     agent.said("sampling")
@@ -141,7 +136,6 @@ def test_sighup_takes_new_settings_and_keeps_the_old_ones_where_they_are_wrong(s
     assert agent.rows("SELECT cluster FROM nodes") == [("train-7",)]
 
 
-@pytest.mark.slow
 def test_a_driver_changed_under_the_agent_makes_it_end_for_a_restart_once(start: Start) -> None:
     version = "[system]\ndriver = 570.86.15\n"
     (first := start(version + GPUS, supervised=True)).said("2 GPUs")
@@ -160,7 +154,6 @@ def test_a_driver_changed_under_the_agent_makes_it_end_for_a_restart_once(start:
     assert again.stop() == 0
 
 
-@pytest.mark.slow
 def test_an_xid_is_kept_and_a_pause_lets_go_of_the_events_too(start: Start) -> None:
     agent = start("[gpu 0]\nevent = 5 0x8 79\nevent = 30 0x2 0\n", stepped=True, nics=False)
     until(lambda: agent.rows("SELECT 1 FROM gpu_samples"))
@@ -179,7 +172,6 @@ def test_an_xid_is_kept_and_a_pause_lets_go_of_the_events_too(start: Start) -> N
     assert agent.stop() == 0
 
 
-@pytest.mark.slow
 def test_instances_that_change_close_their_rows_and_begin_new_ones(start: Start) -> None:
     agent = start(
         "[gpu 0]\nmig_mode = 1\nsm_active = 0.5\n[mig 0/0]\nsm_active = 0.8\nexists = 1 6:0\n"
@@ -200,7 +192,6 @@ def test_instances_that_change_close_their_rows_and_begin_new_ones(start: Start)
     assert {uuid for (uuid,) in agent.rows("SELECT gpu_uuid FROM gpu_hours")} == {A, ONE, TWO}
 
 
-@pytest.mark.slow  # the agent looks every 10 s whether the disk takes something
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a disk needs root")
 @pytest.mark.parametrize("fault", ["disk-full", "store-read-only"])
 def test_a_start_on_a_disk_that_takes_nothing_samples_and_recovers(start: Start, disk: Path, fault: str) -> None:
@@ -232,7 +223,6 @@ def test_a_start_on_a_disk_that_takes_nothing_samples_and_recovers(start: Start,
     assert agent.rows("PRAGMA integrity_check") == [("ok",)]
 
 
-@pytest.mark.slow
 def test_a_killed_agent_loses_nothing_that_was_committed(start: Start) -> None:
     ticks: set[tuple[object, ...]] = set()
     for _ in range(2):

@@ -61,7 +61,6 @@ def rows(db: Path, sql: str) -> list[dict[str, object]]:
         return [dict(row) for row in connection.execute(sql)]
 
 
-@pytest.mark.slow
 def test_the_views_say_what_the_scenario_says(tmp_path: Path) -> None:
     env, paths = node(tmp_path)
     db = tmp_path / "node.db"

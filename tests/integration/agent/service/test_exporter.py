@@ -169,7 +169,6 @@ name = NVIDIA H100 80GB HBM3
 """
 
 
-@pytest.mark.slow
 def test_the_agent_serves_what_it_keeps_tick_for_tick_over_a_reload(tmp_path: Path) -> None:
     agent = RunningAgent(tmp_path, SCENARIO, "--listen", "0")
     try:
@@ -212,7 +211,6 @@ def series(text: str, name: str, label: str = "") -> float:
     return float(line.rsplit(" ", 1)[1])
 
 
-@pytest.mark.slow
 def test_a_taken_port_does_not_stop_the_agent_and_is_kept_as_an_absence(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         agent = RunningAgent(tmp_path, SCENARIO, "--listen", str(other.getsockname()[1]), "--duration", "1s")

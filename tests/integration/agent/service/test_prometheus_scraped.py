@@ -18,7 +18,6 @@ from skuwise.tests.nvmlstub import stub_env
 from skuwise.tests.support.prometheus_engines import free_port, needed, running
 from skuwise.tests.support.sysfs_trees import dgx_like
 
-pytestmark = pytest.mark.slow
 SCRAPE = Path(__file__).parents[4] / "deploy" / "prometheus" / "scrape.yaml"
 # As the advisor forms a mean, but sooner. A rate needs two scrapes with the series in them.
 TENSOR = "rate(skuwise_gpu_tensor_active_{}seconds_total[20s])"

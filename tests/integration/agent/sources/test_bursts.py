@@ -44,7 +44,6 @@ def taken(folder: Path, scenario: str, *plan: list[object]) -> tuple[list[dict[s
     return steps, end["ticks"]
 
 
-@pytest.mark.slow
 def test_a_burst_finds_the_step_while_ticks_go_on_and_a_pause_ends_it(tmp_path: Path) -> None:
     (first, paused), ticks = taken(tmp_path, STEPS, ["burst", 3.0], ["pause", 0.5], ["resume"])
     assert [burst["gpu_uuid"] for burst in first["bursts"]] == UUIDS

@@ -95,7 +95,6 @@ def test_training_spans_nodes_as_one_job_and_fine_tuning_stays_on_one():
             assert all(len(gpus) <= 8 for gpus in placed.nodes.values())
 
 
-@pytest.mark.slow
 def test_a_seed_gives_one_fleet_and_another_seed_another():
     def parameters(seed):
         return [dataclasses.astuple(p.model) for p in planned(seed=seed).placed]  # type: ignore[call-overload]

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.verdicts.features.port_traffic import port_traffic
@@ -20,7 +20,6 @@ from skuwise.rules.catalog.loader import load_catalog
 from skuwise.tests.support.frame_builder import FREE, HELD, FrameBuilder
 from skuwise.tests.support.lightly_loaded import BOARDS, Way, drawn, one, rows
 from skuwise.tests.support.rulebooks import rulebook
-from skuwise.tests.support.seeds import examples
 
 CATALOG = load_catalog()
 WORKS = 0.05
@@ -54,7 +53,6 @@ WAYS = st.builds(
 )  # fmt: skip
 
 
-@settings(deadline=None, max_examples=examples(12))
 @given(WAYS)
 def test_a_context_at_rest_and_light_work_are_never_faulty(drawn_way: tuple[int, Way]) -> None:
     seed, way = drawn_way
@@ -66,7 +64,6 @@ def test_a_context_at_rest_and_light_work_are_never_faulty(drawn_way: tuple[int,
     assert not examine(frame).doubts or way.busy > 0
 
 
-@settings(deadline=None, max_examples=examples(15))
 @given(WAYS, st.sampled_from(METRICS), st.sampled_from(["blank", "int-blank", "zero", "last", "gone"]))
 def test_no_metric_that_is_replaced_makes_a_gpu_idle_that_worked(
     drawn_way: tuple[int, Way], metric: str, how: str
