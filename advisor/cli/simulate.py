@@ -43,9 +43,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--minutes", metavar="SPAN", help=f"age of the oldest minute, as in 48h (default: {MINUTES_SECONDS / 3600:g}h)"
     )
-    parser.add_argument(
-        "--samples", metavar="SPAN", help="age of the oldest 1 s sample, as in 2h (default: no samples)"
-    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -57,19 +54,19 @@ def run(options: argparse.Namespace) -> int:
             seed=options.seed,
             until=parse_moment(options.until) if options.until else time.time(),
             minutes_seconds=parse_duration(options.minutes) if options.minutes else MINUTES_SECONDS,
-            samples_seconds=parse_duration(options.samples) if options.samples else 0,
             steps=simulating.step,
         )
-    print(_text(report, options.db))  # noqa: T201
+    print(_text(report, options))  # noqa: T201
     return EXIT_DONE
 
 
-def _text(report: SimulationReport, path: Path) -> str:
+def _text(report: SimulationReport, options: argparse.Namespace) -> str:
     kinds = Counter(truth.kind for truth in report.truths)
     listed = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+    nodes = report.fleet.nodes
     return (
-        f"{report.scenario}, seed {report.seed}: {len(report.nodes)} nodes, {report.gpu_count} GPUs, "
+        f"{options.scenario}, seed {options.seed}: {len(nodes)} nodes, {sum(len(n.sim.gpus) for n in nodes)} GPUs, "
         f"{rfc3339(report.start)} to {rfc3339(report.end)}\n"
         f"workloads: {listed} (the truth about each is in the table truth)\n"
-        f"next: {program()} advise --db {shlex.quote(str(path))}"
+        f"next: {program()} advise --db {shlex.quote(str(options.db))}"
     )

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from types import SimpleNamespace
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
 from .hardware import SimGpu
 
-Array = npt.NDArray[np.float32]
+Floats = npt.NDArray[np.float64]
+
+PER_GPU = (
+    "compute", "memory", "vector", "sm", "occupancy", "engine", "nvlink", "pcie_tx", "pcie_rx", "fabric_tx",
+    "fabric_rx", "mem_used_bytes", "resident", "context_power", "clock_loss", "throttle", "cap_loss", "heat", "blind",
+)  # fmt: skip
+PER_HOST = ("cpu", "io_wait", "disk_read", "disk_write", "storage_tx", "storage_rx", "host_mem")
 
 
-def zeros(*shape: int) -> Array:
-    return np.zeros(shape, dtype=np.float32)
-
-
-@dataclass(slots=True)
-class Load:
-    """Demand at n seconds on g GPUs. Per-GPU arrays are (g, n), or (1, n) where all GPUs do the same; host: (n,).
+class Load(SimpleNamespace):
+    """Demand at n seconds on g GPUs, 0 at first: `PER_GPU` (g, n), or (1, n) where all do the same, `PER_HOST` (n,).
 
     `compute` and `memory` are relative to what the SKU sustains (u in the advice's terms: 1 is the roofline's corner),
     `nvlink` and `pcie` are bytes per second and GPU, `fabric_*` a share of the compute ports' line rate. `resident`
@@ -30,46 +31,11 @@ class Load:
     power explains. `blind` is 1 where the profiling counters stand at zero whatever runs.
     """
 
-    compute: Array
-    memory: Array
-    vector: Array
-    sm: Array
-    occupancy: Array
-    engine: Array
-    nvlink: Array
-    pcie_tx: Array
-    pcie_rx: Array
-    fabric_tx: Array
-    fabric_rx: Array
-    mem_used_bytes: Array
-    resident: Array
-    context_power: Array
-    clock_loss: Array
-    throttle: Array
-    cap_loss: Array
-    heat: Array
-    blind: Array
-    cpu: Array
-    io_wait: Array
-    disk_read: Array
-    disk_write: Array
-    storage_tx: Array
-    storage_rx: Array
-    host_mem: Array
+    def __init__(self, gpus: int, seconds: int) -> None:
+        shapes = dict.fromkeys(PER_GPU, (gpus, seconds)) | dict.fromkeys(PER_HOST, (seconds,))
+        super().__init__(**{name: np.zeros(shape, dtype=np.float32) for name, shape in shapes.items()})
 
-    def scale(self, share: npt.NDArray[np.floating]) -> None:
-        """Let the work itself be `share` (0..1) of what it is, with memory and context held as before."""
-        for name in WORK:
-            values = getattr(self, name)
-            values *= share.astype(np.float32)
-
-    @classmethod
-    def none(cls, gpus: int, seconds: int) -> Load:
-        """No demand at all."""
-        shape = (gpus, seconds)
-        return cls(*(zeros(*shape) for _ in PER_GPU), *(zeros(seconds) for _ in PER_HOST))
-
-    def place(self, other: Load, gpus: list[int], where: slice) -> None:
+    def place(self, other: Load, gpus: list[int], where: slice | npt.NDArray[np.bool_]) -> None:
         """Put `other` on these GPUs of this node's load, at these seconds; host demand adds up."""
         for name in PER_GPU:
             getattr(self, name)[gpus, where] = getattr(other, name)
@@ -77,21 +43,19 @@ class Load:
             getattr(self, name)[where] += getattr(other, name)
 
 
-PER_GPU = (
-    "compute", "memory", "vector", "sm", "occupancy", "engine", "nvlink", "pcie_tx", "pcie_rx", "fabric_tx",
-    "fabric_rx", "mem_used_bytes", "resident", "context_power", "clock_loss", "throttle", "cap_loss", "heat", "blind",
-)  # fmt: skip
-# What stands still when nothing is asked of a workload.
-WORK = (
-    "compute", "memory", "vector", "sm", "occupancy", "engine", "nvlink", "pcie_tx", "pcie_rx", "fabric_tx",
-    "fabric_rx",
-)  # fmt: skip
-PER_HOST = ("cpu", "io_wait", "disk_read", "disk_write", "storage_tx", "storage_rx", "host_mem")
+class Model(SimpleNamespace):
+    """A workload's behaviour, pure in time, so that any second can be asked for. Parameters are named as drawn."""
 
+    def but(self, **changed: object) -> Self:
+        """The same with some parameters changed."""
+        return type(self)(**(vars(self) | changed))
 
-class Model(Protocol):
-    """A workload's behaviour: pure in time, so that any second can be asked for."""
+    def with_context(self, seconds: int) -> Load:
+        """A load in which nothing but a context is held, by `context_power`."""
+        load = Load(1, seconds)
+        load.resident[:], load.context_power[:] = 1.0, self.context_power
+        return load
 
-    def load(self, t: npt.NDArray[np.float64], age: npt.NDArray[np.float64], gpus: int, gpu: SimGpu) -> Load:
+    def load(self, t: Floats, age: Floats, gpus: int, gpu: SimGpu) -> Load:
         """Demand in the seconds that end at `t` (Unix seconds), `age` seconds after the (re)start, per GPU and node."""
-        ...
+        raise NotImplementedError

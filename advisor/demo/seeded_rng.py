@@ -1,13 +1,20 @@
-"""Randomness that depends on nothing but a seed, a name and the time, so that any second can be made alone."""
+"""Randomness of a seed, a name and the time alone, so that any second can be made alone; ranges to draw from."""
 
 from __future__ import annotations
 
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.floating]
+
+# What the demo is made of. The file says how ranges are written.
+TABLES: dict[str, Any] = tomllib.loads(Path(__file__).with_name("fleets.toml").read_text(encoding="utf-8"))
 
 _MASK = (1 << 64) - 1
 
@@ -56,3 +63,23 @@ def day_level(t: Floats, night_share: float, weekend_share: float, peak_hour_utc
 def log_uniform(rng: np.random.Generator, low: float, high: float) -> float:
     """Drawn so that every octave between `low` and `high` is equally likely: for times and sizes."""
     return float(np.exp(rng.uniform(np.log(low), np.log(high))))
+
+
+def drawn(rng: np.random.Generator, ranges: Mapping[str, object], *chosen: str) -> dict[str, Any]:
+    """Parameters of a workload from their ranges, in their order. `chosen`: which of a parameter's cases."""
+    return {name: _value(rng, what, chosen) for name, what in ranges.items()}
+
+
+def _value(rng: np.random.Generator, what: object, chosen: tuple[str, ...]) -> Any:  # noqa: ANN401 - as in the file
+    match what:
+        case [low, high]:
+            return rng.uniform(low, high)
+        case {"log": [low, high]}:
+            return log_uniform(rng, low, high)
+        case {"chance": share, "then": then, "else": other}:
+            return _value(rng, then if rng.random() < share else other, chosen)
+        case {"chance": share}:
+            return bool(rng.random() < share)
+        case {**cases} if cases:
+            return _value(rng, next(case for name, case in cases.items() if name in chosen), chosen)
+    return what

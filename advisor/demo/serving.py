@@ -1,4 +1,4 @@
-"""Online serving by an engine that preallocates its memory: decode steps under a daily load with bursts.
+"""Online serving by an engine that preallocates its memory, and processes that hold memory and do nothing.
 
 A decode step reads the weights and the requests' KV cache once and computes one token for each request in flight; what
 does not scale with bandwidth (launches, small all-reduces, sampling) is the step's residual. Utilisation of memory,
@@ -7,55 +7,23 @@ tensor cores and NVLink follow from those times, so they keep the ratios that th
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from .hardware import SimGpu
-from .load import Load
-from .seeded_rng import day_level, log_uniform, salt, smooth
+from .load import Floats, Load, Model
+from .seeded_rng import TABLES, day_level, drawn, salt, smooth, uniform_at
 
-Floats = npt.NDArray[np.float64]
-
-# (parameters, layers, hidden size, KV heads x head size) of dense models that are served widely: 8B, 14B, 32B, 70B,
-# 123B (the models' own config.json).
-MODELS = (
-    (8.0e9, 32, 4096, 1024),
-    (14.8e9, 48, 5120, 1024),
-    (32.8e9, 64, 5120, 1024),
-    (70.6e9, 80, 8192, 1024),
-    (123e9, 88, 12288, 1024),
-)
+_RANGES = TABLES["serving"]
+MODELS: list[list[float]] = _RANGES["models"]
 
 
-@dataclass(frozen=True, slots=True)
-class Serving:
-    """One replica of a service on its tensor-parallel GPUs."""
-
-    seed: int
-    parameters: float
-    layers: int
-    hidden: int
-    kv_width: int
-    bytes_per_parameter: float
-    context_tokens: float
-    peak_in_flight: float
-    night_share: float  # of the day's peak
-    weekend_share: float
-    peak_hour_utc: float
-    burstiness: float
-    prefill_share: float  # of the busy time, at the day's peak
-    allreduce_seconds: float  # of one small all-reduce: some 10 us over NVLink, far more over PCIe
-    launch_seconds: float  # of one layer's kernels
-    mem_share: float
-    context_power: float
-    cpu: float
-    load_seconds: float  # until the weights are read and the memory is taken
+class Serving(Model):
+    """One replica of a service on its tensor-parallel GPUs, under a daily load with bursts."""
 
     def load(self, t: Floats, age: Floats, gpus: int, gpu: SimGpu) -> Load:
-        load = Load.none(1, len(t))
+        load = self.with_context(len(t))
         up = (age > self.load_seconds).astype(np.float64)
         n = self.in_flight(t)
         busy = up * (1 - np.exp(-n))
@@ -79,16 +47,12 @@ class Serving:
                 load.nvlink[:] = np.minimum(traffic, gpu.nvlink * gpu.eta_link)
             else:
                 # Through the host each byte crosses PCIe, at no more than all-reduce sustains there.
-                over_pcie = np.minimum(traffic, gpu.sku.pcie_bytes_per_second * gpu.eta_link)
-                load.pcie_tx[:] = over_pcie
-                load.pcie_rx[:] = over_pcie
+                load.pcie_tx[:] = load.pcie_rx[:] = np.minimum(traffic, gpu.sku.pcie_bytes_per_second * gpu.eta_link)
         tokens = busy * n / step
         load.pcie_tx[:] += 4e6 + 600 * tokens
         load.pcie_rx[:] += 6e6 + 900 * tokens + 8e9 * (1 - up)
         loading = 0.02 + 0.5 * age / self.load_seconds
         load.mem_used_bytes[:] = gpu.sku.mem_bytes * np.where(up > 0, self.mem_share, loading)
-        load.resident[:] = 1.0
-        load.context_power[:] = self.context_power
         load.cpu[:] = self.cpu * (0.3 + 0.7 * busy) * gpus / gpu.node_gpus
         load.io_wait[:] = 0.02 * (1 - up)
         load.disk_read[:] = 2e9 * (1 - up) + 2e5
@@ -115,56 +79,51 @@ class Serving:
         counted = 1 + smooth(self.seed + 7, t, 1.7) / np.sqrt(1 + self.peak_in_flight * level)
         return np.maximum(self.peak_in_flight * level * np.exp(bursts) * counted, 0.02)
 
+    def replica(self, number: int) -> Serving:
+        """The same service on other GPUs: the balancer gives it the same day, its bursts are its own."""
+        return self.but(seed=self.seed + 1000 * number)
+
 
 def decode(rng: np.random.Generator, gpus: int, gpu: SimGpu) -> Serving:
-    """A well-used service: enough requests in flight that reading weights and cache fills most of every step."""
+    """A well-used service."""
     fits = [m for m in MODELS if m[0] * 2 <= 0.7 * gpus * gpu.sku.mem_bytes]
     # A model whose weights are read in less than 5 ms would be served on fewer GPUs: launches would rule its steps.
     sized = [m for m in fits if m[0] * 2 / gpus / gpu.sustained_bandwidth >= 5e-3] or fits[-1:]
-    nvlink = bool(gpu.nvlink)
-    return draw(
-        rng,
-        sized[int(rng.integers(0, len(sized)))],
-        peak_in_flight=log_uniform(rng, 24, 120),
-        night_share=rng.uniform(0.08, 0.5),
-        allreduce_seconds=rng.uniform(6e-6, 14e-6) if nvlink else rng.uniform(30e-6, 60e-6),
-        launch_seconds=rng.uniform(4e-6, 12e-6),  # CUDA graphs
-        prefill_share=rng.uniform(0.03, 0.12),
-        context_tokens=log_uniform(rng, 700, 5000),
-    )
+    model = sized[int(rng.integers(0, len(sized)))]
+    return draw(rng, model, **drawn(rng, _RANGES["decode"], "nvlink" if gpu.nvlink else "pcie"))
 
 
-def over_provisioned(rng: np.random.Generator, *, nvlink: bool) -> Serving:
-    """A small model spread over many GPUs for few requests: launches and small all-reduces are what it waits for."""
-    return draw(
-        rng,
-        MODELS[int(rng.integers(0, 2)) if nvlink else 0],
-        peak_in_flight=rng.uniform(4.0, 9.0),
-        night_share=rng.uniform(0.5, 0.75),
-        allreduce_seconds=rng.uniform(18e-6, 32e-6) if nvlink else rng.uniform(60e-6, 120e-6),
-        launch_seconds=rng.uniform(60e-6, 110e-6),  # eager mode: 8-12 kernels a layer at some 5-10 us
-        prefill_share=rng.uniform(0.01, 0.05),
-        context_tokens=log_uniform(rng, 300, 2000),
-    )
+def over_provisioned(rng: np.random.Generator, gpu: SimGpu) -> Serving:
+    """A small model spread over many GPUs for few requests."""
+    model = MODELS[int(rng.integers(0, 2)) if gpu.nvlink else 0]
+    return draw(rng, model, **drawn(rng, _RANGES["over-provisioned"], "nvlink" if gpu.nvlink else "pcie"))
 
 
-def draw(rng: np.random.Generator, model: tuple[float, int, int, int], **given: float) -> Serving:
-    """What all services have in common, from ranges seen in the field."""
-    parameters, layers, hidden, kv_width = model
-    values: dict[str, float] = {
-        "bytes_per_parameter": 2.0,
-        "weekend_share": rng.uniform(0.5, 1.0),
-        "peak_hour_utc": rng.uniform(8, 22),
-        "burstiness": rng.uniform(0.1, 0.35),
-        "mem_share": rng.uniform(0.85, 0.95),  # gpu_memory_utilization of 0.85-0.95, taken at the start
-        "context_power": rng.uniform(0.3, 0.6),
-        "cpu": rng.uniform(0.02, 0.09),
-        "load_seconds": rng.uniform(60, 240),
-    }
-    values.update(given)
-    return Serving(seed=salt(rng), parameters=parameters, layers=layers, hidden=hidden, kv_width=kv_width, **values)
+def draw(rng: np.random.Generator, model: Sequence[float], **given: float) -> Serving:
+    """A service of one of MODELS: what all have in common, and what is `given`."""
+    size = dict(zip(("parameters", "layers", "hidden", "kv_width"), model, strict=True))
+    common = drawn(rng, _RANGES["common"])
+    return Serving(seed=salt(rng), **size, **(common | given))
 
 
-def replica(model: Serving, number: int) -> Serving:
-    """The same service on other GPUs: the balancer gives it the same day, its bursts are its own."""
-    return dataclasses.replace(model, seed=model.seed + 1000 * number)
+class Holding(Model):
+    """Memory resident, power 1.3-1.6x idle because the context keeps the clocks up, now and then a stray kernel."""
+
+    def load(self, t: Floats, age: Floats, gpus: int, gpu: SimGpu) -> Load:  # noqa: ARG002
+        load = self.with_context(len(t))
+        slot = np.floor(t / 600).astype(np.int64)
+        begin = np.floor(uniform_at(self.seed + 1, slot) * 590)
+        within = t - slot * 600
+        blip = (uniform_at(self.seed, slot) < self.blip_chance) & (within > begin) & (within <= begin + 2) & (age > 60)
+        load.sm[:] = 0.03 * blip
+        load.engine[:] = 0.12 * blip
+        load.memory[:] = 0.01 * blip
+        load.mem_used_bytes[:] = self.mem_share * gpu.sku.mem_bytes
+        load.cpu[:] = 0.004
+        load.host_mem[:] = 0.05
+        return load
+
+
+def held(rng: np.random.Generator) -> Holding:
+    """A process that outlived its job."""
+    return Holding(seed=salt(rng), **drawn(rng, TABLES["held"]))

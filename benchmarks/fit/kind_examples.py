@@ -22,6 +22,7 @@ from skuwise.advisor.core.verdict_types import WorkloadVerdict
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.advisor.verdicts.judge import judge
 from skuwise.benchmarks.generators.first import SimulationReport, simulate
+from skuwise.benchmarks.generators.first.builder import Truth
 
 from ..withheld import coarse, hidden
 
@@ -206,13 +207,14 @@ def examples_of(fleet: Fleet, views: Iterable[str] = VIEWS) -> list[Example]:
 def _examples(
     fleet: Fleet, view: str, workloads: Iterable[WorkloadVerdict], made: SimulationReport
 ) -> Iterator[Example]:
-    truths = {truth.workload_id: truth for truth in made.truths}
+    truths = {truth.workload_id: truth for truth in made.truths if isinstance(truth, Truth)}
+    lives = {p.truth.workload_id: (p.runs[-1][1] - p.runs[0][0]) / HOUR for p in made.fleet.placed}
     for workload in workloads:
         truth = truths[workload.id]
         if workload.features.get("hours", 0.0) > 0:
             group = f"{fleet.scenario}/{fleet.seed}"
             features = dict(workload.features)
-            yield Example(group, view, truth.kind, truth.bottleneck, features, made.lives.get(workload.id), truth.sort)
+            yield Example(group, view, truth.kind, truth.bottleneck, features, lives.get(workload.id), truth.sort)
 
 
 def with_other_ages(examples: Iterable[Example], seed: int = 0) -> Iterator[Example]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from PIL import Image
 from skuwise.advisor.advise import load_rulebook, read_and_advise
 from skuwise.advisor.core.verdict_types import WorkloadVerdict
+from skuwise.advisor.demo import simulate
 from skuwise.advisor.mail.letter import Letter
 from skuwise.advisor.mail.mime import inlined
 from skuwise.advisor.report.by_team import split_by_team
@@ -16,7 +17,6 @@ from skuwise.advisor.report.letters import letter_of
 from skuwise.advisor.views.document.mail_document import ReaderLinks
 from skuwise.advisor.views.document.reader_commands import ReaderCommands
 from skuwise.advisor.views.document.report_content import story_of
-from skuwise.benchmarks.generators.first import simulate
 
 UNTIL = 1_794_787_200.0  # 2026-11-16T00:00:00Z: the pictures are the same whenever they are drawn
 WEEK = 7 * 86400.0
@@ -30,7 +30,7 @@ COLOURS = 64  # of the files, to keep them small
 def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        simulate("mixed", folder / "fleet.db", days=14, seed=0, until=UNTIL)
+        simulate("small", folder / "fleet.db", days=14, seed=0, until=UNTIL)
         book = load_rulebook(None, None, UNTIL)
         now, before = (
             read_and_advise([folder / "fleet.db"], book, now=UNTIL, since=WEEK, until=end)[1]

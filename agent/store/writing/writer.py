@@ -135,17 +135,6 @@ class Writer:
         columns = "workload_id TEXT PRIMARY KEY, kind TEXT NOT NULL, bottleneck TEXT NOT NULL, waste TEXT NOT NULL"
         self._put_beside(f"truth ({columns})", "INSERT OR REPLACE INTO truth VALUES (?, ?, ?, ?)", rows)
 
-    def put_true_phases(self, rows: Iterable[tuple[str, float, float, str, str]]) -> None:
-        """The spans of simulated workloads that change what they do: (workload_id, ts_start, ts_end, kind,
-        bottleneck), in the table ``truth_phases``."""
-        columns = (
-            "workload_id TEXT NOT NULL, ts_start REAL NOT NULL, ts_end REAL NOT NULL, kind TEXT NOT NULL, "
-            "bottleneck TEXT NOT NULL, PRIMARY KEY (workload_id, ts_start)"
-        )
-        self._put_beside(
-            f"truth_phases ({columns})", "INSERT OR REPLACE INTO truth_phases VALUES (?, ?, ?, ?, ?)", rows
-        )
-
     def _put_beside(self, table: str, insert: str, rows: Iterable[tuple[object, ...]]) -> None:
         """Rows of a table that no agent writes; it is made where it is not there."""
 

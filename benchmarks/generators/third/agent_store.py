@@ -12,6 +12,7 @@ from skuwise.agent.store.file.codec import RollupTable
 from skuwise.agent.store.writing.node_writer import NodeWriter
 from skuwise.agent.store.writing.writer import Writer
 
+from ..first.rollup import gpu_columns
 from .exporters import RESERVED_GIB
 from .findings import Figures, deserved
 from .fleet import Fleet, Run
@@ -240,7 +241,7 @@ def _rollups(
     tx, rx = node.host["fabric_tx"], node.host["fabric_rx"]
     is_ib = machine.shape.fabric == "ib"
     fabric = np.tile(np.maximum(tx, rx).reshape(-1, seconds), (count, 1)) if is_ib else None
-    columns = rollup.gpu_columns(
+    columns = gpu_columns(
         gpus,
         np.full(count * rows, float(seconds)),
         period,

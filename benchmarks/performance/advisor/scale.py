@@ -19,13 +19,12 @@ from pathlib import Path
 
 import numpy as np
 from skuwise.advisor.demo import MINUTES_SECONDS
-from skuwise.advisor.demo.fleet_builder import Builder
-from skuwise.advisor.demo.fleet_plan import FleetPlan, PlannedNode
-from skuwise.advisor.demo.skus import NODE_SKUS
-from skuwise.advisor.demo.writer import write_node
+from skuwise.advisor.demo.builder import FleetPlan, PlannedNode
+from skuwise.advisor.demo.simulator import node_skus
 from skuwise.agent.store.writing.writer import Writer
 from skuwise.benchmarks.generators.first import plan
-from skuwise.rules.catalog.loader import load_catalog
+from skuwise.benchmarks.generators.first.builder import Builder
+from skuwise.benchmarks.generators.first.writer import write_node
 
 UNTIL = 1_794_787_200.0  # 2026-11-16T00:00:00Z
 DAYS = 14
@@ -40,9 +39,7 @@ LIMIT = "limit for 64 nodes: 15 s on 2 cores, 1 GB"
 
 def make_fleet(start: float, end: float, *, nodes: int = NODES, times: int = 2) -> tuple[FleetPlan, list[PlannedNode]]:
     """The plan and the nodes chosen from it. `times`: how often the scenario is planned, each with its own seed."""
-    catalog = load_catalog()
-    skus = {name: (catalog.nodes[name], catalog.gpus[catalog.nodes[name].gpu]) for name in NODE_SKUS}
-    builder = Builder(skus, SEED, start, end)
+    builder = Builder(node_skus(), SEED, start, end)
     fleet = plan("fleet", builder)
     for more in range(1, times):
         builder.seed = SEED + more
@@ -70,7 +67,7 @@ def write(folder: Path) -> None:
     """A database for each node."""
     start = UNTIL - DAYS * 86400.0
     fleet, nodes = make_fleet(start, UNTIL)
-    span = {"seed": SEED, "start": start, "end": UNTIL, "minutes_from": UNTIL - MINUTES_SECONDS, "samples_from": UNTIL}
+    span = {"seed": SEED, "start": start, "end": UNTIL, "minutes_from": UNTIL - MINUTES_SECONDS}
     for number, node in enumerate(nodes):
         name = node.sim.node.node
         with Writer.open(folder / f"{number:02d}-{name}.db", now=lambda: UNTIL) as writer:

@@ -6,37 +6,32 @@ learn the stage. Here kind, SKU, number of GPUs, memory and length are drawn apa
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
-from skuwise.advisor.demo import held_idle as holding
-from skuwise.advisor.demo import identities, serving, training
-from skuwise.advisor.demo.fleet_builder import Builder, Places, whole
-from skuwise.advisor.demo.fleet_plan import Placed, Truth
+from skuwise.advisor.demo import builder, serving, training
+from skuwise.advisor.demo.builder import Placed
 from skuwise.advisor.demo.hardware import SimGpu, SimNode
 from skuwise.advisor.demo.load import Load, Model
 from skuwise.advisor.demo.seeded_rng import log_uniform, stream
-from skuwise.advisor.demo.skus import (
-    A10G_1,
-    A10G_4,
-    A100_ETHERNET,
-    A100_PCIE,
-    H100_ETHERNET,
-    L4_4,
-    L40S_4,
-    L40S_PCIE,
-    T4_4,
+
+from .. import skus
+from ..builder import Builder, Places, Truth, notebook, slurm
+from ..loads import jobs, offline, online
+
+_NODES = (
+    skus.A10G_1,
+    skus.A10G_4,
+    skus.L4_4,
+    skus.L40S_4,
+    skus.T4_4,
+    skus.A100_PCIE,
+    skus.A100_ETHERNET,
+    skus.H100_ETHERNET,
+    skus.L40S_PCIE,
 )
-
-from ..loads import batch_inference as offline
-from ..loads import light_serving as light
-from ..loads import notebooks, prefill
-from ..loads import training_variants as jobs
-from .training import slurm
-
-_NODES = (A10G_1, A10G_4, L4_4, L40S_4, T4_4, A100_PCIE, A100_ETHERNET, H100_ETHERNET, L40S_PCIE)
 Floats = npt.NDArray[np.float64]
 
 _COUNT = 6
@@ -47,12 +42,8 @@ _KINDS = ("training", "training", "batch-inference", "batch-inference", "online-
 Draw = Callable[[np.random.Generator, float], Model]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Still:
+class _Still(Model):
     """`inner` with its memory as it was taken at the start."""
-
-    inner: Model
-    mem_share: float
 
     def load(self, t: Floats, age: Floats, gpus: int, gpu: SimGpu) -> Load:
         load = self.inner.load(t, age, gpus, gpu)
@@ -64,7 +55,7 @@ def assorted(b: Builder) -> None:
     rng = stream(b.seed, "assorted", "layout")
     for sku in rng.choice(len(_NODES), _COUNT, replace=False).tolist():
         (node,) = b.nodes(f"any-{sku}", 1, _NODES[sku])
-        gpus = whole(node)
+        gpus = node.whole
         width = int(rng.choice([w for w in (1, 2, 4, 8) if w <= len(gpus)]))
         for first in range(0, len(gpus), width):
             places = [(node, gpus[first : first + width])]
@@ -94,13 +85,13 @@ def _person(b: Builder, kind: str, places: Places, rng: np.random.Generator) -> 
     node, gpus = places[0]
     since = b.start - rng.uniform(0, 4) * _DAY
     if kind == "interactive":
-        model: Model = notebooks.small_cells(rng) if rng.random() < 0.5 else notebooks.heavy_cells(rng)
+        model: Model = offline.small_cells(rng) if rng.random() < 0.5 else offline.heavy_cells(rng)
         if rng.random() < 0.5:
-            model = _Still(model, rng.uniform(0.05, 0.7))
-        truth = Truth((workload := identities.notebook(rng, node.node.cluster, since)).workload_id, kind, "mixed")
+            model = _Still(inner=model, mem_share=rng.uniform(0.05, 0.7))
+        truth = Truth((workload := notebook(rng, node.node.cluster, since)).workload_id, kind, "mixed")
     else:
-        model = holding.held(rng)
-        truth = Truth((workload := identities.leftover(rng, node.node.cluster, since)).workload_id, "idle", "idle")
+        model = serving.held(rng)
+        truth = Truth((workload := builder.leftover(rng, node.node.cluster, since)).workload_id, "idle", "idle")
     runs = b.runs(rng, since, b.end, restarts=0, pause=(0, 0))
     b.add(Placed(workload, model, {node.node.node: gpus}, runs, "process", truth))
 
@@ -108,7 +99,7 @@ def _person(b: Builder, kind: str, places: Places, rng: np.random.Generator) -> 
 def _training(node: SimNode, gpus: int) -> Draw:
     def drawn(rng: np.random.Generator, at: float) -> Model:
         sorts: list[Draw] = [
-            training.draw, jobs.on_one_gpu, jobs.starved, jobs.small_kernels, training.pcie_bound,
+            training.draw, jobs.on_one_gpu, jobs.starved, jobs.small_kernels, partial(training.of_kind, kind="pcie"),
         ]  # fmt: skip
         if gpus > 1 and node.gpu.nvlink:
             sorts.append(jobs.between_gpus)
@@ -129,7 +120,7 @@ def _memory_bound(rng: np.random.Generator, start: float) -> training.Training:
 
 def _tuning(gpus: int) -> Draw:
     def drawn(rng: np.random.Generator, at: float) -> Model:
-        pick = training.input_bound if rng.random() < 0.25 else training.fine_tuning
+        pick = training.input_bound if rng.random() < 0.25 else partial(training.of_kind, kind="tuning")
         return _varied(rng, pick(rng, at), gpus)
 
     return drawn
@@ -138,8 +129,7 @@ def _tuning(gpus: int) -> Draw:
 def _varied(rng: np.random.Generator, model: training.Training, gpus: int) -> training.Training:
     """Steps of any length, memory that an allocator took once or that still moves, checkpoints small and large."""
     still = rng.random() < 0.5
-    model = dataclasses.replace(
-        model,
+    model = model.but(
         step_seconds=model.step_seconds * log_uniform(rng, 0.2, 1.5),
         mem_share=rng.uniform(0.15, 0.95) if still else rng.uniform(0.15, 0.85),
         mem_growth=0.0 if still else model.mem_growth,
@@ -148,7 +138,7 @@ def _varied(rng: np.random.Generator, model: training.Training, gpus: int) -> tr
         checkpoint_seconds=log_uniform(rng, 4, 90),
         checkpoint_over_network=False,
     )
-    return dataclasses.replace(model, nvlink_exposed=0.0, nvlink_hidden=0.0) if gpus == 1 else model
+    return model.but(nvlink_exposed=0.0, nvlink_hidden=0.0) if gpus == 1 else model
 
 
 def _batch(node: SimNode, gpus: int) -> Draw:
@@ -157,9 +147,9 @@ def _batch(node: SimNode, gpus: int) -> Draw:
         if sort == 0:
             made: Model = offline.generating(rng, gpus, node.gpu)
         elif sort == 1:
-            made = dataclasses.replace(prefill.encoding(rng), mem_share=rng.uniform(0.1, 0.95), mem_grows=False)
+            made = online.encoding(rng).but(mem_share=rng.uniform(0.1, 0.95), mem_grows=False)
         elif sort == 2:
-            made = dataclasses.replace(offline.decoding_media(rng), duty=rng.uniform(0.2, 0.9))
+            made = offline.decoding_media(rng).but(duty=rng.uniform(0.2, 0.9))
         else:
             made = offline.offloaded(rng)
         # Results are mostly small; here and there a shard's output is written in one go.
@@ -173,11 +163,11 @@ def _service(node: SimNode, gpus: int) -> Callable[[np.random.Generator, int], M
         sort = int(rng.integers(0, 4))
         fits = serving.MODELS[0][0] * 2 <= 0.7 * gpus * node.gpu.sku.mem_bytes
         if sort == 0 or (sort == 3 and not fits):
-            return light.lightly_loaded(rng, gpus, node.gpu)
+            return online.lightly_loaded(rng, gpus, node.gpu)
         if sort == 1:
-            return prefill.prefill_heavy(rng, gpus, node.gpu)
+            return online.prefill_heavy(rng, gpus, node.gpu)
         if sort == 2:
-            return serving.over_provisioned(rng, nvlink=bool(node.gpu.nvlink))
+            return serving.over_provisioned(rng, node.gpu)
         return serving.decode(rng, gpus, node.gpu)
 
     return drawn

@@ -2,36 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 
 import numpy as np
-from skuwise.advisor.demo import identities, training
-from skuwise.advisor.demo.fleet_builder import Builder, Places, whole
-from skuwise.advisor.demo.fleet_plan import Placed, Truth
-from skuwise.advisor.demo.hardware import Sensing, SimNode
+from skuwise.advisor.demo import training
+from skuwise.advisor.demo.builder import Placed
+from skuwise.advisor.demo.hardware import SimNode
 from skuwise.advisor.demo.load import Model
 from skuwise.advisor.demo.seeded_rng import stream
-from skuwise.advisor.demo.skus import (
-    A10G_1,
-    A10G_4,
-    A100_ETHERNET,
-    A100_IB,
-    A100_PCIE,
-    B200_EFA,
-    H100_ETHERNET,
-    H100_IB,
-    L4_4,
-    T4_1,
-    T4_4,
-)
-from skuwise.agent.model import Workload
 from skuwise.rules.policy.labels import BottleneckLabel, KindLabel
 
-from .. import disturbances as conditions
-from ..loads import batch_inference as offline
-from ..loads import phases, stragglers
-from ..loads import training_variants as jobs
+from .. import skus
+from ..builder import Builder, Places, Told, Truth, kubernetes, slurm
+from ..loads import jobs, offline
+from ..nodes import Sensing
 
 _DAY = 86400.0
 _DAYS: tuple[float, float] = (32.0, 150.0)  # hours of a training job
@@ -39,39 +23,33 @@ _SMALL = ("train-unet", "gnn-v2", "yolo-train", "tabular-net", "asr-small", "rew
 _LARGE = ("pretrain-7b", "pretrain-1b", "moe-stage-2", "vit-huge", "video-encoder", "retrieval-encoder", "world-model")
 _EXAMPLES = ("exp-lr", "ablation", "baseline")
 
-Told = Callable[[np.random.Generator], Workload]
-
-
-def slurm(node: SimNode, names: tuple[str, ...], command: str) -> Told:
-    return lambda rng: identities.slurm_job(rng, node.node.cluster, names=names, command=command)
-
-
-def kubernetes(node: SimNode, names: tuple[str, ...], command: str) -> Told:
-    return lambda rng: identities.kube_job(rng, node.node.cluster, names=names, command=command)
-
 
 def single_gpu(b: Builder) -> None:
     read: tuple[tuple[str, Sensing | None], ...] = (
-        (A10G_1, None), (T4_1, "dcgm-default"), (L4_4, "dcgm"), (A100_PCIE, None), (A10G_1, "nvml"),
-    )  # fmt: skip
+        (skus.A10G_1, None),
+        (skus.T4_1, "dcgm-default"),
+        (skus.L4_4, "dcgm"),
+        (skus.A100_PCIE, None),
+        (skus.A10G_1, "nvml"),
+    )
     for sku, sensing in read:
-        (node,) = b.nodes(_prefix(sku), 1, sku, sensing=sensing)
-        for gpu in whole(node):
+        (node,) = b.nodes(skus.PREFIXES[sku], 1, sku, sensing=sensing)
+        for gpu in node.whole:
             told = slurm(node, (*_SMALL, *_EXAMPLES), "python3 train.py --epochs 40")
             _train(b, "single", [(node, (gpu,))], jobs.on_one_gpu, told, "compute")
 
 
 def input_bound(b: Builder) -> None:
-    (node,) = b.nodes("gpu-h100", 1, H100_ETHERNET)
+    (node,) = b.nodes("gpu-h100", 1, skus.H100_ETHERNET)
     told = slurm(node, (*_LARGE, *_EXAMPLES), "torchrun --nproc-per-node=8 train.py")
-    _train(b, "starved", [(node, whole(node))], jobs.starved, told, "host-input", ("fix-first",))
-    (node,) = b.nodes("gpu-a10g-x4", 1, A10G_4, sensing="dcgm")
+    _train(b, "starved", [(node, node.whole)], jobs.starved, told, "host-input", ("fix-first",))
+    (node,) = b.nodes("gpu-a10g-x4", 1, skus.A10G_4, sensing="dcgm")
     told = kubernetes(node, _SMALL, "torchrun --nproc-per-node=4 train.py")
-    _train(b, "starved", [(node, whole(node))], jobs.starved, told, "host-input", ("fix-first",))
+    _train(b, "starved", [(node, node.whole)], jobs.starved, told, "host-input", ("fix-first",))
 
 
 def ethernet(b: Builder) -> None:
-    nodes = b.nodes("gpu-a10g-x4", 2, A10G_4)
+    nodes = b.nodes("gpu-a10g-x4", 2, skus.A10G_4)
     told = slurm(nodes[0], (*_LARGE, *_EXAMPLES), "torchrun --nnodes=2 --nproc-per-node=4 train.py")
     # A ring's hop carries what the node's NIC carries: 5 GB/s over a bus of 32 GB/s.
     share = nodes[0].ports[0].line_rate_bytes_per_second or 0.0
@@ -80,107 +58,114 @@ def ethernet(b: Builder) -> None:
     def drawn(rng: np.random.Generator, at: float) -> Model:
         return jobs.over_ethernet(rng, at, over_pcie=over_pcie)
 
-    _train(b, "ethernet", [(n, whole(n)) for n in nodes], drawn, told, "network", ("under-tier",), hours=(14.0, 120.0))
+    _train(b, "ethernet", [(n, n.whole) for n in nodes], drawn, told, "network", ("under-tier",), hours=(14.0, 120.0))
 
 
 def nvlink_bound(b: Builder) -> None:
-    for sku in (A100_ETHERNET, B200_EFA):
-        (node,) = b.nodes(_prefix(sku), 1, sku)
+    for sku in (skus.A100_ETHERNET, skus.B200_EFA):
+        (node,) = b.nodes(skus.PREFIXES[sku], 1, sku)
         told = slurm(node, (*_LARGE, *_EXAMPLES), "torchrun --nproc-per-node=8 pretrain_gpt.py")
-        _train(b, "nvlink", [(node, whole(node))], jobs.between_gpus, told, "nvlink")
+        _train(b, "nvlink", [(node, node.whole)], jobs.between_gpus, told, "nvlink")
 
 
 def launch_bound(b: Builder) -> None:
-    for sku in (A10G_1, T4_4):
-        (node,) = b.nodes(_prefix(sku), 1, sku)
-        for gpu in whole(node):
+    for sku in (skus.A10G_1, skus.T4_4):
+        (node,) = b.nodes(skus.PREFIXES[sku], 1, sku)
+        for gpu in node.whole:
             told = slurm(node, (*_SMALL, *_EXAMPLES), "python3 train.py")
             _train(b, "launches", [(node, (gpu,))], jobs.small_kernels, told, "latency", ("fix-first",))
 
 
 def straggler(b: Builder) -> None:
-    nodes = b.nodes("gpu-h100-ib", 2, H100_IB)
+    nodes = b.nodes("gpu-h100-ib", 2, skus.H100_IB)
     told = slurm(nodes[0], (*_LARGE, *_EXAMPLES), "torchrun --nnodes=2 --nproc-per-node=8 train.py")
     _straggle(b, nodes, told, fabric=True)
-    nodes = b.nodes("gpu-a100", 1, A100_ETHERNET)
+    nodes = b.nodes("gpu-a100", 1, skus.A100_ETHERNET)
     told = slurm(nodes[0], (*_LARGE, *_EXAMPLES), "torchrun --nproc-per-node=8 train.py")
     _straggle(b, nodes, told, fabric=False)
 
 
 def throttled(b: Builder) -> None:
-    for sku in (H100_ETHERNET, A100_ETHERNET):
-        (node,) = b.nodes(_prefix(sku), 1, sku)
+    for sku in (skus.H100_ETHERNET, skus.A100_ETHERNET):
+        (node,) = b.nodes(skus.PREFIXES[sku], 1, sku)
 
         def drawn(rng: np.random.Generator, at: float) -> Model:
             exposed = rng.uniform(0.02, 0.05)
-            return conditions.throttled(rng, training.draw(rng, at, exposed_share=exposed))
+            return jobs.throttled(rng, training.draw(rng, at, exposed_share=exposed))
 
         told = slurm(node, (*_LARGE, *_EXAMPLES), "torchrun --nproc-per-node=8 train.py")
-        _train(b, "throttled", [(node, whole(node))], drawn, told, "throttled", ("fix-first",))
+        _train(b, "throttled", [(node, node.whole)], drawn, told, "throttled", ("fix-first",))
 
 
 def rdma_storage(b: Builder) -> None:
-    (node,) = b.nodes("gpu-h100-ib", 1, H100_IB)
+    (node,) = b.nodes("gpu-h100-ib", 1, skus.H100_IB)
 
     def drawn(rng: np.random.Generator, at: float) -> Model:
-        return conditions.rdma_storage(rng, training.draw(rng, at, checkpoint_over_network=False))
+        return jobs.rdma_storage(rng, training.draw(rng, at, checkpoint_over_network=False))
 
     told = slurm(node, (*_LARGE, *_EXAMPLES), "torchrun --nproc-per-node=8 train.py")
-    _train(b, "rdma", [(node, whole(node))], drawn, told, "compute")
+    _train(b, "rdma", [(node, node.whole)], drawn, told, "compute")
 
 
 def telemetry_fault(b: Builder) -> None:
     """The counters die with an XID soon after a job begins, and stay so."""
-    for sku in (A100_ETHERNET, L4_4):
-        (node,) = b.nodes(_prefix(sku), 1, sku)
+    for sku in (skus.A100_ETHERNET, skus.L4_4):
+        (node,) = b.nodes(skus.PREFIXES[sku], 1, sku)
 
         def drawn(rng: np.random.Generator, at: float) -> Model:
             dies = max(at, b.start) + rng.uniform(0.3, 3) * 3600
-            return conditions.Blinded(training.draw(rng, at), dies)
+            return jobs.Blinded(inner=training.draw(rng, at), since=dies)
 
         told = slurm(node, _LARGE, f"torchrun --nproc-per-node={len(node.gpus)} train.py")
-        _train(b, "blind", [(node, whole(node))], drawn, told, "unknown", ("telemetry-fault",))
+        _train(b, "blind", [(node, node.whole)], drawn, told, "unknown", ("telemetry-fault",))
 
 
 def checkpoints(b: Builder) -> None:
-    nodes = b.nodes("gpu-a100-ib", 2, A100_IB)
+    nodes = b.nodes("gpu-a100-ib", 2, skus.A100_IB)
     told = slurm(nodes[0], (*_LARGE, *_EXAMPLES), "torchrun --nnodes=2 --nproc-per-node=8 train.py")
-    places = [(n, whole(n)) for n in nodes]
+    places = [(n, n.whole) for n in nodes]
     _train(b, "checkpoints", places, jobs.with_heavy_checkpoints, told, "compute", hours=(20.0, 150.0))
 
 
 def evaluating(b: Builder) -> None:
     """Training that stops for half an hour or more, some times a day, to generate from what it has learnt."""
-    (node,) = b.nodes("gpu-a100", 1, A100_ETHERNET)
+    (node,) = b.nodes("gpu-a100", 1, skus.A100_ETHERNET)
     told = slurm(node, (*_LARGE, *_EXAMPLES), "torchrun --nproc-per-node=8 train.py --eval-interval 2000")
 
-    def drawn(rng: np.random.Generator, at: float) -> phases.Alternating:
+    def drawn(rng: np.random.Generator, at: float) -> jobs.Alternating:
         cycle = rng.uniform(5, 10) * 3600
         taken = rng.uniform(0.08, 0.16) * cycle
         usual = training.draw(rng, at)
         asked = offline.generating(rng, 8, node.gpu)
         # Within the job the model is there already, and so is its memory.
-        asked = dataclasses.replace(asked, load_seconds=1.0, mem_share=usual.mem_share + usual.mem_growth)
-        return phases.Alternating(usual, asked, cycle, rng.uniform(0, cycle), taken)
+        asked = asked.but(load_seconds=1.0, mem_share=usual.mem_share + usual.mem_growth)
+        return jobs.Alternating(
+            usual=usual, other=asked, cycle_seconds=cycle, offset_seconds=rng.uniform(0, cycle), other_seconds=taken
+        )
 
     _change(b, "evaluating", node, drawn, told, other=("batch-inference", "hbm-bandwidth"))
 
 
 def day_and_night(b: Builder) -> None:
     """One long-lived container that trains for most of the day and serves at night."""
-    (node,) = b.nodes("gpu-h100", 1, H100_ETHERNET)
+    (node,) = b.nodes("gpu-h100", 1, skus.H100_ETHERNET)
 
-    def drawn(rng: np.random.Generator, at: float) -> phases.Alternating:
+    def drawn(rng: np.random.Generator, at: float) -> jobs.Alternating:
         serves = offline.generating(rng, 8, node.gpu)
-        serves = dataclasses.replace(
-            serves,
+        serves = serves.but(
             burstiness=rng.uniform(0.15, 0.35),
             night_share=0.3,
             peak_hour_utc=rng.uniform(0, 4),
             load_seconds=1.0,
         )
         hours = rng.uniform(7, 9.5)
-        return phases.Alternating(training.draw(rng, at), serves, _DAY, rng.uniform(19, 23) * 3600, hours * 3600)
+        return jobs.Alternating(
+            usual=training.draw(rng, at),
+            other=serves,
+            cycle_seconds=_DAY,
+            offset_seconds=rng.uniform(19, 23) * 3600,  # after midnight UTC of the first day of 1970
+            other_seconds=hours * 3600,
+        )
 
     told = kubernetes(node, ("lab", "shared-node", "research"), "python3 /opt/run.py")
     _change(b, "turns", node, drawn, told, other=("online-inference", "hbm-bandwidth"))
@@ -204,7 +189,7 @@ def _change(
     b: Builder,
     what: str,
     node: SimNode,
-    drawn: Callable[[np.random.Generator, float], phases.Alternating],
+    drawn: Callable[[np.random.Generator, float], jobs.Alternating],
     told: Told,
     *,
     other: tuple[KindLabel, BottleneckLabel],
@@ -217,26 +202,19 @@ def _change(
     seen = [(max(start, b.start), stop) for start, stop in runs]
     spans = model.phases(seen, ("training", "compute"), other)
     truth = Truth(workload.workload_id, "training", "compute", (), spans)
-    b.add(Placed(workload, model, {node.node.node: whole(node)}, runs, "allocation", truth))
+    b.add(Placed(workload, model, {node.node.node: node.whole}, runs, "allocation", truth))
 
 
 def _straggle(b: Builder, nodes: list[SimNode], told: Told, *, fabric: bool) -> None:
     """One job on all of `nodes` for most of the window, with one GPU of the last node late."""
     rng = stream(b.seed, nodes[0].node.node, "straggler")
     begin = b.start - rng.uniform(0.1, 2) * _DAY
-    model, workload = stragglers.waiting_for_one(rng, begin, fabric=fabric), told(rng)
+    model, workload = jobs.waiting_for_one(rng, begin, fabric=fabric), told(rng)
     slow = int(rng.integers(0, len(nodes[-1].gpus)))
     cause = ("clock", "silent", "host")[int(rng.integers(0, 3))]
-    late = stragglers.Straggling(model, slow, cause)  # type: ignore[arg-type]
+    late = jobs.Straggling(waiting=model, slow=slow, cause=cause)
     truth = Truth(workload.workload_id, "training", "straggler", ("fix-first",), suspect=nodes[-1].gpus[slow].uuid)
     runs = b.runs(rng, begin, b.end, restarts=1, pause=(300, 1500))
     if nodes[:-1]:
-        b.add(Placed(workload, model, {n.node.node: whole(n) for n in nodes[:-1]}, runs, "allocation", truth))
-    b.add(Placed(workload, late, {nodes[-1].node.node: whole(nodes[-1])}, runs, "allocation", truth))
-
-
-def _prefix(sku: str) -> str:
-    return {
-        A10G_1: "gpu-a10g", A10G_4: "gpu-a10g-x4", T4_1: "gpu-t4", T4_4: "gpu-t4-x4", L4_4: "gpu-l4-x4",
-        A100_PCIE: "gpu-a100-pcie", A100_ETHERNET: "gpu-a100", B200_EFA: "gpu-b200", H100_ETHERNET: "gpu-h100",
-    }[sku]  # fmt: skip
+        b.add(Placed(workload, model, {n.node.node: n.whole for n in nodes[:-1]}, runs, "allocation", truth))
+    b.add(Placed(workload, late, {nodes[-1].node.node: nodes[-1].whole}, runs, "allocation", truth))

@@ -12,44 +12,53 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
-from skuwise.advisor.demo import identities
-from skuwise.advisor.demo.fleet_builder import Builder, whole
-from skuwise.advisor.demo.fleet_plan import Placed, Truth
+from skuwise.advisor.demo import builder
+from skuwise.advisor.demo.builder import Placed
 from skuwise.advisor.demo.hardware import SimGpu, SimNode
 from skuwise.advisor.demo.load import Model
-from skuwise.advisor.demo.mig import Sliced, slice_of
 from skuwise.advisor.demo.seeded_rng import log_uniform, stream
-from skuwise.advisor.demo.skus import (
-    A10G_1,
-    A10G_4,
-    A100_ETHERNET,
-    A100_IB,
-    A100_PCIE,
-    B200_EFA,
-    H100_ETHERNET,
-    H100_IB,
-    H200_IB,
-    L4_1,
-    L4_4,
-    L40S_4,
-    L40S_EFA,
-    L40S_PCIE,
-    T4_1,
-    T4_4,
-)  # fmt: skip
 from skuwise.agent.model import Workload
 from skuwise.rules.policy.labels import KindLabel
 
-from ..varied import jobs, people, queues, services
-from ..varied.courses import AtDesk, Demand
-from ..varied.drawn import Drawn, of_an_allocator
-from ..varied.work import Remembering, Work, context_power
+from .. import skus
+from ..builder import Builder, Truth, notebook
+from ..nodes import Sliced, slice_of
+from ..varied import draws
+from ..varied.work import AtDesk, Course, Demand, Remembering, Work, context_power
 
 _HOUR, _DAY = 3600.0, 86400.0
 # Small nodes are the more: GPUs of an allocation of eight all tell the same.
-_SMALL = (A10G_1, L4_1, T4_1, A100_PCIE, A100_PCIE, A10G_4, L4_4, L40S_4, T4_4)
-_LARGE = (L40S_PCIE, L40S_EFA, A100_ETHERNET, A100_IB, H100_ETHERNET, H100_IB, H200_IB, B200_EFA)
-_TOGETHER = (H100_IB, A100_IB, B200_EFA, L40S_EFA, H100_ETHERNET, A100_PCIE, A10G_4, L40S_4)
+_SMALL = (
+    skus.A10G_1,
+    skus.L4_1,
+    skus.T4_1,
+    skus.A100_PCIE,
+    skus.A100_PCIE,
+    skus.A10G_4,
+    skus.L4_4,
+    skus.L40S_4,
+    skus.T4_4,
+)
+_LARGE = (
+    skus.L40S_PCIE,
+    skus.L40S_EFA,
+    skus.A100_ETHERNET,
+    skus.A100_IB,
+    skus.H100_ETHERNET,
+    skus.H100_IB,
+    skus.H200_IB,
+    skus.B200_EFA,
+)
+_TOGETHER = (
+    skus.H100_IB,
+    skus.A100_IB,
+    skus.B200_EFA,
+    skus.L40S_EFA,
+    skus.H100_ETHERNET,
+    skus.A100_PCIE,
+    skus.A10G_4,
+    skus.L40S_4,
+)
 _SMALL_NODES, _LARGE_NODES = 7, 2
 _CUTS = ((1, 1, 1, 1, 1, 1, 1), (2, 2, 1, 1, 1), (3, 2, 2), (3, 3), (4, 3), (4, 2, 1), (7,))
 _KINDS: tuple[KindLabel, ...] = (
@@ -73,19 +82,19 @@ class _Place:
         return slice_of(self.node.gpu, self.slices) if self.slices else self.node.gpu
 
     def model(self, model: Model) -> Model:
-        return Sliced(model, self.slices) if self.slices else model
+        return Sliced(inner=model, slices=self.slices) if self.slices else model
 
 
 def varied(b: Builder) -> None:
     rng = stream(b.seed, "varied", "layout")
     for number in range(_SMALL_NODES + _LARGE_NODES):
-        skus = _SMALL if number < _SMALL_NODES else _LARGE
-        (node,) = b.nodes("one", 1, skus[int(rng.integers(0, len(skus)))])
+        among = _SMALL if number < _SMALL_NODES else _LARGE
+        (node,) = b.nodes("one", 1, among[int(rng.integers(0, len(among)))])
         width = int(rng.choice([w for w in (1, 1, 2, 2, 4, 8) if w <= len(node.gpus)]))
-        places = [_Place(node, whole(node)[at : at + width]) for at in range(0, len(node.gpus), width)]
+        places = [_Place(node, node.whole[at : at + width]) for at in range(0, len(node.gpus), width)]
         _fill(b, places, str(number))
     for number in range(2):
-        sku = H100_ETHERNET if rng.random() < 0.08 else A100_PCIE
+        sku = skus.H100_ETHERNET if rng.random() < 0.08 else skus.A100_PCIE
         cut = _CUTS[int(rng.integers(0, len(_CUTS)))]
         (node,) = b.nodes("cut", 1, sku, instances=cut)
         places = [_Place(node, (at,), gpu.slices) for at, gpu in enumerate(node.gpus) if gpu.slices]
@@ -117,7 +126,7 @@ def _timeline(b: Builder, rng: np.random.Generator, place: _Place) -> None:
 
 
 def _add(
-    b: Builder, rng: np.random.Generator, place: _Place, drawn: Drawn, workload: Workload, *, kind: KindLabel,
+    b: Builder, rng: np.random.Generator, place: _Place, drawn: draws.Drawn, workload: Workload, *, kind: KindLabel,
     span: tuple[float, float], restarts: int = 0, basis: str = "allocation",
 ) -> float:  # fmt: skip
     """Place one run; gives its end. One of which too little falls into the window is left out."""
@@ -132,7 +141,7 @@ def _add(
 
 
 def _job(rng: np.random.Generator, place: _Place) -> Workload:
-    return identities.slurm_job(rng, place.node.node.cluster, names=("run",), command="python3 main.py")
+    return builder.slurm_job(rng, place.node.node.cluster, names=("run",), command="python3 main.py")
 
 
 def _of_series(workload: Workload, first: Workload) -> Workload:
@@ -141,10 +150,10 @@ def _of_series(workload: Workload, first: Workload) -> Workload:
 
 
 def _online(b: Builder, rng: np.random.Generator, place: _Place, at: float) -> float:
-    drawn = services.service(rng, len(place.gpus), place.gpu)
+    drawn = draws.service(rng, len(place.gpus), place.gpu)
     begin, stop = _life_of_a_service(b, rng, at)
-    deployment, namespace, silent = identities.deployment_name(rng)
-    pod = identities.pod(rng, place.node.node.cluster, namespace, deployment, replica=1, silent=silent)
+    deployment, namespace, silent = builder.deployment_name(rng)
+    pod = builder.pod(rng, place.node.node.cluster, namespace, deployment, replica=1, silent=silent)
     return _add(
         b, rng, place, drawn, pod, kind="online-inference", span=(begin, stop), restarts=int(rng.integers(0, 5))
     )
@@ -158,27 +167,20 @@ def _life_of_a_service(b: Builder, rng: np.random.Generator, at: float) -> tuple
 
 
 def _replicas(b: Builder, rng: np.random.Generator, places: list[_Place]) -> None:
-    drawn = services.service(rng, len(places[0].gpus), places[0].gpu)
+    drawn = draws.service(rng, len(places[0].gpus), places[0].gpu)
     begin, stop = _life_of_a_service(b, rng, b.start)
-    deployment, namespace, silent = identities.deployment_name(rng)
+    deployment, namespace, silent = builder.deployment_name(rng)
     for number, place in enumerate(places, start=1):
-        pod = identities.pod(rng, place.node.node.cluster, namespace, deployment, replica=number, silent=silent)
+        pod = builder.pod(rng, place.node.node.cluster, namespace, deployment, replica=number, silent=silent)
         own = dataclasses.replace(drawn, model=_reseeded(drawn.model, 1000 * number))
         _add(b, rng, place, own, pod, kind="online-inference", span=(begin, stop), restarts=2)
 
 
 def _reseeded(part: _T, by: int) -> _T:
     """The same with other randomness; what all replicas are asked stays."""
-    if not dataclasses.is_dataclass(part) or isinstance(part, Demand):
+    if not isinstance(part, (Model, Course)) or isinstance(part, Demand):
         return part
-    changed: dict[str, object] = {}
-    for one in dataclasses.fields(part):
-        value = getattr(part, one.name)
-        if one.name == "seed":
-            changed["seed"] = value + by
-        elif dataclasses.is_dataclass(value):
-            changed[one.name] = _reseeded(value, by)
-    return dataclasses.replace(part, **changed)  # type: ignore[type-var, return-value]
+    return part.but(**{n: v + by if n == "seed" else _reseeded(v, by) for n, v in vars(part).items()})
 
 
 def _train(b: Builder, rng: np.random.Generator, place: _Place, at: float) -> float:
@@ -187,7 +189,7 @@ def _train(b: Builder, rng: np.random.Generator, place: _Place, at: float) -> fl
     stop = begin + hours * _HOUR
     if min(stop, b.end) - begin < 12 * _HOUR:
         return at  # so young that nobody could tell it from fine-tuning
-    drawn = jobs.trained(rng, begin, len(place.gpus), place.gpu, nodes=1)
+    drawn = draws.trained(rng, begin, len(place.gpus), place.gpu, nodes=1)
     return _add(
         b, rng, place, drawn, _job(rng, place), kind="training", span=(begin, stop), restarts=int(rng.integers(0, 5))
     )
@@ -197,13 +199,16 @@ def _tune(b: Builder, rng: np.random.Generator, place: _Place, at: float) -> flo
     """A run of minutes to hours, often one of a series that comes again with other settings."""
     longest = log_uniform(rng, 0.4, 20)
     count = int(rng.integers(2, 9)) if rng.random() < 0.6 else 1
-    drawn, first = jobs.tuned(rng, at, len(place.gpus), place.gpu), _job(rng, place)
+    drawn, first = draws.tuned(rng, at, len(place.gpus), place.gpu), _job(rng, place)
     pause = log_uniform(rng, 60, 30000)
     for run in range(count):
         stop = at + min(max(longest * rng.uniform(0.3, 1.0), 0.2), 20) * _HOUR
-        held = of_an_allocator(rng, 3600.0)
+        held = draws.of_an_allocator(rng, 3600.0)
         own = dataclasses.replace(
-            drawn, model=Remembering(_reseeded(drawn.model, run), held, context_power(rng, place.gpu))
+            drawn,
+            model=Remembering(
+                inner=_reseeded(drawn.model, run), held=held, context_power=context_power(rng, place.gpu)
+            ),
         )
         at = _add(b, rng, place, own, _of_series(_job(rng, place), first), kind="fine-tuning", span=(at, stop))
         at += pause * rng.uniform(0.3, 1.7)
@@ -213,7 +218,7 @@ def _tune(b: Builder, rng: np.random.Generator, place: _Place, at: float) -> flo
 
 
 def _queue(b: Builder, rng: np.random.Generator, place: _Place, at: float) -> float:
-    drawn, first = queues.queue(rng, len(place.gpus), place.gpu), _job(rng, place)
+    drawn, first = draws.queue(rng, len(place.gpus), place.gpu), _job(rng, place)
     how = rng.random()
     if how < 0.25:  # for weeks
         begin = b.start - log_uniform(rng, 2, 20 * 24) * _HOUR if at <= b.start else at
@@ -245,24 +250,24 @@ def _days(b: Builder, at: float, hour: float) -> Iterator[float]:
 
 
 def _desk(b: Builder, rng: np.random.Generator, place: _Place, at: float) -> float:
-    drawn = people.session(rng, len(place.gpus), place.gpu)
+    drawn = draws.session(rng, len(place.gpus), place.gpu)
     cluster = place.node.node.cluster
     if rng.random() < 0.55:  # kept for days, whoever is there
         begin = b.start - log_uniform(rng, 1, 30 * 24) * _HOUR if at <= b.start else at
         stop = b.end if rng.random() < 0.7 else max(begin, b.start) + log_uniform(rng, 12, 150) * _HOUR
-        workload = identities.notebook(rng, cluster, begin)
+        workload = notebook(rng, cluster, begin)
         return _add(
             b, rng, place, drawn, workload, kind="interactive", span=(begin, stop), restarts=int(rng.integers(0, 3))
         )
     hour = rng.uniform(0, 24)
-    first = identities.notebook(rng, cluster, at)
+    first = notebook(rng, cluster, at)
     for run, morning in enumerate(_days(b, at, hour)):  # started for the day and stopped
         weekend = (int(np.floor(morning / _DAY)) + 3) % 7 >= 5
         if rng.random() < (0.85 if weekend else 0.25):
             continue
         stop = morning + log_uniform(rng, 0.7, 12) * _HOUR
         own = dataclasses.replace(drawn, model=_there(drawn.model, hour, run))
-        workload = _of_series(identities.notebook(rng, cluster, morning), first)
+        workload = _of_series(notebook(rng, cluster, morning), first)
         _add(b, rng, place, own, workload, kind="interactive", span=(morning, stop))
     return b.end
 
@@ -271,17 +276,15 @@ def _there(model: Model, hour: float, run: int) -> Model:
     """The session with its person at the desk from its start on."""
     model = _reseeded(model, run)
     if isinstance(model, Work) and isinstance(model.course, AtDesk):
-        desk = dataclasses.replace(
-            model.course, first_hour_utc=(hour - 2) % 24, day_hours=16.0, weekday_chance=1.0, weekend_chance=1.0
-        )
-        return dataclasses.replace(model, course=desk)
+        desk = model.course.but(first_hour_utc=(hour - 2) % 24, day_hours=16.0, weekday_chance=1.0, weekend_chance=1.0)
+        return model.but(course=desk)
     return model
 
 
 def _hold(b: Builder, rng: np.random.Generator, place: _Place, at: float) -> float:
     stop = at + log_uniform(rng, 3, 200) * _HOUR
-    workload = identities.leftover(rng, place.node.node.cluster, at)
-    return _add(b, rng, place, people.held(rng, place.gpu), workload, kind="idle", span=(at, stop), basis="process")
+    workload = builder.leftover(rng, place.node.node.cluster, at)
+    return _add(b, rng, place, draws.leftover(rng, place.gpu), workload, kind="idle", span=(at, stop), basis="process")
 
 
 _ADDED: dict[str, Callable[[Builder, np.random.Generator, _Place, float], float]] = {
@@ -293,17 +296,17 @@ _ADDED: dict[str, Callable[[Builder, np.random.Generator, _Place, float], float]
 def _together(b: Builder, rng: np.random.Generator) -> None:
     """Some nodes that do one thing: a training over all of them, or a service that is larger than a node."""
     sku = _TOGETHER[int(rng.integers(0, len(_TOGETHER)))]
-    few = sku not in (A100_PCIE, A10G_4, L40S_4)
+    few = sku not in (skus.A100_PCIE, skus.A10G_4, skus.L40S_4)
     count = int(rng.choice([2, 3], p=[0.8, 0.2]) if few else rng.choice([2, 4, 8], p=[0.5, 0.35, 0.15]))
     nodes = b.nodes("gang", count, sku, tcp_port_counted=bool(rng.random() < 0.7))
-    gpu, every = nodes[0].gpu, {node.node.node: whole(node) for node in nodes}
-    place = _Place(nodes[0], whole(nodes[0]))
+    gpu, every = nodes[0].gpu, {node.node.node: node.whole for node in nodes}
+    place = _Place(nodes[0], nodes[0].whole)
     if rng.random() < 0.68:
         at = b.start
         while at < b.end - 6 * _HOUR:
             hours = log_uniform(rng, 10, 340)
             begin = at - rng.uniform(0, 0.6) * hours * _HOUR if at <= b.start else at
-            drawn = jobs.trained(rng, begin, len(place.gpus), gpu, nodes=count)
+            drawn = draws.trained(rng, begin, len(place.gpus), gpu, nodes=count)
             workload, stop = _job(rng, place), begin + hours * _HOUR
             runs = b.runs(rng, begin, stop, restarts=int(rng.integers(0, 5)), pause=(300, 7200))
             truth = Truth(workload.workload_id, "training", drawn.bottleneck, sort=drawn.sort)
@@ -311,10 +314,10 @@ def _together(b: Builder, rng: np.random.Generator) -> None:
             at = stop + log_uniform(rng, 600, 20000)
         return
     sort = str(rng.choice(("experts", "prefill-half", "decode-half")))
-    drawn = services.across(rng, gpu, sort=sort)
+    drawn = draws.across(rng, gpu, sort=sort)
     begin, stop = _life_of_a_service(b, rng, b.start)
-    deployment, namespace, silent = identities.deployment_name(rng)
-    pod = identities.pod(rng, nodes[0].node.cluster, namespace, deployment, replica=1, silent=silent)
+    deployment, namespace, silent = builder.deployment_name(rng)
+    pod = builder.pod(rng, nodes[0].node.cluster, namespace, deployment, replica=1, silent=silent)
     runs = b.runs(rng, begin, stop, restarts=2, pause=(60, 600))
     truth = Truth(pod.workload_id, "online-inference", drawn.bottleneck, sort=sort)
     b.add(Placed(pod, drawn.model, every, runs, "allocation", truth))

@@ -1,4 +1,4 @@
-"""The nodes of the catalog that are simulated."""
+"""The nodes of the catalog that the scenarios are made of."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ A10G_4 = "aws/g5.12xlarge"
 A10G_1 = "aws/g5.xlarge"
 T4_4 = "azure/Standard_NC64as_T4_v3"
 T4_1 = "aws/g4dn.xlarge"
-NODE_SKUS = (
-    H100_IB, H100_ETHERNET, H200_IB, A100_IB, A100_ETHERNET, A100_PCIE, B200_EFA, L40S_PCIE, L40S_EFA, L40S_4, L4_4,
-    L4_1, A10G_4, A10G_1, T4_4, T4_1,
-)  # fmt: skip
+# How nodes are named.
+PREFIXES = {
+    A10G_1: "gpu-a10g", A10G_4: "gpu-a10g-x4", T4_1: "gpu-t4", T4_4: "gpu-t4-x4", L4_4: "gpu-l4-x4",
+    A100_PCIE: "gpu-a100-pcie", A100_ETHERNET: "gpu-a100", B200_EFA: "gpu-b200", H100_ETHERNET: "gpu-h100",
+}  # fmt: skip

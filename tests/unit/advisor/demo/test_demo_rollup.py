@@ -1,17 +1,16 @@
 """The simulator's vectorised rollups say what the store's own functions say of the same samples."""
 
-import json
 import math
 
 import numpy as np
 import pytest
 from skuwise.advisor.demo import rollup
-from skuwise.advisor.demo.counters import observe
 from skuwise.advisor.demo.seeded_rng import stream
 from skuwise.advisor.demo.writer import demand
 from skuwise.agent.statistics import signal_stats as dynamics
 from skuwise.agent.statistics.rollup_stats import GpuLimits, Samples, roll_fabric, roll_gpu, roll_host
 from skuwise.benchmarks.generators.first import plan_fleet
+from skuwise.benchmarks.generators.first.nodes import observe
 
 END = 1_763_683_200.0
 START = END - 2 * 86400
@@ -92,8 +91,8 @@ def test_fabric_and_host_columns_are_those_of_the_store(period):
     assert_same(host, 0, roll_host(samples(t, {**seen.host, **total}), period))
 
 
-@pytest.mark.parametrize("size", [20, 61, 240, 700])
-@pytest.mark.parametrize("shape", ["sine", "pulse", "noise", "constant", "trend", "beat"])
+@pytest.mark.parametrize("size", [20, 240, 700])
+@pytest.mark.parametrize("shape", ["sine", "pulse", "noise", "constant", "trend"])
 def test_periods_correlations_and_runs_on_made_up_series(size, shape, seed_of):
     rng = np.random.default_rng([seed_of(size), len(shape)])
     t = np.arange(size)
@@ -104,7 +103,6 @@ def test_periods_correlations_and_runs_on_made_up_series(size, shape, seed_of):
         "noise": np.abs(noise),
         "constant": np.full(size, 0.4),
         "trend": t / size + noise,
-        "beat": np.sin(2 * np.pi * t / 7) * np.sin(2 * np.pi * t / 60) + 1,
     }[shape]
     other = np.roll(series, 2) + noise
     most = min(120, size - 3)
@@ -113,7 +111,6 @@ def test_periods_correlations_and_runs_on_made_up_series(size, shape, seed_of):
     same(lag[0], None if theirs is None else theirs[0], "lag")
     same(height[0], None if theirs is None else theirs[1], "height")
     same(rollup.pearson(series[None, :], other[None, :])[0], dynamics.pearson(list(series), list(other)), "pearson")
-    same(rollup.variation(series[None, :])[0], dynamics.coefficient_of_variation(list(series)), "variation")
     low = series < 0.3
     run = dynamics.longest_run_seconds(list(low), list(t + 1.0), [1.0] * size)
     same(rollup.longest_run(low[None, :], np.array([float(size)]))[0], run, "run")
@@ -130,10 +127,3 @@ def test_a_window_stands_for_its_hour():
     assert rollup.bins(idle, observed).sum() == pytest.approx(3600)
     assert rollup.longest_run(idle < 0.05, observed)[0] == 3600
     assert rollup.longest_run(broken < 0.05, observed)[0] == 139  # what was not seen is not counted
-
-
-def test_missing_measures_stay_missing():
-    columns = rollup.statistics("nvlink_tx_bytes_per_second", None, np.array([60.0, 60.0]))
-    assert list(columns) == ["nvlink_tx_bytes_per_second_n"]
-    assert columns["nvlink_tx_bytes_per_second_n"].tolist() == [0, 0]
-    assert json.dumps(columns["nvlink_tx_bytes_per_second_n"].tolist())

@@ -1,0 +1,9 @@
+"""The tables of `ranges.toml`."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+RANGES: dict[str, Any] = tomllib.loads(Path(__file__).with_name("ranges.toml").read_text(encoding="utf-8"))

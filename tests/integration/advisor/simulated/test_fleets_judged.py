@@ -1,0 +1,87 @@
+"""From simulated databases, through the store, to verdicts and advice that agree with the truth they carry."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from skuwise.advisor.core.advice_types import Advice
+from skuwise.advisor.pipeline import AdviseOptions, advise
+from skuwise.advisor.telemetry.sqlite.reader import read_frame
+from skuwise.advisor.verdicts.judge import judge
+from skuwise.benchmarks.fit.kind_examples import VIEWS, Fleet, examples_of
+from skuwise.benchmarks.generators.first import simulate
+from skuwise.benchmarks.generators.first.builder import Truth
+from skuwise.tests.support.rulebooks import rulebook
+
+UNTIL = 1_790_000_000.0 // 3600 * 3600
+
+
+def advised(folder: Path, scenario: str, days: float, seed: int) -> Advice:
+    simulate(scenario, folder / f"{scenario}-{seed}.db", days=days, seed=seed, until=UNTIL)
+    frame = read_frame([folder / f"{scenario}-{seed}.db"])
+    return advise(frame, rulebook(), AdviseOptions(UNTIL), np.random.default_rng(1))
+
+
+def test_nine_of_ten_verdicts_on_a_fleet_are_right(tmp_path: Path) -> None:
+    report = simulate("small", tmp_path / "small.db", days=14, seed=105, until=UNTIL)
+    verdicts = judge(read_frame([tmp_path / "small.db"]), rulebook())
+    truth = {t.workload_id: t for t in report.truths}
+    kinds = [w.kind.label == truth[w.id].kind for w in verdicts.workloads]
+    limits = [w.bottleneck.label == truth[w.id].bottleneck for w in verdicts.workloads]
+    assert min(sum(kinds), sum(limits)) >= 0.9 * len(kinds)
+    sums = verdicts.occupancy.groupby("node")["gpu_hours"].sum()
+    for node in verdicts.nodes:
+        assert sums[node.node] == pytest.approx(node.gpu_count * node.span_hours, rel=1e-9)
+
+
+def test_phases_are_those_of_the_truth(tmp_path: Path) -> None:
+    report = simulate("phases", tmp_path / "phases.db", days=2, seed=3, until=UNTIL)
+    found = {w.id: w for w in judge(read_frame([tmp_path / "phases.db"]), rulebook()).workloads}
+    changing = {t.workload_id: t.phases for t in report.truths if isinstance(t, Truth) and t.phases}
+    assert len(changing) == 2
+    for id_, phases in changing.items():
+        spans = [(t, p, min(t.end, p.end) - max(t.start, p.start)) for t in phases for p in found[id_].phases]
+        right = [
+            max(common, 0.0) * (p.bottleneck == t.bottleneck and (p.kind == "training") == (t.kind == "training"))
+            for t, p, common in spans
+        ]
+        # An evaluation of half an hour does not rule its hour, and hours are all that is kept.
+        assert sum(right) >= 0.85 * sum(max(common, 0.0) for *_, common in spans) > 0
+        assert len(found[id_].phases) > 1
+
+
+@pytest.mark.parametrize("scenario", ["small", "mig", "batch"])
+def test_every_dollar_and_kilowatt_hour_of_a_fleet_has_its_place(scenario: str, tmp_path: Path) -> None:
+    advice = advised(tmp_path, scenario, 2.0, 11)
+    r, e = advice.summary.reconciliation, advice.summary.energy
+    parts = [p or 0.0 for p in (r.workloads, r.shared, r.allocated_idle, r.unallocated, r.drained, r.unobserved)]
+    assert min(parts) >= 0 and r.total and sum(parts) == pytest.approx(r.total, rel=1e-3)
+    assert advice.summary.wasted_usd is not None and advice.summary.cost_usd is not None
+    assert 0 <= advice.summary.wasted_usd <= advice.summary.cost_usd
+    assert e is not None and e.kwh is not None and e.by_use is not None
+    u = e.by_use
+    assert sum((u.workloads, u.shared, u.allocated_idle, u.unallocated, u.drained)) == pytest.approx(e.kwh, rel=1e-3)
+    if scenario == "mig":
+        assert all(0 < w.gpu_part < 1 and not w.shared and (w.cost_usd or 0) > 0 for w in advice.workloads)
+        assert advice.summary.recoverable_usd_per_month == 0  # no cash for parts of GPUs
+
+
+def test_scrapes_and_seconds_tell_the_same_levels(tmp_path: Path) -> None:
+    def hours(*, scraped: bool) -> Path:
+        path = tmp_path / f"{scraped}.db"
+        simulate("single-gpu", path, days=0.5, seed=5, until=UNTIL, minutes_seconds=0, scraped=scraped)
+        return path
+
+    coarse, fine = (read_frame([hours(scraped=scraped)]).gpu for scraped in (True, False))
+    for name in ("gpu_util_mean", "tensor_active_mean", "power_watts_mean", "mem_used_bytes_mean"):
+        assert coarse[name].mean() == pytest.approx(fine[name].mean(), rel=0.08), name
+    assert coarse["dram_active_n"].max() == 60
+    assert coarse[[name for name in ("duty", "idle_run_seconds") if name in coarse]].isna().all(axis=None)
+
+
+def test_a_fleet_gives_examples_of_every_view_with_life_and_part() -> None:
+    examples = examples_of(Fleet("varied", 901, 0.6, ((24 * 0.6, 0.0), (14.0, 2.0)), ends_hours_before=31.0))
+    assert {one.view for one in examples} == set(VIEWS)
+    assert all(one.life is not None and one.life > 0 and one.part for one in examples)

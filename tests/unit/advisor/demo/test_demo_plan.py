@@ -1,0 +1,140 @@
+"""Fleets before they are written: layouts, truth, and the seconds that are made."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from typing import get_args
+
+import numpy as np
+import pytest
+from skuwise.advisor import demo
+from skuwise.advisor.demo.builder import PlannedNode
+from skuwise.advisor.demo.seeded_rng import drawn
+from skuwise.advisor.demo.writer import HOUR, WINDOW_SECONDS, Stretch, stretches
+from skuwise.benchmarks.generators import first
+from skuwise.rules.base.errors import UsageError
+from skuwise.rules.catalog.loader import load_catalog
+from skuwise.rules.policy.labels import BottleneckLabel, KindLabel
+from skuwise.rules.policy.thresholds import load_waste_rules
+
+END = 1_763_683_200.0
+DAY = 86400.0
+WINDOW = {"start": END - 14 * DAY, "end": END}
+
+
+@pytest.mark.parametrize("scenario", sorted(set(first.SCENARIOS) - {"fleet"}))
+def test_truth_is_told_in_the_agreed_words(scenario, seed_of):
+    fleet = first.plan_fleet(scenario, seed=seed_of(2), **WINDOW)
+    truths = [*{p.truth for p in fleet.placed}, *fleet.bare]
+    assert len({t.workload_id for t in truths}) == len(truths) > 0
+    for truth in truths:
+        assert truth.kind in get_args(KindLabel) and truth.bottleneck in get_args(BottleneckLabel)
+        assert set(truth.waste) <= set(load_waste_rules())
+        assert truth.kind != "training" or "idle-fabric" not in truth.waste
+
+
+def test_no_two_jobs_have_one_number():
+    # Of this seed two jobs of one cluster drew the number 298985.
+    fleet = first.plan_fleet("varied", seed=4033536277, **WINDOW)
+    numbers = {p.workload.workload_id: (p.workload.name, p.workload.user) for p in fleet.placed}
+    assert len({p.truth for p in fleet.placed}) == len(numbers)
+    assert all(p.truth.workload_id == p.workload.workload_id for p in fleet.placed)
+
+
+@pytest.mark.parametrize(("scenario", "seed"), [("small", 0), ("small", 1), ("fleet", 0)])
+def test_nobody_shares_a_gpu_and_nothing_runs_beyond_the_window(scenario, seed, seed_of):
+    fleet = demo.plan_fleet(scenario, seed=seed_of(seed), **WINDOW)
+    spans: dict[tuple[str, int], list[tuple[float, float]]] = {}
+    for p in fleet.placed:
+        for node, gpus in p.nodes.items():
+            for gpu in gpus:
+                spans.setdefault((node, gpu), []).extend(p.runs)
+        hours = sum(stop - begin for begin, stop in p.runs) / 3600
+        assert p.truth.kind != "fine-tuning" or (len(p.nodes) == 1 and hours < 24)
+        assert p.truth.kind != "training" or len(p.nodes) > 1 or hours > 24
+    for runs in spans.values():
+        assert all(a[1] <= b[0] for a, b in itertools.pairwise(sorted(runs)))
+        assert all(begin < stop <= END and stop > END - 14 * DAY for begin, stop in runs)
+
+
+def test_the_small_fleet_holds_the_commonest_kinds_and_a_partner_for_a_swap():
+    fleet = demo.plan_fleet("small", seed=0, **WINDOW)
+    kinds = {(p.truth.kind, p.truth.bottleneck) for p in fleet.placed}
+    assert kinds - {("fine-tuning", "host-input")} == {
+        *(("training", limit) for limit in ("compute", "network", "pcie")),
+        ("fine-tuning", "compute"),
+        *(("online-inference", limit) for limit in ("hbm-bandwidth", "latency")),
+        ("idle", "idle"),
+    }
+    assert (len(fleet.nodes), len(fleet.bare)) == (13, 1)
+    places = {node.sim.node.node: (node.sim.node.provider, node.sim.node.region) for node in fleet.nodes}
+    silent = {places[n] for p in fleet.placed if "idle-fabric" in p.truth.waste for n in p.nodes}
+    starved = {places[n] for p in fleet.placed if p.truth.bottleneck == "network" and p.truth.waste for n in p.nodes}
+    assert starved & silent == {("azure", "eastus")}
+
+
+def test_the_fleet_has_sixty_nodes_of_all_sorts_from_the_catalog():
+    catalog, fleet = load_catalog(), demo.plan_fleet("fleet", seed=0, **WINDOW)
+    assert len({n.sim.node.node for n in fleet.nodes}) == len(fleet.nodes) == 60
+    assert len({n.sim.sku.name for n in fleet.nodes}) == 16
+    for node in fleet.nodes:
+        sku, gpu = node.sim.sku, node.sim.gpus[0]
+        assert len(node.sim.gpus) == sku.gpu_count and gpu.mem_total_bytes == catalog.gpus[sku.gpu].mem_bytes
+        assert catalog.gpu(gpu.name) == catalog.gpus[sku.gpu]  # the driver's name leads to the same SKU
+    assert {p.truth.kind for p in fleet.placed} == {"training", "fine-tuning", "online-inference", "idle"}
+
+
+def test_a_seed_gives_one_fleet_and_another_seed_another():
+    one, same, other = (demo.plan_fleet("small", seed=seed, **WINDOW).placed for seed in (5, 5, 6))
+    assert one == same != other
+    with pytest.raises(UsageError, match="founding"):
+        demo.plan_fleet("nonsense", seed=0, **WINDOW)
+
+
+def test_ranges_are_drawn_in_their_order():
+    ranges = {
+        "a": 2.5, "b": [1.0, 2.0], "c": {"log": [1.0, 100.0]}, "d": {"chance": 1.0}, "e": {"nvlink": 1, "pcie": 2},
+        "f": {"chance": 0.0, "then": 1, "else": [5.0, 5.0]},
+    }  # fmt: skip
+    values = drawn(np.random.default_rng(1), ranges, "pcie")
+    rng = np.random.default_rng(1)
+    assert (values["a"], values["b"], values["d"], values["e"]) == (2.5, rng.uniform(1, 2), True, 2)
+    assert values["f"] == 5.0 and 1 <= values["c"] <= 100
+
+
+def test_the_varied_fleets_hold_every_kind_in_many_sorts_on_gpus_and_instances():
+    fleets = [first.plan_fleet("varied", seed=seed, **WINDOW) for seed in range(900, 908)]
+    placed = [(p, next(n.sim for n in f.nodes if n.sim.node.node in p.nodes)) for f in fleets for p in f.placed]
+    for kind in ("training", "fine-tuning", "online-inference", "batch-inference", "interactive"):
+        mine = [(p, sim) for p, sim in placed if p.truth.kind == kind]
+        assert len({getattr(p.truth, "sort", "") for p, _ in mine}) >= 2, kind
+        assert {sim.gpus[p.nodes[sim.node.node][0]].kind for p, sim in mine} == {"gpu", "mig"}, kind
+        assert len({sim.gpu.sku.name for _, sim in mine}) >= 5, kind
+    tuned = Counter(p.workload.series_id for p, _ in placed if p.truth.kind == "fine-tuning")
+    assert max(tuned.values()) >= 4  # runs that come again are one series
+
+
+def grid(end: float, *gaps: tuple[float, float], whole_from: float | None = None) -> list[Stretch]:
+    sim = demo.plan_fleet("founding", seed=0, **WINDOW).nodes[0].sim
+    node = PlannedNode(sim, gaps, ())
+    return list(stretches(node, (), seed=0, start=0.0, end=end, whole_from=end if whole_from is None else whole_from))
+
+
+def test_hours_are_windows_and_whole_where_it_matters():
+    made = grid(10.0 * HOUR, (5 * HOUR + 600, 5 * HOUR + 1200), whole_from=8 * HOUR)
+    assert np.concatenate([s.hours for s in made]).tolist() == [HOUR * n for n in range(1, 11)]
+    assert {hour / HOUR for s in made if s.whole for hour in s.hours} == {6, 9, 10}
+    for stretch in made:
+        inside = stretch.seconds
+        assert np.all((inside > stretch.hours[:, None] - HOUR) & (inside <= stretch.hours[:, None]))
+        assert inside.shape[1] == (stretch.observed[0] if stretch.whole else WINDOW_SECONDS)
+    torn = next(s for s in made if s.hours[0] == 6 * HOUR)
+    assert torn.observed.tolist() == [3000]
+    assert not np.any((torn.seconds > 5 * HOUR + 600) & (torn.seconds <= 5 * HOUR + 1200))
+
+
+def test_an_hour_without_an_agent_has_no_row():
+    made = grid(4.0 * HOUR, (HOUR - 60, 2 * HOUR + 60))
+    observed = {hour: seen for s in made for hour, seen in zip(s.hours, s.observed, strict=True)}
+    assert observed == {HOUR: 3540, 3 * HOUR: 3540, 4 * HOUR: 3600}
