@@ -65,15 +65,13 @@ check: lint types contracts test integration ## all that must hold before a comm
 
 bench: setup ## what the agent, advice on 64 nodes, reading Prometheus and the terminal cost, printed
 	$(BIN)/python -m skuwise.benchmarks.performance.agent.tick
-	$(BIN)/python -m skuwise.benchmarks.performance.agent.peers
-	$(BIN)/python -m skuwise.benchmarks.performance.agent.impact --rounds 6
+	$(BIN)/python -m skuwise.benchmarks.performance.agent.impact --rounds 6 --work "$(BIN)/python -m timeit -n 100000000 -r 5 pass"
 	$(BIN)/python -m skuwise.benchmarks.performance.advisor.scale out/scale
 	$(BIN)/python -m skuwise.benchmarks.performance.advisor.prometheus_fleet
 	$(BIN)/python -m skuwise.benchmarks.performance.advisor.screens
 
 evaluate: setup ## verdicts on real series and generators, two weeks' backtest, moves on published pairs, power caps (about half an hour); THIRD_SEEDS, WEEKS
-	$(BIN)/python -m skuwise.benchmarks.evaluation.evaluate --third-seeds $(THIRD_SEEDS) --weeks $(WEEKS) \
-		--answers out/answers.csv
+	$(BIN)/python -m skuwise.benchmarks.evaluation.evaluate --third-seeds $(THIRD_SEEDS) --weeks $(WEEKS)
 
 model: setup ## fit the weights of kinds anew from simulated fleets (some ten minutes): rules/kind_model.yaml
 	$(BIN)/python -m skuwise.benchmarks.fit.train_kinds
@@ -146,7 +144,6 @@ lock: setup ## resolve the locks anew and keep versions that still fit; UPGRADE=
 		-o requirements/standalone.lock
 	$(COMPILE) -c $(LOCK) requirements/sbom.in -o requirements/sbom.lock
 	$(COMPILE) -c $(LOCK) requirements/schemas.in -o requirements/schemas.lock
-	$(COMPILE) -c $(LOCK) requirements/peers.in -o requirements/peers.lock
 
 format: setup ## let ruff write
 	$(BIN)/ruff check --fix .

@@ -51,7 +51,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--power-caps", type=Path, metavar="FILE", help="judge power caps on this table, and nothing else"
     )
     parser.add_argument("--wrong", action="store_true", help="print every workload that is judged wrong")
-    parser.add_argument("--answers", type=Path, metavar="FILE", help="keep every answer as CSV, for sources.py")
     parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args(argv)
     try:
@@ -60,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         elif options.decode_pairs is not None:
             tell_decode(options.decode_pairs, wrong=options.wrong)
         elif options.power_caps is not None:
-            tell_caps(options.power_caps, wrong=options.wrong)
+            tell_caps(options.power_caps)
         elif options.labelled is not None:
             view = f"labelled series of {clean(options.labelled)}"
             _tell({view: score_of(judged(options.labelled))}, wrong=options.wrong)
@@ -93,11 +92,8 @@ def _evaluate(options: argparse.Namespace) -> None:
         print("\n".join(backtest.told()))
     tell_moves(None, wrong=options.wrong)
     tell_decode(DECODE_TABLE, wrong=options.wrong)
-    tell_caps(None, wrong=options.wrong)
-    answers = {name: score.kinds for name, score in every.items()}
-    print("\n".join(sources.table(answers)))
-    if options.answers is not None:
-        sources.keep(answers, options.answers)
+    tell_caps(None)
+    print("\n".join(sources.table({name: score.kinds for name, score in every.items()})))
 
 
 def _real(*, wrong: bool) -> dict[str, Score]:

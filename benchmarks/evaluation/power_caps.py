@@ -2,8 +2,8 @@
 
 What predicts is what recommends (`predict_cap`), from the run at its highest limit alone. Every network, then every
 GPU, is predicted with the curve and its errors calibrated on the others; a table given by path is predicted as shipped,
-since it was no part of the calibration. Beside it stands the formula that was used before. Last, what would be
-recommended for every run, held against the energy that was measured under that cap.
+since it was no part of the calibration. Last, what would be recommended for every run, beside the energy that was
+measured under that cap.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 from skuwise.advisor.moves.base.prediction import Refusal
-from skuwise.advisor.moves.predict.clock_model import LOWEST_SHARE, ClockMove, Draw, best_cap, weigh_cap
+from skuwise.advisor.moves.predict.clock_model import ClockMove, Draw, best_cap, weigh_cap
 from skuwise.rules.base.sanitize import clean
 from skuwise.rules.base.text_table import columns
 from skuwise.rules.catalog.loader import load_catalog
@@ -27,8 +27,6 @@ from ..fit.power_model import calibrate
 
 HEAD = ("", "lines", "time median", "p90", "covers", "energy median", "p90", "covers")
 BITES = 1.02  # measured slowdown from which a cap is said to bite
-# The formula that this one took the place of: power above rest as 0.51 + 0.49 k^3, all time at work by the clock.
-_BEFORE_CLOCKED = 0.49
 
 
 @dataclass(frozen=True)
@@ -68,23 +66,6 @@ def predict_lines(lines: Sequence[Capped], model: PowerModel) -> list[Told]:
 def _told(capped: Capped, move: ClockMove) -> Told:
     time, joules = move.prediction.interval, move.joules
     return Told(capped, time.p50, joules.p50, (time.p10, time.p90), (joules.p10, joules.p90))
-
-
-def before(lines: Sequence[Capped]) -> tuple[list[Told], int]:
-    """What the formula of one published point said, and of how many lines it refused to tell: a cap above the mean
-    draw does nothing, below it the cap rules the clock and that all of the time, down to half of the clock."""
-    out: list[Told] = []
-    for c in lines:
-        rest, watts, cap = c.rest_watts, c.full.watts, c.under.limit_watts
-        time = joules = 1.0
-        if cap < watts:
-            cubed = ((cap - rest) / (watts - rest) - (1 - _BEFORE_CLOCKED)) / _BEFORE_CLOCKED
-            if cubed < LOWEST_SHARE**3:
-                continue
-            time = cubed ** (-1 / 3)
-            joules = time * cap / watts
-        out.append(Told(c, time, joules, (time, time), (joules, joules)))
-    return out, len(lines) - len(out)
 
 
 def held_out(lines: Sequence[Capped], by: Callable[[Capped], str]) -> list[Told]:
@@ -142,15 +123,14 @@ def row(name: str, told: Sequence[Told]) -> tuple[str, ...]:
     time, joules = np.array([t.time_error for t in told]), np.array([t.joules_error for t in told])
     inside = [low <= t.capped.time <= high for t in told for low, high in [t.time_between]]
     energy = [low <= t.capped.joules <= high for t in told for low, high in [t.joules_between]]
-    sure = any(low < high for low, high in (t.time_between for t in told))
     return (
         name, str(len(told)), f"{np.median(time):.1%}", f"{np.percentile(time, 90):.1%}",
-        f"{np.mean(inside):.0%}" if sure else "-",
-        f"{np.median(joules):.1%}", f"{np.percentile(joules, 90):.1%}", f"{np.mean(energy):.0%}" if sure else "-",
+        f"{np.mean(inside):.0%}",
+        f"{np.median(joules):.1%}", f"{np.percentile(joules, 90):.1%}", f"{np.mean(energy):.0%}",
     )  # fmt: skip
 
 
-def tell(path: Path | None, *, wrong: bool) -> None:
+def tell(path: Path | None) -> None:
     """Print the tables. `path`: a table that nothing was calibrated on."""
     catalog = load_catalog()
     lines, refused = read_caps(path or TABLE, catalog, load_resting_power())
@@ -162,9 +142,7 @@ def tell(path: Path | None, *, wrong: bool) -> None:
     if not lines:
         print("nothing to predict")
         return
-    old, silent = before(lines)
-    rows = [row("before: 0.51 + 0.49 k^3", old), row("  where the cap bites", [t for t in old if bites(t)])]
-    print(f"before: the formula refused {silent} of {len(lines)} lines; it gave no interval")
+    rows: list[tuple[str, ...]] = []
     if path is not None:
         model = load_power_model()
         told = predict_lines(lines, model)
@@ -184,8 +162,6 @@ def tell(path: Path | None, *, wrong: bool) -> None:
     for name, found in proposed.items():
         print(proposed_words(name, found, runs))
     print(knee_words(told))
-    if wrong:
-        print("\n".join(_wrong(told)))
 
 
 def _rows(name: str, told: Sequence[Told]) -> list[tuple[str, ...]]:
@@ -231,13 +207,3 @@ def knee_words(told: Sequence[Told]) -> str:
         f"energy is at most one measured step off in {near}, and takes {np.median(dearer):.1%} more than the least "
         f"at the median ({max(dearer):.1%} at most)"
     )
-
-
-def _wrong(told: Sequence[Told]) -> list[str]:
-    worst = sorted(told, key=lambda t: -max(t.time_error, t.joules_error))[:20]
-    return [
-        f"{t.capped.gpu} {clean(' '.join(map(str, t.capped.full.work)))}, {t.capped.full.watts:.0f} W under "
-        f"{t.capped.under.limit_watts:.0f} W: time x{t.time:.2f} said, x{t.capped.time:.2f} measured; "
-        f"energy x{t.joules:.2f} said, x{t.capped.joules:.2f} measured"
-        for t in worst
-    ]

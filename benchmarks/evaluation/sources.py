@@ -1,18 +1,15 @@
-"""Whether confidence is a promise on sources that nothing was fitted on: a table, and every answer as CSV.
+"""Whether confidence is a promise on sources that nothing was fitted on.
 
 The first simulator is what the weights are fitted on, so its reported seeds are shown last and apart.
 """
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
 from ..scoring import Answer, abstention, accuracy, calibration_error, given
 
 SURE = 0.8
-_COLUMNS = ("source", "truth", "verdict", "confidence")
 
 
 def table(sources: Mapping[str, Sequence[Answer]]) -> Iterator[str]:
@@ -27,13 +24,3 @@ def table(sources: Mapping[str, Sequence[Answer]]) -> Iterator[str]:
             f"{name:<42} {len(answers):>5} {accuracy(answers):>7.1%} {abstention(answers):>10.1%} {len(sure):>9} "
             f"{right:>7} {calibration_error(answers):>7.3f}"
         )
-
-
-def keep(sources: Mapping[str, Sequence[Answer]], path: Path) -> None:
-    """The answers as CSV, in their order."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8", newline="") as file:
-        rows = csv.writer(file, lineterminator="\n")
-        rows.writerow(_COLUMNS)
-        for name, answers in sources.items():
-            rows.writerows((name, one.truth, one.verdict, f"{one.confidence:.3f}") for one in answers)

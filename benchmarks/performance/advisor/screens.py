@@ -26,14 +26,12 @@ from pathlib import Path
 from skuwise.benchmarks.generators.first import simulate
 from skuwise.tests.support.fleet_on_screen import NOW, HandLoader, many, wide
 from skuwise.tui.app import SkuwiseApp
-from skuwise.tui.screens.fleet import FleetPage
-from skuwise.tui.widgets.heatmap import HeatMap
 from skuwise.tui.widgets.search_table import SearchTable
 from skuwise.tui.widgets.table import ItemTable
 from textual.widget import Widget
 
 UNTIL = 1_794_787_200.0  # 2026-11-16T00:00:00Z
-ROWS, NODES = 10_000, 1_000
+ROWS = 10_000
 PATIENCE_SECONDS = 120.0
 
 
@@ -72,7 +70,7 @@ def newest(cache: Path) -> float:
 
 
 async def keys() -> None:
-    loader = HandLoader(held=wide(many(ROWS), NODES))
+    loader = HandLoader(held=wide(many(ROWS), 1_000))
     app = SkuwiseApp(loader, clock=lambda: NOW)
     async with app.run_test(size=(160, 50)) as pilot:
         while app.state.loaded is None:
@@ -92,31 +90,6 @@ async def keys() -> None:
                 "search for nothing": (lambda: table.filter(""), 10),
             },
         )
-        app.action_page("fleet")
-        await pilot.pause(0.5)
-        fleet = app.screen
-        assert isinstance(fleet, FleetPage)
-        while fleet.query_one(HeatMap).item is None:
-            await pilot.pause(0.05)
-        await pilot.pause(0.5)
-        heat = fleet.query_one(HeatMap)
-        print(f"{8 * NODES:,} GPUs in the map of the fleet:")
-        await told(
-            heat,
-            {
-                "next GPU": (lambda: heat.action_step(1), 50),
-                "next node": (lambda: heat.action_tile(1), 50),
-                "page down and up": (lambda: heat.action_page(-1 if heat.cursor else 1), 20),
-                "another measure": (lambda: fleet.action_measure(1), 8),
-                "another grouping": (fleet.action_group, 6),
-            },
-        )
-        pages = {
-            page: (lambda page=page: app.action_page(page), 1)
-            for page in ("overview", "recommendations", "whatif", "skus", "doctor", "workloads", "fleet")
-        }
-        print("pages, the first five of them for the first time:")
-        await told(app.screen, pages)
     print(f"RSS at most: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB")
 
 

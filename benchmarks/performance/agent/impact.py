@@ -1,17 +1,14 @@
 """What an agent costs the work beside it: a work's time without an agent, with one at 1 Hz, and with one in bursts.
 
-    python -m skuwise.benchmarks.performance.agent.impact [--work 'COMMAND'] [--rounds 10]
+    python -m skuwise.benchmarks.performance.agent.impact --work 'COMMAND' [--rounds 10]
 
-Each round runs every mode once in random order, and a mode is compared with `off` of the same round. Without --work the
-cores hash and copy, which uses no GPU: for what watching costs GPU work, name a unit of it.
+Each round runs every mode once in random order, and a mode is compared with `off` of the same round.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import hashlib
-import json
 import math
 import os
 import random
@@ -22,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -39,9 +36,6 @@ DRAWS = 4000
 MIN_ROUNDS = 6
 # Before each run, with and without an agent: what it does at its start is over, and a GPU's heat meets all alike.
 SETTLE_SECONDS = 3.0
-PROBE_LOOPS = 3000  # some ten seconds
-_HASHED_BYTES = 1 << 20
-_COPIED_BYTES = 16 << 20  # more than the cache that a core has for itself
 _START_SECONDS, _STOP_SECONDS = 60.0, 30.0
 _ASK_EVERY_SECONDS = 0.1
 
@@ -97,22 +91,13 @@ class ModeResult:
     rss_bytes: float
 
 
-class RunningAgent:
-    """An agent that runs."""
-
-    def __init__(self, process: psutil.Process) -> None:
-        self._process = process
-
-    def cpu_seconds(self) -> float:
-        """CPU time of the agent and its children so far."""
-        spent = _cpu(self._process)
-        for child in self._process.children(recursive=True):
-            with contextlib.suppress(psutil.Error):
-                spent += _cpu(child)
-        return spent
-
-    def rss_bytes(self) -> int:
-        return self._process.memory_info().rss
+def cpu_seconds(agent: psutil.Process) -> float:
+    """CPU time of the agent and its children so far."""
+    spent = _cpu(agent)
+    for child in agent.children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            spent += _cpu(child)
+    return spent
 
 
 def _cpu(process: psutil.Process) -> float:
@@ -120,7 +105,7 @@ def _cpu(process: psutil.Process) -> float:
 
 
 @contextlib.contextmanager
-def started_agent(settings: Mapping[str, str], arguments: Sequence[str] = ()) -> Iterator[RunningAgent]:
+def started_agent(settings: Mapping[str, str], arguments: Sequence[str] = ()) -> Iterator[psutil.Process]:
     """`skuwise agent run` on a database of its own, from when it answers until the block ends.
 
     `arguments` are further flags of `agent run`. Raises SourceError where it does not start.
@@ -148,7 +133,7 @@ def started_agent(settings: Mapping[str, str], arguments: Sequence[str] = ()) ->
                 process.wait()
 
 
-def _once_it_answers(process: subprocess.Popen[bytes], socket: Path, log: Path) -> RunningAgent:
+def _once_it_answers(process: subprocess.Popen[bytes], socket: Path, log: Path) -> psutil.Process:
     for _ in range(int(_START_SECONDS / _ASK_EVERY_SECONDS)):
         if process.poll() is not None:
             break
@@ -157,7 +142,7 @@ def _once_it_answers(process: subprocess.Popen[bytes], socket: Path, log: Path) 
         except SkuwiseError:
             time.sleep(_ASK_EVERY_SECONDS)  # it is not there yet
             continue
-        return RunningAgent(psutil.Process(process.pid))
+        return psutil.Process(process.pid)
     said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or ["no output"]
     raise SourceError(f"The agent to be measured did not start: {said[-1][:300]}", "Try: skuwise agent run.")
 
@@ -171,9 +156,9 @@ def timed_run(
         return TimedRun(work())
     with started_agent(mode.settings, arguments) as agent:
         time.sleep(settle_seconds)
-        began, spent = time.monotonic(), agent.cpu_seconds()
+        began, spent = time.monotonic(), cpu_seconds(agent)
         seconds = work()
-        return TimedRun(seconds, (agent.cpu_seconds() - spent) / (time.monotonic() - began), agent.rss_bytes())
+        return TimedRun(seconds, (cpu_seconds(agent) - spent) / (time.monotonic() - began), agent.memory_info().rss)
 
 
 def run_rounds(
@@ -238,11 +223,6 @@ def _interval(slower: Slowdown) -> str:
     return f"{slower.low:+.2%} to {slower.high:+.2%}"
 
 
-def told(results: Sequence[ModeResult], seconds: Mapping[str, Sequence[float]]) -> dict[str, object]:
-    """For a program: everything. Slowdowns and shares are ratios: 0.01 is one percent."""
-    return {"level": LEVEL, "seconds": dict(seconds), "modes": [asdict(result) for result in results]}
-
-
 def command_seconds(command: Sequence[str]) -> float:
     """Run a command: its wall time."""
     began = time.monotonic()
@@ -250,41 +230,15 @@ def command_seconds(command: Sequence[str]) -> float:
     return time.monotonic() - began
 
 
-def probe_seconds(loops: int = PROBE_LOOPS) -> float:
-    """Hash (compute) and copy (memory) on all cores at once: the seconds until the last was done."""
-    began, children = time.monotonic(), []
-    for _ in os.sched_getaffinity(0):
-        pid = os.fork()
-        if pid == 0:
-            _hash_and_copy(loops)
-            os._exit(0)
-        children.append(pid)
-    for pid in children:
-        os.waitpid(pid, 0)
-    return time.monotonic() - began
-
-
-def _hash_and_copy(loops: int) -> None:
-    hashed, source = bytes(_HASHED_BYTES), bytearray(_COPIED_BYTES)
-    target = bytearray(_COPIED_BYTES)
-    for _ in range(loops):
-        hashlib.sha256(hashed).digest()
-        target[:] = source
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--work", metavar="COMMAND", help="one unit of work (default: hashing and copying)")
+    parser.add_argument("--work", metavar="COMMAND", required=True, help="one unit of work, of some ten seconds")
     parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--format", choices=("table", "json"), default="table")
     options = parser.parse_args()
-    work = probe_seconds if options.work is None else partial(command_seconds, shlex.split(options.work))
+    work = partial(command_seconds, shlex.split(options.work))
     work()  # thrown away: it fills caches that all others find filled
     results, seconds = run_rounds(partial(timed_run, work), MODES, options.rounds, random.Random())
-    if options.format == "json":
-        print(json.dumps(told(results, seconds)))
-    else:
-        print(table(results, seconds))
+    print(table(results, seconds))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from skuwise.deploy.sbom import Locked, locked, normalized  # pyright: ignore[re
 
 ROOT = Path(__file__).parents[3]
 REQUIREMENTS = ROOT / "requirements"
-NAMES = ("agent", "all", "build", "dev", "peers", "run", "sbom", "schemas", "standalone")
+NAMES = ("agent", "all", "build", "dev", "run", "sbom", "schemas", "standalone")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
