@@ -1,9 +1,7 @@
 """How often verdicts are right, on data that no rule was made from: `make evaluate`. Real data stand first.
 
     python -m skuwise.benchmarks.evaluation.evaluate --third-seeds 0-3 --weeks 0-2    all
-    python -m skuwise.benchmarks.evaluation.evaluate --third-seeds none               the real series
-    python -m skuwise.benchmarks.evaluation.evaluate --no-real --third-seeds 1000 --wrong
-        what is wrong, on seeds for development
+    python -m skuwise.benchmarks.evaluation.evaluate --no-real --third-seeds 1000 --wrong      for development
     python -m skuwise.benchmarks.evaluation.evaluate --labelled DIR  real labelled series (the format: docs/method.md)
     python -m skuwise.benchmarks.evaluation.evaluate --pairs FILE
         predicted moves on a table of published pairs; --decode-pairs: of measured serving; --power-caps: predicted
@@ -11,8 +9,7 @@
 
 Sources come in the order of their worth: real series (real.py), the generator that nothing is fitted on (third.py), the
 first simulator over two weeks with a backtest (backtest.py). Seeds below 1000 are for reporting and are never looked at
-one by one. An abstention counts as wrong. At the end stands one table of what confidence was worth on each source
-(sources.py).
+one by one. An abstention counts as wrong. The last table says what confidence was worth on each source.
 """
 
 from __future__ import annotations

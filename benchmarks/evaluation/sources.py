@@ -1,7 +1,4 @@
-"""Whether confidence is a promise on sources that nothing was fitted on.
-
-The first simulator is what the weights are fitted on, so its reported seeds are shown last and apart.
-"""
+"""Whether confidence is a promise on sources that nothing was fitted on; the first simulator, which was, is last."""
 
 from __future__ import annotations
 
