@@ -1,9 +1,10 @@
 """Work without labels: GPUs that work and belong to nobody become workloads of basis `activity`, owner unknown.
 
-GPUs of one node whose busy periods begin and end within one sample of each other are one workload. Nothing is concluded
+GPUs of one node whose busy periods begin and end within one sample of each other are one workload. Periods that fill
+the whole window prove less: there a GPU that only held memory is apart from those that worked. Nothing is concluded
 across nodes. The same data give the same ids: a workload whose start lies in the data is named by its cluster, its
-first GPU and its start to the quarter of an hour, one that was there before by its cluster and its GPUs. `series_id` is
-the cluster's and the GPUs': what runs on them next week is the same series.
+first GPU and its start to the quarter of an hour, one that was there before by its cluster and its GPUs. `series_id`
+is the cluster's and the GPUs': what runs on them next week is the same series.
 """
 
 from __future__ import annotations
@@ -61,14 +62,19 @@ Finer = Callable[[Sequence[Device], Window], Sequence[DeviceSeries]]
 
 @dataclass(frozen=True, slots=True)
 class _Period:
-    """A device was busy in [start, end], Unix seconds. `sample`: the longer of the rows at its edges, seconds."""
+    """A device was busy in [start, end], Unix seconds. `sample`: the longer of the rows at its edges, seconds. `whole`:
+    for the whole window. `worked`: it did more than hold memory."""
 
     device: Device
     start: float
     end: float
     sample: float
+    whole: bool
+    worked: bool
 
     def same(self, other: _Period) -> bool:
+        if self.whole and self.worked != other.worked:
+            return False
         apart = max(abs(self.start - other.start), abs(self.end - other.end))
         return apart <= max(self.sample, other.sample)
 
@@ -119,11 +125,14 @@ def _periods(device: Device, rows: pd.DataFrame, fine: DeviceSeries | None, owne
         return []
     handed_over = np.diff(np.cumsum(theirs)[busy]) > 0
     cut = np.flatnonzero(((ts - length)[busy[1:]] - ts[busy[:-1]] > PAUSE_SECONDS) | handed_over) + 1
-    return [
-        _Period(device, float(ts[a] - length[a]), float(ts[b]), float(max(length[a], length[b])))
-        for a, b in ((part[0], part[-1]) for part in np.split(busy, cut))
-        if ts[b] - ts[a] + length[a] >= SHORTEST_SECONDS
-    ]
+    found: list[_Period] = []
+    for part in np.split(busy, cut):
+        a, b = part[0], part[-1]
+        start, end = float(ts[a] - length[a]), float(ts[b])
+        if end - start >= SHORTEST_SECONDS:
+            whole, worked = bool(a == 0 and b == len(ts) - 1), bool((use[part] >= BUSY_USE).any())
+            found.append(_Period(device, start, end, float(max(length[a], length[b])), whole, worked))
+    return found
 
 
 def _together(periods: Sequence[_Period], instances: Mapping[Device, Device]) -> list[list[_Period]]:

@@ -93,6 +93,14 @@ def test_hours_serve_where_no_minutes_are_told_and_memory_counts_as_use() -> Non
     assert found(inferred(builder.frame())) == [((uuids[0], uuids[1]), 0, 20), ((uuids[2],), 0, 30)]
 
 
+def test_gpus_busy_for_the_whole_window_are_one_workload_if_all_worked_or_none() -> None:
+    builder = FrameBuilder(hours=HOURS)
+    uuids = builder.node(gpus=4)
+    for uuid, values in zip(uuids, (TRAINING, TRAINING, HELD, FREE), strict=True):
+        builder.use(values, uuid=uuid)
+    assert found(inferred(builder.frame())) == [((uuids[0], uuids[1]), 0, HOURS), ((uuids[2],), 0, HOURS)]
+
+
 def test_minutes_go_on_where_the_hours_end() -> None:
     builder = FrameBuilder(hours=HOURS)
     (uuid,) = builder.node()
