@@ -112,7 +112,7 @@ def frame(server: FakePrometheus) -> Frame:
 def test_gpus_of_exporters_and_of_the_agent_are_rows_of_one_frame(frame: Frame) -> None:
     assert sorted(frame.gpus["node"]) == ["agent-1", *["serve-1"] * 8]
     means = frame.gpu.groupby("node")[["gpu_util_mean", "dram_active_mean", "mem_used_bytes_mean"]].mean()
-    assert means.loc["agent-1"].tolist() == pytest.approx([0.25, 0.25, 40e9], rel=0.02)
+    assert list(means.loc["agent-1"]) == pytest.approx([0.25, 0.25, 40e9], rel=0.02)
     assert means.loc["serve-1", "gpu_util_mean"] == pytest.approx(0.99)
     assert set(frame.gpu["gpu_uuid"].value_counts()) == {48}
     assert frame.nodes.set_index("node").loc["serve-1", "node_sku"] == "azure/Standard_ND96isr_H100_v5"
