@@ -88,17 +88,26 @@ def test_pause_lets_go_of_the_driver_and_resume_takes_it_up(start: Start) -> Non
     status = agent.status()
     assert status["state"] == "paused" and 1700 < float(str(status["pause_left_seconds"])) <= 1800
     assert agent.ask("pause", "--for", "2h", check=False).returncode == 1
+    agent.ask("resume")
+    until(lambda: agent.status()["state"] == "reading")
+    assert agent.stop() == 0
+    absences = agent.rows("SELECT until FROM absences WHERE reason = 'paused'")
+    assert len(absences) >= 2 and all(ended for (ended,) in absences)
+
+
+def test_a_pause_outlives_a_restart(start: Start) -> None:
+    agent = start()
+    agent.said("2 GPUs")
+    agent.ask("pause")
     agent.process.kill()
     agent.process.wait(timeout=60)
     again = start()
     again.said("sampling")
-    assert again.status()["state"] == "paused"  # a pause outlives a restart
+    assert again.status()["state"] == "paused"
     again.ask("resume")
     until(lambda: again.status()["state"] == "reading")
     until(lambda: len(again.rows("SELECT gpu_uuid FROM gpus WHERE valid_to IS NULL")) == 2)
     assert again.stop() == 0
-    absences = again.rows("SELECT until FROM absences WHERE reason = 'paused'")
-    assert len(absences) >= 2 and all(ended for (ended,) in absences)
 
 
 def test_the_socket_is_for_the_owner_and_the_group_alone(start: Start, tmp_path: Path) -> None:

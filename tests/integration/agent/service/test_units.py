@@ -23,8 +23,6 @@ EXPOSURE = {
     "systemd/skuwise-slurm.service": 12,
     "systemd/skuwise-snapshot.service": 2,
     "systemd/skuwise-watch.service": 11,
-    "deploy/fleet/skuwise-advise@.service": 11,
-    "deploy/fleet/skuwise-merge.service": 2,
 }
 
 
