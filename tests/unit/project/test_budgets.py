@@ -9,20 +9,46 @@ import pytest
 ROOT = Path(__file__).parents[3]
 # Lines as ruff formats them, in the files of the folder and below it. Later work lowers them.
 BUDGETS = {
-    "rules": 6000,
-    "agent": 26500,
-    "advisor": 85000,
+    "rules": 5300,
+    "agent": 24000,
+    "agent/inventory": 5000,
+    "agent/service": 4900,
+    "agent/sources": 4900,
+    "agent/store": 4700,
+    "advisor": 70900,
+    "advisor/cli": 4300,
+    "advisor/core": 3500,
+    "advisor/demo": 1500,
+    "advisor/doctor": 2600,
+    "advisor/ledger": 2000,
+    "advisor/mail": 1800,
+    "advisor/moves": 11400,
+    "advisor/patches": 2200,
+    "advisor/plan": 5000,
+    "advisor/telemetry": 13600,
+    "advisor/verdicts": 8700,
+    "advisor/views": 5300,
     "tui": 8000,
-    "tests": 82000,
-    "benchmarks": 19000,
+    "tests": 47000,
+    "benchmarks": 11000,
 }
+PRODUCT = ("rules", "agent", "advisor", "tui")
+PRODUCT_LINES, PRODUCT_FILES = 108_100, 890
 DOCS_PAGES, DOCS_BYTES = 18, 200_000
 
 
 @pytest.mark.parametrize("folder", BUDGETS)
 def test_a_folder_keeps_to_its_budget(folder: str) -> None:
-    lines = sum(len(path.read_text().splitlines()) for path in (ROOT / folder).rglob("*.py"))
-    assert 0 < lines <= BUDGETS[folder]
+    assert 0 < _lines(folder) <= BUDGETS[folder]
+
+
+def test_the_product_keeps_to_its_budget() -> None:
+    assert sum(map(_lines, PRODUCT)) <= PRODUCT_LINES
+    assert sum(len(list((ROOT / folder).rglob("*.py"))) for folder in PRODUCT) <= PRODUCT_FILES
+
+
+def _lines(folder: str) -> int:
+    return sum(len(path.read_text().splitlines()) for path in (ROOT / folder).rglob("*.py"))
 
 
 def test_the_documentation_keeps_to_its_budget() -> None:
