@@ -307,7 +307,7 @@ class Summary:
     `floor_hours` of each; where it is 0, `wasted_usd` and `recoverable_usd_per_month` are None and not 0.
     `judged_from`: when more can be judged (Unix seconds); None: nothing is waiting, or only another window tells more.
     `energy`: what the GPUs drew. `min_saving_usd_per_month`: the gain below which lists and mails leave a
-    recommendation out. None: not reported (advice of an earlier version).
+    recommendation out. None: not reported.
     """
 
     gpu_count: int

@@ -3,7 +3,7 @@ type is what its field says, every number within its bounds (`rules/base/quantit
 not is told with its place.
 
 A field stands under its own name, or what its metadata name as ``json``; None there keeps it out of the JSON. Keys that
-no field has are left out: later versions add some. A field with a default may be absent: earlier versions had fewer.
+no field has are left out: later versions add some. A field with a default may be absent.
 """
 
 from __future__ import annotations

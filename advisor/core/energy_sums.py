@@ -91,7 +91,7 @@ def owner_name(owner: Owner) -> str | None:
 def owners_of(
     workloads: Iterable[WorkloadVerdict], whose: Callable[[WorkloadVerdict], str | None] = lambda w: owner_name(w.owner)
 ) -> tuple[OwnerEnergy, ...]:
-    """Energy by owner, the most first; workloads without any figure of it (advice of an earlier version) left out."""
+    """Energy by owner, the most first; workloads without any figure of it left out."""
     found: dict[str | None, list[WorkloadEnergy]] = {}
     for w in workloads:
         if w.energy is not None:

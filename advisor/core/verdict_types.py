@@ -143,7 +143,7 @@ class WorkloadVerdict:
 
     `levers`: what a lower precision would change where it serves a language model, as of recommendations;
     `levers_unknown`: why that could not be weighed. Both empty: there is nothing to gain, or it serves none. `energy`
-    None: not told (advice of an earlier version).
+    None: not told.
     """
 
     id: str

@@ -16,7 +16,7 @@ from .advice_types import Advice, Interval, Recommendation, Summary
 HOURS_PER_MONTH = 730.0
 # Stand-ins where no price is known: an older data-center GPU, and industrial power.
 USD_PER_GPU_HOUR, USD_PER_KWH = 2.5, 0.10
-# Defaults of rules/reporting.yaml, for advice of an earlier version.
+# Where the rules set none (rules/reporting.yaml).
 MIN_SAVING_USD, MIN_SAVING_SHARE = 100.0, 0.01
 # Codes of a change to the dearer fabric, and of the reasons for one (moves/context/node_differences.py).
 DEARER_FABRIC = "fabric-added"

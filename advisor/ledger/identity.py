@@ -76,7 +76,7 @@ def is_same(fleet: Fleet, known: KnownFleet) -> bool:
 
 
 def is_part_of_same_server(fleet: Fleet, known: KnownFleet) -> bool:
-    """Whether both are parts that label matchers cut out of one server: shards, which may share a ledger."""
+    """Whether both are parts that label matchers cut out of one server; they may share a ledger."""
     return (
         fleet.simulated == known.simulated
         and bool(fleet.match and known.match)

@@ -33,7 +33,7 @@ MARGIN_SECONDS = 300.0
 LEAST_SECONDS = 900.0
 # An hour's mean from this use on shows that something worked in it for a minute or two; memory beyond this is held.
 USE_MEAN, MEMORY_BYTES = 0.004, 0.8 * 2**30
-# From this use on a row counts as work: noise of counters and monitors lies below (advice.md, "Idle"). The driver's
+# From this use on a row counts as work: noise of counters and monitors lies below. The driver's
 # reserve, a display or a monitor holds up to so much memory while nothing works.
 BUSY_USE, FREE_BYTES_MOST = 0.05, 1.25 * 2**30
 # Without memory, rest up to this long is a pause of the same work (checkpoints, evaluation).

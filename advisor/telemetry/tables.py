@@ -18,7 +18,7 @@ from ..core.histogram_array import WIDTH, BinsArray
 from .packing import Texts, Unpacked
 from .plausible import Lost, impossible_rows, is_needed, observed_most, outside
 
-# An SM counts as busy in a second from this activity on (the floor under which DCGM noise lies; advice.md "Idle").
+# An SM counts as busy in a second from this activity on (the floor under which DCGM noise lies).
 BUSY_SM_ACTIVE = 0.05
 
 # What a cell may hold at all. No measure in base units comes near 1e18 (`plausible` has each one's own range), and the

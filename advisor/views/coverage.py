@@ -46,13 +46,13 @@ def sentences(advice: Advice) -> str:
     return f"{told} Waste was {judged_of(s)}." if s.partly_judged else told
 
 
-def size_words(summary: Summary, below: str = "") -> str:
+def size_words(summary: Summary) -> str:
     """``70 GPUs, 62 observed, 8 not observed; 23,520 GPU-hours, 48 % observed``; ``all 16 GPUs, 5,376 GPU-hours`` where
-    nothing is missing. `below`: what follows the count of what was not observed."""
+    nothing is missing."""
     gpus, hours = gpus_words(summary), hours_words(summary)
     if not summary.unobserved and "observed" not in hours:
         return f"{gpus.removesuffix(' observed')}, {hours}"
-    return f"{gpus}{below if summary.unobserved else ''}; {hours}"
+    return f"{gpus}; {hours}"
 
 
 def gpus_words(summary: Summary) -> str:

@@ -52,7 +52,7 @@ _WINDOWS: Mapping[int, tuple[tuple[float, float], ...]] = {
     5: ((120.0, 0.0), (60.0, 36.0), (30.0, 25.0)),
 }
 _SCENES = ("single-gpu", "light", "fine-tuning", "standby", "batch", "notebooks")
-# Seeds from 100 on; 0 to 99 are for reporting (benchmarks/evaluation/accuracy.py).
+# Seeds from 100 on; 0 to 99 are for reporting (benchmarks/evaluation/evaluate.py).
 FLEETS: tuple[Fleet, ...] = (
     *kind_examples.varied_fleets(28),
     *(Fleet("assorted", 500 + k, days, _WINDOWS[days]) for k in range(9) for days in ((2, 3, 5)[k % 3],)),

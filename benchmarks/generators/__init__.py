@@ -1,1 +1,1 @@
-"""Labelled fleets that share no code with the simulator."""
+"""Labelled fleets: `first` over the core of the demo, `third` without any code of it."""

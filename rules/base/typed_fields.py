@@ -189,8 +189,8 @@ class Fields:
         assert isinstance(value, Table)
         return self._part(value, where or f"{key} of {self.where}")
 
-    def subtable(self, key: str, where: str = "") -> Fields:
-        return self._need(key, self.table_or_none(key, where))
+    def subtable(self, key: str) -> Fields:
+        return self._need(key, self.table_or_none(key))
 
     def tables(self, key: str, where: str = "") -> Iterator[Fields]:
         """A list of tables; empty where the key is absent."""

@@ -101,7 +101,7 @@ def _has_ticks(database: Path) -> bool:
         with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
             return bool(connection.execute("SELECT EXISTS (SELECT 1 FROM host_samples)").fetchone()[0])
     except sqlite3.Error:
-        return False  # not yet migrated
+        return False  # no tables yet
 
 
 def _tail(log: Path) -> str:

@@ -19,8 +19,8 @@ from ..plausible import LAST_DAY, Lost
 from .kept_hours import KeptHours, Look
 from .opening import DatabaseReader, open_database
 
-# A port that exceeds this share of its line rate in some second of an hour was in use in that hour (advice.md: the
-# silence of a fabric is judged at 1 % of the line rate).
+# A port that exceeds this share of its line rate in some second of an hour was in use in that hour (the silence of
+# a fabric is judged at 1 % of the line rate).
 FABRIC_ACTIVE_LEVEL = 0.01
 
 

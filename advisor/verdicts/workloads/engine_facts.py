@@ -80,7 +80,7 @@ def _max(rows: pd.DataFrame, name: str) -> float | None:
 
 
 def _told(rows: pd.DataFrame, name: str) -> pd.Series:
-    """Values of a column that can be so; an older version's table lacks the column."""
+    """Values of a column that can be so; a server's table may lack the column."""
     if name not in rows:
         return pd.Series(dtype=float)
     values = rows[name].astype(float)

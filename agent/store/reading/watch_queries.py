@@ -29,10 +29,10 @@ def _folded(name: str) -> str:
     return f"{how}({name}) AS {name}"
 
 
-def _by_step(view: str, text: tuple[str, ...], numbers: tuple[str, ...], more: str = "") -> Query:
+def _by_step(view: str, text: tuple[str, ...], numbers: tuple[str, ...]) -> Query:
     columns = ", ".join((*text, *map(_folded, numbers)))
     group = ", ".join(str(n + 1) for n in range(len(text) + 1))
-    sql = f"SELECT {columns} FROM {view} WHERE {_SPAN}{more} GROUP BY {group}"  # noqa: S608 - constants of this file
+    sql = f"SELECT {columns} FROM {view} WHERE {_SPAN} GROUP BY {group}"  # noqa: S608 - constants of this file
     return Query(sql, text, numbers)
 
 

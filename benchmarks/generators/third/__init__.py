@@ -1,7 +1,7 @@
 """A third generator of labelled fleets, for evaluation alone: nothing is ever fitted or tuned on it.
 
 It was written from the project's collected facts on fleets, telemetry and advice and from the GPU and node tables that
-go with them, without reading the verdicts, the moves, the first simulator, the second generator, the fit or the rules'
+go with them, without reading the verdicts, the moves, the first simulator, the fit or the rules'
 thresholds. Shared with the product are only the store's writer, the rollup device that turns seconds into the store's
 columns, and the labels' names. What the behaviours rest on:
 

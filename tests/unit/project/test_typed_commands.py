@@ -9,14 +9,10 @@ from skuwise.tests.support.reference.parsers import every_parser, options_of
 EVERY = {" ".join(one.words): one for one in every_parser(COMMANDS)}
 
 
-# Commands that skuwise had before its first release.
-GONE = ("merge", "kinds", "man", "completion")
-
-
 def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     """What a wrong command line prints on stderr: one line, with exit status 2 and nothing on stdout."""
     try:
-        status = main(arguments, {name: one for name, one in COMMANDS.items() if name not in GONE})
+        status = main(arguments, COMMANDS)
     except SystemExit as ended:
         status = ended.code
     shown = capsys.readouterr()

@@ -1,5 +1,5 @@
 # pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportOperatorIssue=false
-"""Energy as people and programs read it: in every format, in a team's mail, joined over shards, from older advice."""
+"""Energy as people and programs read it: in every format, in a team's mail."""
 
 import csv
 import io
