@@ -106,7 +106,7 @@ def first(asker: Asker, counted: str, empty: float, full: float) -> float:
     return full
 
 
-def spread_moments(begin: float, end: float, count: int = MOMENTS) -> tuple[float, ...]:
-    """Moments at equal distances, the last `end`, the first one distance after `begin`; rising."""
-    step = (end - begin) / count
-    return tuple(end - step * n for n in reversed(range(count)))
+def spread_moments(begin: float, end: float) -> tuple[float, ...]:
+    """`MOMENTS` at equal distances, the last `end`, the first one distance after `begin`; rising."""
+    step = (end - begin) / MOMENTS
+    return tuple(end - step * n for n in reversed(range(MOMENTS)))

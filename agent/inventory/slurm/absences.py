@@ -63,6 +63,6 @@ def slurm_absences(
     )
 
 
-def _some(names: Sequence[str], shown: int = 3) -> str:
-    text = ", ".join(names[:shown])
-    return f"{text} and {len(names) - shown} more" if len(names) > shown else text
+def _some(names: Sequence[str]) -> str:
+    text = ", ".join(names[:3])
+    return f"{text} and {len(names) - 3} more" if len(names) > 3 else text

@@ -21,9 +21,9 @@ class Recorded:
     absences: tuple[Absence, ...]
 
 
-def recent_allocations(db: Path, seconds: float = 60.0, now: Callable[[], float] = time.time) -> Recorded | None:
-    """What stands in the database about the last `seconds`; None: there is none, or nothing was written lately."""
-    since = now() - seconds
+def recent_allocations(db: Path, now: Callable[[], float] = time.time) -> Recorded | None:
+    """What stands in the database about the last minute; None: there is none, or nothing was written lately."""
+    since = now() - 60.0
     try:
         with open_reader(db) as reader:
             if not reader.fetch("SELECT 1 FROM nodes WHERE last_seen > :since LIMIT 1", {"since": since}):
