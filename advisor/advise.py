@@ -114,8 +114,8 @@ def read_and_reason(
     """As `read_and_advise`; the advice comes with what it was made of."""
     import numpy as np  # noqa: PLC0415
 
+    from .core.fleet_identity import fleet_of  # noqa: PLC0415
     from .pipeline import AdviseOptions, reason_on  # noqa: PLC0415
-    from .telemetry.fleet_identity import fleet_of  # noqa: PLC0415
     from .verdicts.judge import judge  # noqa: PLC0415
 
     source = Databases(tuple(source)) if isinstance(source, list) else source

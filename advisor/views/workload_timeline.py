@@ -12,10 +12,10 @@ from ..core.advice_types import Advice
 from ..core.frame import Frame
 from ..core.verdict_types import WorkloadVerdict
 from ..telemetry.resample import by_minute
-from ..telemetry.workload_series import History, history_of
 from .reference_lines import Level, levels_of
 from .roofline import Roofline, roof_of, roofline
 from .subjects import recommended
+from .workload_series import History, history_of
 
 ROOFS = 4  # of its own GPU and of others: as many as can be told apart
 

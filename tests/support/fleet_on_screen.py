@@ -15,8 +15,8 @@ from skuwise.advisor.pipeline import AdviseOptions, reason_on
 from skuwise.advisor.plan.planner import Planner
 from skuwise.advisor.plan.solve import SolverBudget
 from skuwise.advisor.rulebook import Rulebook
-from skuwise.advisor.telemetry.health import health_of
 from skuwise.advisor.verdicts.judge import judge
+from skuwise.advisor.views.health import health_of
 from skuwise.advisor.views.subjects import find
 from skuwise.advisor.views.whatif_session import Workbench, workbench
 from skuwise.rules.base.errors import SkuwiseError

@@ -14,7 +14,7 @@ from ...advisor.core.verdict_types import WorkloadVerdict
 from ..cell_text import CUT
 
 if TYPE_CHECKING:
-    from ...advisor.telemetry.fleet_map import GpuUse, NodeUse
+    from ...advisor.views.fleet_map import GpuUse, NodeUse
 
 NO_WORKLOAD, NO_OWNER, NOT_OBSERVED = "no workload", "owner unknown", "not observed"
 _WORTH_CUTTING = 4

@@ -137,7 +137,7 @@ class SourceLoader:
 
     def load(self, window: WindowChoice, kept: Advice | None, tell: Tell) -> Loaded:
         """Read and judge the findings' window, unless `kept` tells it, and the chosen one where it is another."""
-        from ...advisor.telemetry.health import health_of  # noqa: PLC0415
+        from ...advisor.views.health import health_of  # noqa: PLC0415
 
         now = self._clock()
         read = self._reader(now, tell)

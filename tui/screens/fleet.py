@@ -76,7 +76,7 @@ class FleetPage(Page):
         self._window = loaded.window.name
 
         def work(loader: Loader, tell: Tell) -> Callable[[], None]:  # noqa: ARG001 - it is soon done
-            from ...advisor.telemetry.fleet_map import nodes_with_gpus  # noqa: PLC0415 - it needs pandas
+            from ...advisor.views.fleet_map import nodes_with_gpus  # noqa: PLC0415 - it needs pandas
 
             found = fleet_map(nodes_with_gpus(loaded.frame, loaded.shown.summary.unobserved), loaded.shown)
             tiles = tiles_of(found)

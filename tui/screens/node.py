@@ -29,7 +29,7 @@ from ..widgets.table import Column, ItemTable
 from .base_page import Header, Page, WorkloadWanted, WorkWanted
 
 if TYPE_CHECKING:
-    from ...advisor.telemetry.device_series import Device, DeviceGauge, NodeSeries
+    from ...advisor.views.device_series import Device, DeviceGauge, NodeSeries
 
 _LOOK_SECONDS = 1.0
 # Measures whose course the table of GPUs shows; m chooses.
@@ -103,10 +103,10 @@ class NodePage(Page):
         files = tuple(Path(str(path)) for path in source.get("databases", ()))  # type: ignore[attr-defined] - a list
 
         def work(loader: Loader, tell: Tell) -> Callable[[], None]:  # noqa: ARG001 - it is soon done
-            from ...advisor.telemetry.device_series import in_frame  # noqa: PLC0415 - it needs pandas: not at the start
-            from ...advisor.telemetry.live import holding  # noqa: PLC0415
             from ...advisor.telemetry.resample import by_minute  # noqa: PLC0415
             from ...advisor.telemetry.trust.trust import believed_of  # noqa: PLC0415
+            from ...advisor.views.device_series import in_frame  # noqa: PLC0415 - it needs pandas: not at the start
+            from ...advisor.views.live import holding  # noqa: PLC0415
 
             own = [path for path, nodes in believed_of(source, files).items() if nodes is None or node in nodes]
             series, file = in_frame(by_minute(loaded.frame, (node,)), node), holding(own, node)
@@ -134,7 +134,7 @@ class NodePage(Page):
         self._looking = True
 
         def work(loader: Loader, tell: Tell) -> Callable[[], None]:  # noqa: ARG001
-            from ...advisor.telemetry.live import read_live  # noqa: PLC0415
+            from ...advisor.views.live import read_live  # noqa: PLC0415
 
             try:
                 series = read_live(file, node, now, before)
@@ -227,7 +227,7 @@ class NodePage(Page):
         if not self._live:
             every = f"rows of {span(series.interval_seconds)} " if series.interval_seconds else ""
             return f"no live data here: {every}{told}"
-        from ...advisor.telemetry.live import LIVE_SECONDS  # noqa: PLC0415
+        from ...advisor.views.live import LIVE_SECONDS  # noqa: PLC0415
 
         every = f"every {span(series.interval_seconds)}" if series.interval_seconds else "one sample"
         return f"live, {every}, {told}" if age < LIVE_SECONDS else f"not live: newest samples, {told}"

@@ -20,8 +20,8 @@ from ..cell_text import line
 from ..themes import LINE_COLOURS, MONOCHROME
 
 if TYPE_CHECKING:
-    from ...advisor.telemetry.workload_series import MeasureLine
     from ...advisor.views.reference_lines import Level
+    from ...advisor.views.workload_series import MeasureLine
 
 MARKS = ("dot", "x", "+", "o")
 _SHOWN = ("•", "x", "+", "o")  # how these marks look

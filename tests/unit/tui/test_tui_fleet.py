@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 from rich.cells import cell_len
-from skuwise.advisor.telemetry.device_series import in_frame
-from skuwise.advisor.telemetry.fleet_map import NO_PORTS, nodes_with_gpus
+from skuwise.advisor.views.device_series import in_frame
+from skuwise.advisor.views.fleet_map import NO_PORTS, nodes_with_gpus
 from skuwise.rules.base.errors import UsageError
 from skuwise.tests.support.fleet_on_screen import HOSTILE, NOW, fleet
 from skuwise.tests.support.frame_builder import DECODE, GIB, HOUR, START, TRAINING, FrameBuilder

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 from skuwise.__main__ import main
+from skuwise.advisor.core.fleet_identity import fleet_of
 from skuwise.advisor.core.timestamps import parse_moment
 from skuwise.advisor.demo import simulate
 from skuwise.advisor.ledger.file.store import Ledger
 from skuwise.advisor.ledger.sync import LedgerSync
-from skuwise.advisor.telemetry.fleet_identity import fleet_of
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 
 UNTIL = parse_moment("2026-03-09")

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from skuwise.advisor.core.fleet_identity import fleet_of
 from skuwise.advisor.core.frame import Frame
-from skuwise.advisor.telemetry.fleet_identity import fleet_of
 from skuwise.advisor.telemetry.source import PrometheusServer
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.tests.support.fake_prometheus import (

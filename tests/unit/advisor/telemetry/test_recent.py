@@ -9,10 +9,10 @@ import pytest
 from skuwise.advisor.core.frame import Window
 from skuwise.advisor.core.recent import Recent
 from skuwise.advisor.demo import simulate
-from skuwise.advisor.telemetry.live import holding, read_live
 from skuwise.advisor.telemetry.resample import by_minute
 from skuwise.advisor.telemetry.source import Databases, PrometheusServer
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
+from skuwise.advisor.views.live import holding, read_live
 from skuwise.rules.base.errors import NothingToDo, StoreError
 from skuwise.tests.support.fake_prometheus import GPU, DcgmServer, FakePrometheus
 from skuwise.tests.support.rulebooks import rulebook

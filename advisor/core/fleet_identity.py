@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 
 import pandas as pd
 
-from ..core.advice_types import Fleet
-from ..core.frame import Frame
-from ..core.simulated_ids import gpu_uuid
+from .advice_types import Fleet
+from .frame import Frame
+from .simulated_ids import gpu_uuid
 
 # Names of external labels that tell copies of one server apart (Prometheus Operator, Thanos, Mimir), not fleets.
 _REPLICAS = re.compile(r".*replica.*", re.IGNORECASE)

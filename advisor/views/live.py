@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ...agent.store.reading import queries
 from ...rules.base.errors import SkuwiseError, StoreError
+from ..telemetry.sqlite.opening import DatabaseReader, open_database
 from .device_series import (
     GPU_GAUGES,
     HOST,
@@ -25,7 +26,6 @@ from .device_series import (
     port_known,
     with_newer,
 )
-from .sqlite.opening import DatabaseReader, open_database
 
 # The agent writes ten seconds at once (`Writer.open`). What is shown is so much older than now that the next seconds
 # are there when their turn comes, and a live view moves evenly.
