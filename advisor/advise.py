@@ -116,7 +116,8 @@ def read_and_reason(
 
     from .core.fleet_identity import fleet_of  # noqa: PLC0415
     from .pipeline import AdviseOptions, reason_on  # noqa: PLC0415
-    from .verdicts.judge import judge  # noqa: PLC0415
+    from .telemetry.groups import parts_of  # noqa: PLC0415
+    from .verdicts.merged import judge_groups  # noqa: PLC0415
 
     source = Databases(tuple(source)) if isinstance(source, list) else source
     frame = source.read(book.catalog, since=since, until=until, now=now)
@@ -127,7 +128,6 @@ def read_and_reason(
     options = AdviseOptions(now, with_market=with_market)
     if own is not None:
         options = replace(options, decisions=own.decisions(now), site=own.site(now))
-    verdicts = judge(frame, book, between=give_back)
-    give_back()
+    verdicts = judge_groups(parts_of(frame), book, between=give_back)
     found = reason_on(verdicts, book, options, np.random.default_rng(SEED), source=frame.source)
     return frame, replace(found, advice=replace(found.advice, fleet=fleet))

@@ -55,6 +55,8 @@ class Frame:
     `requests`: GPUs that pods asked for, ``node, namespace, pod, container, resource, count, ts_start, ts_end``
     (resource as kube-state-metrics spells it: nvidia_com_gpu, nvidia_com_mig_1g_10gb ...); empty where the road tells
     none. `jobs`: Slurm's job table, the columns of the view ``slurm_jobs``; empty where there is none.
+    `telemetry_span`: first and last moment of telemetry of the whole source, Unix seconds, where the frame is a part of
+    its nodes; None: the frame is all of it.
     `external_labels`: by which a server says who it is; empty where the road or the server tells none.
     `source`: how the data was reached, for the advice's ``source`` field. `notes`: what the reader could not read.
     """
@@ -76,6 +78,7 @@ class Frame:
     requests: pd.DataFrame = field(default_factory=pd.DataFrame)
     jobs: pd.DataFrame = field(default_factory=pd.DataFrame)
     external_labels: Mapping[str, str] = field(default_factory=dict)
+    telemetry_span: tuple[float, float] | None = None
 
     @cached_property
     def gpu_keys(self) -> GpuKeys:

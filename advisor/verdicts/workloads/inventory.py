@@ -7,7 +7,7 @@ that it is a part of.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -95,11 +95,26 @@ class NodeInventory:
         return sum(len(one.gpus) for one in self.unobserved)
 
 
+@dataclass(frozen=True, slots=True)
+class Edges:
+    """The window from the first telemetry to its end. `seconds`: its length; `begin`, `end`: how much of its first and
+    last row was not observed by the GPU that observed most of it, seconds; None: no GPU has such a row."""
+
+    seconds: float
+    begin: float | None
+    end: float | None
+
+    @property
+    def hours(self) -> float:
+        return max(self.seconds - (self.begin or 0.0) - (self.end or 0.0), 0.0) / HOUR_SECONDS
+
+
 @dataclass(frozen=True)
 class Inventory:
     """All nodes by name. `hours`: from the fleet's first telemetry in the window to the window's end: the window that
     was asked for is no proof of data. `end`: the window's end, Unix seconds. `observed_hours`: hours of the window in
     which anything of any GPU was observed. `parents`: each MIG instance and the GPU it is a part of, by (node, id).
+    `edges`, `seconds_by_hour`: what `hours` and `observed_hours` are made of, so that those of groups can be merged.
     """
 
     nodes: Mapping[str, NodeInventory] = field(default_factory=dict)
@@ -107,6 +122,8 @@ class Inventory:
     end: float = 0.0
     observed_hours: float = 0.0
     parents: Mapping[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
+    edges: Edges = field(default_factory=lambda: Edges(0.0, None, None))
+    seconds_by_hour: Mapping[float, float] = field(default_factory=dict)
 
     @property
     def gpu_count(self) -> int:
@@ -148,30 +165,46 @@ def inventory_of(frame: Frame, gpus_of_sku: Callable[[str], int | None], blind: 
             nodes[name], unaccounted_pods=waiting.get(name, ()), host_hours=hosts.get(name, 0.0)
         )  # fmt: skip
     nodes = _with_spans(_without_renamed(nodes), frame)
-    return Inventory(nodes, _hours(frame), frame.window.end, _observed_hours(frame), parent_of)
+    edges, by_hour = _edges(frame), _seconds_by_hour(frame)
+    return Inventory(nodes, edges.hours, frame.window.end, _hours_in(by_hour), parent_of, edges, by_hour)
 
 
-def _hours(frame: Frame) -> float:
+def merged_inventory(groups: Sequence[Inventory]) -> Inventory:
+    """The inventory of a fleet from those of groups of its nodes."""
+    edges = Edges(
+        groups[0].edges.seconds,
+        min((one.edges.begin for one in groups if one.edges.begin is not None), default=None),
+        min((one.edges.end for one in groups if one.edges.end is not None), default=None),
+    )
+    by_hour: dict[float, float] = {}
+    for one in groups:
+        for hour, seconds in one.seconds_by_hour.items():
+            by_hour[hour] = max(seconds, by_hour.get(hour, 0.0))
+    return Inventory(
+        {name: one.nodes[name] for one in groups for name in one.nodes}, edges.hours, groups[0].end,
+        _hours_in(by_hour), {key: parent for one in groups for key, parent in one.parents.items()}, edges, by_hour,
+    )  # fmt: skip
+
+
+def _edges(frame: Frame) -> Edges:
     """Hours that a GPU can have been observed in: from the first that any node was seen to the window's end.
 
     The first and the last row may begin and end within an hour; of them as much counts as the fullest GPU tells.
     """
     firsts = frame.nodes["first_seen"].to_numpy(dtype=float) if len(frame.nodes) else np.empty(0)
-    known = firsts[np.isfinite(firsts)]
+    known = firsts[np.isfinite(firsts)] if frame.telemetry_span is None else np.array(frame.telemetry_span[:1])
     begin = max(frame.window.start, float(known.min())) if len(known) else frame.window.start
-    seconds = max(frame.window.end - begin, 0.0)
     seen = _seen(frame)
-    if seen.empty:
-        return seconds / HOUR_SECONDS
     stop, length = seen["ts"].to_numpy(dtype=float), seen["interval_seconds"].to_numpy(dtype=float)
     observed = np.minimum(seen["observed_seconds"].to_numpy(dtype=float), length)
-    for edge in (begin, frame.window.end):
-        inside = (stop - length <= edge + 1.0) & (stop > edge + 1.0) if edge == begin else stop >= edge - 1.0
-        if inside.any():
-            # What of the row lies after `begin` is all that can be missing in it.
-            room = np.minimum(length[inside], stop[inside] - begin)
-            seconds -= float(np.clip(room - observed[inside], 0.0, None).min())
-    return max(seconds, 0.0) / HOUR_SECONDS
+
+    def lacking(inside: npt.NDArray[np.bool_]) -> float | None:
+        # What of the row lies after `begin` is all that can be missing in it.
+        room = np.minimum(length[inside], stop[inside] - begin)
+        return float(np.clip(room - observed[inside], 0.0, None).min()) if inside.any() else None
+
+    first = (stop - length <= begin + 1.0) & (stop > begin + 1.0)
+    return Edges(max(frame.window.end - begin, 0.0), lacking(first), lacking(stop >= frame.window.end - 1.0))
 
 
 def _seen(frame: Frame) -> pd.DataFrame:
@@ -229,18 +262,23 @@ def _left(nodes: Mapping[str, NodeInventory], frame: Frame) -> dict[str, float]:
     last = {
         name: max([seen, *(gpu.last_ts for gpu in nodes[name].observed)]) for name, seen in told if np.isfinite(seen)
     }
-    newest = min(max(last.values(), default=frame.window.end), frame.window.end)
+    whole = [frame.telemetry_span[1]] if frame.telemetry_span is not None else []
+    newest = min(max([*last.values(), *whole], default=frame.window.end), frame.window.end)
     return {name: seen for name, seen in last.items() if seen < newest - GONE_SECONDS}
 
 
-def _observed_hours(frame: Frame) -> float:
-    """Hours in which anything was observed: of each hour as much as its fullest GPU tells."""
+def _seconds_by_hour(frame: Frame) -> dict[float, float]:
+    """Of each hour as much as its fullest GPU observed, seconds."""
     seen = _seen(frame)
     if seen.empty:
-        return 0.0
+        return {}
     hour = np.ceil(seen["ts"].to_numpy(dtype=float) / HOUR_SECONDS)
-    by_gpu = seen.groupby([hour, "node", "gpu_uuid"])["observed_seconds"].sum()
-    return float(by_gpu.groupby(level=0).max().clip(upper=HOUR_SECONDS).sum() / HOUR_SECONDS)
+    most = seen.groupby([hour, "node", "gpu_uuid"])["observed_seconds"].sum().groupby(level=0).max()
+    return {float(at): float(seconds) for at, seconds in most.clip(upper=HOUR_SECONDS).items()}  # type: ignore[arg-type]
+
+
+def _hours_in(by_hour: Mapping[float, float]) -> float:
+    return sum(by_hour.values()) / HOUR_SECONDS
 
 
 def _node(  # noqa: PLR0917

@@ -1,0 +1,77 @@
+"""A fleet that is judged in groups of nodes gets the verdicts that it gets as a whole."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+from skuwise.advisor.core.coded_text import CodedText
+from skuwise.advisor.core.frame import Frame
+from skuwise.advisor.telemetry.groups import node_groups, parts_of
+from skuwise.advisor.verdicts.judge import judge
+from skuwise.advisor.verdicts.merged import judge_groups
+from skuwise.tests.support.frame_builder import DECODE, FREE, HELD, HOUR, START, TRAINING, FrameBuilder
+from skuwise.tests.support.rulebooks import rulebook
+
+NOTE = CodedText("some-note", "A note on the whole source.", {})
+
+
+def fleet() -> Frame:
+    """Six nodes of two GPUs: one job over two of them, a service with replicas on two others, one held, one free from
+    the second day on."""
+    built = FrameBuilder(hours=48)
+    uuids = {f"n{n}": built.node(f"n{n}", gpus=2) for n in range(1, 6)}
+    uuids["n6"] = built.node("n6", gpus=2, first_seen=START + 24 * HOUR)
+    profiles = {"n1": TRAINING, "n2": TRAINING, "n3": DECODE, "n4": DECODE, "n5": HELD, "n6": FREE}
+    for node, own in uuids.items():
+        for uuid in own:
+            built.use(profiles[node], node, uuid, start=24 if node == "n6" else 0)
+    built.work(
+        "w-job", [(node, uuid) for node in ("n1", "n2") for uuid in uuids[node]], series="s-job", name="pretrain"
+    )
+    for node in ("n3", "n4"):
+        built.work(f"w-{node}", [(node, uuid) for uuid in uuids[node]], series="s-serve", name="serve")
+    built.work("w-held", [("n5", uuid) for uuid in uuids["n5"]], series="s-held", name="notebook")
+    return replace(built.frame(), notes=(NOTE,))
+
+
+@pytest.mark.parametrize(
+    ("rows_at_once", "groups"),
+    [
+        (1, [["n1", "n2"], ["n3", "n4"], ["n5"], ["n6"]]),
+        (200, [["n1", "n2"], ["n3", "n4"], ["n5", "n6"]]),
+        (10_000, [["n1", "n2", "n3", "n4", "n5", "n6"]]),
+    ],
+)
+def test_nodes_that_share_a_series_stay_together(rows_at_once: int, groups: list[list[str]]) -> None:
+    frame = fleet()
+    rows = {str(node): int(count) for node, count in frame.gpu.groupby("node").size().items()}
+    assert node_groups(frame, rows, rows_at_once) == groups
+
+
+@pytest.mark.parametrize("rows_at_once", [1, 200])
+def test_groups_give_the_verdicts_of_the_whole(rows_at_once: int) -> None:
+    frame, book = fleet(), rulebook()
+    parts = list(parts_of(frame, rows_at_once))
+    assert len(parts) > 1
+    assert sum(len(part.gpu) for part in parts) == len(frame.gpu)
+    whole, grouped = judge(frame, book), judge_groups(parts, book)
+    for told, same in zip(whole.workloads, grouped.workloads, strict=True):
+        assert (same.id, same.kind.label, same.bottleneck.label) == (told.id, told.kind.label, told.bottleneck.label)
+        assert same.gpu_hours == pytest.approx(told.gpu_hours)
+    assert grouped.nodes == whole.nodes
+    assert grouped.inventory.hours == pytest.approx(whole.inventory.hours)
+    assert grouped.inventory.observed_hours == pytest.approx(whole.inventory.observed_hours)
+    assert {node: one.span_hours for node, one in grouped.inventory.nodes.items()} == {
+        node: one.span_hours for node, one in whole.inventory.nodes.items()
+    }
+    for name in ("occupancy", "energy"):
+        own, other = (pd.DataFrame(getattr(one, name)) for one in (whole, grouped))
+        sums = [table.groupby("node")["gpu_hours"].sum() for table in (own, other)]
+        pd.testing.assert_series_equal(*sums)
+    assert len(grouped.usage) == len(whole.usage)
+    ids = [workload.id for workload in whole.workloads]
+    assert grouped.used(ids)["sm"].sum() == pytest.approx(whole.used(ids)["sm"].sum())
+    assert grouped.waste_ready == whole.waste_ready
+    assert NOTE in grouped.notes
