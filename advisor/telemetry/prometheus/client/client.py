@@ -7,11 +7,10 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any
 from urllib.parse import urlsplit
 
 from prometheus_api_client.prometheus_connect import PrometheusConnect
-from urllib3.util.retry import Retry
 
 from .....rules.base.errors import UsageError
 from ..settings import PrometheusSettings
@@ -42,9 +41,8 @@ class Client:
     ) -> None:
         self.url = check_url(url)
         self._session = LimitedSession(self.url, settings, environ, **limits)
-        self._server = PrometheusConnect(
-            url=self.url, retry=Retry(0, redirect=0), method="POST", session=cast("Any", self._session)
-        )
+        # Its methods return what the session's answers hold (`Body`), which its type hints cannot know.
+        self._server: Any = PrometheusConnect(url=self.url, method="POST", session=self._session)
         self._session.adapter.serve(self._session)  # in place of the adapter that the library mounts
         self._label_sets = LabelSets()
         # Decoded JSON takes many times its text, and the interpreter decodes one answer at a time anyway.
@@ -60,8 +58,7 @@ class Client:
 
     def instant(self, query: str, at: float | None, kept: Sequence[str] | None = None) -> ServerAnswer:
         """The value of each series at a moment (Unix seconds; None: the server's now)."""
-        params = {} if at is None else {"time": f"{at:.3f}"}
-        body = cast("bytearray", self._server.custom_query(query, params=params))
+        body = self._server.custom_query(query, params={} if at is None else {"time": f"{at:.3f}"})
         with self._decoding:
             return read_vector(decode_document(body), kept, self._label_sets)
 
@@ -70,8 +67,7 @@ class Client:
         start, end = (datetime.fromtimestamp(moment, UTC) for moment in (grid.start, grid.end))
         # The library sends whole seconds, unless its parameters say more.
         exact = {"start": f"{grid.start:.3f}", "end": f"{grid.end:.3f}"}
-        found = self._server.custom_query_range(query, start, end, f"{grid.step:.3f}", params=exact)
-        body = cast("bytearray", found)
+        body = self._server.custom_query_range(query, start, end, f"{grid.step:.3f}", params=exact)
         with self._decoding:
             return read_matrix(decode_document(body), grid, kept, self._label_sets)
 
@@ -96,8 +92,7 @@ class Client:
             return tuple(name for name in self._names(span) if re.fullmatch(pattern[1], name))
 
     def _names(self, params: Mapping[str, str]) -> Sequence[str]:
-        found = cast("Any", self._server.get_label_values("__name__", params=dict(params)))
-        return read_names(decode_document(found["result"]))
+        return read_names(decode_document(self._server.get_label_values("__name__", params=params)["result"]))
 
     def clock(self) -> float | None:
         """The server's time (Unix seconds); None where it does not tell."""
@@ -117,18 +112,18 @@ class Client:
 
 def check_url(url: str) -> str:
     """The root of a server's API, without a slash at its end. Raises UsageError; a secret in it is not repeated."""
+    problem, remedy = "", "Use http://HOST:PORT, optionally with a path."
     try:
         parts = urlsplit(url)
-        _ = parts.port
+        is_plain = url.isprintable() and " " not in url and not parts.query and not parts.fragment
+        is_valid = is_plain and parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
-        raise UsageError("Invalid URL in --prometheus.", "Use http://HOST:PORT.") from None
-    if parts.username is not None or parts.password is not None:
-        raise UsageError(
-            "Invalid URL in --prometheus: it contains a user or a password.",
-            "Set prometheus.username and prometheus.password_file instead.",
-        )
-    is_plain = url.isprintable() and " " not in url and not parts.query and not parts.fragment
-    if parts.scheme not in ("http", "https") or not parts.hostname or not is_plain:
+        is_valid = False
+    else:
+        if parts.username is not None or parts.password is not None:
+            is_valid, problem = False, ": it contains a user or a password"
+            remedy = "Set prometheus.username and prometheus.password_file instead."
+    if not is_valid:
         # Not repeated: a token may stand in it, or a password behind a scheme that was forgotten.
-        raise UsageError("Invalid URL in --prometheus.", "Use http://HOST:PORT, optionally with a path.")
+        raise UsageError(f"Invalid URL in --prometheus{problem}.", remedy)
     return url.rstrip("/")

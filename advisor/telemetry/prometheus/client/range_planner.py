@@ -151,13 +151,9 @@ class Runner:
 
 def days_of(whole: Grid) -> list[Grid]:
     """The grid in parts that end with UTC days."""
-    days, start = [], whole.start
-    while start <= whole.end + 0.5:
-        end = min(whole.end, math.ceil((start - 0.5) / DAY) * DAY)
-        end = start + math.floor((end - start) / whole.step + 1e-6) * whole.step
-        days.append(Grid(start, end, whole.step))
-        start = end + whole.step
-    return days
+    moments = [whole.start + number * whole.step for number in range(whole.count)]
+    days = [list(day) for _, day in groupby(moments, key=lambda at: math.ceil((at - 0.5) / DAY))]
+    return [Grid(day[0], day[-1], whole.step) for day in days]
 
 
 def stretches_of(days: Sequence[Grid], most: int) -> list[list[Grid]]:

@@ -5,8 +5,10 @@ A value that is not finite is missing (NaN). What is not an answer of that API r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -72,24 +74,19 @@ class LabelSets:
         self._texts: dict[str, str] = {}
         self._sets: dict[tuple[tuple[str, str], ...], Labels] = {}
 
-    def read(self, series: Mapping[str, object], kept: Sequence[str] | None) -> Labels:
-        """The labels of a series that have a value; `kept`: only these. Raises AnswerError."""
-        metric = series.get("metric")
-        if not isinstance(metric, dict):
-            raise _invalid("a time series has no labels")
+    def read(self, metric: Mapping[str, str], kept: Sequence[str] | None) -> Labels:
+        """The labels of a series that have a value; `kept`: only these."""
         names = metric if kept is None else [name for name in kept if name in metric]
-        pairs = tuple((self._text(name), self._text(metric[name])) for name in names if metric[name] != "")
+        pairs = tuple((self._text(name), self._text(metric[name])) for name in names if metric[name])
         found = self._sets.get(pairs)
         return self._sets.setdefault(pairs, dict(pairs)) if found is None else found
 
-    def _text(self, raw: object) -> str:
-        if not isinstance(raw, str):
-            raise _invalid("a label is not a string")
+    def _text(self, raw: str) -> str:
         found = self._texts.get(raw)
         return self._texts.setdefault(raw, clean_text(raw)) if found is None else found
 
 
-def decode_document(body: bytes | bytearray) -> Mapping[str, object]:
+def decode_document(body: bytes | bytearray) -> Mapping[str, Any]:
     """The JSON object of a successful answer. Raises AnswerError, RefusedError and TooMuchError."""
     if json_memory_bytes(body) > MAX_DECODED_BYTES:
         raise TooMuchError(
@@ -123,92 +120,82 @@ def query_error(what: str, body: bytes | bytearray, *, too_much: bool = False) -
     return RefusedError(message, "Check --match.")
 
 
-def notes_of(document: Mapping[str, object]) -> tuple[str, ...]:
+def notes_of(document: Mapping[str, Any]) -> tuple[str, ...]:
     """The warnings of a server. Thanos and Mimir tell of partial answers there, VictoriaMetrics by `isPartial`."""
-    warnings = document.get("warnings")
-    notes = [clean_text(text)[:MAX_NOTE] for text in warnings[:8]] if _is_texts(warnings) else []
+    notes = [clean_text(str(text))[:MAX_NOTE] for text in (document.get("warnings") or ())[:8]]
     if document.get("isPartial") is True:
         notes.append("The server reports a partial answer.")
     return tuple(dict.fromkeys(notes))
 
 
 def read_vector(
-    document: Mapping[str, object], kept: Sequence[str] | None = None, label_sets: LabelSets | None = None
+    document: Mapping[str, Any], kept: Sequence[str] | None = None, label_sets: LabelSets | None = None
 ) -> ServerAnswer:
     """The answer of an instant query: one column."""
     label_sets = label_sets or LabelSets()
-    result = _result(document, ("vector", "scalar"))
-    labels = tuple(label_sets.read(series, kept) for series in result)
-    _, values = _samples([series.get("value") for series in result])
-    return ServerAnswer(SeriesAnswer(labels, values.reshape(-1, 1)), notes_of(document))
+    with _refused_if_invalid():
+        result = _result(document, ("vector", "scalar"))
+        if document["data"]["resultType"] == "scalar":
+            result = [{"metric": {}, "value": result}]
+        labels = tuple(label_sets.read(series["metric"], kept) for series in result)
+        values = _numbers([series["value"][1] for series in result])
+        return ServerAnswer(SeriesAnswer(labels, values.reshape(-1, 1)), notes_of(document))
 
 
 def read_matrix(
-    document: Mapping[str, object],
+    document: Mapping[str, Any],
     grid: Grid,
     kept: Sequence[str] | None = None,
     label_sets: LabelSets | None = None,
 ) -> ServerAnswer:
     """The answer of a range query over `grid`. Raises TooMuchError for one of more than MAX_CELLS."""
     label_sets = label_sets or LabelSets()
-    result = _result(document, ("matrix",))
-    if len(result) * grid.count > MAX_CELLS:
-        raise TooMuchError(
-            f"Answer too large: {len(result)} time series with {grid.count} points each.", "Use a narrower --match."
-        )
-    labels = tuple(label_sets.read(series, kept) for series in result)
-    lists = [series.get("values") or [] for series in result]
-    if not all(isinstance(pairs, list) for pairs in lists):
-        raise _invalid("a time series has no values")
-    moments, numbers = _samples([pair for pairs in lists for pair in pairs])  # type: ignore[union-attr] - see above
-    values = np.full((len(result), grid.count), np.nan)
-    if len(moments):
-        column = np.rint((moments - grid.start) / grid.step)
-        if (np.abs(grid.start + column * grid.step - moments) > 1.0).any() or not (
-            column.min() >= 0 and column.max() < grid.count
-        ):
-            raise _invalid("it contains times that were not requested")
-        row = np.repeat(np.arange(len(result)), [len(pairs) for pairs in lists])  # type: ignore[arg-type] - see above
-        values[row, column.astype(np.intp)] = numbers
-    return ServerAnswer(SeriesAnswer(labels, values), notes_of(document))
+    with _refused_if_invalid():
+        result = _result(document, ("matrix",))
+        if len(result) * grid.count > MAX_CELLS:
+            raise TooMuchError(
+                f"Answer too large: {len(result)} time series with {grid.count} points each.", "Use a narrower --match."
+            )
+        labels = tuple(label_sets.read(series["metric"], kept) for series in result)
+        samples = [series.get("values", []) for series in result]  # none of a series of histograms
+        items = [item for pairs in samples for pair in pairs for item in pair]
+        moments, numbers = np.array(items[::2], dtype=float), _numbers(items[1::2])
+        values = np.full((len(result), grid.count), np.nan)
+        if len(moments):
+            column = np.rint((moments - grid.start) / grid.step)
+            is_beside = (np.abs(grid.start + column * grid.step - moments) > 1.0).any()
+            if is_beside or column.min() < 0 or column.max() >= grid.count:
+                raise ValueError("times that were not requested")
+            row = np.repeat(np.arange(len(result)), [len(pairs) for pairs in samples])
+            values[row, column.astype(np.intp)] = numbers
+        return ServerAnswer(SeriesAnswer(labels, values), notes_of(document))
 
 
-def _samples(pairs: Sequence[object]) -> tuple[Floats, Floats]:
-    """Moments (Unix seconds) and values of pairs such as ``[1700000000, "0.5"]``; NaN for what is not finite."""
-    if not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
-        raise _invalid("a value is not a pair")
-    try:
-        items = [item for pair in pairs for item in pair]  # type: ignore[union-attr] - lists, as just seen
-        moments, values = (np.array(list(map(float, items[first::2])), dtype=float) for first in (0, 1))
-    except (TypeError, ValueError, OverflowError):
-        raise _invalid("a time series has values that are not numbers") from None
-    values[~np.isfinite(values)] = np.nan
-    return moments, values
-
-
-def _result(document: Mapping[str, object], kinds: Sequence[str]) -> list[Mapping[str, object]]:
-    data = document.get("data")
-    if not isinstance(data, dict) or data.get("resultType") not in kinds:
-        raise _invalid("no query result")
-    result = data.get("result")
-    if data["resultType"] == "scalar":
-        return [{"metric": {}, "value": result}]
-    if not isinstance(result, list) or not all(isinstance(series, dict) for series in result):
-        raise _invalid("no list of time series")
-    return result
-
-
-def read_names(document: Mapping[str, object]) -> Sequence[str]:
+def read_names(document: Mapping[str, Any]) -> list[str]:
     """The answer for the values of a label."""
-    names = document.get("data")
-    if names is not None and not _is_texts(names):
-        raise _invalid("expected strings as names of metrics")
-    return names or []  # type: ignore[return-value] - as just seen
+    with _refused_if_invalid():
+        return ["" + name for name in document.get("data") or ()]
 
 
-def _is_texts(value: object) -> bool:
-    return isinstance(value, Iterable) and isinstance(value, list) and all(isinstance(text, str) for text in value)
+def _numbers(texts: Sequence[str]) -> Floats:
+    """Values, which JSON has as texts; NaN for what is not finite."""
+    values = np.array(list(map(float, texts)), dtype=float)
+    values[~np.isfinite(values)] = np.nan
+    return values
 
 
-def _invalid(what: str) -> AnswerError:
-    return AnswerError(f"Invalid answer: {what}.", "Check that --prometheus is the URL of a Prometheus query API.")
+def _result(document: Mapping[str, Any], kinds: Sequence[str]) -> Any:  # noqa: ANN401 - JSON
+    if document["data"]["resultType"] not in kinds:
+        raise ValueError("another kind of result")
+    return document["data"]["result"]
+
+
+@contextmanager
+def _refused_if_invalid() -> Iterator[None]:
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError):
+        raise AnswerError(
+            "Invalid answer: not a result of a Prometheus query for the requested times.",
+            "Check that --prometheus is the URL of a Prometheus query API.",
+        ) from None
