@@ -72,9 +72,11 @@ class Runner:
 
         `series`: about how many each measure has.
         """
-        whole = Grid(window.start + step, window.end, step)
+        whole = wide = Grid(window.start + step, window.end, step)
+        if self.cache.used:  # the first day whole, so that a later run finds it
+            wide = Grid(math.floor(window.start / DAY) * DAY + step, window.end, step)
         most = max(1, MAX_VALUES // max(series, 1))
-        stretches = stretches_of(days_of(whole), most)
+        stretches = stretches_of(days_of(wide), most)
         remaining = iter(asks)
         # So many measures are asked ahead as keep the workers busy, and no more are held in memory.
         ahead = max(1, math.ceil(2 * self.concurrency / len(stretches)))
@@ -93,7 +95,7 @@ class Runner:
                     self.progress(ask.name)
                     parts = [part for future in futures for part in future.result()]
                     pending.extend(submitted(1))
-                    yield ask, joined(whole, parts)
+                    yield ask, part_of(joined(wide, parts), wide, whole)
             finally:
                 pool.shutdown(cancel_futures=True)
 
@@ -177,6 +179,8 @@ def halves(grid: Grid) -> tuple[Grid, Grid]:
 
 def part_of(answer: SeriesAnswer, grid: Grid, day: Grid) -> SeriesAnswer:
     """The part of an answer over `grid` for one of its days: the series that have a value on it, or nowhere."""
+    if day == grid:
+        return answer
     first = round((day.start - grid.start) / grid.step)
     has_value = ~np.isnan(answer.values)
     values = answer.values[:, first : first + day.count]

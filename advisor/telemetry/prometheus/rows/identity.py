@@ -53,10 +53,10 @@ def gpus_at(client: Client, matches: Sequence[str], at: float) -> frozenset[str]
 def held_at_midnights(
     client: Client, names: Collection[str], matches: Sequence[str], window: Window
 ) -> dict[float, str]:
-    """A digest of the GPUs and a value of each, by the ends of the window's whole UTC days (Unix seconds); midnights
+    """A digest of the GPUs and a value of each, by the ends of the window's UTC days (Unix seconds); midnights
     without a GPU are missing. Values tell fleets apart that share ids, as simulated ones do. Raises SourceError."""
     chosen = [name for name in _PRESENT if name in names][:1] + [AGENT_ANCHOR] * (AGENT_ANCHOR in names)
-    grid = Grid(math.ceil(window.start / DAY) * DAY, math.floor(window.end / DAY) * DAY, DAY)
+    grid = Grid(math.floor(window.start / DAY) * DAY, math.floor(window.end / DAY) * DAY, DAY)
     if not chosen or grid.count < 2:
         return {}
     query = f"max by ({', '.join(_ID_LABELS)}) ({_any_of(chosen, matches)})"

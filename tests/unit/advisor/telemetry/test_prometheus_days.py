@@ -89,6 +89,17 @@ def test_hours_that_are_too_much_by_themselves_are_missing_and_told() -> None:
     assert [note.code for note in log.notes] == ["measure-missing-for-a-time"]
 
 
+def test_an_hour_later_only_the_last_day_is_asked(tmp_path: Path) -> None:
+    with FakePrometheus(hours_told).running() as fake:
+        first = asked(fake, tmp_path, Window(5 * HOUR, 4 * DAY + 5 * HOUR))
+        assert spans(fake) == [(HOUR, 4 * DAY + 5 * HOUR)]
+        fake.requests.clear()
+        second = asked(fake, tmp_path, Window(6 * HOUR, 4 * DAY + 6 * HOUR))
+        assert spans(fake) == [(4 * DAY + HOUR, 4 * DAY + 6 * HOUR)]
+        assert same(first, asked(fake, None, Window(5 * HOUR, 4 * DAY + 5 * HOUR)))
+        assert same(second, asked(fake, None, Window(6 * HOUR, 4 * DAY + 6 * HOUR)))
+
+
 @pytest.mark.parametrize("beside", [{"warnings": ["store \x07down"]}, {"isPartial": True}])
 def test_a_partial_answer_is_noted_and_its_days_are_not_kept(tmp_path: Path, beside: dict[str, object]) -> None:
     def partial(request: Request) -> Reply:
