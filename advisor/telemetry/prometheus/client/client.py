@@ -87,7 +87,7 @@ class Client:
             return tuple(self._names({"match[]": selector, **span}))
         except RefusedError as error:
             pattern = _NAME_PATTERN.search(selector)
-            if isinstance(error, TooMuchError) or pattern is None or "__name__" not in error.message:
+            if isinstance(error, TooMuchError) or pattern is None:
                 raise
             return tuple(name for name in self._names(span) if re.fullmatch(pattern[1], name))
 

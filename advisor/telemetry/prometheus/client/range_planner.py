@@ -15,7 +15,6 @@ from itertools import groupby, islice
 
 import numpy as np
 
-from .....rules.base.errors import SkuwiseError
 from ....core.coded_text import CodedText, coded
 from ....core.frame import Window
 from ....core.timestamps import minute
@@ -73,7 +72,7 @@ class Runner:
         `series`: about how many each measure has.
         """
         whole = wide = Grid(window.start + step, window.end, step)
-        if self.cache.used:  # the first day whole, so that a later run finds it
+        if self.cache.used and window.seconds >= 2 * DAY:  # the first day whole, so that a later run finds it
             wide = Grid(math.floor(window.start / DAY) * DAY + step, window.end, step)
         most = max(1, MAX_VALUES // max(series, 1))
         stretches = stretches_of(days_of(wide), most)
@@ -106,9 +105,8 @@ class Runner:
         for is_cached, run in groupby(days, key=lambda day: cached[day] is not None):
             if is_cached:
                 continue
-            missing = list(run)
+            missing, incomplete = list(run), list[Grid]()
             grid = Grid(missing[0].start, missing[-1].end, missing[0].step)
-            incomplete: list[Grid] = []
             answer = joined(grid, list(self._fetch(ask, grid, most, incomplete)))
             for day in missing:
                 if day.end <= self.now - SETTLED_SECONDS and not any(
@@ -132,23 +130,16 @@ class Runner:
                 yield from self._fetch(ask, grid, grid.count - 1, incomplete)
                 return
             incomplete.append(grid)
-            self._note_missing(ask, grid, error)
+            start = grid.start - grid.step
+            text = f"No data for {ask.name} from {minute(start)} to {minute(grid.end)}: {error.message}"
+            fields = {"measure": ask.name, "start_ts": start, "end_ts": grid.end, "error": error.message}
+            self.log.add(CodedText("measure-missing-for-a-time", text, fields))
             return
         if found.notes:
             incomplete.append(grid)
         for note in found.notes:
             self.log.add(coded("server-warns", "The server warns: {warning}.", warning=note.rstrip(".")))
         yield grid, found.answer
-
-    def _note_missing(self, ask: Ask, grid: Grid, error: SkuwiseError) -> None:
-        start = grid.start - grid.step
-        self.log.add(
-            CodedText(
-                "measure-missing-for-a-time",
-                f"No data for {ask.name} from {minute(start)} to {minute(grid.end)}: {error.message}",
-                {"measure": ask.name, "start_ts": start, "end_ts": grid.end, "error": error.message},
-            )
-        )
 
 
 def days_of(whole: Grid) -> list[Grid]:

@@ -113,7 +113,6 @@ def test_requests_to_amazon_are_signed(monkeypatch: pytest.MonkeyPatch, tmp_path
 def test_google_tokens_are_fetched_for_a_service_account_and_renewed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    pytest.importorskip("google.auth")
     jwt = pytest.importorskip("google.auth.jwt")
     serialization = pytest.importorskip("cryptography.hazmat.primitives.serialization")
     rsa = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.rsa")

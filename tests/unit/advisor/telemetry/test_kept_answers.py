@@ -113,3 +113,14 @@ def test_where_the_past_cannot_be_asked_for_nothing_is_kept_and_that_is_told(tmp
         read(fake, tmp_path, [])
         assert measures(fake.requests[before:])
     assert [note for note in frame.notes if note.code == "answers-not-cached"]
+
+
+def test_a_server_that_takes_exact_metric_names_only_is_read(tmp_path: Path) -> None:
+    server = DcgmServer()
+
+    def answer(request: Request) -> Reply:
+        is_pattern = "__name__=~" in request.query + request.params.get("match[]", "")
+        return error(400, "=~ is an unsupported matchtype for the __name__ label") if is_pattern else server(request)
+
+    with FakePrometheus(answer).running() as fake:
+        assert read(fake, tmp_path, []).gpus["gpu_uuid"].tolist() == ["GPU-a"]

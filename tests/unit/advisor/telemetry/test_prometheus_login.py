@@ -48,13 +48,6 @@ def test_a_secret_that_expires_between_two_queries_is_read_again(
         assert not any("second" in str(dict(request.params)) for request in fake.requests)
 
 
-def test_headers_and_the_tenant_are_sent() -> None:
-    with FakePrometheus(lambda _: vector(({}, 1))).running() as fake:
-        Client(fake.url, PrometheusSettings(tenant="team-a", headers={"X-One": "1"}), {}).scalar("up", 0.0)
-        headers = fake.requests[0].headers
-    assert (headers["x-scope-orgid"], headers["x-one"]) == ("team-a", "1")
-
-
 @pytest.mark.parametrize("settings", [
     PrometheusSettings(bearer_token_file="secret"), PrometheusSettings(header_files={"X-One": "secret"}),
     PrometheusSettings(headers={"X-One": " gehe"}), PrometheusSettings(bearer_token_file="missing"),
