@@ -32,11 +32,18 @@ class Reply:
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked: path, parameters of the address or the form, headers in lower case."""
+    """What was asked: path, parameters of the address or the form, headers in lower case; `search` and `body` as they
+    came."""
 
     path: str
     params: Mapping[str, str]
     headers: Mapping[str, str]
+    search: str = ""
+    body: str = ""
+
+    @property
+    def method(self) -> str:
+        return "POST" if self.body else "GET"
 
     @property
     def query(self) -> str:
@@ -99,7 +106,7 @@ class FakePrometheus:
     def reply(self, target: str, body: str, headers: Mapping[str, str]) -> Reply:
         parts = urllib.parse.urlsplit(target)
         params = dict(urllib.parse.parse_qsl(parts.query) + urllib.parse.parse_qsl(body))
-        request = Request(parts.path, params, {k.lower(): v for k, v in headers.items()})
+        request = Request(parts.path, params, {k.lower(): v for k, v in headers.items()}, parts.query, body)
         self.requests.append(request)
         return self._answer(request)
 

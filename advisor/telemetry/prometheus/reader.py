@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -36,7 +35,7 @@ from .rows import ethernet, nodes
 from .rows.dcgm import DcgmQuestions, KeyOf, read_dcgm
 from .rows.fabric import PortRows, agent_hosts, agent_ports, beside, exporter_hosts, exporter_ports, merged
 from .rows.gpus import GpuRows, agent_rows, combined, scrape_seconds
-from .rows.identity import Past, external_labels, past_of
+from .rows.identity import external_labels, held_at_midnights
 from .rows.series_to_rows import Cells
 from .rows.unnamed import Fine
 from .rows.workloads import agent_uses, dcgm_uses, workloads_of
@@ -78,7 +77,7 @@ def read_frame(
     )  # fmt: skip
     reading.progress(_greeting(found))
     labels = external_labels(reading.client)
-    _recognize(reading, found, labels, log)
+    _recognize_server(reading, found, labels, log)
     runner = Runner(reading.client, reading.cache, log, reading.concurrency, reading.now)
     asked = Questions(runner, found, reading.matches, reading.steps)
     grid = Grid(found.window.start + found.step, found.window.end, found.step)
@@ -155,13 +154,12 @@ def with_owners(
     return owned(uses.assign(cluster=own), owners, holders_of(kube.requests, asked.exporters), grid, team_labels)
 
 
-def _recognize(reading: ServerReading, found: Discovery, labels: Mapping[str, str], log: Log) -> None:
-    """Make the cache know which server this is, and say so where it is another than before behind this address."""
-    cache = reading.cache
-    if not cache.used:
-        return
+def _recognize_server(reading: ServerReading, found: Discovery, labels: Mapping[str, str], log: Log) -> None:
+    """Keep answers under the server's external labels and what it held; none where that cannot be asked."""
+    held: Mapping[float, str] = {}
     try:
-        past = past_of(reading.client, found.names, reading.matches, found.window, found.series)
+        if reading.cache.used:
+            held = held_at_midnights(reading.client, found.names, reading.matches, found.window)
     except SourceError as error:
         log.add(
             coded(
@@ -169,11 +167,7 @@ def _recognize(reading: ServerReading, found: Discovery, labels: Mapping[str, st
                 error=error.message,
             )
         )  # fmt: skip
-        past = Past()
-    marks, told = past.marks(found.window), json.dumps(sorted(labels.items()))
-    cache.mark = lambda grid: None if (mark := marks(grid)) is None else f"{told} {mark}"
-    if past.told and past.differs(cache.told_before(past.query, past.told)):
-        reading.progress(f"another server answers at {reading.client.url} than last time: cached answers are not used")
+    reading.cache.mark_days(held, labels)
 
 
 def read_gpus(asked: Questions, grid: Grid, log: Log, kube: KubeState) -> tuple[GpuRows, pd.DataFrame, KeyOf | None]:

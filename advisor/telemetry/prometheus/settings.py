@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
-from ....agent.base.setting_values import Reader, seconds_value, text_value, whole_value
+from ....agent.base.setting_values import Reader, among, seconds_value, text_value, whole_value
 from ....agent.config import SYSTEM_FILE
 from ....agent.settings_reader import read_section
 from ....rules.base.errors import UsageError
@@ -21,8 +21,10 @@ _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class PrometheusSettings:
-    """How to reach a server and how hard to press it. Files are read when the connection is made.
+    """How to reach a server and how hard to press it. Files with secrets are read again for each request.
 
+    `login`: the cloud whose own credentials sign requests, ``aws``, ``google`` or ``azure``; `aws_region`: of the
+    workspace, where its URL does not name it.
     `timeout_seconds`: for one answer, from the request to its last byte. `concurrency`: queries at once.
     `max_series`: a measure with more series than this is refused with their count. `cache`: folder of answers, empty:
     none is kept; None: the usual place. `tenant`: sent as ``X-Scope-OrgID``.
@@ -31,6 +33,8 @@ class PrometheusSettings:
     bearer_token_file: str = ""
     username: str = ""
     password_file: str = ""
+    login: str = ""
+    aws_region: str = ""
     ca_file: str = ""
     client_cert_file: str = ""
     client_key_file: str = ""
@@ -47,8 +51,8 @@ class PrometheusSettings:
     def identity(self) -> tuple[object, ...]:
         """As whom we ask: whoever asks as another may be shown other series."""
         return (
-            self.tenant, self.username, self.bearer_token_file, self.client_cert_file, sorted(self.headers.items()),
-            sorted(self.header_files.items()),
+            self.tenant, self.username, self.bearer_token_file, self.login, self.client_cert_file,
+            sorted(self.headers.items()), sorted(self.header_files.items()),
         )  # fmt: skip
 
 
@@ -70,7 +74,8 @@ def _headers(value: object, what: str) -> dict[str, str]:
 
 
 _READERS: Mapping[str, Reader] = {
-    "headers": _headers, "header_files": _headers, "timeout_seconds": seconds_value(1, 3600, "1 s to 1 h"),
+    "headers": _headers, "header_files": _headers, "login": among("aws", "google", "azure"),
+    "timeout_seconds": seconds_value(1, 3600, "1 s to 1 h"),
     "concurrency": whole_value(1, 32), "max_series": whole_value(1, 10_000_000),
 }  # fmt: skip
 _KEYS = {

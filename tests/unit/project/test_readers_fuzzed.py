@@ -21,7 +21,6 @@ from skuwise.advisor.core.frame import Window
 from skuwise.advisor.ledger.entries import LedgerEvent, Proposal
 from skuwise.advisor.ledger.file.store import Ledger
 from skuwise.advisor.mail.routes import load_routes
-from skuwise.advisor.telemetry.prometheus.client.matrix_text import LabelBook, matrix_text
 from skuwise.advisor.telemetry.prometheus.client.response import Grid, decode_document, read_matrix, read_vector
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.agent.base.page_url import PageError
@@ -141,13 +140,10 @@ def _answers(folder: Path) -> bytes:
 
 def _read_answer(_: Path, body: bytes) -> object:
     grid = Grid(T0, T0 + 11 * HOUR, HOUR)
-    parts = matrix_text(bytearray(body))
-    found = parts.read(grid, None, LabelBook()) if parts is not None else None
     document = decode_document(body)
-    if found is None:
-        with contextlib.suppress(SkuwiseError):
-            read_vector(document)
-        found = read_matrix(document, grid)
+    with contextlib.suppress(SkuwiseError):
+        read_vector(document)
+    found = read_matrix(document, grid)
     return [dict(labels) for labels in found.answer.labels], found.notes
 
 

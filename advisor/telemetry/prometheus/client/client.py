@@ -1,25 +1,24 @@
-"""What is asked of a server, by prometheus-api-client over a session with limits (`connection`)."""
+"""What is asked of a server, by prometheus-api-client over a session with limits (`session`)."""
 
 from __future__ import annotations
 
+import re
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Unpack, cast
+from typing import Any
 from urllib.parse import urlsplit
 
 from prometheus_api_client.prometheus_connect import PrometheusConnect
-from urllib3.util.retry import Retry
 
 from .....rules.base.errors import UsageError
 from ..settings import PrometheusSettings
-from .connection import Document, LimitedSession, Limits
 from .errors import AnswerError, RefusedError, TooMuchError, UnreachableError
-from .matrix_text import LabelBook, matrix_text
-from .response import Grid, ServerAnswer, read_matrix, read_vector
+from .response import Grid, LabelSets, ServerAnswer, decode_document, read_matrix, read_names, read_vector
+from .session import LimitedSession
 
-# Names of metrics that the advisor asks for: exporters know some hundreds.
-MAX_NAMES = 50_000
+_NAME_PATTERN = re.compile(r'__name__=~"([^"]*)"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +37,16 @@ class Client:
         url: str,
         settings: PrometheusSettings,
         environ: Mapping[str, str],
-        *,
-        session: type[LimitedSession] = LimitedSession,
-        **limits: Unpack[Limits],
+        **limits: Any,  # noqa: ANN401 - of LimitedSession
     ) -> None:
         self.url = check_url(url)
-        self._session = session(self.url, settings, environ, **limits)
-        proxy = {"http": settings.proxy, "https": settings.proxy} if settings.proxy else None
-        hints = cast("dict[str, Any]", {"session": self._session, "proxy": proxy})  # its hints lack None
-        self._server = PrometheusConnect(url=self.url, retry=Retry(0, redirect=0), method="POST", **hints)
-        self._session.take_over()
-        self._book = LabelBook()
+        self._session = LimitedSession(self.url, settings, environ, **limits)
+        # Its methods return what the session's answers hold (`Body`), which its type hints cannot know.
+        self._server: Any = PrometheusConnect(url=self.url, method="POST", session=self._session)
+        self._session.adapter.serve(self._session)  # in place of the adapter that the library mounts
+        self._label_sets = LabelSets()
+        # Decoded JSON takes many times its text, and the interpreter decodes one answer at a time anyway.
+        self._decoding = threading.Lock()
 
     def close(self) -> None:
         self._server.close()
@@ -58,95 +56,74 @@ class Client:
         sizes = list(self._session.body_sizes)
         return QueryCounters(len(sizes), sum(sizes))
 
-    def instant(self, query: str, at: float, kept: Sequence[str] | None = None) -> ServerAnswer:
-        """The value of each series at a moment."""
-        with self._session.reading(lambda document: _result(read_vector(document, kept))):
-            return cast("ServerAnswer", self._server.custom_query(query, params={"time": f"{at:.3f}"}))
+    def instant(self, query: str, at: float | None, kept: Sequence[str] | None = None) -> ServerAnswer:
+        """The value of each series at a moment (Unix seconds; None: the server's now)."""
+        body = self._server.custom_query(query, params={} if at is None else {"time": f"{at:.3f}"})
+        with self._decoding:
+            return read_vector(decode_document(body), kept, self._label_sets)
 
     def range(self, query: str, grid: Grid, kept: Sequence[str] | None = None) -> ServerAnswer:
-        """The values of each series at the moments of `grid`. Raises TooMuchError where a part of it may do."""
+        """The values of each series at the moments of `grid`. Raises TooMuchError where a part may be answered."""
         start, end = (datetime.fromtimestamp(moment, UTC) for moment in (grid.start, grid.end))
         # The library sends whole seconds, unless its parameters say more.
         exact = {"start": f"{grid.start:.3f}", "end": f"{grid.end:.3f}"}
+        body = self._server.custom_query_range(query, start, end, f"{grid.step:.3f}", params=exact)
+        with self._decoding:
+            return read_matrix(decode_document(body), grid, kept, self._label_sets)
 
-        def of_text(body: bytearray) -> Document | None:
-            parts = matrix_text(body)
-            read = None if parts is None else parts.read(grid, names, self._book)
-            return None if read is None else _result(read)
-
-        names = None if kept is None else tuple(kept)
-        with self._session.reading(lambda document: _result(read_matrix(document, grid, kept)), of_text):
-            found = self._server.custom_query_range(query, start, end, f"{grid.step:.3f}", params=exact)
-            return cast("ServerAnswer", found)
-
-    def scalar(self, query: str, at: float) -> float | None:
+    def scalar(self, query: str, at: float | None) -> float | None:
         """The one number that a query gives; None where it gives none."""
-        return _one_number(self.instant(query, at, ()))
+        values = self.instant(query, at, ()).answer.values
+        return None if not values.size or values[0, 0] != values[0, 0] else float(values[0, 0])
 
     def names(self, selector: str, start: float, end: float) -> tuple[str, ...]:
-        """The names of metrics that have series matching `selector` between two moments."""
-        asked = {"match[]": selector, "start": f"{start:.3f}", "end": f"{end:.3f}"}
-        with self._session.reading(lambda document: {"data": _names(document)}):
-            return cast("tuple[str, ...]", self._server.get_label_values("__name__", params=asked))
+        """The names of metrics that have series matching `selector` between two moments (Unix seconds).
+
+        Google Managed Prometheus refuses patterns of names (GoogleCloudPlatform/prometheus-engine#1601): all names are
+        read there, whatever the other matchers of `selector` say.
+        """
+        span = {"start": f"{start:.3f}", "end": f"{end:.3f}"}
+        try:
+            return tuple(self._names({"match[]": selector, **span}))
+        except RefusedError as error:
+            pattern = _NAME_PATTERN.search(selector)
+            if isinstance(error, TooMuchError) or pattern is None:
+                raise
+            return tuple(name for name in self._names(span) if re.fullmatch(pattern[1], name))
+
+    def _names(self, params: Mapping[str, str]) -> Sequence[str]:
+        return read_names(decode_document(self._server.get_label_values("__name__", params=params)["result"]))
 
     def clock(self) -> float | None:
-        """What time it is by the server's clock (Unix seconds); None: it does not tell."""
+        """The server's time (Unix seconds); None where it does not tell."""
         try:
-            with self._session.reading(lambda document: _result(read_vector(document, ()))):
-                return _one_number(cast("ServerAnswer", self._server.custom_query("time()")))
+            return self.scalar("time()", None)
         except (UnreachableError, RefusedError, AnswerError):
             return None
 
     def about(self, path: str) -> Mapping[str, object]:
         """What the server says of itself at ``api/v1/status/PATH``; empty where it does not say that."""
         try:
-            data = self._session.get(f"{self.url}/api/v1/status/{path}").json().get("data")
+            data = decode_document(self._session.request("GET", f"{self.url}/api/v1/status/{path}").body).get("data")
         except (UnreachableError, RefusedError, AnswerError):  # forbidden, where queries may be allowed
             return {}
         return data if isinstance(data, dict) else {}
 
 
-def _result(read: ServerAnswer) -> Document:
-    """An answer in the place where the library looks for its series."""
-    return {"data": {"result": read}}
-
-
-def _one_number(told: ServerAnswer) -> float | None:
-    values = told.answer.values
-    return None if not values.size or values[0, 0] != values[0, 0] else float(values[0, 0])
-
-
-def _names(document: Mapping[str, object]) -> tuple[str, ...]:
-    data = document.get("data")
-    if data is None:
-        return ()
-    if not isinstance(data, list) or not all(isinstance(name, str) for name in data):
-        raise AnswerError(
-            "Invalid list of metric names: expected strings.",
-            "Check that --prometheus is the URL of a Prometheus query API.",
-        )
-    if len(data) > MAX_NAMES:
-        raise TooMuchError(
-            f"The server has too many metric names: {len(data)}.", "Use a shorter window or a narrower --match."
-        )
-    return tuple(data)
-
-
 def check_url(url: str) -> str:
     """The root of a server's API, without a slash at its end. Raises UsageError; a secret in it is not repeated."""
+    problem, remedy = "", "Use http://HOST:PORT, optionally with a path."
     try:
         parts = urlsplit(url)
-        _ = parts.port
+        is_plain = url.isprintable() and " " not in url and not parts.query and not parts.fragment
+        is_valid = is_plain and parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
-        raise UsageError("Invalid URL in --prometheus.", "Use http://HOST:PORT.") from None
-    if parts.username is not None or parts.password is not None:
-        raise UsageError(
-            "Invalid URL in --prometheus: it contains a user or a password.",
-            "Set prometheus.username and prometheus.password_file instead.",
-        )
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        is_valid = False
+    else:
+        if parts.username is not None or parts.password is not None:
+            is_valid, problem = False, ": it contains a user or a password"
+            remedy = "Set prometheus.username and prometheus.password_file instead."
+    if not is_valid:
         # Not repeated: a token may stand in it, or a password behind a scheme that was forgotten.
-        raise UsageError("Invalid URL in --prometheus.", "Use http://HOST:PORT, optionally with a path.")
-    if not url.isprintable() or " " in url:
-        raise UsageError("Invalid URL in --prometheus.", "Use http://HOST:PORT.")
+        raise UsageError(f"Invalid URL in --prometheus{problem}.", remedy)
     return url.rstrip("/")

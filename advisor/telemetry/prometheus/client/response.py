@@ -1,32 +1,38 @@
-"""What a server answers, read strictly: JSON of Prometheus' query API to labels and one matrix of numbers.
+"""Answers of Prometheus' query API as labels and one matrix of numbers.
 
-A value that is no finite number is missing. Everything here comes from outside: an answer that is not what the API
-promises is refused with what was found in its place, never with its text. A number is a text such as Go writes
-(``strconv.FormatFloat``): Python alone would read ``1_000``, blanks around it and the digits of other scripts as well.
+A value that is not finite is missing (NaN). What is not an answer of that API raises AnswerError.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import orjson
 
-from .....agent.base.safe_text import NAME_LIMIT, clean_text
-from .errors import AnswerError, TooMuchError
+from .....agent.base.json_weight import json_memory_bytes
+from .....agent.base.safe_text import clean_text
+from .errors import AnswerError, RefusedError, TooMuchError
 
 Labels = Mapping[str, str]
 Floats = npt.NDArray[np.float64]
 MAX_NOTE = 200
-# A name in Kubernetes has at most 253 letters, a label's value there 63.
-MAX_LABEL = 4096
-# Of one answer: a matrix has a place for every series at every moment, also where nothing was told.
+# Of one answer: a matrix has a cell for every series at every moment, also for those without a sample.
 MAX_CELLS = 4_000_000
-_NO_NUMBER = re.compile(r"[^0-9.eE+\-NaInf,]")
+# While JSON is decoded. 200,000 series of six labels with a value each take about this much.
+MAX_DECODED_BYTES = 512 * 1024 * 1024
+# What Prometheus, Thanos, Mimir and VictoriaMetrics say of a query that is over a limit.
+_TOO_MUCH = (
+    "too many samples", "exceeded maximum resolution", "timed out", "timeout", "maxsamples", "max-samples",
+    "maxuniquetimeseries", "maxpointspertimeseries", "maxseries", "max-series", "the query hit the max", "exceeds",
+    "too many", "deadline exceeded", "out of memory", "response size", "cannot process more than",
+    "cannot select more than",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +62,38 @@ class SeriesAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ServerAnswer:
-    """One answer with what the server said beside it. `left_out`: how many of its series have a label too long."""
+    """One answer and the server's warnings on it, which tell of partial answers."""
 
     answer: SeriesAnswer
     notes: tuple[str, ...] = ()
-    left_out: int = 0
 
 
-def decode_document(body: bytes | bytearray) -> Mapping[str, object]:
-    """The JSON object of an answer. Raises AnswerError."""
+class LabelSets:
+    """Makes label sets harmless. Equal sets are one object: the answers of a run repeat them."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
+        self._sets: dict[tuple[tuple[str, str], ...], Labels] = {}
+
+    def read(self, metric: Mapping[str, str], kept: Sequence[str] | None) -> Labels:
+        """The labels of a series that have a value; `kept`: only these."""
+        names = metric if kept is None else [name for name in kept if name in metric]
+        pairs = tuple((self._text(name), self._text(metric[name])) for name in names if metric[name])
+        found = self._sets.get(pairs)
+        return self._sets.setdefault(pairs, dict(pairs)) if found is None else found
+
+    def _text(self, raw: str) -> str:
+        found = self._texts.get(raw)
+        return self._texts.setdefault(raw, clean_text(raw)) if found is None else found
+
+
+def decode_document(body: bytes | bytearray) -> Mapping[str, Any]:
+    """The JSON object of a successful answer. Raises AnswerError, RefusedError and TooMuchError."""
+    # No byte of JSON takes more than a hundred.
+    if len(body) > MAX_DECODED_BYTES // 100 and json_memory_bytes(body) > MAX_DECODED_BYTES:
+        raise TooMuchError(
+            f"Answer too large: {len(body) / 1e6:.0f} MB.", "Use a shorter window or a narrower --match."
+        )
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -73,189 +102,102 @@ def decode_document(body: bytes | bytearray) -> Mapping[str, object]:
         raise AnswerError(f"The server returned {found}.", "Check the URL: it must be the API's root.") from None
     if not isinstance(document, dict):
         raise AnswerError("Invalid answer: expected a JSON object.", "Check the URL: it must be the API's root.")
+    if document.get("status") != "success":
+        raise query_error("an error", body)
     return document
 
 
-def notes_of(document: Mapping[str, object]) -> tuple[str, ...]:
-    """The server's own warnings (Thanos, Mimir and Prometheus tell of partial answers there), made harmless."""
-    said: list[str] = []
-    for key in ("warnings", "infos"):
-        found = document.get(key)
-        if key == "warnings" and isinstance(found, list):
-            said += [clean_text(one)[:MAX_NOTE] for one in found[:8] if isinstance(one, str)]
+def query_error(what: str, body: bytes | bytearray, *, too_much: bool = False) -> RefusedError:
+    """The error for a query that the server refuses; `what` it returned, in words. TooMuchError where a smaller query
+    may be answered: a shorter window helps then only."""
+    try:
+        document = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        document = None
+    error = document.get("error") if isinstance(document, dict) else None
+    words = clean_text(error, MAX_NOTE).rstrip(".") if isinstance(error, str) else ""
+    message = f"The server returned {what}{': ' if words else ''}{words}."
+    if too_much or any(sign in words.lower() for sign in _TOO_MUCH):
+        return TooMuchError(message, "Use a shorter window or a narrower --match.")
+    return RefusedError(message, "Check --match.")
+
+
+def notes_of(document: Mapping[str, Any]) -> tuple[str, ...]:
+    """The warnings of a server. Thanos and Mimir tell of partial answers there, VictoriaMetrics by `isPartial`."""
+    notes = [clean_text(str(text))[:MAX_NOTE] for text in (document.get("warnings") or ())[:8]]
     if document.get("isPartial") is True:
-        said.append("The server reports a partial answer.")
-    return tuple(dict.fromkeys(said))
+        notes.append("The server reports a partial answer.")
+    return tuple(dict.fromkeys(notes))
 
 
-def read_vector(document: Mapping[str, object], kept: Sequence[str] | None = None) -> ServerAnswer:
+def read_vector(
+    document: Mapping[str, Any], kept: Sequence[str] | None = None, label_sets: LabelSets | None = None
+) -> ServerAnswer:
     """The answer of an instant query: one column."""
-    result = _result(document, ("vector", "scalar"))
-    cleaned: dict[str, str] = {}
-    short = [one for one in result if _is_short(one, kept)]
-    labels = tuple(_labels(one, kept, cleaned) for one in short)
-    values = _numbers([_pair(one.get("value"))[1] for one in short])
-    values[~np.isfinite(values)] = np.nan
-    return ServerAnswer(SeriesAnswer(labels, values.reshape(-1, 1)), notes_of(document), len(result) - len(short))
+    label_sets = label_sets or LabelSets()
+    with _refused_if_invalid():
+        result = _result(document, ("vector", "scalar"))
+        if document["data"]["resultType"] == "scalar":
+            result = [{"metric": {}, "value": result}]
+        labels = tuple(label_sets.read(series["metric"], kept) for series in result)
+        values = _numbers([series["value"][1] for series in result])
+        return ServerAnswer(SeriesAnswer(labels, values.reshape(-1, 1)), notes_of(document))
 
 
-def read_matrix(document: Mapping[str, object], grid: Grid, kept: Sequence[str] | None = None) -> ServerAnswer:
-    """The answer of a range query over `grid`. What lies beside its moments is refused."""
-    whole = _result(document, ("matrix",))
-    refuse_too_many(len(whole), grid)
-    result = [one for one in whole if _is_short(one, kept)]
-    cleaned: dict[str, str] = {}
-    labels = tuple(_labels(one, kept, cleaned) for one in result)
-    lists = [one.get("values") for one in result]
-    if not all(isinstance(pairs, list) for pairs in lists):
-        raise AnswerError(
-            "Invalid answer: a time series has no values.",
-            "Check that --prometheus is the URL of a Prometheus query API.",
-        )
-    pairs = [pair for own in lists for pair in own]  # type: ignore[union-attr] - lists, as just seen
-    if not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
-        raise AnswerError(
-            "Invalid answer: a value is not a pair.", "Check that --prometheus is the URL of a Prometheus query API."
-        )
-    flat = list(chain.from_iterable(pairs))
-    del pairs
-    at, numbers = _moments(flat[::2]), _numbers(flat[1::2])
-    values = np.full((len(result), grid.count), np.nan)
-    if len(at):
-        place = placed(at, grid)
-        numbers[~np.isfinite(numbers)] = np.nan
-        row = np.repeat(np.arange(len(result)), [len(own) for own in lists])  # type: ignore[arg-type]
-        values[row, place] = numbers
-    return ServerAnswer(SeriesAnswer(labels, values), notes_of(document), len(whole) - len(result))
-
-
-def refuse_too_many(series: int, grid: Grid) -> None:
-    """Raise TooMuchError where an answer of so many series would be larger than one may be."""
-    if series * grid.count > MAX_CELLS:
-        raise TooMuchError(
-            f"Answer too large: {series} time series with {grid.count} points each.",
-            "Use a narrower --match.",
-        )
-
-
-def placed(at: Floats, grid: Grid) -> npt.NDArray[np.intp]:
-    """Which moments of the grid some are. Raises AnswerError for those beside it."""
-    with np.errstate(invalid="ignore", over="ignore"):
-        place = np.rint((at - grid.start) / grid.step)
-        off = ~(np.abs(grid.start + place * grid.step - at) <= 1.0)
-    if off.any() or place.min() < 0 or place.max() >= grid.count:
-        raise AnswerError(
-            "Invalid answer: it contains times that were not requested.",
-            "Check that --prometheus is the URL of a Prometheus query API.",
-        )
-    return place.astype(np.intp)
-
-
-def _moments(told: Sequence[object]) -> Floats:
-    """Unix seconds, which JSON has as numbers."""
-    if not set(map(type, told)) <= {int, float}:
-        raise AnswerError(
-            "Invalid answer: a time series has invalid timestamps.",
-            "Check that --prometheus is the URL of a Prometheus query API.",
-        )
-    try:
-        return np.fromiter(map(float, told), dtype=float, count=len(told))  # type: ignore[arg-type] - numbers, as seen
-    except OverflowError:
-        raise AnswerError(
-            "Invalid answer: a time series has invalid timestamps.",
-            "Check that --prometheus is the URL of a Prometheus query API.",
-        ) from None
-
-
-def _numbers(told: Sequence[object]) -> Floats:
-    """Values, which JSON has as texts. What is no number is refused with the answer; infinities and NaN are kept."""
-    try:
-        if _NO_NUMBER.search(",".join(told)):  # type: ignore[arg-type] - what is no text is caught
-            raise ValueError
-        return np.fromiter(map(float, told), dtype=float, count=len(told))  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        raise AnswerError(
-            "Invalid answer: a time series has values that are not numbers.",
-            "Check that --prometheus is the URL of a Prometheus query API.",
-        ) from None
-
-
-def _result(document: Mapping[str, object], kinds: Sequence[str]) -> list[Mapping[str, object]]:
-    data = document.get("data")
-    if not isinstance(data, dict) or data.get("resultType") not in kinds:
-        raise AnswerError(
-            "Invalid answer: no query result.", "Check that --prometheus is the URL of a Prometheus query API."
-        )
-    result = data.get("result")
-    if data["resultType"] == "scalar":
-        return [{"metric": {}, "value": result}]
-    if not isinstance(result, list) or not all(isinstance(one, dict) for one in result):
-        raise AnswerError(
-            "Invalid answer: no list of time series.", "Check that --prometheus is the URL of a Prometheus query API."
-        )
-    return result
-
-
-def _is_short(one: Mapping[str, object], kept: Sequence[str] | None) -> bool:
-    """Whether no label is longer than names are: a cut one could be taken for another."""
-    metric = one.get("metric")
-    if not isinstance(metric, dict):
-        return True  # refused where labels are read
-    names = metric if kept is None else kept
-    if kept is None and any(len(name) > MAX_LABEL for name in metric):
-        return False
-    return all(len(value) <= MAX_LABEL for name in names if isinstance(value := metric.get(name), str))
-
-
-def _labels(one: Mapping[str, object], kept: Sequence[str] | None, cleaned: dict[str, str]) -> Labels:
-    """The labels that are kept. `cleaned`: texts that were made harmless already, most of which come again."""
-    metric = one.get("metric")
-    if not isinstance(metric, dict):
-        raise AnswerError(
-            "Invalid answer: a time series has no labels.",
-            "Check that --prometheus is the URL of a Prometheus query API.",
-        )
-    names = metric if kept is None else [name for name in kept if name in metric]
-    out = {}
-    for name in names:
-        value = metric[name]
-        if not isinstance(value, str):
-            raise AnswerError(
-                "Invalid answer: a label is not a string.",
-                "Check that --prometheus is the URL of a Prometheus query API.",
+def read_matrix(
+    document: Mapping[str, Any],
+    grid: Grid,
+    kept: Sequence[str] | None = None,
+    label_sets: LabelSets | None = None,
+) -> ServerAnswer:
+    """The answer of a range query over `grid`. Raises TooMuchError for one of more than MAX_CELLS."""
+    label_sets = label_sets or LabelSets()
+    with _refused_if_invalid():
+        result = _result(document, ("matrix",))
+        if len(result) * grid.count > MAX_CELLS:
+            raise TooMuchError(
+                f"Answer too large: {len(result)} time series with {grid.count} points each.", "Use a narrower --match."
             )
-        if value:
-            # Prometheus 3 lets a name be any text.
-            own = name if kept is not None else _harmless(name, cleaned)
-            out[own] = _harmless(value, cleaned)
-    return out
+        labels = tuple(label_sets.read(series["metric"], kept) for series in result)
+        samples = [series.get("values", []) for series in result]  # none of a series of histograms
+        items = list(chain.from_iterable(chain.from_iterable(samples)))
+        moments, numbers = np.array(items[::2], dtype=float), _numbers(items[1::2])
+        values = np.full((len(result), grid.count), np.nan)
+        if len(moments):
+            column = np.rint((moments - grid.start) / grid.step)
+            is_beside = (np.abs(grid.start + column * grid.step - moments) > 1.0).any()
+            if is_beside or column.min() < 0 or column.max() >= grid.count:
+                raise ValueError("times that were not requested")
+            row = np.repeat(np.arange(len(result)), [len(pairs) for pairs in samples])
+            values[row, column.astype(np.intp)] = numbers
+        return ServerAnswer(SeriesAnswer(labels, values), notes_of(document))
 
 
-def read_labels(series: Mapping[str, object], kept: Sequence[str] | None, cleaned: dict[str, str]) -> Labels | None:
-    """The labels of a series; None: one of them is too long. Raises AnswerError. `cleaned`: see `_labels`."""
-    return _labels(series, kept, cleaned) if _is_short(series, kept) else None
+def read_names(document: Mapping[str, Any]) -> list[str]:
+    """The answer for the values of a label."""
+    with _refused_if_invalid():
+        return ["" + name for name in document.get("data") or ()]
 
 
-def _harmless(text: str, cleaned: dict[str, str]) -> str:
-    found = cleaned.get(text)
-    if found is None:
-        found = cleaned[text] = clean_text(text)
-    return found
+def _numbers(texts: Sequence[str]) -> Floats:
+    """Values, which JSON has as texts; NaN for what is not finite."""
+    values = np.fromiter(map(float, texts), dtype=float, count=len(texts))
+    values[~np.isfinite(values)] = np.nan
+    return values
 
 
-def is_clean(labels: Mapping[str, object]) -> bool:
-    """Whether these could have been read from an answer: texts that are harmless as they stand."""
-    return all(
-        isinstance(value, str) and len(value) <= NAME_LIMIT and len(name) <= NAME_LIMIT
-        and ((name.isascii() and name.isprintable()) or clean_text(name) == name)
-        and ((value.isascii() and value.isprintable()) or clean_text(value) == value)
-        for name, value in labels.items()
-    )  # fmt: skip
+def _result(document: Mapping[str, Any], kinds: Sequence[str]) -> Any:  # noqa: ANN401 - JSON
+    if document["data"]["resultType"] not in kinds:
+        raise ValueError("another kind of result")
+    return document["data"]["result"]
 
 
-def _pair(value: object) -> list[object]:
-    if not isinstance(value, list) or len(value) != 2:
+@contextmanager
+def _refused_if_invalid() -> Iterator[None]:
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError):
         raise AnswerError(
-            "Invalid answer: a value is not a pair.", "Check that --prometheus is the URL of a Prometheus query API."
-        )
-    return value
+            "Invalid answer: not a result of a Prometheus query for the requested times.",
+            "Check that --prometheus is the URL of a Prometheus query API.",
+        ) from None

@@ -210,8 +210,9 @@ def engine_asks(
 
 
 def named_ask(names: Sequence[str], matches: Sequence[str]) -> Ask:
-    """Which GPUs some series of dcgm-exporter name at a moment."""
-    own = selector(matches, f'__name__=~"{"|".join(names)}"', 'UUID!=""')
+    """Which GPUs some series of dcgm-exporter name at a moment. Google Managed Prometheus takes exact names only."""
+    chosen = selector(matches, 'UUID!=""')
+    own = " or ".join(f"{name}{chosen}" for name in names)
     return Ask("GPUs named", f"count by ({', '.join(_NAMING_LABELS)}) ({own})", _NAMING_LABELS)
 
 

@@ -1,8 +1,8 @@
-"""What a server is, beside its address: the labels it names itself by, and what it held at moments of the past.
+"""What a server is, beside its address: the labels it names itself by, and the GPUs it held at moments of the past.
 
 Behind one address stands now this server, now that one (a port-forward to one cluster after the other). What a server
-says of a moment that is over does not change while time passes and nodes are added, and another cluster's GPUs are
-others: so each day of answers is kept under what the server told at that day's ends.
+holds of a moment that is over does not change while time passes and nodes are added, and another cluster's GPUs are
+others: so each day of answers is kept under what the server held at that day's ends.
 """
 
 from __future__ import annotations
@@ -11,119 +11,66 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
 
 import yaml
 
 from ....core.frame import Window
+from ..client.cache import DAY
 from ..client.client import Client
-from ..client.range_planner import DAY, MAX_VALUES
-from ..client.response import Grid, SeriesAnswer
+from ..client.response import Grid
 from ..promql.promql import AGENT_ANCHOR, selector
 
 # One series of dcgm-exporter a GPU, beside the agent's. Which does not matter, as long as it is the same from run to
-# run; memory in use changes seldom, so that copies of a server mostly tell the same.
+# run; memory in use changes seldom, so that copies of a server mostly agree.
 _PRESENT = (
     "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_GPU_TEMP",
     "DCGM_FI_PROF_GR_ENGINE_ACTIVE",
 )  # fmt: skip
 _ID_LABELS = ("__name__", "UUID", "gpu_uuid")
 _GLOBAL = re.compile(r"^global:[^\n]*\n(?:[ \t#][^\n]*\n|\n)*", re.MULTILINE)
-_MAX_CONFIG = 64 * 1024
-# Of a fleet with more series than one answer should hold, the GPUs whose ids end so stand for all.
-_SAMPLES = (".*", ".*0", ".*00", ".*000")
 
 
 def external_labels(client: Client) -> dict[str, str]:
     """The labels by which a server names itself to others; empty where it does not tell its configuration."""
-    told = client.about("config").get("yaml")
-    found = _GLOBAL.search(f"{told}\n") if isinstance(told, str) else None
-    if found is None or len(found.group()) > _MAX_CONFIG:
-        return {}
+    config = client.about("config").get("yaml")
+    # Scrape configurations may be long; only the global section is parsed.
+    section = _GLOBAL.search(f"{config}\n") if isinstance(config, str) else None
     try:
-        document = yaml.safe_load(found.group())
-    except (yaml.YAMLError, RecursionError, ValueError):
+        labels = yaml.safe_load(section.group())["global"]["external_labels"] if section else {}
+    except (yaml.YAMLError, LookupError, TypeError):
         return {}
-    part = document.get("global") if isinstance(document, dict) else None
-    labels = part.get("external_labels") if isinstance(part, dict) else None
     return {str(name): str(value) for name, value in labels.items()} if isinstance(labels, dict) else {}
 
 
 def gpus_at(client: Client, matches: Sequence[str], at: float) -> frozenset[str]:
-    """The UUIDs of the GPUs that the server tells of at a moment (Unix seconds). Raises SourceError."""
+    """The UUIDs of the GPUs that the server holds at a moment (Unix seconds). Raises SourceError."""
     labels = _ID_LABELS[1:]
-    series = selector(matches, _named((*_PRESENT, AGENT_ANCHOR)))
-    told = client.instant(f"count by ({', '.join(labels)}) ({series})", at, labels).answer
-    return frozenset(value for one in told.labels for value in one.values())
+    query = f"count by ({', '.join(labels)}) ({_any_of((*_PRESENT, AGENT_ANCHOR), matches)})"
+    return frozenset(value for ids in client.instant(query, at, labels).answer.labels for value in ids.values())
 
 
-@dataclass(frozen=True, slots=True)
-class Past:
-    """Moment (Unix seconds) -> what a server held then; moments of which it tells nothing are missing. `query`: what it
-    was asked."""
-
-    query: str = ""
-    told: Mapping[float, str] = field(default_factory=dict)
-
-    def differs(self, before: Mapping[float, str]) -> bool:
-        """Whether another server told `before`: moments that both tell of, and none alike."""
-        both = self.told.keys() & before.keys()
-        return bool(both) and all(self.told[at] != before[at] for at in both)
-
-    def marks(self, window: Window) -> Callable[[Grid], str | None]:
-        """What an answer over a grid within `window` is kept under: what the server told at both ends of its UTC day,
-        as far as the window goes. None: it told nothing."""
-
-        def mark(grid: Grid) -> str | None:
-            day = math.ceil((grid.end - 0.5) / DAY) * DAY
-            ends = [self.told.get(day - DAY, ""), self.told.get(min(day, window.end), "")]
-            return " ".join(ends) if any(ends) else None
-
-        return mark
-
-
-def past_of(client: Client, names: Collection[str], matches: Sequence[str], window: Window, series: int) -> Past:
-    """What the server tells of the ends of UTC days up to the window's end, and of that. Two queries, over few moments.
-
-    Raises SourceError where it refuses them.
-    """
-    found = [name for name in _PRESENT if name in names][:1] + [AGENT_ANCHOR] * (AGENT_ANCHOR in names)
-    if not found:
-        return Past()
-    first, last = math.floor(window.start / DAY) * DAY, math.floor(window.end / DAY) * DAY
-    grid = Grid(first, last, DAY)
-    query = _query(found, matches, grid.count * series * len(found))
-    told = _by_moment(grid, client.range(query, grid, _ID_LABELS).answer)
-    if window.end > last:
-        told |= _by_moment(Grid(window.end, window.end, DAY), client.instant(query, window.end, _ID_LABELS).answer)
-    return Past(query, told)
-
-
-def _query(names: Sequence[str], matches: Sequence[str], values: int) -> str:
-    sample = next((one for n, one in enumerate(_SAMPLES) if values <= MAX_VALUES * 16**n), _SAMPLES[-1])
-    own = _named(names)
-    if sample != _SAMPLES[0]:
-        chosen = {label: selector(matches, own, f'{label}=~"{sample}"') for label in _ID_LABELS[1:]}
-        return " or ".join(f"max by (__name__, {label}) ({series})" for label, series in chosen.items())
-    return f"max by ({', '.join(_ID_LABELS)}) ({selector(matches, own)})"
-
-
-def _named(names: Sequence[str]) -> str:
-    """The matcher of metrics by their names."""
-    return f'__name__=~"{"|".join(names)}"'
-
-
-def _by_moment(grid: Grid, answer: SeriesAnswer) -> dict[float, str]:
-    """What stood at each moment, ids with their values: fleets that share ids (simulated ones do) differ in these."""
-    out = {}
-    keys = [json.dumps(dict(sorted(one.items()))) for one in answer.labels]
+def held_at_midnights(
+    client: Client, names: Collection[str], matches: Sequence[str], window: Window
+) -> dict[float, str]:
+    """A digest of the GPUs and a value of each, by the ends of the window's UTC days (Unix seconds); midnights
+    without a GPU are missing. Values tell fleets apart that share ids, as simulated ones do. Raises SourceError."""
+    chosen = [name for name in _PRESENT if name in names][:1] + [AGENT_ANCHOR] * (AGENT_ANCHOR in names)
+    grid = Grid(math.floor(window.start / DAY) * DAY, math.floor(window.end / DAY) * DAY, DAY)
+    if not chosen or grid.count < 2:
+        return {}
+    query = f"max by ({', '.join(_ID_LABELS)}) ({_any_of(chosen, matches)})"
+    answer = client.range(query, grid, _ID_LABELS).answer
+    ids = [json.dumps(sorted(label_set.items())) for label_set in answer.labels]
+    held = {}
     for column in range(grid.count):
-        held = sorted(
-            f"{key} {value:.6g}"
-            for key, value in zip(keys, answer.values[:, column], strict=True)
-            if not math.isnan(value)
-        )
-        if held:
-            out[grid.start + column * grid.step] = hashlib.sha256("\n".join(held).encode()).hexdigest()[:32]
-    return out
+        values = zip(ids, answer.values[:, column].tolist(), strict=True)
+        lines = sorted(f"{gpu} {value:.6g}" for gpu, value in values if not math.isnan(value))
+        if lines:
+            held[grid.start + column * DAY] = hashlib.sha256("\n".join(lines).encode()).hexdigest()[:32]
+    return held
+
+
+def _any_of(names: Sequence[str], matches: Sequence[str]) -> str:
+    """The series of several metrics. Google Managed Prometheus takes exact names only."""
+    return " or ".join(f"{name}{selector(matches)}" for name in names)

@@ -47,15 +47,11 @@ def test_another_server_behind_the_same_address_is_not_told_from_the_answers_of_
         second = read(fake, tmp_path, said)
         assert measures(fake.requests[asked:])
         server.series[:] = [GPU]
-        before, heard = len(fake.requests), list(said)
+        before = len(fake.requests)
         again = read(fake, tmp_path, said)
         assert not measures(fake.requests[before:])  # what was kept of the first is still there
     assert first.gpus["gpu_uuid"].tolist() == again.gpus["gpu_uuid"].tolist() == ["GPU-a"]
     assert second.gpus["gpu_uuid"].tolist() == ["GPU-b"]
-    assert [one for one in heard if "another server answers" in one] == [
-        f"another server answers at {fake.url} than last time: cached answers are not used"
-    ]
-    assert len([one for one in said if "another server answers" in one]) == 2
 
 
 def test_the_same_server_keeps_its_answers_while_time_passes_and_nodes_are_added(tmp_path: Path) -> None:
@@ -77,7 +73,6 @@ def test_the_same_server_keeps_its_answers_while_time_passes_and_nodes_are_added
         days = {float(r.params["end"]) for r in measures(fake.requests[asked:])}
     assert days == {NOW + DAY}  # the day before was kept
     assert sorted(frame.gpus["gpu_uuid"]) == ["GPU-a", "GPU-a2"]
-    assert not [one for one in said if "another server" in one]
 
 
 def test_without_a_cache_every_answer_is_asked_for_and_none_is_kept(tmp_path: Path) -> None:
@@ -118,3 +113,14 @@ def test_where_the_past_cannot_be_asked_for_nothing_is_kept_and_that_is_told(tmp
         read(fake, tmp_path, [])
         assert measures(fake.requests[before:])
     assert [note for note in frame.notes if note.code == "answers-not-cached"]
+
+
+def test_a_server_that_takes_exact_metric_names_only_is_read(tmp_path: Path) -> None:
+    server = DcgmServer()
+
+    def answer(request: Request) -> Reply:
+        is_pattern = "__name__=~" in request.query + request.params.get("match[]", "")
+        return error(400, "=~ is an unsupported matchtype for the __name__ label") if is_pattern else server(request)
+
+    with FakePrometheus(answer).running() as fake:
+        assert read(fake, tmp_path, []).gpus["gpu_uuid"].tolist() == ["GPU-a"]

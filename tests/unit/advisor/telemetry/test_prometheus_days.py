@@ -10,9 +10,8 @@ import pytest
 from skuwise.advisor.core.frame import Window
 from skuwise.advisor.telemetry.prometheus.client.cache import Cache
 from skuwise.advisor.telemetry.prometheus.client.client import Client
-from skuwise.advisor.telemetry.prometheus.client.connection import LimitedSession
-from skuwise.advisor.telemetry.prometheus.client.range_planner import DAY, Ask, Log, Runner
-from skuwise.advisor.telemetry.prometheus.client.response import SeriesAnswer
+from skuwise.advisor.telemetry.prometheus.client.range_planner import DAY, Ask, Log, Runner, joined
+from skuwise.advisor.telemetry.prometheus.client.response import Grid, SeriesAnswer
 from skuwise.advisor.telemetry.prometheus.reader import ServerReading, read_frame
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 from skuwise.rules.catalog.loader import load_catalog
@@ -90,6 +89,55 @@ def test_hours_that_are_too_much_by_themselves_are_missing_and_told() -> None:
     assert [note.code for note in log.notes] == ["measure-missing-for-a-time"]
 
 
+def test_an_hour_later_only_the_last_day_is_asked(tmp_path: Path) -> None:
+    with FakePrometheus(hours_told).running() as fake:
+        first = asked(fake, tmp_path, Window(5 * HOUR, 4 * DAY + 5 * HOUR))
+        assert spans(fake) == [(HOUR, 4 * DAY + 5 * HOUR)]
+        fake.requests.clear()
+        second = asked(fake, tmp_path, Window(6 * HOUR, 4 * DAY + 6 * HOUR))
+        assert spans(fake) == [(4 * DAY + HOUR, 4 * DAY + 6 * HOUR)]
+        assert same(first, asked(fake, None, Window(5 * HOUR, 4 * DAY + 5 * HOUR)))
+        assert same(second, asked(fake, None, Window(6 * HOUR, 4 * DAY + 6 * HOUR)))
+
+
+@pytest.mark.parametrize("beside", [{"warnings": ["store \x07down"]}, {"isPartial": True}])
+def test_a_partial_answer_is_noted_and_its_days_are_not_kept(tmp_path: Path, beside: dict[str, object]) -> None:
+    def partial(request: Request) -> Reply:
+        late = float(request.params["end"]) > 3 * DAY
+        return matrix(request, ({"a": "1"}, 1), **(beside if late else {}))
+
+    log = Log()
+    with FakePrometheus(partial).running() as fake:
+        asked(fake, tmp_path, Window(0.0, 3 * DAY), log)
+        assert log.notes == []
+        asked(fake, tmp_path, Window(2 * DAY, 5 * DAY), log)
+        fake.requests.clear()
+        asked(fake, tmp_path, Window(0.0, 5 * DAY), log)
+        assert spans(fake) == [(3 * DAY + HOUR, 5 * DAY)]
+    (note,) = log.notes
+    assert note.code == "server-warns"
+    assert note.text in ("The server warns: store down.", "The server warns: The server reports a partial answer.")
+
+
+def test_a_day_that_is_not_settled_is_not_kept(tmp_path: Path) -> None:
+    with FakePrometheus(hours_told).running() as fake:
+        asked(fake, tmp_path, Window(LATER - 2 * DAY, LATER))
+        fake.requests.clear()
+        asked(fake, tmp_path, Window(LATER - 2 * DAY, LATER))
+        assert spans(fake) == [(LATER - DAY + HOUR, LATER)]
+
+
+def test_parts_of_an_answer_are_joined_by_labels_and_the_first_value_counts() -> None:
+    one, other, late = {"a": "1"}, {"a": "2"}, {"a": "3"}
+    nan = float("nan")
+    first = SeriesAnswer((one, other, one), np.array([[1.0, nan], [2.0, nan], [9.0, 3.0]]))
+    second = SeriesAnswer((late, one), np.array([[7.0], [4.0]]))
+    whole = Grid(HOUR, 3 * HOUR, HOUR)
+    found = joined(whole, [(Grid(3 * HOUR, 3 * HOUR, HOUR), second), (Grid(HOUR, 2 * HOUR, HOUR), first)])
+    assert found.labels == (one, other, late)
+    assert np.array_equal(found.values, [[1, 3, 4], [2, nan, nan], [nan, nan, 7]], equal_nan=True)
+
+
 @pytest.mark.parametrize("measured", ["other", "none"])
 def test_gpus_that_come_and_go_between_two_queries_are_neither_invented_nor_mixed_up(measured: str) -> None:
     gone, come = {**GPU, "UUID": "GPU-gone"}, {**GPU, "UUID": "GPU-come"}
@@ -111,11 +159,3 @@ def test_gpus_that_come_and_go_between_two_queries_are_neither_invented_nor_mixe
     # Counted and not measured, or measured and not counted: there is no row, and the GPU exists all the same.
     assert set(rows.groups) == {GPU["UUID"]}
     assert "GPU-gone" in set(frame.gpus["gpu_uuid"])
-
-
-def test_nothing_is_compressed_on_this_machine_and_everything_beyond_it() -> None:
-    with FakePrometheus(hours_told).running() as fake:
-        asked(fake, None, Window(0.0, DAY))
-        assert {one.headers["accept-encoding"] for one in fake.requests} == {"identity"}
-    session = LimitedSession("https://prometheus.example:9090", PrometheusSettings(), {})
-    assert "gzip" in str(session.headers["Accept-Encoding"])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from skuwise.advisor.telemetry.prometheus.client.range_planner import DAY, MAX_VALUES, Log, pieces_of
+from skuwise.advisor.telemetry.prometheus.client.range_planner import DAY, Log, days_of, stretches_of
 from skuwise.advisor.telemetry.prometheus.client.response import Grid, SeriesAnswer
 from skuwise.advisor.telemetry.prometheus.promql import promql as queries
 from skuwise.advisor.telemetry.prometheus.promql.labels import NodeNames, agent_work, gpu_of, host_of, node_of, work_of
@@ -30,20 +30,16 @@ GRID = Grid(HOUR, 4 * HOUR, HOUR)
 nan = float("nan")
 
 
-def test_pieces_cover_every_moment_once_and_end_with_days() -> None:
+def test_days_cover_every_moment_once_and_stretches_of_them_fit_into_an_answer() -> None:
     whole = Grid(5 * HOUR, 5 * HOUR + 71 * HOUR, HOUR)
-    pieces = pieces_of(whole, 10)
-    moments = [piece.start + n * HOUR for piece in pieces for n in range(piece.count)]
+    days = days_of(whole)
+    moments = [day.start + n * HOUR for day in days for n in range(day.count)]
     assert moments == [whole.start + n * HOUR for n in range(72)]
-    assert [piece.end % DAY for piece in pieces[:-1]] == [0.0] * (len(pieces) - 1)
-
-
-def test_many_series_make_smaller_pieces_down_to_one_moment() -> None:
-    whole = Grid(HOUR, 48 * HOUR, HOUR)
-    for series in (MAX_VALUES // 6, MAX_VALUES * 5):
-        pieces = pieces_of(whole, series)
-        assert sum(piece.count for piece in pieces) == 48
-        assert all(piece.count * series <= MAX_VALUES or piece.count == 1 for piece in pieces)
+    assert [day.end % DAY for day in days[:-1]] == [0.0] * (len(days) - 1)
+    for most, sizes in ((1000, [72]), (48, [44, 28]), (24, [20, 24, 24, 4]), (1, [20, 24, 24, 4])):
+        stretches = stretches_of(days, most)
+        assert [day for stretch in stretches for day in stretch] == days
+        assert [sum(day.count for day in stretch) for stretch in stretches] == sizes
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,181 @@
+"""Logins against loopback servers that verify what they get: passwords, signatures, tokens of cloud identities."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import urllib.parse
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from skuwise.advisor.telemetry.prometheus.client.client import Client
+from skuwise.advisor.telemetry.prometheus.client.errors import UnreachableError
+from skuwise.advisor.telemetry.prometheus.client.login import AZURE_SCOPE, GOOGLE_SCOPE
+from skuwise.advisor.telemetry.prometheus.client.response import Grid
+from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
+from skuwise.tests.support.fake_prometheus import FakeServer, Reply, Request, error, matrix, success, vector
+
+KEY, SECRET, SESSION = "AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", "a-session-token"
+GRID = Grid(3600.0, 3 * 3600.0, 3600.0)
+
+
+def answer(request: Request) -> Reply:
+    if request.path.endswith("/values"):
+        return success(["up"])
+    return matrix(request, ({}, 1)) if request.path.endswith("query_range") else vector(({}, 1))
+
+
+def behind(accepts: Callable[[Request], bool]) -> FakeServer:
+    return FakeServer(lambda request: answer(request) if accepts(request) else error(403, "no"))
+
+
+def ask_all(client: Client) -> None:
+    assert client.scalar('up{a="b c+d"}', 0.0) == 1
+    assert client.range("up", GRID).answer.values.tolist() == [[1, 1, 1]]
+    assert client.names('{__name__=~"up",a="b c+d"}', 0.0, 60.0) == ("up",)
+
+
+@pytest.mark.parametrize(
+    ("settings", "wanted"),
+    [
+        (PrometheusSettings(bearer_token_file="secret"), {"authorization": "Bearer s3cret"}),
+        (
+            PrometheusSettings(username="u", password_file="secret"),
+            {"authorization": f"Basic {base64.b64encode(b'u:s3cret').decode()}"},
+        ),
+        (
+            PrometheusSettings(tenant="team-a", headers={"X-One": "1"}, header_files={"X-Two": "secret"}),
+            {"x-scope-orgid": "team-a", "x-one": "1", "x-two": "s3cret"},
+        ),
+    ],
+)
+def test_a_server_gets_the_headers_that_it_verifies(
+    tmp_path: Path, settings: PrometheusSettings, wanted: dict[str, str]
+) -> None:
+    (tmp_path / "secret").write_text("s3cret\n")
+    environ = {"CREDENTIALS_DIRECTORY": str(tmp_path)}
+    with behind(lambda request: wanted.items() <= request.headers.items()).running() as server:
+        ask_all(Client(server.url, settings, environ))
+        with pytest.raises(UnreachableError, match="Access denied"):
+            Client(server.url, PrometheusSettings(), {}).scalar("up", 0.0)
+
+
+def signature(request: Request, region: str) -> str:
+    """The authorization of Signature Version 4, computed anew from what arrived (docs.aws.amazon.com, SigV4)."""
+    headers = request.headers
+    signed = headers["authorization"].partition("SignedHeaders=")[2].partition(",")[0]
+    pairs = sorted((_quoted(name), _quoted(value)) for name, value in urllib.parse.parse_qsl(request.search))
+    canonical = [
+        request.method, request.path, "&".join(f"{name}={value}" for name, value in pairs),
+        *(f"{name}:{headers[name].strip()}" for name in signed.split(";")),
+        "", signed, hashlib.sha256(request.body.encode()).hexdigest(),
+    ]  # fmt: skip
+    stamp = headers["x-amz-date"]
+    scope = f"{stamp[:8]}/{region}/aps/aws4_request"
+    digest = hashlib.sha256("\n".join(canonical).encode()).hexdigest()
+    key = f"AWS4{SECRET}".encode()
+    for part in scope.split("/"):
+        key = hmac.new(key, part.encode(), hashlib.sha256).digest()
+    text = f"AWS4-HMAC-SHA256\n{stamp}\n{scope}\n{digest}"
+    sign = hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
+    return f"AWS4-HMAC-SHA256 Credential={KEY}/{scope}, SignedHeaders={signed}, Signature={sign}"
+
+
+def _quoted(text: str) -> str:
+    return urllib.parse.quote(text, safe="-_.~")
+
+
+def test_requests_to_amazon_are_signed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pytest.importorskip("botocore")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    monkeypatch.setenv("AWS_SESSION_TOKEN", SESSION)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+
+    def accepts(request: Request) -> bool:
+        has_parts = {"host", "x-amz-date", "x-amz-security-token"} <= set(
+            request.headers["authorization"].partition("SignedHeaders=")[2].partition(",")[0].split(";")
+        )
+        return has_parts and request.headers["authorization"] == signature(request, "eu-west-1")
+
+    settings = PrometheusSettings(login="aws", aws_region="eu-west-1")
+    with behind(accepts).running() as server:
+        ask_all(Client(f"{server.url}/workspaces/ws-1", settings, {}))
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another")
+        with pytest.raises(UnreachableError, match="Access denied") as caught:
+            Client(server.url, settings, {}).scalar("up", 0.0)
+    assert "another" not in str(caught.value)
+
+
+def test_google_tokens_are_fetched_for_a_service_account_and_renewed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    jwt = pytest.importorskip("google.auth.jwt")
+    serialization = pytest.importorskip("cryptography.hazmat.primitives.serialization")
+    rsa = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.rsa")
+    private = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    public = private.public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    issued: list[str] = []
+
+    def token(request: Request) -> Reply:
+        claims = jwt.decode(
+            request.params["assertion"], certs=public, verify=True, audience="https://oauth2.googleapis.com/token"
+        )
+        assert (claims["iss"], claims["scope"]) == ("reader@demo.iam.gserviceaccount.com", GOOGLE_SCOPE)
+        issued.append(f"token-{len(issued)}")
+        body = {"access_token": issued[-1], "expires_in": 1, "token_type": "Bearer"}  # within the skew: expired at once
+        return Reply(json.dumps(body).encode(), headers={"Content-Type": "application/json"})
+
+    with FakeServer(token).running() as google:
+        pem = private.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        account = {
+            "type": "service_account", "client_email": "reader@demo.iam.gserviceaccount.com", "private_key_id": "1",
+            "private_key": pem.decode(), "token_uri": f"{google.url}/token", "project_id": "demo",
+        }  # fmt: skip
+        (tmp_path / "account.json").write_text(json.dumps(account))
+        monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "account.json"))
+        with behind(lambda request: request.headers["authorization"] == f"Bearer {issued[-1]}").running() as server:
+            ask_all(Client(server.url, PrometheusSettings(login="google"), {}))
+    assert len(issued) == 3
+
+
+def test_azure_tokens_are_those_of_the_managed_identity(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("azure.identity")
+
+    def token(request: Request) -> Reply:
+        assert request.headers["x-identity-header"] == "proof" and AZURE_SCOPE.startswith(request.params["resource"])
+        body = {"access_token": "azure-token", "expires_on": "4000000000", "resource": "r", "token_type": "Bearer"}
+        return Reply(json.dumps(body).encode(), headers={"Content-Type": "application/json"})
+
+    with (
+        FakeServer(token).running() as identity,
+        behind(lambda request: request.headers["authorization"] == "Bearer azure-token").running() as server,
+    ):
+        monkeypatch.setenv("IDENTITY_ENDPOINT", f"{identity.url}/msi/token")
+        monkeypatch.setenv("IDENTITY_HEADER", "proof")
+        ask_all(Client(server.url, PrometheusSettings(login="azure"), {}))
+    assert len(identity.requests) == 1
+
+
+@pytest.mark.parametrize("login", ["aws", "google"])
+def test_a_login_without_credentials_is_an_error_with_a_remedy(
+    login: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pytest.importorskip({"aws": "botocore", "google": "google.auth"}[login])
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "missing.json"))
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    with behind(lambda _: True).running() as server:
+        client = Client(server.url, PrometheusSettings(login=login, aws_region="us-east-1"), {})
+        with pytest.raises(UnreachableError, match="Login to") as caught:
+            client.scalar("up", 0.0)
+    assert "Check" in caught.value.remedy and not server.requests
