@@ -131,7 +131,8 @@ class Diagnosis:
 
     @property
     def observed(self) -> int:
-        return sum(node.observed for node in self.nodes)
+        summary = self.advice.summary
+        return max(summary.gpu_count - summary.unobserved_gpu_count, 0)
 
     @property
     def mig_instances(self) -> int:

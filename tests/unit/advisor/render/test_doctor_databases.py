@@ -82,7 +82,7 @@ def test_advise_names_nodes_without_price_region_and_fabric_and_a_window_that_is
     founding: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = changed(
-        founding, tmp_path / "it's bare.db", "UPDATE node SET region = NULL, node_sku = NULL",
+        founding, tmp_path / "it's bare.db", "UPDATE node SET region = NULL, node_sku = NULL, instance_type = NULL",
         "DELETE FROM fabric_hour", "DELETE FROM fabric_minute", "DELETE FROM fabric_sample",
     )  # fmt: skip
     assert main(["advise", "--no-ledger", "--db", str(path), "--since", "10d"]) == 0
