@@ -85,7 +85,10 @@ class _Gaps:
                 dark = not node.observed and one.code in ("not-named", "no-samples")
                 cause = _CAUSES.get("no-exporter" if dark else one.code)
                 if cause is None:  # the agent says why
-                    cause = f"cannot be read: {one.reason}", absences.get((node.node, one.code)) or _AGENT_DOCTOR
+                    remedy = absences.get((node.node, one.code), "")
+                    cause = f"cannot be read: {one.reason.removesuffix(remedy).rstrip()}", remedy or _AGENT_DOCTOR
+                elif not self.found.on_server:
+                    cause = cause[0], _AGENT_DOCTOR
                 by_cause.setdefault(("gpus-unobserved", *cause), []).append((node.node, len(one.gpus)))
         for (code, cause, remedy), told in by_cause.items():
             count = sum(number for _, number in told)
@@ -182,33 +185,42 @@ class _Gaps:
 
     def networks(self) -> Iterator[TelemetryGap]:
         """Nodes without counters of the network that they have, or of any."""
-        rows = records(self.frame.absences[self.frame.absences["reason"] == "no-fabric"])
-        without = {str(row["node"]) for row in rows}
-        unseen, silent, plain = [], [], []
+        about = self.frame.absences
+        rows = about[(about["scope"] == "fabric") | (about["device"] == "infiniband")]
+        unread = {str(row["node"]): row for row in records(rows)}
+        unseen: dict[tuple[str, str], list[NodeState]] = {}
+        silent: dict[str, list[NodeState]] = {}
         for node in self.found.nodes:
             sku = self.catalog.node(node.facts.node_sku) if node.facts.node_sku else None
-            has_infiniband = sku is not None and sku.fabric.kind == "infiniband"
-            if has_infiniband and node.node not in without and not node.known.get("infiniband"):
-                unseen.append(node)
+            why = unread.get(node.node)
+            has_none = why is not None and why["reason"] == "no-fabric"
+            if (
+                sku is not None
+                and sku.fabric.kind == "infiniband"
+                and not node.known.get("infiniband")
+                and not has_none
+            ):
+                told = (text(why["detail"]) or "", text(why["remedy"]) or "") if why is not None else ("", "")
+                unseen.setdefault(told, []).append(node)
             elif not node.network_observed:
-                (plain if node.node in without else silent).append(node)
+                # Where InfiniBand was looked for, its flag is set already.
+                flags = remedies.ETHERNET_FLAG if why is not None else remedies.ALL_NETWORKS
+                silent.setdefault(flags, []).append(node)
         where = remedies.NODE_EXPORTER if self.found.on_server else ""
-        unknown = "Fabric presence and use are unknown. Multi-GPU jobs that wait get no bottleneck verdict."
-        for nodes, code, what, loses, flags in (
-            (
-                unseen, "no-infiniband", "No InfiniBand port metrics on {} of a type with InfiniBand.",
+        for (detail, remedy), nodes in unseen.items():
+            what = f"No InfiniBand port metrics on {counted(len(nodes), 'node')} of a type with InfiniBand."
+            yield TelemetryGap(
+                "no-infiniband", f"{what} {detail}".strip(),
                 "Idle fabrics are not detected. Network-bound and launch-bound work cannot be distinguished.",
-                remedies.INFINIBAND_FLAG,
-            ),
-            (
-                silent, "no-network", "No network counters on {}.", unknown,
-                f"{remedies.INFINIBAND_FLAG} {remedies.ETHERNET_FLAG}",
-            ),
-            (plain, "no-network", "No network counters on {}.", unknown, remedies.ETHERNET_FLAG),
-        ):  # fmt: skip
-            if nodes:
-                said = what.format(counted(len(nodes), "node"))
-                yield TelemetryGap(code, said, loses, where, flags if where else _AGENT_DOCTOR, _names(nodes))
+                "" if remedy else where, remedy or (remedies.INFINIBAND_FLAG if where else _AGENT_DOCTOR),
+                _names(nodes),
+            )  # fmt: skip
+        for flags, nodes in silent.items():
+            yield TelemetryGap(
+                "no-network", f"No network counters on {counted(len(nodes), 'node')}.",
+                "Fabric presence and use are unknown. Multi-GPU jobs that wait get no bottleneck verdict.",
+                where, flags if where else _AGENT_DOCTOR, _names(nodes),
+            )  # fmt: skip
 
     def host(self) -> Iterator[TelemetryGap]:
         """Nodes without counters of their processors."""

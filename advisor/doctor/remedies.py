@@ -50,6 +50,7 @@ KUBE_SERIES = (
 NODE_LABELS = 'topology.kubernetes.io/region="REGION"\nnode.kubernetes.io/instance-type="INSTANCE-TYPE"'
 INFINIBAND_FLAG = "--collector.infiniband"
 ETHERNET_FLAG = "--collector.netdev --collector.netclass"
+ALL_NETWORKS = f"{INFINIBAND_FLAG} {ETHERNET_FLAG}"
 HOST_FLAG = "--collector.cpu --collector.uname --collector.dmi"
 PODS_FLAG = "DCGM_EXPORTER_KUBERNETES=true"
 SLURM_FLAG = "--hpc-job-mapping-dir=/run/dcgm-job-mapping"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 from skuwise.advisor.core.frame import Frame, Window
@@ -81,7 +82,8 @@ class Fleet:
         self._dark(b)
         if self.absent:
             b.absences.append({"node": self.name, "device": self.absent[0], "scope": "source", "metric": "*",
-                               "reason": self.absent[1], "since": START})  # fmt: skip
+                               "reason": self.absent[1], "detail": "It failed.", "remedy": "Mend it.",
+                               "since": START})  # fmt: skip
         source = {
             "kind": "prometheus", "url": "http://p:9090", "server": "Prometheus 3", "match": [],
             "exporters": list(self.exporters), "scrape_seconds": self.scrape_seconds,
@@ -90,7 +92,7 @@ class Fleet:
         return replace(b.frame(Window(end - self.window_hours * HOUR, end)), source=source)
 
     def _work(self, b: FrameBuilder, uuids: list[str]) -> None:
-        about: dict[str, object] = {"scheduler": self.scheduler}
+        about: dict[str, Any] = {"scheduler": self.scheduler}
         if self.scheduler == "kubernetes":
             about |= {"namespace": "ml", "pod": "w-0", "controller_kind": "StatefulSet" if self.owned else None}
         if self.scheduler == "slurm":

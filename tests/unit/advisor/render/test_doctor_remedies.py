@@ -166,6 +166,10 @@ def test_what_a_gpu_cannot_have_is_not_asked_for() -> None:
     without_rdma = Fleet(layers=(), absent=("infiniband", "no-fabric"))
     (gap,) = gaps(diagnosed(without_rdma))["no-network"]
     assert "infiniband" not in gap.add
+    # The flag of a collector that fails is set already.
+    failed = Fleet(layers=("Ethernet",), absent=("infiniband", "collector-failed"))
+    (gap,) = gaps(diagnosed(failed))["no-infiniband"]
+    assert (gap.what.partition(". ")[2], gap.add) == ("It failed.", "Mend it.")
 
 
 def gaps(found: Diagnosis) -> Mapping[str, list[TelemetryGap]]:
