@@ -9,7 +9,7 @@ import pandas as pd
 
 from ...rules.catalog.loader import Catalog
 from ..core.frame import Frame
-from ..core.records import text
+from ..core.records import records, text
 from ..core.verdict_types import INFERRED
 from ..pipeline import Reasoned
 from .coverage import first_ts, metric_coverage, node_hours
@@ -29,7 +29,7 @@ def diagnose(frame: Frame, found: Reasoned, catalog: Catalog) -> Diagnosis:
     ports = frame.fabric[["node", "device", "port"]].drop_duplicates()["node"].astype(str).value_counts().to_dict()
     instances = Counter(node for node, _ in inventory.parents)
     judged = {one.node: len(one.judged) for one in advice.standings}
-    types = dict(zip(frame.nodes["node"].astype(str), frame.nodes["instance_type"].map(text), strict=True))
+    types = {str(row["node"]): text(row["instance_type"]) for row in records(frame.nodes)}
     nodes = tuple(
         NodeState(
             facts, inventory.nodes[facts.node], found.scene.book.of(facts), types.get(facts.node), known[facts.node],

@@ -35,8 +35,8 @@ _UNNAMED_WORK = (
     "The owner of that work is unknown. It is inferred from activity ('unattributed on NODE'), its verdicts are less "
     "certain, and its recommendations are blocked until the owner is confirmed."
 )
-# A DaemonSet's pods end in five letters and digits of Kubernetes' alphabet without vowels.
-_EXPORTER_POD = re.compile(r".*dcgm.*-[bcdfghjklmnpqrstvwxz2456789]{5}")
+# Kubernetes ends the names of a DaemonSet's pods in letters and digits of its choice.
+_EXPORTER_POD = re.compile(r".*dcgm-exporter-[a-z0-9]{4,10}")
 _COLUMNS: Mapping[str, tuple[str, ...]] = {
     "engine_active": ("gpu_util",), "mem_used": ("mem_used_bytes",), "power": ("power_watts",),
     "clocks": ("sm_clock_hertz",), "nvlink": ("nvlink_tx_bytes_per_second", "nvlink_rx_bytes_per_second"),
@@ -48,8 +48,8 @@ def gaps_of(found: Diagnosis, frame: Frame, verdicts: Verdicts, catalog: Catalog
     """All gaps of a diagnosis that has none yet."""
     at = _Gaps(found, frame, verdicts, catalog)
     return (
-        *at.unobserved(), *at.too_little_data(), *at.holes(), *at.measures(), *at.networks(), *at.host(), *at.labels(),
-        *at.owners(), *at.jobs(), *at.money(), *at.exporters(),
+        *at.names(), *at.unobserved(), *at.too_little_data(), *at.holes(), *at.measures(), *at.networks(), *at.host(),
+        *at.labels(), *at.owners(), *at.jobs(), *at.money(), *at.sampling(),
     )  # fmt: skip
 
 
@@ -67,6 +67,18 @@ class _Gaps:
     @property
     def in_kubernetes(self) -> bool:
         return "kube-state-metrics" in self.found.exporters or self.found.kubernetes.observed > 0
+
+    def names(self) -> Iterator[TelemetryGap]:
+        """Nodes that are named after a pod of their exporter."""
+        renamed = [node for node in self.found.nodes if _EXPORTER_POD.fullmatch(node.node)]
+        if renamed:
+            yield TelemetryGap(
+                "hostname-is-a-pod",
+                f"dcgm-exporter reports {counted(len(renamed), 'node')} under the name of its own pod.",
+                "Each new pod looks like a new node, and the node does not match time series of node_exporter or "
+                "Kubernetes.",
+                "the env of the dcgm-exporter container", remedies.HOSTNAME_ENV, _names(renamed),
+            )  # fmt: skip
 
     def unobserved(self) -> Iterator[TelemetryGap]:
         """GPUs that exist and of which nothing is known."""
@@ -330,17 +342,8 @@ class _Gaps:
             what = f"No price for {counted(len(mixed), 'node')} with GPUs of several models, or of none that is known."
             yield TelemetryGap("no-price", what, _NO_DOLLARS, "", "", _names(mixed))
 
-    def exporters(self) -> Iterator[TelemetryGap]:
-        """What the exporters could do better."""
-        renamed = [node for node in self.found.nodes if _EXPORTER_POD.fullmatch(node.node)]
-        if renamed:
-            yield TelemetryGap(
-                "hostname-is-a-pod",
-                f"dcgm-exporter reports {counted(len(renamed), 'node')} under the name of its own pod.",
-                "Each new pod looks like a new node, and the node does not match time series of node_exporter or "
-                "Kubernetes.",
-                "the env of the dcgm-exporter container", remedies.HOSTNAME_ENV, _names(renamed),
-            )  # fmt: skip
+    def sampling(self) -> Iterator[TelemetryGap]:
+        """Samples that lie far apart."""
         seconds = self.frame.source.get("scrape_seconds")
         if self.found.on_server and isinstance(seconds, (int, float)) and seconds > _COARSE_SECONDS:
             yield TelemetryGap(
