@@ -55,8 +55,8 @@ def diagnose(frame: Frame, found: Reasoned, catalog: Catalog) -> Diagnosis:
 
 
 def _exporters(frame: Frame) -> tuple[str, ...]:
-    told = frame.source.get("exporters")
-    return tuple(map(str, told)) if isinstance(told, list) else ("skuwise agent",)
+    exporters = frame.source.get("exporters")
+    return tuple(map(str, exporters)) if isinstance(exporters, list) else ("skuwise agent",)
 
 
 def _labels(found: Reasoned) -> Labels:

@@ -95,17 +95,19 @@ class _Gaps:
                 continue
             for one in node.counted.unobserved:
                 dark = not node.observed and one.code in ("not-named", "no-samples")
-                cause = _CAUSES.get("no-exporter" if dark else one.code)
-                if cause is None:  # the agent says why
+                known = _CAUSES.get("no-exporter" if dark else one.code)
+                if known is not None:
+                    said, remedy = known[0], known[1] if self.found.on_server else _AGENT_DOCTOR
+                else:  # the agent says why
                     remedy = absences.get((node.node, one.code), "")
-                    cause = f"cannot be read: {one.reason.removesuffix(remedy).rstrip()}", remedy or _AGENT_DOCTOR
-                elif not self.found.on_server:
-                    cause = cause[0], _AGENT_DOCTOR
-                by_cause.setdefault(("gpus-unobserved", *cause), []).append((node.node, len(one.gpus)))
-        for (code, cause, remedy), told in by_cause.items():
-            count = sum(number for _, number in told)
-            what = f"{counted(count, 'GPU') if count else 'GPUs'} not observed: {cause}"
-            yield TelemetryGap(code, _sentence(what), loses, "", remedy, tuple(dict.fromkeys(name for name, _ in told)))
+                    said = f"cannot be read: {one.reason.removesuffix(remedy).rstrip()}"
+                cause = "gpus-unobserved", said, remedy or _AGENT_DOCTOR
+                by_cause.setdefault(cause, []).append((node.node, len(one.gpus)))
+        for (code, why_not, remedy), counts in by_cause.items():
+            count = sum(number for _, number in counts)
+            what = f"{counted(count, 'GPU') if count else 'GPUs'} not observed: {why_not}"
+            names = tuple(dict.fromkeys(name for name, _ in counts))
+            yield TelemetryGap(code, _sentence(what), loses, "", remedy, names)
 
     def _gpu_absences(self) -> dict[tuple[str, str], str]:
         """Remedies by node and reason, of what is absent of its GPUs as a whole."""
@@ -212,8 +214,8 @@ class _Gaps:
                 and not node.known.get("infiniband")
                 and not has_none
             ):
-                told = (text(why["detail"]) or "", text(why["remedy"]) or "") if why is not None else ("", "")
-                unseen.setdefault(told, []).append(node)
+                cause = (text(why["detail"]) or "", text(why["remedy"]) or "") if why is not None else ("", "")
+                unseen.setdefault(cause, []).append(node)
             elif not node.network_observed:
                 # Where InfiniBand was looked for, its flag is set already.
                 flags = remedies.ETHERNET_FLAG if why is not None else remedies.ALL_NETWORKS
@@ -247,9 +249,9 @@ class _Gaps:
 
     def labels(self) -> Iterator[TelemetryGap]:
         """Work that no scheduler names."""
-        told = self.found.labels
-        missing = told.busy_gpu_hours - told.labeled_gpu_hours
-        if missing <= _UNNAMED_SHARE * told.busy_gpu_hours:
+        hours = self.found.labels
+        missing = hours.busy_gpu_hours - hours.labeled_gpu_hours
+        if missing <= _UNNAMED_SHARE * hours.busy_gpu_hours:
             return
         unnamed = [one for one in self.verdicts.workloads if one.basis == INFERRED]
         where, add = "", _AGENT_DOCTOR
@@ -259,13 +261,13 @@ class _Gaps:
             where = "the flags of dcgm-exporter, with the directory to which Slurm's prolog writes job ids"
             add = remedies.SLURM_FLAG
         nodes = tuple(sorted({node for one in unnamed for node in one.nodes}))
-        what = f"{percent(missing / told.busy_gpu_hours)} of the busy GPU-hours have no pod or job label."
+        what = f"{percent(missing / hours.busy_gpu_hours)} of the busy GPU-hours have no pod or job label."
         yield TelemetryGap("no-workload-labels", what, _UNNAMED_WORK, where, add, nodes)
 
     def owners(self) -> Iterator[TelemetryGap]:
         """Pods of which nobody says what made them."""
-        told = self.found.kubernetes
-        if not (self.found.on_server and told.observed):
+        pods = self.found.kubernetes
+        if not (self.found.on_server and pods.observed):
             return
         if "kube-state-metrics" not in self.found.exporters:
             yield TelemetryGap(
@@ -273,10 +275,10 @@ class _Gaps:
                 "GPUs that pods request on nodes without an exporter are not counted. Regions and owners are unknown.",
                 "scrape_configs of the Prometheus server", "job_name: kube-state-metrics",
             )  # fmt: skip
-        elif told.named < told.observed:
+        elif pods.named < pods.observed:
             yield TelemetryGap(
                 "pod-owners-unknown",
-                f"No owner from kube-state-metrics for {told.observed - told.named} of {told.observed} workloads.",
+                f"No owner from kube-state-metrics for {pods.observed - pods.named} of {pods.observed} workloads.",
                 "Their work is named after its pods. Pods that train together count as several workloads; owner, image "
                 "and start are unknown.",
                 remedies.KUBE_FILE, remedies.KUBE_SERIES,
@@ -284,11 +286,11 @@ class _Gaps:
 
     def jobs(self) -> Iterator[TelemetryGap]:
         """Jobs of Slurm that have a number only."""
-        told = self.found.slurm
-        unnamed = told.observed - told.named
-        if unnamed > _UNNAMED_SHARE * told.observed:
+        jobs = self.found.slurm
+        unnamed = jobs.observed - jobs.named
+        if unnamed > _UNNAMED_SHARE * jobs.observed:
             yield TelemetryGap(
-                "slurm-jobs-unnamed", f"{unnamed} of {counted(told.observed, 'Slurm job')} have a number only.",
+                "slurm-jobs-unnamed", f"{unnamed} of {counted(jobs.observed, 'Slurm job')} have a number only.",
                 "Name, user and account are unknown. Runs of one job script do not form a series, and requeued runs "
                 "count as one workload.",
                 "a host with Slurm's commands",

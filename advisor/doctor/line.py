@@ -17,7 +17,7 @@ _MISSING_SHARE = 0.1
 
 
 def coverage_line(frame: Frame, found: Reasoned, catalog: Catalog, command: str) -> str | None:
-    """What is poorly covered; None where nothing is. `command`: the ``skuwise doctor`` that tells more of it."""
+    """What is poorly covered; None where nothing is. `command`: the ``skuwise doctor`` with the remedies."""
     s, inventory = found.advice.summary, found.verdicts.inventory
     missing = s.unobserved_gpu_count
     parts: list[str] = []

@@ -140,10 +140,10 @@ def _money(console: Console, found: Diagnosis) -> None:
     groups: dict[tuple[str, str, str], list[str]] = {}
     for node in found.nodes:
         facts, price = node.facts, node.price
-        told = f"{words.usd(price.usd_per_hour)}/h ({node.price_words})" if price is not None else "no price"
+        cost = f"{words.usd(price.usd_per_hour)}/h ({node.price_words})" if price is not None else "no price"
         sku = facts.node_sku or (f"unknown ({facts.node_sku_source})" if facts.node_sku_source else "unknown")
-        groups.setdefault((sku, _region(node), told), []).append(node.node)
-    rows = [(*told, str(len(nodes)), _names(nodes)) for told, nodes in sorted(groups.items())]
+        groups.setdefault((sku, _region(node), cost), []).append(node.node)
+    rows = [(*key, str(len(nodes)), _names(nodes)) for key, nodes in sorted(groups.items())]
     line(console, "Prices", "bold")
     console.print(table(("node type", "region", "node price", "nodes", "which"), rows))
     console.print()

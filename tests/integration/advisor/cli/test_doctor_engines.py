@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import jsonschema
 import numpy as np
@@ -79,30 +78,8 @@ def test_gpus_metrics_and_gaps_are_those_of_the_fleet(
     assert {one["name"] for one in told["exporters"]} >= {"dcgm-exporter", "node_exporter", "kube-state-metrics"}
 
 
-def test_a_node_whose_exporter_is_gone_is_unobserved(
-    found: Callable[..., Found], capsys: pytest.CaptureFixture[str]
-) -> None:
-    told = found(capsys, lambda one: one.labels.get("Hostname") == "ib-01")
-    by_node = {one["node"]: one for one in told["summary"]["unobserved"]}
-    assert len(by_node["ib-01"]["gpus"]) == 8
-    (gap,) = [gap for gap in told["gaps"] if gap["nodes"] == ["ib-01"] and gap["code"] == "gpus-unobserved"]
-    assert "run dcgm-exporter on these nodes" in gap["add"]
-
-
 def test_a_server_without_gpu_metrics_is_nothing_to_work_on(
     found: Callable[..., Found], capsys: pytest.CaptureFixture[str]
 ) -> None:
     told = found(capsys, lambda one: one.name.startswith("DCGM"), status=3)
     assert "No GPU metrics on" in told["error"] and "dcgm-exporter" in told["error"]
-
-
-def test_labels_of_a_server_do_nothing_to_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    payload = "\x1b[2J\u202e[red]x'\"`$(id)"
-    ts = moments(END - 6 * HOUR, END, 300.0)
-    hostile = gpu(payload, "GPU-1", ts, modelName=payload, exported_pod=payload, exported_namespace="ml")
-    with victoria(tmp_path, merged(hostile)) as url:
-        capsys.readouterr()
-        assert main(["doctor", "--prometheus", url, "--since", "6h", "--until", rfc3339(END)]) == 0
-    out = capsys.readouterr().out
-    assert not {"\x1b", "\u202e"} & set(out)
-    assert "[red]" in out

@@ -58,7 +58,7 @@ def says(words: str, **changed: object) -> Callable[[Fleet, TelemetryGap], Fleet
 
 
 def labeled(fleet: Fleet, gap: TelemetryGap) -> Fleet:
-    """With the node labels that kube-state-metrics is told to show."""
+    """With the node labels that the flag of kube-state-metrics shows."""
     (names,) = re.findall(r"nodes=\[(.*)\]", gap.add)
     shown = set(names.split(","))
     assert shown & set(TYPE_LABELS) and shown & set(REGION_LABELS)
@@ -148,6 +148,7 @@ def test_a_printed_price_is_taken_as_it_is_printed(model: str) -> None:
     assert "no-price" not in gaps(found) and "node-sku-unknown" not in gaps(found)
     (node,) = found.nodes
     assert node.price is not None and node.price.usd_per_hour == pytest.approx(8 * 2.10)
+    assert node.price_words == "your setting, gpu_hour_usd, 2026-09-01"
 
 
 @pytest.mark.parametrize("model", ["NVIDIA GB10", "NVIDIA GeForce RTX 4090", 'it\'s "new" $(id)'])
@@ -159,8 +160,8 @@ def test_a_price_of_any_name_survives_the_shell_and_the_settings(model: str) -> 
 
 
 def test_what_a_gpu_cannot_have_is_not_asked_for() -> None:
-    told = gaps(diagnosed(Fleet(model="NVIDIA GB10", sku=None, columns=frozenset({"gpu_util", "power_watts"}))))
-    assert not {"no-mem-used", "no-sm-active", "no-nvlink", "node-sku-unknown"} & set(told)
+    asked = gaps(diagnosed(Fleet(model="NVIDIA GB10", sku=None, columns=frozenset({"gpu_util", "power_watts"}))))
+    assert not {"no-mem-used", "no-sm-active", "no-nvlink", "node-sku-unknown"} & set(asked)
     flat = diagnosed(replace(without(*OF_MEASURE["nvlink"]), model="NVIDIA L40S", sku=None))
     assert "no-nvlink" not in gaps(flat)
     without_rdma = Fleet(layers=(), absent=("infiniband", "no-fabric"))
