@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ...rules.base.errors import EXIT_DONE, UsageError
 from ...rules.base.output import say
 from ...rules.base.typed_again import program
-from ..advise import read_and_advise
+from ..advise import read_and_reason
 from ..render import format_names
 from ..telemetry.source import Source, source_arguments, source_of
 from ..views.document.page_options import SECTIONS, PageOptions
@@ -22,8 +22,9 @@ from .output import EVALUATING, cores, print_advice, reading_telemetry
 from .price_options import rulebook_of
 
 if TYPE_CHECKING:
-    from ..core.advice_types import Advice
+    from ...rules.catalog.loader import Catalog
     from ..core.frame import Frame
+    from ..pipeline import Reasoned
 
 _TABLE = "table"
 
@@ -83,13 +84,13 @@ def _advise(options: argparse.Namespace, source: Source, page: PageOptions) -> i
     if options.min_saving is not None:
         book = book.with_min_saving(options.min_saving, "--min-saving")
     with reading_telemetry(options) as reading:
-        frame, advice = read_and_advise(
+        frame, found = read_and_reason(
             replace(source, steps=reading.step), book, since=options.since, until=options.until, now=now,
             ledger=ledger, with_market=options.market, read=lambda: reading.stage(EVALUATING),
         )  # fmt: skip
-    print_advice(advice, options, page)
-    _say_coverage(frame, advice, options)
-    ledger.note(advice, now)
+    print_advice(found.advice, options, page)
+    _say_coverage(frame, found, book.catalog, options)
+    ledger.note(found.advice, now)
     return EXIT_DONE
 
 
@@ -104,11 +105,11 @@ def _page(options: argparse.Namespace) -> PageOptions:
     return PageOptions(tuple(options.section), options.all, options.verbose, again_of(options))
 
 
-def _say_coverage(frame: Frame, advice: Advice, options: argparse.Namespace) -> None:
+def _say_coverage(frame: Frame, found: Reasoned, catalog: Catalog, options: argparse.Namespace) -> None:
     """Where much is missing, one line says so: figures over half a fleet look like those over a whole one."""
     from ...rules.base.sanitize import clean  # noqa: PLC0415
     from ..doctor.line import coverage_line  # noqa: PLC0415
 
-    line = coverage_line(frame, advice, f"{program()} doctor {source_arguments(options)}")
+    line = coverage_line(frame, found, catalog, f"{program()} doctor {source_arguments(options)}")
     if line is not None:
         say(clean(line))

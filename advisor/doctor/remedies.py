@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Mapping, Sequence
 
 from ...agent.sources.scrape.dcgm import FIELDS
@@ -23,6 +25,8 @@ CSV: Mapping[str, tuple[str, ...]] = {
     "nvlink": (_OF_FIELD["nvlink_tx_bytes_per_second"], _OF_FIELD["nvlink_rx_bytes_per_second"]),
     "pcie": (_OF_FIELD["pcie_tx_bytes_per_second"], _OF_FIELD["pcie_rx_bytes_per_second"]),
 }
+# Beside one of which a tensor pipe at zero is believed.
+OTHER_PIPES = (_OF_FIELD["fp32_active"], _OF_FIELD["fp64_active"])
 LOSES: Mapping[str, str] = {
     "engine_active": "GPU activity is unknown: idle GPUs are not detected, and workloads get no kind.",
     "sm_active": (
@@ -46,14 +50,24 @@ KUBE_SERIES = (
 NODE_LABELS = 'topology.kubernetes.io/region="REGION"\nnode.kubernetes.io/instance-type="INSTANCE-TYPE"'
 INFINIBAND_FLAG = "--collector.infiniband"
 ETHERNET_FLAG = "--collector.netdev --collector.netclass"
+ALL_NETWORKS = f"{INFINIBAND_FLAG} {ETHERNET_FLAG}"
 HOST_FLAG = "--collector.cpu --collector.uname --collector.dmi"
 PODS_FLAG = "DCGM_EXPORTER_KUBERNETES=true"
 SLURM_FLAG = "--hpc-job-mapping-dir=/run/dcgm-job-mapping"
 HOSTNAME_ENV = "NODE_NAME: {valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}"
 SCRAPE_LINE = "scrape_interval: 30s"
+_EXAMPLE_USD = "2.10"
 
 
-def price_line(gpu_skus: Sequence[str]) -> str:
-    """The line of the settings that gives GPUs their prices."""
-    prices = ", ".join(f'"{sku}" = 2.10' for sku in gpu_skus or ("H100-SXM5",))
+NODE_EXPORTER = "the flags of node_exporter (in a container also --path.sysfs=/host/sys)"
+
+
+def price_flags(flag: str, models: Sequence[str]) -> str:
+    """The options that give GPUs their prices, to be pasted into a shell. `models`: one at least."""
+    return " ".join(f"{flag} {shlex.quote(f'{model}={_EXAMPLE_USD}')}" for model in models)
+
+
+def price_line(models: Sequence[str]) -> str:
+    """The same as lines of the settings (TOML)."""
+    prices = ", ".join(f"{json.dumps(model)} = {_EXAMPLE_USD}" for model in models)
     return f"[prices]\ngpu_hour_usd = {{ {prices} }}"

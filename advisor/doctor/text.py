@@ -9,8 +9,10 @@ from rich.text import Text
 
 from ...rules.base.sanitize import clean
 from ..core import formatting as words
-from ..core.timestamps import day, minute, span
+from ..core.formatting import counted
+from ..core.timestamps import minute, span
 from ..render.console import console_of, indented, line, table, written
+from ..views import coverage
 from .types import Diagnosis, MetricCoverage, NodeState, TelemetryGap
 
 SHOWN_NODES = 12
@@ -22,8 +24,6 @@ def render_diagnosis_text(found: Diagnosis, *, width: int = 100, color: bool = F
     """The whole diagnosis, `width` columns wide; without `color` it holds no escape sequence at all."""
     out, console = console_of(width, color)
     _head(console, found)
-    if not found.nodes:
-        return written(out)
     _nodes(console, found)
     _metrics(console, found)
     _around(console, found)
@@ -33,58 +33,38 @@ def render_diagnosis_text(found: Diagnosis, *, width: int = 100, color: bool = F
 
 
 def _head(console: Console, found: Diagnosis) -> None:
-    nodes = "1 node" if len(found.nodes) == 1 else f"{len(found.nodes)} nodes"
-    line(console, f"{_source(found)}: {nodes}, {found.observed} of {found.expected} GPUs observed", "bold")
-    window = f"{day(found.window.start)} to {day(found.window.end)} UTC"
-    if found.observed_hours:
-        since = f", telemetry since {minute(found.begin)}" if found.begin > found.window.start + 3600 else ""
-        line(
-            console,
-            f"Window {window}{since}; {span(min(found.observed_hours, found.window.hours) * 3600)} of "
-            f"{span(found.window.seconds)} observed.",
-        )
-    else:
-        line(console, f"Window {window}: no GPU telemetry.")
-    line(console, _readiness(found))
+    advice, nodes = found.advice, counted(len(found.nodes), "node")
+    line(console, f"{_source(found)}: {nodes}, {coverage.gpus_words(advice.summary)}", "bold")
+    window = f"Window {coverage.window_words(advice)}"
+    since = f"; telemetry since {minute(found.begin)}" if found.begin > advice.start + 3600 else ""
+    line(console, f"{window}{since}.")
+    line(console, _waste(found))
     if found.mig_instances:
         parents = sum(1 for node in found.nodes if node.mig_instances)
         line(console, f"MIG: {found.mig_instances} instances on {parents} of {nodes}.")
-    if found.slurm.jobs:
-        told = found.slurm
-        line(
-            console,
-            f"Slurm jobs: {told.jobs} observed, {told.named} with a name ({told.in_table} from Slurm's job table).",
-        )
     for note in found.notes:
         line(console, f"Note: {note}")
     console.print()
 
 
 def _source(found: Diagnosis) -> str:
-    if found.source.get("kind") == "prometheus":
-        return f"{found.source.get('url')} ({found.source.get('server')})"
-    paths = found.source.get("databases")
+    source = found.advice.source
+    if found.on_server:
+        return f"{source.get('url')} ({source.get('server')})"
+    paths = source.get("databases")
     listed = paths if isinstance(paths, list) else []
     return str(listed[0]) if len(listed) == 1 else f"{len(listed)} databases"
 
 
-def _readiness(found: Diagnosis) -> str:
-    ready = found.readiness
-    if not found.observed:
-        return "Waste detection: not possible, no GPU is observed."
-    if ready.hours_left > 0:
-        return (
-            f"Waste detection: possible after {span(ready.hours_left * 3600)} more of data "
-            f"({ready.floor_hours:g} h per node required, {ready.best_hours:.1f} h available)."
-        )
-    return (
-        f"Waste detection: possible on {ready.ready_nodes} of {len(found.nodes)} nodes (at least "
-        f"{ready.floor_hours:g} h of data)."
-    )
+def _waste(found: Diagnosis) -> str:
+    s = found.advice.summary
+    if s.nothing_judged:
+        return coverage.why_not_judged(s)
+    return f"Waste is {coverage.judged_of(s)} (those with at least {s.floor_hours:g} h of data)."
 
 
 def _nodes(console: Console, found: Diagnosis) -> None:
-    differing = [node for node in found.nodes if node.unobserved or node.expected == 0]
+    differing = [node for node in found.nodes if node.counted.unobserved or node.expected == 0]
     if not differing:
         line(console, "All known GPUs are observed.")
         console.print()
@@ -98,15 +78,10 @@ def _nodes(console: Console, found: Diagnosis) -> None:
 
 
 def _node_row(node: NodeState) -> tuple[str, ...]:
-    why = "; ".join(f"{len(one.gpus)}: {one.reason}" for one in node.unobserved) or "GPUs cannot be read, see below."
-    return (
-        node.node,
-        str(node.expected or "unknown"),
-        node.expected_from if node.expected else words.NONE,
-        str(node.named),
-        str(node.observed),
-        why,
-    )
+    own = node.counted
+    why = "; ".join(f"{len(one.gpus)}: {one.reason}" for one in own.unobserved) or "GPUs cannot be read, see below."
+    expected, source = (str(node.expected), own.source) if node.expected else ("unknown", words.NONE)
+    return node.node, expected, source, str(len(own.gpus)), str(node.observed), why
 
 
 def _metrics(console: Console, found: Diagnosis) -> None:
@@ -114,8 +89,6 @@ def _metrics(console: Console, found: Diagnosis) -> None:
     console.print(
         table(("metric", "available on", "of the window", "resolution"), [_metric_row(one) for one in found.metrics])
     )
-    if found.sampled:
-        line(console, f"Shares refer to {found.sampled} sampled times of the window.")
     console.print()
 
 
@@ -129,53 +102,55 @@ def _metric_row(one: MetricCoverage) -> tuple[str, ...]:
 
 
 def _around(console: Console, found: Diagnosis) -> None:
-    for one in found.exporters:
-        versions = ", ".join(one.versions[:_LISTED]) or "version unknown"
-        where = "" if one.nodes is None else f", on {one.nodes} node{'s' if one.nodes != 1 else ''}"
-        line(console, f"{one.name}: {versions}{where}")
+    line(console, f"Sources: {', '.join(found.exporters)}")
     labels = found.labels
     if labels.busy_gpus:
-        share = labels.labeled_gpu_hours / labels.busy_gpu_hours
+        share = words.percent(labels.labeled_gpu_hours / labels.busy_gpu_hours)
         line(
             console,
-            f"Workload labels: {labels.labeled_gpus} of {labels.busy_gpus} active GPUs have a pod or job "
-            f"name ({words.percent(share)} of the busy GPU-hours)",
+            f"Workload labels: {labels.labeled_gpus} of {labels.busy_gpus} active GPUs have a pod or job name ({share} "
+            "of the busy GPU-hours)",
         )
-    elif found.observed:
-        line(console, "Workload labels: no GPU was active at the sampled times")
-    if found.pods is not None:
-        line(
-            console,
-            f"Pod owners: kube-state-metrics reports owners of {found.pods.owned} of {found.pods.on_gpus} pods on GPUs",
-        )
-    with_ports = [node for node in found.nodes if node.fabric_ports]
-    if with_ports:
-        line(console, f"Fabric: ports observed on {_names([node.node for node in with_ports])}")
-    elif any(node.fabric_seen for node in found.nodes):
-        line(console, "Fabric: no InfiniBand port metrics; Ethernet counters available")
     else:
-        line(console, "Fabric: no metrics on any node")
+        line(console, "Workload labels: no GPU was active")
+    if found.on_server and found.kubernetes.observed:
+        pods = found.kubernetes
+        line(console, f"Kubernetes: {pods.named} of {counted(pods.observed, 'workload')} with an owner or an image")
+    if found.slurm.observed:
+        line(console, f"Slurm: {found.slurm.named} of {counted(found.slurm.observed, 'job')} with a name")
+    _fabric(console, found)
     console.print()
 
 
-def _money(console: Console, found: Diagnosis) -> None:
-    groups: dict[tuple[str, str, str], list[NodeState]] = {}
+def _fabric(console: Console, found: Diagnosis) -> None:
+    """The fabric of each node as the advice takes it."""
+    groups: dict[str, list[str]] = {}
     for node in found.nodes:
-        price = f"{words.usd(node.usd_per_hour)}/h ({node.price})" if node.usd_per_hour is not None else "no price"
-        sku = node.node_sku or (f"unknown ({node.node_sku_source})" if node.node_sku_source else "unknown")
-        groups.setdefault((sku, _region(node), price), []).append(node)
-    rows = [
-        (sku, region, price, str(len(nodes)), _names([node.node for node in nodes]))
-        for (sku, region, price), nodes in sorted(groups.items())
-    ]
-    if rows:
-        line(console, "Prices", "bold")
-        console.print(table(("node type", "region", "node price", "nodes", "which"), rows))
-        console.print()
+        fabric = node.facts.fabric
+        if fabric is not None:
+            said = f"{fabric.link_layer or 'ports'} observed" if fabric.readable else str(fabric.reason)
+        else:
+            said = "no counters of fabric ports"
+        groups.setdefault(said, []).append(node.node)
+    for said, nodes in groups.items():
+        line(console, f"Fabric of {_names(nodes)}: {said}")
+
+
+def _money(console: Console, found: Diagnosis) -> None:
+    groups: dict[tuple[str, str, str], list[str]] = {}
+    for node in found.nodes:
+        facts, price = node.facts, node.price
+        cost = f"{words.usd(price.usd_per_hour)}/h ({node.price_words})" if price is not None else "no price"
+        sku = facts.node_sku or (f"unknown ({facts.node_sku_source})" if facts.node_sku_source else "unknown")
+        groups.setdefault((sku, _region(node), cost), []).append(node.node)
+    rows = [(*key, str(len(nodes)), _names(nodes)) for key, nodes in sorted(groups.items())]
+    line(console, "Prices", "bold")
+    console.print(table(("node type", "region", "node price", "nodes", "which"), rows))
+    console.print()
 
 
 def _region(node: NodeState) -> str:
-    region = node.region or "unknown"
+    region = node.facts.region or "unknown"
     return f"{region}, {node.assumed_region} assumed" if node.assumed_region else region
 
 

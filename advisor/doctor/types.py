@@ -1,21 +1,23 @@
-"""The diagnosis: what was expected, what is observed, what is missing, and what to add. Frozen values."""
+"""The diagnosis: what exists, what is observed, what is missing, and what to add. Frozen values."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from ..core.advice_types import Unobserved
+from ...rules.catalog.hour_prices import SOURCE
+from ...rules.catalog.types import Price
+from ..core.advice_types import Advice
 from ..core.coded_text import CodedText
-from ..core.frame import Window
-from .facts import PodCoverage, SeenExporter, SlurmCoverage
+from ..verdicts.types import NodeFacts
+from ..verdicts.workloads.inventory import NodeInventory
 
 
 @dataclass(frozen=True, slots=True)
 class TelemetryGap:
-    """Something that the source does not tell. `loses`: what the advice lacks because of it; `where`: the file or
-    program that `add` belongs into; `add`: the exact line, empty where there is none. `nodes`: those concerned, empty:
-    the whole source."""
+    """Something that the source lacks. `loses`: what the advice lacks because of it; `where`: the file or program that
+    `add` belongs into; `add`: the exact line, or what to do; empty where nothing helps. `nodes`: those concerned,
+    empty: the whole source."""
 
     code: str
     what: str
@@ -27,8 +29,10 @@ class TelemetryGap:
 
 @dataclass(frozen=True, slots=True)
 class MetricCoverage:
-    """How well one measure is known. `having` of `of` devices (GPUs or nodes) that could have it tell it at all;
-    `window_share`: of the window, in the mean over those that have it, 0..1; None where none has it."""
+    """How well one measure is known. `having` of `of` devices (GPUs or nodes) that could have it were measured at all;
+    `window_share`: of the window, in the mean over those, 0..1; None where none was. `resolution_seconds`: between
+    samples of GPUs, None where they are not counted. `lacking`: nodes with an observed device that could have it and
+    has not."""
 
     metric: str
     title: str
@@ -37,36 +41,57 @@ class MetricCoverage:
     of: int
     window_share: float | None
     resolution_seconds: float | None
+    lacking: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """One node. `expected` GPUs by `expected_from` (node SKU, declared, requested, named), `named` and `observed` ones;
-    `hours`: observed GPU-hours over expected GPUs; `usd_per_hour`: of the whole node, None: no price; `price`: its
-    basis and date; `assumed_region`: whose price it is, where the node's own region tells none."""
+    """One node as the advice takes it. `price`: of the whole node, None: unknown. `instance_type`: as its provider
+    calls it. `known`: measure of the node -> hours; `fabric_ports`: of any kind; `judged`: GPUs and MIG instances that
+    were observed long enough to judge waste."""
 
-    node: str
-    expected: int
-    expected_from: str
-    named: int
-    observed: int
-    unobserved: tuple[Unobserved, ...]
-    hours: float
-    node_sku: str | None
-    node_sku_source: str | None
-    provider: str | None
-    region: str | None
-    usd_per_hour: float | None
-    price: str | None
-    assumed_region: str | None
+    facts: NodeFacts
+    counted: NodeInventory
+    price: Price | None
+    instance_type: str | None
+    known: Mapping[str, float]
     fabric_ports: int
-    fabric_seen: bool
     mig_instances: int
+    judged: int
+
+    @property
+    def node(self) -> str:
+        return self.facts.node
+
+    @property
+    def expected(self) -> int:
+        return self.counted.gpu_count
+
+    @property
+    def observed(self) -> int:
+        return max(self.expected - self.counted.unobserved_count, 0)
+
+    @property
+    def network_observed(self) -> bool:
+        return any(self.known.get(name, 0.0) > 0 for name in ("infiniband", "ethernet"))
+
+    @property
+    def price_words(self) -> str | None:
+        """The basis of the price and its date: ``list, 2026-07-20``."""
+        if self.price is None:
+            return None
+        basis = self.price.source if self.price.source.startswith(SOURCE) else self.price.basis
+        return f"{basis}, {self.price.as_of}"
+
+    @property
+    def assumed_region(self) -> str | None:
+        """Whose price it is, where the node's own region is unknown or has none."""
+        return self.price.region if self.price is not None and self.price.region_assumed else None
 
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """Whether the GPUs at work name their workload: GPUs that were busy at all, and GPU-hours."""
+    """Whether GPUs at work name their workload: GPUs that worked at all, and their GPU-hours of work."""
 
     busy_gpus: int
     labeled_gpus: int
@@ -75,48 +100,40 @@ class Labels:
 
 
 @dataclass(frozen=True, slots=True)
-class Readiness:
-    """Whether waste can be judged: `ready_nodes` have `floor_hours` of data; `hours_left` until the best node has,
-    0 where one has."""
+class SchedulerWorkloads:
+    """Workloads of one scheduler, and how many of them have more than a number or a pod's name: of Slurm the job's
+    name, of Kubernetes the pod's owner."""
 
-    floor_hours: float
-    ready_nodes: int
-    best_hours: float
-    hours_left: float
+    observed: int
+    named: int
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """All that ``skuwise doctor`` says of a source."""
+    """All that ``skuwise doctor`` says of a source. `advice`: of the same frame. `begin`: where telemetry of GPUs
+    begins, Unix seconds. `best_hours`: observed GPU-hours over GPUs of the node that was observed longest."""
 
-    generated_at: float
-    source: Mapping[str, object]
-    window: Window
+    advice: Advice
     begin: float
-    observed_hours: float
-    sampled: int | None
+    best_hours: float
     nodes: tuple[NodeState, ...]
     metrics: tuple[MetricCoverage, ...]
-    exporters: tuple[SeenExporter, ...]
+    exporters: tuple[str, ...]
     labels: Labels
-    readiness: Readiness
+    kubernetes: SchedulerWorkloads
+    slurm: SchedulerWorkloads
     gaps: tuple[TelemetryGap, ...]
     notes: tuple[CodedText, ...]
-    pods: PodCoverage | None = None
-    slurm: SlurmCoverage = field(default_factory=SlurmCoverage)
 
     @property
-    def expected(self) -> int:
-        return sum(node.expected for node in self.nodes)
+    def on_server(self) -> bool:
+        return self.advice.source.get("kind") == "prometheus"
 
     @property
     def observed(self) -> int:
-        return sum(node.observed for node in self.nodes)
+        summary = self.advice.summary
+        return max(summary.gpu_count - summary.unobserved_gpu_count, 0)
 
     @property
     def mig_instances(self) -> int:
         return sum(node.mig_instances for node in self.nodes)
-
-    @property
-    def unobserved(self) -> tuple[Unobserved, ...]:
-        return tuple(one for node in self.nodes for one in node.unobserved)

@@ -33,6 +33,7 @@ MEASURED: Mapping[str, tuple[str, ...]] = {
     "dram_active": ("dram_active_mean",),
     "mem_used": ("mem_used_bytes_mean", "mem_total_bytes"),
     "power": ("power_watts_mean",),
+    "clocks": ("sm_clock_hertz_mean",),
     "nvlink": ("nvlink_tx_bytes_per_second_mean", "nvlink_rx_bytes_per_second_mean"),
     "pcie": ("pcie_tx_bytes_per_second_mean", "pcie_rx_bytes_per_second_mean"),
 }

@@ -15,9 +15,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from skuwise.advisor.core.frame import Frame
-from skuwise.advisor.doctor.checks.kubernetes import owner_gaps
-from skuwise.advisor.doctor.facts import PodCoverage
-from skuwise.advisor.doctor.prometheus import ServerQuestion, read_server
 from skuwise.advisor.telemetry.prometheus.client.cache import Cache
 from skuwise.advisor.telemetry.prometheus.client.client import Client
 from skuwise.advisor.telemetry.prometheus.reader import ServerReading, read_frame
@@ -25,7 +22,9 @@ from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 from skuwise.agent.inventory.identity.ids import gang_id, series_id, workload_id
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.tests.server_metrics.prometheus_series import Series, merged
+from skuwise.tests.support.doctor_fleets import diagnosed_frame
 from skuwise.tests.support.prometheus_engines import needed, prometheus, victoria
+from skuwise.tests.support.rulebooks import rulebook
 
 ENGINES = {"prometheus": prometheus, "victoria-metrics": victoria}
 END = 1_790_000_000.0 // 86400 * 86400
@@ -235,13 +234,11 @@ def test_a_name_is_read_only_where_nothing_tells_an_owner(frame: Frame) -> None:
     assert own["controller_kind"].isna().all()
 
 
-def test_doctor_counts_the_pods_whose_owner_is_told(client: Client) -> None:
-    told = read_server(ServerQuestion(client, (), END), CATALOG, since_seconds=HOURS * 3600, until=END)
-    at_the_end = 3 + 4 + 6 + 1 + 1 + 2 + 2  # chat, tune, big, store, loop, bare and untold, the predictors
-    assert told.pods == PodCoverage(at_the_end, at_the_end - 1)
-    (gap,) = owner_gaps(told.pods)
-    assert "No owner from kube-state-metrics for 1 of 19 pods" in gap.what
-    assert "kube_pod_(owner|info" in gap.add
+def test_doctor_counts_the_workloads_whose_owner_is_known(frame: Frame) -> None:
+    found = diagnosed_frame(frame, rulebook(CATALOG))
+    assert found.kubernetes.observed - found.kubernetes.named == 1
+    (gap,) = [gap for gap in found.gaps if gap.code == "pod-owners-unknown"]
+    assert f"for 1 of {found.kubernetes.observed} workloads" in gap.what and "kube_pod_(owner|info" in gap.add
 
 
 def test_no_use_is_lost_and_none_counts_twice(frame: Frame) -> None:

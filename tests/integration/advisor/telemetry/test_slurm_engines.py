@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from skuwise.advisor.cli.doctor import examine_source
 from skuwise.advisor.telemetry.source import JobTable, PrometheusServer
 from skuwise.advisor.verdicts.judge import judge
 from skuwise.agent.base.slurm_job import SlurmJob
@@ -16,6 +15,7 @@ from skuwise.agent.slurm_jobs.table_file import write_job_table
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.tests.server_metrics.exposition import gpu, host, moments
 from skuwise.tests.server_metrics.prometheus_series import merged
+from skuwise.tests.support.doctor_fleets import diagnosed_frame
 from skuwise.tests.support.prometheus_engines import prometheus, victoria
 from skuwise.tests.support.rulebooks import rulebook
 
@@ -91,6 +91,6 @@ def test_doctor_counts_the_jobs_that_have_a_name(server: str, tmp_path: Path) ->
     write_job_table(
         table, [SlurmJob("31", end - 86400, end, name="llm"), SlurmJob("32", end - 9 * 86400, end - 8 * 86400)]
     )
-    book = rulebook()
-    told = examine_source(PrometheusServer(server, jobs=JobTable(table)), book, since=86400.0, until=end, now=end)
-    assert (told.slurm.jobs, told.slurm.named, told.slurm.in_table) == (3, 1, 1)
+    frame = PrometheusServer(server, jobs=JobTable(table)).read(CATALOG, since=86400.0, until=end, now=end)
+    found = diagnosed_frame(frame, rulebook(CATALOG))
+    assert (found.slurm.observed, found.slurm.named) == (3, 1)

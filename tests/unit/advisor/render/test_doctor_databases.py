@@ -14,7 +14,6 @@ from skuwise.advisor.demo import simulate
 from skuwise.advisor.doctor.json import load_diagnosis_schema
 
 UNTIL = 1_794_787_200.0  # 2026-11-16T00:00:00Z
-PAYLOAD = "\x1b[2J\u202e\x9b31m[red]x[/red]"
 
 
 @pytest.fixture(scope="module")
@@ -46,12 +45,10 @@ def test_a_simulated_fleet_is_whole(founding: Path, capsys: pytest.CaptureFixtur
         "node_count": 2, "gpu_count": 16, "observed_gpu_count": 16, "mig_instances": 0, "unobserved": [],
     }  # fmt: skip
     metrics = {one["metric"]: one for one in found["metrics"]}
-    assert all(metrics[name]["having"] == 16 for name in ("engine_active", "dram_active", "nvlink", "power", "clocks"))
+    assert {metrics[name]["having"] for name in ("engine_active", "dram_active", "nvlink", "power", "clocks")} == {16}
     assert metrics["dram_active"]["window_share"] == pytest.approx(1.0, abs=0.03)
     assert metrics["dram_active"]["resolution_seconds"] == pytest.approx(1.0, abs=0.1)
     assert {metrics[name]["having"] for name in ("infiniband", "host")} == {2}
-    assert found["workload_labels"]["labeled_gpus"] == found["workload_labels"]["busy_gpus"] > 0
-    assert found["verdicts"]["waste_ready_nodes"] == 2
     assert all(one["usd_per_hour"] > 0 for one in found["nodes"])
     assert found["gaps"] == []
 
@@ -82,7 +79,7 @@ def test_advise_names_nodes_without_price_region_and_fabric_and_a_window_that_is
     founding: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = changed(
-        founding, tmp_path / "it's bare.db", "UPDATE node SET region = NULL, node_sku = NULL",
+        founding, tmp_path / "it's bare.db", "UPDATE node SET region = NULL, node_sku = NULL, instance_type = NULL",
         "DELETE FROM fabric_hour", "DELETE FROM fabric_minute", "DELETE FROM fabric_sample",
     )  # fmt: skip
     assert main(["advise", "--no-ledger", "--db", str(path), "--since", "10d"]) == 0
@@ -91,61 +88,6 @@ def test_advise_names_nodes_without_price_region_and_fabric_and_a_window_that_is
     assert "it'\"'\"'s bare.db'" in said  # to be copied into a shell
     found = document(capsys, "--db", str(path), "--since", "2d")
     assert [one["code"] for one in found["gaps"]] == ["no-network", "node-sku-unknown", "no-price"]
-
-
-def test_a_node_has_the_price_that_the_advice_takes(
-    founding: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = changed(
-        founding, tmp_path / "unplaced.db", "UPDATE node SET region = NULL",
-        "UPDATE node SET node_sku = NULL, provider = NULL WHERE id = 1",
-    )  # fmt: skip
-    for flags in ((), ("--gpu-hour-usd", "H100-SXM5=2.10")):
-        said = document(capsys, "--db", str(path), "--since", "2d", *flags)["nodes"]
-        assert main(["advise", "--no-ledger", "--format", "json", "--db", str(path), "--since", "2d", *flags]) == 0
-        advice = json.loads(capsys.readouterr().out)
-        known = [one for one in said if one["usd_per_hour"] is not None]
-        taken = {(one["usd_per_hour"], one["region_assumed"]) for one in advice["prices"]}
-        assert {(one["usd_per_hour"], one["price_region_assumed"] is not None) for one in known} <= taken
-        spent = 48 * sum(one["usd_per_hour"] for one in known)
-        assert advice["summary"]["cost_usd"] == pytest.approx(spent, rel=0.01)
-        assert len(known) == (len(said) if flags else len(said) - 1)
-
-
-def test_a_node_that_declares_more_gpus_than_it_shows_lacks_them(
-    founding: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = changed(founding, tmp_path / "more.db", "UPDATE node SET gpu_count = 10 WHERE id = 1")
-    found = document(capsys, "--db", str(path), "--since", "2d")
-    assert (found["summary"]["gpu_count"], found["summary"]["observed_gpu_count"]) == (18, 16)
-    (gone,) = found["summary"]["unobserved"]
-    assert (gone["code"], len(gone["gpus"])) == ("not-named", 2)
-
-
-def test_what_a_database_calls_things_does_nothing_to_the_terminal(
-    founding: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = changed(founding, tmp_path / "hostile.db")
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        connection.execute(
-            "UPDATE node SET node = ? || id, node_sku = ?, region = ?, agent_version = ?, gpu_count = 99", [PAYLOAD] * 4
-        )
-    capsys.readouterr()
-    assert main(["doctor", "--db", str(path)]) == 0
-    out = capsys.readouterr().out
-    assert not {"\x1b", "\u202e", "\x9b"} & set(out)
-    assert "\\x1b" in out and "[red]" in out
-    document(capsys, "--db", str(path))
-
-
-def test_a_folder_is_one_source_and_what_cannot_be_read_in_it_is_named(
-    founding: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    changed(founding, tmp_path / "a.db", "DELETE FROM node WHERE id > 1")
-    (tmp_path / "z.db").write_text("no database at all, but long enough to look like a file of some kind")
-    found = document(capsys, "--db", str(tmp_path), "--since", "2d")
-    assert found["summary"]["node_count"] == 1
-    assert any("z.db" in note["text"] for note in found["notes"])
 
 
 @pytest.mark.parametrize(
