@@ -28,6 +28,7 @@ from .owners.engines import read_engines
 from .owners.kube import KubeState, declared_gpus, read_kube
 from .owners.owned import holders_of, owned, pods_held
 from .owners.owners import read_owners
+from .owners.sharing import with_groups, with_requests
 from .promql import agent_queries
 from .promql import promql as queries
 from .promql.labels import NODE_LABELS, agent_node, gpu_of
@@ -98,6 +99,7 @@ def read_frame(
     rows = gpu_rows_table(gpus, catalog)
     counts = nodes.gpu_counts(gpus.about)
     kube = kube.named_as(counts, (labels for labels in asked.exporters))
+    uses = with_requests(uses, kube.requests, gpus.about, grid.step)
     uses = with_owners(asked, uses, kube, grid, reading.team_labels)
     declared = declared_gpus(kube, uses, {one.node for one in gpus.about.values() if one.kind == "mig"})
     counts = {**{node: one.gpus for node, one in declared.items()}, **counts}
@@ -139,6 +141,7 @@ def with_owners(
 ) -> pd.DataFrame:
     """The uses with what kube-state-metrics tells of the pods that hold GPUs."""
     found = asked.found
+    uses = with_groups(uses, asked.ask, found.names, asked.matches, grid)
     held = pods_held(uses)
     if not held:
         return uses
@@ -152,7 +155,14 @@ def with_owners(
     own = pd.Series(
         [clusters.get(node, cluster) for node, cluster in zip(uses["node"], uses["cluster"], strict=True)], uses.index
     )
-    return owned(uses.assign(cluster=own), owners, holders_of(kube.requests, asked.exporters), grid, team_labels)
+    holders = holders_of(kube.requests, asked.exporters)
+    return owned(uses.assign(cluster=own), owners, holders, grid, team_labels, requesting=requesting_pods(kube))
+
+
+def requesting_pods(kube: KubeState) -> set[tuple[str, str]]:
+    """Namespace and name of the pods that request GPUs."""
+    requests = kube.requests
+    return set(zip(requests["namespace"].fillna(""), requests["pod"].fillna(""), strict=True))
 
 
 def _recognize(reading: ServerReading, found: Discovery, labels: Mapping[str, str], log: Log) -> None:
@@ -197,7 +207,12 @@ def read_gpus(asked: Questions, grid: Grid, log: Log, kube: KubeState) -> tuple[
         interval = scrape_seconds(dcgm.cells.column("n"), step)
         intervals = {uuid: float(interval[row]) for uuid, row in dcgm.cells.rows.items()}
         taken = {one.uuid for one in agent.about.values()}
-        uses.append(dcgm_uses(answer, grid, dcgm.about, intervals=intervals, taken=taken, key_of=key_of))
+        uses.append(
+            dcgm_uses(
+                answer, grid, dcgm.about, intervals=intervals, taken=taken, key_of=key_of,
+                requesting=requesting_pods(kube),
+            )
+        )  # fmt: skip
     rows = combined(agent, dcgm) if agent.about and dcgm.about else agent if agent.about else dcgm
     filled = [part for part in uses if not part.empty]
     return rows, pd.concat(filled, ignore_index=True) if filled else pd.DataFrame(), key_of

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from skuwise.advisor.core.frame import Window
 from skuwise.advisor.telemetry.prometheus.client.response import Grid, Labels, SeriesAnswer
-from skuwise.advisor.telemetry.prometheus.owners.owned import Holders, owned, pods_held
+from skuwise.advisor.telemetry.prometheus.owners.owned import owned, pods_held
 from skuwise.advisor.telemetry.prometheus.owners.owners import SERIES, Held, KubeOwners, Life, read_owners
 from skuwise.advisor.telemetry.teams import load_team_labels
 from skuwise.agent.config import load_config
@@ -113,12 +113,14 @@ def life(
     return Life(Pod("ml", pod, uid, owner, created_seconds=at, started_seconds=at), images or {})
 
 
-def became(uses: list[dict[str, object]], *lives: Life, holders: Holders | None = None) -> pd.DataFrame:
+def became(
+    uses: list[dict[str, object]], *lives: Life, holders: Mapping[tuple[str, str], frozenset[str]] | None = None
+) -> pd.DataFrame:
     told: dict[tuple[str, str, str], tuple[Life, ...]] = {}
     for one in lives:
         key = ("", "ml", one.pod.name)
         told[key] = (*told.get(key, ()), one)
-    return owned(pd.DataFrame(uses), KubeOwners(told), holders or Holders({}), GRID, ())
+    return owned(pd.DataFrame(uses), KubeOwners(told), holders or {}, GRID, ())
 
 
 def hours(row: pd.Series) -> tuple[float, float]:
@@ -217,7 +219,7 @@ def test_what_the_agent_called_a_pod_or_a_gang_it_is_called_with_kube_state_metr
 def test_an_image_is_that_of_the_container_that_holds_the_gpus(
     images: dict[str, str], asking: set[str], image: str | None
 ) -> None:
-    holders = Holders({("ml", "a"): frozenset(asking)})
+    holders = {("ml", "a"): frozenset(asking)}
     found = became([use("a", 0, 3)], life("a", "u", 0, None, images), holders=holders)
     assert found["image"].tolist() == [image]
 
