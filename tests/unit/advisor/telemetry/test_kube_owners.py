@@ -77,13 +77,10 @@ def test_no_name_gets_into_a_query_that_is_no_name_of_a_pod() -> None:
     assert all('=~"a[.]b"' in query for query in server.asked)
 
 
-def test_the_controller_counts_and_an_old_copy_is_outvoted() -> None:
-    plain = {"namespace": "ml", "pod": "a", "uid": "u"}
-
-    def row(name: str, often: float, controls: str) -> tuple[Labels, float]:
-        return {**plain, "owner_kind": "Job", "owner_name": name, "owner_is_controller": controls}, often
-
-    rows = [row("aaa", 3, "true"), row("new", 60, "true"), row("other", 99, "false")]
+def test_the_controller_is_the_owner_of_several() -> None:
+    plain = {"namespace": "ml", "pod": "a", "uid": "u", "owner_kind": "Job"}
+    rows = [({**plain, "owner_name": name, "owner_is_controller": is_controller}, 1.0)
+            for name, is_controller in (("aaa", "false"), ("new", "true"), ("other", "false"))]  # fmt: skip
     (life,) = ask(Server({"kube_pod_owner": rows}), held("a")).lives["", "ml", "a"]
     assert life.pod.owner == PodOwner("Job", "new")
 
@@ -152,29 +149,31 @@ def test_a_use_begins_with_its_pod_where_rows_are_coarser() -> None:
     assert hours(became([use("a", 5, 9)], life("a", "u", 2, None)).iloc[0]) == (5, 9)
 
 
-OLD, FIRST, SECOND = (life("store-0", uid, at, STORE) for uid, at in (("old", 1), ("a", 12.05), ("b", 12.3)))
+def test_a_use_within_an_hour_is_of_the_pod_that_had_the_name_for_most_of_it() -> None:
+    lives = [life("store-0", uid, at, STORE) for uid, at in (("old", 1), ("a", 12.1), ("b", 12.9))]
+    found = became([use("store-0", 12, 12.5, f"GPU-{n}") for n in range(8)], *lives)
+    assert set(found["workload_id"]) == {workload_id("", "kubernetes", "a")}
 
 
 @pytest.mark.parametrize(
-    ("uses", "whose"),
+    ("owner", "image", "requesting", "is_left_out"),
     [
-        # Seen on a cluster that was drawn: the second holds its own GPU from then on, so the first's is the first's.
-        ([use("store-0", 12, 12.2), use("store-0", 12.32, 24, "GPU-1")], {"GPU-0": "a", "GPU-1": "b"}),
-        # Both ended within the hour: how long each had tells them apart.
-        ([use("store-0", 12, 12.2), use("store-0", 12, 12.5, "GPU-1")], {"GPU-0": "a", "GPU-1": "b"}),
-        # All GPUs of a pod are one pod's.
-        ([use("store-0", 12, 12.22, f"GPU-{n}") for n in range(8)], {f"GPU-{n}": "a" for n in range(8)}),
-        # A minute is nobody's who ended hours before.
-        ([use("store-0", 1, 3), use("store-0", 12, 12 + 1 / 60, "GPU-1")], {"GPU-0": "old", "GPU-1": "a"}),
-        # More than any of them had: the last one's, as far as anybody can tell.
-        ([use("store-0", 12, 12.95)], {"GPU-0": "b"}),
+        ("nvidia-dcgm-exporter", "nvcr.io/nvidia/k8s/dcgm-exporter:4.5.3", (), True),
+        ("gpu-metrics", "registry.example/mirror/dcgm-exporter:4", (), True),
+        ("gpu-metrics", "registry.example/gpu-metrics:1", {("ml", "trainer")}, True),
+        # A DaemonSet's own work: it requests GPUs, or nothing says that it is an exporter.
+        ("onnx-exporter", "registry.example/onnx-exporter:1", {("ml", "a")}, False),
+        ("onnx-exporter", "registry.example/onnx-exporter:1", (), False),
     ],
 )
-def test_pods_made_anew_within_an_hour_have_each_their_own_gpus(uses: list[dict[str, object]], whose: dict) -> None:
-    found = became(uses, OLD, FIRST, SECOND)
-    assert dict(zip(found["gpu_uuid"], found["workload_id"], strict=True)) == {
-        gpu: workload_id("", "kubernetes", uid) for gpu, uid in whose.items()
-    }
+def test_an_exporters_daemonset_owns_no_work(
+    owner: str, image: str, requesting: set[tuple[str, str]], is_left_out: bool
+) -> None:
+    pod = life("a", "u", -9, PodOwner("DaemonSet", owner), {"main": image})
+    found = owned(
+        pd.DataFrame([use("a", 0, 9)]), KubeOwners({("", "ml", "a"): (pod,)}), {}, GRID, (), requesting=requesting
+    )
+    assert found.empty == is_left_out
 
 
 def test_a_pod_that_nothing_tells_of_stays_as_the_exporter_names_it() -> None:
