@@ -178,8 +178,8 @@ def _part(reading: ServerReading, catalog: Catalog, log: Log, asked: Questions) 
     ports, hosts = read_ports_and_hosts(asked, grid, counts, join, reading.fabric_roles)
     table = nodes.node_table(gpus, ports, asked.given, dmi=join.dmi, kube=join.kube, catalog=catalog, declared=declared)
     engines = engine_rows(
-        asked.ask, asked.instants, found.names, asked.matches, grid, uses=uses, series=found.series, with_latency=False
-    )
+        asked.ask, asked.instants, found.names, asked.matches, grid, uses=uses, series=found.series
+    ).to_dict("records")
     return _Part(asked, grid, gpus, ports, hosts, uses, table, engines)
 
 
