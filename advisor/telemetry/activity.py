@@ -230,7 +230,7 @@ def _owned_spans(frame: Frame) -> Mapping[Device, Floats]:
 
 
 def _joined(spans: list[tuple[float, float]], window: Window) -> Floats:
-    widened = np.array(sorted(spans)) + (-MARGIN_SECONDS, MARGIN_SECONDS)
+    widened = np.array(sorted(spans)) + np.array([-MARGIN_SECONDS, MARGIN_SECONDS])
     inside = np.clip(widened, window.start, window.end)
     inside = inside[inside[:, 1] > inside[:, 0]]
     reach = np.maximum.accumulate(inside[:, 1])
@@ -239,8 +239,9 @@ def _joined(spans: list[tuple[float, float]], window: Window) -> Floats:
     )
     joined = np.c_[inside[begins, 0], np.r_[reach[begins[1:] - 1], reach[-1:]]] if len(inside) else inside
     # So short a rest at the window's edges is a handover, too.
-    joined[joined <= window.start + LEAST_SECONDS] = window.start
-    joined[joined >= window.end - LEAST_SECONDS] = window.end
+    starts, ends = joined[:, 0], joined[:, 1]
+    starts[starts <= window.start + LEAST_SECONDS] = window.start
+    ends[ends >= window.end - LEAST_SECONDS] = window.end
     return joined
 
 
