@@ -145,7 +145,10 @@ def with_owners(
     held = pods_held(uses)
     if not held:
         return uses
-    owners = read_owners(asked.instants, found.names, asked.matches, held, window=found.window, team_labels=team_labels)
+    owners = read_owners(
+        asked.instants, found.names, asked.matches, held, window=found.window, team_labels=team_labels,
+        holders=holders_of(kube.requests, asked.exporters),
+    )  # fmt: skip
     clusters = {
         node: labels.get("exported_cluster") or labels.get("cluster") or ""
         for labels in (asked.given["nodes"].labels if "nodes" in asked.given else ())
@@ -155,8 +158,7 @@ def with_owners(
     own = pd.Series(
         [clusters.get(node, cluster) for node, cluster in zip(uses["node"], uses["cluster"], strict=True)], uses.index
     )
-    holders = holders_of(kube.requests, asked.exporters)
-    return owned(uses.assign(cluster=own), owners, holders, grid, team_labels, requesting=requesting_pods(kube))
+    return owned(uses.assign(cluster=own), owners, grid, team_labels, requesting=requesting_pods(kube))
 
 
 def requesting_pods(kube: KubeState) -> set[tuple[str, str]]:

@@ -9,12 +9,11 @@ import pandas as pd
 
 from .....agent.sources.scrape.latency_pages import edge_of
 from .....agent.sources.scrape.serving import ENGINES, histograms_of
-from .....agent.statistics.latency_bins import MEASURES, bucket_shares, can_tell, encode
+from .....agent.statistics.latency_bins import bucket_shares, can_tell, encode
 from ..client.range_planner import Ask
 from ..client.response import Floats, SeriesAnswer
 from ..promql import promql as queries
 
-LATENCY_COLUMNS = (*(f"{measure}_bins" for measure in MEASURES), "latency_ts")
 Page = tuple[str, tuple[str, ...]]
 """An engine, and the labels that name a page of its metrics."""
 # Buckets of a histogram, to estimate the size of an answer: engines have 20 to 30.

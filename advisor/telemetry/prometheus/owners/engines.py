@@ -20,7 +20,7 @@ from ..client.response import Floats, Grid, Labels, SeriesAnswer
 from ..promql import promql as queries
 from ..promql.engine_series import ENGINE_SERIES, REQUESTS
 from ..promql.labels import host_of
-from .engine_latency import LATENCY_COLUMNS, Page, latency_counts, latency_rows
+from .engine_latency import Page, latency_counts, latency_rows
 from .kube import PODS_A_QUERY
 from .owners import label_of
 
@@ -52,7 +52,10 @@ def read_engines(
     """The frame's tables `serving` and `tokens`. `uses`: who held GPUs when, with ``namespace`` and ``pod``; `series`:
     how many are expected of a measure. Empty where no engine is scraped or no pod holds GPUs."""
     rows = engine_rows(ranges, instants, names, matches, grid, uses=uses, series=series)
-    return _summed(rows), _by_hour(rows)
+    has_tokens, has_queue = rows["generated_tokens"].notna(), rows["running_seconds"].notna()
+    seconds = rows["seconds"].astype(float)
+    tokens = rows.assign(seconds=seconds.where(has_tokens, 0.0), queue_seconds=seconds.where(has_queue, 0.0))
+    return rows[[*COLUMNS]], tokens.loc[has_tokens | has_queue, [*store.TOKENS.columns]].reset_index(drop=True)
 
 
 def engine_rows(
@@ -91,7 +94,8 @@ def engine_rows(
         ):
             if len(found):
                 tables.append(found.assign(engine=engine))
-    return pd.concat([table for table in tables if len(table)] or [empty], ignore_index=True)
+    every = pd.concat([table for table in tables if len(table)] or [empty], ignore_index=True)
+    return every.reindex(columns=empty.columns)
 
 
 def _asks(known: frozenset[str], matches: Sequence[str], step: float) -> Iterator[Ask]:
@@ -199,30 +203,3 @@ def _values(page: Mapping[str, Floats], holders: pd.DataFrame) -> pd.DataFrame:
         amounts[f"{column}_seconds"] = measures[f"{level} avg"] * own["seconds"]
         amounts[f"{column}_max"] = measures[f"{level} max"]
     return own.assign(kv_percent=percent, samples=1.0, **amounts)
-
-
-def _summed(rows: pd.DataFrame) -> pd.DataFrame:
-    """A row for each percent of KV cache in use, as the agent's databases give them; those of latency as they are."""
-    rows = rows.reindex(columns=[*COLUMNS])
-    table, latencies = rows[rows["latency_ts"].isna()], rows[rows["latency_ts"].notna()]
-    by = ["node", "workload_id", "engine", "kv_percent"]
-    most = ["running_max", "waiting_max"]
-    sums = [name for name in COLUMNS if name not in (*by, *most, *LATENCY_COLUMNS)]
-    grouped = table.groupby(by, dropna=False, sort=True)
-    summed = grouped[sums].sum(min_count=1).join(grouped[most].max()).reset_index().reindex(columns=[*COLUMNS])
-    parts = [part for part in (summed, latencies) if len(part)]
-    return pd.concat(parts, ignore_index=True) if parts else rows
-
-
-def _by_hour(rows: pd.DataFrame) -> pd.DataFrame:
-    """Tokens and the queue by the row's end, as the agent's databases give them by the hour."""
-    names = ["generated_tokens", "running_seconds", "waiting_seconds"]
-    rows = rows[rows["generated_tokens"].notna() | rows["running_seconds"].notna()]
-    seconds = rows["seconds"].astype(float)
-    rows = rows.assign(
-        seconds=seconds.where(rows["generated_tokens"].notna(), 0.0),
-        queue_seconds=seconds.where(rows["running_seconds"].notna(), 0.0),
-    )
-    grouped = rows.groupby([*store.TOKENS.text, "ts"], sort=True)
-    sums = grouped[["seconds", "queue_seconds"]].sum().join(grouped[names].sum(min_count=1))
-    return sums.reset_index()[[*store.TOKENS.columns]]

@@ -7,7 +7,8 @@ next one was created. Without kube-state-metrics a use stays as the exporter's l
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -15,17 +16,15 @@ from typing import Any
 import pandas as pd
 
 from .....agent.inventory.identity.ids import workload_id
-from .....agent.inventory.kubernetes.pods import Objects, Pod, PodWork, pod_parts, team_of_pod, works_of
+from .....agent.inventory.kubernetes.pods import Objects, Pod, pod_parts, team_of_pod, works_of
 from ....core.records import records, text
 from ..client.response import Grid, Labels
-from .owners import Held, KubeOwners, Life, label_of
+from .owners import Held, Holders, KubeOwners, label_of
 
 # An exporter may name a pod for so long after its end.
 _LAG_SECONDS = 120.0
-Holders = Mapping[tuple[str, str], frozenset[str]]
-"""(namespace, pod) -> the containers that hold its GPUs."""
 _Record = dict[str, Any]
-_LifeKey = tuple[str, str, str]
+_PodKey = tuple[str, str, str]
 
 
 def pods_held(uses: pd.DataFrame) -> dict[tuple[str, str], Held]:
@@ -53,85 +52,84 @@ def holders_of(requests: pd.DataFrame, exporters: Iterable[Labels]) -> Holders:
 
 
 def owned(
-    uses: pd.DataFrame, owners: KubeOwners, holders: Holders, grid: Grid, team_labels: Sequence[str], *,
+    uses: pd.DataFrame, owners: KubeOwners, grid: Grid, team_labels: Sequence[str] = (), *,
     requesting: Collection[tuple[str, str]] = (),
 ) -> pd.DataFrame:  # fmt: skip
     """The same uses with the workloads, names, kinds, images and teams that pods have by what owns them, without those
     of an exporter's own pods. `requesting`: namespace and name of the pods that request GPUs, empty: unknown."""
-    if uses.empty or not owners.lives:
+    if uses.empty or not owners.pods:
         return uses
     out: list[_Record] = []
-    by_cluster: dict[tuple[str, str], list[tuple[_Record, Life]]] = {}
+    by_cluster: dict[tuple[str, str], list[tuple[_Record, Pod]]] = defaultdict(list)
     for row in map(dict, records(uses)):
-        namespace, pod, cluster = (text(row.get(name)) or "" for name in ("namespace", "pod", "cluster"))
-        found = owners.cluster_of(cluster, namespace, pod) if row["scheduler"] == "kubernetes" and pod else None
+        namespace, name, cluster = (text(row.get(column)) or "" for column in ("namespace", "pod", "cluster"))
+        found = owners.cluster_of(cluster, namespace, name) if row["scheduler"] == "kubernetes" and name else None
         if found is None:
             out.append(row)
-        else:
-            lives = owners.lives[found, namespace, pod]
-            if not _is_exporter(lives[-1], requesting):
-                by_cluster.setdefault((cluster, found), []).extend(_pieces(row, lives, cluster, grid))
+            continue
+        pods = owners.pods[found, namespace, name]
+        if not _is_exporter(pods[-1], requesting):
+            by_cluster[cluster, found] += _pieces(row, pods, cluster, grid)
     for (cluster, found), parts in by_cluster.items():
         objects = owners.objects.get(found, Objects())
-        leaders = [
-            life.pod for (of, _, _), several in owners.lives.items() if of == found for life in several
-            if not life.pod.has_gpus
-        ]  # fmt: skip
-        works = _works(cluster, parts, leaders, objects)
-        out += [
-            {
+        members: dict[_PodKey, Pod] = {}
+        for row, pod in parts:
+            last = members[_key(pod)].ended_seconds if _key(pod) in members else -math.inf
+            members[_key(pod)] = replace(pod, ended_seconds=max(last, float(row["ts_end"])))
+        for key, several in owners.pods.items():
+            if key[0] == found:
+                members |= {_key(pod): pod for pod in several if not pod.has_gpus and _key(pod) not in members}
+        works = dict(zip(members, works_of(cluster, list(members.values()), objects), strict=True))
+        for row, pod in parts:
+            work = works[_key(pod)]
+            out.append({
                 **row, "workload_id": work.workload_id, "series_id": work.series_id, "name": work.name,
-                "controller_kind": work.kind, "image": _image(life, holders),
-                "team": team_of_pod(life.pod, objects, team_labels),
-            }
-            for row, life in parts if (work := works[_key(life)])
-        ]  # fmt: skip
+                "controller_kind": work.kind, "image": pod.image, "team": team_of_pod(pod, objects, team_labels),
+            })  # fmt: skip
     return pd.DataFrame(out)
 
 
-def _is_exporter(life: Life, requesting: Collection[tuple[str, str]]) -> bool:
+def _is_exporter(pod: Pod, requesting: Collection[tuple[str, str]]) -> bool:
     """Whether a pod is an exporter's: a DaemonSet's pod that requests no GPUs; where requests are unknown, one with
     dcgm-exporter's DaemonSet or image."""
-    owner = life.pod.owner
-    if owner is None or owner.kind != "DaemonSet" or (life.pod.namespace, life.pod.name) in requesting:
+    if pod.owner is None or pod.owner.kind != "DaemonSet" or (pod.namespace, pod.name) in requesting:
         return False
-    return bool(requesting) or any("dcgm-exporter" in name for name in (owner.name, *life.images.values()))
+    return bool(requesting) or any("dcgm-exporter" in name for name in (pod.owner.name, pod.image or ""))
 
 
-def _pieces(row: _Record, lives: Sequence[Life], cluster: str, grid: Grid) -> list[tuple[_Record, Life]]:
+def _pieces(row: _Record, pods: Sequence[Pod], cluster: str, grid: Grid) -> list[tuple[_Record, Pod]]:
     """A use by the pods that had its pod's name, the oldest first."""
-    ids = ((workload_id(cluster, "kubernetes", *pod_parts(life.pod)), life) for life in lives if life.pod.uid)
-    by_uid = next((life for id_, life in ids if id_ == row["workload_id"]), None)
+    ids = ((workload_id(cluster, "kubernetes", *pod_parts(pod)), pod) for pod in pods if pod.uid)
+    by_uid = next((pod for id_, pod in ids if id_ == row["workload_id"]), None)
     if by_uid is not None:
         return [_from_its_start(row, by_uid, grid)]
     start, end = float(row["ts_start"]), float(row["ts_end"])
-    first = lives[0].pod.created_seconds
+    first = pods[0].created_seconds
     if first is not None and first > start + grid.step:
         # Nothing is known of what had the name before; a StatefulSet's pod has the same owner every time.
-        earlier = replace(lives[0].pod, uid=None, created_seconds=None, started_seconds=None)
-        lives = [Life(earlier, lives[0].images), *lives]
+        pods = [replace(pods[0], uid=None, created_seconds=None, started_seconds=None), *pods]
     row_end = _row_end(start, end, grid)
     # Where in a row a shorter use was is not known: it is of the pod that had the name for most of the row.
     since, until = (start, end) if row_end is None else (row_end - grid.step, row_end)
-    begins = [-math.inf, *(life.pod.created_seconds or -math.inf for life in lives[1:]), math.inf]
-    spans = [(max(since, a), min(until, b), life) for life, (a, b) in zip(lives, pairwise(begins), strict=True)]
+    begins = [-math.inf, *(pod.created_seconds or -math.inf for pod in pods[1:]), math.inf]
+    spans = [(max(since, a), min(until, b), pod) for pod, (a, b) in zip(pods, pairwise(begins), strict=True)]
     longest = max(spans, key=lambda span: span[1] - span[0])
     if row_end is not None:
         return [_from_its_start(row, longest[2], grid)]
     kept = [span for span in spans if span[1] - span[0] > _LAG_SECONDS] or [longest]
-    return [_from_its_start({**row, "ts_start": a, "ts_end": b}, life, grid) for a, b, life in kept]
+    return [_from_its_start({**row, "ts_start": a, "ts_end": b}, pod, grid) for a, b, pod in kept]
 
 
-def _from_its_start(row: _Record, life: Life, grid: Grid) -> tuple[_Record, Life]:
+def _from_its_start(row: _Record, pod: Pod, grid: Grid) -> tuple[_Record, Pod]:
     """A use with its pod's own start where the two are within a row: a pod's GPUs are its own from its start on."""
     start, end = float(row["ts_start"]), float(row["ts_end"])
-    row_end, began = _row_end(start, end, grid), life.pod.started_seconds
+    row_end, began = _row_end(start, end, grid), pod.started_seconds
     if began is None or began >= (row_end or end):
-        return {**row, "began": None}, life
+        return {**row, "began": None}, pod
     if abs(began - start) <= grid.step:
         end = min(row_end, end + began - start) if row_end is not None and began > start else end
         start = began
-    return {**row, "ts_start": start, "ts_end": end, "began": began}, life
+    return {**row, "ts_start": start, "ts_end": end, "began": began}, pod
 
 
 def _row_end(start: float, end: float, grid: Grid) -> float | None:
@@ -140,26 +138,5 @@ def _row_end(start: float, end: float, grid: Grid) -> float | None:
     return row_end if start >= row_end - grid.step and end < row_end else None
 
 
-def _key(life: Life) -> _LifeKey:
-    pod = life.pod
+def _key(pod: Pod) -> _PodKey:
     return pod.namespace, pod.name, pod.uid or ("?" if pod.created_seconds is None else "")
-
-
-def _works(
-    cluster: str, parts: Iterable[tuple[_Record, Life]], leaders: Sequence[Pod], objects: Objects
-) -> dict[_LifeKey, PodWork]:
-    """The work of each pod of one cluster. `leaders`: pods that hold no GPU, but own others."""
-    pods: dict[_LifeKey, Pod] = {}
-    for row, life in parts:
-        key = _key(life)
-        last = pods[key].ended_seconds if key in pods else -math.inf
-        pods[key] = replace(life.pod, ended_seconds=max(last, float(row["ts_end"])))
-    others = [pod for pod in leaders if _key(Life(pod)) not in pods]
-    return dict(zip(pods, works_of(cluster, [*pods.values(), *others], objects), strict=False))
-
-
-def _image(life: Life, holders: Holders) -> str | None:
-    """The image of the container that holds the GPUs; None where that is in doubt."""
-    containers = holders.get((life.pod.namespace, life.pod.name), frozenset())
-    images = {life.images[name] for name in containers if name in life.images} or set(life.images.values())
-    return images.pop() or None if len(images) == 1 else None

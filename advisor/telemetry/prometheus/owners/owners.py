@@ -6,6 +6,7 @@ one recent sample, the rest, and what had a pod's name before it, over the whole
 
 from __future__ import annotations
 
+import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,6 +25,8 @@ Key = tuple[str, str, str]
 """Cluster as a series names it, namespace and pod."""
 Held = tuple[float, float]
 """When something first and last held a GPU, Unix seconds."""
+Holders = Mapping[tuple[str, str], frozenset[str]]
+"""(namespace, pod) -> the containers that hold its GPUs."""
 _PLAIN_NAME = re.compile(r"[a-z0-9.-]{1,253}")
 _SPACE, _POD = ("cluster", "exported_namespace", "namespace"), ("exported_pod", "pod")
 _NO_OWNER = ("", "<none>")
@@ -54,24 +57,16 @@ SERIES = frozenset({*_OF_PODS, _LABELS, *(series for _, series, _ in _OF_OWNERS)
 
 
 @dataclass(frozen=True)
-class Life:
-    """A pod, and the images of its containers."""
-
-    pod: Pod
-    images: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class KubeOwners:
-    """`lives`: the pods that had a name, the oldest first; `objects`: by cluster."""
+    """`pods`: those that had a name, the oldest first; `objects`: by cluster."""
 
-    lives: Mapping[Key, tuple[Life, ...]] = field(default_factory=dict)
+    pods: Mapping[Key, tuple[Pod, ...]] = field(default_factory=dict)
     objects: Mapping[str, Objects] = field(default_factory=dict)
 
     @cached_property
     def _clusters(self) -> Mapping[tuple[str, str], Sequence[str]]:
         clusters: dict[tuple[str, str], list[str]] = {}
-        for cluster, namespace, pod in self.lives:
+        for cluster, namespace, pod in self.pods:
             clusters.setdefault((namespace, pod), []).append(cluster)
         return clusters
 
@@ -86,38 +81,30 @@ class KubeOwners:
 
 def read_owners(
     instants: Instants, names: Iterable[str], matches: Sequence[str], held: Mapping[tuple[str, str], Held], *,
-    window: Window, team_labels: Sequence[str] = (),
+    window: Window, team_labels: Sequence[str] = (), holders: Holders | None = None,
 ) -> KubeOwners:  # fmt: skip
-    """Owners of the pods in `held`: namespace and name -> when they held GPUs. `names`: the server's series. Empty
-    where kube-state-metrics is not scraped."""
+    """Owners of the pods in `held`: namespace and name -> when they held GPUs. `names`: the server's series; `holders`:
+    the containers whose image is read. Empty where kube-state-metrics is not scraped."""
     known = SERIES.intersection(names)
     if not known & {"kube_pod_owner", "kube_pod_info"}:
         return KubeOwners()
-    server = _Server(instants, known, matches, tuple(dict.fromkeys((*OPERATOR_LABELS, *team_labels))))
+    labels = tuple(dict.fromkeys((*OPERATOR_LABELS, *team_labels)))
+    server = _Server(instants, known, matches, labels, holders or {})
     recent, seconds = min(window.seconds, _RECENT_SECONDS), window.seconds
-    lives = server.pods({pod for (_, pod), (_, last) in held.items() if last > window.end - 2 * recent}, recent)
-    lives |= server.pods({pod for _, pod in _partly_known(lives, held)}, seconds)
-    # The leader of a LeaderWorkerSet's group may request no GPU: it has the name of its workers' StatefulSet.
-    leaders = {
-        life.pod.owner.name for several in lives.values() for life in several
-        if life.pod.owner is not None and life.pod.owner.kind in ("StatefulSet", "Pod")
-    } - {pod for _, _, pod in lives}  # fmt: skip
-    for key, several in server.pods({name for name in leaders if name[-1:].isdigit()}, seconds).items():
-        lives[key] = tuple(replace(life, pod=replace(life.pod, has_gpus=False)) for life in several)
-    return KubeOwners(lives, server.objects(lives, seconds))
-
-
-def _partly_known(
-    lives: Mapping[Key, Sequence[Life]], held: Mapping[tuple[str, str], Held]
-) -> Iterator[tuple[str, str]]:
-    """Pods without a series, or whose name held a GPU before the oldest known pod of that name was created."""
+    pods = server.pods({pod for (_, pod), (_, last) in held.items() if last > window.end - 2 * recent}, recent)
+    # The rest, and pods whose name held a GPU before the oldest known pod of that name was created.
     created: dict[tuple[str, str], float] = {}
-    for (_, namespace, pod), several in lives.items():
-        oldest = min(life.pod.created_seconds or 0.0 for life in several)
-        created[namespace, pod] = min(oldest, created.get((namespace, pod), oldest))
-    for key, (first, _) in held.items():
-        if key not in created or created[key] > first + _LATE_SECONDS:
-            yield key
+    for (_, namespace, name), several in pods.items():
+        oldest = several[0].created_seconds or 0.0
+        created[namespace, name] = min(oldest, created.get((namespace, name), oldest))
+    late = {key[1] for key, (first, _) in held.items() if created.get(key, math.inf) > first + _LATE_SECONDS}
+    pods |= server.pods(late, seconds)
+    # The leader of a LeaderWorkerSet's group may request no GPU: it has the name of its workers' StatefulSet.
+    owners = {pod.owner for several in pods.values() for pod in several if pod.owner is not None}
+    leaders = {owner.name for owner in owners if owner.kind in ("StatefulSet", "Pod") and owner.name[-1:].isdigit()}
+    for key, several in server.pods(leaders - {pod for _, _, pod in pods}, seconds).items():
+        pods[key] = tuple(replace(pod, has_gpus=False) for pod in several)
+    return KubeOwners(pods, server.objects(pods, seconds))
 
 
 @dataclass(frozen=True)
@@ -126,23 +113,41 @@ class _Server:
     known: frozenset[str]
     matches: Sequence[str]
     labels: tuple[str, ...]
+    holders: Holders
 
-    def pods(self, names: Iterable[str], seconds: float) -> dict[Key, tuple[Life, ...]]:
+    def pods(self, names: Iterable[str], seconds: float) -> dict[Key, tuple[Pod, ...]]:
         """The pods that had these names within so many seconds before the window's end."""
-        facts: dict[Key, dict[str, _Facts]] = {}
+        found: dict[tuple[Key, str], Pod] = {}
+        images: dict[tuple[Key, str], dict[str, str]] = defaultdict(dict)
         names = sorted(names)
         for series, kept in {**_OF_PODS, _LABELS: self._label_names()}.items():
             for labels, value in self._series(series, _POD, ("uid", *kept), names, seconds):
-                key = (*_space(labels), label_of(labels, "pod"))
-                facts.setdefault(key, {}).setdefault(labels.get("uid", ""), _Facts()).add(series, labels, value)
-        return {key: _lives(key, by_uid) for key, by_uid in facts.items()}
+                own = (*_space(labels), label_of(labels, "pod")), labels.get("uid", "")
+                pod = found.get(own) or Pod(own[0][1], own[0][2], own[1] or None, is_told=False)
+                found[own] = _with_fact(pod, series, labels, value)
+                if series == "kube_pod_container_info":
+                    image = labels.get("image_spec") or labels.get("image", "")
+                    images[own][label_of(labels, "container")] = image[:_MAX_TEXT]
+        pods: dict[Key, list[Pod]] = defaultdict(list)
+        for (key, uid), pod in found.items():
+            own_images = images[key, uid]
+            # The image of the container that holds the GPUs, where that is beyond doubt.
+            holding = self.holders.get(key[1:], frozenset()) & own_images.keys() or own_images.keys()
+            distinct = {own_images[name] for name in holding}
+            image = next(iter(distinct)) or None if len(distinct) == 1 else None
+            created = pod.created_seconds or pod.started_seconds
+            pods[key].append(replace(pod, image=image, containers=frozenset(own_images), created_seconds=created))
+        return {
+            key: tuple(sorted(several, key=lambda pod: (pod.created_seconds or 0.0, pod.uid or "")))
+            for key, several in pods.items()
+        }
 
-    def objects(self, lives: Mapping[Key, Sequence[Life]], seconds: float) -> dict[str, Objects]:
+    def objects(self, pods: Mapping[Key, Sequence[Pod]], seconds: float) -> dict[str, Objects]:
         """The owners of pods' owners, Jobs' parallelism and namespaces' labels, by cluster."""
         above: dict[str, dict[tuple[str, str, str], PodOwner | None]] = defaultdict(dict)
         parallelism: dict[str, dict[tuple[str, str], int]] = defaultdict(dict)
         spaces: dict[str, dict[str, Mapping[str, str]]] = defaultdict(dict)
-        owners = {life.pod.owner for several in lives.values() for life in several if life.pod.owner is not None}
+        owners = {pod.owner for several in pods.values() for pod in several if pod.owner is not None}
         for kind, series, label in _OF_OWNERS:
             wanted = {owner.name for owner in owners if owner.kind == kind}
             for labels, _ in self._series(series, (label,), _OWNER, wanted, seconds):
@@ -154,11 +159,11 @@ class _Server:
             cluster, namespace = _space(labels)
             if value >= 0:
                 parallelism[cluster][namespace, labels["job_name"]] = round(value)
-        namespaces, named_by = {namespace for _, namespace, _ in lives}, ("exported_namespace", "namespace")
+        namespaces, named_by = {namespace for _, namespace, _ in pods}, ("exported_namespace", "namespace")
         for labels, _ in self._series(_NAMESPACES, named_by, self._label_names(), namespaces, seconds):
             cluster, namespace = _space(labels)
             spaces[cluster][namespace] = _kubernetes_labels(labels)
-        clusters = {cluster for cluster, _, _ in lives}
+        clusters = {cluster for cluster, _, _ in pods}
         return {one: Objects(above[one], parallelism[one], spaces[one]) for one in sorted(clusters)}
 
     def _label_names(self) -> tuple[str, ...]:
@@ -181,51 +186,18 @@ class _Server:
             yield from zip(answer.labels, (float(row[0]) for row in answer.values), strict=True)
 
 
-@dataclass
-class _Facts:
-    """What the series of one pod say."""
-
-    controllers: set[PodOwner] = field(default_factory=set)
-    others: set[PodOwner] = field(default_factory=set)
-    has_owner_series: bool = False
-    times: dict[str, float] = field(default_factory=dict)
-    images: dict[str, str] = field(default_factory=dict)
-    labels: dict[str, str] = field(default_factory=dict)
-
-    def add(self, name: str, labels: Labels, value: float) -> None:
-        if name in ("kube_pod_owner", "kube_pod_info"):
-            prefix = "owner" if name == "kube_pod_owner" else "created_by"
-            self.has_owner_series |= f"{prefix}_kind" in labels or prefix == "owner"
-            is_controller = prefix == "created_by" or labels.get("owner_is_controller") == "true"
-            owner = _owner(labels, prefix)
-            if owner is not None:
-                (self.controllers if is_controller else self.others).add(owner)
-        elif name == "kube_pod_container_info":
-            image = labels.get("image_spec") or labels.get("image", "")
-            self.images.setdefault(label_of(labels, "container"), image[:_MAX_TEXT])
-        elif name == _LABELS:
-            self.labels |= _kubernetes_labels(labels)
-        elif _EARLIEST < value < _LATEST:
-            self.times[name] = value
-
-    @property
-    def owner(self) -> PodOwner | None:
-        """The controller, else the only owner there is."""
-        owners = self.controllers or (self.others if len(self.others) == 1 else ())
-        return min(owners, key=lambda owner: (owner.kind, owner.name), default=None)
-
-
-def _lives(key: Key, by_uid: Mapping[str, _Facts]) -> tuple[Life, ...]:
-    lives = []
-    for uid, facts in by_uid.items():
-        started = facts.times.get("kube_pod_start_time")
-        pod = Pod(
-            key[1], key[2], uid or None, facts.owner, facts.has_owner_series,
-            facts.times.get("kube_pod_created", started), started, containers=frozenset(facts.images),
-            labels=facts.labels,
-        )  # fmt: skip
-        lives.append(Life(pod, facts.images))
-    return tuple(sorted(lives, key=lambda life: (life.pod.created_seconds or 0.0, life.pod.uid or "")))
+def _with_fact(pod: Pod, series: str, labels: Labels, value: float) -> Pod:
+    """A pod with what one series says of it. The owner is the controller, where there is one."""
+    if series == "kube_pod_owner":
+        is_controller = labels.get("owner_is_controller") == "true" or pod.owner is None
+        return replace(pod, is_told=True, owner=_owner(labels, "owner") if is_controller else pod.owner)
+    if series == "kube_pod_info":
+        is_told = pod.is_told or "created_by_kind" in labels
+        return replace(pod, is_told=is_told, owner=_owner(labels, "created_by") or pod.owner)
+    if series == _LABELS:
+        return replace(pod, labels={**pod.labels, **_kubernetes_labels(labels)})
+    field_name = {"kube_pod_created": "created_seconds", "kube_pod_start_time": "started_seconds"}.get(series)
+    return replace(pod, **{field_name: value}) if field_name and _EARLIEST < value < _LATEST else pod
 
 
 def label_of(labels: Labels, name: str) -> str:

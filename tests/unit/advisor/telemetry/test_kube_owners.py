@@ -12,7 +12,7 @@ import pytest
 from skuwise.advisor.core.frame import Window
 from skuwise.advisor.telemetry.prometheus.client.response import Grid, Labels, SeriesAnswer
 from skuwise.advisor.telemetry.prometheus.owners.owned import owned, pods_held
-from skuwise.advisor.telemetry.prometheus.owners.owners import SERIES, Held, KubeOwners, Life, read_owners
+from skuwise.advisor.telemetry.prometheus.owners.owners import SERIES, Held, Holders, KubeOwners, read_owners
 from skuwise.advisor.telemetry.teams import load_team_labels
 from skuwise.agent.config import load_config
 from skuwise.agent.inventory.identity.ids import gang_id, workload_id
@@ -56,15 +56,15 @@ def test_a_thousand_pods_take_a_bounded_number_of_queries() -> None:
               "owner_is_controller": "true"}, 60.0) for n in names]  # fmt: skip
     server = Server({"kube_pod_owner": rows})
     found = ask(server, held(*names))
-    assert len(found.lives) == 1000
+    assert len(found.pods) == 1000
     # Seven parts of 150 names, six series, and the namespace's labels.
     assert len(server.asked) <= 7 * 6 + 1
     assert all('cluster="eu"' in query for query in server.asked)
     nothing = Server({})
-    assert not ask(nothing, held(*names)).lives
+    assert not ask(nothing, held(*names)).pods
     assert len(nothing.asked) <= 2 * 7 * 6
     gone = Server({})
-    assert not ask(gone, held(*names, end=END - DAY / 2)).lives
+    assert not ask(gone, held(*names, end=END - DAY / 2)).pods
     assert len(gone.asked) <= 7 * 6
     assert all(f"[{DAY:.0f}s]" in query for query in gone.asked)
 
@@ -81,8 +81,8 @@ def test_the_controller_is_the_owner_of_several() -> None:
     plain = {"namespace": "ml", "pod": "a", "uid": "u", "owner_kind": "Job"}
     rows = [({**plain, "owner_name": name, "owner_is_controller": is_controller}, 1.0)
             for name, is_controller in (("aaa", "false"), ("new", "true"), ("other", "false"))]  # fmt: skip
-    (life,) = ask(Server({"kube_pod_owner": rows}), held("a")).lives["", "ml", "a"]
-    assert life.pod.owner == PodOwner("Job", "new")
+    (pod,) = ask(Server({"kube_pod_owner": rows}), held("a")).pods["", "ml", "a"]
+    assert pod.owner == PodOwner("Job", "new")
 
 
 def test_a_pod_of_two_clusters_is_that_of_its_own() -> None:
@@ -103,21 +103,17 @@ def use(pod: str, start: float, end: float, gpu: str = "GPU-0", **about: object)
     }  # fmt: skip
 
 
-def life(
-    pod: str, uid: str | None, hour: float | None, owner: PodOwner | None, images: Mapping[str, str] | None = None
-):
+def life(pod: str, uid: str | None, hour: float | None, owner: PodOwner | None, image: str | None = None) -> Pod:
     at = None if hour is None else END - DAY + 3600 * hour
-    return Life(Pod("ml", pod, uid, owner, created_seconds=at, started_seconds=at), images or {})
+    return Pod("ml", pod, uid, owner, created_seconds=at, started_seconds=at, image=image)
 
 
-def became(
-    uses: list[dict[str, object]], *lives: Life, holders: Mapping[tuple[str, str], frozenset[str]] | None = None
-) -> pd.DataFrame:
-    told: dict[tuple[str, str, str], tuple[Life, ...]] = {}
-    for one in lives:
-        key = ("", "ml", one.pod.name)
-        told[key] = (*told.get(key, ()), one)
-    return owned(pd.DataFrame(uses), KubeOwners(told), holders or {}, GRID, ())
+def became(uses: list[dict[str, object]], *pods: Pod) -> pd.DataFrame:
+    by_name: dict[tuple[str, str, str], tuple[Pod, ...]] = {}
+    for pod in pods:
+        key = ("", "ml", pod.name)
+        by_name[key] = (*by_name.get(key, ()), pod)
+    return owned(pd.DataFrame(uses), KubeOwners(by_name), GRID)
 
 
 def hours(row: pd.Series) -> tuple[float, float]:
@@ -169,10 +165,8 @@ def test_a_use_within_an_hour_is_of_the_pod_that_had_the_name_for_most_of_it() -
 def test_an_exporters_daemonset_owns_no_work(
     owner: str, image: str, requesting: set[tuple[str, str]], is_left_out: bool
 ) -> None:
-    pod = life("a", "u", -9, PodOwner("DaemonSet", owner), {"main": image})
-    found = owned(
-        pd.DataFrame([use("a", 0, 9)]), KubeOwners({("", "ml", "a"): (pod,)}), {}, GRID, (), requesting=requesting
-    )
+    pod = life("a", "u", -9, PodOwner("DaemonSet", owner), image)
+    found = owned(pd.DataFrame([use("a", 0, 9)]), KubeOwners({("", "ml", "a"): (pod,)}), GRID, requesting=requesting)
     assert found.empty == is_left_out
 
 
@@ -218,9 +212,12 @@ def test_what_the_agent_called_a_pod_or_a_gang_it_is_called_with_kube_state_metr
 def test_an_image_is_that_of_the_container_that_holds_the_gpus(
     images: dict[str, str], asking: set[str], image: str | None
 ) -> None:
-    holders = {("ml", "a"): frozenset(asking)}
-    found = became([use("a", 0, 3)], life("a", "u", 0, None, images), holders=holders)
-    assert found["image"].tolist() == [image]
+    pod = {"namespace": "ml", "pod": "a", "uid": "u"}
+    told = [({**pod, "container": name, "image": one}, 1.0) for name, one in images.items()]
+    server = Server({"kube_pod_info": [(pod, 1.0)], "kube_pod_container_info": told})
+    holders: Holders = {("ml", "a"): frozenset(asking)}
+    found = read_owners(server, SERIES, (), held("a"), window=Window(END - DAY, END), holders=holders)
+    assert [pod.image for pod in found.pods["", "ml", "a"]] == [image]
 
 
 def test_team_labels_are_one_setting_of_agent_and_advisor(tmp_path: Path) -> None:
