@@ -9,7 +9,7 @@ is the cluster's and the GPUs': what runs on them next week is the same series.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -61,19 +61,6 @@ Finer = Callable[[Sequence[Device], Window], Sequence[DeviceSeries]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Rows:
-    """Rows of one device in order of time."""
-
-    begin: Floats
-    end: Floats
-    use: Floats
-    mem: Floats
-
-    def where(self, chosen: Bools) -> _Rows:
-        return _Rows(self.begin[chosen], self.end[chosen], self.use[chosen], self.mem[chosen])
-
-
-@dataclass(frozen=True, slots=True)
 class _Period:
     """A device was busy in [start, end], Unix seconds. `sample`: the longer of the rows at its edges, seconds; `whole`:
     for the whole window; `worked`: it did more than hold memory."""
@@ -95,19 +82,16 @@ def with_activity(frame: Frame, finer: Finer) -> Frame:
     minutes; where it has none the frame's own rows serve, with edges to the hour."""
     owned, nothing = _owned_spans(frame), np.empty((0, 2))
     # A GPU that is cut into instances is left out: what it does, they do.
-    rows = {device: own for device, own in _rows_of(frame.gpu).items() if device not in set(frame.parents.values())}
-    devices = []
-    for device, own in rows.items():
-        with np.errstate(invalid="ignore"):
-            works = (own.use >= USE_MEAN) | (own.mem >= MEMORY_BYTES)
-        if (works & ~_touching(own, owned.get(device, nothing))).any():
-            devices.append(device)
-    fine = {(one.node, one.gpu_uuid): one for one in finer(devices, frame.window) if len(one.ts)} if devices else {}
+    divided = set(frame.parents.values())
+    rows = {
+        device: own for device, own in _rows_by_device(frame.gpu)
+        if device not in divided and _has_work(own, owned.get(device, nothing))
+    }  # fmt: skip
+    fine = {(one.node, one.gpu_uuid): one for one in finer([*rows], frame.window) if len(one.ts)} if rows else {}
     found = [
-        period
-        for device in devices
-        for period in _periods(device, _refined(rows[device], fine.get(device)), owned.get(device, nothing))
-    ]
+        period for device, own in rows.items()
+        for period in _periods(device, _with_fine(own, fine.get(device)), owned.get(device, nothing))
+    ]  # fmt: skip
     if not found:
         return frame
     uses, workloads = _tables(_together(found, frame.parents), frame)
@@ -123,45 +107,48 @@ def activity_uses(frame: Frame) -> pd.DataFrame:
     return frame.uses[frame.uses["basis"] == BASIS] if not frame.uses.empty else frame.uses
 
 
-def _rows_of(gpu: pd.DataFrame) -> dict[Device, _Rows]:
+def _rows_by_device(gpu: pd.DataFrame) -> Iterator[tuple[Device, pd.DataFrame]]:
+    """Each device with its rows in order of time: ``begin, end, use, mem``."""
     if gpu.empty:
-        return {}
+        return
     end, use, mem = column(gpu, "ts"), engine_use(gpu), column(gpu, "mem_used_bytes_mean")
-    begin = end - column(gpu, "interval_seconds")
-    found = {}
-    for (node, uuid), at in gpu.groupby(["node", "gpu_uuid"], sort=True).indices.items():  # type: ignore[misc]
-        order = at[np.argsort(end[at], kind="stable")]
-        found[str(node), str(uuid)] = _Rows(begin[order], end[order], use[order], mem[order])
-    return found
+    table = pd.DataFrame({"begin": end - column(gpu, "interval_seconds"), "end": end, "use": use, "mem": mem})
+    keys = [gpu[name].astype(str).to_numpy(object) for name in ("node", "gpu_uuid")]
+    for (node, uuid), rows in table.groupby(keys, sort=True):  # type: ignore[misc]
+        yield (node, uuid), rows.sort_values("end", kind="stable")
 
 
-def _refined(rows: _Rows, fine: DeviceSeries | None) -> _Rows:
+def _has_work(rows: pd.DataFrame, owned: Floats) -> bool:
+    """Whether a device worked or held memory at a moment when nobody held it."""
+    works = (rows["use"] >= USE_MEAN) | (rows["mem"] >= MEMORY_BYTES)
+    return bool((works & ~_touching(rows, owned)).any())
+
+
+def _with_fine(rows: pd.DataFrame, fine: DeviceSeries | None) -> pd.DataFrame:
     """The fine rows of a device, and before they begin the frame's."""
     if fine is None:
         return rows
-    early = rows.where(rows.end <= fine.ts[0] - fine.step_seconds + 1.0)
-    minutes = (fine.ts - fine.step_seconds, fine.ts, fine.use, fine.mem_used_bytes)
-    before = (early.begin, early.end, early.use, early.mem)
-    return _Rows(*(np.r_[a, b] for a, b in zip(before, minutes, strict=True)))
+    begin, step = fine.ts - fine.step_seconds, fine.step_seconds
+    minutes = pd.DataFrame({"begin": begin, "end": fine.ts, "use": fine.use, "mem": fine.mem_used_bytes})
+    return pd.concat([rows[rows["end"] <= fine.ts[0] - step + 1.0], minutes])
 
 
-def _periods(device: Device, rows: _Rows, owned: Floats) -> list[_Period]:
+def _periods(device: Device, rows: pd.DataFrame, owned: Floats) -> list[_Period]:
     """When the device was busy while nobody held it."""
     theirs = _touching(rows, owned)
-    with np.errstate(invalid="ignore"):
-        busy = np.flatnonzero(((rows.use >= BUSY_USE) | (rows.mem > FREE_BYTES_MOST)) & ~theirs)
+    begin, end, use = (rows[name].to_numpy(float) for name in ("begin", "end", "use"))
+    busy = np.flatnonzero(((use >= BUSY_USE) | (rows["mem"].to_numpy(float) > FREE_BYTES_MOST)) & ~theirs)
     if not len(busy):
         return []
     handed_over = np.diff(np.cumsum(theirs)[busy]) > 0
-    cut = np.flatnonzero((rows.begin[busy[1:]] - rows.end[busy[:-1]] > PAUSE_SECONDS) | handed_over) + 1
+    cut = np.flatnonzero((begin[busy[1:]] - end[busy[:-1]] > PAUSE_SECONDS) | handed_over) + 1
     found: list[_Period] = []
     for part in np.split(busy, cut):
         a, b = part[0], part[-1]
-        start, end = float(rows.begin[a]), float(rows.end[b])
-        if end - start >= SHORTEST_SECONDS:
-            sample = float(max(rows.end[n] - rows.begin[n] for n in (a, b)))
-            whole, worked = bool(a == 0 and b == len(rows.end) - 1), bool((rows.use[part] >= BUSY_USE).any())
-            found.append(_Period(device, start, end, sample, whole, worked))
+        if end[b] - begin[a] >= SHORTEST_SECONDS:
+            sample = float(max(end[a] - begin[a], end[b] - begin[b]))
+            whole, worked = bool(a == 0 and b == len(end) - 1), bool((use[part] >= BUSY_USE).any())
+            found.append(_Period(device, float(begin[a]), float(end[b]), sample, whole, worked))
     return found
 
 
@@ -245,9 +232,10 @@ def _joined(spans: list[tuple[float, float]], window: Window) -> Floats:
     return joined
 
 
-def _touching(rows: _Rows, spans: Floats) -> Bools:
+def _touching(rows: pd.DataFrame, spans: Floats) -> Bools:
     """Whether each row has a part in one of the spans. Nobody knows what a row did beside the part that was held."""
-    return np.searchsorted(spans[:, 1], rows.begin, side="right") < np.searchsorted(spans[:, 0], rows.end, side="left")
+    begin, end = rows["begin"].to_numpy(float), rows["end"].to_numpy(float)
+    return np.searchsorted(spans[:, 1], begin, side="right") < np.searchsorted(spans[:, 0], end, side="left")
 
 
 def engine_use(rows: pd.DataFrame) -> Floats:
