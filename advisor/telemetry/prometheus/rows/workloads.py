@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -32,8 +32,7 @@ _EXPORTER_CONTAINERS = frozenset({"nvidia-dcgm-exporter", "dcgm-exporter"})
 _HOST_LABELS = ("Hostname", "hostname", "exported_Hostname", "exported_hostname")
 
 
-@dataclass(frozen=True, slots=True)
-class LabelledWork:
+class LabelledWork(NamedTuple):
     """A workload as a series names it."""
 
     workload_id: str
@@ -161,34 +160,27 @@ def held_spans(held: Floats, grid: Grid) -> list[tuple[float, float]]:
 
     In a row that is held in part, what began in it holds its end and what ended in it its beginning.
     """
-    spans = []
-    for first, last in _runs(held > 0):
-        begin, end = grid.start + (first - 1) * grid.step, grid.start + last * grid.step
-        if first == last:
-            end = begin + (grid.step if held[first] >= _FULL * grid.step else held[first])
-        else:
-            if held[first] < _FULL * grid.step:
-                begin += grid.step - held[first]
-            if held[last] < _FULL * grid.step:
-                end += held[last] - grid.step
-        spans.append((float(begin), float(end)))
-    return spans
+    edges = np.diff(np.concatenate(([0], (held > 0).astype(np.int8), [0])))
+    first, last = np.nonzero(edges == 1)[0], np.nonzero(edges == -1)[0] - 1
+    missing = np.where(held < _FULL * grid.step, grid.step - held, 0.0)
+    several = first != last
+    begin = grid.start + (first - 1) * grid.step + np.where(several, missing[first], 0.0)
+    end = grid.start + last * grid.step - missing[last]
+    return list(zip(begin.tolist(), end.tolist(), strict=True))
 
 
 def _counted_spans(counted: Floats, grid: Grid) -> list[tuple[float, float]]:
-    """Spans from a counter of seconds held: its first value tells how long before it the first span began."""
-    known = ~np.isnan(counted)
-    if not known.any():
+    """Spans from a counter of seconds held: its first value says how long before it the first span began."""
+    at = np.nonzero(~np.isnan(counted))[0]
+    if not len(at):
         return []
-    at = np.nonzero(known)[0]
     values = counted[at]
     more = np.diff(values, prepend=0.0)
-    # A counter that fell began anew with the agent; what it shows since was held.
-    more = np.where(more < 0, values, more)
     held = np.zeros(grid.count)
-    held[at] = np.minimum(more, grid.step)
+    # A counter that fell began anew with the agent; what it shows since was held.
+    held[at] = np.minimum(np.where(more < 0, values, more), grid.step)
     spans = held_spans(held, grid)
-    if spans and values[0] > 0 and held[at[0]] > 0:
+    if spans and values[0] > 0:
         start, end = spans[0]
         spans[0] = (min(start, grid.start + at[0] * grid.step - float(values[0])), end)
     return spans
@@ -196,34 +188,19 @@ def _counted_spans(counted: Floats, grid: Grid) -> list[tuple[float, float]]:
 
 def workloads_of(uses: pd.DataFrame, window: Window) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The frame's tables `uses` and `workloads` of rows of uses."""
-    columns = store.USES.columns
     if uses.empty:
-        return concat([], columns), concat([], store.WORKLOADS.columns)
-    inside = uses[(uses["ts_start"] < window.end) & (uses["ts_end"] > window.start)]
-    own = inside.reindex(columns=[*columns])
+        return concat([], store.USES.columns), concat([], store.WORKLOADS.columns)
+    inside = uses[(uses["ts_start"] < window.end) & (uses["ts_end"] > window.start)].reset_index(drop=True)
+    # Pods have a start, which may lie before the window.
+    inside = inside.assign(first_seen=inside.reindex(columns=["ts_start", "began"]).astype(float).min(axis=1))
     by_id = inside.groupby("workload_id", sort=True)
-    table = by_id.first().reset_index()
-    table["first_seen"] = table["workload_id"].map(by_id["ts_start"].min())
-    if "began" in inside:
-        # Pods tell their start, which may lie before the window.
-        began = table["workload_id"].map(by_id["began"].min())
-        table["first_seen"] = table["first_seen"].where(~(began < table["first_seen"]), began)
-    table["last_seen"] = table["workload_id"].map(by_id["ts_end"].max())
+    table = by_id.first().assign(first_seen=by_id["first_seen"].min(), last_seen=by_id["ts_end"].max()).reset_index()
     table["series_id"] = table["series_id"].where(table["series_id"].notna(), table["workload_id"])
-    return own.reset_index(drop=True), table.reindex(columns=[*store.WORKLOADS.columns])
+    return inside.reindex(columns=[*store.USES.columns]), table.reindex(columns=[*store.WORKLOADS.columns])
 
 
 def _row(work: LabelledWork, node: str, uuid: str, start: float, end: float) -> dict[str, object]:
     return {
-        "workload_id": work.workload_id, "node": node, "gpu_uuid": uuid, "basis": work.basis, "ts_start": start,
-        "ts_end": end, "shared": float(work.shared), "mem_used_bytes": np.nan, "series_id": work.series_id,
-        "name": work.name, "scheduler": work.scheduler, "job_id": work.job_id, "namespace": work.namespace,
-        "pod": work.pod, "user": None, "account": None, "framework": work.framework, "command": None,
-        "cluster": work.cluster,
+        **work._asdict(), "shared": float(work.shared), "node": node, "gpu_uuid": uuid, "ts_start": start,
+        "ts_end": end, "mem_used_bytes": np.nan, "user": None, "account": None, "command": None,
     }  # fmt: skip
-
-
-def _runs(mask: np.ndarray) -> list[tuple[int, int]]:
-    """First and last position of each run of true values."""
-    edges = np.diff(np.concatenate(([0], mask.astype(np.int8), [0])))
-    return list(zip(np.nonzero(edges == 1)[0].tolist(), (np.nonzero(edges == -1)[0] - 1).tolist(), strict=True))
