@@ -114,8 +114,8 @@ def _rows_by_device(gpu: pd.DataFrame) -> Iterator[tuple[Device, pd.DataFrame]]:
     end, use, mem = column(gpu, "ts"), engine_use(gpu), column(gpu, "mem_used_bytes_mean")
     table = pd.DataFrame({"begin": end - column(gpu, "interval_seconds"), "end": end, "use": use, "mem": mem})
     keys = [gpu[name].astype(str).to_numpy(object) for name in ("node", "gpu_uuid")]
-    for (node, uuid), rows in table.groupby(keys, sort=True):  # type: ignore[misc]
-        yield (node, uuid), rows.sort_values("end", kind="stable")
+    for (node, uuid), rows in table.groupby(keys, sort=True):
+        yield (str(node), str(uuid)), rows.sort_values("end", kind="stable")
 
 
 def _has_work(rows: pd.DataFrame, owned: Floats) -> bool:

@@ -84,9 +84,8 @@ def latency_rows(latency: Mapping[str, Floats] | None, holders: pd.DataFrame) ->
     if not latency or holders.empty:
         return pd.DataFrame()
     at = holders.index.to_numpy()
-    bins = {
-        f"{measure}_bins": [None if np.isnan(row[0]) else encode(row) for row in counts[at]]
-        for measure, counts in latency.items()
-    }
-    table = holders.assign(**bins, latency_ts=holders["ts"], samples=0.0, seconds=0.0)
-    return table[table[[*bins]].notna().any(axis=1)]
+    table = holders.assign(latency_ts=holders["ts"], samples=0.0, seconds=0.0)
+    for measure, counts in latency.items():
+        texts = [None if np.isnan(row[0]) else encode(row) for row in counts[at]]
+        table[f"{measure}_bins"] = pd.Series(texts, table.index, dtype=object)
+    return table.dropna(subset=[f"{measure}_bins" for measure in latency], how="all")

@@ -85,7 +85,7 @@ def engine_rows(
     by_pod = {str(pod): rows for pod, rows in pods.groupby("pod")}
     tables = [empty]
     for engine, key in keys:
-        labels = dict(zip(_WHERE, key, strict=True))
+        labels: dict[str, str] = dict(zip(_WHERE, key, strict=True))
         named = [_pod(labels)] if label_of(labels, "pod") else pods_at.get(host_of(labels["instance"]), [])
         holders = _holders([own for pod in named if (own := _uses_of(pod, by_pod)) is not None], grid)
         for found in (
@@ -132,7 +132,7 @@ def _pods_at(
 ) -> dict[str, list[tuple[str, str, str]]]:
     """Address -> pods that had it within the window, for pages whose series name no pod. A pod on its host's network
     shares the address with all else on that host and is left out."""
-    pages = [dict(zip(_WHERE, key, strict=True)) for key in keys]
+    pages: list[dict[str, str]] = [dict(zip(_WHERE, key, strict=True)) for key in keys]
     hosts = {host_of(labels["instance"]) for labels in pages if not label_of(labels, "pod")}
     addresses = sorted(host for host in hosts if _ADDRESS.fullmatch(host))
     if not addresses or "kube_pod_info" not in names:

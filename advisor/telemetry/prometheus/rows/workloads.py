@@ -115,8 +115,8 @@ def dcgm_uses(
         own, work = key_of(labels), work_of(labels, exported=target in exported)
         if own is None or work is None or own not in about or about[own].uuid in taken:
             continue
-        seconds = np.nan_to_num(values)
-        samples[own, work] = np.maximum(samples.get((own, work), seconds), seconds)
+        counted = np.nan_to_num(values)
+        samples[own, work] = np.maximum(samples[own, work], counted) if (own, work) in samples else counted
     rows: list[dict[str, object]] = []
     for (own, work), values in samples.items():
         held, gpu = np.minimum(values * intervals.get(own, 0.0), grid.step), about[own]

@@ -68,6 +68,7 @@ def test_the_pods_of_a_gpu_group_hold_the_gpu_reserved_for_them() -> None:
     found = with_groups(
         uses, lambda asks, _: {asks[0].name: SeriesAnswer(labels, values)}, {"kube_pod_labels"}, (), GRID
     )
-    spans = {row.pod: (row.gpu_uuid, row.ts_end / HOUR, row.shared) for row in found.itertuples()}
+    columns = found["gpu_uuid"], found["ts_end"] / HOUR, found["shared"]
+    spans = dict(zip(found["pod"], zip(*columns, strict=True), strict=True))
     assert spans == {"half-0": ("GPU-0", 10, 1), "half-1": ("GPU-0", 4, 1), "b": ("GPU-1", 10, 0)}
     assert with_groups(uses, lambda *_: {}, (), (), GRID) is uses
