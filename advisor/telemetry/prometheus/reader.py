@@ -28,7 +28,6 @@ from .owners.engines import read_engines
 from .owners.kube import KubeState, declared_gpus, read_kube
 from .owners.owned import holders_of, owned, pods_held
 from .owners.owners import read_owners
-from .owners.sharing import with_groups, with_requests
 from .promql import agent_queries
 from .promql import promql as queries
 from .promql.labels import NODE_LABELS, agent_node, gpu_of
@@ -39,6 +38,7 @@ from .rows.fabric import PortRows, agent_hosts, agent_ports, beside, exporter_ho
 from .rows.gpus import GpuRows, agent_rows, combined, scrape_seconds
 from .rows.identity import Past, external_labels, past_of
 from .rows.series_to_rows import Cells
+from .rows.sharing import with_groups, with_requests
 from .rows.unnamed import Fine
 from .rows.workloads import agent_uses, dcgm_uses, workloads_of
 

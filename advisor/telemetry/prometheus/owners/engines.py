@@ -72,8 +72,8 @@ def engine_rows(
     pages: dict[Page, dict[str, Floats]] = {}
     for name, answer in ranges(list(_asks(known, matches, grid.step)), series).items():
         engine, _, measure = name.partition(" ")
-        for labels, values in zip(answer.labels, answer.values, strict=True):
-            page = engine, tuple(labels.get(label, "") for label in _WHERE)
+        for series_labels, values in zip(answer.labels, answer.values, strict=True):
+            page = engine, tuple(series_labels.get(label, "") for label in _WHERE)
             with np.errstate(invalid="ignore"):
                 possible = (values >= 0) & (values <= _MAX_COUNT)
             pages.setdefault(page, {})[measure] = np.where(possible, values, np.nan)
@@ -85,7 +85,7 @@ def engine_rows(
     by_pod = {str(pod): rows for pod, rows in pods.groupby("pod")}
     tables = [empty]
     for engine, key in keys:
-        labels: dict[str, str] = dict(zip(_WHERE, key, strict=True))
+        labels = dict[str, str](zip(_WHERE, key, strict=True))
         named = [_pod(labels)] if label_of(labels, "pod") else pods_at.get(host_of(labels["instance"]), [])
         holders = _holders([own for pod in named if (own := _uses_of(pod, by_pod)) is not None], grid)
         for found in (

@@ -18,10 +18,10 @@ from .....agent.inventory.kubernetes.pods import RESERVATION_NAMESPACES
 from ....core.records import records, text
 from ..client.range_planner import Ask
 from ..client.response import Grid, SeriesAnswer
+from ..owners.owners import label_of
 from ..promql import promql as queries
-from ..rows.gpus import About
-from ..rows.workloads import held_spans
-from .owners import label_of
+from .gpus import About
+from .workloads import held_spans
 
 GPU_GROUP = "label_runai_gpu_group"
 _POD = ("cluster", "exported_namespace", "namespace", "exported_pod", "pod")
