@@ -123,18 +123,9 @@ def fleet() -> Cluster:
         own.pod(f"big-{group}", f"u-lws-{group}-0", ("StatefulSet", "big"))
         for worker in (1, 2):
             own.pod(f"big-{group}-{worker}", f"u-lws-{group}-{worker}", ("StatefulSet", f"big-{group}"))
-    # A StatefulSet's pod that was made anew on the same GPU, and a CronJob's runs.
+    # A StatefulSet's pod that was made anew on the same GPU.
     own.pod("store-0", "u-store-a", ("StatefulSet", "store"), end=13.25, gpu="GPU-store")
     own.pod("store-0", "u-store-b", ("StatefulSet", "store"), start=13.25, gpu="GPU-store")
-    for run, minute in enumerate((29_800_000, 29_801_440)):
-        own.owner("Job", f"nightly-{minute}", ("CronJob", "nightly"), end=10)
-        own.pod(
-            f"nightly-{minute}-{'bc'[run]}7k2x", f"u-cron-{run}", ("Job", f"nightly-{minute}"), start=3 + 3 * run,
-            end=4 + 3 * run,
-        )  # fmt: skip
-    # Minutes within an hour, on a GPU that another pod held before.
-    own.pod("early", "u-early", None, end=21.4, gpu="GPU-turns")
-    own.pod("late", "u-late", None, start=21.5, end=21.75, gpu="GPU-turns")
     # A pod group of Kueue: bare pods.
     for n in range(2):
         own.pod(f"solo-{'bcdf'[n]}7klm", f"u-kueue-{n}", None, labels={"label_kueue_x_k8s_io_pod_group_name": "solve"})
@@ -143,13 +134,6 @@ def fleet() -> Cluster:
     before = len(own.series)
     own.pod("untold-7d4b9c6f5d-x2k4m", "u-untold", None)
     own.series[before:] = [one for one in own.series[before:] if not one.name.startswith("kube_")]
-    # KServe's Deployment, and another that is merely named like it.
-    for name, container in (("iris-predictor", "kserve-container"), ("risk-predictor", "sidecar")):
-        own.owner("ReplicaSet", f"{name}-7d4b9c6f5d", ("Deployment", name))
-        own.pod(
-            f"{name}-7d4b9c6f5d-x2k4m", f"u-{name}", ("ReplicaSet", f"{name}-7d4b9c6f5d"),
-            beside={container: "x/y:1"},
-        )  # fmt: skip
     for replica in REPLICAS:
         labels = {"job": "kube-state-metrics", "instance": replica, "namespace": "ml", "label_team": "search"}
         own.series.append(Series("kube_namespace_labels", labels, span(0, HOURS), np.ones(len(span(0, HOURS)))))
@@ -238,14 +222,13 @@ def test_a_name_is_read_only_where_nothing_tells_an_owner(frame: Frame) -> None:
 
 def test_doctor_counts_the_pods_whose_owner_is_told(client: Client) -> None:
     told = read_server(ServerQuestion(client, (), END), CATALOG, since_seconds=HOURS * 3600, until=END)
-    at_the_end = 3 + 4 + 6 + 1 + 2 + 2 + 2  # chat, tune, big, store, solve, bare and untold, the predictors
+    at_the_end = 3 + 4 + 6 + 1 + 2 + 2  # chat, tune, big, store, solve, bare and untold
     assert told.pods == PodCoverage(at_the_end, at_the_end - 1)
     (gap,) = owner_gaps(told.pods)
-    assert "No owner from kube-state-metrics for 1 of 20 pods" in gap.what
+    assert "No owner from kube-state-metrics for 1 of 18 pods" in gap.what
     assert "kube_pod_(owner|info" in gap.add
 
 
 def test_no_use_is_lost_and_none_counts_twice(frame: Frame) -> None:
     hours = (frame.uses["ts_end"] - frame.uses["ts_start"]).sum() / 3600
-    told = 6 * 12 + 4 * (7 + 5 + 2 + 20 + 3) - 10 / 60 + 6 * 24 + 24 + 2 + 24 * 2 + 24 + 24 + 2 * 24 + 21.4 + 0.25
-    assert hours == pytest.approx(told, rel=0.01)
+    assert hours == pytest.approx(6 * 12 + 4 * (7 + 5 + 2 + 20 + 3) - 10 / 60 + 11 * 24, rel=0.01)

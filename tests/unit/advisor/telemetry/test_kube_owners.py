@@ -179,14 +179,6 @@ def test_a_pod_that_nothing_tells_of_stays_as_the_exporter_names_it() -> None:
     assert pods_held(pd.DataFrame(rows)) == {("ml", name): (END - DAY, END - DAY + 3 * 3600) for name in "ab"}
 
 
-def test_a_gang_is_one_workload_with_all_its_gpus() -> None:
-    job = PodOwner("MPIJob", "sim")
-    rows = [use(f"sim-worker-{n}", 2, 9, f"GPU-{n}") for n in range(4)]
-    found = became(rows, *(life(f"sim-worker-{n}", f"u{n}", 2, job) for n in range(4)))
-    assert set(found["workload_id"]) == {gang_id("", "ml", "MPIJob", "sim", "u0")}
-    assert found["gpu_uuid"].nunique() == 4
-
-
 def test_what_the_agent_called_a_pod_or_a_gang_it_is_called_with_kube_state_metrics_too() -> None:
     """Both roads know the same facts: `works_of` gives the agent these ids from kubectl's file."""
     job = PodOwner("PyTorchJob", "llm")
