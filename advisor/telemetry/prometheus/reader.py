@@ -99,7 +99,9 @@ def read_frame(
     rows = gpu_rows_table(gpus, catalog)
     counts = nodes.gpu_counts(gpus.about)
     kube = kube.named_as(counts, (labels for labels in asked.exporters))
-    uses = with_requests(uses, kube.requests, gpus.about, grid.step)
+    if "kube_pod_status_phase" in found.names:  # without it pods that are over request GPUs as well
+        offered = {name: one.gpus for name, one in kube.nodes.items()}
+        uses = with_requests(uses, kube.requests, gpus.about, grid.step, offered=offered)
     uses = with_owners(asked, uses, kube, grid, reading.team_labels)
     declared = declared_gpus(kube, uses, {one.node for one in gpus.about.values() if one.kind == "mig"})
     counts = {**{node: one.gpus for node, one in declared.items()}, **counts}

@@ -61,10 +61,13 @@ def with_groups(
     return pd.DataFrame(out)
 
 
-def with_requests(uses: pd.DataFrame, requests: pd.DataFrame, about: Mapping[str, About], step: float) -> pd.DataFrame:
+def with_requests(
+    uses: pd.DataFrame, requests: pd.DataFrame, about: Mapping[str, About], step: float, *, offered: Mapping[str, int]
+) -> pd.DataFrame:
     """The uses with pods that request shares of a node's GPUs and that no series names, each on as many GPUs as it
     requests: those with the fewest holders, as NVIDIA's device plugin distributes replicas. The node's GPUs are then
-    shared, whoever is named."""
+    shared, whoever is named. `requests`: of pods that ran; `step`: seconds of a row; `offered`: GPUs that Kubernetes
+    offers by node, at least twice as many where they are replicas."""
     gpus: dict[str, list[str]] = {}
     for key, one in about.items():
         gpus.setdefault(one.node, []).append(one.uuid or key)
@@ -73,8 +76,9 @@ def with_requests(uses: pd.DataFrame, requests: pd.DataFrame, about: Mapping[str
     added: list[dict[str, Any]] = []
     for node, rows in whole.groupby("node"):
         own = sorted(set(gpus.get(str(node), ())))
-        is_shared = rows["resource"].str.contains("shared").any() or _most_at_once(rows, step) > len(own)
-        if not own or not is_shared or node in divided:
+        most = _most_at_once(rows, step)
+        are_replicas = most > len(own) and max(most, offered.get(str(node), 0)) >= 2 * len(own)
+        if not own or node in divided or not (are_replicas or rows["resource"].str.contains("shared").any()):
             continue
         here = uses[uses["node"] == node] if not uses.empty else uses
         named = set(zip(here["namespace"], here["pod"], strict=True)) if len(here) else set()

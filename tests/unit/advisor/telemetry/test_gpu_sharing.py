@@ -42,7 +42,7 @@ def test_pods_that_request_shares_hold_the_gpus(
     named: dict[str, str], wanted: pd.DataFrame, gpus: dict[str, str]
 ) -> None:
     uses = pd.DataFrame([use(pod, gpu) for pod, gpu in named.items()])
-    found = with_requests(uses, wanted, ABOUT, HOUR)
+    found = with_requests(uses, wanted, ABOUT, HOUR, offered={})
     assert dict(zip(found["pod"], found["gpu_uuid"], strict=True)) == gpus
     assert set(found["shared"]) == {1.0}
 
@@ -51,13 +51,15 @@ def test_pods_that_request_shares_hold_the_gpus(
     "wanted",
     [
         requests("a", "b"),
+        # A GPU of which no series is left.
+        requests("a", "b", "c"),
         # One pod follows another within a row.
         pd.concat([requests("a", "b", end=5), requests("c", "d", start=4)]),
     ],
 )
 def test_whole_gpus_are_left_to_those_whom_series_name(wanted: pd.DataFrame) -> None:
     uses = pd.DataFrame([use("a")])
-    assert with_requests(uses, wanted, ABOUT, HOUR) is uses
+    assert with_requests(uses, wanted, ABOUT, HOUR, offered={"n1": 2}) is uses
 
 
 def test_the_pods_of_a_gpu_group_hold_the_gpu_reserved_for_them() -> None:
