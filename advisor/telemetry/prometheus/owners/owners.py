@@ -17,6 +17,7 @@ from .....agent.inventory.kubernetes.pods import OPERATOR_LABELS, Objects, Pod, 
 from ....core.frame import Window
 from ..client.response import Labels, SeriesAnswer
 from ..promql import promql as queries
+from ..promql.labels import CLUSTER_LABELS, cluster_of
 from .kube import PODS_A_QUERY
 
 Instants = Callable[[Sequence[str], Sequence[str]], Sequence[SeriesAnswer]]
@@ -28,7 +29,7 @@ Held = tuple[float, float]
 Holders = Mapping[tuple[str, str], frozenset[str]]
 """(namespace, pod) -> the containers that hold its GPUs."""
 _PLAIN_NAME = re.compile(r"[a-z0-9.-]{1,253}")
-_SPACE, _POD = ("cluster", "exported_namespace", "namespace"), ("exported_pod", "pod")
+_SPACE, _POD = (*CLUSTER_LABELS, "exported_namespace", "namespace"), ("exported_pod", "pod")
 _NO_OWNER = ("", "<none>")
 _RECENT_SECONDS = 3600.0
 # A pod created so long after its name first held a GPU is not the first of that name.
@@ -211,7 +212,7 @@ def _owner(labels: Labels, prefix: str) -> PodOwner | None:
 
 
 def _space(labels: Labels) -> tuple[str, str]:
-    return labels.get("cluster", ""), label_of(labels, "namespace")
+    return cluster_of(labels), label_of(labels, "namespace")
 
 
 def _kubernetes_labels(labels: Labels) -> dict[str, str]:

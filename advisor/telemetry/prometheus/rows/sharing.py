@@ -20,11 +20,12 @@ from ..client.range_planner import Ask
 from ..client.response import Grid, SeriesAnswer
 from ..owners.owners import label_of
 from ..promql import promql as queries
+from ..promql.labels import CLUSTER_LABELS, cluster_of
 from .gpus import About
 from .workloads import held_spans
 
 GPU_GROUP = "label_runai_gpu_group"
-_POD = ("cluster", "exported_namespace", "namespace", "exported_pod", "pod")
+_POD = (*CLUSTER_LABELS, "exported_namespace", "namespace", "exported_pod", "pod")
 _Span = tuple[float, float]
 
 
@@ -48,7 +49,7 @@ def with_groups(
             group_of[pod] = labels[GPU_GROUP]
             continue
         for span in held_spans(np.where(np.isnan(values), 0.0, grid.step), grid):
-            members.setdefault(labels[GPU_GROUP], []).append((labels.get("cluster", ""), *pod, span))
+            members.setdefault(labels[GPU_GROUP], []).append((cluster_of(labels), *pod, span))
     out: list[dict[str, Any]] = []
     for row in map(dict, records(uses)):
         group = group_of.get((text(row["namespace"]) or "", text(row["pod"]) or ""), "")

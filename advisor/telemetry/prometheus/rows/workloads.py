@@ -20,7 +20,7 @@ from .....agent.store.reading import queries as store
 from ....core.frame import Window
 from ...resolution import concat
 from ..client.response import Floats, Grid, Labels, SeriesAnswer
-from ..promql.labels import agent_node
+from ..promql.labels import agent_node, cluster_of
 from .gpus import About
 from .homes import reporter
 
@@ -55,7 +55,7 @@ def work_of(labels: Labels, *, exported: bool) -> LabelledWork | None:
     def label(name: str) -> str:
         return labels.get(f"exported_{name}" if exported else name, "")
 
-    cluster = labels.get("cluster", "")
+    cluster = cluster_of(labels)
     # No target has a label of this name, so it may keep it.
     job = labels.get("exported_hpc_job") or labels.get("hpc_job")
     if job and job != "0":
