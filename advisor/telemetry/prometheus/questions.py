@@ -20,6 +20,7 @@ from .promql.labels import agent_node
 from .promql.promql import selector
 
 _SERIES = re.compile(r"\b(?:kube|node|skuwise|DCGM)_\w+")
+_SAMPLES = 128  # of a series over the window: every three hours of two weeks
 _ABOUT_NODES = frozenset({"nodes", "node GPUs", "ports"})
 
 
@@ -68,8 +69,9 @@ class Questions:
         )
 
     def over_window(self, expression: str, kept: Sequence[str]) -> SeriesAnswer:
-        """The newest value of each series in the window, by one sample a row: for what hardly changes."""
-        seconds, step = self.found.window.seconds, self.found.step
+        """The newest value of each series in the window, by few samples: for what hardly changes."""
+        seconds = self.found.window.seconds
+        step = max(self.found.step, seconds / _SAMPLES)
         return self.instant(f"last_over_time({expression}[{seconds:.0f}s:{step:.0f}s])", kept)
 
     def instant(self, query: str, kept: Sequence[str], at: float | None = None) -> SeriesAnswer:

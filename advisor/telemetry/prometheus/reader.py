@@ -299,11 +299,7 @@ def _failed_collectors(asked: Questions, node_of: Callable[[Labels], str | None]
 def gpu_rows_table(gpus: GpuRows, catalog: Catalog) -> pd.DataFrame:
     """The frame's table `gpu`, to which the measures of `gpus` go over but for `_OF_GPUS`."""
     about = gpus.about
-
-    def node(uuid: str) -> str:
-        return about[uuid].node
-
-    texts = {"node": node, "gpu_uuid": lambda key: about[key].uuid or key}
+    texts = {"node": lambda key: about[key].node, "gpu_uuid": lambda key: about[key].uuid or key}
     table = gpus.cells.table(store.GPU_HOURS.columns, texts, store.GPU_HOURS.bins, left=_OF_GPUS)
     index = {one.uuid or key: one.index for key, one in about.items()}
     total = {one.uuid or key: nodes.memory_of(one, catalog) for key, one in about.items()}
