@@ -9,7 +9,7 @@ is the cluster's and the GPUs': what runs on them next week is the same series.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,22 +19,22 @@ import pandas as pd
 from ...agent.inventory.identity.ids import workload_id
 from ...agent.store.reading import queries
 from ..core.frame import Frame, Window
+from ..core.records import text
 from .resolution import MINUTE, concat
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 Device = tuple[str, str]
-Spans = list[tuple[float, float]]
 
 BASIS = "activity"
 # What lies so close to a use may be its own start or end: labels and processes are seen some minutes late.
 MARGIN_SECONDS = 300.0
-# So much time without an owner is looked at; less is a handover.
+# Less time without an owner than this is a handover.
 LEAST_SECONDS = 900.0
 # An hour's mean from this use on shows that something worked in it for a minute or two; memory beyond this is held.
 USE_MEAN, MEMORY_BYTES = 0.004, 0.8 * 2**30
-# From this use on a row counts as work: noise of counters and monitors lies below. The driver's
-# reserve, a display or a monitor holds up to so much memory while nothing works.
+# From this use on a row counts as work: noise of counters and monitors lies below. The driver's reserve, a display or a
+# monitor holds up to so much memory while nothing works.
 BUSY_USE, FREE_BYTES_MOST = 0.05, 1.25 * 2**30
 # Without memory, rest up to this long is a pause of the same work (checkpoints, evaluation).
 PAUSE_SECONDS = 1800.0
@@ -62,8 +62,8 @@ Finer = Callable[[Sequence[Device], Window], Sequence[DeviceSeries]]
 
 @dataclass(frozen=True, slots=True)
 class _Period:
-    """A device was busy in [start, end], Unix seconds. `sample`: the longer of the rows at its edges, seconds. `whole`:
-    for the whole window. `worked`: it did more than hold memory."""
+    """A device was busy in [start, end], Unix seconds. `sample`: the longer of the rows at its edges, seconds; `whole`:
+    for the whole window; `worked`: it did more than hold memory."""
 
     device: Device
     start: float
@@ -73,26 +73,25 @@ class _Period:
     worked: bool
 
     def same(self, other: _Period) -> bool:
-        if self.whole and self.worked != other.worked:
-            return False
         apart = max(abs(self.start - other.start), abs(self.end - other.end))
-        return apart <= max(self.sample, other.sample)
+        return apart <= max(self.sample, other.sample) and not (self.whole and self.worked != other.worked)
 
 
 def with_activity(frame: Frame, finer: Finer) -> Frame:
-    """The frame with what is found added to `uses` and `workloads`. `finer`: asked for series of these devices in rows
-    of minutes; where it tells nothing the frame's own rows serve, with edges to the hour."""
-    owned = owned_spans(frame)
-    devices = unowned_devices(frame, owned)
-    if not devices:
-        return frame
-    fine = {(one.node, one.gpu_uuid): one for one in finer(devices, frame.window) if len(one.ts)}
-    rows = frame.gpu.groupby(["node", "gpu_uuid"], sort=True).indices
+    """The frame with what is found added to `uses` and `workloads`. `finer`: gives series of these devices in rows of
+    minutes; where it has none the frame's own rows serve, with edges to the hour."""
+    owned, nothing = _owned_spans(frame), np.empty((0, 2))
+    # A GPU that is cut into instances is left out: what it does, they do.
+    divided = set(frame.parents.values())
+    rows = {
+        device: own for device, own in _rows_by_device(frame.gpu)
+        if device not in divided and _has_work(own, owned.get(device, nothing))
+    }  # fmt: skip
+    fine = {(one.node, one.gpu_uuid): one for one in finer([*rows], frame.window) if len(one.ts)} if rows else {}
     found = [
-        period
-        for device in devices
-        for period in _periods(device, frame.gpu.iloc[rows[device]], fine.get(device), owned.get(device, []))
-    ]
+        period for device, own in rows.items()
+        for period in _periods(device, _with_fine(own, fine.get(device)), owned.get(device, nothing))
+    ]  # fmt: skip
     if not found:
         return frame
     uses, workloads = _tables(_together(found, frame.parents), frame)
@@ -108,30 +107,48 @@ def activity_uses(frame: Frame) -> pd.DataFrame:
     return frame.uses[frame.uses["basis"] == BASIS] if not frame.uses.empty else frame.uses
 
 
-def _periods(device: Device, rows: pd.DataFrame, fine: DeviceSeries | None, owned: Spans) -> list[_Period]:
-    """When the device was busy while nobody held it: by its fine rows, and before they begin by the frame's."""
-    ts, length = column(rows, "ts"), column(rows, "interval_seconds")
-    use, mem = engine_use(rows), column(rows, "mem_used_bytes_mean")
-    if fine is not None:
-        early = ts <= fine.ts[0] - fine.step_seconds + 1.0
-        ts, length = np.r_[ts[early], fine.ts], np.r_[length[early], np.full(len(fine.ts), fine.step_seconds)]
-        use, mem = np.r_[use[early], fine.use], np.r_[mem[early], fine.mem_used_bytes]
-    order = np.argsort(ts, kind="stable")
-    ts, length, use, mem = (values[order] for values in (ts, length, use, mem))
-    theirs = touching(ts - length, ts, owned)
-    with np.errstate(invalid="ignore"):
-        busy = np.flatnonzero(((use >= BUSY_USE) | (mem > FREE_BYTES_MOST)) & ~theirs)
+def _rows_by_device(gpu: pd.DataFrame) -> Iterator[tuple[Device, pd.DataFrame]]:
+    """Each device with its rows in order of time: ``begin, end, use, mem``."""
+    if gpu.empty:
+        return
+    end, use, mem = column(gpu, "ts"), engine_use(gpu), column(gpu, "mem_used_bytes_mean")
+    table = pd.DataFrame({"begin": end - column(gpu, "interval_seconds"), "end": end, "use": use, "mem": mem})
+    keys = [gpu[name].astype(str).to_numpy(object) for name in ("node", "gpu_uuid")]
+    for (node, uuid), rows in table.groupby(keys, sort=True):
+        yield (str(node), str(uuid)), rows.sort_values("end", kind="stable")
+
+
+def _has_work(rows: pd.DataFrame, owned: Floats) -> bool:
+    """Whether a device worked or held memory at a moment when nobody held it."""
+    works = (rows["use"] >= USE_MEAN) | (rows["mem"] >= MEMORY_BYTES)
+    return bool((works & ~_touching(rows, owned)).any())
+
+
+def _with_fine(rows: pd.DataFrame, fine: DeviceSeries | None) -> pd.DataFrame:
+    """The fine rows of a device, and before they begin the frame's."""
+    if fine is None:
+        return rows
+    begin, step = fine.ts - fine.step_seconds, fine.step_seconds
+    minutes = pd.DataFrame({"begin": begin, "end": fine.ts, "use": fine.use, "mem": fine.mem_used_bytes})
+    return pd.concat([rows[rows["end"] <= fine.ts[0] - step + 1.0], minutes])
+
+
+def _periods(device: Device, rows: pd.DataFrame, owned: Floats) -> list[_Period]:
+    """When the device was busy while nobody held it."""
+    theirs = _touching(rows, owned)
+    begin, end, use = (rows[name].to_numpy(float) for name in ("begin", "end", "use"))
+    busy = np.flatnonzero(((use >= BUSY_USE) | (rows["mem"].to_numpy(float) > FREE_BYTES_MOST)) & ~theirs)
     if not len(busy):
         return []
     handed_over = np.diff(np.cumsum(theirs)[busy]) > 0
-    cut = np.flatnonzero(((ts - length)[busy[1:]] - ts[busy[:-1]] > PAUSE_SECONDS) | handed_over) + 1
+    cut = np.flatnonzero((begin[busy[1:]] - end[busy[:-1]] > PAUSE_SECONDS) | handed_over) + 1
     found: list[_Period] = []
     for part in np.split(busy, cut):
         a, b = part[0], part[-1]
-        start, end = float(ts[a] - length[a]), float(ts[b])
-        if end - start >= SHORTEST_SECONDS:
-            whole, worked = bool(a == 0 and b == len(ts) - 1), bool((use[part] >= BUSY_USE).any())
-            found.append(_Period(device, start, end, float(max(length[a], length[b])), whole, worked))
+        if end[b] - begin[a] >= SHORTEST_SECONDS:
+            sample = float(max(end[a] - begin[a], end[b] - begin[b]))
+            whole, worked = bool(a == 0 and b == len(end) - 1), bool((use[part] >= BUSY_USE).any())
+            found.append(_Period(device, float(begin[a]), float(end[b]), sample, whole, worked))
     return found
 
 
@@ -151,34 +168,31 @@ def _together(periods: Sequence[_Period], instances: Mapping[Device, Device]) ->
 
 def _tables(found: Sequence[Sequence[_Period]], frame: Frame) -> tuple[pd.DataFrame, pd.DataFrame]:
     clusters = dict(zip(frame.nodes["node"].astype(str), frame.nodes["cluster"], strict=True))
-    uses, workloads = [], []
+    window, uses, workloads = frame.window, [], []
     for group in sorted(found, key=lambda periods: (periods[0].start, periods[0].device)):
         devices = sorted({one.device for one in group})
-        cluster = clusters.get(devices[0][0])
-        cluster = cluster if isinstance(cluster, str) else ""
+        cluster = text(clusters.get(devices[0][0])) or ""
         every = [part for device in devices for part in device]
-        series = "s-" + workload_id(cluster, BASIS, "series", *every).removeprefix("w-")
         first = min(one.start for one in group)
-        if first - frame.window.start <= MINUTE:
-            key = workload_id(cluster, BASIS, "open", *every)
-        else:
-            key = workload_id(cluster, BASIS, *devices[0], str(round(first / START_SECONDS)))
-        spans = [(one.device, max(one.start, frame.window.start), min(one.end, frame.window.end)) for one in group]
-        uses += [
-            {"workload_id": key, "node": node, "gpu_uuid": uuid, "basis": BASIS, "ts_start": a, "ts_end": b,
-             "shared": 0.0, "mem_used_bytes": np.nan}
-            for (node, uuid), a, b in spans
+        is_open = first - window.start <= MINUTE
+        named_by = ("open", *every) if is_open else (*devices[0], str(round(first / START_SECONDS)))
+        key = workload_id(cluster, BASIS, *named_by)
+        own = [
+            {"workload_id": key, "node": one.device[0], "gpu_uuid": one.device[1], "basis": BASIS, "shared": 0.0,
+             "ts_start": max(one.start, window.start), "ts_end": min(one.end, window.end)}
+            for one in group
         ]  # fmt: skip
+        uses += own
         workloads.append({
-            "workload_id": key, "series_id": series, "name": name_of(devices, set(devices) <= set(frame.parents)),
-            "scheduler": None, "first_seen": min(a for _, a, _ in spans), "last_seen": max(b for _, _, b in spans),
+            "workload_id": key, "name": name_of(devices, set(devices) <= set(frame.parents)),
+            "series_id": "s-" + workload_id(cluster, BASIS, "series", *every).removeprefix("w-"),
+            "first_seen": min(use["ts_start"] for use in own), "last_seen": max(use["ts_end"] for use in own),
         })  # fmt: skip
+    table = pd.DataFrame(workloads).reindex(columns=[*queries.WORKLOADS.columns])
     return (
         pd.DataFrame(uses).reindex(columns=[*queries.USES.columns]),
-        pd.DataFrame(workloads).reindex(columns=[*queries.WORKLOADS.columns]).astype(
-            dict.fromkeys(queries.WORKLOADS.text, object)
-        ),
-    )  # fmt: skip
+        table.astype(dict.fromkeys(queries.WORKLOADS.text, object)),
+    )
 
 
 def name_of(devices: Sequence[Device], are_instances: bool = False) -> str:
@@ -187,66 +201,41 @@ def name_of(devices: Sequence[Device], are_instances: bool = False) -> str:
     return f"unattributed on {devices[0][0]} ({len(devices)} {what}{'s' if len(devices) > 1 else ''})"
 
 
-def owned_spans(frame: Frame) -> Mapping[Device, Spans]:
-    """Per device the spans in which somebody held it, widened by the margin, joined and cut to the window. Who holds a
-    GPU holds its MIG instances."""
-    spans: dict[Device, Spans] = {}
-    uses = frame.uses
-    if not uses.empty:
-        columns = (uses[name].tolist() for name in ("node", "gpu_uuid", "ts_start", "ts_end"))
-        for node, uuid, start, end in zip(*columns, strict=True):
-            spans.setdefault((str(node), str(uuid)), []).append((float(start), float(end)))
+def _owned_spans(frame: Frame) -> Mapping[Device, Floats]:
+    """By device the spans (start, end) in which somebody held it, widened by the margin, joined and cut to the window.
+    Who holds a GPU holds its MIG instances."""
+    spans: dict[Device, list[tuple[float, float]]] = {}
+    columns = (
+        [frame.uses[name].tolist() for name in ("node", "gpu_uuid", "ts_start", "ts_end")] if len(frame.uses) else []
+    )
+    for node, uuid, start, end in zip(*columns, strict=True):
+        spans.setdefault((str(node), str(uuid)), []).append((float(start), float(end)))
     for device, parent in frame.parents.items():
         if parent in spans:
             spans.setdefault(device, []).extend(spans[parent])
-    return {device: _merged(own, frame.window) for device, own in spans.items()}
+    return {device: _joined(own, frame.window) for device, own in spans.items()}
 
 
-def _merged(spans: Spans, window: Window) -> Spans:
-    out: Spans = []
-    for first, last in sorted(spans):
-        start, end = max(first - MARGIN_SECONDS, window.start), min(last + MARGIN_SECONDS, window.end)
-        if end <= start:
-            continue
-        if out and start <= out[-1][1] + LEAST_SECONDS:
-            out[-1] = (out[-1][0], max(end, out[-1][1]))
-        else:
-            out.append((start, end))
-    if out and out[0][0] <= window.start + LEAST_SECONDS:
-        out[0] = (window.start, out[0][1])
-    if out and out[-1][1] >= window.end - LEAST_SECONDS:
-        out[-1] = (out[-1][0], window.end)
-    return out
+def _joined(spans: list[tuple[float, float]], window: Window) -> Floats:
+    widened = np.array(sorted(spans)) + np.array([-MARGIN_SECONDS, MARGIN_SECONDS])
+    inside = np.clip(widened, window.start, window.end)
+    inside = inside[inside[:, 1] > inside[:, 0]]
+    reach = np.maximum.accumulate(inside[:, 1])
+    begins = (
+        np.flatnonzero(np.r_[True, inside[1:, 0] > reach[:-1] + LEAST_SECONDS]) if len(inside) else np.empty(0, int)
+    )
+    joined = np.c_[inside[begins, 0], np.r_[reach[begins[1:] - 1], reach[-1:]]] if len(inside) else inside
+    # So short a rest at the window's edges is a handover, too.
+    starts, ends = joined[:, 0], joined[:, 1]
+    starts[starts <= window.start + LEAST_SECONDS] = window.start
+    ends[ends >= window.end - LEAST_SECONDS] = window.end
+    return joined
 
 
-def unowned_devices(frame: Frame, owned: Mapping[Device, Spans]) -> list[Device]:
-    """The devices that worked or held memory at a moment when nobody held them. A GPU that is cut into instances is not
-    one: what it does, they do."""
-    if frame.gpu.empty:
-        return []
-    cut = set(frame.parents.values())
-    use, mem = engine_use(frame.gpu), column(frame.gpu, "mem_used_bytes_mean")
-    ts, length = column(frame.gpu, "ts"), column(frame.gpu, "interval_seconds")
-    found: list[Device] = []
-    for key, rows in frame.gpu.groupby(["node", "gpu_uuid"], sort=True).indices.items():
-        device = (str(key[0]), str(key[1]))  # type: ignore[index]
-        if device in cut:
-            continue
-        free = ~touching(ts[rows] - length[rows], ts[rows], owned.get(device, []))
-        with np.errstate(invalid="ignore"):
-            told = (use[rows] >= USE_MEAN) | (mem[rows] >= MEMORY_BYTES)
-        if bool((free & told).any()):
-            found.append(device)
-    return found
-
-
-def touching(begin: Floats, end: Floats, spans: Spans) -> Bools:
-    """Whether each row (begin, end] has a part in one of the spans, which are sorted and apart. Of a row of which
-    somebody held a part, nobody can tell what the rest did."""
-    if not spans:
-        return np.zeros(len(begin), dtype=np.bool_)
-    starts, ends = (np.array(side) for side in zip(*spans, strict=True))
-    return np.searchsorted(ends, begin, side="right") < np.searchsorted(starts, end, side="left")
+def _touching(rows: pd.DataFrame, spans: Floats) -> Bools:
+    """Whether each row has a part in one of the spans. Nobody knows what a row did beside the part that was held."""
+    begin, end = rows["begin"].to_numpy(float), rows["end"].to_numpy(float)
+    return np.searchsorted(spans[:, 1], begin, side="right") < np.searchsorted(spans[:, 0], end, side="left")
 
 
 def engine_use(rows: pd.DataFrame) -> Floats:
@@ -255,4 +244,5 @@ def engine_use(rows: pd.DataFrame) -> Floats:
 
 
 def column(rows: pd.DataFrame, name: str) -> Floats:
+    """A column as floats; NaN where there is none."""
     return rows[name].to_numpy(float) if name in rows else np.full(len(rows), np.nan)

@@ -39,6 +39,7 @@ from .rows.fabric import PortRows
 from .rows.gpus import GpuRows, agent_rows, combined, scrape_seconds
 from .rows.identity import external_labels, held_at_midnights
 from .rows.series_to_rows import Cells
+from .rows.sharing import with_groups, with_requests
 from .rows.unnamed import Fine
 from .rows.workloads import agent_uses, dcgm_uses, workloads_of
 
@@ -156,10 +157,14 @@ def read_tables(asked: Questions, reading: ServerReading, catalog: Catalog, log:
     for note in notes:
         log.add(note)
     identity = read_identity(asked, kube, log)
-    gpus, uses, key_of = _read_gpus(asked, log, identity)
+    requesting = set(zip(kube.requests["namespace"].fillna(""), kube.requests["pod"].fillna(""), strict=True))
+    gpus, uses, key_of = _read_gpus(asked, log, identity, requesting)
     requests = identity.of_requests(kube.requests)
-    uses = _with_owners(asked, uses, requests, reading.team_labels)
     offered = {identity.named(*key): node for key, node in kube.nodes.items()}
+    if "kube_pod_status_phase" in found.names:  # without it pods that are over request GPUs as well
+        counts = {name: node.gpus for name, node in offered.items()}
+        uses = with_requests(uses, requests, gpus.about, asked.grid.step, offered=counts)
+    uses = _with_owners(asked, uses, requests, reading.team_labels)
     shared = shared_in_time(uses) | {gpu.node for gpu in gpus.about.values() if gpu.kind == "mig"}
     counts = {**{node: one.gpus for node, one in offered.items()}, **nodes.gpu_counts(gpus.about)}
 
@@ -181,23 +186,23 @@ def _with_owners(
     asked: Questions, uses: pd.DataFrame, requests: pd.DataFrame, team_labels: tuple[str, ...]
 ) -> pd.DataFrame:
     """The uses with what kube-state-metrics says of the pods that hold GPUs."""
+    found = asked.found
+    uses = with_groups(uses, asked.ask, found.names, asked.matches, asked.grid)
     held = pods_held(uses)
     if not held:
         return uses
-    window = asked.found.window
-    owners = read_owners(asked.instants, asked.found.names, asked.matches, held, window=window, team_labels=team_labels)
+    owners = read_owners(
+        asked.instants, found.names, asked.matches, held, window=found.window, team_labels=team_labels,
+        holders=holders_of(requests, asked.exporters),
+    )  # fmt: skip
     clusters = {
         node: labels.get("exported_cluster") or labels.get("cluster") or "" for node, labels in asked.agents.items()
     }
     # Our agent's ids are made with the cluster in its configuration, the others with the series' own label.
     own = [clusters.get(node, cluster) for node, cluster in zip(uses["node"], uses["cluster"], strict=True)]
-    return owned(
-        uses.assign(cluster=pd.Series(own, uses.index)),
-        owners,
-        holders_of(requests, asked.exporters),
-        asked.grid,
-        team_labels,
-    )
+    uses = uses.assign(cluster=pd.Series(own, uses.index))
+    requesting = set(zip(requests["namespace"].fillna(""), requests["pod"].fillna(""), strict=True))
+    return owned(uses, owners, asked.grid, team_labels, requesting=requesting)
 
 
 def _recognize_server(reading: ServerReading, found: Discovery, labels: Mapping[str, str], log: Log) -> None:
@@ -216,7 +221,9 @@ def _recognize_server(reading: ServerReading, found: Discovery, labels: Mapping[
     reading.cache.mark_days(held, labels)
 
 
-def _read_gpus(asked: Questions, log: Log, identity: NodeIdentity) -> tuple[GpuRows, pd.DataFrame, KeyOf | None]:
+def _read_gpus(
+    asked: Questions, log: Log, identity: NodeIdentity, requesting: set[tuple[str, str]]
+) -> tuple[GpuRows, pd.DataFrame, KeyOf | None]:
     """Rows of GPUs by the agent and by dcgm-exporter, the uses of GPUs by workloads, and the key of a series' rows."""
     found, matches, step, grid = asked.found, asked.matches, asked.found.step, asked.grid
     agent = dcgm = GpuRows(Cells(grid))
@@ -236,7 +243,9 @@ def _read_gpus(asked: Questions, log: Log, identity: NodeIdentity) -> tuple[GpuR
         interval = scrape_seconds(dcgm.cells.column("n"), step)
         intervals = {uuid: float(interval[row]) for uuid, row in dcgm.cells.rows.items()}
         taken = {gpu.uuid for gpu in agent.about.values()}
-        uses.append(dcgm_uses(answer, grid, dcgm.about, intervals=intervals, taken=taken, key_of=key_of))
+        uses.append(
+            dcgm_uses(answer, grid, dcgm.about, intervals=intervals, taken=taken, key_of=key_of, requesting=requesting)
+        )
     rows = combined(agent, dcgm) if agent.about and dcgm.about else agent if agent.about else dcgm
     filled = [part for part in uses if not part.empty]
     return rows, pd.concat(filled, ignore_index=True) if filled else pd.DataFrame(), key_of

@@ -168,8 +168,8 @@ def _part(reading: ServerReading, catalog: Catalog, log: Log, asked: Questions) 
     tables = read_tables(asked, reading, catalog, log)
     uses = tables.uses
     engines = engine_rows(
-        asked.ask, asked.instants, found.names, asked.matches, grid, uses=uses, series=found.series, with_latency=False
-    )
+        asked.ask, asked.instants, found.names, asked.matches, grid, uses=uses, series=found.series
+    ).to_dict("records")
     return _Part(asked, grid, tables.gpus, tables.ports, tables.hosts, uses, tables.nodes, engines)
 
 

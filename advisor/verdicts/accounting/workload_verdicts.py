@@ -110,7 +110,7 @@ def _verdict(  # noqa: PLR0917
         node_sku=next(iter(node_skus)) if len(node_skus) == 1 else None,
         start=session.start,
         end=session.end,
-        gpu_hours=features.get("hours", 0.0) * part,
+        gpu_hours=features.get("hours", 0.0) * part * _share(piece),
         cost_usd=None,
         kind=kind,
         bottleneck=bottleneck,
@@ -132,6 +132,12 @@ def _part(piece: Piece, instances: Container[tuple[str, str]], parts: npt.NDArra
         return 1.0
     seconds = piece.rows.seconds
     return float(np.average(parts[piece.rows.row], weights=seconds)) if seconds.sum() > 0 else 1.0
+
+
+def _share(piece: Piece) -> float:
+    """Its share of its GPUs' time; 1 where no other workload held them at the same time."""
+    seconds = piece.rows.seconds
+    return float(np.average(piece.rows.share, weights=seconds)) if seconds.sum() > 0 else 1.0
 
 
 def _coverage(

@@ -2,7 +2,8 @@
 
 A session is one workload on all its GPUs and nodes (a multi-node job is one). Restarts of the same series stay
 sessions of their own; `chain_hours` joins those that follow one another: a job that is requeued is still the same job.
-Where two workloads hold a GPU at the same time, its figures belong to neither: they are counted as shared, never split.
+Where two workloads hold a GPU at the same time, its figures belong to neither and are counted as shared; its hours are
+split between them in equal parts.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ class Attribution:
     """Whose each moment of each GPU was.
 
     `workload_rows`: columns ``row`` (position in the frame's `gpu`), ``workload_id, seconds`` (observed), ``whole``
-    (the row lies within the use, so its shape is the workload's) and ``shared``. A row of a shared GPU stands once a
-    workload.
+    (the row lies within the use, so its shape is the workload's), ``shared`` and ``share`` (of the GPU's time in the
+    use, 1 where nobody else held it). A row of a shared GPU stands once a workload.
     `places`: each observed moment once: ``row, workload_id`` (None: nobody or shared), ``shared, drained`` (the node
     was out of service and nobody worked on it), ``seconds``.
     """
@@ -70,7 +71,7 @@ def attribute(frame: Frame) -> Attribution:
     ids = sorted(uses["workload_id"].unique()) if not uses.empty else []
     begin, stop, observed = _row_bounds(frame)
     by_gpu = _by_gpu(uses, ids)
-    workload_rows: list[tuple[npt.NDArray, ...]] = []  # row, workload's position, seconds, whole, shared
+    workload_rows: list[tuple[npt.NDArray, ...]] = []  # as the columns of `workload_rows`
     places: list[tuple[npt.NDArray, ...]] = []  # row, code, seconds
     held: dict[str, float] = dict.fromkeys(ids, 0.0)
     shared_ids: set[str] = set()
@@ -95,7 +96,7 @@ def attribute(frame: Frame) -> Attribution:
         row, span, seconds, whole = overlaps(*bounds, own.start, own.end)
         on_shared = _shared_spans(own, sweep)
         shared_ids |= {ids[n] for n in np.unique(own.code[on_shared])}
-        workload_rows.append((rows[row], own.code[span], seconds, whole, on_shared[span]))
+        workload_rows.append((rows[row], own.code[span], seconds, whole, on_shared[span], _shares(own)[span]))
         row, span, seconds, _ = overlaps(*bounds, sweep.start, sweep.end)
         places.append((rows[row], sweep.code[span], seconds))
     sessions = _sessions(frame, uses, held, shared_ids)
@@ -103,10 +104,9 @@ def attribute(frame: Frame) -> Attribution:
 
 
 def _workload_rows(parts: list[tuple[npt.NDArray, ...]], ids: Sequence[str]) -> pd.DataFrame:
-    row, code, seconds, whole, shared = _stack(parts, (np.intp, np.intp, float, np.bool_, np.bool_))
-    return pd.DataFrame(
-        {"row": row, "workload_id": _named(code, ids), "seconds": seconds, "whole": whole, "shared": shared}
-    )
+    row, code, seconds, whole, shared, share = _stack(parts, (np.intp, np.intp, float, np.bool_, np.bool_, float))
+    columns = {"row": row, "workload_id": _named(code, ids), "seconds": seconds, "whole": whole, "shared": shared}
+    return pd.DataFrame({**columns, "share": share})
 
 
 def _places(parts: list[tuple[npt.NDArray, ...]], ids: Sequence[str]) -> pd.DataFrame:
@@ -235,6 +235,19 @@ def _sweep(own: _Spans, uses: _Uses, window: Window) -> _Spans:
     for a, b in zip(uses.start[uses.shared], uses.end[uses.shared], strict=True):
         code[(start >= a) & (end <= b) & (code != _NOBODY)] = _SHARED
     return _Spans(start, end, code)
+
+
+def _shares(own: _Spans) -> Floats:
+    """Of each span its part of the GPU's time, where several workloads hold it at once in equal parts."""
+    if len(own.start) < 2:
+        return np.ones(len(own.start))
+    marks = np.unique(np.concatenate((own.start, own.end)))
+    low, high = np.searchsorted(marks, own.start), np.searchsorted(marks, own.end)
+    holders = np.cumsum(np.bincount(low, minlength=len(marks)) - np.bincount(high, minlength=len(marks)))[:-1]
+    seconds = np.diff(marks)
+    parts = seconds / np.where(seconds > HANDOVER_SECONDS, np.maximum(holders, 1), 1)
+    passed = np.concatenate(([0.0], np.cumsum(parts)))
+    return (passed[high] - passed[low]) / (own.end - own.start)
 
 
 def drained_spans(frame: Frame) -> dict[str, tuple[tuple[float, float], ...]]:

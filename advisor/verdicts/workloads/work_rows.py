@@ -17,18 +17,20 @@ Mask = npt.NDArray[np.bool_]
 @dataclass(frozen=True, slots=True)
 class WorkRows:
     """Rows of a workload in parallel arrays, as in `Attribution.workload_rows`: `row` of the frame's `gpu`, `seconds`
-    observed of the workload, whether the row lies within it (`whole`), whether it shares the GPU with another."""
+    observed of the workload, whether the row lies within it (`whole`), whether it shares the GPU with another, and its
+    `share` of the GPU's time, 0..1."""
 
     row: Ints
     seconds: Floats
     whole: Mask
     shared: Mask
+    share: Floats
 
     @classmethod
     def of(cls, table: pd.DataFrame) -> WorkRows:
         return cls(
             table["row"].to_numpy(np.intp), table["seconds"].to_numpy(np.float64), table["whole"].to_numpy(np.bool_),
-            table["shared"].to_numpy(np.bool_),
+            table["shared"].to_numpy(np.bool_), table["share"].to_numpy(np.float64),
         )  # fmt: skip
 
     @classmethod
@@ -39,7 +41,7 @@ class WorkRows:
         return len(self.row)
 
     def at(self, chosen: Ints | Mask | slice) -> WorkRows:
-        return WorkRows(self.row[chosen], self.seconds[chosen], self.whole[chosen], self.shared[chosen])
+        return WorkRows(*(getattr(self, name)[chosen] for name in self.__slots__))
 
 
 def rows_by_workload(table: pd.DataFrame) -> dict[str, WorkRows]:

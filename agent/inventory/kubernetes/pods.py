@@ -5,7 +5,7 @@ pod, Job, CronJob or JobSet; pod, StatefulSet. What owns several Deployments is 
 
 * The series is what recurs: whatever the chain ends in. Replicas, rolling updates and the runs of a CronJob are one.
 * Pods that work together on several nodes (a gang: PyTorchJob, JobSet, a group of a LeaderWorkerSet, RayCluster, a Job
-  with several pods at a time) are one workload. Every other pod is a workload.
+  with several pods at a time, a pod group of Kueue) are one workload. Every other pod is a workload.
 
 Names are read only where nothing tells an owner (`pod_names`): of a ReplicaSet, a Job or a pod of which nothing is
 told; and for what kube-state-metrics cannot tell without configuration: StatefulSets of a LeaderWorkerSet (its group
@@ -40,11 +40,17 @@ _ABOVE: Mapping[str, frozenset[str] | None] = {
     "RayCluster": frozenset({"RayJob", "RayService"}),
 }
 _MOST_LINKS = 8
+_REPLICATED = frozenset({"Deployment", "ReplicaSet", "StatefulSet", "DaemonSet"})
 KSERVE_CONTAINER = "kserve-container"
 # Labels that operators put on pods; they count where they are told.
 _LWS_NAME, _LWS_GROUP = "leaderworkerset.sigs.k8s.io/name", "leaderworkerset.sigs.k8s.io/group-index"
 _KSERVE, _NOTEBOOK = "serving.kserve.io/inferenceservice", "notebook-name"
-OPERATOR_LABELS = (_LWS_NAME, _LWS_GROUP, _KSERVE, _NOTEBOOK)
+# Kueue labels the pods of StatefulSets as well; those are replicas, and what has an operator is that operator's gang.
+_KUEUE_GROUP = "kueue.x-k8s.io/pod-group-name"
+OPERATOR_LABELS = (_LWS_NAME, _LWS_GROUP, _KSERVE, _NOTEBOOK, _KUEUE_GROUP)
+# Pods of KAI Scheduler and Run:ai that hold a GPU for the pods that share it (label `runai-gpu-group` of both).
+RESERVATION_NAMESPACES = frozenset({"kai-resource-reservation", "runai-reservation"})
+RESERVED = "reserved for shared use"
 # A gang that is made anew begins while the last of its old pods end.
 _HANDOVER_SECONDS, _HANDOVER_SHARE = 120.0, 0.1
 _SPELLED, _CAPITAL = re.compile(r"[^a-zA-Z0-9_]"), re.compile(r"([a-z0-9])([A-Z])")
@@ -199,9 +205,14 @@ def _leaders(pods: Iterable[Pod]) -> frozenset[tuple[str, str]]:
 
 
 def _found(pod: Pod, known: _Known) -> _Found:
+    if pod.namespace in RESERVATION_NAMESPACES:
+        return _Found("Pod", RESERVED)
+    pod_group = pod.labels.get(spelled(_KUEUE_GROUP))
     if not pod.is_told:
         return _Found(None, controller_of(pod.name))
     if pod.owner is None or pod.owner.kind == "Node":
+        if pod_group:
+            return _Found("PodGroup", pod_group, PodOwner("PodGroup", pod_group))
         leads = (pod.namespace, pod.name) in known.leaders
         return _Found("Pod", pod.name, PodOwner("Pod", pod.name) if leads else None)
     chain = _chain(pod, pod.owner, known)
@@ -222,6 +233,8 @@ def _found(pod: Pod, known: _Known) -> _Found:
         return _Found("Notebook", labels[_NOTEBOOK] or top.name)
     if top.kind == "RayCluster":
         return _Found(top.kind, ray_name_of(top.name), gang)
+    if gang is None and pod_group and top.kind not in _REPLICATED:
+        gang = PodOwner("PodGroup", pod_group)
     return _Found(top.kind, top.name, gang or next((one for one in chain if one.kind in ("Job", "Pod")), None))
 
 

@@ -1,228 +1,142 @@
-"""Uses of GPUs by pods, with what kube-state-metrics tells of the pods: whose work it is, since when, by which image.
+"""Uses of GPUs by pods, with what kube-state-metrics reports of the pods: workload, team, image, start.
 
-A series of a GPU names a pod by its name alone, which several pods may have had one after the other: a use is cut where
-the next one was made. Without kube-state-metrics a use stays as the exporter's labels tell it.
+A series of a GPU names a pod by its name, which several pods may have had one after the other: a use is cut where the
+next one was created. Without kube-state-metrics a use stays as the exporter's labels name it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
 
 import pandas as pd
 
 from .....agent.inventory.identity.ids import workload_id
-from .....agent.inventory.kubernetes.pods import Objects, Pod, PodWork, pod_parts, team_of_pod, works_of
+from .....agent.inventory.kubernetes.pods import Objects, Pod, pod_parts, team_of_pod, works_of
+from ....core.records import records, text
 from ..client.response import Grid, Labels
-from .owners import Held, KubeOwners, Life
+from .owners import Held, Holders, KubeOwners, label_of
 
 # An exporter may name a pod for so long after its end.
 _LAG_SECONDS = 120.0
-Record = dict[str, object]
-_PodName = tuple[str, str]
-_LifeKey = tuple[str, str, str]
-_Span = tuple[float, float]
+_Record = dict[str, Any]
+_PodKey = tuple[str, str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Holders:
-    """Containers that asked for GPUs, or that an exporter names: (namespace, pod) -> names."""
-
-    containers: Mapping[_PodName, frozenset[str]]
-
-
-def pods_held(uses: pd.DataFrame) -> dict[_PodName, Held]:
+def pods_held(uses: pd.DataFrame) -> dict[tuple[str, str], Held]:
     """(namespace, pod) -> when it first and last held a GPU, of the uses by pods."""
     if uses.empty or "pod" not in uses:
         return {}
     pods = uses[(uses["scheduler"] == "kubernetes") & uses["pod"].notna()]
-    grouped = pods.assign(namespace=pods["namespace"].fillna("")).groupby(["namespace", "pod"])
-    first, last = grouped["ts_start"].min(), grouped["ts_end"].max()
-    spans = zip(first.index, first.to_numpy(float).tolist(), last.to_numpy(float).tolist(), strict=True)
-    return {(str(namespace), str(pod)): (begin, end) for (namespace, pod), begin, end in spans}
+    spans = pods.assign(namespace=pods["namespace"].fillna("")).groupby(["namespace", "pod"])
+    found = spans.agg(first=("ts_start", "min"), last=("ts_end", "max")).astype(float)
+    return {(str(row.Index[0]), str(row.Index[1])): (row.first, row.last) for row in found.itertuples()}  # type: ignore[attr-defined, misc]
 
 
-def holders_of(requests: pd.DataFrame, exporters: Sequence[Labels]) -> Holders:
-    """Who holds the GPUs of a pod: the containers that request them, else those that dcgm-exporter names."""
-    asked: dict[_PodName, set[str]] = {}
+def holders_of(requests: pd.DataFrame, exporters: Iterable[Labels]) -> Holders:
+    """The containers that request a pod's GPUs, else those that dcgm-exporter names."""
+    asked: dict[tuple[str, str], set[str]] = {}
     for namespace, pod, container in zip(requests["namespace"], requests["pod"], requests["container"], strict=True):
         if pod and container:
             asked.setdefault((namespace or "", pod), set()).add(container)
-    named: dict[_PodName, set[str]] = {}
+    named: dict[tuple[str, str], set[str]] = {}
     for labels in exporters:
-        pod, container = (labels.get(f"exported_{name}") or labels.get(name, "") for name in ("pod", "container"))
-        if pod and container and "exporter" not in container:
-            namespace = labels.get("exported_namespace") or labels.get("namespace", "")
-            named.setdefault((namespace, pod), set()).add(container)
-    return Holders({key: frozenset(one) for key, one in {**named, **asked}.items()})
+        pod, container = label_of(labels, "pod"), label_of(labels, "container")
+        if pod and container:
+            named.setdefault((label_of(labels, "namespace"), pod), set()).add(container)
+    return {key: frozenset(one) for key, one in {**named, **asked}.items()}
 
 
 def owned(
-    uses: pd.DataFrame, owners: KubeOwners, holders: Holders, grid: Grid, team_labels: Sequence[str]
-) -> pd.DataFrame:
-    """The same uses with the workloads, names, kinds, images and teams that pods have by what owns them."""
-    if uses.empty or not owners.lives:
+    uses: pd.DataFrame, owners: KubeOwners, grid: Grid, team_labels: Sequence[str] = (), *,
+    requesting: Collection[tuple[str, str]] = (),
+) -> pd.DataFrame:  # fmt: skip
+    """The same uses with the workloads, names, kinds, images and teams that pods have by what owns them, without those
+    of an exporter's own pods. `requesting`: namespace and name of the pods that request GPUs, empty: unknown."""
+    if uses.empty or not owners.pods:
         return uses
-    rows: list[Record] = uses.to_dict("records")  # type: ignore[assignment]
-    out: list[Record] = []
-    held: dict[tuple[str, str], list[tuple[Record, Sequence[Life]]]] = {}
-    for row in rows:
-        namespace, pod = _text(row.get("namespace")), _text(row.get("pod"))
-        own, told = _text(row.get("cluster")), None
-        if row["scheduler"] == "kubernetes" and pod:
-            told = owners.cluster_of(own, namespace, pod)
-        if told is None:
+    out: list[_Record] = []
+    by_cluster: dict[tuple[str, str], list[tuple[_Record, Pod]]] = defaultdict(list)
+    for row in map(dict, records(uses)):
+        namespace, name, cluster = (text(row.get(column)) or "" for column in ("namespace", "pod", "cluster"))
+        found = owners.cluster_of(cluster, namespace, name) if row["scheduler"] == "kubernetes" and name else None
+        if found is None:
             out.append(row)
             continue
-        held.setdefault((own, told), []).append((row, owners.lives[told, namespace, pod]))
-    for (own, told), some in held.items():
-        objects = owners.objects.get(told, Objects())
-        parts = _aligned(_parted(some, own, grid), grid)
-        out += [
-            {
+        pods = owners.pods[found, namespace, name]
+        if not _is_exporter(pods[-1], requesting):
+            by_cluster[cluster, found] += _pieces(row, pods, cluster, grid)
+    for (cluster, found), parts in by_cluster.items():
+        objects = owners.objects.get(found, Objects())
+        members: dict[_PodKey, Pod] = {}
+        for row, pod in parts:
+            last = members[_key(pod)].ended_seconds if _key(pod) in members else -math.inf
+            members[_key(pod)] = replace(pod, ended_seconds=max(last, float(row["ts_end"])))
+        for key, several in owners.pods.items():
+            if key[0] == found:
+                members |= {_key(pod): pod for pod in several if not pod.has_gpus and _key(pod) not in members}
+        works = dict(zip(members, works_of(cluster, list(members.values()), objects), strict=True))
+        for row, pod in parts:
+            work = works[_key(pod)]
+            out.append({
                 **row, "workload_id": work.workload_id, "series_id": work.series_id, "name": work.name,
-                "controller_kind": work.kind, "image": _image(life, holders),
-                "team": team_of_pod(life.pod, objects, team_labels),
-            }
-            for row, life, work in _worked(own, parts, _leaders(owners, told), objects)
-        ]  # fmt: skip
+                "controller_kind": work.kind, "image": pod.image, "team": team_of_pod(pod, objects, team_labels),
+            })  # fmt: skip
     return pd.DataFrame(out)
 
 
-def _parted(uses: Sequence[tuple[Record, Sequence[Life]]], cluster: str, grid: Grid) -> list[tuple[Record, Life]]:
-    """Each use with the pod whose it is, of those that had its name; one that was several pods' is cut."""
-    parts: list[tuple[Record, Life]] = []
-    within: list[tuple[Record, Sequence[Life], float]] = []
-    for row, lives in uses:
-        row_end = _row_end(row, grid)
-        if row_end is not None:
-            within.append((row, lives, row_end))
-        elif (life := _named(row, lives, cluster)) is not None:
-            parts.append((row, life))
-        else:
-            parts += _cut(row, lives, grid)
-    known = {_key(life) for _, life in parts}
-    for row, lives, row_end in within:
-        life = _named(row, lives, cluster) or _life_within(row, lives, (row_end - grid.step, row_end), known)
-        parts.append((row, life))
-    return parts
+def _is_exporter(pod: Pod, requesting: Collection[tuple[str, str]]) -> bool:
+    """Whether a pod is an exporter's: a DaemonSet's pod that requests no GPUs; where requests are unknown, one with
+    dcgm-exporter's DaemonSet or image."""
+    if pod.owner is None or pod.owner.kind != "DaemonSet" or (pod.namespace, pod.name) in requesting:
+        return False
+    return bool(requesting) or any("dcgm-exporter" in name for name in (pod.owner.name, pod.image or ""))
 
 
-def _named(row: Record, lives: Sequence[Life], cluster: str) -> Life | None:
-    """The pod that a use names by its UID, as our agent does."""
-    ids = ((workload_id(cluster, "kubernetes", *pod_parts(life.pod)), life) for life in lives if life.pod.uid)
-    return next((life for id_, life in ids if id_ == row["workload_id"]), None)
-
-
-def _cut(row: Record, lives: Sequence[Life], grid: Grid) -> list[tuple[Record, Life]]:
-    """A use by the pods that had the name, the oldest first."""
-    start, end = _span(row)
-    parts: list[tuple[Record, Life]] = []
-    current = lives[0]
-    first = current.pod.created_seconds
+def _pieces(row: _Record, pods: Sequence[Pod], cluster: str, grid: Grid) -> list[tuple[_Record, Pod]]:
+    """A use by the pods that had its pod's name, the oldest first."""
+    ids = ((workload_id(cluster, "kubernetes", *pod_parts(pod)), pod) for pod in pods if pod.uid)
+    by_uid = next((pod for id_, pod in ids if id_ == row["workload_id"]), None)
+    if by_uid is not None:
+        return [_from_its_start(row, by_uid, grid)]
+    start, end = float(row["ts_start"]), float(row["ts_end"])
+    first = pods[0].created_seconds
     if first is not None and first > start + grid.step:
-        # What had the name before is not told; a StatefulSet's pod has the same owner every time.
-        current = Life(replace(current.pod, uid=None, created_seconds=None, started_seconds=None), current.images)
-        following = lives
-    else:
-        following = lives[1:]
-    for life in following:
-        made = life.pod.created_seconds
-        if made is None or made > end - _LAG_SECONDS:
-            continue
-        if made > start + _LAG_SECONDS:
-            parts.append(({**row, "ts_start": start, "ts_end": made}, current))
-            start = made
-        current = life
-    parts.append(({**row, "ts_start": start, "ts_end": end}, current))
-    return parts
+        # Nothing is known of what had the name before; a StatefulSet's pod has the same owner every time.
+        pods = [replace(pods[0], uid=None, created_seconds=None, started_seconds=None), *pods]
+    row_end = _row_end(start, end, grid)
+    # Where in a row a shorter use was is not known: it is of the pod that had the name for most of the row.
+    since, until = (start, end) if row_end is None else (row_end - grid.step, row_end)
+    begins = [-math.inf, *(pod.created_seconds or -math.inf for pod in pods[1:]), math.inf]
+    spans = [(max(since, a), min(until, b), pod) for pod, (a, b) in zip(pods, pairwise(begins), strict=True)]
+    longest = max(spans, key=lambda span: span[1] - span[0])
+    if row_end is not None:
+        return [_from_its_start(row, longest[2], grid)]
+    kept = [span for span in spans if span[1] - span[0] > _LAG_SECONDS] or [longest]
+    return [_from_its_start({**row, "ts_start": a, "ts_end": b}, pod, grid) for a, b, pod in kept]
 
 
-def _aligned(parts: Sequence[tuple[Record, Life]], grid: Grid) -> list[tuple[Record, Life]]:
-    """The uses with their pods' own start where it lies within a row of the first: rows tell it to a row. A pod's GPUs
-    are its own from its start on."""
-    first: dict[_LifeKey, float] = {}
-    for row, life in parts:
-        key = _key(life)
-        first[key] = min(first.get(key, math.inf), _span(row)[0])
-    out = []
-    for row, life in parts:
-        start, end = _span(row)
-        row_end, begin = _row_end(row, grid), life.pod.started_seconds
-        began = begin if begin is not None and begin < (row_end or end) else None
-        if began is not None and start <= first[_key(life)] + grid.step and abs(began - start) <= grid.step:
-            if row_end is not None and began > start:
-                end = min(row_end, end + began - start)
-            start = began
-        if end > start:
-            out.append(({**row, "ts_start": start, "ts_end": end, "began": began}, life))
-    return out
+def _from_its_start(row: _Record, pod: Pod, grid: Grid) -> tuple[_Record, Pod]:
+    """A use with its pod's own start where the two are within a row: a pod's GPUs are its own from its start on."""
+    start, end = float(row["ts_start"]), float(row["ts_end"])
+    row_end, began = _row_end(start, end, grid), pod.started_seconds
+    if began is None or began >= (row_end or end):
+        return {**row, "began": None}, pod
+    if abs(began - start) <= grid.step:
+        end = min(row_end, end + began - start) if row_end is not None and began > start else end
+        start = began
+    return {**row, "ts_start": start, "ts_end": end, "began": began}, pod
 
 
-def _life_within(use: Record, lives: Sequence[Life], within: _Span, known: Collection[_LifeKey]) -> Life:
-    """Whose a use is that lies within one row. `known`: pods that held GPUs for more than a row.
-
-    Of the pods of one name it is one that had so long in the row until the next was made; rather one that is not known,
-    as a pod holds all its GPUs for all its life; and the one it fills best.
-    """
-    start, end = within
-    since, until = _span(use)
-    held = until - since
-    began = [one for one in lives if (one.pod.created_seconds or 0.0) < end] or [lives[0]]
-    made = [max(one.pod.created_seconds or 0.0, start) for one in began]
-    had = [(one, after - at) for one, at, after in zip(began, made, [*made[1:], end], strict=True)]
-    fitting = [(abs(time - held), one) for one, time in had if time > 0 and time - held >= -_LAG_SECONDS]
-    free = [each for each in fitting if _key(each[1]) not in known]
-    return min(reversed(free or fitting), key=lambda each: each[0], default=(0.0, began[-1]))[1]
-
-
-def _row_end(row: Record, grid: Grid) -> float | None:
-    """The end of the row in which a use lies as a whole: then its length is known, and not where in the row it was."""
-    start, end = _span(row)
+def _row_end(start: float, end: float, grid: Grid) -> float | None:
+    """The end of the row in which a use lies as a whole; None: it does not lie in one."""
     row_end = grid.start + math.ceil((end - grid.start) / grid.step - 1e-9) * grid.step
     return row_end if start >= row_end - grid.step and end < row_end else None
 
 
-def _span(row: Record) -> _Span:
-    return float(row["ts_start"]), float(row["ts_end"])  # type: ignore[arg-type]
-
-
-def _key(life: Life) -> _LifeKey:
-    pod = life.pod
+def _key(pod: Pod) -> _PodKey:
     return pod.namespace, pod.name, pod.uid or ("?" if pod.created_seconds is None else "")
-
-
-def _worked(
-    cluster: str, parts: Sequence[tuple[Record, Life]], leaders: Sequence[Pod], objects: Objects
-) -> list[tuple[Record, Life, PodWork]]:
-    """The uses of one cluster with the work that each is part of. `leaders`: pods that hold no GPU, but own others."""
-    lives: dict[_LifeKey, Life] = {}
-    ends: dict[_LifeKey, float] = {}
-    for row, life in parts:
-        key = _key(life)
-        lives[key] = life
-        ends[key] = max(ends.get(key, -math.inf), _span(row)[1])
-    keys = list(lives)
-    pods = [replace(lives[key].pod, ended_seconds=ends[key]) for key in keys]
-    others = [one for one in leaders if _key(Life(one)) not in lives]
-    works = dict(zip(keys, works_of(cluster, [*pods, *others], objects), strict=False))
-    return [(row, life, works[_key(life)]) for row, life in parts]
-
-
-def _image(life: Life, holders: Holders) -> str | None:
-    """Of the container that holds the GPUs, where that is beyond doubt."""
-    asking = holders.containers.get((life.pod.namespace, life.pod.name), frozenset())
-    images = {life.images[name] for name in asking if name in life.images} or set(life.images.values())
-    return images.pop() or None if len(images) == 1 else None
-
-
-def _leaders(owners: KubeOwners, cluster: str) -> list[Pod]:
-    return [
-        life.pod for (own, _, _), several in owners.lives.items() if own == cluster for life in several
-        if not life.pod.has_gpus
-    ]  # fmt: skip
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""

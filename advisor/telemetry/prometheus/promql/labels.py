@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
-from .....agent.inventory.identity.ids import series_id, slurm_parts, workload_id
-from .....agent.inventory.kubernetes.pod_names import controller_of
 from .....agent.store.writing.slurm_rows import short_name
 from ..client.response import Labels
 
@@ -38,23 +35,6 @@ DCGM_LABELS = (
 AGENT_NODE_LABELS = ("exported_node", "node", "instance")
 AGENT_GPU_LABELS = (*AGENT_NODE_LABELS, "gpu_uuid")
 PORT_LABELS = ("device", "port")
-
-
-@dataclass(frozen=True, slots=True)
-class LabelledWork:
-    """A workload as a series names it."""
-
-    workload_id: str
-    series_id: str | None
-    name: str
-    scheduler: str
-    job_id: str | None = None
-    namespace: str | None = None
-    pod: str | None = None
-    framework: str | None = None
-    basis: str = "allocation"
-    shared: bool = False
-    cluster: str = ""
 
 
 def node_of(labels: Labels) -> str | None:
@@ -137,64 +117,6 @@ def device_of(uuid: str) -> str:
     ``GPU-.../vgpu3``. They are one device, whose use must not be counted once for each."""
     found = _VIRTUAL.fullmatch(uuid)
     return found["gpu"] if found else uuid
-
-
-def has_exported(labels: Iterable[Labels]) -> bool:
-    """Whether workloads are named by ``exported_pod``: then a bare ``pod`` is the exporter's own."""
-    return any("exported_pod" in one or "exported_hpc_job" in one for one in labels)
-
-
-def work_of(labels: Labels, *, exported: bool) -> LabelledWork | None:
-    """The workload that a series of dcgm-exporter names; None for none. `exported`: see `has_exported`."""
-
-    def label(name: str) -> str:
-        return labels.get(f"exported_{name}", "") if exported else labels.get(name, "")
-
-    cluster = cluster_of(labels)
-    # Slurm's label is no target label anywhere, so it keeps its name.
-    job = labels.get("exported_hpc_job") or labels.get("hpc_job")
-    if job and job != "0":
-        parts = slurm_parts(job, None, None)
-        # The number alone tells nothing that recurs: without a name each job is a series of its own.
-        return LabelledWork(workload_id(cluster, "slurm", *parts), None, f"job {job}", "slurm", job_id=job)
-    pod = label("pod")
-    if not pod or "exporter" in label("container"):
-        return None
-    namespace = label("namespace")
-    uid = label("pod_uid")
-    parts = (uid,) if uid else ("pod", namespace, pod)
-    name = controller_of(pod)
-    return LabelledWork(
-        workload_id(cluster, "kubernetes", *parts),
-        series_id(cluster, namespace or None, None, name),
-        name,
-        "kubernetes",
-        namespace=namespace or None,
-        pod=pod,
-        cluster=cluster,
-    )
-
-
-def agent_work(labels: Labels) -> LabelledWork | None:
-    """The workload of a series ``skuwise_workload_gpu_seconds_total``; its ids are the agent's own."""
-    key = labels.get("workload_id")
-    if not key:
-        return None
-    exported = "exported_pod" in labels or "exported_namespace" in labels
-    pod = labels.get("exported_pod" if exported else "pod")
-    job = labels.get("job_id")
-    return LabelledWork(
-        key,
-        labels.get("series_id"),
-        controller_of(pod) if pod else f"job {job}" if job else key,
-        labels.get("scheduler", "process"),
-        job_id=job,
-        namespace=labels.get("exported_namespace" if exported else "namespace"),
-        pod=pod,
-        framework=labels.get("framework"),
-        basis=labels.get("basis", "process"),
-        shared=labels.get("shared") == "1",
-    )
 
 
 AGENT_WORK_LABELS = (

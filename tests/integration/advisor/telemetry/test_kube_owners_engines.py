@@ -58,6 +58,7 @@ class Cluster:
     def pod(
         self, name: str, uid: str, owner: tuple[str, str] | None, *, start: float = 0, end: float = HOURS,
         gpu: str | None = None, image: str = "", namespace: str = "ml", beside: Mapping[str, str] | None = None,
+        labels: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
         """A pod with one GPU (its own unless `gpu` names one) from an hour to an hour; it is made half a minute before
         it starts. `beside`: images of other containers."""
@@ -74,14 +75,16 @@ class Cluster:
                 self.tell("kube_pod_container_info", 1, when, **base, **told)
         asked = {"container": "main", "resource": "nvidia_com_gpu", "unit": "integer", "node": f"n-{uid}"}
         self.tell("kube_pod_container_resource_requests", 1, when, **base, **asked)
+        if labels:
+            self.tell("kube_pod_labels", 1, when, **base, **labels)
         self.gpus += 1
-        labels = {
+        exported = {
             "UUID": gpu or f"GPU-{self.gpus:04}", "gpu": "0", "Hostname": f"n-{gpu or self.gpus}",
             "modelName": "NVIDIA H100 80GB HBM3", "job": "dcgm", "instance": f"n-{gpu or self.gpus}:9400",
             "pod": name, "namespace": namespace, "container": "main",
         }  # fmt: skip
         for metric, value in (("DCGM_FI_DEV_GPU_UTIL", 90.0), ("DCGM_FI_DEV_FB_USED", 6e4)):
-            self.series.append(Series(metric, labels, when, np.full(len(when), value)))
+            self.series.append(Series(metric, exported, when, np.full(len(when), value)))
 
     def owner(self, kind: str, name: str, owner: tuple[str, str] | None, *, end: float = HOURS) -> None:
         series, label = {"ReplicaSet": ("kube_replicaset_owner", "replicaset"), "Job": ("kube_job_owner", "job_name")}[
@@ -119,41 +122,17 @@ def fleet() -> Cluster:
         own.pod(f"big-{group}", f"u-lws-{group}-0", ("StatefulSet", "big"))
         for worker in (1, 2):
             own.pod(f"big-{group}-{worker}", f"u-lws-{group}-{worker}", ("StatefulSet", f"big-{group}"))
-    # A StatefulSet's pod that was made anew on the same GPU, and a CronJob's runs.
+    # A StatefulSet's pod that was made anew on the same GPU.
     own.pod("store-0", "u-store-a", ("StatefulSet", "store"), end=13.25, gpu="GPU-store")
     own.pod("store-0", "u-store-b", ("StatefulSet", "store"), start=13.25, gpu="GPU-store")
-    for run, minute in enumerate((29_800_000, 29_801_440)):
-        own.owner("Job", f"nightly-{minute}", ("CronJob", "nightly"), end=10)
-        own.pod(
-            f"nightly-{minute}-{'bc'[run]}7k2x", f"u-cron-{run}", ("Job", f"nightly-{minute}"), start=3 + 3 * run,
-            end=4 + 3 * run,
-        )  # fmt: skip
-    # Minutes within an hour, on a GPU that another pod held before, and an old copy that tells an old owner.
-    own.pod("early", "u-early", None, end=21.4, gpu="GPU-turns")
-    own.pod("late", "u-late", None, start=21.5, end=21.75, gpu="GPU-turns")
-    own.series.append(
-        Series(
-            "kube_replicaset_owner",
-            {"job": "kube-state-metrics", "instance": "old", "namespace": "ml", "replicaset": "chat-7d4b9c6f5d",
-             "owner_kind": "Deployment", "owner_name": "another", "owner_is_controller": "true"},
-            span(23.5, 23.6), np.ones(len(span(23.5, 23.6))),
-        )
-    )  # fmt: skip
-    # Owners in a circle, a bare pod that is named like a Deployment's, and a pod of which nothing is told.
-    own.owner("ReplicaSet", "loop-a", ("ReplicaSet", "loop-b"))
-    own.owner("ReplicaSet", "loop-b", ("ReplicaSet", "loop-a"))
-    own.pod("loop-a-1", "u-loop", ("ReplicaSet", "loop-a"))
+    # A pod group of Kueue: bare pods.
+    for n in range(2):
+        own.pod(f"solo-{'bcdf'[n]}7klm", f"u-kueue-{n}", None, labels={"label_kueue_x_k8s_io_pod_group_name": "solve"})
+    # A bare pod that is named like a Deployment's, and a pod of which nothing is told.
     own.pod("bare-7d4b9c6f5d-x2k4m", "u-bare", None)
     before = len(own.series)
     own.pod("untold-7d4b9c6f5d-x2k4m", "u-untold", None)
     own.series[before:] = [one for one in own.series[before:] if not one.name.startswith("kube_")]
-    # KServe's Deployment, and another that is merely named like it.
-    for name, container in (("iris-predictor", "kserve-container"), ("risk-predictor", "sidecar")):
-        own.owner("ReplicaSet", f"{name}-7d4b9c6f5d", ("Deployment", name))
-        own.pod(
-            f"{name}-7d4b9c6f5d-x2k4m", f"u-{name}", ("ReplicaSet", f"{name}-7d4b9c6f5d"),
-            beside={container: "x/y:1"},
-        )  # fmt: skip
     for replica in REPLICAS:
         labels = {"job": "kube-state-metrics", "instance": replica, "namespace": "ml", "label_team": "search"}
         own.series.append(Series("kube_namespace_labels", labels, span(0, HOURS), np.ones(len(span(0, HOURS)))))
@@ -208,6 +187,12 @@ def test_a_gang_is_one_workload_over_its_nodes(frame: Frame, name: str, kind: st
     assert uses["node"].nunique() == uses["gpu_uuid"].nunique() == 4
 
 
+def test_a_pod_group_of_kueue_is_one_workload(frame: Frame) -> None:
+    own = named(frame, "solve")
+    assert list(own["workload_id"]) == [gang_id("", "ml", "PodGroup", "solve", "u-kueue-0")]
+    assert frame.uses[frame.uses["workload_id"].isin(own["workload_id"])]["node"].nunique() == 2
+
+
 def test_a_gang_made_anew_under_its_name_is_another_run_of_the_series(frame: Frame) -> None:
     own = named(frame, "llama")
     assert list(own["workload_id"]) == [gang_id("", "ml", "PyTorchJob", "llama", f"u-{one}-0") for one in ("py", "py2")]
@@ -243,22 +228,4 @@ def test_doctor_counts_the_workloads_whose_owner_is_known(frame: Frame) -> None:
 
 def test_no_use_is_lost_and_none_counts_twice(frame: Frame) -> None:
     hours = (frame.uses["ts_end"] - frame.uses["ts_start"]).sum() / 3600
-    told = (
-        6 * 12
-        + 4 * 7
-        + 4 * 5
-        + 4 * 2
-        + 4 * 20
-        + 4 * 3
-        - 10 / 60
-        + 6 * 24
-        + 24
-        + 2
-        + 24
-        + 24
-        + 24
-        + 2 * 24
-        + 21.4
-        + 0.25
-    )
-    assert hours == pytest.approx(told, rel=0.01)
+    assert hours == pytest.approx(6 * 12 + 4 * (7 + 5 + 2 + 20 + 3) - 10 / 60 + 11 * 24, rel=0.01)

@@ -86,75 +86,51 @@ def test_the_same_job_has_one_id_on_both_roads() -> None:
     )
 
 
-def test_runs_of_a_requeued_job_and_of_a_recycled_id_are_several_workloads() -> None:
-    frame = with_jobs(
-        built(("22", "n1", 0, 48)),
-        [
-            run(end=10, state="REQUEUED"),
-            run(start=10.01, end=20, name="train-7"),
-            run(start=30, end=48, user="bob", name="other"),
-        ],
-    )
-    assert spans(frame) == [
-        ("other", 30.0, 48.0), ("train-7", 0.0, 10.0), ("train-7", pytest.approx(10.01), pytest.approx(30.0)),
-    ]  # fmt: skip
-    assert len(set(frame.workloads["workload_id"])) == 3
-    assert any(note.code == "jobs-held-longer" for note in frame.notes)  # from hour 20 on the table knows nobody
-    advice = judge(frame, rulebook())
-    assert len({w.series_id for w in advice.workloads}) == 2
-
-
-def test_tasks_of_an_array_are_runs_of_one_series() -> None:
-    jobs = [run(str(n), start=n, end=n + 1, name="sweep", array_job_id="1", array_task_id=str(n)) for n in (1, 2, 3)]
-    frame = with_jobs(built(*((str(n), "n1", n, n + 1) for n in (1, 2, 3))), jobs)
-    assert len(set(frame.workloads["series_id"])) == 1
-    assert len(set(frame.workloads["workload_id"])) == 3
-
-
-def test_a_task_known_by_its_array_alone_is_found() -> None:
-    frame = with_jobs(built(("1_3", "n1", 0, 10)), [run("23", array_job_id="1", array_task_id="3")])
-    assert set(frame.workloads["job_id"]) == {"23"}
+REQUEUED = (run(end=10, state="REQUEUED"), run(start=10.01, end=20), run(start=30, end=48, user="bob", name="other"))
+TASKS = [run(str(n), start=n, end=n + 1, array_job_id="1", array_task_id=str(n)) for n in (1, 2)]
+NODES = (run(node_list="n1.site"), run(start=1 / 3600, name="other", node_list="n[2-3]"))
+OF_C, OF_D = run(cluster="c", name="of-c"), run(cluster="d", name="of-d")
 
 
 @pytest.mark.parametrize(
-    ("job", "said"),
+    ("uses", "jobs", "expected", "codes"),
     [
-        (run(node_list="n2"), "ran on other nodes"),
-        (run(start=30, end=40), "at other times"),
-        (run(cluster="other"), "cluster 'other'"),
+        # A job that was requeued, and one that was given its id again; from hour 20 to 30 the table has nobody.
+        (
+            [("22", "n1", 0, 48)], REQUEUED,
+            [("other", 30, 48), ("train-7", 0, 10), ("train-7", 10.01, 30)], ["jobs-held-otherwise"],
+        ),
+        ([("1", "n1", 1, 2), ("1_2", "n1", 2, 3)], TASKS, [("train-7", 1, 2), ("train-7", 2, 3)], []),
+        # A job that runs ends where it was last observed.
+        ([("22", "n1", 0, 48)], [run(end=None, state="RUNNING")], [("train-7", 0, 48)], []),
+        # Runs that overlap prove nothing, unless each has nodes or a cluster of its own.
+        ([("22", "n1", 0, 10)], [run(end=8), run(start=4)], [("job 22", 0, 10)], ["jobs-not-matched"]),
+        ([("22", "n1", 0, 10), ("22", "n2", 0, 10)], NODES, [("other", 0, 10), ("train-7", 0, 10)], []),
+        ([("22", "n1", 0, 10), ("22", "n2", 0, 10)], [OF_C, OF_D], [("of-c", 0, 10), ("of-d", 0, 10)], []),
+        ([("22", "n1", 0, 9), ("22", "n2", 0, 9)], [OF_C], [("job 22", 0, 9), ("of-c", 0, 9)], ["jobs-not-matched"]),
+        # Other jobs are left as they are.
+        ([("22", "n1", 0, 10), ("23", "n1", 10, 20)], [run()], [("job 23", 10, 20), ("train-7", 0, 10)], []),
+        ([("22", "n1", 0, 10)], [run("99")], [("job 22", 0, 10)], []),
+        # The table contradicts what was observed.
+        ([("22", "n1", 0, 10)], [run(node_list="n2")], [("job 22", 0, 10)], ["jobs-not-matched"]),
+        ([("22", "n1", 0, 10)], [run(start=30, end=40)], [("job 22", 0, 10)], ["jobs-not-matched"]),
+        ([("22", "n1", 0, 10)], [run(cluster="x")], [("job 22", 0, 10)], ["jobs-of-another-cluster"]),
     ],
-)
-def test_a_table_that_contradicts_names_nobody_and_it_is_said(job: SlurmJob, said: str) -> None:
-    frame = built(("22", "n1", 0, 10))
-    joined = with_jobs(frame, [job])
-    assert spans(joined) == spans(frame) == [("job 22", 0.0, 10.0)]
-    assert list(joined.workloads["series_id"]) == ["s-22"]
-    (note,) = joined.notes
-    assert said in note.text
+)  # fmt: skip
+def test_a_use_belongs_to_the_run_that_was_then_and_there(
+    uses: list[tuple[str, str, float, float]], jobs: list[SlurmJob], expected: list[tuple], codes: list[str]
+) -> None:
+    frame = built(*uses, nodes=tuple(sorted({node for _, node, _, _ in uses})))
+    if OF_C in jobs:
+        frame = replace(frame, nodes=frame.nodes.assign(cluster=["c", "d"]))
+    joined = with_jobs(frame, jobs)
+    assert [(name, pytest.approx(a, abs=0.001), pytest.approx(b, abs=0.02)) for name, a, b in spans(joined)] == expected
+    assert [note.code for note in joined.notes] == codes
+    assert with_jobs(frame) is frame
 
 
-def test_a_number_is_another_job_on_another_cluster() -> None:
-    frame = built(("22", "n1", 0, 10), ("22", "n2", 0, 10), nodes=("n1", "n2"))
-    two = replace(frame, nodes=frame.nodes.assign(cluster=["c", "d"]))
-    joined = with_jobs(two, [run(cluster="c", name="of-c"), run(cluster="d", name="of-d")])
-    assert {name for name, _, _ in spans(joined)} == {"of-c", "of-d"}
-    alone = with_jobs(two, [run(cluster="c", name="of-c")])
-    assert spans(alone) == [("job 22", 0.0, 10.0), ("of-c", 0.0, 10.0)]
-
-
-def test_runs_that_overlap_prove_nothing() -> None:
-    frame = with_jobs(built(("22", "n1", 0, 10)), [run(end=8), run(start=4, name="other")])
-    assert set(frame.workloads["name"]) == {"job 22"}
-    assert frame.notes[0].code == "jobs-with-several-runs"
-    # On nodes of their own they are no contradiction: two clusters whose ids and names meet in one source.
-    apart = with_jobs(
-        built(("22", "n1", 0, 10), ("22", "n2", 0, 10), nodes=("n1", "n2")),
-        [run(node_list="n1.site"), run(start=1 / 3600, name="other", node_list="n[2-3]")],
-    )
-    assert {name for name, _, _ in spans(apart)} == {"train-7", "other"}
-
-
-@pytest.mark.parametrize(("gpus", "said"), [(0, "more GPUs"), (4, "fewer GPUs"), (1, None), (None, None)])
+# A cluster that does not track gres/gpu has 0 of every job: unknown.
+@pytest.mark.parametrize(("gpus", "said"), [(4, "fewer GPUs"), (1, None), (0, None), (None, None)])
 def test_the_observed_gpus_win_over_the_tables_and_it_is_said(gpus: int | None, said: str | None) -> None:
     frame = with_jobs(built(("22", "n1", 0, 10)), [run(gpus=gpus, node_list="n1")])
     assert spans(frame) == [("train-7", 0.0, 10.0)]
@@ -171,19 +147,6 @@ def test_a_use_is_placed_exactly_where_a_server_knows_it_by_the_hour() -> None:
     short = replace(built(("22", "n1", 3, 3.3)), source={"row_seconds": 3600.0})
     assert spans(with_jobs(short, [run(start=3.5, end=3.8)])) == [("train-7", pytest.approx(3.5), pytest.approx(3.8))]
     assert spans(with_jobs(frame, [run(start=4.4, end=4.9)]))[0][0] == "job 22"
-
-
-def test_the_end_of_a_job_that_runs_is_what_was_observed() -> None:
-    frame = with_jobs(built(("22", "n1", 0, 48)), [run(end=None, state="RUNNING")])
-    assert spans(frame) == [("train-7", 0.0, 48.0)]
-
-
-def test_work_of_others_is_left_as_it_is() -> None:
-    frame = built(("22", "n1", 0, 10), ("23", "n1", 10, 20))
-    joined = with_jobs(frame, [run()])
-    assert spans(joined) == [("job 23", 10.0, 20.0), ("train-7", 0.0, 10.0)]
-    assert with_jobs(frame) is frame
-    assert with_jobs(frame, [run("99")]).uses.equals(frame.uses)
 
 
 def test_two_workloads_of_one_job_become_one() -> None:
@@ -224,7 +187,7 @@ def test_a_table_does_not_give_one_users_work_to_another() -> None:
     told = replace(frame, workloads=frame.workloads.assign(user="bob"))
     joined = with_jobs(told, [run(user="ann")])
     assert spans(joined) == [("job 22", 0.0, 10.0)] and set(joined.workloads["user"]) == {"bob"}
-    assert joined.notes[0].code == "jobs-of-another-user"
+    assert joined.notes[0].code == "jobs-not-matched"
     for same in ("Ann", "ann@lab.example", "LAB\\ann", "1000", "root"):
         alike = replace(frame, workloads=frame.workloads.assign(user=same))
         assert set(with_jobs(alike, [run(user="ann")]).workloads["name"]) == {"train-7"}

@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 from skuwise.advisor.core.frame import Window
 from skuwise.advisor.telemetry.prometheus.client.response import Grid, Labels, SeriesAnswer
-from skuwise.advisor.telemetry.prometheus.owners.owned import Holders, owned, pods_held
-from skuwise.advisor.telemetry.prometheus.owners.owners import SERIES, Held, KubeOwners, Life, read_owners
+from skuwise.advisor.telemetry.prometheus.owners.owned import owned, pods_held
+from skuwise.advisor.telemetry.prometheus.owners.owners import SERIES, Held, Holders, KubeOwners, read_owners
 from skuwise.advisor.telemetry.teams import load_team_labels
 from skuwise.agent.config import load_config
 from skuwise.agent.inventory.identity.ids import gang_id, workload_id
@@ -46,8 +46,8 @@ def held(*pods: str, end: float = END) -> dict[tuple[str, str], Held]:
     return {("ml", pod): (END - DAY, end) for pod in pods}
 
 
-def ask(server: Server, wanted: Mapping[tuple[str, str], Held], **about: Sequence[str]) -> KubeOwners:
-    return read_owners(server, SERIES, ('cluster="eu"',), wanted, window=Window(END - DAY, END), **about)
+def ask(server: Server, wanted: Mapping[tuple[str, str], Held]) -> KubeOwners:
+    return read_owners(server, SERIES, ('cluster="eu"',), wanted, window=Window(END - DAY, END))
 
 
 def test_a_thousand_pods_take_a_bounded_number_of_queries() -> None:
@@ -56,15 +56,15 @@ def test_a_thousand_pods_take_a_bounded_number_of_queries() -> None:
               "owner_is_controller": "true"}, 60.0) for n in names]  # fmt: skip
     server = Server({"kube_pod_owner": rows})
     found = ask(server, held(*names))
-    assert len(found.lives) == 1000
+    assert len(found.pods) == 1000
     # Seven parts of 150 names, six series, and the namespace's labels.
     assert len(server.asked) <= 7 * 6 + 1
     assert all('cluster="eu"' in query for query in server.asked)
     nothing = Server({})
-    assert not ask(nothing, held(*names)).lives
+    assert not ask(nothing, held(*names)).pods
     assert len(nothing.asked) <= 2 * 7 * 6
     gone = Server({})
-    assert not ask(gone, held(*names, end=END - DAY / 2)).lives
+    assert not ask(gone, held(*names, end=END - DAY / 2)).pods
     assert len(gone.asked) <= 7 * 6
     assert all(f"[{DAY:.0f}s]" in query for query in gone.asked)
 
@@ -77,15 +77,12 @@ def test_no_name_gets_into_a_query_that_is_no_name_of_a_pod() -> None:
     assert all('=~"a[.]b"' in query for query in server.asked)
 
 
-def test_the_controller_counts_and_an_old_copy_is_outvoted() -> None:
-    plain = {"namespace": "ml", "pod": "a", "uid": "u"}
-
-    def row(name: str, often: float, controls: str) -> tuple[Labels, float]:
-        return {**plain, "owner_kind": "Job", "owner_name": name, "owner_is_controller": controls}, often
-
-    rows = [row("aaa", 3, "true"), row("new", 60, "true"), row("other", 99, "false")]
-    (life,) = ask(Server({"kube_pod_owner": rows}), held("a")).lives["", "ml", "a"]
-    assert life.pod.owner == PodOwner("Job", "new")
+def test_the_controller_is_the_owner_of_several() -> None:
+    plain = {"namespace": "ml", "pod": "a", "uid": "u", "owner_kind": "Job"}
+    rows = [({**plain, "owner_name": name, "owner_is_controller": is_controller}, 1.0)
+            for name, is_controller in (("aaa", "false"), ("new", "true"), ("other", "false"))]  # fmt: skip
+    (pod,) = ask(Server({"kube_pod_owner": rows}), held("a")).pods["", "ml", "a"]
+    assert pod.owner == PodOwner("Job", "new")
 
 
 def test_a_pod_of_two_clusters_is_that_of_its_own() -> None:
@@ -106,19 +103,17 @@ def use(pod: str, start: float, end: float, gpu: str = "GPU-0", **about: object)
     }  # fmt: skip
 
 
-def life(
-    pod: str, uid: str | None, hour: float | None, owner: PodOwner | None, images: Mapping[str, str] | None = None
-):
+def life(pod: str, uid: str | None, hour: float | None, owner: PodOwner | None, image: str | None = None) -> Pod:
     at = None if hour is None else END - DAY + 3600 * hour
-    return Life(Pod("ml", pod, uid, owner, created_seconds=at, started_seconds=at), images or {})
+    return Pod("ml", pod, uid, owner, created_seconds=at, started_seconds=at, image=image)
 
 
-def became(uses: list[dict[str, object]], *lives: Life, holders: Holders | None = None) -> pd.DataFrame:
-    told: dict[tuple[str, str, str], tuple[Life, ...]] = {}
-    for one in lives:
-        key = ("", "ml", one.pod.name)
-        told[key] = (*told.get(key, ()), one)
-    return owned(pd.DataFrame(uses), KubeOwners(told), holders or Holders({}), GRID, ())
+def became(uses: list[dict[str, object]], *pods: Pod) -> pd.DataFrame:
+    by_name: dict[tuple[str, str, str], tuple[Pod, ...]] = {}
+    for pod in pods:
+        key = ("", "ml", pod.name)
+        by_name[key] = (*by_name.get(key, ()), pod)
+    return owned(pd.DataFrame(uses), KubeOwners(by_name), GRID)
 
 
 def hours(row: pd.Series) -> tuple[float, float]:
@@ -150,29 +145,29 @@ def test_a_use_begins_with_its_pod_where_rows_are_coarser() -> None:
     assert hours(became([use("a", 5, 9)], life("a", "u", 2, None)).iloc[0]) == (5, 9)
 
 
-OLD, FIRST, SECOND = (life("store-0", uid, at, STORE) for uid, at in (("old", 1), ("a", 12.05), ("b", 12.3)))
+def test_a_use_within_an_hour_is_of_the_pod_that_had_the_name_for_most_of_it() -> None:
+    lives = [life("store-0", uid, at, STORE) for uid, at in (("old", 1), ("a", 12.1), ("b", 12.9))]
+    found = became([use("store-0", 12, 12.5, f"GPU-{n}") for n in range(8)], *lives)
+    assert set(found["workload_id"]) == {workload_id("", "kubernetes", "a")}
 
 
 @pytest.mark.parametrize(
-    ("uses", "whose"),
+    ("owner", "image", "requesting", "is_left_out"),
     [
-        # Seen on a cluster that was drawn: the second holds its own GPU from then on, so the first's is the first's.
-        ([use("store-0", 12, 12.2), use("store-0", 12.32, 24, "GPU-1")], {"GPU-0": "a", "GPU-1": "b"}),
-        # Both ended within the hour: how long each had tells them apart.
-        ([use("store-0", 12, 12.2), use("store-0", 12, 12.5, "GPU-1")], {"GPU-0": "a", "GPU-1": "b"}),
-        # All GPUs of a pod are one pod's.
-        ([use("store-0", 12, 12.22, f"GPU-{n}") for n in range(8)], {f"GPU-{n}": "a" for n in range(8)}),
-        # A minute is nobody's who ended hours before.
-        ([use("store-0", 1, 3), use("store-0", 12, 12 + 1 / 60, "GPU-1")], {"GPU-0": "old", "GPU-1": "a"}),
-        # More than any of them had: the last one's, as far as anybody can tell.
-        ([use("store-0", 12, 12.95)], {"GPU-0": "b"}),
+        ("nvidia-dcgm-exporter", "nvcr.io/nvidia/k8s/dcgm-exporter:4.5.3", (), True),
+        ("gpu-metrics", "registry.example/mirror/dcgm-exporter:4", (), True),
+        ("gpu-metrics", "registry.example/gpu-metrics:1", {("ml", "trainer")}, True),
+        # A DaemonSet's own work: it requests GPUs, or nothing says that it is an exporter.
+        ("onnx-exporter", "registry.example/onnx-exporter:1", {("ml", "a")}, False),
+        ("onnx-exporter", "registry.example/onnx-exporter:1", (), False),
     ],
 )
-def test_pods_made_anew_within_an_hour_have_each_their_own_gpus(uses: list[dict[str, object]], whose: dict) -> None:
-    found = became(uses, OLD, FIRST, SECOND)
-    assert dict(zip(found["gpu_uuid"], found["workload_id"], strict=True)) == {
-        gpu: workload_id("", "kubernetes", uid) for gpu, uid in whose.items()
-    }
+def test_an_exporters_daemonset_owns_no_work(
+    owner: str, image: str, requesting: set[tuple[str, str]], is_left_out: bool
+) -> None:
+    pod = life("a", "u", -9, PodOwner("DaemonSet", owner), image)
+    found = owned(pd.DataFrame([use("a", 0, 9)]), KubeOwners({("", "ml", "a"): (pod,)}), GRID, requesting=requesting)
+    assert found.empty == is_left_out
 
 
 def test_a_pod_that_nothing_tells_of_stays_as_the_exporter_names_it() -> None:
@@ -182,14 +177,6 @@ def test_a_pod_that_nothing_tells_of_stays_as_the_exporter_names_it() -> None:
         [workload_id("", "kubernetes", "u"), *(str(row["workload_id"]) for row in rows[1:])]
     )
     assert pods_held(pd.DataFrame(rows)) == {("ml", name): (END - DAY, END - DAY + 3 * 3600) for name in "ab"}
-
-
-def test_a_gang_is_one_workload_with_all_its_gpus() -> None:
-    job = PodOwner("MPIJob", "sim")
-    rows = [use(f"sim-worker-{n}", 2, 9, f"GPU-{n}") for n in range(4)]
-    found = became(rows, *(life(f"sim-worker-{n}", f"u{n}", 2, job) for n in range(4)))
-    assert set(found["workload_id"]) == {gang_id("", "ml", "MPIJob", "sim", "u0")}
-    assert found["gpu_uuid"].nunique() == 4
 
 
 def test_what_the_agent_called_a_pod_or_a_gang_it_is_called_with_kube_state_metrics_too() -> None:
@@ -217,9 +204,12 @@ def test_what_the_agent_called_a_pod_or_a_gang_it_is_called_with_kube_state_metr
 def test_an_image_is_that_of_the_container_that_holds_the_gpus(
     images: dict[str, str], asking: set[str], image: str | None
 ) -> None:
-    holders = Holders({("ml", "a"): frozenset(asking)})
-    found = became([use("a", 0, 3)], life("a", "u", 0, None, images), holders=holders)
-    assert found["image"].tolist() == [image]
+    pod = {"namespace": "ml", "pod": "a", "uid": "u"}
+    told = [({**pod, "container": name, "image": one}, 1.0) for name, one in images.items()]
+    server = Server({"kube_pod_info": [(pod, 1.0)], "kube_pod_container_info": told})
+    holders: Holders = {("ml", "a"): frozenset(asking)}
+    found = read_owners(server, SERIES, (), held("a"), window=Window(END - DAY, END), holders=holders)
+    assert [pod.image for pod in found.pods["", "ml", "a"]] == [image]
 
 
 def test_team_labels_are_one_setting_of_agent_and_advisor(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from skuwise.advisor.telemetry.prometheus.client.range_planner import DAY, Log, days_of, stretches_of
 from skuwise.advisor.telemetry.prometheus.client.response import Grid, SeriesAnswer
 from skuwise.advisor.telemetry.prometheus.promql import promql as queries
-from skuwise.advisor.telemetry.prometheus.promql.labels import NodeNames, agent_work, gpu_of, host_of, node_of, work_of
+from skuwise.advisor.telemetry.prometheus.promql.labels import NodeNames, gpu_of, host_of, node_of
 from skuwise.advisor.telemetry.prometheus.promql.promql import engine_asks
 from skuwise.advisor.telemetry.prometheus.rows.dcgm import dcgm_rows
 from skuwise.advisor.telemetry.prometheus.rows.fabric import RATE, PortRows, exporter_ports, roles_of
@@ -18,7 +18,7 @@ from skuwise.advisor.telemetry.prometheus.rows.gpus import About, GpuRows
 from skuwise.advisor.telemetry.prometheus.rows.instances import fold_instances
 from skuwise.advisor.telemetry.prometheus.rows.nodes import node_table
 from skuwise.advisor.telemetry.prometheus.rows.series_to_rows import Cells, Weights, from_bins
-from skuwise.advisor.telemetry.prometheus.rows.workloads import held_spans
+from skuwise.advisor.telemetry.prometheus.rows.workloads import agent_work, dcgm_uses, held_spans, work_of
 from skuwise.advisor.telemetry.prometheus.settings import load_prometheus_settings
 from skuwise.agent.inventory.identity.ids import series_id, workload_id
 from skuwise.agent.metrics import BIN_EDGES
@@ -79,11 +79,58 @@ def test_a_pod_has_the_ids_that_the_agent_gives_it() -> None:
     assert (work.name, work.pod) == ("web", "web-6d4cf56db6-x7k2p")
 
 
-def test_the_exporters_own_pod_is_no_workload() -> None:
-    own = {"pod": "dcgm-exporter-x", "namespace": "monitoring", "container": "dcgm-exporter"}
-    assert work_of(own, exported=False) is None
-    assert work_of({"pod": "scraper"}, exported=True) is None
-    assert work_of({"pod": "scraper", "exported_pod": "p", "exported_namespace": "n"}, exported=True) is not None
+def named_pods(*series: dict[str, str], requesting: tuple[str, ...] = ()) -> set[str]:
+    """Pods that become workloads of series of one node, a GPU each."""
+    labels = tuple(
+        {"UUID": f"GPU-{n}", "job": "dcgm", "instance": "10.0.0.1:9400", **one} for n, one in enumerate(series)
+    )
+    about = {f"GPU-{n}": About("n1", uuid=f"GPU-{n}") for n in range(len(series))}
+    counts = SeriesAnswer(labels, np.full((len(labels), GRID.count), 60.0))
+    uses = dcgm_uses(
+        counts, GRID, about, intervals=dict.fromkeys(about, 60.0), taken=set(), key_of=lambda one: one["UUID"],
+        requesting={("ml", pod) for pod in requesting},
+    )  # fmt: skip
+    return set(uses["pod"]) if len(uses) else set()
+
+
+def bare(pod: str, container: str, **more: str) -> dict[str, str]:
+    return {"pod": pod, "namespace": "ml", "container": container, **more}
+
+
+EXPORTER = bare("nvidia-dcgm-exporter-1kq7z", "nvidia-dcgm-exporter")
+
+
+@pytest.mark.parametrize(
+    ("series", "requesting", "pods"),
+    [
+        # A user's container that exports models is work, under either setting of honor_labels.
+        ([{**EXPORTER, "exported_pod": "trt-0", "exported_container": "onnx-exporter"}], (), {"trt-0"}),
+        ([bare("trt-0", "onnx-exporter")], (), {"trt-0"}),
+        ([bare("metrics-exporter-7d4b9c6f5d-x2k4m", "exporter")], (), {"metrics-exporter-7d4b9c6f5d-x2k4m"}),
+        ([{**bare("train-0", "main"), "namespace": "exporter"}], (), {"train-0"}),
+        # On a target where any series has an exported pod, bare labels are the exporter's on all its GPUs.
+        ([{**bare("gm-x7k2p", "gm"), "exported_pod": "train-0"}, bare("gm-x7k2p", "gm")], (), {"train-0"}),
+        # No workload at all: the exporter by its DaemonSet, container or hostname.
+        ([EXPORTER, EXPORTER], (), set()),
+        ([bare("dcgm-exporter-wwwjh", "exporter")], (), set()),
+        ([bare("gm-x7k2p", "gm", Hostname="gm-x7k2p"), bare("train-0", "main")], (), {"train-0"}),
+        # Another target of the scrape job shows that bare labels are the exporter's, unless the pod requests GPUs.
+        ([bare("gm-x7k2p", "gm", instance="b"), bare("gm-z", "gm", exported_pod="train-0")], (), {"train-0"}),
+        (
+            [bare("eval-0", "main", instance="b"), bare("gm-z", "gm", exported_pod="train-0")],
+            ("eval-0", "train-0"), {"train-0", "eval-0"},
+        ),
+    ],
+)  # fmt: skip
+def test_the_exporters_own_pod_is_no_workload(
+    series: list[dict[str, str]], requesting: tuple[str, ...], pods: set[str]
+) -> None:
+    assert named_pods(*series, requesting=requesting) == pods
+
+
+def test_a_reserved_gpu_is_held_for_shared_use() -> None:
+    work = work_of({"pod": "gpu-reservation-n1-x2k4m", "namespace": "kai-resource-reservation"}, exported=False)
+    assert work is not None and (work.name, work.shared) == ("reserved for shared use", True)
 
 
 def test_jobs_of_slurm_are_told_apart_though_their_numbers_fold_to_one() -> None:

@@ -33,7 +33,9 @@ def judged() -> tuple[list[Piece], JudgementInputs]:
     inputs = JudgementInputs.of(measured.frame, measured.index, measured.rows, nodes, book)
     pieces = pieces_of(measured.attribution)
     none = np.zeros(0, dtype=np.bool_)
-    empty = dataclasses.replace(pieces[0], rows=WorkRows(np.zeros(0, dtype=np.intp), np.zeros(0), none, none))
+    empty = dataclasses.replace(
+        pieces[0], rows=WorkRows(np.zeros(0, dtype=np.intp), np.zeros(0), none, none, np.zeros(0))
+    )
     unseen = dataclasses.replace(
         pieces[1], rows=dataclasses.replace(pieces[1].rows, seconds=0 * pieces[1].rows.seconds)
     )

@@ -9,9 +9,11 @@ import pandas as pd
 import pytest
 from skuwise.advisor.core.unobservable import blind_nodes
 from skuwise.advisor.verdicts.accounting.gpu_hour_accounting import occupancy
+from skuwise.advisor.verdicts.judge import judge
 from skuwise.advisor.verdicts.workloads.attribution import attribute, overlaps
 from skuwise.advisor.verdicts.workloads.inventory import inventory_of
 from skuwise.tests.support.frame_builder import FREE, HOUR, START, TRAINING, FrameBuilder
+from skuwise.tests.support.rulebooks import rulebook
 
 
 def _hours(table: pd.DataFrame, kind: str) -> float:
@@ -69,6 +71,9 @@ def test_two_workloads_at_the_same_time_are_shared_and_belong_to_neither() -> No
     assert table.loc[table["class"] == "shared", "workload_id"].isna().all()
     assert _hours(table, "workload") == pytest.approx(8)
     assert all(session.shared for session in attribution.sessions)
+    # The hours are split in equal parts, so that together they are no more than the GPU's.
+    assert attribution.workload_rows.groupby("workload_id")["share"].first().tolist() == pytest.approx([5 / 6, 5 / 6])
+    assert [w.gpu_hours for w in judge(b.frame(), rulebook()).workloads] == pytest.approx([5, 5])
 
 
 @pytest.mark.parametrize("gpu_count", [2, 3])

@@ -12,6 +12,7 @@ from skuwise.agent.inventory.scheduler_claims import Devices
 from skuwise.agent.model import Gpu
 
 CREATED = 1_790_000_000.0
+GROUP = {"kueue_x_k8s_io_pod_group_name": "g"}
 
 
 def pod(name: str, kind: str | None = None, owner: str = "", **about: object) -> Pod:
@@ -49,6 +50,10 @@ def owners(*links: tuple[str, str, str | None, str]) -> Objects:
         (pod("n-0", "StatefulSet", "n", labels={"notebook_name": "n"}), Objects(), "Notebook", "n", 0),
         (pod("n-0", "StatefulSet", "n"), owners(("StatefulSet", "n", "Notebook", "n")), "Notebook", "n", 0),
         (pod("a", "DaemonSet", "d"), Objects(), "DaemonSet", "d", 0),
+        # A pod group of Kueue; StatefulSets have one as well, whose pods are replicas.
+        (pod("a", labels=GROUP), Objects(), "PodGroup", "g", 1),
+        (pod("a", "Workflow", "w", labels=GROUP), Objects(), "Workflow", "w", 1),
+        (pod("db-0", "StatefulSet", "db", labels=GROUP), Objects(), "StatefulSet", "db", 0),
         (pod("a", "Workflow", "w"), Objects(), "Workflow", "w", 0),
         (pod("bare-7d4b9c6f5d-x2k4m"), Objects(), "Pod", "bare-7d4b9c6f5d-x2k4m", 0),
         (pod("static-node-1", "Node", "node-1"), Objects(), "Pod", "static-node-1", 0),
