@@ -127,7 +127,7 @@ def read_frame(
         external_labels=labels,
     )
     since = float((frame.gpu["ts"] - frame.gpu["interval_seconds"]).min()) if len(frame.gpu) else 0.0
-    frame = with_activity(frame, Fine(runner, found, reading.matches, gpus.about, key_of, since))
+    frame = with_activity(frame, Fine(runner, found, reading.matches, gpus.about, key_of, since, gpus.spoiled))
     reading.cache.prune()
     # How much was asked is known when all was.
     source = {**_source(reading, found), "asked": dict(sorted(asked.queries.items()))}
@@ -311,6 +311,7 @@ def _absences(found: Discovery, gpus: GpuRows, told: SeriesAnswer | None, withou
         }
         for node in sorted(without_rdma)
     ]  # fmt: skip
+    rows += gpus.absences
     return concat([pd.DataFrame(rows)] if rows else [], store.ABSENCES.columns)
 
 

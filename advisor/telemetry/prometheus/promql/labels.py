@@ -18,10 +18,11 @@ from ..client.response import Labels
 _VIRTUAL = re.compile(
     r"(?P<gpu>GPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?:-|::|/vgpu)[0-9]{1,4}", re.ASCII | re.IGNORECASE
 )
-# Best first. `Hostname` in older dcgm-exporters, `hostname` in newer; the rest is relabelling.
+# Best first. `Hostname` in older dcgm-exporters, `hostname` in newer; the rest is relabelling, by OpenTelemetry's
+# collector as well.
 NODE_LABELS = (
     "exported_Hostname", "Hostname", "exported_hostname", "hostname", "exported_node", "node", "nodename",
-    "kubernetes_node", "node_name", "instance",
+    "kubernetes_node", "node_name", "kubernetes_node_name", "k8s_node_name", "host_name", "instance",
 )  # fmt: skip
 _WORKLOAD = ("pod", "namespace", "container", "pod_uid", "hpc_job")
 WORKLOAD_LABELS = (*_WORKLOAD, *(f"exported_{name}" for name in _WORKLOAD))
