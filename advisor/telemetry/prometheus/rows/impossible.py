@@ -1,88 +1,116 @@
-"""Samples that are no readings, left out one by one: a mean of an hour hides one of 200,000 % in sixty.
-
-DCGM now and then reports a utilization of some hundreds to 200,000 %, or 4294967295 (NVIDIA/DCGM#199,
-NVIDIA/dcgm-exporter#418). Where the largest sample of a row shows one, the row is asked for again without it.
-"""
+"""What an exporter says that cannot be: single samples beyond any reading, and counters that count nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from ....core.coded_text import coded
 from ..client.range_planner import Ask, Log
 from ..client.response import Labels, SeriesAnswer
 from ..promql.labels import gpu_of
 from ..promql.promql import DCGM_GAUGES, DcgmGauge, DcgmQueries, of_gpus
+from .gpus import GpuRows
 from .series_to_rows import SeriesIndex
+
+_WORK_USE, _WORK_SECONDS = 0.1, 2 * 3600.0
 
 
 def leave_out_impossible(
-    ask: Callable[[Sequence[Ask]], dict[str, SeriesAnswer]],
+    ask: Callable[[Sequence[Ask]], Mapping[str, SeriesAnswer]],
     made: DcgmQueries,
     answers: dict[str, SeriesAnswer],
     node: Callable[[Labels], str | None],
     log: Log,
-) -> frozenset[str]:
-    """Put what the possible samples say into `answers`, as the server gave them, where there were others; note how
-    many. Returns the measures that had some."""
+) -> set[str]:
+    """Put what the possible samples say into `answers`, in the server's units, where there were others, and note how
+    many. Returns the measures that had some.
+
+    DCGM now and then reports a utilization of some hundreds to 200,000 %, or 4294967295 (NVIDIA/DCGM#199,
+    NVIDIA/dcgm-exporter#418), which the mean of an hour hides. Rows whose largest sample shows one are asked for again.
+    """
     spoiled = set()
     for gauge in DCGM_GAUGES:
-        beyond = answers.pop(f"{gauge.measure}_beyond", None)
-        mean, names = answers.get(f"{gauge.measure}_mean"), [name for name in gauge.names if name in made.present]
-        if mean is None or not names:
-            continue
-        over = _over(gauge, mean, [one for one in (beyond, answers.get(f"{gauge.measure}_max")) if one is not None])
+        largest = [answers.pop(f"{gauge.measure}_beyond", None), answers.get(f"{gauge.measure}_max")]
+        mean = answers.get(f"{gauge.measure}_mean", SeriesAnswer.nothing(1))
+        over = _over(gauge, mean, [one for one in largest if one is not None])
         rows = np.nonzero(over.any(axis=1))[0].tolist()
-        if not rows:
+        found = {row: device[0] for row in rows if (device := gpu_of(mean.labels[row]))}
+        names = [name for name in gauge.names if name in made.present]
+        if not found or not names:
             continue
         spoiled.add(gauge.measure)
-        own = of_gpus({found[0] for row in rows if (found := gpu_of(mean.labels[row]))})
-        again = ask([*made.statistics(gauge, *own, possible=True), made.impossible(gauge, *own)])
-        counted, counts = again.pop("impossible"), dict[str, float]()
-        for name in (one for one in again if one in answers):
-            before, after = answers[name], again[name]
-            place, source, values = SeriesIndex(before.labels), SeriesIndex(after.labels), before.values.copy()
-            for row in rows:
-                at, by = place.find(mean.labels[row]), source.find(mean.labels[row])
+        own = of_gpus(found.values())
+        again = dict(ask([*made.statistics(gauge, *own, possible=True), made.impossible(gauge, *own)]))
+        counted, samples = again.pop("impossible"), dict[str, float]()
+        index = {name: SeriesIndex(answer.labels) for name, answer in (("impossible", counted), *again.items())}
+        for name in answers.keys() & again.keys():
+            place, after, values = SeriesIndex(answers[name].labels), again[name], answers[name].values.copy()
+            for row in found:
+                at, by = place.find(mean.labels[row]), index[name].find(mean.labels[row])
                 if at >= 0:
                     values[at, over[row]] = after.values[by, over[row]] if by >= 0 else np.nan
-            answers[name] = SeriesAnswer(before.labels, values)
-        index, nodes = SeriesIndex(counted.labels), set()
-        for row in rows:
-            at, found = index.find(mean.labels[row]), gpu_of(mean.labels[row])
+            answers[name] = SeriesAnswer(answers[name].labels, values)
+        for row, gpu in found.items():
+            at = index["impossible"].find(mean.labels[row])
             # What never has a value is missing, and no fault of single samples. Copies of pods count once.
-            if at >= 0 and found and not np.isnan(answers[f"{gauge.measure}_mean"].values[row]).all():
-                number = float(np.nansum(counted.values[at, over[row]]))
-                counts[found[0]] = max(number, counts.get(found[0], 0.0))
-                nodes.add(node(mean.labels[row]))
-        if counts:
+            if at >= 0 and not np.isnan(answers[f"{gauge.measure}_mean"].values[row]).all():
+                samples[gpu] = max(samples.get(gpu, 0.0), float(np.nansum(counted.values[at, over[row]])))
+        if samples:
             log.add(
                 coded(
                     "impossible-readings",
                     "Impossible readings of {metric} on {gpus} GPUs of {nodes} nodes: {samples:.0f}. They are left "
                     "out; the other samples of these hours count.",
                     metric=names[0],
-                    gpus=len(counts),
-                    nodes=len(nodes),
-                    samples=sum(counts.values()),
+                    gpus=len(samples),
+                    nodes=len({node(mean.labels[row]) for row, gpu in found.items() if gpu in samples}),
+                    samples=sum(samples.values()),
                 )
             )
-    return frozenset(spoiled)
+    return spoiled
 
 
-def _over(gauge: DcgmGauge, mean: SeriesAnswer, largest: Sequence[SeriesAnswer]) -> np.ndarray:
+def _over(gauge: DcgmGauge, mean: SeriesAnswer, largest: Sequence[SeriesAnswer]) -> npt.NDArray[np.bool_]:
     """The rows of each series of `mean` with a sample that is no reading. Ratios of MIG instances may exceed 1."""
+    index, most = SeriesIndex(mean.labels), gauge.most / gauge.scale
     with np.errstate(invalid="ignore"):
-        over = mean.values * gauge.scale > gauge.most
-        index = SeriesIndex(mean.labels)
+        over = mean.values > most
         for answer in largest:
-            beyond = answer.values * gauge.scale > gauge.most
+            beyond = answer.values > most
             for row in np.nonzero(beyond.any(axis=1))[0].tolist():
                 at = index.find(answer.labels[row])
-                if at >= 0:
-                    over[at] |= beyond[row]
+                over[[at] if at >= 0 else []] |= beyond[row]
     if gauge.is_ratio:
-        over[["GPU_I_ID" in labels for labels in mean.labels]] = False
+        over[np.array(["GPU_I_ID" in labels for labels in mean.labels], dtype=np.bool_)] = False
     return over
+
+
+def forget_still_counters(rows: GpuRows) -> None:
+    """Counters of traffic that read exactly 0 on each GPU of a node for the whole window, while they worked, count
+    nothing (NVIDIA/DCGM#149, NVIDIA/dcgm-exporter#485): what they say is missing."""
+    cells, by_node = rows.cells, dict[str, list[int]]()
+    for key, row in cells.rows.items():
+        if rows.about[key].kind == "gpu":
+            by_node.setdefault(rows.about[key].node, []).append(row)
+    for link in ("nvlink", "pcie"):
+        ways = {f"{link}_{way}_bytes_per_second": f"DCGM_FI_PROF_{link}_{way}_BYTES".upper() for way in ("tx", "rx")}
+        traffic = np.fmax(*(cells.column(f"{way}_mean") for way in ways))
+        worked = (cells.column("gpu_util_mean") > _WORK_USE) & (traffic == 0)
+        for node, own in by_node.items():
+            # A single GPU has no other to talk to.
+            is_alone = len(own) == 1 and link == "nvlink"
+            if is_alone or (traffic[own] > 0).any() or worked[own].sum(axis=1).max() * cells.grid.step < _WORK_SECONDS:
+                continue
+            for way, metric in ways.items():
+                for column in (f"{way}_mean", f"{way}_p95"):
+                    cells.columns[column] = cells.column(column)
+                    cells.columns[column][own] = np.nan
+                rows.absences.append({
+                    "node": node, "gpu_uuid": None, "device": None, "scope": "source", "metric": way,
+                    "reason": "counter-never-moved", "remedy": "",
+                    "detail": f"{metric} of dcgm-exporter read 0 on every GPU of {node} while they worked.",
+                    "since": cells.grid.start - cells.grid.step, "until": np.nan,
+                })  # fmt: skip

@@ -1,0 +1,122 @@
+"""GPUs of which several series speak at once: one for each pod that shares it, or those of two exporters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+import numpy as np
+import numpy.typing as npt
+
+from ....core.coded_text import coded
+from ..client.range_planner import Log
+from ..client.response import Labels, SeriesAnswer
+from ..promql.labels import has_exported, work_of
+from ..promql.promql import gauge_of
+from .homes import Who, reporter
+from .series_to_rows import Cells, Weights
+
+Mask = npt.NDArray[np.bool_]
+KeyOf = Callable[[Labels], str | None]
+# Two series of a GPU that together have so many times the samples of one speak at the same time.
+_AT_ONCE = 1.05
+# Means of two exporters for one GPU and row that lie further apart than this contradict one another.
+_DISAGREE = 0.25
+_OF_PODS = ("gpu_util_mean", "mem_used_bytes_mean")
+
+
+class SharedGpus:
+    """GPUs that pods share and of which the exporter gives the device's own values beside those of each pod.
+
+    With ``--kubernetes-virtual-gpus`` dcgm-exporter 4.5.3 and later gives a pod its own share of utilization and memory
+    (NVIDIA/dcgm-exporter#594): the device's series without a pod then speaks for the device. Elsewhere each pod has a
+    copy of the device's value. `pods`: what is said of pods, by measure.
+    """
+
+    def __init__(self, counts: SeriesAnswer, key_of: KeyOf) -> None:
+        self.pods: dict[str, SeriesAnswer] = {}
+        self._key = key_of
+        by_target: dict[str, list[Labels]] = {}
+        by_gpu: dict[str | None, list[int]] = {}
+        for row, labels in enumerate(counts.labels):
+            by_target.setdefault(reporter(labels), []).append(labels)
+            by_gpu.setdefault(key_of(labels), []).append(row)
+        self._exported = {target for target, own in by_target.items() if has_exported(own)}
+        self._at_once: dict[str, Mask] = {}
+        for gpu, at in by_gpu.items():
+            is_pod = np.array([len(at) > 1 and self._is_pod(counts.labels[row]) for row in at])
+            if gpu is not None and is_pod.any() and not is_pod.all():
+                samples = np.nan_to_num(counts.values[at])
+                together = samples[is_pod].max(axis=0) + samples[~is_pod].max(axis=0)
+                if (at_once := together > _AT_ONCE * samples.max()).any():
+                    self._at_once[gpu] = at_once
+
+    def of_devices(self, name: str, answer: SeriesAnswer) -> SeriesAnswer:
+        """The answer without what it says of pods in rows in which the device speaks for itself."""
+        device: dict[str, Mask] = {}
+        pods: list[tuple[int, str]] = []
+        for row, labels in enumerate(answer.labels if self._at_once else ()):
+            gpu = self._key(labels)
+            if gpu in self._at_once and self._is_pod(labels):
+                pods.append((row, gpu))
+            elif gpu in self._at_once:
+                own = self._at_once[gpu] & ~np.isnan(answer.values[row])
+                device[gpu] = device.get(gpu, own) | own
+        at = [row for row, gpu in pods if gpu in device]
+        if not at:
+            return answer
+        values, masks = answer.values.copy(), np.array([device[gpu] for _, gpu in pods if gpu in device])
+        if name in _OF_PODS:
+            self.pods[name] = SeriesAnswer(tuple(answer.labels[row] for row in at), np.where(masks, values[at], np.nan))
+        values[at] = np.where(masks, np.nan, values[at])
+        return SeriesAnswer(answer.labels, values)
+
+    def _is_pod(self, labels: Labels) -> bool:
+        return work_of(labels, exported=reporter(labels) in self._exported) is not None
+
+
+class Contradictions:
+    """Where two exporters give different values for one GPU's use, neither is believed."""
+
+    def __init__(self, several: Collection[tuple[str, str]], who: Who, key_of: KeyOf, weights: Weights) -> None:
+        self._several, self._who, self._key, self._weights = several, who, key_of, weights
+        self._wrong: dict[tuple[str, str], Mask] = {}
+
+    def look(self, name: str, answer: SeriesAnswer, apart: Cells[tuple[str, str]]) -> None:
+        """Compare what they say of one measure. `apart`: to be filled by GPU and exporter."""
+        gauge, by_gpu = gauge_of(name), dict[str, list[int]]()
+        if not self._several or gauge is None or not gauge.is_ratio or not name.endswith("_mean"):
+            return
+        apart.put(name, answer, self._gpu_and_exporter, weights=self._weights)
+        for (gpu, _), row in apart.rows.items():
+            by_gpu.setdefault(gpu, []).append(row)
+        for gpu, at in by_gpu.items():
+            values = apart.columns[name][at]
+            with np.errstate(invalid="ignore"):
+                wrong = np.fmax.reduce(values) - np.fmin.reduce(values) > _DISAGREE
+            if wrong.any():
+                self._wrong[gauge.measure, gpu] = wrong
+
+    def forget(self, cells: Cells[str], log: Log) -> None:
+        """Make such rows missing, and say how many."""
+        rows: dict[str, int] = {}
+        for (measure, gpu), wrong in self._wrong.items():
+            rows[gpu] = max(rows.get(gpu, 0), int(wrong.sum()))
+            for column in (f"{measure}_{one}" for one in ("mean", "p95", "max")):
+                if column in cells.columns:
+                    cells.columns[column] = cells.column(column)
+                    cells.columns[column][cells.rows[gpu], wrong] = np.nan
+        if rows:
+            log.add(
+                coded(
+                    "exporters-contradict",
+                    "Two exporters report conflicting values for {gpus} GPUs during {gpu_hours:.0f} "
+                    "GPU-hours ({first}). These hours count as unknown.",
+                    gpus=len(rows),
+                    gpu_hours=sum(rows.values()) * cells.grid.step / 3600,
+                    first=min(rows),
+                )
+            )
+
+    def _gpu_and_exporter(self, labels: Labels) -> tuple[str, str] | None:
+        gpu = self._key(labels) if self._who(labels) in self._several else None
+        return None if gpu is None else (gpu, reporter(labels))
