@@ -133,9 +133,13 @@ def dcgm_rows(
         grown[~((grown > 0) & (grown <= queries.MOST_JOULES_A_SAMPLE))] = np.nan  # one that stands still is stuck
         cells.put(queries.ENERGY, SeriesAnswer(known, grown), key, weights=weights)
         cells.columns["energy_joules_n"] = np.where(np.isnan(cells.columns[queries.ENERGY]), np.nan, samples)
-    cells.columns["mem_total_bytes"] = np.full((len(cells.rows), grid.count), np.nan)
-    for own, sizes in _memory(memory, key).items():
-        cells.columns["mem_total_bytes"][cells.rows.get(own, [])] = np.median(sizes)
+    sizes: dict[str | None, list[float]] = {}
+    for answer in memory:
+        for labels, size in zip(answer.labels, answer.values[:, 0] * queries.MIB, strict=True):
+            if 0 < size <= queries.MOST_MEMORY_BYTES:
+                sizes.setdefault(key(labels), []).append(float(size))
+    total = [np.median(sizes.get(own, [np.nan])) for own in cells.rows]
+    cells.columns["mem_total_bytes"] = np.repeat(np.array(total)[:, None], grid.count, axis=1)
     fold_instances(rows)
     forget_still_counters(rows)
     return rows, key
@@ -222,15 +226,4 @@ def _observed(answers: Mapping[str, SeriesAnswer], only: str = "") -> dict[str, 
             found = gpu_of(labels)
             if found is not None:
                 out[found[0]] = out[found[0]] | known if found[0] in out else known
-    return out
-
-
-def _memory(answers: Sequence[SeriesAnswer], key_of: KeyOf) -> dict[str, list[float]]:
-    """How much memory each GPU has, bytes, as often as it was told."""
-    out: dict[str, list[float]] = {}
-    for answer in answers:
-        for labels, value in zip(answer.labels, answer.values[:, 0] * queries.MIB, strict=True):
-            key = key_of(labels)
-            if key is not None and 0 < value <= queries.MOST_MEMORY_BYTES:
-                out.setdefault(key, []).append(float(value))
     return out

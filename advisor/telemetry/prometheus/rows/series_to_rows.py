@@ -27,11 +27,13 @@ class SeriesIndex:
     def __init__(self, labels: Sequence[Labels]) -> None:
         self._labels = labels  # held, so that no other labels take their ids
         self._by_id = {id(one): row for row, one in enumerate(labels)}
-        self._by_content = {tuple(sorted(one.items())): row for row, one in enumerate(labels)}
+        self._by_content: dict[tuple[tuple[str, str], ...], int] = {}
 
     def find(self, labels: Labels) -> int:
         """The row of these labels; -1: none."""
         row = self._by_id.get(id(labels), -1)
+        if row < 0 and not self._by_content:
+            self._by_content = {tuple(sorted(one.items())): row for row, one in enumerate(self._labels)}
         return row if row >= 0 else self._by_content.get(tuple(sorted(labels.items())), -1)
 
 
@@ -118,18 +120,14 @@ class Cells(Generic[K]):
 
     def column(self, name: str) -> Floats:
         """A measure with a row for each device; all NaN where it was not asked for or not answered."""
-        found = self.columns.get(name)
-        out = np.full((len(self.rows), self.grid.count), np.nan)
-        if found is not None:
-            out[: len(found)] = found
+        out, found = np.full((len(self.rows), self.grid.count), np.nan), self.columns.get(name, ())
+        out[: len(found)] = found if len(found) else np.nan
         return out
 
     def bin_column(self, name: str) -> Bins:
         """The seconds in each bin, likewise."""
-        found = self.bins.get(name)
-        out = np.full((len(self.rows), self.grid.count, WIDTH), np.nan, dtype=np.float32)
-        if found is not None:
-            out[: len(found)] = found
+        out, found = np.full((len(self.rows), self.grid.count, WIDTH), np.nan, np.float32), self.bins.get(name, ())
+        out[: len(found)] = found if len(found) else np.nan
         return out
 
     def table(
@@ -159,19 +157,14 @@ class Cells(Generic[K]):
             if name in texts:
                 known = np.array([*(texts[name](key) for key in keys), None], dtype=object)
                 out[name] = pd.Series(known[device], dtype=object)
-            elif name == "ts":
-                out[name] = self.grid.start + moment * self.grid.step
-            elif name == "interval_seconds":
-                out[name] = np.full(len(device), self.grid.step)
             elif name in bins:
-                is_there = name in self.bins
-                out[name] = (
-                    BinsArray(self.bin_column(name)[device, moment]) if is_there else BinsArray.absent(len(device))
-                )
+                some = BinsArray(self.bin_column(name)[device, moment]) if name in self.bins else None
+                out[name] = BinsArray.absent(len(device)) if some is None else some
             else:
                 out[name] = self.column(name)[device, moment] if name in self.columns else nothing
-                if name not in left:
-                    self.columns.pop(name, None)
+                self.columns.pop(name if name not in left else "", None)
+        out["ts"] = self.grid.start + moment * self.grid.step
+        out["interval_seconds"] = np.full(len(device), self.grid.step)
         # Without a copy into blocks, which would take the room of all columns twice more.
         return pd.DataFrame(out, columns=[*columns], copy=False)
 
