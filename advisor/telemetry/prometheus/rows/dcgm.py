@@ -19,11 +19,11 @@ from ..promql import promql as queries
 from ..promql.labels import DRIVER_LABEL, gpu_of, node_of
 from ..promql.promql import DCGM_GAUGES, GAUGES, DcgmQueries, gauge_of, of_gpus
 from .gpus import About, GpuRows, count_samples, device_index, scrape_seconds
-from .homes import Homes, Who, homes_of, reporters_note, unnamed_note, whole_gpu
+from .homes import Homes, Who, homes_of, reporter, reporters_note, unnamed_note, whole_gpu
 from .impossible import forget_still_counters, leave_out_impossible
 from .instances import MOST_INSTANCE_RATIO, fold_instances
 from .series_to_rows import Cells, SeriesIndex, Weights, first_known
-from .several import Contradictions, SharedGpus
+from .several import SharedGpus, forget_contradictions
 
 Mask = npt.NDArray[np.bool_]
 NodeOf = Callable[[Labels], str | None]
@@ -101,8 +101,12 @@ def dcgm_rows(
     unnamed_note(every, node, log)
     gpus = _Gpus(every, who, homes_of(counts, every, who, log))
     key, cells = gpus.key, Cells[str](grid)
-    rows, weights = GpuRows(cells, gpus.about), Weights(counts)
-    shared, contradictions = SharedGpus(counts, key), Contradictions(several, who, key, weights)
+    rows, weights, shared = GpuRows(cells, gpus.about), Weights(counts), SharedGpus(counts, key)
+    apart: dict[str, Cells[tuple[str, str]]] = {}
+
+    def gpu_and_exporter(labels: Labels) -> tuple[str, str] | None:
+        return (own, reporter(labels)) if who(labels) in several and (own := key(labels)) else None
+
     # Of several series of a GPU (a copy for each pod, two exporters) the fullest says how much of a row was seen.
     cells.put("n", counts, key, how="max")
     cells.put("n_all", counts, key, how="sum")
@@ -110,9 +114,12 @@ def dcgm_rows(
     for name in measured:
         answer = shared.of_devices(name, readings.pop(name))
         cells.put(name, answer, key, how="max" if name.endswith("_max") else "mean", weights=weights)
-        contradictions.look(name, answer, Cells(grid))
+        gauge = gauge_of(name)
+        if several and gauge is not None and gauge.is_ratio and name.endswith("_mean"):
+            apart[gauge.measure] = Cells(grid)
+            apart[gauge.measure].put("mean", answer, gpu_and_exporter, weights=weights)
     rows.pods = shared.pods
-    contradictions.forget(cells, log)
+    forget_contradictions(apart, cells, log)
     # The most samples that a row can have from one exporter is that of the fullest series.
     most = np.nan_to_num(cells.column("n")).max(axis=1, keepdims=True, initial=0.0)
     samples = np.fmin(cells.column("n_all"), most)

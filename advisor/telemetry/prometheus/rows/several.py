@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -11,9 +11,8 @@ from ....core.coded_text import coded
 from ..client.range_planner import Log
 from ..client.response import Labels, SeriesAnswer
 from ..promql.labels import has_exported, work_of
-from ..promql.promql import gauge_of
-from .homes import Who, reporter
-from .series_to_rows import Cells, Weights
+from .homes import reporter
+from .series_to_rows import Cells
 
 Mask = npt.NDArray[np.bool_]
 KeyOf = Callable[[Labels], str | None]
@@ -74,49 +73,28 @@ class SharedGpus:
         return work_of(labels, exported=reporter(labels) in self._exported) is not None
 
 
-class Contradictions:
-    """Where two exporters give different values for one GPU's use, neither is believed."""
-
-    def __init__(self, several: Collection[tuple[str, str]], who: Who, key_of: KeyOf, weights: Weights) -> None:
-        self._several, self._who, self._key, self._weights = several, who, key_of, weights
-        self._wrong: dict[tuple[str, str], Mask] = {}
-
-    def look(self, name: str, answer: SeriesAnswer, apart: Cells[tuple[str, str]]) -> None:
-        """Compare what they say of one measure. `apart`: to be filled by GPU and exporter."""
-        gauge, by_gpu = gauge_of(name), dict[str, list[int]]()
-        if not self._several or gauge is None or not gauge.is_ratio or not name.endswith("_mean"):
-            return
-        apart.put(name, answer, self._gpu_and_exporter, weights=self._weights)
-        for (gpu, _), row in apart.rows.items():
+def forget_contradictions(apart: Mapping[str, Cells[tuple[str, str]]], cells: Cells[str], log: Log) -> None:
+    """Where two exporters give different values for one GPU's use, neither is believed. `apart`: means of each measure
+    by GPU and exporter."""
+    rows: dict[str, int] = {}
+    for measure, means in apart.items():
+        by_gpu: dict[str, list[int]] = {}
+        for (gpu, _), row in means.rows.items():
             by_gpu.setdefault(gpu, []).append(row)
         for gpu, at in by_gpu.items():
-            values = apart.columns[name][at]
+            values = means.columns["mean"][at]
             with np.errstate(invalid="ignore"):
                 wrong = np.fmax.reduce(values) - np.fmin.reduce(values) > _DISAGREE
-            if wrong.any():
-                self._wrong[gauge.measure, gpu] = wrong
-
-    def forget(self, cells: Cells[str], log: Log) -> None:
-        """Make such rows missing, and say how many."""
-        rows: dict[str, int] = {}
-        for (measure, gpu), wrong in self._wrong.items():
-            rows[gpu] = max(rows.get(gpu, 0), int(wrong.sum()))
-            for column in (f"{measure}_{one}" for one in ("mean", "p95", "max")):
-                if column in cells.columns:
-                    cells.columns[column] = cells.column(column)
-                    cells.columns[column][cells.rows[gpu], wrong] = np.nan
-        if rows:
-            log.add(
-                coded(
-                    "exporters-contradict",
-                    "Two exporters report conflicting values for {gpus} GPUs during {gpu_hours:.0f} "
-                    "GPU-hours ({first}). These hours count as unknown.",
-                    gpus=len(rows),
-                    gpu_hours=sum(rows.values()) * cells.grid.step / 3600,
-                    first=min(rows),
-                )
+            for column in (f"{measure}_{one}" for one in ("mean", "p95", "max") if wrong.any()):
+                rows[gpu] = max(rows.get(gpu, 0), int(wrong.sum()))
+                cells.columns[column] = cells.column(column)
+                cells.columns[column][cells.rows[gpu], wrong] = np.nan
+    if rows:
+        log.add(
+            coded(
+                "exporters-contradict",
+                "Two exporters report conflicting values for {gpus} GPUs during {gpu_hours:.0f} "
+                "GPU-hours ({first}). These hours count as unknown.",
+                gpus=len(rows), gpu_hours=sum(rows.values()) * cells.grid.step / 3600, first=min(rows),
             )
-
-    def _gpu_and_exporter(self, labels: Labels) -> tuple[str, str] | None:
-        gpu = self._key(labels) if self._who(labels) in self._several else None
-        return None if gpu is None else (gpu, reporter(labels))
+        )  # fmt: skip
