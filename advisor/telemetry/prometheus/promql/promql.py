@@ -137,7 +137,7 @@ class DcgmQueries:
         """Of all GPUs, first the counts of samples. The engine's activity stands in where no GPU has a utilization."""
         gauges = [one for one in DCGM_GAUGES if one.measure != "engine" or not self._names(GAUGES["gpu_util"])]
         asks = [self.count(anchors_of(self.present)[0])]
-        return [*asks, *(ask for one in gauges for ask in (*self.statistics(one), *self.beyond(one)))]
+        return [*asks, *(ask for one in gauges for ask in self.statistics(one)), *self.beyond()]
 
     def statistics(self, gauge: DcgmGauge, *own: str, possible: bool = False) -> list[Ask]:
         """Statistics of a gauge, of the series that `own` matchers select. `possible`: of the samples that can be
@@ -160,17 +160,18 @@ class DcgmQueries:
                 asks.append(Ask(f"{gauge.measure}_{statistic}", query, DCGM_LABELS))
         return asks
 
-    def beyond(self, gauge: DcgmGauge) -> list[Ask]:
-        """The largest samples that are no readings, where no maximum is asked for and a mean would not show them.
-
-        Ratios of MIG instances may exceed 1 (NVIDIA/DCGM#152). Behind a recording rule no sample is known.
-        """
-        is_shown = "max" in gauge.statistics or not (gauge.is_ratio or gauge.measure == "power_watts")
-        if is_shown or not self._names(gauge) or rule_name(gauge.measure, "mean") in self.ruled:
-            return []
+    def beyond(self) -> list[Ask]:
+        """The largest samples that are no readings, with their measure, where no maximum is asked for and a mean would
+        not show them. Ratios of MIG instances may exceed 1 (NVIDIA/DCGM#152); behind a rule no sample is known."""
         chosen = selector(self.matches, 'GPU_I_ID=""') + row_range(self.step)
-        query = " or ".join(f"max_over_time({name}{chosen}) > {gauge.limit}" for name in self._names(gauge))
-        return [Ask(f"{gauge.measure}_beyond", query, DCGM_LABELS)]
+        parts = [
+            f'label_replace(max_over_time({name}{chosen}) > {gauge.limit}, "measure", "{gauge.measure}", "", "")'
+            for gauge in DCGM_GAUGES
+            if (gauge.is_ratio or gauge.measure == "power_watts") and "max" not in gauge.statistics
+            for name in self._names(gauge)
+            if rule_name(gauge.measure, "mean") not in self.ruled
+        ]
+        return [Ask("beyond", " or ".join(parts), (*DCGM_LABELS, "measure"))] if parts else []
 
     def impossible(self, gauge: DcgmGauge, *own: str) -> Ask:
         """How many samples of a row are no readings."""

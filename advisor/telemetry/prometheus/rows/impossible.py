@@ -31,11 +31,11 @@ def leave_out_impossible(
     DCGM now and then reports a utilization of some hundreds to 200,000 %, or 4294967295 (NVIDIA/DCGM#199,
     NVIDIA/dcgm-exporter#418), which the mean of an hour hides. Rows whose largest sample shows one are asked for again.
     """
-    spoiled = set()
+    spoiled, largest = set(), _by_measure(answers.pop("beyond", SeriesAnswer.nothing(0)))
     for gauge in DCGM_GAUGES:
-        largest = [answers.pop(f"{gauge.measure}_beyond", None), answers.get(f"{gauge.measure}_max")]
         mean = answers.get(f"{gauge.measure}_mean", SeriesAnswer.nothing(1))
-        over = _over(gauge, mean, [one for one in largest if one is not None])
+        most = answers.get(f"{gauge.measure}_max", largest.get(gauge.measure, SeriesAnswer.nothing(0)))
+        over = _over(gauge, mean, most)
         rows = np.nonzero(over.any(axis=1))[0].tolist()
         found = {row: device[0] for row in rows if (device := gpu_of(mean.labels[row]))}
         names = [name for name in gauge.names if name in made.present]
@@ -73,16 +73,23 @@ def leave_out_impossible(
     return spoiled
 
 
-def _over(gauge: DcgmGauge, mean: SeriesAnswer, largest: Sequence[SeriesAnswer]) -> npt.NDArray[np.bool_]:
+def _by_measure(beyond: SeriesAnswer) -> dict[str, SeriesAnswer]:
+    """The answer to `DcgmQueries.beyond` of each measure, with the labels that its series have elsewhere."""
+    rows: dict[str, list[int]] = {}
+    for row, labels in enumerate(beyond.labels):
+        rows.setdefault(labels.get("measure", ""), []).append(row)
+    bare = [{name: value for name, value in labels.items() if name != "measure"} for labels in beyond.labels]
+    return {name: SeriesAnswer(tuple(bare[row] for row in at), beyond.values[at]) for name, at in rows.items()}
+
+
+def _over(gauge: DcgmGauge, mean: SeriesAnswer, largest: SeriesAnswer) -> npt.NDArray[np.bool_]:
     """The rows of each series of `mean` with a sample that is no reading. Ratios of MIG instances may exceed 1."""
     index, most = SeriesIndex(mean.labels), gauge.most / gauge.scale
     with np.errstate(invalid="ignore"):
-        over = mean.values > most
-        for answer in largest:
-            beyond = answer.values > most
-            for row in np.nonzero(beyond.any(axis=1))[0].tolist():
-                at = index.find(answer.labels[row])
-                over[[at] if at >= 0 else []] |= beyond[row]
+        over, beyond = mean.values > most, largest.values > most
+    for row in np.nonzero(beyond.any(axis=1))[0].tolist():
+        at = index.find(largest.labels[row])
+        over[[at] if at >= 0 else []] |= beyond[row]
     if gauge.is_ratio:
         over[np.array(["GPU_I_ID" in labels for labels in mean.labels], dtype=np.bool_)] = False
     return over

@@ -24,9 +24,9 @@ def answer(*series: Told) -> SeriesAnswer:
     return SeriesAnswer(tuple(one for one, _ in series), np.array([values for _, values in series], dtype=float))
 
 
-def rows_of(counts: Sequence[Told], log: Log | None = None, **measures: Sequence[Told]) -> GpuRows:
+def rows_of(counts: Sequence[Told], **measures: Sequence[Told]) -> GpuRows:
     readings = {name: answer(*series) for name, series in measures.items()}
-    return dcgm_rows(GRID, answer(*counts), readings, log or Log())[0]
+    return dcgm_rows(GRID, answer(*counts), readings, Log())[0]
 
 
 def test_a_row_with_an_impossible_sample_is_asked_again_without_it_and_others_stay() -> None:
@@ -34,23 +34,32 @@ def test_a_row_with_an_impossible_sample_is_asked_again_without_it_and_others_st
 
     def ask(asks: Sequence[Ask]) -> dict[str, SeriesAnswer]:
         asked.extend(asks)
-        return {one.name: answer((A, [2] * 4 if one.name == "impossible" else [7] * 4)) for one in asks}
+        counts = {one.name: [2] * 4 if one.name == "impossible" else [7] * 4 for one in asks}
+        return {name: answer((A, values), (B, values)) for name, values in counts.items()}
 
     answers = {
         "gpu_util_mean": answer((A, [5, 22, 5, 9e9]), (B, [50] * 4)),
         "gpu_util_max": answer((A, [9, 905, 9, 2**32]), (B, [60] * 4)),
         "power_watts_mean": answer((A, [70] * 4), (B, [500] * 4)),
-        "power_watts_beyond": SeriesAnswer.nothing(4),
+        "beyond": answer(({**B, "measure": "power_watts"}, [nan, nan, 65535, nan])),
     }
     log = Log()
     made = DcgmQueries({"DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_POWER_USAGE"}, (), HOUR, scrape_seconds=30.0)
-    assert leave_out_impossible(ask, made, answers, lambda labels: labels["Hostname"], log) == {"gpu_util"}
+    assert leave_out_impossible(ask, made, answers, lambda labels: labels["Hostname"], log) == {
+        "gpu_util",
+        "power_watts",
+    }
     assert answers["gpu_util_mean"].values.tolist() == [[5, 7, 5, 7], [50] * 4]
-    assert answers["gpu_util_max"].values.tolist() == [[9, 7, 9, 7], [60] * 4] and "power_watts_beyond" not in answers
-    assert {'UUID=~"GPU-a"' in one.query and ":30s]" in one.query for one in asked} == {True}
-    (note,) = log.notes
-    assert note.code == "impossible-readings"
-    assert dict(note.fields) == {"metric": "DCGM_FI_DEV_GPU_UTIL", "gpus": 1, "nodes": 1, "samples": 4.0}
+    assert answers["gpu_util_max"].values.tolist() == [[9, 7, 9, 7], [60] * 4]
+    assert answers["power_watts_mean"].values.tolist() == [[70] * 4, [500, 500, 7, 500]]
+    gpus = {"DCGM_FI_DEV_GPU_UTIL": "a", "DCGM_FI_DEV_POWER_USAGE": "b"}
+    assert all(
+        f'{name}{{UUID=~"GPU-{gpus[name]}"}}' in one.query for one in asked for name in gpus if name in one.query
+    )
+    assert all(":30s]" in one.query for one in asked) and {note.code for note in log.notes} == {"impossible-readings"}
+    assert [(note.fields["metric"], note.fields["gpus"], note.fields["samples"]) for note in log.notes] == [
+        ("DCGM_FI_DEV_GPU_UTIL", 1, 4.0), ("DCGM_FI_DEV_POWER_USAGE", 1, 2.0)
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("value", [9223372036854775794.0, 2**47])
