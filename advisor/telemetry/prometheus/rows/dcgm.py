@@ -52,7 +52,7 @@ def read_dcgm(
         answers = dict(asking.ranges(asks, found.dcgm_gpus)) if asks else {}
         found_again = leave_out_impossible(lambda one: asking.ranges(one, found.dcgm_gpus), made, answers, node, log)
         spoiled.update(found_again)
-        return {name: _readings(name, answer) for name, answer in answers.items()}
+        return {name: readings_of(name, answer) for name, answer in answers.items()}
 
     answers = ask([*made.of_all(), *made.energy()])
     counts, joules = answers.pop("n"), answers.pop(queries.ENERGY, None)
@@ -205,7 +205,7 @@ class _Gpus:
         return found
 
 
-def _readings(name: str, answer: SeriesAnswer) -> SeriesAnswer:
+def readings_of(name: str, answer: SeriesAnswer) -> SeriesAnswer:
     """Values in the frame's unit; what cannot be is missing.
 
     Ratios of instances may exceed 1 by far (NVIDIA/DCGM#152): then all of the instance was busy.

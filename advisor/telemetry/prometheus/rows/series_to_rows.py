@@ -66,12 +66,11 @@ class Cells(Generic[K]):
         *,
         how: str = "mean",
         weights: Weights | None = None,
-        scale: float = 1.0,
         most: float = np.inf,
     ) -> None:
         """Add an answer. Where several series speak of a device at a moment, `how` (mean, max, sum) joins them.
 
-        A value that, scaled, is below 0 or above `most` is no reading and counts as missing.
+        A value below 0 or above `most` is no reading and counts as missing.
         """
         whose = [key_of(labels) for labels in answer.labels]
         for key in whose:
@@ -85,7 +84,7 @@ class Cells(Generic[K]):
         order = np.argsort(at, kind="stable")
         devices, starts = np.unique(at[order], return_index=True)
         ours = ours[order]
-        values = answer.values[ours] * scale
+        values = answer.values[ours].astype(np.float64, copy=False)
         with np.errstate(invalid="ignore", divide="ignore"):
             values[~((values >= 0) & (values <= most))] = np.nan
             if how == "max":

@@ -18,8 +18,8 @@ from ..client.response import Grid, Labels
 from ..discovery import Discovery
 from ..promql.agent_queries import agent_gpu_asks
 from ..promql.labels import agent_node
-from ..promql.promql import GAUGES, DcgmQueries, gauge_of, of_gpus
-from .dcgm import KeyOf
+from ..promql.promql import GAUGES, DcgmQueries, of_gpus
+from .dcgm import KeyOf, readings_of
 from .gpus import About
 from .series_to_rows import Cells
 
@@ -95,8 +95,7 @@ class Fine:
 
         asks = [ask for ask in asks if ask.name in (*_USE, _MEMORY)]
         for ask, answer in self.runner.matrices(asks, window, step, max(len(keys), 1)):
-            gauge = gauge_of(ask.name) if key_of is self.key_of else None
-            cells.put(ask.name, answer, key, scale=gauge.scale if gauge else 1.0, most=gauge.most if gauge else np.inf)
+            cells.put(ask.name, readings_of(ask.name, answer) if key_of is self.key_of else answer, key)
         use, memory = np.fmax.reduce([cells.column(name) for name in _USE]), cells.column(_MEMORY)
         seen = ~np.isnan(use) | ~np.isnan(memory)
         ts = window.start + step * np.arange(1, cells.grid.count + 1, dtype=np.float64)

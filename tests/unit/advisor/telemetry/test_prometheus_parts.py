@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,7 @@ from skuwise.advisor.telemetry.prometheus.rows.fabric import PortRows, exporter_
 from skuwise.advisor.telemetry.prometheus.rows.gpus import About, GpuRows
 from skuwise.advisor.telemetry.prometheus.rows.instances import fold_instances
 from skuwise.advisor.telemetry.prometheus.rows.nodes import node_table
-from skuwise.advisor.telemetry.prometheus.rows.series_to_rows import Cells, Weights, from_bins
+from skuwise.advisor.telemetry.prometheus.rows.series_to_rows import Cells, from_bins
 from skuwise.advisor.telemetry.prometheus.rows.workloads import held_spans
 from skuwise.advisor.telemetry.prometheus.settings import load_prometheus_settings
 from skuwise.agent.inventory.identity.ids import series_id, workload_id
@@ -101,20 +100,6 @@ def test_the_agents_ids_are_taken_as_they_are() -> None:
     work = agent_work({"workload_id": "w", "series_id": "s", "scheduler": "slurm", "job_id": "7", "shared": "1"})
     assert work is not None and (work.workload_id, work.series_id, work.shared, work.name) == ("w", "s", True, "job 7")
     assert agent_work({"series_id": "s"}) is None
-
-
-def test_one_series_a_device_gives_what_several_would_and_nothing_where_no_sample_was_counted() -> None:
-    labels = ({"u": "b"}, {"u": "a"}, {"u": "uncounted"})
-    weights = Weights(SeriesAnswer(({"u": "a"}, {"u": "b"}), np.array([[60.0, 60, 0, nan], [60, 1, 1, 1]])))
-    values = np.array([[0.1, 0.7, -1, nan], [0.3, 9, 0.5, 0.5], [0.2] * 4])
-    found = []
-    for copies in (labels, (*labels, {"u": "b", "pod": "nothing told"})):
-        cells: Cells[str] = Cells(GRID)
-        told = np.vstack([values, np.full((len(copies) - 3, 4), nan)])
-        cells.put("m", SeriesAnswer(copies, told), lambda one: one["u"], weights=weights, scale=2.0, most=2.0)
-        found.append({key: cells.column("m")[row].tolist() for key, row in cells.rows.items()})
-    assert str(found[0]) == str(found[1])
-    assert str(found[0]["a"]) == "[0.6, nan, nan, nan]" and found[0]["uncounted"] == [0.4] * 4
 
 
 def test_blank_sentinels_and_negative_values_are_missing_not_huge() -> None:
@@ -232,10 +217,6 @@ def test_possible_samples_are_looked_at_as_often_as_the_target_is_scraped(
     made = DcgmQueries({"DCGM_FI_DEV_GPU_UTIL"}, (), HOUR, scrape_seconds=counted_seconds)
     mean, *_ = made.statistics(GAUGES["gpu_util"], possible=True)
     assert mean.query == f"avg_over_time((DCGM_FI_DEV_GPU_UTIL <= 100.1)[3599s999ms:{each}s])"
-
-
-def by_u(labels: Mapping[str, str]) -> str:
-    return labels["u"]
 
 
 def _of_port(*values: float) -> SeriesAnswer:
