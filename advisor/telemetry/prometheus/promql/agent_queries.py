@@ -83,19 +83,17 @@ def agent_gpu_asks(present: Collection[str], matches: Sequence[str], step: float
 def agent_about_asks(matches: Sequence[str], step: float) -> list[Ask]:
     """What our agent's page says a GPU is, by row: which can change over a window."""
     rows, gauges = _Rows(matches, step), ("mem_total_bytes", "power_limit_watts", "nvlink_bytes_per_second")
-    return [
-        Ask("gpus", rows.of("count_over_time", "skuwise_gpu_info"), _INFO_LABELS),
-        *(Ask(name, rows.of("last_over_time", f"skuwise_gpu_{name}"), AGENT_GPU_LABELS) for name in gauges),
-    ]
+    asks = [Ask(name, rows.of("last_over_time", f"skuwise_gpu_{name}"), AGENT_GPU_LABELS) for name in gauges]
+    return [Ask("gpus", rows.of("count_over_time", "skuwise_gpu_info"), _INFO_LABELS), *asks]
 
 
 def agent_node_asks(matches: Sequence[str], step: float) -> list[Ask]:
     """What our agent's page says of nodes, and the roles of their ports."""
-    rows = _Rows(matches, step)
+    rows, ports = _Rows(matches, step), (*_FABRIC_LABELS, "role", "link_layer")
     return [
         Ask("nodes", rows.of("count_over_time", "skuwise_node_info"), _NODE_LABELS),
         Ask("node GPUs", rows.of("last_over_time", "skuwise_node_gpus"), AGENT_NODE_LABELS),
-        Ask("ports", rows.of("count_over_time", "skuwise_fabric_port_info"), (*_FABRIC_LABELS, "role", "link_layer")),
+        Ask("ports", rows.of("count_over_time", "skuwise_fabric_port_info"), ports),
     ]
 
 

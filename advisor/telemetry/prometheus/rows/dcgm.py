@@ -6,6 +6,7 @@ them: those of one metric first, and of others where that one is missing.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -21,13 +22,18 @@ from ..promql.promql import DCGM_GAUGES, GAUGES, DcgmQueries, gauge_of, of_gpus
 from .gpus import About, GpuRows, count_samples, device_index, scrape_seconds
 from .homes import Homes, Who, homes_of, reporter, reporters_note, unnamed_note, whole_gpu
 from .impossible import forget_still_counters, leave_out_impossible
-from .instances import MOST_INSTANCE_RATIO, fold_instances
 from .series_to_rows import Cells, SeriesIndex, Weights, first_known
 from .several import SharedGpus, forget_contradictions
 
 Mask = npt.NDArray[np.bool_]
 NodeOf = Callable[[Labels], str | None]
 KeyOf = Callable[[Labels], str | None]
+# A ratio of an instance may be taken over a part of it, at most over one of the GPU's SMs; beyond lie blanks.
+_MOST_INSTANCE_RATIO = 256.0
+# What an instance's series say of the whole GPU.
+_OF_THE_GPU = ("power_watts_mean", "energy_joules_mean", "power_watts_n", "energy_joules_n")
+_MEANS = ("power_watts_mean", "energy_joules_mean", "sm_clock_hertz_mean", "mem_clock_hertz_mean")
+_COUNTS = ("observed_seconds", "n", "n_all", "power_watts_n", "energy_joules_n")
 
 
 @dataclass(frozen=True)
@@ -216,7 +222,7 @@ def readings_of(name: str, answer: SeriesAnswer) -> SeriesAnswer:
     values, most = answer.values * gauge.scale, np.full((len(answer.labels), 1), gauge.most)
     is_instance = np.array(["GPU_I_ID" in labels for labels in answer.labels], dtype=np.bool_)
     if gauge.is_ratio:
-        most[is_instance] = MOST_INSTANCE_RATIO
+        most[is_instance] = _MOST_INSTANCE_RATIO
     with np.errstate(invalid="ignore"):
         values[~((values >= 0) & (values <= most))] = np.nan
     if gauge.is_ratio and is_instance.any():
@@ -234,3 +240,36 @@ def _observed(answers: Mapping[str, SeriesAnswer], only: str = "") -> dict[str, 
             if found is not None:
                 out[found[0]] = out[found[0]] | known if found[0] in out else known
     return out
+
+
+def fold_instances(rows: GpuRows) -> None:
+    """Give each GPU that is divided into MIG instances a row of its own for their time, and take from them what is the
+    GPU's: their series repeat its power, energy, clocks and temperature, and it may have no series at all."""
+    cells, parts = rows.cells, dict[str, list[int]]()
+    for key, row in cells.rows.items():
+        one = rows.about[key]
+        if one.kind == "mig" and one.parent is not None:
+            parts.setdefault(one.parent + key[len(one.uuid) :], []).append(row)
+    for parent in parts:
+        cells.rows.setdefault(parent, len(cells.rows))
+    columns = cells.columns
+    for name in columns if parts else ():
+        columns[name] = cells.column(name)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of moments at which nothing is known
+        for parent, own in parts.items():
+            at, there = cells.rows[parent], columns["observed_seconds"][own] > 0
+            for name in (one for one in _COUNTS if one in columns):
+                columns[name][at] = np.fmax(columns[name][at], np.nanmax(columns[name][own], axis=0))
+            for name in (one for one in _MEANS if one in columns):
+                columns[name][at] = first_known((columns[name][at], np.nanmean(columns[name][own], axis=0)))
+            if "mem_used_bytes_mean" in columns:
+                used = columns["mem_used_bytes_mean"]
+                known = ~np.isnan(used[own])
+                is_whole = known.any(axis=0) & (known | ~there).all(axis=0)
+                used[at] = first_known((used[at], np.where(is_whole, np.nansum(used[own], axis=0), np.nan)))
+            for name in ("gpu_util_mean", "gpu_util_p95", "gpu_util_max"):
+                if name in columns:
+                    columns[name][at, there.any(axis=0)] = np.nan
+            for name in (one for one in _OF_THE_GPU if one in columns):
+                columns[name][own] = np.nan

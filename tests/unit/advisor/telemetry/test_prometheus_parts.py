@@ -10,10 +10,9 @@ from skuwise.advisor.telemetry.prometheus.client.range_planner import DAY, MAX_V
 from skuwise.advisor.telemetry.prometheus.client.response import Grid, SeriesAnswer
 from skuwise.advisor.telemetry.prometheus.promql.labels import NodeNames, agent_work, gpu_of, host_of, node_of, work_of
 from skuwise.advisor.telemetry.prometheus.promql.promql import GAUGES, DcgmQueries
-from skuwise.advisor.telemetry.prometheus.rows.dcgm import dcgm_rows
+from skuwise.advisor.telemetry.prometheus.rows.dcgm import dcgm_rows, fold_instances
 from skuwise.advisor.telemetry.prometheus.rows.fabric import PortRows, exporter_ports, roles_of
 from skuwise.advisor.telemetry.prometheus.rows.gpus import About, GpuRows
-from skuwise.advisor.telemetry.prometheus.rows.instances import fold_instances
 from skuwise.advisor.telemetry.prometheus.rows.nodes import node_table
 from skuwise.advisor.telemetry.prometheus.rows.series_to_rows import Cells, from_bins
 from skuwise.advisor.telemetry.prometheus.rows.workloads import held_spans
