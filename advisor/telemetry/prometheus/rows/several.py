@@ -35,15 +35,15 @@ class SharedGpus:
         self.pods: dict[str, SeriesAnswer] = {}
         self._key = key_of
         by_target: dict[str, list[Labels]] = {}
-        by_gpu: dict[str | None, list[int]] = {}
+        by_gpu: dict[tuple[str | None, str], list[int]] = {}
         for row, labels in enumerate(counts.labels):
             by_target.setdefault(reporter(labels), []).append(labels)
-            by_gpu.setdefault(key_of(labels), []).append(row)
+            by_gpu.setdefault(self._gpu(labels), []).append(row)
         self._exported = {target for target, own in by_target.items() if has_exported(own)}
-        self._at_once: dict[str, Mask] = {}
+        self._at_once: dict[tuple[str | None, str], Mask] = {}
         for gpu, at in by_gpu.items():
             is_pod = np.array([len(at) > 1 and self._is_pod(counts.labels[row]) for row in at])
-            if gpu is not None and is_pod.any() and not is_pod.all():
+            if gpu[0] is not None and is_pod.any() and not is_pod.all():
                 samples = np.nan_to_num(counts.values[at])
                 together = samples[is_pod].max(axis=0) + samples[~is_pod].max(axis=0)
                 if (at_once := together > _AT_ONCE * samples.max()).any():
@@ -51,10 +51,10 @@ class SharedGpus:
 
     def of_devices(self, name: str, answer: SeriesAnswer) -> SeriesAnswer:
         """The answer without what it says of pods in rows in which the device speaks for itself."""
-        device: dict[str, Mask] = {}
-        pods: list[tuple[int, str]] = []
+        device: dict[tuple[str | None, str], Mask] = {}
+        pods: list[tuple[int, tuple[str | None, str]]] = []
         for row, labels in enumerate(answer.labels if self._at_once else ()):
-            gpu = self._key(labels)
+            gpu = self._gpu(labels)
             if gpu in self._at_once and self._is_pod(labels):
                 pods.append((row, gpu))
             elif gpu in self._at_once:
@@ -68,6 +68,10 @@ class SharedGpus:
             self.pods[name] = SeriesAnswer(tuple(answer.labels[row] for row in at), np.where(masks, values[at], np.nan))
         values[at] = np.where(masks, np.nan, values[at])
         return SeriesAnswer(answer.labels, values)
+
+    def _gpu(self, labels: Labels) -> tuple[str | None, str]:
+        """A GPU of one exporter: two of them may well contradict one another."""
+        return self._key(labels), reporter(labels)
 
     def _is_pod(self, labels: Labels) -> bool:
         return work_of(labels, exported=reporter(labels) in self._exported) is not None

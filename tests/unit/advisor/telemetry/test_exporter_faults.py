@@ -97,6 +97,15 @@ def test_a_shared_gpu_has_the_devices_value_where_it_is_told(
     assert str(shares) == str([[0.5] * 3 + [nan], [0.3] * 3 + [nan]] if samples[0] == 60 else None)
 
 
+def test_an_exporter_without_pods_does_not_hide_what_another_says_of_a_pods_gpu() -> None:
+    held, other = {**A, "pod": "p", "namespace": "x"}, {**A, "job": "other"}
+    log = Log()
+    use = {"gpu_util_mean": answer((held, [0.9] * 4), (other, [0.05] * 4))}
+    rows, _ = dcgm_rows(GRID, answer((held, [60] * 4), (other, [60] * 4)), use, log)
+    assert np.isnan(rows.cells.column("gpu_util_mean")).all() and not rows.pods
+    assert {note.code for note in log.notes} == {"gpus-reported-twice", "exporters-contradict"}
+
+
 @pytest.mark.parametrize(
     ("use", "traffic", "is_known"),
     [(0.5, 0.0, False), (0.05, 0.0, True), (0.5, 20.0, True)],
