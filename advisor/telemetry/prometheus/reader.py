@@ -138,7 +138,8 @@ def read_frame(
         external_labels=labels,
     )
     since = float((frame.gpu["ts"] - frame.gpu["interval_seconds"]).min()) if len(frame.gpu) else 0.0
-    frame = with_activity(frame, Fine(runner, found, reading.matches, gpus.about, tables.key_of, since))
+    fine = Fine(runner, found, reading.matches, gpus.about, tables.key_of, since, gpus.spoiled)
+    frame = with_activity(frame, fine)
     reading.cache.prune()
     # How much was asked is known when all was.
     source = {**_source(reading, found), "asked": dict(sorted(asked.queries.items()))}
@@ -338,7 +339,7 @@ def _absences(asked: Questions, tables: ServerTables, catalog: Catalog) -> pd.Da
     columns = ["node", "device", "scope", "metric", "reason", "detail", "remedy"]
     table = pd.DataFrame(rows, columns=columns, dtype=object)
     table = table.assign(gpu_uuid=None, since=found.window.start, until=np.nan)
-    return concat([table] if rows else [], store.ABSENCES.columns)
+    return concat([table, pd.DataFrame(tables.gpus.absences)], store.ABSENCES.columns)
 
 
 def _source(reading: ServerReading, found: Discovery) -> dict[str, object]:

@@ -29,9 +29,9 @@ from ...engine import victoria
 GPUS, PORTS, EVERY = 8, 8, 60.0
 # name -> (level, amplitude of the day's wave): a service that decodes.
 GAUGES = {
-    "DCGM_FI_DEV_GPU_UTIL": (95, 4), "DCGM_FI_DEV_FB_USED": (73e3, 0), "DCGM_FI_DEV_FB_FREE": (8e3, 0),
+    "DCGM_FI_DEV_GPU_UTIL": (92, 4), "DCGM_FI_DEV_FB_USED": (73e3, 0), "DCGM_FI_DEV_FB_FREE": (8e3, 0),
     "DCGM_FI_DEV_POWER_USAGE": (280, 40), "DCGM_FI_DEV_SM_CLOCK": (1980, 0), "DCGM_FI_DEV_MEM_CLOCK": (2619, 0),
-    "DCGM_FI_PROF_GR_ENGINE_ACTIVE": (0.95, 0.04), "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": (0.05, 0.02),
+    "DCGM_FI_PROF_GR_ENGINE_ACTIVE": (0.92, 0.04), "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": (0.05, 0.02),
     "DCGM_FI_PROF_DRAM_ACTIVE": (0.6, 0.1), "DCGM_FI_PROF_PCIE_TX_BYTES": (5e6, 1e6),
     "DCGM_FI_PROF_PCIE_RX_BYTES": (5e6, 1e6),
 }  # fmt: skip

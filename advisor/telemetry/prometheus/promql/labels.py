@@ -15,10 +15,11 @@ from ..client.response import Labels
 _VIRTUAL = re.compile(
     r"(?P<gpu>GPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?:-|::|/vgpu)[0-9]{1,4}", re.ASCII | re.IGNORECASE
 )
-# Best first. `Hostname` in older dcgm-exporters, `hostname` in newer; the rest is relabelling.
+# Best first. `Hostname` in older dcgm-exporters, `hostname` in newer; the rest is relabelling, by OpenTelemetry's
+# collector as well.
 NODE_LABELS = (
     "exported_Hostname", "Hostname", "exported_hostname", "hostname", "exported_node", "node", "nodename",
-    "kubernetes_node", "node_name", "instance",
+    "kubernetes_node", "node_name", "kubernetes_node_name", "k8s_node_name", "host_name", "instance",
 )  # fmt: skip
 # Of clusters behind one server: Prometheus Operator and Mimir first, then OpenTelemetry and what sites use.
 CLUSTER_LABELS = ("cluster", "cluster_name", "k8s_cluster_name", "kubernetes_cluster", "k8s_cluster")

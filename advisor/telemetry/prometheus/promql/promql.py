@@ -1,4 +1,4 @@
-"""The catalogue of PromQL: each measure of the frame as an expression whose value at a moment tells of a row.
+"""The queries of exporters as data: each measure of the frame as an expression whose value at a moment is of a row.
 
 Rows are as long as the step, so the engine reads each sample once a statistic and answers with one number a row. What
 exporters export are gauges, of which a mean is that of the samples (of our agent: `agent_queries`). Where the recording
@@ -21,6 +21,15 @@ MOST_MEMORY_BYTES = 1e13  # beyond lie blank sentinels
 # Rates within a row are looked at over so long: four scrapes of a minute, and one more.
 WITHIN = "5m"
 RULE_SECONDS = 300.0
+AGENT_ANCHOR = "skuwise_gpu_observed_seconds_total"
+AGENT_ABSENCE = "skuwise_absence"
+AGENT_SERIES = "skuwise_workload_gpu_seconds_total"
+# Millijoules since the driver was loaded.
+ENERGY_COUNTER = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"
+ENERGY = "energy_joules_mean"
+JOULES_PER_COUNT = 1e-3
+# What a sample may speak for at most: five minutes of a board beyond which there is none.
+MOST_JOULES_A_SAMPLE = 3000.0 * 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,70 +42,48 @@ class DcgmGauge:
     most: float
     statistics: tuple[str, ...]
 
+    @property
+    def is_ratio(self) -> bool:
+        return self.most < 2
 
+    @property
+    def limit(self) -> str:
+        """The most that is a reading, in the exporter's unit."""
+        return f"{self.most / self.scale:.10g}"
+
+
+_EACH = ("mean", "p95", "max")
+_ENGINE_NAMES = ("DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO")
 # No maxima of activity: what counts of them is whether they are zero, and then the mean is.
-_STATISTICS = {
-    "sm_active": ("mean", "p95"),
-    "tensor_active": ("mean", "p95"),
-    "dram_active": ("mean", "p95"),
-    "sm_occupancy": ("mean",),
-    "fp64_active": ("mean",),
-    "fp32_active": ("mean",),
-    "pcie_tx_bytes_per_second": ("mean", "p95"),
-    "pcie_rx_bytes_per_second": ("mean", "p95"),
-    "nvlink_tx_bytes_per_second": ("mean", "p95"),
-    "nvlink_rx_bytes_per_second": ("mean", "p95"),
-}
-# What the exporter's page says of a GPU beside the profiling fields; what none of them can be is a blank sentinel.
-_DEVICE_GAUGES = (
-    DcgmGauge("gpu_util", ("DCGM_FI_DEV_GPU_UTIL",), 0.01, 1.001, ("mean", "p95", "max")),
-    DcgmGauge(
-        "engine", ("DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO"), 1.0, 1.001,
-        ("mean", "p95", "max"),
-    ),
+_MEAN_ALONE = ("sm_occupancy", "fp64_active", "fp32_active")
+DCGM_GAUGES: tuple[DcgmGauge, ...] = (
+    DcgmGauge("gpu_util", ("DCGM_FI_DEV_GPU_UTIL",), 0.01, 1.001, _EACH),
     DcgmGauge("mem_used_bytes", ("DCGM_FI_DEV_FB_USED",), MIB, MOST_MEMORY_BYTES, ("mean", "max")),
-    DcgmGauge("power_watts", ("DCGM_FI_DEV_POWER_USAGE",), 1.0, 1e4, ("mean",)),
+    DcgmGauge("engine", _ENGINE_NAMES, 1.0, 1.001, _EACH),
+    DcgmGauge("power_watts", ("DCGM_FI_DEV_POWER_USAGE",), 1.0, 3e3, ("mean",)),
     DcgmGauge("sm_clock_hertz", ("DCGM_FI_DEV_SM_CLOCK",), 1e6, 1e10, ("mean",)),
     DcgmGauge("mem_clock_hertz", ("DCGM_FI_DEV_MEM_CLOCK",), 1e6, 1e11, ("mean",)),
-)  # fmt: skip
-DCGM_GAUGES: tuple[DcgmGauge, ...] = (
-    *_DEVICE_GAUGES,
     *(
-        DcgmGauge(field.metric, field.names, 1.0, field.most, _STATISTICS[field.metric])
-        for field in FIELDS
-        if field.metric in _STATISTICS
+        DcgmGauge(one.metric, one.names, 1.0, one.most, ("mean",) if one.metric in _MEAN_ALONE else ("mean", "p95"))
+        for one in FIELDS
+        if one.metric != "fp16_active"
     ),
 )
-# Millijoules since the driver was loaded.
-ENERGY_COUNTER = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"
-ENERGY = "energy_joules_mean"
-JOULES_PER_COUNT = 1e-3
-# What a sample may speak for at most: five minutes of a board beyond which there is none.
-MOST_JOULES_A_SAMPLE = 3000.0 * 300.0
+GAUGES = {gauge.measure: gauge for gauge in DCGM_GAUGES}
+# Samples are counted by the first of these that the server has, and by others for the GPUs that lack it.
+ANCHORS: tuple[str, ...] = tuple(name for gauge in DCGM_GAUGES for name in gauge.names)
 # Their sum is what a GPU has. The driver's reserve is told apart by newer releases only.
 _MEMORY = ("DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_FREE", "DCGM_FI_DEV_FB_RESERVED")
-# Samples are counted by the first of these that the server has, and by others for the GPUs that lack it.
-ANCHORS: tuple[str, ...] = (
-    "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_FB_USED", "DCGM_FI_PROF_GR_ENGINE_ACTIVE",
-    "DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO", "DCGM_FI_DEV_POWER_USAGE",
-    *(name for gauge in DCGM_GAUGES for name in gauge.names if not name.endswith(("GPU_UTIL", "POWER_USAGE", "FB_USED"))
-      and "GR_ENGINE" not in name),
-)  # fmt: skip
-AGENT_ANCHOR = "skuwise_gpu_observed_seconds_total"
-AGENT_ABSENCE = "skuwise_absence"
-AGENT_SERIES = "skuwise_workload_gpu_seconds_total"
 _OVER_TIME = {"mean": "avg_over_time({})", "max": "max_over_time({})", "p95": "quantile_over_time(0.95, {})"}
 # Means far below 95th percentiles tell of work and waiting by turns, where samples are shorter than the turns.
 _TURNS = frozenset({"sm_active", "tensor_active", "dram_active"})
 _TURN_SECONDS = 30.0
-# What the recording rules keep. A 95th percentile of means of five minutes is lower than one of samples: rules keep
-# none, so it is asked of the samples.
-_RULED = ("mean", "max")
-
+_USUAL_SCRAPES = (1, 2, 5, 10, 15, 20, 30, 60, 120, 300)
 _NAMING_LABELS = tuple(name for name in DCGM_LABELS if name not in WORKLOAD_LABELS)
-_IB = "node_infiniband"
-# Ids of GPUs, as a pattern that needs no escaping.
 _PLAIN_ID = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII)
+# So many ids of GPUs make one query, more are asked for all.
+_MOST_NAMED = 200
+_IB, _SENT, _RECEIVED = "node_infiniband", "port_data_transmitted_bytes_total", "port_data_received_bytes_total"
 
 
 def selector(matches: Sequence[str], *own: str) -> str:
@@ -118,95 +105,111 @@ def rule_name(measure: str, statistic: str) -> str:
     return f"skuwise:{measure}:{statistic}5m"
 
 
-def dcgm_asks(
-    present: Collection[str],
-    matches: Sequence[str],
-    step: float,
-    ruled: Collection[str] = (),
-    *,
-    scrape_seconds: float | None = None,
-) -> list[Ask]:
-    """What is asked of all of dcgm-exporter's series by row, first the counts of samples.
-
-    The engine's activity is asked of those that have no utilization (`engine_asks`). `scrape_seconds`: how far samples
-    lie apart (None: not known): what only short ones tell is not asked of long ones.
-    """
-    counted = next((name for name in ANCHORS if name in present), None)
-    assert counted is not None, "asked of a server without such series"
-    asks = [count_ask(counted, matches, step)]
-    is_needed = DCGM_GAUGES[0].names[0] not in present
-    short = scrape_seconds is None or scrape_seconds < _TURN_SECONDS
-    gauges = [gauge for gauge in DCGM_GAUGES if gauge.measure != "engine" or is_needed]
-    return [*asks, *gauge_asks(gauges, present, selector(matches), step, ruled, short=short)]
-
-
-def energy_ask(present: Collection[str], matches: Sequence[str], step: float) -> Ask | None:
-    """Millijoules a sample by the GPU's own counter; None where the exporter does not tell.
-
-    A counter that goes back (the driver was loaded again, an exporter mixed up two GPUs) has grown by nobody knows how
-    much: such a row has none. By the sample, because a GPU's series may change its pod within a row.
-    """
-    if ENERGY_COUNTER not in present:
-        return None
-    rows = f"{ENERGY_COUNTER}{selector(matches)}{row_range(step)}"
-    query = f"(increase({rows}) / count_over_time({rows})) unless (resets({rows}) > 0)"
-    return Ask(ENERGY, query, DCGM_LABELS)
-
-
-def count_ask(name: str, matches: Sequence[str], step: float, uuids: Sequence[str] = ()) -> Ask:
-    """How many samples a row has of a metric, of some GPUs (none: of all)."""
-    return Ask("n", f"count_over_time({name}{selector(matches, *of_gpus(uuids))}{row_range(step)})", DCGM_LABELS)
-
-
-def of_gpus(uuids: Sequence[str]) -> tuple[str, ...]:
-    """The matcher of some GPUs; none for all."""
-    return (f'UUID=~"{"|".join(uuids)}"',) if uuids else ()
-
-
 def is_plain_id(uuid: str) -> bool:
     """Whether an id needs no escaping in a pattern."""
     return _PLAIN_ID.fullmatch(uuid) is not None
 
 
-def gauge_asks(
-    gauges: Iterable[DcgmGauge],
-    present: Collection[str],
-    chosen: str,
-    step: float,
-    ruled: Collection[str],
-    *,
-    short: bool,
-) -> list[Ask]:
-    """Statistics of some gauges, of the series that `chosen` selects."""
-    asks, window = [], row_range(step)
-    for gauge in gauges:
-        names = [name for name in gauge.names if name in present]
+def of_gpus(devices: Iterable[str], label: str = "UUID") -> tuple[str, ...]:
+    """The matcher of the whole GPUs of some devices; none, for all, where they are too many or too odd to be named."""
+    uuids = sorted({device.partition("/gi")[0] for device in devices})
+    named = 0 < len(uuids) <= _MOST_NAMED and all(map(is_plain_id, uuids))
+    return (f'{label}=~"{"|".join(uuids)}"',) if named else ()
+
+
+def anchors_of(present: Collection[str]) -> tuple[str, ...]:
+    """The series of dcgm-exporter by which GPUs are looked for, the usual ones first; empty without any."""
+    return tuple(name for name in ANCHORS if name in present)
+
+
+@dataclass(frozen=True)
+class DcgmQueries:
+    """What is asked of dcgm-exporter's series in rows of `step` seconds. `present`: the metrics of the server; `ruled`:
+    its recording rules; `scrape_seconds`: how far samples lie apart (None: not known)."""
+
+    present: Collection[str]
+    matches: Sequence[str]
+    step: float
+    ruled: Collection[str] = ()
+    scrape_seconds: float | None = None
+
+    def of_all(self) -> list[Ask]:
+        """Of all GPUs, first the counts of samples. The engine's activity stands in where no GPU has a utilization."""
+        gauges = [one for one in DCGM_GAUGES if one.measure != "engine" or not self._names(GAUGES["gpu_util"])]
+        asks = [self.count(anchors_of(self.present)[0])]
+        return [*asks, *(ask for one in gauges for ask in self.statistics(one)), *self.beyond()]
+
+    def statistics(self, gauge: DcgmGauge, *own: str, possible: bool = False) -> list[Ask]:
+        """Statistics of a gauge, of the series that `own` matchers select. `possible`: of the samples that can be
+        readings, looked at one by one."""
+        asks, chosen = [], selector(self.matches, *own)
+        is_long = self.scrape_seconds is not None and self.scrape_seconds >= _TURN_SECONDS
         for statistic in gauge.statistics:
-            if statistic == "p95" and gauge.measure in _TURNS and not short:
+            if statistic == "p95" and gauge.measure in _TURNS and is_long:
                 continue
             rule = rule_name(gauge.measure, statistic)
-            if statistic in _RULED and rule in ruled:
-                query = _OVER_TIME[statistic].format(f"{rule}{chosen}{window}")
-            elif names:
-                # Percentiles of links as of our agent's page: of the values at every fifth minute.
-                is_thinned = statistic == "p95" and gauge.measure.endswith("_per_second") and step >= 12 * RULE_SECONDS
-                each = f"[{step:g}s:{WITHIN}]" if is_thinned else window
-                query = " or ".join(_OVER_TIME[statistic].format(f"{name}{chosen}{each}") for name in names)
-            else:
-                continue
-            asks.append(Ask(f"{gauge.measure}_{statistic}", query, DCGM_LABELS))
-    return asks
+            # A 95th percentile of means of five minutes is lower than one of samples: rules keep none.
+            is_ruled = rule in self.ruled and statistic != "p95" and not possible
+            # Percentiles of links as of our agent's page: of the values at every fifth minute.
+            is_thinned = statistic == "p95" and "_per_second" in gauge.measure and self.step >= 12 * RULE_SECONDS
+            window = f"[{self.step:g}s:{WITHIN}]" if is_thinned else self._each if possible else row_range(self.step)
+            form = f"({{}}{chosen} <= {gauge.limit}){window}" if possible else f"{{}}{chosen}{window}"
+            names = (rule,) if is_ruled else self._names(gauge)
+            if names:
+                query = " or ".join(_OVER_TIME[statistic].format(form.replace("{}", name, 1)) for name in names)
+                asks.append(Ask(f"{gauge.measure}_{statistic}", query, DCGM_LABELS))
+        return asks
 
+    def beyond(self) -> list[Ask]:
+        """The largest samples that are no readings, with their measure, where no maximum is asked for and a mean would
+        not show them. Ratios of MIG instances may exceed 1 (NVIDIA/DCGM#152); behind a rule no sample is known."""
+        chosen = selector(self.matches, 'GPU_I_ID=""') + row_range(self.step)
+        parts = [
+            f'label_replace(max_over_time({name}{chosen}) > {gauge.limit}, "measure", "{gauge.measure}", "", "")'
+            for gauge in DCGM_GAUGES
+            if (gauge.is_ratio or gauge.measure == "power_watts") and "max" not in gauge.statistics
+            for name in self._names(gauge)
+            if rule_name(gauge.measure, "mean") not in self.ruled
+        ]
+        return [Ask("beyond", " or ".join(parts), (*DCGM_LABELS, "measure"))] if parts else []
 
-def engine_asks(
-    present: Collection[str], matches: Sequence[str], step: float, ruled: Collection[str], uuids: Sequence[str] = ()
-) -> list[Ask]:
-    """The engine's activity, which says of some GPUs (none: of all) what utilization says of others. Nothing where it
-    is asked of all already."""
-    if DCGM_GAUGES[0].names[0] not in present:
-        return []
-    gauges = [gauge for gauge in DCGM_GAUGES if gauge.measure == "engine"]
-    return gauge_asks(gauges, present, selector(matches, *of_gpus(uuids)), step, ruled, short=True)
+    def impossible(self, gauge: DcgmGauge, *own: str) -> Ask:
+        """How many samples of a row are no readings."""
+        each = f"{selector(self.matches, *own)} > {gauge.limit}){self._each}"
+        query = " or ".join(f"count_over_time(({name}{each})" for name in self._names(gauge))
+        return Ask("impossible", query, DCGM_LABELS)
+
+    def count(self, name: str, *own: str) -> Ask:
+        """How many samples a row has of a metric."""
+        return Ask("n", f"count_over_time({name}{selector(self.matches, *own)}{row_range(self.step)})", DCGM_LABELS)
+
+    def energy(self) -> list[Ask]:
+        """Millijoules a sample by the GPU's own counter.
+
+        A counter that goes back (the driver was loaded again, an exporter mixed up two GPUs) has grown by nobody knows
+        how much: such a row has none. By the sample, because a GPU's series may change its pod within a row.
+        """
+        rows = f"{ENERGY_COUNTER}{selector(self.matches)}{row_range(self.step)}"
+        query = f"(increase({rows}) / count_over_time({rows})) unless (resets({rows}) > 0)"
+        return [Ask(ENERGY, query, DCGM_LABELS)] if ENERGY_COUNTER in self.present else []
+
+    def memory(self) -> list[Ask]:
+        """How much memory a GPU has, by the series that sum up to it.
+
+        It does not change, so a few moments of the window are enough. Where a GPU has no reserve, the rest counts.
+        """
+        parts, chosen = [name for name in _MEMORY if name in self.present], selector(self.matches)
+        sums = [" + ".join(f"{name}{chosen}" for name in parts[:count]) for count in range(len(parts), 1, -1)]
+        return [Ask("mem_total_bytes", " or ".join(sums), DCGM_LABELS)] if parts[:2] == list(_MEMORY[:2]) else []
+
+    @property
+    def _each(self) -> str:
+        """The samples of a row one by one, at the usual interval of scraping that is the nearest to the one counted."""
+        seconds = min(_USUAL_SCRAPES, key=lambda usual: abs(math.log(usual / (self.scrape_seconds or 60.0))))
+        return f"{row_range(self.step)[:-1]}:{seconds}s]"
+
+    def _names(self, gauge: DcgmGauge) -> tuple[str, ...]:
+        return tuple(name for name in gauge.names if name in self.present)
 
 
 def named_ask(names: Sequence[str], matches: Sequence[str]) -> Ask:
@@ -216,79 +219,37 @@ def named_ask(names: Sequence[str], matches: Sequence[str]) -> Ask:
     return Ask("GPUs named", f"count by ({', '.join(_NAMING_LABELS)}) ({own})", _NAMING_LABELS)
 
 
-def dcgm_memory_ask(present: Collection[str], matches: Sequence[str]) -> Ask | None:
-    """How much memory a GPU has, by the series that sum up to it; None where the exporter does not tell.
-
-    It does not change, so a few moments of the window are enough. Where a GPU has no reserve, the rest counts.
-    """
-    parts = [name for name in _MEMORY if name in present]
-    if parts[:2] != list(_MEMORY[:2]):
-        return None
-    chosen = selector(matches)
-    sums = [" + ".join(f"{name}{chosen}" for name in parts[:count]) for count in range(len(parts), 1, -1)]
-    return Ask("mem_total_bytes", " or ".join(sums), DCGM_LABELS)
-
-
-def anchors_of(present: Collection[str]) -> tuple[str, ...]:
-    """The series of dcgm-exporter by which GPUs are looked for, the usual ones first; empty without any."""
-    return tuple(name for name in ANCHORS if name in present)
-
-
 def exporter_fabric_asks(present: Collection[str], matches: Sequence[str], step: float) -> list[Ask]:
     """What node_exporter says of InfiniBand ports."""
-    chosen, kept, asks = selector(matches), (*HOST_LABELS, *PORT_LABELS), []
-    names = {
-        "tx": f"{_IB}_port_data_transmitted_bytes_total",
-        "rx": f"{_IB}_port_data_received_bytes_total",
-        "xmit_wait": f"{_IB}_port_transmit_wait_total",
-    }
-    for name, counter in names.items():
-        if counter not in present:
-            continue
-        asks.append(Ask(f"fabric {name}_mean", f"rate({counter}{chosen}{row_range(step)})", kept))
-        if name != "xmit_wait":
-            within = f"rate({counter}{chosen}[{WITHIN}])[{step:g}s:{WITHIN}]"
-            asks.append(Ask(f"fabric {name}_p95", f"quantile_over_time(0.95, {within})", kept))
-            asks.append(Ask(f"fabric {name}_max", f"max_over_time({within})", kept))
-    if names["tx"] in present:
-        asks.append(Ask("fabric n", f"count_over_time({names['tx']}{chosen}{row_range(step)})", kept))
-    if f"{_IB}_state_id" in present:
-        asks.append(
-            Ask("fabric active", f"avg_over_time(({_IB}_state_id{chosen} == bool 4)[{step:g}s:{WITHIN}])", kept)
-        )
-    return asks
+    chosen, row, kept = selector(matches), row_range(step), (*HOST_LABELS, *PORT_LABELS)
+    mean, rates = f"rate({{}}{chosen}{row})", f"rate({{}}{chosen}[{WITHIN}])[{step:g}s:{WITHIN}]"
+    p95, most = f"quantile_over_time(0.95, {rates})", f"max_over_time({rates})"
+    queries = (
+        ("tx_mean", _SENT, mean), ("tx_p95", _SENT, p95), ("tx_max", _SENT, most),
+        ("rx_mean", _RECEIVED, mean), ("rx_p95", _RECEIVED, p95), ("rx_max", _RECEIVED, most),
+        ("xmit_wait_mean", "port_transmit_wait_total", mean), ("n", _SENT, f"count_over_time({{}}{chosen}{row})"),
+        ("active", "state_id", f"avg_over_time(({{}}{chosen} == bool 4)[{step:g}s:{WITHIN}])"),
+    )  # fmt: skip
+    known = ((what, f"{_IB}_{name}", query) for what, name, query in queries)
+    return [Ask(f"fabric {what}", query.replace("{}", name, 1), kept) for what, name, query in known if name in present]
 
 
 def exporter_host_asks(present: Collection[str], matches: Sequence[str], step: float, *, cores: bool) -> list[Ask]:
     """What node_exporter says of hosts. `cores`: whether the time of each core may be read."""
-    window, asks = row_range(step), []
-    by = f"by ({', '.join(HOST_LABELS)})"
-    if cores:
-        for name, mode in (("idle", "idle"), ("io_wait", "iowait")):
-            chosen = selector(matches, f'mode="{mode}"')
-            query = f"avg {by} (rate(node_cpu_seconds_total{chosen}{window}))"
-            asks.append(Ask(f"host {name}_mean", query, HOST_LABELS))
-    chosen = selector(matches, 'device!~"dm-.*|loop.*|md.*|ram.*|sr.*"')
+    row, by = row_range(step), f"by ({', '.join(HOST_LABELS)})"
+    disks = selector(matches, 'device!~"dm-.*|loop.*|md.*|ram.*|sr.*"')
+    asks = []
+    for name, mode in (("idle", "idle"), ("io_wait", "iowait")) if cores else ():
+        chosen = selector(matches, f'mode="{mode}"')
+        asks.append((f"{name}_mean", f"avg {by} (rate(node_cpu_seconds_total{chosen}{row}))"))
     for way, counter in (("read", "node_disk_read_bytes_total"), ("write", "node_disk_written_bytes_total")):
         if counter in present:
-            name = f"host disk_{way}_bytes_per_second"
-            asks.append(Ask(f"{name}_mean", f"sum {by} (rate({counter}{chosen}{window}))", HOST_LABELS))
-            within = f"sum {by} (rate({counter}{chosen}[{WITHIN}]))[{step:g}s:{WITHIN}]"
-            asks.append(Ask(f"{name}_max", f"max_over_time({within})", HOST_LABELS))
-    return asks
+            rates = f"sum {by} (rate({counter}{disks}[{WITHIN}]))[{step:g}s:{WITHIN}]"
+            asks.append((f"disk_{way}_bytes_per_second_mean", f"sum {by} (rate({counter}{disks}{row}))"))
+            asks.append((f"disk_{way}_bytes_per_second_max", f"max_over_time({rates})"))
+    return [Ask(f"host {name}", query, HOST_LABELS) for name, query in asks]
 
 
-def most_of(column: str) -> float:
-    """The most that a mean or maximum in one of the frame's columns can be; beyond lie blanks and faults."""
-    for gauge in DCGM_GAUGES:
-        if column.startswith(f"{gauge.measure}_"):
-            return gauge.most
-    return math.inf
-
-
-def scale_of(column: str) -> float:
-    """What a value of dcgm-exporter is multiplied by to be in the frame's unit."""
-    for gauge in DCGM_GAUGES:
-        if column.startswith(f"{gauge.measure}_"):
-            return gauge.scale
-    return 1.0
+def gauge_of(column: str) -> DcgmGauge | None:
+    """The gauge of which a column of the frame is a mean, percentile or maximum."""
+    return GAUGES.get(column.rpartition("_")[0])

@@ -1,4 +1,4 @@
-"""Rows of GPUs from our agent's page, and those of two roads as one: each GPU and moment told by one of them."""
+"""Rows of GPUs from our agent's page, and those of two exporters as one: each GPU and moment as one of them has it."""
 
 from __future__ import annotations
 
@@ -38,14 +38,22 @@ class About:
 
 @dataclass
 class GpuRows:
-    """Measures by GPU (uuid) and moment, and what each GPU is."""
+    """Measures by GPU (uuid) and moment, and what each GPU is.
+
+    `absences`: rows of the frame's `absences` that the values themselves show. `pods`: of GPUs that pods share and that
+    have a value of their own beside, what the exporter says of each pod by row: ``gpu_util_mean`` (0..1 of the GPU) and
+    ``mem_used_bytes_mean``. `spoiled`: measures with samples that are no readings.
+    """
 
     cells: Cells[str]
     about: dict[str, About] = field(default_factory=dict)
+    absences: list[dict[str, object]] = field(default_factory=list)
+    pods: dict[str, SeriesAnswer] = field(default_factory=dict)
+    spoiled: frozenset[str] = frozenset()
 
 
 def agent_rows(grid: Grid, answers: Mapping[str, SeriesAnswer], bins: Mapping[str, SeriesAnswer], log: Log) -> GpuRows:
-    """From the answers to `queries.agent_gpu_asks`, `agent_about_asks` and `agent_bin_asks`, by name."""
+    """From the answers to `agent_gpu_asks`, `agent_about_asks` and `agent_bin_asks`, by name."""
     cells: Cells[str] = Cells(grid)
     about: dict[str, About] = {}
     counts = next((answers[name] for name in ("observed", "gpus") if name in answers), SeriesAnswer.nothing(grid.count))
@@ -68,21 +76,16 @@ def agent_rows(grid: Grid, answers: Mapping[str, SeriesAnswer], bins: Mapping[st
                 labels.get("kind", "gpu"), labels.get("parent_uuid"), labels.get("mig_profile"), found[0],
                 labels.get("driver_version"),
             )  # fmt: skip
-
     for name, answer in answers.items():
         if name != "gpus":
-            how = "max" if name in _TOTALS or name.endswith("_max") else "mean"
-            cells.put(name, answer, key, how=how)
+            cells.put(name, answer, key, how="max" if name in _TOTALS or name.endswith("_max") else "mean")
     cells.columns["observed_seconds"] = np.minimum(cells.column("observed"), grid.step)
-    for name in _BINNED:
-        if name in bins:
-            cells.put_bins(f"{name}_bins", bins[name], key, cells.column("observed_seconds"))
-            if not np.isnan(cells.bins[f"{name}_bins"]).all():
-                p95, most = from_bins(cells.bin_column(f"{name}_bins"))
-                cells.columns[f"{name}_p95"] = p95
-                if name != "nvlink":
-                    gauge = cells.column(f"{name}_max")
-                    cells.columns[f"{name}_max"] = np.fmax(gauge, most)
+    for name in (one for one in _BINNED if one in bins):
+        cells.put_bins(f"{name}_bins", bins[name], key, cells.column("observed_seconds"))
+        if not np.isnan(cells.bins[f"{name}_bins"]).all():
+            cells.columns[f"{name}_p95"], most = from_bins(cells.bin_column(f"{name}_bins"))
+            if name != "nvlink":
+                cells.columns[f"{name}_max"] = np.fmax(cells.column(f"{name}_max"), most)
     _dynamics(cells)
     count_samples(cells, cells.column("n"))
     _energy(cells)
@@ -102,65 +105,48 @@ def scrape_seconds(samples: Floats, step: float) -> Floats:
 
 
 def combined(first: GpuRows, second: GpuRows) -> GpuRows:
-    """Each GPU and moment as `first` tells it, as `second` does where `first` saw nothing."""
+    """Each GPU and moment as `first` has it, as `second` does where `first` saw nothing."""
     out: Cells[str] = Cells(first.cells.grid)
-    for rows in (first, second):
-        for key in rows.cells.rows:
-            out.rows.setdefault(key, len(out.rows))
-    spread = [_spread(rows.cells, out) for rows in (first, second)]
-    seen = spread[0]["observed_seconds"] > 0 if "observed_seconds" in spread[0] else np.zeros((len(out.rows), 1), bool)
-    empty = np.full((len(out.rows), out.grid.count), np.nan)
-    for name in dict.fromkeys([*spread[0], *spread[1]]):
-        out.columns[name] = np.where(seen, spread[0].get(name, empty), spread[1].get(name, empty))
-    for cells in (first.cells, second.cells):
-        for name in cells.bins:
-            if name not in out.bins:
-                out.bins[name] = out.bin_column(name)
+    parts = (first.cells, second.cells)
+    out.rows = {key: row for row, key in enumerate(dict.fromkeys([*parts[0].rows, *parts[1].rows]))}
+    places = [[out.rows[key] for key in cells.rows] for cells in parts]
+    seen = out.column("")
+    seen[places[0]] = first.cells.column("observed_seconds")
+    for name in dict.fromkeys([*parts[0].columns, *parts[1].columns]):
+        values = out.column("")
+        values[places[1]] = second.cells.column(name)
+        own = out.column("")
+        own[places[0]] = first.cells.column(name)
+        out.columns[name] = np.where(seen > 0, own, values)
+    for name in dict.fromkeys([*parts[0].bins, *parts[1].bins]):
+        out.bins[name] = out.bin_column(name)
+        for cells, at in zip(reversed(parts), reversed(places), strict=True):
             held = cells.bin_column(name)
-            for key, row in cells.rows.items():
-                target = out.bins[name][out.rows[key]]
-                np.copyto(target, held[row], where=np.isnan(target))
+            out.bins[name][at] = np.where(np.isnan(held), out.bins[name][at], held)
     # A MIG instance has another name in each: where our agent sees a GPU, its own names count.
     known = {about.node for about in first.about.values()}
     about = {uuid: one for uuid, one in second.about.items() if one.kind == "gpu" or one.node not in known}
-    about.update(first.about)
-    for uuid in [uuid for uuid in out.rows if uuid not in about]:
-        out.columns["observed_seconds"][out.rows[uuid]] = np.nan
-    return GpuRows(out, about)
-
-
-def _spread(cells: Cells[str], out: Cells[str]) -> dict[str, Floats]:
-    at = [out.rows[key] for key in cells.rows]
-    spread = {}
-    for name in cells.columns:
-        matrix = np.full((len(out.rows), out.grid.count), np.nan)
-        matrix[at] = cells.column(name)
-        spread[name] = matrix
-    return spread
+    about |= first.about
+    out.columns["observed_seconds"][[row for uuid, row in out.rows.items() if uuid not in about]] = np.nan
+    absences = [one for one in second.absences if one["node"] not in known]
+    return GpuRows(out, about, absences, second.pods, second.spoiled)
 
 
 def _dynamics(cells: Cells[str]) -> None:
     """What is formed of the integrals of squares and products."""
-    mean, squared = cells.column("sm_active_mean"), cells.column("sm_squared")
+    mean = cells.column("sm_active_mean")
     with np.errstate(invalid="ignore", divide="ignore"):
-        spread = np.sqrt(np.clip(squared - mean**2, 0.0, None))
+        spread = np.sqrt(np.clip(cells.column("sm_squared") - mean**2, 0.0, None))
         cells.columns["sm_active_cv"] = np.where(mean > 0, spread / mean, np.nan)
         for pair in ("nvlink", "fabric"):
-            part = {
-                name: cells.column(f"{pair}_{name}")
-                for name in (
-                    "tensor_seconds", "traffic_bytes", "tensor_squared_seconds", "traffic_squared_seconds",
-                    "product_bytes",
-                )
-            }  # fmt: skip
-            both = part["product_bytes"] - part["tensor_seconds"] * part["traffic_bytes"]
-            first = part["tensor_squared_seconds"] - part["tensor_seconds"] ** 2
-            second = part["traffic_squared_seconds"] - part["traffic_bytes"] ** 2
+            tensor, traffic = cells.column(f"{pair}_tensor_seconds"), cells.column(f"{pair}_traffic_bytes")
+            squared = cells.column(f"{pair}_traffic_squared_seconds")
+            both = cells.column(f"{pair}_product_bytes") - tensor * traffic
+            first, second = cells.column(f"{pair}_tensor_squared_seconds") - tensor**2, squared - traffic**2
             # Of what does not vary (but for rounding) no correlation can be told.
-            varies = (first > 1e-9) & (second > 1e-9 * part["traffic_squared_seconds"])
-            cells.columns[f"tensor_{pair}_correlation"] = np.where(
-                varies, np.clip(both / np.sqrt(np.clip(first * second, 1e-300, None)), -1.0, 1.0), np.nan
-            )
+            varies = (first > 1e-9) & (second > 1e-9 * squared)
+            found = np.clip(both / np.sqrt(np.clip(first * second, 1e-300, None)), -1.0, 1.0)
+            cells.columns[f"tensor_{pair}_correlation"] = np.where(varies, found, np.nan)
     cells.columns["idle_run_seconds"] = np.minimum(cells.column("idle_run_seconds"), cells.grid.step)
 
 
@@ -175,9 +161,9 @@ def _energy(cells: Cells[str]) -> None:
     joules, seconds = cells.column("energy_joules"), cells.column("energy_seconds")
     with np.errstate(invalid="ignore", divide="ignore"):
         covered = np.minimum(seconds / cells.column("observed"), 1.0) * cells.column("n")
-        told = (joules > 0) & (covered > 0)
-        cells.columns["energy_joules_mean"] = np.where(told, joules / covered, np.nan)
-        cells.columns["energy_joules_n"] = np.where(told, covered, np.nan)
+        is_known = (joules > 0) & (covered > 0)
+        cells.columns["energy_joules_mean"] = np.where(is_known, joules / covered, np.nan)
+        cells.columns["energy_joules_n"] = np.where(is_known, covered, np.nan)
 
 
 def device_index(text: str | None) -> float:

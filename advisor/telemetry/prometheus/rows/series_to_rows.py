@@ -21,6 +21,34 @@ _EDGES = np.array(BIN_EDGES)
 _EDGE_TOLERANCE = 1e-9
 
 
+class SeriesIndex:
+    """Where the series of an answer stand, by their labels: mostly the same objects in all answers."""
+
+    def __init__(self, labels: Sequence[Labels]) -> None:
+        self._labels = labels  # held, so that no other labels take their ids
+        self._by_id = {id(one): row for row, one in enumerate(labels)}
+        self._by_content: dict[tuple[tuple[str, str], ...], int] = {}
+
+    def find(self, labels: Labels) -> int:
+        """The row of these labels; -1: none."""
+        row = self._by_id.get(id(labels), -1)
+        if row < 0 and not self._by_content:
+            self._by_content = {tuple(sorted(one.items())): row for row, one in enumerate(self._labels)}
+        return row if row >= 0 else self._by_content.get(tuple(sorted(labels.items())), -1)
+
+
+class Weights:
+    """How many samples each series has, by its labels: the weights of its means; 1 for those that were not counted."""
+
+    def __init__(self, counts: SeriesAnswer) -> None:
+        self._index = SeriesIndex(counts.labels)
+        self._values = np.vstack([np.nan_to_num(counts.values), np.ones((1, counts.values.shape[1]))])
+
+    def of(self, labels: Iterable[Labels]) -> Floats:
+        """A row for each of these labels."""
+        return self._values[[self._index.find(one) for one in labels]]
+
+
 @dataclass
 class Cells(Generic[K]):
     """Measures by name, each a matrix of devices by moments; NaN: missing. Devices come in the order they are met."""
@@ -38,81 +66,67 @@ class Cells(Generic[K]):
         *,
         how: str = "mean",
         weights: Weights | None = None,
-        scale: float = 1.0,
         most: float = np.inf,
     ) -> None:
         """Add an answer. Where several series speak of a device at a moment, `how` (mean, max, sum) joins them.
 
-        A value that, scaled, is below 0 or above `most` is no reading and counts as missing.
+        A value below 0 or above `most` is no reading and counts as missing.
         """
         whose = [key_of(labels) for labels in answer.labels]
         for key in whose:
             if key is not None:
                 self.rows.setdefault(key, len(self.rows))
+        out = self.columns[name] = np.full((len(self.rows), self.grid.count), np.nan)
         ours = np.array([n for n, key in enumerate(whose) if key is not None], dtype=np.intp)
+        if not len(ours):
+            return
         at = np.array([self.rows[key] for key in whose if key is not None], dtype=np.intp)
-        shape = (len(self.rows), self.grid.count)
-        values = answer.values[ours] * scale
-        with np.errstate(invalid="ignore"):
-            known = (values >= 0) & (values <= most)
-        own = weights.of(answer.labels, ours) if how == "mean" and weights is not None else None
-        if len(at) == len(np.unique(at)):
-            # One series speaks of each device: there is nothing to join. In a row without a sample is no reading.
-            values[~known] = np.nan
-            with np.errstate(invalid="ignore"):
-                single = values if own is None else values * own / own
-            self.columns[name] = np.full(shape, np.nan)
-            self.columns[name][at] = single
-            return
-        if how == "max":
-            out = np.full(shape, -np.inf)
-            np.maximum.at(out, at, np.where(known, values, -np.inf))
-            self.columns[name] = np.where(np.isneginf(out), np.nan, out)
-            return
-        own = known.astype(float) if own is None else known * own
-        total, weight = np.zeros(shape), np.zeros(shape)
-        np.add.at(total, at, np.where(known, values, 0.0) * own)
-        np.add.at(weight, at, own)
+        order = np.argsort(at, kind="stable")
+        devices, starts = np.unique(at[order], return_index=True)
+        ours = ours[order]
+        values = answer.values[ours].astype(np.float64, copy=False)
         with np.errstate(invalid="ignore", divide="ignore"):
+            values[~((values >= 0) & (values <= most))] = np.nan
+            if how == "max":
+                out[devices] = np.fmax.reduceat(values, starts, axis=0)
+                return
+            weight = ~np.isnan(values) * 1.0
+            if how == "mean" and weights is not None:
+                weight *= weights.of(answer.labels[n] for n in ours.tolist())
+            total = np.add.reduceat(np.nan_to_num(values, copy=False) * weight, starts, axis=0)
+            weight = np.add.reduceat(weight, starts, axis=0)
             joined = total / weight if how == "mean" else total
-        self.columns[name] = np.where(weight > 0, joined, np.nan)
+            out[devices] = np.where(weight > 0, joined, np.nan)
 
     def put_bins(self, name: str, answer: SeriesAnswer, key_of: Callable[[Labels], K | None], seconds: Floats) -> None:
         """Add a histogram's buckets as seconds in each bin. `seconds`: how long each device was observed, by moment."""
-        place = {}
-        for labels in answer.labels:
-            place[labels.get("le", "")] = _bucket(labels.get("le", ""))
+        bounds = {bound: _bucket(bound) for bound in {labels.get("le", "") for labels in answer.labels}}
         counts = np.full((len(self.rows), self.grid.count, WIDTH), np.nan)
         for labels, values in zip(answer.labels, answer.values, strict=True):
-            key, bucket = key_of(labels), place[labels.get("le", "")]
-            if key is None or bucket is None or key not in self.rows:
-                continue
-            own = counts[self.rows[key], :, bucket]
-            np.copyto(own, np.where(np.isnan(own), values, own + np.nan_to_num(values)))
+            key, bucket = key_of(labels), bounds[labels.get("le", "")]
+            if key is not None and bucket is not None and key in self.rows:
+                own = counts[self.rows[key], :, bucket]
+                own[:] = np.where(np.isnan(own), values, own + np.nan_to_num(values))
         # A bucket that is not there counts no more than the one below it; a client may leave out those that are empty.
         missing = np.isnan(counts).all(axis=2, keepdims=True)
         counts = np.where(~missing, np.nan_to_num(np.fmax.accumulate(counts, axis=2)), np.nan)
         # Each bucket's increase is extrapolated by itself: what goes down by that is no negative count.
         inside = np.diff(counts, axis=2, prepend=0.0).clip(min=0.0)
-        whole = inside.sum(axis=2)
+        whole = inside.sum(axis=2, keepdims=True)
         with np.errstate(invalid="ignore", divide="ignore"):
-            scaled = inside / whole[:, :, None] * seconds[: len(counts), :, None]
-        scaled[~(whole > 0)] = np.nan
-        self.bins[name] = scaled.astype(np.float32)
+            scaled = inside / whole * seconds[: len(counts), :, None]
+        self.bins[name] = np.where(whole > 0, scaled, np.nan).astype(np.float32)
 
     def column(self, name: str) -> Floats:
         """A measure with a row for each device; all NaN where it was not asked for or not answered."""
-        found = self.columns.get(name)
-        out = np.full((len(self.rows), self.grid.count), np.nan)
-        if found is not None:
-            out[: len(found)] = found
+        out, found = np.full((len(self.rows), self.grid.count), np.nan), self.columns.get(name, ())
+        out[: len(found)] = found if len(found) else np.nan
         return out
 
     def bin_column(self, name: str) -> Bins:
-        found = self.bins.get(name)
-        out = np.full((len(self.rows), self.grid.count, WIDTH), np.nan, dtype=np.float32)
-        if found is not None:
-            out[: len(found)] = found
+        """The seconds in each bin, likewise."""
+        out, found = np.full((len(self.rows), self.grid.count, WIDTH), np.nan, np.float32), self.bins.get(name, ())
+        out[: len(found)] = found if len(found) else np.nan
         return out
 
     def table(
@@ -131,11 +145,8 @@ class Cells(Generic[K]):
         """
         keys = list(self.rows)
         order = sorted(range(len(keys)), key=lambda row: tuple(str(of(keys[row])) for of in texts.values()))
-        observed = self.column("observed_seconds")[order] > 0
-        place, moment = np.nonzero(observed)
+        place, moment = np.nonzero(self.column("observed_seconds")[order] > 0)
         device = np.array(order, dtype=np.intp)[place]
-        is_whole = bool(observed.all()) and order == list(range(len(keys)))
-        del observed, place
         for name in self.columns.keys() - set(columns) - set(left):
             del self.columns[name]
         nothing = np.full(len(device), np.nan)
@@ -145,31 +156,16 @@ class Cells(Generic[K]):
             if name in texts:
                 known = np.array([*(texts[name](key) for key in keys), None], dtype=object)
                 out[name] = pd.Series(known[device], dtype=object)
-            elif name == "ts":
-                out[name] = self.grid.start + moment * self.grid.step
-            elif name == "interval_seconds":
-                out[name] = np.full(len(device), self.grid.step)
             elif name in bins:
-                empty = name not in self.bins
-                own = None if empty else self.bin_column(name)[device, moment]
-                out[name] = BinsArray.absent(len(device)) if own is None else BinsArray(own)
+                some = BinsArray(self.bin_column(name)[device, moment]) if name in self.bins else None
+                out[name] = BinsArray.absent(len(device)) if some is None else some
             else:
-                out[name] = (
-                    self._moved(name, device, moment, is_whole, name in left) if name in self.columns else nothing
-                )
+                out[name] = self.column(name)[device, moment] if name in self.columns else nothing
+                self.columns.pop(name if name not in left else "", None)
+        out["ts"] = self.grid.start + moment * self.grid.step
+        out["interval_seconds"] = np.full(len(device), self.grid.step)
         # Without a copy into blocks, which would take the room of all columns twice more.
         return pd.DataFrame(out, columns=[*columns], copy=False)
-
-    def _moved(
-        self, name: str, device: npt.NDArray[np.intp], moment: npt.NDArray[np.intp], is_whole: bool, stays: bool
-    ) -> Floats:
-        """A measure's values by the rows of a table. `is_whole`: these are all, in the order in which they stand."""
-        found = self.columns[name]
-        matrix = found if len(found) == len(self.rows) else self.column(name)
-        if not stays:
-            del self.columns[name]
-        # A view needs no room of its own; what stays may be written to, and is none of the table's then.
-        return matrix.reshape(-1) if is_whole and not stays else matrix[device, moment]
 
     def seen(self) -> dict[K, tuple[float, float]]:
         """Of each device when its first row begins and its last one ends; devices never observed are left out."""
@@ -178,30 +174,9 @@ class Cells(Generic[K]):
         for key, row in self.rows.items():
             at = np.nonzero(observed[row])[0]
             if len(at):
-                start = self.grid.start + at[0] * self.grid.step - self.grid.step
+                start = self.grid.start + (at[0] - 1) * self.grid.step
                 spans[key] = (float(start), float(self.grid.start + at[-1] * self.grid.step))
         return spans
-
-
-class Weights:
-    """How many samples each series has, by its labels: the weights of its means; 1 for those that were not counted."""
-
-    def __init__(self, counts: SeriesAnswer) -> None:
-        self._rows = {_frozen(labels): row for row, labels in enumerate(counts.labels)}
-        self._by_id = {id(labels): row for row, labels in enumerate(counts.labels)}
-        self._labels = counts.labels  # held, so that no other labels take their ids
-        columns = counts.values.shape[1]
-        self._values = np.vstack([np.nan_to_num(counts.values), np.ones((1, columns))])
-
-    def of(self, labels: Sequence[Labels], which: npt.NDArray[np.intp]) -> Floats:
-        """A row for each of `which` of these labels."""
-        return self._values[[self._row(labels[n]) for n in which.tolist()]]
-
-    def _row(self, labels: Labels) -> int:
-        row = self._by_id.get(id(labels))
-        if row is not None and self._labels[row] is labels:
-            return row
-        return self._rows.get(_frozen(labels), len(self._rows))
 
 
 def from_bins(bins: Bins) -> tuple[Floats, Floats]:
@@ -210,39 +185,27 @@ def from_bins(bins: Bins) -> tuple[Floats, Floats]:
     A maximum is never told too high: silence is judged by it as well as load.
     """
     total = np.nansum(bins, axis=2)
-    with np.errstate(invalid="ignore"):
-        reached = np.cumsum(np.nan_to_num(bins), axis=2) >= 0.95 * total[:, :, None] - 1e-6
+    reached = np.cumsum(np.nan_to_num(bins), axis=2) >= 0.95 * total[:, :, None] - 1e-6
     place = reached.argmax(axis=2)
-    upper = np.append(_EDGES[1:], 1.0)
-    middle = (_EDGES + upper) / 2
+    middle = (_EDGES + np.append(_EDGES[1:], 1.0)) / 2
+    highest = WIDTH - 1 - (np.nan_to_num(bins) > 0)[:, :, ::-1].argmax(axis=2)
     p95 = np.where(place == 0, 0.0, middle[place])
-    filled = np.nan_to_num(bins) > 0
-    highest = WIDTH - 1 - filled[:, :, ::-1].argmax(axis=2)
-    unknown = ~(total > 0)
-    return np.where(unknown, np.nan, p95), np.where(unknown, np.nan, _EDGES[highest])
+    return np.where(total > 0, p95, np.nan), np.where(total > 0, _EDGES[highest], np.nan)
 
 
 def _bucket(bound: str) -> int | None:
     """The bin whose upper edge a bucket's bound is; None for a bound that is none of ours."""
-    if bound in ("+Inf", "Inf", "+inf"):
-        return WIDTH - 1
     try:
         value = float(bound)
     except ValueError:
         return None
     near = int(np.abs(_EDGES[1:] - value).argmin())
-    return near if abs(_EDGES[1:][near] - value) < _EDGE_TOLERANCE else None
-
-
-def _frozen(labels: Labels) -> Labels:
-    """Labels as a key. Typed as labels, so that signatures say what it stands for."""
-    return tuple(sorted(labels.items()))  # type: ignore[return-value]
+    return WIDTH - 1 if value == np.inf else near if abs(_EDGES[1:][near] - value) < _EDGE_TOLERANCE else None
 
 
 def first_known(parts: Iterable[Floats]) -> Floats:
     """The first of several matrices that has a value, cell by cell."""
-    out: Floats | None = None
-    for part in parts:
-        out = part if out is None else np.where(np.isnan(out), part, out)
-    assert out is not None
+    out, *others = parts
+    for part in others:
+        out = np.where(np.isnan(out), part, out)
     return out

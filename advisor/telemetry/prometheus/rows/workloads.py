@@ -105,7 +105,7 @@ def dcgm_uses(
 ) -> pd.DataFrame:  # fmt: skip
     """Uses from the labels of dcgm-exporter's series. `key_of`: the key of a series' rows in `about`; `taken`: GPUs
     that our agent reports; `requesting`: namespace and name of the pods that request GPUs, as far as that is known."""
-    exported = _targets_with_exported(counts.labels)
+    exported = targets_with_exported(counts.labels)
     own_pods = _exporter_pods(counts.labels, exported, frozenset(requesting))
     samples: dict[tuple[str, LabelledWork], Floats] = {}
     for labels, values in zip(counts.labels, counts.values, strict=True):
@@ -124,7 +124,7 @@ def dcgm_uses(
     return pd.DataFrame(rows)
 
 
-def _targets_with_exported(series: Iterable[Labels]) -> set[str]:
+def targets_with_exported(series: Iterable[Labels]) -> set[str]:
     """Targets on which the labels ``exported_NAME`` name workloads."""
     return {reporter(labels) for labels in series if "exported_pod" in labels or "exported_hpc_job" in labels}
 

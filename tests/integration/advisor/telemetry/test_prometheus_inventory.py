@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import pytest
 from skuwise.advisor.core.frame import Frame
@@ -49,6 +50,13 @@ def odd() -> Iterator[Series]:
     apart = {"DCGM_FI_DEV_GPU_UTIL": 5, "DCGM_FI_PROF_GR_ENGINE_ACTIVE": 0.05}
     yield from told("n-apart", "GPU-apart")
     yield from told("n-apart", "GPU-apart", VALUES | apart, job="other")
+    for one in told("n-spoiled", "GPU-spoiled"):
+        values = one.values.copy()
+        values[7::97], values[8::97], values[9::97] = 905.0 * values[0], 2.0**32 - 1, 2.0**47  # DCGM_FP64_BLANK
+        yield replace(one, values=values)
+    for pod, share in (("", 1.0), ("a", 0.5), ("b", 0.25)):
+        of_pod = {name: VALUES[name] * share for name in ("DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_FB_USED")}
+        yield from told("n-shared", "GPU-shared", VALUES | of_pod, pod=pod, namespace="x" if pod else "")
     yield from told("n-blank", "GPU-blank", dict.fromkeys(VALUES, BLANK))
     for hour in range(0, HOURS, 2):
         for number in (1, 2):
@@ -132,6 +140,26 @@ def test_exporters_that_contradict_one_another_are_believed_by_none(strange: tup
     rows = frame.gpu[frame.gpu["gpu_uuid"] == "GPU-apart"]
     assert rows["gpu_util_mean"].isna().all() and (rows["dram_active_mean"] == 0.5).all()
     assert any(note.code == "exporters-contradict" and "GPU-apart" in note.text for note in frame.notes)
+
+
+def test_impossible_samples_are_left_out_one_by_one_and_counted(strange: tuple[Frame, Verdicts]) -> None:
+    frame, _ = strange
+    rows = frame.gpu[frame.gpu["gpu_uuid"] == "GPU-spoiled"]
+    assert rows["observed_seconds"].sum() == HOURS * 3600
+    for column, value in (
+        ("gpu_util_mean", 0.9), ("gpu_util_p95", 0.9), ("gpu_util_max", 0.9), ("sm_active_mean", 0.8),
+        ("power_watts_mean", 500), ("mem_used_bytes_max", 60000 * 2**20),
+    ):  # fmt: skip
+        assert rows[column].to_numpy() == pytest.approx(value), column
+    notes = [note for note in frame.notes if note.code == "impossible-readings"]
+    assert len(notes) == 7 and {note.fields["samples"] for note in notes} == {15.0}
+
+
+def test_the_device_speaks_for_itself_where_pods_share_it(strange: tuple[Frame, Verdicts]) -> None:
+    frame, _ = strange
+    rows = frame.gpu[frame.gpu["gpu_uuid"] == "GPU-shared"]
+    assert rows["gpu_util_mean"].to_numpy() == pytest.approx(0.9)
+    assert rows["mem_used_bytes_mean"].to_numpy() == pytest.approx(60000 * 2**20)
 
 
 def test_a_gpu_of_blanks_is_unobserved(inventory: Inventory) -> None:

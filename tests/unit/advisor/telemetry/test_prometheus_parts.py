@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import pytest
 from skuwise.advisor.telemetry.prometheus.client.range_planner import DAY, Log, days_of, stretches_of
 from skuwise.advisor.telemetry.prometheus.client.response import Grid, SeriesAnswer
-from skuwise.advisor.telemetry.prometheus.promql import promql as queries
 from skuwise.advisor.telemetry.prometheus.promql.labels import NodeNames, gpu_of, host_of, node_of
-from skuwise.advisor.telemetry.prometheus.promql.promql import engine_asks
-from skuwise.advisor.telemetry.prometheus.rows.dcgm import dcgm_rows
+from skuwise.advisor.telemetry.prometheus.promql.promql import GAUGES, DcgmQueries
+from skuwise.advisor.telemetry.prometheus.rows.dcgm import dcgm_rows, fold_instances
 from skuwise.advisor.telemetry.prometheus.rows.fabric import RATE, PortRows, exporter_ports, roles_of
 from skuwise.advisor.telemetry.prometheus.rows.gpus import About, GpuRows
-from skuwise.advisor.telemetry.prometheus.rows.instances import fold_instances
 from skuwise.advisor.telemetry.prometheus.rows.nodes import node_table
-from skuwise.advisor.telemetry.prometheus.rows.series_to_rows import Cells, Weights, from_bins
+from skuwise.advisor.telemetry.prometheus.rows.series_to_rows import Cells, from_bins
 from skuwise.advisor.telemetry.prometheus.rows.workloads import agent_work, dcgm_uses, held_spans, work_of
 from skuwise.advisor.telemetry.prometheus.settings import load_prometheus_settings
 from skuwise.agent.inventory.identity.ids import series_id, workload_id
@@ -147,20 +144,6 @@ def test_the_agents_ids_are_taken_as_they_are() -> None:
     assert agent_work({"series_id": "s"}) is None
 
 
-def test_one_series_a_device_gives_what_several_would_and_nothing_where_no_sample_was_counted() -> None:
-    labels = ({"u": "b"}, {"u": "a"}, {"u": "uncounted"})
-    weights = Weights(SeriesAnswer(({"u": "a"}, {"u": "b"}), np.array([[60.0, 60, 0, nan], [60, 1, 1, 1]])))
-    values = np.array([[0.1, 0.7, -1, nan], [0.3, 9, 0.5, 0.5], [0.2] * 4])
-    found = []
-    for copies in (labels, (*labels, {"u": "b", "pod": "nothing told"})):
-        cells: Cells[str] = Cells(GRID)
-        told = np.vstack([values, np.full((len(copies) - 3, 4), nan)])
-        cells.put("m", SeriesAnswer(copies, told), lambda one: one["u"], weights=weights, scale=2.0, most=2.0)
-        found.append({key: cells.column("m")[row].tolist() for key, row in cells.rows.items()})
-    assert str(found[0]) == str(found[1])
-    assert str(found[0]["a"]) == "[0.6, nan, nan, nan]" and found[0]["uncounted"] == [0.4] * 4
-
-
 def test_blank_sentinels_and_negative_values_are_missing_not_huge() -> None:
     cells: Cells[str] = Cells(GRID)
     values = np.array([[0.5, 9.223372036854776e18, -1.0, nan]])
@@ -205,16 +188,14 @@ def test_two_exporters_of_one_gpu_count_once() -> None:
     log = Log()
     one = {"UUID": "GPU-a", "Hostname": "n1", "instance": "n1:9400", "job": "a"}
     two = {"UUID": "GPU-a", "Hostname": "n1", "instance": "n1:9401", "job": "b"}
-    rows = dcgm_rows(GRID, {"n": counted((one, [60] * 4), (two, [60] * 4))}, [], log)
+    rows, _ = dcgm_rows(GRID, counted((one, [60] * 4), (two, [60] * 4)), {}, log)
     assert rows.cells.column("observed_seconds").tolist() == [[3600.0] * 4]
     assert any(note.code == "gpus-reported-twice" for note in log.notes)
 
 
 @pytest.mark.parametrize(("said", "count"), [(8, 8), (0, 1), (-1, 1), (0.5, 1), (1e300, 1), (nan, 1)])
 def test_a_count_of_gpus_that_can_be_none_is_not_believed(said: float, count: float) -> None:
-    gpus = dcgm_rows(
-        GRID, {"n": SeriesAnswer(({"UUID": "GPU-1", "Hostname": "n1"},), np.full((1, 4), 60.0))}, [], Log()
-    )
+    gpus, _ = dcgm_rows(GRID, counted(({"UUID": "GPU-1", "Hostname": "n1"}, [60] * 4)), {}, Log())
     counts = SeriesAnswer(({"node": "n1"},), np.full((1, 4), said))
     table = node_table(
         gpus, PortRows(Cells(GRID)), {"n1": {}}, counts, dmi={}, kube={}, catalog=load_catalog(), declared={},
@@ -232,22 +213,18 @@ def test_ports_are_compute_by_shape_or_as_they_are_configured() -> None:
     assert roles_of(ports[8:], rates, {"n": 8}, {"mlx5_8": "compute"})[ports[8]] == "compute"
 
 
-def test_renamed_fields_are_asked_under_both_names() -> None:
+def test_renamed_fields_are_asked_under_both_names_and_rules_stand_in_for_means_and_maxima_only() -> None:
     both = {"DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_PROF_DRAM_ACTIVE", "DCGM_FI_PROF_DRAM_UTIL_RATIO"}
-    asks = {ask.name: ask.query for ask in queries.dcgm_asks(both, ('cluster="a\\"b"',), HOUR)}
+    made = DcgmQueries(both, ('cluster="a\\"b"',), HOUR, {"skuwise:gpu_util:mean5m", "skuwise:gpu_util:max5m"})
+    asks = {ask.name: ask.query for ask in made.of_all()}
+    chosen = '{cluster="a\\"b"}[3599s999ms]'
     assert asks["dram_active_mean"] == (
-        'avg_over_time(DCGM_FI_PROF_DRAM_ACTIVE{cluster="a\\"b"}[3599s999ms])'
-        ' or avg_over_time(DCGM_FI_PROF_DRAM_UTIL_RATIO{cluster="a\\"b"}[3599s999ms])'
+        f"avg_over_time(DCGM_FI_PROF_DRAM_ACTIVE{chosen}) or avg_over_time(DCGM_FI_PROF_DRAM_UTIL_RATIO{chosen})"
     )
+    assert asks["gpu_util_mean"] == f"avg_over_time(skuwise:gpu_util:mean5m{chosen})"
+    assert asks["gpu_util_max"] == f"max_over_time(skuwise:gpu_util:max5m{chosen})"
+    assert asks["gpu_util_p95"] == f"quantile_over_time(0.95, DCGM_FI_DEV_GPU_UTIL{chosen})"
     assert "tensor_active_mean" not in asks
-
-
-def test_recording_rules_stand_in_for_means_and_maxima_only() -> None:
-    ruled = {queries.rule_name("gpu_util", "mean"), queries.rule_name("gpu_util", "max")}
-    asks = {ask.name: ask.query for ask in queries.dcgm_asks({"DCGM_FI_DEV_GPU_UTIL"}, (), HOUR, ruled)}
-    assert asks["gpu_util_mean"] == "avg_over_time(skuwise:gpu_util:mean5m[3599s999ms])"
-    assert asks["gpu_util_max"] == "max_over_time(skuwise:gpu_util:max5m[3599s999ms])"
-    assert asks["gpu_util_p95"] == "quantile_over_time(0.95, DCGM_FI_DEV_GPU_UTIL[3599s999ms])"
 
 
 def test_settings_lie_in_layers_and_unknown_ones_are_errors(tmp_path: Path) -> None:
@@ -271,19 +248,20 @@ def test_settings_lie_in_layers_and_unknown_ones_are_errors(tmp_path: Path) -> N
             load_prometheus_settings({}, system_file=system, config_home=home)
 
 
-def test_the_engines_activity_is_asked_only_of_gpus_whose_utilization_does_not_tell() -> None:
-    both = {"DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_PROF_GR_ENGINE_ACTIVE"}
-    plain = [ask.name for ask in queries.dcgm_asks(both, (), HOUR)]
-    cut = engine_asks(both, (), HOUR, (), ("GPU-a", "GPU-b"))
-    alone = [ask.name for ask in queries.dcgm_asks({"DCGM_FI_PROF_GR_ENGINE_ACTIVE"}, (), HOUR)]
-    assert not any(name.startswith("engine") for name in plain)
-    assert [ask.name for ask in cut] == ["engine_mean", "engine_p95", "engine_max"] and "engine_p95" in alone
-    assert all('{UUID=~"GPU-a|GPU-b"}' in ask.query for ask in cut)
-    assert engine_asks({"DCGM_FI_PROF_GR_ENGINE_ACTIVE"}, (), HOUR, ()) == []
+def test_the_engines_activity_is_asked_of_all_only_where_no_utilization_is() -> None:
+    names = {"DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_PROF_GR_ENGINE_ACTIVE"}
+    both, alone = (DcgmQueries(one, (), HOUR).of_all() for one in (names, {"DCGM_FI_PROF_GR_ENGINE_ACTIVE"}))
+    assert not any(ask.name.startswith("engine") for ask in both)
+    assert {"engine_mean", "engine_p95", "engine_max"} <= {ask.name for ask in alone}
 
 
-def by_u(labels: Mapping[str, str]) -> str:
-    return labels["u"]
+@pytest.mark.parametrize(("counted_seconds", "each"), [(60.0, 60), (61.02, 60), (59.0, 60), (14.9, 15), (None, 60)])
+def test_possible_samples_are_looked_at_as_often_as_the_target_is_scraped(
+    counted_seconds: float | None, each: int
+) -> None:
+    made = DcgmQueries({"DCGM_FI_DEV_GPU_UTIL"}, (), HOUR, scrape_seconds=counted_seconds)
+    mean, *_ = made.statistics(GAUGES["gpu_util"], possible=True)
+    assert mean.query == f"avg_over_time((DCGM_FI_DEV_GPU_UTIL <= 100.1)[3599s999ms:{each}s])"
 
 
 def _of_port(*values: float) -> SeriesAnswer:

@@ -212,7 +212,8 @@ def test_blank_sentinels_do_not_become_telemetry() -> None:
     def blank(request: Request) -> Reply:
         return matrix(request, (GPU, 9223372036854775794))
 
-    with FakePrometheus(DcgmServer(by_query={"avg_over_time(DCGM_FI_DEV_FB_USED": blank})).running() as fake:
+    told = dict.fromkeys(("avg_over_time(DCGM_FI_DEV_FB_USED", "avg_over_time((DCGM_FI_DEV_FB_USED"), blank)
+    with FakePrometheus(DcgmServer(by_query=told)).running() as fake:
         assert read(fake).gpu["mem_used_bytes_mean"].isna().all()
 
 
