@@ -103,7 +103,7 @@ def _minutes_and_samples(
 def fold_rows(rows: pd.DataFrame, keys: Sequence[str], seconds: float) -> pd.DataFrame:
     """Rows of minutes as rows of `seconds`: observed time and samples are summed, maxima kept, the rest averaged."""
     grouped = rows.assign(ts=np.ceil(rows["ts"] / seconds) * seconds).groupby([*keys, "ts"], sort=True)
-    numbers = [name for name in map(str, rows.select_dtypes("number")) if name not in {*keys, "ts"}]
+    numbers = [name for name in rows.select_dtypes("number") if name not in {*keys, "ts"}]
     out = grouped[numbers].mean()
     maxima = [name for name in numbers if name.endswith("_max")]
     summed = [name for name in numbers if name.endswith("_n") or name == "observed_seconds"]
