@@ -82,6 +82,11 @@ def why_held(verdicts: Verdicts, node: NodeFacts, floor_hours: float) -> CodedTe
     dark = [one for one in verdicts.inventory.unobserved if one.node == node.node]
     if dark:
         return coded("plan-gpus-unobserved", "no data from {count} of its GPUs", count=sum(len(o.gpus) for o in dark))
+    pods = verdicts.inventory.nodes[node.node].unaccounted_pods if node.node in verdicts.inventory.nodes else ()
+    if pods:
+        return coded(
+            "plan-pods-not-named", "{count} pods requested its GPUs, and no metric names them", count=len(pods)
+        )
     if node.hours_observed < floor_hours:
         return coded(
             "plan-too-little-data", "{hours:.0f} of the {floor:g} h of data that a verdict needs",
