@@ -8,10 +8,10 @@ from dataclasses import replace
 
 from ...rules.base.errors import EXIT_DONE, NothingToDo
 from ...rules.base.output import say, write_stdout
-from ..telemetry.source import source_of
 from .options import add_source
 from .output import EVALUATING, cores, reading_telemetry, terminal_width, wants_color
 from .price_options import rulebook_of
+from .source_options import source_of
 
 EXAMPLES = (
     "skuwise doctor --db node.db",
@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
 
     now = time.time()
     book, source = rulebook_of(options, now), source_of(options, say, cores())
-    with source.prepared(), reading_telemetry(options) as reading:
+    with reading_telemetry(options) as reading:
         frame, reasoned = read_and_reason(
             replace(source, steps=reading.step), book, since=options.since, until=options.until, now=now,
             read=lambda: reading.stage(EVALUATING),

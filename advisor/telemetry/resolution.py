@@ -65,26 +65,52 @@ HOST = RowFamily(
 )
 
 
-def read_family(fetch: Fetch, family: RowFamily, window: Window, last_seen: dict[str, float]) -> list[pd.DataFrame]:
+def read_family(
+    fetch: Fetch, family: RowFamily, window: Window, last_seen: dict[str, float], resolution: float = HOUR
+) -> list[pd.DataFrame]:
     """All rows of a family in the window, each moment told once, by the coarsest rows that lie inside the window; as
     tables that are not empty, each with as many of the family's columns as its rows have.
 
-    `last_seen`: node -> when it was last seen, so that a node long gone is not searched for minutes.
+    `last_seen`: node -> when it was last seen, so that a node long gone is not searched for minutes. `resolution`:
+    seconds of a row; below an hour there are rows of minutes only, folded where a row is longer.
     """
+    if resolution < HOUR:
+        parts = _minutes_and_samples(fetch, family, window, last_seen, dict.fromkeys(last_seen, window.start))
+        if resolution == MINUTE or not parts:
+            return parts
+        return [fold_rows(concat(parts, family.minutes.columns), family.keys, resolution)]
     hours = _from(fetch(family.hours, window.start, window.end), window.start)
     parts = list(hours)
     first_hour = np.ceil(window.start / HOUR) * HOUR
     if first_hour > window.start and hours:
         parts += fetch(family.minutes, window.start, min(first_hour, window.end))
-    floors = _floors(hours, last_seen, window.start)
-    minutes = _after(fetch, family.minutes, floors, last_seen, window.end + MINUTE - 1e-6)
-    minutes = _from(minutes, window.start)
-    parts += minutes
+    parts += _minutes_and_samples(fetch, family, window, last_seen, _floors(hours, last_seen, window.start))
+    return [part for part in parts if not part.empty]
+
+
+def _minutes_and_samples(
+    fetch: Fetch, family: RowFamily, window: Window, last_seen: dict[str, float], floors: dict[str, float]
+) -> list[pd.DataFrame]:
+    """Rows of minutes of each node after its floor, and of samples after the minutes."""
+    minutes = _from(_after(fetch, family.minutes, floors, last_seen, window.end + MINUTE - 1e-6), window.start)
     floors = _floors(minutes, last_seen, floors)
     floors = {node: max(floor, window.end - SAMPLES_SPAN_SECONDS) for node, floor in floors.items()}
     samples = concat(_after(fetch, family.samples, floors, last_seen, window.end), family.samples.columns)
-    parts.append(family.fold(samples, family.minutes.columns))
+    parts = [*minutes, family.fold(samples, family.minutes.columns)]
     return [part for part in parts if not part.empty]
+
+
+def fold_rows(rows: pd.DataFrame, keys: Sequence[str], seconds: float) -> pd.DataFrame:
+    """Rows of minutes as rows of `seconds`: observed time and samples are summed, maxima kept, the rest averaged."""
+    grouped = rows.assign(ts=np.ceil(rows["ts"] / seconds) * seconds).groupby([*keys, "ts"], sort=True)
+    numbers = [name for name in rows.select_dtypes("number") if name not in {*keys, "ts"}]
+    out = grouped[numbers].mean()
+    maxima = [name for name in numbers if name.endswith("_max")]
+    summed = [name for name in numbers if name.endswith("_n") or name == "observed_seconds"]
+    out[maxima], out[summed] = grouped[maxima].max(), grouped[summed].sum()
+    texts = [name for name in rows.columns if name not in {*keys, "ts", *numbers}]
+    out[texts] = grouped[texts].first()
+    return out.assign(interval_seconds=seconds).reset_index()[list(rows.columns)]
 
 
 def _from(parts: Sequence[pd.DataFrame], start: float) -> list[pd.DataFrame]:

@@ -42,7 +42,7 @@ AMD_ACTIVITY = "gpu_gfx_activity"  # of AMD's device-metrics-exporter
 _NAMES = (
     "DCGM_FI_.+|skuwise[_:].+|node_infiniband_.+|node_disk_(read|written)_bytes_total|node_uname_info|node_dmi_info"
     "|node_cpu_seconds_total|node_network_(receive|transmit)_bytes_total|node_network_speed_bytes|node_network_info"
-    "|node_scrape_collector_success|kube_node_(info|labels|status_(capacity|allocatable))"
+    "|node_scrape_collector_success|kube_node_(info|labels|spec_unschedulable|status_(capacity|allocatable))"
     "|kube_pod_(info|owner|created|start_time|labels|status_phase)|kube_(replicaset|job|deployment)_owner"
     "|kube_job_spec_parallelism|kube_namespace_labels|kube_pod_container_(info|resource_requests|resource_limits)|gpu_gfx_activity"
 )

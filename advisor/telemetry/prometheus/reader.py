@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -18,12 +18,12 @@ from ...core.coded_text import coded
 from ...core.frame import Frame, Window
 from ...core.timestamps import minute, span
 from ..activity import with_activity
-from ..resolution import concat
+from ..resolution import HOUR, concat
 from .client.cache import Cache
 from .client.client import Client
 from .client.range_planner import Log, Runner
 from .client.response import Labels
-from .discovery import AMD_ACTIVITY, MAX_CORE_SERIES, Discovery, advice_notes, discover
+from .discovery import AMD_ACTIVITY, MAX_CORE_SERIES, SHORT_STEP_SECONDS, Discovery, advice_notes, discover
 from .node_identity import NodeIdentity, read_identity
 from .owners.engines import read_engines
 from .owners.kube import read_kube, shared_in_time, vendor_note
@@ -42,6 +42,7 @@ from .rows.series_to_rows import Cells
 from .rows.sharing import with_groups, with_requests
 from .rows.unnamed import Fine
 from .rows.workloads import agent_uses, dcgm_uses, workloads_of
+from .short_rows import drained_nodes, short_asks, with_short_rows
 
 _COLLECTORS = "node_scrape_collector_success"
 # Measures of GPUs that tell what a GPU is, beside their rows.
@@ -84,26 +85,42 @@ class ServerTables:
 
 
 def read_frame(
-    reading: ServerReading, catalog: Catalog, *, since_seconds: float = 14 * 86400.0, until: float | None = None,
-    resolution: float | None = None,
-) -> Frame:  # fmt: skip
-    """The telemetry of a window from a server, reduced there to rows of `resolution` seconds (None: of an hour, of five
-    minutes in short windows).
+    reading: ServerReading,
+    catalog: Catalog,
+    *,
+    since_seconds: float = 14 * 86400.0,
+    until: float | None = None,
+    resolution: float = HOUR,
+    wanted_gpus: Collection[str] = (),
+) -> Frame:
+    """The telemetry of a window from a server, reduced there to rows of an hour (of five minutes in short windows).
+
+    `resolution`: seconds of a row; below an hour (300 or 60) only means and maxima are read, nodes out of service are
+    absences, and nothing is cached. `wanted_gpus`: ids of those whose short rows are wanted; empty: of all.
 
     Without `until` the window ends with the newest whole row of data. Raises NothingToDo where the server holds no GPU
     data for it, SourceError where it cannot be asked.
     """
+    is_short = resolution < HOUR
     refused = reading.cache.refused
     log = Log([coded("cache-refused", "{why}", why=refused)] if refused else [])
     found = discover(
         reading.client, reading.matches, since_seconds=since_seconds, until=until, now=reading.now,
-        max_series=reading.max_series, step=resolution,
+        max_series=reading.max_series, step=SHORT_STEP_SECONDS if is_short else None,
     )  # fmt: skip
+    if is_short:
+        reading = replace(reading, cache=Cache(None, ""))
+        found = with_short_rows(
+            reading.client, reading.matches, found, since=since_seconds, until=until, now=reading.now, step=resolution
+        )
     reading.progress(_greeting(found))
     labels = external_labels(reading.client)
     _recognize_server(reading, found, labels, log)
     runner = Runner(reading.client, reading.cache, log, reading.concurrency, reading.now)
-    asked = Questions(runner, found, reading.matches, reading.steps)
+    asked = Questions(
+        runner, found, reading.matches, reading.steps,
+        shaped=short_asks(resolution, found.scrape_seconds, wanted_gpus) if is_short else lambda ask: ask,
+    )  # fmt: skip
     tables = read_tables(asked, reading, catalog, log)
     gpus, ports = tables.gpus, tables.ports
     if not len(gpus.cells.rows) or not (gpus.cells.column("observed_seconds") > 0).any():
@@ -130,13 +147,15 @@ def read_frame(
         host=tables.hosts.table(store.HOST_HOURS.columns, {"node": lambda key: key}),
         workloads=workloads,
         uses=uses,
-        absences=_absences(asked, tables, catalog),
+        absences=drained_nodes(asked, set(tables.nodes["node"])) if is_short else _absences(asked, tables, catalog),
         serving=serving,
         tokens=tokens,
         requests=tables.requests,
         source={},
         external_labels=labels,
     )
+    if is_short:
+        return replace(frame, source=_source(reading, found), notes=tuple(log.notes))
     since = float((frame.gpu["ts"] - frame.gpu["interval_seconds"]).min()) if len(frame.gpu) else 0.0
     fine = Fine(runner, found, reading.matches, gpus.about, tables.key_of, since, gpus.spoiled)
     frame = with_activity(frame, fine)

@@ -77,14 +77,15 @@ def read_each(
     read: Callable[[], None] = lambda: None,
     shared: Shared | None = None,
     kept: KeptHours | None = None,
+    resolution: float = resolve.HOUR,
 ) -> dict[Path, Parts | SkuwiseError]:
     """Each database by itself: its tables, or why it cannot be read. `read` is called after each. `shared`: who else
-    reads hours of them; `kept`: where hours are kept."""
+    reads hours of them; `kept`: where hours are kept; `resolution`: seconds of a row."""
     told: dict[Path, Parts | SkuwiseError] = {}
     for path in paths:
         try:
             with open_database(path) as reader:
-                told[path] = read_database(reader, window, refined, shared, kept)
+                told[path] = read_database(reader, window, refined, shared, kept, resolution=resolution)
         except SkuwiseError as error:
             told[path] = error
         read()
@@ -146,9 +147,12 @@ def read_database(
     refined: int,
     shared: Shared | None = None,
     kept: KeptHours | None = None,
+    *,
+    resolution: float = resolve.HOUR,
 ) -> Parts:
     """The tables of one database. `refined`: hours that may be read by the minute; `shared`: who else reads its hours;
-    `kept`: where hours are kept. Raises StoreError."""
+    `kept`: where hours are kept; `resolution`: seconds of a row, below an hour without counts over the whole window.
+    Raises StoreError."""
     parts = Parts()
     bounds = {"start": window.start, "end": window.end}
     lost = Lost()
@@ -166,15 +170,16 @@ def read_database(
         shared = None  # little is left to read
     whole = [(window.start, window.end)] if look is None else look.spans()
     spans = whole if shared is None else [shared.own]
-    hours = _hours_of(connection, spans, shared, look, lost)
+    is_short = resolution < resolve.HOUR
+    hours = {} if is_short else _hours_of(connection, spans, shared, look, lost)
     nodes = listing(queries.NODES, {})
     # The agent always writes both; where somebody took one out, the window is all that is known.
     nodes = nodes.fillna({"first_seen": window.start, "last_seen": window.end})
     last_seen: dict[str, float] = dict(zip(nodes["node"], nodes["last_seen"], strict=True))
     uses = listing(queries.USES, bounds)
-    gpu: Sequence[pd.DataFrame] = resolve.read_family(fetch, resolve.GPU, window, last_seen)
+    gpu: Sequence[pd.DataFrame] = resolve.read_family(fetch, resolve.GPU, window, last_seen, resolution)
     begin = connection.fetch(queries.MINUTES_BEGIN, {})[0][0]
-    minutes_from = float(begin) if isinstance(begin, (int, float)) else None
+    minutes_from = float(begin) if isinstance(begin, (int, float)) and not is_short else None
     most = min(refined, resolve.MAX_REFINED_HOURS * len(nodes))
     found, note = resolve.refinement(fetch, gpu, uses, window, minutes_from, most=most)
     if found is not None:
@@ -182,17 +187,18 @@ def read_database(
     if note:
         parts.notes.append(note)
     parts.add("gpu", *gpu)
-    parts.add("fabric", *resolve.read_family(fetch, resolve.FABRIC, window, last_seen))
-    parts.add("host", *resolve.read_family(fetch, resolve.HOST, window, last_seen))
+    parts.add("fabric", *resolve.read_family(fetch, resolve.FABRIC, window, last_seen, resolution))
+    parts.add("host", *resolve.read_family(fetch, resolve.HOST, window, last_seen, resolution))
     parts.add("nodes", nodes)
     parts.add("gpus", listing(queries.GPUS, bounds))
     parts.add("workloads", listing(queries.WORKLOADS, bounds))
     parts.add("uses", uses)
     parts.add("absences", listing(queries.ABSENCES, bounds))
-    parts.add("serving", listing(queries.SERVING, bounds))
-    parts.add("tokens", listing(queries.TOKENS, bounds))
+    parts.add("tokens", listing(queries.tokens(int(resolution)), bounds))
     parts.add("jobs", listing(queries.SLURM_JOBS, bounds))
-    parts.add("fabric_history", listing(queries.FABRIC_HISTORY, _history(window)))
+    if not is_short:
+        parts.add("serving", listing(queries.SERVING, bounds))
+        parts.add("fabric_history", listing(queries.FABRIC_HISTORY, _history(window)))
     parts.add("lost", lost.table())
     return parts
 

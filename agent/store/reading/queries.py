@@ -217,8 +217,15 @@ SERVING = Query(
     _SERVING_TEXT,
     _SERVING_NUMBERS,
 )
+
+
 # Tokens and the queue by hour (`ts`: its end), to be held against the energy of the same hours or another replica.
 # `seconds` count where tokens were told, `queue_seconds` where requests at work were.
+def tokens(seconds: int) -> Query:
+    """The same by rows of so many seconds."""
+    return Query(TOKENS.sql.replace("3600", str(seconds)), TOKENS.text, TOKENS.numbers)
+
+
 TOKENS = Query(
     "SELECT node, workload_id, engine, (CAST((ts - 0.001) / 3600 AS INTEGER) + 1) * 3600.0 AS ts,"
     " sum(CASE WHEN generation_tokens_per_second IS NULL THEN 0.0 ELSE interval_seconds END) AS seconds,"

@@ -19,7 +19,6 @@ from skuwise.advisor.telemetry.sqlite.helpers import (
 )
 from skuwise.advisor.telemetry.sqlite.parallel_read import dealt, read_parallel
 from skuwise.benchmarks.generators.first import simulate
-from skuwise.rules.base.errors import UsageError
 from skuwise.rules.catalog.loader import load_catalog
 
 UNTIL = 1_794_787_200.0  # 2026-11-16T00:00:00Z
@@ -48,16 +47,6 @@ def test_as_many_processes_as_the_files_are_worth_and_files_are_dealt_out_by_siz
     assert dealt(files, 1) == [list(files)]
 
 
-def test_what_was_begun_reads_the_same_and_is_gone_afterwards(database: Path) -> None:
-    before, usual = children(), made_of(Databases((database,)))
-    source = Databases((database,), 2)
-    with source.prepared():
-        source.begun.helpers.begin(1)
-        assert len(children() - before) == 1
-        pd.testing.assert_frame_equal(made_of(source), usual)
-    assert children() == before
-
-
 @pytest.mark.parametrize("broken", ["", "exit 3", "cat > /dev/null; head -c 100 /dev/urandom"])
 def test_a_large_file_is_read_by_two_processes_or_by_one_where_the_other_fails(database: Path, broken: str) -> None:
     before, spans = children(), {database: (WINDOW.start, WINDOW.end)}
@@ -71,9 +60,3 @@ def test_a_large_file_is_read_by_two_processes_or_by_one_where_the_other_fails(d
     mine, theirs = (pd.concat(some.tables["gpu"]).sort_values(order, ignore_index=True) for some in (one, two))
     pd.testing.assert_frame_equal(mine, theirs)
     assert len(mine) and children() == before
-
-
-def test_what_cannot_be_read_is_told_by_reading_it(tmp_path: Path) -> None:
-    source = Databases((tmp_path / "none.db",), 2)
-    with pytest.raises(UsageError, match=r"none\.db"), source.prepared():
-        made_of(source)

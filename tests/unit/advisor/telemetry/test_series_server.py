@@ -12,6 +12,7 @@ from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.core.timestamps import rfc3339
 from skuwise.advisor.telemetry.source import PrometheusServer
 from skuwise.advisor.verdicts.judge import judge
+from skuwise.advisor.watch.reading import read_recent
 from skuwise.agent.base.openmetrics import PLAIN
 from skuwise.agent.metrics import FABRIC_METRICS, GPU_METRICS, HOST_METRICS
 from skuwise.agent.model import FabricPort, Gpu, Node, Tick
@@ -74,6 +75,7 @@ def exporters() -> Series:
     tell("node_infiniband_port_data_received_bytes_total", 50.0, **port)
     tell("node_infiniband_rate_bytes_per_second", 50e9, **port)
     tell("node_infiniband_state_id", 4, **port)
+    tell("kube_node_spec_unschedulable", 1, node="serve-1", job="kube-state-metrics")
     tell("node_network_transmit_bytes_total", 1e6, device="eth0", **host)
     tell("node_network_receive_bytes_total", 1e6, device="eth0", **host)
     asked = {"resource": "nvidia_com_gpu", "unit": "integer", "node": "serve-1"}
@@ -139,10 +141,11 @@ def test_ports_hosts_and_verdicts_follow(frame: Frame) -> None:
 
 def test_the_last_hours_name_the_same_holders(server: FakePrometheus) -> None:
     source = PrometheusServer(server.url, environ={}, cached=False)
-    recent = source.recent(BOOK, lookback_seconds=6 * HOUR, now=NOW)
+    recent = read_recent(source, BOOK, lookback_seconds=6 * HOUR, now=NOW)
     (hold,) = [one for one in recent.holds if one.name == "llm"]
     assert (hold.holder, len(hold.gpus), hold.engine) == ("service", 8, True)
     assert np.nanmax(recent.gpu.fine.values["util"]) == pytest.approx(0.99)
+    assert {node.node: node.drained for node in recent.nodes} == {"agent-1": False, "serve-1": True}
 
 
 def test_doctor_counts_what_the_server_has(server: FakePrometheus, capsys: pytest.CaptureFixture[str]) -> None:
