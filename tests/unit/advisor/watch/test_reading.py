@@ -1,4 +1,4 @@
-"""The last hours of databases and of a server: GPUs, their holders and what they did."""
+"""The last hours of databases and of a server as the watch reads them: GPUs, their holders and what they did."""
 
 from __future__ import annotations
 
@@ -6,15 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from skuwise.advisor.core.frame import Window
 from skuwise.advisor.core.recent import Recent
 from skuwise.advisor.demo import simulate
 from skuwise.advisor.telemetry.source import Databases, PrometheusServer
-from skuwise.advisor.telemetry.sqlite.reader import read_frame
-from skuwise.advisor.views.live import holding, read_live
-from skuwise.advisor.views.minutes import by_minute
 from skuwise.advisor.watch.reading import read_recent
-from skuwise.rules.base.errors import NothingToDo, StoreError
+from skuwise.rules.base.errors import NothingToDo
 from skuwise.tests.support.fake_prometheus import GPU, DcgmServer, FakePrometheus
 from skuwise.tests.support.rulebooks import rulebook
 
@@ -66,17 +62,6 @@ def test_the_last_hours_of_a_server() -> None:
     assert [hold.basis for hold in told.holds] == []
 
 
-def test_the_newest_seconds_of_a_node_are_read_again_and_again(folder: Path) -> None:
-    path = holding(folder.glob("*.db"), "serve-01")
-    assert path is not None and path == folder / "serve-01.db"
-    first = read_live(path, "serve-01", UNTIL)
-    assert len(first.of("gpu")) == 8 and first.of("host")
-    assert read_live(path, "serve-01", UNTIL + 1, first).ends == first.ends
-    with pytest.raises(StoreError, match="No node elsewhere"):
-        read_live(path, "elsewhere", UNTIL)
-    assert holding(folder.glob("*.db"), "elsewhere") is None
-
-
 def test_minutes_are_folded_by_five(folder: Path) -> None:
     source = Databases((folder,))
     one, five = (
@@ -86,10 +71,3 @@ def test_minutes_are_folded_by_five(folder: Path) -> None:
     assert five["observed_seconds"].sum() == one["observed_seconds"].sum()
     assert five["gpu_util_mean"].mean() == pytest.approx(one["gpu_util_mean"].mean())
     assert five["gpu_util_max"].max() == one["gpu_util_max"].max()
-
-
-def test_a_short_window_of_some_nodes_is_read_by_the_minute(folder: Path) -> None:
-    frame = read_frame([folder], Window(UNTIL - 2 * HOUR, UNTIL))
-    fine = by_minute(frame, {"serve-01"})
-    assert set(fine.gpu["node"]) == {"serve-01"} and (fine.gpu["interval_seconds"] == 60).all()
-    assert by_minute(frame, {"elsewhere"}) is frame
