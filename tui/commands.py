@@ -77,10 +77,9 @@ def _browse(options: argparse.Namespace, mono: bool) -> int:
     memory, told = recall(place)
     # Narration of the source would fall onto the screen; what is going on is told there already.
     source = source_of(options, lambda _: None, cores())
-    with source.prepared():
-        with no_garbage_collection():  # among what is imported
-            app = _app(options, source, mono, memory, told)
-        app.run()
+    with no_garbage_collection():  # among what is imported
+        app = _app(options, source, mono, memory, told)
+    app.run()
     failed = keep(place, app.memory)
     if failed is not None:
         sys.stderr.write(f"{clean(failed)}\n")

@@ -72,8 +72,7 @@ def run(options: argparse.Namespace) -> int:
     """Read, evaluate, print. The only place of `advise` that knows the clock."""
     page = _page(options)
     source = source_of(options, say, cores())
-    with source.prepared():
-        return _advise(options, source, page)
+    return _advise(options, source, page)
 
 
 def _advise(options: argparse.Namespace, source: Source, page: PageOptions) -> int:

@@ -46,8 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Advise on the source, and tell all about one part of it."""
     source = source_of(options, say, cores())
-    with source.prepared():
-        return _explain(options, source)
+    return _explain(options, source)
 
 
 def _explain(options: argparse.Namespace, source: Source) -> int:

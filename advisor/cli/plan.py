@@ -147,8 +147,7 @@ def run(options: argparse.Namespace) -> int:
 
     request, change = request_of(options)
     source = source_of(options, say, cores())
-    with source.prepared():
-        return _plan(options, source, request, change)
+    return _plan(options, source, request, change)
 
 
 def _plan(options: argparse.Namespace, source: Source, request: PlanRequest, change: FleetChange) -> int:

@@ -51,8 +51,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Read, judge, split, print. The only place of `showback` that knows the clock."""
     source = source_of(options, say, cores())
-    with source.prepared():
-        return _showback(options, source)
+    return _showback(options, source)
 
 
 def _showback(options: argparse.Namespace, source: Source) -> int:

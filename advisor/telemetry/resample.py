@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -14,9 +14,9 @@ from ...agent.store.reading.queries import Query
 from ...rules.base.errors import SkuwiseError
 from ..core.frame import Frame
 from . import resolution as resolve
-from .only import Only
-from .sqlite.opening import DatabaseReader, open_database
-from .trust.trust import believed_of
+from .resolution import Only
+from .sqlite.join import believed_of
+from .sqlite.opening import DatabaseReader, open_database, read_tables
 
 # Windows up to this length are told by the minute: 360 rows a GPU, as many as 15 days by the hour.
 FINE_SECONDS = 6 * resolve.HOUR
@@ -52,10 +52,10 @@ def _fine(reader: DatabaseReader, frame: Frame, nodes: Collection[str]) -> dict[
     if not seen:
         return {}
 
-    def fetch(query: Query, start: float, end: float, *, only: Only | None = None) -> Sequence[pd.DataFrame]:
-        return reader.tables(query, {"start": start, "end": end}, only=only)
+    def fetch(query: Query, start: float, end: float, only: Only | None = None) -> list[pd.DataFrame]:
+        return read_tables(reader, query, {"start": start, "end": end}, only=only)
 
     return {
-        name: resolve.read_family(fetch, replace(family, hours=family.minutes), frame.window, seen)
+        name: resolve.read_family(fetch, family, frame.window, seen, resolve.MINUTE)
         for name, family in _FAMILIES.items()
     }

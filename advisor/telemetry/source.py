@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +16,6 @@ from ...rules.base.errors import SkuwiseError, UsageError
 from ...rules.base.progress import Steps, no_steps
 from .cache_folder import cache_folder
 from .sqlite.database_files import database_files
-from .sqlite.readers_begun import ReadersBegun
 
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
@@ -85,41 +84,20 @@ class JobTable:
 
 @dataclass(frozen=True)
 class Databases:
-    """Files, or folders of them. `processes`: how many may read many files side by side; `steps`: files read; `kept`:
-    the folder in which hours are kept for the next look, None: nowhere."""
+    """Files, or folders of them. `processes`: how many may read many files side by side; `steps`: files read."""
 
     paths: tuple[Path, ...]
     processes: int = 1
     jobs: JobTable = field(default_factory=JobTable)
     steps: Steps = no_steps
-    kept: Path | None = None
-    begun: ReadersBegun = field(default_factory=ReadersBegun, compare=False)
-
-    @contextmanager
-    def prepared(self) -> Iterator[None]:
-        """Begin the processes that will read: they take as long as this one to load what they need. At the end none of
-        those that help is left, whatever a thread still reads."""
-        self.begun.begin(self.paths, self.processes, self.kept)
-        try:
-            yield
-        finally:
-            self.begun.end()
 
     def read(self, catalog: Catalog, *, since: float, until: float | None, now: float) -> Frame:  # noqa: ARG002
         """The frame of a window: `since` seconds up to `until` (None: the newest data)."""
         from .sqlite.reader import read_frame  # noqa: PLC0415
 
-        with closing(self.begun):
-            frame = read_frame(
-                self.paths,
-                since_seconds=since,
-                until=until,
-                now=now,
-                processes=self.processes,
-                kept=self.kept,
-                helpers=self.begun.helpers,
-                steps=self.steps,
-            )
+        frame = read_frame(
+            self.paths, since_seconds=since, until=until, now=now, processes=self.processes, steps=self.steps
+        )
         return self.jobs.join(frame)
 
     def recent(self, book: Rulebook, *, lookback_seconds: float, now: float, until: float | None = None) -> Recent:
@@ -178,11 +156,6 @@ class PrometheusServer:
     cached: bool = True
     jobs: JobTable = field(default_factory=JobTable)
     steps: Steps = no_steps
-
-    @contextmanager
-    def prepared(self) -> Iterator[None]:
-        """Nothing: a server is not asked before it is known what for."""
-        yield
 
     def read(self, catalog: Catalog, *, since: float, until: float | None, now: float) -> Frame:
         """The frame of a window: `since` seconds up to `until` (None: the newest data)."""
@@ -276,7 +249,7 @@ def add_source_choice(parser: argparse.ArgumentParser, *, required: bool = True)
     )  # fmt: skip
     parser.add_argument(
         "--no-cache", action="store_true",
-        help="neither read nor write the cache of answers, of databases' hours and of the last look",
+        help="neither read nor write the cache of answers and of the last look",
     )  # fmt: skip
     parser.add_argument(
         "--jobs", type=Path, metavar="FILE",
@@ -295,8 +268,7 @@ def source_of(options: argparse.Namespace, progress: Callable[[str], None], proc
     if options.prometheus is None:
         if options.match:
             raise UsageError("--match requires --prometheus.", "Add --prometheus URL, or remove --match.")
-        kept = None if options.no_cache else cache_folder(None, os.environ, "databases")
-        return Databases(tuple(options.db), processes, jobs, kept=kept)
+        return Databases(tuple(options.db), processes, jobs)
     for match in options.match:
         if not _MATCHER.fullmatch(match):
             raise UsageError(

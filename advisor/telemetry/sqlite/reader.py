@@ -17,13 +17,11 @@ from ...core.timestamps import minute
 from ...core.unobservable import blind_nodes, unreadable
 from .. import resolution as resolve
 from .activity import with_unnamed_work
-from .database import HOURS, Parts, span_of
+from .database import Parts, span_of
 from .database_files import database_files
-from .helpers import Helpers
-from .joining import join
-from .kept_hours import KeptHours
+from .files import read_files
+from .join import join
 from .opening import open_database
-from .parallel_read import read_parallel
 
 # A node's clock may be off by so much before its newest rows are taken for a fault of the clock.
 CLOCK_TOLERANCE_SECONDS = 3600.0
@@ -38,9 +36,8 @@ def read_frame(
     until: float | None = None,
     *,
     now: float | None = None,
+    resolution: float = resolve.HOUR,
     processes: int = 1,
-    kept: Path | None = None,
-    helpers: Helpers | None = None,
     steps: Steps = no_steps,
 ) -> Frame:
     """The telemetry of a window from one or more databases.
@@ -48,12 +45,10 @@ def read_frame(
     Without a `window` it is the last `since_seconds` up to `until`, and `until` is the newest data there is (of files
     that end within two hours, what half of them have); its start is moved back to the full hour, because the past is
     kept in hours. `now` (Unix seconds) guards against nodes whose clock runs ahead: rows from the future do not move
-    the window. `processes`: how many may read many files side by side. `kept`: the folder
-    where hours are kept for the next look. `helpers`: processes that were begun for it.
-    `steps`: files read, of all. Raises `NothingToDo` where the window holds no data.
+    the window. `resolution`: seconds of the coarsest rows: 3600, 300 or 60. `processes`: how many may read many files
+    side by side. `steps`: files read, of all. Raises `NothingToDo` where the window holds no data.
     """
     files = database_files(paths)
-    hours = None if kept is None else KeptHours.at(kept, HOURS)
     known_files = file_spans(files)
     spans, nodes, notes = known_files.spans, known_files.nodes, known_files.notes
     while True:
@@ -67,7 +62,7 @@ def read_frame(
         held = {path: span for path, span in spans.items() if span and span[0] < chosen.end and span[1] > chosen.start}
         wanted = list(held)
         refined = resolve.MAX_REFINED_HOURS_IN_ALL // max(len(wanted), 1)
-        told = read_parallel(held, chosen, refined, processes, steps=steps, kept=hours, helpers=helpers)
+        told = read_files(wanted, chosen, refined, resolution=resolution, processes=processes, steps=steps)
         lost = {path: error for path, error in told.items() if isinstance(error, SkuwiseError)}
         if lost and len(lost) == sum(span is not None for span in spans.values()):
             raise next(iter(lost.values()))
@@ -101,8 +96,6 @@ def read_frame(
             f"data from {minute(first)} to {minute(last)}.",
             "Choose another window with --since and --until.",
         )
-    if hours is not None:
-        hours.prune()
     return with_unnamed_work(frame, wanted)
 
 

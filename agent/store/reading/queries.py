@@ -94,10 +94,11 @@ HOST_SAMPLES = _over_span("host_samples", HOST_TEXT, ("ts", "interval_seconds", 
 
 # What tells whether a GPU works and for how long: every minute, or one of several (``:every``, whole minutes) where
 # there are many.
-_ACTIVITY_NUMBERS = ("ts", "gpu_util_mean", "sm_active_mean", "mem_used_bytes_mean")
-ACTIVITY = _over_span("gpu_minutes", GPU_TEXT, _ACTIVITY_NUMBERS)
-ACTIVITY_THINNED = Query(
-    f"{ACTIVITY.sql} AND CAST(ts / 60 AS INTEGER) % CAST(:every AS INTEGER) = 0", GPU_TEXT, _ACTIVITY_NUMBERS
+ACTIVITY = _over_span(
+    "gpu_minutes",
+    GPU_TEXT,
+    ("ts", "gpu_util_mean", "sm_active_mean", "mem_used_bytes_mean"),
+    where=" WHERE ts > :start AND ts <= :end AND CAST(ts / 60 AS INTEGER) % CAST(:every AS INTEGER) = 0",
 )
 
 

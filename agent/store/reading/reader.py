@@ -1,32 +1,43 @@
-"""The one who reads: any database of ours, live, stopped or copied, and never writes a byte."""
+"""The one who reads: any database of ours, live, stopped or copied, and never writes a byte.
+
+Our views are what is asked. A file brings its own schema: its tables must be those that we ship, and where its views
+are not ours to the letter, ours are put over its tables as temporary ones. So nothing that its maker wrote in SQL runs.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 import stat
-from collections.abc import Callable
+from collections.abc import Iterator
 from contextlib import closing
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
 from ....rules.base.errors import NothingToDo, StoreError, UsageError
-from ..file.database import foreign_error, read_header, schema_version, version_error
+from ..file.database import SCHEMA_VERSION, foreign_error, read_header, schema_sql, schema_version, version_error
 from ..file.disk_errors import damaged_error, said_by
 from .bounds import Bounds, BoundsError, Meter, Parameters, Rows, allow_reading, bounds_of, disk_bytes, hold
-from .shipped import Shipped, ours_over, put_views
 
 _BUSY_SECONDS = 5.0
-_REMEDY = "Take a snapshot of it, or check it with sqlite3."
+# The agent's longest text is 1 kB; a longer one is cut where it is read.
+MAX_TEXT = 4096
+_REMEDY = "Take a snapshot of it with 'skuwise agent snapshot' on the node, or leave the file out."
+_OF_A_VIEW = re.compile(r"^CREATE VIEW\b", re.ASCII)
 
 
 class Reader(sqlite3.Connection):
     """A read-only connection to one database: `open_reader` makes it; as a context it is closed at the end.
 
-    The views are ours, whatever the file brings (`shipped`). `execute` takes any SELECT, without bounds; `fetch` is
-    bounded; `query` takes those on the public views only. Fetch at once: an open cursor holds a transaction, and with
-    it the writer's log.
+    `execute` takes any SELECT, without bounds; `fetch` and `parts` are bounded. Fetch at once: an open cursor holds a
+    transaction, and with it the writer's log.
     """
+
+    address = ""  # the URI by which it was opened
+    path = Path()
+    meter = Meter(bounds_of(0))  # each has its own
 
     def __enter__(self) -> Reader:
         return self
@@ -35,90 +46,85 @@ class Reader(sqlite3.Connection):
         self.close()
         return False
 
-    address = ""  # the URI by which it was opened
-    path = Path()
-    meter = Meter(bounds_of(0))  # each has its own
-    _ours: Shipped | None = None
-
     @property
     def version(self) -> int:
         """The schema's version, major x 1000 + minor."""
         return schema_version(self)
 
-    def views(self) -> tuple[str, ...]:
-        """What may be queried: the public views, and ``truth`` where a simulator left it."""
-        truth = self.execute("SELECT name FROM main.sqlite_master WHERE type = 'table' AND name = 'truth'").fetchall()
-        public = self._ours.views if self._ours is not None else ()
-        return tuple(sorted([*public, *(name for (name,) in truth)]))
-
-    def columns(self, view: str) -> tuple[str, ...]:
-        """The columns of a view. Raises StoreError for a name that is not one."""
-        if view not in self.views():
-            raise StoreError(f"There is no view {view!r}.", f"There are: {', '.join(self.views())}.")
-        with closing(self.execute(f"SELECT * FROM {view} LIMIT 0")) as cursor:  # noqa: S608 - a name from views()
-            return tuple(column[0] for column in cursor.description)
-
     def fetch(self, sql: str, parameters: Parameters = ()) -> Rows:
-        """All rows of a SELECT of ours, in one short transaction and within what is left of this reading's bounds.
+        """All rows of a SELECT of ours, within what is left of this reading's bounds. Raises StoreError."""
+        return [row for part in self.parts(sql, parameters) for row in part]
 
-        Raises StoreError.
-        """
-        return self._fetch(allow_reading, sql, parameters, f"{self.path} cannot be read", _REMEDY)
-
-    def query(self, sql: str, parameters: Parameters = ()) -> Rows:
-        """All rows of one SELECT on the public views, in one short transaction. Raises StoreError for anything else."""
-        public = frozenset(self.views())
-        tables = self.execute("SELECT name FROM main.sqlite_master WHERE type IN ('table', 'view')").fetchall()
-        private = frozenset(name for (name,) in tables) - public
-
-        def allow(action: int, table: str | None, column: str | None, _: str | None, inside: str | None) -> int:
-            if action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE):
-                return sqlite3.SQLITE_OK
-            # No column is named where rows are only counted.
-            if action == sqlite3.SQLITE_READ and (table not in private or inside in public or not column):
-                return sqlite3.SQLITE_OK
-            return sqlite3.SQLITE_DENY
-
-        remedy = f"Write one SELECT on the views: {', '.join(sorted(public))}."
-        return self._fetch(allow, sql, parameters, "The query cannot be answered", remedy)
-
-    def _fetch(self, allow: Callable[..., int], sql: str, parameters: Parameters, failed: str, remedy: str) -> Rows:
-        self.set_authorizer(allow)
+    def parts(self, sql: str, parameters: Parameters = ()) -> Iterator[Rows]:
+        """The same, some thousand rows at a time. Raises StoreError."""
+        self.set_authorizer(allow_reading)
         try:
-            return self.meter.fetch(self, sql, parameters)
-        except sqlite3.Error as error:
-            raise StoreError(f"{failed}: {said_by(error)}.", remedy) from error
+            yield from self.meter.parts(self, sql, parameters)
+        except (sqlite3.Error, MemoryError) as error:
+            why = said_by(error) if isinstance(error, sqlite3.Error) else "reading it takes too much memory"
+            raise StoreError(f"{self.path} cannot be read: {why}.", _REMEDY) from error
         finally:
             self.set_authorizer(None)
 
-    def over_tables(self, sql: str) -> str:
-        """A statement of ours on the views, for a reader without them (`begin`)."""
-        return sql if self._ours is None else self._ours.over_tables(sql)
-
-    def begin(self, path: Path, bounds: Bounds, *, on_disk: bool) -> None:
-        """Bounds first, then a look at the file, and our views over its tables, but `on_disk`: who reads file after
-        file names them in each statement (`over_tables`). Raises StoreError, NothingToDo."""
+    def begin(self, path: Path, bounds: Bounds) -> None:
+        """Look at the file, put our views over its tables where they are not its own, then let nothing be written.
+        Raises StoreError, NothingToDo."""
         self.path, self.meter = path, Meter(bounds)
-        # A name that is not UTF-8 is shown as such, and does not keep all others from being read.
-        self.text_factory = _text
+        self.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, bounds.cell_bytes)
         with self.meter.on(self):
-            hold(self, bounds, on_disk=on_disk)
-            # Looks at the file, and has SQLite register json_each, which `query` would take for a change of the schema.
-            self.execute("SELECT count(*) FROM sqlite_master, json_each('[]')").fetchone()
             version = self.version
             if (refused := version_error(path, version)) is not None:
                 raise refused
-            self._ours = ours_over(self, path, version)
-            if not on_disk:
-                self.execute("PRAGMA query_only = 0")
-                put_views(self, self._ours)
-                self.execute("PRAGMA query_only = 1")
+            for sql in _views_to_put(self, path, version):
+                self.execute(sql)
+            hold(self, bounds)
+        # What is no valid UTF-8 is shown as such, and does not keep the rest from being read.
+        self.text_factory = _text
 
 
-def open_reader(path: Path, bounds: Bounds | None = None, *, on_disk: bool = False) -> Reader:
+def _text(raw: bytes) -> str:
+    text = raw.decode("utf-8", "replace")
+    return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"
+
+
+@cache
+def _shipped() -> tuple[dict[str, tuple[str, dict[str, str]]], tuple[str, ...]]:
+    """Our schema: of each table its statement and its columns, and the statements of the views."""
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript(schema_sql())
+        made = connection.execute("SELECT type, name, sql FROM sqlite_master").fetchall()
+        tables = {name: (sql, _columns(connection, name)) for kind, name, sql in made if kind == "table"}
+    return tables, tuple(sql for kind, _, sql in made if kind == "view")
+
+
+def _columns(connection: sqlite3.Connection, table: str) -> dict[str, str]:
+    """Columns that are kept, with their types; those that are computed are not among them."""
+    rows = connection.execute(f"PRAGMA main.table_xinfo({table})").fetchall()
+    return {name: type_ for _, name, type_, _, _, _, hidden in rows if not hidden}
+
+
+def _views_to_put(connection: sqlite3.Connection, path: Path, version: int) -> list[str]:
+    """The statements that put our views over the file's tables; none where it has them already. Raises StoreError for
+    a table that is not as we ship it; a newer minor version may have added columns."""
+    found = connection.execute("SELECT name, sql FROM main.sqlite_master WHERE sql IS NOT NULL").fetchall()
+    made = {str(name): str(sql) for name, sql in found}
+    tables, views = _shipped()
+    for name, (sql, columns) in tables.items():
+        if made.get(name) == sql:
+            continue
+        is_plain = made.get(name, "").startswith("CREATE TABLE")
+        if not is_plain or not columns.items() <= _columns(connection, name).items():
+            remedy = "Update skuwise here: a newer one wrote the file." if version > SCHEMA_VERSION else _REMEDY
+            raise StoreError(f"{path} cannot be read: it has no table {name!r} as skuwise makes it.", remedy)
+    if set(views) <= set(made.values()):
+        return []
+    return [_OF_A_VIEW.sub("CREATE TEMP VIEW", sql) for sql in views]
+
+
+def open_reader(path: Path, bounds: Bounds | None = None) -> Reader:
     """Open a database for reading. Raises UsageError (no such file), NothingToDo (nothing in it yet), StoreError.
 
-    `bounds`: None: what a file of its size on the disk may cost. `on_disk`: see `hold`.
+    `bounds`: None: what a file of its size on the disk may cost.
     """
     if not path.exists():
         raise UsageError(f"{path} does not exist.", "Name a database with --db, or start the agent to make one.")
@@ -129,12 +135,12 @@ def open_reader(path: Path, bounds: Bounds | None = None, *, on_disk: bool = Fal
     except OSError as error:
         raise StoreError(f"{path} cannot be read: {error.strerror}.", "Check its permissions.") from error
     if header.empty:
-        raise _nothing_yet(path)
+        raise NothingToDo(f"{path} holds nothing yet.", "Let the agent run for a while, or name another database.")
     if not header.ours:
         raise foreign_error(path, header)
     _check_side_files(path)
     try:
-        return _connect(path, bounds or bounds_of(disk_bytes(path)), on_disk=on_disk)
+        return _connect(path, bounds or bounds_of(disk_bytes(path)))
     except BoundsError as error:
         raise StoreError(f"{path} cannot be read: {error}.", _REMEDY) from error
     except sqlite3.Error as error:
@@ -150,42 +156,32 @@ def _check_side_files(path: Path) -> None:
         except OSError:
             continue
         if not stat.S_ISREG(mode):
-            raise StoreError(
-                f"{path} cannot be read: {path.name}{suffix} beside it is no ordinary file.", "Remove that."
-            )
+            said = f"{path} cannot be read: {path.name}{suffix} beside it is no ordinary file."
+            raise StoreError(said, "Remove that.")
 
 
-def _connect(path: Path, bounds: Bounds, *, on_disk: bool) -> Reader:
+def _connect(path: Path, bounds: Bounds) -> Reader:
     """Read-only as others may be writing; as an unchanging file only where nobody can be: no log, and no way to make
     one."""
     address = path.absolute().as_uri()
     writable = os.access(path.parent, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
-    log = path.with_name(path.name + "-wal")
     try:
-        return _try(path, f"{address}?mode=ro", bounds, on_disk=on_disk)
+        return _try(path, f"{address}?mode=ro", bounds)
     except sqlite3.OperationalError:
-        if log.exists() or writable:
+        if path.with_name(path.name + "-wal").exists() or writable:
             raise
-        return _try(path, f"{address}?mode=ro&immutable=1", bounds, on_disk=on_disk)
+        return _try(path, f"{address}?mode=ro&immutable=1", bounds)
 
 
-def _try(path: Path, address: str, bounds: Bounds, *, on_disk: bool) -> Reader:
+def _try(path: Path, address: str, bounds: Bounds) -> Reader:
     reader = sqlite3.connect(address, uri=True, timeout=_BUSY_SECONDS, isolation_level=None, factory=Reader)
     reader.address = address
     try:
-        reader.begin(path, bounds, on_disk=on_disk)
+        reader.begin(path, bounds)
     except BaseException:
         reader.close()
         raise
     return reader
-
-
-def _text(raw: bytes) -> str:
-    return raw.decode("utf-8", "replace")
-
-
-def _nothing_yet(path: Path) -> NothingToDo:
-    return NothingToDo(f"{path} holds nothing yet.", "Let the agent run for a while, or name another database.")
 
 
 def _read_error(path: Path, error: sqlite3.Error) -> StoreError:

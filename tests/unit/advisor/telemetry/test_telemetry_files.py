@@ -11,8 +11,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from skuwise.advisor.core.frame import Frame, Window
-from skuwise.advisor.telemetry.sqlite.database import Parts, read_each
-from skuwise.advisor.telemetry.sqlite.parallel_read import dealt
+from skuwise.advisor.telemetry.sqlite.database import Parts
+from skuwise.advisor.telemetry.sqlite.files import read_file
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.advisor.verdicts.judge import judge
 from skuwise.agent.model import Absence, Gpu, Node, Tick, Workload
@@ -125,15 +125,6 @@ def test_a_job_on_nodes_whose_clocks_differ_is_one_and_loses_nothing(tmp_path: P
     assert verdicts.occupancy.groupby("class")["gpu_hours"].sum()["workload"] == pytest.approx(96, rel=0.01)
 
 
-def test_files_are_dealt_out_by_their_size() -> None:
-    files = {Path(name): size for name, size in (("a", 10), ("b", 90), ("c", 10), ("d", 10), ("e", 10))}
-    shares = dealt(files, 2)
-    assert [path for share in shares for path in share] != []
-    assert Path("b") not in {path for share in shares for path in share}
-    assert sorted(path.name for share in shares for path in share) == ["a", "c", "d", "e"]
-    assert dealt(files, 1) == [list(files)]
-
-
 def test_where_too_many_hours_are_cut_those_of_the_shortest_workloads_are_read_by_the_minute(tmp_path: Path) -> None:
     path = tmp_path / "n1.db"
     with Writer.open(path) as writer:
@@ -144,9 +135,9 @@ def test_where_too_many_hours_are_cut_those_of_the_shortest_workloads_are_read_b
         for name, start, end in (("long", 0.5, 30.5), ("short", 40.5, 41.5)):
             node.put_workload_use(Workload(name, name, name, "slurm"), "GPU-n1", T0 + start * HOUR, T0 + end * HOUR,
                                   "allocation")  # fmt: skip
-    told = read_each([path], Window(T0, T0 + 48 * HOUR), 2)[path]
+    told = read_file(path, Window(T0, T0 + 48 * HOUR), 2)
     assert isinstance(told, Parts)
-    gpu = pd.concat(told.tables["gpu"], ignore_index=True)
+    gpu = pd.concat(told.rows["gpu"], ignore_index=True)
     by_minute = gpu.loc[gpu["interval_seconds"] == 60, "ts"]
     assert sorted({(ts - T0 - 1) // HOUR for ts in by_minute}) == [40, 41]
     assert float(gpu["observed_seconds"].sum()) == 48 * HOUR

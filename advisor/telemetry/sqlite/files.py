@@ -1,0 +1,95 @@
+"""Many files read by several processes side by side: making tables of rows holds Python's lock."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import resource
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+
+from ....agent.store.reading.bounds import disk_bytes
+from ....rules.base.errors import SkuwiseError, StoreError
+from ....rules.base.progress import Steps, no_steps
+from ...core.frame import Window
+from ..resolution import HOUR
+from .database import Parts, read_database
+from .opening import open_database
+
+# Bytes of databases that are worth a process: it takes as long to start as this process takes to read half as many.
+BYTES_A_PROCESS = 24 << 20
+# What a process may hold beside what it begins with: 2 MB of a node's file take some 20 MB.
+_MEMORY_BYTES = 1 << 30
+
+Told = Mapping[Path, Parts | SkuwiseError]
+
+
+def read_file(path: Path, window: Window, refined: int, resolution: float = HOUR) -> Parts | SkuwiseError:
+    """The tables of one database, or why it cannot be read."""
+    try:
+        with open_database(path) as reader:
+            return read_database(reader, window, refined, resolution)
+    except SkuwiseError as error:
+        return error
+    except MemoryError:
+        return StoreError(f"{path} cannot be read: it takes too much memory.", "Leave the file out.")
+
+
+def read_files(
+    paths: Sequence[Path],
+    window: Window,
+    refined: int,
+    *,
+    resolution: float = HOUR,
+    processes: int = 1,
+    steps: Steps = no_steps,
+    bytes_a_process: int = BYTES_A_PROCESS,
+) -> Told:
+    """Each database by itself, in their order. `processes`: how many may read, this one among them; `bytes_a_process`:
+    what is worth one; `steps`: files read, of all. What another process fails to answer is read here."""
+    weights = {path: disk_bytes(path) for path in paths}
+    helpers = min(processes, len(paths), sum(weights.values()) // bytes_a_process) - 1
+    told: dict[Path, Parts | SkuwiseError] = {}
+    waiting: dict[Path, Future[Parts | SkuwiseError]] = {}
+    # The largest first: others take them while this process begins with the smallest.
+    by_weight = sorted(paths, key=lambda path: -weights[path])
+    pool = _pool(helpers) if helpers > 0 else None
+    try:
+        if pool is not None:
+            waiting = {path: pool.submit(read_file, path, window, refined, resolution) for path in by_weight}
+        for path in reversed(by_weight):
+            future = waiting.get(path)
+            told[path] = (
+                read_file(path, window, refined, resolution)
+                if future is None or future.cancel()
+                else _result(future) or read_file(path, window, refined, resolution)
+            )
+            steps(len(told), len(paths))
+    finally:
+        if pool is not None:
+            pool.shutdown(cancel_futures=True)
+    return {path: told[path] for path in paths}
+
+
+def _result(future: Future[Parts | SkuwiseError]) -> Parts | SkuwiseError | None:
+    try:
+        return future.result()
+    except BrokenProcessPool:
+        return None
+
+
+def _pool(helpers: int) -> ProcessPoolExecutor:
+    """Processes that are forked off one with nothing but what they need: this one may have threads."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    return ProcessPoolExecutor(helpers, context, initializer=_begin)
+
+
+def _begin() -> None:
+    gc.disable()  # a process ends before garbage matters, and looking for it took a sixth of the time
+    with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123
+        held = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    resource.setrlimit(resource.RLIMIT_AS, (held + _MEMORY_BYTES,) * 2)
