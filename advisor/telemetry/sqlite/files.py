@@ -6,6 +6,8 @@ import gc
 import multiprocessing
 import os
 import resource
+import threading
+from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -54,19 +56,23 @@ def read_files(
     helpers = min(processes, len(paths), sum(weights.values()) // bytes_a_process) - 1
     told: dict[Path, Parts | SkuwiseError] = {}
     waiting: dict[Path, Future[Parts | SkuwiseError]] = {}
-    # The largest first: others take them while this process begins with the smallest.
-    by_weight = sorted(paths, key=lambda path: -weights[path])
+    # Others take the largest first, while this process reads the smallest.
+    queue = deque(sorted(paths, key=lambda path: -weights[path]))
     pool = _pool(helpers) if helpers > 0 else None
     try:
-        if pool is not None:
-            waiting = {path: pool.submit(read_file, path, window, refined, resolution) for path in by_weight}
-        for path in reversed(by_weight):
-            future = waiting.get(path)
-            told[path] = (
-                read_file(path, window, refined, resolution)
-                if future is None or future.cancel()
-                else _result(future) or read_file(path, window, refined, resolution)
-            )
+        while queue or waiting:
+            while pool is not None and queue and len(waiting) < 2 * helpers:
+                try:
+                    waiting[queue[0]] = pool.submit(read_file, queue[0], window, refined, resolution)
+                    queue.popleft()
+                except BrokenProcessPool:
+                    pool = None
+            if queue:
+                path = queue.pop()
+                told[path] = read_file(path, window, refined, resolution)
+            for path in [path for path, future in waiting.items() if future.done() or not queue]:
+                told[path] = _result(waiting.pop(path)) or read_file(path, window, refined, resolution)
+                steps(len(told), len(paths))
             steps(len(told), len(paths))
     finally:
         if pool is not None:
@@ -75,6 +81,7 @@ def read_files(
 
 
 def _result(future: Future[Parts | SkuwiseError]) -> Parts | SkuwiseError | None:
+    """What another process read; None where it ended before."""
     try:
         return future.result()
     except BrokenProcessPool:
@@ -82,9 +89,8 @@ def _result(future: Future[Parts | SkuwiseError]) -> Parts | SkuwiseError | None
 
 
 def _pool(helpers: int) -> ProcessPoolExecutor:
-    """Processes that are forked off one with nothing but what they need: this one may have threads."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
+    # A fork begins with all that is loaded; where other threads run, it may begin with a lock that one of them holds.
+    context = multiprocessing.get_context("fork" if threading.active_count() == 1 else "forkserver")
     return ProcessPoolExecutor(helpers, context, initializer=_begin)
 
 
