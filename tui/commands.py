@@ -28,7 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Give `parser` the options of ``skuwise tui``."""
     from ..advisor.cli.options import add_ledger  # noqa: PLC0415
     from ..advisor.cli.price_options import add_prices  # noqa: PLC0415
-    from ..advisor.telemetry.source import add_source_choice  # noqa: PLC0415
+    from ..advisor.cli.source_options import add_source_choice  # noqa: PLC0415
 
     choice = add_source_choice(parser)
     choice.add_argument("--demo", action="store_true", help="show a small simulated fleet")
@@ -70,7 +70,7 @@ def _demo(options: argparse.Namespace, mono: bool) -> int:
 
 def _browse(options: argparse.Namespace, mono: bool) -> int:
     from ..advisor.cli.output import cores  # noqa: PLC0415
-    from ..advisor.telemetry.source import source_of  # noqa: PLC0415
+    from ..advisor.cli.source_options import source_of  # noqa: PLC0415
     from .data.preferences import keep, preferences_path, recall  # noqa: PLC0415
 
     place = preferences_path(os.environ)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...rules.base.errors import NothingToDo
@@ -17,7 +17,6 @@ from ..telemetry.source import Databases, PrometheusServer, Source
 from ..telemetry.sqlite.database import span_of
 from ..telemetry.sqlite.database_files import database_files
 from ..telemetry.sqlite.opening import open_database
-from ..telemetry.sqlite.reader import read_frame
 from .build import card_of, earlier_in, judge_window
 from .database_runs import earlier_runs, find_runs, fine_course, newest_runs
 from .measured import course_from
@@ -79,7 +78,8 @@ class CardReading:
         course = course_from(run.start, run.end, *drawn) if drawn is not None else None
         places = [Path(place) for place in run.places]
         span = life_window(run, self.now, self._begin(places))
-        frame = source.jobs.join(read_frame(places, span, now=self.now))
+        own = replace(source, paths=tuple(places))
+        frame = own.read(self.book.catalog, since=span.seconds, until=span.end, now=self.now)
         return self._of(frame, chosen, earlier, course), chosen.others
 
     def _begin(self, places: Sequence[Path]) -> float | None:

@@ -14,12 +14,12 @@ from ...rules.base.output import say
 from ...rules.base.typed_again import program
 from ..advise import read_and_advise
 from ..render import format_names
-from ..telemetry.source import Source, source_arguments, source_of
 from ..views.document.page_options import SECTIONS, PageOptions
 from .again import again_of
 from .options import add_ledger, add_source, ledger_beside
 from .output import EVALUATING, cores, print_advice, reading_telemetry
 from .price_options import rulebook_of
+from .source_options import source_arguments, source_of
 
 if TYPE_CHECKING:
     from ..core.advice_types import Advice
@@ -72,10 +72,6 @@ def run(options: argparse.Namespace) -> int:
     """Read, evaluate, print. The only place of `advise` that knows the clock."""
     page = _page(options)
     source = source_of(options, say, cores())
-    return _advise(options, source, page)
-
-
-def _advise(options: argparse.Namespace, source: Source, page: PageOptions) -> int:
     now, ledger = time.time(), ledger_beside(options)
     ledger.check()
     book = rulebook_of(options, now)

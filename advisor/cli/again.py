@@ -7,9 +7,9 @@ import shlex
 
 from ...rules.base.typed_again import program
 from ..core.timestamps import rfc3339
-from ..telemetry.source import source_arguments
 from ..views.document.page_options import Again
 from .options import SINCE
+from .source_options import source_arguments
 
 _UNITS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 

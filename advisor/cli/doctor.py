@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 from ...rules.base.errors import EXIT_DONE, NothingToDo
 from ...rules.base.output import say, write_stdout
 from ...rules.base.progress import progress
-from ..telemetry.source import Databases, Source, source_of
+from ..telemetry.source import Databases, Source
 from .options import add_source
 from .output import cores, terminal_width, wants_color
 from .price_options import rulebook_of
+from .source_options import source_of
 
 if TYPE_CHECKING:
     from ..doctor.facts import SourceCoverage

@@ -12,11 +12,11 @@ from ...rules.base.typed_again import typed_with
 from ..advise import read_and_advise
 from ..core.advice_types import Advice, Finding, Recommendation
 from ..core.verdict_types import Owner, WorkloadVerdict
-from ..telemetry.source import Source, source_of
 from ..views.subjects import Subject, find, recommended, runs_of, workload_of
 from .options import add_ledger, add_source, ledger_beside
 from .output import EVALUATING, cores, reading_telemetry, terminal_width
 from .price_options import rulebook_of
+from .source_options import source_of
 
 _TEXT_WIDTH_MAX = 100
 _RUNS_LISTED = 5
@@ -44,16 +44,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Advise on the source, and tell all about one part of it."""
-    source = source_of(options, say, cores())
-    return _explain(options, source)
-
-
-def _explain(options: argparse.Namespace, source: Source) -> int:
+    """Advise on the source, and print all evidence of one part of it."""
     from ..render.explain import render_explained  # noqa: PLC0415
     from ..views.roofline import roofline  # noqa: PLC0415
 
-    now = time.time()
+    now, source = time.time(), source_of(options, say, cores())
     book = rulebook_of(options, now)
     catalog = book.catalog
     ledger = ledger_beside(options)

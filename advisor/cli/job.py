@@ -95,9 +95,9 @@ def _reading(options: argparse.Namespace, now: float) -> CardReading | None:
     if not options.db and options.prometheus is None:
         return None
     from ..cards.reading import CardReading  # noqa: PLC0415
-    from ..telemetry.source import source_of  # noqa: PLC0415
     from .output import cores  # noqa: PLC0415
     from .price_options import rulebook_of  # noqa: PLC0415
+    from .source_options import source_of  # noqa: PLC0415
 
     return CardReading(
         source_of(options, say, cores()), rulebook_of(options, now), now, options.since, options.until, say,

@@ -12,8 +12,8 @@ from ...agent.base.durations import parse_duration
 from ...rules.base.errors import UsageError
 from ...rules.base.output import say
 from ..core.timestamps import parse_moment
-from ..telemetry.source import add_source_choice
 from .price_options import add_prices
+from .source_options import add_source_choice
 
 if TYPE_CHECKING:
     from ..ledger.sync import LedgerSync

@@ -17,7 +17,6 @@ from .output import EVALUATING, cores, reading_telemetry, terminal_width, wants_
 
 if TYPE_CHECKING:
     from ..plan.limits import FleetChange, PlanRequest
-    from ..telemetry.source import Source
 
 _GOALS = ("cash", "nodes", "capacity", "energy")
 _RISKS = ("very-low", "low", "medium", "high")
@@ -143,20 +142,15 @@ def request_of(options: argparse.Namespace) -> tuple[PlanRequest, FleetChange]:
 
 def run(options: argparse.Namespace) -> int:
     """Read, judge, plan, print."""
-    from ..telemetry.source import source_of  # noqa: PLC0415
-
-    request, change = request_of(options)
-    source = source_of(options, say, cores())
-    return _plan(options, source, request, change)
-
-
-def _plan(options: argparse.Namespace, source: Source, request: PlanRequest, change: FleetChange) -> int:
     from ..advise import read_and_reason  # noqa: PLC0415
     from ..plan.planner import Planner  # noqa: PLC0415
     from ..plan.solve import SolverBudget  # noqa: PLC0415
     from ..render.plan import render_plan  # noqa: PLC0415
     from .price_options import rulebook_of  # noqa: PLC0415
+    from .source_options import source_of  # noqa: PLC0415
 
+    request, change = request_of(options)
+    source = source_of(options, say, cores())
     now, ledger = time.time(), ledger_beside(options)
     ledger.check()
     book = rulebook_of(options, now)

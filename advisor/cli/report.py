@@ -24,11 +24,12 @@ from ..report.preview import write_previews
 from ..report.run import ReportJob
 from ..report.send import Clocks, send
 from ..report.weeks import NotOverError, Week, reported_week
-from ..telemetry.source import Source, add_source_choice, source_of
+from ..telemetry.source import Source
 from .options import add_ledger, ledger_beside
 from .output import cores
 from .price_options import add_prices, rulebook_of
 from .reader_commands import reader_commands
+from .source_options import add_source_choice, source_of
 
 EXAMPLES = (
     "skuwise report --db node.db --teams teams.toml --preview mails",

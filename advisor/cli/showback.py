@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from ...rules.base.errors import EXIT_DONE, NothingToDo, SkuwiseError
 from ...rules.base.output import say, write_output
 from ...rules.base.sanitize import clean
-from ..telemetry.source import Source, source_of
 from .options import add_source
 from .output import EVALUATING, cores, reading_telemetry, terminal_width, wants_color
 from .price_options import rulebook_of
+from .source_options import source_of
 
 if TYPE_CHECKING:
     from ..billing.showback import Showback, Whose
@@ -50,17 +50,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Read, judge, split, print. The only place of `showback` that knows the clock."""
-    source = source_of(options, say, cores())
-    return _showback(options, source)
-
-
-def _showback(options: argparse.Namespace, source: Source) -> int:
     from ..billing.showback import showback_of  # noqa: PLC0415
 
     now, whose = time.time(), _whose(options)
     book = rulebook_of(options, now)
     with reading_telemetry(options) as reading:
-        telling = replace(source, steps=reading.step)
+        telling = replace(source_of(options, say, cores()), steps=reading.step)
         frame = telling.read(book.catalog, since=options.since, until=options.until, now=now)
         reading.stage(EVALUATING)
         showback = showback_of(frame, book, now=now, whose=whose)

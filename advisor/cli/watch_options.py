@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 from ...rules.base.errors import UsageError
 from ...rules.base.output import say
 from ..mail.settings import load_mail_settings
-from ..telemetry.source import Source, add_source_choice, source_of
+from ..telemetry.source import Source
 from .options import moment
 from .output import cores
 from .price_options import add_prices
+from .source_options import add_source_choice, source_of
 
 if TYPE_CHECKING:
     from ..core.recent import Recent
@@ -56,6 +57,7 @@ def read_priced(
 ) -> Recent:
     """The last hours of a source, with prices. `until`: the moment as of which they are read; None: `now`."""
     from ..watch.prices import priced  # noqa: PLC0415
+    from ..watch.reading import read_recent  # noqa: PLC0415
 
     at = now if until is None else until
-    return priced(source.recent(book, lookback_seconds=lookback_seconds, now=at, until=until), book)
+    return priced(read_recent(source, book, lookback_seconds=lookback_seconds, now=at, until=until), book)

@@ -11,7 +11,7 @@ from ...rules.policy.thresholds import WasteRule
 from ..core.advice_types import Advice
 from ..core.frame import Frame
 from ..core.verdict_types import WorkloadVerdict
-from ..telemetry.resample import by_minute
+from .minutes import by_minute
 from .reference_lines import Level, levels_of
 from .roofline import Roofline, roof_of, roofline
 from .subjects import recommended

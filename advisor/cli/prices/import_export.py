@@ -18,8 +18,8 @@ from ...billing.billing_exports import Export
 from ...billing.cost_summary import Bill, LineComparison, ObservedNode, compare_bill, sum_up
 from ...core import formatting as words
 from ...core.timestamps import day, rfc3339
-from ...telemetry.source import add_source_choice, source_of
 from ..output import cores
+from ..source_options import add_source_choice, source_of
 
 SCHEMA = "skuwise.prices/1"
 _SERVICES = 5  # of what is no GPU node, so many are named

@@ -41,7 +41,8 @@ HOUR = 3600.0
 # Names are asked of the index alone, so this reads no samples.
 _NAMES = (
     "DCGM_FI_.+|skuwise[_:].+|node_infiniband_.+|node_disk_(read|written)_bytes_total|node_uname_info|node_dmi_info"
-    "|node_cpu_seconds_total|kube_node_labels|node_network_(receive|transmit)_bytes_total|node_network_speed_bytes"
+    "|node_cpu_seconds_total|kube_node_(labels|info|spec_unschedulable)"
+    "|node_network_(receive|transmit)_bytes_total|node_network_speed_bytes"
     "|node_network_info|node_scrape_collector_success|kube_node_status_(capacity|allocatable)"
     "|kube_pod_(info|owner|created|start_time|labels|status_phase)|kube_(replicaset|job|deployment)_owner"
     "|kube_job_spec_parallelism|kube_namespace_labels|kube_pod_container_(info|resource_requests|resource_limits)"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -18,12 +18,12 @@ from ...core.coded_text import coded
 from ...core.frame import Frame, Window
 from ...core.timestamps import minute, span
 from ..activity import with_activity
-from ..resolution import concat
+from ..resolution import HOUR, concat
 from .client.cache import Cache
 from .client.client import Client
 from .client.range_planner import Log, Runner
 from .client.response import Grid, SeriesAnswer
-from .discovery import MAX_CORE_SERIES, Discovery, advice_notes, discover, lacking_fields
+from .discovery import MAX_CORE_SERIES, SHORT_STEP_SECONDS, Discovery, advice_notes, discover, lacking_fields
 from .owners.engines import read_engines
 from .owners.kube import KubeState, declared_gpus, read_kube
 from .owners.owned import holders_of, owned, pods_held
@@ -40,6 +40,7 @@ from .rows.identity import Past, external_labels, past_of
 from .rows.series_to_rows import Cells
 from .rows.unnamed import Fine
 from .rows.workloads import agent_uses, dcgm_uses, workloads_of
+from .short_rows import drained_nodes, short_asks, with_short_rows
 
 
 @dataclass(frozen=True)
@@ -63,24 +64,42 @@ class ServerReading:
 
 
 def read_frame(
-    reading: ServerReading, catalog: Catalog, *, since_seconds: float = 14 * 86400.0, until: float | None = None
+    reading: ServerReading,
+    catalog: Catalog,
+    *,
+    since_seconds: float = 14 * 86400.0,
+    until: float | None = None,
+    resolution: float = HOUR,
+    wanted_gpus: Collection[str] = (),
 ) -> Frame:
     """The telemetry of a window from a server, reduced there to rows of an hour (of five minutes in short windows).
+
+    `resolution`: seconds of a row; below an hour (300 or 60) only means and maxima are read, nodes out of service are
+    absences, and nothing is cached. `wanted_gpus`: ids of those whose short rows are wanted; empty: of all.
 
     Without `until` the window ends with the newest whole row of data. Raises NothingToDo where the server holds no GPU
     data for it, SourceError where it cannot be asked.
     """
+    is_short = resolution < HOUR
     refused = reading.cache.refused
     log = Log([coded("cache-refused", "{why}", why=refused)] if refused else [])
     found = discover(
         reading.client, reading.matches, since_seconds=since_seconds, until=until, now=reading.now,
-        max_series=reading.max_series,
+        max_series=reading.max_series, step=SHORT_STEP_SECONDS if is_short else None,
     )  # fmt: skip
+    if is_short:
+        reading = replace(reading, cache=Cache(None, ""))
+        found = with_short_rows(
+            reading.client, reading.matches, found, since=since_seconds, until=until, now=reading.now, step=resolution
+        )
     reading.progress(_greeting(found))
     labels = external_labels(reading.client)
     _recognize(reading, found, labels, log)
     runner = Runner(reading.client, reading.cache, log, reading.concurrency, reading.now)
-    asked = Questions(runner, found, reading.matches, reading.steps)
+    asked = Questions(
+        runner, found, reading.matches, reading.steps,
+        shaped=short_asks(resolution, found.scrape_seconds, wanted_gpus) if is_short else lambda ask: ask,
+    )  # fmt: skip
     grid = Grid(found.window.start + found.step, found.window.end, found.step)
     kube = read_kube(asked.ask, asked.instant, found, reading.matches, grid)
     gpus, uses, key_of = read_gpus(asked, grid, log, kube)
@@ -119,13 +138,17 @@ def read_frame(
         host=hosts.table(store.HOST_HOURS.columns, {"node": lambda key: key}),
         workloads=workloads,
         uses=own,
-        absences=_absences(found, gpus, asked.given.get("nodes"), _without_rdma(asked, ports, join)),
+        absences=drained_nodes(asked, set(node_table["node"]))
+        if is_short
+        else _absences(found, gpus, asked.given.get("nodes"), _without_rdma(asked, ports, join)),
         serving=serving,
         tokens=tokens,
         requests=kube.requests,
         source={},
         external_labels=labels,
     )
+    if is_short:
+        return replace(frame, source=_source(reading, found), notes=tuple(log.notes))
     since = float((frame.gpu["ts"] - frame.gpu["interval_seconds"]).min()) if len(frame.gpu) else 0.0
     frame = with_activity(frame, Fine(runner, found, reading.matches, gpus.about, key_of, since))
     reading.cache.prune()

@@ -13,6 +13,7 @@ from ...core.frame import Window
 from .. import resolution as resolve
 from ..plausible import LAST_DAY, Lost
 from ..resolution import Only
+from ..tables import empty_table
 from .opening import DatabaseReader, read_table, read_tables
 
 # A port that exceeds this share of its line rate in some second of an hour was in use in that hour (the silence of
@@ -24,6 +25,8 @@ LISTED: dict[str, Query] = {
     "absences": queries.ABSENCES, "serving": queries.SERVING, "tokens": queries.TOKENS, "jobs": queries.SLURM_JOBS,
     "fabric_history": queries.FABRIC_HISTORY,
 }  # fmt: skip
+# Counts over a whole window, which rows of minutes are not read with.
+_OF_WHOLE_WINDOWS = ("serving", "fabric_history")
 
 
 @dataclass(slots=True)
@@ -58,20 +61,22 @@ def read_database(reader: DatabaseReader, window: Window, refined: int, resoluti
     """The tables of one database. `refined`: hours that may be read by the minute; `resolution`: seconds of the
     coarsest rows. Raises StoreError."""
     parts = Parts()
-    bounds = {"start": window.start, "end": window.end, "level": FABRIC_ACTIVE_LEVEL}
+    is_short = resolution < resolve.HOUR
+    bounds = {"start": window.start, "end": window.end, "level": FABRIC_ACTIVE_LEVEL, "step": resolution}
 
     def fetch(query: Query, start: float, end: float, only: Only | None = None) -> list[pd.DataFrame]:
         return read_tables(reader, query, {"start": start, "end": end}, parts.lost, only)
 
     for name, query in LISTED.items():
-        parts.tables[name] = read_table(reader, query, bounds, parts.lost)
+        is_read = not (is_short and name in _OF_WHOLE_WINDOWS)
+        parts.tables[name] = read_table(reader, query, bounds, parts.lost) if is_read else empty_table(query.columns)
     # The agent always writes both; where somebody took one out, the window is all that is known.
     nodes = parts.tables["nodes"].fillna({"first_seen": window.start, "last_seen": window.end})
     parts.tables["nodes"] = nodes
     last_seen = {str(node): float(seen) for node, seen in zip(nodes["node"], nodes["last_seen"], strict=True)}
     for name, family in resolve.FAMILIES.items():
         parts.rows[name] = resolve.read_family(fetch, family, window, last_seen, resolution)
-    if resolution >= resolve.HOUR:
+    if not is_short:
         most, begin = min(refined, resolve.MAX_REFINED_HOURS * len(nodes)), minutes_from(reader)
         found, note = resolve.refinement(fetch, parts.rows["gpu"], parts.tables["uses"], window, begin, most=most)
         if found is not None:

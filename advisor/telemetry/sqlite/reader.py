@@ -45,8 +45,9 @@ def read_frame(
     Without a `window` it is the last `since_seconds` up to `until`, and `until` is the newest data there is (of files
     that end within two hours, what half of them have); its start is moved back to the full hour, because the past is
     kept in hours. `now` (Unix seconds) guards against nodes whose clock runs ahead: rows from the future do not move
-    the window. `resolution`: seconds of the coarsest rows: 3600, 300 or 60. `processes`: how many may read many files
-    side by side. `steps`: files read, of all. Raises `NothingToDo` where the window holds no data.
+    the window. `resolution`: seconds of the coarsest rows: 3600, or 60 (minutes) or 300 (minutes folded by five), whose
+    window ends with a whole minute. `processes`: how many may read many files side by side. `steps`: files read, of
+    all. Raises `NothingToDo` where the window holds no data.
     """
     files = database_files(paths)
     known_files = file_spans(files)
@@ -58,7 +59,7 @@ def read_frame(
                 f"No samples yet in {_names(files)}.", "Let the agent run for a while, or use another database."
             )
         said: list[CodedText] = []
-        chosen = window or _default_window(_ends(spans, nodes), since_seconds, until, now, said)
+        chosen = window or _default_window(_ends(spans, nodes), since_seconds, until, now, said, resolution)
         held = {path: span for path, span in spans.items() if span and span[0] < chosen.end and span[1] > chosen.start}
         wanted = list(held)
         refined = resolve.MAX_REFINED_HOURS_IN_ALL // max(len(wanted), 1)
@@ -71,7 +72,7 @@ def read_frame(
             del spans[path]
         # A file that cannot be read to its end does not move the window of the others.
         rest = _ends(spans, nodes)
-        if not lost or window is not None or _default_window(rest, since_seconds, until, now, []) == chosen:
+        if not lost or window is not None or _default_window(rest, since_seconds, until, now, [], resolution) == chosen:
             break
     notes += said
     notes.extend(
@@ -96,7 +97,7 @@ def read_frame(
             f"data from {minute(first)} to {minute(last)}.",
             "Choose another window with --since and --until.",
         )
-    return with_unnamed_work(frame, wanted)
+    return with_unnamed_work(frame, wanted) if resolution >= resolve.HOUR else frame
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +142,16 @@ def _ends(spans: Mapping[Path, tuple[float, float] | None], nodes: Mapping[Path,
     return list(ends.values())
 
 
-def _default_window(
-    known: Sequence[float], since_seconds: float, until: float | None, now: float | None, notes: list[CodedText]
+def _default_window(  # noqa: PLR0917
+    known: Sequence[float],
+    since_seconds: float,
+    until: float | None,
+    now: float | None,
+    notes: list[CodedText],
+    resolution: float,
 ) -> Window:
-    end = until
+    is_short = resolution < resolve.HOUR
+    end = math.floor(until / resolve.MINUTE) * resolve.MINUTE if until is not None and is_short else until
     if end is None:
         latest = max(known)
         if now is not None and latest > now + CLOCK_TOLERANCE_SECONDS:
@@ -163,8 +170,11 @@ def _default_window(
         # Snapshots are made one after another: the end is what half of those have that are as new as the newest. One
         # file alone would make hours of its own into hours that all others lack.
         ends = sorted(end for end in known if latest - _NEW_SECONDS <= end <= latest)
-        end = math.ceil((ends[len(ends) // 2] if ends else latest) / 60.0) * 60.0
-    return Window(math.floor((end - since_seconds) / resolve.HOUR) * resolve.HOUR, float(end))
+        # A minute that has only begun is no row of a minute.
+        whole = math.floor if is_short else math.ceil
+        end = whole((ends[len(ends) // 2] if ends else latest) / resolve.MINUTE) * resolve.MINUTE
+    # A length that was made of two moments is off by a rounding error.
+    return Window(math.floor(round((end - since_seconds) / resolution, 6)) * resolution, float(end))
 
 
 def _nodes(frame: Frame) -> str:

@@ -218,10 +218,12 @@ SERVING = Query(
     _SERVING_TEXT,
     _SERVING_NUMBERS,
 )
-# Tokens and the queue by hour (`ts`: its end), to be held against the energy of the same hours or another replica.
-# `seconds` count where tokens were told, `queue_seconds` where requests at work were.
+
+
+# Tokens and the queue by rows of :step seconds (`ts`: their end), to be held against the energy of the same hours or
+# another replica. `seconds` count where tokens were told, `queue_seconds` where requests at work were.
 TOKENS = Query(
-    "SELECT node, workload_id, engine, (CAST((ts - 0.001) / 3600 AS INTEGER) + 1) * 3600.0 AS ts,"
+    "SELECT node, workload_id, engine, (CAST((ts - 0.001) / :step AS INTEGER) + 1) * :step AS ts,"
     " sum(CASE WHEN generation_tokens_per_second IS NULL THEN 0.0 ELSE interval_seconds END) AS seconds,"
     " sum(generation_tokens_per_second * interval_seconds) AS generated_tokens,"
     " sum(CASE WHEN requests_running IS NULL THEN 0.0 ELSE interval_seconds END) AS queue_seconds,"

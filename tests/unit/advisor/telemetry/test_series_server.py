@@ -12,6 +12,7 @@ from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.core.timestamps import rfc3339
 from skuwise.advisor.telemetry.source import PrometheusServer
 from skuwise.advisor.verdicts.judge import judge
+from skuwise.advisor.watch.reading import read_recent
 from skuwise.agent.base.openmetrics import PLAIN
 from skuwise.agent.metrics import FABRIC_METRICS, GPU_METRICS, HOST_METRICS
 from skuwise.agent.model import FabricPort, Gpu, Node, Tick
@@ -139,7 +140,7 @@ def test_ports_hosts_and_verdicts_follow(frame: Frame) -> None:
 
 def test_the_last_hours_name_the_same_holders(server: FakePrometheus) -> None:
     source = PrometheusServer(server.url, environ={}, cached=False)
-    recent = source.recent(BOOK, lookback_seconds=6 * HOUR, now=NOW)
+    recent = read_recent(source, BOOK, lookback_seconds=6 * HOUR, now=NOW)
     (hold,) = [one for one in recent.holds if one.name == "llm"]
     assert (hold.holder, len(hold.gpus), hold.engine) == ("service", 8, True)
     assert np.nanmax(recent.gpu.fine.values["util"]) == pytest.approx(0.99)

@@ -9,10 +9,11 @@ import pytest
 from skuwise.advisor.core.frame import Window
 from skuwise.advisor.core.recent import Recent
 from skuwise.advisor.demo import simulate
-from skuwise.advisor.telemetry.resample import by_minute
 from skuwise.advisor.telemetry.source import Databases, PrometheusServer
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.advisor.views.live import holding, read_live
+from skuwise.advisor.views.minutes import by_minute
+from skuwise.advisor.watch.reading import read_recent
 from skuwise.rules.base.errors import NothingToDo, StoreError
 from skuwise.tests.support.fake_prometheus import GPU, DcgmServer, FakePrometheus
 from skuwise.tests.support.rulebooks import rulebook
@@ -31,7 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def recent(folder: Path) -> Recent:
-    return Databases((folder,)).recent(BOOK, lookback_seconds=6 * HOUR, now=UNTIL + 60)
+    return read_recent(Databases((folder,)), BOOK, lookback_seconds=6 * HOUR, now=UNTIL + 60)
 
 
 def test_the_last_hours_of_databases_are_told_by_gpu_and_holder(recent: Recent) -> None:
@@ -48,15 +49,16 @@ def test_the_last_hours_of_databases_are_told_by_gpu_and_holder(recent: Recent) 
 
 
 def test_a_moment_of_the_past_is_read_and_files_without_one_are_nothing_to_do(folder: Path) -> None:
-    past = Databases((folder,)).recent(BOOK, lookback_seconds=2 * HOUR, now=UNTIL, until=UNTIL - 3 * HOUR)
+    past = read_recent(Databases((folder,)), BOOK, lookback_seconds=2 * HOUR, now=UNTIL, until=UNTIL - 3 * HOUR)
     assert past.end == UNTIL - 3 * HOUR
     with pytest.raises(NothingToDo):
-        Databases((folder,)).recent(BOOK, lookback_seconds=HOUR, now=UNTIL - 100 * HOUR)
+        read_recent(Databases((folder,)), BOOK, lookback_seconds=HOUR, now=UNTIL - 100 * HOUR)
 
 
 def test_the_last_hours_of_a_server() -> None:
     with FakePrometheus(DcgmServer(series=[GPU, {**GPU, "UUID": "GPU-b", "gpu": "1"}])).running() as fake:
-        told = PrometheusServer(fake.url, environ={}, cached=False).recent(BOOK, lookback_seconds=6 * HOUR, now=UNTIL)
+        source = PrometheusServer(fake.url, environ={}, cached=False)
+        told = read_recent(source, BOOK, lookback_seconds=6 * HOUR, now=UNTIL)
     assert [(one.node, one.uuid, one.sku) for one in told.gpus] == [
         ("n1", "GPU-a", "H100-SXM5"), ("n1", "GPU-b", "H100-SXM5"),
     ]  # fmt: skip
