@@ -12,7 +12,7 @@ from ..core.naming import AmbiguousError, matching, unknown
 from ..core.timestamps import minute, rfc3339
 from .options import duration
 from .price_options import rulebook_of
-from .watch_options import MARGIN_SECONDS, add_watched, read_priced, watched_source
+from .watch_options import MARGIN_SECONDS, PAST_SECONDS, add_watched, read_priced, watched_source
 
 EXIT_BUSY = 4
 EXIT_UNKNOWN = 5
@@ -60,6 +60,7 @@ def run(options: argparse.Namespace) -> int:
         lookback_seconds=options.longer_than + MARGIN_SECONDS,
         now=now,
         until=options.until,
+        past_seconds=PAST_SECONDS,
     )
     chosen = None
     if options.target is not None:

@@ -24,7 +24,7 @@ from ..core.timestamps import minute, rfc3339
 from ..mail.settings import load_mail_settings
 from .price_options import rulebook_of
 from .reader_commands import reader_commands
-from .watch_options import MARGIN_SECONDS, add_watched, read_priced, watched_source
+from .watch_options import MARGIN_SECONDS, PAST_SECONDS, add_watched, read_priced, watched_source
 
 if TYPE_CHECKING:
     from ..core.incident_types import Incident, WatchPass
@@ -99,6 +99,7 @@ class _Watcher:
         self, options: argparse.Namespace, source: Source, settings: WatchSettings, store: IncidentStore
     ) -> None:
         self._options, self._source, self._settings, self._store = options, source, settings, store
+        self._has_looked = False
 
     def once(self) -> int:
         """One look, printed whole. Raises SkuwiseError where the source cannot be read."""
@@ -136,7 +137,12 @@ class _Watcher:
         options, now = self._options, time.time()
         book, criteria = _judged_by(options, self._settings, now)
         lookback = self._settings.longest_limit_seconds + MARGIN_SECONDS
-        recent = read_priced(self._source, book, lookback_seconds=lookback, now=now, until=options.until)
+        # An incident keeps its beginning, so that only the first look needs the hours before.
+        recent = read_priced(
+            self._source, book, lookback_seconds=lookback, now=now, until=options.until,
+            past_seconds=0.0 if self._has_looked else PAST_SECONDS,
+        )  # fmt: skip
+        self._has_looked = True
         found = evaluate(recent, criteria)
         told = advance(self._store.current(), found, self._settings)
         self._store.commit(told)

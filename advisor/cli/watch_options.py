@@ -11,7 +11,7 @@ from ...rules.base.errors import UsageError
 from ...rules.base.output import say
 from ..mail.settings import load_mail_settings
 from ..telemetry.source import Source
-from .options import moment
+from .options import SINCE, moment
 from .output import cores
 from .price_options import add_prices
 from .source_options import add_source_choice, source_of
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 # Beyond the longest limit: what tells a pause from an end lies before it.
 MARGIN_SECONDS = 1.5 * 3600.0
+# How far back a rest that began before is followed, as far as advice looks by default.
+PAST_SECONDS = SINCE
 
 
 def add_watched(parser: argparse.ArgumentParser) -> None:
@@ -53,11 +55,21 @@ def watched_source(options: argparse.Namespace) -> Source:
 
 
 def read_priced(
-    source: Source, book: Rulebook, *, lookback_seconds: float, now: float, until: float | None = None
+    source: Source,
+    book: Rulebook,
+    *,
+    lookback_seconds: float,
+    now: float,
+    until: float | None = None,
+    past_seconds: float = 0.0,
 ) -> Recent:
-    """The last hours of a source, with prices. `until`: the moment as of which they are read; None: `now`."""
+    """The last hours of a source, with prices. `until`: the moment as of which they are read; None: `now`.
+    `past_seconds`: as of `read_recent`."""
     from ..watch.prices import priced  # noqa: PLC0415
     from ..watch.reading import read_recent  # noqa: PLC0415
 
     at = now if until is None else until
-    return priced(read_recent(source, book, lookback_seconds=lookback_seconds, now=at, until=until), book)
+    recent = read_recent(
+        source, book, lookback_seconds=lookback_seconds, now=at, until=until, past_seconds=past_seconds
+    )
+    return priced(recent, book)

@@ -22,6 +22,7 @@ HolderKind = Literal["job", "notebook", "service", "process", "allocation"]
 
 FINE_SECONDS = 60.0
 COARSE_SECONDS = 300.0
+HOUR_SECONDS = 3600.0
 
 # Measures of a GPU or MIG instance. `observed`: share of the row that was observed (0..1). `engine`: mean share of time
 # in which any kernel ran, by the best of GR_ENGINE_ACTIVE, SM_ACTIVE and GPU utilization; `engine_max`: its highest
@@ -127,8 +128,9 @@ class Hold:
 @dataclass(frozen=True)
 class Recent:
     """The last hours. `end`: the newest moment that most of the source has, Unix seconds; `now`: the clock when it was
-    read. `gpu`, `node`, `service`: measures of `gpus`, `nodes` and `holds`, in their order. `notes`: what could not be
-    read. `source`: how it was read, as for an advice."""
+    read. `gpu`, `node`, `service`: measures of `gpus`, `nodes` and `holds`, in their order. `past`: measures of `gpus`
+    by the hour up to these rows, without any where they were not read. `notes`: what could not be read. `source`: how
+    it was read, as for an advice."""
 
     now: float
     end: float
@@ -138,5 +140,6 @@ class Recent:
     gpu: Detail
     node: Detail
     service: Detail
+    past: Rows = field(default_factory=lambda: Rows(0.0, HOUR_SECONDS, 0))
     notes: tuple[CodedText, ...] = ()
     source: Mapping[str, object] = field(default_factory=dict)

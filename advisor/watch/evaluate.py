@@ -14,7 +14,7 @@ from .held_idle import held_idle
 from .holds import hold_signs
 from .limits import Criteria
 from .scene import MINUTE, Scene
-from .signs import gpu_signs
+from .signs import gpu_signs, rested_since
 from .silent_telemetry import silent_telemetry, stale_source
 from .stopped import stopped
 from .timeline import timeline_of
@@ -30,7 +30,8 @@ def scene_of(recent: Recent, criteria: Criteria) -> Scene:
         if node.last_seen is not None and line.end - node.last_seen <= rules.fresh_minutes * MINUTE
     )
     own = {kind: criteria.limits.limit_seconds(kind) for kind in get_args(HolderKind)}
-    return Scene(recent, line, gpus, hold_signs(recent, line, gpus, rules), own, rules, fresh)
+    rested = rested_since(recent, line, criteria.resting, rules)
+    return Scene(recent, line, gpus, hold_signs(recent, line, gpus, rules), own, rules, fresh, rested)
 
 
 def evaluate(recent: Recent, criteria: Criteria) -> WatchPass:

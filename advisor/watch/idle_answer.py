@@ -122,7 +122,8 @@ def _with_target(recent: Recent, target: Target) -> tuple[Recent, tuple[int, ...
     """The reading with the asked GPUs as if one workload held them; where a workload is asked for, as it is."""
     if target.holds:
         return recent, target.holds
-    asked = Hold("asked", "asked", target.what, "process", Owner(), target.gpus, recent.gpu.coarse.start, "activity")
+    begin = recent.past.start if recent.past.count else recent.gpu.coarse.start
+    asked = Hold("asked", "asked", target.what, "process", Owner(), target.gpus, begin, "activity")
     more = replace(
         recent, holds=(*recent.holds, asked),
         service=Detail(_longer(recent.service.fine), _longer(recent.service.coarse)),

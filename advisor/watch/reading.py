@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -14,11 +14,22 @@ from ...rules.base.errors import NothingToDo
 from ...rules.catalog.loader import Catalog
 from ...rules.catalog.mig import slices_of
 from ..core.frame import Frame
-from ..core.recent import COARSE_SECONDS, FINE_SECONDS, Detail, Recent, RecentGpu, RecentNode, Rows, Values
+from ..core.recent import (
+    COARSE_SECONDS,
+    FINE_SECONDS,
+    HOUR_SECONDS,
+    Detail,
+    Recent,
+    RecentGpu,
+    RecentNode,
+    Rows,
+    Values,
+)
 from ..core.records import Record, records, text
 from ..rulebook import Rulebook
 from ..telemetry.source import PrometheusServer, Source
 from .holders import current_holds
+from .timeline import timeline_of
 
 Floats = npt.NDArray[np.float64]
 # Rows of a minute are read of so long. More of them cost a server with a thousand GPUs seconds.
@@ -34,14 +45,21 @@ _GPU = {
 }  # fmt: skip
 _LINKS = [f"{link}_{way}_bytes_per_second_mean" for link in ("pcie", "nvlink") for way in ("tx", "rx")]
 # What a workload usually does on its links and at which clock is in the rows of minutes.
-_ONLY_OF_MINUTES = ("sm_clock_hertz", "throttled", "links_bytes_per_second")
+_ONLY_OF_MINUTES = ("sm_clock_hertz", "throttled")
 
 
 def read_recent(
-    source: Source, book: Rulebook, *, lookback_seconds: float, now: float, until: float | None = None
+    source: Source,
+    book: Rulebook,
+    *,
+    lookback_seconds: float,
+    now: float,
+    until: float | None = None,
+    past_seconds: float = 0.0,
 ) -> Recent:
     """The last `lookback_seconds` of a source before its newest whole minute (`until`: before that moment). The hours
-    before the rows of a minute are read where some GPU rests, waits or shows nothing.
+    before the rows of a minute are read where some GPU rests, waits or shows nothing. `past_seconds`: for how long
+    before that databases are read by the hour where some GPU rested throughout; a server would take too long.
 
     Raises NothingToDo where there is no GPU data, SkuwiseError where the source cannot be read.
     """
@@ -64,7 +82,33 @@ def read_recent(
     quiet = _quiet_gpus(fine, book.catalog)
     needs_past = quiet or _has_silent_fabric(fine) or _has_silent_nodes(fine)
     coarse = read(since, begin, COARSE_SECONDS, quiet) if since > 0 and needs_past else None
-    return _recent(newest, _Part.of(coarse) if coarse else _Part(None, begin, COARSE_SECONDS), book, now)
+    recent = _recent(newest, _Part.of(coarse) if coarse else _Part(None, begin, COARSE_SECONDS), book, now)
+    if not past_seconds or isinstance(source, PrometheusServer) or not _rested_throughout(recent):
+        return recent
+    start = timeline_of(recent.gpu).observed_from
+    past = read(past_seconds, math.ceil(start / HOUR_SECONDS) * HOUR_SECONDS, HOUR_SECONDS)
+    return recent if past is None else replace(recent, past=_hours(past, recent.gpus))
+
+
+def _rested_throughout(recent: Recent) -> bool:
+    """Whether some GPU did next to nothing in all rows."""
+    engine = [rows.of("engine", len(recent.gpus)) for rows in (recent.gpu.coarse, recent.gpu.fine)]
+    busy = np.concatenate(engine, axis=1) > _BUSY
+    return not bool(busy.any(axis=1).all())
+
+
+def _hours(past: Frame, gpus: Sequence[RecentGpu]) -> Rows:
+    """GPU measures by the hour: the most that any row of an hour shows."""
+    names = [*{*_GPU.values(), "gpu_util_max", "sm_active_max", "mem_used_bytes_mean", "mem_total_bytes"}]
+    keys = ["node", "gpu_uuid", "ts"]
+    by_hour = past.gpu.assign(ts=np.ceil(past.gpu["ts"] / HOUR_SECONDS) * HOUR_SECONDS).groupby(keys)
+    table = by_hour[names].max().assign(observed_seconds=by_hour["observed_seconds"].sum()).reset_index()
+    part = _Part(replace(past, gpu=table), past.window.start, HOUR_SECONDS, round(past.window.seconds / HOUR_SECONDS))
+    return part.rows(_gpu_values, _keys(gpus))
+
+
+def _keys(gpus: Sequence[RecentGpu]) -> pd.MultiIndex:
+    return pd.MultiIndex.from_tuples([(gpu.node, gpu.uuid) for gpu in gpus], names=["node", "gpu_uuid"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +172,6 @@ def _recent(fine: _Part, coarse: _Part, book: Rulebook, now: float) -> Recent:
         places, {node.node: node.last_seen for node in nodes}, book.kind_priors, start=oldest.start, end=newest.end,
         engines={str(id_) for frame in frames for id_ in frame.tokens.get("workload_id", ())},
     )  # fmt: skip
-    keys = pd.MultiIndex.from_tuples(list(places), names=["node", "gpu_uuid"])
     names = pd.Index([node.node for node in nodes], dtype=object)
     ids = pd.Index([hold.workload_id for hold in holds], dtype=object)
 
@@ -136,7 +179,7 @@ def _recent(fine: _Part, coarse: _Part, book: Rulebook, now: float) -> Recent:
         return Detail(fine.rows(values, subjects), coarse.rows(values, subjects))
 
     return Recent(
-        now=now, end=newest.end, gpus=gpus, nodes=nodes, holds=holds, gpu=detail(_gpu_values, keys),
+        now=now, end=newest.end, gpus=gpus, nodes=nodes, holds=holds, gpu=detail(_gpu_values, _keys(gpus)),
         node=detail(_node_values, names), service=detail(_service_values, ids),
         notes=tuple(dict.fromkeys(note for frame in frames for note in frame.notes)), source=frames[0].source,
     )  # fmt: skip
@@ -225,17 +268,18 @@ def _gpu_values(part: _Part, frame: Frame, keys: pd.Index) -> dict[str, Values]:
     table = frame.gpu
     subjects = keys.get_indexer(pd.MultiIndex.from_frame(table[["node", "gpu_uuid"]]))
     layout = _Layout(part, table["ts"], subjects, len(keys))
-    links = table[_LINKS]
     numbers = {
         **{measure: table[name] for measure, name in _GPU.items()},
         "observed": (table["observed_seconds"] / part.step).clip(0.0, 1.0),
         "engine": np.fmax(table["gpu_util_mean"], table["sm_active_mean"]),
         "engine_max": np.fmax(table["gpu_util_max"], table["sm_active_max"]),
         "mem_used_ratio": table["mem_used_bytes_mean"] / table["mem_total_bytes"],
-        "links_bytes_per_second": links.sum(axis=1, min_count=1),
     }
-    left_out = _ONLY_OF_MINUTES if part.step > FINE_SECONDS else ()
-    return {name: layout.values(column) for name, column in numbers.items() if name not in left_out}
+    if part.step > FINE_SECONDS:
+        numbers = {name: column for name, column in numbers.items() if name not in _ONLY_OF_MINUTES}
+    else:
+        numbers["links_bytes_per_second"] = table[_LINKS].sum(axis=1, min_count=1)
+    return {name: layout.values(column) for name, column in numbers.items()}
 
 
 def _node_values(part: _Part, frame: Frame, names: pd.Index) -> dict[str, Values]:

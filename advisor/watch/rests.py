@@ -61,15 +61,20 @@ def rests(scene: Scene, least_seconds: float) -> dict[int, Rest]:
         last = float(worked[n]) if np.isfinite(worked[n]) else None
         active = np.nanmax([worked[n], prepared[n], -np.inf])
         begin = max(float(active) - _half_row(scene, float(active)), hold.since, line.start)
-        if line.end - begin < least_seconds or not scene.is_fresh(hold):
-            continue
-        rest = _observed(scene, n, begin)
-        if rest is None or line.end - rest[0] < least_seconds:
+        is_short = line.end - begin < least_seconds and begin > line.observed_from
+        rest = None if is_short or not scene.is_fresh(hold) else _observed(scene, n, begin)
+        if rest is None:
             continue
         since, idle = rest
         after = line.since(since)
+        if since <= line.observed_from + 1e-6 and np.isfinite(scene.rested_since[list(hold.gpus)]).all():
+            since = max(float(scene.rested_since[list(hold.gpus)].max()), hold.since)
+            idle += line.observed_from - since
+        if line.end - since < least_seconds:
+            continue
         before = _longest_before(scene, n)
-        found[n] = Rest(since, last, idle, before, hold.since >= line.start, bool((holds.free[n] | ~after).all()))
+        view = min(scene.recent.past.start, line.start) if scene.recent.past.count else line.start
+        found[n] = Rest(since, last, idle, before, hold.since >= view, bool((holds.free[n] | ~after).all()))
     return found
 
 

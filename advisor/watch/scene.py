@@ -16,7 +16,7 @@ from ..core.incident_types import IncidentKind, Sighting, Subject
 from ..core.recent import Hold, HolderKind, Recent, RecentGpu, RecentNode
 from .holds import HoldSigns
 from .signs import GpuSigns
-from .timeline import Timeline
+from .timeline import Floats, Timeline
 
 MINUTE, HOUR = 60.0, 3600.0
 # From so many GPUs on an incident is a large one.
@@ -25,7 +25,8 @@ _MANY_GPUS = 8
 
 @dataclass(frozen=True)
 class Scene:
-    """`limits`: seconds by kind of holder. `fresh`: nodes whose data reach the end of the reading."""
+    """`limits`: seconds by kind of holder. `fresh`: nodes whose data reach the end of the reading. `rested_since`: of
+    each GPU, since when it rested before the reading's first row (NaN: not known)."""
 
     recent: Recent
     line: Timeline
@@ -34,6 +35,7 @@ class Scene:
     limits: Mapping[HolderKind, float]
     rules: WatchRules
     fresh: frozenset[str]
+    rested_since: Floats
 
     @property
     def end(self) -> float:

@@ -6,17 +6,17 @@ and memory that nobody holds two must agree. A trace of work by any of them is w
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ...rules.models.resting_power import RestingPowers
 from ...rules.policy.watch import WatchRules
-from ..core.recent import Recent, Values
-from .timeline import Floats, Mask, Timeline, is_observed, joined, low_level
+from ..core.recent import FINE_SECONDS, Detail, Recent, Rows, Values
+from ..core.steady_rest import is_steady_rest
+from ..verdicts.features.resting_power import FREE_MEM_RATIO
+from .timeline import Floats, Mask, Timeline, is_observed, joined, low_level, timeline_of
 
-# A GPU is free (not held) where next to nothing of its memory is taken; a bare context takes 0.3 to 0.6 GB.
-FREE_MEM_RATIO = 0.005
 # Rows below this are candidates for the noise floor of a GPU at rest.
 _QUIET_ENGINE = 0.05
 _QUIET_DRAM = 0.02
@@ -85,12 +85,41 @@ def gpu_signs(recent: Recent, line: Timeline, resting: RestingPowers, rules: Wat
         whole = np.array([gpu.part >= 1.0 for gpu in recent.gpus], dtype=np.bool_)[:, None]
         contradicted = quiet & whole & (power > most)
         low_power = whole & (power <= most)
+        low_power |= whole & is_steady_rest(
+            (util == 0) & ~(engine_max > 0), power, level=rest_watts[:, None], most=bound[:, None],
+            at_work=_at_work(recent, power, active)[:, None], has_memory=np.isfinite(memory),
+        )  # fmt: skip
     free = np.isfinite(memory) & ~held
     sources = driver.astype(np.int8) + profiled + low_power + free
     # An instance has no utilization and no power of its own.
     rest = quiet & ~contradicted & ((sources >= 2) | (~whole & profiled))
     spin = _spins(active, engine, tensor, dram, measure("links_bytes_per_second"), power, rules)
     return GpuSigns(active & ~spin, rest, spin, contradicted, held, power, rest_watts)
+
+
+def _at_work(recent: Recent, power: Values, active: Mask) -> Floats:
+    """The most that GPUs of each GPU's SKU draw at work, watts; NaN where none of them worked."""
+    own = np.where(active, power, -np.inf).max(axis=1, initial=-np.inf)
+    of_sku: dict[str | None, float] = {}
+    for gpu, watts in zip(recent.gpus, own, strict=True):
+        of_sku[gpu.sku] = max(float(watts), of_sku.get(gpu.sku, -np.inf))
+    most = np.array([of_sku[gpu.sku] for gpu in recent.gpus])
+    return np.where(np.isfinite(most), most, np.nan)
+
+
+def rested_since(recent: Recent, line: Timeline, resting: RestingPowers, rules: WatchRules) -> Floats:
+    """Since when each GPU rested up to the first observed row, by the hours before it; NaN: they do not show it."""
+    past, unknown = recent.past, np.full(len(recent.gpus), np.nan)
+    if not past.count or past.end < line.observed_from:
+        return unknown
+    detail = Detail(Rows(past.end, FINE_SECONDS, 0), past)
+    hours = timeline_of(detail)
+    before = hours.ends - hours.seconds < line.observed_from
+    active = np.logical_not(gpu_signs(replace(recent, gpu=detail), hours, resting, rules).rest[:, before])
+    ends = hours.ends[before]
+    last = ends[len(ends) - 1 - np.argmax(active[:, ::-1], axis=1)]
+    since = np.where(active.any(axis=1), last, hours.start)
+    return np.where(since < line.observed_from, since, unknown)
 
 
 def _most_at_rest(sku: str | None, limit_watts: float | None, resting: RestingPowers) -> float:

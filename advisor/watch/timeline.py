@@ -17,12 +17,14 @@ _OBSERVED_HALF = 0.5
 
 @dataclass(frozen=True)
 class Timeline:
-    """`ends`: of each span, Unix seconds, rising; `seconds`: its length. `coarse`: how many spans are coarse ones."""
+    """`ends`: of each span, Unix seconds, rising; `seconds`: its length. `coarse`: how many spans are coarse ones.
+    `observed_from`: the begin of the first span in which anything was observed."""
 
     ends: Floats
     seconds: Floats
     coarse: int
     start: float
+    observed_from: float
 
     @property
     def count(self) -> int:
@@ -45,7 +47,13 @@ def timeline_of(detail: Detail) -> Timeline:
     fine_ends = fine.start + fine.step_seconds * np.arange(1, fine.count + 1)
     ends: Floats = np.concatenate([begins[:kept] + coarse.step_seconds, fine_ends]).astype(np.float64)
     seconds = np.concatenate([np.full(kept, coarse.step_seconds), np.full(fine.count, fine.step_seconds)])
-    return Timeline(ends, seconds, kept, coarse.start if kept else fine.start)
+    start = coarse.start if kept else fine.start
+    seen = [
+        np.nan_to_num(rows.values["observed"])[:, :count].any(axis=0) if "observed" in rows.values else np.zeros(count)
+        for rows, count in ((coarse, kept), (fine, fine.count))
+    ]
+    at = np.flatnonzero(np.concatenate(seen))
+    return Timeline(ends, seconds, kept, start, float(ends[at[0]] - seconds[at[0]]) if len(at) else start)
 
 
 def joined(detail: Detail, name: str, subjects: int, line: Timeline) -> Values:
