@@ -12,6 +12,7 @@ import pandas as pd
 from ....agent.store.reading import queries
 from ....agent.store.reading.queries import Query
 from ....rules.base.errors import SkuwiseError
+from ...core.coded_text import CodedText
 from ...core.frame import Frame, Window
 from .. import resolution as resolve
 from ..activity import Device, DeviceSeries, activity_uses, column, engine_use, with_activity
@@ -105,7 +106,7 @@ def with_unnamed_work(frame: Frame, paths: Sequence[Path]) -> Frame:
 
 def _refined(
     reader: DatabaseReader, frame: Frame, uses: pd.DataFrame, nodes: Collection[str], most: int
-) -> tuple[resolve.Refinement | None, object]:
+) -> tuple[resolve.Refinement | None, CodedText | None]:
     def fetch(query: Query, start: float, end: float, only: Only | None = None) -> list[pd.DataFrame]:
         rows = read_tables(reader, query, {"start": start, "end": end}, only=only)
         return [part[part["node"].isin(nodes)] for part in rows]

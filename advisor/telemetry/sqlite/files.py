@@ -23,6 +23,8 @@ from .opening import open_database
 
 # Bytes of databases that are worth a process: it takes as long to start as this process takes to read half as many.
 BYTES_A_PROCESS = 24 << 20
+# What a file costs beside its bytes, as bytes.
+_BYTES_A_FILE = 1 << 20
 # What a process may hold beside what it begins with: 2 MB of a node's file take some 20 MB.
 _MEMORY_BYTES = 1 << 30
 
@@ -52,7 +54,7 @@ def read_files(
 ) -> Told:
     """Each database by itself, in their order. `processes`: how many may read, this one among them; `bytes_a_process`:
     what is worth one; `steps`: files read, of all. What another process fails to answer is read here."""
-    weights = {path: disk_bytes(path) for path in paths}
+    weights = {path: disk_bytes(path) + _BYTES_A_FILE for path in paths}
     helpers = min(processes, len(paths), sum(weights.values()) // bytes_a_process) - 1
     told: dict[Path, Parts | SkuwiseError] = {}
     waiting: dict[Path, Future[Parts | SkuwiseError]] = {}
@@ -98,4 +100,4 @@ def _begin() -> None:
     gc.disable()  # a process ends before garbage matters, and looking for it took a sixth of the time
     with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123
         held = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-    resource.setrlimit(resource.RLIMIT_AS, (held + _MEMORY_BYTES,) * 2)
+    resource.setrlimit(resource.RLIMIT_AS, (held + _MEMORY_BYTES, held + _MEMORY_BYTES))

@@ -91,10 +91,10 @@ def join(read: Mapping[Path, Parts], window: Window, files: Sequence[Path], note
         nodes = tables["nodes"][~tables["nodes"]["node"].isin(set(refused))]
         of_file = nodes.groupby("file")["node"].agg(lambda names: sorted(map(str, names)))
         source["believed"] = {str(path): of_file.get(n, []) for n, path in enumerate(paths)}
-    families = {name: tables.pop(name).drop(columns="file").reset_index(drop=True) for name in FAMILIES}
-    listed_tables = {name: tables[name] for name in LISTED} | _joined(tables, notes, refused)
-    plain = {name: table[list(LISTED[name].columns)].reset_index(drop=True) for name, table in listed_tables.items()}
-    return Frame(window=window, source=source, notes=tuple(notes), **families, **plain)
+    tables |= _joined(tables, notes, refused)
+    rows = {name: tables.pop(name).drop(columns="file").reset_index(drop=True) for name in FAMILIES}
+    once = {name: tables.pop(name)[list(LISTED[name].columns)].reset_index(drop=True) for name in LISTED}
+    return Frame(window=window, source=source, notes=tuple(notes), **rows, **once)  # pyright: ignore[reportArgumentType]
 
 
 def _say_lost(read: Mapping[Path, Parts], notes: list[CodedText]) -> None:
@@ -184,7 +184,7 @@ def _contradicting(rows: pd.DataFrame, keys: Sequence[str]) -> set[str]:
 
 
 def _hour(rows: pd.DataFrame) -> pd.Series:
-    return (np.ceil(rows["ts"] / HOUR)).rename("hour")
+    return pd.Series(np.ceil(rows["ts"].to_numpy(float) / HOUR), rows.index, name="hour")
 
 
 def _in_two_places(gpu: pd.DataFrame) -> dict[str, set[str]]:
