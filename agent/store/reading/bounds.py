@@ -6,10 +6,9 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 # Our queries gave a row per 1300 bytes of simulated fleets; samples take less, and are read of the last six hours.
 _ROWS, _BYTES_PER_ROW = 250_000, 200
@@ -26,11 +25,6 @@ _CHEAP_FUNCTIONS = {
 
 Parameters = Sequence[object] | Mapping[str, object]
 Rows = list[tuple[object, ...]]
-_Result = TypeVar("_Result")
-
-
-class BoundsError(sqlite3.DataError):
-    """A reading went beyond its bounds. The message goes on after "The database cannot be read: "."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,27 +71,34 @@ class Meter:
         self._rows, self._seconds = bounds.rows, bounds.seconds
 
     def fetch(self, connection: sqlite3.Connection, sql: str, parameters: Parameters = ()) -> Rows:
-        """All rows of one statement, within what is left. Raises BoundsError, or what sqlite3 raises."""
+        """All rows of one statement, within what is left. Raises sqlite3.Error."""
         return [row for part in self.parts(connection, sql, parameters) for row in part]
 
     def parts(self, connection: sqlite3.Connection, sql: str, parameters: Parameters = ()) -> Iterator[Rows]:
         """The rows of one statement, some thousand at a time. Raises as `fetch` does."""
-        with closing(self._timed(connection, lambda: connection.execute(sql, parameters))) as cursor:
-            while part := self._timed(connection, lambda: cursor.fetchmany(_ROWS_AT_ONCE)):
+        with self._timed(connection):
+            cursor = connection.execute(sql, parameters)
+        with closing(cursor):
+            while True:
+                with self._timed(connection):
+                    part = cursor.fetchmany(_ROWS_AT_ONCE)
+                if not part:
+                    return
                 self._rows -= len(part)
                 if self._rows < 0:
-                    raise BoundsError("it gives more rows than its size can hold")
+                    raise sqlite3.DataError("it gives more rows than its size can hold")
                 yield part
 
-    def _timed(self, connection: sqlite3.Connection, work: Callable[[], _Result]) -> _Result:
+    @contextmanager
+    def _timed(self, connection: sqlite3.Connection) -> Iterator[None]:
         begin = self._now()
         connection.set_progress_handler(lambda: self._now() - begin > self._seconds, _STEPS_AT_ONCE)
         try:
-            return work()
+            yield
         except sqlite3.OperationalError as error:
             if getattr(error, "sqlite_errorname", "") != "SQLITE_INTERRUPT":
                 raise
-            raise BoundsError(f"reading it takes longer than {self._bounds.seconds:.0f} s") from error
+            raise sqlite3.DataError(f"reading it takes longer than {self._bounds.seconds:.0f} s") from error
         finally:
             connection.set_progress_handler(None, _STEPS_AT_ONCE)
             self._seconds -= self._now() - begin

@@ -115,6 +115,18 @@ def test_a_file_that_is_broken_within_is_named_and_the_others_are_judged(tmp_pat
         read_frame([broken])
 
 
+def test_a_thousand_empty_files_and_one_with_too_long_a_text_are_named_and_left_out(tmp_path: Path) -> None:
+    make(tmp_path, "good")
+    for n in range(1000):
+        (tmp_path / f"empty-{n}.db").touch()
+    with closing(sqlite3.connect(make(tmp_path, "long"))) as connection, connection:
+        connection.execute("UPDATE workload SET name = replace(hex(zeroblob(200000)), '0', 'n')")
+    frame = read_frame([tmp_path])
+    assert frame.nodes["node"].tolist() == ["good"]
+    left = [note for note in frame.notes if note.code == "file-left-out"]
+    assert len(left) == 1001 and sum("too big" in note.text for note in left) == 1
+
+
 def test_a_job_on_nodes_whose_clocks_differ_is_one_and_loses_nothing(tmp_path: Path) -> None:
     make(tmp_path, "n1")
     make(tmp_path, "n2", skew=90.0)
