@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+Floats = npt.NDArray[np.float64] | npt.NDArray[np.float32]
 Mask = npt.NDArray[np.bool_]
 
 # Power at rest varies less than this, as a share and by sensors' steps in watts.

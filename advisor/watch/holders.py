@@ -132,6 +132,6 @@ def _named(workload: Record, priors: KindPriors, *, is_slurm: bool) -> HolderKin
             best[_HOLDER[kind]] = max(value, best.get(_HOLDER[kind], value))
         for holder, value in best.items():
             weights[holder] += value
-    ranked = sorted(((weight, holder) for holder, weight in weights.items()), reverse=True)
+    ranked: list[tuple[float, HolderKind]] = sorted(((w, holder) for holder, w in weights.items()), reverse=True)
     (most, first), (next_most, _), _ = ranked
     return first if most > 0 and most - next_most >= _LEAD_MIN else None

@@ -135,10 +135,12 @@ class _Part:
 def _quiet_gpus(frame: Frame, catalog: Catalog) -> frozenset[str]:
     """Ids of GPUs that in some of the newest minutes rest, wait or show nothing."""
     newest = frame.gpu[frame.gpu["ts"] > frame.window.end - _NEWEST_SECONDS]
-    engine = np.fmax(newest["gpu_util_mean"], newest["sm_active_mean"])
-    works = (engine > _BUSY) & ~((newest["tensor_active_mean"] < _WAITS) & (newest["dram_active_mean"] < _BUSY))
-    by_gpu = works.groupby([newest["node"], newest["gpu_uuid"]])
-    busy = set(by_gpu.size().index[by_gpu.all() & (by_gpu.size() >= _NEWEST_ROWS_MIN)])
+    names = ("gpu_util_mean", "sm_active_mean", "tensor_active_mean", "dram_active_mean")
+    util, sm, tensor, dram = (newest[name].to_numpy(float) for name in names)
+    with np.errstate(invalid="ignore"):
+        works = (np.fmax(util, sm) > _BUSY) & ~((tensor < _WAITS) & (dram < _BUSY))
+    by_gpu = newest.assign(works=works).groupby(["node", "gpu_uuid"])["works"].agg(["all", "size"])
+    busy = set(by_gpu.index[by_gpu["all"] & (by_gpu["size"] >= _NEWEST_ROWS_MIN)])
     return frozenset(gpu.uuid for gpu in _gpus([frame.gpus], catalog, {}) if (gpu.node, gpu.uuid) not in busy)
 
 
@@ -162,7 +164,8 @@ def _recent(fine: _Part, coarse: _Part, book: Rulebook, now: float) -> Recent:
     frames = [part.frame for part in (fine, coarse) if part.frame is not None]
     newest, oldest = frames[0].window, frames[-1].window
     rows = pd.concat([frame.gpu[["node", "gpu_uuid", "ts", "observed_seconds"]] for frame in frames])
-    last = rows[rows["observed_seconds"] > 0].groupby(["node", "gpu_uuid"])["ts"].max().to_dict()
+    ends = rows[rows["observed_seconds"] > 0].groupby(["node", "gpu_uuid"])["ts"].max().reset_index()
+    last = {(str(row["node"]), str(row["gpu_uuid"])): float(row["ts"]) for row in records(ends)}
     gpus = _gpus([frame.gpus for frame in frames], book.catalog, last)
     nodes = _nodes(frames, gpus)
     places = {(gpu.node, gpu.uuid): n for n, gpu in enumerate(gpus)}
@@ -284,9 +287,9 @@ def _gpu_values(part: _Part, frame: Frame, keys: pd.Index) -> dict[str, Values]:
 
 def _node_values(part: _Part, frame: Frame, names: pd.Index) -> dict[str, Values]:
     host, ports = frame.host, frame.fabric
-    hosts = _Layout(part, host["ts"], names.get_indexer(host["node"]), len(names))
+    hosts = _Layout(part, host["ts"], names.get_indexer(pd.Index(host["node"])), len(names))
     disk = host["disk_read_bytes_per_second_mean"] + host["disk_write_bytes_per_second_mean"]
-    nodes, is_compute = names.get_indexer(ports["node"]), (ports["role"] == "compute").to_numpy(bool)
+    nodes, is_compute = names.get_indexer(pd.Index(ports["node"])), (ports["role"] == "compute").to_numpy(bool)
     traffic = ports["tx_bytes_per_second_mean"] + ports["rx_bytes_per_second_mean"]
     fabric = _Layout(part, ports["ts"], np.where(is_compute, nodes, -1), len(names))
     others = _Layout(part, ports["ts"], np.where(is_compute, -1, nodes), len(names))
@@ -305,7 +308,7 @@ def _service_values(part: _Part, frame: Frame, ids: pd.Index) -> dict[str, Value
     table = frame.tokens
     if table.empty:
         return {}
-    layout = _Layout(part, table["ts"], ids.get_indexer(table["workload_id"]), len(ids))
+    layout = _Layout(part, table["ts"], ids.get_indexer(pd.Index(table["workload_id"])), len(ids))
     queue = table["queue_seconds"]
     return {
         "requests_running": layout.sums((table["running_seconds"] / queue).fillna(0.0)),

@@ -75,6 +75,7 @@ def exporters() -> Series:
     tell("node_infiniband_port_data_received_bytes_total", 50.0, **port)
     tell("node_infiniband_rate_bytes_per_second", 50e9, **port)
     tell("node_infiniband_state_id", 4, **port)
+    tell("kube_node_spec_unschedulable", 1, node="serve-1", job="kube-state-metrics")
     tell("node_network_transmit_bytes_total", 1e6, device="eth0", **host)
     tell("node_network_receive_bytes_total", 1e6, device="eth0", **host)
     asked = {"resource": "nvidia_com_gpu", "unit": "integer", "node": "serve-1"}
@@ -144,6 +145,7 @@ def test_the_last_hours_name_the_same_holders(server: FakePrometheus) -> None:
     (hold,) = [one for one in recent.holds if one.name == "llm"]
     assert (hold.holder, len(hold.gpus), hold.engine) == ("service", 8, True)
     assert np.nanmax(recent.gpu.fine.values["util"]) == pytest.approx(0.99)
+    assert {node.node: node.drained for node in recent.nodes} == {"agent-1": False, "serve-1": True}
 
 
 def test_doctor_counts_what_the_server_has(server: FakePrometheus, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
+from skuwise.advisor.core.recent import Rows
 from skuwise.advisor.watch.evaluate import scene_of
 from skuwise.advisor.watch.held_idle import held_idle
 from skuwise.tests.support.watch_readings import (
@@ -114,3 +118,25 @@ def test_each_sharer_of_an_idle_gpu_is_charged_its_part():
     works = [Work(name, [("n1", 0)], ((MINUTES, REST),), "notebook") for name in ("a", "b")]
     sightings = [s for s in watch(reading(works)).sightings if s.kind == "held-idle"]
     assert sum(s.gpu_hours for s in sightings) == pytest.approx(13.5, rel=0.02)
+
+
+def test_a_rest_that_began_before_the_view_is_followed_by_the_hours():
+    """The view is hours long; by the hour the GPUs have rested for 140 h, after 100 h of training."""
+    recent = reading([Work("1", eight(), ((MINUTES, REST),), "process", started=30 * 24 * 60)])
+    start = (recent.gpu.coarse.start // 3600 + 1 - 240) * 3600
+    hours = {name: np.full((8, 240), REST[name], dtype=np.float32) for name in REST}
+    hours["engine"][:, :100] = TRAINING["engine"]
+    (one,) = held_idle(scene_of(replace(recent, past=Rows(start, 3600.0, 240, hours)), CRITERIA))
+    assert one.since == start + 100 * 3600 and one.gpu_hours == pytest.approx(8 * (END - one.since) / 3600)
+    # A gap between the hours and the view may hide work.
+    (one,) = held_idle(scene_of(replace(recent, past=Rows(start - 7200, 3600.0, 240, hours)), CRITERIA))
+    assert one.since == recent.gpu.coarse.start
+
+
+@pytest.mark.parametrize(("watts", "codes"), [(22.0, ["no-work-in-view"]), (200.0, [])])
+def test_without_the_profiler_utilization_and_steady_power_agree_on_rest(watts, codes):
+    """A workstation card, of which nothing is known but that it holds memory and its utilization is 0."""
+    silent = {**REST, "power_watts": watts, **dict.fromkeys(("sm", "tensor", "dram"), float("nan"))}
+    recent = reading([Work("1", [("n1", 0)], ((MINUTES, silent),), "process")])
+    gpus = tuple(replace(gpu, sku="NVIDIA GeForce RTX 4090", power_limit_watts=None) for gpu in recent.gpus)
+    assert held(replace(recent, gpus=gpus)) == codes

@@ -77,6 +77,17 @@ def test_the_newest_seconds_of_a_node_are_read_again_and_again(folder: Path) -> 
     assert holding(folder.glob("*.db"), "elsewhere") is None
 
 
+def test_minutes_are_folded_by_five(folder: Path) -> None:
+    source = Databases((folder,))
+    one, five = (
+        source.read(BOOK.catalog, since=2 * HOUR, until=UNTIL, now=UNTIL, resolution=step).gpu for step in (60.0, 300.0)
+    )
+    assert set(five["interval_seconds"]) == {300.0} and len(one) == 5 * len(five) == 16 * 120
+    assert five["observed_seconds"].sum() == one["observed_seconds"].sum()
+    assert five["gpu_util_mean"].mean() == pytest.approx(one["gpu_util_mean"].mean())
+    assert five["gpu_util_max"].max() == one["gpu_util_max"].max()
+
+
 def test_a_short_window_of_some_nodes_is_read_by_the_minute(folder: Path) -> None:
     frame = read_frame([folder], Window(UNTIL - 2 * HOUR, UNTIL))
     fine = by_minute(frame, {"serve-01"})
