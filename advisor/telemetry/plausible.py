@@ -119,8 +119,8 @@ class Lost:
 
     def count(self, rows: pd.Series, values: pd.Series) -> None:
         """Add what was lost, given the node of each."""
-        for told, into in ((rows, self.rows), (values, self.values)):
-            into.update(node if isinstance(node, str) else "" for node in told)
+        for nodes, into in ((rows, self.rows), (values, self.values)):
+            into.update(node if isinstance(node, str) else "" for node in nodes)
 
 
 def is_needed(name: str) -> bool:

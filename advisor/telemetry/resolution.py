@@ -68,7 +68,7 @@ FAMILIES = {"gpu": GPU, "fabric": FABRIC, "host": HOST}
 def read_family(
     fetch: Fetch, family: RowFamily, window: Window, last_seen: dict[str, float], resolution: float = HOUR
 ) -> list[pd.DataFrame]:
-    """All rows of a family in the window, each moment told once, by the coarsest rows that lie inside the window; as
+    """All rows of a family in the window, each moment once, by the coarsest rows that lie inside the window; as
     tables that are not empty, each with as many of the family's columns as its rows have.
 
     `last_seen`: node -> when it was last seen, so that a node long gone is not searched for minutes. `resolution`:

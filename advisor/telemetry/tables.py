@@ -162,7 +162,7 @@ def _minute_rows(samples: pd.DataFrame, keys: list[str], fixed: dict[str, str], 
     grouped = samples.groupby([*keys, "ts"], sort=True)
     out = pd.DataFrame(grouped.agg({"interval_seconds": "sum", **fixed}))
     out = out.rename(columns={"interval_seconds": "observed_seconds"})
-    # A tick may have begun before its minute; what exceeds that was told twice, and nothing says which is right.
+    # A tick may have begun before its minute; what exceeds that was counted twice, and nothing says which is right.
     out["observed_seconds"] = out["observed_seconds"].where(out["observed_seconds"] <= _MINUTE_MOST).clip(upper=60.0)
     measures = [c for c in samples.columns if c not in {*keys, "ts", "interval_seconds", *fixed}]
     for suffix, table in (

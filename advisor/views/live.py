@@ -46,8 +46,8 @@ _NODE = "SELECT last_seen FROM nodes WHERE node = :node"
 
 def _newest(view: str, device: str, columns: Iterable[str]) -> str:
     """One node's samples: what names the device, ts and `columns`."""
-    told = ", ".join((device, "ts", *columns))
-    return f"SELECT {told} FROM {view} WHERE ts > :start AND ts <= :end AND node = :node"  # noqa: S608 - constants
+    selected = ", ".join((device, "ts", *columns))
+    return f"SELECT {selected} FROM {view} WHERE ts > :start AND ts <= :end AND node = :node"  # noqa: S608 - constants
 
 
 def holding(paths: Iterable[str | Path], node: str) -> Path | None:

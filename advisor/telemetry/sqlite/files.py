@@ -8,7 +8,7 @@ import os
 import resource
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -27,8 +27,6 @@ BYTES_A_PROCESS = 24 << 20
 _BYTES_A_FILE = 1 << 20
 # What a process may hold beside what it begins with: 2 MB of a node's file take some 20 MB.
 _MEMORY_BYTES = 1 << 30
-
-Told = Mapping[Path, Parts | SkuwiseError]
 
 
 def read_file(path: Path, window: Window, refined: int, resolution: float = HOUR) -> Parts | SkuwiseError:
@@ -51,12 +49,12 @@ def read_files(
     processes: int = 1,
     steps: Steps = no_steps,
     bytes_a_process: int = BYTES_A_PROCESS,
-) -> Told:
+) -> dict[Path, Parts | SkuwiseError]:
     """Each database by itself, in their order. `processes`: how many may read, this one among them; `bytes_a_process`:
     what is worth one; `steps`: files read, of all. What another process fails to answer is read here."""
     weights = {path: disk_bytes(path) + _BYTES_A_FILE for path in paths}
     helpers = min(processes, len(paths), sum(weights.values()) // bytes_a_process) - 1
-    told: dict[Path, Parts | SkuwiseError] = {}
+    found: dict[Path, Parts | SkuwiseError] = {}
     waiting: dict[Path, Future[Parts | SkuwiseError]] = {}
     # Others take the largest first, while this process reads the smallest.
     queue = deque(sorted(paths, key=lambda path: -weights[path]))
@@ -71,15 +69,15 @@ def read_files(
                     pool = None
             if queue:
                 path = queue.pop()
-                told[path] = read_file(path, window, refined, resolution)
+                found[path] = read_file(path, window, refined, resolution)
             for path in [path for path, future in waiting.items() if future.done() or not queue]:
-                told[path] = _result(waiting.pop(path)) or read_file(path, window, refined, resolution)
-                steps(len(told), len(paths))
-            steps(len(told), len(paths))
+                found[path] = _result(waiting.pop(path)) or read_file(path, window, refined, resolution)
+                steps(len(found), len(paths))
+            steps(len(found), len(paths))
     finally:
         if pool is not None:
             pool.shutdown(cancel_futures=True)
-    return {path: told[path] for path in paths}
+    return {path: found[path] for path in paths}
 
 
 def _result(future: Future[Parts | SkuwiseError]) -> Parts | SkuwiseError | None:

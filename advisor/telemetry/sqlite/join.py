@@ -3,7 +3,7 @@
 A file of the agent is one machine's: it speaks for its own node. A file of several nodes (simulated, or gathered) is
 not believed about those that have files of their own. Several own files of one node are a live database, its
 snapshots, and one that was set aside: each hour of a device is taken from the file that observed most of it. Where they
-contradict one another, or where a GPU is told of on two nodes at once, nothing says which is right, and the node is
+contradict one another, or where a GPU is reported on two nodes at once, nothing says which is right, and the node is
 refused: its GPUs stay in every count as not observed, and no dollar comes of them.
 """
 
@@ -34,7 +34,7 @@ _SENTENCES = {
     CONTRADICTION: "{files} contradict one another about {node}: none of them is used for this node.",
     TWO_PLACES: "{files} report the same GPUs on two nodes at once: not used for {node}.",
 }
-# An hour of which a file has seen so much is told whole.
+# An hour of which a file observed so much counts as whole.
 _WHOLE_SECONDS = 0.95 * HOUR
 # What two ways of summing one hour may differ by: samples, minutes and hours are rounded to steps of their own.
 _RELATIVE, _RATIO_STEP = 0.02, 0.005
@@ -42,7 +42,7 @@ _STEPS = (
     ("_watts", 3.0), ("_hertz", 2e7), ("mem_used_bytes", 64.0 * 2**20), ("_bytes_per_second", 1e6),
     ("xmit_wait_per_second", 1e3), ("joules", 3.0),
 )  # fmt: skip
-# A GPU may be told of on two nodes for so long altogether: clocks that differ, an hour in which it moved.
+# A GPU may be reported on two nodes for so long altogether: clocks that differ, an hour in which it moved.
 _TWICE_SECONDS = 1800.0
 _LOST = {
     "rows": "with an impossible time or coverage are ignored.",
@@ -52,10 +52,10 @@ _LOST = {
 
 def believed_of(source: Mapping[str, object], paths: Iterable[Path]) -> Believed:
     """What a frame's or an advice's ``source`` says of these files."""
-    told = source.get("believed")
-    if not isinstance(told, Mapping):
+    believed = source.get("believed")
+    if not isinstance(believed, Mapping):
         return dict.fromkeys(paths)
-    return {path: told.get(str(path), ()) for path in paths}
+    return {path: believed.get(str(path), ()) for path in paths}
 
 
 def join(read: Mapping[Path, Parts], window: Window, files: Sequence[Path], notes: list[CodedText]) -> Frame:
@@ -123,9 +123,9 @@ def _drop_what_others_tell(tables: Tables, paths: Sequence[Path], notes: list[Co
     elsewhere = nodes[~own_file & nodes["node"].isin(owned).to_numpy(bool)]
     for file, names in elsewhere.groupby("file")["node"]:
         path = paths[int(file)]  # type: ignore[call-overload] - a position
-        told = f"{path} also reports on {listed(sorted(names))}, which have databases of their own: "
+        said = f"{path} also reports on {listed(sorted(names))}, which have databases of their own: "
         fields = {"path": str(path), "nodes": ", ".join(sorted(names))}
-        notes.append(CodedText("speaks-for-others", f"{told}it is not used for these nodes.", fields))
+        notes.append(CodedText("speaks-for-others", f"{said}it is not used for these nodes.", fields))
         for name, table in tables.items():
             if "node" in table.columns and not table.empty:
                 tables[name] = table[~((table["file"] == file) & table["node"].isin(set(names)))]
@@ -245,8 +245,8 @@ def _each_hour_once(tables: Tables, notes: list[CodedText]) -> None:
         at = [some[key] for key in family.keys] + [_hour(some)]
         # The hundredths of a second that a copy may have more are no reason to prefer it.
         seconds = some["observed_seconds"].groupby([*at, some["file"]]).transform("sum")
-        told = np.floor(seconds / 2.0 + 0.5) * len(newest) + some["file"].map(newest)
-        kept = told == told.groupby(at).transform("max")
+        preference = np.floor(seconds / 2.0 + 0.5) * len(newest) + some["file"].map(newest)
+        kept = preference == preference.groupby(at).transform("max")
         if not kept.all():
             what = {"gpu": "GPU"}.get(name, name)
             text = "{rows} {what} rows appear in more than one database and count once."

@@ -25,12 +25,12 @@ def read_tables(
 ) -> list[pd.DataFrame]:
     """All rows of a query of ours in tables of some thousand rows. `lost` counts what was not believed; `only`: rows
     with these values of a column. Raises StoreError."""
-    sql, told = query.sql, dict[str, object](parameters)
+    sql, given = query.sql, dict[str, object](parameters)
     if only is not None:
         column, values = only
-        told |= {f"only{n}": value for n, value in enumerate(sorted(values))}
+        given |= {f"only{n}": value for n, value in enumerate(sorted(values))}
         sql = f"{sql} AND {column} IN ({', '.join(f':only{n}' for n in range(len(values)))})"
-    return [to_table(rows, query, lost) for rows in reader.parts(sql, told)]
+    return [to_table(rows, query, lost) for rows in reader.parts(sql, given)]
 
 
 def read_table(

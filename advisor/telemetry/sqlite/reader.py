@@ -63,8 +63,8 @@ def read_frame(
         held = {path: span for path, span in spans.items() if span and span[0] < chosen.end and span[1] > chosen.start}
         wanted = list(held)
         refined = resolve.MAX_REFINED_HOURS_IN_ALL // max(len(wanted), 1)
-        told = read_files(wanted, chosen, refined, resolution=resolution, processes=processes, steps=steps)
-        lost = {path: error for path, error in told.items() if isinstance(error, SkuwiseError)}
+        read = read_files(wanted, chosen, refined, resolution=resolution, processes=processes, steps=steps)
+        lost = {path: error for path, error in read.items() if isinstance(error, SkuwiseError)}
         if lost and len(lost) == sum(span is not None for span in spans.values()):
             raise next(iter(lost.values()))
         for path, error in lost.items():
@@ -78,7 +78,7 @@ def read_frame(
     notes.extend(
         coded("no-samples", "No samples in {path}.", path=str(path)) for path, span in spans.items() if span is None
     )
-    parts = {path: read for path, read in told.items() if isinstance(read, Parts)}
+    parts = {path: one for path, one in read.items() if isinstance(one, Parts)}
     wanted = [path for path in wanted if path in spans]
     frame = join(parts, chosen, [path for path in files if path in spans], notes)
     if frame.gpu.empty:
@@ -134,7 +134,7 @@ def left_out(path: Path, error: SkuwiseError) -> CodedText:
 
 
 def _ends(spans: Mapping[Path, tuple[float, float] | None], nodes: Mapping[Path, frozenset[str]]) -> list[float]:
-    """When what is told of the same nodes ends: a file and its copies count once."""
+    """When the data of the same nodes ends: a file and its copies count once."""
     ends: dict[frozenset[str], float] = {}
     for path, span in spans.items():
         if span is not None:

@@ -122,7 +122,7 @@ FABRIC_HISTORY = Query(
     ("node", "device", "role"),
     ("port", "last_active_ts", "first_ts", "hours"),
 )
-# What inference servers told of themselves, counted by the percent of the KV cache in use (NULL: not told), so that a
+# What inference servers report of themselves, counted by the percent of the KV cache in use (NULL: unknown), so that a
 # percentile over 14 days takes no more than a hundred rows of a workload. Rows of their own, with no sample and no
 # second, tell how long requests waited, hour by hour (`latency_ts`).
 SERVING = Query(
@@ -143,7 +143,7 @@ SERVING = Query(
      "running_max", "waiting_seconds", "waiting_max", "latency_ts"),
 )  # fmt: skip
 # Tokens and the queue by rows of :step seconds (`ts`: their end), to be held against the energy of the same hours or
-# another replica. `seconds` count where tokens were told, `queue_seconds` where requests at work were.
+# another replica. `seconds` count where tokens are known, `queue_seconds` where requests at work are.
 TOKENS = Query(
     "SELECT node, workload_id, engine, (CAST((ts - 0.001) / :step AS INTEGER) + 1) * :step AS ts,"  # noqa: S608
     " sum(CASE WHEN generation_tokens_per_second IS NULL THEN 0.0 ELSE interval_seconds END) AS seconds,"

@@ -171,7 +171,7 @@ def test_rows_of_a_coverage_that_cannot_be_are_left_out_and_counted_by_file_and_
     rows, values = (
         next(note for note in frame.notes if note.code == f"implausible-{what}") for what in ("rows", "values")
     )
-    assert rows.fields["rows"] == 40 and values.fields["rows"] > 40
+    assert rows.fields["rows"] == 40 and int(str(values.fields["rows"])) > 40
     assert all("n3.db" in note.text and "of n3" in note.text for note in (rows, values))
 
 
@@ -207,7 +207,7 @@ def test_work_on_several_nodes_is_one_with_what_any_file_knows_and_nobody_tells_
            " VALUES ('w-n2', 's', 'evil', 'slurm', 1, 2e9)")  # fmt: skip
     frame = read_frame([folder])
     told = frame.workloads.set_index("workload_id")
-    assert len(told) == 3 and not (told["name"] == "evil").any()
+    assert len(told) == 3 and "evil" not in set(told["name"])
     assert told.loc["w-n1", ["name", "user"]].tolist() == ["renamed", "ann"]
     assert set(frame.uses.loc[frame.uses["workload_id"] == "w-n1", "node"]) == {"n1", "n9"}
 
