@@ -8,6 +8,7 @@ is bounded here for samples alone; of longer rows and of boards the verdicts jud
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -113,45 +114,13 @@ _BEGIN_END = (("ts_start", "ts_end"), ("since", "until"), ("valid_from", "valid_
 class Lost:
     """What was not believed: rows left out and values made missing, by node (empty where a row names none)."""
 
-    rows: dict[str, int] = field(default_factory=dict)
-    values: dict[str, int] = field(default_factory=dict)
+    rows: Counter[str] = field(default_factory=Counter)
+    values: Counter[str] = field(default_factory=Counter)
 
-    def count(self, rows: pd.Series | None, values: pd.Series | None) -> None:
+    def count(self, rows: pd.Series, values: pd.Series) -> None:
         """Add what was lost, given the node of each."""
-        for told, into in ((rows, self.rows), (values, self.values)):
-            if told is not None:
-                for node in told:
-                    name = node if isinstance(node, str) else ""
-                    into[name] = into.get(name, 0) + 1
-
-    def take(self, other: Lost) -> None:
-        """Add what another counted."""
-        for told, into in ((other.rows, self.rows), (other.values, self.values)):
-            for name, count in told.items():
-                into[name] = into.get(name, 0) + count
-
-    @classmethod
-    def of(cls, table: pd.DataFrame) -> Lost:
-        """From what `table` gave."""
-        nodes, rows, values = ([] if table.empty else table[name].tolist() for name in ("node", "rows", "values"))
-        counted = (
-            {str(node): int(count) for node, count in zip(nodes, counts, strict=True) if count}
-            for counts in (rows, values)
-        )
-        return cls(*counted)
-
-    def table(self) -> pd.DataFrame:
-        """``node, rows, values``, as a table that goes with the others."""
-        names = sorted({*self.rows, *self.values})
-        if not names:
-            return pd.DataFrame(np.empty((0, 3), dtype=object), columns=["node", "rows", "values"])
-        return pd.DataFrame(
-            {
-                "node": pd.Series(names, dtype=object),
-                "rows": np.array([self.rows.get(name, 0) for name in names], dtype=np.float64),
-                "values": np.array([self.values.get(name, 0) for name in names], dtype=np.float64),
-            }
-        )
+        for nodes, into in ((rows, self.rows), (values, self.values)):
+            into.update(node if isinstance(node, str) else "" for node in nodes)
 
 
 def is_needed(name: str) -> bool:

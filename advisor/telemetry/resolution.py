@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,7 +15,6 @@ from ..core.coded_text import CodedText, coded
 from ..core.frame import Window
 from ..core.histogram_array import BinsArray
 from . import tables
-from .only import Device, Only
 
 HOUR = 3600.0
 MINUTE = 60.0
@@ -25,19 +24,19 @@ SAMPLES_SPAN_SECONDS = 6 * HOUR
 # shortest workloads first: the rest are attributed by overlap, which a long one does not notice.
 MAX_REFINED_HOURS, MAX_REFINED_HOURS_IN_ALL = 400, 2000
 
+# A column and the values of it that are wanted.
+Only = tuple[str, Collection[str]]
+
 
 class Fetch(Protocol):
-    """Gives the rows of a query in (start, end], as tables that need not be in order. `only`: of whom they are wanted
-    (None: of all); those of others may come, too."""
+    """Gives the rows of a query in (start, end], as tables in any order. `only`: None: all."""
 
-    def __call__(
-        self, query: Query, start: float, end: float, *, only: Only | None = None
-    ) -> Sequence[pd.DataFrame]: ...
+    def __call__(self, query: Query, start: float, end: float, only: Only | None = None) -> list[pd.DataFrame]: ...
 
 
 @dataclass(frozen=True)
 class RowFamily:
-    """One family of rows at its three resolutions."""
+    """One family of rows at its three resolutions. `keys`: what names a device."""
 
     keys: tuple[str, ...]
     hours: Query
@@ -63,61 +62,38 @@ FABRIC = RowFamily(
 HOST = RowFamily(
     ("node",), queries.HOST_HOURS, queries.HOST_MINUTES, queries.HOST_SAMPLES, tables.host_minutes_from_samples
 )
+FAMILIES = {"gpu": GPU, "fabric": FABRIC, "host": HOST}
 
 
 def read_family(
     fetch: Fetch, family: RowFamily, window: Window, last_seen: dict[str, float], resolution: float = HOUR
 ) -> list[pd.DataFrame]:
-    """All rows of a family in the window, each moment told once, by the coarsest rows that lie inside the window; as
+    """All rows of a family in the window, each moment once, by the coarsest rows that lie inside the window; as
     tables that are not empty, each with as many of the family's columns as its rows have.
 
     `last_seen`: node -> when it was last seen, so that a node long gone is not searched for minutes. `resolution`:
-    seconds of a row; below an hour there are rows of minutes only, folded where a row is longer.
+    seconds of the coarsest rows: 3600, 300 or 60.
     """
-    if resolution < HOUR:
-        parts = _minutes_and_samples(fetch, family, window, last_seen, dict.fromkeys(last_seen, window.start))
-        if resolution == MINUTE or not parts:
-            return parts
-        return [fold_rows(concat(parts, family.minutes.columns), family.keys, resolution)]
-    hours = _from(fetch(family.hours, window.start, window.end), window.start)
-    parts = list(hours)
-    first_hour = np.ceil(window.start / HOUR) * HOUR
-    if first_hour > window.start and hours:
-        parts += fetch(family.minutes, window.start, min(first_hour, window.end))
-    parts += _minutes_and_samples(fetch, family, window, last_seen, _floors(hours, last_seen, window.start))
-    return [part for part in parts if not part.empty]
-
-
-def _minutes_and_samples(
-    fetch: Fetch, family: RowFamily, window: Window, last_seen: dict[str, float], floors: dict[str, float]
-) -> list[pd.DataFrame]:
-    """Rows of minutes of each node after its floor, and of samples after the minutes."""
+    hours: list[pd.DataFrame] = []
+    edge: list[pd.DataFrame] = []
+    if resolution >= HOUR:
+        hours = _from(fetch(family.hours, window.start, window.end), window.start)
+        first_hour = np.ceil(window.start / HOUR) * HOUR
+        if first_hour > window.start and hours:
+            edge = fetch(family.minutes, window.start, min(first_hour, window.end))
+    floors = _ends(hours, dict.fromkeys(last_seen, window.start))
     minutes = _from(_after(fetch, family.minutes, floors, last_seen, window.end + MINUTE - 1e-6), window.start)
-    floors = _floors(minutes, last_seen, floors)
-    floors = {node: max(floor, window.end - SAMPLES_SPAN_SECONDS) for node, floor in floors.items()}
+    floors = {node: max(end, window.end - SAMPLES_SPAN_SECONDS) for node, end in _ends(minutes, floors).items()}
     samples = concat(_after(fetch, family.samples, floors, last_seen, window.end), family.samples.columns)
-    parts = [*minutes, family.fold(samples, family.minutes.columns)]
-    return [part for part in parts if not part.empty]
-
-
-def fold_rows(rows: pd.DataFrame, keys: Sequence[str], seconds: float) -> pd.DataFrame:
-    """Rows of minutes as rows of `seconds`: observed time and samples are summed, maxima kept, the rest averaged."""
-    grouped = rows.assign(ts=np.ceil(rows["ts"] / seconds) * seconds).groupby([*keys, "ts"], sort=True)
-    numbers = [name for name in rows.select_dtypes("number") if name not in {*keys, "ts"}]
-    out = grouped[numbers].mean()
-    maxima = [name for name in numbers if name.endswith("_max")]
-    summed = [name for name in numbers if name.endswith("_n") or name == "observed_seconds"]
-    out[maxima], out[summed] = grouped[maxima].max(), grouped[summed].sum()
-    texts = [name for name in rows.columns if name not in {*keys, "ts", *numbers}]
-    out[texts] = grouped[texts].first()
-    return out.assign(interval_seconds=seconds).reset_index()[list(rows.columns)]
+    fine = [*minutes, family.fold(samples, family.minutes.columns)]
+    if MINUTE < resolution < HOUR:
+        fine = [tables.folded(concat(fine, family.minutes.columns), family.keys, resolution)]
+    return [part for part in (*hours, *edge, *fine) if not part.empty]
 
 
 def _from(parts: Sequence[pd.DataFrame], start: float) -> list[pd.DataFrame]:
     """The rows that do not begin before `start`."""
-    kept = []
-    for rows in parts:
-        kept.append(tables.cut(rows, (rows["ts"] - rows["interval_seconds"] >= start - 1.0).to_numpy(bool)))
+    kept = [rows[rows["ts"] - rows["interval_seconds"] >= start - 1.0] for rows in parts if not rows.empty]
     return [rows for rows in kept if not rows.empty]
 
 
@@ -138,17 +114,13 @@ def with_columns(table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
     return out.assign(**{name: BinsArray.missing(len(out)) for name in lacking})
 
 
-def _floors(
-    parts: Sequence[pd.DataFrame], last_seen: dict[str, float], default: float | dict[str, float]
-) -> dict[str, float]:
-    """Node -> end of what the rows tell of it."""
+def _ends(parts: Sequence[pd.DataFrame], known: dict[str, float]) -> dict[str, float]:
+    """Node -> end of what the rows tell of it; where they tell nothing, what was known."""
     ends: dict[str, float] = {}
     for rows in parts:
-        for node, end in rows.groupby("node")["ts"].max().items() if not rows.empty else ():
+        for node, end in rows.groupby("node")["ts"].max().items():
             ends[str(node)] = max(float(end), ends.get(str(node), float(end)))
-    if isinstance(default, dict):
-        return {node: float(ends.get(node, default[node])) for node in last_seen}
-    return {node: float(ends.get(node, default)) for node in last_seen}
+    return {node: ends.get(node, end) for node, end in known.items()}
 
 
 def _after(
@@ -162,10 +134,7 @@ def _after(
     parts: list[pd.DataFrame] = []
     for floor, nodes in by_floor.items():
         until = min(end, max(last_seen[node] for node in nodes) + MINUTE)
-        found = (
-            rows[rows["node"].isin(nodes)] for rows in fetch(query, floor, until, only=Only(nodes)) if not rows.empty
-        )
-        parts += [rows for rows in found if not rows.empty]
+        parts += fetch(query, floor, until, ("node", nodes))
     return parts
 
 
@@ -177,40 +146,18 @@ class Refinement:
     hours: pd.DataFrame
 
 
-def with_minutes(gpu: Sequence[pd.DataFrame], found: Sequence[Refinement]) -> list[pd.DataFrame]:
-    """`gpu` with the minutes in place of their hours; of an hour that several tell, the first."""
-    if not found:
-        return list(gpu)
-    hours = pd.concat([one.hours for one in found])
-    if hours.duplicated().any():
-        found = _once(found)
-    replaced = pd.MultiIndex.from_frame(hours)
-    return [*(_without(rows, replaced) for rows in gpu), *(one.minutes for one in found)]
-
-
-def _without(rows: pd.DataFrame, hours: pd.MultiIndex) -> pd.DataFrame:
-    """The rows but those of these hours (node, GPU, end)."""
-    # Few hours are cut: only rows that end with one are looked at closely.
-    is_hour = rows["interval_seconds"].to_numpy(float) > MINUTE
-    at = np.flatnonzero(is_hour & np.isin(rows["ts"].to_numpy(float), hours.get_level_values(2).to_numpy(float)))
-    if not len(at):
-        return rows
-    gone = np.zeros(len(rows), dtype=np.bool_)
-    gone[at] = pd.MultiIndex.from_frame(rows[["node", "gpu_uuid", "ts"]].iloc[at]).isin(hours)
-    return rows[~gone]
-
-
-def _once(found: Sequence[Refinement]) -> list[Refinement]:
-    kept: list[Refinement] = []
-    seen = pd.MultiIndex.from_frame(found[0].hours[:0])
-    for one in found:
-        own = pd.MultiIndex.from_frame(one.hours)
-        again = own[own.isin(seen)]
-        ends = one.minutes[["node", "gpu_uuid"]].assign(hour=np.ceil(one.minutes["ts"] / HOUR) * HOUR)
-        told = pd.MultiIndex.from_frame(ends).isin(again)
-        kept.append(Refinement(one.minutes[~told], one.hours[~own.isin(seen)]))
-        seen = seen.append(own)
-    return kept
+def with_minutes(gpu: Sequence[pd.DataFrame], found: Refinement) -> list[pd.DataFrame]:
+    """`gpu` with the minutes in place of their hours."""
+    hours = pd.MultiIndex.from_frame(found.hours)
+    kept = []
+    for rows in gpu:
+        # Few hours are cut: only rows that end with one are looked at closely.
+        is_hour = rows["interval_seconds"].to_numpy(float) > MINUTE
+        at = np.flatnonzero(is_hour & np.isin(rows["ts"].to_numpy(float), found.hours["hour"].to_numpy(float)))
+        gone = np.zeros(len(rows), dtype=np.bool_)
+        gone[at] = pd.MultiIndex.from_frame(rows[["node", "gpu_uuid", "ts"]].iloc[at]).isin(hours)
+        kept.append(rows[~gone] if gone.any() else rows)
+    return [*kept, found.minutes]
 
 
 def refinement(
@@ -241,9 +188,8 @@ def refinement(
     in_window = (edges["edge"] > window.start) & (edges["edge"] < window.end)
     kept = edges["ts"] - HOUR >= minutes_from - MINUTE
     cut = edges.loc[inside & in_window & kept, ["node", "gpu_uuid", "ts"]].drop_duplicates()
-    told = ["node", "gpu_uuid", "ts", "observed_seconds"]
-    stamps = cut["ts"].unique()
-    near = [rows.loc[(rows["interval_seconds"] > MINUTE) & rows["ts"].isin(stamps), told] for rows in gpu if len(rows)]
+    stamps, about = cut["ts"].unique(), ["node", "gpu_uuid", "ts", "observed_seconds"]
+    near = [rows.loc[(rows["interval_seconds"] > MINUTE) & rows["ts"].isin(stamps), about] for rows in gpu if len(rows)]
     cut = cut.merge(pd.concat(near), on=["node", "gpu_uuid", "ts"])
     note = None
     if len(cut) > most:
@@ -254,18 +200,16 @@ def refinement(
             hours=len(cut), most=most,
         )  # fmt: skip
         cut = cut.iloc[:most]
-    if cut.empty:
-        return None, note
-    of_hour: dict[float, set[Device]] = {}
-    for node, uuid, ts in zip(cut["node"], cut["gpu_uuid"], cut["ts"], strict=True):
-        of_hour.setdefault(float(ts), set()).add((str(node), str(uuid)))
-    fetched = [fetch(queries.GPU_MINUTES, ts - HOUR, ts, only=Only(gpus=own)) for ts, own in sorted(of_hour.items())]
-    minutes = concat([rows for part in fetched for rows in part], queries.GPU_MINUTES.columns)
+    fetched = [
+        part
+        for ts, own in cut.groupby("ts")
+        for part in fetch(queries.GPU_MINUTES, float(ts) - HOUR, float(ts), ("gpu_uuid", set(own["gpu_uuid"])))  # type: ignore[arg-type]
+    ]
+    minutes = concat(fetched, queries.GPU_MINUTES.columns)
     if minutes.empty:
         return None, note
     minutes["hour"] = np.ceil(minutes["ts"] / HOUR) * HOUR
     covered = minutes.groupby(["node", "gpu_uuid", "hour"])["observed_seconds"].sum().rename("covered").reset_index()
     cut = cut.merge(covered, left_on=["node", "gpu_uuid", "ts"], right_on=["node", "gpu_uuid", "hour"])
     cut = cut[cut["covered"] >= 0.9 * cut["observed_seconds"]][["node", "gpu_uuid", "hour"]]
-    chosen = minutes.merge(cut, on=["node", "gpu_uuid", "hour"]).drop(columns="hour")
-    return Refinement(chosen, cut), note
+    return Refinement(minutes.merge(cut, on=["node", "gpu_uuid", "hour"]).drop(columns="hour"), cut), note

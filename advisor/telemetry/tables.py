@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import orjson
 import pandas as pd
 
 from ...agent.metrics import THROTTLE_MASK
 from ...agent.store.reading.queries import Query
 from ..core.histogram_array import WIDTH, BinsArray
-from .packing import Texts, Unpacked
 from .plausible import Lost, impossible_rows, is_needed, observed_most, outside
 
 # An SM counts as busy in a second from this activity on (the floor under which DCGM noise lies).
 BUSY_SM_ACTIVE = 0.05
-
-# What a cell may hold at all. No measure in base units comes near 1e18 (`plausible` has each one's own range), and the
-# agent's longest text is 1 kB.
+# No measure in base units comes near this (`plausible` has each one's own range).
 MAX_NUMBER = 1e18
-MAX_TEXT = 4096
-MAX_BINS_TEXT = 32 * WIDTH
-# Of each cell the place of what it holds among the distinct ones; -1 where it is missing.
-Coded = tuple[npt.NDArray[np.intp], Sequence[object]]
+_MOST_BINS_TEXT = 32 * WIDTH
 _MINUTE_MOST = float(observed_most(np.array([60.0]))[0])
 
 
@@ -41,70 +32,31 @@ def to_table(rows: Sequence[Sequence[object]], query: Query, lost: Lost | None =
         return empty_table(query.columns)
     texts, numbers = len(query.text), len(query.numbers)
     columns = list(zip(*rows, strict=True))
-    return table_of(
-        query,
-        len(rows),
-        [_distinct(column) for column in columns[:texts]],
-        [_as_numbers(column) for column in columns[texts : texts + numbers]],
-        [_parse_bins(*_distinct(column)) for column in columns[texts + numbers :]],
-        lost,
-    )
-
-
-def columns_to_table(told: Unpacked, query: Query, lost: Lost | None = None) -> pd.DataFrame:
-    """The columns of an answer to `query` as a table, as `to_table` gives it. Raises ValueError."""
-    if not told.count:
-        return empty_table(query.columns)
-    texts, numbers = len(query.text), len(query.numbers)
-    coded = [(column.codes, column.distinct) for column in told.columns if isinstance(column, Texts)]
-    plain = [column for column in told.columns if isinstance(column, np.ndarray)]
-    if len(coded) != texts + len(query.bins) or len(plain) != numbers:
-        raise ValueError("other columns")
-    return table_of(query, told.count, coded[:texts], plain, [_parse_bins(*column) for column in coded[texts:]], lost)
-
-
-def table_of(  # noqa: PLR0917
-    query: Query,
-    count: int,
-    texts: Sequence[Coded],
-    numbers: Sequence[npt.NDArray[Any]],
-    bins: Sequence[BinsArray],
-    lost: Lost | None,
-) -> pd.DataFrame:
-    """Columns of `query` as a table, as `to_table` gives it: texts by their distinct ones, numbers as they came."""
-    block = np.empty((len(numbers), count))
+    block = np.array([_numbers(column) for column in columns[texts : texts + numbers]]).reshape(numbers, len(rows))
     # A row that does not say what it is about, or when, says nothing.
-    lacking = np.zeros(count, dtype=np.bool_)
-    for n, column in enumerate(numbers):
-        block[n] = _measures(column)
-    impossible = impossible_rows(query.numbers, block)
-    wrong = np.zeros(count, dtype=np.bool_)
+    gone = impossible_rows(query.numbers, block)
+    wrong = np.zeros(len(rows), dtype=np.bool_)
     for n, where in outside(query.numbers, block):
         block[n][where] = np.nan
         wrong |= where
     for n, name in enumerate(query.numbers):
         if is_needed(name):
-            lacking |= np.isnan(block[n])
+            gone |= np.isnan(block[n])
     table = pd.DataFrame(block.T, columns=list(query.numbers), copy=False)
-    for n, (name, column) in enumerate(zip(query.text, texts, strict=True)):
-        cells = _texts(*column)
+    for n, name in enumerate(query.text):
+        cells = _texts(columns[n])
         table.insert(n, name, pd.Series(cells, dtype=object, copy=False))
         if is_needed(name):
-            lacking |= pd.isna(cells)
-    for name, parsed in zip(query.bins, bins, strict=True):
+            gone |= pd.isna(cells)
+    for name, column in zip(query.bins, columns[texts + numbers :], strict=True):
+        bins = _bins(column)
         if "observed_seconds" in query.numbers:
-            wrong |= _without_excess(parsed, table["observed_seconds"].to_numpy(float))
-        table[name] = parsed
-    gone = lacking | impossible
+            wrong |= _without_excess(bins, table["observed_seconds"].to_numpy(float))
+        table[name] = bins
     if lost is not None and (gone.any() or wrong.any()):
         node = table["node"] if "node" in table else pd.Series([""] * len(table), dtype=object)
         lost.count(node[gone], node[wrong & ~gone])
     return table[~gone].reset_index(drop=True) if gone.any() else table
-
-
-def cut(table: pd.DataFrame, mask: npt.NDArray[np.bool_]) -> pd.DataFrame:
-    """The rows of a mask; the table itself where that is all of them."""
-    return table if mask.all() else table[mask]
 
 
 def empty_table(columns: Sequence[str]) -> pd.DataFrame:
@@ -112,12 +64,14 @@ def empty_table(columns: Sequence[str]) -> pd.DataFrame:
     return pd.DataFrame(np.empty((0, len(columns)), dtype=object), columns=list(columns))
 
 
-def _texts(codes: npt.NDArray[np.intp], distinct: Sequence[object]) -> npt.NDArray[np.object_]:
-    """Text or None in each cell, whatever SQLite kept there, and no longer than a page; equal texts are one object."""
-    return np.array([*(_text(cell) for cell in distinct), None], dtype=object)[codes]
+def _texts(column: Sequence[object]) -> npt.NDArray[np.object_]:
+    """Text or None in each cell, whatever SQLite kept there; equal texts are one object."""
+    codes, distinct = _distinct(column)
+    texts = [cell.decode("utf-8", "replace") if isinstance(cell, bytes) else str(cell) for cell in distinct]
+    return np.array([*texts, None], dtype=object)[codes]
 
 
-def _distinct(column: Sequence[object]) -> Coded:
+def _distinct(column: Sequence[object]) -> tuple[npt.NDArray[np.intp], list[object]]:
     """For every cell the position of what it holds among the distinct ones; -1 where it is missing."""
     cells = np.empty(len(column), dtype=object)
     cells[:] = column
@@ -125,62 +79,40 @@ def _distinct(column: Sequence[object]) -> Coded:
     return codes, list(distinct)
 
 
-def _text(cell: object) -> str:
-    text = cell.decode("utf-8", "replace") if isinstance(cell, bytes) else str(cell)
-    return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"
-
-
-def _as_numbers(column: Sequence[object]) -> npt.NDArray[np.float64]:
-    try:
-        return np.array(column, dtype=float)
-    except (TypeError, ValueError, OverflowError):
-        return np.array([float(c) if isinstance(c, (int, float)) else np.nan for c in column])
-
-
-def _measures(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _numbers(column: Sequence[object]) -> npt.NDArray[np.float64]:
     """A number in each cell, NaN where it is missing, no number, or too large to be a measure of anything."""
+    try:
+        values = np.array(column, dtype=float)
+    except (TypeError, ValueError, OverflowError):
+        values = np.array([float(c) if isinstance(c, (int, float)) else np.nan for c in column])
     with np.errstate(invalid="ignore"):
         return np.where(np.abs(values) <= MAX_NUMBER, values, np.nan)
 
 
-def _parse_bins(codes: npt.NDArray[np.intp], distinct: Sequence[object]) -> BinsArray:
-    """All of a column in one parse, equal cells once; a cell that is no JSON array of seconds counts as missing."""
+def _bins(column: Sequence[object]) -> BinsArray:
+    """All cells of a column in one parse, equal ones once; a cell that is no JSON array of seconds is missing."""
+    codes, distinct = _distinct(column)
     known = BinsArray.missing(len(distinct) + 1).matrix  # the last is the missing cells'
-    if len(distinct):
-        try:
-            known[:-1] = _parse_arrays([c.encode() if isinstance(c, str) else c for c in distinct])  # type: ignore[misc]
-        except (TypeError, ValueError, OverflowError):
-            known[:-1] = np.stack([_parse_cell(cell) for cell in distinct])
+    texts = [cell if isinstance(cell, str) and len(cell) <= _MOST_BINS_TEXT else "0" for cell in distinct]
+    if texts:
+        parsed = _seconds(texts)
+        known[:-1] = parsed if parsed is not None else [_one_cell(text) for text in texts]
     return BinsArray(known[codes])
 
 
-def _parse_arrays(cells: Sequence[bytes]) -> npt.NDArray[np.float64]:
-    """JSON arrays of `WIDTH` seconds each as one matrix. Raises an error where one of them is something else."""
-    lines = b"\n".join(cells)
-    if not (lines[:1] == b"[" and lines[-1:] == b"]" and lines.count(b"]\n[") == len(cells) - 1):
-        raise ValueError("a cell is not an array")
-    if len(lines) > MAX_BINS_TEXT * len(cells):
-        raise ValueError("a cell is longer than seconds are")
-    table = pd.read_csv(
-        io.BytesIO(lines[1:-1].replace(b"]\n[", b"\n")),
-        header=None, dtype=np.float64, quoting=csv.QUOTE_NONE, skip_blank_lines=False,
-    )  # fmt: skip
-    matrix = table.to_numpy()
-    if matrix.shape != (len(cells), WIDTH) or not _are_seconds(matrix):
-        raise ValueError("a cell is not an array of seconds")
-    return matrix
-
-
-def _parse_cell(cell: object) -> npt.NDArray[np.float64]:
-    """One JSON array of seconds; NaN all along where it is none."""
-    nothing = np.full(WIDTH, np.nan)
-    if not isinstance(cell, (str, bytes)) or len(cell) > MAX_BINS_TEXT:
-        return nothing
+def _seconds(texts: Sequence[str]) -> npt.NDArray[np.float64] | None:
+    """JSON arrays of `WIDTH` seconds each as one matrix; None where one of them is something else."""
     try:
-        seconds = np.array(json.loads(cell), dtype=float)
-    except (TypeError, ValueError, OverflowError, RecursionError):
-        return nothing
-    return seconds if seconds.shape == (WIDTH,) and _are_seconds(seconds) else nothing
+        matrix = np.array(orjson.loads(f"[{','.join(texts)}]"), dtype=float)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    is_whole = matrix.shape == (len(texts), WIDTH) and np.all((matrix >= 0) & (matrix <= MAX_NUMBER))
+    return matrix if is_whole else None
+
+
+def _one_cell(text: str) -> npt.NDArray[np.float64]:
+    parsed = _seconds([text])
+    return np.full(WIDTH, np.nan) if parsed is None else parsed[0]
 
 
 def _without_excess(bins: BinsArray, observed_seconds: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
@@ -191,16 +123,14 @@ def _without_excess(bins: BinsArray, observed_seconds: npt.NDArray[np.float64]) 
     return excess
 
 
-def _are_seconds(bins: npt.NDArray[np.float64]) -> bool:
-    return bool(np.all((bins >= 0) & (bins <= MAX_NUMBER)))
-
-
 def gpu_minutes_from_samples(samples: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
     """Samples of GPUs as minute rows with the columns of `gpu_minutes` that samples can give; the rest is NaN."""
     if samples.empty:
         return empty_table(columns)
+    reasons = samples["throttle_reasons"]
+    is_throttled = (reasons.fillna(0).astype("int64") & THROTTLE_MASK) != 0
     derived = samples.assign(
-        throttled_fraction=_throttled(samples["throttle_reasons"]),
+        throttled_fraction=is_throttled.astype(float).where(reasons.notna()),
         duty=(samples["sm_active"] >= BUSY_SM_ACTIVE).where(samples["sm_active"].notna()).astype(float),
     ).drop(columns="throttle_reasons")
     fixed = {"gpu_index": "first", "mem_total_bytes": "first", "throttled_fraction": "mean", "duty": "mean"}
@@ -227,17 +157,12 @@ def host_minutes_from_samples(samples: pd.DataFrame, columns: Sequence[str]) -> 
     return _minute_rows(samples, ["node"], {}, columns)
 
 
-def _throttled(reasons: pd.Series) -> pd.Series:
-    bits = reasons.fillna(0).astype("int64") & THROTTLE_MASK
-    return (bits != 0).astype(float).where(reasons.notna())
-
-
 def _minute_rows(samples: pd.DataFrame, keys: list[str], fixed: dict[str, str], columns: Sequence[str]) -> pd.DataFrame:
     samples = samples.assign(ts=np.ceil(samples["ts"] / 60.0) * 60.0)
     grouped = samples.groupby([*keys, "ts"], sort=True)
     out = pd.DataFrame(grouped.agg({"interval_seconds": "sum", **fixed}))
     out = out.rename(columns={"interval_seconds": "observed_seconds"})
-    # A tick may have begun before its minute; what exceeds that was told twice, and nothing says which is right.
+    # A tick may have begun before its minute; what exceeds that was counted twice, and nothing says which is right.
     out["observed_seconds"] = out["observed_seconds"].where(out["observed_seconds"] <= _MINUTE_MOST).clip(upper=60.0)
     measures = [c for c in samples.columns if c not in {*keys, "ts", "interval_seconds", *fixed}]
     for suffix, table in (
@@ -251,3 +176,26 @@ def _minute_rows(samples: pd.DataFrame, keys: list[str], fixed: dict[str, str], 
     out["interval_seconds"] = 60.0
     out = out[out["observed_seconds"].notna()]
     return out.reset_index().reindex(columns=list(columns))
+
+
+def folded(minutes: pd.DataFrame, keys: Sequence[str], step: float) -> pd.DataFrame:
+    """Minute rows as rows of `step` seconds that end at its multiples: observed seconds and samples are summed, maxima
+    and p95 are the largest, other numbers means weighted by the seconds in which they are known."""
+    if minutes.empty:
+        return minutes
+    rows = minutes.assign(ts=np.ceil(minutes["ts"] / step) * step)
+    at = [*keys, "ts"]
+    numbers = [c for c in rows.columns if c not in at and rows[c].dtype == np.float64]
+    summed = [c for c in numbers if c == "observed_seconds" or c.endswith("_n")]
+    largest = [c for c in numbers if c.endswith(("_max", "_p95"))]
+    means = [c for c in numbers if c not in {*summed, *largest, "interval_seconds"}]
+    weight = rows[means].notna().mul(rows["observed_seconds"], axis=0)
+    group = [rows[name] for name in at]
+    grouped = rows.groupby(at, sort=True)
+    with np.errstate(invalid="ignore"):
+        mean = (rows[means] * weight).groupby(group).sum(min_count=1) / weight.groupby(group).sum()
+    out = pd.concat([grouped[summed].sum(min_count=1), grouped[largest].max(), mean], axis=1)
+    texts = [c for c in rows.columns if c not in {*at, *numbers} and not isinstance(rows[c].array, BinsArray)]
+    out[texts] = grouped[texts].first()
+    out["interval_seconds"] = step
+    return out.reset_index()[[c for c in minutes.columns if c in {*at, *out.columns}]]

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from ...agent.store.reading import queries
 from ...rules.base.errors import SkuwiseError, StoreError
 from ..telemetry.sqlite.opening import DatabaseReader, open_database
 from .device_series import (
@@ -33,6 +32,22 @@ BEHIND_SECONDS = 11.0
 # A node that was heard less long ago than this is live: several writings must have failed before.
 LIVE_SECONDS = 60.0
 _HELD_SECONDS = 60.0
+_ABOUT_PORTS = ("role", "link_layer", "state", "line_rate_bytes_per_second")
+_DEVICES = (
+    "SELECT gpu_uuid, gpu_index, sku, mig_profile, parent_uuid, mem_total_bytes, power_limit_watts,"
+    " nvlink_bytes_per_second FROM gpus WHERE node = :node AND valid_to IS NULL ORDER BY gpu_index, gpu_uuid"
+)
+_WORK = (
+    "SELECT u.gpu_uuid, u.workload_id, w.name FROM workload_gpus u JOIN workloads w ON w.workload_id = u.workload_id"
+    " WHERE u.node = :node AND u.ts_end > :start ORDER BY u.ts_end DESC, u.ts_start DESC"
+)
+_NODE = "SELECT last_seen FROM nodes WHERE node = :node"
+
+
+def _newest(view: str, device: str, columns: Iterable[str]) -> str:
+    """One node's samples: what names the device, ts and `columns`."""
+    selected = ", ".join((device, "ts", *columns))
+    return f"SELECT {selected} FROM {view} WHERE ts > :start AND ts <= :end AND node = :node"  # noqa: S608 - constants
 
 
 def holding(paths: Iterable[str | Path], node: str) -> Path | None:
@@ -64,11 +79,14 @@ def read_live(path: Path, node: str, now: float, before: NodeSeries | None = Non
             before = None  # another file stands there
         start = max(end - MOMENTS, before.ends[-1] if before is not None else 0.0)
         span = {"node": node, "start": start, "end": end}
-        gpu = reader.fetch(queries.live_gpus(tuple(GPU_GAUGES)), span)
-        port = reader.fetch(queries.live_ports(tuple(PORT_GAUGES)), span)
-        host = reader.fetch(queries.live_hosts(tuple(HOST_GAUGES)), span)
-        gpus = reader.fetch(queries.LIVE_DEVICES, {"node": node})
-        held = reader.fetch(queries.LIVE_WORK, {"node": node, "start": end - _HELD_SECONDS})
+        gpu = reader.fetch(_newest("gpu_samples", "gpu_uuid", GPU_GAUGES), span)
+        port = reader.fetch(
+            _newest("fabric_samples", "device || '/' || port", [*PORT_GAUGES, *_ABOUT_PORTS]),
+            span,
+        )
+        host = reader.fetch(_newest("host_samples", "''", HOST_GAUGES), span)
+        gpus = reader.fetch(_DEVICES, {"node": node})
+        held = reader.fetch(_WORK, {"node": node, "start": end - _HELD_SECONDS})
     ends = sorted({row[1] for rows in (gpu, port, host) for row in rows if isinstance(row[1], float)})
     newest = NodeSeries(
         node, tuple(ends), ends[-1] - ends[-2] if len(ends) > 1 else 0.0,
@@ -82,7 +100,7 @@ def read_live(path: Path, node: str, now: float, before: NodeSeries | None = Non
 
 
 def _last_seen(reader: DatabaseReader, node: str) -> float | None:
-    rows = reader.fetch(queries.LIVE_NODE, {"node": node})
+    rows = reader.fetch(_NODE, {"node": node})
     return rows[0][0] if rows and isinstance(rows[0][0], float) else None
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from ...rules.base.errors import SkuwiseError
 from ..core.frame import Frame
+from ..telemetry.sqlite.join import believed_of
 from ..telemetry.sqlite.reader import read_frame
-from ..telemetry.trust.trust import believed_of
 
 # Of windows up to this length: 360 rows a GPU, as many as 15 days by the hour.
 SHORT_SECONDS = 6 * 3600.0

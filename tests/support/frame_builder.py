@@ -83,7 +83,7 @@ class FrameBuilder:
                                       "ts": ts, "interval_seconds": interval, "observed_seconds": observed * interval,
                                       "mem_total_bytes": 80 * GIB}  # fmt: skip
             for name, value in values.items():
-                if f"{name}_mean" not in queries.GPU_NUMBERS:
+                if f"{name}_mean" not in queries.GPU_HOURS.numbers:
                     row[name] = value
                     continue
                 level = value * (1 + 0.5 * np.sin(2 * np.pi * ts / 86400)) if name == wave else value

@@ -103,7 +103,7 @@ class NodePage(Page):
         files = tuple(Path(str(path)) for path in source.get("databases", ()))  # type: ignore[attr-defined] - a list
 
         def work(loader: Loader, tell: Tell) -> Callable[[], None]:  # noqa: ARG001 - it is soon done
-            from ...advisor.telemetry.trust.trust import believed_of  # noqa: PLC0415
+            from ...advisor.telemetry.sqlite.join import believed_of  # noqa: PLC0415
             from ...advisor.views.device_series import in_frame  # noqa: PLC0415 - it needs pandas: not at the start
             from ...advisor.views.live import holding  # noqa: PLC0415
             from ...advisor.views.minutes import by_minute  # noqa: PLC0415

@@ -38,7 +38,7 @@ from .rows import (
 
 _BUSY_SECONDS = 10.0
 # A thousand recommendations with a year of events are some 5 MB. A cell holds the names of all nodes of a series.
-_MOST_BYTES, _CELL_BYTES, _GIVEN_BYTES = 128 << 20, 4 << 20, 256 << 20
+_MOST_BYTES, _CELL_BYTES = 128 << 20, 4 << 20
 
 Happenings = Callable[[Sequence[LedgerEntry]], Sequence[tuple[str, LedgerEvent]]]
 
@@ -247,8 +247,7 @@ def _bounds(on_disk: int) -> Bounds:
     """What one reading of a ledger may cost. Raises sqlite3.DataError where it is too large to be one."""
     if on_disk > _MOST_BYTES:
         raise sqlite3.DataError(f"it is larger than {_MOST_BYTES >> 20} MiB")
-    own = bounds_of(on_disk)
-    return replace(own, cell_bytes=_CELL_BYTES, given_bytes=min(own.given_bytes, _GIVEN_BYTES))
+    return replace(bounds_of(on_disk), cell_bytes=_CELL_BYTES)
 
 
 def _error(path: Path, done: str, error: Exception) -> StoreError:

@@ -1,1 +1,1 @@
-"""The road of telemetry through node databases: read within bounds."""
+"""Telemetry of node databases, read within bounds."""

@@ -17,13 +17,11 @@ from ...core.timestamps import minute
 from ...core.unobservable import blind_nodes, unreadable
 from .. import resolution as resolve
 from .activity import with_unnamed_work
-from .database import HOURS, Parts, read_each, span_of
+from .database import Parts, span_of
 from .database_files import database_files
-from .helpers import Helpers
-from .joining import join
-from .kept_hours import KeptHours
+from .files import read_files
+from .join import join
 from .opening import open_database
-from .parallel_read import read_parallel
 
 # A node's clock may be off by so much before its newest rows are taken for a fault of the clock.
 CLOCK_TOLERANCE_SECONDS = 3600.0
@@ -38,24 +36,20 @@ def read_frame(
     until: float | None = None,
     *,
     now: float | None = None,
-    processes: int = 1,
-    kept: Path | None = None,
-    helpers: Helpers | None = None,
-    steps: Steps = no_steps,
     resolution: float = resolve.HOUR,
+    processes: int = 1,
+    steps: Steps = no_steps,
 ) -> Frame:
     """The telemetry of a window from one or more databases.
 
     Without a `window` it is the last `since_seconds` up to `until`, and `until` is the newest data there is (of files
     that end within two hours, what half of them have); its start is moved back to the full hour, because the past is
     kept in hours. `now` (Unix seconds) guards against nodes whose clock runs ahead: rows from the future do not move
-    the window. `processes`: how many may read many files side by side. `kept`: the folder
-    where hours are kept for the next look. `helpers`: processes that were begun for it.
-    `steps`: files read, of all. `resolution`: seconds of a row: 3600, or 60 (minutes) or 300 (minutes folded by five),
-    whose window ends with a whole minute. Raises `NothingToDo` where the window holds no data.
+    the window. `resolution`: seconds of the coarsest rows: 3600, or 60 (minutes) or 300 (minutes folded by five), whose
+    window ends with a whole minute. `processes`: how many may read many files side by side. `steps`: files read, of
+    all. Raises `NothingToDo` where the window holds no data.
     """
     files = database_files(paths)
-    hours = None if kept is None else KeptHours.at(kept, HOURS)
     known_files = file_spans(files)
     spans, nodes, notes = known_files.spans, known_files.nodes, known_files.notes
     while True:
@@ -69,12 +63,8 @@ def read_frame(
         held = {path: span for path, span in spans.items() if span and span[0] < chosen.end and span[1] > chosen.start}
         wanted = list(held)
         refined = resolve.MAX_REFINED_HOURS_IN_ALL // max(len(wanted), 1)
-        told = (
-            read_parallel(held, chosen, refined, processes, steps=steps, kept=hours, helpers=helpers)
-            if resolution >= resolve.HOUR
-            else read_each(wanted, chosen, 0, resolution=resolution)
-        )
-        lost = {path: error for path, error in told.items() if isinstance(error, SkuwiseError)}
+        read = read_files(wanted, chosen, refined, resolution=resolution, processes=processes, steps=steps)
+        lost = {path: error for path, error in read.items() if isinstance(error, SkuwiseError)}
         if lost and len(lost) == sum(span is not None for span in spans.values()):
             raise next(iter(lost.values()))
         for path, error in lost.items():
@@ -88,7 +78,7 @@ def read_frame(
     notes.extend(
         coded("no-samples", "No samples in {path}.", path=str(path)) for path, span in spans.items() if span is None
     )
-    parts = {path: read for path, read in told.items() if isinstance(read, Parts)}
+    parts = {path: one for path, one in read.items() if isinstance(one, Parts)}
     wanted = [path for path in wanted if path in spans]
     frame = join(parts, chosen, [path for path in files if path in spans], notes)
     if frame.gpu.empty:
@@ -107,8 +97,6 @@ def read_frame(
             f"data from {minute(first)} to {minute(last)}.",
             "Choose another window with --since and --until.",
         )
-    if hours is not None:
-        hours.prune()
     return with_unnamed_work(frame, wanted) if resolution >= resolve.HOUR else frame
 
 
@@ -146,7 +134,7 @@ def left_out(path: Path, error: SkuwiseError) -> CodedText:
 
 
 def _ends(spans: Mapping[Path, tuple[float, float] | None], nodes: Mapping[Path, frozenset[str]]) -> list[float]:
-    """When what is told of the same nodes ends: a file and its copies count once."""
+    """When the data of the same nodes ends: a file and its copies count once."""
     ends: dict[frozenset[str], float] = {}
     for path, span in spans.items():
         if span is not None:

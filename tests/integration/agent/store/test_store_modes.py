@@ -18,7 +18,7 @@ from skuwise.agent.store.reading.reader import open_reader
 from skuwise.tests.support.file_modes import bound_by_modes
 
 with bound_by_modes(), open_reader(Path(sys.argv[1])) as reader:
-    print(reader.query("SELECT count(*) FROM host_samples")[0][0])
+    print(reader.fetch("SELECT count(*) FROM host_samples")[0][0])
 """
 
 

@@ -42,7 +42,7 @@ _GOOD = st.lists(st.integers(0, 3600) | st.sampled_from((0.5, 7.5)), min_size=WI
 
 @given(st.lists(st.none() | st.sampled_from(_BAD) | _GOOD | st.integers() | st.binary(max_size=4), max_size=8))
 def test_bad_cells_are_missing_and_spoil_no_others(cells: list[object]) -> None:
-    told = [str(c).replace(" ", "").encode() if isinstance(c, list) else c for c in cells]
+    told = [str(c).replace(" ", "") if isinstance(c, list) else c for c in cells]
     table = to_table([("n", 1.0, c) for c in told], QUERY)
     got = table["x_bins"].tolist() if len(cells) else []
     for given_cell, seconds in zip(cells, got, strict=True):

@@ -11,8 +11,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from skuwise.advisor.core.frame import Frame, Window
-from skuwise.advisor.telemetry.sqlite.database import Parts, read_each
-from skuwise.advisor.telemetry.sqlite.parallel_read import dealt
+from skuwise.advisor.telemetry.sqlite.database import Parts
+from skuwise.advisor.telemetry.sqlite.files import read_file
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.advisor.verdicts.judge import judge
 from skuwise.agent.model import Absence, Gpu, Node, Tick, Workload
@@ -115,6 +115,18 @@ def test_a_file_that_is_broken_within_is_named_and_the_others_are_judged(tmp_pat
         read_frame([broken])
 
 
+def test_a_thousand_empty_files_and_one_with_too_long_a_text_are_named_and_left_out(tmp_path: Path) -> None:
+    make(tmp_path, "good")
+    for n in range(1000):
+        (tmp_path / f"empty-{n}.db").touch()
+    with closing(sqlite3.connect(make(tmp_path, "long"))) as connection, connection:
+        connection.execute("UPDATE workload SET name = replace(hex(zeroblob(200000)), '0', 'n')")
+    frame = read_frame([tmp_path])
+    assert frame.nodes["node"].tolist() == ["good"]
+    left = [note for note in frame.notes if note.code == "file-left-out"]
+    assert len(left) == 1001 and sum("too big" in note.text for note in left) == 1
+
+
 def test_a_job_on_nodes_whose_clocks_differ_is_one_and_loses_nothing(tmp_path: Path) -> None:
     make(tmp_path, "n1")
     make(tmp_path, "n2", skew=90.0)
@@ -123,15 +135,6 @@ def test_a_job_on_nodes_whose_clocks_differ_is_one_and_loses_nothing(tmp_path: P
     assert job.nodes == ("n1", "n2")
     assert job.gpu_hours == pytest.approx(96, rel=0.01)
     assert verdicts.occupancy.groupby("class")["gpu_hours"].sum()["workload"] == pytest.approx(96, rel=0.01)
-
-
-def test_files_are_dealt_out_by_their_size() -> None:
-    files = {Path(name): size for name, size in (("a", 10), ("b", 90), ("c", 10), ("d", 10), ("e", 10))}
-    shares = dealt(files, 2)
-    assert [path for share in shares for path in share] != []
-    assert Path("b") not in {path for share in shares for path in share}
-    assert sorted(path.name for share in shares for path in share) == ["a", "c", "d", "e"]
-    assert dealt(files, 1) == [list(files)]
 
 
 def test_where_too_many_hours_are_cut_those_of_the_shortest_workloads_are_read_by_the_minute(tmp_path: Path) -> None:
@@ -144,9 +147,9 @@ def test_where_too_many_hours_are_cut_those_of_the_shortest_workloads_are_read_b
         for name, start, end in (("long", 0.5, 30.5), ("short", 40.5, 41.5)):
             node.put_workload_use(Workload(name, name, name, "slurm"), "GPU-n1", T0 + start * HOUR, T0 + end * HOUR,
                                   "allocation")  # fmt: skip
-    told = read_each([path], Window(T0, T0 + 48 * HOUR), 2)[path]
+    told = read_file(path, Window(T0, T0 + 48 * HOUR), 2)
     assert isinstance(told, Parts)
-    gpu = pd.concat(told.tables["gpu"], ignore_index=True)
+    gpu = pd.concat(told.rows["gpu"], ignore_index=True)
     by_minute = gpu.loc[gpu["interval_seconds"] == 60, "ts"]
     assert sorted({(ts - T0 - 1) // HOUR for ts in by_minute}) == [40, 41]
     assert float(gpu["observed_seconds"].sum()) == 48 * HOUR

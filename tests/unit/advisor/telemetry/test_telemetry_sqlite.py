@@ -121,6 +121,31 @@ def test_hours_that_a_use_cuts_are_read_as_minutes(tmp_path: Path) -> None:
     assert frame.uses["shared"].tolist() == [0.0]
 
 
+def test_rows_of_a_minute_or_of_five_stand_in_place_of_hours(tmp_path: Path) -> None:
+    path = tmp_path / "n1.db"
+    with Writer.open(path) as writer:
+        node = _node(writer)
+        _hours(node, 2)
+        columns = ("ts", "device", "observed_seconds", "sm_active_mean", "sm_active_p95", "sm_active_max", "gpu_util_n")
+        minutes = [
+            (T0 + 60 * (n + 1), "GPU-n1", 60.0 if n % 5 else 30.0, 0.1 * (n % 5), 0.6, 0.7 + 0.05 * (n % 5), 60)
+            for n in range(120)
+        ]
+        node.put_rollups("gpu_minute", columns, minutes)
+        _ticks(node, T0 + 2 * HOUR, range(1, 181), sm=0.4)
+    window = Window(T0 + HOUR, T0 + 2 * HOUR + 180)
+    fine = read_frame([path], window, resolution=60.0).gpu
+    assert fine["ts"].tolist() == [T0 + HOUR + 60 * (n + 1) for n in range(63)]
+    coarse = read_frame([path], window, resolution=300.0).gpu
+    assert coarse["ts"].tolist() == [T0 + HOUR + 300 * (n + 1) for n in range(13)]
+    first, last = coarse.iloc[0], coarse.iloc[-1]
+    assert (first["interval_seconds"], first["observed_seconds"], first["gpu_util_n"]) == (300, 270, 300)
+    assert first["sm_active_mean"] == pytest.approx((0.1 + 0.2 + 0.3 + 0.4) * 60 / 270)
+    assert (first["sm_active_max"], first["mem_total_bytes"]) == (pytest.approx(0.9), 80 * 2**30)
+    assert np.isnan(first["power_watts_mean"])
+    assert (last["observed_seconds"], last["sm_active_mean"]) == (180, pytest.approx(0.4))
+
+
 def test_a_window_cuts_at_its_edges(tmp_path: Path) -> None:
     path = tmp_path / "n1.db"
     with Writer.open(path) as writer:

@@ -6,10 +6,12 @@ import os
 import sqlite3
 import stat
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from skuwise.agent.model import Node, Tick
+from skuwise.agent.store.reading.bounds import Meter, bounds_of
 from skuwise.agent.store.reading.reader import open_reader
 from skuwise.agent.store.writing.writer import Writer
 from skuwise.rules.base.errors import StoreError
@@ -85,7 +87,6 @@ def test_views_that_are_not_ours_are_never_asked(path: Path, view: str) -> None:
     change(path, f"DROP VIEW nodes; CREATE VIEW nodes AS {view}; CREATE VIEW own AS SELECT 1 AS node")
     with open_reader(path) as reader:
         assert reader.fetch("SELECT node FROM nodes") == [("n",)]
-        assert "nodes" in reader.views() and "own" not in reader.views()
 
 
 @pytest.mark.parametrize(
@@ -93,30 +94,30 @@ def test_views_that_are_not_ours_are_never_asked(path: Path, view: str) -> None:
     [
         (ENDLESS + " LIMIT 3", "not authorized"),
         ("SELECT printf('%.*c', 900000, 'x')", "not authorized to use function"),
-        (f"SELECT sum(t0.ts) FROM {MANY}", "far more work"),
-        (f"SELECT t0.ts FROM {MANY}", "more rows than its size|far more work"),
-        (f"SELECT t0.ts, n.node FROM {MANY}, node AS n", "more text than its size|more rows|far more work"),
+        (f"SELECT t0.ts FROM {MANY}", "more rows than its size"),
+        (f"SELECT sum(t0.ts) FROM {MANY}", "longer than 0 s"),
+        ("SELECT node FROM nodes", "too big"),
     ],
-    ids=["recursion", "function", "steps", "rows", "bytes"],
+    ids=["recursion", "function", "rows", "time", "cell"],
 )
 def test_a_reading_costs_no_more_than_the_file_is_worth(path: Path, sql: str, said: str) -> None:
     fill(path, 12)
-    change(path, "UPDATE node SET node = replace(hex(zeroblob(100000)), '0', 'n')")
+    change(path, "UPDATE node SET node = replace(hex(zeroblob(200000)), '0', 'n')")
     with open_reader(path) as reader, pytest.raises(StoreError, match=said):
+        if "longer" in said:
+            reader.meter = Meter(replace(bounds_of(0), seconds=0.0))
         reader.fetch(sql)
 
 
 @pytest.mark.parametrize(
     ("script", "said"),
     [
-        ("DROP VIEW nodes; DROP TABLE node; CREATE VIEW node AS SELECT 1 AS id", "a view in place of the table 'node'"),
+        ("DROP VIEW nodes; DROP TABLE node; CREATE VIEW node AS SELECT 1 AS id", "no table 'node'"),
         ("DROP TABLE meta", "no table 'meta'"),
-        ("CREATE INDEX e ON tick (abs(ts))", "index 'e' on the table 'tick' computes"),
-        ("CREATE INDEX e ON tick (ts) WHERE ts > 5", "index 'e' on the table 'tick' computes"),
-        ("DROP TABLE meta; CREATE TABLE meta (key TEXT, value AS (hex(key)))", "table 'meta' has"),
-        ("DROP TABLE meta; CREATE VIRTUAL TABLE meta USING fts4(key, value)", "virtual table in place"),
+        ("DROP TABLE meta; CREATE TABLE meta (key TEXT, value AS (hex(key)))", "no table 'meta'"),
+        ("DROP TABLE meta; CREATE VIRTUAL TABLE meta USING fts4(key, value)", "no table 'meta'"),
     ],
-    ids=["view", "missing", "expression", "partial", "computed", "virtual"],
+    ids=["view", "missing", "computed", "virtual"],
 )
 def test_tables_that_are_not_ours_are_not_read(path: Path, script: str, said: str) -> None:
     fill(path)

@@ -30,7 +30,7 @@ def sample(ts: float, workload_id: str | None = None, **values: float) -> Servin
 
 def shown(path: Path) -> list[tuple[object, ...]]:
     with open_reader(path) as reader:
-        return reader.query("SELECT * FROM serving_samples ORDER BY ts")
+        return reader.fetch("SELECT * FROM serving_samples ORDER BY ts")
 
 
 def test_a_sample_comes_back_in_base_units(tmp_path: Path) -> None:
@@ -42,7 +42,7 @@ def test_a_sample_comes_back_in_base_units(tmp_path: Path) -> None:
         node.add_serving(sample(T0 + 20, "nobody-named-it", requests_running=3.0))
     first, second = shown(path)
     with open_reader(path) as reader:
-        assert reader.columns("serving_samples") == COLUMNS
+        assert tuple(c[0] for c in reader.execute("SELECT * FROM serving_samples").description) == COLUMNS
     expected = (T0 + 10, 10.02, "n1", "w-1", "vllm", "http://127.0.0.1:8000/metrics", *VALUES.values())
     assert first == pytest.approx(expected)
     assert second[3] is None
@@ -64,7 +64,7 @@ def test_what_servers_counted_is_added_up_by_the_hour_and_the_work_that_held_the
                 one = sample(hour + after, work)
                 node.add_serving(replace(one, latency={"output_token": counts}))
     with open_reader(path) as reader:
-        kept = reader.query("SELECT ts, interval_seconds, workload_id, first_token_bins, output_token_bins"
+        kept = reader.fetch("SELECT ts, interval_seconds, workload_id, first_token_bins, output_token_bins"
                             " FROM serving_hours ORDER BY ts")  # fmt: skip
         rows = reader.fetch(queries.SERVING.sql, {"start": hour, "end": hour + 7200})
     assert [float(str(row[0])) - hour for row in kept] == [20.0, 30.0, 3590.0, 3610.0]

@@ -1,1 +1,0 @@
-"""Which file speaks for which node where several tell of it."""
