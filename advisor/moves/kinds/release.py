@@ -42,6 +42,8 @@ def _build(fleet: FleetContext) -> Iterator[DrawnRecommendation]:
 
 def _bare(fleet: FleetContext, found: FindingContext) -> DrawnRecommendation | None:
     node = found.nodes[0]
+    if fleet.verdicts.inventory.nodes[node.node].end is not None:
+        return None  # it left
     free = [
         b
         for b in found.bare

@@ -56,12 +56,12 @@ def held_idle(scope: RuleContext, rule: WasteRule) -> RuleResult:
         if held * 60 < rule.value("minutes") * (group.gpu_equivalents or 1):
             continue
         share = held / group.gpu_hours if group.gpu_hours else 0.0
-        least = min(group.nodes, key=lambda n: n.hours_observed, default=None)
+        least = min(group.nodes, key=lambda n: n.evidence_hours, default=None)
         # In a long window a rest of days may be a small share of what was held.
         long = held >= rule.value("rest_hours") * (group.gpu_equivalents or 1)
         if (share < MIN_SHARE and not long) or least is None:
             continue
-        if least.hours_observed < rule.value("coverage_hours"):
+        if least.evidence_hours < rule.value("coverage_hours"):
             seen, floor = span(least.hours_observed * 3600), rule.value("coverage_hours")
             then = when_possible(least.hours_observed, floor, verdicts.window, scope.at, least)
             notes.append(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import cast
 
 import numpy as np
@@ -72,7 +73,23 @@ def node_facts(
                 without_nvlink=bool(keys) and all(_no_link(index, key) and untold.get(key, True) for key in keys),
             )
         )
-    return tuple(facts)
+    return _with_pools(facts, frame, inventory)
+
+
+def _with_pools(facts: Sequence[NodeFacts], frame: Frame, inventory: Inventory) -> tuple[NodeFacts, ...]:
+    """The nodes with `pool_hours`: of each hour as much as the fullest GPUs of the pool's nodes tell together."""
+    pool_of = {f.node: (f.cluster, f.node_sku, f.gpu_name, f.gpu_count) for f in facts}
+    gone = {name for name, node in inventory.nodes.items() if node.end is not None and node.moved_to is None}
+    replaced = {pool_of[name] for name in gone if name in pool_of}
+    names = {name: str(pool) for name, pool in pool_of.items() if pool in replaced}
+    seen = frame.gpu[frame.gpu["node"].isin(list(names)) & (frame.gpu["observed_seconds"] > 0)]
+    if seen.empty:
+        return tuple(facts)
+    hour = np.ceil(seen["ts"] / 3600)
+    by_gpu = seen.groupby([seen["node"].map(names), hour, "node", "gpu_uuid"])["observed_seconds"].sum()
+    by_hour = by_gpu.groupby(level=[0, 1, 2]).max().groupby(level=[0, 1]).sum().clip(upper=3600.0)
+    hours = by_hour.groupby(level=0).sum() / 3600
+    return tuple(replace(f, pool_hours=float(hours.get(names.get(f.node), 0.0))) for f in facts)
 
 
 def _drivers(frame: Frame) -> dict[str, str]:

@@ -17,7 +17,6 @@ import pandas as pd
 
 from ...core.advice_types import Unobserved
 from ...core.frame import Frame
-from ...core.gone import GONE_SECONDS
 from ...core.intervals import most_at_once, peak
 from ...core.records import records, text
 from ...core.unobservable import Blind
@@ -41,6 +40,8 @@ WHOLLY = frozenset({"nvlink", "pcie", "mem_used"})
 _WHEN = ["node", "gpu_uuid", "ts", "interval_seconds", "observed_seconds"]
 HOUR_SECONDS = 3600.0
 _DAY_SECONDS = 86400.0
+# A node that sends nothing for this long while others do has left: rows are up to an hour long.
+LEFT_SECONDS = HOUR_SECONDS
 # Share of a row from which on it counts as wholly observed.
 WHOLE_ROW_MIN = 0.95
 
@@ -108,9 +109,18 @@ class Inventory:
     observed_hours: float = 0.0
     parents: Mapping[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def gpu_count(self) -> int:
-        return sum(node.gpu_count for node in self.nodes.values() if node.moved_to is None)
+        """The most GPUs that existed at once: nodes that replaced one another do not add up."""
+        spans = [
+            (end - node.span_hours * HOUR_SECONDS, end, node.gpu_count) for node in self.nodes.values()
+            if node.moved_to is None for end in (self.end if node.end is None else node.end,)
+        ]  # fmt: skip
+        moments = {end for _, end, _ in spans}
+        return max(
+            (sum(n for start, end, n in spans if end == at or start + LEFT_SECONDS < at < end) for at in moments),
+            default=0,
+        )
 
     @cached_property
     def unobserved(self) -> tuple[Unobserved, ...]:
@@ -223,14 +233,16 @@ def _with_spans(nodes: Mapping[str, NodeInventory], frame: Frame) -> dict[str, N
 
 
 def _left(nodes: Mapping[str, NodeInventory], frame: Frame) -> dict[str, float]:
-    """Node -> when it was last seen (Unix seconds), of those that are gone while others are still seen: where the whole
-    source ends, nobody left."""
-    told = zip(frame.nodes["node"].astype(str), frame.nodes["last_seen"].astype(float), strict=True)
-    last = {
-        name: max([seen, *(gpu.last_ts for gpu in nodes[name].observed)]) for name, seen in told if np.isfinite(seen)
-    }
+    """Node -> its last telemetry (Unix seconds), of those that left while others stayed: where the whole source ends,
+    no node left."""
+    last: dict[str, float] = {}
+    for name, seen in zip(frame.nodes["node"].astype(str), frame.nodes["last_seen"].astype(float), strict=True):
+        if np.isfinite(seen):
+            row_end = max((gpu.last_ts for gpu in nodes[name].observed), default=seen)
+            # Within the last row `last_seen` is the finer of the two.
+            last[name] = seen if seen >= row_end - HOUR_SECONDS else row_end
     newest = min(max(last.values(), default=frame.window.end), frame.window.end)
-    return {name: seen for name, seen in last.items() if seen < newest - GONE_SECONDS}
+    return {name: seen for name, seen in last.items() if seen < newest - LEFT_SECONDS}
 
 
 def _observed_hours(frame: Frame) -> float:
@@ -253,8 +265,10 @@ def _node(  # noqa: PLR0917
     blind: Blind | None,
 ) -> NodeInventory:
     at_once = _at_once(own)
-    # Pods may request one GPU several times over (time slicing), or instances under the name of GPUs.
-    counts = {"node SKU": of_sku or 0, "declared": declared or 0, "requested": 0 if of_sku or declared else requested}
+    # Pods may request one GPU several times over (time slicing), or instances under the name of GPUs: devices that
+    # a series names are the truth.
+    known = bool(of_sku or declared or own)
+    counts = {"node SKU": of_sku or 0, "declared": declared or 0, "requested": 0 if known else requested}
     # GPUs that were replaced leave their ids behind: without another count, those that were seen at once exist, and
     # those that nothing was seen of.
     counts["named"] = at_once + sum(gpu.hours <= 0 for gpu in own)
