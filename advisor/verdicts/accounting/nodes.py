@@ -15,6 +15,7 @@ from ...core.coded_text import CodedText, coded
 from ...core.frame import Frame
 from ...core.histogram_array import BinsArray, bins_quantile
 from ...core.records import records, text
+from ..features.port_traffic import FAILED
 from ..types import FabricFacts, NodeFacts
 from ..workloads.attribution import Attribution
 from ..workloads.inventory import Inventory
@@ -123,10 +124,10 @@ def _fabric(
     frame: Frame, absent: CodedText | None, ports: NodePorts | None, history: pd.DataFrame | None
 ) -> FabricFacts | None:
     """`absent`, `ports`, `history`: those of the node."""
-    if ports is None:
-        if absent is None:
-            return None
+    if absent is not None and (ports is None or not ports.compute):
         return FabricFacts((), False, absent.text, None, None, 0.0, None, None, code=absent.code)
+    if ports is None:
+        return None
     own, others = ports.compute, ports.others
     if not own:
         reason = (
@@ -189,7 +190,8 @@ def _nvlink_peaks(frame: Frame, rows: pd.DataFrame, whole: set[tuple[str, str]])
 
     Rows without bins count with their 95th percentile, of which the highest stands: of the seconds above it nothing is
     known but that a mean so low leaves no room for many. None of a node of which one GPU's NVLink was not measured
-    throughout: what that one exchanged nobody knows.
+    throughout: what that one exchanged nobody knows. Nor of one whose counters on a server never moved: on some nodes
+    DCGM's stand at 0 although NVLink works (DCGM#149); the agent reads NVML's.
     """
     if frame.gpu.empty:
         return {}
@@ -212,6 +214,11 @@ def _nvlink_peaks(frame: Frame, rows: pd.DataFrame, whole: set[tuple[str, str]])
         bare = own[~have[own] & known[own]]
         found = [p for p in (peak, float(p95[bare].max()) if len(bare) else None) if p is not None]
         peaks[str(node)] = max(*found, peaks.get(str(node), 0.0))
+    codes, names = frame.gpu_keys.nodes()
+    ways = (frame.gpu[f"nvlink_{way}_bytes_per_second_mean"].to_numpy(float) > 0 for way in ("tx", "rx"))
+    moved = set(names[codes[np.logical_or(*ways)]].astype(str))
+    if frame.source.get("kind") != "sqlite":
+        blind |= set(peaks) - moved
     return {node: peak for node, peak in peaks.items() if node not in blind}
 
 
@@ -239,7 +246,8 @@ def _fabric_absences(frame: Frame) -> dict[str, CodedText]:
     """Why the fabric of a node cannot be read, in the words the agent left and with its code; the first that tells."""
     found: dict[str, CodedText] = {}
     absences = frame.absences
-    for row in records(absences[absences["scope"] == "fabric"]) if not absences.empty else ():
+    unread = (absences["scope"] == "fabric") | (absences["reason"] == FAILED) & (absences["device"] == "infiniband")
+    for row in records(absences[unread]):
         if row["reason"] != "no-fabric":
             reason = str(row["reason"])
             told = CodedText(reason, text(row["detail"]) or f"Fabric counters not available ({reason}).")

@@ -11,7 +11,7 @@ from skuwise.advisor.core.unobservable import blind_nodes
 from skuwise.advisor.verdicts.judge import judge
 from skuwise.advisor.verdicts.workloads.inventory import Inventory, inventory_of
 from skuwise.rules.catalog.loader import load_catalog
-from skuwise.tests.support.frame_builder import DECODE, HOUR, START, FrameBuilder
+from skuwise.tests.support.frame_builder import DECODE, FREE, HOUR, START, FrameBuilder
 from skuwise.tests.support.rulebooks import rulebook
 
 CATALOG = load_catalog()
