@@ -51,7 +51,7 @@ def judged_gpus(verdicts: Verdicts, floor_hours: float, at: float) -> JudgedGpus
             own = (one for uuid in enough for one in (uuid, *instances.get((facts.node, uuid), ())))
             gpus[facts.node] = tuple(own)
             count += min(len(enough), node.gpu_count)
-        elif 0 < facts.hours_observed and facts.evidence_hours < floor:
+        elif facts.hours_observed > 0 and facts.evidence_hours < floor:
             moments.append(ready_at(facts.hours_observed, floor_hours, verdicts.window, at, facts))
     return JudgedGpus(gpus, count, min((ready for ready in moments if ready is not None), default=None))
 

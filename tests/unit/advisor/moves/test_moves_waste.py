@@ -102,6 +102,24 @@ def test_what_never_worked_is_held_idle_and_released_whole():
     assert released.saving_usd_per_month.p50 == pytest.approx(98.32 * 730)
 
 
+@pytest.mark.parametrize("idle", ["a", "z"])
+def test_an_idle_replica_is_released_without_those_that_serve(idle):
+    """Whichever of the replicas names the series."""
+    pods = [
+        workload("api", (f"n{n}",), id=f"w-{name}", kind="idle" if name == idle else "online-inference")
+        for n, name in enumerate("amz")
+    ]  # fmt: skip
+    uses = [usage(w, **({"u_c": 0, "u_m": 0, "g": 0, "label": "idle"} if w.id == f"w-{idle}" else {})) for w in pods]
+    nodes = [node(w.nodes[0], fabric=None) for w in pods]
+    advice = advice_of(verdicts(nodes, pods, uses=uses, idle_hours={f"w-{idle}": 8 * 336.0}))
+    where = next(w.nodes[0] for w in pods if w.id == f"w-{idle}")
+    found = one(advice, "held-idle")
+    assert (found.node, found.gpus, found.gpu_hours) == (where, gpus_of(where), pytest.approx(8 * 336))
+    (released,) = [r for r in advice.recommendations if r.action == "release"]
+    assert (released.source.gpu_count, released.yardstick.nodes) == (8, (where,))
+    assert released.saving_usd_per_month.p50 == pytest.approx(98.32 * 730)
+
+
 def test_too_many_gpus_says_how_many_would_do():
     pods = [workload("api", (n,), id=f"w-api-{n}") for n in ("n1", "n2", "n3", "n4")]
     nodes = [node(w.nodes[0], fabric=fabric(util_p995=0.5)) for w in pods]
