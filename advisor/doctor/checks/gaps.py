@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from ....rules.catalog.hour_prices import GPU_FLAG
+from ....rules.catalog.hour_prices import flag_line
 from ....rules.catalog.loader import Catalog
 from ...core.formatting import percent
 from ...core.timestamps import span
@@ -285,7 +285,7 @@ def _money(told: SourceCoverage, catalog: Catalog, nodes: Sequence[NodeState]) -
         return
     counts = Counter(gpu.sku for node in told.nodes if node.node in names for gpu in node.gpus if gpu.sku)
     skus = sorted(counts, key=lambda sku: (-counts[sku], sku))[:_SKUS_SHOWN]
-    flags = " ".join(f"{GPU_FLAG} {sku}=2.10" for sku in skus or ["H100-SXM5"])
+    flags = flag_line(skus or ["H100-SXM5"], "2.10")
     yield TelemetryGap(
         "no-price", f"No price for {_counted(len(unpriced), 'node')}.", loses,
         f"skuwise.toml, with your prices (or pass {flags})", remedies.price_line(skus), names,
