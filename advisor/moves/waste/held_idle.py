@@ -17,11 +17,12 @@ import pandas as pd
 
 from ....rules.policy.thresholds import WasteRule
 from ...core.advice_types import Evidence
-from ...core.coded_text import CodedText
+from ...core.coded_text import CodedText, coded
 from ...core.timestamps import minute, rfc3339, span
+from ...verdicts.kinds.kinds import NOT_CONFIRMED
 from ...verdicts.types import Verdicts
 from ..base.workload_groups import JOBS, Group
-from ..context.finding_context import FindingContext, node_words, severity_for_share, when_possible
+from ..context.finding_context import FindingContext, listed, node_words, severity_for_share, when_possible
 from ..context.rule_context import (
     MIN_SHARE,
     OF_WHOLE_GPUS,
@@ -53,6 +54,13 @@ def held_idle(scope: RuleContext, rule: WasteRule) -> RuleResult:
         if scope.faulty(group) or (group.shared and not group.sliced):
             continue
         held, left = _held_hours(verdicts, rule, idle, group)
+        notes += [
+            coded(
+                "held-idle-not-judged", "No verdict on the GPUs that {workload} holds on {nodes}: {because}",
+                workload=w.name, nodes=listed(w.nodes), because=NOT_CONFIRMED,
+            )
+            for w in group.now if w.features.get("engine_active") == 0 and w.id not in idle
+        ]  # fmt: skip
         if held * 60 < rule.value("minutes") * (group.gpu_equivalents or 1):
             continue
         share = held / group.gpu_hours if group.gpu_hours else 0.0
