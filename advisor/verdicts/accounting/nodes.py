@@ -130,14 +130,8 @@ def _fabric(
         return None
     own, others = ports.compute, ports.others
     if not own:
-        reason = (
-            "Unknown whether its only port belongs to a compute fabric. Set fabric_roles if it does."
-            if len(others) == 1
-            else (
-                f"Unknown whether any of its {len(others)} ports belongs to a compute fabric. Set "
-                "fabric_roles if one does."
-            )
-        )
+        which, one = ("its only port", "it") if len(others) == 1 else (f"any of its {len(others)} ports", "one")
+        reason = f"Unknown whether {which} belongs to a compute fabric. Set fabric_roles if {one} does."
         layer = "Ethernet" if ports.ethernet else None
         return FabricFacts(
             (), False, reason, None, None, 0.0, None, None, link_layer=layer, code="no-compute-port"
