@@ -11,7 +11,6 @@ import pandas as pd
 
 from ...rules.catalog.types import GpuSku
 from ..core.coded_text import CodedText, coded
-from ..core.formatting import listed
 from ..moves.base.pricing import cash_of
 from ..moves.context.move_context import MoveContext
 from ..verdicts.types import NodeFacts, Verdicts
@@ -83,16 +82,17 @@ def why_held(verdicts: Verdicts, node: NodeFacts, floor_hours: float) -> CodedTe
     dark = [one for one in verdicts.inventory.unobserved if one.node == node.node]
     if dark:
         return coded("plan-gpus-unobserved", "no data from {count} of its GPUs", count=sum(len(o.gpus) for o in dark))
-    counted = verdicts.inventory.nodes[node.node]
-    if counted.unaccounted_pods:
-        pods = listed(list(counted.unaccounted_pods))
-        return coded("plan-pods-not-named", "{pods} requested GPUs of it, and no metric names their holder", pods=pods)
+    pods = verdicts.inventory.nodes[node.node].unaccounted_pods if node.node in verdicts.inventory.nodes else ()
+    if pods:
+        return coded(
+            "plan-pods-not-named", "{count} pods requested its GPUs, and no metric names them", count=len(pods)
+        )
     if node.hours_observed < floor_hours:
         return coded(
             "plan-too-little-data", "{hours:.0f} of the {floor:g} h of data that a verdict needs",
             hours=node.hours_observed, floor=floor_hours,
         )  # fmt: skip
-    if counted.end is not None or node.last_seen < verdicts.window.end - 86400.0:
+    if verdicts.inventory.nodes[node.node].end is not None or node.last_seen < verdicts.window.end - 86400.0:
         return coded("plan-node-silent", "it has stopped sending data")
     return None
 
