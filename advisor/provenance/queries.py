@@ -157,10 +157,11 @@ def _names(series: Series, asked: Mapping[str, Iterable[str]]) -> Iterable[str]:
 
 def _places(name: str, numbers: Numbers) -> list[str]:
     """Matchers of a series' GPUs, or of its nodes where it is of none."""
+    nodes = [node.rpartition("/")[2] for node in numbers.nodes]  # cluster/node where clusters share names
     if name.startswith("node_"):
-        return [f"instance=~{promql_pattern(numbers.nodes, '([.:].*)?')}"] if numbers.nodes else []
+        return [f"instance=~{promql_pattern(nodes, '([.:].*)?')}"] if nodes else []
     if name.startswith(("skuwise_fabric_", "skuwise_host_")):
-        return [f"node=~{promql_pattern(numbers.nodes)}"] if numbers.nodes else []
+        return [f"node=~{promql_pattern(nodes)}"] if nodes else []
     label = "gpu_uuid" if name.startswith("skuwise_") else "UUID"
     gpus = dict.fromkeys(gpu if label == "gpu_uuid" else gpu.partition("/gi")[0] for gpu in numbers.gpus)
     return [f"{label}=~{promql_pattern(gpus)}"] if gpus else []

@@ -52,6 +52,7 @@ class EvidenceClaim:
     `nodes`: nodes it speaks of. `gpus`: those of their GPUs or instances that it is about; empty: all of them.
     `whole`: whole nodes fall free, change hands or are switched off. `measures`: of `inventory.MEASURED`. `fabric`:
     nodes of which it matters what their fabric carried. `host`: whether it matters how busy their hosts' cores are.
+    `unheld`: no workload holds the GPUs.
     """
 
     nodes: tuple[str, ...]
@@ -60,6 +61,7 @@ class EvidenceClaim:
     whole: bool = False
     fabric: frozenset[str] = frozenset()
     host: bool = False
+    unheld: bool = False
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,8 @@ class EvidenceGate:
                 )
             )  # fmt: skip
         reasons += self._observed(node, claim)
+        if claim.whole or claim.unheld:
+            reasons += self._pods(node)
         if claim.whole:
             reasons += self._accounted(node)
         if claim.host and node.host_hours < self._enough_hours(node.node):
@@ -178,18 +182,18 @@ class EvidenceGate:
                 )
         return reasons
 
+    @staticmethod
+    def _pods(node: NodeInventory) -> list[CodedText]:
+        """Pods that hold GPUs of the node, nobody knows which."""
+        if not node.unaccounted_pods:
+            return []
+        them = "it" if len(node.unaccounted_pods) == 1 else "them"
+        text = f"{listed(list(node.unaccounted_pods))} requested GPUs of {node.node}, but no metric names {them}"
+        return [CodedText("pods-not-named", text, {"node": node.node, "pods": ", ".join(node.unaccounted_pods)})]
+
     def _accounted(self, node: NodeInventory) -> list[CodedText]:
         """Whether every GPU of the node is the claim's or nobody's."""
         reasons: list[CodedText] = []
-        if node.unaccounted_pods:
-            reasons.append(
-                CodedText(
-                    "pods-not-named",
-                    f"{listed(list(node.unaccounted_pods))} requested GPUs of {node.node}, but no metric names "
-                    f"{'it' if len(node.unaccounted_pods) == 1 else 'them'}",
-                    {"node": node.node, "pods": ", ".join(node.unaccounted_pods)},
-                )
-            )
         inventory = self.verdicts.inventory
         bare, most = self._bare.get(node.node, ()), GAP_MAX * inventory.hours
         if any(one.busy_hours > most for one in bare):

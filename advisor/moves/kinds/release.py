@@ -131,7 +131,7 @@ def _option(
         would_change_if=found.finding.would_change_if,
         yardstick=SavingsBaseline(nodes=tuple(sorted(names))),
         exclusive=f"release:{key}",
-        claim=EvidenceClaim(names, REST, released, whole=saving is not None),
+        claim=EvidenceClaim(names, REST, released, whole=saving is not None, unheld=group is None),
     )  # fmt: skip
 
 

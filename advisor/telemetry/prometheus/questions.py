@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -13,47 +13,67 @@ from ....rules.base.progress import Steps
 from ...core.coded_text import coded
 from .client.client import RefusedError
 from .client.range_planner import DAY, Ask, Runner
-from .client.response import Labels, SeriesAnswer
+from .client.response import Grid, Labels, SeriesAnswer
 from .discovery import Discovery
-from .promql import promql as queries
-from .promql.labels import NODE_LABELS, Hosts, NodeNames
-from .rows import nodes
+from .owners.kube import BACK
+from .promql.labels import agent_node
+from .promql.promql import selector
 
 _SERIES = re.compile(r"\b(?:kube|node|skuwise|DCGM)_\w+")
-_ABOUT_NODES = frozenset({"nodes", "node GPUs"})
+_ABOUT_NODES = frozenset({"nodes", "node GPUs", "ports"})
 
 
 class Questions:
-    """Asks for measures, and keeps the answers that tell of nodes."""
+    """Asks for measures, and keeps the answers that describe nodes.
+
+    `given`: answers of the agents about nodes; `queries`: by measure what was asked of each exporter; `exporters`:
+    labels of dcgm-exporter's series."""
 
     def __init__(
-        self,
-        runner: Runner,
-        found: Discovery,
-        matches: tuple[str, ...],
-        steps: Steps,
-        *,
+        self, runner: Runner, found: Discovery, matches: tuple[str, ...], steps: Steps, *,
         shaped: Callable[[Ask], Ask | None] = lambda ask: ask,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """`shaped`: what an ask becomes before it is asked; None: it is left out."""
         self._runner, self.found, self.matches, self._steps, self._shaped = runner, found, matches, steps, shaped
         self.given: dict[str, SeriesAnswer] = {}
-        self.queries: dict[str, list[str]] = {}  # by measure, of each exporter: what a person may ask again
+        self.queries: dict[str, list[str]] = {}
+        self.exporters: Sequence[Labels] = ()
+        self.grid = Grid(found.window.start + found.step, found.window.end, found.step)
         self._number = 0
-        self.exporters: Sequence[Labels] = ()  # of dcgm-exporter's series: which target tells of which node
 
     def ask(self, asks: Sequence[Ask], series: int) -> dict[str, SeriesAnswer]:
-        asks = [ask for one in asks if (ask := self._shaped(one)) is not None]
+        """Measures over the window. `series`: how many are expected of each."""
+        shaped = [ask for one in asks if (ask := self._shaped(one)) is not None]
         answers: dict[str, SeriesAnswer] = {}
         runner = replace(self._runner, progress=self._note_progress)
-        for ask, answer in runner.matrices(asks, self.found.window, self.found.step, series):
+        for ask, answer in runner.matrices(shaped, self.found.window, self.found.step, series):
             answers[ask.name] = answer
             self._note(ask)
         self.given |= {name: answer for name, answer in answers.items() if name in _ABOUT_NODES}
         return answers
 
+    @property
+    def agents(self) -> dict[str, Labels]:
+        """Nodes with an agent, and what its page says of them."""
+        answer = self.given.get("nodes")
+        return {node: labels for labels in (answer.labels if answer else ()) if (node := agent_node(labels))}
+
+    def info(self, name: str, kept: Sequence[str], *own: str) -> SeriesAnswer:
+        """Labels of an info series over the whole window, and in which rows each set of them was there."""
+        if name not in self.found.names:
+            return SeriesAnswer.nothing(self.grid.count)
+        query = f"max by ({', '.join(kept)}) (last_over_time({name}{selector(self.matches, *own)}[{BACK}]))"
+        return self.ask([Ask(name, query, tuple(kept))], self.found.series).get(
+            name, SeriesAnswer.nothing(self.grid.count)
+        )
+
+    def over_window(self, expression: str, kept: Sequence[str]) -> SeriesAnswer:
+        """The newest value of each series in the window, by one sample a row: for what hardly changes."""
+        seconds, step = self.found.window.seconds, self.found.step
+        return self.instant(f"last_over_time({expression}[{seconds:.0f}s:{step:.0f}s])", kept)
+
     def instant(self, query: str, kept: Sequence[str], at: float | None = None) -> SeriesAnswer:
-        """Of something that does not change within the window, by default as at its end; nothing where refused."""
+        """As at a moment, by default the window's end; nothing where the server refuses."""
         try:
             return self._runner.client.instant(query, self.found.window.end if at is None else at, kept).answer
         except RefusedError as error:
@@ -70,7 +90,7 @@ class Questions:
             return list(pool.map(lambda query: self.instant(query, kept), asked))
 
     def daily(self, ask: Ask) -> list[SeriesAnswer]:
-        """Of something that hardly changes: as at the end of the window, and at every whole day before."""
+        """As at the end of the window, and at every whole day before: for what hardly changes."""
         window = self.found.window
         self._note(ask)
         return [self.instant(ask.query, ask.kept, float(at)) for at in np.arange(window.end, window.start, -DAY)]
@@ -81,40 +101,3 @@ class Questions:
     def _note_progress(self, _: str) -> None:
         self._number += 1
         self._steps(self._number, None)
-
-
-@dataclass
-class HostInfo:
-    """Series of node_exporter and kube-state-metrics by the GPU node that they speak of."""
-
-    asked: Questions
-    gpu_nodes: Mapping[str, int]
-    found: Discovery
-
-    def __post_init__(self) -> None:
-        chosen, names = queries.selector(self.asked.matches), self.found.names
-        window = f"[{min(self.found.window.seconds, 3600):.0f}s]"
-        self._nodes = NodeNames(self.gpu_nodes)
-        named: Sequence[Labels] = ()
-        if "node_uname_info" in names:
-            kept = ("instance", "nodename")
-            named = self.asked.instant(f"last_over_time(node_uname_info{chosen}{window})", kept).labels
-        self._hosts = Hosts(self._nodes, named)
-        self.dmi: dict[str, Labels] = {}
-        if "node_dmi_info" in names:
-            kept = (*NODE_LABELS, "system_vendor", "product_name", "chassis_asset_tag")
-            for labels in self.asked.instant(f"last_over_time(node_dmi_info{chosen}{window})", kept).labels:
-                node = self.node(labels)
-                if node is not None:
-                    self.dmi[node] = labels
-        self.kube: dict[str, Labels] = {}
-        if "kube_node_labels" in names:
-            kept = ("exported_node", "node", *nodes.KUBE_LABELS)
-            for labels in self.asked.instant(f"last_over_time(kube_node_labels{chosen}{window})", kept).labels:
-                node = self._nodes.matched(labels.get("exported_node") or labels.get("node", ""))
-                if node is not None:
-                    self.kube[node] = labels
-
-    def node(self, labels: Labels) -> str | None:
-        """The GPU node that a series of node_exporter speaks of; None: a node without GPUs."""
-        return self._hosts.node(labels)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
 
 from ....agent.model import Role
+from ....agent.sources.scrape.dcgm import FIELDS
 from ....agent.store.reading import queries as store
 from ....rules.base.errors import NothingToDo, SourceError
 from ....rules.base.progress import Steps, no_steps
@@ -22,24 +23,29 @@ from ..resolution import concat
 from .client.cache import Cache
 from .client.client import Client
 from .client.range_planner import Log, Runner
-from .client.response import Grid, SeriesAnswer
-from .discovery import MAX_CORE_SERIES, Discovery, advice_notes, discover, lacking_fields
+from .client.response import Labels
+from .discovery import AMD_ACTIVITY, MAX_CORE_SERIES, Discovery, advice_notes, discover
+from .node_identity import NodeIdentity, read_identity
 from .owners.engines import read_engines
-from .owners.kube import KubeState, declared_gpus, read_kube
+from .owners.kube import read_kube, shared_in_time, vendor_note
 from .owners.owned import holders_of, owned, pods_held
 from .owners.owners import read_owners
 from .promql import agent_queries
 from .promql import promql as queries
-from .promql.labels import NODE_LABELS, agent_node, gpu_of
-from .questions import HostInfo, Questions
-from .rows import ethernet, nodes
+from .promql.labels import HOST_LABELS, gpu_of
+from .questions import Questions
+from .rows import fabric, nodes
 from .rows.dcgm import DcgmQuestions, KeyOf, read_dcgm
-from .rows.fabric import PortRows, agent_hosts, agent_ports, beside, exporter_hosts, exporter_ports, merged
+from .rows.fabric import PortRows
 from .rows.gpus import GpuRows, agent_rows, combined, scrape_seconds
 from .rows.identity import Past, external_labels, past_of
 from .rows.series_to_rows import Cells
 from .rows.unnamed import Fine
 from .rows.workloads import agent_uses, dcgm_uses, workloads_of
+
+_COLLECTORS = "node_scrape_collector_success"
+# Measures of GPUs that tell what a GPU is, beside their rows.
+_OF_GPUS = ("observed_seconds", "mem_total_bytes", "power_limit_watts", "nvlink_bytes_per_second")
 
 
 @dataclass(frozen=True)
@@ -62,10 +68,27 @@ class ServerReading:
     steps: Steps = no_steps
 
 
+@dataclass(frozen=True)
+class ServerTables:
+    """What a server's answers say of a window. `key_of`: the rows of `gpus` that a series of dcgm-exporter is of;
+    `unread_fabric`: nodes whose InfiniBand counters node_exporter could not read."""
+
+    gpus: GpuRows
+    ports: PortRows
+    hosts: Cells[str]
+    uses: pd.DataFrame
+    nodes: pd.DataFrame
+    requests: pd.DataFrame
+    key_of: KeyOf | None
+    unread_fabric: frozenset[str]
+
+
 def read_frame(
-    reading: ServerReading, catalog: Catalog, *, since_seconds: float = 14 * 86400.0, until: float | None = None
-) -> Frame:
-    """The telemetry of a window from a server, reduced there to rows of an hour (of five minutes in short windows).
+    reading: ServerReading, catalog: Catalog, *, since_seconds: float = 14 * 86400.0, until: float | None = None,
+    resolution: float | None = None,
+) -> Frame:  # fmt: skip
+    """The telemetry of a window from a server, reduced there to rows of `resolution` seconds (None: of an hour, of five
+    minutes in short windows).
 
     Without `until` the window ends with the newest whole row of data. Raises NothingToDo where the server holds no GPU
     data for it, SourceError where it cannot be asked.
@@ -74,85 +97,108 @@ def read_frame(
     log = Log([coded("cache-refused", "{why}", why=refused)] if refused else [])
     found = discover(
         reading.client, reading.matches, since_seconds=since_seconds, until=until, now=reading.now,
-        max_series=reading.max_series,
+        max_series=reading.max_series, step=resolution,
     )  # fmt: skip
     reading.progress(_greeting(found))
     labels = external_labels(reading.client)
     _recognize(reading, found, labels, log)
     runner = Runner(reading.client, reading.cache, log, reading.concurrency, reading.now)
     asked = Questions(runner, found, reading.matches, reading.steps)
-    grid = Grid(found.window.start + found.step, found.window.end, found.step)
-    kube = read_kube(asked.ask, asked.instant, found, reading.matches, grid)
-    gpus, uses, key_of = read_gpus(asked, grid, log, kube)
+    tables = read_tables(asked, reading, catalog, log)
+    gpus, ports = tables.gpus, tables.ports
     if not len(gpus.cells.rows) or not (gpus.cells.column("observed_seconds") > 0).any():
         if asked.exporters and not any(map(gpu_of, asked.exporters)):
             raise NothingToDo(
                 "No dcgm-exporter time series has the label UUID, which identifies GPUs.",
                 "Keep that label in metric_relabel_configs.",
             )
-        said = f" ({log.notes[0]})" if log.notes else ""
+        first = f" ({log.notes[0]})" if log.notes else ""
         raise NothingToDo(
-            f"No GPU data between {minute(found.window.start)} and {minute(found.window.end)}{said}.",
+            f"No GPU data between {minute(found.window.start)} and {minute(found.window.end)}{first}.",
             "Choose another window with --since and --until.",
         )
-    rows = gpu_rows_table(gpus, catalog)
-    counts = nodes.gpu_counts(gpus.about)
-    kube = kube.named_as(counts, (labels for labels in asked.exporters))
-    uses = with_owners(asked, uses, kube, grid, reading.team_labels)
-    declared = declared_gpus(kube, uses, {one.node for one in gpus.about.values() if one.kind == "mig"})
-    counts = {**{node: one.gpus for node, one in declared.items()}, **counts}
-    join = HostInfo(asked, counts, found)
-    ports, hosts = read_ports_and_hosts(asked, grid, counts, join, reading.fabric_roles)
-    node_table = nodes.node_table(
-        gpus, ports, asked.given, dmi=join.dmi, kube=join.kube, catalog=catalog, declared=declared
-    )
-    own, workloads = workloads_of(uses, found.window)
+    uses, workloads = workloads_of(tables.uses, found.window)
     serving, tokens = read_engines(
-        asked.ask, asked.instants, found.names, reading.matches, grid, uses=uses, series=found.series
+        asked.ask, asked.instants, found.names, reading.matches, asked.grid, uses=tables.uses, series=found.series
     )
     frame = Frame(
         window=found.window,
-        nodes=node_table,
+        nodes=tables.nodes,
         gpus=nodes.gpu_table(gpus, catalog),
-        gpu=rows,
+        gpu=gpu_rows_table(gpus, catalog),
         fabric=_fabric_table(ports),
-        host=hosts.table(store.HOST_HOURS.columns, {"node": lambda key: key}),
+        host=tables.hosts.table(store.HOST_HOURS.columns, {"node": lambda key: key}),
         workloads=workloads,
-        uses=own,
-        absences=_absences(found, gpus, asked.given.get("nodes"), _without_rdma(asked, ports, join)),
+        uses=uses,
+        absences=_absences(asked, tables, catalog),
         serving=serving,
         tokens=tokens,
-        requests=kube.requests,
+        requests=tables.requests,
         source={},
         external_labels=labels,
     )
     since = float((frame.gpu["ts"] - frame.gpu["interval_seconds"]).min()) if len(frame.gpu) else 0.0
-    frame = with_activity(frame, Fine(runner, found, reading.matches, gpus.about, key_of, since))
+    frame = with_activity(frame, Fine(runner, found, reading.matches, gpus.about, tables.key_of, since))
     reading.cache.prune()
     # How much was asked is known when all was.
     source = {**_source(reading, found), "asked": dict(sorted(asked.queries.items()))}
     return replace(frame, source=source, notes=(*log.notes, *advice_notes(found)))
 
 
-def with_owners(
-    asked: Questions, uses: pd.DataFrame, kube: KubeState, grid: Grid, team_labels: tuple[str, ...]
-) -> pd.DataFrame:
-    """The uses with what kube-state-metrics tells of the pods that hold GPUs."""
+def read_tables(asked: Questions, reading: ServerReading, catalog: Catalog, log: Log) -> ServerTables:
+    """Ask for all but what inference servers report."""
     found = asked.found
+    kube = read_kube(asked.ask, found.names, asked.matches, asked.grid, found.series)
+    notes = list(kube.notes)
+    if AMD_ACTIVITY in found.names and not any(note.fields["vendor"] == "AMD" for note in notes):
+        devices = f"{AMD_ACTIVITY}{queries.selector(asked.matches)}"
+        answer = asked.over_window(f"(group by (hostname, serial_number) ({devices}))", ("hostname", "serial_number"))
+        notes.append(vendor_note("AMD", len(answer.labels), sorted({one.get("hostname", "") for one in answer.labels})))
+    for note in notes:
+        log.add(note)
+    identity = read_identity(asked, kube, log)
+    gpus, uses, key_of = _read_gpus(asked, log, identity)
+    requests = identity.of_requests(kube.requests)
+    uses = _with_owners(asked, uses, requests, reading.team_labels)
+    offered = {identity.named(*key): node for key, node in kube.nodes.items()}
+    shared = shared_in_time(uses) | {gpu.node for gpu in gpus.about.values() if gpu.kind == "mig"}
+    counts = {**{node: one.gpus for node, one in offered.items()}, **nodes.gpu_counts(gpus.about)}
+
+    def gpu_node(labels: Labels) -> str | None:
+        node = identity.node_of(labels)
+        return node if node in counts else None
+
+    ports, hosts = _ports_and_hosts(asked, counts, gpu_node, reading.fabric_roles)
+    table = nodes.node_table(
+        gpus, ports, asked.agents, asked.given.get("node GPUs"), dmi=identity.dmi, kube=identity.labels,
+        catalog=catalog, declared=offered, clusters=identity.clusters, present=identity.present, shared=shared,
+    )  # fmt: skip
+    readable = {node for (node, _, _), layer in ports.layers.items() if layer != "Ethernet"}
+    failed = frozenset(_failed_collectors(asked, gpu_node)) - readable
+    return ServerTables(gpus, ports, hosts, uses, table, requests, key_of, failed)
+
+
+def _with_owners(
+    asked: Questions, uses: pd.DataFrame, requests: pd.DataFrame, team_labels: tuple[str, ...]
+) -> pd.DataFrame:
+    """The uses with what kube-state-metrics says of the pods that hold GPUs."""
     held = pods_held(uses)
     if not held:
         return uses
-    owners = read_owners(asked.instants, found.names, asked.matches, held, window=found.window, team_labels=team_labels)
+    window = asked.found.window
+    owners = read_owners(asked.instants, asked.found.names, asked.matches, held, window=window, team_labels=team_labels)
     clusters = {
-        node: labels.get("exported_cluster") or labels.get("cluster") or ""
-        for labels in (asked.given["nodes"].labels if "nodes" in asked.given else ())
-        if (node := agent_node(labels))
+        node: labels.get("exported_cluster") or labels.get("cluster") or "" for node, labels in asked.agents.items()
     }
-    # Our agent's ids are made with the cluster that it was told, the others with the series' own label.
-    own = pd.Series(
-        [clusters.get(node, cluster) for node, cluster in zip(uses["node"], uses["cluster"], strict=True)], uses.index
+    # Our agent's ids are made with the cluster in its configuration, the others with the series' own label.
+    own = [clusters.get(node, cluster) for node, cluster in zip(uses["node"], uses["cluster"], strict=True)]
+    return owned(
+        uses.assign(cluster=pd.Series(own, uses.index)),
+        owners,
+        holders_of(requests, asked.exporters),
+        asked.grid,
+        team_labels,
     )
-    return owned(uses.assign(cluster=own), owners, holders_of(kube.requests, asked.exporters), grid, team_labels)
 
 
 def _recognize(reading: ServerReading, found: Discovery, labels: Mapping[str, str], log: Log) -> None:
@@ -176,11 +222,10 @@ def _recognize(reading: ServerReading, found: Discovery, labels: Mapping[str, st
         reading.progress(f"another server answers at {reading.client.url} than last time: cached answers are not used")
 
 
-def read_gpus(asked: Questions, grid: Grid, log: Log, kube: KubeState) -> tuple[GpuRows, pd.DataFrame, KeyOf | None]:
-    """Rows of GPUs of both roads, the uses of GPUs by workloads, and whose rows a series of dcgm-exporter speaks of."""
-    found, matches, step = asked.found, asked.matches, asked.found.step
-    empty = GpuRows(Cells(grid))
-    agent, dcgm = empty, empty
+def _read_gpus(asked: Questions, log: Log, identity: NodeIdentity) -> tuple[GpuRows, pd.DataFrame, KeyOf | None]:
+    """Rows of GPUs by the agent and by dcgm-exporter, the uses of GPUs by workloads, and the key of a series' rows."""
+    found, matches, step, grid = asked.found, asked.matches, asked.found.step, asked.grid
+    agent = dcgm = GpuRows(Cells(grid))
     uses: list[pd.DataFrame] = []
     key_of: KeyOf | None = None
     if found.agent_gpus:
@@ -192,63 +237,54 @@ def read_gpus(asked: Questions, grid: Grid, log: Log, kube: KubeState) -> tuple[
         uses.append(agent_uses(asked.ask([ask], 2 * found.agent_gpus)[ask.name], grid, agent.about))
     if found.dcgm_gpus:
         asking = DcgmQuestions(asked.ask, asked.daily)
-        dcgm, answer, key_of = read_dcgm(asking, found, matches, grid, log=log, node=kube.node_of)
+        dcgm, answer, key_of = read_dcgm(asking, found, matches, grid, log=log, node=identity.node_of)
         asked.exporters = answer.labels
         interval = scrape_seconds(dcgm.cells.column("n"), step)
         intervals = {uuid: float(interval[row]) for uuid, row in dcgm.cells.rows.items()}
-        taken = {one.uuid for one in agent.about.values()}
+        taken = {gpu.uuid for gpu in agent.about.values()}
         uses.append(dcgm_uses(answer, grid, dcgm.about, intervals=intervals, taken=taken, key_of=key_of))
     rows = combined(agent, dcgm) if agent.about and dcgm.about else agent if agent.about else dcgm
     filled = [part for part in uses if not part.empty]
     return rows, pd.concat(filled, ignore_index=True) if filled else pd.DataFrame(), key_of
 
 
-def read_ports_and_hosts(
-    asked: Questions, grid: Grid, counts: Mapping[str, int], join: HostInfo, roles: Mapping[str, Role]
+def _ports_and_hosts(
+    asked: Questions, counts: Mapping[str, int], node_of: Callable[[Labels], str | None], roles: Mapping[str, Role]
 ) -> tuple[PortRows, Cells[str]]:
-    """Rows of fabric ports and hosts, of both roads."""
-    found, matches, step = asked.found, asked.matches, asked.found.step
-    ports, hosts = PortRows(Cells(grid)), Cells(grid)
+    """Rows of network ports and hosts, by the agent where it runs, else by node_exporter. `counts`: GPUs by node."""
+    found, matches, step, grid = asked.found, asked.matches, asked.found.step, asked.grid
+    ports, hosts, chosen = PortRows(Cells(grid)), Cells(grid), queries.selector(matches)
     if found.agent_gpus:
-        node_count = len(counts)
-        answers = asked.ask(agent_queries.agent_node_asks(matches, step), 10 * node_count)
-        answers |= asked.ask(agent_queries.agent_fabric_asks(found.names, matches, step), 28 * 10 * node_count)
-        ports = agent_ports(grid, answers)
-        hosts = agent_hosts(grid, asked.ask(agent_queries.agent_host_asks(found.names, matches, step), node_count))
-    other = PortRows(Cells(grid))
-    if found.has_fabric:
-        chosen = queries.selector(matches)
-        kept = (*NODE_LABELS, "device", "port")
-        rates = asked.instant(f"last_over_time(node_infiniband_rate_bytes_per_second{chosen}[1h])", kept)
-        answers = asked.ask(queries.exporter_fabric_asks(found.names, matches, step), 10 * len(counts))
-        other = exporter_ports(grid, answers, rates, node_of=join.node, gpu_counts=counts, configured=roles)
-    if ethernet.has_ethernet(found.names):
-        other = beside(other, _ethernet(asked, grid, len(counts), join, roles))
-    if other.cells.rows:
-        ports = PortRows(
-            merged(ports.cells, other.cells), {**other.roles, **ports.roles}, {**other.layers, **ports.layers}
-        )
+        answers = asked.ask(agent_queries.agent_fabric_asks(found.names, matches, step), 28 * 10 * len(counts))
+        ports = fabric.agent_ports(grid, {**asked.given, **answers})
+        asks = agent_queries.agent_host_asks(found.names, matches, step)
+        hosts = fabric.agent_hosts(grid, asked.ask(asks, len(counts)))
+    asks = queries.exporter_fabric_asks(found.names, matches, step) if found.has_fabric else []
+    if asks := [*asks, *fabric.ethernet_asks(found.names, matches, step)]:
+        about = {
+            name: asked.over_window(f"{name}{chosen}", (*HOST_LABELS, "device", *labels))
+            for name, labels in ((fabric.RATE, ("port",)), (fabric.SPEED, ()), (fabric.INFO, ("operstate",)))
+            if name in found.names
+        }
+        answers = asked.ask(asks, 10 * len(counts))
+        other = fabric.exporter_ports(grid, answers, about, node_of=node_of, gpu_counts=counts, configured=roles)
+        cells = fabric.merged(ports.cells, other.cells)
+        ports = PortRows(cells, {**other.roles, **ports.roles}, {**other.layers, **ports.layers})
     cores = 0 < found.core_series <= MAX_CORE_SERIES
-    asks = queries.exporter_host_asks(found.names, matches, step, cores=cores)
-    if asks:
-        hosts = merged(hosts, exporter_hosts(grid, asked.ask(asks, len(counts)), join.node))
+    if asks := queries.exporter_host_asks(found.names, matches, step, cores=cores):
+        hosts = fabric.merged(hosts, fabric.exporter_hosts(grid, asked.ask(asks, len(counts)), node_of))
     return ports, hosts
 
 
-def _ethernet(asked: Questions, grid: Grid, nodes: int, join: HostInfo, roles: Mapping[str, Role]) -> PortRows:
-    found, matches = asked.found, asked.matches
-    chosen = queries.selector(matches)
-    about = {
-        name: asked.instant(f"last_over_time({name}{chosen}[1h])", (*NODE_LABELS, "device", *labels))
-        for name, labels in ((ethernet.SPEED, ()), (ethernet.INFO, ("operstate",)))
-        if name in found.names
-    }
-    answers = asked.ask(ethernet.ethernet_asks(found.names, matches, found.step), 4 * nodes)
-    return ethernet.ethernet_ports(grid, answers, about, node_of=join.node, configured=roles)
-
-
-# Measures of GPUs that tell what a GPU is, beside their rows.
-_OF_GPUS = ("observed_seconds", "mem_total_bytes", "power_limit_watts", "nvlink_bytes_per_second")
+def _failed_collectors(asked: Questions, node_of: Callable[[Labels], str | None]) -> Iterator[str]:
+    """Nodes whose node_exporter's collector infiniband failed. It does so without any device, and as a whole where one
+    is not as it expects, as with irdma (prometheus/node_exporter#2769): neither shows that there is no fabric."""
+    if _COLLECTORS in asked.found.names:
+        chosen = queries.selector(asked.matches, 'collector="infiniband"')
+        answer = asked.over_window(f"{_COLLECTORS}{chosen}", HOST_LABELS)
+        for labels, value in zip(answer.labels, answer.values[:, 0].tolist(), strict=True):
+            if value == 0 and (node := node_of(labels)) is not None:
+                yield node
 
 
 def gpu_rows_table(gpus: GpuRows, catalog: Catalog) -> pd.DataFrame:
@@ -279,57 +315,41 @@ def _fabric_table(ports: PortRows) -> pd.DataFrame:
     return table.assign(port=table["port"].astype(float))
 
 
-def _without_rdma(asked: Questions, ports: PortRows, join: HostInfo) -> set[str]:
-    """Nodes that are known to have no RDMA device, by node_exporter."""
-    if ethernet.COLLECTORS not in asked.found.names:
-        return set()
-    chosen = queries.selector(asked.matches, 'collector="infiniband"')
-    answer = asked.instant(f"last_over_time({ethernet.COLLECTORS}{chosen}[1h])", NODE_LABELS)
-    seen = {node for (node, device, port), layer in ports.layers.items() if layer != "Ethernet"}
-    return ethernet.without_rdma(answer, seen, join.node)
-
-
-def _absences(found: Discovery, gpus: GpuRows, told: SeriesAnswer | None, without_rdma: set[str]) -> pd.DataFrame:
-    """What dcgm-exporter does not export, of each node of which it alone tells, and which of them have no RDMA device.
-    `told`: the nodes with an agent."""
-    agents = {agent_node(labels) for labels in told.labels} if told is not None else set()
-    alone = sorted({one.node for one in gpus.about.values()} - agents)
-    rows = [
-        {
-            "node": node, "gpu_uuid": None, "device": None, "scope": "source", "metric": metric,
-            "reason": "not-exported", "detail": f"{detail} {remedy}", "remedy": remedy, "since": found.window.start,
-            "until": np.nan,
-        }
-        for node in alone
-        for metric, (detail, remedy) in lacking_fields(found).items()
-    ]  # fmt: skip
-    rows += [
-        {
-            "node": node, "gpu_uuid": None, "device": "infiniband", "scope": "source", "metric": "*",
-            "reason": "no-fabric", "detail": "node_exporter found no RDMA device on this node.", "remedy": "",
-            "since": found.window.start, "until": np.nan,
-        }
-        for node in sorted(without_rdma)
-    ]  # fmt: skip
-    return concat([pd.DataFrame(rows)] if rows else [], store.ABSENCES.columns)
+def _absences(asked: Questions, tables: ServerTables, catalog: Catalog) -> pd.DataFrame:
+    """What dcgm-exporter does not export, for the nodes without an agent, and whose fabric could not be read."""
+    found, rows = asked.found, []
+    lacking = [one for one in FIELDS if not any(name in found.names for name in one.names)]
+    for node in sorted({gpu.node for gpu in tables.gpus.about.values()} - set(asked.agents)):
+        for one in lacking:
+            remedy = f"Add '{one.csv}' to its counters CSV."
+            detail = f"dcgm-exporter does not export {one.names[0]}. {remedy}"
+            rows.append((node, None, "source", one.metric, "not-exported", detail, remedy))
+    skus = dict(zip(tables.nodes["node"], tables.nodes["node_sku"], strict=True))
+    for node in sorted(tables.unread_fabric):
+        sku = catalog.node(skus[node]) if isinstance(skus.get(node), str) else None
+        if sku is not None and sku.fabric.rdma is False:
+            rows.append((node, "infiniband", "source", "*", "no-fabric", "This node type has no RDMA device.", ""))
+            continue
+        detail = (
+            "InfiniBand counters could not be read: node_exporter's infiniband collector failed on this node or found "
+            "no device."
+        )
+        remedy = "Compare with ibstat on the node, update node_exporter, or run the agent."
+        rows.append((node, "infiniband", "fabric", "*", "collector-failed", detail, remedy))
+    columns = ["node", "device", "scope", "metric", "reason", "detail", "remedy"]
+    table = pd.DataFrame(rows, columns=columns, dtype=object)
+    table = table.assign(gpu_uuid=None, since=found.window.start, until=np.nan)
+    return concat([table] if rows else [], store.ABSENCES.columns)
 
 
 def _source(reading: ServerReading, found: Discovery) -> dict[str, object]:
     counters = reading.client.counters
     return {
-        "kind": "prometheus",
-        "url": reading.client.url,
-        "server": str(found.server),
-        "match": list(reading.matches),
-        "exporters": list(found.exporters),
-        "row_seconds": found.step,
-        "scrape_seconds": found.scrape_seconds,
-        "retention": found.retention,
-        "recording_rules": sorted(found.ruled),
-        "queries": counters.queries,
-        "answer_bytes": counters.bytes_read,
+        "kind": "prometheus", "url": reading.client.url, "server": str(found.server), "match": list(reading.matches),
+        "exporters": list(found.exporters), "row_seconds": found.step, "scrape_seconds": found.scrape_seconds,
+        "recording_rules": sorted(found.ruled), "queries": counters.queries, "answer_bytes": counters.bytes_read,
         "cached_answers": reading.cache.hits,
-    }
+    }  # fmt: skip
 
 
 def _greeting(found: Discovery) -> str:

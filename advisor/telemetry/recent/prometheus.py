@@ -31,10 +31,9 @@ from ..prometheus.client.range_planner import Log, Runner
 from ..prometheus.client.response import Grid
 from ..prometheus.discovery import Discovery, discover
 from ..prometheus.owners.engines import engine_rows
-from ..prometheus.owners.kube import declared_gpus, read_kube
 from ..prometheus.promql import promql as queries
-from ..prometheus.questions import HostInfo, Questions
-from ..prometheus.reader import ServerReading, read_gpus, read_ports_and_hosts, with_owners
+from ..prometheus.questions import Questions
+from ..prometheus.reader import ServerReading, read_tables
 from ..prometheus.rows import nodes
 from ..prometheus.rows.fabric import PortKey, PortRows
 from ..prometheus.rows.gpus import GpuRows
@@ -165,22 +164,13 @@ def _end(reading: ServerReading, found: Discovery) -> float:
 
 def _part(reading: ServerReading, catalog: Catalog, log: Log, asked: Questions) -> _Part:
     """One resolution: as a frame is read, without what the watch has no use for."""
-    found = asked.found
-    grid = Grid(found.window.start + found.step, found.window.end, found.step)
-    kube = read_kube(asked.ask, asked.instant, found, asked.matches, grid)
-    gpus, uses, _ = read_gpus(asked, grid, log, kube)
-    counts = nodes.gpu_counts(gpus.about)
-    kube = kube.named_as(counts, (labels for labels in asked.exporters))
-    uses = with_owners(asked, uses, kube, grid, reading.team_labels)
-    declared = declared_gpus(kube, uses, {one.node for one in gpus.about.values() if one.kind == "mig"})
-    counts = {**{node: one.gpus for node, one in declared.items()}, **counts}
-    join = HostInfo(asked, counts, found)
-    ports, hosts = read_ports_and_hosts(asked, grid, counts, join, reading.fabric_roles)
-    table = nodes.node_table(gpus, ports, asked.given, dmi=join.dmi, kube=join.kube, catalog=catalog, declared=declared)
+    found, grid = asked.found, asked.grid
+    tables = read_tables(asked, reading, catalog, log)
+    uses = tables.uses
     engines = engine_rows(
         asked.ask, asked.instants, found.names, asked.matches, grid, uses=uses, series=found.series, with_latency=False
     )
-    return _Part(asked, grid, gpus, ports, hosts, uses, table, engines)
+    return _Part(asked, grid, tables.gpus, tables.ports, tables.hosts, uses, tables.nodes, engines)
 
 
 def _quiet_gpus(part: _Part) -> frozenset[str]:

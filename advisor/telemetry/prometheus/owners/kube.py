@@ -1,35 +1,39 @@
-"""What kube-state-metrics says of GPUs: how many a node has, which pods requested them, and where exporters run.
+"""GPUs by kube-state-metrics: how many a node offers, which pods request them, and those of vendors that are not read.
 
-Its replicas tell everything twice, so series are joined by what they speak of. Only pods that request GPUs are asked
-for, and of those only rows in which they ran.
+Its replicas report everything twice, so series are joined by what they name.
 """
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
 import pandas as pd
 
+from ....core.coded_text import CodedText, coded
 from ..client.range_planner import Ask
 from ..client.response import Floats, Grid, Labels, SeriesAnswer
-from ..discovery import Discovery
-from ..promql import promql as queries
-from ..promql.labels import NodeNames, host_of, node_of
+from ..promql.labels import CLUSTER_LABELS, cluster_of
+from ..promql.promql import selector
 
+Ranges = Callable[[Sequence[Ask], int], Mapping[str, SeriesAnswer]]
+_Resources = dict["NodeKey", dict[str, Floats]]
+NodeKey = tuple[str, str]
+"""A node's cluster (empty: no label names one) and its name there."""
 REQUESTS = ["node", "namespace", "pod", "container", "resource", "count", "ts_start", "ts_end"]
-WHOLE = ("nvidia_com_gpu", "amd_com_gpu")
-_GPUS = 'resource=~"nvidia_com_gpu|amd_com_gpu|nvidia_com_mig_.+"'
-_MIG = re.compile(r"nvidia_com_mig_([1-7])g_.+")
-_NODE = ("exported_node", "node")
+KUBE_NODE = ("exported_node", "node", *CLUSTER_LABELS)
 _POD = ("exported_namespace", "namespace", "exported_pod", "pod")
+# The device plugin adds "shared" where time slicing renames resources (renameByDefault).
+_NVIDIA = "nvidia_com_(gpu|mig_.+)(_shared)?"
+_OTHERS = {"amd_com_gpu": "AMD", "gpu_intel_com_i915": "Intel", "gpu_intel_com_xe": "Intel", "habana_ai_gaudi": "Intel"}
+_SHARED = "_shared"
+_MIG = re.compile(r"nvidia_com_mig_([1-7])g_.+")
 _MOST_GPUS = 1024  # no node comes near
 # A row's end is looked back from so far: a scrape or two may be missing.
-_BACK = "15m"
+BACK = "15m"
 _HANDOVER_SECONDS = 3600.0
 _PLAIN_POD = re.compile(r"[a-z0-9.-]{1,253}")
 PODS_A_QUERY = 150
@@ -37,233 +41,164 @@ PODS_A_QUERY = 150
 
 @dataclass(frozen=True)
 class KubeNode:
-    """A node that kube-state-metrics knows to have GPUs. `gpus`: the most at once; under time slicing, or where each
-    instance counts as one, more than there are. `first`, `last`: begin and end of the rows that say so, Unix seconds.
-    `divided`: whether it offers instances, `shared`: whether several pods hold one of its GPUs."""
+    """A node that Kubernetes gives GPUs to. `gpus`: the most at once under their own names, which time slicing and HAMi
+    multiply; `shares`: the most under names of shares. `first`, `last`: begin and end of the rows that say so, Unix
+    seconds. `divided`: whether it offers instances."""
 
     gpus: int
     first: float
     last: float
     divided: bool = False
-    shared: bool = False
+    shares: int = 0
 
 
 @dataclass(frozen=True)
 class KubeState:
-    """`nodes`: by Kubernetes' name; `requests`: the frame's table with the same names; `places`: name or address of an
-    exporter's pod -> its node."""
+    """`nodes`: nodes with GPUs, by capacity, else by what their pods requested; `requests`: the frame's table, and the
+    ``cluster`` of each; `notes`: GPUs of other vendors."""
 
-    nodes: Mapping[str, KubeNode] = field(default_factory=dict)
-    requests: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=REQUESTS))
-    places: Mapping[str, str] = field(default_factory=dict)
-
-    def node_of(self, labels: Labels) -> str | None:
-        """The node that a series of dcgm-exporter speaks of; its pod's name is no name of a node."""
-        name = node_of(labels)
-        return self.places.get(name, name) if name is not None else None
-
-    def named_as(self, known: Iterable[str], series: Iterable[Labels]) -> KubeState:
-        """The same with the names that the GPUs' series give the nodes."""
-        names = NodeNames(known)
-        aliases = {}
-        for labels in series:
-            place, own = self.places.get(host_of(labels.get("instance", ""))), self.node_of(labels)
-            if place is not None and own is not None:
-                aliases.setdefault(place, own)
-
-        def named(node: str) -> str:
-            return names.matched(node) or aliases.get(node) or node
-
-        nodes: dict[str, KubeNode] = {}
-        for name, one in self.nodes.items():
-            nodes.setdefault(named(name), one)
-        return KubeState(nodes, self.requests.assign(node=self.requests["node"].map(named)), self.places)
+    nodes: Mapping[NodeKey, KubeNode] = field(default_factory=dict)
+    requests: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=["cluster", *REQUESTS]))
+    notes: tuple[CodedText, ...] = ()
 
 
-def read_kube(
-    ranges: Callable[[Sequence[Ask], int], Mapping[str, SeriesAnswer]],
-    instant: Callable[[str, Sequence[str]], SeriesAnswer],
-    found: Discovery,
-    matches: Sequence[str],
-    grid: Grid,
-) -> KubeState:
-    """Ask. Empty where the server does not scrape kube-state-metrics."""
-    names, series = found.names, found.series
-    places: dict[str, str] = {}
-    if found.dcgm_gpus and "kube_pod_info" in names:
-        chosen = queries.selector(matches, 'pod=~".*(dcgm|exporter).*"')
-        exported = queries.selector(matches, 'exported_pod=~".*(dcgm|exporter).*"')
-        kept = (*_NODE, "pod", "exported_pod", "pod_ip")
-        told = instant(
-            f"last_over_time(kube_pod_info{chosen}[1h]) or last_over_time(kube_pod_info{exported}[1h])", kept
-        )
-        for labels in told.labels:
-            node = _label(labels, "node")
-            for key in (_label(labels, "pod"), labels.get("pod_ip", "")):
-                if node and key:
-                    places[key] = node
-    capacity = next((n for n in ("kube_node_status_capacity", "kube_node_status_allocatable") if n in names), None)
-    offered: dict[tuple[str, str], Floats] = {}
-    if capacity is not None:
-        by = (*_NODE, "resource")
-        query = f"max by ({', '.join(by)}) (max_over_time({capacity}{queries.selector(matches, _GPUS)}[{_BACK}]))"
-        answer = ranges([Ask("GPUs of nodes", query, by)], series)["GPUs of nodes"]
-        offered = _by(answer, lambda labels: (_label(labels, "node"), labels.get("resource", "")))
+def read_kube(ranges: Ranges, names: Collection[str], matches: Sequence[str], grid: Grid, series: int) -> KubeState:
+    """Ask; empty where the server does not scrape kube-state-metrics. `names`: metrics that the server has; `series`:
+    how many are expected of a measure."""
+
+    def ask(name: str, metrics: Sequence[str], resources: str, by: Sequence[str]) -> SeriesAnswer:
+        metric = next((metric for metric in metrics if metric in names), None)
+        if metric is None:
+            return SeriesAnswer.nothing(grid.count)
+        chosen = selector(matches, f'resource=~"{resources}"')
+        query = f"max by ({', '.join(by)}) (max_over_time({metric}{chosen}[{BACK}]))"
+        return ranges([Ask(name, query, tuple(by))], series)[name]
+
+    offered: _Resources = {}
+    metrics = ("kube_node_status_capacity", "kube_node_status_allocatable")
+    answer = ask("GPUs of nodes", metrics, "|".join((_NVIDIA, *_OTHERS)), (*KUBE_NODE, "resource"))
+    for (key, resource), values in _joined(answer, lambda labels: (node_key(labels), labels.get("resource", ""))):
+        if key[1]:
+            offered.setdefault(key, {})[resource] = _counts(values)
+    # Of a GPU the two are the same; a cluster may keep one of them alone.
+    metrics = ("kube_pod_container_resource_requests", "kube_pod_container_resource_limits")
+    by = (*_POD, "exported_container", "container", *KUBE_NODE, "resource")
+    answer = ask("GPUs requested", metrics, _NVIDIA, by)
+    running = _running(ranges, names, matches, {_pod(labels)[2] for labels in answer.labels}, series)
+    requested: _Resources = {}
+    rows: list[tuple[object, ...]] = []
+    for (key, pod, container, resource), values in _joined(
+        answer,
+        lambda labels: (node_key(labels), _pod(labels), _label(labels, "container"), labels.get("resource", "")),
+    ):
+        if not key[1]:
+            continue
+        count = np.where(running.get(pod, np.ones(grid.count)) >= 1, _counts(values), 0.0)
+        own = requested.setdefault(key, {})
+        own[resource] = own.get(resource, 0.0) + count
+        about = (*key, pod[1] or None, pod[2] or None, container or None, resource)
+        rows += [
+            (*about, value, grid.start + (first - 1) * grid.step, grid.start + last * grid.step)
+            for first, last, value in _runs(count)
+        ]
     nodes = {}
-    for name in sorted({node for node, _ in offered if node}):
-        nodes[name] = _node({resource: values for (node, resource), values in offered.items() if node == name}, grid)
-    known = {name: one for name, one in nodes.items() if one is not None}
-    return KubeState(known, _requests(ranges, names, matches, grid, series), places)
+    for key in sorted({*offered, *requested}):
+        known = [node for part in (offered, requested) if (node := _node(part.get(key, {}), grid)) is not None]
+        if known:
+            first, last = min(node.first for node in known), max(node.last for node in known)
+            nodes[key] = replace(known[0], first=first, last=last, divided=any(node.divided for node in known))
+    return KubeState(nodes, pd.DataFrame(rows, columns=["cluster", *REQUESTS]), tuple(_other_vendors(offered)))
 
 
 def _node(resources: Mapping[str, Floats], grid: Grid) -> KubeNode | None:
-    total, divided = _gpus(resources, grid)
-    at = np.nonzero(total > 0)[0]
+    whole, slices, shares = (np.zeros(grid.count) for _ in range(3))
+    for resource, counts in resources.items():
+        profile = _MIG.fullmatch(resource)
+        if resource.endswith(_SHARED):
+            shares += counts
+        elif profile is not None:
+            slices += int(profile.group(1)) * counts
+        elif resource not in _OTHERS:
+            whole += counts
+    at = np.flatnonzero(whole + slices + shares > 0)
     if not len(at):
         return None
-    first = grid.start + (at[0] - 1) * grid.step
-    return KubeNode(int(total.max()), float(first), float(grid.start + at[-1] * grid.step), divided)
+    gpus = whole + np.ceil(slices / 7 - 1e-9)  # as few as can hold the instances
+    first, last = grid.start + (at[0] - 1) * grid.step, grid.start + at[-1] * grid.step
+    divided = any(_MIG.fullmatch(resource) and counts.any() for resource, counts in resources.items())
+    return KubeNode(int(gpus.max()), float(first), float(last), divided, int(shares.max()))
 
 
-def _gpus(resources: Mapping[str, Floats], grid: Grid) -> tuple[Floats, bool]:
-    """GPUs by row: whole ones, and as few as can hold the instances."""
-    whole, slices = np.zeros(grid.count), np.zeros(grid.count)
-    for resource, values in resources.items():
-        # A count of GPUs in parts, or beyond all that nodes have, is no reading: hours would be invented from it.
-        with np.errstate(invalid="ignore"):
-            known = np.where((values >= 0) & (values <= _MOST_GPUS) & (values % 1 == 0), values, 0.0)
-        profile = _MIG.fullmatch(resource)
-        if profile is not None:
-            slices += int(profile.group(1)) * known
-        else:
-            whole += known
-    return whole + np.ceil(slices / 7 - 1e-9), bool((slices > 0).any())
+def _other_vendors(offered: _Resources) -> Iterable[CodedText]:
+    """GPUs that exist and that no part of skuwise reads."""
+    found: dict[str, dict[NodeKey, int]] = {}
+    for key, resources in offered.items():
+        for resource, counts in resources.items():
+            if resource in _OTHERS and counts.any():
+                own = found.setdefault(_OTHERS[resource], {})
+                own[key] = own.get(key, 0) + int(counts.max())
+    for vendor, nodes in found.items():
+        yield vendor_note(vendor, sum(nodes.values()), sorted(name for _, name in nodes))
 
 
-def declared_gpus(kube: KubeState, uses: pd.DataFrame, divided: Iterable[str]) -> dict[str, KubeNode]:
-    """Node -> GPUs that it offers, or that its pods requested where that is not known. `uses`: who held which GPU;
-    `divided`: nodes of which instances are seen."""
-    shared, cut = _shared(uses), set(divided)
-    out = {}
-    for name in sorted({*kube.nodes, *(wanted := requested_gpus(kube.requests))}):
-        one, other = kube.nodes.get(name), wanted.get(name)
-        first = one or other
-        if first is None:
-            continue
-        spans = [part for part in (one, other) if part is not None]
-        out[name] = KubeNode(
-            first.gpus, min(part.first for part in spans), max(part.last for part in spans),
-            name in cut or any(part.divided for part in spans), name in shared,
-        )  # fmt: skip
-    return out
+def vendor_note(vendor: str, gpus: int, nodes: Sequence[str] = ()) -> CodedText:
+    where = f" on {', '.join(nodes[:3])}{f' and {len(nodes) - 3} more' if len(nodes) > 3 else ''}" if nodes else ""
+    return coded(
+        "vendor-not-read",
+        "{gpus} {vendor} GPUs{where} are not evaluated: only NVIDIA GPUs are. They are not part of any total.",
+        vendor=vendor, gpus=gpus, where=where,
+    )  # fmt: skip
 
 
-def _shared(uses: pd.DataFrame) -> set[str]:
+def shared_in_time(uses: pd.DataFrame) -> set[str]:
     """Nodes on which several workloads held a GPU at once for longer than a handover takes."""
     if uses.empty:
         return set()
-    found = set()
-    for (node, _), rows in uses.groupby(["node", "gpu_uuid"]):
-        if node in found or len(rows) < 2:
-            continue
-        ends = -math.inf
-        for start, end in sorted(zip(rows["ts_start"], rows["ts_end"], strict=True)):
-            if min(ends, end) - start > _HANDOVER_SECONDS:
-                found.add(str(node))
-                break
-            ends = max(ends, end)
-    return found
-
-
-def requested_gpus(requests: pd.DataFrame) -> dict[str, KubeNode]:
-    """Node -> GPUs that its pods requested at once, at most, and when; instances as few GPUs as can hold them."""
-    out = {}
-    for node, rows in requests.groupby("node"):
-        edges: list[tuple[float, float, float]] = []
-        for resource, count, start, end in zip(
-            rows["resource"], rows["count"], rows["ts_start"], rows["ts_end"], strict=True
-        ):
-            profile = _MIG.fullmatch(str(resource))
-            slices = int(profile.group(1)) * float(count) if profile is not None else 0.0
-            whole = 0.0 if profile is not None else float(count)
-            edges += [(float(start), whole, slices), (float(end), -whole, -slices)]
-        most, whole, slices = 0, 0.0, 0.0
-        for _, more, cut in sorted(edges, key=lambda edge: (edge[0], edge[1] + edge[2])):
-            whole, slices = whole + more, slices + cut
-            most = max(most, round(whole) + math.ceil(slices / 7 - 1e-9))
-        divided = any(_MIG.fullmatch(str(one)) for one in rows["resource"])
-        out[str(node)] = KubeNode(most, float(rows["ts_start"].min()), float(rows["ts_end"].max()), divided)
-    return out
-
-
-def _requests(
-    ranges: Callable[[Sequence[Ask], int], Mapping[str, SeriesAnswer]], names: Iterable[str], matches: Sequence[str],
-    grid: Grid, series: int,
-) -> pd.DataFrame:  # fmt: skip
-    # Of a GPU the two are the same; a cluster may keep one of them alone.
-    told = ("kube_pod_container_resource_requests", "kube_pod_container_resource_limits")
-    name = next((one for one in told if one in names), None)
-    if name is None:
-        return pd.DataFrame(columns=REQUESTS)
-    by = (*_POD, "exported_container", "container", *_NODE, "resource")
-    query = f"max by ({', '.join(by)}) (max_over_time({name}{queries.selector(matches, _GPUS)}[{_BACK}]))"
-    asked = ranges([Ask("GPUs requested", query, by)], series)["GPUs requested"]
-    ran = _running(ranges, names, matches, {_pod(labels)[1] for labels in asked.labels}, series)
-    rows: list[dict[str, object]] = []
-    counts: dict[tuple[str, str, str, str, str], Floats] = _by(
-        asked,
-        lambda labels: (
-            _label(labels, "node"), *_pod(labels), _label(labels, "container"), labels.get("resource", ""),
-        ),
-    )  # fmt: skip
-    for (node, namespace, pod, container, resource), values in counts.items():
-        with np.errstate(invalid="ignore"):
-            count = np.where((values >= 1) & (values <= _MOST_GPUS), values, 0.0)
-        if (namespace, pod) in ran:
-            count = np.where(ran[namespace, pod] >= 1, count, 0.0)
-        if not node:
-            continue
-        for first, last, value in _runs(count):
-            rows.append({
-                "node": node, "namespace": namespace or None, "pod": pod or None, "container": container or None,
-                "resource": resource, "count": value, "ts_start": grid.start + (first - 1) * grid.step,
-                "ts_end": grid.start + last * grid.step,
-            })  # fmt: skip
-    return pd.DataFrame(rows, columns=REQUESTS)
+    rows = uses.sort_values("ts_start")
+    device = [rows["node"], rows["gpu_uuid"]]
+    before = rows["ts_end"].groupby(device).cummax().groupby(device).shift()
+    overlap = np.minimum(before, rows["ts_end"]) - rows["ts_start"]
+    return set(rows.loc[overlap > _HANDOVER_SECONDS, "node"].astype(str))
 
 
 def _running(
-    ranges: Callable[[Sequence[Ask], int], Mapping[str, SeriesAnswer]], names: Iterable[str], matches: Sequence[str],
-    pods: Iterable[str], series: int,
-) -> dict[tuple[str, str], Floats]:  # fmt: skip
+    ranges: Ranges, names: Collection[str], matches: Sequence[str], pods: Iterable[str], series: int
+) -> dict[tuple[str, str, str], Floats]:
     """When each pod was in its running phase; without the series every listed pod counts."""
     if "kube_pod_status_phase" not in names:
         return {}
     plain = sorted(pod for pod in pods if _PLAIN_POD.fullmatch(pod))
-    out: dict[tuple[str, str], Floats] = {}
+    by, out = (*_POD, *CLUSTER_LABELS), {}
     for at in range(0, len(plain), PODS_A_QUERY):
         some = "|".join(pod.replace(".", "[.]") for pod in plain[at : at + PODS_A_QUERY])
-        chosen = [
-            queries.selector(matches, 'phase="Running"', f'{label}=~"{some}"') for label in ("pod", "exported_pod")
-        ]
-        parts = [f"max_over_time(kube_pod_status_phase{one}[{_BACK}])" for one in chosen]
-        query = f"max by ({', '.join(_POD)}) ({' or '.join(parts)})"
-        answer = ranges([Ask("pods running", query, _POD)], series)["pods running"]
-        out |= _by(answer, _pod)
+        chosen = [selector(matches, 'phase="Running"', f'{label}=~"{some}"') for label in ("pod", "exported_pod")]
+        parts = [f"max_over_time(kube_pod_status_phase{one}[{BACK}])" for one in chosen]
+        query = f"max by ({', '.join(by)}) ({' or '.join(parts)})"
+        out |= _joined(ranges([Ask("pods running", query, by)], series)["pods running"], _pod)
     return out
 
 
-def _by(answer: SeriesAnswer, key_of: Callable[[Labels], tuple[str, ...]]) -> dict:
-    """Values by what the series speak of, the largest where several speak of it."""
-    out: dict[tuple[str, ...], Floats] = {}
+def _joined(answer: SeriesAnswer, key_of: Callable[[Labels], tuple]) -> Iterable[tuple[tuple, Floats]]:
+    """Values by what the series name, the largest where several name it."""
+    out: dict[tuple, Floats] = {}
     for labels, values in zip(answer.labels, answer.values, strict=True):
         key = key_of(labels)
         out[key] = np.fmax(out[key], values) if key in out else values
-    return out
+    return out.items()
 
 
-def _pod(labels: Labels) -> tuple[str, str]:
-    return _label(labels, "namespace"), _label(labels, "pod")
+def _counts(values: Floats) -> Floats:
+    """Counts of GPUs: in parts, or beyond all that nodes have, they are no reading."""
+    with np.errstate(invalid="ignore"):
+        return np.where((values >= 0) & (values <= _MOST_GPUS) & (values % 1 == 0), values, 0.0)
+
+
+def node_key(labels: Labels) -> NodeKey:
+    return cluster_of(labels), _label(labels, "node")
+
+
+def _pod(labels: Labels) -> tuple[str, str, str]:
+    return cluster_of(labels), _label(labels, "namespace"), _label(labels, "pod")
 
 
 def _label(labels: Labels, name: str) -> str:
@@ -276,6 +211,5 @@ def _runs(count: Floats) -> list[tuple[int, int, float]]:
     for at in range(1, len(count) - 1):
         if filled[at] == 0 and filled[at - 1] == count[at + 1] > 0:
             filled[at] = filled[at - 1]
-    edges = np.nonzero(np.diff(filled))[0] + 1
-    bounds = [0, *edges.tolist(), len(filled)]
+    bounds = [0, *(np.flatnonzero(np.diff(filled)) + 1).tolist(), len(filled)]
     return [(a, b - 1, float(filled[a])) for a, b in pairwise(bounds) if filled[a] > 0]

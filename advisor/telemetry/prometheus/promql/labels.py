@@ -23,13 +23,16 @@ NODE_LABELS = (
     "exported_Hostname", "Hostname", "exported_hostname", "hostname", "exported_node", "node", "nodename",
     "kubernetes_node", "node_name", "instance",
 )  # fmt: skip
+# Of clusters behind one server: Prometheus Operator and Mimir first, then OpenTelemetry and what sites use.
+CLUSTER_LABELS = ("cluster", "cluster_name", "k8s_cluster_name", "kubernetes_cluster", "k8s_cluster")
+HOST_LABELS = (*NODE_LABELS, *CLUSTER_LABELS)
 _WORKLOAD = ("pod", "namespace", "container", "pod_uid", "hpc_job")
 WORKLOAD_LABELS = (*_WORKLOAD, *(f"exported_{name}" for name in _WORKLOAD))
 # By which dcgm-exporter tells the driver's version on every series.
 DRIVER_LABEL = "DCGM_FI_DRIVER_VERSION"
 DCGM_LABELS = (
-    "UUID", "gpu", "modelName", "GPU_I_PROFILE", "GPU_I_ID", "cluster", "pci_bus_id", *NODE_LABELS, *WORKLOAD_LABELS,
-    "job", DRIVER_LABEL,
+    "UUID", "gpu", "modelName", "GPU_I_PROFILE", "GPU_I_ID", "pci_bus_id", *HOST_LABELS, *WORKLOAD_LABELS, "job",
+    DRIVER_LABEL,
 )  # fmt: skip
 # `cluster` in the page is the agent's own; an external label of this name would be the same for all.
 AGENT_NODE_LABELS = ("exported_node", "node", "instance")
@@ -61,6 +64,11 @@ def node_of(labels: Labels) -> str | None:
         if value:
             return host_of(value) if name == "instance" else value
     return None
+
+
+def cluster_of(labels: Labels) -> str:
+    """The cluster that a series names; empty where no label does."""
+    return next((labels[name] for name in CLUSTER_LABELS if labels.get(name)), "")
 
 
 def agent_node(labels: Labels) -> str | None:
@@ -142,7 +150,7 @@ def work_of(labels: Labels, *, exported: bool) -> LabelledWork | None:
     def label(name: str) -> str:
         return labels.get(f"exported_{name}", "") if exported else labels.get(name, "")
 
-    cluster = labels.get("cluster", "")
+    cluster = cluster_of(labels)
     # Slurm's label is no target label anywhere, so it keeps its name.
     job = labels.get("exported_hpc_job") or labels.get("hpc_job")
     if job and job != "0":

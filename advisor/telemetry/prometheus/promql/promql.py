@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from .....agent.sources.scrape.dcgm import FIELDS
 from ..client.range_planner import Ask
-from .labels import DCGM_LABELS, NODE_LABELS, PORT_LABELS, WORKLOAD_LABELS
+from .labels import DCGM_LABELS, HOST_LABELS, PORT_LABELS, WORKLOAD_LABELS
 
 MIB = 1024.0**2
 MOST_MEMORY_BYTES = 1e13  # beyond lie blank sentinels
@@ -235,7 +235,7 @@ def anchors_of(present: Collection[str]) -> tuple[str, ...]:
 
 def exporter_fabric_asks(present: Collection[str], matches: Sequence[str], step: float) -> list[Ask]:
     """What node_exporter says of InfiniBand ports."""
-    chosen, kept, asks = selector(matches), (*NODE_LABELS, *PORT_LABELS), []
+    chosen, kept, asks = selector(matches), (*HOST_LABELS, *PORT_LABELS), []
     names = {
         "tx": f"{_IB}_port_data_transmitted_bytes_total",
         "rx": f"{_IB}_port_data_received_bytes_total",
@@ -261,19 +261,19 @@ def exporter_fabric_asks(present: Collection[str], matches: Sequence[str], step:
 def exporter_host_asks(present: Collection[str], matches: Sequence[str], step: float, *, cores: bool) -> list[Ask]:
     """What node_exporter says of hosts. `cores`: whether the time of each core may be read."""
     window, asks = row_range(step), []
-    by = f"by ({', '.join(NODE_LABELS)})"
+    by = f"by ({', '.join(HOST_LABELS)})"
     if cores:
         for name, mode in (("idle", "idle"), ("io_wait", "iowait")):
             chosen = selector(matches, f'mode="{mode}"')
             query = f"avg {by} (rate(node_cpu_seconds_total{chosen}{window}))"
-            asks.append(Ask(f"host {name}_mean", query, NODE_LABELS))
+            asks.append(Ask(f"host {name}_mean", query, HOST_LABELS))
     chosen = selector(matches, 'device!~"dm-.*|loop.*|md.*|ram.*|sr.*"')
     for way, counter in (("read", "node_disk_read_bytes_total"), ("write", "node_disk_written_bytes_total")):
         if counter in present:
             name = f"host disk_{way}_bytes_per_second"
-            asks.append(Ask(f"{name}_mean", f"sum {by} (rate({counter}{chosen}{window}))", NODE_LABELS))
+            asks.append(Ask(f"{name}_mean", f"sum {by} (rate({counter}{chosen}{window}))", HOST_LABELS))
             within = f"sum {by} (rate({counter}{chosen}[{WITHIN}]))[{step:g}s:{WITHIN}]"
-            asks.append(Ask(f"{name}_max", f"max_over_time({within})", NODE_LABELS))
+            asks.append(Ask(f"{name}_max", f"max_over_time({within})", HOST_LABELS))
     return asks
 
 

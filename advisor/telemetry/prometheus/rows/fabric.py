@@ -1,27 +1,49 @@
-"""Rows of fabric ports and hosts, from our agent's page and from node_exporter."""
+"""Rows of fabric ports, Ethernet ports and hosts, from our agent's page and from node_exporter.
+
+A node without RDMA communicates over plain Ethernet, and a job whose NCCL falls back to TCP does so on any node. Those
+counters are the kernel's: RDMA of a RoCE NIC is not in them (it has an InfiniBand port), so nothing counts twice. Only
+physical ports are read: what bridges, bonds, VLANs, tunnels and containers carry passes one of those. None of them is a
+compute fabric unless the settings say so.
+"""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from .....agent.model import Role
 from .....agent.sources.fabric.pci_topology import configured_role
-from ..client.response import Floats, Grid, Labels, SeriesAnswer
-from ..promql.labels import agent_node
+from ..client.range_planner import Ask
+from ..client.response import Grid, Labels, SeriesAnswer
+from ..promql.labels import HOST_LABELS, PORT_LABELS, agent_node
+from ..promql.promql import row_range, selector
 from .gpus import scrape_seconds
 from .series_to_rows import Cells, from_bins
 
 PortKey = tuple[str, str, int]  # node, device, port
-# A port that never was in another state than ACTIVE, up to samples at the edge of a row.
-MOST_RATE = 1e13
+NodeOf = Callable[[Labels], str | None]
+MOST_RATE = 1e13  # bytes per second; beyond is no reading
+RATE = "node_infiniband_rate_bytes_per_second"
+SPEED = "node_network_speed_bytes"
+INFO = "node_network_info"
 _PORT = re.compile(r"[0-9]{1,4}")
 # Compute fabrics have a port for every one or two GPUs; a node's single fast port may as well lead to storage.
 _GPUS_PER_PORT = 2
+_COUNTERS = {"tx": "node_network_transmit_bytes_total", "rx": "node_network_receive_bytes_total"}
+# Names that kernels, container networks and hypervisors give to what is no physical Ethernet port; ib* is InfiniBand's
+# own IP traffic, which its port counts already. Anchored by the query language.
+_VIRTUAL = (
+    "lo|veth.*|cali.*|cni.*|docker.*|flannel.*|cilium.*|lxc.*|lxd.*|br[0-9-].*|br|bridge.*|virbr.*|vnet.*|vmnet.*|tap.*"
+    "|tun.*|tunl.*|vxlan.*|genev.*|geneve.*|gre.*|erspan.*|sit.*|ip6.*|ip_vti.*|wg.*|tailscale.*|kube-.*|nodelocaldns.*"
+    "|dummy.*|ifb.*|bond.*|team.*|vlan.*|macvlan.*|macvtap.*|ipvlan.*|ovs-.*|ovn.*|antrea.*|weave.*|nerdctl.*|podman.*"
+    "|gke.*|azv.*|eni[0-9a-f]{8,}|ib.*|wl.*|ww.*|usb.*|tunl|.+[.:@].+"
+)
+# operstate of drivers that do not keep it is "unknown" while they work.
+_UP = frozenset({"up", "unknown"})
 
 
 @dataclass
@@ -35,7 +57,8 @@ class PortRows:
 
 def agent_ports(grid: Grid, answers: Mapping[str, SeriesAnswer]) -> PortRows:
     """From the answers to `queries.agent_fabric_asks` and the ports of `agent_node_asks`, by name."""
-    rows = PortRows(Cells(grid))
+    cells: Cells[PortKey] = Cells(grid)
+    rows = PortRows(cells)
 
     def key(labels: Labels) -> PortKey | None:
         return port_key(labels, agent_node(labels))
@@ -46,7 +69,6 @@ def agent_ports(grid: Grid, answers: Mapping[str, SeriesAnswer]) -> PortRows:
         if port is not None:
             rows.roles[port] = labels.get("role", "unknown")
             rows.layers[port] = labels.get("link_layer", "InfiniBand")
-    cells = rows.cells
     for name, answer in _of("fabric", answers).items():
         if name != "util":
             cells.put(name, answer, key, how="max" if name == "observed" else "mean")
@@ -54,60 +76,60 @@ def agent_ports(grid: Grid, answers: Mapping[str, SeriesAnswer]) -> PortRows:
     cells.columns["line_rate_bytes_per_second"] = cells.column("line_rate")
     if "fabric util" in answers:
         cells.put_bins("util_bins", answers["fabric util"], key, cells.column("observed_seconds"))
-        p95, most = from_bins(cells.bin_column("util_bins"))
-        cells.columns["util_p95"], cells.columns["util_max"] = p95, most
+        cells.columns["util_p95"], cells.columns["util_max"] = from_bins(cells.bin_column("util_bins"))
     return rows
 
 
 def exporter_ports(
-    grid: Grid,
-    answers: dict[str, SeriesAnswer],
-    rates: SeriesAnswer,
-    *,
-    node_of: Callable[[Labels], str | None],
-    gpu_counts: Mapping[str, int],
-    configured: Mapping[str, Role],
-) -> PortRows:
-    """From the answers to `queries.exporter_fabric_asks`, which are let go as they are taken in. `rates`: bytes per
-    second of each port, one column.
+    grid: Grid, answers: dict[str, SeriesAnswer], about: Mapping[str, SeriesAnswer], *, node_of: NodeOf,
+    gpu_counts: Mapping[str, int], configured: Mapping[str, Role],
+) -> PortRows:  # fmt: skip
+    """From the answers to `queries.exporter_fabric_asks` and `ethernet_asks`, which are emptied. `about`: by name
+    (`RATE`, `SPEED`, `INFO`), one column each; `node_of`: the GPU node of a series, None for others.
 
-    `node_of`: the GPU node that a series speaks of, None for others. Roles are told by `configured`, else by the shape:
-    node_exporter does not say which port serves a GPU.
+    Roles are those of `configured`, else follow from the shape: node_exporter does not say which port serves a GPU. A
+    port whose speed is unknown (0 or less, or not reported) has no line rate and no use, but its bytes.
     """
-    rows = PortRows(Cells(grid))
+    cells: Cells[PortKey] = Cells(grid)
 
     def key(labels: Labels) -> PortKey | None:
         return port_key(labels, node_of(labels))
 
-    line: dict[PortKey, float] = {}
-    for labels, value in zip(rates.labels, rates.values, strict=True):
-        port = key(labels)
-        if port is not None and 0 < value[0] < MOST_RATE:
-            line[port] = float(value[0])
-    cells = rows.cells
-    told = _of("fabric", answers)
-    answers.clear()
-    for name in list(told):
+    ethernet = {
+        port for name, answer in answers.items() if name.startswith("ethernet ")
+        for port in map(key, answer.labels) if port is not None
+    }  # fmt: skip
+    for name in dict.fromkeys(name.partition(" ")[2] for name in answers):
+        parts = [answers.pop(f"{layer} {name}") for layer in ("fabric", "ethernet") if f"{layer} {name}" in answers]
+        labels = tuple(labels for part in parts for labels in part.labels)
         how = "max" if name.endswith("_max") or name == "n" else "mean"
-        cells.put(name, told.pop(name), key, how=how, most=MOST_RATE)
-    samples = cells.column("n")
-    cells.columns["observed_seconds"] = np.minimum(samples * scrape_seconds(samples, grid.step)[:, None], grid.step)
-    rate = np.array([line.get(port, np.nan) for port in cells.rows])[:, None]
-    cells.columns["line_rate_bytes_per_second"] = np.broadcast_to(rate, (len(cells.rows), grid.count)).copy()
-    for direction in ("tx", "rx"):
-        cells.columns[f"{direction}_bytes_per_second_mean"] = cells.column(f"{direction}_mean")
+        cells.put(name, SeriesAnswer(labels, np.vstack([part.values for part in parts])), key, how=how, most=MOST_RATE)
+    line = {
+        port: value for name in (RATE, SPEED) for labels, value in _values(about.get(name))
+        if (port := key(labels)) is not None and 0 < value < MOST_RATE
+    }  # fmt: skip
+    up: dict[PortKey, float] = {}
+    for labels, _ in _values(about.get(INFO)):
+        if (port := key(labels)) in ethernet and labels.get("operstate"):
+            up[port] = max(up.get(port, 0.0), float(labels["operstate"] in _UP))
+    ways = [cells.column(f"{way}_mean") for way in _COUNTERS]
+    samples, rate = cells.column("n"), _constant(cells, line)
+    seconds = np.minimum(samples * scrape_seconds(samples, grid.step)[:, None], grid.step)
+    is_ethernet = np.array([port in ethernet for port in cells.rows], dtype=bool)[:, None]
+    cells.columns["observed_seconds"] = np.where(is_ethernet & ~np.isnan(ways).all(axis=0), grid.step, seconds)
+    cells.columns["line_rate_bytes_per_second"] = rate
     for statistic in ("mean", "p95", "max"):
         # One way alone is no use of the port: the other one may be full.
         both = np.maximum(cells.column(f"tx_{statistic}"), cells.column(f"rx_{statistic}"))
-        cells.columns[f"util_{statistic}"] = both / rate if len(both) else both
-        for direction in ("tx", "rx"):
-            cells.columns.pop(f"{direction}_{statistic}", None)
+        cells.columns[f"util_{statistic}"] = both / rate
+    for way, values in zip(_COUNTERS, ways, strict=True):
+        cells.columns[f"{way}_bytes_per_second_mean"] = values
     cells.columns["util_n"] = samples
     cells.columns["xmit_wait_per_second_mean"] = cells.column("xmit_wait_mean")
-    cells.columns["active_fraction"] = cells.column("active")
-    rows.roles = roles_of(list(cells.rows), line, gpu_counts, configured)
-    rows.layers = dict.fromkeys(cells.rows, "InfiniBand")
-    return rows
+    cells.columns["active_fraction"] = np.where(is_ethernet, _constant(cells, up), cells.column("active"))
+    roles = roles_of([port for port in cells.rows if port not in ethernet], line, gpu_counts, configured)
+    roles |= {port: configured_role(port[1], configured) or "unknown" for port in ethernet}
+    return PortRows(cells, roles, {port: "Ethernet" if port in ethernet else "InfiniBand" for port in cells.rows})
 
 
 def roles_of(
@@ -129,6 +151,16 @@ def roles_of(
     return roles
 
 
+def ethernet_asks(present: Collection[str], matches: Sequence[str], step: float) -> list[Ask]:
+    """The traffic of Ethernet ports by node_exporter: means alone, for no other statistic is used."""
+    chosen = selector(matches, f'device!~"{_VIRTUAL}"')
+    return [
+        Ask(f"ethernet {way}_mean", f"rate({counter}{chosen}{row_range(step)})", (*HOST_LABELS, *PORT_LABELS))
+        for way, counter in _COUNTERS.items()
+        if counter in present
+    ]
+
+
 def agent_hosts(grid: Grid, answers: Mapping[str, SeriesAnswer]) -> Cells[str]:
     """From the answers to `queries.agent_host_asks`, by name."""
     cells: Cells[str] = Cells(grid)
@@ -138,17 +170,13 @@ def agent_hosts(grid: Grid, answers: Mapping[str, SeriesAnswer]) -> Cells[str]:
     return cells
 
 
-def exporter_hosts(
-    grid: Grid, answers: Mapping[str, SeriesAnswer], node_of: Callable[[Labels], str | None]
-) -> Cells[str]:
+def exporter_hosts(grid: Grid, answers: Mapping[str, SeriesAnswer], node_of: NodeOf) -> Cells[str]:
     """From the answers to `queries.exporter_host_asks`, by name."""
     cells: Cells[str] = Cells(grid)
     for name, answer in _of("host", answers).items():
         cells.put(name, answer, node_of, how="max" if name.endswith("_max") else "mean")
     cells.columns["cpu_util_mean"] = np.clip(1.0 - cells.column("idle_mean") - cells.column("io_wait_mean"), 0.0, 1.0)
-    known: Floats = np.zeros((len(cells.rows), grid.count), dtype=bool)
-    for name in cells.columns:
-        known |= ~np.isnan(cells.column(name))
+    known = np.any([~np.isnan(cells.column(name)) for name in cells.columns], axis=0)
     cells.columns["observed_seconds"] = np.where(known, grid.step, np.nan)
     return cells
 
@@ -159,25 +187,11 @@ def merged(first: Cells, second: Cells) -> Cells:
     def node(key: object) -> object:
         return key[0] if isinstance(key, tuple) else key
 
-    nodes = {node(key) for key in first.rows}
-    return _joined(first, second, [key for key in second.rows if node(key) not in nodes])
-
-
-def beside(first: PortRows, second: PortRows) -> PortRows:
-    """The ports of both; of a port that both have, the first's."""
-    keep = [key for key in second.cells.rows if key not in first.cells.rows]
-    return PortRows(
-        _joined(first.cells, second.cells, keep), {**second.roles, **first.roles}, {**second.layers, **first.layers}
-    )
-
-
-def _joined(first: Cells, second: Cells, keep: list) -> Cells:
-    if not first.rows and not first.columns and not first.bins and len(keep) == len(second.rows):
-        return second
-    out: Cells = Cells(first.grid)
-    for key in (*first.rows, *keep):
-        out.rows[key] = len(out.rows)
+    nodes, out = {node(key) for key in first.rows}, Cells(first.grid, dict(first.rows))
+    keep = [key for key in second.rows if node(key) not in nodes]
     at = [second.rows[key] for key in keep]
+    for key in keep:
+        out.rows[key] = len(out.rows)
     for name in dict.fromkeys([*first.columns, *second.columns]):
         out.columns[name] = np.concatenate([first.column(name), second.column(name)[at]])
     for name in dict.fromkeys([*first.bins, *second.bins]):
@@ -189,7 +203,16 @@ def _of(kind: str, answers: Mapping[str, SeriesAnswer]) -> dict[str, SeriesAnswe
     return {name.removeprefix(f"{kind} "): a for name, a in answers.items() if name.startswith(f"{kind} ")}
 
 
+def _values(answer: SeriesAnswer | None) -> list[tuple[Labels, float]]:
+    return list(zip(answer.labels, answer.values[:, 0].tolist(), strict=True)) if answer is not None else []
+
+
+def _constant(cells: Cells[PortKey], values: Mapping[PortKey, float]) -> np.ndarray:
+    column = np.array([values.get(port, np.nan) for port in cells.rows], dtype=float)
+    return np.repeat(column[:, None], cells.grid.count, axis=1)
+
+
 def port_key(labels: Labels, node: str | None) -> PortKey | None:
-    """The port that a series speaks of; None where its labels name none."""
+    """The port of a series; None where its labels name none."""
     device, port = labels.get("device"), labels.get("port", "1")
     return (node, device, int(port)) if node and device and _PORT.fullmatch(port) else None

@@ -1,7 +1,7 @@
-"""Which GPU of which node a series speaks of, over the whole window: one id may stand under several names of nodes.
+"""Which GPU of which node a series is of, over the whole window: one UUID may be reported under several nodes.
 
 A node that was renamed shows its GPUs under two names, one after the other; an exporter without a node's name shows
-them under two at once. The first are two stays of one GPU, the second are one GPU that is told twice.
+them under two at once. The first are two stays of one GPU, the second are one GPU that is reported twice.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,19 +19,20 @@ from ..client.range_planner import Log
 from ..client.response import Floats, Labels, SeriesAnswer
 from ..promql.labels import gpu_of
 
+K = TypeVar("K")
 Who = Callable[[Labels], tuple[str, str] | None]
 """Of a series the id of its whole GPU and its node; None: neither is named."""
-# Hours of both names within which one took over from the other: scrapes of the two may mix in so many rows.
+# Rows in which both names may occur while one takes over from the other: scrapes of the two mix in them.
 _HANDOVER_ROWS = 1
 
 
 @dataclass(frozen=True)
 class Homes:
-    """`keys`: (GPU, node) -> suffix of the key of its rows; what is not in it is told by another node's series."""
+    """`keys`: (GPU, node) -> suffix of the key of its rows; what is not in it is reported by another node's series.
+    `nodes`: (GPU, node as a series names it) -> the node that it is counted on, where that is another."""
 
     keys: Mapping[tuple[str, str], str]
     nodes: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    """(GPU, node as a series names it) -> the node that it is counted on."""
 
     def suffix(self, uuid: str, node: str) -> str | None:
         return self.keys.get((uuid, node))
@@ -41,83 +43,59 @@ class Homes:
 
 def homes_of(counts: SeriesAnswer, named: Iterable[Labels], who: Who, log: Log) -> Homes:
     """`counts`: samples by series and row. `named`: labels of any series that names a GPU."""
-    rows: dict[str, dict[str, Floats]] = {}
-    for labels, values in zip(counts.labels, counts.values, strict=True):
-        found = who(labels)
-        if found is not None:
-            own = rows.setdefault(found[0], {})
-            seen = np.nan_to_num(values)
-            own[found[1]] = np.maximum(own[found[1]], seen) if found[1] in own else seen
+    by_gpu: dict[str, dict[str, Floats]] = {}
+    for (uuid, node), rows in _rows(counts, who).items():
+        by_gpu.setdefault(uuid, {})[node] = rows
     keys: dict[tuple[str, str], str] = {}
     nodes: dict[tuple[str, str], str] = {}
-    twice: list[tuple[str, list[str]]] = []
-    moved: list[tuple[str, list[str]]] = []
-    for uuid, own in rows.items():
-        if len(own) == 1:
-            keys[uuid, next(iter(own))] = ""
-            continue
-        order = sorted(own, key=lambda node: (_first(own[node] > 0), node))
-        if _successive([own[node] > 0 for node in order]):
-            moved.append((uuid, order))
+    at_once: dict[str, list[str]] = {}
+    in_turn: dict[str, list[str]] = {}
+    for uuid, own in by_gpu.items():
+        stays = {node: np.flatnonzero(samples > 0) for node, samples in own.items()}
+        order = sorted(own, key=lambda node: (*stays[node][:1].tolist(), len(own[node]), node))
+        if _successive([stays[node] for node in order]):
             keys |= {(uuid, node): f"@{node}" for node in order[:-1]} | {(uuid, order[-1]): ""}
+            if len(order) > 1:
+                in_turn[uuid] = order
             continue
-        twice.append((uuid, order))
+        at_once[uuid] = sorted(own)
         best = max(sorted(own), key=lambda node: float(own[node].sum()))
         for node in own:
-            # What another tells while the best says nothing is the same GPU; what both tell is told once.
+            # What another reports while the best is silent is the same GPU; what both report counts once.
             if node == best or ((own[node] > 0) & (own[best] > 0)).sum() <= _HANDOVER_ROWS:
                 keys[uuid, node], nodes[uuid, node] = "", best
     for labels in named:
         found = who(labels)
-        if found is not None and found[0] not in rows:
-            rows[found[0]] = {}
+        if found is not None and found[0] not in by_gpu:
+            by_gpu[found[0]] = {}
             keys[found] = ""
-    if twice:
-        uuid, names = twice[0]
-        log.add(
-            coded(
-                "gpus-under-several-nodes",
-                "GPUs reported under several nodes at once: {gpus} ({gpu_uuid}: {nodes}). Each counts "
-                "once, on the node that reported it longest.",
-                gpus=len(twice),
-                gpu_uuid=uuid,
-                nodes=", ".join(sorted(names)),
-            )
-        )
-    if moved:
-        uuid, names = moved[0]
-        log.add(
-            coded(
-                "gpus-under-another-node",
-                "GPUs reported under one node after another: {gpus} ({gpu_uuid}: {nodes}), as after a "
-                "node was renamed. Each counts once.",
-                gpus=len(moved),
-                gpu_uuid=uuid,
-                nodes=", ".join(names),
-            )
-        )
+    for gpus, code, text in (
+        (at_once, "gpus-under-several-nodes",
+         "GPUs reported under several nodes at once: {gpus} ({gpu_uuid}: {nodes}). Each counts once, on the node that "
+         "reported it longest."),
+        (in_turn, "gpus-under-another-node",
+         "GPUs reported under one node after another: {gpus} ({gpu_uuid}: {nodes}), as after a node was renamed. Each "
+         "counts once."),
+    ):  # fmt: skip
+        if gpus:
+            uuid, names = next(iter(gpus.items()))
+            log.add(coded(code, text, gpus=len(gpus), gpu_uuid=uuid, nodes=", ".join(names)))
     return Homes(keys, nodes)
 
 
 def reporters_note(counts: SeriesAnswer, who: Who, log: Log) -> set[tuple[str, str]]:
     """The GPUs that several exporters or targets report at once."""
-    seen: dict[tuple[str, str], dict[str, npt.NDArray[np.bool_]]] = {}
-    for labels, values in zip(counts.labels, counts.values, strict=True):
-        found = who(labels)
-        if found is not None:
-            own = seen.setdefault(found, {})
-            name = reporter(labels)
-            own[name] = own[name] | (values > 0) if name in own else values > 0
-    several = {key for key, own in seen.items() if len(own) > 1 and (np.sum(list(own.values()), axis=0) > 1).sum() > 1}
+
+    def target(labels: Labels) -> tuple[tuple[str, str], str] | None:
+        return None if (found := who(labels)) is None else (found, reporter(labels))
+
+    by_gpu: dict[tuple[str, str], list[npt.NDArray[np.bool_]]] = {}
+    for (gpu, _), rows in _rows(counts, target).items():
+        by_gpu.setdefault(gpu, []).append(rows > 0)
+    several = {gpu for gpu, rows in by_gpu.items() if len(rows) > 1 and (np.sum(rows, axis=0) > 1).sum() > 1}
     if several:
-        first = min(several)
-        log.add(
-            coded(
-                "gpus-reported-twice",
-                "GPUs reported by more than one exporter or target: {gpus} ({gpu_uuid}). Each counts once.",
-                gpus=len(several), gpu_uuid=first[0],
-            )
-        )  # fmt: skip
+        text = "GPUs reported by more than one exporter or target: {gpus} ({gpu_uuid}). Each counts once."
+        log.add(coded("gpus-reported-twice", text, gpus=len(several), gpu_uuid=min(several)[0]))
     return several
 
 
@@ -134,13 +112,11 @@ def unnamed_note(series: Iterable[Labels], node_of: Callable[[Labels], str | Non
         log.add(
             coded(
                 "label-missing",
-                "GPUs not counted: {gpus} ({first}). Their dcgm-exporter time series have no label "
-                "{label}. Keep that label in metric_relabel_configs.",
-                label=label,
-                gpus=len(gpus),
-                first=str(min(gpus)),
+                "GPUs not counted: {gpus} ({first}). Their dcgm-exporter time series have no label {label}. Keep that "
+                "label in metric_relabel_configs.",
+                label=label, gpus=len(gpus), first=min(gpus),
             )
-        )
+        )  # fmt: skip
 
 
 def reporter(labels: Labels) -> str:
@@ -158,17 +134,20 @@ def whole_gpu(node_of: Callable[[Labels], str | None]) -> Who:
     return who
 
 
-def _first(mask: npt.NDArray[np.bool_]) -> int:
-    at = np.nonzero(mask)[0]
-    return int(at[0]) if len(at) else len(mask)
+def _rows(counts: SeriesAnswer, key_of: Callable[[Labels], K | None]) -> dict[K, Floats]:
+    """Samples by row of what series are of; of several series the largest."""
+    out: dict[K, Floats] = {}
+    for labels, values in zip(counts.labels, np.nan_to_num(counts.values), strict=True):
+        if (key := key_of(labels)) is not None:
+            out[key] = np.maximum(out[key], values) if key in out else values
+    return out
 
 
-def _successive(masks: list[npt.NDArray[np.bool_]]) -> bool:
-    """Whether each stay ends before the next begins; a row in which both are seen is a handover."""
-    spans = [np.nonzero(mask)[0] for mask in masks]
-    if any(not len(at) for at in spans):
+def _successive(stays: list[np.ndarray]) -> bool:
+    """Whether each stay ends before the next begins; a row of both is a handover. `stays`: rows with samples."""
+    if len(stays) > 1 and not all(map(len, stays)):
         return False
-    for one, other in pairwise(spans):
+    for one, other in pairwise(stays):
         shared = one[-1] - other[0] + 1
         if shared > 0 and (shared > _HANDOVER_ROWS or len(one) <= shared or len(other) <= shared):
             return False

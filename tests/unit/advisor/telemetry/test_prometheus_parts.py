@@ -13,7 +13,7 @@ from skuwise.advisor.telemetry.prometheus.promql import promql as queries
 from skuwise.advisor.telemetry.prometheus.promql.labels import NodeNames, agent_work, gpu_of, host_of, node_of, work_of
 from skuwise.advisor.telemetry.prometheus.promql.promql import engine_asks
 from skuwise.advisor.telemetry.prometheus.rows.dcgm import dcgm_rows
-from skuwise.advisor.telemetry.prometheus.rows.fabric import PortRows, exporter_ports, roles_of
+from skuwise.advisor.telemetry.prometheus.rows.fabric import RATE, PortRows, exporter_ports, roles_of
 from skuwise.advisor.telemetry.prometheus.rows.gpus import About, GpuRows
 from skuwise.advisor.telemetry.prometheus.rows.instances import fold_instances
 from skuwise.advisor.telemetry.prometheus.rows.nodes import node_table
@@ -172,8 +172,11 @@ def test_a_count_of_gpus_that_can_be_none_is_not_believed(said: float, count: fl
     gpus = dcgm_rows(
         GRID, {"n": SeriesAnswer(({"UUID": "GPU-1", "Hostname": "n1"},), np.full((1, 4), 60.0))}, [], Log()
     )
-    told = {name: SeriesAnswer(({"node": "n1"},), np.full((1, 4), said)) for name in ("nodes", "node GPUs")}
-    table = node_table(gpus, PortRows(Cells(GRID)), told, dmi={}, kube={}, catalog=load_catalog())
+    counts = SeriesAnswer(({"node": "n1"},), np.full((1, 4), said))
+    table = node_table(
+        gpus, PortRows(Cells(GRID)), {"n1": {}}, counts, dmi={}, kube={}, catalog=load_catalog(), declared={},
+        clusters={}, present={}, shared=(),
+    )  # fmt: skip
     assert table["gpu_count"].tolist() == [count]
 
 
@@ -251,7 +254,7 @@ def test_a_port_of_which_one_way_is_not_told_has_no_use(way: str) -> None:
     answers = {f"fabric {way}_{one}": _of_port(5e9, 5e9) for one in ("mean", "p95", "max")}
     answers |= {f"fabric {other}_{one}": _of_port(20e9, nan) for one in ("mean", "p95", "max")}
     answers["fabric n"] = _of_port(60, 60)
-    rows = exporter_ports(grid, answers, _of_port(50e9), node_of=node_of, gpu_counts={"n1": 1}, configured={})
+    rows = exporter_ports(grid, answers, {RATE: _of_port(50e9)}, node_of=node_of, gpu_counts={"n1": 1}, configured={})
     for statistic in ("mean", "p95", "max"):
         np.testing.assert_array_equal(rows.cells.column(f"util_{statistic}"), [[0.4, nan]])
     np.testing.assert_array_equal(rows.cells.column(f"{way}_bytes_per_second_mean"), [[5e9, 5e9]])

@@ -96,6 +96,17 @@ def test_a_server_without_gpus_is_said() -> None:
         read(fake)
 
 
+def test_amd_gpus_are_named_as_such() -> None:
+    amd = {"last_over_time((group by (hostname": lambda _: vector(({"hostname": "mi-1", "serial_number": "1"}, 1))}
+    alone = FakePrometheus(DcgmServer(names=("gpu_gfx_activity",)))
+    with alone.running() as fake, pytest.raises(NothingToDo, match="AMD GPUs only"):
+        read(fake)
+    names = (*DcgmServer.names, "gpu_gfx_activity")
+    with FakePrometheus(DcgmServer(names=names, by_query=amd)).running() as fake:
+        (note,) = [note for note in read(fake).notes if note.code == "vendor-not-read"]
+    assert note.text.startswith("1 AMD GPUs on mi-1 are not evaluated")
+
+
 @pytest.mark.parametrize("missing", [("UUID",), ("Hostname", "instance")])
 def test_gpus_that_no_label_tells_apart_or_places_are_said_to_be_uncounted(missing: tuple[str, ...]) -> None:
     other = {**GPU, "UUID": "GPU-b", "gpu": "1"}
@@ -170,6 +181,31 @@ def test_days_that_are_over_are_not_asked_twice(tmp_path: Path) -> None:
     assert not measures
     same = [name for name in first.gpu.columns.astype(str) if not name.endswith("_bins")]
     assert second.gpu[same].equals(first.gpu[same])
+
+
+def test_a_type_and_a_region_hold_though_kubernetes_no_longer_reports_them() -> None:
+    labels = {
+        "node": "n1", "label_node_kubernetes_io_instance_type": "p5.48xlarge",
+        "label_topology_kubernetes_io_region": "us-east-1",
+    }  # fmt: skip
+
+    def for_an_hour(request: Request) -> Reply:
+        return matrix(request, (labels, [1]))
+
+    names = (*DcgmServer.names, "kube_node_labels")
+    with FakePrometheus(DcgmServer(names=names, by_query={"max by (exported_node": for_an_hour})).running() as fake:
+        nodes = read(fake).nodes
+    assert nodes["node_sku"].tolist() == ["aws/p5.48xlarge"] and nodes["region"].tolist() == ["us-east-1"]
+
+
+@pytest.mark.parametrize(("success", "reasons"), [(0, {"collector-failed"}), (1, set())])
+def test_a_collector_that_failed_is_no_proof_that_there_is_no_fabric(success: int, reasons: set[str]) -> None:
+    answer = {"last_over_time(node_scrape_collector": lambda _: vector(({"instance": "n1:9100"}, success))}
+    names = (*DcgmServer.names, "node_scrape_collector_success")
+    with FakePrometheus(DcgmServer(names=names, by_query=answer)).running() as fake:
+        absences = read(fake).absences
+    assert set(absences["reason"]) - {"not-exported"} == reasons
+    assert not reasons or absences.set_index("reason").loc["collector-failed", "node"] == "n1"
 
 
 def test_blank_sentinels_do_not_become_telemetry() -> None:

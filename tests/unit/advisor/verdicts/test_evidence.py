@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from skuwise.advisor.core.advice_types import Advice, Recommendation, Unobserved
+from skuwise.advisor.plan.pools import why_held
 from skuwise.advisor.verdicts.types import Verdicts
 from skuwise.tests.support.moves_builders import END, advice_of, bare, fabric, founding, node, usage, verdicts, workload
 
@@ -84,11 +85,16 @@ def test_what_works_without_a_label_keeps_its_node(change: dict[str, float], sai
     assert any(said in why.text for why in found.blocked_by), found.blocked_by
 
 
-def test_pods_that_requested_gpus_keep_their_node_and_are_named() -> None:
-    found = release_of(changed(idle_node(), "spare", unaccounted_pods=("research/train-0", "research/train-1")))
+@pytest.mark.parametrize("gpus", [8, 4])  # a node to return, GPUs for other work
+def test_pods_that_requested_gpus_keep_their_node_and_are_named(gpus: int) -> None:
+    given = verdicts([node("spare", fabric=None)], bare_gpus=[bare("spare", i) for i in range(gpus)])
+    given = changed(given, "spare", unaccounted_pods=("research/train-0", "research/train-1"))
+    found = release_of(given)
     assert refused(found)
     assert "research/train-0" in found.blocked_by[0].text
     assert found.blocked_by[0].code == "pods-not-named"
+    held = why_held(given, given.nodes[0], 30.0)
+    assert held is not None and held.code == "plan-pods-not-named"
 
 
 def test_below_one_percent_the_claim_stands_and_names_the_gap() -> None:
