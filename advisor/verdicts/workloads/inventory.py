@@ -222,25 +222,39 @@ def _without_renamed(nodes: dict[str, NodeInventory]) -> dict[str, NodeInventory
 def _with_spans(nodes: Mapping[str, NodeInventory], frame: Frame) -> dict[str, NodeInventory]:
     """Nodes with the hours they are accounted for. One that was renamed goes on under its other name."""
     first = dict(zip(frame.nodes["node"].astype(str), frame.nodes["first_seen"].astype(float), strict=True))
-    left = _left(nodes, frame)
+    edges = _edges(frame)
+    left = _left(frame, edges)
     out = {}
     for name, node in nodes.items():
         ends = [at for at in (node.end, left.get(name)) if at is not None]
         end = min([*ends, frame.window.end])
-        span = max(end - max(frame.window.start, first[name]), 0.0) / HOUR_SECONDS
-        out[name] = replace(node, end=end if ends else None, span_hours=span)
+        start = max(frame.window.start, first[name])
+        if name in edges.index and start > frame.window.start and edges.at[name, "begin"] <= start:
+            start = max(start, edges.at[name, "since"])
+        out[name] = replace(node, end=end if ends else None, span_hours=max(end - start, 0.0) / HOUR_SECONDS)
     return out
 
 
-def _left(nodes: Mapping[str, NodeInventory], frame: Frame) -> dict[str, float]:
+def _edges(frame: Frame) -> pd.DataFrame:
+    """By node, the ``begin`` of its first row and the ``ts`` of its last, and between which moments of these it was
+    observed (``since``, ``until``): servers date nodes by rows of up to an hour."""
+    seen = _seen(frame)
+    begin, seconds = seen["ts"] - seen["interval_seconds"], seen["observed_seconds"]
+    rows = seen.assign(begin=begin, since=seen["ts"] - seconds, until=begin + seconds)
+    by_node = rows.groupby("node")["ts"]
+    first = rows[rows["ts"] == by_node.transform("min")].groupby("node")[["begin", "since"]].min()
+    return first.join(rows[rows["ts"] == by_node.transform("max")].groupby("node")[["ts", "until"]].max())
+
+
+def _left(frame: Frame, edges: pd.DataFrame) -> dict[str, float]:
     """Node -> its last telemetry (Unix seconds), of those that left while others stayed: where the whole source ends,
     no node left."""
     last: dict[str, float] = {}
     for name, seen in zip(frame.nodes["node"].astype(str), frame.nodes["last_seen"].astype(float), strict=True):
         if np.isfinite(seen):
-            row_end = max((gpu.last_ts for gpu in nodes[name].observed), default=seen)
-            # Within the last row `last_seen` is the finer of the two.
-            last[name] = seen if seen >= row_end - HOUR_SECONDS else row_end
+            stop, until = edges.loc[name, ["ts", "until"]] if name in edges.index else (seen, seen)
+            # Within the last row the finer of the two counts.
+            last[name] = min(seen, until) if stop - HOUR_SECONDS <= seen <= stop else max(seen, stop)
     newest = min(max(last.values(), default=frame.window.end), frame.window.end)
     return {name: seen for name, seen in last.items() if seen < newest - LEFT_SECONDS}
 
