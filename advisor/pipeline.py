@@ -111,10 +111,11 @@ def reason_on(
     unowned = _unowned(verdicts)
     short = (*_beginning(verdicts), *_too_little(verdicts, rulebook.floor_hours, generated_at))
     enough = judged_gpus(verdicts, scene.floor_hours, generated_at)
+    gpu_count = verdicts.inventory.gpu_count or sum(n.gpu_count for n in verdicts.nodes)
     waste = wasted((f.finding, f.group and f.group.series_id) for f in found)
     energy = energy_accounts(verdicts, with_costs(verdicts, book), book, rulebook.energy)
     summary = Summary(
-        gpu_count=verdicts.inventory.gpu_count or sum(n.gpu_count for n in verdicts.nodes),
+        gpu_count=gpu_count,
         gpu_hours=sum(n.gpu_count * n.span_hours for n in verdicts.nodes),
         cost_usd=reconciliation.total,
         # What was not judged is unknown, and no zero.
@@ -126,7 +127,7 @@ def reason_on(
         window_hours=window.hours,
         observed_hours=verdicts.inventory.observed_hours,
         observed_gpu_hours=verdicts.inventory.observed_gpu_hours,
-        judged_gpu_count=enough.count,
+        judged_gpu_count=min(enough.count, gpu_count),
         judged_from=enough.ready,
         floor_hours=scene.floor_hours,
         gpu_hours_by_use=hours_by_use(verdicts.occupancy),
@@ -206,7 +207,7 @@ def _unowned(verdicts: Verdicts) -> tuple[CodedText, ...]:
 def _too_little(verdicts: Verdicts, floor: float, at: float) -> tuple[CodedText, ...]:
     """Where the window holds less data than any verdict on waste needs (`floor` hours): what it takes to have one."""
     # Nodes of which nothing was observed stand among the unobserved, with their reason.
-    short = [n for n in verdicts.nodes if 0 < n.hours_observed < floor]
+    short = [n for n in verdicts.nodes if n.hours_observed > 0 and n.evidence_hours < floor]
     if not short:
         return ()
     most = max(short, key=lambda n: n.hours_observed)

@@ -16,7 +16,6 @@ from ...rules.catalog.types import Price
 from ..core.coded_text import CodedText
 from ..core.formatting import counted, listed
 from ..core.frame import Frame
-from ..core.gone import GONE_SECONDS
 from ..core.records import records
 from ..core.verdict_types import WorkloadVerdict
 from ..moves.base.price_book import PriceBook
@@ -288,8 +287,8 @@ def _notes(
     left = [n.node for n in nodes if known[n.node].end is not None and known[n.node].moved_to is None]
     if left:
         text = (
-            f"{counted(len(left), 'node')} ({listed(left)}) sent no data for the last {GONE_SECONDS / DAY:.0f} days or "
-            "longer: counted until the last data."
+            f"{counted(len(left), 'node')} ({listed(left)}) stopped sending data before the end of the window: counted "
+            "until the last data."
         )
         notes.append(CodedText("nodes-that-left", text, {"nodes": ", ".join(left)}))
     notes += assumed_notes(verdicts.nodes, book)

@@ -113,6 +113,8 @@ def _no_choice(r: Recommendation, series: PlanSeries | None, group: Group | None
         return series.untouchable
     if series.spread and (series.jobs or r.action != "release"):
         return coded("plan-several-pools", "its work runs on several node types, or at several places")
+    if r.action == "release" and not group.sliced and r.source.gpu_count < group.gpu_count:
+        return coded("plan-part-of-series", "it releases idle replicas, and the plan moves or stops a series whole")
     if r.action == "move-sku" and (r.target.node_sku is None or r.time_ratio is None):
         return coded("plan-no-target", "no node to move to is known")
     return None

@@ -92,8 +92,8 @@ def why_held(verdicts: Verdicts, node: NodeFacts, floor_hours: float) -> CodedTe
             "plan-too-little-data", "{hours:.0f} of the {floor:g} h of data that a verdict needs",
             hours=node.hours_observed, floor=floor_hours,
         )  # fmt: skip
-    if node.last_seen < verdicts.window.end - 86400.0:
-        return coded("plan-node-silent", "it has sent no data for a day")
+    if verdicts.inventory.nodes[node.node].end is not None or node.last_seen < verdicts.window.end - 86400.0:
+        return coded("plan-node-silent", "it has stopped sending data")
     return None
 
 

@@ -59,6 +59,8 @@ class NodeFacts:
     `hours_observed`: observed GPU-hours over its GPU count. `span_hours`: hours the node is accounted for, from
     max(window start, first seen) to the window's end, or to when the node left: hours in which it did not exist are
     not money.
+    `pool_hours`: observed hours of its pool (the nodes of its cluster of the same type) where nodes of that were
+    replaced, side by side once; 0: none was.
     `fabric` None: the node shows no fabric port at all. `without_nvlink`: its GPUs are known to have none.
     `driver_version`: of its GPUs; None: not told, or they differ.
     """
@@ -80,6 +82,12 @@ class NodeFacts:
     nvlink_util_p995: float | None = None
     without_nvlink: bool = False
     driver_version: str | None = None
+    pool_hours: float = 0.0
+
+    @property
+    def evidence_hours(self) -> float:
+        """Hours of data that a verdict on waste may rest on: the node's own, or its pool's where nodes live shortly."""
+        return max(self.hours_observed, self.pool_hours)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """A team's dollars per hour, said in one line: ``gpu_hour_usd`` and ``node_hour_usd`` of the settings, and the flag
 ``--gpu-hour-usd SKU=PRICE``. Whoever knows more writes a price file (`price_files`).
 
-Names are checked against the catalog, and GPUs may be called as drivers and people call them.
+Names of nodes are checked against the catalog. GPUs may be called as drivers and people call them, also those that the
+catalog lacks: such a price is of the GPUs that telemetry calls so.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from types import MappingProxyType
 from ..base.errors import UsageError
 from ..base.sanitize import clean
 from ..base.suggestions import suggest
+from .gpu_files import normalise
 from .loader import Catalog
 from .site_energy import SiteEnergy
 
@@ -51,11 +53,22 @@ class StatedPrices:
 
 @dataclass(frozen=True)
 class HourPrices:
-    """US dollars per GPU-hour by GPU name, and per node-hour by node SKU. `as_of`: the day they were read (ISO)."""
+    """US dollars per GPU-hour by the catalog's name of the GPU, else the name as written; per node-hour by node SKU.
+    `as_of`: the day they were read (ISO)."""
 
     gpu: Mapping[str, float] = field(default_factory=dict)
     node: Mapping[str, float] = field(default_factory=dict)
     as_of: str = ""
+
+    def of_gpu(self, *names: str | None) -> float | None:
+        """US dollars per hour of a GPU by the first of its names that has a price, in any case and spacing."""
+        by_name = {normalise(name): usd for name, usd in self.gpu.items()}
+        return next((by_name[key] for name in names if (key := normalise(name or "")) in by_name), None)
+
+
+def flag_line(gpus: Iterable[str], usd: str) -> str:
+    """The flags that give these GPUs their prices, as a shell takes them."""
+    return " ".join(f"{GPU_FLAG} " + (f'"{gpu}={usd}"' if " " in gpu else f"{gpu}={usd}") for gpu in gpus)
 
 
 def parse_flags(texts: Iterable[str]) -> tuple[StatedPrice, ...]:
@@ -73,37 +86,35 @@ def parse_flags(texts: Iterable[str]) -> tuple[StatedPrice, ...]:
 
 
 def resolve_prices(said: StatedPrices, catalog: Catalog, today: date) -> HourPrices:
-    """The prices by the catalog's names. Raises UsageError for an unknown or repeated SKU, and for a price that cannot
-    be."""
+    """The prices by the catalog's names. Raises UsageError for an unknown node, a repeated SKU, and for a price that
+    cannot be."""
     gpus = _by_gpu(said.gpu, catalog) | _by_gpu(said.gpu_flags, catalog)
     nodes: dict[str, float] = {}
     for one in said.node:
         sku = catalog.node(one.name)
         if sku is None:
-            raise _unknown(one, "node", suggest(one.name, catalog.nodes))
+            raise UsageError(
+                f"Unknown node SKU {clean(one.name)[:_NAME_SHOWN]!r} in {one.where}.",
+                suggest(one.name, catalog.nodes) or "Run 'skuwise skus list' for the names.",
+            )
         nodes[sku.name] = _usd(one, sku.gpu_count)
     return HourPrices(MappingProxyType(gpus), MappingProxyType(nodes), today.isoformat())
 
 
 def _by_gpu(said: Sequence[StatedPrice], catalog: Catalog) -> dict[str, float]:
-    found: dict[str, tuple[float, StatedPrice]] = {}
+    found: dict[str, tuple[str, float, StatedPrice]] = {}
     for one in said:
         sku = catalog.gpu_asked(one.name)
-        if sku is None:
-            raise _unknown(one, "GPU", suggest(one.name, catalog.gpus))
-        if sku.name in found:
-            first = found[sku.name][1].name
+        name = sku.name if sku is not None else " ".join(clean(one.name).split())
+        key = normalise(name)
+        if not key:
+            raise UsageError(f"Invalid GPU name {name[:_NAME_SHOWN]!r} in {one.where}.", "Write a GPU's name.")
+        if key in found:
+            first = found[key][2].name
             alias = f" (as {clean(first)} and {clean(one.name)})" if first != one.name else ""
-            raise UsageError(f"{one.where} has two prices of {sku.name}{alias}.", "Keep one.")
-        found[sku.name] = (_usd(one), one)
-    return {name: usd for name, (usd, _) in found.items()}
-
-
-def _unknown(one: StatedPrice, kind: str, near: str) -> UsageError:
-    return UsageError(
-        f"Unknown {kind} SKU {clean(one.name)[:_NAME_SHOWN]!r} in {one.where}.",
-        near or "Run 'skuwise skus list' for the names.",
-    )
+            raise UsageError(f"{one.where} has two prices of {name[:_NAME_SHOWN]}{alias}.", "Keep one.")
+        found[key] = (name, _usd(one), one)
+    return {name: usd for name, usd, _ in found.values()}
 
 
 def _usd(one: StatedPrice, gpus: int = 1) -> float:

@@ -144,10 +144,10 @@ class PriceBook:
 
     def _by_gpus(self, node: NodeFacts) -> Price | None:
         """The price of a node that the catalog does not know, by the GPUs it shows."""
-        usd = self.hourly.gpu.get(node.gpu_sku or "")
+        usd = self.hourly.of_gpu(node.gpu_sku, node.gpu_name)
         if usd is None or not node.gpu_count:
             return None
-        name = node.node_sku or f"{node.gpu_count} x {node.gpu_sku}"
+        name = node.node_sku or f"{node.gpu_count} x {node.gpu_sku or node.gpu_name}"
         return self._said(name, usd * node.gpu_count, node.provider, _BY_GPU, node.gpu_count)
 
     def _said(self, name: str, usd: float, provider: str | None, source: str, gpus: int | None = None) -> Price:

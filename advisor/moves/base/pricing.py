@@ -13,7 +13,8 @@ from datetime import UTC, date, datetime
 
 from ....rules.catalog import fabric_premium as interconnect
 from ....rules.catalog.fabric_premium import Premium, PriceOf
-from ....rules.catalog.hour_prices import GPU_FLAG, GPU_HOUR
+from ....rules.catalog.gpu_files import normalise
+from ....rules.catalog.hour_prices import GPU_HOUR, flag_line
 from ....rules.catalog.types import Price
 from ...core.advice_types import FabricUse, NodeStanding, Realisation, Reconciliation
 from ...core.coded_text import CodedText
@@ -145,7 +146,10 @@ def reconcile(verdicts: Verdicts, book: PriceBook) -> tuple[Reconciliation, tupl
         total += price.usd_per_hour * node.span_hours
         for label, hours in rows[rows["node"] == node.node].groupby("class")["gpu_hours"].sum().items():
             parts[str(label)] += float(hours) * rate
-    notes = (*unpriced_notes(unpriced, len(verdicts.nodes)), *assumed_notes(verdicts.nodes, book))
+    notes = (
+        *unpriced_notes(unpriced, len(verdicts.nodes)), *assumed_notes(verdicts.nodes, book),
+        *unused_price_notes(verdicts.nodes, book),
+    )  # fmt: skip
     if len(unpriced) == len(verdicts.nodes):
         return Reconciliation(None, None, None, None, None, None, None), notes
     return Reconciliation(
@@ -203,7 +207,7 @@ def unpriced_notes(nodes: Sequence[NodeFacts], of: int) -> tuple[CodedText, ...]
     have one."""
     if not nodes:
         return ()
-    counts = Counter(n.gpu_sku or "" for n in nodes)
+    counts = Counter(n.gpu_sku or n.gpu_name or "" for n in nodes)
     skus = [sku for sku, _ in sorted(counts.items(), key=lambda one: (-one[1], one[0])) if sku]
     known = sum(counts[sku] for sku in skus)
     whole = len(nodes) == of
@@ -213,17 +217,28 @@ def unpriced_notes(nodes: Sequence[NodeFacts], of: int) -> tuple[CodedText, ...]
     if not skus:
         names = listed([n.node for n in nodes])
         text = (
-            f"{what} ({names}){out}: GPUs not in the catalog, or of several models. Set provider, region and node_sku "
+            f"{what} ({names}){out}: no GPU observed, or GPUs of several models. Set provider, region and node_sku "
             "in the agent's configuration, or use a price file (--prices)."
         )
         return (CodedText("prices-and-skus-missing", text, fields),)
     rest = len(nodes) - known
-    told = listed(skus) + (f"; {rest} with GPUs not in the catalog" if rest else "")
+    told = listed(skus) + (f"; {rest} without a GPU, or with several models" if rest else "")
     shown = skus[:_SKUS_SHOWN]
     table = ", ".join(f'"{sku}" = YOUR_PRICE' for sku in shown)
-    flags = " ".join(f"{GPU_FLAG} {sku}=PRICE" for sku in shown)
-    text = f"{what} ({told}){out}. Set {GPU_HOUR} = {{ {table} }} under [prices] in skuwise.toml, or {flags}."
+    settings = f"Set {GPU_HOUR} = {{ {table} }} under [prices] in skuwise.toml"
+    text = f"{what} ({told}){out}. {settings}, or {flag_line(shown, 'PRICE')}."
     return (CodedText("prices-missing", text, fields),)
+
+
+def unused_price_notes(nodes: Sequence[NodeFacts], book: PriceBook) -> tuple[CodedText, ...]:
+    """One line: prices of GPUs that neither the catalog nor the telemetry knows, which one setting for several clusters
+    may have."""
+    known = {normalise(n.gpu_name or "") for n in nodes}
+    names = [name for name in book.hourly.gpu if book.catalog.gpu(name) is None and normalise(name) not in known]
+    if not names:
+        return ()
+    text = f"Price not used: no GPU here is called {listed(names)}, and the catalog has no such name."
+    return (CodedText("price-not-used", text, {"gpus": ", ".join(names)}),)
 
 
 def assumed_notes(nodes: Sequence[NodeFacts], book: PriceBook) -> tuple[CodedText, ...]:

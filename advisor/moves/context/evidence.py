@@ -71,10 +71,15 @@ class EvidenceGate:
     verdicts: Verdicts
     floor_hours: float
 
-    @property
-    def _enough_hours(self) -> float:
+    def _hours(self, node: str) -> float:
+        """Hours in which the node can have been observed: those of the window, for one that was first observed late may
+        have been there before; its own where the nodes of its pool are replaced."""
+        facts, hours = self.verdicts.node(node), self.verdicts.inventory.hours
+        return hours if facts is None or not facts.pool_hours else min(hours, facts.span_hours)
+
+    def _enough_hours(self, node: str) -> float:
         """What must have been observed; the sum of many hours is not exact to the last digit."""
-        return (1.0 - GAP_MAX) * self.verdicts.inventory.hours - 1e-6
+        return (1.0 - GAP_MAX) * self._hours(node) - 1e-6
 
     def missing(self, claim: EvidenceClaim) -> tuple[CodedText, ...]:
         """Every reason why the claim does not stand, as clauses; empty: everything it needs was observed."""
@@ -89,9 +94,9 @@ class EvidenceGate:
 
     def gap(self, claim: EvidenceClaim) -> float:
         """Share of the window of which the claim's least observed GPU tells nothing."""
-        hours = self.verdicts.inventory.hours
-        seen = [gpu.hours for name in claim.nodes for gpu in self._gpus(name, claim)]
-        return max(1.0 - min(seen) / hours, 0.0) if seen and hours > 0 else 0.0
+        hours = {name: self._hours(name) for name in claim.nodes}
+        seen = [gpu.hours / hours[name] for name in claim.nodes for gpu in self._gpus(name, claim) if hours[name] > 0]
+        return max(1.0 - min(seen), 0.0) if seen else 0.0
 
     def _gpus(self, name: str, claim: EvidenceClaim) -> Sequence[GpuCoverage]:
         node = self.verdicts.inventory.nodes.get(name)
@@ -126,7 +131,7 @@ class EvidenceGate:
             reasons += self._pods(node)
         if claim.whole:
             reasons += self._accounted(node)
-        if claim.host and node.host_hours < self._enough_hours:
+        if claim.host and node.host_hours < self._enough_hours(node.node):
             reasons.append(
                 coded("cores-not-measured", "CPU use of {node} was not measured for the whole window", node=node.node)
             )
@@ -155,12 +160,12 @@ class EvidenceGate:
                     {"node": node.node, "ts": last},
                 )
             ]
-        if least.hours < self._enough_hours:
+        if least.hours < self._enough_hours(node.node):
             return [
                 coded(
                     "observed-in-part",
                     "{node} has data for {hours:.0f} of {window_hours:.0f} h",
-                    node=node.node, hours=least.hours, window_hours=inventory.hours,
+                    node=node.node, hours=least.hours, window_hours=self._hours(node.node),
                 )
             ]  # fmt: skip
         reasons: list[CodedText] = []
@@ -223,12 +228,12 @@ class EvidenceGate:
                     node=node.node, share=facts.fabric.still_share,
                 )
             ]  # fmt: skip
-        if facts.fabric.hours < self._enough_hours:
+        if facts.fabric.hours < self._enough_hours(node.node):
             return [
                 coded(
                     "fabric-observed-in-part",
                     "fabric data of {node} cover {hours:.0f} of {window_hours:.0f} h",
-                    node=node.node, hours=facts.fabric.hours, window_hours=self.verdicts.inventory.hours,
+                    node=node.node, hours=facts.fabric.hours, window_hours=self._hours(node.node),
                 )
             ]  # fmt: skip
         return []

@@ -11,6 +11,7 @@ from ..base.pricing import PriceBook
 from .finding_context import ready_at
 
 _ROUNDING_HOURS = 1e-6
+_OBSERVED_MIN = 0.9  # of a short life
 _ACTIVITY = "activity"  # without it nobody can tell idle from busy
 
 
@@ -38,17 +39,19 @@ def judged_gpus(verdicts: Verdicts, floor_hours: float, at: float) -> JudgedGpus
         if node is None:
             continue
         floor = floor_hours - _ROUNDING_HOURS
+        # Of a node that lived shortly in a pool that was observed long enough, most of its life must have been.
+        least = floor if facts.pool_hours < floor else min(floor, _OBSERVED_MIN * facts.span_hours)
         # Waste is judged node by node: one GPU of eight that was observed long enough says nothing of the node.
         enough = [
             gpu.gpu_uuid for gpu in node.gpus
-            if facts.hours_observed >= floor and gpu.hours >= floor and gpu.known.get(_ACTIVITY, 0.0) >= floor
+            if facts.hours_observed >= least and gpu.hours >= least and gpu.known.get(_ACTIVITY, 0.0) >= least > 0
             and (facts.node, gpu.gpu_uuid) not in faulty
         ]  # fmt: skip
         if enough:
             own = (one for uuid in enough for one in (uuid, *instances.get((facts.node, uuid), ())))
             gpus[facts.node] = tuple(own)
             count += min(len(enough), node.gpu_count)
-        elif 0 < facts.hours_observed < floor:
+        elif facts.hours_observed > 0 and facts.evidence_hours < floor:
             moments.append(ready_at(facts.hours_observed, floor_hours, verdicts.window, at, facts))
     return JudgedGpus(gpus, count, min((ready for ready in moments if ready is not None), default=None))
 

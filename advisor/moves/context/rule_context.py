@@ -205,7 +205,7 @@ def finding_of(
         "workload": series_label(group),
         "kind": group.kind,
         "gpu_count": group.gpu_count,
-        "gpu_sku": group.lead.gpu_sku,
+        "gpu_sku": group.lead.gpu_sku or nodes[0].gpu_name,
         "node_sku": group.lead.node_sku,
         "nodes": node_words(nodes),
         "node": nodes[0].node,

@@ -42,6 +42,8 @@ def _build(fleet: FleetContext) -> Iterator[DrawnRecommendation]:
 
 def _bare(fleet: FleetContext, found: FindingContext) -> DrawnRecommendation | None:
     node = found.nodes[0]
+    if fleet.verdicts.inventory.nodes[node.node].end is not None:
+        return None  # it left
     free = [
         b
         for b in found.bare
@@ -75,13 +77,17 @@ def free_gpus(free: Sequence[BareGpu]) -> int:
 def _held(fleet: FleetContext, found: FindingContext, group: Group) -> DrawnRecommendation | None:
     if not group.current:
         return None
-    whole = 0 if group.shared else sum(1 for n in group.nodes if n.node in group.alone)
+    released, count = frozenset(found.finding.gpus), len(found.finding.gpus)
+    # Where another replica works on the same node, that stays.
+    kept = {n for w in group.now if not released.issuperset(w.gpus) for n in w.nodes}
+    whole = 0 if group.shared else sum(1 for n in found.nodes if n.node in group.alone - kept)
     one = "MIG instance" if group.sliced else "GPU"
-    held = f"{group.gpu_count} {one}" + ("s" if group.gpu_count != 1 else "")
-    them = "it" if group.gpu_count == 1 else "them"
-    what = f"{series_label(group)} holds {held} on {node_words(group.nodes)} and does not use {them}."
-    released, parts_held = frozenset(group.gpus), group.gpu_equivalents
-    return _option(fleet, found, group, group.nodes, released=released, gpus=parts_held, whole=whole, what=what)
+    held = f"{count} {one}" + ("s" if count != 1 else "")
+    them = "it" if count == 1 else "them"
+    what = f"{series_label(group)} holds {held} on {node_words(found.nodes)} and does not use {them}."
+    parts_held = sum(len(w.gpus) * w.gpu_part for w in group.now if released.issuperset(w.gpus))
+    parts_held = parts_held if group.sliced else float(count)
+    return _option(fleet, found, group, found.nodes, released=released, gpus=parts_held, whole=whole, what=what)
 
 
 def _option(

@@ -6,10 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ...core.formatting import listed
-from ...core.gone import GONE_SECONDS
 from ..base.workload_groups import HOURS_PER_MONTH
 from .move_state import MoveState
-from .observation import Observation, PredictionSnapshot, hours, serves
+from .observation import GONE_SECONDS, Observation, PredictionSnapshot, hours, serves
 
 # Figures of a run that began this long before the move are still taken for the move's own.
 SLACK_SECONDS = 3600.0

@@ -12,12 +12,13 @@ from functools import cached_property
 
 from ....rules.base.quantities import Moment
 from ...core.advice_types import Advice, Configuration, Interval, NodeStanding, SavingsBaseline
-from ...core.gone import GONE_SECONDS
 from ...core.verdict_types import WorkloadVerdict
 from ..base.workload_groups import AVAILABLE, CURRENT_SECONDS, HOURS_PER_MONTH, holding_now
 
 # Steps are taken for told where so much of the busy time has a period.
 PERIOD_SHARE_MIN = 0.5
+# A node counts as returned after so long without data: an agent that failed on a Friday is back on Monday.
+GONE_SECONDS = 3 * 86400.0
 # Nodes of one fleet end their records within the hour that is being rolled up.
 SILENT_SECONDS = 2 * 3600.0
 

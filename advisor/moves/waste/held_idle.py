@@ -10,18 +10,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
 from ....rules.policy.thresholds import WasteRule
 from ...core.advice_types import Evidence
-from ...core.coded_text import CodedText
+from ...core.coded_text import CodedText, coded
 from ...core.timestamps import minute, rfc3339, span
+from ...verdicts.kinds.kinds import NOT_CONFIRMED
 from ...verdicts.types import Verdicts
 from ..base.workload_groups import JOBS, Group
-from ..context.finding_context import FindingContext, severity_for_share, when_possible
+from ..context.finding_context import FindingContext, listed, node_words, severity_for_share, when_possible
 from ..context.rule_context import (
     MIN_SHARE,
     OF_WHOLE_GPUS,
@@ -52,16 +53,23 @@ def held_idle(scope: RuleContext, rule: WasteRule) -> RuleResult:
     for group in scope.groups:
         if scope.faulty(group) or (group.shared and not group.sliced):
             continue
-        held = _held_hours(verdicts, rule, idle, group)
+        held, left = _held_hours(verdicts, rule, idle, group)
+        notes += [
+            coded(
+                "held-idle-not-judged", "No verdict on the GPUs that {workload} holds on {nodes}: {because}",
+                workload=w.name, nodes=listed(w.nodes), because=NOT_CONFIRMED,
+            )
+            for w in group.now if w.features.get("engine_active") == 0 and w.id not in idle
+        ]  # fmt: skip
         if held * 60 < rule.value("minutes") * (group.gpu_equivalents or 1):
             continue
         share = held / group.gpu_hours if group.gpu_hours else 0.0
-        least = min(group.nodes, key=lambda n: n.hours_observed, default=None)
+        least = min(group.nodes, key=lambda n: n.evidence_hours, default=None)
         # In a long window a rest of days may be a small share of what was held.
         long = held >= rule.value("rest_hours") * (group.gpu_equivalents or 1)
         if (share < MIN_SHARE and not long) or least is None:
             continue
-        if least.hours_observed < rule.value("coverage_hours"):
+        if least.evidence_hours < rule.value("coverage_hours"):
             seen, floor = span(least.hours_observed * 3600), rule.value("coverage_hours")
             then = when_possible(least.hours_observed, floor, verdicts.window, scope.at, least)
             notes.append(
@@ -72,12 +80,15 @@ def held_idle(scope: RuleContext, rule: WasteRule) -> RuleResult:
                 )
             )
             continue
-        found.append(_finding(scope, rule, group, held, share))
+        found.append(_finding(scope, rule, group, left, held, share))
     return found, notes
 
 
-def _held_hours(verdicts: Verdicts, rule: WasteRule, idle: Mapping[str, float], group: Group) -> float:
-    """GPU-hours held without use: all idle ones of what never worked, those at the end of work that is over.
+def _held_hours(
+    verdicts: Verdicts, rule: WasteRule, idle: Mapping[str, float], group: Group
+) -> tuple[float, frozenset[str]]:
+    """GPU-hours held without use: all idle ones of what never worked, those at the end of work that is over; and the
+    workloads whose rest is no pause: beside an idle replica others may serve.
 
     `idle`: GPU-hours that were allocated and idle, by workload.
     """
@@ -85,12 +96,14 @@ def _held_hours(verdicts: Verdicts, rule: WasteRule, idle: Mapping[str, float], 
     usage = {
         key: verdicts.usage_of((key,), "bottleneck", "g", "m", "g_max", "ts", "seconds", "gpu_uuid") for key in held
     }
-    if not any(_left(usage[w.id], group.kind, rule) for w in group.workloads if w.id in held):
-        return 0.0
+    left = frozenset(w.id for w in group.workloads if w.id in held and _left(usage[w.id], group.kind, rule))
+    if not left:
+        return 0.0, left
     if group.kind == "idle":
-        return sum(held.values())
+        counted = (w.id for w in group.workloads if w.id in left or (w.id in held and w.kind.label == "idle"))
+        return sum(held[key] for key in counted), left
     parts = {w.id: w.gpu_part for w in group.workloads}
-    return sum(min(_trailing_idle_hours(usage[key]) * parts[key], own) for key, own in held.items())
+    return sum(min(_trailing_idle_hours(usage[key]) * parts[key], own) for key, own in held.items()), left
 
 
 def _left(usage: pd.DataFrame, kind: str, rule: WasteRule) -> bool:
@@ -183,8 +196,13 @@ def _idle_since(verdicts: Verdicts, group: Group) -> float | None:
     return last if group.current and last is not None and last < verdicts.window.end else None
 
 
-def _finding(scope: RuleContext, rule: WasteRule, group: Group, held: float, share: float) -> FindingContext:
+def _finding(  # noqa: PLR0917
+    scope: RuleContext, rule: WasteRule, group: Group, left: frozenset[str], held: float, share: float
+) -> FindingContext:
     verdicts = scope.verdicts
+    resting = [w for w in group.now if w.id in left] or group.now
+    gpus = tuple(sorted({gpu for w in resting for gpu in w.gpus}))
+    nodes = tuple(n for n in group.nodes if any(n.node in w.nodes for w in resting))
     usage = verdicts.usage_of({w.id for w in group.workloads}, "bottleneck", "g", "m", "power_watts", "mem_used_ratio")
     rows = usage[usage["bottleneck"] == "idle"]
 
@@ -214,6 +232,7 @@ def _finding(scope: RuleContext, rule: WasteRule, group: Group, held: float, sha
         gpu_hours=held,
         cost=cost,
         values={
+            "gpu_count": len(gpus), "nodes": node_words(nodes),
             "sm": as_percent(engine), "engine": as_percent(engine), "dram": as_percent(dram), "power": watts(power),
             "idle_power": watts(floor), "power_words": power_words(power, floor), "mem_used": as_percent(memory),
             **_instance_words(verdicts, group),
@@ -223,7 +242,10 @@ def _finding(scope: RuleContext, rule: WasteRule, group: Group, held: float, sha
         severity=severity_for_share(share, rule),
         after=told + scope.cost_words(cost, group.nodes),
     )  # fmt: skip
-    return FindingContext(finding, group, group.nodes)
+    named = replace(
+        finding, gpus=gpus, node=nodes[0].node if len(nodes) == 1 else None, nodes=tuple(n.node for n in nodes)
+    )
+    return FindingContext(named, group, nodes)
 
 
 RULE = RuleDescription(

@@ -58,7 +58,7 @@ def idle(scope: RuleContext, rule: WasteRule) -> RuleResult:
         cut = [b for b in still if b.part < 1 and b.idle_hours >= IDLE_INSTANCE_SHARE * b.part * node.span_hours]
         if not still or (share < MIN_SHARE and not cut):
             continue
-        if node.hours_observed < rule.value("coverage_hours"):
+        if node.evidence_hours < rule.value("coverage_hours"):
             then = when_possible(node.hours_observed, rule.value("coverage_hours"), verdicts.window, scope.at, node)
             seen = span(node.hours_observed * 3600)
             notes.append(

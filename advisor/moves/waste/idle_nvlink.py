@@ -48,7 +48,7 @@ def idle_nvlink(scope: RuleContext, rule: WasteRule) -> RuleResult:
         silent = bool(known) and max(known) <= limit
         if len(known) < len(peaks) or not (silent or alone) or not seen_at_work(group, rule):
             continue
-        if min(n.hours_observed for n in group.nodes) < rule.value("coverage_hours"):
+        if min(n.evidence_hours for n in group.nodes) < rule.value("coverage_hours"):
             continue
         premiums = [nvlink_premium(scope.book, n) for n in group.nodes]
         priced = [p for p in premiums if p is not None]

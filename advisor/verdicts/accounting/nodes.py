@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import cast
 
 import numpy as np
@@ -14,6 +15,7 @@ from ...core.coded_text import CodedText, coded
 from ...core.frame import Frame
 from ...core.histogram_array import BinsArray, bins_quantile
 from ...core.records import records, text
+from ..features.port_traffic import FAILED
 from ..types import FabricFacts, NodeFacts
 from ..workloads.attribution import Attribution
 from ..workloads.inventory import Inventory
@@ -72,7 +74,23 @@ def node_facts(
                 without_nvlink=bool(keys) and all(_no_link(index, key) and untold.get(key, True) for key in keys),
             )
         )
-    return tuple(facts)
+    return _with_pools(facts, frame, inventory)
+
+
+def _with_pools(facts: Sequence[NodeFacts], frame: Frame, inventory: Inventory) -> tuple[NodeFacts, ...]:
+    """The nodes with `pool_hours`: of each hour as much as the fullest GPUs of the pool's nodes tell together."""
+    pool_of = {f.node: (f.cluster, f.node_sku, f.gpu_name, f.gpu_count) for f in facts}
+    gone = {name for name, node in inventory.nodes.items() if node.end is not None and node.moved_to is None}
+    replaced = {pool_of[name] for name in gone if name in pool_of}
+    names = {name: str(pool) for name, pool in pool_of.items() if pool in replaced}
+    seen = frame.gpu[frame.gpu["node"].isin(list(names)) & (frame.gpu["observed_seconds"] > 0)]
+    if seen.empty:
+        return tuple(facts)
+    hour = np.ceil(seen["ts"] / 3600)
+    by_gpu = seen.groupby([seen["node"].map(names), hour, "node", "gpu_uuid"])["observed_seconds"].sum()
+    by_hour = by_gpu.groupby(level=[0, 1, 2]).max().groupby(level=[0, 1]).sum().clip(upper=3600.0)
+    hours = by_hour.groupby(level=0).sum() / 3600
+    return tuple(replace(f, pool_hours=float(hours.get(names.get(f.node), 0.0))) for f in facts)
 
 
 def _drivers(frame: Frame) -> dict[str, str]:
@@ -106,20 +124,14 @@ def _fabric(
     frame: Frame, absent: CodedText | None, ports: NodePorts | None, history: pd.DataFrame | None
 ) -> FabricFacts | None:
     """`absent`, `ports`, `history`: those of the node."""
-    if ports is None:
-        if absent is None:
-            return None
+    if absent is not None and (ports is None or not ports.compute):
         return FabricFacts((), False, absent.text, None, None, 0.0, None, None, code=absent.code)
+    if ports is None:
+        return None
     own, others = ports.compute, ports.others
     if not own:
-        reason = (
-            "Unknown whether its only port belongs to a compute fabric. Set fabric_roles if it does."
-            if len(others) == 1
-            else (
-                f"Unknown whether any of its {len(others)} ports belongs to a compute fabric. Set "
-                "fabric_roles if one does."
-            )
-        )
+        which, one = ("its only port", "it") if len(others) == 1 else (f"any of its {len(others)} ports", "one")
+        reason = f"Unknown whether {which} belongs to a compute fabric. Set fabric_roles if {one} does."
         layer = "Ethernet" if ports.ethernet else None
         return FabricFacts(
             (), False, reason, None, None, 0.0, None, None, link_layer=layer, code="no-compute-port"
@@ -172,7 +184,8 @@ def _nvlink_peaks(frame: Frame, rows: pd.DataFrame, whole: set[tuple[str, str]])
 
     Rows without bins count with their 95th percentile, of which the highest stands: of the seconds above it nothing is
     known but that a mean so low leaves no room for many. None of a node of which one GPU's NVLink was not measured
-    throughout: what that one exchanged nobody knows.
+    throughout: what that one exchanged nobody knows. Nor of one whose counters on a server never moved: on some nodes
+    DCGM's stand at 0 although NVLink works (DCGM#149); the agent reads NVML's.
     """
     if frame.gpu.empty:
         return {}
@@ -195,6 +208,11 @@ def _nvlink_peaks(frame: Frame, rows: pd.DataFrame, whole: set[tuple[str, str]])
         bare = own[~have[own] & known[own]]
         found = [p for p in (peak, float(p95[bare].max()) if len(bare) else None) if p is not None]
         peaks[str(node)] = max(*found, peaks.get(str(node), 0.0))
+    codes, names = frame.gpu_keys.nodes()
+    ways = (frame.gpu[f"nvlink_{way}_bytes_per_second_mean"].to_numpy(float) > 0 for way in ("tx", "rx"))
+    moved = set(names[codes[np.logical_or(*ways)]].astype(str))
+    if frame.source.get("kind") != "sqlite":
+        blind |= set(peaks) - moved
     return {node: peak for node, peak in peaks.items() if node not in blind}
 
 
@@ -222,7 +240,8 @@ def _fabric_absences(frame: Frame) -> dict[str, CodedText]:
     """Why the fabric of a node cannot be read, in the words the agent left and with its code; the first that tells."""
     found: dict[str, CodedText] = {}
     absences = frame.absences
-    for row in records(absences[absences["scope"] == "fabric"]) if not absences.empty else ():
+    unread = (absences["scope"] == "fabric") | (absences["reason"] == FAILED) & (absences["device"] == "infiniband")
+    for row in records(absences[unread]):
         if row["reason"] != "no-fabric":
             reason = str(row["reason"])
             told = CodedText(reason, text(row["detail"]) or f"Fabric counters not available ({reason}).")

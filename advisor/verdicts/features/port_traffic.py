@@ -10,6 +10,8 @@ from ...core.frame import Frame
 from ...rulebook import Rulebook
 
 _COLUMNS = ("wire", "bytes", "ethernet", "rdma", "ports", "known", "loud", "has_ethernet", "sure")
+# Reason of an absence: node_exporter's collector ended with an error, so that what it did not report may exist.
+FAILED = "collector-failed"
 _USED = [
     "node", "device", "port", "link_layer", "role", "ts", "interval_seconds", "line_rate_bytes_per_second",
     "active_fraction", "util_mean", "tx_bytes_per_second_mean", "rx_bytes_per_second_mean",
@@ -70,11 +72,13 @@ def port_traffic(frame: Frame, book: Rulebook) -> pd.DataFrame:
 
 
 def _rdma(frame: Frame, catalog: Catalog) -> dict[str, bool]:
-    """Whether a node has RDMA ports: by the catalog, else where a source looked for them and found none."""
+    """Whether a node has RDMA ports: by the catalog, else where a source looked for them, did not fail, and found
+    none."""
     out: dict[str, bool] = {}
     absences = frame.absences
     if not absences.empty:
-        out |= dict.fromkeys(absences.loc[absences["reason"] == "no-fabric", "node"].astype(str), False)
+        none, failed = (set(absences.loc[absences["reason"] == why, "node"]) for why in ("no-fabric", FAILED))
+        out |= dict.fromkeys(map(str, none - failed), False)
     for node, name in zip(frame.nodes["node"], frame.nodes["node_sku"], strict=True):
         sku = catalog.node(name) if isinstance(name, str) and name else None
         if sku is not None and sku.fabric.rdma is not None:

@@ -5,7 +5,8 @@ So the level to compare with is its own: a low quantile of its power while every
 without. What the table of `rules/resting_power.yaml` says bounds it, and stands in where there is no rest.
 
 Idleness is never told by one source alone. The driver's utilization, the profiler's counters and the power (or memory
-that nobody holds) are three that fail apart from one another; two of them must agree.
+that nobody holds) are three that fail apart from one another; two of them must agree. Without the profiler (workstation
+cards, exporters' defaults) the utilization must be 0 throughout, and the power steady at a level that is no work's.
 """
 
 from __future__ import annotations
@@ -40,6 +41,12 @@ REST_MARGIN = 1.25
 FAULT_SECONDS_MIN = 3600.0
 # With one source of activity alone, power must be that of a GPU that keeps its clocks down.
 SURE_MARGIN = 1.25
+# Power at rest varies less than this, as a share and by sensors' steps in watts.
+STEADY_SHARE, STEADY_WATTS = 1.1, 3.0
+# Rest is at most this share of what the same GPUs draw at work, by whether it is known that memory is held.
+REST_OF_WORK_HELD, REST_OF_WORK = 0.5, 0.25
+# Of a GPU without any known limit: the most that is published for one at rest (H100).
+REST_WATTS_MAX = 122.0
 
 
 def at_rest(
@@ -73,7 +80,12 @@ def at_rest(
         fault = contradicted | (suspect & (enough >= FAULT_SECONDS_MIN))
         sure = rows.power <= SURE_MARGIN * np.fmax(low, np.where(own_free <= high, own_free, np.nan))
         explained = ~(rows.power > rest_watts)
-    witnessed = rows.two_sources | free | sure
+    witnessed = (
+        rows.two_sources
+        | free
+        | sure
+        | _steady(frame, out, sku["name"], rows, np.where(free, own_free, own_held), high)
+    )
     # The parent's power is the work of any of its instances.
     explained |= rows.instance & rows.others_work
     idle = resting_rows & rows.engine_known & witnessed & explained & ~fault
@@ -83,6 +95,20 @@ def at_rest(
         rest_free_power=own_free, rest_watts=rest_watts, fault_watts=fault_watts,
     )  # fmt: skip
     return rested, power_doubts(frame, rested, contradicted)
+
+
+def _steady(  # noqa: PLR0917
+    frame: Frame, out: pd.DataFrame, names: pd.Series, rows: _Rows, own: Floats, high: Floats
+) -> Mask:
+    """Rows of whole GPUs whose utilization was 0 throughout and whose power stood at a level of rest. `own`: each GPU's
+    low quantile of power while quiet; `high`: the most that rest draws by the catalog (NaN: not in it)."""
+    gpu, held = frame.gpu, out["mem"].notna().to_numpy()
+    at_work = out["power"].where(~out["quiet"]).groupby(names).transform("max").to_numpy(float)
+    with np.errstate(invalid="ignore"):
+        zero = (gpu["gpu_util_mean"].to_numpy(float) == 0) & ~(gpu["gpu_util_max"].to_numpy(float) > 0)
+        flat = np.fmax(rows.power, gpu["power_watts_p95"].to_numpy(float)) <= STEADY_SHARE * own + STEADY_WATTS
+        below_work = np.where(held, ~(own > REST_OF_WORK_HELD * at_work), own <= REST_OF_WORK * at_work)
+        return zero & flat & below_work & (own <= np.where(np.isnan(high), REST_WATTS_MAX, high)) & ~rows.instance
 
 
 def power_doubts(frame: Frame, rows: pd.DataFrame, contradicted: Mask) -> list[Doubt]:

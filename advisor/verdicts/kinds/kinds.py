@@ -42,6 +42,7 @@ _IDLE, _NOT_IDLE = 8.0, -12.0
 _NAMED = 1.0  # log-odds of a name that overrules nothing and is told all the same
 _HALF_A_DAY, _MINUTES = 12.0, 0.1  # hours
 _NO_VERDICT = 0.45  # below what makes a verdict
+NOT_CONFIRMED = "GPU activity is 0 throughout, but power does not show that the GPU rests."
 _RUNS_ON = ("training", "fine-tuning", "batch-inference")
 
 
@@ -59,11 +60,18 @@ def judge_kind(
     """
     clues = [_Heard(clue.weights, partial(_same, clue.reason), named=True) for clue in names]
     ceiling = _ceiling(features, named=bool(names))
-    measured = any(name in features for name in ("engine_active", "sm_active", "hbm_utilization"))
-    if not measured and not clues:
-        return KindVerdict("unknown", 0.0, (coded("activity-not-measured", "No activity data."),))
-    scores: dict[KindLabel, float] = dict.fromkeys(LABELS, 0.0)
+    active = [features[name] for name in ("engine_active", "sm_active", "hbm_utilization") if name in features]
     rested = features.get("idle_share", 0.0)
+    # Zero throughout that is no rest has no shape: a counter that is stuck.
+    measured = any(active) or (bool(active) and rested > 0)
+    if not measured and not clues:
+        why = (
+            coded("zero-not-confirmed", NOT_CONFIRMED)
+            if active
+            else coded("activity-not-measured", "No activity data.")
+        )
+        return KindVerdict("unknown", 0.0, (why,))
+    scores: dict[KindLabel, float] = dict.fromkeys(LABELS, 0.0)
     in_many_hours = features.get("active_share", 0.0) > thresholds["idle_active_hours_max"].value
     if in_many_hours and features.get("engine_active", 0.0) >= _LIGHT_USE_MIN:
         rested = 0.0  # a little in many of its hours is light use: a mean and a percentile of an hour hide it

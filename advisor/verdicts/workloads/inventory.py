@@ -17,7 +17,6 @@ import pandas as pd
 
 from ...core.advice_types import Unobserved
 from ...core.frame import Frame
-from ...core.gone import GONE_SECONDS
 from ...core.intervals import most_at_once, peak
 from ...core.records import records, text
 from ...core.unobservable import Blind
@@ -42,6 +41,8 @@ WHOLLY = frozenset({"nvlink", "pcie", "mem_used"})
 _WHEN = ["node", "gpu_uuid", "ts", "interval_seconds", "observed_seconds"]
 HOUR_SECONDS = 3600.0
 _DAY_SECONDS = 86400.0
+# A node that sends nothing for this long while others do has left: rows are up to an hour long.
+LEFT_SECONDS = HOUR_SECONDS
 # Share of a row from which on it counts as wholly observed.
 WHOLE_ROW_MIN = 0.95
 
@@ -126,9 +127,18 @@ class Inventory:
     edges: Edges = field(default_factory=lambda: Edges(0.0, None, None))
     seconds_by_hour: Mapping[float, float] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def gpu_count(self) -> int:
-        return sum(node.gpu_count for node in self.nodes.values() if node.moved_to is None)
+        """The most GPUs that existed at once: nodes that replaced one another do not add up."""
+        spans = [
+            (end - node.span_hours * HOUR_SECONDS, end, node.gpu_count) for node in self.nodes.values()
+            if node.moved_to is None for end in (self.end if node.end is None else node.end,)
+        ]  # fmt: skip
+        moments = {end for _, end, _ in spans}
+        return max(
+            (sum(n for start, end, n in spans if end == at or start + LEFT_SECONDS < at < end) for at in moments),
+            default=0,
+        )
 
     @cached_property
     def unobserved(self) -> tuple[Unobserved, ...]:
@@ -166,7 +176,7 @@ def inventory_of(frame: Frame, gpus_of_sku: Callable[[str], int | None], blind: 
             nodes[name], unaccounted_pods=waiting.get(name, ()), host_hours=hosts.get(name, 0.0)
         )  # fmt: skip
     nodes = _with_spans(_without_renamed(nodes), frame)
-    edges, by_hour = _edges(frame), _seconds_by_hour(frame)
+    edges, by_hour = _window_edges(frame), _seconds_by_hour(frame)
     return Inventory(nodes, edges.hours, frame.window.end, _hours_in(by_hour), parent_of, edges, by_hour)
 
 
@@ -187,7 +197,7 @@ def merged_inventory(groups: Sequence[Inventory]) -> Inventory:
     )  # fmt: skip
 
 
-def _edges(frame: Frame) -> Edges:
+def _window_edges(frame: Frame) -> Edges:
     """Hours that a GPU can have been observed in: from the first that any node was seen to the window's end.
 
     The first and the last row may begin and end within an hour; of them as much counts as the fullest GPU tells.
@@ -246,26 +256,42 @@ def _without_renamed(nodes: dict[str, NodeInventory]) -> dict[str, NodeInventory
 def _with_spans(nodes: Mapping[str, NodeInventory], frame: Frame) -> dict[str, NodeInventory]:
     """Nodes with the hours they are accounted for. One that was renamed goes on under its other name."""
     first = dict(zip(frame.nodes["node"].astype(str), frame.nodes["first_seen"].astype(float), strict=True))
-    left = _left(nodes, frame)
+    edges = _edges(frame)
+    left = _left(frame, edges)
     out = {}
     for name, node in nodes.items():
         ends = [at for at in (node.end, left.get(name)) if at is not None]
         end = min([*ends, frame.window.end])
-        span = max(end - max(frame.window.start, first[name]), 0.0) / HOUR_SECONDS
-        out[name] = replace(node, end=end if ends else None, span_hours=span)
+        start = max(frame.window.start, first[name])
+        if name in edges.index and start > frame.window.start and edges.at[name, "begin"] <= start:
+            start = max(start, edges.at[name, "since"])
+        out[name] = replace(node, end=end if ends else None, span_hours=max(end - start, 0.0) / HOUR_SECONDS)
     return out
 
 
-def _left(nodes: Mapping[str, NodeInventory], frame: Frame) -> dict[str, float]:
-    """Node -> when it was last seen (Unix seconds), of those that are gone while others are still seen: where the whole
-    source ends, nobody left."""
-    told = zip(frame.nodes["node"].astype(str), frame.nodes["last_seen"].astype(float), strict=True)
-    last = {
-        name: max([seen, *(gpu.last_ts for gpu in nodes[name].observed)]) for name, seen in told if np.isfinite(seen)
-    }
+def _edges(frame: Frame) -> pd.DataFrame:
+    """By node, the ``begin`` of its first row and the ``ts`` of its last, and between which moments of these it was
+    observed (``since``, ``until``): servers date nodes by rows of up to an hour."""
+    seen = _seen(frame)
+    begin, seconds = seen["ts"] - seen["interval_seconds"], seen["observed_seconds"]
+    rows = seen.assign(begin=begin, since=seen["ts"] - seconds, until=begin + seconds)
+    by_node = rows.groupby("node")["ts"]
+    first = rows[rows["ts"] == by_node.transform("min")].groupby("node")[["begin", "since"]].min()
+    return first.join(rows[rows["ts"] == by_node.transform("max")].groupby("node")[["ts", "until"]].max())
+
+
+def _left(frame: Frame, edges: pd.DataFrame) -> dict[str, float]:
+    """Node -> its last telemetry (Unix seconds), of those that left while others stayed: where the whole source ends,
+    no node left."""
+    last: dict[str, float] = {}
+    for name, seen in zip(frame.nodes["node"].astype(str), frame.nodes["last_seen"].astype(float), strict=True):
+        if np.isfinite(seen):
+            stop, until = edges.loc[name, ["ts", "until"]] if name in edges.index else (seen, seen)
+            # Within the last row the finer of the two counts.
+            last[name] = min(seen, until) if stop - HOUR_SECONDS <= seen <= stop else max(seen, stop)
     whole = [frame.telemetry_span[1]] if frame.telemetry_span is not None else []
     newest = min(max([*last.values(), *whole], default=frame.window.end), frame.window.end)
-    return {name: seen for name, seen in last.items() if seen < newest - GONE_SECONDS}
+    return {name: seen for name, seen in last.items() if seen < newest - LEFT_SECONDS}
 
 
 def _seconds_by_hour(frame: Frame) -> dict[float, float]:
@@ -292,8 +318,10 @@ def _node(  # noqa: PLR0917
     blind: Blind | None,
 ) -> NodeInventory:
     at_once = _at_once(own)
-    # Pods may request one GPU several times over (time slicing), or instances under the name of GPUs.
-    counts = {"node SKU": of_sku or 0, "declared": declared or 0, "requested": 0 if of_sku or declared else requested}
+    # Pods may request one GPU several times over (time slicing), or instances under the name of GPUs: devices that
+    # a series names are the truth.
+    known = bool(of_sku or declared or own)
+    counts = {"node SKU": of_sku or 0, "declared": declared or 0, "requested": 0 if known else requested}
     # GPUs that were replaced leave their ids behind: without another count, those that were seen at once exist, and
     # those that nothing was seen of.
     counts["named"] = at_once + sum(gpu.hours <= 0 for gpu in own)

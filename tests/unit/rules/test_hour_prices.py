@@ -48,7 +48,6 @@ def test_settings_flags_and_environment_give_prices_by_the_catalogs_names(tmp_pa
 @pytest.mark.parametrize(
     ("text", "part"),
     [
-        ('gpu_hour_usd = { "H100-SXM6" = 2 }', "Unknown GPU SKU 'H100-SXM6' in prices.gpu_hour_usd in "),
         ('node_hour_usd = { "aws/p5.49xlarge" = 2 }', " or aws/p5.48xlarge"),
         ('gpu_hour_usd = { "H100-SXM5" = -1 }', "Invalid price of H100-SXM5 in prices.gpu_hour_usd in"),
         ('gpu_hour_usd = { "H100-SXM5" = 0 }', "Write US dollars per hour as a number, for example 2.10."),
@@ -74,7 +73,9 @@ def test_a_wrong_setting_is_a_sentence_and_a_remedy(tmp_path, text, part):
         (["H100-SXM5=1e999"], "Invalid price of H100-SXM5 in --gpu-hour-usd: '1e999'"),
         (["H100-SXM5=2_1"], "'2_1'"),
         (["H100-SXM5=$2"], "'$2'"),
-        (["\x1b[31mH=2"], "Unknown GPU SKU"),
+        (["\x1b[31mH=x"], "Invalid price of"),
+        (["?=2"], "Invalid GPU name"),
+        (["NVIDIA GB10=2", "nvidia  gb10=3"], "two prices of"),
     ],
 )
 def test_a_wrong_flag_is_a_sentence_and_a_remedy(tmp_path, flags, part):
@@ -108,6 +109,20 @@ def test_an_owned_fleet_without_any_sku_is_priced_by_its_gpus():
     dgx = book.of(node(sku="bare-metal/DGX H100", provider=None, region=None))
     assert (dgx.usd_per_hour, dgx.basis) == (pytest.approx(16.8), "owned")
     assert book.of(replace(hall, provider="our-hall")).basis == "owned"
+
+
+@pytest.mark.parametrize("written", ["NVIDIA GeForce RTX 4090", "nvidia  geforce rtx 4090", "GeForce RTX 4090"])
+def test_a_gpu_that_the_catalog_lacks_has_a_price_by_the_name_that_telemetry_gives_it(tmp_path, written):
+    flags = [f"{written}=0.35", "NVIDIA GB10=2.10"]
+    settings = f'[prices]\ngpu_hour_usd = {{ "{written}" = 0.35, "NVIDIA GB10" = 2.10 }}\n'
+    found = said(tmp_path, flags=flags)
+    assert dict(found.gpu) == dict(said(tmp_path, settings).gpu)
+    desk = node(sku=None, provider=None, region=None, gpu_sku=None, gpu_name="NVIDIA GeForce RTX 4090", gpu_count=4)
+    assert PriceBook(CATALOG, hourly=found).per_gpu_hour(desk) == pytest.approx(0.35)
+    advice = advice_of(verdicts([desk]), hourly=found)
+    assert advice.summary.cost_usd == pytest.approx(4 * 0.35 * desk.span_hours)
+    (note,) = [n for n in advice.notes if n.code == "price-not-used"]
+    assert note.fields == {"gpus": "NVIDIA GB10"}
 
 
 def test_at_a_cloud_the_price_is_negotiated():

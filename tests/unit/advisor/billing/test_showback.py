@@ -46,10 +46,10 @@ def test_nodes_that_were_there_for_hours_cost_these_hours_and_are_named() -> Non
     b.use(DECODE, "stays", stays)
     showback = split(b.frame())
     left = [node for node in showback.nodes if node.node.startswith("spot") and node.hours == 8.0]
-    assert len(left) == 11 and all(node.end == node.start + 8 * HOUR for node in left)
+    assert len(left) == 14 and all(node.end == node.start + 8 * HOUR for node in left)
     names = {node.node for node in left}
     assert not [row for row in showback.rows if row.node in names and row.category == "unobserved"]
-    assert sum(row.usd or 0 for row in showback.rows if row.node in names) == pytest.approx(11 * 8 * RATE)
+    assert sum(row.usd or 0 for row in showback.rows if row.node in names) == pytest.approx(14 * 8 * RATE)
     (note,) = [n for n in showback.notes if n.code == "nodes-that-left"]
     assert set(str(note.fields["nodes"]).split(", ")) == names
 

@@ -72,9 +72,9 @@ def test_costs_are_gpu_hours_without_a_price(hall, form, capsys) -> None:
 def test_a_wrong_price_is_one_sentence_with_exit_status_2(command, hall, tmp_path, capsys, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     where = [str(hall)] if command[0] != "rules" else []
-    assert main([*command, *where, "--gpu-hour-usd", "H100-SXM9=2"]) == 2
+    assert main([*command, *where, "--gpu-hour-usd", "H100-SXM5=two"]) == 2
     said = capsys.readouterr()
-    assert "Unknown GPU SKU 'H100-SXM9' in --gpu-hour-usd" in said.err + said.out
+    assert "Invalid price of H100-SXM5 in --gpu-hour-usd: 'two'." in said.err + said.out
     assert "Traceback" not in said.err
 
 

@@ -2,6 +2,10 @@
 
 import pytest
 from skuwise.advisor.core.verdict_types import Alternative, BottleneckVerdict, KindVerdict, Phase
+from skuwise.advisor.verdicts.judge import judge
+from skuwise.rules.catalog.loader import load_catalog
+from skuwise.tests.support.frame_builder import FREE, HOUR, FrameBuilder
+from skuwise.tests.support.frame_builder import START as H_START
 from skuwise.tests.support.moves_builders import (
     START,
     advice_of,
@@ -14,6 +18,9 @@ from skuwise.tests.support.moves_builders import (
     verdicts,
     workload,
 )
+from skuwise.tests.support.rulebooks import rulebook
+
+CATALOG = load_catalog()
 
 
 def rules(advice):
@@ -99,6 +106,43 @@ def test_what_never_worked_is_held_idle_and_released_whole():
     released = next(r for r in advice.recommendations if r.action == "release")
     assert found.gpu_hours == pytest.approx(8 * 336)
     assert released.realisation == "cash-now"
+    assert released.saving_usd_per_month.p50 == pytest.approx(98.32 * 730)
+
+
+@pytest.mark.parametrize(("life", "released"), [(36, ["node-3"]), (20, []), (144, ["node-0"])])
+def test_a_pool_whose_nodes_are_replaced_is_judged_as_one_node_that_stays(life, released):
+    """One node after another, all of them idle: the floor of 30 h is the pool's, a release needs it of its node."""
+    b = FrameBuilder(hours=144)
+    for n, begin in enumerate(range(0, 144, life)):
+        uuids = b.node(f"node-{n}", gpus=8, first_seen=H_START + begin * HOUR)
+        end = min(begin + life, 144)
+        b.nodes[-1]["last_seen"] = H_START + end * HOUR
+        for uuid in uuids:
+            b.use(FREE, f"node-{n}", uuid, start=begin, end=end)
+    advice = advice_of(judge(b.frame(), rulebook(CATALOG)))
+    summary = advice.summary
+    assert (summary.gpu_count, summary.judged_gpu_count, summary.gpu_hours) == (8, 8, pytest.approx(144 * 8))
+    assert summary.cost_usd is not None and summary.cost_usd > 0
+    assert summary.wasted_usd == pytest.approx(summary.cost_usd)
+    assert [r.yardstick.nodes[0] for r in advice.recommendations if not r.blocked_by] == released
+    assert not {n.code for n in advice.notes} & {"too-little-data", "idle-seen-too-short"}
+
+
+@pytest.mark.parametrize("idle", ["a", "z"])
+def test_an_idle_replica_is_released_without_those_that_serve(idle):
+    """Whichever of the replicas names the series."""
+    pods = [
+        workload("api", (f"n{n}",), id=f"w-{name}", kind="idle" if name == idle else "online-inference")
+        for n, name in enumerate("amz")
+    ]  # fmt: skip
+    uses = [usage(w, **({"u_c": 0, "u_m": 0, "g": 0, "label": "idle"} if w.id == f"w-{idle}" else {})) for w in pods]
+    nodes = [node(w.nodes[0], fabric=None) for w in pods]
+    advice = advice_of(verdicts(nodes, pods, uses=uses, idle_hours={f"w-{idle}": 8 * 336.0}))
+    where = next(w.nodes[0] for w in pods if w.id == f"w-{idle}")
+    found = one(advice, "held-idle")
+    assert (found.node, found.gpus, found.gpu_hours) == (where, gpus_of(where), pytest.approx(8 * 336))
+    (released,) = [r for r in advice.recommendations if r.action == "release"]
+    assert (released.source.gpu_count, released.yardstick.nodes) == (8, (where,))
     assert released.saving_usd_per_month.p50 == pytest.approx(98.32 * 730)
 
 

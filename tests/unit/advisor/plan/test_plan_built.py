@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from importlib.resources import files
 
 import jsonschema
@@ -60,6 +61,15 @@ def test_half_empty_nodes_are_packed_and_one_comes_back_for_its_price():
     assert [(m.start, m.gpus) for m in moved] == [(names(plan)[0], 4)]
     assert plan.nodes.p10 == plan.nodes.p90 == 1
     assert plan.solver.proven
+
+
+def test_an_empty_node_comes_back_unless_it_left_or_pods_asked_for_its_gpus():
+    given = verdicts([plain_node(f"n{n}") for n in (1, 2, 3)])
+    nodes = dict(given.inventory.nodes)
+    nodes["n1"] = replace(nodes["n1"], unaccounted_pods=("ml/worker-0",))
+    nodes["n2"] = replace(nodes["n2"], end=END - 7200)
+    plan = plan_of(replace(given, inventory=replace(given.inventory, nodes=nodes)))
+    assert set(names(plan)) <= {"n3"} < {*names(plan_of(given)), "n3"}
 
 
 def test_the_json_is_valid_by_its_schema():

@@ -11,7 +11,7 @@ from skuwise.advisor.core.unobservable import blind_nodes
 from skuwise.advisor.verdicts.judge import judge
 from skuwise.advisor.verdicts.workloads.inventory import Inventory, inventory_of
 from skuwise.rules.catalog.loader import load_catalog
-from skuwise.tests.support.frame_builder import DECODE, HOUR, START, FrameBuilder
+from skuwise.tests.support.frame_builder import DECODE, FREE, HOUR, START, FrameBuilder
 from skuwise.tests.support.rulebooks import rulebook
 
 CATALOG = load_catalog()
@@ -92,10 +92,27 @@ def test_a_node_that_was_renamed_counts_its_gpus_once_and_ends_where_the_other_n
 
 def test_a_node_that_left_counts_until_it_was_last_seen() -> None:
     b = FrameBuilder(hours=240)
-    for name, hours in (("left", 8), ("silent", 200), ("stays", 240)):
+    for name, hours in (("left", 8), ("late", 239), ("stays", 240)):
         (uuid,) = b.node(name)
         b.nodes[-1]["last_seen"] = START + hours * HOUR
         b.use(DECODE, name, uuid, end=hours)
-    found = counted(b.frame()).nodes
-    assert {name: node.span_hours for name, node in found.items()} == {"left": 8.0, "silent": 240.0, "stays": 240.0}
-    assert (found["left"].end, found["silent"].end) == (START + 8 * HOUR, None)
+    found = counted(b.frame())
+    spans = {name: (node.span_hours, node.end) for name, node in found.nodes.items()}
+    assert spans == {"left": (8.0, START + 8 * HOUR), "late": (240.0, None), "stays": (240.0, None)}
+    assert found.gpu_count == 3
+
+
+def test_pods_that_share_listed_devices_add_none() -> None:
+    b = FrameBuilder(hours=40)
+    uuids = b.node(gpus=2)
+    b.nodes[-1] |= {"gpu_count": None, "node_sku": None}
+    for uuid in uuids:
+        b.use(FREE, uuid=uuid)
+    asked = [
+        {"node": "n1", "namespace": "ml", "pod": f"asr-{n}", "container": "main", "resource": resource, "count": 1.0,
+         "ts_start": START, "ts_end": START + 40 * HOUR}
+        for n, resource in enumerate(["nvidia_com_gpu"] * 4 + ["nvidia_com_gpu_shared"] * 4)
+    ]  # fmt: skip
+    found = counted(replace(b.frame(), requests=pd.DataFrame(asked))).nodes["n1"]
+    assert (found.gpu_count, found.unobserved) == (2, ())
+    assert found.unaccounted_pods == tuple(f"ml/asr-{n}" for n in range(8))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 from skuwise.advisor.verdicts.judge import Verdicts, judge
 from skuwise.tests.support.frame_builder import DECODE, FREE, HELD, START, TRAINING, FrameBuilder
 from skuwise.tests.support.judged_alone import alone
+from skuwise.tests.support.moves_builders import advice_of
 from skuwise.tests.support.rulebooks import rulebook
 
 
@@ -33,6 +35,29 @@ def test_contradictory_evidence_abstains_and_names_alternatives() -> None:
     assert verdict.kind.label == "unknown"
     assert verdict.kind.alternatives
     assert verdict.kind.confidence < 0.6
+
+
+@pytest.mark.parametrize(("moved", "kind"), [(0.0, "hand-made"), (1e6, "hand-made"), (0.0, "sqlite")])
+def test_nvlink_counters_of_a_server_that_never_moved_tell_nothing(moved: float, kind: str) -> None:
+    b = FrameBuilder(hours=48)
+    for n, uuid in enumerate(b.node(gpus=2)):
+        b.use({**DECODE, "nvlink_tx_bytes_per_second": moved * n, "nvlink_rx_bytes_per_second": moved * n}, uuid=uuid)
+    (node,) = judge(replace(b.frame(), source={"kind": kind}), rulebook()).nodes
+    assert (node.nvlink_util_p995 is None) == (moved == 0 and kind != "sqlite")
+
+
+def test_a_counter_stuck_at_zero_is_no_kind_of_work_and_is_named() -> None:
+    b = FrameBuilder(hours=48)
+    stuck, busy = b.node(gpus=2, sku=None, name_of_gpu="NVIDIA GB10")
+    for row in b.gpus:
+        row["power_limit_watts"] = None
+    b.use({"gpu_util": 0.0, "power_watts": 52.0}, uuid=stuck)
+    b.use({"gpu_util": 0.7, "power_watts": 54.0}, uuid=busy)
+    b.work("w", [("n1", stuck)])
+    given = judge(b.frame(), rulebook())
+    (kind,) = (w.kind for w in given.workloads)
+    assert (kind.label, [one.code for one in kind.evidence]) == ("unknown", ["zero-not-confirmed"])
+    assert [n.fields["nodes"] for n in advice_of(given).notes if n.code == "held-idle-not-judged"] == ["n1"]
 
 
 def test_free_gpus_are_bare_and_held_ones_idle_workloads() -> None:

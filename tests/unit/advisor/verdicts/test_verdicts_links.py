@@ -47,7 +47,7 @@ def eth(carries: float, rate: float | None = 100 * GBIT, role: str = "unknown") 
 def label(
     ports: Sequence[Port], values: Mapping[str, float], *, nodes: int = 2, gpus: int = 8, sku: str | None = WITH_RDMA,
     gpu: str = "NVIDIA H100 80GB HBM3", pods: bool = False, free: int = 0, scheduler: str = "slurm",
-    skip: frozenset[tuple[str, str]] = frozenset(), no_fabric: bool = False,
+    skip: frozenset[tuple[str, str]] = frozenset(), no_fabric: bool = False, failed: bool = False,
 ) -> BottleneckVerdict:  # fmt: skip
     """The verdict on a job over `nodes`, seen a minute at a time; `skip`: (node, device) that nobody read, after which
     its pods may differ and one that is called launch-bound counts."""
@@ -66,9 +66,10 @@ def label(
         for port in ports:
             if (node, port.device) not in skip:
                 rows(b, node, port)
-        if no_fabric:
-            b.absences.append({"node": node, "scope": "source", "device": "infiniband", "metric": "*",
-                               "reason": "no-fabric", "since": START})  # fmt: skip
+        b.absences += [
+            {"node": node, "scope": "source", "device": "infiniband", "metric": "*", "reason": reason, "since": START}
+            for reason, holds in (("no-fabric", no_fabric), ("collector-failed", failed)) if holds
+        ]  # fmt: skip
     for row in b.gpu_rows:
         row["gpu_util_n"] = 60.0
     if pods:
@@ -120,6 +121,7 @@ def test_launches_are_named_where_every_link_was_seen_and_quiet(pods: bool) -> N
     assert label([eth(2e7)], ALL, sku=WITHOUT, pods=pods).label == "latency"
     assert label([eth(2e7, None)], ALL, sku=WITHOUT, pods=pods).label == "latency"
     assert label([eth(2e7)], ALL, sku=None, no_fabric=True, pods=pods).label == "latency"
+    assert label([eth(2e7)], ALL, sku=None, no_fabric=True, failed=True, pods=pods).label == "unknown"
 
 
 def test_a_job_known_to_be_on_one_node_needs_the_links_within() -> None:

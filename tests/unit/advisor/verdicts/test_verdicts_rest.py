@@ -17,7 +17,7 @@ from skuwise.advisor.verdicts.features.utilization import measures
 from skuwise.advisor.verdicts.judge import judge
 from skuwise.advisor.verdicts.workloads.sku_lookup import index_gpus
 from skuwise.rules.catalog.loader import load_catalog
-from skuwise.tests.support.frame_builder import FREE, HELD, FrameBuilder
+from skuwise.tests.support.frame_builder import FREE, GIB, HELD, FrameBuilder
 from skuwise.tests.support.lightly_loaded import BOARDS, Way, drawn, one, rows
 from skuwise.tests.support.rulebooks import rulebook
 
@@ -109,13 +109,35 @@ def test_the_level_is_the_gpus_own_apart_with_memory_and_without() -> None:
     assert found["idle"].all()
 
 
-def test_one_source_of_activity_alone_tells_no_rest_of_a_gpu_that_is_held() -> None:
-    driver = {name: HELD[name] for name in ("gpu_util", "power_watts", "mem_used_bytes")}
+@pytest.mark.parametrize("gpu", ["NVIDIA H100 80GB HBM3", "NVIDIA GeForce RTX 4090"])
+@pytest.mark.parametrize(
+    ("power", "util", "memory", "rests"),
+    [
+        (110.0, 0.0, 40.0, True),
+        (14.0, 0.0, 0.0, True),
+        (110.0, 0.002, 40.0, False),  # a heartbeat
+        (190.0, 0.0, 40.0, False),  # above any rest: the counter is stuck
+        (110.0, 0.0, None, False),  # GB10 tells no memory, and its utilization sticks at 0
+        (14.0, 0.0, None, True),  # far below what its like draws at work
+    ],
+)
+def test_without_the_profiler_rest_is_no_use_at_a_steady_low_power(gpu, power, util, memory, rests) -> None:
+    driver = {"gpu_util": util, "power_watts": power, "mem_used_bytes": 0.0 if memory is None else memory * GIB}
     b = FrameBuilder(hours=48)
-    b.node(gpus=3)
-    b.use({**driver, "power_watts": 110.0}, uuid="GPU-n1-0")
-    b.use({**driver, "power_watts": 75.0}, uuid="GPU-n1-1")
-    b.use({**driver, "mem_used_bytes": 0.0}, uuid="GPU-n1-2")
-    idle = measured(b.frame())["idle"].to_numpy(bool)
-    assert not idle[:48].any()
-    assert idle[48:].all()
+    b.node(gpus=2, sku=None, name_of_gpu=gpu)
+    for row in b.gpus:
+        row["power_limit_watts"] = None
+    b.use(driver, uuid="GPU-n1-0")
+    if memory is None:
+        for row in b.gpu_rows:
+            row.update(dict.fromkeys([name for name in row if name.startswith("mem_")]))
+    b.use({"gpu_util": 0.9, "power_watts": 300.0, "mem_used_bytes": 40 * GIB}, uuid="GPU-n1-1")
+    assert set(measured(b.frame())["idle"].to_numpy(bool)[:48]) == {rests}
+
+
+def test_power_that_moves_is_no_rest_without_the_profiler() -> None:
+    b = FrameBuilder(hours=48)
+    b.node(sku=None, name_of_gpu="NVIDIA GeForce RTX 4090")
+    b.gpus[-1]["power_limit_watts"] = None
+    b.use({"gpu_util": 0.0, "power_watts": 80.0, "mem_used_bytes": 20 * GIB}, wave="power_watts")
+    assert not measured(b.frame())["idle"].to_numpy(bool)[24:].all()
