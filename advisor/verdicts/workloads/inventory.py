@@ -20,6 +20,7 @@ from ...core.frame import Frame
 from ...core.intervals import most_at_once, peak
 from ...core.records import records, text
 from ...core.unobservable import Blind
+from .node_spans import LEFT_SECONDS, node_spans
 
 Floats = npt.NDArray[np.float64]
 # Measure -> the columns of the frame's `gpu` of which one is enough to tell it; those of `WHOLLY` need all.
@@ -41,8 +42,6 @@ WHOLLY = frozenset({"nvlink", "pcie", "mem_used"})
 _WHEN = ["node", "gpu_uuid", "ts", "interval_seconds", "observed_seconds"]
 HOUR_SECONDS = 3600.0
 _DAY_SECONDS = 86400.0
-# A node that sends nothing for this long while others do has left: rows are up to an hour long.
-LEFT_SECONDS = HOUR_SECONDS
 # Share of a row from which on it counts as wholly observed.
 WHOLE_ROW_MIN = 0.95
 
@@ -175,7 +174,11 @@ def inventory_of(frame: Frame, gpus_of_sku: Callable[[str], int | None], blind: 
         nodes[name] = replace(
             nodes[name], unaccounted_pods=waiting.get(name, ()), host_hours=hosts.get(name, 0.0)
         )  # fmt: skip
-    nodes = _with_spans(_without_renamed(nodes), frame)
+    nodes = _without_renamed(nodes)
+    spans = node_spans(frame, _seen(frame), {name: one.end for name, one in nodes.items() if one.end is not None})
+    nodes = {
+        name: replace(node, end=spans[name][0], span_hours=spans[name][1]) for name, node in nodes.items()
+    }  # fmt: skip
     edges, by_hour = _window_edges(frame), _seconds_by_hour(frame)
     return Inventory(nodes, edges.hours, frame.window.end, _hours_in(by_hour), parent_of, edges, by_hour)
 
@@ -251,47 +254,6 @@ def _without_renamed(nodes: dict[str, NodeInventory]) -> dict[str, NodeInventory
         else:
             out[name] = node
     return out
-
-
-def _with_spans(nodes: Mapping[str, NodeInventory], frame: Frame) -> dict[str, NodeInventory]:
-    """Nodes with the hours they are accounted for. One that was renamed goes on under its other name."""
-    first = dict(zip(frame.nodes["node"].astype(str), frame.nodes["first_seen"].astype(float), strict=True))
-    edges = _edges(frame)
-    left = _left(frame, edges)
-    out = {}
-    for name, node in nodes.items():
-        ends = [at for at in (node.end, left.get(name)) if at is not None]
-        end = min([*ends, frame.window.end])
-        start = max(frame.window.start, first[name])
-        if name in edges.index and start > frame.window.start and edges.at[name, "begin"] <= start:
-            start = max(start, edges.at[name, "since"])
-        out[name] = replace(node, end=end if ends else None, span_hours=max(end - start, 0.0) / HOUR_SECONDS)
-    return out
-
-
-def _edges(frame: Frame) -> pd.DataFrame:
-    """By node, the ``begin`` of its first row and the ``ts`` of its last, and between which moments of these it was
-    observed (``since``, ``until``): servers date nodes by rows of up to an hour."""
-    seen = _seen(frame)
-    begin, seconds = seen["ts"] - seen["interval_seconds"], seen["observed_seconds"]
-    rows = seen.assign(begin=begin, since=seen["ts"] - seconds, until=begin + seconds)
-    by_node = rows.groupby("node")["ts"]
-    first = rows[rows["ts"] == by_node.transform("min")].groupby("node")[["begin", "since"]].min()
-    return first.join(rows[rows["ts"] == by_node.transform("max")].groupby("node")[["ts", "until"]].max())
-
-
-def _left(frame: Frame, edges: pd.DataFrame) -> dict[str, float]:
-    """Node -> its last telemetry (Unix seconds), of those that left while others stayed: where the whole source ends,
-    no node left."""
-    last: dict[str, float] = {}
-    for name, seen in zip(frame.nodes["node"].astype(str), frame.nodes["last_seen"].astype(float), strict=True):
-        if np.isfinite(seen):
-            stop, until = edges.loc[name, ["ts", "until"]] if name in edges.index else (seen, seen)
-            # Within the last row the finer of the two counts.
-            last[name] = min(seen, until) if stop - HOUR_SECONDS <= seen <= stop else max(seen, stop)
-    whole = [frame.telemetry_span[1]] if frame.telemetry_span is not None else []
-    newest = min(max([*last.values(), *whole], default=frame.window.end), frame.window.end)
-    return {name: seen for name, seen in last.items() if seen < newest - LEFT_SECONDS}
 
 
 def _seconds_by_hour(frame: Frame) -> dict[float, float]:
