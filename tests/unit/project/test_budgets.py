@@ -9,31 +9,31 @@ import pytest
 ROOT = Path(__file__).parents[3]
 # Lines as ruff formats them, in the files of the folder and below it. Later work lowers them.
 BUDGETS = {
-    "rules": 5300,
-    "agent": 24000,
+    "rules": 5320,
+    "agent": 23300,
     "agent/inventory": 5000,
     "agent/service": 4900,
     "agent/sources": 4900,
-    "agent/store": 4700,
-    "advisor": 70900,
-    "advisor/cli": 4300,
+    "agent/store": 4100,
+    "advisor": 65800,
+    "advisor/cli": 4400,
     "advisor/core": 3600,
     "advisor/demo": 1500,
-    "advisor/doctor": 2600,
+    "advisor/doctor": 1200,
     "advisor/ledger": 2000,
     "advisor/mail": 1800,
-    "advisor/moves": 11400,
+    "advisor/moves": 11450,
     "advisor/patches": 2200,
     "advisor/plan": 5000,
-    "advisor/telemetry": 12900,
-    "advisor/verdicts": 8700,
+    "advisor/telemetry": 8200,
+    "advisor/verdicts": 9000,
     "advisor/views": 6100,
     "tui": 8000,
     "tests": 47000,
     "benchmarks": 11000,
 }
 PRODUCT = ("rules", "agent", "advisor", "tui")
-PRODUCT_LINES, PRODUCT_FILES = 108_100, 890
+PRODUCT_LINES, PRODUCT_FILES = 102_300, 860
 DOCS_PAGES, DOCS_BYTES = 18, 200_000
 
 

@@ -37,7 +37,7 @@ def test_the_map_shows_each_unobserved_gpu_with_its_reason_and_a_legend() -> Non
 def test_the_overview_says_what_was_observed_and_judged() -> None:
     async def steps(s: Session) -> None:
         await s.ready()
-        await s.shows("in the window $462 (judged on 14 of 32 GPUs)")
+        await s.shows("wasted $0 (judged on 14 of 32 GPUs)")
         await s.shows("8 GPUs of n2 not observed: The NVIDIA driver")
         await s.shows("not observed")
 
