@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -94,8 +94,9 @@ def read_and_advise(
     which is its own is known when it was read. `with_market`: whether other providers are looked at, too.
     """
     frame, found = read_and_reason(
-        source, book, now=now, since=since, until=until, ledger=ledger, with_market=with_market, read=read
-    )
+        source, book, now=now, since=since, until=until, ledger=ledger, with_market=with_market, read=read,
+        keeps_rows=False,
+    )  # fmt: skip
     return frame, found.advice
 
 
@@ -110,24 +111,41 @@ def read_and_reason(
     ledger: LedgerSync | None = None,
     with_market: bool = False,
     read: Callable[[], None] = lambda: None,
+    keeps_rows: bool = True,
 ) -> tuple[Frame, Reasoned]:
-    """As `read_and_advise`; the advice comes with what it was made of."""
+    """As `read_and_advise`; the advice comes with what it was made of. `keeps_rows`: whether the frame has its rows of
+    GPUs, ports and hosts; without them a large fleet is read and judged group by group, in less memory."""
     import numpy as np  # noqa: PLC0415
 
     from .core.fleet_identity import fleet_of  # noqa: PLC0415
+    from .core.frame_groups import Outline, parts_of  # noqa: PLC0415
     from .pipeline import AdviseOptions, reason_on  # noqa: PLC0415
-    from .telemetry.groups import parts_of  # noqa: PLC0415
     from .verdicts.merged import judge_groups  # noqa: PLC0415
 
     source = Databases(tuple(source)) if isinstance(source, list) else source
-    frame = source.read(book.catalog, since=since, until=until, now=now)
-    give_back()
-    read()
+    asked = {"since": since, "until": until, "now": now}
+    outline = Outline()
+    if keeps_rows:
+        frame = source.read(book.catalog, **asked)
+        groups = parts_of(frame)
+    else:
+        groups = outline.passing(source.read_groups(book.catalog, **asked))
+    verdicts = judge_groups(_announced(groups, read), book, between=give_back)
+    frame = frame if keeps_rows else outline.frame()
     fleet = fleet_of(frame)
     own = ledger.of(fleet) if ledger is not None else None
     options = AdviseOptions(now, with_market=with_market)
     if own is not None:
         options = replace(options, decisions=own.decisions(now), site=own.site(now))
-    verdicts = judge_groups(parts_of(frame), book, between=give_back)
     found = reason_on(verdicts, book, options, np.random.default_rng(SEED), source=frame.source)
     return frame, replace(found, advice=replace(found.advice, fleet=fleet))
+
+
+def _announced(frames: Iterable[Frame], read: Callable[[], None]) -> Iterator[Frame]:
+    """The frames; `read` is called when the first is there."""
+    for n, frame in enumerate(frames):
+        give_back()
+        if n == 0:
+            read()
+        yield frame
+        del frame  # not held while the next group is read

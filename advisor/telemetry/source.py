@@ -104,6 +104,12 @@ class Databases:
         )  # fmt: skip
         return self.jobs.join(frame)
 
+    def read_groups(self, catalog: Catalog, *, since: float, until: float | None, now: float) -> Iterator[Frame]:
+        """The frame of a window, group by group of nodes where it is large (`core/frame_groups.py`)."""
+        from ..core.frame_groups import parts_of  # noqa: PLC0415
+
+        return parts_of(self.read(catalog, since=since, until=until, now=now))
+
     def knows(self, gpus: Collection[str], at: float) -> bool:  # noqa: ARG002 - a file lists every GPU it ever had
         """Whether a file that can be read lists one of these GPUs, by their UUIDs; many files are not all asked.
         Raises SkuwiseError where none can be read."""
@@ -172,6 +178,18 @@ class PrometheusServer:
                 reading, catalog, since_seconds=since, until=until, resolution=resolution, wanted_gpus=wanted_gpus
             )
             return self.jobs.join(frame)
+
+    def read_groups(self, catalog: Catalog, *, since: float, until: float | None, now: float) -> Iterator[Frame]:
+        """The frame of a window, group by group of nodes where it is large: one group's rows are held at a time."""
+        from ..core.frame_groups import ROWS_AT_ONCE  # noqa: PLC0415
+        from .prometheus.reader import read_frames  # noqa: PLC0415
+
+        with self._reading(now) as reading:
+            for frame in read_frames(
+                reading, catalog, since_seconds=since, until=until, rows_at_once=ROWS_AT_ONCE, joined=self.jobs.join
+            ):
+                yield self.jobs.join(frame)
+                del frame
 
     @contextmanager
     def _reading(self, now: float) -> Iterator[ServerReading]:

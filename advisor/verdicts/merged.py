@@ -1,7 +1,7 @@
 """One fleet's verdicts from those of groups of its nodes.
 
 A fleet is judged group by group, so that the memory which telemetry takes does not grow with it. A group holds whole
-series of workloads (`telemetry/groups.py`), so that every verdict is the one that the fleet at once would give.
+series of workloads (`core/frame_groups.py`), so that every verdict is the one that the fleet at once would give.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ def judge_groups(frames: Iterable[Frame], book: Rulebook, between: Callable[[], 
         # A copy of the rows in use: the telemetry behind them is released with its frame.
         own = ColumnRows({name: usage[name] for name in (*usage.table, *usage.behind)}, np.arange(len(usage)))
         found.append(replace(verdicts, usage=own))
+        del frame, verdicts, usage  # not held while the next group is read
         between()
     return merged(found)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import numpy as np
 import pandas as pd
@@ -16,6 +17,7 @@ from ....rules.base.progress import Steps, no_steps
 from ....rules.catalog.loader import Catalog
 from ...core.coded_text import coded
 from ...core.frame import Frame, Window
+from ...core.frame_groups import node_groups, of_nodes
 from ...core.timestamps import minute, span
 from ..activity import with_activity
 from ..resolution import HOUR, concat
@@ -35,7 +37,7 @@ from .promql.labels import HOST_LABELS, gpu_of
 from .questions import Questions
 from .rows import fabric, nodes
 from .rows.dcgm import DcgmQuestions, KeyOf, read_dcgm
-from .rows.fabric import PortRows
+from .rows.fabric import PortKey, PortRows
 from .rows.gpus import GpuRows, agent_rows, combined, scrape_seconds
 from .rows.identity import external_labels, held_at_midnights
 from .rows.series_to_rows import Cells
@@ -44,6 +46,7 @@ from .rows.unnamed import Fine
 from .rows.workloads import agent_uses, dcgm_uses, workloads_of
 from .short_rows import drained_nodes, short_asks, with_short_rows
 
+K = TypeVar("K")
 _COLLECTORS = "node_scrape_collector_success"
 # Measures of GPUs that tell what a GPU is, beside their rows.
 _OF_GPUS = ("observed_seconds", "mem_total_bytes", "power_limit_watts", "nvlink_bytes_per_second")
@@ -85,18 +88,27 @@ class ServerTables:
 
 
 def read_frame(
-    reading: ServerReading,
-    catalog: Catalog,
-    *,
-    since_seconds: float = 14 * 86400.0,
-    until: float | None = None,
-    resolution: float = HOUR,
-    wanted_gpus: Collection[str] = (),
-) -> Frame:
-    """The telemetry of a window from a server, reduced there to rows of an hour (of five minutes in short windows).
+    reading: ServerReading, catalog: Catalog, *, since_seconds: float = 14 * 86400.0, until: float | None = None,
+    resolution: float = HOUR, wanted_gpus: Collection[str] = (),
+) -> Frame:  # fmt: skip
+    """The telemetry of a window from a server, as one frame: see `read_frames`."""
+    (frame,) = read_frames(
+        reading, catalog, since_seconds=since_seconds, until=until, resolution=resolution, wanted_gpus=wanted_gpus
+    )
+    return frame
+
+
+def read_frames(
+    reading: ServerReading, catalog: Catalog, *, since_seconds: float = 14 * 86400.0, until: float | None = None,
+    resolution: float = HOUR, wanted_gpus: Collection[str] = (), rows_at_once: int | None = None,
+    joined: Callable[[Frame], Frame] = lambda frame: frame,
+) -> Iterator[Frame]:  # fmt: skip
+    """The telemetry of a window from a server, reduced there to rows of an hour (of five minutes in short windows): one
+    frame, or with `rows_at_once` one for each group of nodes (`groups.node_groups`). Notes come with the last.
 
     `resolution`: seconds of a row; below an hour (300 or 60) only means and maxima are read, nodes out of service are
-    absences, and nothing is cached. `wanted_gpus`: ids of those whose short rows are wanted; empty: of all.
+    absences, and nothing is cached. `wanted_gpus`: ids of those whose short rows are wanted; empty: of all. `joined`:
+    gives jobs the names by which their series are known.
 
     Without `until` the window ends with the newest whole row of data. Raises NothingToDo where the server holds no GPU
     data for it, SourceError where it cannot be asked.
@@ -122,47 +134,71 @@ def read_frame(
         shaped=short_asks(resolution, found.scrape_seconds, wanted_gpus) if is_short else lambda ask: ask,
     )  # fmt: skip
     tables = read_tables(asked, reading, catalog, log)
-    gpus, ports = tables.gpus, tables.ports
-    if not len(gpus.cells.rows) or not (gpus.cells.column("observed_seconds") > 0).any():
-        if asked.exporters and not any(map(gpu_of, asked.exporters)):
-            raise NothingToDo(
-                "No dcgm-exporter time series has the label UUID, which identifies GPUs.",
-                "Keep that label in metric_relabel_configs.",
-            )
-        first = f" ({log.notes[0]})" if log.notes else ""
-        raise NothingToDo(
-            f"No GPU data between {minute(found.window.start)} and {minute(found.window.end)}{first}.",
-            "Choose another window with --since and --until.",
-        )
+    gpus = tables.gpus
+    seen = gpus.cells.column("observed_seconds") > 0
+    if not seen.any():
+        raise _nothing(asked, log)
     uses, workloads = workloads_of(tables.uses, found.window)
     serving, tokens = read_engines(
         asked.ask, asked.instants, found.names, reading.matches, asked.grid, uses=tables.uses, series=found.series
     )
-    frame = Frame(
-        window=found.window,
-        nodes=tables.nodes,
-        gpus=nodes.gpu_table(gpus, catalog),
-        gpu=gpu_rows_table(gpus, catalog),
-        fabric=_fabric_table(ports),
-        host=tables.hosts.table(store.HOST_HOURS.columns, {"node": lambda key: key}),
-        workloads=workloads,
-        uses=uses,
+    nothing = pd.DataFrame()
+    whole = Frame(
+        window=found.window, nodes=tables.nodes, gpus=nodes.gpu_table(gpus, catalog), gpu=nothing, fabric=nothing,
+        host=nothing, workloads=workloads, uses=uses,
         absences=drained_nodes(asked, set(tables.nodes["node"])) if is_short else _absences(asked, tables, catalog),
-        serving=serving,
-        tokens=tokens,
-        requests=tables.requests,
-        source={},
-        external_labels=labels,
-    )
-    if is_short:
-        return replace(frame, source=_source(reading, found), notes=tuple(log.notes))
-    since = float((frame.gpu["ts"] - frame.gpu["interval_seconds"]).min()) if len(frame.gpu) else 0.0
+        serving=serving, tokens=tokens, requests=tables.requests, source={}, external_labels=labels,
+    )  # fmt: skip
+    rows_of: dict[str, int] = {}
+    for key, row in gpus.cells.rows.items():
+        node = gpus.about[key].node
+        rows_of[node] = rows_of.get(node, 0) + int(seen[row].sum())
+    groups = [None] if rows_at_once is None else node_groups(joined(whole), rows_of, rows_at_once)
+    since = asked.grid.start + (float(seen.any(axis=0).argmax()) - 1) * asked.grid.step
     fine = Fine(runner, found, reading.matches, gpus.about, tables.key_of, since, gpus.spoiled)
-    frame = with_activity(frame, fine)
-    reading.cache.prune()
-    # How much was asked is known when all was.
-    source = {**_source(reading, found), "asked": dict(sorted(asked.queries.items()))}
-    return replace(frame, source=source, notes=(*log.notes, *advice_notes(found)))
+    for n, group in enumerate(groups):
+        part = _with_rows(whole, tables, catalog, None if group is None or len(groups) == 1 else frozenset(group))
+        part = part if is_short else with_activity(part, fine)
+        if n == len(groups) - 1:
+            reading.cache.prune()
+            # How much was asked is known when all was.
+            source = _source(reading, found)
+            notes = log.notes if is_short else (*log.notes, *advice_notes(found))
+            asked_of = {} if is_short else {"asked": dict(sorted(asked.queries.items()))}
+            part = replace(part, source={**source, **asked_of}, notes=tuple(notes))
+        yield part
+        del part  # not held while the next group is made
+
+
+def _with_rows(whole: Frame, tables: ServerTables, catalog: Catalog, group: frozenset[str] | None) -> Frame:
+    """The frame of the nodes of a group (None: of all) with its rows, which are then released where it is of all."""
+    gpus, ports, hosts = tables.gpus, tables.ports, tables.hosts
+
+    def only(keys: Iterable[K], node_of: Callable[[K], str]) -> set[K] | None:
+        return None if group is None else {key for key in keys if node_of(key) in group}
+
+    part = whole if group is None else of_nodes(whole, group)
+    return replace(
+        part,
+        gpu=_gpu_table(gpus, catalog, only(gpus.cells.rows, lambda key: gpus.about[key].node)),
+        fabric=_fabric_table(ports, only(ports.cells.rows, lambda key: key[0])),
+        host=hosts.table(store.HOST_HOURS.columns, {"node": str}, only=only(hosts.rows, str)),
+    )
+
+
+def _nothing(asked: Questions, log: Log) -> NothingToDo:
+    """Why there is no row of a GPU."""
+    window = asked.found.window
+    if asked.exporters and not any(map(gpu_of, asked.exporters)):
+        return NothingToDo(
+            "No dcgm-exporter time series has the label UUID, which identifies GPUs.",
+            "Keep that label in metric_relabel_configs.",
+        )
+    first = f" ({log.notes[0]})" if log.notes else ""
+    return NothingToDo(
+        f"No GPU data between {minute(window.start)} and {minute(window.end)}{first}.",
+        "Choose another window with --since and --until.",
+    )
 
 
 def read_tables(asked: Questions, reading: ServerReading, catalog: Catalog, log: Log) -> ServerTables:
@@ -310,11 +346,12 @@ def _failed_collectors(asked: Questions, node_of: Callable[[Labels], str | None]
                 yield node
 
 
-def gpu_rows_table(gpus: GpuRows, catalog: Catalog) -> pd.DataFrame:
-    """The frame's table `gpu`, to which the measures of `gpus` go over but for `_OF_GPUS`."""
+def _gpu_table(gpus: GpuRows, catalog: Catalog, only: Collection[str] | None) -> pd.DataFrame:
+    """The frame's table `gpu`. `only`: keys of the rows that are wanted; None: all, which then go over to the table but
+    for `_OF_GPUS`."""
     about = gpus.about
     texts = {"node": lambda key: about[key].node, "gpu_uuid": lambda key: about[key].uuid or key}
-    table = gpus.cells.table(store.GPU_HOURS.columns, texts, store.GPU_HOURS.bins, left=_OF_GPUS)
+    table = gpus.cells.table(store.GPU_HOURS.columns, texts, store.GPU_HOURS.bins, left=_OF_GPUS, only=only)
     index = {one.uuid or key: one.index for key, one in about.items()}
     total = {one.uuid or key: nodes.memory_of(one, catalog) for key, one in about.items()}
     table["gpu_index"] = table["gpu_uuid"].map(index).astype(float)
@@ -322,7 +359,7 @@ def gpu_rows_table(gpus: GpuRows, catalog: Catalog) -> pd.DataFrame:
     return table
 
 
-def _fabric_table(ports: PortRows) -> pd.DataFrame:
+def _fabric_table(ports: PortRows, only: Collection[PortKey] | None) -> pd.DataFrame:
     texts = {
         "node": lambda key: key[0],
         "device": lambda key: key[1],
@@ -330,7 +367,7 @@ def _fabric_table(ports: PortRows) -> pd.DataFrame:
         "link_layer": ports.layers.get,
         "port": lambda key: float(key[2]),
     }
-    table = ports.cells.table(store.FABRIC_HOURS.columns, texts, store.FABRIC_HOURS.bins)
+    table = ports.cells.table(store.FABRIC_HOURS.columns, texts, store.FABRIC_HOURS.bins, only=only)
     return table.assign(port=table["port"].astype(float))
 
 

@@ -136,18 +136,21 @@ class Cells(Generic[K]):
         bins: Sequence[str] = (),
         *,
         left: Collection[str] = (),
+        only: Collection[K] | None = None,
     ) -> pd.DataFrame:
-        """One row for each device and moment that was observed, sorted by the texts and the moment.
+        """One row for each device and moment that was observed, sorted by the texts and the moment. `only`: of these
+        devices; then all measures stay here.
 
         `columns` of the table are filled from measures of the same name, `texts` from the device; what is not there is
         NaN. ``ts``, ``interval_seconds`` and ``observed_seconds`` (a measure) are always given. The measures go over
         to the table, so that none is held twice; those in `left` stay here.
         """
         keys = list(self.rows)
-        order = sorted(range(len(keys)), key=lambda row: tuple(str(of(keys[row])) for of in texts.values()))
+        wanted = range(len(keys)) if only is None else [row for key, row in self.rows.items() if key in only]
+        order = sorted(wanted, key=lambda row: tuple(str(of(keys[row])) for of in texts.values()))
         place, moment = np.nonzero(self.column("observed_seconds")[order] > 0)
         device = np.array(order, dtype=np.intp)[place]
-        for name in self.columns.keys() - set(columns) - set(left):
+        for name in self.columns.keys() - set(columns) - set(left) if only is None else ():
             del self.columns[name]
         nothing = np.full(len(device), np.nan)
         nothing.flags.writeable = False  # it stands for every measure that is missing
@@ -161,7 +164,8 @@ class Cells(Generic[K]):
                 out[name] = BinsArray.absent(len(device)) if some is None else some
             else:
                 out[name] = self.column(name)[device, moment] if name in self.columns else nothing
-                self.columns.pop(name if name not in left else "", None)
+                if only is None and name not in left:
+                    self.columns.pop(name, None)
         out["ts"] = self.grid.start + moment * self.grid.step
         out["interval_seconds"] = np.full(len(device), self.grid.step)
         # Without a copy into blocks, which would take the room of all columns twice more.

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.frame import Frame
-from skuwise.advisor.telemetry.groups import node_groups, parts_of
+from skuwise.advisor.core.frame_groups import node_groups, parts_of
 from skuwise.advisor.verdicts.judge import judge
 from skuwise.advisor.verdicts.merged import judge_groups
 from skuwise.tests.support.frame_builder import DECODE, FREE, HELD, HOUR, START, TRAINING, FrameBuilder

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 import pandas as pd
 
-from ..core.frame import Frame
+from .frame import Frame
 
+_ROWS = ("gpu", "fabric", "host")
+_TABLES = ("nodes", "gpus", "workloads", "uses", "absences", "requests")
 # GPU rows that are judged at once: 25 nodes of eight GPUs over ten days of hours. Judging takes about 1 kB a row.
 ROWS_AT_ONCE = 50_000
 
@@ -70,6 +72,31 @@ def parts_of(frame: Frame, rows_at_once: int = ROWS_AT_ONCE) -> Iterator[Frame]:
     for n, nodes in enumerate(groups):
         part = of_nodes(frame, set(nodes))
         yield part if n else replace(part, notes=frame.notes)
+
+
+class Outline:
+    """What is left of a frame that is given group by group: all of its small tables, and no rows."""
+
+    def __init__(self) -> None:
+        self._parts: list[Frame] = []
+
+    def passing(self, frames: Iterable[Frame]) -> Iterator[Frame]:
+        """The same frames, of which the outline is kept."""
+        for frame in frames:
+            self._parts.append(replace(frame, **{name: getattr(frame, name).iloc[:0].copy() for name in _ROWS}))
+            yield frame
+            del frame  # its rows are released before the next group is read
+
+    def frame(self) -> Frame:
+        """As one frame, with the source of the last."""
+        if len(self._parts) == 1:
+            return self._parts[0]
+        tables = {
+            name: pd.concat(filled, ignore_index=True)
+            for name in _TABLES
+            if (filled := [part for one in self._parts if len(part := getattr(one, name))])
+        }
+        return replace(self._parts[-1], telemetry_span=None, **tables)
 
 
 def span_of(frame: Frame) -> tuple[float, float]:
