@@ -8,7 +8,7 @@ import pytest
 from skuwise.advisor.telemetry.prometheus.client.response import Grid, SeriesAnswer
 from skuwise.advisor.telemetry.prometheus.owners.kube import REQUESTS
 from skuwise.advisor.telemetry.prometheus.rows.gpus import About
-from skuwise.advisor.telemetry.prometheus.rows.sharing import GPU_GROUP, with_groups, with_requests
+from skuwise.advisor.telemetry.prometheus.rows.workloads import GPU_GROUP, with_groups, with_requests
 
 HOUR = 3600.0
 GRID = Grid(HOUR, 10 * HOUR, HOUR)
