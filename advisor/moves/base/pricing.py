@@ -107,9 +107,8 @@ def nvlink_premium(book: PriceBook, node: NodeFacts) -> Premium | None:
 
 
 def with_costs(verdicts: Verdicts, book: PriceBook) -> tuple[WorkloadVerdict, ...]:
-    """The workloads with `cost_usd`: the hours that were theirs alone, idle ones too, at their nodes' prices.
-
-    None where a node has no price, and where all its GPUs were shared (what two hold belongs to neither).
+    """The workloads with `cost_usd`: their hours, idle ones too, at their nodes' prices; of shared GPUs their part of
+    the hours, at the mean price of their nodes. None where a node has no price.
     """
     rates = {n.node: book.per_gpu_hour(n) for n in verdicts.nodes}
     rows = verdicts.occupancy
@@ -122,6 +121,10 @@ def with_costs(verdicts: Verdicts, book: PriceBook) -> tuple[WorkloadVerdict, ..
 
     def cost(w: WorkloadVerdict) -> float | None:
         value = costs.get(w.id)
+        if w.shared:
+            value = (
+                w.gpu_hours * sum(math.nan if (rate := rates.get(n)) is None else rate for n in w.nodes) / len(w.nodes)
+            )
         return value if value is not None and math.isfinite(value) else None
 
     return tuple(replace(w, cost_usd=cost(w)) for w in verdicts.workloads)
