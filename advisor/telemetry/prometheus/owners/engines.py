@@ -6,7 +6,7 @@ and pods without GPUs (gateways, routers), count for none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -16,11 +16,11 @@ from .....agent.sources.scrape.serving import ENGINES, histograms_of
 from .....agent.statistics.latency_bins import bucket_shares, can_tell, encode
 from .....agent.store.reading import queries as store
 from ..client.range_planner import Ask
-from ..client.response import Floats, Grid, Labels, SeriesAnswer
+from ..client.response import Floats, Grid, Labels
 from ..promql import promql as queries
+from .kube import Ranges
 from .owners import label_of
 
-Ranges = Callable[[Sequence[Ask], int], Mapping[str, SeriesAnswer]]
 # How many requests an engine answered, by the name that its own documentation gives the counter.
 _REQUESTS = {
     "vllm": "vllm:request_success_total",
@@ -35,11 +35,10 @@ ENGINE_SERIES = frozenset(
     | {f"{name}_bucket" for one in ENGINES for names in histograms_of(one).values() for name in names}
 )
 """Series that are asked for; any of them makes a pod a server."""
-COLUMNS = (*store.SERVING.columns, "requests")
 # Labels that name a page of metrics.
 _PAGE = ("cluster", "exported_namespace", "namespace", "exported_pod", "pod", "instance")
 # Parts of an engine that count for themselves; what differs in other labels (ranks) repeats the same numbers.
-_PARTS = (*_PAGE, "engine", "model_name", "model", "version", "dp_rank")
+_PARTS = (*_PAGE, "engine", "model_name", "model", "version", "dp_rank", "finished_reason")
 _MAX_COUNT = 1e15
 # Buckets of a histogram, to estimate the size of an answer: engines have 20 to 30.
 _BUCKETS = 30
@@ -64,12 +63,12 @@ def read_engines(
     """The frame's tables `serving` and `tokens`; rows of `serving` with `latency_ts` have the latencies alone. `uses`:
     who held GPUs when, with ``namespace`` and ``pod``; `series`: how many are expected of a measure. Empty where no
     engine is scraped or no pod holds GPUs."""
-    tables = [pd.DataFrame(columns=["ts", *COLUMNS])]
-    if ENGINE_SERIES.intersection(names) and not uses.empty and "pod" in uses:
+    tables = [pd.DataFrame(columns=["ts", *store.SERVING.columns, "requests"])]
+    if ENGINE_SERIES.intersection(names) and not uses.empty:
         pods = uses[uses["pod"].notna()].fillna({"namespace": "", "cluster": ""}).sort_values("ts_start")
         by_pod = {str(pod): rows for pod, rows in pods.groupby("pod")}
         pages: dict[_Page, dict[str, Floats]] = {}
-        histograms: dict[tuple[_Page, str], dict[float, Floats]] = {}
+        histograms: dict[_Page, dict[str, dict[float, Floats]]] = {}
         asks = list(_asks(names, matches, grid.step))
         of_buckets = [ask for ask in asks if ask.name.endswith("buckets")]
         answers = dict(ranges([ask for ask in asks if ask not in of_buckets], series))
@@ -83,21 +82,18 @@ def read_engines(
                 if not measure.endswith(" buckets"):
                     pages.setdefault(page, {})[measure] = possible
                 elif (edge := edge_of(labels.get("le", ""))) is not None:
-                    histograms.setdefault((page, measure.removesuffix(" buckets")), {})[edge] = possible
-        latencies: dict[_Page, dict[str, Floats]] = {}
-        for (page, measure), up_to in histograms.items():
-            if can_tell(sorted(up_to)):
-                latencies.setdefault(page, {})[measure] = _binned(up_to)
-        for page in dict.fromkeys((*pages, *latencies)):
+                    buckets = histograms.setdefault(page, {}).setdefault(measure.removesuffix(" buckets"), {})
+                    buckets[edge] = possible
+        for page in dict.fromkeys((*pages, *histograms)):
             holders = _holders(dict(zip(_PAGE, page[1:], strict=True)), by_pod, grid)
             if len(holders):
-                own = _values(pages.get(page, {}), holders), _latency_rows(latencies.get(page, {}), holders)
+                own = _values(pages.get(page, {}), holders), _latency_rows(histograms.get(page, {}), holders)
                 tables += [table.assign(engine=page[0]) for table in own if len(table)]
     rows = pd.concat(tables[1:] or tables, ignore_index=True).reindex(columns=tables[0].columns)
     has_tokens, has_queue = rows["generated_tokens"].notna(), rows["running_seconds"].notna()
     seconds = rows["seconds"].astype(float)
     tokens = rows.assign(seconds=seconds.where(has_tokens, 0.0), queue_seconds=seconds.where(has_queue, 0.0))
-    return rows[[*COLUMNS]], tokens.loc[has_tokens | has_queue, [*store.TOKENS.columns]].reset_index(drop=True)
+    return rows.drop(columns="ts"), tokens.loc[has_tokens | has_queue, [*store.TOKENS.columns]].reset_index(drop=True)
 
 
 def _asks(known: Collection[str], matches: Sequence[str], step: float) -> Iterator[Ask]:
@@ -119,15 +115,12 @@ def _asks(known: Collection[str], matches: Sequence[str], step: float) -> Iterat
             for how in ("avg", "max"):
                 query = f"{over} by ({by}) (max by ({parts}) ({how}_over_time({each})))"
                 yield Ask(f"{engine.name} {metric} {how}", query, _PAGE)
-        for metric, picks in engine.rates.items():
-            pick = next((one for one in picks if one.name in known), None)
-            if pick is not None:
-                each = f"increase({pick.name}{queries.selector(matches)}{window})"
+        counters = {metric: [one.name for one in picks] for metric, picks in engine.rates.items()}
+        for metric, named in {**counters, "requests": [_REQUESTS[engine.name]]}.items():
+            name = next((one for one in named if one in known), None)
+            if name is not None:
+                each = f"increase({name}{queries.selector(matches)}{window})"
                 yield Ask(f"{engine.name} {metric}", f"sum by ({by}) (max by ({parts}) ({each}))", _PAGE)
-        counter = _REQUESTS[engine.name]
-        if counter in known:
-            each = f"increase({counter}{queries.selector(matches)}{window})"
-            yield Ask(f"{engine.name} requests", f"sum by ({by}) ({each})", _PAGE)
         for measure, histograms in histograms_of(engine).items():
             name = next((f"{one}_bucket" for one in histograms if f"{one}_bucket" in known), None)
             if name is not None:
@@ -140,16 +133,13 @@ def _holders(labels: Labels, by_pod: Mapping[str, pd.DataFrame], grid: Grid) -> 
     """``node, workload_id, ts, seconds`` of the rows (index: their number) in which one workload held GPUs as the pod
     that a page names: the one that did for most of the row. None of a row in which several did side by side. A cluster
     or namespace that is not named is any."""
-    nobody = pd.DataFrame(columns=["node", "workload_id", "ts", "seconds"])
     # Beside an ``exported_pod`` the bare labels are the target's own.
-    uses = by_pod.get(label_of(labels, "pod"))
-    if uses is None:
-        return nobody
+    uses = by_pod.get(label_of(labels, "pod"), pd.DataFrame(columns=["namespace", "node", "workload_id"]))
     namespace, cluster = label_of(labels, "namespace"), labels.get("cluster")
     uses = uses[uses["namespace"].eq(namespace) | (not namespace)]
     uses = uses[uses["cluster"].isin(("", cluster)) | (not cluster)] if "cluster" in uses else uses
     if uses.empty:
-        return nobody
+        return uses
     ends = grid.start + np.arange(grid.count) * grid.step
     start, end = (uses[name].to_numpy(float)[:, None] for name in ("ts_start", "ts_end"))
     common = np.clip(np.minimum(end, ends) - np.maximum(start, ends - grid.step), 0.0, None)
@@ -187,12 +177,11 @@ def _binned(buckets: Mapping[float, Floats]) -> Floats:
     return np.where(is_sound[:, None], counts, np.nan)
 
 
-def _latency_rows(latency: Mapping[str, Floats], holders: pd.DataFrame) -> pd.DataFrame:
+def _latency_rows(histograms: Mapping[str, Mapping[float, Floats]], holders: pd.DataFrame) -> pd.DataFrame:
     """The latencies of rows that some workload held, as rows of the table `serving`."""
-    if not latency:
-        return pd.DataFrame()
     table = holders.assign(latency_ts=holders["ts"], samples=0.0, seconds=0.0)
-    for measure, counts in latency.items():
-        texts = [None if np.isnan(row[0]) else encode(row) for row in counts[holders.index]]
-        table[f"{measure}_bins"] = pd.Series(texts, table.index, dtype=object)
-    return table.dropna(subset=[f"{measure}_bins" for measure in latency], how="all")
+    known = {f"{measure}_bins": up_to for measure, up_to in histograms.items() if can_tell(sorted(up_to))}
+    for name, up_to in known.items():
+        texts = [None if np.isnan(row[0]) else encode(row) for row in _binned(up_to)[holders.index]]
+        table[name] = pd.Series(texts, table.index, dtype=object)
+    return table.dropna(subset=[*known], how="all") if known else pd.DataFrame()

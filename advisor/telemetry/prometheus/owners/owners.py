@@ -31,7 +31,6 @@ Instants = Callable[[Sequence[str], Sequence[str]], Sequence[SeriesAnswer]]
 """Evaluates several queries at the window's end; the second argument: labels to keep."""
 Key = tuple[str, str, str]
 """Cluster as a series names it, namespace and pod."""
-_Record = dict[str, Any]
 _PLAIN_NAME = re.compile(r"[a-z0-9.-]{1,253}")
 _SPACE, _POD = (*CLUSTER_LABELS, "exported_namespace", "namespace"), ("exported_pod", "pod")
 _NO_OWNER = ("", "<none>")
@@ -48,8 +47,8 @@ _OF_PODS: Mapping[str, tuple[str, ...]] = {
     "kube_pod_created": (),
     "kube_pod_start_time": (),
     "kube_pod_container_info": ("exported_container", "container", "image", "image_spec"),
+    "kube_pod_labels": (),
 }
-_LABELS = "kube_pod_labels"
 # Kind of an owner, the series of its own owner and the label with its name; a chain goes in this order.
 _OF_OWNERS = (
     ("ReplicaSet", "kube_replicaset_owner", "replicaset"),
@@ -58,7 +57,7 @@ _OF_OWNERS = (
 )
 _PARALLELISM = "kube_job_spec_parallelism"
 _NAMESPACES = "kube_namespace_labels"
-SERIES = frozenset({*_OF_PODS, _LABELS, *(series for _, series, _ in _OF_OWNERS), _PARALLELISM, _NAMESPACES})
+SERIES = frozenset({*_OF_PODS, *(series for _, series, _ in _OF_OWNERS), _PARALLELISM, _NAMESPACES})
 
 
 @dataclass(frozen=True)
@@ -101,9 +100,7 @@ def read_owners(
     recent, seconds = min(window.seconds, _RECENT_SECONDS), window.seconds
     pods = server.pods(held.index.get_level_values("pod")[held["last"] > window.end - 2 * recent], recent)
     # The rest, and pods whose name held a GPU before the oldest known pod of that name was created.
-    created: dict[tuple[str, str], float] = {}
-    for (_, namespace, name), several in pods.items():
-        created[namespace, name] = min(several[0].created_seconds or 0.0, created.get((namespace, name), math.inf))
+    created = {key[1:]: several[0].created_seconds or 0.0 for key, several in pods.items()}
     late = {key[1] for key, first in held["first"].items() if created.get(key, math.inf) > first + _LATE_SECONDS}  # type: ignore[index, call-overload]
     pods |= server.pods(late, seconds)
     # The leader of a LeaderWorkerSet's group may request no GPU: it has the name of its workers' StatefulSet.
@@ -127,25 +124,22 @@ class _Server:
         found: dict[tuple[Key, str], Pod] = {}
         images: dict[tuple[Key, str], dict[str, str]] = defaultdict(dict)
         names = sorted(names)
-        for series, kept in {**_OF_PODS, _LABELS: self.labels}.items():
+        for series, kept in {**_OF_PODS, "kube_pod_labels": self.labels}.items():
             for labels, value in self._series(series, _POD, ("uid", *kept), names, seconds):
                 own = (*_space(labels), label_of(labels, "pod")), labels.get("uid", "")
                 pod = found.get(own) or Pod(own[0][1], own[0][2], own[1] or None, is_told=False)
                 found[own] = _with_fact(pod, series, labels, value)
                 if series == "kube_pod_container_info":
                     images[own][label_of(labels, "container")] = labels.get("image_spec") or labels.get("image", "")
-        pods: dict[Key, list[Pod]] = defaultdict(list)
-        for (key, uid), pod in found.items():
+        pods: dict[Key, tuple[Pod, ...]] = {}
+        for (key, uid), pod in sorted(found.items(), key=lambda one: (one[1].created_seconds or 0.0, one[0][1])):
             own_images = images[key, uid]
             # The image of the container that holds the GPUs, where that is beyond doubt.
             holding = self.requests.get(key[1:], frozenset()) & own_images.keys() or own_images.keys()
             distinct = {own_images[name] for name in holding}
             image = next(iter(distinct)) or None if len(distinct) == 1 else None
-            created = pod.created_seconds or pod.started_seconds
-            pods[key].append(replace(pod, image=image, containers=frozenset(own_images), created_seconds=created))
-        for several in pods.values():
-            several.sort(key=lambda pod: (pod.created_seconds or 0.0, pod.uid or ""))
-        return {key: tuple(several) for key, several in pods.items()}
+            pods[key] = (*pods.get(key, ()), replace(pod, image=image, containers=frozenset(own_images)))
+        return pods
 
     def objects(self, pods: Mapping[Key, Sequence[Pod]], seconds: float) -> dict[str, Objects]:
         """The owners of pods' owners, Jobs' parallelism and namespaces' labels, by cluster."""
@@ -162,14 +156,12 @@ class _Server:
         jobs = {owner.name for owner in owners if owner.kind == "Job"}
         for labels, value in self._series(_PARALLELISM, ("job_name",), (), jobs, seconds):
             cluster, namespace = _space(labels)
-            if value >= 0:
-                parallelism[cluster][namespace, labels["job_name"]] = round(value)
-        namespaces, named_by = {namespace for _, namespace, _ in pods}, ("exported_namespace", "namespace")
-        for labels, _ in self._series(_NAMESPACES, named_by, self.labels, namespaces, seconds):
+            parallelism[cluster][namespace, labels["job_name"]] = round(value)
+        namespaces = {namespace for _, namespace, _ in pods}
+        for labels, _ in self._series(_NAMESPACES, _SPACE[-2:], self.labels, namespaces, seconds):
             cluster, namespace = _space(labels)
             spaces[cluster][namespace] = _kubernetes_labels(labels)
-        clusters = sorted({cluster for cluster, _, _ in pods})
-        return {one: Objects(above[one], parallelism[one], spaces[one]) for one in clusters}
+        return {one: Objects(above[one], parallelism[one], spaces[one]) for one, _, _ in pods}
 
     def _series(
         self, name: str, by_labels: Sequence[str], kept: Sequence[str], wanted: Iterable[str], seconds: float
@@ -206,7 +198,7 @@ def _with_fact(pod: Pod, series: str, labels: Labels, value: float) -> Pod:
         case "kube_pod_created":
             return replace(pod, created_seconds=value)
         case "kube_pod_start_time":
-            return replace(pod, started_seconds=value)
+            return replace(pod, started_seconds=value, created_seconds=pod.created_seconds or value)
     return pod
 
 
@@ -236,8 +228,8 @@ def owned(
     of an exporter's own pods. `requesting`: namespace and name of the pods that request GPUs, empty: unknown."""
     if uses.empty or not owners.pods:
         return uses
-    out: list[_Record] = []
-    by_cluster: dict[tuple[str, str], list[tuple[_Record, Pod]]] = defaultdict(list)
+    out: list[dict[str, Any]] = []
+    by_cluster: dict[tuple[str, str], list[tuple[dict[str, Any], Pod]]] = defaultdict(list)
     for row in map(dict, records(uses)):
         namespace, name, cluster = (text(row.get(column)) or "" for column in ("namespace", "pod", "cluster"))
         found = owners.cluster_of(cluster, namespace, name) if row["scheduler"] == "kubernetes" and name else None
@@ -249,10 +241,8 @@ def owned(
             by_cluster[cluster, found] += _pieces(row, pods, cluster, grid)
     for (cluster, found), parts in by_cluster.items():
         objects = owners.objects.get(found, Objects())
-        members = {
-            _key(pod): pod for key, several in owners.pods.items() if key[0] == found for pod in several
-            if not pod.has_gpus
-        }  # fmt: skip
+        known = [pod for key, several in owners.pods.items() if key[0] == found for pod in several]
+        members = {_key(pod): pod for pod in known if not pod.has_gpus}
         for row, pod in sorted(parts, key=lambda part: part[0]["ts_end"]):
             members[_key(pod)] = replace(pod, ended_seconds=float(row["ts_end"]))
         works = dict(zip(members, kubernetes.works_of(cluster, list(members.values()), objects), strict=True))
@@ -273,7 +263,7 @@ def _is_exporter(pod: Pod, requesting: Collection[tuple[str, str]]) -> bool:
     return bool(requesting) or any("dcgm-exporter" in name for name in (pod.owner.name, pod.image or ""))
 
 
-def _pieces(row: _Record, pods: Sequence[Pod], cluster: str, grid: Grid) -> Iterator[tuple[_Record, Pod]]:
+def _pieces(row: dict[str, Any], pods: Sequence[Pod], cluster: str, grid: Grid) -> Iterator[tuple[dict[str, Any], Pod]]:
     """A use by the pods that had its pod's name, the oldest first; each from its own start where that is near."""
     start, end = float(row["ts_start"]), float(row["ts_end"])
     row_end = grid.start + math.ceil((end - grid.start) / grid.step - 1e-9) * grid.step

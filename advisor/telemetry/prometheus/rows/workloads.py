@@ -1,15 +1,15 @@
 """Which workload held which GPU when: from the labels of dcgm-exporter, or the seconds that our agent's page counts.
 
 Where a target's own label has the same name, Prometheus moves the exporter's to ``exported_NAME`` (honor_labels false):
-that one names the workload, the bare one the exporter's own pod. dcgm-exporter names at most one of the pods that share
-a device by time slicing or MPS, and only the pod that reserves a device for fractions of KAI Scheduler or Run:ai: the
-others are known by their requests for shares, and by their group.
+that one names the workload, the bare one the exporter's own pod. Of pods that share a device by time slicing or MPS
+dcgm-exporter may name one, and of a group of KAI Scheduler or Run:ai the pod that reserves the device: the others are
+known by their requests and their group.
 """
 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -25,6 +25,7 @@ from ....core.records import records, text
 from ...resolution import concat
 from ..client.range_planner import Ask
 from ..client.response import Floats, Grid, Labels, SeriesAnswer
+from ..owners.kube import Ranges
 from ..owners.owners import label_of
 from ..promql import promql as queries
 from ..promql.labels import CLUSTER_LABELS, agent_node, cluster_of
@@ -38,7 +39,6 @@ _EXPORTER_POD = re.compile(r"(?:.+-)?dcgm-exporter-[a-z0-9]{5}")
 _EXPORTER_CONTAINERS = frozenset({"nvidia-dcgm-exporter", "dcgm-exporter"})
 _HOST_LABELS = ("Hostname", "hostname", "exported_Hostname", "exported_hostname")
 GPU_GROUP = "label_runai_gpu_group"
-_POD = (*CLUSTER_LABELS, "exported_namespace", "namespace", "exported_pod", "pod")
 _Row = dict[str, Any]
 
 
@@ -72,19 +72,17 @@ def work_of(labels: Labels, *, exported: bool) -> LabelledWork | None:
     # No target has a label of this name, so it may keep it.
     job = labels.get("exported_hpc_job") or labels.get("hpc_job")
     if job and job != "0":
-        parts = slurm_parts(job, None, None)
         # Only its number is known: without a name each job is a series of its own.
-        return LabelledWork(workload_id(cluster, "slurm", *parts), None, f"job {job}", "slurm", job_id=job)
+        key = workload_id(cluster, "slurm", *slurm_parts(job, None, None))
+        return LabelledWork(key, None, f"job {job}", "slurm", job_id=job)
     pod, namespace, uid = (labels.get(f"{prefix}{name}", "") for name in ("pod", "namespace", "pod_uid"))
     if not pod:
         return None
-    is_reserved = namespace in RESERVATION_NAMESPACES
+    is_reserved, space = namespace in RESERVATION_NAMESPACES, namespace or None
     name = RESERVED if is_reserved else controller_of(pod)
-    return LabelledWork(
-        workload_id(cluster, "kubernetes", *((uid,) if uid else ("pod", namespace, pod))),
-        series_id(cluster, namespace or None, None, name),
-        name, "kubernetes", namespace=namespace or None, pod=pod, shared=is_reserved, cluster=cluster,
-    )  # fmt: skip
+    key = workload_id(cluster, "kubernetes", *((uid,) if uid else ("pod", namespace, pod)))
+    series = series_id(cluster, space, None, name)
+    return LabelledWork(key, series, name, "kubernetes", None, space, pod, shared=is_reserved, cluster=cluster)
 
 
 def agent_work(labels: Labels) -> LabelledWork | None:
@@ -173,16 +171,14 @@ def targets_with_exported(series: Iterable[Labels]) -> set[str]:
 def _exporter_pods(
     series: Sequence[Labels], exported: Collection[str], requesting: Collection[tuple[str, str]]
 ) -> set[tuple[str, str]]:
-    """Targets without ``exported_NAME`` and the pod there that is the exporter's own.
-
-    It requests no GPU, and its hostname, its DaemonSet or its container is dcgm-exporter's; or it stands on every GPU
-    of the target and on other targets of the same scrape job bare labels are the exporter's.
-    """
+    """Targets without ``exported_NAME`` and the exporter's own pod there: it requests no GPU, and its hostname,
+    DaemonSet or container is dcgm-exporter's; or it stands on every GPU of the target, and on others of its scrape job
+    bare labels are the exporter's."""
     jobs = {target.partition("|")[0] for target in exported}
     pods: dict[str, set[str]] = defaultdict(set)
     for labels in series:
         pods[reporter(labels)].add(labels.get("pod", ""))
-    found: set[tuple[str, str]] = set()
+    found = set()
     for labels in series:
         target, pod, container = reporter(labels), labels.get("pod", ""), labels.get("container")
         if not pod or target in exported or (labels.get("namespace", ""), pod) in requesting:
@@ -197,9 +193,7 @@ def _exporter_pods(
 
 def held_spans(held: Floats, grid: Grid) -> list[tuple[float, float]]:
     """Spans of time from seconds held in each row: rows that follow one another, the first and last cut to their part.
-
-    In a row that is held in part, what began in it holds its end and what ended in it its beginning.
-    """
+    In a row that is held in part, what began in it holds its end and what ended in it its beginning."""
     edges = np.diff(np.concatenate(([0], (held > 0).astype(np.int8), [0])))
     first, last = np.nonzero(edges == 1)[0], np.nonzero(edges == -1)[0] - 1
     missing = np.where(held < _FULL * grid.step, grid.step - held, 0.0)
@@ -218,19 +212,18 @@ def workloads_of(uses: pd.DataFrame, window: Window) -> tuple[pd.DataFrame, pd.D
     by_id = inside.groupby("workload_id", sort=True)
     table = by_id.first().assign(first_seen=by_id["first_seen"].min(), last_seen=by_id["ts_end"].max()).reset_index()
     table["series_id"] = table["series_id"].where(table["series_id"].notna(), table["workload_id"])
-    columns = [*store.USES.columns, *(["share"] if "share" in inside else [])]
+    columns = [*store.USES.columns, *inside.columns.intersection(["share"])]
     return inside.reindex(columns=columns), table.reindex(columns=[*store.WORKLOADS.columns])
 
 
 def with_groups(
-    uses: pd.DataFrame, ranges: Callable[[Sequence[Ask], int], Mapping[str, SeriesAnswer]], names: Iterable[str],
-    matches: Sequence[str], grid: Grid,
-) -> pd.DataFrame:  # fmt: skip
+    uses: pd.DataFrame, ranges: Ranges, names: Iterable[str], matches: Sequence[str], grid: Grid
+) -> pd.DataFrame:
     """The uses with those of pods that reserve a GPU given to the pods of its group, as long as there are any. Without
     the label ``runai-gpu-group`` in kube_pod_labels a GPU stays held by the pod that reserves it."""
     if uses.empty or "kube_pod_labels" not in names or not uses["namespace"].isin(RESERVATION_NAMESPACES).any():
         return uses
-    by = (*_POD, GPU_GROUP)
+    by = (*CLUSTER_LABELS, "exported_namespace", "namespace", "exported_pod", "pod", GPU_GROUP)
     chosen = queries.selector(matches, f'{GPU_GROUP}!=""')
     query = f"max by ({', '.join(by)}) (last_over_time(kube_pod_labels{chosen}{queries.row_range(grid.step)}))"
     answer = ranges([Ask("GPU groups of pods", query, by)], len(uses))["GPU groups of pods"]
@@ -275,14 +268,12 @@ def with_requests(
         unnamed = [row for row in records(rows.sort_values("ts_start")) if (row["namespace"], row["pod"]) not in named]
         if not unnamed:
             continue
-        held: dict[str, list[tuple[float, float]]] = defaultdict(list)
-        for row in records(here):
-            held[row["gpu_uuid"]].append((row["ts_start"], row["ts_end"]))
+        held = [(row["gpu_uuid"], row["ts_start"], row["ts_end"]) for row in records(here)]
         for row in unnamed:
             start, end = float(row["ts_start"]), float(row["ts_end"])
-            order = sorted(own, key=lambda uuid: (sum(a < end and b > start for a, b in held[uuid]), uuid))
-            for uuid in order[: max(1, int(row["count"]))]:
-                held[uuid].append((start, end))
+            holders = Counter(uuid for uuid, a, b in held if a < end and b > start)
+            for uuid in sorted(own, key=lambda one: (holders[one], one))[: max(1, int(row["count"]))]:
+                held.append((uuid, start, end))
                 base = {"node": node, "gpu_uuid": uuid, "cluster": next(iter(here["cluster"]), "")}
                 added.append(_shared(base, row["namespace"], row["pod"], start, end))
         if len(here):
