@@ -253,8 +253,8 @@ def _shares(own: _Spans) -> Floats:
     low, high = np.searchsorted(marks, own.start), np.searchsorted(marks, own.end)
 
     def held(weights: Floats) -> Floats:
-        size = len(marks)
-        return np.cumsum(np.bincount(low, weights, size) - np.bincount(high, weights, size))[:-1]
+        changes = np.bincount(low, weights, len(marks)) - np.bincount(high, weights, len(marks))
+        return np.cumsum(changes.astype(float))[:-1]
 
     share = np.nan_to_num(own.share)
     holders, unknown, used = held(np.ones(len(share))), held(np.isnan(own.share).astype(float)), held(share)
