@@ -97,7 +97,7 @@ def with_activity(frame: Frame, finer: Finer) -> Frame:
     uses, workloads = _tables(_together(found, frame.parents), frame)
     return replace(
         frame,
-        uses=concat([frame.uses, uses], queries.USES.columns),
+        uses=concat([frame.uses, uses], [*dict.fromkeys([*queries.USES.columns, *frame.uses.columns])]),
         workloads=concat([frame.workloads, workloads], queries.WORKLOADS.columns),
     )
 

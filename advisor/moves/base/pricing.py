@@ -107,21 +107,22 @@ def nvlink_premium(book: PriceBook, node: NodeFacts) -> Premium | None:
 
 
 def with_costs(verdicts: Verdicts, book: PriceBook) -> tuple[WorkloadVerdict, ...]:
-    """The workloads with `cost_usd`: the hours that were theirs alone, idle ones too, at their nodes' prices.
-
-    None where a node has no price, and where all its GPUs were shared (what two hold belongs to neither).
+    """The workloads with `cost_usd`: their hours, idle ones too, at their nodes' prices; of shared GPUs their part of
+    the hours, at the mean price of their nodes. None where a node has no price.
     """
-    rates = {n.node: book.per_gpu_hour(n) for n in verdicts.nodes}
+    prices = {n.node: book.per_gpu_hour(n) for n in verdicts.nodes}
+    rates = {node: rate for node, rate in prices.items() if rate is not None}
     rows = verdicts.occupancy
     own = rows[rows["class"].isin(("workload", "allocated_idle")) & rows["workload_id"].notna()]
     costs: dict[str, float] = {}
     for key, hours in own.groupby(["workload_id", "node"])["gpu_hours"].sum().items():
         workload, node = (str(part) for part in key)  # type: ignore[attr-defined]
-        rate = rates.get(node)
-        costs[workload] = costs.get(workload, 0.0) + (math.nan if rate is None else rate * float(hours))
+        costs[workload] = costs.get(workload, 0.0) + rates.get(node, math.nan) * float(hours)
 
     def cost(w: WorkloadVerdict) -> float | None:
         value = costs.get(w.id)
+        if w.shared:
+            value = w.gpu_hours * sum(rates.get(node, math.nan) for node in w.nodes) / len(w.nodes)
         return value if value is not None and math.isfinite(value) else None
 
     return tuple(replace(w, cost_usd=cost(w)) for w in verdicts.workloads)

@@ -22,7 +22,7 @@ from ...core.timestamps import minute
 from ...core.unobservable import Blind, of_reason, unreadable
 from .client.client import Client, RefusedError
 from .client.response import AnswerError, Grid, Labels
-from .promql.engine_series import ENGINE_SERIES
+from .owners.engines import ENGINE_SERIES
 from .promql.promql import (
     AGENT_ABSENCE,
     AGENT_ANCHOR,

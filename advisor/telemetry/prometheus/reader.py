@@ -29,8 +29,7 @@ from .discovery import AMD_ACTIVITY, MAX_CORE_SERIES, SHORT_STEP_SECONDS, Discov
 from .node_identity import NodeIdentity, read_identity
 from .owners.engines import read_engines
 from .owners.kube import read_kube, shared_in_time, vendor_note
-from .owners.owned import holders_of, owned, pods_held
-from .owners.owners import read_owners
+from .owners.owners import owned, read_owners, requesting_pods
 from .promql import agent_queries
 from .promql import promql as queries
 from .promql.labels import HOST_LABELS, gpu_of
@@ -41,9 +40,8 @@ from .rows.fabric import PortKey, PortRows
 from .rows.gpus import GpuRows, agent_rows, combined, scrape_seconds
 from .rows.identity import external_labels, held_at_midnights
 from .rows.series_to_rows import Cells
-from .rows.sharing import with_groups, with_requests
 from .rows.unnamed import Fine
-from .rows.workloads import agent_uses, dcgm_uses, workloads_of
+from .rows.workloads import agent_uses, dcgm_uses, with_groups, with_requests, workloads_of
 from .short_rows import drained_nodes, short_asks, with_short_rows
 
 K = TypeVar("K")
@@ -140,7 +138,7 @@ def read_frames(
         raise _nothing(asked, log)
     uses, workloads = workloads_of(tables.uses, found.window)
     serving, tokens = read_engines(
-        asked.ask, asked.instants, found.names, reading.matches, asked.grid, uses=tables.uses, series=found.series
+        asked.ask, found.names, reading.matches, asked.grid, uses=tables.uses, series=found.series
     )
     nothing = pd.DataFrame()
     whole = Frame(
@@ -213,8 +211,7 @@ def read_tables(asked: Questions, reading: ServerReading, catalog: Catalog, log:
     for note in notes:
         log.add(note)
     identity = read_identity(asked, kube, log)
-    requesting = set(zip(kube.requests["namespace"].fillna(""), kube.requests["pod"].fillna(""), strict=True))
-    gpus, uses, key_of = _read_gpus(asked, log, identity, requesting)
+    gpus, uses, key_of = _read_gpus(asked, log, identity, requesting_pods(kube.requests))
     requests = identity.of_requests(kube.requests)
     offered = {identity.named(*key): node for key, node in kube.nodes.items()}
     if "kube_pod_status_phase" in found.names:  # without it pods that are over request GPUs as well
@@ -244,12 +241,12 @@ def _with_owners(
     """The uses with what kube-state-metrics says of the pods that hold GPUs."""
     found = asked.found
     uses = with_groups(uses, asked.ask, found.names, asked.matches, asked.grid)
-    held = pods_held(uses)
-    if not held:
+    if uses.empty:
         return uses
+    requesting = requesting_pods(requests)
     owners = read_owners(
-        asked.instants, found.names, asked.matches, held, window=found.window, team_labels=team_labels,
-        holders=holders_of(requests, asked.exporters),
+        asked.instants, found.names, asked.matches, uses, window=found.window, team_labels=team_labels,
+        requests=requesting,
     )  # fmt: skip
     clusters = {
         node: labels.get("exported_cluster") or labels.get("cluster") or "" for node, labels in asked.agents.items()
@@ -257,7 +254,6 @@ def _with_owners(
     # Our agent's ids are made with the cluster in its configuration, the others with the series' own label.
     own = [clusters.get(node, cluster) for node, cluster in zip(uses["node"], uses["cluster"], strict=True)]
     uses = uses.assign(cluster=pd.Series(own, uses.index))
-    requesting = set(zip(requests["namespace"].fillna(""), requests["pod"].fillna(""), strict=True))
     return owned(uses, owners, asked.grid, team_labels, requesting=requesting)
 
 
@@ -278,7 +274,7 @@ def _recognize_server(reading: ServerReading, found: Discovery, labels: Mapping[
 
 
 def _read_gpus(
-    asked: Questions, log: Log, identity: NodeIdentity, requesting: set[tuple[str, str]]
+    asked: Questions, log: Log, identity: NodeIdentity, requesting: Collection[tuple[str, str]]
 ) -> tuple[GpuRows, pd.DataFrame, KeyOf | None]:
     """Rows of GPUs by the agent and by dcgm-exporter, the uses of GPUs by workloads, and the key of a series' rows."""
     found, matches, step, grid = asked.found, asked.matches, asked.found.step, asked.grid
@@ -300,8 +296,11 @@ def _read_gpus(
         intervals = {uuid: float(interval[row]) for uuid, row in dcgm.cells.rows.items()}
         taken = {gpu.uuid for gpu in agent.about.values()}
         uses.append(
-            dcgm_uses(answer, grid, dcgm.about, intervals=intervals, taken=taken, key_of=key_of, requesting=requesting)
-        )
+            dcgm_uses(
+                answer, grid, dcgm.about, intervals=intervals, taken=taken, key_of=key_of, requesting=requesting,
+                pods=dcgm.pods.get("gpu_util_mean"),
+            )
+        )  # fmt: skip
     rows = combined(agent, dcgm) if agent.about and dcgm.about else agent if agent.about else dcgm
     filled = [part for part in uses if not part.empty]
     return rows, pd.concat(filled, ignore_index=True) if filled else pd.DataFrame(), key_of

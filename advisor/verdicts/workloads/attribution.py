@@ -3,7 +3,7 @@
 A session is one workload on all its GPUs and nodes (a multi-node job is one). Restarts of the same series stay
 sessions of their own; `chain_hours` joins those that follow one another: a job that is requeued is still the same job.
 Where two workloads hold a GPU at the same time, its figures belong to neither and are counted as shared; its hours are
-split between them in equal parts.
+split between them by their shares of its use where those are known, else in equal parts.
 """
 
 from __future__ import annotations
@@ -48,21 +48,25 @@ class Attribution:
 
 @dataclass(frozen=True, slots=True)
 class _Spans:
-    """Spans of one GPU and whose they are: parallel arrays; `code` is a workload's position, or nobody, or shared."""
+    """Spans of one GPU and whose they are: parallel arrays; `code` is a workload's position, or nobody, or shared;
+    `share`: of workloads' spans, as in `_Uses`."""
 
     start: Floats
     end: Floats
     code: Ints
+    share: Floats | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class _Uses:
-    """Uses of one GPU, uncut, in parallel arrays; `code` is a workload's position, `shared` as it was reported."""
+    """Uses of one GPU, uncut, in parallel arrays; `code` is a workload's position, `shared` as it was reported;
+    `share`: of what its holders use of the GPU, NaN: unknown."""
 
     start: Floats
     end: Floats
     code: Ints
     shared: npt.NDArray[np.bool_]
+    share: Floats
 
 
 def attribute(frame: Frame) -> Attribution:
@@ -78,7 +82,7 @@ def attribute(frame: Frame) -> Attribution:
     drained = _drained_by_gpu(frame)
     parent_of = frame.parents
     rows_of: dict[object, Ints] = dict(frame.gpu_keys.rows())
-    nothing = _Uses(_none(), _none(), _no_ints(), np.empty(0, dtype=np.bool_))
+    nothing = _Uses(_none(), _none(), _no_ints(), np.empty(0, dtype=np.bool_), _none())
     for key in dict.fromkeys([*rows_of, *by_gpu]):
         used = by_gpu.get(key, nothing)
         own = _union(used, frame.window)
@@ -158,8 +162,9 @@ def _by_gpu(uses: pd.DataFrame, ids: Sequence[str]) -> dict[object, _Uses]:
     start, end = uses["ts_start"].to_numpy(float), uses["ts_end"].to_numpy(float)
     code = np.asarray(uses["workload_id"].map({workload_id: n for n, workload_id in enumerate(ids)}), dtype=np.intp)
     shared = (uses["shared"] == 1).to_numpy(np.bool_)
+    share = uses["share"].to_numpy(float) if "share" in uses else np.full(len(uses), np.nan)
     grouped = uses.groupby(["node", "gpu_uuid"], sort=False).indices
-    return {key: _Uses(start[at], end[at], code[at], shared[at]) for key, at in grouped.items()}
+    return {key: _Uses(start[at], end[at], code[at], shared[at], share[at]) for key, at in grouped.items()}
 
 
 def _physical_uses(frame: Frame) -> pd.DataFrame:
@@ -208,7 +213,9 @@ def _union(uses: _Uses, window: Window) -> _Spans:
         return _Spans(_none(), _none(), _no_ints())
     start, end = begin[starts], np.maximum.reduceat(stop, starts)
     keep = end > start
-    return _Spans(start[keep], end[keep], uses.code[order][starts][keep])
+    # Of uses one after another the mean by time, of uses at once (pods of one workload) the sum.
+    share = np.add.reduceat(uses.share[order] * (stop - begin), starts)[keep] / (end - start)[keep]
+    return _Spans(start[keep], end[keep], uses.code[order][starts][keep], share)
 
 
 def _sweep(own: _Spans, uses: _Uses, window: Window) -> _Spans:
@@ -238,16 +245,26 @@ def _sweep(own: _Spans, uses: _Uses, window: Window) -> _Spans:
 
 
 def _shares(own: _Spans) -> Floats:
-    """Of each span its part of the GPU's time, where several workloads hold it at once in equal parts."""
-    if len(own.start) < 2:
+    """Of each span its part of the GPU's time, where several workloads hold it at once: by their shares of its use,
+    in equal parts where one's is unknown or none uses any."""
+    if len(own.start) < 2 or own.share is None:
         return np.ones(len(own.start))
     marks = np.unique(np.concatenate((own.start, own.end)))
     low, high = np.searchsorted(marks, own.start), np.searchsorted(marks, own.end)
-    holders = np.cumsum(np.bincount(low, minlength=len(marks)) - np.bincount(high, minlength=len(marks)))[:-1]
+
+    def held(weights: Floats) -> Floats:
+        changes = np.bincount(low, weights, len(marks)) - np.bincount(high, weights, len(marks))
+        return np.cumsum(changes.astype(float))[:-1]
+
+    share = np.nan_to_num(own.share)
+    holders, unknown, used = held(np.ones(len(share))), held(np.isnan(own.share).astype(float)), held(share)
     seconds = np.diff(marks)
-    parts = seconds / np.where(seconds > HANDOVER_SECONDS, np.maximum(holders, 1), 1)
-    passed = np.concatenate(([0.0], np.cumsum(parts)))
-    return (passed[high] - passed[low]) / (own.end - own.start)
+    by_use = (seconds > HANDOVER_SECONDS) & (holders > 1) & (unknown < 0.5) & (used > 1e-9)
+    equal = seconds / np.where(seconds > HANDOVER_SECONDS, np.maximum(holders, 1), 1)
+    passed = np.concatenate(([0.0], np.cumsum(np.where(by_use, 0.0, equal))))
+    passed_by_use = np.concatenate(([0.0], np.cumsum(np.where(by_use, seconds / np.where(by_use, used, 1.0), 0.0))))
+    parts = passed[high] - passed[low] + share * (passed_by_use[high] - passed_by_use[low])
+    return parts / (own.end - own.start)
 
 
 def drained_spans(frame: Frame) -> dict[str, tuple[tuple[float, float], ...]]:

@@ -1,7 +1,8 @@
-"""What kube-state-metrics reports of the pods that held GPUs: owners, times, images and labels.
+"""The pods that held GPUs by kube-state-metrics (owners, times, images, labels), and the uses of GPUs with them.
 
 Every series of a pod has its UID. Pods are asked for by name, many a query: what was there until the window's end by
-one recent sample, the rest, and what had a pod's name before it, over the whole window.
+one recent sample, the rest, and what had a pod's name before it, over the whole window. A series of a GPU names a pod
+by its name, which several may have had one after the other: a use is cut where the next one was created.
 """
 
 from __future__ import annotations
@@ -9,13 +10,19 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from itertools import pairwise
+from typing import Any
 
-from .....agent.inventory.kubernetes.pods import OPERATOR_LABELS, Objects, Pod, PodOwner, spelled, spellings_of
+import pandas as pd
+
+from .....agent.inventory.identity.ids import workload_id
+from .....agent.inventory.kubernetes import pods as kubernetes
+from .....agent.inventory.kubernetes.pods import Objects, Pod, PodOwner
 from ....core.frame import Window
-from ..client.response import Labels, SeriesAnswer
+from ....core.records import records, text
+from ..client.response import Grid, Labels, SeriesAnswer
 from ..promql import promql as queries
 from ..promql.labels import CLUSTER_LABELS, cluster_of
 from .kube import PODS_A_QUERY
@@ -24,18 +31,14 @@ Instants = Callable[[Sequence[str], Sequence[str]], Sequence[SeriesAnswer]]
 """Evaluates several queries at the window's end; the second argument: labels to keep."""
 Key = tuple[str, str, str]
 """Cluster as a series names it, namespace and pod."""
-Held = tuple[float, float]
-"""When something first and last held a GPU, Unix seconds."""
-Holders = Mapping[tuple[str, str], frozenset[str]]
-"""(namespace, pod) -> the containers that hold its GPUs."""
 _PLAIN_NAME = re.compile(r"[a-z0-9.-]{1,253}")
 _SPACE, _POD = (*CLUSTER_LABELS, "exported_namespace", "namespace"), ("exported_pod", "pod")
 _NO_OWNER = ("", "<none>")
 _RECENT_SECONDS = 3600.0
 # A pod created so long after its name first held a GPU is not the first of that name.
 _LATE_SECONDS = 300.0
-_EARLIEST, _LATEST = 1.4e9, 4e9  # Unix seconds of creation and start; others are no times
-_MAX_TEXT = 256
+# An exporter may name a pod for so long after its end.
+_LAG_SECONDS = 120.0
 _OWNER = ("owner_kind", "owner_name", "owner_is_controller")
 # Series of pods and the labels that are read of them.
 _OF_PODS: Mapping[str, tuple[str, ...]] = {
@@ -44,8 +47,8 @@ _OF_PODS: Mapping[str, tuple[str, ...]] = {
     "kube_pod_created": (),
     "kube_pod_start_time": (),
     "kube_pod_container_info": ("exported_container", "container", "image", "image_spec"),
+    "kube_pod_labels": (),
 }
-_LABELS = "kube_pod_labels"
 # Kind of an owner, the series of its own owner and the label with its name; a chain goes in this order.
 _OF_OWNERS = (
     ("ReplicaSet", "kube_replicaset_owner", "replicaset"),
@@ -54,7 +57,7 @@ _OF_OWNERS = (
 )
 _PARALLELISM = "kube_job_spec_parallelism"
 _NAMESPACES = "kube_namespace_labels"
-SERIES = frozenset({*_OF_PODS, _LABELS, *(series for _, series, _ in _OF_OWNERS), _PARALLELISM, _NAMESPACES})
+SERIES = frozenset({*_OF_PODS, *(series for _, series, _ in _OF_OWNERS), _PARALLELISM, _NAMESPACES})
 
 
 @dataclass(frozen=True)
@@ -64,44 +67,44 @@ class KubeOwners:
     pods: Mapping[Key, tuple[Pod, ...]] = field(default_factory=dict)
     objects: Mapping[str, Objects] = field(default_factory=dict)
 
-    @cached_property
-    def _clusters(self) -> Mapping[tuple[str, str], Sequence[str]]:
-        clusters: dict[tuple[str, str], list[str]] = {}
-        for cluster, namespace, pod in self.pods:
-            clusters.setdefault((namespace, pod), []).append(cluster)
-        return clusters
-
     def cluster_of(self, cluster: str, namespace: str, pod: str) -> str | None:
         """The cluster under which kube-state-metrics has a pod that a GPU's series names; None: it has none. One of the
         two may be without a cluster's name; a pod of several clusters is then nobody's."""
-        clusters = self._clusters.get((namespace, pod), ())
-        if cluster in clusters or "" in clusters:
-            return cluster if cluster in clusters else ""
-        return clusters[0] if cluster == "" and len(clusters) == 1 else None
+        candidates = (cluster, "") if cluster else ("", *self.objects)
+        known = [one for one in candidates if (one, namespace, pod) in self.pods]
+        return known[0] if len(known) == 1 or known[:1] == [cluster] else None
+
+
+def requesting_pods(requests: pd.DataFrame) -> dict[tuple[str, str], set[str]]:
+    """(namespace, pod) -> the containers that request its GPUs, of the frame's `requests`."""
+    found: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for namespace, pod, container in zip(requests["namespace"], requests["pod"], requests["container"], strict=True):
+        found[namespace or "", pod or ""].add(container or "")
+    return found
 
 
 def read_owners(
-    instants: Instants, names: Iterable[str], matches: Sequence[str], held: Mapping[tuple[str, str], Held], *,
-    window: Window, team_labels: Sequence[str] = (), holders: Holders | None = None,
+    instants: Instants, names: Iterable[str], matches: Sequence[str], uses: pd.DataFrame, *, window: Window,
+    team_labels: Sequence[str] = (), requests: Mapping[tuple[str, str], Set[str]] | None = None,
 ) -> KubeOwners:  # fmt: skip
-    """Owners of the pods in `held`: namespace and name -> when they held GPUs. `names`: the server's series; `holders`:
-    the containers whose image is read. Empty where kube-state-metrics is not scraped."""
+    """Owners of the pods in `uses`. `names`: the server's series; `requests`: `requesting_pods`, of whose containers
+    the image is read. Empty where kube-state-metrics is not scraped."""
     known = SERIES.intersection(names)
-    if not known & {"kube_pod_owner", "kube_pod_info"}:
+    if uses.empty or not known & {"kube_pod_owner", "kube_pod_info"}:
         return KubeOwners()
-    labels = tuple(dict.fromkeys((*OPERATOR_LABELS, *team_labels)))
-    server = _Server(instants, known, matches, labels, holders or {})
+    pods_only = uses[(uses["scheduler"] == "kubernetes") & uses["pod"].notna()].fillna({"namespace": ""})
+    held = pods_only.groupby(["namespace", "pod"]).agg(first=("ts_start", "min"), last=("ts_end", "max"))
+    spelled = map(kubernetes.spelled, dict.fromkeys((*kubernetes.OPERATOR_LABELS, *team_labels)))
+    labels = tuple(f"label_{one}" for name in spelled for one in kubernetes.spellings_of(name))
+    server = _Server(instants, known, matches, labels, requests or {})
     recent, seconds = min(window.seconds, _RECENT_SECONDS), window.seconds
-    pods = server.pods({pod for (_, pod), (_, last) in held.items() if last > window.end - 2 * recent}, recent)
+    pods = server.pods(held.index.get_level_values("pod")[held["last"] > window.end - 2 * recent], recent)
     # The rest, and pods whose name held a GPU before the oldest known pod of that name was created.
-    created: dict[tuple[str, str], float] = {}
-    for (_, namespace, name), several in pods.items():
-        oldest = several[0].created_seconds or 0.0
-        created[namespace, name] = min(oldest, created.get((namespace, name), oldest))
-    late = {key[1] for key, (first, _) in held.items() if created.get(key, math.inf) > first + _LATE_SECONDS}
+    created = {key[1:]: several[0].created_seconds or 0.0 for key, several in pods.items()}
+    late = {key[1] for key, first in held["first"].items() if created.get(key, math.inf) > first + _LATE_SECONDS}  # type: ignore[index, call-overload]
     pods |= server.pods(late, seconds)
     # The leader of a LeaderWorkerSet's group may request no GPU: it has the name of its workers' StatefulSet.
-    owners = {pod.owner for several in pods.values() for pod in several if pod.owner is not None}
+    owners = _owners_of(pods)
     leaders = {owner.name for owner in owners if owner.kind in ("StatefulSet", "Pod") and owner.name[-1:].isdigit()}
     for key, several in server.pods(leaders - {pod for _, _, pod in pods}, seconds).items():
         pods[key] = tuple(replace(pod, has_gpus=False) for pod in several)
@@ -114,41 +117,36 @@ class _Server:
     known: frozenset[str]
     matches: Sequence[str]
     labels: tuple[str, ...]
-    holders: Holders
+    requests: Mapping[tuple[str, str], Set[str]]
 
     def pods(self, names: Iterable[str], seconds: float) -> dict[Key, tuple[Pod, ...]]:
         """The pods that had these names within so many seconds before the window's end."""
         found: dict[tuple[Key, str], Pod] = {}
         images: dict[tuple[Key, str], dict[str, str]] = defaultdict(dict)
         names = sorted(names)
-        for series, kept in {**_OF_PODS, _LABELS: self._label_names()}.items():
+        for series, kept in {**_OF_PODS, "kube_pod_labels": self.labels}.items():
             for labels, value in self._series(series, _POD, ("uid", *kept), names, seconds):
                 own = (*_space(labels), label_of(labels, "pod")), labels.get("uid", "")
                 pod = found.get(own) or Pod(own[0][1], own[0][2], own[1] or None, is_told=False)
                 found[own] = _with_fact(pod, series, labels, value)
                 if series == "kube_pod_container_info":
-                    image = labels.get("image_spec") or labels.get("image", "")
-                    images[own][label_of(labels, "container")] = image[:_MAX_TEXT]
-        pods: dict[Key, list[Pod]] = defaultdict(list)
-        for (key, uid), pod in found.items():
+                    images[own][label_of(labels, "container")] = labels.get("image_spec") or labels.get("image", "")
+        pods: dict[Key, tuple[Pod, ...]] = {}
+        for (key, uid), pod in sorted(found.items(), key=lambda one: (one[1].created_seconds or 0.0, one[0][1])):
             own_images = images[key, uid]
             # The image of the container that holds the GPUs, where that is beyond doubt.
-            holding = self.holders.get(key[1:], frozenset()) & own_images.keys() or own_images.keys()
+            holding = self.requests.get(key[1:], frozenset()) & own_images.keys() or own_images.keys()
             distinct = {own_images[name] for name in holding}
             image = next(iter(distinct)) or None if len(distinct) == 1 else None
-            created = pod.created_seconds or pod.started_seconds
-            pods[key].append(replace(pod, image=image, containers=frozenset(own_images), created_seconds=created))
-        return {
-            key: tuple(sorted(several, key=lambda pod: (pod.created_seconds or 0.0, pod.uid or "")))
-            for key, several in pods.items()
-        }
+            pods[key] = (*pods.get(key, ()), replace(pod, image=image, containers=frozenset(own_images)))
+        return pods
 
     def objects(self, pods: Mapping[Key, Sequence[Pod]], seconds: float) -> dict[str, Objects]:
         """The owners of pods' owners, Jobs' parallelism and namespaces' labels, by cluster."""
         above: dict[str, dict[tuple[str, str, str], PodOwner | None]] = defaultdict(dict)
         parallelism: dict[str, dict[tuple[str, str], int]] = defaultdict(dict)
         spaces: dict[str, dict[str, Mapping[str, str]]] = defaultdict(dict)
-        owners = {pod.owner for several in pods.values() for pod in several if pod.owner is not None}
+        owners = _owners_of(pods)
         for kind, series, label in _OF_OWNERS:
             wanted = {owner.name for owner in owners if owner.kind == kind}
             for labels, _ in self._series(series, (label,), _OWNER, wanted, seconds):
@@ -158,17 +156,12 @@ class _Server:
         jobs = {owner.name for owner in owners if owner.kind == "Job"}
         for labels, value in self._series(_PARALLELISM, ("job_name",), (), jobs, seconds):
             cluster, namespace = _space(labels)
-            if value >= 0:
-                parallelism[cluster][namespace, labels["job_name"]] = round(value)
-        namespaces, named_by = {namespace for _, namespace, _ in pods}, ("exported_namespace", "namespace")
-        for labels, _ in self._series(_NAMESPACES, named_by, self._label_names(), namespaces, seconds):
+            parallelism[cluster][namespace, labels["job_name"]] = round(value)
+        namespaces = {namespace for _, namespace, _ in pods}
+        for labels, _ in self._series(_NAMESPACES, _SPACE[-2:], self.labels, namespaces, seconds):
             cluster, namespace = _space(labels)
             spaces[cluster][namespace] = _kubernetes_labels(labels)
-        clusters = {cluster for cluster, _, _ in pods}
-        return {one: Objects(above[one], parallelism[one], spaces[one]) for one in sorted(clusters)}
-
-    def _label_names(self) -> tuple[str, ...]:
-        return tuple(f"label_{one}" for name in self.labels for one in spellings_of(spelled(name)))
+        return {one: Objects(above[one], parallelism[one], spaces[one]) for one, _, _ in pods}
 
     def _series(
         self, name: str, by_labels: Sequence[str], kept: Sequence[str], wanted: Iterable[str], seconds: float
@@ -184,21 +177,29 @@ class _Server:
             parts = " or ".join(f"last_over_time({name}{one}[{seconds:.0f}s])" for one in chosen)
             asked.append(f"max by ({', '.join(by)}) ({parts})")
         for answer in self.instants(asked, by) if asked else ():
-            yield from zip(answer.labels, (float(row[0]) for row in answer.values), strict=True)
+            yield from zip(answer.labels, answer.values[:, 0].tolist(), strict=True)
+
+
+def _owners_of(pods: Mapping[Key, Sequence[Pod]]) -> set[PodOwner]:
+    return {pod.owner for several in pods.values() for pod in several if pod.owner is not None}
 
 
 def _with_fact(pod: Pod, series: str, labels: Labels, value: float) -> Pod:
     """A pod with what one series says of it. The owner is the controller, where there is one."""
-    if series == "kube_pod_owner":
-        is_controller = labels.get("owner_is_controller") == "true" or pod.owner is None
-        return replace(pod, is_told=True, owner=_owner(labels, "owner") if is_controller else pod.owner)
-    if series == "kube_pod_info":
-        is_told = pod.is_told or "created_by_kind" in labels
-        return replace(pod, is_told=is_told, owner=_owner(labels, "created_by") or pod.owner)
-    if series == _LABELS:
-        return replace(pod, labels={**pod.labels, **_kubernetes_labels(labels)})
-    field_name = {"kube_pod_created": "created_seconds", "kube_pod_start_time": "started_seconds"}.get(series)
-    return replace(pod, **{field_name: value}) if field_name and _EARLIEST < value < _LATEST else pod
+    match series:
+        case "kube_pod_owner":
+            is_controller = labels.get("owner_is_controller") == "true" or pod.owner is None
+            return replace(pod, is_told=True, owner=_owner(labels, "owner") if is_controller else pod.owner)
+        case "kube_pod_info":
+            is_told = pod.is_told or "created_by_kind" in labels
+            return replace(pod, is_told=is_told, owner=_owner(labels, "created_by") or pod.owner)
+        case "kube_pod_labels":
+            return replace(pod, labels={**pod.labels, **_kubernetes_labels(labels)})
+        case "kube_pod_created":
+            return replace(pod, created_seconds=value)
+        case "kube_pod_start_time":
+            return replace(pod, started_seconds=value, created_seconds=pod.created_seconds or value)
+    return pod
 
 
 def label_of(labels: Labels, name: str) -> str:
@@ -208,7 +209,7 @@ def label_of(labels: Labels, name: str) -> str:
 
 def _owner(labels: Labels, prefix: str) -> PodOwner | None:
     kind, name = labels.get(f"{prefix}_kind", ""), labels.get(f"{prefix}_name", "")
-    return None if kind in _NO_OWNER or name in _NO_OWNER else PodOwner(kind[:_MAX_TEXT], name[:_MAX_TEXT])
+    return None if kind in _NO_OWNER or name in _NO_OWNER else PodOwner(kind, name)
 
 
 def _space(labels: Labels) -> tuple[str, str]:
@@ -216,6 +217,78 @@ def _space(labels: Labels) -> tuple[str, str]:
 
 
 def _kubernetes_labels(labels: Labels) -> dict[str, str]:
-    return {
-        name.removeprefix("label_"): value[:_MAX_TEXT] for name, value in labels.items() if name.startswith("label_")
-    }
+    return {name.removeprefix("label_"): value for name, value in labels.items() if name.startswith("label_")}
+
+
+def owned(
+    uses: pd.DataFrame, owners: KubeOwners, grid: Grid, team_labels: Sequence[str] = (), *,
+    requesting: Collection[tuple[str, str]] = (),
+) -> pd.DataFrame:  # fmt: skip
+    """The same uses with the workloads, names, kinds, images and teams that pods have by what owns them, without those
+    of an exporter's own pods. `requesting`: namespace and name of the pods that request GPUs, empty: unknown."""
+    if uses.empty or not owners.pods:
+        return uses
+    out: list[dict[str, Any]] = []
+    by_cluster: dict[tuple[str, str], list[tuple[dict[str, Any], Pod]]] = defaultdict(list)
+    for row in map(dict, records(uses)):
+        namespace, name, cluster = (text(row.get(column)) or "" for column in ("namespace", "pod", "cluster"))
+        found = owners.cluster_of(cluster, namespace, name) if row["scheduler"] == "kubernetes" and name else None
+        if found is None:
+            out.append(row)
+            continue
+        pods = owners.pods[found, namespace, name]
+        if not _is_exporter(pods[-1], requesting):
+            by_cluster[cluster, found] += _pieces(row, pods, cluster, grid)
+    for (cluster, found), parts in by_cluster.items():
+        objects = owners.objects.get(found, Objects())
+        known = [pod for key, several in owners.pods.items() if key[0] == found for pod in several]
+        members = {_key(pod): pod for pod in known if not pod.has_gpus}
+        for row, pod in sorted(parts, key=lambda part: part[0]["ts_end"]):
+            members[_key(pod)] = replace(pod, ended_seconds=float(row["ts_end"]))
+        works = dict(zip(members, kubernetes.works_of(cluster, list(members.values()), objects), strict=True))
+        for row, pod in parts:
+            work, team = works[_key(pod)], kubernetes.team_of_pod(pod, objects, team_labels)
+            out.append({
+                **row, "workload_id": work.workload_id, "series_id": work.series_id, "name": work.name,
+                "controller_kind": work.kind, "image": pod.image, "team": team,
+            })  # fmt: skip
+    return pd.DataFrame(out)
+
+
+def _is_exporter(pod: Pod, requesting: Collection[tuple[str, str]]) -> bool:
+    """Whether a pod is an exporter's: a DaemonSet's pod that requests no GPUs; where requests are unknown, one with
+    dcgm-exporter's DaemonSet or image."""
+    if pod.owner is None or pod.owner.kind != "DaemonSet" or (pod.namespace, pod.name) in requesting:
+        return False
+    return bool(requesting) or any("dcgm-exporter" in name for name in (pod.owner.name, pod.image or ""))
+
+
+def _pieces(row: dict[str, Any], pods: Sequence[Pod], cluster: str, grid: Grid) -> Iterator[tuple[dict[str, Any], Pod]]:
+    """A use by the pods that had its pod's name, the oldest first; each from its own start where that is near."""
+    start, end = float(row["ts_start"]), float(row["ts_end"])
+    row_end = grid.start + math.ceil((end - grid.start) / grid.step - 1e-9) * grid.step
+    # Where in a row a shorter use was is not known: it is of the pod that had the name for most of the row.
+    is_within = start >= row_end - grid.step and end < row_end
+    since, until = (row_end - grid.step, row_end) if is_within else (start, end)
+    by_uid = [pod for pod in pods if pod.uid and workload_id(cluster, "kubernetes", pod.uid) == row["workload_id"]]
+    first = pods[0].created_seconds
+    if not by_uid and first is not None and first > start + grid.step:
+        # Nothing is known of what had the name before; a StatefulSet's pod has the same owner every time.
+        pods = [replace(pods[0], uid=None, created_seconds=None, started_seconds=None), *pods]
+    pods = by_uid or pods
+    begins = [-math.inf, *(pod.created_seconds or -math.inf for pod in pods[1:]), math.inf]
+    spans = [(max(since, a), min(until, b), pod) for pod, (a, b) in zip(pods, pairwise(begins), strict=True)]
+    longest = max(spans, key=lambda span: span[1] - span[0])
+    kept = [span for span in spans if span[1] - span[0] > _LAG_SECONDS] or [longest]
+    for a, b, pod in [(start, end, longest[2])] if is_within else kept:
+        began = pod.started_seconds
+        if began is not None and began >= (row_end if is_within else b):
+            began = None
+        near = began if began is not None and abs(began - a) <= grid.step else a
+        # Within a row the whole use moves to its pod's start.
+        stop = min(row_end, b + max(near - a, 0.0)) if is_within else b
+        yield {**row, "ts_start": near, "ts_end": stop, "began": began}, pod
+
+
+def _key(pod: Pod) -> Key:
+    return pod.namespace, pod.name, pod.uid or ("?" if pod.created_seconds is None else "")

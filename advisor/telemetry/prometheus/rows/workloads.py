@@ -1,14 +1,17 @@
 """Which workload held which GPU when: from the labels of dcgm-exporter, or the seconds that our agent's page counts.
 
 Where a target's own label has the same name, Prometheus moves the exporter's to ``exported_NAME`` (honor_labels false):
-that one names the workload, the bare one the exporter's own pod.
+that one names the workload, the bare one the exporter's own pod. Of pods that share a device by time slicing or MPS
+dcgm-exporter may name one, and of a group of KAI Scheduler or Run:ai the pod that reserves the device: the others are
+known by their requests and their group.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -18,9 +21,14 @@ from .....agent.inventory.kubernetes.pod_names import controller_of
 from .....agent.inventory.kubernetes.pods import RESERVATION_NAMESPACES, RESERVED
 from .....agent.store.reading import queries as store
 from ....core.frame import Window
+from ....core.records import records, text
 from ...resolution import concat
+from ..client.range_planner import Ask
 from ..client.response import Floats, Grid, Labels, SeriesAnswer
-from ..promql.labels import agent_node, cluster_of
+from ..owners.kube import Ranges
+from ..owners.owners import label_of
+from ..promql import promql as queries
+from ..promql.labels import CLUSTER_LABELS, agent_node, cluster_of
 from .gpus import About
 from .homes import reporter
 
@@ -30,6 +38,8 @@ _FULL = 0.97
 _EXPORTER_POD = re.compile(r"(?:.+-)?dcgm-exporter-[a-z0-9]{5}")
 _EXPORTER_CONTAINERS = frozenset({"nvidia-dcgm-exporter", "dcgm-exporter"})
 _HOST_LABELS = ("Hostname", "hostname", "exported_Hostname", "exported_hostname")
+GPU_GROUP = "label_runai_gpu_group"
+_Row = dict[str, Any]
 
 
 class LabelledWork(NamedTuple):
@@ -47,31 +57,32 @@ class LabelledWork(NamedTuple):
     shared: bool = False
     cluster: str = ""
 
+    def use(self, node: str, uuid: str, start: float, end: float) -> _Row:
+        """A row of uses of GPUs."""
+        return {
+            **self._asdict(), "shared": float(self.shared), "node": node, "gpu_uuid": uuid, "ts_start": start,
+            "ts_end": end, "mem_used_bytes": np.nan, "user": None, "account": None, "command": None,
+        }  # fmt: skip
+
 
 def work_of(labels: Labels, *, exported: bool) -> LabelledWork | None:
     """The workload that a series of dcgm-exporter names; None for none. `exported`: the labels ``exported_NAME`` name
     it."""
-
-    def label(name: str) -> str:
-        return labels.get(f"exported_{name}" if exported else name, "")
-
-    cluster = cluster_of(labels)
+    prefix, cluster = "exported_" if exported else "", cluster_of(labels)
     # No target has a label of this name, so it may keep it.
     job = labels.get("exported_hpc_job") or labels.get("hpc_job")
     if job and job != "0":
-        parts = slurm_parts(job, None, None)
         # Only its number is known: without a name each job is a series of its own.
-        return LabelledWork(workload_id(cluster, "slurm", *parts), None, f"job {job}", "slurm", job_id=job)
-    pod, namespace, uid = label("pod"), label("namespace"), label("pod_uid")
+        key = workload_id(cluster, "slurm", *slurm_parts(job, None, None))
+        return LabelledWork(key, None, f"job {job}", "slurm", job_id=job)
+    pod, namespace, uid = (labels.get(f"{prefix}{name}", "") for name in ("pod", "namespace", "pod_uid"))
     if not pod:
         return None
-    is_reserved = namespace in RESERVATION_NAMESPACES
+    is_reserved, space = namespace in RESERVATION_NAMESPACES, namespace or None
     name = RESERVED if is_reserved else controller_of(pod)
-    return LabelledWork(
-        workload_id(cluster, "kubernetes", *((uid,) if uid else ("pod", namespace, pod))),
-        series_id(cluster, namespace or None, None, name),
-        name, "kubernetes", namespace=namespace or None, pod=pod, shared=is_reserved, cluster=cluster,
-    )  # fmt: skip
+    key = workload_id(cluster, "kubernetes", *((uid,) if uid else ("pod", namespace, pod)))
+    series = series_id(cluster, space, None, name)
+    return LabelledWork(key, series, name, "kubernetes", None, space, pod, shared=is_reserved, cluster=cluster)
 
 
 def agent_work(labels: Labels) -> LabelledWork | None:
@@ -89,24 +100,35 @@ def agent_work(labels: Labels) -> LabelledWork | None:
 
 
 def agent_uses(answer: SeriesAnswer, grid: Grid, about: Mapping[str, About]) -> pd.DataFrame:
-    """Uses from ``skuwise_workload_gpu_seconds_total`` at the end of each row, with the columns of `LabelledWork`."""
-    rows: list[dict[str, object]] = []
+    """Uses from ``skuwise_workload_gpu_seconds_total`` at the end of each row."""
+    rows: list[_Row] = []
     for labels, counted in zip(answer.labels, answer.values, strict=True):
         work, uuid = agent_work(labels), labels.get("gpu_uuid")
         own = next((key for key in (f"{uuid}@{agent_node(labels)}", uuid) if key in about), None)
         if work is not None and uuid is not None and own is not None:
-            rows += [_row(work, about[own].node, uuid, *span) for span in _counted_spans(counted, grid)]
+            at = np.flatnonzero(~np.isnan(counted))
+            values, held = counted[at], np.zeros(grid.count)
+            more = np.diff(values, prepend=0.0)
+            # A counter that fell began anew with the agent; what it shows since was held.
+            held[at] = np.minimum(np.where(more < 0, values, more), grid.step)
+            spans = held_spans(held, grid)
+            if spans and values[0] > grid.step:  # the first span began before the counter's first row
+                spans[0] = (spans[0][0] + grid.step - float(values[0]), spans[0][1])
+            rows += [work.use(about[own].node, uuid, *span) for span in spans]
     return pd.DataFrame(rows)
 
 
 def dcgm_uses(
     counts: SeriesAnswer, grid: Grid, about: Mapping[str, About], *, intervals: Mapping[str, float], taken: set[str],
     key_of: Callable[[Labels], str | None], requesting: Collection[tuple[str, str]] = (),
+    pods: SeriesAnswer | None = None,
 ) -> pd.DataFrame:  # fmt: skip
     """Uses from the labels of dcgm-exporter's series. `key_of`: the key of a series' rows in `about`; `taken`: GPUs
-    that our agent reports; `requesting`: namespace and name of the pods that request GPUs, as far as that is known."""
+    that our agent reports; `requesting`: namespace and name of the pods that request GPUs, as far as that is known;
+    `pods`: each pod's own use of GPUs, by which the column ``share`` has its part of what the pods use of a GPU (0..1;
+    NaN: unknown)."""
     exported = targets_with_exported(counts.labels)
-    own_pods = _exporter_pods(counts.labels, exported, frozenset(requesting))
+    own_pods = _exporter_pods(counts.labels, exported, requesting)
     samples: dict[tuple[str, LabelledWork], Floats] = {}
     for labels, values in zip(counts.labels, counts.values, strict=True):
         target = reporter(labels)
@@ -117,11 +139,28 @@ def dcgm_uses(
             continue
         counted = np.nan_to_num(values)
         samples[own, work] = np.maximum(samples[own, work], counted) if (own, work) in samples else counted
-    rows: list[dict[str, object]] = []
+    rows: list[_Row] = []
+    shares = _shares(pods, key_of, exported) if pods else {}
     for (own, work), values in samples.items():
         held, gpu = np.minimum(values * intervals.get(own, 0.0), grid.step), about[own]
-        rows += [_row(work, gpu.node, gpu.uuid or own, start, end) for start, end in held_spans(held, grid)]
+        more = {"share": shares.get((own, work), np.nan)} if shares else {}
+        rows += [work.use(gpu.node, gpu.uuid or own, *span) | more for span in held_spans(held, grid)]
     return pd.DataFrame(rows)
+
+
+def _shares(
+    answer: SeriesAnswer, key_of: Callable[[Labels], str | None], exported: Collection[str]
+) -> dict[tuple[str | None, LabelledWork | None], float]:
+    """Each pod's part of what the pods use of a GPU, by their mean use; equal parts where none uses any."""
+    used: dict[str | None, dict[LabelledWork | None, float]] = defaultdict(dict)
+    for labels, values in zip(answer.labels, answer.values, strict=True):
+        if not np.isnan(values).all():
+            own, work = used[key_of(labels)], work_of(labels, exported=reporter(labels) in exported)
+            own[work] = max(own.get(work, 0.0), float(np.nanmean(values)))
+    return {
+        (gpu, work): use / total if (total := sum(own.values())) > 0 else 1 / len(own)
+        for gpu, own in used.items() for work, use in own.items()
+    }  # fmt: skip
 
 
 def targets_with_exported(series: Iterable[Labels]) -> set[str]:
@@ -132,58 +171,35 @@ def targets_with_exported(series: Iterable[Labels]) -> set[str]:
 def _exporter_pods(
     series: Sequence[Labels], exported: Collection[str], requesting: Collection[tuple[str, str]]
 ) -> set[tuple[str, str]]:
-    """Targets without ``exported_NAME`` and the pod there that is the exporter's own.
-
-    It requests no GPU, and its hostname, its DaemonSet or its container is dcgm-exporter's; or it stands on every GPU
-    of the target and on other targets of the same scrape job bare labels are the exporter's.
-    """
+    """Targets without ``exported_NAME`` and the exporter's own pod there: it requests no GPU, and its hostname,
+    DaemonSet or container is dcgm-exporter's; or it stands on every GPU of the target, and on others of its scrape job
+    bare labels are the exporter's."""
     jobs = {target.partition("|")[0] for target in exported}
-    pods: dict[str, set[str]] = {}
+    pods: dict[str, set[str]] = defaultdict(set)
     for labels in series:
-        pods.setdefault(reporter(labels), set()).add(labels.get("pod", ""))
-    found: set[tuple[str, str]] = set()
+        pods[reporter(labels)].add(labels.get("pod", ""))
+    found = set()
     for labels in series:
-        target, pod = reporter(labels), labels.get("pod", "")
+        target, pod, container = reporter(labels), labels.get("pod", ""), labels.get("container")
         if not pod or target in exported or (labels.get("namespace", ""), pod) in requesting:
             continue
-        by_name = labels.get("container") in _EXPORTER_CONTAINERS or (
-            _EXPORTER_POD.fullmatch(pod) is not None and labels.get("container", "exporter") == "exporter"
-        )
+        by_name = _EXPORTER_POD.fullmatch(pod) is not None and container in (None, "exporter")
         by_host = any(labels.get(name) == pod for name in _HOST_LABELS)
-        if by_name or by_host or (len(pods[target]) == 1 and target.partition("|")[0] in jobs):
+        alone = len(pods[target]) == 1 and target.partition("|")[0] in jobs
+        if container in _EXPORTER_CONTAINERS or by_name or by_host or alone:
             found.add((target, pod))
     return found
 
 
 def held_spans(held: Floats, grid: Grid) -> list[tuple[float, float]]:
     """Spans of time from seconds held in each row: rows that follow one another, the first and last cut to their part.
-
-    In a row that is held in part, what began in it holds its end and what ended in it its beginning.
-    """
+    In a row that is held in part, what began in it holds its end and what ended in it its beginning."""
     edges = np.diff(np.concatenate(([0], (held > 0).astype(np.int8), [0])))
     first, last = np.nonzero(edges == 1)[0], np.nonzero(edges == -1)[0] - 1
     missing = np.where(held < _FULL * grid.step, grid.step - held, 0.0)
-    several = first != last
-    begin = grid.start + (first - 1) * grid.step + np.where(several, missing[first], 0.0)
+    begin = grid.start + (first - 1) * grid.step + np.where(first != last, missing[first], 0.0)
     end = grid.start + last * grid.step - missing[last]
     return list(zip(begin.tolist(), end.tolist(), strict=True))
-
-
-def _counted_spans(counted: Floats, grid: Grid) -> list[tuple[float, float]]:
-    """Spans from a counter of seconds held: its first value says how long before it the first span began."""
-    at = np.nonzero(~np.isnan(counted))[0]
-    if not len(at):
-        return []
-    values = counted[at]
-    more = np.diff(values, prepend=0.0)
-    held = np.zeros(grid.count)
-    # A counter that fell began anew with the agent; what it shows since was held.
-    held[at] = np.minimum(np.where(more < 0, values, more), grid.step)
-    spans = held_spans(held, grid)
-    if spans and values[0] > 0:
-        start, end = spans[0]
-        spans[0] = (min(start, grid.start + at[0] * grid.step - float(values[0])), end)
-    return spans
 
 
 def workloads_of(uses: pd.DataFrame, window: Window) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -196,11 +212,86 @@ def workloads_of(uses: pd.DataFrame, window: Window) -> tuple[pd.DataFrame, pd.D
     by_id = inside.groupby("workload_id", sort=True)
     table = by_id.first().assign(first_seen=by_id["first_seen"].min(), last_seen=by_id["ts_end"].max()).reset_index()
     table["series_id"] = table["series_id"].where(table["series_id"].notna(), table["workload_id"])
-    return inside.reindex(columns=[*store.USES.columns]), table.reindex(columns=[*store.WORKLOADS.columns])
+    columns = [*store.USES.columns, *inside.columns.intersection(["share"])]
+    return inside.reindex(columns=columns), table.reindex(columns=[*store.WORKLOADS.columns])
 
 
-def _row(work: LabelledWork, node: str, uuid: str, start: float, end: float) -> dict[str, object]:
-    return {
-        **work._asdict(), "shared": float(work.shared), "node": node, "gpu_uuid": uuid, "ts_start": start,
-        "ts_end": end, "mem_used_bytes": np.nan, "user": None, "account": None, "command": None,
-    }  # fmt: skip
+def with_groups(
+    uses: pd.DataFrame, ranges: Ranges, names: Iterable[str], matches: Sequence[str], grid: Grid
+) -> pd.DataFrame:
+    """The uses with those of pods that reserve a GPU given to the pods of its group, as long as there are any. Without
+    the label ``runai-gpu-group`` in kube_pod_labels a GPU stays held by the pod that reserves it."""
+    if uses.empty or "kube_pod_labels" not in names or not uses["namespace"].isin(RESERVATION_NAMESPACES).any():
+        return uses
+    by = (*CLUSTER_LABELS, "exported_namespace", "namespace", "exported_pod", "pod", GPU_GROUP)
+    chosen = queries.selector(matches, f'{GPU_GROUP}!=""')
+    query = f"max by ({', '.join(by)}) (last_over_time(kube_pod_labels{chosen}{queries.row_range(grid.step)}))"
+    answer = ranges([Ask("GPU groups of pods", query, by)], len(uses))["GPU groups of pods"]
+    members: dict[str, list[tuple[Labels, float, float]]] = defaultdict(list)
+    group_of: dict[tuple[str, str], str] = {}
+    for labels, values in zip(answer.labels, answer.values, strict=True):
+        if label_of(labels, "namespace") in RESERVATION_NAMESPACES:
+            group_of[label_of(labels, "namespace"), label_of(labels, "pod")] = labels[GPU_GROUP]
+            continue
+        spans = held_spans(np.where(np.isnan(values), 0.0, grid.step), grid)
+        members[labels[GPU_GROUP]] += [(labels, *span) for span in spans]
+    out: list[Mapping[str, Any]] = []
+    for row in records(uses):
+        group = group_of.get((text(row["namespace"]) or "", text(row["pod"]) or ""), "")
+        out += [
+            _shared(row, label_of(labels, "namespace"), label_of(labels, "pod"), max(a, row["ts_start"]), end)
+            for labels, a, b in members.get(group, ())
+            if (end := min(b, row["ts_end"])) > max(a, row["ts_start"]) and cluster_of(labels) in ("", row["cluster"])
+        ] or [row]
+    return pd.DataFrame(out)
+
+
+def with_requests(
+    uses: pd.DataFrame, requests: pd.DataFrame, about: Mapping[str, About], step: float, *, offered: Mapping[str, int]
+) -> pd.DataFrame:
+    """The uses with pods that request shares of a node's GPUs and that no series names, each on as many GPUs as it
+    requests: those with the fewest holders, as NVIDIA's device plugin distributes replicas. The node's GPUs are then
+    shared, whoever is named. `requests`: of pods that ran; `step`: seconds of a row; `offered`: GPUs that Kubernetes
+    offers by node, at least twice as many where they are replicas."""
+    gpus: dict[str, set[str]] = defaultdict(set)
+    for key, one in about.items():
+        gpus[one.node].add(one.uuid or key)
+    divided = {one.node for one in about.values() if one.kind == "mig"}
+    added: list[_Row] = []
+    for node, rows in requests[requests["resource"].str.startswith("nvidia_com_gpu")].groupby("node"):
+        own, most = gpus.get(str(node), set()), _most_at_once(rows, step)
+        are_replicas = most > len(own) and max(most, offered.get(str(node), 0)) >= 2 * len(own)
+        if not own or node in divided or not (are_replicas or rows["resource"].str.contains("shared").any()):
+            continue
+        here = uses[uses["node"] == node] if len(uses) else pd.DataFrame(columns=["namespace", "pod", "cluster"])
+        named = set(zip(here["namespace"], here["pod"], strict=True))
+        unnamed = [row for row in records(rows.sort_values("ts_start")) if (row["namespace"], row["pod"]) not in named]
+        if not unnamed:
+            continue
+        held = [(row["gpu_uuid"], row["ts_start"], row["ts_end"]) for row in records(here)]
+        for row in unnamed:
+            start, end = float(row["ts_start"]), float(row["ts_end"])
+            holders = Counter(uuid for uuid, a, b in held if a < end and b > start)
+            for uuid in sorted(own, key=lambda one: (holders[one], one))[: max(1, int(row["count"]))]:
+                held.append((uuid, start, end))
+                base = {"node": node, "gpu_uuid": uuid, "cluster": next(iter(here["cluster"]), "")}
+                added.append(_shared(base, row["namespace"], row["pod"], start, end))
+        if len(here):
+            uses = uses.assign(shared=uses["shared"].where(uses["node"] != node, 1.0))
+    return pd.concat([uses, pd.DataFrame(added)], ignore_index=True) if added else uses
+
+
+def _most_at_once(requests: pd.DataFrame, step: float) -> float:
+    """The most GPUs that the pods of one node request at a moment. A row in which one pod followed another has both:
+    the first row of each is left out."""
+    requests = requests[requests["ts_end"] - requests["ts_start"] > step]
+    times = np.concatenate([requests["ts_end"], requests["ts_start"] + step]).astype(float)
+    counts = np.concatenate([-requests["count"], requests["count"]]).astype(float)
+    order = np.argsort(times, kind="stable")  # what ends at a moment ends before what begins there
+    return float(np.cumsum(counts[order]).max(initial=0.0))
+
+
+def _shared(base: Mapping[str, Any], namespace: str | None, pod: str, start: float, end: float) -> _Row:
+    """A use by a pod that shares the GPU."""
+    work = work_of({"cluster": text(base["cluster"]) or "", "namespace": namespace or "", "pod": pod}, exported=False)
+    return work._replace(shared=True).use(base["node"], base["gpu_uuid"], start, end) if work else dict(base)

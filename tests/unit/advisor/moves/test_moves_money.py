@@ -9,6 +9,7 @@ from skuwise.advisor.moves.base.pricing import (
     cash_of,
     fabric_premium,
     reconcile,
+    with_costs,
 )
 from skuwise.advisor.moves.context.move_context import DrawnRecommendation
 from skuwise.advisor.moves.recommender import recoverable_cash
@@ -50,6 +51,8 @@ def test_the_parts_sum_to_node_price_times_hours():
     assert r.shared == pytest.approx(336 * HOUR)
     assert r.allocated_idle == pytest.approx(100 * PLAIN_HOUR / 8)
     assert notes == ()
+    costs = {w.name: w.cost_usd for w in with_costs(given, PriceBook(catalog()))}
+    assert costs["both"] == pytest.approx(336 * HOUR)
 
 
 def test_the_premium_comes_from_a_pair_else_from_a_prior_that_is_labelled():

@@ -1,4 +1,4 @@
-"""Pods that share GPUs and that no series names: requests for shares, and groups of KAI Scheduler."""
+"""Pods that share GPUs: requests for shares, groups of KAI Scheduler, and what the exporter gives each pod."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import pytest
 from skuwise.advisor.telemetry.prometheus.client.response import Grid, SeriesAnswer
 from skuwise.advisor.telemetry.prometheus.owners.kube import REQUESTS
 from skuwise.advisor.telemetry.prometheus.rows.gpus import About
-from skuwise.advisor.telemetry.prometheus.rows.sharing import GPU_GROUP, with_groups, with_requests
+from skuwise.advisor.telemetry.prometheus.rows.workloads import GPU_GROUP, dcgm_uses, with_groups, with_requests
 
-HOUR = 3600.0
+HOUR, nan = 3600.0, float("nan")
 GRID = Grid(HOUR, 10 * HOUR, HOUR)
 ABOUT = {f"GPU-{n}": About("n1", uuid=f"GPU-{n}") for n in range(2)}
 RESERVATION = ("kai-resource-reservation", "gpu-reservation-n1-x2k4m")
@@ -74,3 +74,22 @@ def test_the_pods_of_a_gpu_group_hold_the_gpu_reserved_for_them() -> None:
     spans = dict(zip(found["pod"], zip(*columns, strict=True), strict=True))
     assert spans == {"half-0": ("GPU-0", 10, 1), "half-1": ("GPU-0", 4, 1), "b": ("GPU-1", 10, 0)}
     assert with_groups(uses, lambda *_: {}, (), (), GRID) is uses
+
+
+@pytest.mark.parametrize(
+    ("used", "shares"),
+    [
+        ({"a": 0.6, "b": 0.2}, {"a": 0.75, "b": 0.25}),
+        ({"a": 0.0, "b": 0.0}, {"a": 0.5, "b": 0.5}),
+        ({"a": 0.6, "b": nan}, {"a": 1.0, "b": nan}),
+    ],
+)
+def test_a_pods_own_use_of_a_device_is_its_share(used: dict[str, float], shares: dict[str, float]) -> None:
+    labels = tuple({"UUID": "GPU-0", "pod": pod, "namespace": "ml"} for pod in used)
+    pods = SeriesAnswer(labels, np.array([[value] * GRID.count for value in used.values()]))
+    device = {"UUID": "GPU-0"}
+    counts = SeriesAnswer((device, *labels), np.full((len(labels) + 1, GRID.count), 60.0))
+    found = dcgm_uses(
+        counts, GRID, ABOUT, intervals={"GPU-0": 60.0}, taken=set(), key_of=lambda one: one["UUID"], pods=pods
+    )
+    assert dict(zip(found["pod"], found["share"], strict=True)) == pytest.approx(shares, nan_ok=True)

@@ -11,8 +11,7 @@ import pandas as pd
 import pytest
 from skuwise.advisor.core.frame import Window
 from skuwise.advisor.telemetry.prometheus.client.response import Grid, Labels, SeriesAnswer
-from skuwise.advisor.telemetry.prometheus.owners.owned import owned, pods_held
-from skuwise.advisor.telemetry.prometheus.owners.owners import SERIES, Held, Holders, KubeOwners, read_owners
+from skuwise.advisor.telemetry.prometheus.owners.owners import SERIES, KubeOwners, owned, read_owners
 from skuwise.advisor.telemetry.teams import load_team_labels
 from skuwise.agent.config import load_config
 from skuwise.agent.inventory.identity.ids import gang_id, workload_id
@@ -42,12 +41,12 @@ class Server:
         return SeriesAnswer(tuple(one for one, _ in found), np.array([[value] for _, value in found]).reshape(-1, 1))
 
 
-def held(*pods: str, end: float = END) -> dict[tuple[str, str], Held]:
-    return {("ml", pod): (END - DAY, end) for pod in pods}
+def held(*pods: str, hours: float = 24) -> pd.DataFrame:
+    return pd.DataFrame([use(pod, 0, hours) for pod in pods])
 
 
-def ask(server: Server, wanted: Mapping[tuple[str, str], Held]) -> KubeOwners:
-    return read_owners(server, SERIES, ('cluster="eu"',), wanted, window=Window(END - DAY, END))
+def ask(server: Server, uses: pd.DataFrame) -> KubeOwners:
+    return read_owners(server, SERIES, ('cluster="eu"',), uses, window=Window(END - DAY, END))
 
 
 def test_a_thousand_pods_take_a_bounded_number_of_queries() -> None:
@@ -64,7 +63,7 @@ def test_a_thousand_pods_take_a_bounded_number_of_queries() -> None:
     assert not ask(nothing, held(*names)).pods
     assert len(nothing.asked) <= 2 * 7 * 6
     gone = Server({})
-    assert not ask(gone, held(*names, end=END - DAY / 2)).pods
+    assert not ask(gone, held(*names, hours=12)).pods
     assert len(gone.asked) <= 7 * 6
     assert all(f"[{DAY:.0f}s]" in query for query in gone.asked)
 
@@ -176,7 +175,6 @@ def test_a_pod_that_nothing_tells_of_stays_as_the_exporter_names_it() -> None:
     assert sorted(found["workload_id"]) == sorted(
         [workload_id("", "kubernetes", "u"), *(str(row["workload_id"]) for row in rows[1:])]
     )
-    assert pods_held(pd.DataFrame(rows)) == {("ml", name): (END - DAY, END - DAY + 3 * 3600) for name in "ab"}
 
 
 def test_what_the_agent_called_a_pod_or_a_gang_it_is_called_with_kube_state_metrics_too() -> None:
@@ -207,8 +205,8 @@ def test_an_image_is_that_of_the_container_that_holds_the_gpus(
     pod = {"namespace": "ml", "pod": "a", "uid": "u"}
     told = [({**pod, "container": name, "image": one}, 1.0) for name, one in images.items()]
     server = Server({"kube_pod_info": [(pod, 1.0)], "kube_pod_container_info": told})
-    holders: Holders = {("ml", "a"): frozenset(asking)}
-    found = read_owners(server, SERIES, (), held("a"), window=Window(END - DAY, END), holders=holders)
+    requests = {("ml", "a"): asking}
+    found = read_owners(server, SERIES, (), held("a"), window=Window(END - DAY, END), requests=requests)
     assert [pod.image for pod in found.pods["", "ml", "a"]] == [image]
 
 

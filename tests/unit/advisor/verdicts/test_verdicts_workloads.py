@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -71,9 +72,18 @@ def test_two_workloads_at_the_same_time_are_shared_and_belong_to_neither() -> No
     assert table.loc[table["class"] == "shared", "workload_id"].isna().all()
     assert _hours(table, "workload") == pytest.approx(8)
     assert all(session.shared for session in attribution.sessions)
-    # The hours are split in equal parts, so that together they are no more than the GPU's.
-    assert attribution.workload_rows.groupby("workload_id")["share"].first().tolist() == pytest.approx([5 / 6, 5 / 6])
-    assert [w.gpu_hours for w in judge(b.frame(), rulebook()).workloads] == pytest.approx([5, 5])
+    # Together the hours are no more than the GPU's: by the shares of its use where they are known, else in equal parts.
+    for shares, hours in (
+        ((), (5, 5)),
+        ((0.75, 0.25), (5.5, 4.5)),
+        ((0.6, 0), (6, 4)),
+        ((0, 0), (5, 5)),
+        ((1, np.nan), (5, 5)),
+    ):
+        frame = b.frame()
+        uses = frame.uses.assign(share=shares) if shares else frame.uses
+        found = {w.id: w.gpu_hours for w in judge(replace(frame, uses=uses), rulebook()).workloads}
+        assert found == pytest.approx(dict(zip("ab", hours, strict=True)))
 
 
 @pytest.mark.parametrize("gpu_count", [2, 3])
