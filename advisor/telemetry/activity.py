@@ -19,12 +19,12 @@ import pandas as pd
 
 from ...agent.inventory.identity.ids import workload_id
 from ...agent.store.reading import queries
+from ..core.formatting import counted
 from ..core.frame import Frame, Window
 from ..core.records import records, text
 from .resolution import MINUTE, concat
 
 Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 Device = tuple[str, str]
 
 BASIS = "activity"
@@ -63,19 +63,18 @@ Finer = Callable[[Sequence[Device], Window], Sequence[DeviceSeries]]
 
 @dataclass(frozen=True, slots=True)
 class _Period:
-    """A device was busy in [start, end], Unix seconds. `sample`: the longer of the rows at its edges, seconds; `whole`:
-    for the whole window; `worked`: it did more than hold memory."""
+    """A device was busy in [start, end], Unix seconds. `sample`: the longer of the rows at its edges, seconds; `held`:
+    it only held memory, for the whole window."""
 
     device: Device
     start: float
     end: float
     sample: float
-    whole: bool
-    worked: bool
+    held: bool
 
     def same(self, other: _Period) -> bool:
         apart = max(abs(self.start - other.start), abs(self.end - other.end))
-        return apart <= max(self.sample, other.sample) and not (self.whole and self.worked != other.worked)
+        return apart <= max(self.sample, other.sample) and self.held == other.held
 
 
 def with_activity(frame: Frame, finer: Finer) -> Frame:
@@ -92,12 +91,7 @@ def with_activity(frame: Frame, finer: Finer) -> Frame:
     found = [period for device, own in rows.items() for period in _periods(device, own, owned[device])]
     if not found:
         return frame
-    uses, workloads = _tables(_together(found, frame.parents), frame)
-    return replace(
-        frame,
-        uses=concat([frame.uses, uses], queries.USES.columns),
-        workloads=concat([frame.workloads, workloads], queries.WORKLOADS.columns),
-    )
+    return _with_work(frame, _together(found, frame.parents))
 
 
 def _owned_spans(frame: Frame) -> defaultdict[Device, Floats]:
@@ -113,16 +107,13 @@ def _owned_spans(frame: Frame) -> defaultdict[Device, Floats]:
             spans[str(use["node"]), str(use["gpu_uuid"])].append((start, end))
     for device, parent in frame.parents.items():
         spans[device] += spans[parent]
-    owned = defaultdict[Device, Floats](lambda: np.empty((0, 2)))
+    owned = defaultdict[Device, Floats](lambda: np.array(edges))
     for device, every in spans.items():
-        joined: list[tuple[float, float]] = []
-        for start, end in sorted(every):
-            # So short a rest, also at the window's edges, is a handover.
-            if joined and start <= joined[-1][1] + LEAST_SECONDS:
-                joined[-1] = (joined[-1][0], max(joined[-1][1], end))
-            else:
-                joined.append((start, end))
-        owned[device] = np.array(joined)
+        starts, ends = np.array(sorted(every)).T
+        reach = np.maximum.accumulate(ends)
+        # So short a rest, also at the window's edges, is a handover.
+        first = np.flatnonzero(np.r_[True, starts[1:] > reach[:-1] + LEAST_SECONDS])
+        owned[device] = np.c_[starts[first], reach[np.r_[first[1:] - 1, -1]]]
     return owned
 
 
@@ -131,8 +122,6 @@ def _rows_by_device(frame: Frame, owned: Mapping[Device, Floats]) -> dict[Device
     nobody held it. A GPU that is cut into instances is left out: what it does, they do."""
     gpu, divided = frame.gpu, set(frame.parents.values())
     found: dict[Device, pd.DataFrame] = {}
-    if gpu.empty:
-        return found
     table = pd.DataFrame({
         "node": gpu["node"], "uuid": gpu["gpu_uuid"], "begin": gpu["ts"] - gpu["interval_seconds"], "end": gpu["ts"],
         "use": engine_use(gpu), "mem": gpu["mem_used_bytes_mean"],
@@ -159,8 +148,8 @@ def _periods(device: Device, rows: pd.DataFrame, owned: Floats) -> list[_Period]
         a, b = part[0], part[-1]
         if end[b] - begin[a] >= SHORTEST_SECONDS:
             sample = float(max(end[a] - begin[a], end[b] - begin[b]))
-            whole, worked = bool(a == 0 and b == len(end) - 1), bool((use[part] >= BUSY_USE).any())
-            found.append(_Period(device, float(begin[a]), float(end[b]), sample, whole, worked))
+            held = a == 0 and b == len(end) - 1 and not (use[part] >= BUSY_USE).any()
+            found.append(_Period(device, float(begin[a]), float(end[b]), sample, bool(held)))
     return found
 
 
@@ -175,44 +164,41 @@ def _together(periods: Sequence[_Period], instances: Mapping[Device, Device]) ->
             known.append([one])
         else:
             alike.append(one)
-    return sorted(
-        (group for own in groups.values() for group in own), key=lambda group: (group[0].start, group[0].device)
+    return [group for known in groups.values() for group in known]
+
+
+def _with_work(frame: Frame, groups: Sequence[Sequence[_Period]]) -> Frame:
+    """The frame with a workload for each group, and its uses."""
+    clusters = {str(row["node"]): text(row["cluster"]) or "" for row in records(frame.nodes)}
+    start, end = frame.window.start, frame.window.end
+    uses, workloads = [], []
+    for group in groups:
+        devices = sorted({one.device for one in group})
+        node, every = devices[0][0], [part for device in devices for part in device]
+        cluster, first, last = clusters.get(node, ""), min(one.start for one in group), max(one.end for one in group)
+        named_by = ("open", *every) if first - start <= MINUTE else (*devices[0], str(round(first / START_SECONDS)))
+        key = workload_id(cluster, BASIS, *named_by)
+        uses += [
+            {"workload_id": key, "node": node, "gpu_uuid": one.device[1], "basis": BASIS, "shared": 0.0,
+             "ts_start": max(one.start, start), "ts_end": min(one.end, end)}
+            for one in group
+        ]  # fmt: skip
+        what = counted(len(devices), "MIG instance" if set(devices) <= set(frame.parents) else "GPU")
+        workloads.append({
+            "workload_id": key, "name": f"unattributed on {node} ({what})",
+            "series_id": "s-" + workload_id(cluster, BASIS, "series", *every).removeprefix("w-"),
+            "first_seen": max(first, start), "last_seen": min(last, end),
+        })  # fmt: skip
+    columns, texts = queries.WORKLOADS.columns, dict.fromkeys(queries.WORKLOADS.text, object)
+    added = pd.DataFrame(workloads).reindex(columns=[*columns]).astype(texts)
+    return replace(
+        frame,
+        uses=concat([frame.uses, pd.DataFrame(uses)], queries.USES.columns),
+        workloads=concat([frame.workloads, added], columns),
     )
 
 
-def _tables(groups: Sequence[Sequence[_Period]], frame: Frame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The rows of `uses` and `workloads`."""
-    clusters = dict(zip(frame.nodes["node"].astype(str), frame.nodes["cluster"], strict=True))
-    window, uses, workloads = frame.window, [], []
-    for group in groups:
-        devices = sorted({one.device for one in group})
-        cluster, every = text(clusters.get(devices[0][0])) or "", [part for device in devices for part in device]
-        first, last = min(one.start for one in group), max(one.end for one in group)
-        is_open = first - window.start <= MINUTE
-        named_by = ("open", *every) if is_open else (*devices[0], str(round(first / START_SECONDS)))
-        key = workload_id(cluster, BASIS, *named_by)
-        uses += [
-            {"workload_id": key, "node": one.device[0], "gpu_uuid": one.device[1], "basis": BASIS, "shared": 0.0,
-             "ts_start": max(one.start, window.start), "ts_end": min(one.end, window.end)}
-            for one in group
-        ]  # fmt: skip
-        workloads.append({
-            "workload_id": key, "name": _name(devices, are_instances=set(devices) <= set(frame.parents)),
-            "series_id": "s-" + workload_id(cluster, BASIS, "series", *every).removeprefix("w-"),
-            "first_seen": max(first, window.start), "last_seen": min(last, window.end),
-        })  # fmt: skip
-    table = pd.DataFrame(workloads).reindex(columns=[*queries.WORKLOADS.columns])
-    text_columns = dict.fromkeys(queries.WORKLOADS.text, object)
-    return pd.DataFrame(uses).reindex(columns=[*queries.USES.columns]), table.astype(text_columns)
-
-
-def _name(devices: Sequence[Device], *, are_instances: bool) -> str:
-    """``unattributed on gpu-015 (8 GPUs)``."""
-    what = "MIG instance" if are_instances else "GPU"
-    return f"unattributed on {devices[0][0]} ({len(devices)} {what}{'s' if len(devices) > 1 else ''})"
-
-
-def _touching(rows: pd.DataFrame, spans: Floats) -> Bools:
+def _touching(rows: pd.DataFrame, spans: Floats) -> npt.NDArray[np.bool_]:
     """Whether each row has a part in one of the spans. Nobody knows what a row did beside the part that was held."""
     begin, end = rows["begin"].to_numpy(float), rows["end"].to_numpy(float)
     return np.searchsorted(spans[:, 1], begin, side="right") < np.searchsorted(spans[:, 0], end, side="left")

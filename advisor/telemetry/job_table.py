@@ -30,7 +30,6 @@ EDGE_SECONDS = 120.0
 # No job is requeued so often, and no id used again: a table of more is wrong, or made to cost time.
 _MAX_RUNS = 1000
 _COLUMNS = {"started_at": "started", "ended_at": "ended", "submitted_at": "submitted", "nodes": "node_list"}
-_KEPT = ("partition", "qos", "array_job_id", "array_task_id", "state", "restarts")
 _NUMBERS = frozenset({*queries.USES.numbers, *queries.WORKLOADS.numbers})
 _OTHER_CLUSTER = (
     "Jobs of cluster {first} in Slurm's job table not used: the nodes name another cluster. Set slurm.cluster to "
@@ -148,44 +147,35 @@ def _note(code: str, template: str, jobs: Iterable[str]) -> list[CodedText]:
 
 def _runs(jobs: Iterable[SlurmJob], clusters: Collection[str]) -> dict[str, list[_Run]]:
     """The runs by their names, in order of their starts; one without an end lasts until the next of its name."""
-    by_name: dict[str, list[SlurmJob]] = defaultdict(list)
-    for job in jobs:
-        for name in job_names(job.job_id, job.array_job_id, job.array_task_id):
-            by_name[name].append(job)
-    found: dict[str, list[_Run]] = {}
-    for name, several in by_name.items():
-        own = _once(several)
-        after = [*(job.started for job in own[1:]), float("inf")]
-        found[name] = [
-            _Run(
-                job, max(begun if job.ended is None else job.ended, job.started + 1.0), job_nodes(job),
-                job.cluster if job.cluster in clusters else None,
-            )
-            for job, begun in zip(own, after, strict=True)
-        ]  # fmt: skip
-    return found
-
-
-def _once(jobs: Iterable[SlurmJob]) -> list[SlurmJob]:
-    """Each run once, in order of their starts: several tables have the same run, one of them with less."""
-    found: list[SlurmJob] = []
+    found: dict[str, list[SlurmJob]] = defaultdict(list)
     for job in sorted(jobs, key=lambda job: (int(job.started), job.ended is None)):
-        last = found[-1] if found else None
-        is_apart = last is not None and last.cluster and job.cluster and last.cluster != job.cluster
-        if last is None or is_apart or int(last.started) != int(job.started):
-            found.append(job)
-        else:
-            missing = [one.name for one in fields(job) if getattr(last, one.name) is None]
-            found[-1] = replace(last, **{name: getattr(job, name) for name in missing})
-    return found
+        for name in job_names(job.job_id, job.array_job_id, job.array_task_id):
+            own = found[name]
+            last = own.pop() if own else job
+            is_other_cluster = last.cluster and job.cluster and last.cluster != job.cluster
+            if is_other_cluster or int(last.started) != int(job.started):
+                own += [last, job]
+            else:
+                # Several tables have the same run, one of them with less.
+                missing = [one.name for one in fields(job) if getattr(last, one.name) is None]
+                own.append(replace(last, **{field: getattr(job, field) for field in missing}))
+    runs: dict[str, list[_Run]] = {}
+    for name, own in found.items():
+        after = [*(job.started for job in own[1:]), float("inf")]
+        ends = [following if job.ended is None else job.ended for job, following in zip(own, after, strict=True)]
+        runs[name] = [
+            _Run(job, max(end, job.started + 1.0), job_nodes(job), job.cluster if job.cluster in clusters else None)
+            for job, end in zip(own, ends, strict=True)
+        ]
+    return runs
 
 
 def _made(row: Mapping[str, Any], run: _Run, cluster: str) -> dict[str, Any]:
     """The workload of a run: the observed one with what the table has of the job."""
     job = run.job
     number = job.job_id if job.job_id.isdigit() else text(row.get("job_id")) or job.job_id
-    known = {name: getattr(job, name) for name in ("name", "user", "account", *_KEPT)}
-    made = {**row, **{name: value for name, value in known.items() if value is not None}}
+    names = {*row, "state"} & {one.name for one in fields(job)}
+    made = {**row, **{name: value for name in names if (value := getattr(job, name)) is not None}}
     made["name"] = text(made.get("name")) or f"job {number}"
     if job.name or job.user or job.account:
         made["series_id"] = series_id(cluster, text(made.get("account")), text(made.get("user")), made["name"])

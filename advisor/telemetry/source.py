@@ -72,15 +72,9 @@ class Databases:
     steps: Steps = no_steps
 
     def read(
-        self,
-        catalog: Catalog,  # noqa: ARG002 - the agent has named its GPUs
-        *,
-        since: float,
-        until: float | None,
-        now: float,
-        resolution: float = HOUR,
-        wanted_gpus: Collection[str] = (),  # noqa: ARG002 - a file is read whole
-    ) -> Frame:
+        self, catalog: Catalog, *, since: float, until: float | None, now: float,  # noqa: ARG002 - GPUs have names
+        resolution: float = HOUR, wanted_gpus: Collection[str] = (),  # noqa: ARG002 - a file is read whole
+    ) -> Frame:  # fmt: skip
         """The frame of a window: `since` seconds up to `until` (None: the newest data), in rows of `resolution`
         seconds: 3600 (minutes at the edges of work), 300 or 60."""
         from .sqlite.reader import read_frame  # noqa: PLC0415
@@ -125,15 +119,9 @@ class PrometheusServer:
     steps: Steps = no_steps
 
     def read(
-        self,
-        catalog: Catalog,
-        *,
-        since: float,
-        until: float | None,
-        now: float,
-        resolution: float = HOUR,
-        wanted_gpus: Collection[str] = (),
-    ) -> Frame:
+        self, catalog: Catalog, *, since: float, until: float | None, now: float,
+        resolution: float = HOUR, wanted_gpus: Collection[str] = (),
+    ) -> Frame:  # fmt: skip
         """As `Databases.read`; short windows have rows of five minutes in place of hours. `wanted_gpus`: ids of those
         of which rows below an hour are read; empty: of all."""
         from .prometheus.reader import read_frame  # noqa: PLC0415
