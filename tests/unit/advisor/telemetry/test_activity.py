@@ -17,10 +17,6 @@ END = START + HOURS * HOUR
 Periods = Sequence[tuple[float, float]]
 
 
-def no_minutes(devices: Sequence[tuple[str, str]], window: Window) -> list[DeviceSeries]:
-    return []
-
-
 def inferred(frame: Frame, minutes: Sequence[DeviceSeries] = ()) -> Frame:
     return with_activity(frame, lambda devices, _: [one for one in minutes if (one.node, one.gpu_uuid) in devices])
 
