@@ -9,7 +9,8 @@ is the cluster's and the GPUs': what runs on them next week is the same series.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,12 +19,12 @@ import pandas as pd
 
 from ...agent.inventory.identity.ids import workload_id
 from ...agent.store.reading import queries
+from ..core.formatting import counted
 from ..core.frame import Frame, Window
-from ..core.records import text
+from ..core.records import records, text
 from .resolution import MINUTE, concat
 
 Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 Device = tuple[str, str]
 
 BASIS = "activity"
@@ -62,82 +63,82 @@ Finer = Callable[[Sequence[Device], Window], Sequence[DeviceSeries]]
 
 @dataclass(frozen=True, slots=True)
 class _Period:
-    """A device was busy in [start, end], Unix seconds. `sample`: the longer of the rows at its edges, seconds; `whole`:
-    for the whole window; `worked`: it did more than hold memory."""
+    """A device was busy in [start, end], Unix seconds. `sample`: the longer of the rows at its edges, seconds; `held`:
+    it only held memory, for the whole window."""
 
     device: Device
     start: float
     end: float
     sample: float
-    whole: bool
-    worked: bool
+    held: bool
 
     def same(self, other: _Period) -> bool:
         apart = max(abs(self.start - other.start), abs(self.end - other.end))
-        return apart <= max(self.sample, other.sample) and not (self.whole and self.worked != other.worked)
+        return apart <= max(self.sample, other.sample) and self.held == other.held
 
 
 def with_activity(frame: Frame, finer: Finer) -> Frame:
     """The frame with what is found added to `uses` and `workloads`. `finer`: gives series of these devices in rows of
     minutes; where it has none the frame's own rows serve, with edges to the hour."""
-    owned, nothing = _owned_spans(frame), np.empty((0, 2))
-    # A GPU that is cut into instances is left out: what it does, they do.
-    divided = set(frame.parents.values())
-    rows = {
-        device: own for device, own in _rows_by_device(frame.gpu)
-        if device not in divided and _has_work(own, owned.get(device, nothing))
-    }  # fmt: skip
+    owned = _owned_spans(frame)
+    rows = _rows_by_device(frame, owned)
     fine = {(one.node, one.gpu_uuid): one for one in finer([*rows], frame.window) if len(one.ts)} if rows else {}
-    found = [
-        period for device, own in rows.items()
-        for period in _periods(device, _with_fine(own, fine.get(device)), owned.get(device, nothing))
-    ]  # fmt: skip
+    for device, one in fine.items():
+        begin = one.ts - one.step_seconds
+        minutes = pd.DataFrame({"begin": begin, "end": one.ts, "use": one.use, "mem": one.mem_used_bytes})
+        # Before the minutes begin, the frame's rows serve.
+        rows[device] = pd.concat([rows[device][rows[device]["end"] <= begin[0] + 1.0], minutes])
+    found = [period for device, own in rows.items() for period in _periods(device, own, owned[device])]
     if not found:
         return frame
-    uses, workloads = _tables(_together(found, frame.parents), frame)
-    return replace(
-        frame,
-        uses=concat([frame.uses, uses], [*dict.fromkeys([*queries.USES.columns, *frame.uses.columns])]),
-        workloads=concat([frame.workloads, workloads], queries.WORKLOADS.columns),
-    )
+    return _with_work(frame, _together(found, frame.parents))
 
 
-def activity_uses(frame: Frame) -> pd.DataFrame:
-    """The frame's uses that were inferred."""
-    return frame.uses[frame.uses["basis"] == BASIS] if not frame.uses.empty else frame.uses
+def _owned_spans(frame: Frame) -> defaultdict[Device, Floats]:
+    """By device the spans (start, end) in which somebody held it, widened by the margin, joined and cut to the window.
+    Who holds a GPU holds its MIG instances."""
+    window = frame.window
+    edges = [(window.start, window.start), (window.end, window.end)]
+    spans: dict[Device, list[tuple[float, float]]] = defaultdict(lambda: [*edges])
+    for use in records(frame.uses):
+        start = max(float(use["ts_start"]) - MARGIN_SECONDS, window.start)
+        end = min(float(use["ts_end"]) + MARGIN_SECONDS, window.end)
+        if start < end:
+            spans[str(use["node"]), str(use["gpu_uuid"])].append((start, end))
+    for device, parent in frame.parents.items():
+        spans[device] += spans[parent]
+    owned = defaultdict[Device, Floats](lambda: np.array(edges))
+    for device, every in spans.items():
+        starts, ends = np.array(sorted(every)).T
+        reach = np.maximum.accumulate(ends)
+        # So short a rest, also at the window's edges, is a handover.
+        first = np.flatnonzero(np.r_[True, starts[1:] > reach[:-1] + LEAST_SECONDS])
+        owned[device] = np.c_[starts[first], reach[np.r_[first[1:] - 1, -1]]]
+    return owned
 
 
-def _rows_by_device(gpu: pd.DataFrame) -> Iterator[tuple[Device, pd.DataFrame]]:
-    """Each device with its rows in order of time: ``begin, end, use, mem``."""
-    if gpu.empty:
-        return
-    end, use, mem = column(gpu, "ts"), engine_use(gpu), column(gpu, "mem_used_bytes_mean")
-    table = pd.DataFrame({"begin": end - column(gpu, "interval_seconds"), "end": end, "use": use, "mem": mem})
-    keys = [gpu[name].astype(str).to_numpy(object) for name in ("node", "gpu_uuid")]
-    for (node, uuid), rows in table.groupby(keys, sort=True):
-        yield (str(node), str(uuid)), rows.sort_values("end", kind="stable")
-
-
-def _has_work(rows: pd.DataFrame, owned: Floats) -> bool:
-    """Whether a device worked or held memory at a moment when nobody held it."""
-    works = (rows["use"] >= USE_MEAN) | (rows["mem"] >= MEMORY_BYTES)
-    return bool((works & ~_touching(rows, owned)).any())
-
-
-def _with_fine(rows: pd.DataFrame, fine: DeviceSeries | None) -> pd.DataFrame:
-    """The fine rows of a device, and before they begin the frame's."""
-    if fine is None:
-        return rows
-    begin, step = fine.ts - fine.step_seconds, fine.step_seconds
-    minutes = pd.DataFrame({"begin": begin, "end": fine.ts, "use": fine.use, "mem": fine.mem_used_bytes})
-    return pd.concat([rows[rows["end"] <= fine.ts[0] - step + 1.0], minutes])
+def _rows_by_device(frame: Frame, owned: Mapping[Device, Floats]) -> dict[Device, pd.DataFrame]:
+    """The rows ``begin, end, use, mem``, in order of time, of each device that worked or held memory at a moment when
+    nobody held it. A GPU that is cut into instances is left out: what it does, they do."""
+    gpu, divided = frame.gpu, set(frame.parents.values())
+    found: dict[Device, pd.DataFrame] = {}
+    table = pd.DataFrame({
+        "node": gpu["node"], "uuid": gpu["gpu_uuid"], "begin": gpu["ts"] - gpu["interval_seconds"], "end": gpu["ts"],
+        "use": engine_use(gpu), "mem": gpu["mem_used_bytes_mean"],
+    }).sort_values("end")  # fmt: skip
+    for (node, uuid), rows in table.groupby(["node", "uuid"]):
+        device = (str(node), str(uuid))
+        works = (rows["use"] >= USE_MEAN) | (rows["mem"] >= MEMORY_BYTES)
+        if device not in divided and (works & ~_touching(rows, owned[device])).any():
+            found[device] = rows
+    return found
 
 
 def _periods(device: Device, rows: pd.DataFrame, owned: Floats) -> list[_Period]:
     """When the device was busy while nobody held it."""
     theirs = _touching(rows, owned)
-    begin, end, use = (rows[name].to_numpy(float) for name in ("begin", "end", "use"))
-    busy = np.flatnonzero(((use >= BUSY_USE) | (rows["mem"].to_numpy(float) > FREE_BYTES_MOST)) & ~theirs)
+    begin, end, use, mem = (rows[name].to_numpy(float) for name in ("begin", "end", "use", "mem"))
+    busy = np.flatnonzero(((use >= BUSY_USE) | (mem > FREE_BYTES_MOST)) & ~theirs)
     if not len(busy):
         return []
     handed_over = np.diff(np.cumsum(theirs)[busy]) > 0
@@ -147,92 +148,57 @@ def _periods(device: Device, rows: pd.DataFrame, owned: Floats) -> list[_Period]
         a, b = part[0], part[-1]
         if end[b] - begin[a] >= SHORTEST_SECONDS:
             sample = float(max(end[a] - begin[a], end[b] - begin[b]))
-            whole, worked = bool(a == 0 and b == len(end) - 1), bool((use[part] >= BUSY_USE).any())
-            found.append(_Period(device, float(begin[a]), float(end[b]), sample, whole, worked))
+            held = a == 0 and b == len(end) - 1 and not (use[part] >= BUSY_USE).any()
+            found.append(_Period(device, float(begin[a]), float(end[b]), sample, bool(held)))
     return found
 
 
 def _together(periods: Sequence[_Period], instances: Mapping[Device, Device]) -> list[list[_Period]]:
     """The periods of one node that begin and end as one; MIG instances are each by itself."""
-    groups: dict[str, list[list[_Period]]] = {}
+    groups: dict[str, list[list[_Period]]] = defaultdict(list)
     # Instances come last, so that no GPU joins one.
     for one in sorted(periods, key=lambda period: (period.device in instances, period.start, period.device)):
-        known = groups.setdefault(one.device[0], [])
+        known = groups[one.device[0]]
         alike = next((group for group in known if group[0].same(one)), None)
         if alike is None or one.device in instances:
             known.append([one])
         else:
             alike.append(one)
-    return [group for own in groups.values() for group in own]
+    return [group for known in groups.values() for group in known]
 
 
-def _tables(found: Sequence[Sequence[_Period]], frame: Frame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    clusters = dict(zip(frame.nodes["node"].astype(str), frame.nodes["cluster"], strict=True))
-    window, uses, workloads = frame.window, [], []
-    for group in sorted(found, key=lambda periods: (periods[0].start, periods[0].device)):
+def _with_work(frame: Frame, groups: Sequence[Sequence[_Period]]) -> Frame:
+    """The frame with a workload for each group, and its uses."""
+    clusters = {str(row["node"]): text(row["cluster"]) or "" for row in records(frame.nodes)}
+    start, end = frame.window.start, frame.window.end
+    uses, workloads = [], []
+    for group in groups:
         devices = sorted({one.device for one in group})
-        cluster = text(clusters.get(devices[0][0])) or ""
-        every = [part for device in devices for part in device]
-        first = min(one.start for one in group)
-        is_open = first - window.start <= MINUTE
-        named_by = ("open", *every) if is_open else (*devices[0], str(round(first / START_SECONDS)))
+        node, every = devices[0][0], [part for device in devices for part in device]
+        cluster, first, last = clusters.get(node, ""), min(one.start for one in group), max(one.end for one in group)
+        named_by = ("open", *every) if first - start <= MINUTE else (*devices[0], str(round(first / START_SECONDS)))
         key = workload_id(cluster, BASIS, *named_by)
-        own = [
-            {"workload_id": key, "node": one.device[0], "gpu_uuid": one.device[1], "basis": BASIS, "shared": 0.0,
-             "ts_start": max(one.start, window.start), "ts_end": min(one.end, window.end)}
+        uses += [
+            {"workload_id": key, "node": node, "gpu_uuid": one.device[1], "basis": BASIS, "shared": 0.0,
+             "ts_start": max(one.start, start), "ts_end": min(one.end, end)}
             for one in group
         ]  # fmt: skip
-        uses += own
+        what = counted(len(devices), "MIG instance" if set(devices) <= set(frame.parents) else "GPU")
         workloads.append({
-            "workload_id": key, "name": name_of(devices, set(devices) <= set(frame.parents)),
+            "workload_id": key, "name": f"unattributed on {node} ({what})",
             "series_id": "s-" + workload_id(cluster, BASIS, "series", *every).removeprefix("w-"),
-            "first_seen": min(use["ts_start"] for use in own), "last_seen": max(use["ts_end"] for use in own),
+            "first_seen": max(first, start), "last_seen": min(last, end),
         })  # fmt: skip
-    table = pd.DataFrame(workloads).reindex(columns=[*queries.WORKLOADS.columns])
-    return (
-        pd.DataFrame(uses).reindex(columns=[*queries.USES.columns]),
-        table.astype(dict.fromkeys(queries.WORKLOADS.text, object)),
+    columns, texts = queries.WORKLOADS.columns, dict.fromkeys(queries.WORKLOADS.text, object)
+    added = pd.DataFrame(workloads).reindex(columns=[*columns]).astype(texts)
+    return replace(
+        frame,
+        uses=concat([frame.uses, pd.DataFrame(uses)], [*dict.fromkeys([*queries.USES.columns, *frame.uses.columns])]),
+        workloads=concat([frame.workloads, added], columns),
     )
 
 
-def name_of(devices: Sequence[Device], are_instances: bool = False) -> str:
-    """``unattributed on gpu-015 (8 GPUs)``."""
-    what = "MIG instance" if are_instances else "GPU"
-    return f"unattributed on {devices[0][0]} ({len(devices)} {what}{'s' if len(devices) > 1 else ''})"
-
-
-def _owned_spans(frame: Frame) -> Mapping[Device, Floats]:
-    """By device the spans (start, end) in which somebody held it, widened by the margin, joined and cut to the window.
-    Who holds a GPU holds its MIG instances."""
-    spans: dict[Device, list[tuple[float, float]]] = {}
-    columns = (
-        [frame.uses[name].tolist() for name in ("node", "gpu_uuid", "ts_start", "ts_end")] if len(frame.uses) else []
-    )
-    for node, uuid, start, end in zip(*columns, strict=True):
-        spans.setdefault((str(node), str(uuid)), []).append((float(start), float(end)))
-    for device, parent in frame.parents.items():
-        if parent in spans:
-            spans.setdefault(device, []).extend(spans[parent])
-    return {device: _joined(own, frame.window) for device, own in spans.items()}
-
-
-def _joined(spans: list[tuple[float, float]], window: Window) -> Floats:
-    widened = np.array(sorted(spans)) + np.array([-MARGIN_SECONDS, MARGIN_SECONDS])
-    inside = np.clip(widened, window.start, window.end)
-    inside = inside[inside[:, 1] > inside[:, 0]]
-    reach = np.maximum.accumulate(inside[:, 1])
-    begins = (
-        np.flatnonzero(np.r_[True, inside[1:, 0] > reach[:-1] + LEAST_SECONDS]) if len(inside) else np.empty(0, int)
-    )
-    joined = np.c_[inside[begins, 0], np.r_[reach[begins[1:] - 1], reach[-1:]]] if len(inside) else inside
-    # So short a rest at the window's edges is a handover, too.
-    starts, ends = joined[:, 0], joined[:, 1]
-    starts[starts <= window.start + LEAST_SECONDS] = window.start
-    ends[ends >= window.end - LEAST_SECONDS] = window.end
-    return joined
-
-
-def _touching(rows: pd.DataFrame, spans: Floats) -> Bools:
+def _touching(rows: pd.DataFrame, spans: Floats) -> npt.NDArray[np.bool_]:
     """Whether each row has a part in one of the spans. Nobody knows what a row did beside the part that was held."""
     begin, end = rows["begin"].to_numpy(float), rows["end"].to_numpy(float)
     return np.searchsorted(spans[:, 1], begin, side="right") < np.searchsorted(spans[:, 0], end, side="left")
@@ -240,9 +206,4 @@ def _touching(rows: pd.DataFrame, spans: Floats) -> Bools:
 
 def engine_use(rows: pd.DataFrame) -> Floats:
     """How much of each row the GPU worked: by the driver's utilization or the SMs, whichever shows more."""
-    return np.fmax(column(rows, "gpu_util_mean"), column(rows, "sm_active_mean"))
-
-
-def column(rows: pd.DataFrame, name: str) -> Floats:
-    """A column as floats; NaN where there is none."""
-    return rows[name].to_numpy(float) if name in rows else np.full(len(rows), np.nan)
+    return np.fmax(rows["gpu_util_mean"].to_numpy(float), rows["sm_active_mean"].to_numpy(float))

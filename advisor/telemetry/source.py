@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,57 +22,44 @@ if TYPE_CHECKING:
     from .prometheus.reader import ServerReading
 
 HOUR = 3600.0
-# `Source.knows` asks so many files at most: the first may be of a node without GPUs, or of a new one.
-_MOST_ASKED = 100
 
 
 @dataclass(frozen=True, slots=True)
 class JobTable:
     """Slurm's job table beside the telemetry. `path`: None: there is none but the databases' own. `optional`: it comes
-    from the settings, and where it is not there yet, advice goes on without it."""
+    from the settings, and where it is not there yet, advice goes on without it. Its `repr` says which jobs it gives."""
 
     path: Path | None = None
     time_zone: ZoneInfo | None = None
     cluster: str | None = None
-    say: Callable[[str], None] = lambda _: None
+    say: Callable[[str], None] = field(default=lambda _: None, repr=False)
     optional: bool = False
 
     def join(self, frame: Frame) -> Frame:
         """The frame with names, owners and exact times of its Slurm jobs. Raises SkuwiseError for a file that was named
         and is not a job table."""
-        from .job_table import job_numbers_of, numbers_in, with_jobs  # noqa: PLC0415
-
-        wanted, window = job_numbers_of(frame), frame.window
-
-        def is_wanted(job: SlurmJob) -> bool:
-            return (
-                job.started < window.end
-                and (job.ended is None or job.ended > window.start)
-                and not wanted.isdisjoint(numbers_in(job))
-            )
-
-        return with_jobs(frame, self.read(is_wanted), cluster=self.cluster)
-
-    def asked_as(self) -> tuple[object, ...]:
-        """What decides which jobs are joined."""
-        return (self.path, self.time_zone, self.cluster)
-
-    def read(self, keep: Callable[[SlurmJob], bool]) -> list[SlurmJob]:
-        """The runs of the file that are to be kept; what cannot be read is said. Raises as `join` does."""
         from ...agent.slurm_jobs.table_file import read_job_table  # noqa: PLC0415
+        from .job_table import job_names, names_in_row, slurm_rows, with_jobs  # noqa: PLC0415
 
         if self.path is None:
-            return []
+            return with_jobs(frame)
+        names = {name for row in slurm_rows(frame) for name in names_in_row(row)}
+        window = frame.window
+
+        def is_wanted(job: SlurmJob) -> bool:
+            is_in_window = job.started < window.end and (job.ended is None or job.ended > window.start)
+            return is_in_window and not names.isdisjoint(job_names(job.job_id, job.array_job_id, job.array_task_id))
+
         try:
-            found = read_job_table(self.path, zone=self.time_zone, keep=keep)
+            found = read_job_table(self.path, zone=self.time_zone, keep=is_wanted)
         except SkuwiseError as error:
             if not self.optional:
                 raise
             self.say(f"Slurm job table not used: {error}")
-            return []
+            return with_jobs(frame)
         for line in found.warnings():
             self.say(line)
-        return list(found.jobs.values())
+        return with_jobs(frame, found.jobs.values(), cluster=self.cluster)
 
 
 @dataclass(frozen=True)
@@ -85,15 +72,9 @@ class Databases:
     steps: Steps = no_steps
 
     def read(
-        self,
-        catalog: Catalog,  # noqa: ARG002 - the agent has named its GPUs
-        *,
-        since: float,
-        until: float | None,
-        now: float,
-        resolution: float = HOUR,
-        wanted_gpus: Collection[str] = (),  # noqa: ARG002 - a file is read whole
-    ) -> Frame:
+        self, catalog: Catalog, *, since: float, until: float | None, now: float,  # noqa: ARG002 - GPUs have names
+        resolution: float = HOUR, wanted_gpus: Collection[str] = (),  # noqa: ARG002 - a file is read whole
+    ) -> Frame:  # fmt: skip
         """The frame of a window: `since` seconds up to `until` (None: the newest data), in rows of `resolution`
         seconds: 3600 (minutes at the edges of work), 300 or 60."""
         from .sqlite.reader import read_frame  # noqa: PLC0415
@@ -111,37 +92,22 @@ class Databases:
         return parts_of(self.read(catalog, since=since, until=until, now=now))
 
     def knows(self, gpus: Collection[str], at: float) -> bool:  # noqa: ARG002 - a file lists every GPU it ever had
-        """Whether a file that can be read lists one of these GPUs, by their UUIDs; many files are not all asked.
-        Raises SkuwiseError where none can be read."""
+        """Whether a file lists one of these GPUs, by their UUIDs."""
         from ...agent.store.reading import queries  # noqa: PLC0415
         from .sqlite.opening import open_database  # noqa: PLC0415
 
-        files = database_files(self.paths)[:_MOST_ASKED]
-        problems: list[SkuwiseError] = []
-        for path in files:
-            try:
-                with open_database(path) as reader:
-                    listed = {str(row[0]) for row in reader.fetch(queries.GPUS_SEEN)}
-            except SkuwiseError as error:
-                problems.append(error)
-                continue
-            if not listed.isdisjoint(gpus):
-                return True
-        if len(problems) == len(files):
-            raise problems[0]
+        for path in database_files(self.paths):
+            with suppress(SkuwiseError), open_database(path) as reader:
+                if any(row[0] in gpus for row in reader.fetch(queries.GPUS_SEEN)):
+                    return True
         return False
-
-    def asked_as(self) -> tuple[object, ...]:
-        """What, beside the files, decides what a frame holds."""
-        return self.jobs.asked_as()
 
     def newest(self, now: float) -> float | None:
         """The end of the newest data by the clocks of the nodes (Unix seconds); None: there is none, or all of it is
         later than `now` (the clock of a node is ahead)."""
         from .sqlite.reader import CLOCK_TOLERANCE_SECONDS, file_spans  # noqa: PLC0415
 
-        spans = file_spans(database_files(self.paths)).spans
-        ends = (span[1] for span in spans.values() if span is not None)
+        ends = [span[1] for span in file_spans(database_files(self.paths)).spans.values() if span is not None]
         return max((end for end in ends if end <= now + CLOCK_TOLERANCE_SECONDS), default=None)
 
 
@@ -159,18 +125,11 @@ class PrometheusServer:
     steps: Steps = no_steps
 
     def read(
-        self,
-        catalog: Catalog,
-        *,
-        since: float,
-        until: float | None,
-        now: float,
-        resolution: float = HOUR,
-        wanted_gpus: Collection[str] = (),
-    ) -> Frame:
-        """The frame of a window: `since` seconds up to `until` (None: the newest data), in rows of `resolution`
-        seconds: 3600 (five minutes in short windows), 300 or 60. `wanted_gpus`: ids of those of which rows below an
-        hour are read; empty: of all."""
+        self, catalog: Catalog, *, since: float, until: float | None, now: float,
+        resolution: float = HOUR, wanted_gpus: Collection[str] = (),
+    ) -> Frame:  # fmt: skip
+        """As `Databases.read`; short windows have rows of five minutes in place of hours. `wanted_gpus`: ids of those
+        of which rows below an hour are read; empty: of all."""
         from .prometheus.reader import read_frame  # noqa: PLC0415
 
         with self._reading(now) as reading:
@@ -199,21 +158,16 @@ class PrometheusServer:
         from .prometheus.client.client import Client  # noqa: PLC0415
         from .prometheus.reader import ServerReading  # noqa: PLC0415
         from .prometheus.settings import load_prometheus_settings  # noqa: PLC0415
-        from .teams import load_team_labels  # noqa: PLC0415
 
-        settings = load_prometheus_settings(self.environ)
-        client = Client(self.url, settings, self.environ)
-        try:
-            scope = f"{client.url}\n{settings.identity!r}"
-            folder = cache_folder(settings.cache, self.environ, "prometheus") if self.cached else None
+        settings, agent = load_prometheus_settings(self.environ), load_config({}, self.environ)
+        folder = cache_folder(settings.cache, self.environ, "prometheus") if self.cached else None
+        with closing(Client(self.url, settings, self.environ)) as client:
             yield ServerReading(
-                client, Cache(folder, scope), self.matches, now,
+                client, Cache(folder, f"{client.url}\n{settings.identity!r}"), self.matches, now,
                 concurrency=settings.concurrency, max_series=settings.max_series,
-                fabric_roles=load_config({}, self.environ).fabric_roles, team_labels=load_team_labels(self.environ),
+                fabric_roles=agent.fabric_roles, team_labels=agent.team_labels,
                 progress=self.progress, steps=self.steps,
             )  # fmt: skip
-        finally:
-            client.close()
 
     def knows(self, gpus: Collection[str], at: float) -> bool:
         """Whether the server has one of these GPUs at a moment (Unix seconds). Raises SkuwiseError."""
@@ -221,13 +175,6 @@ class PrometheusServer:
 
         with self._reading(at) as reading:
             return not gpus_at(reading.client, self.matches, at).isdisjoint(gpus)
-
-    def asked_as(self) -> tuple[object, ...]:
-        """What, beside its address and the matchers, decides what a frame holds: who asks, by the settings. Raises
-        SkuwiseError for invalid settings."""
-        from .prometheus.settings import load_prometheus_settings  # noqa: PLC0415
-
-        return (load_prometheus_settings(self.environ).identity, *self.jobs.asked_as())
 
     def newest(self, now: float) -> float | None:
         """The time by the server's own clock (Unix seconds); None: it has none."""

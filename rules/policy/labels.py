@@ -1,4 +1,4 @@
-"""What work can be and what can hold it back: the labels of verdicts, of simulated truth and of recordings."""
+"""What work can be and what can hold it back: the labels of verdicts and of simulated truth."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from skuwise.rules.base.errors import NothingToDo
 from skuwise.rules.catalog.gpu_files import load_gpus
 from skuwise.rules.catalog.types import GpuSku
 from skuwise.tests.hardware import nvml_device
-from skuwise.tests.hardware.record import Watch, Watched, watch_work
+from skuwise.tests.hardware.watched import Watch, Watched, watch_work
 
 # Variables of the test run, not of skuwise, whose own prefix they must not carry.
 PYTHON, SECONDS = "HARDWARE_PYTHON", "HARDWARE_SECONDS"

@@ -1,4 +1,4 @@
-"""Run the agent while labelled work runs: the experiment behind recordings, tests and impact figures."""
+"""Run the agent while labelled work runs: the experiment behind tests."""
 
 from __future__ import annotations
 
@@ -19,11 +19,26 @@ from skuwise.rules.base.errors import NothingToDo, SourceError
 WORKLOADS = Path(__file__).with_name("workloads.py")
 _START_SECONDS = 30.0  # the agent commits every ten ticks or ten seconds
 _EXIT_NOTHING = 3
+# What work tells of itself: known without asking the GPU's counters. Absent: the work has no such figure.
+TRUTH: Mapping[str, str] = {
+    "seconds": "time the counted work took, monotonic",
+    "started_at": "Unix time at which the counted work began",
+    "ended_at": "Unix time at which the counted work ended",
+    "iterations": "how often the work's step ran",
+    "flops": "floating-point operations of all matrix products, counted from the shapes; a multiply-add is two",
+    "tensor_flops": "the part of flops that runs on the tensor pipe",
+    "bytes_read": "bytes that every step must read from device memory, summed",
+    "bytes_written": "bytes that every step must write to device memory, summed",
+    "host_to_device_bytes": "bytes copied from the host",
+    "device_to_device_bytes": "bytes copied to another GPU",
+    "held_bytes": "bytes of device memory allocated and left alone",
+    "gpu_busy_seconds": "time between CUDA events around the GPU's part of every step, summed",
+}
 
 
 @dataclass(frozen=True)
 class Truth:
-    """What a workload printed: its label, its figures (keys of recordings.TRUTH) and where it ran."""
+    """What a workload printed: its label, its figures (keys of `TRUTH`) and where it ran."""
 
     workload: str
     label: Mapping[str, str]

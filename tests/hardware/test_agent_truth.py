@@ -14,7 +14,7 @@ from skuwise.tests.hardware.figures import (
     tensor_flops_per_second,
     time_mean,
 )
-from skuwise.tests.hardware.record import Watch, Watched
+from skuwise.tests.hardware.watched import Watch, Watched
 
 pytestmark = [pytest.mark.hardware]
 INTERVALS = (1.0, 0.1)
@@ -25,7 +25,7 @@ def mean(watched: Watched, metric: str) -> float:
     """The mean of a metric of the GPU that worked; skips, with the recorded reason, where the agent never had it."""
     value = time_mean(watched.ticks, watched.uuid, metric)
     if value is None:
-        reasons = {a.reason for a in watched.header.absences if a.subject == watched.uuid and a.metric in (metric, "*")}
+        reasons = {reason for missing, reason in watched.absences if missing in (metric, "*")}
         pytest.skip(f"{metric} is missing on this GPU: {', '.join(sorted(reasons)) or 'no reason recorded'}")
     return value
 
@@ -66,8 +66,8 @@ def test_energy_agrees_with_power_and_with_nvml(watch: Watch, work: str) -> None
         pytest.skip("the agent had no energy on this GPU")
     start, end = watched.ticks[0].ts - watched.ticks[0].interval_seconds, watched.ticks[-1].ts
     seen = sum(tick.gpus[watched.uuid]["energy_joules"] for tick in watched.ticks)
-    counted = watched.power.joules_between(watched.true_uuid, start, end)
-    polled = watched.power.mean_watts(watched.true_uuid, start, end)
+    counted = watched.power.joules_between(watched.uuid, start, end)
+    polled = watched.power.mean_watts(watched.uuid, start, end)
     assert ratio == pytest.approx(1.0, rel=0.02)
     assert seen == pytest.approx(counted, rel=0.03)
     assert polled == pytest.approx(counted / (end - start), rel=0.10)

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import math
-import subprocess
+import sqlite3
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import get_args
 
 import pytest
-from skuwise.agent.model import Tick
+from skuwise.agent.model import Gpu, Node, Tick
+from skuwise.agent.store.writing.writer import Writer
+from skuwise.rules.base.errors import SourceError
 from skuwise.rules.catalog.gpu_files import load_gpus
 from skuwise.rules.catalog.types import GpuSku
 from skuwise.rules.policy.labels import BottleneckLabel, KindLabel
 from skuwise.tests.hardware import figures, workloads
-from skuwise.tests.hardware.nvml_device import PowerLog, no_gpu_reason
-from skuwise.tests.hardware.observe import run_work
-from skuwise.tests.hardware.recordings import TRUTH
-
-SCRIPTS = Path(__file__).parent
+from skuwise.tests.hardware.nvml_device import PowerLog
+from skuwise.tests.hardware.observe import TRUTH, run_work
+from skuwise.tests.hardware.watched import read_ticks
 
 
 def ticks(interval: float = 1.0, **values: float) -> list[Tick]:
@@ -32,7 +33,7 @@ def h100() -> GpuSku:
     return sku
 
 
-def test_every_workload_has_a_label_that_a_recording_takes() -> None:
+def test_every_workload_has_a_known_label() -> None:
     for work in workloads.WORKS.values():
         assert work.kind in get_args(KindLabel)
         assert work.bottleneck in get_args(BottleneckLabel)
@@ -68,15 +69,6 @@ def test_a_workload_runs_as_a_command_and_prints_its_truth() -> None:
     assert truth.per_second("iterations") > 0
 
 
-def test_scripts_say_where_there_is_no_gpu() -> None:
-    if no_gpu_reason() is None:
-        pytest.skip("there is a GPU here")
-    for script in ("record.py",):
-        done = subprocess.run([sys.executable, SCRIPTS / script], capture_output=True, text=True, check=False)
-        assert done.returncode == 3
-        assert "no NVIDIA driver" in done.stderr and "Traceback" not in done.stderr
-
-
 def test_tensor_rate_follows_activity_and_clock(h100: GpuSku) -> None:
     full = figures.tensor_flops_per_second(ticks(tensor_active=1.0, sm_clock_hertz=1.83e9), "GPU-0", h100)
     slow = figures.tensor_flops_per_second(ticks(tensor_active=0.5, sm_clock_hertz=0.915e9), "GPU-0", h100)
@@ -101,3 +93,16 @@ def test_power_log_interpolates_and_does_not_extrapolate() -> None:
     assert log.mean_watts("GPU-0", 10.5, 12.0) == 155.0
     assert math.isnan(log.joules_between("GPU-0", 9.0, 11.0))
     assert math.isnan(log.mean_watts("GPU-1", 10.0, 12.0))
+
+
+def test_ticks_are_those_inside_the_work(tmp_path: Path) -> None:
+    with Writer.open(tmp_path / "node.db", now=lambda: 1.78e9) as writer:
+        node = writer.for_node(Node("n1"), 1.78e9)
+        node.set_gpus([Gpu("GPU-0", 3, "NVIDIA H200", sku="H200"), Gpu("GPU-1", 4, "NVIDIA H200")], 1.78e9)
+        node.put_ticks(Tick(1.78e9 + n, 1.0, {"GPU-0": {"sm_active": 0.5}, "GPU-1": {}}) for n in range(1, 5))
+    with closing(sqlite3.connect(tmp_path / "node.db")) as connection:
+        found, ticks = read_ticks(connection, "GPU-0", 1.78e9 + 1, 1.78e9 + 3)
+        assert (found.index, found.sku, [tick.ts for tick in ticks]) == (3, "H200", [1.78e9 + 2, 1.78e9 + 3])
+        assert ticks[0].gpus == {"GPU-0": {"sm_active": pytest.approx(0.5)}}
+        with pytest.raises(SourceError, match="no tick of that window"):
+            read_ticks(connection, "GPU-0", 1.0, 2.0)

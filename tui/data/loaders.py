@@ -133,7 +133,7 @@ class SourceLoader:
         from .kept_look import KeptLooks, basis_of  # noqa: PLC0415 - not at the start
 
         options = (self._rules_dir, self._prices, self._hourly, self._ledger, self._home)
-        return KeptLooks(self._looks, basis_of(self.key, *options, *self._source.asked_as()))
+        return KeptLooks(self._looks, basis_of(self.key, *options, self._source.jobs))
 
     def load(self, window: WindowChoice, kept: Advice | None, tell: Tell) -> Loaded:
         """Read and judge the findings' window, unless `kept` tells it, and the chosen one where it is another."""

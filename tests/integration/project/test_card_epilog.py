@@ -64,19 +64,13 @@ def test_the_card_is_written_for_the_job(controller: Controller) -> None:
     assert controller.calls("scontrol") == ["update", "JobId=4711", f"AdminComment={CARD}"]
 
 
-@pytest.mark.parametrize(
-    "environ",
-    [{"SLURM_JOB_ID": HOSTILE}, {"SLURM_JOB_ID": ""}, {"SLURM_JOB_ID": "4711 --all"}],
-)
+@pytest.mark.parametrize("environ", [{"SLURM_JOB_ID": HOSTILE}, {"SLURM_JOB_ID": ""}, {"SLURM_JOB_ID": "4711 --all"}])
 def test_what_is_no_job_id_is_no_job(controller: Controller, environ: dict[str, str]) -> None:
     assert controller.run("--now", **environ).returncode == 0
     assert controller.calls("skuwise") == controller.calls("scontrol") == controller.calls("squeue") == []
 
 
-@pytest.mark.parametrize(
-    "then",
-    ["exit 3", "echo 'no card'", "printf 'SKW1:a\\nSKW1:b\\n'", "sleep 9"],
-)
+@pytest.mark.parametrize("then", ["exit 3", "echo 'no card'", "printf 'SKW1:a\\nSKW1:b\\n'", "sleep 9"])
 def test_without_a_card_nothing_is_changed(controller: Controller, then: str) -> None:
     controller.conf.write_text("SOURCE=/db\nDELAY_SECONDS=0\nTIMEOUT_SECONDS=1\n")
     controller.put("skuwise", then)

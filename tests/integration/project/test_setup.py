@@ -101,10 +101,7 @@ def test_only_python_3_10(bare: Bare) -> None:
     assert bare.left() == []
 
 
-@pytest.mark.parametrize(
-    ("name", "package"),
-    [("python3", "python3-venv"), ("python3.13", "python3.13-venv")],
-)
+@pytest.mark.parametrize(("name", "package"), [("python3", "python3-venv"), ("python3.13", "python3.13-venv")])
 def test_no_venv_module(bare: Bare, name: str, package: str) -> None:
     told = sentence(bare.has_python(name, "3.12" if name == "python3" else name[6:], venv=1).sets_up())
     assert told.startswith(f"skuwise: Not installed: the venv module of {name}.") and told.endswith(

@@ -42,10 +42,7 @@ def test_ten_thousand_workloads_are_drawn_line_by_line() -> None:
     drive(steps, HandLoader(held=many(10_000)))
 
 
-@pytest.mark.parametrize(
-    ("size", "mono"),
-    [((80, 24), False), ((160, 50), True), ((40, 10), False)],
-)
+@pytest.mark.parametrize(("size", "mono"), [((80, 24), False), ((160, 50), True), ((40, 10), False)])
 def test_every_page_fits_its_terminal_and_shows_outside_text_as_it_is(size: tuple[int, int], mono: bool) -> None:
     seen: dict[str, str] = {}
 

@@ -11,14 +11,7 @@ from skuwise.advisor.render import format_names, render
 from skuwise.rules.base.errors import RulesError
 from skuwise.rules.catalog.node_files import ANY_REGION
 from skuwise.rules.catalog.providers import load_providers
-from skuwise.tests.support.moves_builders import (
-    advice_of,
-    bare,
-    catalog,
-    founding,
-    node,
-    verdicts,
-)
+from skuwise.tests.support.moves_builders import advice_of, bare, catalog, founding, node, verdicts
 
 CATALOG = catalog()
 

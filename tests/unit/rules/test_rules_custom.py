@@ -46,8 +46,7 @@ def test_a_rule_in_ten_lines(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("word", "held"),
-    [("above", (0, 0, 1)), ("at-least", (0, 1, 1)), ("below", (1, 0, 0)), ("at-most", (1, 1, 0))],
+    ("word", "held"), [("above", (0, 0, 1)), ("at-least", (0, 1, 1)), ("below", (1, 0, 0)), ("at-most", (1, 1, 0))]
 )
 def test_the_four_operators(tmp_path, word, held):
     rules = load_custom_rules(folder(tmp_path, {"custom/a.yaml": RULE.replace("above", word)}))

@@ -22,11 +22,7 @@ def refused(text: str | bytes) -> str:
 
 def test_values_are_read_as_yaml_1_2_and_keep_their_lines():
     table = parse("a: 1\nb:\n  - 2.5\n  - no\nc: {d: 2026-09-19, e: '7', f: null, g: true, h: 1:30}\n")
-    assert table == {
-        "a": 1,
-        "b": [2.5, "no"],
-        "c": {"d": "2026-09-19", "e": "7", "f": None, "g": True, "h": "1:30"},
-    }
+    assert table == {"a": 1, "b": [2.5, "no"], "c": {"d": "2026-09-19", "e": "7", "f": None, "g": True, "h": "1:30"}}
     assert table.lines == {"a": 1, "b": 2, "c": 5}
     items = table["b"]
     assert isinstance(items, Items)

@@ -42,11 +42,7 @@ def test_a_team_lies_over_its_site_and_a_site_over_what_ships(tmp_path):
     own = held.of(Owner(namespace="search"))
     assert [r.value("sm_max") for r in (held, own)] == [0.1, 0.2]
     assert own.value("minutes") == 60  # the site's, which the team left alone
-    assert [own.thresholds[n].origin for n in ("sm_max", "minutes", "dram_max")] == [
-        "team search",
-        "site",
-        "shipped",
-    ]
+    assert [own.thresholds[n].origin for n in ("sm_max", "minutes", "dram_max")] == ["team search", "site", "shipped"]
     assert own.thresholds["sm_max"].source.endswith("teams/search/waste/held.yaml:2), in place of 0.1")
     assert held.of(Owner(namespace="Search")) is held  # names match whole and as they are
     assert held.of(Owner(user="ann")) is held

@@ -70,10 +70,7 @@ def test_a_slow_drip_ends_at_the_deadline_of_the_whole() -> None:
         (b"", "not-http"),
         (b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 9999 + b"\r\n", "not-http"),
         (b"HTTP/1.1 200 OK\r\n\r\n<html><body>up 1</body></html>\n", "page-malformed"),
-        (
-            b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n" + gzip.compress(b"up 1\n" * 100_000),
-            "page-encoded",
-        ),
+        (b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n" + gzip.compress(b"up 1\n" * 100_000), "page-encoded"),
     ],
 )
 def test_what_lies_is_refused_with_its_reason(answer: bytes, reason: str) -> None:

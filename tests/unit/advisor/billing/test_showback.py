@@ -146,11 +146,7 @@ def _scarce(frame):
 
 
 @pytest.mark.parametrize(
-    ("change", "code"),
-    [
-        (lambda frame: frame, "token-cost-not-reported"),
-        (_scarce, "token-cost-too-rare"),
-    ],
+    ("change", "code"), [(lambda frame: frame, "token-cost-not-reported"), (_scarce, "token-cost-too-rare")]
 )
 def test_why_there_is_no_cost_per_token(change, code) -> None:
     frame = change(known().frame())

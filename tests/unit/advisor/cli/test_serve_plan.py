@@ -8,12 +8,7 @@ from pathlib import Path
 
 import pytest
 from apscheduler.schedulers.background import BackgroundScheduler
-from skuwise.advisor.cli.serve import (
-    CommandSchedule,
-    ScheduledCommand,
-    ServeSettings,
-    scheduled_commands,
-)
+from skuwise.advisor.cli.serve import CommandSchedule, ScheduledCommand, ServeSettings, scheduled_commands
 from skuwise.advisor.cli.serve_page import ServedPage, WatchLog
 from skuwise.advisor.incidents.settings import WatchSettings
 from skuwise.advisor.incidents.store import IncidentStore

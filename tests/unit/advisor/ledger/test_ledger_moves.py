@@ -171,7 +171,7 @@ def test_a_site_is_applied_to_predictions_told_and_off_without_moves() -> None:
     assert Site(1.05, 3).applied(refused) == refused
     assert [note.text for note in Site(1.0, 0, (1000.0, 930.0), 2).notes] == [
         "2 moves completed here saved $930/month, 93 % of the predicted $1,000/month. Predictions are not scaled by "
-        "this.",
+        "this."
     ]
 
 

@@ -86,9 +86,7 @@ def test_a_node_is_given_back_when_it_is_gone_or_put_to_use(last_seen, runs, pla
 
 
 def test_what_another_source_does_not_show_is_not_gone() -> None:
-    own = ground(
-        **FREED,
-    )
+    own = ground(**FREED)
     proposal = Proposal(
         "r-1", "release", "n1", "8 x H100", "-", 71_773.6, 5840.0, "cash-now", "very-low", False, "Give it back.",
         "fleet.db", own,

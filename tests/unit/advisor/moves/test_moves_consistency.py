@@ -8,15 +8,7 @@ from dataclasses import replace
 import pytest
 from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.verdict_types import KindVerdict
-from skuwise.tests.support.moves_builders import (
-    END,
-    advice_of,
-    gpus_of,
-    node,
-    usage,
-    verdicts,
-    workload,
-)
+from skuwise.tests.support.moves_builders import END, advice_of, gpus_of, node, usage, verdicts, workload
 
 
 @pytest.mark.parametrize("code", ["shape-collectives", "nvlink-use"])

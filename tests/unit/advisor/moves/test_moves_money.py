@@ -4,13 +4,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from skuwise.advisor.moves.base.prediction import percentiles
-from skuwise.advisor.moves.base.pricing import (
-    PriceBook,
-    cash_of,
-    fabric_premium,
-    reconcile,
-    with_costs,
-)
+from skuwise.advisor.moves.base.pricing import PriceBook, cash_of, fabric_premium, reconcile, with_costs
 from skuwise.advisor.moves.context.move_context import DrawnRecommendation
 from skuwise.advisor.moves.recommender import recoverable_cash
 from skuwise.rules.catalog.types import Price

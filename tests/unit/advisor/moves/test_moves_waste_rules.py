@@ -8,17 +8,7 @@ from skuwise.advisor.core.advice_types import Advice, Finding
 from skuwise.advisor.core.verdict_types import BottleneckVerdict
 from skuwise.advisor.verdicts.types import NodeFacts
 from skuwise.rules.catalog.types import PowerPrice, Price
-from skuwise.tests.support.moves_builders import (
-    IB,
-    PLAIN,
-    advice_of,
-    fabric,
-    gpus_of,
-    node,
-    usage,
-    verdicts,
-    workload,
-)
+from skuwise.tests.support.moves_builders import IB, PLAIN, advice_of, fabric, gpus_of, node, usage, verdicts, workload
 
 L40S = {"node_sku": "aws/g6e.48xlarge", "gpu_sku": "L40S"}
 ETHERNET = fabric(util_p995=0.9, util_max=1.0, link_layer="Ethernet", line_rate_bytes_per_second=10e9)

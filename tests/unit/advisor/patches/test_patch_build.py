@@ -7,15 +7,7 @@ import yaml
 from skuwise.advisor.core.advice_types import Configuration, SavingsBaseline
 from skuwise.rules.base.errors import UsageError
 from skuwise.tests.support.moves_builders import IB
-from skuwise.tests.support.patch_cases import (
-    BATCH_SCRIPT,
-    DEPLOYMENT,
-    JOB,
-    ONE_GPU_SCRIPT,
-    accepted,
-    patch_of,
-    sized,
-)
+from skuwise.tests.support.patch_cases import BATCH_SCRIPT, DEPLOYMENT, JOB, ONE_GPU_SCRIPT, accepted, patch_of, sized
 
 ON_PREMISES = Configuration("L40S", "bare-metal/L40S", 16)
 SERVICE = "apiVersion: v1\nkind: Service\nmetadata: {name: chat}\n"

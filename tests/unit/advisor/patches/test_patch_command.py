@@ -10,14 +10,7 @@ import yaml
 from skuwise.__main__ import main
 from skuwise.advisor.ledger.entries import LedgerEvent
 from skuwise.advisor.ledger.file.store import Ledger
-from skuwise.tests.support.patch_cases import (
-    DEPLOYMENT,
-    ID,
-    NOW,
-    accepted,
-    kept_in,
-    sized,
-)
+from skuwise.tests.support.patch_cases import DEPLOYMENT, ID, NOW, accepted, kept_in, sized
 
 MANIFEST = sized(DEPLOYMENT, 2, 8)
 

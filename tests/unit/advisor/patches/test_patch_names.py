@@ -8,11 +8,7 @@ import pytest
 from skuwise.advisor.core.advice_types import SavingsBaseline
 from skuwise.advisor.patches.model import PatchSet
 from skuwise.rules.base.errors import UsageError
-from skuwise.tests.support.patch_cases import (
-    ONE_GPU_SCRIPT,
-    accepted,
-    patch_of,
-)
+from skuwise.tests.support.patch_cases import ONE_GPU_SCRIPT, accepted, patch_of
 
 LONG = "gke-prod-eu-west4-training-a3-highgpu-8g-pool-1-3f2a9c1e-abc-k"
 

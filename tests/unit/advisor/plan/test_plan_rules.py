@@ -48,13 +48,6 @@ def planned(problem: Problem) -> Layout:
     return layout
 
 
-def test_two_half_empty_nodes_become_one() -> None:
-    layout = planned(fleet([node("a"), node("b")], [service("s", {"a": 3}), service("t", {"b": 4})]))
-    assert len(layout.kept) == 1
-    assert layout.value == 7300 - 50
-    assert layout.proven
-
-
 def test_a_node_bound_for_good_is_not_cash_but_it_is_a_node() -> None:
     nodes = [node("a", bound_until=FOREVER), node("b", bound_until=FOREVER)]
     series = [service("s", {"a": 3}), service("t", {"b": 4})]

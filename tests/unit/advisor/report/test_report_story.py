@@ -5,13 +5,7 @@ import pytest
 from skuwise.advisor.core.advice_types import Decision, Reconciliation
 from skuwise.advisor.core.exclusions import counted_recommendations
 from skuwise.advisor.report.by_team import outcomes_of, split_by_team
-from skuwise.advisor.views.aggregates import (
-    DRAINED,
-    NO_WORKLOAD,
-    NOT_OBSERVED,
-    holdings,
-    hours_by_kind,
-)
+from skuwise.advisor.views.aggregates import DRAINED, NO_WORKLOAD, NOT_OBSERVED, holdings, hours_by_kind
 from skuwise.advisor.views.document.report_content import story_of
 from skuwise.tests.support.report_fixtures import END, WEEK, by_namespace, fleet, outcome
 

@@ -8,17 +8,13 @@ import numpy as np
 import pytest
 from skuwise.advisor.core.frame import Frame, Window
 from skuwise.advisor.pipeline import AdviseOptions, advise
-from skuwise.advisor.telemetry.activity import DeviceSeries, name_of, with_activity
+from skuwise.advisor.telemetry.activity import DeviceSeries, with_activity
 from skuwise.tests.support.frame_builder import DECODE, FREE, GIB, HELD, HOUR, START, TRAINING, FrameBuilder
 from skuwise.tests.support.rulebooks import rulebook
 
 HOURS = 48
 END = START + HOURS * HOUR
 Periods = Sequence[tuple[float, float]]
-
-
-def no_minutes(devices: Sequence[tuple[str, str]], window: Window) -> list[DeviceSeries]:
-    return []
 
 
 def inferred(frame: Frame, minutes: Sequence[DeviceSeries] = ()) -> Frame:
@@ -152,7 +148,6 @@ def test_a_gpu_that_is_divided_is_its_instances_each_by_itself() -> None:
     frame = inferred(builder.frame())
     assert found(frame) == [(("MIG-0",), 0, HOURS), (("MIG-1",), 0, HOURS)]
     assert set(frame.workloads["name"]) == {"unattributed on n1 (1 MIG instance)"}
-    assert name_of([("n1", "a"), ("n1", "b")]) == "unattributed on n1 (2 GPUs)"
 
 
 def test_the_same_data_give_the_same_ids_and_a_later_window_the_same_series() -> None:

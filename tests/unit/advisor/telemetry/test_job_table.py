@@ -98,7 +98,7 @@ OF_C, OF_D = run(cluster="c", name="of-c"), run(cluster="d", name="of-d")
         # A job that was requeued, and one that was given its id again; from hour 20 to 30 the table has nobody.
         (
             [("22", "n1", 0, 48)], REQUEUED,
-            [("other", 30, 48), ("train-7", 0, 10), ("train-7", 10.01, 30)], ["jobs-held-otherwise"],
+            [("other", 30, 48), ("train-7", 0, 10), ("train-7", 10.01, 30)], [],
         ),
         ([("1", "n1", 1, 2), ("1_2", "n1", 2, 3)], TASKS, [("train-7", 1, 2), ("train-7", 2, 3)], []),
         # A job that runs ends where it was last observed.
@@ -127,16 +127,6 @@ def test_a_use_belongs_to_the_run_that_was_then_and_there(
     assert [(name, pytest.approx(a, abs=0.001), pytest.approx(b, abs=0.02)) for name, a, b in spans(joined)] == expected
     assert [note.code for note in joined.notes] == codes
     assert with_jobs(frame) is frame
-
-
-# A cluster that does not track gres/gpu has 0 of every job: unknown.
-@pytest.mark.parametrize(("gpus", "said"), [(4, "fewer GPUs"), (1, None), (0, None), (None, None)])
-def test_the_observed_gpus_win_over_the_tables_and_it_is_said(gpus: int | None, said: str | None) -> None:
-    frame = with_jobs(built(("22", "n1", 0, 10)), [run(gpus=gpus, node_list="n1")])
-    assert spans(frame) == [("train-7", 0.0, 10.0)]
-    assert [said is not None and said in note.text for note in frame.notes] == ([True] if said else [])
-    # Of a job on nodes that are not all observed, fewer are no contradiction.
-    assert with_jobs(built(("22", "n1", 0, 10)), [run(gpus=gpus or 1, node_list="n[1-4]")]).notes == ()
 
 
 def test_a_use_is_placed_exactly_where_a_server_knows_it_by_the_hour() -> None:

@@ -12,7 +12,6 @@ import pytest
 from skuwise.advisor.core.frame import Window
 from skuwise.advisor.telemetry.prometheus.client.response import Grid, Labels, SeriesAnswer
 from skuwise.advisor.telemetry.prometheus.owners.owners import SERIES, KubeOwners, owned, read_owners
-from skuwise.advisor.telemetry.teams import load_team_labels
 from skuwise.agent.config import load_config
 from skuwise.agent.inventory.identity.ids import gang_id, workload_id
 from skuwise.agent.inventory.kubernetes.pods import Pod, PodOwner
@@ -210,21 +209,18 @@ def test_an_image_is_that_of_the_container_that_holds_the_gpus(
     assert [pod.image for pod in found.pods["", "ml", "a"]] == [image]
 
 
-def test_team_labels_are_one_setting_of_agent_and_advisor(tmp_path: Path) -> None:
+def test_team_labels_are_a_setting(tmp_path: Path) -> None:
     system = tmp_path / "skuwise.toml"
 
-    def loaded(text: str, environ: Mapping[str, str] | None = None) -> list[tuple[str, ...]]:
+    def loaded(text: str, environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
         system.write_text(text)
-        where = {"system_file": system, "config_home": tmp_path}
-        return [load_team_labels(environ or {}, **where), load_config({}, environ or {}, **where).team_labels]  # type: ignore[arg-type]
+        return load_config({}, environ or {}, system_file=system, config_home=tmp_path).team_labels
 
-    assert loaded("") == [("team",)] * 2
+    assert loaded("") == ("team",)
     told = '[kubernetes]\nteam_labels = ["app.kubernetes.io/part-of", "team"]\npods_file = "/p"\n'
-    assert loaded(told) == [("app.kubernetes.io/part-of", "team")] * 2
-    assert loaded(told, {"SKUWISE_KUBERNETES_TEAM_LABELS": "owner"}) == [("owner",)] * 2
-    assert loaded("[kubernetes]\nteam_labels = []\n") == [()] * 2
+    assert loaded(told) == ("app.kubernetes.io/part-of", "team")
+    assert loaded(told, {"SKUWISE_KUBERNETES_TEAM_LABELS": "owner"}) == ("owner",)
+    assert loaded("[kubernetes]\nteam_labels = []\n") == ()
     for wrong in ("[kubernetes]\nteam_label = 'x'\n", "[kubernetes]\nteam_labels = ['a b']\n"):
-        system.write_text(wrong)
-        for load in (load_team_labels, lambda environ, **about: load_config({}, environ, **about)):
-            with pytest.raises(UsageError, match=r"team_label"):
-                load({}, system_file=system, config_home=tmp_path)
+        with pytest.raises(UsageError, match=r"team_label"):
+            loaded(wrong)

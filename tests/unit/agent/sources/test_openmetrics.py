@@ -7,14 +7,7 @@ import re
 
 import pytest
 from skuwise.agent.base.address import Address, parse_listen
-from skuwise.agent.base.openmetrics import (
-    OPENMETRICS,
-    PLAIN,
-    MetricFamily,
-    MetricsText,
-    format_number,
-    label_text,
-)
+from skuwise.agent.base.openmetrics import OPENMETRICS, PLAIN, MetricFamily, MetricsText, format_number, label_text
 from skuwise.agent.service.exporter.answers import negotiate
 
 SECONDS = MetricFamily("skuwise_x_seconds", "counter", "seconds", 'Says "how" much\nand \\ why.')

@@ -8,12 +8,7 @@ from pathlib import Path
 
 import pytest
 from skuwise.agent.model import Node, Tick
-from skuwise.agent.store.file.database import (
-    APPLICATION_ID,
-    SCHEMA_VERSION,
-    read_header,
-    set_database_aside,
-)
+from skuwise.agent.store.file.database import APPLICATION_ID, SCHEMA_VERSION, read_header, set_database_aside
 from skuwise.agent.store.file.integrity import check_whole, mark_of
 from skuwise.agent.store.reading.reader import open_reader
 from skuwise.agent.store.snapshot import take_snapshot
@@ -123,8 +118,7 @@ def test_damage_that_only_a_look_at_the_whole_file_finds_is_marked_and_then_set_
 
 
 @pytest.mark.parametrize(
-    ("version", "which", "said"),
-    [(2001, "newer", "a newer"), (1006, "older", "another"), (7, "older", "another")],
+    ("version", "which", "said"), [(2001, "newer", "a newer"), (1006, "older", "another"), (7, "older", "another")]
 )
 def test_another_version_is_refused_by_readers_and_set_aside_by_the_agent(
     tmp_path: Path, version: int, which: str, said: str

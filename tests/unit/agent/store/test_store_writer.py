@@ -175,10 +175,7 @@ def test_absences_open_stay_and_end(path: Path, writer: Writer, node: NodeWriter
     node.set_absences([down], T0 + 4)
     writer.commit()
     query = "SELECT gpu_uuid, device, reason, since, until FROM absences ORDER BY since"
-    expected = [
-        ("GPU-0", None, "gpu-lost", T0 + 1, T0 + 4),
-        (None, PORT.key, "port-not-active", T0 + 3, None),
-    ]
+    expected = [("GPU-0", None, "gpu-lost", T0 + 1, T0 + 4), (None, PORT.key, "port-not-active", T0 + 3, None)]
     assert rows(path, query) == expected
     writer.close()
     with Writer.open(path) as again:
