@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from skuwise.advisor.telemetry.prometheus.client import response
-from skuwise.advisor.telemetry.prometheus.client.client import Client, RefusedError, TooMuchError, UnreachableError
-from skuwise.advisor.telemetry.prometheus.client.errors import AnswerError
-from skuwise.advisor.telemetry.prometheus.client.response import Grid, decode_document, read_matrix, read_vector
+from skuwise.advisor.telemetry.prometheus.client.client import Client
+from skuwise.advisor.telemetry.prometheus.client.response import Grid, LabelSets, read_matrix, read_vector
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 from skuwise.rules.base.errors import UsageError
 from skuwise.tests.support.fake_prometheus import Answer, FakePrometheus, Reply, Request, error, matrix, success, vector
@@ -45,24 +44,16 @@ def series(one: bytes) -> bytes:
     return b'{"status":"success","data":{"resultType":"matrix","result":[' + one + b"]}}"
 
 
-@pytest.mark.parametrize(
-    ("body", "said"),
-    [
-        (b"<!DOCTYPE html><html>log in</html>", "HTML page"),
-        (b'{"status":"success","data":{"resultType":"matrix","res', "invalid or incomplete JSON"),
-        (b'{"status":"success","data":[]}', "requested times"),
-        (b"[1, 2]", "expected a JSON object"),
-        (b"[" * 100_000, "invalid or incomplete JSON"),
-        (series(b'{"metric":{},"values":7}'), "requested times"),
-        (series(b'{"metric":{"a":1},"values":[]}'), "requested times"),
-        *((series(b'{"metric":{},"values":[[3600,%s]]}' % value), "requested times")
-          for value in (b'"x"', b'"0x1"', b"null", b'""', b"[]", b'"1","2"')),
-        (series(b'{"metric":{},"values":[[60,"1"]]}'), "requested times"),
-        (series(b'{"metric":{},"values":[[9e9,"1"]]}'), "requested times"),
-    ],
-)  # fmt: skip
-def test_an_invalid_answer_is_refused(body: bytes, said: str) -> None:
-    with pytest.raises(AnswerError, match=said):
+@pytest.mark.parametrize("body", [
+    b"<!DOCTYPE html><html>log in</html>", b'{"status":"success","data":{"resultType":"matrix","res', b"[1, 2]",
+    b'{"status":"success","data":[]}', b"[" * 100_000, series(b'{"metric":{},"values":7}'),
+    series(b'{"metric":{"a":1},"values":[]}'), series(b'{"metric":{},"values":[[60,"1"]]}'),
+    series(b'{"metric":{},"values":[[9e9,"1"]]}'), vector(({}, 1)).body,
+    *(series(b'{"metric":{},"values":[[3600,%s]]}' % value)
+      for value in (b'"x"', b'"0x1"', b"null", b'""', b"[]", b'"1","2"')),
+])  # fmt: skip
+def test_an_invalid_answer_is_refused(body: bytes) -> None:
+    with pytest.raises(response.AnswerError, match="not a result of a Prometheus query"):
         ask(Reply(body))
 
 
@@ -99,7 +90,7 @@ def test_pauses_end_with_the_deadline_of_the_call(wanted: str) -> None:
 
     with FakePrometheus(lambda _: error(503, "busy", Retry_After=wanted)).running() as fake:
         client = Client(fake.url, PrometheusSettings(timeout_seconds=2), {}, sleep=sleep, monotonic=lambda: now)
-        with pytest.raises(RefusedError, match="busy") as caught:
+        with pytest.raises(response.RefusedError, match="busy") as caught:
             client.scalar("up", 0.0)
     assert now < 2 and caught.value.remedy == "Try again later."
 
@@ -115,9 +106,9 @@ def test_a_server_that_answers_nothing_for_long_is_given_up() -> None:
     with FakePrometheus(timed_out).running() as fake:
         client = Client(fake.url, PrometheusSettings(timeout_seconds=2), {}, sleep=Naps(), monotonic=lambda: now)
         for _ in range(4):
-            with pytest.raises(TooMuchError):
+            with pytest.raises(response.TooMuchError):
                 client.scalar("up", 0.0)
-        with pytest.raises(UnreachableError, match="for 10 s"):
+        with pytest.raises(response.UnreachableError, match="for 10 s"):
             client.scalar("up", 0.0)
 
 
@@ -126,13 +117,13 @@ def test_an_answer_that_cannot_be_decoded_is_not_asked_for_again(encoding: str) 
     naps = Naps()
     with FakePrometheus(lambda _: Reply(b"no gzip", headers={"Content-Encoding": encoding})).running() as fake:
         client = Client(fake.url, PrometheusSettings(), {}, sleep=naps)
-        with pytest.raises(AnswerError, match="cannot be decoded") as caught:
+        with pytest.raises(response.AnswerError, match="cannot be decoded") as caught:
             client.scalar("up", 0.0)
         assert (naps.seconds, len(fake.requests)) == ([], 1) and caught.value.remedy
 
 
 def test_a_server_that_stays_broken_is_given_up_and_its_words_are_harmless() -> None:
-    with pytest.raises(RefusedError) as caught:
+    with pytest.raises(response.RefusedError) as caught:
         ask(error(500, "boom \x1b[31m<script>" + "x" * 5000))
     assert "boom" in str(caught.value) and "\x1b" not in str(caught.value) and len(str(caught.value)) < 500
 
@@ -154,27 +145,27 @@ def test_a_server_that_stays_broken_is_given_up_and_its_words_are_harmless() -> 
     ids=lambda value: str(getattr(value, "status", value)),
 )  # fmt: skip
 def test_the_remedy_fits_the_error(reply: Reply, is_too_much: bool, remedy: str) -> None:
-    with pytest.raises(RefusedError) as caught:
+    with pytest.raises(response.RefusedError) as caught:
         ask(reply)
-    assert isinstance(caught.value, TooMuchError) == is_too_much and remedy in caught.value.remedy
+    assert isinstance(caught.value, response.TooMuchError) == is_too_much and remedy in caught.value.remedy
     assert is_too_much or "window" not in caught.value.remedy
 
 
 def test_an_endless_answer_is_read_up_to_the_byte_budget() -> None:
-    with pytest.raises(TooMuchError, match="too large"):
+    with pytest.raises(response.TooMuchError, match="too large"):
         ask(Reply(b" " * 3_000_000), most_bytes=1_000_000)
 
 
 def test_a_truncated_answer_is_asked_again_and_then_an_error() -> None:
     naps = Naps()
-    with pytest.raises(UnreachableError, match="cannot be read"):
+    with pytest.raises(response.UnreachableError, match="cannot be read"):
         ask(Reply(b"{", broken=True), naps)
     assert len(naps.seconds) == 3
 
 
 @pytest.mark.parametrize("status", [401, 403, 302])
 def test_refusal_and_redirection_end_the_run(status: int) -> None:
-    with pytest.raises(UnreachableError):
+    with pytest.raises(response.UnreachableError):
         ask(Reply(b"", status, {"Location": "http://elsewhere.example/"}))
 
 
@@ -213,29 +204,29 @@ def test_names_are_read_from_the_index_also_where_patterns_of_names_are_refused(
 
 
 @pytest.mark.parametrize("part", [b"[],", b"{},", b'"ab",', b"1,", b'{"metric":{}},'])
-def test_the_memory_of_an_answer_is_estimated_before_it_is_decoded(part: bytes, monkeypatch) -> None:
-    monkeypatch.setattr(response, "MAX_DECODED_BYTES", 1 << 20)
-    with pytest.raises(TooMuchError, match="too large"):
+def test_the_members_of_an_answer_are_counted_before_it_is_decoded(part: bytes, monkeypatch) -> None:
+    monkeypatch.setattr(response, "MAX_MEMBERS", 50_000)
+    with pytest.raises(response.TooMuchError, match="too large"):
         ask(Reply(b'{"status":"success","data":[' + part * 50_000 + b"1]}"))
 
 
 def test_a_matrix_has_a_limit_on_its_cells() -> None:
     grid = Grid(60.0, 60.0 * 10_000, 60.0)
     one = b'{"metric":{"a":"%d"},"values":[[60,"1"]]}'
-    with pytest.raises(TooMuchError, match="500 time series"):
-        read_matrix(decode_document(series(b",".join(one % n for n in range(500)))), grid)
+    with pytest.raises(response.TooMuchError, match="500 time series"):
+        read_matrix(series(b",".join(one % n for n in range(500))), grid, None, LabelSets())
 
 
 def test_what_is_not_finite_is_missing_and_extremes_are_numbers() -> None:
     values = ["NaN", "+Inf", "-Inf", "1" * 400, "1e400", "1e308", "-5e-324", "-1", "0"]
     body = vector(*(({"a": str(n)}, value) for n, value in enumerate(values))).body
-    found = read_vector(decode_document(body)).answer.values[:, 0]
+    found = read_vector(body, None, LabelSets()).answer.values[:, 0]
     assert np.isnan(found[:5]).all() and found[5:].tolist() == [1e308, -5e-324, -1.0, 0.0]
 
 
 def test_labels_are_harmless_and_equal_sets_are_one_object() -> None:
-    label_sets = response.LabelSets()
+    label_sets = LabelSets()
     body = vector(({"a\x1b[31m": "b\x07", "c": "d", "e": ""}, 1)).body
-    first, second = (read_vector(decode_document(body), None, label_sets).answer.labels[0] for _ in range(2))
+    first, second = (read_vector(body, None, label_sets).answer.labels[0] for _ in range(2))
     assert first == {"a[31m": "b", "c": "d"} and first is second
-    assert read_vector(decode_document(body), ("c",), label_sets).answer.labels == ({"c": "d"},)
+    assert read_vector(body, ("c",), label_sets).answer.labels == ({"c": "d"},)
