@@ -63,8 +63,7 @@ class Login(AuthBase):
 
     def headers(self) -> dict[str, str]:
         settings, environ = self._settings, self._environ
-        headers = dict(settings.headers)
-        headers |= {name: secret(file, environ) for name, file in settings.header_files.items()}
+        headers = {**settings.headers, **{name: secret(file, environ) for name, file in settings.header_files.items()}}
         if settings.tenant:
             headers["X-Scope-OrgID"] = settings.tenant
         if settings.bearer_token_file:
@@ -122,11 +121,7 @@ def _google(_url: str, _settings: PrometheusSettings) -> _Sign:
 def _azure(_url: str, _settings: PrometheusSettings) -> _Sign:
     """The default credential for Azure Monitor workspaces; its library keeps a token until it expires."""
     credential = importlib.import_module("azure.identity").DefaultAzureCredential()
-
-    def sign(request: PreparedRequest) -> None:
-        request.headers["Authorization"] = f"Bearer {credential.get_token(AZURE_SCOPE).token}"
-
-    return sign
+    return lambda request: request.headers.update(Authorization=f"Bearer {credential.get_token(AZURE_SCOPE).token}")
 
 
 _CLOUDS: Mapping[str, tuple[Callable[[str, PrometheusSettings], _Sign], str, str]] = {

@@ -20,7 +20,7 @@ from ....core.frame import Window
 from ....core.timestamps import minute
 from .cache import DAY, Cache
 from .client import Client
-from .response import AnswerError, Grid, Labels, RefusedError, SeriesAnswer, TooMuchError
+from .response import AnswerError, Grid, Labels, RefusedError, SeriesAnswer, ServerAnswer, TooMuchError
 
 # Values of one answer: a day's hours of a thousand nodes, some 25 bytes of JSON each beside the labels.
 MAX_VALUES = 200_000
@@ -99,18 +99,17 @@ class Runner:
             missing = list(run)
             grid = Grid(missing[0].start, missing[-1].end, missing[0].step)
             fetched = list(self._fetch(ask, grid, most))
-            answer = joined(grid, [(part, found) for part, found, _ in fetched])
+            answer = joined(grid, [(part, found.answer) for part, found in fetched])
             parts.append((grid, answer))
-            incomplete = [part for part, _, is_complete in fetched if not is_complete]
-            for day in missing:
-                has_gap = any(part.start <= day.end and day.start <= part.end for part in incomplete)
-                if not has_gap and day.end <= self.now - SETTLED_SECONDS:
-                    self.cache.put(ask.query, day, ask.kept, part_of(answer, grid, day))
+            if not any(found.notes for _, found in fetched):
+                for day in missing:
+                    if day.end <= self.now - SETTLED_SECONDS:
+                        self.cache.put(ask.query, day, ask.kept, part_of(answer, grid, day))
         return parts
 
-    def _fetch(self, ask: Ask, grid: Grid, most: int) -> Iterator[tuple[Grid, SeriesAnswer, bool]]:
-        """The answer over a grid in parts of at most so many moments, fewer where they are too much for the server, and
-        whether each is complete."""
+    def _fetch(self, ask: Ask, grid: Grid, most: int) -> Iterator[tuple[Grid, ServerAnswer]]:
+        """The answer over a grid in parts of at most so many moments, fewer where they are too much for the server.
+        What is not complete has notes."""
         if grid.count > most:
             for first in range(0, grid.count, most):
                 last = min(first + most, grid.count) - 1
@@ -127,11 +126,11 @@ class Runner:
             text = f"No data for {ask.name} from {minute(start)} to {minute(grid.end)}: {error.message}"
             fields = {"measure": ask.name, "start_ts": start, "end_ts": grid.end, "error": error.message}
             self.log.add(CodedText("measure-missing-for-a-time", text, fields))
-            yield grid, SeriesAnswer.nothing(grid.count), False
-            return
-        for note in found.notes:
-            self.log.add(coded("server-warns", "The server warns: {warning}.", warning=note.rstrip(".")))
-        yield grid, found.answer, not found.notes
+            found = ServerAnswer(SeriesAnswer.nothing(grid.count), (error.message,))
+        else:
+            for note in found.notes:
+                self.log.add(coded("server-warns", "The server warns: {warning}.", warning=note.rstrip(".")))
+        yield grid, found
 
 
 def days_of(whole: Grid) -> list[Grid]:
