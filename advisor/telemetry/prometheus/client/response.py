@@ -20,6 +20,7 @@ from .....rules.base.errors import SourceError
 Labels = Mapping[str, str]
 Floats = npt.NDArray[np.float64]
 MAX_NOTE = 200
+SMALLER = "Use a shorter window or a narrower --match."
 # Of one answer: a matrix has a cell for every series at every moment, also for those without a sample.
 MAX_CELLS = 4_000_000
 # Of one answer's JSON. Each takes up to 300 bytes once it is decoded: 200,000 series of six labels are 2.2 million.
@@ -96,9 +97,7 @@ class LabelSets:
 def read_document(body: bytes | bytearray) -> Mapping[str, Any]:
     """The JSON object of a successful answer. Raises AnswerError, RefusedError and TooMuchError."""
     if sum(map(body.count, (b",", b"{", b"["))) > MAX_MEMBERS:
-        raise TooMuchError(
-            f"Answer too large: {len(body) / 1e6:.0f} MB.", "Use a shorter window or a narrower --match."
-        )
+        raise TooMuchError(f"Answer too large: {len(body) / 1e6:.0f} MB.", SMALLER)
     with _refused_if_invalid():
         document = orjson.loads(body)
         if document["status"] == "success":
@@ -115,7 +114,7 @@ def query_error(what: str, body: bytes | bytearray, *, too_much: bool = False) -
         words = ""
     message = f"The server returned {what}{': ' if words else ''}{words}."
     if too_much or _TOO_MUCH.search(words):
-        return TooMuchError(message, "Use a shorter window or a narrower --match.")
+        return TooMuchError(message, SMALLER)
     return RefusedError(message, "Check --match.")
 
 
@@ -147,9 +146,7 @@ def read_matrix(body: bytes | bytearray, grid: Grid, kept: Sequence[str] | None,
             raise ValueError("not the answer of a range query")
         result = document["data"]["result"]
         if len(result) * grid.count > MAX_CELLS:
-            raise TooMuchError(
-                f"Answer too large: {len(result)} time series with {grid.count} points each.", "Use a narrower --match."
-            )
+            raise TooMuchError(f"Answer too large: {len(result)} time series with {grid.count} points each.", SMALLER)
         labels = tuple(label_sets.read(series["metric"], kept) for series in result)
         samples = [series.get("values", []) for series in result]  # none of a series of histograms
         items = list(chain.from_iterable(chain.from_iterable(samples)))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from http.client import HTTPException
 from typing import Any
 from urllib.parse import urlsplit
@@ -22,7 +21,7 @@ from ....core.http_session import CONNECT_SECONDS, DeadlineAdapter, QuietSession
 from ....core.loopback import is_loopback
 from ..settings import PrometheusSettings
 from .login import Login
-from .response import AnswerError, RefusedError, TooMuchError, UnreachableError, query_error
+from .response import SMALLER, AnswerError, RefusedError, TooMuchError, UnreachableError, query_error
 
 MAX_ANSWER_BYTES = 128 * 1024 * 1024
 MAX_ERROR_BYTES = 65536
@@ -69,12 +68,10 @@ class LimitedSession(QuietSession):
             # Compression costs both sides more than it saves where nothing goes through a network.
             self.headers["Accept-Encoding"] = "identity"
         self.auth = Login(url, settings, environ)
-        if settings.proxy:
-            self.proxies = {"http": settings.proxy, "https": settings.proxy}
+        self.proxies = dict.fromkeys(("http", "https"), settings.proxy) if settings.proxy else {}
         self.verify = settings.ca_file or True
-        if settings.client_cert_file:
-            key = settings.client_key_file
-            self.cert = (settings.client_cert_file, key) if key else settings.client_cert_file
+        cert, key = settings.client_cert_file, settings.client_key_file
+        self.cert = (cert, key) if cert and key else cert or None
 
     def request(  # type: ignore[override] - what else the library passes is set here
         self, method: str, url: str, params: Mapping[str, Any] | None = None, **_: Any  # noqa: ANN401
@@ -83,9 +80,10 @@ class LimitedSession(QuietSession):
 
         Parameters of a POST are a form: a long query does not fit in an address.
         """
-        pause, begun = FIRST_PAUSE_SECONDS, self._monotonic()
+        attempt, pause, begun = 0, FIRST_PAUSE_SECONDS, self._monotonic()
         with self.adapter.within(self._timeout) as deadline:
-            for attempt in range(1, ATTEMPTS + 1):
+            while True:
+                attempt += 1
                 try:
                     status, retry_after, body = self._received(method, url, params or {})
                     if deadline.over:  # an answer without a length looks whole wherever it is cut
@@ -136,7 +134,7 @@ class LimitedSession(QuietSession):
     def _received(self, method: str, url: str, params: Mapping[str, Any]) -> tuple[int, float, bytearray]:
         """Status, seconds of Retry-After (0: none) and body of one attempt."""
         with super().request(
-            method, url, **{"params" if method == "GET" else "data": params},
+            method, url, params if method == "GET" else None, params if method == "POST" else None,
             timeout=(CONNECT_SECONDS, self._timeout), allow_redirects=False, stream=True,
         ) as response:  # fmt: skip
             body = bytearray()
@@ -146,15 +144,10 @@ class LimitedSession(QuietSession):
                 if response.status_code != 200 and len(body) > MAX_ERROR_BYTES:
                     break  # only the words of an error are needed
                 if len(body) > self._max_bytes:
-                    raise TooMuchError(
-                        f"Answer too large: more than {self._max_bytes / 1e6:g} MB.",
-                        "Use a shorter window or a narrower --match.",
-                    )
+                    raise TooMuchError(f"Answer too large: more than {self._max_bytes / 1e6:g} MB.", SMALLER)
             self.body_sizes.append(len(body))
-            retry_after = 0.0
-            with suppress(ValueError):  # a date
-                retry_after = max(0.0, float(response.headers.get("Retry-After", 0)))  # 0 for nan too
-            return response.status_code, retry_after, body
+            pause = response.headers.get("Retry-After", "")  # seconds or a date
+            return response.status_code, float(pause) if pause.isdecimal() else 0.0, body
 
 
 def _refusal(status: int, body: bytearray) -> SkuwiseError:
