@@ -21,7 +21,7 @@ from skuwise.advisor.core.frame import Window
 from skuwise.advisor.ledger.entries import LedgerEvent, Proposal
 from skuwise.advisor.ledger.file.store import Ledger
 from skuwise.advisor.mail.routes import load_routes
-from skuwise.advisor.telemetry.prometheus.client.response import Grid, decode_document, read_matrix, read_vector
+from skuwise.advisor.telemetry.prometheus.client.response import Grid, LabelSets, read_matrix, read_vector
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.agent.base.page_url import PageError
 from skuwise.agent.config import load_config
@@ -140,10 +140,9 @@ def _answers(folder: Path) -> bytes:
 
 def _read_answer(_: Path, body: bytes) -> object:
     grid = Grid(T0, T0 + 11 * HOUR, HOUR)
-    document = decode_document(body)
     with contextlib.suppress(SkuwiseError):
-        read_vector(document)
-    found = read_matrix(document, grid)
+        read_vector(body, None, LabelSets())
+    found = read_matrix(body, grid, None, LabelSets())
     return [dict(labels) for labels in found.answer.labels], found.notes
 
 

@@ -1,14 +1,12 @@
 """Answers for whole past days, kept on this machine so that a later run reads them from files.
 
 Only UTC days that are over and settled are kept, each under what the server held at that day's ends (`rows.identity`):
-another server behind the same address is not taken for it. A file that does not read back as it was written is asked
-again. No file holds a secret, and none is ever executed.
+another server behind the same address is not taken for it.
 """
 
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import zlib
 from collections.abc import Mapping, Sequence
@@ -18,14 +16,14 @@ import numpy as np
 import orjson
 
 from ...cache_folder import CacheFolder
-from .response import Grid, SeriesAnswer
+from .response import Grid, Labels, SeriesAnswer
 
 DAY = 86400.0
 MAX_BYTES = 512 * 1024 * 1024
 # Of one file: a larger answer is asked again.
 MAX_FILE_BYTES = 48 * 1024 * 1024
 _SUFFIX = ".answer"
-_FORM = b"skuwise-answer-4\n"
+_FORM = b"skuwise-answer-5\n"
 _REFUSED = (
     "Answers are not cached: other users can write to the folder in prometheus.cache. Remove their write permission."
 )
@@ -40,8 +38,9 @@ class Cache:
     def __init__(self, folder: Path | None, scope: str) -> None:
         self._scope = scope
         self._held: Mapping[float, str] | None = None
-        self.hits = 0
+        self._labels: dict[bytes, tuple[Labels, ...]] = {}
         self._folder = CacheFolder(folder, _SUFFIX)
+        self.hits = 0
         self.refused = _REFUSED if self._folder.refused else ""
 
     @property
@@ -55,27 +54,24 @@ class Cache:
         self._scope += f"\n{sorted(labels.items())}"
 
     def get(self, query: str, day: Grid, kept: Sequence[str]) -> SeriesAnswer | None:
-        """The answer of an earlier run, or None."""
+        """The answer of an earlier run, or None. Days with the same series share their labels."""
         name = self._name(query, day, kept)
         content = None if name is None else self._folder.read(name, _FORM, MAX_FILE_BYTES)
         if content is None:
             return None
         self.hits += 1
-        with np.load(io.BytesIO(zlib.decompress(content)), allow_pickle=False) as file:
-            return SeriesAnswer(tuple(orjson.loads(file["labels"].tobytes())), file["values"])
+        text, _, numbers = zlib.decompress(content).partition(b"\n")
+        labels = self._labels.get(text) or self._labels.setdefault(text, tuple(orjson.loads(text)))
+        return SeriesAnswer(labels, np.frombuffer(numbers).reshape(len(labels), day.count))
 
     def put(self, query: str, day: Grid, kept: Sequence[str], answer: SeriesAnswer) -> None:
         """Keep an answer, if it is one for a whole day. A folder that cannot be written to costs only time."""
         name = self._name(query, day, kept)
-        if name is None:
-            return
-        file = io.BytesIO()
-        labels = np.frombuffer(orjson.dumps(answer.labels), dtype=np.uint8)
-        np.savez(file, allow_pickle=False, labels=labels, values=answer.values)
-        # Values of few bits shrink to a third; more effort gains little.
-        content = zlib.compress(file.getbuffer(), 1)
-        if len(content) <= MAX_FILE_BYTES:
-            self._folder.write(name, _FORM, content)
+        if name is not None:
+            # Values of few bits shrink to a third; more effort gains little.
+            content = zlib.compress(orjson.dumps(answer.labels) + b"\n" + answer.values.tobytes(), 1)
+            if len(content) <= MAX_FILE_BYTES:
+                self._folder.write(name, _FORM, content)
 
     def prune(self, most_bytes: int = MAX_BYTES) -> None:
         """Remove the oldest files where all together are too large."""

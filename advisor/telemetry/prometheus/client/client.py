@@ -5,24 +5,22 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from prometheus_api_client.prometheus_connect import PrometheusConnect
 
-from .....rules.base.errors import UsageError
+from .....rules.base.errors import SourceError, UsageError
 from ..settings import PrometheusSettings
-from .errors import AnswerError, RefusedError, TooMuchError, UnreachableError
-from .response import Grid, LabelSets, ServerAnswer, decode_document, read_matrix, read_names, read_vector
+from .response import Grid, LabelSets, RefusedError, ServerAnswer, TooMuchError, read_document, read_matrix, read_vector
 from .session import LimitedSession
 
 _NAME_PATTERN = re.compile(r'__name__=~"([^"]*)"')
 
 
-@dataclass(frozen=True, slots=True)
-class QueryCounters:
+class QueryCounters(NamedTuple):
     """What a run asked of the server."""
 
     queries: int
@@ -33,12 +31,9 @@ class Client:
     """One server. Usable from several threads at once."""
 
     def __init__(
-        self,
-        url: str,
-        settings: PrometheusSettings,
-        environ: Mapping[str, str],
-        **limits: Any,  # noqa: ANN401 - of LimitedSession
-    ) -> None:
+        self, url: str, settings: PrometheusSettings, environ: Mapping[str, str], **limits: Any,  # noqa: ANN401
+    ) -> None:  # fmt: skip
+        """`limits`: of `LimitedSession`."""
         self.url = check_url(url)
         self._session = LimitedSession(self.url, settings, environ, **limits)
         # Its methods return what the session's answers hold (`Body`), which its type hints cannot know.
@@ -60,7 +55,7 @@ class Client:
         """The value of each series at a moment (Unix seconds; None: the server's now)."""
         body = self._server.custom_query(query, params={} if at is None else {"time": f"{at:.3f}"})
         with self._decoding:
-            return read_vector(decode_document(body), kept, self._label_sets)
+            return read_vector(body, kept, self._label_sets)
 
     def range(self, query: str, grid: Grid, kept: Sequence[str] | None = None) -> ServerAnswer:
         """The values of each series at the moments of `grid`. Raises TooMuchError where a part may be answered."""
@@ -69,7 +64,7 @@ class Client:
         exact = {"start": f"{grid.start:.3f}", "end": f"{grid.end:.3f}"}
         body = self._server.custom_query_range(query, start, end, f"{grid.step:.3f}", params=exact)
         with self._decoding:
-            return read_matrix(decode_document(body), grid, kept, self._label_sets)
+            return read_matrix(body, grid, kept, self._label_sets)
 
     def scalar(self, query: str, at: float | None) -> float | None:
         """The one number that a query gives; None where it gives none."""
@@ -84,46 +79,42 @@ class Client:
         """
         span = {"start": f"{start:.3f}", "end": f"{end:.3f}"}
         try:
-            return tuple(self._names({"match[]": selector, **span}))
+            return self._names({"match[]": selector, **span})
         except RefusedError as error:
             pattern = _NAME_PATTERN.search(selector)
             if isinstance(error, TooMuchError) or pattern is None:
                 raise
             return tuple(name for name in self._names(span) if re.fullmatch(pattern[1], name))
 
-    def _names(self, params: Mapping[str, str]) -> Sequence[str]:
-        return read_names(decode_document(self._server.get_label_values("__name__", params=params)["result"]))
+    def _names(self, params: Mapping[str, str]) -> tuple[str, ...]:
+        data = read_document(self._server.get_label_values("__name__", params=params)["result"]).get("data")
+        return tuple(name for name in data if isinstance(name, str)) if isinstance(data, list) else ()
 
     def clock(self) -> float | None:
         """The server's time (Unix seconds); None where it does not tell."""
-        try:
+        with suppress(SourceError):
             return self.scalar("time()", None)
-        except (UnreachableError, RefusedError, AnswerError):
-            return None
+        return None
 
     def about(self, path: str) -> Mapping[str, object]:
         """What the server says of itself at ``api/v1/status/PATH``; empty where it does not say that."""
-        try:
-            data = decode_document(self._session.request("GET", f"{self.url}/api/v1/status/{path}").body).get("data")
-        except (UnreachableError, RefusedError, AnswerError):  # forbidden, where queries may be allowed
-            return {}
+        data = None
+        with suppress(SourceError):  # forbidden, where queries may be allowed
+            data = read_document(self._session.request("GET", f"{self.url}/api/v1/status/{path}").body).get("data")
         return data if isinstance(data, dict) else {}
 
 
 def check_url(url: str) -> str:
-    """The root of a server's API, without a slash at its end. Raises UsageError; a secret in it is not repeated."""
-    problem, remedy = "", "Use http://HOST:PORT, optionally with a path."
-    try:
+    """The root of a server's API, without a slash at its end. Raises UsageError; a secret in it is not repeated: a
+    token may stand in it, or a password behind a scheme that was forgotten."""
+    with suppress(ValueError):
         parts = urlsplit(url)
-        is_plain = url.isprintable() and " " not in url and not parts.query and not parts.fragment
-        is_valid = is_plain and parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        is_valid = False
-    else:
         if parts.username is not None or parts.password is not None:
-            is_valid, problem = False, ": it contains a user or a password"
-            remedy = "Set prometheus.username and prometheus.password_file instead."
-    if not is_valid:
-        # Not repeated: a token may stand in it, or a password behind a scheme that was forgotten.
-        raise UsageError(f"Invalid URL in --prometheus{problem}.", remedy)
-    return url.rstrip("/")
+            raise UsageError(
+                "Invalid URL in --prometheus: it contains a user or a password.",
+                "Set prometheus.username and prometheus.password_file instead.",
+            )
+        is_plain = url.isprintable() and " " not in url and not parts.query and not parts.fragment
+        if is_plain and parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
+            return url.rstrip("/")
+    raise UsageError("Invalid URL in --prometheus.", "Use http://HOST:PORT, optionally with a path.")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from functools import cache
 from urllib.parse import urlsplit
 
 from requests import PreparedRequest
@@ -18,7 +18,7 @@ from requests.auth import AuthBase, _basic_auth_str
 from .....rules.base.errors import UsageError
 from ....core.credentials import secret
 from ..settings import PrometheusSettings
-from .errors import UnreachableError
+from .response import UnreachableError
 
 GOOGLE_SCOPE = "https://www.googleapis.com/auth/monitoring.read"
 AZURE_SCOPE = "https://prometheus.monitor.azure.com/.default"
@@ -33,19 +33,27 @@ class Login(AuthBase):
     """
 
     def __init__(self, url: str, settings: PrometheusSettings, environ: Mapping[str, str]) -> None:
-        self._settings, self._environ = settings, environ
+        self._settings, self._environ, self._sign = settings, environ, None
         if sum(map(bool, (settings.bearer_token_file, settings.username, settings.login))) > 1:
             raise UsageError(
                 "Conflicting settings: only one of prometheus.bearer_token_file, username and login can be used.",
                 "Remove the others.",
             )
         self.headers()  # what is wrong with a file is said before the first query
-        self._sign = _CLOUDS[settings.login][0](url, settings) if settings.login else None
+        if settings.login:
+            begin, *self._words = _CLOUDS[settings.login]
+            try:
+                self._sign = begin(url, settings)
+            except ImportError:
+                raise UsageError(
+                    f'prometheus.login = "{settings.login}" needs a package that is not installed.',
+                    f"Run pip install 'skuwise[{settings.login}]'.",
+                ) from None
 
     def __call__(self, request: PreparedRequest) -> PreparedRequest:
         request.headers.update(self.headers())
         if self._sign is not None:
-            name, remedy = _CLOUDS[self._settings.login][1:]
+            name, remedy = self._words
             try:
                 self._sign(request)
             except Exception as error:
@@ -55,8 +63,7 @@ class Login(AuthBase):
 
     def headers(self) -> dict[str, str]:
         settings, environ = self._settings, self._environ
-        headers = dict(settings.headers)
-        headers |= {name: secret(file, environ) for name, file in settings.header_files.items()}
+        headers = {**settings.headers, **{name: secret(file, environ) for name, file in settings.header_files.items()}}
         if settings.tenant:
             headers["X-Scope-OrgID"] = settings.tenant
         if settings.bearer_token_file:
@@ -76,8 +83,8 @@ class Login(AuthBase):
 
 def _aws(url: str, settings: PrometheusSettings) -> _Sign:
     """Signature Version 4 for Amazon Managed Service for Prometheus."""
-    auth, aws_request = _module("botocore.auth", "aws"), _module("botocore.awsrequest", "aws")
-    session = _module("botocore.session", "aws").get_session()
+    auth, aws_request = map(importlib.import_module, ("botocore.auth", "botocore.awsrequest"))
+    session = importlib.import_module("botocore.session").get_session()
     host = _AWS_HOST.fullmatch(urlsplit(url).hostname or "")
     region = settings.aws_region or (host[1] if host else session.get_config_variable("region"))
     if not region:
@@ -99,37 +106,22 @@ def _aws(url: str, settings: PrometheusSettings) -> _Sign:
 
 def _google(_url: str, _settings: PrometheusSettings) -> _Sign:
     """Application default credentials for Google Cloud Managed Service for Prometheus."""
-    auth, transport = _module("google.auth", "google"), _module("google.auth.transport.requests", "google").Request()
-    found: list[Any] = []
+    auth = importlib.import_module("google.auth")
+    transport = importlib.import_module("google.auth.transport.requests").Request()
+    default = cache(lambda: auth.default(scopes=[GOOGLE_SCOPE])[0])
 
     def sign(request: PreparedRequest) -> None:
-        if not found:
-            found.append(auth.default(scopes=[GOOGLE_SCOPE])[0])
-        if not found[0].valid:  # no token yet, or it expires within minutes
-            found[0].refresh(transport)
-        request.headers["Authorization"] = f"Bearer {found[0].token}"
+        if not default().valid:  # no token yet, or it expires within minutes
+            default().refresh(transport)
+        request.headers["Authorization"] = f"Bearer {default().token}"
 
     return sign
 
 
 def _azure(_url: str, _settings: PrometheusSettings) -> _Sign:
     """The default credential for Azure Monitor workspaces; its library keeps a token until it expires."""
-    credential = _module("azure.identity", "azure").DefaultAzureCredential()
-
-    def sign(request: PreparedRequest) -> None:
-        request.headers["Authorization"] = f"Bearer {credential.get_token(AZURE_SCOPE).token}"
-
-    return sign
-
-
-def _module(name: str, extra: str) -> Any:  # noqa: ANN401 - libraries without types
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        raise UsageError(
-            f'prometheus.login = "{extra}" needs a package that is not installed.',
-            f"Run pip install 'skuwise[{extra}]'.",
-        ) from None
+    credential = importlib.import_module("azure.identity").DefaultAzureCredential()
+    return lambda request: request.headers.update(Authorization=f"Bearer {credential.get_token(AZURE_SCOPE).token}")
 
 
 _CLOUDS: Mapping[str, tuple[Callable[[str, PrometheusSettings], _Sign], str, str]] = {

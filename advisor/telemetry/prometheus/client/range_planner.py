@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from itertools import groupby, islice
+from itertools import groupby
 
 import numpy as np
 
@@ -20,8 +20,7 @@ from ....core.frame import Window
 from ....core.timestamps import minute
 from .cache import DAY, Cache
 from .client import Client
-from .errors import AnswerError, RefusedError, TooMuchError
-from .response import Grid, Labels, SeriesAnswer
+from .response import AnswerError, Grid, Labels, RefusedError, SeriesAnswer, ServerAnswer, TooMuchError
 
 # Values of one answer: a day's hours of a thousand nodes, some 25 bytes of JSON each beside the labels.
 MAX_VALUES = 200_000
@@ -67,33 +66,25 @@ class Runner:
     def matrices(
         self, asks: Sequence[Ask], window: Window, step: float, series: int
     ) -> Iterator[tuple[Ask, SeriesAnswer]]:
-        """Each measure over the whole window, in the order of `asks`; what is not answered stays missing.
+        """Each measure over the whole window, in the order of `asks`: the series that have a value in it.
 
         `series`: about how many each measure has.
         """
         whole = wide = Grid(window.start + step, window.end, step)
         if self.cache.used and window.seconds >= 2 * DAY:  # the first day whole, so that a later run finds it
             wide = Grid(math.floor(window.start / DAY) * DAY + step, window.end, step)
-        most = max(1, MAX_VALUES // max(series, 1))
-        stretches = stretches_of(days_of(wide), most)
-        remaining = iter(asks)
-        # So many measures are asked ahead as keep the workers busy, and no more are held in memory.
-        ahead = max(1, math.ceil(2 * self.concurrency / len(stretches)))
+        most, days = max(1, MAX_VALUES // max(series, 1)), days_of(wide)
+        together = max(1, most // max(day.count for day in days))
+        stretches = [days[first : first + together] for first in range(0, len(days), together)]
         with ThreadPoolExecutor(max_workers=self.concurrency, thread_name_prefix="skuwise-prometheus") as pool:
-
-            def submitted(count: int) -> list[tuple[Ask, list[Future[list[_Part]]]]]:
-                return [
-                    (ask, [pool.submit(self._read_days, ask, days, most) for days in stretches])
-                    for ask in islice(remaining, count)
-                ]
-
-            pending = deque(submitted(ahead + 1))
             try:
+                pending = deque(
+                    (ask, [pool.submit(self._read_days, ask, days, most) for days in stretches]) for ask in asks
+                )
                 while pending:
                     ask, futures = pending.popleft()
                     self.progress(ask.name)
                     parts = [part for future in futures for part in future.result()]
-                    pending.extend(submitted(1))
                     yield ask, part_of(joined(wide, parts), wide, whole)
             finally:
                 pool.shutdown(cancel_futures=True)
@@ -105,41 +96,41 @@ class Runner:
         for is_cached, run in groupby(days, key=lambda day: cached[day] is not None):
             if is_cached:
                 continue
-            missing, incomplete = list(run), list[Grid]()
+            missing = list(run)
             grid = Grid(missing[0].start, missing[-1].end, missing[0].step)
-            answer = joined(grid, list(self._fetch(ask, grid, most, incomplete)))
-            for day in missing:
-                if day.end <= self.now - SETTLED_SECONDS and not any(
-                    part.start <= day.end and day.start <= part.end for part in incomplete
-                ):
-                    self.cache.put(ask.query, day, ask.kept, part_of(answer, grid, day))
+            fetched = list(self._fetch(ask, grid, most))
+            answer = joined(grid, [(part, found.answer) for part, found in fetched])
             parts.append((grid, answer))
+            if not any(found.notes for _, found in fetched):
+                for day in missing:
+                    if day.end <= self.now - SETTLED_SECONDS:
+                        self.cache.put(ask.query, day, ask.kept, part_of(answer, grid, day))
         return parts
 
-    def _fetch(self, ask: Ask, grid: Grid, most: int, incomplete: list[Grid]) -> Iterator[_Part]:
-        """The answer over a grid, in parts where it is too much for one. `incomplete` is extended by the parts that the
-        server did not answer, or only partly."""
+    def _fetch(self, ask: Ask, grid: Grid, most: int) -> Iterator[tuple[Grid, ServerAnswer]]:
+        """The answer over a grid in parts of at most so many moments, fewer where they are too much for the server.
+        What is not complete has notes."""
         if grid.count > most:
-            for half in halves(grid):
-                yield from self._fetch(ask, half, most, incomplete)
+            for first in range(0, grid.count, most):
+                last = min(first + most, grid.count) - 1
+                part = Grid(grid.start + first * grid.step, grid.start + last * grid.step, grid.step)
+                yield from self._fetch(ask, part, most)
             return
         try:
             found = self.client.range(ask.query, grid, ask.kept)
         except (RefusedError, AnswerError) as error:
             if isinstance(error, TooMuchError) and grid.count > 1:
-                yield from self._fetch(ask, grid, grid.count - 1, incomplete)
+                yield from self._fetch(ask, grid, math.ceil(grid.count / 2))
                 return
-            incomplete.append(grid)
             start = grid.start - grid.step
             text = f"No data for {ask.name} from {minute(start)} to {minute(grid.end)}: {error.message}"
             fields = {"measure": ask.name, "start_ts": start, "end_ts": grid.end, "error": error.message}
             self.log.add(CodedText("measure-missing-for-a-time", text, fields))
-            return
-        if found.notes:
-            incomplete.append(grid)
-        for note in found.notes:
-            self.log.add(coded("server-warns", "The server warns: {warning}.", warning=note.rstrip(".")))
-        yield grid, found.answer
+            found = ServerAnswer(SeriesAnswer.nothing(grid.count), (error.message,))
+        else:
+            for note in found.notes:
+                self.log.add(coded("server-warns", "The server warns: {warning}.", warning=note.rstrip(".")))
+        yield grid, found
 
 
 def days_of(whole: Grid) -> list[Grid]:
@@ -149,34 +140,14 @@ def days_of(whole: Grid) -> list[Grid]:
     return [Grid(day[0], day[-1], whole.step) for day in days]
 
 
-def stretches_of(days: Sequence[Grid], most: int) -> list[list[Grid]]:
-    """Days that follow one another, together of at most so many moments; a longer day by itself."""
-    stretches: list[list[Grid]] = []
-    count = math.inf
-    for day in days:
-        if count + day.count > most:
-            stretches.append([])
-            count = 0
-        stretches[-1].append(day)
-        count += day.count
-    return stretches
-
-
-def halves(grid: Grid) -> tuple[Grid, Grid]:
-    """A grid of more than one moment as two."""
-    middle = grid.start + (grid.count // 2 - 1) * grid.step
-    return Grid(grid.start, middle, grid.step), Grid(middle + grid.step, grid.end, grid.step)
-
-
-def part_of(answer: SeriesAnswer, grid: Grid, day: Grid) -> SeriesAnswer:
-    """The part of an answer over `grid` for one of its days: the series that have a value on it, or nowhere."""
-    if day == grid:
-        return answer
-    first = round((day.start - grid.start) / grid.step)
-    has_value = ~np.isnan(answer.values)
-    values = answer.values[:, first : first + day.count]
-    rows = np.nonzero(has_value[:, first : first + day.count].any(axis=1) | ~has_value.any(axis=1))[0]
-    return SeriesAnswer(tuple(answer.labels[row] for row in rows.tolist()), values[rows])
+def part_of(answer: SeriesAnswer, grid: Grid, part: Grid) -> SeriesAnswer:
+    """A part of an answer over `grid`: the series that have a value in it."""
+    first = round((part.start - grid.start) / grid.step)
+    values = answer.values[:, first : first + part.count]
+    has_value = ~np.isnan(values).all(axis=1)
+    if has_value.all():
+        return SeriesAnswer(answer.labels, values)
+    return SeriesAnswer(tuple(answer.labels[row] for row in np.nonzero(has_value)[0].tolist()), values[has_value])
 
 
 def joined(whole: Grid, parts: Sequence[_Part]) -> SeriesAnswer:
@@ -184,22 +155,21 @@ def joined(whole: Grid, parts: Sequence[_Part]) -> SeriesAnswer:
 
     Of series with equal labels within a part, which dropped labels tell apart, the first value counts.
     """
-    index: dict[tuple[tuple[str, str], ...], int] = {}
-    labels: list[Labels] = []
-    placed = []
-    for grid, answer in sorted(parts, key=lambda part: part[0].start):
-        rows = np.empty(len(answer.labels), dtype=np.intp)
-        for number, label_set in enumerate(answer.labels):
-            rows[number] = row = index.setdefault(tuple(label_set.items()), len(labels))
-            if row == len(labels):
-                labels.append(label_set)
-        placed.append((round((grid.start - whole.start) / whole.step), rows, answer.values))
-    values = np.full((len(labels), whole.count), np.nan)
-    for first, rows, part in placed:
-        span = values[:, first : first + part.shape[1]]
-        if len(np.unique(rows)) == len(rows):
-            span[rows] = part
+    index: dict[tuple[tuple[str, str], ...], tuple[int, Labels]] = {}
+    rows_of: dict[int, list[int]] = {}  # by the identity of labels: days that are read from files share them
+    ordered = sorted(parts, key=lambda part: part[0].start)
+    for _, answer in ordered:
+        if id(answer.labels) not in rows_of:
+            rows_of[id(answer.labels)] = [
+                index.setdefault(tuple(one.items()), (len(index), one))[0] for one in answer.labels
+            ]
+    values = np.full((len(index), whole.count), np.nan)
+    for grid, answer in ordered:
+        first, rows = round((grid.start - whole.start) / whole.step), rows_of[id(answer.labels)]
+        span = values[:, first : first + grid.count]
+        if len(set(rows)) == len(rows):
+            span[rows] = answer.values
             continue
-        for row, series in zip(rows[::-1].tolist(), part[::-1], strict=True):
+        for row, series in zip(rows[::-1], answer.values[::-1], strict=True):
             np.copyto(span[row], series, where=~np.isnan(series))
-    return SeriesAnswer(tuple(labels), values)
+    return SeriesAnswer(tuple(labels for _, labels in index.values()), values)

@@ -1,13 +1,12 @@
-"""Answers of Prometheus' query API as labels and one matrix of numbers.
-
-A value that is not finite is missing (NaN). What is not an answer of that API raises AnswerError.
-"""
+"""Answers of Prometheus' query API as labels and one matrix of numbers. A value that is not finite is missing (NaN)."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain
 from typing import Any
 
@@ -15,24 +14,39 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from .....agent.base.json_weight import json_memory_bytes
 from .....agent.base.safe_text import clean_text
-from .errors import AnswerError, RefusedError, TooMuchError
+from .....rules.base.errors import SourceError
 
 Labels = Mapping[str, str]
 Floats = npt.NDArray[np.float64]
 MAX_NOTE = 200
+SMALLER = "Use a shorter window or a narrower --match."
 # Of one answer: a matrix has a cell for every series at every moment, also for those without a sample.
 MAX_CELLS = 4_000_000
-# While JSON is decoded. 200,000 series of six labels with a value each take about this much.
-MAX_DECODED_BYTES = 512 * 1024 * 1024
+# Of one answer's JSON. Each takes up to 300 bytes once it is decoded: 200,000 series of six labels are 2.2 million.
+MAX_MEMBERS = 2_500_000
 # What Prometheus, Thanos, Mimir and VictoriaMetrics say of a query that is over a limit.
-_TOO_MUCH = (
-    "too many samples", "exceeded maximum resolution", "timed out", "timeout", "maxsamples", "max-samples",
-    "maxuniquetimeseries", "maxpointspertimeseries", "maxseries", "max-series", "the query hit the max", "exceeds",
-    "too many", "deadline exceeded", "out of memory", "response size", "cannot process more than",
-    "cannot select more than",
-)  # fmt: skip
+_TOO_MUCH = re.compile(
+    r"too many|exceed|timed out|timeout|max-?(samples|series|uniquetimeseries|pointspertimeseries)|hit the max"
+    r"|out of memory|response size|cannot (process|select) more than",
+    re.IGNORECASE,
+)
+
+
+class UnreachableError(SourceError):
+    """The server does not answer at all, or refuses us: no query can be answered."""
+
+
+class RefusedError(SourceError):
+    """The server refuses this one query, or fails on it."""
+
+
+class TooMuchError(RefusedError):
+    """The query is over a limit of the server or of ours: a smaller part of it may be answered."""
+
+
+class AnswerError(SourceError):
+    """The server's answer is not what the query API promises."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,57 +86,39 @@ class LabelSets:
     """Makes label sets harmless. Equal sets are one object: the answers of a run repeat them."""
 
     def __init__(self) -> None:
-        self._texts: dict[str, str] = {}
-        self._sets: dict[tuple[tuple[str, str], ...], Labels] = {}
+        self._text, self._set = cache(clean_text), cache(dict[str, str])
 
     def read(self, metric: Mapping[str, str], kept: Sequence[str] | None) -> Labels:
         """The labels of a series that have a value; `kept`: only these."""
         names = metric if kept is None else [name for name in kept if name in metric]
-        pairs = tuple((self._text(name), self._text(metric[name])) for name in names if metric[name])
-        found = self._sets.get(pairs)
-        return self._sets.setdefault(pairs, dict(pairs)) if found is None else found
-
-    def _text(self, raw: str) -> str:
-        found = self._texts.get(raw)
-        return self._texts.setdefault(raw, clean_text(raw)) if found is None else found
+        return self._set(tuple((self._text(name), self._text(metric[name])) for name in names if metric[name]))
 
 
-def decode_document(body: bytes | bytearray) -> Mapping[str, Any]:
+def read_document(body: bytes | bytearray) -> Mapping[str, Any]:
     """The JSON object of a successful answer. Raises AnswerError, RefusedError and TooMuchError."""
-    # No byte of JSON takes more than a hundred.
-    if len(body) > MAX_DECODED_BYTES // 100 and json_memory_bytes(body) > MAX_DECODED_BYTES:
-        raise TooMuchError(
-            f"Answer too large: {len(body) / 1e6:.0f} MB.", "Use a shorter window or a narrower --match."
-        )
-    try:
+    if sum(map(body.count, (b",", b"{", b"["))) > MAX_MEMBERS:
+        raise TooMuchError(f"Answer too large: {len(body) / 1e6:.0f} MB.", SMALLER)
+    with _refused_if_invalid():
         document = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        start = body[:64].lstrip().lower()
-        found = "an HTML page" if start.startswith((b"<!doctype", b"<html")) else "invalid or incomplete JSON"
-        raise AnswerError(f"The server returned {found}.", "Check the URL: it must be the API's root.") from None
-    if not isinstance(document, dict):
-        raise AnswerError("Invalid answer: expected a JSON object.", "Check the URL: it must be the API's root.")
-    if document.get("status") != "success":
-        raise query_error("an error", body)
-    return document
+        if document["status"] == "success":
+            return document
+    raise query_error("an error", body)
 
 
 def query_error(what: str, body: bytes | bytearray, *, too_much: bool = False) -> RefusedError:
     """The error for a query that the server refuses; `what` it returned, in words. TooMuchError where a smaller query
     may be answered: a shorter window helps then only."""
     try:
-        document = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        document = None
-    error = document.get("error") if isinstance(document, dict) else None
-    words = clean_text(error, MAX_NOTE).rstrip(".") if isinstance(error, str) else ""
+        words = clean_text(str(orjson.loads(body)["error"]), MAX_NOTE).rstrip(".")
+    except (ValueError, LookupError, TypeError):
+        words = ""
     message = f"The server returned {what}{': ' if words else ''}{words}."
-    if too_much or any(sign in words.lower() for sign in _TOO_MUCH):
-        return TooMuchError(message, "Use a shorter window or a narrower --match.")
+    if too_much or _TOO_MUCH.search(words):
+        return TooMuchError(message, SMALLER)
     return RefusedError(message, "Check --match.")
 
 
-def notes_of(document: Mapping[str, Any]) -> tuple[str, ...]:
+def _notes(document: Mapping[str, Any]) -> tuple[str, ...]:
     """The warnings of a server. Thanos and Mimir tell of partial answers there, VictoriaMetrics by `isPartial`."""
     notes = [clean_text(str(text))[:MAX_NOTE] for text in (document.get("warnings") or ())[:8]]
     if document.get("isPartial") is True:
@@ -130,53 +126,39 @@ def notes_of(document: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(notes))
 
 
-def read_vector(
-    document: Mapping[str, Any], kept: Sequence[str] | None = None, label_sets: LabelSets | None = None
-) -> ServerAnswer:
+def read_vector(body: bytes | bytearray, kept: Sequence[str] | None, label_sets: LabelSets) -> ServerAnswer:
     """The answer of an instant query: one column."""
-    label_sets = label_sets or LabelSets()
+    document = read_document(body)
     with _refused_if_invalid():
-        result = _result(document, ("vector", "scalar"))
+        result = document["data"]["result"]
         if document["data"]["resultType"] == "scalar":
             result = [{"metric": {}, "value": result}]
         labels = tuple(label_sets.read(series["metric"], kept) for series in result)
         values = _numbers([series["value"][1] for series in result])
-        return ServerAnswer(SeriesAnswer(labels, values.reshape(-1, 1)), notes_of(document))
+        return ServerAnswer(SeriesAnswer(labels, values.reshape(-1, 1)), _notes(document))
 
 
-def read_matrix(
-    document: Mapping[str, Any],
-    grid: Grid,
-    kept: Sequence[str] | None = None,
-    label_sets: LabelSets | None = None,
-) -> ServerAnswer:
+def read_matrix(body: bytes | bytearray, grid: Grid, kept: Sequence[str] | None, label_sets: LabelSets) -> ServerAnswer:
     """The answer of a range query over `grid`. Raises TooMuchError for one of more than MAX_CELLS."""
-    label_sets = label_sets or LabelSets()
+    document = read_document(body)
     with _refused_if_invalid():
-        result = _result(document, ("matrix",))
+        if document["data"]["resultType"] != "matrix":
+            raise ValueError("not the answer of a range query")
+        result = document["data"]["result"]
         if len(result) * grid.count > MAX_CELLS:
-            raise TooMuchError(
-                f"Answer too large: {len(result)} time series with {grid.count} points each.", "Use a narrower --match."
-            )
+            raise TooMuchError(f"Answer too large: {len(result)} time series with {grid.count} points each.", SMALLER)
         labels = tuple(label_sets.read(series["metric"], kept) for series in result)
         samples = [series.get("values", []) for series in result]  # none of a series of histograms
         items = list(chain.from_iterable(chain.from_iterable(samples)))
         moments, numbers = np.array(items[::2], dtype=float), _numbers(items[1::2])
+        column = np.rint((moments - grid.start) / grid.step)
+        is_beside = np.abs(grid.start + column * grid.step - moments) > 1.0
+        if (is_beside | (column < 0) | (column >= grid.count)).any():
+            raise ValueError("times that were not requested")
         values = np.full((len(result), grid.count), np.nan)
-        if len(moments):
-            column = np.rint((moments - grid.start) / grid.step)
-            is_beside = (np.abs(grid.start + column * grid.step - moments) > 1.0).any()
-            if is_beside or column.min() < 0 or column.max() >= grid.count:
-                raise ValueError("times that were not requested")
-            row = np.repeat(np.arange(len(result)), [len(pairs) for pairs in samples])
-            values[row, column.astype(np.intp)] = numbers
-        return ServerAnswer(SeriesAnswer(labels, values), notes_of(document))
-
-
-def read_names(document: Mapping[str, Any]) -> list[str]:
-    """The answer for the values of a label."""
-    with _refused_if_invalid():
-        return ["" + name for name in document.get("data") or ()]
+        row = np.repeat(np.arange(len(result)), [len(pairs) for pairs in samples])
+        values[row, column.astype(np.intp)] = numbers
+        return ServerAnswer(SeriesAnswer(labels, values), _notes(document))
 
 
 def _numbers(texts: Sequence[str]) -> Floats:
@@ -186,18 +168,12 @@ def _numbers(texts: Sequence[str]) -> Floats:
     return values
 
 
-def _result(document: Mapping[str, Any], kinds: Sequence[str]) -> Any:  # noqa: ANN401 - JSON
-    if document["data"]["resultType"] not in kinds:
-        raise ValueError("another kind of result")
-    return document["data"]["result"]
-
-
 @contextmanager
 def _refused_if_invalid() -> Iterator[None]:
     try:
         yield
-    except (LookupError, TypeError, ValueError, AttributeError, OverflowError):
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError):  # JSON of another shape, or none
         raise AnswerError(
-            "Invalid answer: not a result of a Prometheus query for the requested times.",
-            "Check that --prometheus is the URL of a Prometheus query API.",
+            "Invalid answer: not a result of a Prometheus query.",
+            "Check that --prometheus is the root of a Prometheus query API.",
         ) from None

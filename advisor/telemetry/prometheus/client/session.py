@@ -7,22 +7,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from http.client import HTTPException
 from typing import Any
 from urllib.parse import urlsplit
 
 import requests
+from requests.exceptions import ConnectTimeout, ProxyError, RequestException, SSLError
 from urllib3.exceptions import DecodeError, HTTPError
 
 from .....agent.base.safe_text import clean_text
-from .....rules.base.errors import SourceError, UsageError
+from .....rules.base.errors import SkuwiseError, UsageError
 from ....core.http_session import CONNECT_SECONDS, DeadlineAdapter, QuietSession, is_late
 from ....core.loopback import is_loopback
 from ..settings import PrometheusSettings
-from .errors import AnswerError, RefusedError, TooMuchError, UnreachableError
 from .login import Login
-from .response import query_error
+from .response import SMALLER, AnswerError, RefusedError, TooMuchError, UnreachableError, query_error
 
 MAX_ANSWER_BYTES = 128 * 1024 * 1024
 MAX_ERROR_BYTES = 65536
@@ -32,6 +31,11 @@ FIRST_PAUSE_SECONDS = 0.5
 MOST_TIMEOUTS = 5
 # Too many requests, and what servers and the proxies before them return while they are busy or restart.
 _RETRIED = (429, 502, 503, 504)
+_NO_CONNECTION: tuple[tuple[type[Exception], str, str], ...] = (
+    (SSLError, "certificate not accepted", "Set prometheus.ca_file."),
+    (ProxyError, "no answer from the proxy", "Check prometheus.proxy."),
+    (Exception, "connection failed or was closed", "Check the URL and that the server is running."),
+)
 
 
 class Body(requests.Response):
@@ -40,8 +44,7 @@ class Body(requests.Response):
 
     def __init__(self, content: bytearray) -> None:
         super().__init__()
-        self.status_code = 200
-        self.body = content
+        self.status_code, self.body = 200, content
 
     def json(self, **_: Any) -> Any:  # noqa: ANN401 - as requests has it
         return {"data": {"result": self.body}}
@@ -51,71 +54,44 @@ class LimitedSession(QuietSession):
     """Usable from several threads at once. `sleep` and `monotonic`: clocks, for tests."""
 
     def __init__(
-        self,
-        url: str,
-        settings: PrometheusSettings,
-        environ: Mapping[str, str],
-        *,
-        sleep: Callable[[float], None] = time.sleep,
-        monotonic: Callable[[], float] = time.monotonic,
+        self, url: str, settings: PrometheusSettings, environ: Mapping[str, str], *,
+        sleep: Callable[[float], None] = time.sleep, monotonic: Callable[[], float] = time.monotonic,
         max_answer_bytes: int = MAX_ANSWER_BYTES,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__()
-        self.url = url
+        self.url, self._timeout, self._max_bytes = url, settings.timeout_seconds, max_answer_bytes
         self.body_sizes: list[int] = []
-        self._timeout, self._max_bytes = settings.timeout_seconds, max_answer_bytes
-        self._sleep, self._monotonic = sleep, monotonic
-        self._last_answer = monotonic()
+        self._sleep, self._monotonic, self._last_answer = sleep, monotonic, monotonic()
         self.adapter = DeadlineAdapter()
         self.headers["User-Agent"] = "skuwise"
         if is_loopback(urlsplit(url).hostname or ""):
             # Compression costs both sides more than it saves where nothing goes through a network.
             self.headers["Accept-Encoding"] = "identity"
         self.auth = Login(url, settings, environ)
-        if settings.proxy:
-            self.proxies = {"http": settings.proxy, "https": settings.proxy}
+        self.proxies = dict.fromkeys(("http", "https"), settings.proxy) if settings.proxy else {}
         self.verify = settings.ca_file or True
-        if settings.client_cert_file:
-            key = settings.client_key_file
-            self.cert = (settings.client_cert_file, key) if key else settings.client_cert_file
+        cert, key = settings.client_cert_file, settings.client_key_file
+        self.cert = (cert, key) if cert and key else cert or None
 
     def request(  # type: ignore[override] - what else the library passes is set here
-        self,
-        method: str,
-        url: str,
-        params: Mapping[str, Any] | None = None,
-        **_: Any,  # noqa: ANN401
-    ) -> Body:
+        self, method: str, url: str, params: Mapping[str, Any] | None = None, **_: Any  # noqa: ANN401
+    ) -> Body:  # fmt: skip
         """An answer within the limits. Raises SourceError and UsageError, never what requests raises.
 
         Parameters of a POST are a form: a long query does not fit in an address.
         """
-        pause, begun = FIRST_PAUSE_SECONDS, self._monotonic()
+        attempt, pause, begun = 0, FIRST_PAUSE_SECONDS, self._monotonic()
         with self.adapter.within(self._timeout) as deadline:
-            for attempt in range(1, ATTEMPTS + 1):
+            while True:
+                attempt += 1
                 try:
                     status, retry_after, body = self._received(method, url, params or {})
                     if deadline.over:  # an answer without a length looks whole wherever it is cut
                         raise TimeoutError
-                except DecodeError:
-                    raise AnswerError(
-                        f"The answer of {self.url} cannot be decoded.", "Check the compression, for example in a proxy."
-                    ) from None
-                except (requests.RequestException, HTTPError, HTTPException, TimeoutError) as error:
-                    if not isinstance(error, requests.ConnectTimeout) and is_late(error, deadline):
-                        raise self._unless_silent(
-                            TooMuchError(
-                                f"No answer from the server within {self._timeout:g} s.",
-                                "Use a shorter window or a narrower --match, or raise prometheus.timeout.",
-                            )
-                        ) from None
-                    failure: SourceError = _unreachable(self.url, error)
-                    is_final = isinstance(error, requests.exceptions.SSLError)
-                except OSError as error:  # requests says so of files of certificates
-                    raise UsageError(
-                        f"Cannot read a certificate file: {clean_text(str(error))}.",
-                        "Fix the certificate paths in [prometheus].",
-                    ) from None
+                except (RequestException, HTTPError, HTTPException, OSError) as error:
+                    late = is_late(error, deadline) and not isinstance(error, ConnectTimeout | DecodeError)
+                    failure = self._failure(error, late=late)
+                    is_final = isinstance(error, SSLError) or not isinstance(failure, UnreachableError)
                 else:
                     if status not in _RETRIED:
                         self._last_answer = self._monotonic()
@@ -124,33 +100,43 @@ class LimitedSession(QuietSession):
                     failure = _refusal(status, body)
                     is_final = status not in _RETRIED or (isinstance(failure, TooMuchError) and status != 504)
                     pause = max(pause, retry_after)
-                if is_final or attempt == ATTEMPTS or pause >= begun + self._timeout - self._monotonic():
-                    raise self._unless_silent(failure)
+                now = self._monotonic()
+                if is_final or attempt == ATTEMPTS or pause >= begun + self._timeout - now:
+                    break
                 self._sleep(pause)
                 pause *= 2
-        raise AssertionError("the last attempt returns or raises")
+        if now - self._last_answer >= MOST_TIMEOUTS * self._timeout:
+            raise UnreachableError(
+                f"No answer from {self.url} for {now - self._last_answer:.0f} s.",
+                "Check the load of the server, or raise prometheus.timeout.",
+            )
+        raise failure
 
-    def _unless_silent(self, failure: SourceError) -> SourceError:
-        """`failure`, or UnreachableError where no query has been answered for long."""
-        seconds = self._monotonic() - self._last_answer
-        if seconds < MOST_TIMEOUTS * self._timeout:
-            return failure
-        return UnreachableError(
-            f"No answer from {self.url} for {seconds:.0f} s.",
-            "Check the load of the server, or raise prometheus.timeout.",
-        )
+    def _failure(self, error: Exception, *, late: bool) -> SkuwiseError:
+        """The error for an attempt without an answer; UnreachableError where another attempt may help."""
+        if isinstance(error, DecodeError):
+            return AnswerError(
+                f"The answer of {self.url} cannot be decoded.", "Check the compression, for example in a proxy."
+            )
+        if late:
+            return TooMuchError(
+                f"No answer from the server within {self._timeout:g} s.",
+                "Use a shorter window or a narrower --match, or raise prometheus.timeout.",
+            )
+        if isinstance(error, OSError) and not isinstance(error, RequestException):  # requests says so of their files
+            return UsageError(
+                f"Cannot read a certificate file: {clean_text(str(error))}.",
+                "Fix the certificate paths in [prometheus].",
+            )
+        why, remedy = next(words for kind, *words in _NO_CONNECTION if isinstance(error, kind))
+        return UnreachableError(f"{self.url} cannot be read: {why}.", remedy)
 
     def _received(self, method: str, url: str, params: Mapping[str, Any]) -> tuple[int, float, bytearray]:
         """Status, seconds of Retry-After (0: none) and body of one attempt."""
         with super().request(
-            method,
-            url,
-            params=params if method == "GET" else None,
-            data=params if method == "POST" else None,
-            timeout=(CONNECT_SECONDS, self._timeout),
-            allow_redirects=False,
-            stream=True,
-        ) as response:
+            method, url, params if method == "GET" else None, params if method == "POST" else None,
+            timeout=(CONNECT_SECONDS, self._timeout), allow_redirects=False, stream=True,
+        ) as response:  # fmt: skip
             body = bytearray()
             # Decompressed piece by piece: a body of some kB can hold gigabytes.
             while piece := response.raw.read1(1 << 18, decode_content=True):
@@ -158,18 +144,13 @@ class LimitedSession(QuietSession):
                 if response.status_code != 200 and len(body) > MAX_ERROR_BYTES:
                     break  # only the words of an error are needed
                 if len(body) > self._max_bytes:
-                    raise TooMuchError(
-                        f"Answer too large: more than {self._max_bytes / 1e6:g} MB.",
-                        "Use a shorter window or a narrower --match.",
-                    )
+                    raise TooMuchError(f"Answer too large: more than {self._max_bytes / 1e6:g} MB.", SMALLER)
             self.body_sizes.append(len(body))
-            retry_after = 0.0
-            with suppress(ValueError):  # a date
-                retry_after = max(0.0, float(response.headers.get("Retry-After", 0)))  # 0 for nan too
-            return response.status_code, retry_after, body
+            pause = response.headers.get("Retry-After", "")  # seconds or a date
+            return response.status_code, float(pause) if pause.isdecimal() else 0.0, body
 
 
-def _refusal(status: int, body: bytearray) -> SourceError:
+def _refusal(status: int, body: bytearray) -> SkuwiseError:
     """The error for an answer with this status. Its remedy fits the cause."""
     if status in (401, 403):
         return UnreachableError(
@@ -187,14 +168,3 @@ def _refusal(status: int, body: bytearray) -> SourceError:
     if not isinstance(error, TooMuchError) and (status >= 500 or status == 429):
         error.remedy = "Try again later."
     return error
-
-
-def _unreachable(url: str, error: Exception) -> UnreachableError:
-    why, remedy = "connection failed or was closed", "Check the URL and that the server is running."
-    if isinstance(error, requests.exceptions.SSLError):
-        why, remedy = "certificate not accepted", "Set prometheus.ca_file."
-    elif isinstance(error, requests.exceptions.ProxyError):
-        why, remedy = "no answer from the proxy", "Check prometheus.proxy."
-    elif isinstance(error, requests.exceptions.Timeout):
-        why, remedy = "timeout", "Check the address and the network."
-    return UnreachableError(f"{url} cannot be read: {why}.", remedy)

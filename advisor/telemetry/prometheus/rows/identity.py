@@ -8,7 +8,6 @@ others: so each day of answers is kept under what the server held at that day's 
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import re
 from collections.abc import Collection, Sequence
@@ -61,11 +60,10 @@ def held_at_midnights(
         return {}
     query = f"max by ({', '.join(_ID_LABELS)}) ({_any_of(chosen, matches)})"
     answer = client.range(query, grid, _ID_LABELS).answer
-    ids = [json.dumps(sorted(label_set.items())) for label_set in answer.labels]
     held = {}
-    for column in range(grid.count):
-        values = zip(ids, answer.values[:, column].tolist(), strict=True)
-        lines = sorted(f"{gpu} {value:.6g}" for gpu, value in values if not math.isnan(value))
+    for column, values in enumerate(answer.values.T.tolist()):
+        pairs = zip(answer.labels, values, strict=True)
+        lines = sorted(f"{sorted(labels.items())} {value:.6g}" for labels, value in pairs if not math.isnan(value))
         if lines:
             held[grid.start + column * DAY] = hashlib.sha256("\n".join(lines).encode()).hexdigest()[:32]
     return held

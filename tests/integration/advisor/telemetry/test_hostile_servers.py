@@ -17,8 +17,7 @@ from skuwise.advisor.mail.settings import ReportSettings, Security
 from skuwise.advisor.mail.smtp import SmtpCarrier
 from skuwise.advisor.mail.webhook import WebhookCarrier
 from skuwise.advisor.telemetry.prometheus.client.client import Client
-from skuwise.advisor.telemetry.prometheus.client.errors import UnreachableError
-from skuwise.advisor.telemetry.prometheus.client.response import Grid
+from skuwise.advisor.telemetry.prometheus.client.response import Grid, UnreachableError
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 from skuwise.agent.base.deadline import Deadline, resolve_host
 from skuwise.agent.base.page_url import PageError

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from skuwise.advisor.telemetry.prometheus.client.client import Client
-from skuwise.advisor.telemetry.prometheus.client.errors import UnreachableError
+from skuwise.advisor.telemetry.prometheus.client.response import UnreachableError
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 from skuwise.rules.base.errors import UsageError
 from skuwise.tests.support.fake_prometheus import FakePrometheus, Reply, Request, error, vector
