@@ -94,6 +94,7 @@ def test_clusters_with_equal_names_stay_apart_and_one_cluster_keeps_its_names() 
         assert [identity.node_of(labels) for labels in series] == ["a/n1", "n2", "b/n1"]
         assert identity.clusters["b/n1"] == "b" and identity.clusters.get("n2", "a") == "a"
     assert identity.node_of({"nodename": "n1", "k8s_cluster": "b"}) == "b/n1"
+    assert [identity.named("", name) for name in ("n1", "n2")] == ["a/n1", "n2"], "Kubernetes' node is none of its own"
     assert NodeIdentity(Evidence(state=both), Log()).named("a", "n2") == "n2"
 
 
