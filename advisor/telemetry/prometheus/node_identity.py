@@ -103,13 +103,12 @@ class NodeIdentity:
         return requests.assign(node=names).drop(columns="cluster")
 
     def _add_targets(self, evidence: Evidence, log: Log) -> None:
-        rows = evidence.state.requests
         pods: dict[str | None, set[NodeKey]] = defaultdict(set)
-        for cluster, node, pod in zip(rows["cluster"], rows["node"], rows["pod"], strict=True):
-            pods[pod].add((cluster, node))
         for labels in evidence.exporter_pods:
             for name in (labels.get("exported_pod") or labels.get("pod"), labels.get("pod_ip")):
                 pods[name] |= {node_key(labels)} if node_key(labels)[1] else set()
+        for cluster, node, pod in evidence.state.requests[["cluster", "node", "pod"]].itertuples(index=False):
+            pods[pod].add((cluster, node))
         devices: dict[_Group, set[str]] = defaultdict(set)
         holders: dict[_Group, set[NodeKey]] = defaultdict(set)
         for labels in evidence.targets:
@@ -131,10 +130,9 @@ class NodeIdentity:
                 text = "Labels of {gpus} GPUs name several nodes ({gpu_uuid}: {nodes}). The first is used."
                 names = ", ".join(name for _, name in agreed)
                 log.add(coded("node-names-contradict", text, gpus=len(uuids), gpu_uuid=min(uuids), nodes=names))
-            if agreed:
-                found[group] = agreed[0]
-                for uuid in uuids:
-                    places[uuid].add(agreed[0])
+            found |= {group: agreed[0]} if agreed else {}
+            for uuid in uuids:
+                places[uuid].update(agreed[:1])
         # Groups that no label places: where the same GPUs are reported from a known node, or one node is left.
         for group, uuids in devices.items():
             nodes = set().union(*(places.get(uuid, ()) for uuid in uuids))
