@@ -34,7 +34,6 @@ _MIG = re.compile(r"nvidia_com_mig_([1-7])g_.+")
 _MOST_GPUS = 1024  # no node comes near
 # A row's end is looked back from so far: a scrape or two may be missing.
 BACK = "15m"
-_HANDOVER_SECONDS = 3600.0
 PODS_A_QUERY = 150
 
 
@@ -144,17 +143,6 @@ def vendor_note(vendor: str, gpus: int, nodes: Sequence[str] = ()) -> CodedText:
         "{gpus} {vendor} GPUs{where} are not evaluated: only NVIDIA GPUs are. They are not part of any total.",
         vendor=vendor, gpus=gpus, where=where,
     )  # fmt: skip
-
-
-def shared_in_time(uses: pd.DataFrame) -> set[str]:
-    """Nodes on which several workloads held a GPU at once for longer than a handover takes."""
-    if uses.empty:
-        return set()
-    rows = uses.sort_values("ts_start")
-    device = [rows["node"], rows["gpu_uuid"]]
-    before = rows["ts_end"].groupby(device).cummax().groupby(device).shift()
-    overlap = np.minimum(before, rows["ts_end"]) - rows["ts_start"]
-    return set(rows.loc[overlap > _HANDOVER_SECONDS, "node"].astype(str))
 
 
 def node_key(labels: Labels) -> NodeKey:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 import numpy as np
@@ -25,7 +25,6 @@ from .fabric import PortRows
 from .gpus import About, GpuRows
 
 _MOST_GPUS = 1024  # no node comes near
-_MOST_OF_A_NODE = 16  # as many as an HGX-2 has; more are copies of devices
 # GPU feature discovery: how many pods of time slicing or MPS share a device.
 _REPLICAS = "label_nvidia_com_gpu_replicas"
 _KUBE = {
@@ -78,14 +77,13 @@ def gpu_table(gpus: GpuRows, catalog: Catalog) -> pd.DataFrame:
 def node_table(
     gpus: GpuRows, ports: PortRows, agents: Mapping[str, Labels], counts: SeriesAnswer | None, *,
     dmi: Mapping[str, Labels], kube: Mapping[str, Labels], catalog: Catalog, declared: Mapping[str, KubeNode],
-    clusters: Mapping[str, str], present: Mapping[str, Span], shared: Collection[str],
+    clusters: Mapping[str, str], present: Mapping[str, Span],
 ) -> pd.DataFrame:  # fmt: skip
     """The frame's table `nodes`. What the agent's page says of a node (`agents`, and `counts` of GPUs) comes before
     what follows from its parts.
 
     `declared`: nodes that Kubernetes knows to have GPUs, some of which no exporter may report; `clusters`: the cluster
-    that the series of a node name; `present`: when Kubernetes had a node, Unix seconds; `shared`: nodes whose GPUs are
-    in use by several pods at once, or divided.
+    that the series of a node name; `present`: when Kubernetes had a node, Unix seconds.
     """
     by_node, grid, seen = _ports_by_node(ports), gpus.cells.grid, gpus.cells.seen()
     # A count below one, or in parts, is no reading: hours would be invented from it.
@@ -118,9 +116,8 @@ def node_table(
         else:
             row |= _by_signs(listed, by_node[node], dmi.get(node, {}), kube.get(node, {}), catalog)
             row["cluster"] = clusters.get(node, "")
-        known_to_others = node in shared or catalog.node(str(row["node_sku"] or "")) is not None
-        unlisted = 0
-        if offered is not None and not (shown and (offered.divided or known_to_others)):
+        unlisted, is_known = 0, catalog.node(str(row["node_sku"] or "")) is not None
+        if offered is not None and not (shown and (offered.divided or is_known)):
             unlisted = _unlisted(offered, shown, listed, kube.get(node, {}).get(_REPLICAS, ""))
         rows.append({**row, "gpu_count": counted.get(node, float(shown + unlisted))})
     return concat([pd.DataFrame(rows)] if rows else [], store.NODES.columns)
@@ -130,16 +127,15 @@ def _unlisted(offered: KubeNode, listed: int, gpus: Sequence[Gpu], replicas: str
     """GPUs that Kubernetes offers beyond the `listed` ones that exporters report, of which the numbers are those of
     `gpus`, where nothing else says how many there are.
 
-    Time slicing and HAMi offer each device several times, under its own name or as ``.shared``: devices are those that
-    the exporter lists, and as many of them more as the capacity does not explain by copies.
+    Time slicing and HAMi offer each device twice or more, under its own name or as ``.shared``, MIG each instance:
+    devices are then those that the exporter lists, and those that their numbers show to be missing.
     """
     copies = int(replicas) if re.fullmatch(r"[1-9][0-9]{0,2}", replicas) else 1
     # How many pods share a device is not known: one device at least.
     shares = -(-offered.shares // copies) if copies > 1 else min(offered.shares, 1)
     count = offered.gpus // copies + shares
-    numbered = max((gpu.index + 1 for gpu in gpus), default=0)
-    if listed and (count > _MOST_OF_A_NODE or (numbered <= listed and count % listed == 0)):
-        count = numbered
+    if listed and count >= 2 * listed:
+        count = max((gpu.index + 1 for gpu in gpus), default=0)
     return max(count - listed, 0)
 
 

@@ -137,7 +137,6 @@ def table(state: KubeState, listed: int, labels: Mapping[str, str] | None = None
     gpus, ports, kube = GpuRows(cells, about), PortRows(Cells(GRID)), {"n1": labels or {}}
     return node_table(
         gpus, ports, {}, None, dmi={}, kube=kube, catalog=load_catalog(), declared=declared, clusters={}, present={},
-        shared=(),
     )  # fmt: skip
 
 
@@ -150,6 +149,8 @@ def table(state: KubeState, listed: int, labels: Mapping[str, str] | None = None
         ({"nvidia_com_gpu": 16}, 4, {}, 4),  # time slicing under the GPUs' own name
         ({"nvidia_com_gpu": 80}, 8, {}, 8),  # HAMi
         ({"nvidia_com_gpu": 80}, 7, {}, 7),
+        ({"nvidia_com_gpu": 16}, 7, {}, 7),
+        ({"nvidia_com_gpu": 14}, 2, {}, 2),  # MIG under the GPUs' own name
         ({"nvidia_com_gpu": 0, "nvidia_com_gpu_shared": 16}, 4, {}, 4),
         ({"nvidia_com_gpu": 0, "nvidia_com_gpu_shared": 16}, 0, {}, 1),
         ({"nvidia_com_gpu": 0, "nvidia_com_gpu_shared": 16}, 0, {"label_nvidia_com_gpu_replicas": "4"}, 4),
