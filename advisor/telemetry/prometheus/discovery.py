@@ -19,19 +19,8 @@ from ...core.timestamps import minute
 from ...core.unobservable import Blind, of_reason, unreadable
 from .client.client import Client, RefusedError
 from .client.response import AnswerError, Grid, Labels
+from .promql import promql as queries
 from .promql.engine_series import ENGINE_SERIES
-from .promql.promql import (
-    AGENT_ABSENCE,
-    AGENT_ANCHOR,
-    AGENT_SERIES,
-    DCGM_GAUGES,
-    RULE_SECONDS,
-    anchors_of,
-    named_ask,
-    row_range,
-    rule_name,
-    selector,
-)
 
 HOUR = 3600.0
 _SCRAPE = "Scrape the agent (--listen) or dcgm-exporter, or check --match, --since and --until."
@@ -92,14 +81,14 @@ def discover(
     the server has no GPU telemetry, SourceError where it cannot be asked or has more series than `max_series`."""
     server = _server_of(client)
     latest = until if until is not None else now
-    start, chosen = latest - since_seconds, selector(matches)
-    own_names = selector(matches, f'__name__=~"{_NAMES}|{"|".join(sorted(ENGINE_SERIES))}"')
+    start, chosen = latest - since_seconds, queries.selector(matches)
+    own_names = queries.selector(matches, f'__name__=~"{_NAMES}|{"|".join(sorted(ENGINE_SERIES))}"')
     names = frozenset(client.names(own_names, max(start, 0.0), latest))
-    own = (AGENT_ANCHOR,) if AGENT_ANCHOR in names else ()
+    own = (queries.AGENT_ANCHOR,) if queries.AGENT_ANCHOR in names else ()
     # Of a GPU any metric may be missing, so several are looked for.
-    exported = anchors_of(names)[:3]
+    exported = queries.anchors_of(names)[:3]
     if not own and not exported:
-        if AGENT_ABSENCE in names and (blind := _blind(client, matches, latest)):
+        if queries.AGENT_ABSENCE in names and (blind := _blind(client, matches, latest)):
             raise unreadable(blind)
         what, remedy = f"No GPU metrics on {client.url} ({server}) from {minute(start)} to {minute(latest)}.", _SCRAPE
         if AMD_ACTIVITY in names:
@@ -109,19 +98,19 @@ def discover(
     end = math.floor(latest / step) * step
     if until is None:
         end = _newest(client, (*own, *exported), matches, Grid(math.floor(start / step) * step, end, step))
-    window = Window(math.floor((end - since_seconds if until is None else start) / step) * step, end)
+        start = end - since_seconds
+    window = Window(math.floor(start / step) * step, end)
     if window.end <= window.start:
         raise NothingToDo("The window is shorter than one row of telemetry.", "Choose a longer window with --since.")
     agents, gpus = (_series(client, one, chosen, window, max_series) for one in (own, exported))
-    cores, scraped = 0.0, None
-    if "node_cpu_seconds_total" in names:
-        idle = selector(matches, 'mode="idle"')
-        cores = client.scalar(f"count(last_over_time(node_cpu_seconds_total{idle}[1h]))", window.end) or 0.0
+    idle, scraped = queries.selector(matches, 'mode="idle"'), None
+    counted = f"count(last_over_time(node_cpu_seconds_total{idle}[1h]))"
+    cores = client.scalar(counted, window.end) if "node_cpu_seconds_total" in names else None
     for name in exported or own:
         scraped = scraped or client.scalar(f"quantile(0.5, count_over_time({name}{chosen}[1h]))", window.end)
     return Discovery(
         server=server, window=window, step=step, names=names, agent_gpus=agents, dcgm_gpus=gpus,
-        scrape_seconds=HOUR / scraped if scraped else None, core_series=int(cores),
+        scrape_seconds=HOUR / scraped if scraped else None, core_series=int(cores or 0),
         ruled=frozenset(_ruled(client, names, chosen, window.start + step, step)) if gpus else frozenset(),
         named=_named(client, names, matches, window) if exported else (),
     )  # fmt: skip
@@ -148,8 +137,8 @@ def _server_of(client: Client) -> str:
 
 def _blind(client: Client, matches: Sequence[str], at: float) -> dict[str, Blind]:
     """Nodes with an agent that reads no GPU, and why. The agent's page carries the reason's code, not its sentence."""
-    chosen = selector(matches, 'scope="source"', f'subject=~"{"|".join(DRIVER_NAMES)}"', 'metric="*"')
-    answer = client.instant(f"group by (node, reason) (last_over_time({AGENT_ABSENCE}{chosen}[1d]))", at).answer
+    chosen = queries.selector(matches, 'scope="source"', f'subject=~"{"|".join(DRIVER_NAMES)}"', 'metric="*"')
+    answer = client.instant(f"group by (node, reason) (last_over_time({queries.AGENT_ABSENCE}{chosen}[1d]))", at).answer
     return {
         clean_text(labels["node"]): of_reason(clean_text(labels["reason"]))
         for labels in answer.labels
@@ -160,7 +149,8 @@ def _blind(client: Client, matches: Sequence[str], at: float) -> dict[str, Blind
 def _newest(client: Client, anchors: Sequence[str], matches: Sequence[str], grid: Grid) -> float:
     """The end of the last row that holds more than one sample: one alone may lie on its edge. A server that is being
     scraped has it in the newest rows; before them a day at a time is asked for."""
-    counted = " or ".join(f"max(count_over_time({name}{selector(matches)}{row_range(grid.step)}))" for name in anchors)
+    row = queries.selector(matches) + queries.row_range(grid.step)
+    counted = " or ".join(f"max(count_over_time({name}{row}))" for name in anchors)
     last, rows = grid.end, 2
     while last > grid.start:
         first = max(grid.start + grid.step, last - (rows - 1) * grid.step)
@@ -197,9 +187,9 @@ def _named(client: Client, names: frozenset[str], matches: Sequence[str], window
     """The GPUs of the series that nothing is read of, at the window's end and in its middle: such a series alone shows
     that a GPU exists."""
     # The engine's activity is asked of some GPUs only.
-    read = {name for gauge in DCGM_GAUGES for name in gauge.names if gauge.measure != "engine"}
+    read = {name for gauge in queries.DCGM_GAUGES for name in gauge.names if gauge.measure != "engine"}
     others = sorted(name for name in names - read if _DCGM_GPU.fullmatch(name))
-    ask, found = named_ask(others, matches), []
+    ask, found = queries.named_ask(others, matches), []
     for at in (window.end, (window.start + window.end) / 2) if others else ():
         with suppress(RefusedError):
             found += client.instant(ask.query, at, ask.kept).answer.labels
@@ -212,14 +202,14 @@ def _ruled(client: Client, names: frozenset[str], chosen: str, at: float, step: 
     def counted(expression: str) -> float:
         return client.scalar(expression, at) or 0.0
 
-    for gauge in DCGM_GAUGES:
-        rules = {rule_name(gauge.measure, statistic) for statistic in ("mean", "max")} & names
+    for gauge in queries.DCGM_GAUGES:
+        rules = {queries.rule_name(gauge.measure, statistic) for statistic in ("mean", "max")} & names
         raw = [name for name in gauge.names if name in names][:1]
         # Without the samples themselves the rules are all there is.
         gpus = sum(counted(f"count(last_over_time({name}{chosen}[{step:g}s]))") for name in raw if rules)
         for rule in rules:
-            values = counted(f"sum(count_over_time({rule}{chosen}{row_range(step)}))")
-            if values > 0 and values >= 0.9 * gpus * step / RULE_SECONDS:
+            values = counted(f"sum(count_over_time({rule}{chosen}{queries.row_range(step)}))")
+            if values > 0 and values >= 0.9 * gpus * step / queries.RULE_SECONDS:
                 yield rule
 
 
@@ -232,7 +222,7 @@ def advice_notes(found: Discovery) -> tuple[CodedText, ...]:
     if found.core_series > MAX_CORE_SERIES:
         text = "Host CPU metrics are not read: {series} time series of cores are too many. Use a narrower --match."
         notes.append(coded("too-many-core-series", text, series=found.core_series))
-    if found.agent_gpus and AGENT_SERIES not in found.names:
+    if found.agent_gpus and queries.AGENT_SERIES not in found.names:
         text = "No workloads reported by the agent. Run 'skuwise agent doctor' on a node."
         notes.append(coded("no-workloads-told", text))
     return tuple(notes)

@@ -123,9 +123,8 @@ class NodeIdentity:
             known, pod_nodes = self._known(group), holders[group]
             # A federating server's or a proxy's node runs no GPU.
             known = [key for key in known if key in self._gpu_nodes] or known
-            agreed = (
-                [key for key in known if key in pod_nodes] or known or (list(pod_nodes) if len(pod_nodes) == 1 else [])
-            )
+            alone = list(pod_nodes) if len(pod_nodes) == 1 else []
+            agreed = [key for key in known if key in pod_nodes] or known or alone
             if len(agreed) > 1:
                 text = "Labels of {gpus} GPUs name several nodes ({gpu_uuid}: {nodes}). The first is used."
                 names = ", ".join(name for _, name in agreed)
