@@ -127,12 +127,12 @@ def read(**offered: float) -> KubeState:
     return read_kube(ranges, ["kube_node_status_capacity"], (), GRID, 1)
 
 
-def table(state: KubeState, listed: int, labels: Mapping[str, str] | None = None, index: int = 0) -> pd.DataFrame:
-    """The table `nodes` where an exporter lists so many GPUs, numbered from `index`."""
+def table(state: KubeState, listed: int, labels: Mapping[str, str] | None = None, first: int = 0) -> pd.DataFrame:
+    """The table `nodes` where an exporter lists so many GPUs, numbered from `first`."""
     cells: Cells[str] = Cells(GRID)
     cells.rows.update({f"GPU-{n}": n for n in range(listed)})
     cells.columns["observed_seconds"] = np.full((listed, 4), HOUR)
-    about = {uuid: About("n1", n + index, "NVIDIA L40S", uuid=uuid) for uuid, n in cells.rows.items()}
+    about = {uuid: About("n1", n + first, "NVIDIA L40S", uuid=uuid) for uuid, n in cells.rows.items()}
     declared = {name: node for (_, name), node in state.nodes.items()}
     gpus, ports, kube = GpuRows(cells, about), PortRows(Cells(GRID)), {"n1": labels or {}}
     return node_table(
@@ -166,7 +166,7 @@ def test_replicas_are_no_gpus_and_gpus_that_no_exporter_lists_are(
 
 
 def test_gpus_whose_numbers_show_that_others_are_missing_are_no_replicas() -> None:
-    assert table(read(nvidia_com_gpu=8), 4, index=4)["gpu_count"].tolist() == [8]
+    assert table(read(nvidia_com_gpu=8), 4, first=4)["gpu_count"].tolist() == [8]
 
 
 def test_other_vendors_are_named_and_not_counted() -> None:

@@ -203,15 +203,6 @@ def test_a_collector_that_failed_is_no_proof_that_there_is_no_fabric(success: in
     assert not reasons or absences.set_index("reason").loc["collector-failed", "node"] == "n1"
 
 
-def test_blank_sentinels_do_not_become_telemetry() -> None:
-    def blank(request: Request) -> Reply:
-        return matrix(request, (GPU, 9223372036854775794))
-
-    told = dict.fromkeys(("avg_over_time(DCGM_FI_DEV_FB_USED", "avg_over_time((DCGM_FI_DEV_FB_USED"), blank)
-    with FakePrometheus(DcgmServer(by_query=told)).running() as fake:
-        assert read(fake).gpu["mem_used_bytes_mean"].isna().all()
-
-
 def test_labels_with_quotes_newlines_and_markup_are_carried_harmlessly() -> None:
     pod = 'a"b\n<script>\x1b[31m{x="y"}'
     hostile = {**GPU, "exported_pod": pod, "exported_namespace": "n'; DROP", "modelName": "[bold]H100"}
