@@ -16,8 +16,7 @@ from .coverage import first_ts, metric_coverage, node_hours
 from .gaps import gaps_of
 from .types import Diagnosis, Labels, NodeState, SchedulerWorkloads
 
-# Notes of the reader that say the same as a gap.
-_GAPS_SAY = frozenset({"dcgm-field-missing", "no-fabric-series", "scraped-seldom"})
+_GAP_SAYS = "no-fabric-series"  # a note of the reader
 _AT_WORK = ("workload", "shared")
 
 
@@ -49,7 +48,7 @@ def diagnose(frame: Frame, found: Reasoned, catalog: Catalog) -> Diagnosis:
         kubernetes=_kubernetes(frame.workloads),
         slurm=_slurm(frame.workloads),
         gaps=(),
-        notes=tuple(note for note in verdicts.notes if note.code not in _GAPS_SAY),
+        notes=tuple(note for note in verdicts.notes if note.code != _GAP_SAYS),
     )
     return replace(diagnosis, gaps=gaps_of(diagnosis, frame, verdicts, catalog))
 

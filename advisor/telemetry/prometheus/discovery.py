@@ -1,20 +1,17 @@
-"""What a server has: its kind and limits, which exporters, in which spellings, how often and since when.
-
-From that follows what advice is possible, and which line of which exporter's configuration would make it better.
-"""
+"""What a server has: its kind, which exporters, which metrics, over which window and how often."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 
 from ....agent.base.safe_text import clean_text
 from ....agent.sources.gpu_backends import DRIVER_NAMES
-from ....agent.sources.scrape.dcgm import FIELDS
 from ....rules.base.errors import NothingToDo, SourceError
 from ...core.coded_text import CodedText, coded
 from ...core.frame import Window
@@ -23,20 +20,10 @@ from ...core.unobservable import Blind, of_reason, unreadable
 from .client.client import Client, RefusedError
 from .client.response import AnswerError, Grid, Labels
 from .owners.engines import ENGINE_SERIES
-from .promql.promql import (
-    AGENT_ABSENCE,
-    AGENT_ANCHOR,
-    AGENT_SERIES,
-    DCGM_GAUGES,
-    RULE_SECONDS,
-    anchors_of,
-    named_ask,
-    row_range,
-    rule_name,
-    selector,
-)
+from .promql import promql as queries
 
 HOUR = 3600.0
+_SCRAPE = "Scrape the agent (--listen) or dcgm-exporter, or check --match, --since and --until."
 AMD_ACTIVITY = "gpu_gfx_activity"  # of AMD's device-metrics-exporter
 # Names are asked of the index alone, so this reads no samples.
 _NAMES = (
@@ -46,37 +33,20 @@ _NAMES = (
     "|kube_pod_(info|owner|created|start_time|labels|status_phase)|kube_(replicaset|job|deployment)_owner"
     "|kube_job_spec_parallelism|kube_namespace_labels|kube_pod_container_(info|resource_requests|resource_limits)|gpu_gfx_activity"
 )
-# A metric of a GPU, and no more than so many of them are looked for where GPUs are searched.
 _DCGM_GPU = re.compile(r"DCGM_FI_(DEV|PROF)_.+")
-_LOOKED_FOR = 3
 # Windows shorter than this are read in rows of five minutes.
 SHORT_WINDOW_SECONDS = 12 * HOUR
 SHORT_STEP_SECONDS = 300.0
 # Time of cores is summed over so many series at most without a recording rule: it is no verdict's main evidence.
 MAX_CORE_SERIES = 8000
-# In DCGM's own terms why NVLink's default field is of no use.
-_NVLINK_TOTAL = "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL"
-_WANTED = ("tensor_active", "dram_active", "sm_active", "nvlink_tx_bytes_per_second")
-_SELDOM_SECONDS = 90.0
-
-
-@dataclass(frozen=True, slots=True)
-class Server:
-    """What answers: ``Prometheus``, ``VictoriaMetrics``, ``Grafana Mimir`` ..."""
-
-    kind: str
-    version: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.kind} {self.version}".strip()
 
 
 @dataclass(frozen=True)
 class Discovery:
-    """What can be read over a window. `series`: of GPUs, for planning; `step`: length of a row, seconds. `named`: GPUs
-    that series name of which no measure is read."""
+    """What can be read over a window. `server`: kind and version; `series`: of GPUs, for planning; `step`: length of a
+    row, seconds; `named`: GPUs that series name of which no measure is read."""
 
-    server: Server
+    server: str
     window: Window
     step: float
     names: frozenset[str]
@@ -109,49 +79,45 @@ def discover(
 ) -> Discovery:  # fmt: skip
     """Find out; `step`: length of a row in seconds (None: by the length of the window). Raises NothingToDo where
     the server has no GPU telemetry, SourceError where it cannot be asked or has more series than `max_series`."""
-    server = server_of(client)
+    server = _server_of(client)
     latest = until if until is not None else now
-    start, chosen = latest - since_seconds, selector(matches)
-    own_names = selector(matches, f'__name__=~"{_NAMES}|{"|".join(sorted(ENGINE_SERIES))}"')
+    start, chosen = latest - since_seconds, queries.selector(matches)
+    own_names = queries.selector(matches, f'__name__=~"{_NAMES}|{"|".join(sorted(ENGINE_SERIES))}"')
     names = frozenset(client.names(own_names, max(start, 0.0), latest))
-    own = (AGENT_ANCHOR,) if AGENT_ANCHOR in names else ()
+    own = (queries.AGENT_ANCHOR,) if queries.AGENT_ANCHOR in names else ()
     # Of a GPU any metric may be missing, so several are looked for.
-    exported = anchors_of(names)[:_LOOKED_FOR]
+    exported = queries.anchors_of(names)[:3]
     if not own and not exported:
-        if blind := _blind(client, matches, names, latest):
+        if queries.AGENT_ABSENCE in names and (blind := _blind(client, matches, latest)):
             raise unreadable(blind)
+        what, remedy = f"No GPU metrics on {client.url} ({server}) from {minute(start)} to {minute(latest)}.", _SCRAPE
         if AMD_ACTIVITY in names:
-            raise NothingToDo(
-                f"{client.url} ({server}) has metrics of AMD GPUs only.", "skuwise reads NVIDIA GPUs only."
-            )
-        raise NothingToDo(
-            f"No GPU metrics on {client.url} ({server}) between {minute(start)} and {minute(latest)}.",
-            "Scrape the agent (--listen) or dcgm-exporter, or check --match, --since and --until.",
-        )
+            what, remedy = f"{client.url} ({server}) has metrics of AMD GPUs only.", "skuwise reads NVIDIA GPUs only."
+        raise NothingToDo(what, remedy)
     step = step or (HOUR if since_seconds >= SHORT_WINDOW_SECONDS else SHORT_STEP_SECONDS)
     end = math.floor(latest / step) * step
     if until is None:
         end = _newest(client, (*own, *exported), matches, Grid(math.floor(start / step) * step, end, step))
-    window = Window(math.floor((end - since_seconds if until is None else start) / step) * step, end)
+        start = end - since_seconds
+    window = Window(math.floor(start / step) * step, end)
     if window.end <= window.start:
         raise NothingToDo("The window is shorter than one row of telemetry.", "Choose a longer window with --since.")
     agents, gpus = (_series(client, one, chosen, window, max_series) for one in (own, exported))
-    cores, scraped = 0.0, None
-    if "node_cpu_seconds_total" in names:
-        idle = selector(matches, 'mode="idle"')
-        cores = client.scalar(f"count(last_over_time(node_cpu_seconds_total{idle}[1h]))", window.end) or 0.0
+    idle, scraped = queries.selector(matches, 'mode="idle"'), None
+    counted = f"count(last_over_time(node_cpu_seconds_total{idle}[1h]))"
+    cores = client.scalar(counted, window.end) if "node_cpu_seconds_total" in names else None
     for name in exported or own:
         scraped = scraped or client.scalar(f"quantile(0.5, count_over_time({name}{chosen}[1h]))", window.end)
     return Discovery(
         server=server, window=window, step=step, names=names, agent_gpus=agents, dcgm_gpus=gpus,
-        scrape_seconds=HOUR / scraped if scraped else None, core_series=int(cores),
-        ruled=frozenset(_ruled(client, names, chosen, window.start + step, step=step, gpus=gpus)),
+        scrape_seconds=HOUR / scraped if scraped else None, core_series=int(cores or 0),
+        ruled=frozenset(_ruled(client, names, chosen, window.start + step, step)) if gpus else frozenset(),
         named=_named(client, names, matches, window) if exported else (),
     )  # fmt: skip
 
 
-def server_of(client: Client) -> Server:
-    """What kind of server answers. The first question: raises UnreachableError where nobody does."""
+def _server_of(client: Client) -> str:
+    """The kind and the version of what answers. The first question: raises UnreachableError where nobody does."""
     try:
         answer = client.scalar("vector(1)", 0.0)
     except (RefusedError, AnswerError) as error:
@@ -159,26 +125,20 @@ def server_of(client: Client) -> Server:
     if answer != 1.0:
         raise SourceError(f"{client.url} does not evaluate queries like Prometheus.", "Check the URL.")
     about = client.about("buildinfo")
-    version = about.get("version")
-    version = clean_text(version)[:40] if isinstance(version, str) else ""
-    application = about.get("application")
-    if isinstance(application, str) and application:
-        return Server(clean_text(application)[:40], version)
-    try:
-        if client.scalar("union(vector(1))", 0.0) == 1.0:  # MetricsQL alone has it
-            return Server("VictoriaMetrics")
-    except (RefusedError, AnswerError):
-        pass
-    is_prometheus = "query.max-samples" in client.about("flags")
-    return Server("Prometheus" if is_prometheus else "a server with the Prometheus API", version)
+    kind, version = (clean_text(str(about.get(name) or ""))[:40] for name in ("application", "version"))
+    if not kind:
+        with suppress(RefusedError, AnswerError):
+            if client.scalar("union(vector(1))", 0.0) == 1.0:  # MetricsQL alone has it
+                return "VictoriaMetrics"
+        is_prometheus = "query.max-samples" in client.about("flags")
+        kind = "Prometheus" if is_prometheus else "a server with the Prometheus API"
+    return f"{kind} {version}".strip()
 
 
-def _blind(client: Client, matches: Sequence[str], names: frozenset[str], at: float) -> dict[str, Blind]:
+def _blind(client: Client, matches: Sequence[str], at: float) -> dict[str, Blind]:
     """Nodes with an agent that reads no GPU, and why. The agent's page carries the reason's code, not its sentence."""
-    if AGENT_ABSENCE not in names:
-        return {}
-    chosen = selector(matches, 'scope="source"', f'subject=~"{"|".join(DRIVER_NAMES)}"', 'metric="*"')
-    answer = client.instant(f"group by (node, reason) (last_over_time({AGENT_ABSENCE}{chosen}[1d]))", at).answer
+    chosen = queries.selector(matches, 'scope="source"', f'subject=~"{"|".join(DRIVER_NAMES)}"', 'metric="*"')
+    answer = client.instant(f"group by (node, reason) (last_over_time({queries.AGENT_ABSENCE}{chosen}[1d]))", at).answer
     return {
         clean_text(labels["node"]): of_reason(clean_text(labels["reason"]))
         for labels in answer.labels
@@ -189,7 +149,8 @@ def _blind(client: Client, matches: Sequence[str], names: frozenset[str], at: fl
 def _newest(client: Client, anchors: Sequence[str], matches: Sequence[str], grid: Grid) -> float:
     """The end of the last row that holds more than one sample: one alone may lie on its edge. A server that is being
     scraped has it in the newest rows; before them a day at a time is asked for."""
-    counted = " or ".join(f"max(count_over_time({name}{selector(matches)}{row_range(grid.step)}))" for name in anchors)
+    row = queries.selector(matches) + queries.row_range(grid.step)
+    counted = " or ".join(f"max(count_over_time({name}{row}))" for name in anchors)
     last, rows = grid.end, 2
     while last > grid.start:
         first = max(grid.start + grid.step, last - (rows - 1) * grid.step)
@@ -206,71 +167,62 @@ def _newest(client: Client, anchors: Sequence[str], matches: Sequence[str], grid
 
 def _series(client: Client, names: Sequence[str], chosen: str, window: Window, most: int) -> int:
     """How many series a measure has near the end of the window, or somewhere in it: the most of some measures."""
-    found = 0
     for seconds in (HOUR, window.seconds):
-        for name in names if not found else ():
-            count = int(client.scalar(f"count(last_over_time({name}{chosen}[{seconds:.0f}s]))", window.end) or 0)
-            if count > most:
+        counts = {
+            name: int(client.scalar(f"count(last_over_time({name}{chosen}[{seconds:.0f}s]))", window.end) or 0)
+            for name in names
+        }
+        if any(counts.values()):
+            name = max(counts, key=lambda one: counts[one])
+            if counts[name] > most:
                 raise SourceError(
-                    f"Too many time series of {name}: {count} match, the limit is {most}.",
+                    f"Too many time series of {name}: {counts[name]} match, the limit is {most}.",
                     "Use --match to select fewer, or raise prometheus.max_series.",
                 )
-            found = max(found, count)
-    return found
+            return counts[name]
+    return 0
 
 
 def _named(client: Client, names: frozenset[str], matches: Sequence[str], window: Window) -> tuple[Labels, ...]:
     """The GPUs of the series that nothing is read of, at the window's end and in its middle: such a series alone shows
     that a GPU exists."""
     # The engine's activity is asked of some GPUs only.
-    read = {name for gauge in DCGM_GAUGES for name in gauge.names if gauge.measure != "engine"}
+    read = {name for gauge in queries.DCGM_GAUGES for name in gauge.names if gauge.measure != "engine"}
     others = sorted(name for name in names - read if _DCGM_GPU.fullmatch(name))
-    if not others:
-        return ()
-    ask, found = named_ask(others, matches), {}
-    for at in (window.end, (window.start + window.end) / 2):
-        try:
-            answer = client.instant(ask.query, at, ask.kept).answer
-        except RefusedError:
-            continue
-        found |= {tuple(sorted(labels.items())): labels for labels in answer.labels}
-    return tuple(found.values())
+    ask, found = queries.named_ask(others, matches), []
+    for at in (window.end, (window.start + window.end) / 2) if others else ():
+        with suppress(RefusedError):
+            found += client.instant(ask.query, at, ask.kept).answer.labels
+    return tuple(found)
 
 
-def _ruled(client: Client, names: frozenset[str], chosen: str, at: float, *, step: float, gpus: int) -> Iterator[str]:
-    """The recording rules that had run for the whole window, as far as its first row tells."""
-    for gauge in DCGM_GAUGES:
-        for rule in (rule_name(gauge.measure, statistic) for statistic in ("mean", "max")):
-            if rule not in names:
-                continue
-            counted = client.scalar(f"sum(count_over_time({rule}{chosen}{row_range(step)}))", at) or 0.0
-            raw = next((name for name in gauge.names if name in names), None)
-            # Without the samples themselves the rules are all there is; with them they must tell as much.
-            needed = client.scalar(f"count(last_over_time({raw}{chosen}[{step:g}s]))", at) if raw else 0.0
-            if counted >= 0.9 * (needed or 0.0) * step / RULE_SECONDS and (counted > 0 or gpus == 0):
+def _ruled(client: Client, names: frozenset[str], chosen: str, at: float, step: float) -> Iterator[str]:
+    """The recording rules that had run in the window's first row already, of all GPUs that have the samples."""
+
+    def counted(expression: str) -> float:
+        return client.scalar(expression, at) or 0.0
+
+    for gauge in queries.DCGM_GAUGES:
+        rules = {queries.rule_name(gauge.measure, statistic) for statistic in ("mean", "max")} & names
+        raw = [name for name in gauge.names if name in names][:1]
+        # Without the samples themselves the rules are all there is.
+        gpus = sum(counted(f"count(last_over_time({name}{chosen}[{step:g}s]))") for name in raw if rules)
+        for rule in rules:
+            values = counted(f"sum(count_over_time({rule}{chosen}{queries.row_range(step)}))")
+            if values > 0 and values >= 0.9 * gpus * step / queries.RULE_SECONDS:
                 yield rule
 
 
 def advice_notes(found: Discovery) -> tuple[CodedText, ...]:
-    """What the server's telemetry lacks for better advice, and what would add it; the weightiest first."""
+    """What the server lacks for better advice and neither absences nor gaps say."""
     notes: list[CodedText] = []
-    exporter_alone = found.dcgm_gpus and not found.agent_gpus
-    for one in FIELDS if exporter_alone else ():
-        if one.metric in _WANTED and found.names.isdisjoint(one.names):
-            is_summed = one.metric.startswith("nvlink") and _NVLINK_TOTAL in found.names
-            why = f" ({_NVLINK_TOTAL} is the sum of both directions and is not used)" if is_summed else ""
-            text = f"No {one.metric} from dcgm-exporter{why}. Add '{one.csv}' to its counters CSV."
-            notes.append(CodedText("dcgm-field-missing", text, {"metric": one.metric, "csv": one.csv}))
     if found.dcgm_gpus and not found.has_fabric:
         remedy = "Run node_exporter with --collector.infiniband, or run the agent."
         notes.append(coded("no-fabric-series", f"No fabric metrics: idle fabrics are not detected. {remedy}"))
     if found.core_series > MAX_CORE_SERIES:
         text = "Host CPU metrics are not read: {series} time series of cores are too many. Use a narrower --match."
         notes.append(coded("too-many-core-series", text, series=found.core_series))
-    if exporter_alone and (found.scrape_seconds or 0.0) > _SELDOM_SECONDS:
-        text = "GPUs are scraped every {seconds:.0f} s. Set scrape_interval to 30s for more detail."
-        notes.append(coded("scraped-seldom", text, seconds=found.scrape_seconds))
-    if found.agent_gpus and AGENT_SERIES not in found.names:
+    if found.agent_gpus and queries.AGENT_SERIES not in found.names:
         text = "No workloads reported by the agent. Run 'skuwise agent doctor' on a node."
         notes.append(coded("no-workloads-told", text))
     return tuple(notes)

@@ -18,7 +18,7 @@ import pandas as pd
 from ....agent.store.writing.slurm_rows import short_name
 from ...core.coded_text import coded
 from .client.range_planner import Log
-from .client.response import Labels, SeriesAnswer
+from .client.response import Grid, Labels, SeriesAnswer
 from .owners.kube import KUBE_NODE, KubeState, NodeKey, node_key
 from .promql.agent_queries import agent_node_asks
 from .promql.labels import HOST_LABELS, NODE_LABELS, cluster_of, gpu_of, host_of
@@ -57,165 +57,136 @@ class NodeIdentity:
         self.labels: dict[str, Labels] = {}
         self.present: dict[str, tuple[float, float]] = {}
         self._aliases: dict[str, set[NodeKey]] = defaultdict(set)
-        self._pods: dict[str, set[NodeKey]] = defaultdict(set)
         self._groups: dict[_Group, NodeKey] = {}
         self._gpu_nodes = {key: node.gpus for key, node in evidence.state.nodes.items()}
         self._names: dict[NodeKey, str] = {}
-        self._add_kubernetes(evidence)
+        for key in self._gpu_nodes:
+            self._alias(key, key[1])
+        for labels in evidence.kube:
+            # Providers end with the machine's own name: aws:///us-east-1a/i-0abc, gce://project/zone/name.
+            machine = labels.get("provider_id", "").rpartition("/")[2]
+            hostname = labels.get("label_kubernetes_io_hostname", "")
+            if (key := node_key(labels))[1]:
+                self._alias(key, key[1], hostname, machine, labels.get("internal_ip", ""))
         for name in evidence.agents:
             key = self._find(name, "") or ("", name)
             self._alias(key, name)
             self._names[key] = name
         for labels in evidence.hosts:
-            self._add_host(labels)
-        self._add_targets(evidence.targets, log)
-        self._names |= _apart({*self._groups.values(), *self._gpu_nodes}, self._names)
+            name, cluster, instance = labels.get("nodename", ""), cluster_of(labels), labels.get("instance", "")
+            if name and not _PLACELESS.fullmatch(name):
+                key = self._find(name, cluster) or self._find(host_of(instance), cluster) or (cluster, name)
+                self._alias(key, name, instance, host_of(instance))
+        self._add_targets(evidence, log)
 
     def node_of(self, labels: Labels) -> str | None:
         """The node of a series of an exporter; None where no label names one."""
         group = _group(labels)
-        key = self._groups.get(group)
-        if key is None:
-            key = next(iter(self._known(group)), None) or self._unknown(group)
-            if key is None:
+        if group not in self._groups:
+            if not group[1]:
                 return None
-            self._groups[group] = key
-        return self._names.get(key, key[1])
+            self._groups[group] = next(iter(self._known(group)), None) or _unknown(group)
+        return self._name(self._groups[group])
 
     def named(self, cluster: str, name: str) -> str:
         """What a node is called here that Kubernetes calls `name`."""
-        key = self._find(name, cluster) or (cluster, name)
-        return self._names.get(key, key[1])
+        return self._name(self._find(name, cluster) or (cluster, name))
 
     @property
     def clusters(self) -> Mapping[str, str]:
         """Node -> its cluster, of nodes whose series name one."""
-        return {self._names.get(key, key[1]): key[0] for key in (*self._gpu_nodes, *self._groups.values()) if key[0]}
+        return {self._name(key): key[0] for key in (*self._gpu_nodes, *self._groups.values()) if key[0]}
 
     def of_requests(self, requests: pd.DataFrame) -> pd.DataFrame:
         """The frame's table of requests, from that of `KubeState`."""
         names = [self.named(*key) for key in zip(requests["cluster"], requests["node"], strict=True)]
         return requests.assign(node=names).drop(columns="cluster")
 
-    def _add_kubernetes(self, evidence: Evidence) -> None:
-        for key in self._gpu_nodes:
-            self._alias(key, key[1])
-        for labels in evidence.kube:
-            key = node_key(labels)
-            if key[1]:
-                # Providers end with the machine's own name: aws:///us-east-1a/i-0abc, gce://project/zone/name.
-                machine = labels.get("provider_id", "").rpartition("/")[2]
-                hostname = labels.get("label_kubernetes_io_hostname", "")
-                self._alias(key, key[1], hostname, machine, labels.get("internal_ip", ""))
+    def _add_targets(self, evidence: Evidence, log: Log) -> None:
+        pods: dict[str | None, set[NodeKey]] = defaultdict(set)
         for labels in evidence.exporter_pods:
-            for name in (labels.get("exported_pod") or labels.get("pod", ""), labels.get("pod_ip", "")):
-                if name and node_key(labels)[1]:
-                    self._pods[name].add(node_key(labels))
-        rows = evidence.state.requests
-        for cluster, node, pod in zip(rows["cluster"], rows["node"], rows["pod"], strict=True):
-            if pod:
-                self._pods[pod].add((cluster, node))
-
-    def _add_host(self, labels: Labels) -> None:
-        name, cluster, instance = labels.get("nodename", ""), cluster_of(labels), labels.get("instance", "")
-        if name and not _PLACELESS.fullmatch(name):
-            key = self._find(name, cluster) or self._find(host_of(instance), cluster) or (cluster, name)
-            self._alias(key, name, instance, host_of(instance))
-
-    def _add_targets(self, targets: Iterable[Labels], log: Log) -> None:
+            for name in (labels.get("exported_pod") or labels.get("pod"), labels.get("pod_ip")):
+                pods[name] |= {node_key(labels)} if node_key(labels)[1] else set()
+        for cluster, node, pod in evidence.state.requests[["cluster", "node", "pod"]].itertuples(index=False):
+            pods[pod].add((cluster, node))
         devices: dict[_Group, set[str]] = defaultdict(set)
         holders: dict[_Group, set[NodeKey]] = defaultdict(set)
-        for labels in targets:
-            group = _group(labels)
-            if (gpu := gpu_of(labels)) is not None and group[1]:
+        for labels in evidence.targets:
+            group, gpu = _group(labels), gpu_of(labels)
+            if gpu is not None and group[1]:
                 devices[group].add(gpu[1] or gpu[0])
-                for pod in {labels.get("exported_pod", ""), labels.get("pod", "")} - {""}:
-                    holders[group] |= set(self._in_cluster(self._pods.get(pod, ()), group[0]))
+                for name in filter(None, (labels.get("exported_pod"), labels.get("pod"), *group[1])):
+                    holders[group].update(_in_cluster(pods.get(name, ()), group[0]))
         found: dict[_Group, NodeKey] = {}
+        places: dict[str, set[NodeKey]] = defaultdict(set)
         for group, uuids in devices.items():
-            known = self._known(group)
+            known, pod_nodes = self._known(group), holders[group]
             # A federating server's or a proxy's node runs no GPU.
             known = [key for key in known if key in self._gpu_nodes] or known
-            pods = holders[group] or {
-                key for name in group[1] for key in self._in_cluster(self._pods.get(name, ()), group[0])
-            }
-            agreed = [key for key in known if key in pods] or known or (list(pods) if len(pods) == 1 else [])
+            alone = list(pod_nodes) if len(pod_nodes) == 1 else []
+            agreed = [key for key in known if key in pod_nodes] or known or alone
             if len(agreed) > 1:
-                log.add(
-                    coded(
-                        "node-names-contradict",
-                        "Labels of {gpus} GPUs name several nodes ({gpu_uuid}: {nodes}). The first is used.",
-                        gpus=len(uuids), gpu_uuid=min(uuids), nodes=", ".join(name for _, name in agreed),
-                    )
-                )  # fmt: skip
-            if agreed:
-                found[group] = agreed[0]
-        found |= self._by_devices({group: own for group, own in devices.items() if group not in found}, found, devices)
+                text = "Labels of {gpus} GPUs name several nodes ({gpu_uuid}: {nodes}). The first is used."
+                names = ", ".join(name for _, name in agreed)
+                log.add(coded("node-names-contradict", text, gpus=len(uuids), gpu_uuid=min(uuids), nodes=names))
+            found |= {group: agreed[0]} if agreed else {}
+            for uuid in uuids:
+                places[uuid].update(agreed[:1])
+        # Groups that no label places: where the same GPUs are reported from a known node, or one node is left.
+        for group, uuids in devices.items():
+            nodes = set().union(*(places.get(uuid, ()) for uuid in uuids))
+            if group not in found and len(nodes) == 1:
+                found[group] = nodes.pop()
+        left = [group for group in devices if group not in found]
+        free = _in_cluster(self._gpu_nodes.keys() - set(found.values()), left[0][0]) if left else []
+        if len(free) == 1 and self._gpu_nodes[free[0]] == len(set().union(*(devices[group] for group in left))):
+            found |= dict.fromkeys(left, free[0])
+        self._name_groups({group: found.get(group) or _unknown(group) for group in devices})
+
+    def _name_groups(self, found: Mapping[_Group, NodeKey]) -> None:
+        """Take over which node each group is of, and call nodes as their exporters do; equal names stay apart."""
         clusters: dict[NodeKey, set[str]] = defaultdict(set)
         for group, key in found.items():
             clusters[key].add(group[0])
-        for group in devices:
-            key = found.get(group) or self._unknown(group)
-            assert key is not None
+        parted: dict[NodeKey, NodeKey] = {}
+        for group, own in found.items():
             # Kubernetes' series name no cluster, those of the GPUs do.
-            self._groups[group] = key = key if key[0] or len(clusters[key]) < 2 else (group[0], key[1])
+            key = own if own[0] or len(clusters[own]) < 2 else (group[0], own[1])
+            self._groups[group] = key
+            if key != own:
+                parted.setdefault(own, key)
             for name in group[1]:
                 if short_name(name) == short_name(key[1]) and not _ADDRESS.fullmatch(name):
                     self._names.setdefault(key, name)
                     self._alias(key, name)
             self._alias(key, key[1], host_of(group[2]))
-
-    def _by_devices(
-        self, left: Mapping[_Group, set[str]], found: Mapping[_Group, NodeKey], devices: Mapping[_Group, set[str]]
-    ) -> dict[_Group, NodeKey]:
-        """Nodes of groups that no label names: where the same GPUs are reported under a known name, and where one node
-        is left that has as many."""
-        places: dict[str, set[NodeKey]] = defaultdict(set)
-        for group, key in found.items():
-            for uuid in devices[group]:
-                places[uuid].add(key)
-        out = {}
-        for group, uuids in left.items():
-            nodes = set().union(*(places[uuid] for uuid in uuids if uuid in places))
-            if len(nodes) == 1:
-                out[group] = nodes.pop()
-        taken = {*found.values(), *out.values()}
-        for cluster in {group[0] for group in left}:
-            groups = [group for group in left if group not in out and group[0] == cluster]
-            free = [key for key in self._in_cluster(self._gpu_nodes, cluster) if key not in taken]
-            count = len(set().union(*(left[group] for group in groups)))
-            if groups and len(free) == 1 and self._gpu_nodes[free[0]] == count == len(left[groups[0]]):
-                out |= dict.fromkeys(groups, free[0])
-        return out
+        by_name: dict[str, set[NodeKey]] = defaultdict(set)
+        for key in {*self._groups.values(), *self._gpu_nodes} - parted.keys():
+            by_name[self._name(key)].add(key)
+        for name, keys in by_name.items():
+            self._names |= {key: f"{key[0]}/{name}" for key in keys if key[0] and len(keys) > 1}
+        self._names |= {key: self._name(first) for key, first in parted.items()}
 
     def _known(self, group: _Group) -> list[NodeKey]:
         """The nodes that labels name, by rank of the labels."""
         found = (self._find(name, group[0]) for name in (*group[1], group[2]))
         return list(dict.fromkeys(key for key in found if key is not None))
 
-    @staticmethod
-    def _unknown(group: _Group) -> NodeKey | None:
-        best = next((name for name in group[1] if not _PLACELESS.fullmatch(name)), next(iter(group[1]), None))
-        return None if best is None else (group[0], best)
-
     def _find(self, name: str, cluster: str) -> NodeKey | None:
         """The node that a name means; None where none or several do."""
         for spelled in (name.lower(), *(() if _ADDRESS.fullmatch(name) else (short_name(name),))):
-            if found := self._in_cluster(self._aliases.get(spelled, ()), cluster):
+            if found := _in_cluster(self._aliases.get(spelled, ()), cluster):
                 return found[0] if len(found) == 1 else None
         return None
-
-    @staticmethod
-    def _in_cluster(nodes: Iterable[NodeKey], cluster: str) -> list[NodeKey]:
-        """Those of a cluster; a side without a cluster's label fits any."""
-        several = list(nodes)
-        return [key for key in several if key[0] == cluster] or [key for key in several if not (key[0] and cluster)]
 
     def _alias(self, key: NodeKey, *names: str) -> None:
         for name in filter(None, names):
             self._aliases[name.lower()].add(key)
             if not _ADDRESS.fullmatch(name):
                 self._aliases[short_name(name)].add(key)
+
+    def _name(self, key: NodeKey) -> str:
+        return self._names.get(key, key[1])
 
 
 def _group(labels: Labels) -> _Group:
@@ -224,54 +195,57 @@ def _group(labels: Labels) -> _Group:
     return cluster_of(labels), tuple(filter(None, (*names, host_of(instance)))), instance
 
 
-def _apart(keys: Iterable[NodeKey], names: Mapping[NodeKey, str]) -> dict[NodeKey, str]:
-    """Names with their clusters, of nodes whose own name several clusters have."""
-    by_name: dict[str, set[NodeKey]] = defaultdict(set)
-    for key in keys:
-        by_name[names.get(key, key[1])].add(key)
-    return {key: f"{key[0]}/{name}" for name, own in by_name.items() if len(own) > 1 for key in own if key[0]}
+def _unknown(group: _Group) -> NodeKey:
+    """The node by the best of the labels, where nothing else knows them."""
+    return group[0], next((name for name in group[1] if not _PLACELESS.fullmatch(name)), group[1][0])
+
+
+def _in_cluster(nodes: Iterable[NodeKey], cluster: str) -> list[NodeKey]:
+    """Those of a cluster; a side without a cluster's label fits any."""
+    several = list(nodes)
+    return [key for key in several if key[0] == cluster] or [key for key in several if not (key[0] and cluster)]
 
 
 def read_identity(asked: Questions, kube: KubeState, log: Log) -> NodeIdentity:
     """What nodes are called and what they are, over the whole window: a node that is gone had a type and a region."""
-    names, chosen = asked.found.names, selector(asked.matches)
+    found, chosen, exporters = asked.found, selector(asked.matches), 'pod=~".*(dcgm|exporter).*"'
     labelled = asked.info("kube_node_labels", (*KUBE_NODE, "label_kubernetes_io_hostname", *KUBE_LABELS))
     info = asked.info("kube_node_info", (*KUBE_NODE, "internal_ip", "provider_id"))
     firmware = asked.info("node_dmi_info", (*HOST_LABELS, "system_vendor", "product_name", "chassis_asset_tag"))
+    if found.agent_gpus:
+        asked.ask(agent_node_asks(asked.matches, found.step), 10 * found.agent_gpus)
 
     def grouped(by: Sequence[str], *series: str) -> Sequence[Labels]:
         return asked.over_window(f"(group by ({', '.join(by)}) ({' or '.join(series)}))", by).labels if series else ()
 
-    exporters, anchors = 'pod=~".*(dcgm|exporter).*"', []
     pods = [f"kube_pod_info{selector(asked.matches, one)}" for one in (exporters, f"exported_{exporters}")]
-    if asked.found.dcgm_gpus:
-        anchors = [f"{name}{chosen}" for name in anchors_of(names)[:2]]
-    if asked.found.agent_gpus:
-        asked.ask(agent_node_asks(asked.matches, asked.found.step), 10 * asked.found.agent_gpus)
+    anchors = [f"{name}{chosen}" for name in anchors_of(found.names)[:2]] if found.dcgm_gpus else []
     evidence = Evidence(
         (*labelled.labels, *info.labels),
         asked.info("node_uname_info", (*HOST_LABELS, "nodename")).labels,
-        grouped((*KUBE_NODE, "pod", "exported_pod", "pod_ip"), *(pods if anchors and "kube_pod_info" in names else ())),
+        grouped((*KUBE_NODE, "pod", "exported_pod", "pod_ip"), *(pods if "kube_pod_info" in found.names else ())),
         grouped(("UUID", "GPU_I_ID", *HOST_LABELS, "pod", "exported_pod"), *anchors),
         asked.agents,
         kube,
     )
-    identity, grid = NodeIdentity(evidence, log), asked.grid
+    identity = NodeIdentity(evidence, log)
+    for labels, _, _ in _in_order(firmware, asked.grid):
+        if node := identity.node_of(labels):
+            identity.dmi[node] = labels
     for answer in (info, labelled):
-        for labels, first, last in _in_order(answer):
+        for labels, begin, end in _in_order(answer, asked.grid):
             node = identity.named(*node_key(labels))
-            begin, end = identity.present.get(node, (grid.end, 0.0))
-            span = min(begin, grid.start + (first - 1) * grid.step), max(end, grid.start + last * grid.step)
-            identity.present[node] = span
+            before = identity.present.get(node, (begin, end))
+            identity.present[node] = min(begin, before[0]), max(end, before[1])
             identity.labels |= {node: labels} if answer is labelled else {}
-    identity.dmi |= {node: labels for labels, _, _ in _in_order(firmware) if (node := identity.node_of(labels))}
     return identity
 
 
-def _in_order(answer: SeriesAnswer) -> Iterator[tuple[Labels, int, int]]:
-    """Labels with the first and the last row in which they were there, those that were there last at the end."""
+def _in_order(answer: SeriesAnswer, grid: Grid) -> Iterator[tuple[Labels, float, float]]:
+    """Labels with the begin and the end of the rows in which they were there, those that were there last at the end."""
     known = ~np.isnan(answer.values)
-    first, last = known.argmax(axis=1), known.shape[1] - 1 - known[:, ::-1].argmax(axis=1)
+    first, last = known.argmax(axis=1), known.shape[1] - known[:, ::-1].argmax(axis=1)
     for at in np.argsort(last, kind="stable").tolist():
         if known[at].any():
-            yield answer.labels[at], int(first[at]), int(last[at])
+            begin, end = (grid.start + (int(row[at]) - 1) * grid.step for row in (first, last))
+            yield answer.labels[at], begin, end

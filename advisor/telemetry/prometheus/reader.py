@@ -28,7 +28,7 @@ from .client.response import Labels
 from .discovery import AMD_ACTIVITY, MAX_CORE_SERIES, SHORT_STEP_SECONDS, Discovery, advice_notes, discover
 from .node_identity import NodeIdentity, read_identity
 from .owners.engines import read_engines
-from .owners.kube import read_kube, shared_in_time, vendor_note
+from .owners.kube import read_kube, vendor_note
 from .owners.owners import owned, read_owners, requesting_pods
 from .promql import agent_queries
 from .promql import promql as queries
@@ -218,7 +218,6 @@ def read_tables(asked: Questions, reading: ServerReading, catalog: Catalog, log:
         counts = {name: node.gpus for name, node in offered.items()}
         uses = with_requests(uses, requests, gpus.about, asked.grid.step, offered=counts)
     uses = _with_owners(asked, uses, requests, reading.team_labels)
-    shared = shared_in_time(uses) | {gpu.node for gpu in gpus.about.values() if gpu.kind == "mig"}
     counts = {**{node: one.gpus for node, one in offered.items()}, **nodes.gpu_counts(gpus.about)}
 
     def gpu_node(labels: Labels) -> str | None:
@@ -228,7 +227,7 @@ def read_tables(asked: Questions, reading: ServerReading, catalog: Catalog, log:
     ports, hosts = _ports_and_hosts(asked, counts, gpu_node, reading.fabric_roles)
     table = nodes.node_table(
         gpus, ports, asked.agents, asked.given.get("node GPUs"), dmi=identity.dmi, kube=identity.labels,
-        catalog=catalog, declared=offered, clusters=identity.clusters, present=identity.present, shared=shared,
+        catalog=catalog, declared=offered, clusters=identity.clusters, present=identity.present,
     )  # fmt: skip
     readable = {node for (node, _, _), layer in ports.layers.items() if layer != "Ethernet"}
     failed = frozenset(_failed_collectors(asked, gpu_node)) - readable

@@ -6,8 +6,9 @@ Its replicas report everything twice, so series are joined by what they name.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
@@ -20,22 +21,19 @@ from ..promql.labels import CLUSTER_LABELS, cluster_of
 from ..promql.promql import selector
 
 Ranges = Callable[[Sequence[Ask], int], Mapping[str, SeriesAnswer]]
-_Resources = dict["NodeKey", dict[str, Floats]]
+_Counts = dict[tuple[str, ...], Floats]
 NodeKey = tuple[str, str]
 """A node's cluster (empty: no label names one) and its name there."""
 REQUESTS = ["node", "namespace", "pod", "container", "resource", "count", "ts_start", "ts_end"]
 KUBE_NODE = ("exported_node", "node", *CLUSTER_LABELS)
-_POD = ("exported_namespace", "namespace", "exported_pod", "pod")
+_POD = ("exported_namespace", "namespace", "exported_pod", "pod", *CLUSTER_LABELS)
 # The device plugin adds "shared" where time slicing renames resources (renameByDefault).
 _NVIDIA = "nvidia_com_(gpu|mig_.+)(_shared)?"
 _OTHERS = {"amd_com_gpu": "AMD", "gpu_intel_com_i915": "Intel", "gpu_intel_com_xe": "Intel", "habana_ai_gaudi": "Intel"}
-_SHARED = "_shared"
 _MIG = re.compile(r"nvidia_com_mig_([1-7])g_.+")
 _MOST_GPUS = 1024  # no node comes near
 # A row's end is looked back from so far: a scrape or two may be missing.
 BACK = "15m"
-_HANDOVER_SECONDS = 3600.0
-_PLAIN_POD = re.compile(r"[a-z0-9.-]{1,253}")
 PODS_A_QUERY = 150
 
 
@@ -66,77 +64,74 @@ def read_kube(ranges: Ranges, names: Collection[str], matches: Sequence[str], gr
     """Ask; empty where the server does not scrape kube-state-metrics. `names`: metrics that the server has; `series`:
     how many are expected of a measure."""
 
-    def ask(name: str, metrics: Sequence[str], resources: str, by: Sequence[str]) -> SeriesAnswer:
+    def ask(name: str, metrics: Sequence[str], resources: str, by: Sequence[str], more: str = "") -> SeriesAnswer:
         metric = next((metric for metric in metrics if metric in names), None)
         if metric is None:
             return SeriesAnswer.nothing(grid.count)
         chosen = selector(matches, f'resource=~"{resources}"')
-        query = f"max by ({', '.join(by)}) (max_over_time({metric}{chosen}[{BACK}]))"
+        query = f"max by ({', '.join(by)}) (max_over_time({metric}{chosen}[{BACK}]){more})"
         return ranges([Ask(name, query, tuple(by))], series)[name]
 
-    offered: _Resources = {}
     metrics = ("kube_node_status_capacity", "kube_node_status_allocatable")
-    answer = ask("GPUs of nodes", metrics, "|".join((_NVIDIA, *_OTHERS)), (*KUBE_NODE, "resource"))
-    for (key, resource), values in _joined(answer, lambda labels: (node_key(labels), labels.get("resource", ""))):
-        if key[1]:
-            offered.setdefault(key, {})[resource] = _counts(values)
-    # Of a GPU the two are the same; a cluster may keep one of them alone.
+    offered = _counted(ask("GPUs of nodes", metrics, "|".join((_NVIDIA, *_OTHERS)), (*KUBE_NODE, "resource")))
+    # Pods that are over keep their requests; without the series of phases every listed pod counts.
+    running = selector(matches, 'phase="Running"')
+    more = f" and on ({', '.join(_POD)}) (max_over_time(kube_pod_status_phase{running}[{BACK}]) >= 1)"
+    more = more if "kube_pod_status_phase" in names else ""
+    # Of a GPU requests and limits are the same; a cluster may keep one of them alone.
     metrics = ("kube_pod_container_resource_requests", "kube_pod_container_resource_limits")
-    by = (*_POD, "exported_container", "container", *KUBE_NODE, "resource")
-    answer = ask("GPUs requested", metrics, _NVIDIA, by)
-    running = _running(ranges, names, matches, {_pod(labels)[2] for labels in answer.labels}, series)
-    requested: _Resources = {}
-    rows: list[tuple[object, ...]] = []
-    for (key, pod, container, resource), values in _joined(
-        answer,
-        lambda labels: (node_key(labels), _pod(labels), _label(labels, "container"), labels.get("resource", "")),
-    ):
-        if not key[1]:
-            continue
-        count = np.where(running.get(pod, np.ones(grid.count)) >= 1, _counts(values), 0.0)
-        own = requested.setdefault(key, {})
-        own[resource] = own.get(resource, 0.0) + count
-        about = (*key, pod[1] or None, pod[2] or None, container or None, resource)
-        rows += [
-            (*about, value, grid.start + (first - 1) * grid.step, grid.start + last * grid.step)
-            for first, last, value in _runs(count)
-        ]
-    nodes = {}
-    for key in sorted({*offered, *requested}):
-        known = [node for part in (offered, requested) if (node := _node(part.get(key, {}), grid)) is not None]
-        if known:
-            first, last = min(node.first for node in known), max(node.last for node in known)
-            nodes[key] = replace(known[0], first=first, last=last, divided=any(node.divided for node in known))
-    return KubeState(nodes, pd.DataFrame(rows, columns=["cluster", *REQUESTS]), tuple(_other_vendors(offered)))
+    by = (*_POD, "exported_container", "container", "exported_node", "node", "resource")
+    own = ("namespace", "pod", "container")
+    requested = _counted(ask("GPUs requested", metrics, _NVIDIA, by, more), *own)
+    rows = [
+        (*key[:2], *(text or None for text in key[2:]), *run) for key, counts in requested.items()
+        for run in _runs(counts, grid)
+    ]  # fmt: skip
+    nodes = dict(_nodes(requested, grid)) | dict(_nodes(offered, grid))
+    requests = pd.DataFrame(rows, columns=["cluster", *REQUESTS])
+    return KubeState(dict(sorted(nodes.items())), requests, tuple(_other_vendors(offered)))
 
 
-def _node(resources: Mapping[str, Floats], grid: Grid) -> KubeNode | None:
-    whole, slices, shares = (np.zeros(grid.count) for _ in range(3))
-    for resource, counts in resources.items():
-        profile = _MIG.fullmatch(resource)
-        if resource.endswith(_SHARED):
-            shares += counts
-        elif profile is not None:
-            slices += int(profile.group(1)) * counts
-        elif resource not in _OTHERS:
-            whole += counts
-    at = np.flatnonzero(whole + slices + shares > 0)
-    if not len(at):
-        return None
-    gpus = whole + np.ceil(slices / 7 - 1e-9)  # as few as can hold the instances
-    first, last = grid.start + (at[0] - 1) * grid.step, grid.start + at[-1] * grid.step
-    divided = any(_MIG.fullmatch(resource) and counts.any() for resource, counts in resources.items())
-    return KubeNode(int(gpus.max()), float(first), float(last), divided, int(shares.max()))
+def _counted(answer: SeriesAnswer, *names: str) -> _Counts:
+    """GPUs by cluster, node, labels of these names and resource; the largest where several series say so."""
+    out: _Counts = {}
+    for labels, values in zip(answer.labels, answer.values, strict=True):
+        key = (*node_key(labels), *(_label(labels, name) for name in (*names, "resource")))
+        # In parts, or beyond all that nodes have, they are no reading.
+        counts = np.where((values >= 0) & (values <= _MOST_GPUS) & (values % 1 == 0), values, 0.0)
+        if key[1]:
+            out[key] = np.maximum(out[key], counts) if key in out else counts
+    return out
 
 
-def _other_vendors(offered: _Resources) -> Iterable[CodedText]:
-    """GPUs that exist and that no part of skuwise reads."""
-    found: dict[str, dict[NodeKey, int]] = {}
-    for key, resources in offered.items():
+def _nodes(counted: _Counts, grid: Grid) -> Iterator[tuple[NodeKey, KubeNode]]:
+    by_node: dict[NodeKey, dict[str, Floats]] = defaultdict(dict)
+    for (cluster, node, *_, resource), counts in counted.items():
+        own = by_node[cluster, node]
+        own[resource] = own.get(resource, 0.0) + counts
+    for key, resources in by_node.items():
+        whole, slices, shares = (np.zeros(grid.count) for _ in range(3))
         for resource, counts in resources.items():
-            if resource in _OTHERS and counts.any():
-                own = found.setdefault(_OTHERS[resource], {})
-                own[key] = own.get(key, 0) + int(counts.max())
+            if resource.endswith("_shared"):
+                shares += counts
+            elif (profile := _MIG.fullmatch(resource)) is not None:
+                slices += int(profile[1]) * counts
+            elif resource not in _OTHERS:
+                whole += counts
+        at = np.flatnonzero(whole + slices + shares)
+        if len(at):
+            first, last = grid.start + (at[0] - 1) * grid.step, grid.start + at[-1] * grid.step
+            divided = any(_MIG.fullmatch(resource) and counts.any() for resource, counts in resources.items())
+            gpus = whole + np.ceil(slices / 7 - 1e-9)  # as few as can hold the instances
+            yield key, KubeNode(int(gpus.max()), float(first), float(last), divided, int(shares.max()))
+
+
+def _other_vendors(offered: _Counts) -> Iterator[CodedText]:
+    """GPUs that exist and that no part of skuwise reads."""
+    found: dict[str, dict[NodeKey, int]] = defaultdict(lambda: defaultdict(int))
+    for (cluster, node, resource), counts in offered.items():
+        if resource in _OTHERS and counts.any():
+            found[_OTHERS[resource]][cluster, node] += int(counts.max())
     for vendor, nodes in found.items():
         yield vendor_note(vendor, sum(nodes.values()), sorted(name for _, name in nodes))
 
@@ -150,66 +145,19 @@ def vendor_note(vendor: str, gpus: int, nodes: Sequence[str] = ()) -> CodedText:
     )  # fmt: skip
 
 
-def shared_in_time(uses: pd.DataFrame) -> set[str]:
-    """Nodes on which several workloads held a GPU at once for longer than a handover takes."""
-    if uses.empty:
-        return set()
-    rows = uses.sort_values("ts_start")
-    device = [rows["node"], rows["gpu_uuid"]]
-    before = rows["ts_end"].groupby(device).cummax().groupby(device).shift()
-    overlap = np.minimum(before, rows["ts_end"]) - rows["ts_start"]
-    return set(rows.loc[overlap > _HANDOVER_SECONDS, "node"].astype(str))
-
-
-def _running(
-    ranges: Ranges, names: Collection[str], matches: Sequence[str], pods: Iterable[str], series: int
-) -> dict[tuple[str, str, str], Floats]:
-    """When each pod was in its running phase; without the series every listed pod counts."""
-    if "kube_pod_status_phase" not in names:
-        return {}
-    plain = sorted(pod for pod in pods if _PLAIN_POD.fullmatch(pod))
-    by, out = (*_POD, *CLUSTER_LABELS), {}
-    for at in range(0, len(plain), PODS_A_QUERY):
-        some = "|".join(pod.replace(".", "[.]") for pod in plain[at : at + PODS_A_QUERY])
-        chosen = [selector(matches, 'phase="Running"', f'{label}=~"{some}"') for label in ("pod", "exported_pod")]
-        parts = [f"max_over_time(kube_pod_status_phase{one}[{BACK}])" for one in chosen]
-        query = f"max by ({', '.join(by)}) ({' or '.join(parts)})"
-        out |= _joined(ranges([Ask("pods running", query, by)], series)["pods running"], _pod)
-    return out
-
-
-def _joined(answer: SeriesAnswer, key_of: Callable[[Labels], tuple]) -> Iterable[tuple[tuple, Floats]]:
-    """Values by what the series name, the largest where several name it."""
-    out: dict[tuple, Floats] = {}
-    for labels, values in zip(answer.labels, answer.values, strict=True):
-        key = key_of(labels)
-        out[key] = np.fmax(out[key], values) if key in out else values
-    return out.items()
-
-
-def _counts(values: Floats) -> Floats:
-    """Counts of GPUs: in parts, or beyond all that nodes have, they are no reading."""
-    with np.errstate(invalid="ignore"):
-        return np.where((values >= 0) & (values <= _MOST_GPUS) & (values % 1 == 0), values, 0.0)
-
-
 def node_key(labels: Labels) -> NodeKey:
     return cluster_of(labels), _label(labels, "node")
-
-
-def _pod(labels: Labels) -> tuple[str, str, str]:
-    return cluster_of(labels), _label(labels, "namespace"), _label(labels, "pod")
 
 
 def _label(labels: Labels, name: str) -> str:
     return labels.get(f"exported_{name}") or labels.get(name, "")
 
 
-def _runs(count: Floats) -> list[tuple[int, int, float]]:
-    """First and last row of each run of one count above 0; one row that is missing within a run is bridged."""
-    filled = count.copy()
-    for at in range(1, len(count) - 1):
-        if filled[at] == 0 and filled[at - 1] == count[at + 1] > 0:
-            filled[at] = filled[at - 1]
-    bounds = [0, *(np.flatnonzero(np.diff(filled)) + 1).tolist(), len(filled)]
-    return [(a, b - 1, float(filled[a])) for a, b in pairwise(bounds) if filled[a] > 0]
+def _runs(counts: Floats, grid: Grid) -> list[tuple[float, float, float]]:
+    """Count, begin and end of each run of one count above 0; one row that is missing within a run is bridged."""
+    filled = counts.copy()
+    is_hole = (counts[1:-1] == 0) & (counts[:-2] == counts[2:])
+    filled[1:-1][is_hole] = counts[2:][is_hole]
+    edges = np.flatnonzero(np.diff(filled, prepend=0.0, append=0.0)).tolist()
+    at = grid.start - grid.step
+    return [(float(filled[a]), at + a * grid.step, at + b * grid.step) for a, b in pairwise(edges) if filled[a] > 0]

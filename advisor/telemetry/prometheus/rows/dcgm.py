@@ -187,7 +187,7 @@ class _Gpus:
             if found is None or whole is None or own is None or own in self.about:
                 continue
             uuid, parent = found
-            place, index, name = homes.node(*whole), device_index(labels.get("gpu")), labels.get("modelName")
+            place, index, name = whole[1], device_index(labels.get("gpu")), labels.get("modelName")
             kind, profile, driver = "mig" if parent else "gpu", labels.get("GPU_I_PROFILE"), labels.get(DRIVER_LABEL)
             self.about[own] = About(place, index, name, None, kind, parent, profile, uuid, driver)
             if parent:
@@ -199,7 +199,7 @@ class _Gpus:
         known = self._keys.get(id(labels))
         if known is None:
             found, whole = self._gpu(labels), self._who(labels)
-            suffix = self._homes.suffix(*whole) if whole is not None else None
+            suffix = self._homes.get(whole) if whole is not None else None
             own = None if found is None or suffix is None else found[0] + suffix
             known = self._keys[id(labels)] = labels, own
         return known[1]

@@ -1,9 +1,8 @@
 """Rows of fabric ports, Ethernet ports and hosts, from our agent's page and from node_exporter.
 
-A node without RDMA communicates over plain Ethernet, and a job whose NCCL falls back to TCP does so on any node. Those
-counters are the kernel's: RDMA of a RoCE NIC is not in them (it has an InfiniBand port), so nothing counts twice. Only
-physical ports are read: what bridges, bonds, VLANs, tunnels and containers carry passes one of those. None of them is a
-compute fabric unless the settings say so.
+A node without RDMA communicates over plain Ethernet, and a job whose NCCL falls back to TCP does so on any node. RDMA
+of a RoCE NIC is not in the kernel's counters (it has an InfiniBand port), so nothing counts twice. Only physical ports
+are read. None of those of Ethernet is a compute fabric unless the settings say so.
 """
 
 from __future__ import annotations
@@ -57,16 +56,10 @@ class PortRows:
 
 def agent_ports(grid: Grid, answers: Mapping[str, SeriesAnswer]) -> PortRows:
     """From the answers to `queries.agent_fabric_asks` and the ports of `agent_node_asks`, by name."""
-    cells: Cells[PortKey] = Cells(grid)
-    rows = PortRows(cells)
-
-    def key(labels: Labels) -> PortKey | None:
-        return port_key(labels, agent_node(labels))
-
-    ports = answers.get("ports")
-    for labels in ports.labels if ports is not None else ():
-        port = key(labels)
-        if port is not None:
+    rows = PortRows(Cells(grid))
+    cells, key = rows.cells, _port_of(agent_node)
+    for labels in answers["ports"].labels if "ports" in answers else ():
+        if (port := key(labels)) is not None:
             rows.roles[port] = labels.get("role", "unknown")
             rows.layers[port] = labels.get("link_layer", "InfiniBand")
     for name, answer in _of("fabric", answers).items():
@@ -87,67 +80,60 @@ def exporter_ports(
     """From the answers to `queries.exporter_fabric_asks` and `ethernet_asks`, which are emptied. `about`: by name
     (`RATE`, `SPEED`, `INFO`), one column each; `node_of`: the GPU node of a series, None for others.
 
-    Roles are those of `configured`, else follow from the shape: node_exporter does not say which port serves a GPU. A
-    port whose speed is unknown (0 or less, or not reported) has no line rate and no use, but its bytes.
+    A port whose speed is unknown (0 or less, or not reported) has no line rate and no use, but its bytes.
     """
-    cells: Cells[PortKey] = Cells(grid)
-
-    def key(labels: Labels) -> PortKey | None:
-        return port_key(labels, node_of(labels))
-
-    ethernet = {
-        port for name, answer in answers.items() if name.startswith("ethernet ")
-        for port in map(key, answer.labels) if port is not None
-    }  # fmt: skip
+    cells, key = Cells[PortKey](grid), _port_of(node_of)
+    ethernet = {key(labels) for answer in _of("ethernet", answers).values() for labels in answer.labels}
     for name in dict.fromkeys(name.partition(" ")[2] for name in answers):
         parts = [answers.pop(f"{layer} {name}") for layer in ("fabric", "ethernet") if f"{layer} {name}" in answers]
-        labels = tuple(labels for part in parts for labels in part.labels)
-        how = "max" if name.endswith("_max") or name == "n" else "mean"
-        cells.put(name, SeriesAnswer(labels, np.vstack([part.values for part in parts])), key, how=how, most=MOST_RATE)
-    line = {
-        port: value for name in (RATE, SPEED) for labels, value in _values(about.get(name))
-        if (port := key(labels)) is not None and 0 < value < MOST_RATE
-    }  # fmt: skip
-    up: dict[PortKey, float] = {}
-    for labels, _ in _values(about.get(INFO)):
-        if (port := key(labels)) in ethernet and labels.get("operstate"):
-            up[port] = max(up.get(port, 0.0), float(labels["operstate"] in _UP))
+        joined = SeriesAnswer(tuple(one for part in parts for one in part.labels), np.vstack([p.values for p in parts]))
+        cells.put(name, joined, key, how="max" if name.endswith("_max") or name == "n" else "mean", most=MOST_RATE)
+    line: dict[PortKey | None, float] = {}
+    for answer in (about[name] for name in (RATE, SPEED) if name in about):
+        speeds = zip(answer.labels, answer.values[:, 0].tolist(), strict=True)
+        line |= {key(labels): value for labels, value in speeds if 0 < value < MOST_RATE}
+    up: dict[PortKey | None, float] = {}
+    for labels in about[INFO].labels if INFO in about else ():
+        if labels.get("operstate"):
+            up[key(labels)] = max(up.get(key(labels), 0.0), float(labels["operstate"] in _UP))
     ways = [cells.column(f"{way}_mean") for way in _COUNTERS]
     samples, rate = cells.column("n"), _constant(cells, line)
     seconds = np.minimum(samples * scrape_seconds(samples, grid.step)[:, None], grid.step)
     is_ethernet = np.array([port in ethernet for port in cells.rows], dtype=bool)[:, None]
-    cells.columns["observed_seconds"] = np.where(is_ethernet & ~np.isnan(ways).all(axis=0), grid.step, seconds)
-    cells.columns["line_rate_bytes_per_second"] = rate
+    cells.columns |= {
+        "observed_seconds": np.where(is_ethernet & ~np.isnan(ways).all(axis=0), grid.step, seconds),
+        "line_rate_bytes_per_second": rate,
+        "util_n": samples,
+        "xmit_wait_per_second_mean": cells.column("xmit_wait_mean"),
+        "active_fraction": np.where(is_ethernet, _constant(cells, up), cells.column("active")),
+        **{f"{way}_bytes_per_second_mean": values for way, values in zip(_COUNTERS, ways, strict=True)},
+    }
     for statistic in ("mean", "p95", "max"):
         # One way alone is no use of the port: the other one may be full.
         both = np.maximum(cells.column(f"tx_{statistic}"), cells.column(f"rx_{statistic}"))
         cells.columns[f"util_{statistic}"] = both / rate
-    for way, values in zip(_COUNTERS, ways, strict=True):
-        cells.columns[f"{way}_bytes_per_second_mean"] = values
-    cells.columns["util_n"] = samples
-    cells.columns["xmit_wait_per_second_mean"] = cells.column("xmit_wait_mean")
-    cells.columns["active_fraction"] = np.where(is_ethernet, _constant(cells, up), cells.column("active"))
     roles = roles_of([port for port in cells.rows if port not in ethernet], line, gpu_counts, configured)
-    roles |= {port: configured_role(port[1], configured) or "unknown" for port in ethernet}
+    roles |= {port: configured_role(port[1], configured) or "unknown" for port in cells.rows if port in ethernet}
     return PortRows(cells, roles, {port: "Ethernet" if port in ethernet else "InfiniBand" for port in cells.rows})
 
 
 def roles_of(
-    ports: list[PortKey], rates: Mapping[PortKey, float], gpu_counts: Mapping[str, int], configured: Mapping[str, Role]
-) -> dict[PortKey, str]:
-    """What each port is for: as it is configured; else a node's fastest ports are ``compute`` where there is one for
-    every two GPUs at least, and what is slower beside them is ``storage``; else it is not known."""
+    ports: Sequence[PortKey], rates: Mapping[PortKey | None, float], gpu_counts: Mapping[str, int],
+    configured: Mapping[str, Role],
+) -> dict[PortKey, str]:  # fmt: skip
+    """What each port is for, which node_exporter does not say: as it is configured; else a node's fastest ports are
+    ``compute`` where there is one for every two GPUs at least, and what is slower beside them is ``storage``; else it
+    is not known."""
     fastest: dict[str, float] = {}
     for port in ports:
         fastest[port[0]] = max(fastest.get(port[0], 0.0), rates.get(port, 0.0))
-    count = Counter(port[0] for port in ports if rates.get(port, 0.0) == fastest[port[0]] > 0)
+    is_fast = {port: rates.get(port, 0.0) == fastest[port[0]] > 0 for port in ports}
+    count = Counter(port[0] for port in ports if is_fast[port])
     roles: dict[PortKey, str] = {}
     for port in ports:
-        node, device, _ = port
-        named = configured_role(device, configured)
-        enough = count[node] * _GPUS_PER_PORT >= gpu_counts.get(node, 0) > 0
-        is_fast = rates.get(port, 0.0) == fastest[node] > 0
-        roles[port] = named or ("unknown" if not enough else "compute" if is_fast else "storage")
+        enough = count[port[0]] * _GPUS_PER_PORT >= gpu_counts.get(port[0], 0) > 0
+        by_shape = "unknown" if not enough else "compute" if is_fast[port] else "storage"
+        roles[port] = configured_role(port[1], configured) or by_shape
     return roles
 
 
@@ -187,11 +173,9 @@ def merged(first: Cells, second: Cells) -> Cells:
     def node(key: object) -> object:
         return key[0] if isinstance(key, tuple) else key
 
-    nodes, out = {node(key) for key in first.rows}, Cells(first.grid, dict(first.rows))
-    keep = [key for key in second.rows if node(key) not in nodes]
-    at = [second.rows[key] for key in keep]
-    for key in keep:
-        out.rows[key] = len(out.rows)
+    nodes = {node(key) for key in first.rows}
+    kept = {key: row for key, row in second.rows.items() if node(key) not in nodes}
+    at, out = list(kept.values()), Cells(first.grid, {key: row for row, key in enumerate((*first.rows, *kept))})
     for name in dict.fromkeys([*first.columns, *second.columns]):
         out.columns[name] = np.concatenate([first.column(name), second.column(name)[at]])
     for name in dict.fromkeys([*first.bins, *second.bins]):
@@ -203,16 +187,16 @@ def _of(kind: str, answers: Mapping[str, SeriesAnswer]) -> dict[str, SeriesAnswe
     return {name.removeprefix(f"{kind} "): a for name, a in answers.items() if name.startswith(f"{kind} ")}
 
 
-def _values(answer: SeriesAnswer | None) -> list[tuple[Labels, float]]:
-    return list(zip(answer.labels, answer.values[:, 0].tolist(), strict=True)) if answer is not None else []
-
-
-def _constant(cells: Cells[PortKey], values: Mapping[PortKey, float]) -> np.ndarray:
+def _constant(cells: Cells[PortKey], values: Mapping[PortKey | None, float]) -> np.ndarray:
     column = np.array([values.get(port, np.nan) for port in cells.rows], dtype=float)
     return np.repeat(column[:, None], cells.grid.count, axis=1)
 
 
-def port_key(labels: Labels, node: str | None) -> PortKey | None:
+def _port_of(node_of: NodeOf) -> Callable[[Labels], PortKey | None]:
     """The port of a series; None where its labels name none."""
-    device, port = labels.get("device"), labels.get("port", "1")
-    return (node, device, int(port)) if node and device and _PORT.fullmatch(port) else None
+
+    def port_of(labels: Labels) -> PortKey | None:
+        node, device, port = node_of(labels), labels.get("device"), labels.get("port", "1")
+        return (node, device, int(port)) if node and device and _PORT.fullmatch(port) else None
+
+    return port_of

@@ -62,17 +62,17 @@ def agent_rows(grid: Grid, answers: Mapping[str, SeriesAnswer], bins: Mapping[st
 
     def key(labels: Labels) -> str | None:
         found = _who(labels)
-        suffix = homes.suffix(*found) if found is not None else None
+        suffix = homes.get(found) if found is not None else None
         if found is None or suffix is None:
             return None
-        about.setdefault(found[0] + suffix, About(homes.node(*found), uuid=found[0]))
+        about.setdefault(found[0] + suffix, About(found[1], uuid=found[0]))
         return found[0] + suffix
 
     for labels in info:
         found, own = _who(labels), key(labels)
         if found is not None and own is not None:
             about[own] = About(
-                homes.node(*found), device_index(labels.get("gpu_index")), labels.get("name"), labels.get("sku"),
+                found[1], device_index(labels.get("gpu_index")), labels.get("name"), labels.get("sku"),
                 labels.get("kind", "gpu"), labels.get("parent_uuid"), labels.get("mig_profile"), found[0],
                 labels.get("driver_version"),
             )  # fmt: skip

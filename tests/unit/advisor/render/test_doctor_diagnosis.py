@@ -92,7 +92,7 @@ def test_nobody_asks_for_links_that_a_gpu_cannot_have() -> None:
 
 
 def test_notes_of_the_reader_are_shown_but_for_those_that_a_gap_says() -> None:
-    notes = (CodedText("dcgm-field-missing", "Add a field."), CodedText("file-left-out", "Ignored: z.db."))
+    notes = (CodedText("no-fabric-series", "No fabric metrics."), CodedText("file-left-out", "Ignored: z.db."))
     frame = replace(Fleet(columns=ALL_COLUMNS - {"dram_active"}).frame(), notes=notes)
     assert [note.code for note in diagnosed_frame(frame, BOOK).notes] == ["file-left-out"]
 

@@ -94,6 +94,7 @@ def test_clusters_with_equal_names_stay_apart_and_one_cluster_keeps_its_names() 
         assert [identity.node_of(labels) for labels in series] == ["a/n1", "n2", "b/n1"]
         assert identity.clusters["b/n1"] == "b" and identity.clusters.get("n2", "a") == "a"
     assert identity.node_of({"nodename": "n1", "k8s_cluster": "b"}) == "b/n1"
+    assert [identity.named("", name) for name in ("n1", "n2")] == ["a/n1", "n2"], "Kubernetes' node is none of its own"
     assert NodeIdentity(Evidence(state=both), Log()).named("a", "n2") == "n2"
 
 
@@ -126,17 +127,16 @@ def read(**offered: float) -> KubeState:
     return read_kube(ranges, ["kube_node_status_capacity"], (), GRID, 1)
 
 
-def table(state: KubeState, listed: int, labels: Mapping[str, str] | None = None, index: int = 0) -> pd.DataFrame:
-    """The table `nodes` where an exporter lists so many GPUs, numbered from `index`."""
+def table(state: KubeState, listed: int, labels: Mapping[str, str] | None = None, first: int = 0) -> pd.DataFrame:
+    """The table `nodes` where an exporter lists so many GPUs, numbered from `first`."""
     cells: Cells[str] = Cells(GRID)
     cells.rows.update({f"GPU-{n}": n for n in range(listed)})
     cells.columns["observed_seconds"] = np.full((listed, 4), HOUR)
-    about = {uuid: About("n1", n + index, "NVIDIA L40S", uuid=uuid) for uuid, n in cells.rows.items()}
+    about = {uuid: About("n1", n + first, "NVIDIA L40S", uuid=uuid) for uuid, n in cells.rows.items()}
     declared = {name: node for (_, name), node in state.nodes.items()}
     gpus, ports, kube = GpuRows(cells, about), PortRows(Cells(GRID)), {"n1": labels or {}}
     return node_table(
         gpus, ports, {}, None, dmi={}, kube=kube, catalog=load_catalog(), declared=declared, clusters={}, present={},
-        shared=(),
     )  # fmt: skip
 
 
@@ -149,6 +149,8 @@ def table(state: KubeState, listed: int, labels: Mapping[str, str] | None = None
         ({"nvidia_com_gpu": 16}, 4, {}, 4),  # time slicing under the GPUs' own name
         ({"nvidia_com_gpu": 80}, 8, {}, 8),  # HAMi
         ({"nvidia_com_gpu": 80}, 7, {}, 7),
+        ({"nvidia_com_gpu": 16}, 7, {}, 7),
+        ({"nvidia_com_gpu": 14}, 2, {}, 2),  # MIG under the GPUs' own name
         ({"nvidia_com_gpu": 0, "nvidia_com_gpu_shared": 16}, 4, {}, 4),
         ({"nvidia_com_gpu": 0, "nvidia_com_gpu_shared": 16}, 0, {}, 1),
         ({"nvidia_com_gpu": 0, "nvidia_com_gpu_shared": 16}, 0, {"label_nvidia_com_gpu_replicas": "4"}, 4),
@@ -164,7 +166,7 @@ def test_replicas_are_no_gpus_and_gpus_that_no_exporter_lists_are(
 
 
 def test_gpus_whose_numbers_show_that_others_are_missing_are_no_replicas() -> None:
-    assert table(read(nvidia_com_gpu=8), 4, index=4)["gpu_count"].tolist() == [8]
+    assert table(read(nvidia_com_gpu=8), 4, first=4)["gpu_count"].tolist() == [8]
 
 
 def test_other_vendors_are_named_and_not_counted() -> None:

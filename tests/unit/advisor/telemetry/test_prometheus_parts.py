@@ -195,7 +195,7 @@ def test_a_count_of_gpus_that_can_be_none_is_not_believed(said: float, count: fl
     counts = SeriesAnswer(({"node": "n1"},), np.full((1, 4), said))
     table = node_table(
         gpus, PortRows(Cells(GRID)), {"n1": {}}, counts, dmi={}, kube={}, catalog=load_catalog(), declared={},
-        clusters={}, present={}, shared=(),
+        clusters={}, present={},
     )  # fmt: skip
     assert table["gpu_count"].tolist() == [count]
 
