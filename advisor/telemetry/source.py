@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from ...rules.base.errors import SkuwiseError
 from ...rules.base.progress import Steps, no_steps
 from .cache_folder import cache_folder
-from .sqlite.database_files import database_files
 
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
@@ -108,7 +107,7 @@ class Databases:
         """Whether a file that can be read lists one of these GPUs, by their UUIDs; many files are not all asked.
         Raises SkuwiseError where none can be read."""
         from ...agent.store.reading import queries  # noqa: PLC0415
-        from .sqlite.opening import open_database  # noqa: PLC0415
+        from .sqlite.open import database_files, open_database  # noqa: PLC0415
 
         files = database_files(self.paths)[:_MOST_ASKED]
         problems: list[SkuwiseError] = []
@@ -132,6 +131,7 @@ class Databases:
     def newest(self, now: float) -> float | None:
         """The end of the newest data by the clocks of the nodes (Unix seconds); None: there is none, or all of it is
         later than `now` (the clock of a node is ahead)."""
+        from .sqlite.open import database_files  # noqa: PLC0415
         from .sqlite.reader import CLOCK_TOLERANCE_SECONDS, file_spans  # noqa: PLC0415
 
         spans = file_spans(database_files(self.paths)).spans

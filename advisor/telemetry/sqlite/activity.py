@@ -16,11 +16,10 @@ from ...core.coded_text import CodedText
 from ...core.frame import Frame, Window
 from .. import resolution as resolve
 from ..activity import Device, DeviceSeries, activity_uses, column, engine_use, with_activity
-from ..resolution import Only
-from ..stacking import stacked
+from ..resolution import Only, stacked
 from .database import minutes_from
 from .join import Believed, believed_of
-from .opening import DatabaseReader, open_database, read_table, read_tables
+from .open import DatabaseReader, open_database, read_table, read_tables
 
 # So many rows are read by the minute at most; of larger fleets one minute of several.
 MAX_ROWS = 1_200_000

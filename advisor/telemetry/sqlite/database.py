@@ -11,10 +11,10 @@ from ....agent.store.reading.queries import Query
 from ...core.coded_text import CodedText
 from ...core.frame import Window
 from .. import resolution as resolve
-from ..plausible import LAST_DAY, Lost
+from ..ranges import LAST_DAY, Lost
 from ..resolution import Only
 from ..tables import empty_table
-from .opening import DatabaseReader, read_table, read_tables
+from .open import DatabaseReader, read_table, read_tables
 
 # A port that exceeds this share of its line rate in some second of an hour was in use in that hour (the silence of
 # a fabric is judged at 1 % of the line rate).

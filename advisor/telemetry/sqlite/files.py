@@ -19,7 +19,7 @@ from ....rules.base.progress import Steps, no_steps
 from ...core.frame import Window
 from ..resolution import HOUR
 from .database import Parts, read_database
-from .opening import open_database
+from .open import open_database
 
 # Bytes of databases that are worth a process: it takes as long to start as this process takes to read half as many.
 BYTES_A_PROCESS = 24 << 20

@@ -20,8 +20,7 @@ from ...core.coded_text import CodedText, coded
 from ...core.formatting import counted, listed
 from ...core.frame import Frame, Window
 from .. import resolution as resolve
-from ..resolution import FAMILIES, HOUR
-from ..stacking import stacked
+from ..resolution import FAMILIES, HOUR, stacked
 from .database import LISTED, Parts
 
 # File -> the nodes about which it is believed; None: all of which it tells.

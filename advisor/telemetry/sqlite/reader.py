@@ -18,10 +18,9 @@ from ...core.unobservable import blind_nodes, unreadable
 from .. import resolution as resolve
 from .activity import with_unnamed_work
 from .database import Parts, span_of
-from .database_files import database_files
 from .files import read_files
 from .join import join
-from .opening import open_database
+from .open import database_files, open_database
 
 # A node's clock may be off by so much before its newest rows are taken for a fault of the clock.
 CLOCK_TOLERANCE_SECONDS = 3600.0

@@ -76,10 +76,10 @@ class Reader(sqlite3.Connection):
         for sql in _views_to_put(self):
             self.execute(sql)
         hold(self, bounds)
-        self.text_factory = _text
+        self.text_factory = decoded
 
 
-def _text(raw: bytes) -> str:
+def decoded(raw: bytes) -> str:
     """What is no valid UTF-8 is shown as such, and does not keep the rest from being read."""
     text = raw.decode("utf-8", "replace")
     return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"
