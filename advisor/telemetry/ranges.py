@@ -66,8 +66,9 @@ RANGES = {name: (low, high) for low, high, names in _RANGES for name in names.sp
 OF_SAMPLES = {name: (low, high) for low, high, names in _OF_SAMPLES for name in names.split()}
 # A row without one of these says nothing, or nothing of when.
 NEEDED = frozenset(
-    "node workload_id port ts interval_seconds observed_seconds ts_start ts_end since started_at".split()
-)
+    {"node", "workload_id", "port", "ts", "interval_seconds", "observed_seconds", "ts_start", "ts_end", "since",
+     "started_at"}
+)  # fmt: skip
 _BEGIN_END = (("ts_start", "ts_end"), ("since", "until"), ("valid_from", "valid_to"), ("started_at", "ended_at"))
 
 

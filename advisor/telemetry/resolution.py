@@ -119,9 +119,9 @@ def concat(parts: Sequence[pd.DataFrame], columns: Sequence[str]) -> pd.DataFram
 
 
 def stacked(parts: list[tuple[int, pd.DataFrame]], query: Query, order: Sequence[str]) -> pd.DataFrame:
-    """Like `concat`, with the column ``file``, the number that came with each table, and ordered by `order` (equal rows
-    as they came). Each row is put where it belongs in one pass, and a table is let go once its rows are taken: a fleet's
-    rows are the most memory that a reading takes. `parts` is empty afterwards."""
+    """Like `concat`, with the column ``file``, the number that came with each table, and ordered by `order`, equal rows
+    as they came. Each row is put where it belongs in one pass, and a table is let go once its rows are taken (a fleet's
+    rows are the most memory that a reading takes): `parts` is empty afterwards."""
     parts[:] = [part for part in parts if not part[1].empty]
     if not parts:
         return tables.empty_table([*query.columns, "file"])

@@ -135,8 +135,7 @@ class Databases:
         from .sqlite.reader import CLOCK_TOLERANCE_SECONDS, file_spans  # noqa: PLC0415
 
         spans = file_spans(database_files(self.paths)).spans
-        ends = (span[1] for span in spans.values() if span is not None)
-        return max((end for end in ends if end <= now + CLOCK_TOLERANCE_SECONDS), default=None)
+        return max((end for _, end in spans.values() if end <= now + CLOCK_TOLERANCE_SECONDS), default=None)
 
 
 @dataclass(frozen=True)
