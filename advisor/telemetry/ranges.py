@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
@@ -22,28 +21,22 @@ LAST_DAY = 253_370_764_800.0
 # Clocks are corrected by some parts in a thousand, and a tick (60 s at most) that ended just within a period may have
 # begun before it.
 _CLOCK_SHARE, _TICK_SECONDS = 0.01, 60.0
-
 _STATISTICS = ("_mean", "_p95", "_max")
-_MOMENTS = (
-    "ts first_seen last_seen ts_start ts_end valid_from valid_to since until last_active_ts first_ts latency_ts"
-    " submitted_at started_at ended_at"
-)
 # Lowest, highest, and the columns, without a statistic (_mean, _max, _p95), in their own units.
 _RANGES = (
-    (0.0, LAST_DAY, _MOMENTS),
+    (0.0, LAST_DAY, "ts first_seen last_seen ts_start ts_end valid_from valid_to since until last_active_ts first_ts"
+                    " latency_ts submitted_at started_at ended_at"),
     # Shares of time or of all cores; stored in steps of 1e-4.
     (-0.001, 1.01, "active_fraction cpu_util io_wait duty throttled_fraction"),
     (-1.01, 1.01, "period_strength tensor_nvlink_correlation tensor_fabric_correlation"),
-    # A counter that is refreshed late gives two intervals' bytes in one.
-    (0.0, 2.0, "util"),
+    (0.0, 2.0, "util"),  # a counter that is refreshed late gives two intervals' bytes in one
     # Ports of 1.6 Tb/s (0.2 TB/s) are the fastest announced; the disks of a node read as much together.
     (0.0, 1e12, "tx_bytes_per_second rx_bytes_per_second line_rate_bytes_per_second disk_read_bytes_per_second"
                 " disk_write_bytes_per_second"),
     (0.0, 4e12, "nvlink_bytes_per_second"),  # NVLink 5: 0.9 TB/s one way
     (0.0, 1e11, "xmit_wait_per_second"),  # ticks of a clock of some GHz
     (0.0, 2e7, "energy_joules"),  # the largest board draws 5 MJ in an hour
-    (0.0, 1e4, "sm_active_cv"),
-    (0.0, 3700.0, "idle_run_seconds period_seconds"),  # within an hour
+    (0.0, 3700.0, "idle_run_seconds period_seconds"), (0.0, 1e4, "sm_active_cv"),
     # An hour at the agent's shortest interval (0.1 s) has 36,000 samples.
     (0.0, 1e5, "gpu_util_n tensor_active_n dram_active_n power_watts_n energy_joules_n util_n"),
     (0.0, 4096.0, "gpu_index gpu_count slices nvlink_links"),  # the store's limit of devices in a file
@@ -78,11 +71,6 @@ class Lost:
 
     rows: Counter[str] = field(default_factory=Counter)
     values: Counter[str] = field(default_factory=Counter)
-
-    def count(self, rows: pd.Series, values: pd.Series) -> None:
-        """Add what was lost, given the node of each."""
-        for nodes, into in ((rows, self.rows), (values, self.values)):
-            into.update(node if isinstance(node, str) else "" for node in nodes)
 
 
 def outside(names: Sequence[str], block: Floats) -> Iterator[tuple[int, Mask]]:

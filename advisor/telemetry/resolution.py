@@ -49,19 +49,12 @@ def read_family(
     fetch: Fetch, family: RowFamily, window: Window, last_seen: dict[str, float], resolution: float = HOUR
 ) -> list[pd.DataFrame]:
     """All rows of a family in the window, each moment once, by the coarsest rows that lie inside the window; as
-    tables that are not empty, each with as many of the family's columns as its rows have.
-
-    `last_seen`: node -> when it was last seen, so that a node long gone is not searched for minutes. `resolution`:
-    seconds of the coarsest rows: 3600, 300 or 60.
-    """
+    tables that are not empty. `last_seen`: node -> when it was last seen, so that a node long gone is not searched for
+    minutes. `resolution`: seconds of the coarsest rows: 3600, 300 or 60."""
     columns = family.minutes.columns
     hours: list[pd.DataFrame] = []
-    edge: list[pd.DataFrame] = []
     if resolution >= HOUR:
         hours = _from(fetch(family.hours, window.start, window.end, None), window.start)
-        first_hour = np.ceil(window.start / HOUR) * HOUR
-        if first_hour > window.start and hours:
-            edge = fetch(family.minutes, window.start, min(first_hour, window.end), None)
     floors = _ends(hours, dict.fromkeys(last_seen, window.start))
     minutes = _from(_after(fetch, family.minutes, floors, last_seen, window.end + MINUTE - 1e-6), window.start)
     floors = {node: max(end, window.end - SAMPLES_SPAN_SECONDS) for node, end in _ends(minutes, floors).items()}
@@ -69,7 +62,7 @@ def read_family(
     fine = [*minutes, tables.minutes_from_samples(samples, family.keys, columns)]
     if MINUTE < resolution < HOUR:
         fine = [tables.folded(concat(fine, columns), family.keys, resolution)]
-    return [part for part in (*hours, *edge, *fine) if not part.empty]
+    return [part for part in (*hours, *fine) if not part.empty]
 
 
 def _from(parts: Sequence[pd.DataFrame], start: float) -> list[pd.DataFrame]:
@@ -168,11 +161,9 @@ def with_minutes(gpu: Sequence[pd.DataFrame], found: Refinement) -> list[pd.Data
     kept = []
     for rows in gpu:
         # Few hours are cut: only rows that end with one are looked at closely.
-        is_hour = rows["interval_seconds"].to_numpy(float) > MINUTE
-        at = np.flatnonzero(is_hour & np.isin(rows["ts"].to_numpy(float), found.hours["hour"].to_numpy(float)))
-        gone = np.zeros(len(rows), dtype=np.bool_)
-        gone[at] = pd.MultiIndex.from_frame(rows[["node", "gpu_uuid", "ts"]].iloc[at]).isin(hours)
-        kept.append(rows[~gone] if gone.any() else rows)
+        gone = (rows["ts"].isin(found.hours["hour"]) & (rows["interval_seconds"] > MINUTE)).to_numpy(bool, copy=True)
+        gone[gone] = pd.MultiIndex.from_frame(rows.loc[gone, ["node", "gpu_uuid", "ts"]]).isin(hours)
+        kept.append(rows[~gone])
     return [*kept, found.minutes]
 
 

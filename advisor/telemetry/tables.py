@@ -53,8 +53,9 @@ def to_table(rows: Sequence[Sequence[object]], query: Query, lost: Lost | None =
     for name in NEEDED.intersection(table.columns):
         gone |= table[name].isna().to_numpy()
     if lost is not None and (gone.any() or wrong.any()):
-        node = table["node"] if "node" in table else pd.Series([""] * len(table), dtype=object)
-        lost.count(node[gone], node[wrong & ~gone])
+        node = table["node"].fillna("") if "node" in table else pd.Series("", table.index)
+        lost.rows.update(node[gone])
+        lost.values.update(node[wrong & ~gone])
     return table[~gone].reset_index(drop=True) if gone.any() else table
 
 

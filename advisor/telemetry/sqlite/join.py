@@ -33,6 +33,10 @@ _SENTENCES = {
     CONTRADICTION: "{files} contradict one another about {node}: none of them is used for this node.",
     TWO_PLACES: "{files} report the same GPUs on two nodes at once: not used for {node}.",
 }
+_LOST = {
+    "rows": "with an impossible time or coverage are ignored.",
+    "values": "contain impossible measurements, which count as missing.",
+}
 # A row of which a file observed this share counts as whole.
 _WHOLE_SHARE = 0.95
 # What two ways of summing one row may differ by: samples, minutes and hours are rounded to steps of their own.
@@ -79,7 +83,12 @@ def join(read: Mapping[Path, Parts], window: Window, files: Sequence[Path], note
         some = [part.tables[name].assign(file=n) for n, part in enumerate(parts) if not part.tables[name].empty]
         tables[name] = concat(some, [*query.columns, "file"])
     for path, part in read.items():
-        notes += [*part.notes, *_lost(path, part)]
+        notes += part.notes
+        for what, some in (("rows", part.lost.rows), ("values", part.lost.values)):
+            if some:
+                of = f" of {listed(sorted(filter(None, some)))}" if any(some) else ""
+                text = f"{path}: {counted(some.total(), 'row')}{of} {_LOST[what]}"
+                notes.append(CodedText(f"implausible-{what}", text, {"path": str(path), "rows": some.total()}))
     is_believed_in_part = _drop_what_others_tell(tables, paths, notes)
     refused = _refused(tables, paths, notes)
     for name, table in tables.items():
@@ -95,23 +104,9 @@ def join(read: Mapping[Path, Parts], window: Window, files: Sequence[Path], note
     if refused:
         columns = list(tables["absences"].columns)
         tables["absences"] = concat([tables["absences"], _refusals(refused, window)], columns)
-    rows = {name: tables[name].drop(columns="file").reset_index(drop=True) for name in FAMILIES}
+    rows = {name: tables.pop(name).drop(columns="file").reset_index(drop=True) for name in FAMILIES}
     once = {name: tables[name][list(query.columns)].reset_index(drop=True) for name, query in LISTED.items()}
     return Frame(window=window, source=source, notes=tuple(notes), **rows, **once)  # pyright: ignore[reportArgumentType]
-
-
-def _lost(path: Path, part: Parts) -> list[CodedText]:
-    """Notes on rows and values that cannot be, with the file and the nodes."""
-    notes: list[CodedText] = []
-    for what, some, words in (
-        ("rows", part.lost.rows, "with an impossible time or coverage are ignored."),
-        ("values", part.lost.values, "contain impossible measurements, which count as missing."),
-    ):
-        if some:
-            of = f" of {listed(sorted(filter(None, some)))}" if any(some) else ""
-            text = f"{path}: {counted(some.total(), 'row')}{of} {words}"
-            notes.append(CodedText(f"implausible-{what}", text, {"path": str(path), "rows": some.total()}))
-    return notes
 
 
 def _drop_what_others_tell(tables: Tables, paths: Sequence[Path], notes: list[CodedText]) -> bool:
@@ -119,14 +114,9 @@ def _drop_what_others_tell(tables: Tables, paths: Sequence[Path], notes: list[Co
     nodes = tables["nodes"]
     if not nodes["node"].duplicated().any():
         return False
-    by_file = nodes.groupby("file")
-    # A machine that was renamed tells of itself under several names.
-    is_own = (by_file["node"].nunique() == 1) | (
-        (by_file["machine_id"].nunique() == 1) & (by_file["machine_id"].count() == by_file.size())
-    )
-    own_file = nodes["file"].map(is_own).to_numpy(bool)
-    owned = set(nodes.loc[own_file, "node"])
-    elsewhere = nodes[~own_file & nodes["node"].isin(owned).to_numpy(bool)]
+    # A machine that was renamed has several nodes.
+    is_own = nodes["machine_id"].fillna(nodes["node"]).groupby(nodes["file"]).transform("nunique") == 1
+    elsewhere = nodes[~is_own & nodes["node"].isin(nodes.loc[is_own, "node"])]
     for file, names in elsewhere.groupby("file")["node"]:
         path = paths[int(file)]  # type: ignore[call-overload] - a position
         said = f"{path} also reports on {listed(sorted(names))}, which have databases of their own: "
@@ -257,9 +247,7 @@ def _workloads(workloads: pd.DataFrame, uses: pd.DataFrame) -> pd.DataFrame:
 
 def _refusals(refused: Mapping[str, tuple[str, str]], window: Window) -> pd.DataFrame:
     """Why nothing of the refused nodes is observed, as absences."""
-    rows = [
-        {"node": node, "gpu_uuid": None, "device": "nvml", "scope": "source", "metric": "*", "reason": code,
-         "detail": said, "remedy": _REMEDY, "since": window.start, "until": np.nan}
-        for node, (code, said) in refused.items()
-    ]  # fmt: skip
-    return pd.DataFrame(rows).astype(dict.fromkeys(queries.ABSENCES.text, object))
+    rows = pd.DataFrame.from_dict(dict(refused), orient="index", columns=["reason", "detail"])
+    rows = rows.rename_axis("node").reset_index()
+    rows = rows.assign(device="nvml", scope="source", metric="*", remedy=_REMEDY, since=window.start, until=np.nan)
+    return rows.assign(gpu_uuid=None).astype(dict.fromkeys(queries.ABSENCES.text, object))

@@ -71,8 +71,7 @@ def read_frame(
     parts = {path: part for path, part in read.items() if isinstance(part, Parts)}
     frame = join(parts, window, [path for path in found.nodes if path not in errors], notes)
     if frame.gpu.empty:
-        blind = blind_nodes(frame.absences)
-        if blind:
+        if blind := blind_nodes(frame.absences):
             raise unreadable(blind)
         first, last = min(start for start, _ in spans.values()), max(end for _, end in spans.values())
         nodes = listed(sorted(map(str, frame.nodes["node"]))) or "no node"

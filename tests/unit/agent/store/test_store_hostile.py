@@ -74,13 +74,7 @@ MANY = " CROSS JOIN ".join(f"tick AS t{i}" for i in range(9))
 
 
 @pytest.mark.parametrize(
-    "view",
-    [
-        ENDLESS,
-        "SELECT * FROM nodes",
-        "SELECT other.x AS node FROM other",
-    ],
-    ids=["endless", "circle", "missing"],
+    "view", [ENDLESS, "SELECT * FROM nodes", "SELECT other.x AS node FROM other"], ids=["endless", "circle", "missing"]
 )
 def test_views_that_are_not_ours_are_never_asked(path: Path, view: str) -> None:
     fill(path, 12)

@@ -67,13 +67,7 @@ def test_a_reader_cannot_write(path: Path) -> None:
     reader = open_reader(path)
     with pytest.raises(sqlite3.OperationalError):
         reader.execute("DELETE FROM node")
-    for sql in (
-        "DELETE FROM nodes",
-        "PRAGMA query_only = 0",
-        "ATTACH 'x.db' AS x",
-        "SELECT 1; SELECT 2",
-        "nonsense",
-    ):
+    for sql in ("DELETE FROM nodes", "PRAGMA query_only = 0", "ATTACH 'x.db' AS x", "SELECT 1; SELECT 2", "nonsense"):
         with pytest.raises((StoreError, sqlite3.Error)):
             reader.fetch(sql)
     reader.close()
