@@ -143,7 +143,7 @@ def stacked(parts: list[tuple[int, pd.DataFrame]], query: Query, order: Sequence
     for n, (name, cells) in enumerate(texts.items()):
         out.insert(n, name, pd.Series(cells, dtype=object, copy=False))
     for name, column in {**bins, "file": files}.items():
-        out[name] = column
+        out[name] = pd.Series(column, copy=False)
     return out
 
 
