@@ -12,7 +12,7 @@ from typing import Any
 from ...rules.base.errors import SkuwiseError
 from ..core.card_types import COURSE_SPANS
 from ..core.verdict_types import Owner
-from ..telemetry.sqlite.opening import DatabaseReader, open_database
+from ..telemetry.sqlite.open import DatabaseReader, open_database
 from .runs import Run, joined
 
 _COLUMNS = (

@@ -15,8 +15,7 @@ from ..core.verdict_types import Owner
 from ..rulebook import Rulebook
 from ..telemetry.source import Databases, PrometheusServer, Source
 from ..telemetry.sqlite.database import span_of
-from ..telemetry.sqlite.database_files import database_files
-from ..telemetry.sqlite.opening import open_database
+from ..telemetry.sqlite.open import database_files, open_database
 from .build import card_of, earlier_in, judge_window
 from .database_runs import earlier_runs, find_runs, fine_course, newest_runs
 from .measured import course_from

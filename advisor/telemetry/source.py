@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from ...rules.base.errors import SkuwiseError
 from ...rules.base.progress import Steps, no_steps
 from .cache_folder import cache_folder
-from .sqlite.database_files import database_files
 
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
@@ -94,7 +93,7 @@ class Databases:
     def knows(self, gpus: Collection[str], at: float) -> bool:  # noqa: ARG002 - a file lists every GPU it ever had
         """Whether a file lists one of these GPUs, by their UUIDs."""
         from ...agent.store.reading import queries  # noqa: PLC0415
-        from .sqlite.opening import open_database  # noqa: PLC0415
+        from .sqlite.open import database_files, open_database  # noqa: PLC0415
 
         for path in database_files(self.paths):
             with suppress(SkuwiseError), open_database(path) as reader:
@@ -105,10 +104,11 @@ class Databases:
     def newest(self, now: float) -> float | None:
         """The end of the newest data by the clocks of the nodes (Unix seconds); None: there is none, or all of it is
         later than `now` (the clock of a node is ahead)."""
+        from .sqlite.open import database_files  # noqa: PLC0415
         from .sqlite.reader import CLOCK_TOLERANCE_SECONDS, file_spans  # noqa: PLC0415
 
-        ends = [span[1] for span in file_spans(database_files(self.paths)).spans.values() if span is not None]
-        return max((end for end in ends if end <= now + CLOCK_TOLERANCE_SECONDS), default=None)
+        spans = file_spans(database_files(self.paths)).spans
+        return max((end for _, end in spans.values() if end <= now + CLOCK_TOLERANCE_SECONDS), default=None)
 
 
 @dataclass(frozen=True)

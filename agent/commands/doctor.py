@@ -12,7 +12,6 @@ from ..inventory.slurm.slurm_conf import SlurmConfReader
 from ..service.diagnostics import doctor, slurm_checks
 from ..service.diagnostics.probe import probe_node
 from ..store.file.filesystem_check import place_line
-from ..store.reading.recent import recent_allocations
 from .options import LOOK_SECONDS, add_trees, settings_of
 
 EXAMPLES = ("skuwise agent doctor",)
@@ -27,13 +26,12 @@ def run(options: argparse.Namespace) -> int:
     config = settings_of(options)
     seen = probe_node(config, os.environ, SystemClock(), LOOK_SECONDS, with_costs=True)
     survey = seen.agent.survey
-    recorded = recent_allocations(config.db)
     slurm = slurm_checks.slurm_lines(
         slurm_checks.read_config(slurm_checks.ask_scontrol, slurm_checks.config_folders(config.slurm_conf)),
         SlurmConfReader(config.slurm_conf),
         config.allocations,
         survey.gpus,
-        recorded,
+        slurm_checks.recent_allocations(config.db),
         procfs=config.procfs,
         cgroups=config.sysfs / "fs/cgroup",
     )

@@ -11,7 +11,7 @@ from ...core.frame import Frame, Window
 from ..activity import Device, DeviceSeries, engine_use, with_activity
 from ..resolution import MINUTE
 from .join import believed_of
-from .opening import open_database, read_table
+from .open import open_database, read_table
 
 # So many rows are read by the minute at most; of larger fleets one minute of several.
 MAX_ROWS = 1_200_000

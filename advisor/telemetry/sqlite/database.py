@@ -11,13 +11,12 @@ from ....agent.store.reading.queries import Query
 from ...core.coded_text import CodedText
 from ...core.frame import Window
 from .. import resolution as resolve
-from ..plausible import LAST_DAY, Lost
+from ..ranges import LAST_DAY, Lost
 from ..resolution import Only
 from ..tables import empty_table
-from .opening import DatabaseReader, read_table, read_tables
+from .open import DatabaseReader, read_table, read_tables
 
-# A port that exceeds this share of its line rate in some second of an hour was in use in that hour (the silence of
-# a fabric is judged at 1 % of the line rate).
+# A port that exceeds this share of its line rate in some second of an hour was in use in it.
 FABRIC_ACTIVE_LEVEL = 0.01
 # What is listed of a window, beside the rows of devices.
 LISTED: dict[str, Query] = {
@@ -42,12 +41,11 @@ class Parts:
 
 def span_of(reader: DatabaseReader) -> tuple[float, float] | None:
     """Start and end of all the data in a database, Unix seconds; None where it has none."""
-    cells = [value for sql in queries.DATA_SPANS for row in reader.fetch(sql) for value in row]
-    known = [float(value) for value in cells if isinstance(value, (int, float)) and 0 < value < LAST_DAY]
+    *cells, seen = reader.fetch(queries.DATA_SPAN)[0]
+    known = [float(cell) for cell in cells if isinstance(cell, (int, float)) and 0 < cell < LAST_DAY]
     if not known:
         return None
     first, last = min(known), max(known)
-    seen = reader.fetch(queries.LAST_SEEN)[0][0]
     return first, min(last, float(seen)) if isinstance(seen, (int, float)) and seen > first else last
 
 
@@ -68,19 +66,19 @@ def read_database(reader: DatabaseReader, window: Window, refined: int, resoluti
         return read_tables(reader, query, {"start": start, "end": end}, parts.lost, only)
 
     for name, query in LISTED.items():
-        is_read = not (is_short and name in _OF_WHOLE_WINDOWS)
-        parts.tables[name] = read_table(reader, query, bounds, parts.lost) if is_read else empty_table(query.columns)
+        is_left_out = is_short and name in _OF_WHOLE_WINDOWS
+        parts.tables[name] = (
+            empty_table(query.columns) if is_left_out else read_table(reader, query, bounds, parts.lost)
+        )
     # The agent always writes both; where somebody took one out, the window is all that is known.
     nodes = parts.tables["nodes"].fillna({"first_seen": window.start, "last_seen": window.end})
     parts.tables["nodes"] = nodes
-    last_seen = {str(node): float(seen) for node, seen in zip(nodes["node"], nodes["last_seen"], strict=True)}
+    last_seen = dict(zip(nodes["node"], nodes["last_seen"], strict=True))
     for name, family in resolve.FAMILIES.items():
         parts.rows[name] = resolve.read_family(fetch, family, window, last_seen, resolution)
     if not is_short:
-        most, begin = min(refined, resolve.MAX_REFINED_HOURS * len(nodes)), minutes_from(reader)
-        found, note = resolve.refinement(fetch, parts.rows["gpu"], parts.tables["uses"], window, begin, most=most)
-        if found is not None:
-            parts.rows["gpu"] = resolve.with_minutes(parts.rows["gpu"], found)
-        if note:
-            parts.notes.append(note)
+        most, gpu = min(refined, resolve.MAX_REFINED_HOURS * len(nodes)), parts.rows["gpu"]
+        found, note = resolve.refinement(fetch, gpu, parts.tables["uses"], window, minutes_from(reader), most=most)
+        parts.rows["gpu"] = gpu if found is None else resolve.with_minutes(gpu, found)
+        parts.notes += [note] if note else []
     return parts

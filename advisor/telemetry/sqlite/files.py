@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import nullcontext
 from pathlib import Path
 
 from ....agent.store.reading.bounds import disk_bytes
@@ -19,7 +20,7 @@ from ....rules.base.progress import Steps, no_steps
 from ...core.frame import Window
 from ..resolution import HOUR
 from .database import Parts, read_database
-from .opening import open_database
+from .open import open_database
 
 # Bytes of databases that are worth a process: it takes as long to start as this process takes to read half as many.
 BYTES_A_PROCESS = 24 << 20
@@ -58,34 +59,24 @@ def read_files(
     waiting: dict[Path, Future[Parts | SkuwiseError]] = {}
     # Others take the largest first, while this process reads the smallest.
     queue = deque(sorted(paths, key=lambda path: -weights[path]))
-    pool = _pool(helpers) if helpers > 0 else None
-    try:
+    with _pool(helpers) if helpers > 0 else nullcontext() as pool:
         while queue or waiting:
-            while pool is not None and queue and len(waiting) < 2 * helpers:
-                try:
+            try:
+                while pool is not None and queue and len(waiting) < 2 * helpers:
                     waiting[queue[0]] = pool.submit(read_file, queue[0], window, refined, resolution)
                     queue.popleft()
-                except BrokenProcessPool:
-                    pool = None
+            except BrokenProcessPool:
+                helpers = 0
             if queue:
                 path = queue.pop()
                 found[path] = read_file(path, window, refined, resolution)
             for path in [path for path, future in waiting.items() if future.done() or not queue]:
-                found[path] = _result(waiting.pop(path)) or read_file(path, window, refined, resolution)
+                future = waiting.pop(path)
+                is_read = not isinstance(future.exception(), BrokenProcessPool)
+                found[path] = future.result() if is_read else read_file(path, window, refined, resolution)
                 steps(len(found), len(paths))
             steps(len(found), len(paths))
-    finally:
-        if pool is not None:
-            pool.shutdown(cancel_futures=True)
     return {path: found[path] for path in paths}
-
-
-def _result(future: Future[Parts | SkuwiseError]) -> Parts | SkuwiseError | None:
-    """What another process read; None where it ended before."""
-    try:
-        return future.result()
-    except BrokenProcessPool:
-        return None
 
 
 def _pool(helpers: int) -> ProcessPoolExecutor:

@@ -1,14 +1,15 @@
 """The tables of several files as those of one frame: each moment once, and of each node what can be believed.
 
-A file of the agent is one machine's: it speaks for its own node. A file of several nodes (simulated, or gathered) is
-not believed about those that have files of their own. Several own files of one node are a live database, its
-snapshots, and one that was set aside: each hour of a device is taken from the file that observed most of it. Where they
-contradict one another, or where a GPU is reported on two nodes at once, nothing says which is right, and the node is
-refused: its GPUs stay in every count as not observed, and no dollar comes of them.
+A file of one machine speaks for its own node. A file of several nodes (simulated, or gathered) is not believed about
+those that have files of their own. Several own files of one node are a live database, its snapshots, and one that was
+set aside: each hour of a device is taken from the file that observed most of it. Where they contradict one another, or
+where a GPU is reported on two nodes at once, nothing says which is right, and the node is refused: its GPUs stay in
+every count as not observed, and no dollar comes of them.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -19,9 +20,7 @@ from ....agent.store.reading import queries
 from ...core.coded_text import CodedText, coded
 from ...core.formatting import counted, listed
 from ...core.frame import Frame, Window
-from .. import resolution as resolve
-from ..resolution import FAMILIES, HOUR
-from ..stacking import stacked
+from ..resolution import FAMILIES, HOUR, concat, stacked
 from .database import LISTED, Parts
 
 # File -> the nodes about which it is believed; None: all of which it tells.
@@ -34,9 +33,13 @@ _SENTENCES = {
     CONTRADICTION: "{files} contradict one another about {node}: none of them is used for this node.",
     TWO_PLACES: "{files} report the same GPUs on two nodes at once: not used for {node}.",
 }
-# An hour of which a file observed so much counts as whole.
-_WHOLE_SECONDS = 0.95 * HOUR
-# What two ways of summing one hour may differ by: samples, minutes and hours are rounded to steps of their own.
+_LOST = {
+    "rows": "with an impossible time or coverage are ignored.",
+    "values": "contain impossible measurements, which count as missing.",
+}
+# A row of which a file observed this share counts as whole.
+_WHOLE_SHARE = 0.95
+# What two ways of summing one row may differ by: samples, minutes and hours are rounded to steps of their own.
 _RELATIVE, _RATIO_STEP = 0.02, 0.005
 _STEPS = (
     ("_watts", 3.0), ("_hertz", 2e7), ("mem_used_bytes", 64.0 * 2**20), ("_bytes_per_second", 1e6),
@@ -44,9 +47,17 @@ _STEPS = (
 )  # fmt: skip
 # A GPU may be reported on two nodes for so long altogether: clocks that differ, an hour in which it moved.
 _TWICE_SECONDS = 1800.0
-_LOST = {
-    "rows": "with an impossible time or coverage are ignored.",
-    "values": "contain impossible measurements, which count as missing.",
+_PORT = ["node", "device", "port"]
+# By what each list is ordered, so that the last of several counts, and what names a thing. An absence that was copied
+# before it ended has no end: the file that has one is right.
+_ONCE = {
+    "nodes": ("last_seen", ["node"]),
+    "gpus": ("valid_from", ["node", "gpu_uuid"]),
+    "uses": ("ts_end", ["workload_id", "node", "gpu_uuid", "ts_start"]),
+    "tokens": ("seconds", ["node", "workload_id", "engine", "ts"]),
+    "jobs": ("started_at", ["cluster", "job_id", "started_at"]),
+    "fabric_history": ("hours", _PORT),
+    "absences": ("until", [name for name in queries.ABSENCES.columns if name not in {"until", "detail", "remedy"}]),
 }
 
 
@@ -60,52 +71,42 @@ def believed_of(source: Mapping[str, object], paths: Iterable[Path]) -> Believed
 
 def join(read: Mapping[Path, Parts], window: Window, files: Sequence[Path], notes: list[CodedText]) -> Frame:
     """One frame of what was read of each file, whose rows are taken out of it. `files`: all that were named; `notes`:
-    what was said so far."""
-    paths, parts = list(read), list(read.values())
-    # Rows carry ``file``, the position of their file, until they are joined.
-    tables: Tables = {
-        name: stacked(
-            [(n, table) for n, part in enumerate(parts) for table in part.rows.pop(name, [])],
-            family.hours, (*family.keys, "ts"),
-        )
-        for name, family in FAMILIES.items()
-    }  # fmt: skip
+    of the frame, to which others are added."""
+    # Until they are joined, rows carry ``file``, the position of their file; newer ones come after older ones.
+    paths = sorted(read, key=lambda path: max(read[path].tables["nodes"]["last_seen"], default=0.0))
+    parts = [read[path] for path in paths]
+    tables: Tables = {}
+    for name, family in FAMILIES.items():
+        rows = [(n, table) for n, part in enumerate(parts) for table in part.rows.pop(name)]
+        tables[name] = stacked(rows, family.hours, (*family.keys, "ts"))
     for name, query in LISTED.items():
         some = [part.tables[name].assign(file=n) for n, part in enumerate(parts) if not part.tables[name].empty]
-        tables[name] = resolve.concat(some, [*query.columns, "file"])
-    for part in parts:
-        notes.extend(part.notes)
-    _say_lost(read, notes)
-    believed = _drop_what_others_tell(tables, paths, notes)
-    refused = _refused(tables, paths, notes)
-    for name, table in tables.items():
-        if refused and "node" in table.columns and name not in ("nodes", "gpus"):
-            tables[name] = table[~table["node"].isin(set(refused))]
-    _newest_last(tables, set(refused))
-    _each_hour_once(tables, notes)
-    if refused:
-        known = [tables["absences"], _refusals(refused, window)]
-        tables["absences"] = resolve.concat(known, list(tables["absences"].columns))
-    source: dict[str, object] = {"kind": "sqlite", "databases": [str(path) for path in files]}
-    if believed or refused:
-        nodes = tables["nodes"][~tables["nodes"]["node"].isin(set(refused))]
-        of_file = nodes.groupby("file")["node"].agg(lambda names: sorted(map(str, names)))
-        source["believed"] = {str(path): of_file.get(n, []) for n, path in enumerate(paths)}
-    tables |= _joined(tables, notes, refused)
-    rows = {name: tables.pop(name).drop(columns="file").reset_index(drop=True) for name in FAMILIES}
-    once = {name: tables.pop(name)[list(LISTED[name].columns)].reset_index(drop=True) for name in LISTED}
-    return Frame(window=window, source=source, notes=tuple(notes), **rows, **once)  # pyright: ignore[reportArgumentType]
-
-
-def _say_lost(read: Mapping[Path, Parts], notes: list[CodedText]) -> None:
-    """Name the files and nodes with rows or values that cannot be."""
+        tables[name] = concat(some, [*query.columns, "file"])
     for path, part in read.items():
-        for what, words in _LOST.items():
-            some = part.lost.rows if what == "rows" else part.lost.values
+        notes += part.notes
+        for what, some in (("rows", part.lost.rows), ("values", part.lost.values)):
             if some:
                 of = f" of {listed(sorted(filter(None, some)))}" if any(some) else ""
-                text = f"{path}: {counted(some.total(), 'row')}{of} {words}"
+                text = f"{path}: {counted(some.total(), 'row')}{of} {_LOST[what]}"
                 notes.append(CodedText(f"implausible-{what}", text, {"path": str(path), "rows": some.total()}))
+    is_believed_in_part = _drop_what_others_tell(tables, paths, notes)
+    refused = _refused(tables, paths, notes)
+    for name, table in tables.items():
+        if refused and "node" in table.columns and name not in {"nodes", "gpus"}:
+            tables[name] = table[~table["node"].isin(refused)]
+    _each_hour_once(tables, notes)
+    source: dict[str, object] = {"kind": "sqlite", "databases": [str(path) for path in files]}
+    if is_believed_in_part or refused:
+        nodes = tables["nodes"][~tables["nodes"]["node"].isin(refused)]
+        of_file = nodes.groupby("file")["node"].agg(lambda names: sorted(map(str, names)))
+        source["believed"] = {str(path): of_file.get(n, []) for n, path in enumerate(paths)}
+    _each_thing_once(tables, notes, refused)
+    if refused:
+        columns = list(tables["absences"].columns)
+        tables["absences"] = concat([tables["absences"], _refusals(refused, window)], columns)
+    rows = {name: tables.pop(name).drop(columns="file").reset_index(drop=True) for name in FAMILIES}
+    once = {name: tables[name][list(query.columns)].reset_index(drop=True) for name, query in LISTED.items()}
+    return Frame(window=window, source=source, notes=tuple(notes), **rows, **once)  # pyright: ignore[reportArgumentType]
 
 
 def _drop_what_others_tell(tables: Tables, paths: Sequence[Path], notes: list[CodedText]) -> bool:
@@ -113,14 +114,9 @@ def _drop_what_others_tell(tables: Tables, paths: Sequence[Path], notes: list[Co
     nodes = tables["nodes"]
     if not nodes["node"].duplicated().any():
         return False
-    by_file = nodes.groupby("file")
-    # A machine that was renamed tells of itself under several names.
-    is_own = (by_file["node"].nunique() == 1) | (
-        (by_file["machine_id"].nunique() == 1) & (by_file["machine_id"].count() == by_file.size())
-    )
-    own_file = nodes["file"].map(is_own).to_numpy(bool)
-    owned = set(nodes.loc[own_file, "node"])
-    elsewhere = nodes[~own_file & nodes["node"].isin(owned).to_numpy(bool)]
+    # A machine that was renamed has several nodes.
+    is_own = nodes["machine_id"].fillna(nodes["node"]).groupby(nodes["file"]).transform("nunique") == 1
+    elsewhere = nodes[~is_own & nodes["node"].isin(nodes.loc[is_own, "node"])]
     for file, names in elsewhere.groupby("file")["node"]:
         path = paths[int(file)]  # type: ignore[call-overload] - a position
         said = f"{path} also reports on {listed(sorted(names))}, which have databases of their own: "
@@ -134,100 +130,62 @@ def _drop_what_others_tell(tables: Tables, paths: Sequence[Path], notes: list[Co
 
 def _refused(tables: Tables, paths: Sequence[Path], notes: list[CodedText]) -> dict[str, tuple[str, str]]:
     """Node -> code and sentence, of nodes about which files contradict one another."""
-    nodes = tables["nodes"]
+    nodes, gpu = tables["nodes"], tables["gpu"]
     twice = set(nodes.loc[nodes["node"].duplicated(), "node"])
-    wrong = dict.fromkeys(_of_two_machines(nodes[nodes["node"].isin(twice)], tables["gpu"]), CONTRADICTION)
-    for name, family in FAMILIES.items() if twice else ():
-        rows = tables[name]
-        wrong |= dict.fromkeys(_contradicting(rows[rows["node"].isin(twice)], family.keys), CONTRADICTION)
-    partners = _in_two_places(tables["gpu"])
-    wrong |= dict.fromkeys(_fewest(partners), TWO_PLACES)
+    codes: dict[str, str] = {}
+    if twice:
+        codes = dict.fromkeys(_of_two_machines(nodes, gpu[gpu["node"].isin(twice)]), CONTRADICTION)
+        for name, family in FAMILIES.items():
+            rows = tables[name]
+            codes |= dict.fromkeys(_contradicting(rows[rows["node"].isin(twice)], family.keys), CONTRADICTION)
+    places = _in_two_places(gpu)
+    times = Counter(node for place in places for node in place)
+    for place in places:
+        # One node that has the GPUs of several others is refused alone.
+        codes |= dict.fromkeys((node for node in place if times[node] == max(times[one] for one in place)), TWO_PLACES)
     refused: dict[str, tuple[str, str]] = {}
-    for node, code in sorted(wrong.items()):
-        about = {node, *(partners.get(node, ()) if code == TWO_PLACES else ())}
-        files = [str(paths[n]) for n in sorted(set(nodes.loc[nodes["node"].isin(about), "file"]))]
-        said = _SENTENCES[code].format(files=listed(files), node=node)
-        refused[node] = (code, said)
+    for node, code in sorted(codes.items()):
+        about = {node}.union(*(place for place in places if node in place and code == TWO_PLACES))
+        files = sorted({str(paths[n]) for n in nodes.loc[nodes["node"].isin(about), "file"]})
+        refused[node] = (code, _SENTENCES[code].format(files=listed(files), node=node))
         fields = {"files": ", ".join(files), "node": node}
-        notes.append(CodedText(f"databases-{code}", f"{said} {_REMEDY}", fields))
+        notes.append(CodedText(f"databases-{code}", f"{refused[node][1]} {_REMEDY}", fields))
     return refused
 
 
 def _of_two_machines(nodes: pd.DataFrame, gpu: pd.DataFrame) -> set[str]:
     """Nodes that files saw as machines with other ids in the same hours."""
-    ids = nodes.dropna(subset=["machine_id"]).set_index(["file", "node"])["machine_id"]
-    rows = gpu[gpu["node"].isin(set(nodes["node"]))]
-    machine = pd.Series(ids.reindex(pd.MultiIndex.from_frame(rows[["file", "node"]])).to_numpy(), rows.index)
-    at_once = machine.groupby([rows["node"], _hour(rows)]).nunique() > 1
-    # At the hour's edge one may follow the other.
+    rows = gpu[["file", "node", "ts"]].merge(nodes[["file", "node", "machine_id"]], on=["file", "node"])
+    at_once = rows["machine_id"].groupby([rows["node"], np.ceil(rows["ts"] / HOUR)]).nunique() > 1
     hours = at_once.groupby(level=0).sum()
-    return set(hours.index[hours > 1])
+    return set(hours.index[hours > 1])  # at the hour's edge one may follow the other
 
 
 def _contradicting(rows: pd.DataFrame, keys: Sequence[str]) -> set[str]:
-    """Nodes of which two files tell other means of an hour that both have seen whole."""
-    if rows.empty:
+    """Nodes of which two files have other means of a row that both observed whole."""
+    whole = rows[rows["observed_seconds"] >= _WHOLE_SHARE * rows["interval_seconds"]]
+    if whole.empty:
         return set()
     measures = [name for name in rows.columns if name.endswith("_mean")]
-    seconds = rows["observed_seconds"].to_numpy(float)[:, None]
-    values = rows[measures].to_numpy(float)
-    at = [rows[name] for name in keys] + [_hour(rows)]
-    by_file = [*at, rows["file"]]
-    known = pd.DataFrame(np.where(np.isnan(values), 0.0, seconds), rows.index, measures).groupby(by_file).sum()
-    total = pd.DataFrame(np.nan_to_num(values) * seconds, rows.index, measures).groupby(by_file).sum()
-    means = (total / known).where(known >= _WHOLE_SECONDS)
-    of_hour = means.groupby(level=list(range(len(at))))
-    low, high = of_hour.min(), of_hour.max()
+    same = whole.groupby([*keys, "ts", "interval_seconds"])[measures]
+    low, high = same.min(), same.max()
     steps = np.array([next((step for part, step in _STEPS if part in name), _RATIO_STEP) for name in measures])
-    wrong = ((high - low) > steps + _RELATIVE * high.abs()).any(axis=1)
+    wrong = (high - low > steps + _RELATIVE * high.abs()).any(axis=1)
     return set(wrong.index[wrong].get_level_values(0))
 
 
-def _hour(rows: pd.DataFrame) -> pd.Series:
-    return pd.Series(np.ceil(rows["ts"].to_numpy(float) / HOUR), rows.index, name="hour")
-
-
-def _in_two_places(gpu: pd.DataFrame) -> dict[str, set[str]]:
-    """Node -> others on which its GPUs were observed for longer than there is time."""
+def _in_two_places(gpu: pd.DataFrame) -> set[frozenset[str]]:
+    """Nodes on which the same GPU was observed for longer than there is time."""
     places = gpu[["gpu_uuid", "node"]].drop_duplicates()
-    doubtful = set(places.loc[places["gpu_uuid"].duplicated(), "gpu_uuid"])
-    some = gpu[gpu["gpu_uuid"].isin(doubtful)]
-    found: dict[str, set[str]] = {}
+    doubtful = places[places["gpu_uuid"].duplicated(keep=False)].groupby("gpu_uuid")["node"].agg(frozenset)
+    some = gpu[gpu["gpu_uuid"].isin(doubtful.index)] if len(doubtful) else gpu[:0]
     if some.empty:
-        return found
-    at = [some["gpu_uuid"], some["node"], _hour(some)]
+        return set()
+    at = [some["gpu_uuid"], np.ceil(some["ts"] / HOUR), some["node"], some["file"]]
     # Of copies of one node the fullest counts.
-    seconds = some["observed_seconds"].groupby([*at, some["file"]]).sum().groupby(level=[0, 1, 2]).max()
-    beyond = (seconds.groupby(level=[0, 2]).sum() - HOUR).clip(lower=0.0).groupby(level=0).sum()
-    for uuid in beyond.index[beyond > _TWICE_SECONDS]:
-        nodes = set(places.loc[places["gpu_uuid"] == uuid, "node"])
-        for node in nodes:
-            found.setdefault(node, set()).update(nodes - {node})
-    return found
-
-
-def _fewest(partners: Mapping[str, set[str]]) -> set[str]:
-    """The nodes to refuse: one that is at odds with several that are at odds with nobody else, both of any other."""
-    alone = {
-        node for node, others in partners.items() if len(others) > 1 and all(len(partners[one]) == 1 for one in others)
-    }
-    return alone | {node for node, others in partners.items() if not others <= alone}
-
-
-def _newest_last(tables: Tables, refused: Collection[str]) -> None:
-    """Put the rows of newer files behind those of older ones; of a refused node's GPUs keep those of the newest."""
-    nodes = tables["nodes"]
-    if nodes.empty:
-        return
-    rank = nodes.groupby("file")["last_seen"].max().rank(method="first")
-    for name in LISTED:
-        table = tables[name]
-        if not table.empty:
-            tables[name] = table.assign(rank=table["file"].map(rank).fillna(0.0)).sort_values("rank", kind="stable")
-    gpus = tables["gpus"]
-    if refused and not gpus.empty:
-        newest = gpus.groupby("node")["rank"].transform("max")
-        tables["gpus"] = gpus[~gpus["node"].isin(refused) | (gpus["rank"] == newest)]
+    seconds = some["observed_seconds"].groupby(at).sum().groupby(level=[0, 1, 2]).max()
+    beyond = (seconds.groupby(level=[0, 1]).sum() - HOUR).clip(lower=0.0).groupby(level=0).sum()
+    return set(doubtful[beyond.index[beyond > _TWICE_SECONDS]])
 
 
 def _each_hour_once(tables: Tables, notes: list[CodedText]) -> None:
@@ -235,57 +193,42 @@ def _each_hour_once(tables: Tables, notes: list[CodedText]) -> None:
     newest. Hours and minutes that tell the same hour are never mixed."""
     nodes = tables["nodes"]
     twice = set(nodes.loc[nodes["node"].duplicated(), "node"])
-    newest = {int(file): place for place, file in enumerate(dict.fromkeys(nodes["file"]))}
     for name, family in FAMILIES.items() if twice else ():
         rows = tables[name]
-        doubtful = rows["node"].isin(twice).to_numpy(bool)
-        some = rows[doubtful]
+        some = rows[rows["node"].isin(twice)]
         if some.empty:
             continue
-        at = [some[key] for key in family.keys] + [_hour(some)]
+        at = [*(some[key] for key in family.keys), np.ceil(some["ts"] / HOUR)]
         # The hundredths of a second that a copy may have more are no reason to prefer it.
         seconds = some["observed_seconds"].groupby([*at, some["file"]]).transform("sum")
-        preference = np.floor(seconds / 2.0 + 0.5) * len(newest) + some["file"].map(newest)
-        kept = preference == preference.groupby(at).transform("max")
-        if not kept.all():
+        preference = np.floor(seconds / 2.0 + 0.5) * (nodes["file"].max() + 1) + some["file"]
+        gone = some.index[preference < preference.groupby(at).transform("max")]
+        if len(gone):
             what = {"gpu": "GPU"}.get(name, name)
             text = "{rows} {what} rows appear in more than one database and count once."
-            notes.append(coded("rows-in-several-databases", text, rows=int((~kept).sum()), what=what))
-            gone = doubtful.copy()
-            gone[doubtful] = ~kept
-            tables[name] = rows[~gone]
+            notes.append(coded("rows-in-several-databases", text, rows=len(gone), what=what))
+            tables[name] = rows.drop(index=gone)
 
 
-def _joined(tables: Tables, notes: list[CodedText], refused: Collection[str]) -> Tables:
-    """What is listed, each thing once; rows of newer files come behind those of older ones."""
-    nodes, gpus, history, absences = (tables[name] for name in ("nodes", "gpus", "fabric_history", "absences"))
+def _each_thing_once(tables: Tables, notes: list[CodedText], refused: Collection[str]) -> None:
+    """What is listed, each thing once."""
+    nodes, gpus, history = tables["nodes"], tables["gpus"], tables["fabric_history"]
     for name, count in nodes.groupby("node")["machine_id"].nunique().items():
         if count > 1 and name not in refused:
             text = "{machines} machines have the name {node}, and their data is mixed. Give each node a unique name."
             notes.append(coded("machines-with-one-name", text, machines=int(count), node=str(name)))
-    first = nodes.groupby("node")["first_seen"].min()
-    newest = nodes.sort_values("last_seen", kind="stable").drop_duplicates("node", keep="last").sort_values("node")
-    uses = tables["uses"].sort_values("ts_end", kind="stable")
-    uses = uses.drop_duplicates(["workload_id", "node", "gpu_uuid", "ts_start"], keep="last")
-    tokens = tables["tokens"].sort_values("seconds", kind="stable")
-    port = ["node", "device", "port"]
-    longest = history.sort_values("hours", kind="stable").drop_duplicates(port, keep="last")
-    if len(longest) < len(history):
-        active = history.groupby(port)["last_active_ts"].max()
-        longest = longest.assign(last_active_ts=active.reindex(pd.MultiIndex.from_frame(longest[port])).to_numpy())
-    # A copy made while something was missing does not know when that ended: the file that does is right.
-    what = [name for name in queries.ABSENCES.columns if name not in ("until", "detail", "remedy")]
-    ended = absences.sort_values("until", kind="stable", na_position="first").drop_duplicates(what, keep="last")
-    return {
-        "nodes": newest.assign(first_seen=newest["node"].map(first)),
-        "gpus": gpus.sort_values("valid_from", kind="stable").drop_duplicates(["node", "gpu_uuid"], keep="last"),
-        "uses": uses,
-        "workloads": _workloads(tables["workloads"], uses),
-        "tokens": tokens.drop_duplicates(["node", "workload_id", "engine", "ts"], keep="last").sort_index(),
-        "jobs": tables["jobs"].drop_duplicates(["cluster", "job_id", "started_at"], keep="last"),
-        "fabric_history": longest,
-        "absences": ended.sort_index(),
-    }
+    # Of a refused node the GPUs of its newest file are kept.
+    newest = gpus.groupby("node")["file"].transform("max")
+    tables["gpus"] = gpus[~gpus["node"].isin(refused) | (gpus["file"] == newest)]
+    tables["nodes"] = nodes.assign(first_seen=nodes.groupby("node")["first_seen"].transform("min"))
+    active = history.groupby(_PORT)["last_active_ts"].transform("max")
+    tables["fabric_history"] = history.assign(last_active_ts=active)
+    for name, (column, keys) in _ONCE.items():
+        ordered = tables[name].sort_values(column, kind="stable", na_position="first")
+        tables[name] = ordered.drop_duplicates(keys, keep="last")
+    tables["nodes"] = tables["nodes"].sort_values("node")
+    tables |= {name: tables[name].sort_index() for name in ("tokens", "absences")}
+    tables["workloads"] = _workloads(tables["workloads"], tables["uses"])
 
 
 def _workloads(workloads: pd.DataFrame, uses: pd.DataFrame) -> pd.DataFrame:
@@ -304,9 +247,7 @@ def _workloads(workloads: pd.DataFrame, uses: pd.DataFrame) -> pd.DataFrame:
 
 def _refusals(refused: Mapping[str, tuple[str, str]], window: Window) -> pd.DataFrame:
     """Why nothing of the refused nodes is observed, as absences."""
-    rows = [
-        {"node": node, "gpu_uuid": None, "device": "nvml", "scope": "source", "metric": "*", "reason": code,
-         "detail": said, "remedy": _REMEDY, "since": window.start, "until": np.nan}
-        for node, (code, said) in refused.items()
-    ]  # fmt: skip
-    return pd.DataFrame(rows).astype(dict.fromkeys(queries.ABSENCES.text, object))
+    rows = pd.DataFrame.from_dict(dict(refused), orient="index", columns=["reason", "detail"])
+    rows = rows.rename_axis("node").reset_index()
+    rows = rows.assign(device="nvml", scope="source", metric="*", remedy=_REMEDY, since=window.start, until=np.nan)
+    return rows.assign(gpu_uuid=None).astype(dict.fromkeys(queries.ABSENCES.text, object))

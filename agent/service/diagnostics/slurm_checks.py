@@ -7,10 +7,12 @@ import glob
 import os
 import stat
 import subprocess
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ....rules.base.errors import SkuwiseError
 from ....rules.base.files import open_stream
 from ...base.safe_text import clean_text
 from ...inventory.scheduler_claims import Devices
@@ -18,7 +20,7 @@ from ...inventory.slurm.absences import INSTALL_PROLOG
 from ...inventory.slurm.devices import ProcessEvidence, Resolver
 from ...inventory.slurm.slurm_conf import FOLDERS, SlurmConfReader, read_settings
 from ...model import Absence, Capability, Gpu
-from ...store.reading.recent import Recorded
+from ...store.reading.reader import open_reader
 
 _PATIENCE_SECONDS = 3.0  # scontrol waits much longer for a controller that is not there
 _OUTPUT_LIMIT = 1 << 20
@@ -41,6 +43,40 @@ class SlurmConfig:
         """Empty: not set, or not told."""
         found = self.values.get(key, "")
         return "" if found.strip().lower() in ("", "(null)", "none") else found.strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What the agent recorded in its last minute. `jobs`: Slurm jobs seen; `allocated`: those of them with an
+    allocation. `absences` of scope allocation."""
+
+    jobs: int
+    allocated: int
+    absences: tuple[Absence, ...]
+
+
+def recent_allocations(db: Path) -> Recorded | None:
+    """What the database has of the last minute; None: there is no database, or nothing was written lately."""
+    since = {"since": time.time() - 60.0}
+    try:
+        with open_reader(db) as reader:
+            if not reader.fetch("SELECT 1 FROM nodes WHERE last_seen > :since LIMIT 1", since):
+                return None
+            jobs = reader.fetch(
+                "SELECT w.workload_id, max(u.basis = 'allocation') FROM workload_gpus u"
+                " JOIN workloads w USING (workload_id) WHERE w.scheduler = 'slurm' AND u.ts_end > :since GROUP BY 1",
+                since,
+            )
+            absences = reader.fetch(
+                "SELECT reason, detail, remedy FROM absences WHERE scope = 'source' AND device = 'allocation'"
+                " AND metric = 'slurm' AND (until IS NULL OR until > :since) GROUP BY reason",
+                since,
+            )
+    except SkuwiseError:
+        return None
+    texts = ([str(cell or "") for cell in row] for row in absences)
+    found = tuple(Absence("source", "allocation", "slurm", *row) for row in texts)
+    return Recorded(len(jobs), sum(bool(given) for _, given in jobs), found)
 
 
 def ask_scontrol(command: Sequence[str]) -> str | None:

@@ -5,17 +5,16 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-# Our queries gave a row per 1300 bytes of simulated fleets; samples take less, and are read of the last six hours.
+# Our queries gave a row per 1300 bytes of simulated fleets.
 _ROWS, _BYTES_PER_ROW = 250_000, 200
 # An honest node's file takes well under a second. More is given for what really lies on the disk, which may be slow.
 _SECONDS, _SECONDS_PER_BYTE, _MOST_SECONDS = 8.0, 1e-7, 60.0
-# The longest text that an agent writes is 1 kB, the longest of its schema a view of 14 kB.
-_CELL_BYTES = 256 << 10
+_CELL_BYTES = 256 << 10  # the longest text that an agent writes is 1 kB, the longest of its schema a view of 14 kB
 _STEPS_AT_ONCE, _ROWS_AT_ONCE = 20_000, 4096
 # Functions that a statement of ours may call: none that makes much out of little in one step.
 _CHEAP_FUNCTIONS = {
@@ -29,8 +28,7 @@ Rows = list[tuple[object, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The limits of one reading, from opening a database to closing it: `rows` that statements give in all, `seconds`
-    of wall clock while SQLite works, and `cell_bytes`, the longest text, blob or table row."""
+    """Of one reading: rows in all, seconds of wall clock while SQLite works, bytes of the longest text, blob or row."""
 
     rows: int
     seconds: float
@@ -39,43 +37,38 @@ class Bounds:
 
 def bounds_of(on_disk: int) -> Bounds:
     """What reading a file with so many bytes on the disk (`disk_bytes`) may cost."""
-    seconds = min(_SECONDS + _SECONDS_PER_BYTE * on_disk, _MOST_SECONDS)
-    return Bounds(rows=_ROWS + on_disk // _BYTES_PER_ROW, seconds=seconds)
+    return Bounds(_ROWS + on_disk // _BYTES_PER_ROW, min(_SECONDS + _SECONDS_PER_BYTE * on_disk, _MOST_SECONDS))
 
 
 def disk_bytes(path: Path) -> int:
     """Bytes that a database and its log take up on the disk; holes take none. What cannot be looked at counts as 0."""
     there = 0
-    real = os.path.realpath(path)
-    for name in (real, f"{real}-wal"):
+    for suffix in ("", "-wal"):
         with suppress(OSError):
-            about = os.stat(name)  # noqa: PTH116 - realpath gives a text
+            about = os.stat(f"{os.path.realpath(path)}{suffix}")  # noqa: PTH116 - realpath gives a text
             there += min(about.st_blocks * 512, about.st_size)
     return there
 
 
 def hold(connection: sqlite3.Connection, bounds: Bounds) -> None:
-    """Settings that keep a connection to somebody's file small: nothing is written, no page is mapped (a file that is
-    cut short meanwhile would end the process), no cell is longer than its bound."""
+    """Write nothing, map no page (a file that is cut short meanwhile would end the process), bound each cell."""
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, bounds.cell_bytes)
     connection.setlimit(sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH, 1)
-    for setting in ("query_only = 1", "trusted_schema = 0", "mmap_size = 0"):
-        connection.execute(f"PRAGMA {setting}").fetchall()
+    connection.executescript("PRAGMA query_only = 1; PRAGMA trusted_schema = 0; PRAGMA mmap_size = 0")
 
 
 class Meter:
-    """What is left of the bounds of one reading. `now`: a monotonic clock, s."""
+    """What is left of the bounds of one reading."""
 
-    def __init__(self, bounds: Bounds, now: Callable[[], float] = time.monotonic) -> None:
-        self._bounds, self._now = bounds, now
-        self._rows, self._seconds = bounds.rows, bounds.seconds
+    def __init__(self, bounds: Bounds) -> None:
+        self._bounds, self._rows, self._seconds = bounds, bounds.rows, bounds.seconds
 
     def fetch(self, connection: sqlite3.Connection, sql: str, parameters: Parameters = ()) -> Rows:
-        """All rows of one statement, within what is left. Raises sqlite3.Error."""
+        """All rows of one statement. Raises sqlite3.Error."""
         return [row for part in self.parts(connection, sql, parameters) for row in part]
 
     def parts(self, connection: sqlite3.Connection, sql: str, parameters: Parameters = ()) -> Iterator[Rows]:
-        """The rows of one statement, some thousand at a time. Raises as `fetch` does."""
+        """The same, some thousand rows at a time. Raises sqlite3.Error."""
         with self._timed(connection):
             cursor = connection.execute(sql, parameters)
         with closing(cursor):
@@ -91,8 +84,8 @@ class Meter:
 
     @contextmanager
     def _timed(self, connection: sqlite3.Connection) -> Iterator[None]:
-        begin = self._now()
-        connection.set_progress_handler(lambda: self._now() - begin > self._seconds, _STEPS_AT_ONCE)
+        begin = time.monotonic()
+        connection.set_progress_handler(lambda: time.monotonic() - begin > self._seconds, _STEPS_AT_ONCE)
         try:
             yield
         except sqlite3.OperationalError as error:
@@ -101,12 +94,11 @@ class Meter:
             raise sqlite3.DataError(f"reading it takes longer than {self._bounds.seconds:.0f} s") from error
         finally:
             connection.set_progress_handler(None, _STEPS_AT_ONCE)
-            self._seconds -= self._now() - begin
+            self._seconds -= time.monotonic() - begin
 
 
-def allow_reading(action: int, _: str | None, name: str | None, __: str | None, ___: str | None) -> int:
-    """An authorizer (`Connection.set_authorizer`): SELECT, with cheap functions, no recursion. It is asked of all that
-    a view or a generated column of the file would bring in as well."""
-    reads = action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ)
-    calls = action == sqlite3.SQLITE_FUNCTION and name in _CHEAP_FUNCTIONS
-    return sqlite3.SQLITE_OK if reads or calls else sqlite3.SQLITE_DENY
+def allow_reading(action: int, _: str | None, name: str | None, *__: str | None) -> int:
+    """An authorizer: SELECT with cheap functions, no recursion; also of what a view of the file would bring in."""
+    is_read = action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ)
+    is_cheap = action == sqlite3.SQLITE_FUNCTION and name in _CHEAP_FUNCTIONS
+    return sqlite3.SQLITE_OK if is_read or is_cheap else sqlite3.SQLITE_DENY

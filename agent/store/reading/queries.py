@@ -1,14 +1,12 @@
-"""The SELECTs that the advisor reads with: named, against the public views, only the columns that verdicts need.
-
-Each query lists its columns in the order text, numbers, bins, so that a reader can turn each group into arrays at once.
-Parameters are named: ``:start`` and ``:end`` bound `ts` as (start, end].
-"""
+"""The SELECTs that the advisor reads with, of the public views; ``:start`` and ``:end`` bound `ts` as (start, end]."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from ..file.codec import GPU_DYNAMICS
+
+_SPAN = "ts > :start AND ts <= :end"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +21,6 @@ class Query:
     @property
     def columns(self) -> tuple[str, ...]:
         return self.text + self.numbers + self.bins
-
-
-_SPAN = "ts > :start AND ts <= :end"
 
 
 def _select(view: str, text: str, numbers: str, bins: str = "", where: str = _SPAN) -> Query:
@@ -43,7 +38,7 @@ _LINKS = "pcie_tx_bytes_per_second pcie_rx_bytes_per_second nvlink_tx_bytes_per_
 _PIPES = "gpu_util sm_active sm_occupancy tensor_active dram_active fp64_active fp32_active"
 _CLOCKS = "mem_used_bytes power_watts sm_clock_hertz mem_clock_hertz"
 _GPU = "node gpu_uuid"
-# Joules a sample: times the samples, what the GPU's own counter grew by.
+# `energy_joules`: joules a sample; times the samples, what the GPU's own counter grew by.
 _GPU_NUMBERS = (
     f"gpu_index ts interval_seconds observed_seconds {_each(f'{_PIPES} {_CLOCKS} {_LINKS}', 'mean')}"
     f" {_each(f'gpu_util sm_active tensor_active dram_active power_watts {_LINKS}', 'p95')}"
@@ -57,9 +52,7 @@ _PORT_NUMBERS = (
     f" {_each(_TRAFFIC, 'mean')} active_fraction idle_run_seconds"
 )
 _HOST = "cpu_util io_wait mem_used_bytes disk_read_bytes_per_second disk_write_bytes_per_second"
-_HOST_NUMBERS = (
-    f"ts interval_seconds observed_seconds {_each(_HOST, 'mean')} {_each(_HOST, 'p95')} {_each(_HOST, 'max')}"
-)
+_HOST_NUMBERS = f"ts interval_seconds observed_seconds {' '.join(_each(_HOST, one) for one in ('mean', 'p95', 'max'))}"
 
 GPU_HOURS = _select("gpu_hours", _GPU, _GPU_NUMBERS, "sm_active_bins tensor_active_bins dram_active_bins nvlink_bins")
 GPU_MINUTES = _select("gpu_minutes", _GPU, _GPU_NUMBERS)
@@ -67,20 +60,16 @@ FABRIC_HOURS = _select("fabric_hours", _PORT, _PORT_NUMBERS, "util_bins")
 FABRIC_MINUTES = _select("fabric_minutes", _PORT, _PORT_NUMBERS)
 HOST_HOURS = _select("host_hours", "node", _HOST_NUMBERS)
 HOST_MINUTES = _select("host_minutes", "node", _HOST_NUMBERS)
-GPU_SAMPLES = _select(
-    "gpu_samples", _GPU,
-    f"gpu_index ts interval_seconds {_PIPES} {_CLOCKS} throttle_reasons {_LINKS} mem_total_bytes energy_joules",
-)  # fmt: skip
-FABRIC_SAMPLES = _select(
-    "fabric_samples", f"{_PORT} state", f"port ts interval_seconds line_rate_bytes_per_second {_TRAFFIC}"
-)
-HOST_SAMPLES = _select("host_samples", "node", f"ts interval_seconds {_HOST}")
-# What tells whether a GPU works and for how long, of one of :every minutes.
+_SAMPLE = "ts interval_seconds"
+_GPU_SAMPLE = f"gpu_index {_SAMPLE} {_PIPES} {_CLOCKS} throttle_reasons {_LINKS} mem_total_bytes energy_joules"
+GPU_SAMPLES = _select("gpu_samples", _GPU, _GPU_SAMPLE)
+FABRIC_SAMPLES = _select("fabric_samples", f"{_PORT} state", f"port {_SAMPLE} line_rate_bytes_per_second {_TRAFFIC}")
+HOST_SAMPLES = _select("host_samples", "node", f"{_SAMPLE} {_HOST}")
+# Whether a GPU works, of one of :every minutes.
 ACTIVITY = _select(
     "gpu_minutes", _GPU, "ts gpu_util_mean sm_active_mean mem_used_bytes_mean",
     where=f"{_SPAN} AND CAST(ts / 60 AS INTEGER) % CAST(:every AS INTEGER) = 0",
 )  # fmt: skip
-
 NODES_SEEN = "SELECT node, last_seen FROM nodes"
 GPUS_SEEN = "SELECT DISTINCT gpu_uuid FROM gpus"
 NODES = _select(
@@ -102,7 +91,6 @@ WORKLOADS = _select(
     " array_job_id array_task_id controller_kind image team",
     "first_seen last_seen restarts", where="first_seen < :end AND last_seen > :start",
 )  # fmt: skip
-# The runs of Slurm's job table that any of a window may be.
 SLURM_JOBS = _select(
     "slurm_jobs", "cluster job_id name user account partition qos array_job_id array_task_id state nodes",
     "restarts submitted_at started_at ended_at gpus cpus mem_bytes",
@@ -112,19 +100,17 @@ ABSENCES = _select(
     "absences", "node gpu_uuid device scope metric reason detail remedy", "since until",
     where="since < :end AND (until IS NULL OR until > :start)",
 )  # fmt: skip
-# When each port last carried anything, as far back as the hours reach. A port is active in an hour in which some second
-# exceeded :level of its line rate.
+# When each port last carried anything: the last hour in which some second exceeded :level of its line rate.
 FABRIC_HISTORY = Query(
     "SELECT node, device, role, port, max(CASE WHEN util_max >= :level THEN ts END) AS last_active_ts,"
     " min(ts) - 3600.0 AS first_ts, sum(observed_seconds) / 3600.0 AS hours FROM fabric_hours WHERE ts <= :end"
-    # As rows are believed elsewhere: an hour, one per cent for clocks, and one tick of a minute.
+    # An hour, one per cent for clocks, and one tick of a minute.
     " AND observed_seconds BETWEEN 0 AND 3696 GROUP BY node, device, role, port",
     ("node", "device", "role"),
     ("port", "last_active_ts", "first_ts", "hours"),
 )
-# What inference servers report of themselves, counted by the percent of the KV cache in use (NULL: unknown), so that a
-# percentile over 14 days takes no more than a hundred rows of a workload. Rows of their own, with no sample and no
-# second, tell how long requests waited, hour by hour (`latency_ts`).
+# What inference servers report, by the percent of the KV cache in use (NULL: unknown), which is a hundred rows of a
+# workload at most. Rows without samples tell how long requests waited, by the hour (`latency_ts`).
 SERVING = Query(
     "SELECT node, workload_id, engine, NULL AS first_token_bins, NULL AS output_token_bins,"  # noqa: S608 - constants
     " CAST(kv_cache_usage * 100 AS INTEGER) AS kv_percent, count(*) AS samples,"
@@ -142,8 +128,8 @@ SERVING = Query(
     ("kv_percent", "samples", "preemptions", "seconds", "generated_tokens", "prompt_tokens", "running_seconds",
      "running_max", "waiting_seconds", "waiting_max", "latency_ts"),
 )  # fmt: skip
-# Tokens and the queue by rows of :step seconds (`ts`: their end), to be held against the energy of the same hours or
-# another replica. `seconds` count where tokens are known, `queue_seconds` where requests at work are.
+# Tokens and the queue by rows of :step seconds (`ts`: their end). `seconds` count where tokens are known,
+# `queue_seconds` where requests at work are.
 TOKENS = Query(
     "SELECT node, workload_id, engine, (CAST((ts - 0.001) / :step AS INTEGER) + 1) * :step AS ts,"  # noqa: S608
     " sum(CASE WHEN generation_tokens_per_second IS NULL THEN 0.0 ELSE interval_seconds END) AS seconds,"
@@ -156,13 +142,10 @@ TOKENS = Query(
     ("node", "workload_id", "engine"),
     ("ts", "seconds", "generated_tokens", "queue_seconds", "running_seconds", "waiting_seconds"),
 )
-# When the newest node was last seen. An hour that was rolled up before it was over ends later than that.
-LAST_SEEN = "SELECT max(last_seen) FROM nodes"
-# Where the minutes begin; NULL without any. They are kept for less long than the hours.
-MINUTES_BEGIN = "SELECT min(ts) - 60.0 FROM minute"
-# The span that a database has data for. Asked of each table apart: min and max alone use the key.
-DATA_SPANS = (
-    "SELECT (SELECT min(ts) - 3600.0 FROM hour), (SELECT max(ts) FROM hour)",
-    "SELECT (SELECT min(ts) - 60.0 FROM minute), (SELECT max(ts) FROM minute)",
-    "SELECT (SELECT min(ts) FROM tick), (SELECT max(ts) FROM tick)",
+MINUTES_BEGIN = "SELECT min(ts) - 60.0 FROM minute"  # NULL without any; they are kept for less long than the hours
+# Starts and ends of the data, and when the newest node was last seen: an unfinished hour may end later than that.
+DATA_SPAN = (
+    "SELECT (SELECT min(ts) - 3600.0 FROM hour), (SELECT max(ts) FROM hour), (SELECT min(ts) - 60.0 FROM minute),"
+    " (SELECT max(ts) FROM minute), (SELECT min(ts) FROM tick), (SELECT max(ts) FROM tick),"
+    " (SELECT max(last_seen) FROM nodes)"
 )

@@ -1,7 +1,7 @@
-"""The one who reads: any database of ours, live, stopped or copied, and never writes a byte.
+"""Reads any database of ours, live, stopped or copied, and never writes a byte.
 
-Our views are what is asked. A file brings its own schema: its tables must be those that we ship, and where its views
-are not ours to the letter, ours are put over its tables as temporary ones. So nothing that its maker wrote in SQL runs.
+A file brings its own schema: its tables must be those that we ship, and where its views are not ours to the letter,
+ours are put over its tables as temporary ones. So nothing that its maker wrote in SQL runs.
 """
 
 from __future__ import annotations
@@ -20,35 +20,23 @@ from ..file.database import foreign_error, read_header, schema_sql, schema_versi
 from ..file.disk_errors import damaged_error, said_by
 from .bounds import Meter, Parameters, Rows, allow_reading, bounds_of, disk_bytes, hold
 
-_BUSY_SECONDS = 5.0
-# The agent's longest text is 1 kB; a longer one is cut where it is read.
-MAX_TEXT = 4096
+MAX_TEXT = 4096  # the agent's longest text is 1 kB; a longer one is cut where it is read
 _REMEDY = "Take a snapshot of it with 'skuwise agent snapshot' on the node, or leave the file out."
-_EFFECTIVE = os.access in os.supports_effective_ids
 
 
 class Reader(sqlite3.Connection):
-    """A read-only connection to one database: `open_reader` makes it; as a context it is closed at the end.
-
-    `execute` takes any SELECT, without bounds; `fetch` and `parts` are bounded. Fetch at once: an open cursor holds a
-    transaction, and with it the writer's log.
+    """A read-only connection to one database (`open_reader`), as a context closed at the end. `execute` takes any
+    SELECT, without bounds; `fetch` and `parts` are bounded. An open cursor holds a transaction, and the writer's log.
     """
 
     address = ""  # the URI by which it was opened
     path = Path()
+    version = 0  # the schema's, major x 1000 + minor
     meter = Meter(bounds_of(0))  # each has its own
-
-    def __enter__(self) -> Reader:
-        return self
 
     def __exit__(self, *_: object) -> Literal[False]:
         self.close()
         return False
-
-    @property
-    def version(self) -> int:
-        """The schema's version, major x 1000 + minor."""
-        return schema_version(self)
 
     def fetch(self, sql: str, parameters: Parameters = ()) -> Rows:
         """All rows of a SELECT of ours, within what is left of this reading's bounds. Raises StoreError."""
@@ -65,21 +53,8 @@ class Reader(sqlite3.Connection):
         finally:
             self.set_authorizer(None)
 
-    def begin(self, path: Path) -> None:
-        """Look at the file, put our views over its tables where they are not its own, then let nothing be written.
-        Raises StoreError."""
-        bounds = bounds_of(disk_bytes(path))
-        self.path, self.meter = path, Meter(bounds)
-        self.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, bounds.cell_bytes)
-        if (refused := version_error(path, self.version)) is not None:
-            raise refused
-        for sql in _views_to_put(self):
-            self.execute(sql)
-        hold(self, bounds)
-        self.text_factory = _text
 
-
-def _text(raw: bytes) -> str:
+def decoded(raw: bytes) -> str:
     """What is no valid UTF-8 is shown as such, and does not keep the rest from being read."""
     text = raw.decode("utf-8", "replace")
     return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"
@@ -120,18 +95,15 @@ def open_reader(path: Path) -> Reader:
     """Open a database for reading. Raises UsageError (no such file), NothingToDo (nothing in it yet), StoreError."""
     if not path.exists():
         raise UsageError(f"{path} does not exist.", "Name a database with --db, or start the agent to make one.")
-    if path.is_dir():
-        raise UsageError(f"{path} is a folder, not a database.", "Name a file in it.")
     try:
         header = read_header(path)
     except OSError as error:
-        raise StoreError(f"{path} cannot be read: {error.strerror}.", "Check its permissions.") from error
+        raise StoreError(f"{path} cannot be read: {error.strerror}.", "Name a file that you may read.") from error
     if header.empty:
         raise NothingToDo(f"{path} holds nothing yet.", "Let the agent run for a while, or name another database.")
     if not header.ours:
         raise foreign_error(path, header)
-    real = os.path.realpath(path)
-    for beside in (f"{real}{suffix}" for suffix in ("-wal", "-shm", "-journal")):
+    for beside in (f"{os.path.realpath(path)}{suffix}" for suffix in ("-wal", "-shm", "-journal")):
         if os.path.lexists(beside) and not stat.S_ISREG(os.lstat(beside).st_mode):  # whoever opens it may wait forever
             raise StoreError(f"{path} cannot be read: {beside} is no ordinary file.", "Remove that.")
     address = path.absolute().as_uri()
@@ -140,35 +112,33 @@ def open_reader(path: Path) -> Reader:
             return _open(path, f"{address}?mode=ro")
         except sqlite3.OperationalError:
             # As an unchanging file only where nobody can be writing: no log, and no way to make one.
-            if os.path.exists(f"{path}-wal") or os.access(path.parent, os.W_OK, effective_ids=_EFFECTIVE):  # noqa: PTH110
+            if os.path.exists(f"{path}-wal") or os.access(path.parent, os.W_OK):  # noqa: PTH110
                 raise
             return _open(path, f"{address}?mode=ro&immutable=1")
-    except (sqlite3.Error, UnicodeDecodeError) as error:  # what SQLite says of a damaged schema repeats its bytes
-        raise _read_error(path, error) from error
+    except UnicodeDecodeError as error:  # what SQLite says of a damaged schema repeats its bytes
+        raise damaged_error(path, sqlite3.DatabaseError("its schema is damaged")) from error
+    except sqlite3.Error as error:
+        if getattr(error, "sqlite_errorname", "").startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+            raise damaged_error(path, error) from error
+        remedy = "Read a copy made with 'skuwise agent snapshot', or copy it with its -wal to a writable folder."
+        raise StoreError(f"{path} cannot be read: {said_by(error)}.", remedy) from error
 
 
 def _open(path: Path, address: str) -> Reader:
-    reader = sqlite3.connect(address, uri=True, timeout=_BUSY_SECONDS, isolation_level=None, factory=Reader)
-    reader.address = address
+    """A reader with our views over the file's tables where they are not its own, that can write nothing."""
+    reader = sqlite3.connect(address, uri=True, timeout=5.0, isolation_level=None, factory=Reader)
     try:
-        reader.begin(path)
+        bounds = bounds_of(disk_bytes(path))
+        reader.path, reader.address, reader.meter = path, address, Meter(bounds)
+        reader.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, bounds.cell_bytes)
+        reader.version = schema_version(reader)
+        if (refused := version_error(path, reader.version)) is not None:
+            raise refused
+        for sql in _views_to_put(reader):
+            reader.execute(sql)
+        hold(reader, bounds)
+        reader.text_factory = decoded
     except BaseException:
         reader.close()
         raise
     return reader
-
-
-def _read_error(path: Path, error: sqlite3.Error | UnicodeDecodeError) -> StoreError:
-    if isinstance(error, UnicodeDecodeError):
-        return damaged_error(path, sqlite3.DatabaseError("its schema is damaged"))
-    name = getattr(error, "sqlite_errorname", "")
-    if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
-        return damaged_error(path, error)
-    if name.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY")):
-        if os.path.exists(f"{os.path.realpath(path)}-journal"):  # noqa: PTH110 - realpath gives a text
-            why = f"{path.name}-journal beside it holds a change that was never finished"
-            return StoreError(f"{path} cannot be read: {why}.", "Open it once with sqlite3, which undoes that change.")
-        why = "it has an unfinished log beside it, and its folder is not writable for this user"
-        remedy = "Read a copy made with 'skuwise agent snapshot', or copy it with its -wal to a writable folder."
-        return StoreError(f"{path} cannot be read: {why}.", remedy)
-    return StoreError(f"{path} cannot be read: {said_by(error)}.", "Try again, or read a snapshot of it.")

@@ -66,6 +66,7 @@ def test_a_snapshot_beside_the_live_file_adds_nothing(tmp_path: Path) -> None:
     shutil.copy(live, tmp_path / "another.db")
     both = read_frame([tmp_path])
     assert gpu_hours(both) == gpu_hours(alone) == 48
+    assert any("96 GPU rows appear in more than one database" in note.text for note in both.notes)
     assert len(both.nodes) == len(both.gpus) == len(both.uses) == len(both.workloads) == 1
     one, other = (judge(frame, rulebook()) for frame in (alone, both))
     assert one.workloads == other.workloads
@@ -119,12 +120,13 @@ def test_a_thousand_empty_files_and_one_with_too_long_a_text_are_named_and_left_
     make(tmp_path, "good")
     for n in range(1000):
         (tmp_path / f"empty-{n}.db").touch()
+    (tmp_path / "bad.db").write_bytes(b"this is no database" * 100)
     with closing(sqlite3.connect(make(tmp_path, "long"))) as connection, connection:
         connection.execute("UPDATE workload SET name = replace(hex(zeroblob(200000)), '0', 'n')")
     frame = read_frame([tmp_path])
     assert frame.nodes["node"].tolist() == ["good"]
     left = [note for note in frame.notes if note.code == "file-left-out"]
-    assert len(left) == 1001 and sum("too big" in note.text for note in left) == 1
+    assert len(left) == 1002 and sum("too big" in note.text or "bad.db" in note.text for note in left) == 2
 
 
 def test_a_job_on_nodes_whose_clocks_differ_is_one_and_loses_nothing(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from skuwise.agent.metrics import BIN_EDGES
 from skuwise.agent.model import FabricPort, Gpu, Node, Tick, Workload
 from skuwise.agent.store.writing.node_writer import NodeWriter
 from skuwise.agent.store.writing.writer import Writer
-from skuwise.rules.base.errors import NothingToDo, StoreError, UsageError
+from skuwise.rules.base.errors import NothingToDo, UsageError
 
 HOUR = 3600.0
 T0 = 1_790_000_000.0 // HOUR * HOUR
@@ -46,15 +46,8 @@ def _ticks(node: NodeWriter, start: float, seconds: Sequence[float], name: str =
 def _hours(node: NodeWriter, count: int, name: str = "n1", start: float = T0) -> None:
     bins = [0.0] * len(BIN_EDGES)
     bins[-3] = 3600.0
-    columns = (
-        "ts",
-        "device",
-        "observed_seconds",
-        "sm_active_mean",
-        "sm_active_p95",
-        "sm_active_max",
-        "tensor_active_bins",
-    )
+    columns = ("ts", "device", "observed_seconds", *(f"sm_active_{one}" for one in ("mean", "p95", "max")),
+               "tensor_active_bins")  # fmt: skip
     rows = [(start + (n + 1) * HOUR, f"GPU-{name}", 3600.0, 0.5, 0.75, 1.0, bins) for n in range(count)]
     node.put_rollups("gpu_hour", columns, rows)
 
@@ -173,19 +166,6 @@ def test_the_fabric_is_remembered_beyond_the_window(tmp_path: Path) -> None:
     assert history["hours"] == pytest.approx(100)
 
 
-def test_the_same_rows_in_two_files_count_once_with_a_note(tmp_path: Path) -> None:
-    for name, hours in (("a.db", 24), ("b.db", 30)):
-        with Writer.open(tmp_path / name) as writer:
-            node = _node(writer)
-            _hours(node, hours)
-            _used(node, T0, T0 + hours * HOUR)
-    frame = read_frame([tmp_path])
-    assert len(frame.gpu) == 30
-    assert any("24 GPU rows appear in more than one database" in note.text for note in frame.notes)
-    assert len(frame.nodes) == len(frame.gpus) == len(frame.uses) == 1
-    assert frame.uses["ts_end"].tolist() == [T0 + 30 * HOUR]
-
-
 def test_a_folder_of_nodes_and_two_machines_of_one_name(tmp_path: Path) -> None:
     for n, machine in enumerate(("m1", "m2")):
         with Writer.open(tmp_path / f"{machine}.db") as writer:
@@ -196,17 +176,6 @@ def test_a_folder_of_nodes_and_two_machines_of_one_name(tmp_path: Path) -> None:
     assert frame.nodes["node"].tolist() == ["n1", "n2"]
     assert any("2 machines have the name n1" in note.text for note in frame.notes)
     assert len(frame.gpu) == 15
-
-
-def test_a_bad_file_among_good_ones_is_left_out_with_a_note(tmp_path: Path) -> None:
-    with Writer.open(tmp_path / "good.db") as writer:
-        _hours(_node(writer), 5)
-    (tmp_path / "bad.db").write_bytes(b"this is no database" * 100)
-    frame = read_frame([tmp_path])
-    assert len(frame.gpu) == 5
-    assert any(note.code == "file-left-out" and "bad.db" in note.text for note in frame.notes)
-    with pytest.raises(StoreError):
-        read_frame([tmp_path / "bad.db"])
 
 
 def test_an_empty_database_and_an_empty_window_say_what_there_is(tmp_path: Path) -> None:

@@ -91,17 +91,13 @@ def assert_same(one: Frame, other: Frame, without: Sequence[str] = ()) -> None:
     """All but the notes is the same, of all nodes but these."""
     assert one.window == other.window
     for name in TABLES:
-        first, second = getattr(one, name), getattr(other, name)
-        if "node" in first.columns:
-            first, second = (t[~t["node"].isin(without)].reset_index(drop=True) for t in (first, second))
-        elif without:
-            first, second = (
-                t[t["workload_id"].isin(set(f.uses.loc[~f.uses["node"].isin(without), "workload_id"]))].reset_index(
-                    drop=True
-                )
-                for t, f in ((first, one), (second, other))
-            )
-        pd.testing.assert_frame_equal(first, second, check_dtype=not first.empty, obj=name)
+        parts = []
+        for frame in (one, other):
+            kept = frame.uses.loc[~frame.uses["node"].isin(without), "workload_id"]
+            table = getattr(frame, name)
+            is_kept = ~table["node"].isin(without) if "node" in table else table["workload_id"].isin(kept)
+            parts.append(table[is_kept].reset_index(drop=True))
+        pd.testing.assert_frame_equal(*parts, check_dtype=not parts[0].empty, obj=name)
 
 
 def refused(frame: Frame) -> dict[str, str]:
@@ -139,7 +135,6 @@ def test_the_node_of_copies_that_contradict_one_another_is_refused_by_name_and_n
 
 
 TRICKS: dict[str, str] = {
-    "values": ZERO,
     "one value": "UPDATE gpu_hour SET sm_active_mean = 0 WHERE id = (SELECT min(id) FROM gpu_hour)",
     "a silent fabric": "UPDATE fabric_hour SET util_mean = 0, util_to_max = 0, tx_bytes_per_second_mean = 0",
     "the machine": "UPDATE node SET machine_id = 'another'",

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from skuwise.agent.inventory.slurm.slurm_conf import SlurmConfReader
 from skuwise.agent.model import Absence, Capability, Gpu
-from skuwise.agent.service.diagnostics.slurm_checks import config_folders, read_config, slurm_lines
-from skuwise.agent.store.reading.recent import Recorded
+from skuwise.agent.service.diagnostics.slurm_checks import Recorded, config_folders, read_config, slurm_lines
 from skuwise.tests.support.sysfs_trees import put
 
 GPUS = tuple(Gpu(f"GPU-{i}", i, "H100", minor=i) for i in range(8))

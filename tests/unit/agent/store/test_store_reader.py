@@ -76,7 +76,7 @@ def test_a_reader_cannot_write(path: Path) -> None:
 def test_no_file_no_bytes_no_database(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="does not exist"):
         open_reader(tmp_path / "missing.db")
-    with pytest.raises(UsageError, match="folder"):
+    with pytest.raises(StoreError, match="directory"):
         open_reader(tmp_path)
     empty = tmp_path / "empty.db"
     empty.touch()
