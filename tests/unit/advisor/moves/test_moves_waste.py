@@ -128,6 +128,16 @@ def test_a_pool_whose_nodes_are_replaced_is_judged_as_one_node_that_stays(life, 
     assert not {n.code for n in advice.notes} & {"too-little-data", "idle-seen-too-short"}
 
 
+def test_idle_gpus_that_half_a_day_is_missing_of_are_named_without_a_verdict():
+    b = FrameBuilder(hours=54)
+    for uuid in b.node("spare", gpus=8):
+        for begin, end in ((0, 20), (32, 54)):
+            b.use(FREE, "spare", uuid, start=begin, end=end)
+    advice = advice_of(judge(b.frame(), rulebook(CATALOG)))
+    (note,) = [n for n in advice.notes if n.code == "idle-partly-observed"]
+    assert (rules(advice), note.fields) == ([], {"gpus": 8, "node": "spare", "unobserved_hours": 12.0})
+
+
 @pytest.mark.parametrize("idle", ["a", "z"])
 def test_an_idle_replica_is_released_without_those_that_serve(idle):
     """Whichever of the replicas names the series."""
