@@ -154,9 +154,15 @@ class NodeIdentity:
         clusters: dict[NodeKey, set[str]] = defaultdict(set)
         for group, key in found.items():
             clusters[key].add(group[0])
-        for group in devices:
+        unknown: dict[str, NodeKey] = {}
+        for group, uuids in devices.items():
             key = found.get(group) or self._unknown(group)
             assert key is not None
+            if group not in found and not _ADDRESS.fullmatch(key[1]):
+                # A host that was given its domain is the same host where it has the same GPUs.
+                places = (unknown[uuid] for uuid in uuids if uuid in unknown)
+                key = next((one for one in places if short_name(one[1]) == short_name(key[1])), key)
+                unknown |= dict.fromkeys(uuids, key)
             # Kubernetes' series name no cluster, those of the GPUs do.
             self._groups[group] = key = key if key[0] or len(clusters[key]) < 2 else (group[0], key[1])
             for name in group[1]:
