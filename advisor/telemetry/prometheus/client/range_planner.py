@@ -138,7 +138,8 @@ class Runner:
         if found.notes:
             incomplete.append(grid)
         for note in found.notes:
-            self.log.add(coded("server-warns", "The server warns: {warning}.", warning=note.rstrip(".")))
+            text = "The server warns: {warning}. Its answers may be incomplete."
+            self.log.add(coded("server-warns", text, warning=note.rstrip(".")))
         yield grid, found.answer
 
 
