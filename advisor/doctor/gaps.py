@@ -29,6 +29,7 @@ _COARSE_SECONDS = 90.0
 _UNNAMED_SHARE = 0.1
 # In a line that people copy.
 _MODELS_SHOWN = 3
+_RESTART = "restart dcgm-exporter and its host engine on these nodes"
 _AGENT_DOCTOR = "run 'skuwise agent doctor' on these nodes"
 _NO_DOLLARS = "Cost and savings are shown in GPU-hours, not in dollars."
 _UNNAMED_WORK = (
@@ -175,11 +176,14 @@ class _Gaps:
         disbelieved = {doubt.node: first[doubt.code] for doubt in doubts}
         rows = self.frame.absences[self.frame.absences["metric"].isin(columns)]
         causes = {str(row["node"]): (text(row["detail"]) or "", text(row["remedy"]) or "") for row in records(rows)}
+        still = set(rows.loc[rows["reason"] == "counter-never-moved", "node"])
         by_cause: dict[tuple[str, str, str], list[str]] = {}
         for node in one.lacking:
             doubt = disbelieved.get(node)
             if doubt is not None:
                 cause = (f"Readings not believed: {doubt.text}", *self._believable(doubt))
+            elif node in still:
+                cause = ("Its counters read 0 on every GPU while they worked, which counts as missing.", "", _RESTART)
             elif self.with_dcgm:
                 cause = ("", remedies.DCGM_FILE, "\n".join(remedies.CSV[one.metric]))
             else:
@@ -195,7 +199,7 @@ class _Gaps:
             return "", _AGENT_DOCTOR
         if doubt.code == NO_PIPE:
             return remedies.DCGM_FILE, "\n".join(remedies.OTHER_PIPES)
-        return "", "restart dcgm-exporter and its host engine on these nodes; look for an XID before that time"
+        return "", f"{_RESTART}; look for an XID before that time"
 
     def networks(self) -> Iterator[TelemetryGap]:
         """Nodes without counters of the network that they have, or of any."""

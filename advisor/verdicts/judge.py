@@ -81,12 +81,7 @@ def judge_rows(measured: MeasuredRows, book: Rulebook, between: Callable[[], Non
         window=frame.window,
         workloads=tuple(workloads),
         nodes=nodes,
-        bare=tuple(
-            one
-            for one in bare_gpus(frame, index, attribution, rows, parts, doubts=doubts)
-            # Under its old name nothing of a renamed node can be given back.
-            if inventory.nodes[one.node].moved_to is None
-        ),
+        bare=bare_gpus(frame, index, attribution, rows, parts, doubts=doubts),
         occupancy=occupancy(frame, inventory, attribution, rows["idle"], parts),
         usage=usage_of(workload_rows, inputs),
         energy=energy_by_place(frame, inventory, attribution, rows["idle"], parts, energy, workloads),

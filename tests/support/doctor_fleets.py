@@ -49,6 +49,7 @@ class Fleet:
     scrape_seconds: float = 30.0
     frozen_power: bool = False
     still_tensor: bool = False
+    still_nvlink: bool = False
     absent: tuple[str, str] | None = None
 
     def frame(self) -> Frame:
@@ -64,6 +65,11 @@ class Fleet:
             {"node": node, "device": device, "scope": "source", "metric": "*", "reason": reason, "detail": detail,
              "remedy": remedy, "since": START} for node, device, reason, detail, remedy in absences
         ]  # fmt: skip
+        if self.still_nvlink:
+            b.absences.append({
+                "node": self.name, "device": None, "scope": "source", "metric": "nvlink_tx_bytes_per_second",
+                "reason": "counter-never-moved", "detail": "It read 0.", "remedy": "", "since": START,
+            })  # fmt: skip
         source = {
             "kind": "prometheus", "url": "http://p:9090", "server": "Prometheus 3", "match": [],
             "exporters": list(self.exporters), "scrape_seconds": self.scrape_seconds,
@@ -77,7 +83,8 @@ class Fleet:
         uuids = b.node(name, 8, sku=_SKUS.get(self.model), name_of_gpu=self.model, first_seen=begin)[:seen]
         del b.gpus[len(b.gpus) - 8 + seen :]
         b.nodes[-1] |= {"node_sku": self.sku, "region": self.region, "provider": (self.sku or "").partition("/")[0]}
-        load = {one: value for one, value in TRAINING.items() if one in self.columns}
+        known = {one for one in self.columns if not (self.still_nvlink and one.startswith("nvlink"))}
+        load = {one: value for one, value in TRAINING.items() if one in known}
         load |= {"tensor_active": 0.0} if self.still_tensor else {}
         spans = [(first, 48)] if self.seen_every == 1 else [(n, n + 1) for n in range(first, 48, self.seen_every)]
         for uuid in uuids:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from ....rules.base.templates import fill
 from ....rules.policy.thresholds import WasteRule
@@ -45,13 +45,18 @@ def idle(scope: RuleContext, rule: WasteRule) -> RuleResult:
             coded("idle-not-judged", "No verdict on idle GPUs of {node}: {fault}.", node=node.node, fault=fault)
             for fault in faults
         ]
-        still = [
+        seen_idle = [
             b
             for b in bare
             if not b.telemetry_fault
             and b.idle_hours * 60 >= rule.value("minutes") * b.part
-            and b.idle_hours >= IDLE_OF_UNHELD * (b.idle_hours + b.part * (b.busy_hours + _dark(scope, node, b)))
+            and b.idle_hours >= IDLE_OF_UNHELD * (b.idle_hours + b.part * b.busy_hours)
         ]
+        dark = {b: _dark(scope, node, b) for b in seen_idle}
+        still = [
+            b for b in seen_idle if b.idle_hours >= IDLE_OF_UNHELD * (b.idle_hours + b.part * (b.busy_hours + dark[b]))
+        ]
+        notes += _partly_observed(node, {b: dark[b] for b in seen_idle if b not in still}, rule)
         hours = sum(b.idle_hours for b in still)
         share = hours / (node.gpu_count * node.span_hours) if node.gpu_count and node.span_hours else 0.0
         # A part of a GPU is little of a node, and all of it may be idle all along.
@@ -71,6 +76,18 @@ def idle(scope: RuleContext, rule: WasteRule) -> RuleResult:
             continue
         found.append(_finding(scope, rule, node, still, hours=hours, share=share))
     return found, notes
+
+
+def _partly_observed(node: NodeFacts, dark: Mapping[BareGpu, float], rule: WasteRule) -> Iterator[CodedText]:
+    """A note on GPUs that were idle whenever they were observed. `dark`: the hours in which they were not."""
+    hours = sum(b.idle_hours for b in dark)
+    if hours > MIN_SHARE * node.gpu_count * node.span_hours and node.evidence_hours >= rule.value("coverage_hours"):
+        yield coded(
+            "idle-partly-observed",
+            "No verdict on {gpus} GPUs of {node}: idle in all hours observed, but {unobserved_hours:.0f} h of the "
+            "window were not.",
+            gpus=len(dark), node=node.node, unobserved_hours=max(dark.values()),
+        )  # fmt: skip
 
 
 def _dark(scope: RuleContext, node: NodeFacts, bare: BareGpu) -> float:

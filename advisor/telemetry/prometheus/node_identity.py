@@ -141,7 +141,8 @@ class NodeIdentity:
         free = _in_cluster(self._gpu_nodes.keys() - set(found.values()), left[0][0]) if left else []
         if len(free) == 1 and self._gpu_nodes[free[0]] == len(set().union(*(devices[group] for group in left))):
             found |= dict.fromkeys(left, free[0])
-        self._name_groups({group: found.get(group) or _unknown(group) for group in devices})
+        found |= _unplaced({group: devices[group] for group in left if group not in found})
+        self._name_groups({group: found[group] for group in devices})
 
     def _name_groups(self, found: Mapping[_Group, NodeKey]) -> None:
         """Take over which node each group is of, and call nodes as their exporters do; equal names stay apart."""
@@ -193,6 +194,21 @@ def _group(labels: Labels) -> _Group:
     instance = labels.get("instance", "")
     names = [labels.get(name, "") for name in NODE_LABELS if name != "instance"]
     return cluster_of(labels), tuple(filter(None, (*names, host_of(instance)))), instance
+
+
+def _unplaced(devices: Mapping[_Group, set[str]]) -> dict[_Group, NodeKey]:
+    """Nodes of groups that nothing places, by their own labels."""
+    found: dict[_Group, NodeKey] = {}
+    places: dict[str, NodeKey] = {}
+    for group, uuids in devices.items():
+        key = _unknown(group)
+        if not _ADDRESS.fullmatch(key[1]):
+            # A host that was given its domain is the same host where it has the same GPUs.
+            same = (places[uuid] for uuid in uuids if uuid in places)
+            key = next((one for one in same if short_name(one[1]) == short_name(key[1])), key)
+            places |= dict.fromkeys(uuids, key)
+        found[group] = key
+    return found
 
 
 def _unknown(group: _Group) -> NodeKey:

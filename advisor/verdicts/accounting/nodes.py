@@ -80,7 +80,7 @@ def node_facts(
 def _with_pools(facts: Sequence[NodeFacts], frame: Frame, inventory: Inventory) -> tuple[NodeFacts, ...]:
     """The nodes with `pool_hours`: of each hour as much as the fullest GPUs of the pool's nodes tell together."""
     pool_of = {f.node: (f.cluster, f.node_sku, f.gpu_name, f.gpu_count) for f in facts}
-    gone = {name for name, node in inventory.nodes.items() if node.end is not None and node.moved_to is None}
+    gone = {name for name, node in inventory.nodes.items() if node.end is not None}
     replaced = {pool_of[name] for name in gone if name in pool_of}
     names = {name: str(pool) for name, pool in pool_of.items() if pool in replaced}
     seen = frame.gpu[frame.gpu["node"].isin(list(names)) & (frame.gpu["observed_seconds"] > 0)]

@@ -90,7 +90,9 @@ def links_of(  # noqa: PLR0917
     known &= used | ~spans
     silent = known & (found["loud"] == 0.0)
     unseen = silent & spans & ~ethernet
-    quiet = silent & ~unseen
+    # Work that is surely on several nodes sends something: counters of which not one moves stand still.
+    still = silent & apart & ethernet & (found["rdma"] == 0.0)
+    quiet = silent & ~unseen & ~still
     # What one node of a job does not tell, the others' silence does not either.
     known, quiet = (_all_of(mask, gpu, job) for mask in (known, quiet))
     sku = index.rows
@@ -105,6 +107,7 @@ def links_of(  # noqa: PLR0917
         ("rdma", spans & (found["ports"] > 0) & (found["sure"] != 1.0)),
         ("ethernet", (spans & (found["sure"] == 1.0) & ~used) | unseen),
         ("gap", spans & (found["sure"] == 1.0) & used & ~known),
+        ("still", still),
     )
     lacks = np.zeros(len(gpu), dtype=np.intp)  # bit by bit
     for n, (_, mask) in enumerate(told):
@@ -234,6 +237,11 @@ SETTLES = {
         "missing-ethernet",
         "Its InfiniBand ports carry no traffic, and Ethernet is not measured. Run node_exporter with "
         "--collector.netdev and --collector.netclass.",
+    ),
+    "still": coded(
+        "still-counters",
+        "Its nodes' InfiniBand counters do not move, and their Ethernet carries next to nothing: the counters may be "
+        "stuck.",
     ),
     "gap": coded(
         "missing-gap", "Network port data of its nodes has gaps. Check that node_exporter is scraped all the time."

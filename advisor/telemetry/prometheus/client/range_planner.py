@@ -128,8 +128,9 @@ class Runner:
             self.log.add(CodedText("measure-missing-for-a-time", text, fields))
             found = ServerAnswer(SeriesAnswer.nothing(grid.count), (error.message,))
         else:
+            text = "The server warns: {warning}. Its answers may be incomplete."
             for note in found.notes:
-                self.log.add(coded("server-warns", "The server warns: {warning}.", warning=note.rstrip(".")))
+                self.log.add(coded("server-warns", text, warning=note.rstrip(".")))
         yield grid, found
 
 

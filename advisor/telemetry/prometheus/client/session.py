@@ -97,6 +97,8 @@ class LimitedSession(QuietSession):
                         self._last_answer = self._monotonic()
                     if status == 200:
                         return Body(body)
+                    if status == 401 and attempt == 1:
+                        continue  # a token may expire while its request is on the way: it is read again
                     failure = _refusal(status, body)
                     is_final = status not in _RETRIED or (isinstance(failure, TooMuchError) and status != 504)
                     pause = max(pause, retry_after)

@@ -21,8 +21,8 @@ NODE_LABELS = (
     "exported_Hostname", "Hostname", "exported_hostname", "hostname", "exported_node", "node", "nodename",
     "kubernetes_node", "node_name", "kubernetes_node_name", "k8s_node_name", "host_name", "instance",
 )  # fmt: skip
-# Of clusters behind one server: Prometheus Operator and Mimir first, then OpenTelemetry and what sites use.
-CLUSTER_LABELS = ("cluster", "cluster_name", "k8s_cluster_name", "kubernetes_cluster", "k8s_cluster")
+# Of clusters behind one server: Prometheus Operator and Mimir first, then OpenTelemetry, Kubecost and what sites use.
+CLUSTER_LABELS = ("cluster", "cluster_name", "k8s_cluster_name", "kubernetes_cluster", "k8s_cluster", "cluster_id")
 HOST_LABELS = (*NODE_LABELS, *CLUSTER_LABELS)
 _WORKLOAD = ("pod", "namespace", "container", "pod_uid", "hpc_job")
 WORKLOAD_LABELS = (*_WORKLOAD, *(f"exported_{name}" for name in _WORKLOAD))

@@ -109,12 +109,20 @@ def test_what_never_worked_is_held_idle_and_released_whole():
     assert released.saving_usd_per_month.p50 == pytest.approx(98.32 * 730)
 
 
-@pytest.mark.parametrize(("life", "released"), [(36, ["node-3"]), (20, []), (144, ["node-0"])])
-def test_a_pool_whose_nodes_are_replaced_is_judged_as_one_node_that_stays(life, released):
-    """One node after another, all of them idle: the floor of 30 h is the pool's, a release needs it of its node."""
+@pytest.mark.parametrize(
+    ("life", "renamed", "released"),
+    [(36, False, ["node-3"]), (20, False, []), (144, False, ["node-0"]), (36, True, ["node-3"]), (20, True, [])],
+)
+def test_a_pool_whose_nodes_are_replaced_is_judged_as_one_node_that_stays(life, renamed, released):
+    """One node after another, all of them idle: the floor of 30 h is the pool's, a release needs it of its node.
+    `renamed`: it is one machine with other names."""
     b = FrameBuilder(hours=144)
     for n, begin in enumerate(range(0, 144, life)):
         uuids = b.node(f"node-{n}", gpus=8, first_seen=H_START + begin * HOUR)
+        if renamed:
+            uuids = [f"GPU-node-0-{gpu}" for gpu in range(8)]
+            for gpu, uuid in zip(b.gpus[-8:], uuids, strict=True):
+                gpu["gpu_uuid"] = uuid
         end = min(begin + life, 144)
         b.nodes[-1]["last_seen"] = H_START + end * HOUR
         for uuid in uuids:
@@ -126,6 +134,16 @@ def test_a_pool_whose_nodes_are_replaced_is_judged_as_one_node_that_stays(life, 
     assert summary.wasted_usd == pytest.approx(summary.cost_usd)
     assert [r.yardstick.nodes[0] for r in advice.recommendations if not r.blocked_by] == released
     assert not {n.code for n in advice.notes} & {"too-little-data", "idle-seen-too-short"}
+
+
+def test_idle_gpus_that_half_a_day_is_missing_of_are_named_without_a_verdict():
+    b = FrameBuilder(hours=54)
+    for uuid in b.node("spare", gpus=8):
+        for begin, end in ((0, 20), (32, 54)):
+            b.use(FREE, "spare", uuid, start=begin, end=end)
+    advice = advice_of(judge(b.frame(), rulebook(CATALOG)))
+    (note,) = [n for n in advice.notes if n.code == "idle-partly-observed"]
+    assert (rules(advice), note.fields) == ([], {"gpus": 8, "node": "spare", "unobserved_hours": 12.0})
 
 
 @pytest.mark.parametrize("idle", ["a", "z"])

@@ -102,6 +102,7 @@ CASES = [
     ),
     Case("no-tensor-active", Fleet(still_tensor=True, columns=ALL_COLUMNS - {"fp32_active", "fp64_active"}), exported),
     Case("no-power", Fleet(frozen_power=True), says("restart dcgm-exporter", frozen_power=False)),
+    Case("no-nvlink", Fleet(still_nvlink=True), says("restart dcgm-exporter", still_nvlink=False)),
     Case("not-profiled", Fleet(model="NVIDIA GeForce RTX 4090", columns=ALL_COLUMNS - {
         "sm_active", "tensor_active", "dram_active", "nvlink_tx_bytes_per_second", "nvlink_rx_bytes_per_second",
         "pcie_tx_bytes_per_second", "pcie_rx_bytes_per_second",

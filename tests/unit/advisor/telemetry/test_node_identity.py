@@ -86,6 +86,13 @@ def test_a_restarted_exporter_is_on_the_node_of_its_gpus() -> None:
     assert [identity.node_of(labels) for labels in targets] == ["gpu-1"] * 4
 
 
+def test_a_host_that_gets_its_domain_is_one_node_by_its_gpus() -> None:
+    names = [("hpc1", "a"), ("hpc1.example.org", "a"), ("hpc1.other.org", "b"), ("10.0.0.1", "c"), ("10.0.0.2", "c")]
+    targets = [{"Hostname": name, "instance": f"{name}:9400", "UUID": f"GPU-{uuid}"} for name, uuid in names]
+    identity = NodeIdentity(Evidence(targets=targets), Log())
+    assert [identity.node_of(one) for one in targets] == ["hpc1", "hpc1", "hpc1.other.org", "10.0.0.1", "10.0.0.2"]
+
+
 def test_clusters_with_equal_names_stay_apart_and_one_cluster_keeps_its_names() -> None:
     series = [device(f"GPU-{c}{n}", Hostname=n, cluster=c) for c, n in (("a", "n1"), ("a", "n2"), ("b", "n1"))]
     both = KubeState({**kube("n1", "n2", cluster="a").nodes, **kube("n1", cluster="b").nodes})

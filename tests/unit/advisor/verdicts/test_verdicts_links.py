@@ -138,6 +138,7 @@ def test_a_job_known_to_be_on_one_node_needs_the_links_within() -> None:
         ([eth(3e6)], ALL, WITH_RDMA, "--collector.infiniband"),
         ([eth(3e6)], ALL, None, "--collector.infiniband"),
         ([ib(0.0)], ALL, WITH_RDMA, "--collector.netdev"),
+        ([ib(0.0), eth(3e6)], ALL, WITH_RDMA, "counters do not move"),
         ([ib(0.006)], ALL, WITH_RDMA, "--collector.netdev"),  # what TCP carries beside it is not seen
         ([ib(0.006), eth(3e6)], {**THIN, **PCIE}, WITH_RDMA, "DCGM_FI_PROF_NVLINK_RX_BYTES"),
     ],
