@@ -34,7 +34,7 @@ from .promql import promql as queries
 from .promql.labels import HOST_LABELS, gpu_of
 from .questions import Questions
 from .rows import fabric, nodes
-from .rows.dcgm import DcgmQuestions, KeyOf, read_dcgm
+from .rows.dcgm import KeyOf, read_dcgm
 from .rows.fabric import PortRows
 from .rows.gpus import GpuRows, agent_rows, combined, scrape_seconds
 from .rows.identity import external_labels, held_at_midnights
@@ -157,7 +157,7 @@ def read_frame(
     if is_short:
         return replace(frame, source=_source(reading, found), notes=tuple(log.notes))
     since = float((frame.gpu["ts"] - frame.gpu["interval_seconds"]).min()) if len(frame.gpu) else 0.0
-    fine = Fine(runner, found, reading.matches, gpus.about, tables.key_of, since, gpus.spoiled)
+    fine = Fine(runner, found, reading.matches, gpus.about, tables.key_of, since)
     frame = with_activity(frame, fine)
     reading.cache.prune()
     # How much was asked is known when all was.
@@ -257,8 +257,7 @@ def _read_gpus(
         ask = agent_queries.agent_work_ask(matches, step)
         uses.append(agent_uses(asked.ask([ask], 2 * found.agent_gpus)[ask.name], grid, agent.about))
     if found.dcgm_gpus:
-        asking = DcgmQuestions(asked.ask, asked.daily)
-        dcgm, answer, key_of = read_dcgm(asking, found, matches, grid, log=log, node=identity.node_of)
+        dcgm, answer, key_of = read_dcgm(asked, log=log, node=identity.node_of)
         asked.exporters = answer.labels
         interval = scrape_seconds(dcgm.cells.column("n"), step)
         intervals = {uuid: float(interval[row]) for uuid, row in dcgm.cells.rows.items()}

@@ -7,7 +7,6 @@ rules of `deploy/prometheus` have run for the whole window, their five-minute me
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -24,10 +23,8 @@ RULE_SECONDS = 300.0
 AGENT_ANCHOR = "skuwise_gpu_observed_seconds_total"
 AGENT_ABSENCE = "skuwise_absence"
 AGENT_SERIES = "skuwise_workload_gpu_seconds_total"
-# Millijoules since the driver was loaded.
-ENERGY_COUNTER = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"
+_ENERGY_COUNTER = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"  # millijoules since the driver was loaded
 ENERGY = "energy_joules_mean"
-JOULES_PER_COUNT = 1e-3
 # What a sample may speak for at most: five minutes of a board beyond which there is none.
 MOST_JOULES_A_SAMPLE = 3000.0 * 300.0
 
@@ -51,6 +48,10 @@ class DcgmGauge:
         """The most that is a reading, in the exporter's unit."""
         return f"{self.most / self.scale:.10g}"
 
+    def known(self, present: Collection[str]) -> list[str]:
+        """Its names that a server has."""
+        return [name for name in self.names if name in present]
+
 
 _EACH = ("mean", "p95", "max")
 _ENGINE_NAMES = ("DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO")
@@ -70,20 +71,18 @@ DCGM_GAUGES: tuple[DcgmGauge, ...] = (
     ),
 )
 GAUGES = {gauge.measure: gauge for gauge in DCGM_GAUGES}
-# Samples are counted by the first of these that the server has, and by others for the GPUs that lack it.
-ANCHORS: tuple[str, ...] = tuple(name for gauge in DCGM_GAUGES for name in gauge.names)
 # Their sum is what a GPU has. The driver's reserve is told apart by newer releases only.
 _MEMORY = ("DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_FREE", "DCGM_FI_DEV_FB_RESERVED")
 _OVER_TIME = {"mean": "avg_over_time({})", "max": "max_over_time({})", "p95": "quantile_over_time(0.95, {})"}
 # Means far below 95th percentiles tell of work and waiting by turns, where samples are shorter than the turns.
 _TURNS = frozenset({"sm_active", "tensor_active", "dram_active"})
 _TURN_SECONDS = 30.0
-_USUAL_SCRAPES = (1, 2, 5, 10, 15, 20, 30, 60, 120, 300)
+# Beside ratios, what DCGM and drivers fill with sentinels or noise now and then.
+_WITH_SENTINELS = frozenset({"power_watts", "mem_used_bytes"})
 _NAMING_LABELS = tuple(name for name in DCGM_LABELS if name not in WORKLOAD_LABELS)
 _PLAIN_ID = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII)
 # So many ids of GPUs make one query, more are asked for all.
 _MOST_NAMED = 200
-_IB, _SENT, _RECEIVED = "node_infiniband", "port_data_transmitted_bytes_total", "port_data_received_bytes_total"
 
 
 def selector(matches: Sequence[str], *own: str) -> str:
@@ -119,7 +118,7 @@ def of_gpus(devices: Iterable[str], label: str = "UUID") -> tuple[str, ...]:
 
 def anchors_of(present: Collection[str]) -> tuple[str, ...]:
     """The series of dcgm-exporter by which GPUs are looked for, the usual ones first; empty without any."""
-    return tuple(name for name in ANCHORS if name in present)
+    return tuple(name for gauge in DCGM_GAUGES for name in gauge.known(present))
 
 
 @dataclass(frozen=True)
@@ -134,10 +133,10 @@ class DcgmQueries:
     scrape_seconds: float | None = None
 
     def of_all(self) -> list[Ask]:
-        """Of all GPUs, first the counts of samples. The engine's activity stands in where no GPU has a utilization."""
-        gauges = [one for one in DCGM_GAUGES if one.measure != "engine" or not self._names(GAUGES["gpu_util"])]
-        asks = [self.count(anchors_of(self.present)[0])]
-        return [*asks, *(ask for one in gauges for ask in self.statistics(one)), *self.beyond()]
+        """Of all GPUs. The engine's activity stands in where no GPU has a utilization."""
+        own = [one for one in DCGM_GAUGES if one.measure != "engine" or not GAUGES["gpu_util"].known(self.present)]
+        asks = [self._count(), *(ask for one in own for ask in self.statistics(one)), *self._beyond()]
+        return [*asks, *self._energy()]
 
     def statistics(self, gauge: DcgmGauge, *own: str, possible: bool = False) -> list[Ask]:
         """Statistics of a gauge, of the series that `own` matchers select. `possible`: of the samples that can be
@@ -150,48 +149,17 @@ class DcgmQueries:
             rule = rule_name(gauge.measure, statistic)
             # A 95th percentile of means of five minutes is lower than one of samples: rules keep none.
             is_ruled = rule in self.ruled and statistic != "p95" and not possible
-            # Percentiles of links as of our agent's page: of the values at every fifth minute.
-            is_thinned = statistic == "p95" and "_per_second" in gauge.measure and self.step >= 12 * RULE_SECONDS
-            window = f"[{self.step:g}s:{WITHIN}]" if is_thinned else self._each if possible else row_range(self.step)
-            form = f"({{}}{chosen} <= {gauge.limit}){window}" if possible else f"{{}}{chosen}{window}"
-            names = (rule,) if is_ruled else self._names(gauge)
-            if names:
+            form = f"({{}}{chosen} <= {gauge.limit}){self._each}" if possible else f"{{}}{chosen}{self._row}"
+            if names := [rule] if is_ruled else gauge.known(self.present):
                 query = " or ".join(_OVER_TIME[statistic].format(form.replace("{}", name, 1)) for name in names)
                 asks.append(Ask(f"{gauge.measure}_{statistic}", query, DCGM_LABELS))
         return asks
 
-    def beyond(self) -> list[Ask]:
-        """The largest samples that are no readings, with their measure, where no maximum is asked for and a mean would
-        not show them. Ratios of MIG instances may exceed 1 (NVIDIA/DCGM#152); behind a rule no sample is known."""
-        chosen = selector(self.matches, 'GPU_I_ID=""') + row_range(self.step)
-        parts = [
-            f'label_replace(max_over_time({name}{chosen}) > {gauge.limit}, "measure", "{gauge.measure}", "", "")'
-            for gauge in DCGM_GAUGES
-            if (gauge.is_ratio or gauge.measure == "power_watts") and "max" not in gauge.statistics
-            for name in self._names(gauge)
-            if rule_name(gauge.measure, "mean") not in self.ruled
-        ]
-        return [Ask("beyond", " or ".join(parts), (*DCGM_LABELS, "measure"))] if parts else []
-
     def impossible(self, gauge: DcgmGauge, *own: str) -> Ask:
         """How many samples of a row are no readings."""
         each = f"{selector(self.matches, *own)} > {gauge.limit}){self._each}"
-        query = " or ".join(f"count_over_time(({name}{each})" for name in self._names(gauge))
+        query = " or ".join(f"count_over_time(({name}{each})" for name in gauge.known(self.present))
         return Ask("impossible", query, DCGM_LABELS)
-
-    def count(self, name: str, *own: str) -> Ask:
-        """How many samples a row has of a metric."""
-        return Ask("n", f"count_over_time({name}{selector(self.matches, *own)}{row_range(self.step)})", DCGM_LABELS)
-
-    def energy(self) -> list[Ask]:
-        """Millijoules a sample by the GPU's own counter.
-
-        A counter that goes back (the driver was loaded again, an exporter mixed up two GPUs) has grown by nobody knows
-        how much: such a row has none. By the sample, because a GPU's series may change its pod within a row.
-        """
-        rows = f"{ENERGY_COUNTER}{selector(self.matches)}{row_range(self.step)}"
-        query = f"(increase({rows}) / count_over_time({rows})) unless (resets({rows}) > 0)"
-        return [Ask(ENERGY, query, DCGM_LABELS)] if ENERGY_COUNTER in self.present else []
 
     def memory(self) -> list[Ask]:
         """How much memory a GPU has, by the series that sum up to it.
@@ -202,14 +170,46 @@ class DcgmQueries:
         sums = [" + ".join(f"{name}{chosen}" for name in parts[:count]) for count in range(len(parts), 1, -1)]
         return [Ask("mem_total_bytes", " or ".join(sums), DCGM_LABELS)] if parts[:2] == list(_MEMORY[:2]) else []
 
+    def _count(self) -> Ask:
+        """How many samples a row has, by two metrics: MIG instances lack the first, utilization."""
+        chosen = selector(self.matches) + self._row
+        query = " or ".join(f"count_over_time({name}{chosen})" for name in anchors_of(self.present)[:2])
+        return Ask("n", query, DCGM_LABELS)
+
+    def _beyond(self) -> list[Ask]:
+        """The largest samples that are no readings, with their measure: a mean would not show them. Ratios of MIG
+        instances may exceed 1 (NVIDIA/DCGM#152); behind a rule for a mean no sample is known."""
+        parts = []
+        for gauge in DCGM_GAUGES:
+            chosen = selector(self.matches, *(['GPU_I_ID=""'] if gauge.is_ratio else [])) + self._row
+            rules = [rule_name(gauge.measure, one) for one in ("max", "mean")]
+            ruled = [rule for rule in rules if rule in self.ruled]
+            names = [rule for rule in ruled if rule == rules[0]] if ruled else gauge.known(self.present)
+            for name in names if gauge.is_ratio or gauge.measure in _WITH_SENTINELS else ():
+                largest = f"max_over_time({name}{chosen}) > {gauge.limit}"
+                parts.append(f'label_replace({largest}, "measure", "{gauge.measure}", "", "")')
+        return [Ask("beyond", " or ".join(parts), (*DCGM_LABELS, "measure"))] if parts else []
+
+    def _energy(self) -> list[Ask]:
+        """Joules a sample by the GPU's own counter.
+
+        A counter that goes back (the driver was loaded again, an exporter mixed up two GPUs) has grown by nobody knows
+        how much: such a row has none, as one that stands still. By the sample, because a GPU's series may change its
+        pod within a row.
+        """
+        rows = f"{_ENERGY_COUNTER}{selector(self.matches)}{self._row}"
+        query = f"(increase({rows}) / count_over_time({rows}) / 1000 > 0) unless (resets({rows}) > 0)"
+        return [Ask(ENERGY, query, DCGM_LABELS)] if _ENERGY_COUNTER in self.present else []
+
+    @property
+    def _row(self) -> str:
+        return row_range(self.step)
+
     @property
     def _each(self) -> str:
-        """The samples of a row one by one, at the usual interval of scraping that is the nearest to the one counted."""
-        seconds = min(_USUAL_SCRAPES, key=lambda usual: abs(math.log(usual / (self.scrape_seconds or 60.0))))
-        return f"{row_range(self.step)[:-1]}:{seconds}s]"
-
-    def _names(self, gauge: DcgmGauge) -> tuple[str, ...]:
-        return tuple(name for name in gauge.names if name in self.present)
+        """The samples of a row one by one: intervals of scraping are whole multiples of five seconds or short."""
+        seconds = self.scrape_seconds or 60.0
+        return f"{self._row[:-1]}:{round(seconds / 5) * 5 or max(1, round(seconds))}s]"
 
 
 def named_ask(names: Sequence[str], matches: Sequence[str]) -> Ask:
@@ -221,17 +221,21 @@ def named_ask(names: Sequence[str], matches: Sequence[str]) -> Ask:
 
 def exporter_fabric_asks(present: Collection[str], matches: Sequence[str], step: float) -> list[Ask]:
     """What node_exporter says of InfiniBand ports."""
-    chosen, row, kept = selector(matches), row_range(step), (*HOST_LABELS, *PORT_LABELS)
-    mean, rates = f"rate({{}}{chosen}{row})", f"rate({{}}{chosen}[{WITHIN}])[{step:g}s:{WITHIN}]"
-    p95, most = f"quantile_over_time(0.95, {rates})", f"max_over_time({rates})"
-    queries = (
-        ("tx_mean", _SENT, mean), ("tx_p95", _SENT, p95), ("tx_max", _SENT, most),
-        ("rx_mean", _RECEIVED, mean), ("rx_p95", _RECEIVED, p95), ("rx_max", _RECEIVED, most),
-        ("xmit_wait_mean", "port_transmit_wait_total", mean), ("n", _SENT, f"count_over_time({{}}{chosen}{row})"),
-        ("active", "state_id", f"avg_over_time(({{}}{chosen} == bool 4)[{step:g}s:{WITHIN}])"),
-    )  # fmt: skip
-    known = ((what, f"{_IB}_{name}", query) for what, name, query in queries)
-    return [Ask(f"fabric {what}", query.replace("{}", name, 1), kept) for what, name, query in known if name in present]
+    chosen, row = selector(matches), row_range(step)
+    port, rates, moments = "node_infiniband_port_data", f"{chosen}[{WITHIN}])", f"[{step:g}s:{WITHIN}]"
+    queries = [
+        ("n", f"{port}_transmitted_bytes_total", f"count_over_time({{}}{chosen}{row})"),
+        ("active", "node_infiniband_state_id", f"avg_over_time(({{}}{chosen} == bool 4){moments})"),
+        ("xmit_wait_mean", "node_infiniband_port_transmit_wait_total", f"rate({{}}{chosen}{row})"),
+    ]
+    for way, total in (("tx", f"{port}_transmitted_bytes_total"), ("rx", f"{port}_received_bytes_total")):
+        queries += [
+            (f"{way}_mean", total, f"rate({{}}{chosen}{row})"),
+            (f"{way}_p95", total, f"quantile_over_time(0.95, rate({{}}{rates}{moments})"),
+            (f"{way}_max", total, f"max_over_time(rate({{}}{rates}{moments})"),
+        ]
+    kept = (*HOST_LABELS, *PORT_LABELS)
+    return [Ask(f"fabric {name}", form.replace("{}", of, 1), kept) for name, of, form in queries if of in present]
 
 
 def exporter_host_asks(present: Collection[str], matches: Sequence[str], step: float, *, cores: bool) -> list[Ask]:

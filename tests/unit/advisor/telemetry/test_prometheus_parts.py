@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import pytest
 from skuwise.advisor.telemetry.prometheus.client.range_planner import DAY, Log, days_of, stretches_of
 from skuwise.advisor.telemetry.prometheus.client.response import Grid, SeriesAnswer
-from skuwise.advisor.telemetry.prometheus.promql.labels import NodeNames, gpu_of, host_of, node_of
+from skuwise.advisor.telemetry.prometheus.promql.labels import gpu_of
 from skuwise.advisor.telemetry.prometheus.promql.promql import GAUGES, DcgmQueries
 from skuwise.advisor.telemetry.prometheus.rows.dcgm import dcgm_rows, fold_instances
 from skuwise.advisor.telemetry.prometheus.rows.fabric import RATE, PortRows, exporter_ports, roles_of
@@ -37,28 +38,6 @@ def test_days_cover_every_moment_once_and_stretches_of_them_fit_into_an_answer()
         stretches = stretches_of(days, most)
         assert [day for stretch in stretches for day in stretch] == days
         assert [sum(day.count for day in stretch) for stretch in stretches] == sizes
-
-
-@pytest.mark.parametrize(
-    ("labels", "node"),
-    [
-        ({"Hostname": "a", "instance": "1.2.3.4:9400"}, "a"),
-        ({"hostname": "a", "instance": "x:1"}, "a"),
-        ({"exported_Hostname": "a", "Hostname": "prom"}, "a"),
-        ({"instance": "[fd00::1]:9100"}, "fd00::1"),
-        ({"instance": "host"}, "host"),
-        ({}, None),
-    ],
-)
-def test_the_node_is_found_in_every_spelling(labels: dict[str, str], node: str | None) -> None:
-    assert node_of(labels) == node
-    assert host_of("h:9") == "h"
-
-
-def test_nodes_match_by_their_short_name_only_where_one_fits() -> None:
-    assert NodeNames(["gpu1", "gpu2"]).matched("gpu1.example.org") == "gpu1"
-    assert NodeNames(["gpu1.example.org"]).matched("GPU1") == "gpu1.example.org"
-    assert NodeNames(["gpu1.a", "gpu1.b", "gpu1.c"]).matched("gpu1") is None
 
 
 def test_a_mig_instance_is_its_parent_and_its_number() -> None:
@@ -180,6 +159,10 @@ def test_held_seconds_become_spans(held: list[float], spans: list[tuple[float, f
     assert held_spans(np.array(held, dtype=float), GRID) == spans
 
 
+def hostname(labels: Mapping[str, str]) -> str:
+    return labels["Hostname"]
+
+
 def counted(*series: tuple[dict[str, str], list[float]]) -> SeriesAnswer:
     return SeriesAnswer(tuple(labels for labels, _ in series), np.array([values for _, values in series], dtype=float))
 
@@ -188,14 +171,14 @@ def test_two_exporters_of_one_gpu_count_once() -> None:
     log = Log()
     one = {"UUID": "GPU-a", "Hostname": "n1", "instance": "n1:9400", "job": "a"}
     two = {"UUID": "GPU-a", "Hostname": "n1", "instance": "n1:9401", "job": "b"}
-    rows, _ = dcgm_rows(GRID, counted((one, [60] * 4), (two, [60] * 4)), {}, log)
+    rows, _ = dcgm_rows(GRID, counted((one, [60] * 4), (two, [60] * 4)), {}, log, node=hostname)
     assert rows.cells.column("observed_seconds").tolist() == [[3600.0] * 4]
     assert any(note.code == "gpus-reported-twice" for note in log.notes)
 
 
 @pytest.mark.parametrize(("said", "count"), [(8, 8), (0, 1), (-1, 1), (0.5, 1), (1e300, 1), (nan, 1)])
 def test_a_count_of_gpus_that_can_be_none_is_not_believed(said: float, count: float) -> None:
-    gpus, _ = dcgm_rows(GRID, counted(({"UUID": "GPU-1", "Hostname": "n1"}, [60] * 4)), {}, Log())
+    gpus, _ = dcgm_rows(GRID, counted(({"UUID": "GPU-1", "Hostname": "n1"}, [60] * 4)), {}, Log(), node=hostname)
     counts = SeriesAnswer(({"node": "n1"},), np.full((1, 4), said))
     table = node_table(
         gpus, PortRows(Cells(GRID)), {"n1": {}}, counts, dmi={}, kube={}, catalog=load_catalog(), declared={},
@@ -255,7 +238,9 @@ def test_the_engines_activity_is_asked_of_all_only_where_no_utilization_is() -> 
     assert {"engine_mean", "engine_p95", "engine_max"} <= {ask.name for ask in alone}
 
 
-@pytest.mark.parametrize(("counted_seconds", "each"), [(60.0, 60), (61.02, 60), (59.0, 60), (14.9, 15), (None, 60)])
+@pytest.mark.parametrize(
+    ("counted_seconds", "each"), [(60.0, 60), (61.02, 60), (59.0, 60), (14.9, 15), (2.0, 2), (0.3, 1), (None, 60)]
+)
 def test_possible_samples_are_looked_at_as_often_as_the_target_is_scraped(
     counted_seconds: float | None, each: int
 ) -> None:
@@ -275,9 +260,11 @@ def test_a_port_of_which_one_way_is_not_told_has_no_use(way: str) -> None:
     answers = {f"fabric {way}_{one}": _of_port(5e9, 5e9) for one in ("mean", "p95", "max")}
     answers |= {f"fabric {other}_{one}": _of_port(20e9, nan) for one in ("mean", "p95", "max")}
     answers["fabric n"] = _of_port(60, 60)
-    rows = exporter_ports(grid, answers, {RATE: _of_port(50e9)}, node_of=node_of, gpu_counts={"n1": 1}, configured={})
+    rows = exporter_ports(
+        grid, answers, {RATE: _of_port(50e9)}, node_of=lambda _: "n1", gpu_counts={"n1": 1}, configured={}
+    )
     for statistic in ("mean", "p95", "max"):
-        np.testing.assert_array_equal(rows.cells.column(f"util_{statistic}"), [[0.4, nan]])
+        np.testing.assert_allclose(rows.cells.column(f"util_{statistic}"), [[0.4, nan]])
     np.testing.assert_array_equal(rows.cells.column(f"{way}_bytes_per_second_mean"), [[5e9, 5e9]])
 
 
